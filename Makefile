@@ -1,0 +1,67 @@
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION = $(shell git describe --always --dirty 2>/dev/null || echo devel)
+COMMANDS = ./rules/cmd/rules
+DEMO = ./nft/cmd/demo
+# Packages whose tests `make test` runs with the race detector.
+RACE = $(patsubst %,./%/...,$(wildcard nft plugin install))
+# More flags for go test.
+TESTFLAGS =
+FUZZTIME ?= 30s
+BENCH ?= .
+COUNT ?= 6
+
+build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/
+
+.PHONY: help build demo test test-long fuzz bench lint ci clean
+
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' Makefile
+
+build: ## Build the commands, static, into bin/.
+	$(build-static) $(COMMANDS)
+
+demo: ## Show the rules at work in a network namespace (root or sudo).
+	$(build-static) $(DEMO)
+	@.ci/as-root bin/$(notdir $(DEMO))
+
+test: ## Run the tests (as root or with sudo: all of them).
+	@RACE='$(RACE)' .ci/test -timeout 3m $(TESTFLAGS)
+
+test-long: ## Run the tests with the long ones, all under the race detector.
+	@SLUICE_LONG=1 RACE=./... .ci/test -timeout 40m $(TESTFLAGS)
+
+fuzz: ## Fuzz every target for FUZZTIME (30s).
+	@while IFS=: read -r file target; do \
+		echo "$$file: $${target#func }"; \
+		go test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")"; \
+	done < <(grep -roE --include='*_test.go' --exclude-dir=e2e '^func Fuzz\w+' .)
+
+bench: ## Run the benchmarks COUNT (6) times; BASE=file compares with an earlier bin/bench.out.
+bench: bin/tools/golangci-lint
+	@RACE= .ci/test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(TESTFLAGS) | tee bin/bench.out
+	@bin/tools/benchstat $(BASE) bin/bench.out
+
+lint: ## Check format, vet and linters.
+lint: bin/tools/golangci-lint
+	@unformatted=$$(bin/tools/gofumpt -l .); \
+	if [ -n "$$unformatted" ]; then printf 'run bin/tools/gofumpt -w on:\n%s\n' "$$unformatted"; exit 1; fi
+	go mod tidy -diff
+	go vet ./...
+	bin/tools/golangci-lint run
+
+ci: export SLUICE_REQUIRE = 1
+ci: ## Run what a change must pass: lint, test, and a short fuzz.
+	@echo 'ci: lint'; $(MAKE) --no-print-directory lint
+	@echo 'ci: test'; $(MAKE) --no-print-directory test TESTFLAGS='-count=1 $(TESTFLAGS)'
+	@echo 'ci: fuzz'; $(MAKE) --no-print-directory fuzz FUZZTIME=5s
+
+clean: ## Remove what make built.
+	rm -rf bin
+
+# golangci-lint stands for all the tools: one command builds them.
+bin/tools/golangci-lint: .ci/tools/go.mod .ci/tools/go.sum
+	CGO_ENABLED=0 go build -C .ci/tools -o ../../bin/tools/ tool
+	@touch $@
