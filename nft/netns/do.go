@@ -1,0 +1,91 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns/internal/thread"
+)
+
+// Panic is what [NS.Do] panics with when fn panicked on another thread: it
+// carries fn's value and stack.
+type Panic = thread.Panic
+
+// Do runs fn inside the namespace and returns fn's error as it is. What fn
+// opens (sockets, /proc/thread-self/net) and the processes it starts belong to
+// the namespace; goroutines that it starts do not, so a dial in fn wants a
+// literal address: several addresses are dialled by several goroutines.
+//
+// When the namespace is nil or the calling thread's own, fn is called directly,
+// which needs no privilege and no thread. Otherwise it runs on another thread,
+// with the credentials of the process, while the caller waits; entering needs
+// CAP_SYS_ADMIN in the user namespaces of the process and of the network
+// namespace, and [unix.EPERM] is in the error without it. [os.ErrClosed] is in
+// it after [NS.Close].
+//
+// When fn panics or calls [runtime.Goexit] (as t.Fatal does), so does Do, a
+// panic as *[Panic]. A thread that cannot come back from the namespace is ended
+// and never seen by other goroutines. Do may be nested and is safe for
+// concurrent use.
+func (n *NS) Do(fn func() error) error {
+	if n == nil {
+		return fn()
+	}
+	if n.FD() < 0 {
+		return n.enterError(os.ErrClosed)
+	}
+	runtime.LockOSThread()
+	if n.id == (*NS)(nil).ID() {
+		defer runtime.UnlockOSThread()
+		return fn()
+	}
+	// A caller that stays locked would cost a switch of threads.
+	runtime.UnlockOSThread()
+	home := -1
+	return thread.Run(thread.Work{
+		Enter: func() (err error) {
+			if home, err = unix.Open(threadNS, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+				return n.enterError(fmt.Errorf("open own namespace: %w", err))
+			}
+			return n.enter()
+		},
+		Do:    fn,
+		Leave: func() bool { return leave(home) },
+	})
+}
+
+// enter moves the calling thread into the namespace.
+func (n *NS) enter() error {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if n.fd < 0 {
+		return n.enterError(os.ErrClosed)
+	}
+	err := unix.Setns(n.fd, unix.CLONE_NEWNET)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EPERM):
+		err = fmt.Errorf("%w (needs CAP_SYS_ADMIN, here and in the namespace's user namespace)", err)
+	}
+	return n.enterError(err)
+}
+
+// leave moves the calling thread to namespace home, closes home, and reports
+// whether the thread is there.
+func leave(home int) bool {
+	if home < 0 {
+		return false
+	}
+	err := unix.Setns(home, unix.CLONE_NEWNET)
+	_ = unix.Close(home)
+	return err == nil
+}
+
+func (n *NS) enterError(err error) error {
+	return fmt.Errorf("network namespace %s: enter: %w", n.name, err)
+}

@@ -1,0 +1,343 @@
+package netns_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+func TestDoReturnsTheErrorOfFnItself(t *testing.T) {
+	boom := errors.New("boom")
+	for _, n := range []*netns.NS{nil, netnstest.New(t)} {
+		if err := n.Do(func() error { return boom }); err != boom {
+			t.Errorf("%v: error %v, want %v itself", n, err, boom)
+		}
+	}
+}
+
+func TestDoNests(t *testing.T) {
+	a, b := netnstest.New(t), netnstest.New(t)
+	err := a.Do(func() error {
+		thread := unix.Gettid()
+		if got := inside(t, b); got != b.ID() {
+			t.Errorf("b in a: %v, want %v", got, b.ID())
+		}
+		return a.Do(func() error {
+			if unix.Gettid() != thread {
+				t.Error("a in a changed the thread")
+			}
+			if got := (*netns.NS)(nil).ID(); got != a.ID() {
+				t.Errorf("a in a: %v, want %v", got, a.ID())
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDoInManyNamespacesAtOnce(t *testing.T) {
+	var own *netns.NS
+	home := own.ID()
+	var wg sync.WaitGroup
+	for range 64 {
+		n := netnstest.New(t)
+		wg.Go(func() {
+			for range 50 {
+				err := n.Do(func() error {
+					runtime.Gosched()
+					if got := own.ID(); got != n.ID() {
+						return fmt.Errorf("in %v, want %v", got, n.ID())
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				if got := own.ID(); got != home {
+					t.Errorf("after Do in %v, want %v", got, home)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	wantAllThreadsIn(t, home)
+}
+
+func TestCloseDuringDo(t *testing.T) {
+	n := netnstest.New(t)
+	id := n.ID()
+	err := n.Do(func() error {
+		if err := n.Close(); err != nil {
+			return err
+		}
+		if got := (*netns.NS)(nil).ID(); got != id {
+			return fmt.Errorf("in %v, want %v", got, id)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPanicReachesTheCaller(t *testing.T) {
+	n := netnstest.New(t)
+	home := (*netns.NS)(nil).ID()
+	func() {
+		defer func() {
+			if p, ok := recover().(*netns.Panic); !ok || p.Value != "boom" {
+				t.Errorf("recovered %v, want boom", p)
+			}
+		}()
+		_ = n.Do(func() error { panic("boom") })
+	}()
+	wantAllThreadsIn(t, home)
+}
+
+func TestGoexitReachesTheCaller(t *testing.T) {
+	n := netnstest.New(t)
+	returned, done := false, make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = n.Do(func() error { runtime.Goexit(); return nil })
+		returned = true
+	}()
+	<-done
+	if returned {
+		t.Error("Do returned after Goexit in fn")
+	}
+}
+
+// A thread that may not go home must not be met again by anyone.
+func TestThreadThatCannotComeBackEnds(t *testing.T) {
+	n := netnstest.New(t)
+	home := (*netns.NS)(nil).ID()
+	for range 20 {
+		if err := n.Do(dropCapabilities); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantAllThreadsIn(t, home)
+}
+
+// dropCapabilities takes all capabilities from the calling thread alone.
+func dropCapabilities() error {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	return unix.Capset(&hdr, &none[0])
+}
+
+func TestNothingLeaksInThousandDo(t *testing.T) {
+	n := netnstest.New(t)
+	do := func() {
+		if err := n.Do(func() error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 10 { // the runtime's first threads
+		do()
+	}
+	descriptors, threads := count(t, "/proc/self/fd"), count(t, "/proc/self/task")
+	for range 1000 {
+		do()
+	}
+	if got := count(t, "/proc/self/fd"); got != descriptors {
+		t.Errorf("%d descriptors before, %d after", descriptors, got)
+	}
+	// The runtime may start a thread on its own account now and then.
+	if got := count(t, "/proc/self/task"); got > threads+5 {
+		t.Errorf("%d threads before, %d after", threads, got)
+	}
+}
+
+func TestNothingLeaksInHundredNew(t *testing.T) {
+	netnstest.RequireRoot(t)
+	descriptors, threads := count(t, "/proc/self/fd"), count(t, "/proc/self/task")
+	for range 100 {
+		n, err := netns.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := count(t, "/proc/self/fd"); got != descriptors {
+		t.Errorf("%d descriptors before, %d after", descriptors, got)
+	}
+	eventually(t, "the threads end", func() bool { return count(t, "/proc/self/task") <= threads+5 })
+}
+
+// The test runs itself without capabilities (not as uid 0 in a user namespace of
+// its own) and hands itself a namespace as descriptor 3.
+func TestWithoutPrivilege(t *testing.T) {
+	if os.Getenv("SLUICE_TEST_WITHOUT_PRIVILEGE") != "" {
+		withoutPrivilege(t)
+		return
+	}
+	n := netnstest.New(t)
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestWithoutPrivilege$", "-test.v")
+	cmd.Env = append(os.Environ(), "SLUICE_TEST_WITHOUT_PRIVILEGE=1")
+	ids := []syscall.SysProcIDMap{{ContainerID: 1, HostID: os.Getuid(), Size: 1}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids}
+	cmd.ExtraFiles = []*os.File{dupFile(t, n)}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+func withoutPrivilege(t *testing.T) {
+	foreign, err := netns.FromFD(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer foreign.Close()
+	err = foreign.Do(func() error { t.Error("fn was called"); return nil })
+	wantError(t, err, unix.EPERM, foreign.String(), "CAP_SYS_ADMIN")
+
+	own, err := netns.OpenPID(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	for _, n := range []*netns.NS{nil, own} {
+		if err := n.Do(func() error { return nil }); err != nil {
+			t.Errorf("own namespace %v: %v", n, err)
+		}
+	}
+	created, err := netns.New()
+	if created != nil {
+		t.Errorf("New: got %v", created)
+	}
+	wantError(t, err, unix.EPERM, "CAP_SYS_ADMIN")
+}
+
+func dupFile(t *testing.T, n *netns.NS) *os.File {
+	t.Helper()
+	fd, err := unix.FcntlInt(uintptr(n.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), n.String())
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// wantAllThreadsIn waits until every thread of the process is in the namespace:
+// one that is thrown away may take a moment to end.
+func wantAllThreadsIn(t *testing.T, home netns.ID) {
+	t.Helper()
+	eventually(t, "every thread is home", func() bool {
+		entries, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			var st unix.Stat_t
+			err := unix.Stat("/proc/self/task/"+e.Name()+"/ns/net", &st)
+			if err == nil && (netns.ID{Dev: st.Dev, Ino: st.Ino}) != home {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func eventually(t *testing.T, what string, met func() bool) {
+	t.Helper()
+	for start := time.Now(); !met(); runtime.Gosched() {
+		if time.Since(start) > 10*time.Second {
+			t.Fatalf("not so after 10 s: %s", what)
+		}
+	}
+}
+
+func BenchmarkDo(b *testing.B) {
+	socket := func() error {
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+		if err != nil {
+			return err
+		}
+		return unix.Close(fd)
+	}
+	nothing := func() error { return nil }
+	n := netnstest.New(b)
+	own, err := netns.OpenPID(os.Getpid())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer own.Close()
+	for _, bc := range []struct {
+		name   string
+		ns     *netns.NS
+		fn     func() error
+		locked bool
+	}{
+		{"nil", nil, nothing, false},
+		{"own", own, nothing, false},
+		{"other", n, nothing, false},
+		{"other, netlink socket", n, socket, false},
+		{"other, caller locked", n, nothing, true},
+	} {
+		b.Run(bc.name, func(b *testing.B) {
+			if bc.locked {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+			}
+			for b.Loop() {
+				if err := bc.ns.Do(bc.fn); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkNew(b *testing.B) {
+	netnstest.RequireRoot(b)
+	for b.Loop() {
+		n, err := netns.New()
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := n.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// Example of a listener inside a pod: the socket stays there, its use is
+// anywhere.
+func ExampleNS_Do() {
+	pod, err := netns.Open("/run/netns/pod")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer pod.Close()
+	var l net.Listener
+	err = pod.Do(func() (err error) {
+		l, err = net.Listen("tcp", "127.0.0.1:15001")
+		return err
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer l.Close()
+	// Output: network namespace /run/netns/pod: open: no such file or directory
+}

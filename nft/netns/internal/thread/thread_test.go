@@ -1,0 +1,148 @@
+package thread
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+// main's goroutine stays on the main thread only if locked in init.
+func init() { runtime.LockOSThread() }
+
+func TestMain(m *testing.M) {
+	if err := fromMainThread(); err != nil {
+		println("Run on the main thread:", err.Error())
+		os.Exit(1)
+	}
+	runtime.UnlockOSThread()
+	goleak.VerifyTestMain(m)
+}
+
+// fromMainThread spoils threads on behalf of the main thread, locked and not.
+func fromMainThread() error {
+	if unix.Gettid() != unix.Getpid() {
+		return errors.New("this is not it")
+	}
+	for i := range 200 {
+		if i == 100 {
+			runtime.UnlockOSThread()
+			defer runtime.LockOSThread()
+		}
+		err := Run(Work{Enter: nothing, Do: func() error {
+			if unix.Gettid() == unix.Getpid() {
+				return errors.New("work that ends its thread runs on the main thread")
+			}
+			return nil
+		}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func nothing() error { return nil }
+func yes() bool      { return true }
+
+func TestThreadEndsUnlessLeft(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		leave func() bool
+		ends  bool
+	}{
+		{"without Leave the thread ends", nil, true},
+		{"a failed Leave ends the thread", func() bool { return false }, true},
+		{"a Leave that panics ends the thread", func() bool { panic("leave") }, true},
+		{"after Leave the thread is used again", yes, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var tid int
+			func() {
+				defer func() { _ = recover() }()
+				_ = Run(Work{Enter: nothing, Leave: tc.leave, Do: func() error {
+					tid = unix.Gettid()
+					return nil
+				}})
+			}()
+			alive := func() bool {
+				_, err := os.Lstat("/proc/self/task/" + strconv.Itoa(tid))
+				return err == nil
+			}
+			if !tc.ends {
+				if !alive() {
+					t.Error("the thread is gone")
+				}
+				return
+			}
+			for start := time.Now(); alive(); runtime.Gosched() {
+				if time.Since(start) > 10*time.Second {
+					t.Fatalf("thread %d still lives", tid)
+				}
+			}
+		})
+	}
+}
+
+func TestOutcomeReachesTheCaller(t *testing.T) {
+	boom := errors.New("boom")
+	for _, tc := range []struct {
+		name  string
+		enter func() error
+		do    func() error
+		want  func(t *testing.T, err error, recovered any, returned bool)
+	}{
+		{"an error of Do", nothing, func() error { return boom }, func(t *testing.T, err error, _ any, _ bool) {
+			if err != boom {
+				t.Errorf("error %v, want %v itself", err, boom)
+			}
+		}},
+		{"an error of Enter, and Do is not called", func() error { return boom }, func() error { panic("called") },
+			func(t *testing.T, err error, _ any, _ bool) {
+				if err != boom {
+					t.Errorf("error %v, want %v itself", err, boom)
+				}
+			}},
+		{"a panic with value and stack", nothing, func() error { panic(boom) }, func(t *testing.T, _ error, v any, _ bool) {
+			p, ok := v.(*Panic)
+			if !ok || !errors.Is(p, boom) || p.Value != any(boom) || !strings.Contains(p.Error(), "TestOutcome") {
+				t.Errorf("recovered %v, want a *Panic of %v that shows who panicked", v, boom)
+			}
+		}},
+		{"a panic with nil", nothing, func() error { panic(nil) }, func(t *testing.T, _ error, v any, _ bool) {
+			if p, ok := v.(*Panic); !ok || p.Unwrap() == nil {
+				t.Errorf("recovered %v, want a *Panic of a *runtime.PanicNilError", v)
+			}
+		}},
+		{"Goexit", nothing, func() error { runtime.Goexit(); return nil },
+			func(t *testing.T, _ error, v any, returned bool) {
+				if returned || v != nil {
+					t.Errorf("returned %v, recovered %v, want Goexit in the caller", returned, v)
+				}
+			}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var err error
+			var recovered any
+			returned, left := false, false
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { recovered = recover() }()
+				err = Run(Work{Enter: tc.enter, Do: tc.do, Leave: func() bool { left = true; return true }})
+				returned = true
+			}()
+			<-done
+			tc.want(t, err, recovered, returned)
+			if !left {
+				t.Error("Leave was not called")
+			}
+		})
+	}
+}

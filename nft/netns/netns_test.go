@@ -1,0 +1,252 @@
+package netns_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/internal/thread"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestOpenWaysLeadToTheSameNamespace(t *testing.T) {
+	want := netnstest.New(t)
+	pid := sleeper(t, want).Process.Pid
+	for _, tc := range []struct {
+		way  string
+		open func() (*netns.NS, error)
+		name string
+	}{
+		{"file", open(fmt.Sprintf("/proc/%d/ns/net", pid)), fmt.Sprintf("/proc/%d/ns/net", pid)},
+		{"process", openPID(pid), fmt.Sprintf("pid %d", pid)},
+		{"descriptor", fromFD(want.FD()), want.ID().String()},
+	} {
+		t.Run(tc.way, func(t *testing.T) {
+			n, err := tc.open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.Close()
+			if n.ID() != want.ID() {
+				t.Errorf("ID %v, want %v", n.ID(), want.ID())
+			}
+			if n.String() != tc.name {
+				t.Errorf("String %q, want %q", n, tc.name)
+			}
+			if flags, err := unix.FcntlInt(uintptr(n.FD()), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+				t.Errorf("descriptor flags %#x (%v), want close-on-exec", flags, err)
+			}
+			if got := inside(t, n); got != want.ID() {
+				t.Errorf("Do runs in %v, want %v", got, want.ID())
+			}
+		})
+	}
+}
+
+// As ip netns add and ip netns delete do it, in a mount namespace of the test.
+func TestOpenMountedFile(t *testing.T) {
+	want := netnstest.New(t)
+	path := filepath.Join(t.TempDir(), "pod")
+	touch(t, path)
+	err := thread.Run(thread.Work{
+		Enter: func() error {
+			if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+				return err
+			}
+			return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		},
+		Do: func() error {
+			if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", want.FD()), path, "", unix.MS_BIND, ""); err != nil {
+				return err
+			}
+			n, err := netns.Open(path)
+			if err != nil {
+				return err
+			}
+			defer n.Close()
+			if n.ID() != want.ID() {
+				t.Errorf("mounted: ID %v, want %v", n.ID(), want.ID())
+			}
+			if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+				return err
+			}
+			_, err = netns.Open(path)
+			wantError(t, err, nil, path, "not a namespace file")
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	dir := t.TempDir()
+	plain, fifo := filepath.Join(dir, "plain"), filepath.Join(dir, "fifo")
+	touch(t, plain)
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dead := exec.Command(netnstest.RequireBinary(t, "cat"))
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, tc := range []struct {
+		what string
+		open func() (*netns.NS, error)
+		is   error // nil: any
+		says []string
+	}{
+		{"a path that is not there", open(filepath.Join(dir, "none")), fs.ErrNotExist, []string{dir + "/none"}},
+		{"a plain file", open(plain), nil, []string{plain, "not a namespace file"}},
+		{"a FIFO", open(fifo), nil, []string{fifo, "not a namespace file"}},
+		{"a directory", open(dir), nil, []string{dir, "not a namespace file"}},
+		{"a mount namespace", open("/proc/self/ns/mnt"), nil, []string{"/proc/self/ns/mnt", "a mount namespace"}},
+		{"a user namespace", open("/proc/self/ns/user"), nil, []string{"a user namespace"}},
+		{"a process that was reaped", openPID(dead.Process.Pid), fs.ErrNotExist,
+			[]string{fmt.Sprintf("pid %d", dead.Process.Pid), "has ended"}},
+		{"a zombie", openPID(zombie(t)), fs.ErrNotExist, []string{"has ended"}},
+		{"pid 0", openPID(0), nil, []string{"pid 0", "not a process id"}},
+		{"a descriptor that is not open", fromFD(-1), unix.EBADF, []string{"descriptor -1"}},
+		{"a descriptor of something else", fromFD(0), nil, []string{"descriptor 0", "not a namespace file"}},
+	} {
+		t.Run(tc.what, func(t *testing.T) {
+			before := count(t, "/proc/self/fd")
+			n, err := tc.open()
+			if n != nil {
+				t.Errorf("got %v beside the error", n)
+			}
+			wantError(t, err, tc.is, tc.says...)
+			if after := count(t, "/proc/self/fd"); after != before {
+				t.Errorf("%d descriptors before, %d after", before, after)
+			}
+		})
+	}
+}
+
+func TestCloseIsIdempotent(t *testing.T) {
+	n := netnstest.New(t)
+	id := n.ID()
+	for range 2 {
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n.FD() != -1 || n.ID() != id {
+		t.Errorf("closed: FD %d, ID %v, want -1 and still %v", n.FD(), n.ID(), id)
+	}
+	wantError(t, n.Do(func() error { t.Error("fn was called"); return nil }), os.ErrClosed, id.String())
+}
+
+func TestNilIsTheThreadsOwn(t *testing.T) {
+	var own *netns.NS
+	if own.FD() != -1 || own.Close() != nil || own.String() != own.ID().String() {
+		t.Errorf("FD %d, String %q", own.FD(), own)
+	}
+	n := netnstest.New(t)
+	if own.ID() == n.ID() || own.ID() == (netns.ID{}) {
+		t.Errorf("own ID %v beside %v", own.ID(), n.ID())
+	}
+	if got := inside(t, n); got != n.ID() {
+		t.Errorf("inside %v nil is %v", n, got)
+	}
+}
+
+func open(path string) func() (*netns.NS, error) {
+	return func() (*netns.NS, error) { return netns.Open(path) }
+}
+
+func openPID(pid int) func() (*netns.NS, error) {
+	return func() (*netns.NS, error) { return netns.OpenPID(pid) }
+}
+
+func fromFD(fd int) func() (*netns.NS, error) {
+	return func() (*netns.NS, error) { return netns.FromFD(fd) }
+}
+
+// inside returns the namespace that a function sees in n.
+func inside(t *testing.T, n *netns.NS) (id netns.ID) {
+	t.Helper()
+	if err := n.Do(func() error { id = (*netns.NS)(nil).ID(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// sleeper starts a process in n that lives until the test ends.
+func sleeper(t *testing.T, n *netns.NS) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(netnstest.RequireBinary(t, "cat"))
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Do(cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+// zombie returns the id of a process that has ended and is not reaped before
+// the test ends.
+func zombie(t *testing.T) int {
+	t.Helper()
+	cmd := exec.Command(netnstest.RequireBinary(t, "cat"))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() })
+	if err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Process.Pid
+}
+
+func touch(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// count returns how many entries a directory of /proc has.
+func count(t *testing.T, dir string) int {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// wantError checks that err is is (when not nil) and says every text.
+func wantError(t *testing.T, err, is error, says ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	if is != nil && !errors.Is(err, is) {
+		t.Errorf("error %q is not %q", err, is)
+	}
+	for _, text := range says {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("error %q does not say %q", err, text)
+		}
+	}
+}

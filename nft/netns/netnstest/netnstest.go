@@ -1,0 +1,101 @@
+package netnstest
+
+import (
+	"fmt"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// UserNSBase is the uid (gid) outside that root has inside the user namespace
+// of [NewInUserNS]: uid 1337 in there is UserNSBase+1337 for [As].
+const UserNSBase = 100000
+
+// New returns a namespace with lo up.
+func New(t testing.TB) *netns.NS {
+	t.Helper()
+	RequireRoot(t)
+	n, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return adopt(t, n)
+}
+
+// NewInUserNS returns a namespace with lo up that a child user namespace owns,
+// as that of a pod with hostUsers: false. Ids 0 to 65535 in there are
+// [UserNSBase] and up outside; the test's root has every capability over both.
+func NewInUserNS(t testing.TB) *netns.NS {
+	t.Helper()
+	RequireIDs(t, UserNSBase, UserNSBase)
+	// A process of several threads cannot enter a user namespace, so a child
+	// is born in one and waits for the end of its input.
+	cmd := exec.Command(RequireBinary(t, "cat"))
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: UserNSBase, Size: 65536}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNET,
+		UidMappings: ids,
+		GidMappings: ids,
+	}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start %s in a user namespace with ids from %d: %v", cmd.Path, UserNSBase, err)
+	}
+	n, err := netns.OpenPID(cmd.Process.Pid)
+	_ = stdin.Close()
+	if waitErr := cmd.Wait(); waitErr != nil {
+		t.Errorf("child in a user namespace: %v", waitErr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return adopt(t, n)
+}
+
+// adopt sets lo up in n and closes n when the test ends.
+func adopt(t testing.TB, n *netns.NS) *netns.NS {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	h := handle(t, n)
+	defer h.Close()
+	if err := setUp(h, "lo"); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// handle returns a route netlink socket in n.
+func handle(t testing.TB, n *netns.NS) (h *netlink.Handle) {
+	t.Helper()
+	err := n.Do(func() (err error) {
+		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("netlink socket in %s: %v", n, err)
+	}
+	return h
+}
+
+func setUp(h *netlink.Handle, name string) error {
+	link, err := h.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", name, err)
+	}
+	if err := h.LinkSetUp(link); err != nil {
+		return fmt.Errorf("link %s: set up: %w", name, err)
+	}
+	return nil
+}

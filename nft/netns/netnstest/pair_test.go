@@ -1,0 +1,132 @@
+package netnstest_test
+
+import (
+	"errors"
+	"net"
+	"syscall"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+func TestNeighbourAnswersForEveryAddress(t *testing.T) {
+	p := netnstest.NewPair(t)
+	listen(t, p.Neighbour, "tcp4", "0.0.0.0:80")
+	listen(t, p.Neighbour, "tcp6", "[::]:80")
+	for _, addr := range []string{
+		net.JoinHostPort(p.NeighbourIP4.String(), "80"), net.JoinHostPort(p.NeighbourIP6.String(), "80"),
+		"10.9.9.9:80", "10.244.2.1:80", "192.0.2.1:80", "8.8.8.8:80",
+		"[2001:db8::1]:80", "[fd00:10:244:2::1]:80", "[2606:4700::1111]:80",
+	} {
+		if got := askTCP(t, p.Pod, addr); got != addr {
+			t.Errorf("asked %s, answered by %s", addr, got)
+		}
+	}
+}
+
+func TestNeighbourAnswersDatagrams(t *testing.T) {
+	p := netnstest.NewPair(t)
+	for _, addr := range []string{"10.9.9.9:53", "[2001:db8::53]:53"} {
+		echo(t, p.Neighbour, addr)
+		c := dial(t, p.Pod, "udp", addr)
+		if _, err := c.Write([]byte("query")); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 64)
+		if n, err := c.Read(buf); err != nil || string(buf[:n]) != "query" {
+			t.Errorf("%s: read %q, %v", addr, buf[:n], err)
+		}
+	}
+}
+
+func TestPodAnswersAnySource(t *testing.T) {
+	p := netnstest.NewPair(t)
+	listen(t, p.Pod, "tcp", "[::]:8080")
+	for _, tc := range []struct{ from, to string }{
+		{p.NeighbourIP4.String(), p.PodIP4.String()},
+		{p.NeighbourIP6.String(), p.PodIP6.String()},
+		{"10.9.9.9", p.PodIP4.String()},
+		{"2001:db8::1", p.PodIP6.String()},
+	} {
+		to := net.JoinHostPort(tc.to, "8080")
+		err := p.Neighbour.Do(func() error {
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(tc.from)}, Timeout: timeout}
+			c, err := d.Dial("tcp", to)
+			if err == nil {
+				err = c.Close()
+			}
+			return err
+		})
+		if err != nil {
+			t.Errorf("from %s: %v", tc.from, err)
+		}
+	}
+}
+
+func TestNothingListensIsRefused(t *testing.T) {
+	p := netnstest.NewPair(t)
+	for _, addr := range []string{"10.9.9.9:81", "[2001:db8::1]:81"} {
+		err := p.Pod.Do(func() error {
+			c, err := net.DialTimeout("tcp", addr, timeout)
+			if err == nil {
+				_ = c.Close()
+			}
+			return err
+		})
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("dial %s: %v, want refused", addr, err)
+		}
+	}
+}
+
+// Every address can be used at once, the link-local ones included.
+func TestNoAddressIsTentative(t *testing.T) {
+	p := netnstest.NewPair(t)
+	for _, n := range []*netns.NS{p.Pod, p.Neighbour} {
+		err := n.Do(func() error {
+			iface, err := net.InterfaceByName("eth0")
+			if err != nil {
+				return err
+			}
+			addrs, err := iface.Addrs()
+			if err != nil {
+				return err
+			}
+			for _, a := range addrs {
+				ip := a.(*net.IPNet).IP
+				l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: ip, Zone: zone(ip)})
+				if err != nil {
+					t.Errorf("%v: %v", a, err)
+					continue
+				}
+				_ = l.Close()
+			}
+			if len(addrs) != 3 {
+				t.Errorf("addresses %v, want IPv4, IPv6 and link-local", addrs)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestPairLeaksNothing(t *testing.T) {
+	t.Run("the runtime's own", func(t *testing.T) { netnstest.NewPair(t) })
+	before := descriptors(t)
+	t.Run("pair", func(t *testing.T) { netnstest.NewPair(t) })
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+func BenchmarkNewPair(b *testing.B) {
+	netnstest.RequireRoot(b)
+	for b.Loop() {
+		p := netnstest.NewPair(b)
+		_ = p.Pod.Close()
+		_ = p.Neighbour.Close()
+	}
+}

@@ -1,0 +1,90 @@
+// Package netnstest makes network namespaces for tests of real packets: single
+// ones, a pod joined to a neighbour, and one owned by another user namespace.
+//
+// Its functions that take a [testing.TB] fail the test when they cannot do
+// their work, and undo it when the test ends. Without root they skip the test,
+// unless SLUICE_REQUIRE=1 or CI=true is in the environment: then they fail it,
+// so that a test run that must be complete cannot lose tests silently.
+package netnstest
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// RequireRoot skips the test unless it runs as root (of any user namespace)
+// with CAP_NET_ADMIN and CAP_SYS_ADMIN.
+func RequireRoot(t testing.TB) {
+	t.Helper()
+	if uid := os.Geteuid(); uid != 0 {
+		unmet(t, "needs root to make network namespaces, runs as uid %d: run it with sudo or unshare -rn", uid)
+	}
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData // capabilities 0-31, 32-63
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		t.Fatalf("capget: %v", err)
+	}
+	if want := uint32(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN); data[0].Effective&want != want {
+		unmet(t, "needs CAP_NET_ADMIN and CAP_SYS_ADMIN to make network namespaces: a container must be privileged")
+	}
+}
+
+// RequireIDs skips the test unless [As] can become uid and gid, which root of a
+// user namespace that maps only itself (unshare -r) cannot.
+func RequireIDs(t testing.TB, uid, gid int) {
+	t.Helper()
+	RequireRoot(t)
+	err := As(uid, gid, func() error { return nil })
+	switch {
+	case errors.Is(err, unix.EPERM):
+		unmet(t, "needs uid %d and gid %d, which this user namespace lacks: run it with sudo", uid, gid)
+	case err != nil:
+		t.Fatal(err)
+	}
+}
+
+// RequireBinary returns the path of the program name, looked for in PATH and in
+// the system directories that PATH often lacks. It skips the test when there is
+// none, and names the Debian package to install.
+func RequireBinary(t testing.TB, name string) string {
+	t.Helper()
+	for _, file := range []string{name, "/usr/sbin/" + name, "/sbin/" + name} {
+		if path, err := exec.LookPath(file); err == nil {
+			return path
+		}
+	}
+	unmet(t, "needs the program %s: apt-get install %s", name, debianPackage(name))
+	return ""
+}
+
+func debianPackage(program string) string {
+	switch {
+	case program == "nft":
+		return "nftables"
+	case strings.HasPrefix(program, "iptables"), strings.HasPrefix(program, "ip6tables"),
+		strings.HasPrefix(program, "xtables"):
+		return "iptables"
+	case program == "ip", program == "ss", program == "tc":
+		return "iproute2"
+	case program == "nsenter", program == "unshare":
+		return "util-linux"
+	case program == "cat":
+		return "coreutils"
+	}
+	return program
+}
+
+// unmet ends the test: skipped on a developer's machine, failed where nothing
+// may be skipped.
+func unmet(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("SLUICE_REQUIRE") == "1" || os.Getenv("CI") == "true" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
