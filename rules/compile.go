@@ -1,0 +1,236 @@
+package rules
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+)
+
+// Compile returns the ruleset that carries out the redirection. The parameters must be valid (see [Redirect.Validate]). Equal
+// parameters give equal rulesets; the time is linear in the number of prefixes, but for sorting them.
+//
+// Each new connection has the fate that istio-init's iptables rules give it, but for the [Deviations] that are on. The rules are
+// fewer: one that no packet can reach, or that changes no packet's fate, is left out, and alike ones are merged.
+func Compile(r Redirect) Ruleset {
+	c := newCompiler(r)
+	table := Table{Family: Inet, Name: TableName, Comment: c.comment()}
+	for _, chain := range []Chain{
+		c.rawPrerouting(), c.rawOutput(),
+		c.manglePrerouting(), c.mangleOutput(),
+		c.natPrerouting(), c.natOutput(), c.groupOutput(),
+	} {
+		if len(chain.Rules) > 0 {
+			table.Chains = append(table.Chains, chain)
+		}
+	}
+	return Ruleset{Tables: []Table{table}, Routing: c.routing()}
+}
+
+// compiler holds the parameters in the form in which rules use them.
+type compiler struct {
+	Redirect
+	families []Family // those captured
+	// included and excluded are the destinations by family, normalised.
+	included, excluded, servers map[Family][]netipx.IPRange
+	// loopbackIncluded switches off Istio's rule that leaves the application's traffic over lo alone.
+	loopbackIncluded bool
+}
+
+func newCompiler(r Redirect) *compiler {
+	c := &compiler{Redirect: r, families: []Family{IPv4}}
+	if r.IPv6 {
+		c.families = append(c.families, IPv6)
+	}
+	c.included = c.destinations(r.OutboundCIDRs.Prefixes)
+	c.excluded = c.destinations(r.OutboundExcludeCIDRs)
+	servers := make([]netip.Prefix, 0, len(r.DNS.Servers))
+	for _, s := range r.DNS.Servers {
+		servers = append(servers, netip.PrefixFrom(s, s.BitLen()))
+	}
+	c.servers = c.destinations(servers)
+	c.loopbackIncluded = slices.ContainsFunc(r.OutboundCIDRs.Prefixes, func(p netip.Prefix) bool { return p.Addr().IsLoopback() })
+	return c
+}
+
+// destinations normalises prefixes by family.
+func (c *compiler) destinations(prefixes []netip.Prefix) map[Family][]netipx.IPRange {
+	byFamily := map[Family][]netip.Prefix{}
+	for _, p := range prefixes {
+		if p.Addr().Is4In6() && p.Bits() >= 96 && c.deviates(MappedCIDR) {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+		f := FamilyOf(p.Addr())
+		byFamily[f] = append(byFamily[f], p)
+	}
+	ranges := map[Family][]netipx.IPRange{}
+	for f, list := range byFamily {
+		ranges[f] = AddrRanges(list)
+	}
+	return ranges
+}
+
+// routing is what the ruleset needs of the routing tables.
+func (c *compiler) routing() Routing {
+	var r Routing
+	if c.Mode == ModeTProxy && c.inbound() {
+		for _, f := range c.families {
+			r.Policies = append(r.Policies, PolicyRoute{f, c.TProxyMark, c.TProxyRouteTable, PolicyPriority})
+		}
+	}
+	if c.IPv6 {
+		r.LoopbackAddrs = []netip.Addr{PassthroughIPv6}
+	}
+	return r
+}
+
+// comment says what made the table. Backends may add to it.
+func (c *compiler) comment() string {
+	if c.KeepEstablished {
+		return "mesh redirect, established connections kept"
+	}
+	return "mesh redirect"
+}
+
+// inbound tells whether any inbound connection is captured.
+func (c *compiler) inbound() bool { return c.InboundPorts.All || len(c.InboundPorts.Ports) > 0 }
+
+// priority is ours, or Istio's when the deviation is off.
+func (c *compiler) priority(ours, istio int) int {
+	if c.deviates(NATFirst) {
+		return ours
+	}
+	return istio
+}
+
+// base begins a base chain. A family that is not captured leaves it at once: a rule that names no family would capture it.
+func (c *compiler) base(name string, t ChainType, h Hook, priority int) chainBuilder {
+	b := chainBuilder{chain: Chain{Name: name, Base: &Base{Type: t, Hook: h, Priority: priority}}}
+	if !c.IPv6 {
+		b.add("no IPv6 in this pod: left alone", Return, MatchFamily{IPv6})
+	}
+	b.guards = len(b.chain.Rules)
+	return b
+}
+
+// chainBuilder collects the rules of a chain.
+type chainBuilder struct {
+	chain  Chain
+	guards int // leading rules that alone are no reason for the chain to exist
+}
+
+// add appends a rule with one action.
+func (b *chainBuilder) add(comment string, action Action, matches ...Match) {
+	b.addAll(comment, []Action{action}, matches...)
+}
+
+// addAll appends a rule with several actions.
+func (b *chainBuilder) addAll(comment string, actions []Action, matches ...Match) {
+	SortMatches(matches)
+	b.chain.Rules = append(b.chain.Rules, Rule{Matches: matches, Actions: actions, Comment: comment})
+}
+
+// build ends the chain. Rules that return at its end change nothing and are left out.
+func (b *chainBuilder) build() Chain {
+	rules := b.chain.Rules
+	for len(rules) > 0 && len(rules[len(rules)-1].Actions) == 1 && rules[len(rules)-1].Actions[0] == Return {
+		rules = rules[:len(rules)-1]
+	}
+	if len(rules) <= b.guards {
+		rules = nil
+	}
+	b.chain.Rules = rules
+	return b.chain
+}
+
+// capture appends a rule that captures TCP connections: with KeepEstablished only those that begin now, while the rest is
+// counted and left alone.
+func (b *chainBuilder) capture(c *compiler, comment string, actions []Action, matches ...Match) {
+	if c.KeepEstablished {
+		notBegun := MatchTCPFlags{Not: true, Mask: SYN | ACK, Value: SYN}
+		b.addAll("older than these rules: kept as it is", []Action{Count{}, Accept}, append(slices.Clone(matches), notBegun)...)
+	}
+	b.addAll(comment, actions, matches...)
+}
+
+// The matches that rules are made of.
+
+var tcp, udp = MatchProtocol{Protocols: []Protocol{TCP}}, MatchProtocol{Protocols: []Protocol{UDP}}
+
+func toPort(ports ...PortRange) MatchPort {
+	return MatchPort{Side: Destination, Ports: Normalise(ports)}
+}
+
+func notToPort(ports ...PortRange) MatchPort {
+	m := toPort(ports...)
+	m.Not = true
+	return m
+}
+
+func fromPort(port uint16) MatchPort { return MatchPort{Side: Source, Ports: Singles(port)} }
+
+func outBy(name string) MatchInterface {
+	return MatchInterface{Out: true, Names: []InterfaceName{{Name: name}}}
+}
+
+func inBy(name string) MatchInterface { return MatchInterface{Names: []InterfaceName{{Name: name}}} }
+
+func byUser(ids []IDRange) MatchOwner { return MatchOwner{IDs: Normalise(ids)} }
+
+func byGroup(ids []IDRange) MatchOwner { return MatchOwner{Group: true, IDs: Normalise(ids)} }
+
+func marked(mark uint32) MatchMark { return MatchMark{Value: mark, Mask: ^uint32(0)} }
+
+// interfaces returns a match for all the names without ending, and one for each that is a prefix: a set cannot hold those.
+func interfaces(out bool, names []InterfaceName) []Match {
+	names = slices.Clone(names)
+	slices.SortFunc(names, func(a, b InterfaceName) int { return cmp.Compare(a.String(), b.String()) })
+	exact := MatchInterface{Out: out}
+	var matches []Match
+	for _, n := range slices.Compact(names) {
+		if n.Prefix {
+			matches = append(matches, MatchInterface{Out: out, Names: []InterfaceName{n}})
+		} else {
+			exact.Names = append(exact.Names, n)
+		}
+	}
+	if len(exact.Names) > 0 {
+		matches = append([]Match{exact}, matches...)
+	}
+	return matches
+}
+
+// to matches the destinations of a family; set is the name of the set if there are many.
+func to(ranges []netipx.IPRange, set string) MatchAddr {
+	m := MatchAddr{Side: Destination, Ranges: ranges}
+	if len(ranges) > 1 {
+		m.Set = set + "-" + m.Family().ipName()
+	}
+	return m
+}
+
+// loopbackOf returns the loopback destination of a family.
+func (c *compiler) loopbackOf(f Family) MatchAddr {
+	p := c.LoopbackCIDR
+	if f == IPv6 {
+		p = loopbackCIDRv6
+	}
+	return MatchAddr{Side: Destination, Ranges: AddrRanges([]netip.Prefix{p})}
+}
+
+// offLoopback returns the match of every other destination.
+func (c *compiler) offLoopback(f Family) MatchAddr {
+	m := c.loopbackOf(f)
+	m.Not = true
+	return m
+}
+
+// passthrough matches the proxy's connections to the application by their source.
+func passthrough(f Family) MatchAddr {
+	a := PassthroughIPv4
+	if f == IPv6 {
+		a = PassthroughIPv6
+	}
+	return MatchAddr{Side: Source, Ranges: []netipx.IPRange{netipx.IPRangeFrom(a, a)}}
+}

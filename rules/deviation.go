@@ -1,0 +1,58 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A DeviationID names one way in which Sluice treats packets otherwise than istio-init's iptables rules do.
+type DeviationID string
+
+// The deviations. They are all there are: without them each new connection has the fate that istio-init gives it.
+const (
+	TunnelPortTProxy DeviationID = "tproxy-tunnel-port"
+	RerouteTProxy    DeviationID = "tproxy-reroute"
+	MappedCIDR       DeviationID = "mapped-cidr"
+	NATFirst         DeviationID = "nat-first"
+)
+
+// A Deviation is described to users by what it changes and why.
+type Deviation struct {
+	ID     DeviationID
+	Reason string
+}
+
+// Deviations lists all deviations. Each is on unless Redirect.Without names it.
+var Deviations = []Deviation{
+	{TunnelPortTProxy, "in TPROXY mode istio-init captures the tunnel port as plain inbound traffic, so that HBONE never " +
+		"reaches its listener; here it is left alone, as in REDIRECT mode"},
+	{RerouteTProxy, "in TPROXY mode istio-init also captures what arrives on a rerouted interface as inbound; here it is outbound " +
+		"traffic of the machine behind the interface, as in REDIRECT mode"},
+	{MappedCIDR, "istio-init matches an IPv4-mapped prefix (::ffff:10.0.0.0/104) against IPv6 packets, of which none has such an " +
+		"address; here it means the IPv4 prefix"},
+	{NATFirst, "istio-init's hooks have the same priority as those of other owners of NAT, so that the order of installation " +
+		"decides who captures a connection; here ours run ten earlier than those of iptables"},
+}
+
+// ParseDeviationID reads the id of a deviation.
+func ParseDeviationID(text string) (DeviationID, error) {
+	ids := make([]string, len(Deviations))
+	for i, d := range Deviations {
+		if string(d.ID) == text {
+			return d.ID, nil
+		}
+		ids[i] = string(d.ID)
+	}
+	return "", fmt.Errorf("%q is not a deviation; there are %s", text, strings.Join(ids, ", "))
+}
+
+// StrictIstio turns all deviations off.
+func (r *Redirect) StrictIstio() {
+	r.Without = nil
+	for _, d := range Deviations {
+		r.Without = append(r.Without, d.ID)
+	}
+}
+
+func (r *Redirect) deviates(id DeviationID) bool { return !slices.Contains(r.Without, id) }

@@ -1,0 +1,56 @@
+package rules
+
+// dnsServers calls do with the match of the captured servers, once for all of them or once for each family that has some.
+func (c *compiler) dnsServers(side Side, do func(servers ...Match)) {
+	switch {
+	case !c.DNS.active():
+	case c.DNS.All:
+		do()
+	default:
+		for _, f := range c.families {
+			if ranges := c.servers[f]; len(ranges) > 0 {
+				m := to(ranges, "dns-servers")
+				m.Side = side
+				do(m)
+			}
+		}
+	}
+}
+
+// captureDNS redirects queries to the agent.
+func (c *compiler) captureDNS(b *chainBuilder) {
+	redirect := RedirectTo{DNSPort}
+	query := toPort(Single[uint16](domainPort))
+	c.dnsServers(Destination, func(servers ...Match) {
+		b.capture(c, "DNS to the agent", []Action{redirect}, append([]Match{tcp, query}, servers...)...)
+	})
+	c.dnsServers(Destination, func(servers ...Match) {
+		b.add("DNS to the agent", redirect, append([]Match{udp, query}, servers...)...)
+	})
+}
+
+// rawOutput chooses the conntrack zone of DNS over UDP: the first rule that matches decides.
+func (c *compiler) rawOutput() Chain {
+	b := c.base("raw-output", Filter, Output, c.priority(RawPriority, IstioRawPriority))
+	if !c.DNS.active() {
+		return b.build()
+	}
+	query, answer := toPort(Single[uint16](domainPort)), fromPort(DNSPort)
+	for _, owner := range []MatchOwner{byUser(c.ProxyUIDs), byGroup(c.ProxyGIDs)} {
+		b.add("DNS queries of the proxy", SetZone{ProxyDNSZone}, udp, query, owner)
+		b.add("DNS answers of the agent", SetZone{AppDNSZone}, udp, answer, owner)
+	}
+	c.dnsServers(Destination, func(servers ...Match) {
+		b.add("DNS queries of the application", SetZone{AppDNSZone}, append([]Match{udp, query}, servers...)...)
+	})
+	return b.build()
+}
+
+// rawPrerouting puts the servers' answers into the zone of the proxy's queries.
+func (c *compiler) rawPrerouting() Chain {
+	b := c.base("raw-prerouting", Filter, Prerouting, c.priority(RawPriority, IstioRawPriority))
+	c.dnsServers(Source, func(servers ...Match) {
+		b.add("DNS answers to the proxy", SetZone{ProxyDNSZone}, append([]Match{udp, fromPort(domainPort)}, servers...)...)
+	})
+	return b.build()
+}

@@ -1,0 +1,49 @@
+package rules
+
+import "fmt"
+
+// A Fate is all that a ruleset does to a packet.
+type Fate struct {
+	// Dropped tells that the packet goes no further. The other fields then say what was done to it before.
+	Dropped bool
+	// Redirect is the local port to which the connection is sent instead of its destination; 0 for none.
+	Redirect uint16
+	// TProxy is the port of the transparent listener that takes the packet; 0 for none.
+	TProxy uint16
+	// Mark and ConntrackMark are the marks of the packet and its connection afterwards.
+	Mark, ConntrackMark uint32
+	// Zone is the conntrack zone that the rules have chosen; 0 is conntrack's default.
+	Zone uint16
+	// Undecided names what the model has no word for, where the packet's fate depends on it; the other fields then mean nothing.
+	Undecided string
+}
+
+// Captured tells whether the packet reaches a proxy instead of its destination.
+func (f Fate) Captured() bool { return f.Redirect != 0 || f.TProxy != 0 }
+
+// String says in words what happens to the packet.
+func (f Fate) String() string {
+	var text string
+	switch {
+	case f.Undecided != "":
+		return "undecided: " + f.Undecided + " is not known to this model"
+	case f.Dropped:
+		text = "dropped"
+	case f.Redirect != 0:
+		text = fmt.Sprintf("redirected to port %d of this host", f.Redirect)
+	case f.TProxy != 0:
+		text = fmt.Sprintf("taken by the transparent listener on port %d", f.TProxy)
+	default:
+		text = "goes to its destination, not captured"
+	}
+	if f.Zone != 0 {
+		text += fmt.Sprintf(", conntrack zone %d", f.Zone)
+	}
+	if f.Mark != 0 {
+		text += fmt.Sprintf(", mark 0x%x", f.Mark)
+	}
+	if f.ConntrackMark != 0 {
+		text += fmt.Sprintf(", connection mark 0x%x", f.ConntrackMark)
+	}
+	return text
+}

@@ -1,0 +1,50 @@
+package rules
+
+// natPrerouting decides about inbound connections in REDIRECT mode, and in both modes about those that arrive from a rerouted
+// interface.
+func (c *compiler) natPrerouting() Chain {
+	b := c.base("nat-prerouting", NAT, Prerouting, c.priority(NATPriority, IstioNATPriority))
+	for _, m := range interfaces(false, c.RerouteInterfaces) {
+		c.captureIncluded(&b, "outbound of a rerouted interface", m)
+		b.add("rerouted interface", Return, m)
+	}
+	for _, m := range interfaces(false, c.ExcludeInterfaces) {
+		b.add("excluded interface", Return, m)
+	}
+	if c.Mode == ModeTProxy || !c.inbound() {
+		return b.build()
+	}
+	b.add("tunnel port", Return, tcp, toPort(Single(c.TunnelPort)))
+	redirect := []Action{RedirectTo{c.InboundCapturePort}}
+	if c.InboundPorts.All {
+		c.excludeInboundPorts(&b)
+		b.capture(c, "inbound to the proxy", redirect, tcp)
+	} else {
+		b.capture(c, "inbound to the proxy", redirect, tcp, toPort(c.InboundPorts.Ports...))
+	}
+	return b.build()
+}
+
+// excludeInboundPorts leaves the excluded ports alone.
+func (c *compiler) excludeInboundPorts(b *chainBuilder) {
+	if len(c.InboundExcludePorts) > 0 {
+		b.add("excluded inbound port", Return, tcp, toPort(c.InboundExcludePorts...))
+	}
+}
+
+// manglePrerouting drops invalid packets, and in TPROXY mode hands inbound connections to the proxy.
+func (c *compiler) manglePrerouting() Chain {
+	b := c.base("mangle-prerouting", Filter, Prerouting, c.priority(ManglePriority, IstioManglePriority))
+	if c.Mode == ModeTProxy {
+		for _, m := range interfaces(false, c.ExcludeInterfaces) {
+			b.add("excluded interface", Return, m)
+		}
+	}
+	if c.DropInvalid {
+		b.add("invalid to conntrack", Drop, MatchState{States: States(Invalid)})
+	}
+	if c.Mode == ModeTProxy {
+		c.tproxy(&b)
+	}
+	return b.build()
+}

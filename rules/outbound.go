@@ -1,0 +1,118 @@
+package rules
+
+// groupChain holds what follows when only some owner groups are captured.
+const groupChain = "nat-output-groups"
+
+// natOutput decides about outbound connections, in the order of istio-init's ISTIO_OUTPUT.
+func (c *compiler) natOutput() Chain {
+	b := c.base("nat-output", NAT, Output, c.priority(NATPriority, IstioNATPriority))
+	for _, m := range interfaces(true, c.ExcludeInterfaces) {
+		b.add("excluded interface", Return, m)
+	}
+	if len(c.OutboundExcludePorts) > 0 {
+		b.add("excluded outbound port", Return, tcp, toPort(c.OutboundExcludePorts...))
+		if c.DNS.active() && Contains(Normalise(c.OutboundExcludePorts), domainPort) {
+			// Of UDP only DNS is ever captured, so other excluded ports need no rule.
+			b.add("excluded outbound port", Return, udp, toPort(Single[uint16](domainPort)))
+		}
+	}
+	for _, f := range c.families {
+		b.add("the proxy's connections to the application", Return, outBy(loopback), passthrough(f))
+	}
+	c.selfCalls(&b)
+
+	switch groups := c.OwnerGroups; {
+	case groups.All:
+		if len(c.OwnerGroupsExclude) > 0 {
+			b.add("excluded owner group", Return, byGroup(c.OwnerGroupsExclude))
+		}
+		c.captureOutbound(&b)
+	case len(groups.IDs) > 0 && len(c.groupOutput().Rules) > 0:
+		// A positive match, so that a packet without socket is not captured, as with xtables.
+		b.add("captured owner group", Jump{Chain: groupChain}, byGroup(groups.IDs))
+	}
+	return b.build()
+}
+
+// groupOutput is the part of natOutput that applies to the captured groups only.
+func (c *compiler) groupOutput() Chain {
+	b := chainBuilder{chain: Chain{Name: groupChain}}
+	if !c.OwnerGroups.All && len(c.OwnerGroups.IDs) > 0 {
+		c.captureOutbound(&b)
+	}
+	return b.build()
+}
+
+// selfCalls decides about lo and about the proxy's own connections. For each user, then for each group of the proxy, istio-init
+// has three rules: (a) over lo to another address than loopback is an inbound connection to this pod; (b) over lo from anybody
+// else is left alone; (c) from this owner is left alone. Rule b of the first user leaves nothing over lo to the later owners
+// except where DNS or an included loopback prefix restricts it, so that most of their rules can never match.
+//
+// Rule b is "not this user" there. Behind rule c it can be "anybody", which also matches packets without socket, as xtables'
+// negated owner does and nftables' does not.
+func (c *compiler) selfCalls(b *chainBuilder) {
+	dns := c.DNS.active()
+	tunnel := Single(c.TunnelPort)
+	exempt, users := []PortRange{tunnel}, c.ProxyUIDs[:1]
+	if dns {
+		exempt = append(exempt, Single[uint16](domainPort))
+	}
+	if c.loopbackIncluded {
+		users = c.ProxyUIDs
+	}
+	call := func(owner MatchOwner, ports MatchPort) {
+		for _, f := range c.families {
+			b.capture(c, "the proxy calls its own pod", []Action{RedirectTo{c.InboundCapturePort}},
+				outBy(loopback), c.offLoopback(f), tcp, ports, owner)
+		}
+	}
+
+	call(byUser(users), notToPort(exempt...))
+	if !c.loopbackIncluded {
+		if dns {
+			b.add("the application calls its own pod", Return, outBy(loopback), tcp, notToPort(Single[uint16](domainPort)))
+		} else {
+			b.add("the application calls its own pod", Return, outBy(loopback))
+		}
+	}
+	b.add("from the proxy", Return, byUser(c.ProxyUIDs))
+	switch {
+	case c.loopbackIncluded:
+		call(byGroup(c.ProxyGIDs), notToPort(tunnel))
+	case dns && c.TunnelPort != domainPort:
+		call(byGroup(c.ProxyGIDs), toPort(Single[uint16](domainPort)))
+	}
+	b.add("from the proxy", Return, byGroup(c.ProxyGIDs))
+}
+
+// captureOutbound redirects DNS and the included destinations.
+func (c *compiler) captureOutbound(b *chainBuilder) {
+	c.captureDNS(b)
+	for _, f := range c.families {
+		b.add("loopback", Return, c.loopbackOf(f))
+	}
+	for _, f := range c.families {
+		if ranges := c.excluded[f]; len(ranges) > 0 {
+			b.add("excluded outbound address", Return, to(ranges, "outbound-exclude"))
+		}
+	}
+	redirect := []Action{RedirectTo{c.ProxyPort}}
+	if len(c.OutboundPorts) > 0 {
+		b.capture(c, "included outbound port", redirect, tcp, toPort(c.OutboundPorts...))
+	}
+	c.captureIncluded(b, "outbound to the proxy")
+}
+
+// captureIncluded redirects connections to the included addresses to the proxy, if they also match.
+func (c *compiler) captureIncluded(b *chainBuilder, comment string, matches ...Match) {
+	redirect := []Action{RedirectTo{c.ProxyPort}}
+	and := func(more ...Match) []Match { return append(more, matches...) }
+	if c.OutboundCIDRs.All {
+		b.capture(c, comment, redirect, and(tcp)...)
+	}
+	for _, f := range c.families {
+		if ranges := c.included[f]; len(ranges) > 0 {
+			b.capture(c, comment, redirect, and(tcp, to(ranges, "outbound-include"))...)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// The parsers read what istio-iptables' flags and Istio's annotations hold. Lists are separated by commas; blanks around an
+// element and empty elements are ignored, as Istio does. An error names every element that is wrong and what is allowed.
+
+// ParseMode reads the interception mode; the empty text is REDIRECT, Istio's default.
+func ParseMode(text string) (Mode, error) {
+	switch text {
+	case "", string(ModeRedirect):
+		return ModeRedirect, nil
+	case string(ModeTProxy):
+		return ModeTProxy, nil
+	}
+	return "", fmt.Errorf("%q is not a mode: want REDIRECT or TPROXY", text)
+}
+
+// ParsePort reads one port from 1 to 65535.
+func ParsePort(text string) (uint16, error) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("%q is not a port (1-65535)", text)
+	}
+	return uint16(n), nil
+}
+
+// ParsePorts reads a list of ports and ranges of ports ("80,8000-9000" or "80,8000:9000"), normalised. Port 0 is allowed, as
+// in Istio, and never matches.
+func ParsePorts(text string) ([]PortRange, error) {
+	ranges, err := parseList(text, parsePortRange)
+	return Normalise(ranges), err
+}
+
+func parsePortRange(text string) (PortRange, error) {
+	first, last, isRange := strings.Cut(strings.Replace(text, ":", "-", 1), "-")
+	if !isRange {
+		last = first
+	}
+	a, errA := strconv.ParseUint(first, 10, 16)
+	b, errB := strconv.ParseUint(last, 10, 16)
+	if errA != nil || errB != nil || a > b {
+		return PortRange{}, fmt.Errorf("%q is not a port (0-65535) nor an ascending range of ports", text)
+	}
+	return PortRange{uint16(a), uint16(b)}, nil
+}
+
+// ParsePortSelection reads "*" for all ports, or a list as [ParsePorts] does.
+func ParsePortSelection(text string) (PortSelection, error) {
+	if text == wildcard {
+		return PortSelection{All: true}, nil
+	}
+	ports, err := ParsePorts(text)
+	return PortSelection{Ports: ports}, err
+}
+
+const wildcard = "*"
+
+// ParsePrefixes reads a list of prefixes. Host bits may be set; an address without length is refused, as in Istio.
+func ParsePrefixes(text string) ([]netip.Prefix, error) { return parseList(text, parsePrefix) }
+
+func parsePrefix(text string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, fmt.Errorf("%q is not a prefix such as 10.0.0.0/8 or fd00::/8", text)
+	}
+	return p, nil
+}
+
+// ParsePrefixSelection reads "*" for all addresses, or a list as [ParsePrefixes] does.
+func ParsePrefixSelection(text string) (PrefixSelection, error) {
+	if text == wildcard {
+		return PrefixSelection{All: true}, nil
+	}
+	prefixes, err := ParsePrefixes(text)
+	return PrefixSelection{Prefixes: prefixes}, err
+}
+
+// ParseLoopbackCIDR reads the IPv4 loopback prefix.
+func ParseLoopbackCIDR(text string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(text)
+	if err != nil || !isLoopbackCIDR(p) {
+		return netip.Prefix{}, fmt.Errorf("%q is not %s", text, loopbackCIDRWant)
+	}
+	return p, nil
+}
+
+// A Lookup finds the numeric id of a user or group name.
+type Lookup func(name string) (uint32, error)
+
+// ParseIDs reads a list of numeric user or group ids and ranges of them ("1337,2000-2999"), in the order given. Names
+// are resolved by lookup; without one they are refused.
+func ParseIDs(text string, lookup Lookup) ([]IDRange, error) {
+	return parseList(text, func(text string) (IDRange, error) { return parseIDRange(text, lookup) })
+}
+
+func parseIDRange(text string, lookup Lookup) (IDRange, error) {
+	first, last, isRange := strings.Cut(text, "-")
+	if !isRange {
+		last = first
+	}
+	// The last number is -1, which the kernel uses for "no id".
+	a, errA := parseID(first)
+	b, errB := parseID(last)
+	if errA == nil && errB == nil && a <= b {
+		return IDRange{a, b}, nil
+	}
+	if lookup != nil && strings.ContainsFunc(text, func(c rune) bool { return c < '0' || c > '9' }) {
+		id, err := lookup(text)
+		if err != nil {
+			err = fmt.Errorf("%q is neither a numeric id (0-4294967294) nor a known name: %w", text, err)
+		}
+		return Single(id), err
+	}
+	return IDRange{}, fmt.Errorf("%q is not a numeric id (0-4294967294) nor an ascending range of ids", text)
+}
+
+func parseID(text string) (uint32, error) {
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err == nil && n == 1<<32-1 {
+		err = strconv.ErrRange
+	}
+	return uint32(n), err
+}
+
+// ParseGroupSelection reads "*" for all groups, or a list as [ParseIDs] does.
+func ParseGroupSelection(text string, lookup Lookup) (GroupSelection, error) {
+	if text == wildcard {
+		return GroupSelection{All: true}, nil
+	}
+	ids, err := ParseIDs(text, lookup)
+	return GroupSelection{IDs: ids}, err
+}
+
+// ParseInterfaces reads a list of interface names. A last "+" (as in iptables) or "*" (as in nft) stands for every ending.
+func ParseInterfaces(text string) ([]InterfaceName, error) { return parseList(text, parseInterface) }
+
+func parseInterface(text string) (InterfaceName, error) {
+	n := InterfaceName{Name: text}
+	if last := len(text) - 1; last > 0 && (text[last] == '+' || text[last] == '*') {
+		n = InterfaceName{Name: text[:last], Prefix: true}
+	}
+	if !validInterface(n.Name) {
+		return n, fmt.Errorf("%q is not %s", text, interfaceWant)
+	}
+	return n, nil
+}
+
+// ParseMark reads a packet mark or a table number, decimal or hexadecimal with 0x.
+func ParseMark(text string) (uint32, error) {
+	digits, base := text, 10
+	if hex, ok := strings.CutPrefix(strings.ToLower(text), "0x"); ok {
+		digits, base = hex, 16
+	}
+	n, err := strconv.ParseUint(digits, base, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a number from 0 to 4294967295, decimal or hexadecimal (0x539)", text)
+	}
+	return uint32(n), nil
+}
+
+// ParseBool reads a truth value in one of the spellings that Go's strconv knows, as Istio does.
+func ParseBool(text string) (bool, error) {
+	b, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, fmt.Errorf("%q is not a truth value: want true or false", text)
+	}
+	return b, nil
+}
+
+// ParseServer reads the address of a DNS server. A zone is dropped: rules cannot match it (iptables drops it too).
+func ParseServer(text string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return a, fmt.Errorf("%q is not an IP address", text)
+	}
+	return a.Unmap().WithZone(""), nil
+}
+
+func parseList[T any](text string, parse func(string) (T, error)) ([]T, error) {
+	var values []T
+	var faults []error
+	for element := range strings.SplitSeq(text, ",") {
+		if element = strings.TrimSpace(element); element == "" {
+			continue
+		}
+		v, err := parse(element)
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		values = append(values, v)
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	return values, nil
+}

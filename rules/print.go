@@ -1,0 +1,74 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+)
+
+// String writes the tables in the language of nft(8), so that `nft -f` loads them, and the routes as comments.
+func (rs Ruleset) String() string {
+	b := new(strings.Builder)
+	for i := range rs.Tables {
+		rs.Tables[i].print(b)
+	}
+	for _, p := range rs.Routing.Policies {
+		fmt.Fprintf(b, "# %s\n", p)
+	}
+	for _, a := range rs.Routing.LoopbackAddrs {
+		fmt.Fprintf(b, "# ip address add %s dev lo\n", a)
+	}
+	return b.String()
+}
+
+func (t *Table) print(b *strings.Builder) {
+	fmt.Fprintf(b, "table %s %s {\n", t.Family, t.Name)
+	for _, set := range t.Sets() {
+		kind := set.Family().ipName() + "_addr"
+		fmt.Fprintf(b, "\tset %s {\n\t\ttype %s\n\t\tflags interval\n", set.Set, kind)
+		texts := make([]string, len(set.Ranges))
+		for i, r := range set.Ranges {
+			texts[i] = formatAddrRange(r)
+		}
+		fmt.Fprintf(b, "\t\telements = { %s }\n\t}\n\n", strings.Join(texts, ",\n\t\t\t     "))
+	}
+	for i := range t.Chains {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		t.Chains[i].print(b)
+	}
+	b.WriteString("}\n")
+}
+
+// Sets returns, for each named set of the table, the first match that uses it, in the order of the rules.
+func (t *Table) Sets() []MatchAddr {
+	var sets []MatchAddr
+	seen := map[string]bool{}
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
+			for _, m := range r.Matches {
+				if addr, ok := m.(MatchAddr); ok && addr.Set != "" && !seen[addr.Set] {
+					seen[addr.Set] = true
+					sets = append(sets, addr)
+				}
+			}
+		}
+	}
+	return sets
+}
+
+func (c *Chain) print(b *strings.Builder) {
+	fmt.Fprintf(b, "\tchain %s {\n", c.Name)
+	if c.Base != nil {
+		fmt.Fprintf(b, "\t\t%s\n", c.Base)
+	}
+	for i := range c.Rules {
+		r := &c.Rules[i]
+		fmt.Fprintf(b, "\t\t%s", r)
+		if r.Comment != "" {
+			fmt.Fprintf(b, " comment %q", r.Comment)
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("\t}\n")
+}

@@ -1,0 +1,144 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"go4.org/netipx"
+)
+
+// A Range is a closed interval of numbers: ports, or user and group ids. First equals Last for a single number.
+type Range[T uint16 | uint32] struct{ First, Last T }
+
+// PortRange is a range of TCP or UDP ports.
+type PortRange = Range[uint16]
+
+// IDRange is a range of numeric user or group ids.
+type IDRange = Range[uint32]
+
+// Single returns the range that holds only n.
+func Single[T uint16 | uint32](n T) Range[T] { return Range[T]{n, n} }
+
+// Singles returns one range for each number, normalised.
+func Singles[T uint16 | uint32](numbers ...T) []Range[T] {
+	ranges := make([]Range[T], len(numbers))
+	for i, n := range numbers {
+		ranges[i] = Single(n)
+	}
+	return Normalise(ranges)
+}
+
+// Contains tells whether n lies in the range.
+func (r Range[T]) Contains(n T) bool { return r.First <= n && n <= r.Last }
+
+// IsSingle tells whether the range holds one number only.
+func (r Range[T]) IsSingle() bool { return r.First == r.Last }
+
+// String writes the range as nft does: "80" or "8000-9000".
+func (r Range[T]) String() string {
+	if r.IsSingle() {
+		return strconv.FormatUint(uint64(r.First), 10)
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
+}
+
+// Normalise returns the same numbers as the fewest ranges, in ascending order: overlapping ranges are merged and so are
+// adjacent ones that are ranges already. Adjacent single numbers stay single, because a list of ports is easier
+// to recognise than the range it happens to form.
+func Normalise[T uint16 | uint32](ranges []Range[T]) []Range[T] {
+	if len(ranges) == 0 {
+		return nil
+	}
+	sorted := slices.Clone(ranges)
+	slices.SortFunc(sorted, func(a, b Range[T]) int {
+		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(b.Last, a.Last))
+	})
+	merged := sorted[:1]
+	for _, r := range sorted[1:] {
+		last := &merged[len(merged)-1]
+		adjacent := r.First > 0 && r.First-1 == last.Last && !r.IsSingle() && !last.IsSingle()
+		if r.First <= last.Last || adjacent {
+			last.Last = max(last.Last, r.Last)
+			continue
+		}
+		merged = append(merged, r)
+	}
+	return merged
+}
+
+// Contains tells whether one of the normalised ranges holds n.
+func Contains[T uint16 | uint32](ranges []Range[T], n T) bool {
+	_, found := slices.BinarySearchFunc(ranges, n, func(r Range[T], n T) int {
+		switch {
+		case r.Last < n:
+			return -1
+		case r.First > n:
+			return 1
+		}
+		return 0
+	})
+	return found
+}
+
+// AddrRanges returns the addresses of the prefixes as the fewest ranges, in ascending order: duplicate, overlapping and
+// adjacent prefixes are merged, host bits are ignored. IPv4-mapped IPv6 prefixes count as IPv6.
+func AddrRanges(prefixes []netip.Prefix) []netipx.IPRange {
+	ranges := make([]netipx.IPRange, 0, len(prefixes))
+	for _, p := range prefixes {
+		ranges = append(ranges, prefixRange(p))
+	}
+	return NormaliseAddrs(ranges)
+}
+
+// prefixRange is netipx.RangeOfPrefix for IPv4-mapped prefixes too: netip masks those as IPv6, netipx refuses them.
+func prefixRange(p netip.Prefix) netipx.IPRange {
+	if r := netipx.RangeOfPrefix(p); r.IsValid() {
+		return r
+	}
+	first, last := p.Masked().Addr().As16(), p.Addr().As16()
+	for bit := p.Bits(); bit < 128; bit++ {
+		last[bit/8] |= 0x80 >> (bit % 8)
+	}
+	return netipx.IPRangeFrom(netip.AddrFrom16(first), netip.AddrFrom16(last))
+}
+
+// NormaliseAddrs returns the same addresses as the fewest ranges, in ascending order. The argument is reordered.
+func NormaliseAddrs(ranges []netipx.IPRange) []netipx.IPRange {
+	if len(ranges) == 0 {
+		return nil
+	}
+	slices.SortFunc(ranges, func(a, b netipx.IPRange) int {
+		return cmp.Or(a.From().Compare(b.From()), b.To().Compare(a.To()))
+	})
+	merged := ranges[:1]
+	for _, r := range ranges[1:] {
+		last := merged[len(merged)-1]
+		// Next is invalid, and so less than every address, after the last address of the family.
+		next := last.To().Next()
+		if r.From().Compare(last.To()) > 0 && r.From() != next {
+			merged = append(merged, r)
+			continue
+		}
+		if r.To().Compare(last.To()) > 0 {
+			merged[len(merged)-1] = netipx.IPRangeFrom(last.From(), r.To())
+		}
+	}
+	return merged
+}
+
+// containsAddr tells whether one of the normalised ranges holds the address.
+func containsAddr(ranges []netipx.IPRange, a netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(ranges, a, func(r netipx.IPRange, a netip.Addr) int {
+		switch {
+		case r.To().Less(a):
+			return -1
+		case a.Less(r.From()):
+			return 1
+		}
+		return 0
+	})
+	return found
+}

@@ -1,0 +1,63 @@
+package rules
+
+// tproxy hands inbound connections to the proxy's transparent listener. It expects a chain in which nothing follows.
+func (c *compiler) tproxy(b *chainBuilder) {
+	mark := SetMark{Value: c.TProxyMark, Mask: ^uint32(0)}
+	// The proxy marks its connections to the application that keep the client's address. The connection remembers the mark, so that
+	// mangleOutput can bring the answers back to the proxy instead of the client.
+	b.addAll("the proxy's connections in the client's name", []Action{SaveMark{}, Return}, tcp, marked(c.TProxyMark))
+	if !c.inbound() {
+		return
+	}
+	if c.deviates(RerouteTProxy) {
+		for _, m := range interfaces(false, c.RerouteInterfaces) {
+			b.add("rerouted interface: not inbound", Return, m)
+		}
+	}
+	for _, f := range c.families {
+		b.add("the proxy's connections to the application", Return, inBy(loopback), passthrough(f), tcp)
+	}
+	selfCall := marked(SelfCallMark)
+	selfCall.Not = true
+	b.add("within the pod, but not from the proxy", Return, inBy(loopback), tcp, selfCall)
+	if c.deviates(TunnelPortTProxy) {
+		b.add("tunnel port", Return, tcp, toPort(Single(c.TunnelPort)))
+	}
+	captured := []Match{tcp}
+	if c.InboundPorts.All {
+		c.excludeInboundPorts(b)
+	} else {
+		captured = append(captured, toPort(c.InboundPorts.Ports...))
+	}
+	and := func(more ...Match) []Match { return append(more, captured...) }
+
+	b.addAll("established: to its socket", []Action{mark, Accept}, and(MatchState{States: States(Established, Related)})...)
+	for _, f := range c.families {
+		b.add("loopback", Return, and(c.loopbackOf(f))...)
+	}
+	b.capture(c, "inbound to the proxy", []Action{TProxy{c.InboundCapturePort}, mark, Accept}, and()...)
+	// Where no proxy listens nft's tproxy goes on with the next rule, and the application would be reached.
+	b.add("no proxy listens", Drop, and()...)
+}
+
+// mangleOutput marks, in TPROXY mode, what the proxy sends to its own pod, and brings the application's answers back to it.
+func (c *compiler) mangleOutput() Chain {
+	b := c.base("mangle-output", Route, Output, c.priority(ManglePriority, IstioManglePriority))
+	if c.Mode != ModeTProxy {
+		return b.build()
+	}
+	for _, m := range interfaces(true, c.ExcludeInterfaces) {
+		b.add("excluded interface", Return, m)
+	}
+	b.add("marked already", Return, outBy(loopback), tcp, marked(c.TProxyMark))
+	selfCall := SetMark{Value: SelfCallMark, Mask: ^uint32(0)}
+	for _, owner := range []MatchOwner{byUser(c.ProxyUIDs), byGroup(c.ProxyGIDs)} {
+		for _, f := range c.families {
+			b.add("the proxy calls its own pod", selfCall, outBy(loopback), c.offLoopback(f), tcp, owner)
+		}
+	}
+	connection := marked(c.TProxyMark)
+	connection.Conntrack = true
+	b.add("answers to the proxy's connections", RestoreMark{}, tcp, connection)
+	return b.build()
+}

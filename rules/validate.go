@@ -1,0 +1,123 @@
+package rules
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// A Fault is one wrong parameter.
+type Fault struct {
+	// Field is the name of the field of Redirect.
+	Field string
+	// Value is what it holds, Allowed what it may hold.
+	Value, Allowed string
+}
+
+// Faults is the error that [Redirect.Validate] returns: all that is wrong.
+type Faults []Fault
+
+// Error writes one line per fault.
+func (f Faults) Error() string {
+	lines := make([]string, len(f))
+	for i, fault := range f {
+		lines[i] = fault.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// String says what is wrong and what is allowed.
+func (f Fault) String() string {
+	return fmt.Sprintf("%s: %s is not allowed: want %s", f.Field, f.Value, f.Allowed)
+}
+
+// Validate tells whether [Compile] can compile the parameters. The error is a [Faults] that lists all that are wrong.
+func (r *Redirect) Validate() error {
+	var faults Faults
+	check := func(ok bool, field string, value any, allowed string) {
+		if !ok {
+			faults = append(faults, Fault{field, fmt.Sprintf("%q", fmt.Sprint(value)), allowed})
+		}
+	}
+	const port = "a port (1-65535)"
+	check(r.Mode == ModeRedirect || r.Mode == ModeTProxy, "Mode", r.Mode, "REDIRECT or TPROXY")
+	check(r.ProxyPort != 0, "ProxyPort", r.ProxyPort, port)
+	check(r.InboundCapturePort != 0, "InboundCapturePort", r.InboundCapturePort, port)
+	check(r.TunnelPort != 0, "TunnelPort", r.TunnelPort, port)
+	check(len(r.ProxyUIDs) > 0, "ProxyUIDs", "", "at least one user id")
+	check(len(r.ProxyGIDs) > 0, "ProxyGIDs", "", "at least one group id")
+	if r.Mode == ModeTProxy {
+		check(r.TProxyMark != 0 && r.TProxyMark != SelfCallMark, "TProxyMark", r.TProxyMark,
+			fmt.Sprintf("1-4294967295 without %d, which marks the proxy's calls to its own pod", SelfCallMark))
+		check(r.TProxyRouteTable != 0 && (r.TProxyRouteTable < 253 || r.TProxyRouteTable > 255), "TProxyRouteTable", r.TProxyRouteTable,
+			"1-4294967295 without 253 to 255, which are the kernel's own tables")
+	}
+	checkRanges(check, "ProxyUIDs", r.ProxyUIDs)
+	checkRanges(check, "ProxyGIDs", r.ProxyGIDs)
+	checkRanges(check, "InboundPorts", r.InboundPorts.Ports)
+	checkRanges(check, "InboundExcludePorts", r.InboundExcludePorts)
+	checkRanges(check, "OutboundPorts", r.OutboundPorts)
+	checkRanges(check, "OutboundExcludePorts", r.OutboundExcludePorts)
+	checkRanges(check, "OwnerGroups", r.OwnerGroups.IDs)
+	checkRanges(check, "OwnerGroupsExclude", r.OwnerGroupsExclude)
+	check(!r.InboundPorts.All || len(r.InboundPorts.Ports) == 0, "InboundPorts", r.InboundPorts.Ports, "all ports or a list, not both")
+	check(!r.OutboundCIDRs.All || len(r.OutboundCIDRs.Prefixes) == 0, "OutboundCIDRs", r.OutboundCIDRs.Prefixes,
+		"all addresses or a list, not both")
+	check(!r.OwnerGroups.All || len(r.OwnerGroups.IDs) == 0, "OwnerGroups", r.OwnerGroups.IDs, "all groups or a list, not both")
+	check(len(r.OwnerGroups.IDs) <= MaxOwnerGroups, "OwnerGroups", fmt.Sprintf("%d groups", len(r.OwnerGroups.IDs)),
+		fmt.Sprintf("at most %d, which is Istio's limit", MaxOwnerGroups))
+	checkPrefixes(check, "OutboundCIDRs", r.OutboundCIDRs.Prefixes)
+	checkPrefixes(check, "OutboundExcludeCIDRs", r.OutboundExcludeCIDRs)
+	checkInterfaces(check, "ExcludeInterfaces", r.ExcludeInterfaces)
+	checkInterfaces(check, "RerouteInterfaces", r.RerouteInterfaces)
+	check(isLoopbackCIDR(r.LoopbackCIDR), "LoopbackCIDR", r.LoopbackCIDR, loopbackCIDRWant)
+	for _, server := range r.DNS.Servers {
+		check(server.IsValid() && server.Zone() == "", "DNS.Servers", server, "an IP address without zone")
+	}
+	for _, id := range r.Without {
+		_, err := ParseDeviationID(string(id))
+		check(err == nil, "Without", id, "the id of a deviation")
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return faults
+}
+
+// checker records a fault unless ok.
+type checker func(ok bool, field string, value any, allowed string)
+
+func checkRanges[T uint16 | uint32](check checker, field string, ranges []Range[T]) {
+	for _, r := range ranges {
+		check(r.First <= r.Last, field, r, "a range whose first number is not above its last")
+	}
+}
+
+func checkPrefixes(check checker, field string, prefixes []netip.Prefix) {
+	for _, p := range prefixes {
+		check(p.IsValid(), field, p, "a valid prefix")
+	}
+}
+
+func checkInterfaces(check checker, field string, names []InterfaceName) {
+	for _, n := range names {
+		check(validInterface(n.Name), field, n, interfaceWant)
+	}
+}
+
+const loopbackCIDRWant = "an IPv4 loopback prefix from /8 to /32 (127.0.0.1/32)"
+
+func isLoopbackCIDR(p netip.Prefix) bool {
+	return p.IsValid() && p.Addr().Is4() && p.Addr().IsLoopback() && p.Bits() >= 8
+}
+
+const interfaceWant = "the name of an interface: 1 to 15 bytes without blank, slash or colon; a last + or * means all that begin so"
+
+// validInterface follows dev_valid_name (linux/net/core/dev.c); IFNAMSIZ is 16 with the final zero. A last sign that stands for
+// every ending is no part of a name: neither "*" alone nor "eth++" would ever match.
+func validInterface(name string) bool {
+	if name == "" || len(name) > 15 || name == "." || name == ".." || strings.HasSuffix(name, "*") || strings.HasSuffix(name, "+") {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == '/' || c == ':' || c == 0x7f || c == '"' })
+}
