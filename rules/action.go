@@ -26,7 +26,7 @@ type Jump struct {
 	Goto bool
 }
 
-// Redirect sends the connection to a port of this host (of lo for outbound connections); it ends the evaluation.
+// RedirectTo sends the connection to a port of this host (of lo for outbound connections); it ends the evaluation.
 type RedirectTo struct{ Port uint16 }
 
 // TProxy hands the packet to the socket that listens transparently on the port. nftables goes on with the next rule when no

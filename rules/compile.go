@@ -19,7 +19,7 @@ func Compile(r Redirect) Ruleset {
 	for _, chain := range []Chain{
 		c.rawPrerouting(), c.rawOutput(),
 		c.manglePrerouting(), c.mangleOutput(),
-		c.natPrerouting(), c.natOutput(), c.groupOutput(),
+		c.natPrerouting(), c.natOutput(), c.loopbackOutput(), c.groupOutput(),
 	} {
 		if len(chain.Rules) > 0 {
 			table.Chains = append(table.Chains, chain)
@@ -110,15 +110,11 @@ func (c *compiler) base(name string, t ChainType, h Hook, priority int) chainBui
 	if !c.IPv6 {
 		b.add("no IPv6 in this pod: left alone", Return, MatchFamily{IPv6})
 	}
-	b.guards = len(b.chain.Rules)
 	return b
 }
 
 // chainBuilder collects the rules of a chain.
-type chainBuilder struct {
-	chain  Chain
-	guards int // leading rules that alone are no reason for the chain to exist
-}
+type chainBuilder struct{ chain Chain }
 
 // add appends a rule with one action.
 func (b *chainBuilder) add(comment string, action Action, matches ...Match) {
@@ -131,14 +127,11 @@ func (b *chainBuilder) addAll(comment string, actions []Action, matches ...Match
 	b.chain.Rules = append(b.chain.Rules, Rule{Matches: matches, Actions: actions, Comment: comment})
 }
 
-// build ends the chain. Rules that return at its end change nothing and are left out.
+// build ends the chain. Rules that return at its end change nothing and are left out; so a guard alone makes no chain.
 func (b *chainBuilder) build() Chain {
 	rules := b.chain.Rules
 	for len(rules) > 0 && len(rules[len(rules)-1].Actions) == 1 && rules[len(rules)-1].Actions[0] == Return {
 		rules = rules[:len(rules)-1]
-	}
-	if len(rules) <= b.guards {
-		rules = nil
 	}
 	b.chain.Rules = rules
 	return b.chain

@@ -19,7 +19,9 @@ type Fate struct {
 }
 
 // Captured tells whether the packet reaches a proxy instead of its destination.
-func (f Fate) Captured() bool { return f.Redirect != 0 || f.TProxy != 0 }
+func (f Fate) Captured() bool {
+	return !f.Dropped && f.Undecided == "" && (f.Redirect != 0 || f.TProxy != 0)
+}
 
 // String says in words what happens to the packet.
 func (f Fate) String() string {

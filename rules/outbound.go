@@ -1,7 +1,11 @@
 package rules
 
-// groupChain holds what follows when only some owner groups are captured.
-const groupChain = "nat-output-groups"
+const (
+	// loopbackChain decides about what is sent over lo.
+	loopbackChain = "nat-output-lo"
+	// groupChain holds what follows when only some owner groups are captured.
+	groupChain = "nat-output-groups"
+)
 
 // natOutput decides about outbound connections, in the order of istio-init's ISTIO_OUTPUT.
 func (c *compiler) natOutput() Chain {
@@ -16,10 +20,9 @@ func (c *compiler) natOutput() Chain {
 			b.add("excluded outbound port", Return, udp, toPort(Single[uint16](domainPort)))
 		}
 	}
-	for _, f := range c.families {
-		b.add("the proxy's connections to the application", Return, outBy(loopback), passthrough(f))
-	}
-	c.selfCalls(&b)
+	b.add("over lo", Jump{Chain: loopbackChain}, outBy(loopback))
+	b.add("from the proxy", Return, byUser(c.ProxyUIDs))
+	b.add("from the proxy", Return, byGroup(c.ProxyGIDs))
 
 	switch groups := c.OwnerGroups; {
 	case groups.All:
@@ -43,46 +46,51 @@ func (c *compiler) groupOutput() Chain {
 	return b.build()
 }
 
-// selfCalls decides about lo and about the proxy's own connections. For each user, then for each group of the proxy, istio-init
-// has three rules: (a) over lo to another address than loopback is an inbound connection to this pod; (b) over lo from anybody
-// else is left alone; (c) from this owner is left alone. Rule b of the first user leaves nothing over lo to the later owners
-// except where DNS or an included loopback prefix restricts it, so that most of their rules can never match.
+// loopbackOutput decides about what is sent over lo: accept leaves it alone, return leaves the decision to natOutput.
 //
-// Rule b is "not this user" there. Behind rule c it can be "anybody", which also matches packets without socket, as xtables'
-// negated owner does and nftables' does not.
-func (c *compiler) selfCalls(b *chainBuilder) {
-	dns := c.DNS.active()
-	tunnel := Single(c.TunnelPort)
+// For each user, then for each group of the proxy, istio-init has three rules: (a) over lo to another address than loopback is an
+// inbound connection to this pod; (b) over lo from anybody else is left alone; (c) from this owner is left alone. Rule b of
+// the first user leaves nothing over lo to the later owners except where DNS or an included loopback prefix restricts it, so that
+// most of their rules can never match.
+//
+// Rule b is "not this user" there. Here it is "anybody", because the user in question is left alone too; so it also matches packets
+// without socket, as xtables' negated owner does and nftables' does not.
+func (c *compiler) loopbackOutput() Chain {
+	b := chainBuilder{chain: Chain{Name: loopbackChain}}
+	for _, f := range c.families {
+		b.add("the proxy's connections to the application", Accept, passthrough(f))
+	}
+	for _, f := range c.families {
+		b.add("loopback", Return, c.loopbackOf(f))
+	}
+	domain, tunnel := Single[uint16](domainPort), Single(c.TunnelPort)
 	exempt, users := []PortRange{tunnel}, c.ProxyUIDs[:1]
-	if dns {
-		exempt = append(exempt, Single[uint16](domainPort))
+	if c.DNS.active() {
+		exempt = append(exempt, domain)
 	}
 	if c.loopbackIncluded {
 		users = c.ProxyUIDs
 	}
 	call := func(owner MatchOwner, ports MatchPort) {
-		for _, f := range c.families {
-			b.capture(c, "the proxy calls its own pod", []Action{RedirectTo{c.InboundCapturePort}},
-				outBy(loopback), c.offLoopback(f), tcp, ports, owner)
-		}
+		b.capture(c, "the proxy calls its own pod", []Action{RedirectTo{c.InboundCapturePort}}, tcp, ports, owner)
 	}
 
 	call(byUser(users), notToPort(exempt...))
-	if !c.loopbackIncluded {
-		if dns {
-			b.add("the application calls its own pod", Return, outBy(loopback), tcp, notToPort(Single[uint16](domainPort)))
-		} else {
-			b.add("the application calls its own pod", Return, outBy(loopback))
-		}
-	}
-	b.add("from the proxy", Return, byUser(c.ProxyUIDs))
+	const ownCall = "the application calls its own pod"
 	switch {
 	case c.loopbackIncluded:
+		b.add("from the proxy", Accept, byUser(c.ProxyUIDs))
 		call(byGroup(c.ProxyGIDs), notToPort(tunnel))
-	case dns && c.TunnelPort != domainPort:
-		call(byGroup(c.ProxyGIDs), toPort(Single[uint16](domainPort)))
+	case !c.DNS.active():
+		b.add(ownCall, Accept)
+	default:
+		b.add(ownCall, Accept, tcp, notToPort(domain))
+		if c.TunnelPort != domainPort {
+			b.add("from the proxy", Accept, byUser(c.ProxyUIDs))
+			call(byGroup(c.ProxyGIDs), toPort(domain))
+		}
 	}
-	b.add("from the proxy", Return, byGroup(c.ProxyGIDs))
+	return b.build()
 }
 
 // captureOutbound redirects DNS and the included destinations.

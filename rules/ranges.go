@@ -88,21 +88,9 @@ func Contains[T uint16 | uint32](ranges []Range[T], n T) bool {
 func AddrRanges(prefixes []netip.Prefix) []netipx.IPRange {
 	ranges := make([]netipx.IPRange, 0, len(prefixes))
 	for _, p := range prefixes {
-		ranges = append(ranges, prefixRange(p))
+		ranges = append(ranges, netipx.RangeOfPrefix(p))
 	}
 	return NormaliseAddrs(ranges)
-}
-
-// prefixRange is netipx.RangeOfPrefix for IPv4-mapped prefixes too: netip masks those as IPv6, netipx refuses them.
-func prefixRange(p netip.Prefix) netipx.IPRange {
-	if r := netipx.RangeOfPrefix(p); r.IsValid() {
-		return r
-	}
-	first, last := p.Masked().Addr().As16(), p.Addr().As16()
-	for bit := p.Bits(); bit < 128; bit++ {
-		last[bit/8] |= 0x80 >> (bit % 8)
-	}
-	return netipx.IPRangeFrom(netip.AddrFrom16(first), netip.AddrFrom16(last))
 }
 
 // NormaliseAddrs returns the same addresses as the fewest ranges, in ascending order. The argument is reordered.

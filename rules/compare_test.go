@@ -1,0 +1,267 @@
+package rules_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// comparedRedirect has sets, several actions in a rule, and routes.
+func comparedRedirect() rules.Redirect { return typical(everyParameter, tproxyMode) }
+
+// inChain returns a change of one chain.
+func inChain(name string, change func(*rules.Chain)) func(*rules.Ruleset) {
+	return func(rs *rules.Ruleset) { change(rs.Tables[0].Chain(name)) }
+}
+
+func TestCompareNamesEachDifference(t *testing.T) {
+	const groups = "nat-output-groups"
+	rule := rules.Rule{Actions: []rules.Action{rules.Drop}, Comment: "added"}
+	for _, tc := range []struct {
+		says   string
+		change func(*rules.Ruleset)
+		want   []string
+	}{
+		{"nothing", func(*rules.Ruleset) {}, nil},
+		{
+			"a rule less", inChain(groups, func(c *rules.Chain) { c.Rules = slices.Delete(c.Rules, 4, 5) }),
+			[]string{"missing in chain inet sluice nat-output-groups: ip daddr 127.0.0.1 return"},
+		},
+		{
+			"a rule more", inChain(groups, func(c *rules.Chain) { c.Rules = slices.Insert(c.Rules, 4, rule) }),
+			[]string{"extra in chain inet sluice nat-output-groups: drop"},
+		},
+		{
+			"a rule twice", inChain(groups, func(c *rules.Chain) { c.Rules = append(c.Rules, c.Rules[4]) }),
+			[]string{"extra in chain inet sluice nat-output-groups: ip daddr 127.0.0.1 return"},
+		},
+		{
+			"a rule at another place", inChain(groups, func(c *rules.Chain) {
+				moved := c.Rules[4]
+				c.Rules = append(slices.Delete(c.Rules, 4, 5), moved)
+			}),
+			[]string{"reordered in chain inet sluice nat-output-groups: ip daddr 127.0.0.1 return"},
+		},
+		{"two rules in each other's place", inChain(groups, func(c *rules.Chain) { c.Rules[4], c.Rules[8] = c.Rules[8], c.Rules[4] }), []string{
+			"reordered in chain inet sluice nat-output-groups: ip daddr 127.0.0.1 return",
+			"reordered in chain inet sluice nat-output-groups: tcp dport 443 redirect to :15001",
+		}},
+		{"another port", inChain(groups, func(c *rules.Chain) { c.Rules[8].Actions = []rules.Action{redirect(15002)} }), []string{
+			"missing in chain inet sluice nat-output-groups: tcp dport 443 redirect to :15001",
+			"extra in chain inet sluice nat-output-groups: tcp dport 443 redirect to :15002",
+		}},
+		{"a rule without its last action", inChain("mangle-prerouting", func(c *rules.Chain) {
+			c.Rules[13].Actions = c.Rules[13].Actions[:2]
+		}), []string{
+			"missing in chain inet sluice mangle-prerouting: meta l4proto tcp tproxy to :15006 meta mark set 0x539 accept",
+			"extra in chain inet sluice mangle-prerouting: meta l4proto tcp tproxy to :15006 meta mark set 0x539",
+		}},
+		{"another priority", inChain("nat-output", func(c *rules.Chain) { c.Base.Priority = -100 }), []string{
+			"changed in chain inet sluice nat-output: want type nat hook output priority -110; policy accept;, " +
+				"found type nat hook output priority -100; policy accept;",
+		}},
+		{"another policy", inChain("nat-output", func(c *rules.Chain) { c.Base.Drop = true }), []string{
+			"changed in chain inet sluice nat-output: want type nat hook output priority -110; policy accept;, " +
+				"found type nat hook output priority -110; policy drop;",
+		}},
+		{"a chain without hook", inChain("mangle-output", func(c *rules.Chain) { c.Base, c.Rules = nil, c.Rules[:7] }), []string{
+			"changed in chain inet sluice mangle-output: want type route hook output priority -160; policy accept;, found no hook",
+			"missing in chain inet sluice mangle-output: meta l4proto tcp ct mark 0x539 meta mark set ct mark",
+		}},
+		{
+			"a chain less", func(rs *rules.Ruleset) { rs.Tables[0].Chains = rs.Tables[0].Chains[:len(rs.Tables[0].Chains)-1] },
+			[]string{"missing in the ruleset: chain inet sluice nat-output-groups"},
+		},
+		{
+			"a chain more", func(rs *rules.Ruleset) { rs.Tables[0].Chains = append(rs.Tables[0].Chains, chain("foreign")) },
+			[]string{"extra in the ruleset: chain inet sluice foreign"},
+		},
+		{
+			"a table of another family", func(rs *rules.Ruleset) { rs.Tables[0].Family = rules.IPv4 },
+			[]string{"missing in the ruleset: table inet sluice", "extra in the ruleset: table ip sluice"},
+		},
+		{"a policy route of another priority", func(rs *rules.Ruleset) { rs.Routing.Policies[0].Priority = 32765 }, []string{
+			"missing in routing: ip -4 rule priority 133 fwmark 0x539 lookup 133; local default dev lo table 133",
+			"extra in routing: ip -4 rule priority 32765 fwmark 0x539 lookup 133; local default dev lo table 133",
+		}},
+		{"no policy route", func(rs *rules.Ruleset) { rs.Routing.Policies = nil }, []string{
+			"missing in routing: ip -4 rule priority 133 fwmark 0x539 lookup 133; local default dev lo table 133",
+			"missing in routing: ip -6 rule priority 133 fwmark 0x539 lookup 133; local default dev lo table 133",
+		}},
+		{
+			"another address of lo", func(rs *rules.Ruleset) { rs.Routing.LoopbackAddrs[0] = netip.MustParseAddr("::7") },
+			[]string{"missing in routing: address ::6 dev lo", "extra in routing: address ::7 dev lo"},
+		},
+	} {
+		got := rules.Compile(comparedRedirect())
+		tc.change(&got)
+		checkDifferences(t, tc.says, rules.Compare(rules.Compile(comparedRedirect()), got), tc.want)
+	}
+}
+
+func checkDifferences(t *testing.T, says string, got []rules.Difference, want []string) {
+	t.Helper()
+	var texts []string
+	for _, d := range got {
+		texts = append(texts, d.String())
+	}
+	if diff := cmp.Diff(want, texts); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", says, diff)
+	}
+}
+
+func TestCompareNamesChangedElementsOfSets(t *testing.T) {
+	compiled := func(excluded string, changes ...func(*rules.Redirect)) rules.Ruleset {
+		r := typical(changes...)
+		r.OutboundExcludeCIDRs = prefixSelection(excluded).Prefixes
+		return rules.Compile(r)
+	}
+	const where = "changed in chain inet sluice nat-output, set outbound-exclude-ipv4: "
+	for _, tc := range []struct{ says, want, got, difference string }{
+		{
+			"an element less", "10.1.0.0/16,10.3.0.0/16,10.5.0.0/16", "10.1.0.0/16,10.5.0.0/16",
+			"want 10.3.0.0/16 besides what is the same, found nothing",
+		},
+		{
+			"an element more", "10.1.0.0/16,10.5.0.0/16", "10.1.0.0/16,10.3.0.0/16,10.5.0.0/16",
+			"want nothing besides what is the same, found 10.3.0.0/16",
+		},
+		{
+			"another element", "10.1.0.0/16,10.3.0.0/16", "10.1.0.0/16,10.4.0.1/32",
+			"want 10.3.0.0/16 besides what is the same, found 10.4.0.1",
+		},
+		{
+			"very many", "10.1.0.0/16,10.3.0.0/16", "11.1.0.0/16,11.3.0.0/16,11.5.0.0/16,11.7.0.0/16,11.9.0.0/16,11.11.0.0/16,11.13.0.0/16,11.15.0.0/16,11.17.0.0/16",
+			"want 10.1.0.0/16, 10.3.0.0/16 besides what is the same, found 11.1.0.0/16, 11.3.0.0/16, 11.5.0.0/16, 11.7.0.0/16, " +
+				"11.9.0.0/16, 11.11.0.0/16, 11.13.0.0/16, 11.15.0.0/16, and 1 more",
+		},
+	} {
+		checkDifferences(t, tc.says, rules.Compare(compiled(tc.want), compiled(tc.got)), []string{where + tc.difference})
+	}
+	checkDifferences(t, "a set that becomes one value", rules.Compare(compiled("10.1.0.0/16,10.3.0.0/16"), compiled("10.1.0.0/16")), []string{
+		"missing in chain inet sluice nat-output: ip daddr @outbound-exclude-ipv4 return",
+		"extra in chain inet sluice nat-output: ip daddr 10.1.0.0/16 return",
+	})
+	included := func(cidrs string) rules.Ruleset {
+		return rules.Compile(typical(func(r *rules.Redirect) {
+			r.OutboundCIDRs, r.KeepEstablished = prefixSelection(cidrs), true
+		}))
+	}
+	checkDifferences(t, "a set that two rules use is named once", rules.Compare(included("10.1.0.0/16,10.3.0.0/16"), included("10.1.0.0/16,10.4.0.0/16")),
+		[]string{"changed in chain inet sluice nat-output, set outbound-include-ipv4: want 10.3.0.0/16 besides what is the same, found 10.4.0.0/16"})
+}
+
+func TestCompareIgnoresWhatDoesNothing(t *testing.T) {
+	for says, change := range map[string]func(*rules.Ruleset){
+		"the order of tables": func(rs *rules.Ruleset) { slices.Reverse(rs.Tables) },
+		"the order of chains": func(rs *rules.Ruleset) { slices.Reverse(rs.Tables[0].Chains) },
+		"the order of policy routes": func(rs *rules.Ruleset) {
+			slices.Reverse(rs.Routing.Policies)
+		},
+		"the comment of a table": func(rs *rules.Ruleset) { rs.Tables[0].Comment = "other" },
+		"comments, positions and counters of rules": inChain("nat-output", func(c *rules.Chain) {
+			for i := range c.Rules {
+				c.Rules[i].Comment, c.Rules[i].Position = "other", uint64(i+7)
+				c.Rules[i].Hits = rules.Hits{Packets: 1, Bytes: 60}
+			}
+		}),
+		"the names of sets": inChain("nat-output-groups", func(c *rules.Chain) {
+			for i := range c.Rules {
+				for j, m := range c.Rules[i].Matches {
+					if m, ok := m.(rules.MatchAddr); ok && m.Set != "" {
+						m.Set = "__set0"
+						c.Rules[i].Matches[j] = m
+					}
+				}
+			}
+		}),
+	} {
+		want, got := rules.Compile(comparedRedirect()), rules.Compile(comparedRedirect())
+		for _, rs := range []*rules.Ruleset{&want, &got} {
+			rs.Tables = append(rs.Tables, rules.Table{Family: rules.IPv4, Name: "other"})
+		}
+		change(&got)
+		checkDifferences(t, says, rules.Compare(want, got), nil)
+		if !rules.Equal(want, got) {
+			t.Errorf("%s: not equal", says)
+		}
+	}
+}
+
+// TestEqualTellsAllKindsOfMatchesAndActionsApart holds that each of them differs from each other, also those that read alike.
+func TestEqualTellsAllKindsOfMatchesAndActionsApart(t *testing.T) {
+	all := ^uint32(0)
+	addrs := rules.AddrRanges(prefixSelection("10.0.0.0/8").Prefixes)
+	matches := []rules.Match{
+		rules.MatchInterface{Names: interfaceNames("eth0")},
+		rules.MatchInterface{Out: true, Names: interfaceNames("eth0")},
+		rules.MatchInterface{Not: true, Names: interfaceNames("eth0")},
+		rules.MatchInterface{Names: interfaceNames("eth+")},
+		rules.MatchFamily{Family: rules.IPv4},
+		rules.MatchFamily{Family: rules.IPv6},
+		rules.MatchAddr{Ranges: addrs},
+		rules.MatchAddr{Side: rules.Destination, Ranges: addrs},
+		rules.MatchAddr{Not: true, Ranges: addrs},
+		rules.MatchAddr{Set: "s", Ranges: rules.AddrRanges(prefixSelection("11.0.0.0/8").Prefixes)},
+		rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}},
+		rules.MatchProtocol{Not: true, Protocols: []rules.Protocol{rules.TCP}},
+		rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP, rules.UDP}},
+		rules.MatchPort{Ports: ports("80")},
+		rules.MatchPort{Side: rules.Destination, Ports: ports("80")},
+		rules.MatchPort{Not: true, Ports: ports("80")},
+		rules.MatchPort{Ports: ports("80-81")},
+		rules.MatchTCPFlags{Mask: rules.SYN, Value: rules.SYN},
+		rules.MatchTCPFlags{Mask: rules.SYN},
+		rules.MatchTCPFlags{Not: true, Mask: rules.SYN},
+		rules.MatchOwner{IDs: ids("1")},
+		rules.MatchOwner{Group: true, IDs: ids("1")},
+		rules.MatchOwner{Not: true, IDs: ids("1")},
+		rules.MatchOwner{Not: true, Socketless: true, IDs: ids("1")},
+		rules.MatchOwner{IDs: ids("1-2")},
+		rules.MatchMark{Value: 1, Mask: all},
+		rules.MatchMark{Conntrack: true, Value: 1, Mask: all},
+		rules.MatchMark{Not: true, Value: 1, Mask: all},
+		rules.MatchMark{Value: 1, Mask: 1},
+		rules.MatchState{States: rules.States(rules.New)},
+		rules.MatchState{Not: true, States: rules.States(rules.New)},
+		rules.MatchState{States: rules.States(rules.New, rules.Invalid)},
+		unknown,
+		rules.Unknown{Text: "other"},
+	}
+	actions := []rules.Action{
+		rules.Accept, rules.Drop, rules.Return,
+		rules.Jump{Chain: "a"},
+		rules.Jump{Chain: "b"},
+		rules.Jump{Chain: "a", Goto: true},
+		redirect(1), redirect(2),
+		rules.TProxy{Port: 1},
+		rules.TProxyDrop{Port: 1, Value: 1, Mask: all},
+		rules.TProxyDrop{Port: 1, Value: 1, Mask: 1},
+		mark(1), bits(1, 1),
+		rules.SaveMark{},
+		rules.RestoreMark{},
+		rules.SetZone{Zone: 1},
+		rules.SetZone{Zone: 2},
+		rules.Count{},
+		unknown,
+	}
+	var list []rules.Rule
+	for _, m := range matches {
+		list = append(list, rules.Rule{Matches: []rules.Match{m}})
+	}
+	for _, a := range actions {
+		list = append(list, do(a))
+	}
+	for i := range list {
+		for j := range list {
+			if got := rules.Equal(one(list[i]), one(list[j])); got != (i == j) {
+				t.Errorf("%s and %s: equal is %t", fmt.Sprintf("%+v", list[i]), fmt.Sprintf("%+v", list[j]), got)
+			}
+		}
+	}
+}

@@ -1,0 +1,270 @@
+package rules_test
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+var update = flag.Bool("update", false, "write the files in testdata anew")
+
+// cniDefaults is what the plugin passes for a pod without annotations.
+func cniDefaults(r *rules.Redirect) {
+	r.InboundExcludePorts = ports("15020,15021,15090")
+	r.OutboundExcludePorts = ports("15020")
+	r.DNS = rules.DNS{Capture: true, All: true}
+	r.IPv6 = true
+}
+
+// everyParameter uses each parameter that others do not switch off.
+func everyParameter(r *rules.Redirect) {
+	r.IPv6, r.DropInvalid = true, true
+	r.OutboundCIDRs = prefixSelection("10.0.0.0/8,172.16.0.0/12,fd00:10:96::/112")
+	r.OutboundExcludeCIDRs = prefixSelection("10.9.0.0/16,169.254.169.254/32,fd00:9::/64").Prefixes
+	r.OutboundPorts, r.OutboundExcludePorts = ports("443"), ports("53,5432,6000-6063")
+	r.OwnerGroups = rules.GroupSelection{IDs: ids("202,203")}
+	r.ExcludeInterfaces, r.RerouteInterfaces = interfaceNames("net1,veth+"), interfaceNames("eth1")
+	r.ProxyUIDs, r.ProxyGIDs = ids("1337,1338"), ids("1337")
+	servers("10.96.0.10", "10.96.0.11", "fd00:10:96::a")(r)
+}
+
+func TestCompiledText(t *testing.T) {
+	for name, r := range map[string]rules.Redirect{
+		"nothing-captured":   rules.DefaultRedirect(),
+		"istio-init-default": typical(),
+		"cni-default":        typical(cniDefaults),
+		"tproxy-dual":        typical(tproxyMode, ipv6),
+		"tproxy-strict":      typical(tproxyMode, (*rules.Redirect).StrictIstio),
+		"everything":         typical(everyParameter),
+		"everything-tproxy":  typical(everyParameter, tproxyMode),
+		"keep-established":   typical(cniDefaults, func(r *rules.Redirect) { r.KeepEstablished = true }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := compile(t, r).String()
+			path := filepath.Join("testdata", name+".nft")
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(readText(t, path), got); diff != "" {
+				t.Errorf("%s, to be written with -update (-want +got):\n%s", path, diff)
+			}
+		})
+	}
+}
+
+func TestWhatIsOffLeavesNoChainBehind(t *testing.T) {
+	for _, tc := range []struct {
+		says   string
+		r      rules.Redirect
+		chains string
+	}{
+		{"nothing captured: only the proxy's calls to its own pod", rules.DefaultRedirect(), "nat-output nat-output-lo"},
+		{"no inbound", typical(func(r *rules.Redirect) { r.InboundPorts.All = false }), "nat-output nat-output-lo"},
+		{"REDIRECT", typical(), "nat-prerouting nat-output nat-output-lo"},
+		{
+			"REDIRECT with a family that is left alone: the guard alone is no reason for a chain",
+			typical(func(r *rules.Redirect) { r.InboundPorts.All = false }), "nat-output nat-output-lo",
+		},
+		{"only excluded interfaces at the hook", typical(func(r *rules.Redirect) {
+			r.InboundPorts.All = false
+			r.ExcludeInterfaces = interfaceNames("net1")
+		}), "nat-output nat-output-lo"},
+		{"a rerouted interface without destinations", typical(func(r *rules.Redirect) {
+			r.InboundPorts.All, r.OutboundCIDRs.All = false, false
+			r.RerouteInterfaces = interfaceNames("eth1")
+		}), "nat-output nat-output-lo"},
+		{"dropping invalid packets", typical(func(r *rules.Redirect) { r.DropInvalid = true }), "mangle-prerouting nat-prerouting nat-output nat-output-lo"},
+		{"TPROXY", typical(tproxyMode), "mangle-prerouting mangle-output nat-output nat-output-lo"},
+		{
+			"TPROXY and a rerouted interface", typical(tproxyMode, func(r *rules.Redirect) { r.RerouteInterfaces = interfaceNames("eth1") }),
+			"mangle-prerouting mangle-output nat-prerouting nat-output nat-output-lo",
+		},
+		{"all DNS", typical(cniDefaults), "raw-prerouting raw-output nat-prerouting nat-output nat-output-lo"},
+		{"DNS servers of another family", typical(servers("fd00::a")), "raw-output nat-prerouting nat-output nat-output-lo"},
+		{"DNS without servers", typical(servers()), "nat-prerouting nat-output nat-output-lo"},
+		{
+			"owner groups", typical(func(r *rules.Redirect) { r.OwnerGroups = rules.GroupSelection{IDs: ids("202")} }),
+			"nat-prerouting nat-output nat-output-lo nat-output-groups",
+		},
+		{"no owner groups", typical(func(r *rules.Redirect) { r.OwnerGroups.All = false }), "nat-prerouting nat-output nat-output-lo"},
+		{"owner groups without destinations", typical(func(r *rules.Redirect) {
+			r.OwnerGroups = rules.GroupSelection{IDs: ids("202")}
+			r.OutboundCIDRs.All = false
+		}), "nat-prerouting nat-output nat-output-lo"},
+		{
+			"everything", typical(everyParameter, tproxyMode),
+			"raw-prerouting raw-output mangle-prerouting mangle-output nat-prerouting nat-output nat-output-lo nat-output-groups",
+		},
+	} {
+		var names []string
+		for _, c := range compile(t, tc.r).Tables[0].Chains {
+			names = append(names, c.Name)
+			if len(c.Rules) == 0 {
+				t.Errorf("%s: chain %s is empty", tc.says, c.Name)
+			}
+		}
+		if got := strings.Join(names, " "); got != tc.chains {
+			t.Errorf("%s: chains %s, want %s", tc.says, got, tc.chains)
+		}
+	}
+}
+
+func TestWhatIsOffLeavesNoRuleBehind(t *testing.T) {
+	rule := func(r rules.Redirect, text string) bool { return strings.Contains(compile(t, r).String(), text) }
+	withoutDNS := typical(func(r *rules.Redirect) { r.OutboundExcludePorts = ports("53") })
+	withDNS := typical(servers("10.96.0.10"), func(r *rules.Redirect) { r.OutboundExcludePorts = ports("53") })
+	if rule(withoutDNS, "udp") || !rule(withDNS, "udp dport 53 return") {
+		t.Error("excluded ports have a rule for UDP only where DNS is captured and port 53 is excluded")
+	}
+	if rule(typical(servers("10.96.0.10"), func(r *rules.Redirect) { r.OutboundExcludePorts = ports("54") }), "udp dport 54") {
+		t.Error("no UDP but DNS is captured, so other excluded ports have no rule for UDP")
+	}
+	if rule(typical(), "nat-output-groups") || rule(typical(), "skgid 202") {
+		t.Error("without owner groups there is no rule for any")
+	}
+	if rule(typical(ipv6), "nfproto") {
+		t.Error("with both families there is no guard")
+	}
+}
+
+func TestRouting(t *testing.T) {
+	policy := func(f rules.Family) rules.PolicyRoute {
+		return rules.PolicyRoute{Family: f, Mark: 1337, Table: 133, Priority: rules.PolicyPriority}
+	}
+	six := []netip.Addr{rules.PassthroughIPv6}
+	for _, tc := range []struct {
+		says string
+		r    rules.Redirect
+		want rules.Routing
+	}{
+		{"REDIRECT in IPv4 needs nothing", typical(), rules.Routing{}},
+		{"IPv6 needs the address that the proxy calls from", typical(ipv6), rules.Routing{LoopbackAddrs: six}},
+		{"TPROXY needs a policy route", typical(tproxyMode), rules.Routing{Policies: []rules.PolicyRoute{policy(rules.IPv4)}}},
+		{
+			"TPROXY in both families needs two", typical(tproxyMode, ipv6),
+			rules.Routing{Policies: []rules.PolicyRoute{policy(rules.IPv4), policy(rules.IPv6)}, LoopbackAddrs: six},
+		},
+		{"TPROXY without inbound needs none", typical(tproxyMode, func(r *rules.Redirect) { r.InboundPorts.All = false }), rules.Routing{}},
+	} {
+		got := compile(t, tc.r).Routing
+		if diff := cmp.Diff(tc.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.says, diff)
+		}
+		if got.IsZero() != (len(tc.want.Policies)+len(tc.want.LoopbackAddrs) == 0) {
+			t.Errorf("%s: IsZero is %t", tc.says, got.IsZero())
+		}
+	}
+}
+
+func TestPrioritiesAreTenEarlierThanIstiosButStrict(t *testing.T) {
+	base := func(strict bool) string {
+		r := typical(everyParameter, tproxyMode)
+		if strict {
+			r.StrictIstio()
+		}
+		var priorities []string
+		for _, c := range compile(t, r).Tables[0].Chains {
+			if c.Base != nil {
+				priorities = append(priorities, fmt.Sprintf("%s %s %d", c.Base.Hook, c.Base.Type, c.Base.Priority))
+			}
+		}
+		return strings.Join(priorities, ", ")
+	}
+	const ours = "prerouting filter -310, output filter -310, prerouting filter -160, output route -160, prerouting nat -110, output nat -110"
+	if got := base(false); got != ours {
+		t.Errorf("got %s, want %s", got, ours)
+	}
+	const istios = "prerouting filter -300, output filter -300, prerouting filter -150, output route -150, prerouting nat -100, output nat -100"
+	if got := base(true); got != istios {
+		t.Errorf("strict: got %s, want %s", got, istios)
+	}
+}
+
+// TestRulesAreInTheFormThatBackendsExpect holds for every rule: canonical matches, a comment that fits, and chains that exist.
+func TestRulesAreInTheFormThatBackendsExpect(t *testing.T) {
+	for _, r := range []rules.Redirect{
+		typical(everyParameter), typical(everyParameter, tproxyMode), typical(cniDefaults),
+		typical(everyParameter, tproxyMode, func(r *rules.Redirect) { r.KeepEstablished = true }),
+		typical(func(r *rules.Redirect) {
+			r.OwnerGroups = rules.GroupSelection{IDs: ids("202")}
+			r.OutboundCIDRs.All = false
+		}),
+	} {
+		table := compile(t, r).Tables[0]
+		for _, c := range table.Chains {
+			for _, rule := range c.Rules {
+				sorted := slices.Clone(rule.Matches)
+				rules.SortMatches(sorted)
+				if !rules.Equal(one(rules.Rule{Matches: sorted}), one(rules.Rule{Matches: rule.Matches})) {
+					t.Errorf("%s: %s: matches are not in canonical order", c.Name, &rule)
+				}
+				if len(rule.Comment) == 0 || len(rule.Comment) > 128 {
+					t.Errorf("%s: %s: comment %q has %d bytes", c.Name, &rule, rule.Comment, len(rule.Comment))
+				}
+				for _, a := range rule.Actions {
+					if jump, ok := a.(rules.Jump); ok && table.Chain(jump.Chain) == nil {
+						t.Errorf("%s: %s: there is no such chain", c.Name, &rule)
+					}
+				}
+			}
+		}
+		if got := len(table.Sets()); got == 0 && len(r.OutboundExcludeCIDRs) > 1 {
+			t.Error("many prefixes make no set")
+		}
+	}
+}
+
+// one is a ruleset of the rules.
+func one(list ...rules.Rule) rules.Ruleset {
+	return rules.Ruleset{Tables: []rules.Table{{Name: "t", Chains: []rules.Chain{{Name: "c", Rules: list}}}}}
+}
+
+func BenchmarkCompile(b *testing.B) {
+	for _, n := range []struct{ ipv4, ipv6 int }{{0, 0}, {1000, 0}, {10_000, 0}, {500, 500}, {5000, 5000}, {0, 10_000}} {
+		r := typical(cniDefaults)
+		r.OutboundExcludeCIDRs = manyPrefixes(n.ipv4, n.ipv6)
+		b.Run(fmt.Sprintf("ipv4=%d/ipv6=%d", n.ipv4, n.ipv6), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				rules.Compile(r)
+			}
+		})
+	}
+}
+
+// manyPrefixes returns prefixes that neither overlap nor touch, in no order.
+func manyPrefixes(ipv4, ipv6 int) []netip.Prefix {
+	var prefixes []netip.Prefix
+	for i := range ipv4 {
+		i = i * 7919 % max(ipv4, 1)
+		prefixes = append(prefixes, netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(i >> 8), byte(i), 128}), 25))
+	}
+	for i := range ipv6 {
+		i = i * 7919 % max(ipv6, 1)
+		prefixes = append(prefixes, netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 1, byte(i >> 8), byte(i), 1}), 48))
+	}
+	return prefixes
+}
+
+func TestManyPrefixesAreOneSetPerFamily(t *testing.T) {
+	r := typical(ipv6, func(r *rules.Redirect) { r.OutboundExcludeCIDRs = manyPrefixes(5000, 5000) })
+	table := compile(t, r).Tables[0]
+	var names []string
+	for _, s := range table.Sets() {
+		names = append(names, fmt.Sprintf("%s: %d", s.Set, len(s.Ranges)))
+	}
+	if got, want := strings.Join(names, ", "), "outbound-exclude-ipv4: 5000, outbound-exclude-ipv6: 5000"; got != want {
+		t.Errorf("sets %s, want %s", got, want)
+	}
+}

@@ -1,0 +1,168 @@
+package rules_test
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// checkList holds what is so of every list: it is read exactly if each of its elements is, the error names those that are
+// not, and what was read is read again from what is printed of it.
+func checkList[T fmt.Stringer](t *testing.T, parse func(string) ([]T, error), text string) []T {
+	t.Helper()
+	got, err := parse(text)
+	anyWrong := false
+	for element := range strings.SplitSeq(text, ",") {
+		element = strings.TrimSpace(element)
+		if _, wrong := parse(element); wrong != nil {
+			anyWrong = true
+			if err == nil || !strings.Contains(err.Error(), strconv.Quote(element)) {
+				t.Fatalf("%q: error %v does not name %q", text, err, element)
+			}
+		}
+	}
+	if (err != nil) != anyWrong {
+		t.Fatalf("%q: error %v though an element is wrong: %t", text, err, anyWrong)
+	}
+	if err != nil {
+		if got != nil {
+			t.Fatalf("%q: %v beside error %v", text, got, err)
+		}
+		return nil
+	}
+	printed := make([]string, len(got))
+	for i, v := range got {
+		printed[i] = v.String()
+	}
+	again, err := parse(strings.Join(printed, ","))
+	if err != nil || !slices.EqualFunc(again, got, func(a, b T) bool { return reflect.DeepEqual(a, b) }) {
+		t.Fatalf("%q: read as %v, and that as %v (%v)", text, got, again, err)
+	}
+	return got
+}
+
+func addSeeds(f *testing.F, seeds ...string) {
+	for _, seed := range seeds {
+		f.Add(seed)
+	}
+}
+
+func FuzzParsePorts(f *testing.F) {
+	addSeeds(f, "", "80", "80, 443", ",80,,", "8000:9000", "8000-9000,8500-9500", "9000-8000", "0-65535", "65536", "80a", "*", "1:2-3", "-")
+	f.Fuzz(func(t *testing.T, text string) {
+		last := -1
+		for _, r := range checkList(t, rules.ParsePorts, text) {
+			if int(r.First) <= last || r.First > r.Last {
+				t.Fatalf("%q: range %s comes after port %d", text, r, last)
+			}
+			last = int(r.Last)
+		}
+		all, err := rules.ParsePortSelection(text)
+		if all.All != (text == "*") || all.All && (err != nil || all.Ports != nil) {
+			t.Fatalf("%q: selection %+v (%v)", text, all, err)
+		}
+	})
+}
+
+func FuzzParsePrefixes(f *testing.F) {
+	addSeeds(f, "", "10.0.0.0/8", "10.1.2.3/8, fd00::/8", "::ffff:10.0.0.0/104", "0.0.0.0/0", "::/0", "10.0.0.0", "*", "fe80::1%eth0/64", "1.2.3.4/33")
+	f.Fuzz(func(t *testing.T, text string) {
+		prefixes := checkList(t, rules.ParsePrefixes, text)
+		ranges := rules.AddrRanges(prefixes)
+		for _, p := range prefixes {
+			if p.Addr().Zone() != "" {
+				t.Fatalf("%q: prefix %s has a zone", text, p)
+			}
+		}
+		for i := 1; i < len(ranges); i++ {
+			if before := ranges[i-1].To(); before.Compare(ranges[i].From()) >= 0 || before.Next() == ranges[i].From() {
+				t.Fatalf("%q: ranges %s and %s are not merged", text, ranges[i-1], ranges[i])
+			}
+		}
+	})
+}
+
+func FuzzParseIDs(f *testing.F) {
+	addSeeds(f, "", "1337", "1338, 1337", "2000-2999", "daemon,202", "istio-proxy", "4294967295", "0-4294967294", "5-3", "-1", "*")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, r := range checkList(t, func(text string) ([]rules.IDRange, error) { return rules.ParseIDs(text, nil) }, text) {
+			if r.First > r.Last || r.Last == 1<<32-1 {
+				t.Fatalf("%q: range %s", text, r)
+			}
+		}
+		checkList(t, func(text string) ([]rules.IDRange, error) { return rules.ParseIDs(text, lookup) }, text)
+	})
+}
+
+func FuzzParseInterfaces(f *testing.F) {
+	addSeeds(f, "", "eth0", "not-istio-nic, eth1", "eth+", "eth*", "+", "eth++", "a/b", "..", "abcdefghijklmno", "abcdefghijklmnop", `"`, "é")
+	f.Fuzz(func(t *testing.T, text string) {
+		r := rules.DefaultRedirect()
+		r.ExcludeInterfaces = checkList(t, rules.ParseInterfaces, text)
+		if err := r.Validate(); err != nil {
+			t.Fatalf("%q is read, but not valid: %v", text, err)
+		}
+	})
+}
+
+func FuzzParseMark(f *testing.F) {
+	addSeeds(f, "0", "1337", "0x539", "0XFFFFFFFF", "4294967296", "0x", "-1", "1_000", "0x1/0x1")
+	f.Fuzz(func(t *testing.T, text string) {
+		n, err := rules.ParseMark(text)
+		if err != nil {
+			return
+		}
+		for _, format := range []string{"%d", "0x%x", "0X%X"} {
+			if again, err := rules.ParseMark(fmt.Sprintf(format, n)); err != nil || again != n {
+				t.Fatalf("%q: %d in %s is read as %d (%v)", text, n, format, again, err)
+			}
+		}
+	})
+}
+
+// FuzzParseWords is about what is one word: reading must not panic, and an error must name the word.
+func FuzzParseWords(f *testing.F) {
+	addSeeds(f, "", "REDIRECT", "TPROXY", "tproxy", "true", "banana", "1", "127.0.0.1/8", "::1/128", "10.96.0.10", "fe80::1%eth0", "15001", "*")
+	f.Fuzz(func(t *testing.T, text string) {
+		for name, parse := range parsers {
+			if _, err := parse(text); err != nil && !strings.Contains(text, ",") &&
+				!strings.Contains(err.Error(), strconv.Quote(strings.TrimSpace(text))) && !strings.Contains(err.Error(), strconv.Quote(text)) {
+				t.Fatalf("%s %q: error %v does not name it", name, text, err)
+			}
+		}
+	})
+}
+
+func FuzzParsePacket(f *testing.F) {
+	addSeeds(f,
+		"out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000",
+		"in tcp [fd00::9]:51000 > [fd00::5]:8080 dev eth0 state established",
+		"out udp 127.0.0.1:1 > 127.0.0.53:53 no-socket mark 0x539 ctmark 1",
+		"in icmp 10.1.1.1 > 10.244.1.5 state related",
+		"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags syn,ack no-listener",
+		"out 132 ::1 > ::1 dev lo gid 7",
+		"in tcp [::ffff:1.2.3.4]:1 > [::ffff:1.2.3.4]:2 flags none",
+		"in tpc x > y dev")
+	compiled := rules.Compile(typical(tproxyMode, ipv6))
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := rules.ParsePacket(text)
+		if err != nil {
+			if !strings.Contains(err.Error(), strconv.Quote(text)) {
+				t.Fatalf("error %v does not name the packet %q", err, text)
+			}
+			return
+		}
+		again, err := rules.ParsePacket(p.String())
+		if err != nil || !reflect.DeepEqual(again, p) {
+			t.Fatalf("%q\n\tis written as %q\n\tand read as   %q (%v)", text, p, again, err)
+		}
+		if fate := compiled.Explain(p).Fate; fate.Undecided != "" {
+			t.Fatalf("%q: %s", p, fate)
+		}
+	})
+}

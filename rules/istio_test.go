@@ -1,0 +1,207 @@
+package rules_test
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// leftovers are the runs that leave rules of the run before in place: what they leave is not what they were told.
+var leftovers = map[string]string{
+	"126-reconcile-from-tproxy":        "the rules of TPROXY and of DNS stay when the new run has none",
+	"12a-rerun-dns-to-nodns-reconcile": "the conntrack zones of DNS stay when the new run captures none",
+}
+
+// TestStrictRulesTreatEveryPacketAsIstiosDo is the proof of Compile: without deviations, and for every recorded run of
+// istio-iptables, no packet can tell its rules from ours.
+func TestStrictRulesTreatEveryPacketAsIstiosDo(t *testing.T) {
+	for _, c := range istioCases(t) {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ours := c.strict(t)
+			_, isLeftover := leftovers[c.name]
+			different := false
+			for _, p := range populations(ours, c.ruleset) {
+				p.each(sampleLimit(), func(packet rules.Packet) bool {
+					different = !sameFate(packet, &ours, &c.ruleset)
+					if different && !isLeftover {
+						reportDifference(t, packet, &ours, &c.ruleset)
+					}
+					return !different
+				})
+				if different {
+					break
+				}
+			}
+			if isLeftover && !different {
+				t.Errorf("no packet shows what this run is known for: %s", leftovers[c.name])
+			}
+		})
+	}
+}
+
+// TestStrictRulesTreatRandomPacketsAsIstiosDo takes values of all sizes together with those in the rules, since the other test
+// compares one packet of each class.
+func TestStrictRulesTreatRandomPacketsAsIstiosDo(t *testing.T) {
+	for _, c := range istioCases(t) {
+		if leftovers[c.name] != "" {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ours := c.strict(t)
+			packets := rapid.SliceOfN(anyPacket(newVocabulary([]rules.Ruleset{ours, c.ruleset})), 10, 10)
+			rapid.Check(t, func(rt *rapid.T) {
+				for _, p := range packets.Draw(rt, "packets") {
+					if !sameFate(p, &ours, &c.ruleset) {
+						reportDifference(rt, p, &ours, &c.ruleset)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestOnlyNamedDeviationsDifferFromIstio compares the rules as they are by default.
+func TestOnlyNamedDeviationsDifferFromIstio(t *testing.T) {
+	for _, c := range istioCases(t) {
+		if leftovers[c.name] != "" || c.cleaned() {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ours := compile(t, c.redirect)
+			seen := map[rules.DeviationID]bool{}
+			for _, p := range populations(ours, c.ruleset) {
+				p.each(sampleLimit(), func(packet rules.Packet) bool {
+					if sameFate(packet, &ours, &c.ruleset) {
+						return true
+					}
+					id := deviation(c.redirect, packet, &ours, &c.ruleset)
+					if id == "" {
+						reportDifference(t, packet, &ours, &c.ruleset)
+						return false
+					}
+					seen[id] = true
+					return true
+				})
+			}
+			r := c.redirect
+			tproxied := r.Mode == rules.ModeTProxy && (r.InboundPorts.All || slices.ContainsFunc(r.InboundPorts.Ports,
+				func(p rules.PortRange) bool { return p.Contains(r.TunnelPort) }))
+			if seen[rules.TunnelPortTProxy] != tproxied {
+				t.Errorf("a packet shows deviation %s: %t, want %t", rules.TunnelPortTProxy, !tproxied, tproxied)
+			}
+			if rerouted := tproxied && len(r.RerouteInterfaces) > 0; seen[rules.RerouteTProxy] != rerouted {
+				t.Errorf("a packet shows deviation %s: %t, want %t", rules.RerouteTProxy, !rerouted, rerouted)
+			}
+		})
+	}
+}
+
+// strict compiles the parameters of the run without deviations. A run that only cleans up leaves nothing.
+func (c istioCase) strict(t testing.TB) rules.Ruleset {
+	if c.cleaned() {
+		return rules.Ruleset{}
+	}
+	r := c.redirect
+	r.StrictIstio()
+	return compile(t, r)
+}
+
+func (c istioCase) cleaned() bool { return c.enabled("cleanup-only") }
+
+// deviation names the deviation for which a packet has another fate, or none.
+func deviation(r rules.Redirect, p rules.Packet, ours, theirs *rules.Ruleset) rules.DeviationID {
+	got, want := ours.Explain(p), theirs.Explain(p)
+	last := got.Passes[len(got.Passes)-1].Packet
+	if r.Mode != rules.ModeTProxy || last.Hook != rules.Prerouting || last.Protocol != rules.TCP {
+		return ""
+	}
+	// Either deviation leaves the packet to what REDIRECT mode would do with it: its mark stays, and no listener takes it.
+	expected := want.Fate
+	expected.Dropped, expected.TProxy, expected.Mark = false, 0, last.Mark
+	if len(want.Passes) == 1 && want.Fate.Dropped {
+		expected.Redirect = got.Fate.Redirect // the drop has hidden what the nat table does
+	}
+	if got.Fate != expected {
+		return ""
+	}
+	rerouted := func(n rules.InterfaceName) bool { return n.Contains(last.InInterface) }
+	switch {
+	case slices.ContainsFunc(r.RerouteInterfaces, rerouted):
+		return rules.RerouteTProxy
+	case last.Destination.Port() == r.TunnelPort:
+		return rules.TunnelPortTProxy
+	}
+	return ""
+}
+
+// populations are the packets of both families in both directions.
+func populations(rulesets ...rules.Ruleset) []*population {
+	var all []*population
+	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+		for _, h := range []rules.Hook{rules.Prerouting, rules.Output} {
+			all = append(all, newPopulation(f, h, rulesets...))
+		}
+	}
+	return all
+}
+
+func sameFate(p rules.Packet, ours, theirs *rules.Ruleset) bool {
+	return ours.Explain(p).Fate == theirs.Explain(p).Fate
+}
+
+// reportDifference fails with the packet and its way through both rulesets.
+func reportDifference(t rapid.TB, p rules.Packet, ours, theirs *rules.Ruleset) {
+	t.Helper()
+	got, want := ours.Explain(p), theirs.Explain(p)
+	t.Fatalf("%s\n\tistio-iptables, where it is %s:\n%s", mismatch(p.String(), want.Fate, got), want.Fate, decisions(want))
+}
+
+// anyPacket draws packets of ordinary and of odd values, and of those that the rules mention.
+func anyPacket(v vocabulary) *rapid.Generator[rules.Packet] {
+	addrs := map[rules.Family]*rapid.Generator[rules.Packet]{}
+	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+		sources, destinations := rapid.SampledFrom(v.addressValues(f, rules.Source)), rapid.SampledFrom(v.addressValues(f, rules.Destination))
+		addrs[f] = rapid.Custom(func(t *rapid.T) rules.Packet {
+			var p rules.Packet
+			setAddr(&p, rules.Source, sources.Draw(t, "source"))
+			setAddr(&p, rules.Destination, destinations.Draw(t, "destination"))
+			return p
+		})
+	}
+	port := func(side rules.Side) *rapid.Generator[uint16] {
+		return rapid.OneOf(rapid.SampledFrom(v.portValues(side)), rapid.Uint16())
+	}
+	id := func(group bool) *rapid.Generator[uint32] {
+		return rapid.OneOf(rapid.SampledFrom(v.idValues(group)), rapid.Uint32())
+	}
+	sourcePort, destinationPort, uid, gid := port(rules.Source), port(rules.Destination), id(false), id(true)
+	mark := rapid.OneOf(rapid.SampledFrom(v.markValues()), rapid.Uint32())
+	interfaces := rapid.SampledFrom(v.interfaceValues())
+	protocols := rapid.SampledFrom([]rules.Protocol{rules.TCP, rules.TCP, rules.TCP, rules.UDP, rules.UDP, rules.ICMP, rules.SCTP})
+	return rapid.Custom(func(t *rapid.T) rules.Packet {
+		p := addrs[rapid.SampledFrom([]rules.Family{rules.IPv4, rules.IPv6}).Draw(t, "family")].Draw(t, "addresses")
+		p.Hook = rapid.SampledFrom([]rules.Hook{rules.Prerouting, rules.Output}).Draw(t, "hook")
+		p.Protocol = protocols.Draw(t, "protocol")
+		setPort(&p, rules.Source, sourcePort.Draw(t, "source port"))
+		setPort(&p, rules.Destination, destinationPort.Draw(t, "destination port"))
+		setInterface(&p, p.Hook, interfaces.Draw(t, "interface"))
+		p.State = rules.State(rapid.IntRange(int(rules.New), int(rules.Untracked)).Draw(t, "state"))
+		p.Mark, p.ConntrackMark = mark.Draw(t, "mark"), mark.Draw(t, "connection mark")
+		p.Flags = rules.TCPFlags(rapid.IntRange(0, 63).Draw(t, "flags"))
+		p.NoListener = rapid.Bool().Draw(t, "no listener")
+		if p.Hook == rules.Output && rapid.IntRange(0, 5).Draw(t, "socket") > 0 {
+			p.Owner = &rules.Owner{UID: uid.Draw(t, "uid"), GID: gid.Draw(t, "gid")}
+		}
+		p, exists := normal(p)
+		if !exists {
+			p.ConntrackMark = 0
+		}
+		return p
+	})
+}

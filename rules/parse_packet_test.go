@@ -1,0 +1,134 @@
+package rules_test
+
+import (
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestParsePacketFillsInWhatIsLeftOut(t *testing.T) {
+	for _, tc := range []struct{ says, text, want string }{
+		{
+			"an outgoing packet leaves by eth0, from root, with a SYN", "out tcp 10.244.1.5:40000 > 10.96.0.1:443",
+			"out tcp 10.244.1.5:40000 > 10.96.0.1:443 dev eth0 uid 0 gid 0 state new flags syn",
+		},
+		{
+			"the group is that of the same number as the user", "out udp 10.244.1.5:40000 > 10.96.0.10:53 uid 1000",
+			"out udp 10.244.1.5:40000 > 10.96.0.10:53 dev eth0 uid 1000 gid 1000",
+		},
+		{
+			"the user is root where only a group is given", "out udp 10.244.1.5:1 > 10.96.0.10:53 gid 7",
+			"out udp 10.244.1.5:1 > 10.96.0.10:53 dev eth0 uid 0 gid 7",
+		},
+		{
+			"to a loopback address it leaves by lo", "out tcp 127.0.0.1:1 > 127.0.0.2:2 uid 1",
+			"out tcp 127.0.0.1:1 > 127.0.0.2:2 dev lo uid 1 gid 1",
+		},
+		{
+			"to its own address it leaves by lo", "out tcp [fd00::5]:1 > [fd00::5]:2 uid 1",
+			"out tcp [fd00::5]:1 > [fd00::5]:2 dev lo uid 1 gid 1",
+		},
+		{
+			"an incoming packet arrives by eth0", "in tcp 10.1.1.1:1 > 10.244.1.5:80",
+			"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev eth0",
+		},
+		{
+			"a packet of a connection has an ACK", "in tcp 10.1.1.1:1 > 10.244.1.5:80 state established",
+			"in tcp 10.1.1.1:1 > 10.244.1.5:80 state established flags ack",
+		},
+		{"blanks do not matter", "  in   icmp 10.1.1.1  >\t10.244.1.5 ", "in icmp 10.1.1.1 > 10.244.1.5"},
+		{"a protocol by its number", "in 6 10.1.1.1:1 > 10.244.1.5:80", "in tcp 10.1.1.1:1 > 10.244.1.5:80"},
+		{"marks in hexadecimal", "in icmp 10.1.1.1 > 10.244.1.5 mark 0x539 ctmark 1338", "in icmp 10.1.1.1 > 10.244.1.5 mark 1337 ctmark 0x53a"},
+		{"no flags", "in tcp 10.1.1.1:1 > 10.244.1.5:80 flags none", "in tcp 10.1.1.1:1 > 10.244.1.5:80 flags 0x0"},
+	} {
+		got, want := packet(tc.text), packet(tc.want)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %q:\n\tgot  %s\n\twant %s", tc.says, tc.text, got, want)
+		}
+	}
+}
+
+func TestParsePacketReadsEveryWord(t *testing.T) {
+	got := packet("out tcp 10.244.1.5:40000 > 10.96.0.1:443 dev net1 uid 1000 gid 2000 mark 1 ctmark 2 state related flags syn,ack no-listener")
+	want := rules.Packet{
+		Hook: rules.Output, OutInterface: "net1", Protocol: rules.TCP,
+		Source: netip.MustParseAddrPort("10.244.1.5:40000"), Destination: netip.MustParseAddrPort("10.96.0.1:443"),
+		Owner: &rules.Owner{UID: 1000, GID: 2000}, Mark: 1, ConntrackMark: 2,
+		State: rules.Related, Flags: rules.SYN | rules.ACK, NoListener: true,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	got = packet("out sctp fd00::5 > fd00::9 no-socket")
+	want = rules.Packet{
+		Hook: rules.Output, OutInterface: "eth0", Protocol: rules.SCTP,
+		Source:      netip.AddrPortFrom(netip.MustParseAddr("fd00::5"), 0),
+		Destination: netip.AddrPortFrom(netip.MustParseAddr("fd00::9"), 0),
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestParsePacketRejects(t *testing.T) {
+	const good = "in tcp 10.1.1.1:1 > 10.244.1.5:80"
+	for _, tc := range []struct{ says, text, want string }{
+		{"nothing", "", "want {in|out} PROTOCOL"},
+		{"no destination", "in tcp 10.1.1.1:1 >", "want {in|out} PROTOCOL"},
+		{"no arrow", "in tcp 10.1.1.1:1 to 10.244.1.5:80", "want {in|out} PROTOCOL"},
+		{"another direction", "forward tcp 10.1.1.1:1 > 10.244.1.5:80", `direction "forward" is not in or out`},
+		{"another protocol", "in tpc 10.1.1.1:1 > 10.244.1.5:80", `protocol "tpc" is not tcp`},
+		{"a protocol's number too high", "in 256 10.1.1.1:1 > 10.244.1.5:80", `protocol "256" is not`},
+		{"a source without port", "in tcp 10.1.1.1 > 10.244.1.5:80", `source "10.1.1.1" is not an address and port`},
+		{"a port that ICMP has not", "in icmp 10.1.1.1 > 10.244.1.5:80", `destination "10.244.1.5:80" is not an address`},
+		{"a zone", "in tcp [fe80::1%eth0]:1 > [fe80::2]:2", `source "[fe80::1%eth0]:1" is not`},
+		{"two families", "in tcp 10.1.1.1:1 > [fd00::5]:80", "source 10.1.1.1 and destination fd00::5 are of different families"},
+		{"an unknown option", good + " iface eth0", `"iface" is not an option`},
+		{"an option without value", good + " dev", "dev has no value"},
+		{"an impossible device", good + " dev a/b", `dev "a/b" is not the name of an interface`},
+		{"an owner of a packet that comes in", good + " uid 0", "are of outgoing packets"},
+		{"a socket of a packet that comes in", good + " no-socket", "are of outgoing packets"},
+		{"an unknown state", good + " state NEW", `state "NEW" is not one of new, established`},
+		{"an unknown flag", good + " flags syn,xyz", `flag "xyz" is not one of fin, syn`},
+		{"flags of UDP", "in udp 10.1.1.1:1 > 10.244.1.5:80 flags syn", "flags are of tcp only"},
+		{"a mark that is no number", good + " mark x", `mark "x" is not a number from 0 to 4294967295`},
+		{"an octal mark", good + " mark 0o17", `mark "0o17" is not`},
+	} {
+		_, err := rules.ParsePacket(tc.text)
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %q: error %v, want one that says %q", tc.says, tc.text, err, tc.want)
+		}
+	}
+}
+
+func TestParsePacketNamesEveryWrongWordAtOnceAndNoOther(t *testing.T) {
+	_, err := rules.ParsePacket("inn tpc 10.1.1.1:99999 > 10.244.1.5:80 dev a/b uid x state old")
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, word := range []string{`"inn"`, `"tpc"`, `"10.1.1.1:99999"`, `"a/b"`, `"x"`, `"old"`} {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("the error does not name %s:\n%v", word, err)
+		}
+	}
+	_, err = rules.ParsePacket("in tpc 10.1.1.1:1 > 10.244.1.5:80")
+	if strings.Contains(err.Error(), "source") || strings.Contains(err.Error(), "destination") {
+		t.Errorf("only the protocol is wrong, but the error says:\n%v", err)
+	}
+}
+
+func TestPacketsAreReadAsTheyAreWritten(t *testing.T) {
+	packets := anyPacket(newVocabulary([]rules.Ruleset{rules.Compile(typical(tproxyMode, ipv6))}))
+	rapid.Check(t, func(t *rapid.T) {
+		want := packets.Draw(t, "packet")
+		got, err := rules.ParsePacket(want.String())
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("%s\n\tis read as %s (%v)", want, got, err)
+		}
+	})
+}

@@ -1,0 +1,224 @@
+package rules_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// The parsers under one signature, by the name of what they read.
+var parsers = map[string]func(string) (any, error){
+	"mode":             func(text string) (any, error) { return rules.ParseMode(text) },
+	"port":             func(text string) (any, error) { return rules.ParsePort(text) },
+	"ports":            func(text string) (any, error) { return rules.ParsePorts(text) },
+	"port selection":   func(text string) (any, error) { return rules.ParsePortSelection(text) },
+	"prefixes":         func(text string) (any, error) { return rules.ParsePrefixes(text) },
+	"prefix selection": func(text string) (any, error) { return rules.ParsePrefixSelection(text) },
+	"loopback":         func(text string) (any, error) { return rules.ParseLoopbackCIDR(text) },
+	"ids":              func(text string) (any, error) { return rules.ParseIDs(text, nil) },
+	"names":            func(text string) (any, error) { return rules.ParseIDs(text, lookup) },
+	"groups":           func(text string) (any, error) { return rules.ParseGroupSelection(text, lookup) },
+	"interfaces":       func(text string) (any, error) { return rules.ParseInterfaces(text) },
+	"mark":             func(text string) (any, error) { return rules.ParseMark(text) },
+	"bool":             func(text string) (any, error) { return rules.ParseBool(text) },
+	"server":           func(text string) (any, error) { return rules.ParseServer(text) },
+}
+
+// lookup knows two names.
+func lookup(name string) (uint32, error) {
+	if id, ok := map[string]uint32{"daemon": 1, "istio-proxy": 1337}[name]; ok {
+		return id, nil
+	}
+	return 0, errors.New("no such name")
+}
+
+func TestParsersAccept(t *testing.T) {
+	for _, tc := range []struct{ says, parser, text, want string }{
+		{"no mode is REDIRECT", "mode", "", "REDIRECT"},
+		{"a mode by name", "mode", "TPROXY", "TPROXY"},
+
+		{"the first port", "port", "1", "1"},
+		{"the last port", "port", "65535", "65535"},
+		{"no ports", "ports", "", "[]"},
+		{"a list of ports, in ascending order", "ports", "443,80", "[80 443]"},
+		{"blanks after commas, as Istio does", "ports", "15090, 15021", "[15021 15090]"},
+		{"blanks and tabs around elements", "ports", " 80\t,\n443 ", "[80 443]"},
+		{"empty elements, as Istio does", "ports", ",80,,443,", "[80 443]"},
+		{"only commas and blanks", "ports", " , ,", "[]"},
+		{"a range as iptables writes it", "ports", "8000:9000", "[8000-9000]"},
+		{"a range as nft writes it", "ports", "8000-9000", "[8000-9000]"},
+		{"a range of one port", "ports", "80-80", "[80]"},
+		{"all ports as a range", "ports", "0-65535", "[0-65535]"},
+		{"a port twice", "ports", "80,80", "[80]"},
+		{"a port within a range", "ports", "8000-9000,8080", "[8000-9000]"},
+		{"overlapping ranges", "ports", "8500-9500,8000-9000", "[8000-9500]"},
+		{"ranges side by side", "ports", "8001-9000,7000-8000", "[7000-9000]"},
+		{"single ports side by side stay single", "ports", "81,80", "[80 81]"},
+		{"port 0, as Istio does", "ports", "0", "[0]"},
+		{"leading zeros are decimal", "ports", "0080", "[80]"},
+		{"all ports", "port selection", "*", "{true []}"},
+		{"some ports", "port selection", "80", "{false [80]}"},
+		{"no ports", "port selection", "", "{false []}"},
+
+		{"prefixes of both families in the order given", "prefixes", "fd00::/8,10.0.0.0/8", "[fd00::/8 10.0.0.0/8]"},
+		{"host bits stay, as Istio does", "prefixes", "10.1.2.3/8", "[10.1.2.3/8]"},
+		{"blanks, which Istio refuses", "prefixes", "10.0.0.0/8, 11.0.0.0/8", "[10.0.0.0/8 11.0.0.0/8]"},
+		{"every address of a family", "prefixes", "0.0.0.0/0,::/0", "[0.0.0.0/0 ::/0]"},
+		{"a mapped prefix as it is", "prefixes", "::ffff:10.0.0.0/104", "[::ffff:10.0.0.0/104]"},
+		{"all addresses", "prefix selection", "*", "{true []}"},
+		{"some addresses", "prefix selection", "10.0.0.0/8", "{false [10.0.0.0/8]}"},
+		{"the widest loopback prefix", "loopback", "127.0.0.1/8", "127.0.0.1/8"},
+		{"the narrowest loopback prefix", "loopback", "127.0.0.2/32", "127.0.0.2/32"},
+
+		{"ids in the order given: the first is special", "ids", "1338, 1337", "[1338 1337]"},
+		{"a range of ids", "ids", "2000-2999", "[2000-2999]"},
+		{"the first and the last id", "ids", "0,4294967294", "[0 4294967294]"},
+		{"names, where they can be looked up", "names", "daemon,202", "[1 202]"},
+		{"a name with a hyphen is no range", "names", "istio-proxy", "[1337]"},
+		{"numbers are not looked up", "names", "5-7", "[5-7]"},
+		{"all groups", "groups", "*", "{true []}"},
+		{"no groups", "groups", "", "{false []}"},
+
+		{"interfaces", "interfaces", "not-istio-nic, eth1", "[not-istio-nic eth1]"},
+		{"a prefix as iptables writes it", "interfaces", "eth+", "[eth*]"},
+		{"a prefix as nft writes it", "interfaces", "eth*", "[eth*]"},
+		{"a name of 15 bytes", "interfaces", "abcdefghijklmno", "[abcdefghijklmno]"},
+		{"a name with other signs", "interfaces", "eth0.100,veth@x,br_1", "[eth0.100 veth@x br_1]"},
+
+		{"a decimal mark", "mark", "1337", "1337"},
+		{"a hexadecimal mark, which Istio's routes refuse", "mark", "0x539", "1337"},
+		{"a hexadecimal mark in capitals", "mark", "0X53A", "1338"},
+		{"no mark", "mark", "0", "0"},
+		{"the last mark", "mark", "0xffffffff", "4294967295"},
+
+		{"true", "bool", "true", "true"},
+		{"1", "bool", "1", "true"},
+		{"F", "bool", "F", "false"},
+
+		{"an IPv4 server", "server", "10.96.0.10", "10.96.0.10"},
+		{"an IPv6 server", "server", "fd00:10:96::a", "fd00:10:96::a"},
+		{"a scoped server loses its zone, as with iptables", "server", "fe80::1%eth0", "fe80::1"},
+		{"a mapped server is an IPv4 server", "server", "::ffff:10.96.0.10", "10.96.0.10"},
+	} {
+		got, err := parsers[tc.parser](tc.text)
+		if err != nil || fmt.Sprint(got) != tc.want {
+			t.Errorf("%s: %s %q: got %v (%v), want %s", tc.says, tc.parser, tc.text, got, err, tc.want)
+		}
+	}
+}
+
+func TestParsersReject(t *testing.T) {
+	const (
+		ports    = "a port (0-65535) nor an ascending range of ports"
+		prefix   = "a prefix such as 10.0.0.0/8 or fd00::/8"
+		loopback = "an IPv4 loopback prefix from /8 to /32"
+		id       = "a numeric id (0-4294967294) nor an ascending range of ids"
+		name     = "the name of an interface: 1 to 15 bytes"
+		mark     = "a number from 0 to 4294967295"
+	)
+	for _, tc := range []struct{ says, parser, text, allowed string }{
+		{"a mode in lower case, which Istio takes for REDIRECT", "mode", "tproxy", "REDIRECT or TPROXY"},
+		{"the mode of pods that are not captured", "mode", "NONE", "REDIRECT or TPROXY"},
+
+		{"port 0", "port", "0", "a port (1-65535)"},
+		{"a port too high", "port", "65536", "a port (1-65535)"},
+		{"no port", "port", "", "a port (1-65535)"},
+		{"a word", "ports", "80a", ports},
+		{"the name of a service", "ports", "http", ports},
+		{"a port too high", "ports", "70000", ports},
+		{"a negative port", "ports", "-80", ports},
+		{"a signed port", "ports", "+80", ports},
+		{"a descending range", "ports", "9000-8000", ports},
+		{"half a range", "ports", "8000-", ports},
+		{"three ends", "ports", "1-2-3", ports},
+		{"two kinds of range", "ports", "1:2-3", ports},
+		{"a hexadecimal port", "ports", "0x50", ports},
+		{"two ports without comma", "ports", "80 443", ports},
+		{"a wildcard where only a list may be", "ports", "*", ports},
+		{"a wildcard beside ports", "port selection", "80,*", ports},
+
+		{"an address without length, as Istio does", "prefixes", "10.0.0.0", prefix},
+		{"a length too long", "prefixes", "10.0.0.0/33", prefix},
+		{"a wildcard where only a list may be", "prefixes", "*", prefix},
+		{"a zone", "prefixes", "fe80::1%eth0/64", prefix},
+		{"a mask", "prefixes", "10.0.0.0/255.0.0.0", prefix},
+		{"a wildcard beside prefixes", "prefix selection", "10.0.0.0/8,*", prefix},
+		{"not a loopback address", "loopback", "10.0.0.1/32", loopback},
+		{"more than loopback addresses", "loopback", "127.0.0.0/7", loopback},
+		{"IPv6", "loopback", "::1/128", loopback},
+		{"a mapped loopback address", "loopback", "::ffff:127.0.0.1/128", loopback},
+		{"nothing", "loopback", "", loopback},
+
+		{"a name where none can be looked up", "ids", "istio-proxy", id},
+		{"the id that means none", "ids", "4294967295", id},
+		{"a negative id", "ids", "-1", id},
+		{"a descending range", "ids", "5-3", id},
+		{"a range as iptables writes those of ports", "ids", "5:7", id},
+		{"an unknown name", "names", "nobody", "neither a numeric id (0-4294967294) nor a known name: no such name"},
+		{"an unknown name", "groups", "nobody", "neither a numeric id (0-4294967294) nor a known name: no such name"},
+
+		{"a name of 16 bytes", "interfaces", "abcdefghijklmnop", name},
+		{"a slash", "interfaces", "a/b", name},
+		{"a colon", "interfaces", "eth0:1", name},
+		{"a blank within", "interfaces", "eth0 eth1", name},
+		{"a quote", "interfaces", `a"b`, name},
+		{"a dot", "interfaces", ".", name},
+		{"two dots", "interfaces", "..", name},
+		{"every interface, which no backend can match by name", "interfaces", "*", name},
+		{"every interface, as iptables writes it", "interfaces", "+", name},
+		{"two endings", "interfaces", "eth++", name},
+
+		{"a mark too high", "mark", "4294967296", mark},
+		{"a negative mark", "mark", "-1", mark},
+		{"hexadecimal without 0x", "mark", "53a", mark},
+		{"no digits", "mark", "0x", mark},
+		{"a mask", "mark", "0x539/0xff", mark},
+		{"no mark", "mark", "", mark},
+
+		{"a word that is no truth value", "bool", "banana", "true or false"},
+		{"nothing", "bool", "", "true or false"},
+
+		{"a name", "server", "dns.example.com", "an IP address"},
+		{"a port", "server", "10.96.0.10:53", "an IP address"},
+	} {
+		got, err := parsers[tc.parser](tc.text)
+		if err == nil {
+			t.Errorf("%s: %s %q: got %v, want an error", tc.says, tc.parser, tc.text, got)
+			continue
+		}
+		element := tc.text
+		if before, wildcard, both := strings.Cut(tc.text, ","); both && before != "" {
+			element = wildcard
+		}
+		for _, part := range []string{fmt.Sprintf("%q is ", element), tc.allowed} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %s %q: error %q does not say %q", tc.says, tc.parser, tc.text, err, part)
+			}
+		}
+	}
+}
+
+func TestListErrorsNameEveryWrongElementAndNoOther(t *testing.T) {
+	for _, tc := range []struct{ parser, text string }{
+		{"ports", "80, x, 443, 70000, 9-8"},
+		{"prefixes", "10.0.0.0/8, x, fd00::/8, 10.0.0.0, ::/129"},
+		{"ids", "1337, x, 5-7, 7-5, -1"},
+		{"names", "daemon, x, 5-7, 7-5, nobody"},
+		{"interfaces", "eth0, x/y, eth+, a:b, .."},
+	} {
+		_, err := parsers[tc.parser](tc.text)
+		if err == nil {
+			t.Errorf("%s %q: no error", tc.parser, tc.text)
+			continue
+		}
+		for i, element := range strings.Split(tc.text, ", ") {
+			wrong := i == 1 || i > 2 // the first and the third of each list are right
+			if strings.Contains(err.Error(), fmt.Sprintf("%q", element)) != wrong {
+				t.Errorf("%s %q: element %q is wrong: %t; the error says:\n%v", tc.parser, tc.text, element, wrong, err)
+			}
+		}
+	}
+}

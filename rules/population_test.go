@@ -1,0 +1,336 @@
+package rules_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A population is packets that differ in all that some rulesets can tell apart: for each part of a packet, the values at
+// and beside every boundary that occurs in a rule. Values that no rule tells apart count as one, so that all combinations
+// stand for all packets.
+type population struct {
+	family     rules.Family
+	hook       rules.Hook
+	dimensions [][]change
+}
+
+// A change sets one part of a packet.
+type change func(*rules.Packet)
+
+// newPopulation collects the values that the rulesets mention.
+func newPopulation(f rules.Family, h rules.Hook, rulesets ...rules.Ruleset) *population {
+	v := newVocabulary(rulesets)
+	p := &population{family: f, hook: h, dimensions: [][]change{
+		v.protocols(f),
+		v.addresses(f, rules.Source), v.addresses(f, rules.Destination),
+		v.ports(rules.Source), v.ports(rules.Destination),
+		v.interfaces(h), v.states(), v.flags(), v.marks(false), v.marks(true), v.listeners(),
+	}}
+	if h == rules.Output {
+		p.dimensions = append(p.dimensions, v.owners())
+	}
+	return p
+}
+
+// long is whether every combination is compared with the recorded runs, and ten times as many with the reference.
+func long() bool { return os.Getenv("SLUICE_LONG") == "1" }
+
+// sampleLimit is how many packets of a population are compared with a recorded run where there are more combinations.
+func sampleLimit() int {
+	if long() {
+		return math.MaxInt
+	}
+	return 50_000
+}
+
+// size is the number of combinations.
+func (p *population) size() int {
+	n := 1
+	for _, d := range p.dimensions {
+		n *= len(d)
+	}
+	return n
+}
+
+// each calls do with every combination, or with a sample of them if there are more than the limit. The sample is always the
+// same. It ends when do returns false.
+func (p *population) each(limit int, do func(rules.Packet) bool) {
+	size := p.size()
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range min(size, limit) {
+		if size > limit {
+			i = random.IntN(size)
+		}
+		if packet, exists := p.packet(i); exists && !do(packet) {
+			return
+		}
+	}
+}
+
+// packet returns one combination, and whether there can be such a packet.
+func (p *population) packet(index int) (packet rules.Packet, exists bool) {
+	packet.Hook = p.hook
+	for _, d := range p.dimensions {
+		d[index%len(d)](&packet)
+		index /= len(d)
+	}
+	return normal(packet)
+}
+
+// normal takes away what a packet of its kind cannot have, and tells whether the packet can exist.
+func normal(p rules.Packet) (rules.Packet, bool) {
+	if p.Protocol != rules.TCP && p.Protocol != rules.UDP {
+		p.Source = netip.AddrPortFrom(p.Source.Addr(), 0)
+		p.Destination = netip.AddrPortFrom(p.Destination.Addr(), 0)
+	}
+	if p.Protocol != rules.TCP {
+		p.Flags = 0
+	}
+	// Conntrack keeps a mark only for the connections that it knows.
+	unknown := p.State == rules.Invalid || p.State == rules.Untracked
+	return p, !unknown || p.ConntrackMark == 0
+}
+
+// vocabulary is what the rules of some rulesets are made of.
+type vocabulary struct {
+	matches  []rules.Match
+	actions  []rules.Action
+	policies []rules.PolicyRoute
+}
+
+func newVocabulary(rulesets []rules.Ruleset) vocabulary {
+	var v vocabulary
+	for _, rs := range rulesets {
+		v.policies = append(v.policies, rs.Routing.Policies...)
+		for _, table := range rs.Tables {
+			for _, chain := range table.Chains {
+				for _, rule := range chain.Rules {
+					v.matches = append(v.matches, rule.Matches...)
+					v.actions = append(v.actions, rule.Actions...)
+				}
+			}
+		}
+	}
+	return v
+}
+
+// of returns the matches of one type.
+func of[M rules.Match](v vocabulary) []M {
+	var found []M
+	for _, m := range v.matches {
+		if m, ok := m.(M); ok {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// classes returns the changes for one of each class of values: those that fulfil the same matches.
+func classes[T any, M rules.Match](matches []M, values []T, set func(*rules.Packet, T)) []change {
+	var changes []change
+	seen := map[string]bool{}
+	for _, value := range values {
+		p := rules.Packet{Protocol: rules.TCP}
+		set(&p, value)
+		signature := make([]byte, len(matches))
+		for i, m := range matches {
+			if m.Matches(&p) {
+				signature[i] = 1
+			}
+		}
+		if key := string(signature); !seen[key] {
+			seen[key] = true
+			changes = append(changes, func(p *rules.Packet) { set(p, value) })
+		}
+	}
+	return changes
+}
+
+// every returns the changes for all the values.
+func every[T any](values []T, set func(*rules.Packet, T)) []change {
+	changes := make([]change, len(values))
+	for i, value := range values {
+		changes[i] = func(p *rules.Packet) { set(p, value) }
+	}
+	return changes
+}
+
+func (v vocabulary) protocols(f rules.Family) []change {
+	icmp := rules.ICMP
+	if f == rules.IPv6 {
+		icmp = rules.ICMPv6
+	}
+	return every([]rules.Protocol{rules.TCP, rules.UDP, icmp}, func(p *rules.Packet, protocol rules.Protocol) { p.Protocol = protocol })
+}
+
+// addressValues are ordinary addresses, and those at both ends of each range.
+func (v vocabulary) addressValues(f rules.Family, side rules.Side) []netip.Addr {
+	texts := []string{"10.244.1.5", "192.0.2.1", "127.0.0.1", "127.0.0.2"}
+	if f == rules.IPv6 {
+		texts = []string{"fd00:10:244:1::5", "2001:db8::1", "::1", "::ffff:10.1.2.3"}
+	}
+	var values []netip.Addr
+	for _, text := range texts {
+		values = append(values, netip.MustParseAddr(text))
+	}
+	for _, m := range of[rules.MatchAddr](v) {
+		if m.Family() != f || m.Side != side {
+			continue
+		}
+		for _, r := range m.Ranges {
+			values = append(values, r.From().Prev(), r.From(), r.To(), r.To().Next())
+		}
+	}
+	return slices.DeleteFunc(values, func(a netip.Addr) bool { return !a.IsValid() })
+}
+
+func (v vocabulary) addresses(f rules.Family, side rules.Side) []change {
+	return classes(of[rules.MatchAddr](v), v.addressValues(f, side), func(p *rules.Packet, a netip.Addr) { setAddr(p, side, a) })
+}
+
+func setAddr(p *rules.Packet, side rules.Side, a netip.Addr) {
+	end := &p.Source
+	if side == rules.Destination {
+		end = &p.Destination
+	}
+	*end = netip.AddrPortFrom(a, end.Port())
+}
+
+// portValues are ordinary ports, and those at and beside both ends of each range.
+func (v vocabulary) portValues(side rules.Side) []uint16 {
+	values := []uint16{8080, 40000}
+	for _, m := range of[rules.MatchPort](v) {
+		for _, r := range m.Ports {
+			if m.Side == side {
+				values = append(values, r.First-1, r.First, r.Last, r.Last+1)
+			}
+		}
+	}
+	return values
+}
+
+func (v vocabulary) ports(side rules.Side) []change {
+	return classes(of[rules.MatchPort](v), v.portValues(side), func(p *rules.Packet, port uint16) { setPort(p, side, port) })
+}
+
+func setPort(p *rules.Packet, side rules.Side, port uint16) {
+	end := &p.Source
+	if side == rules.Destination {
+		end = &p.Destination
+	}
+	*end = netip.AddrPortFrom(end.Addr(), port)
+}
+
+// interfaceValues are two ordinary ones, a foreign one, and those that a rule names.
+func (v vocabulary) interfaceValues() []string {
+	values := []string{"lo", "eth0", "foreign"}
+	for _, m := range of[rules.MatchInterface](v) {
+		for _, n := range m.Names {
+			values = append(values, n.Name, n.Name+"9")
+		}
+	}
+	return values
+}
+
+// interfaces always has lo apart: a packet that leaves by it comes back.
+func (v vocabulary) interfaces(h rules.Hook) []change {
+	set := func(p *rules.Packet, name string) { setInterface(p, h, name) }
+	lo, others := v.interfaceValues()[:1], v.interfaceValues()[1:]
+	return append(every(lo, set), classes(of[rules.MatchInterface](v), others, set)...)
+}
+
+func setInterface(p *rules.Packet, h rules.Hook, name string) {
+	if h == rules.Output {
+		p.OutInterface = name
+	} else {
+		p.InInterface = name
+	}
+}
+
+// idValues are root, an ordinary one, and those at and beside both ends of each range.
+func (v vocabulary) idValues(group bool) []uint32 {
+	values := []uint32{0, 5000}
+	for _, m := range of[rules.MatchOwner](v) {
+		for _, r := range m.IDs {
+			if m.Group == group {
+				values = append(values, r.First-1, r.First, r.Last, r.Last+1)
+			}
+		}
+	}
+	return values
+}
+
+func (v vocabulary) owners() []change {
+	owners := []*rules.Owner{nil}
+	for _, uid := range v.idValues(false) {
+		for _, gid := range v.idValues(true) {
+			owners = append(owners, &rules.Owner{UID: uid, GID: gid})
+		}
+	}
+	return classes(of[rules.MatchOwner](v), owners, func(p *rules.Packet, o *rules.Owner) { p.Owner = o })
+}
+
+// markValues are the marks that a rule compares with or sets, or that a policy route matches. Where there are none, no mark is
+// told from another.
+func (v vocabulary) markValues() []uint32 {
+	values := []uint32{0}
+	for _, m := range of[rules.MatchMark](v) {
+		values = append(values, m.Value)
+	}
+	for _, a := range v.actions {
+		switch a := a.(type) {
+		case rules.SetMark:
+			values = append(values, a.Value)
+		case rules.TProxyDrop:
+			values = append(values, a.Value)
+		}
+	}
+	for _, p := range v.policies {
+		values = append(values, p.Mark)
+	}
+	slices.Sort(values)
+	if values = slices.Compact(values); len(values) > 1 {
+		values = append(values, 7)
+	}
+	return values
+}
+
+func (v vocabulary) marks(conntrack bool) []change {
+	return every(v.markValues(), func(p *rules.Packet, mark uint32) {
+		if conntrack {
+			p.ConntrackMark = mark
+		} else {
+			p.Mark = mark
+		}
+	})
+}
+
+// states are all of them, or only the two that NAT treats differently.
+func (v vocabulary) states() []change {
+	values := []rules.State{rules.New, rules.Established}
+	if len(of[rules.MatchState](v)) > 0 || len(of[rules.MatchMark](v)) > 0 {
+		values = append(values, rules.Related, rules.Invalid, rules.Untracked)
+	}
+	return every(values, func(p *rules.Packet, s rules.State) { p.State = s })
+}
+
+func (v vocabulary) flags() []change {
+	values := []rules.TCPFlags{rules.SYN, rules.ACK, rules.SYN | rules.ACK, rules.RST, 0}
+	return classes(of[rules.MatchTCPFlags](v), values, func(p *rules.Packet, f rules.TCPFlags) { p.Flags = f })
+}
+
+func (v vocabulary) listeners() []change {
+	values := []bool{false}
+	for _, a := range v.actions {
+		switch a.(type) {
+		case rules.TProxy, rules.TProxyDrop:
+			values = []bool{false, true}
+		}
+	}
+	return every(values, func(p *rules.Packet, none bool) { p.NoListener = none })
+}

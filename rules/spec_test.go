@@ -1,0 +1,107 @@
+package rules_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A row is one sentence of a specification: what happens to a packet.
+type row struct {
+	says   string
+	packet string // as rules.ParsePacket reads it
+	want   rules.Fate
+}
+
+// The fates under Istio's default ports.
+var (
+	leftAlone     = rules.Fate{}
+	droppedHere   = rules.Fate{Dropped: true}
+	toOutbound    = rules.Fate{Redirect: rules.DefaultProxyPort}
+	toInbound     = rules.Fate{Redirect: rules.DefaultInboundCapturePort}
+	toTransparent = rules.Fate{TProxy: rules.DefaultInboundCapturePort, Mark: rules.DefaultTProxyMark}
+	toAgent       = rules.Fate{Redirect: rules.DNSPort}
+	// DNS over UDP also gets a conntrack zone.
+	toAgentInZone = rules.Fate{Redirect: rules.DNSPort, Zone: rules.AppDNSZone}
+	aloneAppZone  = rules.Fate{Zone: rules.AppDNSZone}
+	aloneProxy    = rules.Fate{Zone: rules.ProxyDNSZone}
+)
+
+// typical returns what istio-init is told by default: capture everything, but the proxy's own ports.
+func typical(changes ...func(*rules.Redirect)) rules.Redirect {
+	r := rules.DefaultRedirect()
+	r.InboundPorts.All = true
+	r.InboundExcludePorts = ports("15090,15021,15020")
+	r.OutboundCIDRs.All = true
+	for _, change := range changes {
+		change(&r)
+	}
+	return r
+}
+
+// tproxyMode and ipv6 are changes for typical.
+func tproxyMode(r *rules.Redirect) { r.Mode = rules.ModeTProxy }
+
+func ipv6(r *rules.Redirect) { r.IPv6 = true }
+
+// must returns the value, and panics where the text of a test is wrong.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func ports(text string) []rules.PortRange { return must(rules.ParsePorts(text)) }
+
+func ids(text string) []rules.IDRange { return must(rules.ParseIDs(text, nil)) }
+
+func prefixSelection(text string) rules.PrefixSelection {
+	return must(rules.ParsePrefixSelection(text))
+}
+
+func interfaceNames(text string) []rules.InterfaceName { return must(rules.ParseInterfaces(text)) }
+
+func packet(text string) rules.Packet { return must(rules.ParsePacket(text)) }
+
+// compile validates before.
+func compile(t testing.TB, r rules.Redirect) rules.Ruleset {
+	t.Helper()
+	if err := r.Validate(); err != nil {
+		t.Fatalf("the parameters of this test are not valid:\n%v", err)
+	}
+	return rules.Compile(r)
+}
+
+// checkRows fails for each row of which the packet has another fate.
+func checkRows(t *testing.T, rs rules.Ruleset, rows []row) {
+	t.Helper()
+	for _, r := range rows {
+		trace := rs.Explain(packet(r.packet))
+		if trace.Fate != r.want {
+			t.Errorf("%s\n%s", r.says, mismatch(r.packet, r.want, trace))
+		}
+	}
+}
+
+// mismatch describes a packet that has another fate than wanted, and why.
+func mismatch(packet string, want rules.Fate, got rules.Trace) string {
+	return fmt.Sprintf("\tpacket %s\n\twant   %s\n\tgot    %s\n%s", packet, want, got.Fate, decisions(got))
+}
+
+// decisions lists the rules that matched a packet.
+func decisions(t rules.Trace) string {
+	b := new(strings.Builder)
+	for _, pass := range t.Passes {
+		fmt.Fprintf(b, "\t%s: %s\n", pass.Packet.Hook, pass.Packet)
+		for _, step := range pass.Steps {
+			fmt.Fprintf(b, "\t\t%s\n", step)
+		}
+		if len(pass.Steps) == 0 {
+			b.WriteString("\t\tno rule matches\n")
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,164 @@
+package rules_test
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Marked fates of TPROXY mode: the proxy's calls to its own pod are marked before anything else happens to them.
+var (
+	selfCallAlone     = rules.Fate{Mark: rules.SelfCallMark}
+	selfCallToInbound = rules.Fate{Redirect: rules.DefaultInboundCapturePort, Mark: rules.SelfCallMark}
+)
+
+// verdicts is what istio-init's default arguments do to each kind of connection. The strict column is TPROXY without
+// deviations, which is what istio-init does.
+var verdicts = []struct {
+	says, ipv4, ipv6         string
+	redirect, tproxy, strict rules.Fate
+}{
+	{
+		"a client calls the application",
+		"in tcp 10.1.1.1:40000 > 10.244.1.5:8080", "in tcp [2001:db8::1]:40000 > [fd00::5]:8080",
+		toInbound, toTransparent, toTransparent,
+	},
+	{
+		"another proxy calls the tunnel port: its listener answers, except in istio-init's TPROXY mode",
+		"in tcp 10.1.1.1:40000 > 10.244.1.5:15008", "in tcp [2001:db8::1]:40000 > [fd00::5]:15008",
+		leftAlone, leftAlone, toTransparent,
+	},
+	{
+		"the kubelet calls the health port",
+		"in tcp 10.1.1.1:40000 > 10.244.1.5:15021", "in tcp [2001:db8::1]:40000 > [fd00::5]:15021",
+		leftAlone, leftAlone, leftAlone,
+	},
+	{
+		"a client calls the outbound capture port",
+		"in tcp 10.1.1.1:40000 > 10.244.1.5:15001", "in tcp [2001:db8::1]:40000 > [fd00::5]:15001",
+		toInbound, toTransparent, toTransparent,
+	},
+	{
+		"a client calls the inbound capture port",
+		"in tcp 10.1.1.1:40000 > 10.244.1.5:15006", "in tcp [2001:db8::1]:40000 > [fd00::5]:15006",
+		toInbound, toTransparent, toTransparent,
+	},
+	{
+		"a client calls by UDP",
+		"in udp 10.1.1.1:40000 > 10.244.1.5:8080", "in udp [2001:db8::1]:40000 > [fd00::5]:8080",
+		leftAlone, leftAlone, leftAlone,
+	},
+	{
+		"a client pings the pod",
+		"in icmp 10.1.1.1 > 10.244.1.5", "in ipv6-icmp 2001:db8::1 > fd00::5",
+		leftAlone, leftAlone, leftAlone,
+	},
+	{
+		"the application calls a service",
+		"out tcp 10.244.1.5:40000 > 10.9.9.9:80 uid 1000", "out tcp [fd00::5]:40000 > [fd00:9::9]:80 uid 1000",
+		toOutbound, toOutbound, toOutbound,
+	},
+	{
+		"the application calls by UDP",
+		"out udp 10.244.1.5:40000 > 10.9.9.9:80 uid 1000", "out udp [fd00::5]:40000 > [fd00:9::9]:80 uid 1000",
+		leftAlone, leftAlone, leftAlone,
+	},
+	{
+		"the application calls itself by the pod's address",
+		"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 uid 1000", "out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 1000",
+		leftAlone, leftAlone, leftAlone,
+	},
+	{
+		"the application calls itself by the loopback address",
+		"out tcp 127.0.0.1:40000 > 127.0.0.1:8080 uid 1000", "out tcp [::1]:40000 > [::1]:8080 uid 1000",
+		leftAlone, leftAlone, leftAlone,
+	},
+	{
+		"the proxy calls the application by the pod's address",
+		"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 uid 1337", "out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 1337",
+		toInbound, selfCallToInbound, selfCallToInbound,
+	},
+	{
+		"a proxy that runs as root calls the application by the pod's address: in REDIRECT mode it passes itself by",
+		"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 uid 0 gid 1337", "out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 0 gid 1337",
+		leftAlone, toTransparent, toTransparent,
+	},
+	{
+		"the proxy calls the tunnel port of its own pod",
+		"out tcp 10.244.1.5:40000 > 10.244.1.5:15008 uid 1337", "out tcp [fd00::5]:40000 > [fd00::5]:15008 uid 1337",
+		leftAlone, selfCallAlone, toTransparent,
+	},
+	{
+		"the proxy calls the application by the loopback address",
+		"out tcp 127.0.0.1:40000 > 127.0.0.1:8080 uid 1337", "out tcp [::1]:40000 > [::1]:8080 uid 1337",
+		leftAlone, leftAlone, leftAlone,
+	},
+	{
+		"the proxy calls the application in its own name",
+		"out tcp 127.0.0.6:40000 > 10.244.1.5:8080 dev lo uid 1337", "out tcp [::6]:40000 > [fd00::5]:8080 dev lo uid 1337",
+		leftAlone, selfCallAlone, selfCallAlone,
+	},
+	{
+		"the proxy calls a service",
+		"out tcp 10.244.1.5:40000 > 10.9.9.9:80 uid 1337", "out tcp [fd00::5]:40000 > [fd00:9::9]:80 uid 1337",
+		leftAlone, leftAlone, leftAlone,
+	},
+	{
+		"a proxy that runs as root calls a service",
+		"out tcp 10.244.1.5:40000 > 10.9.9.9:80 uid 0 gid 1337", "out tcp [fd00::5]:40000 > [fd00:9::9]:80 uid 0 gid 1337",
+		leftAlone, leftAlone, leftAlone,
+	},
+	{
+		"the kernel answers without a socket",
+		"out tcp 10.244.1.5:8080 > 10.9.9.9:40000 no-socket state established flags rst",
+		"out tcp [fd00::5]:8080 > [fd00:9::9]:40000 no-socket state established flags rst",
+		leftAlone, leftAlone, leftAlone,
+	},
+}
+
+func TestVerdicts(t *testing.T) {
+	redirect := compile(t, typical(ipv6))
+	tproxy := compile(t, typical(ipv6, tproxyMode))
+	strict := compile(t, typical(ipv6, tproxyMode, (*rules.Redirect).StrictIstio))
+	ipv4Only := compile(t, typical())
+	for _, v := range verdicts {
+		for _, text := range []string{v.ipv4, v.ipv6} {
+			checkRows(t, redirect, []row{{"REDIRECT: " + v.says, text, v.redirect}})
+			checkRows(t, tproxy, []row{{"TPROXY: " + v.says, text, v.tproxy}})
+			checkRows(t, strict, []row{{"TPROXY as istio-init has it: " + v.says, text, v.strict}})
+		}
+		checkRows(t, ipv4Only, []row{
+			{"a pod that has IPv4 only: " + v.says, v.ipv4, v.redirect},
+			{"IPv6 is left alone in a pod that has IPv4 only: " + v.says, v.ipv6, leftAlone},
+		})
+	}
+	checkRows(t, redirect, []row{{
+		"the proxy calls the application by another loopback address, which exists in IPv4 only",
+		"out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337", toInbound,
+	}})
+	checkRows(t, tproxy, []row{{
+		"the same in TPROXY mode", "out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337", selfCallToInbound,
+	}})
+}
+
+// TestWithoutIPv6NoChainTouchesIt covers the chains that name no family by themselves.
+func TestWithoutIPv6NoChainTouchesIt(t *testing.T) {
+	everything := func(r *rules.Redirect) {
+		r.DNS, r.DropInvalid = rules.DNS{Capture: true, All: true}, true
+		r.RerouteInterfaces = interfaceNames("eth1")
+		r.OwnerGroups = rules.GroupSelection{IDs: ids("202")}
+	}
+	rows := []row{
+		{"DNS", "out udp [fd00::5]:40000 > [fd00::a]:53 uid 1000 gid 202", leftAlone},
+		{"DNS of the proxy", "out udp [fd00::5]:40000 > [fd00::a]:53 uid 1337", leftAlone},
+		{"answers to the proxy", "in udp [fd00::a]:53 > [fd00::5]:40000", leftAlone},
+		{"invalid packets", "in tcp [fd00::9]:1 > [fd00::5]:80 state invalid", leftAlone},
+		{"connections to the pod", "in tcp [fd00::9]:1 > [fd00::5]:80", leftAlone},
+		{"connections from a rerouted interface", "in tcp [fd00::9]:1 > [fd00::6]:80 dev eth1", leftAlone},
+		{"connections of a captured group", "out tcp [fd00::5]:1 > [fd00::9]:80 uid 1000 gid 202", leftAlone},
+		{"calls to the own pod", "out tcp [fd00::5]:1 > [fd00::5]:80 uid 1337", leftAlone},
+		{"marked connections", "out tcp [fd00::5]:1 > [fd00::9]:80 ctmark 0x539 state established", rules.Fate{ConntrackMark: 0x539}},
+	}
+	checkRows(t, compile(t, typical(everything)), rows)
+	checkRows(t, compile(t, typical(everything, tproxyMode)), rows)
+}
