@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/nft/netns/internal/thread"
+	"github.com/sluice-mesh/sluice/nft/internal/thread"
 )
 
 // Panic is what [NS.Do] panics with when fn panicked on another thread: it

@@ -21,7 +21,7 @@ import (
 func TestDoReturnsTheErrorOfFnItself(t *testing.T) {
 	boom := errors.New("boom")
 	for _, n := range []*netns.NS{nil, netnstest.New(t)} {
-		if err := n.Do(func() error { return boom }); err != boom {
+		if err := n.Do(func() error { return boom }); !errors.Is(err, boom) {
 			t.Errorf("%v: error %v, want %v itself", n, err, boom)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/thread"
 	"github.com/sluice-mesh/sluice/nft/netns"
-	"github.com/sluice-mesh/sluice/nft/netns/internal/thread"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
@@ -115,8 +115,10 @@ func TestOpenRefuses(t *testing.T) {
 		{"a directory", open(dir), nil, []string{dir, "not a namespace file"}},
 		{"a mount namespace", open("/proc/self/ns/mnt"), nil, []string{"/proc/self/ns/mnt", "a mount namespace"}},
 		{"a user namespace", open("/proc/self/ns/user"), nil, []string{"a user namespace"}},
-		{"a process that was reaped", openPID(dead.Process.Pid), fs.ErrNotExist,
-			[]string{fmt.Sprintf("pid %d", dead.Process.Pid), "has ended"}},
+		{
+			"a process that was reaped", openPID(dead.Process.Pid), fs.ErrNotExist,
+			[]string{fmt.Sprintf("pid %d", dead.Process.Pid), "has ended"},
+		},
 		{"a zombie", openPID(zombie(t)), fs.ErrNotExist, []string{"has ended"}},
 		{"pid 0", openPID(0), nil, []string{"pid 0", "not a process id"}},
 		{"a descriptor that is not open", fromFD(-1), unix.EBADF, []string{"descriptor -1"}},

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/nft/netns/internal/thread"
+	"github.com/sluice-mesh/sluice/nft/internal/thread"
 )
 
 // New creates a namespace that nobody else refers to: it has no name, a

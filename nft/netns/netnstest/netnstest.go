@@ -13,7 +13,8 @@ import (
 )
 
 // UserNSBase is the uid (gid) outside that root has inside the user namespace
-// of [NewInUserNS]: uid 1337 in there is UserNSBase+1337 for [As].
+// of [NewInUserNS]: uid 1337 in there is UserNSBase+1337 for
+// [testbed.As].
 const UserNSBase = 100000
 
 // New returns a namespace with lo up.

@@ -1,12 +1,8 @@
 package netnstest_test
 
 import (
-	"bytes"
 	"errors"
-	"net"
-	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -50,109 +46,6 @@ func TestUserNSOwnsTheNamespace(t *testing.T) {
 	}
 	if got.Ino == own.Ino {
 		t.Error("the test's own user namespace owns it")
-	}
-}
-
-func TestAsOwnsSockets(t *testing.T) {
-	netnstest.RequireIDs(t, 1337, 1338)
-	for _, n := range []*netns.NS{nil, netnstest.New(t)} {
-		err := n.Do(func() error {
-			here := n.ID()
-			return netnstest.As(1337, 1338, func() error {
-				if got := (*netns.NS)(nil).ID(); got != here {
-					t.Errorf("runs in %v, called in %v", got, here)
-				}
-				fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-				if err != nil {
-					return err
-				}
-				defer unix.Close(fd)
-				var st unix.Stat_t
-				if err := unix.Fstat(fd, &st); err != nil {
-					return err
-				}
-				if st.Uid != 1337 || st.Gid != 1338 {
-					t.Errorf("socket of uid %d, gid %d, want 1337 and 1338", st.Uid, st.Gid)
-				}
-				return unix.Bind(fd, &unix.SockaddrInet4{Port: 1023})
-			})
-		})
-		if err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// The ids are those of the thread, and the thread is gone.
-func TestAsChangesNobodyElse(t *testing.T) {
-	netnstest.RequireIDs(t, 1337, 1337)
-	for range 50 {
-		if err := netnstest.As(1337, 1337, func() error { return nil }); err != nil {
-			t.Fatal(err)
-		}
-		err := netnstest.New(t).Do(func() error {
-			if uid, _ := unix.SetfsuidRetUid(-1); uid != 0 {
-				t.Errorf("another goroutine met uid %d", uid)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || dumpable != 1 {
-		t.Errorf("dumpable %d (%v), want 1", dumpable, err)
-	}
-}
-
-func TestAsRefusesAnIDThatIsNone(t *testing.T) {
-	netnstest.RequireRoot(t)
-	if err := netnstest.As(0, 1<<32-1, func() error { return nil }); !errors.Is(err, unix.EPERM) {
-		t.Errorf("error %v, want EPERM", err)
-	}
-}
-
-func TestKernelSeesTheOwner(t *testing.T) {
-	nft := netnstest.RequireBinary(t, "nft")
-	for _, tc := range []struct {
-		name     string
-		ns       *netns.NS
-		uid, gid int
-		refused  bool
-	}{
-		{"the proxy's uid", netnstest.New(t), 1337, 0, true},
-		{"the proxy's gid", netnstest.New(t), 0, 1337, true},
-		{"neither", netnstest.New(t), 1336, 1336, false},
-		{"the proxy's uid in a user namespace", netnstest.NewInUserNS(t), netnstest.UserNSBase + 1337, 0, true},
-		{"the proxy's uid outside that user namespace", netnstest.NewInUserNS(t), 1337, 0, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			cmd := exec.Command(nft, "-f", "-")
-			cmd.Stdin = strings.NewReader(`
-				add table inet t
-				add chain inet t out { type filter hook output priority 0; }
-				add rule inet t out tcp dport 80 meta skuid 1337 reject with tcp reset
-				add rule inet t out tcp dport 80 meta skgid 1337 reject with tcp reset
-			`)
-			var out bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &out
-			if err := tc.ns.Do(cmd.Run); err != nil {
-				t.Fatalf("nft: %v: %s", err, out.String())
-			}
-			listen(t, tc.ns, "tcp", "127.0.0.1:80")
-			err := tc.ns.Do(func() error {
-				return netnstest.As(tc.uid, tc.gid, func() error {
-					c, err := net.Dial("tcp", "127.0.0.1:80")
-					if err == nil {
-						err = c.Close()
-					}
-					return err
-				})
-			})
-			if refused := errors.Is(err, syscall.ECONNREFUSED); refused != tc.refused || err != nil && !refused {
-				t.Errorf("dial: %v, want refused %v", err, tc.refused)
-			}
-		})
 	}
 }
 

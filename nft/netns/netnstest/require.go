@@ -9,12 +9,16 @@ package netnstest
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
 // RequireRoot skips the test unless it runs as root (of any user namespace)
@@ -34,12 +38,12 @@ func RequireRoot(t testing.TB) {
 	}
 }
 
-// RequireIDs skips the test unless [As] can become uid and gid, which root of a
+// RequireIDs skips the test unless [testbed.As] can become uid and gid, which root of a
 // user namespace that maps only itself (unshare -r) cannot.
 func RequireIDs(t testing.TB, uid, gid int) {
 	t.Helper()
 	RequireRoot(t)
-	err := As(uid, gid, func() error { return nil })
+	err := testbed.As(uid, gid, func() error { return nil })
 	switch {
 	case errors.Is(err, unix.EPERM):
 		unmet(t, "needs uid %d and gid %d, which this user namespace lacks: run it with sudo", uid, gid)
@@ -53,13 +57,28 @@ func RequireIDs(t testing.TB, uid, gid int) {
 // none, and names the Debian package to install.
 func RequireBinary(t testing.TB, name string) string {
 	t.Helper()
-	for _, file := range []string{name, "/usr/sbin/" + name, "/sbin/" + name} {
+	path, err := LookBinary(name)
+	if err != nil {
+		unmet(t, "%v", err)
+	}
+	return path
+}
+
+// SystemPath lists the system directories that PATH often lacks, in PATH's form.
+const SystemPath = "/usr/sbin:/sbin"
+
+// LookBinary is [RequireBinary] without a test: the error says what is missing.
+func LookBinary(name string) (string, error) {
+	files := []string{name}
+	for _, dir := range filepath.SplitList(SystemPath) {
+		files = append(files, filepath.Join(dir, name))
+	}
+	for _, file := range files {
 		if path, err := exec.LookPath(file); err == nil {
-			return path
+			return path, nil
 		}
 	}
-	unmet(t, "needs the program %s: apt-get install %s", name, debianPackage(name))
-	return ""
+	return "", fmt.Errorf("needs the program %s: apt-get install %s", name, debianPackage(name))
 }
 
 func debianPackage(program string) string {
@@ -83,8 +102,11 @@ func debianPackage(program string) string {
 // may be skipped.
 func unmet(t testing.TB, format string, args ...any) {
 	t.Helper()
-	if os.Getenv("SLUICE_REQUIRE") == "1" || os.Getenv("CI") == "true" {
+	if MustNotSkip() {
 		t.Fatalf(format, args...)
 	}
 	t.Skipf(format, args...)
 }
+
+// MustNotSkip tells whether a missing prerequisite is a failure: SLUICE_REQUIRE=1 or CI=true.
+func MustNotSkip() bool { return os.Getenv("SLUICE_REQUIRE") == "1" || os.Getenv("CI") == "true" }

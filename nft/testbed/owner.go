@@ -1,12 +1,12 @@
-package netnstest
+package testbed
 
 import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/thread"
 	"github.com/sluice-mesh/sluice/nft/netns"
-	"github.com/sluice-mesh/sluice/nft/netns/internal/thread"
 )
 
 // As runs fn in the caller's network namespace on a thread whose file system
@@ -19,14 +19,14 @@ import (
 // IP_TRANSPARENT; those over files go when uid is not 0. To own sockets in
 // another namespace call As inside [netns.NS.Do], not around it. As in Do,
 // goroutines that fn starts stay outside, and a panic or t.Fatal in fn passes
-// through. [unix.EPERM] is in the error when the test may not become uid and
-// gid, see [RequireIDs].
+// through. [unix.EPERM] is in the error when the process may not become uid and
+// gid: root of a user namespace can become only those that it maps.
 func As(uid, gid int, fn func() error) error {
 	here, err := netns.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return fmt.Errorf("as uid %d, gid %d: %w", uid, gid, err)
 	}
-	defer here.Close()
+	defer func() { _ = here.Close() }()
 	return thread.Run(thread.Work{
 		Enter: func() error {
 			// Not Do, which would leave for a thread without the ids.

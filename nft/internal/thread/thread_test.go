@@ -14,7 +14,7 @@ import (
 )
 
 // main's goroutine stays on the main thread only if locked in init.
-func init() { runtime.LockOSThread() }
+func init() { runtime.LockOSThread() } //nolint:gochecknoinits // there is no other way onto the main thread
 
 func TestMain(m *testing.M) {
 	if err := fromMainThread(); err != nil {
@@ -99,16 +99,18 @@ func TestOutcomeReachesTheCaller(t *testing.T) {
 		want  func(t *testing.T, err error, recovered any, returned bool)
 	}{
 		{"an error of Do", nothing, func() error { return boom }, func(t *testing.T, err error, _ any, _ bool) {
-			if err != boom {
+			if !errors.Is(err, boom) {
 				t.Errorf("error %v, want %v itself", err, boom)
 			}
 		}},
-		{"an error of Enter, and Do is not called", func() error { return boom }, func() error { panic("called") },
+		{
+			"an error of Enter, and Do is not called", func() error { return boom }, func() error { panic("called") },
 			func(t *testing.T, err error, _ any, _ bool) {
-				if err != boom {
+				if !errors.Is(err, boom) {
 					t.Errorf("error %v, want %v itself", err, boom)
 				}
-			}},
+			},
+		},
 		{"a panic with value and stack", nothing, func() error { panic(boom) }, func(t *testing.T, _ error, v any, _ bool) {
 			p, ok := v.(*Panic)
 			if !ok || !errors.Is(p, boom) || p.Value != any(boom) || !strings.Contains(p.Error(), "TestOutcome") {
@@ -120,12 +122,14 @@ func TestOutcomeReachesTheCaller(t *testing.T) {
 				t.Errorf("recovered %v, want a *Panic of a *runtime.PanicNilError", v)
 			}
 		}},
-		{"Goexit", nothing, func() error { runtime.Goexit(); return nil },
+		{
+			"Goexit", nothing, func() error { runtime.Goexit(); return nil },
 			func(t *testing.T, _ error, v any, returned bool) {
 				if returned || v != nil {
 					t.Errorf("returned %v, recovered %v, want Goexit in the caller", returned, v)
 				}
-			}},
+			},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var err error

@@ -1,0 +1,67 @@
+package route_test
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+var benchmarks = []struct {
+	name string
+	want rules.Routing
+}{
+	{"nothing", nothing}, {"six", onlySix}, {"tproxy", everything},
+}
+
+func BenchmarkEnsureNew(b *testing.B) {
+	for _, bc := range benchmarks {
+		b.Run(bc.name, func(b *testing.B) {
+			n := netnstest.New(b)
+			for b.Loop() {
+				change := ensure(b, n, bc.want)
+				b.StopTimer()
+				if err := change.Undo(); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+func BenchmarkEnsureAgain(b *testing.B) {
+	for _, bc := range benchmarks {
+		b.Run(bc.name, func(b *testing.B) {
+			n := netnstest.New(b)
+			ensure(b, n, bc.want)
+			for b.Loop() {
+				ensure(b, n, bc.want)
+			}
+		})
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	for _, bc := range benchmarks {
+		b.Run(bc.name, func(b *testing.B) {
+			n := netnstest.New(b)
+			ensure(b, n, bc.want)
+			for b.Loop() {
+				if _, err := route.Read(n); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkPruneOfNothing(b *testing.B) {
+	n := netnstest.New(b)
+	for b.Loop() {
+		if _, err := route.Prune(n, nothing); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

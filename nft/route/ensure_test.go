@@ -1,0 +1,401 @@
+package route_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// What [state] shows of everything.
+var (
+	state4 = []string{
+		"-4 rule 133 from all fwmark 0x539 lookup 133",
+		"-4 route local default dev lo table 133",
+	}
+	state6 = []string{
+		"-6 rule 133 from all fwmark 0x539 lookup 133",
+		"-6 route local default dev lo table 133",
+	}
+	stateSix = []string{"::6"}
+)
+
+func TestEnsureAddsWhatIsMissing(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		before []string
+		want   rules.Routing
+		after  []string
+		undone []string // state after Undo
+	}{
+		{"everything, in a new namespace", nil, everything, join(state4, state6, stateSix), nil},
+		{"IPv4 only", nil, onlyIPv4, state4, nil},
+		{"::6 only", nil, onlySix, stateSix, nil},
+		{
+			"a table above 255 and a mark of 32 bits", nil,
+			rules.Routing{Policies: []rules.PolicyRoute{{Family: rules.IPv6, Mark: 1<<32 - 1, Table: 70000, Priority: 133}}},
+			[]string{
+				"-6 rule 133 from all fwmark 0xffffffff lookup 70000",
+				"-6 route local default dev lo table 70000",
+			},
+			nil,
+		},
+		{
+			"a rule of ours lacks its route",
+			[]string{"-4 rule add pref 133 fwmark 1337 lookup 133"},
+			onlyIPv4, state4, state4[:1],
+		},
+		{
+			"a route of ours lacks its rule",
+			[]string{istioRoute4, istioRoute6},
+			everything,
+			join(state4, state6, stateSix),
+			[]string{state4[1], state6[1]},
+		},
+		{
+			"a rule of Istio is not ours",
+			[]string{istioRule4, istioRoute4},
+			onlyIPv4,
+			join(state4[:1], []string{"-4 rule 32765 from all fwmark 0x539 lookup 133"}, state4[1:]),
+			[]string{"-4 rule 32765 from all fwmark 0x539 lookup 133", state4[1]},
+		},
+		{"an address of Istio is the same", []string{istioSix}, onlySix, stateSix, stateSix},
+		{
+			"a rule at our priority with another mask is not ours",
+			[]string{"-4 rule add pref 133 fwmark 1337/0xfff lookup 133"},
+			onlyIPv4,
+			join(state4[:1], []string{"-4 rule 133 from all fwmark 0x539/0xfff lookup 133"}, state4[1:]),
+			[]string{"-4 rule 133 from all fwmark 0x539/0xfff lookup 133"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := netnstest.New(t)
+			ip(t, n, tc.before...)
+			change := ensure(t, n, tc.want)
+			if want := len(tc.after) - len(tc.undone); change.Len() != want || change.Empty() != (want == 0) {
+				t.Errorf("added %d, want %d; empty: %v", change.Len(), want, change.Empty())
+			}
+			wantState(t, n, tc.after...)
+			if again := ensure(t, n, tc.want); !again.Empty() {
+				t.Error("a second Ensure added something")
+			}
+			wantState(t, n, tc.after...)
+			for range 2 {
+				if err := change.Undo(); err != nil {
+					t.Fatal(err)
+				}
+				wantState(t, n, tc.undone...)
+			}
+		})
+	}
+}
+
+func TestEnsureTakesEffect(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		n    *netns.NS
+	}{
+		{"in a namespace", netnstest.New(t)},
+		{"in one of another user namespace", netnstest.NewInUserNS(t)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ensure(t, tc.n, everything)
+			for _, dst := range []string{"192.0.2.1", "2001:db8::1"} {
+				got := strings.Join(ip(t, tc.n, "route get "+dst+" mark 1337"), " ")
+				if !strings.HasPrefix(got, "local "+dst) || !strings.Contains(got, "dev lo table 133") {
+					t.Errorf("a packet with the mark goes %s", got)
+				}
+			}
+		})
+	}
+}
+
+func TestSixCanBeBoundAtOnce(t *testing.T) {
+	for range 20 {
+		n := netnstest.New(t)
+		ensure(t, n, onlySix)
+		err := n.Do(func() error {
+			l, err := net.ListenTCP("tcp6", &net.TCPAddr{IP: rules.PassthroughIPv6.AsSlice()})
+			if err != nil {
+				return err
+			}
+			return l.Close()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Without the flag it depends on a race.
+		if got := ip(t, n, "-6 -oneline address show dev lo to ::6"); !strings.Contains(got[0], "nodad") {
+			t.Fatalf("%q has no nodad", got)
+		}
+	}
+}
+
+func TestUndoOfNothingOpensNoSocket(t *testing.T) {
+	n := netnstest.New(t)
+	ensure(t, n, onlySix)
+	unchanged := ensure(t, n, onlySix)
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unchanged.Undo(); err != nil {
+		t.Errorf("undo: %v", err)
+	}
+	// A closed namespace must not stand for the current one.
+	if _, err := route.Ensure(n, onlySix); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("something in the closed namespace: error %v, want os.ErrClosed", err)
+	}
+}
+
+func TestNilIsTheCurrentNamespace(t *testing.T) {
+	n := netnstest.New(t)
+	var change route.Change
+	err := n.Do(func() error {
+		change = ensure(t, nil, onlyIPv4)
+		wantRead(t, nil, onlyIPv4)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantState(t, n, state4...)
+	if err := n.Do(change.Undo); err != nil {
+		t.Fatal(err)
+	}
+	wantState(t, n)
+}
+
+func TestEnsureWithLoopbackDown(t *testing.T) {
+	n := netnstest.New(t)
+	ip(t, n, "link set lo down")
+	ensure(t, n, rules.Routing{Policies: onlyIPv4.Policies, LoopbackAddrs: six})
+	wantState(t, n, join(state4, stateSix)...)
+	if got := ip(t, n, "-brief link show lo"); strings.Contains(got[0], "UP") {
+		t.Errorf("lo is up: %q", got)
+	}
+	_, err := route.Ensure(n, everything)
+	wantError(t, err, unix.ENETDOWN, `add route "ip -6 route local default dev lo table 133": lo is down: `)
+	wantState(t, n, join(state4, stateSix)...)
+}
+
+// The loopback interface is the one with index 1, not the one called lo.
+func TestEnsureWithLoopbackRenamed(t *testing.T) {
+	n := netnstest.New(t)
+	ip(t, n, "link set lo down", "link set lo name loop0", "link set loop0 up")
+	ensure(t, n, everything)
+	wantRead(t, n, everything)
+}
+
+func TestEnsureFailsWithoutATrace(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		before []string
+		sysctl string
+		want   rules.Routing
+		is     error
+		says   string
+		left   []string
+	}{
+		{
+			"IPv6 is disabled on all interfaces, ::6 is wanted", nil, "ipv6/conf/all/disable_ipv6", onlySix, route.ErrNoIPv6,
+			`add address "ip -6 address ::6 dev lo": the namespace has no IPv6: sysctl net.ipv6.conf.lo.disable_ipv6 is 1: permission denied`, nil,
+		},
+		{"IPv6 is disabled on lo, ::6 is wanted", nil, "ipv6/conf/lo/disable_ipv6", onlySix, route.ErrNoIPv6, "has no IPv6", nil},
+		{
+			"IPv6 is disabled, everything is wanted", nil, "ipv6/conf/all/disable_ipv6", everything, route.ErrNoIPv6,
+			`add route "ip -6 route local default dev lo table 133": the namespace has no IPv6`, nil,
+		},
+		{
+			"the IPv4 table has another default route",
+			[]string{"-4 route add unreachable default table 133"},
+			"", onlyIPv4, nil,
+			`add route "ip -4 route local default dev lo table 133": the table has another default route`,
+			[]string{"-4 route unreachable default table 133"},
+		},
+		{
+			"the IPv6 table has another default route",
+			[]string{"-6 route add unreachable default metric 1024 table 133"},
+			"", everything, nil,
+			`add route "ip -6 route local default dev lo table 133": the table has another default route`,
+			[]string{"-6 route unreachable default dev lo table 133"},
+		},
+		{
+			"all of a policy route is wrong", nil, "",
+			rules.Routing{Policies: []rules.PolicyRoute{
+				{Family: rules.Inet, Mark: 1, Table: 1, Priority: 133},
+				{Family: rules.IPv4, Mark: 1, Table: 1, Priority: 134},
+			}},
+			nil, "neither IPv4 nor IPv6\n" +
+				`policy rule "ip -4 rule priority 134 fwmark 0x1 lookup 1": the priority is not 133`, nil,
+		},
+		{
+			"the mark is 0", nil, "",
+			rules.Routing{Policies: []rules.PolicyRoute{{Family: rules.IPv4, Table: 1, Priority: 133}}},
+			nil, "the mark is that of every packet", nil,
+		},
+		{
+			"the table is none", nil, "",
+			rules.Routing{Policies: []rules.PolicyRoute{{Family: rules.IPv4, Mark: 1, Priority: 133}}},
+			nil, "the table is the kernel's own", nil,
+		},
+		{
+			"the table is main", nil, "",
+			rules.Routing{Policies: []rules.PolicyRoute{{Family: rules.IPv4, Mark: 1, Table: 254, Priority: 133}}},
+			nil, "the table is the kernel's own", nil,
+		},
+		{
+			"another address is wanted on lo", nil, "",
+			rules.Routing{LoopbackAddrs: append(six[:1:1], rules.PassthroughIPv4)},
+			nil, "address 127.0.0.6 dev lo: not ::6", nil,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := netnstest.New(t)
+			ip(t, n, tc.before...)
+			if tc.sysctl != "" {
+				sysctl(t, n, tc.sysctl)
+			}
+			change, err := route.Ensure(n, tc.want)
+			wantError(t, err, tc.is, tc.says)
+			if !change.Empty() {
+				t.Error("the change is not empty")
+			}
+			wantState(t, n, tc.left...)
+		})
+	}
+}
+
+func TestIPv6DisabledDoesNotMatterToIPv4(t *testing.T) {
+	n := netnstest.New(t)
+	sysctl(t, n, "ipv6/conf/all/disable_ipv6")
+	ensure(t, n, onlyIPv4)
+	wantRead(t, n, onlyIPv4)
+	if removed, err := route.Prune(n, nothing); removed != 2 || err != nil {
+		t.Errorf("pruned %d, error %v, want 2", removed, err)
+	}
+}
+
+func TestEnsureWithoutCapability(t *testing.T) {
+	n := netnstest.New(t)
+	ensure(t, n, onlySix)
+	err := n.Do(func() error {
+		return withoutNetAdmin(t, func() error { _, err := route.Ensure(nil, onlyIPv4); return err })
+	})
+	wantError(t, err, unix.EPERM,
+		`add policy rule "ip -4 rule priority 133 fwmark 0x539 lookup 133": operation not permitted`)
+	err = n.Do(func() error {
+		return withoutNetAdmin(t, func() error { _, err := route.Prune(nil, nothing); return err })
+	})
+	wantError(t, err, unix.EPERM, `remove address "ip -6 address ::6 dev lo": operation not permitted`)
+}
+
+// withoutNetAdmin runs fn while the calling thread, a locked one, lacks
+// CAP_NET_ADMIN.
+func withoutNetAdmin(t *testing.T, fn func() error) error {
+	t.Helper()
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var all [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &all[0]); err != nil {
+		t.Fatal(err)
+	}
+	less := all
+	less[0].Effective &^= 1 << unix.CAP_NET_ADMIN
+	if err := unix.Capset(&hdr, &less[0]); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Capset(&hdr, &all[0]); err != nil {
+			t.Error(err)
+		}
+	}()
+	return fn()
+}
+
+func TestConcurrentEnsureAddsOnce(t *testing.T) {
+	const callers = 4
+	for range 50 {
+		n := netnstest.New(t)
+		var wg sync.WaitGroup
+		start := make(chan struct{})
+		changes := make([]route.Change, callers)
+		for i := range callers {
+			wg.Go(func() {
+				<-start
+				var err error
+				if changes[i], err = route.Ensure(n, everything); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		close(start)
+		wg.Wait()
+		wantState(t, n, join(state4, state6, stateSix)...)
+		for i := range changes {
+			if err := changes[i].Undo(); err != nil {
+				t.Error(err)
+			}
+		}
+		wantState(t, n)
+	}
+}
+
+func TestNoDescriptorLeaks(t *testing.T) {
+	n := netnstest.New(t)
+	disabled := netnstest.New(t)
+	sysctl(t, disabled, "ipv6/conf/all/disable_ipv6")
+	before := descriptors(t)
+	for range 1000 {
+		change := ensure(t, n, everything)
+		if err := change.Undo(); err != nil {
+			t.Fatal(err)
+		}
+		ensure(t, n, everything)
+		if _, err := route.Read(n); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := route.Addresses(n); err != nil {
+			t.Fatal(err)
+		}
+		if removed, err := route.Prune(n, nothing); removed != 5 || err != nil {
+			t.Fatalf("pruned %d, error %v, want 5", removed, err)
+		}
+		if _, err := route.Ensure(disabled, everything); err == nil {
+			t.Fatal("no error without IPv6")
+		}
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// wantError checks that err is is (when not nil) and says the text.
+func wantError(t *testing.T, err, is error, says string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want %q", says)
+	}
+	if is != nil && !errors.Is(err, is) {
+		t.Errorf("error %q is not %q", err, is)
+	}
+	if !strings.Contains(err.Error(), says) {
+		t.Errorf("error %q\ndoes not say %q", err, says)
+	}
+}

@@ -1,0 +1,283 @@
+package route_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestPrune(t *testing.T) {
+	const (
+		other4 = "-4 rule 133 from all fwmark 0x63 lookup 1000"
+		// Without a priority the kernel takes the one before that of the first rule after table local's (fib_default_rule_pref).
+		istio4 = "-4 rule 132 from all fwmark 0x539 lookup 133"
+	)
+	for _, tc := range []struct {
+		name    string
+		have    rules.Routing // by Ensure
+		before  []string      // by the ip command, after that
+		keep    rules.Routing
+		removed int
+		left    []string
+	}{
+		{"nothing is there", nothing, nil, nothing, 0, nil},
+		{"everything goes", everything, nil, nothing, 5, nil},
+		{"everything stays", everything, nil, everything, 0, join(state4, state6, stateSix)},
+		{"one family stays", everything, nil, onlyIPv4, 3, state4},
+		{"::6 stays", everything, nil, onlySix, 4, stateSix},
+		{
+			"another mark and table go", onlyIPv4,
+			[]string{"-4 rule add pref 133 fwmark 99 lookup 1000", "-4 route add local default dev lo table 1000"},
+			onlyIPv4, 2, state4,
+		},
+		{
+			"another mark goes, the table stays for the kept one", onlyIPv4,
+			[]string{"-4 rule add pref 133 fwmark 99 lookup 133"},
+			onlyIPv4, 1, state4,
+		},
+		{
+			"two marks of one table go, and the route once", onlyIPv4,
+			[]string{"-4 rule add pref 133 fwmark 99 lookup 133"},
+			nothing, 3, nil,
+		},
+		{"a rule without its route goes", nothing, []string{"-4 rule add pref 133 fwmark 99 lookup 1000"}, nothing, 1, nil},
+		{
+			"a route for which keep has the rule stays", nothing,
+			[]string{istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133"},
+			onlyIPv4, 1, state4[1:],
+		},
+		{
+			"a route that a rule of Istio uses stays", onlyIPv4,
+			[]string{istioRule4},
+			nothing, 1,
+			[]string{istio4, state4[1]},
+		},
+		{
+			"a route that any foreign rule uses stays", onlyIPv4,
+			[]string{"-4 rule add pref 10 from 10.0.0.1 lookup 133"},
+			nothing, 1,
+			[]string{"-4 rule 10 from 10.0.0.1 lookup 133", state4[1]},
+		},
+		{
+			"a rule of the other family does not use the route", onlyIPv4,
+			[]string{istioRule6},
+			nothing, 2,
+			[]string{"-6 rule 32765 from all fwmark 0x539 lookup 133"},
+		},
+		{"a foreign route without a rule stays", nothing, []string{istioRoute4}, nothing, 0, state4[1:]},
+		{
+			"a foreign route in our table stays", nothing,
+			[]string{"-4 rule add pref 133 fwmark 99 lookup 1000", "-4 route add unreachable default table 1000"},
+			nothing, 1,
+			[]string{"-4 route unreachable default table 1000"},
+		},
+		{
+			"a foreign IPv6 route in our table stays, which the kernel would remove for ours", nothing,
+			[]string{"-6 rule add pref 133 fwmark 99 lookup 1000", "-6 route add unreachable default metric 1024 table 1000"},
+			nothing, 1,
+			[]string{"-6 route unreachable default dev lo table 1000"},
+		},
+		{
+			"a rule of another form at our priority stays", onlyIPv4,
+			[]string{"-4 rule add pref 133 fwmark 99/0xff lookup 1000", "-4 rule add pref 133 from 10.0.0.1 fwmark 99 lookup 1000"},
+			onlyIPv4, 0,
+			[]string{
+				state4[0], "-4 rule 133 from 10.0.0.1 fwmark 0x63 lookup 1000",
+				"-4 rule 133 from all fwmark 0x63/0xff lookup 1000", state4[1],
+			},
+		},
+		{
+			"an extra rule that is kept stays", nothing,
+			[]string{"-4 rule add pref 133 fwmark 99 lookup 1000"},
+			rules.Routing{Policies: []rules.PolicyRoute{{Family: rules.IPv4, Mark: 99, Table: 1000, Priority: 133}}},
+			0,
+			[]string{other4},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := netnstest.New(t)
+			ensure(t, n, tc.have)
+			ip(t, n, tc.before...)
+			before := state(t, n)
+			found, err := route.Find(n, tc.keep)
+			if err != nil || len(found) != tc.removed {
+				t.Errorf("found %q, error %v, want %d", found, err, tc.removed)
+			}
+			wantState(t, n, before...)
+			removed, err := route.Prune(n, tc.keep)
+			if err != nil || removed != tc.removed {
+				t.Errorf("removed %d, error %v, want %d", removed, err, tc.removed)
+			}
+			wantState(t, n, tc.left...)
+			if removed, err := route.Prune(n, tc.keep); err != nil || removed != 0 {
+				t.Errorf("again: removed %d, error %v, want 0", removed, err)
+			}
+		})
+	}
+}
+
+func TestPruneIstio(t *testing.T) {
+	const (
+		rule4  = `policy rule "ip -4 rule priority 32765 fwmark 0x539 lookup 133"`
+		route4 = `route "ip -4 route local default dev lo table 133"`
+		route6 = `route "ip -6 route local default dev lo table 133"`
+		addr   = `address "ip -6 address ::6 dev lo"`
+	)
+	for _, tc := range []struct {
+		name    string
+		have    rules.Routing
+		before  []string
+		keep    rules.Routing
+		removed []string
+		left    []string
+	}{
+		{"nothing is there", nothing, nil, nothing, nil, nil},
+		{"redirect mode leaves ::6", nothing, []string{istioSix}, nothing, []string{addr}, nil},
+		{
+			"three runs leave three rules a family", nothing,
+			[]string{istioRoute4, istioRule4, istioRule4, istioRule4, istioRoute6, istioRule6, istioRule6, istioRule6, istioSix},
+			nothing,
+			[]string{
+				route4, route6,
+				`policy rule "ip -4 rule priority 32763 fwmark 0x539 lookup 133"`,
+				`policy rule "ip -4 rule priority 32764 fwmark 0x539 lookup 133"`, rule4,
+				`policy rule "ip -6 rule priority 32763 fwmark 0x539 lookup 133"`,
+				`policy rule "ip -6 rule priority 32764 fwmark 0x539 lookup 133"`,
+				`policy rule "ip -6 rule priority 32765 fwmark 0x539 lookup 133"`, addr,
+			},
+			nil,
+		},
+		{"a route without a rule goes", nothing, []string{istioRoute4, istioRoute6}, nothing, []string{route4, route6}, nil},
+		{
+			"a route with another metric stays", nothing,
+			[]string{istioRoute6, "-6 route add local default dev lo metric 5 table 133"},
+			nothing,
+			[]string{route6},
+			state6[1:],
+		},
+		{
+			"ours goes as well when it is not kept", onlyIPv4, nil, nothing,
+			[]string{route4, `policy rule "ip -4 rule priority 133 fwmark 0x539 lookup 133"`},
+			nil,
+		},
+		{
+			"ours stays, with the route that Istio shares", everything,
+			[]string{istioRule4},
+			everything,
+			[]string{`policy rule "ip -4 rule priority 132 fwmark 0x539 lookup 133"`},
+			join(state4, state6, stateSix),
+		},
+		{
+			"the route stays for a rule with another mark", nothing,
+			[]string{istioRoute4, istioRule4, "-4 rule add pref 10 fwmark 99 lookup 133"},
+			nothing,
+			[]string{rule4},
+			[]string{"-4 rule 10 from all fwmark 0x63 lookup 133", state4[1]},
+		},
+		{
+			"other marks, tables and forms stay", nothing,
+			[]string{
+				"-4 rule add pref 1 fwmark 99 lookup 133", "-4 rule add pref 2 fwmark 1337 lookup 134",
+				"-4 rule add pref 3 fwmark 1337/0xfff lookup 133", "-4 rule add pref 4 fwmark 1337 iif lo lookup 133",
+			},
+			nothing, nil,
+			[]string{
+				"-4 rule 1 from all fwmark 0x63 lookup 133", "-4 rule 2 from all fwmark 0x539 lookup 134",
+				"-4 rule 3 from all fwmark 0x539/0xfff lookup 133", "-4 rule 4 from all fwmark 0x539 iif lo lookup 133",
+			},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := netnstest.New(t)
+			ensure(t, n, tc.have)
+			ip(t, n, tc.before...)
+			removed, err := route.PruneIstio(n, 1337, 133, tc.keep)
+			if err != nil {
+				t.Error(err)
+			}
+			if diff := cmp.Diff(tc.removed, removed, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("-want +removed:\n%s", diff)
+			}
+			wantState(t, n, tc.left...)
+		})
+	}
+}
+
+func TestFindIstioIsWhatPruneIstioRemovesAfterPrune(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		have   rules.Routing
+		before []string
+		keep   rules.Routing
+		found  []string
+	}{
+		{"nothing is there", nothing, nil, nothing, nil},
+		{"ours is not Istio's", everything, nil, nothing, nil},
+		{
+			"a route that both look up is Istio's", everything,
+			[]string{istioRule4},
+			nothing,
+			[]string{
+				`route "ip -4 route local default dev lo table 133"`,
+				`policy rule "ip -4 rule priority 132 fwmark 0x539 lookup 133"`,
+			},
+		},
+		{
+			"also if ours has another mark", nothing,
+			[]string{istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133", istioRule4},
+			nothing,
+			[]string{
+				`route "ip -4 route local default dev lo table 133"`,
+				`policy rule "ip -4 rule priority 132 fwmark 0x539 lookup 133"`,
+			},
+		},
+		{
+			"what is kept is not found", everything,
+			[]string{istioRule4, istioRule6},
+			everything,
+			[]string{
+				`policy rule "ip -4 rule priority 132 fwmark 0x539 lookup 133"`,
+				`policy rule "ip -6 rule priority 132 fwmark 0x539 lookup 133"`,
+			},
+		},
+		{
+			"without ours it is all but ::6, which Prune takes", nothing,
+			[]string{istioRoute6, istioRule6, istioSix},
+			onlyIPv4,
+			[]string{
+				`route "ip -6 route local default dev lo table 133"`,
+				`policy rule "ip -6 rule priority 32765 fwmark 0x539 lookup 133"`,
+			},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := netnstest.New(t)
+			ensure(t, n, tc.have)
+			ip(t, n, tc.before...)
+			before := state(t, n)
+			found, err := route.FindIstio(n, 1337, 133, tc.keep)
+			if err != nil {
+				t.Error(err)
+			}
+			if diff := cmp.Diff(tc.found, found, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("-want +found:\n%s", diff)
+			}
+			wantState(t, n, before...)
+			if _, err := route.Prune(n, tc.keep); err != nil {
+				t.Fatal(err)
+			}
+			removed, err := route.PruneIstio(n, 1337, 133, tc.keep)
+			if err != nil {
+				t.Error(err)
+			}
+			if diff := cmp.Diff(found, removed, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("-found +removed:\n%s", diff)
+			}
+		})
+	}
+}

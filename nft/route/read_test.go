@@ -1,0 +1,63 @@
+package route_test
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestRead(t *testing.T) {
+	const ourRule4 = "-4 rule add pref 133 fwmark 1337 lookup 133"
+	other := rules.PolicyRoute{Family: rules.IPv4, Mark: 99, Table: 1000, Priority: 133}
+	for _, tc := range []struct {
+		name   string
+		before []string
+		want   rules.Routing
+	}{
+		{"a new namespace has nothing", nil, nothing},
+		{"a policy route with its rule and route", []string{ourRule4, istioRoute4}, onlyIPv4},
+		{"both families, IPv4 first", []string{
+			"-6 rule add pref 133 fwmark 1337 lookup 133", istioRoute6, istioSix, ourRule4, istioRoute4,
+		}, everything},
+		{"a rule without its route", []string{ourRule4}, nothing},
+		{"a rule whose route is of the other family", []string{ourRule4, istioRoute6}, nothing},
+		{"a rule whose route is in another table", []string{ourRule4, "-4 route add local default dev lo table 134"}, nothing},
+		{"a rule whose table has part of the addresses only", []string{ourRule4, "-4 route add local 10.0.0.0/8 dev lo table 133"}, nothing},
+		{"a rule whose table has another default route", []string{ourRule4, "-4 route add unreachable default table 133"}, nothing},
+		{
+			"a rule whose local route is not on lo",
+			join(eth0, []string{ourRule4, "-4 route add local default dev eth0 table 133"}), nothing,
+		},
+		{"a rule whose route has another metric", []string{
+			"-6 rule add pref 133 fwmark 1337 lookup 133",
+			"-6 route add local default dev lo metric 2000 table 133",
+		}, nothing},
+		{"a route without its rule", []string{istioRoute4, istioRoute6}, nothing},
+		{
+			"a rule at our priority with another mark and table beside ours",
+			[]string{ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 1000", "-4 route add local default dev lo table 1000"},
+			rules.Routing{Policies: []rules.PolicyRoute{policy4, other}},
+		},
+		{"a rule that says who added it", []string{ourRule4 + " protocol static", istioRoute4}, onlyIPv4},
+		{"a rule at another priority", []string{istioRule4, istioRoute4, istioRule6, istioRoute6}, nothing},
+		{"a rule at our priority with a mask", []string{"-4 rule add pref 133 fwmark 1337/0xfff lookup 133", istioRoute4}, nothing},
+		{"a rule at our priority with a source", []string{"-4 rule add pref 133 from 10.1.1.1 fwmark 1337 lookup 133", istioRoute4}, nothing},
+		{"a rule at our priority that is inverted", []string{"-4 rule add pref 133 not fwmark 1337 lookup 133", istioRoute4}, nothing},
+		{"a rule at our priority without a mark", []string{"-4 rule add pref 133 lookup 133", istioRoute4}, nothing},
+		{
+			"a rule at our priority that looks no table up",
+			[]string{"-4 rule add pref 133 fwmark 1337 blackhole", "-4 route add local default dev lo"},
+			nothing,
+		},
+		{"::6 on another interface", join(eth0, []string{"address add ::6/128 dev eth0"}), nothing},
+		{"other addresses of lo", []string{"address add ::7/128 dev lo", "address add 127.0.0.6/32 dev lo"}, nothing},
+		{"::6 with a shorter prefix", []string{"address add ::6/64 dev lo"}, onlySix},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := netnstest.New(t)
+			ip(t, n, tc.before...)
+			wantRead(t, n, tc.want)
+		})
+	}
+}

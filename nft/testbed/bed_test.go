@@ -1,0 +1,281 @@
+package testbed_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for an answer that must come.
+const patience = 10 * time.Second
+
+// newBed returns a bed with a proxy and an application.
+func newBed(t *testing.T, o testbed.Options, p testbed.ProxyOptions) *testbed.Bed {
+	t.Helper()
+	netnstest.RequireIDs(t, 1337, 1337)
+	b, err := testbed.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(b.StartProxy(p), b.StartApplication(testbed.ApplicationOwner)); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// call is a Call from words: "pod tcp 10.9.9.9:80".
+func call(from testbed.Place, network, to string) testbed.Call {
+	return testbed.Call{From: from, Network: network, To: netip.MustParseAddrPort(to), Timeout: patience}
+}
+
+func TestWithoutRulesEverythingGoesStraight(t *testing.T) {
+	b := newBed(t, testbed.Options{Interface: "vnet0"}, testbed.ProxyOptions{Owner: testbed.ProxyOwner, Transparent: true})
+	for _, tc := range []struct {
+		from    testbed.Place
+		network string
+		to      string
+		want    testbed.Name
+	}{
+		{testbed.FromPod, "tcp", "10.9.9.9:80", testbed.Outside},
+		{testbed.FromPod, "tcp", "[2001:db8::9]:80", testbed.Outside},
+		{testbed.FromPod, "udp", "10.9.9.9:53", testbed.Outside},
+		{testbed.FromPod, "udp", "[2001:db8::9]:53", testbed.Outside},
+		{testbed.FromPod, "tcp", "10.244.1.1:53", testbed.Outside},
+		{testbed.FromPod, "tcp", "127.0.0.1:8080", testbed.Application},
+		{testbed.FromPod, "tcp", "127.0.0.2:8080", testbed.Application},
+		{testbed.FromPod, "udp", "127.0.0.1:8080", testbed.Application},
+		{testbed.FromPod, "tcp", "[::1]:8080", testbed.Application},
+		{testbed.FromPod, "udp", "[::1]:8080", testbed.Application},
+		{testbed.FromPod, "tcp", "10.244.1.5:8080", testbed.Application},
+		{testbed.FromPod, "tcp", "10.0.2.2:8080", testbed.Machine},
+		{testbed.FromPod, "udp", "[fd00:10:0:2::2]:8080", testbed.Machine},
+		{testbed.FromPod, "tcp", "10.244.1.5:15001", testbed.Outbound},
+		{testbed.FromPod, "tcp", "[fd00:10:244:1::5]:15053", testbed.DNS},
+		{testbed.FromPod, "udp", "[fd00:10:244:1::5]:15053", testbed.DNS},
+		{testbed.FromPod, "udp", "127.0.0.1:15053", testbed.DNS},
+		{testbed.FromPod, "udp", "127.0.0.1:15001", testbed.Application},
+		{testbed.FromNeighbour, "tcp", "10.244.1.5:8080", testbed.Application},
+		{testbed.FromNeighbour, "tcp", "[fd00:10:244:1::5]:8080", testbed.Application},
+		{testbed.FromNeighbour, "udp", "[fd00:10:244:1::5]:8080", testbed.Application},
+		{testbed.FromNeighbour, "tcp", "10.244.1.5:15006", testbed.Inbound},
+		{testbed.FromNeighbour, "tcp", "10.244.1.5:15008", testbed.Tunnel},
+		{testbed.FromNeighbour, "tcp", "10.244.1.5:15020", testbed.Agent},
+		{testbed.FromNeighbour, "tcp", "[fd00:10:244:1::5]:15021", testbed.Health},
+		{testbed.FromNeighbour, "tcp", "10.244.1.5:15090", testbed.Metrics},
+		{testbed.FromNeighbour, "udp", "10.244.1.5:15053", testbed.DNS},
+		{testbed.FromMachine, "tcp", "10.9.9.9:80", testbed.Outside},
+		{testbed.FromMachine, "udp", "[2001:db8::9]:80", testbed.Outside},
+		{testbed.FromMachine, "tcp", "10.0.2.1:80", testbed.Application},
+		{testbed.FromMachine, "tcp", "[fd00:10:244:1::5]:80", testbed.Application},
+	} {
+		c := call(tc.from, tc.network, tc.to)
+		got, err := b.Dial(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.By != tc.want || got.To != c.To || got.Local != c.To || got.Peer != got.Own {
+			t.Errorf("%s: %v, at %s from %s (own %s); want %s", c, got, got.Local, got.Peer, got.Own, tc.want)
+		}
+		if want, _ := b.Predict(new(rules.Ruleset), c, got.Own); !got.Agrees(want) {
+			t.Errorf("%s: %v, predicted %v", c, got, want)
+		}
+		if p := b.Packet(new(rules.Ruleset), c, netip.AddrPort{}); p.Source.Addr() != got.Own.Addr() {
+			t.Errorf("%s: guessed source %s, got %s", c, p.Source, got.Own)
+		}
+	}
+}
+
+func TestCallersChooseTheirEnd(t *testing.T) {
+	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	for _, tc := range []struct{ network, local, to string }{
+		{"tcp", "127.0.0.6:0", "10.244.1.5:80"},
+		{"tcp", "10.244.1.5:7777", "10.9.9.9:80"},
+		{"tcp", "10.244.1.5:7777", "10.9.9.9:80"}, // again: no TIME_WAIT is in the way
+		{"udp", "[fd00:10:244:1::5]:7777", "[2001:db8::1]:53"},
+		{"udp", "[fd00:10:244:1::5]:7777", "[2001:db8::1]:53"},
+	} {
+		c := call(testbed.FromPod, tc.network, tc.to)
+		c.Local = netip.MustParseAddrPort(tc.local)
+		got, err := b.Dial(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Peer.Addr() != c.Local.Addr() || c.Local.Port() != 0 && got.Peer != c.Local || got.Own != got.Peer {
+			t.Errorf("%s: seen as %s", c, got.Peer)
+		}
+	}
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	netnstest.RequireRoot(t)
+	b, err := testbed.New(testbed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	for _, tc := range []struct {
+		what, network, to string
+		want              testbed.Outcome
+	}{
+		{"a pod without application", "tcp", "10.244.1.5:80", testbed.Refused},
+		{"a pod without application", "udp", "[fd00:10:244:1::5]:80", testbed.Refused},
+		{"a pod without application", "udp", "127.0.0.1:80", testbed.Refused},
+		{"an address that nobody has", "tcp", "10.244.1.77:80", testbed.Silent},
+		{"an address that nobody has", "udp", "[fd00:10:244:1::77]:80", testbed.Silent},
+		{"an address that cannot be reached", "tcp", "255.255.255.255:80", testbed.Failed},
+	} {
+		c := call(testbed.FromPod, tc.network, tc.to)
+		if tc.want == testbed.Silent {
+			c.Timeout = 20 * time.Millisecond
+		}
+		got, err := b.Dial(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Outcome != tc.want || got.Err == nil {
+			t.Errorf("%s: %s: %v", tc.what, c, got)
+		}
+	}
+	if _, err := b.Dial(call(testbed.FromMachine, "tcp", "10.9.9.9:80")); err == nil {
+		t.Error("a machine that is not there made a call")
+	}
+	if _, err := b.Dial(call(testbed.FromPod, "sctp", "10.9.9.9:80")); err == nil {
+		t.Error("sctp was dialled")
+	}
+}
+
+func TestConversation(t *testing.T) {
+	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	for _, network := range []string{"tcp", "udp"} {
+		conn, err := b.Open(call(testbed.FromPod, network, "10.9.9.9:80"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if got := conn.Ask(); got.By != testbed.Outside {
+				t.Errorf("%s: %v", network, got)
+			}
+		}
+		conn.Close()
+	}
+}
+
+// A forwarding proxy is asked directly here; with redirection its answers are those of whom the caller wanted.
+func TestProxyForwardsWhatIsNotItsOwn(t *testing.T) {
+	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner, Forward: true})
+	got, err := b.Dial(call(testbed.FromPod, "tcp", "127.0.0.1:15001"))
+	if err != nil || got.By != testbed.Outbound || len(got.Upstream) > 0 {
+		t.Errorf("%v %v, want the proxy alone: it must not call itself", got, err)
+	}
+}
+
+func TestManyCallersAtOnce(t *testing.T) {
+	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for port := range 20 {
+				for _, network := range []string{"tcp", "udp"} {
+					to := fmt.Sprintf("10.9.9.%d:%d", i, 1000+port)
+					if got, err := b.Dial(call(testbed.FromPod, network, to)); err != nil || got.To.String() != to {
+						t.Errorf("%s %s: %v %v", network, to, got, err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestSecondProxyIsRefused(t *testing.T) {
+	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	if err := b.StartProxy(testbed.ProxyOptions{}); err == nil {
+		t.Error("two proxies")
+	}
+	b.StopProxy()
+	if got, err := b.Dial(call(testbed.FromPod, "udp", "127.0.0.1:15053")); err != nil || got.By != testbed.Application {
+		t.Errorf("%v %v, want the application on the port that is free", got, err)
+	}
+	err := b.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	if !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("%v, want EADDRINUSE: the application has the port", err)
+	}
+}
+
+func TestClosedBed(t *testing.T) {
+	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	if err := errors.Join(b.Close(), b.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.Dial(call(testbed.FromPod, "tcp", "10.9.9.9:80")); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("%v, want %v", err, os.ErrClosed)
+	}
+	if b.StartProxy(testbed.ProxyOptions{}) == nil || b.StartApplication(testbed.ApplicationOwner) == nil {
+		t.Error("a closed bed starts something")
+	}
+}
+
+func TestNothingLeaks(t *testing.T) {
+	use := func(t *testing.T) {
+		b := newBed(t, testbed.Options{Interface: "vnet0"}, testbed.ProxyOptions{Owner: testbed.ProxyOwner, Forward: true})
+		for _, to := range []string{"10.9.9.9:80", "127.0.0.1:80", "127.0.0.1:15001"} {
+			conn, err := b.Open(call(testbed.FromPod, "tcp", to))
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn.Ask()
+			t.Cleanup(conn.Close) // before the bed
+		}
+	}
+	t.Run("the runtime's own", use)
+	before := descriptors(t)
+	for range 5 {
+		t.Run("bed", use)
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func BenchmarkDial(b *testing.B) {
+	netnstest.RequireRoot(b)
+	bed, err := testbed.New(testbed.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer bed.Close()
+	c := call(testbed.FromPod, "tcp", "10.9.9.9:80")
+	c.Owner = testbed.ApplicationOwner
+	for b.Loop() {
+		if a, err := bed.Dial(c); err != nil || a.Outcome != testbed.Answered {
+			b.Fatal(a, err)
+		}
+	}
+}

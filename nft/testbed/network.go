@@ -1,0 +1,118 @@
+package testbed
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// The addresses of a bed, the same in every one.
+var (
+	PodIP4       = netip.MustParseAddr("10.244.1.5")
+	PodIP6       = netip.MustParseAddr("fd00:10:244:1::5")
+	NeighbourIP4 = netip.MustParseAddr("10.244.1.1") // the pod's gateway
+	NeighbourIP6 = netip.MustParseAddr("fd00:10:244:1::1")
+
+	// Of the machine behind the pod's second interface, and of that interface.
+	MachineIP4   = netip.MustParseAddr("10.0.2.2")
+	MachineIP6   = netip.MustParseAddr("fd00:10:0:2::2")
+	InterfaceIP4 = netip.MustParseAddr("10.0.2.1")
+	InterfaceIP6 = netip.MustParseAddr("fd00:10:0:2::1")
+)
+
+const (
+	loName  = "lo"
+	ethName = "eth0"
+)
+
+// join makes the namespaces and the links between them.
+func (b *Bed) join() error {
+	var err error
+	if b.Pod = b.options.Pod; b.Pod == nil {
+		if b.Pod, err = b.newNS(); err != nil {
+			return err
+		}
+	}
+	if b.Neighbour, err = b.newNS(); err != nil {
+		return err
+	}
+	steps := []step{
+		// Before there are interfaces, for those copy the defaults.
+		{"set the pod's sysctls", func() error { return b.Pod.Do(b.podSysctls) }},
+		{"set the neighbour's sysctls", func() error { return b.Neighbour.Do(neighbourSysctls) }},
+		{"join pod and neighbour", func() error { return link(b.Pod, ethName, b.Neighbour) }},
+		{"set up the pod", func() error { return setUp(b.Pod, ethName, PodIP4, PodIP6) }},
+		{"set up the neighbour", func() error { return setUp(b.Neighbour, ethName, NeighbourIP4, NeighbourIP6) }},
+		{"route the pod", func() error { return routeBy(b.Pod, NeighbourIP4, NeighbourIP6) }},
+		{"route the neighbour", func() error { return routeNeighbour(b.Neighbour) }},
+	}
+	if name := b.options.Interface; name != "" {
+		if b.Machine, err = b.newNS(); err != nil {
+			return err
+		}
+		steps = append(steps,
+			step{"set the machine's sysctls", func() error { return b.Machine.Do(noDuplicateDetection) }},
+			step{"join pod and machine", func() error { return link(b.Pod, name, b.Machine) }},
+			step{"set up " + name, func() error { return setUp(b.Pod, name, InterfaceIP4, InterfaceIP6) }},
+			step{"set up the machine", func() error { return setUp(b.Machine, ethName, MachineIP4, MachineIP6) }},
+			step{"route the machine", func() error { return routeBy(b.Machine, InterfaceIP4, InterfaceIP6) }},
+		)
+	}
+	steps = append(steps,
+		step{"wait for the pod's link", func() error { return settle(b.Pod, ethName, PodIP6) }},
+		step{"wait for the neighbour's link", func() error { return settle(b.Neighbour, ethName, NeighbourIP6) }},
+	)
+	if name := b.options.Interface; name != "" {
+		steps = append(steps,
+			step{"wait for " + name, func() error { return settle(b.Pod, name, InterfaceIP6) }},
+			step{"wait for the machine's link", func() error { return settle(b.Machine, ethName, MachineIP6) }},
+		)
+	}
+	for _, s := range steps {
+		if err := s.do(); err != nil {
+			return fmt.Errorf("%s: %w", s.what, err)
+		}
+	}
+	return nil
+}
+
+type step struct {
+	what string
+	do   func() error
+}
+
+func (b *Bed) newNS() (*netns.NS, error) {
+	n, err := netns.New()
+	if err == nil {
+		b.owned = append(b.owned, n)
+	}
+	return n, err
+}
+
+// podSysctls lets the pod forward what its machine sends.
+func (b *Bed) podSysctls() error {
+	if b.options.Interface != "" {
+		if err := sysctl("ipv4/ip_forward", "1"); err != nil {
+			return err
+		}
+		if err := sysctl("ipv6/conf/all/forwarding", "1"); err != nil {
+			return err
+		}
+	}
+	return noDuplicateDetection()
+}
+
+// noDuplicateDetection spares the link-local address the second during which it cannot be used.
+func noDuplicateDetection() error { return sysctl("ipv6/conf/default/accept_dad", "0") }
+
+// neighbourSysctls lets the neighbour answer from every address.
+func neighbourSysctls() error {
+	if err := noDuplicateDetection(); err != nil {
+		return err
+	}
+	if err := sysctl("ipv4/ip_nonlocal_bind", "1"); err != nil {
+		return err
+	}
+	return sysctl("ipv6/ip_nonlocal_bind", "1")
+}

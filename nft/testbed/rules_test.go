@@ -1,0 +1,64 @@
+package testbed_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// With redirection a forwarding proxy is on the way, and both ends talk to each other through it.
+func TestProxyForwards(t *testing.T) {
+	for _, tc := range []struct {
+		mode  rules.Mode
+		owner rules.Owner
+	}{{rules.ModeRedirect, testbed.ProxyOwner}, {rules.ModeTProxy, testbed.TProxyOwner}} {
+		t.Run(string(tc.mode), func(t *testing.T) {
+			b := newBed(t, testbed.Options{}, testbed.ProxyOptions{
+				Owner: tc.owner, Transparent: tc.mode == rules.ModeTProxy, Forward: true,
+			})
+			r := rules.DefaultRedirect()
+			r.Mode, r.InboundPorts.All, r.OutboundCIDRs.All, r.IPv6 = tc.mode, true, true, true
+			rs := rules.Compile(r)
+			if _, err := nft.Apply(b.Pod, rs); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Settle(rs.Routing); err != nil {
+				t.Fatal(err)
+			}
+			for _, way := range []struct {
+				from testbed.Place
+				to   []string
+				path []testbed.Name
+			}{
+				{testbed.FromPod, []string{"10.9.9.9:80", "[2001:db8::9]:80"}, []testbed.Name{testbed.Outbound, testbed.Outside}},
+				{testbed.FromNeighbour, []string{"10.244.1.5:80", "[fd00:10:244:1::5]:80"}, []testbed.Name{testbed.Inbound, testbed.Application}},
+			} {
+				for _, to := range way.to {
+					c := call(way.from, "tcp", to)
+					c.Owner = testbed.ApplicationOwner
+					conn, err := b.Open(c)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for range 2 {
+						a := conn.Ask()
+						var path []testbed.Name
+						for _, h := range append([]testbed.Hop{a.Hop}, a.Upstream...) {
+							path = append(path, h.By)
+							if h.To != c.To {
+								t.Errorf("%s: %s was asked for %s", c, h.By, h.To)
+							}
+						}
+						if !slices.Equal(path, way.path) {
+							t.Errorf("%s: %s, want %s", c, a, way.path)
+						}
+					}
+					conn.Close()
+				}
+			}
+		})
+	}
+}
