@@ -1,0 +1,215 @@
+package nft_test
+
+import (
+	"net/netip"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Parameters and calls are drawn from the same few values, so that they often meet.
+var (
+	somePorts = []uint16{1, 53, 80, 443, 3306, 8080, 9000, 15001, 15006, 15008, 15020, 15021, 15053, 15090, 16001, 16006, 20000}
+	someIDs   = []uint32{0, 5, 1000, 1337, 1338, 2000, 2003, 65533}
+	someMarks = []uint32{0, 0, 0, 0, 7, 1337, 1338, 0x80000001}
+
+	podAddrs   = addrs("10.244.1.5", "10.0.2.1", "fd00:10:244:1::5", "fd00:10:0:2::1")
+	loopAddrs  = addrs("127.0.0.1", "127.0.0.2", "127.0.0.6", "127.0.0.53", "127.64.0.1", "::1")
+	worldAddrs = addrs("10.9.9.9", "10.9.9.10", "10.9.8.8", "10.96.0.10", "172.16.5.5", "192.0.2.1", "223.255.255.255", "10.244.1.1",
+		"2001:db8::9", "2001:db8::10", "2001:db8:8::8", "fd00:96::10", "64:ff9b::a09:909", "fd00:10:244:1::1")
+	machineAddrs = addrs("10.0.2.2", "fd00:10:0:2::2")
+
+	someInterfaces = []rules.InterfaceName{
+		{Name: secondInterface},
+		{Name: "vnet", Prefix: true},
+		{Name: "net1"},
+		{Name: secondInterface},
+		{Name: "net", Prefix: true},
+		{Name: "eth0"},
+		{Name: "lo"},
+		{Name: "e", Prefix: true},
+	}
+)
+
+func addrs(texts ...string) []netip.Addr {
+	var list []netip.Addr
+	for _, text := range texts {
+		list = append(list, netip.MustParseAddr(text))
+	}
+	return list
+}
+
+// drawRedirect draws valid parameters of a mode. The proxy's ports are such that each has one listener.
+func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
+	r := rules.DefaultRedirect()
+	r.Mode = mode
+	r.ProxyPort = rapid.SampledFrom([]uint16{15001, 16001}).Draw(t, "proxy port")
+	r.InboundCapturePort = rapid.SampledFrom([]uint16{15006, 16006}).Draw(t, "capture port")
+	r.TunnelPort = rapid.SampledFrom([]uint16{15008, 53, 8080}).Draw(t, "tunnel port")
+	r.ProxyUIDs = rapid.SliceOfN(anyID(), 1, 3).Draw(t, "proxy users")
+	r.ProxyGIDs = rapid.SliceOfN(anyID(), 1, 3).Draw(t, "proxy groups")
+	r.TProxyMark = rapid.SampledFrom([]uint32{1337, 7, 0x80000001}).Draw(t, "mark")
+	r.TProxyRouteTable = rapid.SampledFrom([]uint32{133, 1000}).Draw(t, "table")
+
+	if r.InboundPorts.All = oftenTrue(t, "all inbound"); !r.InboundPorts.All {
+		r.InboundPorts.Ports = somePortRanges(t, "inbound ports")
+	}
+	r.InboundExcludePorts = somePortRanges(t, "excluded inbound ports")
+	if r.OutboundCIDRs.All = oftenTrue(t, "all outbound"); !r.OutboundCIDRs.All {
+		r.OutboundCIDRs.Prefixes = somePrefixes(t, "destinations")
+	}
+	r.OutboundExcludeCIDRs = somePrefixes(t, "excluded destinations")
+	r.OutboundPorts = somePortRanges(t, "outbound ports")
+	r.OutboundExcludePorts = somePortRanges(t, "excluded outbound ports")
+	if r.OwnerGroups.All = oftenTrue(t, "all groups"); !r.OwnerGroups.All {
+		r.OwnerGroups.IDs = rapid.SliceOfN(anyID(), 0, 3).Draw(t, "groups")
+	}
+	r.OwnerGroupsExclude = rapid.SliceOfN(anyID(), 0, 2).Draw(t, "excluded groups")
+	r.ExcludeInterfaces = someOf(t, "excluded interfaces", someInterfaces, 2)
+	r.RerouteInterfaces = someOf(t, "rerouted interfaces", someInterfaces, 2)
+	r.LoopbackCIDR = rapid.SampledFrom([]netip.Prefix{
+		rules.DefaultLoopbackCIDR, netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("127.0.0.2/31"),
+	}).Draw(t, "loopback")
+	r.DNS.Capture = oftenTrue(t, "DNS")
+	r.DNS.All = rapid.Bool().Draw(t, "all DNS")
+	r.DNS.Servers = someOf(t, "servers", slices.Concat(worldAddrs, loopAddrs), 3)
+	r.DropInvalid = rapid.Bool().Draw(t, "drop invalid")
+	r.IPv6 = oftenTrue(t, "IPv6")
+	r.KeepEstablished = rapid.Bool().Draw(t, "keep established")
+	for _, d := range rules.Deviations {
+		if rapid.Bool().Draw(t, "without "+string(d.ID)) {
+			r.Without = append(r.Without, d.ID)
+		}
+	}
+	if err := r.Validate(); err != nil {
+		t.Fatalf("drawn parameters: %v", err)
+	}
+	return r
+}
+
+// anyCall draws a call that, were there no rules, would be answered.
+func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
+	return rapid.Custom(func(t *rapid.T) testbed.Call {
+		c := testbed.Call{Network: rapid.SampledFrom([]string{"tcp", "tcp", "udp"}).Draw(t, "network")}
+		var to []netip.Addr
+		switch c.From = rapid.SampledFrom([]testbed.Place{
+			testbed.FromPod, testbed.FromPod, testbed.FromPod, testbed.FromNeighbour, testbed.FromMachine,
+		}).Draw(t, "from"); c.From {
+		case testbed.FromNeighbour:
+			to = podAddrs
+		case testbed.FromMachine:
+			to = slices.Concat(podAddrs, worldAddrs)
+		default:
+			c.Owner.UID = rapid.SampledFrom(someIDs).Draw(t, "uid")
+			c.Owner.GID = rapid.SampledFrom(someIDs).Draw(t, "gid")
+			c.Mark = rapid.SampledFrom(someMarks).Draw(t, "mark")
+			to = slices.Concat(podAddrs, loopAddrs, worldAddrs, machineAddrs)
+		}
+		addr := rapid.SampledFrom(to).Draw(t, "to")
+		c.To = netip.AddrPortFrom(addr, rapid.SampledFrom(somePorts).Draw(t, "port"))
+		switch local := slices.Contains(podAddrs, addr) || slices.Contains(loopAddrs, addr); {
+		case c.From != testbed.FromPod:
+		case local && c.Network == "tcp" && rapid.IntRange(0, 3).Draw(t, "in the client's name") == 0 && canCallAsClient(r, addr):
+			drawClient(t, &c, r)
+		case local:
+			drawSource(t, &c, r)
+		case c.Network == "udp" && rapid.Bool().Draw(t, "same port"):
+			c.Local = netip.AddrPortFrom(unspecified(addr), 5000)
+			fallthrough
+		default:
+			if c.Mark == r.TProxyMark && r.Mode == rules.ModeTProxy {
+				// Routed to lo, the call would reach the application at an address that is not the pod's: it cannot answer.
+				c.Mark = 0
+			}
+		}
+		return c
+	})
+}
+
+// canCallAsClient tells whether answers to a foreign address come back to the pod: only TPROXY's marks and routes bring them.
+func canCallAsClient(r rules.Redirect, to netip.Addr) bool {
+	captures := r.InboundPorts.All || len(r.InboundPorts.Ports) > 0
+	excluded := slices.ContainsFunc(r.ExcludeInterfaces, func(n rules.InterfaceName) bool {
+		return n.Contains("lo") || n.Contains("eth0") // by which they go until they have the mark
+	})
+	return r.Mode == rules.ModeTProxy && captures && !excluded && (r.IPv6 || to.Is4()) && slices.Contains(podAddrs, to)
+}
+
+// drawClient draws the address and mark of a proxy that calls in its client's name.
+func drawClient(t *rapid.T, c *testbed.Call, r rules.Redirect) {
+	clients := slices.DeleteFunc(slices.Clone(worldAddrs), func(a netip.Addr) bool { return a.Is4() != c.To.Addr().Is4() })
+	c.Local = netip.AddrPortFrom(rapid.SampledFrom(clients).Draw(t, "client"), 0)
+	c.Transparent, c.Mark = true, r.TProxyMark
+}
+
+func unspecified(like netip.Addr) netip.Addr {
+	if like.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// drawSource draws the caller's address for a call within the pod.
+func drawSource(t *rapid.T, c *testbed.Call, r rules.Redirect) {
+	if !rapid.Bool().Draw(t, "own address") {
+		return
+	}
+	own := addrs("127.0.0.1", "127.0.0.6", "10.244.1.5")
+	if c.To.Addr().Is6() {
+		own = addrs("::1", "fd00:10:244:1::5")
+		if r.IPv6 {
+			own = append(own, rules.PassthroughIPv6)
+		}
+	}
+	c.Local = netip.AddrPortFrom(rapid.SampledFrom(own).Draw(t, "source"), 0)
+}
+
+// oftenTrue is true three times of four.
+func oftenTrue(t *rapid.T, label string) bool {
+	return rapid.SampledFrom([]bool{true, true, true, false}).Draw(t, label)
+}
+
+// someOf draws at most n of the values; mostly none.
+func someOf[T any](t *rapid.T, label string, values []T, n int) []T {
+	if oftenTrue(t, "no "+label) {
+		return nil
+	}
+	return rapid.SliceOfN(rapid.SampledFrom(values), 1, n).Draw(t, label)
+}
+
+func somePortRanges(t *rapid.T, label string) []rules.PortRange {
+	if rapid.Bool().Draw(t, "no "+label) {
+		return nil
+	}
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) rules.PortRange {
+		first := rapid.SampledFrom(somePorts).Draw(t, "port")
+		length := rapid.SampledFrom([]uint16{0, 0, 0, 1, 5000}).Draw(t, "more")
+		return rules.PortRange{First: first, Last: first + length}
+	}), 1, 3).Draw(t, label)
+}
+
+// somePrefixes draws prefixes of addresses that are called, in their IPv6 spelling too.
+func somePrefixes(t *rapid.T, label string) []netip.Prefix {
+	if rapid.Bool().Draw(t, "no "+label) {
+		return nil
+	}
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) netip.Prefix {
+		a := rapid.SampledFrom(slices.Concat(worldAddrs, loopAddrs, podAddrs, machineAddrs)).Draw(t, "address")
+		bits := rapid.SampledFrom([]int{0, 0, 0, 1, 8, 16, 23}).Draw(t, "fewer bits")
+		p := netip.PrefixFrom(a, a.BitLen()-bits)
+		if a.Is4() && rapid.IntRange(0, 4).Draw(t, "mapped") == 0 {
+			p = netip.PrefixFrom(netip.AddrFrom16(a.As16()), p.Bits()+96)
+		}
+		return p
+	}), 1, 4).Draw(t, label)
+}
+
+func anyID() *rapid.Generator[rules.IDRange] {
+	return rapid.Custom(func(t *rapid.T) rules.IDRange {
+		first := rapid.SampledFrom(someIDs).Draw(t, "id")
+		return rules.IDRange{First: first, Last: first + rapid.SampledFrom([]uint32{0, 0, 0, 0, 1, 5}).Draw(t, "more")}
+	})
+}

@@ -1,0 +1,272 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Outcome says what Apply found and did.
+type Outcome string
+
+// The outcomes.
+const (
+	Created   Outcome = "created"   // there was nothing of ours
+	Unchanged Outcome = "unchanged" // exactly this ruleset was there: nothing was written
+	Updated   Outcome = "updated"   // only elements of sets differed, and were added and deleted in place
+	Replaced  Outcome = "replaced"  // another ruleset was there
+)
+
+// A Result describes what Apply did.
+type Result struct {
+	Outcome Outcome
+	// Rules, Sets and Elements count what the ruleset holds; Bytes is the size of the transaction, 0 if there was none.
+	Rules, Sets, Elements, Bytes int
+	// Routes is how many policy routes and addresses were added or removed.
+	Routes int
+	// Kept sums the packets that the rules for older connections (rules.Redirect.KeepEstablished) have let pass since they were made.
+	// In NAT chains that is one for each connection that conntrack did not know, in TPROXY's mangle chain each packet of such a
+	// connection until the application has answered. Connections that conntrack knew before are neither touched nor counted.
+	Kept uint64
+}
+
+// maxAttempts bounds how often Apply starts anew because another process changed the ruleset meanwhile.
+const maxAttempts = 20
+
+// Apply makes the ruleset what our table holds in the namespace (nil: the current one). It must have one table, the one that
+// [rules.Compile] makes.
+//
+// Routes are added first and removed last, all else happens in one transaction: whoever looks finds the old ruleset or the new
+// one, and so does every packet. If Apply returns an error nothing has changed. Two at once in one namespace both succeed, and
+// the result is one of the two rulesets.
+func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
+	if len(rs.Tables) != 1 || rs.Tables[0].Family != ourFamily || rs.Tables[0].Name != rules.TableName {
+		return Result{}, fmt.Errorf("apply: want the one table %s %s", ourFamily, rules.TableName)
+	}
+	var result Result
+	err := inside(ns, func() (err error) {
+		result, err = apply(rs)
+		return err
+	})
+	return result, err
+}
+
+// inside runs do in the namespace, which all sockets that it opens then belong to, and names the namespace in its error.
+func inside(ns *netns.NS, do func() error) error {
+	err := ns.Do(do)
+	if err != nil && ns != nil {
+		return fmt.Errorf("%s: %w", ns, err)
+	}
+	return err
+}
+
+// apply is Apply in the namespace of the thread.
+func apply(rs rules.Ruleset) (Result, error) {
+	release, err := lock()
+	if err != nil {
+		return Result{}, err
+	}
+	defer release()
+	c, err := dial()
+	if err != nil {
+		return Result{}, err
+	}
+	a := &applier{conn: c, want: rs}
+	defer a.hangUp()
+	routes, err := route.Ensure(nil, rs.Routing)
+	if errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("%w; %s", err, advise(unix.EPERM))
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	if err := a.apply(); err != nil {
+		return Result{}, errors.Join(err, routes.Undo())
+	}
+	a.result.Routes = routes.Len()
+	if routes.Stale() {
+		// Of an earlier ruleset of ours, or of an applier that was killed before its transaction.
+		pruned, err := route.Prune(nil, rs.Routing)
+		if err != nil {
+			return Result{}, fmt.Errorf("the rules are in place, but not all old routes are gone: %w", err)
+		}
+		a.result.Routes += pruned
+	}
+	return a.result, nil
+}
+
+// lock keeps other appliers of the namespace from taking away the routes that this one has just added. A transaction needs no lock, so
+// that a holder who does not let go only delays.
+func lock() (release func(), err error) {
+	const wait = 2 * time.Second
+	release, _, err = (*netns.NS)(nil).Lock(wait)
+	return release, err
+}
+
+// applier is one call of Apply.
+type applier struct {
+	conn   *conn
+	want   rules.Ruleset
+	result Result
+	// deleted tells that closing the socket will wait for the kernel.
+	deleted bool
+}
+
+// hangUp closes the socket, in the background where that takes long.
+func (a *applier) hangUp() {
+	if a.deleted {
+		go a.conn.close()
+		return
+	}
+	a.conn.close()
+}
+
+func (a *applier) apply() error {
+	var err error
+	for range maxAttempts {
+		if err = a.attempt(); err == nil || !isRace(err) {
+			return err
+		}
+	}
+	return fmt.Errorf("given up after %d attempts, each overtaken by another process: %w", maxAttempts, err)
+}
+
+// isRace tells whether another process came between reading and writing, or the answer was lost: both are reasons to read again.
+func isRace(err error) bool {
+	var lost *unknownOutcomeError
+	var refused *KernelError
+	switch {
+	case errors.Is(err, errVanished) || errors.As(err, &lost):
+		return true
+	case !errors.As(err, &refused):
+		return false
+	case refused.Errno == unix.EEXIST:
+		return refused.msg == unix.NFT_MSG_NEWTABLE // somebody else's first installation
+	}
+	return refused.Errno == unix.ERESTART // the generation is another
+}
+
+// attempt looks at what is there and does what is needed.
+func (a *applier) attempt() error {
+	// A first installation needs no complete reading: its transaction fails if the table comes into being meanwhile.
+	present, err := a.conn.findOurs()
+	if err != nil {
+		return err
+	}
+	a.count()
+	if present == nil {
+		return a.commit(Created, func() (*Transaction, error) { return encode(a.want, nil, 0) })
+	}
+	found, err := a.conn.readOurs(present)
+	if err != nil {
+		return err
+	}
+	if len(found.tables) == 0 {
+		return errVanished
+	}
+	table, old := &a.want.Tables[0], &found.tables[0]
+	update, sameButSets := changedSets(table, old)
+	switch {
+	case sameButSets && len(update) == 0:
+		a.result.Outcome, a.result.Bytes = Unchanged, 0
+		a.result.Kept = kept(&old.Table)
+		return nil
+	case sameButSets:
+		a.result.Kept = kept(&old.Table)
+		return a.commit(Updated, func() (*Transaction, error) { return encodeUpdate(table, update, found.generation) })
+	}
+	return a.commit(Replaced, func() (*Transaction, error) { return encode(a.want, []rules.Table{old.Table}, found.generation) })
+}
+
+// errVanished tells that the table was deleted between two looks.
+var errVanished = errors.New("the table has gone")
+
+// commit sends what encode returns.
+func (a *applier) commit(outcome Outcome, encode func() (*Transaction, error)) error {
+	t, err := encode()
+	if err != nil {
+		return err
+	}
+	a.deleted = a.deleted || t.deletes
+	if err := a.conn.commit(t); err != nil {
+		return diagnose(err)
+	}
+	a.result.Outcome, a.result.Bytes = outcome, len(t.buf)
+	return nil
+}
+
+// count fills in what the ruleset holds.
+func (a *applier) count() {
+	a.result = Result{}
+	for i := range a.want.Tables {
+		t := &a.want.Tables[i]
+		for j := range t.Chains {
+			a.result.Rules += len(t.Chains[j].Rules)
+		}
+		for _, m := range t.Sets() {
+			a.result.Sets++
+			a.result.Elements += len(m.Ranges)
+		}
+	}
+}
+
+// kept sums the counters of the rules that let older connections pass: no others of ours count.
+func kept(t *rules.Table) uint64 {
+	var n uint64
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
+			n += r.Hits.Packets
+		}
+	}
+	return n
+}
+
+// Remove deletes our table and then our routes, and tells whether there was anything of them.
+func Remove(ns *netns.NS) (bool, error) {
+	var removed bool
+	err := inside(ns, func() (err error) {
+		removed, err = remove()
+		return err
+	})
+	return removed, err
+}
+
+// remove is Remove in the namespace of the thread.
+func remove() (bool, error) {
+	release, err := lock()
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	c, err := dial()
+	if err != nil {
+		return false, err
+	}
+	defer c.close()
+	ours, err := c.findOurs()
+	if err != nil {
+		return false, err
+	}
+	if ours != nil {
+		if err := c.deleteTables(ours.Table); err != nil && !errors.Is(err, unix.ENOENT) {
+			return false, err
+		}
+	}
+	removed, err := route.Prune(nil, rules.Routing{})
+	return ours != nil || removed > 0, err
+}
+
+// deleteTables deletes whole tables in one transaction.
+func (c *conn) deleteTables(tables ...rules.Table) error {
+	t, err := encode(rules.Ruleset{}, tables, 0)
+	if err != nil {
+		return err
+	}
+	return c.commit(t)
+}

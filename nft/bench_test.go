@@ -1,0 +1,158 @@
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// sizes are the numbers of excluded prefixes per family with which the benchmarks run.
+var sizes = []int{0, 1000, 10000}
+
+// sidecar is what the injector asks for in a dual-stack pod with DNS capture, and n excluded prefixes of each family.
+func sidecar(n int) rules.Redirect {
+	r := rules.DefaultRedirect()
+	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
+	r.InboundExcludePorts = rules.Singles[uint16](15020, 15021, 15090)
+	r.IPv6 = true
+	r.DNS = rules.DNS{Capture: true, All: true}
+	for i := range n {
+		// Every second /24 and /64, so that none can be merged.
+		v4 := netip.AddrFrom4([4]byte{byte(20 + i>>15), byte(i >> 7), byte(i << 1), 0})
+		v6 := netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, byte(i >> 15), byte(i >> 7), byte(i << 1)})
+		r.OutboundExcludeCIDRs = append(r.OutboundExcludeCIDRs, netip.PrefixFrom(v4, 24), netip.PrefixFrom(v6, 56))
+	}
+	return r
+}
+
+// floor sends ready-made bytes: what any program must at least do.
+type floor struct{ rules, address []byte }
+
+func newFloor(b *testing.B, rs rules.Ruleset) floor {
+	b.Helper()
+	t, err := Encode(rs)
+	if err != nil {
+		b.Fatal(err)
+	}
+	const loopbackIndex = 1
+	req := nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+	msg := nl.NewIfAddrmsg(unix.AF_INET6)
+	msg.Prefixlen, msg.Flags, msg.Index = 128, unix.IFA_F_NODAD, loopbackIndex
+	req.AddData(msg)
+	req.AddData(nl.NewRtAttr(unix.IFA_LOCAL, rules.PassthroughIPv6.AsSlice()))
+	return floor{t.Bytes(), req.Serialize()}
+}
+
+func (f floor) apply(b *testing.B, ns *netns.NS) {
+	exchange(b, ns, unix.NETLINK_ROUTE, f.address)
+	exchange(b, ns, unix.NETLINK_NETFILTER, f.rules)
+}
+
+// exchange opens a socket, sends, waits for the acknowledgement and closes.
+func exchange(b *testing.B, ns *netns.NS, protocol int, request []byte) {
+	var fd int
+	err := ns.Do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if len(request) > defaultSendBuffer {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, len(request))
+	}
+	if err == nil {
+		err = unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	}
+	var answer [4096]byte
+	if err == nil {
+		_, _, err = unix.Recvfrom(fd, answer[:], 0)
+	}
+	if err == nil {
+		err = unix.Close(fd)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	if errno := int32(native.Uint32(answer[unix.NLMSG_HDRLEN:])); errno != 0 {
+		b.Fatal(unix.Errno(-errno))
+	}
+}
+
+// contestant is something to be timed in a namespace, after what prepares it.
+type contestant struct {
+	name         string
+	prepare, run func(*netns.NS)
+}
+
+// compare runs the contestants in turn, b.N times each in a fresh namespace, and reports each one's median and its ratio to the first.
+func compare(b *testing.B, contestants ...contestant) {
+	b.Helper()
+	times := make([][]time.Duration, len(contestants))
+	for range b.N {
+		for i, c := range contestants {
+			ns := netnstest.New(b)
+			if c.prepare != nil {
+				c.prepare(ns)
+			}
+			start := time.Now()
+			c.run(ns)
+			times[i] = append(times[i], time.Since(start))
+			ns.Close()
+		}
+	}
+	median := func(d []time.Duration) float64 {
+		slices.Sort(d)
+		return float64(d[len(d)/2]) / float64(time.Millisecond)
+	}
+	first := median(times[0])
+	for i, c := range contestants {
+		b.ReportMetric(median(times[i]), c.name+"-ms")
+		if i > 0 {
+			b.ReportMetric(median(times[i])/first, c.name+"/"+contestants[0].name)
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkApplyFresh compares a first installation, from parameters to committed rules, with sending the same bytes ready-made.
+func BenchmarkApplyFresh(b *testing.B) {
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("prefixes=%d", n), func(b *testing.B) {
+			r := sidecar(n)
+			f := newFloor(b, rules.Compile(r))
+			compare(b,
+				contestant{name: "raw", run: func(ns *netns.NS) { f.apply(b, ns) }},
+				contestant{name: "apply", run: func(ns *netns.NS) { mustApply(b, ns, rules.Compile(r), Created) }})
+		})
+	}
+}
+
+// BenchmarkApplyUnchanged compares finding that nothing is to be done with a first installation.
+func BenchmarkApplyUnchanged(b *testing.B) {
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("prefixes=%d", n), func(b *testing.B) {
+			rs := rules.Compile(sidecar(n))
+			install := func(ns *netns.NS) { mustApply(b, ns, rs, Created) }
+			compare(b,
+				contestant{name: "first", run: install},
+				contestant{name: "again", prepare: install, run: func(ns *netns.NS) { mustApply(b, ns, rs, Unchanged) }})
+		})
+	}
+}
+
+func mustApply(b *testing.B, ns *netns.NS, rs rules.Ruleset, want Outcome) {
+	result, err := Apply(ns, rs)
+	if err != nil || result.Outcome != want {
+		b.Fatalf("%v, %v", result, err)
+	}
+}

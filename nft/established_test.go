@@ -1,0 +1,222 @@
+package nft_test
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func install(t *testing.T, ns *netns.NS, r rules.Redirect) nft.Result {
+	t.Helper()
+	if err := r.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	result, err := nft.Apply(ns, rules.Compile(r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// flow is a lasting connection, and who answers on it while it is not captured and while it is.
+type flow struct {
+	name             string
+	call             testbed.Call
+	direct, captured testbed.Name
+}
+
+var flows = []flow{
+	{
+		"outbound IPv4",
+		testbed.Call{Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:80")},
+		testbed.Outside, testbed.Outbound,
+	},
+	{
+		"outbound IPv6",
+		testbed.Call{Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("[2001:db8::9]:80")},
+		testbed.Outside, testbed.Outbound,
+	},
+	{
+		"inbound IPv4",
+		testbed.Call{From: testbed.FromNeighbour, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP4, 8080)},
+		testbed.Application, testbed.Inbound,
+	},
+	{
+		"inbound IPv6",
+		testbed.Call{From: testbed.FromNeighbour, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP6, 8080)},
+		testbed.Application, testbed.Inbound,
+	},
+}
+
+// open begins the flows and tells that the expected party answers on each.
+func open(t *testing.T, bed *testbed.Bed, expected func(flow) testbed.Name) []*testbed.Conn {
+	t.Helper()
+	var conns []*testbed.Conn
+	for _, f := range flows {
+		conn, err := bed.Open(f.call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		if answer := conn.Ask(); answer.By != expected(f) {
+			t.Fatalf("%s: a new connection is answered by %s, want %s", f.name, answer, expected(f))
+		}
+		conns = append(conns, conn)
+	}
+	return conns
+}
+
+func whenDirect(f flow) testbed.Name   { return f.direct }
+func whenCaptured(f flow) testbed.Name { return f.captured }
+
+func TestKeepEstablishedLeavesOlderConnectionsAlone(t *testing.T) {
+	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			bed := startBed(t, testbed.Options{}, mode, nil)
+			older := open(t, bed, whenDirect)
+
+			r := sidecar(mode)
+			r.KeepEstablished = true
+			install(t, bed.Pod, r)
+			for round := range 3 {
+				for i, f := range flows {
+					if answer := older[i].Ask(); answer.By != f.direct {
+						t.Errorf("%s, request %d after the rules: answered by %s, want %s", f.name, round+1, answer, f.direct)
+					}
+				}
+			}
+			open(t, bed, whenCaptured)
+			if result := install(t, bed.Pod, r); result.Outcome != nft.Unchanged || result.Kept < uint64(len(flows)) {
+				t.Errorf("a second apply: %+v, want it unchanged with at least the %d connections kept", result, len(flows))
+			}
+		})
+	}
+}
+
+func TestWithoutKeepEstablishedNoOlderConnectionBypasses(t *testing.T) {
+	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			bed := startBed(t, testbed.Options{}, mode, nil)
+			older := open(t, bed, whenDirect)
+			install(t, bed.Pod, sidecar(mode))
+			for i, f := range flows {
+				if answer := older[i].Ask(); answer.Outcome == testbed.Answered {
+					t.Errorf("%s: still answered by %s after the rules", f.name, answer)
+				}
+			}
+		})
+	}
+}
+
+func TestConntrackFlushLetsNoPayloadPassTheProxy(t *testing.T) {
+	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			bed := startBed(t, testbed.Options{}, mode, nil)
+			install(t, bed.Pod, sidecar(mode))
+			outside := watchPayload(t, bed.Neighbour, 80)
+			conns := open(t, bed, whenCaptured)
+			for round := range 5 {
+				flushConntrack(t, bed.Pod)
+				for i, f := range flows {
+					if answer := conns[i].Ask(); answer.Outcome == testbed.Answered && answer.By != f.captured {
+						t.Errorf("%s, flush %d: answered by %s past the proxy", f.name, round+1, answer)
+					}
+				}
+			}
+			if n := outside.Load(); n != 0 {
+				t.Errorf("%d bytes of payload left the pod beside the proxy", n)
+			}
+			// The watch itself works: what is not captured is seen.
+			free := testbed.Call{Network: "tcp", Owner: testbed.ProxyOwner, To: netip.MustParseAddrPort("10.9.9.9:80")}
+			if answer, err := bed.Dial(free); err != nil || answer.By != testbed.Outside {
+				t.Fatalf("the proxy's own connection: %s, %v", answer, err)
+			}
+			waitFor(t, "the proxy's own payload to be seen", func() bool { return outside.Load() > 0 })
+		})
+	}
+}
+
+func flushConntrack(t *testing.T, ns *netns.NS) {
+	t.Helper()
+	err := ns.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// watchPayload counts the bytes of TCP payload that arrive at eth0 of the namespace for a port.
+func watchPayload(t *testing.T, ns *netns.NS, port uint16) *atomic.Uint64 {
+	t.Helper()
+	all := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL))
+	var fd int
+	err := ns.Do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(all))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := os.NewFile(uintptr(fd), "packets")
+	var payload atomic.Uint64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 1<<16)
+		for {
+			n, err := socket.Read(buf)
+			if err != nil {
+				return
+			}
+			payload.Add(payloadTo(buf[:n], port))
+		}
+	}()
+	t.Cleanup(func() {
+		socket.Close()
+		<-done
+	})
+	return &payload
+}
+
+// payloadTo returns how much TCP payload for the port an IP packet carries.
+func payloadTo(packet []byte, port uint16) uint64 {
+	const tcpHeader = 20
+	header, total := 40, len(packet)
+	if packet[0]>>4 == 4 {
+		header = int(packet[0]&0xf) * 4
+		total = int(binary.BigEndian.Uint16(packet[2:]))
+	}
+	protocol := packet[6]
+	if packet[0]>>4 == 4 {
+		protocol = packet[9]
+	}
+	if protocol != unix.IPPROTO_TCP || len(packet) < header+tcpHeader || binary.BigEndian.Uint16(packet[header+2:]) != port {
+		return 0
+	}
+	return uint64(total - header - int(packet[header+12]>>4)*4)
+}
+
+// waitFor waits until a condition holds, which other goroutines bring about.
+func waitFor(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain for " + what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,190 @@
+package istio_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/nft/istio"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// rule makes a rule of iptables from words: "in eth1", "out eth1", "tcp", "udp", "mark 1337", "dst 10.0.0.0/8", "not dst 127.0.0.1/32",
+// "uid 1337", "comment", "uncounted", and one of "return", "drop", "save", "set 1338", or "jump" or "goto" with a chain.
+func rule(t *testing.T, text string) rules.Rule {
+	t.Helper()
+	r := rules.Rule{Actions: []rules.Action{rules.Count{}}}
+	words := strings.Fields(text)
+	argument := func() string { words = words[1:]; return words[0] }
+	number := func() (n uint32) {
+		if _, err := fmt.Sscan(argument(), &n); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		return n
+	}
+	for not := false; len(words) > 0; words = words[1:] {
+		switch words[0] {
+		case "not":
+			not = true
+			continue
+		case "in", "out":
+			out := words[0] == "out"
+			r.Matches = append(r.Matches, rules.MatchInterface{Out: out, Not: not, Names: []rules.InterfaceName{{Name: argument()}}})
+		case "tcp":
+			r.Matches = append(r.Matches, rules.MatchProtocol{Not: not, Protocols: []rules.Protocol{rules.TCP}})
+		case "dst":
+			p := netip.MustParsePrefix(argument())
+			r.Matches = append(r.Matches, rules.MatchAddr{Side: rules.Destination, Not: not, Ranges: rules.AddrRanges([]netip.Prefix{p})})
+		case "mark":
+			r.Matches = append(r.Matches, rules.MatchMark{Not: not, Value: number(), Mask: ^uint32(0)})
+		case "uid":
+			id := number()
+			r.Matches = append(r.Matches, rules.MatchOwner{Not: not, IDs: []rules.IDRange{{First: id, Last: id}}})
+		case "comment":
+			r.Comment = "of others"
+		case "uncounted":
+			r.Actions = nil
+		case "return":
+			r.Actions = append(r.Actions, rules.Return)
+		case "drop":
+			r.Actions = append(r.Actions, rules.Drop)
+		case "save":
+			r.Actions = append(r.Actions, rules.SaveMark{})
+		case "set":
+			r.Actions = append(r.Actions, rules.SetMark{Value: number(), Mask: ^uint32(0)})
+		case "jump", "goto":
+			isGoto := words[0] == "goto"
+			r.Actions = append(r.Actions, rules.Jump{Chain: argument(), Goto: isGoto})
+		default:
+			t.Fatalf("%s: %q", text, words[0])
+		}
+		not = false
+	}
+	rules.SortMatches(r.Matches)
+	return r
+}
+
+// chain is a chain by its name and rules. A "+" before a rule says that it is Istio's.
+type chain struct {
+	name  string
+	rules []string
+}
+
+func pre(list ...string) chain { return chain{"PREROUTING", list} }
+func out(list ...string) chain { return chain{"OUTPUT", list} }
+
+func TestFind(t *testing.T) {
+	const inbound, outbound = "+tcp jump ISTIO_INBOUND", "+jump ISTIO_OUTPUT"
+	istioChain := chain{"ISTIO_OUTPUT", []string{"return"}}
+	for _, tc := range []struct {
+		name   string
+		table  string
+		chains []chain
+	}{
+		{"nothing is Istio's without a chain of Istio's", "nat", []chain{
+			pre("in eth1 return"), out("out eth1 return"), {"MINE", nil},
+		}},
+		{"an excluded interface", "nat", []chain{istioChain, pre("+in eth1 return", inbound), out("+out eth1 return", outbound)}},
+		{"several, behind the same of others", "nat", []chain{
+			istioChain, pre("in eth1 return", "+in eth2 return", "+in eth3 return", inbound),
+			out("out eth9 return", "+out eth2 return", "+out eth3 return", outbound),
+		}},
+		{"in another order they are of others", "nat", []chain{
+			istioChain, pre("in eth2 return", "+in eth1 return", inbound), out("out eth2 return", "tcp drop", "+out eth1 return", outbound),
+		}},
+		{"a RETURN without its twin", "nat", []chain{istioChain, pre("in eth1 return", inbound), out(outbound)}},
+		{"a RETURN whose twin is elsewhere", "nat", []chain{
+			istioChain, pre("in eth1 return", inbound), out("out eth1 return", "tcp drop", outbound),
+		}},
+		{"a pair that others have put something behind", "nat", []chain{
+			istioChain, pre("in eth1 return", "tcp drop", inbound), out("out eth1 return", outbound),
+		}},
+		{"a pair behind Istio's rules", "nat", []chain{istioChain, pre(inbound, "in eth1 return"), out(outbound, "out eth1 return")}},
+		{"a pair of more than RETURN", "nat", []chain{istioChain, pre("in eth1 tcp return", inbound), out("out eth1 tcp return", outbound)}},
+		{"a pair of DROP", "nat", []chain{istioChain, pre("in eth1 drop", inbound), out("out eth1 drop", outbound)}},
+		{"a negated pair", "nat", []chain{istioChain, pre("not in eth1 return", inbound), out("not out eth1 return", outbound)}},
+		{"a pair with a comment", "nat", []chain{istioChain, pre("in eth1 comment return", inbound), out("out eth1 comment return", outbound)}},
+		{"a pair that iptables has not made", "nat", []chain{
+			istioChain, pre("in eth1 uncounted return", inbound), out("out eth1 uncounted return", outbound),
+		}},
+		{"in TPROXY mode nat PREROUTING has only the excluded", "nat", []chain{
+			istioChain, pre("in eth7 return", "+in eth1 return", "+in eth2 return", "in eth8 return"),
+			out("out eth7 return", "tcp drop", "+out eth1 return", "+out eth2 return", outbound),
+		}},
+		{"of two places the later is Istio's", "nat", []chain{
+			istioChain, pre("in eth1 return", "tcp drop", "+in eth1 return", "tcp drop"), out("+out eth1 return", outbound),
+		}},
+		{"a table where Istio excludes nothing", "filter", []chain{
+			istioChain, pre("in eth1 return", inbound), out("out eth1 return", outbound),
+		}},
+		{"rerouted interfaces", "nat", []chain{
+			istioChain, pre("in eth7 return", "+in vm2 dst 10.0.0.0/8 jump ISTIO_REDIRECT", "+in vm1 dst 10.0.0.0/8 jump ISTIO_REDIRECT",
+				"+in vm2 return", "+in vm1 return", "in eth8 return", inbound), out(outbound),
+		}},
+		{"one that is excluded too", "nat", []chain{
+			istioChain, pre("+in vm1 jump ISTIO_REDIRECT", "+in vm1 return", "+in vm1 return", inbound), out("+out vm1 return", outbound),
+		}},
+		{"one for which somebody else returns too", "nat", []chain{
+			istioChain, pre("+in vm1 jump ISTIO_REDIRECT", "+in vm1 return", "in vm1 return", inbound), out(outbound),
+		}},
+		{"a RETURN that others have put something before", "nat", []chain{
+			istioChain, pre("+in vm1 jump ISTIO_REDIRECT", "tcp drop", "in vm1 return", inbound), out(outbound),
+		}},
+		{"a rerouted interface with nothing to redirect", "nat", []chain{istioChain, pre("in vm1 return", inbound), out(outbound)}},
+		{"jumps from others' chains", "nat", []chain{
+			istioChain, {"MINE", []string{"tcp drop", "+tcp jump ISTIO_OUTPUT", "+goto ISTIO_REDIRECT", "jump ISTIOD"}},
+		}},
+		{"marks", "mangle", []chain{
+			{"ISTIO_INBOUND", []string{"tcp mark 1337 return"}},
+			pre("+in eth1 return", inbound, "+tcp mark 1337 save", "mark 1337 save", "tcp mark 1338 save", "tcp mark 1337 return"),
+			out("+out eth1 return", "+out lo tcp mark 1337 return", "out eth0 tcp mark 1337 return",
+				"+out lo not dst 127.0.0.1/32 tcp uid 1337 set 1338", "+out lo not dst 127.0.0.0/8 tcp uid 7 set 1338",
+				"+out lo not dst ::1/128 tcp uid 7 set 1338", "out lo not dst 126.0.0.0/7 tcp uid 7 set 1338",
+				"out lo dst 127.0.0.1/32 tcp uid 7 set 1338", "out lo not dst 127.0.0.1/32 tcp not uid 7 set 1338",
+				"out lo not dst 127.0.0.1/32 tcp uid 7 set 1337"),
+			{"MINE", []string{"tcp mark 1337 save"}},
+		}},
+		{"marks without the inbound chain are the default", "mangle", []chain{
+			istioChain, pre("+tcp mark 1337 save", "tcp mark 100 save"), out("+out lo tcp mark 1337 return"),
+		}},
+		{"another mark is the one for which the inbound chain returns", "mangle", []chain{
+			{"ISTIO_INBOUND", []string{"tcp mark 100 return"}}, pre("tcp mark 1337 save", "+tcp mark 100 save"), out("+out lo tcp mark 100 return"),
+		}},
+		{"in REDIRECT mode mangle excludes nothing", "mangle", []chain{
+			{"ISTIO_DROP", []string{"drop"}}, pre("in eth1 return", "+jump ISTIO_DROP"), out("out eth1 return"),
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			table := rules.Table{Family: rules.IPv4, Name: tc.table}
+			var want, got []string
+			for _, c := range tc.chains {
+				built := rules.Chain{Name: c.name}
+				if c.name == "PREROUTING" || c.name == "OUTPUT" {
+					built.Base = &rules.Base{}
+				}
+				for _, text := range c.rules {
+					own, isIstio := strings.CutPrefix(text, "+")
+					built.Rules = append(built.Rules, rule(t, own))
+					if isIstio {
+						want = append(want, c.name+": "+own)
+					}
+				}
+				table.Chains = append(table.Chains, built)
+			}
+			found := istio.Find(&table)
+			for _, p := range found.Rules {
+				c := tc.chains[p.Chain]
+				got = append(got, c.name+": "+strings.TrimPrefix(c.rules[p.Rule], "+"))
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if len(found.Lines()) != len(found.Rules)+len(found.Chains) {
+				t.Errorf("lines %q", found.Lines())
+			}
+		})
+	}
+}

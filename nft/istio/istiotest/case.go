@@ -1,0 +1,115 @@
+// Package istiotest loads into namespaces what Istio's programs leave there, among rules of others, for the tests of its removal.
+package istiotest
+
+import (
+	"embed"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+//go:embed testdata
+var testdata embed.FS
+
+// Variant is a kind of iptables: the names of its programs and of its files among the golden ones.
+type Variant struct{ program, file string }
+
+// The variants.
+var (
+	Legacy = Variant{"legacy", "legacy"}
+	NFT    = Variant{"nft", "iptnft"}
+)
+
+// A Case is what one run of Istio's programs left. What is empty was not there.
+type Case struct {
+	Name   string
+	IPv4   string // in the format of iptables-save
+	IPv6   string
+	Tables string // of istio-nftables, in nft's language
+}
+
+// Save returns what iptables of the family would load.
+func (c Case) Save(f rules.Family) string {
+	if f == rules.IPv4 {
+		return c.IPv4
+	}
+	return c.IPv6
+}
+
+// Cases returns those of this package, and those that were recorded from the real programs where they are: in the folder that
+// SLUICE_GOLDEN names, or else beside the repository.
+func Cases(t testing.TB, v Variant) []Case {
+	t.Helper()
+	tables := read(t, "nft.txt")
+	cases := []Case{
+		{"redirect", read(t, "redirect-v4.save"), read(t, "redirect-v6.save"), tables},
+		{"tproxy with another mark", read(t, "tproxy-v4.save"), read(t, "tproxy-v6.save"), ""},
+		{"only istio-nftables", "", "", tables},
+		{"nothing", "", "", ""},
+	}
+	golden := os.Getenv("SLUICE_GOLDEN")
+	if golden == "" {
+		golden = "../../shared/golden"
+	}
+	dirs, err := filepath.Glob(filepath.Join(golden, "[0-9]*-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[Case]bool{}
+	for _, dir := range dirs {
+		file := func(name string) string {
+			text, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(text)
+		}
+		c := Case{filepath.Base(dir), file(v.file + "-v4.save"), file(v.file + "-v6.save"), file("nft.txt")}
+		// Many parameters leave the same.
+		if key := (Case{IPv4: c.IPv4, IPv6: c.IPv6, Tables: c.Tables}); !seen[key] {
+			seen[key] = true
+			cases = append(cases, c)
+		}
+	}
+	return cases
+}
+
+// Before and After are rules of others, which were there before Istio's and which came later: look-alikes of Istio's among them, and
+// every match and target that needs care.
+func Before(t testing.TB, f rules.Family) string {
+	t.Helper()
+	return read(t, "before-"+fileName(f))
+}
+
+// After is described at [Before].
+func After(t testing.TB, f rules.Family) string {
+	t.Helper()
+	return read(t, "after-"+fileName(f))
+}
+
+func fileName(f rules.Family) string {
+	return map[rules.Family]string{rules.IPv4: "v4.save", rules.IPv6: "v6.save"}[f]
+}
+
+func read(t testing.TB, name string) string {
+	t.Helper()
+	text, err := testdata.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// shell is what remains of a save without Istio's rules and chains.
+func shell(save string) string {
+	var lines []string
+	for line := range strings.Lines(save) {
+		if !strings.HasPrefix(line, "-") && !strings.HasPrefix(line, ":ISTIO_") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}

@@ -1,0 +1,131 @@
+package istiotest
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Families are those that iptables has tables of.
+var Families = []rules.Family{rules.IPv4, rules.IPv6}
+
+// Load makes a namespace in which others' rules are around the case's, loaded by the real programs of the variant.
+func Load(t testing.TB, v Variant, c Case) *netns.NS {
+	t.Helper()
+	return load(t, v, c)
+}
+
+// remaining holds what [Remaining] has found, by variant and what Istio's rules leave.
+var remaining sync.Map
+
+// Remaining is what must be left of a namespace of [Load] when all of Istio's is gone, as [Dump] has it: the same as in one that never
+// had it.
+func Remaining(t testing.TB, v Variant, c Case) string {
+	t.Helper()
+	without := Case{IPv4: shell(c.IPv4), IPv6: shell(c.IPv6)}
+	key := [...]string{v.program, without.IPv4, without.IPv6}
+	if found, ok := remaining.Load(key); ok {
+		return found.(string)
+	}
+	found := Dump(t, load(t, v, without), v)
+	remaining.Store(key, found)
+	return found
+}
+
+func load(t testing.TB, v Variant, c Case) *netns.NS {
+	t.Helper()
+	ns := netnstest.New(t)
+	for _, f := range Families {
+		Restore(t, ns, v, f, Before(t, f)+c.Save(f)+After(t, f))
+	}
+	if c.Tables != "" {
+		Run(t, ns, c.Tables, "nft", "-f", "-")
+	}
+	return ns
+}
+
+// Restore loads rules with the counters that they say, beside what is there, with iptables-restore or its twin.
+func Restore(t testing.TB, ns *netns.NS, v Variant, f rules.Family, save string) {
+	t.Helper()
+	Run(t, ns, WithCounters(save), program(v, f)+"-restore", "--noflush", "--counters")
+}
+
+// WithCounters adds the counters that iptables-restore wants of chains when it is to take those of rules.
+func WithCounters(save string) string {
+	var lines []string
+	for line := range strings.Lines(save) {
+		if strings.HasPrefix(line, ":") && !strings.HasSuffix(line, "]\n") {
+			line = strings.TrimSpace(line) + " [0:0]\n"
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "")
+}
+
+// Save lists the tables with counters, by iptables-save or its twin, without the comments that say when.
+func Save(t testing.TB, ns *netns.NS, v Variant, f rules.Family) string {
+	t.Helper()
+	var lines []string
+	for line := range strings.Lines(Run(t, ns, "", program(v, f)+"-save", "--counters")) {
+		if !strings.HasPrefix(line, "#") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// Dump lists the tables of both families with counters, and for iptables-nft all that nf_tables has.
+func Dump(t testing.TB, ns *netns.NS, v Variant) string {
+	t.Helper()
+	text := Save(t, ns, v, rules.IPv4) + Save(t, ns, v, rules.IPv6)
+	if v == NFT {
+		text += Run(t, ns, "", "nft", "list", "ruleset")
+	}
+	return text
+}
+
+func program(v Variant, f rules.Family) string {
+	name := map[rules.Family]string{rules.IPv4: "iptables-", rules.IPv6: "ip6tables-"}[f]
+	return name + v.program
+}
+
+// Run runs a program in the namespace and returns its output. iptables' lock is one of the test's own.
+func Run(t testing.TB, ns *netns.NS, input, name string, args ...string) string {
+	t.Helper()
+	out, err := TryRun(t, ns, input, name, args...)
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, input)
+	}
+	return out
+}
+
+// TryRun is Run for a program that may fail.
+func TryRun(t testing.TB, ns *netns.NS, input, name string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(netnstest.RequireBinary(t, name), args...)
+	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE="+filepath.Join(t.TempDir(), "lock"))
+	cmd.Stdin = strings.NewReader(input)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := ns.Do(cmd.Run); err != nil {
+		return "", &runError{err, stderr.String()}
+	}
+	return stdout.String(), nil
+}
+
+// runError is the end of a program that failed, with what it said.
+type runError struct {
+	err  error
+	text string
+}
+
+func (e *runError) Error() string { return e.err.Error() + ": " + strings.TrimSpace(e.text) }
+func (e *runError) Unwrap() error { return e.err }

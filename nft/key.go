@@ -1,0 +1,87 @@
+package nft
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Keys are values as the kernel compares them, in the packet or in a set. These functions write and read them.
+
+func portKey(port uint16) []byte { return binary.BigEndian.AppendUint16(nil, port) }
+
+func hostKey(n uint32) []byte { return native.AppendUint32(nil, n) }
+
+func networkKey(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+
+func addrKey(a netip.Addr) []byte { return a.AsSlice() }
+
+// interfaceKey is the whole name with its padding, or for a prefix the beginning alone.
+func interfaceKey(n rules.InterfaceName) []byte {
+	if n.Prefix {
+		return []byte(n.Name)
+	}
+	key := make([]byte, interfaceNameLength)
+	copy(key, n.Name)
+	return key
+}
+
+func hasInterval[T uint16 | uint32](ranges []rules.Range[T]) bool {
+	for _, r := range ranges {
+		if !r.IsSingle() {
+			return true
+		}
+	}
+	return false
+}
+
+// rangeKeys are the first key of a range and the one after its last, or nil if the range ends the space.
+func rangeKeys(r netipx.IPRange) (first, after []byte) {
+	if next := r.To().Next(); next.IsValid() {
+		after = addrKey(next)
+	}
+	return addrKey(r.From()), after
+}
+
+// addrRange reads an interval of addresses.
+func addrRange(first, last []byte) (netipx.IPRange, bool) {
+	a, okA := netip.AddrFromSlice(first)
+	b, okB := netip.AddrFromSlice(last)
+	r := netipx.IPRangeFrom(a, b)
+	return r, okA && okB && r.IsValid()
+}
+
+// formatKey writes a key for messages to people.
+func formatKey(key []byte) string {
+	if a, ok := netip.AddrFromSlice(key); ok {
+		return a.String()
+	}
+	return fmt.Sprintf("0x%x", key)
+}
+
+// numberKey reads a number of 2 or 4 bytes in network order.
+func numberKey[T uint16 | uint32](key []byte) (T, bool) {
+	switch any(T(0)).(type) {
+	case uint16:
+		if len(key) == 2 {
+			return T(binary.BigEndian.Uint16(key)), true
+		}
+	case uint32:
+		if len(key) == 4 {
+			return T(binary.BigEndian.Uint32(key)), true
+		}
+	}
+	return 0, false
+}
+
+// hostNumber reads a number of 4 bytes in the machine's order.
+func hostNumber(key []byte) (uint32, bool) {
+	if len(key) != 4 {
+		return 0, false
+	}
+	return native.Uint32(key), true
+}

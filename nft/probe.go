@@ -1,0 +1,231 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A Feature is something that rules need of the kernel.
+type Feature struct {
+	// Name says what it is for.
+	Name string
+	// Option is the kernel's configuration option, Since the first version that has it for tables of family inet (by the kernel's
+	// documentation and history).
+	Option, Since string
+}
+
+// The features that every ruleset needs, or some do.
+var (
+	FeatureNetlink  = Feature{"netfilter's netlink interface", "CONFIG_NETFILTER_NETLINK", "2.6.14"}
+	FeatureTables   = Feature{"nf_tables with inet tables", "CONFIG_NF_TABLES_INET", "3.14"}
+	FeatureNAT      = Feature{"NAT in inet tables", "CONFIG_NFT_NAT", "5.2"}
+	FeatureRedirect = Feature{"redirect to a local port", "CONFIG_NFT_REDIR", "5.2"}
+	FeatureOwner    = Feature{"match of the socket's user and group", "CONFIG_NF_TABLES", "3.13"}
+	FeatureInterval = Feature{"sets of address ranges", "CONFIG_NF_TABLES", "3.13"}
+	FeatureZone     = Feature{"conntrack states and zones (DNS capture, TPROXY)", "CONFIG_NFT_CT", "4.11"}
+	FeatureRoute    = Feature{"rerouting of marked packets (TPROXY)", "CONFIG_NF_TABLES_INET", "5.2"}
+	FeatureTProxy   = Feature{"transparent proxying (TPROXY)", "CONFIG_NFT_TPROXY", "4.19"}
+)
+
+// An UnsupportedError tells that the kernel lacks a feature.
+type UnsupportedError struct {
+	Feature Feature
+	Err     error // the kernel's answer
+}
+
+// Error names the feature, the kernel's option and the first version that has it.
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("this kernel does not support %s (%s, Linux %s or later): %v",
+		e.Feature.Name, e.Feature.Option, e.Feature.Since, e.Err)
+}
+
+// Unwrap returns the kernel's answer.
+func (e *UnsupportedError) Unwrap() error { return e.Err }
+
+// Support tells of one feature whether the kernel has it: Err is nil, or an UnsupportedError.
+type Support struct {
+	Feature Feature
+	Err     error
+}
+
+// Probe asks the kernel which features it has, in a namespace of its own that is gone afterwards. It needs CAP_SYS_ADMIN and
+// CAP_NET_ADMIN; without them the error answers IsNotPermitted, and only an Apply can tell. The answer is kept for the life of the
+// process: modules are loaded on demand, and what a kernel cannot do it does not learn.
+func Probe() ([]Support, error) {
+	probed.Lock()
+	defer probed.Unlock()
+	if probed.features != nil {
+		return probed.features, nil
+	}
+	ns, err := netns.New()
+	if err != nil {
+		return nil, fmt.Errorf("probe the kernel's features: %w", err)
+	}
+	defer func() { _ = ns.Close() }()
+	var features []Support
+	err = ns.Do(func() (err error) {
+		features, err = probe()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("probe the kernel's features: %w", err)
+	}
+	probed.features = features
+	return features, nil
+}
+
+var probed struct {
+	sync.Mutex
+	features []Support
+}
+
+// probe is Probe in the namespace of the thread.
+func probe() ([]Support, error) {
+	c, err := dial()
+	if IsNotSupported(err) {
+		return []Support{{FeatureNetlink, err}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	return c.probe()
+}
+
+// probe offers a table for each feature to the kernel, in one transaction that cannot succeed.
+func (c *conn) probe() ([]Support, error) {
+	support := []Support{{Feature: FeatureNetlink}}
+	e := newEncoder(0)
+	var owner []int // of each message, the index of the feature it belongs to
+	for _, p := range probes {
+		t := p.table(len(support))
+		if err := e.writeTable(&t); err != nil {
+			return nil, err
+		}
+		for len(owner) < len(e.descriptions) {
+			owner = append(owner, len(support))
+		}
+		support = append(support, Support{Feature: p.feature})
+	}
+	e.deleteTable(&rules.Table{Name: "no-such-table"})
+	refusals, err := c.offer(e.transaction())
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range refusals {
+		if IsNotPermitted(r.errno) {
+			return nil, r.errno
+		}
+		for i := range support {
+			// A batch is refused at its beginning when the kernel has none of it.
+			concerned := r.message < len(owner) && i == owner[r.message] || r.message == 0 && i > 0
+			if s := &support[i]; concerned && s.Err == nil {
+				s.Err = &UnsupportedError{Feature: s.Feature, Err: r.errno}
+			}
+		}
+	}
+	return support, nil
+}
+
+// A refusal is the kernel's answer to one message of a transaction.
+type refusal struct {
+	message int
+	errno   unix.Errno
+}
+
+// offer sends a transaction of which the last message must fail, and returns all refusals but the last.
+func (c *conn) offer(t *Transaction) ([]refusal, error) {
+	if err := c.send(t.buf); err != nil {
+		return nil, err
+	}
+	var refusals []refusal
+	last := len(t.descriptions) - 2
+	for {
+		done, err := c.receive(0, func(header unix.NlMsghdr, body []byte) (bool, error) {
+			if header.Type != unix.NLMSG_ERROR {
+				return false, nil
+			}
+			a, err := newAnswer(header, body)
+			if err != nil {
+				return false, err
+			}
+			if int(header.Seq) == last {
+				return true, nil
+			}
+			refusals = append(refusals, refusal{int(header.Seq), a.errno})
+			// The kernel refuses a whole batch at its beginning when it lacks the subsystem or the caller the right.
+			return header.Seq == 0, nil
+		})
+		if done || err != nil {
+			return refusals, err
+		}
+	}
+}
+
+// A featureProbe is a chain that needs a feature.
+type featureProbe struct {
+	feature Feature
+	base    rules.Base
+	rule    rules.Rule
+}
+
+func (p featureProbe) table(number int) rules.Table {
+	c := rules.Chain{Name: "probe", Base: &p.base}
+	if len(p.rule.Actions) > 0 {
+		c.Rules = []rules.Rule{p.rule}
+	}
+	return rules.Table{Family: rules.Inet, Name: fmt.Sprintf("probe-%d", number), Chains: []rules.Chain{c}}
+}
+
+var probes = []featureProbe{
+	{FeatureTables, rules.Base{Type: rules.Filter, Hook: rules.Output}, rules.Rule{}},
+	{FeatureNAT, rules.Base{Type: rules.NAT, Hook: rules.Output}, rules.Rule{}},
+	{FeatureRedirect, rules.Base{Type: rules.NAT, Hook: rules.Output}, rules.Rule{
+		Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
+		Actions: []rules.Action{rules.RedirectTo{Port: rules.DefaultProxyPort}},
+	}},
+	{FeatureOwner, rules.Base{Type: rules.Filter, Hook: rules.Output}, rules.Rule{
+		Matches: []rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](rules.DefaultProxyID)}},
+		Actions: []rules.Action{rules.Return},
+	}},
+	{FeatureInterval, rules.Base{Type: rules.Filter, Hook: rules.Output}, rules.Rule{
+		Matches: []rules.Match{rules.MatchAddr{Side: rules.Destination, Ranges: rules.AddrRanges([]netip.Prefix{
+			netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.0/16"),
+		})}},
+		Actions: []rules.Action{rules.Return},
+	}},
+	{FeatureZone, rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.RawPriority}, rules.Rule{
+		Matches: []rules.Match{rules.MatchState{States: rules.States(rules.New)}},
+		Actions: []rules.Action{rules.SetZone{Zone: rules.ProxyDNSZone}},
+	}},
+	{FeatureRoute, rules.Base{Type: rules.Route, Hook: rules.Output, Priority: rules.ManglePriority}, rules.Rule{}},
+	{FeatureTProxy, rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.ManglePriority}, rules.Rule{
+		Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
+		Actions: []rules.Action{rules.TProxy{Port: rules.DefaultInboundCapturePort}},
+	}},
+}
+
+// diagnose adds to a refusal which feature the kernel lacks, if it can be found out.
+func diagnose(err error) error {
+	var refused *KernelError
+	if !errors.As(err, &refused) || isRace(err) || IsNotPermitted(err) {
+		return err
+	}
+	features, probeErr := Probe()
+	if probeErr != nil {
+		return err
+	}
+	for _, s := range features {
+		if s.Err != nil {
+			err = errors.Join(err, s.Err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,222 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// ourFamily is the family of the table that Sluice owns, rules.TableName.
+const ourFamily = rules.Inet
+
+// Read returns our table and our routing as the kernel has them: without tables if ours does not exist. The tables are of one moment,
+// also while others write. What the model has no word for is [rules.Unknown].
+func Read(ns *netns.NS) (rules.Ruleset, error) {
+	return read(ns, func(c *conn) (snapshot, error) {
+		ours, err := c.findOurs()
+		if err != nil {
+			return snapshot{}, err
+		}
+		return c.readOurs(ours)
+	})
+}
+
+// ReadAll returns every table of the families ip, ip6 and inet, of every owner, and our routing. The table made last comes first: so
+// the kernel runs chains of equal priority (nf_hook_entries_grow in net/netfilter/core.c), and rules.Ruleset.BaseChains with it.
+func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
+	return read(ns, func(c *conn) (snapshot, error) {
+		return c.consistent(func() ([]foundTable, bool, error) {
+			tables, interrupted, err := c.listTables()
+			if err != nil || interrupted {
+				return nil, interrupted, err
+			}
+			slices.Reverse(tables)
+			return c.readTables(tables)
+		})
+	})
+}
+
+// read reads tables and routing in a namespace.
+func read(ns *netns.NS, readTables func(*conn) (snapshot, error)) (rules.Ruleset, error) {
+	var rs rules.Ruleset
+	err := inside(ns, func() error {
+		c, err := dial()
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		found, err := readTables(c)
+		if err != nil {
+			return err
+		}
+		for _, t := range found.tables {
+			rs.Tables = append(rs.Tables, t.Table)
+		}
+		rs.Routing, err = route.Read(nil)
+		return err
+	})
+	return rs, err
+}
+
+// A snapshot is the tables at one generation.
+type snapshot struct {
+	generation uint32
+	tables     []foundTable
+}
+
+// readOurs reads our table, which has been found, if it still is there.
+func (c *conn) readOurs(found *foundTable) (snapshot, error) {
+	if found == nil {
+		return snapshot{}, nil
+	}
+	return c.consistent(func() (tables []foundTable, interrupted bool, err error) {
+		if found == nil {
+			if found, err = c.findOurs(); found == nil {
+				return nil, false, err
+			}
+		}
+		ours := *found
+		found = nil // a second reading may find another
+		tables, interrupted, err = c.readTables([]foundTable{ours})
+		if errors.Is(err, unix.ENOENT) || err == nil && len(tables[0].Chains) == 0 {
+			// Either it has gone, perhaps before this reading began, or somebody has made it empty.
+			if again, findErr := c.findOurs(); again == nil {
+				return nil, interrupted, findErr
+			}
+		}
+		return tables, interrupted, err
+	})
+}
+
+// maxReads bounds how often a reading is repeated because somebody wrote meanwhile. A reading takes a fraction of a millisecond.
+const maxReads = 1000
+
+// errBusy tells that the ruleset kept changing.
+var errBusy = fmt.Errorf("the nftables ruleset changed during each of %d readings: another process writes without pause", maxReads)
+
+// consistent repeats a reading until nobody has written during it. A dump of several answers is not atomic in the kernel, and the number
+// of a new generation does not change at the same instant as what dumps show. Hence the wait, before and after, until no transaction
+// is under way.
+func (c *conn) consistent(read func() (tables []foundTable, interrupted bool, err error)) (snapshot, error) {
+	for range maxReads {
+		generation, err := c.generation()
+		if err != nil {
+			return snapshot{}, err
+		}
+		now, err := c.isGeneration(generation)
+		if err != nil {
+			return snapshot{}, err
+		}
+		if !now {
+			continue
+		}
+		tables, interrupted, err := read()
+		// A set that disappears between two requests is a change like any other.
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return snapshot{}, err
+		}
+		still, genErr := c.isGeneration(generation)
+		if genErr != nil {
+			return snapshot{}, genErr
+		}
+		if still && !interrupted {
+			return snapshot{generation, tables}, err
+		}
+	}
+	return snapshot{}, errBusy
+}
+
+// listTables returns the names of all tables of the families that we know.
+func (c *conn) listTables() (tables []foundTable, interrupted bool, err error) {
+	interrupted, err = c.dump(unix.NFT_MSG_GETTABLE, rules.Inet, nil, func(family uint8, a attributes) {
+		if f, ok := familyOf(family); ok {
+			tables = append(tables, decodeTable(f, a))
+		}
+	})
+	return tables, interrupted, err
+}
+
+// dump asks for a list and gives the family and attributes of each entry.
+func (c *conn) dump(msg int, family rules.Family, attrs func(*messages), do func(family uint8, a attributes)) (bool, error) {
+	interrupted, err := c.request(msg, unix.NLM_F_DUMP, family, attrs, do)
+	if err != nil {
+		err = explainRead("list "+dumpNames[msg], err)
+	}
+	return interrupted, err
+}
+
+var dumpNames = map[int]string{
+	unix.NFT_MSG_GETTABLE: "tables", unix.NFT_MSG_GETCHAIN: "chains", unix.NFT_MSG_GETRULE: "rules",
+	unix.NFT_MSG_GETSET: "sets", unix.NFT_MSG_GETSETELEM: "elements",
+}
+
+// readTables fills the tables with their chains and rules.
+func (c *conn) readTables(tables []foundTable) (_ []foundTable, interrupted bool, err error) {
+	var faults []error
+	list := func(msg int, family rules.Family, attrs func(*messages), do func(uint8, attributes)) {
+		again, err := c.dump(msg, family, attrs, do)
+		interrupted = interrupted || again
+		faults = append(faults, err)
+	}
+	find := func(family uint8, name string) *foundTable {
+		f, known := familyOf(family)
+		i := slices.IndexFunc(tables, func(t foundTable) bool { return known && t.Family == f && t.Name == name })
+		if i < 0 {
+			return nil
+		}
+		return &tables[i]
+	}
+
+	list(unix.NFT_MSG_GETCHAIN, rules.Inet, nil, func(family uint8, a attributes) {
+		if t := find(family, a.text(unix.NFTA_CHAIN_TABLE)); t != nil {
+			t.addChain(a)
+		}
+	})
+	for i := range tables {
+		t := &tables[i]
+		ofTable := func(attr uint16) func(*messages) {
+			return func(m *messages) { m.text(attr, t.Name) }
+		}
+		sets := setDecoder{}
+		t.elements = map[string]int{}
+		var names []string
+		list(unix.NFT_MSG_GETSET, t.Family, ofTable(unix.NFTA_SET_TABLE), func(_ uint8, a attributes) {
+			name := a.text(unix.NFTA_SET_NAME)
+			sets[name] = decodeSet(a)
+			names = append(names, name)
+		})
+		for _, name := range names {
+			list(unix.NFT_MSG_GETSETELEM, t.Family, func(m *messages) {
+				m.text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+				m.text(unix.NFTA_SET_ELEM_LIST_SET, name)
+			}, func(_ uint8, a attributes) { sets[name].addElements(a.get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) })
+			t.elements[name] = len(sets[name].elements)
+		}
+		list(unix.NFT_MSG_GETRULE, t.Family, ofTable(unix.NFTA_RULE_TABLE), func(_ uint8, a attributes) {
+			chain := t.Chain(a.text(unix.NFTA_RULE_CHAIN))
+			if chain != nil && a.text(unix.NFTA_RULE_TABLE) == t.Name {
+				chain.Rules = append(chain.Rules, decodeRule(t.Family, sets, a))
+			}
+		})
+	}
+	return tables, interrupted, errors.Join(faults...)
+}
+
+// familyOf is the family of a kernel's number, if it is one that we know.
+func familyOf(nfproto uint8) (rules.Family, bool) {
+	switch nfproto {
+	case unix.NFPROTO_INET:
+		return rules.Inet, true
+	case unix.NFPROTO_IPV4:
+		return rules.IPv4, true
+	case unix.NFPROTO_IPV6:
+		return rules.IPv6, true
+	}
+	return rules.Inet, false
+}

@@ -1,0 +1,76 @@
+package nft_test
+
+import (
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// replacements is how often rulesets are exchanged under load.
+func replacements() int {
+	if os.Getenv("SLUICE_LONG") != "" {
+		return 300
+	}
+	return 30
+}
+
+func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
+	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			bed := startBed(t, testbed.Options{}, mode, nil)
+			r := sidecar(mode)
+			rulesets := []rules.Ruleset{rules.Compile(r)}
+			r.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+			rulesets = append(rulesets, rules.Compile(r))
+			r.InboundExcludePorts, r.OutboundExcludePorts = rules.Singles[uint16](15020, 15021), rules.Singles[uint16](5432)
+			r.DropInvalid = true
+			rulesets = append(rulesets, rules.Compile(r))
+			if _, err := nft.Apply(bed.Pod, rulesets[0]); err != nil {
+				t.Fatal(err)
+			}
+			lasting := open(t, bed, whenCaptured)
+
+			var opened atomic.Int64
+			var stop atomic.Bool
+			var callers sync.WaitGroup
+			for _, f := range flows {
+				call := f.call
+				call.Timeout = patience
+				callers.Go(func() {
+					for !stop.Load() {
+						opened.Add(1)
+						answer, err := bed.Dial(call)
+						if err != nil || answer.By != f.captured {
+							t.Errorf("%s: answered by %s, want %s (%v)", f.name, answer, f.captured, err)
+							return
+						}
+					}
+				})
+			}
+			for i := range replacements() {
+				// The load goes on between any two replacements.
+				before := opened.Load()
+				waitFor(t, "connections", func() bool { return opened.Load() >= before+int64(len(flows)) || t.Failed() })
+				result, err := nft.Apply(bed.Pod, rulesets[(i+1)%len(rulesets)])
+				if err != nil || result.Outcome != nft.Replaced {
+					t.Errorf("replacement %d: %v, %v", i+1, result, err)
+				}
+			}
+			stop.Store(true)
+			callers.Wait()
+			for i, f := range flows {
+				if answer := lasting[i].Ask(); answer.By != f.captured {
+					t.Errorf("%s: a connection from before the replacements is now answered by %s", f.name, answer)
+				}
+			}
+			t.Logf("%d connections during %d replacements", opened.Load(), replacements())
+		})
+	}
+}

@@ -1,0 +1,184 @@
+package nft
+
+import (
+	"math"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A set is many values of one match.
+type set struct {
+	ref       setRef
+	anonymous bool
+	interval  bool
+	hostOrder bool // of the keys; only for the nft command to print them right
+	keyType   uint32
+	keyLength uint32
+	elements  []element
+}
+
+// setRef is how expressions refer to a set: by name, and within the transaction that creates it by id.
+type setRef struct {
+	name string
+	id   uint32
+}
+
+// An element is a key of a set; in an interval set the end of an interval is an element of its own, one past the last key.
+type element struct {
+	key []byte
+	end bool
+}
+
+// setOf returns the set that a match needs, or nil if it compares with one value.
+func setOf(m rules.Match) *set {
+	switch m := m.(type) {
+	case rules.MatchAddr:
+		if len(m.Ranges) < 2 {
+			return nil
+		}
+		s := &set{ref: setRef{name: m.Set}, anonymous: m.Set == "", interval: true, keyType: typeIPv4, keyLength: 4}
+		if m.Family() == rules.IPv6 {
+			s.keyType, s.keyLength = typeIPv6, 16
+		}
+		s.elements = addrElements(m)
+		return s
+	case rules.MatchPort:
+		if comparesEach(m) {
+			return nil
+		}
+		return rangeSet(m.Ports, typePort, portKey, portKey)
+	case rules.MatchOwner:
+		keyType := uint32(typeUID)
+		if m.Group {
+			keyType = typeGID
+		}
+		return rangeSet(m.IDs, keyType, hostKey, networkKey)
+	case rules.MatchInterface:
+		keys := make([][]byte, len(m.Names))
+		for i, n := range m.Names {
+			keys[i] = interfaceKey(n)
+		}
+		s := keySet(keys, typeInterface)
+		if s != nil {
+			s.hostOrder = true // as nft has all strings
+		}
+		return s
+	case rules.MatchProtocol:
+		keys := make([][]byte, len(m.Protocols))
+		for i, p := range m.Protocols {
+			keys[i] = []byte{byte(p)}
+		}
+		return keySet(keys, typeProtocol)
+	}
+	return nil
+}
+
+// comparesEach tells whether a match is a comparison with each of its ports: cheaper than a set where that is possible, for
+// the kernel and in the number of objects.
+func comparesEach(m rules.MatchPort) bool { return m.Not && len(m.Ports) <= 3 && !hasInterval(m.Ports) }
+
+func addrElements(m rules.MatchAddr) []element {
+	elements := make([]element, 0, 2*len(m.Ranges))
+	for _, r := range m.Ranges {
+		first, after := rangeKeys(r)
+		elements = append(elements, element{key: first})
+		if after != nil {
+			elements = append(elements, element{key: after, end: true})
+		}
+	}
+	return elements
+}
+
+// keySet is an anonymous set of single keys.
+func keySet(keys [][]byte, keyType uint32) *set {
+	if len(keys) < 2 {
+		return nil
+	}
+	s := &set{anonymous: true, keyType: keyType, keyLength: uint32(len(keys[0]))}
+	for _, key := range keys {
+		s.elements = append(s.elements, element{key: key})
+	}
+	return s
+}
+
+// rangeSet is an anonymous set of numbers: of intervals if one of them is a range.
+func rangeSet[T uint16 | uint32](ranges []rules.Range[T], keyType uint32, single, interval func(T) []byte) *set {
+	if len(ranges) < 2 {
+		return nil
+	}
+	if !hasInterval(ranges) {
+		keys := make([][]byte, len(ranges))
+		for i, r := range ranges {
+			keys[i] = single(r.First)
+		}
+		s := keySet(keys, keyType)
+		s.hostOrder = keyType != typePort
+		return s
+	}
+	s := &set{anonymous: true, interval: true, keyType: keyType, keyLength: uint32(len(interval(0)))}
+	for _, r := range ranges {
+		s.elements = append(s.elements, element{key: interval(r.First)})
+		if r.Last != ^T(0) {
+			s.elements = append(s.elements, element{key: interval(r.Last + 1), end: true})
+		}
+	}
+	return s
+}
+
+// writeSet creates a set with its elements. The description is that of the rule that an anonymous set belongs to.
+func (e *encoder) writeSet(s *set, d description) {
+	flags := uint32(0)
+	if s.anonymous {
+		flags |= unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT
+	}
+	if s.interval {
+		flags |= unix.NFT_SET_INTERVAL
+	}
+	d.set = s.ref.name
+	e.message(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, d)
+	e.text(unix.NFTA_SET_TABLE, e.table.Name)
+	e.text(unix.NFTA_SET_NAME, s.ref.name)
+	e.number(unix.NFTA_SET_FLAGS, flags)
+	e.number(unix.NFTA_SET_KEY_TYPE, s.keyType)
+	e.number(unix.NFTA_SET_KEY_LEN, s.keyLength)
+	e.number(unix.NFTA_SET_ID, s.ref.id)
+	if s.hostOrder {
+		e.attr(unix.NFTA_SET_USERDATA, append([]byte{udataSetKeyByteOrder, 4}, native.AppendUint32(nil, byteOrderHost)...))
+	}
+	e.end()
+	e.writeElements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, s.ref, s.elements, d)
+}
+
+// maxElements keeps a message's list of elements, of at most 36 bytes each, below the 64 KiB that an attribute can hold.
+const maxElements = math.MaxUint16 / 36 / 2 * 2
+
+// writeElements adds elements to a set or deletes them, in as many messages as it takes.
+func (e *encoder) writeElements(msg int, flags uint16, ref setRef, elements []element, d description) {
+	for first := 0; first < len(elements); first += maxElements {
+		part := elements[first:min(first+maxElements, len(elements))]
+		d.set = ref.name
+		if d.rule == nil {
+			d.element = formatKey(part[0].key)
+		}
+		e.message(msg, flags, d)
+		e.text(unix.NFTA_SET_ELEM_LIST_TABLE, e.table.Name)
+		e.text(unix.NFTA_SET_ELEM_LIST_SET, ref.name)
+		if ref.id != 0 {
+			e.number(unix.NFTA_SET_ELEM_LIST_SET_ID, ref.id)
+		}
+		list := e.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		for _, el := range part {
+			n := e.nest(unix.NFTA_LIST_ELEM)
+			if el.end {
+				e.number(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+			}
+			e.data(unix.NFTA_SET_ELEM_KEY, el.key)
+			e.endNest(n)
+		}
+		e.endNest(list)
+		e.end()
+		e.elements += len(part)
+	}
+}

@@ -1,0 +1,123 @@
+package nft_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// patience is how long a call waits for an answer that must come.
+const patience = 20 * time.Second
+
+// A row of a traffic test is a call and who is to answer it.
+type row struct {
+	// call is "WHO NETWORK DESTINATION [from SOURCE] [mark N]". Who is "in" (the neighbour), "machine" (behind the second
+	// interface), or in the pod "app", "root", "proxy" (uid and gid 1337), "rootproxy" (uid 0, gid 1337), or UID:GID. Host names
+	// are those of hosts and stand for an address of each family: such a row is two calls.
+	call string
+	// want is a name of package testbed, "silent" or "refused".
+	want string
+	// tproxy is what is wanted in TPROXY mode, if that differs.
+	tproxy string
+}
+
+// hosts are names for an IPv4 and an IPv6 address.
+var hosts = map[string][2]netip.Addr{
+	"world":     {netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("2001:db8::9")},
+	"world2":    {netip.MustParseAddr("10.9.8.8"), netip.MustParseAddr("2001:db8:8::8")},
+	"resolver":  {netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00:96::10")},
+	"neighbour": {testbed.NeighbourIP4, testbed.NeighbourIP6},
+	"pod":       {testbed.PodIP4, testbed.PodIP6},
+	"lo":        {netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()},
+	"pass":      {rules.PassthroughIPv4, rules.PassthroughIPv6},
+	"interface": {testbed.InterfaceIP4, testbed.InterfaceIP6},
+	"machine":   {testbed.MachineIP4, testbed.MachineIP6},
+}
+
+var callers = map[string]testbed.Call{
+	"in":        {From: testbed.FromNeighbour},
+	"machine":   {From: testbed.FromMachine},
+	"app":       {Owner: testbed.ApplicationOwner},
+	"root":      {},
+	"proxy":     {Owner: testbed.ProxyOwner},
+	"rootproxy": {Owner: testbed.TProxyOwner},
+}
+
+// calls returns the row's calls: one for each family that its destination can have.
+func (r row) calls() []testbed.Call {
+	var calls []testbed.Call
+	for family := range 2 {
+		c, named, err := parseCall(r.call, family)
+		if err != nil {
+			panic(fmt.Sprintf("row %q: %v", r.call, err))
+		}
+		calls = append(calls, c)
+		if !named {
+			break
+		}
+	}
+	return calls
+}
+
+// parseCall reads a row's call, with the host names' IPv4 addresses (0) or IPv6 addresses (1); named tells that the destination is
+// such a name.
+func parseCall(text string, family int) (c testbed.Call, named bool, err error) {
+	words := strings.Fields(text)
+	if len(words) < 3 || len(words)%2 == 0 {
+		return c, false, errors.New("want WHO NETWORK DESTINATION [from SOURCE] [mark N]")
+	}
+	if c, err = parseCaller(words[0]); err != nil {
+		return c, false, err
+	}
+	c.Network = words[1]
+	if c.To, named, err = parseEnd(words[2], family); err != nil {
+		return c, false, err
+	}
+	if c.To.Addr().Is6() {
+		family = 1
+	}
+	for i := 3; i < len(words); i += 2 {
+		switch value := words[i+1]; words[i] {
+		case "from":
+			c.Local, _, err = parseEnd(value, family)
+		case "mark":
+			c.Mark, err = rules.ParseMark(value)
+		default:
+			err = fmt.Errorf("%q is not an option", words[i])
+		}
+		if err != nil {
+			return c, false, err
+		}
+	}
+	return c, named, nil
+}
+
+func parseCaller(text string) (testbed.Call, error) {
+	uid, gid, numeric := strings.Cut(text, ":")
+	if c, ok := callers[text]; ok || !numeric {
+		if !ok {
+			return c, fmt.Errorf("%q is not a caller", text)
+		}
+		return c, nil
+	}
+	u, errU := strconv.ParseUint(uid, 10, 32)
+	g, errG := strconv.ParseUint(gid, 10, 32)
+	return testbed.Call{Owner: rules.Owner{UID: uint32(u), GID: uint32(g)}}, errors.Join(errU, errG)
+}
+
+func parseEnd(text string, family int) (end netip.AddrPort, named bool, err error) {
+	i := strings.LastIndex(text, ":")
+	addrs, named := hosts[text[:max(i, 0)]]
+	if !named {
+		end, err = netip.ParseAddrPort(text)
+		return end, false, err
+	}
+	port, err := strconv.ParseUint(text[i+1:], 10, 16)
+	return netip.AddrPortFrom(addrs[family], uint16(port)), true, err
+}

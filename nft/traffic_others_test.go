@@ -1,0 +1,179 @@
+package nft_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A pod with hostUsers: false: the namespace belongs to another user namespace, in whose numbers the ids are.
+func TestTrafficInUserNamespace(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			o := testbed.Options{Pod: netnstest.NewInUserNS(t), IDBase: netnstest.UserNSBase}
+			b := startBed(t, o, mode, nil)
+			try(t, b, program(t, b, sidecar(mode)), mode, verdicts)
+
+			r := sidecar(mode)
+			allDNS(&r)
+			r.OwnerGroupsExclude = must(rules.ParseIDs("2000-2005", nil))
+			try(t, b, program(t, b, r), mode, []row{
+				{call: "app udp world:53", want: "dns"},
+				{call: "proxy udp world:53", want: "outside"},
+				{call: "5:2003 tcp world:80", want: "outside"},
+				{call: "5:2006 tcp world:80", want: "outbound"},
+			})
+		})
+	}
+}
+
+// foreignTable redirects and drops at the usual priorities. The names of its ports: 9999 is the foreign proxy's.
+const foreignTable = `table inet foreign {
+	chain output {
+		type nat hook output priority -100; policy accept;
+		tcp dport { 80, 3306 } redirect to :9999
+	}
+	chain prerouting {
+		type nat hook prerouting priority -100; policy accept;
+		tcp dport { 8080, 15021 } redirect to :9999
+	}
+	chain filter {
+		type filter hook output priority 0; policy accept;
+		tcp dport 7777 drop
+	}
+}
+`
+
+// foreignLegacy does the same with other ports.
+var foreignLegacy = []string{
+	"-t nat -A OUTPUT -p tcp -m multiport --dports 81,3307 -j REDIRECT --to-ports 9999",
+	"-t nat -A PREROUTING -p tcp -m multiport --dports 8081,15090 -j REDIRECT --to-ports 9999",
+	"-A OUTPUT -p tcp --dport 7778 -j DROP",
+}
+
+// What Sluice captures is captured whatever others' rules say of it; what it leaves alone is theirs.
+var besideForeign = []row{
+	{call: "app tcp world:80", want: "outbound"},
+	{call: "app tcp world:81", want: "outbound"},
+	{call: "app tcp world:443", want: "outbound"},
+	{call: "in tcp pod:8080", want: "inbound"},
+	{call: "in tcp pod:8081", want: "inbound"},
+	{call: "in tcp pod:15020", want: "agent"},
+	{call: "in tcp pod:15021", want: "application"}, // on port 9999
+	{call: "in tcp pod:15090", want: "application"},
+	{call: "app tcp world:3306", want: "application"},
+	{call: "app tcp world:3307", want: "application"},
+	{call: "app tcp world:3308", want: "outside"},
+	{call: "app tcp world:7777", want: "outbound"}, // redirected before the filter
+	{call: "proxy tcp world:7777", want: "silent"},
+	{call: "proxy tcp world:7778", want: "silent"},
+	{call: "proxy tcp world:443", want: "outside"},
+}
+
+func TestTrafficBesideForeignRules(t *testing.T) {
+	t.Parallel()
+	nftBinary, legacy4 := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "iptables-legacy")
+	legacy6 := netnstest.RequireBinary(t, "ip6tables-legacy")
+	for _, order := range []string{"theirs first", "ours first"} {
+		t.Run(order, func(t *testing.T) {
+			t.Parallel()
+			b := startBed(t, testbed.Options{}, rules.ModeRedirect, nil)
+			r := sidecar(rules.ModeRedirect)
+			r.OutboundExcludePorts = must(rules.ParsePorts("3306-3308"))
+			if order == "ours first" {
+				program(t, b, r)
+			}
+			run(t, b.Pod, foreignTable, nftBinary, "-f", "-")
+			for _, args := range foreignLegacy {
+				for _, binary := range []string{legacy4, legacy6} {
+					run(t, b.Pod, "", binary, strings.Fields(args)...)
+				}
+			}
+			listing := func() string {
+				text := run(t, b.Pod, "", nftBinary, "list", "table", "inet", "foreign")
+				for _, binary := range []string{legacy4, legacy6} {
+					text += run(t, b.Pod, "", binary, "-S") + run(t, b.Pod, "", binary, "-t", "nat", "-S")
+				}
+				return text
+			}
+			before := listing()
+			program(t, b, r)
+			tryBesideForeign(t, b, besideForeign)
+
+			r.OutboundExcludePorts = must(rules.ParsePorts("3306-3309"))
+			program(t, b, r)
+			tryBesideForeign(t, b, append([]row{{call: "app tcp world:3309", want: "outside"}}, besideForeign...))
+
+			if _, err := nft.Remove(b.Pod); err != nil {
+				t.Fatal(err)
+			}
+			tryBesideForeign(t, b, []row{
+				{call: "app tcp world:80", want: "application"},
+				{call: "app tcp world:443", want: "outside"},
+			})
+			if after := listing(); after != before {
+				t.Errorf("others' rules have changed: before\n%s\nafter\n%s", before, after)
+			}
+		})
+	}
+}
+
+// At equal priority the chain that was registered last runs first: what the deviation nat-first is for.
+func TestTrafficAtIstiosPriorities(t *testing.T) {
+	t.Parallel()
+	nftBinary := netnstest.RequireBinary(t, "nft")
+	b := startBed(t, testbed.Options{}, rules.ModeRedirect, nil)
+	r := sidecar(rules.ModeRedirect)
+	r.Without = []rules.DeviationID{rules.NATFirst}
+	program(t, b, r)
+	tryBesideForeign(t, b, []row{{call: "app tcp world:80", want: "outbound"}})
+	run(t, b.Pod, foreignTable, nftBinary, "-f", "-")
+	tryBesideForeign(t, b, []row{{call: "app tcp world:80", want: "application"}})
+	r.OutboundExcludePorts = must(rules.ParsePorts("81"))
+	program(t, b, r)
+	tryBesideForeign(t, b, []row{{call: "app tcp world:80", want: "outbound"}})
+}
+
+// tryBesideForeign is try without the model, which knows only our rules.
+func tryBesideForeign(t *testing.T, b *testbed.Bed, rows []row) {
+	t.Helper()
+	for _, c := range (row{call: "root tcp lo:9999"}).calls() {
+		if got, err := b.Dial(c); err != nil || !is(got, "application") {
+			t.Fatalf("%s: %s %v: the foreign proxy does not listen", c, got, err)
+		}
+	}
+	for _, r := range rows {
+		for _, c := range r.calls() {
+			if r.want != "silent" {
+				c.Timeout = patience
+			}
+			if got, err := b.Dial(c); err != nil || !is(got, r.want) {
+				t.Errorf("%s: %s %v, want %s", c, got, err, r.want)
+			}
+		}
+	}
+}
+
+// run runs a program in the namespace and returns what it prints.
+func run(t *testing.T, ns *netns.NS, stdin, binary string, args ...string) string {
+	t.Helper()
+	var out []byte
+	err := ns.Do(func() (err error) {
+		cmd := exec.Command(binary, args...)
+		cmd.Stdin = strings.NewReader(stdin)
+		out, err = cmd.CombinedOutput()
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s %s: %v: %s", binary, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}

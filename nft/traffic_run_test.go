@@ -1,0 +1,181 @@
+package nft_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// secondInterface is the interface of the pod behind which there is a machine.
+const secondInterface = "vnet0"
+
+// sidecar returns the parameters of a usual pod with a sidecar.
+func sidecar(mode rules.Mode) rules.Redirect {
+	r := rules.DefaultRedirect()
+	r.Mode = mode
+	r.InboundPorts.All = true
+	r.InboundExcludePorts = rules.Singles[uint16](15090, 15021, 15020)
+	r.OutboundCIDRs.All = true
+	r.IPv6 = true
+	return r
+}
+
+// A scenario is what a change of the usual parameters does to traffic, in each mode.
+type scenario struct {
+	name   string
+	change func(*rules.Redirect)
+	only   rules.Mode                  // the mode to which it applies; empty for both
+	proxy  func(*testbed.ProxyOptions) // changes the proxy
+	rows   []row
+}
+
+// run makes a bed for each mode and tries the rows in order.
+func (s scenario) run(t *testing.T) {
+	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
+		if s.only != "" && s.only != mode {
+			continue
+		}
+		t.Run(s.name+"/"+string(mode), func(t *testing.T) {
+			t.Parallel()
+			r := sidecar(mode)
+			if s.change != nil {
+				s.change(&r)
+			}
+			b := startBed(t, testbed.Options{Interface: secondInterface}, mode, s.proxy)
+			try(t, b, program(t, b, r), mode, s.rows)
+		})
+	}
+}
+
+// startBed returns a bed with an application and the mode's usual proxy.
+func startBed(t *testing.T, o testbed.Options, mode rules.Mode, change func(*testbed.ProxyOptions)) *testbed.Bed {
+	t.Helper()
+	netnstest.RequireIDs(t, o.IDBase+1337, o.IDBase+1337)
+	b, err := testbed.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	p := testbed.ProxyOptions{Owner: testbed.ProxyOwner}
+	if mode == rules.ModeTProxy {
+		p.Owner, p.Transparent = testbed.TProxyOwner, true
+	}
+	if change != nil {
+		change(&p)
+	}
+	if err := errors.Join(b.StartProxy(p), b.StartApplication(testbed.ApplicationOwner)); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// program puts the redirection into the bed's pod and returns what the kernel then has.
+func program(t *testing.T, b *testbed.Bed, r rules.Redirect) rules.Ruleset {
+	t.Helper()
+	if err := r.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return programRules(t, b, rules.Compile(r))
+}
+
+// programRules is program for a ruleset.
+func programRules(t *testing.T, b *testbed.Bed, rs rules.Ruleset) rules.Ruleset {
+	t.Helper()
+	if _, err := nft.Apply(b.Pod, rs); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Settle(rs.Routing); err != nil {
+		t.Fatal(err)
+	}
+	rs, err := nft.Read(b.Pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rs
+}
+
+// try makes the rows' calls and compares the answers with the rows and with what the model says of the ruleset.
+func try(t *testing.T, b *testbed.Bed, rs rules.Ruleset, mode rules.Mode, rows []row) {
+	t.Helper()
+	for _, r := range rows {
+		for _, c := range r.calls() {
+			want := r.want
+			if mode == rules.ModeTProxy && r.tproxy != "" {
+				want = r.tproxy
+			}
+			got, predicted, trace := dial(t, b, &rs, c)
+			if !is(got, want) || !got.Agrees(predicted) {
+				t.Errorf("%s\n\tgot       %s\n\twant      %s\n\tpredicted %s\n%s", c, got, want, predicted, story(trace))
+			} else if err := checkEnds(got, c, trace.Fate); err != nil {
+				t.Errorf("%s: %s: %v\n%s", c, got, err, story(trace))
+			}
+		}
+	}
+}
+
+// dial makes the call and explains it. It has patience, unless the model says that there will be no answer.
+func dial(t *testing.T, b *testbed.Bed, rs *rules.Ruleset, c testbed.Call) (got, predicted testbed.Answer, trace rules.Trace) {
+	t.Helper()
+	if predicted, _ = b.Predict(rs, c, netip.AddrPort{}); predicted.Outcome != testbed.Silent {
+		c.Timeout = patience
+	}
+	got, err := b.Dial(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	predicted, trace = b.Predict(rs, c, got.Own)
+	return got, predicted, trace
+}
+
+// is tells whether the answer is the wanted one: a name, "silent" or "refused".
+func is(a testbed.Answer, want string) bool {
+	switch want {
+	case "silent":
+		return a.Outcome == testbed.Silent
+	case "refused":
+		return a.Outcome == testbed.Refused
+	}
+	return a.Outcome == testbed.Answered && string(a.By) == want
+}
+
+// checkEnds checks the addresses that whoever answered has seen.
+func checkEnds(a testbed.Answer, c testbed.Call, fate rules.Fate) error {
+	if a.Outcome != testbed.Answered {
+		return nil
+	}
+	// NAT gives a connection another source port where an earlier one from the same port was redirected to the same end.
+	if a.Peer.Addr() != a.Own.Addr() || a.Peer != a.Own && fate.TProxy != 0 {
+		return fmt.Errorf("seen as %s, called from %s", a.Peer, a.Own)
+	}
+	switch {
+	case fate.Redirect != 0 && a.Local.Port() != fate.Redirect:
+		return fmt.Errorf("reached %s, want port %d", a.Local, fate.Redirect)
+	case fate.Redirect == 0 && a.Local != c.To:
+		return fmt.Errorf("reached %s: the destination was translated", a.Local)
+	}
+	return nil
+}
+
+// story tells the packet's way.
+func story(t rules.Trace) string {
+	var text strings.Builder
+	for _, p := range t.Passes {
+		fmt.Fprintf(&text, "\t%s\n", p.Packet)
+		for _, s := range p.Steps {
+			fmt.Fprintf(&text, "\t\t%s\n", s)
+		}
+	}
+	fmt.Fprintf(&text, "\t%s", t.Fate)
+	return text.String()
+}

@@ -1,0 +1,107 @@
+package nft_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// nft's own tproxy would let the application be reached.
+func TestTrafficWithoutListeningProxy(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		mode rules.Mode
+		stop func(*testing.T, *testbed.Bed)
+		want string
+	}{
+		{"no proxy", rules.ModeRedirect, stopProxy, "refused"},
+		{"no proxy", rules.ModeTProxy, stopProxy, "silent"},
+		{"a proxy whose listener is not transparent", rules.ModeTProxy, restartOpaque, "silent"},
+	} {
+		t.Run(tc.name+"/"+string(tc.mode), func(t *testing.T) {
+			t.Parallel()
+			b := startBed(t, testbed.Options{}, tc.mode, nil)
+			rs := program(t, b, sidecar(tc.mode))
+			try(t, b, rs, tc.mode, []row{{call: "in tcp pod:8080", want: "inbound"}})
+			tc.stop(t, b)
+			try(t, b, rs, tc.mode, []row{
+				{call: "in tcp pod:8080", want: tc.want},
+				{call: "app tcp pod:8080", want: "application"},
+				{call: "in udp pod:8080", want: "application"},
+			})
+		})
+	}
+}
+
+func stopProxy(_ *testing.T, b *testbed.Bed) { b.StopProxy() }
+
+func restartOpaque(t *testing.T, b *testbed.Bed) {
+	b.StopProxy()
+	if err := b.StartProxy(testbed.ProxyOptions{Owner: testbed.TProxyOwner}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A proxy that keeps the client's address calls the application from it, with the mark that brings the answers back to the proxy
+// and not to the client.
+func TestTrafficInTheClientsName(t *testing.T) {
+	t.Parallel()
+	b := startBed(t, testbed.Options{}, rules.ModeTProxy, nil)
+	rs := program(t, b, sidecar(rules.ModeTProxy))
+	for _, c := range (row{call: "rootproxy tcp pod:8080 from world:7000 mark 1337"}).calls() {
+		c.Transparent = true
+		got, predicted, trace := dial(t, b, &rs, c)
+		if !is(got, "application") || got.Peer != c.Local || !got.Agrees(predicted) {
+			t.Errorf("%s: %s, seen as %s; predicted %s\n%s", c, got, got.Peer, predicted, story(trace))
+		}
+	}
+}
+
+// A mark of the application's own changes nothing, unless it is one of Istio's.
+func TestTrafficMarks(t *testing.T) {
+	t.Parallel()
+	scenario{
+		name: "marks",
+		rows: []row{
+			{call: "app tcp world:80 mark 7", want: "outbound"},
+			{call: "app tcp pod:8080 mark 7", want: "application"},
+			{call: "app tcp pod:8080 mark 1338", want: "application", tproxy: "inbound"},
+			{call: "app tcp pod:8080 mark 1337", want: "application"},
+			{call: "proxy tcp pod:8080 mark 1337", want: "inbound"},
+			{call: "rootproxy tcp pod:8080 mark 1337", want: "application"},
+		},
+	}.run(t)
+}
+
+func TestTrafficAfterRemoval(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			b := startBed(t, testbed.Options{}, mode, nil)
+			r := sidecar(mode)
+			allDNS(&r)
+			program(t, b, r)
+			if removed, err := nft.Remove(b.Pod); err != nil || !removed {
+				t.Fatal(removed, err)
+			}
+			try(t, b, rules.Ruleset{}, mode, []row{
+				{call: "app tcp world:80", want: "outside"},
+				{call: "app udp world:53", want: "outside"},
+				{call: "in tcp pod:8080", want: "application"},
+				{call: "proxy tcp pod:8080", want: "application"},
+				{call: "app tcp world:80 mark 1337", want: "outside"},
+			})
+			if _, err := b.Dial(testbed.Call{
+				Network: "udp", Local: netip.AddrPortFrom(rules.PassthroughIPv6, 0),
+				To: netip.AddrPortFrom(testbed.PodIP6, 8080),
+			}); err == nil {
+				t.Errorf("%s still is an address of the pod", rules.PassthroughIPv6)
+			}
+		})
+	}
+}

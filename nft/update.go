@@ -1,0 +1,97 @@
+package nft
+
+import (
+	"slices"
+
+	"go4.org/netipx"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A setChange is what must be deleted from and added to a named set. The elements of intervals that stay are not touched.
+type setChange struct {
+	ref            setRef
+	removed, added rules.MatchAddr
+}
+
+// changedSets compares two tables that may differ only in what named sets hold. It returns the changes, and whether nothing else
+// differs: a set of which the kernel's elements are not those that we would write for the same addresses is another.
+func changedSets(want *rules.Table, got *foundTable) ([]setChange, bool) {
+	var changes []setChange
+	gotSets := got.Sets()
+	for _, w := range want.Sets() {
+		i := slices.IndexFunc(gotSets, func(m rules.MatchAddr) bool { return m.Set == w.Set })
+		if i < 0 || gotSets[i].Family() != w.Family() {
+			return nil, false
+		}
+		if !slices.Equal(gotSets[i].Ranges, w.Ranges) {
+			if got.elements[w.Set] != len(addrElements(gotSets[i])) {
+				return nil, false
+			}
+			changes = append(changes, setChange{
+				ref:     setRef{name: w.Set},
+				removed: rules.MatchAddr{Ranges: subtract(gotSets[i].Ranges, w.Ranges)},
+				added:   rules.MatchAddr{Ranges: subtract(w.Ranges, gotSets[i].Ranges)},
+			})
+		}
+	}
+	diffs := rules.Compare(rules.Ruleset{Tables: []rules.Table{*want}}, rules.Ruleset{Tables: []rules.Table{withSets(got.Table, want)}})
+	return changes, len(diffs) == 0
+}
+
+// withSets is the table with the elements that its named sets have in the other one.
+func withSets(t rules.Table, other *rules.Table) rules.Table {
+	ranges := map[string][]netipx.IPRange{}
+	for _, m := range other.Sets() {
+		ranges[m.Set] = m.Ranges
+	}
+	t.Chains = slices.Clone(t.Chains)
+	for i := range t.Chains {
+		chainRules := slices.Clone(t.Chains[i].Rules)
+		for j := range chainRules {
+			matches := slices.Clone(chainRules[j].Matches)
+			for k, m := range matches {
+				if addr, ok := m.(rules.MatchAddr); ok && ranges[addr.Set] != nil {
+					addr.Ranges = ranges[addr.Set]
+					matches[k] = addr
+				}
+			}
+			chainRules[j].Matches = matches
+		}
+		t.Chains[i].Rules = chainRules
+	}
+	return t
+}
+
+// subtract lists the ranges of a that are not ranges of b; both are in ascending order.
+func subtract(a, b []netipx.IPRange) []netipx.IPRange {
+	var rest []netipx.IPRange
+	for _, r := range a {
+		for len(b) > 0 && b[0].From().Less(r.From()) {
+			b = b[1:]
+		}
+		if len(b) == 0 || b[0] != r {
+			rest = append(rest, r)
+		}
+	}
+	return rest
+}
+
+// encodeUpdate deletes and adds elements, in the state of the ruleset in which they were compared.
+func encodeUpdate(t *rules.Table, changes []setChange, generation uint32) (*Transaction, error) {
+	e := newEncoder(generation)
+	e.table = t
+	for _, c := range changes {
+		if len(c.removed.Ranges) > 0 {
+			e.deletes = true
+			e.writeElements(unix.NFT_MSG_DELSETELEM, 0, c.ref, addrElements(c.removed), description{})
+		}
+	}
+	for _, c := range changes {
+		if len(c.added.Ranges) > 0 {
+			e.writeElements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, c.ref, addrElements(c.added), description{})
+		}
+	}
+	return e.transaction(), nil
+}

@@ -1,0 +1,216 @@
+package nft
+
+import (
+	"encoding/binary"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Numbers of linux/netfilter/nf_tables.h that golang.org/x/sys/unix does not have.
+const (
+	nftaTableUserdata = 6
+
+	nftaSetElemExpressions = 11
+
+	nftaBitwiseOp = 6
+
+	nftaTProxyFamily  = 1
+	nftaTProxyRegAddr = 2
+	nftaTProxyRegPort = 3
+
+	natRangeProtoSpecified = 2 // NF_NAT_RANGE_PROTO_SPECIFIED, linux/netfilter/nf_nat.h
+
+	// Comments and byte orders in userdata are a convention of libnftnl (udata.h); the kernel only stores them.
+	udataRuleComment     = 0
+	udataTableComment    = 0
+	udataSetKeyByteOrder = 0
+	byteOrderHost        = 1
+)
+
+// Types of set keys by which the nft command knows how to print them (nftables, include/datatype.h).
+const (
+	typeProtocol  = 12
+	typeIPv4      = 7
+	typeIPv6      = 8
+	typePort      = 13
+	typeUID       = 24
+	typeGID       = 25
+	typeInterface = 41
+)
+
+const interfaceNameLength = unix.IFNAMSIZ
+
+// messageType is the type of an nf_tables message on the wire.
+func messageType(msg int) uint16 { return unix.NFNL_SUBSYS_NFTABLES<<8 | uint16(msg) }
+
+// messages is a growing sequence of netlink messages.
+type messages struct {
+	buf   []byte
+	start int // of the message being written
+}
+
+var native = binary.NativeEndian
+
+// begin starts a message with an nfnetlink header. The sequence number is chosen by the caller.
+func (m *messages) begin(msgType uint16, flags uint16, seq uint32, family uint8, resource uint16) {
+	m.start = len(m.buf)
+	var header [unix.NLMSG_HDRLEN + 4]byte
+	native.PutUint16(header[4:], msgType)
+	native.PutUint16(header[6:], unix.NLM_F_REQUEST|flags)
+	native.PutUint32(header[8:], seq)
+	header[unix.NLMSG_HDRLEN] = family
+	binary.BigEndian.PutUint16(header[unix.NLMSG_HDRLEN+2:], resource)
+	m.buf = append(m.buf, header[:]...)
+}
+
+// end closes the message.
+func (m *messages) end() { native.PutUint32(m.buf[m.start:], uint32(len(m.buf)-m.start)) }
+
+// beginBatch begins a transaction. A generation other than 0 makes the kernel refuse it when the ruleset has changed since.
+func (m *messages) beginBatch(generation uint32) {
+	m.begin(unix.NFNL_MSG_BATCH_BEGIN, 0, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
+	if generation != 0 {
+		m.number(unix.NFNL_BATCH_GENID, generation)
+	}
+	m.end()
+}
+
+// endBatch ends a transaction of so many messages.
+func (m *messages) endBatch(seq uint32) {
+	m.begin(unix.NFNL_MSG_BATCH_END, 0, seq, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
+	m.end()
+}
+
+// ack asks the kernel to acknowledge the message written last.
+func (m *messages) ack() {
+	flags := m.buf[m.start+6:]
+	native.PutUint16(flags, native.Uint16(flags)|unix.NLM_F_ACK)
+}
+
+// attr writes an attribute.
+func (m *messages) attr(attrType uint16, value []byte) {
+	m.header(attrType, len(value))
+	m.buf = append(m.buf, value...)
+	m.pad(len(value))
+}
+
+func (m *messages) header(attrType uint16, length int) {
+	m.buf = native.AppendUint16(m.buf, uint16(unix.NLA_HDRLEN+length))
+	m.buf = native.AppendUint16(m.buf, attrType)
+}
+
+func (m *messages) pad(length int) {
+	for ; length%unix.NLA_ALIGNTO != 0; length++ {
+		m.buf = append(m.buf, 0)
+	}
+}
+
+// text writes a string with its final zero.
+func (m *messages) text(attrType uint16, s string) {
+	m.header(attrType, len(s)+1)
+	m.buf = append(append(m.buf, s...), 0)
+	m.pad(len(s) + 1)
+}
+
+// number writes a 32-bit number in network byte order, as nf_tables has them.
+func (m *messages) number(attrType uint16, n uint32) {
+	m.header(attrType, 4)
+	m.buf = binary.BigEndian.AppendUint32(m.buf, n)
+}
+
+// nest starts an attribute that holds others, and returns where, for endNest.
+func (m *messages) nest(attrType uint16) int {
+	m.header(attrType|unix.NLA_F_NESTED, 0)
+	return len(m.buf) - unix.NLA_HDRLEN
+}
+
+func (m *messages) endNest(start int) { native.PutUint16(m.buf[start:], uint16(len(m.buf)-start)) }
+
+// data writes a constant as nf_tables nests it.
+func (m *messages) data(attrType uint16, value []byte) {
+	n := m.nest(attrType)
+	m.attr(unix.NFTA_DATA_VALUE, value)
+	m.endNest(n)
+}
+
+// align rounds a length up to where the next attribute, or message, begins.
+func align(length int) int { return (length + unix.NLA_ALIGNTO - 1) &^ (unix.NLA_ALIGNTO - 1) }
+
+// attributes is the payload of a message or of a nested attribute.
+type attributes []byte
+
+// each calls do for every attribute and reports whether all of it was well-formed.
+func (a attributes) each(do func(attrType uint16, value []byte)) bool {
+	for len(a) >= unix.NLA_HDRLEN {
+		length := int(native.Uint16(a))
+		if length < unix.NLA_HDRLEN || length > len(a) {
+			return false
+		}
+		do(native.Uint16(a[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), a[unix.NLA_HDRLEN:length])
+		a = a[min(align(length), len(a)):]
+	}
+	return len(a) == 0
+}
+
+// get returns the first attribute of the type, or nil.
+func (a attributes) get(attrType uint16) []byte {
+	for len(a) >= unix.NLA_HDRLEN {
+		length := int(native.Uint16(a))
+		if length < unix.NLA_HDRLEN || length > len(a) {
+			return nil
+		}
+		if native.Uint16(a[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER) == attrType {
+			return a[unix.NLA_HDRLEN:length:length]
+		}
+		a = a[min(align(length), len(a)):]
+	}
+	return nil
+}
+
+// number returns a 32-bit number, 0 if there is none.
+func (a attributes) number(attrType uint16) uint32 {
+	value := a.get(attrType)
+	if len(value) != 4 {
+		return 0
+	}
+	return binary.BigEndian.Uint32(value)
+}
+
+// number64 returns a 64-bit number, 0 if there is none.
+func (a attributes) number64(attrType uint16) uint64 {
+	value := a.get(attrType)
+	if len(value) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(value)
+}
+
+// text returns a string without its final zero.
+func (a attributes) text(attrType uint16) string { return zeroTerminated(a.get(attrType)) }
+
+// zeroTerminated is the part of a buffer before its first zero.
+func zeroTerminated(b []byte) string {
+	s, _, _ := strings.Cut(string(b), "\x00")
+	return s
+}
+
+// comment finds a text in userdata, which is a list of one byte type, one byte length, and value.
+func comment(userdata []byte, kind byte) string {
+	for len(userdata) >= 2 && len(userdata) >= 2+int(userdata[1]) {
+		if userdata[0] == kind {
+			return zeroTerminated(userdata[2 : 2+int(userdata[1])])
+		}
+		userdata = userdata[2+int(userdata[1]):]
+	}
+	return ""
+}
+
+// commentAttr writes userdata that holds only a comment.
+func (m *messages) commentAttr(attrType uint16, kind byte, text string) {
+	length := len(text) + 1
+	m.header(attrType, 2+length)
+	m.buf = append(m.buf, kind, byte(length))
+	m.buf = append(append(m.buf, text...), 0)
+	m.pad(2 + length)
+}
