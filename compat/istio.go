@@ -1,0 +1,119 @@
+package compat
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/nft/istio"
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// istioTables are the tables that istio-iptables writes to.
+var istioTables = []string{"filter", "nat", "mangle", "raw"}
+
+// maxAttempts bounds how often a table is read anew because another process changed it meanwhile.
+const maxAttempts = 20
+
+// RemoveIstio deletes what istio-iptables wrote with iptables-legacy in the namespace (nil: the current one), table by table and each
+// at once; package [istio] says how that is told from others' rules, which stay as they are, in their order and with their counters.
+// Tables stay, also empty, and none comes into being.
+//
+// It returns what it deleted, a line each, also beside an error: when a table cannot be replaced, the others are nevertheless. It needs
+// what [xtables.Tables] and [xtables.Replace] need.
+func RemoveIstio(ns *netns.NS) ([]string, error) {
+	return inEachTable(ns, "remove", removeFrom)
+}
+
+// FindIstio returns what RemoveIstio would delete, a line each, also beside an error, and writes nothing. It needs what [xtables.Tables]
+// and [xtables.Read] need.
+func FindIstio(ns *netns.NS) ([]string, error) {
+	return inEachTable(ns, "look for", findIn)
+}
+
+// inEachTable collects the lines of each table that exists and that Istio may have written to, also when another one fails.
+func inEachTable(ns *netns.NS, what string, do func(*netns.NS, xtables.ID) ([]string, error)) ([]string, error) {
+	tables, err := xtables.Tables(ns)
+	if err != nil {
+		return nil, fmt.Errorf("%s what Istio left: %w", what, err)
+	}
+	var lines []string
+	var faults []error
+	for _, id := range tables {
+		if !slices.Contains(istioTables, id.Name) {
+			continue
+		}
+		of, err := do(ns, id)
+		lines = append(lines, of...)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s what Istio left: %w", what, err))
+		}
+	}
+	return lines, errors.Join(faults...)
+}
+
+// findIn names what is Istio's in one table.
+func findIn(ns *netns.NS, id xtables.ID) ([]string, error) {
+	_, found, err := read(ns, id)
+	return linesOf(found), err
+}
+
+// read returns a table, and what is Istio's in it.
+func read(ns *netns.NS, id xtables.ID) (*xtables.Table, istio.Remains, error) {
+	t, err := xtables.Read(ns, id.Family, id.Name)
+	if err != nil {
+		return nil, istio.Remains{}, err
+	}
+	return t, istio.Find(decode(t)), nil
+}
+
+// linesOf names what was found, and whose it is.
+func linesOf(found istio.Remains) []string {
+	lines := found.Lines()
+	for i := range lines {
+		lines[i] = "iptables-legacy " + lines[i]
+	}
+	return lines
+}
+
+// removeFrom deletes what is Istio's in one table.
+func removeFrom(ns *netns.NS, id xtables.ID) (removed []string, err error) {
+	for range maxAttempts {
+		var t *xtables.Table
+		var found istio.Remains
+		if t, found, err = read(ns, id); err != nil || found.IsZero() {
+			return removed, err
+		}
+		lines := linesOf(found)
+		if err = remove(t, found); err != nil {
+			return removed, err
+		}
+		err = xtables.Replace(ns, t)
+		if replaced := (*xtables.ReplacedError)(nil); err == nil || errors.As(err, &replaced) {
+			removed = append(removed, lines...)
+		}
+		if !errors.Is(err, xtables.ErrChanged) {
+			return removed, err
+		}
+	}
+	return removed, fmt.Errorf("given up after %d attempts: %w", maxAttempts, err)
+}
+
+// remove takes the rules and chains out of the table.
+func remove(t *xtables.Table, found istio.Remains) error {
+	for _, p := range slices.Backward(found.Rules) { // so that the indices before stay right
+		c := &t.Chains[p.Chain]
+		c.Rules = slices.Delete(c.Rules, p.Rule, p.Rule+1)
+	}
+	var names []string
+	for _, i := range found.Chains {
+		names = append(names, t.Chains[i].Name)
+	}
+	for _, name := range names {
+		if err := t.DeleteChain(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package compat_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestRemoveIstioLeavesWhatOthersWrote(t *testing.T) {
+	for _, c := range istiotest.Cases(t, istiotest.Legacy) {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			ns := istiotest.Load(t, istiotest.Legacy, istiotest.Case{IPv4: c.IPv4, IPv6: c.IPv6})
+			before := istiotest.Dump(t, ns, istiotest.Legacy)
+			found, err := compat.FindIstio(ns)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, istiotest.Dump(t, ns, istiotest.Legacy)); diff != "" {
+				t.Errorf("finding has written: -before +after:\n%s", diff)
+			}
+			removed, err := compat.RemoveIstio(ns)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(found, removed); diff != "" {
+				t.Errorf("-found +removed:\n%s", diff)
+			}
+			want := istiotest.Remaining(t, istiotest.Legacy, c)
+			if diff := cmp.Diff(want, istiotest.Dump(t, ns, istiotest.Legacy)); diff != "" {
+				t.Errorf("-want +left:\n%s\nremoved:\n%s", diff, strings.Join(removed, "\n"))
+			}
+			if left := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_"); left != (len(removed) > 0) {
+				t.Errorf("removed %q", removed)
+			}
+			wantNothing(t, ns)
+		})
+	}
+}
+
+// wantNothing wants that nothing is found.
+func wantNothing(t *testing.T, ns *netns.NS) {
+	t.Helper()
+	if removed, err := compat.RemoveIstio(ns); err != nil || len(removed) > 0 {
+		t.Errorf("removed %q, error %v, want nothing", removed, err)
+	}
+}
+
+func TestRemoveIstioCreatesNoTable(t *testing.T) {
+	ns := netnstest.New(t)
+	if found, err := compat.FindIstio(ns); err != nil || len(found) > 0 {
+		t.Errorf("found %q, error %v", found, err)
+	}
+	wantNothing(t, ns)
+	if list, err := xtables.Tables(ns); err != nil || len(list) > 0 {
+		t.Errorf("tables %v, error %v", list, err)
+	}
+}
+
+const reference = `*nat
+:OTHERS - [0:0]
+:ISTIO_OUTPUT - [0:0]
+:ISTIO_REDIRECT - [0:0]
+-A PREROUTING -i net1 -j RETURN
+-A OUTPUT -o net1 -j RETURN
+-A OUTPUT -j ISTIO_OUTPUT
+-A OTHERS -p udp -m udp --dport 53 -j RETURN
+-A OTHERS -p tcp -m tcp --dport 80 -g ISTIO_REDIRECT
+-A ISTIO_OUTPUT -p tcp -j ISTIO_REDIRECT
+-A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001
+-A ISTIO_REDIRECT -j RETURN
+COMMIT
+`
+
+func TestRemoveIstioSaysWhatItRemoved(t *testing.T) {
+	ns := netnstest.New(t)
+	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, reference)
+	removed, err := compat.RemoveIstio(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`iptables-legacy rule ip6 nat PREROUTING: iifname "net1" return`,
+		`iptables-legacy rule ip6 nat OUTPUT: oifname "net1" return`,
+		"iptables-legacy rule ip6 nat OUTPUT: jump ISTIO_OUTPUT",
+		"iptables-legacy rule ip6 nat OTHERS: meta l4proto tcp unknown(match tcp revision 0) goto ISTIO_REDIRECT",
+		"iptables-legacy chain ip6 nat ISTIO_OUTPUT (1 rule)",
+		"iptables-legacy chain ip6 nat ISTIO_REDIRECT (2 rules)",
+	}
+	if diff := cmp.Diff(want, removed); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	left := istiotest.Save(t, ns, istiotest.Legacy, rules.IPv6)
+	if !strings.Contains(left, "[0:0] -A OTHERS -p udp -m udp --dport 53 -j RETURN\nCOMMIT") {
+		t.Errorf("left:\n%s", left)
+	}
+}
+
+func TestRemoveIstioBesideOthers(t *testing.T) {
+	ns := istiotest.Load(t, istiotest.Legacy, istiotest.Cases(t, istiotest.Legacy)[0])
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if _, err := compat.RemoveIstio(ns); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range 20 {
+		addDespiteOthers(t, ns)
+	}
+	wg.Wait()
+	wantNothing(t, ns)
+	left := istiotest.Dump(t, ns, istiotest.Legacy)
+	if n := strings.Count(left, "-A PORTMAP -p tcp -m tcp --dport 82 -j RETURN"); n != 20 || strings.Contains(left, ":ISTIO_") {
+		t.Errorf("%d of 20 rules, in:\n%s", n, left)
+	}
+}
+
+// addDespiteOthers adds a rule. iptables itself gives up when the kernel says that the table has changed since it read it.
+func addDespiteOthers(t *testing.T, ns *netns.NS) {
+	t.Helper()
+	const resourceProblem = 4 // iptables(8): exit status when resources are busy
+	for range 100 {
+		_, err := istiotest.TryRun(t, ns, "", "iptables-legacy", "-t", "nat", "-A", "PORTMAP", "-p", "tcp", "--dport", "82", "-j", "RETURN")
+		if err == nil {
+			return
+		}
+		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != resourceProblem {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("iptables-legacy was overtaken 100 times")
+}
+
+func TestRemoveIstioLeaksNothing(t *testing.T) {
+	ns := netnstest.New(t)
+	count := func(dir string) int {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	descriptors := count("/proc/self/fd")
+	for range 20 {
+		istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, reference)
+		if removed, err := compat.RemoveIstio(ns); err != nil || len(removed) != 6 {
+			t.Fatalf("removed %q, error %v", removed, err)
+		}
+	}
+	if got := count("/proc/self/fd"); got != descriptors {
+		t.Errorf("%d descriptors before, %d after", descriptors, got)
+	}
+}
+
+// From outside the user namespace of a pod (hostUsers: false), what is left must not have an owner match.
+func TestRemoveIstioInAnotherUserNamespace(t *testing.T) {
+	tproxy := istiotest.Cases(t, istiotest.Legacy)[1].IPv4
+	for _, tc := range []struct {
+		name, others, err string
+	}{
+		{"others have no owner match", "*mangle\n[7:420] -A OUTPUT -o eth3 -j ACCEPT\nCOMMIT\n", ""},
+		{
+			"others have one", "*mangle\n[7:420] -A OUTPUT -m owner --uid-owner 5 -j ACCEPT\nCOMMIT\n",
+			"iptables-legacy ip mangle: replace: setsockopt: invalid argument: the network namespace belongs to another user namespace",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ns := netnstest.NewInUserNS(t)
+			restoreInside(t, ns, tc.others+tproxy)
+			before := istiotest.Dump(t, ns, istiotest.Legacy)
+			removed, err := compat.RemoveIstio(ns)
+			left := istiotest.Dump(t, ns, istiotest.Legacy)
+			if tc.err == "" {
+				if err != nil || strings.Contains(left, "ISTIO") || !strings.Contains(left, "[7:420] -A OUTPUT -o eth3 -j ACCEPT") {
+					t.Errorf("error %v, left:\n%s", err, left)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tc.err) || !errors.Is(err, unix.EINVAL) {
+				t.Errorf("error %v", err)
+			}
+			// The table of which nothing hinders the replacement is clean.
+			lines := strings.Join(removed, "\n")
+			if !strings.Contains(lines, "iptables-legacy chain ip nat ISTIO_OUTPUT") || !strings.Contains(left, mangleOf(t, before)) {
+				t.Errorf("removed %q, left:\n%s", removed, left)
+			}
+		})
+	}
+}
+
+func mangleOf(t *testing.T, save string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(save, "*mangle\n")
+	mangle, _, ended := strings.Cut(rest, "COMMIT\n")
+	if !ok || !ended {
+		t.Fatalf("no mangle in:\n%s", save)
+	}
+	return mangle
+}
+
+// restoreInside loads rules as a process of the user namespace that owns the network namespace.
+func restoreInside(t *testing.T, ns *netns.NS, save string) {
+	t.Helper()
+	fd, err := unix.IoctlRetInt(ns.FD(), unix.NS_GET_USERNS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	users := os.NewFile(uintptr(fd), "user namespace")
+	defer users.Close()
+	cmd := exec.Command(netnstest.RequireBinary(t, "nsenter"), "--user=/proc/self/fd/3",
+		netnstest.RequireBinary(t, "iptables-legacy-restore"), "--noflush", "--counters")
+	cmd.ExtraFiles = []*os.File{users}
+	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE=/dev/null") // which root of the user namespace can open
+	cmd.Stdin = strings.NewReader(istiotest.WithCounters(save))
+	err = ns.Do(func() error {
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Logf("%s", out)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,202 @@
+package xtables
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// extension writes a match or target.
+func extension(name string, data []byte) []byte {
+	size := (extensionSize + len(data) + alignment - 1) / alignment * alignment
+	b := make([]byte, size)
+	native.PutUint16(b, uint16(size))
+	copy(b[extensionName:], name)
+	copy(b[extensionSize:], data)
+	return b
+}
+
+// verdict writes the target that all rules with a verdict or a jump have, to an offset.
+func verdict(v int) []byte { return extension("", native.AppendUint32(nil, uint32(int32(v)))) }
+
+// begin writes the target of the entry that begins a chain.
+func begin(chain string) []byte {
+	return extension(errorTarget, append([]byte(chain), make([]byte, 30-len(chain))...))
+}
+
+// entryOf writes an entry.
+func (l *layout) entryOf(target []byte, matches ...[]byte) []byte {
+	m := slices.Concat(matches...)
+	b := slices.Concat(make([]byte, l.size), m, target)
+	native.PutUint16(b[l.target:], uint16(l.size+len(m)))
+	native.PutUint16(b[l.next:], uint16(len(b)))
+	return b
+}
+
+// small is a table with PREROUTING, OUTPUT and two chains of users, of which one is empty.
+func small(l *layout) *blob {
+	b := &blob{offsets: offsets{validHooks: 1 | 1<<3}}
+	add := func(target []byte, matches ...[]byte) uint32 {
+		at := len(b.entries)
+		b.entries = append(b.entries, l.entryOf(target, matches...)...)
+		b.count++
+		return uint32(at)
+	}
+	b.hookEntry[0] = add(verdict(0), extension("mark", make([]byte, 12)))
+	b.underflow[0] = add(verdict(int(Accept)))
+	b.hookEntry[3] = add(verdict(int(Drop)))
+	b.underflow[3] = b.hookEntry[3]
+	add(begin("EMPTY"))
+	add(verdict(int(Return)))
+	add(begin("FULL"))
+	start := add(extension("LOG", make([]byte, 32)))
+	through := add(verdict(0), extension("comment", make([]byte, 256)))
+	add(verdict(int(Return)))
+	add(begin(errorTarget))
+	l.setVerdict(b, 0, int(start))
+	l.setVerdict(b, int(through), int(through)+l.nextOf(b.entries[through:]))
+	return b
+}
+
+func (l *layout) setVerdict(b *blob, at, v int) {
+	native.PutUint32(b.entries[at+l.targetOf(b.entries[at:])+extensionSize:], uint32(int32(v)))
+}
+
+func TestDecode(t *testing.T) {
+	for i := range layouts {
+		l := &layouts[i]
+		table, err := decode(l, "nat", small(l))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, c := range table.Chains {
+			line := fmt.Sprintf("%s %d:", c.Name, c.Policy())
+			for _, r := range c.Rules {
+				chain, _ := r.Jump()
+				v, ok := r.Verdict()
+				line += fmt.Sprintf(" %s,%d,%v,%s,%d", chain, v, ok, r.Target().Name, len(r.Matches()))
+			}
+			got = append(got, line)
+		}
+		want := []string{
+			"PREROUTING -2: FULL,0,false,,1", "OUTPUT -1:", "EMPTY -5:", "FULL -5: ,0,false,LOG,0 ,0,true,,1",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("family %s: got %q, want %q", l.family, got, want)
+		}
+	}
+}
+
+func TestDecodeRefusesWhatIptablesDoesNotWrite(t *testing.T) {
+	l := &layouts[0]
+	policySize := l.size + standardSize
+	for _, tc := range []struct {
+		want  string // of the error
+		spoil func(*blob)
+	}{
+		{"bytes are left", func(b *blob) { b.entries = b.entries[:len(b.entries)-1] }},
+		{"it has 10 entries, not 11", func(b *blob) { b.count++ }},
+		{"it has 0 entries", func(b *blob) { b.entries, b.count = nil, 0 }},
+		{"the last entry is not the one that ends a table", func(b *blob) {
+			b.entries, b.count = b.entries[:len(b.entries)-l.size-64], b.count-1
+		}},
+		{"entry 0 at 0: target at 0", func(b *blob) { native.PutUint16(b.entries[l.target:], 0) }},
+		{"entry 0 at 0: target at 65535", func(b *blob) { native.PutUint16(b.entries[l.target:], 0xffff) }},
+		{"which is not a multiple", func(b *blob) { native.PutUint16(b.entries[l.next:], native.Uint16(b.entries[l.next:])+1) }},
+		{"match of 0 bytes", func(b *blob) { native.PutUint16(b.entries[l.size:], 0) }},
+		{"match of 65535 bytes", func(b *blob) { native.PutUint16(b.entries[l.size:], 0xffff) }},
+		{"target of 31 bytes", func(b *blob) { native.PutUint16(b.entries[l.targetOf(b.entries):], 31) }},
+		{"unknown hooks", func(b *blob) { b.validHooks |= 1 << 5 }},
+		{"chain PREROUTING from 8 to", func(b *blob) { b.hookEntry[0] = 8 }},
+		{"chain OUTPUT from 0", func(b *blob) { b.hookEntry[3] = 0 }},
+		{"chain OUTPUT from", func(b *blob) { b.underflow[3] = b.underflow[0] }},
+		{"chain INPUT from 0", func(b *blob) { b.validHooks |= 1 << 1 }},
+		{"belongs to no chain", func(b *blob) { b.validHooks &^= 1 << 3 }},
+		{"PREROUTING: its last entry is not a verdict for all", func(b *blob) { b.entries[int(b.underflow[0])+l.protocol] = 6 }},
+		{"OUTPUT: it ends with verdict -5", func(b *blob) { l.setVerdict(b, int(b.hookEntry[3]), int(Return)) }},
+		{"PREROUTING: rule 1 jumps to 0, where no chain begins", func(b *blob) { l.setVerdict(b, 0, 0) }},
+		{"PREROUTING: rule 1 jumps to", func(b *blob) { l.setVerdict(b, 0, int(b.hookEntry[3])) }},
+		{"two chains FULL", func(b *blob) { b.entries = bytes.Replace(b.entries, []byte("EMPTY"), []byte("FULL\x00"), 1) }},
+		{"EMPTY: it has no end", func(b *blob) {
+			at := int(b.hookEntry[3]) + policySize + l.size + 64 // the return of EMPTY
+			b.entries, b.count = slices.Delete(b.entries, at, at+policySize), b.count-1
+		}},
+	} {
+		t.Run(tc.want, func(t *testing.T) {
+			b := small(l)
+			tc.spoil(b)
+			table, err := decode(l, "nat", b)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("table %v, error %v", table, err)
+			}
+		})
+	}
+}
+
+// What is decoded is encoded to the same bytes, and nothing is read outside of them.
+func FuzzDecode(f *testing.F) {
+	for i := range layouts {
+		l := &layouts[i]
+		f.Add(i == 1, small(l).validHooks, offsetBytes(small(l)), small(l).entries)
+		if os.Geteuid() == 0 { // what this machine has, if it has any
+			for _, name := range []string{"filter", "nat"} {
+				if table, err := Read(nil, l.family, name); err == nil {
+					f.Add(i == 1, table.origin.validHooks, offsetBytes(table.origin), table.origin.entries)
+				}
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, six bool, validHooks uint32, where, entries []byte) {
+		l := &layouts[0]
+		if six {
+			l = &layouts[1]
+		}
+		b := &blob{entries: entries, offsets: offsets{validHooks: validHooks}}
+		for i, at := range [][]uint32{b.hookEntry[:], b.underflow[:]} {
+			for h := range at {
+				if n := 4 * (i*len(hooks) + h); validHooks&(1<<h) != 0 && len(where) >= n+4 {
+					at[h] = native.Uint32(where[n:])
+				}
+			}
+		}
+		if len(where)%4 == 0 && len(where) > 40 {
+			b.count = native.Uint32(where[40:])
+		}
+		table, err := decode(l, "nat", b)
+		if err != nil {
+			return
+		}
+		if table.Family != l.family || l.family != rules.IPv4 && l.family != rules.IPv6 {
+			t.Error("another family")
+		}
+		for _, c := range table.Chains {
+			_ = c.Policy()
+			for _, r := range c.Rules {
+				r.Header()
+				r.Matches()
+				r.Target()
+				r.Verdict()
+				r.Jump()
+				r.Hits()
+			}
+		}
+		again, _, err := table.encode()
+		if err != nil || again.offsets != b.offsets || !bytes.Equal(again.entries, b.entries) || !l.same(again, b) {
+			t.Errorf("error %v:\n%v %x\n%v %x", err, b.offsets, b.entries, again.offsets, again.entries)
+		}
+	})
+}
+
+func offsetBytes(b *blob) []byte {
+	var out []byte
+	for _, n := range slices.Concat(b.hookEntry[:], b.underflow[:], []uint32{b.count}) {
+		out = native.AppendUint32(out, n)
+	}
+	return out
+}

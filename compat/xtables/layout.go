@@ -1,0 +1,142 @@
+package xtables
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+var native = binary.NativeEndian
+
+// A layout is what differs between the families: where struct ipt_entry and struct ip6t_entry have their fields.
+type layout struct {
+	family rules.Family
+	domain int    // of the socket
+	level  int    // of its options
+	names  string // the file in /proc/PID/net that lists the tables
+
+	addressSize int
+	protocol    int // offset in the entry, after addresses and interfaces
+	flags       int
+	invert      int
+	gotoFlag    byte
+
+	target   int // offset of the 16-bit offset of the target
+	next     int // offset of the 16-bit size of the whole entry
+	comefrom int // offset of a number that only the kernel uses
+	counters int
+	size     int // of the entry without matches and target
+}
+
+var layouts = [...]layout{
+	{
+		family: rules.IPv4, domain: unix.AF_INET, level: unix.SOL_IP, names: "ip_tables_names",
+		addressSize: 4, protocol: 80, flags: 82, invert: 83, gotoFlag: 0x02,
+		target: 88, next: 90, comefrom: 92, counters: 96, size: 112,
+	},
+	{
+		family: rules.IPv6, domain: unix.AF_INET6, level: unix.SOL_IPV6, names: "ip6_tables_names",
+		addressSize: 16, protocol: 128, flags: 131, invert: 132, gotoFlag: 0x04,
+		target: 140, next: 142, comefrom: 144, counters: 152, size: 168,
+	},
+}
+
+// layoutOf returns the layout of a family, which must be IPv4 or IPv6.
+func layoutOf(f rules.Family) (*layout, error) {
+	for i := range layouts {
+		if layouts[i].family == f {
+			return &layouts[i], nil
+		}
+	}
+	return nil, fmt.Errorf("iptables has no tables of family %s", f)
+}
+
+const (
+	nameSize     = 32 // XT_TABLE_MAXNAMELEN
+	countersSize = 16 // struct xt_counters
+	alignment    = 8
+
+	// struct xt_entry_match and struct xt_entry_target: a 16-bit size, the name, the revision, and then what is the extension's own.
+	extensionSize     = 32
+	extensionName     = 2
+	extensionRevision = 31
+
+	// struct xt_standard_target: a verdict, padded.
+	standardSize = extensionSize + 8
+
+	errorTarget = "ERROR" // XT_ERROR_TARGET
+)
+
+// hooks are in the order of the kernel's numbers (enum nf_inet_hooks); chainNames are what iptables calls the chains there.
+var (
+	hooks      = [...]rules.Hook{rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting}
+	chainNames = [len(hooks)]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+)
+
+// A blob is a table as the kernel has it.
+type blob struct {
+	offsets
+	entries []byte
+}
+
+// offsets say where the chains are.
+type offsets struct {
+	validHooks uint32             // a bit for each hook that the table has a chain at
+	hookEntry  [len(hooks)]uint32 // offsets of the first entries of the chains
+	underflow  [len(hooks)]uint32 // and of their last ones
+	count      uint32             // of entries
+}
+
+// entry is a part of a blob.
+type entry []byte
+
+// next is the size of the entry with its matches and target.
+func (l *layout) nextOf(e entry) int { return int(native.Uint16(e[l.next:])) }
+
+func (l *layout) targetOf(e entry) int { return int(native.Uint16(e[l.target:])) }
+
+// countersOf returns the entry's counter.
+func (l *layout) countersOf(e entry) rules.Hits {
+	return rules.Hits{Packets: native.Uint64(e[l.counters:]), Bytes: native.Uint64(e[l.counters+8:])}
+}
+
+// checkEntry returns the first entry of the bytes, if that is a well-formed one.
+func (l *layout) checkEntry(b []byte) (entry, error) {
+	if len(b) < l.size {
+		return nil, fmt.Errorf("%d bytes are left, an entry has %d", len(b), l.size)
+	}
+	next, target := l.nextOf(b), l.targetOf(b)
+	switch {
+	case target < l.size || next < target+extensionSize:
+		return nil, fmt.Errorf("target at %d, end at %d", target, next)
+	case next > len(b):
+		return nil, fmt.Errorf("end at %d, %d bytes are left", next, len(b))
+	case next%alignment != 0:
+		return nil, fmt.Errorf("end at %d, which is not a multiple of %d", next, alignment)
+	}
+	e := entry(b[:next:next])
+	for at := l.size; at < target; {
+		size := int(native.Uint16(e[at:]))
+		if size < extensionSize || size > target-at {
+			return nil, fmt.Errorf("match of %d bytes at %d, target at %d", size, at, target)
+		}
+		at += size
+		if at != target && target-at < extensionSize {
+			return nil, fmt.Errorf("%d bytes between a match and the target", target-at)
+		}
+	}
+	if size := int(native.Uint16(e[target:])); size < extensionSize || size > next-target {
+		return nil, fmt.Errorf("target of %d bytes, %d are left", size, next-target)
+	}
+	return e, nil
+}
+
+// zeroTerminated is the part of a buffer before its first zero.
+func zeroTerminated(b []byte) string {
+	s, _, _ := strings.Cut(string(b), "\x00")
+	return s
+}

@@ -1,0 +1,92 @@
+package xtables
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An ID names a table.
+type ID struct {
+	Family rules.Family
+	Name   string
+}
+
+// String names the table as nft does and says whose it is: "iptables-legacy ip nat".
+func (id ID) String() string { return fmt.Sprintf("iptables-legacy %s %s", id.Family, id.Name) }
+
+// Tables lists the tables that exist in the namespace (nil: the current one), by family and name. It creates none, whereas asking the
+// kernel for a table by its name would. A kernel without iptables-legacy has no tables. It needs to be root or CAP_DAC_OVERRIDE, for the
+// files in /proc.
+func Tables(ns *netns.NS) ([]ID, error) {
+	var list []ID
+	err := ns.Do(func() error {
+		for i := range layouts {
+			names, err := layouts[i].tableNames()
+			if err != nil {
+				return err
+			}
+			for _, name := range names {
+				list = append(list, ID{layouts[i].family, name})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the tables of iptables-legacy: %w", err)
+	}
+	return list, nil
+}
+
+// tableNames lists the family's tables in the namespace of the thread.
+func (l *layout) tableNames() ([]string, error) {
+	text, err := os.ReadFile("/proc/thread-self/net/" + l.names)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	names := strings.Fields(string(text))
+	slices.Sort(names)
+	return names, nil
+}
+
+// Read returns a table of the namespace (nil: the current one). [fs.ErrNotExist] is in the error if the table does not exist; reading
+// never creates it. It needs CAP_NET_ADMIN and CAP_NET_RAW in the user namespace that owns the network namespace.
+func Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
+	var t *Table
+	err := do(ns, "read", ID{family, name}, func(c *conn) (err error) {
+		if err = c.exists(); err != nil {
+			return err
+		}
+		t, err = c.read()
+		return err
+	})
+	return t, err
+}
+
+// exists fails if the table does not exist.
+func (c *conn) exists() error {
+	names, err := c.tableNames()
+	if err == nil && !slices.Contains(names, c.table) {
+		err = fs.ErrNotExist
+	}
+	return err
+}
+
+// read returns the table, which must exist.
+func (c *conn) read() (*Table, error) {
+	b, err := c.readBlob()
+	if err != nil {
+		return nil, err
+	}
+	t, err := decode(c.layout, c.table, b)
+	if err != nil {
+		return nil, fmt.Errorf("the table is not one that iptables can have made: %w", err)
+	}
+	return t, nil
+}

@@ -1,0 +1,137 @@
+package xtables
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// Replace makes the table, as it was read and then edited, the one that the kernel has: at once, so that each packet meets the old rules
+// or the new ones. The rules that were there keep their counters; for a moment these lack what was counted before. What the kernel keeps
+// of some matches beside (-m limit, quota, statistic) starts anew, as with any change by iptables-legacy.
+//
+// [ErrChanged] is in the error if another process has changed the table since it was read. The kernel compares no more than the number
+// of entries, so a change between our last look and the replacement that keeps that number, as of a policy, is overwritten; iptables'
+// own lock file is not taken. Afterwards the table is read again: t is then what the kernel has, unless there is a [ReplacedError].
+// After any other error nothing has changed.
+//
+// It needs what [Read] needs. From outside the user namespace that owns the network namespace the kernel refuses a table with an owner
+// match, whosever rule that is in.
+func Replace(ns *netns.NS, t *Table) error {
+	b, old, err := t.encode()
+	if err != nil {
+		return err
+	}
+	return do(ns, "replace", ID{t.Family, t.Name}, func(c *conn) error {
+		found, err := c.readBlob()
+		if err != nil {
+			return err
+		}
+		if !c.same(found, t.origin) {
+			return ErrChanged
+		}
+		counters, err := c.replace(b, found.count)
+		if err != nil {
+			return t.explain(err)
+		}
+		if err := c.addCounters(old, counters); err != nil {
+			return &ReplacedError{fmt.Errorf("counters are lost: %w", err)}
+		}
+		fresh, err := c.read()
+		if err == nil && !c.same(fresh.origin, b) {
+			err = ErrChanged
+		}
+		if err != nil {
+			return &ReplacedError{fmt.Errorf("reading it back: %w", err)}
+		}
+		*t = *fresh
+		return nil
+	})
+}
+
+// A ReplacedError is what went wrong after the table had been replaced.
+type ReplacedError struct{ Err error }
+
+// Error says that the table has been replaced, and what went wrong then.
+func (e *ReplacedError) Error() string { return "the table has been replaced, but " + e.Err.Error() }
+
+// Unwrap returns what went wrong.
+func (e *ReplacedError) Unwrap() error { return e.Err }
+
+// replace gives the kernel the table, and returns the counters of the old one, which must have that many entries.
+func (c *conn) replace(b *blob, oldCount uint32) ([]byte, error) {
+	counters := make([]byte, countersSize*oldCount)
+	var pinner runtime.Pinner
+	pinner.Pin(&counters[0])
+	defer pinner.Unpin()
+
+	buf := c.named(replaceSize + len(b.entries))
+	words := []uint32{b.validHooks, b.count, uint32(len(b.entries))}
+	words = slices.Concat(words, b.hookEntry[:], b.underflow[:], []uint32{oldCount})
+	for i, w := range words {
+		native.PutUint32(buf[nameSize+4*i:], w)
+	}
+	native.PutUint64(buf[countersPointer:], uint64(uintptr(unsafe.Pointer(&counters[0]))))
+	copy(buf[replaceSize:], b.entries)
+	err := c.set(optionReplace, buf)
+	if errors.Is(err, unix.EAGAIN) {
+		err = ErrChanged
+	}
+	return counters, err
+}
+
+// addCounters adds to the counters of the new table what the kept entries had counted in the old one.
+func (c *conn) addCounters(old []int, counters []byte) error {
+	buf := c.named(addCountersSize + countersSize*len(old))
+	native.PutUint32(buf[nameSize:], uint32(len(old)))
+	for i, o := range old {
+		if o > 0 {
+			copy(buf[addCountersSize+countersSize*i:], counters[countersSize*(o-1):countersSize*o])
+		}
+	}
+	return c.set(optionAddCounters, buf)
+}
+
+// explain says more of why the kernel refuses a table, in the namespace of the thread.
+func (t *Table) explain(err error) error {
+	if !errors.Is(err, unix.EINVAL) || !t.has("owner") || ownsNamespace() {
+		return err
+	}
+	return fmt.Errorf("%w: the network namespace belongs to another user namespace, and only from inside that one can a table with an "+
+		"owner match be replaced", err)
+}
+
+// has tells whether any rule has the match.
+func (t *Table) has(match string) bool {
+	return slices.ContainsFunc(t.Chains, func(c Chain) bool {
+		return slices.ContainsFunc(c.Rules, func(r Rule) bool {
+			return slices.ContainsFunc(r.Matches(), func(x Extension) bool { return x.Name == match })
+		})
+	})
+}
+
+// ownsNamespace tells whether the thread's network namespace belongs to its user namespace, also if that cannot be known.
+func ownsNamespace() bool {
+	network, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true
+	}
+	defer func() { _ = unix.Close(network) }()
+	owner, err := unix.IoctlRetInt(network, unix.NS_GET_USERNS)
+	if err != nil {
+		// EPERM: the owner is outside of what the process can see.
+		return !errors.Is(err, unix.EPERM)
+	}
+	defer func() { _ = unix.Close(owner) }()
+	var theirs, ours unix.Stat_t
+	if unix.Fstat(owner, &theirs) != nil || unix.Stat("/proc/thread-self/ns/user", &ours) != nil {
+		return true
+	}
+	return theirs.Dev == ours.Dev && theirs.Ino == ours.Ino
+}

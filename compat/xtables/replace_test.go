@@ -1,0 +1,93 @@
+package xtables
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// The kernel compares the number of entries at the replacement itself.
+func TestKernelRefusesAnotherNumberOfEntries(t *testing.T) {
+	ns := netnstest.New(t)
+	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, "*raw\nCOMMIT\n")
+	err := do(ns, "replace", ID{rules.IPv4, "raw"}, func(c *conn) error {
+		b, err := c.readBlob()
+		if err != nil {
+			return err
+		}
+		_, err = c.replace(b, b.count+1)
+		return err
+	})
+	if !errors.Is(err, ErrChanged) {
+		t.Errorf("error %v, want %v", err, ErrChanged)
+	}
+}
+
+func TestErrorsSayWhereAndWhat(t *testing.T) {
+	ns := netnstest.New(t)
+	for _, tc := range []struct {
+		id   ID
+		use  func(*conn) error
+		want string
+	}{
+		{ID{rules.Inet, "nat"}, nil, "iptables-legacy inet nat: test: iptables has no tables of family inet"},
+		{ID{rules.IPv4, ""}, nil, `iptables-legacy ip : test: "" is no name of a table`},
+		{ID{rules.IPv4, strings.Repeat("x", 32)}, nil, "is no name of a table"},
+		{ID{rules.IPv6, "nothing"}, func(c *conn) error { _, err := c.read(); return err }, "getsockopt: no such file"},
+		{ID{rules.IPv6, "raw"}, func(c *conn) error { return c.get(1000, c.named(nameSize)) }, "the kernel has no iptables-legacy"},
+	} {
+		err := do(ns, "test", tc.id, tc.use)
+		if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), ns.String()+": iptables-legacy") {
+			t.Errorf("error %v, want %s", err, tc.want)
+		}
+	}
+}
+
+// Each packet is counted once, in the old table or in the new one, whatever comes between.
+func TestNoPacketIsLostFromCounters(t *testing.T) {
+	ns := netnstest.New(t)
+	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, "*mangle\n[0:0] -A OUTPUT -p udp -m udp --dport 9 -j ACCEPT\nCOMMIT\n")
+	const packets = 20000
+	var sent atomic.Int64
+	done := make(chan error, 1)
+	go func() {
+		done <- ns.Do(func() error {
+			conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			for range packets {
+				if _, err := conn.WriteTo([]byte("x"), &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9}); err != nil {
+					return err
+				}
+				sent.Add(1)
+			}
+			return nil
+		})
+	}()
+	table, err := Read(ns, rules.IPv4, "mangle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	replaced := 0
+	for ; len(done) == 0; replaced++ {
+		if err := Replace(ns, table); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("[%d:%d] -A OUTPUT", packets, packets*29) // 20 bytes of IP, 8 of UDP
+	if got := istiotest.Save(t, ns, istiotest.Legacy, rules.IPv4); !strings.Contains(got, want) || replaced < 2 {
+		t.Errorf("after %d replacements and %d packets want %s, got:\n%s", replaced, sent.Load(), want, got)
+	}
+}

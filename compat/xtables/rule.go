@@ -1,0 +1,143 @@
+package xtables
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A Rule is a rule of a chain, with the bytes that the kernel has of it.
+type Rule struct {
+	element
+	layout *layout
+	// jump is the chain that the rule continues in, empty if it does not.
+	jump string
+	// through tells that the verdict is to go on with the next entry: the rule has no target.
+	through bool
+}
+
+// A Verdict is what a rule decides by itself, in the kernel's numbers.
+type Verdict int32
+
+// The verdicts. Continue is that of a rule without a target; it never is in an entry, where numbers from 0 on are offsets.
+const (
+	Continue Verdict = 0
+	Drop     Verdict = -1 // -NF_DROP - 1
+	Accept   Verdict = -2 // -NF_ACCEPT - 1
+	Queue    Verdict = -4 // -NF_QUEUE - 1
+	Return   Verdict = -5 // XT_RETURN
+)
+
+// An Extension is a match or a target.
+type Extension struct {
+	Name     string
+	Revision uint8
+	// Data is the extension's structure, perhaps with padding. It is part of the rule and must not be changed.
+	Data []byte
+}
+
+// extensionAt reads the match or target at the offset, which checkEntry has found well-formed.
+func extensionAt(e entry, at int) Extension {
+	size := int(native.Uint16(e[at:]))
+	return Extension{
+		Name:     zeroTerminated(e[at+extensionName : at+extensionRevision]),
+		Revision: e[at+extensionRevision],
+		Data:     e[at+extensionSize : at+size : at+size],
+	}
+}
+
+// Matches lists the rule's matches in order.
+func (r *Rule) Matches() []Extension {
+	var list []Extension
+	for at := r.layout.size; at < r.layout.targetOf(r.entry); at += int(native.Uint16(r.entry[at:])) {
+		list = append(list, extensionAt(r.entry, at))
+	}
+	return list
+}
+
+// Target is what the rule does with a packet, unless it is a verdict or a jump: then the name is empty.
+func (r *Rule) Target() Extension { return extensionAt(r.entry, r.layout.targetOf(r.entry)) }
+
+// Verdict returns the verdict, and whether the rule has one: not a jump and not a target.
+func (r *Rule) Verdict() (Verdict, bool) {
+	switch {
+	case !r.layout.isStandard(r.entry) || r.jump != "":
+		return 0, false
+	case r.through:
+		return Continue, true
+	}
+	return Verdict(verdictOf(r.entry, r.layout.targetOf(r.entry))), true
+}
+
+// Jump returns the chain that the rule continues in, empty if it does not, and whether it never comes back (-g).
+func (r *Rule) Jump() (chain string, isGoto bool) {
+	return r.jump, r.jump != "" && r.entry[r.layout.flags]&r.layout.gotoFlag != 0
+}
+
+// Hits is the value of the rule's counter when the table was read.
+func (r *Rule) Hits() rules.Hits { return r.layout.countersOf(r.entry) }
+
+// A Header is what every rule compares: struct ipt_ip or ip6t_ip6.
+type Header struct {
+	Source, Destination Address
+	In, Out             Interface
+	// Protocol is compared if it is not 0, and with IPv6 only if Flags say so.
+	Protocol uint16
+	// TOS is that of IPv6, compared if Flags say so.
+	TOS uint8
+	// Flags are bits of Flag and mean different things in the two families; Invert are bits of Invert.
+	Flags, Invert uint8
+}
+
+// An Address is compared in the bits of the mask, which may be any.
+type Address struct{ Addr, Mask netip.Addr }
+
+// An Interface is the name of one, compared in the bytes of the mask, which is all zero for any interface.
+type Interface struct{ Name, Mask [unix.IFNAMSIZ]byte }
+
+// Bits of Header.Flags: struct ipt_ip's and struct ip6t_ip6's.
+const (
+	FlagFragment4 = 0x01 // IPT_F_FRAG: second and further fragments
+	FlagGoto4     = 0x02 // IPT_F_GOTO
+	FlagProtocol6 = 0x01 // IP6T_F_PROTO
+	FlagTOS6      = 0x02 // IP6T_F_TOS
+	FlagGoto6     = 0x04 // IP6T_F_GOTO
+)
+
+// Bits of Header.Invert: what must not be as it says.
+const (
+	InvertIn          = 0x01 // IPT_INV_VIA_IN
+	InvertOut         = 0x02 // IPT_INV_VIA_OUT
+	InvertTOS         = 0x04 // IPT_INV_TOS
+	InvertSource      = 0x08 // IPT_INV_SRCIP
+	InvertDestination = 0x10 // IPT_INV_DSTIP
+	InvertFragment    = 0x20 // IPT_INV_FRAG
+	InvertProtocol    = 0x40 // XT_INV_PROTO
+)
+
+// Header reads the rule's own comparisons.
+func (r *Rule) Header() Header {
+	e, l := r.entry, r.layout
+	address := func(n int) netip.Addr {
+		a, _ := netip.AddrFromSlice(e[n*l.addressSize : (n+1)*l.addressSize])
+		return a
+	}
+	name := func(n int) (b [unix.IFNAMSIZ]byte) {
+		copy(b[:], e[4*l.addressSize+n*len(b):])
+		return b
+	}
+	h := Header{
+		Source:      Address{address(0), address(2)},
+		Destination: Address{address(1), address(3)},
+		In:          Interface{name(0), name(2)},
+		Out:         Interface{name(1), name(3)},
+		Protocol:    native.Uint16(e[l.protocol:]),
+		Flags:       e[l.flags], Invert: e[l.invert],
+	}
+	if l.family == rules.IPv6 {
+		h.TOS = e[l.protocol+2]
+	}
+	return h
+}

@@ -1,0 +1,89 @@
+package xtables
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A Table is a table of iptables-legacy as it was read, and as it has been edited since.
+type Table struct {
+	Family rules.Family
+	Name   string
+	// Chains are the built-in ones in the order of their hooks, then those of users.
+	Chains []Chain
+
+	layout *layout
+	end    element // the entry that ends the table
+	origin *blob   // the table as it was read
+}
+
+// A Chain is a list of rules.
+type Chain struct {
+	Name string
+	// Hook is where the kernel calls a built-in chain; nil for a chain that is only jumped to.
+	Hook  *rules.Hook
+	Rules []Rule
+
+	head element // names the chain; none of a built-in chain
+	foot element // the policy of a built-in chain, else the return at the end
+}
+
+// An element is an entry and where it was when the table was read.
+type element struct {
+	entry entry
+	// old is one more than the entry's index in the table as it was read, by which the kernel's counter is found. 0 for a new one.
+	old int
+}
+
+// String names the table as nft does and says whose it is: "iptables-legacy ip nat".
+func (t *Table) String() string { return ID{t.Family, t.Name}.String() }
+
+// Chain returns the chain with the name, or nil.
+func (t *Table) Chain(name string) *Chain {
+	i := slices.IndexFunc(t.Chains, func(c Chain) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &t.Chains[i]
+}
+
+// DeleteChain removes a chain of users with its rules. The rules of other chains that jump to it must go too, before or after.
+func (t *Table) DeleteChain(name string) error {
+	c := t.Chain(name)
+	switch {
+	case c == nil:
+		return fmt.Errorf("%s has no chain %s", t, name)
+	case c.Hook != nil:
+		return fmt.Errorf("%s: chain %s is built in", t, name)
+	}
+	t.Chains = slices.DeleteFunc(t.Chains, func(c Chain) bool { return c.Name == name })
+	return nil
+}
+
+// Policy is what becomes of a packet at the end of a built-in chain: Accept or Drop. At the end of another chain it is Return.
+func (c *Chain) Policy() Verdict {
+	return Verdict(verdictOf(c.foot.entry, len(c.foot.entry)-standardSize))
+}
+
+// verdictOf reads the verdict of the standard target at the offset.
+func verdictOf(e entry, target int) int32 { return int32(native.Uint32(e[target+extensionSize:])) }
+
+// isStandard tells whether the target is a verdict or a jump.
+func (l *layout) isStandard(e entry) bool {
+	target := l.targetOf(e)
+	return extensionAt(e, target).Name == "" && len(e)-target == standardSize
+}
+
+// isPolicy tells whether the entry is a verdict for all packets that come to it.
+func (l *layout) isPolicy(e entry) bool {
+	asked := slices.ContainsFunc(e[:l.invert+1], func(b byte) bool { return b != 0 })
+	return !asked && l.targetOf(e) == l.size && l.isStandard(e)
+}
+
+// chainName returns the name in the entry that begins a chain, or ends the table.
+func (l *layout) chainName(e entry) (string, bool) {
+	x := extensionAt(e, l.targetOf(e))
+	return zeroTerminated(x.Data), x.Name == errorTarget && x.Revision == 0
+}
