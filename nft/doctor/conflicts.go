@@ -1,0 +1,165 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A sample is a packet of a kind of connection, which the parameters may capture or not.
+type sample struct {
+	kind   string
+	packet rules.Packet
+}
+
+// samples are packets of the kinds that a mesh has, in the captured families.
+func (j *judge) samples() []sample {
+	proxy := rules.Owner{UID: j.redirect.ProxyUIDs[0].First, GID: j.redirect.ProxyGIDs[0].First}
+	application := rules.Owner{UID: 65533, GID: 65533}
+	if !j.redirect.OwnerGroups.All && len(j.redirect.OwnerGroups.IDs) > 0 {
+		application.GID = j.redirect.OwnerGroups.IDs[0].First
+	}
+	var list []sample
+	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+		if f == rules.IPv6 && !j.redirect.IPv6 {
+			continue
+		}
+		pod := j.podIP(f)
+		end := func(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortFrom(a, port) }
+		out := func(protocol rules.Protocol, owner rules.Owner, to netip.AddrPort) rules.Packet {
+			return rules.Packet{
+				Hook: rules.Output, OutInterface: "eth0", Protocol: protocol, Owner: &owner, Source: end(pod, 40000), Destination: to,
+				Flags: map[rules.Protocol]rules.TCPFlags{rules.TCP: rules.SYN}[protocol],
+			}
+		}
+		other := others[f]
+		self := out(rules.TCP, proxy, end(pod, 8080))
+		self.OutInterface = lo
+		list = append(list,
+			sample{"the application's outbound connections", out(rules.TCP, application, end(j.destination(f), 80))},
+			sample{"the application's DNS queries", out(rules.UDP, application, end(j.server(f), 53))},
+			sample{"the proxy's outbound connections", out(rules.TCP, proxy, end(other, 80))},
+			sample{"the proxy's calls to its own pod", self},
+			sample{"inbound connections", rules.Packet{
+				Hook: rules.Prerouting, InInterface: "eth0", Protocol: rules.TCP, Flags: rules.SYN,
+				Source: end(other, 40000), Destination: end(pod, 8080),
+			}},
+		)
+	}
+	return list
+}
+
+// others are addresses that nobody has (RFC 5737, RFC 3849).
+var others = map[rules.Family]netip.Addr{
+	rules.IPv4: netip.MustParseAddr("198.51.100.1"),
+	rules.IPv6: netip.MustParseAddr("2001:db8::1"),
+}
+
+// podIP is an address of the pod's, or one that could be.
+func (j *judge) podIP(f rules.Family) netip.Addr {
+	for _, i := range j.Interfaces {
+		for _, a := range i.Addrs {
+			if i.Name != lo && rules.FamilyOf(a) == f && a.IsGlobalUnicast() {
+				return a
+			}
+		}
+	}
+	return map[rules.Family]netip.Addr{
+		rules.IPv4: netip.MustParseAddr("203.0.113.5"), rules.IPv6: netip.MustParseAddr("2001:db8:5::5"),
+	}[f]
+}
+
+// destination is an address of an included prefix.
+func (j *judge) destination(f rules.Family) netip.Addr {
+	for _, p := range j.redirect.OutboundCIDRs.Prefixes {
+		if rules.FamilyOf(p.Addr()) == f {
+			return p.Addr()
+		}
+	}
+	return others[f]
+}
+
+// server is a nameserver.
+func (j *judge) server(f rules.Family) netip.Addr {
+	for _, s := range j.redirect.DNS.Servers {
+		if rules.FamilyOf(s) == f {
+			return s
+		}
+	}
+	return others[f]
+}
+
+// conflicts compares what becomes of samples by the parameters alone with what becomes of them among the other owners' rules.
+func (j *judge) conflicts() {
+	others := j.foreign()
+	if j.TablesErr != nil || len(others) == 0 {
+		return
+	}
+	together := rules.Ruleset{Tables: j.among(others), Routing: j.compiled.Routing}
+	found := false
+	for _, s := range j.samples() {
+		alone := j.compiled.Explain(s.packet).Fate
+		trace := together.Explain(s.packet)
+		if sameFate(alone, trace.Fate) {
+			continue
+		}
+		found = true
+		severity, next := Warning, "remove that rule, if the mesh is to have these connections to itself"
+		switch {
+		case trace.Fate.Undecided != "":
+			next = "look at that rule: rules validate shows by a real connection what it does"
+		case alone.Captured():
+			severity, next = Problem, "remove that rule, or let its chain run after ours"
+		}
+		j.add("rules", severity, fmt.Sprintf("%s (%s): by these parameters alone the packet is %s; with the other owners' rules %s",
+			s.kind, s.packet, fateText(alone), otherwise(trace)), next)
+	}
+	if !found {
+		j.add("rules", OK, "the other owners' rules in nf_tables change nothing for the connections that were looked at", "")
+	}
+}
+
+// among puts the compiled table where ours is, or first, since it would be the last to be made.
+func (j *judge) among(others []rules.Table) []rules.Table {
+	if j.ours() == nil {
+		return append(slices.Clone(j.compiled.Tables), others...)
+	}
+	all := slices.Clone(j.Tables)
+	for i := range all {
+		if all[i].Family == rules.Inet && all[i].Name == rules.TableName {
+			all[i] = j.compiled.Tables[0]
+		}
+	}
+	return all
+}
+
+// sameFate tells whether two fates are the same for capture: marks and zones are each owner's own business.
+func sameFate(a, b rules.Fate) bool {
+	return a.Dropped == b.Dropped && a.Redirect == b.Redirect && a.TProxy == b.TProxy && b.Undecided == ""
+}
+
+func fateText(f rules.Fate) string {
+	f.Mark, f.ConntrackMark, f.Zone = 0, 0, 0
+	if !f.Captured() && !f.Dropped && f.Undecided == "" {
+		return "not captured"
+	}
+	return f.String()
+}
+
+// otherwise says what becomes of the packet, and by which rule: the last one of a foreign table that matches.
+func otherwise(t rules.Trace) string {
+	text := "it is " + fateText(t.Fate)
+	for _, pass := range slices.Backward(t.Passes) {
+		for _, step := range slices.Backward(pass.Steps) {
+			if step.Table.Name != rules.TableName {
+				return fmt.Sprintf("%s by %s", text, step)
+			}
+		}
+	}
+	if t.Fate.Dropped {
+		text += " by the policy of one of their chains"
+	}
+	return text
+}

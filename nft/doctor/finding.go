@@ -1,0 +1,113 @@
+package doctor
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A Finding is one thing worth knowing.
+type Finding struct {
+	// Topic groups findings: "kernel", "permission", "settings", "interfaces", "routing" or "rules".
+	Topic    string   `json:"topic"`
+	Severity Severity `json:"severity"`
+	// Verdict says in a sentence, without its full stop, what it is and what it means for capture.
+	Verdict string `json:"verdict"`
+	// Next is what to do about it; empty if nothing need be done.
+	Next string `json:"next,omitempty"`
+	// Prevented tells that the kernel, or a missing permission, rules capture out, rather than something that can be set right in
+	// the namespace.
+	Prevented bool `json:"prevented,omitempty"`
+}
+
+// Severity says how bad a finding is.
+type Severity string
+
+// The severities.
+const (
+	OK      Severity = "ok"
+	Note    Severity = "note"    // it does no harm
+	Warning Severity = "warning" // capture works, but something may come in its way
+	Problem Severity = "problem" // capture does not work, or not as the parameters say
+)
+
+var severities = []Severity{Problem, Warning, Note, OK}
+
+// Verdict sums up findings.
+type Verdict string
+
+// The verdicts.
+const (
+	Works     Verdict = "works"     // nothing keeps capture from working
+	Disturbed Verdict = "disturbed" // something in the namespace does
+	Prevented Verdict = "prevented" // the kernel or a missing permission rules it out
+)
+
+// Sentence writes the verdict as one, without its full stop.
+func (v Verdict) Sentence() string {
+	switch v {
+	case Disturbed:
+		return "something here keeps capture from working as these parameters say"
+	case Prevented:
+		return "the kernel, or a missing permission, keeps this process from capturing anything here"
+	}
+	return "capture can work here"
+}
+
+// Sum returns the verdict of all findings together.
+func Sum(findings []Finding) Verdict {
+	sum := Works
+	for _, f := range findings {
+		switch {
+		case f.Severity != Problem:
+		case f.Prevented:
+			return Prevented
+		default:
+			sum = Disturbed
+		}
+	}
+	return sum
+}
+
+// Judge returns what the facts mean for a redirection by the parameters, the worst first. The parameters must be valid.
+func Judge(f Facts, r rules.Redirect) []Finding {
+	j := &judge{Facts: f, redirect: r, compiled: rules.Compile(r)}
+	j.kernel()
+	j.permission()
+	j.interfaces()
+	j.ipv6()
+	j.sourceMark()
+	j.conntrack()
+	j.localPorts()
+	j.markRules()
+	j.markRoutes()
+	j.passthrough()
+	j.owners()
+	j.istio()
+	j.legacy()
+	j.conflicts()
+	slices.SortStableFunc(j.findings, func(a, b Finding) int {
+		return cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity))
+	})
+	return j.findings
+}
+
+// judge collects findings.
+type judge struct {
+	Facts
+	redirect rules.Redirect
+	compiled rules.Ruleset
+	findings []Finding
+}
+
+func (j *judge) add(topic string, severity Severity, verdict, next string) {
+	j.findings = append(j.findings, Finding{Topic: topic, Severity: severity, Verdict: verdict, Next: next})
+}
+
+// prevent adds a problem that cannot be set right in the namespace.
+func (j *judge) prevent(topic, verdict, next string) {
+	j.findings = append(j.findings, Finding{Topic: topic, Severity: Problem, Verdict: verdict, Next: next, Prevented: true})
+}
+
+func (j *judge) tproxy() bool { return j.redirect.Mode == rules.ModeTProxy }

@@ -1,0 +1,175 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Gather reads the facts of the namespace (nil: the current one). It changes nothing, creates no table of iptables-legacy, and
+// needs no privilege; without one more facts are missing.
+func Gather(ns *netns.NS) Facts {
+	var f Facts
+	f.Kernel = release()
+	f.Features, f.FeaturesErr = nft.Probe()
+	ruleset, err := nft.ReadAll(ns)
+	f.Tables, f.TablesErr = ruleset.Tables, err
+	err = ns.Do(func() error {
+		f.Settings, f.SettingsErr = settings()
+		f.InterfacesErr = f.network()
+		f.Legacy, f.LegacyErr = legacyTables()
+		return nil
+	})
+	if err != nil {
+		f.SettingsErr, f.InterfacesErr, f.LegacyErr = err, err, err
+	}
+	return f
+}
+
+// release is the running kernel's, as uname -r.
+func release() string {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return "of unknown release"
+	}
+	return unix.ByteSliceToString(name.Release[:])
+}
+
+const sysctls = "/proc/sys/net"
+
+// settings reads the sysctls that matter, of the thread's namespace.
+func settings() (map[string]string, error) {
+	if _, err := os.Stat(sysctls); err != nil {
+		return nil, err
+	}
+	found := map[string]string{}
+	for _, pattern := range []string{
+		"ipv4/conf/*/src_valid_mark", "ipv4/ip_local_port_range", "ipv4/ip_local_reserved_ports", "ipv6/conf/*/disable_ipv6",
+		"netfilter/nf_conntrack_tcp_loose", "netfilter/nf_conntrack_count", "netfilter/nf_conntrack_max",
+	} {
+		files, err := filepath.Glob(filepath.Join(sysctls, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			value, err := os.ReadFile(file)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				continue // an interface that has just gone
+			case err != nil:
+				return found, err
+			}
+			name := strings.ReplaceAll(strings.TrimPrefix(file, "/proc/sys/"), "/", ".")
+			found[name] = strings.TrimSpace(string(value))
+		}
+	}
+	return found, nil
+}
+
+// network reads interfaces and routing, of the thread's namespace.
+func (f *Facts) network() error {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open route netlink socket: %w", err)
+	}
+	defer h.Close()
+	// A dump that something else interrupted may lack what has just come or gone.
+	complete := func(what string, err error) error {
+		if err == nil || errors.Is(err, netlink.ErrDumpInterrupted) {
+			return nil
+		}
+		return fmt.Errorf("list %s: %w", what, err)
+	}
+	links, err := h.LinkList()
+	addrs, addrErr := h.AddrList(nil, netlink.FAMILY_ALL)
+	list, ruleErr := h.RuleList(netlink.FAMILY_ALL)
+	routes, routeErr := h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{}, netlink.RT_FILTER_TABLE)
+	for _, l := range links {
+		f.Interfaces = append(f.Interfaces, interfaceOf(l, addrs))
+	}
+	for _, r := range list {
+		if rule, ok := policyRule(r); ok {
+			f.Routing.Rules = append(f.Routing.Rules, rule)
+		}
+	}
+	for _, r := range routes {
+		if r.Table < unix.RT_TABLE_DEFAULT || r.Table > unix.RT_TABLE_LOCAL {
+			f.Routing.Routes = append(f.Routing.Routes, routeOf(r))
+		}
+	}
+	return errors.Join(complete("interfaces", err), complete("addresses", addrErr), complete("policy rules", ruleErr),
+		complete("routes", routeErr))
+}
+
+func interfaceOf(l netlink.Link, addrs []netlink.Addr) Interface {
+	i := Interface{Name: l.Attrs().Name, Up: l.Attrs().Flags&net.FlagUp != 0}
+	for _, a := range addrs {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok && a.LinkIndex == l.Attrs().Index {
+			i.Addrs = append(i.Addrs, ip.Unmap())
+		}
+	}
+	return i
+}
+
+var families = map[int]rules.Family{unix.AF_INET: rules.IPv4, unix.AF_INET6: rules.IPv6}
+
+func policyRule(r netlink.Rule) (PolicyRule, bool) {
+	family, ok := families[r.Family]
+	p := PolicyRule{Family: family, Priority: r.Priority, Table: uint32(r.Table), Mark: r.Mark}
+	if r.Mask != nil {
+		p.Mask = *r.Mask
+	}
+	var words []string
+	ask := func(selected bool, format string, value any) {
+		if selected {
+			p.Selected = true
+			words = append(words, fmt.Sprintf(format, value))
+		}
+	}
+	ask(r.Invert, "%s", "not")
+	ask(r.Src != nil, "from %s", r.Src)
+	ask(r.Dst != nil, "to %s", r.Dst)
+	ask(r.IifName != "", "iif %s", r.IifName)
+	ask(r.OifName != "", "oif %s", r.OifName)
+	ask(r.IPProto != 0, "ipproto %d", r.IPProto)
+	ask(r.Tos != 0, "tos %d", r.Tos)
+	ask(r.Sport != nil, "sport %v", r.Sport)
+	ask(r.Dport != nil, "dport %v", r.Dport)
+	ask(r.UIDRange != nil, "uidrange %v", r.UIDRange)
+	if p.Mask != 0 {
+		words = append(words, fmt.Sprintf("fwmark %#x/%#x", p.Mark, p.Mask))
+	}
+	action := fmt.Sprintf("lookup %d", p.Table)
+	if p.Table == unix.RT_TABLE_UNSPEC {
+		action = fmt.Sprintf("action %d", r.Type)
+	}
+	p.Text = fmt.Sprintf("ip -%d rule priority %d %s", family, r.Priority, strings.Join(append(words, action), " "))
+	return p, ok
+}
+
+func routeOf(r netlink.Route) Route {
+	size := 0
+	if r.Dst != nil {
+		size, _ = r.Dst.Mask.Size()
+	}
+	return Route{
+		Family: families[r.Family], Table: uint32(r.Table), Default: size == 0,
+		Local: r.Type == unix.RTN_LOCAL && r.LinkIndex == loopbackIndex && size == 0,
+		Text:  r.String(),
+	}
+}
+
+// loopbackIndex is lo's in every namespace (LOOPBACK_IFINDEX in include/net/flow.h).
+const loopbackIndex = 1

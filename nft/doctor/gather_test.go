@@ -1,0 +1,205 @@
+package doctor
+
+import (
+	"cmp"
+	"net/netip"
+	"os"
+	"os/exec"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// shell runs a script in the namespace.
+func shell(t *testing.T, ns *netns.NS, script string) {
+	t.Helper()
+	err := ns.Do(func() error {
+		out, err := exec.Command("sh", "-ec", script).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %s", script, out)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// legacyNames are the names of iptables-legacy's tables that exist.
+func legacyNames(t *testing.T, ns *netns.NS) string {
+	t.Helper()
+	var names []string
+	_ = ns.Do(func() error {
+		for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+			content, _ := os.ReadFile(legacyLists[f])
+			names = append(names, strings.Fields(string(content))...)
+		}
+		return nil
+	})
+	return strings.Join(names, " ")
+}
+
+func TestGatherHealthyPod(t *testing.T) {
+	pair := netnstest.NewPair(t)
+	f := Gather(pair.Pod)
+	if f.FeaturesErr != nil || f.SettingsErr != nil || f.InterfacesErr != nil || f.TablesErr != nil || f.LegacyErr != nil {
+		t.Errorf("%+v", f)
+	}
+	if f.Settings["net.ipv4.conf.eth0.src_valid_mark"] != "0" || f.Settings["net.ipv4.ip_local_port_range"] == "" || len(f.Features) < 5 {
+		t.Errorf("%v, %v", f.Settings, f.Features)
+	}
+	i := slices.IndexFunc(f.Interfaces, func(i Interface) bool { return i.Name == "eth0" })
+	if i < 0 || !f.Interfaces[i].Up || !slices.Contains(f.Interfaces[i].Addrs, pair.PodIP6) {
+		t.Errorf("interfaces %v", f.Interfaces)
+	}
+	if names := legacyNames(t, pair.Pod); names != "" {
+		t.Errorf("tables of iptables-legacy have come into being: %s", names)
+	}
+	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
+		findings := Judge(f, usual(mode))
+		if Sum(findings) != Works || findings[0].Severity == Warning {
+			t.Errorf("%s:\n%s", mode, list(findings))
+		}
+	}
+	if _, err := nft.Apply(pair.Pod, rules.Compile(usual(rules.ModeTProxy))); err != nil {
+		t.Fatal(err)
+	}
+	if findings := Judge(Gather(pair.Pod), usual(rules.ModeTProxy)); findings[0].Severity != OK {
+		t.Errorf("with our rules:\n%s", list(findings))
+	}
+}
+
+func TestGatherLegacyTables(t *testing.T) {
+	legacy, legacy6 := netnstest.RequireBinary(t, "iptables-legacy"), netnstest.RequireBinary(t, "ip6tables-legacy")
+	pair := netnstest.NewPair(t)
+	shell(t, pair.Pod, strings.NewReplacer("iptables4", legacy, "iptables6", legacy6).Replace(`
+		iptables4 -t nat -N ISTIO_OUTPUT
+		iptables4 -t nat -A ISTIO_OUTPUT -p tcp -j REDIRECT --to-ports 15001
+		iptables4 -t nat -N empty
+		iptables4 -t nat -A OUTPUT -p tcp -m multiport --dports 1,2,3 -j ISTIO_OUTPUT
+		iptables6 -t mangle -L >/dev/null
+		iptables6 -t nat -A PREROUTING -p tcp --dport 80 -j REDIRECT --to-ports 8080`))
+	before := legacyNames(t, pair.Pod)
+	f := Gather(pair.Pod)
+	slices.SortFunc(f.Legacy, func(a, b LegacyTable) int {
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Name, b.Name))
+	})
+	want := []LegacyTable{
+		{Family: rules.IPv4, Name: "nat", Chains: []string{"ISTIO_OUTPUT", "empty"}, Rules: 2},
+		{Family: rules.IPv6, Name: "mangle", Chains: []string{}},
+		{Family: rules.IPv6, Name: "nat", Chains: []string{}, Rules: 1},
+	}
+	if !reflect.DeepEqual(f.Legacy, want) || f.LegacyErr != nil {
+		t.Errorf("got %+v, %v\nwant %+v", f.Legacy, f.LegacyErr, want)
+	}
+	if after := legacyNames(t, pair.Pod); after != before {
+		t.Errorf("tables are %s, were %s", after, before)
+	}
+}
+
+func TestLegacyTableThatIsNone(t *testing.T) {
+	for _, entries := range [][]byte{nil, make([]byte, 20), make([]byte, 200)} {
+		var table LegacyTable
+		if err := table.parse(entries, 0x1f); err == nil {
+			t.Errorf("no error for %d bytes", len(entries))
+		}
+	}
+}
+
+func TestGatherRouting(t *testing.T) {
+	ip := netnstest.RequireBinary(t, "ip")
+	pair := netnstest.NewPair(t)
+	shell(t, pair.Pod, strings.ReplaceAll(`
+		IP rule add fwmark 1337 lookup 133
+		IP rule add fwmark 1337 lookup 133
+		IP -6 rule add fwmark 0x500/0xf00 from fd00::/16 iif eth0 priority 50 lookup 500
+		IP route add local default dev lo table 133
+		IP -6 route add fd01::/16 dev eth0 table 500
+		IP -6 addr add ::6 dev lo`, "IP", ip))
+	f := Gather(pair.Pod)
+	if f.InterfacesErr != nil {
+		t.Fatal(f.InterfacesErr)
+	}
+	odd := slices.IndexFunc(f.Routing.Rules, func(r PolicyRule) bool { return r.Priority == 50 })
+	if odd < 0 || f.Routing.Rules[odd].Text != "ip -6 rule priority 50 from fd00::/16 iif eth0 fwmark 0x500/0xf00 lookup 500" {
+		t.Errorf("rules %+v", f.Routing.Rules)
+	}
+	local := slices.ContainsFunc(f.Routing.Routes, func(r Route) bool { return r.Table == 133 && r.Family == rules.IPv4 && r.Default && r.Local })
+	other := slices.ContainsFunc(f.Routing.Routes, func(r Route) bool { return r.Table == 500 && r.Family == rules.IPv6 && !r.Default && !r.Local })
+	if !local || !other {
+		t.Errorf("routes %+v", f.Routing.Routes)
+	}
+	r := usual(rules.ModeTProxy)
+	findings := list(Judge(f, r))
+	for _, want := range []string{"IPv4 has 2 rules for the mark 0x539", "meet another rule first: ip -6 rule priority 50", "lo has ::6, although"} {
+		if !strings.Contains(findings, want) {
+			t.Errorf("nothing about %q in\n%s", want, findings)
+		}
+	}
+}
+
+// Who came last captures, where priorities are equal: what the verdict says is what happens.
+func TestOrderOfOwnersIsAsTheKernelRunsThem(t *testing.T) {
+	nftables := netnstest.RequireBinary(t, "nft")
+	netnstest.RequireIDs(t, 1337, 1337)
+	strict := usual(rules.ModeRedirect)
+	strict.StrictIstio()
+	for name, row := range map[string]struct {
+		params   rules.Redirect
+		priority string
+		after    bool // the other owner comes after us
+		captured bool
+	}{
+		"equal priority, before us": {strict, "-100", false, true},
+		"equal priority, after us":  {strict, "-100", true, false},
+		"later, after us":           {usual(rules.ModeRedirect), "-100", true, true},
+		"earlier, before us":        {usual(rules.ModeRedirect), "-120", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bed, err := testbed.New(testbed.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer bed.Close()
+			if err := bed.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
+				t.Fatal(err)
+			}
+			other := func() {
+				shell(t, bed.Pod, nftables+` -f - <<END
+					table ip other {
+						chain out {
+							type nat hook output priority `+row.priority+`;
+							tcp dport 80 redirect to :15090
+						}
+					}
+END`)
+			}
+			if !row.after {
+				other()
+			}
+			if _, err := nft.Apply(bed.Pod, rules.Compile(row.params)); err != nil {
+				t.Fatal(err)
+			}
+			if row.after {
+				other()
+			}
+			answer, err := bed.Dial(testbed.Call{
+				Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("198.51.100.1:80"),
+			})
+			if captured := answer.By == testbed.Outbound; err != nil || captured != row.captured {
+				t.Errorf("%s, %v", answer, err)
+			}
+			findings := Judge(Gather(bed.Pod), row.params)
+			if (Sum(findings) == Works) != row.captured {
+				t.Errorf("captured is %t, but the verdict %q:\n%s", row.captured, Sum(findings), list(findings))
+			}
+		})
+	}
+}

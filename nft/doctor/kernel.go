@@ -1,0 +1,147 @@
+package doctor
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// kernel judges the kernel's features.
+func (j *judge) kernel() {
+	if j.FeaturesErr != nil {
+		j.unaskedKernel()
+		return
+	}
+	lacking := false
+	for _, s := range j.Features {
+		if s.Err == nil {
+			continue
+		}
+		need := fmt.Sprintf("a kernel with %s (Linux %s or later)", s.Feature.Option, s.Feature.Since)
+		if j.needs(s.Feature) {
+			lacking = true
+			j.prevent("kernel", fmt.Sprintf("Linux %s lacks %s, which these parameters need", j.Kernel, s.Feature.Name), need)
+		} else {
+			j.add("kernel", Note, fmt.Sprintf("Linux %s lacks %s; these parameters do not need it", j.Kernel, s.Feature.Name), "")
+		}
+	}
+	if !lacking {
+		j.add("kernel", OK, fmt.Sprintf("Linux %s has all that these parameters need of it", j.Kernel), "")
+	}
+}
+
+// needs tells whether the parameters need a feature.
+func (j *judge) needs(f nft.Feature) bool {
+	r := &j.redirect
+	switch f {
+	case nft.FeatureTProxy, nft.FeatureRoute:
+		return j.tproxy()
+	case nft.FeatureZone:
+		return j.tproxy() || r.DropInvalid || r.DNS.Capture
+	case nft.FeatureInterval:
+		for _, t := range j.compiled.Tables {
+			if len(t.Sets()) > 0 {
+				return true
+			}
+		}
+		return false
+	}
+	return true
+}
+
+// unaskedKernel judges by what else shows what the kernel can do.
+func (j *judge) unaskedKernel() {
+	needed := nft.FeatureNAT
+	switch {
+	case j.ours() != nil:
+		j.add("kernel", OK, fmt.Sprintf("Linux %s holds rules of ours already", j.Kernel), "")
+	case !nft.IsNotPermitted(j.FeaturesErr):
+		j.add("kernel", Warning, "the kernel's features could not be found out: "+j.FeaturesErr.Error(), "")
+	case older(j.Kernel, needed.Since):
+		j.add("kernel", Warning, fmt.Sprintf("Linux %s is older than %s, where %s came; it could not be asked, which takes CAP_SYS_ADMIN",
+			j.Kernel, needed.Since, needed.Name), "rules doctor as root says what this kernel has")
+	default:
+		j.add("kernel", Note, fmt.Sprintf("what Linux %s was built with could not be asked, which takes CAP_SYS_ADMIN; its version is recent "+
+			"enough", j.Kernel), "rules doctor as root says what this kernel has")
+	}
+}
+
+// older tells whether a release is of an earlier version than "major.minor". A release that cannot be read is not.
+func older(release, version string) bool {
+	var have, want [2]int
+	for i, text := range strings.SplitN(version, ".", 3) {
+		if i < 2 {
+			want[i], _ = strconv.Atoi(text)
+		}
+	}
+	if _, err := fmt.Sscanf(release, "%d.%d", &have[0], &have[1]); err != nil {
+		return false
+	}
+	return have[0] < want[0] || have[0] == want[0] && have[1] < want[1]
+}
+
+// permission judges whether this process may program the namespace.
+func (j *judge) permission() {
+	switch {
+	case j.TablesErr == nil:
+		j.add("permission", OK, "this process may read and write the namespace's rules", "")
+	case nft.IsNotPermitted(j.TablesErr):
+		j.prevent("permission", "this process may neither read nor write the namespace's rules",
+			"run it with CAP_NET_ADMIN, in the user namespace that owns the network namespace")
+	case nft.IsNotSupported(j.TablesErr):
+		j.prevent("kernel", "the kernel has no nf_tables: "+j.TablesErr.Error(),
+			fmt.Sprintf("a kernel with %s (Linux %s or later)", nft.FeatureTables.Option, nft.FeatureTables.Since))
+	default:
+		j.add("rules", Warning, "the namespace's rules could not be read: "+j.TablesErr.Error(), "")
+	}
+}
+
+// interfaces judges links and addresses.
+func (j *judge) interfaces() {
+	if j.InterfacesErr != nil {
+		j.add("interfaces", Warning, "interfaces and routes could not be read: "+j.InterfacesErr.Error(), "")
+		return
+	}
+	addressed := false
+	for _, i := range j.Interfaces {
+		if i.Name == lo && !i.Up {
+			j.add("interfaces", Problem, "lo is down: redirected outbound connections go over it, and now nowhere", "ip link set lo up")
+		}
+		for _, a := range i.Addrs {
+			addressed = addressed || i.Name != lo && a.IsGlobalUnicast()
+		}
+	}
+	if !addressed {
+		j.add("interfaces", Warning, "no interface but lo has an address: this is no pod's namespace, or its network is not set up yet", "")
+	}
+}
+
+const lo = "lo"
+
+// ipv6 judges whether IPv6 is as the parameters want it.
+func (j *judge) ipv6() {
+	disabled, known := j.setting("net.ipv6.conf.lo.disable_ipv6")
+	switch {
+	case j.SettingsErr != nil:
+	case j.redirect.IPv6 && !known:
+		j.prevent("kernel", "the kernel has no IPv6, which these parameters capture", "leave out --dual-stack, or give the pod's IPv4 address only")
+	case j.redirect.IPv6 && disabled != "0":
+		j.add("settings", Problem, "IPv6 is disabled for lo: ::6, from where the proxy calls the application, cannot be added",
+			"sysctl -w net.ipv6.conf.lo.disable_ipv6=0")
+	}
+	if j.redirect.IPv6 {
+		return
+	}
+	for _, i := range j.Interfaces {
+		for _, a := range i.Addrs {
+			if i.Name != lo && rules.FamilyOf(a) == rules.IPv6 && a.IsGlobalUnicast() && a != rules.PassthroughIPv6 {
+				j.add("interfaces", Warning, fmt.Sprintf("%s has the address %s, but these parameters leave IPv6 alone: it passes the proxy",
+					i.Name, a), "--dual-stack captures it")
+				return
+			}
+		}
+	}
+}

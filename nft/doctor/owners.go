@@ -1,0 +1,200 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/nft/istio"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// foreign returns all tables but ours, in hook order.
+func (j *judge) foreign() []rules.Table {
+	return slices.DeleteFunc(slices.Clone(j.Tables), func(t rules.Table) bool {
+		return t.Family == rules.Inet && t.Name == rules.TableName
+	})
+}
+
+// owners lists who else has rules at the hooks where connections are captured, and in which order.
+func (j *judge) owners() {
+	if j.TablesErr != nil {
+		return
+	}
+	if t := j.ours(); t != nil {
+		j.add("rules", OK, fmt.Sprintf("table inet %s is there, with %s; rules check tells whether it is that of the parameters", t.Name,
+			countText(countRules(t), "rule")), "")
+	} else {
+		j.add("rules", Note, "there are no rules of ours", "rules apply makes them")
+	}
+	for _, t := range j.foreign() {
+		for i := range t.Chains {
+			c := &t.Chains[i]
+			if c.Base == nil || c.Base.Hook != rules.Prerouting && c.Base.Hook != rules.Output || len(c.Rules) == 0 {
+				continue
+			}
+			if c.Base.Type == rules.NAT {
+				j.translator(&t, c)
+			} else if c.Base.Priority < 0 {
+				j.marker(&t, c)
+			}
+		}
+	}
+}
+
+// translator reports another owner's chain of NAT.
+func (j *judge) translator(t *rules.Table, c *rules.Chain) {
+	verdict, first := j.order(t, c, "rule of NAT", j.natPriority())
+	if !first {
+		j.add("rules", Note, verdict+": a connection that ours redirect does not meet them", "")
+		return
+	}
+	j.add("rules", Warning, verdict+": what they translate is not ours any more", j.beforeUs())
+}
+
+// marker reports another owner's chain where iptables has raw and mangle.
+func (j *judge) marker(t *rules.Table, c *rules.Chain) {
+	isRaw := c.Base.Priority < conntrackPriority
+	ours, ok := j.priority(func(b *rules.Base) bool {
+		return b.Hook == c.Base.Hook && b.Type != rules.NAT && (b.Priority < conntrackPriority) == isRaw
+	})
+	if !ok {
+		j.add("rules", Note, place(t, c, "rule")+", where ours are not", "")
+		return
+	}
+	verdict, first := j.order(t, c, "rule", ours)
+	if isRaw && first && j.redirect.DNS.Capture && slices.ContainsFunc(c.Rules, setsZone) {
+		j.add("rules", Warning, verdict+" and choose conntrack zones: the first choice counts, and answers to captured DNS queries may be lost",
+			j.beforeUs())
+		return
+	}
+	j.add("rules", Note, verdict, "")
+}
+
+func setsZone(r rules.Rule) bool {
+	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool { _, ok := a.(rules.SetZone); return ok })
+}
+
+// order says what a chain has and whether it runs before ours, of which the priority is given.
+func (j *judge) order(t *rules.Table, c *rules.Chain, noun string, ours int) (verdict string, first bool) {
+	first = j.runsFirst(t, c, ours)
+	when := "after"
+	if first {
+		when = "before"
+	}
+	return fmt.Sprintf("%s, which run %s ours (%d)", place(t, c, noun), when, ours), first
+}
+
+// place says what a chain has, and where.
+func place(t *rules.Table, c *rules.Chain, noun string) string {
+	return fmt.Sprintf("table %s %s%s has %s at %s (chain %s, priority %d)", t.Family, t.Name, ownerOf(t), countText(len(c.Rules), noun),
+		c.Base.Hook, c.Name, c.Base.Priority)
+}
+
+// runsFirst tells whether a chain runs before ours at its hook, of which the priority is given.
+func (j *judge) runsFirst(t *rules.Table, c *rules.Chain, ours int) bool {
+	switch {
+	case c.Base.Priority != ours:
+		return c.Base.Priority < ours
+	case j.ours() == nil:
+		return false // ours will be the last to come
+	}
+	at := func(family rules.Family, name string) int {
+		return slices.IndexFunc(j.Tables, func(o rules.Table) bool { return o.Family == family && o.Name == name })
+	}
+	return at(t.Family, t.Name) < at(rules.Inet, rules.TableName)
+}
+
+// conntrackPriority is where conntrack runs (NF_IP_PRI_CONNTRACK in linux/netfilter_ipv4.h): zones are chosen before.
+const conntrackPriority = -200
+
+// natPriority is that of our chains of NAT.
+func (j *judge) natPriority() int {
+	if priority, ok := j.priority(func(b *rules.Base) bool { return b.Type == rules.NAT }); ok {
+		return priority
+	}
+	return rules.NATPriority
+}
+
+// priority is that of the first of our chains that is such a one: as they are, or as they would be.
+func (j *judge) priority(is func(*rules.Base) bool) (priority int, ok bool) {
+	tables := j.compiled.Tables
+	if t := j.ours(); t != nil {
+		tables = []rules.Table{*t}
+	}
+	for _, t := range tables {
+		for _, c := range t.Chains {
+			if c.Base != nil && is(c.Base) {
+				return c.Base.Priority, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// beforeUs says what to do about those who run before us.
+func (j *judge) beforeUs() string {
+	if slices.Contains(j.redirect.Without, rules.NATFirst) {
+		return "leave the deviation nat-first on (see rules help deviations), or give that chain a higher priority"
+	}
+	return "give that chain a higher priority, or make sure that it leaves the mesh's connections alone"
+}
+
+// istio reports what Istio's own programs have left in nf_tables.
+func (j *judge) istio() {
+	for i := range j.Tables {
+		t := &j.Tables[i]
+		var what string
+		if isIstioNFT(t) {
+			what = "istio-nftables"
+		} else if !istio.Find(t).IsZero() {
+			what = "istio-iptables"
+		}
+		if what != "" {
+			j.add("rules", Warning, fmt.Sprintf("table %s %s has rules of %s: two programs capture here", t.Family, t.Name, what),
+				"rules cleanup --istio removes them")
+		}
+	}
+}
+
+func isIstioNFT(t *rules.Table) bool {
+	return t.Family == rules.Inet && strings.HasPrefix(t.Name, "istio-proxy-")
+}
+
+// ownerOf guesses whose a table is by its name and those of its chains.
+func ownerOf(t *rules.Table) string {
+	if isIstioNFT(t) {
+		return " (of istio-nftables)"
+	}
+	for _, c := range t.Chains {
+		for _, known := range []struct{ prefix, owner string }{
+			{istio.ChainPrefix, "istio-iptables"},
+			{"KUBE-", "Kubernetes"},
+			{"DOCKER", "Docker"},
+			{"cali-", "Calico"},
+			{"CILIUM_", "Cilium"},
+			{"CNI-", "a CNI plugin"},
+		} {
+			if strings.HasPrefix(c.Name, known.prefix) {
+				return " (of " + known.owner + ")"
+			}
+		}
+	}
+	return ""
+}
+
+func countRules(t *rules.Table) int {
+	n := 0
+	for _, c := range t.Chains {
+		n += len(c.Rules)
+	}
+	return n
+}
+
+// countText counts things of which the noun's first word is the one that has a plural.
+func countText(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %s", n, strings.Replace(noun, "rule", "rules", 1))
+}

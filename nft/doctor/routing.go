@@ -1,0 +1,84 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// localTable is the table of the host's own addresses, which the kernel's first rule looks up (RT_TABLE_LOCAL).
+const localTable = 255
+
+// markRules judges the policy rules that packets with TPROXY's mark meet.
+func (j *judge) markRules() {
+	mark := j.redirect.TProxyMark
+	type key struct {
+		family rules.Family
+		table  uint32
+	}
+	count := map[key]int{}
+	for _, r := range j.Routing.Rules {
+		ours := r.Mark == mark && r.Mask == ^uint32(0) && !r.Selected && r.Table == j.redirect.TProxyRouteTable
+		if ours {
+			count[key{r.Family, r.Table}]++
+			continue
+		}
+		switch {
+		case r.Table == localTable && r.Mask == 0:
+		case r.Priority > rules.PolicyPriority || r.Mask != 0 && mark&r.Mask != r.Mark || !j.tproxy():
+		default:
+			j.add("routing", Problem, fmt.Sprintf("packets with TPROXY's mark %#x meet another rule first: %s", mark, r.Text),
+				"give that rule a higher number than "+fmt.Sprint(rules.PolicyPriority)+", or choose another mark")
+		}
+		if r.Priority == rules.PolicyPriority && !j.tproxy() {
+			j.add("routing", Note, fmt.Sprintf("a rule of another owner has the priority of ours, %d: %s", r.Priority, r.Text), "")
+		}
+	}
+	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+		if n := count[key{f, j.redirect.TProxyRouteTable}]; n > 1 {
+			j.add("routing", Note, fmt.Sprintf("IPv%d has %d rules for the mark %#x, which do the same: each run of istio-iptables adds one",
+				f, n, mark), "rules cleanup --istio removes them, rules apply adds one")
+		}
+	}
+}
+
+// markRoutes judges the routing table that makes packets with TPROXY's mark local.
+func (j *judge) markRoutes() {
+	if !j.tproxy() {
+		return
+	}
+	for _, r := range j.Routing.Routes {
+		if r.Table == j.redirect.TProxyRouteTable && !r.Local {
+			severity := Warning
+			if r.Default {
+				severity = Problem
+			}
+			j.add("routing", severity, fmt.Sprintf("table %d, which is to make marked packets local, has another owner's route: %s", r.Table, r.Text),
+				"choose another table with --istio-inbound-tproxy-route-table")
+		}
+	}
+}
+
+// passthrough judges ::6, from where the proxy calls the application.
+func (j *judge) passthrough() {
+	if j.InterfacesErr != nil || j.TablesErr != nil {
+		return
+	}
+	var on string
+	for _, i := range j.Interfaces {
+		if slices.Contains(i.Addrs, rules.PassthroughIPv6) {
+			on = i.Name
+		}
+	}
+	ours := j.ours() != nil
+	switch {
+	case on != "" && on != lo:
+		j.add("interfaces", Warning, fmt.Sprintf("%s has the address ::6, which the proxy needs on lo", on), "ip -6 address del ::6 dev "+on)
+	case ours && j.redirect.IPv6 && on == "":
+		j.add("interfaces", Problem, "our rules are there, but lo lacks ::6, from where the proxy calls the application", "rules apply adds it")
+	case on == lo && !ours:
+		j.add("interfaces", Note, "lo has ::6, although rules of ours are not there: somebody else's, or left behind",
+			"rules cleanup removes it, also if it is Istio's")
+	}
+}

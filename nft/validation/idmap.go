@@ -1,0 +1,135 @@
+package validation
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// overflowID is what an id without a number in a user namespace is there (overflowuid in kernel/sys.c).
+const overflowID = 65534
+
+// An idMap translates ids between the user namespace of a network namespace and that of this process; the nil map leaves them as
+// they are.
+type idMap []idRange
+
+// idRange is a line of /proc/PID/uid_map, see user_namespaces(7).
+type idRange struct{ inside, outside, count uint32 }
+
+func (m idMap) outside(id uint32) (int, bool) {
+	if m == nil {
+		return int(id), true
+	}
+	for _, r := range m {
+		if id >= r.inside && id-r.inside < r.count {
+			return int(r.outside + (id - r.inside)), true
+		}
+	}
+	return 0, false
+}
+
+func (m idMap) inside(id int) uint32 {
+	if m == nil {
+		return uint32(id)
+	}
+	for _, r := range m {
+		if uint32(id) >= r.outside && uint32(id)-r.outside < r.count {
+			return r.inside + (uint32(id) - r.outside)
+		}
+	}
+	return overflowID
+}
+
+// parseIDMap reads a map in the kernel's form.
+func parseIDMap(r io.Reader) (idMap, error) {
+	m := idMap{}
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		var line idRange
+		if _, err := fmt.Sscan(lines.Text(), &line.inside, &line.outside, &line.count); err != nil {
+			return nil, fmt.Errorf("id map: %q: %w", lines.Text(), err)
+		}
+		m = append(m, line)
+	}
+	return m, lines.Err()
+}
+
+// errNoProcess tells that the user namespace's ids cannot be found out.
+var errNoProcess = errors.New("the network namespace belongs to another user namespace, of which /proc shows no process")
+
+// idMaps returns the maps of the namespace: nil ones if its user namespace is our own, or if the kernel does not say whose it is.
+// With an error they translate everything into overflowID, as the kernel does.
+func idMaps(ns *netns.NS) (uids, gids idMap, err error) {
+	owner, ownerErr := userNamespace(ns)
+	own, ownErr := namespaceFile("/proc/thread-self/ns/user")
+	if ownerErr != nil || ownErr != nil || own == owner {
+		return nil, nil, nil
+	}
+	links, _ := filepath.Glob("/proc/[0-9]*/ns/user")
+	for _, link := range links {
+		if found, err := namespaceFile(link); err != nil || found != owner {
+			continue
+		}
+		process := strings.TrimSuffix(link, "/ns/user")
+		uids, uidErr := readIDMap(process + "/uid_map")
+		gids, gidErr := readIDMap(process + "/gid_map")
+		if uidErr == nil && gidErr == nil {
+			return uids, gids, nil
+		}
+	}
+	return idMap{}, idMap{}, errNoProcess
+}
+
+func readIDMap(path string) (idMap, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	return parseIDMap(file)
+}
+
+// A fileID tells namespace files apart.
+type fileID struct{ dev, ino uint64 }
+
+func namespaceFile(path string) (fileID, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return fileID{}, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return fileID{st.Dev, st.Ino}, nil
+}
+
+// userNamespace identifies the user namespace that owns the network namespace.
+func userNamespace(ns *netns.NS) (fileID, error) {
+	var id fileID
+	err := ns.Do(func() error {
+		file, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open own namespace: %w", err)
+		}
+		defer func() { _ = unix.Close(file) }()
+		// EPERM: the owner is no descendant of our user namespace (ns_get_owner in kernel/user_namespace.c).
+		owner, err := unix.IoctlRetInt(file, unix.NS_GET_USERNS)
+		if err != nil {
+			return fmt.Errorf("ask for the owner of network namespace %s: %w", ns, err)
+		}
+		defer func() { _ = unix.Close(owner) }()
+		var st unix.Stat_t
+		if err := unix.Fstat(owner, &st); err != nil {
+			return os.NewSyscallError("fstat", err)
+		}
+		id = fileID{st.Dev, st.Ino}
+		return nil
+	})
+	return id, err
+}

@@ -1,0 +1,108 @@
+package validation
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// judge compares what was found with what was expected.
+func (t *probe) judge(o observation) Check {
+	c := t.Check
+	if c.Status != "" {
+		return c
+	}
+	packet := t.packet
+	if o.source.IsValid() {
+		packet.Source = o.source
+	}
+	c.Packet, c.Found = packet.String(), t.finding(o)
+	c.Status = Failed
+	switch {
+	case o.outcome == unknown:
+		c.Status, c.Reason = NotChecked, o.err.Error()
+		c.Next = onTheNode
+	case t.asExpected(o):
+		c.Status = OK
+	case t.outside && o.outcome != arrived && !o.reached:
+		c.Status, c.Reason = NotChecked, "no connection from here reaches the pod, whether it is captured or not"
+		c.Next = "call the pod from another one"
+	default:
+		c.Next = t.advice(o)
+	}
+	return c
+}
+
+// asExpected tells whether the probe met its fate.
+func (t *probe) asExpected(o observation) bool {
+	fate := t.trace.Fate
+	switch {
+	case fate.Dropped:
+		return o.outcome == unanswered
+	case !fate.Captured() && o.outcome == refused:
+		return !t.awaited // nobody listens there, and nobody took it on the way
+	case o.outcome != arrived && o.outcome != answered, o.arrival.port != t.port():
+		return false
+	case t.agent != nil && o.outcome != answered:
+		return false
+	}
+	original := o.arrival.original
+	return !original.IsValid() || original == t.packet.Destination
+}
+
+// finding says what happened to the probe.
+func (t *probe) finding(o observation) string {
+	to := t.packet.Destination
+	switch o.outcome {
+	case unsent:
+		return "it could not be sent: " + o.err.Error()
+	case refused:
+		return "refused: nobody listens where it went"
+	case strange:
+		return "answered by somebody outside of the namespace: not captured"
+	case unknown:
+		return "the connection was taken, but it cannot be told by whom"
+	case answered:
+		return fmt.Sprintf("redirected to port %d, and answered in the name of %s", o.arrival.port, to)
+	case arrived:
+		return t.arrivalText(o.arrival)
+	}
+	if o.err != nil {
+		return "no answer: " + o.err.Error()
+	}
+	return "no answer: it was dropped, or has left the pod"
+}
+
+func (t *probe) arrivalText(a arrival) string {
+	to := t.packet.Destination
+	switch {
+	case t.packet.Mark != 0 && a.port == to.Port():
+		return "stayed in the pod"
+	case t.agent != nil:
+		return fmt.Sprintf("redirected to port %d, but the answer did not come back", a.port)
+	case a.port == to.Port() && (a.port != t.port() || !t.trace.Fate.Captured()):
+		return fmt.Sprintf("arrived at %s itself, not captured", to)
+	case a.original.IsValid():
+		return fmt.Sprintf("arrived at port %d, with %s as the original destination", a.port, a.original)
+	}
+	return fmt.Sprintf("arrived at port %d", a.port)
+}
+
+// advice says what to do about a probe that met another fate.
+func (t *probe) advice(o observation) string {
+	switch {
+	case t.hint != "":
+		return t.hint
+	case t.packet.Mark != 0:
+		return "rules apply puts the policy rule and its route back"
+	case errors.Is(o.err, unix.EADDRNOTAVAIL):
+		return "the namespace does not have the address: give the pod's own by --pod-ip"
+	case o.outcome == refused && t.trace.Fate.Captured():
+		return "the rules differ from the parameters, or the proxy does not listen for " + familyName(t.packet.Family()) +
+			": rules check lists differences, rules apply puts the rules right"
+	case t.agent != nil && o.outcome == arrived:
+		return "the conntrack zones of DNS are missing or another's: rules check lists differences, rules apply puts them right"
+	}
+	return "the rules are missing or differ from the parameters: rules check lists differences, rules apply puts them right"
+}

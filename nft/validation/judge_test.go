@@ -1,0 +1,108 @@
+package validation
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestJudge(t *testing.T) {
+	own := netip.MustParseAddrPort("10.244.1.5:41000")
+	r := usual(rules.ModeRedirect)
+	outbound := planned(t, Options{Redirect: r}, ordinary(), "outbound, IPv4")
+	inbound := planned(t, Options{Redirect: r}, ordinary(), "inbound, IPv4")
+	dns := planned(t, Options{Redirect: r}, ordinary(), "DNS over UDP, IPv4")
+	wide := r
+	wide.LoopbackCIDR = netip.MustParsePrefix("127.0.0.0/8")
+	uncaptured := planned(t, Options{Redirect: wide}, ordinary(), "the proxy calls 127.0.0.6")
+	awaited := uncaptured
+	awaited.awaited = true
+	at := func(port uint16, original string) observation {
+		o := observation{outcome: arrived, source: own, arrival: arrival{port: port}}
+		if original != "" {
+			o.arrival.original = netip.MustParseAddrPort(original)
+		}
+		return o
+	}
+	for name, row := range map[string]struct {
+		probe probe
+		seen  observation
+		want  Status
+		found string
+	}{
+		"arrived with its destination":        {outbound, at(15001, "198.51.100.1:15002"), OK, "arrived at port 15001, with 198.51.100.1:15002"},
+		"arrived at the running proxy":        {outbound, at(15001, ""), OK, "arrived at port 15001"},
+		"arrived without its destination":     {outbound, at(15001, "10.0.0.1:80"), Failed, "with 10.0.0.1:80 as the original destination"},
+		"arrived at another port":             {outbound, at(15009, ""), Failed, "arrived at port 15009"},
+		"refused":                             {outbound, observation{outcome: refused, source: own}, Failed, "refused: nobody listens"},
+		"no answer":                           {outbound, observation{outcome: unanswered, source: own}, Failed, "it was dropped, or has left the pod"},
+		"answered by a stranger":              {outbound, observation{outcome: strange, source: own}, Failed, "not captured"},
+		"not sent":                            {outbound, observation{err: unix.EPERM}, Failed, "could not be sent: operation not permitted"},
+		"taken by nobody knows whom":          {outbound, observation{outcome: unknown, err: unix.ENOENT}, NotChecked, "cannot be told"},
+		"not captured, as expected":           {uncaptured, at(15002, "127.0.0.6:15002"), OK, "arrived at 127.0.0.6:15002 itself, not captured"},
+		"nobody at the destination":           {uncaptured, observation{outcome: refused}, OK, "refused"},
+		"somebody at the destination":         {awaited, observation{outcome: refused}, Failed, "refused"},
+		"captured, but not to be":             {uncaptured, at(15006, "127.0.0.6:15002"), Failed, "arrived at port 15006"},
+		"inbound arrived":                     {inbound, at(15006, "10.244.1.5:15002"), OK, "arrived at port 15006"},
+		"inbound uncaptured":                  {inbound, at(15002, "10.244.1.5:15002"), Failed, "itself, not captured"},
+		"inbound refused, by whomever":        {inbound, observation{outcome: refused}, NotChecked, "refused"},
+		"inbound refused, by the pod":         {inbound, observation{outcome: refused, reached: true}, Failed, "refused"},
+		"inbound dropped, by the pod":         {inbound, observation{outcome: unanswered, reached: true}, Failed, "no answer"},
+		"inbound never came":                  {inbound, observation{outcome: unanswered}, NotChecked, "no answer"},
+		"a query answered":                    {dns, observation{outcome: answered, arrival: arrival{port: 15053}}, OK, "answered in the name of 198.51.100.1:53"},
+		"a query of which the answer is lost": {dns, at(15053, ""), Failed, "the answer did not come back"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := row.probe.judge(row.seen)
+			if c.Status != row.want || !strings.Contains(c.Found, row.found) {
+				t.Errorf("%s: %q, want %s: %q", c.Status, c.Found, row.want, row.found)
+			}
+			if c.Status == Failed && c.Next == "" || c.Status == NotChecked && c.Reason == "" {
+				t.Errorf("nothing to go on with: %+v", c)
+			}
+		})
+	}
+}
+
+func TestOutcome(t *testing.T) {
+	checks := func(statuses ...Status) (r Result) {
+		for _, s := range statuses {
+			r.Checks = append(r.Checks, Check{Status: s})
+		}
+		return r
+	}
+	empty := checks(OK, NotChecked)
+	empty.Empty = true
+	for _, row := range []struct {
+		r    Result
+		want Outcome
+	}{
+		{checks(OK, NotChecked), Works},
+		{checks(OK, Failed), Fails},
+		{checks(NotChecked), NotDecided},
+		{Result{}, NotDecided},
+		{empty, CapturesNothing},
+	} {
+		if got := row.r.Outcome(); got != row.want {
+			t.Errorf("%+v: %s, want %s", row.r, got, row.want)
+		}
+	}
+}
+
+func TestSourceCheck(t *testing.T) {
+	for _, row := range []struct {
+		read int
+		set  []string
+		want Status
+	}{
+		{0, nil, NotChecked}, {3, nil, OK}, {3, []string{"default"}, OK}, {3, []string{"all"}, Failed}, {3, []string{"default", "eth0"}, Failed},
+	} {
+		if got := judgeSourceCheck(row.read, row.set); got.Status != row.want {
+			t.Errorf("set for %v of %d: %s, want %s", row.set, row.read, got.Status, row.want)
+		}
+	}
+}

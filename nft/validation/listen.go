@@ -1,0 +1,156 @@
+package validation
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An endpoint is where a listener waits for probes.
+type endpoint struct {
+	protocol    rules.Protocol
+	at          netip.AddrPort
+	transparent bool
+}
+
+// A caller is the far end of a connection or datagram, as a listener sees it.
+type caller struct {
+	protocol rules.Protocol
+	addr     netip.AddrPort
+}
+
+// An arrival is a connection or datagram that has reached a listener.
+type arrival struct {
+	port     uint16         // of the listener
+	original netip.AddrPort // the destination that the caller asked for; not known of datagrams
+}
+
+// listeners wait for probes, each identified by its own address. Whoever else comes is hung up on.
+type listeners struct {
+	mu       sync.Mutex
+	expected map[caller]chan arrival
+	files    []socket
+	wg       sync.WaitGroup
+}
+
+// expect returns where the arrival of the caller's probe is announced. It is called before the probe is sent.
+func (l *listeners) expect(c caller) <-chan arrival {
+	arrived := make(chan arrival, 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.expected == nil {
+		l.expected = map[caller]chan arrival{}
+	}
+	l.expected[c] = arrived
+	return arrived
+}
+
+// announce tells who expects the caller that it has arrived, and whether somebody does.
+func (l *listeners) announce(c caller, a arrival) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	arrived, ok := l.expected[c]
+	if ok {
+		select {
+		case arrived <- a:
+		default: // a datagram that came twice
+		}
+	}
+	return ok
+}
+
+// listen opens a listener on a thread of the namespace, with the owner that the thread has. [unix.EADDRINUSE] is in the error when
+// somebody else listens there.
+func (l *listeners) listen(e endpoint) error {
+	// Without SO_REUSEPORT, which a proxy's listener has: with it a listener of the proxy's own user would be given some of the
+	// connections that are the proxy's.
+	var options []option
+	if e.protocol == rules.TCP {
+		options = append(options, option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1})
+	}
+	family := rules.FamilyOf(e.at.Addr())
+	if e.transparent {
+		options = append(options, transparent(family))
+	}
+	fd, err := newSocket(family, e.protocol, options...)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", e.at, err)
+	}
+	err = bind(fd, e.at)
+	if err == nil && e.protocol == rules.TCP {
+		err = unix.Listen(fd, unix.SOMAXCONN)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return fmt.Errorf("listen: %w", err)
+	}
+	s := asSocket(fd)
+	l.files = append(l.files, s)
+	if e.protocol == rules.TCP {
+		l.wg.Go(func() { l.takeConnections(s, e.at.Port()) })
+	} else {
+		l.wg.Go(func() { l.takeDatagrams(s, e.at.Port()) })
+	}
+	return nil
+}
+
+// takeConnections accepts connections until the listener is closed.
+func (l *listeners) takeConnections(s socket, port uint16) {
+	for {
+		c, err := s.accept()
+		if err != nil {
+			return
+		}
+		_, peer := c.ends()
+		l.announce(caller{rules.TCP, peer}, arrival{port, c.original()})
+		c.abort()
+	}
+}
+
+// takeDatagrams answers the probes' datagrams until the socket is closed.
+func (l *listeners) takeDatagrams(s socket, port uint16) {
+	buf := make([]byte, 512)
+	for {
+		n, from, err := s.receive(buf)
+		switch {
+		case errors.Is(err, unix.ECONNREFUSED):
+			continue // about an earlier answer
+		case err != nil:
+			return
+		}
+		if l.announce(caller{rules.UDP, from}, arrival{port: port}) {
+			_ = s.control(func(fd int) error { return unix.Sendto(fd, answer(buf[:n]), 0, sockaddr(from)) })
+		}
+	}
+}
+
+// close ends all listeners.
+func (l *listeners) close() {
+	for _, s := range l.files {
+		_ = s.Close()
+	}
+	l.wg.Wait()
+}
+
+// The domain that probes ask for: there is none below invalid (RFC 6761, section 6.4), so that a server which is reached by mistake
+// has nothing to look up.
+const domain = "\x06sluice\x07invalid\x00"
+
+// query is a DNS query for an address (RFC 1035, section 4.1).
+func query() []byte {
+	return []byte("\x5c\x1c\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00" + domain + "\x00\x01\x00\x01")
+}
+
+// answer is the DNS answer to it, "no such domain".
+func answer(query []byte) []byte {
+	a := append([]byte(nil), query...)
+	if len(a) > 3 {
+		a[2], a[3] = a[2]|0x80, 3
+	}
+	return a
+}

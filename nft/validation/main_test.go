@@ -1,0 +1,101 @@
+package validation
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// asProcess holds the options with which this binary, run again, validates the namespace that it is in.
+const asProcess = "SLUICE_VALIDATE"
+
+func TestMain(m *testing.M) {
+	if text, ok := os.LookupEnv(asProcess); ok {
+		os.Exit(runAsProcess(text))
+	}
+	os.Exit(m.Run())
+}
+
+func runAsProcess(text string) int {
+	var o Options
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		panic(err)
+	}
+	r, err := Run(nil, o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(r)
+	return 0
+}
+
+// A person is who a process is.
+type person struct {
+	uid, gid uint32
+	// caps are the capabilities of root, in the words of setpriv(1); empty for none.
+	caps string
+}
+
+var (
+	// istio-validation has no capability, istio-init these.
+	validationContainer = person{uid: 1337, gid: 1337}
+	initContainer       = person{caps: "-all,+net_admin,+net_raw"}
+)
+
+// validateAs runs the validation in a process of its own, inside the namespace.
+func validateAs(t *testing.T, ns *netns.NS, who person, o Options) (r Result) {
+	t.Helper()
+	netnstest.RequireIDs(t, int(who.uid), int(who.gid))
+	text, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe := copyOfThisBinary(t)
+	cmd := exec.Command(exe)
+	if who.caps != "" {
+		cmd = exec.Command(netnstest.RequireBinary(t, "setpriv"), "--bounding-set="+who.caps, "--inh-caps=-all", exe)
+	}
+	// The race detector would let the process wait a second for its end.
+	cmd.Env = append(os.Environ(), asProcess+"="+string(text), "GORACE=atexit_sleep_ms=0")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: who.uid, Gid: who.gid}}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := ns.Do(cmd.Run); err != nil {
+		t.Fatalf("%v: %s", err, stderr.String())
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// copyOfThisBinary is one that every user may run.
+func copyOfThisBinary(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "validation")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "validate")
+	if err := os.WriteFile(path, content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,71 @@
+package validation
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// markedPackets are packets to another host with TPROXY's mark, which the policy route makes local: so the application's answers
+// find the proxy that speaks in the client's name. A datagram shows it as well as a connection, and no other rule meets it.
+func (p *planner) markedPackets(f rules.Family) {
+	routing := p.rules.Routing
+	i := slices.IndexFunc(routing.Policies, func(r rules.PolicyRoute) bool { return r.Family == f })
+	if i < 0 {
+		return
+	}
+	t := probe{Check: Check{Name: "policy route, " + familyName(f), Expected: "stays in the pod because of its mark"}, packet: rules.Packet{
+		Hook: rules.Output, OutInterface: lo, Protocol: rules.UDP, Mark: routing.Policies[i].Mark, Owner: &p.self,
+		Source: netip.AddrPortFrom(loopbacks[f], 0), Destination: netip.AddrPortFrom(testNets[f][0], p.options.Port),
+	}}
+	if !p.transparent {
+		t.skip("marked packets and transparent sockets need CAP_NET_ADMIN", onTheNode)
+	}
+	p.add(t)
+}
+
+// sourceCheck looks at the one setting that breaks TPROXY and that no connection from within shows: packets over lo are not routed
+// again when they arrive.
+func (v *validator) sourceCheck() []Check {
+	if v.options.Redirect.Mode != rules.ModeTProxy {
+		return nil
+	}
+	var set []string
+	read := 0
+	_ = v.ns.Do(func() error {
+		files, err := filepath.Glob("/proc/sys/net/ipv4/conf/*/src_valid_mark")
+		for _, file := range files {
+			value, readErr := os.ReadFile(file)
+			if readErr != nil {
+				continue
+			}
+			read++
+			if strings.TrimSpace(string(value)) != "0" {
+				set = append(set, filepath.Base(filepath.Dir(file)))
+			}
+		}
+		return err
+	})
+	return []Check{judgeSourceCheck(read, set)}
+}
+
+func judgeSourceCheck(read int, set []string) Check {
+	c := Check{Name: "source check", Expected: "net.ipv4.conf.*.src_valid_mark is 0", Status: NotChecked}
+	switch {
+	case read == 0:
+		c.Reason = "/proc/sys/net/ipv4/conf cannot be read"
+	// That of "default" is only what new interfaces get.
+	case len(set) == 0 || slices.Equal(set, []string{"default"}):
+		c.Status, c.Found = OK, "it is 0"
+	default:
+		c.Status, c.Found = Failed, "it is 1 for "+strings.Join(set, ", ")
+		c.Reason = "the kernel then looks up the sender of an inbound packet by TPROXY's mark, finds that it is local, and drops the packet"
+		c.Next = fmt.Sprintf("sysctl -w net.ipv4.conf.%s.src_valid_mark=0", set[0])
+	}
+	return c
+}

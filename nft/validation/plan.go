@@ -1,0 +1,205 @@
+package validation
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A probe is a connection, or a datagram, that is to be tried.
+type probe struct {
+	Check // without what was found; its status is set if the probe cannot be done
+	// packet is its first packet; source port 0 for any.
+	packet rules.Packet
+	trace  rules.Trace // what the parameters say of the packet
+	// hint, if not empty, is what to do should the probe fail.
+	hint string
+	// outside is for a probe from the namespace that this process runs in. When it does not arrive, a connection to control, which is
+	// not captured, tells whether the way there is to blame.
+	outside bool
+	control netip.AddrPort
+	// awaited tells that a listener of ours is at the destination itself.
+	awaited bool
+	// agent, of a datagram, is whose answer must come back; nil if it is enough that the datagram arrives.
+	agent *rules.Owner
+}
+
+// surroundings are what a plan depends on beside the parameters.
+type surroundings struct {
+	self rules.Owner
+	can  func(rules.Owner) bool
+	// route returns the own address and the device for a destination.
+	route func(netip.Addr) (source netip.Addr, device string, err error)
+	// transparent tells that sockets may be transparent, and marked.
+	transparent bool
+	// running tells that a proxy listens already.
+	running bool
+	// device returns the name of the interface that has the address.
+	device func(own netip.Addr) string
+	// reach returns the address from which this process, from outside of the namespace, reaches the pod's address without a hop
+	// between; an invalid one if it does not.
+	reach func(pod netip.Addr) netip.Addr
+}
+
+// planner makes a plan.
+type planner struct {
+	surroundings
+	options Options
+	rules   rules.Ruleset
+	probes  []probe
+	// captures tells that some connection of the application's, or its DNS, is captured.
+	captures bool
+}
+
+// plan lists what to try, and tells whether the parameters capture anything of the application's.
+func plan(o Options, s surroundings) (probes []probe, captures bool) {
+	p := &planner{surroundings: s, options: o, rules: rules.Compile(o.Redirect)}
+	families := []rules.Family{rules.IPv4}
+	if o.Redirect.IPv6 {
+		families = append(families, rules.IPv6)
+	}
+	for _, f := range families {
+		p.selfCalls(f)
+		p.inbound(f)
+		p.outbound(f)
+		p.dns(f)
+		p.markedPackets(f)
+	}
+	return p.probes, p.captures
+}
+
+// add explains the packet and plans the probe, unless its owner or the routing prevents it. A probe that is prevented already has
+// a status.
+func (p *planner) add(t probe) {
+	t.packet.State, t.packet.Flags = rules.New, 0
+	if t.packet.Protocol == rules.TCP {
+		t.packet.Flags = rules.SYN
+	}
+	t.packet.NoListener = p.options.Redirect.Mode == rules.ModeTProxy && !p.transparent && !p.running
+	t.trace = p.rules.Explain(t.packet)
+	t.Packet = t.packet.String()
+	if t.Expected == "" {
+		t.Expected = t.expectation()
+	}
+	owner := t.packet.Owner
+	switch {
+	case t.Status != "":
+	case owner != nil && *owner != p.self && !p.can(*owner):
+		t.skip(fmt.Sprintf("it is made by uid %d gid %d; this process has uid %d gid %d, and to become another takes CAP_SETUID and "+
+			"CAP_SETGID", owner.UID, owner.GID, p.self.UID, p.self.GID), onTheNode)
+	case t.packet.NoListener && p.asksForTransparent(t):
+		t.skip("a transparent listener needs CAP_NET_ADMIN or CAP_NET_RAW", onTheNode)
+	}
+	p.probes = append(p.probes, t)
+}
+
+// onTheNode is where all checks can be done.
+const onTheNode = "run it as root on the pod's node, with --pid"
+
+// skip marks the probe as one that is not done.
+func (t *probe) skip(reason, next string) {
+	t.Status, t.Reason, t.Next = NotChecked, reason, next
+}
+
+// asksForTransparent tells whether a transparent listener would take the packet if there were one.
+func (p *planner) asksForTransparent(t probe) bool {
+	t.packet.NoListener = false
+	return p.rules.Explain(t.packet).Fate.TProxy != 0
+}
+
+// expectation says what is to happen to the probe.
+func (t *probe) expectation() string {
+	fate, to := t.trace.Fate, t.packet.Destination
+	switch {
+	case fate.Dropped:
+		return "dropped"
+	case fate.TProxy != 0:
+		return fmt.Sprintf("taken by the proxy's transparent listener on port %d, as a connection to %s", fate.TProxy, to)
+	case fate.Redirect != 0 && t.packet.Protocol == rules.UDP && t.agent != nil:
+		return fmt.Sprintf("redirected to port %d, and answered in the name of %s", fate.Redirect, to)
+	case fate.Redirect != 0 && t.packet.Protocol == rules.UDP:
+		return fmt.Sprintf("redirected to port %d", fate.Redirect)
+	case fate.Redirect != 0:
+		return fmt.Sprintf("redirected to port %d, with %s as the original destination", fate.Redirect, to)
+	}
+	return fmt.Sprintf("arrives at %s itself, not captured", to)
+}
+
+// port is where the probe is expected.
+func (t *probe) port() uint16 {
+	switch fate := t.trace.Fate; {
+	case fate.Redirect != 0:
+		return fate.Redirect
+	case fate.TProxy != 0:
+		return fate.TProxy
+	}
+	return t.packet.Destination.Port()
+}
+
+// proxy is an owner of the proxy's: this process's own if it is such a one. Istio treats only the first user's connections to the
+// own pod as inbound.
+func (p *planner) proxy() rules.Owner {
+	r := &p.options.Redirect
+	if r.ProxyUIDs[0].Contains(p.self.UID) {
+		return p.self
+	}
+	return rules.Owner{UID: r.ProxyUIDs[0].First, GID: r.ProxyGIDs[0].First}
+}
+
+// tproxyProxy is the owner that the injector gives the proxy in TPROXY mode: root, but of the proxy's group.
+func (p *planner) tproxyProxy() rules.Owner {
+	r := &p.options.Redirect
+	if rules.Contains(rules.Normalise(r.ProxyGIDs), p.self.GID) && !rules.Contains(rules.Normalise(r.ProxyUIDs), p.self.UID) {
+		return p.self
+	}
+	return rules.Owner{UID: 0, GID: r.ProxyGIDs[0].First}
+}
+
+// applications are owners that are not the proxy's, this process's own first if it is such a one.
+func (p *planner) applications() []rules.Owner {
+	r := &p.options.Redirect
+	gids := r.ProxyGIDs
+	if r.OwnerGroups.All {
+		gids = slices.Concat(gids, r.OwnerGroupsExclude)
+	}
+	other := rules.Owner{UID: firstOutside(r.ProxyUIDs), GID: firstOutside(gids)}
+	if !r.OwnerGroups.All {
+		for _, g := range r.OwnerGroups.IDs {
+			if !rules.Contains(rules.Normalise(r.ProxyGIDs), g.First) {
+				other.GID = g.First
+				break
+			}
+		}
+	}
+	owners := []rules.Owner{other}
+	if !rules.Contains(rules.Normalise(r.ProxyUIDs), p.self.UID) && !rules.Contains(rules.Normalise(r.ProxyGIDs), p.self.GID) {
+		owners = []rules.Owner{p.self, other}
+	}
+	return owners
+}
+
+// firstOutside returns the first id from 1000 on that is in none of the ranges.
+func firstOutside(ranges []rules.IDRange) uint32 {
+	id := uint32(1000)
+	for _, r := range rules.Normalise(ranges) {
+		if r.First <= id && id <= r.Last {
+			id = r.Last + 1
+		}
+	}
+	return id
+}
+
+// podIPs are the pod's addresses of the family.
+func (p *planner) podIPs(f rules.Family) []netip.Addr {
+	var found []netip.Addr
+	for _, a := range p.options.PodIPs {
+		if rules.FamilyOf(a) == f && !a.IsUnspecified() {
+			found = append(found, a)
+		}
+	}
+	return found
+}
+
+func familyName(f rules.Family) string { return fmt.Sprintf("IPv%d", f) }

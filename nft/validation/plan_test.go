@@ -1,0 +1,221 @@
+package validation
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// ordinary is a pod of both families, seen by root on its node.
+func ordinary() surroundings {
+	return surroundings{
+		self: rules.Owner{}, can: func(rules.Owner) bool { return true },
+		route: func(to netip.Addr) (netip.Addr, string, error) {
+			switch {
+			case to.IsLoopback() || to == rules.PassthroughIPv6:
+				return loopbacks[rules.FamilyOf(to)], lo, nil
+			case to.Is4():
+				return netip.MustParseAddr("10.244.1.5"), "eth0", nil
+			}
+			return netip.MustParseAddr("fd00::5"), "eth0", nil
+		},
+		device:      func(netip.Addr) string { return "eth0" },
+		transparent: true,
+		reach: func(a netip.Addr) netip.Addr {
+			if a.Is4() {
+				return netip.MustParseAddr("10.244.1.1")
+			}
+			return netip.MustParseAddr("fd00::1")
+		},
+	}
+}
+
+var podIPs = []netip.Addr{netip.MustParseAddr("10.244.1.5"), netip.MustParseAddr("fd00::5")}
+
+// planned returns the probe with the name.
+func planned(t *testing.T, o Options, s surroundings, name string) probe {
+	t.Helper()
+	o.Port, o.PodIPs = DefaultPort, podIPs
+	probes, _ := plan(o, s)
+	i := slices.IndexFunc(probes, func(p probe) bool { return p.Name == name })
+	if i < 0 {
+		t.Fatalf("no probe %q", name)
+	}
+	return probes[i]
+}
+
+// What the parameters capture decides where a probe goes, and what is expected of it.
+func TestPlanFollowsTheParameters(t *testing.T) {
+	redirect := func(change func(*rules.Redirect)) rules.Redirect {
+		r := usual(rules.ModeRedirect)
+		change(&r)
+		return r
+	}
+	prefixes := func(text string) []netip.Prefix {
+		list, err := rules.ParsePrefixes(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	for name, row := range map[string]struct {
+		probe                    string
+		redirect                 rules.Redirect
+		to, owner, expected, why string
+	}{
+		"all destinations are included: one that nobody has": {
+			"outbound, IPv4", redirect(func(*rules.Redirect) {}),
+			"198.51.100.1:15002", "uid 0 gid 0", "redirected to port 15001", "",
+		},
+		"the documentation's prefixes are excluded: the next one": {
+			"outbound, IPv4", redirect(func(r *rules.Redirect) { r.OutboundExcludeCIDRs = prefixes("198.51.100.0/24") }),
+			"203.0.113.1:15002", "uid 0 gid 0", "redirected to port 15001", "",
+		},
+		"half of the addresses are excluded: a private one of the other half": {
+			"outbound, IPv4", redirect(func(r *rules.Redirect) { r.OutboundExcludeCIDRs = prefixes("128.0.0.0/1") }),
+			"10.255.255.254:15002", "uid 0 gid 0", "redirected to port 15001", "",
+		},
+		"a prefix is included: an address in it": {
+			"outbound, IPv4", redirect(func(r *rules.Redirect) {
+				r.OutboundCIDRs = rules.PrefixSelection{Prefixes: prefixes("10.96.0.0/12")}
+			}),
+			"10.111.255.254:15002", "uid 0 gid 0", "redirected to port 15001", "",
+		},
+		"an IPv4-mapped prefix is included: an IPv4 address": {
+			"outbound, IPv4", redirect(func(r *rules.Redirect) {
+				r.OutboundCIDRs = rules.PrefixSelection{Prefixes: prefixes("::ffff:10.96.0.0/108")}
+			}),
+			"10.111.255.254:15002", "uid 0 gid 0", "redirected to port 15001", "",
+		},
+		"the included prefix has none of the family": {
+			"outbound, IPv6", redirect(func(r *rules.Redirect) {
+				r.OutboundCIDRs = rules.PrefixSelection{Prefixes: prefixes("10.96.0.0/12")}
+			}),
+			"[2001:db8::1]:15002", "", "arrives at", "the parameters capture no outbound connection",
+		},
+		"a port is included": {
+			"outbound, IPv6", redirect(func(r *rules.Redirect) {
+				r.OutboundCIDRs, r.OutboundPorts = rules.PrefixSelection{}, rules.Singles[uint16](27017)
+			}),
+			"[2001:db8::1]:27017", "uid 0 gid 0", "redirected to port 15001", "",
+		},
+		"the probe's port is excluded: another": {
+			"outbound, IPv4", redirect(func(r *rules.Redirect) { r.OutboundExcludePorts = rules.Singles[uint16](15002, 80) }),
+			"198.51.100.1:443", "uid 0 gid 0", "redirected to port 15001", "",
+		},
+		"only a group is captured: a member": {
+			"outbound, IPv4", redirect(func(r *rules.Redirect) { r.OwnerGroups = rules.GroupSelection{IDs: rules.Singles[uint32](3003)} }),
+			"198.51.100.1:15002", "uid 1000 gid 3003", "redirected to port 15001", "",
+		},
+		"root's group is left alone: another": {
+			"outbound, IPv4", redirect(func(r *rules.Redirect) { r.OwnerGroupsExclude = rules.Singles[uint32](0, 1000) }),
+			"198.51.100.1:15002", "uid 1000 gid 1001", "redirected to port 15001", "",
+		},
+		"the interface is excluded": {
+			"outbound, IPv4", redirect(func(r *rules.Redirect) { r.ExcludeInterfaces = []rules.InterfaceName{{Name: "eth0"}} }),
+			"198.51.100.1:15002", "", "arrives at", "the parameters capture no outbound connection",
+		},
+		"a list of inbound ports": {
+			"inbound, IPv4", redirect(func(r *rules.Redirect) {
+				r.InboundPorts = rules.PortSelection{Ports: rules.Singles[uint16](7070)}
+			}),
+			"10.244.1.5:7070", "", "redirected to port 15006", "",
+		},
+		"no inbound port": {
+			"inbound, IPv6", redirect(func(r *rules.Redirect) { r.InboundPorts = rules.PortSelection{} }),
+			"[fd00::5]:15002", "", "arrives at", "the parameters capture no inbound connection",
+		},
+		"a nameserver": {
+			"DNS over UDP, IPv4", redirect(func(r *rules.Redirect) {
+				r.DNS = rules.DNS{Capture: true, Servers: []netip.Addr{netip.MustParseAddr("10.96.0.10")}}
+			}),
+			"10.96.0.10:53", "uid 0 gid 0", "redirected to port 15053, and answered in the name of 10.96.0.10:53", "",
+		},
+		"a nameserver on lo": {
+			"DNS over TCP, IPv4", redirect(func(r *rules.Redirect) {
+				r.DNS = rules.DNS{Capture: true, Servers: []netip.Addr{netip.MustParseAddr("127.0.0.53")}}
+			}),
+			"127.0.0.53:53", "dev lo uid 0 gid 0", "redirected to port 15053", "",
+		},
+		"DNS is excluded by its port": {
+			"DNS over TCP, IPv6", redirect(func(r *rules.Redirect) { r.OutboundExcludePorts = rules.Singles[uint16](53) }),
+			"[2001:db8::1]:53", "", "arrives at", "the parameters capture no DNS query",
+		},
+		"127.0.0.6 is loopback": {
+			"the proxy calls 127.0.0.6", redirect(func(r *rules.Redirect) { r.LoopbackCIDR = netip.MustParsePrefix("127.0.0.0/8") }),
+			"127.0.0.6:15002", "uid 1337 gid 1337", "arrives at 127.0.0.6:15002 itself, not captured", "",
+		},
+		"several proxies: the first": {
+			"the proxy calls ::6", redirect(func(r *rules.Redirect) { r.ProxyUIDs = rules.Singles[uint32](1400, 1500) }),
+			"[::6]:15002", "uid 1400 gid 1337", "redirected to port 15006", "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := planned(t, Options{Redirect: row.redirect}, ordinary(), row.probe)
+			if row.why != "" && got.Status != NotChecked || row.why == "" && got.Status != "" || !strings.Contains(got.Reason, row.why) {
+				t.Errorf("status %q because %q, want because %q", got.Status, got.Reason, row.why)
+			}
+			if row.why == "" && got.packet.Destination.String() != row.to {
+				t.Errorf("to %s, want %s", got.packet.Destination, row.to)
+			}
+			if !strings.HasPrefix(got.Expected, row.expected) || !strings.Contains(got.Packet, row.owner) {
+				t.Errorf("packet %s\nis expected to be %s\nwant %s, %s", got.Packet, got.Expected, row.owner, row.expected)
+			}
+		})
+	}
+}
+
+// What cannot be done is listed, with the reason.
+func TestPlanFollowsTheSurroundings(t *testing.T) {
+	nobodyElse := func(rules.Owner) bool { return false }
+	for name, row := range map[string]struct {
+		probe  string
+		mode   rules.Mode
+		change func(*surroundings)
+		reason string
+	}{
+		"another user's connection": {"outbound, IPv4", rules.ModeRedirect, func(s *surroundings) {
+			s.self, s.can = rules.Owner{UID: 1337, GID: 1337}, nobodyElse
+		}, "it is made by uid 1000 gid 1000; this process has uid 1337 gid 1337"},
+		"the proxy's connection": {
+			"the proxy calls ::6", rules.ModeRedirect, func(s *surroundings) { s.can = nobodyElse },
+			"it is made by uid 1337 gid 1337; this process has uid 0 gid 0",
+		},
+		"a transparent listener": {
+			"inbound, IPv4", rules.ModeTProxy, func(s *surroundings) { s.transparent = false },
+			"a transparent listener needs CAP_NET_ADMIN",
+		},
+		"a mark": {"policy route, IPv6", rules.ModeTProxy, func(s *surroundings) { s.transparent = false }, "need CAP_NET_ADMIN"},
+		"a place outside": {"inbound, IPv6", rules.ModeRedirect, func(s *surroundings) {
+			s.reach = func(netip.Addr) netip.Addr { return netip.Addr{} }
+		}, "only a connection from outside"},
+		"a route": {"outbound, IPv6", rules.ModeRedirect, func(s *surroundings) {
+			s.route = func(netip.Addr) (netip.Addr, string, error) { return netip.Addr{}, "", unix.ENETUNREACH }
+		}, "no route to 2001:db8::1: network is unreachable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := ordinary()
+			row.change(&s)
+			got := planned(t, Options{Redirect: usual(row.mode)}, s, row.probe)
+			if got.Status != NotChecked || !strings.Contains(got.Reason, row.reason) {
+				t.Errorf("status %q, reason %q, want %q", got.Status, got.Reason, row.reason)
+			}
+		})
+	}
+}
+
+func TestPlanKnowsWhenNothingIsCaptured(t *testing.T) {
+	o := Options{Redirect: rules.DefaultRedirect(), Port: DefaultPort, PodIPs: podIPs}
+	if _, captures := plan(o, ordinary()); captures {
+		t.Error("the parameters without any argument capture nothing")
+	}
+	o.Redirect.OutboundPorts = rules.Singles[uint16](27017)
+	if _, captures := plan(o, ordinary()); !captures {
+		t.Error("an outbound port is something")
+	}
+}

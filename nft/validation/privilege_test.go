@@ -1,0 +1,96 @@
+package validation
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestWhatEachContainerCanCheck(t *testing.T) {
+	const (
+		call4, call6   = "the proxy calls 127.0.0.6", "the proxy calls ::6"
+		pod4, pod6     = "the proxy calls its pod, 10.244.1.5", "the proxy calls its pod, fd00:10:244:1::5"
+		group4, group6 = "the proxy's group calls its pod, 10.244.1.5", "the proxy's group calls its pod, fd00:10:244:1::5"
+	)
+	for name, row := range map[string]struct {
+		who     person
+		mode    rules.Mode
+		checked []string
+	}{
+		"istio-validation, REDIRECT": {validationContainer, rules.ModeRedirect, []string{call4, pod4, call6, pod6}},
+		"istio-validation, TPROXY":   {validationContainer, rules.ModeTProxy, []string{call4, pod4, call6, pod6, "source check"}},
+		"istio-init, REDIRECT": {initContainer, rules.ModeRedirect, []string{
+			"outbound, IPv4", "DNS over UDP, IPv4", "DNS over TCP, IPv4",
+			"outbound, IPv6", "DNS over UDP, IPv6", "DNS over TCP, IPv6", "rules and routes",
+		}},
+		"istio-init, TPROXY": {initContainer, rules.ModeTProxy, []string{
+			"outbound, IPv4", "DNS over UDP, IPv4", "DNS over TCP, IPv4", "policy route, IPv4",
+			"outbound, IPv6", "DNS over UDP, IPv6", "DNS over TCP, IPv6", "policy route, IPv6", "source check", "rules and routes",
+		}},
+		"the proxy's container, TPROXY": {person{gid: 1337, caps: "-all,+net_admin"}, rules.ModeTProxy, []string{
+			group4, "policy route, IPv4", group6, "policy route, IPv6", "source check", "rules and routes",
+		}},
+		"any user's": {person{uid: 1000, gid: 1000}, rules.ModeRedirect, []string{
+			"outbound, IPv4", "DNS over UDP, IPv4", "DNS over TCP, IPv4", "outbound, IPv6", "DNS over UDP, IPv6", "DNS over TCP, IPv6",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pair := netnstest.NewPair(t)
+			o := Options{Redirect: usual(row.mode), Timeout: 300 * time.Millisecond}
+			mustApply(t, pair, rules.Compile(o.Redirect))
+			r := validateAs(t, pair.Pod, row.who, o)
+			if got := named(r, OK); !slices.Equal(got, row.checked) || r.Outcome() != Works {
+				t.Errorf("ok are %q,\nwant %q of\n%s", got, row.checked, describe(r))
+			}
+			for _, c := range r.Checks {
+				if c.Status == NotChecked && (c.Reason == "" || c.Next == "") {
+					t.Errorf("%s does not say why it is not checked, and what could be done:\n%+v", c.Name, c)
+				}
+			}
+			if testing.Verbose() {
+				t.Log(describe(r))
+			}
+			if _, err := nft.Remove(pair.Pod); err != nil {
+				t.Fatal(err)
+			}
+			r = validateAs(t, pair.Pod, row.who, o)
+			want := slices.DeleteFunc(row.checked, func(name string) bool { return name == "source check" })
+			if got := named(r, Failed); !slices.Equal(got, want) || r.Outcome() != Fails {
+				t.Errorf("without rules failed are %q,\nwant %q of\n%s", got, want, describe(r))
+			}
+		})
+	}
+}
+
+// Istio's own validation accepts whatever redirects the proxy's call. Ours is by the parameters, and says when they ask for nothing.
+func TestNothingToCapture(t *testing.T) {
+	pair := netnstest.NewPair(t)
+	r := rules.DefaultRedirect()
+	mustApply(t, pair, rules.Compile(r))
+	o := Options{Redirect: r, Timeout: 300 * time.Millisecond}
+	if got := validateAs(t, pair.Pod, validationContainer, o); got.Outcome() != CapturesNothing {
+		t.Error(describe(got))
+	}
+	// The same rules, although inbound connections were to be captured.
+	o.Redirect = usual(rules.ModeRedirect)
+	if got := validate(t, pair, o); got.Outcome() != Fails || !slices.Contains(named(got, Failed), "inbound, IPv4") {
+		t.Error(describe(got))
+	}
+}
+
+// With this loopback CIDR Istio's validation always fails, although the rules are right.
+func TestWideLoopbackCIDR(t *testing.T) {
+	pair := netnstest.NewPair(t)
+	r := usual(rules.ModeRedirect)
+	r.LoopbackCIDR, _ = rules.ParseLoopbackCIDR("127.0.0.0/8")
+	mustApply(t, pair, rules.Compile(r))
+	got := validateAs(t, pair.Pod, validationContainer, Options{Redirect: r, Timeout: 300 * time.Millisecond})
+	if got.Outcome() != Works || !strings.Contains(got.Checks[0].Found, "itself, not captured") || got.Checks[0].Status != OK {
+		t.Error(describe(got))
+	}
+}

@@ -1,0 +1,88 @@
+package validation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// readBack compares the rules and routes in the kernel with those of the parameters.
+func (v *validator) readBack() Check {
+	c := Check{Name: "rules and routes", Expected: "exactly the ruleset and the routes of the parameters"}
+	found, err := nft.Read(v.ns)
+	switch {
+	case nft.IsNotPermitted(err):
+		c.Status, c.Reason = NotChecked, "reading rules needs CAP_NET_ADMIN"
+		c.Next = onTheNode
+		return c
+	case err != nil:
+		c.Status, c.Reason, c.Next = NotChecked, err.Error(), "rules doctor looks for the cause"
+		return c
+	}
+	return judgeRules(c, rules.Compare(rules.Compile(v.options.Redirect), found))
+}
+
+// maxDifferences bounds how many a check lists; rules check lists all.
+const maxDifferences = 3
+
+func judgeRules(c Check, differences []rules.Difference) Check {
+	if len(differences) == 0 {
+		c.Status, c.Found = OK, "read back, and equal"
+		return c
+	}
+	texts := make([]string, min(len(differences), maxDifferences))
+	for i := range texts {
+		texts[i] = differences[i].String()
+	}
+	if more := len(differences) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	c.Status, c.Found = Failed, strings.Join(texts, "; ")
+	c.Next = "rules apply puts the rules right; rules check lists all differences"
+	return c
+}
+
+// explained adds to the checks that failed what the rules of all owners in the namespace say of their packets, where they can be
+// read.
+func (v *validator) explained(r Result) Result {
+	if r.Count(Failed) == 0 {
+		return r
+	}
+	live, err := nft.ReadAll(v.ns)
+	if err != nil {
+		return r
+	}
+	wanted := rules.Compile(v.options.Redirect)
+	// The kernel lists tables as they were made; at equal priority the chain that came last runs first.
+	slices.Reverse(live.Tables)
+	for i, c := range r.Checks {
+		if c.Status != Failed || c.Packet == "" || c.Reason != "" {
+			continue
+		}
+		if packet, err := rules.ParsePacket(c.Packet); err == nil {
+			r.Checks[i].Reason = decided(live.Explain(packet), wanted.Explain(packet).Fate)
+		}
+	}
+	return r
+}
+
+// decided says what becomes of a packet by which rule.
+func decided(t rules.Trace, want rules.Fate) string {
+	text := "no rule matches"
+	for _, pass := range t.Passes {
+		if n := len(pass.Steps); n > 0 {
+			text = pass.Steps[n-1].String()
+			break
+		}
+	}
+	switch {
+	case t.Fate == want:
+		return "the rules of the namespace say so too (" + text + "): the cause is elsewhere"
+	case t.Fate.Captured() || t.Fate.Dropped || t.Fate.Undecided != "":
+		return "by the rules of the namespace it is " + t.Fate.String() + ": " + text
+	}
+	return "by the rules of the namespace it " + t.Fate.String() + ": " + text
+}

@@ -1,0 +1,217 @@
+package validation
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+const (
+	domainPort = 53
+	lo         = "lo"
+)
+
+var loopbacks = map[rules.Family]netip.Addr{
+	rules.IPv4: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
+	rules.IPv6: netip.IPv6Loopback(),
+}
+
+var passthroughs = map[rules.Family]netip.Addr{rules.IPv4: rules.PassthroughIPv4, rules.IPv6: rules.PassthroughIPv6}
+
+// selfCalls are the proxy's connections to its own pod, which are inbound ones: to 127.0.0.6 or ::6 as Istio's validation does, and
+// to the pod's addresses.
+func (p *planner) selfCalls(f rules.Family) {
+	passthrough := newTCP(fmt.Sprintf("the proxy calls %s", passthroughs[f]))
+	if _, device, err := p.route(passthroughs[f]); err != nil || device != lo {
+		passthrough.hint = fmt.Sprintf("lo has no address %s: rules apply adds it", passthroughs[f])
+	}
+	p.selfCall(passthrough, p.proxy(), loopbacks[f], passthroughs[f])
+	for _, a := range p.podIPs(f) {
+		p.selfCall(newTCP(fmt.Sprintf("the proxy calls its pod, %s", a)), p.proxy(), a, a)
+		if p.options.Redirect.Mode == rules.ModeTProxy {
+			p.selfCall(newTCP(fmt.Sprintf("the proxy's group calls its pod, %s", a)), p.tproxyProxy(), a, a)
+		}
+	}
+}
+
+func (p *planner) selfCall(t probe, owner rules.Owner, from, to netip.Addr) {
+	t.packet.Hook, t.packet.OutInterface, t.packet.Owner = rules.Output, lo, &owner
+	t.packet.Source, t.packet.Destination = netip.AddrPortFrom(from, 0), netip.AddrPortFrom(to, p.options.Port)
+	p.add(t)
+}
+
+// inbound is a connection from another host. From within the namespace there is none: what a namespace sends to itself passes
+// other rules.
+func (p *planner) inbound(f rules.Family) {
+	podIPs := p.podIPs(f)
+	if len(podIPs) == 0 {
+		return
+	}
+	t := newTCP("inbound, " + familyName(f))
+	t.outside, t.packet.Hook, t.packet.InInterface = true, rules.Prerouting, p.device(podIPs[0])
+	from := p.reach(podIPs[0])
+	if !from.IsValid() {
+		from = testNets[f][0]
+		t.skip("only a connection from outside of the namespace passes these rules, and this process cannot make one",
+			onTheNode)
+	}
+	t.packet.Source = netip.AddrPortFrom(from, 0)
+	var captured bool
+	t.packet.Destination, captured = p.firstCaptured(t.packet, podIPs[0], p.inboundPorts())
+	p.captures = p.captures || captured
+	if !captured {
+		t.skip("the parameters capture no inbound connection", "")
+	}
+	t.control = netip.AddrPortFrom(podIPs[0], p.options.Redirect.TunnelPort)
+	p.add(t)
+}
+
+func (p *planner) inboundPorts() []uint16 {
+	ports := []uint16{p.options.Port, 80, 8080, 443, 9999}
+	for _, r := range p.options.Redirect.InboundPorts.Ports {
+		ports = append(ports, r.First)
+	}
+	return ports
+}
+
+// testNets are addresses that nobody has (RFC 5737, RFC 3849, RFC 9637).
+var testNets = map[rules.Family][]netip.Addr{
+	rules.IPv4: {
+		netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("192.0.2.1"),
+	},
+	rules.IPv6: {netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("3fff::1")},
+}
+
+// privateNets are addresses at the ends of private networks (RFC 1918, RFC 6598, RFC 4193), for parameters that exclude all else.
+var privateNets = map[rules.Family][]netip.Addr{
+	rules.IPv4: {
+		netip.MustParseAddr("10.255.255.254"), netip.MustParseAddr("172.31.255.254"), netip.MustParseAddr("192.168.255.254"),
+		netip.MustParseAddr("100.127.255.254"),
+	},
+	rules.IPv6: {netip.MustParseAddr("fdff:ffff::1")},
+}
+
+// outbound is a connection of the application to a host outside, one that does not exist if the parameters capture such a one.
+func (p *planner) outbound(f rules.Family) {
+	r := &p.options.Redirect
+	addrs := slices.Concat(testNets[f], corners(f, r.OutboundCIDRs.Prefixes, r.OutboundExcludeCIDRs), privateNets[f])
+	ports := []uint16{p.options.Port, 80, 443, 8080, 9999}
+	for _, included := range r.OutboundPorts {
+		ports = append(ports, included.First)
+	}
+	p.fromApplication(newTCP("outbound, "+familyName(f)), addrs, ports)
+}
+
+// maxCorners bounds how many prefixes are looked at for an address that is captured.
+const maxCorners = 256
+
+// corners are addresses just inside the included prefixes, and just outside of the excluded ones.
+func corners(f rules.Family, included, excluded []netip.Prefix) []netip.Addr {
+	var found []netip.Addr
+	keep := func(addrs ...netip.Addr) {
+		for _, a := range addrs {
+			a = a.Unmap()
+			if a.IsValid() && rules.FamilyOf(a) == f && !a.IsLoopback() && !a.IsMulticast() && !a.IsUnspecified() {
+				found = append(found, a)
+			}
+		}
+	}
+	for _, p := range included[:min(len(included), maxCorners)] {
+		r := rules.AddrRanges([]netip.Prefix{p})[0]
+		if r.From() != r.To() {
+			// The second to last address of a network is seldom given to anybody.
+			keep(r.To().Prev(), r.From().Next())
+		}
+		keep(r.To(), r.From())
+	}
+	for _, p := range excluded[:min(len(excluded), maxCorners)] {
+		r := rules.AddrRanges([]netip.Prefix{p})[0]
+		keep(r.From().Prev(), r.To().Next())
+	}
+	return found
+}
+
+// dns are queries of the application, to a server that does not exist if those are captured too.
+func (p *planner) dns(f rules.Family) {
+	d := &p.options.Redirect.DNS
+	if !d.Capture || !d.All && len(d.Servers) == 0 {
+		return
+	}
+	var servers []netip.Addr
+	if d.All {
+		servers = slices.Clone(testNets[f])
+	}
+	for _, s := range d.Servers {
+		if rules.FamilyOf(s) == f {
+			servers = append(servers, s)
+		}
+	}
+	if len(servers) == 0 {
+		return
+	}
+	// The agent's answer finds its way back only by the conntrack zone that its user gives it.
+	agent := p.proxy()
+	udp := probe{Check: Check{Name: "DNS over UDP, " + familyName(f)}, agent: &agent}
+	if p.running || agent != p.self && !p.can(agent) {
+		udp.agent = nil
+	}
+	udp.packet.Protocol = rules.UDP
+	p.fromApplication(udp, servers, []uint16{domainPort})
+	p.fromApplication(newTCP("DNS over TCP, "+familyName(f)), servers, []uint16{domainPort})
+}
+
+func newTCP(name string) probe {
+	return probe{Check: Check{Name: name}, packet: rules.Packet{Protocol: rules.TCP}}
+}
+
+// fromApplication plans a connection of an application's owner to the first of the destinations that is captured.
+func (p *planner) fromApplication(t probe, addrs []netip.Addr, ports []uint16) {
+	var noRoute error
+	for _, owner := range p.applications() {
+		for _, to := range addrs {
+			from, device, err := p.route(to)
+			if err != nil {
+				from, device = loopbacks[rules.FamilyOf(to)], defaultDevice
+			}
+			packet := rules.Packet{
+				Hook: rules.Output, OutInterface: device, Protocol: t.packet.Protocol, Owner: &owner, Source: netip.AddrPortFrom(from, 0),
+			}
+			var captured bool
+			packet.Destination, captured = p.firstCaptured(packet, to, ports)
+			p.captures = p.captures || captured
+			switch {
+			case captured && err == nil:
+				t.packet = packet
+				p.add(t)
+				return
+			case captured && noRoute == nil:
+				t.packet, noRoute = packet, fmt.Errorf("%s: %w", to, err)
+			case !t.packet.Destination.IsValid():
+				t.packet = packet
+			}
+		}
+	}
+	switch {
+	case noRoute != nil:
+		t.skip(fmt.Sprintf("the namespace has no route to %v", noRoute), "run it when the pod's network is set up")
+	case ports[0] == domainPort:
+		t.skip("the parameters capture no DNS query of an application", "")
+	default:
+		t.skip("the parameters capture no outbound connection of an application", "")
+	}
+	p.add(t)
+}
+
+// firstCaptured returns the first destination to which the packet is captured; that of the first port if none is.
+func (p *planner) firstCaptured(packet rules.Packet, to netip.Addr, ports []uint16) (netip.AddrPort, bool) {
+	packet.NoListener = false
+	for _, port := range ports {
+		packet.Destination = netip.AddrPortFrom(to, port)
+		if p.rules.Explain(packet).Fate.Captured() {
+			return packet.Destination, true
+		}
+	}
+	return netip.AddrPortFrom(to, ports[0]), false
+}

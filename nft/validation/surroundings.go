@@ -1,0 +1,117 @@
+package validation
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// network answers questions about the routing of a namespace, through one socket.
+type network struct {
+	ns     *netns.NS
+	handle *netlink.Handle
+}
+
+func openNetwork(ns *netns.NS) (*network, error) {
+	n := &network{ns: ns}
+	err := ns.Do(func() (err error) {
+		n.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open route netlink socket: %w", err)
+	}
+	return n, nil
+}
+
+func (n *network) close() { n.handle.Close() }
+
+// route returns the own address and the device by which the namespace sends to the destination.
+func (n *network) route(to netip.Addr) (source netip.Addr, device string, err error) {
+	r, err := n.lookup(to)
+	if err != nil {
+		return netip.Addr{}, "", err
+	}
+	// The kernel's choice of a source, where the route names none, shows in a socket only.
+	source, err = n.source(to)
+	if err != nil {
+		return netip.Addr{}, "", err
+	}
+	return source, n.name(r.LinkIndex), nil
+}
+
+// direct tells whether the destination is on a link of the namespace.
+func (n *network) direct(to netip.Addr) bool {
+	r, err := n.lookup(to)
+	return err == nil && r.Type == unix.RTN_UNICAST && r.Gw == nil && r.Via == nil
+}
+
+func (n *network) lookup(to netip.Addr) (netlink.Route, error) {
+	found, err := n.handle.RouteGet(to.AsSlice())
+	if err == nil && len(found) == 0 {
+		err = unix.ENETUNREACH
+	}
+	if err != nil {
+		return netlink.Route{}, err
+	}
+	return found[0], nil
+}
+
+func (n *network) source(to netip.Addr) (source netip.Addr, err error) {
+	err = n.ns.Do(func() error {
+		fd, err := newSocket(rules.FamilyOf(to), rules.UDP)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = unix.Close(fd) }()
+		// Nothing is sent.
+		if err := unix.Connect(fd, sockaddr(netip.AddrPortFrom(to, domainPort))); err != nil {
+			return os.NewSyscallError("connect", err)
+		}
+		source = boundTo(fd).Addr()
+		return nil
+	})
+	return source, err
+}
+
+// device returns the name of the interface that has the address, or eth0.
+func (n *network) device(own netip.Addr) string {
+	list, err := n.handle.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return defaultDevice
+	}
+	for _, a := range list {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok && ip.Unmap() == own {
+			return n.name(a.LinkIndex)
+		}
+	}
+	return defaultDevice
+}
+
+const defaultDevice = "eth0"
+
+func (n *network) name(index int) string {
+	link, err := n.handle.LinkByIndex(index)
+	if err != nil {
+		return defaultDevice
+	}
+	return link.Attrs().Name
+}
+
+// mayBeTransparent tells whether this process may open transparent sockets in the namespace.
+func mayBeTransparent(ns *netns.NS) bool {
+	return ns.Do(func() error {
+		fd, err := newSocket(rules.IPv4, rules.TCP, transparent(rules.IPv4))
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		return err
+	}) == nil
+}

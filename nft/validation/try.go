@@ -1,0 +1,257 @@
+package validation
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An observation is what became of a probe.
+type observation struct {
+	outcome outcome
+	// source is the probe's own address.
+	source netip.AddrPort
+	// arrival is where it arrived, and original whether that says what for.
+	arrival arrival
+	err     error
+	// reached tells, of a probe from outside that did not arrive, that another one did.
+	reached bool
+}
+
+// outcome is how a probe ended.
+type outcome uint8
+
+const (
+	unsent     outcome = iota // it could not be sent at all
+	arrived                   // at a listener of ours, or a socket of the namespace that the kernel names
+	answered                  // the same, and the answer came back
+	refused                   // where it went nobody listens
+	unanswered                // nothing came back in time
+	strange                   // somebody took it who is not of the namespace
+	unknown                   // it was taken, but the kernel does not say by whom
+)
+
+// listen opens the listeners that the probes may arrive at, for this attempt. Beside a running proxy there are none: they would
+// take connections that are the proxy's.
+func (v *validator) listen(l *listeners, probes []probe) {
+	opened := map[endpoint]error{}
+	open := func(e endpoint, owner rules.Owner) error {
+		if err, done := opened[e]; done {
+			return err
+		}
+		opened[e] = v.ns.Do(func() error { return v.owners.as(owner, func() error { return l.listen(e) }) })
+		return opened[e]
+	}
+	for i := range probes {
+		t := &probes[i]
+		switch {
+		case t.Status != "" || v.running && t.packet.Mark == 0:
+			continue
+		case t.packet.Hook == rules.Prerouting || t.packet.OutInterface == lo:
+			t.awaited = open(endpoint{t.packet.Protocol, t.packet.Destination, t.packet.Mark != 0}, v.owners.self) == nil
+		}
+		if t.control.IsValid() {
+			_ = open(endpoint{t.packet.Protocol, t.control, false}, v.owners.self)
+		}
+		if !t.trace.Fate.Captured() {
+			continue
+		}
+		owner := v.owners.self
+		if t.agent != nil {
+			owner = *t.agent
+		}
+		if err := open(v.captureEndpoint(t), owner); err != nil {
+			t.skip(err.Error(), "")
+		}
+	}
+}
+
+// captureEndpoint is where the proxy would listen for the probe: only on the loopback address when that is enough, so that nobody
+// else can come.
+func (v *validator) captureEndpoint(t *probe) endpoint {
+	f := t.packet.Family()
+	at := loopbacks[f]
+	isInbound := t.port() == v.options.Redirect.InboundCapturePort
+	isTransparent := isInbound && v.options.Redirect.Mode == rules.ModeTProxy && v.transparent
+	if isInbound && (isTransparent || v.around != nil) {
+		at = netip.IPv4Unspecified()
+		if f == rules.IPv6 {
+			at = netip.IPv6Unspecified()
+		}
+	}
+	return endpoint{t.packet.Protocol, netip.AddrPortFrom(at, t.port()), isTransparent}
+}
+
+// try sends the probe and looks where it arrives.
+func (v *validator) try(l *listeners, t *probe, deadline time.Time) observation {
+	from, owner := v.ns, v.owners.self
+	if t.outside {
+		from = v.here
+	}
+	if t.packet.Owner != nil {
+		owner = *t.packet.Owner
+	}
+	s, o := v.send(l, t, from, owner)
+	if s == (socket{}) {
+		return o.observation
+	}
+	defer s.abort()
+	if t.packet.Protocol == rules.UDP {
+		o.datagram(v, t, s, deadline)
+		return o.observation
+	}
+	o.connection(v, t, s, deadline)
+	if o.outcome != arrived && t.control.IsValid() {
+		control := probe{packet: t.packet, outside: true}
+		control.packet.Destination = t.control
+		o.reached = v.try(l, &control, time.Now().Add(firstWait)).outcome == arrived
+	}
+	return o.observation
+}
+
+// sent is a probe on its way.
+type sent struct {
+	observation
+	arrives <-chan arrival
+}
+
+// send opens the probe's socket in the namespace, as the owner, and begins the connection.
+func (v *validator) send(l *listeners, t *probe, from *netns.NS, owner rules.Owner) (s socket, o sent) {
+	var options []option
+	if t.packet.Mark != 0 {
+		options = append(options, option{unix.SOL_SOCKET, unix.SO_MARK, int(t.packet.Mark)})
+	}
+	o.err = from.Do(func() error {
+		return v.owners.as(owner, func() error {
+			fd, err := newSocket(t.packet.Family(), t.packet.Protocol, options...)
+			if err != nil {
+				return err
+			}
+			if err = bind(fd, t.packet.Source); err == nil {
+				o.source = boundTo(fd)
+				o.arrives = l.expect(caller{t.packet.Protocol, o.source})
+				err = unix.Connect(fd, sockaddr(t.packet.Destination))
+			}
+			if err != nil && !errors.Is(err, unix.EINPROGRESS) {
+				_ = unix.Close(fd)
+				return err
+			}
+			s = asSocket(fd)
+			return nil
+		})
+	})
+	return s, o
+}
+
+// connection waits for the connection, and for where it arrives.
+func (o *sent) connection(v *validator, t *probe, s socket, deadline time.Time) {
+	err := s.connected(deadline)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		o.outcome = unanswered
+		return
+	case errors.Is(err, unix.ECONNREFUSED):
+		o.outcome = refused
+		return
+	case err != nil:
+		o.outcome, o.err = unanswered, err
+		return
+	}
+	if !v.running && o.waitArrival(deadline) {
+		return
+	}
+	// Whoever took the connection, it is not a listener of ours.
+	list, err := sockets(v.ns)
+	if err != nil {
+		o.outcome, o.err = unknown, err
+		return
+	}
+	local, found := taker(list, o.source)
+	if !found {
+		o.outcome = strange
+		return
+	}
+	o.outcome, o.arrival = arrived, arrival{port: local.Port()}
+	if t.trace.Fate.TProxy != 0 && local == t.packet.Destination && !listening(list, rules.TCP, local.Port()) {
+		// Only a transparent listener has connections on ports on which nobody listens.
+		o.arrival.port = t.trace.Fate.TProxy
+	}
+}
+
+// waitArrival waits until the probe has arrived at a listener of ours.
+func (o *sent) waitArrival(deadline time.Time) bool {
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case o.arrival = <-o.arrives:
+		o.outcome = arrived
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// datagram sends the query and waits until it has arrived, or is answered if that is asked for.
+func (o *sent) datagram(v *validator, t *probe, s socket, deadline time.Time) {
+	if v.running && t.packet.Mark == 0 {
+		o.conntracked(v, t, s)
+		return
+	}
+	if o.err = s.SetDeadline(deadline); o.err != nil {
+		return
+	}
+	if _, o.err = s.Write(query()); o.err != nil {
+		return
+	}
+	answer := make(chan error, 1)
+	go func() {
+		_, _, err := s.receive(make([]byte, 512))
+		answer <- err
+	}()
+	arrives := o.arrives
+	o.outcome = unanswered
+	for {
+		select {
+		case o.arrival = <-arrives:
+			o.outcome, arrives = arrived, nil
+			if t.agent == nil {
+				return
+			}
+		case err := <-answer:
+			switch {
+			case err == nil && o.outcome == arrived, err == nil && o.waitArrival(deadline):
+				o.outcome = answered
+			case err == nil:
+				o.outcome = strange
+			case errors.Is(err, unix.ECONNREFUSED) && o.outcome != arrived:
+				o.outcome = refused
+			}
+			return
+		}
+	}
+}
+
+// conntracked sends an empty datagram, which no DNS server answers, and asks conntrack where it went.
+func (o *sent) conntracked(v *validator, t *probe, s socket) {
+	err := s.control(func(fd int) error { return unix.Send(fd, nil, 0) })
+	if err != nil {
+		o.err = err
+		return
+	}
+	at, err := translated(v.ns, o.source, t.packet.Destination)
+	switch {
+	case err != nil:
+		o.outcome, o.err = unknown, fmt.Errorf("where it went only conntrack can tell: %w", err)
+	case at == t.packet.Destination:
+		o.outcome = strange
+	default:
+		o.outcome, o.arrival = arrived, arrival{port: at.Port()}
+	}
+}

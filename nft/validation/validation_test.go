@@ -1,0 +1,246 @@
+package validation
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// usual is what the injector asks for by default, for both families and with DNS.
+func usual(mode rules.Mode) rules.Redirect {
+	r := rules.DefaultRedirect()
+	r.Mode = mode
+	r.InboundPorts.All = true
+	r.InboundExcludePorts = rules.Singles[uint16](15020, 15021, 15090)
+	r.OutboundCIDRs.All = true
+	r.IPv6 = true
+	r.DNS = rules.DNS{Capture: true, All: true}
+	return r
+}
+
+func mustApply(t testing.TB, pair netnstest.Pair, rs rules.Ruleset) {
+	t.Helper()
+	if _, err := nft.Apply(pair.Pod, rs); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// validate runs the validation from outside of the pod, as the node's agent would.
+func validate(t testing.TB, pair netnstest.Pair, o Options) (r Result) {
+	t.Helper()
+	err := pair.Neighbour.Do(func() (err error) {
+		r, err = Run(pair.Pod, o)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// named returns the names of the checks with the status.
+func named(r Result, s Status) []string {
+	names := []string{}
+	for _, c := range r.Checks {
+		if c.Status == s {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+func describe(r Result) string {
+	b := new(strings.Builder)
+	fmt.Fprintf(b, "%s after %d attempts, %s, running %t\n", r.Outcome(), r.Attempts, r.Duration, r.Running)
+	for _, c := range r.Checks {
+		fmt.Fprintf(b, "%-11s %s: %s\n", c.Status, c.Name, c.Packet)
+		fmt.Fprintf(b, "            want %s\n            got  %s\n            why  %s\n            next %s\n", c.Expected, c.Found, c.Reason, c.Next)
+	}
+	return b.String()
+}
+
+var bothModes = []rules.Mode{rules.ModeRedirect, rules.ModeTProxy}
+
+// What is checked of one family and mode.
+func checksOf(mode rules.Mode, pod, passthrough netip.Addr) []string {
+	f := familyName(rules.FamilyOf(pod))
+	names := []string{
+		fmt.Sprint("the proxy calls ", passthrough), fmt.Sprint("the proxy calls its pod, ", pod),
+		"inbound, " + f, "outbound, " + f, "DNS over UDP, " + f, "DNS over TCP, " + f,
+	}
+	if mode == rules.ModeTProxy {
+		names = append(slices.Insert(names, 2, fmt.Sprint("the proxy's group calls its pod, ", pod)), "policy route, "+f)
+	}
+	return names
+}
+
+func TestEverythingWorks(t *testing.T) {
+	for _, mode := range bothModes {
+		t.Run(string(mode), func(t *testing.T) {
+			pair := netnstest.NewPair(t)
+			mustApply(t, pair, rules.Compile(usual(mode)))
+			r := validate(t, pair, Options{Redirect: usual(mode)})
+			want := append(checksOf(mode, pair.PodIP4, rules.PassthroughIPv4), checksOf(mode, pair.PodIP6, rules.PassthroughIPv6)...)
+			if mode == rules.ModeTProxy {
+				want = append(want, "source check")
+			}
+			want = append(want, "rules and routes")
+			if got := named(r, OK); !slices.Equal(got, want) || len(r.Checks) != len(want) || r.Outcome() != Works {
+				t.Errorf("ok are %q,\nwant %q of\n%s", got, want, describe(r))
+			}
+			list, err := sockets(pair.Pod)
+			if len(list) > 0 || err != nil {
+				t.Errorf("sockets that stay in the pod: %v, %v", list, err)
+			}
+		})
+	}
+}
+
+// Each way to break a namespace, and the checks that find it.
+func TestBroken(t *testing.T) {
+	without := func(chains ...string) func(*rules.Redirect, *rules.Ruleset) {
+		return func(_ *rules.Redirect, rs *rules.Ruleset) {
+			table := &rs.Tables[0]
+			table.Chains = slices.DeleteFunc(table.Chains, func(c rules.Chain) bool { return slices.Contains(chains, c.Name) })
+		}
+	}
+	withoutRules := func(comment string) func(*rules.Redirect, *rules.Ruleset) {
+		return func(_ *rules.Redirect, rs *rules.Ruleset) {
+			for i := range rs.Tables[0].Chains {
+				c := &rs.Tables[0].Chains[i]
+				c.Rules = slices.DeleteFunc(c.Rules, func(r rules.Rule) bool { return r.Comment == comment })
+			}
+		}
+	}
+	recompiled := func(change func(*rules.Redirect)) func(*rules.Redirect, *rules.Ruleset) {
+		return func(r *rules.Redirect, rs *rules.Ruleset) {
+			there := *r
+			change(&there)
+			*rs = rules.Compile(there)
+		}
+	}
+	const (
+		call4, call6 = "the proxy calls 127.0.0.6", "the proxy calls ::6"
+		pod4, pod6   = "the proxy calls its pod, 10.244.1.5", "the proxy calls its pod, fd00:10:244:1::5"
+		rulesCheck   = "rules and routes"
+	)
+	for name, row := range map[string]struct {
+		mode   rules.Mode
+		change func(*rules.Redirect, *rules.Ruleset)
+		sysctl string
+		failed []string
+	}{
+		"the self calls' rule is missing": {
+			change: withoutRules("the proxy calls its own pod"),
+			failed: []string{call4, pod4, call6, pod6, rulesCheck},
+		},
+		"the outbound rule is missing": {
+			change: withoutRules("outbound to the proxy"),
+			failed: []string{"outbound, IPv4", "outbound, IPv6", rulesCheck},
+		},
+		"the inbound chain is missing": {
+			change: without("nat-prerouting"),
+			failed: []string{"inbound, IPv4", "inbound, IPv6", rulesCheck},
+		},
+		"inbound goes to another port": {
+			change: recompiled(func(r *rules.Redirect) { r.InboundCapturePort = 15007 }),
+			failed: []string{call4, pod4, "inbound, IPv4", call6, pod6, "inbound, IPv6", rulesCheck},
+		},
+		"outbound goes to another port": {
+			change: recompiled(func(r *rules.Redirect) { r.ProxyPort = 15009 }),
+			failed: []string{"outbound, IPv4", "outbound, IPv6", rulesCheck},
+		},
+		"IPv6 has no rules": {
+			change: recompiled(func(r *rules.Redirect) { r.IPv6 = false }),
+			failed: []string{
+				call6, pod6, "inbound, IPv6", "outbound, IPv6", "DNS over UDP, IPv6", "DNS over TCP, IPv6", rulesCheck,
+			},
+		},
+		"::6 is missing": {
+			change: func(_ *rules.Redirect, rs *rules.Ruleset) { rs.Routing.LoopbackAddrs = nil },
+			failed: []string{call6, rulesCheck},
+		},
+		"DNS has no zones": {
+			change: without("raw-output", "raw-prerouting"),
+			failed: []string{rulesCheck},
+		},
+		"DNS is not captured": {
+			change: recompiled(func(r *rules.Redirect) { r.DNS.Capture = false }),
+			failed: []string{"DNS over UDP, IPv4", "DNS over TCP, IPv4", "DNS over UDP, IPv6", "DNS over TCP, IPv6", rulesCheck},
+		},
+		"the policy routes are missing": {
+			mode:   rules.ModeTProxy,
+			change: func(_ *rules.Redirect, rs *rules.Ruleset) { rs.Routing.Policies = nil },
+			failed: []string{"policy route, IPv4", "policy route, IPv6", rulesCheck},
+		},
+		"the tproxy chain is missing": {
+			mode: rules.ModeTProxy, change: without("mangle-prerouting"),
+			failed: []string{
+				"the proxy's group calls its pod, 10.244.1.5", "inbound, IPv4",
+				"the proxy's group calls its pod, fd00:10:244:1::5", "inbound, IPv6", rulesCheck,
+			},
+		},
+		"the self calls are not marked": {
+			mode: rules.ModeTProxy, change: without("mangle-output"),
+			failed: []string{
+				"the proxy's group calls its pod, 10.244.1.5", "the proxy's group calls its pod, fd00:10:244:1::5", rulesCheck,
+			},
+		},
+		"src_valid_mark is set": {
+			mode: rules.ModeTProxy, sysctl: "ipv4/conf/eth0/src_valid_mark",
+			failed: []string{"inbound, IPv4", "source check"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pair := netnstest.NewPair(t)
+			mode := row.mode
+			if mode == "" {
+				mode = rules.ModeRedirect
+			}
+			r := usual(mode)
+			rs := rules.Compile(r)
+			if row.change != nil {
+				row.change(&r, &rs)
+			}
+			mustApply(t, pair, rs)
+			if row.sysctl != "" {
+				err := pair.Pod.Do(func() error { return os.WriteFile("/proc/sys/net/"+row.sysctl, []byte("1"), 0) })
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := validate(t, pair, Options{Redirect: r, Timeout: 300 * time.Millisecond})
+			if !slices.Equal(named(got, Failed), row.failed) || got.Outcome() != Fails {
+				t.Errorf("failed are %q,\nwant %q of\n%s", named(got, Failed), row.failed, describe(got))
+			}
+			for _, c := range got.Checks {
+				if c.Status == Failed && (c.Expected == "" || c.Found == "" || c.Next == "") {
+					t.Errorf("%s does not say what was expected, what was found and what to do:\n%+v", c.Name, c)
+				}
+			}
+			if testing.Verbose() {
+				t.Log(describe(got))
+			}
+		})
+	}
+}
+
+func TestNoRulesAtAll(t *testing.T) {
+	pair := netnstest.NewPair(t)
+	got := validate(t, pair, Options{Redirect: usual(rules.ModeRedirect), Timeout: 400 * time.Millisecond})
+	if ok := named(got, OK); len(ok) > 0 || got.Outcome() != Fails {
+		t.Errorf("ok are %q of\n%s", ok, describe(got))
+	}
+	if got.Duration < 200*time.Millisecond || got.Duration > time.Second || got.Attempts < 2 {
+		t.Errorf("given up after %d attempts, %s", got.Attempts, got.Duration)
+	}
+}
