@@ -1,0 +1,154 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+const applyHelp = `Put the redirection into a network namespace: routes, and one nftables transaction. Nothing is done if it is there
+already; another one of ours is replaced without a gap. No process is executed.
+
+The flags and variables are those of istio-iptables, so that the arguments of an istio-init or istio-validation container
+work unchanged ("rules istio-iptables ..." is the same as "rules apply ..."). A flag outranks its variables, and a later
+variable the earlier. All bad inputs are reported, and then nothing is done.`
+
+const applyExamples = `  rules apply -p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x "" -b '*' -d 15090,15021,15020
+  rules apply --netns /run/netns/pod -b '*' -i 10.0.0.0/8 --redirect-dns --nameserver 10.96.0.10
+  rules apply --pid 4711 -b '*' -i '*' --dual-stack --dry-run`
+
+func newApplyCommand(s *system) *cobra.Command {
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionDryRun, sectionAction, sectionProbe, sectionOutput, sectionIgnored)}
+	cmd := &cobra.Command{
+		Use:     "apply [FLAG]...",
+		Aliases: []string{"istio-iptables"},
+		Short:   "put the redirection into a network namespace",
+		Long:    applyHelp,
+		Example: applyExamples,
+	}
+	return s.command(cmd, in, func(p *parameters, _ []string) error {
+		return p.inNamespace(func(ns *netns.NS) error { return apply(s, ns, p) })
+	})
+}
+
+func apply(s *system, ns *netns.NS, p *parameters) error {
+	if p.cleanupOnly {
+		return cleanup(s, ns, p)
+	}
+	redirect, err := s.complete(p, ns)
+	if err != nil {
+		return err
+	}
+	switch {
+	case p.skipApply && p.runValidation:
+	case p.skipApply:
+		return s.print("rules left alone (--skip-rule-apply)\n", applied{Outcome: "skipped", Namespace: ns.String()})
+	case p.dryRun:
+		return s.dryRun(ns, rules.Compile(redirect))
+	default:
+		if err := s.program(ns, redirect); err != nil {
+			return err
+		}
+	}
+	if !p.runValidation || p.dryRun {
+		return nil
+	}
+	if s.validate == nil {
+		return refused(errors.New("--run-validation: this program was built without validation"))
+	}
+	return s.validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout})
+}
+
+// validation is what --run-validation asks for.
+type validation struct {
+	namespace *netns.NS
+	redirect  rules.Redirect
+	podIPs    []netip.Addr
+	port      uint16 // the probe's
+	timeout   time.Duration
+}
+
+// applied is what apply has done.
+type applied struct {
+	Outcome      string  `json:"outcome"`
+	Namespace    string  `json:"namespace"`
+	Rules        int     `json:"rules"`
+	Sets         int     `json:"sets"`
+	Elements     int     `json:"elements"`
+	Routes       int     `json:"routes"`
+	Bytes        int     `json:"bytes"`
+	Kept         *uint64 `json:"kept,omitempty"`
+	Milliseconds float64 `json:"milliseconds"`
+}
+
+func (s *system) program(ns *netns.NS, redirect rules.Redirect) error {
+	start := time.Now()
+	result, err := nft.Apply(ns, rules.Compile(redirect))
+	if err != nil {
+		return refused(err)
+	}
+	a := applied{
+		Outcome: string(result.Outcome), Namespace: ns.String(),
+		Rules: result.Rules, Sets: result.Sets, Elements: result.Elements, Routes: result.Routes, Bytes: result.Bytes,
+		Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
+	}
+	text := a.text()
+	if redirect.KeepEstablished {
+		a.Kept = &result.Kept
+		text += keptText(result.Kept, redirect.Mode)
+	}
+	return s.print(text, a)
+}
+
+func (a applied) text() string {
+	text := fmt.Sprintf("%s in %s: %s", a.Outcome, a.Namespace, count(a.Rules, "rule"))
+	for _, part := range []struct {
+		n    int
+		noun string
+	}{{a.Sets, "set"}, {a.Elements, "element"}, {a.Routes, "routing change"}, {a.Bytes, "byte"}} {
+		if part.n > 0 {
+			text += ", " + count(part.n, part.noun)
+		}
+	}
+	return text + fmt.Sprintf(", %.1f ms\n", a.Milliseconds)
+}
+
+// keptText says what the count of nft.Result.Kept means.
+func keptText(packets uint64, mode rules.Mode) string {
+	what := "one for each connection that conntrack did not know"
+	if mode == rules.ModeTProxy {
+		what = "of connections that conntrack did not know: of each outbound one the first, of an inbound one all until the application answers"
+	}
+	return fmt.Sprintf("let past the proxy until now, as older than the rules: %s (%s); connections that it knew go on uncounted\n",
+		count(int(packets), "packet"), what)
+}
+
+// planned is what apply would do.
+type planned struct {
+	Outcome     string      `json:"outcome"` // "dry-run"
+	Namespace   string      `json:"namespace"`
+	Ruleset     jsonRuleset `json:"ruleset"`
+	Transaction []string    `json:"transaction"` // a line for each message
+	Bytes       int         `json:"bytes"`
+}
+
+func (s *system) dryRun(ns *netns.NS, ruleset rules.Ruleset) error {
+	transaction, err := nft.Encode(ruleset)
+	if err != nil {
+		return refused(err)
+	}
+	messages, size := transaction.String(), len(transaction.Bytes())
+	text := fmt.Sprintf("%s\ntransaction for %s, %s (dry run: nothing is sent):\n%s", ruleset, ns, count(size, "byte"), messages)
+	return s.print(strings.TrimRight(text, "\n")+"\n", planned{
+		Outcome: "dry-run", Namespace: ns.String(), Ruleset: toJSON(ruleset),
+		Transaction: strings.Split(strings.TrimRight(messages, "\n"), "\n"), Bytes: size,
+	})
+}

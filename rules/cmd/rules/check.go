@@ -1,0 +1,103 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+const checkHelp = `Tell whether a network namespace holds exactly the ruleset and the routing of the parameters. The kernel's complete state is
+read, decoded and compared, order included; a note of what was sent once has no part in it. Rules of other owners do
+not count.
+
+The exit code is 0 if it does. It is 1 if not, and what is missing, extra, changed or reordered is listed.`
+
+const checkExamples = `  rules check --pid 4711 -b '*' -i '*' -d 15090,15021,15020
+  rules check --netns /run/netns/pod -b '*' -i '*' --output json`
+
+func newCheckCommand(s *system) *cobra.Command {
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionOutput), tolerated: actionSections}
+	cmd := &cobra.Command{
+		Use:     "check [FLAG]...",
+		Short:   "tell whether a namespace holds exactly that ruleset",
+		Long:    checkHelp,
+		Example: checkExamples,
+	}
+	return s.command(cmd, in, func(p *parameters, _ []string) error {
+		return p.inNamespace(func(ns *netns.NS) error { return check(s, ns, p) })
+	})
+}
+
+// checked is what check has found.
+type checked struct {
+	Namespace   string             `json:"namespace"`
+	Equal       bool               `json:"equal"`
+	Differences []rules.Difference `json:"differences"`
+}
+
+func check(s *system, ns *netns.NS, p *parameters) error {
+	redirect, err := s.complete(p, ns)
+	if err != nil {
+		return err
+	}
+	found, err := nft.Read(ns)
+	if err != nil {
+		return refused(err)
+	}
+	return s.reportCheck(ns, rules.Compare(rules.Compile(redirect), found))
+}
+
+func (s *system) reportCheck(ns *netns.NS, differences []rules.Difference) error {
+	equal := len(differences) == 0
+	text := fmt.Sprintf("equal: %s holds exactly this ruleset\n", ns)
+	if !equal {
+		text = s.listing(differences) + fmt.Sprintf("%s in %s\n", count(len(differences), "difference"), ns)
+	}
+	result := checked{ns.String(), equal, append([]rules.Difference{}, differences...)}
+	if err := s.print(text, result); err != nil || equal {
+		return err
+	}
+	return failure{code: exitDifferent}
+}
+
+// listing groups the differences by their place.
+func (s *system) listing(differences []rules.Difference) string {
+	b := new(strings.Builder)
+	byPlace := slices.Clone(differences)
+	place := map[string]int{}
+	for i, d := range differences {
+		if _, seen := place[d.Where]; !seen {
+			place[d.Where] = i
+		}
+	}
+	slices.SortStableFunc(byPlace, func(a, b rules.Difference) int { return cmp.Compare(place[a.Where], place[b.Where]) })
+	where := ""
+	for _, d := range byPlace {
+		if d.Where != where {
+			where = d.Where
+			fmt.Fprintln(b, s.paint(bold, where))
+		}
+		fmt.Fprintln(b, s.differenceText(d))
+	}
+	return b.String()
+}
+
+func (s *system) differenceText(d rules.Difference) string {
+	line := func(what, text string) string { return fmt.Sprintf("  %-10s %s", what, text) }
+	switch d.Kind {
+	case rules.Missing:
+		return s.paint(red, line("missing", d.Want))
+	case rules.Extra:
+		return s.paint(green, line("extra", d.Got))
+	case rules.Changed:
+		return s.paint(yellow, line("changed", "want  "+d.Want)) + "\n" + s.paint(yellow, line("", "found "+d.Got))
+	}
+	return s.paint(yellow, line(string(d.Kind), d.Want))
+}

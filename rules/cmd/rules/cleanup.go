@@ -1,0 +1,157 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+const cleanupHelp = `Remove everything of ours from a network namespace: the rules first, then the routes. With --istio also what Istio's own
+programs have left there: the tables of istio-nftables, the chains and rules of istio-iptables, be they iptables-nft's or
+iptables-legacy's, the policy rules and routes of the mark and the table below, and ::6 on lo. Rules of others stay. Whether
+there was anything to remove or not, the exit code is 0.
+
+If something cannot be removed, what else can be is removed and listed nevertheless, and the exit code is 3. Istio's routes
+stay if rules of Istio's may have stayed, which may need them. With --dry-run the same is listed and nothing is touched.
+
+"rules apply --cleanup-only" removes what is ours, too.`
+
+func newCleanupCommand(s *system) *cobra.Command {
+	in := &inputs{sections: []section{sectionCleanup, sectionTProxy, sectionNamespace, sectionDryRun, sectionOutput}}
+	cmd := &cobra.Command{
+		Use:     "cleanup [FLAG]...",
+		Short:   "remove the redirection",
+		Long:    cleanupHelp,
+		Example: "  rules cleanup --netns /run/netns/pod --istio",
+	}
+	return s.command(cmd, in, func(p *parameters, _ []string) error {
+		return p.inNamespace(func(ns *netns.NS) error { return cleanup(s, ns, p) })
+	})
+}
+
+// cleaned is what cleanup has done.
+type cleaned struct {
+	Namespace string   `json:"namespace"`
+	DryRun    bool     `json:"dryRun"`
+	Removed   []string `json:"removed"`
+}
+
+func cleanup(s *system, ns *netns.NS, p *parameters) error {
+	ours, istios := removeOurs, removeIstio
+	if p.dryRun {
+		ours, istios = findOurs, findIstio
+	}
+	lines, err := ours(ns)
+	if p.istio && err == nil {
+		var more []string
+		more, err = istios(ns, p.redirect)
+		lines = append(lines, more...)
+	}
+	if err != nil && len(lines) == 0 {
+		return refused(err)
+	}
+	c := cleaned{Namespace: ns.String(), DryRun: p.dryRun, Removed: append([]string{}, lines...)}
+	return errors.Join(s.print(c.text(), c), refused(err))
+}
+
+// findOurs lists what there is of ours.
+func findOurs(ns *netns.NS) ([]string, error) {
+	held, err := nft.Read(ns)
+	if err != nil && !noTables(err) {
+		return nil, err
+	}
+	routes, err := route.Find(ns, rules.Routing{})
+	return append(contents(held), routes...), err
+}
+
+// removeOurs removes what there is of ours, and lists what it has removed also beside an error.
+func removeOurs(ns *netns.NS) ([]string, error) {
+	// A state that cannot be read can be removed nevertheless.
+	lines, unread := findOurs(ns)
+	removed, err := nft.Remove(ns)
+	if noTables(err) {
+		var n int
+		n, err = route.Prune(ns, rules.Routing{})
+		removed = n > 0
+	}
+	switch {
+	case !removed:
+		return nil, err
+	case unread != nil:
+		return []string{"table inet " + rules.TableName}, err
+	case err != nil:
+		left, unread := findOurs(ns)
+		if unread != nil {
+			return nil, errors.Join(err, unread)
+		}
+		lines = slices.DeleteFunc(lines, func(l string) bool { return slices.Contains(left, l) })
+	}
+	return lines, err
+}
+
+// findIstio lists what removeIstio would remove once nothing of ours is left.
+func findIstio(ns *netns.NS, r rules.Redirect) ([]string, error) {
+	tables, err := nft.FindIstio(ns)
+	if noTables(err) {
+		err = nil
+	}
+	legacy, legacyErr := compat.FindIstio(ns)
+	routes, routesErr := route.FindIstio(ns, r.TProxyMark, r.TProxyRouteTable, rules.Routing{})
+	return slices.Concat(tables, legacy, routes), errors.Join(err, legacyErr, routesErr)
+}
+
+// removeIstio removes what Istio's own programs have left, and lists what it has removed also beside an error. The rules go first: they
+// need the routes.
+func removeIstio(ns *netns.NS, r rules.Redirect) ([]string, error) {
+	tables, err := nft.RemoveIstio(ns)
+	if noTables(err) {
+		err = nil
+	}
+	legacy, legacyErr := compat.RemoveIstio(ns)
+	removed := slices.Concat(tables, legacy)
+	if err = errors.Join(err, legacyErr); err != nil {
+		return removed, err
+	}
+	routes, err := route.PruneIstio(ns, r.TProxyMark, r.TProxyRouteTable, rules.Routing{})
+	return append(removed, routes...), err
+}
+
+// noTables tells whether the error says that the kernel has no nf_tables, in which case nothing is there to be removed. A kernel without
+// iptables-legacy is no error to package compat.
+func noTables(err error) bool {
+	var unsupported *nft.UnsupportedError
+	return errors.As(err, &unsupported)
+}
+
+// contents names the tables of a ruleset.
+func contents(rs rules.Ruleset) []string {
+	var names []string
+	for _, t := range rs.Tables {
+		n := 0
+		for _, c := range t.Chains {
+			n += len(c.Rules)
+		}
+		names = append(names, fmt.Sprintf("table %s %s with %s", t.Family, t.Name, count(n, "rule")))
+	}
+	return names
+}
+
+func (c cleaned) text() string {
+	if len(c.Removed) == 0 {
+		return fmt.Sprintf("nothing to remove in %s\n", c.Namespace)
+	}
+	heading := "removed from "
+	if c.DryRun {
+		heading = "would be removed (dry run) from "
+	}
+	return heading + c.Namespace + ":\n  " + strings.Join(c.Removed, "\n  ") + "\n"
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-mesh/sluice/nft/doctor"
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+const doctorHelp = `Look for what could keep capture from working in a namespace: features of the kernel, permissions, sysctls, interfaces and
+addresses, policy rules and routes, and other owners of NAT, of nf_tables and of iptables-legacy, with their order beside
+ours. Each finding says what it means for capture by these parameters, and what to do. Nothing is changed, and no table of
+iptables-legacy comes into being by being looked at.
+
+A finding is "ok", a "note" (it does no harm), a "warning" (something may come in the way) or a "problem". The exit code is 0
+if capture can work, 1 if there is a problem, and 3 if the kernel or a missing permission rules capture out.`
+
+const doctorExamples = `  rules doctor --pid 4711
+  rules doctor --netns /run/netns/pod -m TPROXY -b '*' -i '*' --redirect-dns --capture-all-dns -o json`
+
+func newDoctorCommand(s *system) *cobra.Command {
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionOutput), tolerated: actionSections}
+	cmd := &cobra.Command{
+		Use:     "doctor [FLAG]...",
+		Short:   "look for what could keep capture from working",
+		Long:    doctorHelp,
+		Example: doctorExamples,
+	}
+	return s.command(cmd, in, func(p *parameters, _ []string) error {
+		return p.inNamespace(func(ns *netns.NS) error { return examine(s, ns, p) })
+	})
+}
+
+// examined is what doctor has found.
+type examined struct {
+	Namespace string           `json:"namespace"`
+	Kernel    string           `json:"kernel"`
+	Verdict   doctor.Verdict   `json:"verdict"`
+	Findings  []doctor.Finding `json:"findings"`
+}
+
+func examine(s *system, ns *netns.NS, p *parameters) error {
+	p.identifyProxy()
+	if err := s.findNameservers(p); err != nil {
+		return err
+	}
+	if len(p.podIPs) == 0 {
+		// Without addresses there is no pod yet, which is a finding.
+		p.podIPs, _ = s.podAddresses(ns)
+	}
+	p.assume()
+	p.redirect.IPv6 = capturesIPv6(p.podIPs, p.dualStack)
+	facts := doctor.Gather(ns)
+	findings := doctor.Judge(facts, p.redirect)
+	e := examined{Namespace: ns.String(), Kernel: facts.Kernel, Verdict: doctor.Sum(findings), Findings: findings}
+	if err := s.print(s.examinationText(e), e); err != nil {
+		return err
+	}
+	switch e.Verdict {
+	case doctor.Disturbed:
+		return failure{code: exitDifferent}
+	case doctor.Prevented:
+		return failure{code: exitRefused}
+	}
+	return nil
+}
+
+var severityColours = map[doctor.Severity]string{
+	doctor.OK: green, doctor.Note: bold, doctor.Warning: yellow, doctor.Problem: red,
+}
+
+func (s *system) examinationText(e examined) string {
+	counts := map[doctor.Severity]int{}
+	b := new(strings.Builder)
+	for _, f := range e.Findings {
+		counts[f.Severity]++
+		fmt.Fprintf(b, "  %s  %-10s  %s\n", s.paint(severityColours[f.Severity], fmt.Sprintf("%-7s", f.Severity)), f.Topic, f.Verdict)
+		if f.Next != "" {
+			fmt.Fprintf(b, "  %7s  %10s  next: %s\n", "", "", f.Next)
+		}
+	}
+	return fmt.Sprintf("%s (%s): %s, %s\n", s.paint(bold, e.Verdict.Sentence()), e.Namespace,
+		count(counts[doctor.Problem], "problem"), count(counts[doctor.Warning], "warning")) + b.String()
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A setting is the text of one parameter and where it was found.
+type setting struct {
+	parameter *parameter
+	texts     []string
+	source    string // for errors
+}
+
+// settings chooses, for each parameter that is set anywhere, the source that counts: the flag, or else the last of its
+// variables. What is outranked is not looked at, as in Istio.
+func (in *inputs) settings(variable func(string) (string, bool)) []setting {
+	var found []setting
+	for i := range in.parameters {
+		p := &in.parameters[i]
+		if texts, ok := in.given[p.flag]; ok && p.flag != "" {
+			found = append(found, setting{p, texts, flagName(p)})
+			continue
+		}
+		for j := len(p.variables) - 1; j >= 0; j-- {
+			text, ok := variable(p.variables[j])
+			if ok && (text != "" || p.list) {
+				found = append(found, setting{p, []string{text}, "environment variable " + p.variables[j]})
+				break
+			}
+		}
+	}
+	return found
+}
+
+// flagName is the name of a parameter in errors.
+func flagName(p *parameter) string {
+	if p.short != "" {
+		return "--" + p.flag + " (-" + p.short + ")"
+	}
+	return "--" + p.flag
+}
+
+// parse reads all parameters. The error has one line for each input that is wrong.
+func (in *inputs) parse(s *system, args []string) (*parameters, error) {
+	p := defaultParameters(names{s.users, s.groups})
+	var faults []error
+	sources := map[string]string{} // by field of the Redirect
+	for _, setting := range in.settings(s.variable) {
+		sources[setting.parameter.field] = setting.source
+		for _, text := range setting.texts {
+			if err := setting.parameter.set(p, text); err != nil {
+				faults = append(faults, inEachLine(setting.source, err))
+			}
+		}
+	}
+	if p.strictIstio {
+		p.redirect.StrictIstio()
+	}
+	faults = append(faults, p.conflicts()...)
+	faults = append(faults, p.faults(sources)...)
+	switch {
+	case in.check != nil:
+		faults = append(faults, in.check(p, args)...)
+	default:
+		faults = append(faults, noArguments(args)...)
+	}
+	s.json = p.output == outputJSON
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	return p, nil
+}
+
+// inEachLine puts the name of the source before each line of the error: a list may have several wrong elements.
+func inEachLine(source string, err error) error {
+	lines := strings.Split(err.Error(), "\n")
+	return errors.New(source + ": " + strings.Join(lines, "\n"+source+": "))
+}
+
+// faults are those of the redirection as a whole, by the names of the inputs.
+func (p *parameters) faults(sources map[string]string) []error {
+	r := p.redirect
+	if len(r.ProxyUIDs) == 0 {
+		r.ProxyUIDs = rules.Singles[uint32](rules.DefaultProxyID)
+	}
+	if len(r.ProxyGIDs) == 0 {
+		r.ProxyGIDs = r.ProxyUIDs
+	}
+	var faults rules.Faults
+	if !errors.As(r.Validate(), &faults) {
+		return nil
+	}
+	errs := make([]error, len(faults))
+	for i, f := range faults {
+		f.Field = cmp.Or(sources[f.Field], f.Field)
+		errs[i] = errors.New(f.String())
+	}
+	return errs
+}
+
+// conflicts are inputs that exclude each other.
+func (p *parameters) conflicts() []error {
+	var errs []error
+	if p.netnsPath != "" && p.pid != 0 {
+		errs = append(errs, errors.New("--netns and --pid: want one of them"))
+	}
+	return errs
+}
+
+// noArguments refuses arguments, which often are values whose flag was forgotten.
+func noArguments(args []string) []error {
+	errs := make([]error, len(args))
+	for i, a := range args {
+		errs[i] = fmt.Errorf("%q is neither a flag nor the value of one", a)
+	}
+	return errs
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The exit codes, which scripts rely on.
+const (
+	exitDone      = 0   // done, or equal
+	exitDifferent = 1   // check found a difference
+	exitBadInput  = 2   // a flag, an argument or an environment variable
+	exitRefused   = 3   // the kernel or the system refused, or lacks something
+	exitInvalid   = 126 // validation failed; Istio's repair controller waits for this code
+)
+
+const exitCodesHelp = `The exit code tells what became of the command:
+
+  0    done; for check: the namespace holds exactly this ruleset; for doctor: capture can work
+  1    check found differences, doctor a problem
+  2    bad input: a flag, an argument or an environment variable; nothing was touched
+  3    the kernel or the system refused, or lacks something; unless the error says otherwise nothing has changed
+  126  validation failed: the capture does not work (the code that Istio's repair controller looks for)
+
+Errors and warnings go to stderr, one a line ("rules: ..."). With --output json they are objects, one a line:
+{"error": "..."} and {"warning": "..."}.
+`
+
+// failure is an error with the exit code that it leads to.
+type failure struct {
+	code int
+	err  error // nil if the command has said already what there is to say
+}
+
+func (f failure) Error() string {
+	if f.err == nil {
+		return fmt.Sprintf("exit code %d", f.code)
+	}
+	return f.err.Error()
+}
+
+func (f failure) Unwrap() error { return f.err }
+
+// refused marks an error of the system or the kernel; nil stays nil.
+func refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	return failure{exitRefused, err}
+}
+
+// invalid marks the failure of a validation.
+func invalid(err error) error { return failure{exitInvalid, err} }
+
+// exitCode is the one that an error leads to. What carries none comes from the command line.
+func exitCode(err error) int {
+	var f failure
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &f):
+		return f.code
+	}
+	return exitBadInput
+}
+
+// report writes the error to stderr, each of its lines as one error.
+func (s *system) report(err error) {
+	var f failure
+	if err == nil || errors.As(err, &f) && f.err == nil {
+		return
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		s.notice("error", line)
+	}
+}
+
+// warn writes a warning to stderr.
+func (s *system) warn(format string, args ...any) { s.notice("warning", fmt.Sprintf(format, args...)) }
+
+func (s *system) notice(kind, text string) {
+	switch {
+	case s.json:
+		_ = newEncoder(s.stderr).Encode(map[string]string{kind: text})
+	case kind == "error":
+		fmt.Fprintf(s.stderr, "rules: %s\n", text)
+	default:
+		fmt.Fprintf(s.stderr, "rules: %s: %s\n", kind, text)
+	}
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/pflag"
+)
+
+// inputs are the parameters of one command, and what its command line says of them.
+type inputs struct {
+	sections []section
+	// tolerated parameters have no effect on the command.
+	tolerated []section
+	// check, if not nil, finds what else is wrong with the parameters and the arguments. Without it arguments are wrong.
+	check func(p *parameters, args []string) []error
+
+	parameters []parameter         // see load
+	given      map[string][]string // values by the name of the flag
+}
+
+// captureSections are the parameters of everything that compiles a ruleset.
+var captureSections = []section{
+	sectionProxy, sectionInbound, sectionTProxy, sectionOutbound, sectionDNS, sectionPod, sectionSluice,
+}
+
+// actionSections are the parameters by which an init container says what to do. Commands that only look tolerate them, so that
+// the arguments of such a container can be pasted.
+var actionSections = []section{sectionDryRun, sectionAction, sectionProbe, sectionIgnored}
+
+// ofCapture are those and others.
+func ofCapture(others ...section) []section { return slices.Concat(captureSections, others) }
+
+// load takes the parameters from the table. Only a command that runs does so: it would slow down the start of all others.
+func (in *inputs) load() {
+	in.given = map[string][]string{}
+	in.parameters = slices.DeleteFunc(table(), func(p parameter) bool {
+		return !slices.Contains(in.sections, p.section) && !slices.Contains(in.tolerated, p.section)
+	})
+}
+
+// parseFlags reads the command line and returns the arguments that are not flags. A wrong value is no error yet: the values are
+// read together, so that all faults can be reported.
+func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
+	flags := pflag.NewFlagSet(cmd, pflag.ContinueOnError)
+	flags.Usage = func() {}
+	excludesPorts := false
+	for i := range in.parameters {
+		p := &in.parameters[i]
+		if p.flag == "" {
+			continue
+		}
+		short := p.short
+		if short == outputLetter {
+			short, excludesPorts = "", excludesPorts || p.flag == excludeFlag
+		}
+		flag := flags.VarPF(flagValue{in, p}, p.flag, short, "")
+		if p.value == "" {
+			flag.NoOptDefVal = "true"
+		}
+	}
+	flags.VarP(letterValue{in, excludesPorts}, outputLetter, outputLetter, "")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w; %s --help lists the flags", err, cmd)
+	}
+	return flags.Args(), nil
+}
+
+// flagValue keeps what the command line says about a parameter.
+type flagValue struct {
+	in *inputs
+	p  *parameter
+}
+
+func (v flagValue) Set(text string) error {
+	if !v.p.repeat {
+		v.in.given[v.p.flag] = nil
+	}
+	v.in.given[v.p.flag] = append(v.in.given[v.p.flag], text)
+	return nil
+}
+
+func (v flagValue) String() string { return v.p.fallback }
+
+func (v flagValue) Type() string {
+	if v.p.value == "" {
+		return "bool"
+	}
+	return v.p.value
+}
+
+// outputLetter means --output in front of its values, and Istio's --istio-local-outbound-ports-exclude in front of ports.
+const (
+	outputLetter = "o"
+	outputFlag   = "output"
+	excludeFlag  = "istio-local-outbound-ports-exclude"
+)
+
+type letterValue struct {
+	in            *inputs
+	excludesPorts bool
+}
+
+func (v letterValue) Set(text string) error {
+	name := outputFlag
+	if v.excludesPorts && text != outputText && text != outputJSON {
+		name = excludeFlag
+	}
+	v.in.given[name] = []string{text}
+	return nil
+}
+
+func (letterValue) String() string { return "" }
+func (letterValue) Type() string   { return "text|json" }

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+const rootHelp = `Program a mesh pod's traffic redirection as istio-iptables does, in one nftables transaction and without any other process.`
+
+// sectionTitles are the headings of help.
+var sectionTitles = map[section]string{
+	sectionProxy:     "The proxy",
+	sectionInbound:   "Inbound",
+	sectionTProxy:    "Inbound",
+	sectionOutbound:  "Outbound",
+	sectionDNS:       "DNS",
+	sectionPod:       "The pod",
+	sectionSluice:    "Beyond Istio",
+	sectionNamespace: "The network namespace",
+	sectionDryRun:    "What to do",
+	sectionAction:    "What to do",
+	sectionProbe:     "What to do",
+	sectionOutput:    "Output",
+	sectionIgnored:   titleIgnored,
+	sectionShow:      "What to show",
+	sectionExplain:   "What to explain",
+	sectionCleanup:   "What to do",
+}
+
+// printHelp writes what a command does, and what commands are below it.
+func printHelp(cmd *cobra.Command, _ []string) {
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "%s\n", strings.TrimSpace(cmd.Long))
+	if cmd.IsAdditionalHelpTopicCommand() {
+		return
+	}
+	if cmd.HasParent() {
+		fmt.Fprintf(out, "\nUsage:\n  %s %s\n", cmd.Parent().CommandPath(), cmd.Use)
+	} else {
+		fmt.Fprintf(out, "\nUsage:\n  %s COMMAND [FLAG]...\n", cmd.Name())
+		printCommands(out, "Commands (rules COMMAND --help describes one)", cmd, true)
+		printCommands(out, "Topics (rules help TOPIC)", cmd, false)
+		fmt.Fprint(out, "\nExit codes: 0 done or equal, 1 different, 2 bad input, 3 kernel or permission, 126 validation failed.\n")
+	}
+	if cmd.Example != "" {
+		fmt.Fprintf(out, "\nExamples:\n%s\n", cmd.Example)
+	}
+}
+
+func printCommands(out io.Writer, title string, parent *cobra.Command, runnable bool) {
+	fmt.Fprintf(out, "\n%s:\n", title)
+	for _, c := range parent.Commands() {
+		if c.Runnable() == runnable && !c.Hidden {
+			fmt.Fprintf(out, "  %-12s %s\n", c.Name(), c.Short)
+		}
+	}
+}
+
+const titleIgnored = "Accepted without effect"
+
+// printFlags writes the parameters by section.
+func (in *inputs) printFlags(out io.Writer) {
+	title := ""
+	for _, p := range in.inSections() {
+		if next := sectionTitles[p.section]; next != title {
+			title = next
+			fmt.Fprintf(out, "\n%s:\n", title)
+		}
+		fmt.Fprintf(out, "  %s\n", p.synopsis())
+		for _, line := range wrap(p.description(), helpWidth-8) {
+			fmt.Fprintf(out, "        %s\n", line)
+		}
+	}
+	if len(in.tolerated) == 0 {
+		return
+	}
+	var names []string
+	for _, p := range table() {
+		if slices.Contains(in.tolerated, p.section) {
+			names = append(names, p.names())
+		}
+	}
+	fmt.Fprintf(out, "\n%s (flags of apply):\n", titleIgnored)
+	for _, line := range wrap(strings.Join(names, " "), helpWidth-2) {
+		fmt.Fprintf(out, "  %s\n", line)
+	}
+}
+
+// inSections orders the parameters by section, and in a section as the table does, without those that have no effect.
+func (in *inputs) inSections() []parameter {
+	return slices.SortedStableFunc(func(yield func(parameter) bool) {
+		for _, p := range in.parameters {
+			if slices.Contains(in.sections, p.section) && !yield(p) {
+				return
+			}
+		}
+	}, func(a, b parameter) int { return cmp.Compare(a.section, b.section) })
+}
+
+// synopsis is how the parameter is written.
+func (p *parameter) synopsis() string {
+	if p.flag == "" {
+		return p.variables[0] + "=" + p.value
+	}
+	text := p.names()
+	if p.value != "" {
+		text += " " + p.value
+	}
+	return text
+}
+
+// names are the flag's letter and name.
+func (p *parameter) names() string {
+	if p.short == "" {
+		return "--" + p.flag
+	}
+	return "-" + p.short + ", --" + p.flag
+}
+
+// description is what the parameter means, its default, and the variables that set it too.
+func (p *parameter) description() string {
+	var notes []string
+	if p.repeat {
+		notes = append(notes, "repeatable")
+	}
+	if p.fallback != "" {
+		notes = append(notes, "default "+p.fallback)
+	}
+	if p.flag != "" && len(p.variables) > 0 {
+		notes = append(notes, "$"+strings.Join(p.variables, ", $"))
+	}
+	if len(notes) == 0 {
+		return p.help
+	}
+	return p.help + " [" + strings.Join(notes, "; ") + "]"
+}
+
+// helpWidth is that of the help texts.
+const helpWidth = 120
+
+// wrap breaks the text into lines of at most the width.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case line == "":
+			line = word
+		case len(line)+1+len(word) > width:
+			lines = append(lines, line)
+			line = word
+		default:
+			line += " " + word
+		}
+	}
+	return append(lines, line)
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"net/netip"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// jsonVersion changes when a reader of the older form would misunderstand the newer. New fields and new words may come without.
+const jsonVersion = 1
+
+// The JSON form of a ruleset. The help topic "json" describes it.
+type (
+	jsonRuleset struct {
+		Version int         `json:"version"`
+		Tables  []jsonTable `json:"tables"`
+		Routing jsonRouting `json:"routing"`
+	}
+	jsonTable struct {
+		Family string      `json:"family"`
+		Name   string      `json:"name"`
+		Sets   []jsonSet   `json:"sets,omitempty"`
+		Chains []jsonChain `json:"chains"`
+	}
+	jsonSet struct {
+		Name     string   `json:"name"`
+		Family   string   `json:"family"`
+		Elements []string `json:"elements"`
+	}
+	jsonChain struct {
+		Name     string     `json:"name"`
+		Type     string     `json:"type,omitempty"`
+		Hook     string     `json:"hook,omitempty"`
+		Priority *int       `json:"priority,omitempty"`
+		Policy   string     `json:"policy,omitempty"`
+		Rules    []jsonRule `json:"rules"`
+	}
+	jsonRule struct {
+		Text    string       `json:"text"`
+		Comment string       `json:"comment,omitempty"`
+		Matches []jsonMatch  `json:"matches"`
+		Actions []jsonAction `json:"actions"`
+	}
+	jsonMatch struct {
+		Match  string   `json:"match"`
+		Of     string   `json:"of,omitempty"`
+		Not    bool     `json:"not,omitempty"`
+		Values []string `json:"values,omitempty"`
+		Set    string   `json:"set,omitempty"`
+		Mask   string   `json:"mask,omitempty"`
+		Text   string   `json:"text"`
+	}
+	jsonAction struct {
+		Action string `json:"action"`
+		Port   uint16 `json:"port,omitempty"`
+		Zone   uint16 `json:"zone,omitempty"`
+		Chain  string `json:"chain,omitempty"`
+		Value  string `json:"value,omitempty"`
+		Mask   string `json:"mask,omitempty"`
+		Text   string `json:"text"`
+	}
+	jsonRouting struct {
+		Policies          []jsonPolicy `json:"policies"`
+		LoopbackAddresses []netip.Addr `json:"loopbackAddresses"`
+	}
+	jsonPolicy struct {
+		Family   string `json:"family"`
+		Mark     string `json:"mark"`
+		Table    uint32 `json:"table"`
+		Priority int    `json:"priority"`
+	}
+)
+
+func toJSON(rs rules.Ruleset) jsonRuleset {
+	return jsonRuleset{
+		Version: jsonVersion,
+		Tables:  list(rs.Tables, jsonTableOf),
+		Routing: jsonRouting{
+			Policies: list(rs.Routing.Policies, func(p *rules.PolicyRoute) jsonPolicy {
+				return jsonPolicy{p.Family.String(), hex(p.Mark), p.Table, p.Priority}
+			}),
+			LoopbackAddresses: list(rs.Routing.LoopbackAddrs, func(a *netip.Addr) netip.Addr { return *a }),
+		},
+	}
+}
+
+func jsonTableOf(t *rules.Table) jsonTable {
+	sets := t.Sets()
+	return jsonTable{
+		Family: t.Family.String(),
+		Name:   t.Name,
+		Sets: list(sets, func(m *rules.MatchAddr) jsonSet {
+			return jsonSet{m.Set, m.Family().String(), addressTexts(*m)}
+		}),
+		Chains: list(t.Chains, jsonChainOf),
+	}
+}
+
+func jsonChainOf(c *rules.Chain) jsonChain {
+	chain := jsonChain{Name: c.Name, Rules: list(c.Rules, jsonRuleOf)}
+	if b := c.Base; b != nil {
+		chain.Type, chain.Hook, chain.Priority, chain.Policy = b.Type.String(), b.Hook.String(), &b.Priority, rules.Accept.String()
+		if b.Drop {
+			chain.Policy = rules.Drop.String()
+		}
+	}
+	return chain
+}
+
+func jsonRuleOf(r *rules.Rule) jsonRule {
+	return jsonRule{
+		Text:    r.String(),
+		Comment: r.Comment,
+		Matches: list(r.Matches, func(m *rules.Match) jsonMatch { return jsonMatchOf(*m) }),
+		Actions: list(r.Actions, func(a *rules.Action) jsonAction { return jsonActionOf(*a) }),
+	}
+}
+
+// list converts each element; it is never nil, so that JSON has an array where there is nothing.
+func list[T, U any](from []T, convert func(*T) U) []U {
+	to := make([]U, len(from))
+	for i := range from {
+		to[i] = convert(&from[i])
+	}
+	return to
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/vishvananda/netlink"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/route"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected output in the scripts of testdata")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"rules": func() { os.Exit(run(scriptSystem(), os.Args[1:])) }})
+}
+
+// scriptSystem is the real one, but for what RESOLV_CONF, NO_NF_TABLES and VALIDATION say.
+func scriptSystem() *system {
+	s := thisSystem()
+	if path := os.Getenv("RESOLV_CONF"); path != "" {
+		s.resolvConf = path
+	}
+	if os.Getenv("NO_NF_TABLES") != "" {
+		withoutNetfilter()
+	}
+	switch os.Getenv("VALIDATION") {
+	case "none":
+		s.validate = nil
+	case "works":
+		s.validate = func(s *system, v validation) error {
+			return s.print(fmt.Sprintf("validated %s by port %d within %s\n", v.podIPs, v.port, v.timeout), nil)
+		}
+	case "fails":
+		s.validate = func(*system, validation) error { return invalid(fmt.Errorf("inbound: not captured")) }
+	}
+	return s
+}
+
+// TestScript runs the scripts that need no privilege.
+func TestScript(t *testing.T) { runScripts(t, "testdata/script") }
+
+// TestNamespaceScript runs the scripts that program real namespaces.
+func TestNamespaceScript(t *testing.T) {
+	netnstest.RequireRoot(t)
+	runScripts(t, "testdata/namespace")
+}
+
+func runScripts(t *testing.T, dir string) {
+	testscript.Run(t, testscript.Params{
+		Dir:                dir,
+		UpdateScripts:      *update,
+		RequireUniqueNames: true,
+		Cmds:               scriptCommands,
+		Condition:          scriptCondition,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("GORACE", "atexit_sleep_ms=0")                          // else each command of a test with -race takes a second
+			env.Setenv("PATH", env.Getenv("PATH")+":"+netnstest.SystemPath)    // as netnstest looks for programs
+			env.Setenv("XTABLES_LOCKFILE", filepath.Join(env.WorkDir, "lock")) // of iptables-legacy
+			return nil
+		},
+	})
+}
+
+// scriptCondition is [program:NAME]: whether the program is installed. Where no test may be left out, a missing one is an error,
+// which testscript's own [exec:NAME] is not.
+func scriptCondition(condition string) (bool, error) {
+	name, ok := strings.CutPrefix(condition, "program:")
+	if !ok {
+		return false, fmt.Errorf("unknown condition %q", condition)
+	}
+	_, err := netnstest.LookBinary(name)
+	if netnstest.MustNotSkip() {
+		return err == nil, err
+	}
+	return err == nil, nil
+}
+
+func TestMissingProgramIsAnErrorWhereNothingMayBeSkipped(t *testing.T) {
+	for _, tc := range []struct {
+		condition, require string
+		holds, fails       bool
+	}{
+		{"program:cat", "1", true, false},
+		{"program:no-such-program", "", false, false},
+		{"program:no-such-program", "1", false, true},
+		{"no-such-condition", "", false, true},
+	} {
+		t.Setenv("CI", "")
+		t.Setenv("SLUICE_REQUIRE", tc.require)
+		holds, err := scriptCondition(tc.condition)
+		if holds != tc.holds || (err != nil) != tc.fails {
+			t.Errorf("[%s] with SLUICE_REQUIRE=%s: %v, error %v", tc.condition, tc.require, holds, err)
+		}
+	}
+}
+
+var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
+	"status":    scriptStatus,
+	"namespace": scriptNamespace,
+	"within":    scriptWithin,
+	"untouched": scriptUntouched,
+	"device":    scriptDevice,
+	"proxy":     scriptProxy,
+}
+
+// scriptStatus runs a command and wants an exit code: status CODE COMMAND ARGUMENT...
+func scriptStatus(ts *testscript.TestScript, _ bool, args []string) {
+	wantStatus(ts, args[0], ts.Exec(args[1], args[2:]...))
+}
+
+func wantStatus(ts *testscript.TestScript, want string, err error) {
+	got := "0"
+	if err != nil {
+		got = strings.TrimPrefix(err.Error(), "exit status ")
+	}
+	if got != want {
+		ts.Fatalf("exit status %s, want %s", got, want)
+	}
+}
+
+// scriptNamespace makes a namespace with the addresses: namespace NAME ADDRESS/LENGTH... It can be opened by its name.
+func scriptNamespace(ts *testscript.TestScript, _ bool, args []string) {
+	ns, err := netns.New()
+	ts.Check(err)
+	ts.Defer(func() { _ = ns.Close() })
+	ts.Check(ns.Do(func() error { return addresses(args[1:]) }))
+	ts.Check(os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), ts.MkAbs(args[0])))
+}
+
+func addresses(prefixes []string) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return err
+	}
+	for _, text := range prefixes {
+		a, err := netlink.ParseAddr(text)
+		if err != nil {
+			return err
+		}
+		if err := netlink.AddrAdd(lo, a); err != nil {
+			return fmt.Errorf("address %s: %w", text, err)
+		}
+	}
+	return nil
+}
+
+// opened opens the namespace that a script has made.
+func opened(ts *testscript.TestScript, name string) *netns.NS {
+	ns, err := netns.Open(ts.MkAbs(name))
+	ts.Check(err)
+	return ns
+}
+
+// scriptWithin runs a command in a namespace: within NAME COMMAND ARGUMENT...
+func scriptWithin(ts *testscript.TestScript, neg bool, args []string) {
+	ns := opened(ts, args[0])
+	defer ns.Close()
+	err := ns.Do(func() error { return ts.Exec(args[1], args[2:]...) })
+	if (err != nil) != neg {
+		ts.Fatalf("within %s: %v", args, err)
+	}
+}
+
+// scriptUntouched wants no table and no route of ours: untouched NAME
+func scriptUntouched(ts *testscript.TestScript, neg bool, args []string) {
+	ns := opened(ts, args[0])
+	defer ns.Close()
+	all, err := nft.ReadAll(ns)
+	ts.Check(err)
+	routing, err := route.Read(ns)
+	ts.Check(err)
+	if untouched := len(all.Tables) == 0 && routing.IsZero(); untouched == neg {
+		ts.Fatalf("untouched: %v; tables:\n%s", untouched, all)
+	}
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+func TestOutputThatCannotBeWrittenIsAFailure(t *testing.T) {
+	for _, args := range [][]string{{"show"}, {"show", "-o", "json"}, {"version"}} {
+		s, stderr := testSystem()
+		s.stdout = fullDisk{}
+		if code := run(s, args); code != exitRefused || !strings.Contains(stderr.String(), "no space left") {
+			t.Errorf("rules %v: exit code %d, stderr %q", args, code, stderr)
+		}
+	}
+}
+
+func TestListing(t *testing.T) {
+	differences := []rules.Difference{
+		{Kind: rules.Missing, Where: "chain a", Want: "tcp dport 80 accept"},
+		{Kind: rules.Extra, Where: "chain b", Got: "drop"},
+		{Kind: rules.Reordered, Where: "chain a", Want: "return", Got: "return"},
+		{Kind: rules.Changed, Where: "chain b", Want: "priority 1", Got: "priority 2"},
+	}
+	s, _ := testSystem()
+	const plain = `chain a
+  missing    tcp dport 80 accept
+  reordered  return
+chain b
+  extra      drop
+  changed    want  priority 1
+             found priority 2
+`
+	if got := s.listing(differences); got != plain {
+		t.Errorf("got\n%s\nwant\n%s", got, plain)
+	}
+	s.colour = true
+	if got, want := s.listing(differences[:1]), "\x1b[1mchain a\x1b[0m\n\x1b[31m  missing    tcp dport 80 accept\x1b[0m\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		err  error
+		want int
+	}{
+		{"nothing is wrong", nil, 0},
+		{"a difference", failure{code: exitDifferent}, 1},
+		{"an error of cobra or of parsing", errors.New("x"), 2},
+		{"an error of the kernel", refused(errors.New("x")), 3},
+		{"no error of the kernel", refused(nil), 0},
+		{"a failed validation", invalid(errors.New("x")), 126},
+		{"a failed validation among others", errors.Join(errors.New("y"), invalid(errors.New("x"))), 126},
+	} {
+		if got := exitCode(test.err); got != test.want {
+			t.Errorf("%s: exit code %d, want %d", test.name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A parameter is one input. Help, parsing and the names in errors all come from its row in [table].
+type parameter struct {
+	flag, short string
+	// variables of the environment, of which a later one outranks the earlier, and the flag outranks all.
+	variables []string
+	value     string // stands for the value in help; empty for a truth value
+	fallback  string // what holds without flag and variable, as shown in help
+	help      string
+	field     string // of rules.Redirect, to which a fault of validation belongs
+	section   section
+	list      bool // an empty variable means an empty list; for other parameters it counts as not set
+	repeat    bool // the flag may be given several times, and each value counts
+	set       func(p *parameters, text string) error
+}
+
+// section groups the parameters: by command, and in help by title.
+type section uint8
+
+const (
+	sectionProxy section = iota
+	sectionInbound
+	sectionTProxy
+	sectionOutbound
+	sectionDNS
+	sectionPod
+	sectionSluice
+	sectionNamespace
+	sectionShow
+	sectionExplain
+	sectionCleanup
+	sectionDryRun
+	sectionAction
+	sectionProbe
+	sectionOutput
+	sectionIgnored
+)
+
+// redirect sets a field of the Redirect.
+func redirect[T any](parse func(string) (T, error), field func(*rules.Redirect) *T) func(*parameters, string) error {
+	return func(p *parameters, text string) error { return assign(field(&p.redirect))(parse(text)) }
+}
+
+// assign returns a function that takes the result of a parser.
+func assign[T any](to *T) func(T, error) error {
+	return func(value T, err error) error {
+		if err == nil {
+			*to = value
+		}
+		return err
+	}
+}
+
+func truth(field func(*parameters) *bool) func(*parameters, string) error {
+	return func(p *parameters, text string) error { return assign(field(p))(rules.ParseBool(text)) }
+}
+
+func word(field func(*parameters) *string) func(*parameters, string) error {
+	return func(p *parameters, text string) error { *field(p) = text; return nil }
+}
+
+// choice sets one of a few words.
+func choice(field func(*parameters) *string, allowed ...string) func(*parameters, string) error {
+	return func(p *parameters, text string) error {
+		if !slices.Contains(allowed, text) {
+			return fmt.Errorf("%q is not allowed: want %s", text, strings.Join(slices.DeleteFunc(slices.Clone(allowed), empty), " or "))
+		}
+		*field(p) = text
+		return nil
+	}
+}
+
+func empty(text string) bool { return text == "" }
+
+func (p *parameters) addNameserver(text string) error {
+	server, err := rules.ParseServer(text)
+	if err == nil {
+		p.redirect.DNS.Servers = append(p.redirect.DNS.Servers, server)
+	}
+	return err
+}
+
+func (p *parameters) addPodIP(text string) error {
+	a, err := netip.ParseAddr(text)
+	if err != nil || !decidesFamily(a) || a.IsUnspecified() || a.IsMulticast() {
+		return fmt.Errorf("%q is not an address of a pod: want an IP address that is neither loopback nor link-local", text)
+	}
+	p.podIPs = append(p.podIPs, a.Unmap())
+	return nil
+}
+
+func (p *parameters) addWithout(text string) error {
+	id, err := rules.ParseDeviationID(text)
+	if err == nil {
+		p.redirect.Without = append(p.redirect.Without, id)
+	}
+	return err
+}
+
+func (p *parameters) setPID(text string) error {
+	pid, err := strconv.ParseUint(text, 10, 31)
+	if err != nil || pid == 0 {
+		return fmt.Errorf("%q is not the id of a process", text)
+	}
+	p.pid = int(pid)
+	return nil
+}
+
+func (p *parameters) setProbeTimeout(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return fmt.Errorf("%q is not a duration, such as 5s or 500ms", text)
+	}
+	p.probeTimeout = d
+	return nil
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// istioFlags are the flags of istio-iptables, as its source has them: name, letter, variables, default.
+var istioFlags = []struct {
+	flag, short, variables, fallback string
+}{
+	{"envoy-port", "p", "", "15001"},
+	{"inbound-capture-port", "z", "INBOUND_CAPTURE_PORT", "15006"},
+	{"inbound-tunnel-port", "e", "INBOUND_TUNNEL_PORT", "15008"},
+	{"proxy-uid", "u", "PROXY_UID", ""},
+	{"proxy-gid", "g", "PROXY_GID", ""},
+	{"istio-inbound-interception-mode", "m", "ISTIO_INBOUND_INTERCEPTION_MODE", "REDIRECT"},
+	{"istio-inbound-tproxy-mark", "t", "ISTIO_INBOUND_TPROXY_MARK", "1337"},
+	{"istio-inbound-tproxy-route-table", "r", "ISTIO_INBOUND_TPROXY_ROUTE_TABLE", "133"},
+	{"istio-inbound-ports", "b", "ISTIO_INBOUND_PORTS", ""},
+	{"istio-local-exclude-ports", "d", "ISTIO_LOCAL_EXCLUDE_PORTS", ""},
+	{"istio-service-cidr", "i", "ISTIO_SERVICE_CIDR", ""},
+	{"istio-service-exclude-cidr", "x", "ISTIO_SERVICE_EXCLUDE_CIDR", ""},
+	{"istio-outbound-ports", "q", "ISTIO_OUTBOUND_PORTS", ""},
+	{"istio-local-outbound-ports-exclude", "o", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE", ""},
+	{"istio-exclude-interfaces", "c", "ISTIO_EXCLUDE_INTERFACES", ""},
+	{"kube-virt-interfaces", "k", "KUBE_VIRT_INTERFACES", ""},
+	{"redirect-dns", "", "REDIRECT_DNS ISTIO_META_DNS_CAPTURE", ""},
+	{"capture-all-dns", "", "CAPTURE_ALL_DNS", ""},
+	{"drop-invalid", "", "DROP_INVALID INVALID_DROP", ""},
+	{"dual-stack", "", "DUAL_STACK ISTIO_DUAL_STACK", ""},
+	{"dry-run", "n", "DRY_RUN", ""},
+	{"skip-rule-apply", "", "SKIP_RULE_APPLY", ""},
+	{"run-validation", "", "RUN_VALIDATION", ""},
+	{"iptables-probe-port", "", "IPTABLES_PROBE_PORT", "15002"},
+	{"probe-timeout", "", "PROBE_TIMEOUT", "5s"},
+	{"network-namespace", "", "NETWORK_NAMESPACE", ""},
+	{"cni-mode", "", "CNI_MODE", ""},
+	{"reconcile", "", "RECONCILE", ""},
+	{"cleanup-only", "", "CLEANUP_ONLY", ""},
+	{"force-apply", "", "FORCE_APPLY", ""},
+	{"native-nftables", "", "NATIVE_NFTABLES", ""},
+	{"force-iptables-binary", "", "FORCE_IPTABLES_BINARY", ""},
+	{"", "", "ISTIO_OUTBOUND_OWNER_GROUPS", "*"},
+	{"", "", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", ""},
+	{"", "", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.1/32"},
+	{"", "", "ENVOY_USER", "istio-proxy"},
+}
+
+func TestTableHasTheFlagsOfIstio(t *testing.T) {
+	for _, want := range istioFlags {
+		i := slices.IndexFunc(table(), func(p parameter) bool {
+			return p.flag == want.flag && (p.flag != "" || p.variables[0] == want.variables)
+		})
+		if i < 0 {
+			t.Errorf("%v: not in the table", want)
+			continue
+		}
+		p := table()[i]
+		if p.short != want.short || strings.Join(p.variables, " ") != want.variables || p.fallback != want.fallback {
+			t.Errorf("%v: the table has letter %q, variables %q, default %q", want, p.short, p.variables, p.fallback)
+		}
+	}
+}
+
+func TestVariablesAreNamedAfterTheFlag(t *testing.T) {
+	for _, p := range table() {
+		if p.flag == "" || len(p.variables) == 0 {
+			continue
+		}
+		if want := strings.ToUpper(strings.ReplaceAll(p.flag, "-", "_")); p.variables[0] != want {
+			t.Errorf("--%s: the first variable is %s, want %s", p.flag, p.variables[0], want)
+		}
+	}
+}
+
+// TestDefaultsInHelpHold sets each parameter to the default that help shows, which must change nothing.
+func TestDefaultsInHelpHold(t *testing.T) {
+	for _, p := range table() {
+		if p.fallback == "" {
+			continue
+		}
+		got := defaultParameters(names{})
+		if err := p.set(got, p.fallback); err != nil {
+			t.Errorf("--%s %s: %v", p.flag, p.fallback, err)
+		}
+		if want := defaultParameters(names{}); !reflect.DeepEqual(got, want) {
+			t.Errorf("--%s %s: changes %+v to %+v", p.flag, p.fallback, want, got)
+		}
+	}
+}
+
+func TestEveryParameterIsDescribed(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range table() {
+		for _, name := range append(slices.Clone(p.variables), "--"+p.flag) {
+			if seen[name] && name != "--" {
+				t.Errorf("%s: twice in the table", name)
+			}
+			seen[name] = true
+		}
+		if p.help == "" || p.set == nil || sectionTitles[p.section] == "" {
+			t.Errorf("%s %s: no help, no setter or no section", p.flag, p.variables)
+		}
+	}
+}
+
+// TestFaultsAreNamedAfterInputs wants a parameter for every field of which rules.Validate reports faults.
+func TestFaultsAreNamedAfterInputs(t *testing.T) {
+	fields := map[string]bool{}
+	for _, p := range table() {
+		fields[p.field] = true
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[rules.Redirect]()) {
+		switch field.Name {
+		case "IPv6", "DropInvalid", "KeepEstablished": // truth values have no faults
+		case "DNS":
+			if !fields["DNS.Servers"] {
+				t.Error("DNS.Servers: no parameter has this field")
+			}
+		default:
+			if !fields[field.Name] {
+				t.Errorf("%s: no parameter has this field", field.Name)
+			}
+		}
+	}
+}

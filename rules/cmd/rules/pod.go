@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// complete returns the redirection with all that depends on the pod: its families, its nameservers, the proxy's ids.
+func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
+	p.identifyProxy()
+	if err := s.findNameservers(p); err != nil {
+		return rules.Redirect{}, err
+	}
+	if len(p.podIPs) == 0 {
+		found, err := s.podAddresses(ns)
+		if err != nil {
+			return rules.Redirect{}, err
+		}
+		p.podIPs = found
+	}
+	p.redirect.IPv6 = capturesIPv6(p.podIPs, p.dualStack)
+	if i := slices.IndexFunc(p.podIPs, netip.Addr.Is6); i >= 0 && !p.redirect.IPv6 {
+		s.warn("the pod's IPv6 is left uncaptured: %s comes after an IPv4 address, and --dual-stack is not set", p.podIPs[i])
+	}
+	return p.redirect, nil
+}
+
+// assume puts addresses in the place of those of a pod that there is not.
+func (p *parameters) assume() {
+	if len(p.podIPs) > 0 {
+		return
+	}
+	p.podIPs = []netip.Addr{netip.IPv4Unspecified()}
+	if p.dualStack {
+		p.podIPs = append(p.podIPs, netip.IPv6Unspecified())
+	}
+}
+
+// podAddresses returns the addresses in the namespace that say which families the pod has.
+func (s *system) podAddresses(ns *netns.NS) ([]netip.Addr, error) {
+	all, err := s.addresses(ns)
+	if err != nil {
+		return nil, refused(err)
+	}
+	found := slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return !decidesFamily(a) })
+	if len(found) == 0 {
+		return nil, refused(fmt.Errorf("network namespace %s: no valid local IP address: there are only loopback and link-local "+
+			"ones; give the pod's by --pod-ip", ns))
+	}
+	for i := range found {
+		found[i] = found[i].Unmap()
+	}
+	return found, nil
+}
+
+// decidesFamily tells whether Istio looks at an address when it asks for the pod's families.
+func decidesFamily(a netip.Addr) bool {
+	a = a.Unmap()
+	return !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsLinkLocalMulticast()
+}
+
+// capturesIPv6 follows getLocalIP of Istio's tools/common/config: the first address decides, and in a dual-stack pod the last
+// that is looked at, which is the first of IPv6.
+func capturesIPv6(podIPs []netip.Addr, dualStack bool) bool {
+	if dualStack {
+		return slices.ContainsFunc(podIPs, netip.Addr.Is6)
+	}
+	return podIPs[0].Is6()
+}
+
+// findNameservers fills in the servers whose queries are captured.
+func (s *system) findNameservers(p *parameters) error {
+	dns := &p.redirect.DNS
+	if !dns.Capture || dns.All {
+		return nil
+	}
+	if len(dns.Servers) == 0 {
+		found, err := nameservers(s.resolvConf)
+		if err != nil {
+			return refused(fmt.Errorf("nameservers for --redirect-dns: %w", err))
+		}
+		dns.Servers = found
+	}
+	if len(dns.Servers) == 0 {
+		s.warn("DNS is not captured: %s has no nameserver, and neither --nameserver nor --capture-all-dns is set", s.resolvConf)
+		dns.Capture = false
+	}
+	return nil
+}
+
+// nameservers reads resolv.conf(5) as Istio does: every server counts, not only the first three, and what is not an address is
+// passed over.
+func nameservers(path string) ([]netip.Addr, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	var servers []netip.Addr
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		words := strings.Fields(lines.Text())
+		if len(words) < 2 || words[0] != "nameserver" {
+			continue
+		}
+		if server, err := rules.ParseServer(words[1]); err == nil {
+			servers = append(servers, server)
+		}
+	}
+	return servers, lines.Err()
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// commands are the sub-commands, in the order of the help.
+var commands = []func(*system) *cobra.Command{
+	newApplyCommand,
+	newShowCommand,
+	newCheckCommand,
+	newExplainCommand,
+	newValidateCommand,
+	newCleanupCommand,
+	newDoctorCommand,
+	newVersionCommand,
+}
+
+// run carries out the command line and returns the exit code.
+func run(s *system, args []string) int {
+	root := newRootCommand(s)
+	root.SetArgs(args)
+	err := root.Execute()
+	s.report(err)
+	return exitCode(err)
+}
+
+func newRootCommand(s *system) *cobra.Command {
+	cobra.EnableCommandSorting = false // help lists them in our order
+	root := &cobra.Command{
+		Use:               "rules",
+		Short:             "Program a mesh pod's traffic redirection",
+		Long:              rootHelp,
+		Args:              cobra.ArbitraryArgs,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %q; rules help lists the commands", args[0])
+		}
+		return cmd.Help()
+	}
+	root.SetOut(s.stdout)
+	root.SetErr(s.stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return fmt.Errorf("%w; rules help lists the commands", err)
+	})
+	root.SetHelpFunc(printHelp)
+	root.SetHelpCommand(newHelpCommand(root))
+	for _, add := range commands {
+		root.AddCommand(add(s))
+	}
+	for _, topic := range topics() {
+		root.AddCommand(topic)
+	}
+	return root
+}
+
+// newHelpCommand replaces cobra's, which takes an unknown topic for success.
+func newHelpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:    "help [COMMAND|TOPIC]",
+		Hidden: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			found, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return fmt.Errorf("no help on %q; rules help lists the commands and topics", strings.Join(args, " "))
+			}
+			return found.Help()
+		},
+	}
+}
+
+// command completes a sub-command with its parameters, its help, and what it does.
+func (s *system) command(cmd *cobra.Command, in *inputs, do func(p *parameters, args []string) error) *cobra.Command {
+	cmd.DisableFlagParsing = true // by cobra: the flags are declared only when the command runs
+	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		printHelp(cmd, args)
+		in.load()
+		in.printFlags(cmd.OutOrStdout())
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		in.load()
+		args, err := in.parseFlags(cmd.CommandPath(), args)
+		if err != nil {
+			return err
+		}
+		p, err := in.parse(s, args)
+		if err != nil {
+			return err
+		}
+		return do(p, args)
+	}
+	return cmd
+}

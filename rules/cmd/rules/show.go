@@ -1,0 +1,61 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+const showHelp = `Print the ruleset that apply would put into a namespace. This needs no privilege: unless --pod-ip, --netns or --pid says
+what addresses the pod has, it is taken to have one of IPv4, and with --dual-stack one of IPv6 besides.`
+
+const showExamples = `  rules show -b '*' -i '*' -d 15090,15021,15020 | nft --check -f -
+  rules show -b '*' -i '*' --pod-ip fd00::5 --format json`
+
+func newShowCommand(s *system) *cobra.Command {
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionShow, sectionOutput), tolerated: actionSections}
+	in.check = func(p *parameters, args []string) []error {
+		faults := noArguments(args)
+		switch {
+		case p.format == formatJSON:
+			p.output = outputJSON
+		case p.output == outputJSON && len(in.given["format"]) > 0:
+			faults = append(faults, errors.New("--format nft and --output json: want one of them"))
+		}
+		return faults
+	}
+	cmd := &cobra.Command{
+		Use:     "show [FLAG]...",
+		Short:   "print the ruleset that apply would put there",
+		Long:    showHelp,
+		Example: showExamples,
+	}
+	return s.command(cmd, in, func(p *parameters, _ []string) error { return show(s, p) })
+}
+
+func show(s *system, p *parameters) error {
+	ruleset, err := s.compile(p)
+	if err != nil {
+		return err
+	}
+	return s.print(ruleset.String(), toJSON(ruleset))
+}
+
+// compile returns the ruleset of the parameters. It looks at addresses only in a namespace that they name.
+func (s *system) compile(p *parameters) (rules.Ruleset, error) {
+	if p.netnsPath == "" && p.networkNamespace == "" && p.pid == 0 {
+		p.assume()
+	}
+	var redirect rules.Redirect
+	err := p.inNamespace(func(ns *netns.NS) (err error) {
+		redirect, err = s.complete(p, ns)
+		return err
+	})
+	if err != nil {
+		return rules.Ruleset{}, err
+	}
+	return rules.Compile(redirect), nil
+}

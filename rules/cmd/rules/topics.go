@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// topics are the pages of `rules help` that belong to no command.
+func topics() []*cobra.Command {
+	return []*cobra.Command{
+		topic("deviations", "what is treated otherwise than by istio-init", deviationsHelp),
+		topic("environment", "the environment variables", environmentHelp),
+		topic("exit-codes", "what the exit code tells", func() string { return exitCodesHelp }),
+		topic("json", "the output as JSON", func() string { return jsonHelp }),
+	}
+}
+
+func topic(name, short string, text func() string) *cobra.Command {
+	cmd := &cobra.Command{Use: name, Short: short}
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { fmt.Fprint(cmd.OutOrStdout(), text()) })
+	return cmd
+}
+
+func environmentHelp() string {
+	b := new(strings.Builder)
+	b.WriteString(`The variables are those of istio-iptables. A flag outranks its variables, and where a parameter has two, the second outranks the
+first. What is outranked is not looked at. An empty variable means an empty list; for a parameter that is not a list it
+counts as not set. A bad value is an error, where istio-iptables takes the default instead. --envoy-port has no variable.
+
+`)
+	for _, p := range table() {
+		for _, variable := range p.variables {
+			meaning := "the same as --" + p.flag
+			if p.flag == "" {
+				meaning = p.description()
+			}
+			fmt.Fprintf(b, "  %s\n", variable)
+			for _, line := range wrap(meaning, helpWidth-8) {
+				fmt.Fprintf(b, "        %s\n", line)
+			}
+		}
+	}
+	b.WriteString(`
+NO_COLOR, if not empty, turns colours off; there are none where the output is not a terminal.
+`)
+	return b.String()
+}
+
+func deviationsHelp() string {
+	b := new(strings.Builder)
+	b.WriteString(`Every new connection is treated as by the iptables rules of istio-init, except for these deviations. --without ID turns one off,
+--strict-istio all of them.
+`)
+	for _, d := range rules.Deviations {
+		fmt.Fprintf(b, "\n  %s\n", d.ID)
+		for _, line := range wrap(d.Reason, helpWidth-8) {
+			fmt.Fprintf(b, "        %s\n", line)
+		}
+	}
+	return b.String()
+}
+
+const jsonHelp = `With --output json each command prints one object to stdout; warnings and errors are objects on stderr, one a line
+({"warning": "..."}, {"error": "..."}). New fields may be added; "version" changes when an old reader would misunderstand.
+
+show (a RULESET)
+  version   1
+  tables[]  family (inet, ip, ip6), name,
+            sets[]:   name, family (ip, ip6), elements[] (address, prefix, or first-last)
+            chains[]: name, rules[]; a base chain also has type (filter, nat, route), hook, priority (a number; smaller
+                      runs first) and policy (accept, drop)
+            rules[]:  text (in the syntax of nft), comment, matches[], actions[] (both in the order of the rule)
+  matches[] match, of, not (true if negated), values[] (one of them must hold) or set (the name of a set), mask, text
+            match      of                   values
+            interface  in, out              names; a last * stands for every ending
+            family                          ip, ip6
+            address    source, destination  address, prefix, or first-last
+            protocol                        name or number
+            port       source, destination  number, or first-last
+            tcp-flags                       the flags that are set among those of mask
+            owner      user, group          id, or first-last
+            mark       packet, connection   hexadecimal, compared in the bits of mask
+            state                           conntrack states
+            unknown                         none: only text says what it is
+  actions[] action, text, and what it needs
+            accept, drop, return
+            jump, goto                      chain
+            redirect, tproxy                port
+            tproxy-or-drop                  port, value, mask
+            set-mark                        value, mask
+            save-mark, restore-mark         between packet and connection
+            set-zone                        zone
+            count, unknown
+  routing   policies[]: family (ip, ip6), mark, table, priority: a policy rule, and in its table the local default route by lo
+            loopbackAddresses[]: addresses added to lo
+
+apply       outcome (created, unchanged, updated, replaced, skipped), namespace, rules, sets, elements, routes (changes of routing),
+            bytes, milliseconds; with --keep-established also kept: packets of older connections that the rules have let pass
+            (REDIRECT: one for each connection that conntrack did not know; TPROXY: of inbound ones all until the answer)
+            with --dry-run: outcome (dry-run), namespace, ruleset (a RULESET), transaction[] (a line for each message), bytes
+            with --run-validation the object of validate follows
+check       namespace, equal, differences[]: kind (missing, extra, changed, reordered), where, want, got
+explain     packets[]: packet, fate, passes[]
+            fate:     text, captured, dropped, redirect (a port), tproxy (a port), zone, mark, connectionMark, undecided (why)
+            passes[]: hook, packet (as it enters), steps[]: family, table, chain, rule (from 1), text, comment,
+                      stopped (the action at which the rule ended early)
+validate    namespace, outcome (works, fails, captures nothing, not decided), running (a proxy), attempts, milliseconds,
+            checks[]: name, packet (see rules explain), expected, found, status (ok, failed, not checked), reason, next
+cleanup     namespace, dryRun, removed[] (with dryRun: what would be)
+doctor      namespace, kernel, verdict (works, disturbed, prevented),
+            findings[]: topic, severity (ok, note, warning, problem), verdict (a sentence), next,
+                        prevented (by the kernel or a missing permission)
+version     version, commit, modified, go, platform
+`

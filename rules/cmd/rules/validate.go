@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	prove "github.com/sluice-mesh/sluice/nft/validation"
+)
+
+const validateHelp = `Prove by real connections that a namespace captures what the parameters say, then read the rules back. What is tried: the
+proxy's calls to its own pod (to 127.0.0.6 and ::6, as Istio's validation does, and to the pod's addresses), an inbound
+connection from this host (with --netns or --pid), an outbound one of another user to an address that nobody has, DNS over
+UDP and TCP, and in TPROXY mode marked packets; in both families, as far as they are captured. Whether a connection is to
+be captured, and where it is to arrive, is what "rules explain" says of it.
+
+Where no proxy runs yet, listeners stand in for it, for some milliseconds. Where one runs, nobody listens beside it: it is
+sent the connections, each is looked up among the kernel's sockets and hung up before a byte. What fails is tried again until
+--probe-timeout, since the rules may be on their way.
+
+No privilege is needed, but without one fewer checks are possible; those that are not are listed, with the reason. As the
+proxy's user, like the istio-validation container, it is the proxy's calls. "rules apply --run-validation
+--skip-rule-apply" does the same.
+
+The exit code is 126 if a check fails, and 3 if none could be done. Parameters that capture nothing at all are not called
+valid: a warning says so, and the exit code is 0.`
+
+const validateExamples = `  rules validate --pid 4711 -b '*' -i '*' -d 15090,15021,15020
+  rules istio-iptables -b '*' -i '*' --run-validation --skip-rule-apply`
+
+func newValidateCommand(s *system) *cobra.Command {
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionProbe, sectionOutput), tolerated: []section{sectionDryRun, sectionAction, sectionIgnored}}
+	cmd := &cobra.Command{
+		Use:     "validate [FLAG]...",
+		Short:   "prove by connections that the capture works",
+		Long:    validateHelp,
+		Example: validateExamples,
+	}
+	return s.command(cmd, in, func(p *parameters, _ []string) error {
+		return p.inNamespace(func(ns *netns.NS) error {
+			redirect, err := s.complete(p, ns)
+			if err != nil {
+				return err
+			}
+			return validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout})
+		})
+	})
+}
+
+// validated is what validate has found.
+type validated struct {
+	Namespace    string        `json:"namespace"`
+	Outcome      prove.Outcome `json:"outcome"`
+	Running      bool          `json:"running"`
+	Attempts     int           `json:"attempts"`
+	Milliseconds float64       `json:"milliseconds"`
+	Checks       []prove.Check `json:"checks"`
+}
+
+// validate is what --run-validation calls, too.
+func validate(s *system, v validation) error {
+	r, err := prove.Run(v.namespace, prove.Options{Redirect: v.redirect, PodIPs: v.podIPs, Port: v.port, Timeout: v.timeout})
+	if err != nil {
+		return refused(err)
+	}
+	result := validated{
+		Namespace: v.namespace.String(), Outcome: r.Outcome(), Running: r.Running, Attempts: r.Attempts,
+		Milliseconds: float64(r.Duration.Microseconds()) / 1000, Checks: r.Checks,
+	}
+	if err := s.print(s.validationText(result, r), result); err != nil {
+		return err
+	}
+	switch result.Outcome {
+	case prove.Fails:
+		return failure{code: exitInvalid}
+	case prove.NotDecided:
+		return refused(errors.New("nothing could be validated: see the reasons of the checks"))
+	case prove.CapturesNothing:
+		s.warn("these parameters capture no connection, in or out, and no DNS: there is nothing to validate")
+	}
+	return nil
+}
+
+var statusColours = map[prove.Status]string{prove.OK: green, prove.Failed: red, prove.NotChecked: yellow}
+
+// validationText writes the checks for people: those that failed in full.
+func (s *system) validationText(v validated, r prove.Result) string {
+	b := new(strings.Builder)
+	fmt.Fprintf(b, "%s in %s: %d ok, %d failed, %d not checked, %.1f ms", s.paint(bold, string(v.Outcome)), v.Namespace,
+		r.Count(prove.OK), r.Count(prove.Failed), r.Count(prove.NotChecked), v.Milliseconds)
+	if v.Attempts > 1 {
+		fmt.Fprintf(b, ", %d attempts", v.Attempts)
+	}
+	if v.Running {
+		b.WriteString(", with the proxy that runs")
+	}
+	b.WriteString("\n")
+	for _, c := range v.Checks {
+		status := s.paint(statusColours[c.Status], fmt.Sprintf("%-11s", c.Status))
+		switch c.Status {
+		case prove.OK:
+			fmt.Fprintf(b, "  %s  %s: %s\n", status, c.Name, c.Found)
+		case prove.NotChecked:
+			fmt.Fprintf(b, "  %s  %s: %s\n", status, c.Name, c.Reason)
+		case prove.Failed:
+			fmt.Fprintf(b, "  %s  %s\n", status, c.Name)
+			for _, line := range []struct{ what, text string }{
+				{"packet", c.Packet}, {"expected", c.Expected}, {"found", c.Found}, {"reason", c.Reason}, {"next", c.Next},
+			} {
+				if line.text != "" {
+					fmt.Fprintf(b, "  %11s    %-9s %s\n", "", line.what, line.text)
+				}
+			}
+		}
+	}
+	for _, next := range v.nexts() {
+		fmt.Fprintf(b, "  %-11s  %s\n", "next", next)
+	}
+	return b.String()
+}
+
+// nexts are what to do about the checks that were not done.
+func (v validated) nexts() []string {
+	var list []string
+	for _, c := range v.Checks {
+		if c.Status == prove.NotChecked && c.Next != "" && !slices.Contains(list, c.Next) {
+			list = append(list, c.Next)
+		}
+	}
+	return list
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+func newVersionCommand(s *system) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "version [FLAG]...",
+		Short: "print the version",
+		Long:  "Print the version of this program, the commit it was built from, and what it was built by and for.",
+	}
+	return s.command(cmd, &inputs{sections: []section{sectionOutput}}, func(*parameters, []string) error {
+		v := thisBuild()
+		return s.print(v.text(), v)
+	})
+}
+
+// version is set by the linker (-X main.version=...); without it what the Go toolchain has noted counts.
+var version string
+
+// build is what is known of this executable.
+type build struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"`
+	Modified bool   `json:"modified,omitempty"` // since the commit
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func thisBuild() build {
+	v := build{Version: cmp.Or(version, "(devel)"), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if version == "" && info.Main.Version != "" {
+		v.Version = info.Main.Version
+	}
+	for _, setting := range info.Settings {
+		switch setting.Key {
+		case "vcs.revision":
+			v.Commit = setting.Value
+		case "vcs.modified":
+			v.Modified = setting.Value == "true"
+		}
+	}
+	return v
+}
+
+func (v build) text() string {
+	commit := ""
+	if v.Commit != "" {
+		commit = ", commit " + v.Commit
+	}
+	if v.Modified {
+		commit += " with changes"
+	}
+	return fmt.Sprintf("rules %s%s, %s, %s\n", v.Version, commit, v.Go, v.Platform)
+}
