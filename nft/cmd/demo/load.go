@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+const (
+	// replacements is how often the ruleset is exchanged under load.
+	replacements = 100
+	// connectionsBetween is how many connections at least are opened between two replacements.
+	connectionsBetween = 10
+)
+
+// tally counts what became of the connections under load.
+type tally struct {
+	opened, captured, leaked, failed atomic.Int64
+
+	ended chan struct{} // receives when a connection has ended, if somebody waits for that
+
+	mu    sync.Mutex
+	worst string // one of the connections that were not captured
+}
+
+// load is a row that is called over and over.
+var load = []row{captured[0], captured[3]}
+
+// changeUnderLoad excludes a prefix and includes it again, while connections are opened as fast as possible.
+func changeUnderLoad(p *paper, bed *testbed.Bed) error {
+	excluded := netip.MustParsePrefix("192.0.2.0/24")
+	changed := sidecar()
+	changed.OutboundExcludeCIDRs = []netip.Prefix{excluded}
+	with, without := rules.Compile(changed), rules.Compile(sidecar())
+	p.heading("One parameter changed under load: %s excluded, and included again", excluded)
+
+	if _, err := nft.Apply(bed.Pod, with); err != nil {
+		return err
+	}
+	there := ends(80, netip.MustParseAddr("192.0.2.7"))
+	if err := (row{app, "tcp", there, "excluded", by(testbed.Outside)}).show(p, bed, with); err != nil {
+		return err
+	}
+	t := &tally{ended: make(chan struct{})}
+	stop := t.start(bed)
+	times, err := t.replace(bed, []rules.Ruleset{without, with})
+	stop()
+	if err != nil {
+		return err
+	}
+	slices.Sort(times)
+	p.line("   %d replacements, median %.2f ms, slowest %.2f ms", len(times), milliseconds(times[len(times)/2]),
+		milliseconds(times[len(times)-1]))
+	p.verdict(t.leaked.Load()+t.failed.Load() == 0, fmt.Sprintf("%d connections opened meanwhile: %d captured, %d past the proxy, %d failed",
+		t.opened.Load(), t.captured.Load(), t.leaked.Load(), t.failed.Load()), "all captured; for instance "+t.worst)
+
+	if _, err := nft.Apply(bed.Pod, without); err != nil {
+		return err
+	}
+	return row{app, "tcp", there, "included again", by(testbed.Outbound, testbed.Outside)}.show(p, bed, without)
+}
+
+// replace applies the rulesets in turn, with some connections between any two, and returns how long each application took.
+func (t *tally) replace(bed *testbed.Bed, rulesets []rules.Ruleset) ([]time.Duration, error) {
+	var times []time.Duration
+	for i := range replacements {
+		for range connectionsBetween {
+			<-t.ended
+		}
+		start := time.Now()
+		result, err := nft.Apply(bed.Pod, rulesets[i%len(rulesets)])
+		if err != nil {
+			return nil, err
+		}
+		if result.Outcome != nft.Replaced {
+			return nil, fmt.Errorf("replacement %d: the ruleset is %s, not replaced", i+1, result.Outcome)
+		}
+		times = append(times, time.Since(start))
+	}
+	return times, nil
+}
+
+// start opens connections, one after the other of each kind, until the returned function is called.
+func (t *tally) start(bed *testbed.Bed) (stop func()) {
+	var callers sync.WaitGroup
+	var stopped atomic.Bool
+	for _, r := range load {
+		for _, to := range r.to {
+			c := r.call(to)
+			callers.Go(func() {
+				for !stopped.Load() {
+					t.count(r, c, bed)
+					select {
+					case t.ended <- struct{}{}:
+					default:
+					}
+				}
+			})
+		}
+	}
+	return func() {
+		stopped.Store(true)
+		callers.Wait()
+	}
+}
+
+func (t *tally) count(r row, c testbed.Call, bed *testbed.Bed) {
+	t.opened.Add(1)
+	a, err := bed.Dial(c)
+	switch {
+	case err == nil && r.fulfilled(a, c.To):
+		t.captured.Add(1)
+		return
+	case err == nil && a.Outcome == testbed.Answered && a.By != r.path[0]:
+		t.leaked.Add(1)
+	default:
+		t.failed.Add(1)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.worst = fmt.Sprintf("%s: %s", c, a)
+	if err != nil {
+		t.worst = err.Error()
+	}
+}

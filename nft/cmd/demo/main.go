@@ -1,0 +1,67 @@
+// Command demo shows, on a machine with root and nothing else, what Sluice does to a pod: it makes the pod and its neighbour in
+// namespaces of its own, programs the redirection, and tells what becomes of real connections, before, during and after a change.
+//
+// It exits with 0 when everything was as expected, 1 when something was not, 2 when it could not finish, 3 without the privileges
+// or kernel features that it needs, and 128 and the signal's number when interrupted. It leaves nothing behind in any case: the
+// namespaces have no name and vanish with the process.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft"
+)
+
+// Exit codes.
+const (
+	exitAsExpected  = 0
+	exitUnexpected  = 1
+	exitBroken      = 2
+	exitNotPossible = 3
+	exitSignal      = 128
+)
+
+func main() { os.Exit(run()) }
+
+// run runs the demonstration until its end or a signal.
+func run() int {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
+	p := newPaper(os.Stdout)
+	done := make(chan int, 1)
+	go func() { done <- demonstrate(p) }()
+	select {
+	case code := <-done:
+		return code
+	case s := <-signals:
+		fmt.Fprintf(os.Stderr, "\ndemo: %s: nothing is left, the namespaces vanish with this process\n", s)
+		return exitSignal + int(s.(unix.Signal))
+	}
+}
+
+// demonstrate runs all parts and returns the exit code.
+func demonstrate(p *paper) int {
+	err := perform(p)
+	switch {
+	case err == nil && p.unexpected == 0:
+		p.line("")
+		p.line("All was as expected.")
+		return exitAsExpected
+	case err == nil:
+		fmt.Fprintf(os.Stderr, "demo: %d of the results above are not as expected\n", p.unexpected)
+		return exitUnexpected
+	case errors.Is(err, unix.EPERM):
+		fmt.Fprintf(os.Stderr, "demo: needs root (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_SETUID and CAP_SETGID): run it with sudo; %v\n", err)
+		return exitNotPossible
+	case nft.IsNotSupported(err):
+		fmt.Fprintf(os.Stderr, "demo: this kernel lacks a feature: %v\n", err)
+		return exitNotPossible
+	}
+	fmt.Fprintf(os.Stderr, "demo: %v\n", err)
+	return exitBroken
+}

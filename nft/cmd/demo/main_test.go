@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// asDemo in the environment makes the test binary the command.
+const asDemo = "SLUICE_RUN_DEMO"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asDemo) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+func demo(t *testing.T, path string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), path)
+	cmd.Env = append(os.Environ(), asDemo+"=1")
+	return cmd
+}
+
+// host is a namespace for the demonstration to be at home in, so that nobody else changes what it may leave behind there.
+type host struct{ *netns.NS }
+
+func newHost(t *testing.T) host { return host{netnstest.New(t)} }
+
+// traces lists the host's interfaces and the machine's named namespaces.
+func (h host) traces(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	err := h.Do(func() error {
+		interfaces, err := net.Interfaces()
+		for _, i := range interfaces {
+			found = append(found, "interface "+i.Name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, err := os.ReadDir("/run/netns")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, n := range named {
+		found = append(found, "namespace "+n.Name())
+	}
+	return found
+}
+
+func own(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestDemo(t *testing.T) {
+	netnstest.RequireIDs(t, 1337, 1337)
+	home := newHost(t)
+	before := home.traces(t)
+	start := time.Now()
+	var out []byte
+	err := home.Do(func() (err error) {
+		out, err = demo(t, own(t)).CombinedOutput()
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("took %v", took)
+	}
+	text := string(out)
+	for _, want := range []string{
+		"table inet sluice {", "outbound, asked for [2001:db8::9]:80 → outside", "inbound, asked for 10.244.1.5:8080 → application",
+		" 0 past the proxy, 0 failed", "All was as expected.",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the account lacks %q", want)
+		}
+	}
+	if lines := strings.Count(text, "\n"); lines > 90 || strings.Contains(text, "\x1b") || strings.Contains(text, "!!") {
+		t.Errorf("%d lines, want at most 90, without colour in a pipe and without anything unexpected:\n%s", lines, text)
+	}
+	if after := home.traces(t); !slices.Equal(after, before) {
+		t.Errorf("left behind: before %q, after %q", before, after)
+	}
+}
+
+// The moments are lines of the account, at which the demonstration is interrupted.
+func TestInterruptedDemoLeavesNothing(t *testing.T) {
+	netnstest.RequireIDs(t, 1337, 1337)
+	home := newHost(t)
+	before := home.traces(t)
+	for _, tc := range []struct {
+		after  string
+		signal syscall.Signal
+	}{
+		{"", unix.SIGINT},
+		{"1. ", unix.SIGINT},
+		{"2. ", unix.SIGTERM},
+		{"3. ", unix.SIGINT},
+		{"4. ", unix.SIGINT},
+		{"ok app (uid 1000)   → tcp 192.0.2.7:80", unix.SIGTERM}, // under load
+	} {
+		t.Run(tc.signal.String()+" after "+strconv.Quote(tc.after), func(t *testing.T) {
+			cmd := demo(t, own(t))
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := home.Do(cmd.Start); err != nil {
+				t.Fatal(err)
+			}
+			interruptAfter(t, cmd, out, tc.after, tc.signal)
+			err = cmd.Wait()
+			var exit *exec.ExitError
+			switch {
+			case tc.after == "" && errors.As(err, &exit) && !exit.Exited():
+				// Before the command listens to signals they end it as they end every process.
+			case !errors.As(err, &exit) || exit.ExitCode() != exitSignal+int(tc.signal):
+				t.Errorf("ended with %v, want exit code %d; stderr: %s", err, exitSignal+int(tc.signal), stderr.String())
+			case !strings.Contains(stderr.String(), "nothing is left"):
+				t.Errorf("stderr: %s", stderr.String())
+			}
+			if after := home.traces(t); !slices.Equal(after, before) {
+				t.Errorf("left behind: before %q, after %q", before, after)
+			}
+			// Without a process, a file or an interface nothing keeps a namespace alive.
+			if err := unix.Kill(-cmd.Process.Pid, 0); !errors.Is(err, unix.ESRCH) {
+				t.Errorf("processes are left: %v, want %v", err, unix.ESRCH)
+			}
+		})
+	}
+}
+
+// interruptAfter sends the signal when a line of the account begins so.
+func interruptAfter(t *testing.T, cmd *exec.Cmd, out io.Reader, line string, s syscall.Signal) {
+	t.Helper()
+	lines := bufio.NewScanner(out)
+	for reached := line == ""; !reached && lines.Scan(); {
+		reached = strings.HasPrefix(lines.Text(), line)
+	}
+	if err := cmd.Process.Signal(s); err != nil {
+		t.Errorf("the demonstration ended before line %q: %v", line, err)
+	}
+	_, _ = io.Copy(io.Discard, out)
+}
+
+func TestWithoutRoot(t *testing.T) {
+	netnstest.RequireRoot(t)
+	binary, err := os.ReadFile(own(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, "demo")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, binary, 0o755), os.Chmod(path, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	const nobody = 65534
+	for _, tc := range []struct {
+		name string
+		attr syscall.SysProcAttr
+	}{
+		{"another user", syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}},
+		{"root of a user namespace with one user", syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNET,
+			UidMappings: []syscall.SysProcIDMap{{Size: 1}}, GidMappings: []syscall.SysProcIDMap{{Size: 1}},
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cmd := demo(t, path)
+			cmd.SysProcAttr, cmd.Dir = &tc.attr, dir
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			err := cmd.Run()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != exitNotPossible {
+				t.Errorf("ended with %v, want exit code %d", err, exitNotPossible)
+			}
+			if text := stderr.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "needs root") || stdout.Len() > 0 {
+				t.Errorf("want one line that says what is needed:\n%s%s", stdout.String(), text)
+			}
+		})
+	}
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// excludedPort is one to which the application's connections are left alone.
+const excludedPort = 3306
+
+// sidecar is the redirection of a usual pod: everything in and out, both families, all DNS.
+func sidecar() rules.Redirect {
+	r := rules.DefaultRedirect()
+	r.InboundPorts.All = true
+	r.InboundExcludePorts = rules.Singles[uint16](15020, 15021, 15090)
+	r.OutboundCIDRs.All = true
+	r.OutboundExcludePorts = rules.Singles[uint16](excludedPort)
+	r.DNS = rules.DNS{Capture: true, All: true}
+	r.IPv6 = true
+	return r
+}
+
+// perform shows everything, part by part.
+func perform(p *paper) (err error) {
+	bed, err := testbed.New(testbed.Options{})
+	if err != nil {
+		return err
+	}
+	closeBed := func() error { err := bed.Close(); bed = nil; return err }
+	defer func() {
+		if bed != nil {
+			err = errors.Join(err, closeBed())
+		}
+	}()
+	if err := bed.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner, Forward: true}); err != nil {
+		return err
+	}
+	if err := bed.StartApplication(testbed.ApplicationOwner); err != nil {
+		return err
+	}
+	for _, part := range []func(*paper, *testbed.Bed) error{program, showCaptured, showLeftAlone, changeUnderLoad, remove} {
+		if err := part(p, bed); err != nil {
+			return err
+		}
+	}
+	left, err := mounts(bed.Pod, bed.Neighbour)
+	if err = errors.Join(err, closeBed()); err != nil {
+		return err
+	}
+	held, err := waitUntilUnheld()
+	left = append(left, held...)
+	p.verdict(len(left) == 0, "the pod and the neighbour are gone: nothing on this host refers to them", fmt.Sprintf("nothing, found %q", left))
+	return err
+}
+
+// program applies the redirection and prints what the kernel then has.
+func program(p *paper, bed *testbed.Bed) error {
+	rs := rules.Compile(sidecar())
+	start := time.Now()
+	result, err := nft.Apply(bed.Pod, rs)
+	took := time.Since(start)
+	if err != nil {
+		return err
+	}
+	found, err := nft.Read(bed.Pod)
+	if err != nil {
+		return err
+	}
+	p.heading("The redirection of the pod %s, %s: %d rules in one transaction of %d bytes, %s in %.2f ms",
+		testbed.PodIP4, testbed.PodIP6, result.Rules, result.Bytes, result.Outcome, milliseconds(took))
+	p.ruleset(found.String())
+	p.verdict(rules.Equal(rs, found), "read back from the kernel: exactly what was sent", fmt.Sprint(rules.Compare(rs, found)))
+	return bed.Settle(rs.Routing)
+}
+
+// remove takes the redirection away and shows that nothing of it is left.
+func remove(p *paper, bed *testbed.Bed) error {
+	p.heading("Everything removed")
+	if _, err := nft.Remove(bed.Pod); err != nil {
+		return err
+	}
+	left, err := nft.ReadAll(bed.Pod)
+	if err != nil {
+		return err
+	}
+	if err := showAll(p, bed, rules.Ruleset{}, afterwards); err != nil {
+		return err
+	}
+	p.verdict(len(left.Tables) == 0 && left.Routing.IsZero(), "no table, no policy route and no address of ours is left in the pod",
+		fmt.Sprintf("nothing, found %s", left))
+	return nil
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// mounts lists the mounts that keep one of the namespaces alive, as a file under /run/netns would. It is asked while the namespaces
+// are open: later their numbers may be others'.
+func mounts(namespaces ...*netns.NS) ([]string, error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for line := range strings.Lines(string(text)) {
+		for _, ns := range namespaces {
+			if strings.Contains(line, ns.ID().String()) {
+				found = append(found, "mount "+strings.TrimSpace(line))
+			}
+		}
+	}
+	return found, nil
+}
+
+// waitUntilUnheld waits, for a second at most, until no thread and no descriptor of this process is in another namespace than its
+// own, and lists those that are: the kernel is given the time to end a thread.
+func waitUntilUnheld() (found []string, err error) {
+	for start := time.Now(); time.Since(start) < time.Second; time.Sleep(time.Millisecond) {
+		if found, err = held(); err != nil || len(found) == 0 {
+			break
+		}
+	}
+	return found, err
+}
+
+func held() ([]string, error) {
+	home, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, pattern := range []string{"/proc/self/task/*/ns/net", "/proc/self/fd/*"} {
+		links, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, link := range links {
+			// An error tells that the thread or descriptor has gone since.
+			if ns, err := os.Readlink(link); err == nil && strings.HasPrefix(ns, "net:[") && ns != home {
+				found = append(found, fmt.Sprintf("%s in %s", link, ns))
+			}
+		}
+	}
+	return found, nil
+}

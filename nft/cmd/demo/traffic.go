@@ -1,0 +1,176 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// patience is how long a call waits for its answer; all of them are to be answered.
+const patience = 5 * time.Second
+
+// caller is who makes a call.
+type caller struct {
+	name  string
+	from  testbed.Place
+	owner rules.Owner
+}
+
+var (
+	app       = caller{"app", testbed.FromPod, testbed.ApplicationOwner}
+	proxy     = caller{"proxy", testbed.FromPod, testbed.ProxyOwner}
+	neighbour = caller{"neighbour", testbed.FromNeighbour, rules.Owner{}}
+)
+
+func (c caller) String() string {
+	if c.from == testbed.FromPod {
+		return fmt.Sprintf("%s (uid %d)", c.name, c.owner.UID)
+	}
+	return c.name
+}
+
+// row is a call, to an address of each family, and who is to answer it, from the first who is reached to the last.
+type row struct {
+	who     caller
+	network string
+	to      []netip.AddrPort
+	note    string
+	path    []testbed.Name
+}
+
+// The other ends: the rest of the world, the pod as others see it, and as it sees itself.
+func world(port uint16) []netip.AddrPort {
+	return ends(port, netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("2001:db8::9"))
+}
+
+func pod(port uint16) []netip.AddrPort { return ends(port, testbed.PodIP4, testbed.PodIP6) }
+
+func lo(port uint16) []netip.AddrPort {
+	return ends(port, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
+}
+
+func ends(port uint16, addrs ...netip.Addr) []netip.AddrPort {
+	var list []netip.AddrPort
+	for _, a := range addrs {
+		list = append(list, netip.AddrPortFrom(a, port))
+	}
+	return list
+}
+
+func by(names ...testbed.Name) []testbed.Name { return names }
+
+var captured = []row{
+	{app, "tcp", world(80), "", by(testbed.Outbound, testbed.Outside)},
+	{app, "udp", world(53), "DNS", by(testbed.DNS)},
+	{app, "tcp", world(53), "DNS", by(testbed.DNS)},
+	{neighbour, "tcp", pod(8080), "", by(testbed.Inbound, testbed.Application)},
+	{proxy, "tcp", pod(8080), "its own pod", by(testbed.Inbound, testbed.Application)},
+}
+
+var leftAlone = []row{
+	{proxy, "tcp", world(80), "", by(testbed.Outside)},
+	{proxy, "udp", world(53), "DNS", by(testbed.Outside)},
+	{app, "tcp", world(excludedPort), "excluded port", by(testbed.Outside)},
+	{app, "udp", world(443), "not DNS", by(testbed.Outside)},
+	{app, "tcp", pod(8080), "its own pod", by(testbed.Application)},
+	{app, "tcp", lo(8080), "loopback", by(testbed.Application)},
+	{neighbour, "tcp", pod(15021), "health port", by(testbed.Health)},
+	{neighbour, "tcp", pod(15008), "tunnel port", by(testbed.Tunnel)},
+	{neighbour, "udp", pod(8080), "", by(testbed.Application)},
+}
+
+var afterwards = []row{
+	{app, "tcp", world(80), "", by(testbed.Outside)},
+	{app, "udp", world(53), "DNS", by(testbed.Outside)},
+	{neighbour, "tcp", pod(8080), "", by(testbed.Application)},
+}
+
+// showCaptured shows each family by itself, with what the proxy was asked for.
+func showCaptured(p *paper, bed *testbed.Bed) error {
+	p.heading("Captured: by the proxy's outbound, inbound or dns listener, which know whom the caller wanted")
+	var rows []row
+	for _, r := range captured {
+		for i := range r.to {
+			single := r
+			single.to = r.to[i : i+1]
+			rows = append(rows, single)
+		}
+	}
+	return showAll(p, bed, rules.Compile(sidecar()), rows)
+}
+
+func showLeftAlone(p *paper, bed *testbed.Bed) error {
+	p.heading("Left alone: straight to whom the caller wanted")
+	return showAll(p, bed, rules.Compile(sidecar()), leftAlone)
+}
+
+// showAll makes the rows' calls under the ruleset and writes what became of them.
+func showAll(p *paper, bed *testbed.Bed, rs rules.Ruleset, rows []row) error {
+	for _, r := range rows {
+		if err := r.show(p, bed, rs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// show makes the row's calls and writes what became of them, in one line. They are to agree with the row and with the model.
+func (r row) show(p *paper, bed *testbed.Bed, rs rules.Ruleset) error {
+	var where, what []string
+	ok := true
+	for _, to := range r.to {
+		c := r.call(to)
+		a, err := bed.Dial(c)
+		if err != nil {
+			return err
+		}
+		predicted, _ := bed.Predict(&rs, c, a.Own)
+		ok = ok && r.fulfilled(a, to) && a.Agrees(predicted)
+		where = append(where, to.String())
+		what = append(what, r.tell(a))
+	}
+	text := fmt.Sprintf("%-16s → %s %-44s → %s", r.who, r.network, strings.Join(where, ", "), strings.Join(slices.Compact(what), "; "))
+	if r.note != "" {
+		text += p.paint(dim, "  ("+r.note+")")
+	}
+	p.verdict(ok, text, fmt.Sprint(r.path))
+	return nil
+}
+
+func (r row) call(to netip.AddrPort) testbed.Call {
+	return testbed.Call{From: r.who.from, Owner: r.who.owner, Network: r.network, To: to, Timeout: patience}
+}
+
+// captures tells whether the proxy is to answer.
+func (r row) captures() bool {
+	return slices.Contains([]testbed.Name{testbed.Outbound, testbed.Inbound, testbed.DNS}, r.path[0])
+}
+
+// fulfilled tells whether those who were to answer did, and know whom the caller wanted. Nobody can know that of a datagram that
+// was redirected.
+func (r row) fulfilled(a testbed.Answer, to netip.AddrPort) bool {
+	hops := append([]testbed.Hop{a.Hop}, a.Upstream...)
+	return a.Outcome == testbed.Answered && slices.EqualFunc(hops, r.path, func(h testbed.Hop, want testbed.Name) bool {
+		return h.By == want && (h.To == to || r.network == "udp" && r.captures())
+	})
+}
+
+// tell says who answered, and what a proxy was asked for.
+func (r row) tell(a testbed.Answer) string {
+	if a.Outcome != testbed.Answered {
+		return a.String()
+	}
+	text := string(a.By)
+	if r.captures() && r.network == "tcp" {
+		text += ", asked for " + a.To.String()
+	}
+	for _, h := range a.Upstream {
+		text += " → " + string(h.By)
+	}
+	return text
+}
