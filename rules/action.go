@@ -42,11 +42,11 @@ type TProxyDrop struct {
 // SetMark sets the packet's mark, in the bits of Mask.
 type SetMark struct{ Value, Mask uint32 }
 
-// SaveMark copies the packet's mark to its connection, RestoreMark the other way round.
-type (
-	SaveMark    struct{}
-	RestoreMark struct{}
-)
+// SaveMark copies the packet's mark to its connection.
+type SaveMark struct{}
+
+// RestoreMark copies the connection's mark to its packet.
+type RestoreMark struct{}
 
 // SetZone puts the packet into a conntrack zone, unless an earlier rule has put it into one.
 type SetZone struct{ Zone uint16 }

@@ -149,7 +149,12 @@ func (b *chainBuilder) capture(c *compiler, comment string, actions []Action, ma
 
 // The matches that rules are made of.
 
-var tcp, udp = MatchProtocol{Protocols: []Protocol{TCP}}, MatchProtocol{Protocols: []Protocol{UDP}}
+var (
+	tcp, udp = MatchProtocol{Protocols: []Protocol{TCP}}, MatchProtocol{Protocols: []Protocol{UDP}}
+
+	fromLoopback = MatchInterface{Names: []InterfaceName{{Name: loopback}}}
+	toLoopback   = MatchInterface{Out: true, Names: []InterfaceName{{Name: loopback}}}
+)
 
 func toPort(ports ...PortRange) MatchPort {
 	return MatchPort{Side: Destination, Ports: Normalise(ports)}
@@ -162,12 +167,6 @@ func notToPort(ports ...PortRange) MatchPort {
 }
 
 func fromPort(port uint16) MatchPort { return MatchPort{Side: Source, Ports: Singles(port)} }
-
-func outBy(name string) MatchInterface {
-	return MatchInterface{Out: true, Names: []InterfaceName{{Name: name}}}
-}
-
-func inBy(name string) MatchInterface { return MatchInterface{Names: []InterfaceName{{Name: name}}} }
 
 func byUser(ids []IDRange) MatchOwner { return MatchOwner{IDs: Normalise(ids)} }
 

@@ -42,7 +42,8 @@ var (
 
 	loopbackCIDRv6 = netip.MustParsePrefix("::1/128")
 
-	// PassthroughIPv4 and PassthroughIPv6 are the source addresses of the proxy's connections to the application.
+	// PassthroughIPv4 is the source address of the proxy's IPv4 connections to the application.
 	PassthroughIPv4 = netip.MustParseAddr("127.0.0.6")
+	// PassthroughIPv6 is the source address of the proxy's IPv6 connections to the application.
 	PassthroughIPv6 = netip.MustParseAddr("::6")
 )

@@ -48,8 +48,10 @@ func (s Step) String() string {
 	return fmt.Sprintf("%s %s %s #%d: %s", s.Table.Family, s.Table.Name, s.Chain.Name, s.Index+1, s.Rule())
 }
 
-// Explain follows a packet from the hook at which it enters until it leaves the host or reaches a socket. What it leaves to
-// others: whether anybody listens (except for tproxy), and the routing of packets whose mark does not change.
+// Explain follows a packet from the hook at which it enters through the hooks at which connections are captured: prerouting, and
+// output, after which a packet to the host itself meets prerouting too. Chains at input, forward and postrouting are not followed,
+// since Compile makes none there: what those of others do, such as a drop at input, is not in the fate. Nor is whether anybody
+// listens (except for tproxy), and the routing of packets whose mark does not change.
 func (rs *Ruleset) Explain(p Packet) Trace {
 	var t Trace
 	for {

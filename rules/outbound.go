@@ -20,7 +20,7 @@ func (c *compiler) natOutput() Chain {
 			b.add("excluded outbound port", Return, udp, toPort(Single[uint16](domainPort)))
 		}
 	}
-	b.add("over lo", Jump{Chain: loopbackChain}, outBy(loopback))
+	b.add("over lo", Jump{Chain: loopbackChain}, toLoopback)
 	b.add("from the proxy", Return, byUser(c.ProxyUIDs))
 	b.add("from the proxy", Return, byGroup(c.ProxyGIDs))
 

@@ -15,11 +15,11 @@ func (c *compiler) tproxy(b *chainBuilder) {
 		}
 	}
 	for _, f := range c.families {
-		b.add("the proxy's connections to the application", Return, inBy(loopback), passthrough(f), tcp)
+		b.add("the proxy's connections to the application", Return, fromLoopback, passthrough(f), tcp)
 	}
 	selfCall := marked(SelfCallMark)
 	selfCall.Not = true
-	b.add("within the pod, but not from the proxy", Return, inBy(loopback), tcp, selfCall)
+	b.add("within the pod, but not from the proxy", Return, fromLoopback, tcp, selfCall)
 	if c.deviates(TunnelPortTProxy) {
 		b.add("tunnel port", Return, tcp, toPort(Single(c.TunnelPort)))
 	}
@@ -49,11 +49,11 @@ func (c *compiler) mangleOutput() Chain {
 	for _, m := range interfaces(true, c.ExcludeInterfaces) {
 		b.add("excluded interface", Return, m)
 	}
-	b.add("marked already", Return, outBy(loopback), tcp, marked(c.TProxyMark))
+	b.add("marked already", Return, toLoopback, tcp, marked(c.TProxyMark))
 	selfCall := SetMark{Value: SelfCallMark, Mask: ^uint32(0)}
 	for _, owner := range []MatchOwner{byUser(c.ProxyUIDs), byGroup(c.ProxyGIDs)} {
 		for _, f := range c.families {
-			b.add("the proxy calls its own pod", selfCall, outBy(loopback), c.offLoopback(f), tcp, owner)
+			b.add("the proxy calls its own pod", selfCall, toLoopback, c.offLoopback(f), tcp, owner)
 		}
 	}
 	connection := marked(c.TProxyMark)
