@@ -1,0 +1,233 @@
+package nft
+
+import (
+	"bufio"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestTwoProcessesInstallAtOnce begins each round in an empty namespace.
+func TestTwoProcessesInstallAtOnce(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	names := []string{"exclusions-dual", "tproxy-dual"}
+	appliers := []*process{start(t, ns, nil, "apply what is asked"), start(t, ns, nil, "apply what is asked")}
+	outcomes := map[string]int{}
+	for range times(50, 1000) {
+		for i, p := range appliers {
+			p.tell(t, names[i])
+		}
+		for _, p := range appliers {
+			outcome := p.line(t)
+			if strings.HasPrefix(outcome, "error") {
+				t.Fatal(outcome)
+			}
+			outcomes[outcome]++
+		}
+		holdsOneOf(t, ns, names...)
+		if _, err := Remove(ns); err != nil {
+			t.Fatal(err)
+		}
+		empty(t, ns)
+	}
+	t.Log(outcomes)
+	if outcomes[string(Created)] == 0 {
+		t.Errorf("nobody has created anything: %v", outcomes)
+	}
+}
+
+// applyWhatIsAsked applies the examples that it reads the names of, and prints the outcomes.
+func applyWhatIsAsked(ns *netns.NS, stdin *bufio.Reader, _ []string) error {
+	for {
+		name, err := stdin.ReadString('\n')
+		if err != nil {
+			return nil // the end of the input
+		}
+		result, err := Apply(ns, example(strings.TrimSpace(name)))
+		if err != nil {
+			fmt.Printf("error: %v\n", err)
+			continue
+		}
+		fmt.Println(result.Outcome)
+	}
+}
+
+// TestEightInstallersAtOnce has each of them apply every example, first in an empty namespace, then over the others' work.
+func TestEightInstallersAtOnce(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	var names []string
+	for _, e := range examples {
+		names = append(names, e.name)
+	}
+	for range times(3, 50) {
+		atOnce(t, len(examples), func(i int) error {
+			for j := range examples {
+				if _, err := Apply(ns, example(names[(i+j)%len(names)])); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		holdsOneOf(t, ns, names...)
+		if _, err := Remove(ns); err != nil {
+			t.Fatal(err)
+		}
+		empty(t, ns)
+	}
+}
+
+// TestUpdatesOfOneSetAtOnce is about appliers that do not wait for each other, as Apply does for a bounded time: each changes the set
+// from what it has read, and only if nobody else has changed it since.
+func TestUpdatesOfOneSetAtOnce(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	applied(t, ns, manyPrefixes(0, 50), Created)
+	for range times(20, 500) {
+		atOnce(t, 4, func(i int) error {
+			return ns.Do(func() error {
+				c, err := dial()
+				if err != nil {
+					return err
+				}
+				defer c.close()
+				return (&applier{conn: c, want: manyPrefixes(i, 50)}).apply()
+			})
+		})
+		got, err := Read(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc([]int{0, 1, 2, 3}, func(i int) bool { return sameTables(manyPrefixes(i, 50), got) }) {
+			t.Fatalf("a mixture:\n%s", got)
+		}
+	}
+}
+
+// TestInstallersAndRemoversAtOnce ends with one whole ruleset or none.
+func TestInstallersAndRemoversAtOnce(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	names := []string{"tproxy-dual", "exclusions-dual"}
+	for range times(10, 100) {
+		atOnce(t, 4, func(i int) error {
+			for range 3 {
+				if i%2 == 0 {
+					if _, err := Apply(ns, example(names[i/2])); err != nil {
+						return err
+					}
+				} else if _, err := Remove(ns); err != nil {
+					return err
+				}
+				if _, err := Read(ns); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		got, err := Read(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Tables) > 0 {
+			got.Routing = rules.Routing{} // whoever removes does not wait for who applies
+			want := [2]rules.Ruleset{example(names[0]), example(names[1])}
+			want[0].Routing, want[1].Routing = rules.Routing{}, rules.Routing{}
+			if !rules.Equal(want[0], got) && !rules.Equal(want[1], got) {
+				t.Fatalf("neither ruleset:\n%s", got)
+			}
+		}
+	}
+}
+
+// TestSomebodyElseWritesWithoutPause changes the generation of the ruleset all the time, in a table of its own.
+func TestSomebodyElseWritesWithoutPause(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	stop := writeWithoutPause(t, ns)
+	defer stop()
+	for range times(5, 100) {
+		applied(t, ns, manyPrefixes(0, 3), Created)
+		applied(t, ns, manyPrefixes(0, 3), Unchanged)
+		applied(t, ns, manyPrefixes(1, 3), Updated, Replaced)
+		applied(t, ns, example("tproxy-dual"), Replaced)
+		holds(t, ns, example("tproxy-dual"))
+		if removed, err := Remove(ns); err != nil || !removed {
+			t.Fatal(removed, err)
+		}
+	}
+}
+
+func TestSixtyFourNamespacesAtOnce(t *testing.T) {
+	t.Parallel()
+	namespaces := make([]*netns.NS, 64)
+	for i := range namespaces {
+		namespaces[i] = netnstest.New(t)
+	}
+	atOnce(t, len(namespaces), func(i int) error {
+		for j := range times(2, 20) {
+			// Another ruleset in each, so that a mix-up shows.
+			want := manyPrefixes(i, 2+j)
+			if _, err := Apply(namespaces[i], want); err != nil {
+				return err
+			}
+			got, err := Read(namespaces[i])
+			if err != nil {
+				return err
+			}
+			if diffs := rules.Compare(want, got); len(diffs) > 0 {
+				return fmt.Errorf("namespace %d:\n%s", i, listing(diffs))
+			}
+		}
+		return nil
+	})
+}
+
+// atOnce calls do in n goroutines, which begin together.
+func atOnce(t *testing.T, n int, do func(i int) error) {
+	t.Helper()
+	var ready, done sync.WaitGroup
+	begin := make(chan struct{})
+	errs := make([]error, n)
+	ready.Add(n)
+	for i := range n {
+		done.Go(func() {
+			ready.Done()
+			<-begin
+			errs[i] = do(i)
+		})
+	}
+	ready.Wait()
+	close(begin)
+	done.Wait()
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// holdsOneOf wants the namespace to hold exactly one of the examples, once and with its routing.
+func holdsOneOf(t *testing.T, ns *netns.NS, names ...string) {
+	t.Helper()
+	got, err := ReadAll(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if rules.Equal(example(name), got) {
+			return
+		}
+	}
+	for _, name := range names {
+		t.Logf("not %s:\n%s", name, listing(rules.Compare(example(name), got)))
+	}
+	t.Fatal("the namespace holds none of the rulesets")
+}

@@ -1,0 +1,64 @@
+package nft
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestAReaderNeverSeesAMixture reads while another process replaces one ruleset by another without pause.
+func TestAReaderNeverSeesAMixture(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	applied(t, ns, example(alternatives[1]), Created)
+	writer := start(t, ns, nil, "apply alternately")
+	seen := map[string]int{}
+	for i := 0; i < times(300, 10_000) || len(seen) < 2; i++ {
+		if i%3 == 0 {
+			writer.line(t) // it is alive, and does not wait for us
+		}
+		seen[wholeTable(t, ns)]++
+	}
+	t.Log(seen)
+	if seen["nothing"] > 0 {
+		t.Errorf("without a table %d times", seen["nothing"])
+	}
+}
+
+// TestAReaderNeverSeesAMixtureOfSets reads while the elements of two sets are changed in place, each time in one transaction, as
+// fast as the kernel can.
+func TestAReaderNeverSeesAMixtureOfSets(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	versions := []rules.Ruleset{manyPrefixes(0, 40), manyPrefixes(40, 40)}
+	applied(t, ns, versions[0], Created)
+	stop := updateWithoutPause(t, ns, versions)
+	defer stop()
+	seen := [2]int{}
+	// One socket: closing one waits for the kernel to free what others have deleted.
+	within(t, ns, func(c *conn) error {
+		for i := 0; i < times(400, 20_000) || seen[0] == 0 || seen[1] == 0; i++ {
+			found, err := c.readOurs(&foundTable{Table: rules.Table{Name: rules.TableName}})
+			if err != nil {
+				return err
+			}
+			got := rules.Ruleset{Tables: []rules.Table{found.tables[0].Table}}
+			switch {
+			case sameTables(versions[0], got):
+				seen[0]++
+			case sameTables(versions[1], got):
+				seen[1]++
+			default:
+				t.Fatalf("read %d is neither the first nor the second version:\n%s", i, got)
+			}
+		}
+		return nil
+	})
+	t.Log(seen)
+}
+
+// sameTables compares without routing.
+func sameTables(a, b rules.Ruleset) bool {
+	return rules.Equal(rules.Ruleset{Tables: a.Tables}, rules.Ruleset{Tables: b.Tables})
+}

@@ -1,0 +1,126 @@
+package nft
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestASetIsReadInWhateverOrderTheKernelListsIt has the elements of intervals that touch each other, of one that reaches to the end of
+// the space, and those by which the nft command closes the space before the first.
+func TestASetIsReadInWhateverOrderTheKernelListsIt(t *testing.T) {
+	at := func(text string, end bool) element {
+		return element{key: netip.MustParseAddr(text).AsSlice(), end: end}
+	}
+	for _, row := range []struct {
+		name     string
+		elements []element
+		want     string
+	}{
+		{"one interval", []element{at("10.0.0.0", false), at("10.0.1.0", true)}, "10.0.0.0-10.0.0.255"},
+		{"two that touch", []element{at("10.0.0.0", false), at("10.0.1.0", true), at("10.0.1.0", false), at("10.0.2.0", true)}, "10.0.0.0-10.0.1.255"},
+		{"to the end", []element{at("10.0.0.0", false), at("11.0.0.0", true), at("255.0.0.0", false)}, "10.0.0.0-10.255.255.255 255.0.0.0-255.255.255.255"},
+		{"with the end of nothing", []element{at("0.0.0.0", true), at("10.0.0.0", false), at("11.0.0.0", true)}, "10.0.0.0-10.255.255.255"},
+		{"everything", []element{at("0.0.0.0", false)}, "0.0.0.0-255.255.255.255"},
+		{"the first address", []element{at("0.0.0.0", false), at("0.0.0.1", true)}, "0.0.0.0-0.0.0.0"},
+		{"the last address", []element{at("0.0.0.0", true), at("255.255.255.255", false)}, "255.255.255.255-255.255.255.255"},
+		{"the last of IPv6", []element{at("fd00::", false), at("fe00::", true), at("ff00::", false)}, "fd00::-fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ff00::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(1, 2))
+			for range 20 {
+				s := decodedSet{interval: true, elements: slices.Clone(row.elements)}
+				random.Shuffle(len(s.elements), func(i, j int) { s.elements[i], s.elements[j] = s.elements[j], s.elements[i] })
+				if got := formatKeys(t, &s); got != row.want {
+					t.Fatalf("%s, want %s", got, row.want)
+				}
+			}
+		})
+	}
+}
+
+func formatKeys(t *testing.T, s *decodedSet) string {
+	t.Helper()
+	keys, err := s.keys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ranges []netipx.IPRange
+	for _, key := range keys {
+		r, ok := addrRange(key[0], key[1])
+		if !ok {
+			t.Fatalf("%x is no range", key)
+		}
+		ranges = append(ranges, r)
+	}
+	text := ""
+	for _, r := range rules.NormaliseAddrs(ranges) {
+		text += " " + r.From().String() + "-" + r.To().String()
+	}
+	return text[1:]
+}
+
+// TestACommentIsFoundAmongOtherUserData holds for what newer versions of the nft command may store beside it.
+func TestACommentIsFoundAmongOtherUserData(t *testing.T) {
+	const kind = udataRuleComment
+	plain := []byte{kind, 4, 'w', 'h', 'y', 0}
+	for _, row := range []struct {
+		name string
+		data []byte
+		want string
+	}{
+		{"alone", plain, "why"},
+		{"behind another", append([]byte{9, 3, 1, 2, 3}, plain...), "why"},
+		{"before another", append(slices.Clone(plain), 9, 1, 1), "why"},
+		{"none", []byte{9, 1, 1}, ""},
+		{"cut short", plain[:3], ""},
+		{"without its final zero", []byte{kind, 3, 'w', 'h', 'y'}, "why"},
+		{"nothing", nil, ""},
+	} {
+		if diff := cmp.Diff(row.want, comment(row.data, kind)); diff != "" {
+			t.Errorf("%s, -want +got\n%s", row.name, diff)
+		}
+	}
+}
+
+// TestRegistersOverlap is about the kernel's two names for the same memory: a register of 16 bytes is four of 4 bytes.
+func TestRegistersOverlap(t *testing.T) {
+	var d ruleDecoder
+	store := func(number uint32, op operand) {
+		var m messages
+		m.number(1, number)
+		if err := d.store(m.buf, 1, op); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load := func(number uint32) field {
+		var m messages
+		m.number(1, number)
+		return d.load(m.buf, 1).field
+	}
+	for _, step := range []struct {
+		name string
+		do   func()
+		want map[uint32]field
+	}{
+		{"the first 16 bytes", func() { store(1, operand{field: fieldSource, length: 16}) }, map[uint32]field{1: fieldSource, 8: fieldSource, 9: fieldNone}},
+		{"the third 4 bytes of them", func() { store(10, operand{field: fieldMark, length: 4}) }, map[uint32]field{1: fieldNone, 8: fieldNone, 10: fieldMark}},
+		{"the next 16 bytes", func() { store(2, operand{field: fieldIn, length: 16}) }, map[uint32]field{2: fieldIn, 12: fieldIn, 10: fieldMark}},
+		{"the first 4 bytes", func() { store(8, operand{field: fieldUID, length: 4}) }, map[uint32]field{1: fieldUID, 10: fieldMark, 2: fieldIn}},
+		{"the first 8 bytes", func() { store(1, operand{field: fieldGID, length: 5}) }, map[uint32]field{1: fieldGID, 9: fieldNone, 10: fieldMark}},
+		{"no register", func() {}, map[uint32]field{0: fieldNone, 5: fieldNone, 24: fieldNone, 1 << 31: fieldNone}},
+	} {
+		step.do()
+		for number, want := range step.want {
+			if got := load(number); got != want {
+				t.Errorf("after %s: register %d holds field %d, want %d", step.name, number, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package nft
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestTransactionsAreTheGoldenOnes(t *testing.T) {
+	for _, e := range examples {
+		t.Run(e.name, func(t *testing.T) {
+			tx, err := Encode(compiled(e.change))
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, "encode-"+e.name, tx.String()+"\n"+hexDump(t, tx.Bytes()))
+		})
+	}
+}
+
+func TestEncodeIsDeterministicAndLeavesTheRulesetAlone(t *testing.T) {
+	for _, e := range examples {
+		rs := compiled(e.change)
+		first, _ := Encode(rs)
+		second, _ := Encode(rs)
+		if !bytes.Equal(first.Bytes(), second.Bytes()) {
+			t.Errorf("%s: encoded differently the second time", e.name)
+		}
+		if !reflect.DeepEqual(rs, compiled(e.change)) {
+			t.Errorf("%s: the ruleset has changed:\n%s", e.name, rs)
+		}
+	}
+}
+
+// TestABatchIsNumberedAndAcknowledgedOnce holds for the form on which error messages rely: the sequence number is the index of
+// the description, and only the message before the end of the batch asks for an answer.
+func TestABatchIsNumberedAndAcknowledgedOnce(t *testing.T) {
+	tx, err := Encode(manyPrefixes(0, 5000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	msgs := split(t, tx.Bytes())
+	if len(msgs) != len(tx.descriptions) {
+		t.Fatalf("%d messages, %d descriptions", len(msgs), len(tx.descriptions))
+	}
+	for i, m := range msgs {
+		if int(m.Header.Seq) != i {
+			t.Errorf("message %d has sequence number %d", i, m.Header.Seq)
+		}
+		if asks := m.Header.Flags&unix.NLM_F_ACK != 0; asks != (i == len(msgs)-2) {
+			t.Errorf("message %d of %d asks for an acknowledgement: %v", i, len(msgs), asks)
+		}
+		if len(m.Data) > 1<<16 {
+			t.Errorf("message %d (%s) is too long for one attribute: %d bytes", i, tx.descriptions[i], len(m.Data))
+		}
+	}
+}
+
+// TestWhatNfTablesCannotExpressIsAnError names the table, the chain, and the rule by its number and text.
+func TestWhatNfTablesCannotExpressIsAnError(t *testing.T) {
+	long := strings.Repeat("x", 129)
+	for _, row := range []struct {
+		name string
+		rule rules.Rule
+		want string
+	}{
+		{"xtables' TPROXY", action(rules.TProxyDrop{Port: 15006}), "TPROXY redirect 0.0.0.0:15006"},
+		{"an owner that packets without socket match", match(rules.MatchOwner{Not: true, Socketless: true, IDs: rules.Singles[uint32](1)}), "without socket"},
+		{"a match that is not known", match(rules.Unknown{Text: "log"}), "unknown(log)"},
+		{"an action that is not known", action(rules.Unknown{Text: "log"}), "unknown(log)"},
+		{"a match of no address", match(rules.MatchAddr{}), "no value"},
+		{"a match of no address of a named set", match(rules.MatchAddr{Set: "s"}), "no value"},
+		{"a match of no port", match(rules.MatchPort{}), "no value"},
+		{"a match of no owner", match(rules.MatchOwner{}), "no value"},
+		{"a match of no interface", match(rules.MatchInterface{}), "no value"},
+		{"a match of no protocol", match(rules.MatchProtocol{}), "no value"},
+		{"a match of any family", match(rules.MatchFamily{}), "no value"},
+		{"a prefix among several interfaces", match(rules.MatchInterface{Names: names("eth0,tap+")}), "eth0"},
+		{"an interface name that is too long", match(rules.MatchInterface{Names: []rules.InterfaceName{{Name: long}}}), long},
+		{"a comment that is too long", rules.Rule{Actions: []rules.Action{rules.Accept}, Comment: long}, "comment"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			chain := rules.Chain{Name: "nat-output", Rules: []rules.Rule{action(rules.Accept), row.rule}}
+			_, err := Encode(rules.Ruleset{Tables: []rules.Table{{Name: "sluice", Chains: []rules.Chain{chain}}}})
+			if err == nil {
+				t.Fatal("encoded without error")
+			}
+			for _, want := range []string{"inet sluice", "nat-output #2: " + row.rule.String(), row.want} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error does not say %q: %v", want, err)
+				}
+			}
+		})
+	}
+}
+
+func TestAllFaultsAreReportedAtOnce(t *testing.T) {
+	bad := action(rules.TProxyDrop{})
+	chains := []rules.Chain{{Name: "a", Rules: []rules.Rule{bad, bad}}, {Name: "b", Rules: []rules.Rule{bad}}}
+	_, err := Encode(rules.Ruleset{Tables: []rules.Table{{Name: "t", Chains: chains}}})
+	for _, want := range []string{"inet t a #1", "inet t a #2", "inet t b #1"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error that names %s: %v", want, err)
+		}
+	}
+}
+
+func action(a rules.Action) rules.Rule { return rules.Rule{Actions: []rules.Action{a}} }
+
+func match(m rules.Match) rules.Rule { return rules.Rule{Matches: []rules.Match{m}} }
+
+// hexDump writes a batch, a paragraph for each message.
+func hexDump(t *testing.T, batch []byte) string {
+	t.Helper()
+	var b strings.Builder
+	for i := range split(t, batch) {
+		length := native.Uint32(batch)
+		fmt.Fprintf(&b, "message %d, %d bytes\n", i, length)
+		for j := uint32(0); j < length; j += 16 {
+			fmt.Fprintf(&b, "% x\n", batch[j:min(j+16, length)])
+		}
+		b.WriteString("\n")
+		batch = batch[align(int(length)):]
+	}
+	return b.String()
+}
+
+// split takes a batch apart.
+func split(t *testing.T, batch []byte) []syscall.NetlinkMessage {
+	t.Helper()
+	msgs, err := syscall.ParseNetlinkMessage(batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return msgs
+}

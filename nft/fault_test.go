@@ -1,0 +1,214 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestALostAnswerIsReadBack loses the answer to the first transaction, after the kernel has carried it out and instead.
+func TestALostAnswerIsReadBack(t *testing.T) {
+	ignore := func([]byte) [][]byte { return nil }
+	for _, row := range []struct {
+		name string
+		// first answers the first transaction, given what the kernel would.
+		first func(request []byte, kernel func([]byte) [][]byte) [][]byte
+		want  Outcome
+	}{
+		{"carried out", func(request []byte, kernel func([]byte) [][]byte) [][]byte { return ignore(kernel(request)[0]) }, Unchanged},
+		{"not carried out", func([]byte, func([]byte) [][]byte) [][]byte { return nil }, Replaced},
+		{"carried out, and the answer is garbled", func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+			return [][]byte{kernel(request)[0][:10]}
+		}, Unchanged},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			applied(t, ns, example("sidecar-ipv4"), Created)
+			var batches atomic.Int32
+			c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+				if isBatch(request) && batches.Add(1) == 1 {
+					return row.first(request, kernel)
+				}
+				return kernel(request)
+			})
+			a := applier{conn: c, want: example("exclusions-dual")}
+			if err := a.apply(); err != nil {
+				t.Fatal(err)
+			}
+			if a.result.Outcome != row.want {
+				t.Errorf("%s, want %s", a.result.Outcome, row.want)
+			}
+			want := example("exclusions-dual")
+			want.Routing = rules.Routing{} // not part of this
+			holds(t, ns, want)
+		})
+	}
+}
+
+// TestAnAnswerThatTheKernelCannotDeliver fills the socket's buffer with answers that nobody reads, so that the kernel has no room for
+// the one that counts. It then reports ENOBUFS, whether it has carried out the transaction or not.
+func TestAnAnswerThatTheKernelCannotDeliver(t *testing.T) {
+	ns := netnstest.New(t)
+	rs := example("sidecar-ipv4")
+	within(t, ns, func(c *conn) error {
+		a := applier{conn: c, want: rs}
+		tx, err := Encode(rs)
+		if err != nil {
+			return err
+		}
+		for _, state := range []string{"carried out", "refused, since the table is there"} {
+			flood(t, c)
+			err = c.commit(tx)
+			var lost *unknownOutcomeError
+			if !errors.As(err, &lost) || !errors.Is(err, unix.ENOBUFS) {
+				t.Fatalf("%s: %v, want the answer to be lost by ENOBUFS", state, err)
+			}
+			if err := a.apply(); err != nil {
+				t.Fatalf("%s: %v", state, err)
+			}
+			if a.result.Outcome != Unchanged {
+				t.Errorf("%s: %s, want unchanged", state, a.result.Outcome)
+			}
+		}
+		return nil
+	})
+	holds(t, ns, rs)
+}
+
+// flood asks without reading until the answers do not fit.
+func flood(t *testing.T, c *conn) {
+	t.Helper()
+	if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0); err != nil { // the kernel's minimum
+		t.Fatal(err)
+	}
+	var m messages
+	m.begin(messageType(unix.NFT_MSG_GETGEN), 0, 7, unix.NFPROTO_UNSPEC, 0)
+	m.end()
+	for range 100 {
+		if err := c.send(m.buf); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAFailedTransactionLeavesNoAnswersBehind is about the kernel's habit of answering each message of a batch that it refuses:
+// the next question must not take one of these for its answer.
+func TestAFailedTransactionLeavesNoAnswersBehind(t *testing.T) {
+	ns := netnstest.New(t)
+	rs := example("sidecar-ipv4")
+	within(t, ns, func(c *conn) error {
+		tx, err := Encode(rs)
+		if err != nil {
+			return err
+		}
+		if err := c.commit(tx); err != nil {
+			return err
+		}
+		for range 3 {
+			var refusal *KernelError
+			if err := c.commit(tx); !errors.As(err, &refusal) || refusal.Errno != unix.EEXIST || refusal.msg != unix.NFT_MSG_NEWTABLE {
+				t.Fatalf("%v, want that the table exists", err)
+			}
+			if id, err := c.generation(); err != nil || id == 0 {
+				t.Errorf("generation %d, %v", id, err)
+			}
+			if found, err := c.findOurs(); err != nil || found == nil || found.Name != rules.TableName {
+				t.Errorf("table %+v, %v", found, err)
+			}
+		}
+		return nil
+	})
+}
+
+// TestAnInterruptedDumpIsRepeated marks the first answers to each kind of question as interrupted, and drops a part of them.
+func TestAnInterruptedDumpIsRepeated(t *testing.T) {
+	ns := netnstest.New(t)
+	rs := example("exclusions-dual")
+	applied(t, ns, rs, Created)
+	var seen sync.Map
+	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+		datagrams := kernel(request)
+		dump := native.Uint16(request[6:])&unix.NLM_F_DUMP == unix.NLM_F_DUMP
+		if _, again := seen.LoadOrStore(messageOf(request), true); dump && !again {
+			last := datagrams[len(datagrams)-1]
+			native.PutUint16(last[6:], native.Uint16(last[6:])|unix.NLM_F_DUMP_INTR)
+			return datagrams[len(datagrams)-1:]
+		}
+		return datagrams
+	})
+	found, err := c.findOurs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := c.readOurs(found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	diffs := rules.Compare(rules.Ruleset{Tables: rs.Tables}, rules.Ruleset{Tables: []rules.Table{snapshot.tables[0].Table}})
+	if len(diffs) > 0 {
+		t.Error(listing(diffs))
+	}
+	for _, msg := range []int{unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_GETRULE, unix.NFT_MSG_GETSET, unix.NFT_MSG_GETSETELEM} {
+		if _, asked := seen.Load(messageType(msg)); !asked {
+			t.Errorf("never asked for %s", dumpNames[msg])
+		}
+	}
+}
+
+// TestADumpThatIsAlwaysInterrupted ends with an error, after a bounded time.
+func TestADumpThatIsAlwaysInterrupted(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	load(t, ns, "table inet sluice { chain c { }; }")
+	var requests atomic.Int32
+	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+		requests.Add(1)
+		datagrams := kernel(request)
+		for _, datagram := range datagrams {
+			native.PutUint16(datagram[6:], native.Uint16(datagram[6:])|unix.NLM_F_DUMP_INTR)
+		}
+		return datagrams
+	})
+	found, err := c.findOurs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.readOurs(found); !errors.Is(err, errBusy) || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("%v, want that another process writes", err)
+	}
+	if n := requests.Load(); n > 100*maxReads {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// TestAKernelThatDoesNotAnswerIsNotAskedForever covers silence from the beginning, and from the transaction on.
+func TestAKernelThatDoesNotAnswerIsNotAskedForever(t *testing.T) {
+	for _, answered := range []int32{0, 1} {
+		t.Run(fmt.Sprintf("after %d answers", answered), func(t *testing.T) {
+			t.Parallel()
+			var requests atomic.Int32
+			c := scripted(t, netnstest.New(t), func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+				if requests.Add(1) > answered {
+					return nil
+				}
+				return kernel(request)
+			})
+			a := applier{conn: c, want: example("sidecar-ipv4")}
+			if err := a.apply(); err == nil || !strings.Contains(err.Error(), "the kernel does not answer") {
+				t.Errorf("%v, want that the kernel does not answer", err)
+			}
+			if n := requests.Load(); n > 3 {
+				t.Errorf("%d requests", n)
+			}
+		})
+	}
+}

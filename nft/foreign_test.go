@@ -1,0 +1,238 @@
+package nft
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// objects are what the rules of this test refer to.
+const objects = `
+	set ports { type inet_service; elements = { 80, 443 }; }
+	set joined { type ipv4_addr; flags interval; auto-merge; elements = { 1.2.3.4, 1.2.3.5 }; }
+	set counted { type ipv4_addr; counter; elements = { 1.2.3.4 }; }
+	set limited { type ipv4_addr; limit rate 1/second; elements = { 1.2.3.4 }; }
+	set passing { type ipv4_addr; flags timeout; elements = { 1.2.3.4 timeout 1h }; }
+	set growing { type ipv4_addr; flags dynamic; timeout 1m; }
+	set wild { type ifname; flags interval; elements = { "eth*", "lo" }; }
+	set pair { type ipv4_addr . inet_service; flags interval; elements = { 10.0.0.0/8 . 80-90 }; }
+	counter named { }
+	quota mega { 1 mbytes }
+	chain other { }
+`
+
+// foreignRules are rules in the nft command's words, and as the model writes what is read of them; empty for the same words. What is
+// not known must not look as if it were.
+var foreignRules = []struct{ rule, want string }{
+	{"tcp dport 80 accept", ""},
+	{"tcp dport 10-20 accept", ""},
+	{"tcp dport != 10-20 accept", ""},
+	{"tcp dport != { 80, 443 } accept", ""},
+	{"tcp dport >= 1024 accept", "tcp dport 1024-65535 accept"},
+	{"tcp dport <= 1024 accept", "tcp dport 0-1024 accept"},
+	{"tcp dport >= 1024 tcp dport <= 2000 accept", "tcp dport 1024-65535 tcp dport 0-2000 accept"},
+	{"tcp dport >= 1024 meta mark 0x1 accept", "tcp dport 1024-65535 meta mark 0x1 accept"},
+	{"tcp dport > 1024 accept", "meta l4proto tcp unknown(cmp) accept"},
+	{"tcp dport < 1024 accept", "meta l4proto tcp unknown(cmp) accept"},
+	{"tcp dport @ports accept", "tcp dport { 80, 443 } accept"},
+	{"tcp dport & 0xff00 == 0x100 accept", "meta l4proto tcp unknown(cmp) accept"},
+	{"tcp sport 1 tcp dport 2 accept", "meta l4proto tcp unknown(payload) unknown(cmp) accept"},
+	{"th dport 53 accept", "unknown(payload) unknown(cmp) accept"},
+	{"meta l4proto { tcp, udp } th dport 53 accept", ""},
+	{"udp dport { 53, 100-200 } accept", ""},
+	{"tcp dport { 80-90, 100 } tcp sport 5 drop", "tcp sport 5 tcp dport { 80-90, 100 } drop"},
+	{"meta l4proto != tcp accept", ""},
+	{"meta l4proto 0-10 accept", "unknown(cmp) accept"},
+	{"ip protocol tcp accept", "meta nfproto ipv4 meta l4proto tcp accept"},
+
+	{"ip saddr 1.2.3.4 ip daddr 5.6.7.8 accept", ""},
+	{"ip saddr 10.0.0.0/8 ip daddr != 10.0.0.0/9 accept", ""},
+	{"ip saddr >= 10.0.0.0 accept", "ip saddr 10.0.0.0-255.255.255.255 accept"},
+	{"ip daddr 10.0.0.1-10.0.0.9 accept", ""},
+	{"ip daddr { 10.0.0.0/8, 192.168.0.0/16, 255.255.255.255 } accept", ""},
+	{"ip6 daddr fd00::/8 accept", ""},
+	{"ip daddr @joined accept", ""},
+	{"ip daddr @counted accept", ""},
+	{"ip daddr @limited accept", "meta nfproto ipv4 unknown(lookup) accept"},
+	{"ip daddr @passing accept", "meta nfproto ipv4 unknown(lookup) accept"},
+	{"ip daddr & 255.0.0.255 == 10.0.0.5 accept", "meta nfproto ipv4 unknown(cmp) accept"},
+	{"ip ttl 5 accept", "meta nfproto ipv4 unknown(payload) unknown(cmp) accept"},
+	{"ip saddr . tcp dport { 1.2.3.4 . 80 } accept", "meta nfproto ipv4 meta l4proto tcp unknown(lookup) accept"},
+	{"ip saddr . tcp dport @pair accept", "meta nfproto ipv4 meta l4proto tcp unknown(lookup) accept"},
+	{"ip saddr . ip daddr . tcp dport . tcp sport { 1.2.3.4 . 5.6.7.8 . 80 . 81 } accept", "meta nfproto ipv4 meta l4proto tcp unknown(lookup) accept"},
+	{"meta nfproto ipv6 meta mark 0x1 accept", ""},
+	{"icmp type echo-request accept", "meta nfproto ipv4 meta l4proto icmp unknown(payload) unknown(cmp) accept"},
+	{"@nh,128,32 0x01020304 accept", "unknown(payload) unknown(cmp) accept"},
+
+	{`iifname "eth0" accept`, ""},
+	{`iifname "eth*" accept`, ""},
+	{`iifname != { "eth0", "eth1" } accept`, ""},
+	{`iifname @wild accept`, "unknown(lookup) accept"},
+	{`iifname . tcp dport { "eth0" . 80 } accept`, "meta l4proto tcp unknown(lookup) accept"},
+	{"iif lo accept", "unknown(meta) unknown(cmp) accept"},
+
+	{"meta skuid 1337 accept", ""},
+	{"meta skuid 1000-2000 accept", ""},
+	{"meta skuid { 5, 1000-2000 } accept", ""},
+	{"meta skuid != 1-5 accept", ""},
+	{"meta skgid != { 1, 2 } accept", ""},
+	{"meta skuid >= 1000 accept", "meta skuid 1000-4294967295 accept"},
+	{"meta mark & 0xff != 0x1 accept", ""},
+	{"meta mark >= 0x10 accept", "unknown(cmp) accept"},
+	{"meta mark { 1, 2 } accept", "unknown(lookup) accept"},
+	{"meta mark 0x1 numgen random mod 2 0 accept", "meta mark 0x1 unknown(numgen) unknown(cmp) accept"},
+	{"ct mark 0x1 accept", ""},
+	{"ct state established,related accept", ""},
+	{"ct state { new, established } accept", "unknown(lookup) accept"},
+	{"ct state vmap { new : accept, established : drop }", "unknown(lookup)"},
+	{"ct direction original accept", "unknown(ct) unknown(cmp) accept"},
+	{"tcp flags & (syn|ack) != syn accept", "tcp flags & (syn | ack) != syn accept"},
+	{"tcp flags == syn accept", "meta l4proto tcp unknown(cmp) accept"},
+
+	{"meta mark set 0x1", ""},
+	{"meta mark set meta mark | 0x1", "meta mark set meta mark & 0xfffffffe | 0x1"},
+	{"meta mark set meta mark ^ 0x1", "unknown(meta)"},
+	{"meta mark set ct mark & 0xf", "unknown(meta)"},
+	{"ct mark set meta mark", ""},
+	{"ct mark set 0x5", "unknown(ct)"},
+	{"ct zone set 5", ""},
+	{"ct original zone set 5", "unknown(ct)"},
+	{"meta mark set 0x1 ip daddr 1.2.3.4 accept", "meta mark set 0x1 unknown(cmp) unknown(cmp) accept"},
+	{"counter ip daddr 1.2.3.4 accept", "ip daddr 1.2.3.4 counter accept"},
+	{"counter name named accept", "unknown(objref) accept"},
+	{"quota name mega accept", "unknown(objref) accept"},
+	{"quota over 10 mbytes drop", "unknown(quota) drop"},
+	{`log prefix "x" accept`, "unknown(log) accept"},
+	{"counter log accept", "counter unknown(log) accept"},
+	{"limit rate 5/second accept", "unknown(limit) accept"},
+	{"fib daddr type local accept", "unknown(fib) unknown(cmp) accept"},
+	{"socket transparent 1 accept", "unknown(socket) unknown(cmp) accept"},
+	{"tcp dport vmap { 80 : accept, 81 : drop }", "meta l4proto tcp unknown(lookup)"},
+	{"update @growing { ip saddr }", "meta nfproto ipv4 unknown(dynset)"},
+	{"notrack", "unknown(notrack)"},
+	{"reject", "unknown(reject)"},
+	{"continue", "unknown(immediate)"},
+	{"jump other", ""},
+	{"goto other", ""},
+	{"tcp dport 1 tproxy to :80 accept", ""},
+	{"tcp dport 1 tproxy ip to :80 accept", "tcp dport 1 unknown(tproxy) accept"},
+	{"ip daddr 1.1.1.1 tcp dport 1 tproxy ip to :80 accept", "ip daddr 1.1.1.1 tcp dport 1 tproxy to :80 accept"},
+	{"tcp dport 1 tproxy ip to 127.0.0.1:80 accept", "tcp dport 1 unknown(tproxy) accept"},
+}
+
+var foreignNAT = []struct{ rule, want string }{
+	{"tcp dport 1 redirect to :80", ""},
+	{"tcp dport 1 redirect to :80-90", "tcp dport 1 unknown(redir)"},
+	{"tcp dport 1 redirect to :80 random", "tcp dport 1 unknown(redir)"},
+	{"redirect", "unknown(redir)"},
+	{"tcp dport 1 dnat ip to 1.2.3.4", "tcp dport 1 unknown(nat)"},
+}
+
+// TestForeignRulesAreReadOrUnknown looks at each rule of a table that somebody else made.
+func TestForeignRulesAreReadOrUnknown(t *testing.T) {
+	ns := netnstest.New(t)
+	var filter, nat, want []string
+	for _, row := range foreignRules {
+		filter = append(filter, row.rule)
+		want = append(want, expected(row.rule, row.want))
+	}
+	for _, row := range foreignNAT {
+		nat = append(nat, row.rule)
+		want = append(want, expected(row.rule, row.want))
+	}
+	load(t, ns, fmt.Sprintf(`table inet foreign {
+		%s
+		chain filter { type filter hook prerouting priority 0; policy drop; %s; }
+		chain nat { type nat hook prerouting priority 5; %s; }
+		chain post { type nat hook postrouting priority 100; masquerade; }
+		chain early { type filter hook ingress device lo priority -500; log; }
+	}`, objects, strings.Join(filter, "\n"), strings.Join(nat, "\n")))
+	want = append(want, "unknown(masq)", "unknown(log)")
+
+	rs, err := ReadAll(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, ruleTexts(rs)); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	sameHandles(t, ns, rs)
+	for name, want := range map[string]rules.Base{
+		"filter": {Type: rules.Filter, Hook: rules.Prerouting, Drop: true},
+		"nat":    {Type: rules.NAT, Hook: rules.Prerouting, Priority: 5},
+		"post":   {Type: rules.NAT, Hook: rules.Postrouting, Priority: 100},
+		"early":  {Type: rules.Filter, Hook: rules.Ingress, Priority: -500},
+	} {
+		if got := rs.Tables[0].Chain(name).Base; *got != want {
+			t.Errorf("chain %s: %v, want %v", name, got, &want)
+		}
+	}
+	if base := rs.Tables[0].Chain("other").Base; base != nil {
+		t.Errorf("chain other: %v, want no hook", base)
+	}
+}
+
+func expected(rule, want string) string {
+	if want == "" {
+		return rule
+	}
+	return want
+}
+
+// reason is why an expression is unknown.
+var reason = regexp.MustCompile(`unknown\((\w+): [^)]*\)`)
+
+// ruleTexts writes the rules of all chains in order, without reasons.
+func ruleTexts(rs rules.Ruleset) []string {
+	var texts []string
+	for _, table := range rs.Tables {
+		for _, chain := range table.Chains {
+			for _, r := range chain.Rules {
+				texts = append(texts, reason.ReplaceAllString(r.String(), "unknown($1)"))
+			}
+		}
+	}
+	return texts
+}
+
+var (
+	listedTable = regexp.MustCompile(`^table (\S+ \S+) \{`)
+	listedChain = regexp.MustCompile(`^\tchain (\S+) \{`)
+	listedRule  = regexp.MustCompile(`^\t\t.* # handle (\d+)$`)
+)
+
+// sameHandles wants exactly the rules that the nft command lists, chain by chain and in this order.
+func sameHandles(t *testing.T, ns *netns.NS, rs rules.Ruleset) {
+	t.Helper()
+	want, got := map[string][]string{}, map[string][]string{}
+	table, chain := "", ""
+	for line := range strings.SplitSeq(nftCommand(t, ns, "", "-a", "list", "ruleset"), "\n") {
+		if m := listedTable.FindStringSubmatch(line); m != nil {
+			table = m[1]
+		} else if m := listedChain.FindStringSubmatch(line); m != nil {
+			chain = table + " " + m[1]
+		} else if m := listedRule.FindStringSubmatch(line); m != nil && chain != "" {
+			want[chain] = append(want[chain], m[1])
+		} else if strings.HasPrefix(line, "\t}") {
+			chain = ""
+		}
+	}
+	for _, table := range rs.Tables {
+		for _, c := range table.Chains {
+			for _, r := range c.Rules {
+				name := fmt.Sprintf("%s %s %s", table.Family, table.Name, c.Name)
+				got[name] = append(got[name], fmt.Sprint(r.Position))
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(want) == 0 {
+		t.Errorf("rules by chain and handle, as the nft command lists them (-) and as read (+):\n%s", diff)
+	}
+}

@@ -1,0 +1,140 @@
+package nft
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// FuzzDecodeRule holds that whatever the kernel's rule is, it is read, and nothing of it is lost: a rule with an expression that was
+// not understood says so.
+func FuzzDecodeRule(f *testing.F) {
+	for _, e := range examples {
+		tx, err := Encode(compiled(e.change))
+		if err != nil {
+			f.Fatal(err)
+		}
+		for buf := tx.Bytes(); len(buf) > 0; buf = buf[align(int(native.Uint32(buf))):] {
+			if messageOf(buf) == messageType(unix.NFT_MSG_NEWRULE) {
+				f.Add(buf[unix.NLMSG_HDRLEN+4 : native.Uint32(buf)])
+			}
+		}
+	}
+	sets := setDecoder{
+		"interval": {interval: true, elements: []element{{key: []byte{10, 0, 0, 0}}, {key: []byte{11, 0, 0, 0}, end: true}}},
+		"ports":    {elements: []element{{key: []byte{0, 80}}, {key: []byte{1, 187}}}},
+		"empty":    {},
+		"odd":      {interval: true, elements: []element{{key: nil}, {key: []byte{1}, end: true}, {key: []byte{1, 2, 3}}}},
+	}
+	for name := range sets {
+		f.Add(lookupRule(name))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, family := range []rules.Family{rules.Inet, rules.IPv4, rules.IPv6} {
+			r := decodeRule(family, sets, data)
+			if hasStranger(data) && !strings.Contains(r.String(), "unknown(") {
+				t.Errorf("nothing is unknown in %s", &r)
+			}
+			rs := rules.Ruleset{Tables: []rules.Table{{Family: family, Chains: []rules.Chain{{Rules: []rules.Rule{r}}}}}}
+			if !rules.Equal(rs, rs) {
+				t.Errorf("a rule differs from itself: %s", &r)
+			}
+		}
+	})
+}
+
+// hasStranger tells whether a rule has an expression whose name means nothing to us.
+func hasStranger(rule attributes) bool {
+	known := []string{
+		"meta", "ct", "payload", "immediate", "bitwise", "byteorder", "cmp", "range", "lookup", "counter", "redir", "tproxy", "match", "target",
+	}
+	found := false
+	attributes(rule.get(unix.NFTA_RULE_EXPRESSIONS)).each(func(_ uint16, e []byte) {
+		found = found || !slices.Contains(known, attributes(e).text(unix.NFTA_EXPR_NAME))
+	})
+	return found
+}
+
+// lookupRule is a rule that looks the destination address up in a set.
+func lookupRule(set string) []byte {
+	e := &encoder{table: &rules.Table{Family: rules.IPv4}}
+	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
+	e.payload(addrField(rules.IPv4, rules.Destination))
+	e.lookup(false, setRef{name: set})
+	e.endNest(list)
+	return e.buf
+}
+
+// FuzzReceive holds that whatever arrives from the socket is an answer or an error, and that reading comes to an end.
+func FuzzReceive(f *testing.F) {
+	for _, seed := range recorded(f) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) == 0 || len(data) > 32<<10 {
+			return
+		}
+		c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
+			return [][]byte{answering(request, data)}
+		})
+		short := unix.Timeval{Usec: 1000}
+		if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &short); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.readOurs(&foundTable{Table: rules.Table{Name: rules.TableName}})
+		_, _ = c.findOurs()
+		tables, _, _ := c.listTables()
+		for _, table := range tables {
+			_ = rules.Ruleset{Tables: []rules.Table{table.Table}}.String()
+		}
+	})
+}
+
+// answering makes recorded messages an answer to the request: with its sequence number, in as many messages as are whole.
+func answering(request, data []byte) []byte {
+	datagram := append([]byte(nil), data...)
+	for rest := datagram; len(rest) >= unix.NLMSG_HDRLEN; {
+		copy(rest[8:12], request[8:12])
+		length := int64(align(int(native.Uint32(rest))))
+		if length < unix.NLMSG_HDRLEN || length > int64(len(rest)) {
+			break
+		}
+		rest = rest[length:]
+	}
+	return datagram
+}
+
+// recorded returns what the kernel answers when an example is read.
+func recorded(f *testing.F) [][]byte {
+	f.Helper()
+	if unix.Geteuid() != 0 {
+		return nil // the seeds that are checked in remain
+	}
+	ns := netnstest.New(f)
+	applied(f, ns, example("exclusions-dual"), Created)
+	var mu sync.Mutex
+	var seen [][]byte
+	c := scripted(f, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+		mu.Lock()
+		defer mu.Unlock()
+		datagrams := kernel(request)
+		seen = append(seen, datagrams...)
+		return datagrams
+	})
+	found, err := c.findOurs()
+	if err != nil {
+		f.Fatal(err)
+	}
+	if _, err := c.readOurs(found); err != nil {
+		f.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return append(seen, refusalOf(firstRequest, unix.ENOENT, unix.NLM_F_CAPPED))
+}

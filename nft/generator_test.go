@@ -1,0 +1,152 @@
+package nft
+
+import (
+	"net/netip"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// AnyRedirect draws valid parameters. Half of the values come from few that often meet (a tunnel port that is DNS's, an interface
+// that is rerouted and excluded), the others from all there are.
+func AnyRedirect() *rapid.Generator[rules.Redirect] {
+	return rapid.Custom(func(t *rapid.T) rules.Redirect {
+		r := rules.DefaultRedirect()
+		r.Mode = rapid.SampledFrom([]rules.Mode{rules.ModeRedirect, rules.ModeTProxy}).Draw(t, "mode")
+		drawPorts(t, &r)
+		drawOwners(t, &r)
+		drawDestinations(t, &r)
+		r.ExcludeInterfaces = rapid.SliceOfN(anyInterface(), 0, 4).Draw(t, "excluded interfaces")
+		r.RerouteInterfaces = rapid.SliceOfN(anyInterface(), 0, 3).Draw(t, "rerouted interfaces")
+		r.TProxyMark = rapid.SampledFrom([]uint32{1337, 1, 1339, 1<<32 - 1}).Draw(t, "mark")
+		r.TProxyRouteTable = rapid.SampledFrom([]uint32{133, 1, 256, 1<<31 - 1}).Draw(t, "table")
+		r.IPv6 = rapid.Bool().Draw(t, "IPv6")
+		r.DropInvalid = rapid.Bool().Draw(t, "drop invalid")
+		r.KeepEstablished = rapid.Bool().Draw(t, "keep established")
+		for _, d := range rules.Deviations {
+			if rapid.Bool().Draw(t, "without "+string(d.ID)) {
+				r.Without = append(r.Without, d.ID)
+			}
+		}
+		if err := r.Validate(); err != nil {
+			t.Fatalf("generator: %v", err)
+		}
+		return r
+	})
+}
+
+func drawPorts(t *rapid.T, r *rules.Redirect) {
+	single := rapid.OneOf(rapid.SampledFrom([]uint16{15008, 53, 80, 443}), rapid.Uint16Min(1))
+	r.ProxyPort, r.InboundCapturePort = single.Draw(t, "proxy port"), single.Draw(t, "capture port")
+	r.TunnelPort = single.Draw(t, "tunnel port")
+	some := rapid.SliceOfN(anyPorts(), 0, 5)
+	if r.InboundPorts.All = rapid.Bool().Draw(t, "all inbound"); !r.InboundPorts.All {
+		r.InboundPorts.Ports = some.Draw(t, "inbound ports")
+	}
+	r.InboundExcludePorts = some.Draw(t, "excluded inbound ports")
+	r.OutboundPorts = some.Draw(t, "outbound ports")
+	r.OutboundExcludePorts = some.Draw(t, "excluded outbound ports")
+}
+
+func drawOwners(t *rapid.T, r *rules.Redirect) {
+	r.ProxyUIDs = rapid.SliceOfN(anyIDs(), 1, 4).Draw(t, "proxy users")
+	r.ProxyGIDs = rapid.SliceOfN(anyIDs(), 1, 4).Draw(t, "proxy groups")
+	if r.OwnerGroups.All = rapid.Bool().Draw(t, "all groups"); !r.OwnerGroups.All {
+		r.OwnerGroups.IDs = rapid.SliceOfN(anyIDs(), 0, 4).Draw(t, "groups")
+	}
+	r.OwnerGroupsExclude = rapid.SliceOfN(anyIDs(), 0, 4).Draw(t, "excluded groups")
+}
+
+func drawDestinations(t *rapid.T, r *rules.Redirect) {
+	if r.OutboundCIDRs.All = rapid.Bool().Draw(t, "all outbound"); !r.OutboundCIDRs.All {
+		r.OutboundCIDRs.Prefixes = rapid.SliceOfN(AnyPrefix(), 0, 8).Draw(t, "destinations")
+	}
+	r.OutboundExcludeCIDRs = rapid.SliceOfN(AnyPrefix(), 0, 8).Draw(t, "excluded destinations")
+	r.LoopbackCIDR = rapid.SampledFrom([]netip.Prefix{
+		rules.DefaultLoopbackCIDR, netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("127.64.0.0/11"),
+	}).Draw(t, "loopback")
+	r.DNS.Capture, r.DNS.All = rapid.Bool().Draw(t, "DNS"), rapid.Bool().Draw(t, "all DNS")
+	r.DNS.Servers = rapid.SliceOfN(rapid.Map(AnyPrefix(), func(p netip.Prefix) netip.Addr { return p.Addr() }), 0, 4).Draw(t, "servers")
+}
+
+func anyPorts() *rapid.Generator[rules.PortRange] {
+	return rapid.OneOf(
+		rapid.SampledFrom([]rules.PortRange{
+			{First: 0, Last: 0},
+			{First: 53, Last: 53},
+			{First: 80, Last: 80},
+			{First: 443, Last: 443},
+			{First: 80, Last: 8080},
+			{First: 0, Last: 65535},
+			{First: 65535, Last: 65535},
+			{First: 8081, Last: 8090},
+			{First: 0, Last: 79},
+			{First: 81, Last: 81},
+		}),
+		anyRange(rapid.Uint16()))
+}
+
+// anyIDs leaves out the last number, which is no id.
+func anyIDs() *rapid.Generator[rules.IDRange] {
+	return rapid.OneOf(
+		rapid.SampledFrom([]rules.IDRange{
+			{First: 0, Last: 0},
+			{First: 1337, Last: 1337},
+			{First: 1338, Last: 1338},
+			{First: 1337, Last: 1339},
+			{First: 1340, Last: 5000},
+			{First: 255, Last: 256},
+			{First: 1<<32 - 2, Last: 1<<32 - 2},
+			{First: 1 << 24, Last: 1<<32 - 2},
+		}),
+		anyRange(rapid.Uint32Max(1<<32-2)))
+}
+
+func anyRange[T uint16 | uint32](number *rapid.Generator[T]) *rapid.Generator[rules.Range[T]] {
+	return rapid.Custom(func(t *rapid.T) rules.Range[T] {
+		ends := []T{number.Draw(t, "first"), number.Draw(t, "last")}
+		slices.Sort(ends)
+		return rules.Range[T]{First: ends[0], Last: ends[1]}
+	})
+}
+
+// AnyPrefix draws prefixes of both families, with host bits set: near each other, at the ends of the space, or anywhere.
+func AnyPrefix() *rapid.Generator[netip.Prefix] {
+	var few []netip.Prefix
+	for _, text := range []string{
+		"0.0.0.0/0", "0.0.0.0/32", "10.0.0.0/8", "10.0.0.0/24", "10.0.1.0/24", "10.0.1.0/25", "10.0.2.0/31", "10.1.2.3/16",
+		"127.0.0.1/32", "127.0.0.2/8", "128.0.0.0/1", "255.0.0.0/8", "255.255.255.255/32", "10.96.0.10/32",
+		"::/0", "::/128", "::1/128", "fd00::/8", "fd00::/64", "fd00:0:0:1::/64", "fd00:10:96::a/128", "8000::/1", "ff00::/8",
+		"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128", "::ffff:10.0.0.0/104", "::ffff:10.0.3.0/120", "::ffff:0.0.0.0/96",
+		"::ffff:0.0.0.0/90",
+	} {
+		few = append(few, netip.MustParsePrefix(text))
+	}
+	return rapid.OneOf(rapid.SampledFrom(few), rapid.Custom(func(t *rapid.T) netip.Prefix {
+		length := rapid.SampledFrom([]int{4, 16}).Draw(t, "bytes")
+		addr, _ := netip.AddrFromSlice(rapid.SliceOfN(rapid.Byte(), length, length).Draw(t, "address"))
+		return netip.PrefixFrom(addr, rapid.IntRange(0, 8*length).Draw(t, "bits"))
+	}))
+}
+
+// anyInterface draws prefixes of at most 14 bytes: nft's text has no room for the "*" behind longer ones.
+func anyInterface() *rapid.Generator[rules.InterfaceName] {
+	few := rapid.SampledFrom([]rules.InterfaceName{
+		{Name: "eth0"},
+		{Name: "eth1"},
+		{Name: "eth", Prefix: true},
+		{Name: "eth"},
+		{Name: "lo"},
+		{Name: "net1"},
+		{Name: "k6t-eth0"},
+		{Name: "fifteen-letters"},
+	})
+	return rapid.OneOf(few, rapid.Custom(func(t *rapid.T) rules.InterfaceName {
+		return rules.InterfaceName{
+			Name:   rapid.StringMatching(`[a-zA-Z0-9_.@-]{1,13}[a-z0-9]`).Draw(t, "name"),
+			Prefix: rapid.Bool().Draw(t, "prefix"),
+		}
+	}))
+}

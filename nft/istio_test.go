@@ -1,0 +1,234 @@
+package nft
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestRemoveIstioLeavesWhatOthersWrote(t *testing.T) {
+	for _, c := range istiotest.Cases(t, istiotest.NFT) {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			ns := istiotest.Load(t, istiotest.NFT, c)
+			removed, err := RemoveIstio(ns)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := istiotest.Remaining(t, istiotest.NFT, c)
+			if diff := cmp.Diff(want, istiotest.Dump(t, ns, istiotest.NFT)); diff != "" {
+				t.Errorf("-want +left:\n%s\nremoved:\n%s", diff, strings.Join(removed, "\n"))
+			}
+			if left := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_") || c.Tables != ""; left != (len(removed) > 0) {
+				t.Errorf("removed %q", removed)
+			}
+			wantNoIstio(t, ns)
+		})
+	}
+}
+
+// wantNoIstio wants that nothing is found, and nothing written.
+func wantNoIstio(t *testing.T, ns *netns.NS) {
+	t.Helper()
+	before := istioGeneration(t, ns)
+	if removed, err := RemoveIstio(ns); err != nil || len(removed) > 0 {
+		t.Errorf("removed %q, error %v, want nothing", removed, err)
+	}
+	if after := istioGeneration(t, ns); after != before {
+		t.Errorf("generation %d, was %d: something was written", after, before)
+	}
+}
+
+func istioGeneration(t *testing.T, ns *netns.NS) uint32 {
+	t.Helper()
+	var id uint32
+	err := inside(ns, func() error {
+		c, err := dial()
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		id, err = c.generation()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestRemoveIstioWhereNothingIs(t *testing.T) {
+	ns := netnstest.New(t)
+	wantNoIstio(t, ns)
+	// No table of another name or family is Istio's, and no chain of another name.
+	istiotest.Run(t, ns, `
+add table ip istio-proxy-nat
+add table inet istio-ambient-nat
+add table inet nat
+add chain inet nat ISTIO_OUTPUT
+add table ip security
+add chain ip security ISTIO_OUTPUT
+add table ip nat
+add chain ip nat ISTIOD
+add chain ip nat ISTIO_BASE { type filter hook input priority 0; }
+add rule ip nat ISTIO_BASE jump ISTIOD
+`, "nft", "-f", "-")
+	wantNoIstio(t, ns)
+}
+
+func TestRemoveIstioSaysWhatItRemoved(t *testing.T) {
+	ns := netnstest.New(t)
+	istiotest.Run(t, ns, "add table inet istio-proxy-raw", "nft", "-f", "-")
+	istiotest.Restore(t, ns, istiotest.NFT, rules.IPv6, `*nat
+:OTHERS - [0:0]
+:ISTIO_OUTPUT - [0:0]
+:ISTIO_REDIRECT - [0:0]
+-A OUTPUT -o net1 -j RETURN
+-A OUTPUT -j ISTIO_OUTPUT
+-A PREROUTING -i net1 -j RETURN
+-A OTHERS -p udp -m udp --dport 53 -j RETURN
+-A OTHERS -p tcp -m tcp --dport 80 -g ISTIO_REDIRECT
+-A ISTIO_OUTPUT -p tcp -j ISTIO_REDIRECT
+-A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001
+-A ISTIO_REDIRECT -j RETURN
+COMMIT
+`)
+	removed, err := RemoveIstio(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"table inet istio-proxy-raw",
+		`rule ip6 nat PREROUTING: iifname "net1" return`,
+		`rule ip6 nat OUTPUT: oifname "net1" return`,
+		"rule ip6 nat OUTPUT: jump ISTIO_OUTPUT",
+		"rule ip6 nat OTHERS: tcp dport 80 goto ISTIO_REDIRECT",
+		"chain ip6 nat ISTIO_OUTPUT (1 rule)",
+		"chain ip6 nat ISTIO_REDIRECT (2 rules)",
+	}
+	if diff := cmp.Diff(want, removed, cmp.Transformer("sorted", lineSet)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	left := istiotest.Save(t, ns, istiotest.NFT, rules.IPv6)
+	if !strings.Contains(left, "[0:0] -A OTHERS -p udp -m udp --dport 53 -j RETURN\nCOMMIT") {
+		t.Errorf("left:\n%s", left)
+	}
+}
+
+// iptables-nft makes the chains in an order of its own.
+func lineSet(lines []string) map[string]bool {
+	set := map[string]bool{}
+	for _, l := range lines {
+		set[l] = true
+	}
+	return set
+}
+
+// A reference that iptables cannot have made keeps a chain in place.
+func TestRemoveIstioRemovesAllOrNothing(t *testing.T) {
+	c := istiotest.Cases(t, istiotest.NFT)[0]
+	ns := istiotest.Load(t, istiotest.NFT, c)
+	istiotest.Run(t, ns, "add rule ip nat PORTMAP tcp dport vmap { 81 : jump ISTIO_REDIRECT }", "nft", "-f", "-")
+	before := istiotest.Run(t, ns, "", "nft", "list", "ruleset")
+	removed, err := RemoveIstio(ns)
+	if !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "delete chain ip nat ISTIO_REDIRECT") || len(removed) > 0 {
+		t.Errorf("removed %q, error %v", removed, err)
+	}
+	if diff := cmp.Diff(before, istiotest.Run(t, ns, "", "nft", "list", "ruleset")); diff != "" {
+		t.Errorf("-before +after:\n%s", diff)
+	}
+}
+
+// A rule that comes after the look is not lost, and what it stands before is looked at again.
+func TestRemoveIstioIsGuarded(t *testing.T) {
+	ns := istiotest.Load(t, istiotest.NFT, istiotest.Cases(t, istiotest.NFT)[0])
+	err := inside(ns, func() error {
+		c, err := dial()
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		found, err := c.findIstio()
+		if err != nil || found.IsZero() {
+			t.Fatalf("found %v, error %v", found, err)
+		}
+		istiotest.Run(t, nil, "add rule ip nat ISTIO_OUTPUT counter", "nft", "-f", "-")
+		return c.commit(found.encode())
+	})
+	if !errors.Is(err, unix.ERESTART) || !isRace(err) {
+		t.Errorf("error %v, want %v", err, unix.ERESTART)
+	}
+}
+
+func TestRemoveIstioBesideOthers(t *testing.T) {
+	c := istiotest.Cases(t, istiotest.NFT)[0]
+	ns := istiotest.Load(t, istiotest.NFT, c)
+	var wg sync.WaitGroup
+	var removers atomic.Int32
+	for range 4 {
+		wg.Go(func() {
+			removed, err := RemoveIstio(ns)
+			if err != nil {
+				t.Error(err)
+			}
+			if len(removed) > 0 {
+				removers.Add(1)
+			}
+		})
+	}
+	const added = "add rule ip nat PORTMAP tcp dport 82 counter return"
+	for range 20 {
+		istiotest.Run(t, ns, added, "nft", "-f", "-")
+	}
+	wg.Wait()
+	if n := removers.Load(); n != 1 {
+		t.Errorf("%d say that they removed it, want 1", n)
+	}
+	left := istiotest.Run(t, ns, "", "nft", "list", "ruleset")
+	if n := strings.Count(left, "tcp dport 82 counter"); n != 20 || strings.Contains(strings.ToLower(left), "istio_r") {
+		t.Errorf("%d of 20 rules, in:\n%s", n, left)
+	}
+	wantNoIstio(t, ns)
+}
+
+func TestRemoveIstioInAnotherUserNamespace(t *testing.T) {
+	ns := netnstest.NewInUserNS(t)
+	c := istiotest.Cases(t, istiotest.NFT)[0]
+	istiotest.Run(t, ns, c.Tables, "nft", "-f", "-")
+	removed, err := RemoveIstio(ns)
+	if err != nil || len(removed) != 3 {
+		t.Errorf("removed %q, error %v", removed, err)
+	}
+}
+
+func TestRemoveIstioLeaksNothing(t *testing.T) {
+	ns := netnstest.New(t)
+	descriptors := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	before := descriptors()
+	for range 20 {
+		istiotest.Restore(t, ns, istiotest.NFT, rules.IPv4, "*nat\n:ISTIO_OUTPUT - [0:0]\n-A OUTPUT -j ISTIO_OUTPUT\nCOMMIT\n")
+		if removed, err := RemoveIstio(ns); err != nil || len(removed) != 2 {
+			t.Fatalf("removed %q, error %v", removed, err)
+		}
+	}
+	if after := descriptors(); after != before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}

@@ -1,0 +1,103 @@
+package nft
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// alternatives are what the process of this test applies in turn: with other chains, sets and routes.
+var alternatives = []string{"tproxy-dual", "exclusions-dual"}
+
+// TestAnApplierThatIsKilledLeavesAWholeRuleset kills it at a random moment, and begins with an empty namespace every other time.
+func TestAnApplierThatIsKilledLeavesAWholeRuleset(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	found := map[string]int{}
+	for i := range times(30, 300) {
+		p := start(t, ns, nil, "apply alternately")
+		if i%2 == 0 {
+			p.line(t) // it is about to begin
+		} else {
+			for range 1 + random.IntN(4) {
+				p.line(t)
+			}
+		}
+		// An Apply takes about 1 ms; this spends the time without giving up the processor.
+		for begin, wait := time.Now(), time.Duration(random.IntN(3_000))*time.Microsecond; time.Since(begin) < wait; {
+			continue
+		}
+		if err := p.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = p.Wait()
+		state := wholeTable(t, ns)
+		missesNoRoute(t, ns, state)
+		found[state]++
+
+		// The next one mends what is left, be it routes without rules.
+		applied(t, ns, example(alternatives[0]), Created, Replaced, Unchanged)
+		holds(t, ns, example(alternatives[0]))
+		if i%2 == 1 {
+			if _, err := Remove(ns); err != nil {
+				t.Fatal(err)
+			}
+			empty(t, ns)
+		}
+	}
+	t.Log(found)
+}
+
+// applyAlternately applies the alternatives in turn and prints a line before each time.
+func applyAlternately(ns *netns.NS, _ *bufio.Reader, _ []string) error {
+	for i := 0; ; i++ {
+		if _, err := fmt.Println("next"); err != nil {
+			return err
+		}
+		if _, err := Apply(ns, example(alternatives[i%2])); err != nil {
+			return err
+		}
+	}
+}
+
+// wholeTable returns which alternative the namespace holds, and wants it to be a whole one or nothing; routes do not count.
+func wholeTable(t *testing.T, ns *netns.NS) string {
+	t.Helper()
+	got, err := Read(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Tables) == 0 {
+		return "nothing"
+	}
+	for _, name := range alternatives {
+		if sameTables(example(name), got) {
+			return name
+		}
+	}
+	t.Fatalf("a part of a ruleset:\n%s", got)
+	return ""
+}
+
+// missesNoRoute wants the namespace to have the routing of the alternative, perhaps with that of the other one.
+func missesNoRoute(t *testing.T, ns *netns.NS, name string) {
+	t.Helper()
+	if name == "nothing" {
+		return
+	}
+	want := rules.Ruleset{Routing: example(name).Routing}
+	for _, d := range rules.Compare(want, rules.Ruleset{Routing: routes(t, ns)}) {
+		if d.Kind == rules.Missing {
+			t.Errorf("%s without its routing: %s", name, d)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package nft
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// TestApplyLeaksNothing counts what the process holds, before and after more than 100 calls of Apply, or 1,000. It does not run beside
+// other tests.
+func TestApplyLeaksNothing(t *testing.T) {
+	netnstest.RequireRoot(t)
+	round := func(i int) {
+		ns, err := netns.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ns.Close()
+		setLoopbackUp(t, ns)
+		want := example(examples[i%len(examples)].name)
+		applied(t, ns, want, Created)
+		applied(t, ns, want, Unchanged)
+		if _, err := Apply(ns, refused()); err == nil {
+			t.Fatal("not refused")
+		}
+		if _, err := Remove(ns); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The first ones start threads, and the runtime's poller.
+	for i := range 10 {
+		round(i)
+	}
+	before := holdings(t)
+	for i := range times(40, 400) {
+		round(i)
+	}
+	// Sockets are closed in the background, and the kernel takes its time with namespaces.
+	var after held
+	eventually(t, "the descriptors and namespaces are as before", func() bool {
+		after = holdings(t)
+		return after.descriptors <= before.descriptors && after.namespaces <= before.namespaces
+	}, func() string { return fmt.Sprintf("%+v, then %+v", before, after) })
+	// The runtime keeps threads that it has once needed.
+	if after.threads > before.threads+10 {
+		t.Errorf("threads: %d, then %d", before.threads, after.threads)
+	}
+}
+
+func setLoopbackUp(t *testing.T, ns *netns.NS) {
+	t.Helper()
+	err := ns.Do(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(lo)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// held is what a process, and the kernel for it, holds.
+type held struct{ descriptors, threads, namespaces int }
+
+// holdings counts. Namespaces are those that the process's descriptors and threads keep.
+func holdings(t *testing.T) held {
+	t.Helper()
+	count := func(pattern string) int {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(files)
+	}
+	seen := map[string]bool{}
+	links, _ := filepath.Glob("/proc/self/task/*/ns/net")
+	descriptors, _ := filepath.Glob("/proc/self/fd/*")
+	for _, link := range append(links, descriptors...) {
+		target, err := os.Readlink(link)
+		if matched, _ := filepath.Match("net:*", target); err == nil && matched {
+			seen[target] = true
+		}
+	}
+	return held{count("/proc/self/fd/*"), count("/proc/self/task/*"), len(seen)}
+}
+
+// TestADescriptorAboveAThousandWorks is about select(2), which cannot wait for one from 1024 on.
+func TestADescriptorAboveAThousandWorks(t *testing.T) {
+	ns := netnstest.New(t)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Max < 2000 {
+		t.Skipf("at most %d descriptors are allowed: raise the limit (ulimit -n)", limit.Max)
+	}
+	for fd := 0; fd < 1024; {
+		var err error
+		if fd, err = unix.FcntlInt(uintptr(ns.FD()), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+	}
+	within(t, ns, func(c *conn) error {
+		if c.fd < 1024 {
+			t.Errorf("descriptor %d", c.fd)
+		}
+		return nil
+	})
+	rs := manyPrefixes(0, 2000)
+	applied(t, ns, rs, Created)
+	holds(t, ns, rs)
+}

@@ -1,0 +1,133 @@
+package nft
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// roleVariable names, in the environment of a process that a test starts, the role in which it runs instead of the tests.
+const roleVariable = "SLUICE_TEST_ROLE"
+
+// roles are what processes that tests start can do. They work in their own network namespace unless descriptor 3 is another one, and
+// what they print is read by the test. An error ends the process.
+var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader, args []string) error{
+	"apply what is asked":  applyWhatIsAsked,
+	"apply alternately":    applyAlternately,
+	"apply unprivileged":   applyUnprivileged,
+	"send a big batch":     sendBig,
+	"give up capabilities": giveUpCapabilities,
+}
+
+func TestMain(m *testing.M) {
+	role := os.Getenv(roleVariable)
+	if role == "" {
+		goleak.VerifyTestMain(m)
+	}
+	if err := play(roles[role]); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", role, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func play(role func(*netns.NS, *bufio.Reader, []string) error) error {
+	const inherited = 3 // the first of exec.Cmd.ExtraFiles
+	ns, err := netns.FromFD(inherited)
+	if err != nil {
+		ns = nil
+	}
+	return role(ns, bufio.NewReader(os.Stdin), os.Args[1:])
+}
+
+// A process is one that a test has started.
+type process struct {
+	*exec.Cmd
+	stdin  io.WriteCloser
+	stdout *bufio.Reader
+	stderr strings.Builder
+}
+
+// start starts a process in a role. Without a namespace it has that of the test, or one of its own if attr says so.
+func start(t testing.TB, ns *netns.NS, attr *syscall.SysProcAttr, role string, args ...string) *process {
+	t.Helper()
+	if !slices.Contains(roleNames(), role) {
+		t.Fatalf("no role %q", role)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Cmd: exec.Command(exe, args...)}
+	p.Env = append(os.Environ(), roleVariable+"="+role)
+	p.Stderr = &p.stderr
+	p.SysProcAttr = attr
+	if ns != nil {
+		file := os.NewFile(uintptr(duplicate(t, ns.FD())), "netns")
+		defer file.Close()
+		p.ExtraFiles = []*os.File{file}
+	}
+	if p.stdin, err = p.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stdout = bufio.NewReader(stdout)
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	})
+	return p
+}
+
+func duplicate(t testing.TB, fd int) int {
+	t.Helper()
+	dup, err := syscall.Dup(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.CloseOnExec(dup)
+	return dup
+}
+
+func roleNames() []string {
+	var names []string
+	for name := range roles {
+		names = append(names, name)
+	}
+	return names
+}
+
+// line returns the next line that the process prints.
+func (p *process) line(t testing.TB) string {
+	t.Helper()
+	text, err := p.stdout.ReadString('\n')
+	if err != nil {
+		_ = p.Wait()
+		t.Fatalf("process %q: %v\n%s", p.Args, err, p.stderr.String())
+	}
+	return strings.TrimSuffix(text, "\n")
+}
+
+// tell writes a line to the process.
+func (p *process) tell(t testing.TB, text string) {
+	t.Helper()
+	if _, err := fmt.Fprintln(p.stdin, text); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,157 @@
+package nft
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// tester is what a test and a check of package rapid have in common.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Errorf(format string, args ...any)
+}
+
+// long tells whether the long forms of the tests are to run.
+var long = os.Getenv("SLUICE_LONG") == "1"
+
+// times is how often a test repeats what chance decides.
+func times(short, inLong int) int {
+	if long {
+		return inLong
+	}
+	return short
+}
+
+// applied applies the ruleset, wants the outcome, and returns the result.
+func applied(t tester, ns *netns.NS, rs rules.Ruleset, want ...Outcome) Result {
+	t.Helper()
+	result, err := Apply(ns, rs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, outcome := range want {
+		if result.Outcome == outcome {
+			return result
+		}
+	}
+	t.Fatalf("apply: %s, want %v", result.Outcome, want)
+	return result
+}
+
+// holds wants the namespace to hold exactly the ruleset, as the kernel has it.
+func holds(t tester, ns *netns.NS, want rules.Ruleset) {
+	t.Helper()
+	got, err := Read(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diffs := rules.Compare(want, got); len(diffs) > 0 {
+		t.Fatalf("the namespace does not hold the ruleset:\n%s", listing(diffs))
+	}
+}
+
+func listing(diffs []rules.Difference) string {
+	lines := make([]string, len(diffs))
+	for i, d := range diffs {
+		lines[i] = d.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// nftCommand runs the nft command in the namespace and returns what it prints.
+func nftCommand(t testing.TB, ns *netns.NS, stdin string, args ...string) string {
+	t.Helper()
+	return command(t, ns, stdin, "nft", args...)
+}
+
+// restore makes one of iptables' commands load the text.
+func restore(t testing.TB, ns *netns.NS, program, text string) {
+	t.Helper()
+	command(t, ns, text, program)
+}
+
+func command(t testing.TB, ns *netns.NS, stdin, program string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(netnstest.RequireBinary(t, program), args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	var out []byte
+	err := ns.Do(func() (err error) {
+		out, err = cmd.Output()
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s\n%s", program, strings.Join(args, " "), err, stderr.String(), stdin)
+	}
+	return string(out)
+}
+
+// load makes the nft command add the text's tables.
+func load(t testing.TB, ns *netns.NS, text string) {
+	t.Helper()
+	nftCommand(t, ns, text, "-f", "-")
+}
+
+// generationOf returns the number of the namespace's ruleset, which every change increments.
+func generationOf(t tester, ns *netns.NS) (id uint32) {
+	t.Helper()
+	within(t, ns, func(c *conn) (err error) {
+		id, err = c.generation()
+		return err
+	})
+	return id
+}
+
+// within opens a socket in the namespace for do.
+func within(t tester, ns *netns.NS, do func(c *conn) error) {
+	t.Helper()
+	err := ns.Do(func() error {
+		c, err := dial()
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		return do(c)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// empty wants the namespace to have no table of any owner and no routing of ours.
+func empty(t tester, ns *netns.NS) {
+	t.Helper()
+	all, err := ReadAll(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all.Tables) > 0 || !all.Routing.IsZero() {
+		t.Fatalf("left behind:\n%s", all)
+	}
+	routing, err := route.Read(ns)
+	if err != nil || !routing.IsZero() {
+		t.Fatalf("routing left behind: %+v, %v", routing, err)
+	}
+}
+
+// eventually waits for a condition. What explains it when it does not come true.
+func eventually(t *testing.T, name string, is func() bool, what func() string) {
+	t.Helper()
+	for begin := time.Now(); !is(); runtime.Gosched() {
+		if time.Since(begin) > 10*time.Second {
+			t.Fatalf("not so after 10 s: %s: %s", name, what())
+		}
+	}
+}

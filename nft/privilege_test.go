@@ -1,0 +1,196 @@
+package nft
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestNetAdminAndNetRawAreEnough runs as an istio-init container does: uid 0 in the pod's namespace, with these two capabilities, so
+// that no other namespace can be entered or made.
+func TestNetAdminAndNetRawAreEnough(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	p := startWith(t, ns, []int{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW}, "apply unprivileged")
+	for _, want := range []string{
+		"apply: created", "apply: unchanged", "apply: replaced", "apply: updated", "read: equal", "probe: not permitted", "refused: not supported",
+	} {
+		if got := p.line(t); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	holds(t, ns, manyPrefixes(1, 5))
+	p.tell(t, "remove")
+	if got := p.line(t); got != "removed: true" {
+		t.Error(got)
+	}
+	empty(t, ns)
+}
+
+// TestWithoutNetAdminNothingIsPermitted says which capability is missing.
+func TestWithoutNetAdminNothingIsPermitted(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	p := startWith(t, ns, nil, "apply unprivileged")
+	for range 2 {
+		if got := p.line(t); !strings.HasPrefix(got, "apply: not permitted") || !strings.Contains(got, "CAP_NET_ADMIN") {
+			t.Error(got)
+		}
+	}
+	empty(t, ns)
+}
+
+// applyUnprivileged applies to the namespace that it runs in, and prints what becomes of it.
+func applyUnprivileged(_ *netns.NS, stdin *bufio.Reader, _ []string) error {
+	report := func(what string, err error, result any) {
+		switch {
+		case err == nil:
+			fmt.Printf("%s: %v\n", what, result)
+		case IsNotPermitted(err):
+			fmt.Printf("%s: not permitted\n", what+map[bool]string{true: ": not permitted: " + err.Error()}[what == "apply"])
+		case IsNotSupported(err):
+			fmt.Printf("%s: not supported\n", what)
+		default:
+			fmt.Printf("%s: %v\n", what, err)
+		}
+	}
+	for _, rs := range []rules.Ruleset{
+		example("tproxy-dual"), example("tproxy-dual"), manyPrefixes(0, 5), manyPrefixes(1, 5),
+	} {
+		result, err := Apply(nil, rs)
+		report("apply", err, result.Outcome)
+	}
+	got, err := Read(nil)
+	report("read", err, map[bool]string{true: "equal", false: "different"}[rules.Equal(manyPrefixes(1, 5), got)])
+	_, err = Probe()
+	report("probe", err, "works")
+	_, err = Apply(nil, refused())
+	report("refused", err, "accepted")
+	if _, err := stdin.ReadString('\n'); err != nil {
+		return nil
+	}
+	removed, err := Remove(nil)
+	report("removed", err, removed)
+	return nil
+}
+
+// startWith starts a process in the namespace, in a role and with exactly the capabilities.
+func startWith(t *testing.T, ns *netns.NS, capabilities []int, role string) *process {
+	t.Helper()
+	args := []string{role}
+	for _, c := range capabilities {
+		args = append(args, strconv.Itoa(c))
+	}
+	var p *process
+	err := ns.Do(func() error {
+		p = start(t, nil, nil, "give up capabilities", args...)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// giveUpCapabilities becomes a process in the role of the first argument, with the capabilities of the others: those that a process
+// of uid 0 has after it executes a program are its bounding set.
+func giveUpCapabilities(_ *netns.NS, _ *bufio.Reader, args []string) error {
+	runtime.LockOSThread()
+	kept := map[string]bool{}
+	for _, c := range args[1:] {
+		kept[c] = true
+	}
+	for c := 0; ; c++ {
+		if kept[strconv.Itoa(c)] {
+			continue
+		}
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) {
+			break // there are no more
+		}
+		if err != nil {
+			return fmt.Errorf("drop capability %d: %w", c, err)
+		}
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := os.Setenv(roleVariable, args[0]); err != nil {
+		return err
+	}
+	return syscall.Exec(exe, []string{exe}, os.Environ())
+}
+
+// TestANamespaceOfAnotherUserNamespace is that of a pod with hostUsers: false.
+func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.NewInUserNS(t)
+	for _, e := range examples {
+		rs := compiled(e.change)
+		applied(t, ns, rs, Created)
+		holds(t, ns, rs)
+		applied(t, ns, rs, Unchanged)
+		if removed, err := Remove(ns); err != nil || !removed {
+			t.Fatal(removed, err)
+		}
+		empty(t, ns)
+	}
+}
+
+// TestABatchThatIsTooBigSaysWhatToDo sends as root of a user namespace, who may not enlarge the buffer as root may.
+func TestABatchThatIsTooBigSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	netnstest.RequireRoot(t)
+	own := []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+	p := start(t, nil, &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, UidMappings: own, GidMappings: own,
+	}, "send a big batch")
+	if got := p.line(t); got != "3000 prefixes: created" {
+		t.Error(got)
+	}
+	got := p.line(t)
+	for _, want := range []string{"the kernel refuses to take a transaction of", "message too long", "net.core.wmem_max", "CAP_NET_ADMIN"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s, want %q", got, want)
+		}
+	}
+}
+
+// sendBig applies a ruleset for which the buffer must be enlarged, then sends what is larger than it can be.
+func sendBig(_ *netns.NS, _ *bufio.Reader, _ []string) error {
+	const prefixes = 3000
+	rs := manyPrefixes(0, prefixes)
+	result, err := Apply(nil, rs)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%d prefixes: %s\n", prefixes, result.Outcome)
+	text, err := os.ReadFile("/proc/sys/net/core/wmem_max")
+	if err != nil {
+		return err
+	}
+	limit, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return err
+	}
+	c, err := dial()
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	fmt.Println(c.commit(&Transaction{buf: make([]byte, 2*limit), descriptions: make([]description, 3)}))
+	return nil
+}

@@ -1,0 +1,152 @@
+package nft
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+func TestThisKernelSupportsEverything(t *testing.T) {
+	netnstest.RequireRoot(t)
+	features, err := Probe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[Feature]bool{}
+	for _, s := range features {
+		found[s.Feature] = true
+		if s.Err != nil {
+			t.Error(s.Err)
+		}
+	}
+	for _, f := range []Feature{
+		FeatureNetlink, FeatureTables, FeatureNAT, FeatureRedirect, FeatureOwner, FeatureInterval, FeatureZone, FeatureRoute, FeatureTProxy,
+	} {
+		if !found[f] {
+			t.Errorf("%s is not probed", f.Name)
+		}
+	}
+}
+
+func TestAProbeLeavesNoTrace(t *testing.T) {
+	ns := netnstest.New(t)
+	before := holdings(t)
+	for range 5 {
+		within(t, ns, func(*conn) error {
+			_, err := probe()
+			return err
+		})
+	}
+	empty(t, ns)
+	if list := nftCommand(t, ns, "", "list", "ruleset"); list != "" {
+		t.Errorf("left behind:\n%s", list)
+	}
+	if id := generationOf(t, ns); id != generationOf(t, netnstest.New(t)) {
+		t.Errorf("generation %d: something has been written", id)
+	}
+	probed.Lock()
+	probed.features = nil
+	probed.Unlock()
+	if _, err := Probe(); err != nil {
+		t.Fatal(err)
+	}
+	var after held
+	eventually(t, "nothing is left", func() bool {
+		after = holdings(t)
+		// The namespace of the comparison is still open.
+		return after.descriptors <= before.descriptors+1 && after.namespaces <= before.namespaces+1
+	}, func() string { return "" })
+}
+
+// TestAMissingFeatureIsNamed answers in place of kernels that lack something, what they would.
+func TestAMissingFeatureIsNamed(t *testing.T) {
+	ns := netnstest.New(t)
+	everything := []Feature{
+		FeatureTables, FeatureNAT, FeatureRedirect, FeatureOwner, FeatureInterval, FeatureZone, FeatureRoute, FeatureTProxy,
+	}
+	for _, row := range []struct {
+		name string
+		// refuses tells whether the kernel refuses a message about a table of the probe.
+		refuses func(msg uint16, table string) bool
+		errno   unix.Errno
+		missing []Feature
+	}{
+		{"nothing", func(uint16, string) bool { return false }, 0, nil},
+		{
+			"no nf_tables", func(msg uint16, _ string) bool { return msg == unix.NFNL_MSG_BATCH_BEGIN },
+			unix.EOPNOTSUPP, everything,
+		},
+		{
+			"no inet tables", func(msg uint16, _ string) bool { return msg == messageType(unix.NFT_MSG_NEWTABLE) },
+			unix.EAFNOSUPPORT, everything,
+		},
+		{
+			"no tproxy", func(msg uint16, table string) bool {
+				return msg == messageType(unix.NFT_MSG_NEWRULE) && table == tableOf(FeatureTProxy)
+			}, unix.ENOENT, []Feature{FeatureTProxy},
+		},
+		{
+			"no NAT in inet tables", func(msg uint16, table string) bool {
+				return (msg == messageType(unix.NFT_MSG_NEWCHAIN) || msg == messageType(unix.NFT_MSG_NEWRULE)) &&
+					(table == tableOf(FeatureNAT) || table == tableOf(FeatureRedirect))
+			}, unix.ENOENT, []Feature{FeatureNAT, FeatureRedirect},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+				var answers [][]byte
+				for _, m := range split(t, request) {
+					if row.refuses(m.Header.Type, tableName(m.Data)) {
+						answers = append(answers, refusalOf(m.Header.Seq, row.errno, 0))
+					}
+				}
+				return append(answers, kernel(request)...)
+			})
+			features, err := c.probe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var missing []Feature
+			for _, s := range features {
+				if s.Err == nil {
+					continue
+				}
+				missing = append(missing, s.Feature)
+				if !IsNotSupported(s.Err) || IsNotPermitted(s.Err) || !errors.Is(s.Err, row.errno) {
+					t.Errorf("%v: want not supported, and %v", s.Err, row.errno)
+				}
+				for _, want := range []string{s.Feature.Name, s.Feature.Option, s.Feature.Since} {
+					if !strings.Contains(s.Err.Error(), want) {
+						t.Errorf("%v, want %q", s.Err, want)
+					}
+				}
+			}
+			if !slices.Equal(missing, row.missing) {
+				t.Errorf("missing %v, want %v", missing, row.missing)
+			}
+		})
+	}
+	c := scripted(t, nil, func([]byte, func([]byte) [][]byte) [][]byte { return [][]byte{refusalOf(0, unix.EPERM, 0)} })
+	if _, err := c.probe(); !IsNotPermitted(err) || IsNotSupported(err) {
+		t.Errorf("%v, want that it is not permitted", err)
+	}
+}
+
+// tableOf is the table with which a feature is probed.
+func tableOf(f Feature) string {
+	i := slices.IndexFunc(probes, func(p featureProbe) bool { return p.feature == f })
+	return probes[i].table(i + 1).Name
+}
+
+// tableName returns the table that a message is about: chains, rules and sets have it in the same attribute.
+func tableName(body []byte) string {
+	if len(body) < 4 {
+		return ""
+	}
+	return attributes(body[4:]).text(unix.NFTA_TABLE_NAME)
+}

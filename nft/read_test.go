@@ -1,0 +1,151 @@
+package nft
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestIstiosTablesAreKnownToTheModel reads what istio-nftables (1.29) writes, as the nft command lists it.
+func TestIstiosTablesAreKnownToTheModel(t *testing.T) {
+	for _, name := range []string{"istio-everything-dual", "istio-tproxy-dual"} {
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join("testdata", name+".nft"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rs := known(t, netnstest.New(t), string(text))
+			golden(t, "read-"+name, rs.String())
+		})
+	}
+}
+
+// TestRecordedTablesOfIstioAreKnownToTheModel reads recorded runs of istio-nftables, which are not part of this repository.
+func TestRecordedTablesOfIstioAreKnownToTheModel(t *testing.T) {
+	dir := os.Getenv("SLUICE_GOLDEN")
+	if dir == "" {
+		dir = "../../shared/golden"
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*", "nft.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Skipf("no recorded runs (*/nft.txt) under %s: name their folder in SLUICE_GOLDEN", dir)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(text), "table ") {
+				known(t, netnstest.New(t), string(text))
+			}
+		})
+	}
+}
+
+// known loads a text into the namespace and wants nothing of it to be unknown or missing.
+func known(t *testing.T, ns *netns.NS, text string) rules.Ruleset {
+	t.Helper()
+	load(t, ns, text)
+	rs, err := ReadAll(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range ruleTexts(rs) {
+		if strings.Contains(rule, "unknown") {
+			t.Error(rule)
+		}
+	}
+	sameHandles(t, ns, rs)
+	return rs
+}
+
+// TestXtablesRulesAreReadInOrder loads rules of iptables-nft, some of which nf_tables has no expression for.
+func TestXtablesRulesAreReadInOrder(t *testing.T) {
+	ns := netnstest.New(t)
+	restore(t, ns, "iptables-nft-restore", `*nat
+-A OUTPUT -p tcp --dport 80 -j REDIRECT --to-ports 15001
+-A OUTPUT -m mark --mark 0x539 -j RETURN
+-A OUTPUT -d 10.0.0.0/8 -m addrtype --dst-type LOCAL -j ACCEPT
+-A OUTPUT -p tcp -m multiport --dports 80,443 -j DNAT --to-destination 10.1.1.1
+-A OUTPUT -m statistic --mode random --probability 0.5 -j RETURN
+-A OUTPUT -s 10.0.0.1 -j RETURN
+COMMIT
+*filter
+-A INPUT -i eth0 -j DROP
+COMMIT
+`)
+	rs, err := ReadAll(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameHandles(t, ns, rs)
+	unknown := 0
+	for _, rule := range ruleTexts(rs) {
+		if strings.Contains(rule, "unknown") {
+			unknown++
+		}
+	}
+	if unknown < 4 {
+		t.Errorf("%d unknown rules, want those with addrtype, multiport, statistic and REDIRECT or DNAT:\n%s", unknown,
+			strings.Join(ruleTexts(rs), "\n"))
+	}
+}
+
+// TestATableThatIsSwitchedOffIsNotReadAsIfItWorked is about the flag dormant: the kernel calls none of the table's chains.
+func TestATableThatIsSwitchedOffIsNotReadAsIfItWorked(t *testing.T) {
+	ns := netnstest.New(t)
+	rs := example("sidecar-ipv4")
+	applied(t, ns, rs, Created)
+	load(t, ns, "add table inet sluice { flags dormant; }")
+	got, err := Read(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rules.Equal(rs, got) {
+		t.Error("a dormant table passes for one that works")
+	}
+	all, err := ReadAll(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rules.Equal(rs, all) {
+		t.Error("a dormant table passes for one that works")
+	}
+	applied(t, ns, rs, Replaced)
+	holds(t, ns, rs)
+	if list := nftCommand(t, ns, "", "list", "ruleset"); strings.Contains(list, "dormant") {
+		t.Errorf("still dormant:\n%s", list)
+	}
+}
+
+// TestTablesOfOthersStayAsTheyAre holds for every operation on ours.
+func TestTablesOfOthersStayAsTheyAre(t *testing.T) {
+	ns := netnstest.New(t)
+	load(t, ns, "table ip sluice {\n chain c {\n type filter hook input priority 0;\n counter\n }\n }\n"+
+		"table inet sluice2 {\n set s {\n type ipv4_addr\n elements = { 1.2.3.4 }\n }\n chain nat-output {\n ip saddr @s drop\n }\n }\n")
+	before := nftCommand(t, ns, "", "list", "ruleset")
+	for _, step := range []func(){
+		func() { applied(t, ns, example("tproxy-dual"), Created) },
+		func() { applied(t, ns, example("sidecar-ipv4"), Replaced) },
+		func() {
+			if _, err := Remove(ns); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		step()
+		if after := nftCommand(t, ns, "", "list", "ruleset"); !strings.HasPrefix(after, before) {
+			t.Fatalf("before\n%s\nafter\n%s", before, after)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package nft
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"go4.org/netipx"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// insert returns a ruleset with routes, and with a rule more in the middle of a chain.
+func insert(chain string, r rules.Rule) rules.Ruleset {
+	rs := example("tproxy-dual")
+	c := rs.Tables[0].Chain(chain)
+	c.Rules = slices.Insert(c.Rules, 2, r)
+	return rs
+}
+
+// refused returns a ruleset with routes that the kernel refuses.
+func refused() rules.Ruleset { return insert("mangle-output", action(rules.RedirectTo{Port: 1})) }
+
+// overlapping is what NormaliseAddrs would never return.
+func overlapping(set string) rules.Rule {
+	ranges := make([]netipx.IPRange, 0, 3000)
+	for i := range cap(ranges) {
+		from := netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0})
+		ranges = append(ranges, netipx.IPRangeFrom(from, from.Next()))
+	}
+	ranges[2500] = netipx.IPRangeFrom(ranges[2499].From(), ranges[2500].To())
+	return rules.Rule{
+		Matches: []rules.Match{rules.MatchAddr{Side: rules.Destination, Ranges: ranges, Set: set}},
+		Actions: []rules.Action{rules.Return},
+	}
+}
+
+// TestARefusalNamesWhatWasRefusedAndChangesNothing applies rulesets that the kernel refuses, over nothing and over another one.
+func TestARefusalNamesWhatWasRefusedAndChangesNothing(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		rs    rules.Ruleset
+		errno unix.Errno
+		want  []string
+	}{
+		{
+			"a redirect in a chain that is not for NAT", refused(), unix.EOPNOTSUPP,
+			[]string{"add rule inet sluice mangle-output #3: redirect to :1", "rules doctor"},
+		},
+		{
+			"a jump to a chain that is not there", insert("nat-output", action(rules.Jump{Chain: "nowhere"})), unix.ENOENT,
+			[]string{"add rule inet sluice nat-output #3: jump nowhere", "no such file or directory"},
+		},
+		{
+			"a jump to itself", insert("nat-output", action(rules.Jump{Chain: "nat-output"})), unix.EOPNOTSUPP,
+			[]string{"add rule inet sluice nat-output #3: jump nat-output"},
+		},
+		{
+			"NAT before conntrack", func() rules.Ruleset {
+				rs := example("tproxy-dual")
+				rs.Tables[0].Chain("nat-output").Base.Priority = -300
+				return rs
+			}(), unix.EOPNOTSUPP,
+			[]string{"add chain inet sluice nat-output { type nat hook output priority -300; policy accept; }"},
+		},
+		{
+			"overlapping elements of a named set", insert("nat-output", overlapping("a-set")), unix.EEXIST,
+			[]string{"add elements inet sluice a-set: 10.9.196.2"},
+		},
+		{
+			"overlapping elements of an anonymous set", insert("nat-output", overlapping("")), unix.EEXIST,
+			[]string{"add elements inet sluice nat-output #3: ip daddr { 10.0.0.0/31"},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			refuses(t, ns, row.rs, row.errno, row.want)
+			empty(t, ns)
+			applied(t, ns, example("sidecar-ipv4"), Created)
+			refuses(t, ns, row.rs, row.errno, row.want)
+			holds(t, ns, example("sidecar-ipv4"))
+		})
+	}
+}
+
+// refuses wants the error, and the namespace to be as before to the byte.
+func refuses(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errno, want []string) {
+	t.Helper()
+	before, generation, routing := nftCommand(t, ns, "", "-a", "list", "ruleset"), generationOf(t, ns), routes(t, ns)
+	_, err := Apply(ns, rs)
+	if !errors.Is(err, errno) {
+		t.Fatalf("%v, want %v", err, errno)
+	}
+	var refusal *KernelError
+	if !errors.As(err, &refusal) {
+		t.Errorf("%T is no KernelError", err)
+	}
+	for _, text := range want {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("the error does not say %q: %.300v", text, err)
+		}
+	}
+	if after := nftCommand(t, ns, "", "-a", "list", "ruleset"); after != before {
+		t.Errorf("the ruleset was\n%s\nand is\n%s", before, after)
+	}
+	if after := generationOf(t, ns); after != generation {
+		t.Errorf("generation %d, then %d", generation, after)
+	}
+	if after := routes(t, ns); !reflect.DeepEqual(after, routing) {
+		t.Errorf("routing was %v and is %v", routing, after)
+	}
+}
+
+func routes(t *testing.T, ns *netns.NS) rules.Routing {
+	t.Helper()
+	routing, err := route.Read(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return routing
+}
+
+// TestANamespaceWithoutIPv6 is one where a sysctl has disabled it, while the parameters ask for it.
+func TestANamespaceWithoutIPv6(t *testing.T) {
+	ns := netnstest.New(t)
+	err := ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/all/disable_ipv6", []byte("1"), 0) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"tproxy-dual", "exclusions-dual"} {
+		if _, err := Apply(ns, example(name)); !errors.Is(err, route.ErrNoIPv6) || IsNotPermitted(err) {
+			t.Errorf("%s: %v, want that there is no IPv6", name, err)
+		}
+		empty(t, ns)
+	}
+	applied(t, ns, example("sidecar-ipv4"), Created)
+}
+
+// TestApplyTakesOnlyOurTable holds for what a caller could mean otherwise.
+func TestApplyTakesOnlyOurTable(t *testing.T) {
+	ns := netnstest.New(t)
+	two := example("sidecar-ipv4")
+	two.Tables = append(two.Tables, rules.Table{Name: "other"})
+	for _, rs := range []rules.Ruleset{
+		{},
+		two,
+		{Tables: []rules.Table{{Name: "other"}}},
+		{Tables: []rules.Table{{Name: rules.TableName, Family: rules.IPv4}}},
+	} {
+		if _, err := Apply(ns, rs); err == nil || !strings.Contains(err.Error(), "inet sluice") {
+			t.Errorf("%v: error %v, want one that names the table inet sluice", rs.Tables, err)
+		}
+	}
+	empty(t, ns)
+}

@@ -1,0 +1,80 @@
+package nft
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestWhatIsAppliedIsWhatIsRead holds for whatever parameters there are.
+func TestWhatIsAppliedIsWhatIsRead(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	redirects := AnyRedirect()
+	rapid.Check(t, func(t *rapid.T) {
+		first, second := rules.Compile(redirects.Draw(t, "first")), rules.Compile(redirects.Draw(t, "second"))
+
+		applied(t, ns, first, Created)
+		holds(t, ns, first)
+		before := generationOf(t, ns)
+		applied(t, ns, first, Unchanged)
+		if after := generationOf(t, ns); after != before {
+			t.Fatalf("applying the same again writes: generation %d, then %d", before, after)
+		}
+
+		if rules.Equal(first, second) {
+			applied(t, ns, second, Unchanged)
+		} else {
+			// Unchanged: rulesets may differ in nothing but their routes.
+			applied(t, ns, second, Replaced, Updated, Unchanged)
+		}
+		holds(t, ns, second)
+
+		if removed, err := Remove(ns); err != nil || !removed {
+			t.Fatalf("remove: %v, %v", removed, err)
+		}
+		empty(t, ns)
+		if removed, err := Remove(ns); err != nil || removed {
+			t.Fatalf("remove again: %v, %v", removed, err)
+		}
+	})
+}
+
+// TestAResultCountsWhatThereIs and what was done.
+func TestAResultCountsWhatThereIs(t *testing.T) {
+	ns := netnstest.New(t)
+	dual, ipv4 := example("tproxy-dual"), example("sidecar-ipv4")
+	tx, err := Encode(dual)
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := func(rs rules.Ruleset) (n int) {
+		for _, c := range rs.Tables[0].Chains {
+			n += len(c.Rules)
+		}
+		return n
+	}
+	// Two policy rules, two routes and ::6.
+	const routes = 5
+	for _, step := range []struct {
+		rs   rules.Ruleset
+		want Result
+	}{
+		{dual, Result{Outcome: Created, Rules: count(dual), Bytes: len(tx.Bytes()), Routes: routes}},
+		{dual, Result{Outcome: Unchanged, Rules: count(dual)}},
+		{ipv4, Result{Outcome: Replaced, Rules: count(ipv4), Routes: routes}},
+		{manyPrefixes(0, 3), Result{Outcome: Replaced, Rules: count(manyPrefixes(0, 3)), Sets: 2, Elements: 6, Routes: 1}},
+		{manyPrefixes(1, 4), Result{Outcome: Updated, Rules: count(manyPrefixes(1, 4)), Sets: 2, Elements: 8}},
+	} {
+		got := applied(t, ns, step.rs, step.want.Outcome)
+		if step.want.Bytes == 0 && step.want.Outcome != Unchanged {
+			step.want.Bytes = got.Bytes // beside the point
+		}
+		if got != step.want {
+			t.Errorf("%+v, want %+v", got, step.want)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package nft
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// A script stands between a connection and the kernel: it is given a request and how to forward it, and returns the datagrams
+// that the connection is to receive.
+type script func(request []byte, kernel func([]byte) [][]byte) [][]byte
+
+// scripted returns a connection of which a script answers the requests. The kernel is that of the namespace; nil for none.
+func scripted(t testing.TB, ns *netns.NS, s script) *conn {
+	t.Helper()
+	// A socket of another family in place of the kernel's: it keeps datagrams apart, and ignores the address.
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Long enough for a script that answers, short for one that does not.
+	timeout := unix.NsecToTimeval((200 * time.Millisecond).Nanoseconds())
+	if err := unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		t.Fatal(err)
+	}
+	kernel := func([]byte) [][]byte { return nil }
+	closeKernel := func() {}
+	if ns != nil {
+		var c *conn
+		if err := ns.Do(func() (err error) { c, err = dial(); return err }); err != nil {
+			t.Fatal(err)
+		}
+		kernel, closeKernel = c.answers, c.close
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer closeKernel()
+		request := make([]byte, 1<<20)
+		for {
+			n, err := unix.Read(pair[1], request)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if n <= 0 || err != nil {
+				return
+			}
+			for _, datagram := range s(request[:n:n], kernel) {
+				_, _ = unix.Write(pair[1], datagram)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = unix.Close(pair[0])
+		<-ended
+		_ = unix.Close(pair[1])
+	})
+	return &conn{fd: pair[0]}
+}
+
+// answers sends a request to the kernel and returns all of its answer, which is there when the request has been sent.
+func (c *conn) answers(request []byte) [][]byte {
+	if err := c.send(request); err != nil {
+		panic(err)
+	}
+	var datagrams [][]byte
+	for {
+		buf := make([]byte, 64<<10)
+		n, _, err := unix.Recvfrom(c.fd, buf, unix.MSG_DONTWAIT)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return datagrams
+		}
+		datagrams = append(datagrams, buf[:n])
+	}
+}
+
+// messageOf returns the type of a request's first message.
+func messageOf(request []byte) uint16 { return native.Uint16(request[4:]) }
+
+// isBatch tells whether a request is a transaction of more than nothing.
+func isBatch(request []byte) bool {
+	return messageOf(request) == unix.NFNL_MSG_BATCH_BEGIN && len(request) > 3*(unix.NLMSG_HDRLEN+4)
+}
+
+// reply writes a message of an answer to a request.
+func reply(request []byte, msgType, flags uint16, body ...byte) []byte {
+	var m messages
+	m.start = 0
+	m.buf = make([]byte, unix.NLMSG_HDRLEN, unix.NLMSG_HDRLEN+len(body))
+	native.PutUint16(m.buf[4:], msgType)
+	native.PutUint16(m.buf[6:], flags)
+	copy(m.buf[8:12], request[8:12])
+	m.buf = append(m.buf, body...)
+	m.end()
+	return m.buf
+}
+
+// refusalOf writes the kernel's answer that it refuses the message with the sequence number; 0 acknowledges it.
+func refusalOf(seq uint32, errno unix.Errno, flags uint16, rest ...byte) []byte {
+	header := make([]byte, 12)
+	native.PutUint32(header[8:], seq)
+	body := native.AppendUint32(nil, uint32(-int32(errno)))
+	body = append(body, make([]byte, unix.NLMSG_HDRLEN)...) // the message's header
+	native.PutUint32(body[4:], unix.NLMSG_HDRLEN)
+	return reply(header, unix.NLMSG_ERROR, flags, append(body, rest...)...)
+}

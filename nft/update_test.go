@@ -1,0 +1,164 @@
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestAChangeOfSomePrefixesUpdatesTheSetInPlace lists changes to a set of 1,000 prefixes 20.0.0.0/24, 20.0.2.0/24 and so on, where
+// an element of the kernel's begins or ends with another one that stays.
+func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
+	const n = 1000
+	var base []netip.Prefix
+	for i := range n {
+		base = append(base, prefix4(i), prefix6(i))
+	}
+	replace := func(i int, with ...netip.Prefix) []netip.Prefix {
+		return append(slices.Delete(slices.Clone(base), 2*i, 2*i+1), with...)
+	}
+	add := func(with ...netip.Prefix) []netip.Prefix { return append(slices.Clone(base), with...) }
+	for _, row := range []struct {
+		name string
+		now  []netip.Prefix
+		// elements is how many are added and deleted, the ends of intervals included.
+		elements int
+	}{
+		{"one more in the middle", add(prefixList("20.3.1.7/32")...), 2},
+		{"one more at the beginning of the space", add(prefixList("0.0.0.0/32")...), 2},
+		{"one more at the end of the space", add(prefixList("255.255.255.255/32")...), 1},
+		{"one less at the beginning", replace(0), 2},
+		{"one less at the end", replace(n - 1), 2},
+		{"one less in the middle", replace(n / 2), 2},
+		{"one for another", replace(n/2, prefixList("30.0.0.0/24")...), 4},
+		{"one grows to its neighbour", replace(10, prefixList("20.0.20.0/23")...), 6},
+		{"one fills the gap between two", add(prefixList("20.0.1.0/24")...), 6},
+		{"one joins its left neighbour", add(prefixList("20.0.1.0/25")...), 4},
+		{"one joins its right neighbour", add(prefixList("20.0.1.128/25")...), 4},
+		{"one shrinks to its first half", replace(10, prefixList("20.0.20.0/25")...), 4},
+		{"one shrinks to its second half", replace(10, prefixList("20.0.20.128/25")...), 4},
+		{"one is split", replace(10, prefixList("20.0.20.0/26", "20.0.20.128/25")...), 6},
+		{"one swallows hundreds", add(prefixList("20.1.0.0/16")...), 2*128 + 2},
+		{"both families", add(prefixList("30.0.0.0/8", "fe80::/10", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")...), 2 + 2 + 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			from, to := excluding(base...), excluding(row.now...)
+			applied(t, ns, from, Created)
+			for _, step := range []rules.Ruleset{to, from} { // and back
+				before := generationOf(t, ns)
+				result := applied(t, ns, step, Updated)
+				if after := generationOf(t, ns); after != before+1 {
+					t.Errorf("generation %d, then %d: want one transaction", before, after)
+				}
+				if bytes := 300 + 36*row.elements; result.Bytes > bytes {
+					t.Errorf("%d bytes sent, want at most %d", result.Bytes, bytes)
+				}
+				holds(t, ns, step)
+				applied(t, ns, step, Unchanged)
+			}
+		})
+	}
+}
+
+// TestRandomChangesOfPrefixes goes from one list to another, and so on, in one namespace.
+func TestRandomChangesOfPrefixes(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	near := rapid.Custom(func(t *rapid.T) netip.Prefix {
+		// Few addresses and lengths, so that prefixes touch and contain each other.
+		addr := netip.AddrFrom4([4]byte{255, 255, 255, byte(rapid.IntRange(0, 31).Draw(t, "address")) << 3})
+		return netip.PrefixFrom(addr, rapid.IntRange(26, 32).Draw(t, "bits"))
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		lists := rapid.SliceOfN(rapid.SliceOfN(rapid.OneOf(near, AnyPrefix()), 2, 12), 1, 5).Draw(t, "lists")
+		for _, list := range lists {
+			rs := excluding(list...)
+			if _, err := Apply(ns, rs); err != nil {
+				t.Fatal(err)
+			}
+			holds(t, ns, rs)
+			applied(t, ns, rs, Unchanged)
+		}
+	})
+}
+
+// TestAnUpdateLeavesTheOtherElementsAlone looks at what the kernel is told: the elements that stay are neither deleted nor added,
+// so that no packet can meet a set without them.
+func TestAnUpdateLeavesTheOtherElementsAlone(t *testing.T) {
+	from, to := manyPrefixes(0, 1000).Tables[0], manyPrefixes(1, 1000).Tables[0]
+	found := foundTable{Table: from, elements: map[string]int{"outbound-exclude-ipv4": 2000, "outbound-exclude-ipv6": 2000}}
+	changes, elementsOnly := changedSets(&to, &found)
+	if !elementsOnly {
+		t.Fatal("the tables differ in more than elements")
+	}
+	tx, err := encodeUpdate(&to, changes, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for _, m := range split(t, tx.Bytes()) {
+		switch m.Header.Type {
+		case messageType(unix.NFT_MSG_NEWSETELEM), messageType(unix.NFT_MSG_DELSETELEM):
+			attributes(attributes(m.Data[4:]).get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)).each(func(uint16, []byte) {
+				got[messageNames[int(m.Header.Type&0xff)]]++
+			})
+		}
+	}
+	// One prefix of each family goes and one comes, each with two elements.
+	if want := map[string]int{"add elements": 4, "delete elements": 4}; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v\n%s", got, want, tx)
+	}
+}
+
+// TestASetThatSomebodyElseHasChangedIsMended covers what the kernel can hold beside what we write: intervals that touch, and the
+// elements by which the nft command closes the space before the first one.
+func TestASetThatSomebodyElseHasChangedIsMended(t *testing.T) {
+	for _, row := range []struct{ name, commands string }{
+		{"an element more", "add element inet sluice outbound-exclude-ipv4 { 30.0.0.0/8 }"},
+		{"an element less", "delete element inet sluice outbound-exclude-ipv4 { 10.0.0.0/24 }"},
+		{"an element that touches another", "add element inet sluice outbound-exclude-ipv4 { 10.0.1.0/24 }"},
+		{"an element that touches two", "add element inet sluice outbound-exclude-ipv4 { 10.0.1.0-10.0.1.255, 10.0.3.0-10.0.3.255 }"},
+		{"an interval in two parts", "delete element inet sluice outbound-exclude-ipv4 { 10.0.0.0/24 }\n" +
+			"add element inet sluice outbound-exclude-ipv4 { 10.0.0.0/25 }\n" +
+			"add element inet sluice outbound-exclude-ipv4 { 10.0.0.128/25 }"},
+		{"no element", "flush set inet sluice outbound-exclude-ipv4"},
+	} {
+		for _, next := range []struct {
+			name     string
+			prefixes []netip.Prefix
+		}{
+			{"to what it was", prefixList("10.0.0.0/24", "10.0.2.0/24", "10.0.9.0/24")},
+			{"to one that joins", prefixList("10.0.0.0/23", "10.0.2.0/24", "10.0.9.0/24")},
+			{"to one without the neighbours", prefixList("10.0.9.0/24", "10.0.11.0/24")},
+		} {
+			t.Run(row.name+" "+next.name, func(t *testing.T) {
+				t.Parallel()
+				ns := netnstest.New(t)
+				applied(t, ns, excluding(prefixList("10.0.0.0/24", "10.0.2.0/24", "10.0.9.0/24")...), Created)
+				load(t, ns, row.commands)
+				want := excluding(next.prefixes...)
+				mended(t, ns, want)
+			})
+		}
+	}
+}
+
+// mended wants the namespace to hold the ruleset after one Apply.
+func mended(t *testing.T, ns *netns.NS, want rules.Ruleset) {
+	t.Helper()
+	if _, err := Apply(ns, want); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, ns, want)
+	applied(t, ns, want, Unchanged)
+}

@@ -1,0 +1,75 @@
+package nft
+
+import (
+	"fmt"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// writeWithoutPause adds chains to a table of its own until stop is called.
+func writeWithoutPause(t *testing.T, ns *netns.NS) (stop func()) {
+	table := rules.Table{Name: "somebody-else"}
+	return withoutPause(t, ns, func(i int) *Transaction {
+		e := newEncoder(0)
+		e.table = &table
+		if i == 0 {
+			_ = e.writeTable(&table)
+			return e.transaction()
+		}
+		e.message(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, description{})
+		e.text(unix.NFTA_CHAIN_TABLE, table.Name)
+		e.text(unix.NFTA_CHAIN_NAME, fmt.Sprint(i%1000))
+		e.end()
+		return e.transaction()
+	})
+}
+
+// updateWithoutPause changes the elements of the sets to those of the second version, and back, until stop is called.
+func updateWithoutPause(t *testing.T, ns *netns.NS, versions []rules.Ruleset) (stop func()) {
+	var updates [2]*Transaction
+	for i := range updates {
+		from, to := &versions[i].Tables[0], &versions[1-i].Tables[0]
+		elements := map[string]int{}
+		for _, m := range from.Sets() {
+			elements[m.Set] = len(addrElements(m))
+		}
+		changes, elementsOnly := changedSets(to, &foundTable{Table: *from, elements: elements})
+		if !elementsOnly {
+			t.Fatal("the versions differ in more than elements")
+		}
+		updates[i], _ = encodeUpdate(to, changes, 0)
+	}
+	return withoutPause(t, ns, func(i int) *Transaction { return updates[i%2] })
+}
+
+// withoutPause commits one transaction after the other until stop is called.
+func withoutPause(t *testing.T, ns *netns.NS, next func(i int) *Transaction) (stop func()) {
+	begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		within(t, ns, func(c *conn) error {
+			for i := 0; ; i++ {
+				if err := c.commit(next(i)); err != nil {
+					return err
+				}
+				if i == 0 {
+					close(begun)
+				}
+				select {
+				case <-end:
+					return nil
+				default:
+				}
+			}
+		})
+	}()
+	<-begun
+	return func() {
+		close(end)
+		<-ended
+	}
+}
