@@ -4,9 +4,9 @@ SHELL := /bin/bash
 
 VERSION = $(shell git describe --always --dirty 2>/dev/null || echo devel)
 COMMANDS = ./rules/cmd/rules
-DEMO = ./nft/cmd/demo
+DEMO = ./rules/cmd/demo
 # Packages whose tests `make test` runs with the race detector.
-RACE = $(patsubst %,./%/...,$(wildcard nft plugin install))
+RACE = $(patsubst %,./%/...,$(wildcard nft plugin install)) ./rules/cmd/...
 # More flags for go test.
 TESTFLAGS =
 FUZZTIME ?= 30s

@@ -3,9 +3,9 @@ package testbed
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 
+	"github.com/sluice-mesh/sluice/nft/internal/owner"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -110,12 +110,7 @@ type identity struct {
 }
 
 // as runs fn with the identity's ids in the caller's namespace.
-func (i identity) as(fn func() error) error {
-	if i.uid == os.Getuid() && i.gid == os.Getgid() {
-		return fn()
-	}
-	return As(i.uid, i.gid, fn)
-}
+func (i identity) as(fn func() error) error { return owner.As(i.uid, i.gid, fn) }
 
 // do runs fn on a thread of the identity: the sockets that fn makes are the identity's.
 func (i identity) do(fn func() error) error {

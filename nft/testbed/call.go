@@ -66,12 +66,12 @@ func (c Call) String() string {
 // GoString is String, for tests that print what they have drawn.
 func (c Call) GoString() string { return c.String() }
 
-func (c Call) kind() (int, error) {
+func (c Call) protocol() (rules.Protocol, error) {
 	switch c.Network {
 	case "tcp":
-		return unix.SOCK_STREAM, nil
+		return rules.TCP, nil
 	case "udp":
-		return unix.SOCK_DGRAM, nil
+		return rules.UDP, nil
 	}
 	return 0, fmt.Errorf("network %q is not tcp or udp", c.Network)
 }

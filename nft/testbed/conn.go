@@ -12,12 +12,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/internal/socket"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // A Conn is a call that lasts: a connection, or a socket that sends its datagrams to one destination. It is not safe for
 // concurrent use.
 type Conn struct {
-	s       socket
+	s       socket.Socket
 	answers *bufio.Reader
 	own     netip.AddrPort
 	timeout time.Duration
@@ -40,7 +43,7 @@ func (b *Bed) Dial(c Call) (Answer, error) {
 
 // Open begins the call, and does not wait for the connection. The caller closes it.
 func (b *Bed) Open(c Call) (*Conn, error) {
-	kind, err := c.kind()
+	protocol, err := c.protocol()
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", c, err)
 	}
@@ -48,10 +51,10 @@ func (b *Bed) Open(c Call) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", c, err)
 	}
-	if err := b.expect(c, endpoint{kind, c.To.Port()}); err != nil {
+	if err := b.expect(c, endpoint{protocol, c.To.Port()}); err != nil {
 		return nil, fmt.Errorf("call %s: %w", c, err)
 	}
-	conn, err := who.open(c, kind)
+	conn, err := who.open(c, protocol)
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", c, err)
 	}
@@ -103,34 +106,30 @@ func (b *Bed) isMachines(a netip.Addr) bool {
 }
 
 // open makes the caller's socket.
-func (i identity) open(c Call, kind int) (*Conn, error) {
-	af := family(c.To.Addr())
-	options := []option{reuseAddr}
+func (i identity) open(c Call, protocol rules.Protocol) (*Conn, error) {
+	family := rules.FamilyOf(c.To.Addr())
+	options := []socket.Option{socket.ReuseAddr}
 	if c.Mark != 0 {
-		options = append(options, option{unix.SOL_SOCKET, unix.SO_MARK, int(c.Mark)})
+		options = append(options, socket.Mark(c.Mark))
 	}
 	if c.Transparent {
-		options = append(options, transparent(af))
+		options = append(options, socket.Transparent(family))
 	}
 	conn := &Conn{timeout: cmp.Or(c.Timeout, DefaultTimeout)}
 	err := i.do(func() error {
-		fd, err := newSocket(af, kind, options...)
+		fd, err := socket.New(family, protocol, options...)
 		if err != nil {
 			return err
 		}
 		if c.Local.IsValid() {
-			if err := unix.Bind(fd, sockaddr(c.Local)); err != nil {
+			if err := socket.Bind(fd, c.Local); err != nil {
 				_ = unix.Close(fd)
-				return fmt.Errorf("bind %s: %w", c.Local, err)
+				return err
 			}
 		}
-		if err := unix.Connect(fd, sockaddr(c.To)); err != nil && !errors.Is(err, unix.EINPROGRESS) {
-			conn.started = fmt.Errorf("connect: %w", err)
-		}
-		if sa, err := unix.Getsockname(fd); err == nil {
-			conn.own = addrPort(sa)
-		}
-		conn.s = asSocket(fd)
+		conn.started = socket.Connect(fd, c.To)
+		conn.own = socket.BoundTo(fd)
+		conn.s = socket.Of(fd)
 		return nil
 	})
 	if err != nil {
@@ -154,7 +153,7 @@ func (c *Conn) ask() Answer {
 	if err := c.s.SetDeadline(time.Now().Add(c.timeout)); err != nil {
 		return unanswered(err)
 	}
-	if err := c.s.connected(); err != nil {
+	if err := c.s.Connected(); err != nil {
 		return unanswered(err)
 	}
 	token := strconv.FormatUint(tokens.Add(1), 10)
@@ -181,4 +180,4 @@ func (c *Conn) ask() Answer {
 }
 
 // Close hangs up, with a reset.
-func (c *Conn) Close() { c.s.abort() }
+func (c *Conn) Close() { c.s.Abort() }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/internal/socket"
 )
 
 // datagram is what a server receives and what it needs to answer from the address that was asked.
@@ -16,10 +18,13 @@ type datagram struct {
 	local, peer netip.AddrPort
 }
 
+// wantDst has the kernel tell which address a datagram was sent to.
+var wantDst = socket.Option{Level: unix.SOL_IPV6, Name: unix.IPV6_RECVPKTINFO, Value: 1}
+
 // answerDatagrams answers until the socket is closed.
-func (s *server) answerDatagrams(l socket, e endpoint) {
+func (s *server) answerDatagrams(l socket.Socket, e endpoint) {
 	for {
-		d, err := l.receive(e.port)
+		d, err := receive(l, e.port)
 		if err != nil {
 			return
 		}
@@ -29,42 +34,37 @@ func (s *server) answerDatagrams(l socket, e endpoint) {
 		}
 		token := strings.TrimSuffix(d.text, "\n")
 		// A caller who has gone makes the next call on the socket fail, not this one: nothing to do about either.
-		_ = l.reply(d, encode(token, r.respond(token)))
+		_ = reply(l, d, encode(token, r.respond(token)))
 		r.close()
 	}
 }
 
 // receive waits for a datagram. It fails only when the socket is closed.
-func (s socket) receive(port uint16) (datagram, error) {
-	raw, err := s.SyscallConn()
-	if err != nil {
-		return datagram{}, err
-	}
+func receive(l socket.Socket, port uint16) (datagram, error) {
 	text, oob := make([]byte, 256), make([]byte, 128)
 	for {
 		var n, oobn int
 		var from unix.Sockaddr
-		var failed error
-		err := raw.Read(func(fd uintptr) bool {
-			n, oobn, _, from, failed = unix.Recvmsg(int(fd), text, oob, 0)
-			return !errors.Is(failed, unix.EAGAIN)
+		err := l.WhenReadable(func(fd int) (err error) {
+			n, oobn, _, from, err = unix.Recvmsg(fd, text, oob, 0)
+			return err
 		})
+		if errno := unix.Errno(0); errors.As(err, &errno) {
+			continue // an ICMP error about an earlier answer
+		}
 		if err != nil {
 			return datagram{}, err
 		}
-		if failed != nil {
-			continue // an ICMP error about an earlier answer
-		}
 		if dst, ok := asked(oob[:oobn]); ok {
-			return datagram{string(text[:n]), from, netip.AddrPortFrom(dst, port), addrPort(from)}, nil
+			return datagram{string(text[:n]), from, netip.AddrPortFrom(dst, port), socket.AddrPort(from)}, nil
 		}
 	}
 }
 
 // reply sends text to where d came from, from where d was sent to.
-func (s socket) reply(d datagram, text string) error {
+func reply(l socket.Socket, d datagram, text string) error {
 	info := unix.PktInfo6(&unix.Inet6Pktinfo{Addr: d.local.Addr().As16()})
-	return s.control(func(fd int) error {
+	return l.Control(func(fd int) error {
 		_, err := unix.SendmsgN(fd, []byte(text), info, d.from, 0)
 		return err
 	})

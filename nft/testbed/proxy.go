@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/socket"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -64,19 +65,19 @@ func (b *Bed) StartProxy(o ProxyOptions) error {
 
 func (p *proxy) listen() error {
 	for port, name := range p.names {
-		var options []option
+		var options []socket.Option
 		if name == Inbound && p.options.Transparent {
-			options = append(options, transparent(unix.AF_INET6))
+			options = append(options, socket.Transparent(rules.IPv6))
 		}
-		if err := p.mustServe(endpoint{unix.SOCK_STREAM, port}, options...); err != nil {
+		if err := p.mustServe(endpoint{rules.TCP, port}, options...); err != nil {
 			return err
 		}
 	}
-	return p.mustServe(endpoint{unix.SOCK_DGRAM, rules.DNSPort})
+	return p.mustServe(endpoint{rules.UDP, rules.DNSPort})
 }
 
 // mustServe is serve where another's listener is an error.
-func (p *proxy) mustServe(e endpoint, options ...option) error {
+func (p *proxy) mustServe(e endpoint, options ...socket.Option) error {
 	err := p.serve(e, options...)
 	if err == nil && !p.ports[e] {
 		err = fmt.Errorf("listen on port %d: %w", e.port, unix.EADDRINUSE)
@@ -95,7 +96,7 @@ func (p *proxy) close() {
 func (p *proxy) greet(e endpoint, h Hop) (responder, error) {
 	h.By = p.names[e.port]
 	_, own := p.names[h.To.Port()]
-	if !p.options.Forward || e.kind != unix.SOCK_STREAM || own || h.By != Outbound && h.By != Inbound {
+	if !p.options.Forward || e.protocol != rules.TCP || own || h.By != Outbound && h.By != Inbound {
 		return here(h), nil
 	}
 	call := Call{Network: "tcp", To: h.To, Timeout: forwardTimeout}
@@ -105,7 +106,7 @@ func (p *proxy) greet(e endpoint, h Hop) (responder, error) {
 			call.Local = netip.AddrPortFrom(rules.PassthroughIPv6, 0)
 		}
 	}
-	upstream, err := p.who.open(call, unix.SOCK_STREAM)
+	upstream, err := p.who.open(call, rules.TCP)
 	if err != nil {
 		return nil, err
 	}

@@ -4,11 +4,15 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/internal/socket"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // A server answers on the ports that it was told to serve. A nil server serves nothing.
@@ -25,8 +29,8 @@ type server struct {
 
 // endpoint is a port of one protocol.
 type endpoint struct {
-	kind int // SOCK_STREAM or SOCK_DGRAM
-	port uint16
+	protocol rules.Protocol // TCP or UDP
+	port     uint16
 }
 
 // A greeter begins the conversation with a caller who has reached a port as the hop says, but for the name that the greeter knows.
@@ -58,7 +62,7 @@ func newServer(who identity, greet greeter) *server {
 }
 
 // serve listens at the endpoint if it does not yet. That somebody else does already is no error.
-func (s *server) serve(e endpoint, options ...option) error {
+func (s *server) serve(e endpoint, options ...socket.Option) error {
 	if s == nil {
 		return nil
 	}
@@ -70,9 +74,9 @@ func (s *server) serve(e endpoint, options ...option) error {
 	if s.ports[e] {
 		return nil
 	}
-	var l socket
+	var l socket.Socket
 	err := s.who.do(func() (err error) {
-		l, err = listen(e.kind, e.port, options...)
+		l, err = listen(e, options...)
 		return err
 	})
 	if errors.Is(err, unix.EADDRINUSE) {
@@ -82,7 +86,7 @@ func (s *server) serve(e endpoint, options ...option) error {
 		return err
 	}
 	s.ports[e], s.files[l.File] = true, true
-	if e.kind == unix.SOCK_DGRAM {
+	if e.protocol == rules.UDP {
 		s.wg.Go(func() { s.answerDatagrams(l, e) })
 		return nil
 	}
@@ -91,6 +95,30 @@ func (s *server) serve(e endpoint, options ...option) error {
 		_ = s.who.as(func() error { return s.acceptAll(l, e) })
 	})
 	return nil
+}
+
+// listen makes a socket on a port of every address of both families.
+func listen(e endpoint, options ...socket.Option) (socket.Socket, error) {
+	options = append(options, socket.BothFamilies)
+	if e.protocol == rules.UDP {
+		// With ReuseAddr two could listen on a port.
+		options = append(options, wantDst)
+	} else {
+		options = append(options, socket.ReuseAddr)
+	}
+	fd, err := socket.New(rules.IPv6, e.protocol, options...)
+	if err != nil {
+		return socket.Socket{}, err
+	}
+	err = socket.Bind(fd, netip.AddrPortFrom(netip.IPv6Unspecified(), e.port))
+	if err == nil && e.protocol == rules.TCP {
+		err = unix.Listen(fd, unix.SOMAXCONN)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return socket.Socket{}, fmt.Errorf("listen on port %d: %w", e.port, err)
+	}
+	return socket.Of(fd), nil
 }
 
 // close ends everything and waits for its end.
@@ -108,9 +136,9 @@ func (s *server) close() {
 }
 
 // acceptAll answers connections until the listener is closed.
-func (s *server) acceptAll(l socket, e endpoint) error {
+func (s *server) acceptAll(l socket.Socket, e endpoint) error {
 	for {
-		c, err := l.accept()
+		c, err := l.Accept()
 		if err != nil {
 			return err
 		}
@@ -127,15 +155,15 @@ func (s *server) acceptAll(l socket, e endpoint) error {
 }
 
 // converse answers the requests of a connection until it ends.
-func (s *server) converse(c socket, e endpoint) {
+func (s *server) converse(c socket.Socket, e endpoint) {
 	defer func() {
 		s.mu.Lock()
 		delete(s.files, c.File)
 		s.mu.Unlock()
 		_ = c.Close()
 	}()
-	local, peer := c.ends()
-	r, err := s.greet(e, Hop{To: c.original(), Local: local, Peer: peer})
+	local, peer := c.Ends()
+	r, err := s.greet(e, Hop{To: c.Original(), Local: local, Peer: peer})
 	if err != nil {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/socket"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -34,7 +35,7 @@ type arrival struct {
 type listeners struct {
 	mu       sync.Mutex
 	expected map[caller]chan arrival
-	files    []socket
+	files    []socket.Socket
 	wg       sync.WaitGroup
 }
 
@@ -69,19 +70,19 @@ func (l *listeners) announce(c caller, a arrival) bool {
 func (l *listeners) listen(e endpoint) error {
 	// Without SO_REUSEPORT, which a proxy's listener has: with it a listener of the proxy's own user would be given some of the
 	// connections that are the proxy's.
-	var options []option
+	var options []socket.Option
 	if e.protocol == rules.TCP {
-		options = append(options, option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1})
+		options = append(options, socket.ReuseAddr)
 	}
 	family := rules.FamilyOf(e.at.Addr())
 	if e.transparent {
-		options = append(options, transparent(family))
+		options = append(options, socket.Transparent(family))
 	}
-	fd, err := newSocket(family, e.protocol, options...)
+	fd, err := socket.New(family, e.protocol, options...)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", e.at, err)
 	}
-	err = bind(fd, e.at)
+	err = socket.Bind(fd, e.at)
 	if err == nil && e.protocol == rules.TCP {
 		err = unix.Listen(fd, unix.SOMAXCONN)
 	}
@@ -89,7 +90,7 @@ func (l *listeners) listen(e endpoint) error {
 		_ = unix.Close(fd)
 		return fmt.Errorf("listen: %w", err)
 	}
-	s := asSocket(fd)
+	s := socket.Of(fd)
 	l.files = append(l.files, s)
 	if e.protocol == rules.TCP {
 		l.wg.Go(func() { l.takeConnections(s, e.at.Port()) })
@@ -100,33 +101,42 @@ func (l *listeners) listen(e endpoint) error {
 }
 
 // takeConnections accepts connections until the listener is closed.
-func (l *listeners) takeConnections(s socket, port uint16) {
+func (l *listeners) takeConnections(s socket.Socket, port uint16) {
 	for {
-		c, err := s.accept()
+		c, err := s.Accept()
 		if err != nil {
 			return
 		}
-		_, peer := c.ends()
-		l.announce(caller{rules.TCP, peer}, arrival{port, c.original()})
-		c.abort()
+		_, peer := c.Ends()
+		l.announce(caller{rules.TCP, peer}, arrival{port, c.Original()})
+		c.Abort()
 	}
 }
 
 // takeDatagrams answers the probes' datagrams until the socket is closed.
-func (l *listeners) takeDatagrams(s socket, port uint16) {
+func (l *listeners) takeDatagrams(s socket.Socket, port uint16) {
 	buf := make([]byte, 512)
 	for {
-		n, from, err := s.receive(buf)
+		n, from, err := receive(s, buf)
 		switch {
 		case errors.Is(err, unix.ECONNREFUSED):
 			continue // about an earlier answer
 		case err != nil:
 			return
 		}
-		if l.announce(caller{rules.UDP, from}, arrival{port: port}) {
-			_ = s.control(func(fd int) error { return unix.Sendto(fd, answer(buf[:n]), 0, sockaddr(from)) })
+		if l.announce(caller{rules.UDP, socket.AddrPort(from)}, arrival{port: port}) {
+			_ = s.Control(func(fd int) error { return unix.Sendto(fd, answer(buf[:n]), 0, from) })
 		}
 	}
+}
+
+// receive waits for a datagram, or for the error that an ICMP message brought.
+func receive(s socket.Socket, buf []byte) (n int, from unix.Sockaddr, err error) {
+	err = s.WhenReadable(func(fd int) (err error) {
+		n, from, err = unix.Recvfrom(fd, buf, 0)
+		return err
+	})
+	return n, from, err
 }
 
 // close ends all listeners.

@@ -35,6 +35,12 @@ func TestWhatEachContainerCanCheck(t *testing.T) {
 		"the proxy's container, TPROXY": {person{gid: 1337, caps: "-all,+net_admin"}, rules.ModeTProxy, []string{
 			group4, "policy route, IPv4", group6, "policy route, IPv6", "source check", "rules and routes",
 		}},
+		"a runtime's default, which may become anybody": {
+			person{caps: "-all,+setuid,+setgid,+net_raw"}, rules.ModeRedirect, []string{
+				call4, pod4, "outbound, IPv4", "DNS over UDP, IPv4", "DNS over TCP, IPv4",
+				call6, pod6, "outbound, IPv6", "DNS over UDP, IPv6", "DNS over TCP, IPv6",
+			},
+		},
 		"any user's": {person{uid: 1000, gid: 1000}, rules.ModeRedirect, []string{
 			"outbound, IPv4", "DNS over UDP, IPv4", "DNS over TCP, IPv4", "outbound, IPv6", "DNS over UDP, IPv6", "DNS over TCP, IPv6",
 		}},

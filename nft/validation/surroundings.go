@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/socket"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -66,16 +66,16 @@ func (n *network) lookup(to netip.Addr) (netlink.Route, error) {
 
 func (n *network) source(to netip.Addr) (source netip.Addr, err error) {
 	err = n.ns.Do(func() error {
-		fd, err := newSocket(rules.FamilyOf(to), rules.UDP)
+		fd, err := socket.New(rules.FamilyOf(to), rules.UDP)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = unix.Close(fd) }()
 		// Nothing is sent.
-		if err := unix.Connect(fd, sockaddr(netip.AddrPortFrom(to, domainPort))); err != nil {
-			return os.NewSyscallError("connect", err)
+		if err := socket.Connect(fd, netip.AddrPortFrom(to, domainPort)); err != nil {
+			return err
 		}
-		source = boundTo(fd).Addr()
+		source = socket.BoundTo(fd).Addr()
 		return nil
 	})
 	return source, err
@@ -108,7 +108,7 @@ func (n *network) name(index int) string {
 // mayBeTransparent tells whether this process may open transparent sockets in the namespace.
 func mayBeTransparent(ns *netns.NS) bool {
 	return ns.Do(func() error {
-		fd, err := newSocket(rules.IPv4, rules.TCP, transparent(rules.IPv4))
+		fd, err := socket.New(rules.IPv4, rules.TCP, socket.Transparent(rules.IPv4))
 		if err == nil {
 			_ = unix.Close(fd)
 		}

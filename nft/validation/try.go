@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/socket"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -99,10 +100,10 @@ func (v *validator) try(l *listeners, t *probe, deadline time.Time) observation 
 		owner = *t.packet.Owner
 	}
 	s, o := v.send(l, t, from, owner)
-	if s == (socket{}) {
+	if s.File == nil {
 		return o.observation
 	}
-	defer s.abort()
+	defer s.Abort()
 	if t.packet.Protocol == rules.UDP {
 		o.datagram(v, t, s, deadline)
 		return o.observation
@@ -123,27 +124,27 @@ type sent struct {
 }
 
 // send opens the probe's socket in the namespace, as the owner, and begins the connection.
-func (v *validator) send(l *listeners, t *probe, from *netns.NS, owner rules.Owner) (s socket, o sent) {
-	var options []option
+func (v *validator) send(l *listeners, t *probe, from *netns.NS, owner rules.Owner) (s socket.Socket, o sent) {
+	var options []socket.Option
 	if t.packet.Mark != 0 {
-		options = append(options, option{unix.SOL_SOCKET, unix.SO_MARK, int(t.packet.Mark)})
+		options = append(options, socket.Mark(t.packet.Mark))
 	}
 	o.err = from.Do(func() error {
 		return v.owners.as(owner, func() error {
-			fd, err := newSocket(t.packet.Family(), t.packet.Protocol, options...)
+			fd, err := socket.New(t.packet.Family(), t.packet.Protocol, options...)
 			if err != nil {
 				return err
 			}
-			if err = bind(fd, t.packet.Source); err == nil {
-				o.source = boundTo(fd)
+			if err = socket.Bind(fd, t.packet.Source); err == nil {
+				o.source = socket.BoundTo(fd)
 				o.arrives = l.expect(caller{t.packet.Protocol, o.source})
-				err = unix.Connect(fd, sockaddr(t.packet.Destination))
+				err = socket.Connect(fd, t.packet.Destination)
 			}
-			if err != nil && !errors.Is(err, unix.EINPROGRESS) {
+			if err != nil {
 				_ = unix.Close(fd)
 				return err
 			}
-			s = asSocket(fd)
+			s = socket.Of(fd)
 			return nil
 		})
 	})
@@ -151,9 +152,13 @@ func (v *validator) send(l *listeners, t *probe, from *netns.NS, owner rules.Own
 }
 
 // connection waits for the connection, and for where it arrives.
-func (o *sent) connection(v *validator, t *probe, s socket, deadline time.Time) {
-	err := s.connected(deadline)
+func (o *sent) connection(v *validator, t *probe, s socket.Socket, deadline time.Time) {
+	err := s.SetDeadline(deadline)
+	if err == nil {
+		err = s.Connected()
+	}
 	switch {
+	case errors.Is(err, unix.ECONNRESET): // it was made, and the other end has hung up already
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		o.outcome = unanswered
 		return
@@ -199,7 +204,7 @@ func (o *sent) waitArrival(deadline time.Time) bool {
 }
 
 // datagram sends the query and waits until it has arrived, or is answered if that is asked for.
-func (o *sent) datagram(v *validator, t *probe, s socket, deadline time.Time) {
+func (o *sent) datagram(v *validator, t *probe, s socket.Socket, deadline time.Time) {
 	if v.running && t.packet.Mark == 0 {
 		o.conntracked(v, t, s)
 		return
@@ -212,7 +217,7 @@ func (o *sent) datagram(v *validator, t *probe, s socket, deadline time.Time) {
 	}
 	answer := make(chan error, 1)
 	go func() {
-		_, _, err := s.receive(make([]byte, 512))
+		_, _, err := receive(s, make([]byte, 512))
 		answer <- err
 	}()
 	arrives := o.arrives
@@ -239,8 +244,8 @@ func (o *sent) datagram(v *validator, t *probe, s socket, deadline time.Time) {
 }
 
 // conntracked sends an empty datagram, which no DNS server answers, and asks conntrack where it went.
-func (o *sent) conntracked(v *validator, t *probe, s socket) {
-	err := s.control(func(fd int) error { return unix.Send(fd, nil, 0) })
+func (o *sent) conntracked(v *validator, t *probe, s socket.Socket) {
+	err := s.Control(func(fd int) error { return unix.Send(fd, nil, 0) })
 	if err != nil {
 		o.err = err
 		return

@@ -13,8 +13,7 @@ import (
 )
 
 // UserNSBase is the uid (gid) outside that root has inside the user namespace
-// of [NewInUserNS]: uid 1337 in there is UserNSBase+1337 for
-// [testbed.As].
+// of [NewInUserNS]: uid 1337 in there is UserNSBase+1337 here.
 const UserNSBase = 100000
 
 // New returns a namespace with lo up.

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/nft/internal/owner"
 )
 
 // RequireRoot skips the test unless it runs as root (of any user namespace)
@@ -38,12 +38,12 @@ func RequireRoot(t testing.TB) {
 	}
 }
 
-// RequireIDs skips the test unless [testbed.As] can become uid and gid, which root of a
-// user namespace that maps only itself (unshare -r) cannot.
+// RequireIDs skips the test unless it can make sockets of uid and gid, which root
+// of a user namespace that maps only itself (unshare -r) cannot.
 func RequireIDs(t testing.TB, uid, gid int) {
 	t.Helper()
 	RequireRoot(t)
-	err := testbed.As(uid, gid, func() error { return nil })
+	err := owner.As(uid, gid, func() error { return nil })
 	switch {
 	case errors.Is(err, unix.EPERM):
 		unmet(t, "needs uid %d and gid %d, which this user namespace lacks: run it with sudo", uid, gid)

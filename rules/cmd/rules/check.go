@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
 const checkHelp = `Tell whether a network namespace holds exactly the ruleset and the routing of the parameters. The kernel's complete state is
@@ -82,7 +83,7 @@ func (s *system) listing(differences []rules.Difference) string {
 	for _, d := range byPlace {
 		if d.Where != where {
 			where = d.Where
-			fmt.Fprintln(b, s.paint(bold, where))
+			fmt.Fprintln(b, s.colour.Paint(colour.Bold, where))
 		}
 		fmt.Fprintln(b, s.differenceText(d))
 	}
@@ -93,11 +94,11 @@ func (s *system) differenceText(d rules.Difference) string {
 	line := func(what, text string) string { return fmt.Sprintf("  %-10s %s", what, text) }
 	switch d.Kind {
 	case rules.Missing:
-		return s.paint(red, line("missing", d.Want))
+		return s.colour.Paint(colour.Red, line("missing", d.Want))
 	case rules.Extra:
-		return s.paint(green, line("extra", d.Got))
+		return s.colour.Paint(colour.Green, line("extra", d.Got))
 	case rules.Changed:
-		return s.paint(yellow, line("changed", "want  "+d.Want)) + "\n" + s.paint(yellow, line("", "found "+d.Got))
+		return s.colour.Paint(colour.Yellow, line("changed", "want  "+d.Want)) + "\n" + s.colour.Paint(colour.Yellow, line("", "found "+d.Got))
 	}
-	return s.paint(yellow, line(string(d.Kind), d.Want))
+	return s.colour.Paint(colour.Yellow, line(string(d.Kind), d.Want))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/doctor"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
 const doctorHelp = `Look for what could keep capture from working in a namespace: features of the kernel, permissions, sysctls, interfaces and
@@ -68,8 +69,8 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 	return nil
 }
 
-var severityColours = map[doctor.Severity]string{
-	doctor.OK: green, doctor.Note: bold, doctor.Warning: yellow, doctor.Problem: red,
+var severityColours = map[doctor.Severity]colour.Code{
+	doctor.OK: colour.Green, doctor.Note: colour.Bold, doctor.Warning: colour.Yellow, doctor.Problem: colour.Red,
 }
 
 func (s *system) examinationText(e examined) string {
@@ -77,11 +78,11 @@ func (s *system) examinationText(e examined) string {
 	b := new(strings.Builder)
 	for _, f := range e.Findings {
 		counts[f.Severity]++
-		fmt.Fprintf(b, "  %s  %-10s  %s\n", s.paint(severityColours[f.Severity], fmt.Sprintf("%-7s", f.Severity)), f.Topic, f.Verdict)
+		fmt.Fprintf(b, "  %s  %-10s  %s\n", s.colour.Paint(severityColours[f.Severity], fmt.Sprintf("%-7s", f.Severity)), f.Topic, f.Verdict)
 		if f.Next != "" {
 			fmt.Fprintf(b, "  %7s  %10s  next: %s\n", "", "", f.Next)
 		}
 	}
-	return fmt.Sprintf("%s (%s): %s, %s\n", s.paint(bold, e.Verdict.Sentence()), e.Namespace,
+	return fmt.Sprintf("%s (%s): %s, %s\n", s.colour.Paint(colour.Bold, e.Verdict.Sentence()), e.Namespace,
 		count(counts[doctor.Problem], "problem"), count(counts[doctor.Warning], "warning")) + b.String()
 }

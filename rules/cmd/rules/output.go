@@ -31,18 +31,3 @@ func count(n int, noun string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
-
-// The colours (SGR codes, ECMA-48) of terminals.
-const (
-	red    = "31"
-	green  = "32"
-	yellow = "33"
-	bold   = "1"
-)
-
-func (s *system) paint(colour, text string) string {
-	if !s.colour {
-		return text
-	}
-	return "\x1b[" + colour + "m" + text + "\x1b[0m"
-}

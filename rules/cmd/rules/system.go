@@ -8,17 +8,16 @@ import (
 	"os/user"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
 // system is all that the command takes from the world around it and gives to it, but for the kernel's rules.
 type system struct {
 	stdout, stderr io.Writer
-	colour         bool                                  // stdout shows colours
+	colour         colour.Painter                        // stdout shows colours
 	variable       func(name string) (string, bool)      // of the environment
 	users, groups  rules.Lookup                          // ids by name
 	addresses      func(*netns.NS) ([]netip.Addr, error) // of the interfaces, in the kernel's order
@@ -35,7 +34,7 @@ func thisSystem() *system {
 	return &system{
 		stdout:     os.Stdout,
 		stderr:     os.Stderr,
-		colour:     showsColour(os.Stdout),
+		colour:     colour.For(os.Stdout),
 		variable:   os.LookupEnv,
 		users:      userID,
 		groups:     groupID,
@@ -43,15 +42,6 @@ func thisSystem() *system {
 		resolvConf: "/etc/resolv.conf",
 		validate:   validate,
 	}
-}
-
-// showsColour tells whether the file is a terminal whose user has not declined colours (https://no-color.org).
-func showsColour(f *os.File) bool {
-	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
 }
 
 func userID(name string) (uint32, error) {

@@ -5,12 +5,13 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
 // traceText writes the way of the packet for people.
 func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 	b := new(strings.Builder)
-	fmt.Fprintln(b, s.paint(bold, packet.String()))
+	fmt.Fprintln(b, s.colour.Paint(colour.Bold, packet.String()))
 	for _, pass := range trace.Passes {
 		fmt.Fprintf(b, "  %s\n", hookText(pass.Packet))
 		chain := ""
@@ -25,7 +26,7 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 			fmt.Fprintln(b, "    no rule matches")
 		}
 	}
-	fmt.Fprintln(b, "  "+s.paint(bold, fateSentence(trace.Fate)))
+	fmt.Fprintln(b, "  "+s.colour.Paint(colour.Bold, fateSentence(trace.Fate)))
 	return b.String()
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	prove "github.com/sluice-mesh/sluice/nft/validation"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
 const validateHelp = `Prove by real connections that a namespace captures what the parameters say, then read the rules back. What is tried: the
@@ -85,12 +86,14 @@ func validate(s *system, v validation) error {
 	return nil
 }
 
-var statusColours = map[prove.Status]string{prove.OK: green, prove.Failed: red, prove.NotChecked: yellow}
+var statusColours = map[prove.Status]colour.Code{
+	prove.OK: colour.Green, prove.Failed: colour.Red, prove.NotChecked: colour.Yellow,
+}
 
 // validationText writes the checks for people: those that failed in full.
 func (s *system) validationText(v validated, r prove.Result) string {
 	b := new(strings.Builder)
-	fmt.Fprintf(b, "%s in %s: %d ok, %d failed, %d not checked, %.1f ms", s.paint(bold, string(v.Outcome)), v.Namespace,
+	fmt.Fprintf(b, "%s in %s: %d ok, %d failed, %d not checked, %.1f ms", s.colour.Paint(colour.Bold, string(v.Outcome)), v.Namespace,
 		r.Count(prove.OK), r.Count(prove.Failed), r.Count(prove.NotChecked), v.Milliseconds)
 	if v.Attempts > 1 {
 		fmt.Fprintf(b, ", %d attempts", v.Attempts)
@@ -100,7 +103,7 @@ func (s *system) validationText(v validated, r prove.Result) string {
 	}
 	b.WriteString("\n")
 	for _, c := range v.Checks {
-		status := s.paint(statusColours[c.Status], fmt.Sprintf("%-11s", c.Status))
+		status := s.colour.Paint(statusColours[c.Status], fmt.Sprintf("%-11s", c.Status))
 		switch c.Status {
 		case prove.OK:
 			fmt.Fprintf(b, "  %s  %s: %s\n", status, c.Name, c.Found)

@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
 // paper is what the account is written on. It counts what was not as expected.
@@ -14,29 +14,13 @@ type paper struct {
 	unexpected int
 
 	out    io.Writer
-	colour bool
+	colour colour.Painter
 	part   int
 }
 
-// newPaper writes to f, in colour when that is a terminal and NO_COLOR (no-color.org) is not set.
+// newPaper writes to f, in colour if its reader wants that.
 func newPaper(f *os.File) *paper {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return &paper{out: f, colour: err == nil && os.Getenv("NO_COLOR") == ""}
-}
-
-// The colours, as terminals know them.
-const (
-	bold  = "1"
-	dim   = "2"
-	red   = "31"
-	green = "32"
-)
-
-func (p *paper) paint(colour, text string) string {
-	if !p.colour {
-		return text
-	}
-	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+	return &paper{out: f, colour: colour.For(f)}
 }
 
 func (p *paper) line(format string, args ...any) {
@@ -49,17 +33,17 @@ func (p *paper) heading(format string, args ...any) {
 	if p.part > 1 {
 		p.line("")
 	}
-	p.line("%s", p.paint(bold, fmt.Sprintf("%d. ", p.part)+fmt.Sprintf(format, args...)))
+	p.line("%s", p.colour.Paint(colour.Bold, fmt.Sprintf("%d. ", p.part)+fmt.Sprintf(format, args...)))
 }
 
 // verdict writes a result that was to be as wanted; empty for what needs no further words.
 func (p *paper) verdict(ok bool, what, wanted string) {
 	if ok {
-		p.line("%s %s", p.paint(green, "ok"), what)
+		p.line("%s %s", p.colour.Paint(colour.Green, "ok"), what)
 		return
 	}
 	p.unexpected++
-	p.line("%s %s (expected %s)", p.paint(red, "!!"), what, wanted)
+	p.line("%s %s (expected %s)", p.colour.Paint(colour.Red, "!!"), what, wanted)
 }
 
 // ruleset writes rules, the comments paler than the rest.
@@ -67,7 +51,7 @@ func (p *paper) ruleset(text string) {
 	for line := range strings.Lines(text) {
 		line = strings.ReplaceAll(strings.TrimRight(line, "\n"), "\t", "  ")
 		if rule, comment, found := strings.Cut(line, ` comment "`); found {
-			line = rule + "  " + p.paint(dim, "# "+strings.TrimSuffix(comment, `"`))
+			line = rule + "  " + p.colour.Paint(colour.Dim, "# "+strings.TrimSuffix(comment, `"`))
 		}
 		p.line("%s", strings.TrimRight("   "+line, " "))
 	}

@@ -1,4 +1,4 @@
-package testbed_test
+package owner_test
 
 import (
 	"bytes"
@@ -6,14 +6,15 @@ import (
 	"net"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/owner"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
-	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
 func TestAsOwnsSockets(t *testing.T) {
@@ -21,7 +22,7 @@ func TestAsOwnsSockets(t *testing.T) {
 	for _, n := range []*netns.NS{nil, netnstest.New(t)} {
 		err := n.Do(func() error {
 			here := n.ID()
-			return testbed.As(1337, 1338, func() error {
+			return owner.As(1337, 1338, func() error {
 				if got := (*netns.NS)(nil).ID(); got != here {
 					t.Errorf("runs in %v, called in %v", got, here)
 				}
@@ -50,7 +51,7 @@ func TestAsOwnsSockets(t *testing.T) {
 func TestAsChangesNobodyElse(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	for range 50 {
-		if err := testbed.As(1337, 1337, func() error { return nil }); err != nil {
+		if err := owner.As(1337, 1337, func() error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		err := netnstest.New(t).Do(func() error {
@@ -63,14 +64,11 @@ func TestAsChangesNobodyElse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || dumpable != 1 {
-		t.Errorf("dumpable %d (%v), want 1", dumpable, err)
-	}
 }
 
 func TestAsRefusesAnIDThatIsNone(t *testing.T) {
 	netnstest.RequireRoot(t)
-	if err := testbed.As(0, 1<<32-1, func() error { return nil }); !errors.Is(err, unix.EPERM) {
+	if err := owner.As(0, 1<<32-1, func() error { return nil }); !errors.Is(err, unix.EPERM) {
 		t.Errorf("error %v, want EPERM", err)
 	}
 }
@@ -108,7 +106,7 @@ func TestKernelSeesTheOwner(t *testing.T) {
 					return err
 				}
 				defer l.Close()
-				return testbed.As(tc.uid, tc.gid, func() error {
+				return owner.As(tc.uid, tc.gid, func() error {
 					c, err := net.Dial("tcp", "127.0.0.1:80")
 					if err == nil {
 						err = c.Close()
@@ -120,5 +118,56 @@ func TestKernelSeesTheOwner(t *testing.T) {
 				t.Errorf("dial: %v, want refused %v", err, tc.refused)
 			}
 		})
+	}
+}
+
+// What the ids are compared with is the thread's, not the process's.
+func TestAsWithinAs(t *testing.T) {
+	netnstest.RequireIDs(t, 1337, 1338)
+	err := owner.As(1337, 1338, func() error {
+		outer := unix.Gettid()
+		same := owner.As(1337, 1338, func() error {
+			if unix.Gettid() != outer {
+				t.Error("another thread for the same ids")
+			}
+			return nil
+		})
+		back := owner.As(0, 0, func() error {
+			uid, _ := unix.SetfsuidRetUid(-1)
+			gid, _ := unix.SetfsgidRetGid(-1)
+			if unix.Gettid() == outer || uid != 0 || gid != 0 {
+				t.Errorf("uid %d, gid %d on thread %d of %d, want root's on another", uid, gid, unix.Gettid(), outer)
+			}
+			return nil
+		})
+		return errors.Join(same, back)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Whoever has made the process undumpable, to hide its memory, has reasons.
+func TestAsKeepsDumpable(t *testing.T) {
+	netnstest.RequireIDs(t, 1337, 1337)
+	netnstest.RequireIDs(t, 1338, 1338)
+	defer func() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0) }()
+	for _, want := range []int{1, 0} {
+		if err := unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(want), 0, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				if err := owner.As(1337+i%2, 1337, func() error { return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		_ = owner.As(1337, 1<<32-1, func() error { return nil }) // refused half-way
+		if got, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || got != want {
+			t.Errorf("dumpable %d (%v), want %d", got, err, want)
+		}
 	}
 }

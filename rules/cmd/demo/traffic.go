@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
 // patience is how long a call waits for its answer; all of them are to be answered.
@@ -136,7 +137,7 @@ func (r row) show(p *paper, bed *testbed.Bed, rs rules.Ruleset) error {
 	}
 	text := fmt.Sprintf("%-16s → %s %-44s → %s", r.who, r.network, strings.Join(where, ", "), strings.Join(slices.Compact(what), "; "))
 	if r.note != "" {
-		text += p.paint(dim, "  ("+r.note+")")
+		text += p.colour.Paint(colour.Dim, "  ("+r.note+")")
 	}
 	p.verdict(ok, text, fmt.Sprint(r.path))
 	return nil
