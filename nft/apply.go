@@ -181,7 +181,7 @@ func (a *applier) attempt() error {
 		a.result.Kept = kept(&old.Table)
 		return a.commit(Updated, func() (*Transaction, error) { return encodeUpdate(table, update, found.generation) })
 	}
-	return a.commit(Replaced, func() (*Transaction, error) { return encode(a.want, []rules.Table{old.Table}, found.generation) })
+	return a.commit(Replaced, func() (*Transaction, error) { return encodeReplacement(table, old, found.generation) })
 }
 
 // errVanished tells that the table was deleted between two looks.

@@ -14,6 +14,8 @@ type foundTable struct {
 	rules.Table
 	// dormant tells that the kernel calls none of the table's chains.
 	dormant bool
+	// namedSets are the sets that do not belong to a rule.
+	namedSets []string
 	// elements counts the elements of each set. There are more than we would write when somebody else has written some.
 	elements map[string]int
 }

@@ -1,8 +1,6 @@
 package nft
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -70,7 +68,7 @@ func (t *Transaction) element(seq, offset uint32) string {
 var messageNames = map[int]string{
 	unix.NFT_MSG_NEWTABLE: "add table", unix.NFT_MSG_DELTABLE: "delete table", unix.NFT_MSG_NEWCHAIN: "add chain",
 	unix.NFT_MSG_DELCHAIN: "delete chain", unix.NFT_MSG_NEWRULE: "add rule", unix.NFT_MSG_DELRULE: "delete rule",
-	unix.NFT_MSG_NEWSET: "add set", unix.NFT_MSG_NEWSETELEM: "add elements", unix.NFT_MSG_DELSETELEM: "delete elements",
+	unix.NFT_MSG_NEWSET: "add set", unix.NFT_MSG_DELSET: "delete set", unix.NFT_MSG_NEWSETELEM: "add elements", unix.NFT_MSG_DELSETELEM: "delete elements",
 	unix.NFNL_MSG_BATCH_BEGIN: "begin", unix.NFNL_MSG_BATCH_END: "commit",
 }
 
@@ -155,22 +153,24 @@ func encode(rs rules.Ruleset, old []rules.Table, generation uint32) (*Transactio
 	return e.transaction(), nil
 }
 
-func (e *encoder) deleteTable(t *rules.Table) {
-	e.table, e.deletes = t, true
-	e.message(unix.NFT_MSG_DELTABLE, 0, description{})
-	e.text(unix.NFTA_TABLE_NAME, t.Name)
-	e.end()
-}
-
 // writeTable creates a table with its sets, chains and rules. It must not exist: of two that install at once, one fails.
 func (e *encoder) writeTable(t *rules.Table) error {
 	e.table = t
-	start := len(e.buf)
 	e.message(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, description{})
 	e.text(unix.NFTA_TABLE_NAME, t.Name)
-	faults := []error{expressibleComment(t.Comment)}
-	digest := e.tableComment(t)
+	if t.Comment != "" {
+		e.commentAttr(nftaTableUserdata, udataTableComment, t.Comment)
+	}
 	e.end()
+	chains := make([]*rules.Chain, len(t.Chains))
+	for i := range t.Chains {
+		chains[i] = &t.Chains[i]
+	}
+	return errors.Join(expressibleComment(t.Comment), e.fillTable(t, chains))
+}
+
+// fillTable creates the named sets and the given chains of a table, and then the rules of all its chains.
+func (e *encoder) fillTable(t *rules.Table, chains []*rules.Chain) error {
 	refs := map[string]setRef{}
 	for _, m := range t.Sets() {
 		if s := setOf(m); s != nil {
@@ -179,9 +179,10 @@ func (e *encoder) writeTable(t *rules.Table) error {
 			e.writeSet(s, description{})
 		}
 	}
-	for i := range t.Chains {
-		e.writeChain(&t.Chains[i])
+	for _, c := range chains {
+		e.writeChain(c)
 	}
+	var faults []error
 	for i := range t.Chains {
 		c := &t.Chains[i]
 		for j := range c.Rules {
@@ -191,27 +192,7 @@ func (e *encoder) writeTable(t *rules.Table) error {
 			}
 		}
 	}
-	if digest != nil {
-		sum := sha256.Sum256(e.buf[start:])
-		hex.Encode(digest(e.buf), sum[:digestLength/2])
-	}
 	return errors.Join(faults...)
-}
-
-// digestLength is how many hexadecimal digits of the SHA-256 of a table's messages its comment holds: a hint for
-// people, that nothing relies on.
-const digestLength = 16
-
-// tableComment writes the table's comment, in which the model leaves a place for the digest. It returns how to find that
-// place in the buffer, which moves as it grows.
-func (e *encoder) tableComment(t *rules.Table) func(buf []byte) []byte {
-	if t.Comment == "" {
-		return nil
-	}
-	text := t.Comment + " " + strings.Repeat("0", digestLength)
-	e.commentAttr(nftaTableUserdata, udataTableComment, text)
-	end := len(e.buf) - (align(len(text)+3) - (len(text) + 3)) - 1
-	return func(buf []byte) []byte { return buf[end-digestLength : end] }
 }
 
 func (e *encoder) nextSetID() uint32 {

@@ -1,12 +1,9 @@
 package nft
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/istio"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -159,23 +156,8 @@ func (f istioRemains) encode() *Transaction {
 			}
 		}
 		for _, n := range f.shared[i].remains.Chains {
-			c := &t.Chains[n]
-			e.message(unix.NFT_MSG_DELCHAIN, 0, description{chain: c})
-			e.text(unix.NFTA_CHAIN_TABLE, t.Name)
-			e.text(unix.NFTA_CHAIN_NAME, c.Name)
-			e.end()
+			e.deleteChain(&t.Chains[n])
 		}
 	}
 	return e.transaction()
-}
-
-// deleteRule deletes a rule of the chain, or all of its rules if r is nil.
-func (e *encoder) deleteRule(c *rules.Chain, r *rules.Rule) {
-	e.message(unix.NFT_MSG_DELRULE, 0, description{chain: c, rule: r})
-	e.text(unix.NFTA_RULE_TABLE, e.table.Name)
-	e.text(unix.NFTA_RULE_CHAIN, c.Name)
-	if r != nil {
-		e.attr(unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, r.Position))
-	}
-	e.end()
 }

@@ -190,6 +190,9 @@ func (c *conn) readTables(tables []foundTable) (_ []foundTable, interrupted bool
 			name := a.text(unix.NFTA_SET_NAME)
 			sets[name] = decodeSet(a)
 			names = append(names, name)
+			if !sets[name].anonymous {
+				t.namedSets = append(t.namedSets, name)
+			}
 		})
 		for _, name := range names {
 			list(unix.NFT_MSG_GETSETELEM, t.Family, func(m *messages) {

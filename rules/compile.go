@@ -8,6 +8,9 @@ import (
 	"go4.org/netipx"
 )
 
+// tableComment tells readers whose the table is.
+const tableComment = "mesh redirect, by sluice"
+
 // Compile returns the ruleset that carries out the redirection. The parameters must be valid (see [Redirect.Validate]). Equal
 // parameters give equal rulesets; the time is linear in the number of prefixes, but for sorting them.
 //
@@ -15,7 +18,7 @@ import (
 // fewer: one that no packet can reach, or that changes no packet's fate, is left out, and alike ones are merged.
 func Compile(r Redirect) Ruleset {
 	c := newCompiler(r)
-	table := Table{Family: Inet, Name: TableName, Comment: c.comment()}
+	table := Table{Family: Inet, Name: TableName, Comment: tableComment}
 	for _, chain := range []Chain{
 		c.rawPrerouting(), c.rawOutput(),
 		c.manglePrerouting(), c.mangleOutput(),
@@ -83,14 +86,6 @@ func (c *compiler) routing() Routing {
 		r.LoopbackAddrs = []netip.Addr{PassthroughIPv6}
 	}
 	return r
-}
-
-// comment says what made the table. Backends may add to it.
-func (c *compiler) comment() string {
-	if c.KeepEstablished {
-		return "mesh redirect, established connections kept"
-	}
-	return "mesh redirect"
 }
 
 // inbound tells whether any inbound connection is captured.
