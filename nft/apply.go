@@ -1,8 +1,10 @@
 package nft
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +21,7 @@ type Outcome string
 const (
 	Created   Outcome = "created"   // there was nothing of ours
 	Unchanged Outcome = "unchanged" // exactly this ruleset was there: nothing was written
-	Updated   Outcome = "updated"   // only elements of sets differed, and were added and deleted in place
+	Updated   Outcome = "updated"   // only elements of sets or routes differed, and were added and deleted in place
 	Replaced  Outcome = "replaced"  // another ruleset was there
 )
 
@@ -43,8 +45,8 @@ const maxAttempts = 20
 // [rules.Compile] makes.
 //
 // Routes are added first and removed last, all else happens in one transaction: whoever looks finds the old ruleset or the new
-// one, and so does every packet. If Apply returns an error nothing has changed. Two at once in one namespace both succeed, and
-// the result is one of the two rulesets.
+// one, and so does every packet. If Apply returns an error nothing has changed, unless it says that the rules are in place but old
+// routes are left. Two at once in one namespace both succeed, and the result is one of the two rulesets.
 func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 	if len(rs.Tables) != 1 || rs.Tables[0].Family != ourFamily || rs.Tables[0].Name != rules.TableName {
 		return Result{}, fmt.Errorf("apply: want the one table %s %s", ourFamily, rules.TableName)
@@ -68,7 +70,7 @@ func inside(ns *netns.NS, do func() error) error {
 
 // apply is Apply in the namespace of the thread.
 func apply(rs rules.Ruleset) (Result, error) {
-	release, err := lock()
+	release, taken, err := lock()
 	if err != nil {
 		return Result{}, err
 	}
@@ -92,21 +94,38 @@ func apply(rs rules.Ruleset) (Result, error) {
 	a.result.Routes = routes.Len()
 	if routes.Stale() {
 		// Of an earlier ruleset of ours, or of an applier that was killed before its transaction.
-		pruned, err := route.Prune(nil, rs.Routing)
+		pruned, err := route.Prune(nil, keptRouting(rs.Routing, a.result.Outcome != Created))
 		if err != nil {
 			return Result{}, fmt.Errorf("the rules are in place, but not all old routes are gone: %w", err)
 		}
 		a.result.Routes += pruned
 	}
+	if !taken {
+		// Another applier, whom no lock kept waiting, may have taken for stale what this one needs.
+		if _, err := route.Ensure(nil, rs.Routing); err != nil {
+			return Result{}, fmt.Errorf("the rules are in place, but not their routes: %w", err)
+		}
+	}
+	if a.result.Outcome == Unchanged && a.result.Routes > 0 {
+		a.result.Outcome = Updated
+	}
 	return a.result, nil
 }
 
+// keptRouting is what stays when all else of ours is pruned. ::6 may as well be Istio's: it goes only if rules of ours were there, of
+// which it was a part.
+func keptRouting(want rules.Routing, hadRules bool) rules.Routing {
+	if !hadRules {
+		want.LoopbackAddrs = []netip.Addr{rules.PassthroughIPv6}
+	}
+	return want
+}
+
 // lock keeps other appliers of the namespace from taking away the routes that this one has just added. A transaction needs no lock, so
-// that a holder who does not let go only delays.
-func lock() (release func(), err error) {
+// that a holder who does not let go only delays; taken is false then.
+func lock() (release func(), taken bool, err error) {
 	const wait = 2 * time.Second
-	release, _, err = (*netns.NS)(nil).Lock(wait)
-	return release, err
+	return (*netns.NS)(nil).Lock(wait)
 }
 
 // applier is one call of Apply.
@@ -114,6 +133,8 @@ type applier struct {
 	conn   *conn
 	want   rules.Ruleset
 	result Result
+	// sent has outcome and size of a transaction of which the answer was lost.
+	sent Result
 	// deleted tells that closing the socket will wait for the kernel.
 	deleted bool
 }
@@ -174,7 +195,8 @@ func (a *applier) attempt() error {
 	update, sameButSets := changedSets(table, old)
 	switch {
 	case sameButSets && len(update) == 0:
-		a.result.Outcome, a.result.Bytes = Unchanged, 0
+		// Unless this is what an earlier attempt has sent, of which the answer was lost.
+		a.result.Outcome, a.result.Bytes = cmp.Or(a.sent.Outcome, Unchanged), a.sent.Bytes
 		a.result.Kept = kept(&old.Table)
 		return nil
 	case sameButSets:
@@ -195,6 +217,9 @@ func (a *applier) commit(outcome Outcome, encode func() (*Transaction, error)) e
 	}
 	a.deleted = a.deleted || t.deletes
 	if err := a.conn.commit(t); err != nil {
+		if lost := (*unknownOutcomeError)(nil); errors.As(err, &lost) {
+			a.sent = Result{Outcome: outcome, Bytes: len(t.buf)}
+		}
 		return diagnose(err)
 	}
 	a.result.Outcome, a.result.Bytes = outcome, len(t.buf)
@@ -239,7 +264,7 @@ func Remove(ns *netns.NS) (bool, error) {
 
 // remove is Remove in the namespace of the thread.
 func remove() (bool, error) {
-	release, err := lock()
+	release, _, err := lock()
 	if err != nil {
 		return false, err
 	}
@@ -258,7 +283,7 @@ func remove() (bool, error) {
 			return false, err
 		}
 	}
-	removed, err := route.Prune(nil, rules.Routing{})
+	removed, err := route.Prune(nil, keptRouting(rules.Routing{}, ours != nil))
 	return ours != nil || removed > 0, err
 }
 

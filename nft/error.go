@@ -39,7 +39,7 @@ func (e *KernelError) Unwrap() error { return e.Errno }
 func advise(errno unix.Errno) string {
 	switch errno {
 	case unix.EPERM:
-		return "CAP_NET_ADMIN is needed in the user namespace that owns the network namespace"
+		return "CAP_NET_ADMIN is needed in the user namespace that owns the network namespace, and no other process may own the table"
 	case unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT:
 		return "the kernel lacks a feature: `rules doctor` names it"
 	case unix.EMSGSIZE:

@@ -64,7 +64,9 @@ func open(t *testing.T, bed *testbed.Bed, expected func(flow) testbed.Name) []*t
 	t.Helper()
 	var conns []*testbed.Conn
 	for _, f := range flows {
-		conn, err := bed.Open(f.call)
+		call := f.call
+		call.Timeout = time.Second // enough on a busy host, and not too long where nobody is to answer
+		conn, err := bed.Open(call)
 		if err != nil {
 			t.Fatal(err)
 		}

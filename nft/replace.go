@@ -8,9 +8,11 @@ import (
 )
 
 // encodeReplacement makes the table that was found into the wanted one. Chains that stay attached as they are keep their place and
-// only get other rules: a packet that is on its way through the hooks while the kernel commits would else pass the new chain
-// before it is filled and the old one after it is emptied, and not be captured. (Of 20 million packets sent while a table was
-// deleted and created a million times, some 150 passed so; none did where the chain stayed.)
+// only get other rules. Were they created anew, a packet that is on its way through a hook while the kernel commits would meet both:
+// the new one before it is filled and the old one after it is emptied, and not be captured (of 20 million packets sent while
+// a table was deleted and created a million times, some 150 passed so); or both while they are filled, and a TPROXY rule that
+// comes second takes the mark that the first has set for the proxy's own, so that the connection hangs. Neither happens where
+// the chain stays.
 //
 // Where capture moves to another hook or priority, by a change of the mode or of the deviation nat-first, that cannot be had in one
 // transaction; nobody does that to a pod in service.

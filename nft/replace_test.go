@@ -40,6 +40,16 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 			var opened atomic.Int64
 			var stop atomic.Bool
 			var callers sync.WaitGroup
+			for i, f := range flows {
+				// Connections from before the replacements are as busy as new ones.
+				callers.Go(func() {
+					for !stop.Load() && !t.Failed() {
+						if answer := lasting[i].Ask(); answer.By != f.captured {
+							t.Errorf("%s: a connection from before the replacements is now answered by %s", f.name, answer)
+						}
+					}
+				})
+			}
 			for _, f := range flows {
 				call := f.call
 				call.Timeout = patience
@@ -65,11 +75,6 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 			}
 			stop.Store(true)
 			callers.Wait()
-			for i, f := range flows {
-				if answer := lasting[i].Ask(); answer.By != f.captured {
-					t.Errorf("%s: a connection from before the replacements is now answered by %s", f.name, answer)
-				}
-			}
 			t.Logf("%d connections during %d replacements", opened.Load(), replacements())
 		})
 	}

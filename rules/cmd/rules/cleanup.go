@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -63,13 +64,20 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	return errors.Join(s.print(c.text(), c), refused(err))
 }
 
+// withoutRules is the routing that stays where there are no rules of ours: ::6 may be Istio's.
+var withoutRules = rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6}}
+
 // findOurs lists what there is of ours.
 func findOurs(ns *netns.NS) ([]string, error) {
 	held, err := nft.Read(ns)
 	if err != nil && !noTables(err) {
 		return nil, err
 	}
-	routes, err := route.Find(ns, rules.Routing{})
+	keep := rules.Routing{}
+	if len(held.Tables) == 0 {
+		keep = withoutRules
+	}
+	routes, err := route.Find(ns, keep)
 	return append(contents(held), routes...), err
 }
 
@@ -80,7 +88,7 @@ func removeOurs(ns *netns.NS) ([]string, error) {
 	removed, err := nft.Remove(ns)
 	if noTables(err) {
 		var n int
-		n, err = route.Prune(ns, rules.Routing{})
+		n, err = route.Prune(ns, withoutRules)
 		removed = n > 0
 	}
 	switch {
