@@ -102,7 +102,7 @@ func (j *judge) conflicts() {
 	for _, s := range j.samples() {
 		alone := j.compiled.Explain(s.packet).Fate
 		trace := together.Explain(s.packet)
-		if sameFate(alone, trace.Fate) {
+		if j.sameFate(alone, trace.Fate) {
 			continue
 		}
 		found = true
@@ -110,11 +110,16 @@ func (j *judge) conflicts() {
 		switch {
 		case trace.Fate.Undecided != "":
 			next = "look at that rule: rules validate shows by a real connection what it does"
+		case j.isIstio(lastForeign(trace)):
+			severity, next = j.besideIstio(), removeIstio
+			if alone.Captured() {
+				severity = Problem
+			}
 		case alone.Captured():
 			severity, next = Problem, "remove that rule, or let its chain run after ours"
 		}
 		j.add("rules", severity, fmt.Sprintf("%s (%s): by these parameters alone the packet is %s; with the other owners' rules %s",
-			s.kind, s.packet, fateText(alone), otherwise(trace)), next)
+			s.kind, s.packet, j.fateText(alone), j.otherwise(trace)), next)
 	}
 	if !found {
 		j.add("rules", OK, "the other owners' rules in nf_tables change nothing for the connections that were looked at", "")
@@ -135,31 +140,56 @@ func (j *judge) among(others []rules.Table) []rules.Table {
 	return all
 }
 
-// sameFate tells whether two fates are the same for capture: marks and zones are each owner's own business.
-func sameFate(a, b rules.Fate) bool {
-	return a.Dropped == b.Dropped && a.Redirect == b.Redirect && a.TProxy == b.TProxy && b.Undecided == ""
+// sameFate tells whether two fates are the same for capture: marks and zones are each owner's own business, but for TPROXY's mark on a
+// connection, of which all answers go to lo then.
+func (j *judge) sameFate(a, b rules.Fate) bool {
+	return a.Dropped == b.Dropped && a.Redirect == b.Redirect && a.TProxy == b.TProxy && b.Undecided == "" &&
+		j.connectionMark(a) == j.connectionMark(b)
 }
 
-func fateText(f rules.Fate) string {
-	f.Mark, f.ConntrackMark, f.Zone = 0, 0, 0
-	if !f.Captured() && !f.Dropped && f.Undecided == "" {
+// connectionMark is TPROXY's mark if the connection has it in TPROXY mode, and 0 otherwise.
+func (j *judge) connectionMark(f rules.Fate) uint32 {
+	if j.tproxy() && f.ConntrackMark == j.redirect.TProxyMark {
+		return f.ConntrackMark
+	}
+	return 0
+}
+
+func (j *judge) fateText(f rules.Fate) string {
+	f.Mark, f.ConntrackMark, f.Zone = 0, j.connectionMark(f), 0
+	if !f.Captured() && !f.Dropped && f.Undecided == "" && f.ConntrackMark == 0 {
 		return "not captured"
 	}
 	return f.String()
 }
 
 // otherwise says what becomes of the packet, and by which rule: the last one of a foreign table that matches.
-func otherwise(t rules.Trace) string {
-	text := "it is " + fateText(t.Fate)
-	for _, pass := range slices.Backward(t.Passes) {
-		for _, step := range slices.Backward(pass.Steps) {
-			if step.Table.Name != rules.TableName {
-				return fmt.Sprintf("%s by %s", text, step)
-			}
-		}
+func (j *judge) otherwise(t rules.Trace) string {
+	text := "it is " + j.fateText(t.Fate)
+	if step := lastForeign(t); step != nil {
+		return fmt.Sprintf("%s by %s", text, step)
 	}
 	if t.Fate.Dropped {
 		text += " by the policy of one of their chains"
 	}
 	return text
+}
+
+// lastForeign is the last rule of a foreign table that matches, nil if none does.
+func lastForeign(t rules.Trace) *rules.Step {
+	for _, pass := range slices.Backward(t.Passes) {
+		for i := range slices.Backward(pass.Steps) {
+			if step := &pass.Steps[i]; step.Table.Name != rules.TableName {
+				return step
+			}
+		}
+	}
+	return nil
+}
+
+// isIstio tells whether the rule is in a table with rules of Istio's own programs.
+func (j *judge) isIstio(step *rules.Step) bool {
+	return step != nil && slices.ContainsFunc(j.Tables, func(t rules.Table) bool {
+		return t.Family == step.Table.Family && t.Name == step.Table.Name && istioProgram(&t) != ""
+	})
 }

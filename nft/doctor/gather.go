@@ -106,7 +106,7 @@ func (f *Facts) network() error {
 	}
 	for _, r := range routes {
 		if r.Table < unix.RT_TABLE_DEFAULT || r.Table > unix.RT_TABLE_LOCAL {
-			f.Routing.Routes = append(f.Routing.Routes, routeOf(r))
+			f.Routing.Routes = append(f.Routing.Routes, routeOf(r, links))
 		}
 	}
 	return errors.Join(complete("interfaces", err), complete("addresses", addrErr), complete("policy rules", ruleErr),
@@ -159,7 +159,7 @@ func policyRule(r netlink.Rule) (PolicyRule, bool) {
 	return p, ok
 }
 
-func routeOf(r netlink.Route) Route {
+func routeOf(r netlink.Route, links []netlink.Link) Route {
 	size := 0
 	if r.Dst != nil {
 		size, _ = r.Dst.Mask.Size()
@@ -167,8 +167,63 @@ func routeOf(r netlink.Route) Route {
 	return Route{
 		Family: families[r.Family], Table: uint32(r.Table), Default: size == 0,
 		Local: r.Type == unix.RTN_LOCAL && r.LinkIndex == loopbackIndex && size == 0,
-		Text:  r.String(),
+		Text:  routeText(r, links),
 	}
+}
+
+// routeText writes a route as ip route does.
+func routeText(r netlink.Route, links []netlink.Link) string {
+	words := []string{fmt.Sprintf("ip -%d route", families[r.Family])}
+	if r.Type != unix.RTN_UNICAST {
+		kind, ok := routeTypes[r.Type]
+		if !ok {
+			kind = fmt.Sprintf("type %d", r.Type)
+		}
+		words = append(words, kind)
+	}
+	to := "default"
+	if r.Dst != nil {
+		if size, _ := r.Dst.Mask.Size(); size > 0 {
+			to = r.Dst.String()
+		}
+	}
+	words = append(words, to)
+	hop := func(gateway net.IP, index int) {
+		if len(gateway) > 0 {
+			words = append(words, "via "+gateway.String())
+		}
+		if index != 0 {
+			words = append(words, "dev "+linkName(index, links))
+		}
+	}
+	hop(r.Gw, r.LinkIndex)
+	for _, h := range r.MultiPath {
+		words = append(words, "nexthop")
+		hop(h.Gw, h.LinkIndex)
+	}
+	words = append(words, fmt.Sprintf("table %d", r.Table))
+	if len(r.Src) > 0 {
+		words = append(words, "src "+r.Src.String())
+	}
+	if r.Priority != 0 {
+		words = append(words, fmt.Sprintf("metric %d", r.Priority))
+	}
+	return strings.Join(words, " ")
+}
+
+var routeTypes = map[int]string{
+	unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast", unix.RTN_ANYCAST: "anycast", unix.RTN_MULTICAST: "multicast",
+	unix.RTN_BLACKHOLE: "blackhole", unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
+	unix.RTN_NAT: "nat",
+}
+
+func linkName(index int, links []netlink.Link) string {
+	for _, l := range links {
+		if l.Attrs().Index == index {
+			return l.Attrs().Name
+		}
+	}
+	return fmt.Sprintf("if%d", index)
 }
 
 // loopbackIndex is lo's in every namespace (LOOPBACK_IFINDEX in include/net/flow.h).

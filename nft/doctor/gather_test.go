@@ -133,6 +133,11 @@ func TestGatherRouting(t *testing.T) {
 	}
 	local := slices.ContainsFunc(f.Routing.Routes, func(r Route) bool { return r.Table == 133 && r.Family == rules.IPv4 && r.Default && r.Local })
 	other := slices.ContainsFunc(f.Routing.Routes, func(r Route) bool { return r.Table == 500 && r.Family == rules.IPv6 && !r.Default && !r.Local })
+	for _, want := range []string{"ip -4 route local default dev lo table 133", "ip -6 route fd01::/16 dev eth0 table 500 metric 1024"} {
+		if !slices.ContainsFunc(f.Routing.Routes, func(r Route) bool { return r.Text == want }) {
+			t.Errorf("no route %q in %+v", want, f.Routing.Routes)
+		}
+	}
 	if !local || !other {
 		t.Errorf("routes %+v", f.Routing.Routes)
 	}

@@ -59,6 +59,21 @@ var web = rules.Rule{
 	Actions: []rules.Action{rules.RedirectTo{Port: 7777}},
 }
 
+// istioMangle is what of istio-iptables saves TPROXY's mark.
+var istioMangle = rules.Table{Family: rules.IPv4, Name: "mangle", Chains: []rules.Chain{
+	{
+		Name: "PREROUTING", Base: &rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: -150},
+		Rules: []rules.Rule{{
+			Position: 1,
+			Matches: []rules.Match{
+				rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}, rules.MatchMark{Value: 1337, Mask: ^uint32(0)},
+			},
+			Actions: []rules.Action{rules.Count{}, rules.SaveMark{}},
+		}},
+	},
+	{Name: "ISTIO_INBOUND"},
+}}
+
 func TestHealthy(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		for _, f := range Judge(healthy(), usual(mode)) {
@@ -216,6 +231,22 @@ func TestJudge(t *testing.T) {
 			redirect, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-proxy-nat"}), Warning,
 			"has rules of istio-nftables", Works,
 		},
+		"istio-nftables beside TPROXY": {
+			tproxy, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-proxy-nat"}), Problem,
+			"rules apply refuses TPROXY beside them", Disturbed,
+		},
+		"istio-iptables' marks beside TPROXY": {
+			tproxy, v4, tables(istioMangle), Problem, "that give TPROXY's mark 0x539 to connections", Disturbed,
+		},
+		"istio-iptables' marks on a sample": {
+			tproxy, v4, tables(istioMangle), Problem,
+			"it is taken by the transparent listener on port 15006, connection mark 0x539 by ip mangle PREROUTING #1", Disturbed,
+		},
+		"istio-iptables' marks beside REDIRECT": {redirect, v4, tables(istioMangle), Warning, "two programs capture here", Works},
+		"another's marks on connections": {tproxy, v4, tables(rules.Table{Family: rules.IPv4, Name: "theirs", Chains: []rules.Chain{{
+			Name: "in", Base: istioMangle.Chains[0].Base,
+			Rules: []rules.Rule{{Actions: []rules.Action{rules.SetMark{Value: 7, Mask: ^uint32(0)}, rules.SaveMark{}}}},
+		}}}), OK, "change nothing", Works},
 		"istio-iptables was here": {redirect, v4, tables(rules.Table{Family: rules.IPv4, Name: "nat", Chains: []rules.Chain{
 			{Name: "ISTIO_OUTPUT"},
 		}}), Warning, "has rules of istio-iptables", Works},
@@ -229,6 +260,14 @@ func TestJudge(t *testing.T) {
 		"legacy: Istio's": {
 			redirect, nil, legacy(LegacyTable{Family: rules.IPv6, Name: "nat", Chains: []string{"ISTIO_INBOUND"}, Rules: 3}),
 			Warning, "those of istio-iptables among them", Works,
+		},
+		"legacy: Istio's marks beside TPROXY": {
+			tproxy, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "mangle", Chains: []string{"ISTIO_TPROXY"}, Rules: 3}),
+			Problem, "give TPROXY's mark 0x539 to connections", Disturbed,
+		},
+		"legacy: Istio's NAT beside TPROXY": {
+			tproxy, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Chains: []string{"ISTIO_OUTPUT"}, Rules: 3}),
+			Problem, "rules apply refuses TPROXY beside them", Disturbed,
 		},
 		"legacy: a filter": {redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "filter", Rules: 1}), Note, "filter of iptables-legacy (IPv4) has 1 rule", Works},
 		"legacy: unread":   {redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Err: unix.EPERM}), Warning, "not known", Works},

@@ -29,8 +29,8 @@ func (j *judge) legacy() {
 		case t.Rules == 0:
 			j.add("rules", Note, name+" is empty: somebody has looked into it, which makes it", "")
 		case isIstios:
-			j.add("rules", Warning, fmt.Sprintf("%s has %s, those of istio-iptables among them: two programs capture here", name,
-				countText(t.Rules, "rule")), "remove them with the program that made them: istio-iptables --cleanup-only")
+			j.beside(fmt.Sprintf("%s has %s, those of istio-iptables among them", name, countText(t.Rules, "rule")),
+				slices.Contains(t.Chains, istio.ChainPrefix+"TPROXY"))
 		case t.Name == "nat":
 			j.legacyNAT(name, t)
 		default:

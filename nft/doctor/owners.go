@@ -144,17 +144,52 @@ func (j *judge) beforeUs() string {
 func (j *judge) istio() {
 	for i := range j.Tables {
 		t := &j.Tables[i]
-		var what string
-		if isIstioNFT(t) {
-			what = "istio-nftables"
-		} else if !istio.Find(t).IsZero() {
-			what = "istio-iptables"
-		}
-		if what != "" {
-			j.add("rules", Warning, fmt.Sprintf("table %s %s has rules of %s: two programs capture here", t.Family, t.Name, what),
-				"rules cleanup --istio removes them")
+		if program := istioProgram(t); program != "" {
+			j.beside(fmt.Sprintf("table %s %s has rules of %s", t.Family, t.Name, program), marks(t))
 		}
 	}
+}
+
+// removeIstio is what to do about rules of Istio's own programs.
+const removeIstio = "rules cleanup --istio removes them"
+
+// beside reports rules of Istio's own programs, and whether they are those that keep TPROXY's marks.
+func (j *judge) beside(verdict string, marking bool) {
+	switch {
+	case !j.tproxy():
+		verdict += ": two programs capture here"
+	case marking:
+		verdict += fmt.Sprintf(" that give TPROXY's mark %#x to connections: inbound ones get no answer, since it goes to lo", j.redirect.TProxyMark)
+	default:
+		verdict += ": two programs capture here, and rules apply refuses TPROXY beside them"
+	}
+	j.add("rules", j.besideIstio(), verdict, removeIstio)
+}
+
+// besideIstio is how bad rules of Istio's own programs are.
+func (j *judge) besideIstio() Severity {
+	if j.tproxy() {
+		return Problem
+	}
+	return Warning
+}
+
+// istioProgram is the one of Istio's programs that made the table or wrote to it, or nothing.
+func istioProgram(t *rules.Table) string {
+	switch {
+	case isIstioNFT(t):
+		return "istio-nftables"
+	case !istio.Find(t).IsZero():
+		return "istio-iptables"
+	}
+	return ""
+}
+
+// marks tells whether a rule of the table copies marks from packets to connections.
+func marks(t *rules.Table) bool {
+	return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
+		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return slices.Contains(r.Actions, rules.Action(rules.SaveMark{})) })
+	})
 }
 
 func isIstioNFT(t *rules.Table) bool {

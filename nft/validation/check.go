@@ -1,11 +1,19 @@
 package validation
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A Check is one thing that was tried.
 type Check struct {
 	// Name says what: "outbound, IPv4".
 	Name string `json:"name"`
+	// Kind is what checks of several families and addresses have in common.
+	Kind Kind `json:"kind"`
+	// Proves tells that the check, if it is ok, shows that rules or routes are there. That a setting does no harm, or that a connection
+	// that is not to be captured is not, would be so without any.
+	Proves bool `json:"proves"`
 	// Packet is the first packet of the connection, in the syntax of rules.ParsePacket; empty for a check without one. A port 0
 	// stands for one that the kernel would have chosen.
 	Packet string `json:"packet,omitempty"`
@@ -18,6 +26,20 @@ type Check struct {
 	// Next is what to do about it.
 	Next string `json:"next,omitempty"`
 }
+
+// Kind is a kind of check.
+type Kind string
+
+// The kinds.
+const (
+	SelfCalls    Kind = "the proxy's calls"
+	Inbound      Kind = "inbound"
+	Outbound     Kind = "outbound"
+	DNS          Kind = "DNS"
+	PolicyRoutes Kind = "policy routes"
+	Settings     Kind = "settings"
+	Rules        Kind = "rules and routes"
+)
 
 // Status is how a check ended.
 type Status string
@@ -47,10 +69,11 @@ type Outcome string
 
 // The outcomes.
 const (
-	Works           Outcome = "works"
-	Fails           Outcome = "fails"            // a check failed
-	CapturesNothing Outcome = "captures nothing" // nothing failed, but the parameters capture nothing
-	NotDecided      Outcome = "not decided"      // nothing failed, but nothing could be checked either
+	Works           Outcome = "works"                   // all is proved
+	WorksInPart     Outcome = "works as far as checked" // what could be checked is proved; see Unchecked
+	Fails           Outcome = "fails"                   // a check failed
+	CapturesNothing Outcome = "captures nothing"        // nothing failed, but the parameters capture nothing
+	NotDecided      Outcome = "not decided"             // nothing failed, but nothing is proved either
 )
 
 // Outcome sums up the result.
@@ -60,10 +83,37 @@ func (r Result) Outcome() Outcome {
 		return Fails
 	case r.Empty:
 		return CapturesNothing
-	case r.Count(OK) == 0:
+	case !slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Proves && c.Status == OK }):
 		return NotDecided
+	case len(r.Unchecked()) > 0:
+		return WorksInPart
 	}
 	return Works
+}
+
+// Unchecked names the kinds of which something that the parameters ask for was not checked: "inbound", or "DNS in part" if another
+// check of the kind was done.
+func (r Result) Unchecked() []string {
+	var kinds []Kind
+	done := map[Kind]bool{}
+	for _, c := range r.Checks {
+		switch {
+		case !c.Proves:
+		case c.Status != NotChecked:
+			done[c.Kind] = true
+		case !slices.Contains(kinds, c.Kind):
+			kinds = append(kinds, c.Kind)
+		}
+	}
+	var names []string
+	for _, k := range kinds {
+		name := string(k)
+		if done[k] {
+			name += " in part"
+		}
+		names = append(names, name)
+	}
+	return names
 }
 
 // Count returns how many checks have the status.

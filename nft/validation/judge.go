@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// judge compares what was found with what was expected.
-func (t *probe) judge(o observation) Check {
+// judge compares what was found with what was expected. Whether the rules were read back, and are those of the parameters, decides
+// what to do about a difference.
+func (t *probe) judge(o observation, equal bool) Check {
 	c := t.Check
 	if c.Status != "" {
 		return c
@@ -29,7 +30,7 @@ func (t *probe) judge(o observation) Check {
 		c.Status, c.Reason = NotChecked, "no connection from here reaches the pod, whether it is captured or not"
 		c.Next = "call the pod from another one"
 	default:
-		c.Next = t.advice(o)
+		c.Next = t.advice(o, equal)
 	}
 	return c
 }
@@ -90,7 +91,15 @@ func (t *probe) arrivalText(a arrival) string {
 }
 
 // advice says what to do about a probe that met another fate.
-func (t *probe) advice(o observation) string {
+func (t *probe) advice(o observation, equal bool) string {
+	const asTheyShouldBe = "the rules are as they should be, so that the cause is elsewhere: rules doctor looks for it"
+	switch {
+	case equal && errors.Is(o.err, unix.EADDRNOTAVAIL):
+	case equal && o.outcome == refused && t.trace.Fate.Captured():
+		return asTheyShouldBe + "; or the proxy does not listen for " + familyName(t.packet.Family())
+	case equal:
+		return asTheyShouldBe
+	}
 	switch {
 	case t.hint != "":
 		return t.hint

@@ -2,6 +2,7 @@ package validation
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,9 +58,13 @@ func TestJudge(t *testing.T) {
 		"a query of which the answer is lost": {dns, at(15053, ""), Failed, "the answer did not come back"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := row.probe.judge(row.seen)
+			c := row.probe.judge(row.seen, false)
 			if c.Status != row.want || !strings.Contains(c.Found, row.found) {
 				t.Errorf("%s: %q, want %s: %q", c.Status, c.Found, row.want, row.found)
+			}
+			equal := row.probe.judge(row.seen, true)
+			if equal.Status != c.Status || strings.Contains(equal.Next, "differ") || c.Status == Failed && !strings.Contains(equal.Next, "rules doctor") {
+				t.Errorf("although the rules are equal: %+v", equal)
 			}
 			if c.Status == Failed && c.Next == "" || c.Status == NotChecked && c.Reason == "" {
 				t.Errorf("nothing to go on with: %+v", c)
@@ -71,17 +76,29 @@ func TestJudge(t *testing.T) {
 func TestOutcome(t *testing.T) {
 	checks := func(statuses ...Status) (r Result) {
 		for _, s := range statuses {
-			r.Checks = append(r.Checks, Check{Status: s})
+			r.Checks = append(r.Checks, Check{Kind: Inbound, Proves: true, Status: s})
 		}
 		return r
 	}
+	beside := func(r Result, c Check) Result {
+		r.Checks = append(r.Checks, c)
+		return r
+	}
+	setting := judgeSourceCheck(3, nil)
 	empty := checks(OK, NotChecked)
 	empty.Empty = true
 	for _, row := range []struct {
 		r    Result
 		want Outcome
 	}{
-		{checks(OK, NotChecked), Works},
+		{checks(OK, OK), Works},
+		{checks(OK, NotChecked), WorksInPart},
+		{beside(checks(OK), Check{Kind: Outbound, Status: NotChecked}), Works}, // nothing outbound is captured
+		{beside(checks(OK), Check{Kind: Outbound, Proves: true, Status: NotChecked}), WorksInPart},
+		{beside(checks(OK), setting), Works},
+		{beside(checks(NotChecked, NotChecked), setting), NotDecided},
+		{beside(checks(NotChecked), Check{Kind: SelfCalls, Status: OK}), NotDecided}, // not captured, as it would be without rules
+		{beside(checks(OK), judgeSourceCheck(3, []string{"all"})), Fails},
 		{checks(OK, Failed), Fails},
 		{checks(NotChecked), NotDecided},
 		{Result{}, NotDecided},
@@ -90,6 +107,21 @@ func TestOutcome(t *testing.T) {
 		if got := row.r.Outcome(); got != row.want {
 			t.Errorf("%+v: %s, want %s", row.r, got, row.want)
 		}
+	}
+}
+
+func TestUnchecked(t *testing.T) {
+	r := Result{Checks: []Check{
+		{Kind: SelfCalls, Proves: true, Status: OK},
+		{Kind: Inbound, Proves: true, Status: NotChecked},
+		{Kind: Outbound, Status: NotChecked},
+		{Kind: DNS, Proves: true, Status: NotChecked},
+		{Kind: Inbound, Proves: true, Status: NotChecked},
+		{Kind: DNS, Proves: true, Status: OK},
+		{Kind: Settings, Status: NotChecked},
+	}}
+	if got, want := r.Unchecked(), []string{"inbound", "DNS in part"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -2,6 +2,7 @@ package validation
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -36,6 +37,8 @@ type surroundings struct {
 	transparent bool
 	// running tells that a proxy listens already.
 	running bool
+	// apart tells that this process is outside of the namespace.
+	apart bool
 	// device returns the name of the interface that has the address.
 	device func(own netip.Addr) string
 	// reach returns the address from which this process, from outside of the namespace, reaches the pod's address without a hop
@@ -83,6 +86,7 @@ func (p *planner) add(t probe) {
 	if t.Expected == "" {
 		t.Expected = t.expectation()
 	}
+	t.Proves = t.trace.Fate.Captured() || p.asksForTransparent(t) || t.packet.Mark != 0
 	owner := t.packet.Owner
 	switch {
 	case t.Status != "":
@@ -180,15 +184,26 @@ func (p *planner) applications() []rules.Owner {
 	return owners
 }
 
-// firstOutside returns the first id from 1000 on that is in none of the ranges.
+// firstOutside returns the first id from 1000 on that is in none of the ranges, or else the last one below: 1000 itself if there is
+// none at all. Nobody can have the highest number, which stands for no id.
 func firstOutside(ranges []rules.IDRange) uint32 {
-	id := uint32(1000)
-	for _, r := range rules.Normalise(ranges) {
-		if r.First <= id && id <= r.Last {
-			id = r.Last + 1
+	const first = 1000
+	taken := rules.Normalise(ranges)
+	for id := uint32(first); id < math.MaxUint32; id++ {
+		i := slices.IndexFunc(taken, func(r rules.IDRange) bool { return r.First <= id && id <= r.Last })
+		if i < 0 {
+			return id
+		}
+		if id = taken[i].Last; id == math.MaxUint32 {
+			break
 		}
 	}
-	return id
+	for below := uint32(first); below > 0; below-- {
+		if !rules.Contains(taken, below-1) {
+			return below - 1
+		}
+	}
+	return first
 }
 
 // podIPs are the pod's addresses of the family.

@@ -1,6 +1,7 @@
 package validation
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ func ordinary() surroundings {
 		},
 		device:      func(netip.Addr) string { return "eth0" },
 		transparent: true,
+		apart:       true,
 		reach: func(a netip.Addr) netip.Addr {
 			if a.Is4() {
 				return netip.MustParseAddr("10.244.1.1")
@@ -193,7 +195,10 @@ func TestPlanFollowsTheSurroundings(t *testing.T) {
 		"a mark": {"policy route, IPv6", rules.ModeTProxy, func(s *surroundings) { s.transparent = false }, "need CAP_NET_ADMIN"},
 		"a place outside": {"inbound, IPv6", rules.ModeRedirect, func(s *surroundings) {
 			s.reach = func(netip.Addr) netip.Addr { return netip.Addr{} }
-		}, "only a connection from outside"},
+		}, "from here no route leads straight to fd00::5"},
+		"a place outside, from within": {"inbound, IPv6", rules.ModeRedirect, func(s *surroundings) {
+			s.reach, s.apart = func(netip.Addr) netip.Addr { return netip.Addr{} }, false
+		}, "and this process cannot make one"},
 		"a route": {"outbound, IPv6", rules.ModeRedirect, func(s *surroundings) {
 			s.route = func(netip.Addr) (netip.Addr, string, error) { return netip.Addr{}, "", unix.ENETUNREACH }
 		}, "no route to 2001:db8::1: network is unreachable"},
@@ -205,7 +210,30 @@ func TestPlanFollowsTheSurroundings(t *testing.T) {
 			if got.Status != NotChecked || !strings.Contains(got.Reason, row.reason) {
 				t.Errorf("status %q, reason %q, want %q", got.Status, got.Reason, row.reason)
 			}
+			if s.apart && got.outside && s.transparent && got.Next == onTheNode {
+				t.Errorf("already done: %s", got.Next)
+			}
 		})
+	}
+}
+
+func TestFirstOutside(t *testing.T) {
+	const last = math.MaxUint32
+	for _, row := range []struct {
+		ranges []rules.IDRange
+		want   uint32
+	}{
+		{nil, 1000},
+		{[]rules.IDRange{{First: 1337, Last: 1337}}, 1000},
+		{[]rules.IDRange{{First: 1000, Last: 1000}, {First: 1001, Last: 2000}}, 2001},
+		{[]rules.IDRange{{First: 1000, Last: last}}, 999},
+		{[]rules.IDRange{{First: 1000, Last: last - 1}}, 999},
+		{[]rules.IDRange{{First: 1, Last: 1000}, {First: 1001, Last: last}}, 0},
+		{[]rules.IDRange{{First: 0, Last: last}}, 1000},
+	} {
+		if got := firstOutside(row.ranges); got != row.want {
+			t.Errorf("outside of %v: %d, want %d", row.ranges, got, row.want)
+		}
 	}
 }
 

@@ -50,7 +50,7 @@ func TestWhatEachContainerCanCheck(t *testing.T) {
 			o := Options{Redirect: usual(row.mode), Timeout: 300 * time.Millisecond}
 			mustApply(t, pair, rules.Compile(o.Redirect))
 			r := validateAs(t, pair.Pod, row.who, o)
-			if got := named(r, OK); !slices.Equal(got, row.checked) || r.Outcome() != Works {
+			if got := named(r, OK); !slices.Equal(got, row.checked) || r.Outcome() != WorksInPart {
 				t.Errorf("ok are %q,\nwant %q of\n%s", got, row.checked, describe(r))
 			}
 			for _, c := range r.Checks {
@@ -70,6 +70,28 @@ func TestWhatEachContainerCanCheck(t *testing.T) {
 				t.Errorf("without rules failed are %q,\nwant %q of\n%s", got, want, describe(r))
 			}
 		})
+	}
+}
+
+// Root of the proxy's group without a capability can try nothing in TPROXY mode. That no setting does harm is no proof of rules.
+func TestSettingsProveNothing(t *testing.T) {
+	pair := netnstest.NewPair(t)
+	who := person{gid: 1337, caps: "-all"}
+	o := Options{Redirect: usual(rules.ModeTProxy), Timeout: 300 * time.Millisecond}
+	r := validateAs(t, pair.Pod, who, o)
+	if got := named(r, OK); !slices.Equal(got, []string{"source check"}) || r.Outcome() != NotDecided {
+		t.Error(describe(r))
+	}
+	// Nor is that of a connection that is not to be captured.
+	o.Redirect = usual(rules.ModeRedirect)
+	o.Redirect.LoopbackCIDR, _ = rules.ParseLoopbackCIDR("127.0.0.0/8")
+	o.Redirect.IPv6 = false
+	r = validateAs(t, netnstest.New(t), validationContainer, o)
+	if got := named(r, OK); !slices.Equal(got, []string{"the proxy calls 127.0.0.6"}) || r.Outcome() != NotDecided {
+		t.Error(describe(r))
+	}
+	if !slices.Contains(r.Unchecked(), "inbound") {
+		t.Errorf("a namespace without addresses has no inbound connections: %q", r.Unchecked())
 	}
 }
 
@@ -96,7 +118,7 @@ func TestWideLoopbackCIDR(t *testing.T) {
 	r.LoopbackCIDR, _ = rules.ParseLoopbackCIDR("127.0.0.0/8")
 	mustApply(t, pair, rules.Compile(r))
 	got := validateAs(t, pair.Pod, validationContainer, Options{Redirect: r, Timeout: 300 * time.Millisecond})
-	if got.Outcome() != Works || !strings.Contains(got.Checks[0].Found, "itself, not captured") || got.Checks[0].Status != OK {
+	if got.Outcome() != WorksInPart || !strings.Contains(got.Checks[0].Found, "itself, not captured") || got.Checks[0].Status != OK {
 		t.Error(describe(got))
 	}
 }

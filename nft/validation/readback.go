@@ -2,7 +2,6 @@ package validation
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/nft"
@@ -11,7 +10,7 @@ import (
 
 // readBack compares the rules and routes in the kernel with those of the parameters.
 func (v *validator) readBack() Check {
-	c := Check{Name: "rules and routes", Expected: "exactly the ruleset and the routes of the parameters"}
+	c := Check{Name: "rules and routes", Kind: Rules, Proves: true, Expected: "exactly the ruleset and the routes of the parameters"}
 	found, err := nft.Read(v.ns)
 	switch {
 	case nft.IsNotPermitted(err):
@@ -56,8 +55,6 @@ func (v *validator) explained(r Result) Result {
 		return r
 	}
 	wanted := rules.Compile(v.options.Redirect)
-	// The kernel lists tables as they were made; at equal priority the chain that came last runs first.
-	slices.Reverse(live.Tables)
 	for i, c := range r.Checks {
 		if c.Status != Failed || c.Packet == "" || c.Reason != "" {
 			continue

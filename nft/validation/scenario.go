@@ -23,15 +23,15 @@ var passthroughs = map[rules.Family]netip.Addr{rules.IPv4: rules.PassthroughIPv4
 // selfCalls are the proxy's connections to its own pod, which are inbound ones: to 127.0.0.6 or ::6 as Istio's validation does, and
 // to the pod's addresses.
 func (p *planner) selfCalls(f rules.Family) {
-	passthrough := newTCP(fmt.Sprintf("the proxy calls %s", passthroughs[f]))
+	passthrough := newTCP(SelfCalls, fmt.Sprintf("the proxy calls %s", passthroughs[f]))
 	if _, device, err := p.route(passthroughs[f]); err != nil || device != lo {
 		passthrough.hint = fmt.Sprintf("lo has no address %s: rules apply adds it", passthroughs[f])
 	}
 	p.selfCall(passthrough, p.proxy(), loopbacks[f], passthroughs[f])
 	for _, a := range p.podIPs(f) {
-		p.selfCall(newTCP(fmt.Sprintf("the proxy calls its pod, %s", a)), p.proxy(), a, a)
+		p.selfCall(newTCP(SelfCalls, fmt.Sprintf("the proxy calls its pod, %s", a)), p.proxy(), a, a)
 		if p.options.Redirect.Mode == rules.ModeTProxy {
-			p.selfCall(newTCP(fmt.Sprintf("the proxy's group calls its pod, %s", a)), p.tproxyProxy(), a, a)
+			p.selfCall(newTCP(SelfCalls, fmt.Sprintf("the proxy's group calls its pod, %s", a)), p.tproxyProxy(), a, a)
 		}
 	}
 }
@@ -46,16 +46,29 @@ func (p *planner) selfCall(t probe, owner rules.Owner, from, to netip.Addr) {
 // other rules.
 func (p *planner) inbound(f rules.Family) {
 	podIPs := p.podIPs(f)
-	if len(podIPs) == 0 {
+	anywhere := f == rules.IPv4 && len(p.podIPs(rules.IPv4)) == 0 && len(p.podIPs(rules.IPv6)) == 0
+	switch {
+	case anywhere:
+		podIPs = testNets[f][len(testNets[f])-1:]
+	case len(podIPs) == 0:
 		return
 	}
-	t := newTCP("inbound, " + familyName(f))
+	t := newTCP(Inbound, "inbound, "+familyName(f))
 	t.outside, t.packet.Hook, t.packet.InInterface = true, rules.Prerouting, p.device(podIPs[0])
 	from := p.reach(podIPs[0])
+	const outside = "only a connection from outside of the namespace passes these rules, and "
+	switch {
+	case anywhere:
+		t.skip("the namespace has no address to connect to", "run it when the pod's network is set up")
+	case from.IsValid():
+	case p.apart:
+		t.skip(fmt.Sprintf(outside+"from here no route leads straight to %s", podIPs[0]),
+			"call the pod from another one, or give an address by --pod-ip that this host has a direct route to")
+	default:
+		t.skip(outside+"this process cannot make one", onTheNode)
+	}
 	if !from.IsValid() {
 		from = testNets[f][0]
-		t.skip("only a connection from outside of the namespace passes these rules, and this process cannot make one",
-			onTheNode)
 	}
 	t.packet.Source = netip.AddrPortFrom(from, 0)
 	var captured bool
@@ -101,7 +114,7 @@ func (p *planner) outbound(f rules.Family) {
 	for _, included := range r.OutboundPorts {
 		ports = append(ports, included.First)
 	}
-	p.fromApplication(newTCP("outbound, "+familyName(f)), addrs, ports)
+	p.fromApplication(newTCP(Outbound, "outbound, "+familyName(f)), addrs, ports)
 }
 
 // maxCorners bounds how many prefixes are looked at for an address that is captured.
@@ -153,17 +166,17 @@ func (p *planner) dns(f rules.Family) {
 	}
 	// The agent's answer finds its way back only by the conntrack zone that its user gives it.
 	agent := p.proxy()
-	udp := probe{Check: Check{Name: "DNS over UDP, " + familyName(f)}, agent: &agent}
+	udp := probe{Check: Check{Name: "DNS over UDP, " + familyName(f), Kind: DNS}, agent: &agent}
 	if p.running || agent != p.self && !p.can(agent) {
 		udp.agent = nil
 	}
 	udp.packet.Protocol = rules.UDP
 	p.fromApplication(udp, servers, []uint16{domainPort})
-	p.fromApplication(newTCP("DNS over TCP, "+familyName(f)), servers, []uint16{domainPort})
+	p.fromApplication(newTCP(DNS, "DNS over TCP, "+familyName(f)), servers, []uint16{domainPort})
 }
 
-func newTCP(name string) probe {
-	return probe{Check: Check{Name: name}, packet: rules.Packet{Protocol: rules.TCP}}
+func newTCP(kind Kind, name string) probe {
+	return probe{Check: Check{Name: name, Kind: kind}, packet: rules.Packet{Protocol: rules.TCP}}
 }
 
 // fromApplication plans a connection of an application's owner to the first of the destinations that is captured.

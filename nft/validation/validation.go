@@ -142,14 +142,15 @@ func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
 	}
 	wg.Wait()
 	l.close()
+	back := v.readBack()
 	for i := range probes {
-		c := probes[i].judge(observations[i])
+		c := probes[i].judge(observations[i], back.Status == OK)
 		if c.Status == OK {
 			v.proved[c.Name] = c
 		}
 		checks = append(checks, c)
 	}
-	return append(append(checks, v.sourceCheck()...), v.readBack()), !captures
+	return append(append(checks, v.sourceCheck()...), back), !captures
 }
 
 // surroundings are those of this attempt.
@@ -157,7 +158,7 @@ func (v *validator) surroundings() surroundings {
 	return surroundings{
 		self: v.owners.self, can: v.owners.can,
 		route: v.pod.route, device: v.pod.device,
-		transparent: v.transparent, running: v.running,
+		transparent: v.transparent, running: v.running, apart: v.around != nil,
 		reach: func(pod netip.Addr) netip.Addr {
 			if v.around == nil || !v.around.direct(pod) {
 				return netip.Addr{}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -231,6 +232,43 @@ func TestBroken(t *testing.T) {
 				t.Log(describe(got))
 			}
 		})
+	}
+}
+
+// At equal priority the chain that came last runs first. The reason of what fails names the rule that really decides, and since our
+// own rules are in order, applying them is no advice.
+func TestForeignChainDecides(t *testing.T) {
+	nftBinary := netnstest.RequireBinary(t, "nft")
+	pair := netnstest.NewPair(t)
+	r := usual(rules.ModeRedirect)
+	r.StrictIstio()
+	mustApply(t, pair, rules.Compile(r))
+	cmd := exec.Command(nftBinary, "-f", "-")
+	cmd.Stdin = strings.NewReader(`table inet foreign {
+	chain out {
+		type nat hook output priority -100;
+		tcp dport 15002 meta skuid 0 redirect to :7777
+	}
+}`)
+	err := pair.Pod.Do(func() error {
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := validate(t, pair, Options{Redirect: r, Timeout: 300 * time.Millisecond})
+	if failed := named(got, Failed); !slices.Equal(failed, []string{"outbound, IPv4", "outbound, IPv6"}) {
+		t.Fatalf("failed are %q of\n%s", failed, describe(got))
+	}
+	for _, c := range got.Checks {
+		if c.Status == Failed && (!strings.Contains(c.Reason, "redirected to port 7777 of this host: inet foreign out") ||
+			!strings.HasPrefix(c.Next, "the rules are as they should be")) {
+			t.Errorf("%s: reason %s, next %s", c.Name, c.Reason, c.Next)
+		}
 	}
 }
 

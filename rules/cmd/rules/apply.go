@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
@@ -52,8 +55,14 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	case p.skipApply:
 		return s.print("rules left alone (--skip-rule-apply)\n", applied{Outcome: "skipped", Namespace: ns.String()})
 	case p.dryRun:
+		if err := s.besideIstio(ns, redirect.Mode); err != nil {
+			s.warn("apply would be refused: %v", err)
+		}
 		return s.dryRun(ns, rules.Compile(redirect))
 	default:
+		if err := s.besideIstio(ns, redirect.Mode); err != nil {
+			return refused(err)
+		}
 		if err := s.program(ns, redirect); err != nil {
 			return err
 		}
@@ -87,6 +96,33 @@ type applied struct {
 	Bytes        int     `json:"bytes"`
 	Kept         *uint64 `json:"kept,omitempty"`
 	Milliseconds float64 `json:"milliseconds"`
+}
+
+// besideIstio looks for what Istio's own programs have left in the namespace. In TPROXY mode it returns why that forbids to apply, in the
+// other it warns. What a missing permission or the kernel hides is no hindrance.
+func (s *system) besideIstio(ns *netns.NS, mode rules.Mode) error {
+	tables, err := nft.FindIstio(ns)
+	legacy, legacyErr := compat.FindIstio(ns)
+	for _, err := range []error{err, legacyErr} {
+		if err != nil && !nft.IsNotPermitted(err) && !nft.IsNotSupported(err) && !errors.Is(err, unix.ENOPROTOOPT) {
+			s.warn("whether Istio's own rules are here is not known: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		}
+	}
+	found := slices.Concat(tables, legacy)
+	if len(found) == 0 {
+		return nil
+	}
+	const some = 3
+	text := strings.Join(found[:min(some, len(found))], "; ")
+	if more := len(found) - some; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	if mode == rules.ModeTProxy {
+		return fmt.Errorf("%s holds rules of Istio's own, beside which TPROXY's inbound connections would get no answer (%s): "+
+			"remove them with rules cleanup --istio", ns, text)
+	}
+	s.warn("%s holds rules of Istio's own, so that two programs capture here (%s): rules cleanup --istio removes them", ns, text)
+	return nil
 }
 
 func (s *system) program(ns *netns.NS, redirect rules.Redirect) error {

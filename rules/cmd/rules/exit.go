@@ -10,7 +10,7 @@ import (
 const (
 	exitDone      = 0   // done, or equal
 	exitDifferent = 1   // check found a difference
-	exitBadInput  = 2   // a flag, an argument or an environment variable
+	exitBadInput  = 2   // a flag, an argument or an environment variable, or the namespace that it names
 	exitRefused   = 3   // the kernel or the system refused, or lacks something
 	exitInvalid   = 126 // validation failed; Istio's repair controller waits for this code
 )
@@ -19,7 +19,8 @@ const exitCodesHelp = `The exit code tells what became of the command:
 
   0    done; for check: the namespace holds exactly this ruleset; for doctor: capture can work
   1    check found differences, doctor a problem
-  2    bad input: a flag, an argument or an environment variable; nothing was touched
+  2    bad input: a flag, an argument or an environment variable, or a network namespace that there is not; nothing was
+       touched
   3    the kernel or the system refused, or lacks something; unless the error says otherwise nothing has changed
   126  validation failed: the capture does not work (the code that Istio's repair controller looks for)
 
@@ -49,9 +50,6 @@ func refused(err error) error {
 	}
 	return failure{exitRefused, err}
 }
-
-// invalid marks the failure of a validation.
-func invalid(err error) error { return failure{exitInvalid, err} }
 
 // exitCode is the one that an error leads to. What carries none comes from the command line.
 func exitCode(err error) int {

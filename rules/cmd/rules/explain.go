@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-mesh/sluice/compat/xtables"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
@@ -106,8 +107,38 @@ func (s *system) rulesetToExplain(p *parameters) (rules.Ruleset, error) {
 	}
 	var live rules.Ruleset
 	err := p.inNamespace(func(ns *netns.NS) (err error) {
-		live, err = nft.ReadAll(ns)
+		if live, err = nft.ReadAll(ns); err == nil {
+			s.warnOfLegacy(ns)
+		}
 		return refused(err)
 	})
 	return live, err
+}
+
+// warnOfLegacy says if the namespace has rules of iptables-legacy, which live rulesets lack.
+func (s *system) warnOfLegacy(ns *netns.NS) {
+	tables, err := xtables.Tables(ns)
+	var found []string
+	errs := []error{err}
+	for _, id := range tables {
+		t, err := xtables.Read(ns, id.Family, id.Name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		n := 0
+		for i := range t.Chains {
+			n += len(t.Chains[i].Rules)
+		}
+		if n > 0 {
+			found = append(found, fmt.Sprintf("%s %s (%s)", id.Family, id.Name, count(n, "rule")))
+		}
+	}
+	if len(found) > 0 {
+		s.warn("packets meet rules of iptables-legacy, too, which are not among those explained: %s", strings.Join(found, ", "))
+	}
+	if err := errors.Join(errs...); err != nil {
+		s.warn("rules of iptables-legacy are not explained, and whether there are any is not known: %s",
+			strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
 }

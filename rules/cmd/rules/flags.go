@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 )
@@ -45,7 +46,7 @@ func (in *inputs) load() {
 func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 	flags := pflag.NewFlagSet(cmd, pflag.ContinueOnError)
 	flags.Usage = func() {}
-	excludesPorts := false
+	letter := letterValue{in: in}
 	for i := range in.parameters {
 		p := &in.parameters[i]
 		if p.flag == "" {
@@ -53,20 +54,24 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 		}
 		short := p.short
 		if short == outputLetter {
-			short, excludesPorts = "", excludesPorts || p.flag == excludeFlag
+			short = ""
+		}
+		if p.flag == excludeFlag {
+			letter.ports, letter.setPorts = p, p.set
 		}
 		flag := flags.VarPF(flagValue{in, p}, p.flag, short, "")
 		if p.value == "" {
 			flag.NoOptDefVal = "true"
 		}
 	}
-	flags.VarP(letterValue{in, excludesPorts}, outputLetter, outputLetter, "")
+	flags.VarP(letter, outputLetter, outputLetter, "")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return nil, err
 		}
 		return nil, fmt.Errorf("%w; %s --help lists the flags", err, cmd)
 	}
+	in.joinLists()
 	return flags.Args(), nil
 }
 
@@ -77,11 +82,26 @@ type flagValue struct {
 }
 
 func (v flagValue) Set(text string) error {
-	if !v.p.repeat {
-		v.in.given[v.p.flag] = nil
-	}
-	v.in.given[v.p.flag] = append(v.in.given[v.p.flag], text)
+	v.in.give(v.p, text)
 	return nil
+}
+
+// give keeps one value of a flag. The values of a list add up, those of a repeatable flag count each, else the last one counts.
+func (in *inputs) give(p *parameter, text string) {
+	if !p.repeat && !p.list {
+		in.given[p.flag] = nil
+	}
+	in.given[p.flag] = append(in.given[p.flag], text)
+}
+
+// joinLists makes one list of several. Empty ones add nothing, and "*" repeated stays "*".
+func (in *inputs) joinLists() {
+	for _, p := range in.parameters {
+		if texts := in.given[p.flag]; p.list && len(texts) > 1 {
+			texts = slices.Compact(slices.DeleteFunc(texts, empty))
+			in.given[p.flag] = []string{strings.Join(texts, ",")}
+		}
+	}
 }
 
 func (v flagValue) String() string { return v.p.fallback }
@@ -101,16 +121,23 @@ const (
 )
 
 type letterValue struct {
-	in            *inputs
-	excludesPorts bool
+	in       *inputs
+	ports    *parameter // Istio's; nil where the command has not got it
+	setPorts func(*parameters, string) error
 }
 
 func (v letterValue) Set(text string) error {
-	name := outputFlag
-	if v.excludesPorts && text != outputText && text != outputJSON {
-		name = excludeFlag
+	if v.ports == nil || text == outputText || text == outputJSON {
+		v.in.given[outputFlag] = []string{text}
+		return nil
 	}
-	v.in.given[name] = []string{text}
+	v.in.give(v.ports, text)
+	v.ports.set = func(p *parameters, text string) error {
+		if err := v.setPorts(p, text); err != nil {
+			return fmt.Errorf("%w; only -o text and -o json choose the output", err)
+		}
+		return nil
+	}
 	return nil
 }
 

@@ -125,7 +125,7 @@ func (p *parameter) names() string {
 // description is what the parameter means, its default, and the variables that set it too.
 func (p *parameter) description() string {
 	var notes []string
-	if p.repeat {
+	if p.repeat || p.list && p.flag != "" {
 		notes = append(notes, "repeatable")
 	}
 	if p.fallback != "" {

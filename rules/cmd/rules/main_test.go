@@ -40,7 +40,7 @@ func scriptSystem() *system {
 			return s.print(fmt.Sprintf("validated %s by port %d within %s\n", v.podIPs, v.port, v.timeout), nil)
 		}
 	case "fails":
-		s.validate = func(*system, validation) error { return invalid(fmt.Errorf("inbound: not captured")) }
+		s.validate = func(*system, validation) error { return failure{exitInvalid, fmt.Errorf("inbound: not captured")} }
 	}
 	return s
 }

@@ -58,8 +58,8 @@ func TestExitCodes(t *testing.T) {
 		{"an error of cobra or of parsing", errors.New("x"), 2},
 		{"an error of the kernel", refused(errors.New("x")), 3},
 		{"no error of the kernel", refused(nil), 0},
-		{"a failed validation", invalid(errors.New("x")), 126},
-		{"a failed validation among others", errors.Join(errors.New("y"), invalid(errors.New("x"))), 126},
+		{"a failed validation", failure{exitInvalid, errors.New("x")}, 126},
+		{"a failed validation among others", errors.Join(errors.New("y"), failure{exitInvalid, errors.New("x")}), 126},
 	} {
 		if got := exitCode(test.err); got != test.want {
 			t.Errorf("%s: exit code %d, want %d", test.name, got, test.want)

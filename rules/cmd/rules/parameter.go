@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -21,7 +22,7 @@ type parameter struct {
 	help      string
 	field     string // of rules.Redirect, to which a fault of validation belongs
 	section   section
-	list      bool // an empty variable means an empty list; for other parameters it counts as not set
+	list      bool // an empty variable means an empty list (for others: not set), and a flag given several times one list
 	repeat    bool // the flag may be given several times, and each value counts
 	set       func(p *parameters, text string) error
 }
@@ -107,6 +108,15 @@ func (p *parameters) addWithout(text string) error {
 		p.redirect.Without = append(p.redirect.Without, id)
 	}
 	return err
+}
+
+// setNetns refuses the empty path, which a script's unset variable yields: the current namespace may be the host's.
+func (p *parameters) setNetns(text string) error {
+	if text == "" {
+		return errors.New("the path is empty: leave the flag out to mean the current namespace")
+	}
+	p.netnsPath = text
+	return nil
 }
 
 func (p *parameters) setPID(text string) error {

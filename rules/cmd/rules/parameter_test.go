@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -126,6 +127,33 @@ func TestFaultsAreNamedAfterInputs(t *testing.T) {
 			if !fields[field.Name] {
 				t.Errorf("%s: no parameter has this field", field.Name)
 			}
+		}
+	}
+}
+
+// TestListsAddUp gives more prefixes than one argument can hold.
+func TestListsAddUp(t *testing.T) {
+	args := []string{"show", "-i", "*", "-o", "80", "-p", "1", "-o", "90", "-c", "eth0", "-c", "", "-c", "eth1", "-p", "15009"}
+	for i := range 100 {
+		var prefixes []string
+		for j := range 100 {
+			prefixes = append(prefixes, fmt.Sprintf("10.%d.%d.0/25", i, j))
+		}
+		args = append(args, "-x", strings.Join(prefixes, ","))
+	}
+	s, stderr := testSystem()
+	stdout := new(strings.Builder)
+	s.stdout = stdout
+	if code := run(s, args); code != exitDone {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	text := stdout.String()
+	if got := strings.Count(text, "/25"); got != 100*100 {
+		t.Errorf("%d prefixes, want 10000", got)
+	}
+	for _, want := range []string{"{ 80, 90 }", `"eth0", "eth1"`, ":15009"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s: not in the ruleset", want)
 		}
 	}
 }

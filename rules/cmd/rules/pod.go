@@ -29,6 +29,7 @@ func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 	if i := slices.IndexFunc(p.podIPs, netip.Addr.Is6); i >= 0 && !p.redirect.IPv6 {
 		s.warn("the pod's IPv6 is left uncaptured: %s comes after an IPv4 address, and --dual-stack is not set", p.podIPs[i])
 	}
+	s.warnOfNameservers(p.redirect)
 	return p.redirect, nil
 }
 
@@ -93,6 +94,22 @@ func (s *system) findNameservers(p *parameters) error {
 		dns.Capture = false
 	}
 	return nil
+}
+
+// warnOfNameservers names the servers whose queries pass the proxy since their family is not captured.
+func (s *system) warnOfNameservers(r rules.Redirect) {
+	if !r.DNS.Capture || r.DNS.All || r.IPv6 {
+		return
+	}
+	var missed []string
+	for _, server := range r.DNS.Servers {
+		if name := server.String(); server.Is6() && !slices.Contains(missed, name) {
+			missed = append(missed, name)
+		}
+	}
+	if len(missed) > 0 {
+		s.warn("DNS queries to %s are not captured, since the pod's IPv6 is not", strings.Join(missed, ", "))
+	}
 }
 
 // nameservers reads resolv.conf(5) as Istio does: every server counts, not only the first three, and what is not an address is

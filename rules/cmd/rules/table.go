@@ -37,7 +37,7 @@ func otherTable() []parameter {
 		{
 			flag: "netns", value: "PATH", section: sectionNamespace,
 			help: "the network namespace, such as /run/netns/x or /proc/PID/ns/net; without any the current one",
-			set:  word(func(p *parameters) *string { return &p.netnsPath }),
+			set:  (*parameters).setNetns,
 		},
 		{
 			flag: "pid", value: "PID", section: sectionNamespace,
@@ -111,7 +111,7 @@ func otherTable() []parameter {
 			help:    "no binary is executed",
 			set:     choice(func(*parameters) *string { return new(string) }, "", "legacy", "nft"),
 		},
-		ignored("cni-mode", "CNI_MODE", "", "there is no lock and no sandbox to choose"),
+		ignored("cni-mode", "CNI_MODE", "", "the only lock is one in the network namespace itself, and no sandbox is entered"),
 		ignored("log_output_level", "", "LEVELS", "there is no log"),
 		ignored("log_as_json", "", "", "see --output json"),
 		ignored("log_target", "", "PATH", "there is no log"),

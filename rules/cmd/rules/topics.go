@@ -31,6 +31,9 @@ func environmentHelp() string {
 first. What is outranked is not looked at. An empty variable means an empty list; for a parameter that is not a list it
 counts as not set. A bad value is an error, where istio-iptables takes the default instead. --envoy-port has no variable.
 
+A flag that is marked repeatable may be given several times, and each adds to the list: the kernel limits one argument, and
+one variable, to 128 KiB, which some thousand prefixes exceed. Of another flag the last one counts.
+
 `)
 	for _, p := range table() {
 		for _, variable := range p.variables {
@@ -103,7 +106,8 @@ apply       outcome (created, unchanged, updated, replaced, skipped), namespace,
             (REDIRECT: one for each connection that conntrack did not know; TPROXY: of inbound ones all until the answer)
             with --dry-run: outcome (dry-run), namespace, ruleset (a RULESET), transaction[] (a line for each message), bytes
             with --run-validation the object of validate follows
-check       namespace, equal, differences[]: kind (missing, extra, changed, reordered), where, want, got
+check       namespace, equal, differences[]: kind (missing, extra, changed, reordered), where, want, got; where a set is
+            named, want and got are the elements that are missing or extra
 explain     packets[]: packet, fate, passes[]
             fate:     text, captured, dropped, redirect (a port), tproxy (a port), zone, mark, connectionMark, undecided (why)
             passes[]: hook, packet (as it enters), steps[]: family, table, chain, rule (from 1), text, comment,

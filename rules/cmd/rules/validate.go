@@ -27,7 +27,9 @@ No privilege is needed, but without one fewer checks are possible; those that ar
 proxy's user, like the istio-validation container, it is the proxy's calls. "rules apply --run-validation
 --skip-rule-apply" does the same.
 
-The exit code is 126 if a check fails, and 3 if none could be done. Parameters that capture nothing at all are not called
+The outcome is "works" if all that the parameters ask for was proved, and "works as far as checked" if a kind of check
+could not be done; the first line then names it. The exit code of both is 0. It is 126 if a check fails, and 3 if nothing
+could be proved. Parameters that capture nothing at all are not called
 valid: a warning says so, and the exit code is 0.`
 
 const validateExamples = `  rules validate --pid 4711 -b '*' -i '*' -d 15090,15021,15020
@@ -56,6 +58,7 @@ func newValidateCommand(s *system) *cobra.Command {
 type validated struct {
 	Namespace    string        `json:"namespace"`
 	Outcome      prove.Outcome `json:"outcome"`
+	NotChecked   []string      `json:"notChecked,omitempty"` // the kinds
 	Running      bool          `json:"running"`
 	Attempts     int           `json:"attempts"`
 	Milliseconds float64       `json:"milliseconds"`
@@ -69,7 +72,7 @@ func validate(s *system, v validation) error {
 		return refused(err)
 	}
 	result := validated{
-		Namespace: v.namespace.String(), Outcome: r.Outcome(), Running: r.Running, Attempts: r.Attempts,
+		Namespace: v.namespace.String(), Outcome: r.Outcome(), NotChecked: r.Unchecked(), Running: r.Running, Attempts: r.Attempts,
 		Milliseconds: float64(r.Duration.Microseconds()) / 1000, Checks: r.Checks,
 	}
 	if err := s.print(s.validationText(result, r), result); err != nil {
@@ -100,6 +103,9 @@ func (s *system) validationText(v validated, r prove.Result) string {
 	}
 	if v.Running {
 		b.WriteString(", with the proxy that runs")
+	}
+	if len(v.NotChecked) > 0 {
+		fmt.Fprintf(b, "; not checked: %s", strings.Join(v.NotChecked, ", "))
 	}
 	b.WriteString("\n")
 	for _, c := range v.Checks {
