@@ -12,6 +12,7 @@ TESTFLAGS =
 FUZZTIME ?= 30s
 BENCH ?= .
 COUNT ?= 6
+BENCHTIME ?= 300ms
 
 build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/
 
@@ -41,7 +42,7 @@ fuzz: ## Fuzz every target for FUZZTIME (30s).
 
 bench: ## Run the benchmarks COUNT (6) times; BASE=file compares with an earlier bin/bench.out.
 bench: bin/tools/golangci-lint
-	@RACE= .ci/test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(TESTFLAGS) | tee bin/bench.out
+	@RACE= .ci/test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) $(TESTFLAGS) | tee bin/bench.out
 	@bin/tools/benchstat $(BASE) bin/bench.out
 
 lint: ## Check format, vet and linters.

@@ -10,7 +10,8 @@ import (
 // A Difference is one thing in which a ruleset that was found differs from the one that was expected.
 type Difference struct {
 	Kind DifferenceKind `json:"kind"`
-	// Where is the place: "table inet sluice", "chain inet sluice nat-output" or "routing".
+	// Where is the place: "table inet sluice", "chain inet sluice nat-output" or "routing"; or a set that rules of
+	// a chain use: "chain inet sluice nat-output, set outbound-exclude-ipv4", of which Want and Got list elements.
 	Where string `json:"where"`
 	// Want is what was expected there and Got what was found; empty where there is none.
 	Want string `json:"want,omitempty"`
@@ -107,8 +108,8 @@ func compareChains(where string, want, got *Chain) []Difference {
 	return append(diffs, explainRules(where, missing, extra)...)
 }
 
-// explainRules pairs the rules that are only on one side: the same rule elsewhere is reordered, the same matches but for a set's
-// elements are changed.
+// explainRules pairs the rules that are only on one side: the same rule elsewhere is reordered, and of one that differs in a set's
+// elements only, these are missing or extra.
 func explainRules(where string, missing, extra []*Rule) []Difference {
 	var diffs []Difference
 	take := func(same func(*Rule) bool) *Rule {
@@ -154,11 +155,13 @@ func changedSets(where string, want, got *Rule) []Difference {
 		if !isAddr || !isAddrToo {
 			return nil
 		}
-		lost, added := without(w, g), without(g, w)
-		diffs = append(diffs, Difference{
-			Kind: Changed, Where: where + ", set " + w.Set,
-			Want: lost + " besides what is the same", Got: added,
-		})
+		place := where + ", set " + w.Set
+		if lost := without(w, g); lost != "" {
+			diffs = append(diffs, Difference{Kind: Missing, Where: place, Want: lost})
+		}
+		if added := without(g, w); added != "" {
+			diffs = append(diffs, Difference{Kind: Extra, Where: place, Got: added})
+		}
 	}
 	return diffs
 }
@@ -176,10 +179,7 @@ func without(a, b MatchAddr) string {
 			texts = append(texts, formatAddrRange(r))
 		}
 	}
-	switch {
-	case n == 0:
-		return "nothing"
-	case n > most:
+	if n > most {
 		texts = append(texts, fmt.Sprintf("and %d more", n-most))
 	}
 	return strings.Join(texts, ", ")

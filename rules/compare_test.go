@@ -121,27 +121,36 @@ func TestCompareNamesChangedElementsOfSets(t *testing.T) {
 		r.OutboundExcludeCIDRs = prefixSelection(excluded).Prefixes
 		return rules.Compile(r)
 	}
-	const where = "changed in chain inet sluice nat-output, set outbound-exclude-ipv4: "
-	for _, tc := range []struct{ says, want, got, difference string }{
+	const (
+		set     = "chain inet sluice nat-output, set outbound-exclude-ipv4: "
+		missing = "missing in " + set
+		extra   = "extra in " + set
+	)
+	for _, tc := range []struct {
+		says, want, got string
+		differences     []string
+	}{
 		{
 			"an element less", "10.1.0.0/16,10.3.0.0/16,10.5.0.0/16", "10.1.0.0/16,10.5.0.0/16",
-			"want 10.3.0.0/16 besides what is the same, found nothing",
+			[]string{missing + "10.3.0.0/16"},
 		},
 		{
 			"an element more", "10.1.0.0/16,10.5.0.0/16", "10.1.0.0/16,10.3.0.0/16,10.5.0.0/16",
-			"want nothing besides what is the same, found 10.3.0.0/16",
+			[]string{extra + "10.3.0.0/16"},
 		},
 		{
 			"another element", "10.1.0.0/16,10.3.0.0/16", "10.1.0.0/16,10.4.0.1/32",
-			"want 10.3.0.0/16 besides what is the same, found 10.4.0.1",
+			[]string{missing + "10.3.0.0/16", extra + "10.4.0.1"},
 		},
 		{
 			"very many", "10.1.0.0/16,10.3.0.0/16", "11.1.0.0/16,11.3.0.0/16,11.5.0.0/16,11.7.0.0/16,11.9.0.0/16,11.11.0.0/16,11.13.0.0/16,11.15.0.0/16,11.17.0.0/16",
-			"want 10.1.0.0/16, 10.3.0.0/16 besides what is the same, found 11.1.0.0/16, 11.3.0.0/16, 11.5.0.0/16, 11.7.0.0/16, " +
-				"11.9.0.0/16, 11.11.0.0/16, 11.13.0.0/16, 11.15.0.0/16, and 1 more",
+			[]string{
+				missing + "10.1.0.0/16, 10.3.0.0/16",
+				extra + "11.1.0.0/16, 11.3.0.0/16, 11.5.0.0/16, 11.7.0.0/16, 11.9.0.0/16, 11.11.0.0/16, 11.13.0.0/16, 11.15.0.0/16, and 1 more",
+			},
 		},
 	} {
-		checkDifferences(t, tc.says, rules.Compare(compiled(tc.want), compiled(tc.got)), []string{where + tc.difference})
+		checkDifferences(t, tc.says, rules.Compare(compiled(tc.want), compiled(tc.got)), tc.differences)
 	}
 	checkDifferences(t, "a set that becomes one value", rules.Compare(compiled("10.1.0.0/16,10.3.0.0/16"), compiled("10.1.0.0/16")), []string{
 		"missing in chain inet sluice nat-output: ip daddr @outbound-exclude-ipv4 return",
@@ -153,7 +162,10 @@ func TestCompareNamesChangedElementsOfSets(t *testing.T) {
 		}))
 	}
 	checkDifferences(t, "a set that two rules use is named once", rules.Compare(included("10.1.0.0/16,10.3.0.0/16"), included("10.1.0.0/16,10.4.0.0/16")),
-		[]string{"changed in chain inet sluice nat-output, set outbound-include-ipv4: want 10.3.0.0/16 besides what is the same, found 10.4.0.0/16"})
+		[]string{
+			"missing in chain inet sluice nat-output, set outbound-include-ipv4: 10.3.0.0/16",
+			"extra in chain inet sluice nat-output, set outbound-include-ipv4: 10.4.0.0/16",
+		})
 }
 
 func TestCompareIgnoresWhatDoesNothing(t *testing.T) {
