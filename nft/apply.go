@@ -175,45 +175,15 @@ func isRace(err error) bool {
 
 // attempt looks at what is there and does what is needed.
 func (a *applier) attempt() error {
-	// A first installation needs no complete reading: its transaction fails if the table comes into being meanwhile.
-	present, err := a.conn.findOurs()
-	if err != nil {
-		return err
-	}
 	a.count()
-	if present == nil {
-		return a.commit(Created, func() (*Transaction, error) { return encode(a.want, nil, 0) })
-	}
-	found, err := a.conn.readOurs(present)
+	outcome, t, err := a.plan()
 	if err != nil {
 		return err
 	}
-	if len(found.tables) == 0 {
-		return errVanished
-	}
-	table, old := &a.want.Tables[0], &found.tables[0]
-	update, sameButSets := changedSets(table, old)
-	switch {
-	case sameButSets && len(update) == 0:
+	if t == nil {
 		// Unless this is what an earlier attempt has sent, of which the answer was lost.
 		a.result.Outcome, a.result.Bytes = cmp.Or(a.sent.Outcome, Unchanged), a.sent.Bytes
-		a.result.Kept = kept(&old.Table)
 		return nil
-	case sameButSets:
-		a.result.Kept = kept(&old.Table)
-		return a.commit(Updated, func() (*Transaction, error) { return encodeUpdate(table, update, found.generation) })
-	}
-	return a.commit(Replaced, func() (*Transaction, error) { return encodeReplacement(table, old, found.generation) })
-}
-
-// errVanished tells that the table was deleted between two looks.
-var errVanished = errors.New("the table has gone")
-
-// commit sends what encode returns.
-func (a *applier) commit(outcome Outcome, encode func() (*Transaction, error)) error {
-	t, err := encode()
-	if err != nil {
-		return err
 	}
 	a.deleted = a.deleted || t.deletes
 	if err := a.conn.commit(t); err != nil {
@@ -225,6 +195,62 @@ func (a *applier) commit(outcome Outcome, encode func() (*Transaction, error)) e
 	a.result.Outcome, a.result.Bytes = outcome, len(t.buf)
 	return nil
 }
+
+// plan looks at what is there and returns the transaction that makes the wanted ruleset of it, or nil if it is that already.
+func (a *applier) plan() (Outcome, *Transaction, error) {
+	// A first installation needs no complete reading: its transaction fails if the table comes into being meanwhile.
+	present, err := a.conn.findOurs()
+	if err != nil {
+		return "", nil, err
+	}
+	if present == nil {
+		t, err := encode(a.want, nil, 0)
+		return Created, t, err
+	}
+	found, err := a.conn.readOurs(present)
+	if err != nil {
+		return "", nil, err
+	}
+	if len(found.tables) == 0 {
+		return "", nil, errVanished
+	}
+	table, old := &a.want.Tables[0], &found.tables[0]
+	update, sameButSets := changedSets(table, old)
+	if !sameButSets {
+		t, err := encodeReplacement(table, old, found.generation)
+		return Replaced, t, err
+	}
+	a.result.Kept = kept(&old.Table)
+	if len(update) == 0 {
+		return Unchanged, nil, nil
+	}
+	return Updated, encodeUpdate(table, update, found.generation), nil
+}
+
+// Plan returns what [Apply] would do to the tables of the namespace now, and the transaction that it would send: nil if none. It
+// reads, and changes nothing.
+func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
+	var outcome Outcome
+	var t *Transaction
+	err := inside(ns, func() error {
+		c, err := dial()
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		a := &applier{conn: c, want: rs}
+		for range maxAttempts {
+			if outcome, t, err = a.plan(); !errors.Is(err, errVanished) {
+				break
+			}
+		}
+		return err
+	})
+	return outcome, t, err
+}
+
+// errVanished tells that the table was deleted between two looks.
+var errVanished = errors.New("the table has gone")
 
 // count fills in what the ruleset holds.
 func (a *applier) count() {

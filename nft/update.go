@@ -79,7 +79,7 @@ func subtract(a, b []netipx.IPRange) []netipx.IPRange {
 }
 
 // encodeUpdate deletes and adds elements, in the state of the ruleset in which they were compared.
-func encodeUpdate(t *rules.Table, changes []setChange, generation uint32) (*Transaction, error) {
+func encodeUpdate(t *rules.Table, changes []setChange, generation uint32) *Transaction {
 	e := newEncoder(generation)
 	e.table = t
 	for _, c := range changes {
@@ -93,5 +93,5 @@ func encodeUpdate(t *rules.Table, changes []setChange, generation uint32) (*Tran
 			e.writeElements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, c.ref, addrElements(c.added), description{})
 		}
 	}
-	return e.transaction(), nil
+	return e.transaction()
 }

@@ -41,7 +41,7 @@ func updateWithoutPause(t *testing.T, ns *netns.NS, versions []rules.Ruleset) (s
 		if !elementsOnly {
 			t.Fatal("the versions differ in more than elements")
 		}
-		updates[i], _ = encodeUpdate(to, changes, 0)
+		updates[i] = encodeUpdate(to, changes, 0)
 	}
 	return withoutPause(t, ns, func(i int) *Transaction { return updates[i%2] })
 }

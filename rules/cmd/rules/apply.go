@@ -170,21 +170,31 @@ func keptText(packets uint64, mode rules.Mode) string {
 // planned is what apply would do.
 type planned struct {
 	Outcome     string      `json:"outcome"` // "dry-run"
+	Would       string      `json:"would"`   // the outcome without it
 	Namespace   string      `json:"namespace"`
 	Ruleset     jsonRuleset `json:"ruleset"`
 	Transaction []string    `json:"transaction"` // a line for each message
 	Bytes       int         `json:"bytes"`
 }
 
+// dryRun shows the ruleset and what apply would send to make it of what the namespace holds.
 func (s *system) dryRun(ns *netns.NS, ruleset rules.Ruleset) error {
-	transaction, err := nft.Encode(ruleset)
+	outcome, transaction, err := nft.Plan(ns, ruleset)
+	if nft.IsNotPermitted(err) || nft.IsNotSupported(err) {
+		s.warn("what %s holds cannot be read, so this is for an empty one: %s", ns, strings.ReplaceAll(err.Error(), "\n", "; "))
+		outcome = nft.Created
+		transaction, err = nft.Encode(ruleset)
+	}
 	if err != nil {
 		return refused(err)
 	}
-	messages, size := transaction.String(), len(transaction.Bytes())
-	text := fmt.Sprintf("%s\ntransaction for %s, %s (dry run: nothing is sent):\n%s", ruleset, ns, count(size, "byte"), messages)
-	return s.print(strings.TrimRight(text, "\n")+"\n", planned{
-		Outcome: "dry-run", Namespace: ns.String(), Ruleset: toJSON(ruleset),
-		Transaction: strings.Split(strings.TrimRight(messages, "\n"), "\n"), Bytes: size,
-	})
+	plan := planned{Outcome: "dry-run", Would: string(outcome), Namespace: ns.String(), Ruleset: toJSON(ruleset), Transaction: []string{}}
+	text := fmt.Sprintf("%s\nunchanged in %s (dry run: nothing is sent)\n", ruleset, ns)
+	if transaction != nil {
+		messages := transaction.String()
+		plan.Transaction, plan.Bytes = strings.Split(strings.TrimRight(messages, "\n"), "\n"), len(transaction.Bytes())
+		text = fmt.Sprintf("%s\ntransaction for %s, %s (dry run: nothing is sent), the rules would be %s:\n%s",
+			ruleset, ns, count(plan.Bytes, "byte"), outcome, messages)
+	}
+	return s.print(strings.TrimRight(text, "\n")+"\n", plan)
 }

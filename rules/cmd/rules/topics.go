@@ -104,7 +104,8 @@ show (a RULESET)
 apply       outcome (created, unchanged, updated, replaced, skipped), namespace, rules, sets, elements, routes (changes of routing),
             bytes, milliseconds; with --keep-established also kept: packets of older connections that the rules have let pass
             (REDIRECT: one for each connection that conntrack did not know; TPROXY: of inbound ones all until the answer)
-            with --dry-run: outcome (dry-run), namespace, ruleset (a RULESET), transaction[] (a line for each message), bytes
+            with --dry-run: outcome (dry-run), would (the outcome without it), namespace, ruleset (a RULESET),
+            transaction[] (a line for each message; empty if unchanged), bytes
             with --run-validation the object of validate follows
 check       namespace, equal, differences[]: kind (missing, extra, changed, reordered), where, want, got; where a set is
             named, want and got are the elements that are missing or extra
