@@ -70,10 +70,7 @@ func inside(ns *netns.NS, do func() error) error {
 
 // apply is Apply in the namespace of the thread.
 func apply(rs rules.Ruleset) (Result, error) {
-	release, taken, err := lock()
-	if err != nil {
-		return Result{}, err
-	}
+	release, taken := lock()
 	defer release()
 	c, err := dial()
 	if err != nil {
@@ -89,7 +86,11 @@ func apply(rs rules.Ruleset) (Result, error) {
 		return Result{}, err
 	}
 	if err := a.apply(); err != nil {
-		return Result{}, errors.Join(err, routes.Undo())
+		// Without the lock somebody else may need them by now; left over, they do no harm.
+		if taken {
+			err = errors.Join(err, routes.Undo())
+		}
+		return Result{}, err
 	}
 	a.result.Routes = routes.Len()
 	if routes.Stale() {
@@ -122,10 +123,14 @@ func keptRouting(want rules.Routing, hadRules bool) rules.Routing {
 }
 
 // lock keeps other appliers of the namespace from taking away the routes that this one has just added. A transaction needs no lock, so
-// that a holder who does not let go only delays; taken is false then.
-func lock() (release func(), taken bool, err error) {
+// that a holder who does not let go only delays, and a system that allows no lock does no harm; taken is false then.
+func lock() (release func(), taken bool) {
 	const wait = 2 * time.Second
-	return (*netns.NS)(nil).Lock(wait)
+	release, taken, err := (*netns.NS)(nil).Lock(wait)
+	if err != nil {
+		return func() {}, false
+	}
+	return release, taken
 }
 
 // applier is one call of Apply.
@@ -290,10 +295,7 @@ func Remove(ns *netns.NS) (bool, error) {
 
 // remove is Remove in the namespace of the thread.
 func remove() (bool, error) {
-	release, _, err := lock()
-	if err != nil {
-		return false, err
-	}
+	release, _ := lock()
 	defer release()
 	c, err := dial()
 	if err != nil {

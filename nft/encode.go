@@ -15,7 +15,6 @@ type Transaction struct {
 	buf []byte
 	// descriptions say what each message is about; its index is the message's sequence number.
 	descriptions []description
-	elements     int
 	// deletes tells that the kernel has old objects to free afterwards, for which closing the socket waits.
 	deletes bool
 }
@@ -105,7 +104,6 @@ type encoder struct {
 	table        *rules.Table
 	descriptions []description
 	lastSetID    uint32
-	elements     int
 	deletes      bool
 }
 
@@ -130,7 +128,7 @@ func (e *encoder) transaction() *Transaction {
 	e.ack()
 	e.endBatch(uint32(len(e.descriptions)))
 	e.descriptions = append(e.descriptions, description{msg: unix.NFNL_MSG_BATCH_END})
-	return &Transaction{buf: e.buf, descriptions: e.descriptions, elements: e.elements, deletes: e.deletes}
+	return &Transaction{buf: e.buf, descriptions: e.descriptions, deletes: e.deletes}
 }
 
 // Encode returns the transaction that creates the ruleset where none of its tables exist. Nothing is sent. It fails

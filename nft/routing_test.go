@@ -57,3 +57,17 @@ func wantRouting(t *testing.T, ns *netns.NS, want rules.Routing) {
 		t.Errorf("routing %v, %v, want %v", got, err, want)
 	}
 }
+
+// TestWhoHoldsTheLockOnlyDelays has a process of the pod take the lock and never let go.
+func TestWhoHoldsTheLockOnlyDelays(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	release, taken, err := ns.Lock(0)
+	if err != nil || !taken {
+		t.Fatalf("taken %v, %v", taken, err)
+	}
+	defer release()
+	want := example("tproxy-dual")
+	applied(t, ns, want, Created)
+	wantRouting(t, ns, want.Routing)
+}

@@ -179,6 +179,5 @@ func (e *encoder) writeElements(msg int, flags uint16, ref setRef, elements []el
 		}
 		e.endNest(list)
 		e.end()
-		e.elements += len(part)
 	}
 }
