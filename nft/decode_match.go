@@ -193,7 +193,7 @@ func (d *ruleDecoder) matchFamily(negated bool, keys [][2][]byte) error {
 func (d *ruleDecoder) matchAddr(f field, negated bool, keys [][2][]byte, set string) error {
 	m := rules.MatchAddr{Side: sideOf(f), Not: negated, Set: set}
 	ranges := make([]netipx.IPRange, 0, len(keys))
-	size := int(addrField(d.knownFamily(), m.Side).length)
+	size := int(addrField(d.family, m.Side).length)
 	for _, key := range keys {
 		// A prefix of whole bytes is compared as those bytes.
 		first, last := extend(key[0], size, 0), extend(key[1], size, 0xff)

@@ -39,7 +39,7 @@ func decodeRule(family rules.Family, sets setDecoder, a attributes) rules.Rule {
 
 // ruleDecoder follows what the expressions of a rule do with registers.
 type ruleDecoder struct {
-	family    rules.Family
+	family    rules.Family // that the rule is known to be limited to, or Inet
 	sets      setDecoder
 	registers [registerCount]operand
 	interval  interval
@@ -207,7 +207,7 @@ func (d *ruleDecoder) expression(name []byte, a attributes) error {
 	case "tproxy":
 		port, ok := numberKey[uint16](d.load(a, nftaTProxyRegPort).constant)
 		family := a.number(nftaTProxyFamily)
-		anyFamily := family == unix.NFPROTO_UNSPEC || family == uint32(nfproto(d.knownFamily()))
+		anyFamily := family == unix.NFPROTO_UNSPEC || family == uint32(nfproto(d.family))
 		if !ok || !anyFamily || a.get(nftaTProxyRegAddr) != nil {
 			return errUnsupported
 		}
@@ -285,14 +285,14 @@ func (d *ruleDecoder) payload(a attributes) error {
 		f = fieldSourcePort
 	case p == destinationPort && ports:
 		f = fieldDestinationPort
-	case p == ipv4Protocol && d.knownFamily() == rules.IPv4:
+	case p == ipv4Protocol && d.family == rules.IPv4:
 		f = fieldProtocol
 	case p == tcpFlags && slices.Equal(protocols, []rules.Protocol{rules.TCP}):
 		f = fieldTCPFlags
-	case p.base == unix.NFT_PAYLOAD_NETWORK_HEADER && d.knownFamily() != rules.Inet:
+	case p.base == unix.NFT_PAYLOAD_NETWORK_HEADER && d.family != rules.Inet:
 		// A prefix of whole bytes may load only those.
 		for side, addr := range map[rules.Side]field{rules.Source: fieldSource, rules.Destination: fieldDestination} {
-			whole := addrField(d.knownFamily(), side)
+			whole := addrField(d.family, side)
 			if p.offset == whole.offset && p.length <= whole.length && p.length > 0 {
 				f = addr
 			}
@@ -310,9 +310,6 @@ func (d *ruleDecoder) protocols() []rules.Protocol {
 	}
 	return nil
 }
-
-// knownFamily is the family that the rule is known to be limited to, or Inet.
-func (d *ruleDecoder) knownFamily() rules.Family { return d.family }
 
 func (d *ruleDecoder) immediate(a attributes) error {
 	if a.number(unix.NFTA_IMMEDIATE_DREG) != unix.NFT_REG_VERDICT {
