@@ -29,6 +29,9 @@ type Jump struct {
 // RedirectTo sends the connection to a port of this host (of lo for outbound connections); it ends the evaluation.
 type RedirectTo struct{ Port uint16 }
 
+// DNATPort sends the connection to another port of its destination; it ends the evaluation.
+type DNATPort struct{ Port uint16 }
+
 // TProxy hands the packet to the socket that listens transparently on the port. nftables goes on with the next rule when no
 // socket listens, and lets later actions of the rule set the mark and accept.
 type TProxy struct{ Port uint16 }
@@ -57,6 +60,7 @@ type Count struct{}
 func (Verdict) action()     {}
 func (Jump) action()        {}
 func (RedirectTo) action()  {}
+func (DNATPort) action()    {}
 func (TProxy) action()      {}
 func (TProxyDrop) action()  {}
 func (SetMark) action()     {}
@@ -79,6 +83,9 @@ func (a Jump) String() string {
 
 // String writes the action in nft's syntax.
 func (a RedirectTo) String() string { return fmt.Sprintf("redirect to :%d", a.Port) }
+
+// String writes the action in nft's syntax.
+func (a DNATPort) String() string { return fmt.Sprintf("dnat to :%d", a.Port) }
 
 // String writes the action in nft's syntax.
 func (a TProxy) String() string { return fmt.Sprintf("tproxy to :%d", a.Port) }

@@ -68,6 +68,7 @@ func (rs *Ruleset) Explain(p Packet) Trace {
 		// The first pass chooses zone and redirection for good: on lo the packet keeps its conntrack entry.
 		t.Fate.Zone = cmp.Or(pass.Fate.Zone, t.Fate.Zone)
 		t.Fate.Redirect = cmp.Or(pass.Fate.Redirect, t.Fate.Redirect)
+		t.Fate.DNATPort = cmp.Or(pass.Fate.DNATPort, t.Fate.DNATPort)
 	}
 	return t
 }
@@ -87,6 +88,9 @@ func (rs *Ruleset) route(pass Pass) (Packet, bool) {
 		}
 		p.Destination = netip.AddrPortFrom(to, pass.Fate.Redirect)
 		device = loopback
+	}
+	if pass.Fate.DNATPort != 0 {
+		p.Destination = netip.AddrPortFrom(p.Destination.Addr(), pass.Fate.DNATPort)
 	}
 	if pass.toLoopback {
 		device = loopback
@@ -259,6 +263,9 @@ func (e *evaluation) rule(c ChainRef, index int) verdict {
 			}
 		case RedirectTo:
 			e.fate.Redirect, e.mapped = a.Port, true
+			return verdictAccept
+		case DNATPort:
+			e.fate.DNATPort, e.mapped = a.Port, true
 			return verdictAccept
 		case TProxy:
 			if e.packet.NoListener {

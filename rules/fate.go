@@ -8,6 +8,8 @@ type Fate struct {
 	Dropped bool
 	// Redirect is the local port to which the connection is sent instead of its destination; 0 for none.
 	Redirect uint16
+	// DNATPort is the port to which the connection is sent at its destination, instead of the one it asked for; 0 for that.
+	DNATPort uint16
 	// TProxy is the port of the transparent listener that takes the packet; 0 for none.
 	TProxy uint16
 	// Mark and ConntrackMark are the marks of the packet and its connection afterwards.
@@ -33,6 +35,8 @@ func (f Fate) String() string {
 		text = "dropped"
 	case f.Redirect != 0:
 		text = fmt.Sprintf("redirected to port %d of this host", f.Redirect)
+	case f.DNATPort != 0:
+		text = fmt.Sprintf("goes to port %d of its destination, not captured", f.DNATPort)
 	case f.TProxy != 0:
 		text = fmt.Sprintf("taken by the transparent listener on port %d", f.TProxy)
 	default:

@@ -48,6 +48,8 @@ func jsonActionOf(action rules.Action) jsonAction {
 		j.Action, j.Chain = pick(a.Goto, "goto", "jump"), a.Chain
 	case rules.RedirectTo:
 		j.Action, j.Port = "redirect", a.Port
+	case rules.DNATPort:
+		j.Action, j.Port = "dnat", a.Port
 	case rules.TProxy:
 		j.Action, j.Port = "tproxy", a.Port
 	case rules.TProxyDrop:

@@ -1,0 +1,83 @@
+// Package diff decides whether two rulesets treat every packet alike.
+package diff
+
+import "github.com/sluice-mesh/sluice/rules"
+
+// A Side is one of the two rulesets.
+type Side struct {
+	// Ruleset is all that decides about the packets of a namespace, as compiled or as read. Where base chains of a hook have equal
+	// priority, the order of the tables is that in which the kernel runs them.
+	Ruleset rules.Ruleset
+	// RoutingKnown tells that Ruleset.Routing is what the side has. A file of rules says nothing of routes: then packets are routed
+	// as on the other side, and routing is not compared.
+	RoutingKnown bool
+	// Redirect is what the ruleset was compiled from, nil if it was not. With it a difference that is a known deviation is named.
+	Redirect *rules.Redirect
+}
+
+// Options adjust a decision.
+type Options struct {
+	// MaxClasses is how many classes of packets that differ are described at most; 0 stands for DefaultMaxClasses.
+	MaxClasses int
+}
+
+// DefaultMaxClasses is how many classes are described unless an option says otherwise: more than a person reads.
+const DefaultMaxClasses = 20
+
+// A Result is what was decided.
+type Result struct {
+	// Classes are packets of which the fates differ, those with the smallest description first, named deviations last. None of them
+	// shares a packet with another.
+	Classes []Class
+	// More tells that there are more classes than were asked for.
+	More bool
+	// Undecided is what the model has no word for and some packet meets: while there is any, nothing is known of these packets.
+	Undecided []Undecided
+	// Routing lists differences of policy routes and loopback addresses, RoutingCompared whether both sides are known to have some.
+	Routing         []rules.Difference
+	RoutingCompared bool
+	// Unreachable are the chains of each side that no packet of any hook reaches.
+	Unreachable Pair[[]rules.ChainRef]
+}
+
+// A Pair has something of the left and of the right side.
+type Pair[T any] struct{ Left, Right T }
+
+// A Class is a set of packets that the two sides treat differently, all in the same way.
+type Class struct {
+	// Packets describes the set: the packets that fulfil all the conditions.
+	Packets []Condition
+	// Witness is one of them.
+	Witness rules.Packet
+	// Outcome is what each side does to the witness.
+	Outcome Pair[Outcome]
+	// Deviations name what explains the difference: with them off there is none. Empty if nothing does.
+	Deviations []rules.DeviationID
+}
+
+// A Condition is what one part of a packet is.
+type Condition struct {
+	// Field is the part: "hook", "family", "protocol", "source", "destination", "source port", "destination port", "interface",
+	// "user", "group", "mark", "connection mark", "state", "flags" or "listener".
+	Field string
+	// Values says which values it has, in the words of nft: "443", "not 10.0.0.0/8", "1337".
+	Values string
+}
+
+// An Outcome is what a side does to a packet.
+type Outcome struct {
+	Fate rules.Fate
+	// Decided is the rule that made the fate what it is, where it differs from the other side's; nil if no rule did.
+	Decided *rules.Step
+}
+
+// An Undecided is a match, target or expression without a word in the model.
+type Undecided struct {
+	// Right tells on which side it is.
+	Right bool
+	// Text names it.
+	Text string
+	// Step is the rule it is in, Witness a packet that meets it.
+	Step    rules.Step
+	Witness rules.Packet
+}
