@@ -19,6 +19,8 @@ type Side struct {
 type Options struct {
 	// MaxClasses is how many classes of packets that differ are described at most; 0 stands for DefaultMaxClasses.
 	MaxClasses int
+	// Families are those of which packets are compared; none stands for IPv4 and IPv6.
+	Families []rules.Family
 }
 
 // DefaultMaxClasses is how many classes are described unless an option says otherwise: more than a person reads.
@@ -38,6 +40,31 @@ type Result struct {
 	RoutingCompared bool
 	// Unreachable are the chains of each side that no packet of any hook reaches.
 	Unreachable Pair[[]rules.ChainRef]
+}
+
+// Verdict is the answer in a word.
+type Verdict string
+
+// The answers.
+const (
+	Equivalent  Verdict = "equivalent"
+	Different   Verdict = "different"
+	Undecidable Verdict = "cannot decide"
+)
+
+// Verdict tells what was decided: a difference that is found outweighs what is undecided. Known deviations count only if strict.
+func (r Result) Verdict(strict bool) Verdict {
+	different := len(r.Routing) > 0
+	for _, c := range r.Classes {
+		different = different || strict || len(c.Deviations) == 0
+	}
+	switch {
+	case different:
+		return Different
+	case len(r.Undecided) > 0:
+		return Undecidable
+	}
+	return Equivalent
 }
 
 // A Pair has something of the left and of the right side.

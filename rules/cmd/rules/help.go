@@ -29,6 +29,7 @@ var sectionTitles = map[section]string{
 	sectionIgnored:   titleIgnored,
 	sectionShow:      "What to show",
 	sectionExplain:   "What to explain",
+	sectionDiff:      "What to compare",
 	sectionCleanup:   "What to do",
 }
 

@@ -41,6 +41,7 @@ const (
 	sectionNamespace
 	sectionShow
 	sectionExplain
+	sectionDiff
 	sectionCleanup
 	sectionDryRun
 	sectionAction

@@ -16,6 +16,7 @@ import (
 
 // system is all that the command takes from the world around it and gives to it, but for the kernel's rules.
 type system struct {
+	stdin          io.Reader
 	stdout, stderr io.Writer
 	colour         colour.Painter                        // stdout shows colours
 	variable       func(name string) (string, bool)      // of the environment
@@ -32,6 +33,7 @@ type system struct {
 // thisSystem is the one that the process runs in.
 func thisSystem() *system {
 	return &system{
+		stdin:      os.Stdin,
 		stdout:     os.Stdout,
 		stderr:     os.Stderr,
 		colour:     colour.For(os.Stdout),

@@ -73,6 +73,7 @@ type (
 		Captured       bool   `json:"captured"`
 		Dropped        bool   `json:"dropped"`
 		Redirect       uint16 `json:"redirect,omitempty"`
+		DNAT           uint16 `json:"dnat,omitempty"`
 		TProxy         uint16 `json:"tproxy,omitempty"`
 		Zone           uint16 `json:"zone,omitempty"`
 		Mark           string `json:"mark"`
@@ -96,16 +97,19 @@ type (
 )
 
 func toExplained(packet rules.Packet, trace rules.Trace) explained {
-	f := trace.Fate
 	return explained{
 		Packet: packet.String(),
-		Fate: jsonFate{
-			Text: fateSentence(f), Captured: f.Captured(), Dropped: f.Dropped, Redirect: f.Redirect, TProxy: f.TProxy, Zone: f.Zone,
-			Mark: hex(f.Mark), ConnectionMark: hex(f.ConntrackMark), Undecided: f.Undecided,
-		},
+		Fate:   jsonFateOf(trace.Fate),
 		Passes: list(trace.Passes, func(pass *rules.Pass) jsonPassed {
 			return jsonPassed{pass.Packet.Hook.String(), pass.Packet.String(), list(pass.Steps, jsonStepOf)}
 		}),
+	}
+}
+
+func jsonFateOf(f rules.Fate) jsonFate {
+	return jsonFate{
+		Text: fateSentence(f), Captured: f.Captured(), Dropped: f.Dropped, Redirect: f.Redirect, DNAT: f.DNATPort, TProxy: f.TProxy,
+		Zone: f.Zone, Mark: hex(f.Mark), ConnectionMark: hex(f.ConntrackMark), Undecided: f.Undecided,
 	}
 }
 
