@@ -1,0 +1,99 @@
+package save_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Whatever the text is: an error says where, and tables that can be printed are parsed as the same again.
+func FuzzParse(f *testing.F) {
+	for _, tc := range ruleCases {
+		family, text := tc.save()
+		f.Add(family == rules.IPv6, text)
+	}
+	f.Add(false, "*nat\n-N A\n-I A 1 -j DROP\n-D A 1\n-F\n-X\n-P OUTPUT DROP\nCOMMIT\n")
+	f.Fuzz(func(t *testing.T, six bool, text string) {
+		family := rules.IPv4
+		if six {
+			family = rules.IPv6
+		}
+		tables, err := save.Parse(family, "f", strings.NewReader(text))
+		if err != nil {
+			wantPlaces(t, err, text)
+			return
+		}
+		var printed strings.Builder
+		if save.Print(&printed, tables) != nil {
+			return // something unknown, or too long
+		}
+		again, err := save.Parse(family, "f", strings.NewReader(printed.String()))
+		if err != nil {
+			t.Fatalf("%v\nin:\n%s", err, printed.String())
+		}
+		if diff := cmp.Diff(withoutPositions(tables), withoutPositions(again), exportAll); diff != "" {
+			t.Errorf("printed:\n%s\n-first +again:\n%s", printed.String(), diff)
+		}
+	})
+}
+
+func FuzzParseIstioLog(f *testing.F) {
+	files, err := filepath.Glob(filepath.Join("testdata", "*.log"))
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no logs, %v", err)
+	}
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(data))
+	}
+	f.Add("info\t a title that begins with a blank")
+	f.Add(`{"level":"info","msg":"Final iptables state (IPv4):\n*nat\n-A OUTPUT -j DROP\nCOMMIT"}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := save.ParseIstioLog("f", strings.NewReader(text))
+		if err != nil {
+			wantPlaces(t, err, text)
+			return
+		}
+		if (l.Redirect == nil) == (l.NoRedirect == nil) {
+			t.Errorf("parameters %v, and why there are none: %v", l.Redirect, l.NoRedirect)
+		}
+		for _, table := range l.Tables {
+			for _, c := range table.Chains {
+				for _, r := range c.Rules {
+					if r.Position == 0 || r.Position > uint64(strings.Count(text, "\n")+1) {
+						t.Errorf("rule on line %d: %s", r.Position, r.String())
+					}
+				}
+			}
+		}
+	})
+}
+
+// wantPlaces wants that the first error is a place in the text.
+func wantPlaces(t *testing.T, err error, text string) {
+	e := (*save.SyntaxError)(nil)
+	if !errors.As(err, &e) {
+		t.Fatalf("not an error of the syntax: %v", err)
+	}
+	lines := strings.Split(text, "\n")
+	if e.Line < 1 || e.Line > len(lines) || e.Want == "" {
+		t.Fatalf("%+v", e)
+	}
+	line := lines[e.Line-1]
+	if e.Column == 0 && strings.HasPrefix(strings.TrimSpace(line), "{") {
+		return
+	}
+	if e.Column < 1 || e.Column > len(line)+1 || !strings.HasPrefix(line[e.Column-1:], e.Token) && !strings.Contains(e.Token, " ") {
+		t.Fatalf("%+v is not in %q", e, line)
+	}
+}

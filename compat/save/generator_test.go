@@ -1,0 +1,216 @@
+package save_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// anyTables draws tables of one family as xtables can have them, with rules that the kernel accepts in the chains where they are.
+var anyTables = rapid.Custom(func(t *rapid.T) []rules.Table {
+	family := rapid.SampledFrom([]rules.Family{rules.IPv4, rules.IPv6}).Draw(t, "family")
+	names := rapid.Permutation([]string{"raw", "mangle", "nat", "filter", "security"}).Draw(t, "tables")
+	var tables []rules.Table
+	for _, name := range names[:rapid.IntRange(1, len(names)).Draw(t, "number of tables")] {
+		g := generator{family: family, table: name}
+		tables = append(tables, g.draw(t))
+	}
+	return tables
+})
+
+// A generator draws one table.
+type generator struct {
+	family rules.Family
+	table  string
+}
+
+// builtIn are the chains of each table.
+var builtIn = map[string][]rules.Hook{
+	"raw":      {rules.Prerouting, rules.Output},
+	"mangle":   {rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting},
+	"nat":      {rules.Prerouting, rules.Input, rules.Output, rules.Postrouting},
+	"filter":   {rules.Input, rules.Forward, rules.Output},
+	"security": {rules.Input, rules.Forward, rules.Output},
+}
+
+var builtInNames = [...]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+
+func (g *generator) draw(t *rapid.T) rules.Table {
+	table := rules.Table{Family: g.family, Name: g.table}
+	for _, hook := range builtIn[g.table] {
+		// nat's chains cannot drop.
+		drop := g.table != "nat" && rapid.Bool().Draw(t, "drop")
+		table.Chains = append(table.Chains, rules.Chain{Name: builtInNames[hook], Base: save.Base(g.table, hook, drop)})
+	}
+	hooks := len(table.Chains)
+	users := rapid.IntRange(0, 3).Draw(t, "chains")
+	for i := range users {
+		table.Chains = append(table.Chains, rules.Chain{Name: fmt.Sprintf("chain-%d", i)})
+	}
+	for i := range table.Chains {
+		c := &table.Chains[i]
+		// Jumps lead forward, or the kernel would find a loop.
+		var targets []rules.Chain
+		if i < hooks {
+			targets = table.Chains[hooks:]
+		} else {
+			targets = table.Chains[i+1:]
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "rules") {
+			c.Rules = append(c.Rules, g.rule(t, c, targets))
+		}
+	}
+	return table
+}
+
+// rule draws a rule. What the kernel allows at some hooks only is in chains of users that nothing jumps to: those of odd number.
+func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rules.Rule {
+	free := c.Base == nil && c.Name[len(c.Name)-1]%2 == 1
+	var r rules.Rule
+	add := func(name string, draw func() rules.Match) {
+		if rapid.Bool().Draw(t, name) {
+			r.Matches = append(r.Matches, draw())
+		}
+	}
+	at := func(hooks ...rules.Hook) bool { return c.Base == nil || slices.Contains(hooks, c.Base.Hook) }
+	if at(rules.Prerouting, rules.Input, rules.Forward) {
+		add("in", func() rules.Match { return g.device(t, false) })
+	}
+	if at(rules.Output, rules.Postrouting, rules.Forward) {
+		add("out", func() rules.Match { return g.device(t, true) })
+	}
+	add("source", func() rules.Match { return g.addresses(t, rules.Source) })
+	add("second source", func() rules.Match { return g.addresses(t, rules.Source) })
+	add("destination", func() rules.Match { return g.addresses(t, rules.Destination) })
+	protocol := rapid.SampledFrom([]rules.Protocol{0, rules.TCP, rules.UDP, rules.SCTP, 200}).Draw(t, "protocol")
+	hasPorts := protocol == rules.TCP || protocol == rules.UDP
+	if protocol != 0 {
+		not := !hasPorts && rapid.Bool().Draw(t, "not")
+		r.Matches = append(r.Matches, rules.MatchProtocol{Not: not, Protocols: []rules.Protocol{protocol}})
+	}
+	if hasPorts {
+		add("source port", func() rules.Match { return ports(t, rules.Source) })
+		add("destination port", func() rules.Match { return ports(t, rules.Destination) })
+		add("second destination port", func() rules.Match { return ports(t, rules.Destination) })
+	}
+	if protocol == rules.TCP {
+		add("flags", func() rules.Match {
+			flags := rapid.Uint8Range(0, 63)
+			return rules.MatchTCPFlags{Not: rapid.Bool().Draw(t, "not"), Mask: rules.TCPFlags(1 + flags.Draw(t, "mask")%63), Value: rules.TCPFlags(flags.Draw(t, "value"))}
+		})
+	}
+	if free || c.Base != nil && (c.Base.Hook == rules.Output || c.Base.Hook == rules.Postrouting) {
+		add("user", func() rules.Match { return owner(t, false) })
+		add("group", func() rules.Match { return owner(t, true) })
+	}
+	add("mark", func() rules.Match { return mark(t, false) })
+	add("connection mark", func() rules.Match { return mark(t, true) })
+	add("state", func() rules.Match {
+		return rules.MatchState{Not: rapid.Bool().Draw(t, "not"), States: rules.StateSet(rapid.Uint8Range(1, 31).Draw(t, "states"))}
+	})
+	rules.SortMatches(r.Matches)
+	r.Actions = append([]rules.Action{rules.Count{}}, g.target(t, c, targets, hasPorts, free)...)
+	r.Comment = rapid.OneOf(rapid.Just(""), rapid.StringMatching(`[ -~]{1,40}`)).Draw(t, "comment")
+	if rapid.Bool().Draw(t, "hits") {
+		r.Hits = rules.Hits{Packets: rapid.Uint64().Draw(t, "packets"), Bytes: rapid.Uint64().Draw(t, "bytes")}
+	}
+	return r
+}
+
+func (g *generator) device(t *rapid.T, out bool) rules.Match {
+	name := rules.InterfaceName{Name: rapid.StringMatching(`[a-z][a-z0-9.-]{0,13}`).Draw(t, "name"), Prefix: rapid.Bool().Draw(t, "prefix")}
+	return rules.MatchInterface{Out: out, Not: rapid.Bool().Draw(t, "not"), Names: []rules.InterfaceName{name}}
+}
+
+func (g *generator) addresses(t *rapid.T, side rules.Side) rules.Match {
+	size := 4
+	if g.family == rules.IPv6 {
+		size = 16
+	}
+	address := func(name string) netip.Addr {
+		a, _ := netip.AddrFromSlice(rapid.SliceOfN(rapid.Byte(), size, size).Draw(t, name))
+		return a
+	}
+	a := address("address")
+	r := netipx.RangeOfPrefix(netip.PrefixFrom(a, rapid.IntRange(1, a.BitLen()).Draw(t, "bits")))
+	if rapid.Bool().Draw(t, "range") {
+		b := address("last address")
+		if b.Less(a) {
+			a, b = b, a
+		}
+		r = netipx.IPRangeFrom(a, b)
+	}
+	return rules.MatchAddr{Side: side, Not: rapid.Bool().Draw(t, "not"), Ranges: []netipx.IPRange{r}}
+}
+
+// anyPorts is a range of ports, but not of all.
+var anyPorts = rapid.Custom(func(t *rapid.T) rules.PortRange {
+	a := rapid.Uint16Range(1, 65535).Draw(t, "port")
+	if rapid.Bool().Draw(t, "single") {
+		return rules.Single(a)
+	}
+	b := rapid.Uint16Range(1, 65535).Draw(t, "last port")
+	return rules.PortRange{First: min(a, b), Last: max(a, b)}
+})
+
+func ports(t *rapid.T, side rules.Side) rules.Match {
+	list := rapid.SliceOfN(anyPorts, 1, 7).Draw(t, "ports")
+	return rules.MatchPort{Side: side, Not: rapid.Bool().Draw(t, "not"), Ports: rules.Normalise(list)}
+}
+
+func owner(t *rapid.T, group bool) rules.Match {
+	a, b := rapid.Uint32Range(0, 1<<32-2).Draw(t, "id"), rapid.Uint32Range(0, 1<<32-2).Draw(t, "last id")
+	if rapid.Bool().Draw(t, "single") {
+		b = a
+	}
+	ids := rules.IDRange{First: min(a, b), Last: max(a, b)}
+	if !group && rapid.Bool().Draw(t, "any socket") {
+		ids = rules.IDRange{Last: 1<<32 - 1}
+	}
+	m := rules.MatchOwner{Group: group, Not: rapid.Bool().Draw(t, "not"), IDs: []rules.IDRange{ids}}
+	m.Socketless = m.Not && (ids.Last == 1<<32-1 || rapid.Bool().Draw(t, "socketless"))
+	return m
+}
+
+func mark(t *rapid.T, conntrack bool) rules.Match {
+	mask := rapid.OneOf(rapid.Just(^uint32(0)), rapid.Uint32()).Draw(t, "mask")
+	return rules.MatchMark{Conntrack: conntrack, Not: rapid.Bool().Draw(t, "not"), Value: rapid.Uint32().Draw(t, "value"), Mask: mask}
+}
+
+// target draws what the rule does, or nothing.
+func (g *generator) target(t *rapid.T, c *rules.Chain, targets []rules.Chain, hasPorts, free bool) []rules.Action {
+	port := rapid.Uint16Range(1, 65535).Draw(t, "to port")
+	mask := rapid.OneOf(rapid.Just(^uint32(0)), rapid.Uint32()).Draw(t, "bits")
+	value := rapid.Uint32().Draw(t, "to value") & mask
+	list := []rules.Action{
+		rules.Return, rules.Accept, rules.Drop, rules.SetMark{Value: value, Mask: mask}, rules.SaveMark{}, rules.RestoreMark{}, nil,
+	}
+	if g.table == "nat" {
+		list = list[:2] // a verdict DROP is refused there
+	}
+	for _, to := range targets {
+		if odd := to.Name[len(to.Name)-1]%2 == 1; !odd {
+			list = append(list, rules.Jump{Chain: to.Name, Goto: rapid.Bool().Draw(t, "goto")})
+		}
+	}
+	hook := func(h rules.Hook) bool { return free || c.Base != nil && c.Base.Hook == h }
+	switch {
+	case g.table == "raw":
+		list = append(list, rules.SetZone{Zone: port})
+	case g.table == "mangle" && hasPorts && hook(rules.Prerouting):
+		list = append(list, rules.TProxyDrop{Port: port, Value: value, Mask: mask})
+	case g.table == "nat" && hasPorts && (hook(rules.Prerouting) || hook(rules.Output)):
+		list = append(list, rules.RedirectTo{Port: port}, rules.DNATPort{Port: port})
+	}
+	a := rapid.SampledFrom(list).Draw(t, "action")
+	if a == nil {
+		return nil
+	}
+	return []rules.Action{a}
+}

@@ -1,0 +1,122 @@
+package save_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// goldenRuns are the folders of recorded runs of istio-iptables. They are not part of the repository.
+func goldenRuns(t testing.TB) []string {
+	dir := cmp.Or(os.Getenv("SLUICE_GOLDEN"), filepath.Join("..", "..", "..", "shared", "golden"))
+	runs, err := filepath.Glob(filepath.Join(dir, "*", "legacy-v4.save"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(runs) == 0 {
+		t.Skipf("no recorded runs of istio-iptables in %s: set SLUICE_GOLDEN to the folder that holds them", dir)
+	}
+	for i := range runs {
+		runs[i] = filepath.Dir(runs[i])
+	}
+	return runs
+}
+
+// savedTables reads what iptables-save and its twin of a variant printed after a run.
+func savedTables(t testing.TB, run, variant string) []rules.Table {
+	t.Helper()
+	var tables []rules.Table
+	for family, name := range map[rules.Family]string{rules.IPv4: variant + "-v4.save", rules.IPv6: variant + "-v6.save"} {
+		data, err := os.ReadFile(filepath.Join(run, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tables = append(tables, parse(t, family, string(data))...)
+	}
+	return tables
+}
+
+// onlyRules leaves out chains and tables without rules.
+func onlyRules(tables []rules.Table) rules.Ruleset {
+	var filled rules.Ruleset
+	for _, table := range tables {
+		table.Chains = slices.DeleteFunc(slices.Clone(table.Chains), func(c rules.Chain) bool { return len(c.Rules) == 0 })
+		if len(table.Chains) > 0 {
+			filled.Tables = append(filled.Tables, table)
+		}
+	}
+	return filled
+}
+
+// wantSame wants the same rules in the same chains.
+func wantSame(t *testing.T, what string, want, got rules.Ruleset) {
+	t.Helper()
+	for _, d := range rules.Compare(want, got) {
+		t.Errorf("%s: %s", what, d)
+	}
+}
+
+// Of each recorded run, the two variants of iptables saved the same rules, none of them unknown, and the log says what was saved.
+func TestParseRecordedRuns(t *testing.T) {
+	for _, run := range goldenRuns(t) {
+		t.Run(filepath.Base(run), func(t *testing.T) {
+			want := onlyRules(savedTables(t, run, "legacy"))
+			if text := want.String(); strings.Contains(text, "unknown(") {
+				t.Errorf("not all is known:\n%s", text)
+			}
+			wantSame(t, "iptables-nft", want, onlyRules(savedTables(t, run, "iptnft")))
+			for _, name := range []string{"log-legacy.txt", "log-iptnft.txt"} {
+				text := recorded(t, run, name)
+				if !strings.Contains(text, "Final iptables state") {
+					continue // it was refused before there were rules, or went without a log being kept
+				}
+				wantSame(t, name, want, onlyRules(parseLog(t, text).Tables))
+			}
+		})
+	}
+}
+
+// A dry run says the rules that the real one then made, unless that failed, or met rules of a run before, or looked up names.
+func TestParseRecordedDryRuns(t *testing.T) {
+	for _, run := range goldenRuns(t) {
+		t.Run(filepath.Base(run), func(t *testing.T) {
+			var results map[string][2]any
+			if err := json.Unmarshal([]byte(recorded(t, run, "rc.json")), &results); err != nil {
+				t.Fatal(err)
+			}
+			l, err := save.ParseIstioLog("dryrun.txt", strings.NewReader(recorded(t, run, "dryrun.txt")))
+			if results["legacy"][0] != 0.0 {
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := onlyRules(l.Tables)
+			args := recorded(t, run, "args.json")
+			if strings.Contains(args, `"_pre`) || strings.Contains(got.String(), "unknown(") && strings.Contains(args, "daemon") {
+				return
+			}
+			wantSame(t, "dryrun.txt", onlyRules(savedTables(t, run, "legacy")), got)
+			if l.Redirect == nil && !strings.Contains(args, "cleanup-only") {
+				t.Error(l.NoRedirect)
+			}
+		})
+	}
+}
+
+// recorded is a file of a run, empty if it was not kept.
+func recorded(t *testing.T, run, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(run, name))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(data)
+}

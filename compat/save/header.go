@@ -1,0 +1,182 @@
+package save
+
+import (
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A header is what every rule may compare without a match module.
+type header struct {
+	given               uint // bits of the options that were there
+	in, out             rules.Match
+	source, destination []rules.Match // one for each rule that is to be; nil, also as an element, for any address
+	protocol, fragment  rules.Match
+	other               bool // the rule is for the other family
+}
+
+// Bits of header.given.
+const (
+	givenIn = 1 << iota
+	givenOut
+	givenSource
+	givenDestination
+	givenProtocol
+	givenFragment
+	givenTarget
+	givenCounters
+)
+
+// headerOptions read the options that every rule may have, by their spellings.
+var headerOptions = map[string]func(r *ruleReader, at word, not bool){
+	"-i": (*ruleReader).readInterface, "--in-interface": (*ruleReader).readInterface,
+	"-o": (*ruleReader).readInterface, "--out-interface": (*ruleReader).readInterface,
+	"-s": (*ruleReader).readAddress, "--source": (*ruleReader).readAddress, "--src": (*ruleReader).readAddress,
+	"-d": (*ruleReader).readAddress, "--destination": (*ruleReader).readAddress, "--dst": (*ruleReader).readAddress,
+	"-p": (*ruleReader).readProtocol, "--protocol": (*ruleReader).readProtocol, "--proto": (*ruleReader).readProtocol,
+	"-f": (*ruleReader).readFragment, "--fragment": (*ruleReader).readFragment,
+	"-m": (*ruleReader).readModule, "--match": (*ruleReader).readModule,
+	"-j": (*ruleReader).readTarget, "--jump": (*ruleReader).readTarget,
+	"-g": (*ruleReader).readTarget, "--goto": (*ruleReader).readTarget,
+	"-c": (*ruleReader).readCounters, "--set-counters": (*ruleReader).readCounters,
+	"-4": (*ruleReader).readFamily, "--ipv4": (*ruleReader).readFamily,
+	"-6": (*ruleReader).readFamily, "--ipv6": (*ruleReader).readFamily,
+}
+
+// matches lists what the header compares, for each rule that is to be: in the kernel's order, the interfaces first.
+func (h *header) matches() [][]rules.Match {
+	var list [][]rules.Match
+	for _, s := range orAny(h.source) {
+		for _, d := range orAny(h.destination) {
+			var of []rules.Match
+			for _, m := range [...]rules.Match{h.in, h.out, s, d, h.protocol, h.fragment} {
+				if m != nil {
+					of = append(of, m)
+				}
+			}
+			list = append(list, of)
+		}
+	}
+	return list
+}
+
+func orAny(list []rules.Match) []rules.Match {
+	if len(list) == 0 {
+		return []rules.Match{nil}
+	}
+	return list
+}
+
+// onlyProtocol is the protocol that the rule asks for.
+func (h *header) onlyProtocol() (rules.Protocol, bool) {
+	m, ok := h.protocol.(rules.MatchProtocol)
+	if !ok || m.Not {
+		return 0, false
+	}
+	return m.Protocols[0], true
+}
+
+// once notes that an option is there; it must not be a second time.
+func (r *ruleReader) once(at word, bit uint) {
+	if r.header.given&bit != 0 {
+		r.fail(at, "each option once")
+	}
+	r.header.given |= bit
+}
+
+// never refuses a ! before an option that cannot have one.
+func (r *ruleReader) never(at word, not bool) {
+	if not {
+		r.fail(at, "no ! before this option")
+	}
+}
+
+// unread is an option with its value that the model has no word for.
+func unread(at word, not bool, values ...word) rules.Match {
+	words := append([]word{at}, values...)
+	if not {
+		words = append([]word{{raw: "!"}}, words...)
+	}
+	return rules.Unknown{Text: rawText(words)}
+}
+
+func (r *ruleReader) readInterface(at word, not bool) {
+	out := at.raw == "-o" || at.raw == "--out-interface"
+	place, bit := &r.header.in, uint(givenIn)
+	if out {
+		place, bit = &r.header.out, givenOut
+	}
+	r.once(at, bit)
+	const want = "the name of an interface: 1 to 15 bytes without blank or slash, a last + for all that begin so"
+	w := r.value(want, &not)
+	name, prefix := strings.CutSuffix(w.text, "+")
+	switch {
+	case w.text == "" || len(w.text) > maxInterface || strings.ContainsAny(w.text, "/ \t"):
+		r.fail(w, "%s", want)
+	case name == "" && !not:
+		// Any interface: nothing is compared.
+	default:
+		*place = rules.MatchInterface{Out: out, Not: not, Names: []rules.InterfaceName{{Name: name, Prefix: prefix}}}
+	}
+}
+
+// maxInterface is IFNAMSIZ of linux/if.h, less the final zero.
+const maxInterface = 15
+
+func (r *ruleReader) readProtocol(at word, not bool) {
+	r.once(at, givenProtocol)
+	const want = "a protocol: a name or a number from 0 to 255"
+	w := r.value(want, &not)
+	p, known := protocols[strings.ToLower(w.text)]
+	if !known {
+		if isName(w.text) {
+			r.header.protocol = unread(at, not, w)
+			return
+		}
+		n, ok := number(w.text, 8)
+		if !ok {
+			r.fail(w, "%s", want)
+		}
+		p = rules.Protocol(n)
+	}
+	switch {
+	case p != 0:
+		r.header.protocol = rules.MatchProtocol{Not: not, Protocols: []rules.Protocol{p}}
+	case not:
+		r.fail(w, "a protocol that some packet does not have")
+	}
+}
+
+// readFragment reads a condition that the model does not have, and that IPv6 has no option for.
+func (r *ruleReader) readFragment(at word, not bool) {
+	r.once(at, givenFragment)
+	if r.family == rules.IPv6 {
+		r.fail(at, "an option of ip6tables")
+	}
+	r.header.fragment = unread(at, not)
+}
+
+// readCounters reads the counter where it is part of the rule.
+func (r *ruleReader) readCounters(at word, not bool) {
+	r.never(at, not)
+	r.once(at, givenCounters)
+	for _, to := range []*uint64{&r.hits.Packets, &r.hits.Bytes} {
+		const want = "the number of packets and that of bytes"
+		w := r.next(want)
+		n, ok := number(w.text, 64)
+		if !ok {
+			r.fail(w, "%s", want)
+		}
+		*to = n
+	}
+}
+
+// readFamily reads the option by which a text for both families says for which of them a rule is.
+func (r *ruleReader) readFamily(at word, not bool) {
+	r.never(at, not)
+	of := rules.IPv4
+	if strings.HasSuffix(at.raw, "6") {
+		of = rules.IPv6
+	}
+	r.header.other = r.header.other || of != r.family
+}

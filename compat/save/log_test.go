@@ -1,0 +1,330 @@
+package save_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func fixture(t testing.TB, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func parseLog(t testing.TB, text string) save.IstioLog {
+	t.Helper()
+	l, err := save.ParseIstioLog("test.log", strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// placedRules lists the rules with their lines.
+func placedRules(tables []rules.Table) []string {
+	var list []string
+	for _, t := range tables {
+		for _, c := range t.Chains {
+			for _, r := range c.Rules {
+				list = append(list, fmt.Sprintf("%d: %s %s %s %s", r.Position, t.Family, t.Name, c.Name, r.String()))
+			}
+		}
+	}
+	return list
+}
+
+// What the run of testdata/applied.log left.
+var appliedRules = []string{
+	`63: ip nat OUTPUT oifname "net1" counter return`,
+	"64: ip nat OUTPUT counter jump ISTIO_REDIRECT",
+	"65: ip nat ISTIO_REDIRECT meta l4proto tcp counter redirect to :15001",
+	"77: ip6 nat OUTPUT counter jump ISTIO_REDIRECT",
+	"78: ip6 nat ISTIO_REDIRECT meta l4proto tcp counter redirect to :15001",
+}
+
+func TestParseLogOfARunThatApplied(t *testing.T) {
+	l := parseLog(t, fixture(t, "applied.log"))
+	if diff := cmp.Diff(appliedRules, placedRules(l.Tables)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if l.DryRun || l.FromInput || l.Failure != "" || l.NoRedirect != nil {
+		t.Errorf("dry run %t, from input %t, failure %q, %v", l.DryRun, l.FromInput, l.Failure, l.NoRedirect)
+	}
+	want := rules.DefaultRedirect()
+	want.Mode = rules.ModeTProxy
+	want.ProxyGIDs = rules.Singles[uint32](1337, 1339)
+	want.InboundPorts.All = true
+	want.InboundExcludePorts = rules.Singles[uint16](15090, 15021)
+	want.OwnerGroupsExclude = rules.Singles[uint32](202)
+	want.OutboundCIDRs.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
+	want.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
+	want.OutboundPorts = rules.Singles[uint16](443)
+	want.OutboundExcludePorts = rules.Singles[uint16](5432)
+	want.RerouteInterfaces = []rules.InterfaceName{{Name: "eth1"}}
+	want.ExcludeInterfaces = []rules.InterfaceName{{Name: "net1"}}
+	want.DropInvalid, want.IPv6, want.DNS.Capture = true, true, true
+	want.DNS.Servers = []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("10.96.0.11"), netip.MustParseAddr("fd00::a")}
+	if diff := cmp.Diff(&want, l.Redirect, exportAll, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestParseLogOfARunThatFailed(t *testing.T) {
+	l := parseLog(t, fixture(t, "failed.log"))
+	want := []string{"27: ip nat ISTIO_REDIRECT meta l4proto tcp counter redirect to :12345"}
+	if diff := cmp.Diff(want, placedRules(l.Tables)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if l.DryRun || l.FromInput || l.Failure != "exit status 1\niptables-restore: line 2 failed" {
+		t.Errorf("dry run %t, from input %t, failure %q", l.DryRun, l.FromInput, l.Failure)
+	}
+	if l.Redirect != nil || !strings.Contains(l.NoRedirect.Error(), `test.log:6: PROXY_UID: "nobody-knows" is not a numeric id`) ||
+		!strings.Contains(l.NoRedirect.Error(), "test.log:4: the configuration does not say PROXY_TUNNEL_PORT") {
+		t.Errorf("redirect %v, %v", l.Redirect, l.NoRedirect)
+	}
+}
+
+// What the input of testdata/dry-run.log makes of empty tables.
+var dryRunRules = []string{
+	`12: ip nat OUTPUT oifname "net1" counter return`,
+	"11: ip nat OUTPUT counter jump ISTIO_REDIRECT",
+	"10: ip nat ISTIO_REDIRECT meta l4proto tcp counter redirect to :15001",
+	"17: ip6 nat ISTIO_REDIRECT meta l4proto tcp counter redirect to :15001",
+}
+
+func TestParseLogOfADryRun(t *testing.T) {
+	text := fixture(t, "dry-run.log")
+	beheaded := text[strings.Index(text, "info\tIstio"):]
+	for name, text := range map[string]string{
+		"whole": text,
+		// The last entry says that it is one too.
+		"without its beginning": "\n" + beheaded,
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := parseLog(t, text)
+			if diff := cmp.Diff(dryRunRules, placedRules(l.Tables)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if !l.DryRun || !l.FromInput || l.Failure != "" || l.Redirect != nil ||
+				l.NoRedirect.Error() != "test.log: the log does not show the configuration" {
+				t.Errorf("dry run %t, from input %t, failure %q, %v, %v", l.DryRun, l.FromInput, l.Failure, l.Redirect, l.NoRedirect)
+			}
+		})
+	}
+}
+
+// kubectl puts something before each line, and Istio's log has more forms than one.
+func TestParseLogInAllForms(t *testing.T) {
+	applied := fixture(t, "applied.log")
+	eachLine := func(change func(string) string) string {
+		var b strings.Builder
+		for line := range strings.Lines(applied) {
+			b.WriteString(change(line))
+		}
+		return b.String()
+	}
+	for name, text := range map[string]string{
+		"as a file of Windows":           strings.ReplaceAll(applied, "\n", "\r\n"),
+		"with the place in the source":   strings.ReplaceAll(applied, "\tinfo\t", "\tinfo\tinstall\tcapture/run.go:210\t"),
+		"with kubectl's time":            eachLine(func(l string) string { return "2026-01-01T00:00:00.123456789+02:00 " + l }),
+		"with kubectl's prefix":          eachLine(func(l string) string { return "[pod/web-0/istio-init] " + l }),
+		"with kubectl's prefix and time": eachLine(func(l string) string { return "[pod/web-0/istio-init] 2026-01-01T00:00:00Z " + l }),
+		"without its beginning":          eachLineFrom(applied, 41),
+		"with debug output":              applied + "2026-01-01T00:00:01.000000Z\tdebug\tCommand output: \n*nat\nnonsense\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := parseLog(t, text)
+			if diff := cmp.Diff(appliedRules, placedRules(l.Tables)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// eachLineFrom leaves only blank lines before a line.
+func eachLineFrom(text string, line int) string {
+	lines := strings.Split(text, "\n")
+	return strings.Repeat("\n", line-1) + strings.Join(lines[line-1:], "\n")
+}
+
+// asJSON writes each entry as Istio does with --log_as_json.
+func asJSON(t *testing.T, text string, level, message string) string {
+	var entries []map[string]string
+	for line := range strings.Lines(text) {
+		fields := strings.SplitN(line, "\t", 3)
+		if len(fields) == 3 {
+			entries = append(entries, map[string]string{"time": fields[0], level: fields[1], message: fields[2]})
+		} else {
+			entries[len(entries)-1][message] += line
+		}
+	}
+	var b strings.Builder
+	for _, e := range entries {
+		e[message] = strings.TrimSuffix(e[message], "\n")
+		line, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%s\n", line)
+	}
+	return b.String()
+}
+
+// In JSON a message is one line, and all its rules are there.
+func TestParseLogInJSON(t *testing.T) {
+	var want []string
+	for _, r := range appliedRules {
+		_, text, _ := strings.Cut(r, ": ")
+		line := "7: "
+		if strings.HasPrefix(text, "ip6") {
+			line = "8: "
+		}
+		want = append(want, line+text)
+	}
+	for name, keys := range map[string][2]string{"Istio's": {"level", "msg"}, "for Stackdriver": {"severity", "message"}} {
+		t.Run(name, func(t *testing.T) {
+			text := asJSON(t, fixture(t, "applied.log"), keys[0], keys[1])
+			l := parseLog(t, text)
+			if diff := cmp.Diff(want, placedRules(l.Tables)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if l.Redirect == nil || l.Redirect.Mode != rules.ModeTProxy {
+				t.Errorf("redirect %v, %v", l.Redirect, l.NoRedirect)
+			}
+			_, err := save.ParseIstioLog("f", strings.NewReader(strings.ReplaceAll(text, "--to-ports 15001", "--to-ports 99999")))
+			if want := "f:7: \"99999\": want a port (0-65535)\nf:8: \"99999\": want a port (0-65535)"; err == nil || err.Error() != want {
+				t.Errorf("got %v\nwant %s", err, want)
+			}
+		})
+	}
+}
+
+func TestParseLogOfSeveralRuns(t *testing.T) {
+	applied, failed, dry, native := fixture(t, "applied.log"), fixture(t, "failed.log"), fixture(t, "dry-run.log"), fixture(t, "native.log")
+	const notCommand = "error\tinvalid FORCE_IPTABLES_BINARY value \"foo\"\n"
+	const early = "info\tFinal iptables state (IPv4):\n*nat\nCOMMIT\n\nerror\tnetip.ParsePrefix(\"10.0.0.0\"): no '/'\n"
+	for _, tc := range []struct {
+		says, text string
+		rules      int
+		dry        bool
+		failure    string
+		redirect   bool
+	}{
+		{"the last applied", failed + dry + native + applied, len(appliedRules), false, "", true},
+		{"the last applied, behind one that native nftables failed early", upTo(native, "info\tIstio nft") + applied, len(appliedRules), false, "", true},
+		{"the last failed", applied + failed, 1, false, "exit status 1\niptables-restore: line 2 failed", false},
+		{"the last was dry", applied + dry, len(dryRunRules), true, "", false},
+		{"the last came no further than its options", applied + notCommand, len(appliedRules), false, `invalid FORCE_IPTABLES_BINARY value "foo"`, true},
+		{"the last came no further than its prefixes", applied + early, 0, false, `netip.ParsePrefix("10.0.0.0"): no '/'`, false},
+	} {
+		t.Run(tc.says, func(t *testing.T) {
+			l := parseLog(t, tc.text)
+			if n := len(placedRules(l.Tables)); n != tc.rules || l.DryRun != tc.dry || l.Failure != tc.failure || (l.Redirect != nil) != tc.redirect {
+				t.Errorf("%d rules, dry run %t, failure %q, redirect %v (%v)", n, l.DryRun, l.Failure, l.Redirect, l.NoRedirect)
+			}
+		})
+	}
+}
+
+// Without a final state the input is what counts, as long as nothing failed.
+func TestParseLogThatEndsEarly(t *testing.T) {
+	applied := fixture(t, "applied.log")
+	l := parseLog(t, upTo(applied, "2026-01-01T00:00:00.000007Z"))
+	want := []string{
+		`47: ip nat OUTPUT oifname "net1" counter return`,
+		"46: ip nat OUTPUT counter jump ISTIO_REDIRECT",
+		"45: ip nat ISTIO_REDIRECT meta l4proto tcp counter redirect to :15001",
+		"53: ip6 nat OUTPUT counter jump ISTIO_REDIRECT",
+		"52: ip6 nat ISTIO_REDIRECT meta l4proto tcp counter redirect to :15001",
+	}
+	if diff := cmp.Diff(want, placedRules(l.Tables)); diff != "" || !l.FromInput || l.DryRun {
+		t.Errorf("from input %t, dry run %t, -want +got:\n%s", l.FromInput, l.DryRun, diff)
+	}
+}
+
+func TestParseLogOfARunThatRemoved(t *testing.T) {
+	l := parseLog(t, "info\tIstio config:\nCLEANUP_ONLY=true\n\ninfo\tFinal iptables state (IPv4):\n*nat\nCOMMIT\n")
+	if len(l.Tables) != 1 || l.Redirect != nil || l.NoRedirect.Error() != "test.log:1: the run only removed rules" {
+		t.Errorf("%d tables, %v, %v", len(l.Tables), l.Redirect, l.NoRedirect)
+	}
+}
+
+// What the log says of the parameters may be of no use; its rules still are.
+func TestParseLogWithoutUsableParameters(t *testing.T) {
+	applied := fixture(t, "applied.log")
+	for _, tc := range []struct{ from, to, want string }{
+		{"PROXY_PORT=15001", "PROXY_PORT=0", `test.log:8: PROXY_PORT: "0" is not a port (1-65535)`},
+		{"[10.96.0.10 10.96.0.11]", "[dns]", `test.log:30: DNS_SERVERS: "dns" is not an IP address`},
+		{"INBOUND_TPROXY_MARK=1337", "INBOUND_TPROXY_MARK=1338", "test.log:7: TProxyMark: "},
+		{"DUAL_STACK=true", `{"not": JSON}`, ""},
+	} {
+		l := parseLog(t, strings.Replace(applied, tc.from, tc.to, 1))
+		if diff := cmp.Diff(appliedRules, placedRules(l.Tables)); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", tc.to, diff)
+		}
+		if tc.want == "" && l.Redirect != nil {
+			continue
+		}
+		if l.Redirect != nil || !strings.HasPrefix(fmt.Sprint(l.NoRedirect), tc.want) {
+			t.Errorf("%s: %v", tc.to, l.NoRedirect)
+		}
+	}
+}
+
+func TestParseLogErrors(t *testing.T) {
+	applied, failed, native := fixture(t, "applied.log"), fixture(t, "failed.log"), fixture(t, "native.log")
+	const useNFT = "want a run with iptables; of one with native nftables the log shows no rules that can be read: read those in the namespace"
+	for _, tc := range []struct{ says, text, want string }{
+		{"nothing", "", "f:1:1: the line ends: want an entry of the log of istio-init"},
+		{"rules without a log", "*nat\nCOMMIT\n", `f:1:1: "*nat": want an entry of the log of istio-init`},
+		{"native nftables", native, `f:1:6: "native nftables enabled, using nft rules for traffic redirection.": ` + useNFT},
+		{
+			"native nftables at last", applied + native,
+			`f:83:6: "native nftables enabled, using nft rules for traffic redirection.": ` + useNFT,
+		},
+		{
+			"a failure before any rules", "error\tinvalid FORCE_IPTABLES_BINARY value \"foo\"\n",
+			`f:1:7: "invalid FORCE_IPTABLES_BINARY value \"foo\"": want a run that came to the rules: this one failed before`,
+		},
+		{
+			"an end before any rules", upTo(applied, "2026-01-01T00:00:00.000005Z"),
+			`f:41:34: "Applying iptables chains and rules": want rules behind it: the log ends before it shows any`,
+		},
+		{
+			"an end before the rules of IPv6", upTo(applied, "2026-01-01T00:00:00.000006Z"),
+			`f:42:34: "Running iptables restore with: iptables-nft-restore and the following input:": want the rules of IPv6 behind it, since the run captures IPv6`,
+		},
+		{
+			"a failure without the final state", upTo(failed, "info\tFinal") + "error\texit status 1\n",
+			`f:19:7: "exit status 1": want the final state before it: of a run that failed, nothing else says what it left`,
+		},
+		{"a state cut short", upTo(failed, "COMMIT\n# Comp"), `f:27:54: the line ends: want COMMIT of table nat`},
+		{
+			"wrong text behind kubectl's time", "2026-01-01T00:00:00Z info\tFinal iptables state (IPv4):\n2026-01-01T00:00:00Z *nat\n" +
+				"2026-01-01T00:00:00Z -A OUTPUT -j\n2026-01-01T00:00:00Z COMMIT",
+			"f:3:34: the line ends: want a target or a chain",
+		},
+	} {
+		t.Run(tc.says, func(t *testing.T) {
+			_, err := save.ParseIstioLog("f", strings.NewReader(tc.text))
+			if err == nil || err.Error() != tc.want {
+				t.Errorf("\n got %v\nwant %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func upTo(text, end string) string { return text[:strings.Index(text, end)] }

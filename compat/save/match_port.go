@@ -1,0 +1,89 @@
+package save
+
+import (
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func (r *moduleReader) tcp() []rules.Match {
+	r.needs(rules.TCP)
+	list := append(r.portOption("--sport", rules.Source), r.portOption("--dport", rules.Destination)...)
+	list = append(list, r.tcpFlags()...)
+	r.unknown = r.unknown || r.option("--tcp-option") != nil
+	return list
+}
+
+func (r *moduleReader) udp() []rules.Match {
+	r.needs(rules.UDP)
+	return append(r.portOption("--sport", rules.Source), r.portOption("--dport", rules.Destination)...)
+}
+
+// portOption reads the ports of one side. The kernel does not keep a range of all.
+func (r *moduleReader) portOption(name string, side rules.Side) []rules.Match {
+	o := r.option(name)
+	if o == nil {
+		return nil
+	}
+	p := r.ports(o.values[0], o.values[0].text)
+	if p == (rules.PortRange{Last: 1<<16 - 1}) && !o.not {
+		return nil
+	}
+	return []rules.Match{rules.MatchPort{Side: side, Not: o.not, Ports: []rules.PortRange{p}}}
+}
+
+// flagBits are the names that iptables has for the flags of TCP.
+var flagBits = map[string]uint8{
+	"FIN": uint8(rules.FIN), "SYN": uint8(rules.SYN), "RST": uint8(rules.RST), "PSH": uint8(rules.PSH), "ACK": uint8(rules.ACK),
+	"URG": uint8(rules.URG), "ALL": 1<<6 - 1, "NONE": 0,
+}
+
+// tcpFlags reads --tcp-flags, or --syn which stands for one value of it.
+func (r *moduleReader) tcpFlags() []rules.Match {
+	const want = "flags: a list of SYN, ACK, FIN, RST, URG and PSH, or ALL or NONE"
+	m := rules.MatchTCPFlags{Mask: rules.SYN | rules.RST | rules.ACK | rules.FIN, Value: rules.SYN}
+	o := r.option("--syn")
+	if flags := r.option("--tcp-flags"); flags != nil {
+		if o != nil {
+			r.fail(o.at, "either --syn or --tcp-flags")
+		}
+		o = flags
+		m.Mask = rules.TCPFlags(r.list(o.values[0], flagBits, want))
+		m.Value = rules.TCPFlags(r.list(o.values[1], flagBits, want))
+	}
+	if o == nil || m == (rules.MatchTCPFlags{}) && !o.not {
+		return nil
+	}
+	m.Not = o.not
+	return []rules.Match{m}
+}
+
+// maxMultiport is how many ports a multiport match has room for; a range takes two (XT_MULTI_PORTS).
+const maxMultiport = 15
+
+// multiport reads a list of ports of one side. Ports of either side are more than one condition of the model.
+func (r *moduleReader) multiport() []rules.Match {
+	p := r.needs(rules.TCP, rules.UDP, rules.SCTP, protocols["udplite"], protocols["dccp"])
+	if len(r.options) != 1 {
+		r.fail(r.at, "one of --sports, --dports and --ports behind it")
+		return nil
+	}
+	o := r.options[0]
+	m := rules.MatchPort{Not: o.not}
+	if o.name == "--dports" {
+		m.Side = rules.Destination
+	}
+	room := maxMultiport
+	for text := range strings.SplitSeq(o.values[0].text, ",") {
+		if room--; strings.Contains(text, ":") {
+			room--
+		}
+		m.Ports = append(m.Ports, r.ports(o.values[0], text))
+	}
+	if room < 0 {
+		r.fail(o.values[0], "at most %d ports, of which a range counts as two", maxMultiport)
+	}
+	m.Ports = rules.Normalise(m.Ports)
+	r.unknown = r.unknown || o.name == "--ports" || p != rules.TCP && p != rules.UDP
+	return []rules.Match{m}
+}

@@ -1,0 +1,91 @@
+package save
+
+import "github.com/sluice-mesh/sluice/rules"
+
+func (r *moduleReader) matchMark() []rules.Match { return r.markOption(false) }
+
+func (r *moduleReader) matchConnmark() []rules.Match { return r.markOption(true) }
+
+func (r *moduleReader) markOption(conntrack bool) []rules.Match {
+	o := r.required("--mark")
+	if o == nil {
+		return nil
+	}
+	m := rules.MatchMark{Conntrack: conntrack, Not: o.not}
+	m.Value, m.Mask = r.mark(o.values[0])
+	return []rules.Match{m}
+}
+
+// owner reads the ids of a socket. As the kernel has it (owner_mt in net/netfilter/xt_owner.c), a packet without a socket matches
+// where all that is asked for is negated; and where a socket must not exist, nothing else can be asked of it.
+func (r *moduleReader) owner() []rules.Match {
+	exists := r.option("--socket-exists")
+	var list []rules.Match
+	positive := false
+	for _, o := range r.options {
+		switch o.name {
+		case "--suppl-groups":
+			r.unknown = true
+		case "--uid-owner", "--gid-owner":
+			socketless := o.not && exists == nil
+			m := rules.MatchOwner{Group: o.name == "--gid-owner", Not: o.not, Socketless: socketless, IDs: r.ids(o.values[0])}
+			list = append(list, m)
+			positive = positive || !o.not
+		}
+	}
+	switch {
+	case len(r.options) == 0:
+		r.fail(r.at, "one of --uid-owner, --gid-owner and --socket-exists behind it")
+	case exists == nil:
+	case exists.not:
+		r.unknown = r.unknown || positive
+		return []rules.Match{rules.MatchOwner{Not: true, Socketless: true, IDs: allIDs()}}
+	case len(list) == 0:
+		return []rules.Match{rules.MatchOwner{IDs: allIDs()}}
+	}
+	return list
+}
+
+// allIDs are those of any socket.
+func allIDs() []rules.IDRange { return []rules.IDRange{{First: 0, Last: 1<<32 - 1}} }
+
+// stateBits are the names that iptables has for the states of connections; those of NAT have none in the model.
+var stateBits = map[string]uint8{
+	"NEW": uint8(rules.States(rules.New)), "ESTABLISHED": uint8(rules.States(rules.Established)),
+	"RELATED": uint8(rules.States(rules.Related)), "INVALID": uint8(rules.States(rules.Invalid)),
+	"UNTRACKED": uint8(rules.States(rules.Untracked)), "SNAT": natState, "DNAT": natState,
+}
+
+const natState = 1 << 7
+
+// state reads the states of the matches conntrack and state.
+func (r *moduleReader) state() []rules.Match {
+	if len(r.options) == 0 {
+		r.fail(r.at, "an option behind it")
+		return nil
+	}
+	o := r.options[0]
+	if len(r.options) > 1 || o.name != "--ctstate" && o.name != "--state" {
+		r.unknown = true
+		return nil
+	}
+	set := r.list(o.values[0], stateBits, "states: a list of NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED, SNAT and DNAT")
+	r.unknown = set&natState != 0
+	return []rules.Match{rules.MatchState{Not: o.not, States: rules.StateSet(set)}}
+}
+
+// iprange reads ranges of addresses.
+func (r *moduleReader) iprange() []rules.Match {
+	var list []rules.Match
+	for _, o := range r.options {
+		m := rules.MatchAddr{Not: o.not, Ranges: r.addressRange(o.values[0])}
+		if o.name == "--dst-range" {
+			m.Side = rules.Destination
+		}
+		list = append(list, m)
+	}
+	if len(list) == 0 {
+		r.fail(r.at, "--src-range or --dst-range behind it")
+	}
+	return list
+}

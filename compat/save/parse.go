@@ -1,0 +1,241 @@
+package save
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Parse reads the text that iptables-save prints for one family, or one that iptables-restore reads, into tables as the kernel
+// would have them: the built-in chains of each table are there also if the text has none of them, -N, -A, -I, -D, -F, -P and -X
+// change the tables in their order, and a rule of several addresses becomes several. A table that the text does not name is not
+// returned.
+//
+// The position of a rule is the number of its line; with its counter it is what the kernel's rule would have, and every rule
+// counts. File is the name that errors have for the text. An error of the syntax is a [*SyntaxError]; all of a text, up to twenty,
+// are joined, and no table is returned beside them. Two blocks of one table are such an error, since the text of two programs may
+// hold two tables of that name.
+func Parse(family rules.Family, file string, r io.Reader) ([]rules.Table, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	var lines []textLine
+	number := 0
+	for text := range strings.Lines(string(data)) {
+		number++
+		lines = append(lines, textLine{number: number, text: strings.TrimRight(text, "\r\n")})
+	}
+	p := newParser(family, file)
+	tables := p.parse(lines)
+	if err := p.errs.err(); err != nil {
+		return nil, err
+	}
+	return tables, nil
+}
+
+// A textLine is a line and where it is from.
+type textLine struct {
+	number int
+	text   string
+	// before is how many bytes of the line precede the text; -1 where bytes of the text have no place in the line.
+	before int
+}
+
+// A parser reads the tables of one family.
+type parser struct {
+	family rules.Family
+	file   string
+	line   textLine
+	tables []rules.Table
+	begun  map[string]int // the lines at which tables begin
+	open   bool           // the last table has not been committed
+	lost   bool           // the line belongs to a table that cannot be read
+	chains map[string]int // the index of each chain of the last table
+	words  []word         // of the line, kept for its memory
+	errs   syntaxErrors
+}
+
+func newParser(family rules.Family, file string) *parser {
+	return &parser{family: family, file: file, begun: map[string]int{}}
+}
+
+// parse reads the lines.
+func (p *parser) parse(lines []textLine) []rules.Table {
+	for _, p.line = range lines {
+		p.errs.add(p.readLine())
+	}
+	if p.open {
+		p.errs.add(p.atEnd("COMMIT of table %s", p.table().Name))
+	}
+	return p.tables
+}
+
+// at makes an error of a word.
+func (p *parser) at(w word, format string, args ...any) *SyntaxError {
+	e := &SyntaxError{File: p.file, Line: p.line.number, Column: w.column + p.line.before, Token: w.raw}
+	e.Want = fmt.Sprintf(format, args...)
+	if p.line.before < 0 {
+		e.Column = 0
+	}
+	return e
+}
+
+// atEnd makes an error of the end of a line.
+func (p *parser) atEnd(format string, args ...any) *SyntaxError {
+	return p.at(word{column: len(p.line.text) + 1}, format, args...)
+}
+
+// table is the table that the line belongs to.
+func (p *parser) table() *rules.Table { return &p.tables[len(p.tables)-1] }
+
+func (p *parser) readLine() *SyntaxError {
+	text := strings.Trim(p.line.text, blanks)
+	switch {
+	case text == "":
+		return nil
+	case text[0] == '#':
+		return p.comment()
+	}
+	words, open := splitWords(p.line.text, p.words[:0])
+	p.words = words
+	if open > 0 {
+		return p.at(word{raw: `"`, column: open}, "a closing quote")
+	}
+	first := words[0]
+	switch {
+	case first.raw[0] == '*':
+		err := p.beginTable(words)
+		p.lost = err != nil && !p.open
+		return err
+	case p.lost:
+		p.lost = !first.is("COMMIT")
+		return nil
+	case !p.open:
+		return p.at(first, "a table to begin, such as *nat")
+	case first.is("COMMIT"):
+		p.open = false
+		if len(words) > 1 {
+			return p.at(words[1], "nothing behind COMMIT")
+		}
+		return nil
+	case first.raw[0] == ':':
+		return p.declareChain(words)
+	}
+	return p.command(words)
+}
+
+// comment looks for the one comment that says something: iptables-nft-save writes it instead of a table that it cannot show.
+func (p *parser) comment() *SyntaxError {
+	if strings.Contains(p.line.text, " is incompatible, use 'nft' tool") {
+		return p.at(word{raw: p.line.text, column: 1}, "the table itself: it is not in this text")
+	}
+	return nil
+}
+
+// beginTable reads "*nat" or, as istio-iptables writes it, "* nat".
+func (p *parser) beginTable(words []word) *SyntaxError {
+	name := words[0]
+	name.raw, name.column = name.raw[1:], name.column+1
+	if name.raw == "" && len(words) > 1 {
+		words = words[1:]
+		name = words[0]
+	}
+	switch line, again := p.begun[name.raw]; {
+	case len(words) > 1:
+		return p.at(words[1], "nothing behind the name of the table")
+	case p.open:
+		return p.at(words[0], "COMMIT of table %s before another begins", p.table().Name)
+	case again:
+		return p.at(name, "each table once: this one began on line %d", line)
+	}
+	t, known := newTable(p.family, name.raw)
+	if !known {
+		return p.at(name, "a table: raw, mangle, nat, filter or security")
+	}
+	p.tables = append(p.tables, t)
+	p.begun[t.Name], p.open = p.line.number, true
+	p.index()
+	return nil
+}
+
+// index notes where the chains of the table are.
+func (p *parser) index() {
+	p.chains = map[string]int{}
+	for i, c := range p.table().Chains {
+		p.chains[c.Name] = i
+	}
+}
+
+// declareChain reads ":NAME POLICY [PACKETS:BYTES]"; the policy of a chain of users is "-", and of a built-in one it then stays.
+func (p *parser) declareChain(words []word) *SyntaxError {
+	name := words[0]
+	name.text, name.raw, name.column = name.text[1:], name.raw[1:], name.column+1
+	if len(words) < 2 {
+		return p.atEnd("the policy of chain %s", name.raw)
+	}
+	if len(words) > 2 {
+		if _, ok := parseCounters(words[2].raw); !ok {
+			return p.at(words[2], "a counter, as [12:3456]")
+		}
+	}
+	if len(words) > 3 {
+		return p.at(words[3], "nothing behind the counter of a chain")
+	}
+	if i, there := p.chains[name.text]; there && p.table().Chains[i].Base != nil {
+		if words[1].is("-") {
+			return nil
+		}
+		return p.setPolicy(&p.table().Chains[i], words[1])
+	}
+	if !words[1].is("-") {
+		return p.at(words[1], "- as the policy of chain %s, which is not built in", name.raw)
+	}
+	return p.addChain(name)
+}
+
+func (p *parser) setPolicy(c *rules.Chain, policy word) *SyntaxError {
+	switch policy.raw {
+	case "ACCEPT":
+		c.Base.Drop = false
+	case "DROP":
+		c.Base.Drop = true
+	default:
+		return p.at(policy, "a policy: ACCEPT or DROP")
+	}
+	return nil
+}
+
+// maxChainName is XT_EXTENSION_MAXNAMELEN of linux/netfilter/x_tables.h, less the final zero.
+const maxChainName = 28
+
+func (p *parser) addChain(name word) *SyntaxError {
+	if _, there := p.chains[name.text]; there {
+		return p.at(name, "the name of a new chain: the table has this one")
+	}
+	if !isChainName(name.text) {
+		return p.at(name, "the name of a chain: 1 to %d bytes without blank, not beginning with - or !", maxChainName)
+	}
+	t := p.table()
+	p.chains[name.text] = len(t.Chains)
+	t.Chains = append(t.Chains, rules.Chain{Name: name.text})
+	return nil
+}
+
+func isChainName(name string) bool {
+	return name != "" && len(name) <= maxChainName && name[0] != '-' && name[0] != '!' &&
+		!strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '"' || c == '\\' })
+}
+
+// parseCounters reads "[PACKETS:BYTES]".
+func parseCounters(text string) (rules.Hits, bool) {
+	inner, ok := strings.CutPrefix(text, "[")
+	inner, closed := strings.CutSuffix(inner, "]")
+	a, b, parted := strings.Cut(inner, ":")
+	packets, errA := strconv.ParseUint(a, 10, 64)
+	bytes, errB := strconv.ParseUint(b, 10, 64)
+	return rules.Hits{Packets: packets, Bytes: bytes}, ok && closed && parted && errA == nil && errB == nil
+}

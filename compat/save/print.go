@@ -1,0 +1,195 @@
+package save
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Print writes tables of one family as iptables-save does, so that iptables-restore loads them and [Parse] reads the same tables
+// again, if they have all built-in chains. Counters are written; names of sets, positions, and a range of all ports, which means
+// nothing, do not come back.
+//
+// A rule must be one that xtables has: a comparison of each kind with one interface, one range of addresses, one protocol, one
+// range of ids or up to fifteen ports, and at most one action beside the counter. The error names table, chain and rule for all
+// that cannot be written, or else is w's; of tables with such a rule nothing is written. What the kernel allows at some hooks only
+// (an owner, TPROXY) is written wherever it is.
+func Print(w io.Writer, tables []rules.Table) error {
+	var text bytes.Buffer
+	var faults []error
+	for i := range tables {
+		t := &tables[i]
+		p := tablePrinter{Buffer: &text, table: t}
+		p.print()
+		for _, err := range p.faults {
+			faults = append(faults, fmt.Errorf("table %s %s%w", t.Family, t.Name, err))
+		}
+		if t.Family != tables[0].Family {
+			faults = append(faults, fmt.Errorf("table %s %s: not of family %s as the first", t.Family, t.Name, tables[0].Family))
+		}
+	}
+	if len(faults) > maxErrors {
+		faults = append(faults[:maxErrors:maxErrors], fmt.Errorf("%d more rules", len(faults)-maxErrors))
+	}
+	if len(faults) > 0 {
+		return errors.Join(faults...)
+	}
+	_, err := w.Write(text.Bytes())
+	return err
+}
+
+// A tablePrinter writes a table and collects what cannot be written.
+type tablePrinter struct {
+	*bytes.Buffer
+	table  *rules.Table
+	chain  *rules.Chain
+	faults []error
+}
+
+// fault records what is wrong with the table, or with its chain or rule that the printer is at; rules count from 1.
+func (p *tablePrinter) fault(rule int, err error) {
+	place := ""
+	if p.chain != nil {
+		place = " chain " + p.chain.Name
+	}
+	if rule > 0 {
+		place += fmt.Sprintf(" rule %d", rule)
+	}
+	p.faults = append(p.faults, fmt.Errorf("%s: %w", place, err))
+}
+
+func (p *tablePrinter) print() {
+	if _, known := tableHooks[p.table.Name]; !known || p.table.Family == rules.Inet {
+		p.fault(0, errors.New("iptables has no such table"))
+		return
+	}
+	fmt.Fprintf(p, "*%s\n", p.table.Name)
+	for i := range p.table.Chains {
+		p.chain = &p.table.Chains[i]
+		policy, err := p.policy()
+		if err != nil {
+			p.fault(0, err)
+		}
+		fmt.Fprintf(p, ":%s %s [0:0]\n", p.chain.Name, policy)
+	}
+	for i := range p.table.Chains {
+		p.chain = &p.table.Chains[i]
+		for j := range p.chain.Rules {
+			if err := p.rule(&p.chain.Rules[j]); err != nil {
+				p.fault(j+1, err)
+			}
+		}
+	}
+	p.WriteString("COMMIT\n")
+}
+
+// policy returns what stands behind the name of the chain.
+func (p *tablePrinter) policy() (string, error) {
+	c := p.chain
+	hook, builtIn := hookOf(p.table.Name, c.Name)
+	switch {
+	case !isChainName(c.Name):
+		return "", errors.New("iptables has no chain of such a name")
+	case builtIn && !sameBase(c.Base, p.table.Name, hook):
+		return "", fmt.Errorf("%s: iptables has %s", c.Base, Base(p.table.Name, hook, false))
+	case builtIn && c.Base.Drop:
+		return "DROP", nil
+	case builtIn:
+		return "ACCEPT", nil
+	case c.Base != nil:
+		return "", errors.New("only built-in chains have a hook")
+	case targets[c.Name] != nil:
+		return "", errors.New("the name is that of a target")
+	}
+	return "-", nil
+}
+
+// sameBase tells whether a chain is attached as the built-in one, whichever the order among chains at that place is.
+func sameBase(b *rules.Base, table string, hook rules.Hook) bool {
+	if b == nil {
+		return false
+	}
+	builtIn := Base(table, hook, b.Drop)
+	builtIn.Order = b.Order
+	return *b == *builtIn
+}
+
+// How many arguments iptables-restore takes (MAX_ARGC of iptables' xshared.h), less those that it adds itself: three, and three
+// more for a counter. So many never fill its line of 10239 bytes.
+const (
+	maxWords     = 251
+	counterWords = 3
+)
+
+// rule writes a rule, or nothing if there is an error.
+func (p *tablePrinter) rule(r *rules.Rule) error {
+	w := rulePrinter{table: p.table, chain: p.chain, words: []string{"-A", p.chain.Name}}
+	if err := w.matches(r.Matches); err != nil {
+		return err
+	}
+	if err := w.comment(r.Comment); err != nil {
+		return err
+	}
+	if err := w.actions(r.Actions); err != nil {
+		return err
+	}
+	line, limit := strings.Join(w.words, " "), maxWords
+	if r.Hits != (rules.Hits{}) {
+		line, limit = fmt.Sprintf("[%d:%d] %s", r.Hits.Packets, r.Hits.Bytes, line), maxWords-counterWords
+	}
+	if len(w.words) > limit {
+		return fmt.Errorf("%d words: iptables-restore takes %d", len(w.words), limit)
+	}
+	p.WriteString(line + "\n")
+	return nil
+}
+
+// A rulePrinter collects the words of a rule.
+type rulePrinter struct {
+	table *rules.Table
+	chain *rules.Chain
+	words []string
+	// protocol is the only one that the rule asks for, 0 if there is none.
+	protocol rules.Protocol
+}
+
+func (w *rulePrinter) add(words ...string) { w.words = append(w.words, words...) }
+
+// option adds an option, and a ! before it if it is negated.
+func (w *rulePrinter) option(not bool, words ...string) {
+	if not {
+		w.add("!")
+	}
+	w.add(words...)
+}
+
+// maxComment is XT_MAX_COMMENT_LEN of linux/netfilter/xt_comment.h, less the final zero.
+const maxComment = 255
+
+func (w *rulePrinter) comment(text string) error {
+	if text == "" {
+		return nil
+	}
+	if len(text) > maxComment || slices.ContainsFunc([]byte(text), func(c byte) bool { return c < ' ' || c == 0x7f }) {
+		return fmt.Errorf("comment %q: iptables has at most %d bytes, and no line breaks in them", text, maxComment)
+	}
+	w.add("-m", "comment", "--comment", quote(text))
+	return nil
+}
+
+// quote writes a text so that iptables-restore takes it for one word.
+func quote(text string) string {
+	b := []byte{'"'}
+	for _, c := range []byte(text) {
+		if c == '"' || c == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, c)
+	}
+	return string(append(b, '"'))
+}

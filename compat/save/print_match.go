@@ -1,0 +1,218 @@
+package save
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// headerOrder is the order in which iptables-save writes what needs no module.
+var headerOrder = []string{"-s", "-d", "-i", "-o", "-p"}
+
+// matches writes the conditions of a rule.
+func (w *rulePrinter) matches(list []rules.Match) error {
+	header := map[string][]string{}
+	var rest []rules.Match
+	for _, m := range list {
+		option, words, err := w.headerWords(m)
+		if err != nil {
+			return err
+		}
+		_, taken := header[option]
+		if option == "" || taken || words == nil {
+			rest = append(rest, m)
+		}
+		if !taken {
+			header[option] = words // nil keeps a second condition from coming before this one
+		}
+	}
+	for _, option := range headerOrder {
+		w.add(header[option]...)
+	}
+	for _, m := range rest {
+		if err := w.module(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// headerWords returns the option of the header that compares the same thing, if there is one, and its words, if it can.
+func (w *rulePrinter) headerWords(m rules.Match) (option string, words []string, err error) {
+	var value string
+	var not bool
+	switch m := m.(type) {
+	case rules.MatchInterface:
+		option, not = map[bool]string{false: "-i", true: "-o"}[m.Out], m.Not
+		value, err = w.interfaceText(m)
+	case rules.MatchAddr:
+		option, not = "-"+sideLetter(m.Side), m.Not
+		value, err = w.prefixText(m)
+	case rules.MatchProtocol:
+		option, not = "-p", m.Not
+		if len(m.Protocols) != 1 || m.Protocols[0] == 0 {
+			return "", nil, fmt.Errorf("%s: iptables compares one protocol, from 1 to 255", m)
+		}
+		value = strconv.Itoa(int(m.Protocols[0]))
+		if named := m.Protocols[0].String(); protocols[named] == m.Protocols[0] {
+			value = named
+		}
+		if !not {
+			w.protocol = m.Protocols[0]
+		}
+	}
+	if value == "" {
+		return option, nil, err
+	}
+	if not {
+		words = append(words, "!")
+	}
+	return option, append(words, option, value), err
+}
+
+func sideLetter(s rules.Side) string {
+	if s == rules.Destination {
+		return "d"
+	}
+	return "s"
+}
+
+// interfaceText writes the name of an interface. What iptables refuses in built-in chains is an interface that packets have not
+// there.
+func (w *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
+	if base := w.chain.Base; base != nil {
+		without := map[bool][]rules.Hook{false: {rules.Output, rules.Postrouting}, true: {rules.Prerouting, rules.Input}}[m.Out]
+		if slices.Contains(without, base.Hook) {
+			return "", fmt.Errorf("%s: at %s there is no such interface", m, base.Hook)
+		}
+	}
+	if len(m.Names) != 1 {
+		return "", fmt.Errorf("%s: iptables compares one interface", m)
+	}
+	text := m.Names[0].Name
+	bad := func(c rune) bool { return c <= ' ' || strings.ContainsRune("/\"\\!", c) }
+	if text == "" || strings.HasSuffix(text, "+") || strings.ContainsFunc(text, bad) {
+		return "", fmt.Errorf("%s: iptables has no interface of such a name", m)
+	}
+	if m.Names[0].Prefix {
+		text += "+"
+	}
+	if len(text) > maxInterface {
+		return "", fmt.Errorf("%s: the name is longer than %d bytes", m, maxInterface)
+	}
+	return text, nil
+}
+
+// prefixText writes addresses that are a prefix. Of all addresses the header asks nothing, not even negated.
+func (w *rulePrinter) prefixText(m rules.MatchAddr) (string, error) {
+	if len(m.Ranges) != 1 || m.Family() != w.table.Family {
+		return "", fmt.Errorf("%s: iptables compares one range of addresses of the table's family", m)
+	}
+	p, ok := m.Ranges[0].Prefix()
+	if !ok || p.Bits() == 0 {
+		return "", nil
+	}
+	return p.String(), nil
+}
+
+// module writes a condition that needs a match module.
+func (w *rulePrinter) module(m rules.Match) error {
+	switch m := m.(type) {
+	case rules.MatchAddr:
+		w.add("-m", "iprange")
+		w.option(m.Not, map[rules.Side]string{rules.Source: "--src-range", rules.Destination: "--dst-range"}[m.Side],
+			m.Ranges[0].From().String()+"-"+m.Ranges[0].To().String())
+		return nil
+	case rules.MatchPort:
+		return w.ports(m)
+	case rules.MatchTCPFlags:
+		return w.tcpFlags(m)
+	case rules.MatchOwner:
+		return w.owner(m)
+	case rules.MatchMark:
+		w.add("-m", map[bool]string{false: "mark", true: "connmark"}[m.Conntrack])
+		text := fmt.Sprintf("0x%x", m.Value)
+		if m.Mask != allBits {
+			text = fullMark(m.Value, m.Mask)
+		}
+		w.option(m.Not, "--mark", text)
+		return nil
+	case rules.MatchState:
+		if m.States == 0 {
+			return fmt.Errorf("%s: iptables compares one state or more", m)
+		}
+		w.add("-m", "conntrack")
+		w.option(m.Not, "--ctstate", strings.ToUpper(m.States.String()))
+		return nil
+	case rules.MatchInterface, rules.MatchProtocol:
+		return fmt.Errorf("%s: iptables compares this once in a rule", m)
+	}
+	return fmt.Errorf("%s: iptables has no such match", m)
+}
+
+// ports writes ports: one or a range by the protocol's own match, several by multiport.
+func (w *rulePrinter) ports(m rules.MatchPort) error {
+	if w.protocol != rules.TCP && w.protocol != rules.UDP {
+		return fmt.Errorf("%s: the rule must ask for tcp or udp", m)
+	}
+	room := maxMultiport
+	texts := make([]string, len(m.Ports))
+	for i, p := range m.Ports {
+		texts[i] = portText(p.First)
+		if room--; !p.IsSingle() {
+			texts[i] += ":" + portText(p.Last)
+			room--
+		}
+	}
+	switch {
+	case room < 0 || len(texts) == 0:
+		return fmt.Errorf("%s: iptables compares 1 to %d ports, of which a range counts as two", m, maxMultiport)
+	case len(texts) == 1:
+		w.add("-m", w.protocol.String())
+		w.option(m.Not, "--"+sideLetter(m.Side)+"port", texts[0])
+	default:
+		w.add("-m", "multiport")
+		w.option(m.Not, "--"+sideLetter(m.Side)+"ports", strings.Join(texts, ","))
+	}
+	return nil
+}
+
+func (w *rulePrinter) tcpFlags(m rules.MatchTCPFlags) error {
+	if w.protocol != rules.TCP {
+		return fmt.Errorf("%s: the rule must ask for tcp", m)
+	}
+	text := func(f rules.TCPFlags) string {
+		if f == 0 {
+			return "NONE"
+		}
+		return strings.ToUpper(strings.ReplaceAll(f.String(), " | ", ","))
+	}
+	w.add("-m", "tcp")
+	w.option(m.Not, "--tcp-flags", text(m.Mask), text(m.Value))
+	return nil
+}
+
+// owner writes the ids of a socket. The range of all ids is any socket; xtables has it for users only.
+func (w *rulePrinter) owner(m rules.MatchOwner) error {
+	if len(m.IDs) != 1 || m.Socketless && !m.Not {
+		return fmt.Errorf("%s: iptables compares one range of ids", m)
+	}
+	ids, needsSocket := m.IDs[0], m.Not && !m.Socketless
+	switch {
+	case slices.Equal(m.IDs, allIDs()) && !m.Group && !needsSocket:
+		w.add("-m", "owner")
+		w.option(m.Not, "--socket-exists")
+		return nil
+	case ids.Last > maxID || ids.First > ids.Last:
+		return fmt.Errorf("%s: iptables compares ids from 0 to %d", m, uint32(maxID))
+	}
+	w.add("-m", "owner")
+	w.option(m.Not, map[bool]string{false: "--uid-owner", true: "--gid-owner"}[m.Group], ids.String())
+	if needsSocket {
+		w.add("--socket-exists")
+	}
+	return nil
+}
