@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -70,47 +71,71 @@ func inside(ns *netns.NS, do func() error) error {
 
 // apply is Apply in the namespace of the thread.
 func apply(rs rules.Ruleset) (Result, error) {
-	release, taken := lock()
-	defer release()
 	c, err := dial()
 	if err != nil {
 		return Result{}, err
 	}
 	a := &applier{conn: c, want: rs}
 	defer a.hangUp()
-	routes, err := route.Ensure(nil, rs.Routing)
+	// To find that nothing is to be done takes no lock: see used.
+	planned, err := a.plan()
+	if err != nil && !isRace(err) {
+		return Result{}, err
+	}
+	if err == nil && planned.transaction == nil && route.Holds(rs.Routing) {
+		a.result.Outcome = Unchanged
+		return a.result, nil
+	}
+	release, taken := lock(0)
+	if !taken {
+		release()
+		release, taken = lock(patience)
+		planned = step{} // of what is no more
+	}
+	defer release()
+	err = a.change(planned, taken)
+	if err != nil {
+		return Result{}, err
+	}
+	return a.result, nil
+}
+
+// change makes the namespace what is wanted, routes included; exclusive tells that the lock keeps others away.
+func (a *applier) change(planned step, exclusive bool) error {
+	want := a.want.Routing
+	routes, err := route.Ensure(nil, want)
 	if errors.Is(err, unix.EPERM) {
 		err = fmt.Errorf("%w; %s", err, advise(unix.EPERM))
 	}
 	if err != nil {
-		return Result{}, err
+		return err
 	}
-	if err := a.apply(); err != nil {
-		// Without the lock somebody else may need them by now; left over, they do no harm.
-		if taken {
-			err = errors.Join(err, routes.Undo())
+	if err := a.apply(planned); err != nil {
+		// Somebody else may need them by now, without the lock or because the rules that stay use them. Left over, they do no harm.
+		if exclusive {
+			err = errors.Join(err, routes.Except(used(a.found, want)).Undo())
 		}
-		return Result{}, err
+		return err
 	}
 	a.result.Routes = routes.Len()
 	if routes.Stale() {
 		// Of an earlier ruleset of ours, or of an applier that was killed before its transaction.
-		pruned, err := route.Prune(nil, keptRouting(rs.Routing, a.result.Outcome != Created))
+		pruned, err := route.Prune(nil, keptRouting(want, a.result.Outcome != Created))
 		if err != nil {
-			return Result{}, fmt.Errorf("the rules are in place, but not all old routes are gone: %w", err)
+			return fmt.Errorf("the rules are in place, but not all old routes are gone: %w", err)
 		}
 		a.result.Routes += pruned
 	}
-	if !taken {
+	if !exclusive {
 		// Another applier, whom no lock kept waiting, may have taken for stale what this one needs.
-		if _, err := route.Ensure(nil, rs.Routing); err != nil {
-			return Result{}, fmt.Errorf("the rules are in place, but not their routes: %w", err)
+		if _, err := route.Ensure(nil, want); err != nil {
+			return fmt.Errorf("the rules are in place, but not their routes: %w", err)
 		}
 	}
 	if a.result.Outcome == Unchanged && a.result.Routes > 0 {
 		a.result.Outcome = Updated
 	}
-	return a.result, nil
+	return nil
 }
 
 // keptRouting is what stays when all else of ours is pruned. ::6 may as well be Istio's: it goes only if rules of ours were there, of
@@ -122,10 +147,35 @@ func keptRouting(want rules.Routing, hadRules bool) rules.Routing {
 	return want
 }
 
+// used returns what the present rules may use of routes that were added for others, in vain, and that they lacked. An applier of these
+// rules may have found them complete meanwhile, since it takes no lock to look.
+func used(present *rules.Table, added rules.Routing) rules.Routing {
+	var r rules.Routing
+	if present == nil {
+		return r
+	}
+	for _, c := range present.Chains {
+		for _, rule := range c.Rules {
+			if slices.ContainsFunc(rule.Actions, func(a rules.Action) bool { _, ok := a.(rules.TProxy); return ok }) {
+				r.Policies = added.Policies
+			}
+			if slices.ContainsFunc(rule.Matches, func(m rules.Match) bool {
+				addr, ok := m.(rules.MatchAddr)
+				return ok && addr.Family() == rules.IPv6
+			}) {
+				r.LoopbackAddrs = added.LoopbackAddrs
+			}
+		}
+	}
+	return r
+}
+
+// patience is how long an applier waits for another, who needs a millisecond.
+const patience = 2 * time.Second
+
 // lock keeps other appliers of the namespace from taking away the routes that this one has just added. A transaction needs no lock, so
 // that a holder who does not let go only delays, and a system that allows no lock does no harm; taken is false then.
-func lock() (release func(), taken bool) {
-	const wait = 2 * time.Second
+func lock(wait time.Duration) (release func(), taken bool) {
 	release, taken, err := (*netns.NS)(nil).Lock(wait)
 	if err != nil {
 		return func() {}, false
@@ -138,6 +188,8 @@ type applier struct {
 	conn   *conn
 	want   rules.Ruleset
 	result Result
+	// found is our table at the last look, nil if there was none.
+	found *rules.Table
 	// sent has outcome and size of a transaction of which the answer was lost.
 	sent Result
 	// deleted tells that closing the socket will wait for the kernel.
@@ -153,12 +205,14 @@ func (a *applier) hangUp() {
 	a.conn.close()
 }
 
-func (a *applier) apply() error {
+// apply carries out what was planned, and plans anew as often as another process comes between.
+func (a *applier) apply(planned step) error {
 	var err error
 	for range maxAttempts {
-		if err = a.attempt(); err == nil || !isRace(err) {
+		if err = a.attempt(planned); err == nil || !isRace(err) {
 			return err
 		}
+		planned = step{}
 	}
 	return fmt.Errorf("given up after %d attempts, each overtaken by another process: %w", maxAttempts, err)
 }
@@ -178,13 +232,15 @@ func isRace(err error) bool {
 	return refused.Errno == unix.ERESTART // the generation is another
 }
 
-// attempt looks at what is there and does what is needed.
-func (a *applier) attempt() error {
-	a.count()
-	outcome, t, err := a.plan()
-	if err != nil {
-		return err
+// attempt carries out a step. Unless that has a transaction it looks first at what is there.
+func (a *applier) attempt(s step) error {
+	if s.transaction == nil {
+		var err error
+		if s, err = a.plan(); err != nil {
+			return err
+		}
 	}
+	t := s.transaction
 	if t == nil {
 		// Unless this is what an earlier attempt has sent, of which the answer was lost.
 		a.result.Outcome, a.result.Bytes = cmp.Or(a.sent.Outcome, Unchanged), a.sent.Bytes
@@ -193,69 +249,13 @@ func (a *applier) attempt() error {
 	a.deleted = a.deleted || t.deletes
 	if err := a.conn.commit(t); err != nil {
 		if lost := (*unknownOutcomeError)(nil); errors.As(err, &lost) {
-			a.sent = Result{Outcome: outcome, Bytes: len(t.buf)}
+			a.sent = Result{Outcome: s.outcome, Bytes: len(t.buf)}
 		}
 		return diagnose(err)
 	}
-	a.result.Outcome, a.result.Bytes = outcome, len(t.buf)
+	a.result.Outcome, a.result.Bytes = s.outcome, len(t.buf)
 	return nil
 }
-
-// plan looks at what is there and returns the transaction that makes the wanted ruleset of it, or nil if it is that already.
-func (a *applier) plan() (Outcome, *Transaction, error) {
-	// A first installation needs no complete reading: its transaction fails if the table comes into being meanwhile.
-	present, err := a.conn.findOurs()
-	if err != nil {
-		return "", nil, err
-	}
-	if present == nil {
-		t, err := encode(a.want, nil, 0)
-		return Created, t, err
-	}
-	found, err := a.conn.readOurs(present)
-	if err != nil {
-		return "", nil, err
-	}
-	if len(found.tables) == 0 {
-		return "", nil, errVanished
-	}
-	table, old := &a.want.Tables[0], &found.tables[0]
-	update, sameButSets := changedSets(table, old)
-	if !sameButSets {
-		t, err := encodeReplacement(table, old, found.generation)
-		return Replaced, t, err
-	}
-	a.result.Kept = kept(&old.Table)
-	if len(update) == 0 {
-		return Unchanged, nil, nil
-	}
-	return Updated, encodeUpdate(table, update, found.generation), nil
-}
-
-// Plan returns what [Apply] would do to the tables of the namespace now, and the transaction that it would send: nil if none. It
-// reads, and changes nothing.
-func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
-	var outcome Outcome
-	var t *Transaction
-	err := inside(ns, func() error {
-		c, err := dial()
-		if err != nil {
-			return err
-		}
-		defer c.close()
-		a := &applier{conn: c, want: rs}
-		for range maxAttempts {
-			if outcome, t, err = a.plan(); !errors.Is(err, errVanished) {
-				break
-			}
-		}
-		return err
-	})
-	return outcome, t, err
-}
-
-// errVanished tells that the table was deleted between two looks.
-var errVanished = errors.New("the table has gone")
 
 // count fills in what the ruleset holds.
 func (a *applier) count() {
@@ -295,7 +295,7 @@ func Remove(ns *netns.NS) (bool, error) {
 
 // remove is Remove in the namespace of the thread.
 func remove() (bool, error) {
-	release, _ := lock()
+	release, _ := lock(patience)
 	defer release()
 	c, err := dial()
 	if err != nil {

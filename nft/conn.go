@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,8 @@ type conn struct {
 	fd int
 	// requests counts the requests. Their sequence numbers are above those of a transaction's messages.
 	requests uint32
+	// lastGeneration is the lower half of the ruleset's generation when the last answer was given.
+	lastGeneration uint16
 }
 
 // defaultSendBuffer is what a socket may send at once by default, less than net.core.wmem_default (212992).
@@ -224,14 +227,27 @@ func (t *Transaction) summary() string {
 func (c *conn) request(msg int, flags uint16, family rules.Family, attrs func(*messages), do func(family uint8, a attributes)) (
 	interrupted bool, err error,
 ) {
-	var m messages
 	proto := nfproto(family)
 	if attrs == nil { // nothing is named: of all families
 		proto = unix.NFPROTO_UNSPEC
 	}
+	// To a question (GETTABLE) the kernel answers as if it made the thing (NEWTABLE), with the number before.
+	return c.ask(question{messageType(msg), messageType(msg - 1), flags, proto}, attrs, do)
+}
+
+// A question is the header of a request, and the type of what the kernel answers with.
+type question struct {
+	msgType, answer uint16
+	flags           uint16
+	proto           uint8
+}
+
+// ask is request of any part of nfnetlink.
+func (c *conn) ask(q question, attrs func(*messages), do func(family uint8, a attributes)) (interrupted bool, err error) {
+	var m messages
 	seq := firstRequest + c.requests
 	c.requests = (c.requests + 1) % firstRequest
-	m.begin(messageType(msg), flags, seq, proto, 0)
+	m.begin(q.msgType, q.flags, seq, q.proto, 0)
 	if attrs != nil {
 		attrs(&m)
 	}
@@ -261,10 +277,10 @@ func (c *conn) request(msg int, flags uint16, family rules.Family, attrs func(*m
 				}
 				return false, a.errno
 			}
-			// To a question (GETTABLE) the kernel answers as if it made the thing (NEWTABLE), with the number before.
-			if header.Type != messageType(msg-1) || len(body) < 4 {
+			if header.Type != q.answer || len(body) < 4 {
 				return false, errMalformed
 			}
+			c.lastGeneration = binary.BigEndian.Uint16(body[2:])
 			do(body[0], attributes(body[4:]))
 			return header.Flags&unix.NLM_F_MULTI == 0, nil
 		})

@@ -39,7 +39,7 @@ func TestAReaderNeverSeesAMixtureOfSets(t *testing.T) {
 	// One socket: closing one waits for the kernel to free what others have deleted.
 	within(t, ns, func(c *conn) error {
 		for i := 0; i < times(400, 20_000) || seen[0] == 0 || seen[1] == 0; i++ {
-			found, err := c.readOurs(&foundTable{Table: rules.Table{Name: rules.TableName}})
+			found, err := c.readOurs(&foundTable{Table: rules.Table{Name: rules.TableName}}, newExpectation(nil))
 			if err != nil {
 				return err
 			}

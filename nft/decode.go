@@ -12,6 +12,8 @@ import (
 // A foundTable is a table of which chains and rules may not have been read yet.
 type foundTable struct {
 	rules.Table
+	// splits tells that a rule with a verdict map is read as several.
+	splits bool
 	// dormant tells that the kernel calls none of the table's chains.
 	dormant bool
 	// namedSets are the sets that do not belong to a rule.
@@ -25,7 +27,7 @@ func decodeTable(family rules.Family, a attributes) foundTable {
 	return foundTable{
 		Table: rules.Table{
 			Family: family, Name: a.text(unix.NFTA_TABLE_NAME),
-			Comment: comment(a.get(nftaTableUserdata), udataTableComment),
+			Comment: comment(a.get(nftaTableUserdata)),
 		},
 		dormant: a.number(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT != 0,
 	}
@@ -73,12 +75,18 @@ type decodedSet struct {
 	interval  bool
 	unknown   string // what the model has no word for
 	elements  []element
+	// verdicts are what a verdict map has for its keys, by the key or the first key of an interval; nil if it is none.
+	verdicts map[string]attributes
 }
 
 func decodeSet(a attributes) *decodedSet {
 	flags := a.number(unix.NFTA_SET_FLAGS)
 	s := &decodedSet{anonymous: flags&unix.NFT_SET_ANONYMOUS != 0, interval: flags&unix.NFT_SET_INTERVAL != 0}
-	const known = unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT | unix.NFT_SET_INTERVAL
+	known := uint32(unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT | unix.NFT_SET_INTERVAL)
+	if flags&unix.NFT_SET_MAP != 0 && a.number(unix.NFTA_SET_DATA_TYPE) == unix.NFT_DATA_VERDICT {
+		known |= unix.NFT_SET_MAP
+		s.verdicts = map[string]attributes{}
+	}
 	if other := flags &^ known; other != 0 {
 		s.unknown = fmt.Sprintf("set %s with flags 0x%x", a.text(unix.NFTA_SET_NAME), other)
 	}
@@ -101,6 +109,9 @@ func (s *decodedSet) addElements(list attributes) {
 		}
 		if decides(el.get(unix.NFTA_SET_ELEM_EXPR)) || el.get(nftaSetElemExpressions) != nil {
 			s.unknown = "set element with expressions"
+		}
+		if data := attributes(el.get(unix.NFTA_SET_ELEM_DATA)); data != nil && s.verdicts != nil {
+			s.verdicts[string(key)] = slices.Clone(attributes(data.get(unix.NFTA_DATA_VERDICT)))
 		}
 		s.elements = append(s.elements, element{key, el.number(unix.NFTA_SET_ELEM_FLAGS)&unix.NFT_SET_ELEM_INTERVAL_END != 0})
 	})
@@ -148,6 +159,18 @@ func decrement(key []byte) []byte {
 	for i := len(key) - 1; i >= 0; i-- {
 		key[i]--
 		if key[i] != 0xff {
+			break
+		}
+	}
+	return key
+}
+
+// increment returns the number one more.
+func increment(key []byte) []byte {
+	key = slices.Clone(key)
+	for i := len(key) - 1; i >= 0; i-- {
+		key[i]++
+		if key[i] != 0 {
 			break
 		}
 	}

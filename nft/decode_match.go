@@ -2,12 +2,8 @@ package nft
 
 import (
 	"bytes"
-	"cmp"
-	"math/bits"
-	"net/netip"
 	"slices"
 
-	"go4.org/netipx"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -29,6 +25,14 @@ func (d *ruleDecoder) compare(a attributes) error {
 			d.interval = interval{}
 		}
 		return d.match(op, false, [][2][]byte{{lower, value}}, "")
+	case unix.NFT_CMP_GT:
+		if lower := increment(value); bytes.Compare(lower, value) > 0 {
+			return d.match(op, false, [][2][]byte{{lower, slices.Repeat([]byte{0xff}, len(value))}}, "")
+		}
+	case unix.NFT_CMP_LT:
+		if upper := decrement(value); bytes.Compare(upper, value) < 0 {
+			return d.match(op, false, [][2][]byte{{make([]byte, len(value)), upper}}, "")
+		}
 	}
 	return errUnsupported
 }
@@ -72,6 +76,8 @@ func (d *ruleDecoder) match(op operand, negated bool, keys [][2][]byte, set stri
 	switch op.field {
 	case fieldIn, fieldOut:
 		return d.matchInterface(op.field == fieldOut, negated, keys)
+	case fieldInIndex, fieldOutIndex:
+		return d.matchLoopback(op.field == fieldOutIndex, negated, keys)
 	case fieldFamily:
 		return d.matchFamily(negated, keys)
 	case fieldProtocol:
@@ -98,6 +104,12 @@ func (d *ruleDecoder) match(op operand, negated bool, keys [][2][]byte, set stri
 			return errUnsupported
 		}
 		return d.add(rules.MatchOwner{Group: op.field == fieldGID, Not: negated, IDs: ids})
+	case fieldState:
+		states, ok := singleStates(keys)
+		if !ok {
+			return errUnsupported
+		}
+		return d.add(rules.MatchState{Not: negated, States: states})
 	case fieldMark, fieldConntrackMark:
 		value, ok := hostNumber(keys[0][0])
 		if !ok || op.network || len(keys) != 1 || !bytes.Equal(keys[0][0], keys[0][1]) {
@@ -108,9 +120,13 @@ func (d *ruleDecoder) match(op operand, negated bool, keys [][2][]byte, set stri
 	return errUnsupported
 }
 
+// acted tells whether an action has done something that stays done when a later match does not match.
+func (d *ruleDecoder) acted() bool {
+	return slices.ContainsFunc(d.rule.Actions, func(a rules.Action) bool { return a != rules.Action(rules.Count{}) })
+}
+
 func (d *ruleDecoder) add(m rules.Match) error {
-	if slices.ContainsFunc(d.rule.Actions, func(a rules.Action) bool { return a != rules.Action(rules.Count{}) }) {
-		// What an action has done before stays done when this does not match.
+	if d.acted() {
 		return errUnsupported
 	}
 	d.rule.Matches = append(d.rule.Matches, m)
@@ -134,144 +150,4 @@ func sideOf(f field) rules.Side {
 		return rules.Destination
 	}
 	return rules.Source
-}
-
-// ids reads user or group ids: numbers of the machine, or turned into network order where they are intervals.
-func (d *ruleDecoder) ids(op operand, keys [][2][]byte) ([]rules.IDRange, bool) {
-	if op.network {
-		return numberRanges(keys, numberKey[uint32])
-	}
-	if slices.ContainsFunc(keys, func(key [2][]byte) bool { return !bytes.Equal(key[0], key[1]) }) {
-		return nil, false // the kernel would compare the bytes in the wrong order
-	}
-	return numberRanges(keys, hostNumber)
-}
-
-// numberRanges reads intervals of numbers.
-func numberRanges[T uint16 | uint32](keys [][2][]byte, read func([]byte) (T, bool)) ([]rules.Range[T], bool) {
-	ranges := make([]rules.Range[T], 0, len(keys))
-	for _, key := range keys {
-		first, okFirst := read(key[0])
-		last, okLast := read(key[1])
-		if !okFirst || !okLast || first > last {
-			return nil, false
-		}
-		ranges = append(ranges, rules.Range[T]{First: first, Last: last})
-	}
-	return rules.Normalise(ranges), true
-}
-
-func (d *ruleDecoder) matchInterface(out, negated bool, keys [][2][]byte) error {
-	m := rules.MatchInterface{Out: out, Not: negated}
-	for _, key := range keys {
-		name := key[0]
-		if !bytes.Equal(name, key[1]) {
-			return errUnsupported
-		}
-		n := rules.InterfaceName{Name: zeroTerminated(name), Prefix: !bytes.Contains(name, []byte{0})}
-		m.Names = append(m.Names, n)
-	}
-	slices.SortFunc(m.Names, func(a, b rules.InterfaceName) int { return cmp.Compare(a.Name, b.Name) })
-	return d.add(m)
-}
-
-func (d *ruleDecoder) matchFamily(negated bool, keys [][2][]byte) error {
-	if len(keys) != 1 || len(keys[0][0]) != 1 {
-		return errUnsupported
-	}
-	f, ok := familyOf(keys[0][0][0])
-	if !ok || f == rules.Inet {
-		return errUnsupported
-	}
-	if negated {
-		f = map[rules.Family]rules.Family{rules.IPv4: rules.IPv6, rules.IPv6: rules.IPv4}[f]
-	}
-	d.family = f
-	return d.add(rules.MatchFamily{Family: f})
-}
-
-func (d *ruleDecoder) matchAddr(f field, negated bool, keys [][2][]byte, set string) error {
-	m := rules.MatchAddr{Side: sideOf(f), Not: negated, Set: set}
-	ranges := make([]netipx.IPRange, 0, len(keys))
-	size := int(addrField(d.family, m.Side).length)
-	for _, key := range keys {
-		// A prefix of whole bytes is compared as those bytes.
-		first, last := extend(key[0], size, 0), extend(key[1], size, 0xff)
-		r, ok := addrRange(first, last)
-		if !ok {
-			return errUnsupported
-		}
-		ranges = append(ranges, r)
-	}
-	m.Ranges = rules.NormaliseAddrs(ranges)
-	return d.add(m)
-}
-
-func extend(key []byte, size int, fill byte) []byte {
-	key = slices.Clone(key)
-	for len(key) < size {
-		key = append(key, fill)
-	}
-	return key
-}
-
-// maskedMatch adds the match of some bits of a field.
-func (d *ruleDecoder) maskedMatch(op operand, negated bool, keys [][2][]byte) error {
-	value := keys[0][0]
-	zeroXor := !slices.ContainsFunc(op.xor, func(b byte) bool { return b != 0 })
-	if len(keys) != 1 || !bytes.Equal(value, keys[0][1]) || len(value) != len(op.mask) || !zeroXor {
-		return errUnsupported
-	}
-	number, _ := hostNumber(value)
-	mask, isNumber := hostNumber(op.mask)
-	switch op.field {
-	case fieldSource, fieldDestination:
-		first, ok := netip.AddrFromSlice(value)
-		ones, contiguous := prefixLength(op.mask)
-		p := netip.PrefixFrom(first, ones)
-		if !ok || !contiguous || p.Masked().Addr() != first {
-			return errUnsupported
-		}
-		return d.add(rules.MatchAddr{Side: sideOf(op.field), Not: negated, Ranges: rules.AddrRanges([]netip.Prefix{p})})
-	case fieldTCPFlags:
-		return d.add(rules.MatchTCPFlags{Not: negated, Mask: rules.TCPFlags(op.mask[0]), Value: rules.TCPFlags(value[0])})
-	case fieldMark, fieldConntrackMark:
-		if !isNumber || op.network {
-			return errUnsupported
-		}
-		return d.add(rules.MatchMark{Conntrack: op.field == fieldConntrackMark, Not: negated, Value: number, Mask: mask})
-	case fieldState:
-		states, ok := statesOf(mask)
-		if !ok || !isNumber || number != 0 {
-			return errUnsupported
-		}
-		return d.add(rules.MatchState{Not: !negated, States: states})
-	}
-	return errUnsupported
-}
-
-// statesOf reads nf_tables' bits of states.
-func statesOf(mask uint32) (rules.StateSet, bool) {
-	var states rules.StateSet
-	for state, bit := range stateBits {
-		if mask&bit != 0 {
-			states |= rules.States(state)
-			mask &^= bit
-		}
-	}
-	return states, mask == 0
-}
-
-// prefixLength counts the leading ones of a mask and tells whether no other bit is set.
-func prefixLength(mask []byte) (int, bool) {
-	ones := 0
-	for i, b := range mask {
-		n := bits.LeadingZeros8(^b)
-		ones += n
-		if n < 8 {
-			rest := b<<n != 0
-			return ones, !rest && !slices.ContainsFunc(mask[i+1:], func(b byte) bool { return b != 0 })
-		}
-	}
-	return ones, true
 }

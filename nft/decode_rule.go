@@ -15,25 +15,7 @@ import (
 // later an action.
 func decodeRule(family rules.Family, sets setDecoder, a attributes) rules.Rule {
 	d := ruleDecoder{family: family, sets: sets}
-	d.rule.Position = a.number64(unix.NFTA_RULE_HANDLE)
-	d.rule.Comment = comment(a.get(unix.NFTA_RULE_USERDATA), udataRuleComment)
-	wellFormed := attributes(a.get(unix.NFTA_RULE_EXPRESSIONS)).each(func(_ uint16, value []byte) {
-		e := attributes(value)
-		name := bytes.TrimRight(e.get(unix.NFTA_EXPR_NAME), "\x00")
-		if !d.interval.continues(name, e.get(unix.NFTA_EXPR_DATA)) {
-			d.closeInterval()
-		}
-		if err := d.expression(name, e.get(unix.NFTA_EXPR_DATA)); err != nil {
-			d.unknown(fmt.Sprintf("%s: %v", name, err))
-			// It may have written to any register.
-			d.registers = [registerCount]operand{}
-		}
-	})
-	d.closeInterval()
-	if !wellFormed {
-		d.unknown("malformed list of expressions")
-	}
-	d.finish()
+	d.decode(a)
 	return d.rule
 }
 
@@ -44,110 +26,37 @@ type ruleDecoder struct {
 	registers [registerCount]operand
 	interval  interval
 	rule      rules.Rule
+	// splits tells that a verdict map may become several rules; then these are the branches of the map that was read last.
+	splits   bool
+	branches []rules.Rule
 }
 
-// registerCount is how many registers of 4 bytes there are; those of 16 bytes are four of them each (linux/netfilter/nf_tables.h).
-const registerCount = unix.NFT_REG32_15 - unix.NFT_REG32_00 + 1
-
-// registerIndex is the index of the first of the 4-byte registers that an attribute names, registerCount if it names none.
-func registerIndex(a attributes, attr uint16) int {
-	switch r := a.number(attr); {
-	case unix.NFT_REG_1 <= r && r <= unix.NFT_REG_4:
-		return int(r-unix.NFT_REG_1) * 4
-	case unix.NFT_REG32_00 <= r && r <= unix.NFT_REG32_15:
-		return int(r - unix.NFT_REG32_00)
-	}
-	return registerCount
-}
-
-// load is what a register that an attribute names holds.
-func (d *ruleDecoder) load(a attributes, attr uint16) operand {
-	if r := registerIndex(a, attr); r < registerCount {
-		return d.registers[r]
-	}
-	return operand{}
-}
-
-// store fills the registers from the one that an attribute names, and so takes what others held that reach into them.
-func (d *ruleDecoder) store(a attributes, attr uint16, op operand) error {
-	r := registerIndex(a, attr)
-	if r >= registerCount || op.field == fieldNone {
-		return errUnsupported
-	}
-	for i := range d.registers {
-		if other := d.registers[i].length; other > 0 && i < r+words(op.length) && r < i+words(other) {
-			d.registers[i] = operand{}
+// decode reads the whole rule.
+func (d *ruleDecoder) decode(a attributes) {
+	d.rule.Position = a.number64(unix.NFTA_RULE_HANDLE)
+	d.rule.Comment = comment(a.get(unix.NFTA_RULE_USERDATA))
+	wellFormed := attributes(a.get(unix.NFTA_RULE_EXPRESSIONS)).each(func(_ uint16, value []byte) {
+		e := attributes(value)
+		name := bytes.TrimRight(e.get(unix.NFTA_EXPR_NAME), "\x00")
+		if !d.interval.continues(name, e.get(unix.NFTA_EXPR_DATA)) {
+			d.closeInterval()
 		}
+		if d.branches != nil {
+			d.unknown("lookup: not the last expression")
+			d.branches = nil
+		}
+		if err := d.expression(name, e.get(unix.NFTA_EXPR_DATA)); err != nil {
+			d.unknown(fmt.Sprintf("%s: %v", name, err))
+			// It may have written to any register.
+			d.registers = [registerCount]operand{}
+		}
+	})
+	d.closeInterval()
+	if !wellFormed {
+		d.unknown("malformed list of expressions")
+		d.branches = nil
 	}
-	d.registers[r] = op
-	return nil
-}
-
-// words is how many 4-byte registers so many bytes take.
-func words(length int) int { return (length + 3) / 4 }
-
-// An operand is what a register holds: a field of the packet, perhaps masked, or a constant.
-type operand struct {
-	field    field
-	length   int    // in bytes
-	constant []byte // of fieldConstant
-	mask     []byte // nil for all bits
-	xor      []byte
-	network  bool // a number of the machine, turned into network order
-}
-
-// field is something of a packet that expressions load.
-type field uint8
-
-const (
-	fieldNone field = iota
-	fieldConstant
-	fieldIn
-	fieldOut
-	fieldFamily
-	fieldProtocol
-	fieldSource
-	fieldDestination
-	fieldSourcePort
-	fieldDestinationPort
-	fieldTCPFlags
-	fieldUID
-	fieldGID
-	fieldMark
-	fieldConntrackMark
-	fieldState
-)
-
-// metaField is what a meta expression with the key loads.
-func metaField(key uint32) operand {
-	switch key {
-	case unix.NFT_META_IIFNAME:
-		return operand{field: fieldIn, length: interfaceNameLength}
-	case unix.NFT_META_OIFNAME:
-		return operand{field: fieldOut, length: interfaceNameLength}
-	case unix.NFT_META_NFPROTO:
-		return operand{field: fieldFamily, length: 1}
-	case unix.NFT_META_L4PROTO:
-		return operand{field: fieldProtocol, length: 1}
-	case unix.NFT_META_SKUID:
-		return operand{field: fieldUID, length: 4}
-	case unix.NFT_META_SKGID:
-		return operand{field: fieldGID, length: 4}
-	case unix.NFT_META_MARK:
-		return operand{field: fieldMark, length: 4}
-	}
-	return operand{}
-}
-
-// ctField is what a ct expression with the key loads.
-func ctField(key uint32) operand {
-	switch key {
-	case unix.NFT_CT_MARK:
-		return operand{field: fieldConntrackMark, length: 4}
-	case unix.NFT_CT_STATE:
-		return operand{field: fieldState, length: 4}
-	}
-	return operand{}
+	d.finish()
 }
 
 var errUnsupported = errors.New("not known to the model")
@@ -205,19 +114,23 @@ func (d *ruleDecoder) expression(name []byte, a attributes) error {
 	case "redir":
 		return d.redirect(a)
 	case "tproxy":
-		port, ok := numberKey[uint16](d.load(a, nftaTProxyRegPort).constant)
-		family := a.number(nftaTProxyFamily)
-		anyFamily := family == unix.NFPROTO_UNSPEC || family == uint32(nfproto(d.family))
-		if !ok || !anyFamily || a.get(nftaTProxyRegAddr) != nil {
-			return errUnsupported
-		}
-		d.act(rules.TProxy{Port: port})
+		return d.tproxy(a)
+	case "nat":
+		return d.nat(a)
+	case "log":
+		d.count()
 		return nil
 	case "match", "target":
-		d.extension(string(name) == "target", a)
-		return nil
+		return d.extension(string(name) == "target", a)
 	}
 	return errUnsupported
+}
+
+// count adds what changes nothing about the packet, unless something did already.
+func (d *ruleDecoder) count() {
+	if n := len(d.rule.Actions); n == 0 || d.rule.Actions[n-1] != rules.Action(rules.Count{}) {
+		d.act(rules.Count{})
+	}
 }
 
 func (d *ruleDecoder) act(action rules.Action) { d.rule.Actions = append(d.rule.Actions, action) }
@@ -316,59 +229,38 @@ func (d *ruleDecoder) immediate(a attributes) error {
 		value := constant(a, unix.NFTA_IMMEDIATE_DATA)
 		return d.store(a, unix.NFTA_IMMEDIATE_DREG, operand{field: fieldConstant, length: len(value), constant: value})
 	}
-	v := attributes(attributes(a.get(unix.NFTA_IMMEDIATE_DATA)).get(unix.NFTA_DATA_VERDICT))
-	switch code := int32(v.number(unix.NFTA_VERDICT_CODE)); code {
+	action, err := decodeVerdict(attributes(a.get(unix.NFTA_IMMEDIATE_DATA)).get(unix.NFTA_DATA_VERDICT))
+	if err != nil {
+		return err
+	}
+	d.act(action)
+	return nil
+}
+
+// decodeVerdict reads what ends a rule.
+func decodeVerdict(a attributes) (rules.Action, error) {
+	switch code := int32(a.number(unix.NFTA_VERDICT_CODE)); code {
 	case 0:
-		d.act(rules.Drop)
+		return rules.Drop, nil
 	case 1:
-		d.act(rules.Accept)
+		return rules.Accept, nil
 	case unix.NFT_RETURN:
-		d.act(rules.Return)
+		return rules.Return, nil
 	case unix.NFT_JUMP, unix.NFT_GOTO:
-		d.act(rules.Jump{Chain: v.text(unix.NFTA_VERDICT_CHAIN), Goto: code == unix.NFT_GOTO})
+		return rules.Jump{Chain: a.text(unix.NFTA_VERDICT_CHAIN), Goto: code == unix.NFT_GOTO}, nil
 	default:
-		return fmt.Errorf("verdict %d %w", code, errUnsupported)
+		return nil, fmt.Errorf("verdict %d %w", code, errUnsupported)
 	}
-	return nil
-}
-
-func (d *ruleDecoder) bitwise(a attributes) error {
-	op := d.load(a, unix.NFTA_BITWISE_SREG)
-	if a.number(nftaBitwiseOp) != 0 || op.mask != nil || op.network || op.field == fieldConstant {
-		return errUnsupported
-	}
-	op.mask, op.xor = constant(a, unix.NFTA_BITWISE_MASK), constant(a, unix.NFTA_BITWISE_XOR)
-	if len(op.mask) != op.length || len(op.xor) != op.length {
-		return errUnsupported
-	}
-	return d.store(a, unix.NFTA_BITWISE_DREG, op)
-}
-
-func (d *ruleDecoder) byteorder(a attributes) error {
-	op := d.load(a, unix.NFTA_BYTEORDER_SREG)
-	if a.number(unix.NFTA_BYTEORDER_OP) != unix.NFT_BYTEORDER_HTON || a.number(unix.NFTA_BYTEORDER_LEN) != 4 ||
-		a.number(unix.NFTA_BYTEORDER_SIZE) != 4 || op.mask != nil || op.length != 4 {
-		return errUnsupported
-	}
-	op.network = true
-	return d.store(a, unix.NFTA_BYTEORDER_DREG, op)
-}
-
-func (d *ruleDecoder) redirect(a attributes) error {
-	port, ok := numberKey[uint16](d.load(a, unix.NFTA_REDIR_REG_PROTO_MIN).constant)
-	last, sameLast := numberKey[uint16](d.load(a, unix.NFTA_REDIR_REG_PROTO_MAX).constant)
-	if !ok || sameLast && last != port || a.number(unix.NFTA_REDIR_FLAGS)&^natRangeProtoSpecified != 0 {
-		return errUnsupported
-	}
-	d.act(rules.RedirectTo{Port: port})
-	return nil
 }
 
 func (d *ruleDecoder) lookup(a attributes) error {
 	name := a.text(unix.NFTA_LOOKUP_SET)
 	s := d.sets[name]
-	if s == nil || a.get(unix.NFTA_LOOKUP_DREG) != nil {
+	if s == nil {
 		return errUnsupported
+	}
+	if a.get(unix.NFTA_LOOKUP_DREG) != nil {
+		return d.verdictMap(a, s)
 	}
 	keys, err := s.keys()
 	if err != nil {

@@ -68,7 +68,7 @@ func formatKeys(t *testing.T, s *decodedSet) string {
 
 // TestACommentIsFoundAmongOtherUserData holds for what newer versions of the nft command may store beside it.
 func TestACommentIsFoundAmongOtherUserData(t *testing.T) {
-	const kind = udataRuleComment
+	const kind = udataComment
 	plain := []byte{kind, 4, 'w', 'h', 'y', 0}
 	for _, row := range []struct {
 		name string
@@ -83,7 +83,7 @@ func TestACommentIsFoundAmongOtherUserData(t *testing.T) {
 		{"without its final zero", []byte{kind, 3, 'w', 'h', 'y'}, "why"},
 		{"nothing", nil, ""},
 	} {
-		if diff := cmp.Diff(row.want, comment(row.data, kind)); diff != "" {
+		if diff := cmp.Diff(row.want, comment(row.data)); diff != "" {
 			t.Errorf("%s, -want +got\n%s", row.name, diff)
 		}
 	}

@@ -157,7 +157,7 @@ func (e *encoder) writeTable(t *rules.Table) error {
 	e.message(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, description{})
 	e.text(unix.NFTA_TABLE_NAME, t.Name)
 	if t.Comment != "" {
-		e.commentAttr(nftaTableUserdata, udataTableComment, t.Comment)
+		e.commentAttr(nftaTableUserdata, t.Comment)
 	}
 	e.end()
 	chains := make([]*rules.Chain, len(t.Chains))
@@ -244,6 +244,17 @@ func (e *encoder) writeRule(c *rules.Chain, index int, named map[string]setRef) 
 	e.text(unix.NFTA_RULE_TABLE, e.table.Name)
 	e.text(unix.NFTA_RULE_CHAIN, c.Name)
 	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
+	err := e.expressions(r, refs)
+	e.endNest(list)
+	if r.Comment != "" {
+		e.commentAttr(unix.NFTA_RULE_USERDATA, r.Comment)
+	}
+	e.end()
+	return err
+}
+
+// expressions writes what a rule does; refs are the sets of its matches, nil if none needs one.
+func (e *encoder) expressions(r *rules.Rule, refs []setRef) error {
 	var faults []error
 	family := rules.Inet
 	for i, m := range r.Matches {
@@ -251,7 +262,11 @@ func (e *encoder) writeRule(c *rules.Chain, index int, named map[string]setRef) 
 			family = addr.Family()
 			e.family(family)
 		}
-		if err := e.match(m, refs[i]); err != nil {
+		var ref setRef
+		if refs != nil {
+			ref = refs[i]
+		}
+		if err := e.match(m, ref); err != nil {
 			faults = append(faults, err)
 		}
 	}
@@ -260,10 +275,5 @@ func (e *encoder) writeRule(c *rules.Chain, index int, named map[string]setRef) 
 			faults = append(faults, err)
 		}
 	}
-	e.endNest(list)
-	if r.Comment != "" {
-		e.commentAttr(unix.NFTA_RULE_USERDATA, udataRuleComment, r.Comment)
-	}
-	e.end()
 	return errors.Join(faults...)
 }

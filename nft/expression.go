@@ -7,7 +7,8 @@ import (
 // register is the one that all our expressions use: each is consumed before the next is loaded.
 const register = unix.NFT_REG_1
 
-// expression writes one expression; attrs writes what belongs to it.
+// expression writes one expression; attrs writes what belongs to it, in the order and with the defaults of the kernel's dumps: an
+// [expectation] relies on it.
 func (e *encoder) expression(name string, attrs func()) {
 	n := e.nest(unix.NFTA_LIST_ELEM)
 	e.text(unix.NFTA_EXPR_NAME, name)
@@ -33,15 +34,15 @@ func (e *encoder) setMeta(key uint32) {
 
 func (e *encoder) ct(key uint32) {
 	e.expression("ct", func() {
-		e.number(unix.NFTA_CT_KEY, key)
 		e.number(unix.NFTA_CT_DREG, register)
+		e.number(unix.NFTA_CT_KEY, key)
 	})
 }
 
 func (e *encoder) setCT(key uint32) {
 	e.expression("ct", func() {
-		e.number(unix.NFTA_CT_KEY, key)
 		e.number(unix.NFTA_CT_SREG, register)
+		e.number(unix.NFTA_CT_KEY, key)
 	})
 }
 
@@ -92,6 +93,7 @@ func (e *encoder) bitwise(mask, xor []byte) {
 		e.number(unix.NFTA_BITWISE_SREG, register)
 		e.number(unix.NFTA_BITWISE_DREG, register)
 		e.number(unix.NFTA_BITWISE_LEN, uint32(len(mask)))
+		e.number(nftaBitwiseOp, bitwiseMaskXor)
 		e.data(unix.NFTA_BITWISE_MASK, mask)
 		e.data(unix.NFTA_BITWISE_XOR, xor)
 	})
@@ -112,10 +114,14 @@ func (e *encoder) lookup(negated bool, set setRef) {
 	e.expression("lookup", func() {
 		e.text(unix.NFTA_LOOKUP_SET, set.name)
 		e.number(unix.NFTA_LOOKUP_SREG, register)
-		e.number(unix.NFTA_LOOKUP_SET_ID, set.id)
-		if negated {
-			e.number(unix.NFTA_LOOKUP_FLAGS, unix.NFT_LOOKUP_F_INV)
+		if set.id != 0 { // not for a set that exists already
+			e.number(unix.NFTA_LOOKUP_SET_ID, set.id)
 		}
+		flags := uint32(0)
+		if negated {
+			flags = unix.NFT_LOOKUP_F_INV
+		}
+		e.number(unix.NFTA_LOOKUP_FLAGS, flags)
 	})
 }
 

@@ -97,7 +97,7 @@ func TestExpressionsAreThoseOfAnotherEncoder(t *testing.T) {
 		{action: rules.Return, want: list(&expr.Verdict{Kind: expr.VerdictReturn})},
 		{action: rules.Jump{Chain: "other"}, want: list(&expr.Verdict{Kind: expr.VerdictJump, Chain: "other"})},
 		{action: rules.Jump{Chain: "other", Goto: true}, want: list(&expr.Verdict{Kind: expr.VerdictGoto, Chain: "other"})},
-		{action: rules.RedirectTo{Port: 15001}, want: list(constant(0x3a, 0x99), &expr.Redir{RegisterProtoMin: 1, Flags: 2})},
+		{action: rules.RedirectTo{Port: 15001}, want: list(constant(0x3a, 0x99), &expr.Redir{RegisterProtoMin: 1, RegisterProtoMax: 1, Flags: 2})},
 		{action: rules.TProxy{Port: 15006}, want: list(constant(0x3a, 0x9e), &expr.TProxy{RegPort: 1})},
 		{action: rules.SetMark{Value: 1337, Mask: all}, want: list(constant(host(1337)...), &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1})},
 		{action: rules.SetMark{Value: 4, Mask: 0xc}, want: list(meta(expr.MetaKeyMARK), and(host(^uint32(0xc)), host(4)), &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1})},
@@ -143,14 +143,18 @@ func expressionsOf(t *testing.T, r rules.Rule) []byte {
 	return nil
 }
 
-// describe writes a list of expressions, each with its attributes in ascending order: it differs between encoders.
+// describe writes a list of expressions, each with its attributes in ascending order: it differs between encoders. So does whether they
+// write the default of an attribute that has one.
 func describe(list attributes) []string {
 	var texts []string
 	list.each(func(_ uint16, value []byte) {
 		e := attributes(value)
 		var attrs []string
 		attributes(e.get(unix.NFTA_EXPR_DATA)).each(func(attrType uint16, value []byte) {
-			attrs = append(attrs, fmt.Sprintf("%d=%x", attrType, value))
+			defaulted := map[string]uint16{"bitwise": nftaBitwiseOp, "lookup": unix.NFTA_LOOKUP_FLAGS}
+			if attrType != defaulted[e.text(unix.NFTA_EXPR_NAME)] || native.Uint32(value) != 0 {
+				attrs = append(attrs, fmt.Sprintf("%d=%x", attrType, value))
+			}
 		})
 		slices.Sort(attrs)
 		texts = append(texts, e.text(unix.NFTA_EXPR_NAME)+" "+strings.Join(attrs, " "))

@@ -41,7 +41,7 @@ func TestALostAnswerIsReadBack(t *testing.T) {
 				return kernel(request)
 			})
 			a := applier{conn: c, want: example("exclusions-dual")}
-			if err := a.apply(); err != nil {
+			if err := a.apply(step{}); err != nil {
 				t.Fatal(err)
 			}
 			if a.result.Outcome != row.want {
@@ -72,7 +72,7 @@ func TestAnAnswerThatTheKernelCannotDeliver(t *testing.T) {
 			if !errors.As(err, &lost) || !errors.Is(err, unix.ENOBUFS) {
 				t.Fatalf("%s: %v, want the answer to be lost by ENOBUFS", state, err)
 			}
-			if err := a.apply(); err != nil {
+			if err := a.apply(step{}); err != nil {
 				t.Fatalf("%s: %v", state, err)
 			}
 			if a.result.Outcome != Unchanged {
@@ -149,7 +149,7 @@ func TestAnInterruptedDumpIsRepeated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	snapshot, err := c.readOurs(found)
+	snapshot, err := c.readOurs(found, newExpectation(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestADumpThatIsAlwaysInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.readOurs(found); !errors.Is(err, errBusy) || !strings.Contains(err.Error(), "another process") {
+	if _, err := c.readOurs(found, newExpectation(nil)); !errors.Is(err, errBusy) || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("%v, want that another process writes", err)
 	}
 	if n := requests.Load(); n > 100*maxReads {
@@ -203,7 +203,7 @@ func TestAKernelThatDoesNotAnswerIsNotAskedForever(t *testing.T) {
 				return kernel(request)
 			})
 			a := applier{conn: c, want: example("sidecar-ipv4")}
-			if err := a.apply(); err == nil || !strings.Contains(err.Error(), "the kernel does not answer") {
+			if err := a.apply(step{}); err == nil || !strings.Contains(err.Error(), "the kernel does not answer") {
 				t.Errorf("%v, want that the kernel does not answer", err)
 			}
 			if n := requests.Load(); n > 3 {

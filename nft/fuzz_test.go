@@ -53,6 +53,7 @@ func FuzzDecodeRule(f *testing.F) {
 func hasStranger(rule attributes) bool {
 	known := []string{
 		"meta", "ct", "payload", "immediate", "bitwise", "byteorder", "cmp", "range", "lookup", "counter", "redir", "tproxy", "match", "target",
+		"nat", "log",
 	}
 	found := false
 	attributes(rule.get(unix.NFTA_RULE_EXPRESSIONS)).each(func(_ uint16, e []byte) {
@@ -76,6 +77,7 @@ func FuzzReceive(f *testing.F) {
 	for _, seed := range recorded(f) {
 		f.Add(seed)
 	}
+	rs := example("exclusions-dual")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) == 0 || len(data) > 32<<10 {
 			return
@@ -87,7 +89,7 @@ func FuzzReceive(f *testing.F) {
 		if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &short); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = c.readOurs(&foundTable{Table: rules.Table{Name: rules.TableName}})
+		_, _ = c.readOurs(&foundTable{Table: rules.Table{Name: rules.TableName}}, newExpectation(&rs.Tables[0]))
 		_, _ = c.findOurs()
 		tables, _, _ := c.listTables()
 		for _, table := range tables {
@@ -131,7 +133,7 @@ func recorded(f *testing.F) [][]byte {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if _, err := c.readOurs(found); err != nil {
+	if _, err := c.readOurs(found, newExpectation(nil)); err != nil {
 		f.Fatal(err)
 	}
 	mu.Lock()

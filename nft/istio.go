@@ -108,7 +108,7 @@ func (c *conn) findIstio() (istioRemains, error) {
 				return !slices.Contains(istioTables, t.Name)
 			}
 			return !slices.Contains(iptablesTables, t.Name)
-		}))
+		}), newExpectation(nil))
 	})
 	remains := istioRemains{generation: found.generation}
 	for _, t := range found.tables {

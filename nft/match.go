@@ -192,6 +192,7 @@ func (e *encoder) action(a rules.Action) error {
 		e.immediate(portKey(a.Port))
 		e.expression("redir", func() {
 			e.number(unix.NFTA_REDIR_REG_PROTO_MIN, register)
+			e.number(unix.NFTA_REDIR_REG_PROTO_MAX, register)
 			e.number(unix.NFTA_REDIR_FLAGS, natRangeProtoSpecified)
 		})
 	case rules.TProxy:

@@ -23,23 +23,30 @@ func Read(ns *netns.NS) (rules.Ruleset, error) {
 		if err != nil {
 			return snapshot{}, err
 		}
-		return c.readOurs(ours)
+		return c.readOurs(ours, newExpectation(nil))
 	})
 }
 
-// ReadAll returns every table of the families ip, ip6 and inet, of every owner, and our routing. The table made last comes first: so
-// the kernel runs chains of equal priority (nf_hook_entries_grow in net/netfilter/core.c), and rules.Ruleset.BaseChains with it.
+// ReadAll returns every table of the families ip, ip6 and inet, of every owner, and our routing. A verdict map is several rules, all
+// with the handle of the one. The table made last comes first: so the kernel runs chains of equal priority unless somebody has added one
+// to an older table since (nf_hook_entries_grow in net/netfilter/core.c), and [rules.Ruleset.BaseChains] with it; of those of one table
+// the order is certain.
 func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
-	return read(ns, func(c *conn) (snapshot, error) {
+	rs, err := read(ns, func(c *conn) (snapshot, error) {
 		return c.consistent(func() ([]foundTable, bool, error) {
 			tables, interrupted, err := c.listTables()
 			if err != nil || interrupted {
 				return nil, interrupted, err
 			}
 			slices.Reverse(tables)
-			return c.readTables(tables)
+			for i := range tables {
+				tables[i].splits = true
+			}
+			return c.readTables(tables, newExpectation(nil))
 		})
 	})
+	orderChains(&rs)
+	return rs, err
 }
 
 // read reads tables and routing in a namespace.
@@ -71,7 +78,7 @@ type snapshot struct {
 }
 
 // readOurs reads our table, which has been found, if it still is there.
-func (c *conn) readOurs(found *foundTable) (snapshot, error) {
+func (c *conn) readOurs(found *foundTable, expected *expectation) (snapshot, error) {
 	if found == nil {
 		return snapshot{}, nil
 	}
@@ -83,7 +90,7 @@ func (c *conn) readOurs(found *foundTable) (snapshot, error) {
 		}
 		ours := *found
 		found = nil // a second reading may find another
-		tables, interrupted, err = c.readTables([]foundTable{ours})
+		tables, interrupted, err = c.readTables([]foundTable{ours}, expected)
 		if errors.Is(err, unix.ENOENT) || err == nil && len(tables[0].Chains) == 0 {
 			// Either it has gone, perhaps before this reading began, or somebody has made it empty.
 			if again, findErr := c.findOurs(); again == nil {
@@ -104,16 +111,21 @@ var errBusy = fmt.Errorf("the nftables ruleset changed during each of %d reading
 // of a new generation does not change at the same instant as what dumps show. Hence the wait, before and after, until no transaction
 // is under way.
 func (c *conn) consistent(read func() (tables []foundTable, interrupted bool, err error)) (snapshot, error) {
+	// In a pod's namespace half of the number is mostly all of it, which saves a question.
+	generation := uint32(c.lastGeneration)
 	for range maxReads {
-		generation, err := c.generation()
-		if err != nil {
-			return snapshot{}, err
+		if generation == 0 {
+			var err error
+			if generation, err = c.generation(); err != nil {
+				return snapshot{}, err
+			}
 		}
 		now, err := c.isGeneration(generation)
 		if err != nil {
 			return snapshot{}, err
 		}
 		if !now {
+			generation = 0
 			continue
 		}
 		tables, interrupted, err := read()
@@ -128,6 +140,7 @@ func (c *conn) consistent(read func() (tables []foundTable, interrupted bool, er
 		if still && !interrupted {
 			return snapshot{generation, tables}, err
 		}
+		generation = 0
 	}
 	return snapshot{}, errBusy
 }
@@ -157,8 +170,9 @@ var dumpNames = map[int]string{
 }
 
 // readTables fills the tables with their chains and rules.
-func (c *conn) readTables(tables []foundTable) (_ []foundTable, interrupted bool, err error) {
+func (c *conn) readTables(tables []foundTable, expected *expectation) (_ []foundTable, interrupted bool, err error) {
 	var faults []error
+	expected.begin()
 	list := func(msg int, family rules.Family, attrs func(*messages), do func(uint8, attributes)) {
 		again, err := c.dump(msg, family, attrs, do)
 		interrupted = interrupted || again
@@ -201,11 +215,23 @@ func (c *conn) readTables(tables []foundTable) (_ []foundTable, interrupted bool
 			}, func(_ uint8, a attributes) { sets[name].addElements(a.get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) })
 			t.elements[name] = len(sets[name].elements)
 		}
+		var chain *rules.Chain // of the rule before, mostly
 		list(unix.NFT_MSG_GETRULE, t.Family, ofTable(unix.NFTA_RULE_TABLE), func(_ uint8, a attributes) {
-			chain := t.Chain(a.text(unix.NFTA_RULE_CHAIN))
-			if chain != nil && a.text(unix.NFTA_RULE_TABLE) == t.Name {
-				chain.Rules = append(chain.Rules, decodeRule(t.Family, sets, a))
+			if chain == nil || !a.hasText(unix.NFTA_RULE_CHAIN, chain.Name) {
+				chain = t.Chain(a.text(unix.NFTA_RULE_CHAIN))
 			}
+			if chain == nil || !a.hasText(unix.NFTA_RULE_TABLE, t.Name) {
+				return
+			}
+			if t.splits {
+				chain.Rules = append(chain.Rules, decodeRules(t.Family, sets, a)...)
+				return
+			}
+			r, known := expected.rule(t, chain, sets, a)
+			if !known {
+				r = decodeRule(t.Family, sets, a)
+			}
+			chain.Rules = append(chain.Rules, r)
 		})
 	}
 	return tables, interrupted, errors.Join(faults...)

@@ -3,6 +3,7 @@ package nft
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
@@ -70,4 +71,54 @@ func TestWhoHoldsTheLockOnlyDelays(t *testing.T) {
 	want := example("tproxy-dual")
 	applied(t, ns, want, Created)
 	wantRouting(t, ns, want.Routing)
+}
+
+// TestNoChangeNeedsNoLock has a process hold the lock that would be waited for.
+func TestNoChangeNeedsNoLock(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	want := example("exclusions-dual")
+	applied(t, ns, want, Created)
+	release, taken, err := ns.Lock(0)
+	if err != nil || !taken {
+		t.Fatalf("taken %v, %v", taken, err)
+	}
+	defer release()
+	start := time.Now()
+	applied(t, ns, want, Unchanged)
+	if waited := time.Since(start); waited > patience/2 {
+		t.Errorf("waited %s", waited)
+	}
+}
+
+// TestRoutesThatTheRulesThatStayMayUseStay has a replacement fail after it has added routes that the old rules lacked. An applier of
+// the old ones may have found them complete then.
+func TestRoutesThatTheRulesThatStayMayUseStay(t *testing.T) {
+	for _, row := range []struct {
+		present string
+		stay    bool
+	}{
+		{"tproxy-dual", true},
+		{"sidecar-ipv4", false},
+	} {
+		t.Run(row.present, func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			applied(t, ns, example(row.present), Created)
+			if _, err := route.Prune(ns, rules.Routing{}); err != nil {
+				t.Fatal(err)
+			}
+			refused := example("tproxy-dual")
+			c := refused.Tables[0].Chain("nat-output")
+			c.Rules = append(c.Rules, rules.Rule{Actions: []rules.Action{rules.Jump{Chain: "nowhere"}}})
+			if _, err := Apply(ns, refused); err == nil {
+				t.Fatal("a jump to nowhere is no error")
+			}
+			var want rules.Routing
+			if row.stay {
+				want = refused.Routing
+			}
+			wantRouting(t, ns, want)
+		})
+	}
 }

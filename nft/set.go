@@ -31,13 +31,30 @@ type element struct {
 	end bool
 }
 
-// setOf returns the set that a match needs, or nil if it compares with one value.
-func setOf(m rules.Match) *set {
+// needsSet tells whether a match has more values than it compares with one by one.
+func needsSet(m rules.Match) bool {
 	switch m := m.(type) {
 	case rules.MatchAddr:
-		if len(m.Ranges) < 2 {
-			return nil
-		}
+		return len(m.Ranges) > 1
+	case rules.MatchPort:
+		return len(m.Ports) > 1 && !comparesEach(m)
+	case rules.MatchOwner:
+		return len(m.IDs) > 1
+	case rules.MatchInterface:
+		return len(m.Names) > 1
+	case rules.MatchProtocol:
+		return len(m.Protocols) > 1
+	}
+	return false
+}
+
+// setOf returns the set that a match needs, or nil if it needs none.
+func setOf(m rules.Match) *set {
+	if !needsSet(m) {
+		return nil
+	}
+	switch m := m.(type) {
+	case rules.MatchAddr:
 		s := &set{ref: setRef{name: m.Set}, anonymous: m.Set == "", interval: true, keyType: typeIPv4, keyLength: 4}
 		if m.Family() == rules.IPv6 {
 			s.keyType, s.keyLength = typeIPv6, 16
@@ -45,9 +62,6 @@ func setOf(m rules.Match) *set {
 		s.elements = addrElements(m)
 		return s
 	case rules.MatchPort:
-		if comparesEach(m) {
-			return nil
-		}
 		return rangeSet(m.Ports, typePort, portKey, portKey)
 	case rules.MatchOwner:
 		keyType := uint32(typeUID)
@@ -61,9 +75,7 @@ func setOf(m rules.Match) *set {
 			keys[i] = interfaceKey(n)
 		}
 		s := keySet(keys, typeInterface)
-		if s != nil {
-			s.hostOrder = true // as nft has all strings
-		}
+		s.hostOrder = true // as nft has all strings
 		return s
 	case rules.MatchProtocol:
 		keys := make([][]byte, len(m.Protocols))
@@ -93,9 +105,6 @@ func addrElements(m rules.MatchAddr) []element {
 
 // keySet is an anonymous set of single keys.
 func keySet(keys [][]byte, keyType uint32) *set {
-	if len(keys) < 2 {
-		return nil
-	}
 	s := &set{anonymous: true, keyType: keyType, keyLength: uint32(len(keys[0]))}
 	for _, key := range keys {
 		s.elements = append(s.elements, element{key: key})
@@ -105,9 +114,6 @@ func keySet(keys [][]byte, keyType uint32) *set {
 
 // rangeSet is an anonymous set of numbers: of intervals if one of them is a range.
 func rangeSet[T uint16 | uint32](ranges []rules.Range[T], keyType uint32, single, interval func(T) []byte) *set {
-	if len(ranges) < 2 {
-		return nil
-	}
 	if !hasInterval(ranges) {
 		keys := make([][]byte, len(ranges))
 		for i, r := range ranges {

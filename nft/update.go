@@ -36,8 +36,11 @@ func changedSets(want *rules.Table, got *foundTable) ([]setChange, bool) {
 			})
 		}
 	}
-	diffs := rules.Compare(rules.Ruleset{Tables: []rules.Table{*want}}, rules.Ruleset{Tables: []rules.Table{withSets(got.Table, want)}})
-	return changes, len(diffs) == 0
+	found := got.Table
+	if len(changes) > 0 {
+		found = withSets(found, want)
+	}
+	return changes, rules.Equal(rules.Ruleset{Tables: []rules.Table{*want}}, rules.Ruleset{Tables: []rules.Table{found}})
 }
 
 // withSets is the table with the elements that its named sets have in the other one.

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"bytes"
 	"encoding/binary"
 	"strings"
 
@@ -13,7 +14,8 @@ const (
 
 	nftaSetElemExpressions = 11
 
-	nftaBitwiseOp = 6
+	nftaBitwiseOp  = 6
+	bitwiseMaskXor = 0 // NFT_BITWISE_MASK_XOR; what kernels before 5.6, which do not know the attribute, do anyway
 
 	nftaTProxyFamily  = 1
 	nftaTProxyRegAddr = 2
@@ -22,8 +24,7 @@ const (
 	natRangeProtoSpecified = 2 // NF_NAT_RANGE_PROTO_SPECIFIED, linux/netfilter/nf_nat.h
 
 	// Comments and byte orders in userdata are a convention of libnftnl (udata.h); the kernel only stores them.
-	udataRuleComment     = 0
-	udataTableComment    = 0
+	udataComment         = 0
 	udataSetKeyByteOrder = 0
 	byteOrderHost        = 1
 )
@@ -48,6 +49,8 @@ func messageType(msg int) uint16 { return unix.NFNL_SUBSYS_NFTABLES<<8 | uint16(
 type messages struct {
 	buf   []byte
 	start int // of the message being written
+	// asDumped leaves out the mark of attributes that hold others, as the kernel does in its dumps. It accepts both.
+	asDumped bool
 }
 
 var native = binary.NativeEndian
@@ -121,7 +124,10 @@ func (m *messages) number(attrType uint16, n uint32) {
 
 // nest starts an attribute that holds others, and returns where, for endNest.
 func (m *messages) nest(attrType uint16) int {
-	m.header(attrType|unix.NLA_F_NESTED, 0)
+	if !m.asDumped {
+		attrType |= unix.NLA_F_NESTED
+	}
+	m.header(attrType, 0)
 	return len(m.buf) - unix.NLA_HDRLEN
 }
 
@@ -189,16 +195,22 @@ func (a attributes) number64(attrType uint16) uint64 {
 // text returns a string without its final zero.
 func (a attributes) text(attrType uint16) string { return zeroTerminated(a.get(attrType)) }
 
+// hasText tells whether the text is s.
+func (a attributes) hasText(attrType uint16, s string) bool {
+	text, _, _ := bytes.Cut(a.get(attrType), []byte{0})
+	return string(text) == s
+}
+
 // zeroTerminated is the part of a buffer before its first zero.
 func zeroTerminated(b []byte) string {
 	s, _, _ := strings.Cut(string(b), "\x00")
 	return s
 }
 
-// comment finds a text in userdata, which is a list of one byte type, one byte length, and value.
-func comment(userdata []byte, kind byte) string {
+// comment finds the comment of a rule or a table in userdata, which is a list of one byte type, one byte length, and value.
+func comment(userdata []byte) string {
 	for len(userdata) >= 2 && len(userdata) >= 2+int(userdata[1]) {
-		if userdata[0] == kind {
+		if userdata[0] == udataComment {
 			return zeroTerminated(userdata[2 : 2+int(userdata[1])])
 		}
 		userdata = userdata[2+int(userdata[1]):]
@@ -207,10 +219,10 @@ func comment(userdata []byte, kind byte) string {
 }
 
 // commentAttr writes userdata that holds only a comment.
-func (m *messages) commentAttr(attrType uint16, kind byte, text string) {
+func (m *messages) commentAttr(attrType uint16, text string) {
 	length := len(text) + 1
 	m.header(attrType, 2+length)
-	m.buf = append(m.buf, kind, byte(length))
+	m.buf = append(m.buf, udataComment, byte(length))
 	m.buf = append(append(m.buf, text...), 0)
 	m.pad(2 + length)
 }

@@ -14,6 +14,11 @@ type Facts struct {
 	// Features are those of nft.Probe.
 	Features    []nft.Support
 	FeaturesErr error
+	// LegacyFeatures are what the parameters need of iptables-legacy, with the kernel's answers; none if it was not asked. Gather leaves them
+	// to the caller, who knows the parameters.
+	LegacyFeatures []nft.Support
+	// Engine is the one that is to have the rules: EngineNFT, EngineLegacy, or any other text for what the kernel supports.
+	Engine string
 	// Settings are the namespace's sysctls under net, by their names: net.ipv4.conf.all.rp_filter. Of those that the kernel does
 	// not have there is none.
 	Settings    map[string]string

@@ -73,7 +73,9 @@ func Sum(findings []Finding) Verdict {
 // Judge returns what the facts mean for a redirection by the parameters, the worst first. The parameters must be valid.
 func Judge(f Facts, r rules.Redirect) []Finding {
 	j := &judge{Facts: f, redirect: r, compiled: rules.Compile(r)}
+	j.compiled = rules.Compile(j.asTheyRun())
 	j.kernel()
+	j.legacyKernel()
 	j.permission()
 	j.interfaces()
 	j.ipv6()

@@ -106,6 +106,13 @@ func TestJudge(t *testing.T) {
 			f.Features = []nft.Support{{Feature: feature, Err: &nft.UnsupportedError{Feature: feature, Err: unix.ENOENT}}}
 		}
 	}
+	legacyLacks := func(engine string) func(*Facts) {
+		return func(f *Facts) {
+			feature := nft.Feature{Name: "table nat", Option: "CONFIG_IP_NF_NAT", Since: "2.6"}
+			f.LegacyFeatures = []nft.Support{{Feature: feature, Err: &nft.UnsupportedError{Feature: feature, Err: unix.ENOENT}}}
+			f.Engine = engine
+		}
+	}
 	mark := rules.PolicyRoute{Family: rules.IPv4, Mark: 1337, Table: 133}
 	for name, row := range map[string]struct {
 		mode     rules.Mode
@@ -250,6 +257,45 @@ func TestJudge(t *testing.T) {
 		"istio-iptables was here": {redirect, v4, tables(rules.Table{Family: rules.IPv4, Name: "nat", Chains: []rules.Chain{
 			{Name: "ISTIO_OUTPUT"},
 		}}), Warning, "has rules of istio-iptables", Works},
+
+		"legacy is all there is": {redirect, nil, func(f *Facts) {
+			lacks(nft.FeatureNAT)(f)
+			f.LegacyFeatures = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}
+		}, OK, "all that these parameters need of iptables-legacy, which has the rules", Works},
+		"legacy is all there is, and not wanted": {redirect, nil, func(f *Facts) {
+			lacks(nft.FeatureNAT)(f)
+			f.LegacyFeatures, f.Engine = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}, EngineNFT
+		}, Problem, "lacks NAT in inet tables", Prevented},
+		"legacy is there, too": {redirect, nil, func(f *Facts) {
+			f.LegacyFeatures = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}
+		}, OK, "all that these parameters need of iptables-legacy, too", Works},
+		"legacy is not there": {redirect, nil, legacyLacks(""), Note, "lacks table nat: these parameters can have nf_tables only", Works},
+		"legacy is wanted, and not there": {
+			redirect, nil, legacyLacks(EngineLegacy), Problem, "lacks table nat, which these parameters need", Prevented,
+		},
+		"neither is there": {redirect, nil, func(f *Facts) {
+			legacyLacks("")(f)
+			lacks(nft.FeatureNAT)(f)
+		}, Problem, "lacks table nat, which these parameters need", Prevented},
+		"legacy without nf_tables": {redirect, nil, func(f *Facts) {
+			f.TablesErr = unix.EPROTONOSUPPORT
+			f.LegacyFeatures = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}
+		}, Note, "no nf_tables", Works},
+		"legacy is wanted, and could not be asked": {
+			redirect, nil, func(f *Facts) { f.FeaturesErr, f.Engine = unix.EPERM, EngineLegacy }, Note, "could not be asked", Works,
+		},
+		"legacy: ours": {
+			redirect, v4, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9}), OK,
+			"rules of ours are in iptables-legacy's tables nat (IPv4)", Works,
+		},
+		"legacy: ours, beside another's NAT that runs between nft's priority and legacy's": {redirect, v4, func(f *Facts) {
+			legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9})(f)
+			tables(natTable("between", -105, web))(f)
+		}, Problem, "redirected to port 7777 of this host by ip between out #1", Disturbed},
+		"ours in both": {redirect, v4, func(f *Facts) {
+			legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9})(f)
+			tables(compiled(redirect, v4))(f)
+		}, Warning, "in iptables-legacy's tables nat (IPv4): two of us capture here", Works},
 
 		"legacy: empty": {redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat"}), Note, "is empty", Works},
 		"legacy: NAT":   {redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Rules: 3}), Note, "run after ours (-110)", Works},

@@ -23,13 +23,18 @@ func (j *judge) kernel() {
 		need := fmt.Sprintf("a kernel with %s (Linux %s or later)", s.Feature.Option, s.Feature.Since)
 		if j.needs(s.Feature) {
 			lacking = true
-			j.prevent("kernel", fmt.Sprintf("Linux %s lacks %s, which these parameters need", j.Kernel, s.Feature.Name), need)
+			verdict := fmt.Sprintf("Linux %s lacks %s, which these parameters need", j.Kernel, s.Feature.Name)
+			if j.usesLegacy() {
+				j.add("kernel", Note, verdict+" of nf_tables", "")
+				continue
+			}
+			j.prevent("kernel", verdict, need)
 		} else {
 			j.add("kernel", Note, fmt.Sprintf("Linux %s lacks %s; these parameters do not need it", j.Kernel, s.Feature.Name), "")
 		}
 	}
 	if !lacking {
-		j.add("kernel", OK, fmt.Sprintf("Linux %s has all that these parameters need of it", j.Kernel), "")
+		j.add("kernel", OK, fmt.Sprintf("Linux %s has all that these parameters need of nf_tables", j.Kernel), "")
 	}
 }
 
@@ -56,6 +61,7 @@ func (j *judge) needs(f nft.Feature) bool {
 func (j *judge) unaskedKernel() {
 	needed := nft.FeatureNAT
 	switch {
+	case j.Engine == EngineLegacy:
 	case j.ours() != nil:
 		j.add("kernel", OK, fmt.Sprintf("Linux %s holds rules of ours already", j.Kernel), "")
 	case !nft.IsNotPermitted(j.FeaturesErr):
@@ -91,6 +97,8 @@ func (j *judge) permission() {
 	case nft.IsNotPermitted(j.TablesErr):
 		j.prevent("permission", "this process may neither read nor write the namespace's rules",
 			"run it with CAP_NET_ADMIN, in the user namespace that owns the network namespace")
+	case nft.IsNotSupported(j.TablesErr) && j.usesLegacy():
+		j.add("kernel", Note, "the kernel has no nf_tables: "+j.TablesErr.Error(), "")
 	case nft.IsNotSupported(j.TablesErr):
 		j.prevent("kernel", "the kernel has no nf_tables: "+j.TablesErr.Error(),
 			fmt.Sprintf("a kernel with %s (Linux %s or later)", nft.FeatureTables.Option, nft.FeatureTables.Since))

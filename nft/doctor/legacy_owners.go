@@ -31,7 +31,9 @@ func (j *judge) legacy() {
 		case isIstios:
 			j.beside(fmt.Sprintf("%s has %s, those of istio-iptables among them", name, countText(t.Rules, "rule")),
 				slices.Contains(t.Chains, istio.ChainPrefix+"TPROXY"))
-		case t.Name == "nat":
+		case t.isOurs():
+			j.add("rules", Note, fmt.Sprintf("%s has %s, ours among them, which run before others' there", name, countText(t.Rules, "rule")), "")
+		case t.Name == "nat" && !j.usesLegacy():
 			j.legacyNAT(name, t)
 		default:
 			j.add("rules", Note, fmt.Sprintf("%s has %s", name, countText(t.Rules, "rule")), "")

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/istio"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -18,14 +19,8 @@ func (j *judge) foreign() []rules.Table {
 
 // owners lists who else has rules at the hooks where connections are captured, and in which order.
 func (j *judge) owners() {
-	if j.TablesErr != nil {
-		return
-	}
-	if t := j.ours(); t != nil {
-		j.add("rules", OK, fmt.Sprintf("table inet %s is there, with %s; rules check tells whether it is that of the parameters", t.Name,
-			countText(countRules(t), "rule")), "")
-	} else {
-		j.add("rules", Note, "there are no rules of ours", "rules apply makes them")
+	if j.TablesErr == nil || nft.IsNotSupported(j.TablesErr) {
+		j.held()
 	}
 	for _, t := range j.foreign() {
 		for i := range t.Chains {

@@ -39,23 +39,58 @@ func (n *NS) Do(fn func() error) error {
 		return n.enterError(os.ErrClosed)
 	}
 	runtime.LockOSThread()
-	if n.id == (*NS)(nil).ID() {
+	home, err := openHome()
+	if err == nil && home.id == n.id {
+		_ = unix.Close(home.fd)
 		defer runtime.UnlockOSThread()
 		return fn()
 	}
 	// A caller that stays locked would cost a switch of threads.
 	runtime.UnlockOSThread()
-	home := -1
 	return thread.Run(thread.Work{
-		Enter: func() (err error) {
-			if home, err = unix.Open(threadNS, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		Enter: func() error {
+			// Mostly this is the same thread, since the caller leaves it for this.
+			if err == nil && home.thread != unix.Gettid() {
+				_ = unix.Close(home.fd)
+				home, err = openHome()
+			}
+			if err != nil {
 				return n.enterError(fmt.Errorf("open own namespace: %w", err))
 			}
 			return n.enter()
 		},
 		Do:    fn,
-		Leave: func() bool { return leave(home) },
+		Leave: func() bool { return err == nil && home.enter() },
 	})
+}
+
+// home is the namespace of a thread, to come back to.
+type home struct {
+	thread int
+	fd     int
+	id     ID
+}
+
+// openHome opens the namespace of the calling thread, which is locked. Its identity is cheaper to have from the descriptor than
+// from another look into /proc: 5 µs of 25 for all of Do.
+func openHome() (home, error) {
+	fd, err := unix.Open(threadNS, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return home{}, err
+	}
+	id, err := identify(fd)
+	if err != nil {
+		_ = unix.Close(fd)
+		return home{}, err
+	}
+	return home{thread: unix.Gettid(), fd: fd, id: id}, nil
+}
+
+// enter moves the calling thread to its namespace, which it closes, and reports whether the thread is there.
+func (h home) enter() bool {
+	err := unix.Setns(h.fd, unix.CLONE_NEWNET)
+	_ = unix.Close(h.fd)
+	return err == nil
 }
 
 // enter moves the calling thread into the namespace.
@@ -73,17 +108,6 @@ func (n *NS) enter() error {
 		err = fmt.Errorf("%w (needs CAP_SYS_ADMIN, here and in the namespace's user namespace)", err)
 	}
 	return n.enterError(err)
-}
-
-// leave moves the calling thread to namespace home, closes home, and reports
-// whether the thread is there.
-func leave(home int) bool {
-	if home < 0 {
-		return false
-	}
-	err := unix.Setns(home, unix.CLONE_NEWNET)
-	_ = unix.Close(home)
-	return err == nil
 }
 
 func (n *NS) enterError(err error) error {

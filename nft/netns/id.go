@@ -33,3 +33,12 @@ func (n *NS) ID() ID {
 	}
 	return ID{Dev: st.Dev, Ino: st.Ino}
 }
+
+// identify returns the identity of the namespace that descriptor fd refers to.
+func identify(fd int) (ID, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return ID{}, fmt.Errorf("fstat: %w", err)
+	}
+	return ID{Dev: st.Dev, Ino: st.Ino}, nil
+}

@@ -106,11 +106,7 @@ func check(fd int) (ID, error) {
 	if kind != unix.CLONE_NEWNET {
 		return ID{}, fmt.Errorf("a %s namespace, not a network namespace", kindName(kind))
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return ID{}, fmt.Errorf("fstat: %w", err)
-	}
-	return ID{Dev: st.Dev, Ino: st.Ino}, nil
+	return identify(fd)
 }
 
 func openError(err error) error {

@@ -122,6 +122,13 @@ func (c Change) Undo() error {
 	return c.undo(h)
 }
 
+// Except returns the change without what belongs to keep, for Undo to leave that.
+func (c Change) Except(keep rules.Routing) Change {
+	kept, _ := objectsOf(keep) // what is not ours cannot have been added
+	c.added = slices.DeleteFunc(slices.Clone(c.added), func(o object) bool { return slices.Contains(kept, o) })
+	return c
+}
+
 func (c Change) undo(h *netlink.Handle) error {
 	var errs []error
 	for _, o := range slices.Backward(c.added) {

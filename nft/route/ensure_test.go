@@ -399,3 +399,12 @@ func wantError(t *testing.T, err, is error, says string) {
 		t.Errorf("error %q\ndoes not say %q", err, says)
 	}
 }
+
+func TestUndoLeavesWhatIsExcepted(t *testing.T) {
+	n := netnstest.New(t)
+	change := ensure(t, n, everything)
+	if err := change.Except(onlyIPv4).Undo(); err != nil {
+		t.Fatal(err)
+	}
+	wantState(t, n, state4...)
+}

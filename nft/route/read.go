@@ -18,7 +18,24 @@ import (
 // [rules.PassthroughIPv6] only.
 //
 // A kernel without IPv6 is one without IPv6 routing, not an error.
-func Read(ns *netns.NS) (rules.Routing, error) {
+func Read(ns *netns.NS) (rules.Routing, error) { return read(ns, foundRule.ours) }
+
+// ReadAll is Read for the policy routes of everybody, as Istio makes them too:
+// at any priority. Of several with the same mark and table, which do what one
+// does, it returns the first.
+func ReadAll(ns *netns.NS) (rules.Routing, error) {
+	seen := map[rules.PolicyRoute]bool{}
+	return read(ns, func(r foundRule) bool {
+		same := r.policy
+		same.Priority = 0
+		first := r.plain && !seen[same]
+		seen[same] = seen[same] || r.plain
+		return first
+	})
+}
+
+// read returns the policy routes with such a rule, and ::6.
+func read(ns *netns.NS, counts func(foundRule) bool) (rules.Routing, error) {
 	h, err := open(ns)
 	if err != nil {
 		return rules.Routing{}, err
@@ -31,7 +48,7 @@ func Read(ns *netns.NS) (rules.Routing, error) {
 		return rules.Routing{}, err
 	}
 	for _, r := range list {
-		if !r.ours() {
+		if !counts(r) {
 			continue
 		}
 		exists, err := r.route().exists(h)

@@ -3,7 +3,10 @@ package route_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -58,6 +61,55 @@ func TestRead(t *testing.T) {
 			n := netnstest.New(t)
 			ip(t, n, tc.before...)
 			wantRead(t, n, tc.want)
+		})
+	}
+}
+
+func TestReadAll(t *testing.T) {
+	at := func(p rules.PolicyRoute, priority int) rules.PolicyRoute {
+		p.Priority = priority
+		return p
+	}
+	for _, tc := range []struct {
+		name   string
+		before []string
+		want   []rules.PolicyRoute
+	}{
+		{"a new namespace has nothing", nil, nil},
+		{"ours", []string{"-4 rule add pref 133 fwmark 1337 lookup 133", istioRoute4}, []rules.PolicyRoute{policy4}},
+		{
+			"another's, at its priority",
+			[]string{"-4 rule add pref 32765 fwmark 1337 lookup 133", istioRoute4},
+			[]rules.PolicyRoute{at(policy4, 32765)},
+		},
+		{
+			"the same twice",
+			[]string{
+				"-4 rule add pref 32765 fwmark 1337 lookup 133", "-4 rule add pref 32764 fwmark 1337 lookup 133", istioRoute4,
+			},
+			[]rules.PolicyRoute{at(policy4, 32764)},
+		},
+		{
+			"two of them",
+			[]string{
+				"-4 rule add pref 7 fwmark 1337 lookup 133", istioRoute4,
+				"-4 rule add pref 8 fwmark 99 lookup 1000", "-4 route add local default dev lo table 1000",
+			},
+			[]rules.PolicyRoute{at(policy4, 7), {Family: rules.IPv4, Mark: 99, Table: 1000, Priority: 8}},
+		},
+		{"one for a part of the packets", []string{"-4 rule add from 10.1.1.1 fwmark 1337 lookup 133", istioRoute4}, nil},
+		{"one without its route", []string{"-4 rule add fwmark 1337 lookup 133"}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := netnstest.New(t)
+			ip(t, n, tc.before...)
+			got, err := route.ReadAll(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tc.want, got.Policies); d != "" {
+				t.Errorf("policy routes (-want +got):\n%s", d)
+			}
 		})
 	}
 }

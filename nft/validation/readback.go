@@ -11,7 +11,7 @@ import (
 // readBack compares the rules and routes in the kernel with those of the parameters.
 func (v *validator) readBack() Check {
 	c := Check{Name: "rules and routes", Kind: Rules, Proves: true, Expected: "exactly the ruleset and the routes of the parameters"}
-	found, err := nft.Read(v.ns)
+	differences, err := v.options.Compare(v.ns, rules.Compile(v.options.Redirect))
 	switch {
 	case nft.IsNotPermitted(err):
 		c.Status, c.Reason = NotChecked, "reading rules needs CAP_NET_ADMIN"
@@ -21,7 +21,7 @@ func (v *validator) readBack() Check {
 		c.Status, c.Reason, c.Next = NotChecked, err.Error(), "rules doctor looks for the cause"
 		return c
 	}
-	return judgeRules(c, rules.Compare(rules.Compile(v.options.Redirect), found))
+	return judgeRules(c, differences)
 }
 
 // maxDifferences bounds how many a check lists; rules check lists all.
@@ -50,7 +50,7 @@ func (v *validator) explained(r Result) Result {
 	if r.Count(Failed) == 0 {
 		return r
 	}
-	live, err := nft.ReadAll(v.ns)
+	live, err := v.options.ReadAll(v.ns)
 	if err != nil {
 		return r
 	}

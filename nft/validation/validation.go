@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
@@ -28,6 +29,16 @@ type Options struct {
 	Port uint16
 	// Timeout is how long failing checks are tried again, since rules may still be on their way; 0 for DefaultTimeout.
 	Timeout time.Duration
+	// Compare reads the rules of the parameters back and lists in what they differ; nil for those of nftables.
+	Compare func(ns *netns.NS, want rules.Ruleset) ([]rules.Difference, error) `json:"-"`
+	// ReadAll reads the rules of all owners, for reasons why checks fail; nil for those of nftables.
+	ReadAll func(ns *netns.NS) (rules.Ruleset, error) `json:"-"`
+}
+
+// compareNFT is what Options.Compare is without one.
+func compareNFT(ns *netns.NS, want rules.Ruleset) ([]rules.Difference, error) {
+	found, err := nft.Read(ns)
+	return rules.Compare(want, found), err
 }
 
 // The first attempt waits a tenth of a second for its probes, of which a captured one arrives within a millisecond, and each further
@@ -49,6 +60,12 @@ func Run(ns *netns.NS, o Options) (Result, error) {
 	}
 	o.Port = cmp.Or(o.Port, DefaultPort)
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	if o.Compare == nil {
+		o.Compare = compareNFT
+	}
+	if o.ReadAll == nil {
+		o.ReadAll = nft.ReadAll
+	}
 	v := &validator{ns: ns, options: o, proved: map[string]Check{}}
 	defer v.close()
 	if err := v.open(); err != nil {

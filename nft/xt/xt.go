@@ -1,128 +1,172 @@
-// Package xt reads the matches and targets of xtables into the model. Both kinds of iptables have them in the kernel's
-// structures (linux/netfilter/xt_*.h): iptables-legacy in its tables, iptables-nft in its rules' "match" and "target" expressions.
+// Package xt is the dictionary between the model and the matches and targets of xtables. Both kinds of iptables have them in the
+// kernel's structures (linux/netfilter/xt_*.h): iptables-legacy in its tables, iptables-nft in its rules' "match" and "target"
+// expressions.
 //
-// It knows those that istio-iptables writes into built-in chains. Any other, another revision and another use of a known one is
-// [rules.Unknown], never a guess. The numbers in the structures are in the machine's byte order.
+// It knows those that redirection needs, in the revisions that iptables programs of the last fifteen years write. Any other, another
+// revision and another use of a known one decode to [rules.Unknown], never to a guess. What is encoded are the oldest revisions that do,
+// so that any kernel takes them. The numbers in the structures are in the machine's byte order, unless a comment says network.
+//
+// What the kernel (net/netfilter) asks for beside the structure, each with EINVAL where it is not so:
+//   - owner: all packets that reach the rule are sent by this host (OUTPUT, POSTROUTING); and the process that writes a rule with a user
+//     or a group is in the user namespace that owns the network namespace.
+//   - tcp and udp: the rule compares the protocol, multiport: with one that has ports.
+//   - TPROXY: the table is mangle, the rule is reached from PREROUTING only, and its protocol is TCP or UDP.
+//   - REDIRECT and DNAT: the table is nat, the rule is reached from PREROUTING and OUTPUT only.
+//   - CT: the table is raw.
+//
+// A structure of another size than the kernel's, padded to 8 bytes, is EINVAL too, and a match or target that the kernel does not have
+// is ENOENT. conntrack, connmark, CONNMARK and CT make the kernel track the connections of the namespace, as NAT does.
 package xt
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-var native = binary.NativeEndian
-
-// Match returns what a match asks for: usually one condition, two for an owner's user and group. Info may be longer than the
-// kernel's structure, by padding.
-func Match(name string, revision uint32, info []byte) []rules.Match {
-	var found []rules.Match
-	switch {
-	case name == "mark" && revision == 1:
-		found = mark(info, false)
-	case name == "connmark" && revision == 1:
-		found = mark(info, true)
-	case name == "owner" && revision == 1:
-		found = owner(info)
-	}
-	if found == nil {
-		return []rules.Match{rules.Unknown{Text: fmt.Sprintf("match %s revision %d", name, revision)}}
-	}
-	return found
+// An Extension is a match or a target as the kernel has it.
+type Extension struct {
+	Name     string
+	Revision uint32
+	// Data is the extension's structure. When decoded it may be longer than the kernel's, by padding; encoded it has none.
+	Data []byte
 }
 
-// mark reads struct xt_mark_mtinfo1 or xt_connmark_mtinfo1, which are alike.
-func mark(info []byte, conntrack bool) []rules.Match {
-	if len(info) < 9 || info[8] > 1 {
-		return nil
+// DecodeMatch adds to the rule what a match of its asks for: usually one condition, none for one that any packet fulfils, and the
+// rule's comment if it is one. The family is the rule's. The rule must have the protocol that it compares already, for what the ports
+// of others than TCP and UDP are the model has no word for.
+func DecodeMatch(r *rules.Rule, family rules.Family, x Extension) {
+	if x.Name == "comment" && x.Revision == 0 {
+		addComment(r, x.Data)
+		return
 	}
-	return []rules.Match{rules.MatchMark{
-		Conntrack: conntrack, Not: info[8] != 0, Value: native.Uint32(info), Mask: native.Uint32(info[4:]),
-	}}
+	matches, ok := conditions(r, family, x)
+	if !ok {
+		matches = []rules.Match{rules.Unknown{Text: fmt.Sprintf("match %s revision %d", x.Name, x.Revision)}}
+	}
+	r.Matches = append(r.Matches, matches...)
 }
 
-// Bits of xt_owner_match_info.
-const (
-	ownerUID = 1 << 0
-	ownerGID = 1 << 1
-)
-
-// owner reads struct xt_owner_match_info. A negated one matches packets without a socket too (owner_mt in net/netfilter/xt_owner.c).
-func owner(info []byte) []rules.Match {
-	if len(info) < 18 {
-		return nil
+// conditions returns what a match asks for, if it can be said.
+func conditions(r *rules.Rule, family rules.Family, x Extension) ([]rules.Match, bool) {
+	switch (key{x.Name, x.Revision}) {
+	case key{"tcp", 0}:
+		return decodeTCP(x.Data, comparesProtocol(r, rules.TCP))
+	case key{"udp", 0}:
+		return decodeUDP(x.Data, comparesProtocol(r, rules.UDP))
+	case key{"multiport", 1}:
+		return decodeMultiport(x.Data, comparesProtocol(r, rules.TCP) || comparesProtocol(r, rules.UDP))
+	case key{"owner", 1}:
+		return decodeOwner(x.Data)
+	case key{"mark", 1}:
+		return decodeMarkMatch(x.Data, false)
+	case key{"connmark", 1}:
+		return decodeMarkMatch(x.Data, true)
+	case key{"conntrack", 1}, key{"conntrack", 2}, key{"conntrack", 3}:
+		return decodeState(x.Revision, x.Data)
+	case key{"iprange", 1}:
+		return decodeAddrRanges(family, x.Data)
 	}
-	asked, negated := info[16], info[17]
-	if asked == 0 || (asked|negated)&^(ownerUID|ownerGID) != 0 {
-		return nil
-	}
-	var found []rules.Match
-	for i, bit := range []byte{ownerUID, ownerGID} {
-		if asked&bit == 0 {
-			continue
-		}
-		first, last := native.Uint32(info[8*i:]), native.Uint32(info[8*i+4:])
-		if first > last {
-			return nil
-		}
-		not := negated&bit != 0
-		found = append(found, rules.MatchOwner{
-			Group: bit == ownerGID, Not: not, Socketless: not, IDs: []rules.IDRange{{First: first, Last: last}},
-		})
-	}
-	return found
+	return nil, false
 }
 
-// Target returns what a target does.
-func Target(name string, revision uint32, info []byte) rules.Action {
-	var found rules.Action
-	switch {
-	case name == "MARK" && revision == 2:
-		found = setMark(info)
-	case name == "CONNMARK" && (revision == 1 || revision == 2):
-		found = connmark(revision, info)
-	}
-	if found == nil {
-		return rules.Unknown{Text: fmt.Sprintf("target %s revision %d", name, revision)}
-	}
-	return found
+// key tells structures apart.
+type key struct {
+	name     string
+	revision uint32
 }
 
-// setMark reads struct xt_mark_tginfo2: the mark loses the bits of the mask and is then xored with the value.
-func setMark(info []byte) rules.Action {
-	if len(info) < 8 {
-		return nil
-	}
-	value, mask := native.Uint32(info), native.Uint32(info[4:])
-	if value&^mask != 0 {
-		return nil // bits are flipped
-	}
-	return rules.SetMark{Value: value, Mask: mask}
+// comparesProtocol tells whether only packets of the protocol fulfil the rule.
+func comparesProtocol(r *rules.Rule, p rules.Protocol) bool {
+	return slices.ContainsFunc(r.Matches, func(m rules.Match) bool {
+		of, ok := m.(rules.MatchProtocol)
+		return ok && !of.Not && slices.Equal(of.Protocols, []rules.Protocol{p})
+	})
 }
 
-// Modes of xt_connmark_tginfo.
-const (
-	connmarkSave    = 1
-	connmarkRestore = 2
-)
+// DecodeTarget returns what a target does in a rule of the family.
+func DecodeTarget(family rules.Family, x Extension) rules.Action {
+	if action := action(family, x); action != nil {
+		return action
+	}
+	return rules.Unknown{Text: fmt.Sprintf("target %s revision %d", x.Name, x.Revision)}
+}
 
-// connmark reads struct xt_connmark_tginfo1 or 2, where all bits are copied.
-func connmark(revision uint32, info []byte) rules.Action {
-	modeAt := map[uint32]int{1: 12, 2: 14}[revision]
-	if len(info) <= modeAt {
-		return nil
-	}
-	conntrackMask, packetMask := native.Uint32(info[4:]), native.Uint32(info[8:])
-	shifted := revision == 2 && info[13] != 0
-	if conntrackMask != ^uint32(0) || packetMask != ^uint32(0) || shifted {
-		return nil
-	}
-	switch info[modeAt] {
-	case connmarkSave:
-		return rules.SaveMark{}
-	case connmarkRestore:
-		return rules.RestoreMark{}
+// action returns what a target does, nil if it cannot be said.
+func action(family rules.Family, x Extension) rules.Action {
+	switch (key{x.Name, x.Revision}) {
+	case key{"MARK", 2}:
+		return decodeMark(x.Data)
+	case key{"CONNMARK", 1}, key{"CONNMARK", 2}:
+		return decodeConnmark(x.Revision, x.Data)
+	case key{"REDIRECT", 0}:
+		return decodeRedirect(family, x.Data)
+	case key{"DNAT", 0}, key{"DNAT", 1}, key{"DNAT", 2}:
+		return decodeDNAT(family, x.Revision, x.Data)
+	case key{"TPROXY", 0}, key{"TPROXY", 1}:
+		return decodeTProxy(family, x.Revision, x.Data)
+	case key{"CT", 0}, key{"CT", 1}, key{"CT", 2}:
+		return decodeZone(x.Revision, x.Data)
+	case key{"LOG", 0}, key{"NFLOG", 0}, key{"TRACE", 0}:
+		return rules.Count{} // and tell somebody
 	}
 	return nil
 }
+
+// EncodeMatches writes the matches that a rule's own comparisons have no place for, in their order, but for the protocol: that is for
+// the caller to compare, and given because the structure for ports depends on it. The error names the match that xtables cannot say.
+func EncodeMatches(protocol rules.Protocol, matches []rules.Match) ([]Extension, error) {
+	e := portEncoder{protocol: protocol, matches: matches}
+	for _, m := range matches {
+		if err := e.encode(m); err != nil {
+			return nil, fmt.Errorf("%s: %w", m, err)
+		}
+	}
+	return e.finish(), nil
+}
+
+// encodeMatch writes a match that is not about what is in a header of TCP or UDP.
+func encodeMatch(m rules.Match) (Extension, error) {
+	switch m := m.(type) {
+	case rules.MatchOwner:
+		return encodeOwner(m)
+	case rules.MatchMark:
+		return encodeMarkMatch(m), nil
+	case rules.MatchState:
+		return encodeState(m), nil
+	case rules.MatchAddr:
+		return encodeAddrRange(m)
+	}
+	return Extension{}, errNoWord
+}
+
+var errNoWord = errors.New("xtables has no match for it")
+
+// EncodeTarget writes what a rule of the family does, other than a verdict or a jump.
+func EncodeTarget(family rules.Family, action rules.Action) (Extension, error) {
+	switch a := action.(type) {
+	case rules.SetMark:
+		return encodeMark(a)
+	case rules.SaveMark:
+		return encodeConnmark(connmarkSave), nil
+	case rules.RestoreMark:
+		return encodeConnmark(connmarkRestore), nil
+	case rules.RedirectTo:
+		return encodeNAT(family, Extension{Name: "REDIRECT"}, a.Port)
+	case rules.DNATPort:
+		return encodeDNAT(family, a)
+	case rules.TProxyDrop:
+		return encodeTProxy(a)
+	case rules.SetZone:
+		return encodeZone(a), nil
+	}
+	return Extension{}, fmt.Errorf("%s: xtables has no target for it", action)
+}
+
+var (
+	native  = binary.NativeEndian
+	network = binary.BigEndian
+)

@@ -1,0 +1,78 @@
+package nft
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// FuzzDecodeVerdictMap holds that whatever a verdict map has for its keys, the rules that it becomes are complete: each has a verdict, or
+// something unknown, and the handle of the one.
+func FuzzDecodeVerdictMap(f *testing.F) {
+	verdict := func(code int32, chain string) []byte {
+		var m messages
+		m.number(unix.NFTA_VERDICT_CODE, uint32(code))
+		if chain != "" {
+			m.text(unix.NFTA_VERDICT_CHAIN, chain)
+		}
+		return m.buf
+	}
+	f.Add([]byte{0, 80}, []byte{0, 81}, verdict(1, ""), verdict(0, ""), false)
+	f.Add([]byte{0, 80}, []byte{1, 81}, verdict(unix.NFT_JUMP, "other"), verdict(unix.NFT_CONTINUE, ""), true)
+	f.Add([]byte{0, 80}, []byte{}, verdict(unix.NFT_GOTO, "other"), []byte{1, 2, 3}, true)
+	f.Fuzz(func(t *testing.T, first, second, firstVerdict, secondVerdict []byte, interval bool) {
+		sets := setDecoder{"map": {
+			interval: interval, elements: []element{{key: first}, {key: second}},
+			verdicts: map[string]attributes{string(first): firstVerdict, string(second): secondVerdict},
+		}}
+		for _, r := range decodeRules(rules.Inet, sets, verdictMapRule()) {
+			if r.Position != 7 {
+				t.Errorf("handle %d of %s", r.Position, &r)
+			}
+			_, isUnknown := r.Matches[len(r.Matches)-1].(rules.Unknown)
+			if len(r.Actions) != 1 && !isUnknown {
+				t.Errorf("neither verdict nor unknown: %s", &r)
+			}
+		}
+	})
+}
+
+// verdictMapRule is "tcp dport vmap @map", with handle 7.
+func verdictMapRule() []byte {
+	e := newEncoder(0)
+	e.start = 0
+	e.buf = nil
+	e.attr(unix.NFTA_RULE_HANDLE, []byte{0, 0, 0, 0, 0, 0, 0, 7})
+	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
+	e.meta(unix.NFT_META_L4PROTO)
+	e.cmp(false, []byte{byte(rules.TCP)})
+	e.payload(destinationPort)
+	e.expression("lookup", func() {
+		e.text(unix.NFTA_LOOKUP_SET, "map")
+		e.number(unix.NFTA_LOOKUP_SREG, register)
+		e.number(unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT)
+	})
+	e.endNest(list)
+	return e.buf
+}
+
+// TestWhatComesBehindAVerdictMapIsNotLost: no nft command writes it, but the kernel would take it.
+func TestWhatComesBehindAVerdictMapIsNotLost(t *testing.T) {
+	e := newEncoder(0)
+	e.start = 0
+	e.buf = nil
+	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
+	whole := attributes(verdictMapRule()).get(unix.NFTA_RULE_EXPRESSIONS)
+	e.buf = append(e.buf, whole...)
+	e.verdict(0, "")
+	e.endNest(list)
+	var accept messages
+	accept.number(unix.NFTA_VERDICT_CODE, 1)
+	sets := setDecoder{"map": {elements: []element{{key: []byte{0, 80}}}, verdicts: map[string]attributes{"\x00P": accept.buf}}}
+	got := decodeRules(rules.Inet, sets, e.buf)
+	if len(got) != 1 || got[0].String() != "meta l4proto tcp unknown(lookup: not the last expression) drop" {
+		t.Errorf("%v", got)
+	}
+}

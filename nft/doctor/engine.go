@@ -1,0 +1,119 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// The values of Facts.Engine; any other means the first of the two that the kernel supports.
+const (
+	EngineNFT    = "nft"
+	EngineLegacy = "legacy"
+)
+
+// legacyChainPrefix begins the names of our chains in iptables-legacy, those of package compat.
+const legacyChainPrefix = "SLUICE_"
+
+// isOurs tells whether the table has chains of ours.
+func (t *LegacyTable) isOurs() bool {
+	return slices.ContainsFunc(t.Chains, func(chain string) bool { return strings.HasPrefix(chain, legacyChainPrefix) })
+}
+
+// inLegacy names the tables of iptables-legacy that have rules of ours.
+func (j *judge) inLegacy() []string {
+	var names []string
+	for i := range j.Legacy {
+		if t := &j.Legacy[i]; t.isOurs() {
+			names = append(names, fmt.Sprintf("%s (IPv%d)", t.Name, t.Family))
+		}
+	}
+	return names
+}
+
+// lackingNFT lists what the kernel lacks of nf_tables of what the parameters need.
+func (j *judge) lackingNFT() []nft.Feature {
+	if j.TablesErr != nil && nft.IsNotSupported(j.TablesErr) {
+		return []nft.Feature{nft.FeatureTables}
+	}
+	var lacking []nft.Feature
+	for _, s := range j.Features {
+		if s.Err != nil && j.needs(s.Feature) {
+			lacking = append(lacking, s.Feature)
+		}
+	}
+	return lacking
+}
+
+// lackingLegacy lists what the kernel lacks of iptables-legacy. All that was asked for is needed.
+func (j *judge) lackingLegacy() []nft.Feature {
+	var lacking []nft.Feature
+	for _, s := range j.LegacyFeatures {
+		if s.Err != nil {
+			lacking = append(lacking, s.Feature)
+		}
+	}
+	return lacking
+}
+
+// usesLegacy tells whether the rules are to be iptables-legacy's.
+func (j *judge) usesLegacy() bool {
+	switch j.Engine {
+	case EngineNFT:
+		return false
+	case EngineLegacy:
+		return true
+	}
+	return len(j.lackingNFT()) > 0 && len(j.LegacyFeatures) > 0 && len(j.lackingLegacy()) == 0
+}
+
+// legacyKernel judges what the kernel has of iptables-legacy.
+func (j *judge) legacyKernel() {
+	lacking := j.lackingLegacy()
+	switch {
+	case len(j.LegacyFeatures) == 0 && j.Engine == EngineLegacy:
+		j.add("kernel", Note, fmt.Sprintf("what Linux %s has of iptables-legacy could not be asked, which takes CAP_SYS_ADMIN", j.Kernel),
+			"rules doctor as root says what this kernel has")
+	case len(j.LegacyFeatures) == 0:
+	case len(lacking) > 0 && (j.Engine == EngineLegacy || j.Engine != EngineNFT && len(j.lackingNFT()) > 0):
+		for _, f := range lacking {
+			j.prevent("kernel", fmt.Sprintf("Linux %s lacks %s, which these parameters need", j.Kernel, f.Name),
+				fmt.Sprintf("a kernel with %s (Linux %s or later)", f.Option, f.Since))
+		}
+	case len(lacking) > 0:
+		j.add("kernel", Note, fmt.Sprintf("Linux %s lacks %s: these parameters can have nf_tables only", j.Kernel, lacking[0].Name), "")
+	case j.usesLegacy():
+		j.add("kernel", OK, fmt.Sprintf("Linux %s has all that these parameters need of iptables-legacy, which has the rules", j.Kernel), "")
+	default:
+		j.add("kernel", OK, fmt.Sprintf("Linux %s has all that these parameters need of iptables-legacy, too", j.Kernel), "")
+	}
+}
+
+// asTheyRun are the parameters with the priorities that the rules have: in iptables-legacy, where they are or are to be, always Istio's.
+func (j *judge) asTheyRun() rules.Redirect {
+	r := j.redirect
+	if j.ours() == nil && (len(j.inLegacy()) > 0 || j.usesLegacy()) {
+		r.Without = append(slices.Clone(r.Without), rules.NATFirst)
+	}
+	return r
+}
+
+// held says which engine has rules of ours.
+func (j *judge) held() {
+	legacy := j.inLegacy()
+	const whether = "rules check tells whether it is that of the parameters"
+	switch t := j.ours(); {
+	case t != nil && len(legacy) > 0:
+		j.add("rules", Warning, fmt.Sprintf("rules of ours are in table inet %s and in iptables-legacy's tables %s: two of us capture here", t.Name,
+			strings.Join(legacy, ", ")), "rules apply leaves one of the two")
+	case t != nil:
+		j.add("rules", OK, fmt.Sprintf("table inet %s is there, with %s; %s", t.Name, countText(countRules(t), "rule"), whether), "")
+	case len(legacy) > 0:
+		j.add("rules", OK, fmt.Sprintf("rules of ours are in iptables-legacy's tables %s; %s", strings.Join(legacy, ", "), whether), "")
+	default:
+		j.add("rules", Note, "there are no rules of ours", "rules apply makes them")
+	}
+}

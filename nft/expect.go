@@ -1,0 +1,133 @@
+package nft
+
+import (
+	"bytes"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An expectation recognises the rules of a table that is probably there already. The kernel dumps the expressions of a rule as we
+// send them, so that equal bytes are the same rule, and neither decoding nor comparing tells more. It is no more than a shortcut:
+// what it does not recognise is decoded.
+type expectation struct {
+	table   *rules.Table // nil for none
+	encoder encoder
+	// recognised and strange count the rules of the last reading, of all tables.
+	recognised, strange int
+}
+
+func newExpectation(t *rules.Table) *expectation {
+	x := &expectation{table: t, encoder: encoder{table: t}}
+	x.encoder.asDumped = true
+	return x
+}
+
+// begin begins another reading.
+func (x *expectation) begin() { x.recognised, x.strange = 0, 0 }
+
+// met tells whether the table that was read has exactly the expected chains and rules.
+func (x *expectation) met(found *foundTable) bool {
+	expected := 0
+	for i := range x.table.Chains {
+		c := &x.table.Chains[i]
+		expected += len(c.Rules)
+		if !sameAttachment(c, found.Chain(c.Name)) {
+			return false
+		}
+	}
+	return x.strange == 0 && x.recognised == expected && len(found.Chains) == len(x.table.Chains)
+}
+
+// rule returns the next rule of a table's chain if it is the one that the expected table has there.
+func (x *expectation) rule(t *foundTable, c *rules.Chain, sets setDecoder, a attributes) (rules.Rule, bool) {
+	r := x.next(t, c)
+	if r == nil || !x.writes(r, sets, a.get(unix.NFTA_RULE_EXPRESSIONS)) {
+		x.strange++
+		return rules.Rule{}, false
+	}
+	x.recognised++
+	return rules.Rule{
+		Matches: r.Matches, Actions: r.Actions,
+		Comment:  comment(a.get(unix.NFTA_RULE_USERDATA)),
+		Position: a.number64(unix.NFTA_RULE_HANDLE),
+	}, true
+}
+
+// next returns the rule that the chain is expected to have next.
+func (x *expectation) next(t *foundTable, c *rules.Chain) *rules.Rule {
+	if x.table == nil || x.table.Family != t.Family || x.table.Name != t.Name {
+		return nil
+	}
+	expected := x.table.Chain(c.Name)
+	if expected == nil || len(c.Rules) >= len(expected.Rules) {
+		return nil
+	}
+	if c.Rules == nil {
+		c.Rules = make([]rules.Rule, 0, len(expected.Rules))
+	}
+	return &expected.Rules[len(c.Rules)]
+}
+
+// writes tells whether a rule is written as these expressions. Of one with a counter it never is: the kernel fills that.
+func (x *expectation) writes(r *rules.Rule, sets setDecoder, expressions attributes) bool {
+	if expressible(r) != nil {
+		return false
+	}
+	var refs []setRef
+	if slices.ContainsFunc(r.Matches, needsSet) {
+		var ok bool
+		if refs, ok = lookedUp(r, sets, expressions); !ok {
+			return false
+		}
+	}
+	x.encoder.buf = x.encoder.buf[:0]
+	err := x.encoder.expressions(r, refs)
+	return err == nil && bytes.Equal(x.encoder.buf, expressions)
+}
+
+// lookedUp returns the sets that expressions look up, for the matches of the rule that need one, if those hold what the matches
+// want. The kernel has given anonymous ones their names.
+func lookedUp(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef, bool) {
+	var lookups []string
+	expressions.each(func(_ uint16, value []byte) {
+		if e := attributes(value); e.hasText(unix.NFTA_EXPR_NAME, "lookup") {
+			lookups = append(lookups, attributes(e.get(unix.NFTA_EXPR_DATA)).text(unix.NFTA_LOOKUP_SET))
+		}
+	})
+	refs := make([]setRef, len(r.Matches))
+	for i, m := range r.Matches {
+		if !needsSet(m) {
+			continue
+		}
+		if len(lookups) == 0 || !sets[lookups[0]].holds(setOf(m), lookups[0]) {
+			return nil, false
+		}
+		refs[i], lookups = setRef{name: lookups[0]}, lookups[1:]
+	}
+	return refs, len(lookups) == 0
+}
+
+// holds tells whether a set that was read is the wanted one, given its name. It may be nil.
+func (s *decodedSet) holds(want *set, name string) bool {
+	if s == nil || s.unknown != "" || s.interval != want.interval || s.anonymous != want.anonymous ||
+		!want.anonymous && want.ref.name != name || len(s.elements) != len(want.elements) {
+		return false
+	}
+	slices.SortFunc(s.elements, compareElements)
+	slices.SortFunc(want.elements, compareElements)
+	return slices.EqualFunc(s.elements, want.elements, func(a, b element) bool { return compareElements(a, b) == 0 })
+}
+
+// compareElements puts the end of an interval before the start of another at the same key.
+func compareElements(a, b element) int {
+	switch d := bytes.Compare(a.key, b.key); {
+	case d != 0 || a.end == b.end:
+		return d
+	case a.end:
+		return -1
+	}
+	return 1
+}

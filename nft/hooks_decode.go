@@ -1,0 +1,90 @@
+package nft
+
+import (
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Numbers of linux/netfilter/nfnetlink_hook.h.
+const (
+	nfnlaHookNumber    = 1
+	nfnlaHookPriority  = 2
+	nfnlaHookFunction  = 4
+	nfnlaHookModule    = 5
+	nfnlaHookChainInfo = 6
+
+	nfnlaHookInfoDescription = 1
+	nfnlaHookInfoType        = 2
+	nfnlHookTypeNFTables     = 1
+
+	nfnlaChainTable  = 1
+	nfnlaChainFamily = 2
+	nfnlaChainName   = 3
+)
+
+// decodeHook reads one function of a list for the family.
+func decodeHook(family rules.Family, a attributes) HookFunction {
+	f := HookFunction{
+		Priority: int(int32(a.number(nfnlaHookPriority))), Name: a.text(nfnlaHookFunction), Module: a.text(nfnlaHookModule),
+	}
+	info := attributes(a.get(nfnlaHookChainInfo))
+	if info.number(nfnlaHookInfoType) == nfnlHookTypeNFTables && f.describe(info.get(nfnlaHookInfoDescription)) {
+		return f
+	}
+	f.Kind = kindOf(f.Name)
+	if f.Kind == HookLegacy {
+		f.Family, f.Table = family, legacyTable(f)
+	}
+	return f
+}
+
+// describe reads which chain of nftables it is, and tells whether it is one of a family that we know.
+func (f *HookFunction) describe(a attributes) bool {
+	number := a.get(nfnlaChainFamily)
+	if len(number) != 1 {
+		return false
+	}
+	family, ok := familyOf(number[0])
+	if ok {
+		f.Kind, f.Family, f.Table, f.Chain = HookChain, family, a.text(nfnlaChainTable), a.text(nfnlaChainName)
+	}
+	return ok
+}
+
+// kindOf tells what a function does by the beginning of its symbol.
+func kindOf(function string) HookKind {
+	for _, known := range []struct {
+		prefix string
+		kind   HookKind
+	}{
+		// ipt_do_table since Linux 5.16, but for mangle; before iptable_raw_hook and so on.
+		{"ipt_do_table", HookLegacy},
+		{"ip6t_do_table", HookLegacy},
+		{"iptable_", HookLegacy},
+		{"ip6table_", HookLegacy},
+		{"nf_nat_", HookNAT},
+		{"ipv4_conntrack_defrag", HookDefrag},
+		{"ipv6_defrag", HookDefrag},
+		{"ipv4_conntrack_", HookConntrack},
+		{"ipv6_conntrack_", HookConntrack},
+	} {
+		if strings.HasPrefix(function, known.prefix) {
+			return known.kind
+		}
+	}
+	return HookOther
+}
+
+// legacyTable names the table of iptables-legacy that a function is for: by its symbol, or by its priority where all tables share one.
+func legacyTable(f HookFunction) string {
+	_, name, _ := strings.Cut(f.Name, "table_")
+	if table, _, ok := strings.Cut(name, "_"); ok {
+		return table
+	}
+	return legacyPriorities[f.Priority]
+}
+
+// legacyPriorities are those of iptables-legacy's tables (enum nf_ip_hook_priorities; raw has one more by an option of its module).
+// nat has the one where the kernel translates.
+var legacyPriorities = map[int]string{-450: "raw", -300: "raw", -150: "mangle", -100: "nat", 0: "filter", 50: "security"}

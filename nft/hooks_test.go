@@ -1,0 +1,298 @@
+package nft
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// crowd is a namespace in which every kind of owner has something at the same places, registered in the order of the lines.
+func crowd(t testing.TB) *netns.NS {
+	t.Helper()
+	ns := netnstest.New(t)
+	for _, table := range []string{"raw", "mangle", "nat", "filter", "security"} {
+		for _, program := range []string{"iptables-legacy-restore", "ip6tables-legacy-restore"} {
+			restore(t, ns, program, "*"+table+"\n-A OUTPUT -m conntrack --ctstate INVALID -j ACCEPT\nCOMMIT\n")
+		}
+	}
+	restore(t, ns, "iptables-nft-restore", "*raw\n-A OUTPUT -m mark --mark 1 -j ACCEPT\nCOMMIT\n*nat\n-A OUTPUT -m mark --mark 1\nCOMMIT\n")
+	load(t, ns, "table inet a { chain p { type filter hook output priority -300; }; chain q { type filter hook output priority -300; }; }")
+	load(t, ns, "table inet b { chain p { type filter hook output priority -300; }; chain n { type nat hook output priority -100; }; }")
+	load(t, ns, "delete chain inet a p\nadd chain inet a p { type filter hook output priority -300; }")
+	load(t, ns, "table ip6 c { chain p { type filter hook output priority -300; }; chain q { type filter hook output priority -100; }; }")
+	return ns
+}
+
+// wantCrowd is what the kernel calls for the crowd: at equal priority first what was registered last.
+var wantCrowd = map[string]string{
+	"ip prerouting": `
+-400: ipv4_conntrack_defrag of module nf_defrag_ipv4 (defrag)
+-300: table ip raw of iptables-legacy
+-200: ipv4_conntrack_in of module nf_conntrack (conntrack)
+-150: table ip mangle of iptables-legacy
+-100: nf_nat_ipv4_pre_routing of module nf_nat (NAT)`,
+	"ip output": `
+-400: ipv4_conntrack_defrag of module nf_defrag_ipv4 (defrag)
+-300: chain inet a p
+-300: chain inet b p
+-300: chain inet a q
+-300: chain ip raw OUTPUT
+-300: table ip raw of iptables-legacy
+-200: ipv4_conntrack_local of module nf_conntrack (conntrack)
+-150: table ip mangle of iptables-legacy
+-100: nf_nat_ipv4_local_fn of module nf_nat (NAT)
+0: table ip filter of iptables-legacy
+50: table ip security of iptables-legacy`,
+	"ip6 prerouting": `
+-400: ipv6_defrag of module nf_defrag_ipv6 (defrag)
+-300: table ip6 raw of iptables-legacy
+-200: ipv6_conntrack_in of module nf_conntrack (conntrack)
+-150: table ip6 mangle of iptables-legacy
+-100: nf_nat_ipv6_in of module nf_nat (NAT)`,
+	"ip6 output": `
+-400: ipv6_defrag of module nf_defrag_ipv6 (defrag)
+-300: chain ip6 c p
+-300: chain inet a p
+-300: chain inet b p
+-300: chain inet a q
+-300: table ip6 raw of iptables-legacy
+-200: ipv6_conntrack_local of module nf_conntrack (conntrack)
+-150: table ip6 mangle of iptables-legacy
+-100: chain ip6 c q
+-100: nf_nat_ipv6_local_fn of module nf_nat (NAT)
+0: table ip6 filter of iptables-legacy
+50: table ip6 security of iptables-legacy`,
+}
+
+var kindNames = map[HookKind]string{HookOther: " (other)", HookConntrack: " (conntrack)", HookNAT: " (NAT)", HookDefrag: " (defrag)"}
+
+func formatHooks(lists []HookList) map[string]string {
+	got := map[string]string{}
+	for _, l := range lists {
+		text := ""
+		for _, f := range l.Functions {
+			text += "\n" + f.String() + kindNames[f.Kind]
+		}
+		got[l.Family.String()+" "+l.Hook.String()] = text
+	}
+	return got
+}
+
+// TestHooksAreListedInTheKernelsOrder asks this kernel; one that cannot answer must be known to be such.
+func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
+	ns := crowd(t)
+	lists, err := Hooks(ns)
+	if err != nil {
+		var unsupported *UnsupportedError
+		if !errors.As(err, &unsupported) || unsupported.Feature != FeatureHooks || !IsNotSupported(err) {
+			t.Fatal(err)
+		}
+		if lists != nil {
+			t.Errorf("%v beside %v", lists, err)
+		}
+		return
+	}
+	// What is built into the kernel has no module.
+	got := formatHooks(lists)
+	for place, text := range got {
+		got[place] = ofModule.ReplaceAllString(text, "")
+	}
+	want := map[string]string{}
+	for place, text := range wantCrowd {
+		want[place] = ofModule.ReplaceAllString(text, "")
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if *update {
+		record(t, ns)
+	}
+}
+
+var ofModule = regexp.MustCompile(` of module \w+`)
+
+// TestHooksOfOtherKernels reads what kernels have answered of the crowd.
+func TestHooksOfOtherKernels(t *testing.T) {
+	files, err := filepath.Glob("testdata/hooks-linux-*.hex")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no recorded answers: %v", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			answers := recordedHooks(t, file)
+			lists, err := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
+				return [][]byte{answering(request, answers[placeOf(request)])}
+			}).hooks()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(wantCrowd, formatHooks(lists)); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+// placeOf names the hook that a request is about, as in "ip output".
+func placeOf(request []byte) string {
+	family, _ := familyOf(request[unix.NLMSG_HDRLEN])
+	number := attributes(request[unix.NLMSG_HDRLEN+4:]).number(nfnlaHookNumber)
+	for h, n := range hookNumbers {
+		if n == number && h != rules.Ingress {
+			return family.String() + " " + h.String()
+		}
+	}
+	return ""
+}
+
+// record writes what this kernel answers to testdata: a line for each place, with its name and the messages.
+func record(t *testing.T, ns *netns.NS) {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+		datagrams := kernel(request)
+		fmt.Fprintf(&text, "%s %x\n", placeOf(request), concatenated(datagrams))
+		return datagrams
+	})
+	if _, err := c.hooks(); err != nil {
+		t.Fatal(err)
+	}
+	version := strings.SplitN(unix.ByteSliceToString(name.Release[:]), ".", 3)
+	file := filepath.Join("testdata", "hooks-linux-"+version[0]+"."+version[1]+".hex")
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func concatenated(parts [][]byte) []byte {
+	var all []byte
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
+
+// recordedHooks reads what record has written.
+func recordedHooks(t testing.TB, file string) map[string][]byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := map[string][]byte{}
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		data, err := hex.DecodeString(words[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers[words[0]+" "+words[1]] = data
+	}
+	return answers
+}
+
+// TestHooksAreReadAgainWhenTheyChangeMeanwhile: the kernel marks the list that is of no one moment.
+func TestHooksAreReadAgainWhenTheyChangeMeanwhile(t *testing.T) {
+	answers := recordedHooks(t, "testdata/hooks-linux-6.12.hex")
+	var asked atomic.Int32
+	c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
+		answer := answering(request, answers[placeOf(request)])
+		if asked.Add(1) == 1 {
+			native.PutUint16(answer[6:], native.Uint16(answer[6:])|unix.NLM_F_DUMP_INTR)
+		}
+		return [][]byte{answer}
+	})
+	if _, err := c.hooks(); err != nil || asked.Load() != 5 {
+		t.Errorf("asked %d times for 4 lists, %v", asked.Load(), err)
+	}
+}
+
+// TestHooksTellWhatIsMissing: the kernel's answers where it lacks the lists, and where the caller lacks the right.
+func TestHooksTellWhatIsMissing(t *testing.T) {
+	for _, row := range []struct {
+		errno unix.Errno
+		is    func(error) bool
+	}{
+		{unix.EINVAL, IsNotSupported},
+		{unix.EPROTONOSUPPORT, IsNotSupported},
+		{unix.EPERM, IsNotPermitted},
+		{unix.ENOBUFS, func(err error) bool { return !IsNotSupported(err) && !IsNotPermitted(err) }},
+	} {
+		c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
+			return [][]byte{refusalOf(native.Uint32(request[8:]), row.errno, unix.NLM_F_CAPPED)}
+		})
+		if _, err := c.hooks(); err == nil || !row.is(err) || !errors.Is(err, row.errno) {
+			t.Errorf("%v: %v", row.errno, err)
+		}
+	}
+}
+
+// TestLegacyTablesAreToldApart by what kernels of any age call their functions.
+func TestLegacyTablesAreToldApart(t *testing.T) {
+	for _, row := range []struct {
+		function string
+		priority int
+		want     string
+	}{
+		{"iptable_raw_hook", -300, "raw"},
+		{"iptable_raw_hook", -450, "raw"},
+		{"ipt_do_table", -450, "raw"},
+		{"ip6table_mangle_hook", -150, "mangle"},
+		{"iptable_nat_do_chain", -100, "nat"},
+		{"ip6t_do_table", -100, "nat"},
+		{"ip6table_filter_hook", 0, "filter"},
+		{"ipt_do_table", 0, "filter"},
+		{"ipt_do_table", 50, "security"},
+		{"iptable_security_hook", 50, "security"},
+		{"ipt_do_table", 7, ""},
+	} {
+		var m messages
+		m.text(nfnlaHookFunction, row.function)
+		m.number(nfnlaHookPriority, uint32(row.priority))
+		got := decodeHook(rules.IPv4, m.buf)
+		want := HookFunction{Kind: HookLegacy, Priority: row.priority, Name: row.function, Family: rules.IPv4, Table: row.want}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("-want +got\n%s", diff)
+		}
+	}
+}
+
+// FuzzDecodeHook holds that whatever the kernel lists is read, and is a chain only if it is described as one.
+func FuzzDecodeHook(f *testing.F) {
+	for _, datagram := range recordedHooks(f, "testdata/hooks-linux-6.12.hex") {
+		for len(datagram) > unix.NLMSG_HDRLEN+4 {
+			length := int(native.Uint32(datagram))
+			f.Add(datagram[unix.NLMSG_HDRLEN+4 : length])
+			datagram = datagram[align(length):]
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		a := attributes(data)
+		h := decodeHook(rules.IPv6, a)
+		if h.Kind == HookChain && a.get(nfnlaHookChainInfo) == nil {
+			t.Errorf("%v without a description", h)
+		}
+		if h.Kind != HookChain && h.Chain != "" || h.Kind != HookChain && h.Kind != HookLegacy && h.Table != "" {
+			t.Errorf("%v is %+v", h, h)
+		}
+		if h.String() == "" {
+			t.Error("nothing is said of it")
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package nft
+
+import (
+	"errors"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A step leads from what is there to the wanted ruleset.
+type step struct {
+	outcome Outcome
+	// transaction is nil if nothing is to be done. Others fail when the ruleset has changed since they were planned.
+	transaction *Transaction
+}
+
+// plan looks at what is there and returns the step that makes the wanted ruleset of it.
+func (a *applier) plan() (step, error) {
+	a.count()
+	a.found = nil
+	// A first installation needs no complete reading: its transaction fails if the table comes into being meanwhile.
+	present, err := a.conn.findOurs()
+	if err != nil {
+		return step{}, err
+	}
+	if present == nil {
+		t, err := encode(a.want, nil, 0)
+		return step{Created, t}, err
+	}
+	table := &a.want.Tables[0]
+	expected := newExpectation(table)
+	found, err := a.conn.readOurs(present, expected)
+	if err != nil {
+		return step{}, err
+	}
+	if len(found.tables) == 0 {
+		return step{}, errVanished
+	}
+	old := &found.tables[0]
+	a.found = &old.Table
+	if expected.met(old) {
+		return step{Unchanged, nil}, nil
+	}
+	update, sameButSets := changedSets(table, old)
+	if !sameButSets {
+		t, err := encodeReplacement(table, old, found.generation)
+		return step{Replaced, t}, err
+	}
+	a.result.Kept = kept(&old.Table)
+	if len(update) == 0 {
+		return step{Unchanged, nil}, nil
+	}
+	return step{Updated, encodeUpdate(table, update, found.generation)}, nil
+}
+
+// Plan returns what [Apply] would do to the tables of the namespace now, and the transaction that it would send: nil if none. It
+// reads, and changes nothing.
+func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
+	var s step
+	err := inside(ns, func() error {
+		c, err := dial()
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		a := &applier{conn: c, want: rs}
+		for range maxAttempts {
+			if s, err = a.plan(); !errors.Is(err, errVanished) {
+				break
+			}
+		}
+		return err
+	})
+	return s.outcome, s.transaction, err
+}
+
+// errVanished tells that the table was deleted between two looks.
+var errVanished = errors.New("the table has gone")

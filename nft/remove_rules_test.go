@@ -1,0 +1,21 @@
+package nft
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestRemoveRulesLeavesTheRoutes(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	want := example("tproxy-dual")
+	applied(t, ns, want, Created)
+	for _, there := range []bool{true, false} {
+		if removed, err := RemoveRules(ns); err != nil || removed != there {
+			t.Errorf("removed %v, error %v", removed, err)
+		}
+		holds(t, ns, rules.Ruleset{Routing: want.Routing})
+	}
+}

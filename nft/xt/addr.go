@@ -1,0 +1,68 @@
+package xt
+
+import (
+	"errors"
+	"net/netip"
+
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Bits of struct xt_iprange_mtinfo; negation is four bits higher.
+const (
+	rangeSource      = 1 << 0
+	rangeDestination = 1 << 1
+	rangeNegation    = 4
+)
+
+const (
+	addrSize      = 16             // union nf_inet_addr, of which IPv4 has the first 4 bytes
+	addrRangeSize = 4*addrSize + 4 // struct xt_iprange_mtinfo
+)
+
+// addrAt reads an address of the family, which must not be Inet.
+func addrAt(family rules.Family, b []byte) netip.Addr {
+	if family == rules.IPv4 {
+		return netip.AddrFrom4([4]byte(b))
+	}
+	return netip.AddrFrom16([16]byte(b))
+}
+
+// decodeAddrRanges reads struct xt_iprange_mtinfo.
+func decodeAddrRanges(family rules.Family, info []byte) ([]rules.Match, bool) {
+	if len(info) < addrRangeSize || family == rules.Inet {
+		return nil, false
+	}
+	flags := info[4*addrSize]
+	var found []rules.Match
+	for side, bit := range []byte{rangeSource, rangeDestination} {
+		if flags&bit == 0 {
+			continue
+		}
+		bounds := info[2*side*addrSize:]
+		r := netipx.IPRangeFrom(addrAt(family, bounds), addrAt(family, bounds[addrSize:]))
+		if !r.IsValid() {
+			return nil, false
+		}
+		found = append(found, rules.MatchAddr{
+			Side: rules.Side(side), Not: flags&(bit<<rangeNegation) != 0, Ranges: []netipx.IPRange{r},
+		})
+	}
+	const known = rangeSource | rangeDestination
+	return found, len(found) > 0 && flags&^(known|known<<rangeNegation) == 0
+}
+
+// encodeAddrRange writes one range of addresses, which need not be a prefix.
+func encodeAddrRange(m rules.MatchAddr) (Extension, error) {
+	if len(m.Ranges) != 1 || !m.Ranges[0].IsValid() {
+		return Extension{}, errors.New("an iprange match has one range of addresses")
+	}
+	bit := byte(rangeSource) << m.Side
+	data := make([]byte, addrRangeSize)
+	bounds := data[2*int(m.Side)*addrSize:]
+	copy(bounds, m.Ranges[0].From().AsSlice())
+	copy(bounds[addrSize:], m.Ranges[0].To().AsSlice())
+	data[4*addrSize] = bit | flag(m.Not, bit<<rangeNegation)
+	return Extension{Name: "iprange", Revision: 1, Data: data}, nil
+}

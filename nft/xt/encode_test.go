@@ -1,0 +1,255 @@
+package xt_test
+
+import (
+	"encoding/hex"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/nft/xt"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// encodable are matches of a rule for TCP, with the bytes that little-endian machines have for them: what iptables 1.8.9 writes for the
+// same, apart from the revisions.
+var encodable = []struct {
+	match rules.Match
+	want  string // of name, revision and bytes, without zeros at the end
+}{
+	{rules.MatchPort{Side: rules.Destination, Ports: rules.Singles[uint16](443)}, "tcp 0 0000ffffbb01bb01"},
+	{rules.MatchPort{Not: true, Ports: []rules.PortRange{{First: 80, Last: 90}}}, "tcp 0 50005a000000ffff00000001"},
+	{rules.MatchTCPFlags{Not: true, Mask: rules.SYN | rules.ACK, Value: rules.SYN}, "tcp 0 0000ffff0000ffff00120204"},
+	{
+		rules.MatchPort{Side: rules.Destination, Not: true, Ports: []rules.PortRange{{First: 53, Last: 53}, {First: 80, Last: 90}}},
+		"multiport 1 0103350050005a00" + strings.Repeat("00", 25) + "01" + strings.Repeat("00", 13) + "01",
+	},
+	{rules.MatchOwner{IDs: rules.Singles[uint32](1337)}, "owner 1 39050000390500000000000000000000" + "01"},
+	{
+		rules.MatchOwner{Group: true, Not: true, Socketless: true, IDs: rules.Singles[uint32](7)},
+		"owner 1 000000000000000007000000070000000202",
+	},
+	{rules.MatchOwner{Not: true, IDs: rules.Singles[uint32](7)}, "owner 1 070000000700000000000000000000000501"},
+	{rules.MatchOwner{IDs: []rules.IDRange{{First: 0, Last: all}}}, "owner 1 0000000000000000000000000000000004"},
+	{
+		rules.MatchOwner{Not: true, Socketless: true, IDs: []rules.IDRange{{First: 0, Last: all}}},
+		"owner 1 000000000000000000000000000000000404",
+	},
+	{rules.MatchMark{Not: true, Value: 0x539, Mask: all}, "mark 1 39050000ffffffff01"},
+	{rules.MatchMark{Conntrack: true, Value: 1, Mask: 15}, "connmark 1 010000000f"},
+	{
+		rules.MatchState{Not: true, States: rules.States(rules.New, rules.Untracked)},
+		"conntrack 3 " + strings.Repeat("00", 146) + "010001000801",
+	},
+	{
+		rules.MatchAddr{Side: rules.Destination, Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.3")}},
+		"iprange 1 " + strings.Repeat("00", 32) + "0a000001" + strings.Repeat("00", 12) + "0a000003" + strings.Repeat("00", 12) + "02",
+	},
+}
+
+// targets are those of rules of IPv4 and IPv6.
+var targets = []struct {
+	family rules.Family
+	action rules.Action
+	want   string
+}{
+	{rules.IPv4, rules.SetMark{Value: 0x53a, Mask: all}, "MARK 2 3a050000ffffffff"},
+	{rules.IPv4, rules.SaveMark{}, "CONNMARK 1 00000000ffffffffffffffff01"},
+	{rules.IPv4, rules.RestoreMark{}, "CONNMARK 1 00000000ffffffffffffffff02"},
+	{rules.IPv4, rules.RedirectTo{Port: 15001}, "REDIRECT 0 010000000200000000000000000000003a993a99"},
+	{rules.IPv6, rules.RedirectTo{Port: 15001}, "REDIRECT 0 02000000" + strings.Repeat("00", 32) + "3a993a99"},
+	{rules.IPv4, rules.DNATPort{Port: 80}, "DNAT 0 0100000002000000000000000000000000500050"},
+	{rules.IPv6, rules.DNATPort{Port: 80}, "DNAT 1 02000000" + strings.Repeat("00", 32) + "00500050"},
+	{rules.IPv6, rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: all}, "TPROXY 1 ffffffff39050000" + strings.Repeat("00", 16) + "3a9e"},
+	{rules.IPv4, rules.SetZone{Zone: 2}, "CT 0 000002"},
+}
+
+// sizes are those of the kernel's structures.
+var sizes = map[string]int{
+	"tcp 0": 12, "multiport 1": 48, "owner 1": 20, "mark 1": 12, "connmark 1": 12, "conntrack 3": 164, "iprange 1": 68,
+	"MARK 2": 8, "CONNMARK 1": 16, "DNAT 0": 20, "DNAT 1": 40, "TPROXY 1": 28, "CT 0": 40,
+}
+
+// written is what the lists above have of an extension.
+func written(x xt.Extension) string {
+	key := x.Name + " " + string('0'+rune(x.Revision))
+	return strings.TrimRight(key+" "+hex.EncodeToString([]byte(strings.TrimRight(string(x.Data), "\x00"))), " ")
+}
+
+func TestEncodeMatches(t *testing.T) {
+	for _, tc := range encodable {
+		list, err := xt.EncodeMatches(rules.TCP, []rules.Match{tc.match})
+		if err != nil || len(list) != 1 {
+			t.Errorf("%s: %v, error %v", tc.match, list, err)
+			continue
+		}
+		x := list[0]
+		if size := sizes[x.Name+" "+string('0'+rune(x.Revision))]; written(x) != tc.want || len(x.Data) != size {
+			t.Errorf("%s: got %s with %d bytes, want %s with %d", tc.match, written(x), len(x.Data), tc.want, size)
+		}
+	}
+}
+
+func TestEncodePortsOfUDP(t *testing.T) {
+	list, err := xt.EncodeMatches(rules.UDP, []rules.Match{
+		rules.MatchPort{Side: rules.Source, Ports: rules.Singles[uint16](53)},
+		rules.MatchPort{Side: rules.Destination, Not: true, Ports: rules.Singles[uint16](1)},
+	})
+	if err != nil || len(list) != 1 || written(list[0]) != "udp 0 350035000100010002" || len(list[0].Data) != 10 {
+		t.Errorf("%v, error %v", list, err)
+	}
+}
+
+func TestEncodeTarget(t *testing.T) {
+	for _, tc := range targets {
+		x, err := xt.EncodeTarget(tc.family, tc.action)
+		size := sizes[x.Name+" "+string('0'+rune(x.Revision))]
+		if x.Name == "REDIRECT" {
+			size = map[rules.Family]int{rules.IPv4: 20, rules.IPv6: 40}[tc.family]
+		}
+		if err != nil || written(x) != tc.want || len(x.Data) != size {
+			t.Errorf("%s: got %s with %d bytes, error %v, want %s with %d", tc.action, written(x), len(x.Data), err, tc.want, size)
+		}
+		if got := xt.DecodeTarget(tc.family, x); got != tc.action {
+			t.Errorf("%s is decoded as %s", tc.action, got)
+		}
+	}
+}
+
+func TestNewerRevisionsMeanTheSame(t *testing.T) {
+	revisions := map[string][]uint32{"CONNMARK 1": {2}, "CT 0": {2, 1}, "DNAT 0": {2, 1}, "DNAT 1": {2}}
+	sizes := map[string]int{"CONNMARK 2": 16, "CT 1": 72, "CT 2": 72, "DNAT 1": 40, "DNAT 2": 44}
+	for _, tc := range targets {
+		x := must(xt.EncodeTarget(tc.family, tc.action))
+		var got []uint32
+		for _, newer := range xt.Newer(x) {
+			got = append(got, newer.Revision)
+			size := sizes[newer.Name+" "+string('0'+rune(newer.Revision))]
+			if a := xt.DecodeTarget(tc.family, newer); a != tc.action || len(newer.Data) != size {
+				t.Errorf("%s in revision %d is %s, with %d bytes", tc.action, newer.Revision, a, len(newer.Data))
+			}
+		}
+		if want := revisions[x.Name+" "+string('0'+rune(x.Revision))]; !slices.Equal(want, got) {
+			t.Errorf("%s: revisions %d, want %d", tc.action, got, want)
+		}
+	}
+}
+
+// samples are all that is encoded above.
+func samples() []xt.Extension {
+	var list []xt.Extension
+	for _, tc := range encodable {
+		list = append(list, must(xt.EncodeMatches(rules.TCP, []rules.Match{tc.match}))...)
+	}
+	for _, tc := range targets {
+		list = append(list, must(xt.EncodeTarget(tc.family, tc.action)))
+	}
+	return append(list, must(xt.EncodeComment("text")))
+}
+
+func TestEncodeRefusesWhatXtablesHasNot(t *testing.T) {
+	port := rules.MatchPort{Ports: rules.Singles[uint16](80)}
+	flags := rules.MatchTCPFlags{Mask: rules.SYN}
+	many := rules.MatchPort{Ports: rules.Singles[uint16](1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)}
+	for _, tc := range []struct {
+		name     string
+		protocol rules.Protocol
+		matches  []rules.Match
+		want     string
+	}{
+		{"ports of any protocol", 0, []rules.Match{port}, "th sport 80: ports are of TCP or UDP, and only one of them"},
+		{"flags of UDP", rules.UDP, []rules.Match{flags}, "flags are of TCP, and some must be compared"},
+		{"no flags", rules.TCP, []rules.Match{rules.MatchTCPFlags{}}, "some must be compared"},
+		{"flags twice", rules.TCP, []rules.Match{flags, flags}, "flags are compared twice"},
+		{"many ports", rules.TCP, []rules.Match{many}, "a multiport match has 1 to 15 ports, of which a range takes two"},
+		{"no ports", rules.TCP, []rules.Match{rules.MatchPort{}}, "a multiport match has 1 to 15 ports"},
+		{"several owners", 0, []rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](1, 2)}}, "an owner match has one range of ids"},
+		{"the id that is none", 0, []rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](all)}}, "the last number, which is none"},
+		{"nobody", 0, []rules.Match{rules.MatchOwner{Not: true, IDs: []rules.IDRange{{Last: all}}}}, "the last number, which is none"},
+		{"several ranges", 0, []rules.Match{rules.MatchAddr{}}, "an iprange match has one range of addresses"},
+		{"a family", 0, []rules.Match{rules.MatchFamily{Family: rules.IPv4}}, "meta nfproto ipv4: xtables has no match for it"},
+		{"an unknown", 0, []rules.Match{rules.Unknown{Text: "x"}}, "unknown(x): xtables has no match for it"},
+	} {
+		if _, err := xt.EncodeMatches(tc.protocol, tc.matches); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: error %v, want %s", tc.name, err, tc.want)
+		}
+	}
+	for _, action := range []rules.Action{
+		rules.TProxy{Port: 1},
+		rules.Count{},
+		rules.RedirectTo{},
+		rules.DNATPort{},
+		rules.SetMark{Value: 2, Mask: 1},
+		rules.TProxyDrop{Port: 1, Value: 2, Mask: 1},
+		rules.TProxyDrop{},
+		rules.Unknown{Text: "x"},
+	} {
+		if x, err := xt.EncodeTarget(rules.IPv4, action); err == nil {
+			t.Errorf("%s becomes %v", action, x)
+		}
+	}
+	for _, text := range []string{"a\x00b", strings.Repeat("x", 256)} {
+		if x, err := xt.EncodeComment(text); err == nil {
+			t.Errorf("comment %q becomes %v", text, x)
+		}
+	}
+}
+
+// Any list of matches in canonical order is read back the same, in the same order.
+func TestEncodedMatchesDecodeToTheSame(t *testing.T) {
+	ports := []rules.PortRange{{First: 0, Last: 0}, {First: 53, Last: 53}, {First: 80, Last: 90}, {First: 0, Last: 65535}}
+	someMatch := rapid.Custom(func(t *rapid.T) rules.Match {
+		if rapid.Bool().Draw(t, "ports") {
+			list := rapid.SliceOfN(rapid.SampledFrom(ports), 1, 3).Draw(t, "list")
+			return rules.MatchPort{
+				Side: rules.Side(rapid.IntRange(0, 1).Draw(t, "side")), Not: rapid.Bool().Draw(t, "not"), Ports: rules.Normalise(list),
+			}
+		}
+		return rapid.SampledFrom(encodable).Draw(t, "match").match
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		matches := rapid.SliceOfN(someMatch, 0, 6).Draw(t, "matches")
+		seen := false
+		matches = slices.DeleteFunc(matches, func(m rules.Match) bool {
+			_, flags := m.(rules.MatchTCPFlags)
+			twice := flags && seen
+			seen = seen || flags
+			return twice
+		})
+		rules.SortMatches(matches)
+		list, err := xt.EncodeMatches(rules.TCP, matches)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := rules.Rule{Matches: []rules.Match{tcp}}
+		for _, x := range list {
+			xt.DecodeMatch(&r, rules.IPv4, x)
+		}
+		rules.SortMatches(r.Matches[1:])
+		if diff := cmp.Diff(append([]rules.Match{}, matches...), r.Matches[1:], comparers()); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
+}
+
+func TestEncodeAddrRangeOfIPv6(t *testing.T) {
+	want := rules.MatchAddr{Ranges: []netipx.IPRange{
+		netipx.IPRangeFrom(netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::3")),
+	}}
+	list := must(xt.EncodeMatches(0, []rules.Match{want}))
+	var r rules.Rule
+	xt.DecodeMatch(&r, rules.IPv6, list[0])
+	if diff := cmp.Diff([]rules.Match{want}, r.Matches, comparers()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	// Which family the addresses are of is not in the structure.
+	r = rules.Rule{}
+	xt.DecodeMatch(&r, rules.Inet, list[0])
+	if _, unknown := r.Matches[0].(rules.Unknown); !unknown {
+		t.Errorf("matches %v", r.Matches)
+	}
+}
