@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 )
@@ -87,7 +86,7 @@ func compareTables(want, got *Table) []Difference {
 
 func compareChains(where string, want, got *Chain) []Difference {
 	var diffs []Difference
-	if !reflect.DeepEqual(want.Base, got.Base) {
+	if !sameBase(want.Base, got.Base) {
 		diffs = append(diffs, Difference{Kind: Changed, Where: where, Want: want.Base.String(), Got: got.Base.String()})
 	}
 	if slices.EqualFunc(want.Rules, got.Rules, sameRule) {
@@ -106,6 +105,16 @@ func compareChains(where string, want, got *Chain) []Difference {
 		}
 	}
 	return append(diffs, explainRules(where, missing, extra)...)
+}
+
+// sameBase tells whether two chains are attached alike, whatever runs before and after them.
+func sameBase(a, b *Base) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	unordered := *a
+	unordered.Order = b.Order
+	return unordered == *b
 }
 
 // explainRules pairs the rules that are only on one side: the same rule elsewhere is reordered, and of one that differs in a set's

@@ -11,9 +11,9 @@ import (
 // loopback is the interface of the packets that a host sends to itself.
 const loopback = "lo"
 
-// conntrackPriority is where conntrack runs among the chains of a hook (NF_IP_PRI_CONNTRACK): earlier chains choose a zone and
+// ConntrackPriority is where conntrack runs among the chains of a hook (NF_IP_PRI_CONNTRACK): earlier chains choose a zone and
 // know no state.
-const conntrackPriority = -200
+const ConntrackPriority = -200
 
 // A Trace is the way of a packet through a ruleset.
 type Trace struct {
@@ -36,6 +36,8 @@ type Step struct {
 	Table *Table
 	Chain *Chain
 	Index int // of the rule in the chain
+	// Base is how the base chain is attached from which the rule was reached.
+	Base *Base
 	// Stopped is the action at which the rule ended early, or nil: a tproxy that found no listener.
 	Stopped Action
 }
@@ -81,16 +83,11 @@ func (rs *Ruleset) route(pass Pass) (Packet, bool) {
 	}
 	device := p.OutInterface
 	if pass.Fate.Redirect != 0 {
-		// nf_nat_redirect: from Output always to the loopback address.
-		to := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-		if p.Family() == IPv6 {
-			to = netip.IPv6Loopback()
-		}
-		p.Destination = netip.AddrPortFrom(to, pass.Fate.Redirect)
+		p.Destination = p.redirected(pass.Fate.Redirect)
 		device = loopback
 	}
 	if pass.Fate.DNATPort != 0 {
-		p.Destination = netip.AddrPortFrom(p.Destination.Addr(), pass.Fate.DNATPort)
+		p.Destination = p.toPort(pass.Fate.DNATPort)
 	}
 	if pass.toLoopback {
 		device = loopback
@@ -103,13 +100,30 @@ func (rs *Ruleset) route(pass Pass) (Packet, bool) {
 	return p, true
 }
 
+// redirected is the destination that a redirection to the port gives the packet (nf_nat_redirect in the kernel): from Output always
+// the loopback address. At Prerouting it is the first address of the interface, of which nothing is known here: the address that
+// the packet was sent to stands for it.
+func (p *Packet) redirected(port uint16) netip.AddrPort {
+	switch {
+	case p.Hook != Output:
+		return p.toPort(port)
+	case p.Family() == IPv6:
+		return netip.AddrPortFrom(netip.IPv6Loopback(), port)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
+}
+
+func (p *Packet) toPort(port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(p.Destination.Addr(), port)
+}
+
 // localMark tells whether packets with the mark are routed to lo.
 func (r Routing) localMark(f Family, mark uint32) bool {
 	return slices.ContainsFunc(r.Policies, func(p PolicyRoute) bool { return p.Family == f && p.Mark == mark })
 }
 
-// BaseChains returns the base chains at a hook in the order in which the kernel runs them. The order of chains with equal
-// priority is that of the ruleset.
+// BaseChains returns the base chains at a hook in the order in which the kernel runs them: by [Base.Position], then by [Base.Order].
+// Where these are equal, those of NAT come last and in the order of their priorities, and others in the order of the ruleset.
 func (rs *Ruleset) BaseChains(h Hook) []ChainRef {
 	var chains []ChainRef
 	for i := range rs.Tables {
@@ -120,10 +134,24 @@ func (rs *Ruleset) BaseChains(h Hook) []ChainRef {
 			}
 		}
 	}
-	slices.SortStableFunc(chains, func(a, b ChainRef) int {
-		return cmp.Compare(a.Chain.Base.Priority, b.Chain.Base.Priority)
-	})
+	slices.SortStableFunc(chains, func(x, y ChainRef) int { return x.Chain.Base.compare(y.Chain.Base) })
 	return chains
+}
+
+// compare tells which of two chains of a hook runs first: it returns a negative number if b does.
+func (b *Base) compare(other *Base) int {
+	byPlace := cmp.Or(cmp.Compare(b.Position(), other.Position()), cmp.Compare(b.Order, other.Order))
+	switch {
+	case byPlace != 0:
+		return byPlace
+	case b.Type == NAT && other.Type == NAT:
+		return cmp.Compare(b.Priority, other.Priority)
+	case b.Type == NAT:
+		return 1
+	case other.Type == NAT:
+		return -1
+	}
+	return 0
 }
 
 // ChainRef is a chain and the table it belongs to.
@@ -134,20 +162,21 @@ type ChainRef struct {
 
 // evaluation is the state of a packet within one hook.
 type evaluation struct {
-	packet  Packet
+	packet  Packet // as it is by now, but for its marks
 	fate    Fate
 	steps   []Step
-	tracked bool // the packet has a conntrack entry since an earlier hook
-	zoned   bool // the conntrack zone is decided, be it the default
-	mapped  bool // NAT is decided
-	before  bool // conntrack has not run yet at this chain
-	depth   int  // of jumps
+	base    *Base // of the chain that runs
+	tracked bool  // the packet has a conntrack entry since an earlier hook
+	zoned   bool  // the conntrack zone is decided, be it the default
+	mapped  bool  // NAT is decided
+	before  bool  // conntrack has not run yet at this chain
+	depth   int   // of jumps
 	// toLoopback is where the last change of the mark has led.
 	toLoopback bool
 }
 
 // hasConnection tells whether conntrack has an entry for the packet at this chain.
-func (e *evaluation) hasConnection() bool { return !e.before && e.packet.State.hasConnection() }
+func (e *evaluation) hasConnection() bool { return !e.before && e.packet.State.HasConnection() }
 
 // evaluate runs the chains of the packet's hook. Tracked tells that the packet comes from another hook of this host.
 func (rs *Ruleset) evaluate(p Packet, tracked bool) Pass {
@@ -160,7 +189,8 @@ func (rs *Ruleset) evaluate(p Packet, tracked bool) Pass {
 		if c.Chain.Base.Type == NAT && (e.mapped || p.State != New && p.State != Related) {
 			continue
 		}
-		e.before = c.Chain.Base.Priority < conntrackPriority && !tracked
+		e.base = c.Chain.Base
+		e.before = c.Chain.Base.Position() < ConntrackPriority && !tracked
 		mark := e.fate.Mark
 		if !e.run(c, c.Chain.Base.Drop) {
 			break
@@ -203,7 +233,7 @@ func (e *evaluation) chain(c ChainRef) verdict {
 		matched, undecided := e.matches(&c.Chain.Rules[i])
 		if undecided != "" {
 			e.fate.Undecided = undecided
-			e.steps = append(e.steps, Step{Table: c.Table, Chain: c.Chain, Index: i})
+			e.steps = append(e.steps, Step{Table: c.Table, Chain: c.Chain, Index: i, Base: e.base})
 			return verdictUndecided
 		}
 		if !matched {
@@ -239,7 +269,7 @@ func (e *evaluation) matches(r *Rule) (matched bool, undecided string) {
 
 // rule carries out the actions of a rule that matched.
 func (e *evaluation) rule(c ChainRef, index int) verdict {
-	e.steps = append(e.steps, Step{Table: c.Table, Chain: c.Chain, Index: index})
+	e.steps = append(e.steps, Step{Table: c.Table, Chain: c.Chain, Index: index, Base: e.base})
 	step := len(e.steps) - 1
 	for _, action := range c.Chain.Rules[index].Actions {
 		switch a := action.(type) {
@@ -262,10 +292,16 @@ func (e *evaluation) rule(c ChainRef, index int) verdict {
 				return v
 			}
 		case RedirectTo:
-			e.fate.Redirect, e.mapped = a.Port, true
+			if !e.mapped {
+				e.fate.Redirect, e.mapped = a.Port, true
+				e.packet.Destination = e.packet.redirected(a.Port)
+			}
 			return verdictAccept
 		case DNATPort:
-			e.fate.DNATPort, e.mapped = a.Port, true
+			if !e.mapped {
+				e.fate.DNATPort, e.mapped = a.Port, true
+				e.packet.Destination = e.packet.toPort(a.Port)
+			}
 			return verdictAccept
 		case TProxy:
 			if e.packet.NoListener {

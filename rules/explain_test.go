@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -32,6 +33,8 @@ func mark(n uint32) rules.SetMark { return rules.SetMark{Value: n, Mask: ^uint32
 func bits(value, mask uint32) rules.SetMark { return rules.SetMark{Value: value, Mask: mask} }
 
 func redirect(port uint16) rules.RedirectTo { return rules.RedirectTo{Port: port} }
+
+func dnat(port uint16) rules.DNATPort { return rules.DNATPort{Port: port} }
 
 var unknown = rules.Unknown{Text: "xt string"}
 
@@ -150,6 +153,84 @@ func TestEvaluationOfNAT(t *testing.T) {
 	})
 }
 
+func TestEvaluationOfDNATToAPort(t *testing.T) {
+	toPort := func(action rules.Action, port string) rules.Rule {
+		return when(action, rules.MatchPort{Side: rules.Destination, Ports: ports(port)})
+	}
+	pre, output := rules.Prerouting, rules.Output
+	first := ruleset(rules.Inet, base(rules.NAT, pre, -100, do(dnat(9)), do(rules.Drop)), base(rules.NAT, pre, -90, do(redirect(8))))
+	checkRows(t, first, []row{
+		{"a new connection goes to another port, and NAT is decided", in, rules.Fate{DNATPort: 9}},
+		{"an established one does not", in + " state established", leftAlone},
+	})
+	sent := ruleset(rules.Inet, base(rules.NAT, output, -100, do(dnat(9))), base(rules.Filter, pre, -150, toPort(rules.Drop, "9")))
+	checkRows(t, sent, []row{
+		{"what leaves by eth0 is gone", out, rules.Fate{DNATPort: 9}},
+		{"over lo it arrives at the new port", "out tcp 127.0.0.1:1 > 127.0.0.1:80", rules.Fate{Dropped: true, DNATPort: 9}},
+	})
+	// No kernel accepts a redirection in a filter chain, but text from elsewhere may hold one.
+	misplaced := ruleset(rules.Inet, base(rules.Filter, pre, -150, do(redirect(1))), base(rules.Filter, pre, 0, do(dnat(2))),
+		base(rules.NAT, output, -100, do(dnat(9))))
+	checkRows(t, misplaced, []row{
+		{"a connection is mapped once", in, rules.Fate{Redirect: 1}},
+		{"also on its way back", "out tcp 127.0.0.1:1 > 127.0.0.1:80", rules.Fate{DNATPort: 9}},
+	})
+	trace := sent.Explain(packet("out tcp 127.0.0.1:1 > 127.0.0.2:80"))
+	if got, want := trace.Passes[1].Packet.Destination.String(), "127.0.0.2:9"; got != want {
+		t.Errorf("the packet arrives at %s, want %s", got, want)
+	}
+}
+
+func TestLaterChainsSeeTheNewDestination(t *testing.T) {
+	after := func(h rules.Hook, action rules.Action, port, address string) rules.Ruleset {
+		prefix := must(rules.ParsePrefixes(address))
+		return ruleset(rules.Inet, base(rules.NAT, h, -100, do(action)), base(rules.Filter, h, 0, when(rules.Drop,
+			rules.MatchPort{Side: rules.Destination, Ports: ports(port)},
+			rules.MatchAddr{Side: rules.Destination, Ranges: rules.AddrRanges(prefix)})))
+	}
+	pre, output := rules.Prerouting, rules.Output
+	for _, tc := range []struct {
+		says   string
+		rs     rules.Ruleset
+		packet string
+		want   rules.Fate
+	}{
+		{
+			"a redirection at output leads to the loopback address",
+			after(output, redirect(9), "9", "127.0.0.1/32"), out,
+			rules.Fate{Dropped: true, Redirect: 9},
+		},
+		{
+			"in IPv6, too",
+			after(output, redirect(9), "9", "::1/128"), "out tcp [fd00::5]:1 > [fd00::9]:80",
+			rules.Fate{Dropped: true, Redirect: 9},
+		},
+		{"the old destination is not seen", after(output, redirect(9), "80", "10.9.9.9/32"), out, rules.Fate{Redirect: 9}},
+		{"one at prerouting to the port", after(pre, redirect(9), "9", "10.244.1.5/32"), in, rules.Fate{Dropped: true, Redirect: 9}},
+		{"a port at the destination", after(output, dnat(9), "9", "10.9.9.9/32"), out, rules.Fate{Dropped: true, DNATPort: 9}},
+	} {
+		checkRows(t, tc.rs, []row{{tc.says, tc.packet, tc.want}})
+	}
+	// The packet of the trace is the one that entered.
+	rs := after(output, redirect(9), "80", "10.9.9.9/32")
+	if got, want := rs.Explain(packet(out)).Passes[0].Packet, packet(out); got.String() != want.String() {
+		t.Errorf("the packet that enters is %s, want %s", got, want)
+	}
+}
+
+func TestStepsKnowTheirBaseChain(t *testing.T) {
+	rs := ruleset(rules.Inet,
+		base(rules.Filter, rules.Prerouting, -150, do(rules.Jump{Chain: "c"})), base(rules.NAT, rules.Prerouting, -100, do(rules.Jump{Chain: "c"})),
+		chain("c", do(rules.Count{})), base(rules.Filter, rules.Prerouting, 0, when(rules.Drop, unknown)))
+	var types []string
+	for _, s := range rs.Explain(packet(in)).Passes[0].Steps {
+		types = append(types, fmt.Sprint(s.Base.Type, s.Base.Priority))
+	}
+	if got, want := strings.Join(types, " "), "filter -150 filter -150 nat -100 nat -100 filter 0"; got != want {
+		t.Errorf("the steps were reached from %q, want %q", got, want)
+	}
+}
+
 func TestEvaluationBeforeConntrack(t *testing.T) {
 	zone := func(n uint16) rules.Rule { return do(rules.SetZone{Zone: n}) }
 	state := func(s rules.State) rules.MatchState { return rules.MatchState{States: rules.States(s)} }
@@ -182,6 +263,8 @@ func TestEvaluationBeforeConntrack(t *testing.T) {
 	checkRows(t, at(late, do(rules.RestoreMark{})), []row{
 		{"afterwards it can", in + " ctmark 7 state established", rules.Fate{Mark: 7, ConntrackMark: 7}},
 	})
+	nat := ruleset(rules.Inet, base(rules.NAT, rules.Prerouting, early, when(redirect(9), state(rules.New))))
+	checkRows(t, nat, []row{{"NAT comes behind conntrack, whatever its priority", in, rules.Fate{Redirect: 9}}})
 	both := ruleset(rules.Inet,
 		base(rules.Filter, rules.Output, early, zone(1)),
 		base(rules.Filter, rules.Prerouting, early, zone(2), when(mark(1), state(rules.New))))
@@ -318,6 +401,7 @@ func TestFatesInWords(t *testing.T) {
 		"goes to its destination, not captured, mark 0x539, connection mark 0x539": {Mark: 0x539, ConntrackMark: 0x539},
 		"undecided: xt string is not known to this model":                          {Undecided: "xt string", Mark: 1},
 		"redirected to port 15001 of this host, mark 0x539":                        {Redirect: 15001, TProxy: 15006, Mark: 0x539},
+		"goes to port 9 of its destination, not captured":                          {DNATPort: 9},
 	} {
 		if f.String() != want {
 			t.Errorf("%+v: %q, want %q", f, f, want)
@@ -327,6 +411,29 @@ func TestFatesInWords(t *testing.T) {
 		}
 		if captured := strings.HasPrefix(want, "redirected") || strings.HasPrefix(want, "taken"); f.Captured() != captured {
 			t.Errorf("%s: captured is %t", f, f.Captured())
+		}
+	}
+}
+
+func TestFatesThatAreTheSame(t *testing.T) {
+	redirected, unknown := rules.Fate{Redirect: 1}, rules.Fate{Undecided: "xt string"}
+	for _, tc := range []struct {
+		says string
+		a, b rules.Fate
+		same bool
+	}{
+		{"nothing is done", leftAlone, leftAlone, true},
+		{"another port", redirected, rules.Fate{Redirect: 2}, false},
+		{"another mark", leftAlone, rules.Fate{Mark: 1}, false},
+		{"another zone", leftAlone, rules.Fate{Zone: 1}, false},
+		{"dropped or not", droppedHere, leftAlone, false},
+		{"what was done to a packet before it was dropped", droppedHere, rules.Fate{Dropped: true, Mark: 1, Redirect: 1, Zone: 1}, true},
+		{"but its connection stays", droppedHere, rules.Fate{Dropped: true, ConntrackMark: 1}, false},
+		{"nothing is known of what is undecided", unknown, unknown, false},
+		{"nor beside another fate", redirected, unknown, false},
+	} {
+		if tc.a.Same(tc.b) != tc.same || tc.b.Same(tc.a) != tc.same {
+			t.Errorf("%s: the same is %t, want %t", tc.says, !tc.same, tc.same)
 		}
 	}
 }

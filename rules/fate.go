@@ -25,6 +25,18 @@ func (f Fate) Captured() bool {
 	return !f.Dropped && f.Undecided == "" && (f.Redirect != 0 || f.TProxy != 0)
 }
 
+// Same tells whether two fates are the same to anybody who can see the packet or its connection: a packet that is dropped leaves
+// nothing behind but the mark of its connection. Where a fate is undecided nothing is the same.
+func (f Fate) Same(g Fate) bool {
+	switch {
+	case f.Undecided != "" || g.Undecided != "":
+		return false
+	case f.Dropped && g.Dropped:
+		return f.ConntrackMark == g.ConntrackMark
+	}
+	return f == g
+}
+
 // String says in words what happens to the packet.
 func (f Fate) String() string {
 	var text string

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-mesh/sluice/compat/save"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -65,13 +66,13 @@ func readCase(t testing.TB, dir string) istioCase {
 		}
 	}
 	c.redirect = c.parameters()
-	for _, save := range []struct {
+	for _, saved := range []struct {
 		file   string
 		family rules.Family
 	}{{"legacy-v4.save", rules.IPv4}, {"legacy-v6.save", rules.IPv6}} {
-		tables, err := readSave(save.family, readText(t, filepath.Join(dir, save.file)))
+		tables, err := save.Parse(saved.family, saved.file, strings.NewReader(readText(t, filepath.Join(dir, saved.file))))
 		if err != nil {
-			t.Fatalf("%s: %s: %v", c.name, save.file, err)
+			t.Fatalf("%s: %v", c.name, err)
 		}
 		c.ruleset.Tables = append(c.ruleset.Tables, tables...)
 	}

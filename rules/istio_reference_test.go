@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-mesh/sluice/compat/save"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -18,7 +19,7 @@ func istioReference(r rules.Redirect) rules.Ruleset {
 		if f == rules.IPv6 && !r.IPv6 {
 			break
 		}
-		rs.Tables = append(rs.Tables, must(readSave(f, newIstioWriter(r, f).text()))...)
+		rs.Tables = append(rs.Tables, must(save.Parse(f, "reference", strings.NewReader(newIstioWriter(r, f).text())))...)
 		if r.Mode == rules.ModeTProxy && hasInbound(r) {
 			rs.Routing.Policies = append(rs.Routing.Policies, rules.PolicyRoute{Family: f, Mark: r.TProxyMark, Table: r.TProxyRouteTable})
 		}

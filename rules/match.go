@@ -192,7 +192,7 @@ func (m MatchOwner) Matches(p *Packet) bool {
 func (m MatchMark) Matches(p *Packet) bool {
 	mark := p.Mark
 	if m.Conntrack {
-		if !p.State.hasConnection() {
+		if !p.State.HasConnection() {
 			return false
 		}
 		mark = p.ConntrackMark

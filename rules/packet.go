@@ -70,8 +70,8 @@ var stateNames = [...]string{"new", "established", "related", "invalid", "untrac
 // String returns nft's word.
 func (s State) String() string { return stateNames[s] }
 
-// hasConnection tells whether conntrack has an entry for packets in this state.
-func (s State) hasConnection() bool { return s != Invalid && s != Untracked }
+// HasConnection tells whether conntrack has an entry for packets in this state.
+func (s State) HasConnection() bool { return s != Invalid && s != Untracked }
 
 // StateSet is a set of states.
 type StateSet uint8

@@ -7,7 +7,7 @@ import (
 
 // A Ruleset is all that decides about the packets of one network namespace, or the part of it that one program owns.
 type Ruleset struct {
-	// Tables in an order that means nothing to the kernel: a table is only a name space for chains.
+	// Tables in an order that means nothing to the kernel, where a table is only a name space for chains, but see BaseChains.
 	Tables []Table
 	// Routing is what the rules need of the routing tables.
 	Routing Routing
@@ -72,9 +72,30 @@ type Chain struct {
 type Base struct {
 	Type     ChainType
 	Hook     Hook
-	Priority int // chains of a hook run in ascending priority
+	Priority int // chains of a hook run in ascending priority; see [Base.Position] for those of NAT
+	// Order says which of several chains at one position runs first: the one with the smaller number. It is 0 but where the kernel's
+	// order has been read, and has no part in a comparison.
+	Order int
 	// Drop is the policy: what happens to a packet that leaves the chain at its end.
 	Drop bool
+}
+
+// Where the kernel runs all chains of NAT: NF_IP_PRI_NAT_DST and NF_IP_PRI_NAT_SRC in linux/netfilter_ipv4.h.
+const (
+	destinationNATPosition = -100
+	sourceNATPosition      = 100
+)
+
+// Position is where the chain runs among the functions of its hook. That is its priority, but not for chains of NAT: these run all
+// together, where the kernel translates (nf_nat_register_fn in net/netfilter/nf_nat_core.c), and there in the order of their priorities.
+func (b *Base) Position() int {
+	switch {
+	case b.Type != NAT:
+		return b.Priority
+	case b.Hook == Input || b.Hook == Postrouting:
+		return sourceNATPosition
+	}
+	return destinationNATPosition
 }
 
 // Hook is the place in the packet's way through the kernel.

@@ -1,4 +1,3 @@
-// Package diff decides whether two rulesets treat every packet alike.
 package diff
 
 import "github.com/sluice-mesh/sluice/rules"
@@ -9,7 +8,7 @@ type Side struct {
 	// priority, the order of the tables is that in which the kernel runs them.
 	Ruleset rules.Ruleset
 	// RoutingKnown tells that Ruleset.Routing is what the side has. A file of rules says nothing of routes: then packets are routed
-	// as on the other side, and routing is not compared.
+	// as on the other side, and routing is not compared. If neither is known, a changed mark leads no packet anywhere else.
 	RoutingKnown bool
 	// Redirect is what the ruleset was compiled from, nil if it was not. With it a difference that is a known deviation is named.
 	Redirect *rules.Redirect
@@ -28,17 +27,18 @@ const DefaultMaxClasses = 20
 
 // A Result is what was decided.
 type Result struct {
-	// Classes are packets of which the fates differ, those with the smallest description first, named deviations last. None of them
-	// shares a packet with another.
+	// Classes are packets of which the fates differ (see [rules.Fate.Same]), those with the smallest description first, named
+	// deviations last. None of them shares a packet with another. Nothing is said of packets that are undecided on a side.
 	Classes []Class
 	// More tells that there are more classes than were asked for.
 	More bool
 	// Undecided is what the model has no word for and some packet meets: while there is any, nothing is known of these packets.
 	Undecided []Undecided
-	// Routing lists differences of policy routes and loopback addresses, RoutingCompared whether both sides are known to have some.
+	// Routing lists differences of policy routes and loopback addresses: Want is what the left side has, Got the right. The priority
+	// of a policy rule is not compared. RoutingCompared tells whether both sides are known.
 	Routing         []rules.Difference
 	RoutingCompared bool
-	// Unreachable are the chains of each side that no packet of any hook reaches.
+	// Unreachable are the chains of each side that no packet reaches, be it that nothing jumps to them. Base chains are not listed.
 	Unreachable Pair[[]rules.ChainRef]
 }
 
@@ -78,8 +78,12 @@ type Class struct {
 	Witness rules.Packet
 	// Outcome is what each side does to the witness.
 	Outcome Pair[Outcome]
-	// Deviations name what explains the difference: with them off there is none. Empty if nothing does.
+	// Deviations name what explains the difference: with all of them off, on each side that has them, there is none. Empty if
+	// nothing does.
 	Deviations []rules.DeviationID
+
+	space *space
+	box   box
 }
 
 // A Condition is what one part of a packet is.
@@ -87,14 +91,16 @@ type Condition struct {
 	// Field is the part: "hook", "family", "protocol", "source", "destination", "source port", "destination port", "interface",
 	// "user", "group", "mark", "connection mark", "state", "flags" or "listener".
 	Field string
-	// Values says which values it has, in the words of nft: "443", "not 10.0.0.0/8", "1337".
+	// Values says which values it has, in the words of nft: "443", "not 10.0.0.0/8", "1337", "& 0xff == 0x39". A user may be
+	// "no socket" or "any", which is any socket's; a listener "listens" or "none listens".
 	Values string
 }
 
 // An Outcome is what a side does to a packet.
 type Outcome struct {
 	Fate rules.Fate
-	// Decided is the rule that made the fate what it is, where it differs from the other side's; nil if no rule did.
+	// Decided is the rule that made the fate what it is, where it differs from the other side's: the one that did it, or else the
+	// last that ended a chain in which others might have. Nil if no rule did.
 	Decided *rules.Step
 }
 
@@ -104,7 +110,7 @@ type Undecided struct {
 	Right bool
 	// Text names it.
 	Text string
-	// Step is the rule it is in, Witness a packet that meets it.
+	// Step is the rule it is in, which may be a jump to nowhere or in a circle, and Witness a packet that meets it.
 	Step    rules.Step
 	Witness rules.Packet
 }

@@ -43,7 +43,7 @@ func perform(p *paper) (err error) {
 	if err := bed.StartApplication(testbed.ApplicationOwner); err != nil {
 		return err
 	}
-	for _, part := range []func(*paper, *testbed.Bed) error{program, showCaptured, showLeftAlone, changeUnderLoad, remove} {
+	for _, part := range []func(*paper, *testbed.Bed) error{program, compareWithIstio, showCaptured, showLeftAlone, changeUnderLoad, remove} {
 		if err := part(p, bed); err != nil {
 			return err
 		}

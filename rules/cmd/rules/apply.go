@@ -20,6 +20,10 @@ import (
 const applyHelp = `Put the redirection into a network namespace: routes, and one nftables transaction. Nothing is done if it is there
 already; another one of ours is replaced without a gap. No process is executed.
 
+Where the kernel answers that it lacks what the rules need of nf_tables, or with --backend legacy, they become rules of
+iptables-legacy and ip6tables-legacy, table by table and beside the rules of others. What the other backend has of ours is
+removed once the new rules are in place.
+
 The flags and variables are those of istio-iptables, so that the arguments of an istio-init or istio-validation container
 work unchanged ("rules istio-iptables ..." is the same as "rules apply ..."). A flag outranks its variables, and a later
 variable the earlier. All bad inputs are reported, and then nothing is done.`
@@ -29,7 +33,7 @@ const applyExamples = `  rules apply -p 15001 -z 15006 -u 1337 -m REDIRECT -i '*
   rules apply --pid 4711 -b '*' -i '*' --dual-stack --dry-run`
 
 func newApplyCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionDryRun, sectionAction, sectionProbe, sectionOutput, sectionIgnored)}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionBackend, sectionDryRun, sectionAction, sectionProbe, sectionOutput, sectionIgnored)}
 	cmd := &cobra.Command{
 		Use:     "apply [FLAG]...",
 		Aliases: []string{"istio-iptables"},
@@ -58,12 +62,12 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 		if err := s.besideIstio(ns, redirect.Mode); err != nil {
 			s.warn("apply would be refused: %v", err)
 		}
-		return s.dryRun(ns, rules.Compile(redirect))
+		return s.dryRun(ns, p, rules.Compile(redirect))
 	default:
 		if err := s.besideIstio(ns, redirect.Mode); err != nil {
 			return refused(err)
 		}
-		if err := s.program(ns, redirect); err != nil {
+		if err := s.program(ns, p, redirect); err != nil {
 			return err
 		}
 	}
@@ -73,7 +77,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	if s.validate == nil {
 		return refused(errors.New("--run-validation: this program was built without validation"))
 	}
-	return s.validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout})
+	return s.validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout, engine: compat.Engine(p.backend)})
 }
 
 // validation is what --run-validation asks for.
@@ -83,12 +87,15 @@ type validation struct {
 	podIPs    []netip.Addr
 	port      uint16 // the probe's
 	timeout   time.Duration
+	engine    compat.Engine
 }
 
 // applied is what apply has done.
 type applied struct {
 	Outcome      string  `json:"outcome"`
 	Namespace    string  `json:"namespace"`
+	Backend      string  `json:"backend,omitempty"`
+	Moved        bool    `json:"moved,omitempty"`
 	Rules        int     `json:"rules"`
 	Sets         int     `json:"sets"`
 	Elements     int     `json:"elements"`
@@ -125,18 +132,25 @@ func (s *system) besideIstio(ns *netns.NS, mode rules.Mode) error {
 	return nil
 }
 
-func (s *system) program(ns *netns.NS, redirect rules.Redirect) error {
+func (s *system) program(ns *netns.NS, p *parameters, redirect rules.Redirect) error {
+	backend, err := p.chosen()
+	if err != nil {
+		return err
+	}
 	start := time.Now()
-	result, err := nft.Apply(ns, rules.Compile(redirect))
+	result, err := backend.Apply(ns, rules.Compile(redirect))
 	if err != nil {
 		return refused(err)
 	}
 	a := applied{
-		Outcome: string(result.Outcome), Namespace: ns.String(),
+		Outcome: string(result.Outcome), Namespace: ns.String(), Backend: string(result.Engine), Moved: result.Moved,
 		Rules: result.Rules, Sets: result.Sets, Elements: result.Elements, Routes: result.Routes, Bytes: result.Bytes,
 		Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
 	}
 	text := a.text()
+	if result.Moved {
+		text += fmt.Sprintf("the rules that %s had are removed\n", other(result.Engine))
+	}
 	if redirect.KeepEstablished {
 		a.Kept = &result.Kept
 		text += keptText(result.Kept, redirect.Mode)
@@ -145,7 +159,7 @@ func (s *system) program(ns *netns.NS, redirect rules.Redirect) error {
 }
 
 func (a applied) text() string {
-	text := fmt.Sprintf("%s in %s: %s", a.Outcome, a.Namespace, count(a.Rules, "rule"))
+	text := fmt.Sprintf("%s in %s by %s: %s", a.Outcome, a.Namespace, compat.Engine(a.Backend), count(a.Rules, "rule"))
 	for _, part := range []struct {
 		n    int
 		noun string
@@ -165,36 +179,4 @@ func keptText(packets uint64, mode rules.Mode) string {
 	}
 	return fmt.Sprintf("let past the proxy until now, as older than the rules: %s (%s); connections that it knew go on uncounted\n",
 		count(int(packets), "packet"), what)
-}
-
-// planned is what apply would do.
-type planned struct {
-	Outcome     string      `json:"outcome"` // "dry-run"
-	Would       string      `json:"would"`   // the outcome without it
-	Namespace   string      `json:"namespace"`
-	Ruleset     jsonRuleset `json:"ruleset"`
-	Transaction []string    `json:"transaction"` // a line for each message
-	Bytes       int         `json:"bytes"`
-}
-
-// dryRun shows the ruleset and what apply would send to make it of what the namespace holds.
-func (s *system) dryRun(ns *netns.NS, ruleset rules.Ruleset) error {
-	outcome, transaction, err := nft.Plan(ns, ruleset)
-	if nft.IsNotPermitted(err) || nft.IsNotSupported(err) {
-		s.warn("what %s holds cannot be read, so this is for an empty one: %s", ns, strings.ReplaceAll(err.Error(), "\n", "; "))
-		outcome = nft.Created
-		transaction, err = nft.Encode(ruleset)
-	}
-	if err != nil {
-		return refused(err)
-	}
-	plan := planned{Outcome: "dry-run", Would: string(outcome), Namespace: ns.String(), Ruleset: toJSON(ruleset), Transaction: []string{}}
-	text := fmt.Sprintf("%s\nunchanged in %s (dry run: nothing is sent)\n", ruleset, ns)
-	if transaction != nil {
-		messages := transaction.String()
-		plan.Transaction, plan.Bytes = strings.Split(strings.TrimRight(messages, "\n"), "\n"), len(transaction.Bytes())
-		text = fmt.Sprintf("%s\ntransaction for %s, %s (dry run: nothing is sent), the rules would be %s:\n%s",
-			ruleset, ns, count(plan.Bytes, "byte"), outcome, messages)
-	}
-	return s.print(strings.TrimRight(text, "\n")+"\n", plan)
 }

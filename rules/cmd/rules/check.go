@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
@@ -16,7 +16,8 @@ import (
 
 const checkHelp = `Tell whether a network namespace holds exactly the ruleset and the routing of the parameters. The kernel's complete state is
 read, decoded and compared, order included; a note of what was sent once has no part in it. Rules of other owners do
-not count.
+not count. In iptables-legacy's tables our chains and the jumps to them are compared. Rules of ours in the other backend,
+which should have none, are a difference.
 
 The exit code is 0 if it does. It is 1 if not, and what is missing, extra, changed or reordered is listed.`
 
@@ -24,7 +25,7 @@ const checkExamples = `  rules check --pid 4711 -b '*' -i '*' -d 15090,15021,150
   rules check --netns /run/netns/pod -b '*' -i '*' --output json`
 
 func newCheckCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionOutput), tolerated: actionSections}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionBackend, sectionOutput), tolerated: actionSections}
 	cmd := &cobra.Command{
 		Use:     "check [FLAG]...",
 		Short:   "tell whether a namespace holds exactly that ruleset",
@@ -39,6 +40,7 @@ func newCheckCommand(s *system) *cobra.Command {
 // checked is what check has found.
 type checked struct {
 	Namespace   string             `json:"namespace"`
+	Backend     string             `json:"backend"`
 	Equal       bool               `json:"equal"`
 	Differences []rules.Difference `json:"differences"`
 }
@@ -48,20 +50,24 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 	if err != nil {
 		return err
 	}
-	found, err := nft.Read(ns)
+	backend, err := p.chosen()
+	if err != nil {
+		return err
+	}
+	found, err := backend.Check(ns, rules.Compile(redirect))
 	if err != nil {
 		return refused(err)
 	}
-	return s.reportCheck(ns, rules.Compare(rules.Compile(redirect), found))
+	return s.reportCheck(ns, found)
 }
 
-func (s *system) reportCheck(ns *netns.NS, differences []rules.Difference) error {
-	equal := len(differences) == 0
-	text := fmt.Sprintf("equal: %s holds exactly this ruleset\n", ns)
+func (s *system) reportCheck(ns *netns.NS, found compat.Comparison) error {
+	equal := len(found.Differences) == 0
+	text := fmt.Sprintf("equal: %s holds exactly this ruleset, by %s\n", ns, found.Engine)
 	if !equal {
-		text = s.listing(differences) + fmt.Sprintf("%s in %s\n", count(len(differences), "difference"), ns)
+		text = s.listing(found.Differences) + fmt.Sprintf("%s in %s, by %s\n", count(len(found.Differences), "difference"), ns, found.Engine)
 	}
-	result := checked{ns.String(), equal, append([]rules.Difference{}, differences...)}
+	result := checked{ns.String(), string(found.Engine), equal, append([]rules.Difference{}, found.Differences...)}
 	if err := s.print(text, result); err != nil || equal {
 		return err
 	}

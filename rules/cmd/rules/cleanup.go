@@ -16,10 +16,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const cleanupHelp = `Remove everything of ours from a network namespace: the rules first, then the routes. With --istio also what Istio's own
-programs have left there: the tables of istio-nftables, the chains and rules of istio-iptables, be they iptables-nft's or
-iptables-legacy's, the policy rules and routes of the mark and the table below, and ::6 on lo. Rules of others stay. Whether
-there was anything to remove or not, the exit code is 0.
+const cleanupHelp = `Remove everything of ours from a network namespace: the rules first, be they in nf_tables or in iptables-legacy's tables,
+which stay without them, then the routes. With --backend nft or legacy only from there, and the routes stay if the other has
+rules of ours. With --istio also what Istio's own programs have left: the tables of istio-nftables, the chains and rules of
+istio-iptables, be they iptables-nft's or iptables-legacy's, the policy rules and routes of the mark and the table below, and
+::6 on lo. Rules of others stay. Whether there was anything to remove or not, the exit code is 0.
 
 If something cannot be removed, what else can be is removed and listed nevertheless, and the exit code is 3. Istio's routes
 stay if rules of Istio's may have stayed, which may need them. With --dry-run the same is listed and nothing is touched.
@@ -27,7 +28,7 @@ stay if rules of Istio's may have stayed, which may need them. With --dry-run th
 "rules apply --cleanup-only" removes what is ours, too.`
 
 func newCleanupCommand(s *system) *cobra.Command {
-	in := &inputs{sections: []section{sectionCleanup, sectionTProxy, sectionNamespace, sectionDryRun, sectionOutput}}
+	in := &inputs{sections: []section{sectionCleanup, sectionTProxy, sectionNamespace, sectionBackend, sectionDryRun, sectionOutput}}
 	cmd := &cobra.Command{
 		Use:     "cleanup [FLAG]...",
 		Short:   "remove the redirection",
@@ -47,11 +48,15 @@ type cleaned struct {
 }
 
 func cleanup(s *system, ns *netns.NS, p *parameters) error {
-	ours, istios := removeOurs, removeIstio
+	ours, istios := s.removeOurs, removeIstio
 	if p.dryRun {
-		ours, istios = findOurs, findIstio
+		ours, istios = s.findOurs, findIstio
 	}
-	lines, err := ours(ns)
+	backends, err := p.concerned()
+	if err != nil {
+		return err
+	}
+	lines, err := ours(ns, backends)
 	if p.istio && err == nil {
 		var more []string
 		more, err = istios(ns, p.redirect)
@@ -67,37 +72,53 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 // withoutRules is the routing that stays where there are no rules of ours: ::6 may be Istio's.
 var withoutRules = rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6}}
 
-// findOurs lists what there is of ours.
-func findOurs(ns *netns.NS) ([]string, error) {
-	held, err := nft.Read(ns)
-	if err != nil && !noTables(err) {
-		return nil, err
+// findOurs lists what there is of ours in the backends, and the routes unless another backend needs them.
+func (s *system) findOurs(ns *netns.NS, backends []compat.Backend) ([]string, error) {
+	var lines []string
+	var faults []error
+	keep, needed := withoutRules, false
+	for _, b := range compat.Backends() {
+		concerned := slices.Contains(backends, b)
+		held, err := b.Read(ns)
+		switch {
+		case compat.IsNotSupported(err):
+			continue
+		case err != nil && concerned:
+			faults = append(faults, err)
+		case len(held.Tables) == 0:
+		case concerned:
+			keep = rules.Routing{}
+			lines = append(lines, contents(b, held)...)
+		default:
+			needed = true
+		}
 	}
-	keep := rules.Routing{}
-	if len(held.Tables) == 0 {
-		keep = withoutRules
+	if needed {
+		return lines, errors.Join(faults...)
 	}
 	routes, err := route.Find(ns, keep)
-	return append(contents(held), routes...), err
+	return append(lines, routes...), errors.Join(append(faults, err)...)
 }
 
 // removeOurs removes what there is of ours, and lists what it has removed also beside an error.
-func removeOurs(ns *netns.NS) ([]string, error) {
+func (s *system) removeOurs(ns *netns.NS, backends []compat.Backend) ([]string, error) {
 	// A state that cannot be read can be removed nevertheless.
-	lines, unread := findOurs(ns)
-	removed, err := nft.Remove(ns)
-	if noTables(err) {
-		var n int
-		n, err = route.Prune(ns, withoutRules)
-		removed = n > 0
+	lines, unread := s.findOurs(ns, backends)
+	var faults []error
+	removed := false
+	for _, b := range slices.Backward(backends) { // nft last, as it is the one that there usually is, with the routes
+		done, err := b.Remove(ns)
+		removed = removed || done
+		faults = append(faults, err)
 	}
+	err := errors.Join(faults...)
 	switch {
 	case !removed:
 		return nil, err
 	case unread != nil:
-		return []string{"table inet " + rules.TableName}, err
+		return []string{"rules of ours"}, err
 	case err != nil:
-		left, unread := findOurs(ns)
+		left, unread := s.findOurs(ns, backends)
 		if unread != nil {
 			return nil, errors.Join(err, unread)
 		}
@@ -140,15 +161,19 @@ func noTables(err error) bool {
 	return errors.As(err, &unsupported)
 }
 
-// contents names the tables of a ruleset.
-func contents(rs rules.Ruleset) []string {
+// contents names the tables that a backend has of ours.
+func contents(b compat.Backend, rs rules.Ruleset) []string {
+	prefix := ""
+	if b.Engine() == compat.EngineLegacy {
+		prefix = b.Engine().String() + " "
+	}
 	var names []string
 	for _, t := range rs.Tables {
 		n := 0
 		for _, c := range t.Chains {
 			n += len(c.Rules)
 		}
-		names = append(names, fmt.Sprintf("table %s %s with %s", t.Family, t.Name, count(n, "rule")))
+		names = append(names, fmt.Sprintf("%stable %s %s with %s", prefix, t.Family, t.Name, count(n, "rule")))
 	}
 	return names
 }

@@ -6,15 +6,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/doctor"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-const doctorHelp = `Look for what could keep capture from working in a namespace: features of the kernel, permissions, sysctls, interfaces and
-addresses, policy rules and routes, and other owners of NAT, of nf_tables and of iptables-legacy, with their order beside
-ours. Each finding says what it means for capture by these parameters, and what to do. Nothing is changed, and no table of
-iptables-legacy comes into being by being looked at.
+const doctorHelp = `Look for what could keep capture from working in a namespace: features of the kernel, of nf_tables and of iptables-legacy,
+permissions, sysctls, interfaces and addresses, policy rules and routes, and other owners of NAT, of nf_tables and of
+iptables-legacy, with their order beside ours. Each finding says what it means for capture by these parameters, and what to
+do. Nothing is changed, and no table of iptables-legacy comes into being by being looked at.
 
 A finding is "ok", a "note" (it does no harm), a "warning" (something may come in the way) or a "problem". The exit code is 0
 if capture can work, 1 if there is a problem, and 3 if the kernel or a missing permission rules capture out.`
@@ -23,7 +25,7 @@ const doctorExamples = `  rules doctor --pid 4711
   rules doctor --netns /run/netns/pod -m TPROXY -b '*' -i '*' --redirect-dns --capture-all-dns -o json`
 
 func newDoctorCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionOutput), tolerated: actionSections}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionBackend, sectionOutput), tolerated: actionSections}
 	cmd := &cobra.Command{
 		Use:     "doctor [FLAG]...",
 		Short:   "look for what could keep capture from working",
@@ -55,6 +57,9 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 	p.assume()
 	p.redirect.IPv6 = capturesIPv6(p.podIPs, p.dualStack)
 	facts := doctor.Gather(ns)
+	facts.Engine = p.backend
+	// What this process may not ask is a finding of nf_tables already.
+	facts.LegacyFeatures, _ = compat.ProbeLegacy(rules.Compile(p.redirect))
 	findings := doctor.Judge(facts, p.redirect)
 	e := examined{Namespace: ns.String(), Kernel: facts.Kernel, Verdict: doctor.Sum(findings), Findings: findings}
 	if err := s.print(s.examinationText(e), e); err != nil {

@@ -9,7 +9,7 @@ import (
 // The exit codes, which scripts rely on.
 const (
 	exitDone      = 0   // done, or equal
-	exitDifferent = 1   // check found a difference
+	exitDifferent = 1   // check or diff found a difference
 	exitBadInput  = 2   // a flag, an argument or an environment variable, or the namespace that it names
 	exitRefused   = 3   // the kernel or the system refused, or lacks something
 	exitInvalid   = 126 // validation failed; Istio's repair controller waits for this code
@@ -17,8 +17,9 @@ const (
 
 const exitCodesHelp = `The exit code tells what became of the command:
 
-  0    done; for check: the namespace holds exactly this ruleset; for doctor: capture can work
-  1    check found differences, doctor a problem
+  0    done; for check: the namespace holds exactly this ruleset; for diff: both sides treat every packet alike, but for known
+       deviations; for doctor: capture can work
+  1    check or diff found differences, or diff cannot decide; doctor found a problem
   2    bad input: a flag, an argument or an environment variable, or a network namespace that there is not; nothing was
        touched
   3    the kernel or the system refused, or lacks something; unless the error says otherwise nothing has changed

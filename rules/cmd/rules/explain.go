@@ -8,16 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-mesh/sluice/compat/xtables"
-	"github.com/sluice-mesh/sluice/nft"
-	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
 const explainHelp = `Tell what happens to packets: the rules that match, hook by hook and chain by chain, and the fate in one sentence.
 
 The ruleset is the one of the parameters, for the pod that rules show assumes. With --live it is what the kernel's nf_tables
-hold in the namespace, of all owners; --netns or --pid without any flag that shapes the ruleset means the same.
+and iptables-legacy's tables hold in the namespace, of all owners; --netns or --pid without any flag that shapes the ruleset
+means the same.
 
 Followed are the hooks at which traffic is captured, prerouting and output. What chains of others do at input, forward and
 postrouting is not seen: a packet whose fate is said to be a redirection may be dropped at input nevertheless.
@@ -34,7 +32,7 @@ const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000
   rules explain --pid 4711 'in tcp 10.244.2.9:51000 > 10.244.1.5:8080'`
 
 func newExplainCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionExplain, sectionOutput), tolerated: actionSections}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionBackend, sectionExplain, sectionOutput), tolerated: actionSections}
 	var packets []rules.Packet
 	in.check = func(p *parameters, args []string) []error {
 		var errs []error
@@ -99,46 +97,4 @@ func explain(s *system, p *parameters, packets []rules.Packet) error {
 		traces = append(traces, toExplained(packet, trace))
 	}
 	return s.print(text, map[string]any{"packets": traces})
-}
-
-func (s *system) rulesetToExplain(p *parameters) (rules.Ruleset, error) {
-	if !p.live {
-		return s.compile(p)
-	}
-	var live rules.Ruleset
-	err := p.inNamespace(func(ns *netns.NS) (err error) {
-		if live, err = nft.ReadAll(ns); err == nil {
-			s.warnOfLegacy(ns)
-		}
-		return refused(err)
-	})
-	return live, err
-}
-
-// warnOfLegacy says if the namespace has rules of iptables-legacy, which live rulesets lack.
-func (s *system) warnOfLegacy(ns *netns.NS) {
-	tables, err := xtables.Tables(ns)
-	var found []string
-	errs := []error{err}
-	for _, id := range tables {
-		t, err := xtables.Read(ns, id.Family, id.Name)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		n := 0
-		for i := range t.Chains {
-			n += len(t.Chains[i].Rules)
-		}
-		if n > 0 {
-			found = append(found, fmt.Sprintf("%s %s (%s)", id.Family, id.Name, count(n, "rule")))
-		}
-	}
-	if len(found) > 0 {
-		s.warn("packets meet rules of iptables-legacy, too, which are not among those explained: %s", strings.Join(found, ", "))
-	}
-	if err := errors.Join(errs...); err != nil {
-		s.warn("rules of iptables-legacy are not explained, and whether there are any is not known: %s",
-			strings.ReplaceAll(err.Error(), "\n", "; "))
-	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const rootHelp = `Program a mesh pod's traffic redirection as istio-iptables does, in one nftables transaction and without any other process.`
+const rootHelp = `Program a mesh pod's traffic redirection as istio-iptables does, in one nftables transaction, or where the kernel has no
+nf_tables as iptables-legacy rules; without any other process.`
 
 // sectionTitles are the headings of help.
 var sectionTitles = map[section]string{
@@ -22,6 +23,7 @@ var sectionTitles = map[section]string{
 	sectionPod:       "The pod",
 	sectionSluice:    "Beyond Istio",
 	sectionNamespace: "The network namespace",
+	sectionBackend:   "The backend",
 	sectionDryRun:    "What to do",
 	sectionAction:    "What to do",
 	sectionProbe:     "What to do",

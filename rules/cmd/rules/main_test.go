@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/vishvananda/netlink"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
@@ -173,7 +174,7 @@ func scriptWithin(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// scriptUntouched wants no table and no route of ours: untouched NAME
+// scriptUntouched wants no table of nftables, no rules of ours in iptables-legacy, and no route of ours: untouched NAME
 func scriptUntouched(ts *testscript.TestScript, neg bool, args []string) {
 	ns := opened(ts, args[0])
 	defer ns.Close()
@@ -181,7 +182,9 @@ func scriptUntouched(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	routing, err := route.Read(ns)
 	ts.Check(err)
-	if untouched := len(all.Tables) == 0 && routing.IsZero(); untouched == neg {
+	holders, err := compat.Holders(ns)
+	ts.Check(err)
+	if untouched := len(all.Tables)+len(holders) == 0 && routing.IsZero(); untouched == neg {
 		ts.Fatalf("untouched: %v; tables:\n%s", untouched, all)
 	}
 }

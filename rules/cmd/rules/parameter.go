@@ -39,6 +39,7 @@ const (
 	sectionPod
 	sectionSluice
 	sectionNamespace
+	sectionBackend
 	sectionShow
 	sectionExplain
 	sectionDiff

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -24,10 +25,13 @@ type parameters struct {
 	probePort                                     uint16
 	probeTimeout                                  time.Duration
 
-	output string // "text" or "json"
-	format string // of show: "nft" or "json"
-	live   bool   // of explain
-	istio  bool   // of cleanup
+	backend string // "auto", "nft" or "legacy"
+	output  string // "text" or "json"
+	format  string // of show: "nft", "iptables" or "json"
+	live    bool   // of explain
+	istio   bool   // of cleanup
+	diff    diffParameters
+	text    string // what was parsed, if it was a SPEC of diff
 }
 
 // names finds the numeric ids of names. The kernel knows numbers only, and so do all packages but this command.
@@ -41,6 +45,7 @@ func defaultParameters(n names) *parameters {
 		envoyUser:    "istio-proxy",
 		probePort:    defaultProbePort,
 		probeTimeout: defaultProbeTimeout,
+		backend:      string(compat.EngineAuto),
 		output:       outputText,
 		format:       formatNFT,
 	}
@@ -57,10 +62,11 @@ const (
 
 // The values of --output and --format.
 const (
-	outputText = "text"
-	outputJSON = "json"
-	formatNFT  = "nft"
-	formatJSON = "json"
+	outputText     = "text"
+	outputJSON     = "json"
+	formatNFT      = "nft"
+	formatIPTables = "iptables"
+	formatJSON     = "json"
 )
 
 // identifyProxy fills in the proxy's users and groups as Istio does: without users the id of a well-known user, or else

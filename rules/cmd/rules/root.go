@@ -13,6 +13,7 @@ var commands = []func(*system) *cobra.Command{
 	newShowCommand,
 	newCheckCommand,
 	newExplainCommand,
+	newDiffCommand,
 	newValidateCommand,
 	newCleanupCommand,
 	newDoctorCommand,

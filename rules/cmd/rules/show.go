@@ -1,10 +1,11 @@
 package main
 
 import (
-	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -13,6 +14,7 @@ const showHelp = `Print the ruleset that apply would put into a namespace. This 
 what addresses the pod has, it is taken to have one of IPv4, and with --dual-stack one of IPv6 besides.`
 
 const showExamples = `  rules show -b '*' -i '*' -d 15090,15021,15020 | nft --check -f -
+  rules show -b '*' -i '*' -m TPROXY --dual-stack --format iptables
   rules show -b '*' -i '*' --pod-ip fd00::5 --format json`
 
 func newShowCommand(s *system) *cobra.Command {
@@ -23,7 +25,7 @@ func newShowCommand(s *system) *cobra.Command {
 		case p.format == formatJSON:
 			p.output = outputJSON
 		case p.output == outputJSON && len(in.given["format"]) > 0:
-			faults = append(faults, errors.New("--format nft and --output json: want one of them"))
+			faults = append(faults, fmt.Errorf("--format %s and --output json: want one of them", p.format))
 		}
 		return faults
 	}
@@ -41,7 +43,17 @@ func show(s *system, p *parameters) error {
 	if err != nil {
 		return err
 	}
-	return s.print(ruleset.String(), toJSON(ruleset))
+	text := ruleset.String()
+	if p.format == formatIPTables {
+		legacy, err := compat.Translate(ruleset)
+		if err != nil {
+			return err
+		}
+		if text, err = compat.SaveText(legacy); err != nil {
+			return err
+		}
+	}
+	return s.print(text, toJSON(ruleset))
 }
 
 // compile returns the ruleset of the parameters. It looks at addresses only in a namespace that they name.

@@ -1,9 +1,14 @@
 package main
 
-import "github.com/sluice-mesh/sluice/rules"
+import (
+	"slices"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/rules"
+)
 
 // table lists all parameters.
-func table() []parameter { return append(captureTable(), otherTable()...) }
+func table() []parameter { return slices.Concat(captureTable(), otherTable(), diffTable()) }
 
 // otherTable lists the parameters that are Sluice's own, and those of istio-iptables that say what to do.
 func otherTable() []parameter {
@@ -87,9 +92,18 @@ func otherTable() []parameter {
 			set:  choice(func(p *parameters) *string { return &p.output }, outputText, outputJSON),
 		},
 		{
-			flag: "format", value: "nft|json", fallback: formatNFT, section: sectionShow,
-			help: "nft prints what nft -f loads; json is the same as --output json",
-			set:  choice(func(p *parameters) *string { return &p.format }, formatNFT, formatJSON),
+			flag: "format", value: "nft|iptables|json", fallback: formatNFT, section: sectionShow,
+			help: "nft prints what nft -f loads; iptables what iptables-legacy-restore and ip6tables-legacy-restore load, with a comment " +
+				"before each family; json is the same as --output json",
+			set: choice(func(p *parameters) *string { return &p.format }, formatNFT, formatIPTables, formatJSON),
+		},
+		{
+			flag: "backend", variables: []string{"BACKEND"}, value: "auto|nft|legacy", fallback: string(compat.EngineAuto),
+			section: sectionBackend,
+			help: "the part of the kernel that has the rules: nft is nf_tables, legacy are the tables of iptables-legacy, auto the first " +
+				"of the two that the kernel supports; to look and to remove, auto is also where rules of ours are",
+			set: choice(func(p *parameters) *string { return &p.backend },
+				string(compat.EngineAuto), string(compat.EngineNFT), string(compat.EngineLegacy)),
 		},
 		{
 			flag: "live", section: sectionExplain,
@@ -104,11 +118,11 @@ func otherTable() []parameter {
 		},
 		ignored("force-apply", "FORCE_APPLY", "", "rules that are in place already are never a failure"),
 		ignored("reconcile", "RECONCILE", "", "drifted rules are always replaced, in one transaction"),
-		ignored("native-nftables", "NATIVE_NFTABLES", "", "nf_tables is always programmed without a binary"),
+		ignored("native-nftables", "NATIVE_NFTABLES", "", "no binary is executed; see --backend"),
 		{
 			flag: "force-iptables-binary", variables: []string{"FORCE_IPTABLES_BINARY"}, value: "legacy|nft",
 			section: sectionIgnored,
-			help:    "no binary is executed",
+			help:    "no binary is executed; see --backend",
 			set:     choice(func(*parameters) *string { return new(string) }, "", "legacy", "nft"),
 		},
 		ignored("cni-mode", "CNI_MODE", "", "the only lock is one in the network namespace itself, and no sandbox is entered"),

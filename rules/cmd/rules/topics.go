@@ -101,18 +101,28 @@ show (a RULESET)
   routing   policies[]: family (ip, ip6), mark, table, priority: a policy rule, and in its table the local default route by lo
             loopbackAddresses[]: addresses added to lo
 
-apply       outcome (created, unchanged, updated, replaced, skipped), namespace, rules, sets, elements, routes (changes of routing),
-            bytes, milliseconds; with --keep-established also kept: packets of older connections that the rules have let pass
+apply       outcome (created, unchanged, updated, replaced, skipped), namespace, backend (nft, legacy), moved (true if the
+            other backend had rules of ours, which are removed), rules, sets, elements, routes (changes of routing), bytes,
+            milliseconds; with legacy there are no sets, elements and bytes
+            with --keep-established also kept: packets of older connections that the rules have let pass
             (REDIRECT: one for each connection that conntrack did not know; TPROXY: of inbound ones all until the answer)
-            with --dry-run: outcome (dry-run), would (the outcome without it), namespace, ruleset (a RULESET),
-            transaction[] (a line for each message; empty if unchanged), bytes
+            with --dry-run: outcome (dry-run), would (the outcome without it), namespace, backend, ruleset (a RULESET),
+            transaction[] (a line for each message, or with legacy the lines that iptables-restore would load; empty if
+            unchanged), bytes
             with --run-validation the object of validate follows
-check       namespace, equal, differences[]: kind (missing, extra, changed, reordered), where, want, got; where a set is
+check       namespace, backend, equal, differences[]: kind (missing, extra, changed, reordered), where, want, got; where a set is
             named, want and got are the elements that are missing or extra
 explain     packets[]: packet, fate, passes[]
-            fate:     text, captured, dropped, redirect (a port), tproxy (a port), zone, mark, connectionMark, undecided (why)
+            fate:     text, captured, dropped, redirect (a port), dnat (a port), tproxy (a port), zone, mark, connectionMark,
+                      undecided (why)
             passes[]: hook, packet (as it enters), steps[]: family, table, chain, rule (from 1), text, comment,
                       stopped (the action at which the rule ended early)
+diff        verdict (equivalent, different, cannot decide), left, right: name, notes[], undecided[], unreachable[] (chains)
+            classes[]:   packets[] (field, values: all of them must hold), witness (a packet), deviations[] (the known ones that
+                         explain it), left, right: fate (as of explain), where (the rule, in words), rule (as a step of explain)
+            more         true if there are more classes
+            undecided[]: side (left, right), text, where, rule, witness
+            routing[]    differences as of check; notCompared[]
 validate    namespace, outcome (works, fails, captures nothing, not decided), running (a proxy), attempts, milliseconds,
             checks[]: name, packet (see rules explain), expected, found, status (ok, failed, not checked), reason, next
 cleanup     namespace, dryRun, removed[] (with dryRun: what would be)

@@ -8,8 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	prove "github.com/sluice-mesh/sluice/nft/validation"
+	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
@@ -36,7 +38,7 @@ const validateExamples = `  rules validate --pid 4711 -b '*' -i '*' -d 15090,150
   rules istio-iptables -b '*' -i '*' --run-validation --skip-rule-apply`
 
 func newValidateCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionProbe, sectionOutput), tolerated: []section{sectionDryRun, sectionAction, sectionIgnored}}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionBackend, sectionProbe, sectionOutput), tolerated: []section{sectionDryRun, sectionAction, sectionIgnored}}
 	cmd := &cobra.Command{
 		Use:     "validate [FLAG]...",
 		Short:   "prove by connections that the capture works",
@@ -49,7 +51,7 @@ func newValidateCommand(s *system) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout})
+			return validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout, engine: compat.Engine(p.backend)})
 		})
 	})
 }
@@ -67,7 +69,21 @@ type validated struct {
 
 // validate is what --run-validation calls, too.
 func validate(s *system, v validation) error {
-	r, err := prove.Run(v.namespace, prove.Options{Redirect: v.redirect, PodIPs: v.podIPs, Port: v.port, Timeout: v.timeout})
+	backend, err := compat.Choose(v.engine)
+	if err != nil {
+		return err
+	}
+	r, err := prove.Run(v.namespace, prove.Options{
+		Redirect: v.redirect, PodIPs: v.podIPs, Port: v.port, Timeout: v.timeout,
+		Compare: func(ns *netns.NS, want rules.Ruleset) ([]rules.Difference, error) {
+			found, err := backend.Check(ns, want)
+			return found.Differences, err
+		},
+		ReadAll: func(ns *netns.NS) (rules.Ruleset, error) {
+			live, err := compat.ReadLive(ns, compat.PartAll)
+			return live.Ruleset, err
+		},
+	})
 	if err != nil {
 		return refused(err)
 	}

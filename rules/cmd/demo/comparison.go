@@ -1,0 +1,51 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// istioLog is what istio-init printed (istio.io/istio v0.0.0-20260827124520-eed52ebb66ad, iptables-legacy 1.8.9) in a pod like the
+// one of this demonstration, for the parameters of sidecar.
+//
+//go:embed istio-init.log
+var istioLog string
+
+// compareWithIstio decides whether the pod treats every packet as istio-init would, and whether a change of parameters is found.
+func compareWithIstio(p *paper, bed *testbed.Bed) error {
+	p.heading("The pod compared with what istio-init programs (its log), for every possible packet")
+	log, err := save.ParseIstioLog("istio-init.log", strings.NewReader(istioLog))
+	if err != nil {
+		return err
+	}
+	live, err := compat.ReadLive(bed.Pod, compat.PartAll)
+	if err != nil {
+		return err
+	}
+	istio := diff.Side{Ruleset: rules.Ruleset{Tables: log.Tables}}
+	result := diff.Decide(diff.Side{Ruleset: live.Ruleset, RoutingKnown: live.RoutingKnown}, istio, diff.Options{})
+	verdict := result.Verdict(true)
+	p.verdict(verdict == diff.Equivalent, "every packet has the same fate: "+string(verdict), string(diff.Equivalent))
+
+	changed := sidecar()
+	changed.OutboundExcludePorts = rules.Singles[uint16](excludedPort + 1)
+	result = diff.Decide(diff.Side{Ruleset: rules.Compile(changed)}, istio, diff.Options{})
+	p.verdict(result.Verdict(true) == diff.Different, fmt.Sprintf("with port %d excluded instead of %d: %s; for example", excludedPort+1,
+		excludedPort, result.Verdict(true)), string(diff.Different))
+	for _, c := range result.Classes {
+		if c.Witness.OutInterface == "lo" || c.Witness.Family() != rules.IPv4 {
+			continue
+		}
+		p.line("   %s", c.Witness)
+		p.line("     then       %s", c.Outcome.Left.Fate)
+		p.line("     istio-init %s", c.Outcome.Right.Fate)
+	}
+	return nil
+}

@@ -1,0 +1,23 @@
+package main
+
+import "github.com/sluice-mesh/sluice/compat"
+
+// chosen is the backend that the parameters name.
+func (p *parameters) chosen() (compat.Backend, error) { return compat.Choose(compat.Engine(p.backend)) }
+
+// concerned are the backends that a look or a removal is about: all with auto.
+func (p *parameters) concerned() ([]compat.Backend, error) {
+	if p.backend == string(compat.EngineAuto) {
+		return compat.Backends(), nil
+	}
+	b, err := p.chosen()
+	return []compat.Backend{b}, err
+}
+
+// other is the engine that is not this one.
+func other(e compat.Engine) compat.Engine {
+	if e == compat.EngineNFT {
+		return compat.EngineLegacy
+	}
+	return compat.EngineNFT
+}

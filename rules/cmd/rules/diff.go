@@ -1,0 +1,190 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+const diffHelp = `Decide whether two rulesets treat every packet alike: not by a sample and not by their text, but for all packets that can exist at
+the hooks where traffic is captured. What is compared is the whole fate: whether it is accepted, the port it is redirected
+to, the transparent listener that gets it and what happens where none listens, both marks and the conntrack zone.
+
+The left side is what the parameters mean. The right side is one of
+
+  --iptables-save FILE [--ip6tables-save FILE]  what these commands printed; of a family without a file nothing is compared
+  --istio-log FILE                              the log of an istio-init container, dry runs included; without any parameter
+                                                the left side is what the configuration in the log means
+  --netns PATH, --pid PID                       what the kernel holds in the namespace, of every owner, in the order in which
+                                                it runs
+
+FILE may be - for the standard input. Or both sides are named: --left SPEC --right SPEC, with SPEC one of
+
+  save:V4[,V6]                             files as of iptables-save and ip6tables-save
+  log:FILE                                 the log of an istio-init container
+  netns:PATH[:nft|legacy|iptables-nft]     all that is in the namespace, or only what one of the interfaces has made
+  flags:"FLAG..."                          parameters of the redirection; the environment does not count
+
+Where the sides differ, the packets are told by classes, the simplest first, each with one packet as a witness, what either
+side does to it, and the rule that decides. A known deviation from Istio (see rules help deviations) is named and does not
+count, unless with --strict. What the model has no word for, and a packet meets, leaves the answer undecided, never guessed.
+
+The exit code is 0 if the sides are equivalent, but for known deviations, and 1 if they differ or cannot be decided.`
+
+const diffExamples = `  kubectl logs web -c istio-init | rules diff --istio-log -
+  rules diff -b '*' -i '*' -d 15090,15021,15020 --iptables-save nat.save
+  rules diff -b '*' -i '*' -d 15090,15021,15020 --pid 4711
+  rules diff --left netns:/run/netns/pod --right flags:"-b * -i * -d 15020"`
+
+// diffParameters are what only diff has.
+type diffParameters struct {
+	save, save6, log string // files
+	left, right      string // SPECs
+	strict           bool
+}
+
+// diffTable lists the parameters of diff.
+func diffTable() []parameter {
+	file := func(flag, help string, field func(*parameters) *string) parameter {
+		return parameter{flag: flag, value: "FILE", section: sectionDiff, help: help, set: func(p *parameters, text string) error {
+			if text == "" {
+				return errors.New("the path is empty")
+			}
+			*field(p) = text
+			return nil
+		}}
+	}
+	spec := func(flag string, field func(*parameters) *string) parameter {
+		return parameter{
+			flag: flag, value: "SPEC", section: sectionDiff, help: "the " + flag + " side", set: word(field),
+		}
+	}
+	return []parameter{
+		file("iptables-save", "the right side: what iptables-save printed", func(p *parameters) *string { return &p.diff.save }),
+		file("ip6tables-save", "the same for IPv6", func(p *parameters) *string { return &p.diff.save6 }),
+		file("istio-log", "the right side: the log of an istio-init container", func(p *parameters) *string { return &p.diff.log }),
+		spec("left", func(p *parameters) *string { return &p.diff.left }),
+		spec("right", func(p *parameters) *string { return &p.diff.right }),
+		{
+			flag: "strict", section: sectionDiff, help: "known deviations count as differences",
+			set: truth(func(p *parameters) *bool { return &p.diff.strict }),
+		},
+	}
+}
+
+func newDiffCommand(s *system) *cobra.Command {
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionDiff, sectionOutput), tolerated: actionSections}
+	var sides diff.Pair[spec]
+	in.check = func(p *parameters, args []string) []error {
+		var faults []error
+		sides, faults = sidesOf(s, in, p)
+		return append(noArguments(args), faults...)
+	}
+	cmd := &cobra.Command{
+		Use:     "diff [FLAG]...",
+		Short:   "decide for every packet whether two rulesets are the same",
+		Long:    diffHelp,
+		Example: diffExamples,
+	}
+	return s.command(cmd, in, func(p *parameters, _ []string) error { return s.diff(p, sides) })
+}
+
+// sidesOf says what is compared.
+func sidesOf(s *system, in *inputs, p *parameters) (diff.Pair[spec], []error) {
+	d := p.diff
+	shaped := in.shaped(s)
+	var found []spec
+	if d.save != "" || d.save6 != "" {
+		found = append(found, spec{kind: kindSave, paths: [2]string{d.save, d.save6}})
+	}
+	if d.log != "" {
+		found = append(found, spec{kind: kindLog, paths: [2]string{d.log}})
+	}
+	if p.namesNamespace() {
+		found = append(found, spec{kind: kindNamespace})
+	}
+	switch {
+	case d.left != "" || d.right != "":
+		return namedSides(in, p, len(found))
+	case len(found) == 0:
+		return diff.Pair[spec]{}, []error{errors.New("nothing to compare with: want --iptables-save, --istio-log, --netns or --pid, or --left " +
+			"and --right")}
+	case len(found) > 1:
+		return diff.Pair[spec]{}, []error{errors.New("--iptables-save, --istio-log and the namespace (--netns, --pid) exclude each other: " +
+			"--left and --right compare any two")}
+	}
+	left := spec{kind: kindFlags, parameters: p}
+	if found[0].kind == kindLog && !shaped {
+		left.kind = kindLogged
+	}
+	return diff.Pair[spec]{Left: left, Right: found[0]}, nil
+}
+
+// namedSides reads --left and --right, beside which nothing else says what to compare.
+func namedSides(in *inputs, p *parameters, others int) (diff.Pair[spec], []error) {
+	var faults []error
+	if p.diff.left == "" || p.diff.right == "" {
+		faults = append(faults, errors.New("--left and --right: want both"))
+	}
+	if others > 0 {
+		faults = append(faults, errors.New("--left and --right name both sides: no other file or namespace has a place beside them"))
+	}
+	for _, flag := range in.givenIn(captureSections) {
+		faults = append(faults, fmt.Errorf("--%s has no effect beside --left and --right: write it into a SPEC, as in flags:\"-b *\"", flag))
+	}
+	var sides diff.Pair[spec]
+	for _, side := range []struct {
+		flag, text string
+		to         *spec
+	}{{"--left", p.diff.left, &sides.Left}, {"--right", p.diff.right, &sides.Right}} {
+		if side.text == "" {
+			continue
+		}
+		found, err := parseSpec(p.names, side.text)
+		if err != nil {
+			faults = append(faults, inEachLine(side.flag, err))
+		}
+		*side.to = found
+	}
+	return sides, faults
+}
+
+// shaped tells whether a flag or a variable says anything about the redirection.
+func (in *inputs) shaped(s *system) bool {
+	for _, setting := range in.settings(s.variable) {
+		for _, of := range captureSections {
+			if setting.parameter.section == of {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// diff decides and reports.
+func (s *system) diff(p *parameters, specs diff.Pair[spec]) error {
+	right, err := s.load(p, specs.Right, nil)
+	if err != nil {
+		return err
+	}
+	left, err := s.load(p, specs.Left, right)
+	if err != nil {
+		return err
+	}
+	if specs.Right.kind == kindFlags && right.logged == nil && left.logged != nil {
+		// The other way round: flags on the right of a log.
+		if right, err = s.load(p, specs.Right, left); err != nil {
+			return err
+		}
+	}
+	families := commonFamilies(left, right)
+	result := diff.Decide(left.Side, right.Side, diff.Options{Families: families})
+	report := newDiffReport(left, right, result, p.diff.strict)
+	if err := s.print(s.diffText(report), report.json()); err != nil || report.verdict() == diff.Equivalent {
+		return err
+	}
+	return failure{code: exitDifferent}
+}

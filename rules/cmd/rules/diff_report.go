@@ -1,0 +1,216 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// A diffReport is what diff tells.
+type diffReport struct {
+	left, right *diffSide
+	diff.Result
+	strict bool
+	// notCompared names what was left out, and why.
+	notCompared []string
+}
+
+func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffReport {
+	r := diffReport{left: left, right: right, Result: result, strict: strict}
+	for _, side := range []*diffSide{left, right} {
+		if side.family != rules.Inet {
+			other := map[rules.Family]string{rules.IPv4: "IPv6", rules.IPv6: "IPv4"}[side.family]
+			r.notCompared = append(r.notCompared, fmt.Sprintf("%s: %s says nothing of it", other, side.name))
+		}
+	}
+	if !result.RoutingCompared {
+		for _, side := range []*diffSide{left, right} {
+			if !side.RoutingKnown {
+				r.notCompared = append(r.notCompared, fmt.Sprintf("policy routes and loopback addresses: %s says nothing of them", side.name))
+			}
+		}
+	}
+	return r
+}
+
+// verdict is the answer: without a difference it stays open while a side as a whole is not known.
+func (r diffReport) verdict() diff.Verdict {
+	verdict := r.Verdict(r.strict)
+	if verdict == diff.Equivalent && len(r.left.undecided)+len(r.right.undecided) > 0 {
+		return diff.Undecidable
+	}
+	return verdict
+}
+
+// counted tells how many classes count as differences, and how many are known deviations that do not.
+func (r diffReport) counted() (differences, known int) {
+	for _, c := range r.Classes {
+		if len(c.Deviations) > 0 && !r.strict {
+			known++
+		} else {
+			differences++
+		}
+	}
+	return differences, known
+}
+
+var verdictColours = map[diff.Verdict]colour.Code{
+	diff.Equivalent: colour.Green, diff.Different: colour.Red, diff.Undecidable: colour.Yellow,
+}
+
+// diffText writes the report for people: the answer first.
+func (s *system) diffText(r diffReport) string {
+	b := new(strings.Builder)
+	verdict := r.verdict()
+	fmt.Fprintf(b, "%s%s\n", s.colour.Paint(verdictColours[verdict], string(verdict)), r.summary())
+	fmt.Fprintf(b, "  left   %s\n  right  %s\n", r.left.heading(), r.right.heading())
+	s.classTexts(b, r)
+	for _, u := range r.Undecided {
+		s.undecidedText(b, r, u)
+	}
+	for _, side := range []*diffSide{r.left, r.right} {
+		for _, text := range side.undecided {
+			fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: "+side.name+": "+text))
+		}
+	}
+	if len(r.Routing) > 0 {
+		fmt.Fprintf(b, "\n%s", s.listing(r.Routing))
+	}
+	r.remarks(b)
+	return b.String()
+}
+
+// summary says how much differs.
+func (r diffReport) summary() string {
+	differences, known := r.counted()
+	var parts []string
+	if differences > 0 {
+		parts = append(parts, countOf(differences, "class", "classes")+" of packets")
+	}
+	if n := len(r.Routing); n > 0 {
+		parts = append(parts, count(n, "difference")+" of routing")
+	}
+	if n := len(r.Undecided); n > 0 {
+		parts = append(parts, countOf(n, "thing", "things")+" without a word in the model")
+	}
+	text := "no packet is treated otherwise"
+	if len(parts) > 0 {
+		text = strings.Join(parts, ", ")
+	}
+	if known > 0 {
+		text += ", but for known deviations"
+	}
+	return ": " + text
+}
+
+func (side *diffSide) heading() string {
+	return strings.Join(append([]string{side.name}, side.notes...), "; ")
+}
+
+// classTexts writes the classes of packets: of those by the same known deviations only the simplest, unless they count.
+func (s *system) classTexts(b *strings.Builder, r diffReport) {
+	known := map[string]int{}
+	for _, c := range r.Classes {
+		known[deviationsText(c.Deviations)]++
+	}
+	written := map[string]bool{}
+	for i := range r.Classes {
+		c := &r.Classes[i]
+		deviations := deviationsText(c.Deviations)
+		if deviations != "" && !r.strict {
+			if written[deviations] {
+				continue
+			}
+			written[deviations] = true
+			fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Bold, fmt.Sprintf("known deviation %s: %s of packets, the simplest is",
+				deviations, countOf(known[deviations], "class", "classes"))))
+			deviations = ""
+		}
+		fmt.Fprintln(b)
+		s.classText(b, r, c, deviations)
+	}
+	if r.More {
+		fmt.Fprintf(b, "\nand more classes of packets differ\n")
+	}
+}
+
+// classText writes one class of packets.
+func (s *system) classText(b *strings.Builder, r diffReport, c *diff.Class, deviations string) {
+	title := conditionsText(c.Packets)
+	if deviations != "" {
+		title += " (known deviation " + deviations + ")"
+	}
+	fmt.Fprintln(b, s.colour.Paint(colour.Bold, title))
+	fmt.Fprintf(b, "  witness  %s\n", c.Witness)
+	fmt.Fprintf(b, "  left     %s\n           %s\n", s.colour.Paint(colour.Red, c.Outcome.Left.Fate.String()), r.left.locate(c.Outcome.Left.Decided))
+	fmt.Fprintf(b, "  right    %s\n           %s\n", s.colour.Paint(colour.Green, c.Outcome.Right.Fate.String()), r.right.locate(c.Outcome.Right.Decided))
+}
+
+// undecidedText writes what the model has no word for.
+func (s *system) undecidedText(b *strings.Builder, r diffReport, u diff.Undecided) {
+	name, side := "left", r.left
+	if u.Right {
+		name, side = "right", r.right
+	}
+	fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: "+u.Text+" has no word in the model"))
+	fmt.Fprintf(b, "  %-7s  %s\n  witness  %s\n", name, side.locate(&u.Step), u.Witness)
+}
+
+// remarks are what has no part in the answer.
+func (r diffReport) remarks(b *strings.Builder) {
+	var lines []string
+	for _, n := range r.notCompared {
+		lines = append(lines, "not compared: "+n)
+	}
+	for _, side := range []struct {
+		name   string
+		chains []rules.ChainRef
+	}{{"left", r.Unreachable.Left}, {"right", r.Unreachable.Right}} {
+		if len(side.chains) > 0 {
+			lines = append(lines, "unreachable on the "+side.name+": "+strings.Join(chainTexts(side.chains), ", "))
+		}
+	}
+	if len(lines) > 0 {
+		fmt.Fprintf(b, "\n%s\n", strings.Join(lines, "\n"))
+	}
+}
+
+func chainTexts(chains []rules.ChainRef) []string {
+	return list(chains, func(c *rules.ChainRef) string { return chainName(rules.Step{Table: c.Table, Chain: c.Chain}) })
+}
+
+func deviationsText(ids []rules.DeviationID) string {
+	return strings.Join(list(ids, func(id *rules.DeviationID) string { return string(*id) }), " with ")
+}
+
+// conditionsText makes a phrase of the description: "in IPv4 tcp: destination port 443; state new".
+func conditionsText(conditions []diff.Condition) string {
+	var head, rest []string
+	for _, c := range conditions {
+		switch {
+		case c.Field == "hook" && c.Values == rules.Output.String():
+			head = append(head, "out")
+		case c.Field == "hook":
+			head = append(head, "in")
+		case c.Field == "family", c.Field == "protocol":
+			head = append(head, c.Values)
+		default:
+			rest = append(rest, c.Field+" "+c.Values)
+		}
+	}
+	if len(rest) == 0 {
+		return strings.Join(head, " ") + ": every packet"
+	}
+	return strings.Join(head, " ") + ": " + strings.Join(rest, "; ")
+}
+
+// countOf is count for nouns with a plural of their own.
+func countOf(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// A diffSide is one of the rulesets that are compared, and how its rules are named.
+type diffSide struct {
+	diff.Side
+	name   string       // of the whole
+	family rules.Family // of which it has rules; Inet for both
+	// texts are those that the rules were read from, by family; a rule's position is the number of its line.
+	texts map[rules.Family]sourceText
+	// handles tells that a rule's position is the kernel's handle.
+	handles bool
+	// undecided is what is not known of the whole side, and could decide about packets.
+	undecided []string
+	// notes are what a reader should know of the side.
+	notes []string
+	// logged is the redirection that a log states; notLogged says why there is none.
+	logged    *rules.Redirect
+	notLogged error
+}
+
+// sourceText is a file of rules.
+type sourceText struct {
+	name  string
+	lines [][]byte
+}
+
+// load reads one side; other is the side that has been read already, or nil.
+func (s *system) load(p *parameters, from spec, other *diffSide) (*diffSide, error) {
+	switch from.kind {
+	case kindSave:
+		return s.loadSave(from.paths)
+	case kindLog:
+		return s.loadLog(from.paths[0])
+	case kindNamespace:
+		return s.loadNamespace(p, from)
+	case kindLogged:
+		return loggedSide(other)
+	}
+	return s.loadFlags(p, from.parameters, other)
+}
+
+// loadFlags compiles parameters. What they do not say of the pod is what the namespace has that the command line names, or what the
+// other side's log says, or what rules show assumes.
+func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, error) {
+	if other != nil && other.logged != nil {
+		p.adopt(*other.logged)
+	}
+	if !place.namesNamespace() {
+		p.assume()
+	}
+	side := &diffSide{name: cmp.Or(p.text, "the flags")}
+	err := place.inNamespace(func(ns *netns.NS) error {
+		redirect, err := s.complete(p, ns)
+		side.Redirect = &redirect
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	side.Ruleset, side.RoutingKnown = rules.Compile(*side.Redirect), true
+	return side, nil
+}
+
+// adopt takes from a log what the pod was, where the parameters do not say it.
+func (p *parameters) adopt(logged rules.Redirect) {
+	if len(p.podIPs) == 0 {
+		p.dualStack = p.dualStack || logged.IPv6
+		p.assume()
+	}
+	if len(p.redirect.DNS.Servers) == 0 {
+		p.redirect.DNS.Servers = logged.DNS.Servers
+	}
+}
+
+// loggedSide is what the configuration in the other side's log means.
+func loggedSide(other *diffSide) (*diffSide, error) {
+	if other.logged == nil {
+		return nil, fmt.Errorf("%s does not say what it was to program, so that the parameters are needed as flags: %w", other.name,
+			other.notLogged)
+	}
+	return &diffSide{
+		name: "the configuration in " + other.name,
+		Side: diff.Side{Ruleset: rules.Compile(*other.logged), RoutingKnown: true, Redirect: other.logged},
+	}, nil
+}
+
+// loadSave reads the files of one or both families.
+func (s *system) loadSave(paths [2]string) (*diffSide, error) {
+	side := &diffSide{name: strings.Trim(strings.Join(paths[:], ", "), ", "), texts: map[rules.Family]sourceText{}}
+	side.family = spec{kind: kindSave, paths: paths}.family()
+	for i, family := range []rules.Family{rules.IPv4, rules.IPv6} {
+		if paths[i] == "" {
+			continue
+		}
+		text, err := s.readFile(paths[i])
+		if err != nil {
+			return nil, err
+		}
+		tables, err := save.Parse(family, paths[i], bytes.NewReader(text))
+		if err != nil {
+			return nil, err
+		}
+		side.Ruleset.Tables = append(side.Ruleset.Tables, tables...)
+		side.texts[family] = sourceText{paths[i], bytes.Split(text, []byte("\n"))}
+	}
+	return side, nil
+}
+
+// loadLog reads the log of an istio-init container.
+func (s *system) loadLog(path string) (*diffSide, error) {
+	text, err := s.readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	log, err := save.ParseIstioLog(path, bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	source := sourceText{path, bytes.Split(text, []byte("\n"))}
+	side := &diffSide{
+		name: path, Side: diff.Side{Ruleset: rules.Ruleset{Tables: log.Tables}}, logged: log.Redirect,
+		notLogged: log.NoRedirect,
+		texts:     map[rules.Family]sourceText{rules.IPv4: source, rules.IPv6: source},
+	}
+	if log.DryRun {
+		side.notes = append(side.notes, "a dry run: what it would have programmed")
+	}
+	if log.FromInput && !log.DryRun {
+		side.notes = append(side.notes, "the log has no final state: what iptables-restore was given")
+	}
+	if log.Failure != "" {
+		reason, _, _ := strings.Cut(log.Failure, "\n")
+		side.notes = append(side.notes, "the run failed: "+reason)
+	}
+	return side, nil
+}
+
+// readFile reads the file, or the standard input.
+func (s *system) readFile(path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(s.stdin)
+	}
+	return os.ReadFile(path)
+}
+
+// loadNamespace reads what the kernel holds.
+func (s *system) loadNamespace(p *parameters, from spec) (*diffSide, error) {
+	side := &diffSide{handles: true}
+	read := func(ns *netns.NS) error {
+		side.name = ns.String()
+		if from.part != compat.PartAll {
+			side.name += ", " + string(from.part)
+		}
+		live, err := compat.ReadLive(ns, from.part)
+		side.Ruleset, side.RoutingKnown = live.Ruleset, live.RoutingKnown
+		for _, a := range live.Ambiguous {
+			side.undecided = append(side.undecided, "which of these runs first is not known: "+a.String())
+		}
+		for _, f := range live.Others {
+			side.undecided = append(side.undecided, "what this does to packets is not known: "+f.String())
+		}
+		return refused(err)
+	}
+	if from.paths[0] == "" {
+		return side, p.inNamespace(read)
+	}
+	at := parameters{netnsPath: from.paths[0]}
+	return side, at.inNamespace(read)
+}
+
+// commonFamilies are those of which both sides have rules.
+func commonFamilies(left, right *diffSide) []rules.Family {
+	switch cmp.Or(left.family, right.family) {
+	case rules.IPv4:
+		return []rules.Family{rules.IPv4}
+	case rules.IPv6:
+		return []rules.Family{rules.IPv6}
+	}
+	return []rules.Family{rules.IPv4, rules.IPv6}
+}
+
+// locate says where a rule is, and what it says there.
+func (side *diffSide) locate(step *rules.Step) string {
+	if step == nil {
+		return "no rule"
+	}
+	rule := step.Rule()
+	if text, ok := side.texts[step.Table.Family]; ok && rule.Position > 0 && rule.Position <= uint64(len(text.lines)) {
+		return fmt.Sprintf("%s:%d: %s", text.name, rule.Position, bytes.TrimSpace(text.lines[rule.Position-1]))
+	}
+	where := chainName(*step)
+	if side.handles && rule.Position != 0 && step.Table.Family == rules.Inet {
+		where += fmt.Sprintf(" handle %d", rule.Position)
+	} else {
+		where += fmt.Sprintf(" rule %d", step.Index+1)
+	}
+	return where + ": " + stepText(*step)
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/mattn/go-shellwords"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A spec says where the ruleset of a side comes from.
+type spec struct {
+	kind  specKind
+	paths [2]string // of files: of IPv4 and IPv6, or of one log; or of a namespace, empty for the one that the flags name
+	part  compat.Part
+	// parameters of kindFlags.
+	parameters *parameters
+}
+
+type specKind uint8
+
+const (
+	kindFlags specKind = iota
+	kindSave
+	kindLog
+	kindNamespace
+	kindLogged // what the configuration in the other side's log means
+)
+
+const specForms = `want save:V4[,V6], log:FILE, netns:PATH[:nft|legacy|iptables-nft] or flags:"FLAG..."`
+
+// parseSpec reads the value of --left or --right.
+func parseSpec(n names, text string) (spec, error) {
+	kind, rest, ok := strings.Cut(text, ":")
+	if !ok || rest == "" {
+		return spec{}, fmt.Errorf("%q says no side: %s", text, specForms)
+	}
+	switch kind {
+	case "save":
+		v4, v6, _ := strings.Cut(rest, ",")
+		if v4 == "" && v6 == "" || strings.Contains(v6, ",") {
+			return spec{}, fmt.Errorf("%q does not name one or two files: want save:V4[,V6]", text)
+		}
+		return spec{kind: kindSave, paths: [2]string{v4, v6}}, nil
+	case "log":
+		return spec{kind: kindLog, paths: [2]string{rest}}, nil
+	case "netns":
+		return parseNamespaceSpec(rest)
+	case "flags":
+		p, err := parseFlagsSpec(n, rest)
+		return spec{kind: kindFlags, parameters: p}, err
+	}
+	return spec{}, fmt.Errorf("%q: there is no side %q: %s", text, kind, specForms)
+}
+
+// parseNamespaceSpec splits off what follows the last colon, unless it is part of the path.
+func parseNamespaceSpec(text string) (spec, error) {
+	path, part := text, compat.PartAll
+	if i := strings.LastIndexByte(text, ':'); i >= 0 && !strings.Contains(text[i:], "/") {
+		path, part = text[:i], compat.Part(text[i+1:])
+		switch part {
+		case compat.PartNFT, compat.PartLegacy, compat.PartIPTablesNFT:
+		default:
+			return spec{}, fmt.Errorf("%q is no part of a namespace's rules: want nft, legacy or iptables-nft", text[i+1:])
+		}
+	}
+	if path == "" {
+		return spec{}, errors.New("the path of the namespace is empty")
+	}
+	return spec{kind: kindNamespace, paths: [2]string{path}, part: part}, nil
+}
+
+// parseFlagsSpec reads flags as a shell would split them. The environment has no part in it, so that a SPEC means the same everywhere.
+func parseFlagsSpec(n names, text string) (*parameters, error) {
+	// Quotes around the whole are the SPEC's own.
+	if len(text) >= 2 && text[0] == '"' && text[len(text)-1] == '"' && strings.Count(text, `"`) == 2 {
+		text = text[1 : len(text)-1]
+	}
+	words, err := shellwords.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%q cannot be split into flags: %w", text, err)
+	}
+	in := &inputs{sections: captureSections, tolerated: actionSections}
+	in.load()
+	rest, err := in.parseFlags("rules diff", words)
+	if err != nil {
+		return nil, err
+	}
+	none := &system{variable: func(string) (string, bool) { return "", false }, users: n.users, groups: n.groups}
+	p, err := in.parse(none, rest)
+	if err != nil {
+		return nil, err
+	}
+	p.text = "the flags " + text
+	return p, nil
+}
+
+// namesNamespace tells whether a flag or a variable says which namespace is meant.
+func (p *parameters) namesNamespace() bool {
+	return p.netnsPath != "" || p.networkNamespace != "" || p.pid != 0
+}
+
+// family is the one that a side has rules of, Inet for both.
+func (s spec) family() rules.Family {
+	switch {
+	case s.kind == kindSave && s.paths[1] == "":
+		return rules.IPv4
+	case s.kind == kindSave && s.paths[0] == "":
+		return rules.IPv6
+	}
+	return rules.Inet
+}

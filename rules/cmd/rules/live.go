@@ -1,0 +1,52 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// rulesetToExplain is that of the parameters, or the live one.
+func (s *system) rulesetToExplain(p *parameters) (rules.Ruleset, error) {
+	if !p.live {
+		return s.compile(p)
+	}
+	var live rules.Ruleset
+	err := p.inNamespace(func(ns *netns.NS) (err error) {
+		live, err = s.readLive(ns, compat.Engine(p.backend))
+		return refused(err)
+	})
+	return live, err
+}
+
+// readLive reads the rules of all owners: of nf_tables, of iptables-legacy, or of both in the order in which packets meet them.
+func (s *system) readLive(ns *netns.NS, of compat.Engine) (rules.Ruleset, error) {
+	part := compat.PartAll
+	switch of {
+	case compat.EngineNFT:
+		return nft.ReadAll(ns)
+	case compat.EngineLegacy:
+		part = compat.PartLegacy
+	}
+	live, err := compat.ReadLive(ns, part)
+	if err != nil && of == compat.EngineAuto {
+		if tables, nftErr := nft.ReadAll(ns); nftErr == nil {
+			s.warn("rules of iptables-legacy are not explained, and whether there are any is not known: %s",
+				strings.ReplaceAll(err.Error(), "\n", "; "))
+			return tables, nil
+		}
+	}
+	if err != nil {
+		return rules.Ruleset{}, err
+	}
+	for _, a := range live.Ambiguous {
+		s.warn("which of these runs first is not known, and may be otherwise than it is here: %s", a)
+	}
+	for _, f := range live.Others {
+		s.warn("what this does to packets is not known: %s", f)
+	}
+	return live.Ruleset, nil
+}

@@ -1,0 +1,231 @@
+package rules_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// The decision procedure is tested here with the rules of Istio, which this package knows.
+
+func side(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs} }
+
+// describe lists what a decision found.
+func describe(r diff.Result) string {
+	b := new(strings.Builder)
+	for _, c := range r.Classes {
+		fmt.Fprintf(b, "%v %v\n\t%s\n\tleft  %s %v\n\tright %s %v\n", c.Packets, c.Deviations, c.Witness,
+			c.Outcome.Left.Fate, c.Outcome.Left.Decided, c.Outcome.Right.Fate, c.Outcome.Right.Decided)
+	}
+	return b.String()
+}
+
+func TestStrictRulesAreDecidedToBeIstios(t *testing.T) {
+	for _, c := range istioCases(t) {
+		t.Run(c.name, func(t *testing.T) {
+			result := diff.Decide(side(c.strict(t)), side(c.ruleset), diff.Options{})
+			if _, isLeftover := leftovers[c.name]; result.Equivalent(true) == isLeftover {
+				t.Errorf("equivalent: %t\n%s", !isLeftover, describe(result))
+			}
+		})
+	}
+}
+
+func TestOnlyNamedDeviationsAreDecidedToDiffer(t *testing.T) {
+	for _, c := range istioCases(t) {
+		if leftovers[c.name] != "" || c.cleaned() {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			left := side(compile(t, c.redirect))
+			left.Redirect = &c.redirect
+			result := diff.Decide(left, side(c.ruleset), diff.Options{})
+			if !result.Equivalent(false) {
+				t.Errorf("a difference without a name:\n%s", describe(result))
+			}
+		})
+	}
+}
+
+func TestRandomStrictRulesAreDecidedToBeTheReference(t *testing.T) {
+	redirects := anyRedirect()
+	rapid.Check(t, func(t *rapid.T) {
+		r := redirects.Draw(t, "redirect")
+		result := diff.Decide(named(r), side(istioReference(r)), diff.Options{})
+		if !result.Equivalent(false) {
+			t.Fatalf("a difference without a name:\n%s", describe(result))
+		}
+		r.StrictIstio()
+		if result := diff.Decide(named(r), side(istioReference(r)), diff.Options{}); !result.Equivalent(true) {
+			t.Fatalf("a difference without deviations:\n%s", describe(result))
+		}
+	})
+}
+
+// TestChangedRulesAreFound changes one rule of what was compiled. The packets that the rules can tell apart are tried one by one: if
+// one of them differs, the decision must say so, and if the decision says so, its witness must differ.
+func TestChangedRulesAreFound(t *testing.T) {
+	redirects := anyRedirect()
+	rapid.Check(t, func(t *rapid.T) {
+		left := rules.Compile(redirects.Draw(t, "redirect"))
+		right, changed := changeRule(t, left)
+		if !changed {
+			return
+		}
+		result := diff.Decide(diff.Side{Ruleset: left, RoutingKnown: true}, diff.Side{Ruleset: right, RoutingKnown: true}, diff.Options{})
+		for _, c := range result.Classes {
+			if l, r := left.Explain(c.Witness).Fate, right.Explain(c.Witness).Fate; l.Same(r) || !diff.Possible(c.Witness) {
+				t.Fatalf("the witness %s does not differ, or cannot exist: %s", c.Witness, l)
+			}
+		}
+		for _, p := range populations(left, right) {
+			p.each(randomSample(), func(packet rules.Packet) bool {
+				if !diff.Possible(packet) {
+					return true
+				}
+				differs := !left.Explain(packet).Fate.Same(right.Explain(packet).Fate)
+				in := slices.ContainsFunc(result.Classes, func(c diff.Class) bool { return c.Contains(packet) })
+				if in && !differs || differs && !in && !result.More {
+					t.Fatalf("%s differs: %t, found: %t\n%s", packet, differs, in, right)
+				}
+				return true
+			})
+		}
+	})
+}
+
+// changeRule takes a rule away, or moves it, or negates a match, or lets it accept.
+func changeRule(t *rapid.T, rs rules.Ruleset) (changed rules.Ruleset, done bool) {
+	changed = rules.Ruleset{Tables: slices.Clone(rs.Tables), Routing: rs.Routing}
+	table := &changed.Tables[0]
+	if len(table.Chains) == 0 {
+		return rs, false
+	}
+	table.Chains = slices.Clone(table.Chains)
+	chain := &table.Chains[rapid.IntRange(0, len(table.Chains)-1).Draw(t, "chain")]
+	chain.Rules = slices.Clone(chain.Rules)
+	i := rapid.IntRange(0, len(chain.Rules)-1).Draw(t, "rule")
+	rule := &chain.Rules[i]
+	switch rapid.IntRange(0, 3).Draw(t, "change") {
+	case 0:
+		chain.Rules = slices.Delete(chain.Rules, i, i+1)
+	case 1:
+		rule.Actions = []rules.Action{rules.Accept}
+	case 2:
+		last := len(chain.Rules) - 1
+		chain.Rules[i], chain.Rules[last] = chain.Rules[last], chain.Rules[i]
+	case 3:
+		rule.Matches = slices.Clone(rule.Matches)
+		for j, m := range rule.Matches {
+			switch m := m.(type) {
+			case rules.MatchAddr:
+				m.Not = !m.Not
+				rule.Matches[j] = m
+			case rules.MatchPort:
+				m.Not = !m.Not
+				rule.Matches[j] = m
+			}
+		}
+	}
+	return changed, true
+}
+
+func TestDeviationsAreNamedOnEitherSide(t *testing.T) {
+	r := typical(tproxyMode)
+	strict := r
+	strict.StrictIstio()
+	mapped := typical(ipv6)
+	mapped.OutboundExcludeCIDRs = must(rules.ParsePrefixes("::ffff:10.0.0.0/104"))
+	strictMapped := mapped
+	strictMapped.StrictIstio()
+	rerouted := typical(tproxyMode)
+	rerouted.RerouteInterfaces = interfaceNames("net1")
+	strictRerouted := rerouted
+	strictRerouted.StrictIstio()
+	for _, tc := range []struct {
+		says        string
+		left, right rules.Redirect
+		want        string
+	}{
+		{"the left deviates", r, strict, "[tproxy-tunnel-port]"},
+		{"the right deviates", strict, r, "[tproxy-tunnel-port]"},
+		{"both do", r, r, ""},
+		{"another deviation", mapped, strictMapped, "[mapped-cidr]"},
+		{
+			"one each for its packets, and both for those that both concern",
+			rerouted, strictRerouted, "[tproxy-reroute] [tproxy-tunnel-port tproxy-reroute] [tproxy-tunnel-port]",
+		},
+	} {
+		result := diff.Decide(named(tc.left), named(tc.right), diff.Options{MaxClasses: 1000})
+		var got []string
+		for _, c := range result.Classes {
+			got = append(got, fmt.Sprint(c.Deviations))
+		}
+		slices.Sort(got)
+		if names := strings.Join(slices.Compact(got), " "); names != tc.want {
+			t.Errorf("%s: %q, want %q\n%s", tc.says, names, tc.want, describe(result))
+		}
+		if !result.Equivalent(false) || result.Equivalent(true) != (tc.want == "") {
+			t.Errorf("%s: equivalent %t, strictly %t", tc.says, result.Equivalent(false), result.Equivalent(true))
+		}
+	}
+	plain := strict
+	plain.InboundExcludePorts = nil
+	result := diff.Decide(named(r), named(plain), diff.Options{MaxClasses: 1000})
+	for _, c := range result.Classes {
+		if isTunnel := c.Witness.Destination.Port() == rules.DefaultTunnelPort; isTunnel != (len(c.Deviations) == 1) {
+			t.Errorf("%s is explained by %v", c.Witness, c.Deviations)
+		}
+	}
+	if result.Equivalent(false) || len(result.Classes[0].Deviations) > 0 || len(result.Classes[len(result.Classes)-1].Deviations) == 0 {
+		t.Errorf("named deviations do not come last:\n%s", describe(result))
+	}
+}
+
+// named compiles the parameters, which it keeps.
+func named(r rules.Redirect) diff.Side {
+	return diff.Side{Ruleset: rules.Compile(r), RoutingKnown: true, Redirect: &r}
+}
+
+func BenchmarkDecide(b *testing.B) {
+	for _, bench := range []struct {
+		name     string
+		prefixes int
+		change   func(*rules.Redirect)
+	}{
+		{"default", 0, nil},
+		{"tproxy dual-stack", 0, func(r *rules.Redirect) { tproxyMode(r); ipv6(r) }},
+		{"1000 prefixes", 1000, nil},
+		{"10000 prefixes", 10_000, nil},
+		{"10000 IPv6 prefixes", -10_000, ipv6},
+	} {
+		r := typical()
+		for i := range bench.prefixes {
+			r.OutboundExcludeCIDRs = append(r.OutboundExcludeCIDRs, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 26))
+		}
+		for i := range -bench.prefixes {
+			r.OutboundExcludeCIDRs = append(r.OutboundExcludeCIDRs,
+				netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, byte(i * 7), byte(i * 13), byte(i >> 8), byte(i), 1}), 64))
+		}
+		if bench.change != nil {
+			bench.change(&r)
+		}
+		r.StrictIstio()
+		left, right := named(r), side(istioReference(r))
+		b.Run(bench.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if result := diff.Decide(left, right, diff.Options{}); !result.Equivalent(true) {
+					b.Fatalf("different:\n%s", describe(result))
+				}
+			}
+		})
+	}
+}

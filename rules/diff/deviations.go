@@ -1,0 +1,97 @@
+package diff
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A variant is the two rulesets as they are without some deviations.
+type variant struct {
+	without []rules.DeviationID
+	sides   Pair[*rules.Ruleset]
+}
+
+// has tells whether the side was compiled with the deviation.
+func (s *Side) has(id rules.DeviationID) bool {
+	return s.Redirect != nil && !slices.Contains(s.Redirect.Without, id)
+}
+
+// without returns the ruleset of the side as it is without some deviations. A deviation does not change the routing.
+func (s *Side) without(present *rules.Ruleset, ids []rules.DeviationID) *rules.Ruleset {
+	if !slices.ContainsFunc(ids, s.has) {
+		return present
+	}
+	r := *s.Redirect
+	r.Without = append(slices.Clone(r.Without), ids...)
+	other := rules.Compile(r)
+	other.Routing = present.Routing
+	return &other
+}
+
+// variants returns one for each choice of deviations that are on, the smallest choices first. A deviation is switched off on every
+// side that has it. Those that change no rule of either side are left out.
+func (d *decision) variants() []variant {
+	var on []rules.DeviationID
+	for _, deviation := range rules.Deviations {
+		id := deviation.ID
+		if !d.left.has(id) && !d.right.has(id) {
+			continue
+		}
+		if v := d.variant([]rules.DeviationID{id}); !rules.Equal(*v.sides.Left, *d.sides.Left) || !rules.Equal(*v.sides.Right, *d.sides.Right) {
+			on = append(on, id)
+		}
+	}
+	var choices [][]rules.DeviationID
+	for choice := 1; choice < 1<<len(on); choice++ {
+		var ids []rules.DeviationID
+		for i, id := range on {
+			if choice>>i&1 == 1 {
+				ids = append(ids, id)
+			}
+		}
+		choices = append(choices, ids)
+	}
+	slices.SortStableFunc(choices, func(a, b []rules.DeviationID) int { return cmp.Compare(len(a), len(b)) })
+	all := make([]variant, len(choices))
+	for i, ids := range choices {
+		all[i] = d.variant(ids)
+	}
+	return all
+}
+
+func (d *decision) variant(ids []rules.DeviationID) variant {
+	return variant{ids, Pair[*rules.Ruleset]{d.left.without(d.sides.Left, ids), d.right.without(d.sides.Right, ids)}}
+}
+
+// explained divides the differences by the deviations that explain them: without these there is no difference.
+func (d *decision) explained(s *space, found []difference) []difference {
+	if d.known == nil {
+		d.known = d.variants()
+	}
+	for _, v := range d.known {
+		rest := slices.IndexFunc(found, func(d difference) bool { return d.deviations == nil })
+		if rest < 0 {
+			break
+		}
+		remain := s.total(s.differences(walkAll(s, v.sides.Left), walkAll(s, v.sides.Right)))
+		var divided []difference
+		for _, f := range found {
+			if f.deviations != nil {
+				divided = append(divided, f)
+				continue
+			}
+			named := f
+			named.packets, named.deviations = s.minus(f.packets, remain), v.without
+			f.packets = s.and(f.packets, remain)
+			for _, part := range []difference{named, f} {
+				if part.packets != none {
+					divided = append(divided, part)
+				}
+			}
+		}
+		found = divided
+	}
+	return found
+}

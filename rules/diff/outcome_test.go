@@ -1,0 +1,231 @@
+package diff_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// place names a rule by its chain and number, or is empty.
+func place(s *rules.Step) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s #%d", s.Chain.Name, s.Index+1)
+}
+
+func TestTheRuleThatDecided(t *testing.T) {
+	zone := func(n uint16) rules.Action { return rules.SetZone{Zone: n} }
+	raw := func(list ...rules.Rule) rules.Chain { return base(rules.Filter, rules.Prerouting, -300, list...) }
+	count := when(rules.Count{})
+	for _, tc := range []struct {
+		says, packet, left, right string
+		rulesets                  [2]rules.Ruleset
+	}{
+		{
+			"the redirection on one side, and on the other the rule that returned before its own",
+			"8080", "nat-prerouting #1", "nat-prerouting #2",
+			[2]rules.Ruleset{
+				ruleset(natIn(when(redirect(15006), tcp))),
+				ruleset(mangleIn(when(rules.Accept)), natIn(count, when(rules.Return, tcp, toPort(8080)), when(redirect(15006), tcp))),
+			},
+		},
+		{
+			"nobody, where no rule matches",
+			"8080", "nat-prerouting #1", "",
+			[2]rules.Ruleset{ruleset(natIn(when(redirect(15006), tcp))), ruleset(mangleIn(when(rules.Accept)))},
+		},
+		{
+			"the rule of another chain that was jumped to",
+			"8080", "c #2", "",
+			[2]rules.Ruleset{ruleset(natIn(when(rules.Jump{Chain: "c"})), chain("c", count, when(redirect(1), tcp))), ruleset()},
+		},
+		{
+			"the drop, whatever mark was set before",
+			"8080", "filter-prerouting #2", "filter-prerouting #1",
+			[2]rules.Ruleset{ruleset(mangleIn(when(setMark(1, 1)), when(rules.Drop))), ruleset(mangleIn(when(rules.Accept)))},
+		},
+		{
+			"the last rule that set the mark",
+			"8080", "filter-prerouting #2", "",
+			[2]rules.Ruleset{ruleset(mangleIn(when(setMark(1, 1)), when(setMark(2, 2)), count)), ruleset()},
+		},
+		{
+			"the first rule that chose a zone",
+			"8080", "filter-prerouting #2", "filter-prerouting #1",
+			[2]rules.Ruleset{ruleset(raw(count, when(zone(1)), when(zone(2)))), ruleset(raw(when(zone(2))))},
+		},
+		{
+			"the rule that saved the mark, if only the connection's differs",
+			"8080", "filter-prerouting #2", "",
+			[2]rules.Ruleset{
+				ruleset(mangleIn(when(setMark(1, everyBit)), when(rules.SaveMark{}))), ruleset(base(rules.Filter, rules.Prerouting, -150, when(setMark(1, everyBit)))),
+			},
+		},
+		{
+			"the port at the destination",
+			"8080", "nat-prerouting #1", "nat-prerouting #1",
+			[2]rules.Ruleset{ruleset(natIn(when(rules.DNATPort{Port: 1}, tcp))), ruleset(natIn(when(rules.DNATPort{Port: 2}, tcp)))},
+		},
+		{
+			"the transparent listener",
+			"8080", "filter-prerouting #1", "filter-prerouting #2",
+			[2]rules.Ruleset{
+				ruleset(mangleIn(when(rules.TProxy{Port: 1}, tcp))),
+				ruleset(mangleIn(when(rules.TProxy{Port: 2}, tcp, toPort(1)), when(rules.TProxyDrop{Port: 2}, tcp))),
+			},
+		},
+	} {
+		r := decide(tc.rulesets[0], tc.rulesets[1])
+		found := false
+		for _, c := range r.Classes {
+			if c.Witness.String() != "in tcp 192.0.2.10:40000 > 10.244.1.5:"+tc.packet+" dev eth0" {
+				continue
+			}
+			found = true
+			if left, right := place(c.Outcome.Left.Decided), place(c.Outcome.Right.Decided); left != tc.left || right != tc.right {
+				t.Errorf("%s: decided by %q and %q, want %q and %q", tc.says, left, right, tc.left, tc.right)
+			}
+		}
+		if !found {
+			t.Errorf("%s: no class has the packet: %v", tc.says, r.Classes)
+		}
+	}
+}
+
+func TestWhatIsUndecided(t *testing.T) {
+	unknown := rules.Unknown{Text: "xt strange"}
+	rs := ruleset(mangleIn(
+		when(rules.Accept, protocol(rules.UDP)), // what accepts before is not concerned
+		when(rules.Drop, unknown, tcp, toPort(80)),
+		when(rules.Jump{Chain: "nowhere"}, tcp, toPort(81)),
+		when(unknown, tcp, toPort(80, 82)),
+		when(unknown, protocol(rules.UDP)), // never met
+		when(setMark(1, 1), toPort(80, 83)),
+	))
+	r := decide(ruleset(), rs)
+	var got []string
+	for _, u := range r.Undecided {
+		got = append(got, fmt.Sprintf("%t %s %s %s", u.Right, u.Text, place(&u.Step), u.Witness))
+	}
+	const from = "192.0.2.10:40000 > 10.244.1.5:"
+	want := []string{
+		"true xt strange filter-prerouting #2 out tcp 10.244.1.5:40000 > 10.244.1.5:80 dev lo uid 1000 gid 1000",
+		"true jump nowhere filter-prerouting #3 out tcp 10.244.1.5:40000 > 10.244.1.5:81 dev lo uid 1000 gid 1000",
+		"true xt strange filter-prerouting #4 out tcp 10.244.1.5:40000 > 10.244.1.5:82 dev lo uid 1000 gid 1000",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	for _, c := range r.Classes {
+		if port := c.Witness.Destination.Port(); port != 83 {
+			t.Errorf("a class of packets that are undecided: %s", c.Witness)
+		}
+	}
+	if !r.Decided() || r.Equivalent(false) {
+		t.Error("port 83 differs whatever the unknown rules do")
+	}
+	onlyUnknown := ruleset(mangleIn(when(rules.Drop, unknown)))
+	if r := decide(onlyUnknown, onlyUnknown); r.Decided() || r.Equivalent(false) || len(r.Classes) > 0 {
+		t.Errorf("a rule that nobody knows is decided: %v", classes(r))
+	}
+	circle := ruleset(mangleIn(when(rules.Jump{Chain: "a"}, tcp)), chain("a", when(rules.Jump{Chain: "a"}), when(rules.Jump{Chain: "a"})))
+	if r := decide(circle, circle); r.Decided() || r.Undecided[0].Text != "jump a" {
+		t.Errorf("a circle of jumps is decided: %v", r.Undecided)
+	}
+}
+
+func TestChainsThatNoPacketReaches(t *testing.T) {
+	jump := func(name string) rules.Action { return rules.Jump{Chain: name} }
+	rs := ruleset(
+		natIn(when(jump("from nat"), tcp), when(rules.Accept), when(jump("behind an accept"))),
+		mangleIn(when(jump("of impossible packets"), rules.MatchFamily{Family: rules.IPv6})),
+		base(rules.Filter, rules.Input, 0, when(jump("from input"))),
+		chain("from nat"), chain("behind an accept"), chain("from input", when(jump("from there"))), chain("from there"),
+		chain("of impossible packets", when(rules.Unknown{Text: "strange"})),
+		chain("alone", when(jump("of a lone one"))), chain("of a lone one"),
+	)
+	r := decide(rs, ruleset())
+	var got []string
+	for _, c := range r.Unreachable.Left {
+		got = append(got, c.Table.Name+" "+c.Chain.Name)
+	}
+	if d := cmp.Diff([]string{"t behind an accept", "t of impossible packets", "t alone", "t of a lone one"}, got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	if len(r.Unreachable.Right) > 0 || !r.Equivalent(true) {
+		t.Errorf("what no packet reaches matters: %v, %v", r.Unreachable.Right, r.Undecided)
+	}
+}
+
+func TestRouting(t *testing.T) {
+	policy := func(mark uint32, priority int) rules.Routing {
+		return rules.Routing{Policies: []rules.PolicyRoute{{Family: rules.IPv4, Mark: mark, Table: 133, Priority: priority}}}
+	}
+	// What leaves with mark 1 comes back by lo, if it is routed so, and is dropped there.
+	marks := func(routing rules.Routing) rules.Ruleset {
+		rs := ruleset(mangleOut(when(setMark(1, everyBit))), mangleIn(when(rules.Drop, marked(1, everyBit))))
+		rs.Routing = routing
+		return rs
+	}
+	// Only a chain of type route routes again, and only if the mark has changed in it.
+	before := ruleset(base(rules.Filter, rules.Output, -300, when(setMark(1, everyBit))), mangleOut(), mangleIn(when(rules.Drop, marked(1, everyBit))))
+	before.Routing = policy(1, 133)
+	neverBack := ruleset(base(rules.Filter, rules.Output, -300, when(setMark(1, everyBit))), mangleIn(
+		when(rules.Drop, rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}), when(rules.Drop, marked(1, everyBit))))
+	neverBack.Routing = policy(1, 133)
+	twice := policy(1, 32765)
+	twice.Policies = append(twice.Policies, policy(1, 32764).Policies...)
+	known := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
+	file := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs} }
+	for _, tc := range []struct {
+		says              string
+		left, right       diff.Side
+		packets, compared bool
+		routes            int
+	}{
+		{"the same routes", known(marks(policy(1, 133))), known(marks(policy(1, 133))), false, true, 0},
+		{"the priority is no difference, nor is a rule that is there twice", known(marks(policy(1, 133))), known(marks(twice)), false, true, 0},
+		{"another mark: in the routes and to the packets", known(marks(policy(1, 133))), known(marks(policy(2, 133))), true, true, 2},
+		{"none on one side", known(marks(policy(1, 133))), known(marks(rules.Routing{})), true, true, 1},
+		{"a file says nothing of routes", known(marks(policy(1, 133))), file(marks(rules.Routing{})), false, false, 0},
+		{"nor does it on the left", file(marks(rules.Routing{})), known(marks(policy(1, 133))), false, false, 0},
+		{"a mark that was set before the chain that routes again", known(before), known(neverBack), false, true, 0},
+		{"two files", file(marks(policy(1, 133))), file(marks(rules.Routing{})), false, false, 0},
+	} {
+		r := diff.Decide(tc.left, tc.right, diff.Options{})
+		if (len(r.Classes) > 0) != tc.packets || r.RoutingCompared != tc.compared || len(r.Routing) != tc.routes {
+			t.Errorf("%s: %v, compared %t, %v", tc.says, classes(r), r.RoutingCompared, r.Routing)
+		}
+		if r.Equivalent(true) != (!tc.packets && tc.routes == 0) {
+			t.Errorf("%s: equivalent %t", tc.says, r.Equivalent(true))
+		}
+	}
+}
+
+func TestNoMoreClassesThanAskedFor(t *testing.T) {
+	// Each second of many ports, and all of another protocol.
+	var odd []uint16
+	for port := uint16(1); port < 200; port += 2 {
+		odd = append(odd, port)
+	}
+	var list []rules.Rule
+	for _, port := range odd {
+		list = append(list, when(setMark(uint32(port), everyBit), tcp, toPort(port)))
+	}
+	rs := ruleset(mangleIn(append(list, when(rules.Drop, protocol(rules.UDP)))...))
+	r := diff.Decide(diff.Side{Ruleset: rs}, diff.Side{}, diff.Options{MaxClasses: 7})
+	if len(r.Classes) != 7 || !r.More {
+		t.Errorf("%d classes and more: %t", len(r.Classes), r.More)
+	}
+	if r := diff.Decide(diff.Side{Ruleset: rs}, diff.Side{}, diff.Options{}); len(r.Classes) != diff.DefaultMaxClasses || !r.More {
+		t.Errorf("%d classes and more: %t", len(r.Classes), r.More)
+	}
+	if r := diff.Decide(diff.Side{Ruleset: rs}, diff.Side{}, diff.Options{MaxClasses: 1000}); len(r.Classes) != 2*len(odd)+2 || r.More {
+		t.Errorf("%d classes and more: %t", len(r.Classes), r.More)
+	}
+}

@@ -1,0 +1,349 @@
+package diff_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"go4.org/netipx"
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// The values of random rules and packets are few, so that they often meet.
+var (
+	someAddrs = map[rules.Family][]netip.Addr{
+		rules.IPv4: addrs("10.0.0.1", "10.1.2.3", "10.244.1.5", "127.0.0.1", "127.0.0.6", "192.0.2.9", "224.0.0.1", "0.0.0.0", "255.255.255.255"),
+		rules.IPv6: addrs("fd00::1", "fd00:1::2", "::1", "::6", "2001:db8::9", "ff02::1", "::", "::ffff:10.1.2.3"),
+	}
+	someRanges = map[rules.Family][]netipx.IPRange{
+		rules.IPv4: ranges("10.0.0.0/8", "10.1.0.0/16", "127.0.0.1/32", "127.0.0.0/8", "0.0.0.0/0", "192.0.2.0/25"),
+		rules.IPv6: ranges("fd00::/16", "::1/128", "::/0", "2001:db8::/64", "::ffff:0:0/96"),
+	}
+	somePorts  = []uint16{0, 53, 80, 443, 15001, 15006, 65535}
+	someIDs    = []uint32{0, 1000, 1337, 5000, 4294967295}
+	someMarks  = []uint32{0, 1, 2, 0x539, 0x53a, 0x100, 0xffffffff}
+	someMasks  = []uint32{0xffffffff, 0xffffffff, 1, 0xff, 0x100, 0xffff0000, 0}
+	someNames  = []string{"lo", "eth0", "eth1", "net1", "veth"}
+	someFlags  = []rules.TCPFlags{0, rules.SYN, rules.ACK, rules.SYN | rules.ACK, rules.RST, 0xff}
+	protocols  = []rules.Protocol{rules.TCP, rules.UDP, rules.ICMP, rules.SCTP}
+	priorities = []int{-310, -300, -200, -150, -100, 0}
+)
+
+func addrs(texts ...string) []netip.Addr {
+	list := make([]netip.Addr, len(texts))
+	for i, text := range texts {
+		list[i] = netip.MustParseAddr(text)
+	}
+	return list
+}
+
+func ranges(texts ...string) []netipx.IPRange {
+	list := make([]netipx.IPRange, len(texts))
+	for i, text := range texts {
+		list[i] = netipx.RangeOfPrefix(netip.MustParsePrefix(text))
+	}
+	return list
+}
+
+// A dice returns a number below n.
+type dice func(label string, n int) int
+
+// drawn is a dice of which rapid makes failures small, but which prefers small numbers.
+func drawn(t *rapid.T) dice {
+	return func(label string, n int) int { return rapid.IntRange(0, n-1).Draw(t, label) }
+}
+
+// fair is a dice that prefers no number.
+func fair(t *rapid.T) dice {
+	random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+	return func(_ string, n int) int { return random.IntN(n) }
+}
+
+func pick[T any](d dice, label string, from ...T) T { return from[d(label, len(from))] }
+
+func (d dice) yes(label string) bool { return d(label, 2) == 1 }
+
+func (d dice) number(label string, most int) int { return d(label, most+1) }
+
+func (d dice) ids() []rules.IDRange {
+	first, second := pick(d, "id", someIDs...), pick(d, "id", someIDs...)
+	if d.yes("range") && first < second {
+		return []rules.IDRange{{First: first, Last: second}}
+	}
+	return rules.Singles(first, second)
+}
+
+func (d dice) ports() []rules.PortRange {
+	first, second := pick(d, "port", somePorts...), pick(d, "port", somePorts...)
+	if d.yes("range") && first < second {
+		return []rules.PortRange{{First: first, Last: second}}
+	}
+	return rules.Singles(first, second)
+}
+
+func (d dice) match() rules.Match {
+	not := d.yes("not")
+	side := pick(d, "side", rules.Source, rules.Destination)
+	switch d.number("match", 11) {
+	case 0:
+		return rules.MatchFamily{Family: pick(d, "family", rules.IPv4, rules.IPv6, rules.Inet)}
+	case 1, 2:
+		family := pick(d, "family", rules.IPv4, rules.IPv4, rules.IPv6)
+		chosen := []netipx.IPRange{pick(d, "range", someRanges[family]...), pick(d, "range", someRanges[family]...)}
+		return rules.MatchAddr{Side: side, Not: not, Ranges: rules.NormaliseAddrs(chosen)}
+	case 3:
+		return rules.MatchProtocol{Not: not, Protocols: []rules.Protocol{pick(d, "protocol", protocols...)}}
+	case 4, 5:
+		return rules.MatchPort{Side: side, Not: not, Ports: d.ports()}
+	case 6:
+		return rules.MatchTCPFlags{Not: not, Mask: pick(d, "mask", someFlags...), Value: pick(d, "flags", someFlags...)}
+	case 7:
+		return rules.MatchOwner{Group: d.yes("group"), Not: not, IDs: d.ids(), Socketless: d.yes("socketless")}
+	case 8:
+		return rules.MatchMark{Conntrack: d.yes("conntrack"), Not: not, Value: pick(d, "mark", someMarks...), Mask: pick(d, "mask", someMasks...)}
+	case 9:
+		return rules.MatchState{Not: not, States: rules.StateSet(d.number("states", 31))}
+	case 10:
+		if d.number("unknown", 9) == 0 {
+			return rules.Unknown{Text: "xt strange"}
+		}
+	}
+	name := rules.InterfaceName{Name: pick(d, "name", "lo", "eth0", "eth", "l", "net1"), Prefix: d.yes("prefix")}
+	return rules.MatchInterface{Out: d.yes("out"), Not: not, Names: []rules.InterfaceName{name}}
+}
+
+func (d dice) action(chains int) rules.Action {
+	port := pick(d, "to", uint16(15001), 15006)
+	value, mask := pick(d, "mark", someMarks...), pick(d, "mask", someMasks...)
+	switch d.number("action", 15) {
+	case 0, 1:
+		return rules.Accept
+	case 2:
+		return rules.Drop
+	case 3:
+		return rules.Return
+	case 4, 5:
+		return rules.Jump{Chain: fmt.Sprint("c", d.number("chain", chains)), Goto: d.yes("goto")}
+	case 6, 7:
+		return rules.RedirectTo{Port: port}
+	case 8:
+		return rules.DNATPort{Port: port}
+	case 9:
+		return rules.TProxy{Port: port}
+	case 10:
+		return rules.TProxyDrop{Port: port, Value: value, Mask: mask}
+	case 11:
+		return rules.SetMark{Value: value, Mask: mask}
+	case 12:
+		return rules.SaveMark{}
+	case 13:
+		return rules.RestoreMark{}
+	case 14:
+		return rules.SetZone{Zone: uint16(d.number("zone", 2))}
+	}
+	if d.number("unknown", 9) == 0 {
+		return rules.Unknown{Text: "xt odd"}
+	}
+	return rules.Count{}
+}
+
+func (d dice) rules(chains int) []rules.Rule {
+	list := make([]rules.Rule, d.number("rules", 6))
+	for i := range list {
+		for range d.number("matches", 3) {
+			list[i].Matches = append(list[i].Matches, d.match())
+		}
+		for range d.number("actions", 2) + 1 {
+			list[i].Actions = append(list[i].Actions, d.action(chains))
+		}
+		if i > 0 && d.yes("same action") {
+			list[i].Actions = list[i-1].Actions
+		}
+	}
+	return list
+}
+
+// ruleset draws two tables with base chains at equal and other priorities, and chains that these jump to.
+func (d dice) ruleset() rules.Ruleset {
+	var rs rules.Ruleset
+	for _, name := range []string{"a", "b"} {
+		t := rules.Table{Family: pick(d, "table", rules.Inet, rules.IPv4, rules.IPv6), Name: name}
+		chains := d.number("chains", 3)
+		for i := range chains {
+			t.Chains = append(t.Chains, rules.Chain{Name: fmt.Sprint("c", i), Rules: d.rules(chains)})
+		}
+		for i := range d.number("base chains", 3) + 1 {
+			t.Chains = append(t.Chains, rules.Chain{
+				Name: fmt.Sprint("base", i),
+				Base: &rules.Base{
+					Type: pick(d, "type", rules.Filter, rules.NAT, rules.Route), Hook: pick(d, "hook", rules.Output, rules.Prerouting),
+					Priority: pick(d, "priority", priorities...), Drop: d.number("policy", 5) == 0,
+				},
+				Rules: d.rules(chains),
+			})
+		}
+		rs.Tables = append(rs.Tables, t)
+	}
+	if d.yes("policy route") {
+		rs.Routing.Policies = []rules.PolicyRoute{{Family: rules.IPv4, Mark: pick(d, "mark", someMarks...), Table: 133, Priority: 133}}
+	}
+	return rs
+}
+
+// packet draws a packet that can exist.
+func (d dice) packet() rules.Packet {
+	family := pick(d, "family", rules.IPv4, rules.IPv4, rules.IPv6)
+	p := rules.Packet{
+		Hook: pick(d, "hook", rules.Output, rules.Prerouting), Protocol: pick(d, "protocol", protocols...),
+		Mark: pick(d, "mark", someMarks...), State: rules.State(d.number("state", 4)), NoListener: d.yes("no listener"),
+	}
+	var sourcePort, destinationPort uint16
+	if p.Protocol == rules.TCP || p.Protocol == rules.UDP {
+		sourcePort, destinationPort = pick(d, "port", somePorts...), pick(d, "port", somePorts...)
+	}
+	if p.Protocol == rules.TCP {
+		p.Flags = pick(d, "flags", someFlags...)
+	}
+	p.Source = netip.AddrPortFrom(pick(d, "source", someAddrs[family]...), sourcePort)
+	p.Destination = netip.AddrPortFrom(pick(d, "destination", someAddrs[family]...), destinationPort)
+	if p.State.HasConnection() {
+		p.ConntrackMark = pick(d, "connection mark", someMarks...)
+	}
+	name := pick(d, "interface", someNames...)
+	if p.Hook == rules.Prerouting {
+		p.InInterface = name
+		return p
+	}
+	p.OutInterface = name
+	if d.yes("socket") {
+		p.Owner = &rules.Owner{UID: pick(d, "uid", someIDs...), GID: pick(d, "gid", someIDs...)}
+	}
+	return p
+}
+
+// near returns a packet that differs from another in a part or two.
+func (d dice) near(p rules.Packet) rules.Packet {
+	for range d.number("parts", 1) + 1 {
+		other := d.packet()
+		switch d.number("part", 9) {
+		case 0:
+			p.Source = netip.AddrPortFrom(other.Source.Addr(), p.Source.Port())
+		case 1:
+			p.Destination = netip.AddrPortFrom(other.Destination.Addr(), p.Destination.Port())
+		case 2:
+			p.Source = netip.AddrPortFrom(p.Source.Addr(), other.Source.Port())
+		case 3:
+			p.Destination = netip.AddrPortFrom(p.Destination.Addr(), other.Destination.Port())
+		case 4:
+			p.Mark = other.Mark
+		case 5:
+			p.ConntrackMark = other.ConntrackMark
+		case 6:
+			p.State, p.NoListener = other.State, other.NoListener
+		case 7:
+			p.Flags = other.Flags
+		case 8:
+			p.Owner = other.Owner
+		case 9:
+			p.Mark ^= 1 << d.number("bit", 31)
+		}
+	}
+	return p
+}
+
+// change returns the ruleset with a small change, or another one.
+func (d dice) change(rs rules.Ruleset) rules.Ruleset {
+	changed := rs
+	changed.Tables = slices.Clone(rs.Tables)
+	t := &changed.Tables[d.number("table", len(rs.Tables)-1)]
+	t.Chains = slices.Clone(t.Chains)
+	c := &t.Chains[d.number("chain", len(t.Chains)-1)]
+	c.Rules = slices.Clone(c.Rules)
+	other := d.rules(2)
+	switch at := d.number("at", len(c.Rules)); {
+	case len(other) > 0 && d.yes("insert"):
+		c.Rules = slices.Insert(c.Rules, at, other[0])
+	case at < len(c.Rules):
+		c.Rules = slices.Delete(c.Rules, at, at+1)
+	case d.number("another", 5) == 0:
+		return d.ruleset()
+	}
+	return changed
+}
+
+// TestDecisionsAgreeWithExplanations is the proof of the decision: for random rulesets, what it says of packets is what Explain
+// finds for them one by one.
+func TestDecisionsAgreeWithExplanations(t *testing.T) {
+	for name, dice := range map[string]func(*rapid.T) dice{"drawn": drawn, "fair": fair} {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				d := dice(t)
+				left := d.ruleset()
+				right := pick(d, "right", d.change, func(rules.Ruleset) rules.Ruleset { return d.ruleset() },
+					func(rules.Ruleset) rules.Ruleset { return rules.Ruleset{} })
+				checkDecision(t, d, left, right(left))
+			})
+		})
+	}
+}
+
+// checkDecision tries the witnesses, packets near them, and others.
+func checkDecision(t rapid.TB, d dice, left, right rules.Ruleset) {
+	result := diff.Decide(known(left), known(right), diff.Options{MaxClasses: 60})
+	for _, c := range result.Classes {
+		checkClass(t, c, &left, &right)
+		for range 3 {
+			checkPacket(t, d.near(c.Witness), result, &left, &right)
+		}
+	}
+	for range 50 {
+		checkPacket(t, d.packet(), result, &left, &right)
+	}
+}
+
+func known(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
+
+// checkClass holds that the witness of a class can exist, lies in it, and has the fates that it is said to have.
+func checkClass(t rapid.TB, c diff.Class, left, right *rules.Ruleset) {
+	t.Helper()
+	l, r := left.Explain(c.Witness).Fate, right.Explain(c.Witness).Fate
+	switch {
+	case l.Same(r) || l.Undecided != "" || r.Undecided != "":
+		t.Fatalf("the witness %s does not differ: %s", c.Witness, l)
+	case l != c.Outcome.Left.Fate || r != c.Outcome.Right.Fate:
+		t.Fatalf("the witness %s has other fates: %s and %s", c.Witness, l, r)
+	case !diff.Possible(c.Witness):
+		t.Fatalf("the witness %s cannot exist", c.Witness)
+	case !c.Contains(c.Witness):
+		t.Fatalf("the witness %s is not in its class %v", c.Witness, c.Packets)
+	}
+}
+
+// checkPacket holds that a packet is in one class if it differs, and in none if it does not.
+func checkPacket(t rapid.TB, p rules.Packet, result diff.Result, left, right *rules.Ruleset) {
+	t.Helper()
+	if !diff.Possible(p) {
+		return
+	}
+	l, r := left.Explain(p).Fate, right.Explain(p).Fate
+	if l.Undecided != "" || r.Undecided != "" {
+		if len(result.Undecided) == 0 {
+			t.Fatalf("%s is undecided, but the result is not", p)
+		}
+		return
+	}
+	in := 0
+	for _, c := range result.Classes {
+		if c.Contains(p) {
+			in++
+		}
+	}
+	if want := map[bool]int{false: 1, true: 0}[l.Same(r)]; in != want && (want == 0 || !result.More) {
+		t.Fatalf("%s is in %d classes, want %d\nleft  %s\nright %s\n%s\n%s\n%v\n%v", p, in, want, l, r, left, right, result.Undecided, classes(result))
+	}
+}

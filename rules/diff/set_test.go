@@ -1,0 +1,165 @@
+package diff
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"go4.org/netipx"
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A tableSet is a set of numbers of four bits, the slow way.
+type tableSet [16]bool
+
+// anySet draws a set, as a diagram and as a table.
+func anySet(t *rapid.T, d *diagrams) (set, tableSet) {
+	var table tableSet
+	sets := []set{}
+	for n := range table {
+		if table[n] = rapid.Bool().Draw(t, "in"); !table[n] {
+			continue
+		}
+		s := all
+		for bit := uint32(3); ; bit-- {
+			if n>>(3-bit)&1 == 1 {
+				s = d.node(bit, none, s)
+			} else {
+				s = d.node(bit, s, none)
+			}
+			if bit == 0 {
+				break
+			}
+		}
+		sets = append(sets, s)
+	}
+	return d.unite(sets), table
+}
+
+func (d *diagrams) table(s set) tableSet {
+	var table tableSet
+	for n := range table {
+		at := s
+		for at != none && at != all {
+			at = map[bool]set{false: d.nodes[at].no, true: d.nodes[at].yes}[n>>(3-d.nodes[at].bit)&1 == 1]
+		}
+		table[n] = at == all
+	}
+	return table
+}
+
+func TestOperationsOnSets(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := newDiagrams()
+		a, inA := anySet(t, d)
+		b, inB := anySet(t, d)
+		if (a == b) != (inA == inB) {
+			t.Fatalf("the sets %v and %v have the numbers %d and %d", inA, inB, a, b)
+		}
+		for name, op := range map[string]struct {
+			is   set
+			want func(a, b bool) bool
+		}{
+			"and":   {d.and(a, b), func(a, b bool) bool { return a && b }},
+			"or":    {d.or(a, b), func(a, b bool) bool { return a || b }},
+			"minus": {d.minus(a, b), func(a, b bool) bool { return a && !b }},
+			"not":   {d.not(a), func(a, _ bool) bool { return !a }},
+		} {
+			var want tableSet
+			for n := range want {
+				want[n] = op.want(inA[n], inB[n])
+			}
+			if got := d.table(op.is); got != want {
+				t.Fatalf("%v %s %v is %v, want %v", inA, name, inB, got, want)
+			}
+		}
+		// The two bits in the middle are forgotten.
+		var want tableSet
+		for n := range want {
+			for _, middle := range []int{0, 2, 4, 6} {
+				want[n] = want[n] || inA[n&^6|middle]
+			}
+		}
+		if got := d.table(d.project(a, []bool{true, false, false, true})); got != want {
+			t.Fatalf("the projection of %v is %v, want %v", inA, got, want)
+		}
+	})
+}
+
+// TestTablesGrow makes more nodes than fit into the first tables.
+func TestTablesGrow(t *testing.T) {
+	s := newSpace(rules.IPv4, rules.Output, nil)
+	sets := make([]set, 5*firstSize)
+	for i := range sets {
+		sets[i] = s.is(destination, number(uint32(i*7919)))
+	}
+	whole := s.unite(sets)
+	for i, one := range sets {
+		if one != s.is(destination, number(uint32(i*7919))) || s.minus(one, whole) != none {
+			t.Fatalf("number %d is lost", i)
+		}
+	}
+	if n := len(s.spans(destination, whole)); n != len(sets) {
+		t.Errorf("%d numbers, want %d", n, len(sets))
+	}
+}
+
+func TestSpansOfAFieldAreASetAndBack(t *testing.T) {
+	texts := []string{
+		"0.0.0.0/0", "10.0.0.0/8", "127.0.0.1/32", "255.255.255.255/32", "0.0.0.0/32", "128.0.0.0/1",
+		"::/0", "::1/128", "fd00::/8", "ff00::/8", "8000::/1", "2001:db8::/33",
+	}
+	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+		s := newSpace(f, rules.Output, nil)
+		rapid.Check(t, func(t *rapid.T) {
+			var list []netipx.IPRange
+			for _, text := range rapid.SliceOf(rapid.SampledFrom(texts)).Draw(t, "prefixes") {
+				if p := netip.MustParsePrefix(text); rules.FamilyOf(p.Addr()) == f {
+					list = append(list, netipx.RangeOfPrefix(p))
+				}
+			}
+			list = rules.NormaliseAddrs(list)
+			var want []span
+			for _, r := range list {
+				want = append(want, span{address(r.From()), address(r.To())})
+			}
+			packets := s.within(source, want)
+			if got := s.spans(source, packets); !slices.Equal(got, want) {
+				t.Fatalf("%v came back as %v", want, got)
+			}
+			for _, r := range list {
+				if s.minus(s.is(source, address(r.To())), packets) != none {
+					t.Fatalf("%s is not in the set of %v", r.To(), list)
+				}
+			}
+			width := len(s.bits[source])
+			for _, v := range want {
+				if back := address(v.first.address(width)); back != v.first {
+					t.Fatalf("address %v came back as %v", v.first, back)
+				}
+			}
+		})
+	}
+}
+
+func TestInterfacesAreTheSameClassOnlyIfNoRuleTellsThemApart(t *testing.T) {
+	name := rapid.Custom(func(t *rapid.T) rules.InterfaceName {
+		return rules.InterfaceName{Name: rapid.StringMatching("[elo][t0]{0,2}").Draw(t, "name"), Prefix: rapid.Bool().Draw(t, "prefix")}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		names := rapid.SliceOfN(name, 0, 5).Draw(t, "names")
+		s := newSpace(rules.IPv4, rules.Prerouting, names)
+		device := rapid.StringMatching("[elo][t0]{0,3}").Draw(t, "device")
+		class := s.deviceOf(rules.Packet{InInterface: device})
+		if class < 0 {
+			t.Fatalf("%s has no class of %v", device, s.devices)
+		}
+		for _, n := range names {
+			if n.Contains(device) != n.Contains(s.devices[class].example) {
+				t.Fatalf("%s and %s are one class, but %s tells them apart", device, s.devices[class].example, n)
+			}
+		}
+	})
+}

@@ -1,0 +1,220 @@
+package diff
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// describedFields are the fields of a packet with their names, in the order of a description. The user comes with the socket.
+var describedFields = []struct {
+	field field
+	name  string
+}{
+	{protocol, "protocol"},
+	{source, "source"},
+	{sourcePort, "source port"},
+	{destination, "destination"},
+	{destinationPort, "destination port"},
+	{device, "interface"},
+	{user, "user"},
+	{group, "group"},
+	{state, "state"},
+	{flags, "flags"},
+	{mark, "mark"},
+	{connectionMark, "connection mark"},
+	{listener, "listener"},
+}
+
+// describe returns the conditions of the box in words.
+func (s *space) describe(b box) []Condition {
+	family := "IPv4"
+	if s.family == rules.IPv6 {
+		family = "IPv6"
+	}
+	conditions := []Condition{{"hook", s.hook.String()}, {"family", family}}
+	packets := s.and(s.possible, b.packets(s))
+	for _, d := range describedFields {
+		others := b
+		others[d.field] = all
+		can := s.project(s.and(s.possible, others.packets(s)), s.keep(d.field))
+		has := s.project(packets, s.keep(d.field))
+		if can == has {
+			continue
+		}
+		conditions = append(conditions, Condition{d.name, s.values(d.field, has, can, b[d.field])})
+	}
+	return conditions
+}
+
+// values writes the values that a field has, out of those that it can have; condition is a set that makes this choice.
+func (s *space) values(f field, has, can, condition set) string {
+	if isBits(f) {
+		return s.bitValues(f, has, condition)
+	}
+	if f == device {
+		return s.deviceValues(has, can)
+	}
+	positive, negative := s.spans(f, has), s.spans(f, s.minus(can, has))
+	if exact := s.spans(f, s.not(condition)); len(exact) < len(negative) {
+		negative = exact
+	}
+	if exact := s.spans(f, condition); len(exact) < len(positive) {
+		positive = exact
+	}
+	if len(negative) < len(positive) && f != listener && f != state {
+		return "not " + s.spanTexts(f, negative)
+	}
+	return s.spanTexts(f, positive)
+}
+
+// mostListed is how many values of a list are written out.
+const mostListed = 3
+
+// list joins texts: few of them with commas, of many the first.
+func list(texts []string) string {
+	if n := len(texts) - mostListed; n > 1 {
+		return fmt.Sprintf("%s and %d more", strings.Join(texts[:mostListed], ", "), n)
+	}
+	return strings.Join(texts, ", ")
+}
+
+func (s *space) spanTexts(f field, spans []span) string {
+	var texts []string
+	for _, v := range spans {
+		texts = append(texts, s.spanText(f, v)...)
+	}
+	return list(texts)
+}
+
+func (s *space) spanText(f field, v span) []string {
+	first, last := v.first.low, v.last.low
+	switch f {
+	case source, destination:
+		width := len(s.bits[f])
+		r := netipx.IPRangeFrom(v.first.address(width), v.last.address(width))
+		if first == last && v.first.high == v.last.high {
+			return []string{r.From().String()}
+		}
+		if p, ok := r.Prefix(); ok {
+			return []string{p.String()}
+		}
+		return []string{r.String()}
+	case state, protocol, listener:
+		var texts []string
+		for n := first; n <= last; n++ {
+			texts = append(texts, valueName(f, n))
+		}
+		if f == protocol && len(texts) > mostListed {
+			return []string{fmt.Sprintf("%s-%s", texts[0], texts[len(texts)-1])}
+		}
+		return texts
+	case user:
+		switch {
+		case last < withSocket:
+			return []string{"no socket"}
+		case first < withSocket:
+			return []string{"no socket", rules.IDRange{Last: uint32(last)}.String()}
+		case first == withSocket && last == 2*withSocket-1:
+			return []string{"any"}
+		}
+	}
+	return []string{rules.IDRange{First: uint32(first), Last: uint32(last)}.String()}
+}
+
+func valueName(f field, n uint64) string {
+	switch f {
+	case state:
+		return rules.State(n).String()
+	case protocol:
+		return rules.Protocol(n).String()
+	}
+	return [...]string{"listens", "none listens"}[n]
+}
+
+// bitValues writes values of which some bits matter: has is what they are, condition the set that plain has made.
+func (s *space) bitValues(f field, has, condition set) string {
+	for _, c := range []struct {
+		values  set
+		negated bool
+	}{{condition, false}, {s.not(condition), true}, {has, false}} {
+		if v, mask, ok := s.pattern(f, c.values); ok {
+			return s.patternText(f, v, mask, c.negated)
+		}
+	}
+	prefix := ""
+	if !s.isFew(f, condition) {
+		prefix, condition = "not ", s.not(condition)
+	}
+	var texts []string
+	for _, v := range s.firstValues(f, condition, mostListed) {
+		texts = append(texts, bitsText(f, v))
+	}
+	return prefix + list(texts)
+}
+
+func bitsText(f field, v uint32) string {
+	if f == flags {
+		return rules.TCPFlags(v).String()
+	}
+	return fmt.Sprintf("0x%x", v)
+}
+
+func (s *space) patternText(f field, v, mask uint32, negated bool) string {
+	if mask == ^uint32(0)>>(32-len(s.bits[f])) {
+		if negated {
+			return "not " + bitsText(f, v)
+		}
+		return bitsText(f, v)
+	}
+	operator := "=="
+	if negated {
+		operator = "!="
+	}
+	if f == flags {
+		return fmt.Sprintf("& (%s) %s %s", bitsText(f, mask), operator, bitsText(f, v))
+	}
+	return fmt.Sprintf("& %s %s %s", bitsText(f, mask), operator, bitsText(f, v))
+}
+
+// deviceValues writes names of interfaces.
+func (s *space) deviceValues(has, can set) string {
+	var in, out []deviceClass
+	for i, c := range s.devices {
+		n := s.is(device, number(uint32(i)))
+		switch {
+		case s.and(n, has) != none:
+			in = append(in, c)
+		case s.and(n, can) != none:
+			out = append(out, c)
+		}
+	}
+	isRest := func(c deviceClass) bool { return c.name == rules.InterfaceName{} }
+	if slices.ContainsFunc(in, isRest) {
+		return "not " + deviceNames(out, in)
+	}
+	return deviceNames(in, out)
+}
+
+// deviceNames lists the classes, and for a prefix those of its names that are not meant.
+func deviceNames(classes, others []deviceClass) string {
+	var texts []string
+	for _, c := range classes {
+		text := c.name.String()
+		var but []string
+		for _, o := range others {
+			if c.name.Prefix && o.name != c.name && c.name.Contains(o.name.Name) {
+				but = append(but, o.name.String())
+			}
+		}
+		if len(but) > 0 {
+			text += " but not " + strings.Join(but, ", ")
+		}
+		texts = append(texts, text)
+	}
+	return list(texts)
+}
