@@ -8,6 +8,7 @@ import (
 
 	"go4.org/netipx"
 
+	"github.com/sluice-mesh/sluice/compat/save"
 	"github.com/sluice-mesh/sluice/compat/xtables"
 	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
@@ -29,53 +30,41 @@ func decode(t *xtables.Table) *rules.Table {
 	return table
 }
 
-// priorities are those of the tables (enum nf_ip_hook_priorities); source NAT has one of its own.
-var priorities = map[string]int{"raw": -300, "mangle": -150, "nat": -100, "filter": 0, "security": 50}
-
-const sourceNATPriority = 100
-
 // baseOf says how a built-in chain is attached.
 func baseOf(table string, c *xtables.Chain) *rules.Base {
 	if c.Hook == nil {
 		return nil
 	}
-	b := &rules.Base{Hook: *c.Hook, Priority: priorities[table], Drop: c.Policy() == xtables.Drop}
-	switch {
-	case table == "nat":
-		b.Type = rules.NAT
-		if b.Hook == rules.Input || b.Hook == rules.Postrouting {
-			b.Priority = sourceNATPriority
-		}
-	case table == "mangle" && b.Hook == rules.Output:
-		b.Type = rules.Route
-	}
-	return b
+	return save.Base(table, *c.Hook, c.Policy() == xtables.Drop)
 }
 
 // decodeRule reads a rule.
 func decodeRule(family rules.Family, r *xtables.Rule) rules.Rule {
 	rule := rules.Rule{Matches: decodeHeader(family, r.Header()), Hits: r.Hits()}
 	for _, m := range r.Matches() {
-		rule.Matches = append(rule.Matches, xt.Match(m.Name, uint32(m.Revision), m.Data)...)
+		xt.DecodeMatch(&rule, family, extension(m))
 	}
 	rules.SortMatches(rule.Matches)
 	// The kernel counts what matches, before the target.
 	rule.Actions = []rules.Action{rules.Count{}}
-	if a := actionOf(r); a != nil {
+	if a := actionOf(family, r); a != nil && a != rules.Action(rules.Count{}) {
 		rule.Actions = append(rule.Actions, a)
 	}
 	return rule
 }
 
+func extension(x xtables.Extension) xt.Extension {
+	return xt.Extension{Name: x.Name, Revision: uint32(x.Revision), Data: x.Data}
+}
+
 // actionOf is what a rule does, nil if it only counts.
-func actionOf(r *xtables.Rule) rules.Action {
+func actionOf(family rules.Family, r *xtables.Rule) rules.Action {
 	if chain, isGoto := r.Jump(); chain != "" {
 		return rules.Jump{Chain: chain, Goto: isGoto}
 	}
 	verdict, ok := r.Verdict()
 	if !ok {
-		x := r.Target()
-		return xt.Target(x.Name, uint32(x.Revision), x.Data)
+		return xt.DecodeTarget(family, extension(r.Target()))
 	}
 	switch verdict {
 	case xtables.Continue:
@@ -161,7 +150,7 @@ func (d *headerDecoder) address(a xtables.Address, side rules.Side, invert uint8
 
 // protocol reads the transport protocol.
 func (d *headerDecoder) protocol(number uint16) {
-	if number > 255 {
+	if number == 0 || number > 255 { // IPv6's 0 is any, whether inverted or not (ip6_packet_match)
 		d.unknown("protocol %d", number)
 		return
 	}

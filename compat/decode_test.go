@@ -17,7 +17,7 @@ import (
 func TestDecodeRules(t *testing.T) {
 	for _, tc := range []struct {
 		family rules.Family
-		rule   string
+		rule   string // with the table, if it is not mangle
 		want   string
 	}{
 		{rules.IPv4, "", "counter"},
@@ -48,7 +48,7 @@ func TestDecodeRules(t *testing.T) {
 		{rules.IPv4, "-j MARK --set-xmark 1/2", "counter unknown(target MARK revision 2)"},
 		{
 			rules.IPv4, "-p udp -m udp --dport 53 -j TTL --ttl-set 3",
-			"meta l4proto udp unknown(match udp revision 0) counter unknown(target TTL revision 0)",
+			"udp dport 53 counter unknown(target TTL revision 0)",
 		},
 		{
 			rules.IPv6, "-i lo -s fd00::/8 ! -d ::1 -p tcp -g CHAIN",
@@ -56,11 +56,63 @@ func TestDecodeRules(t *testing.T) {
 		},
 		{rules.IPv6, "! -p udp", "meta l4proto != udp counter"},
 		{rules.IPv6, "-j MARK --set-mark 5", "counter meta mark set 0x5"},
+		{rules.IPv4, "-p tcp -m tcp", "meta l4proto tcp counter"},
+		{rules.IPv4, "-p tcp --sport 80 ! --dport 8000:9000", "tcp sport 80 tcp dport != 8000-9000 counter"},
+		{rules.IPv4, "-p tcp --syn", "tcp flags & (fin | syn | rst | ack) == syn counter"},
+		{rules.IPv4, "-p tcp ! --tcp-flags SYN,ACK SYN --dport 80", "tcp dport 80 tcp flags & (syn | ack) != syn counter"},
+		{rules.IPv4, "-p tcp --tcp-option 8", "meta l4proto tcp unknown(match tcp revision 0) counter"},
+		{rules.IPv4, "-p udp ! --sport 53", "udp sport != 53 counter"},
+		{rules.IPv4, "-p tcp -m multiport --dports 443,80,8000:9000", "tcp dport { 80, 443, 8000-9000 } counter"},
+		{rules.IPv4, "-p udp -m multiport ! --sports 1,3", "udp sport != { 1, 3 } counter"},
+		{rules.IPv4, "-p tcp -m multiport --ports 1,3", "meta l4proto tcp unknown(match multiport revision 1) counter"},
+		{rules.IPv4, "-p sctp -m multiport --dports 1,3", "meta l4proto sctp unknown(match multiport revision 1) counter"},
+		{rules.IPv4, "-p sctp -m sctp --dport 1", "meta l4proto sctp unknown(match sctp revision 0) counter"},
+		{rules.IPv4, "-m owner --socket-exists", "meta skuid 0-4294967295 counter"},
+		{rules.IPv4, "-m owner ! --socket-exists", "meta skuid != 0-4294967295 counter"},
+		{rules.IPv4, "-m owner --socket-exists ! --uid-owner 5", "meta skuid != 5 counter"},
+		{rules.IPv4, "-m conntrack --ctstate RELATED,ESTABLISHED", "ct state established,related counter"},
+		{rules.IPv4, "-m conntrack ! --ctstate INVALID,NEW,UNTRACKED", "ct state != new,invalid,untracked counter"},
+		{rules.IPv4, "-m conntrack --ctstate DNAT", "unknown(match conntrack revision 3) counter"},
+		{rules.IPv4, "-m conntrack --ctstate NEW --ctproto 6", "unknown(match conntrack revision 3) counter"},
+		{rules.IPv4, "-m state --state NEW", "ct state new counter"},
+		{rules.IPv4, "-m iprange --src-range 10.0.0.1-10.0.0.9", "ip saddr 10.0.0.1-10.0.0.9 counter"},
+		{rules.IPv6, "-m iprange ! --dst-range fd00::1-fd00::9", "ip6 daddr != fd00::1-fd00::9 counter"},
+		{rules.IPv4, "-m limit --limit 5/sec", "unknown(match limit revision 0) counter"},
+		{
+			rules.IPv4, "-p tcp -j TPROXY --on-port 15006 --tproxy-mark 0x539",
+			"meta l4proto tcp counter TPROXY redirect 0.0.0.0:15006 mark 0x539/0xffffffff",
+		},
+		{
+			rules.IPv6, "-p udp -j TPROXY --on-port 15006 --tproxy-mark 1/3",
+			"meta l4proto udp counter TPROXY redirect 0.0.0.0:15006 mark 0x1/0x3",
+		},
+		{rules.IPv4, "-p tcp -j TPROXY --on-port 15006 --on-ip 127.0.0.1", "meta l4proto tcp counter unknown(target TPROXY revision 1)"},
+		{rules.IPv4, "-p tcp -j TPROXY --on-port 0", "meta l4proto tcp counter unknown(target TPROXY revision 1)"},
+		{rules.IPv4, "-j CONNMARK --save-mark --mask 15", "counter unknown(target CONNMARK revision 2)"},
+		{rules.IPv4, "-j LOG --log-prefix x", "counter"},
+		{rules.IPv6, "-j NFLOG --nflog-group 3", "counter"},
+		{rules.IPv4, "-t raw -j TRACE", "counter"},
+		{rules.IPv4, "-t raw -p udp --dport 53 -j CT --zone 2", "udp dport 53 counter ct zone set 2"},
+		{rules.IPv6, "-t raw -j CT --zone 1", "counter ct zone set 1"},
+		{rules.IPv4, "-t raw -j CT --notrack", "counter unknown(target CT revision 2)"},
+		{rules.IPv4, "-t raw -j CT --zone-orig 2", "counter unknown(target CT revision 2)"},
+		{rules.IPv4, "-t nat -p tcp -j REDIRECT --to-ports 15001", "meta l4proto tcp counter redirect to :15001"},
+		{rules.IPv6, "-t nat -p tcp -j REDIRECT --to-ports 15001", "meta l4proto tcp counter redirect to :15001"},
+		{rules.IPv4, "-t nat -p tcp -j REDIRECT", "meta l4proto tcp counter unknown(target REDIRECT revision 0)"},
+		{rules.IPv6, "-t nat -p tcp -j REDIRECT --to-ports 1-2", "meta l4proto tcp counter unknown(target REDIRECT revision 0)"},
+		{rules.IPv4, "-t nat -p tcp -j DNAT --to-destination :8080", "meta l4proto tcp counter dnat to :8080"},
+		{rules.IPv6, "-t nat -p tcp -j DNAT --to-destination :8080", "meta l4proto tcp counter dnat to :8080"},
+		{rules.IPv4, "-t nat -p tcp -j DNAT --to-destination 10.0.0.1:80", "meta l4proto tcp counter unknown(target DNAT revision 2)"},
+		{rules.IPv4, "-t nat -j MASQUERADE", "counter unknown(target MASQUERADE revision 0)"},
 	} {
 		t.Run(tc.family.String()+" "+tc.rule, func(t *testing.T) {
 			ns := netnstest.New(t)
-			istiotest.Restore(t, ns, istiotest.Legacy, tc.family, "*mangle\n:CHAIN - [0:0]\n:RULES - [0:0]\n[3:99] -A RULES "+tc.rule+"\nCOMMIT\n")
-			table, err := xtables.Read(ns, tc.family, "mangle")
+			name, rule := "mangle", tc.rule
+			if text, ok := strings.CutPrefix(rule, "-t "); ok {
+				name, rule, _ = strings.Cut(text, " ")
+			}
+			istiotest.Restore(t, ns, istiotest.Legacy, tc.family, "*"+name+"\n:CHAIN - [0:0]\n:RULES - [0:0]\n[3:99] -A RULES "+rule+"\nCOMMIT\n")
+			table, err := xtables.Read(ns, tc.family, name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,6 +121,20 @@ func TestDecodeRules(t *testing.T) {
 				t.Errorf("got %s, position %d, hits %v, want %s", got, r.Position, r.Hits, tc.want)
 			}
 		})
+	}
+}
+
+func TestDecodeComments(t *testing.T) {
+	ns := netnstest.New(t)
+	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4,
+		"*mangle\n:RULES - [0:0]\n[0:0] -A RULES -m comment --comment \"say why\" -m comment --comment twice -j RETURN\nCOMMIT\n")
+	table, err := xtables.Read(ns, rules.IPv4, "mangle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := decode(table).Chain("RULES").Rules[0]
+	if r.Comment != "say why twice" || r.String() != "counter return" {
+		t.Errorf("comment %q of %s", r.Comment, &r)
 	}
 }
 
@@ -137,5 +203,25 @@ func FuzzDecodeHeader(f *testing.F) {
 		if invert != 0 && !strings.Contains(text, "!=") && !strings.Contains(text, "unknown") {
 			t.Errorf("inverted 0x%x: %s", invert, text)
 		}
+		encodeAgain(t, family, matches)
 	})
+}
+
+// encodeAgain holds that what the model can say of a header is encoded to a header of which it says the same.
+func encodeAgain(t *testing.T, family rules.Family, matches []rules.Match) {
+	t.Helper()
+	for _, m := range matches {
+		named, ok := m.(rules.MatchInterface)
+		if _, unknown := m.(rules.Unknown); unknown || ok && named.Names[0].Name == "" {
+			return
+		}
+	}
+	r, err := encodeRule(family, &rules.Rule{Matches: matches})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := decodeRule(family, &r)
+	if got, want := (&rules.Rule{Matches: again.Matches}).String(), (&rules.Rule{Matches: matches}).String(); got != want {
+		t.Errorf("%s is encoded to %s", want, got)
+	}
 }

@@ -96,7 +96,7 @@ func TestRemoveIstioSaysWhatItRemoved(t *testing.T) {
 		`iptables-legacy rule ip6 nat PREROUTING: iifname "net1" return`,
 		`iptables-legacy rule ip6 nat OUTPUT: oifname "net1" return`,
 		"iptables-legacy rule ip6 nat OUTPUT: jump ISTIO_OUTPUT",
-		"iptables-legacy rule ip6 nat OTHERS: meta l4proto tcp unknown(match tcp revision 0) goto ISTIO_REDIRECT",
+		"iptables-legacy rule ip6 nat OTHERS: tcp dport 80 goto ISTIO_REDIRECT",
 		"iptables-legacy chain ip6 nat ISTIO_OUTPUT (1 rule)",
 		"iptables-legacy chain ip6 nat ISTIO_REDIRECT (2 rules)",
 	}
@@ -170,47 +170,19 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 // From outside the user namespace of a pod (hostUsers: false), what is left must not have an owner match.
 func TestRemoveIstioInAnotherUserNamespace(t *testing.T) {
 	tproxy := istiotest.Cases(t, istiotest.Legacy)[1].IPv4
-	for _, tc := range []struct {
-		name, others, err string
-	}{
-		{"others have no owner match", "*mangle\n[7:420] -A OUTPUT -o eth3 -j ACCEPT\nCOMMIT\n", ""},
-		{
-			"others have one", "*mangle\n[7:420] -A OUTPUT -m owner --uid-owner 5 -j ACCEPT\nCOMMIT\n",
-			"iptables-legacy ip mangle: replace: setsockopt: invalid argument: the network namespace belongs to another user namespace",
-		},
+	for _, others := range []string{
+		"[7:420] -A OUTPUT -o eth3 -j ACCEPT\n", "[7:420] -A OUTPUT -m owner --uid-owner 5 -j ACCEPT\n",
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(others, func(t *testing.T) {
 			ns := netnstest.NewInUserNS(t)
-			restoreInside(t, ns, tc.others+tproxy)
-			before := istiotest.Dump(t, ns, istiotest.Legacy)
-			removed, err := compat.RemoveIstio(ns)
+			restoreInside(t, ns, "*mangle\n"+others+"COMMIT\n"+tproxy)
+			_, err := compat.RemoveIstio(ns)
 			left := istiotest.Dump(t, ns, istiotest.Legacy)
-			if tc.err == "" {
-				if err != nil || strings.Contains(left, "ISTIO") || !strings.Contains(left, "[7:420] -A OUTPUT -o eth3 -j ACCEPT") {
-					t.Errorf("error %v, left:\n%s", err, left)
-				}
-				return
-			}
-			if err == nil || !strings.Contains(err.Error(), tc.err) || !errors.Is(err, unix.EINVAL) {
-				t.Errorf("error %v", err)
-			}
-			// The table of which nothing hinders the replacement is clean.
-			lines := strings.Join(removed, "\n")
-			if !strings.Contains(lines, "iptables-legacy chain ip nat ISTIO_OUTPUT") || !strings.Contains(left, mangleOf(t, before)) {
-				t.Errorf("removed %q, left:\n%s", removed, left)
+			if err != nil || strings.Contains(left, "ISTIO") || !strings.Contains(left, others) {
+				t.Errorf("error %v, left:\n%s", err, left)
 			}
 		})
 	}
-}
-
-func mangleOf(t *testing.T, save string) string {
-	t.Helper()
-	_, rest, ok := strings.Cut(save, "*mangle\n")
-	mangle, _, ended := strings.Cut(rest, "COMMIT\n")
-	if !ok || !ended {
-		t.Fatalf("no mangle in:\n%s", save)
-	}
-	return mangle
 }
 
 // restoreInside loads rules as a process of the user namespace that owns the network namespace.

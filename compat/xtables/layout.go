@@ -68,7 +68,8 @@ const (
 	// struct xt_standard_target: a verdict, padded.
 	standardSize = extensionSize + 8
 
-	errorTarget = "ERROR" // XT_ERROR_TARGET
+	errorTarget   = "ERROR" // XT_ERROR_TARGET
+	errorNameSize = 30      // XT_FUNCTION_MAXNAMELEN
 )
 
 // hooks are in the order of the kernel's numbers (enum nf_inet_hooks); chainNames are what iptables calls the chains there.

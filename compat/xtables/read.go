@@ -69,6 +69,18 @@ func Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	return t, err
 }
 
+// Open returns a table of the namespace (nil: the current one) like [Read], but one that does not exist comes into being, with the
+// built-in chains that the kernel gives it: empty, with policy accept. That loads the kernel's module of the table if need be, and from
+// then on the packets of the namespace pass the table. [fs.ErrNotExist] is in the error if the kernel has no such table.
+func Open(ns *netns.NS, family rules.Family, name string) (*Table, error) {
+	var t *Table
+	err := do(ns, "open", ID{family, name}, func(c *conn) (err error) {
+		t, err = c.read() // any question about a table makes the kernel create it
+		return err
+	})
+	return t, err
+}
+
 // exists fails if the table does not exist.
 func (c *conn) exists() error {
 	names, err := c.tableNames()

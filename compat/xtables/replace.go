@@ -3,7 +3,6 @@ package xtables
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"unsafe"
 
@@ -22,7 +21,8 @@ import (
 // After any other error nothing has changed.
 //
 // It needs what [Read] needs. From outside the user namespace that owns the network namespace the kernel refuses a table with an owner
-// match, whosever rule that is in.
+// match, whosever rule that is in: then a copy of this process, without executing anything, enters that namespace to replace the table,
+// which takes CAP_SYS_ADMIN there.
 func Replace(ns *netns.NS, t *Table) error {
 	b, old, err := t.encode()
 	if err != nil {
@@ -36,9 +36,9 @@ func Replace(ns *netns.NS, t *Table) error {
 		if !c.same(found, t.origin) {
 			return ErrChanged
 		}
-		counters, err := c.replace(b, found.count)
+		counters, err := c.replace(b, found.count, t.mustEnter())
 		if err != nil {
-			return t.explain(err)
+			return err
 		}
 		if err := c.addCounters(old, counters); err != nil {
 			return &ReplacedError{fmt.Errorf("counters are lost: %w", err)}
@@ -64,13 +64,14 @@ func (e *ReplacedError) Error() string { return "the table has been replaced, bu
 // Unwrap returns what went wrong.
 func (e *ReplacedError) Unwrap() error { return e.Err }
 
-// replace gives the kernel the table, and returns the counters of the old one, which must have that many entries.
-func (c *conn) replace(b *blob, oldCount uint32) ([]byte, error) {
-	counters := make([]byte, countersSize*oldCount)
-	var pinner runtime.Pinner
-	pinner.Pin(&counters[0])
-	defer pinner.Unpin()
-
+// replace gives the kernel the table, and returns the counters of the old one, which must have that many entries. With inside a process of
+// the owning user namespace does that.
+func (c *conn) replace(b *blob, oldCount uint32, inside bool) ([]byte, error) {
+	counters, err := sharedMemory(countersSize * int(oldCount))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Munmap(counters) }()
 	buf := c.named(replaceSize + len(b.entries))
 	words := []uint32{b.validHooks, b.count, uint32(len(b.entries))}
 	words = slices.Concat(words, b.hookEntry[:], b.underflow[:], []uint32{oldCount})
@@ -79,11 +80,15 @@ func (c *conn) replace(b *blob, oldCount uint32) ([]byte, error) {
 	}
 	native.PutUint64(buf[countersPointer:], uint64(uintptr(unsafe.Pointer(&counters[0]))))
 	copy(buf[replaceSize:], b.entries)
-	err := c.set(optionReplace, buf)
+	if inside {
+		err = c.replaceInside(buf)
+	} else {
+		err = c.set(optionReplace, buf)
+	}
 	if errors.Is(err, unix.EAGAIN) {
 		err = ErrChanged
 	}
-	return counters, err
+	return slices.Clone(counters), err
 }
 
 // addCounters adds to the counters of the new table what the kept entries had counted in the old one.
@@ -98,14 +103,8 @@ func (c *conn) addCounters(old []int, counters []byte) error {
 	return c.set(optionAddCounters, buf)
 }
 
-// explain says more of why the kernel refuses a table, in the namespace of the thread.
-func (t *Table) explain(err error) error {
-	if !errors.Is(err, unix.EINVAL) || !t.has("owner") || ownsNamespace() {
-		return err
-	}
-	return fmt.Errorf("%w: the network namespace belongs to another user namespace, and only from inside that one can a table with an "+
-		"owner match be replaced", err)
-}
+// mustEnter tells whether the kernel takes the table only from inside the user namespace that owns the network namespace of the thread.
+func (t *Table) mustEnter() bool { return t.has("owner") && !ownsNamespace() }
 
 // has tells whether any rule has the match.
 func (t *Table) has(match string) bool {

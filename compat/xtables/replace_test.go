@@ -22,7 +22,7 @@ func TestKernelRefusesAnotherNumberOfEntries(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, err = c.replace(b, b.count+1)
+		_, err = c.replace(b, b.count+1, false)
 		return err
 	})
 	if !errors.Is(err, ErrChanged) {

@@ -3,6 +3,7 @@ package xtables
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -48,6 +49,33 @@ func (t *Table) Chain(name string) *Chain {
 	}
 	return &t.Chains[i]
 }
+
+// maxChainName is how long the name of a chain can be (XT_EXTENSION_MAXNAMELEN less the final zero).
+const maxChainName = 28
+
+// AddChain adds an empty chain of users behind the others. The pointer is good until chains are added or deleted. The error says that the
+// name is taken, or that it is one that iptables does not admit.
+func (t *Table) AddChain(name string) (*Chain, error) {
+	invalid := strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f }) || strings.HasPrefix(name, "-") ||
+		strings.HasPrefix(name, "!") || slices.Contains(reservedNames, name) || slices.Contains(chainNames[:], name)
+	switch {
+	case t.Chain(name) != nil:
+		return nil, fmt.Errorf("%s has a chain %s already", t, name)
+	case name == "" || len(name) > maxChainName || invalid:
+		const want = "want 1 to %d bytes without blanks, not the name of a target"
+		return nil, fmt.Errorf("%s: %q is no name of a chain: "+want, t, name, maxChainName)
+	}
+	l := t.layout
+	t.Chains = append(t.Chains, Chain{
+		Name: name,
+		head: element{entry: l.newEntry(nil, errorTarget, 0, append([]byte(name), make([]byte, errorNameSize-len(name))...))},
+		foot: element{entry: l.newEntry(nil, "", 0, verdictData(Return))},
+	})
+	return &t.Chains[len(t.Chains)-1], nil
+}
+
+// reservedNames are those of verdicts and of the entry that ends a table.
+var reservedNames = []string{"ACCEPT", "DROP", "QUEUE", "RETURN", errorTarget}
 
 // DeleteChain removes a chain of users with its rules. The rules of other chains that jump to it must go too, before or after.
 func (t *Table) DeleteChain(name string) error {

@@ -1,0 +1,263 @@
+package compat_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// engines are those that each test of all backends goes through.
+var engines = []compat.Engine{compat.EngineNFT, compat.EngineLegacy}
+
+func chosen(t testing.TB, e compat.Engine) compat.Backend {
+	t.Helper()
+	b, err := compat.Choose(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// sidecar returns the parameters of a usual pod with a sidecar, changed.
+func sidecar(change ...func(*rules.Redirect)) rules.Redirect {
+	r := rules.DefaultRedirect()
+	r.InboundPorts.All = true
+	r.InboundExcludePorts = rules.Singles[uint16](15090, 15021, 15020)
+	r.OutboundCIDRs.All = true
+	for _, c := range change {
+		c(&r)
+	}
+	return r
+}
+
+func tproxy(r *rules.Redirect)      { r.Mode = rules.ModeTProxy }
+func dual(r *rules.Redirect)        { r.IPv6 = true }
+func allDNS(r *rules.Redirect)      { r.DNS = rules.DNS{Capture: true, All: true} }
+func dropInvalid(r *rules.Redirect) { r.DropInvalid = true }
+
+func exclusions(r *rules.Redirect) {
+	r.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/64")}
+	r.OutboundExcludePorts = rules.Singles[uint16](5432, 9000)
+	r.ExcludeInterfaces = []rules.InterfaceName{{Name: "eth1"}, {Name: "tap", Prefix: true}}
+	r.RerouteInterfaces = []rules.InterfaceName{{Name: "vnet0"}}
+	r.OwnerGroupsExclude = rules.Singles[uint32](7)
+}
+
+func compiled(t testing.TB, change ...func(*rules.Redirect)) rules.Ruleset {
+	t.Helper()
+	r := sidecar(change...)
+	if err := r.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return rules.Compile(r)
+}
+
+// applied applies, wants the outcome, and wants that exactly this is what the namespace then holds.
+func applied(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset, want nft.Outcome) compat.Result {
+	t.Helper()
+	result, err := b.Apply(ns, rs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Outcome != want {
+		t.Fatalf("%s: %s, want %s", b.Engine(), result.Outcome, want)
+	}
+	equal(t, b, ns, rs)
+	return result
+}
+
+func equal(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset) {
+	t.Helper()
+	found, err := b.Check(ns, rs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found.Differences) > 0 {
+		t.Fatalf("%s: differences:\n%s", found.Engine, lines(found.Differences))
+	}
+}
+
+func lines(diffs []rules.Difference) string {
+	var text []string
+	for _, d := range diffs {
+		text = append(text, d.String())
+	}
+	return strings.Join(text, "\n")
+}
+
+// nothingHeld wants that no engine has rules of ours and that there are no routes of ours.
+func nothingHeld(t testing.TB, ns *netns.NS) {
+	t.Helper()
+	holders, err := compat.Holders(ns)
+	if err != nil || len(holders) > 0 {
+		t.Fatalf("held by %v, error %v", holders, err)
+	}
+	routing, err := route.Read(ns)
+	if err != nil || !routing.IsZero() {
+		t.Fatalf("routing left: %+v, error %v", routing, err)
+	}
+}
+
+// chainPrefix is how the names of our chains in iptables-legacy begin.
+const chainPrefix = "SLUICE_"
+
+// dumpWithoutOurs is what iptables-legacy has, with counters, but for our chains and the rules that mention them.
+func dumpWithoutOurs(t testing.TB, ns *netns.NS) string {
+	t.Helper()
+	var kept []string
+	for line := range strings.Lines(istiotest.Dump(t, ns, istiotest.Legacy)) {
+		if !strings.Contains(line, chainPrefix) {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "")
+}
+
+func TestBackendsHoldWhatTheyApply(t *testing.T) {
+	for _, e := range engines {
+		for _, tc := range []struct {
+			name   string
+			change []func(*rules.Redirect)
+		}{
+			{"redirect", nil},
+			{"tproxy, both families, DNS", []func(*rules.Redirect){tproxy, dual, allDNS}},
+			{"exclusions of every kind", []func(*rules.Redirect){dual, exclusions, allDNS, dropInvalid}},
+			{"exclusions of every kind, tproxy", []func(*rules.Redirect){tproxy, dual, exclusions, allDNS, dropInvalid}},
+			{"on a live pod", []func(*rules.Redirect){tproxy, func(r *rules.Redirect) { r.KeepEstablished = true }}},
+		} {
+			t.Run(string(e)+"/"+tc.name, func(t *testing.T) {
+				ns := netnstest.New(t)
+				b, rs := chosen(t, e), compiled(t, tc.change...)
+				if r := applied(t, b, ns, rs, nft.Created); r.Engine != e || r.Rules == 0 || r.Moved {
+					t.Errorf("result %+v", r)
+				}
+				if r := applied(t, b, ns, rs, nft.Unchanged); r.Bytes+r.Routes > 0 {
+					t.Errorf("unchanged, but %+v", r)
+				}
+				held, err := b.Read(ns)
+				if err != nil || len(held.Tables) == 0 || !cmp.Equal(held.Routing.Policies, rs.Routing.Policies) {
+					t.Errorf("read %v, error %v", held, err)
+				}
+				if removed, err := b.Remove(ns); err != nil || !removed {
+					t.Fatal(removed, err)
+				}
+				nothingHeld(t, ns)
+				if removed, err := b.Remove(ns); err != nil || removed {
+					t.Fatal(removed, err)
+				}
+			})
+		}
+	}
+}
+
+func TestLegacyWithoutIPv6LeavesNothingThere(t *testing.T) {
+	ns := netnstest.New(t)
+	applied(t, chosen(t, compat.EngineLegacy), ns, compiled(t, tproxy, allDNS), nft.Created)
+	tables, err := xtables.Tables(ns)
+	want := []xtables.ID{{Family: rules.IPv4, Name: "mangle"}, {Family: rules.IPv4, Name: "nat"}, {Family: rules.IPv4, Name: "raw"}}
+	if err != nil || !slices.Equal(tables, want) {
+		t.Errorf("tables %v, error %v, want %v", tables, err, want)
+	}
+}
+
+// A table that the rules do not need does not come into being: packets would pass it.
+func TestLegacyMakesNoMoreTablesThanItNeeds(t *testing.T) {
+	ns := netnstest.New(t)
+	applied(t, chosen(t, compat.EngineLegacy), ns, compiled(t), nft.Created)
+	tables, err := xtables.Tables(ns)
+	if err != nil || !slices.Equal(tables, []xtables.ID{{Family: rules.IPv4, Name: "nat"}}) {
+		t.Errorf("tables %v, error %v", tables, err)
+	}
+}
+
+func TestLegacyKeepsOthersRulesAndCounters(t *testing.T) {
+	ns := istiotest.Load(t, istiotest.Legacy, istiotest.Case{})
+	before := istiotest.Dump(t, ns, istiotest.Legacy)
+	b := chosen(t, compat.EngineLegacy)
+	applied(t, b, ns, compiled(t, tproxy, dual, allDNS), nft.Created)
+	for _, change := range []func(*rules.Redirect){exclusions, dropInvalid, tproxy} {
+		applied(t, b, ns, compiled(t, dual, change), nft.Replaced)
+		if diff := cmp.Diff(before, dumpWithoutOurs(t, ns)); diff != "" {
+			t.Fatalf("-before +after:\n%s", diff)
+		}
+	}
+	if _, err := b.Remove(ns); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, istiotest.Dump(t, ns, istiotest.Legacy)); diff != "" {
+		t.Errorf("-before +after:\n%s", diff)
+	}
+}
+
+// The jump to our chains comes before the rules of others.
+func TestLegacyRunsFirst(t *testing.T) {
+	ns := istiotest.Load(t, istiotest.Legacy, istiotest.Case{})
+	applied(t, chosen(t, compat.EngineLegacy), ns, compiled(t), nft.Created)
+	for line := range strings.Lines(istiotest.Run(t, ns, "", "iptables-legacy", "-t", "nat", "-S", "OUTPUT")) {
+		if strings.HasPrefix(line, "-A") {
+			if line != "-A OUTPUT -j SLUICE_OUTPUT\n" {
+				t.Errorf("first is %s", line)
+			}
+			return
+		}
+	}
+	t.Error("no rule in OUTPUT")
+}
+
+// What somebody has changed among our rules is found and put right.
+func TestLegacyFindsAndMendsDrift(t *testing.T) {
+	for _, tc := range []struct{ name, change string }{
+		{"a rule more in our chain", "-t nat -I SLUICE_OUTPUT -j ACCEPT"},
+		{"a rule less", "-t nat -D SLUICE_OUTPUT 1"},
+		{"another rule in place of one", "-t nat -R SLUICE_OUTPUT 1 -o eth9 -j RETURN"},
+		{"a rule that nobody knows", "-t nat -A SLUICE_OUTPUT -m statistic --mode random --probability 0.5 -j RETURN"},
+		{"no jump", "-t nat -D OUTPUT -j SLUICE_OUTPUT"},
+		{"a second jump", "-t nat -A OUTPUT -j SLUICE_OUTPUT"},
+		{"a jump for some packets only", "-t nat -R OUTPUT 1 -p tcp -j SLUICE_OUTPUT"},
+		{"a jump from a chain of others", "-t nat -N OTHER; -t nat -A OTHER -j SLUICE_OUTPUT"},
+		{"a chain more", "-t nat -N SLUICE_OTHER"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ns := netnstest.New(t)
+			b, rs := chosen(t, compat.EngineLegacy), compiled(t, tproxy)
+			applied(t, b, ns, rs, nft.Created)
+			for command := range strings.SplitSeq(tc.change, ";") {
+				istiotest.Run(t, ns, "", "iptables-legacy", strings.Fields(command)...)
+			}
+			found, err := b.Check(ns, rs)
+			if err != nil || len(found.Differences) == 0 {
+				t.Errorf("nothing found, error %v", err)
+			}
+			if plan, err := b.Plan(ns, rs); err != nil || plan.Outcome != nft.Replaced {
+				t.Errorf("plan %+v, error %v", plan, err)
+			}
+			applied(t, b, ns, rs, nft.Replaced)
+		})
+	}
+}
+
+// Rules of others around ours, and their policies, are no drift.
+func TestLegacyLeavesOthersOutOfTheComparison(t *testing.T) {
+	ns := netnstest.New(t)
+	b, rs := chosen(t, compat.EngineLegacy), compiled(t, tproxy)
+	applied(t, b, ns, rs, nft.Created)
+	for _, change := range []string{
+		"-t nat -A OUTPUT -j ACCEPT", "-t mangle -P OUTPUT DROP", "-t nat -N OTHER", "-t filter -A INPUT -j ACCEPT", "-t mangle -I PREROUTING -i eth9 -j ACCEPT",
+	} {
+		istiotest.Run(t, ns, "", "iptables-legacy", strings.Fields(change)...)
+	}
+	equal(t, b, ns, rs)
+	applied(t, b, ns, rs, nft.Unchanged)
+}

@@ -1,0 +1,32 @@
+package compat
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// restorePrograms are those that load a family's tables beside what is there.
+var restorePrograms = map[rules.Family]string{
+	rules.IPv4: "iptables-restore --noflush", rules.IPv6: "ip6tables-restore --noflush",
+}
+
+// SaveText writes the rules as the legacy backend puts them into a namespace that has none, in the format of iptables-save: those of each
+// family behind a comment that names the program that loads them.
+func SaveText(l Legacy) (string, error) {
+	text := new(strings.Builder)
+	for _, f := range families {
+		of := slices.DeleteFunc(slices.Clone(l.Tables), func(t rules.Table) bool { return t.Family != f })
+		if len(of) == 0 {
+			continue
+		}
+		fmt.Fprintf(text, "# IPv%d: %s\n", f, restorePrograms[f])
+		if err := save.Print(text, of); err != nil {
+			return "", err
+		}
+	}
+	return text.String(), nil
+}

@@ -1,0 +1,45 @@
+package compat_test
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// BenchmarkApply is a first application and its removal, then one that finds everything there.
+func BenchmarkApply(b *testing.B) {
+	rs := compiled(b, dual, allDNS)
+	for _, e := range engines {
+		backend := chosen(b, e)
+		b.Run("first/"+string(e), func(b *testing.B) {
+			ns := netnstest.New(b)
+			for b.Loop() {
+				if _, err := backend.Apply(ns, rs); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				if _, err := backend.Remove(ns); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+		})
+		b.Run("unchanged/"+string(e), func(b *testing.B) {
+			ns := netnstest.New(b)
+			for b.Loop() {
+				if _, err := backend.Apply(ns, rs); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("looking for legacy rules", func(b *testing.B) {
+		ns := netnstest.New(b)
+		for b.Loop() {
+			if _, err := compat.LegacyHeld(ns); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,159 @@
+package compat
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/nft/xt"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// encodeRule writes a rule of one family for a table of the kernel; decodeRule reads it back the same. The rule must be one that xtables
+// has: at most one value for each of its own comparisons, conditions in the canonical order, and one action beside the counter that every
+// rule has anyway. The error names the condition or action that is not so.
+func encodeRule(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
+	e := headerEncoder{family: family}
+	for _, m := range r.Matches {
+		if err := e.match(m); err != nil {
+			return xtables.Rule{}, fmt.Errorf("%s: %w", m, err)
+		}
+	}
+	extensions, err := xt.EncodeMatches(e.protocol(), e.rest)
+	if err != nil {
+		return xtables.Rule{}, err
+	}
+	if r.Comment != "" {
+		// The last, so that it costs nothing for packets that do not match.
+		x, err := xt.EncodeComment(r.Comment)
+		if err != nil {
+			return xtables.Rule{}, err
+		}
+		extensions = append(extensions, x)
+	}
+	matches := make([]xtables.Extension, len(extensions))
+	for i, x := range extensions {
+		matches[i] = kernelExtension(x)
+	}
+	target, err := encodeTarget(family, r.Actions)
+	if err != nil {
+		return xtables.Rule{}, err
+	}
+	return xtables.NewRule(family, e.header, matches, target)
+}
+
+func kernelExtension(x xt.Extension) xtables.Extension {
+	return xtables.Extension{Name: x.Name, Revision: uint8(x.Revision), Data: x.Data}
+}
+
+// encodeTarget writes the one action of a rule.
+func encodeTarget(family rules.Family, actions []rules.Action) (xtables.Target, error) {
+	var only rules.Action
+	for _, a := range actions {
+		if a == rules.Action(rules.Count{}) {
+			continue
+		}
+		if only != nil {
+			return xtables.Target{}, fmt.Errorf("%s and %s: a rule of xtables has one target", only, a)
+		}
+		only = a
+	}
+	switch a := only.(type) {
+	case nil:
+		return xtables.Target{}, nil
+	case rules.Verdict:
+		return xtables.Target{Verdict: map[rules.Verdict]xtables.Verdict{
+			rules.Accept: xtables.Accept, rules.Drop: xtables.Drop, rules.Return: xtables.Return,
+		}[a]}, nil
+	case rules.Jump:
+		return xtables.Target{Chain: a.Chain, Goto: a.Goto}, nil
+	}
+	x, err := xt.EncodeTarget(family, only)
+	return xtables.Target{Extension: kernelExtension(x)}, err
+}
+
+// headerEncoder collects a rule's own comparisons.
+type headerEncoder struct {
+	family rules.Family
+	header xtables.Header
+	sides  [2]bool // that have an address
+	rest   []rules.Match
+}
+
+var errTwice = errors.New("a rule of xtables compares it once, with one value")
+
+func (e *headerEncoder) match(m rules.Match) error {
+	switch m := m.(type) {
+	case rules.MatchInterface:
+		return e.name(m)
+	case rules.MatchAddr:
+		return e.address(m)
+	case rules.MatchProtocol:
+		if len(m.Protocols) != 1 || e.header.Protocol != 0 || m.Protocols[0] == 0 {
+			return errTwice
+		}
+		e.header.Protocol = uint16(m.Protocols[0])
+		e.negate(m.Not, xtables.InvertProtocol)
+		if e.family == rules.IPv6 {
+			e.header.Flags |= xtables.FlagProtocol6
+		}
+		return nil
+	}
+	e.rest = append(e.rest, m)
+	return nil
+}
+
+// protocol is the one that all packets have which the rule matches, 0 if there is none.
+func (e *headerEncoder) protocol() rules.Protocol {
+	if e.header.Invert&xtables.InvertProtocol != 0 {
+		return 0
+	}
+	return rules.Protocol(e.header.Protocol)
+}
+
+func (e *headerEncoder) negate(not bool, bit uint8) {
+	if not {
+		e.header.Invert |= bit
+	}
+}
+
+func (e *headerEncoder) name(m rules.MatchInterface) error {
+	field, bit := &e.header.In, uint8(xtables.InvertIn)
+	if m.Out {
+		field, bit = &e.header.Out, xtables.InvertOut
+	}
+	if len(m.Names) != 1 || *field != (xtables.Interface{}) {
+		return errTwice
+	}
+	var err error
+	*field, err = xtables.NamedInterface(m.Names[0].Name, m.Names[0].Prefix)
+	e.negate(m.Not, bit)
+	return err
+}
+
+// address writes a prefix. A range that is none, or of a side that has an address already, is left for an extension.
+func (e *headerEncoder) address(m rules.MatchAddr) error {
+	if m.Family() != e.family {
+		return fmt.Errorf("it is not of family %s", e.family)
+	}
+	first := !e.sides[m.Side]
+	e.sides[m.Side] = true
+	if len(m.Ranges) != 1 {
+		return errTwice
+	}
+	p, isPrefix := m.Ranges[0].Prefix()
+	if !first || !isPrefix || p.Bits() == 0 { // which compares nothing
+		e.rest = append(e.rest, m)
+		return nil
+	}
+	field, bit := &e.header.Source, uint8(xtables.InvertSource)
+	if m.Side == rules.Destination {
+		field, bit = &e.header.Destination, xtables.InvertDestination
+	}
+	mask, _ := netip.AddrFromSlice(net.CIDRMask(p.Bits(), p.Addr().BitLen()))
+	*field = xtables.Address{Addr: p.Addr(), Mask: mask}
+	e.negate(m.Not, bit)
+	return nil
+}

@@ -1,0 +1,97 @@
+package compat_test
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// alternatives are what the process of this test applies in turn, with the engine.
+var alternatives = []struct {
+	engine compat.Engine
+	rs     func() rules.Ruleset
+}{
+	{compat.EngineLegacy, func() rules.Ruleset { return rules.Compile(sidecar(dual, allDNS)) }},
+	{compat.EngineLegacy, func() rules.Ruleset { return rules.Compile(sidecar(dual, tproxy, dropInvalid)) }},
+	{compat.EngineNFT, func() rules.Ruleset { return rules.Compile(sidecar(dual, tproxy)) }},
+	{compat.EngineLegacy, func() rules.Ruleset { return rules.Compile(sidecar(dual, tproxy)) }},
+}
+
+// alwaysCaptured are packets that all the alternatives capture.
+var alwaysCaptured = []string{
+	"in tcp 10.9.9.9:50000 > 10.244.1.5:8080",
+	"in tcp [2001:db8::9]:50000 > [fd00::5]:8080",
+	"out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000",
+	"out tcp [fd00::5]:40000 > [2001:db8::1]:443 uid 1000",
+	"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 dev lo uid 1337",
+}
+
+// TestAKilledApplierLetsNothingPass kills it at a random moment: what was captured before is captured or dropped. The next one finishes.
+func TestAKilledApplierLetsNothingPass(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	fates := map[string]int{}
+	for range times(40, 400) {
+		if _, err := chosen(t, compat.EngineLegacy).Apply(ns, alternatives[0].rs()); err != nil {
+			t.Fatal(err)
+		}
+		p := start(t, ns, "apply alternately")
+		for range 1 + random.IntN(6) {
+			p.line(t)
+		}
+		// An Apply takes some milliseconds; this spends the time without giving up the processor.
+		for begin, wait := time.Now(), time.Duration(random.IntN(5_000))*time.Microsecond; time.Since(begin) < wait; {
+			continue
+		}
+		if err := p.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = p.Wait()
+		live, err := compat.ReadLive(ns, compat.PartAll)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range alwaysCaptured {
+			packet, err := rules.ParsePacket(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fate := live.Ruleset.Explain(packet).Fate
+			if !fate.Captured() && !fate.Dropped {
+				t.Fatalf("%s %s\n%s", text, fate, &live.Ruleset)
+			}
+			fates[fate.String()]++
+		}
+		rs := compiled(t, dual, tproxy, allDNS)
+		applied(t, chosen(t, compat.EngineLegacy), ns, rs, nft.Replaced)
+	}
+	t.Log(fates)
+}
+
+// applyAlternately applies the alternatives in turn and prints a line before each time.
+func applyAlternately(ns *netns.NS, _ *bufio.Reader) error {
+	for i := 0; ; i++ {
+		a := alternatives[i%len(alternatives)]
+		b, err := compat.Choose(a.engine)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Println("next"); err != nil {
+			return err
+		}
+		if _, err := b.Apply(ns, a.rs()); err != nil {
+			return err
+		}
+	}
+}

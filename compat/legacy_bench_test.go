@@ -1,0 +1,80 @@
+package compat_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// manyPrefixes are so many of both families that no two merge.
+func manyPrefixes(n int) []netip.Prefix {
+	var list []netip.Prefix
+	for i := range n {
+		list = append(list,
+			netip.PrefixFrom(netip.AddrFrom4([4]byte{20, byte(i >> 7), byte(i << 1), 0}), 24),
+			netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 1, 2: byte(i >> 7), 3: byte(i << 1)}), 32))
+	}
+	return list
+}
+
+func TestTranslateManyPrefixes(t *testing.T) {
+	r := sidecar(dual)
+	r.OutboundExcludeCIDRs = manyPrefixes(10_000)
+	rs := rules.Compile(r)
+	begin := time.Now()
+	legacy, err := compat.Translate(rs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It takes some 20 ms: a second is what a walk through all prefixes for each would take.
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("it took %s", took)
+	}
+	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+		if n := strings.Count(strings.Join(listing(legacy, f), "\n"), " return"); n < 10_000 || n > 10_010 {
+			t.Errorf("%d rules of family %s", n, f)
+		}
+	}
+}
+
+func BenchmarkTranslate(b *testing.B) {
+	for _, n := range []int{0, 1000, 10_000} {
+		r := sidecar(dual)
+		r.OutboundExcludeCIDRs = manyPrefixes(n)
+		rs := rules.Compile(r)
+		b.Run(fmt.Sprintf("prefixes=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := compat.Translate(rs); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkEncode(b *testing.B) {
+	r := sidecar(dual)
+	r.OutboundExcludeCIDRs = manyPrefixes(10_000)
+	legacy, err := compat.Translate(rules.Compile(r))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, table := range legacy.Tables {
+			for _, c := range table.Chains {
+				for i := range c.Rules {
+					if _, err := compat.EncodeRule(table.Family, &c.Rules[i]); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		}
+	}
+}

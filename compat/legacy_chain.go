@@ -1,0 +1,239 @@
+package compat
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A translator makes what a base chain, with all that it calls, becomes in one family.
+type translator struct {
+	family rules.Family
+	at     place
+	from   *rules.Table
+	base   *rules.Base
+	made   []rules.Chain
+	taken  map[string]bool      // names of chains of the table
+	chains map[continued]string // names of chains made
+	path   []string             // of jumps that lead to the chain that is being made
+	marks  bool                 // a rule changes the packet's mark
+}
+
+// A continued is the rules of a chain from an index on, and the chain of ours that follows at their end: none, and the packet leaves our
+// chains. It is all that decides what becomes of a packet, since our chains go on to each other and never come back.
+type continued struct {
+	chain string
+	rule  int
+	end   string
+}
+
+// baseChain makes a base chain and returns the built-in chain that jumps to it, nil if nothing is left of it.
+func (tr *translator) baseChain(name string) (*rules.Chain, error) {
+	tr.path = []string{name}
+	first, err := tr.chain(continued{chain: name})
+	if err != nil || first == "" {
+		return nil, err
+	}
+	base := save.Base(tr.at.table, tr.at.hook, false)
+	if base.Type != tr.base.Type && tr.marks {
+		return nil, fmt.Errorf("chain %s: with a changed mark the kernel routes again behind %s, but not behind %s", name,
+			chainKind(rules.Route), chainKind(rules.Filter))
+	}
+	jump := rules.Rule{Actions: []rules.Action{rules.Jump{Chain: first}}}
+	return &rules.Chain{Name: tr.at.chain, Base: base, Rules: []rules.Rule{jump}}, nil
+}
+
+func chainKind(t rules.ChainType) string { return "a chain of type " + t.String() }
+
+// chain makes a chain and returns its name, or that of what follows if no rule is left of it.
+func (tr *translator) chain(at continued) (string, error) {
+	if name, ok := tr.chains[at]; ok {
+		return name, nil
+	}
+	source := tr.from.Chain(at.chain)
+	if source == nil {
+		return "", fmt.Errorf("there is no chain %s", at.chain)
+	}
+	suffix := ""
+	if at.rule > 0 {
+		suffix = "_REST"
+	}
+	name := tr.reserve(at.chain, suffix)
+	list, err := tr.rules(source, at)
+	if err != nil {
+		return "", err
+	}
+	name = tr.fill(name, list, at.end)
+	tr.chains[at] = name
+	return name, nil
+}
+
+// maxName is how long iptables lets the name of a chain be.
+const maxName = 28
+
+// reserve gives a chain its name and its place among the others.
+func (tr *translator) reserve(source, suffix string) string {
+	stem := chainPrefix + strings.Map(func(c rune) rune {
+		if c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
+			return c
+		}
+		return '_'
+	}, strings.ToUpper(strings.TrimPrefix(source, tr.at.table+"-")))
+	name := stem[:min(len(stem), maxName-len(suffix))] + suffix
+	for n := 2; tr.taken[name]; n++ {
+		number := fmt.Sprintf("%s_%d", suffix, n)
+		name = stem[:min(len(stem), maxName-len(number))] + number
+	}
+	tr.taken[name] = true
+	tr.made = append(tr.made, rules.Chain{Name: name})
+	return name
+}
+
+// fill gives a chain its rules, but for those that do what happens at its end anyway. If none is left the chain goes, and the name
+// returned is that of what follows.
+func (tr *translator) fill(name string, list []rules.Rule, end string) string {
+	for len(list) > 0 && len(list[len(list)-1].Actions) == 1 && list[len(list)-1].Actions[0] == goOn(end) {
+		list = list[:len(list)-1]
+	}
+	i := slices.IndexFunc(tr.made, func(c rules.Chain) bool { return c.Name == name })
+	if len(list) == 0 {
+		tr.made = slices.Delete(tr.made, i, i+1)
+		delete(tr.taken, name)
+		return end
+	}
+	if end != "" && !endsAlways(&list[len(list)-1]) {
+		list = append(list, rules.Rule{Actions: []rules.Action{goOn(end)}})
+	}
+	tr.made[i].Rules = list
+	return name
+}
+
+// goOn goes on to a chain of ours, or leaves them.
+func goOn(chain string) rules.Action {
+	if chain == "" {
+		return rules.Return
+	}
+	return rules.Jump{Chain: chain, Goto: true}
+}
+
+// endsAlways tells whether no packet gets behind the rule.
+func endsAlways(r *rules.Rule) bool {
+	return len(r.Matches) == 0 && len(r.Actions) > 0 && isLast(r.Actions[len(r.Actions)-1])
+}
+
+// isLast tells whether nothing of the rule or the chain comes after the action.
+func isLast(a rules.Action) bool {
+	switch a := a.(type) {
+	case rules.Verdict, rules.RedirectTo, rules.DNATPort, rules.TProxyDrop:
+		return true
+	case rules.Jump:
+		return a.Goto
+	}
+	return false
+}
+
+// rules translates the rules of a chain.
+func (tr *translator) rules(c *rules.Chain, at continued) ([]rules.Rule, error) {
+	var list []rules.Rule
+	for i := at.rule; i < len(c.Rules); {
+		r, n, err := tr.read(c.Rules[i:])
+		var more []rules.Rule
+		split := false
+		if err == nil && len(r.alternatives) > 0 {
+			more, split, err = tr.place(r, continued{c.Name, i + n, at.end})
+		}
+		if err != nil {
+			return nil, inRule(c, i, err)
+		}
+		list = append(list, more...)
+		if split || len(more) > 0 && endsAlways(&more[len(more)-1]) {
+			break
+		}
+		i += n
+	}
+	return list, nil
+}
+
+// A ruleError says which rule cannot be translated. It is not wrapped again by the rules that jump to the rule's chain.
+type ruleError struct{ error }
+
+func inRule(c *rules.Chain, i int, err error) error {
+	if inner := (ruleError{}); errors.As(err, &inner) {
+		return err
+	}
+	return ruleError{fmt.Errorf("chain %s: rule %d: %s: iptables-legacy cannot do that: %w", c.Name, i+1, &c.Rules[i], err)}
+}
+
+// Unwrap returns the error.
+func (e ruleError) Unwrap() error { return e.error }
+
+// place writes a rule of which next is what follows. Split tells that what follows is another chain of ours now.
+func (tr *translator) place(r ruleParts, next continued) (list []rules.Rule, split bool, err error) {
+	apart := len(r.except) > 0 || r.disturbs()
+	split = apart || slices.ContainsFunc(r.actions, func(a rules.Action) bool {
+		jump, ok := a.(rules.Jump)
+		return ok && !jump.Goto
+	})
+	follows := ""
+	if split {
+		if follows, err = tr.chain(next); err != nil {
+			return nil, false, err
+		}
+	}
+	for i, a := range r.actions {
+		if r.actions[i], err = tr.target(a, next.end, follows); err != nil {
+			return nil, false, err
+		}
+	}
+	if apart {
+		r = tr.apart(r, next.chain, follows)
+	}
+	list, err = tr.write(r)
+	if split && err == nil && (len(list) == 0 || !endsAlways(&list[len(list)-1])) {
+		list = append(list, rules.Rule{Actions: []rules.Action{goOn(follows)}})
+	}
+	return list, split, err
+}
+
+// target is what an action is in a chain of which end is what follows, where the rule is followed by another chain.
+func (tr *translator) target(a rules.Action, end, follows string) (rules.Action, error) {
+	switch a := a.(type) {
+	case rules.Verdict:
+		switch a {
+		case rules.Accept:
+			return rules.Return, nil // to the built-in chain
+		case rules.Return:
+			return goOn(end), nil
+		}
+	case rules.Jump:
+		if slices.Contains(tr.path, a.Chain) {
+			return nil, fmt.Errorf("chain %s is jumped to in a circle", a.Chain)
+		}
+		if a.Goto {
+			follows = end
+		}
+		tr.path = append(tr.path, a.Chain)
+		chain, err := tr.chain(continued{chain: a.Chain, end: follows})
+		tr.path = tr.path[:len(tr.path)-1]
+		return goOn(chain), err
+	}
+	return a, nil
+}
+
+// apart puts into a chain of its own what the rule does, where it cannot be done one after the other by rules with the same conditions.
+func (tr *translator) apart(r ruleParts, source, follows string) ruleParts {
+	name := tr.reserve(source, "_DO")
+	var list []rules.Rule
+	for _, m := range r.except {
+		list = append(list, rules.Rule{Matches: []rules.Match{m}, Actions: []rules.Action{goOn(follows)}})
+	}
+	for _, a := range r.actions {
+		list = append(list, rules.Rule{Actions: []rules.Action{a}})
+	}
+	r.except, r.actions = nil, []rules.Action{goOn(tr.fill(name, list, follows))}
+	return r
+}

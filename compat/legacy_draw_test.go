@@ -1,0 +1,231 @@
+package compat_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A dice draws from few values, so that they often meet.
+type dice struct{ *rapid.T }
+
+func pick[T any](d dice, label string, from ...T) T { return rapid.SampledFrom(from).Draw(d.T, label) }
+
+func some[T any](d dice, label string, least, most int, from ...T) []T {
+	return rapid.SliceOfN(rapid.SampledFrom(from), least, most).Draw(d.T, label)
+}
+
+func (d dice) yes(label string) bool { return rapid.Bool().Draw(d.T, label) }
+
+func (d dice) number(label string, most int) int { return rapid.IntRange(0, most).Draw(d.T, label) }
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func prefixList(texts string) []netip.Prefix { return must(rules.ParsePrefixes(texts)) }
+
+func portRanges(texts string) []rules.PortRange { return must(rules.ParsePorts(texts)) }
+
+func idRanges(texts string) []rules.IDRange { return must(rules.ParseIDs(texts, nil)) }
+
+func interfaceNames(texts string) []rules.InterfaceName { return must(rules.ParseInterfaces(texts)) }
+
+// redirect draws valid parameters.
+func (d dice) redirect() rules.Redirect {
+	somePorts := portRanges("0,1,53,80,443,15001,15006,15008,15053,80-8080,9000-9001,65535")
+	if d.yes("all ports at all") {
+		somePorts = append(somePorts, portRanges("0-65535")...)
+	}
+	someIDs := idRanges("0,1,1337,1338,202,1337-1339,0-5000,4294967294")
+	somePrefixes := prefixList("10.0.0.0/8,10.1.2.3/16,10.96.0.10/32,127.0.0.1/32,127.0.0.2/8,0.0.0.0/0,::ffff:10.0.0.0/104," +
+		"fd00::/8,fd00:10:96::a/128,::1/128,::/0")
+	someNames := interfaceNames("eth0,eth1,eth+,lo,net1,fifteen-letters")
+
+	r := rules.DefaultRedirect()
+	r.Mode = pick(d, "mode", rules.ModeRedirect, rules.ModeTProxy)
+	r.TunnelPort = pick(d, "tunnel port", uint16(15008), 53, 80, 443)
+	r.ProxyUIDs, r.ProxyGIDs = some(d, "uids", 1, 3, someIDs...), some(d, "gids", 1, 3, someIDs...)
+	r.TProxyMark = pick(d, "mark", uint32(1337), 1, 1339, 1<<32-1)
+	if r.InboundPorts.All = d.yes("all inbound"); !r.InboundPorts.All {
+		r.InboundPorts.Ports = some(d, "inbound", 0, 20, somePorts...)
+	}
+	r.InboundExcludePorts = some(d, "inbound exclude", 0, 3, somePorts...)
+	if r.OutboundCIDRs.All = d.yes("all outbound"); !r.OutboundCIDRs.All {
+		r.OutboundCIDRs.Prefixes = some(d, "outbound", 0, 4, somePrefixes...)
+	}
+	r.OutboundExcludeCIDRs = some(d, "outbound exclude", 0, 3, somePrefixes...)
+	r.OutboundPorts = some(d, "outbound ports", 0, 3, somePorts...)
+	r.OutboundExcludePorts = some(d, "outbound exclude ports", 0, 20, somePorts...)
+	if r.OwnerGroups.All = d.yes("all groups"); !r.OwnerGroups.All {
+		r.OwnerGroups.IDs = some(d, "groups", 0, 3, someIDs...)
+	}
+	r.OwnerGroupsExclude = some(d, "groups exclude", 0, 3, someIDs...)
+	r.ExcludeInterfaces, r.RerouteInterfaces = some(d, "interfaces", 0, 3, someNames...), some(d, "rerouted", 0, 3, someNames...)
+	r.LoopbackCIDR = pick(d, "loopback", rules.DefaultLoopbackCIDR, netip.MustParsePrefix("127.0.0.1/8"))
+	r.DNS.Capture, r.DNS.All = d.yes("DNS"), d.yes("all DNS")
+	for _, p := range some(d, "servers", 0, 3, somePrefixes...) {
+		r.DNS.Servers = append(r.DNS.Servers, p.Addr().Unmap())
+	}
+	r.DropInvalid, r.IPv6, r.KeepEstablished = d.yes("drop invalid"), d.yes("IPv6"), d.yes("keep established")
+	for _, deviation := range rules.Deviations {
+		if d.yes("without " + string(deviation.ID)) {
+			r.Without = append(r.Without, deviation.ID)
+		}
+	}
+	if err := r.Validate(); err != nil {
+		d.Fatalf("generator: %v", err)
+	}
+	return r
+}
+
+// anyPacket draws a packet of the values that the rulesets are drawn from, and of some beside them.
+func anyPacket(r *rand.Rand) rules.Packet {
+	addrs := []string{"10.1.2.3", "10.96.0.10", "11.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.6", "192.0.2.1"}
+	if r.IntN(2) == 0 {
+		addrs = []string{"fd00::1", "fd02:8000::1", "fd00:10:96::a", "::1", "::6", "2001:db8::1", "::ffff:10.1.2.3"}
+	}
+	one := func(n ...uint32) uint32 { return n[r.IntN(len(n))] }
+	p := rules.Packet{
+		Hook: rules.Prerouting, Protocol: rules.Protocol(one(6, 6, 17, 1, 132)), State: rules.State(r.IntN(5)), NoListener: r.IntN(2) == 0,
+		Mark: one(0, 1, 2, 3, 1337, 1338, 1339, 1<<32-1), ConntrackMark: one(0, 1, 2, 3, 1337, 1338),
+	}
+	port := func() uint16 {
+		return uint16(one(0, 1, 2, 8, 53, 80, 81, 90, 443, 8081, 15006, 15008, 15053, 40000, 65535))
+	}
+	if p.Protocol != rules.TCP && p.Protocol != rules.UDP {
+		port = func() uint16 { return 0 }
+	}
+	if p.Protocol == rules.TCP {
+		p.Flags = []rules.TCPFlags{rules.SYN, rules.ACK, rules.SYN | rules.ACK, rules.RST}[r.IntN(4)]
+	}
+	if p.State == rules.Invalid || p.State == rules.Untracked {
+		p.ConntrackMark = 0
+	}
+	p.Source = netip.AddrPortFrom(netip.MustParseAddr(addrs[r.IntN(len(addrs))]), port())
+	p.Destination = netip.AddrPortFrom(netip.MustParseAddr(addrs[r.IntN(len(addrs))]), port())
+	p.InInterface = []string{"lo", "eth0", "eth1", "eth7", "net1", "other"}[r.IntN(6)]
+	if r.IntN(2) == 0 {
+		p.Hook, p.OutInterface, p.InInterface = rules.Output, p.InInterface, ""
+		if r.IntN(8) > 0 {
+			p.Owner = &rules.Owner{UID: one(0, 1, 202, 1337, 1338, 1339, 5000, 7000), GID: one(0, 1, 202, 1337, 1338, 5000, 7000)}
+		}
+	}
+	return p
+}
+
+// ruleset draws rules in the words that Compile uses, but in any combination.
+func (d dice) ruleset() rules.Ruleset {
+	t := rules.Table{Family: pick(d, "family", rules.Inet, rules.IPv4, rules.IPv6), Name: "any"}
+	for _, base := range []rules.Base{
+		{Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.RawPriority},
+		{Type: rules.Filter, Hook: rules.Output, Priority: rules.RawPriority},
+		{Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.ManglePriority},
+		{Type: pick(d, "type", rules.Route, rules.Route, rules.Filter), Hook: rules.Output, Priority: rules.ManglePriority},
+		{Type: rules.NAT, Hook: rules.Prerouting, Priority: rules.NATPriority},
+		{Type: rules.NAT, Hook: rules.Output, Priority: rules.NATPriority},
+	} {
+		if d.number("base chain", 2) > 0 {
+			continue
+		}
+		name := fmt.Sprint("b", len(t.Chains))
+		first := len(t.Chains)
+		t.Chains = append(t.Chains, rules.Chain{Name: name, Base: &base})
+		for range d.number("chains", 2) {
+			t.Chains = append(t.Chains, rules.Chain{Name: fmt.Sprintf("%s-%d", name, len(t.Chains))})
+		}
+		for i := first; i < len(t.Chains); i++ {
+			t.Chains[i].Rules = d.rules(base, t.Chains[i+1:])
+		}
+	}
+	rs := rules.Ruleset{Tables: []rules.Table{t}}
+	if d.yes("policy route") {
+		rs.Routing.Policies = []rules.PolicyRoute{{Family: rules.IPv4, Mark: 1, Table: 133, Priority: 133}}
+	}
+	return rs
+}
+
+// rules draws the rules of a chain that a base chain calls, and that may call some others.
+func (d dice) rules(base rules.Base, others []rules.Chain) []rules.Rule {
+	var list []rules.Rule
+	for range d.number("rules", 5) {
+		var r rules.Rule
+		for range d.number("matches", 3) {
+			if m := d.match(); m != nil {
+				if _, owner := m.(rules.MatchOwner); !owner || base.Hook == rules.Output {
+					r.Matches = append(r.Matches, m)
+				}
+			}
+		}
+		for range d.number("actions before", 2) {
+			r.Actions = append(r.Actions, pick[rules.Action](d, "action", rules.Count{}, rules.SaveMark{}, rules.SetMark{Value: 1, Mask: 1},
+				rules.SetMark{Value: 2, Mask: 3}))
+		}
+		more, final := d.final(base, others)
+		r.Matches, r.Actions = append(r.Matches, more...), append(r.Actions, final...)
+		rules.SortMatches(r.Matches)
+		list = append(list, r)
+		if slices.Contains(r.Actions, rules.Action(rules.TProxy{Port: 15006})) {
+			list = append(list, rules.Rule{Matches: r.Matches, Actions: []rules.Action{rules.Drop}})
+		}
+	}
+	return list
+}
+
+// final draws what a rule does last, and what it must compare for it.
+func (d dice) final(base rules.Base, others []rules.Chain) ([]rules.Match, []rules.Action) {
+	if len(others) > 0 && d.number("jump", 2) == 0 {
+		return nil, []rules.Action{rules.Jump{Chain: others[d.number("chain", len(others)-1)].Name, Goto: d.yes("goto")}}
+	}
+	protocol := []rules.Match{rules.MatchProtocol{Protocols: some(d, "protocols", 1, 1, rules.TCP, rules.UDP)}}
+	switch {
+	case base.Type == rules.NAT && d.yes("NAT"):
+		return protocol, []rules.Action{pick[rules.Action](d, "to", rules.RedirectTo{Port: 15001}, rules.DNATPort{Port: 15002})}
+	case base.Priority == rules.RawPriority && d.yes("zone"):
+		return nil, []rules.Action{rules.SetZone{Zone: uint16(d.number("zone", 2))}}
+	case base.Type == rules.Filter && base.Hook == rules.Prerouting && base.Priority == rules.ManglePriority && d.yes("tproxy"):
+		return protocol, []rules.Action{rules.TProxy{Port: 15006}, rules.SetMark{Value: 1, Mask: 1}, rules.Accept}
+	case base.Type != rules.NAT && d.yes("drop"):
+		return nil, []rules.Action{rules.Drop}
+	}
+	return nil, [][]rules.Action{{rules.Accept}, {rules.Return}, {rules.RestoreMark{}}, nil}[d.number("end", 3)]
+}
+
+func (d dice) match() rules.Match {
+	not := d.yes("not")
+	side := pick(d, "side", rules.Source, rules.Destination)
+	switch d.number("match", 8) {
+	case 0:
+		return rules.MatchFamily{Family: pick(d, "family", rules.IPv4, rules.IPv6, rules.Inet)}
+	case 1:
+		texts := pick(d, "family", "10.0.0.0/8,10.1.0.0/16,127.0.0.1/32,0.0.0.0/0", "fd00::/16,::1/128,fd02::/17")
+		list := some(d, "prefixes", 1, 3, prefixList(texts)...)
+		return rules.MatchAddr{Side: side, Not: not, Ranges: rules.AddrRanges(list)}
+	case 2:
+		list := some(d, "protocols", 1, 3, rules.TCP, rules.UDP, rules.ICMP, rules.SCTP)
+		slices.Sort(list)
+		return rules.MatchProtocol{Not: not, Protocols: slices.Compact(list)}
+	case 3:
+		list := some(d, "ports", 1, 20, portRanges("0,2,4,6,8,10,12,14,16,18,20,22,53,80-90,100-200,443,15008,65535,0-65535")...)
+		return rules.MatchPort{Side: side, Not: not, Ports: rules.Normalise(list)}
+	case 4:
+		return rules.MatchTCPFlags{Not: not, Mask: rules.SYN | rules.ACK, Value: pick(d, "flags", rules.SYN, rules.ACK)}
+	case 5:
+		list := some(d, "ids", 1, 3, idRanges("0,1337,1337-1339,5000")...)
+		return rules.MatchOwner{Group: d.yes("group"), Not: not, Socketless: not && d.yes("socketless"), IDs: rules.Normalise(list)}
+	case 6:
+		mask := pick[uint32](d, "mask", 1, 3, 1<<32-1)
+		return rules.MatchMark{Conntrack: d.yes("connection"), Not: not, Value: uint32(d.number("mark", 3)), Mask: mask}
+	case 7:
+		return rules.MatchState{Not: not, States: rules.StateSet(d.number("states", 31))}
+	}
+	return rules.MatchInterface{Out: d.yes("out"), Not: not, Names: some(d, "names", 1, 3, interfaceNames("lo,eth0,eth1,eth+,e+,net1")...)}
+}

@@ -1,0 +1,205 @@
+package compat
+
+import (
+	"fmt"
+	"slices"
+
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/nft/xt"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A choice is lists of conditions: a packet must fulfil all of one list. The lists exclude each other.
+type choice [][]rules.Match
+
+// The choices that leave none.
+var (
+	always = choice{nil}
+	never  = choice{}
+)
+
+// conditions brings the matches of a rule into the form of xtables.
+func (tr *translator) conditions(matches []rules.Match) (alternatives choice, except []rules.Match, err error) {
+	alternatives, except, err = protocols(matches)
+	for _, m := range matches {
+		if err != nil || len(alternatives) == 0 {
+			return never, nil, err
+		}
+		var options choice
+		var not []rules.Match
+		if options, not, err = tr.condition(m); err == nil {
+			alternatives, except = alternatives.and(options), append(except, not...)
+		}
+	}
+	for _, list := range alternatives {
+		rules.SortMatches(list)
+		slices.SortStableFunc(list, outLast)
+	}
+	return alternatives, except, err
+}
+
+// outLast puts the interface by which a packet leaves behind the other, as it is decoded.
+func outLast(a, b rules.Match) int {
+	in, ok := a.(rules.MatchInterface)
+	out, both := b.(rules.MatchInterface)
+	if !ok || !both || in.Out == out.Out {
+		return 0
+	}
+	if in.Out {
+		return 1
+	}
+	return -1
+}
+
+// and is the choice of a list of each.
+func (c choice) and(other choice) choice {
+	if len(other) == 1 && len(other[0]) == 0 {
+		return c
+	}
+	product := make(choice, 0, len(c)*len(other))
+	for _, a := range c {
+		for _, b := range other {
+			product = append(product, slices.Concat(a, b))
+		}
+	}
+	return product
+}
+
+// condition brings a match into the form of xtables, but for protocols.
+func (tr *translator) condition(m rules.Match) (choice, []rules.Match, error) {
+	switch m := m.(type) {
+	case rules.MatchFamily:
+		if m.Family == rules.Inet || m.Family == tr.family {
+			return always, nil, nil
+		}
+		return never, nil, nil
+	case rules.MatchInterface:
+		options, except := interfaces(m)
+		return options, except, nil
+	case rules.MatchAddr:
+		options, except := tr.addresses(m)
+		return options, except, nil
+	case rules.MatchProtocol:
+		return always, nil, nil // see protocols
+	case rules.MatchPort:
+		return ports(m), nil, nil
+	case rules.MatchOwner:
+		options, err := tr.owners(m)
+		return options, nil, err
+	case rules.MatchTCPFlags:
+		if m.Mask == 0 && m.Value == 0 {
+			return negated(m.Not, always), nil, nil
+		}
+	case rules.Unknown:
+		return nil, nil, fmt.Errorf("%s is not known to the model", m)
+	}
+	return choice{{m}}, nil, nil
+}
+
+// negated is the choice, which is always or never, or the other one.
+func negated(not bool, c choice) choice {
+	if not == (len(c) > 0) {
+		return never
+	}
+	return always
+}
+
+// oneOf makes a choice of single conditions, or with not an exception of them. Of one condition the negation is a condition too.
+func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (choice, []rules.Match) {
+	if not && len(list) == 1 {
+		return choice{{negate(list[0])}}, nil
+	}
+	options, except := make(choice, 0, len(list)), []rules.Match(nil)
+	for _, m := range list {
+		if not {
+			except = append(except, m)
+		} else {
+			options = append(options, []rules.Match{m})
+		}
+	}
+	if not {
+		options = always
+	}
+	return options, except
+}
+
+// interfaces makes a condition of each name, but for one that begins as another one stands for.
+func interfaces(m rules.MatchInterface) (choice, []rules.Match) {
+	var list []rules.MatchInterface
+	for i, n := range m.Names {
+		covered := false
+		for j, other := range m.Names {
+			wider := other.Prefix && other.Contains(n.Name) && (other != n || j < i)
+			covered = covered || wider || other == n && j < i
+		}
+		if !covered {
+			list = append(list, rules.MatchInterface{Out: m.Out, Names: []rules.InterfaceName{n}})
+		}
+	}
+	return oneOf(m.Not, list, func(m rules.MatchInterface) rules.MatchInterface {
+		m.Not = true
+		return m
+	})
+}
+
+// addresses makes a condition of each prefix.
+func (tr *translator) addresses(m rules.MatchAddr) (choice, []rules.Match) {
+	if m.Family() != tr.family {
+		return never, nil
+	}
+	var list []rules.MatchAddr
+	for _, r := range m.Ranges {
+		for _, p := range r.Prefixes() {
+			if p.Bits() == 0 {
+				return negated(m.Not, always), nil
+			}
+			list = append(list, rules.MatchAddr{Side: m.Side, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(p)}})
+		}
+	}
+	return oneOf(m.Not, list, func(m rules.MatchAddr) rules.MatchAddr {
+		m.Not = true
+		return m
+	})
+}
+
+// owners makes a condition of each range. Several that are negated may be in one rule.
+func (tr *translator) owners(m rules.MatchOwner) (choice, error) {
+	if tr.at.hook != rules.Output {
+		return nil, fmt.Errorf("%s at %s: xtables knows owners at output only", m, tr.at.hook)
+	}
+	options, all := choice{}, []rules.Match(nil)
+	for _, ids := range m.IDs {
+		one := m
+		one.IDs = []rules.IDRange{ids}
+		options, all = append(options, []rules.Match{one}), append(all, one)
+	}
+	switch {
+	case !m.Not:
+		return options, nil
+	case len(all) == 0 && !m.Socketless:
+		return choice{{rules.MatchOwner{IDs: []rules.IDRange{{First: 0, Last: ^uint32(0)}}}}}, nil
+	}
+	return choice{all}, nil
+}
+
+// ports makes conditions of as many ports as fit.
+func ports(m rules.MatchPort) choice {
+	if slices.Equal(m.Ports, []rules.PortRange{{First: 0, Last: 1<<16 - 1}}) {
+		return negated(m.Not, always)
+	}
+	options, all := choice{}, []rules.Match(nil)
+	for rest := m.Ports; len(rest) > 0; {
+		n := len(rest)
+		for xt.Slots(rest[:n]) > xt.MaxSlots {
+			n--
+		}
+		one := rules.MatchPort{Side: m.Side, Not: m.Not, Ports: rest[:n:n]}
+		options, all = append(options, []rules.Match{one}), append(all, one)
+		rest = rest[n:]
+	}
+	if m.Not {
+		return choice{all}
+	}
+	return options
+}

@@ -1,0 +1,183 @@
+package compat
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// ruleParts is a rule in the pieces that xtables needs.
+type ruleParts struct {
+	comment string
+	counts  bool // by its own wish
+	// alternatives are lists of conditions. A packet that matches the rule fulfils all of exactly one list.
+	alternatives [][]rules.Match
+	// except are conditions of which it must fulfil none.
+	except  []rules.Match
+	actions []rules.Action
+}
+
+// read takes the first rule apart, and tells how many rules that are: two if the second is the drop behind a tproxy.
+func (tr *translator) read(list []rules.Rule) (ruleParts, int, error) {
+	r, n := &list[0], 1
+	parts := ruleParts{comment: r.Comment, counts: slices.Contains(r.Actions, rules.Action(rules.Count{}))}
+	actions := withoutCount(r.Actions)
+	if tproxy, ok := tproxyWithDrop(list); ok {
+		actions, n = []rules.Action{tproxy}, 2
+	}
+	for i, a := range actions {
+		if err := tr.check(a); err != nil {
+			return parts, n, err
+		}
+		_, restores := a.(rules.RestoreMark)
+		_, jumps := a.(rules.Jump)
+		if i < len(actions)-1 && (isLast(a) || restores || jumps) {
+			return parts, n, fmt.Errorf("%s before %s", a, actions[i+1])
+		}
+		parts.actions = append(parts.actions, a)
+	}
+	var err error
+	if parts.alternatives, parts.except, err = tr.conditions(r.Matches); err != nil {
+		return parts, n, err
+	}
+	return parts, n, checkProtocol(parts)
+}
+
+// tproxyWithDrop recognises a tproxy that sets a mark and accepts, followed by a drop for the same packets, which meets those that no
+// listener takes: xtables' TPROXY is both.
+func tproxyWithDrop(list []rules.Rule) (rules.TProxyDrop, bool) {
+	actions := withoutCount(list[0].Actions)
+	if len(list) < 2 || len(actions) < 2 || actions[len(actions)-1] != rules.Action(rules.Accept) {
+		return rules.TProxyDrop{}, false
+	}
+	tproxy, isTProxy := actions[0].(rules.TProxy)
+	var mark rules.SetMark
+	isMark := len(actions) == 2
+	if len(actions) == 3 {
+		mark, isMark = actions[1].(rules.SetMark)
+	}
+	drops := slices.Equal(withoutCount(list[1].Actions), []rules.Action{rules.Drop})
+	return rules.TProxyDrop{Port: tproxy.Port, Value: mark.Value, Mask: mark.Mask},
+		isTProxy && isMark && drops && reflect.DeepEqual(list[0].Matches, list[1].Matches)
+}
+
+func withoutCount(actions []rules.Action) []rules.Action {
+	return slices.DeleteFunc(slices.Clone(actions), func(a rules.Action) bool { return a == rules.Action(rules.Count{}) })
+}
+
+// check tells whether the action is possible in the table and at the hook.
+func (tr *translator) check(a rules.Action) error {
+	only := func(table string) error {
+		if tr.at.table != table {
+			return fmt.Errorf("%s in table %s: xtables has it in %s only", a, tr.at.table, table)
+		}
+		return nil
+	}
+	switch a := a.(type) {
+	case rules.RedirectTo, rules.DNATPort:
+		return only("nat")
+	case rules.SetZone:
+		return only("raw")
+	case rules.TProxyDrop:
+		if tr.at.hook != rules.Prerouting {
+			return fmt.Errorf("%s at %s: xtables has it at prerouting only", a, tr.at.hook)
+		}
+		return only("mangle")
+	case rules.TProxy:
+		return errors.New("a tproxy that is not followed by a drop of the same packets: without a listener xtables' TPROXY drops")
+	case rules.SetMark, rules.RestoreMark:
+		tr.marks = true
+	case rules.Verdict:
+		if a == rules.Drop && tr.at.table == "nat" {
+			return errors.New("iptables admits no DROP in table nat")
+		}
+	case rules.Unknown:
+		return fmt.Errorf("%s is not known to the model", a)
+	}
+	return nil
+}
+
+// checkProtocol tells whether the protocol has ports where the action needs them.
+func checkProtocol(r ruleParts) error {
+	for _, a := range r.actions {
+		switch a.(type) {
+		case rules.RedirectTo, rules.DNATPort, rules.TProxyDrop:
+			for _, matches := range r.alternatives {
+				if !slices.ContainsFunc(matches, hasPorts) {
+					return fmt.Errorf("%s without a protocol that has ports", a)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// hasPorts tells whether only packets of TCP or only those of UDP match.
+func hasPorts(m rules.Match) bool {
+	p, ok := m.(rules.MatchProtocol)
+	return ok && !p.Not && len(p.Protocols) == 1 && (p.Protocols[0] == rules.TCP || p.Protocols[0] == rules.UDP)
+}
+
+// disturbs tells whether an action changes what the rule compares, while others follow it.
+func (r *ruleParts) disturbs() bool {
+	changed := map[bool]bool{} // by whether it is the connection's mark
+	for i, a := range r.actions {
+		if i == len(r.actions)-1 {
+			break
+		}
+		switch a.(type) {
+		case rules.SetMark:
+			changed[false] = true
+		case rules.SaveMark:
+			changed[true] = true
+		}
+	}
+	return slices.ContainsFunc(r.alternatives, func(matches []rules.Match) bool {
+		return slices.ContainsFunc(matches, func(m rules.Match) bool {
+			mark, ok := m.(rules.MatchMark)
+			return ok && changed[mark.Conntrack]
+		})
+	})
+}
+
+// write makes the rules of xtables: for each list of conditions one with each action.
+func (tr *translator) write(r ruleParts) ([]rules.Rule, error) {
+	if len(r.actions) == 0 && !r.counts {
+		return nil, nil
+	}
+	var list []rules.Rule
+	for i, matches := range r.alternatives {
+		for _, actions := range r.lists() {
+			rule := rules.Rule{Matches: matches, Actions: actions}
+			if len(list) == 0 {
+				rule.Comment = r.comment
+			}
+			if i == 0 { // the others are of the same form
+				if _, err := encodeRule(tr.family, &rule); err != nil {
+					return nil, err
+				}
+			}
+			list = append(list, rule)
+		}
+	}
+	return list, nil
+}
+
+// lists are the actions of the rules that the rule becomes: one each, and the counter.
+func (r *ruleParts) lists() [][]rules.Action {
+	var count []rules.Action
+	if r.counts {
+		count = []rules.Action{rules.Count{}}
+	}
+	if len(r.actions) == 0 {
+		return [][]rules.Action{count}
+	}
+	lists := make([][]rules.Action, len(r.actions))
+	for i, a := range r.actions {
+		lists[i] = append(slices.Clone(count), a)
+	}
+	return lists
+}

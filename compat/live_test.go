@@ -1,0 +1,300 @@
+package compat_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+var families = []rules.Family{rules.IPv4, rules.IPv6}
+
+func readLive(t testing.TB, ns *netns.NS, part compat.Part) compat.Live {
+	t.Helper()
+	live, err := compat.ReadLive(ns, part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !live.RoutingKnown {
+		t.Error("the routing is not known")
+	}
+	return live
+}
+
+func nftables(t testing.TB, ns *netns.NS, text string) {
+	t.Helper()
+	istiotest.Run(t, ns, text, "nft", "-f", "-")
+}
+
+// TestLivePartsAreThoseOfTheirPrograms has each kind of owner in one namespace.
+func TestLivePartsAreThoseOfTheirPrograms(t *testing.T) {
+	ns := netnstest.New(t)
+	for _, f := range families {
+		istiotest.Restore(t, ns, istiotest.Legacy, f, "*nat\n-A OUTPUT -j RETURN\nCOMMIT\n*filter\nCOMMIT\n")
+		istiotest.Restore(t, ns, istiotest.NFT, f, "*nat\n:CHAIN - [0:0]\n-A OUTPUT -j CHAIN\n-A INPUT -j RETURN\n-A POSTROUTING -j RETURN\nCOMMIT\n"+
+			"*mangle\n-A PREROUTING -j RETURN\n-A OUTPUT -j RETURN\nCOMMIT\n*raw\n-A OUTPUT -j RETURN\nCOMMIT\n"+
+			"*filter\n-A FORWARD -j RETURN\nCOMMIT\n*security\n-A INPUT -j RETURN\nCOMMIT\n")
+	}
+	nftables(t, ns, `
+		table inet nat { chain OUTPUT { type nat hook output priority -100; }; }
+		table ip others { chain OUTPUT { type nat hook output priority -100; }; }
+	`)
+	if _, err := nft.Apply(ns, compiled(t)); err != nil {
+		t.Fatal(err)
+	}
+	const variants, legacies = "ip nat, ip mangle, ip raw, ip filter, ip security, ip6 nat, ip6 mangle, ip6 raw, ip6 filter, ip6 security",
+		"ip filter, ip nat, ip6 filter, ip6 nat"
+	const own = "inet sluice, ip others, inet nat"
+	for part, want := range map[compat.Part]string{
+		compat.PartNFT: own, compat.PartIPTablesNFT: variants, compat.PartLegacy: legacies, compat.PartAll: own + ", " + variants + ", " + legacies,
+	} {
+		live := readLive(t, ns, part)
+		var got []string
+		for _, table := range live.Ruleset.Tables {
+			got = append(got, table.Family.String()+" "+table.Name)
+			wantComment := map[compat.Part]string{compat.PartIPTablesNFT: "iptables-nft", compat.PartLegacy: "iptables-legacy"}[part]
+			if part != compat.PartAll && part != compat.PartNFT && table.Comment != wantComment {
+				t.Errorf("%s: comment %q of %s", part, table.Comment, table.Name)
+			}
+		}
+		if diff := cmp.Diff(sorted(strings.Split(want, ", ")), sorted(got)); diff != "" {
+			t.Errorf("part %q, -want +got\n%s", part, diff)
+		}
+	}
+	if _, err := compat.ReadLive(ns, "iptables"); err == nil || !strings.Contains(err.Error(), `"iptables" is no part`) {
+		t.Errorf("%v", err)
+	}
+}
+
+func sorted(list []string) []string {
+	slices.Sort(list)
+	return list
+}
+
+// TestATableThatLooksLikeIptablesIsNot tells tables apart that have the names of iptables' own.
+func TestATableThatLooksLikeIptablesIsNot(t *testing.T) {
+	for says, text := range map[string]string{
+		"names in small letters":       "table ip nat { chain output { type nat hook output priority -100; }; }",
+		"another priority":             "table ip nat { chain OUTPUT { type nat hook output priority -101; }; }",
+		"another type":                 "table ip mangle { chain OUTPUT { type filter hook output priority -150; }; }",
+		"a chain too many":             "table ip raw { chain OUTPUT { type filter hook output priority -300; }; chain x { type filter hook output priority 0; }; }",
+		"the hook of another chain":    "table ip raw { chain OUTPUT { type filter hook prerouting priority -300; }; }",
+		"a family of which it is none": "table inet raw { chain OUTPUT { type filter hook output priority -300; }; }",
+	} {
+		ns := netnstest.New(t)
+		nftables(t, ns, text)
+		if live := readLive(t, ns, compat.PartIPTablesNFT); len(live.Ruleset.Tables) > 0 {
+			t.Errorf("%s: taken for one of iptables-nft", says)
+		}
+		if live := readLive(t, ns, compat.PartNFT); len(live.Ruleset.Tables) != 1 {
+			t.Errorf("%s: lost", says)
+		}
+	}
+}
+
+// TestReadLiveMakesNothing looks into a namespace that has no tables, and into one that has some.
+func TestReadLiveMakesNothing(t *testing.T) {
+	ns := netnstest.New(t)
+	look := func() string {
+		var text []byte
+		err := ns.Do(func() error {
+			for _, file := range []string{"ip_tables_names", "ip6_tables_names"} {
+				names, err := os.ReadFile("/proc/thread-self/net/" + file)
+				if err != nil {
+					return err
+				}
+				text = append(text, names...)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text) + istiotest.Run(t, ns, "", "nft", "-s", "list", "ruleset")
+	}
+	if live := readLive(t, ns, compat.PartAll); len(live.Ruleset.Tables) > 0 || len(live.Ambiguous) > 0 || look() != "" {
+		t.Errorf("%v in a namespace without rules, afterwards: %s", live, look())
+	}
+	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, "*mangle\n-A OUTPUT -j RETURN\nCOMMIT\n")
+	istiotest.Restore(t, ns, istiotest.NFT, rules.IPv4, "*raw\n-A OUTPUT -j RETURN\nCOMMIT\n")
+	before := look()
+	readLive(t, ns, compat.PartAll)
+	if diff := cmp.Diff(before, look()); diff != "" {
+		t.Errorf("-before +after\n%s", diff)
+	}
+}
+
+// TestLiveRulesAreWhatTheirTextSays loads what istio-iptables writes with both kinds of iptables, and reads the same model from the kernel
+// as from the text.
+func TestLiveRulesAreWhatTheirTextSays(t *testing.T) {
+	for variant, part := range map[istiotest.Variant]compat.Part{istiotest.Legacy: compat.PartLegacy, istiotest.NFT: compat.PartIPTablesNFT} {
+		for _, c := range istiotest.Cases(t, variant) {
+			t.Run(string(part)+"/"+c.Name, func(t *testing.T) {
+				t.Parallel()
+				sameAsText(t, variant, part, map[rules.Family]string{rules.IPv4: c.IPv4, rules.IPv6: c.IPv6})
+			})
+		}
+	}
+}
+
+// TestUsualRulesAreWhatTheirTextSays does so with each word that the model has, and the usual ones that it lacks.
+func TestUsualRulesAreWhatTheirTextSays(t *testing.T) {
+	for _, f := range families {
+		name := map[rules.Family]string{rules.IPv4: "live-v4.save", rules.IPv6: "live-v6.save"}[f]
+		text, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for variant, part := range map[istiotest.Variant]compat.Part{istiotest.Legacy: compat.PartLegacy, istiotest.NFT: compat.PartIPTablesNFT} {
+			t.Run(f.String()+"/"+string(part), func(t *testing.T) {
+				sameAsText(t, variant, part, map[rules.Family]string{f: string(text)})
+			})
+		}
+	}
+}
+
+// sameAsText loads a text of each family and wants to read what the text says, without anything unknown.
+func sameAsText(t *testing.T, variant istiotest.Variant, part compat.Part, texts map[rules.Family]string) {
+	t.Helper()
+	ns := netnstest.New(t)
+	var want []rules.Table
+	for _, f := range families {
+		if texts[f] == "" {
+			continue
+		}
+		istiotest.Restore(t, ns, variant, f, texts[f])
+		tables, err := save.Parse(f, "text", strings.NewReader(texts[f]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, tables...)
+	}
+	live := readLive(t, ns, part)
+	got := rules.Ruleset{Tables: live.Ruleset.Tables}
+	for _, d := range rules.Compare(rules.Ruleset{Tables: want}, got) {
+		if d.Kind != rules.Extra || !strings.HasPrefix(d.Got, "chain ") { // an empty chain that the text does not name
+			t.Error(d)
+		}
+	}
+	wantKnown(t, got)
+	if len(live.Ambiguous) > 0 {
+		t.Errorf("ambiguous: %v", live.Ambiguous)
+	}
+}
+
+// wantKnown wants the model to have a word for everything.
+func wantKnown(t testing.TB, rs rules.Ruleset) {
+	t.Helper()
+	for line := range strings.Lines(rs.String()) {
+		if strings.Contains(line, "unknown(") {
+			t.Error(line)
+		}
+	}
+}
+
+// TestTablesOfIstioNFTablesAreKnown loads what istio-nftables sends to the nft command; recorded runs too, where they are.
+func TestTablesOfIstioNFTablesAreKnown(t *testing.T) {
+	golden := os.Getenv("SLUICE_GOLDEN")
+	if golden == "" {
+		golden = "../../shared/golden"
+	}
+	for _, pattern := range []string{"../nft/testdata/istio-*.nft", filepath.Join(golden, "*", "nft-tx.txt")} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			t.Run(filepath.Base(filepath.Dir(file))+"/"+filepath.Base(file), func(t *testing.T) {
+				t.Parallel()
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ns := netnstest.New(t)
+				if out, err := istiotest.TryRun(t, ns, string(text), "nft", "-f", "-"); err != nil {
+					t.Logf("the nft command refuses it: %s", out)
+					return
+				}
+				live := readLive(t, ns, compat.PartNFT)
+				wantKnown(t, live.Ruleset)
+				if strings.Contains(string(text), "add rule") && len(live.Ruleset.Tables) == 0 {
+					t.Error("nothing is read")
+				}
+			})
+		}
+	}
+}
+
+// TestLiveRulesAreOfOneMoment reads while a program replaces tables of iptables-legacy one after the other, first mangle and then raw: no
+// reading has a raw that is newer than the mangle beside it, though mangle is read first.
+func TestLiveRulesAreOfOneMoment(t *testing.T) {
+	ns := netnstest.New(t)
+	write := func(n int) error {
+		rule := fmt.Sprintf("-A OUTPUT -m mark --mark %d\nCOMMIT\n", n)
+		_, err := istiotest.TryRun(t, ns, "*mangle\n"+rule+"*raw\n"+rule, "iptables-legacy-restore")
+		return err
+	}
+	if err := write(1); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := 2; n < 60 && !t.Failed(); n++ {
+			if err := write(n); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	defer func() { <-done }()
+	reads := 0
+	for writing := true; writing; reads++ {
+		select {
+		case <-done:
+			writing = false
+		default:
+		}
+		marks := map[string]uint32{}
+		for _, table := range readLive(t, ns, compat.PartAll).Ruleset.Tables {
+			marks[table.Name] = table.Chain("OUTPUT").Rules[0].Matches[0].(rules.MatchMark).Value
+		}
+		if marks["raw"] > marks["mangle"] || marks["mangle"] > marks["raw"]+1 {
+			t.Fatalf("mangle is of writing %d, raw of %d", marks["mangle"], marks["raw"])
+		}
+	}
+	if reads < 5 {
+		t.Errorf("only %d readings", reads)
+	}
+}
+
+// TestReadLiveLeavesNothingOpen counts descriptors.
+func TestReadLiveLeavesNothingOpen(t *testing.T) {
+	ns := netnstest.New(t)
+	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, "*nat\n-A OUTPUT -j RETURN\nCOMMIT\n")
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	before := open()
+	for range 20 {
+		readLive(t, ns, compat.PartAll)
+	}
+	if after := open(); after != before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}

@@ -1,0 +1,137 @@
+package compat_test
+
+import (
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// busy are flows that are captured in both modes, by the same party.
+var busy = []flow{
+	{"app", "tcp", "world:80", "outbound", "outbound"},
+	{"in", "tcp", "pod:8080", "inbound", "inbound"},
+	{"proxy", "tcp", "pod:8080", "inbound", "inbound"},
+}
+
+// changing are rulesets, each with the engine that is to have it. Between two neighbours, also the last and the first, capture moves
+// from table to table or from engine to engine.
+type changing []struct {
+	engine compat.Engine
+	change []func(*rules.Redirect)
+}
+
+func excluded(r *rules.Redirect) {
+	r.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+}
+
+var changes = map[string]changing{
+	"of the mode": {
+		{compat.EngineLegacy, nil}, {compat.EngineLegacy, []func(*rules.Redirect){tproxy}},
+	},
+	"of the mode with others": {
+		{compat.EngineLegacy, []func(*rules.Redirect){allDNS}},
+		{compat.EngineLegacy, []func(*rules.Redirect){tproxy, excluded}},
+		{compat.EngineLegacy, []func(*rules.Redirect){dropInvalid, excluded}},
+		{compat.EngineLegacy, []func(*rules.Redirect){tproxy, allDNS, dropInvalid}},
+	},
+	"in the mode": {
+		{compat.EngineLegacy, []func(*rules.Redirect){tproxy}},
+		{compat.EngineLegacy, []func(*rules.Redirect){tproxy, excluded, allDNS, dropInvalid}},
+		{compat.EngineLegacy, []func(*rules.Redirect){tproxy, allDNS}},
+	},
+	"of the engine, redirect": {
+		{compat.EngineLegacy, nil}, {compat.EngineNFT, nil},
+	},
+	"of the engine, tproxy": {
+		{compat.EngineLegacy, []func(*rules.Redirect){tproxy}}, {compat.EngineNFT, []func(*rules.Redirect){tproxy}},
+	},
+}
+
+// No connection that is captured before and after a change passes the proxy while the rules change, or is refused, or hangs, and those that last
+// go on.
+func TestChangesUnderLoad(t *testing.T) {
+	for name, list := range changes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bed := startBed(t, testbed.Options{}, testbed.ProxyOwner)
+			apply := func(i int) compat.Result {
+				c := list[i%len(list)]
+				result, err := chosen(t, c.engine).Apply(bed.Pod, compiled(t, append(c.change, dual)...))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return result
+			}
+			apply(0)
+			load := newLoad(t, bed)
+			for i := range times(20, 200) {
+				load.wait(len(busy) * 2)
+				if result := apply(i + 1); result.Outcome != nft.Replaced {
+					t.Errorf("change %d: %s", i+1, result.Outcome)
+				}
+			}
+			load.stop()
+			t.Logf("%d connections", load.opened.Load())
+		})
+	}
+}
+
+// A load opens connections as fast as it can, one after the other of each kind, and uses as many that last.
+type load struct {
+	t       *testing.T
+	opened  atomic.Int64
+	stopped atomic.Bool
+	callers sync.WaitGroup
+}
+
+func newLoad(t *testing.T, bed *testbed.Bed) *load {
+	l := &load{t: t}
+	for _, f := range busy {
+		for _, c := range f.calls() {
+			c.Timeout = patience
+			lasting, err := bed.Open(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.callers.Go(func() {
+				defer lasting.Close()
+				for !l.stopped.Load() {
+					if answer := lasting.Ask(); string(answer.By) != f.redirect {
+						t.Errorf("%s: a connection from before is now answered by %s, want %s", c, answer, f.redirect)
+						return
+					}
+				}
+			})
+			l.callers.Go(func() {
+				for !l.stopped.Load() {
+					answer, err := bed.Dial(c)
+					if err != nil || string(answer.By) != f.redirect {
+						t.Errorf("%s: answered by %s, want %s (%v)", c, answer, f.redirect, err)
+						return
+					}
+					l.opened.Add(1)
+				}
+			})
+		}
+	}
+	return l
+}
+
+// wait lets n more connections be made.
+func (l *load) wait(n int) {
+	for before := l.opened.Load(); l.opened.Load() < before+int64(n) && !l.t.Failed(); {
+		runtime.Gosched()
+	}
+}
+
+func (l *load) stop() {
+	l.stopped.Store(true)
+	l.callers.Wait()
+}

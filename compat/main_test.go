@@ -1,0 +1,99 @@
+package compat_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// roleVariable names, in the environment of a process that a test starts, the role in which it runs instead of the tests.
+const roleVariable = "SLUICE_TEST_ROLE"
+
+// roles are what processes that tests start can do, in their own network namespace unless descriptor 3 is another one. What they print
+// is read by the test. An error ends the process.
+var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader) error{
+	"apply alternately":    applyAlternately,
+	"apply as a container": applyAsContainer,
+	"give up capabilities": giveUpCapabilities,
+	"apply without nft":    applyWithoutNFT,
+
+	"apply without entering": applyWithoutEntering,
+	"apply without a target": applyWithoutATarget,
+}
+
+func TestMain(m *testing.M) {
+	role := os.Getenv(roleVariable)
+	if role == "" {
+		goleak.VerifyTestMain(m)
+	}
+	const inherited = 3 // the first of exec.Cmd.ExtraFiles
+	ns, err := netns.FromFD(inherited)
+	if err != nil {
+		ns = nil
+	}
+	if err := roles[role](ns, bufio.NewReader(os.Stdin)); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", role, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// A process is one that a test has started.
+type process struct {
+	*exec.Cmd
+	stdout *bufio.Reader
+	stderr strings.Builder
+}
+
+// start starts a process in a role, with the namespace as its descriptor 3 if there is one.
+func start(t testing.TB, ns *netns.NS, role string, args ...string) *process {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Cmd: exec.Command(exe, args...)}
+	p.Env = append(os.Environ(), roleVariable+"="+role)
+	p.Stderr = &p.stderr
+	if ns != nil {
+		dup, err := syscall.Dup(ns.FD())
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := os.NewFile(uintptr(dup), "netns")
+		defer file.Close()
+		p.ExtraFiles = []*os.File{file}
+	}
+	stdout, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stdout = bufio.NewReader(stdout)
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	})
+	return p
+}
+
+// line returns the next line that the process prints.
+func (p *process) line(t testing.TB) string {
+	t.Helper()
+	text, err := p.stdout.ReadString('\n')
+	if err != nil {
+		_ = p.Wait()
+		t.Fatalf("process %q: %v\n%s", p.Args, err, p.stderr.String())
+	}
+	return strings.TrimSuffix(text, "\n")
+}

@@ -1,0 +1,236 @@
+package compat_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestTheCapabilitiesOfAnInitContainerAreEnough runs as istio-init does: uid 0 in the pod's namespace with two capabilities, so that no
+// other namespace can be entered or made.
+func TestTheCapabilitiesOfAnInitContainerAreEnough(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	var p *process
+	err := ns.Do(func() error {
+		p = start(t, nil, "give up capabilities")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"legacy: created", "legacy: unchanged", "auto: replaced by nft", "probe: not permitted", "legacy: replaced"} {
+		if got := p.line(t); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if err := p.Wait(); err != nil {
+		t.Error(err, p.stderr.String())
+	}
+	equal(t, chosen(t, compat.EngineLegacy), ns, compiled(t, tproxy, dual))
+}
+
+// giveUpCapabilities becomes a process in the role of a container: what a process of uid 0 has after it executes a program are the
+// capabilities of its bounding set.
+func giveUpCapabilities(*netns.NS, *bufio.Reader) error {
+	runtime.LockOSThread()
+	for c := range uintptr(unix.CAP_LAST_CAP + 1) {
+		if slices.Contains([]uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW}, c) {
+			continue
+		}
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("drop capability %d: %w", c, err)
+		}
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := os.Setenv(roleVariable, "apply as a container"); err != nil {
+		return err
+	}
+	return syscall.Exec(exe, []string{exe}, os.Environ())
+}
+
+func applyAsContainer(*netns.NS, *bufio.Reader) error {
+	rs := rules.Compile(sidecar(tproxy, dual))
+	apply := func(e compat.Engine) (compat.Result, error) {
+		b, err := compat.Choose(e)
+		if err != nil {
+			return compat.Result{}, err
+		}
+		return b.Apply(nil, rs)
+	}
+	for range 2 {
+		r, err := apply(compat.EngineLegacy)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s: %s\n", string(r.Engine), r.Outcome)
+	}
+	r, err := apply(compat.EngineAuto)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("auto: %s by %s\n", r.Outcome, r.Engine)
+	if _, err := compat.ProbeLegacy(rs); compat.IsNotPermitted(err) {
+		fmt.Println("probe: not permitted")
+	} else {
+		fmt.Printf("probe: %v\n", err)
+	}
+	if r, err = apply(compat.EngineLegacy); err != nil {
+		return err
+	}
+	fmt.Printf("%s: %s\n", string(r.Engine), r.Outcome)
+	return nil
+}
+
+// TestANamespaceOfAnotherUserNamespace is that of a pod with hostUsers: false, programmed from the host.
+func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
+	for _, e := range engines {
+		t.Run(string(e), func(t *testing.T) {
+			ns := netnstest.NewInUserNS(t)
+			b := chosen(t, e)
+			applied(t, b, ns, compiled(t, dual, allDNS), nft.Created)
+			applied(t, b, ns, compiled(t, tproxy, dual), nft.Replaced)
+			applied(t, b, ns, compiled(t, tproxy, dual), nft.Unchanged)
+			if removed, err := b.Remove(ns); err != nil || !removed {
+				t.Error(removed, err)
+			}
+			nothingHeld(t, ns)
+		})
+	}
+}
+
+// TestAUserNamespaceThatCannotBeEntered says what would be needed.
+func TestAUserNamespaceThatCannotBeEntered(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.NewInUserNS(t)
+	p := start(t, ns, "apply without entering")
+	got := p.line(t)
+	for _, want := range []string{
+		"iptables-legacy ip nat: replace: the network namespace belongs to another user namespace", "setns: operation not permitted", "not permitted: true",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s\nwant %q", got, want)
+		}
+	}
+	nothingHeld(t, ns)
+}
+
+func applyWithoutEntering(ns *netns.NS, _ *bufio.Reader) error {
+	refuse(unix.SYS_SETNS, -1, 1, unix.CLONE_NEWUSER, unix.EPERM)
+	_, err := compat.Backends()[1].Apply(ns, rules.Compile(sidecar(dual)))
+	fmt.Printf("%v; not permitted: %v\n", err, compat.IsNotPermitted(err))
+	return nil
+}
+
+// TestWithoutNFTAutoIsLegacy runs where the kernel has no netlink interface of netfilter.
+func TestWithoutNFTAutoIsLegacy(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	p := start(t, ns, "apply without nft")
+	for _, want := range []string{
+		"plan: created by iptables-legacy", "apply: created by iptables-legacy", "check: 0 differences by iptables-legacy",
+		"nft: not supported", "remove: true",
+	} {
+		if got := p.line(t); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	neither := p.line(t)
+	for _, want := range []string{"nftables cannot be used here: ", "CONFIG_NETFILTER_NETLINK", "iptables-legacy cannot be used here either: ", "CONFIG_IP_NF_NAT, module iptable_nat", "load the modules"} {
+		if !strings.Contains(neither, want) {
+			t.Errorf("%s\nwant %q", neither, want)
+		}
+	}
+	if err := p.Wait(); err != nil {
+		t.Error(err, p.stderr.String())
+	}
+	nothingHeld(t, ns)
+}
+
+func applyWithoutNFT(ns *netns.NS, _ *bufio.Reader) error {
+	rs := rules.Compile(sidecar(tproxy, dual))
+	auto, err := compat.Choose(compat.EngineAuto)
+	if err != nil {
+		return err
+	}
+	refuse(unix.SYS_SOCKET, unix.AF_NETLINK, 2, unix.NETLINK_NETFILTER, unix.EPROTONOSUPPORT)
+	plan, err := auto.Plan(ns, rs)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("plan: %s by %s\n", plan.Outcome, plan.Engine)
+	result, err := auto.Apply(ns, rs)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("apply: %s by %s\n", result.Outcome, result.Engine)
+	found, err := auto.Check(ns, rs)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("check: %d differences by %s\n", len(found.Differences), found.Engine)
+	if _, err := compat.Backends()[0].Apply(ns, rs); compat.IsNotSupported(err) {
+		fmt.Println("nft: not supported")
+	}
+	removed, err := auto.Remove(ns)
+	if err != nil {
+		return err
+	}
+	fmt.Println("remove:", removed)
+	// SO_GET_INFO and SO_GET_ENTRIES have the numbers of the options that write.
+	refuse(unix.SYS_GETSOCKOPT, -1, 2, 64, unix.ENOPROTOOPT)
+	refuse(unix.SYS_GETSOCKOPT, -1, 2, 65, unix.ENOPROTOOPT)
+	_, err = auto.Apply(ns, rs)
+	if err == nil || !compat.IsNotSupported(err) {
+		return fmt.Errorf("error %w, want that it is not supported", err)
+	}
+	fmt.Println(strings.ReplaceAll(err.Error(), "\n", "; "))
+	return nil
+}
+
+// refuse makes the kernel answer calls of this process with the number: those whose first argument is the first value, unless that is
+// negative, and of which another argument is the second.
+func refuse(call uint32, first int, other, second uint32, errno unix.Errno) {
+	const (
+		number     = 0 // offsets in struct seccomp_data
+		args       = 16
+		load       = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		jumpEqual  = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+		result     = unix.BPF_RET | unix.BPF_K
+		setFilter  = 1 // SECCOMP_SET_MODE_FILTER
+		allThreads = 1 // SECCOMP_FILTER_FLAG_TSYNC
+	)
+	filter := []unix.SockFilter{{Code: load, K: number}, {Code: jumpEqual, Jf: 5, K: call}}
+	if first >= 0 {
+		filter = append(filter, unix.SockFilter{Code: load, K: args}, unix.SockFilter{Code: jumpEqual, Jf: 3, K: uint32(first)})
+	} else {
+		filter[1].Jf = 3
+	}
+	filter = append(filter,
+		unix.SockFilter{Code: load, K: args + 8*other}, unix.SockFilter{Code: jumpEqual, Jf: 1, K: second},
+		unix.SockFilter{Code: result, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
+		unix.SockFilter{Code: result, K: unix.SECCOMP_RET_ALLOW})
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	_, _, failed := unix.Syscall(unix.SYS_SECCOMP, setFilter, allThreads, uintptr(unsafe.Pointer(&program)))
+	if failed != 0 {
+		panic(os.NewSyscallError("seccomp", failed))
+	}
+}

@@ -1,0 +1,111 @@
+package compat_test
+
+import (
+	"bufio"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestThisKernelHasAllOfIPTablesLegacy(t *testing.T) {
+	netnstest.RequireRoot(t)
+	support, err := compat.ProbeLegacy(compiled(t, tproxy, dual, allDNS, exclusions, dropInvalid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := map[string]bool{}
+	for _, s := range support {
+		asked[s.Feature.Name] = true
+		if s.Err != nil {
+			t.Error(s.Err)
+		}
+	}
+	for _, want := range []string{
+		"iptables-legacy ip raw", "iptables-legacy ip6 nat", "iptables-legacy's match owner of ip6, revision 1",
+		"iptables-legacy's target TPROXY of ip, revision 1", "iptables-legacy's target REDIRECT of ip6, revision 0",
+	} {
+		if !asked[want] {
+			t.Errorf("not asked for %s: %v", want, asked)
+		}
+	}
+}
+
+// What the rules do not need is not asked for, so that its lack is no hindrance.
+func TestProbeAsksForWhatTheRulesNeed(t *testing.T) {
+	netnstest.RequireRoot(t)
+	support, err := compat.ProbeLegacy(compiled(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range support {
+		for _, other := range []string{"ip6", "mangle", "raw", "TPROXY"} {
+			if strings.Contains(s.Feature.Name, other) {
+				t.Errorf("asked for %s", s.Feature.Name)
+			}
+		}
+	}
+}
+
+func TestProbeSaysWhatTheKernelLacks(t *testing.T) {
+	ns := netnstest.New(t)
+	for _, f := range []xtables.Feature{
+		{Family: rules.IPv4, Kind: xtables.KindTable, Name: "no-such"},
+		{Family: rules.IPv4, Kind: xtables.KindMatch, Name: "owner", Revision: 99},
+		{Family: rules.IPv6, Kind: xtables.KindMatch, Name: "no-such"},
+		{Family: rules.IPv6, Kind: xtables.KindTarget, Name: "REDIRECT", Revision: 99},
+	} {
+		if err := xtables.Probe(ns, f); err == nil {
+			t.Errorf("the kernel has %s", f)
+		}
+	}
+}
+
+func TestDescribedNamesOptionModuleAndVersion(t *testing.T) {
+	for _, tc := range []struct {
+		feature xtables.Feature
+		want    string
+	}{
+		{xtables.Feature{Family: rules.IPv4, Name: "nat"}, "CONFIG_IP_NF_NAT, module iptable_nat 2.6.39"},
+		{xtables.Feature{Family: rules.IPv6, Name: "nat"}, "CONFIG_IP6_NF_NAT, module ip6table_nat 3.7"},
+		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindMatch, Name: "owner"}, "CONFIG_NETFILTER_XT_MATCH_OWNER, module xt_owner 2.6.39"},
+		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindMatch, Name: "mark"}, "CONFIG_NETFILTER_XT_MARK, module xt_mark 2.6.39"},
+		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindMatch, Name: "tcp"}, "CONFIG_NETFILTER_XTABLES 2.6.39"},
+		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindTarget, Name: "TPROXY"}, "CONFIG_NETFILTER_XT_TARGET_TPROXY, module xt_tproxy 2.6.39"},
+		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindTarget, Name: "CT"}, "CONFIG_NETFILTER_XT_TARGET_CT, module xt_ct 3.4"},
+	} {
+		if d := compat.Described(tc.feature); d.Option+" "+d.Since != tc.want {
+			t.Errorf("%s: %s %s, want %s", tc.feature, d.Option, d.Since, tc.want)
+		}
+	}
+}
+
+// TestARefusalNamesWhatTheKernelLacks runs where the kernel has not got TPROXY's target, as far as it can be asked.
+func TestARefusalNamesWhatTheKernelLacks(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	got := start(t, ns, "apply without a target").line(t)
+	for _, want := range []string{"iptables-legacy ip mangle", "does not support iptables-legacy's match", "CONFIG_NETFILTER_XT_MATCH", "not supported: true"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s\nwant %q", got, want)
+		}
+	}
+	nothingHeld(t, ns)
+}
+
+// applyWithoutATarget has the kernel refuse every table, and answer that it has no match.
+func applyWithoutATarget(ns *netns.NS, _ *bufio.Reader) error {
+	const replace, revisionMatch = 64, 66
+	refuse(unix.SYS_SETSOCKOPT, -1, 2, replace, unix.ENOENT)
+	refuse(unix.SYS_GETSOCKOPT, -1, 2, revisionMatch, unix.ENOENT)
+	_, err := compat.Backends()[1].Apply(ns, rules.Compile(sidecar(tproxy)))
+	fmt.Printf("%s; not supported: %v\n", strings.ReplaceAll(fmt.Sprint(err), "\n", "; "), compat.IsNotSupported(err))
+	return nil
+}

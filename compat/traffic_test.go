@@ -1,0 +1,200 @@
+package compat_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// patience is how long a call waits for an answer that must come.
+const patience = 20 * time.Second
+
+// A flow is a call and who answers it in each mode.
+type flow struct {
+	from, network, to, redirect, tproxy string
+}
+
+// verdicts are what becomes of traffic by istio-init's rules, with the deviations. Hosts stand for an address of each family.
+var verdicts = []flow{
+	{"in", "tcp", "pod:8080", "inbound", "inbound"},
+	{"in", "tcp", "pod:15001", "inbound", "inbound"},
+	{"in", "tcp", "pod:15006", "inbound", "inbound"},
+	{"in", "tcp", "pod:15008", "tunnel", "tunnel"},
+	{"in", "tcp", "pod:15021", "health", "health"},
+	{"in", "udp", "pod:8080", "application", "application"},
+	{"app", "tcp", "world:80", "outbound", "outbound"},
+	{"root", "tcp", "world:80", "outbound", "outbound"},
+	{"app", "udp", "world:443", "outside", "outside"},
+	{"app", "tcp", "pod:8080", "application", "application"},
+	{"app", "tcp", "lo:8080", "application", "application"},
+	{"app", "tcp", "pod:15008", "tunnel", "tunnel"},
+	{"proxy", "tcp", "pod:8080", "inbound", "inbound"},
+	{"proxy", "tcp", "pod:15008", "tunnel", "tunnel"},
+	{"proxy", "tcp", "lo:8080", "application", "application"},
+	{"proxy", "tcp", "world:80", "outside", "outside"},
+	{"rootproxy", "tcp", "pod:8080", "application", "inbound"},
+	{"rootproxy", "tcp", "world:80", "outside", "outside"},
+}
+
+// queries are what becomes of DNS besides, where all of it is captured.
+var queries = []flow{
+	{"app", "udp", "world:53", "dns", "dns"},
+	{"app", "tcp", "world:53", "dns", "dns"},
+	{"root", "udp", "lo:53", "dns", "dns"},
+	{"proxy", "udp", "world:53", "outside", "outside"},
+	{"rootproxy", "udp", "world:53", "outside", "outside"},
+	{"in", "udp", "pod:53", "application", "application"},
+}
+
+// uncaptured is the same traffic where no rules are.
+var uncaptured = []flow{
+	{"in", "tcp", "pod:8080", "application", "application"},
+	{"app", "tcp", "world:80", "outside", "outside"},
+	{"app", "udp", "world:53", "outside", "outside"},
+	{"proxy", "tcp", "pod:8080", "application", "application"},
+}
+
+var hosts = map[string][]netip.Addr{
+	"world": {netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("2001:db8::9")},
+	"pod":   {testbed.PodIP4, testbed.PodIP6},
+	"lo":    {netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()},
+}
+
+var callers = map[string]testbed.Call{
+	"in":        {From: testbed.FromNeighbour},
+	"app":       {Owner: testbed.ApplicationOwner},
+	"root":      {},
+	"proxy":     {Owner: testbed.ProxyOwner},
+	"rootproxy": {Owner: testbed.TProxyOwner},
+}
+
+// calls are the flow's, one for each family.
+func (f flow) calls() []testbed.Call {
+	host, text, _ := strings.Cut(f.to, ":")
+	port, err := rules.ParsePort(text)
+	if err != nil {
+		panic(err)
+	}
+	var calls []testbed.Call
+	for _, a := range hosts[host] {
+		c := callers[f.from]
+		c.Network, c.To = f.network, netip.AddrPortFrom(a, port)
+		calls = append(calls, c)
+	}
+	return calls
+}
+
+func (f flow) want(mode rules.Mode) string {
+	if mode == rules.ModeTProxy {
+		return f.tproxy
+	}
+	return f.redirect
+}
+
+// startBed returns a bed with an application and a proxy for both modes.
+func startBed(t *testing.T, o testbed.Options, proxy rules.Owner) *testbed.Bed {
+	t.Helper()
+	netnstest.RequireIDs(t, o.IDBase+1337, o.IDBase+1337)
+	b, err := testbed.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(b.StartProxy(testbed.ProxyOptions{Owner: proxy, Transparent: true}),
+		b.StartApplication(testbed.ApplicationOwner)); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// program applies and returns what decides in the namespace then, of all owners.
+func program(t *testing.T, b compat.Backend, bed *testbed.Bed, rs rules.Ruleset) rules.Ruleset {
+	t.Helper()
+	if _, err := b.Apply(bed.Pod, rs); err != nil {
+		t.Fatal(err)
+	}
+	if err := bed.Settle(rs.Routing); err != nil {
+		t.Fatal(err)
+	}
+	live, err := compat.ReadLive(bed.Pod, compat.PartAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return live.Ruleset
+}
+
+// try makes the calls, and compares who answers with what is wanted and with what the model says of the rules in the kernel.
+func try(t *testing.T, bed *testbed.Bed, live *rules.Ruleset, mode rules.Mode, flows []flow) {
+	t.Helper()
+	for _, f := range flows {
+		for _, c := range f.calls() {
+			c.Timeout = patience
+			got, err := bed.Dial(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			predicted, trace := bed.Predict(live, c, got.Own)
+			if string(got.By) != f.want(mode) || !got.Agrees(predicted) {
+				t.Errorf("%s: %s\n\twant      %s\n\tpredicted %s, %s", c, got, f.want(mode), predicted, trace.Fate)
+			}
+			if err := seen(got, c, trace.Fate); err != nil {
+				t.Errorf("%s: %v", c, err)
+			}
+		}
+	}
+}
+
+// seen checks the address at which the call arrived: its destination unless it was redirected.
+func seen(a testbed.Answer, c testbed.Call, fate rules.Fate) error {
+	switch {
+	case a.Outcome != testbed.Answered:
+		return fmt.Errorf("not answered: %s", a)
+	case fate.Redirect != 0 && a.Local.Port() != fate.Redirect:
+		return fmt.Errorf("reached %s, want port %d", a.Local, fate.Redirect)
+	case fate.Redirect == 0 && a.Local != c.To:
+		return fmt.Errorf("reached %s: the destination was translated", a.Local)
+	}
+	return nil
+}
+
+func TestLegacyTraffic(t *testing.T) {
+	for _, tc := range []struct {
+		mode  rules.Mode
+		proxy rules.Owner
+	}{{rules.ModeRedirect, testbed.ProxyOwner}, {rules.ModeTProxy, testbed.TProxyOwner}} {
+		t.Run(string(tc.mode), func(t *testing.T) {
+			t.Parallel()
+			bed, b := startBed(t, testbed.Options{}, tc.proxy), chosen(t, compat.EngineLegacy)
+			mode := func(r *rules.Redirect) { r.Mode = tc.mode }
+			live := program(t, b, bed, compiled(t, mode, dual))
+			try(t, bed, &live, tc.mode, verdicts)
+			live = program(t, b, bed, compiled(t, mode, dual, allDNS, dropInvalid))
+			try(t, bed, &live, tc.mode, append(verdicts, queries...))
+			if _, err := b.Remove(bed.Pod); err != nil {
+				t.Fatal(err)
+			}
+			try(t, bed, &rules.Ruleset{}, tc.mode, uncaptured)
+		})
+	}
+}
+
+// The users in the rules are those of the user namespace that owns the pod's.
+func TestLegacyTrafficInAnotherUserNamespace(t *testing.T) {
+	t.Parallel()
+	o := testbed.Options{Pod: netnstest.NewInUserNS(t), IDBase: netnstest.UserNSBase}
+	bed, b := startBed(t, o, testbed.TProxyOwner), chosen(t, compat.EngineLegacy)
+	live := program(t, b, bed, compiled(t, tproxy, dual, allDNS))
+	try(t, bed, &live, rules.ModeTProxy, append(verdicts, queries...))
+}

@@ -1,0 +1,119 @@
+package xtables
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A Target is what a rule does with a packet that it matches.
+type Target struct {
+	// Chain is where the rule continues, with Goto never to come back. Empty for a rule that does not jump.
+	Chain string
+	Goto  bool
+	// Extension is a target of its own. Its name is empty for a rule that has none.
+	Extension Extension
+	// Verdict is what the rule decides where it has neither of those; the zero value is to go on with the next rule.
+	Verdict Verdict
+}
+
+// NewRule makes a rule for tables of the family, IPv4 or IPv6: it compares what the header says and then each match, in order. Flags of
+// the header for goto are the target's. Data of extensions is padded as the kernel wants it. What the extensions mean is for the kernel
+// to check, as is whether the chain exists for [Replace].
+func NewRule(family rules.Family, h Header, matches []Extension, target Target) (Rule, error) {
+	l, err := layoutOf(family)
+	if err != nil {
+		return Rule{}, err
+	}
+	for _, x := range append(slices.Clone(matches), target.Extension) {
+		if len(x.Name) >= extensionRevision-extensionName {
+			return Rule{}, fmt.Errorf("%q is no name of a match or target", x.Name)
+		}
+	}
+	r := Rule{layout: l, jump: target.Chain}
+	switch x := target.Extension; {
+	case target.Chain != "" && (x.Name != "" || target.Verdict != Continue), x.Name != "" && target.Verdict != Continue:
+		return Rule{}, errors.New("a rule has one target")
+	case target.Chain != "":
+		r.entry = l.newEntry(matches, "", 0, verdictData(0))
+	case x.Name != "":
+		r.entry = l.newEntry(matches, x.Name, x.Revision, x.Data)
+	default:
+		r.through = target.Verdict == Continue
+		r.entry = l.newEntry(matches, "", 0, verdictData(target.Verdict))
+	}
+	if len(r.entry) > math.MaxUint16 {
+		return Rule{}, fmt.Errorf("a rule of %d bytes is longer than the kernel can have one: %d", len(r.entry), math.MaxUint16)
+	}
+	h.Flags &^= l.gotoFlag
+	if target.Goto && target.Chain != "" {
+		h.Flags |= l.gotoFlag
+	}
+	return r, l.putHeader(r.entry, h)
+}
+
+// newEntry writes an entry that compares nothing by itself.
+func (l *layout) newEntry(matches []Extension, target string, revision uint8, data []byte) entry {
+	e := make(entry, l.size, l.size+standardSize)
+	for _, x := range matches {
+		e = appendExtension(e, x.Name, x.Revision, x.Data)
+	}
+	native.PutUint16(e[l.target:], uint16(len(e)))
+	e = appendExtension(e, target, revision, data)
+	native.PutUint16(e[l.next:], uint16(len(e)))
+	return e
+}
+
+// appendExtension writes a match or a target.
+func appendExtension(e entry, name string, revision uint8, data []byte) entry {
+	size := (extensionSize + len(data) + alignment - 1) / alignment * alignment
+	b := make([]byte, size)
+	native.PutUint16(b, uint16(size))
+	copy(b[extensionName:extensionRevision], name)
+	b[extensionRevision] = revision
+	copy(b[extensionSize:], data)
+	return append(e, b...)
+}
+
+// verdictData is the structure of a standard target.
+func verdictData(v Verdict) []byte { return native.AppendUint32(nil, uint32(v)) }
+
+// putHeader writes the entry's own comparisons.
+func (l *layout) putHeader(e entry, h Header) error {
+	for i, a := range []netip.Addr{h.Source.Addr, h.Destination.Addr, h.Source.Mask, h.Destination.Mask} {
+		if !a.IsValid() {
+			continue // compared in no bit
+		}
+		if len(a.AsSlice()) != l.addressSize {
+			return fmt.Errorf("%s in a rule of family %s", a, l.family)
+		}
+		copy(e[i*l.addressSize:], a.AsSlice())
+	}
+	copy(e[4*l.addressSize:], slices.Concat(h.In.Name[:], h.Out.Name[:], h.In.Mask[:], h.Out.Mask[:]))
+	native.PutUint16(e[l.protocol:], h.Protocol)
+	e[l.flags], e[l.invert] = h.Flags, h.Invert
+	if l.family == rules.IPv6 {
+		e[l.protocol+2] = h.TOS
+	}
+	return nil
+}
+
+// NamedInterface compares the whole name of an interface, or with prefix how it begins.
+func NamedInterface(name string, prefix bool) (Interface, error) {
+	var i Interface
+	if n := len(i.Name); name == "" || len(name) >= n {
+		return i, fmt.Errorf("%q is no name of an interface: want 1 to %d bytes", name, n-1)
+	}
+	compared := len(name)
+	if !prefix {
+		compared++ // and the zero behind it
+	}
+	copy(i.Name[:], name)
+	copy(i.Mask[:], bytes.Repeat([]byte{0xff}, compared))
+	return i, nil
+}

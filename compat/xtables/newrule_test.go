@@ -1,0 +1,258 @@
+package xtables
+
+import (
+	"bytes"
+	"encoding/hex"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// someRules are rules of all shapes, and the same for iptables.
+func someRules(t testing.TB, f rules.Family) (made []Rule, text string) {
+	t.Helper()
+	addr := func(four, six string) Address {
+		p := netip.MustParsePrefix(map[rules.Family]string{rules.IPv4: four, rules.IPv6: six}[f])
+		mask, _ := netip.AddrFromSlice(net.CIDRMask(p.Bits(), p.Addr().BitLen()))
+		return Address{p.Addr(), mask}
+	}
+	anywhere := Header{}
+	tcp := Header{Protocol: 6}
+	if f == rules.IPv6 {
+		tcp.Flags = FlagProtocol6
+	}
+	full := tcp
+	full.In, full.Out = must(NamedInterface("fifteen-letters", false)), must(NamedInterface("lo", false))
+	full.Source, full.Destination = addr("10.0.0.0/8", "fd00::/8"), addr("192.0.2.1/32", "fd00::1/128")
+	full.Invert = InvertIn | InvertDestination
+	dport := Extension{Name: "tcp", Data: slices.Concat([]byte{0, 0, 255, 255, 80, 0, 80, 0}, make([]byte, 4))}
+	mark := Extension{Name: "mark", Revision: 1, Data: []byte{1, 0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0}}
+	setMark := Extension{Name: "MARK", Revision: 2, Data: []byte{5, 0, 0, 0, 255, 255, 255, 255}}
+	for _, r := range []struct {
+		header  Header
+		matches []Extension
+		target  Target
+	}{
+		{anywhere, nil, Target{}},
+		{full, []Extension{dport, mark}, Target{Verdict: Accept}},
+		{tcp, []Extension{dport}, Target{Chain: "SECOND"}},
+		{tcp, nil, Target{Chain: "SECOND", Goto: true}},
+		{anywhere, []Extension{mark}, Target{Extension: setMark}},
+		{anywhere, nil, Target{Verdict: Drop}},
+		{anywhere, nil, Target{Verdict: Return}},
+	} {
+		made = append(made, must(NewRule(f, r.header, r.matches, r.target)))
+	}
+	source, destination := "10.0.0.0/8", "192.0.2.1/32"
+	if f == rules.IPv6 {
+		source, destination = "fd00::/8", "fd00::1/128"
+	}
+	for _, words := range []string{
+		"", "! -i fifteen-letters -o lo -s " + source + " ! -d " + destination + " -p tcp -m tcp --dport 80 -m mark ! --mark 1/15 -j ACCEPT",
+		"-p tcp -m tcp --dport 80 -j SECOND", "-p tcp -g SECOND", "-m mark ! --mark 1/15 -j MARK --set-mark 5", "-j DROP", "-j RETURN",
+	} {
+		text += "[0:0] -A FIRST " + words + "\n"
+	}
+	return made, text
+}
+
+// A table that is made here and one that iptables makes of the same rules are the same bytes.
+func TestNewRulesAreWhatIptablesMakes(t *testing.T) {
+	for _, f := range istiotest.Families {
+		t.Run(f.String(), func(t *testing.T) {
+			ours, theirs := netnstest.New(t), netnstest.New(t)
+			made, text := someRules(t, f)
+			table := must(Open(ours, f, "mangle"))
+			for _, name := range []string{"FIRST", "SECOND"} {
+				must(table.AddChain(name))
+			}
+			table.Chain("FIRST").Rules = made
+			out := table.Chain("OUTPUT")
+			out.Rules = append(out.Rules, must(NewRule(f, Header{}, nil, Target{Chain: "FIRST"})))
+			if err := Replace(ours, table); err != nil {
+				t.Fatal(err)
+			}
+			chains := "*mangle\n:FIRST - [0:0]\n:SECOND - [0:0]\n[0:0] -A OUTPUT -j FIRST\n"
+			istiotest.Restore(t, theirs, istiotest.Legacy, f, chains+text+"COMMIT\n")
+			want, got := must(Read(theirs, f, "mangle")), must(Read(ours, f, "mangle"))
+			if !want.layout.same(want.origin, got.origin) {
+				dump := func(t *Table) string { return hex.Dump(t.layout.still(t.origin.entries)) }
+				t.Errorf("-want +got:\n%s", cmp.Diff(dump(want), dump(got)))
+			}
+			if diff := cmp.Diff(istiotest.Dump(t, theirs, istiotest.Legacy), istiotest.Dump(t, ours, istiotest.Legacy)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// The bytes of a rule of IPv4, without those that are zero.
+func TestNewRuleBytes(t *testing.T) {
+	h := Header{Protocol: 6, Invert: InvertOut, In: must(NamedInterface("lo", false)), Out: must(NamedInterface("eth", true))}
+	h.Destination = Address{netip.MustParseAddr("10.0.0.0"), netip.MustParseAddr("255.0.0.0")}
+	r := must(NewRule(rules.IPv4, h, []Extension{{Name: "mark", Revision: 1, Data: []byte{1, 2, 3}}}, Target{Chain: "X", Goto: true}))
+	at := map[int]string{
+		4: "0a000000", 12: "ff000000", 16: "6c6f", 32: "657468", 48: "ffffff", 64: "ffffff", // addresses, their masks, names, theirs
+		80: "0600", 82: "02", 83: "02", // protocol, goto, what is inverted
+		88: "9800", 90: "c000", // the target's offset, the end
+		112: "28006d61726b", 143: "01", 144: "010203", // the match: its size, its name, its revision
+		152: "2800", // the target: a verdict that is to be an offset
+	}
+	want := make([]byte, 192)
+	for n, text := range at {
+		copy(want[n:], must(hex.DecodeString(text)))
+	}
+	if !bytes.Equal(r.entry, want) {
+		t.Errorf("-want +got:\n%s", cmp.Diff(hex.Dump(want), hex.Dump(r.entry)))
+	}
+}
+
+func TestNewRuleRefuses(t *testing.T) {
+	long := Extension{Name: "comment", Data: make([]byte, 40000)}
+	for _, tc := range []struct {
+		name    string
+		family  rules.Family
+		header  Header
+		matches []Extension
+		target  Target
+		want    string
+	}{
+		{"no family", rules.Inet, Header{}, nil, Target{}, "iptables has no tables of family inet"},
+		{
+			"a name without room for its end", rules.IPv4,
+			Header{},
+			[]Extension{{Name: strings.Repeat("x", 29)}},
+			Target{},
+			"is no name of a match or target",
+		},
+		{"a jump with a verdict", rules.IPv4, Header{}, nil, Target{Chain: "X", Verdict: Drop}, "a rule has one target"},
+		{
+			"a target with a verdict", rules.IPv4,
+			Header{},
+			nil,
+			Target{Extension: Extension{Name: "LOG"}, Verdict: Drop},
+			"a rule has one target",
+		},
+		{
+			"more than a size can say", rules.IPv4,
+			Header{},
+			[]Extension{long, long},
+			Target{},
+			"bytes is longer than the kernel can have one: 65535",
+		},
+		{
+			"an address of the other family", rules.IPv6,
+			Header{Source: Address{Addr: netip.MustParseAddr("10.0.0.1")}},
+			nil,
+			Target{},
+			"10.0.0.1 in a rule of family ip6",
+		},
+	} {
+		if _, err := NewRule(tc.family, tc.header, tc.matches, tc.target); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: error %v, want %s", tc.name, err, tc.want)
+		}
+	}
+	for _, name := range []string{"", "sixteen-letters-"} {
+		if _, err := NamedInterface(name, true); err == nil {
+			t.Errorf("interface %q", name)
+		}
+	}
+}
+
+func TestAddChainRefuses(t *testing.T) {
+	table := must(decode(&layouts[0], "nat", small(&layouts[0])))
+	for name, want := range map[string]string{
+		"FULL":                  "iptables-legacy ip nat has a chain FULL already",
+		"OUTPUT":                "iptables-legacy ip nat has a chain OUTPUT already",
+		"INPUT":                 "is no name of a chain",
+		"ACCEPT":                "is no name of a chain",
+		"ERROR":                 "is no name of a chain",
+		"":                      "is no name of a chain",
+		"a b":                   "is no name of a chain",
+		"-x":                    "is no name of a chain",
+		strings.Repeat("x", 29): "want 1 to 28 bytes without blanks, not the name of a target",
+	} {
+		if _, err := table.AddChain(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("chain %q: error %v, want %s", name, err, want)
+		}
+	}
+	if c, err := table.AddChain(strings.Repeat("x", 28)); err != nil || c.Policy() != Return || c != table.Chain(c.Name) {
+		t.Errorf("chain %v, error %v", c, err)
+	}
+}
+
+// A table that nobody has asked for yet comes into being as the kernel makes it, and can be edited at once.
+func TestOpenCreatesTheTable(t *testing.T) {
+	chains := map[string]string{
+		"raw": "PREROUTING OUTPUT", "mangle": "PREROUTING INPUT FORWARD OUTPUT POSTROUTING", "nat": "PREROUTING INPUT OUTPUT POSTROUTING",
+	}
+	for _, f := range istiotest.Families {
+		for name, want := range chains {
+			ns := netnstest.New(t)
+			table := must(Open(ns, f, name))
+			var got []string
+			for _, c := range table.Chains {
+				got = append(got, c.Name)
+				if c.Policy() != Accept || len(c.Rules) > 0 {
+					t.Errorf("%s: chain %s with policy %d and %d rules", table, c.Name, c.Policy(), len(c.Rules))
+				}
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("%s: chains %q, want %s", table, got, want)
+			}
+			if ids := must(Tables(ns)); len(ids) != 1 || ids[0] != (ID{f, name}) {
+				t.Errorf("tables %v", ids)
+			}
+			addReturn(t, ns, table)
+			if n := len(must(Open(ns, f, name)).Chain("OUTPUT").Rules); n != 1 {
+				t.Errorf("%s: %d rules, want 1", table, n)
+			}
+		}
+	}
+}
+
+// addReturn writes the table with one rule more.
+func addReturn(t *testing.T, ns *netns.NS, table *Table) {
+	t.Helper()
+	c := table.Chain("OUTPUT")
+	c.Rules = append(c.Rules, must(NewRule(table.Family, Header{}, nil, Target{Verdict: Return})))
+	if err := Replace(ns, table); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What was counted stays with the rules that were there, wherever new ones come between them.
+func TestNewRulesLeaveTheCountersOfOthers(t *testing.T) {
+	ns := netnstest.New(t)
+	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4,
+		"*mangle\n:OUTPUT ACCEPT [7:70]\n:OTHERS - [0:0]\n"+
+			"[1:10] -A OUTPUT -o eth1\n[2:20] -A OUTPUT -j OTHERS\n[3:30] -A OTHERS -o eth2\nCOMMIT\n")
+	table := must(Read(ns, rules.IPv4, "mangle"))
+	must(table.AddChain("OURS"))
+	out := table.Chain("OUTPUT")
+	out.Rules = slices.Insert(out.Rules, 1, must(NewRule(rules.IPv4, Header{}, nil, Target{Chain: "OURS"})))
+	if err := Replace(ns, table); err != nil {
+		t.Fatal(err)
+	}
+	want := ":OUTPUT ACCEPT [7:70]\n:POSTROUTING ACCEPT [0:0]\n:OTHERS - [0:0]\n:OURS - [0:0]\n" +
+		"[1:10] -A OUTPUT -o eth1\n[0:0] -A OUTPUT -j OURS\n[2:20] -A OUTPUT -j OTHERS\n[3:30] -A OTHERS -o eth2\n"
+	if got := istiotest.Save(t, ns, istiotest.Legacy, rules.IPv4); !strings.Contains(got, want) {
+		t.Errorf("want the part\n%s\ngot:\n%s", want, got)
+	}
+}

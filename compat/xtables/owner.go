@@ -1,0 +1,121 @@
+package xtables
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// replaceInside is c.set(optionReplace, b) by a process of the user namespace that owns the network namespace of the thread, which alone may
+// set a table with an owner match (owner_check in net/netfilter/xt_owner.c). A process with several threads cannot enter a user namespace,
+// so a copy of this one does: it has one thread, makes three system calls and ends. No program is executed.
+//
+// The kernel writes the counters of the old table to the address that is in b, which must be of memory that both share: see sharedMemory.
+func (c *conn) replaceInside(b []byte) error {
+	owner, err := owningNamespace()
+	if err != nil {
+		return notEntered(err)
+	}
+	defer func() { _ = unix.Close(owner) }()
+
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all, old unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	// The copy must not run handlers, which expect Go's other threads.
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &old); err != nil {
+		return os.NewSyscallError("rt_sigprocmask", err)
+	}
+	pid, errno := setInCopy(uintptr(owner), uintptr(c.fd), uintptr(c.level), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	runtime.KeepAlive(b)
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil); err != nil {
+		return os.NewSyscallError("rt_sigprocmask", err)
+	}
+	if errno != 0 {
+		return os.NewSyscallError("clone", errno)
+	}
+	return endOf(int(pid))
+}
+
+// Exit codes of the copy: failed at entering, with the errno as the code; at setsockopt, with the errno and this bit.
+const atOption = 0x80
+
+// setInCopy makes the copy, and in it enters the user namespace and sets the option. In the copy nothing of Go's runtime works: no call but
+// raw ones, no growth of the stack, no memory.
+//
+//go:norace
+//go:nosplit
+//go:noinline
+func setInCopy(owner, fd, level, b, length uintptr) (pid uintptr, errno syscall.Errno) {
+	pid, _, errno = syscall.RawSyscall6(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
+	if errno != 0 || pid != 0 {
+		return pid, errno
+	}
+	_, _, failed := syscall.RawSyscall(unix.SYS_SETNS, owner, unix.CLONE_NEWUSER, 0)
+	if failed == 0 {
+		if _, _, failed = syscall.RawSyscall6(unix.SYS_SETSOCKOPT, fd, level, optionReplace, b, length, 0); failed != 0 {
+			failed |= atOption
+		}
+	}
+	for {
+		syscall.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(failed), 0, 0)
+	}
+}
+
+// endOf waits for the copy and returns what the kernel answered to it.
+func endOf(pid int) error {
+	var status unix.WaitStatus
+	for {
+		_, err := unix.Wait4(pid, &status, 0, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return os.NewSyscallError("wait4", err)
+		}
+		break
+	}
+	switch code := status.ExitStatus(); {
+	case code < 0:
+		return fmt.Errorf("the process in the owning user namespace was killed: %s", status.Signal())
+	case code == 0:
+		return nil
+	case code&atOption != 0:
+		return os.NewSyscallError("setsockopt", unix.Errno(code&^atOption))
+	default:
+		return notEntered(os.NewSyscallError("setns", unix.Errno(code)))
+	}
+}
+
+// notEntered says what is not possible without entering.
+func notEntered(err error) error {
+	return fmt.Errorf("the network namespace belongs to another user namespace, and only from inside that one can a table with an owner "+
+		"match be replaced: enter it: %w", err)
+}
+
+// owningNamespace opens the user namespace that owns the network namespace of the thread.
+func owningNamespace() (int, error) {
+	network, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = unix.Close(network) }()
+	owner, err := unix.IoctlRetInt(network, unix.NS_GET_USERNS)
+	if err != nil {
+		return -1, os.NewSyscallError("ioctl NS_GET_USERNS", err)
+	}
+	return owner, nil
+}
+
+// sharedMemory is memory that a copy of this process shares with it.
+func sharedMemory(size int) ([]byte, error) {
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+	return b, os.NewSyscallError("mmap", err)
+}
