@@ -1,0 +1,201 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An Attachment is what a container runtime says of the sandbox, before anybody is asked for the pod.
+type Attachment struct {
+	// Namespace and Name are K8S_POD_NAMESPACE and K8S_POD_NAME of CNI_ARGS; empty for a sandbox of no Kubernetes pod.
+	Namespace, Name string
+	// Annotations are those of the pod, where the runtime passes them (io.kubernetes.cri.pod-annotations); otherwise empty.
+	Annotations map[string]string
+}
+
+// Input is all that is known for a decision.
+type Input struct {
+	Attachment
+	// Pod is nil as long as it is not known.
+	Pod *Pod
+	// Namespace is that of the pod; nil as long as it is not known. Only selectors ask for it.
+	Namespace *Namespace
+}
+
+// Outcome is what becomes of a pod.
+type Outcome uint8
+
+// The outcomes. The zero value asks for more.
+const (
+	Undecided Outcome = iota // the reason is PodUnknown or NamespaceUnknown, and says what is missing
+	Skip                     // leave the pod alone
+	Redirect                 // redirect with what Parameters says
+)
+
+// String returns the outcome in a word.
+func (o Outcome) String() string {
+	switch o {
+	case Skip:
+		return "skip"
+	case Redirect:
+		return "redirect"
+	}
+	return "undecided"
+}
+
+// A Decision says what becomes of a pod, and why.
+type Decision struct {
+	Outcome Outcome
+	Reason  Reason
+	// Sentence explains the reason to a person, beginning with a small letter and without a full stop.
+	Sentence string
+}
+
+// String returns outcome, reason and sentence in a line.
+func (d Decision) String() string { return fmt.Sprintf("%s (%s): %s", d.Outcome, d.Reason, d.Sentence) }
+
+// Early decides from what the runtime says, so that no pod need be read where that is enough. The outcome is [Skip] or
+// [Undecided]. Where it skips for an annotation, [Decide] would skip too, for the same or an earlier reason.
+func Early(a Attachment, s *Settings) Decision {
+	if d := beforePod(a, s); d.Outcome != Undecided {
+		return d
+	}
+	if len(a.Annotations) > 0 {
+		if _, injected := a.Annotations[statusAnnotation]; !injected {
+			return notInjected
+		}
+		if a.Annotations[modeAnnotation] == modeNone {
+			return skip(InterceptionNone, "annotation %s is NONE", modeAnnotation)
+		}
+	}
+	return podUnknown
+}
+
+// Decide decides from all that is known. It asks for more by [Undecided], never for what cannot change the outcome.
+func Decide(in Input, s *Settings) Decision {
+	if len(in.Annotations) == 0 && in.Pod != nil {
+		in.Annotations = in.Pod.Metadata.Annotations
+	}
+	if d := beforePod(in.Attachment, s); d.Outcome != Undecided {
+		return d
+	}
+	if in.Pod == nil {
+		return podUnknown
+	}
+	for _, stage := range []func(*Pod, *Settings) Decision{ofNetwork, ofProxy, ofOptOut, ofInjection} {
+		if d := stage(in.Pod, s); d.Outcome != Undecided {
+			return d
+		}
+	}
+	switch s.selects(in.Pod, in.Namespace) {
+	case notSelected:
+		return skip(NotSelected, "no selector of the configuration matches the labels of the pod and its namespace")
+	case selectionNeedsNamespace:
+		return Decision{Undecided, NamespaceUnknown, "a selector asks for the labels of the pod's namespace, which are not known yet"}
+	}
+	return Decision{Redirect, MeshPod, fmt.Sprintf("a pod of the mesh: container %s is its proxy", s.proxyContainer())}
+}
+
+var (
+	podUnknown  = Decision{Undecided, PodUnknown, "the pod is not known yet"}
+	notInjected = skip(NotInjected, "there is no annotation %s: the injector has not been here", statusAnnotation)
+)
+
+const modeNone = "NONE"
+
+func skip(reason Reason, format string, args ...any) Decision {
+	return Decision{Skip, reason, fmt.Sprintf(format, args...)}
+}
+
+// beforePod decides what needs no pod.
+func beforePod(a Attachment, s *Settings) Decision {
+	switch {
+	case a.Namespace == "" || a.Name == "":
+		return skip(NotKubernetes, "the runtime names no Kubernetes pod")
+	case s.isAgent(a):
+		return skip(NodeAgent, "a pod of our own node agent, which must start whatever else fails")
+	case slices.Contains(s.ExcludeNamespaces, a.Namespace):
+		return skip(NamespaceExcluded, "the configuration excludes namespace %s", a.Namespace)
+	}
+	return podUnknown
+}
+
+// isAgent recognises a pod of the node agent: a DaemonSet appends a dash and a word to its name.
+func (s *Settings) isAgent(a Attachment) bool {
+	if s.AgentNamespace == "" || a.Namespace != s.AgentNamespace {
+		return false
+	}
+	suffix, found := strings.CutPrefix(a.Name, s.AgentDaemonSet+"-")
+	named := s.AgentDaemonSet != "" && found && suffix != "" && !strings.Contains(suffix, "-")
+	return named || a.Annotations[AgentAnnotation] == "true"
+}
+
+func ofNetwork(pod *Pod, _ *Settings) Decision {
+	switch {
+	case pod.Spec.HostNetwork:
+		return skip(HostNetwork, "the pod is in the host's network namespace")
+	case pod.container(initContainer) != nil:
+		return skip(IstioInit, "container %s programs the rules itself", initContainer)
+	}
+	return podUnknown
+}
+
+func ofProxy(pod *Pod, s *Settings) Decision {
+	proxy := pod.proxy(s)
+	if proxy == nil {
+		return skip(NoProxyContainer, "there is no container %s", s.proxyContainer())
+	}
+	if disabled := proxy.variable("DISABLE_ENVOY"); disabled != nil && isTrue(disabled.Value) {
+		return skip(ProxyDisabled, "variable DISABLE_ENVOY of container %s is true", proxy.Name)
+	}
+	if role := proxyRole(proxy.Args); role != "" && role != "sidecar" {
+		return skip(ProxyType, "container %s is a proxy of type %s, not a sidecar", proxy.Name, quote(role))
+	}
+	return podUnknown
+}
+
+// proxyRole is the first argument of pilot-agent's command proxy; without one, or with an option in its place, it is a sidecar.
+func proxyRole(args []string) string {
+	if len(args) < 2 || args[0] != "proxy" || strings.HasPrefix(args[1], "-") {
+		return ""
+	}
+	return args[1]
+}
+
+// ofOptOut follows istio-cni: the label outranks the annotation, also when it says nothing that can be understood.
+func ofOptOut(pod *Pod, _ *Settings) Decision {
+	if value, labelled := pod.Metadata.Labels[injectName]; labelled {
+		if isFalse(value) {
+			return skip(OptOutLabel, "label %s is %s", injectName, value)
+		}
+		return podUnknown
+	}
+	if value := pod.Metadata.Annotations[injectName]; isFalse(value) {
+		return skip(OptOutAnnotation, "annotation %s is %s", injectName, value)
+	}
+	return podUnknown
+}
+
+func ofInjection(pod *Pod, s *Settings) Decision {
+	if _, injected := pod.Metadata.Annotations[statusAnnotation]; !injected {
+		return notInjected
+	}
+	sources := sourcesOf(pod, s)
+	if mode := sources.find(&modeParameter); mode.text == modeNone {
+		return skip(InterceptionNone, "%s is NONE", mode.source)
+	}
+	return podUnknown
+}
+
+func isTrue(text string) bool {
+	value, err := rules.ParseBool(text)
+	return err == nil && value
+}
+
+func isFalse(text string) bool {
+	value, err := rules.ParseBool(text)
+	return err == nil && !value
+}

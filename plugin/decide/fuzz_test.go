@@ -1,0 +1,126 @@
+package decide_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// checkPod decides on a pod and makes its parameters: without an error they are valid, compile, and are the same again; what an
+// error or a note says is short, and on one line each.
+func checkPod(t rapid.TB, pod *decide.Pod, addresses []netip.Addr) {
+	s := decide.Settings{AgentNamespace: "sluice-system", AgentDaemonSet: "sluice-node", ExcludeNamespaces: []string{"kube-system"}}
+	in := decide.Input{Attachment: attachment(pod), Pod: pod}
+	decision := decide.Decide(in, &s)
+	checkLine(t, decision.String())
+	in.Annotations = pod.Metadata.Annotations
+	if early := decide.Early(in.Attachment, &s); early.Outcome == decide.Skip && decide.Decide(in, &s).Outcome != decide.Skip {
+		t.Fatalf("early %v, but then %v", early, decision)
+	}
+	r, notes, err := decide.Parameters(pod, addresses, &s)
+	for _, n := range notes {
+		checkLine(t, n.String())
+	}
+	if err != nil {
+		var faults rules.Faults
+		if !errors.As(err, &faults) || len(faults) == 0 {
+			t.Fatalf("an error without faults: %v", err)
+		}
+		for _, f := range faults {
+			checkLine(t, f.String())
+		}
+		return
+	}
+	if err := r.Validate(); err != nil {
+		t.Fatalf("a redirection that is not valid: %v", err)
+	}
+	again, _, err := decide.Parameters(pod, addresses, &s)
+	if d := diff(r, again); d != "" || err != nil {
+		t.Fatalf("not the same again: %v\n%s", err, d)
+	}
+	if !rules.Equal(rules.Compile(r), rules.Compile(again)) {
+		t.Fatal("equal parameters give different rulesets")
+	}
+}
+
+func checkLine(t rapid.TB, line string) {
+	if len(line) > 4096 || strings.ContainsFunc(line, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		t.Fatalf("no short line of text: %d bytes: %.500q", len(line), line)
+	}
+}
+
+func FuzzPod(f *testing.F) {
+	for _, name := range podNames(f) {
+		// Only the fields that are read: a long input takes the fuzzer minutes to make smaller.
+		data, err := json.Marshal(readPod(f, name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, "10.244.1.7 fd00::7")
+	}
+	f.Add([]byte(`{"metadata":{"labels":null},"spec":{"initContainers":[null],"containers":[{"name":"istio-proxy","env":[null]}]}}`), "")
+	f.Fuzz(func(t *testing.T, data []byte, texts string) {
+		var pod decide.Pod
+		if json.Unmarshal(data, &pod) != nil {
+			return
+		}
+		var found []netip.Addr
+		for text := range strings.FieldsSeq(texts) {
+			if a, err := netip.ParseAddr(text); err == nil {
+				found = append(found, a)
+			}
+		}
+		checkPod(t, &pod, found)
+	})
+}
+
+// FuzzValue puts one hostile value into a place that is read, which a mutation of a whole pod seldom hits.
+func FuzzValue(f *testing.F) {
+	for _, value := range []string{
+		"*", "", "80", "80,443", "80-90", "0x539", "1337", "10.0.0.0/8", "::ffff:10.0.0.0/104", "eth0", "NONE", "TPROXY", "true",
+		"-", "--", "$(id)", "../../etc/passwd", "\x00", "\u202e", "1338", "254", "4294967295", "1-0", ",", "*,*", "127.0.0.0/7", "fe80::1%e/64",
+	} {
+		for i := range stated {
+			f.Add(value, uint16(i), true)
+		}
+	}
+	f.Fuzz(func(t *testing.T, value string, which uint16, tproxy bool) {
+		all := stated[int(which)%len(stated)].places
+		pod := meshPod()
+		if tproxy {
+			pod.Metadata.Annotations["sidecar.istio.io/interceptionMode"] = "TPROXY"
+		}
+		all[int(which)/len(stated)%len(all)].state(pod, value)
+		checkPod(t, pod, ipv4)
+		pod.Spec.InitContainers[0].Args = append(pod.Spec.InitContainers[0].Args, strings.Fields(value)...)
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, decide.Container{Name: value})
+		checkPod(t, pod, ipv4)
+		pod.Spec.Containers[1].Args = []string{"proxy", value}
+		pod.Metadata.Labels = map[string]string{"sidecar.istio.io/inject": value}
+		checkPod(t, pod, ipv4)
+	})
+}
+
+// TestAnyMixtureOfValues states any number of parameters at once, in any place.
+func TestAnyMixtureOfValues(t *testing.T) {
+	text := rapid.OneOf(
+		rapid.SampledFrom([]string{"*", "", "80", "80,443", "TPROXY", "REDIRECT", "true", "0", "10.0.0.0/8", "eth0", "1338", "254"}),
+		rapid.StringMatching(`[0-9a-f:./,*-]{0,20}`),
+		rapid.String(),
+	)
+	rapid.Check(t, func(t *rapid.T) {
+		pod := meshPod()
+		for range rapid.IntRange(0, 8).Draw(t, "number") {
+			all := rapid.SampledFrom(stated).Draw(t, "parameter").places
+			rapid.SampledFrom(all).Draw(t, "place").state(pod, text.Draw(t, "text"))
+		}
+		checkPod(t, pod, addresses("10.0.0.5", "fd00::5"))
+	})
+}

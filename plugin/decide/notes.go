@@ -1,0 +1,108 @@
+package decide
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A Note is something that whoever runs the pod should know about its redirection, and that is no error.
+type Note struct {
+	Kind NoteKind
+	// Sentence tells it to a person, beginning with a small letter and without a full stop.
+	Sentence string
+}
+
+// NoteKind is a stable word for logs and metrics.
+type NoteKind string
+
+// The kinds of notes.
+const (
+	// IPv6Uncaptured: the pod has an IPv6 address, and its IPv6 traffic passes the proxy.
+	IPv6Uncaptured NoteKind = "ipv6-uncaptured"
+	// VariableUnread: a variable that would count comes from a source that is not read, such as a ConfigMap.
+	VariableUnread NoteKind = "variable-unread"
+	// ArgumentUnknown: the validation container has an argument that is not known, perhaps that of a newer Istio.
+	ArgumentUnknown NoteKind = "argument-unknown"
+	// AllDNSCaptured: CAPTURE_ALL_DNS is false, but the pod's nameservers are not known when its rules are made.
+	AllDNSCaptured NoteKind = "all-dns-captured"
+	// InitContainersCaptured: init containers run before the proxy, and their traffic goes to it nevertheless.
+	InitContainersCaptured NoteKind = "init-containers-captured"
+)
+
+// NoteKinds returns all kinds of notes.
+func NoteKinds() []NoteKind {
+	return []NoteKind{IPv6Uncaptured, VariableUnread, ArgumentUnknown, AllDNSCaptured, InitContainersCaptured}
+}
+
+// String returns kind and sentence in a line.
+func (n Note) String() string { return fmt.Sprintf("%s: %s", n.Kind, n.Sentence) }
+
+func (r *result) note(kind NoteKind, format string, args ...any) {
+	r.notes = append(r.notes, Note{kind, fmt.Sprintf(format, args...)})
+}
+
+// noteFamily names the address whose family is left alone.
+func (r *result) noteFamily(addresses []netip.Addr) {
+	if i := slices.IndexFunc(addresses, netip.Addr.Is6); i >= 0 && !r.redirect.IPv6 {
+		r.note(IPv6Uncaptured, "the pod's IPv6 is left uncaptured: %s comes after an IPv4 address, and ISTIO_DUAL_STACK is not set",
+			addresses[i])
+	}
+}
+
+func (r *result) noteArguments(s *sources) {
+	if names := s.arguments.unknown; len(names) > 0 {
+		r.note(ArgumentUnknown, "arguments of container %s that are not known have no effect: %s", s.validation.Name, shortList(names))
+	}
+}
+
+// noteInitContainers names the init containers that talk to a proxy which does not run yet. A native sidecar runs before those
+// that follow it.
+func (r *result) noteInitContainers(s *sources) {
+	var names []string
+	for i := range s.pod.Spec.InitContainers {
+		c := &s.pod.Spec.InitContainers[i]
+		if c == s.proxy && c.RestartPolicy == restartAlways {
+			break
+		}
+		if c != s.proxy && c != s.validation && !r.isProxyUser(c, s.pod) {
+			names = append(names, c.Name)
+		}
+	}
+	if len(names) > 0 {
+		r.note(InitContainersCaptured, "what init containers send is captured before the proxy runs, unless they run as its user: %s",
+			shortList(names))
+	}
+}
+
+// isProxyUser tells whether a container runs as the proxy's user, whose traffic is not captured.
+func (r *result) isProxyUser(c *Container, pod *Pod) bool {
+	for _, context := range []*SecurityContext{c.SecurityContext, pod.Spec.SecurityContext} {
+		if context != nil && context.RunAsUser != nil {
+			uid := *context.RunAsUser
+			return slices.ContainsFunc(r.redirect.ProxyUIDs, func(ids rules.IDRange) bool {
+				return int64(ids.First) <= uid && uid <= int64(ids.Last)
+			})
+		}
+	}
+	return false
+}
+
+// maxListed is how many elements of a list, and how many wrong ones of a value, are named.
+const maxListed = 8
+
+// shortList writes words that a stranger has chosen, in bounded length.
+func shortList(words []string) string {
+	shown := make([]string, 0, maxListed+1)
+	for i, word := range words {
+		if i == maxListed {
+			shown = append(shown, fmt.Sprintf("and %d more", len(words)-maxListed))
+			break
+		}
+		shown = append(shown, quote(word))
+	}
+	return strings.Join(shown, ", ")
+}

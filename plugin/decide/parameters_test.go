@@ -1,0 +1,245 @@
+package decide_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+var ipv4 = addresses("10.244.1.7")
+
+// usual is what istio-cni makes of a pod that the injector has left at its defaults.
+func usual() rules.Redirect {
+	return rules.Redirect{
+		Mode:      rules.ModeRedirect,
+		ProxyPort: 15001, InboundCapturePort: 15006, TunnelPort: 15008,
+		ProxyUIDs: rules.Singles[uint32](1337), ProxyGIDs: rules.Singles[uint32](1337),
+		TProxyMark: 1337, TProxyRouteTable: 133,
+		InboundPorts:         rules.PortSelection{All: true},
+		InboundExcludePorts:  rules.Singles[uint16](15020, 15021, 15090),
+		OutboundCIDRs:        rules.PrefixSelection{All: true},
+		OutboundExcludePorts: rules.Singles[uint16](15020),
+		OwnerGroups:          rules.GroupSelection{All: true},
+		LoopbackCIDR:         netip.MustParsePrefix("127.0.0.1/32"),
+	}
+}
+
+func TestParametersOfInjectedPods(t *testing.T) {
+	both := addresses("10.244.1.7", "fd00:10:244:1::7")
+	for _, test := range []struct {
+		name, pod string
+		addresses []netip.Addr
+		change    func(r *rules.Redirect)
+		notes     []decide.NoteKind
+	}{
+		{"a native sidecar has istio-cni's defaults", "native-sidecar", ipv4, func(*rules.Redirect) {}, nil},
+		{
+			"so has an ordinary sidecar, whose init containers talk to nobody", "sidecar", ipv4, func(*rules.Redirect) {},
+			[]decide.NoteKind{decide.InitContainersCaptured},
+		},
+		{"TPROXY: the user 0 stands for 1337", "tproxy", ipv4, func(r *rules.Redirect) { r.Mode = rules.ModeTProxy }, nil},
+		{"OpenShift: the proxy has ids of the namespace's range", "openshift", ipv4, func(r *rules.Redirect) {
+			r.ProxyUIDs, r.ProxyGIDs = rules.Singles[uint32](1000669999), rules.Singles[uint32](1000669999)
+		}, nil},
+		{"a revision changes nothing", "revisioned", ipv4, func(*rules.Redirect) {}, nil},
+		{"dual stack: IPv6 beside IPv4", "dual-stack", both, func(r *rules.Redirect) { r.IPv6 = true }, nil},
+		{"dual stack in a pod without IPv6", "dual-stack", ipv4, func(*rules.Redirect) {}, nil},
+		{
+			"two addresses without dual stack: IPv6 is left alone, and this is said", "native-sidecar", both, func(*rules.Redirect) {},
+			[]decide.NoteKind{decide.IPv6Uncaptured},
+		},
+		{"a label that opts in", "opt-in-label", ipv4, func(*rules.Redirect) {}, nil},
+		{
+			"a control plane one minor version before, with the former name of rerouted interfaces", "control-plane-before", ipv4,
+			func(r *rules.Redirect) {
+				r.InboundExcludePorts = rules.Singles[uint16](9090, 9091, 15020, 15021, 15090)
+				r.RerouteInterfaces = []rules.InterfaceName{{Name: "k6t-eth0"}, {Name: "net1"}}
+			}, nil,
+		},
+		{
+			"a control plane one minor version after: what is not known has no effect, and this is said", "control-plane-after", ipv4,
+			func(r *rules.Redirect) { r.RerouteInterfaces = []rules.InterfaceName{{Name: "k6t-eth0"}} },
+			[]decide.NoteKind{decide.ArgumentUnknown},
+		},
+		{"every annotation", "annotations", ipv4, func(r *rules.Redirect) {
+			r.InboundPorts = rules.PortSelection{Ports: rules.Singles[uint16](8080, 8443)}
+			r.InboundExcludePorts = rules.Singles[uint16](9100, 15020, 15021, 15090, 15999)
+			r.OutboundCIDRs = rules.PrefixSelection{Prefixes: prefixes("10.0.0.0/8", "fd00::/8")}
+			r.OutboundExcludeCIDRs = prefixes("10.1.2.0/24", "192.168.7.9/16")
+			r.OutboundPorts = rules.Singles[uint16](443, 8443)
+			r.OutboundExcludePorts = rules.Singles[uint16](3306, 5432)
+			r.ExcludeInterfaces = []rules.InterfaceName{{Name: "net1"}, {Name: "lxc.0"}}
+			r.RerouteInterfaces = []rules.InterfaceName{{Name: "k6t-a"}}
+		}, nil},
+		{"mesh-wide settings that no annotation carries", "mesh-settings", ipv4, func(r *rules.Redirect) {
+			r.ProxyPort, r.InboundCapturePort, r.TunnelPort = 16001, 16006, 16008
+			r.TProxyMark, r.TProxyRouteTable = 0x53b, 134
+			r.OutboundCIDRs = rules.PrefixSelection{}
+			r.OutboundPorts = rules.Singles[uint16](9200)
+			r.OwnerGroups = rules.GroupSelection{IDs: []rules.IDRange{{First: 1000, Last: 1000}, {First: 2000, Last: 2999}}}
+			r.OwnerGroupsExclude = rules.Singles[uint32](3000)
+			r.LoopbackCIDR = netip.MustParsePrefix("127.0.0.0/8")
+			r.DNS = rules.DNS{Capture: true, All: true}
+			r.DropInvalid = true
+		}, []decide.NoteKind{decide.AllDNSCaptured}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			want := usual()
+			test.change(&want)
+			got, notes, err := decide.Parameters(readPod(t, test.pod), test.addresses, &settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := diff(want, got); d != "" {
+				t.Errorf("redirection (-want +got):\n%s", d)
+			}
+			if d := diff(test.notes, kinds(notes)); d != "" {
+				t.Errorf("notes (-want +got):\n%s%v", d, notes)
+			}
+		})
+	}
+}
+
+func TestNotesOnMeshSettings(t *testing.T) {
+	_, notes, err := decide.Parameters(readPod(t, "mesh-settings"), ipv4, &settings)
+	want := "all-dns-captured: CAPTURE_ALL_DNS is false, but the queries to all servers are captured, as by istio-cni: " +
+		"the pod's own are not known when its rules are made"
+	if err != nil || len(notes) != 1 || notes[0].String() != want {
+		t.Errorf("%v, %v, want %s", notes, err, want)
+	}
+}
+
+func kinds(notes []decide.Note) []decide.NoteKind {
+	var kinds []decide.NoteKind
+	for _, n := range notes {
+		kinds = append(kinds, n.Kind)
+	}
+	return kinds
+}
+
+// meshPod is a pod with no more than a decision wants: no annotation and no argument states any parameter.
+func meshPod() *decide.Pod {
+	return &decide.Pod{
+		Metadata: decide.Metadata{
+			Namespace: "shop", Name: "web", Annotations: map[string]string{"sidecar.istio.io/status": "{}"},
+		},
+		Spec: decide.PodSpec{
+			InitContainers: []decide.Container{{Name: "istio-validation"}},
+			Containers:     []decide.Container{{Name: "web"}, {Name: "istio-proxy"}},
+		},
+	}
+}
+
+func TestDefaultsAreThoseOfIstioCNI(t *testing.T) {
+	pod := meshPod()
+	got, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{})
+	if err != nil || len(notes) > 0 {
+		t.Fatalf("%v, notes %v", err, notes)
+	}
+	if d := diff(usual(), got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	pod.Spec.InitContainers = nil
+	if without, _, err := decide.Parameters(pod, ipv4, &decide.Settings{}); err != nil || diff(got, without) != "" {
+		t.Errorf("without a validation container: %v\n%s", err, diff(got, without))
+	}
+}
+
+func TestDeviationsThatAreTurnedOff(t *testing.T) {
+	s := decide.Settings{Without: []rules.DeviationID{rules.NATFirst}}
+	got, _, err := decide.Parameters(meshPod(), ipv4, &s)
+	want := usual()
+	want.Without = []rules.DeviationID{rules.NATFirst}
+	if d := diff(want, got); d != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+}
+
+func TestIdentityOfTheProxy(t *testing.T) {
+	context := func(user, group *int64) *decide.SecurityContext {
+		return &decide.SecurityContext{RunAsUser: user, RunAsGroup: group}
+	}
+	for _, test := range []struct {
+		name       string
+		proxy, pod *decide.SecurityContext
+		args       []string
+		uid, gid   uint32
+	}{
+		{"nothing is said", nil, nil, nil, 1337, 1337},
+		{"the container's", context(pointer[int64](1400), pointer[int64](1401)), nil, nil, 1400, 1401},
+		{"0 is 1337", context(pointer[int64](0), pointer[int64](0)), nil, nil, 1337, 1337},
+		{"the container's 0 outranks the pod's", context(pointer[int64](0), nil), context(pointer[int64](1000), nil), nil, 1337, 1337},
+		{"the pod's as fall-back", nil, context(pointer[int64](2000), pointer[int64](2001)), nil, 2000, 2001},
+		{"the pod's 0 is 1337", nil, context(pointer[int64](0), pointer[int64](0)), nil, 1337, 1337},
+		{
+			"user and group fall back each for itself",
+			context(pointer[int64](1400), nil), context(pointer[int64](2000), pointer[int64](2001)), nil, 1400, 2001,
+		},
+		{"where nobody says, the arguments do", nil, nil, []string{"-u", "1500", "-g", "1501"}, 1500, 1501},
+		{"the container's outranks the arguments", context(pointer[int64](1400), nil), nil, []string{"-u", "1500"}, 1400, 1337},
+		{"empty arguments say nothing", nil, nil, []string{"-u", "", "-g="}, 1337, 1337},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pod := meshPod()
+			pod.Spec.Containers[1].SecurityContext = test.proxy
+			pod.Spec.SecurityContext = test.pod
+			pod.Spec.InitContainers[0].Args = test.args
+			want := usual()
+			want.ProxyUIDs, want.ProxyGIDs = rules.Singles(test.uid), rules.Singles(test.gid)
+			got, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
+			if d := diff(want, got); d != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, d)
+			}
+		})
+	}
+}
+
+func TestFamilies(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		addresses []netip.Addr
+		dualStack bool
+		ipv6      bool
+		note      string
+		err       bool
+	}{
+		{name: "IPv4 only", addresses: ipv4},
+		{name: "IPv6 only", addresses: addresses("fd00::5"), ipv6: true},
+		{name: "IPv6 first decides, and IPv4 is always captured", addresses: addresses("fd00::5", "10.0.0.5"), ipv6: true},
+		{
+			name: "IPv4 first leaves IPv6 alone", addresses: addresses("10.0.0.5", "fd00::5", "fd00::6"),
+			note: "the pod's IPv6 is left uncaptured: fd00::5 comes after an IPv4 address, and ISTIO_DUAL_STACK is not set",
+		},
+		{name: "dual stack", addresses: addresses("10.0.0.5", "fd00::5"), dualStack: true, ipv6: true},
+		{name: "dual stack, IPv6 last of several", addresses: addresses("10.0.0.5", "10.0.0.6", "fd00::5"), dualStack: true, ipv6: true},
+		{name: "dual stack without IPv6", addresses: ipv4, dualStack: true},
+		{
+			name: "loopback and link-local addresses do not count", ipv6: true,
+			addresses: addresses("127.0.0.1", "169.254.3.4", "::1", "fe80::1", "ff02::1", "0.0.0.0", "fd00::5"),
+		},
+		{name: "an IPv4-mapped address is IPv4", addresses: addresses("::ffff:10.0.0.5")},
+		{name: "an invalid address does not count", addresses: []netip.Addr{{}, netip.MustParseAddr("fd00::5")}, ipv6: true},
+		{name: "no address", err: true},
+		{name: "none that counts", addresses: addresses("127.0.0.1", "fe80::1%eth0"), err: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pod := meshPod()
+			if test.dualStack {
+				setVariable(&pod.Spec.Containers[1], "ISTIO_DUAL_STACK", "true")
+			}
+			r, notes, err := decide.Parameters(pod, test.addresses, &decide.Settings{})
+			if (err != nil) != test.err || r.IPv6 != test.ipv6 {
+				t.Errorf("IPv6 %v, error %v, want %v, %v", r.IPv6, err, test.ipv6, test.err)
+			}
+			var want []decide.Note
+			if test.note != "" {
+				want = []decide.Note{{Kind: decide.IPv6Uncaptured, Sentence: test.note}}
+			}
+			if d := diff(want, notes); d != "" {
+				t.Errorf("notes (-want +got):\n%s", d)
+			}
+		})
+	}
+}

@@ -1,0 +1,134 @@
+package decide
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// A Pod is what a decision needs of a Kubernetes pod. The JSON of a v1 Pod decodes into it; all else in there is passed over.
+type Pod struct {
+	Metadata Metadata  `json:"metadata"`
+	Spec     PodSpec   `json:"spec"`
+	Status   PodStatus `json:"status"`
+}
+
+// Metadata is the metadata of a pod or a namespace.
+type Metadata struct {
+	Namespace   string            `json:"namespace"`
+	Name        string            `json:"name"`
+	UID         string            `json:"uid"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// PodSpec is the specification of a pod.
+type PodSpec struct {
+	HostNetwork     bool             `json:"hostNetwork"`
+	InitContainers  []Container      `json:"initContainers"`
+	Containers      []Container      `json:"containers"`
+	SecurityContext *SecurityContext `json:"securityContext"`
+}
+
+// PodStatus has the pod's addresses. They are not known yet when a CNI plugin runs.
+type PodStatus struct {
+	PodIP  string  `json:"podIP"`
+	PodIPs []PodIP `json:"podIPs"`
+}
+
+// PodIP is one address of a pod.
+type PodIP struct {
+	IP string `json:"ip"`
+}
+
+// Container is a container or an init container.
+type Container struct {
+	Name string   `json:"name"`
+	Args []string `json:"args"`
+	Env  []EnvVar `json:"env"`
+	// RestartPolicy is Always for an init container that runs beside the others: a native sidecar.
+	RestartPolicy   string           `json:"restartPolicy"`
+	SecurityContext *SecurityContext `json:"securityContext"`
+}
+
+// EnvVar is a variable of a container's environment.
+type EnvVar struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	// ValueFrom is not nil if the value comes from somewhere else, and so is not known here.
+	ValueFrom *ValueSource `json:"valueFrom"`
+}
+
+// ValueSource stands for any source of a variable's value.
+type ValueSource struct{}
+
+// SecurityContext says as whom a container, or all containers of a pod, run. Nil means that nothing is said.
+type SecurityContext struct {
+	RunAsUser  *int64 `json:"runAsUser"`
+	RunAsGroup *int64 `json:"runAsGroup"`
+}
+
+// A Namespace is what a decision needs of a Kubernetes namespace. The JSON of a v1 Namespace decodes into it.
+type Namespace struct {
+	Metadata Metadata `json:"metadata"`
+}
+
+// restartAlways is the restart policy of a native sidecar.
+const restartAlways = "Always"
+
+// configHashAnnotation has, in the API server's copy of a static pod, the UID by which the kubelet knows it.
+const configHashAnnotation = "kubernetes.io/config.hash"
+
+// HasUID tells whether this is the pod that the kubelet knows by the UID, and not another of the same name.
+func (p *Pod) HasUID(uid string) bool {
+	return uid != "" && (p.Metadata.UID == uid || p.Metadata.Annotations[configHashAnnotation] == uid)
+}
+
+// Addresses returns the addresses of the pod's status, the first one first; none before it has any. What is no address is left out.
+func (p *Pod) Addresses() []netip.Addr {
+	var addresses []netip.Addr
+	for _, ip := range append([]PodIP{{p.Status.PodIP}}, p.Status.PodIPs...) {
+		if a, err := netip.ParseAddr(ip.IP); err == nil && !slices.Contains(addresses, a) {
+			addresses = append(addresses, a)
+		}
+	}
+	return addresses
+}
+
+// container finds a container or an init container by its name; nil if there is none.
+func (p *Pod) container(name string) *Container {
+	for _, list := range [][]Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// variable finds a variable in the environment. Of several by that name the last counts, as for the kubelet.
+func (c *Container) variable(name string) *EnvVar {
+	if c == nil {
+		return nil
+	}
+	for i := range slices.Backward(c.Env) {
+		if c.Env[i].Name == name {
+			return &c.Env[i]
+		}
+	}
+	return nil
+}
+
+// proxy finds the container of the proxy.
+func (p *Pod) proxy(s *Settings) *Container { return p.container(s.proxyContainer()) }
+
+// validation finds the container whose arguments say what the injector wants.
+func (p *Pod) validation(s *Settings) *Container { return p.container(s.validationContainer()) }
+
+// proxyContainer is the name of the proxy's container.
+func (s *Settings) proxyContainer() string { return cmp.Or(s.ProxyContainer, "istio-proxy") }
+
+func (s *Settings) validationContainer() string {
+	return cmp.Or(s.ValidationContainer, "istio-validation")
+}

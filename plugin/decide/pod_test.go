@@ -1,0 +1,46 @@
+package decide_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/plugin/decide"
+)
+
+func TestPodIsTheOneThatTheKubeletKnows(t *testing.T) {
+	pod := decide.Pod{Metadata: decide.Metadata{UID: "a", Annotations: map[string]string{"kubernetes.io/config.hash": "b"}}}
+	for _, test := range []struct {
+		name, uid string
+		want      bool
+	}{
+		{"by the UID", "a", true},
+		{"a static pod by the hash of its configuration", "b", true},
+		{"another pod of the same name", "c", false},
+		{"no UID is none's", "", false},
+	} {
+		if got := pod.HasUID(test.uid); got != test.want {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+	if none := (&decide.Pod{}); none.HasUID("") {
+		t.Error("a pod without UID has the empty one")
+	}
+}
+
+func TestAddressesOfTheStatus(t *testing.T) {
+	for _, test := range []struct{ name, status, want string }{
+		{"none yet", `{}`, `null`},
+		{"one", `{"podIP":"10.0.0.5","podIPs":[{"ip":"10.0.0.5"}]}`, `["10.0.0.5"]`},
+		{"of an old API server", `{"podIP":"10.0.0.5"}`, `["10.0.0.5"]`},
+		{"of both families, in order", `{"podIP":"fd00::5","podIPs":[{"ip":"fd00::5"},{"ip":"10.0.0.5"}]}`, `["fd00::5","10.0.0.5"]`},
+		{"what is no address is left out", `{"podIP":"x","podIPs":[{"ip":"10.0.0.5"},{}]}`, `["10.0.0.5"]`},
+	} {
+		var pod decide.Pod
+		if err := json.Unmarshal([]byte(`{"status":`+test.status+`}`), &pod); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := json.Marshal(pod.Addresses()); err != nil || string(got) != test.want {
+			t.Errorf("%s: %s, %v, want %s", test.name, got, err, test.want)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package podfile_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/decide/podfile"
+)
+
+func TestReadTakesYAMLAndJSON(t *testing.T) {
+	const metadata = "kind: Pod\nmetadata:\n  name: web\n  namespace: shop\n"
+	const spec = "spec:\n  hostNetwork: true\n"
+	for name, text := range map[string]string{
+		"YAML":                               metadata + spec,
+		"JSON":                               `{"kind":"Pod","metadata":{"name":"web","namespace":"shop"},"spec":{"hostNetwork":true}}`,
+		"YAML between document marks":        "# a comment\n\n---\n" + metadata + spec + "---\n# the end\n",
+		"a text with dashes is no mark":      metadata + "  annotations:\n    a: |\n      ---\n      b\n" + spec,
+		"a document that begins on its mark": "--- {kind: Pod, metadata: {name: web, namespace: shop}, spec: {hostNetwork: true}}\n",
+	} {
+		pod, err := podfile.Read(strings.NewReader(text))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if m := pod.Metadata; m.Name != "web" || m.Namespace != "shop" || !pod.Spec.HostNetwork {
+			t.Errorf("%s: %+v", name, pod)
+		}
+	}
+}
+
+func TestWhatTheAPIServerWouldComplete(t *testing.T) {
+	pod, err := podfile.Read(strings.NewReader("kind: Pod\nmetadata:\n  generateName: web-\n"))
+	if err != nil || pod.Metadata.Namespace != "default" || pod.Metadata.Name != "web-" {
+		t.Errorf("%+v, %v", pod, err)
+	}
+}
+
+func TestTheGreatestFileIsRead(t *testing.T) {
+	text := "kind: Pod\nmetadata: {name: x}\n#"
+	if _, err := podfile.Read(strings.NewReader(text + strings.Repeat(" ", 4<<20-len(text)))); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEveryFieldOfAnInjectedPodIsRead(t *testing.T) {
+	file, err := os.Open(filepath.Join("..", "testdata", "openshift.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	pod, err := podfile.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	validation, proxy := pod.Spec.InitContainers[0], pod.Spec.InitContainers[1]
+	if pod.Metadata.UID == "" || pod.Metadata.Labels["app"] != "billing" || pod.Metadata.Annotations["openshift.io/scc"] == "" {
+		t.Errorf("metadata %+v", pod.Metadata)
+	}
+	if validation.Name != "istio-validation" || len(validation.Args) < 18 || validation.Args[10] != "*" {
+		t.Errorf("validation %+v", validation)
+	}
+	const id = 1000669999
+	if c := proxy.SecurityContext; proxy.RestartPolicy != "Always" || *c.RunAsUser != id || *c.RunAsGroup != id {
+		t.Errorf("proxy %+v", proxy)
+	}
+	if v := proxy.Env[0]; v.Name != "PILOT_CERT_PROVIDER" || v.Value != "istiod" || v.ValueFrom != nil {
+		t.Errorf("variable %+v", v)
+	}
+	if v := proxy.Env[2]; v.Name != "POD_NAME" || v.Value != "" || v.ValueFrom == nil {
+		t.Errorf("variable %+v", v)
+	}
+	if pod.Spec.SecurityContext == nil || pod.Spec.SecurityContext.RunAsUser != nil {
+		t.Errorf("security context %+v", pod.Spec.SecurityContext)
+	}
+}
+
+func TestWhatIsNoPod(t *testing.T) {
+	for _, test := range []struct{ name, text, says string }{
+		{"nothing", "", `kind ""`},
+		{"another kind", "kind: Deployment\nmetadata: {name: web}\n", `kind "Deployment": want a Pod, as kubectl get pod NAME -o yaml`},
+		{"a list", "kind: PodList\nitems: []\n", `kind "PodList"`},
+		{"two pods", "kind: Pod\nmetadata: {name: a}\n---\nkind: Pod\nmetadata: {name: b}\n", "several YAML documents"},
+		{"no YAML", "kind: [", "no pod in YAML or JSON: "},
+		{"fields of another type", "kind: Pod\nmetadata: {name: a}\nspec: {hostNetwork: maybe}\n", "no pod in YAML or JSON: "},
+		{"no name", "kind: Pod\n", "the pod has no name"},
+		{"too much", strings.Repeat(" ", 4<<20+1), "more than 4194304 bytes"},
+	} {
+		pod, err := podfile.Read(strings.NewReader(test.text))
+		if err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %+v, %v, want %q", test.name, pod, err, test.says)
+		}
+	}
+	broken := errors.New("broken")
+	if _, err := podfile.Read(io.MultiReader(strings.NewReader("kind: Pod"), iotest.ErrReader(broken))); !errors.Is(err, broken) {
+		t.Errorf("a reader that fails: %v", err)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add("kind: Pod\nmetadata:\n  name: x\n  annotations: {a: 'b'}\nspec:\n  containers:\n  - name: y\n    args: [\"-p\", \"1\"]\n")
+	f.Add(`{"kind":"Pod","metadata":{"generateName":"x-"},"spec":{"securityContext":{"runAsUser":0}}}`)
+	f.Add("kind: Pod\nmetadata: {name: &a [*a]}\n")
+	f.Add("---\n---\nkind: Pod\nmetadata: {name: x}")
+	f.Fuzz(func(t *testing.T, text string) {
+		pod, err := podfile.Read(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		if pod.Metadata.Name == "" || pod.Metadata.Namespace == "" {
+			t.Errorf("no name or no namespace: %+v", pod.Metadata)
+		}
+		in := decide.Input{Attachment: decide.Attachment{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name}, Pod: pod}
+		decide.Decide(in, &decide.Settings{})
+		data, err := json.Marshal(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := podfile.Read(strings.NewReader(`{"kind":"Pod",` + string(data[1:]))); err != nil {
+			t.Errorf("what was read cannot be read again as JSON: %v", err)
+		}
+	})
+}

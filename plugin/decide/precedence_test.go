@@ -1,0 +1,333 @@
+package decide_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+const traffic = "traffic.sidecar.istio.io/"
+
+// A place is one in which a parameter is stated.
+type place struct{ kind, name string }
+
+func (p place) state(pod *decide.Pod, text string) {
+	validation, proxy := &pod.Spec.InitContainers[0], &pod.Spec.Containers[1]
+	switch p.kind {
+	case "annotation":
+		pod.Metadata.Annotations[p.name] = text
+	case "argument":
+		validation.Args = append(validation.Args, "--"+p.name+"="+text)
+	case "letter":
+		validation.Args = append(validation.Args, "-"+p.name, text)
+	case "variable":
+		setVariable(proxy, p.name, text)
+	}
+}
+
+func places(annotations, argument, letter, variables string) []place {
+	var all []place
+	for name := range strings.FieldsSeq(annotations) {
+		all = append(all, place{"annotation", name})
+	}
+	if argument != "" {
+		all = append(all, place{"argument", argument})
+	}
+	if letter != "" {
+		all = append(all, place{"letter", letter})
+	}
+	for name := range strings.FieldsSeq(variables) {
+		all = append(all, place{"variable", name})
+	}
+	return all
+}
+
+// stated has, for each parameter, the places in which it can be stated, the first of which outranks those after it; and two values.
+var stated = []struct {
+	name   string
+	places []place
+	text   string
+	change func(r *rules.Redirect)
+	other  string // a value that must not count when it is outranked
+}{
+	{
+		"the proxy's port", places("", "envoy-port", "p", ""), "16001",
+		func(r *rules.Redirect) { r.ProxyPort = 16001 }, "1",
+	},
+	{
+		"the inbound port", places("", "inbound-capture-port", "z", "INBOUND_CAPTURE_PORT"), "16006",
+		func(r *rules.Redirect) { r.InboundCapturePort = 16006 }, "1",
+	},
+	{
+		"the tunnel port", places("", "inbound-tunnel-port", "e", "INBOUND_TUNNEL_PORT"), "16008",
+		func(r *rules.Redirect) { r.TunnelPort = 16008 }, "1",
+	},
+	{
+		"the proxy's users", places("", "proxy-uid", "u", "PROXY_UID"), "1400,2000-2001",
+		func(r *rules.Redirect) {
+			r.ProxyUIDs = []rules.IDRange{{First: 1400, Last: 1400}, {First: 2000, Last: 2001}}
+		}, "1",
+	},
+	{
+		"the proxy's groups", places("", "proxy-gid", "g", "PROXY_GID"), "1401",
+		func(r *rules.Redirect) { r.ProxyGIDs = rules.Singles[uint32](1401) }, "1",
+	},
+	{
+		"the mode", places("sidecar.istio.io/interceptionMode", "istio-inbound-interception-mode", "m", "ISTIO_META_INTERCEPTION_MODE"),
+		"TPROXY", func(r *rules.Redirect) { r.Mode = rules.ModeTProxy }, "REDIRECT",
+	},
+	{
+		"the mark", places("", "istio-inbound-tproxy-mark", "t", "ISTIO_INBOUND_TPROXY_MARK"), "0x100",
+		func(r *rules.Redirect) { r.TProxyMark = 256 }, "1",
+	},
+	{
+		"the routing table", places("", "istio-inbound-tproxy-route-table", "r", "ISTIO_INBOUND_TPROXY_ROUTE_TABLE"), "200",
+		func(r *rules.Redirect) { r.TProxyRouteTable = 200 }, "1",
+	},
+	{
+		"inbound ports", places(traffic+"includeInboundPorts", "istio-inbound-ports", "b", "ISTIO_INBOUND_PORTS"), "80, 443,80",
+		func(r *rules.Redirect) { r.InboundPorts = rules.PortSelection{Ports: rules.Singles[uint16](80, 443)} }, "1",
+	},
+	{
+		"no inbound ports", places(traffic+"includeInboundPorts", "istio-inbound-ports", "b", "ISTIO_INBOUND_PORTS"), "",
+		func(r *rules.Redirect) { r.InboundPorts = rules.PortSelection{} }, "1",
+	},
+	{
+		"inbound ports left out",
+		places(traffic+"excludeInboundPorts", "istio-local-exclude-ports", "d", "ISTIO_LOCAL_EXCLUDE_PORTS"), "22,0",
+		func(r *rules.Redirect) { r.InboundExcludePorts = rules.Singles[uint16](0, 22, 15020, 15021, 15090) }, "1",
+	},
+	{
+		"the status port", places("status.sidecar.istio.io/port", "", "", ""), " 15999 ",
+		func(r *rules.Redirect) { r.InboundExcludePorts = rules.Singles[uint16](15020, 15021, 15090, 15999) }, "",
+	},
+	{"no status port", places("status.sidecar.istio.io/port", "", "", ""), "0", func(*rules.Redirect) {}, ""},
+	{
+		"destinations", places(traffic+"includeOutboundIPRanges", "istio-service-cidr", "i", "ISTIO_SERVICE_CIDR"), "10.0.0.0/8,fd00::/8",
+		func(r *rules.Redirect) {
+			r.OutboundCIDRs = rules.PrefixSelection{Prefixes: prefixes("10.0.0.0/8", "fd00::/8")}
+		}, "1.0.0.0/8",
+	},
+	{
+		"no destinations", places(traffic+"includeOutboundIPRanges", "istio-service-cidr", "i", "ISTIO_SERVICE_CIDR"), "",
+		func(r *rules.Redirect) { r.OutboundCIDRs = rules.PrefixSelection{} }, "*",
+	},
+	{
+		"destinations left out",
+		places(traffic+"excludeOutboundIPRanges", "istio-service-exclude-cidr", "x", "ISTIO_SERVICE_EXCLUDE_CIDR"), "10.9.8.7/16",
+		func(r *rules.Redirect) { r.OutboundExcludeCIDRs = prefixes("10.9.8.7/16") }, "1.0.0.0/8",
+	},
+	{
+		"outbound ports", places(traffic+"includeOutboundPorts", "istio-outbound-ports", "q", "ISTIO_OUTBOUND_PORTS"), "9200",
+		func(r *rules.Redirect) { r.OutboundPorts = rules.Singles[uint16](9200) }, "1",
+	},
+	{
+		"outbound ports left out",
+		places(traffic+"excludeOutboundPorts", "istio-local-outbound-ports-exclude", "o", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"), "3306",
+		func(r *rules.Redirect) { r.OutboundExcludePorts = rules.Singles[uint16](3306) }, "1",
+	},
+	{
+		"no outbound ports left out, not even 15020",
+		places(traffic+"excludeOutboundPorts", "istio-local-outbound-ports-exclude", "o", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"), "",
+		func(r *rules.Redirect) { r.OutboundExcludePorts = nil }, "1",
+	},
+	{
+		"owner groups", places("", "", "", "ISTIO_OUTBOUND_OWNER_GROUPS"), "1000,2000-2999",
+		func(r *rules.Redirect) {
+			r.OwnerGroups = rules.GroupSelection{IDs: []rules.IDRange{{First: 1000, Last: 1000}, {First: 2000, Last: 2999}}}
+		}, "",
+	},
+	{"all owner groups", places("", "", "", "ISTIO_OUTBOUND_OWNER_GROUPS"), "*", func(*rules.Redirect) {}, ""},
+	{
+		"no owner groups", places("", "", "", "ISTIO_OUTBOUND_OWNER_GROUPS"), "",
+		func(r *rules.Redirect) { r.OwnerGroups = rules.GroupSelection{} }, "",
+	},
+	{
+		"owner groups left out", places("", "", "", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE"), "3000",
+		func(r *rules.Redirect) { r.OwnerGroupsExclude = rules.Singles[uint32](3000) }, "",
+	},
+	{
+		"the loopback prefix", places("", "", "", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"), "127.0.0.0/8",
+		func(r *rules.Redirect) { r.LoopbackCIDR = netip.MustParsePrefix("127.0.0.0/8") }, "",
+	},
+	{
+		"interfaces left alone",
+		places(traffic+"excludeInterfaces", "istio-exclude-interfaces", "c", "ISTIO_EXCLUDE_INTERFACES"), "a, Zz_.-09bcdefgh9",
+		func(r *rules.Redirect) {
+			r.ExcludeInterfaces = []rules.InterfaceName{{Name: "a"}, {Name: "Zz_.-09bcdefgh9"}}
+		}, "x",
+	},
+	{
+		"rerouted interfaces",
+		places("istio.io/reroute-virtual-interfaces "+traffic+"kubevirtInterfaces", "kube-virt-interfaces", "k", "KUBE_VIRT_INTERFACES"),
+		"k6t-net1", func(r *rules.Redirect) { r.RerouteInterfaces = []rules.InterfaceName{{Name: "k6t-net1"}} }, "x",
+	},
+	{
+		"no rerouted interfaces",
+		places("istio.io/reroute-virtual-interfaces "+traffic+"kubevirtInterfaces", "kube-virt-interfaces", "k", "KUBE_VIRT_INTERFACES"),
+		"", func(*rules.Redirect) {}, "x",
+	},
+	{
+		"DNS capture, which is of all servers", places("", "redirect-dns", "", "ISTIO_META_DNS_CAPTURE REDIRECT_DNS"), "true",
+		func(r *rules.Redirect) { r.DNS = rules.DNS{Capture: true, All: true} }, "false",
+	},
+	{
+		"capture of all servers without DNS capture", places("", "capture-all-dns", "", "CAPTURE_ALL_DNS"), "true",
+		func(*rules.Redirect) {}, "false",
+	},
+	{
+		"invalid packets", places("", "drop-invalid", "", "INVALID_DROP DROP_INVALID"), "1",
+		func(r *rules.Redirect) { r.DropInvalid = true }, "0",
+	},
+	{
+		"dual stack", places("", "dual-stack", "", "ISTIO_DUAL_STACK DUAL_STACK"), "True",
+		func(r *rules.Redirect) { r.IPv6 = true }, "False",
+	},
+}
+
+func TestEachPlaceOfEachParameter(t *testing.T) {
+	for _, test := range stated {
+		want := usual()
+		test.change(&want)
+		for _, p := range test.places {
+			t.Run(test.name+" by "+p.kind+" "+p.name, func(t *testing.T) {
+				pod := meshPod()
+				p.state(pod, test.text)
+				got, _, err := decide.Parameters(pod, addresses("10.244.1.7", "fd00::7"), &decide.Settings{})
+				if d := diff(want, got); d != "" || err != nil {
+					t.Errorf("%v (-want +got):\n%s", err, d)
+				}
+			})
+		}
+	}
+}
+
+// TestEarlierPlacesOutrankLaterOnes states a parameter in two places, with a value and with another one or a wrong one.
+func TestEarlierPlacesOutrankLaterOnes(t *testing.T) {
+	for _, test := range stated {
+		want := usual()
+		test.change(&want)
+		for i, first := range test.places {
+			for _, later := range test.places[i+1:] {
+				// A letter and a name are the same flag, of which the last counts.
+				if first.kind == "argument" && later.kind == "letter" {
+					continue
+				}
+				for _, text := range []string{test.other, "!"} {
+					pod := meshPod()
+					later.state(pod, text)
+					first.state(pod, test.text)
+					got, _, err := decide.Parameters(pod, addresses("10.244.1.7", "fd00::7"), &decide.Settings{})
+					if d := diff(want, got); d != "" || err != nil {
+						t.Errorf("%s: %v %q and %v %q: %v (-want +got):\n%s", test.name, first, test.text, later, text, err, d)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestTheValidationContainersEnvironmentIsReadToo(t *testing.T) {
+	pod := meshPod()
+	setVariable(&pod.Spec.InitContainers[0], "INBOUND_TUNNEL_PORT", "16008")
+	setVariable(&pod.Spec.InitContainers[0], "ISTIO_OUTBOUND_PORTS", "9200")
+	setVariable(&pod.Spec.Containers[1], "ISTIO_OUTBOUND_PORTS", "9201")
+	want := usual()
+	want.TunnelPort, want.OutboundPorts = 16008, rules.Singles[uint16](9201)
+	got, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
+	if d := diff(want, got); d != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+}
+
+func TestEmptyVariablesAreNotSet(t *testing.T) {
+	pod := meshPod()
+	for _, name := range []string{
+		"ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK", "INBOUND_TUNNEL_PORT", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR",
+	} {
+		setVariable(&pod.Spec.Containers[1], name, "")
+	}
+	got, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
+	if d := diff(usual(), got); d != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+}
+
+func TestVariablesFromElsewhereAreNamed(t *testing.T) {
+	pod := meshPod()
+	proxy := &pod.Spec.Containers[1]
+	proxy.Env = append(proxy.Env, decide.EnvVar{Name: "ISTIO_META_DNS_CAPTURE", ValueFrom: &decide.ValueSource{}})
+	setVariable(proxy, "REDIRECT_DNS", "true")
+	proxy.Env = append(proxy.Env, decide.EnvVar{Name: "POD_NAME", ValueFrom: &decide.ValueSource{}})
+	got, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{})
+	if err != nil || !got.DNS.Capture {
+		t.Errorf("%v, DNS %+v: the other spelling does not count", err, got.DNS)
+	}
+	if len(notes) != 1 || notes[0].Kind != decide.VariableUnread || !strings.Contains(notes[0].String(), "ISTIO_META_DNS_CAPTURE") {
+		t.Errorf("notes %v, want one on ISTIO_META_DNS_CAPTURE", notes)
+	}
+}
+
+func TestTheValidationContainerHasAConfigurableName(t *testing.T) {
+	pod := meshPod()
+	pod.Spec.InitContainers = append(pod.Spec.InitContainers, decide.Container{Name: "check", Args: []string{"-p", "16001"}})
+	for name, want := range map[string]uint16{"": 15001, "check": 16001} {
+		got, _, err := decide.Parameters(pod, ipv4, &decide.Settings{ValidationContainer: name})
+		if err != nil || got.ProxyPort != want {
+			t.Errorf("%q: port %d, %v, want %d", name, got.ProxyPort, err, want)
+		}
+	}
+}
+
+func TestInitContainersThatTalkBeforeTheProxyRuns(t *testing.T) {
+	proxy := decide.Container{Name: "istio-proxy", RestartPolicy: "Always"}
+	validation := decide.Container{Name: "istio-validation"}
+	migrate, fetch := decide.Container{Name: "migrate"}, decide.Container{Name: "fetch"}
+	asProxy := decide.Container{Name: "migrate", SecurityContext: &decide.SecurityContext{RunAsUser: pointer[int64](1337)}}
+	for _, test := range []struct {
+		name string
+		init []decide.Container
+		says string
+	}{
+		{"none", []decide.Container{validation}, ""},
+		{"one beside an ordinary sidecar", []decide.Container{validation, migrate}, `user: "migrate"`},
+		{"one after a native sidecar", []decide.Container{validation, proxy, migrate}, ""},
+		{"one before and one after a native sidecar", []decide.Container{fetch, validation, proxy, migrate}, `user: "fetch"`},
+		{"one that runs as the proxy's user", []decide.Container{validation, asProxy}, ""},
+		{
+			"an init container named like the proxy that does not stay",
+			[]decide.Container{validation, {Name: "istio-proxy"}, migrate},
+			`user: "migrate"`,
+		},
+		{"very many", slices.Repeat([]decide.Container{migrate}, 20), `"migrate", and 12 more`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pod := meshPod()
+			pod.Spec.InitContainers = test.init
+			_, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.says == "" {
+				if len(notes) > 0 {
+					t.Errorf("notes %v, want none", notes)
+				}
+				return
+			}
+			if len(notes) != 1 || notes[0].Kind != decide.InitContainersCaptured || !strings.HasSuffix(notes[0].Sentence, test.says) {
+				t.Errorf("notes %v, want one that ends in %q", notes, test.says)
+			}
+		})
+	}
+	pod := meshPod()
+	pod.Spec.InitContainers = []decide.Container{validation, migrate}
+	pod.Spec.SecurityContext = &decide.SecurityContext{RunAsUser: pointer[int64](1000)}
+	pod.Spec.Containers[1].SecurityContext = &decide.SecurityContext{RunAsUser: pointer[int64](1337)}
+	if _, notes, _ := decide.Parameters(pod, ipv4, &decide.Settings{}); len(notes) != 1 {
+		t.Errorf("the pod's user is not the proxy's: notes %v", notes)
+	}
+}

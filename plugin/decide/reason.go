@@ -1,0 +1,32 @@
+package decide
+
+// A Reason is a stable word for logs and metrics that says why a decision was made.
+type Reason string
+
+// The reasons, in the order in which they are looked for.
+const (
+	NotKubernetes     Reason = "not-kubernetes"     // no pod: the runtime gave no namespace or no name
+	NodeAgent         Reason = "node-agent"         // our own agent, which must start when everything else is broken
+	NamespaceExcluded Reason = "namespace-excluded" // the configuration excludes the namespace
+	PodUnknown        Reason = "pod-unknown"        // undecided: the pod must be read
+	HostNetwork       Reason = "host-network"       // the pod is in the host's network namespace
+	IstioInit         Reason = "istio-init"         // an init container programs the rules
+	ProxyDisabled     Reason = "proxy-disabled"     // DISABLE_ENVOY
+	NoProxyContainer  Reason = "no-proxy-container" // nothing to redirect to
+	ProxyType         Reason = "proxy-type"         // a gateway or another proxy that is no sidecar
+	OptOutLabel       Reason = "opt-out-label"      // the label sidecar.istio.io/inject is false
+	OptOutAnnotation  Reason = "opt-out-annotation" // the annotation sidecar.istio.io/inject is, and there is no such label
+	NotInjected       Reason = "not-injected"       // no sidecar.istio.io/status
+	InterceptionNone  Reason = "interception-none"  // the mode is NONE: applications address the proxy themselves
+	NamespaceUnknown  Reason = "namespace-unknown"  // undecided: a selector asks for labels of the namespace
+	NotSelected       Reason = "not-selected"       // no selector of the configuration matches
+	MeshPod           Reason = "mesh-pod"           // redirected
+)
+
+// Reasons returns all reasons, in the order in which they are looked for.
+func Reasons() []Reason {
+	return []Reason{
+		NotKubernetes, NodeAgent, NamespaceExcluded, PodUnknown, HostNetwork, IstioInit, ProxyDisabled, NoProxyContainer, ProxyType,
+		OptOutLabel, OptOutAnnotation, NotInjected, InterceptionNone, NamespaceUnknown, NotSelected, MeshPod,
+	}
+}

@@ -1,0 +1,141 @@
+package decide
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// A Selector chooses pods by their labels and those of their namespace; both must match. The JSON names are those of Istio's
+// enablement selectors.
+type Selector struct {
+	// Pods chooses by the labels of the pod, Namespaces by those of its namespace; nil matches every one.
+	Pods       *LabelSelector `json:"podSelector,omitempty"`
+	Namespaces *LabelSelector `json:"namespaceSelector,omitempty"`
+}
+
+// Validate tells whether the selector can be understood. An operator that is not known matches nothing, which would
+// leave pods out of the mesh unseen.
+func (s Selector) Validate() error {
+	return errors.Join(within("podSelector", s.Pods.Validate()), within("namespaceSelector", s.Namespaces.Validate()))
+}
+
+func within(name string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// A LabelSelector chooses by labels, as Kubernetes' metav1.LabelSelector: all of its conditions must hold, and one without
+// conditions matches everything. So does nil, other than in Kubernetes.
+type LabelSelector struct {
+	MatchLabels      map[string]string  `json:"matchLabels,omitempty"`
+	MatchExpressions []LabelRequirement `json:"matchExpressions,omitempty"`
+}
+
+// A LabelRequirement is a condition on one label.
+type LabelRequirement struct {
+	Key      string        `json:"key"`
+	Operator LabelOperator `json:"operator"`
+	// Values has at least one element for In and NotIn, and none for the others.
+	Values []string `json:"values,omitempty"`
+}
+
+// LabelOperator says what is asked of a label.
+type LabelOperator string
+
+// The operators of Kubernetes. NotIn holds for a label that is not there.
+const (
+	LabelIn           LabelOperator = "In"
+	LabelNotIn        LabelOperator = "NotIn"
+	LabelExists       LabelOperator = "Exists"
+	LabelDoesNotExist LabelOperator = "DoesNotExist"
+)
+
+// Matches tells whether the labels fulfil all conditions.
+func (s *LabelSelector) Matches(labels map[string]string) bool {
+	if s == nil {
+		return true
+	}
+	for key, want := range s.MatchLabels {
+		if value, ok := labels[key]; !ok || value != want {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.MatchExpressions, func(r LabelRequirement) bool { return !r.matches(labels) })
+}
+
+func (r LabelRequirement) matches(labels map[string]string) bool {
+	value, ok := labels[r.Key]
+	switch r.Operator {
+	case LabelIn:
+		return ok && slices.Contains(r.Values, value)
+	case LabelNotIn:
+		return !ok || !slices.Contains(r.Values, value)
+	case LabelExists:
+		return ok
+	case LabelDoesNotExist:
+		return !ok
+	}
+	return false
+}
+
+// Validate tells whether all conditions can be understood; the error lists all that cannot.
+func (s *LabelSelector) Validate() error {
+	if s == nil {
+		return nil
+	}
+	var errs []error
+	for i, r := range s.MatchExpressions {
+		errs = append(errs, within(fmt.Sprintf("matchExpressions[%d]", i), r.validate()))
+	}
+	return errors.Join(errs...)
+}
+
+func (r LabelRequirement) validate() error {
+	if r.Key == "" {
+		return errors.New("key: is empty: want the name of a label")
+	}
+	switch r.Operator {
+	case LabelIn, LabelNotIn:
+		if len(r.Values) == 0 {
+			return fmt.Errorf("values: %s wants at least one", r.Operator)
+		}
+	case LabelExists, LabelDoesNotExist:
+		if len(r.Values) > 0 {
+			return fmt.Errorf("values: %s wants none", r.Operator)
+		}
+	default:
+		return fmt.Errorf("operator: %q is not allowed: want In, NotIn, Exists or DoesNotExist", r.Operator)
+	}
+	return nil
+}
+
+// selection says whether the selectors choose the pod.
+type selection uint8
+
+const (
+	selected selection = iota
+	notSelected
+	selectionNeedsNamespace // the pod's labels match, and those of its namespace are not known
+)
+
+func (s *Settings) selects(pod *Pod, namespace *Namespace) selection {
+	if len(s.Selectors) == 0 {
+		return selected
+	}
+	result := notSelected
+	for _, selector := range s.Selectors {
+		switch {
+		case !selector.Pods.Matches(pod.Metadata.Labels):
+		case selector.Namespaces == nil:
+			return selected
+		case namespace == nil:
+			result = selectionNeedsNamespace
+		case selector.Namespaces.Matches(namespace.Metadata.Labels):
+			return selected
+		}
+	}
+	return result
+}

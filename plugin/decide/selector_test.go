@@ -1,0 +1,153 @@
+package decide_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/plugin/decide"
+)
+
+func TestLabelSelectors(t *testing.T) {
+	labels := map[string]string{"app": "web", "tier": "front", "empty": ""}
+	for _, test := range []struct {
+		name, selector string
+		want           bool
+	}{
+		{"one without conditions matches everything", `{}`, true},
+		{"a label with the value", `{"matchLabels":{"app":"web"}}`, true},
+		{"a label with another value", `{"matchLabels":{"app":"api"}}`, false},
+		{"a label that is not there is not the empty one", `{"matchLabels":{"missing":""}}`, false},
+		{"an empty label", `{"matchLabels":{"empty":""}}`, true},
+		{"all labels must match", `{"matchLabels":{"app":"web","tier":"back"}}`, false},
+		{"In holds for one of the values", `{"matchExpressions":[{"key":"app","operator":"In","values":["api","web"]}]}`, true},
+		{"In does not hold for others", `{"matchExpressions":[{"key":"app","operator":"In","values":["api"]}]}`, false},
+		{"In does not hold without the label", `{"matchExpressions":[{"key":"missing","operator":"In","values":[""]}]}`, false},
+		{"NotIn holds for other values", `{"matchExpressions":[{"key":"app","operator":"NotIn","values":["api"]}]}`, true},
+		{"NotIn does not hold for one of them", `{"matchExpressions":[{"key":"app","operator":"NotIn","values":["web"]}]}`, false},
+		{"NotIn holds without the label", `{"matchExpressions":[{"key":"missing","operator":"NotIn","values":["x"]}]}`, true},
+		{"Exists", `{"matchExpressions":[{"key":"empty","operator":"Exists"}]}`, true},
+		{"Exists does not hold without the label", `{"matchExpressions":[{"key":"missing","operator":"Exists"}]}`, false},
+		{"DoesNotExist", `{"matchExpressions":[{"key":"missing","operator":"DoesNotExist"}]}`, true},
+		{"DoesNotExist does not hold with the label", `{"matchExpressions":[{"key":"empty","operator":"DoesNotExist"}]}`, false},
+		{
+			"expressions and labels must all hold",
+			`{"matchLabels":{"app":"web"},"matchExpressions":[{"key":"tier","operator":"In","values":["back"]}]}`, false,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var selector decide.LabelSelector
+			if err := json.Unmarshal([]byte(test.selector), &selector); err != nil {
+				t.Fatal(err)
+			}
+			if err := selector.Validate(); err != nil {
+				t.Errorf("not valid: %v", err)
+			}
+			if got := selector.Matches(labels); got != test.want {
+				t.Errorf("matches: %v, want %v", got, test.want)
+			}
+		})
+	}
+	if none := (*decide.LabelSelector)(nil); !none.Matches(labels) {
+		t.Error("no selector must match everything")
+	}
+}
+
+func TestSelectorsThatCannotBeUnderstood(t *testing.T) {
+	for _, test := range []struct{ selector, want string }{
+		{
+			`{"podSelector":{"matchExpressions":[{"key":"a","operator":"in","values":["b"]}]}}`,
+			`podSelector: matchExpressions[0]: operator: "in"`,
+		},
+		{
+			`{"podSelector":{"matchExpressions":[{"key":"a","operator":"In"}]}}`,
+			"In wants at least one",
+		},
+		{
+			`{"namespaceSelector":{"matchExpressions":[{"key":"a","operator":"NotIn"}]}}`,
+			"namespaceSelector: matchExpressions[0]: values",
+		},
+		{
+			`{"podSelector":{"matchExpressions":[{"key":"a","operator":"Exists","values":["b"]}]}}`,
+			"Exists wants none",
+		},
+		{
+			`{"podSelector":{"matchExpressions":[{"operator":"Exists"}]}}`,
+			"key: is empty",
+		},
+		{
+			`{"podSelector":{"matchExpressions":[{"key":"a","operator":"Exists"},{"key":"b"}]}}`,
+			"matchExpressions[1]",
+		},
+		{
+			`{"podSelector":{"matchExpressions":[{}]},"namespaceSelector":{"matchExpressions":[{}]}}`,
+			"\nnamespaceSelector",
+		},
+	} {
+		var s decide.Selector
+		if err := json.Unmarshal([]byte(test.selector), &s); err != nil {
+			t.Fatal(err)
+		}
+		err := s.Validate()
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", test.selector, err, test.want)
+		}
+		if strings.Contains(test.selector, `"operator":"in"`) && s.Pods.Matches(map[string]string{"a": "b"}) {
+			t.Errorf("%s: matches", test.selector)
+		}
+	}
+}
+
+func TestSelectorsChooseAmongMeshPods(t *testing.T) {
+	app := func(value string) *decide.LabelSelector {
+		return &decide.LabelSelector{MatchLabels: map[string]string{"app": value}}
+	}
+	team := func(value string) *decide.LabelSelector {
+		return &decide.LabelSelector{MatchLabels: map[string]string{"team": value}}
+	}
+	shop := &decide.Namespace{Metadata: decide.Metadata{Labels: map[string]string{"team": "shop"}}}
+	for _, test := range []struct {
+		name      string
+		selectors []decide.Selector
+		namespace *decide.Namespace
+		reason    decide.Reason
+	}{
+		{"without selectors all", nil, nil, decide.MeshPod},
+		{"an empty selector all", []decide.Selector{{}}, nil, decide.MeshPod},
+		{"the pod's labels match", []decide.Selector{{Pods: app("cart")}}, nil, decide.MeshPod},
+		{"the pod's labels do not match", []decide.Selector{{Pods: app("web")}}, nil, decide.NotSelected},
+		{"one of several matches", []decide.Selector{{Pods: app("web")}, {Pods: app("cart")}}, nil, decide.MeshPod},
+		{"the namespace's labels match", []decide.Selector{{Namespaces: team("shop")}}, shop, decide.MeshPod},
+		{"the namespace's labels do not match", []decide.Selector{{Namespaces: team("bank")}}, shop, decide.NotSelected},
+		{"both must match", []decide.Selector{{Pods: app("web"), Namespaces: team("shop")}}, shop, decide.NotSelected},
+		{"the namespace is asked for", []decide.Selector{{Namespaces: team("shop")}}, nil, decide.NamespaceUnknown},
+		{"but not if the pod's labels decide", []decide.Selector{{Pods: app("web"), Namespaces: team("shop")}}, nil, decide.NotSelected},
+		{"nor if another selector does", []decide.Selector{{Namespaces: team("shop")}, {Pods: app("cart")}}, nil, decide.MeshPod},
+		{"a namespace without labels", []decide.Selector{{Namespaces: team("shop")}}, &decide.Namespace{}, decide.NotSelected},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pod := readPod(t, "native-sidecar")
+			in := decide.Input{Attachment: attachment(pod), Pod: pod, Namespace: test.namespace}
+			got := decide.Decide(in, &decide.Settings{Selectors: test.selectors})
+			if got.Reason != test.reason {
+				t.Errorf("%v, want the reason %s", got, test.reason)
+			}
+			if (got.Outcome == decide.Undecided) != (test.reason == decide.NamespaceUnknown) {
+				t.Errorf("outcome %s for the reason %s", got.Outcome, got.Reason)
+			}
+		})
+	}
+}
+
+func TestTheNamespaceOfASkippedPodIsNotAskedFor(t *testing.T) {
+	s := decide.Settings{Selectors: []decide.Selector{{Namespaces: &decide.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}}}
+	for _, name := range podNames(t) {
+		pod := readPod(t, name)
+		in := decide.Input{Attachment: attachment(pod), Pod: pod}
+		if without := decide.Decide(in, &decide.Settings{}); without.Outcome == decide.Skip {
+			if got := decide.Decide(in, &s); got != without {
+				t.Errorf("%s: %v, and %v with a selector", name, without, got)
+			}
+		}
+	}
+}

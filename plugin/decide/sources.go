@@ -1,0 +1,107 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// sources are the places in a pod where parameters are stated.
+type sources struct {
+	pod               *Pod
+	proxy, validation *Container // nil where the pod has none
+	arguments         arguments
+}
+
+func sourcesOf(pod *Pod, s *Settings) sources {
+	found := sources{pod: pod, proxy: pod.proxy(s), validation: pod.validation(s)}
+	if found.validation != nil {
+		found.arguments = parseArguments(found.validation.Args)
+	}
+	return found
+}
+
+// given is a value as it was found.
+type given struct {
+	text   string
+	source string // for errors; empty if there is no value
+	// unread is a variable that outranks the value, but comes from somewhere else, and so is passed over.
+	unread string
+}
+
+func (g given) found() bool { return g.source != "" }
+
+// find looks for the value of a parameter. What is outranked is not looked at, as in Istio.
+func (s *sources) find(p *parameter) given {
+	for _, name := range p.annotations {
+		if text, ok := s.pod.Metadata.Annotations[name]; ok {
+			return given{text: text, source: "annotation " + name}
+		}
+	}
+	if p.identity != nil {
+		if id := s.identity(p.identity); id.found() {
+			return id
+		}
+	}
+	if text, ok := s.arguments.values[p.flag.long]; ok && p.flag.long != "" {
+		return given{text: text, source: fmt.Sprintf("argument %s of container %s", p.flag, s.validation.Name)}
+	}
+	return s.variable(p)
+}
+
+// identity finds an id in the security context of the proxy, or else of the pod. As for istio-cni 0 stands for the proxy's usual
+// number: a proxy that runs as root to bind low ports or to use TPROXY is known by its group.
+func (s *sources) identity(id *identity) given {
+	source := "securityContext." + id.name + " of the pod"
+	value := valueOf(id, s.pod.Spec.SecurityContext)
+	if s.proxy != nil {
+		if own := valueOf(id, s.proxy.SecurityContext); own != nil {
+			value, source = own, fmt.Sprintf("securityContext.%s of container %s", id.name, s.proxy.Name)
+		}
+	}
+	switch {
+	case value == nil:
+		return given{}
+	case *value == 0:
+		return given{text: strconv.Itoa(rules.DefaultProxyID), source: source}
+	}
+	return given{text: strconv.FormatInt(*value, 10), source: source}
+}
+
+func valueOf(id *identity, c *SecurityContext) *int64 {
+	if c == nil {
+		return nil
+	}
+	return id.of(c)
+}
+
+// variable finds a variable of the proxy, or else of the validation container: the injector gives the same to both.
+func (s *sources) variable(p *parameter) given {
+	var unread string
+	for _, name := range slices.Backward(p.variables) {
+		for _, c := range []*Container{s.proxy, s.validation} {
+			v := c.variable(name)
+			if v == nil {
+				continue
+			}
+			source := fmt.Sprintf("variable %s of container %s", name, c.Name)
+			switch {
+			case v.ValueFrom != nil:
+				unread = source
+			case v.Value != "" || p.list:
+				return given{v.Value, source, unread}
+			}
+		}
+	}
+	return given{unread: unread}
+}
+
+// String writes the flag as errors name it.
+func (f flag) String() string {
+	if f.short != "" {
+		return "--" + f.long + " (-" + f.short + ")"
+	}
+	return "--" + f.long
+}
