@@ -194,36 +194,51 @@ func named(r rules.Redirect) diff.Side {
 	return diff.Side{Ruleset: rules.Compile(r), RoutingKnown: true, Redirect: &r}
 }
 
+// apartPrefixes are as many that do not touch each other.
+func apartPrefixes(n int, f rules.Family) []netip.Prefix {
+	prefixes := make([]netip.Prefix, n)
+	for i := range prefixes {
+		prefixes[i] = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 26)
+		if f == rules.IPv6 {
+			prefixes[i] = netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, byte(i * 7), byte(i * 13), byte(i >> 8), byte(i), 1}), 64)
+		}
+	}
+	return prefixes
+}
+
+// BenchmarkDecide compares the compiled rules with Istio's, of which there is one for each prefix.
 func BenchmarkDecide(b *testing.B) {
+	excluding := func(n int, f rules.Family) func(*rules.Redirect) {
+		return func(r *rules.Redirect) { r.IPv6, r.OutboundExcludeCIDRs = f == rules.IPv6, apartPrefixes(n, f) }
+	}
+	including := func(r *rules.Redirect) {
+		r.OutboundCIDRs = rules.PrefixSelection{Prefixes: apartPrefixes(10_000, rules.IPv4)}
+	}
 	for _, bench := range []struct {
 		name     string
-		prefixes int
-		change   func(*rules.Redirect)
+		redirect rules.Redirect
+		differs  bool
 	}{
-		{"default", 0, nil},
-		{"tproxy dual-stack", 0, func(r *rules.Redirect) { tproxyMode(r); ipv6(r) }},
-		{"1000 prefixes", 1000, nil},
-		{"10000 prefixes", 10_000, nil},
-		{"10000 IPv6 prefixes", -10_000, ipv6},
+		{"default", typical(), false},
+		{"TPROXY and IPv6", typical(tproxyMode, ipv6), false},
+		{"1000 prefixes", typical(excluding(1000, rules.IPv4)), false},
+		{"10000 prefixes", typical(excluding(10_000, rules.IPv4)), false},
+		{"10000 IPv6 prefixes", typical(excluding(10_000, rules.IPv6)), false},
+		{"10000 included prefixes", typical(including), false},
+		{"10000 prefixes, and one more", typical(excluding(10_000, rules.IPv4)), true},
 	} {
-		r := typical()
-		for i := range bench.prefixes {
-			r.OutboundExcludeCIDRs = append(r.OutboundExcludeCIDRs, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 26))
-		}
-		for i := range -bench.prefixes {
-			r.OutboundExcludeCIDRs = append(r.OutboundExcludeCIDRs,
-				netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, byte(i * 7), byte(i * 13), byte(i >> 8), byte(i), 1}), 64))
-		}
-		if bench.change != nil {
-			bench.change(&r)
-		}
+		r := bench.redirect
 		r.StrictIstio()
 		left, right := named(r), side(istioReference(r))
+		if bench.differs {
+			r.OutboundExcludeCIDRs = append(r.OutboundExcludeCIDRs, netip.MustParsePrefix("192.0.2.0/24"))
+			left = named(r)
+		}
 		b.Run(bench.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if result := diff.Decide(left, right, diff.Options{}); !result.Equivalent(true) {
-					b.Fatalf("different:\n%s", describe(result))
+				if result := diff.Decide(left, right, diff.Options{}); result.Equivalent(true) == bench.differs {
+					b.Fatalf("different: %t\n%s", !bench.differs, describe(result))
 				}
 			}
 		})

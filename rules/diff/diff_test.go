@@ -140,7 +140,8 @@ func TestRulesetsThatAreTheSame(t *testing.T) {
 		},
 		{
 			"before conntrack no state is known",
-			ruleset(base(rules.Filter, rules.Prerouting, -300, when(drop, rules.MatchState{States: rules.States(rules.New, rules.Established)}))),
+			ruleset(base(rules.Filter, rules.Prerouting, -300,
+				when(drop, rules.MatchInterface{Not: true, Names: []rules.InterfaceName{{Name: "lo"}}}, rules.MatchState{States: rules.States(rules.New)}))),
 			ruleset(),
 		},
 		{

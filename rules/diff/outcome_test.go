@@ -112,7 +112,6 @@ func TestWhatIsUndecided(t *testing.T) {
 	for _, u := range r.Undecided {
 		got = append(got, fmt.Sprintf("%t %s %s %s", u.Right, u.Text, place(&u.Step), u.Witness))
 	}
-	const from = "192.0.2.10:40000 > 10.244.1.5:"
 	want := []string{
 		"true xt strange filter-prerouting #2 out tcp 10.244.1.5:40000 > 10.244.1.5:80 dev lo uid 1000 gid 1000",
 		"true jump nowhere filter-prerouting #3 out tcp 10.244.1.5:40000 > 10.244.1.5:81 dev lo uid 1000 gid 1000",

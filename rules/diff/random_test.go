@@ -294,7 +294,7 @@ func TestDecisionsAgreeWithExplanations(t *testing.T) {
 
 // checkDecision tries the witnesses, packets near them, and others.
 func checkDecision(t rapid.TB, d dice, left, right rules.Ruleset) {
-	result := diff.Decide(known(left), known(right), diff.Options{MaxClasses: 60})
+	result := diff.Decide(known(left), known(right), diff.Options{MaxClasses: 20})
 	for _, c := range result.Classes {
 		checkClass(t, c, &left, &right)
 		for range 3 {

@@ -199,19 +199,3 @@ func (d *diagrams) project(s set, keep []bool) set {
 	}
 	return visit(s)
 }
-
-// share returns how large a part of all combinations of bits the set is, from 0 to 1.
-func (d *diagrams) share(s set) float64 {
-	known := map[set]float64{none: 0, all: 1}
-	var visit func(set) float64
-	visit = func(s set) float64 {
-		part, ok := known[s]
-		if !ok {
-			n := d.nodes[s]
-			part = (visit(n.no) + visit(n.yes)) / 2
-			known[s] = part
-		}
-		return part
-	}
-	return visit(s)
-}

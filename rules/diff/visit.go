@@ -102,7 +102,7 @@ func (v *visit) undecided(text string, packets ...flow) {
 		v.unknown = append(v.unknown, u)
 	}
 	for _, f := range packets {
-		f.progress.undecided = i + 1
+		f.undecided = i + 1
 		v.add(&v.ended, f)
 	}
 }
