@@ -2,12 +2,14 @@ package compat_test
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -36,19 +38,6 @@ func refusedLast(t testing.TB, change ...func(*rules.Redirect)) compat.Legacy {
 		Actions: []rules.Action{rules.TProxyDrop{Port: 15006, Value: 1, Mask: 1}}, // a target for mangle only
 	})
 	return l
-}
-
-// refusedByNFT is a ruleset that nf_tables refuse.
-func refusedByNFT(t testing.TB) rules.Ruleset {
-	t.Helper()
-	rs := compiled(t, tproxy, dual)
-	prepend(&rs, "mangle-prerouting", rules.RedirectTo{Port: 1}, rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}})
-	return rs
-}
-
-func prepend(rs *rules.Ruleset, chain string, action rules.Action, matches ...rules.Match) {
-	c := rs.Tables[0].Chain(chain)
-	c.Rules = slices.Concat([]rules.Rule{{Matches: matches, Actions: []rules.Action{action}}}, c.Rules)
 }
 
 func TestLegacyUndoesEverythingWhenTheLastTableIsRefused(t *testing.T) {
@@ -89,93 +78,6 @@ func routes(t testing.TB, ns *netns.NS) string {
 		t.Fatal(err)
 	}
 	return (&rules.Ruleset{Routing: found}).String()
-}
-
-func TestRulesMoveToTheOtherEngine(t *testing.T) {
-	for _, tc := range []struct {
-		name     string
-		from, to []func(*rules.Redirect)
-	}{
-		{"the same, redirect", []func(*rules.Redirect){dual, allDNS}, []func(*rules.Redirect){dual, allDNS}},
-		{"the same, tproxy", []func(*rules.Redirect){tproxy, dual}, []func(*rules.Redirect){tproxy, dual}},
-		{"to tproxy", []func(*rules.Redirect){dual}, []func(*rules.Redirect){tproxy, dual}},
-		{"to redirect, without IPv6", []func(*rules.Redirect){tproxy, dual}, nil},
-	} {
-		for i, from := range engines {
-			to := engines[1-i]
-			t.Run(tc.name+", to "+string(to), func(t *testing.T) {
-				ns := netnstest.New(t)
-				applied(t, chosen(t, from), ns, compiled(t, tc.from...), nft.Created)
-				rs := compiled(t, tc.to...)
-				if plan, err := chosen(t, to).Plan(ns, rs); err != nil || plan.Outcome != nft.Replaced {
-					t.Errorf("plan %+v, error %v", plan, err)
-				}
-				if r := applied(t, chosen(t, to), ns, rs, nft.Replaced); !r.Moved || r.Engine != to {
-					t.Errorf("result %+v", r)
-				}
-				holders, err := compat.Holders(ns)
-				if err != nil || len(holders) != 1 || holders[0].Engine() != to {
-					t.Errorf("held by %v, error %v", holders, err)
-				}
-				applied(t, chosen(t, to), ns, rs, nft.Unchanged)
-				// The automatic backend finds them wherever they are.
-				equal(t, chosen(t, compat.EngineAuto), ns, rs)
-				if removed, err := chosen(t, compat.EngineAuto).Remove(ns); err != nil || !removed {
-					t.Error(removed, err)
-				}
-				nothingHeld(t, ns)
-			})
-		}
-	}
-}
-
-// When the new engine refuses, the old one's rules are as they were.
-func TestAMoveThatFailsChangesNothing(t *testing.T) {
-	rs := compiled(t, tproxy, dual)
-	for _, tc := range []struct {
-		from compat.Engine
-		move func(*netns.NS) error
-	}{
-		{compat.EngineLegacy, func(ns *netns.NS) error {
-			_, err := chosen(t, compat.EngineNFT).Apply(ns, refusedByNFT(t))
-			return err
-		}},
-		{compat.EngineNFT, func(ns *netns.NS) error {
-			_, err := compat.ApplyLegacy(ns, refusedLast(t, tproxy))
-			return err
-		}},
-	} {
-		t.Run("from "+string(tc.from), func(t *testing.T) {
-			ns := netnstest.New(t)
-			applied(t, chosen(t, tc.from), ns, rs, nft.Created)
-			if err := tc.move(ns); !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) {
-				t.Fatalf("error %v, want that it is refused", err)
-			}
-			equal(t, chosen(t, tc.from), ns, rs)
-		})
-	}
-}
-
-// Rules of ours in an engine where they should not be are a difference, and the routes stay for those that remain.
-func TestOneEngineDoesNotDisturbTheOther(t *testing.T) {
-	rs := compiled(t, tproxy, dual)
-	for i, e := range engines {
-		t.Run(string(e), func(t *testing.T) {
-			ns := netnstest.New(t)
-			b, other := chosen(t, e), chosen(t, engines[1-i])
-			applied(t, b, ns, rs, nft.Created)
-			found, err := other.Check(ns, rs)
-			if err != nil || !slices.ContainsFunc(found.Differences, func(d rules.Difference) bool {
-				return d.Kind == rules.Extra && d.Where == e.String()
-			}) {
-				t.Errorf("found %v, error %v", found, err)
-			}
-			if removed, err := other.Remove(ns); err != nil || removed {
-				t.Error(removed, err)
-			}
-			equal(t, b, ns, rs)
-		})
-	}
 }
 
 // Whoever comes last has all of it, of whichever engine, and nothing is left of the others.
@@ -273,5 +175,25 @@ func TestNothingIsAppliedWithoutItsRoutes(t *testing.T) {
 				t.Errorf("tables %v, error %v", made, err)
 			}
 		})
+	}
+}
+
+// To compare thousands of rules with as many others would take the square of the time: half a minute.
+func TestLegacyExchangesThousandsOfPrefixesAtOnce(t *testing.T) {
+	ns := netnstest.New(t)
+	prefixes := func(last byte) func(*rules.Redirect) {
+		return func(r *rules.Redirect) {
+			for i := range 6000 {
+				a := netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), last})
+				r.OutboundExcludeCIDRs = append(r.OutboundExcludeCIDRs, netip.PrefixFrom(a, 25))
+			}
+		}
+	}
+	b := chosen(t, compat.EngineLegacy)
+	applied(t, b, ns, compiled(t, prefixes(0)), nft.Created)
+	begin := time.Now()
+	applied(t, b, ns, compiled(t, prefixes(128)), nft.Replaced)
+	if took := time.Since(begin); took > 15*time.Second {
+		t.Errorf("it took %v", took)
 	}
 }

@@ -107,7 +107,7 @@ func uncounted(rs rules.Ruleset) rules.Ruleset {
 		for j := range chains {
 			list := slices.Clone(chains[j].Rules)
 			for k := range list {
-				list[k].Actions = slices.DeleteFunc(slices.Clone(list[k].Actions), func(a rules.Action) bool { return a == rules.Action(rules.Count{}) })
+				list[k].Actions = withoutCount(list[k].Actions)
 			}
 			chains[j].Rules = list
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/xtables"
@@ -295,6 +296,24 @@ func TestKernelRefusesRulesInOtherPlaces(t *testing.T) {
 			if err := xtables.Replace(ns, table); !errors.Is(err, tc.want) {
 				t.Errorf("%s %s %s: %s: error %v, want %v", f, tc.table, tc.chain, &tc.rule, err, tc.want)
 			}
+		}
+	}
+}
+
+// Also rules that Compile does not make are such as the kernel takes, in their places. Those of a dozen rulesets are enough to see that.
+func TestKernelTakesTheTranslationOfAnyRules(t *testing.T) {
+	rulesets := rapid.Custom(func(t *rapid.T) rules.Ruleset { return dice{t}.ruleset() })
+	for seed := range times(20, 500) {
+		rs := rulesets.Example(seed)
+		legacy, err := compat.Translate(rs)
+		if err != nil {
+			continue
+		}
+		ns := netnstest.New(t)
+		installTables(t, ns, legacy.Tables)
+		found, _ := kernelRules(t, ns)
+		if diffs := rules.Compare(withCounters(legacy.Tables), found); len(diffs) > 0 {
+			t.Fatalf("the kernel has something else:\n%v\n%s", diffs, rs)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -30,3 +31,20 @@ func Steps(want, live []rules.Table) []string {
 
 // WithGate is an IPv4 mangle table that a killed process may leave.
 func WithGate() rules.Table { return *withGate(rules.IPv4, nil) }
+
+// BeginApply carries out that many of the steps to the tables, as a process that is then killed, and tells whether there are more.
+func BeginApply(ns *netns.NS, want []rules.Table, count int) (more bool, err error) {
+	err = ns.Do(func() error {
+		live, err := readLegacy()
+		if err != nil {
+			return err
+		}
+		list := steps(holdingOf(want), live)
+		more = count < len(list)
+		return (&writer{}).do(list[:min(count, len(list))])
+	})
+	return more, err
+}
+
+// Kept is what a Result says of the packets that rules for older connections have let pass.
+func Kept(want, live []rules.Table) uint64 { return kept(holdingOf(want), holdingOf(live)) }

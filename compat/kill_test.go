@@ -21,8 +21,9 @@ var alternatives = []struct {
 }{
 	{compat.EngineLegacy, func() rules.Ruleset { return rules.Compile(sidecar(dual, allDNS)) }},
 	{compat.EngineLegacy, func() rules.Ruleset { return rules.Compile(sidecar(dual, tproxy, dropInvalid)) }},
-	{compat.EngineNFT, func() rules.Ruleset { return rules.Compile(sidecar(dual, tproxy)) }},
+	{compat.EngineLegacy, func() rules.Ruleset { return rules.Compile(sidecar(dual)) }},
 	{compat.EngineLegacy, func() rules.Ruleset { return rules.Compile(sidecar(dual, tproxy)) }},
+	{compat.EngineNFT, func() rules.Ruleset { return rules.Compile(sidecar(dual, tproxy)) }},
 }
 
 // alwaysCaptured are packets that all the alternatives capture.
@@ -47,36 +48,74 @@ func TestAKilledApplierLetsNothingPass(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := start(t, ns, "apply alternately")
-		for range 1 + random.IntN(6) {
+		for range 1 + random.IntN(len(alternatives)) {
 			p.line(t)
 		}
 		// An Apply takes some milliseconds; this spends the time without giving up the processor.
-		for begin, wait := time.Now(), time.Duration(random.IntN(5_000))*time.Microsecond; time.Since(begin) < wait; {
+		for begin, wait := time.Now(), time.Duration(random.IntN(3_000))*time.Microsecond; time.Since(begin) < wait; {
 			continue
 		}
 		if err := p.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		_ = p.Wait()
-		live, err := compat.ReadLive(ns, compat.PartAll)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, text := range alwaysCaptured {
-			packet, err := rules.ParsePacket(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fate := live.Ruleset.Explain(packet).Fate
-			if !fate.Captured() && !fate.Dropped {
-				t.Fatalf("%s %s\n%s", text, fate, &live.Ruleset)
-			}
+		for _, fate := range letsNothingPass(t, ns) {
 			fates[fate.String()]++
 		}
 		rs := compiled(t, dual, tproxy, allDNS)
 		applied(t, chosen(t, compat.EngineLegacy), ns, rs, nft.Replaced)
 	}
 	t.Log(fates)
+}
+
+// letsNothingPass wants that the packets are captured or dropped, and returns their fates.
+func letsNothingPass(t *testing.T, ns *netns.NS) []rules.Fate {
+	t.Helper()
+	live, err := compat.ReadLive(ns, compat.PartAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fates []rules.Fate
+	for _, text := range alwaysCaptured {
+		packet, err := rules.ParsePacket(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fate := live.Ruleset.Explain(packet).Fate
+		if !fate.Captured() && !fate.Dropped {
+			t.Fatalf("%s %s\n%s", text, fate, &live.Ruleset)
+		}
+		fates = append(fates, fate)
+	}
+	return fates
+}
+
+// TestNoStepLetsAnythingPass ends a change behind each of its steps. The next one finishes.
+func TestNoStepLetsAnythingPass(t *testing.T) {
+	ns := netnstest.New(t)
+	b := chosen(t, compat.EngineLegacy)
+	for i := range alternatives {
+		for j := range alternatives {
+			from, to := alternatives[i].rs(), alternatives[j].rs()
+			l, err := compat.Translate(to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n, more := 0, true; more; n++ {
+				if _, err := b.Apply(ns, from); err != nil {
+					t.Fatal(err)
+				}
+				if more, err = compat.BeginApply(ns, l.Tables, n); err != nil {
+					t.Fatal(err)
+				}
+				letsNothingPass(t, ns)
+				if _, err := b.Apply(ns, to); err != nil {
+					t.Fatal(err)
+				}
+				equal(t, b, ns, to)
+			}
+		}
+	}
 }
 
 // applyAlternately applies the alternatives in turn and prints a line before each time.

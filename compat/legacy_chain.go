@@ -190,7 +190,9 @@ func (tr *translator) place(r ruleParts, next continued) (list []rules.Rule, spl
 		}
 	}
 	if apart {
-		r = tr.apart(r, next.chain, follows)
+		if r, err = tr.apart(r, next.chain, follows); err != nil {
+			return nil, false, err
+		}
 	}
 	list, err = tr.write(r)
 	if split && err == nil && (len(list) == 0 || !endsAlways(&list[len(list)-1])) {
@@ -225,15 +227,23 @@ func (tr *translator) target(a rules.Action, end, follows string) (rules.Action,
 }
 
 // apart puts into a chain of its own what the rule does, where it cannot be done one after the other by rules with the same conditions.
-func (tr *translator) apart(r ruleParts, source, follows string) ruleParts {
+func (tr *translator) apart(r ruleParts, source, follows string) (ruleParts, error) {
 	name := tr.reserve(source, "_DO")
 	var list []rules.Rule
 	for _, m := range r.except {
 		list = append(list, rules.Rule{Matches: []rules.Match{m}, Actions: []rules.Action{goOn(follows)}})
 	}
 	for _, a := range r.actions {
-		list = append(list, rules.Rule{Actions: []rules.Action{a}})
+		action := ruleParts{alternatives: always, actions: []rules.Action{a}}
+		if needsPorts(a) {
+			action.alternatives = r.protocols()
+		}
+		written, err := tr.write(action)
+		if err != nil {
+			return r, err
+		}
+		list = append(list, written...)
 	}
 	r.except, r.actions = nil, []rules.Action{goOn(tr.fill(name, list, follows))}
-	return r
+	return r, nil
 }

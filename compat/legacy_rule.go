@@ -103,16 +103,37 @@ func (tr *translator) check(a rules.Action) error {
 // checkProtocol tells whether the protocol has ports where the action needs them.
 func checkProtocol(r ruleParts) error {
 	for _, a := range r.actions {
-		switch a.(type) {
-		case rules.RedirectTo, rules.DNATPort, rules.TProxyDrop:
-			for _, matches := range r.alternatives {
-				if !slices.ContainsFunc(matches, hasPorts) {
-					return fmt.Errorf("%s without a protocol that has ports", a)
-				}
+		for _, matches := range r.alternatives {
+			if needsPorts(a) && !slices.ContainsFunc(matches, hasPorts) {
+				return fmt.Errorf("%s without a protocol that has ports", a)
 			}
 		}
 	}
 	return nil
+}
+
+// needsPorts tells whether a rule of xtables with the action must compare the protocol: for the kernel TPROXY, for iptables the others.
+func needsPorts(a rules.Action) bool {
+	switch a.(type) {
+	case rules.RedirectTo, rules.DNATPort, rules.TProxyDrop:
+		return true
+	}
+	return false
+}
+
+// protocols are those with ports that the alternatives have.
+func (r *ruleParts) protocols() choice {
+	var list choice
+	for _, p := range []rules.Protocol{rules.TCP, rules.UDP} {
+		m := rules.MatchProtocol{Protocols: []rules.Protocol{p}}
+		has := slices.ContainsFunc(r.alternatives, func(matches []rules.Match) bool {
+			return slices.ContainsFunc(matches, func(other rules.Match) bool { return hasPorts(other) && other.Matches(&rules.Packet{Protocol: p}) })
+		})
+		if has {
+			list = append(list, []rules.Match{m})
+		}
+	}
+	return list
 }
 
 // hasPorts tells whether only packets of TCP or only those of UDP match.

@@ -122,7 +122,9 @@ func TestTranslateRules(t *testing.T) {
 		},
 		{
 			"several values that must not be are a chain that goes on behind the rule", natOf([]rules.Rule{
-				rule([]rules.Match{rules.MatchInterface{Out: true, Not: true, Names: interfaceNames("eth0,lo")}, tcp, addrs(true, "10.0.0.0/8,11.0.0.0/16")}, redirect),
+				rule([]rules.Match{
+					rules.MatchInterface{Out: true, Not: true, Names: interfaceNames("eth0,lo")}, tcp, addrs(true, "10.0.0.0/8,11.0.0.0/16"),
+				}, redirect),
 				rule([]rules.Match{tcp}, rules.RedirectTo{Port: 15006}),
 			}),
 			[]string{
@@ -133,7 +135,8 @@ func TestTranslateRules(t *testing.T) {
 				`nat SLUICE_OUT_DO: oifname "lo" goto SLUICE_OUT_REST`,
 				"nat SLUICE_OUT_DO: ip daddr 10.0.0.0/8 goto SLUICE_OUT_REST",
 				"nat SLUICE_OUT_DO: ip daddr 11.0.0.0/16 goto SLUICE_OUT_REST",
-				"nat SLUICE_OUT_DO: redirect to :15001",
+				"nat SLUICE_OUT_DO: meta l4proto tcp redirect to :15001",
+				"nat SLUICE_OUT_DO: goto SLUICE_OUT_REST",
 			},
 		},
 		{
@@ -188,6 +191,22 @@ func TestTranslateRules(t *testing.T) {
 				"nat SLUICE_C1: ip daddr 10.0.0.0/8 goto SLUICE_OUT_REST",
 				"nat SLUICE_C1: ip daddr 11.0.0.0/8 return",
 				"nat SLUICE_C1: goto SLUICE_OUT_REST",
+			},
+		},
+		{
+			"a goto leads to where its chain would", natOf(
+				[]rules.Rule{rule([]rules.Match{tcp}, rules.Jump{Chain: "c1"}), rule([]rules.Match{tcp}, redirect)},
+				[]rules.Rule{rule([]rules.Match{addrs(false, "10.0.0.0/8")}, rules.Jump{Chain: "c2", Goto: true}), rule(nil, rules.Accept)},
+				[]rules.Rule{rule([]rules.Match{addrs(false, "10.1.0.0/16")}, rules.Accept)},
+			),
+			[]string{
+				"nat SLUICE_OUT: meta l4proto tcp goto SLUICE_C1",
+				"nat SLUICE_OUT: goto SLUICE_OUT_REST",
+				"nat SLUICE_OUT_REST: meta l4proto tcp redirect to :15001",
+				"nat SLUICE_C1: ip daddr 10.0.0.0/8 goto SLUICE_C2",
+				"nat SLUICE_C1: return",
+				"nat SLUICE_C2: ip daddr 10.1.0.0/16 return",
+				"nat SLUICE_C2: goto SLUICE_OUT_REST",
 			},
 		},
 		{

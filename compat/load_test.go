@@ -71,7 +71,7 @@ func TestChangesUnderLoad(t *testing.T) {
 			}
 			apply(0)
 			load := newLoad(t, bed)
-			for i := range times(20, 200) {
+			for i := range times(12, 200) {
 				load.wait(len(busy) * 2)
 				if result := apply(i + 1); result.Outcome != nft.Replaced {
 					t.Errorf("change %d: %s", i+1, result.Outcome)

@@ -1,6 +1,7 @@
 package compat_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -47,4 +48,28 @@ func tables(t *testing.T, change ...func(*rules.Redirect)) []rules.Table {
 		t.Fatal(err)
 	}
 	return l.Tables
+}
+
+// Only the rules for older connections count, though the kernel counts for every rule.
+func TestKeptSumsTheRulesForOlderConnections(t *testing.T) {
+	keep := func(r *rules.Redirect) { r.KeepEstablished = true }
+	want, live := tables(t, tproxy, keep), tables(t, tproxy, keep)
+	older := uint64(0)
+	for _, table := range live {
+		for _, c := range table.Chains {
+			for i := range c.Rules {
+				c.Rules[i].Hits.Packets = 1000
+				if slices.Contains(c.Rules[i].Actions, rules.Action(rules.Count{})) {
+					older++
+					c.Rules[i].Hits.Packets = 3
+				}
+			}
+		}
+	}
+	if got := compat.Kept(want, live); got != 3*older || older == 0 {
+		t.Errorf("%d packets, want %d", got, 3*older)
+	}
+	if got := compat.Kept(tables(t), tables(t)); got != 0 {
+		t.Errorf("%d packets without such rules", got)
+	}
 }

@@ -54,7 +54,11 @@ const atOption = 0x80
 //go:nosplit
 //go:noinline
 func setInCopy(owner, fd, level, b, length uintptr) (pid uintptr, errno syscall.Errno) {
-	pid, _, errno = syscall.RawSyscall6(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
+	flags, stack := uintptr(syscall.SIGCHLD), uintptr(0)
+	if runtime.GOARCH == "s390x" {
+		flags, stack = stack, flags // CONFIG_CLONE_BACKWARDS2
+	}
+	pid, _, errno = syscall.RawSyscall6(syscall.SYS_CLONE, flags, stack, 0, 0, 0, 0)
 	if errno != 0 || pid != 0 {
 		return pid, errno
 	}
@@ -65,7 +69,7 @@ func setInCopy(owner, fd, level, b, length uintptr) (pid uintptr, errno syscall.
 		}
 	}
 	for {
-		syscall.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(failed), 0, 0)
+		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(failed), 0, 0)
 	}
 }
 

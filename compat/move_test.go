@@ -1,0 +1,115 @@
+package compat_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestRulesMoveToTheOtherEngine(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		from, to []func(*rules.Redirect)
+	}{
+		{"the same, redirect", []func(*rules.Redirect){dual, allDNS}, []func(*rules.Redirect){dual, allDNS}},
+		{"the same, tproxy", []func(*rules.Redirect){tproxy, dual}, []func(*rules.Redirect){tproxy, dual}},
+		{"to tproxy", []func(*rules.Redirect){dual}, []func(*rules.Redirect){tproxy, dual}},
+		{"to redirect, without IPv6", []func(*rules.Redirect){tproxy, dual}, nil},
+	} {
+		for i, from := range engines {
+			to := engines[1-i]
+			t.Run(tc.name+", to "+string(to), func(t *testing.T) {
+				ns := netnstest.New(t)
+				applied(t, chosen(t, from), ns, compiled(t, tc.from...), nft.Created)
+				rs := compiled(t, tc.to...)
+				if plan, err := chosen(t, to).Plan(ns, rs); err != nil || plan.Outcome != nft.Replaced {
+					t.Errorf("plan %+v, error %v", plan, err)
+				}
+				if r := applied(t, chosen(t, to), ns, rs, nft.Replaced); !r.Moved || r.Engine != to {
+					t.Errorf("result %+v", r)
+				}
+				holders, err := compat.Holders(ns)
+				if err != nil || len(holders) != 1 || holders[0].Engine() != to {
+					t.Errorf("held by %v, error %v", holders, err)
+				}
+				applied(t, chosen(t, to), ns, rs, nft.Unchanged)
+				// The automatic backend finds them wherever they are.
+				equal(t, chosen(t, compat.EngineAuto), ns, rs)
+				if removed, err := chosen(t, compat.EngineAuto).Remove(ns); err != nil || !removed {
+					t.Error(removed, err)
+				}
+				nothingHeld(t, ns)
+			})
+		}
+	}
+}
+
+// When the new engine refuses, the old one's rules are as they were.
+func TestAMoveThatFailsChangesNothing(t *testing.T) {
+	rs := compiled(t, tproxy, dual)
+	for _, tc := range []struct {
+		from compat.Engine
+		move func(*netns.NS) error
+	}{
+		{compat.EngineLegacy, func(ns *netns.NS) error {
+			_, err := chosen(t, compat.EngineNFT).Apply(ns, refusedByNFT(t))
+			return err
+		}},
+		{compat.EngineNFT, func(ns *netns.NS) error {
+			_, err := compat.ApplyLegacy(ns, refusedLast(t, tproxy))
+			return err
+		}},
+	} {
+		t.Run("from "+string(tc.from), func(t *testing.T) {
+			ns := netnstest.New(t)
+			applied(t, chosen(t, tc.from), ns, rs, nft.Created)
+			if err := tc.move(ns); !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) {
+				t.Fatalf("error %v, want that it is refused", err)
+			}
+			equal(t, chosen(t, tc.from), ns, rs)
+		})
+	}
+}
+
+// Rules of ours in an engine where they should not be are a difference, and the routes stay for those that remain.
+func TestOneEngineDoesNotDisturbTheOther(t *testing.T) {
+	rs := compiled(t, tproxy, dual)
+	for i, e := range engines {
+		t.Run(string(e), func(t *testing.T) {
+			ns := netnstest.New(t)
+			b, other := chosen(t, e), chosen(t, engines[1-i])
+			applied(t, b, ns, rs, nft.Created)
+			found, err := other.Check(ns, rs)
+			if err != nil || !slices.ContainsFunc(found.Differences, func(d rules.Difference) bool {
+				return d.Kind == rules.Extra && d.Where == e.String()
+			}) {
+				t.Errorf("found %v, error %v", found, err)
+			}
+			if removed, err := other.Remove(ns); err != nil || removed {
+				t.Error(removed, err)
+			}
+			equal(t, b, ns, rs)
+		})
+	}
+}
+
+// refusedByNFT is a ruleset that nf_tables refuse.
+func refusedByNFT(t testing.TB) rules.Ruleset {
+	t.Helper()
+	rs := compiled(t, tproxy, dual)
+	prepend(&rs, "mangle-prerouting", rules.RedirectTo{Port: 1}, rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}})
+	return rs
+}
+
+func prepend(rs *rules.Ruleset, chain string, action rules.Action, matches ...rules.Match) {
+	c := rs.Tables[0].Chain(chain)
+	c.Rules = slices.Concat([]rules.Rule{{Matches: matches, Actions: []rules.Action{action}}}, c.Rules)
+}
