@@ -5,6 +5,8 @@ SHELL := /bin/bash
 VERSION = $(shell git describe --always --dirty 2>/dev/null || echo devel)
 COMMANDS = ./rules/cmd/rules
 DEMO = ./rules/cmd/demo
+# Programs of others, in the module e2e, with which tests compare ours.
+PEER = istio/cmd/istio-iptables
 # Packages whose tests `make test` runs with the race detector.
 RACE = $(patsubst %,./%/...,$(wildcard nft plugin install)) ./rules/cmd/...
 # More flags for go test.
@@ -16,7 +18,7 @@ BENCHTIME ?= 300ms
 
 build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/
 
-.PHONY: help build demo test test-long fuzz bench lint ci clean
+.PHONY: help build demo test test-long test-peers fuzz bench lint ci clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +35,13 @@ test: ## Run the tests (as root or with sudo: all of them).
 
 test-long: ## Run the tests with the long ones, all under the race detector.
 	@SLUICE_LONG=1 RACE=./... .ci/test -timeout 40m $(TESTFLAGS)
+
+# One package at a time and -v, or go test would print nothing before the end.
+test-peers: export SLUICE_LONG ?= 1
+test-peers: export MODULE = e2e
+test-peers: ## Compare with Istio's own programs (root or sudo); SLUICE_LONG= in part, SLUICE_SEED=7 by other chance.
+test-peers: build bin/$(notdir $(PEER))
+	@.ci/test -p 1 -v -timeout 30m $(TESTFLAGS) | grep --line-buffered -vE '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS)'
 
 fuzz: ## Fuzz every target for FUZZTIME (30s, or a number of runs: 50000x).
 	@while IFS=: read -r file target; do \
@@ -52,16 +61,25 @@ lint: bin/tools/golangci-lint
 	go mod tidy -diff
 	go vet ./...
 	bin/tools/golangci-lint run
+	go mod tidy -C e2e -diff
+	go vet -C e2e ./...
+	cd e2e && ../bin/tools/golangci-lint run
 
 # A number of runs for the fuzz: go test fails now and then, with "context deadline exceeded", when a time limit ends.
 ci: export SLUICE_REQUIRE = 1
-ci: ## Run what a change must pass: lint, test, and a short fuzz.
+ci: ## Run what a change must pass: lint, test, part of test-peers, and a short fuzz.
 	@echo 'ci: lint'; $(MAKE) --no-print-directory lint
 	@echo 'ci: test'; $(MAKE) --no-print-directory test TESTFLAGS='-count=1 $(TESTFLAGS)'
+	@echo 'ci: peers'; $(MAKE) --no-print-directory test-peers SLUICE_LONG= TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: fuzz'; $(MAKE) --no-print-directory fuzz FUZZTIME=50000x
 
 clean: ## Remove what make built.
 	rm -rf bin
+
+bin/$(notdir $(PEER)): e2e/go.mod e2e/go.sum $(wildcard e2e/$(PEER)/*.go)
+	@echo "$@: built from Istio's module, which takes half a minute the first time"
+	CGO_ENABLED=0 go build -C e2e -trimpath -buildvcs=false -ldflags '-s -w' -o ../bin/ ./$(PEER)
+	@touch $@
 
 # golangci-lint stands for all the tools: one command builds them.
 bin/tools/golangci-lint: .ci/tools/go.mod .ci/tools/go.sum

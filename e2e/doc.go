@@ -1,0 +1,9 @@
+// Package e2e is the root of a module of its own for all that needs a cluster, another kernel or a peer's program, so that none of
+// their dependencies reaches the users of Sluice. It holds no code itself:
+//
+//	istio         runs Istio's programs in network namespaces like a pod's, and compares Sluice with them
+//	istio/cmd     those programs, as thin mains around their packages, at the version that go.mod says
+//	istio/matrix  the configurations that they are compared for
+//
+// The tests need root, and what "make test-peers" builds; "go test" alone does not find that.
+package e2e

@@ -1,0 +1,41 @@
+package istio_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// isLong tells whether all is wanted, however long it takes.
+func isLong() bool { return os.Getenv("SLUICE_LONG") != "" }
+
+// appliedGroups are those of which our rules are put into the kernel also when there is little time.
+var appliedGroups = []string{"usual", "everything", "random"}
+
+// checkApplied lets our command put the rules of the same arguments into the kernel, with either backend, and holds what is there then
+// against what istio-iptables left.
+func (s subject) checkApplied(t *testing.T, istios diff.Side) {
+	t.Helper()
+	if !isLong() && !slices.Contains(appliedGroups, s.Group) {
+		return
+	}
+	for _, backend := range []string{"nft", "legacy"} {
+		ns := newPod(t, s.Pod)
+		args := slices.Concat([]string{"apply"}, s.Args, []string{"--strict-istio", "--backend=" + backend})
+		result, err := program(t, ourCommand).Run(ns, s.Configuration, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result.Status != 0 {
+			t.Errorf("%s\nour command with backend %s: exit status %d: %s", s, backend, result.Status, result.Errors)
+			continue
+		}
+		r := diff.Decide(diff.Side{Ruleset: readLive(t, ns), RoutingKnown: true}, istios, diff.Options{})
+		if r.Verdict(true) != diff.Equivalent {
+			t.Errorf("%s\nwhat our command leaves with backend %s, and istio-iptables: %s\n%s", s, backend, r.Verdict(true),
+				describe(r, backend, "istio-iptables"))
+		}
+	}
+}

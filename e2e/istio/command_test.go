@@ -1,0 +1,91 @@
+package istio_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/e2e/istio"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+)
+
+// What rules diff exits with.
+const (
+	equivalent = 0
+	different  = 1
+)
+
+// TestDiffCommand holds the answers of "rules diff" against what the real istio-iptables left, in all ways to tell it what that is.
+func TestDiffCommand(t *testing.T) {
+	program(t, ourCommand)
+	for _, row := range []struct {
+		engine, configuration string
+		flags                 []string
+		want                  int
+		says                  string // part of the answer
+	}{
+		{byLegacy, "usual/injected/v4/REDIRECT", nil, equivalent, ""},
+		{byLegacy, "usual/injected/dual/REDIRECT", []string{"--strict"}, equivalent, ""},
+		{byLegacy, "usual/injected/dual/TPROXY", nil, equivalent, "tproxy-tunnel-port"},
+		{byLegacy, "usual/injected/dual/TPROXY", []string{"--strict"}, different, "tproxy-tunnel-port"},
+		{byLegacy, "usual/injected/dual/TPROXY", []string{"--strict", "--strict-istio"}, equivalent, ""},
+		{byLegacy, "everything/all/dual/TPROXY", []string{"--strict-istio"}, equivalent, ""},
+		{byLegacy, "everything/all/v6/REDIRECT", []string{"--istio-outbound-ports=444"}, different, "444"},
+		{byNative, "usual/injected/unflagged/REDIRECT", nil, different, "15006"},
+		{byNative, "drop-invalid/set/v4/REDIRECT", nil, different, "invalid"},
+	} {
+		t.Run(fmt.Sprint(row.engine, "/", row.configuration, row.flags), func(t *testing.T) {
+			t.Parallel()
+			c := configurationNamed(t, row.configuration)
+			ns, run := start(t, c, row.engine)
+			for _, side := range sidesOf(t, c, row.engine, ns, run) {
+				args := slices.Concat([]string{"diff"}, c.Args, row.flags, side)
+				r, err := program(t, ourCommand).Run(ns, c, args...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Status != row.want || !strings.Contains(r.Output, row.says) {
+					t.Errorf("rules %s\nexit status %d, want %d and %q in\n%s%s", strings.Join(args, " "), r.Status, row.want, row.says,
+						r.Output, r.Errors)
+				}
+			}
+		})
+	}
+}
+
+// sidesOf are the flags that name what the run left: the namespace, and for iptables its log and the output of iptables-save too.
+func sidesOf(t *testing.T, c istio.Configuration, engine string, ns *netns.NS, run istio.Result) [][]string {
+	t.Helper()
+	sides := [][]string{{"--netns=/proc/self/ns/net"}}
+	if engine != byLegacy {
+		return sides
+	}
+	var pod []string
+	if c.Pod != istio.IPv6Pod {
+		pod = append(pod, "--pod-ip="+testbed.PodIP4.String())
+	}
+	if c.Pod != istio.IPv4Pod {
+		pod = append(pod, "--pod-ip="+testbed.PodIP6.String())
+	}
+	file := func(name, text string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	saved := func(program string) string {
+		text, err := istio.Save(ns, program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file(program, text)
+	}
+	return append(sides,
+		append([]string{"--istio-log=" + file("log", run.Output+run.Errors)}, pod...),
+		append([]string{"--iptables-save=" + saved("iptables-legacy-save"), "--ip6tables-save=" + saved("ip6tables-legacy-save")}, pod...))
+}

@@ -1,0 +1,33 @@
+package istio_test
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// deviationsExpected are the deviations that a packet shows when the rules of the parameters are compared with istio-iptables'. It is
+// said here once more, in terms of the parameters alone.
+func deviationsExpected(r rules.Redirect) map[rules.DeviationID]bool {
+	expected := map[rules.DeviationID]bool{}
+	if r.Mode == rules.ModeTProxy {
+		if capturesInbound(r, r.TunnelPort) {
+			expected[rules.TunnelPortTProxy] = true
+		}
+		if hasInbound(r) && slices.ContainsFunc(r.RerouteInterfaces, func(n rules.InterfaceName) bool {
+			return !slices.Contains(r.ExcludeInterfaces, n)
+		}) {
+			expected[rules.RerouteTProxy] = true
+		}
+	}
+	isMapped := func(p netip.Prefix) bool { return p.Addr().Is4In6() }
+	rerouted := len(r.RerouteInterfaces) > 0 && slices.ContainsFunc(r.OutboundCIDRs.Prefixes, isMapped)
+	matters := func(included []netip.Prefix) bool {
+		return !capturedAddresses(r, included, asGiven).Equal(capturedAddresses(r, included, unmapped))
+	}
+	if rerouted || slices.ContainsFunc(inclusions(r), matters) {
+		expected[rules.MappedCIDR] = true
+	}
+	return expected
+}

@@ -1,0 +1,108 @@
+package istio_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/e2e/istio"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// leftovers are the recorded runs that leave rules of the run before in place: what they leave is not what they were told.
+var leftovers = map[string]string{
+	"126-reconcile-from-tproxy":        "the rules of TPROXY and of DNS stay when the new run has none",
+	"12a-rerun-dns-to-nodns-reconcile": "the conntrack zones of DNS stay when the new run captures none",
+}
+
+// otherModes are the recorded runs with a mode that we refuse, and that Istio takes for REDIRECT.
+var otherModes = []string{"099-mode-lowercase", "09a-mode-none"}
+
+// TestRecordedRuns compares our rules with those that istio-iptables left in runs which were recorded, where they are: in the folder
+// that SLUICE_GOLDEN names, or else beside the repository.
+func TestRecordedRuns(t *testing.T) {
+	dir := cmp.Or(os.Getenv("SLUICE_GOLDEN"), filepath.Join("..", "..", "..", "shared", "golden"))
+	cases, err := filepath.Glob(filepath.Join(dir, "[0-9]*-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cases) == 0 {
+		t.Skipf("no recorded runs of istio-iptables: set SLUICE_GOLDEN to the folder that holds them, which is not %s", dir)
+	}
+	for _, dir := range cases {
+		name := filepath.Base(dir)
+		var statuses map[string][]any
+		readJSON(t, filepath.Join(dir, "rc.json"), &statuses)
+		if statuses["legacy"][0] != 0.0 || slices.Contains(otherModes, name) {
+			continue // the matrix has those that somebody refuses
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, cleaned := recorded(t, dir)
+			ours := s.strictSide()
+			if cleaned {
+				ours = diff.Side{}
+			}
+			r := diff.Decide(ours, diff.Side{Ruleset: recordedRules(t, dir)}, diff.Options{})
+			want := diff.Equivalent
+			if leftovers[name] != "" {
+				want = diff.Different
+			}
+			if got := r.Verdict(true); got != want {
+				t.Errorf("%s\nour strict rules and those recorded: %s, want %s (%s)\n%s", s, got, want, leftovers[name],
+					describe(r, "ours", "recorded"))
+			}
+		})
+	}
+}
+
+// recorded reads what a run was started with, and whether it only removed rules.
+func recorded(t *testing.T, dir string) (s subject, cleaned bool) {
+	t.Helper()
+	var args map[string]any
+	readJSON(t, filepath.Join(dir, "args.json"), &args)
+	pods := map[any]istio.Pod{"v4": istio.IPv4Pod, "v6": istio.IPv6Pod, "dual": istio.DualPod}
+	c := istio.Configuration{Name: filepath.Base(dir), Pod: pods[args["_family"]]}
+	for _, name := range slices.Sorted(maps.Keys(args)) {
+		text := fmt.Sprintf("%s=%v", name, args[name])
+		switch {
+		case name == "_nameservers":
+			for server := range strings.SplitSeq(fmt.Sprint(args[name]), ",") {
+				c.ResolvConf += "nameserver " + server + "\n"
+			}
+		case name[0] == '_':
+		case strings.ToUpper(name) == name:
+			c.Env = append(c.Env, text)
+		default:
+			c.Args = append(c.Args, "--"+text)
+		}
+	}
+	return newSubject(t, c), args["cleanup-only"] == true
+}
+
+// recordedRules are those of iptables-legacy after the run. Its routes are left out: a run that only removes rules adds some.
+func recordedRules(t *testing.T, dir string) rules.Ruleset {
+	t.Helper()
+	return parseSaved(t, [2]string{"legacy-v4.save", "legacy-v6.save"}, func(name string) (string, error) {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		return string(text), err
+	})
+}
+
+func readJSON(t *testing.T, path string, value any) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, value)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}

@@ -1,0 +1,53 @@
+package istio_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/e2e/istio"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// dryRun is a finding about what istio-nftables does when it is to do nothing.
+var dryRun = finding{id: "dry-run", sentence: "a dry run puts the rules into the kernel"}
+
+// checkIdle runs the programs, and sees that none leaves rules, but for istio-nftables in a dry run.
+func (n *tally) checkIdle(t *testing.T, c istio.Configuration) {
+	t.Helper()
+	for _, engine := range []string{byLegacy, byNative} {
+		ns, result := start(t, c, engine)
+		want := diff.Equivalent
+		if engine == byNative && isDryRun(c) {
+			want = diff.Different
+		}
+		r := leftRules(t, ns)
+		if got := r.Verdict(true); result.Status != 0 || got != want {
+			t.Errorf("%s %s\nexit status %d, and its rules and none are %s, want %s\n%s", engine, c, result.Status, got, want,
+				describe(r, "istio", "no rules"))
+		}
+		if want == diff.Different && len(r.Classes) > 0 {
+			n.add(dryRun.id, c.Name, r.Classes[0])
+		}
+	}
+	ns := newPod(t, c.Pod)
+	result, err := program(t, ourCommand).Run(ns, c, slices.Concat([]string{"apply"}, c.Args)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := leftRules(t, ns); result.Status != 0 || r.Verdict(true) != diff.Equivalent {
+		t.Errorf("%s\nour command: exit status %d, and there are rules:\n%s", c, result.Status, describe(r, "rules", "no rules"))
+	}
+}
+
+// leftRules compares what is in the namespace with nothing.
+func leftRules(t *testing.T, ns *netns.NS) diff.Result {
+	t.Helper()
+	left := rules.Ruleset{Tables: readLive(t, ns).Tables}
+	return diff.Decide(diff.Side{Ruleset: left}, diff.Side{}, diff.Options{})
+}
+
+func isDryRun(c istio.Configuration) bool {
+	return slices.Contains(c.Args, "--dry-run") || slices.Contains(c.Env, "DRY_RUN=true")
+}

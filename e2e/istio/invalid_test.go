@@ -1,0 +1,85 @@
+package istio_test
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// patience is how long to wait for what should come at once.
+const patience = 10 * time.Second
+
+// confirmByTruncation sends the witness as a datagram that claims to be longer than it is, which conntrack finds invalid (udp_error,
+// net/netfilter/nf_conntrack_proto_udp.c), and then a sound one.
+func confirmByTruncation(t *testing.T, w witnessed) diff.Pair[string] {
+	p := w.class.Witness
+	if p.Protocol != rules.UDP || p.State != rules.Invalid || !p.Destination.Addr().Is4() {
+		t.Fatalf("the witness is no invalid datagram: %s", p)
+	}
+	if !arrives(t, w.native, p) {
+		t.Errorf("among istio-nftables' rules it does not arrive: %s", p)
+	}
+	if arrives(t, w.legacy, p) {
+		t.Errorf("among istio-iptables' rules it arrives: %s", p)
+	}
+	return diff.Pair[string]{Left: "it arrives", Right: "it does not arrive"}
+}
+
+// The two datagrams are told apart by their length.
+const (
+	truncatedLen = 12
+	soundLen     = 16
+)
+
+// arrives sends the invalid datagram and then the sound one from the neighbour, and tells whether the first arrived. They keep their
+// order.
+func arrives(t *testing.T, l loaded, p rules.Packet) bool {
+	t.Helper()
+	in, out := rawSocket(t, l.Pod, p.Destination.Addr()), rawSocket(t, l.Neighbour, p.Source.Addr())
+	for _, length := range []int{truncatedLen, soundLen} {
+		datagram := make([]byte, length)
+		binary.BigEndian.PutUint16(datagram, p.Source.Port())
+		binary.BigEndian.PutUint16(datagram[2:], p.Destination.Port())
+		binary.BigEndian.PutUint16(datagram[4:], soundLen)
+		if err := unix.Sendto(int(out.Fd()), datagram, 0, &unix.SockaddrInet4{Addr: p.Destination.Addr().As4()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := in.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 256)
+	n, err := in.Read(buffer)
+	if err != nil {
+		t.Fatalf("neither datagram arrives: %v", err)
+	}
+	headerLen := int(buffer[0]&0xf) * 4
+	return n-headerLen == truncatedLen
+}
+
+// rawSocket is one for UDP with the address.
+func rawSocket(t *testing.T, ns *netns.NS, a netip.Addr) *os.File {
+	t.Helper()
+	var fd int
+	err := ns.Do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP)
+		if err == nil {
+			err = unix.Bind(fd, &unix.SockaddrInet4{Addr: a.As4()})
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "raw")
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}

@@ -1,0 +1,161 @@
+// Package matrix lists the configurations for which Sluice is compared with istio-iptables: every parameter alone, with the values
+// that its meaning turns on, and random combinations of them.
+package matrix
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/e2e/istio"
+)
+
+// A setting is one flag ("proxy-uid=1338") or, in upper case, one environment variable. "~proxy-uid" leaves a flag out.
+type setting string
+
+// A parameter is a row of the matrix: what is varied, and how.
+type parameter struct {
+	group string
+	// values are the settings that are tried one after the other.
+	values []value
+	// pods are those that each value is tried in, and modes the modes; one of each, the usual, if there is none here.
+	pods  []pod
+	modes []string
+	// alone tells that the values mean nothing in combination with others, or are refused; idle that no rule is made.
+	alone, idle bool
+}
+
+// A value is a few settings that belong together.
+type value struct {
+	name       string // unique in the row
+	settings   []setting
+	resolvConf string // instead of the usual one
+	refused    *istio.Refusal
+}
+
+// A pod is the addresses of one, and what it is told of them.
+type pod struct {
+	name      string
+	addresses istio.Pod
+	settings  []setting
+}
+
+var (
+	v4        = pod{"v4", istio.IPv4Pod, nil}
+	v6        = pod{"v6", istio.IPv6Pod, nil}
+	dual      = pod{"dual", istio.DualPod, []setting{"dual-stack"}}
+	unflagged = pod{"unflagged", istio.DualPod, nil} // both families, but without --dual-stack
+
+	everyPod  = []pod{v4, v6, dual, unflagged}
+	bothModes = []string{redirect, tproxy}
+)
+
+const (
+	redirect = "REDIRECT"
+	tproxy   = "TPROXY"
+
+	usualResolvConf = "search default.svc.cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n"
+)
+
+// base is what the injector passes to istio-init.
+var base = []setting{
+	"envoy-port=15001", "inbound-capture-port=15006", "proxy-uid=1337", "istio-inbound-interception-mode=REDIRECT",
+	"istio-service-cidr=*", "istio-service-exclude-cidr=", "istio-inbound-ports=*", "istio-local-exclude-ports=15090,15021,15020",
+}
+
+// Alone returns the configurations in which one parameter is varied.
+func Alone() []istio.Configuration {
+	var all []istio.Configuration
+	for _, p := range parameters() {
+		for _, v := range p.values {
+			for _, mode := range orOne(p.modes, redirect) {
+				for _, pod := range orOne(p.pods, v4) {
+					c := configure(pod, v.resolvConf, modeSetting(mode), v.settings)
+					c.Group, c.Idle, c.Refused = p.group, p.idle, v.refused
+					c.Name = strings.Join([]string{p.group, plain(v.name), pod.name}, "/")
+					if len(p.modes) > 1 {
+						c.Name += "/" + mode
+					}
+					all = append(all, c)
+				}
+			}
+		}
+	}
+	return all
+}
+
+func modeSetting(mode string) []setting {
+	return []setting{setting("istio-inbound-interception-mode=" + mode)}
+}
+
+// orOne returns the list, or the value if the list is empty.
+func orOne[T any](list []T, usual T) []T {
+	if len(list) == 0 {
+		return []T{usual}
+	}
+	return list
+}
+
+// configure builds a configuration; later settings replace earlier ones of the same name.
+func configure(p pod, resolvConf string, settings ...[]setting) istio.Configuration {
+	chosen := slices.Clone(base)
+	for _, s := range append(slices.Concat(settings...), p.settings...) {
+		name, _, _ := strings.Cut(strings.TrimPrefix(string(s), "~"), "=")
+		same := func(other setting) bool { n, _, _ := strings.Cut(string(other), "="); return n == name }
+		i := slices.IndexFunc(chosen, same)
+		switch removes := s[0] == '~'; {
+		case removes:
+			chosen = slices.DeleteFunc(chosen, same)
+		case i >= 0:
+			chosen[i] = s
+		default:
+			chosen = append(chosen, s)
+		}
+	}
+	c := istio.Configuration{Pod: p.addresses, ResolvConf: resolvConf}
+	if resolvConf == "" {
+		c.ResolvConf = usualResolvConf
+	}
+	for _, s := range chosen {
+		if name, _, _ := strings.Cut(string(s), "="); strings.ToUpper(name) == name {
+			c.Env = append(c.Env, string(s))
+		} else {
+			c.Args = append(c.Args, "--"+string(s))
+		}
+	}
+	return c
+}
+
+// plain is a name without what go test would take for something else.
+func plain(name string) string { return strings.NewReplacer("/", "_", " ", "_").Replace(name) }
+
+// each returns a value for every text that the parameter is set to.
+func each(name string, texts ...string) []value {
+	values := make([]value, len(texts))
+	for i, t := range texts {
+		values[i] = value{name: t, settings: []setting{setting(name + "=" + t)}}
+		if t == "" {
+			values[i].name = "none"
+		}
+	}
+	return values
+}
+
+// together is a value of several settings.
+func together(name string, settings ...setting) value { return value{name: name, settings: settings} }
+
+// many writes a list of n elements.
+func many(n int, element func(i int) string) string {
+	texts := make([]string, n)
+	for i := range texts {
+		texts[i] = element(i)
+	}
+	return strings.Join(texts, ",")
+}
+
+func prefix4(i int) string { return fmt.Sprintf("10.%d.%d.0/24", i/256, i%256) }
+func prefix6(i int) string { return fmt.Sprintf("fd00:%x::/32", i) }
+
+// group is the id of one; none is next to another, so that no range stands for two.
+func group(i int) string { return strconv.Itoa(2000 + 2*i) }

@@ -1,0 +1,80 @@
+package matrix
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/e2e/istio"
+)
+
+// Random returns n combinations of parameters. The same seed yields the same ones, and more of them when n is greater.
+func Random(seed uint64, n int) []istio.Configuration {
+	all := make([]istio.Configuration, n)
+	for i := range all {
+		all[i] = combination(rand.New(rand.NewPCG(seed, uint64(i))))
+		all[i].Group = "random"
+		all[i].Name = fmt.Sprintf("random/%d-%d", seed, i)
+	}
+	return all
+}
+
+// combination draws a pod, a mode, and for some parameters a value: one of those that are tried alone, or a random list.
+func combination(r *rand.Rand) istio.Configuration {
+	var settings []setting
+	var resolvConf string
+	for _, p := range parameters() {
+		if p.alone || r.IntN(6) > 0 {
+			continue
+		}
+		v := p.values[r.IntN(len(p.values))]
+		settings = append(settings, v.settings...)
+		resolvConf = cmp.Or(v.resolvConf, resolvConf)
+	}
+	for _, list := range []struct {
+		name    string
+		element func(*rand.Rand) string
+	}{
+		{"istio-inbound-ports", port},
+		{"istio-local-exclude-ports", port},
+		{"istio-outbound-ports", port},
+		{"istio-local-outbound-ports-exclude", port},
+		{"istio-service-cidr", prefix},
+		{"istio-service-exclude-cidr", prefix},
+	} {
+		if r.IntN(4) == 0 {
+			settings = append(settings, setting(list.name+"="+many(1+r.IntN(5), func(int) string { return list.element(r) })))
+		}
+	}
+	mode := bothModes[r.IntN(len(bothModes))]
+	return configure(everyPod[r.IntN(len(everyPod))], resolvConf, settings, modeSetting(mode))
+}
+
+// port draws a port or a range of ports, often one that has a meaning.
+func port(r *rand.Rand) string {
+	known := []string{"53", "80", "443", "15001", "15006", "15008", "15020", "15053", "0", "1", "65535"}
+	switch r.IntN(3) {
+	case 0:
+		return known[r.IntN(len(known))]
+	case 1:
+		return fmt.Sprint(r.IntN(1 << 16))
+	}
+	first := r.IntN(1 << 16)
+	return fmt.Sprintf("%d:%d", first, first+r.IntN(1<<16-first))
+}
+
+// prefix draws a prefix of either family, in which host bits may be set.
+func prefix(r *rand.Rand) string {
+	known := []string{"0.0.0.0/0", "::/0", "127.0.0.6/32", "::6/128", "10.244.1.5/32", "fd00:10:244:1::5/128", "10.96.0.10/32", "127.0.0.0/8"}
+	if r.IntN(4) == 0 {
+		return known[r.IntN(len(known))]
+	}
+	text := fmt.Sprintf("%d.%d.%d.%d", 1+r.IntN(223), r.IntN(256), r.IntN(256), r.IntN(256))
+	if r.IntN(2) == 0 {
+		text = strings.Join([]string{"fd00", fmt.Sprintf("%x", r.IntN(1<<16)), "", fmt.Sprintf("%x", r.IntN(1<<16))}, ":")
+	}
+	a := netip.MustParseAddr(text)
+	return fmt.Sprintf("%s/%d", a, r.IntN(a.BitLen()+1))
+}

@@ -1,0 +1,106 @@
+package istio_test
+
+import (
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// What parameters mean for connections, said here without the rules that are made of them.
+
+// hasInbound tells whether inbound connections to some port are captured.
+func hasInbound(r rules.Redirect) bool { return r.InboundPorts.All || len(r.InboundPorts.Ports) > 0 }
+
+// capturesInbound tells whether inbound connections to the port are captured.
+func capturesInbound(r rules.Redirect, port uint16) bool {
+	if r.InboundPorts.All {
+		return !rules.Contains(rules.Normalise(r.InboundExcludePorts), port)
+	}
+	return rules.Contains(rules.Normalise(r.InboundPorts.Ports), port)
+}
+
+// capturesAnywhere tells whether outbound connections are captured that go to no address in particular.
+func capturesAnywhere(r rules.Redirect) bool {
+	rerouted := r.OutboundCIDRs.All && len(r.RerouteInterfaces) > 0
+	return (r.OutboundCIDRs.All || len(includedPorts(r)) > 0) && hasGroups(r) || rerouted
+}
+
+// capturesOutbound tells whether some outbound connection is captured by its address or port, be it over lo.
+func capturesOutbound(r rules.Redirect) bool {
+	return slices.ContainsFunc(inclusions(r), func(included []netip.Prefix) bool {
+		return len(capturedAddresses(r, included, asGiven).Ranges()) > 0
+	})
+}
+
+// inclusions are the addresses to which connections are captured, but for those excluded: of any port, and of the included ports.
+func inclusions(r rules.Redirect) [][]netip.Prefix {
+	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	all := [][]netip.Prefix{r.OutboundCIDRs.Prefixes}
+	if r.OutboundCIDRs.All {
+		all = [][]netip.Prefix{everything}
+	}
+	if len(includedPorts(r)) > 0 {
+		all = append(all, everything)
+	}
+	if !hasGroups(r) {
+		return nil
+	}
+	return all
+}
+
+// capturedAddresses are the included ones without those excluded, when prefixes are read in a way.
+func capturedAddresses(r rules.Redirect, included []netip.Prefix, read func(netip.Prefix) netip.Prefix) *netipx.IPSet {
+	var b netipx.IPSetBuilder
+	for _, p := range included {
+		if p = read(p); p.Addr().Is4() || r.IPv6 {
+			b.AddPrefix(p.Masked())
+		}
+	}
+	for _, p := range slices.Concat(r.OutboundExcludeCIDRs, []netip.Prefix{r.LoopbackCIDR, netip.MustParsePrefix("::1/128")}) {
+		b.RemovePrefix(read(p).Masked())
+	}
+	set, err := b.IPSet()
+	if err != nil {
+		panic(err) // of a prefix that Redirect.Validate refuses
+	}
+	return set
+}
+
+func asGiven(p netip.Prefix) netip.Prefix { return p }
+
+// unmapped reads an IPv4-mapped prefix as the one of IPv4.
+func unmapped(p netip.Prefix) netip.Prefix {
+	if !p.Addr().Is4In6() {
+		return p
+	}
+	return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+}
+
+// includedPorts are those of which connections are captured wherever they go, without that of DNS where it is captured anyhow.
+func includedPorts(r rules.Redirect) []uint16 {
+	var ports []uint16
+	excluded := rules.Normalise(r.OutboundExcludePorts)
+	for _, ports16 := range r.OutboundPorts {
+		for p := uint32(ports16.First); p <= uint32(ports16.Last); p++ {
+			if !rules.Contains(excluded, uint16(p)) && (p != 53 || !r.DNS.Capture) {
+				ports = append(ports, uint16(p))
+			}
+		}
+	}
+	return ports
+}
+
+// capturesDNS tells whether queries are captured.
+func capturesDNS(r rules.Redirect) bool {
+	return r.DNS.Capture && !rules.Contains(rules.Normalise(r.OutboundExcludePorts), 53)
+}
+
+// hasGroups tells whether any group's connections are captured.
+func hasGroups(r rules.Redirect) bool { return r.OwnerGroups.All || len(r.OwnerGroups.IDs) > 0 }
+
+func hasLoopback(prefixes []netip.Prefix) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Addr().IsLoopback() })
+}

@@ -1,0 +1,121 @@
+package istio_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// A tally counts in which configurations istio-nftables does what.
+type tally struct {
+	mu       sync.Mutex
+	compared int
+	seen     map[string]*sighting // by the id of the finding
+}
+
+// A sighting is where a finding was seen.
+type sighting struct {
+	configurations int
+	first          string     // the name of a configuration
+	class          diff.Class // of it
+}
+
+func newTally() *tally { return &tally{seen: map[string]*sighting{}} }
+
+func (n *tally) count() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.compared++
+}
+
+func (n *tally) add(id, name string, c diff.Class) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.seen[id] == nil {
+		n.seen[id] = &sighting{}
+	}
+	s := n.seen[id]
+	if s.configurations++; s.first == "" || name < s.first {
+		s.first, s.class = name, c
+	}
+}
+
+// print shows the findings, each with a witness.
+func (n *tally) print() {
+	fmt.Printf("istio-nftables against istio-iptables, in %d configurations:\n", n.compared)
+	for _, r := range nativeRefusals {
+		if s := n.seen[r.id]; s != nil {
+			fmt.Printf("%s: %s: %d configurations, such as %s\n", r.id, r.sentence, s.configurations, s.first)
+		}
+	}
+	for _, f := range append(slices.Clone(findings), dryRun) {
+		if s := n.seen[f.id]; s != nil {
+			fmt.Printf("%s: %s: %d configurations, such as %s\n%s", f.id, f.sentence, s.configurations, s.first,
+				describeClass(s.class, "istio-nftables", "istio-iptables"))
+		}
+	}
+}
+
+// checkNative runs istio-iptables with --native-nftables and compares what it left with what it leaves with legacy iptables: what
+// differs must be the findings that are expected, and nothing else.
+func (n *tally) checkNative(t *testing.T, s subject, legacy rules.Ruleset) {
+	t.Helper()
+	native, ok := n.startNative(t, s)
+	if !ok {
+		return
+	}
+	n.count()
+	compare := func(but string) diff.Result {
+		left := diff.Side{Ruleset: s.repaired(native, but), RoutingKnown: true}
+		return diff.Decide(left, diff.Side{Ruleset: legacy, RoutingKnown: true}, diff.Options{MaxClasses: 3})
+	}
+	if r := compare(""); r.Verdict(true) != diff.Equivalent {
+		t.Errorf("%s\nno finding explains how istio-nftables and istio-iptables differ:\n%s", s, describe(r, "istio-nftables", "istio-iptables"))
+		return
+	}
+	whole := s.repaired(native, "")
+	for _, f := range findings {
+		var r diff.Result
+		if !rules.Equal(whole, s.repaired(native, f.id)) {
+			r = compare(f.id)
+		}
+		found := r.Verdict(true) == diff.Different
+		if want := f.expected(s.redirect); found != want {
+			t.Errorf("%s\nfinding %s: %t, want %t (%s)\n%s", s, f.id, found, want, f.sentence, describe(r, "istio-nftables", "istio-iptables"))
+		}
+		if found {
+			n.add(f.id, s.Name, r.Classes[0])
+		}
+	}
+}
+
+// startNative runs istio-nftables and reads its rules. It returns false if the configuration is one that it refuses.
+func (n *tally) startNative(t *testing.T, s subject) (rules.Ruleset, bool) {
+	t.Helper()
+	c := s.Configuration
+	expected := slices.DeleteFunc(slices.Clone(nativeRefusals), func(r nativeRefusal) bool { return !r.expected(s) })
+	for i, r := range expected {
+		_, result := start(t, c, byNative)
+		// nft gives up after a few errors.
+		isOne := slices.ContainsFunc(expected[i:], func(r nativeRefusal) bool { return r.isIn(result.Output) })
+		if result.Status == 0 || !isOne {
+			t.Errorf("%s\nistio-nftables: exit status %d, but it should refuse that: %s\n%s", s, result.Status, r.sentence,
+				lastLines(result.Output, 8))
+		}
+		n.add(r.id, s.Name, diff.Class{})
+		if r.instead == nil {
+			return rules.Ruleset{}, false
+		}
+		c.Args = rewrite(c.Args, r.instead)
+	}
+	ns, result := start(t, c, byNative)
+	if result.Status != 0 {
+		t.Errorf("%s\nistio-nftables: exit status %d\n%s", c, result.Status, lastLines(result.Output+result.Errors, 8))
+		return rules.Ruleset{}, false
+	}
+	return readLive(t, ns), true
+}

@@ -1,0 +1,138 @@
+package istio_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// confirmByOrphan lets a process of the pod send more to another one than that takes, and close. The connection lives on without a
+// socket: the kernel asks every few hundred milliseconds whether there is room. Then conntrack forgets the connection, and the next
+// such packet is a new connection's, over lo, of nobody: the witness. If it is not captured the rest arrives.
+func confirmByOrphan(t *testing.T, w witnessed) diff.Pair[string] {
+	p := w.class.Witness
+	if p.Owner != nil || p.Protocol != rules.TCP || p.Destination.Addr() != testbed.PodIP4 {
+		t.Fatalf("the witness is no packet without socket to the pod itself: %s", p)
+	}
+	broken := deliver(t, w.native, p.Destination)
+	if broken == nil {
+		t.Fatal("among istio-nftables' rules the connection survives")
+	}
+	if err := deliver(t, w.legacy, p.Destination); err != nil {
+		t.Errorf("among istio-iptables' rules the connection does not survive: %v", err)
+	}
+	return diff.Pair[string]{Left: broken.Error(), Right: "all arrives"}
+}
+
+// deliver returns why the receiver does not receive what was sent before its connection was forgotten, or nil if it does.
+func deliver(t *testing.T, l loaded, to netip.AddrPort) error {
+	t.Helper()
+	var client, server *net.TCPConn
+	err := l.Pod.Do(func() error {
+		listener, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(to))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = listener.Close() }()
+		if client, err = net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(to)); err != nil {
+			return err
+		}
+		server, err = listener.AcceptTCP()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Close() }()
+	from := client.LocalAddr().(*net.TCPAddr).AddrPort().Port()
+	sent := fill(t, client)
+	if err := client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	forget(t, l, from)
+	if err := server.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	received, err := io.Copy(io.Discard, server)
+	if err == nil && received != sent {
+		err = errors.New("the connection ended early")
+	}
+	return err
+}
+
+// fill sends until there is no room, neither at the receiver nor here, and returns how much.
+func fill(t *testing.T, c *net.TCPConn) (sent int64) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	chunk := make([]byte, 1<<16)
+	var fault error
+	err = raw.Control(func(fd uintptr) {
+		for {
+			n, err := unix.Write(int(fd), chunk)
+			if err != nil {
+				fault = err
+				return
+			}
+			sent += int64(n)
+		}
+	})
+	if err != nil || !errors.Is(fault, unix.EAGAIN) {
+		t.Fatal(err, fault)
+	}
+	return sent
+}
+
+// forget flushes the pod's conntrack table, and waits until the connection from the port is known again or is gone.
+func forget(t *testing.T, l loaded, port uint16) {
+	t.Helper()
+	err := l.Pod.Do(func() error {
+		if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
+			return err
+		}
+		for end := time.Now().Add(patience); time.Now().Before(end); <-time.After(10 * time.Millisecond) {
+			known, err := isKnown(port)
+			if err != nil || known {
+				return err
+			}
+			if exists, err := hasSocket(port); err != nil || !exists {
+				return err
+			}
+		}
+		return errors.New("nothing is sent any more")
+	})
+	if err != nil {
+		t.Fatalf("flush conntrack: %v", err)
+	}
+}
+
+// isKnown tells whether conntrack knows a connection from the port.
+func isKnown(port uint16) (bool, error) {
+	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+	return slices.ContainsFunc(flows, func(f *netlink.ConntrackFlow) bool { return f.Forward.SrcPort == port }), err
+}
+
+// hasSocket tells whether the kernel has a TCP socket of the pod's address and the port, be it nobody's.
+func hasSocket(port uint16) (bool, error) {
+	address := testbed.PodIP4.As4()
+	local := fmt.Sprintf(": %08X:%04X ", binary.NativeEndian.Uint32(address[:]), port)
+	sockets, err := os.ReadFile("/proc/thread-self/net/tcp")
+	return strings.Contains(string(sockets), local), err
+}

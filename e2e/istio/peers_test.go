@@ -1,0 +1,123 @@
+package istio_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/e2e/istio"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// TestPeers compares our rules with those of the real istio-iptables, for every configuration of the matrix.
+func TestPeers(t *testing.T) {
+	program(t, istioIptables)
+	all := configurations(t)
+	native := newTally()
+	progress := counter{total: len(all)}
+	for _, c := range all {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			defer progress.step()
+			switch {
+			case c.Refused != nil:
+				checkRefusal(t, c)
+				return
+			case c.Idle:
+				native.checkIdle(t, c)
+				return
+			}
+			s := newSubject(t, c)
+			s.checkCommand(t)
+			legacy := s.checkIptables(t)
+			s.checkTranslation(t)
+			native.checkNative(t, s, legacy)
+		})
+	}
+	t.Cleanup(native.print)
+}
+
+// checkRefusal runs both programs, and holds who refuses against who should.
+func checkRefusal(t *testing.T, c istio.Configuration) {
+	t.Helper()
+	_, theirs := start(t, c, byLegacy)
+	ours := showOurs(t, c)
+	check := func(who string, r istio.Result, refuses bool) {
+		if (r.Status != 0) != refuses {
+			t.Errorf("%s\n%s: exit status %d, but should it refuse: %t (%s)\n%s", c, who, r.Status, refuses, c.Refused.Reason,
+				lastLines(r.Output+r.Errors, 8))
+		}
+	}
+	check("istio-iptables", theirs, c.Refused.ByIstio)
+	check("rules", ours, c.Refused.ByUs)
+}
+
+// checkCommand holds what our command makes of the same arguments, in the same kind of pod, against the ruleset that is compared.
+func (s subject) checkCommand(t *testing.T) {
+	t.Helper()
+	for _, side := range []struct {
+		flags []string
+		want  rules.Ruleset
+	}{{nil, s.ours}, {[]string{"--strict-istio"}, s.strict}} {
+		r := showOurs(t, s.Configuration, side.flags...)
+		if r.Status != 0 {
+			t.Errorf("%s\nour command refuses that: %s", s, r.Errors)
+			return
+		}
+		if want := side.want.String(); r.Output != want {
+			t.Errorf("%s\nour command %v makes of it\n%s\nbut its arguments mean\n%s", s, side.flags, r.Output, want)
+		}
+	}
+}
+
+// checkLive holds what we read from the kernel against what iptables-save prints.
+func (s subject) checkLive(t *testing.T, ns *netns.NS, saved rules.Ruleset) {
+	t.Helper()
+	live := readLive(t, ns)
+	for _, d := range rules.Compare(rules.Ruleset{Tables: saved.Tables}, rules.Ruleset{Tables: live.Tables}) {
+		t.Errorf("%s\niptables-save and the kernel: %s", s, d)
+	}
+	r := diff.Decide(diff.Side{Ruleset: live, RoutingKnown: true}, diff.Side{Ruleset: saved, RoutingKnown: true}, diff.Options{})
+	if r.Verdict(true) != diff.Equivalent {
+		t.Errorf("%s\nthe kernel and iptables-save: %s\n%s", s, r.Verdict(true), describe(r, "kernel", "iptables-save"))
+	}
+}
+
+func showOurs(t *testing.T, c istio.Configuration, more ...string) istio.Result {
+	t.Helper()
+	args := slices.Concat([]string{"show"}, c.Args, []string{"--netns=/proc/self/ns/net"}, more)
+	r, err := program(t, ourCommand).Run(newPod(t, c.Pod), c, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// checkIptables runs istio-iptables with legacy iptables and compares what it left with our rules. It returns what it left.
+func (s subject) checkIptables(t *testing.T) rules.Ruleset {
+	t.Helper()
+	ns, result := start(t, s.Configuration, byLegacy)
+	if result.Status != 0 {
+		t.Fatalf("%s\nistio-iptables: exit status %d\n%s", s, result.Status, lastLines(result.Output+result.Errors, 8))
+	}
+	theirs := readSaved(t, ns)
+	s.checkLive(t, ns, theirs)
+	istios := diff.Side{Ruleset: theirs, RoutingKnown: true}
+
+	if r := diff.Decide(s.strictSide(), istios, diff.Options{}); r.Verdict(true) != diff.Equivalent {
+		t.Errorf("%s\nour strict rules and istio-iptables: %s\n%s", s, r.Verdict(true), describe(r, "ours", "istio-iptables"))
+	}
+	r := diff.Decide(s.ourSide(), istios, diff.Options{})
+	if r.Verdict(false) != diff.Equivalent {
+		t.Errorf("%s\nour rules and istio-iptables: %s\n%s", s, r.Verdict(false), describe(r, "ours", "istio-iptables"))
+	}
+	if want, got := deviationsExpected(s.redirect), deviationsOf(r); !maps.Equal(want, got) {
+		t.Errorf("%s\ndeviations %v, want %v\n%s", s, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)),
+			describe(r, "ours", "istio-iptables"))
+	}
+	s.checkLog(t, result, istios)
+	s.checkApplied(t, istios)
+	return theirs
+}

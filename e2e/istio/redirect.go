@@ -1,0 +1,210 @@
+package istio
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os/user"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An input is a parameter of istio-iptables that shapes its rules: a flag, or variables of the environment of which the last that is
+// set counts, or both, when the flag counts.
+type input struct {
+	flag, short string
+	variables   []string
+	truth       bool
+	set         func(r *rules.Redirect, text string) error
+}
+
+// set makes the function that sets a field of a Redirect to what a text means.
+func set[T any](parse func(string) (T, error), of func(*rules.Redirect) *T) func(*rules.Redirect, string) error {
+	return func(r *rules.Redirect, text string) error {
+		v, err := parse(text)
+		*of(r) = v
+		return err
+	}
+}
+
+// inputs are those of istio.io/istio tools/istio-iptables/pkg/cmd/root.go. This is on purpose not the table of our own command, which is
+// held against it.
+func inputs() []input {
+	type r = *rules.Redirect
+	ports := func(field func(r) *[]rules.PortRange) func(r, string) error { return set(rules.ParsePorts, field) }
+	names := func(field func(r) *[]rules.InterfaceName) func(r, string) error {
+		return set(rules.ParseInterfaces, field)
+	}
+	truth := func(field func(r) *bool) func(r, string) error { return set(rules.ParseBool, field) }
+	return []input{
+		{flag: "envoy-port", short: "p", set: set(rules.ParsePort, func(r r) *uint16 { return &r.ProxyPort })},
+		{flag: "inbound-capture-port", short: "z", set: set(rules.ParsePort, func(r r) *uint16 { return &r.InboundCapturePort })},
+		{flag: "inbound-tunnel-port", short: "e", set: set(rules.ParsePort, func(r r) *uint16 { return &r.TunnelPort })},
+		{flag: "proxy-uid", short: "u", set: set(parseUsers, func(r r) *[]rules.IDRange { return &r.ProxyUIDs })},
+		{flag: "proxy-gid", short: "g", set: set(parseGroups, func(r r) *[]rules.IDRange { return &r.ProxyGIDs })},
+		{flag: "istio-inbound-interception-mode", short: "m", set: set(rules.ParseMode, func(r r) *rules.Mode { return &r.Mode })},
+		{flag: "istio-inbound-tproxy-mark", short: "t", set: set(rules.ParseMark, func(r r) *uint32 { return &r.TProxyMark })},
+		{
+			flag: "istio-inbound-tproxy-route-table", short: "r",
+			set: set(rules.ParseMark, func(r r) *uint32 { return &r.TProxyRouteTable }),
+		},
+		{
+			flag: "istio-inbound-ports", short: "b",
+			set: set(rules.ParsePortSelection, func(r r) *rules.PortSelection { return &r.InboundPorts }),
+		},
+		{flag: "istio-local-exclude-ports", short: "d", set: ports(func(r r) *[]rules.PortRange { return &r.InboundExcludePorts })},
+		{
+			flag: "istio-service-cidr", short: "i",
+			set: set(rules.ParsePrefixSelection, func(r r) *rules.PrefixSelection { return &r.OutboundCIDRs }),
+		},
+		{
+			flag: "istio-service-exclude-cidr", short: "x",
+			set: set(rules.ParsePrefixes, func(r r) *[]netip.Prefix { return &r.OutboundExcludeCIDRs }),
+		},
+		{flag: "istio-outbound-ports", short: "q", set: ports(func(r r) *[]rules.PortRange { return &r.OutboundPorts })},
+		{flag: "istio-local-outbound-ports-exclude", short: "o", set: ports(func(r r) *[]rules.PortRange { return &r.OutboundExcludePorts })},
+		{flag: "istio-exclude-interfaces", short: "c", set: names(func(r r) *[]rules.InterfaceName { return &r.ExcludeInterfaces })},
+		{flag: "kube-virt-interfaces", short: "k", set: names(func(r r) *[]rules.InterfaceName { return &r.RerouteInterfaces })},
+		{
+			flag: "redirect-dns", variables: []string{"ISTIO_META_DNS_CAPTURE"}, truth: true,
+			set: truth(func(r r) *bool { return &r.DNS.Capture }),
+		},
+		{flag: "capture-all-dns", truth: true, set: truth(func(r r) *bool { return &r.DNS.All })},
+		{flag: "drop-invalid", variables: []string{"INVALID_DROP"}, truth: true, set: truth(func(r r) *bool { return &r.DropInvalid })},
+		{flag: "dual-stack", variables: []string{"ISTIO_DUAL_STACK"}, truth: true, set: truth(func(r r) *bool { return &r.IPv6 })},
+		{
+			variables: []string{"ISTIO_OUTBOUND_OWNER_GROUPS"},
+			set:       set(parseGroupSelection, func(r r) *rules.GroupSelection { return &r.OwnerGroups }),
+		},
+		{
+			variables: []string{"ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE"},
+			set:       set(parseGroups, func(r r) *[]rules.IDRange { return &r.OwnerGroupsExclude }),
+		},
+		{
+			variables: []string{"ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"},
+			set:       set(rules.ParseLoopbackCIDR, func(r r) *netip.Prefix { return &r.LoopbackCIDR }),
+		},
+	}
+}
+
+// Redirect is what the configuration means, with every deviation on. The error names what is not accepted.
+func (c Configuration) Redirect() (rules.Redirect, error) {
+	r := rules.DefaultRedirect()
+	r.ProxyUIDs, r.ProxyGIDs = nil, nil
+	all := inputs()
+	flags, err := parseFlags(all, c.Args)
+	if err != nil {
+		return r, err
+	}
+	var errs []error
+	for _, in := range all {
+		if text, ok := c.text(in, flags); ok {
+			errs = append(errs, in.set(&r, text))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return r, err
+	}
+	c.complete(&r)
+	return r, r.Validate()
+}
+
+// parseFlags reads the arguments as far as they are inputs.
+func parseFlags(all []input, args []string) (*pflag.FlagSet, error) {
+	flags := pflag.NewFlagSet("istio-iptables", pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	flags.SetOutput(io.Discard)
+	for _, in := range all {
+		switch {
+		case in.flag == "":
+		case in.truth:
+			flags.BoolP(in.flag, in.short, false, "")
+		default:
+			flags.StringP(in.flag, in.short, "", "")
+		}
+	}
+	return flags, flags.Parse(args)
+}
+
+// text is what an input is set to.
+func (c Configuration) text(in input, flags *pflag.FlagSet) (string, bool) {
+	if in.flag != "" && flags.Changed(in.flag) {
+		return flags.Lookup(in.flag).Value.String(), true
+	}
+	variables := in.variables
+	// The one flag that Istio binds no variable to is that of the outbound port.
+	if in.flag != "" && in.flag != "envoy-port" {
+		variables = append([]string{strings.ToUpper(strings.ReplaceAll(in.flag, "-", "_"))}, variables...)
+	}
+	var last string
+	var found bool
+	for _, v := range variables {
+		text, ok := c.variable(v)
+		if _, err := strconv.ParseBool(text); ok && (!in.truth || err == nil) {
+			last, found = text, true
+		}
+	}
+	return last, found
+}
+
+// complete fills in what depends on the pod.
+func (c Configuration) complete(r *rules.Redirect) {
+	if len(r.ProxyUIDs) == 0 {
+		r.ProxyUIDs = rules.Singles[uint32](rules.DefaultProxyID)
+		name, _ := c.variable("ENVOY_USER")
+		if id, err := lookupUser(cmp.Or(name, "istio-proxy")); err == nil {
+			r.ProxyUIDs = rules.Singles(id)
+		}
+	}
+	if len(r.ProxyGIDs) == 0 {
+		r.ProxyGIDs = r.ProxyUIDs
+	}
+	// So far IPv6 says whether dual stack is asked for.
+	r.IPv6 = c.Pod == IPv6Pod || c.Pod == DualPod && r.IPv6
+	if !r.DNS.Capture || r.DNS.All {
+		return
+	}
+	for _, text := range c.nameservers() {
+		if server, err := rules.ParseServer(text); err == nil {
+			r.DNS.Servers = append(r.DNS.Servers, server)
+		}
+	}
+	r.DNS.Capture = len(r.DNS.Servers) > 0
+}
+
+func parseUsers(text string) ([]rules.IDRange, error)  { return rules.ParseIDs(text, lookupUser) }
+func parseGroups(text string) ([]rules.IDRange, error) { return rules.ParseIDs(text, lookupGroup) }
+
+func parseGroupSelection(text string) (rules.GroupSelection, error) {
+	return rules.ParseGroupSelection(text, lookupGroup)
+}
+
+func lookupUser(name string) (uint32, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, err
+	}
+	return number(u.Uid)
+}
+
+func lookupGroup(name string) (uint32, error) {
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, err
+	}
+	return number(g.Gid)
+}
+
+func number(text string) (uint32, error) {
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("id %q: %w", text, err)
+	}
+	return uint32(n), nil
+}

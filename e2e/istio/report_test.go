@@ -1,0 +1,69 @@
+package istio_test
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// describe writes what a comparison found, so that a person sees what is wrong: the classes of packets, a witness of each, both fates
+// and the rules that decided.
+func describe(r diff.Result, left, right string) string {
+	var b strings.Builder
+	for _, c := range r.Classes {
+		b.WriteString(describeClass(c, left, right))
+	}
+	if r.More {
+		b.WriteString("and more classes\n")
+	}
+	for _, u := range r.Undecided {
+		fmt.Fprintf(&b, "cannot decide: %q in %s, met by %s\n", u.Text, u.Step, u.Witness)
+	}
+	for _, d := range r.Routing {
+		fmt.Fprintf(&b, "routing: %s\n", d)
+	}
+	return b.String()
+}
+
+func describeClass(c diff.Class, left, right string) string {
+	var b strings.Builder
+	b.WriteString("packets")
+	for _, condition := range c.Packets {
+		fmt.Fprintf(&b, " | %s %s", condition.Field, condition.Values)
+	}
+	if len(c.Deviations) > 0 {
+		fmt.Fprintf(&b, "  (deviation %v)", c.Deviations)
+	}
+	fmt.Fprintf(&b, "\n\t%s\n", c.Witness)
+	for _, side := range []struct {
+		name string
+		diff.Outcome
+	}{{left, c.Outcome.Left}, {right, c.Outcome.Right}} {
+		fmt.Fprintf(&b, "\t%-16s %s\n", side.name+":", side.Fate)
+		if side.Decided != nil {
+			fmt.Fprintf(&b, "\t%-16s by %s%s\n", "", side.Decided, positionOf(side.Decided.Rule()))
+		}
+	}
+	return b.String()
+}
+
+// positionOf says where a rule was read, if it was.
+func positionOf(r *rules.Rule) string {
+	if r.Position == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (position %d)", r.Position)
+}
+
+// deviationsOf are those that a comparison names, each once.
+func deviationsOf(r diff.Result) map[rules.DeviationID]bool {
+	named := map[rules.DeviationID]bool{}
+	for _, c := range r.Classes {
+		for _, d := range c.Deviations {
+			named[d] = true
+		}
+	}
+	return named
+}

@@ -1,0 +1,138 @@
+package istio_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/e2e/istio"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// A subject is a configuration and what is made of it.
+type subject struct {
+	istio.Configuration
+	redirect rules.Redirect
+	ours     rules.Ruleset // by default
+	strict   rules.Ruleset // without deviations
+}
+
+// newSubject compiles our rules.
+func newSubject(t *testing.T, c istio.Configuration) subject {
+	t.Helper()
+	s := subject{Configuration: c}
+	var err error
+	if s.redirect, err = c.Redirect(); err != nil {
+		t.Fatalf("%s\nis not what our parsers accept: %v", c, err)
+	}
+	s.ours = rules.Compile(s.redirect)
+	s.strict = rules.Compile(s.strictRedirect())
+	return s
+}
+
+func (s subject) strictRedirect() rules.Redirect {
+	r := s.redirect
+	r.StrictIstio()
+	return r
+}
+
+// Our rules as a side of a comparison.
+func (s subject) ourSide() diff.Side {
+	return diff.Side{Ruleset: s.ours, RoutingKnown: true, Redirect: &s.redirect}
+}
+
+func (s subject) strictSide() diff.Side {
+	r := s.strictRedirect()
+	return diff.Side{Ruleset: s.strict, RoutingKnown: true, Redirect: &r}
+}
+
+// The ways to make istio-iptables use an engine. Before the arguments, so that those of a configuration count.
+const (
+	byLegacy = "--force-iptables-binary=legacy"
+	byNative = "--native-nftables"
+)
+
+// start runs istio-iptables in a new pod, which is there until the test ends.
+func start(t *testing.T, c istio.Configuration, engine string) (*netns.NS, istio.Result) {
+	t.Helper()
+	ns := newPod(t, c.Pod)
+	result, err := program(t, istioIptables).Run(ns, c, slices.Concat([]string{engine}, c.Args)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns, result
+}
+
+func newPod(t *testing.T, p istio.Pod) *netns.NS {
+	t.Helper()
+	ns, err := p.NewNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ns.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return ns
+}
+
+// readSaved reads what iptables-legacy-save and its twin print, with the routing.
+func readSaved(t *testing.T, ns *netns.NS) rules.Ruleset {
+	t.Helper()
+	rs := parseSaved(t, [2]string{"iptables-legacy-save", "ip6tables-legacy-save"}, func(program string) (string, error) {
+		return istio.Save(ns, program)
+	})
+	rs.Routing = readRouting(t, ns)
+	return rs
+}
+
+// parseSaved reads the texts of the names, the first of IPv4 and the second of IPv6.
+func parseSaved(t *testing.T, names [2]string, text func(name string) (string, error)) rules.Ruleset {
+	t.Helper()
+	var rs rules.Ruleset
+	for i, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+		content, err := text(names[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		tables, err := save.Parse(f, names[i], strings.NewReader(content))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, content)
+		}
+		rs.Tables = append(rs.Tables, tables...)
+	}
+	return rs
+}
+
+// readLive reads what decides about packets in the namespace, as rules diff does.
+func readLive(t *testing.T, ns *netns.NS) rules.Ruleset {
+	t.Helper()
+	live, err := compat.ReadLive(ns, compat.PartAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range live.Ambiguous {
+		t.Errorf("live rules: %s", a)
+	}
+	return live.Ruleset
+}
+
+func readRouting(t *testing.T, ns *netns.NS) rules.Routing {
+	t.Helper()
+	routing, err := istio.ReadRouting(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return routing
+}
+
+// lastLines are the end of a long text.
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

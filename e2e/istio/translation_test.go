@@ -1,0 +1,23 @@
+package istio_test
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// checkTranslation holds our rules as iptables-legacy has them against the same for nf_tables.
+func (s subject) checkTranslation(t *testing.T) {
+	t.Helper()
+	legacy, err := compat.Translate(s.ours)
+	if err != nil {
+		t.Errorf("%s\nsaid for iptables-legacy: %v", s, err)
+		return
+	}
+	translated := diff.Side{Ruleset: rules.Ruleset{Tables: legacy.Tables, Routing: legacy.Routing}, RoutingKnown: true}
+	if r := diff.Decide(s.ourSide(), translated, diff.Options{}); r.Verdict(true) != diff.Equivalent {
+		t.Errorf("%s\nour rules for nf_tables and for iptables-legacy: %s\n%s", s, r.Verdict(true), describe(r, "nf_tables", "iptables-legacy"))
+	}
+}
