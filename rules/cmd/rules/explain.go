@@ -17,6 +17,9 @@ The ruleset is the one of the parameters, for the pod that rules show assumes. W
 and iptables-legacy's tables hold in the namespace, of all owners; --netns or --pid without any flag that shapes the ruleset
 means the same.
 
+With --pod it is the one of a pod, as kubectl get pod -o yaml writes it: what the CNI plugin would decide about the pod, by which
+reason, and the ruleset that it would program; packets need not be given then.
+
 Followed are the hooks at which traffic is captured, prerouting and output. What chains of others do at input, forward and
 postrouting is not seen: a packet whose fate is said to be a redirection may be dropped at input nevertheless.
 
@@ -29,6 +32,7 @@ is 0, the group is equal to the user, the state is new, and the flags of TCP are
 otherwise. no-listener says that no transparent proxy listens.`
 
 const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'
+  kubectl get pod web -o yaml | rules explain --pod -
   rules explain --pid 4711 'in tcp 10.244.2.9:51000 > 10.244.1.5:8080'`
 
 func newExplainCommand(s *system) *cobra.Command {
@@ -37,6 +41,12 @@ func newExplainCommand(s *system) *cobra.Command {
 	in.check = func(p *parameters, args []string) []error {
 		var errs []error
 		packets, errs = parsePackets(args)
+		if p.podFile != "" {
+			return append(errs, in.podConflicts(p)...)
+		}
+		if len(args) == 0 {
+			errs = append(errs, errors.New("no packet to explain, such as 'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'"))
+		}
 		shaping := in.givenIn(captureSections)
 		p.live = p.live || len(shaping) == 0 && (p.netnsPath != "" || p.pid != 0)
 		if p.live {
@@ -47,7 +57,7 @@ func newExplainCommand(s *system) *cobra.Command {
 		return errs
 	}
 	cmd := &cobra.Command{
-		Use:     "explain [FLAG]... PACKET...",
+		Use:     "explain [FLAG]... [PACKET]...",
 		Short:   "tell what happens to a packet, rule by rule",
 		Long:    fmt.Sprintf(explainHelp, strings.Join(wrap(rules.PacketSyntax, helpWidth-2), "\n  ")),
 		Example: explainExamples,
@@ -67,9 +77,6 @@ func (in *inputs) givenIn(sections []section) []string {
 }
 
 func parsePackets(args []string) ([]rules.Packet, []error) {
-	if len(args) == 0 {
-		return nil, []error{errors.New("no packet to explain, such as 'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'")}
-	}
 	var errs []error
 	packets := make([]rules.Packet, len(args))
 	for i, text := range args {
@@ -83,18 +90,13 @@ func parsePackets(args []string) ([]rules.Packet, []error) {
 }
 
 func explain(s *system, p *parameters, packets []rules.Packet) error {
+	if p.podFile != "" {
+		return s.explainPod(p, packets)
+	}
 	ruleset, err := s.rulesetToExplain(p)
 	if err != nil {
 		return err
 	}
-	text, traces := "", []explained{}
-	for i, packet := range packets {
-		if i > 0 {
-			text += "\n"
-		}
-		trace := ruleset.Explain(packet)
-		text += s.traceText(packet, trace)
-		traces = append(traces, toExplained(packet, trace))
-	}
+	text, traces := s.traces(ruleset, packets)
 	return s.print(text, map[string]any{"packets": traces})
 }

@@ -29,6 +29,7 @@ type parameters struct {
 	output  string // "text" or "json"
 	format  string // of show: "nft", "iptables" or "json"
 	live    bool   // of explain
+	podFile string // of explain
 	istio   bool   // of cleanup
 	diff    diffParameters
 	text    string // what was parsed, if it was a SPEC of diff

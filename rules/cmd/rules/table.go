@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/sluice-mesh/sluice/compat"
@@ -110,6 +111,17 @@ func otherTable() []parameter {
 			help: "explain what the kernel holds in the namespace, of every owner, at the hooks prerouting and output, instead of " +
 				"what the parameters mean; also without this flag if --netns or --pid and no parameter is given",
 			set: truth(func(p *parameters) *bool { return &p.live }),
+		},
+		{
+			flag: "pod", value: "FILE", section: sectionExplain,
+			help: "explain what the CNI plugin would do with the pod in this YAML or JSON file; - is the standard input",
+			set: func(p *parameters, text string) error {
+				if text == "" {
+					return errors.New("the path is empty")
+				}
+				p.podFile = text
+				return nil
+			},
 		},
 		{
 			flag: "istio", section: sectionCleanup,

@@ -113,6 +113,7 @@ apply       outcome (created, unchanged, updated, replaced, skipped), namespace,
 check       namespace, backend, equal, differences[]: kind (missing, extra, changed, reordered), where, want, got; where a set is
             named, want and got are the elements that are missing or extra
 explain     packets[]: packet, fate, passes[]
+            with --pod also: pod, outcome (skip, redirect), reason, sentence, notes[]: kind, sentence; ruleset (a RULESET)
             fate:     text, captured, dropped, redirect (a port), dnat (a port), tproxy (a port), zone, mark, connectionMark,
                       undecided (why)
             passes[]: hook, packet (as it enters), steps[]: family, table, chain, rule (from 1), text, comment,

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/decide/podfile"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+)
+
+// besidePod are the parameters that mean something beside --pod, which states all others.
+var besidePod = map[string]bool{"pod-ip": true, "strict-istio": true, "without": true}
+
+// An explainedPod is what the CNI plugin would do with a pod.
+type explainedPod struct {
+	Pod      string        `json:"pod"`
+	Outcome  string        `json:"outcome"`
+	Reason   decide.Reason `json:"reason"`
+	Sentence string        `json:"sentence"`
+	Notes    []jsonNote    `json:"notes"`
+	Ruleset  *jsonRuleset  `json:"ruleset,omitempty"`
+	Packets  []explained   `json:"packets,omitempty"`
+}
+
+type jsonNote struct {
+	Kind     decide.NoteKind `json:"kind"`
+	Sentence string          `json:"sentence"`
+}
+
+// explainPod tells what the plugin would decide about the pod in a file, and what would then happen to the packets.
+func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
+	pod, err := s.readPod(p.podFile)
+	if err != nil {
+		return err
+	}
+	settings := &decide.Settings{Without: p.redirect.Without}
+	decision := decide.Decide(decide.Input{
+		Attachment: decide.Attachment{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, Annotations: pod.Metadata.Annotations},
+		Pod:        pod,
+	}, settings)
+	result := explainedPod{
+		Pod: pod.Metadata.Namespace + "/" + pod.Metadata.Name, Outcome: decision.Outcome.String(), Reason: decision.Reason,
+		Sentence: decision.Sentence, Notes: []jsonNote{},
+	}
+	text := fmt.Sprintf("%s: %s\n", s.colour.Paint(colour.Bold, result.Pod), decision)
+	if decision.Outcome != decide.Redirect {
+		return s.print(text, result)
+	}
+	redirect, notes, err := decide.Parameters(pod, p.addressesOf(pod), settings)
+	if err != nil {
+		return inEachLine(result.Pod, err)
+	}
+	for _, n := range notes {
+		text += fmt.Sprintf("  note: %s\n", n.Sentence)
+		result.Notes = append(result.Notes, jsonNote{n.Kind, n.Sentence})
+	}
+	ruleset := rules.Compile(redirect)
+	form := toJSON(ruleset)
+	result.Ruleset = &form
+	traces, traced := s.traces(ruleset, packets)
+	result.Packets = traced
+	return s.print(strings.TrimRight(text+"\n"+ruleset.String()+"\n"+traces, "\n")+"\n", result)
+}
+
+// readPod reads the file, or the standard input.
+func (s *system) readPod(path string) (*decide.Pod, error) {
+	in := s.stdin
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = file.Close() }()
+		in = file
+	}
+	pod, err := podfile.Read(in)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if pod.Metadata.Namespace == "" {
+		pod.Metadata.Namespace = "default" // as kubectl takes it
+	}
+	return pod, nil
+}
+
+// addressesOf are those that --pod-ip gives, or the pod's own; a pod that has none yet is taken to have one of IPv4.
+func (p *parameters) addressesOf(pod *decide.Pod) []netip.Addr {
+	if len(p.podIPs) > 0 {
+		return p.podIPs
+	}
+	if own := pod.Addresses(); len(own) > 0 {
+		return own
+	}
+	return []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1})}
+}
+
+// traces explains packets, as text and as objects.
+func (s *system) traces(ruleset rules.Ruleset, packets []rules.Packet) (string, []explained) {
+	var texts []string
+	traces := []explained{}
+	for _, packet := range packets {
+		trace := ruleset.Explain(packet)
+		texts = append(texts, s.traceText(packet, trace))
+		traces = append(traces, toExplained(packet, trace))
+	}
+	return strings.Join(texts, "\n"), traces
+}
+
+// podConflicts are inputs that have no effect beside --pod.
+func (in *inputs) podConflicts(p *parameters) []error {
+	var errs []error
+	for _, name := range in.givenIn(captureSections) {
+		if !besidePod[name] {
+			errs = append(errs, fmt.Errorf("--pod says how the pod is redirected: --%s has no effect beside it", name))
+		}
+	}
+	if p.live || p.namesNamespace() {
+		errs = append(errs, errors.New("--pod explains what the plugin would do: --live, --netns and --pid have no place beside it"))
+	}
+	return errs
+}
