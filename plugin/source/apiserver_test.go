@@ -1,0 +1,190 @@
+package source_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+// paths returns what was asked for.
+func paths(s *sourcetest.Server) []string {
+	var paths []string
+	for _, r := range s.Requests() {
+		paths = append(paths, r.Path)
+	}
+	return paths
+}
+
+func TestPodIsDecodedIntoWhatDecisionsNeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, api := inMemory(t)
+		got, err := api.Pod(t.Context(), web)
+		if err != nil {
+			t.Fatal(err)
+		}
+		uid := int64(1337)
+		want := &decide.Pod{
+			Metadata: decide.Metadata{
+				Namespace: "default", Name: "web", UID: web.UID,
+				Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"sidecar.istio.io/status": "{}"},
+			},
+			Spec: decide.PodSpec{Containers: []decide.Container{{
+				Name: "istio-proxy", Args: []string{"proxy", "sidecar"}, SecurityContext: &decide.SecurityContext{RunAsUser: &uid},
+			}}},
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("(-want +got)\n%s", d)
+		}
+		if d := cmp.Diff([]string{"/api/v1/namespaces/default/pods/web"}, paths(server)); d != "" {
+			t.Errorf("(-want +got)\n%s", d)
+		}
+		header := server.Requests()[0].Header
+		if header.Get("User-Agent") != "sluice-cni" || header.Get("Accept") != "application/json" || header.Get("Accept-Encoding") != "" {
+			t.Errorf("the request has the header %v", header)
+		}
+	})
+}
+
+func TestWhichPodCounts(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		ref  source.Ref
+		kind source.Kind
+		text string
+	}{
+		{"one with the UID", web, "", ""},
+		{"any, where the runtime passes no UID", source.Ref{Namespace: "default", Name: "web"}, "", ""},
+		{
+			"a static pod by the hash of its configuration",
+			source.Ref{Namespace: "default", Name: "static", UID: "8d6bd6a9cd1d7a9f4b3a5e0f6f2a3c4d"},
+			"", "",
+		},
+		{
+			"a static pod by the UID of its copy",
+			source.Ref{Namespace: "default", Name: "static", UID: "0e1b6c52-6a7c-4a3f-9a53-3a2f6a7b9a10"},
+			"", "",
+		},
+		{
+			"not a static pod with another configuration",
+			source.Ref{Namespace: "default", Name: "static", UID: "00"},
+			source.Replaced, "it replaced the one",
+		},
+		{
+			"not one that is gone",
+			source.Ref{Namespace: "default", Name: "gone", UID: "00"},
+			source.NotFound, "pod default/gone: API server memory.test:443: it answers 404: there is none",
+		},
+		{"not one of another namespace", source.Ref{Namespace: "other", Name: "web", UID: web.UID}, source.NotFound, "pod other/web"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, api := inMemory(t)
+				ask(t.Context(), api, row.ref).check(t, row.kind, row.text)
+			})
+		})
+	}
+}
+
+func TestNamesThatKubernetesDoesNotAllowAreNotAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, api := inMemory(t)
+		long := strings.Repeat("a", 254)
+		for _, name := range []string{
+			"", ".", "..", "../secrets/x", "a/b", "a%2fb", "web?x=y", "web#", "Web", "a b", "a\nb", "-a", "a-", "a..b", "ä", long,
+		} {
+			ask(t.Context(), api, source.Ref{Namespace: "default", Name: name}).check(t, source.NotFound, "no names that Kubernetes allows")
+			ask(t.Context(), api, source.Ref{Namespace: name, Name: "web"}).check(t, source.NotFound, "no names that Kubernetes allows")
+			if _, err := api.Namespace(t.Context(), name); !source.IsNotFound(err) {
+				t.Errorf("namespace %q: %v", name, err)
+			}
+		}
+		ask(t.Context(), api, source.Ref{Namespace: "a.b", Name: "web"}).check(t, source.NotFound, "no names that Kubernetes allows")
+		ask(t.Context(), api, source.Ref{Namespace: long[:64], Name: "web"}).check(t, source.NotFound, "no names that Kubernetes allows")
+		if asked := paths(server); len(asked) > 0 {
+			t.Errorf("asked for %q", asked)
+		}
+		ask(t.Context(), api, source.Ref{Namespace: long[:63], Name: long[:253]}).check(t, source.NotFound, "it answers 404")
+		ask(t.Context(), api, source.Ref{Namespace: "a-0", Name: "0.b-1"}).check(t, source.NotFound, "it answers 404")
+	})
+}
+
+func TestNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, api := inMemory(t)
+		server.Next(sourcetest.InternalError())
+		got, err := api.Namespace(t.Context(), "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(map[string]string{"istio-injection": "enabled"}, got.Metadata.Labels); d != "" {
+			t.Errorf("(-want +got)\n%s", d)
+		}
+		if _, err := api.Namespace(t.Context(), "gone"); !source.IsNotFound(err) {
+			t.Errorf("a namespace that is gone: %v", err)
+		}
+		if d := cmp.Diff([]string{"/api/v1/namespaces/default", "/api/v1/namespaces/default", "/api/v1/namespaces/gone"}, paths(server)); d != "" {
+			t.Errorf("(-want +got)\n%s", d)
+		}
+		server.Always(sourcetest.Reply(200, "application/json", `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"other"}}`))
+		_, err = api.Namespace(t.Context(), "default")
+		checkText(t, err, `namespace default: API server memory.test:443: its answer is about "other"`)
+		server.Always(sourcetest.Reply(200, "application/json", webPod))
+		_, err = api.Namespace(t.Context(), "default")
+		checkText(t, err, `namespace default: API server memory.test:443: its answer is no Namespace`)
+	})
+}
+
+func TestPodAndNamespaceShareAConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, api := inMemory(t)
+		_, first := api.Pod(t.Context(), web)
+		_, second := api.Namespace(t.Context(), "default")
+		if err := errors.Join(first, second); err != nil {
+			t.Fatal(err)
+		}
+		if n := server.Connections(); n != 1 {
+			t.Errorf("%d connections", n)
+		}
+	})
+}
+
+func TestReady(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		behaviour sourcetest.Behaviour
+		kind      source.Kind
+		text      string
+	}{
+		{"when pods can be read", sourcetest.Well(), "", ""},
+		{"not with credentials that are refused", sourcetest.Unauthorized(), source.Unauthorized, "does not accept the token"},
+		{"not when pods may not be read", sourcetest.Forbidden(), source.Forbidden, "403"},
+		{"not when nothing answers", sourcetest.Mute(), source.Unavailable, "API server memory.test:443: no answer in time"},
+		{"not when something fails, which is not tried again", sourcetest.InternalError(), source.Unavailable, "500"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server, api := inMemory(t)
+				server.Always(row.behaviour)
+				start := time.Now()
+				err := api.Ready(t.Context())
+				if source.KindOf(err) != row.kind {
+					t.Fatalf("%q, want %q: %v", source.KindOf(err), row.kind, err)
+				}
+				if err != nil {
+					checkText(t, err, row.text)
+				}
+				if took := time.Since(start); took > 4*time.Second || len(server.Requests()) != 1 {
+					t.Errorf("%d tries in %v", len(server.Requests()), took)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,122 @@
+package source
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// client speaks to one API server as one user. It is safe for concurrent use.
+type client struct {
+	server      *url.URL
+	kubeconfig  string
+	credentials credentials
+	transport   *http.Transport
+}
+
+// newClient reads a kubeconfig and what it refers to. It does not connect.
+func newClient(o *Options) (*client, error) {
+	if o.Kubeconfig == "" {
+		return nil, errors.New("no kubeconfig is configured")
+	}
+	text, err := os.ReadFile(o.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	c, err := parseClient(text, o)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", o.Kubeconfig, line{err})
+	}
+	return c, nil
+}
+
+func parseClient(text []byte, o *Options) (*client, error) {
+	cluster, user, err := parseKubeconfig(text)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{kubeconfig: o.Kubeconfig}
+	if c.server, err = cluster.endpoint(); err != nil {
+		return nil, err
+	}
+	folder := filepath.Dir(o.Kubeconfig)
+	if c.credentials, err = newCredentials(&user, folder); err != nil {
+		return nil, err
+	}
+	c.transport, err = newTransport(&cluster, folder, o)
+	if err != nil {
+		return nil, err
+	}
+	c.transport.TLSClientConfig.Certificates = c.credentials.certificates
+	return c, nil
+}
+
+// newTransport prepares connections to the API server of a cluster.
+func newTransport(c *cluster, folder string, o *Options) (*http.Transport, error) {
+	authority, err := dataOrFile(c.CertificateAuthorityData, folder, c.CertificateAuthority)
+	if err != nil {
+		return nil, fmt.Errorf("its cluster's certificate-authority: %w", err)
+	}
+	trust := &tls.Config{ServerName: c.TLSServerName, InsecureSkipVerify: c.InsecureSkipTLSVerify, MinVersion: tls.VersionTLS12}
+	if len(authority) > 0 {
+		if c.InsecureSkipTLSVerify {
+			return nil, errors.New("its cluster has a certificate-authority and insecure-skip-tls-verify, of which only one can be meant")
+		}
+		trust.RootCAs = x509.NewCertPool()
+		if !trust.RootCAs.AppendCertsFromPEM(authority) {
+			return nil, errors.New("its cluster's certificate-authority has no certificate in PEM")
+		}
+	}
+	proxy, err := c.proxy()
+	if err != nil {
+		return nil, err
+	}
+	t := &http.Transport{
+		DialContext:     o.Dial,
+		TLSClientConfig: trust,
+		// A server that does not even connect is dead sooner than one that is slow to answer.
+		TLSHandshakeTimeout: o.try() / 2,
+		// A pod is small, and what is not compressed cannot grow.
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+		IdleConnTimeout:        time.Minute,
+	}
+	if t.DialContext == nil {
+		t.DialContext = (&net.Dialer{Timeout: o.try() / 2}).DialContext
+	}
+	if proxy != nil {
+		t.Proxy = http.ProxyURL(proxy)
+	}
+	return t, nil
+}
+
+// get makes one request and returns an answer of status 200 in JSON. All else is a trouble.
+func (c *client) get(ctx context.Context, p path) ([]byte, *trouble) {
+	r := (&http.Request{
+		Method: http.MethodGet,
+		URL:    c.server.JoinPath(p.elements()...),
+		Header: http.Header{"Accept": {"application/json"}, "User-Agent": {"sluice-cni"}},
+	}).WithContext(ctx)
+	token, err := c.credentials.authorize(r)
+	if err != nil {
+		return nil, &trouble{kind: Misconfigured, final: true, err: fmt.Errorf("kubeconfig %s: %w", c.kubeconfig, err)}
+	}
+	// The transport and not a http.Client, which would follow redirects and take the token along.
+	answer, err := c.transport.RoundTrip(r)
+	if err != nil {
+		return nil, c.unreached(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		return nil, c.refused(answer, p, token)
+	}
+	return readObject(answer)
+}

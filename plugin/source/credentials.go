@@ -1,0 +1,132 @@
+package source
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// credentials are what a user of a kubeconfig shows to the API server; the zero value shows nothing.
+type credentials struct {
+	token string
+	// tokenFile has the token where it is not empty, and is read for each request, since others replace it.
+	tokenFile string
+	// certificates has the client certificate, if there is one.
+	certificates []tls.Certificate
+}
+
+// newCredentials reads what the user refers to. Paths are relative to the folder of the kubeconfig.
+func newCredentials(user *authInfo, folder string) (credentials, error) {
+	if err := user.unsupported(); err != nil {
+		return credentials{}, err
+	}
+	c := credentials{token: user.Token, tokenFile: inFolder(folder, user.TokenFile)}
+	certificate, err := dataOrFile(user.ClientCertificateData, folder, user.ClientCertificate)
+	if err != nil {
+		return credentials{}, fmt.Errorf("its user's client-certificate: %w", err)
+	}
+	key, err := dataOrFile(user.ClientKeyData, folder, user.ClientKey)
+	if err != nil {
+		return credentials{}, fmt.Errorf("its user's client-key: %w", err)
+	}
+	if len(certificate) == 0 && len(key) == 0 {
+		return c, nil
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		return credentials{}, fmt.Errorf("its user's client-certificate and client-key: %w", err)
+	}
+	c.certificates = []tls.Certificate{pair}
+	return c, nil
+}
+
+// authorize adds the token to a request, and returns it.
+func (c *credentials) authorize(r *http.Request) (string, error) {
+	token := c.token
+	if c.tokenFile != "" {
+		text, err := os.ReadFile(c.tokenFile)
+		text = bytes.TrimSpace(text)
+		switch {
+		case err == nil && len(text) > 0:
+			token = string(text)
+		case token != "":
+			// As in Kubernetes' own client, the token of the kubeconfig stands in for a file that is not there.
+		case err != nil:
+			return "", fmt.Errorf("its user's tokenFile: %w", err)
+		default:
+			return "", fmt.Errorf("its user's tokenFile %s is empty", c.tokenFile)
+		}
+	}
+	if strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return "", errors.New("its user's token has characters that no token has")
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return token, nil
+}
+
+// describe says what was shown to the API server, and since when it is worth nothing, to whom it refused. The token is the one
+// that authorize returned.
+func (c *credentials) describe(token string) string {
+	switch {
+	case token != "":
+		return "the token" + expired(tokenExpiry(token))
+	case len(c.certificates) > 0:
+		return "the client certificate" + expired(c.certificates[0].Leaf.NotAfter)
+	default:
+		return "a user without credentials"
+	}
+}
+
+func expired(at time.Time) string {
+	if at.IsZero() || time.Now().Before(at) {
+		return ""
+	}
+	return " (expired since " + at.UTC().Format(time.RFC3339) + ")"
+}
+
+// tokenExpiry returns when a token expires that is a JWT (RFC 7519), as those of service accounts are; otherwise zero. Nothing
+// is verified: this is for a message.
+func tokenExpiry(token string) time.Time {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return time.Time{}
+	}
+	claims, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return time.Time{}
+	}
+	var c struct {
+		Expiry int64 `json:"exp"`
+	}
+	if json.Unmarshal(claims, &c) != nil || c.Expiry == 0 {
+		return time.Time{}
+	}
+	return time.Unix(c.Expiry, 0)
+}
+
+// dataOrFile returns data that is embedded, or that of the file that is named; nothing if there is neither.
+func dataOrFile(data []byte, folder, file string) ([]byte, error) {
+	if len(data) > 0 || file == "" {
+		return data, nil
+	}
+	return os.ReadFile(inFolder(folder, file))
+}
+
+// inFolder makes a path of a kubeconfig independent of the working directory; an empty one stays empty.
+func inFolder(folder, path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(cmp.Or(folder, "."), path)
+}

@@ -1,0 +1,98 @@
+package source_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+// FuzzKubeconfig reads any bytes as a kubeconfig. No connection succeeds, so that only the text counts; errors are a short line.
+func FuzzKubeconfig(f *testing.F) {
+	server := sourcetest.StartInMemory(f)
+	for _, edit := range []func(cluster, user fields){
+		func(_, _ fields) {},
+		func(cluster, user fields) {
+			delete(cluster, "certificate-authority-data")
+			cluster["insecure-skip-tls-verify"], user["exec"] = true, fields{"command": "aws"}
+		},
+		func(_, user fields) {
+			user["client-certificate-data"], user["client-key-data"] = server.ClientCertificate()
+		},
+		func(cluster, user fields) { cluster["proxy-url"], user["as"] = "socks5://127.0.0.1", "admin" },
+	} {
+		text, err := os.ReadFile(server.KubeconfigWith(edit))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte("a: &a [x]\nb: [*a, *a]\ncurrent-context: *a"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		// A fuzzed path may lead anywhere, also to a pipe that nobody writes to.
+		if strings.ContainsAny(string(text), "/") && !strings.Contains(string(text), "https://memory.test") {
+			return
+		}
+		path := filepath.Join(t.TempDir(), "kubeconfig")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		api := newSource(t, source.Options{Kubeconfig: path, Dial: refuse})
+		err := api.Ready(t.Context())
+		if err == nil {
+			t.Fatal("ready without an API server")
+		}
+		if !source.IsMisconfigured(err) && !source.IsUnavailable(err) {
+			t.Errorf("%q: %v", source.KindOf(err), err)
+		}
+		checkText(t, err, "")
+	})
+}
+
+// FuzzAnswer lets an API server answer anything: a pod is the one that was asked for, and an error a short line. The budget
+// suffices for one try.
+func FuzzAnswer(f *testing.F) {
+	for _, body := range []string{
+		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"default","uid":"556740d7-0403-486a-8758-b92ee8a08100"}}`,
+		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"default","uid":"\u0000\n"}}`,
+		`{"kind":"Pod","kind":[],"metadata":{"labels":1}}`,
+		`{"kind":"Status","apiVersion":"v1","message":"pods \"web\" not found","details":{"kind":"pods","name":"web"},"code":404}`,
+		`[`, `{}`, ``, `null`,
+	} {
+		f.Add(200, "application/json; charset=utf-8", "", body)
+		f.Add(404, "application/json", "", body)
+		f.Add(503, "text/html", "1", body)
+		f.Add(401, "", "Fri, 31 Dec 1999 23:59:59 GMT", body)
+	}
+	f.Fuzz(func(t *testing.T, code int, contentType, retryAfter, body string) {
+		if code < 200 || code > 999 {
+			return
+		}
+		synctest.Test(t, func(t *testing.T) {
+			server := sourcetest.StartInMemory(t)
+			server.Always(sourcetest.ReplyWith(code, http.Header{"Content-Type": {contentType}, "Retry-After": {retryAfter}}, body))
+			const budget = 10 * time.Millisecond
+			api := newSource(t, source.Options{Kubeconfig: server.Kubeconfig(), Dial: server.Dial, Budget: budget})
+			got := ask(t.Context(), api, web)
+			switch {
+			case got.took > budget:
+				t.Errorf("took %v", got.took)
+			case got.err != nil:
+				checkText(t, got.err, "pod default/web: API server memory.test:443: ")
+			case code != http.StatusOK || !got.pod.HasUID(web.UID) || got.pod.Metadata.Name != "web" || got.pod.Metadata.Namespace != "default":
+				t.Errorf("the pod of %d %q is %+v", code, body, got.pod)
+			}
+		})
+	})
+}
+
+// refuse is a network without anybody on it.
+func refuse(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }

@@ -1,0 +1,152 @@
+package source
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// kubeconfig is the part of a kubeconfig file that counts here (k8s.io/client-go/tools/clientcmd/api/v1).
+type kubeconfig struct {
+	CurrentContext string          `json:"current-context"`
+	Clusters       []namedCluster  `json:"clusters"`
+	Contexts       []namedContext  `json:"contexts"`
+	Users          []namedAuthInfo `json:"users"`
+}
+
+type namedCluster struct {
+	Name    string  `json:"name"`
+	Cluster cluster `json:"cluster"`
+}
+
+type namedContext struct {
+	Name    string `json:"name"`
+	Context struct {
+		Cluster string `json:"cluster"`
+		User    string `json:"user"`
+	} `json:"context"`
+}
+
+type namedAuthInfo struct {
+	Name string   `json:"name"`
+	User authInfo `json:"user"`
+}
+
+// cluster says where the API server is, and how it is known again.
+type cluster struct {
+	Server                   string `json:"server"`
+	TLSServerName            string `json:"tls-server-name"`
+	InsecureSkipTLSVerify    bool   `json:"insecure-skip-tls-verify"`
+	CertificateAuthority     string `json:"certificate-authority"`
+	CertificateAuthorityData []byte `json:"certificate-authority-data"`
+	ProxyURL                 string `json:"proxy-url"`
+}
+
+// authInfo says as whom to ask.
+type authInfo struct {
+	ClientCertificate     string          `json:"client-certificate"`
+	ClientCertificateData []byte          `json:"client-certificate-data"`
+	ClientKey             string          `json:"client-key"`
+	ClientKeyData         []byte          `json:"client-key-data"`
+	Token                 string          `json:"token"`
+	TokenFile             string          `json:"tokenFile"`
+	Impersonate           string          `json:"as"`
+	ImpersonateUID        string          `json:"as-uid"`
+	ImpersonateGroups     []string        `json:"as-groups"`
+	Username              string          `json:"username"`
+	Password              string          `json:"password"`
+	AuthProvider          json.RawMessage `json:"auth-provider"`
+	Exec                  json.RawMessage `json:"exec"`
+}
+
+// parseKubeconfig returns cluster and user of the current context. Its errors never quote the text, which has secrets.
+func parseKubeconfig(text []byte) (cluster, authInfo, error) {
+	var k kubeconfig
+	if err := yaml.Unmarshal(text, &k); err != nil {
+		return cluster{}, authInfo{}, withoutSecrets(err)
+	}
+	if k.CurrentContext == "" {
+		return cluster{}, authInfo{}, errors.New("it has no current-context")
+	}
+	context := slices.IndexFunc(k.Contexts, func(c namedContext) bool { return c.Name == k.CurrentContext })
+	if context < 0 {
+		return cluster{}, authInfo{}, fmt.Errorf("its current-context %q is not among its contexts", k.CurrentContext)
+	}
+	names := k.Contexts[context].Context
+	c := slices.IndexFunc(k.Clusters, func(c namedCluster) bool { return c.Name == names.Cluster })
+	if c < 0 {
+		return cluster{}, authInfo{}, fmt.Errorf("it has no cluster %q, which its current-context names", names.Cluster)
+	}
+	u := slices.IndexFunc(k.Users, func(u namedAuthInfo) bool { return u.Name == names.User })
+	if u < 0 {
+		return cluster{}, authInfo{}, fmt.Errorf("it has no user %q, which its current-context names", names.User)
+	}
+	return k.Clusters[c].Cluster, k.Users[u].User, nil
+}
+
+// withoutSecrets says what is wrong with a kubeconfig by place and type. The parsers' own words quote pieces of the text.
+func withoutSecrets(err error) error {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		found, _, _ := strings.Cut(wrong.Value, " ")
+		return fmt.Errorf("it is no kubeconfig: %s is a %s", wrong.Field, found)
+	}
+	// Compiled here, since a package variable would cost time at every start.
+	if line := regexp.MustCompile(`line \d+`).FindString(err.Error()); line != "" {
+		return fmt.Errorf("it is no kubeconfig: %s is not YAML", line)
+	}
+	return errors.New("it is no kubeconfig: not YAML, or with data that is not base64")
+}
+
+// endpoint returns where the API server is. Only https is spoken: what decides on a pod must not be changed on its way.
+func (c *cluster) endpoint() (*url.URL, error) {
+	server, err := url.Parse(c.Server)
+	switch {
+	case err != nil:
+		// The error would quote the URL, which may have a password.
+		return nil, errors.New("its cluster's server is not a URL")
+	case server.User != nil:
+		return nil, errors.New("its cluster's server has a user in its URL, which belongs into users")
+	case server.Scheme != "https" || server.Host == "":
+		return nil, fmt.Errorf("its cluster's server %q is not an https URL", c.Server)
+	}
+	return &url.URL{Scheme: server.Scheme, Host: server.Host, Path: cmp.Or(server.Path, "/")}, nil
+}
+
+// proxy returns the proxy between here and the API server; nil if there is none.
+func (c *cluster) proxy() (*url.URL, error) {
+	if c.ProxyURL == "" {
+		return nil, nil
+	}
+	proxy, err := url.Parse(c.ProxyURL)
+	if err != nil || proxy.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, proxy.Scheme) {
+		return nil, errors.New("its cluster's proxy-url is not an http, https or socks5 URL")
+	}
+	return proxy, nil
+}
+
+// instead says what a user may have.
+const instead = "give it a token, a tokenFile or a client certificate"
+
+// unsupported names what the user has that is not done here, and why. Passing over it would ask as somebody else.
+func (u *authInfo) unsupported() error {
+	present := func(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+	switch {
+	case present(u.Exec):
+		return errors.New("its user has an exec plugin, but nothing is executed here: " + instead)
+	case present(u.AuthProvider):
+		return errors.New("its user has an auth-provider, whose protocol is not spoken here: " + instead)
+	case u.Username != "" || u.Password != "":
+		return errors.New("its user has a password, which Kubernetes 1.19 removed: " + instead)
+	case u.Impersonate != "" || u.ImpersonateUID != "" || len(u.ImpersonateGroups) > 0:
+		return errors.New("its user acts as another one (as, as-uid, as-groups): give it that one's credentials instead")
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+package source_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+// secret must not be found in any error.
+const secret = "hush-hush"
+
+type fields = map[string]any
+
+// write writes a file beside others of a test, and returns its path.
+func write(t *testing.T, folder, name string, text []byte) string {
+	t.Helper()
+	path := filepath.Join(folder, name)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// kubeconfigCase changes a good kubeconfig, and tells what comes of it.
+type kubeconfigCase struct {
+	name string
+	edit func(s *sourcetest.Server, cluster, user fields)
+	kind source.Kind
+	text string
+}
+
+// run asks with the changed kubeconfig. Errors name it, have no secrets, and come at once: to try again brings the same.
+func (c kubeconfigCase) run(t *testing.T) {
+	server, _ := inMemory(t)
+	path := server.KubeconfigWith(func(cluster, user fields) { c.edit(server, cluster, user) })
+	got := ask(t.Context(), newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial}), web)
+	got.check(t, c.kind, c.text)
+	if got.took > 0 {
+		t.Errorf("took %v", got.took)
+	}
+	if got.err == nil {
+		return
+	}
+	checkText(t, got.err, "kubeconfig "+path)
+	if strings.Contains(got.err.Error(), secret) {
+		t.Errorf("a secret in %v", got.err)
+	}
+}
+
+func TestCluster(t *testing.T) {
+	folder := t.TempDir()
+	for _, row := range []kubeconfigCase{
+		{"token and authority are embedded", func(*sourcetest.Server, fields, fields) {}, "", ""},
+		{"the authority is in a file", func(s *sourcetest.Server, cluster, _ fields) {
+			delete(cluster, "certificate-authority-data")
+			cluster["certificate-authority"] = write(t, folder, "ca.crt", s.CA())
+		}, "", ""},
+		{"embedded data count more than a file", func(_ *sourcetest.Server, cluster, _ fields) {
+			cluster["certificate-authority"] = "/does/not/exist"
+		}, "", ""},
+		{"the file of the authority is not there", func(_ *sourcetest.Server, cluster, _ fields) {
+			delete(cluster, "certificate-authority-data")
+			cluster["certificate-authority"] = "/does/not/exist"
+		}, source.Misconfigured, "its cluster's certificate-authority: open /does/not/exist: no such file"},
+		{"the authority is no certificate", func(_ *sourcetest.Server, cluster, _ fields) {
+			cluster["certificate-authority-data"] = []byte(secret)
+		}, source.Misconfigured, "its cluster's certificate-authority has no certificate in PEM"},
+		{"the authority is another one", func(_ *sourcetest.Server, cluster, _ fields) {
+			cluster["certificate-authority-data"] = sourcetest.StrangerCA()
+		}, source.Misconfigured, "does not fit the server: tls: failed to verify certificate: x509: certificate signed by unknown authority"},
+		{"without an authority that of the system counts", func(_ *sourcetest.Server, cluster, _ fields) {
+			delete(cluster, "certificate-authority-data")
+		}, source.Misconfigured, "does not fit the server: tls: failed to verify certificate"},
+		{"the server is not verified", func(_ *sourcetest.Server, cluster, _ fields) {
+			delete(cluster, "certificate-authority-data")
+			cluster["insecure-skip-tls-verify"] = true
+		}, "", ""},
+		{"an authority without verification is a contradiction", func(_ *sourcetest.Server, cluster, _ fields) {
+			cluster["insecure-skip-tls-verify"] = true
+		}, source.Misconfigured, "of which only one can be meant"},
+		{"the server goes by another name", func(_ *sourcetest.Server, cluster, _ fields) {
+			cluster["server"] = "https://10.96.0.1"
+			cluster["tls-server-name"] = "localhost"
+		}, "", ""},
+		{"the server's certificate has another name", func(_ *sourcetest.Server, cluster, _ fields) {
+			cluster["server"] = "https://10.96.0.1"
+		}, source.Misconfigured, "certificate is valid for 127.0.0.1, ::1, not 10.96.0.1"},
+		{"plain text is not spoken", func(_ *sourcetest.Server, cluster, _ fields) {
+			cluster["server"] = "http://10.96.0.1"
+		}, source.Misconfigured, `its cluster's server "http://10.96.0.1" is not an https URL`},
+		{"a server without a host", func(_ *sourcetest.Server, cluster, _ fields) {
+			cluster["server"] = "https:///api"
+		}, source.Misconfigured, "is not an https URL"},
+		{"a server that is no URL", func(_ *sourcetest.Server, cluster, _ fields) {
+			cluster["server"] = "https://me:" + secret + "@[::1"
+		}, source.Misconfigured, "its cluster's server is not a URL"},
+		{"a password in the URL", func(_ *sourcetest.Server, cluster, _ fields) {
+			cluster["server"] = "https://me:" + secret + "@memory.test"
+		}, source.Misconfigured, "its cluster's server has a user in its URL"},
+		{"a proxy of a kind that is not known", func(_ *sourcetest.Server, cluster, _ fields) {
+			cluster["proxy-url"] = "ftp://me:" + secret + "@proxy.test"
+		}, source.Misconfigured, "its cluster's proxy-url is not an http, https or socks5 URL"},
+		{"a proxy without a host", func(_ *sourcetest.Server, cluster, _ fields) {
+			cluster["proxy-url"] = "proxy.test"
+		}, source.Misconfigured, "its cluster's proxy-url is not"},
+		{"fields that nobody knows", func(_ *sourcetest.Server, cluster, user fields) {
+			cluster["extensions"], cluster["disable-compression"], user["comment"] = []any{}, true, "ours"
+		}, "", ""},
+		{"a field of another type", func(_ *sourcetest.Server, _, user fields) {
+			user["token"] = fields{"value": secret}
+		}, source.Misconfigured, "it is no kubeconfig: users.user.token is a object"},
+		{"data that are not base64", func(_ *sourcetest.Server, _, user fields) {
+			user["client-key-data"] = secret
+		}, source.Misconfigured, "it is no kubeconfig: not YAML, or with data that is not base64"},
+	} {
+		t.Run(row.name, func(t *testing.T) { synctest.Test(t, row.run) })
+	}
+}
+
+func TestKubeconfigText(t *testing.T) {
+	for _, row := range []struct{ name, text, want string }{
+		{"empty", "", "it has no current-context"},
+		{"no current context", "contexts: [{name: a}]", "it has no current-context"},
+		{"a context that is not there", "current-context: b\ncontexts: [{name: a}]", `its current-context "b" is not among its contexts`},
+		{"a cluster that is not there", "current-context: a\ncontexts: [{name: a, context: {cluster: c}}]", `it has no cluster "c"`},
+		{
+			"a user that is not there", "current-context: a\nclusters: [{name: c}]\ncontexts: [{name: a, context: {cluster: c, user: u}}]",
+			`it has no user "u"`,
+		},
+		{"no YAML", "users:\n- name: a\n  user: {token: [" + secret, "it is no kubeconfig: line 3 is not YAML"},
+		{"an anchor that is not there", "token: *" + secret, "it is no kubeconfig: not YAML"},
+		{"a number in place of a list", "users: 123", "it is no kubeconfig: users is a number"},
+		{"a list", "[]", "it is no kubeconfig:  is a array"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			path := write(t, t.TempDir(), "kubeconfig", []byte(row.text))
+			got := ask(t.Context(), newSource(t, source.Options{Kubeconfig: path}), web)
+			got.check(t, source.Misconfigured, "pod default/web: kubeconfig "+path+": "+row.want)
+			if strings.Contains(got.err.Error(), secret) {
+				t.Errorf("a secret in %v", got.err)
+			}
+			if err := source.NewAPIServer(source.Options{Kubeconfig: path}).Ready(t.Context()); !source.IsMisconfigured(err) {
+				t.Errorf("ready: %v", err)
+			}
+		})
+	}
+}
+
+func TestKubeconfigThatIsNotThere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	ask(t.Context(), newSource(t, source.Options{Kubeconfig: path}), web).check(t, source.Misconfigured, "open "+path+": no such file or directory")
+	ask(t.Context(), newSource(t, source.Options{}), web).check(t, source.Misconfigured, "no kubeconfig is configured")
+}
+
+func TestKubeconfigThatComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, _ := inMemory(t)
+		path := filepath.Join(t.TempDir(), "kubeconfig")
+		api := newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial})
+		ask(t.Context(), api, web).check(t, source.Misconfigured, "no such file")
+		server.WriteKubeconfig(path, func(_, _ fields) {})
+		ask(t.Context(), api, web).check(t, "", "")
+	})
+}
+
+func TestPathsAreRelativeToTheKubeconfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, _ := inMemory(t)
+		folder := t.TempDir()
+		certificate, key := server.ClientCertificate()
+		for name, text := range map[string][]byte{"ca": server.CA(), "token": []byte(server.Token()), "crt": certificate, "key": key} {
+			write(t, folder, name, text)
+		}
+		path := filepath.Join(folder, "kubeconfig")
+		server.WriteKubeconfig(path, func(cluster, user fields) {
+			delete(cluster, "certificate-authority-data")
+			delete(user, "token")
+			cluster["certificate-authority"], user["tokenFile"] = "ca", "token"
+			user["client-certificate"], user["client-key"] = "crt", "key"
+		})
+		ask(t.Context(), newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial}), web).check(t, "", "")
+	})
+}

@@ -1,0 +1,17 @@
+package source
+
+// path is where the API server keeps an object of its core group.
+type path struct {
+	namespace, resource, name string
+}
+
+func podPath(ref Ref) path { return path{ref.Namespace, "pods", ref.Name} }
+
+func namespacePath(name string) path { return path{"", "namespaces", name} }
+
+func (p path) elements() []string {
+	if p.namespace == "" {
+		return []string{"api/v1", p.resource, p.name}
+	}
+	return []string{"api/v1/namespaces", p.namespace, p.resource, p.name}
+}

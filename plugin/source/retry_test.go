@@ -1,0 +1,113 @@
+package source_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+func TestEachTryHasAConnectionOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, api := inMemory(t)
+		server.Next(sourcetest.InternalError(), sourcetest.InternalError())
+		ask(t.Context(), api, web).check(t, "", "")
+		if n := server.Connections(); n != 3 {
+			t.Errorf("%d connections, want 3: behind a load balancer only another one finds another API server", n)
+		}
+	})
+}
+
+func TestPausesGrowAndDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, api := inMemory(t)
+		server.Always(sourcetest.InternalError())
+		ask(t.Context(), api, web).check(t, source.Unavailable, "500")
+		requests := server.Requests()
+		step, halves := 100*time.Millisecond, 0
+		for i := range requests[1:] {
+			pause := requests[i+1].Time.Sub(requests[i].Time)
+			if pause < step/2 || pause > step {
+				t.Errorf("pause %d is %v, want between %v and %v", i, pause, step/2, step)
+			}
+			if pause == step/2 || pause == step {
+				halves++
+			}
+			step = min(2*step, time.Second)
+		}
+		if len(requests) < 10 || halves > 1 {
+			t.Errorf("%d requests, %d pauses without chance in them", len(requests), halves)
+		}
+	})
+}
+
+func TestConfiguredTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, _ := inMemory(t)
+		server.Always(sourcetest.Mute())
+		api := newSource(t, source.Options{Kubeconfig: server.Kubeconfig(), Dial: server.Dial, Budget: 3 * time.Second, Try: time.Second})
+		got := ask(t.Context(), api, web)
+		got.check(t, source.Unavailable, "(3 tries in 3s)")
+		if got.took != 3*time.Second {
+			t.Errorf("took %v", got.took)
+		}
+	})
+}
+
+func TestEndOfTheContextEndsTheQuestion(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		behaviour sourcetest.Behaviour
+		kind      source.Kind
+	}{
+		{"while nothing answers", sourcetest.Mute(), source.Unavailable},
+		{"within a handshake", sourcetest.Silent(), source.Unavailable},
+		{"within an answer", sourcetest.Drip(100 * time.Millisecond), source.Unavailable},
+		{"within a pause", sourcetest.TooManyRequests("5"), source.Unavailable},
+		{"while the pod is another one", sourcetest.OtherUID("new"), source.Replaced},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server, api := inMemory(t)
+				server.Always(row.behaviour)
+				ctx, cancel := context.WithCancelCause(t.Context())
+				cause := errors.New("the runtime has no more time")
+				time.AfterFunc(time.Second, func() { cancel(cause) })
+				got := ask(ctx, api, web)
+				got.check(t, row.kind, "the runtime has no more time")
+				if got.took != time.Second || !errors.Is(got.err, cause) {
+					t.Errorf("after %v: %v", got.took, got.err)
+				}
+			})
+		})
+	}
+}
+
+func TestManyAskAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, api := inMemory(t)
+		server.Next(sourcetest.Reset(), sourcetest.Unauthorized(), sourcetest.InternalError())
+		var questions sync.WaitGroup
+		var mu sync.Mutex
+		kinds := map[source.Kind]int{}
+		for range 50 {
+			questions.Go(func() {
+				got := ask(t.Context(), api, web)
+				mu.Lock()
+				defer mu.Unlock()
+				kinds[source.KindOf(got.err)]++
+			})
+		}
+		questions.Wait()
+		if d := cmp.Diff(map[source.Kind]int{"": 49, source.Unauthorized: 1}, kinds); d != "" {
+			t.Errorf("(-want +got)\n%s", d)
+		}
+	})
+}

@@ -1,0 +1,38 @@
+package sourcetest
+
+import (
+	"net"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Deaf returns the URL of a server on 127.0.0.1 that never accepts: its queue is full, so that the kernel passes over every
+// further SYN. It ends with the test.
+func Deaf(tb testing.TB) string {
+	tb.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		tb.Fatal(err)
+	}
+	// A queue of length 0 has room for one connection.
+	if err := unix.Listen(fd, 0); err != nil {
+		tb.Fatal(err)
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(name.(*unix.SockaddrInet4).Port))
+	c, err := new(net.Dialer).DialContext(tb.Context(), "tcp", address)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = c.Close() })
+	return "https://" + address
+}

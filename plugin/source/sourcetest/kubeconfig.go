@@ -1,0 +1,59 @@
+package sourcetest
+
+import (
+	"encoding/base64"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Kubeconfig writes a kubeconfig for the server into a folder of its own, and returns its path. It has the server's certificate
+// authority and its token of this moment.
+func (s *Server) Kubeconfig() string {
+	s.tb.Helper()
+	return s.KubeconfigWith(func(_, _ map[string]any) {})
+}
+
+// KubeconfigWith is Kubeconfig with changes to the cluster and the user in it. A []byte is written in base64, as fields whose names
+// end in -data have it.
+func (s *Server) KubeconfigWith(edit func(cluster, user map[string]any)) string {
+	s.tb.Helper()
+	path := filepath.Join(s.tb.TempDir(), "kubeconfig")
+	s.WriteKubeconfig(path, edit)
+	return path
+}
+
+// WriteKubeconfig is KubeconfigWith for a path of the caller's. An existing file is replaced in one step.
+func (s *Server) WriteKubeconfig(path string, edit func(cluster, user map[string]any)) {
+	s.tb.Helper()
+	cluster := map[string]any{"server": s.url, "certificate-authority-data": s.CA()}
+	user := map[string]any{"token": s.Token()}
+	edit(cluster, user)
+	text, err := yaml.Marshal(map[string]any{
+		"apiVersion":      "v1",
+		"kind":            "Config",
+		"clusters":        []any{map[string]any{"name": "local", "cluster": inBase64(cluster)}},
+		"users":           []any{map[string]any{"name": "sluice-cni", "user": inBase64(user)}},
+		"contexts":        []any{map[string]any{"name": "sluice", "context": map[string]any{"cluster": "local", "user": "sluice-cni"}}},
+		"current-context": "sluice",
+	})
+	if err == nil {
+		err = os.WriteFile(path+".new", text, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
+func inBase64(fields map[string]any) map[string]any {
+	for name, value := range fields {
+		if data, ok := value.([]byte); ok {
+			fields[name] = base64.StdEncoding.EncodeToString(data)
+		}
+	}
+	return fields
+}

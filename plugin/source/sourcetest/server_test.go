@@ -1,0 +1,181 @@
+package sourcetest_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const webPath = "/api/v1/namespaces/default/pods/web"
+
+// client speaks to a server whose authority it trusts.
+func client(t *testing.T, s *sourcetest.Server, dial func(context.Context, string, string) (net.Conn, error)) *http.Client {
+	t.Helper()
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(s.CA())
+	transport := &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// ask makes a request and returns status and body.
+func ask(t *testing.T, c *http.Client, s *sourcetest.Server, method, path, token string) (int, map[string]any) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, s.URL()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	answer, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var body map[string]any
+	if err := json.Unmarshal(text, &body); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	return answer.StatusCode, body
+}
+
+func TestServerAnswersAsAnAPIServer(t *testing.T) {
+	for _, row := range []struct {
+		name, method, path, token string
+		code                      int
+		kind, message             string
+	}{
+		{"a pod", http.MethodGet, webPath, "sluice.test.token", 200, "Pod", ""},
+		{"a namespace", http.MethodGet, "/api/v1/namespaces/default", "sluice.test.token", 200, "Namespace", ""},
+		{"a pod that is deleted", http.MethodGet, webPath + "2", "sluice.test.token", 404, "Status", `pods "web2" not found`},
+		{"a path that is not there", http.MethodGet, "/", "sluice.test.token", 404, "Status", `/ "/" not found`},
+		{"no token", http.MethodGet, webPath, "", 401, "Status", "Unauthorized"},
+		{"another token", http.MethodGet, webPath, "other", 401, "Status", "Unauthorized"},
+		{"a change", http.MethodDelete, webPath, "sluice.test.token", 405, "Status", "the server does not allow this method"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := sourcetest.Start(t)
+			s.Put("metadata: {name: web, uid: a}", "kind: Namespace\nmetadata: {name: default}", "metadata: {name: web2}")
+			s.DeletePod("default", "web2")
+			code, body := ask(t, client(t, s, nil), s, row.method, row.path, row.token)
+			message, _ := body["message"].(string)
+			if code != row.code || body["kind"] != row.kind || body["apiVersion"] != "v1" || message != row.message {
+				t.Errorf("%d %v", code, body)
+			}
+		})
+	}
+}
+
+func TestBehavioursAreTakenInTurn(t *testing.T) {
+	s := sourcetest.Start(t)
+	s.Put("metadata: {name: web, uid: a}")
+	s.Next(sourcetest.InternalError(), sourcetest.OtherUID("b"))
+	c := client(t, s, nil)
+	var got []any
+	for range 4 {
+		if len(got) == 3 {
+			s.Always(sourcetest.Forbidden())
+		}
+		code, body := ask(t, c, s, http.MethodGet, webPath, s.Token())
+		metadata, _ := body["metadata"].(map[string]any)
+		got = append(got, []any{code, metadata["uid"]})
+	}
+	want := []any{[]any{500, nil}, []any{200, "b"}, []any{200, "a"}, []any{403, nil}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	if n := s.Connections(); n != 1 || len(s.Requests()) != 4 {
+		t.Errorf("%d connections, %d requests", n, len(s.Requests()))
+	}
+}
+
+// TestBehavioursOfConnections meets those on connections that are open already: they are about the request then.
+func TestBehavioursOfConnections(t *testing.T) {
+	for _, row := range []struct {
+		name        string
+		behaviour   sourcetest.Behaviour
+		answered    bool
+		connections int
+	}{
+		{"silent", sourcetest.Silent(), false, 1},
+		{"reset, after which net/http takes another connection", sourcetest.Reset(), true, 2},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := sourcetest.StartInMemory(t)
+				s.Put("metadata: {name: web}")
+				c := client(t, s, s.Dial)
+				c.Timeout = time.Second
+				ask(t, c, s, http.MethodGet, webPath, s.Token())
+				s.Next(row.behaviour)
+				answer, err := c.Get(s.URL() + webPath)
+				if err == nil {
+					answer.Body.Close()
+				}
+				if (err == nil) != row.answered || s.Connections() != row.connections {
+					t.Errorf("%d connections: %v", s.Connections(), err)
+				}
+			})
+		})
+	}
+}
+
+func TestDeafNeverAccepts(t *testing.T) {
+	d := net.Dialer{Timeout: 50 * time.Millisecond}
+	c, err := d.DialContext(t.Context(), "tcp", sourcetest.Deaf(t)[len("https://"):])
+	if err == nil {
+		c.Close()
+		t.Fatal("accepted")
+	}
+	if timeout, ok := err.(net.Error); !ok || !timeout.Timeout() { //nolint:errorlint // net documents this form
+		t.Errorf("%v", err)
+	}
+}
+
+func TestKubeconfigIsReplaced(t *testing.T) {
+	s := sourcetest.Start(t)
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	for _, token := range []string{"first", "second"} {
+		s.SetToken(token)
+		s.WriteKubeconfig(path, func(cluster, _ map[string]any) { cluster["tls-server-name"] = "localhost" })
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Clusters []struct{ Cluster map[string]any }
+			Users    []struct{ User map[string]any }
+		}
+		if err := yaml.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Users[0].User["token"] != token || got.Clusters[0].Cluster["tls-server-name"] != "localhost" {
+			t.Errorf("%s", text)
+		}
+	}
+	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) != 1 {
+		t.Errorf("left behind: %v", files)
+	}
+}

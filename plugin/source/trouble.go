@@ -1,0 +1,136 @@
+package source
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxStatus is how much is read of an answer that is no object.
+const maxStatus = 64 << 10
+
+// trouble is what came of a try that brought no answer.
+type trouble struct {
+	kind Kind
+	err  error
+	// final says that to try again would bring the same.
+	final bool
+	// after is how long the server wants to be left alone; zero if it does not say.
+	after time.Duration
+}
+
+// unreached explains why there was no answer at all.
+func (c *client) unreached(err error) *trouble {
+	var certificate *tls.CertificateVerificationError
+	var connection *net.OpError
+	switch {
+	case errors.As(err, &certificate):
+		return &trouble{kind: Misconfigured, final: true, err: fmt.Errorf("kubeconfig %s does not fit the server: %w", c.kubeconfig, err)}
+	case errors.As(err, &connection) && connection.Op == "dial":
+		return &trouble{kind: Unavailable, err: err}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return &trouble{kind: Unavailable, err: errors.New("no answer in time")}
+	case errors.Is(err, io.EOF):
+		return &trouble{kind: Unavailable, err: errors.New("it closed the connection without an answer")}
+	}
+	return &trouble{kind: Unavailable, err: err}
+}
+
+// refused explains an answer that is not 200.
+func (c *client) refused(answer *http.Response, p path, token string) *trouble {
+	s := readStatus(answer)
+	err := fmt.Errorf("it answers %d%s", answer.StatusCode, s.quoted())
+	switch code := answer.StatusCode; {
+	case code == http.StatusUnauthorized:
+		err = fmt.Errorf("it answers 401: it does not accept %s of kubeconfig %s", c.credentials.describe(token), c.kubeconfig)
+		return &trouble{kind: Unauthorized, final: true, err: err}
+	case code == http.StatusForbidden:
+		return &trouble{kind: Forbidden, final: true, err: err}
+	case code == http.StatusNotFound && s.Details.Kind == p.resource && s.Details.Name == p.name:
+		return &trouble{kind: NotFound, final: true, err: errors.New("it answers 404: there is none")}
+	case code == http.StatusNotFound:
+		// Not from an API server, or not about the object: a load balancer says this of a server that it cannot reach.
+		return &trouble{kind: Unavailable, err: err}
+	case code == http.StatusTooManyRequests, code == http.StatusRequestTimeout, code >= 500:
+		after := retryAfter(answer.Header.Get("Retry-After"))
+		if after > 0 {
+			err = fmt.Errorf("%w, and wants to be asked again after %v", err, after.Round(time.Millisecond))
+		}
+		return &trouble{kind: Unavailable, err: err, after: after}
+	}
+	return &trouble{kind: Unavailable, final: true, err: err}
+}
+
+// status is what an API server answers when there is nothing else to answer (metav1.Status).
+type status struct {
+	Message string `json:"message"`
+	Details struct {
+		Kind string `json:"kind"`
+		Name string `json:"name"`
+	} `json:"details"`
+}
+
+// readStatus reads an answer other than 200; the zero value if it has no status.
+func readStatus(answer *http.Response) status {
+	var s status
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxStatus))
+	if err != nil || json.Unmarshal(body, &s) != nil {
+		return status{}
+	}
+	return s
+}
+
+// quoted returns the server's own words, to follow others.
+func (s *status) quoted() string {
+	if s.Message == "" {
+		return ""
+	}
+	return ": " + shortQuote(s.Message)
+}
+
+// shortQuote quotes foreign text so that it fits into a line.
+func shortQuote(text string) string { return strconv.Quote(cut(text, 300)) }
+
+// cut shortens a text to at most so many bytes and an ellipsis.
+func cut(text string, longest int) string {
+	if len(text) <= longest {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longest], "") + "…"
+}
+
+// line is an error whose text fits into a line. Those of net/http and crypto quote what a server sent.
+type line struct{ err error }
+
+func (l line) Error() string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return utf8.RuneError
+	}, cut(l.err.Error(), 600))
+}
+
+func (l line) Unwrap() error { return l.err }
+
+// retryAfter reads the header Retry-After (RFC 9110, 10.2.3); zero if it does not say how long.
+func retryAfter(header string) time.Duration {
+	const longest = 1 << 31
+	if seconds, err := strconv.ParseUint(header, 10, 64); err == nil {
+		return time.Duration(min(seconds, longest)) * time.Second
+	}
+	if at, err := http.ParseTime(header); err == nil {
+		return max(0, time.Until(at))
+	}
+	return 0
+}
