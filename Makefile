@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 VERSION = $(shell git describe --always --dirty 2>/dev/null || echo devel)
-COMMANDS = ./rules/cmd/rules
+COMMANDS = ./rules/cmd/rules ./plugin/cmd/sluice-cni
 DEMO = ./rules/cmd/demo
 # Programs of others, in the module e2e, with which tests compare ours.
 PEER = istio/cmd/istio-iptables
@@ -18,10 +18,10 @@ BENCHTIME ?= 300ms
 
 build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/
 
-.PHONY: help build demo test test-long test-peers fuzz bench lint ci clean
+.PHONY: help build demo test test-long test-peers fuzz bench bench-peers lint ci clean
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' Makefile
 
 build: ## Build the commands, static, into bin/.
 	$(build-static) $(COMMANDS)
@@ -30,9 +30,11 @@ demo: ## Show the rules at work in a network namespace (root or sudo).
 	$(build-static) $(DEMO)
 	@.ci/as-root bin/$(notdir $(DEMO))
 
+test: bin/cni/bridge
 test: ## Run the tests (as root or with sudo: all of them).
 	@RACE='$(RACE)' .ci/test -timeout 3m $(TESTFLAGS)
 
+test-long: bin/cni/bridge
 test-long: ## Run the tests with the long ones, all under the race detector.
 	@SLUICE_LONG=1 RACE=./... .ci/test -timeout 40m $(TESTFLAGS)
 
@@ -53,6 +55,11 @@ bench: ## Run the benchmarks COUNT (6) times; BASE=file compares with an earlier
 bench: bin/tools/golangci-lint
 	@RACE= .ci/test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) $(TESTFLAGS) | tee bin/bench.out
 	@bin/tools/benchstat $(BASE) bin/bench.out
+
+bench-peers: export SLUICE_ROUNDS ?= 30
+bench-peers: build bin/istio-cni
+bench-peers: ## Compare the plugin's time and memory with its peers' (root or sudo), in SLUICE_ROUNDS (30) rounds.
+	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -run '^$$' -bench Peers -benchtime 1x -timeout 30m ./bench
 
 lint: ## Check format, vet and linters.
 lint: bin/tools/golangci-lint
@@ -81,7 +88,18 @@ bin/$(notdir $(PEER)): e2e/go.mod e2e/go.sum $(wildcard e2e/$(PEER)/*.go)
 	CGO_ENABLED=0 go build -C e2e -trimpath -buildvcs=false -ldflags '-s -w' -o ../bin/ ./$(PEER)
 	@touch $@
 
+bin/istio-cni: e2e/bench/istio/go.mod e2e/bench/istio/go.sum
+	@echo "$@: built from Istio's module, which takes minutes the first time"
+	CGO_ENABLED=0 go build -C e2e/bench/istio -trimpath -buildvcs=false -ldflags '-s -w' -o ../../../bin/ istio.io/istio/cni/cmd/istio-cni
+	@touch $@
+
+# The plugins with which tests run ours in a chain; bridge stands for all of them.
+bin/cni/bridge: .ci/tools/go.mod .ci/tools/go.sum
+	CGO_ENABLED=0 go build -C .ci/tools -trimpath -buildvcs=false -ldflags '-s -w' -o ../../bin/cni/ \
+		$$(go list -C .ci/tools tool | grep containernetworking)
+	@touch $@
+
 # golangci-lint stands for all the tools: one command builds them.
 bin/tools/golangci-lint: .ci/tools/go.mod .ci/tools/go.sum
-	CGO_ENABLED=0 go build -C .ci/tools -o ../../bin/tools/ tool
+	CGO_ENABLED=0 go build -C .ci/tools -o ../../bin/tools/ $$(go list -C .ci/tools tool | grep -v containernetworking)
 	@touch $@

@@ -1,0 +1,343 @@
+package plugin_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// The pods of these files are left alone: nothing is in their namespace, the result is the previous one, and the reason is kept.
+func TestADDLeavesOthersAlone(t *testing.T) {
+	for file, reason := range map[string]decide.Reason{
+		"plain": decide.NoProxyContainer, "istio-init": decide.IstioInit, "host-network": decide.HostNetwork,
+		"not-injected": decide.NotInjected, "opt-out-label": decide.OptOutLabel, "none": decide.InterceptionNone, "gateway": decide.ProxyType,
+	} {
+		t.Run(file, func(t *testing.T) {
+			w, ns := newWorld(t, file), netnstest.New(t)
+			c := newCall(t, ns)
+			if got := w.add(t, c); got != c.prevResult {
+				t.Errorf("result: %s", got)
+			}
+			holdsNothing(t, ns)
+			if r := c.record(t); r.Outcome != "skip" || r.Reason != string(reason) || r.Redirect != nil {
+				t.Errorf("record: %+v, want reason %s", r, reason)
+			}
+			line := w.logged(t)[0]
+			if line["msg"] != "ADD" || line["decision"] != "skip" || line["reason"] != string(reason) || line["why"] == "" {
+				t.Errorf("log: %v", line)
+			}
+			if e := w.call("CHECK", c); e != nil {
+				t.Errorf("CHECK: %v", e)
+			}
+		})
+	}
+}
+
+// Where the runtime's own words are enough, nobody is asked for the pod.
+func TestADDAsksNobody(t *testing.T) {
+	for name, change := range map[string]func(c *sandboxCall){
+		"for no pod":                      func(c *sandboxCall) { c.args = "" },
+		"for a pod without a name":        func(c *sandboxCall) { c.args = "K8S_POD_NAMESPACE=shop" },
+		"in a namespace that is excluded": func(c *sandboxCall) { c.stdin = c.with(`"exclude_namespaces":["kube-system","shop"]`) },
+		"for the node agent": func(c *sandboxCall) {
+			c.stdin = c.with(`"pod_namespace":"shop"`)
+			c.args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=sluice-node-x7k2p"
+		},
+		"for a pod whose annotations say that it was not injected": func(c *sandboxCall) {
+			c.stdin = c.with(`"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":"b"}}`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "sidecar")
+			c := newCall(t, nil)
+			change(&c)
+			if got := w.add(t, c); got != c.prevResult {
+				t.Errorf("result: %s", got)
+			}
+			if len(w.source.asked) > 0 {
+				t.Errorf("asked: %v", w.source.asked)
+			}
+		})
+	}
+}
+
+// The pod is asked for by the names and the UID that the runtime gives, and the namespace only if a selector needs it.
+func TestADDAsksForThePod(t *testing.T) {
+	question := "pod shop/" + podName + " " + podUID
+	selecting := `"enablement_selectors":[{"namespaceSelector":{"matchLabels":{"mesh":"on"}}}]`
+	for _, tc := range []struct {
+		name, field string
+		labels      map[string]string
+		asked       []string
+		outcome     string
+	}{
+		{"without selectors", `"backend":"auto"`, nil, []string{question}, "redirect"},
+		{"in a namespace that is selected", selecting, map[string]string{"mesh": "on"}, []string{question, "namespace shop"}, "redirect"},
+		{"in a namespace that is not", selecting, nil, []string{question, "namespace shop"}, "skip"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+			w.source.namespace = &decide.Namespace{Metadata: decide.Metadata{Name: "shop", Labels: tc.labels}}
+			c := newCall(t, ns)
+			c.stdin = c.with(tc.field)
+			w.add(t, c)
+			if diff := cmp.Diff(tc.asked, w.source.asked); diff != "" {
+				t.Error(diff)
+			}
+			if r := c.record(t); r.Outcome != tc.outcome {
+				t.Errorf("record: %+v, want %s", r, tc.outcome)
+			}
+		})
+	}
+}
+
+// What ADD keeps about a pod is enough to know its rules.
+func TestADDKeepsARecord(t *testing.T) {
+	w, ns := newWorld(t, "tproxy"), netnstest.New(t)
+	c := newCall(t, ns)
+	now := time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC)
+	w.Now = func() time.Time { return now }
+	w.add(t, c)
+	redirect, _, err := decide.Parameters(w.source.pod, []netip.Addr{netip.MustParseAddr("10.244.1.5")}, &decide.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := record.Record{
+		Key:     record.Key{ContainerID: c.id, IfName: "eth0"},
+		Network: "e2e", Netns: c.netns, Pod: record.Pod{Namespace: "shop", Name: podName, UID: podUID},
+		Outcome: "redirect", Reason: "mesh-pod", Engine: compat.EngineNFT, Redirect: &redirect, Time: now,
+	}
+	if diff := cmp.Diff(want, c.record(t), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A pod that cannot be read does not start, and the error says what to do; or it starts without redirection, and the log says it loudly.
+func TestUnreadablePods(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		kind source.Kind
+		code uint
+	}{
+		{"the API server is not there", source.Unavailable, types.ErrTryAgainLater},
+		{"another pod has the name as yet", source.Replaced, types.ErrTryAgainLater},
+		{"there is no such pod", source.NotFound, 100},
+		{"the credentials are wrong", source.Unauthorized, 100},
+		{"the credentials do not suffice", source.Forbidden, 100},
+		{"there is no kubeconfig", source.Misconfigured, 100},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, ns := newWorld(t, ""), netnstest.New(t)
+			w.source.err = source.WithKind(tc.kind, errors.New("API server 10.0.0.1:443: it is\nso"))
+			c := newCall(t, ns)
+			e := w.call("ADD", c)
+			want := types.Error{
+				Code:    tc.code,
+				Msg:     fmt.Sprintf("pod shop/%s cannot be read, so it is not known whether it is in the mesh (%s)", podName, tc.kind),
+				Details: "API server 10.0.0.1:443: it is; so",
+			}
+			if e == nil || *e != want {
+				t.Fatalf("got %+v\nwant %+v", e, want)
+			}
+			if w.stdout.Len() > 0 {
+				t.Errorf("standard output: %q", w.stdout.String())
+			}
+			c.wantNoRecord(t)
+			line := w.logged(t)[0]
+			if line["level"] != "error" || line["code"] != float64(tc.code) || line["error"] != want.Msg || line["details"] != want.Details {
+				t.Errorf("log: %v", line)
+			}
+
+			c.stdin = c.with(`"unreadable_pods":"skip"`)
+			w.stderr.Reset()
+			if got := w.add(t, c); got != c.prevResult {
+				t.Errorf("result: %s", got)
+			}
+			if line := w.logged(t)[0]; line["level"] != "error" || line["reason"] != "pod-unreadable" || line["unreadable"] == nil {
+				t.Errorf("log: %v", line)
+			}
+			holdsNothing(t, ns)
+			// CHECK looks again: a pod of the mesh that was let pass is not as it should be.
+			w.source.err, w.source.pod = nil, readPod(t, "sidecar")
+			if e := w.call("CHECK", c); e == nil || e.Code != 104 {
+				t.Errorf("CHECK: %+v", e)
+			}
+		})
+	}
+}
+
+// A namespace whose labels a selector asks for is part of what must be read.
+func TestUnreadableNamespace(t *testing.T) {
+	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+	w.source.namespaceErr = source.WithKind(source.Forbidden, errors.New("namespace shop: not allowed"))
+	c := newCall(t, ns)
+	c.stdin = c.with(`"enablement_selectors":[{"namespaceSelector":{}}]`)
+	if e := w.call("ADD", c); e == nil || e.Code != 100 || e.Details != "namespace shop: not allowed" {
+		t.Errorf("%+v", e)
+	}
+	holdsNothing(t, ns)
+}
+
+// All that is wrong with a pod is in one error of bounded length, and nothing is done for it.
+func TestADDOfAPodWithWrongSettings(t *testing.T) {
+	w, ns := newWorld(t, "wrong"), netnstest.New(t)
+	c := newCall(t, ns)
+	e := w.call("ADD", c)
+	if e == nil || e.Code != 101 || !strings.HasPrefix(e.Msg, "pod shop/"+podName+" has ") || !strings.HasSuffix(e.Msg, " wrong settings") {
+		t.Fatalf("%+v", e)
+	}
+	for _, part := range []string{"annotation sidecar.istio.io/interceptionMode", `"tproxy" is not allowed`, "want REDIRECT"} {
+		if !strings.Contains(e.Details, part) {
+			t.Errorf("details do not say %s: %s", part, e.Details)
+		}
+	}
+	if len(e.Msg) > 160 || len(e.Details) > 768 || strings.Contains(e.Msg+e.Details, "\n") {
+		t.Errorf("too long: %+v", e)
+	}
+	holdsNothing(t, ns)
+	c.wantNoRecord(t)
+}
+
+// What the runtime or the configuration got wrong has an error of its own.
+func TestADDRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(c *sandboxCall)
+		code   uint
+		text   string
+	}{
+		{
+			"a configuration with wrong fields", func(c *sandboxCall) { c.stdin = c.with(`"backend":"ebpf"`, `"api_budget":"1h"`) },
+			types.ErrInvalidNetworkConfig, `the plugin's configuration has 2 wrong fields; api_budget: "1h" is not allowed: want a duration`,
+		},
+		{
+			"what is no configuration", func(c *sandboxCall) { c.stdin = `[]` },
+			types.ErrDecodingFailure, "the plugin's configuration cannot be read",
+		},
+		{
+			"CNI_ARGS without pairs", func(c *sandboxCall) { c.args = "K8S_POD_NAME" },
+			types.ErrInvalidEnvironmentVariables, `CNI_ARGS: "K8S_POD_NAME" is not a pair KEY=VALUE`,
+		},
+		{
+			"a container id that is a path", func(c *sandboxCall) { c.id = "../x" },
+			types.ErrInvalidEnvironmentVariables, "CNI_CONTAINERID or CNI_IFNAME is not allowed",
+		},
+		{
+			"a namespace that is gone", func(c *sandboxCall) { c.netns = "/run/netns/gone" },
+			types.ErrInvalidNetNS, "the network namespace of the pod cannot be opened",
+		},
+		{
+			"the host's own namespace", func(c *sandboxCall) { c.netns = "/proc/self/ns/net" },
+			types.ErrInvalidNetNS, "CNI_NETNS is the network namespace of the host",
+		},
+		{
+			"a result that is none", func(c *sandboxCall) { c.prevResult = `"none"`; c.stdin = c.with() },
+			types.ErrInvalidNetworkConfig, "the previous plugin's result is wrong",
+		},
+		{
+			"an address that is none", func(c *sandboxCall) {
+				c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.1"}]}`
+				c.stdin = c.with()
+			},
+			types.ErrInvalidNetworkConfig, `prevResult: ips[0].address: "10.0.0.1" is not allowed`,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+			w.Backend = func(compat.Engine) (compat.Backend, error) { panic("a backend was asked for") }
+			c := newCall(t, ns)
+			tc.change(&c)
+			e := w.call("ADD", c)
+			if e == nil || e.Code != tc.code || !strings.Contains(e.Error(), tc.text) {
+				t.Errorf("%+v, want code %d and %q", e, tc.code, tc.text)
+			}
+			if w.stdout.Len() > 0 {
+				t.Errorf("standard output: %q", w.stdout.String())
+			}
+			// Without a configuration the runtime's log has to do.
+			if strings.Contains(tc.name, "configuration") {
+				return
+			}
+			if lines := w.logged(t); len(lines) != 1 || lines[0]["msg"] != "ADD" || lines[0]["code"] != float64(tc.code) {
+				t.Errorf("log: %v", lines)
+			}
+		})
+	}
+}
+
+// Neither the log nor the record can keep a pod from starting, and the log says why they are missing.
+func TestADDWithoutPlaceToWrite(t *testing.T) {
+	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+	c := newCall(t, ns)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{file, "/proc/nowhere"} {
+		c.runDir = dir
+		c.stdin = c.with()
+		w.stderr.Reset()
+		if got := w.add(t, c); got != c.prevResult {
+			t.Errorf("result: %s", got)
+		}
+		holds(t, ns)
+		if text := w.stderr.String(); !strings.Contains(text, "not_kept") {
+			t.Errorf("log: %s", text)
+		}
+	}
+}
+
+// Pods start side by side, each with a result, a record and rules of its own.
+func TestManyADDsAtOnce(t *testing.T) {
+	const many = 20
+	runDir := t.TempDir()
+	var group sync.WaitGroup
+	for i := range many {
+		ns := netnstest.New(t)
+		c := newCall(t, ns)
+		c.id, c.runDir = fmt.Sprintf("%064x", i+1), runDir
+		c.stdin = c.with()
+		w := newWorld(t, "sidecar")
+		group.Go(func() {
+			if e := w.call("ADD", c); e != nil {
+				t.Errorf("ADD %d: %v", i, e)
+			}
+			if got := w.stdout.String(); got != c.prevResult {
+				t.Errorf("ADD %d: result %s", i, got)
+			}
+			if e := w.call("CHECK", c); e != nil {
+				t.Errorf("CHECK %d: %v", i, e)
+			}
+		})
+	}
+	group.Wait()
+	if all, err := record.In(runDir).List(); err != nil || len(all) != many {
+		t.Errorf("%d records, %v", len(all), err)
+	}
+	data, err := os.ReadFile(filepath.Join(runDir, "sluice-cni.log"))
+	if lines := strings.Count(string(data), "\n"); err != nil || lines != 2*many {
+		t.Errorf("%d lines in the log, %v", lines, err)
+	}
+	for text := range strings.Lines(string(data)) {
+		if !json.Valid([]byte(text)) {
+			t.Errorf("%q is not JSON", text)
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package plugin
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// keyOf names the attachment that the runtime speaks of.
+func keyOf(args *skel.CmdArgs) record.Key {
+	return record.Key{ContainerID: args.ContainerID, IfName: args.IfName}
+}
+
+// podArgs is what CNI_ARGS says of a Kubernetes pod.
+type podArgs struct {
+	source.Ref
+	// sandbox is the container id by which the runtime knows the pod's sandbox (K8S_POD_INFRA_CONTAINER_ID).
+	sandbox string
+}
+
+// parseArgs reads CNI_ARGS: pairs KEY=VALUE with semicolons between them, in any order. Of equal keys the last counts, and others are
+// ignored whether IgnoreUnknown is there or not, as runtimes add their own. Without a pod the result is the zero value.
+func parseArgs(text string) (podArgs, error) {
+	var a podArgs
+	for pair := range strings.SplitSeq(text, ";") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok && strings.TrimSpace(pair) != "" {
+			return podArgs{}, failure(types.ErrInvalidEnvironmentVariables,
+				fmt.Sprintf("CNI_ARGS: %q is not a pair KEY=VALUE", shortened(pair, maxLine/2)), nil)
+		}
+		switch key {
+		case "K8S_POD_NAMESPACE":
+			a.Namespace = value
+		case "K8S_POD_NAME":
+			a.Name = value
+		case "K8S_POD_UID":
+			a.UID = value
+		case "K8S_POD_INFRA_CONTAINER_ID":
+			a.sandbox = value
+		}
+	}
+	return a, nil
+}

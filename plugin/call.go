@@ -1,0 +1,155 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/plugin/config"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/log"
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A call is one call of a verb about one sandbox.
+type call struct {
+	*Plugin
+	args   *skel.CmdArgs
+	ref    source.Ref
+	config *config.Config
+	store  record.Store
+	entry  entry
+}
+
+// begin reads what the runtime says. The call must be ended.
+func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
+	c := &call{Plugin: p, args: args}
+	var err error
+	if c.config, err = config.Parse(args.StdinData); err != nil {
+		return nil, configFailure(err)
+	}
+	named, err := parseArgs(args.Args)
+	c.ref, c.store, c.entry = named.Ref, record.In(c.config.RunDir), newEntry(verb, named.Ref, args, p.Now())
+	if keyErr := keyOf(args).Validate(); err == nil && keyErr != nil {
+		err = failure(types.ErrInvalidEnvironmentVariables, "CNI_CONTAINERID or CNI_IFNAME is not allowed", keyErr)
+	}
+	if err != nil {
+		c.end(err)
+		return nil, err
+	}
+	return c, nil
+}
+
+// end writes the log line of the call.
+func (c *call) end(err error) {
+	logger, closeLog := log.Open(c.config.Log, c.Stderr)
+	defer closeLog()
+	c.entry.write(logger, c.Now(), err)
+}
+
+// attachment is what the runtime says of the pod.
+func (c *call) attachment() decide.Attachment {
+	return decide.Attachment{Namespace: c.ref.Namespace, Name: c.ref.Name, Annotations: c.config.Annotations}
+}
+
+// podUnreadable is the reason to leave a pod alone that package decide cannot have.
+const podUnreadable decide.Reason = "pod-unreadable"
+
+// decide finds out what becomes of the pod; redirected it is not nil. Nobody is asked for a pod that can be told without.
+func (c *call) decide() (decide.Decision, *decide.Pod, error) {
+	in := decide.Input{Attachment: c.attachment()}
+	if d := decide.Early(in.Attachment, &c.config.Decide); d.Outcome != decide.Undecided {
+		return d, nil, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.config.APIBudget)
+	defer cancel()
+	from := c.Source(c.config)
+	defer from.Close()
+	var err error
+	if in.Pod, err = from.Pod(ctx, c.ref); err != nil {
+		return c.unread(err)
+	}
+	d := decide.Decide(in, &c.config.Decide)
+	if d.Reason == decide.NamespaceUnknown {
+		if in.Namespace, err = from.Namespace(ctx, c.ref.Namespace); err != nil {
+			return c.unread(err)
+		}
+		d = decide.Decide(in, &c.config.Decide)
+	}
+	return d, in.Pod, nil
+}
+
+// unread follows the policy for pods that cannot be read.
+func (c *call) unread(err error) (decide.Decision, *decide.Pod, error) {
+	if c.config.UnreadablePods == config.Fail {
+		return decide.Decision{}, nil, podFailure(c.ref, err)
+	}
+	c.entry.add(zap.NamedError("unreadable", err))
+	sentence := "the pod cannot be read, and the configuration says that such pods start without redirection"
+	return decide.Decision{Outcome: decide.Skip, Reason: podUnreadable, Sentence: sentence}, nil, nil
+}
+
+// parameters returns the redirection of a pod, from the addresses of the result or, without any (a plugin that stands alone), those of
+// the namespace.
+func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.Redirect, error) {
+	addresses, err := addressesOf(result)
+	if err != nil {
+		return rules.Redirect{}, failure(types.ErrInvalidNetworkConfig, "the previous plugin's result is wrong", err)
+	}
+	if len(addresses) == 0 {
+		if addresses, err = route.Addresses(ns); err != nil {
+			return rules.Redirect{}, failure(types.ErrInvalidNetNS, fmt.Sprintf("the addresses of pod %s cannot be read", c.ref), err)
+		}
+	}
+	r, notes, err := decide.Parameters(pod, addresses, &c.config.Decide)
+	c.entry.notes(notes)
+	if err != nil {
+		n := 1
+		if faults := rules.Faults(nil); errors.As(err, &faults) {
+			n = len(faults)
+		}
+		return rules.Redirect{}, failure(CodeParameters, counted(fmt.Sprintf("pod %s has", c.ref), n, "wrong setting"), err)
+	}
+	return r, nil
+}
+
+// sandbox opens the namespace of the pod. The namespace of the plugin itself is the host's, whose traffic is nobody's to redirect.
+func sandbox(args *skel.CmdArgs) (*netns.NS, error) {
+	ns, err := netns.Open(args.Netns)
+	if err != nil {
+		return nil, failure(types.ErrInvalidNetNS, "the network namespace of the pod cannot be opened", err)
+	}
+	if isHost(ns) && !overridden(args) {
+		_ = ns.Close()
+		return nil, failure(types.ErrInvalidNetNS, "CNI_NETNS is the network namespace of the host", nil)
+	}
+	return ns, nil
+}
+
+// isHost tells whether the namespace is the plugin's own.
+func isHost(ns *netns.NS) bool { return ns.ID() == (*netns.NS)(nil).ID() }
+
+// overridden tells whether the caller vouches for the namespace; see package skel.
+func overridden(args *skel.CmdArgs) bool {
+	return args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "true")
+}
+
+// newRecord is the record of the call's attachment.
+func (c *call) newRecord(d decide.Decision) record.Record {
+	return record.Record{
+		Key: keyOf(c.args), Network: c.config.Network, Netns: c.args.Netns,
+		Pod:     record.Pod{Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID},
+		Outcome: d.Outcome.String(), Reason: string(d.Reason),
+		Time: c.Now().Round(time.Millisecond).UTC(),
+	}
+}

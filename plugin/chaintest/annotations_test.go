@@ -1,0 +1,34 @@
+package chaintest_test
+
+import "testing"
+
+// TestASkippedPodCostsNoQuestion counts what the API server is asked where the runtime passes the pod's annotations.
+func TestASkippedPodCostsNoQuestion(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, pod string
+		chain
+		questions int
+	}{
+		{"a pod that is not injected", "not-injected", chain{version: latest, annotations: true}, 0},
+		{"one without annotations from the runtime", "not-injected", chain{version: latest}, 1},
+		{"a mesh pod", "sidecar", chain{version: latest, annotations: true}, 1},
+		{
+			"a pod of an excluded namespace", "sidecar",
+			chain{version: latest, fields: map[string]any{"exclude_namespaces": []string{namespace}}},
+			0,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			p := n.newPod(t, c.pod)
+			if _, err := p.execute(t, "ADD", c.chain, someResult(p)); err != nil {
+				t.Fatal(err)
+			}
+			if got := len(n.api.Requests()); got != c.questions {
+				t.Errorf("the API server was asked %d times, want %d", got, c.questions)
+			}
+		})
+	}
+}

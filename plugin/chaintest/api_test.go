@@ -1,0 +1,198 @@
+package chaintest_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+var update = flag.Bool("update", false, "write testdata/*.txt anew")
+
+// misbehaviours are ways in which a pod cannot be read. What users see then is in testdata/unreadable.txt.
+var misbehaviours = []struct {
+	name string
+	// make changes the node, or its API server.
+	make func(t testing.TB, n *node)
+	// hangs tells that a try takes all of its time.
+	hangs bool
+}{
+	{"401", always(sourcetest.Unauthorized()), false},
+	{"403", always(sourcetest.Forbidden()), false},
+	{"404 of the pod", func(_ testing.TB, n *node) { n.unknownPods = true }, false},
+	{"404 of a load balancer", always(sourcetest.Reply(404, "text/plain", "404 page not found\n")), false},
+	{"429", always(sourcetest.TooManyRequests("1")), false},
+	{"500", always(sourcetest.InternalError()), false},
+	{"connections are reset", always(sourcetest.Reset()), false},
+	{"answers are reset half-way", always(sourcetest.ResetAnswer()), false},
+	{"answers end half-way", always(sourcetest.Truncated()), false},
+	{"no byte after the connection", always(sourcetest.Silent()), true},
+	{"no answer to the request", always(sourcetest.Mute()), true},
+	{"an answer without end", always(sourcetest.Drip(time.Millisecond)), true},
+	{"no connection", func(t testing.TB, n *node) {
+		n.in(t, func() error {
+			n.point(t, sourcetest.Deaf(t))
+			return nil
+		})
+	}, true},
+	{"nobody listens", func(t testing.TB, n *node) { n.point(t, "https://127.0.0.1:1") }, false},
+	{"a huge answer", always(sourcetest.Huge(64 << 20)), false},
+	{"a page of a proxy", always(sourcetest.Reply(200, "text/html", "<html><body>please log in</body></html>")), false},
+	{"another pod of the name", always(sourcetest.OtherUID("11111111-1111-1111-1111-111111111111")), false},
+	{"a stranger's certificate", func(_ testing.TB, n *node) {
+		n.api.WriteKubeconfig(n.kubeconfig(), func(cluster, _ map[string]any) {
+			cluster["certificate-authority-data"] = sourcetest.StrangerCA()
+		})
+	}, false},
+	{"no kubeconfig", func(t testing.TB, n *node) { must(t, os.Remove(n.kubeconfig())) }, false},
+	{"a kubeconfig that is none", func(t testing.TB, n *node) {
+		must(t, os.WriteFile(n.kubeconfig(), []byte("token: [secret"), 0o600))
+	}, false},
+}
+
+func always(b sourcetest.Behaviour) func(testing.TB, *node) {
+	return func(_ testing.TB, n *node) { n.api.Always(b) }
+}
+
+// point makes the kubeconfig name another server.
+func (n *node) point(_ testing.TB, server string) {
+	n.api.WriteKubeconfig(n.kubeconfig(), func(cluster, _ map[string]any) { cluster["server"] = server })
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAnUnreadablePod tells what becomes of a pod that cannot be read, by either policy, and what STATUS says of the node.
+func TestAnUnreadablePod(t *testing.T) {
+	t.Parallel()
+	text := make([]string, len(misbehaviours))
+	t.Run("node", func(t *testing.T) {
+		for i, c := range misbehaviours {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				n := newNode(t)
+				c.make(t, n)
+				fails, skips := n.unreadablePod(t), n.unreadablePod(t)
+				failing := chain{version: latest, fields: map[string]any{"api_budget": "600ms", "api_try_timeout": "500ms"}}
+				if c.hangs {
+					failing.fields = map[string]any{"api_budget": "400ms", "api_try_timeout": "150ms"}
+				}
+				skipping := chain{version: latest, fields: maps.Clone(failing.fields)}
+				skipping.fields["unreadable_pods"] = "skip"
+				var skipErr error
+				var wg sync.WaitGroup
+				wg.Go(func() { _, skipErr = skips.add(t, skipping) })
+				_, err := fails.add(t, failing)
+				wg.Wait()
+				text[i] = fmt.Sprintf("# %s\nADD: %s\nSTATUS: %s\n", c.name, n.shown(err), n.shown(n.status(t, failing)))
+
+				if left := fails.rules(t); err == nil || left != "" {
+					t.Errorf("ADD: %v; rules: %q", err, left)
+				}
+				must(t, fails.del(t, failing))
+				if skipErr != nil {
+					t.Fatalf("ADD by the policy skip: %v", skipErr)
+				}
+				skips.start(t)
+				skips.wantTraffic(t, false)
+				n.wantKept(t, skips)
+				n.wantLogged(t, skips, `"level":"error"`, `"reason":"pod-unreadable"`)
+			})
+		}
+	})
+	golden(t, "unreadable.txt", strings.Join(text, "\n"))
+}
+
+func (n *node) unreadablePod(t testing.TB) *pod {
+	t.Helper()
+	if n.unknownPods {
+		return n.newSandbox(t)
+	}
+	return n.newPod(t, "sidecar")
+}
+
+// TestASlowAPIServer is patient with a server that answers late, or not every time.
+func TestASlowAPIServer(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.api.Next(sourcetest.Slow(50*time.Millisecond), sourcetest.InternalError(), sourcetest.Reset(), sourcetest.Truncated(),
+		sourcetest.OtherUID("11111111-1111-1111-1111-111111111111"))
+	for range 2 {
+		p := n.newPod(t, "sidecar")
+		p.mustAdd(t, chain{version: latest})
+		p.start(t)
+		p.wantTraffic(t, true)
+	}
+}
+
+// varying is what differs between runs: where a connection broke, addresses, numbers of tries, times, ids.
+var varying = regexp.MustCompile(`dial tcp \S+ connect: connection reset|(read|write) tcp \S+ (read|write): |127\.0\.0\.1:\d{2,5}|\(\d+ tries in [^)]+\)|orders-\d+|7d1e6c2a-[-0-9a-f]+|: context deadline exceeded$`)
+
+// shown is an error as the kubelet puts it into an event, with words for what varies.
+func (n *node) shown(err error) string {
+	if err == nil {
+		return "no error"
+	}
+	return varying.ReplaceAllStringFunc(strings.ReplaceAll(err.Error(), n.run, "/run/dir"), func(match string) string {
+		switch match[:2] {
+		case "di":
+			return "connection reset"
+		case "re", "wr", ": ":
+			return ""
+		case "12":
+			return "SERVER"
+		case "or":
+			return "POD"
+		case "7d":
+			return "UID"
+		}
+		return "(TRIES)"
+	})
+}
+
+// wantLogged fails the test unless the log file has a line about the pod with all the words.
+func (n *node) wantLogged(t testing.TB, p *pod, words ...string) {
+	t.Helper()
+	log, err := os.ReadFile(filepath.Join(n.run, "sluice-cni.log"))
+	must(t, err)
+next:
+	for line := range strings.Lines(string(log)) {
+		for _, word := range append(words, `"`+p.name+`"`) {
+			if !strings.Contains(line, word) {
+				continue next
+			}
+		}
+		return
+	}
+	t.Errorf("no line with %q in the log:\n%s", words, log)
+}
+
+// golden compares with a file of testdata, or writes it.
+func golden(t testing.TB, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		must(t, os.MkdirAll("testdata", 0o755))
+		must(t, os.WriteFile(file, []byte(got), 0o644))
+		return
+	}
+	want, err := os.ReadFile(file)
+	must(t, err)
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("%s (-want +got; -update writes it anew):\n%s", file, diff)
+	}
+}

@@ -1,0 +1,138 @@
+package chaintest_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// TestChain is the life of a mesh pod in a real chain, by every version of the specification and with every plugin before ours.
+func TestChain(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		chain
+		pod string
+	}{
+		{"0.3.0", chain{version: "0.3.0"}, "sidecar"},
+		{"0.3.1", chain{version: "0.3.1"}, "sidecar"},
+		{"0.4.0", chain{version: "0.4.0"}, "sidecar"},
+		{"1.0.0", chain{version: "1.0.0"}, "sidecar"},
+		{"1.1.0", chain{version: latest}, "sidecar"},
+		{"behind ptp", chain{version: latest, first: "ptp"}, "sidecar"},
+		{"legacy tables", chain{version: latest, fields: map[string]any{"backend": "legacy"}}, "sidecar"},
+		{"tproxy", chain{version: latest}, "tproxy"},
+		{"annotations by the runtime", chain{version: latest, annotations: true}, "native-sidecar"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := newNode(t).newPod(t, c.pod)
+			result := p.mustAdd(t, c.chain)
+			p.start(t)
+			p.wantTraffic(t, true)
+
+			p.wantCheck(t, c.chain, "")
+			p.tamper(t, c.chain)
+			p.wantCheck(t, c.chain, "OUTPUT")
+			again, err := p.execute(t, "ADD", c.chain, result)
+			if err != nil {
+				t.Fatalf("ADD again: %v", err)
+			}
+			if diff := cmp.Diff(result, again); diff != "" {
+				t.Errorf("ADD again, result (-before +after):\n%s", diff)
+			}
+			p.wantCheck(t, c.chain, "")
+			p.wantTraffic(t, true)
+
+			if err := p.del(t, c.chain); err != nil {
+				t.Errorf("DEL: %v", err)
+			}
+			if err := p.del(t, c.chain); err != nil {
+				t.Errorf("DEL again: %v", err)
+			}
+			p.leave(t)
+			if err := p.del(t, c.chain); err != nil {
+				t.Errorf("DEL without the namespace: %v", err)
+			}
+			p.node.wantKept(t)
+		})
+	}
+}
+
+// TestADeletedAttachmentIsNoLongerCaptured deletes one whose namespace stays, as cnitool does: it names no sandbox of Kubernetes.
+func TestADeletedAttachmentIsNoLongerCaptured(t *testing.T) {
+	t.Parallel()
+	p := newNode(t).newPod(t, "tproxy")
+	c := chain{version: latest}
+	result := p.mustAdd(t, c)
+	p.start(t)
+	x := p.execution(t, "DEL", c, result)
+	x.environment["CNI_ARGS"] = "IgnoreUnknown=1;K8S_POD_NAMESPACE=" + namespace + ";K8S_POD_NAME=" + p.name
+	if err := x.run(p.node); err != nil {
+		t.Fatal(err)
+	}
+	if left := p.rules(t); left != "" {
+		t.Errorf("rules after DEL, which logged %q:\n%s", &x.stderr, left)
+	}
+	p.wantTraffic(t, false)
+}
+
+// wantCheck runs CHECK. Where the version has it, its error must name the drift; no drift, no error.
+func (p *pod) wantCheck(t testing.TB, c chain, drift string) {
+	t.Helper()
+	err := p.check(t, c)
+	switch {
+	case strings.HasPrefix(c.version, "0.3."):
+		if !errors.Is(err, libcni.ErrorCheckNotSupp) {
+			t.Errorf("CHECK in version %s: %v", c.version, err)
+		}
+	case drift == "":
+		if err != nil {
+			t.Errorf("CHECK: %v", err)
+		}
+	case err == nil || !strings.Contains(strings.ToUpper(err.Error()), drift):
+		t.Errorf("CHECK after tampering: %v; want an error about %q", err, drift)
+	default:
+		t.Logf("CHECK after tampering: %v", err)
+	}
+}
+
+// tamper lets the application's connections pass the proxy, as somebody in the pod could who has CAP_NET_ADMIN.
+func (p *pod) tamper(t testing.TB, c chain) {
+	t.Helper()
+	if c.fields["backend"] == "legacy" {
+		p.run(t, "iptables-legacy", "-t", "nat", "-F", "OUTPUT")
+		return
+	}
+	p.run(t, "nft", "insert", "rule", "inet", "sluice", "nat-output", "accept")
+}
+
+// run runs a program of the node in the pod's namespace.
+func (p *pod) run(t testing.TB, command ...string) string {
+	t.Helper()
+	cmd := exec.Command(netnstest.RequireBinary(t, command[0]), command[1:]...)
+	var out []byte
+	err := p.ns.Do(func() (err error) {
+		out, err = cmd.CombinedOutput()
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s: %v: %s", strings.Join(command, " "), err, out)
+	}
+	return string(out)
+}
+
+// leave ends the namespace. Its servers' sockets are closed with the test, so only the path goes.
+func (p *pod) leave(t testing.TB) {
+	t.Helper()
+	if err := os.Remove(p.path); err != nil {
+		t.Fatal(err)
+	}
+}

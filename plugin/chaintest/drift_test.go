@@ -1,0 +1,62 @@
+package chaintest_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/compat"
+)
+
+// TestCheckNamesTheDrift changes what ADD has left, in one way at a time. CHECK says how, and the next ADD mends it.
+func TestCheckNamesTheDrift(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	for _, c := range []struct {
+		name    string
+		engine  compat.Engine
+		pod     string
+		command string // run in the pod's namespace
+		drift   string // in the error of CHECK
+	}{
+		{
+			"a rule before ours", compat.EngineNFT, "sidecar",
+			"nft insert rule inet sluice nat-output accept", "extra in chain inet sluice nat-output: accept",
+		},
+		{"the table is gone", compat.EngineNFT, "sidecar", "nft delete table inet sluice", "missing in the ruleset: table inet sluice"},
+		{"a chain is empty", compat.EngineNFT, "sidecar", "nft flush chain inet sluice nat-output", "missing"},
+		{"the policy route is gone", compat.EngineNFT, "tproxy", "ip route flush table 133", "133"},
+		{"the rule of policy routing is gone", compat.EngineNFT, "tproxy", "ip rule del lookup 133", "133"},
+		{"the jump to our chain is gone", compat.EngineLegacy, "sidecar", "iptables-legacy -t nat -F OUTPUT", "OUTPUT"},
+		{"all of mangle is gone", compat.EngineLegacy, "tproxy", "iptables-legacy -t mangle -F", "mangle"},
+		{"the other engine has rules of ours too", compat.EngineLegacy, "sidecar", "nft add table inet sluice", "sluice"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := n.newPod(t, c.pod)
+			config := chain{version: latest, fields: map[string]any{"backend": string(c.engine)}}
+			result := someResult(p)
+			for _, verb := range []string{"ADD", "CHECK"} {
+				if _, err := p.execute(t, verb, config, result); err != nil {
+					t.Fatalf("%s: %v", verb, err)
+				}
+			}
+			before := p.rules(t)
+			p.run(t, strings.Fields(c.command)...)
+			_, err := p.execute(t, "CHECK", config, result)
+			if err == nil || !strings.Contains(err.Error(), c.drift) {
+				t.Errorf("CHECK: %v; want an error with %q", err, c.drift)
+			}
+			t.Logf("CHECK: %v", err)
+			for _, verb := range []string{"ADD", "CHECK"} {
+				if _, err := p.execute(t, verb, config, result); err != nil {
+					t.Errorf("%s again: %v", verb, err)
+				}
+			}
+			if diff := cmp.Diff(before, p.rules(t)); diff != "" {
+				t.Errorf("rules after ADD again (-before +after):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,193 @@
+package chaintest_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/plugin"
+	"github.com/sluice-mesh/sluice/plugin/config"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// hostile are the values of a pod with which somebody may try something.
+var hostile = []string{
+	"", "*", "80,443", "10.0.0.0/8", "::/0", "eth0", "TPROXY", "true", "65536", "-1", "\x00", "a\nb", "\x1b[31m", "日本",
+	"../../../../etc/cron.d/x", "/etc/passwd", "$(reboot)", "`id`", "; rm -rf /", "' OR 1=1 --", "%s%n", "{{.}}", "-m owner",
+	`{"containers":["istio-proxy"]}`, `"}, "level":"info"`, "lo; flush ruleset", `" drop comment "`, strings.Repeat("8,", 5000),
+}
+
+// FuzzHostilePod gives ADD a pod whose annotations, labels, names, arguments and variables somebody has made up. Whatever becomes of
+// it: the only files are the log, in lines of JSON, and the record of the attachment; rules go into the pod's namespace only, and no
+// comment or name in them is the pod's; an error is a short printable line. That no program is executed, TestNothingIsExecuted says.
+func FuzzHostilePod(f *testing.F) {
+	for i, value := range hostile {
+		f.Add(uint8(i), value, hostile[(i*7+3)%len(hostile)], hostile[(i*5+1)%len(hostile)])
+	}
+	own, err := netns.Open("/proc/self/ns/net")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = own.Close() })
+	sidecar, err := json.Marshal(podObject(f, "sidecar"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	keys := slices.Sorted(maps.Keys(asMap(asMap(podObject(f, "annotations")["metadata"])["annotations"])))
+	f.Fuzz(func(t *testing.T, which uint8, value, argument, variable string) {
+		pod := hostilePod(t, sidecar, keys[int(which)%len(keys)], value, argument, variable)
+		run := t.TempDir()
+		var stdout, stderr bytes.Buffer
+		backend := &witness{}
+		p := plugin.Plugin{
+			Source:  func(*config.Config) plugin.Source { return only{pod} },
+			Backend: func(compat.Engine) (compat.Backend, error) { return backend, nil },
+			Stdout:  &stdout, Stderr: &stderr, Now: time.Now,
+		}
+		stdin, err := json.Marshal(map[string]any{
+			"cniVersion": latest, "name": "e2e", "type": pluginName, "cni_agent_run_dir": run,
+			"prevResult": map[string]any{"cniVersion": latest, "ips": []map[string]any{{"address": "10.244.7.9/16"}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := &skel.CmdArgs{
+			ContainerID: "c1", IfName: "eth0", Netns: "/proc/self/ns/net", NetnsOverride: "1", StdinData: stdin,
+			Args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=orders",
+		}
+		failed := p.Add(args)
+
+		want := []string{"sluice-cni.log"}
+		if failed == nil {
+			want = []string{"attachments/c1:eth0.json", "sluice-cni.log"}
+		}
+		if diff := cmp.Diff(want, filesIn(t, run)); diff != "" {
+			t.Errorf("files (-want +got):\n%s", diff)
+		}
+		if lines := strings.Split(strings.TrimSpace(stderr.String()), "\n"); len(lines) != 1 || !json.Valid([]byte(lines[0])) {
+			t.Errorf("the log is not one line of JSON: %q", &stderr)
+		}
+		for _, ns := range backend.entered {
+			if ns != own.ID() {
+				t.Errorf("rules went into %v, not the pod's %v", ns, own.ID())
+			}
+		}
+		wantPrintable(t, failed)
+	})
+}
+
+// hostilePod is the mesh pod with a value in an annotation and wherever there is room for others.
+func hostilePod(t testing.TB, sidecar []byte, key, value, argument, variable string) *decide.Pod {
+	t.Helper()
+	var pod decide.Pod
+	if err := json.Unmarshal(sidecar, &pod); err != nil {
+		t.Fatal(err)
+	}
+	pod.Metadata.Annotations[key] = value
+	pod.Metadata.Labels[argument] = variable
+	pod.Metadata.Name, pod.Metadata.Namespace = value, argument
+	for i := range pod.Spec.InitContainers {
+		pod.Spec.InitContainers[i].Args = append(pod.Spec.InitContainers[i].Args, argument)
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		for _, name := range []string{"ISTIO_META_DNS_CAPTURE", "ISTIO_OUTBOUND_OWNER_GROUPS", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"} {
+			c.Env = append(c.Env, decide.EnvVar{Name: name, Value: variable})
+		}
+	}
+	return &pod
+}
+
+// wantPrintable fails the test unless the error, if there is one, fits into an event.
+func wantPrintable(t testing.TB, failed error) {
+	t.Helper()
+	if failed == nil {
+		return
+	}
+	var e *types.Error
+	unprintable := func(c rune) bool { return !unicode.IsPrint(c) }
+	if !errors.As(failed, &e) || len(e.Msg) > 160 || len(e.Details) > 768 || strings.ContainsFunc(e.Error(), unprintable) {
+		t.Errorf("error %q", failed)
+	}
+}
+
+// filesIn returns the paths of all files below a folder.
+func filesIn(t testing.TB, dir string) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			path, err = filepath.Rel(dir, path)
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// only is a source that has one pod, whatever it is asked for.
+type only struct{ pod *decide.Pod }
+
+func (o only) Pod(_ context.Context, _ source.Ref) (*decide.Pod, error) { return o.pod, nil }
+
+func (o only) Namespace(_ context.Context, name string) (*decide.Namespace, error) {
+	return nil, fmt.Errorf("no namespace %s", name)
+}
+func (only) Ready(context.Context) error { return nil }
+func (only) Close()                      {}
+
+// witness is a backend that remembers the namespaces in which it was to do something.
+type witness struct {
+	compat.Backend
+	entered []netns.ID
+}
+
+func (w *witness) Engine() compat.Engine { return compat.EngineNFT }
+
+func (w *witness) Apply(ns *netns.NS, rs rules.Ruleset) (compat.Result, error) {
+	w.entered = append(w.entered, ns.ID())
+	return compat.Result{Result: nft.Result{Outcome: nft.Created}, Engine: compat.EngineNFT}, nil
+}
+
+func (w *witness) Check(ns *netns.NS, _ rules.Ruleset) (compat.Comparison, error) {
+	w.entered = append(w.entered, ns.ID())
+	return compat.Comparison{}, nil
+}
+
+// TestNothingIsExecuted looks for what the executable would need to execute anything.
+func TestNothingIsExecuted(t *testing.T) {
+	t.Parallel()
+	list := exec.Command("go", "list", "-deps", "../cmd/sluice-cni")
+	list.Stderr = io.Discard
+	packages, err := list.Output()
+	if err != nil {
+		absent(t, fmt.Sprintf("go list: %v", err))
+	}
+	if slices.Contains(strings.Fields(string(packages)), "os/exec") {
+		t.Error("sluice-cni links os/exec")
+	}
+}

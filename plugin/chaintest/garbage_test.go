@@ -1,0 +1,35 @@
+package chaintest_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestGCForgetsWhatIsGone collects by libcni, and by a runtime that has forgotten an attachment.
+func TestGCForgetsWhatIsGone(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	c := chain{version: latest}
+	stays, gone, forgotten, skipped := n.newPod(t, "sidecar"), n.newPod(t, "sidecar"), n.newPod(t, "sidecar"), n.newPod(t, "not-injected")
+	for _, p := range []*pod{stays, gone, forgotten, skipped} {
+		p.mustAdd(t, c)
+	}
+	cached, err := filepath.Glob(filepath.Join(n.state, "cache", "results", "*"+forgotten.id+"*"))
+	if err != nil || len(cached) != 1 {
+		t.Fatalf("libcni's record of the pod: %q, %v", cached, err)
+	}
+	if err := os.Remove(cached[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.gc(t, c, stays, skipped); err != nil {
+		t.Errorf("GC: %v", err)
+	}
+	n.wantKept(t, stays, skipped)
+	stays.wantCheck(t, c, "")
+	skipped.wantCheck(t, c, "")
+	if err := n.gc(t, c); err != nil {
+		t.Errorf("GC without pods: %v", err)
+	}
+	n.wantKept(t)
+}

@@ -1,0 +1,106 @@
+package chaintest_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestAKilledADDLeavesAllRulesOrNone kills the plugin with SIGKILL at random moments of an ADD. With nft a pod has its whole ruleset
+// then or nothing of it; with either engine the next ADD completes it, and DEL leaves nothing.
+func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []compat.Engine{compat.EngineNFT, compat.EngineLegacy} {
+		t.Run(string(engine), func(t *testing.T) {
+			t.Parallel()
+			c := chain{version: latest, fields: map[string]any{"backend": string(engine)}}
+			n := newNode(t)
+			whole, took := n.undisturbed(t, c)
+			seed := uint64(time.Now().UnixNano())
+			random := rand.New(rand.NewPCG(seed, 0))
+			found := map[string]int{}
+			for range times(10, 150) {
+				p := n.newPod(t, "tproxy")
+				result := someResult(p)
+				p.killedADD(t, c, result, time.Duration(random.Int64N(int64(took))))
+				left := p.rules(t)
+				switch {
+				case left == "":
+					found["none"]++
+				case left == whole:
+					found["whole"]++
+				case engine == compat.EngineNFT:
+					t.Fatalf("seed %d: neither the whole ruleset nor none of it (-whole +found):\n%s", seed, cmp.Diff(whole, left))
+				default:
+					found["some of the tables"]++
+				}
+				if _, err := p.execute(t, "ADD", c, result); err != nil {
+					t.Fatalf("seed %d: ADD after the kill: %v", seed, err)
+				}
+				if diff := cmp.Diff(whole, p.rules(t)); diff != "" {
+					t.Fatalf("seed %d: after the next ADD (-want +got):\n%s", seed, diff)
+				}
+				if _, err := p.execute(t, "CHECK", c, result); err != nil {
+					t.Fatalf("seed %d: CHECK after the next ADD: %v", seed, err)
+				}
+				if _, err := p.execute(t, "DEL", c, result); err != nil {
+					t.Fatalf("seed %d: DEL: %v", seed, err)
+				}
+			}
+			n.wantKept(t)
+			t.Logf("killed within %v of an ADD: %v", took, found)
+		})
+	}
+}
+
+// undisturbed adds a pod, and returns its rules and how long that took.
+func (n *node) undisturbed(t testing.TB, c chain) (whole string, took time.Duration) {
+	t.Helper()
+	p := n.newPod(t, "tproxy")
+	x := p.execution(t, "ADD", c, someResult(p))
+	begin := time.Now()
+	if err := x.run(n); err != nil {
+		t.Fatal(err)
+	}
+	took = time.Since(begin)
+	if whole = p.rules(t); whole == "" {
+		t.Fatal("no rules after ADD")
+	}
+	if _, err := p.execute(t, "DEL", c, nil); err != nil {
+		t.Fatal(err)
+	}
+	return whole, took
+}
+
+// killedADD starts ADD, and kills it after a while unless it has ended.
+func (p *pod) killedADD(t testing.TB, c chain, previous *types100.Result, after time.Duration) {
+	t.Helper()
+	cmd := p.execution(t, "ADD", c, previous).cmd()
+	p.node.in(t, cmd.Start)
+	timer := time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	_ = cmd.Wait()
+}
+
+// rules returns ours in the pod, of either engine, as text; empty if there are none.
+func (p *pod) rules(t testing.TB) string {
+	t.Helper()
+	var found rules.Ruleset
+	for _, b := range compat.Backends() {
+		rs, err := b.Read(p.ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found.Tables = append(found.Tables, rs.Tables...)
+	}
+	if len(found.Tables) == 0 {
+		return ""
+	}
+	return found.String()
+}

@@ -1,0 +1,27 @@
+package chaintest_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-mesh/sluice/plugin"
+)
+
+// TestMain is the plugin where the executable is run by the plugin's name: what these tests execute is what they are built with.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == pluginName {
+		os.Exit(plugin.Main("test"))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// times is how often a test repeats what chance decides.
+func times(short, inLong int) int {
+	if os.Getenv("SLUICE_LONG") == "1" {
+		return inLong
+	}
+	return short
+}

@@ -1,0 +1,99 @@
+package chaintest_test
+
+import (
+	"encoding/json"
+	"net"
+	"testing"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/types/create"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/plugin/record"
+)
+
+// TestTheResultIsThePreviousPlugins compares what our plugin prints with what it was given, in every version.
+func TestTheResultIsThePreviousPlugins(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	for _, version := range []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", latest} {
+		for _, file := range []string{"sidecar", "not-injected"} {
+			t.Run(version+" "+file, func(t *testing.T) {
+				t.Parallel()
+				p := n.newPod(t, file)
+				c := chain{version: version}
+				x := p.execution(t, "ADD", c, someResult(p))
+				if err := x.run(n); err != nil {
+					t.Fatal(err)
+				}
+				var given struct {
+					PrevResult any `json:"prevResult"`
+				}
+				var printed any
+				if err := json.Unmarshal(x.stdin, &given); err != nil {
+					t.Fatal(err)
+				}
+				if err := json.Unmarshal(x.stdout.Bytes(), &printed); err != nil {
+					t.Fatalf("standard output is not the result alone: %v: %q", err, &x.stdout)
+				}
+				if diff := cmp.Diff(given.PrevResult, printed); diff != "" {
+					t.Errorf("-previous +printed:\n%s", diff)
+				}
+				for _, verb := range []string{"CHECK", "DEL"} {
+					if verb == "CHECK" && version < "0.4.0" {
+						continue
+					}
+					x := p.execution(t, verb, c, someResult(p))
+					if err := x.run(n); err != nil || x.stdout.Len() > 0 {
+						t.Errorf("%s: %v; standard output %q, want none", verb, err, &x.stdout)
+					}
+				}
+			})
+		}
+	}
+}
+
+// someResult is what a plugin before ours could say of the pod.
+func someResult(p *pod) *types100.Result {
+	inSandbox := 1
+	return &types100.Result{
+		CNIVersion: latest,
+		Interfaces: []*types100.Interface{
+			{Name: "cni0", Mac: "ae:02:3b:3b:18:18"},
+			{Name: "eth0", Mac: "96:03:6f:be:08:36", Sandbox: p.path},
+		},
+		IPs: []*types100.IPConfig{{
+			Interface: &inSandbox,
+			Address:   net.IPNet{IP: net.IPv4(10, 244, 7, 9).To4(), Mask: net.CIDRMask(16, 32)},
+			Gateway:   net.IPv4(10, 244, 0, 1),
+		}},
+	}
+}
+
+// decodeResult reads a result of the version.
+func decodeResult(version string, text []byte) (*types100.Result, error) {
+	result, err := create.Create(version, text)
+	if err != nil {
+		return nil, err
+	}
+	return types100.NewResultFromResult(result)
+}
+
+// wantKept fails the test unless the plugin keeps records of just the pods.
+func (n *node) wantKept(t testing.TB, pods ...*pod) {
+	t.Helper()
+	var want, got []string
+	for _, p := range pods {
+		want = append(want, p.id)
+	}
+	records, err := record.In(n.run).List()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, r := range records {
+		got = append(got, r.ContainerID)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("attachments that are kept (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,122 @@
+package chaintest_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// Who answers a connection. Inbound and outbound are the proxy's listeners.
+const (
+	outside     = "outside"
+	application = "application"
+	inbound     = "inbound"
+	outbound    = "outbound"
+)
+
+// proxyUID is the user of the proxy in the pods of these tests.
+const proxyUID = 1337
+
+// serve answers all connections to the address in the namespace by the name, until the test ends.
+func (n *node) serve(t testing.TB, ns *netns.NS, name, address string) {
+	t.Helper()
+	var listener net.Listener
+	err := ns.Do(func() (err error) {
+		config := net.ListenConfig{Control: transparent}
+		listener, err = config.Listen(t.Context(), "tcp", address)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte(name))
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = listener.Close()
+		<-done
+	})
+}
+
+// transparent lets a listener accept what tproxy gives it.
+func transparent(_, _ string, conn syscall.RawConn) error {
+	var failed error
+	err := conn.Control(func(fd uintptr) {
+		failed = errors.Join(
+			unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+			unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_TRANSPARENT, 1))
+	})
+	return errors.Join(failed, err)
+}
+
+// dial connects from the namespace as the user, and tells who answered.
+func dial(ns *netns.NS, uid int, address string) (name string, err error) {
+	err = ns.Do(func() error {
+		return as(uid, func() error {
+			conn, err := net.DialTimeout("tcp", address, 2*time.Second)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+			answer, err := io.ReadAll(conn)
+			name = string(answer)
+			return err
+		})
+	})
+	return name, err
+}
+
+// as runs fn, on this thread, as the user as far as files and sockets are concerned.
+func as(uid int, fn func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Setfsuid(uid); err != nil {
+		return fmt.Errorf("become user %d: %w", uid, err)
+	}
+	defer func() { _ = unix.Setfsuid(0) }()
+	return fn()
+}
+
+// wantTraffic fails the test unless the pod's connections are all captured, or, for a pod that is left alone, none.
+func (p *pod) wantTraffic(t testing.TB, captured bool) {
+	t.Helper()
+	out, in := outside, application
+	if captured {
+		out, in = outbound, inbound
+	}
+	for _, c := range []struct {
+		what    string
+		from    *netns.NS
+		uid     int
+		address string
+		want    string
+	}{
+		{"the application calls out", p.ns, 0, outsideIP + ":80", out},
+		{"the proxy calls out", p.ns, proxyUID, outsideIP + ":80", outside},
+		{"the node calls the application", p.node.ns, 0, net.JoinHostPort(p.ip, "8080"), in},
+		{"the node calls the mapped port", p.node.ns, 0, net.JoinHostPort(outsideIP, fmt.Sprint(p.hostPort)), in},
+	} {
+		if got, err := dial(c.from, c.uid, c.address); err != nil || got != c.want {
+			t.Errorf("%s at %s: answered by %q, %v; want %q", c.what, c.address, got, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Check fails unless the sandbox holds what ADD has left there. What that is says the record of the attachment: annotations that were
+// changed since do not make a pod wrong, and nobody need be asked. Without a record, or if the pod could not be read then, it is
+// found out as by ADD.
+func (p *Plugin) Check(args *skel.CmdArgs) error {
+	c, err := p.begin("CHECK", args)
+	if err != nil {
+		return err
+	}
+	err = c.check()
+	c.end(err)
+	return err
+}
+
+func (c *call) check() error {
+	ns, err := sandbox(c.args)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }()
+	want, err := c.wanted(ns)
+	if err != nil || want == nil {
+		return err
+	}
+	backend, err := c.Backend(want.engine)
+	if err == nil {
+		err = verify(backend, ns, rules.Compile(want.redirect))
+	}
+	if err != nil {
+		return failure(CodeDrift, fmt.Sprintf("pod %s is not redirected as it should be", c.ref), err)
+	}
+	return nil
+}
+
+// wanted is what a namespace should hold, and in which engine.
+type wanted struct {
+	redirect rules.Redirect
+	engine   compat.Engine
+}
+
+// wanted returns what the namespace should hold; nil for a pod that is left alone.
+func (c *call) wanted(ns *netns.NS) (*wanted, error) {
+	if kept, ok := c.kept(); ok {
+		c.entry.add(zap.String("decision", kept.Outcome), zap.String("reason", kept.Reason))
+		if kept.Redirect == nil {
+			return nil, nil
+		}
+		return &wanted{*kept.Redirect, kept.Engine}, nil
+	}
+	result, err := resultFor(c.config.PrevResult, c.config.CNIVersion)
+	if err != nil {
+		return nil, failure(types.ErrInvalidNetworkConfig, "the result of ADD is wrong", err)
+	}
+	d, pod, err := c.decide()
+	if err != nil {
+		return nil, err
+	}
+	c.entry.decided(d)
+	if d.Outcome != decide.Redirect {
+		return nil, nil
+	}
+	r, err := c.parameters(ns, pod, result)
+	return &wanted{r, c.config.Backend}, err
+}
+
+// kept returns the record of the attachment, if it says what the pod should have.
+func (c *call) kept() (record.Record, bool) {
+	r, err := c.store.Get(keyOf(c.args))
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			c.entry.add(zap.NamedError("no_record", err))
+		}
+		return r, false
+	}
+	return r, r.Pod.UID == c.ref.UID && decide.Reason(r.Reason) != podUnreadable
+}
+
+// driftError lists differences.
+func driftError(differences []rules.Difference) error {
+	lines := make([]string, len(differences))
+	for i, d := range differences {
+		lines[i] = d.String()
+	}
+	return errors.New(strings.Join(lines, "\n"))
+}

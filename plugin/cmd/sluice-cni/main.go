@@ -1,0 +1,15 @@
+// Command sluice-cni is a chained CNI plugin that redirects the traffic of mesh pods to the proxy beside them, and leaves all others
+// alone. A container runtime executes it; package plugin describes what it does, and package config how it is configured.
+package main
+
+import (
+	"cmp"
+	"os"
+
+	"github.com/sluice-mesh/sluice/plugin"
+)
+
+// version is set by the linker (-X main.version=...).
+var version string
+
+func main() { os.Exit(plugin.Main(cmp.Or(version, "(devel)"))) }

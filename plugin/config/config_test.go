@@ -1,0 +1,341 @@
+package config_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/plugin/config"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/log"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// with is a configuration with more fields.
+func with(fields ...string) []byte {
+	return []byte(`{"cniVersion":"1.0.0","name":"e2e","type":"sluice-cni"` + strings.Join(append([]string{""}, fields...), ",") + "}")
+}
+
+// defaults are what counts without any field of ours.
+func defaults() *config.Config {
+	return &config.Config{
+		CNIVersion: "1.0.0", Network: "e2e",
+		RunDir: "/var/run/sluice-cni", Kubeconfig: "/var/run/sluice-cni/sluice-cni-kubeconfig",
+		Backend: compat.EngineAuto, UnreadablePods: config.Fail, APIBudget: 10 * time.Second, APITryTimeout: 3 * time.Second,
+		Decide: decide.Settings{AgentDaemonSet: "sluice-node"},
+		Log:    log.Options{File: "/var/run/sluice-cni/sluice-cni.log", MaxMegabytes: 10, Backups: 1, MaxDays: 2},
+	}
+}
+
+var all = []rules.DeviationID{rules.TunnelPortTProxy, rules.RerouteTProxy, rules.MappedCIDR, rules.NATFirst}
+
+func TestParse(t *testing.T) {
+	for _, tc := range []struct {
+		name, fields string
+		change       func(c *config.Config)
+	}{
+		{"nothing of ours", `"capabilities":{"portMappings":true},"ipam":{},"dns":{}`, func(*config.Config) {}},
+		{"fields of others", `"args":{"x":1},"deviceID":"0","delegates":[],"native_nftables":true,"ambient_enabled":false`, func(*config.Config) {}},
+		{
+			"null is as good as nothing", `"log_file":null,"backend":null,"exclude_namespaces":null,"kubernetes":null,"prevResult":null`,
+			func(*config.Config) {},
+		},
+		{
+			"empty words are as good as nothing", `"backend":"","plugin_log_level":"","kubeconfig":"","pod_namespace":"","unreadable_pods":""`,
+			func(*config.Config) {},
+		},
+		{
+			"what the runtime adds",
+			`"prevResult":{"a": 1},"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":"b"},"portMappings":[]},` +
+				`"cni.dev/valid-attachments":[{"containerID":"x","ifname":"eth0"}]`,
+			func(c *config.Config) {
+				c.PrevResult = json.RawMessage(`{"a": 1}`)
+				c.Annotations = map[string]string{"a": "b"}
+				c.ValidAttachments = []types.GCAttachment{{ContainerID: "x", IfName: "eth0"}}
+			},
+		},
+		{"annotations of another form", `"runtimeConfig":{"io.kubernetes.cri.pod-annotations":["a"]}`, func(*config.Config) {}},
+		{
+			"no valid attachments", `"cni.dev/valid-attachments":null`,
+			func(c *config.Config) { c.ValidAttachments = []types.GCAttachment{} },
+		},
+		{
+			"another run directory", `"cni_agent_run_dir":"/run/x"`, func(c *config.Config) {
+				c.RunDir, c.Kubeconfig, c.Log.File = "/run/x", "/run/x/sluice-cni-kubeconfig", "/run/x/sluice-cni.log"
+			},
+		},
+		{
+			"Istio's early fields", `"log_level":"debug","kubernetes":{"kubeconfig":"/k","exclude_namespaces":["a"],"cni_bin_dir":"/opt/cni/bin"}`,
+			func(c *config.Config) {
+				c.Log.Level, c.Kubeconfig, c.Decide.ExcludeNamespaces = zap.DebugLevel, "/k", []string{"a"}
+			},
+		},
+		{
+			"today's fields outrank the early ones",
+			`"log_level":"debug","plugin_log_level":"WARN","kubeconfig":"/new","exclude_namespaces":["b"],` +
+				`"kubernetes":{"kubeconfig":"/k","exclude_namespaces":["a"]}`,
+			func(c *config.Config) {
+				c.Log.Level, c.Kubeconfig, c.Decide.ExcludeNamespaces = zap.WarnLevel, "/new", []string{"b"}
+			},
+		},
+		{
+			"the names of things",
+			`"pod_namespace":"sluice-system","agent_daemonset":"node.agent","proxy_container":"envoy","validation_container":"check"`,
+			func(c *config.Config) {
+				c.Decide.AgentNamespace, c.Decide.AgentDaemonSet = "sluice-system", "node.agent"
+				c.Decide.ProxyContainer, c.Decide.ValidationContainer = "envoy", "check"
+			},
+		},
+		{
+			"selectors", `"enablement_selectors":[{"podSelector":{"matchLabels":{"a":"b"}}}]`, func(c *config.Config) {
+				c.Decide.Selectors = []decide.Selector{{Pods: &decide.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}}
+			},
+		},
+		{
+			"pods that cannot be read", `"unreadable_pods":"skip","api_budget":"2s"`, func(c *config.Config) {
+				c.UnreadablePods, c.APIBudget, c.APITryTimeout = config.Skip, 2*time.Second, 2*time.Second
+			},
+		},
+		{"the backend", `"backend":"legacy"`, func(c *config.Config) { c.Backend = compat.EngineLegacy }},
+		{"strict Istio", `"strict_istio":true`, func(c *config.Config) { c.Decide.Without = all }},
+		{"some deviations off", `"deviations_off":["nat-first"]`, func(c *config.Config) { c.Decide.Without = []rules.DeviationID{"nat-first"} }},
+		{"strict Istio with some off", `"strict_istio":true,"deviations_off":["nat-first"]`, func(c *config.Config) { c.Decide.Without = all }},
+		{
+			"the log file", `"log_file":"/var/log/s.log","log_file_max_mb":1,"log_file_backups":0,"log_file_max_days":0`,
+			func(c *config.Config) { c.Log = log.Options{File: "/var/log/s.log", MaxMegabytes: 1} },
+		},
+		{"no log file", `"log_file":""`, func(c *config.Config) { c.Log.File = "" }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			want := defaults()
+			tc.change(want)
+			got, err := config.Parse(with(tc.fields))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// A wrong value is refused with the field, the value and what is allowed.
+func TestWrongValues(t *testing.T) {
+	const name = "a name as Kubernetes has them"
+	for _, tc := range []struct{ field, value, want string }{
+		{"cni_agent_run_dir", `"run"`, `"run" is not allowed: want an absolute path`},
+		{"cni_agent_run_dir", `"/a\u0000b"`, `"/a\u0000b" is not allowed: want an absolute path`},
+		{"kubeconfig", `7`, `7 is not allowed: want an absolute path`},
+		{"exclude_namespaces", `["kube-system","Shop","a b"]`, `"Shop" is not allowed: want a list of names`},
+		{"exclude_namespaces", `["kube-system","Shop","a b"]`, `"a b" is not allowed: want a list of names`},
+		{"exclude_namespaces", `"kube-system"`, `"kube-system" is not allowed: want a list of names`},
+		{"pod_namespace", `"-a"`, `"-a" is not allowed: want ` + name},
+		{"agent_daemonset", `"a/b"`, `"a/b" is not allowed: want ` + name},
+		{"proxy_container", `"` + strings.Repeat("a", 64) + `"`, "... is not allowed: want " + name},
+		{"validation_container", `{}`, `{} is not allowed: want ` + name},
+		{"unreadable_pods", `"ignore"`, `"ignore" is not allowed: want fail or skip`},
+		{"unreadable_pods", `true`, `true is not allowed: want fail or skip`},
+		{"api_budget", `"99ms"`, `"99ms" is not allowed: want a duration from 100ms to 2m`},
+		{"api_budget", `10`, `10 is not allowed: want a duration`},
+		{"api_try_timeout", `"121s"`, `"121s" is not allowed: want a duration`},
+		{"backend", `"ebpf"`, `"ebpf" is not allowed: want auto, nft or legacy`},
+		{"strict_istio", `"true"`, `"true" is not allowed: want true or false`},
+		{"deviations_off", `["nat-last"]`, `"nat-last" is not allowed: want a list of ids out of tproxy-tunnel-port, `},
+		{"plugin_log_level", `"loud"`, `"loud" is not allowed: want debug, info`},
+		{"log_level", `3`, `3 is not allowed: want debug, info`},
+		{"log_file", `"x.log"`, `"x.log" is not allowed: want an absolute path, or empty for none`},
+		{"log_file_max_mb", `0`, `0 is not allowed: want 1 to 1024`},
+		{"log_file_max_mb", `1.5`, `1.5 is not allowed: want 1 to 1024`},
+		{"log_file_backups", `-1`, `-1 is not allowed: want 0 to 100`},
+		{"log_file_max_days", `"2"`, `"2" is not allowed: want 0 to 3650`},
+		{"kubernetes", `[]`, `[] is not allowed: want an object`},
+		{"kubernetes", `{"kubeconfig":"k"}`, `kubernetes.kubeconfig: "k" is not allowed: want an absolute path`},
+		{"enablement_selectors", `[{"podSelectors":{}}]`, `[{"podSelectors":{}}] is not allowed: want a list of objects`},
+		{"enablement_selectors", `[{},{"podSelector":{"matchExpressions":[{"key":"a","operator":"in"}]}}]`, `element 1 (podSelector: matchExpressions[0]`},
+	} {
+		t.Run(tc.field+" "+tc.value, func(t *testing.T) {
+			_, err := config.Parse(with(fmt.Sprintf("%q:%s", tc.field, tc.value)))
+			var faults rules.Faults
+			if !errors.As(err, &faults) || !strings.Contains(err.Error(), tc.field) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%v\nwant %s: %s", err, tc.field, tc.want)
+			}
+		})
+	}
+}
+
+// All that is wrong is in one error.
+func TestAllFaultsAreReported(t *testing.T) {
+	_, err := config.Parse([]byte(`{"cniVersion":"0.2.0","name":"e2e","backend":"x","log_file_max_mb":0,"exclude_namespace":[]}`))
+	want := `cniVersion: "0.2.0" is not allowed: want 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0
+backend: "x" is not allowed: want auto, nft or legacy
+log_file_max_mb: 0 is not allowed: want 1 to 1024
+"exclude_namespace": this name is not allowed: want exclude_namespaces`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
+// A field that looks like one of ours is one with a slip.
+func TestMisspeltFields(t *testing.T) {
+	for unknown, meant := range map[string]string{
+		"exclude_namespace": "exclude_namespaces", "excludeNamespaces": "exclude_namespaces", "Exclude-Namespaces": "exclude_namespaces",
+		"bakcend": "backend", "backends": "backend", "kubeConfig": "kubeconfig", "logLevel": "log_level", "logFile": "log_file",
+		"pod_namespaces": "pod_namespace", "enablement_selector": "enablement_selectors", "strictIstio": "strict_istio",
+		"unreadable_pod": "unreadable_pods", "apibudget": "api_budget", "Kubernetes": "kubernetes", "cni_agent_rundir": "cni_agent_run_dir",
+	} {
+		_, err := config.Parse(with(fmt.Sprintf("%q:null", unknown)))
+		if want := fmt.Sprintf("%q: this name is not allowed: want %s", unknown, meant); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", unknown, err, want)
+		}
+	}
+	if _, err := config.Parse(with(`"kubernetes":{"exclude_namespace":[]}`)); err == nil || !strings.Contains(err.Error(), "want kubernetes.exclude_namespaces") {
+		t.Errorf("%v", err)
+	}
+}
+
+// No two fields are so alike that one could be a slip of the other, and none is like what CNI, Istio and runtimes have.
+func TestNamesAreFarApart(t *testing.T) {
+	others := []string{
+		"args", "capabilities", "ipam", "dns", "prevResult", "runtimeConfig", "disableCheck", "disableGC", "cni.dev/attachments",
+		"native_nftables", "ambient_enabled", "enable_ambient_detection_retry", "log_uds_address", "cni_event_address", "mtu", "bridge",
+		"kubernetes.cni_bin_dir", "kubernetes.node_name", "kubernetes.k8s_api_root", "kubernetes.intercept_type", "delegates", "deviceID",
+		"pciBusID", "mac", "ips", "logger", "backup", "loadOnlyCNIVersion", "cniVersions", "readinessindicatorfile", "namespaceIsolation",
+	}
+	for _, other := range others {
+		if _, err := config.Parse(with(nested(other))); err != nil {
+			t.Errorf("%s: %v", other, err)
+		}
+	}
+}
+
+func nested(name string) string {
+	if object, field, ok := strings.Cut(name, "kubernetes."); ok && object == "" {
+		return fmt.Sprintf(`"kubernetes":{%q:null}`, field)
+	}
+	return fmt.Sprintf("%q:null", name)
+}
+
+// What is none of a CNI configuration is another error than wrong fields.
+func TestWhatIsNoConfiguration(t *testing.T) {
+	for _, data := range []string{"", "{", "[]", `"x"`, `{"cniVersion":1}`, `{"runtimeConfig":[]}`, `{"cni.dev/valid-attachments":[1]}`} {
+		_, err := config.Parse([]byte(data))
+		var faults rules.Faults
+		if err == nil || errors.As(err, &faults) || !strings.HasPrefix(err.Error(), "decode the network configuration: ") {
+			t.Errorf("%q: %v", data, err)
+		}
+	}
+	if _, err := config.Parse([]byte("null")); err == nil || !strings.Contains(err.Error(), "cniVersion") {
+		t.Errorf("null: %v", err)
+	}
+}
+
+// DEL finds its directory whatever else is wrong.
+func TestRunDir(t *testing.T) {
+	for data, want := range map[string]string{
+		"": config.DefaultRunDir, "[]": config.DefaultRunDir, "{}": config.DefaultRunDir,
+		`{"cni_agent_run_dir":"run"}`:                  config.DefaultRunDir,
+		`{"cni_agent_run_dir":"/run/x","backend":"x"}`: "/run/x",
+		`{"cni_agent_run_dir":null}`:                   config.DefaultRunDir,
+	} {
+		if got := config.RunDir([]byte(data)); got != want {
+			t.Errorf("%s: %s, want %s", data, got, want)
+		}
+	}
+}
+
+// The values that the table calls allowed and default are.
+func TestTableOfFields(t *testing.T) {
+	seen := map[string]bool{}
+	for _, f := range config.Fields() {
+		if f.Name == "" || f.Want == "" || f.Default == "" || f.Meaning == "" || seen[f.Name] {
+			t.Errorf("incomplete or twice: %+v", f)
+		}
+		seen[f.Name] = true
+		if strings.Contains(f.Name, ".") || strings.Contains(f.Default, "cni_agent_run_dir/") || f.Default == "none" {
+			continue
+		}
+		value, _ := json.Marshal(f.Default)
+		if f.Default == "false" || strings.Trim(f.Default, "0123456789") == "" {
+			value = []byte(f.Default)
+		}
+		got, err := config.Parse(with(fmt.Sprintf("%q:%s", f.Name, value)))
+		if err != nil {
+			t.Errorf("default of %s: %v", f.Name, err)
+			continue
+		}
+		// An empty name stands for the default one.
+		got.Decide.ProxyContainer, got.Decide.ValidationContainer = "", ""
+		if diff := cmp.Diff(defaults(), got); diff != "" {
+			t.Errorf("default of %s: %s", f.Name, diff)
+		}
+	}
+}
+
+// FuzzParse reads anything. What it accepts keeps its promises.
+func FuzzParse(f *testing.F) {
+	f.Add(with(`"kubernetes":{"kubeconfig":"/k"},"enablement_selectors":[{}],"api_budget":"1s","log_level":"debug"`))
+	f.Add(with(`"excludenamespaces":0,"log_file_max_mb":1e3,"deviations_off":["nat-first"],"strict_istio":true`))
+	f.Add([]byte(`{"cniVersion":"1.1.0","prevResult":null,"cni.dev/valid-attachments":null,"runtimeConfig":{"io.kubernetes.cri.pod-annotations":null}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if dir := config.RunDir(data); !strings.HasPrefix(dir, "/") {
+			t.Errorf("run directory %q", dir)
+		}
+		c, err := config.Parse(data)
+		if err != nil {
+			return
+		}
+		if !strings.HasPrefix(c.RunDir, "/") || !strings.HasPrefix(c.Kubeconfig, "/") || c.APIBudget < c.APITryTimeout || c.APITryTimeout <= 0 ||
+			c.UnreadablePods != config.Fail && c.UnreadablePods != config.Skip || c.Log.File != "" && c.Log.File[0] != '/' {
+			t.Errorf("%+v", c)
+		}
+		if _, err := compat.Choose(c.Backend); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// All fields, with what counts without them.
+func ExampleFields() {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	for _, f := range config.Fields() {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Name, f.Default, f.Meaning)
+	}
+	_ = w.Flush()
+	// Output:
+	// cni_agent_run_dir              /var/run/sluice-cni                      directory of what the plugin keeps and shares with the node agent
+	// kubernetes.kubeconfig          as kubeconfig                            Istio's early place of kubeconfig
+	// kubeconfig                     cni_agent_run_dir/sluice-cni-kubeconfig  file with the API server's address and our credentials
+	// kubernetes.exclude_namespaces  none                                     Istio's early place of exclude_namespaces
+	// exclude_namespaces             none                                     namespaces whose pods are left alone, before anybody is asked for them
+	// enablement_selectors           none                                     of the pods that would be redirected only those are that one of these matches
+	// pod_namespace                  none                                     namespace of the node agent, whose pods are left alone whatever else is broken
+	// agent_daemonset                sluice-node                              name of the node agent's DaemonSet
+	// proxy_container                istio-proxy                              name of the proxy's container
+	// validation_container           istio-validation                         name of the init container whose arguments state the mesh's settings
+	// unreadable_pods                fail                                     what becomes of a pod that cannot be read: it does not start, or without redirection
+	// api_budget                     10s                                      time for all attempts to read a pod together
+	// api_try_timeout                3s                                       time for one attempt; at most api_budget counts
+	// backend                        auto                                     engine of the kernel that gets the rules; auto takes nft where the kernel can
+	// strict_istio                   false                                    turn all deviations from Istio off
+	// deviations_off                 none                                     turn some deviations from Istio off
+	// log_level                      info                                     Istio's early name of plugin_log_level
+	// plugin_log_level               info                                     least level that is logged
+	// log_file                       cni_agent_run_dir/sluice-cni.log         log file; all is logged to standard error too
+	// log_file_max_mb                10                                       megabytes at which the log file is rotated
+	// log_file_backups               1                                        how many rotated log files are kept, 0 for all
+	// log_file_max_days              2                                        days for which rotated log files are kept, 0 for ever
+}

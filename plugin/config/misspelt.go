@@ -1,0 +1,51 @@
+package config
+
+import "strings"
+
+// maxSlips is how many letters too much, too few or wrong make a name that is meant to be another. Our names are so long that
+// nobody else's is so near.
+const maxSlips = 2
+
+// resembled finds the field that a name that is none of ours was probably meant to be.
+func resembled(unknown string) (string, bool) {
+	best, slips := "", maxSlips+1
+	for i := range table {
+		if d := distance(plain(unknown), plain(table[i].Name)); d < slips {
+			best, slips = table[i].Name, d
+		}
+	}
+	if d := distance(plain(unknown), earlyObject); d < slips {
+		best, slips = earlyObject, d
+	}
+	return best, slips <= maxSlips
+}
+
+// plain drops what people mix up: capital letters, and what separates words.
+func plain(name string) string {
+	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(name))
+}
+
+// distance is Levenshtein's: the least number of letters to be inserted, deleted or exchanged. Names whose lengths alone differ by more
+// than maxSlips are all equally far.
+func distance(a, b string) int {
+	if diff := len(a) - len(b); diff > maxSlips || -diff > maxSlips {
+		return maxSlips + 1
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

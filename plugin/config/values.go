@@ -1,0 +1,186 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/log"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// What values are allowed, where several fields share it.
+const (
+	nameWant     = "a name as Kubernetes has them: 1 to 63 of a-z, 0-9, - and ., with a letter or digit at both ends"
+	namesWant    = "a list of names as Kubernetes has them: 1 to 63 of a-z, 0-9, - and ., with a letter or digit at both ends"
+	durationWant = "a duration from 100ms to 2m"
+	levelWant    = log.LevelWant
+)
+
+const (
+	minDuration = 100 * time.Millisecond
+	// maxDuration is the time that a kubelet gives a runtime for a sandbox (runtimeRequestTimeout).
+	maxDuration = 2 * time.Minute
+)
+
+// A setter takes a field's value, and returns what of it is wrong: the value itself, or elements of it.
+type setter = func(c *Config, raw json.RawMessage) (wrong []string)
+
+// decoded reads a JSON value of a type; of objects all fields must be known.
+func decoded[T any](raw json.RawMessage) (value T, wrong []string) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if d.Decode(&value) != nil {
+		wrong = []string{string(raw)}
+	}
+	return value, wrong
+}
+
+// text sets a string for which allowed is true; an empty one counts as none given.
+func text[T ~string](of func(*Config) *T, allowed func(string) bool) setter {
+	return func(c *Config, raw json.RawMessage) []string {
+		value, wrong := decoded[T](raw)
+		if wrong != nil || value == "" {
+			return wrong
+		}
+		if !allowed(string(value)) {
+			return []string{string(raw)}
+		}
+		*of(c) = value
+		return nil
+	}
+}
+
+func path(of func(*Config) *string) setter { return text(of, isPath) }
+
+func isPath(value string) bool { return filepath.IsAbs(value) && !strings.ContainsRune(value, 0) }
+
+// setLogFile is other than path: an empty one is no file.
+func setLogFile(c *Config, raw json.RawMessage) []string {
+	c.Log.File = ""
+	return path(func(c *Config) *string { return &c.Log.File })(c, raw)
+}
+
+func name(of func(*Config) *string) setter { return text(of, isName) }
+
+func names(of func(*Config) *[]string) setter {
+	return func(c *Config, raw json.RawMessage) []string {
+		list, wrong := decoded[[]string](raw)
+		for _, element := range list {
+			if !isName(element) {
+				wrong = append(wrong, strconv.Quote(element))
+			}
+		}
+		*of(c) = list
+		return wrong
+	}
+}
+
+// isName follows Kubernetes' names of namespaces and containers (RFC 1123 labels), and admits the dots of other objects' names.
+func isName(value string) bool {
+	for i, c := range []byte(value) {
+		inner := i > 0 && i < len(value)-1
+		if letter := 'a' <= c && c <= 'z' || '0' <= c && c <= '9'; !letter && (!inner || c != '-' && c != '.') {
+			return false
+		}
+	}
+	return value != "" && len(value) <= 63
+}
+
+func setPolicy(c *Config, raw json.RawMessage) []string {
+	return text(func(c *Config) *Policy { return &c.UnreadablePods }, func(value string) bool {
+		return value == string(Fail) || value == string(Skip)
+	})(c, raw)
+}
+
+func setBackend(c *Config, raw json.RawMessage) []string {
+	return text(func(c *Config) *compat.Engine { return &c.Backend }, func(value string) bool {
+		_, err := compat.Choose(compat.Engine(value))
+		return err == nil
+	})(c, raw)
+}
+
+func duration(of func(*Config) *time.Duration) setter {
+	return func(c *Config, raw json.RawMessage) []string {
+		value, wrong := decoded[string](raw)
+		d, err := time.ParseDuration(value)
+		if wrong != nil || err != nil || d < minDuration || d > maxDuration {
+			return []string{string(raw)}
+		}
+		*of(c) = d
+		return nil
+	}
+}
+
+func number(of func(*Config) *int, least, most int) setter {
+	return func(c *Config, raw json.RawMessage) []string {
+		n, wrong := decoded[int](raw)
+		if wrong != nil || n < least || n > most {
+			return []string{string(raw)}
+		}
+		*of(c) = n
+		return nil
+	}
+}
+
+func setSelectors(c *Config, raw json.RawMessage) []string {
+	list, wrong := decoded[[]decide.Selector](raw)
+	for i, s := range list {
+		if err := s.Validate(); err != nil {
+			wrong = append(wrong, fmt.Sprintf("element %d (%v)", i, err))
+		}
+	}
+	c.Decide.Selectors = list
+	return wrong
+}
+
+func setStrict(c *Config, raw json.RawMessage) []string {
+	strict, wrong := decoded[bool](raw)
+	if strict {
+		var r rules.Redirect
+		r.StrictIstio()
+		c.Decide.Without = r.Without
+	}
+	return wrong
+}
+
+// setDeviations has nothing to add to strict_istio, which turns all of them off.
+func setDeviations(c *Config, raw json.RawMessage) []string {
+	list, wrong := decoded[[]rules.DeviationID](raw)
+	for _, id := range list {
+		if _, err := rules.ParseDeviationID(string(id)); err != nil {
+			wrong = append(wrong, strconv.Quote(string(id)))
+		}
+	}
+	if len(c.Decide.Without) == 0 {
+		c.Decide.Without = list
+	}
+	return wrong
+}
+
+func deviationIDs() string {
+	ids := make([]string, len(rules.Deviations))
+	for i, d := range rules.Deviations {
+		ids[i] = string(d.ID)
+	}
+	return strings.Join(ids, ", ")
+}
+
+func setLevel(c *Config, raw json.RawMessage) []string {
+	value, wrong := decoded[string](raw)
+	if wrong != nil || value == "" {
+		return wrong
+	}
+	level, err := log.ParseLevel(value)
+	if err != nil {
+		return []string{string(raw)}
+	}
+	c.Log.Level = level
+	return nil
+}

@@ -1,0 +1,23 @@
+// Package plugin is the CNI plugin: the verbs that a container runtime calls for every pod of a node.
+//
+// ADD finds out what is to become of the sandbox's pod (package decide), and where it belongs to the mesh compiles its rules, puts
+// them into the sandbox's network namespace and reads them back (package compat). All other pods are left alone. CHECK compares
+// what the namespace holds with what ADD left there, DEL and GC forget what is kept of it (package record), and STATUS tells
+// whether ADD could do its work now. The plugin runs at the end of a chain: the result of the plugin before it is its own.
+//
+// # Error codes
+//
+// Besides those of the CNI specification (4, 6, 7, 8, 11, 50) errors have the codes from [CodePod] on. The message is one line
+// for kubectl describe pod, which shows the details behind it.
+//
+//	100  the pod cannot be read, and asking again would not help: not found, not allowed, misconfigured
+//	101  the pod asks for something that is not allowed; the details list all values with what is
+//	102  the kernel refused the rules; the details say which and why
+//	103  the kernel has other rules than it was given
+//	104  CHECK: the namespace differs from what ADD left there; the details list how
+//	 11  the pod cannot be read now: the API server was not reached, or has another pod of the name as yet
+//	 50  STATUS: ADD could not work now
+//	999  a defect of this program
+//
+// The code 51 of STATUS is never used: rules live in the kernel, and connections of running pods do not depend on the plugin.
+package plugin

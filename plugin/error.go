@@ -1,0 +1,93 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Our own error codes. The package's documentation describes them.
+const (
+	CodePod        uint = 100 // the pod cannot be read
+	CodeParameters uint = 101 // the pod asks for what is not allowed
+	CodeApply      uint = 102 // the kernel refused the rules
+	CodeVerify     uint = 103 // the kernel has other rules than it was given
+	CodeDrift      uint = 104 // CHECK found differences
+)
+
+const (
+	maxLine = 160 // of a message
+	// maxDetails leaves room for what the runtime and the kubelet add: the API server cuts an event at 1024 bytes
+	// (NoteLengthLimit of k8s.io/kubernetes/pkg/apis/core/validation).
+	maxDetails = 768
+)
+
+// failure is an error for the runtime.
+func failure(code uint, message string, err error) *types.Error {
+	e := types.NewError(code, line(message), "")
+	if err != nil {
+		e.Details = details(err)
+	}
+	return e
+}
+
+// line makes a text a short line of printable characters.
+func line(text string) string { return shortened(printable(text), maxLine) }
+
+// details writes the lines of an error on one, since the kubelet prints them so.
+func details(err error) string {
+	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
+	for i := range lines {
+		lines[i] = printable(strings.TrimSpace(lines[i]))
+	}
+	return shortened(strings.Join(lines, "; "), maxDetails)
+}
+
+func printable(text string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return ' '
+	}, text)
+}
+
+func shortened(text string, most int) string {
+	const mark = "..."
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len(mark)], "") + mark
+}
+
+// configFailure is the error of a configuration.
+func configFailure(err error) *types.Error {
+	var faults rules.Faults
+	if errors.As(err, &faults) {
+		return failure(types.ErrInvalidNetworkConfig, counted("the plugin's configuration has", len(faults), "wrong field"), err)
+	}
+	return failure(types.ErrDecodingFailure, "the plugin's configuration cannot be read", err)
+}
+
+// podFailure is the error of a pod that could not be read. Where asking again may help, the runtime is told so.
+func podFailure(ref source.Ref, err error) *types.Error {
+	code := CodePod
+	if source.IsUnavailable(err) || source.IsReplaced(err) {
+		code = types.ErrTryAgainLater
+	}
+	return failure(code, fmt.Sprintf("pod %s cannot be read, so it is not known whether it is in the mesh (%s)", ref, source.KindOf(err)), err)
+}
+
+// counted writes "has 1 wrong field" or "has 2 wrong fields".
+func counted(before string, n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%s %d %s", before, n, noun)
+}

@@ -1,0 +1,150 @@
+package plugin_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+// An output is what the executable has written, and how it ended.
+type output struct {
+	stdout, stderr string
+	status         int
+}
+
+// execute runs the plugin as a runtime does, in the namespace that stands for the host's.
+func execute(t *testing.T, host *netns.NS, verb string, c sandboxCall) output {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = []string{
+		"CNI_COMMAND=" + verb, "CNI_PATH=/opt/cni/bin", "CNI_CONTAINERID=" + c.id, "CNI_IFNAME=eth0",
+		"CNI_NETNS=" + c.netns, "CNI_ARGS=" + c.args,
+		// Under the race detector a program sleeps a second at its end, and one that counts coverage asks where to write it.
+		"GORACE=atexit_sleep_ms=0", "GOCOVERDIR=" + t.TempDir(),
+	}
+	cmd.Stdin = strings.NewReader(c.stdin)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err = host.Do(cmd.Run)
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return output{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// failed returns the error that the executable has printed.
+func (o output) failed(t *testing.T) types.Error {
+	t.Helper()
+	var e types.Error
+	if err := json.Unmarshal([]byte(o.stdout), &e); err != nil || o.status != 1 || e.Code == 0 {
+		t.Fatalf("status %d, stdout %q, stderr %q; want an error in JSON and status 1", o.status, o.stdout, o.stderr)
+	}
+	return e
+}
+
+// silent fails the test unless the executable has succeeded without a word on standard output.
+func (o output) silent(t *testing.T) {
+	t.Helper()
+	if o.status != 0 || o.stdout != "" {
+		t.Errorf("status %d, stdout %q, stderr %q; want 0 and nothing", o.status, o.stdout, o.stderr)
+	}
+}
+
+// pathOf is a path of the namespace for other processes.
+func pathOf(ns *netns.NS) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()) }
+
+// The executable reads the pod from an API server by a kubeconfig, and programs the sandbox.
+func TestTheExecutable(t *testing.T) {
+	host, pod := netnstest.New(t), netnstest.New(t)
+	var server *sourcetest.Server
+	if err := host.Do(func() error { server = sourcetest.Start(t); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	server.Put(podFile(t, "sidecar"))
+	c := newCall(t, pod)
+	c.netns = pathOf(pod)
+	server.WriteKubeconfig(filepath.Join(c.runDir, "sluice-cni-kubeconfig"), func(_, _ map[string]any) {})
+
+	if out := execute(t, host, "STATUS", c); out.status != 0 || out.stdout != "" {
+		t.Errorf("STATUS: %+v", out)
+	}
+	out := execute(t, host, "ADD", c)
+	if out.status != 0 || out.stdout != c.prevResult {
+		t.Fatalf("ADD: %+v", out)
+	}
+	holds(t, pod)
+	var line struct {
+		Pod, Namespace, Sandbox, Decision, Reason, Backend string
+		DurationMS                                         float64 `json:"duration_ms"`
+		TransactionBytes                                   int     `json:"transaction_bytes"`
+	}
+	if err := json.Unmarshal([]byte(out.stderr), &line); err != nil {
+		t.Fatalf("standard error is not one line of JSON: %q", out.stderr)
+	}
+	if line.Pod != podName || line.Namespace != "shop" || line.Sandbox != c.id || line.Decision != "redirect" ||
+		line.Reason != "mesh-pod" || line.Backend != "nft" || line.DurationMS <= 0 || line.TransactionBytes == 0 {
+		t.Errorf("log line: %s", out.stderr)
+	}
+	if file, err := os.ReadFile(filepath.Join(c.runDir, "sluice-cni.log")); err != nil || string(file) != out.stderr {
+		t.Errorf("log file: %q, %v; want %q", file, err, out.stderr)
+	}
+	execute(t, host, "CHECK", c).silent(t)
+	execute(t, host, "DEL", c).silent(t)
+	execute(t, host, "DEL", c).silent(t)
+	c.stdin = c.with(`"cni.dev/valid-attachments":[]`)
+	execute(t, host, "GC", c).silent(t)
+	if out := execute(t, host, "VERSION", c); !strings.Contains(out.stdout, `"supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]`) {
+		t.Errorf("VERSION: %+v", out)
+	}
+	token := server.Token()
+	server.SetToken("another")
+	if e := execute(t, host, "ADD", c).failed(t); e.Code != 100 || !strings.Contains(e.Msg, "unauthorized") {
+		t.Errorf("ADD with a token that is not accepted: %+v", e)
+	}
+	if e := execute(t, host, "STATUS", c).failed(t); e.Code != types.ErrPluginNotAvailable {
+		t.Errorf("STATUS with a token that is not accepted: %+v", e)
+	}
+	if file, err := os.ReadFile(filepath.Join(c.runDir, "sluice-cni.log")); err != nil || strings.Contains(string(file), token) {
+		t.Errorf("the log has the token, or cannot be read: %v", err)
+	}
+}
+
+// DEL succeeds whatever it is given, but for the names of no attachment.
+func TestDELWithoutAnything(t *testing.T) {
+	host := netnstest.New(t)
+	for name, stdin := range map[string]string{
+		"no standard input": "", "no JSON": "{", "no name": `{"cniVersion":"1.0.0"}`, "no version": `{"name":"e2e"}`,
+		"a version that there is not": `{"cniVersion":"7.0.0","name":"e2e"}`,
+		"a wrong field":               `{"cniVersion":"1.0.0","name":"e2e","backend":"ebpf"}`,
+		"a namespace that is gone":    `{"cniVersion":"1.0.0","name":"e2e"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCall(t, nil)
+			c.stdin, c.netns = stdin, "/run/netns/gone"
+			execute(t, host, "DEL", c).silent(t)
+			c.netns, c.args = "", "no pairs"
+			execute(t, host, "DEL", c).silent(t)
+		})
+	}
+	c := newCall(t, nil)
+	c.id = "../../etc/passwd"
+	if e := execute(t, host, "DEL", c).failed(t); e.Code != types.ErrInvalidEnvironmentVariables {
+		t.Errorf("DEL of what is no container: %+v", e)
+	}
+}

@@ -1,0 +1,79 @@
+package plugin_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// idle is a backend that does nothing, and finds all as it should be.
+type idle struct{ compat.Backend }
+
+func (idle) Engine() compat.Engine { return compat.EngineNFT }
+
+func (idle) Apply(*netns.NS, rules.Ruleset) (compat.Result, error) {
+	return compat.Result{Result: nft.Result{Outcome: nft.Created}, Engine: compat.EngineNFT}, nil
+}
+
+func (idle) Check(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
+	return compat.Comparison{}, nil
+}
+func (idle) Remove(*netns.NS) (bool, error) { return false, nil }
+
+// FuzzVerbs gives the verbs what a runtime would never write. No verb panics; standard output has JSON or nothing; errors are
+// printable lines of bounded length. Nothing is written to disk, so that it is fast: what can become of a file name is tested with the
+// records.
+func FuzzVerbs(f *testing.F) {
+	c := newCall(f, nil)
+	f.Add([]byte(c.stdin), c.args, c.id)
+	f.Add([]byte(c.with(`"kubernetes":{"kubeconfig":"/k","exclude_namespaces":["a"]}`, `"log_level":"debug"`)), "", "x")
+	f.Add([]byte(c.with(`"cni.dev/valid-attachments":[{"containerID":"../x","ifname":"eth0"}]`)), "K8S_POD_NAME=../../x;K8S_POD_NAMESPACE=;", "..")
+	f.Add([]byte(`{"cniVersion":"0.3.0","name":"n","prevResult":{"cniVersion":"0.2.0","ip4":{"ip":"1.2.3.4/5"}}}`), "=;=;=", "a:b")
+	f.Add([]byte(`{"cniVersion":"0.4.0","name":"n","prevResult":{"ips":[{"address":"::1%lo/128"}]}}`), "K8S_POD_NAME=a=b", "a\x00b")
+	w := newWorld(f, "sidecar")
+	w.Backend = func(compat.Engine) (compat.Backend, error) { return idle{}, nil }
+	w.Now = func() time.Time { return time.Unix(0, 0) }
+	f.Fuzz(func(t *testing.T, stdin []byte, args, id string) {
+		w.source.asked = nil
+		call := sandboxCall{id: id, netns: "/proc/self/ns/net", override: "1", args: args, stdin: confined(stdin)}
+		for _, verb := range []string{"ADD", "CHECK", "DEL", "GC"} {
+			w.stdout.Reset()
+			w.stderr.Reset()
+			e := w.call(verb, call)
+			switch {
+			case e == nil && verb == "ADD" && !json.Valid(w.stdout.Bytes()):
+				t.Errorf("%s prints %q", verb, w.stdout.String())
+			case (e != nil || verb != "ADD") && w.stdout.Len() > 0:
+				t.Errorf("%s prints %q and returns %v", verb, w.stdout.String(), e)
+			case e != nil && (e.Code == 0 || e.Code == 999 || verb == "DEL"):
+				t.Errorf("%s: %+v", verb, e)
+			case e != nil && (len(e.Msg) > 160 || len(e.Details) > 768 || strings.ContainsFunc(e.Error(), isControl)):
+				t.Errorf("%s: %q", verb, e)
+			}
+		}
+	})
+}
+
+func isControl(c rune) bool { return !unicode.IsPrint(c) }
+
+// confined is a configuration whose files cannot be written; what is no JSON object stays as it is.
+func confined(stdin []byte) string {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(stdin, &fields) != nil || fields == nil {
+		return string(stdin)
+	}
+	fields["log_file"] = json.RawMessage(`""`)
+	fields["cni_agent_run_dir"] = json.RawMessage(`"/dev/null/none"`)
+	text, err := json.Marshal(fields)
+	if err != nil {
+		return string(stdin)
+	}
+	return string(text)
+}

@@ -1,0 +1,39 @@
+package plugin
+
+import (
+	"fmt"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/plugin/config"
+	"github.com/sluice-mesh/sluice/plugin/log"
+	"github.com/sluice-mesh/sluice/plugin/record"
+)
+
+// GC forgets the attachments to the network that the runtime does not list as valid. Their namespaces are gone, and the rules with them.
+func (p *Plugin) GC(args *skel.CmdArgs) error {
+	c, err := config.Parse(args.StdinData)
+	if err != nil {
+		return configFailure(err)
+	}
+	if c.ValidAttachments == nil {
+		return failure(types.ErrInvalidNetworkConfig, "GC without a list of valid attachments (cni.dev/valid-attachments)", nil)
+	}
+	logger, closeLog := log.Open(c.Log, p.Stderr)
+	defer closeLog()
+	valid := make([]record.Key, len(c.ValidAttachments))
+	for i, a := range c.ValidAttachments {
+		valid[i] = record.Key{ContainerID: a.ContainerID, IfName: a.IfName}
+	}
+	gone, err := record.In(c.RunDir).Prune(c.Network, valid)
+	if len(gone) > 0 {
+		logger.Info("GC", zap.String("network", c.Network), zap.Stringers("forgotten", gone))
+	}
+	if err != nil {
+		logger.Error("GC", zap.String("network", c.Network), zap.Error(err))
+		return failure(types.ErrIOFailure, fmt.Sprintf("not all attachments to network %s that are gone can be forgotten", c.Network), err)
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package plugin_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// descriptors counts the open files of this process.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}
+
+// A verb that has ended holds no file, socket or namespace, whether it has succeeded or not. Goroutines are looked at when all tests
+// have ended.
+func TestVerbsLeakNothing(t *testing.T) {
+	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+	c := newCall(t, ns)
+	wrong := c
+	wrong.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"x"}]}`
+	wrong.stdin = wrong.with()
+	valid := c
+	valid.stdin = c.with(`"cni.dev/valid-attachments":[]`)
+	round := func() {
+		for _, call := range []struct {
+			verb string
+			call sandboxCall
+			ok   bool
+		}{
+			{"ADD", wrong, false},
+			{"ADD", c, true},
+			{"ADD", c, true},
+			{"CHECK", c, true},
+			{"STATUS", c, true},
+			{"DEL", c, true},
+			{"CHECK", c, false},
+			{"GC", valid, true},
+			{"GC", c, false},
+		} {
+			if e := w.call(call.verb, call.call); (e == nil) != call.ok {
+				t.Fatalf("%s: %v", call.verb, e)
+			}
+		}
+	}
+	round() // the first one starts the runtime's poller
+	before := descriptors(t)
+	for range 20 {
+		round()
+	}
+	if after := descriptors(t); after > before {
+		t.Errorf("%d open files, then %d", before, after)
+	}
+}

@@ -1,0 +1,129 @@
+package log
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A file is a log file that several processes write and rotate. Every line is one write at the file's end, so that none is lost or
+// torn; packages that rotate for one process open a new file without O_APPEND, and write over each other's lines.
+type file struct {
+	options Options
+	open    *os.File // nil before the first write
+}
+
+// Write appends a line. The log serialises calls.
+func (f *file) Write(line []byte) (int, error) {
+	err := f.prepare(int64(len(line)))
+	if f.open == nil {
+		return 0, fmt.Errorf("log file: %w", err)
+	}
+	// One that could not be rotated goes on growing: the next process tries again.
+	n, writeErr := f.open.Write(line)
+	return n, errors.Join(err, writeErr)
+}
+
+// Close closes the file. It may be used again.
+func (f *file) Close() error {
+	if f.open == nil {
+		return nil
+	}
+	err := f.open.Close()
+	f.open = nil
+	return err
+}
+
+// prepare opens the file, and rotates it if so many more bytes are too many.
+func (f *file) prepare(more int64) error {
+	if f.open == nil {
+		if err := f.reopen(); err != nil {
+			return err
+		}
+	}
+	info, err := f.open.Stat()
+	most := int64(f.options.MaxMegabytes) << 20
+	if err != nil || most == 0 || info.Size() == 0 || info.Size()+more <= most {
+		return err
+	}
+	return f.rotate(info)
+}
+
+func (f *file) reopen() error {
+	path := f.options.File
+	if err := errors.Join(f.Close(), os.MkdirAll(filepath.Dir(path), 0o755)); err != nil {
+		return err
+	}
+	// Of what is no file only the opening tells; a named pipe without a reader would make everybody wait.
+	open, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := open.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		return errors.Join(err, open.Close())
+	}
+	f.open = open
+	return nil
+}
+
+// rotate moves the open file out of the way, unless another process does so at this moment or has already done it.
+func (f *file) rotate(opened os.FileInfo) error {
+	if err := unix.Flock(int(f.open.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return nil // what follows is in the old file
+	} else if err != nil {
+		return err
+	}
+	// The lock is that of the open file, and ends when it is closed.
+	now, err := os.Stat(f.options.File)
+	if err == nil && os.SameFile(opened, now) {
+		err = errors.Join(os.Rename(f.options.File, f.rotated(time.Now())), f.prune())
+	}
+	return errors.Join(err, f.reopen())
+}
+
+// rotated is the name of the file when it is rotated.
+func (f *file) rotated(at time.Time) string {
+	before, after := f.parts()
+	return before + at.UTC().Format("2006-01-02T15-04-05.000000") + after
+}
+
+// parts are what names of rotated files have before and after the time.
+func (f *file) parts() (string, string) {
+	ext := filepath.Ext(f.options.File)
+	return strings.TrimSuffix(f.options.File, ext) + "-", ext
+}
+
+// prune removes rotated files that are too many or too old.
+func (f *file) prune() error {
+	before, after := f.parts()
+	dir, prefix := filepath.Split(before)
+	entries, err := os.ReadDir(cmp.Or(dir, "."))
+	var names []string
+	for _, e := range entries {
+		if name := e.Name(); strings.HasPrefix(name, prefix) && strings.HasSuffix(name, after) && e.Type().IsRegular() {
+			names = append(names, filepath.Join(dir, name))
+		}
+	}
+	slices.Sort(names) // the oldest first
+	oldest := time.Now().AddDate(0, 0, -f.options.MaxDays)
+	for i, name := range names {
+		info, statErr := os.Stat(name)
+		tooMany := f.options.Backups > 0 && len(names)-i > f.options.Backups
+		tooOld := f.options.MaxDays > 0 && statErr == nil && info.ModTime().Before(oldest)
+		if tooMany || tooOld {
+			err = errors.Join(err, os.Remove(name))
+		}
+	}
+	return err
+}

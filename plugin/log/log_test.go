@@ -1,0 +1,207 @@
+package log_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/plugin/log"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// Every line is one JSON object, in the file as on standard error.
+func TestLines(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "new", "sluice.log")
+	var stderr bytes.Buffer
+	for range 2 { // two processes
+		logger, closeFile := log.Open(log.Options{File: file}, &stderr)
+		logger.Debug("left out")
+		logger.Info("ADD", zap.String("pod", "a\nb"))
+		closeFile()
+	}
+	data, err := os.ReadFile(file)
+	if err != nil || string(data) != stderr.String() {
+		t.Errorf("file %q, %v; standard error %q", data, err, stderr.String())
+	}
+	if n := strings.Count(string(data), "\n"); n != 2 {
+		t.Errorf("%d lines: %s", n, data)
+	}
+	for text := range strings.Lines(string(data)) {
+		var line struct{ Time, Level, Msg, Pod string }
+		if err := json.Unmarshal([]byte(text), &line); err != nil || line.Time == "" || line.Level != "info" || line.Msg != "ADD" || line.Pod != "a\nb" {
+			t.Errorf("%q: %+v, %v", text, line, err)
+		}
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// The file is rotated at its size. Of the old ones those are kept that are neither too many nor too old.
+func TestRotation(t *testing.T) {
+	now := time.Now()
+	for _, tc := range []struct {
+		name          string
+		backups, days int
+		want          []string // of the older ones
+	}{
+		{"all are kept", 0, 0, []string{"sluice-1.log", "sluice-2.log", "sluice-3.log"}},
+		{"two are kept", 2, 0, []string{"sluice-3.log"}},
+		{"those of a day are kept", 0, 1, []string{"sluice-2.log"}},
+		{"two of a day are kept", 2, 1, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			write := func(name string, size int, age time.Duration) {
+				path := filepath.Join(dir, name)
+				if err := os.WriteFile(path, bytes.Repeat([]byte("x"), size), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Chtimes(path, now, now.Add(-age)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write("sluice.log", 1<<20, 0)
+			write("sluice-1.log", 1, 48*time.Hour)
+			write("sluice-2.log", 1, time.Hour)
+			write("sluice-3.log", 1, 48*time.Hour)
+			write("other-1.log", 1, 48*time.Hour)
+			var stderr bytes.Buffer
+			o := log.Options{File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1, Backups: tc.backups, MaxDays: tc.days}
+			logger, closeFile := log.Open(o, &stderr)
+			logger.Info("ADD")
+			closeFile()
+			if strings.Contains(stderr.String(), "error") {
+				t.Error(stderr.String())
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var old []string
+			rotated := false
+			for _, e := range entries {
+				info, err := e.Info()
+				if err != nil {
+					t.Fatal(err)
+				}
+				switch name := e.Name(); {
+				case name == "sluice.log" && info.Size() == int64(stderr.Len()), name == "other-1.log":
+				case strings.HasPrefix(name, "sluice-2") && info.Size() == 1<<20: // the year
+					rotated = true
+				default:
+					old = append(old, name)
+				}
+			}
+			if !rotated || !slices.Equal(old, tc.want) {
+				t.Errorf("rotated: %t, older: %v, want %v", rotated, old, tc.want)
+			}
+		})
+	}
+}
+
+// Whoever writes and rotates beside others, each line is in one of the files, whole.
+func TestWritersBesideEachOther(t *testing.T) {
+	dir := t.TempDir()
+	o := log.Options{File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1}
+	const writers, lines = 8, 30
+	var group sync.WaitGroup
+	for w := range writers {
+		group.Go(func() {
+			for i := range lines {
+				logger, closeFile := log.Open(o, io.Discard)
+				logger.Info("ADD", zap.Int("line", w*lines+i), zap.String("long", strings.Repeat("x", 20<<10)))
+				closeFile()
+			}
+		})
+	}
+	group.Wait()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(files) < 3 {
+		t.Errorf("files: %v, %v", files, err)
+	}
+	seen := map[int]bool{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil || len(data) > 1<<20+writers*(21<<10) {
+			t.Errorf("%s: %d bytes, %v", file, len(data), err)
+		}
+		for text := range strings.Lines(string(data)) {
+			var line struct{ Line int }
+			if err := json.Unmarshal([]byte(text), &line); err != nil || seen[line.Line] {
+				t.Errorf("%.60q: %v", text, err)
+			}
+			seen[line.Line] = true
+		}
+	}
+	if len(seen) != writers*lines {
+		t.Errorf("%d lines, want %d", len(seen), writers*lines)
+	}
+}
+
+// A file that cannot be written, or that would make the plugin wait, is left out, and standard error says so.
+func TestFilesThatCannotBeUsed(t *testing.T) {
+	dir := t.TempDir()
+	pipe, plain := filepath.Join(dir, "pipe"), filepath.Join(dir, "plain")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, file := range map[string]string{
+		"a folder": dir, "a named pipe": pipe, "below a file": plain + "/x", "in a file system without files": "/proc/nowhere/x",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stderr bytes.Buffer
+			logger, closeFile := log.Open(log.Options{File: file}, &stderr)
+			logger.Info("ADD")
+			closeFile()
+			if text := stderr.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, `"msg":"ADD"`) || !strings.Contains(text, "log file: ") {
+				t.Errorf("standard error: %q", text)
+			}
+		})
+	}
+}
+
+// The words for levels are Istio's.
+func TestLevels(t *testing.T) {
+	for word, lines := range map[string]int{"debug": 4, "INFO": 3, "warn": 2, "error": 1, "fatal": 0, "none": 0} {
+		level, err := log.ParseLevel(word)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		var stderr bytes.Buffer
+		file := filepath.Join(t.TempDir(), "log")
+		logger, closeFile := log.Open(log.Options{Level: level, File: file}, &stderr)
+		logger.Debug("a")
+		logger.Info("b")
+		logger.Warn("c")
+		logger.Error("d")
+		closeFile()
+		if n := strings.Count(stderr.String(), "\n"); n != lines {
+			t.Errorf("%s: %d lines, want %d", word, n, lines)
+		}
+		if _, err := os.Stat(file); (err == nil) != (lines > 0) {
+			t.Errorf("%s: file: %v", word, err)
+		}
+	}
+	if _, err := log.ParseLevel("warning"); err == nil || !strings.Contains(err.Error(), log.LevelWant) {
+		t.Errorf("%v", err)
+	}
+}

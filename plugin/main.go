@@ -1,0 +1,43 @@
+package plugin
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	cni "github.com/containernetworking/cni/pkg/version"
+
+	"github.com/sluice-mesh/sluice/plugin/config"
+)
+
+// Main does what the environment and standard input ask for, as the CNI specification says, and returns the exit status. The version
+// is that of the program.
+func Main(version string) int {
+	p := System()
+	about := "CNI plugin sluice-cni " + version
+	err := skel.PluginMainFuncsWithError(p.Funcs(), cni.PluginSupports(config.Versions()...), about)
+	if err != nil && os.Getenv("CNI_COMMAND") == "DEL" {
+		// Package skel refuses what is no configuration before the verb sees it.
+		err = p.forgotten(err)
+	}
+	if err == nil {
+		return 0
+	}
+	if printErr := err.Print(); printErr != nil {
+		fmt.Fprintf(os.Stderr, "print the error %q: %v\n", err, printErr)
+	}
+	return 1
+}
+
+// forgotten ends a DEL that was refused for what a runtime could not do better by asking again: what is known of the
+// attachment is enough to forget it.
+func (p *Plugin) forgotten(refusal *types.Error) *types.Error {
+	args := &skel.CmdArgs{ContainerID: os.Getenv("CNI_CONTAINERID"), IfName: os.Getenv("CNI_IFNAME"), Netns: os.Getenv("CNI_NETNS")}
+	if keyOf(args).Validate() != nil {
+		return refusal
+	}
+	fmt.Fprintf(p.Stderr, "DEL goes on without its configuration: %v\n", refusal)
+	_ = p.guarded(p.Del)(args)
+	return nil
+}

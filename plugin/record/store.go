@@ -1,0 +1,171 @@
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A Store is a directory of records. Its methods are safe for concurrent use, also by several processes: a reader finds the old
+// record, the new one or none. The directory is made when something is put there; until then it has no records.
+type Store struct{ dir string }
+
+// In returns the store below the plugin's run directory.
+func In(runDir string) Store { return Store{filepath.Join(runDir, "attachments")} }
+
+const suffix = ".json"
+
+// file is the name of a record's file. No id and no name of an interface has a colon.
+func (k Key) file() string { return k.ContainerID + ":" + k.IfName + suffix }
+
+// draft is how the names of the files begin that are to become the record's.
+func (k Key) draft() string { return "." + k.file() + "." }
+
+// Put keeps a record, in the place of the one that the attachment had. The key must be valid.
+func (s Store) Put(r Record) error {
+	if err := s.put(r); err != nil {
+		return fmt.Errorf("keep the record of attachment %s: %w", r.Key, err)
+	}
+	return nil
+}
+
+func (s Store) put(r Record) error {
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(s.dir, r.draft()) // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(data, '\n'))
+	// Not synchronised with the disk: after a crash of the node the sandboxes are gone too.
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(s.dir, r.file()))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// Get returns the record of an attachment. [fs.ErrNotExist] is in the error if there is none; it may answer [IsDamaged].
+func (s Store) Get(k Key) (Record, error) {
+	if err := k.Validate(); err != nil {
+		return Record{}, err
+	}
+	return s.read(k.file())
+}
+
+func (s Store) read(name string) (Record, error) {
+	file := filepath.Join(s.dir, name)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return Record{}, err
+	}
+	var r Record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Record{}, fmt.Errorf("%s: %w: %w", file, errDamaged, err)
+	}
+	if r.file() != name {
+		return Record{}, fmt.Errorf("%s: %w: it names attachment %s", file, errDamaged, r.Key)
+	}
+	if r.Redirect != nil {
+		if err := r.Redirect.Validate(); err != nil {
+			return Record{}, fmt.Errorf("%s: %w: %w", file, errDamaged, err)
+		}
+	}
+	return r, nil
+}
+
+// Remove forgets an attachment, and what a killed process has left of it. It is no error if nothing is kept.
+func (s Store) Remove(k Key) error {
+	if err := k.Validate(); err != nil {
+		return err
+	}
+	names, err := s.names()
+	for _, name := range names {
+		if name == k.file() || strings.HasPrefix(name, k.draft()) {
+			err = errors.Join(err, s.remove(name))
+		}
+	}
+	return err
+}
+
+func (s Store) remove(name string) error {
+	if err := os.Remove(filepath.Join(s.dir, name)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// List returns all records in the order of their keys; beside those, the error says which files are damaged.
+func (s Store) List() ([]Record, error) {
+	names, err := s.names()
+	var list []Record
+	for _, name := range names {
+		if strings.HasPrefix(name, ".") || !strings.HasSuffix(name, suffix) {
+			continue
+		}
+		r, readErr := s.read(name)
+		if readErr == nil {
+			list = append(list, r)
+		} else if !errors.Is(readErr, fs.ErrNotExist) {
+			err = errors.Join(err, readErr)
+		}
+	}
+	return list, err
+}
+
+// names are those of the files in the directory, in order.
+func (s Store) names() ([]string, error) {
+	dir, err := os.Open(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	names, err := dir.Readdirnames(-1)
+	slices.Sort(names)
+	return names, errors.Join(err, dir.Close())
+}
+
+// Prune forgets all attachments to a network but those that are valid, and returns the keys of those that it has forgotten. What killed
+// processes have left and damaged files go too, of whatever network. No ADD may run meanwhile, which CNI grants the verb GC.
+func (s Store) Prune(network string, valid []Key) ([]Key, error) {
+	names, err := s.names()
+	var gone []Key
+	for _, name := range names {
+		r, readErr := s.read(name)
+		switch {
+		case readErr == nil && (r.Network != network || slices.Contains(valid, r.Key)):
+			continue
+		case errors.Is(readErr, fs.ErrNotExist):
+			continue
+		case readErr != nil && !IsDamaged(readErr):
+			err = errors.Join(err, readErr)
+			continue
+		}
+		if removeErr := s.remove(name); removeErr != nil {
+			err = errors.Join(err, removeErr)
+			continue
+		}
+		if readErr == nil {
+			gone = append(gone, r.Key)
+		}
+	}
+	return gone, err
+}

@@ -1,0 +1,286 @@
+package record_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func key(id, ifname string) record.Key { return record.Key{ContainerID: id, IfName: ifname} }
+
+var equate = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
+
+// sample is a record with something in every field.
+func sample(k record.Key) record.Record {
+	r := rules.DefaultRedirect()
+	r.InboundPorts.All = true
+	r.OutboundCIDRs.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.1.2.3/8"), netip.MustParsePrefix("2001:db8::/32")}
+	r.InboundExcludePorts = rules.Singles[uint16](15020, 15090)
+	r.ExcludeInterfaces = []rules.InterfaceName{{Name: "tap", Prefix: true}}
+	r.DNS = rules.DNS{Capture: true, Servers: []netip.Addr{netip.MustParseAddr("10.96.0.10")}}
+	r.StrictIstio()
+	return record.Record{
+		Key: k, Network: "e2e", Netns: "/run/netns/cni-1",
+		Pod:     record.Pod{Namespace: "shop", Name: "orders", UID: "7d1e"},
+		Outcome: "redirect", Reason: "mesh-pod", Redirect: &r, Engine: compat.EngineLegacy,
+		Time: time.Date(2026, 11, 20, 9, 30, 0, int(123*time.Millisecond), time.UTC),
+	}
+}
+
+func put(t testing.TB, s record.Store, r record.Record) {
+	t.Helper()
+	if err := s.Put(r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What is kept comes back, in files that only the owner reads, until it is removed.
+func TestRecordsAreKept(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	s := record.In(dir)
+	if _, err := s.Get(key("a", "eth0")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("before anything is kept: %v", err)
+	}
+	want := sample(key("a", "eth0"))
+	put(t, s, record.Record{Key: want.Key, Outcome: "skip"})
+	put(t, s, want)
+	put(t, s, record.Record{Key: key("a", "net1")})
+	got, err := s.Get(want.Key)
+	if diff := cmp.Diff(want, got, equate); diff != "" || err != nil {
+		t.Errorf("%s%v", diff, err)
+	}
+	if !rules.Equal(rules.Compile(*want.Redirect), rules.Compile(*got.Redirect)) {
+		t.Error("the rules of what is kept are others")
+	}
+	if info, err := os.Stat(filepath.Join(dir, "attachments", "a:eth0.json")); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "attachments")); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info, err)
+	}
+	list, err := s.List()
+	if err != nil || len(list) != 2 || list[0].Key != want.Key || list[1].IfName != "net1" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	for range 2 {
+		if err := s.Remove(want.Key); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := s.Get(want.Key); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after removal: %v", err)
+	}
+	if list, err := s.List(); err != nil || len(list) != 1 {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// Whatever rules are compiled from is the same after it was kept.
+func TestEveryRedirectIsKept(t *testing.T) {
+	s := record.In(t.TempDir())
+	rapid.Check(t, func(t *rapid.T) {
+		r := rules.DefaultRedirect()
+		ids := rapid.SliceOf(rapid.Custom(func(t *rapid.T) rules.IDRange {
+			first := rapid.Uint32().Draw(t, "first")
+			return rules.IDRange{First: first, Last: rapid.Uint32Range(first, math.MaxUint32).Draw(t, "last")}
+		}))
+		prefixes := rapid.SliceOf(rapid.Custom(func(t *rapid.T) netip.Prefix {
+			if rapid.Bool().Draw(t, "IPv4") {
+				return netip.PrefixFrom(netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "address"))), rapid.IntRange(0, 32).Draw(t, "bits"))
+			}
+			return netip.PrefixFrom(netip.AddrFrom16([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "address"))), rapid.IntRange(0, 128).Draw(t, "bits"))
+		}))
+		r.ProxyUIDs = append(r.ProxyUIDs, ids.Draw(t, "uids")...)
+		r.OwnerGroupsExclude = ids.Draw(t, "groups")
+		r.OutboundCIDRs.Prefixes, r.OutboundExcludeCIDRs = prefixes.Draw(t, "include"), prefixes.Draw(t, "exclude")
+		r.DropInvalid, r.IPv6, r.DNS.Capture = rapid.Bool().Draw(t, "drop"), rapid.Bool().Draw(t, "IPv6"), rapid.Bool().Draw(t, "DNS")
+		if err := r.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		want := record.Record{Key: key("a", "eth0"), Redirect: &r}
+		if err := s.Put(want); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Get(want.Key)
+		if diff := cmp.Diff(want, got, equate, cmpopts.EquateEmpty()); diff != "" || err != nil {
+			t.Fatalf("%s%v", diff, err)
+		}
+	})
+}
+
+// A file that is no record, or another's, is said to be damaged, and does not hide the others.
+func TestDamagedRecords(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty": "", "no JSON": "{", "another attachment's": `{"containerID":"b","ifname":"eth0"}`,
+		"with what are no parameters": `{"containerID":"a","ifname":"eth0","redirect":{"Mode":"REDIRECT"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := record.In(dir)
+			put(t, s, sample(key("c", "eth0")))
+			if err := os.WriteFile(filepath.Join(dir, "attachments", "a:eth0.json"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Get(key("a", "eth0")); !record.IsDamaged(err) {
+				t.Errorf("Get: %v", err)
+			}
+			if list, err := s.List(); len(list) != 1 || !record.IsDamaged(err) {
+				t.Errorf("List: %+v, %v", list, err)
+			}
+			if gone, err := s.Prune("e2e", []record.Key{key("c", "eth0")}); len(gone) > 0 || err != nil {
+				t.Errorf("Prune: %v, %v", gone, err)
+			}
+			if list, err := s.List(); len(list) != 1 || err != nil {
+				t.Errorf("List after Prune: %+v, %v", list, err)
+			}
+		})
+	}
+}
+
+// What a process leaves that is killed before the record is complete is no record, and goes with the next Remove or Prune.
+func TestLeftoversOfAKilledProcess(t *testing.T) {
+	dir := t.TempDir()
+	s := record.In(dir)
+	put(t, s, sample(key("b", "eth0")))
+	for _, clean := range []func() error{
+		func() error { return s.Remove(key("a", "eth0")) },
+		func() error { _, err := s.Prune("e2e", []record.Key{key("b", "eth0")}); return err },
+	} {
+		left := filepath.Join(dir, "attachments", ".a:eth0.json.123")
+		if err := os.WriteFile(left, []byte(`{"containerID":"a","ifname":"eth0"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if list, err := s.List(); len(list) != 1 || err != nil {
+			t.Errorf("List: %+v, %v", list, err)
+		}
+		if err := clean(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("it is still there: %v", err)
+		}
+	}
+	if _, err := s.Get(key("b", "eth0")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A reader finds a whole record or none, whoever writes and removes meanwhile.
+func TestReadersBesideWriters(t *testing.T) {
+	s := record.In(t.TempDir())
+	k := key("a", "eth0")
+	var group sync.WaitGroup
+	for range 2 {
+		group.Go(func() {
+			for i := range 200 {
+				if i%10 == 9 {
+					if err := s.Remove(k); err != nil {
+						t.Error(err)
+					}
+				} else if err := s.Put(sample(k)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					t.Error(err) // a remover may take what is not complete yet
+				}
+			}
+		})
+	}
+	group.Go(func() {
+		for range 400 {
+			if _, err := s.Get(k); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Error(err)
+			}
+			if _, err := s.List(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	group.Wait()
+}
+
+// No place to write is an error that names the attachment, and leaves nothing behind.
+func TestPutFails(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := record.In(file).Put(sample(key("a", "eth0")))
+	if err == nil || !strings.Contains(err.Error(), "keep the record of attachment a/eth0") {
+		t.Errorf("%v", err)
+	}
+	long := key(strings.Repeat("a", 300), "eth0")
+	if err := record.In(t.TempDir()).Put(sample(long)); err == nil {
+		t.Error("a name that is too long for a file is kept")
+	}
+}
+
+// FuzzKey gives names of attachments that nobody should have: whatever they are, there is one file below the folder, or an error and none.
+func FuzzKey(f *testing.F) {
+	for _, id := range []string{"a", "..", "../x", "/etc/passwd", "a/b", "a:b", "a\x00", "", strings.Repeat("a", 300), "ä"} {
+		f.Add(id, "eth0")
+		f.Add("a", id)
+	}
+	top := f.TempDir()
+	dir := filepath.Join(top, "run")
+	s := record.In(dir)
+	f.Fuzz(func(t *testing.T, id, ifname string) {
+		k := key(id, ifname)
+		err := s.Put(record.Record{Key: k})
+		files, readErr := os.ReadDir(filepath.Join(dir, "attachments"))
+		if readErr != nil && !errors.Is(readErr, fs.ErrNotExist) {
+			t.Fatal(readErr)
+		}
+		if want := fmt.Sprintf("%s:%s.json", id, ifname); err == nil && (len(files) != 1 || files[0].Name() != want) {
+			t.Errorf("files %v, want %q", files, want)
+		} else if err != nil && len(files) > 0 {
+			t.Errorf("%v, and files %v", err, files)
+		}
+		if err := s.Remove(k); err != nil && k.Validate() == nil {
+			t.Errorf("Remove: %v", err)
+		}
+		if others, err := os.ReadDir(top); err != nil || len(others) > 1 {
+			t.Errorf("outside of the folder: %v, %v", others, err)
+		}
+	})
+}
+
+// FuzzGet reads files that anybody may have written.
+func FuzzGet(f *testing.F) {
+	f.Add([]byte(`{"containerID":"a","ifname":"eth0","redirect":{"Mode":"REDIRECT","ProxyUIDs":[{"First":2,"Last":1}]},"time":"x"}`))
+	f.Add([]byte(`[1e400]`))
+	dir := f.TempDir()
+	s := record.In(dir)
+	put(f, s, sample(key("a", "eth0")))
+	file := filepath.Join(dir, "attachments", "a:eth0.json")
+	good, err := os.ReadFile(file)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.Get(key("a", "eth0"))
+		if err != nil && !record.IsDamaged(err) {
+			t.Errorf("%v", err)
+		}
+		if err == nil && r.Redirect != nil {
+			rules.Compile(*r.Redirect) // must not panic
+		}
+	})
+}

@@ -1,0 +1,110 @@
+package plugin_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// STATUS tells what would keep all pods of the mesh from starting, and nothing else.
+func TestStatus(t *testing.T) {
+	refusing := backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
+		return compat.Result{}, errors.New("no nf_tables")
+	}}
+	for _, tc := range []struct {
+		name    string
+		kind    source.Kind
+		backend backend
+		field   string
+		want    []string // in the error; empty for success
+	}{
+		{"all is well", "", backend{}, `"backend":"auto"`, nil},
+		{"the kernel refuses rules", "", refusing, `"backend":"auto"`, []string{"no nf_tables"}},
+		{"there is no kubeconfig", source.Misconfigured, backend{}, `"backend":"auto"`, []string{"API"}},
+		{"the credentials are wrong", source.Unauthorized, backend{}, `"backend":"auto"`, []string{"API"}},
+		{"the credentials do not suffice", source.Forbidden, backend{}, `"backend":"auto"`, []string{"API"}},
+		{"the API server is not there", source.Unavailable, backend{}, `"backend":"auto"`, nil},
+		{"kernel and credentials", source.Unauthorized, refusing, `"backend":"auto"`, []string{"no nf_tables; API"}},
+		{"the credentials are wrong, and pods start anyway", source.Unauthorized, backend{}, `"unreadable_pods":"skip"`, nil},
+		{"the configuration is wrong", "", backend{}, `"exclude_namespace":[]`, []string{"exclude_namespaces"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			netnstest.RequireRoot(t)
+			w := newWorld(t, "")
+			w.use(t, tc.backend)
+			if tc.kind != "" {
+				w.source.err = source.WithKind(tc.kind, errors.New("API"))
+			}
+			c := newCall(t, nil)
+			c.stdin = c.with(tc.field)
+			e := w.call("STATUS", c)
+			if len(tc.want) == 0 && e != nil {
+				t.Fatalf("%+v, want success", e)
+			}
+			for _, text := range tc.want {
+				if e == nil || e.Code != types.ErrPluginNotAvailable || !strings.Contains(e.Error(), text) {
+					t.Errorf("%+v, want code 50 and %q", e, text)
+				}
+			}
+			if tc.kind != "" && w.stderr.Len() == 0 {
+				t.Error("the log says nothing")
+			}
+			if w.stdout.Len() > 0 {
+				t.Errorf("standard output: %q", w.stdout.String())
+			}
+		})
+	}
+}
+
+// GC forgets what the runtime does not list, of its network only.
+func TestGC(t *testing.T) {
+	key := func(id string) record.Key { return record.Key{ContainerID: id, IfName: "eth0"} }
+	kept := []record.Record{{Key: key("a"), Network: "e2e"}, {Key: key("b"), Network: "e2e"}, {Key: key("c"), Network: "other"}}
+	for _, tc := range []struct {
+		name, list string
+		left       string
+		code       uint
+	}{
+		{"some are valid", `"cni.dev/valid-attachments":[{"containerID":"b","ifname":"eth0"},{"containerID":"z","ifname":"eth0"}]`, "b c", 0},
+		{"another interface is valid", `"cni.dev/valid-attachments":[{"containerID":"b","ifname":"net1"}]`, "c", 0},
+		{"none is valid", `"cni.dev/valid-attachments":[]`, "c", 0},
+		{"none is valid, as libcni writes it", `"cni.dev/valid-attachments":null`, "c", 0},
+		{"there is no list", `"type":"x"`, "a b c", types.ErrInvalidNetworkConfig},
+		{"the list is none", `"cni.dev/valid-attachments":{}`, "a b c", types.ErrDecodingFailure},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, "")
+			c := newCall(t, nil)
+			store := record.In(c.runDir)
+			for _, r := range kept {
+				if err := store.Put(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.stdin = c.with(tc.list)
+			if e := w.call("GC", c); (e == nil) != (tc.code == 0) || e != nil && e.Code != tc.code {
+				t.Errorf("%+v, want code %d", e, tc.code)
+			}
+			all, err := store.List()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var left []string
+			for _, r := range all {
+				left = append(left, r.ContainerID)
+			}
+			if got := strings.Join(left, " "); got != tc.left {
+				t.Errorf("left: %s, want %s", got, tc.left)
+			}
+		})
+	}
+}

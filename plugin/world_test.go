@@ -1,0 +1,245 @@
+package plugin_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/plugin"
+	"github.com/sluice-mesh/sluice/plugin/config"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/decide/podfile"
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// The pod of most tests, in the files of package decide.
+const (
+	podName = "orders-6d5f8c7b9-x2k4n"
+	podUID  = "7d1e6c2a-4b0f-4a57-9f63-3b5d0a0005d9"
+)
+
+// podFile is the text of a pod, with the name and the UID of these tests.
+func podFile(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("decide", "testdata", name+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// readPod is the pod of a file.
+func readPod(t testing.TB, name string) *decide.Pod {
+	t.Helper()
+	pod, err := podfile.Read(strings.NewReader(podFile(t, name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+// A world is a plugin whose effects are a test's.
+type world struct {
+	*plugin.Plugin
+	source         *pods
+	stdout, stderr lockedBuffer
+}
+
+// newWorld has the kernel of this machine, and one pod: that of a file, or none.
+func newWorld(t testing.TB, file string) *world {
+	t.Helper()
+	w := &world{source: &pods{}}
+	if file != "" {
+		w.source.pod = readPod(t, file)
+	}
+	w.Plugin = &plugin.Plugin{
+		Source:  func(*config.Config) plugin.Source { return w.source },
+		Backend: compat.Choose,
+		Stdout:  &w.stdout, Stderr: &w.stderr,
+		Now: time.Now,
+	}
+	return w
+}
+
+// call calls a verb as package skel does.
+func (w *world) call(verb string, c sandboxCall) *types.Error {
+	funcs := w.Funcs()
+	verbs := map[string]func(*skel.CmdArgs) error{
+		"ADD": funcs.Add, "CHECK": funcs.Check, "DEL": funcs.Del, "GC": funcs.GC, "STATUS": funcs.Status,
+	}
+	err := verbs[verb](&skel.CmdArgs{
+		ContainerID: c.id, IfName: "eth0", Netns: c.netns, Args: c.args, StdinData: []byte(c.stdin), NetnsOverride: c.override,
+	})
+	if err == nil {
+		return nil
+	}
+	var e *types.Error
+	if !errors.As(err, &e) {
+		return types.NewError(types.ErrUnknown, "not an error of CNI: "+err.Error(), "")
+	}
+	return e
+}
+
+// add calls ADD, which must succeed, and returns what it has printed.
+func (w *world) add(t testing.TB, c sandboxCall) string {
+	t.Helper()
+	w.stdout.Reset()
+	if e := w.call("ADD", c); e != nil {
+		t.Fatalf("ADD: %+v", e)
+	}
+	return w.stdout.String()
+}
+
+// A sandboxCall is what a runtime says in a call.
+type sandboxCall struct {
+	id, netns, args, override string
+	stdin, prevResult, runDir string
+}
+
+// newCall is about the pod of these tests in a namespace of this process, or in none.
+func newCall(t testing.TB, ns *netns.NS) sandboxCall {
+	c := sandboxCall{
+		id: strings.Repeat("e", 64), runDir: t.TempDir(),
+		args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=" + podName + ";K8S_POD_UID=" + podUID,
+		prevResult: `{"cniVersion":"1.1.0","interfaces":[{"mac":"96:03:6f:be:08:36","name":"eth0","sandbox":"/run/netns/x","mtu":1450}],` +
+			`"ips":[{"address":"10.244.1.5/24","gateway":"10.244.1.1","interface":0}],"routes":[{"dst":"0.0.0.0/0"}]}`,
+	}
+	if ns != nil {
+		c.netns = pathOf(ns)
+	}
+	c.stdin = c.with()
+	return c
+}
+
+// with is the configuration with more fields.
+func (c sandboxCall) with(fields ...string) string {
+	text := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"e2e","type":"sluice-cni","cni_agent_run_dir":%q,"prevResult":%s`, c.runDir, c.prevResult)
+	for _, f := range fields {
+		text += "," + f
+	}
+	return text + "}"
+}
+
+// record returns what is kept of the attachment.
+func (c sandboxCall) record(t testing.TB) record.Record {
+	t.Helper()
+	r, err := record.In(c.runDir).Get(record.Key{ContainerID: c.id, IfName: "eth0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// wantNoRecord fails the test if something is kept.
+func (c sandboxCall) wantNoRecord(t testing.TB) {
+	t.Helper()
+	if all, err := record.In(c.runDir).List(); err != nil || len(all) > 0 {
+		t.Errorf("records: %+v, %v; want none", all, err)
+	}
+}
+
+// pods is a source that has one pod, one namespace, or an error.
+type pods struct {
+	mu        sync.Mutex
+	pod       *decide.Pod
+	namespace *decide.Namespace
+	err       error
+	// namespaceErr is for questions about the namespace only.
+	namespaceErr error
+	asked        []string
+}
+
+func (p *pods) Pod(_ context.Context, ref source.Ref) (*decide.Pod, error) {
+	return p.pod, p.note(fmt.Sprintf("pod %s %s", ref, ref.UID))
+}
+
+func (p *pods) Namespace(_ context.Context, name string) (*decide.Namespace, error) {
+	return p.namespace, errors.Join(p.note("namespace "+name), p.namespaceErr)
+}
+
+func (p *pods) Ready(context.Context) error { return p.note("ready") }
+
+func (p *pods) Close() {}
+
+func (p *pods) note(question string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = append(p.asked, question)
+	return p.err
+}
+
+// rulesIn are those that a namespace holds.
+func rulesIn(t testing.TB, ns *netns.NS) int {
+	t.Helper()
+	holders, err := compat.Holders(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, b := range holders {
+		rs, err := b.Read(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, table := range rs.Tables {
+			for _, c := range table.Chains {
+				n += len(c.Rules)
+			}
+		}
+	}
+	return n
+}
+
+func holds(t testing.TB, ns *netns.NS) {
+	t.Helper()
+	if rulesIn(t, ns) == 0 {
+		t.Error("the namespace has no rules of ours")
+	}
+}
+
+func holdsNothing(t testing.TB, ns *netns.NS) {
+	t.Helper()
+	if n := rulesIn(t, ns); n > 0 {
+		t.Errorf("the namespace has %d rules of ours, want none", n)
+	}
+}
+
+// lockedBuffer is a buffer for several writers.
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+// logged are the lines of the log, each as it was written.
+func (w *world) logged(t testing.TB) []map[string]any {
+	t.Helper()
+	var lines []map[string]any
+	for text := range strings.Lines(w.stderr.String()) {
+		var line map[string]any
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatalf("%q is not JSON: %v", text, err)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
