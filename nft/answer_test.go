@@ -49,7 +49,7 @@ func TestAnAnswerThatIsNotNetlinkIsAnError(t *testing.T) {
 			c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
 				return [][]byte{row.answer(request)}
 			})
-			found, err := c.findOurs()
+			found, err := c.impatient(t).findOurs()
 			if found != nil || err == nil || !strings.Contains(err.Error(), row.want) {
 				t.Errorf("table %v, error %v, want %q", found, err, row.want)
 			}

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/netip"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -71,13 +69,14 @@ func inside(ns *netns.NS, do func() error) error {
 
 // apply is Apply in the namespace of the thread.
 func apply(rs rules.Ruleset) (Result, error) {
+	deepen()
 	c, err := dial()
 	if err != nil {
 		return Result{}, err
 	}
 	a := &applier{conn: c, want: rs}
 	defer a.hangUp()
-	// To find that nothing is to be done takes no lock: see used.
+	// To find that nothing is to be done takes no lock: see route.Around.
 	planned, err := a.plan()
 	if err != nil && !isRace(err) {
 		return Result{}, err
@@ -100,74 +99,29 @@ func apply(rs rules.Ruleset) (Result, error) {
 	return a.result, nil
 }
 
+// deepen gives the goroutine, which is a new one, a stack that suffices for the rest. To let it grow by and by, and be copied each time
+// with more calls on it, takes a twentieth of the time in which an unchanged ruleset is found to be so.
+//
+//go:noinline
+func deepen() byte {
+	var space [12 << 10]byte
+	return space[len(dumpNames)]
+}
+
 // change makes the namespace what is wanted, routes included; exclusive tells that the lock keeps others away.
 func (a *applier) change(planned step, exclusive bool) error {
-	want := a.want.Routing
-	routes, err := route.Ensure(nil, want)
-	if errors.Is(err, unix.EPERM) {
-		err = fmt.Errorf("%w; %s", err, advise(unix.EPERM))
-	}
+	changed, err := route.Around(a.want.Routing, exclusive, func() (route.Found, error) {
+		err := a.apply(planned)
+		return route.Found{Any: a.result.Outcome != Created, Stay: a.found}, err
+	})
 	if err != nil {
 		return err
 	}
-	if err := a.apply(planned); err != nil {
-		// Somebody else may need them by now, without the lock or because the rules that stay use them. Left over, they do no harm.
-		if exclusive {
-			err = errors.Join(err, routes.Except(used(a.found, want)).Undo())
-		}
-		return err
-	}
-	a.result.Routes = routes.Len()
-	if routes.Stale() {
-		// Of an earlier ruleset of ours, or of an applier that was killed before its transaction.
-		pruned, err := route.Prune(nil, keptRouting(want, a.result.Outcome != Created))
-		if err != nil {
-			return fmt.Errorf("the rules are in place, but not all old routes are gone: %w", err)
-		}
-		a.result.Routes += pruned
-	}
-	if !exclusive {
-		// Another applier, whom no lock kept waiting, may have taken for stale what this one needs.
-		if _, err := route.Ensure(nil, want); err != nil {
-			return fmt.Errorf("the rules are in place, but not their routes: %w", err)
-		}
-	}
-	if a.result.Outcome == Unchanged && a.result.Routes > 0 {
+	a.result.Routes = changed
+	if a.result.Outcome == Unchanged && changed > 0 {
 		a.result.Outcome = Updated
 	}
 	return nil
-}
-
-// keptRouting is what stays when all else of ours is pruned. ::6 may as well be Istio's: it goes only if rules of ours were there, of
-// which it was a part.
-func keptRouting(want rules.Routing, hadRules bool) rules.Routing {
-	if !hadRules {
-		want.LoopbackAddrs = []netip.Addr{rules.PassthroughIPv6}
-	}
-	return want
-}
-
-// used returns what the present rules may use of routes that were added for others, in vain, and that they lacked. An applier of these
-// rules may have found them complete meanwhile, since it takes no lock to look.
-func used(present *rules.Table, added rules.Routing) rules.Routing {
-	var r rules.Routing
-	if present == nil {
-		return r
-	}
-	for _, c := range present.Chains {
-		for _, rule := range c.Rules {
-			if slices.ContainsFunc(rule.Actions, func(a rules.Action) bool { _, ok := a.(rules.TProxy); return ok }) {
-				r.Policies = added.Policies
-			}
-			if slices.ContainsFunc(rule.Matches, func(m rules.Match) bool {
-				addr, ok := m.(rules.MatchAddr)
-				return ok && addr.Family() == rules.IPv6
-			}) {
-				r.LoopbackAddrs = added.LoopbackAddrs
-			}
-		}
-	}
-	return r
 }
 
 // patience is how long an applier waits for another, who needs a millisecond.
@@ -188,8 +142,8 @@ type applier struct {
 	conn   *conn
 	want   rules.Ruleset
 	result Result
-	// found is our table at the last look, nil if there was none.
-	found *rules.Table
+	// found is our table at the last look, if there was one.
+	found []rules.Table
 	// sent has outcome and size of a transaction of which the answer was lost.
 	sent Result
 	// deleted tells that closing the socket will wait for the kernel.
@@ -311,7 +265,7 @@ func remove() (bool, error) {
 			return false, err
 		}
 	}
-	removed, err := route.Prune(nil, keptRouting(rules.Routing{}, ours != nil))
+	removed, err := route.PruneAfter(ours != nil)
 	return ours != nil || removed > 0, err
 }
 

@@ -35,7 +35,7 @@ func sidecar(n int) rules.Redirect {
 }
 
 // floor sends ready-made bytes: what any program must at least do.
-type floor struct{ rules, address []byte }
+type floor struct{ rules, routing []byte }
 
 func newFloor(b *testing.B, rs rules.Ruleset) floor {
 	b.Helper()
@@ -44,16 +44,38 @@ func newFloor(b *testing.B, rs rules.Ruleset) floor {
 		b.Fatal(err)
 	}
 	const loopbackIndex = 1
-	req := nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+	var routing []byte
+	for _, p := range rs.Routing.Policies {
+		family := uint8(unix.AF_INET)
+		if p.Family == rules.IPv6 {
+			family = unix.AF_INET6
+		}
+		rule := nl.NewNetlinkRequest(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+		rule.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: family, Type: nl.FR_ACT_TO_TBL}})
+		for kind, value := range map[int]uint32{
+			nl.FRA_PRIORITY: uint32(p.Priority), nl.FRA_FWMARK: p.Mark, nl.FRA_FWMASK: ^uint32(0), nl.FRA_TABLE: p.Table,
+		} {
+			rule.AddData(nl.NewRtAttr(kind, native.AppendUint32(nil, value)))
+		}
+		route := nl.NewNetlinkRequest(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+		route.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{
+			Family: family, Scope: unix.RT_SCOPE_HOST, Type: unix.RTN_LOCAL, Protocol: unix.RTPROT_BOOT,
+		}})
+		route.AddData(nl.NewRtAttr(unix.RTA_TABLE, native.AppendUint32(nil, p.Table)))
+		route.AddData(nl.NewRtAttr(unix.RTA_OIF, native.AppendUint32(nil, loopbackIndex)))
+		routing = slices.Concat(routing, rule.Serialize(), route.Serialize())
+	}
+	// The last one, and the only one that the kernel answers to.
+	address := nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	msg := nl.NewIfAddrmsg(unix.AF_INET6)
 	msg.Prefixlen, msg.Flags, msg.Index = 128, unix.IFA_F_NODAD, loopbackIndex
-	req.AddData(msg)
-	req.AddData(nl.NewRtAttr(unix.IFA_LOCAL, rules.PassthroughIPv6.AsSlice()))
-	return floor{t.Bytes(), req.Serialize()}
+	address.AddData(msg)
+	address.AddData(nl.NewRtAttr(unix.IFA_LOCAL, rules.PassthroughIPv6.AsSlice()))
+	return floor{t.Bytes(), append(routing, address.Serialize()...)}
 }
 
 func (f floor) apply(b *testing.B, ns *netns.NS) {
-	exchange(b, ns, unix.NETLINK_ROUTE, f.address)
+	exchange(b, ns, unix.NETLINK_ROUTE, f.routing)
 	exchange(b, ns, unix.NETLINK_NETFILTER, f.rules)
 }
 
@@ -124,30 +146,47 @@ func compare(b *testing.B, contestants ...contestant) {
 	b.ReportMetric(0, "ns/op")
 }
 
+// captures are the redirections of the benchmarks, with so many excluded prefixes of each family.
+var captures = []struct {
+	name     string
+	redirect func(n int) rules.Redirect
+}{
+	{"", sidecar},
+	{"tproxy/", func(n int) rules.Redirect {
+		r := sidecar(n)
+		r.Mode = rules.ModeTProxy
+		return r
+	}},
+}
+
+// benchmark runs do for each capture and number of prefixes.
+func benchmark(b *testing.B, do func(*testing.B, rules.Redirect)) {
+	for _, c := range captures {
+		for _, n := range sizes {
+			b.Run(fmt.Sprintf("%sprefixes=%d", c.name, n), func(b *testing.B) { do(b, c.redirect(n)) })
+		}
+	}
+}
+
 // BenchmarkApplyFresh compares a first installation, from parameters to committed rules, with sending the same bytes ready-made.
 func BenchmarkApplyFresh(b *testing.B) {
-	for _, n := range sizes {
-		b.Run(fmt.Sprintf("prefixes=%d", n), func(b *testing.B) {
-			r := sidecar(n)
-			f := newFloor(b, rules.Compile(r))
-			compare(b,
-				contestant{name: "raw", run: func(ns *netns.NS) { f.apply(b, ns) }},
-				contestant{name: "apply", run: func(ns *netns.NS) { mustApply(b, ns, rules.Compile(r), Created) }})
-		})
-	}
+	benchmark(b, func(b *testing.B, r rules.Redirect) {
+		f := newFloor(b, rules.Compile(r))
+		compare(b,
+			contestant{name: "raw", run: func(ns *netns.NS) { f.apply(b, ns) }},
+			contestant{name: "apply", run: func(ns *netns.NS) { mustApply(b, ns, rules.Compile(r), Created) }})
+	})
 }
 
 // BenchmarkApplyUnchanged compares finding that nothing is to be done with a first installation.
 func BenchmarkApplyUnchanged(b *testing.B) {
-	for _, n := range sizes {
-		b.Run(fmt.Sprintf("prefixes=%d", n), func(b *testing.B) {
-			rs := rules.Compile(sidecar(n))
-			install := func(ns *netns.NS) { mustApply(b, ns, rs, Created) }
-			compare(b,
-				contestant{name: "first", run: install},
-				contestant{name: "again", prepare: install, run: func(ns *netns.NS) { mustApply(b, ns, rs, Unchanged) }})
-		})
-	}
+	benchmark(b, func(b *testing.B, r rules.Redirect) {
+		rs := rules.Compile(r)
+		install := func(ns *netns.NS) { mustApply(b, ns, rs, Created) }
+		compare(b,
+			contestant{name: "first", run: install},
+			contestant{name: "again", prepare: install, run: func(ns *netns.NS) { mustApply(b, ns, rs, Unchanged) }})
+	})
 }
 
 func mustApply(b *testing.B, ns *netns.NS, rs rules.Ruleset, want Outcome) {

@@ -62,7 +62,7 @@ func (c *conn) send(buf []byte) error {
 		c.enlarge(len(buf))
 	}
 	for {
-		err := unix.Sendto(c.fd, buf, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+		_, err := unix.Write(c.fd, buf) // to the kernel, unless an address says otherwise
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EMSGSIZE) && !enlarged: // net.core.wmem_default is smaller than usual
@@ -85,14 +85,26 @@ func (c *conn) enlarge(size int) {
 // buffers are for receiving: the kernel fills a dump's messages up to 32 KiB.
 var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 
-// receive reads one datagram and calls do for each of its messages until do returns true, and tells whether it did.
-func (c *conn) receive(flags int, do func(header unix.NlMsghdr, body []byte) (bool, error)) (bool, error) {
+// receive waits for one datagram and calls do for each of its messages until do returns true, and tells whether it did.
+func (c *conn) receive(do func(header unix.NlMsghdr, body []byte) (bool, error)) (bool, error) {
+	return c.receiveBy(unix.Read, do)
+}
+
+// poll is receive without waiting: with [unix.EAGAIN] if nothing has arrived.
+func (c *conn) poll(do func(header unix.NlMsghdr, body []byte) (bool, error)) (bool, error) {
+	return c.receiveBy(func(fd int, buf []byte) (int, error) {
+		n, _, err := unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT)
+		return n, err
+	}, do)
+}
+
+func (c *conn) receiveBy(read func(fd int, buf []byte) (int, error), do func(header unix.NlMsghdr, body []byte) (bool, error)) (bool, error) {
 	buf := buffers.Get().(*[64 << 10]byte)
 	defer buffers.Put(buf)
 	var n int
 	for {
 		var err error
-		if n, _, err = unix.Recvfrom(c.fd, buf[:], flags); err == nil {
+		if n, err = read(c.fd, buf[:]); err == nil {
 			break
 		}
 		if !errors.Is(err, unix.EINTR) {
@@ -194,7 +206,7 @@ func (c *conn) exchange(t *Transaction) error {
 	}
 	last := uint32(len(t.descriptions) - 2) // the one before the end of the batch asks for an acknowledgement
 	for {
-		done, err := c.receive(0, func(header unix.NlMsghdr, body []byte) (bool, error) {
+		done, err := c.receive(func(header unix.NlMsghdr, body []byte) (bool, error) {
 			if header.Type != unix.NLMSG_ERROR {
 				return false, nil
 			}
@@ -256,7 +268,7 @@ func (c *conn) ask(q question, attrs func(*messages), do func(family uint8, a at
 		return false, os.NewSyscallError("sendto", err)
 	}
 	for {
-		done, err := c.receive(0, func(header unix.NlMsghdr, body []byte) (bool, error) {
+		done, err := c.receive(func(header unix.NlMsghdr, body []byte) (bool, error) {
 			if header.Seq != seq {
 				return false, nil // to an earlier request, of which the answer was given up
 			}
@@ -310,7 +322,7 @@ func (c *conn) isGeneration(generation uint32) (bool, error) {
 		return false, explainRead("compare the generation", os.NewSyscallError("sendto", err))
 	}
 	for {
-		_, err := c.receive(unix.MSG_DONTWAIT, func(header unix.NlMsghdr, body []byte) (bool, error) {
+		_, err := c.poll(func(header unix.NlMsghdr, body []byte) (bool, error) {
 			if header.Type != unix.NLMSG_ERROR || header.Seq > 1 {
 				return false, nil // to a request that was given up
 			}

@@ -58,7 +58,7 @@ func (d *ruleDecoder) closeInterval() {
 	}
 	d.interval = interval{}
 	if err := d.match(i.op, false, [][2][]byte{{i.lower, slices.Repeat([]byte{0xff}, len(i.lower))}}, ""); err != nil {
-		d.unknown("cmp: " + err.Error())
+		d.unknown(unknownText("cmp", err))
 	}
 }
 

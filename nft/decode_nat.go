@@ -6,12 +6,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// These read the expressions that send a packet elsewhere.
+// These read the expressions that send a packet elsewhere. Port 0 stands for the packet's own, or for any.
 
 func (d *ruleDecoder) redirect(a attributes) error {
 	port, ok := numberKey[uint16](d.load(a, unix.NFTA_REDIR_REG_PROTO_MIN).constant)
 	last, sameLast := numberKey[uint16](d.load(a, unix.NFTA_REDIR_REG_PROTO_MAX).constant)
-	if !ok || sameLast && last != port || a.number(unix.NFTA_REDIR_FLAGS)&^natRangeProtoSpecified != 0 {
+	if !ok || port == 0 || sameLast && last != port || a.number(unix.NFTA_REDIR_FLAGS)&^natRangeProtoSpecified != 0 {
 		return errUnsupported
 	}
 	d.act(rules.RedirectTo{Port: port})
@@ -35,7 +35,7 @@ func (d *ruleDecoder) nat(a attributes) error {
 
 func (d *ruleDecoder) tproxy(a attributes) error {
 	port, ok := numberKey[uint16](d.load(a, nftaTProxyRegPort).constant)
-	if !ok || a.get(nftaTProxyRegAddr) != nil {
+	if !ok || port == 0 || a.get(nftaTProxyRegAddr) != nil {
 		return errUnsupported
 	}
 	if err := d.limit(a.number(nftaTProxyFamily)); err != nil {

@@ -54,6 +54,9 @@ type operand struct {
 	network  bool // a number of the machine, turned into network order
 }
 
+// isMark tells whether it is something that rules change while they look at a packet.
+func (o operand) isMark() bool { return o.field == fieldMark || o.field == fieldConntrackMark }
+
 // field is something of a packet that expressions load.
 type field uint8
 

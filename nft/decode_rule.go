@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -46,7 +47,7 @@ func (d *ruleDecoder) decode(a attributes) {
 			d.branches = nil
 		}
 		if err := d.expression(name, e.get(unix.NFTA_EXPR_DATA)); err != nil {
-			d.unknown(fmt.Sprintf("%s: %v", name, err))
+			d.unknown(unknownText(string(name), err))
 			// It may have written to any register.
 			d.registers = [registerCount]operand{}
 		}
@@ -60,6 +61,15 @@ func (d *ruleDecoder) decode(a attributes) {
 }
 
 var errUnsupported = errors.New("not known to the model")
+
+// unknownText names an expression, and what of it the model does not know if the error says more.
+func unknownText(name string, err error) string {
+	more := strings.TrimSpace(strings.TrimSuffix(err.Error(), errUnsupported.Error()))
+	if more == "" {
+		return name
+	}
+	return name + ": " + more
+}
 
 func (d *ruleDecoder) unknown(text string) {
 	if len(d.rule.Actions) == 0 {

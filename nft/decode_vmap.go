@@ -28,11 +28,16 @@ func (d *ruleDecoder) verdictMap(a attributes, s *decodedSet) error {
 	if err != nil {
 		return err
 	}
+	op := d.load(a, unix.NFTA_LOOKUP_SREG)
 	branches := make([]rules.Rule, 0, len(groups))
-	for _, g := range groups {
+	for i, g := range groups {
+		// The kernel looks once. A rule behind one whose chain may have changed the mark would look at another.
+		if jump, ok := g.verdict.(rules.Jump); ok && !jump.Goto && i+1 < len(groups) && op.isMark() {
+			return errUnsupported
+		}
 		branch := *d
 		branch.rule.Matches, branch.rule.Actions = slices.Clone(d.rule.Matches), slices.Clone(d.rule.Actions)
-		if err := branch.match(d.load(a, unix.NFTA_LOOKUP_SREG), false, g.keys, ""); err != nil {
+		if err := branch.match(op, false, g.keys, ""); err != nil {
 			return err
 		}
 		branch.act(g.verdict)

@@ -3,6 +3,7 @@ package nft
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -74,5 +75,55 @@ func TestWhatComesBehindAVerdictMapIsNotLost(t *testing.T) {
 	got := decodeRules(rules.Inet, sets, e.buf)
 	if len(got) != 1 || got[0].String() != "meta l4proto tcp unknown(lookup: not the last expression) drop" {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestAVerdictMapOfMarksLooksOnce: where the chain of the first key sets the mark to the second, the packet does not meet that one too.
+func TestAVerdictMapOfMarksLooksOnce(t *testing.T) {
+	verdict := func(code int32, chain string) []byte {
+		var m messages
+		m.number(unix.NFTA_VERDICT_CODE, uint32(code))
+		m.text(unix.NFTA_VERDICT_CHAIN, chain)
+		return m.buf
+	}
+	one, two := native.AppendUint32(nil, 1), native.AppendUint32(nil, 2)
+	jump, goTo, drop := verdict(unix.NFT_JUMP, "c"), verdict(unix.NFT_GOTO, "c"), verdict(0, "")
+	for _, row := range []struct {
+		name       string
+		first      []byte
+		second     []byte
+		wantTexts  []string
+		useAnother bool // key than the mark
+	}{
+		{name: "a jump before another", first: jump, second: drop, wantTexts: []string{"unknown(lookup)"}},
+		{name: "a jump behind all", first: drop, second: jump, wantTexts: []string{"meta mark 0x1 drop", "meta mark 0x2 jump c"}},
+		{name: "a goto, which does not come back", first: goTo, second: drop, wantTexts: []string{"meta mark 0x1 goto c", "meta mark 0x2 drop"}},
+		{name: "a user, which stays", first: jump, second: drop, wantTexts: []string{"meta skuid 1 jump c", "meta skuid 2 drop"}, useAnother: true},
+	} {
+		sets := setDecoder{"map": {
+			elements: []element{{key: one}, {key: two}}, verdicts: map[string]attributes{string(one): row.first, string(two): row.second},
+		}}
+		key := uint32(unix.NFT_META_MARK)
+		if row.useAnother {
+			key = unix.NFT_META_SKUID
+		}
+		e := newEncoder(0)
+		e.start = 0
+		e.buf = nil
+		list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
+		e.meta(key)
+		e.expression("lookup", func() {
+			e.text(unix.NFTA_LOOKUP_SET, "map")
+			e.number(unix.NFTA_LOOKUP_SREG, register)
+			e.number(unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT)
+		})
+		e.endNest(list)
+		var got []string
+		for _, r := range decodeRules(rules.Inet, sets, e.buf) {
+			got = append(got, r.String())
+		}
+		if diff := cmp.Diff(row.wantTexts, got); diff != "" {
+			t.Errorf("%s, -want +got\n%s", row.name, diff)
+		}
 	}
 }

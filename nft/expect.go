@@ -28,7 +28,7 @@ func newExpectation(t *rules.Table) *expectation {
 // begin begins another reading.
 func (x *expectation) begin() { x.recognised, x.strange = 0, 0 }
 
-// met tells whether the table that was read has exactly the expected chains and rules.
+// met tells whether the table that was read has exactly the expected chains and rules, and no other sets.
 func (x *expectation) met(found *foundTable) bool {
 	expected := 0
 	for i := range x.table.Chains {
@@ -38,10 +38,10 @@ func (x *expectation) met(found *foundTable) bool {
 			return false
 		}
 	}
-	return x.strange == 0 && x.recognised == expected && len(found.Chains) == len(x.table.Chains)
+	return x.strange == 0 && x.recognised == expected && len(found.Chains) == len(x.table.Chains) && len(found.UnusedSets) == 0
 }
 
-// rule returns the next rule of a table's chain if it is the one that the expected table has there.
+// rule returns the next rule of a table's chain, without its comment, if it is the one that the expected table has there.
 func (x *expectation) rule(t *foundTable, c *rules.Chain, sets setDecoder, a attributes) (rules.Rule, bool) {
 	r := x.next(t, c)
 	if r == nil || !x.writes(r, sets, a.get(unix.NFTA_RULE_EXPRESSIONS)) {
@@ -49,11 +49,7 @@ func (x *expectation) rule(t *foundTable, c *rules.Chain, sets setDecoder, a att
 		return rules.Rule{}, false
 	}
 	x.recognised++
-	return rules.Rule{
-		Matches: r.Matches, Actions: r.Actions,
-		Comment:  comment(a.get(unix.NFTA_RULE_USERDATA)),
-		Position: a.number64(unix.NFTA_RULE_HANDLE),
-	}, true
+	return rules.Rule{Matches: r.Matches, Actions: r.Actions, Position: a.number64(unix.NFTA_RULE_HANDLE)}, true
 }
 
 // next returns the rule that the chain is expected to have next.

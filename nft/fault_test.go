@@ -40,7 +40,7 @@ func TestALostAnswerIsReadBack(t *testing.T) {
 				}
 				return kernel(request)
 			})
-			a := applier{conn: c, want: example("exclusions-dual")}
+			a := applier{conn: c.impatient(t), want: example("exclusions-dual")}
 			if err := a.apply(step{}); err != nil {
 				t.Fatal(err)
 			}
@@ -202,7 +202,7 @@ func TestAKernelThatDoesNotAnswerIsNotAskedForever(t *testing.T) {
 				}
 				return kernel(request)
 			})
-			a := applier{conn: c, want: example("sidecar-ipv4")}
+			a := applier{conn: c.impatient(t), want: example("sidecar-ipv4")}
 			if err := a.apply(step{}); err == nil || !strings.Contains(err.Error(), "the kernel does not answer") {
 				t.Errorf("%v, want that the kernel does not answer", err)
 			}

@@ -125,6 +125,7 @@ var foreignRules = []struct{ rule, want string }{
 	{"meta mark set 0x1 tcp dport vmap { 80 : accept }", "meta mark set 0x1 unknown(cmp) unknown(payload) unknown(lookup)"},
 	{"ip saddr . tcp dport vmap { 1.2.3.4 . 80 : accept }", "meta nfproto ipv4 meta l4proto tcp unknown(lookup)"},
 	{"meta mark vmap { 1 : accept, 2 : drop }", "meta mark 0x1 accept\nmeta mark 0x2 drop"},
+	{"ct mark vmap { 1 : jump other, 2 : drop }", "unknown(lookup)"},
 	{"tcp dport vmap { 80 : continue }", "meta l4proto tcp unknown(lookup)"},
 	{"update @growing { ip saddr }", "meta nfproto ipv4 unknown(dynset)"},
 	{"notrack", "unknown(notrack)"},
@@ -136,11 +137,13 @@ var foreignRules = []struct{ rule, want string }{
 	{"tcp dport 1 tproxy ip to :80 accept", "meta nfproto ipv4 tcp dport 1 tproxy to :80 accept"},
 	{"meta nfproto ipv6 tcp dport 1 tproxy ip6 to :80 accept", "meta nfproto ipv6 tcp dport 1 tproxy to :80 accept"},
 	{"ip daddr 1.1.1.1 tcp dport 1 tproxy ip to :80 accept", "ip daddr 1.1.1.1 tcp dport 1 tproxy to :80 accept"},
+	{"tcp dport 1 tproxy to :0 accept", "tcp dport 1 unknown(tproxy) accept"},
 	{"tcp dport 1 tproxy ip to 127.0.0.1:80 accept", "tcp dport 1 unknown(tproxy) accept"},
 }
 
 var foreignNAT = []struct{ rule, want string }{
 	{"tcp dport 1 redirect to :80", ""},
+	{"tcp dport 1 redirect to :0", "tcp dport 1 unknown(redir)"},
 	{"tcp dport 1 redirect to :80-90", "tcp dport 1 unknown(redir)"},
 	{"tcp dport 1 redirect to :80 random", "tcp dport 1 unknown(redir)"},
 	{"redirect", "unknown(redir)"},

@@ -53,7 +53,7 @@ type HookKind uint8
 
 // The kinds of functions.
 const (
-	HookOther     HookKind = iota // of a security module, a BPF program, or anything else
+	HookOther     HookKind = iota // a BPF program, or anything else
 	HookChain                     // a base chain of nftables
 	HookLegacy                    // a table of iptables-legacy
 	HookConntrack                 // finds the packet's connection
@@ -61,6 +61,9 @@ const (
 	// of equal ones first what was registered last. No kernel up to Linux 7.2 lists these; later ones list them instead of HookNAT.
 	HookNAT
 	HookDefrag // puts fragments together
+	// HookLabel writes the label of a security module on what leaves, in each namespace of a host that has SELinux or Smack. It decides
+	// about no packet: it drops those of which it cannot write the label.
+	HookLabel
 )
 
 // Hooks lists what the kernel calls at prerouting and output in the namespace (nil: the current one), for both families. On a kernel

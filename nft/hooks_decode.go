@@ -68,6 +68,9 @@ func kindOf(function string) HookKind {
 		{"ipv6_defrag", HookDefrag},
 		{"ipv4_conntrack_", HookConntrack},
 		{"ipv6_conntrack_", HookConntrack},
+		// selinux_ip_output since Linux 5.17, before selinux_ipv4_output and selinux_ipv6_output; Smack's alike.
+		{"selinux_ip", HookLabel},
+		{"smack_ip", HookLabel},
 	} {
 		if strings.HasPrefix(function, known.prefix) {
 			return known.kind

@@ -77,6 +77,19 @@ var wantCrowd = map[string]string{
 50: table ip6 security of iptables-legacy`,
 }
 
+// TestKindsOfFunctions are those that are not in the recorded answers.
+func TestKindsOfFunctions(t *testing.T) {
+	for function, want := range map[string]HookKind{
+		"iptable_mangle_hook": HookLegacy, "ip6table_mangle_hook": HookLegacy, "selinux_ip_output": HookLabel, "selinux_ipv4_output": HookLabel,
+		"smack_ipv6_output": HookLabel, "smack_ip_output": HookLabel, "bpf_prog_7b27_drop": HookOther, "ip_vs_local_request4": HookOther,
+		"": HookOther,
+	} {
+		if got := kindOf(function); got != want {
+			t.Errorf("%s is of kind %d, want %d", function, got, want)
+		}
+	}
+}
+
 var kindNames = map[HookKind]string{HookOther: " (other)", HookConntrack: " (conntrack)", HookNAT: " (NAT)", HookDefrag: " (defrag)"}
 
 func formatHooks(lists []HookList) map[string]string {

@@ -37,7 +37,7 @@ func (a *applier) plan() (step, error) {
 		return step{}, errVanished
 	}
 	old := &found.tables[0]
-	a.found = &old.Table
+	a.found = []rules.Table{old.Table}
 	if expected.met(old) {
 		return step{Unchanged, nil}, nil
 	}

@@ -148,7 +148,7 @@ func (c *conn) offer(t *Transaction) ([]refusal, error) {
 	var refusals []refusal
 	last := len(t.descriptions) - 2
 	for {
-		done, err := c.receive(0, func(header unix.NlMsghdr, body []byte) (bool, error) {
+		done, err := c.receive(func(header unix.NlMsghdr, body []byte) (bool, error) {
 			if header.Type != unix.NLMSG_ERROR {
 				return false, nil
 			}

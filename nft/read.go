@@ -215,7 +215,8 @@ func (c *conn) readTables(tables []foundTable, expected *expectation) (_ []found
 			}, func(_ uint8, a attributes) { sets[name].addElements(a.get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) })
 			t.elements[name] = len(sets[name].elements)
 		}
-		var chain *rules.Chain // of the rule before, mostly
+		t.UnusedSets = slices.Clone(t.namedSets) // so far
+		var chain *rules.Chain                   // of the rule before, mostly
 		list(unix.NFT_MSG_GETRULE, t.Family, ofTable(unix.NFTA_RULE_TABLE), func(_ uint8, a attributes) {
 			if chain == nil || !a.hasText(unix.NFTA_RULE_CHAIN, chain.Name) {
 				chain = t.Chain(a.text(unix.NFTA_RULE_CHAIN))
@@ -223,6 +224,7 @@ func (c *conn) readTables(tables []foundTable, expected *expectation) (_ []found
 			if chain == nil || !a.hasText(unix.NFTA_RULE_TABLE, t.Name) {
 				return
 			}
+			t.used(a.get(unix.NFTA_RULE_EXPRESSIONS))
 			if t.splits {
 				chain.Rules = append(chain.Rules, decodeRules(t.Family, sets, a)...)
 				return

@@ -22,9 +22,7 @@ func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Long enough for a script that answers, short for one that does not.
-	timeout := unix.NsecToTimeval((200 * time.Millisecond).Nanoseconds())
-	if err := unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+	if err := unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &replyTimeout); err != nil {
 		t.Fatal(err)
 	}
 	kernel := func([]byte) [][]byte { return nil }
@@ -60,6 +58,17 @@ func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 		_ = unix.Close(pair[1])
 	})
 	return &conn{fd: pair[0]}
+}
+
+// impatient is the connection with a short wait for answers, for a script that does not give all of them. The others come as soon as
+// the goroutine of the script runs, on a busy machine some 100 ms later.
+func (c *conn) impatient(t testing.TB) *conn {
+	t.Helper()
+	timeout := unix.NsecToTimeval((2 * time.Second).Nanoseconds())
+	if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // answers sends a request to the kernel and returns all of its answer, which is there when the request has been sent.

@@ -43,6 +43,26 @@ func BenchmarkEnsureAgain(b *testing.B) {
 	}
 }
 
+func BenchmarkHolds(b *testing.B) {
+	for _, bc := range benchmarks {
+		b.Run(bc.name, func(b *testing.B) {
+			n := netnstest.New(b)
+			ensure(b, n, bc.want)
+			err := n.Do(func() error {
+				for b.Loop() {
+					if !route.Holds(bc.want) {
+						b.Fatal("it does not")
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
 func BenchmarkRead(b *testing.B) {
 	for _, bc := range benchmarks {
 		b.Run(bc.name, func(b *testing.B) {

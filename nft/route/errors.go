@@ -22,6 +22,9 @@ const disableIPv6 = "/proc/sys/net/ipv6/conf/lo/disable_ipv6"
 
 // explain adds to the kernel's refusal of o what it means.
 func explain(ns *netns.NS, o object, err error) error {
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w; CAP_NET_ADMIN is needed in the user namespace that owns the network namespace", err)
+	}
 	if o.family() != rules.IPv6 {
 		return err
 	}

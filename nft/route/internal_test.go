@@ -1,6 +1,8 @@
 package route
 
 import (
+	"bytes"
+	"encoding/hex"
 	"errors"
 	"slices"
 	"testing"
@@ -38,6 +40,35 @@ func TestDumpStartsOverWhenInterrupted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzQuickLook holds that whatever the kernel answers is read, and that a wanted policy route is not found where there is none.
+func FuzzQuickLook(f *testing.F) {
+	want := rules.PolicyRoute{Family: rules.IPv4, Mark: 1337, Table: 133, Priority: rules.PolicyPriority}
+	for _, answer := range []string{
+		// A policy rule as wanted, and the end of the list.
+		"3c0000002000020001000000000000000200000000000001000000000800060085000000080010003905000008000f0085000000",
+		"14000000030002000100000000000000" + "00000000",
+		// That ::6 is not there.
+		"240000000200000001000000000000009dffffff2c00000016000100010000000000000000",
+	} {
+		data, err := hex.DecodeString(answer)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		q := quickLook{want: rules.Routing{Policies: []rules.PolicyRoute{want}}, found: make([]bool, 1), routed: want}
+		_, _ = q.read(data)
+		mark := native.AppendUint32(nil, want.Mark)
+		if q.found[0] && !bytes.Contains(data, mark) {
+			t.Errorf("found a rule without its mark in %x", data)
+		}
+		if q.routes > 0 && len(data) < unix.NLMSG_HDRLEN+unix.SizeofRtMsg {
+			t.Errorf("found a route in %x", data)
+		}
+	})
 }
 
 func TestExplain(t *testing.T) {

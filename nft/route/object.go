@@ -89,14 +89,22 @@ func (r localRoute) add(h *netlink.Handle) error {
 func (r localRoute) remove(h *netlink.Handle) error { return h.RouteDel(r.kernel()) }
 
 func (r localRoute) exists(h *netlink.Handle) (bool, error) {
-	list, err := dump("routes", func() ([]netlink.Route, error) {
+	list, err := r.list(h)
+	return slices.ContainsFunc(list, r.is), err
+}
+
+// list returns all routes of the table.
+func (r localRoute) list(h *netlink.Handle) ([]netlink.Route, error) {
+	return dump("routes", func() ([]netlink.Route, error) {
 		return h.RouteListFiltered(addressFamily(r.ip), &netlink.Route{Table: int(r.table)}, netlink.RT_FILTER_TABLE)
 	})
+}
+
+// is tells whether a route of the table is this one.
+func (r localRoute) is(found netlink.Route) bool {
 	want := r.kernel()
-	return slices.ContainsFunc(list, func(found netlink.Route) bool {
-		return found.Type == want.Type && found.LinkIndex == want.LinkIndex &&
-			found.Priority == want.Priority && found.Dst.String() == want.Dst.String()
-	}), err
+	return found.Type == want.Type && found.LinkIndex == want.LinkIndex &&
+		found.Priority == want.Priority && found.Dst.String() == want.Dst.String()
 }
 
 func (r localRoute) String() string {

@@ -17,15 +17,43 @@ import (
 // missing, and one that is not wanted as extra. Of lo's addresses it returns
 // [rules.PassthroughIPv6] only.
 //
+// Beside that it returns what somebody else has put into our places, where it may
+// decide about our packets: rules of our priority, and routes in the tables that
+// our rules look up.
+//
 // A kernel without IPv6 is one without IPv6 routing, not an error.
-func Read(ns *netns.NS) (rules.Routing, error) { return read(ns, foundRule.ours) }
+func Read(ns *netns.NS) (rules.Routing, error) {
+	h, err := open(ns)
+	if err != nil {
+		return rules.Routing{}, err
+	}
+	defer h.Close()
+	list, err := readRules(h)
+	if err != nil {
+		return rules.Routing{}, err
+	}
+	found, err := routing(h, list, foundRule.ours)
+	if err != nil {
+		return rules.Routing{}, err
+	}
+	return found, others(h, list, &found)
+}
 
 // ReadAll is Read for the policy routes of everybody, as Istio makes them too:
 // at any priority. Of several with the same mark and table, which do what one
 // does, it returns the first.
 func ReadAll(ns *netns.NS) (rules.Routing, error) {
+	h, err := open(ns)
+	if err != nil {
+		return rules.Routing{}, err
+	}
+	defer h.Close()
+	list, err := readRules(h)
+	if err != nil {
+		return rules.Routing{}, err
+	}
 	seen := map[rules.PolicyRoute]bool{}
-	return read(ns, func(r foundRule) bool {
+	return routing(h, list, func(r foundRule) bool {
 		same := r.policy
 		same.Priority = 0
 		first := r.plain && !seen[same]
@@ -34,19 +62,9 @@ func ReadAll(ns *netns.NS) (rules.Routing, error) {
 	})
 }
 
-// read returns the policy routes with such a rule, and ::6.
-func read(ns *netns.NS, counts func(foundRule) bool) (rules.Routing, error) {
-	h, err := open(ns)
-	if err != nil {
-		return rules.Routing{}, err
-	}
-	defer h.Close()
-
+// routing returns the policy routes with such a rule, and ::6.
+func routing(h *netlink.Handle, list []foundRule, counts func(foundRule) bool) (rules.Routing, error) {
 	var found rules.Routing
-	list, err := readRules(h)
-	if err != nil {
-		return rules.Routing{}, err
-	}
 	for _, r := range list {
 		if !counts(r) {
 			continue
@@ -75,7 +93,8 @@ type foundRule struct {
 	policy rules.PolicyRoute
 	// plain says that there is nothing more to it: no other selector, all bits
 	// of the mark, and a lookup for its action.
-	plain bool
+	plain  bool
+	kernel netlink.Rule
 }
 
 // ours tells whether the rule is one that only this package adds.
@@ -103,9 +122,9 @@ func newFoundRule(f rules.Family, r netlink.Rule) foundRule {
 	p := rules.PolicyRoute{Family: f, Mark: r.Mark, Table: uint32(r.Table), Priority: r.Priority}
 	// Rules with another action have no table, and most rules have no mark.
 	if r.Table == unix.RT_TABLE_UNSPEC || r.Mark == 0 {
-		return foundRule{policy: p}
+		return foundRule{policy: p, kernel: r}
 	}
 	plain := policyRule(p).kernel()
 	plain.Protocol = r.Protocol // who added it
-	return foundRule{policy: p, plain: reflect.DeepEqual(r, *plain)}
+	return foundRule{policy: p, plain: reflect.DeepEqual(r, *plain), kernel: r}
 }

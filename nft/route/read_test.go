@@ -11,8 +11,12 @@ import (
 )
 
 func TestRead(t *testing.T) {
-	const ourRule4 = "-4 rule add pref 133 fwmark 1337 lookup 133"
 	other := rules.PolicyRoute{Family: rules.IPv4, Mark: 99, Table: 1000, Priority: 133}
+	// What of a policy route there is its rule, and what else there is.
+	half := func(others ...string) rules.Routing {
+		return rules.Routing{Unrouted: []rules.PolicyRoute{policy4}, Others: others}
+	}
+	only := func(others ...string) rules.Routing { return rules.Routing{Others: others} }
 	for _, tc := range []struct {
 		name   string
 		before []string
@@ -21,21 +25,23 @@ func TestRead(t *testing.T) {
 		{"a new namespace has nothing", nil, nothing},
 		{"a policy route with its rule and route", []string{ourRule4, istioRoute4}, onlyIPv4},
 		{"both families, IPv4 first", []string{
-			"-6 rule add pref 133 fwmark 1337 lookup 133", istioRoute6, istioSix, ourRule4, istioRoute4,
+			ourRule6, istioRoute6, istioSix, ourRule4, istioRoute4,
 		}, everything},
-		{"a rule without its route", []string{ourRule4}, nothing},
-		{"a rule whose route is of the other family", []string{ourRule4, istioRoute6}, nothing},
-		{"a rule whose route is in another table", []string{ourRule4, "-4 route add local default dev lo table 134"}, nothing},
-		{"a rule whose table has part of the addresses only", []string{ourRule4, "-4 route add local 10.0.0.0/8 dev lo table 133"}, nothing},
-		{"a rule whose table has another default route", []string{ourRule4, "-4 route add unreachable default table 133"}, nothing},
+		{"a rule without its route", []string{ourRule4}, half()},
+		{"a rule whose route is of the other family", []string{ourRule4, istioRoute6}, half()},
+		{"a rule whose route is in another table", []string{ourRule4, "-4 route add local default dev lo table 134"}, half()},
+		{"a rule whose table has part of the addresses only", []string{ourRule4, "-4 route add local 10.0.0.0/8 dev lo table 133"}, half("ip -4 route local 10.0.0.0/8 dev lo table 133")},
+		{"a rule whose table has another default route", []string{ourRule4, "-4 route add unreachable default table 133"}, half("ip -4 route unreachable default table 133")},
 		{
 			"a rule whose local route is not on lo",
-			join(eth0, []string{ourRule4, "-4 route add local default dev eth0 table 133"}), nothing,
+			join(eth0, []string{ourRule4, "-4 route add local default dev eth0 table 133"}), half("ip -4 route local default dev if8 table 133"),
 		},
 		{"a rule whose route has another metric", []string{
-			"-6 rule add pref 133 fwmark 1337 lookup 133",
+			ourRule6,
 			"-6 route add local default dev lo metric 2000 table 133",
-		}, nothing},
+		}, rules.Routing{
+			Unrouted: []rules.PolicyRoute{policy6}, Others: []string{"ip -6 route local default dev lo table 133 metric 2000"},
+		}},
 		{"a route without its rule", []string{istioRoute4, istioRoute6}, nothing},
 		{
 			"a rule at our priority with another mark and table beside ours",
@@ -44,15 +50,36 @@ func TestRead(t *testing.T) {
 		},
 		{"a rule that says who added it", []string{ourRule4 + " protocol static", istioRoute4}, onlyIPv4},
 		{"a rule at another priority", []string{istioRule4, istioRoute4, istioRule6, istioRoute6}, nothing},
-		{"a rule at our priority with a mask", []string{"-4 rule add pref 133 fwmark 1337/0xfff lookup 133", istioRoute4}, nothing},
-		{"a rule at our priority with a source", []string{"-4 rule add pref 133 from 10.1.1.1 fwmark 1337 lookup 133", istioRoute4}, nothing},
-		{"a rule at our priority that is inverted", []string{"-4 rule add pref 133 not fwmark 1337 lookup 133", istioRoute4}, nothing},
-		{"a rule at our priority without a mark", []string{"-4 rule add pref 133 lookup 133", istioRoute4}, nothing},
+		{"a rule at our priority with a mask", []string{"-4 rule add pref 133 fwmark 1337/0xfff lookup 133", istioRoute4}, only("ip -4 rule priority 133 fwmark 0x539/0xfff lookup 133")},
+		{"a rule at our priority with a source", []string{"-4 rule add pref 133 from 10.1.1.1 fwmark 1337 lookup 133", istioRoute4}, only("ip -4 rule priority 133 from 10.1.1.1/32 fwmark 0x539 lookup 133")},
+		{"a rule at our priority that is inverted", []string{"-4 rule add pref 133 not fwmark 1337 lookup 133", istioRoute4}, only("ip -4 rule priority 133 not fwmark 0x539 lookup 133")},
+		{"a rule at our priority without a mark", []string{"-4 rule add pref 133 lookup 133", istioRoute4}, only("ip -4 rule priority 133 lookup 133")},
 		{
 			"a rule at our priority that looks no table up",
 			[]string{"-4 rule add pref 133 fwmark 1337 blackhole", "-4 route add local default dev lo"},
-			nothing,
+			only("ip -4 rule priority 133 fwmark 0x539 without a table"),
 		},
+		{
+			"a rule at our priority with a destination and interfaces",
+			[]string{"-4 rule add pref 133 to 10.0.0.0/8 iif lo oif lo lookup 133"},
+			only("ip -4 rule priority 133 to 10.0.0.0/8 iif lo oif lo lookup 133"),
+		},
+		{
+			"other routes beside ours, told once though two rules look them up",
+			[]string{ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133", "-4 route add blackhole 10.0.0.0/8 table 133"},
+			rules.Routing{
+				Policies: []rules.PolicyRoute{policy4, {Family: rules.IPv4, Mark: 99, Table: 133, Priority: 133}},
+				Others:   []string{"ip -4 route blackhole 10.0.0.0/8 table 133"},
+			},
+		},
+		{
+			"a route through a gateway beside ours",
+			join(eth0, []string{"address add 10.9.0.1/24 dev eth0", ourRule4, istioRoute4, "-4 route add 10.0.0.0/8 via 10.9.0.2 dev eth0 table 133"}),
+			rules.Routing{
+				Policies: []rules.PolicyRoute{policy4}, Others: []string{"ip -4 route unicast 10.0.0.0/8 via 10.9.0.2 dev if8 table 133"},
+			},
+		},
+		{"routes in table 133 without a rule of ours", []string{istioRule4, "-4 route add blackhole 10.0.0.0/8 table 133"}, nothing},
 		{"::6 on another interface", join(eth0, []string{"address add ::6/128 dev eth0"}), nothing},
 		{"other addresses of lo", []string{"address add ::7/128 dev lo", "address add 127.0.0.6/32 dev lo"}, nothing},
 		{"::6 with a shorter prefix", []string{"address add ::6/64 dev lo"}, onlySix},
@@ -76,7 +103,7 @@ func TestReadAll(t *testing.T) {
 		want   []rules.PolicyRoute
 	}{
 		{"a new namespace has nothing", nil, nil},
-		{"ours", []string{"-4 rule add pref 133 fwmark 1337 lookup 133", istioRoute4}, []rules.PolicyRoute{policy4}},
+		{"ours", []string{ourRule4, istioRoute4}, []rules.PolicyRoute{policy4}},
 		{
 			"another's, at its priority",
 			[]string{"-4 rule add pref 32765 fwmark 1337 lookup 133", istioRoute4},

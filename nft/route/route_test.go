@@ -41,6 +41,12 @@ const (
 	istioSix    = "-6 address add ::6/128 dev lo"
 )
 
+// The commands by which the rules of ours can be made.
+const (
+	ourRule4 = "-4 rule add pref 133 fwmark 1337 lookup 133"
+	ourRule6 = "-6 rule add pref 133 fwmark 1337 lookup 133"
+)
+
 // eth0 makes two interfaces, eth0 and after it net1.
 var eth0 = []string{"link add name net1 index 9 type veth peer name eth0 index 8", "link set net1 up", "link set eth0 up"}
 

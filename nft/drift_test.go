@@ -1,0 +1,113 @@
+package nft
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestWhatSomebodyHasPutBesideOursIsFound: a reading tells it, and Apply takes away what is ours by its name, and nothing else.
+func TestWhatSomebodyHasPutBesideOursIsFound(t *testing.T) {
+	const (
+		someSet  = "add set inet sluice spare { type ipv4_addr; }"
+		extraSet = "extra in table inet sluice: set spare, which no rule uses"
+	)
+	for _, row := range []struct {
+		name    string
+		example string
+		nft     string // commands
+		ip      string
+		found   []string
+		outcome Outcome
+		// left are the differences after Apply.
+		left []string
+	}{
+		{"a set", "exclusions-dual", someSet, "", []string{extraSet}, Replaced, nil},
+		{"a set beside rules without sets", "sidecar-ipv4", someSet, "", []string{extraSet}, Replaced, nil},
+		{
+			"a map with elements", "sidecar-ipv4", "add map inet sluice spare { type ipv4_addr : verdict; elements = { 10.0.0.1 : drop }; }", "",
+			[]string{extraSet},
+			Replaced, nil,
+		},
+		{
+			"a set, and a rule that uses it in a way of which we know nothing", "sidecar-ipv4",
+			"add set inet sluice spare { type ipv4_addr; flags dynamic; timeout 1m; }\n" +
+				"add rule inet sluice nat-output add @spare { ip daddr }", "",
+			[]string{"extra in chain inet sluice nat-output: meta nfproto ipv4 unknown(dynset)"},
+			Replaced, nil,
+		},
+		{
+			"a route", "tproxy-dual", "", "-4 route add blackhole 10.0.0.0/8 table 133",
+			[]string{"extra in routing: ip -4 route blackhole 10.0.0.0/8 table 133"},
+			Unchanged,
+			[]string{"extra in routing: ip -4 route blackhole 10.0.0.0/8 table 133"},
+		},
+		{"a route in a table that is not ours, without rules of ours", "sidecar-ipv4", "", "-4 route add blackhole 10.0.0.0/8 table 133", nil, Unchanged, nil},
+		{
+			"a policy rule like ours", "sidecar-ipv4", "", "-4 rule add pref 133 fwmark 7 lookup 100",
+			[]string{"extra in routing: ip -4 rule priority 133 fwmark 0x7 lookup 100, without its route"},
+			Updated, nil,
+		},
+		{
+			"a policy rule at our priority that we never make", "tproxy-dual", "", "-6 rule add pref 133 from fd00::1 lookup 100",
+			[]string{"extra in routing: ip -6 rule priority 133 from fd00::1/128 lookup 100"},
+			Unchanged,
+			[]string{"extra in routing: ip -6 rule priority 133 from fd00::1/128 lookup 100"},
+		},
+		{
+			"a policy rule of ours whose route has gone", "tproxy-dual", "", "-4 route del local default dev lo table 133",
+			[]string{"missing in routing: ip -4 rule priority 133 fwmark 0x539 lookup 133; local default dev lo table 133"},
+			Updated, nil,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			want := example(row.example)
+			applied(t, ns, want, Created)
+			if row.nft != "" {
+				load(t, ns, row.nft)
+			}
+			if row.ip != "" {
+				runIP(t, ns, row.ip)
+			}
+			if diff := cmp.Diff(row.found, differences(t, ns, want)); diff != "" {
+				t.Errorf("-want +found\n%s", diff)
+			}
+			applied(t, ns, want, row.outcome)
+			if diff := cmp.Diff(row.left, differences(t, ns, want)); diff != "" {
+				t.Errorf("-want +left\n%s", diff)
+			}
+			applied(t, ns, want, Unchanged)
+		})
+	}
+}
+
+// differences reads the namespace and compares.
+func differences(t *testing.T, ns *netns.NS, want rules.Ruleset) []string {
+	t.Helper()
+	got, err := Read(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	for _, d := range rules.Compare(want, got) {
+		texts = append(texts, d.String())
+	}
+	return texts
+}
+
+func runIP(t *testing.T, ns *netns.NS, args string) {
+	t.Helper()
+	path := netnstest.RequireBinary(t, "ip")
+	err := ns.Do(func() error { return exec.Command(path, strings.Fields(args)...).Run() })
+	if err != nil {
+		t.Fatalf("ip %s: %v", args, err)
+	}
+}

@@ -1,0 +1,116 @@
+package route_test
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestAround(t *testing.T) {
+	const other4 = "-4 rule add pref 133 fwmark 99 lookup 133"
+	refused := errors.New("refused")
+	rule := func(m rules.Match, a rules.Action) []rules.Table {
+		return []rules.Table{{Chains: []rules.Chain{{Rules: []rules.Rule{{Matches: []rules.Match{m}, Actions: []rules.Action{a}}}}}}}
+	}
+	ofIPv6 := rules.MatchAddr{Ranges: rules.AddrRanges([]netip.Prefix{netip.PrefixFrom(rules.PassthroughIPv6, 128)})}
+	tcp := rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
+	for _, tc := range []struct {
+		name   string
+		before []string
+		want   rules.Routing
+		shared bool // not exclusive
+		found  route.Found
+		err    error
+		// changed is how many things Around says to have changed, state what there is afterwards.
+		changed int
+		state   []string
+	}{
+		{"what lacks is added", nil, everything, false, route.Found{}, nil, 5, join(state4, state6, stateSix)},
+		{"what is there is no change", []string{ourRule4, istioRoute4}, onlyIPv4, false, route.Found{Any: true}, nil, 0, state4},
+		{
+			"what is no longer needed is removed",
+			[]string{ourRule4, istioRoute4, istioSix},
+			nothing, false,
+			route.Found{Any: true},
+			nil, 3, nil,
+		},
+		{"::6 may be Istio's where no rules of ours were", []string{ourRule4, istioRoute4, istioSix}, nothing, false, route.Found{}, nil, 2, stateSix},
+		{"a policy route of another mark is replaced", []string{other4, istioRoute4}, onlyIPv4, false, route.Found{Any: true}, nil, 2, state4},
+		{"a change that fails leaves no routes", nil, everything, false, route.Found{}, refused, 0, nil},
+		{"nor takes those that were there", []string{ourRule4, istioRoute4}, everything, false, route.Found{}, refused, 0, state4},
+		{"nor removes what was not wanted", []string{ourRule4, istioRoute4, istioSix}, nothing, false, route.Found{}, refused, 0, join(state4, stateSix)},
+		{"but with others at work it leaves them", nil, everything, true, route.Found{}, refused, 0, join(state4, state6, stateSix)},
+		{
+			"and what tproxy rules that stay may use",
+			nil, everything, false,
+			route.Found{Stay: rule(tcp, rules.TProxy{Port: 15006})},
+			refused, 0, join(state4, state6),
+		},
+		{
+			"also those of iptables-legacy",
+			nil, everything, false,
+			route.Found{Stay: rule(tcp, rules.TProxyDrop{Port: 15006})},
+			refused, 0, join(state4, state6),
+		},
+		{
+			"and ::6 if rules of IPv6 stay",
+			nil, everything, false,
+			route.Found{Stay: rule(ofIPv6, rules.Return)},
+			refused, 0, stateSix,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := netnstest.New(t)
+			ip(t, n, tc.before...)
+			var changed int
+			err := n.Do(func() (err error) {
+				changed, err = route.Around(tc.want, !tc.shared, func() (route.Found, error) { return tc.found, tc.err })
+				return err
+			})
+			if !errors.Is(err, tc.err) || changed != tc.changed {
+				t.Errorf("changed %d, %v, want %d, %v", changed, err, tc.changed, tc.err)
+			}
+			wantState(t, n, tc.state...)
+		})
+	}
+}
+
+// TestAroundMendsWhatOthersTook has somebody prune in between, as an applier does that does not wait for the lock.
+func TestAroundMendsWhatOthersTook(t *testing.T) {
+	n := netnstest.New(t)
+	err := n.Do(func() error {
+		_, err := route.Around(everything, false, func() (route.Found, error) {
+			_, err := route.Prune(nil, nothing)
+			return route.Found{}, err
+		})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantState(t, n, join(state4, state6, stateSix)...)
+}
+
+func TestAroundDoesNotChangeRulesWithoutTheirRoutes(t *testing.T) {
+	n := netnstest.New(t)
+	ip(t, n, "-4 route add unreachable default table 133")
+	err := n.Do(func() error {
+		_, err := route.Around(onlyIPv4, true, func() (route.Found, error) {
+			t.Error("called")
+			return route.Found{}, nil
+		})
+		return err
+	})
+	if err == nil {
+		t.Error("no error")
+	}
+	if errors.Is(err, unix.EEXIST) {
+		t.Errorf("%v, want what is in the way", err)
+	}
+}

@@ -1,0 +1,70 @@
+package route
+
+import (
+	"encoding/binary"
+	"sync"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// native is the order of bytes in netlink.
+var native = binary.NativeEndian
+
+// quickRequest asks for ::6 on lo, and for the policy rules of all families.
+var quickRequest = sync.OnceValue(func() []byte {
+	six := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)
+	m := nl.NewIfAddrmsg(unix.AF_INET6)
+	m.Prefixlen, m.Index = 128, loopback
+	six.AddData(m)
+	six.AddData(nl.NewRtAttr(unix.IFA_LOCAL, rules.PassthroughIPv6.AsSlice()))
+	list := nl.NewNetlinkRequest(unix.RTM_GETRULE, unix.NLM_F_DUMP)
+	list.AddData(nl.NewRtMsg())
+	return append(six.Serialize(), list.Serialize()...)
+})
+
+// routesRequest asks for the routes of a policy route's table.
+func routesRequest(p rules.PolicyRoute) []byte {
+	list := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
+	// The kernel refuses filters of which it knows nothing, such as the defaults of NewRtMsg.
+	list.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(addressFamily(p.Family))}})
+	list.AddData(nl.NewRtAttr(unix.RTA_TABLE, native.AppendUint32(nil, p.Table)))
+	return list.Serialize()
+}
+
+// eachAttribute calls do with each attribute of a message.
+func eachAttribute(data []byte, do func(kind uint16, value []byte)) error {
+	for len(data) > 0 {
+		if len(data) < unix.SizeofRtAttr {
+			return errUnclear
+		}
+		length := int(native.Uint16(data))
+		if length < unix.SizeofRtAttr || length > len(data) {
+			return errUnclear
+		}
+		do(native.Uint16(data[2:]), data[unix.SizeofRtAttr:length])
+		data = data[min((length+3)&^3, len(data)):]
+	}
+	return nil
+}
+
+// number is an attribute of 4 bytes, 0 if it is shorter.
+func number(value []byte) uint32 {
+	if len(value) < 4 {
+		return 0
+	}
+	return native.Uint32(value)
+}
+
+// familyOf is the family of the kernel's number; inet for all that are neither IPv4 nor IPv6.
+func familyOf(number uint8) rules.Family {
+	switch number {
+	case unix.AF_INET:
+		return rules.IPv4
+	case unix.AF_INET6:
+		return rules.IPv6
+	}
+	return rules.Inet
+}
