@@ -1,9 +1,7 @@
 package compat
 
 import (
-	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/sluice-mesh/sluice/nft"
@@ -38,58 +36,38 @@ type applier struct {
 	want    holding
 	result  Result
 	written writer
-	// had tells that there were rules of ours, in either engine.
-	had bool
+	// found are the tables of ours that were there, in either engine.
+	found []rules.Table
 }
 
-// withRoutes adds the routes, applies the rules, and removes the routes that are no longer needed, as nft.Apply does.
-func (a *applier) withRoutes(want rules.Routing, taken bool) (Result, error) {
-	routes, err := route.Ensure(nil, want)
-	if err != nil {
-		return Result{}, err
-	}
-	if err := a.apply(); err != nil {
-		// Without the lock somebody else may need them by now; left over, they do no harm.
-		if taken && !a.result.Moved {
-			err = errors.Join(err, routes.Undo())
+// withRoutes applies the rules, and before and after it their routes. Exclusive tells that the lock keeps others away.
+func (a *applier) withRoutes(want rules.Routing, exclusive bool) (Result, error) {
+	changed, err := route.Around(want, exclusive, func() (route.Found, error) {
+		err := a.apply()
+		stay := a.found
+		if a.result.Moved {
+			stay = a.want.list()
 		}
+		return route.Found{Any: len(a.found) > 0, Stay: stay}, err
+	})
+	if err != nil {
 		return a.result, err
 	}
-	a.result.Routes = routes.Len()
-	if routes.Stale() {
-		pruned, err := route.Prune(nil, keptRouting(want, a.had))
-		if err != nil {
-			return Result{}, fmt.Errorf("the rules are in place, but not all old routes are gone: %w", err)
-		}
-		a.result.Routes += pruned
-	}
-	if !taken {
-		// Another applier, whom no lock kept waiting, may have taken for stale what this one needs.
-		if _, err := route.Ensure(nil, want); err != nil {
-			return Result{}, fmt.Errorf("the rules are in place, but not their routes: %w", err)
-		}
-	}
-	if a.result.Outcome == nft.Unchanged && a.result.Routes > 0 {
+	a.result.Routes = changed
+	if a.result.Outcome == nft.Unchanged && changed > 0 {
 		a.result.Outcome = nft.Updated
 	}
 	return a.result, nil
 }
 
-// keptRouting is what stays when all else of ours is pruned. ::6 may as well be Istio's: it goes only if rules of ours were there, of
-// which it was a part.
-func keptRouting(want rules.Routing, hadRules bool) rules.Routing {
-	if !hadRules {
-		want.LoopbackAddrs = []netip.Addr{rules.PassthroughIPv6}
-	}
-	return want
-}
-
 // apply makes the tables those wanted, and then removes what nftables has of ours.
 func (a *applier) apply() error {
-	moves, err := nftHeld()
+	others, err := nftHeld()
 	if err != nil {
 		return err
 	}
+	moves := len(others) > 0
+	a.found = others
 	target := a.want
 	if moves {
 		target = gatedMarks(a.want)
@@ -99,7 +77,6 @@ func (a *applier) apply() error {
 		return err
 	}
 	a.result = found
-	a.had = a.had || moves
 	if !moves {
 		return nil
 	}
@@ -139,7 +116,7 @@ func (a *applier) reach(target holding) (Result, error) {
 		list := steps(target, live)
 		if result.Outcome == "" {
 			result.Outcome = outcomeOf(live, list)
-			a.had = a.had || len(live) > 0
+			a.found = append(a.found, live.list()...)
 		}
 		if len(list) == 0 {
 			result.Kept = kept(target, live)

@@ -95,36 +95,10 @@ func familySteps(f rules.Family, want, live holding) []step {
 
 // sameTable tells whether two tables have the same rules, where nil is none.
 func sameTable(a, b *rules.Table) bool {
-	switch {
-	case a == nil || b == nil:
+	if a == nil || b == nil {
 		return a == b
-	case !alike(a, b):
-		return false
 	}
 	return len(compare(rules.Ruleset{Tables: []rules.Table{*a}}, rules.Ruleset{Tables: []rules.Table{*b}})) == 0
-}
-
-// alike tells whether the tables have the same rules as far as the text says, chain by chain. To compare tables that have many rules and
-// few in common takes the square of the time, and what they differ in does not matter here.
-func alike(a, b *rules.Table) bool {
-	for i := range a.Chains {
-		c := &a.Chains[i]
-		d := b.Chain(c.Name)
-		if d == nil || len(c.Rules) != len(d.Rules) {
-			return false
-		}
-		for j := range c.Rules {
-			if textOf(&c.Rules[j]) != textOf(&d.Rules[j]) {
-				return false
-			}
-		}
-	}
-	return len(a.Chains) == len(b.Chains)
-}
-
-// textOf is a rule's text without what only counts.
-func textOf(r *rules.Rule) string {
-	return (&rules.Rule{Matches: r.Matches, Actions: withoutCount(r.Actions)}).String()
 }
 
 // gateChain drops what must wait.

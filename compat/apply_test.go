@@ -178,7 +178,7 @@ func TestNothingIsAppliedWithoutItsRoutes(t *testing.T) {
 	}
 }
 
-// To compare thousands of rules with as many others would take the square of the time: half a minute.
+// Neither comparing thousands of rules with as many others nor writing them takes the square of the time, which would be half a minute.
 func TestLegacyExchangesThousandsOfPrefixesAtOnce(t *testing.T) {
 	ns := netnstest.New(t)
 	prefixes := func(last byte) func(*rules.Redirect) {

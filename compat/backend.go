@@ -47,7 +47,8 @@ type Backend interface {
 	// Draft is the plan for a namespace that has nothing of ours. It asks the kernel nothing.
 	Draft(rs rules.Ruleset) (Plan, error)
 	// Check compares what the namespace holds of ours with what Apply leaves: rules, routes, and no rules in the other engine.
-	// Everything is read from the kernel.
+	// Everything is read from the kernel. What somebody else has put into our routing (rules.Routing.Others) is a difference as well,
+	// and one that Apply does not take away.
 	Check(ns *netns.NS, rs rules.Ruleset) (Comparison, error)
 	// Read returns our rules, in the engine's own form, and our routes. It has no tables if there are no rules of ours.
 	Read(ns *netns.NS) (rules.Ruleset, error)

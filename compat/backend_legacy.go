@@ -46,10 +46,10 @@ func (legacyBackend) Plan(ns *netns.NS, rs rules.Ruleset) (Plan, error) {
 		return Plan{}, err
 	}
 	var live holding
-	var moves bool
+	var others []rules.Table
 	err = inside(ns, func() (err error) {
 		if live, err = readLegacy(); err == nil {
-			moves, err = nftHeld()
+			others, err = nftHeld()
 		}
 		return err
 	})
@@ -57,7 +57,7 @@ func (legacyBackend) Plan(ns *netns.NS, rs rules.Ruleset) (Plan, error) {
 		return Plan{}, err
 	}
 	p := Plan{Engine: EngineLegacy, Outcome: outcomeOf(live, steps(holdingOf(want.Tables), live))}
-	if moves {
+	if len(others) > 0 {
 		p.Outcome = nft.Replaced
 	}
 	if p.Outcome != nft.Unchanged {
@@ -135,10 +135,10 @@ func (legacyBackend) Remove(ns *netns.NS) (bool, error) {
 			if err != nil {
 				return err
 			}
-			if others, err := nftHeld(); others || err != nil {
+			if others, err := nftHeld(); len(others) > 0 || err != nil {
 				return err
 			}
-			n, err := route.Prune(nil, keptRouting(rules.Routing{}, had))
+			n, err := route.PruneAfter(had)
 			removed = removed || n > 0
 			return err
 		})
@@ -163,11 +163,11 @@ func removeLegacy() (bool, error) {
 	return removed, errors.Join(faults...)
 }
 
-// nftHeld tells whether nftables has rules of ours, in the namespace of the thread.
-func nftHeld() (bool, error) {
+// nftHeld returns the tables of ours in nftables, in the namespace of the thread.
+func nftHeld() ([]rules.Table, error) {
 	found, err := nft.Read(nil)
 	if nft.IsNotSupported(err) {
-		return false, nil
+		return nil, nil
 	}
-	return len(found.Tables) > 0, err
+	return found.Tables, err
 }

@@ -17,7 +17,7 @@ func wantEquivalent(t *rapid.T, rs rules.Ruleset, legacy compat.Legacy) {
 	translated := rules.Ruleset{Tables: legacy.Tables, Routing: legacy.Routing}
 	side := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
 	result := diff.Decide(side(rs), side(translated), diff.Options{})
-	if result.Equivalent(true) {
+	if result.Verdict(true) == diff.Equivalent {
 		wantSameFates(t, &rs, &translated)
 		return
 	}

@@ -27,15 +27,14 @@ const (
 
 // Live is what decides about the packets of a namespace.
 type Live struct {
-	// Ruleset has the tables of the part: of nftables the one made last first, then those of iptables-legacy. The comments of tables of
-	// iptables say which of the two they are of. BaseChains has the order of the kernel, as far as it is known. Rules of nftables have
-	// their handles as positions, those of iptables-legacy their numbers in the chain.
+	// Ruleset has the routing of the namespace, whoever made it, and the tables of the part: of nftables the one made last first, then
+	// those of iptables-legacy. The comments of tables of iptables say which of the two they are of. BaseChains has the order of the
+	// kernel, as far as it is known. Rules of nftables have their handles as positions, those of iptables-legacy their numbers in the
+	// chain.
 	Ruleset rules.Ruleset
-	// RoutingKnown tells that Ruleset.Routing is what the namespace has, which is always so.
-	RoutingKnown bool
 	// Ambiguous are the chains with rules of which the order is not known, hook by hook. BaseChains has one that is possible.
 	Ambiguous []Ambiguity
-	// Others are functions that the kernel calls at prerouting and output besides, of BPF programs or security modules, as far as the
+	// Others are functions that the kernel calls at prerouting and output besides, of BPF programs for instance, as far as the
 	// kernel lists them ([nft.Hooks]). What they do to packets is not known.
 	Others []nft.HookFunction
 }
@@ -158,9 +157,9 @@ func (s surroundings) join(rs rules.Ruleset, part Part) Live {
 	first := len(rs.Tables)
 	rs.Tables = append(rs.Tables, s.legacy...)
 	for i := range rs.Tables[first:] {
-		rs.Tables[first+i].Comment = "iptables-legacy"
+		rs.Tables[first+i].Comment = legacyComment
 	}
-	live := Live{Ruleset: rs, RoutingKnown: true}
+	live := Live{Ruleset: rs}
 	live.Ambiguous = orderLive(&live.Ruleset, first, newHookOrder(s.hooks))
 	for _, l := range s.hooks {
 		for _, f := range l.Functions {
@@ -171,6 +170,12 @@ func (s surroundings) join(rs rules.Ruleset, part Part) Live {
 	}
 	return live
 }
+
+// legacyComment is that of the tables of iptables-legacy.
+const legacyComment = "iptables-legacy"
+
+// IsLegacy tells whether a table that ReadLive returned is one of iptables-legacy, so that the position of a rule is its number in the chain.
+func IsLegacy(t *rules.Table) bool { return t.Comment == legacyComment }
 
 // isIPTablesNFT tells whether iptables-nft made the table, by its form.
 func isIPTablesNFT(t *rules.Table) bool {
@@ -186,7 +191,7 @@ func isIPTablesNFT(t *rules.Table) bool {
 		if t.Name == "security" {
 			built.Priority = securityPriorityNFT
 		}
-		if c.Name != builtInNames[c.Base.Hook] || *c.Base != *built {
+		if hook, ok := save.HookOf(t.Name, c.Name); !ok || hook != c.Base.Hook || *c.Base != *built {
 			return false
 		}
 	}
@@ -195,8 +200,3 @@ func isIPTablesNFT(t *rules.Table) bool {
 
 // securityPriorityNFT is where iptables-nft has its table security (nft_base_chain in iptables/nft.c), unlike the kernel iptables-legacy's.
 const securityPriorityNFT = 150
-
-// builtInNames are those of iptables' chains.
-var builtInNames = map[rules.Hook]string{
-	rules.Prerouting: "PREROUTING", rules.Input: "INPUT", rules.Forward: "FORWARD", rules.Output: "OUTPUT", rules.Postrouting: "POSTROUTING",
-}

@@ -89,6 +89,25 @@ func TestCompareNamesEachDifference(t *testing.T) {
 			"missing in routing: ip -4 rule priority 133 fwmark 0x539 lookup 133; local default dev lo table 133",
 			"extra in routing: ip -4 rule priority 32765 fwmark 0x539 lookup 133; local default dev lo table 133",
 		}},
+		{
+			"a set that no rule uses", func(rs *rules.Ruleset) { rs.Tables[0].UnusedSets = []string{"spare"} },
+			[]string{"extra in table inet sluice: set spare, which no rule uses"},
+		},
+		{
+			"a set that is wanted, without a rule: that the rule is missing says it", func(rs *rules.Ruleset) {
+				rs.Tables[0].UnusedSets = []string{rs.Tables[0].Sets()[0].Set}
+			}, nil,
+		},
+		{"a policy route without the route", func(rs *rules.Ruleset) {
+			rs.Routing.Unrouted, rs.Routing.Policies = rs.Routing.Policies[:1], rs.Routing.Policies[1:]
+		}, []string{"missing in routing: ip -4 rule priority 133 fwmark 0x539 lookup 133; local default dev lo table 133"}},
+		{"a policy rule that is not wanted, without its route", func(rs *rules.Ruleset) {
+			rs.Routing.Unrouted = []rules.PolicyRoute{{Family: rules.IPv4, Mark: 7, Table: 100, Priority: 133}}
+		}, []string{"extra in routing: ip -4 rule priority 133 fwmark 0x7 lookup 100, without its route"}},
+		{
+			"another route", func(rs *rules.Ruleset) { rs.Routing.Others = []string{"ip -4 route blackhole 10.0.0.0/8 table 133"} },
+			[]string{"extra in routing: ip -4 route blackhole 10.0.0.0/8 table 133"},
+		},
 		{"no policy route", func(rs *rules.Ruleset) { rs.Routing.Policies = nil }, []string{
 			"missing in routing: ip -4 rule priority 133 fwmark 0x539 lookup 133; local default dev lo table 133",
 			"missing in routing: ip -6 rule priority 133 fwmark 0x539 lookup 133; local default dev lo table 133",

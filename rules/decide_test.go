@@ -31,7 +31,7 @@ func TestStrictRulesAreDecidedToBeIstios(t *testing.T) {
 	for _, c := range istioCases(t) {
 		t.Run(c.name, func(t *testing.T) {
 			result := diff.Decide(side(c.strict(t)), side(c.ruleset), diff.Options{})
-			if _, isLeftover := leftovers[c.name]; result.Equivalent(true) == isLeftover {
+			if _, isLeftover := leftovers[c.name]; (result.Verdict(true) == diff.Equivalent) == isLeftover {
 				t.Errorf("equivalent: %t\n%s", !isLeftover, describe(result))
 			}
 		})
@@ -47,7 +47,7 @@ func TestOnlyNamedDeviationsAreDecidedToDiffer(t *testing.T) {
 			left := side(compile(t, c.redirect))
 			left.Redirect = &c.redirect
 			result := diff.Decide(left, side(c.ruleset), diff.Options{})
-			if !result.Equivalent(false) {
+			if result.Verdict(false) != diff.Equivalent {
 				t.Errorf("a difference without a name:\n%s", describe(result))
 			}
 		})
@@ -59,11 +59,11 @@ func TestRandomStrictRulesAreDecidedToBeTheReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := redirects.Draw(t, "redirect")
 		result := diff.Decide(named(r), side(istioReference(r)), diff.Options{})
-		if !result.Equivalent(false) {
+		if result.Verdict(false) != diff.Equivalent {
 			t.Fatalf("a difference without a name:\n%s", describe(result))
 		}
 		r.StrictIstio()
-		if result := diff.Decide(named(r), side(istioReference(r)), diff.Options{}); !result.Equivalent(true) {
+		if result := diff.Decide(named(r), side(istioReference(r)), diff.Options{}); result.Verdict(true) != diff.Equivalent {
 			t.Fatalf("a difference without deviations:\n%s", describe(result))
 		}
 	})
@@ -172,8 +172,8 @@ func TestDeviationsAreNamedOnEitherSide(t *testing.T) {
 		if names := strings.Join(slices.Compact(got), " "); names != tc.want {
 			t.Errorf("%s: %q, want %q\n%s", tc.says, names, tc.want, describe(result))
 		}
-		if !result.Equivalent(false) || result.Equivalent(true) != (tc.want == "") {
-			t.Errorf("%s: equivalent %t, strictly %t", tc.says, result.Equivalent(false), result.Equivalent(true))
+		if result.Verdict(false) != diff.Equivalent || (result.Verdict(true) == diff.Equivalent) != (tc.want == "") {
+			t.Errorf("%s: %s, strictly %s", tc.says, result.Verdict(false), result.Verdict(true))
 		}
 	}
 	plain := strict
@@ -184,7 +184,7 @@ func TestDeviationsAreNamedOnEitherSide(t *testing.T) {
 			t.Errorf("%s is explained by %v", c.Witness, c.Deviations)
 		}
 	}
-	if result.Equivalent(false) || len(result.Classes[0].Deviations) > 0 || len(result.Classes[len(result.Classes)-1].Deviations) == 0 {
+	if result.Verdict(false) == diff.Equivalent || len(result.Classes[0].Deviations) > 0 || len(result.Classes[len(result.Classes)-1].Deviations) == 0 {
 		t.Errorf("named deviations do not come last:\n%s", describe(result))
 	}
 }
@@ -237,7 +237,7 @@ func BenchmarkDecide(b *testing.B) {
 		b.Run(bench.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if result := diff.Decide(left, right, diff.Options{}); result.Equivalent(true) == bench.differs {
+				if result := diff.Decide(left, right, diff.Options{}); (result.Verdict(true) == diff.Equivalent) == bench.differs {
 					b.Fatalf("different: %t\n%s", !bench.differs, describe(result))
 				}
 			}

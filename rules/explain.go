@@ -71,6 +71,7 @@ func (rs *Ruleset) Explain(p Packet) Trace {
 		t.Fate.Zone = cmp.Or(pass.Fate.Zone, t.Fate.Zone)
 		t.Fate.Redirect = cmp.Or(pass.Fate.Redirect, t.Fate.Redirect)
 		t.Fate.DNATPort = cmp.Or(pass.Fate.DNATPort, t.Fate.DNATPort)
+		t.Fate.Rerouted = pass.toLoopback && pass.Fate.Redirect == 0 && pass.Packet.OutInterface != loopback
 	}
 	return t
 }

@@ -348,7 +348,17 @@ func TestJourneysOverLoopback(t *testing.T) {
 			"a redirected connection goes to this host", with(base(rules.NAT, rules.Output, -100, do(redirect(9)))), out,
 			rules.Fate{Redirect: 9, Mark: 0x100},
 		},
-		{"a mark with a local route leads back to this host", with(base(route, rules.Output, -150, do(mark(1)))), out, rules.Fate{Mark: 0x101}},
+		{"a mark with a local route leads back to this host", with(base(route, rules.Output, -150, do(mark(1)))), out, rules.Fate{Mark: 0x101, Rerouted: true}},
+		{
+			"which is nothing to what leaves by lo anyway", with(base(route, rules.Output, -150, do(mark(1)))),
+			"out tcp 127.0.0.1:1 > 127.0.0.1:80",
+			rules.Fate{Mark: 0x101},
+		},
+		{
+			"nor to a redirected connection", with(base(route, rules.Output, -150, do(mark(1))), base(rules.NAT, rules.Output, -100, do(redirect(9)))),
+			out,
+			rules.Fate{Redirect: 9, Mark: 0x101},
+		},
 		{"a mark without one does not", with(base(route, rules.Output, -150, do(mark(2)))), out, rules.Fate{Mark: 2}},
 		{"nor does it for the other family", with(base(route, rules.Output, -150, do(mark(1)))), "out tcp [fd00::5]:1 > [fd00::9]:80", rules.Fate{Mark: 1}},
 		{"nor the mark that the socket has: routing has seen it already", with(), out + " mark 1", rules.Fate{Mark: 1}},
@@ -356,7 +366,7 @@ func TestJourneysOverLoopback(t *testing.T) {
 		{
 			"a later filter chain does not undo it",
 			with(base(route, rules.Output, -150, do(mark(1))), base(filter, rules.Output, 0, do(mark(2)))), out,
-			rules.Fate{Mark: 0x102},
+			rules.Fate{Mark: 0x102, Rerouted: true},
 		},
 		{
 			"a later route chain does",

@@ -14,6 +14,8 @@ type Fate struct {
 	TProxy uint16
 	// Mark and ConntrackMark are the marks of the packet and its connection afterwards.
 	Mark, ConntrackMark uint32
+	// Rerouted tells that a changed mark has led the packet, which was to leave, back to this host.
+	Rerouted bool
 	// Zone is the conntrack zone that the rules have chosen; 0 is conntrack's default.
 	Zone uint16
 	// Undecided names what the model has no word for, where the packet's fate depends on it; the other fields then mean nothing.
@@ -51,6 +53,8 @@ func (f Fate) String() string {
 		text = fmt.Sprintf("goes to port %d of its destination, not captured", f.DNATPort)
 	case f.TProxy != 0:
 		text = fmt.Sprintf("taken by the transparent listener on port %d", f.TProxy)
+	case f.Rerouted:
+		text = "led back to this host, not captured"
 	default:
 		text = "goes to its destination, not captured"
 	}

@@ -143,7 +143,7 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 			},
 			{
 				"the application's answer comes back to the proxy instead of the client",
-				"out tcp 10.244.1.5:80 > 10.1.1.1:1 uid 1000 ctmark 0x539 state established", marked(leftAlone, 0x539, 0x539),
+				"out tcp 10.244.1.5:80 > 10.1.1.1:1 uid 1000 ctmark 0x539 state established", marked(ledBack, 0x539, 0x539),
 			},
 			{
 				"another connection's mark means nothing",
@@ -166,7 +166,7 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 			r.TProxyMark, r.TProxyRouteTable, r.InboundCapturePort = 7, 8, 12346
 		}, []row{
 			{"the listener", "in tcp 10.1.1.1:1 > 10.244.1.5:80", rules.Fate{TProxy: 12346, Mark: 7}},
-			{"an answer is routed back by the mark", "out tcp 10.244.1.5:80 > 10.1.1.1:1 ctmark 7 state established", marked(leftAlone, 7, 7)},
+			{"an answer is routed back by the mark", "out tcp 10.244.1.5:80 > 10.1.1.1:1 ctmark 7 state established", marked(ledBack, 7, 7)},
 		}},
 		{"a list of ports", func(r *rules.Redirect) {
 			r.InboundPorts = rules.PortSelection{Ports: ports("80,15008")}

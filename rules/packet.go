@@ -110,9 +110,11 @@ const (
 	PSH
 	ACK
 	URG
+	ECN // ECE of RFC 3168, by nft's name
+	CWR
 )
 
-var flagNames = [...]string{"fin", "syn", "rst", "psh", "ack", "urg"}
+var flagNames = [...]string{"fin", "syn", "rst", "psh", "ack", "urg", "ecn", "cwr"}
 
 // String writes the flags as nft does.
 func (f TCPFlags) String() string {

@@ -53,6 +53,16 @@ func TestParsePacketFillsInWhatIsLeftOut(t *testing.T) {
 	}
 }
 
+func TestEveryFlagHasAName(t *testing.T) {
+	p := packet("in tcp 10.1.1.1:1 > 10.244.1.5:80 dev eth0")
+	for flags := range 256 {
+		p.Flags = rules.TCPFlags(flags)
+		if got := packet(p.String()); got.Flags != p.Flags {
+			t.Errorf("flags 0x%x: %s comes back as 0x%x", flags, p, got.Flags)
+		}
+	}
+}
+
 func TestParsePacketReadsEveryWord(t *testing.T) {
 	got := packet("out tcp 10.244.1.5:40000 > 10.96.0.1:443 dev net1 uid 1000 gid 2000 mark 1 ctmark 2 state related flags syn,ack no-listener")
 	want := rules.Packet{

@@ -49,6 +49,8 @@ type Table struct {
 	// Comment is a note to readers, at most 128 bytes. It has no part in what the table does, nor in a comparison.
 	Comment string
 	Chains  []Chain
+	// UnusedSets are the names of sets that were read and that no rule of the table uses: they do nothing.
+	UnusedSets []string
 }
 
 // Chain returns the chain with the name, or nil.
@@ -169,6 +171,11 @@ type Routing struct {
 	// LoopbackAddrs are addresses of lo beside the kernel's own: ::6, from which the proxy makes its inbound connections.
 	// (127.0.0.6 needs none: all of 127.0.0.0/8 is local.)
 	LoopbackAddrs []netip.Addr
+
+	// Unrouted are policy routes of which the rule was read, but not the route: they do nothing.
+	Unrouted []PolicyRoute
+	// Others are, in words, what else was read at the priority of our policy rules, and in the tables that these look up.
+	Others []string
 }
 
 // IsZero tells whether nothing is needed of the routing tables.

@@ -18,6 +18,7 @@ type row struct {
 // The fates under Istio's default ports.
 var (
 	leftAlone     = rules.Fate{}
+	ledBack       = rules.Fate{Rerouted: true}
 	droppedHere   = rules.Fate{Dropped: true}
 	toOutbound    = rules.Fate{Redirect: rules.DefaultProxyPort}
 	toInbound     = rules.Fate{Redirect: rules.DefaultInboundCapturePort}

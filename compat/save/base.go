@@ -52,8 +52,8 @@ func newTable(family rules.Family, name string) (rules.Table, bool) {
 	return t, known
 }
 
-// hookOf returns the hook of the table's built-in chain with that name.
-func hookOf(table, chain string) (rules.Hook, bool) {
+// HookOf returns the hook of the table's built-in chain with that name, and false if it has none.
+func HookOf(table, chain string) (rules.Hook, bool) {
 	for hook, name := range chainNames {
 		if name == chain {
 			return hook, slices.Contains(tableHooks[table], hook)

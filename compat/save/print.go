@@ -91,7 +91,7 @@ func (p *tablePrinter) print() {
 // policy returns what stands behind the name of the chain.
 func (p *tablePrinter) policy() (string, error) {
 	c := p.chain
-	hook, builtIn := hookOf(p.table.Name, c.Name)
+	hook, builtIn := HookOf(p.table.Name, c.Name)
 	switch {
 	case !isChainName(c.Name):
 		return "", errors.New("iptables has no chain of such a name")

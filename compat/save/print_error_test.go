@@ -116,6 +116,7 @@ func TestPrintNamesWhatCannotBeWritten(t *testing.T) {
 			"th sport { 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31 }: iptables compares 1 to 15 ports, of which a range counts as two",
 		},
 		{"nat", ruleOf(udp, rules.MatchTCPFlags{Mask: 2, Value: 2}), "tcp flags & (syn) == syn: the rule must ask for tcp"},
+		{"nat", ruleOf(tcp, rules.MatchTCPFlags{Mask: 0x82}), "tcp flags & (syn | cwr) == 0x0: iptables has no names for ecn and cwr"},
 		{"nat", ruleOf(ids(false, true, rules.Single[uint32](5))), "meta skgid 5: iptables compares one range of ids"},
 		{
 			"nat", ruleOf(ids(false, false, rules.Single[uint32](5), rules.Single[uint32](7))),

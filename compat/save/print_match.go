@@ -184,6 +184,9 @@ func (w *rulePrinter) tcpFlags(m rules.MatchTCPFlags) error {
 	if w.protocol != rules.TCP {
 		return fmt.Errorf("%s: the rule must ask for tcp", m)
 	}
+	if (m.Mask|m.Value)&(rules.ECN|rules.CWR) != 0 {
+		return fmt.Errorf("%s: iptables has no names for ecn and cwr", m)
+	}
 	text := func(f rules.TCPFlags) string {
 		if f == 0 {
 			return "NONE"

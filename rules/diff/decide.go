@@ -15,8 +15,11 @@ func Decide(left, right Side, o Options) Result {
 	if o.MaxClasses <= 0 {
 		o.MaxClasses = DefaultMaxClasses
 	}
+	if len(o.Families) == 0 {
+		o.Families = []rules.Family{rules.IPv4, rules.IPv6}
+	}
 	d := newDecision(left, right)
-	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+	for _, f := range o.Families {
 		for _, h := range []rules.Hook{rules.Output, rules.Prerouting} {
 			d.path(f, h)
 		}
@@ -26,9 +29,8 @@ func Decide(left, right Side, o Options) Result {
 		d.result.RoutingCompared = true
 		d.result.Routing = compareRouting(left.Ruleset.Routing, right.Ruleset.Routing)
 	}
-	d.result.Unreachable = Pair[[]rules.ChainRef]{
-		unreachable(d.sides.Left, d.reached.Left), unreachable(d.sides.Right, d.reached.Right),
-	}
+	d.result.Unreachable = Pair[[]rules.ChainRef]{d.unreachable(false, o.Families), d.unreachable(true, o.Families)}
+	d.result.Elsewhere = Pair[[]rules.ChainRef]{elsewhere(d.sides.Left, o.Families), elsewhere(d.sides.Right, o.Families)}
 	return d.result
 }
 
@@ -107,19 +109,18 @@ func (d *decision) undecided(w *walk, right bool) {
 	}
 }
 
-func (u Undecided) sameRule(other Undecided) bool {
-	return u.Right == other.Right && u.Text == other.Text && u.Step.Chain == other.Step.Chain && u.Step.Index == other.Step.Index
+// unreachable lists the chains of a side to which no packet comes. Where the way of some packets ended at what the model has no word
+// for, it is not known to which they would have come.
+func (d *decision) unreachable(right bool, families []rules.Family) []rules.ChainRef {
+	if slices.ContainsFunc(d.result.Undecided, func(u Undecided) bool { return u.Right == right }) {
+		return nil
+	}
+	if right {
+		return unreachable(d.sides.Right, d.reached.Right, families)
+	}
+	return unreachable(d.sides.Left, d.reached.Left, families)
 }
 
-// Decided tells whether the sides are known to treat every packet alike, or not to: there is nothing without a word in the model,
-// or a difference beside it.
-func (r *Result) Decided() bool { return len(r.Undecided) == 0 || r.differs(true) }
-
-// Equivalent tells whether the sides treat every packet alike. Strict counts the deviations that are known, too.
-func (r *Result) Equivalent(strict bool) bool { return len(r.Undecided) == 0 && !r.differs(strict) }
-
-// differs tells whether a packet is known that the sides treat differently. Unnamed differences are listed before the named, so
-// that none of them is behind the end of the list if all that are listed have a name.
-func (r *Result) differs(strict bool) bool {
-	return len(r.Routing) > 0 || slices.ContainsFunc(r.Classes, func(c Class) bool { return strict || len(c.Deviations) == 0 })
+func (u Undecided) sameRule(other Undecided) bool {
+	return u.Right == other.Right && u.Text == other.Text && u.Step.Chain == other.Step.Chain && u.Step.Index == other.Step.Index
 }

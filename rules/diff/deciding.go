@@ -43,6 +43,11 @@ var parts = []part{
 		at:      isNAT,
 	},
 	{
+		differs: func(a, b rules.Fate) bool { return a.Rerouted != b.Rerouted },
+		sets:    setsMark,
+		at:      notNAT,
+	},
+	{
 		differs: func(a, b rules.Fate) bool { return a.Zone != b.Zone },
 		sets:    does[rules.SetZone],
 		byFirst: true,
@@ -55,10 +60,12 @@ var parts = []part{
 	},
 	{
 		differs: func(a, b rules.Fate) bool { return a.Mark != b.Mark },
-		sets:    oneOf(does[rules.SetMark], does[rules.RestoreMark], does[rules.TProxyDrop]),
+		sets:    setsMark,
 		at:      notNAT,
 	},
 }
+
+var setsMark = oneOf(does[rules.SetMark], does[rules.RestoreMark], does[rules.TProxyDrop])
 
 func does[A rules.Action](a rules.Action) bool {
 	_, ok := a.(A)

@@ -1,6 +1,10 @@
 package diff
 
-import "github.com/sluice-mesh/sluice/rules"
+import (
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
 
 // A Side is one of the two rulesets.
 type Side struct {
@@ -35,11 +39,15 @@ type Result struct {
 	// Undecided is what the model has no word for and some packet meets: while there is any, nothing is known of these packets.
 	Undecided []Undecided
 	// Routing lists differences of policy routes and loopback addresses: Want is what the left side has, Got the right. The priority
-	// of a policy rule is not compared. RoutingCompared tells whether both sides are known.
+	// of a policy rule is not compared, if both come before the main table. RoutingCompared tells whether both sides are known.
 	Routing         []rules.Difference
 	RoutingCompared bool
-	// Unreachable are the chains of each side that no packet reaches, be it that nothing jumps to them. Base chains are not listed.
+	// Unreachable are the chains of each side that no packet reaches, be it that nothing jumps to them. Base chains are not listed,
+	// and none of a side on which something is undecided.
 	Unreachable Pair[[]rules.ChainRef]
+	// Elsewhere are the base chains of each side at other hooks than prerouting and output that have rules or drop. What they do to
+	// packets is not compared.
+	Elsewhere Pair[[]rules.ChainRef]
 }
 
 // Verdict is the answer in a word.
@@ -53,13 +61,12 @@ const (
 )
 
 // Verdict tells what was decided: a difference that is found outweighs what is undecided. Known deviations count only if strict.
-func (r Result) Verdict(strict bool) Verdict {
-	different := len(r.Routing) > 0
-	for _, c := range r.Classes {
-		different = different || strict || len(c.Deviations) == 0
-	}
+// Differences without a name are listed before those with one, so that none of them is behind the end of the list if all that are
+// listed have a name.
+func (r *Result) Verdict(strict bool) Verdict {
+	differs := func(c Class) bool { return strict || len(c.Deviations) == 0 }
 	switch {
-	case different:
+	case len(r.Routing) > 0, slices.ContainsFunc(r.Classes, differs):
 		return Different
 	case len(r.Undecided) > 0:
 		return Undecidable

@@ -168,7 +168,7 @@ func TestRulesetsThatAreTheSame(t *testing.T) {
 			ruleset(base(rules.Filter, rules.Input, 0, when(drop))), ruleset(),
 		},
 	} {
-		if r := decide(tc.left, tc.right); !r.Equivalent(true) || !r.Decided() {
+		if r := decide(tc.left, tc.right); r.Verdict(true) != diff.Equivalent {
 			t.Errorf("%s: %v, undecided %v", tc.says, classes(r), r.Undecided)
 		}
 	}

@@ -2,6 +2,7 @@ package diff_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -125,15 +126,15 @@ func TestWhatIsUndecided(t *testing.T) {
 			t.Errorf("a class of packets that are undecided: %s", c.Witness)
 		}
 	}
-	if !r.Decided() || r.Equivalent(false) {
+	if r.Verdict(false) != diff.Different {
 		t.Error("port 83 differs whatever the unknown rules do")
 	}
 	onlyUnknown := ruleset(mangleIn(when(rules.Drop, unknown)))
-	if r := decide(onlyUnknown, onlyUnknown); r.Decided() || r.Equivalent(false) || len(r.Classes) > 0 {
+	if r := decide(onlyUnknown, onlyUnknown); r.Verdict(false) != diff.Undecidable || len(r.Classes) > 0 {
 		t.Errorf("a rule that nobody knows is decided: %v", classes(r))
 	}
 	circle := ruleset(mangleIn(when(rules.Jump{Chain: "a"}, tcp)), chain("a", when(rules.Jump{Chain: "a"}), when(rules.Jump{Chain: "a"})))
-	if r := decide(circle, circle); r.Decided() || r.Undecided[0].Text != "jump a" {
+	if r := decide(circle, circle); r.Verdict(true) != diff.Undecidable || r.Undecided[0].Text != "jump a" {
 		t.Errorf("a circle of jumps is decided: %v", r.Undecided)
 	}
 }
@@ -156,8 +157,49 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 	if d := cmp.Diff([]string{"t behind an accept", "t of impossible packets", "t alone", "t of a lone one"}, got); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
-	if len(r.Unreachable.Right) > 0 || !r.Equivalent(true) {
+	if len(r.Unreachable.Right) > 0 || r.Verdict(true) != diff.Equivalent {
 		t.Errorf("what no packet reaches matters: %v, %v", r.Unreachable.Right, r.Undecided)
+	}
+	// Behind a rule that nobody knows, nobody knows what is reached.
+	strange := ruleset(mangleIn(when(jump("c"), rules.Unknown{Text: "strange"}), when(jump("d"))), chain("c"), chain("d"))
+	if r := decide(rs, strange); len(r.Unreachable.Left) != 4 || len(r.Unreachable.Right) > 0 {
+		t.Errorf("left %v, right %v", r.Unreachable.Left, r.Unreachable.Right)
+	}
+}
+
+// TestWhatIsNotCompared is about chains at other hooks: they change no answer, but whoever reads it must know of them.
+func TestWhatIsNotCompared(t *testing.T) {
+	rs := ruleset(
+		base(rules.Filter, rules.Input, 0, when(rules.Drop, tcp)), base(rules.Filter, rules.Forward, 0), natIn(when(redirect(1), tcp)),
+		base(rules.NAT, rules.Postrouting, 100, when(rules.Accept)),
+	)
+	rs.Tables[0].Family = rules.Inet
+	dropping := base(rules.Filter, rules.Forward, 10)
+	dropping.Base.Drop = true
+	of6 := ruleset(dropping, chain("c", when(rules.Drop)), mangleIn(when(rules.Jump{Chain: "c"}, tcp)))
+	of6.Tables[0].Family = rules.IPv6
+	of6.Tables[0].Name = "t6"
+	both := rules.Ruleset{Tables: append(slices.Clone(rs.Tables), of6.Tables...)}
+	for _, tc := range []struct {
+		families []rules.Family
+		want     []string
+		verdict  diff.Verdict
+	}{
+		{nil, []string{"t filter-input", "t nat-postrouting", "t6 filter-forward"}, diff.Different},
+		{[]rules.Family{rules.IPv6}, []string{"t filter-input", "t nat-postrouting", "t6 filter-forward"}, diff.Different},
+		{[]rules.Family{rules.IPv4}, []string{"t filter-input", "t nat-postrouting"}, diff.Equivalent},
+	} {
+		r := diff.Decide(diff.Side{Ruleset: both}, diff.Side{Ruleset: rs}, diff.Options{Families: tc.families})
+		var got []string
+		for _, c := range r.Elsewhere.Left {
+			got = append(got, c.Table.Name+" "+c.Chain.Name)
+		}
+		if d := cmp.Diff(tc.want, got); d != "" {
+			t.Errorf("families %v (-want +got)\n%s", tc.families, d)
+		}
+		if len(r.Unreachable.Left) > 0 || r.Verdict(true) != tc.verdict {
+			t.Errorf("families %v: %s, unreachable %v", tc.families, r.Verdict(true), r.Unreachable.Left)
+		}
 	}
 }
 
@@ -177,6 +219,9 @@ func TestRouting(t *testing.T) {
 	neverBack := ruleset(base(rules.Filter, rules.Output, -300, when(setMark(1, everyBit))), mangleIn(
 		when(rules.Drop, rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}), when(rules.Drop, marked(1, everyBit))))
 	neverBack.Routing = policy(1, 133)
+	routing := ruleset(mangleOut(when(setMark(1, everyBit))))
+	filtering := ruleset(base(rules.Filter, rules.Output, -150, when(setMark(1, everyBit))))
+	routing.Routing, filtering.Routing = policy(1, 133), policy(1, 133)
 	twice := policy(1, 32765)
 	twice.Policies = append(twice.Policies, policy(1, 32764).Policies...)
 	known := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
@@ -189,19 +234,22 @@ func TestRouting(t *testing.T) {
 	}{
 		{"the same routes", known(marks(policy(1, 133))), known(marks(policy(1, 133))), false, true, 0},
 		{"the priority is no difference, nor is a rule that is there twice", known(marks(policy(1, 133))), known(marks(twice)), false, true, 0},
+		{"a policy behind that of the main table, which nothing passes", known(marks(policy(1, 133))), known(marks(policy(1, 40000))), false, true, 2},
+		{"both behind it", known(marks(policy(1, 40000))), known(marks(policy(1, 40001))), false, true, 0},
 		{"another mark: in the routes and to the packets", known(marks(policy(1, 133))), known(marks(policy(2, 133))), true, true, 2},
 		{"none on one side", known(marks(policy(1, 133))), known(marks(rules.Routing{})), true, true, 1},
 		{"a file says nothing of routes", known(marks(policy(1, 133))), file(marks(rules.Routing{})), false, false, 0},
 		{"nor does it on the left", file(marks(rules.Routing{})), known(marks(policy(1, 133))), false, false, 0},
 		{"a mark that was set before the chain that routes again", known(before), known(neverBack), false, true, 0},
+		{"only a chain of type route leads packets back", known(routing), known(filtering), true, true, 0},
 		{"two files", file(marks(policy(1, 133))), file(marks(rules.Routing{})), false, false, 0},
 	} {
 		r := diff.Decide(tc.left, tc.right, diff.Options{})
 		if (len(r.Classes) > 0) != tc.packets || r.RoutingCompared != tc.compared || len(r.Routing) != tc.routes {
 			t.Errorf("%s: %v, compared %t, %v", tc.says, classes(r), r.RoutingCompared, r.Routing)
 		}
-		if r.Equivalent(true) != (!tc.packets && tc.routes == 0) {
-			t.Errorf("%s: equivalent %t", tc.says, r.Equivalent(true))
+		if (r.Verdict(true) == diff.Equivalent) != (!tc.packets && tc.routes == 0) {
+			t.Errorf("%s: %s", tc.says, r.Verdict(true))
 		}
 	}
 }

@@ -11,6 +11,8 @@ type progress struct {
 	redirect, dnat, tproxy, zone uint16
 	zoned, mapped, toLoopback    bool
 	dropped                      bool
+	// rerouted tells that the packets were to leave, and that their mark led them back.
+	rerouted bool
 	// undecided is the number of what the model has no word for, counted from 1 in the walk's list.
 	undecided int
 }
@@ -87,7 +89,7 @@ func (p progress) fate() progress {
 	}
 	return progress{
 		mark: p.mark, connection: p.connection,
-		redirect: p.redirect, dnat: p.dnat, tproxy: p.tproxy, zone: p.zone,
+		redirect: p.redirect, dnat: p.dnat, tproxy: p.tproxy, zone: p.zone, rerouted: p.rerouted,
 	}
 }
 

@@ -119,15 +119,23 @@ func (w *walk) rerouted(base *rules.Base, in []flow) []flow {
 // route divides the packets that have left the output hook into those that arrive by lo and those that are gone.
 func (w *walk) route(in []flow) (arriving, gone []flow) {
 	var back flows
-	for _, f := range in {
-		here, away := f, flow{}
-		if f.redirect == 0 && !f.toLoopback {
-			here, away = w.split(f, w.overLoopback)
-		}
-		gone = append(gone, away)
+	arrive := func(f flow, rerouted bool) {
 		// On lo the packet keeps its conntrack entry: neither zone nor mapping can change.
-		here.tproxy, here.mapped, here.zoned, here.toLoopback = 0, true, true, false
-		w.add(&back, here)
+		f.tproxy, f.mapped, f.zoned, f.toLoopback, f.rerouted = 0, true, true, false, rerouted
+		w.add(&back, f)
+	}
+	for _, f := range in {
+		if f.redirect != 0 {
+			arrive(f, false)
+			continue
+		}
+		here, away := w.split(f, w.overLoopback)
+		arrive(here, false)
+		if f.toLoopback {
+			arrive(away, true)
+		} else {
+			gone = append(gone, away)
+		}
 	}
 	return back.list, gone
 }

@@ -10,8 +10,9 @@ import (
 )
 
 const diffHelp = `Decide whether two rulesets treat every packet alike: not by a sample and not by their text, but for all packets that can exist at
-the hooks where traffic is captured. What is compared is the whole fate: whether it is accepted, the port it is redirected
-to, the transparent listener that gets it and what happens where none listens, both marks and the conntrack zone.
+the hooks where traffic is captured, prerouting and output. What is compared is the whole fate: whether it is accepted, the port
+it is redirected to, the transparent listener that gets it and what happens where none listens, both marks and the conntrack
+zone.
 
 The left side is what the parameters mean. The right side is one of
 
@@ -26,13 +27,15 @@ FILE may be - for the standard input. Or both sides are named: --left SPEC --rig
   save:V4[,V6]                             files as of iptables-save and ip6tables-save
   log:FILE                                 the log of an istio-init container
   netns:PATH[:nft|legacy|iptables-nft]     all that is in the namespace, or only what one of the interfaces has made
-  flags:"FLAG..."                          parameters of the redirection; the environment does not count
+  flags:"FLAG..."                          parameters of the redirection, for the pod of the other side if that is a namespace; the
+                                           environment does not count
 
 Where the sides differ, the packets are told by classes, the simplest first, each with one packet as a witness, what either
 side does to it, and the rule that decides. A known deviation from Istio (see rules help deviations) is named and does not
 count, unless with --strict. What the model has no word for, and a packet meets, leaves the answer undecided, never guessed.
 
-The exit code is 0 if the sides are equivalent, but for known deviations, and 1 if they differ or cannot be decided.`
+The exit code is 0 if the sides are equivalent, but for known deviations, 1 if they differ or cannot be decided, 2 for input that
+cannot be read, and 3 if the system or the kernel refuses.`
 
 const diffExamples = `  kubectl logs web -c istio-init | rules diff --istio-log -
   rules diff -b '*' -i '*' -d 15090,15021,15020 --iptables-save nat.save
@@ -81,6 +84,9 @@ func newDiffCommand(s *system) *cobra.Command {
 	in.check = func(p *parameters, args []string) []error {
 		var faults []error
 		sides, faults = sidesOf(s, in, p)
+		if sides.Left.readsStdin()+sides.Right.readsStdin() > 1 {
+			faults = append(faults, errors.New("- stands for the standard input, which can be one file only"))
+		}
 		return append(noArguments(args), faults...)
 	}
 	cmd := &cobra.Command{
@@ -166,17 +172,17 @@ func (in *inputs) shaped(s *system) bool {
 
 // diff decides and reports.
 func (s *system) diff(p *parameters, specs diff.Pair[spec]) error {
-	right, err := s.load(p, specs.Right, nil)
+	right, err := s.load(p, specs.Right, specs.Left, nil)
 	if err != nil {
 		return err
 	}
-	left, err := s.load(p, specs.Left, right)
+	left, err := s.load(p, specs.Left, specs.Right, right)
 	if err != nil {
 		return err
 	}
 	if specs.Right.kind == kindFlags && right.logged == nil && left.logged != nil {
 		// The other way round: flags on the right of a log.
-		if right, err = s.load(p, specs.Right, left); err != nil {
+		if right, err = s.load(p, specs.Right, specs.Left, left); err != nil {
 			return err
 		}
 	}

@@ -33,17 +33,30 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 			}
 		}
 	}
+	for _, side := range []struct {
+		name   string
+		chains []rules.ChainRef
+	}{{left.name, result.Elsewhere.Left}, {right.name, result.Elsewhere.Right}} {
+		if len(side.chains) > 0 {
+			r.notCompared = append(r.notCompared, fmt.Sprintf("what %s does at other hooks than prerouting and output: %s",
+				side.name, strings.Join(chainTexts(side.chains), ", ")))
+		}
+	}
 	return r
 }
 
-// verdict is the answer: without a difference it stays open while a side as a whole is not known.
+// verdict is the answer: without a difference it stays open while a side as a whole is not known, and with one while the side that
+// was compared is only one that it may be.
 func (r diffReport) verdict() diff.Verdict {
 	verdict := r.Verdict(r.strict)
-	if verdict == diff.Equivalent && len(r.left.undecided)+len(r.right.undecided) > 0 {
+	if r.left.isGuess || r.right.isGuess || verdict == diff.Equivalent && r.unknown() > 0 {
 		return diff.Undecidable
 	}
 	return verdict
 }
+
+// unknown is how many things are not known of the sides as a whole.
+func (r diffReport) unknown() int { return len(r.left.undecided) + len(r.right.undecided) }
 
 // counted tells how many classes count as differences, and how many are known deviations that do not.
 func (r diffReport) counted() (differences, known int) {
@@ -96,6 +109,9 @@ func (r diffReport) summary() string {
 	if n := len(r.Undecided); n > 0 {
 		parts = append(parts, countOf(n, "thing", "things")+" without a word in the model")
 	}
+	if n := r.unknown(); n > 0 {
+		parts = append(parts, countOf(n, "thing", "things")+" not known of a side")
+	}
 	text := "no packet is treated otherwise"
 	if len(parts) > 0 {
 		text = strings.Join(parts, ", ")
@@ -132,8 +148,12 @@ func (s *system) classTexts(b *strings.Builder, r diffReport) {
 		fmt.Fprintln(b)
 		s.classText(b, r, c, deviations)
 	}
-	if r.More {
+	switch differences, _ := r.counted(); {
+	case !r.More:
+	case differences > 0:
 		fmt.Fprintf(b, "\nand more classes of packets differ\n")
+	default:
+		fmt.Fprintf(b, "\nand more classes of packets differ by known deviations\n")
 	}
 }
 
@@ -155,7 +175,7 @@ func (s *system) undecidedText(b *strings.Builder, r diffReport, u diff.Undecide
 	if u.Right {
 		name, side = "right", r.right
 	}
-	fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: "+u.Text+" has no word in the model"))
+	fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: the model has no word for "+u.Text))
 	fmt.Fprintf(b, "  %-7s  %s\n  witness  %s\n", name, side.locate(&u.Step), u.Witness)
 }
 

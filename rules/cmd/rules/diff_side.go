@@ -26,6 +26,8 @@ type diffSide struct {
 	handles bool
 	// undecided is what is not known of the whole side, and could decide about packets.
 	undecided []string
+	// isGuess tells that the order of some chains is one of several that are possible.
+	isGuess bool
 	// notes are what a reader should know of the side.
 	notes []string
 	// logged is the redirection that a log states; notLogged says why there is none.
@@ -39,8 +41,8 @@ type sourceText struct {
 	lines [][]byte
 }
 
-// load reads one side; other is the side that has been read already, or nil.
-func (s *system) load(p *parameters, from spec, other *diffSide) (*diffSide, error) {
+// load reads one side; beside says where the other side is from, and other is that side if it has been read already, or nil.
+func (s *system) load(p *parameters, from, beside spec, other *diffSide) (*diffSide, error) {
 	switch from.kind {
 	case kindSave:
 		return s.loadSave(from.paths)
@@ -51,10 +53,13 @@ func (s *system) load(p *parameters, from spec, other *diffSide) (*diffSide, err
 	case kindLogged:
 		return loggedSide(other)
 	}
+	if beside.kind == kindNamespace && beside.paths[0] != "" {
+		p = &parameters{netnsPath: beside.paths[0]}
+	}
 	return s.loadFlags(p, from.parameters, other)
 }
 
-// loadFlags compiles parameters. What they do not say of the pod is what the namespace has that the command line names, or what the
+// loadFlags compiles parameters. What they do not say of the pod is what the namespace at a place has, or if that is none what the
 // other side's log says, or what rules show assumes.
 func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, error) {
 	if other != nil && other.logged != nil {
@@ -167,9 +172,10 @@ func (s *system) loadNamespace(p *parameters, from spec) (*diffSide, error) {
 			side.name += ", " + string(from.part)
 		}
 		live, err := compat.ReadLive(ns, from.part)
-		side.Ruleset, side.RoutingKnown = live.Ruleset, live.RoutingKnown
+		side.Ruleset, side.RoutingKnown = live.Ruleset, true
+		side.isGuess = len(live.Ambiguous) > 0
 		for _, a := range live.Ambiguous {
-			side.undecided = append(side.undecided, "which of these runs first is not known: "+a.String())
+			side.undecided = append(side.undecided, a.String())
 		}
 		for _, f := range live.Others {
 			side.undecided = append(side.undecided, "what this does to packets is not known: "+f.String())
@@ -204,7 +210,7 @@ func (side *diffSide) locate(step *rules.Step) string {
 		return fmt.Sprintf("%s:%d: %s", text.name, rule.Position, bytes.TrimSpace(text.lines[rule.Position-1]))
 	}
 	where := chainName(*step)
-	if side.handles && rule.Position != 0 && step.Table.Family == rules.Inet {
+	if side.handles && rule.Position != 0 && !compat.IsLegacy(step.Table) {
 		where += fmt.Sprintf(" handle %d", rule.Position)
 	} else {
 		where += fmt.Sprintf(" rule %d", step.Index+1)

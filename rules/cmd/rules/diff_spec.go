@@ -103,6 +103,17 @@ func (p *parameters) namesNamespace() bool {
 	return p.netnsPath != "" || p.networkNamespace != "" || p.pid != 0
 }
 
+// readsStdin counts the files that are the standard input.
+func (s spec) readsStdin() int {
+	n := 0
+	for _, path := range s.paths {
+		if path == "-" && (s.kind == kindSave || s.kind == kindLog) {
+			n++
+		}
+	}
+	return n
+}
+
 // family is the one that a side has rules of, Inet for both.
 func (s spec) family() rules.Family {
 	switch {

@@ -43,7 +43,7 @@ func (s *system) readLive(ns *netns.NS, of compat.Engine) (rules.Ruleset, error)
 		return rules.Ruleset{}, err
 	}
 	for _, a := range live.Ambiguous {
-		s.warn("which of these runs first is not known, and may be otherwise than it is here: %s", a)
+		s.warn("%s: it may be otherwise than it is here", a)
 	}
 	for _, f := range live.Others {
 		s.warn("what this does to packets is not known: %s", f)

@@ -114,8 +114,8 @@ check       namespace, backend, equal, differences[]: kind (missing, extra, chan
             named, want and got are the elements that are missing or extra
 explain     packets[]: packet, fate, passes[]
             with --pod also: pod, outcome (skip, redirect), reason, sentence, notes[]: kind, sentence; ruleset (a RULESET)
-            fate:     text, captured, dropped, redirect (a port), dnat (a port), tproxy (a port), zone, mark, connectionMark,
-                      undecided (why)
+            fate:     text, captured, dropped, redirect (a port), dnat (a port), tproxy (a port), rerouted (to this host by
+                      its mark), zone, mark, connectionMark, undecided (why)
             passes[]: hook, packet (as it enters), steps[]: family, table, chain, rule (from 1), text, comment,
                       stopped (the action at which the rule ended early)
 diff        verdict (equivalent, different, cannot decide), left, right: name, notes[], undecided[], unreachable[] (chains)

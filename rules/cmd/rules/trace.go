@@ -55,7 +55,7 @@ func stepText(step rules.Step) string {
 
 // fateSentence makes a sentence of the fate.
 func fateSentence(f rules.Fate) string {
-	if !f.Captured() && !f.Dropped && f.Undecided == "" {
+	if !f.Captured() && !f.Dropped && !f.Rerouted && f.Undecided == "" {
 		return "The packet " + f.String() + "."
 	}
 	return "The packet is " + f.String() + "."
@@ -75,6 +75,7 @@ type (
 		Redirect       uint16 `json:"redirect,omitempty"`
 		DNAT           uint16 `json:"dnat,omitempty"`
 		TProxy         uint16 `json:"tproxy,omitempty"`
+		Rerouted       bool   `json:"rerouted,omitempty"`
 		Zone           uint16 `json:"zone,omitempty"`
 		Mark           string `json:"mark"`
 		ConnectionMark string `json:"connectionMark"`
@@ -109,7 +110,7 @@ func toExplained(packet rules.Packet, trace rules.Trace) explained {
 func jsonFateOf(f rules.Fate) jsonFate {
 	return jsonFate{
 		Text: fateSentence(f), Captured: f.Captured(), Dropped: f.Dropped, Redirect: f.Redirect, DNAT: f.DNATPort, TProxy: f.TProxy,
-		Zone: f.Zone, Mark: hex(f.Mark), ConnectionMark: hex(f.ConntrackMark), Undecided: f.Undecided,
+		Rerouted: f.Rerouted, Zone: f.Zone, Mark: hex(f.Mark), ConnectionMark: hex(f.ConntrackMark), Undecided: f.Undecided,
 	}
 }
 

@@ -1,0 +1,51 @@
+package compat_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// TestCheckFindsWhatSomebodyHasPutIntoOurRouting: with either engine, which have the routing in common.
+func TestCheckFindsWhatSomebodyHasPutIntoOurRouting(t *testing.T) {
+	for _, e := range engines {
+		t.Run(string(e), func(t *testing.T) {
+			ns := netnstest.New(t)
+			b, want := chosen(t, e), compiled(t, tproxy, dual)
+			applied(t, b, ns, want, nft.Created)
+			ip := netnstest.RequireBinary(t, "ip")
+			for _, args := range []string{
+				"-6 route add blackhole fd00::/16 table 133", "-4 rule add pref 133 from 10.0.0.1 lookup main", "-4 rule add pref 133 fwmark 7 lookup 9",
+			} {
+				if err := ns.Do(func() error { return exec.Command(ip, strings.Fields(args)...).Run() }); err != nil {
+					t.Fatalf("ip %s: %v", args, err)
+				}
+			}
+			foreign := []string{
+				"extra in routing: ip -4 rule priority 133 from 10.0.0.1/32 lookup 254",
+				"extra in routing: ip -6 route blackhole fd00::/16 dev lo table 133 metric 1024",
+			}
+			stale := "extra in routing: ip -4 rule priority 133 fwmark 0x7 lookup 9, without its route"
+			check := func(texts ...string) {
+				t.Helper()
+				found, err := b.Check(ns, want)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(strings.Join(texts, "\n"), lines(found.Differences)); diff != "" {
+					t.Errorf("-want +found\n%s", diff)
+				}
+			}
+			check(append([]string{stale}, foreign...)...)
+			if result, err := b.Apply(ns, want); err != nil || result.Outcome != nft.Updated || result.Routes != 1 {
+				t.Errorf("%+v, %v, want that the rule which is ours is removed", result, err)
+			}
+			check(foreign...)
+		})
+	}
+}

@@ -1,0 +1,105 @@
+package rules_test
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// many is n rules in a chain, as iptables-legacy has them: one for each excluded address.
+func many(n int, port uint16) rules.Ruleset {
+	list := make([]rules.Rule, n)
+	for i := range list {
+		a := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+		list[i] = rules.Rule{
+			Matches: []rules.Match{rules.MatchAddr{
+				Side: rules.Destination, Ranges: rules.AddrRanges([]netip.Prefix{netip.PrefixFrom(a, 32)}),
+			}},
+			Actions: []rules.Action{redirect(port)},
+		}
+	}
+	return rules.Ruleset{Tables: []rules.Table{{Name: "nat", Chains: []rules.Chain{{Name: "OUTPUT", Rules: list}}}}}
+}
+
+func TestCompareManyRules(t *testing.T) {
+	const n = 10_000
+	list := func(rs rules.Ruleset) *[]rules.Rule { return &rs.Tables[0].Chains[0].Rules }
+	for _, tc := range []struct {
+		says   string
+		change func(list []rules.Rule) []rules.Rule
+		// kinds counts the differences.
+		kinds map[rules.DifferenceKind]int
+	}{
+		{"all of them changed", func([]rules.Rule) []rules.Rule { return *list(many(n, 2)) }, map[rules.DifferenceKind]int{
+			rules.Missing: n, rules.Extra: n,
+		}},
+		{"every second one changed", func(l []rules.Rule) []rules.Rule {
+			for i, other := range *list(many(n, 2)) {
+				if i%2 == 0 {
+					l[i] = other
+				}
+			}
+			return l
+		}, map[rules.DifferenceKind]int{rules.Missing: n / 2, rules.Extra: n / 2}},
+		{"the first one at the end", func(l []rules.Rule) []rules.Rule {
+			return append(l[1:], l[0])
+		}, map[rules.DifferenceKind]int{rules.Reordered: 1}},
+		{"the first and the last one gone, and one more in between", func(l []rules.Rule) []rules.Rule {
+			return slices.Insert(l[1:n-1], n/2, rules.Rule{Actions: []rules.Action{rules.Drop}})
+		}, map[rules.DifferenceKind]int{rules.Missing: 2, rules.Extra: 1}},
+		{"the reverse", func(l []rules.Rule) []rules.Rule {
+			slices.Reverse(l)
+			return l
+		}, map[rules.DifferenceKind]int{rules.Reordered: n - 1}},
+		{"each of them twice", func(l []rules.Rule) []rules.Rule {
+			return append(l, l...)
+		}, map[rules.DifferenceKind]int{rules.Extra: n}},
+		{"the same again and again", func(l []rules.Rule) []rules.Rule {
+			return slices.Repeat(l[1:2], n)
+		}, map[rules.DifferenceKind]int{rules.Missing: n - 1, rules.Extra: n - 1}},
+	} {
+		got := many(n, 1)
+		*list(got) = tc.change(*list(got))
+		kinds := map[rules.DifferenceKind]int{}
+		for _, d := range rules.Compare(many(n, 1), got) {
+			kinds[d.Kind]++
+		}
+		if fmt.Sprint(kinds) != fmt.Sprint(tc.kinds) {
+			t.Errorf("%s: %v, want %v", tc.says, kinds, tc.kinds)
+		}
+	}
+}
+
+// TestCompareTakesStepsInProportion counts what is allocated, which each text, each pair of rules and each cell of a table is.
+func TestCompareTakesStepsInProportion(t *testing.T) {
+	perRule := func(n int) (objects, bytes float64) {
+		want, got := many(n, 1), many(n, 2)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		rules.Compare(want, got)
+		runtime.ReadMemStats(&after)
+		return float64(after.Mallocs-before.Mallocs) / float64(n), float64(after.TotalAlloc-before.TotalAlloc) / float64(n)
+	}
+	objects, bytes := perRule(2_000)
+	manyObjects, manyBytes := perRule(10_000)
+	if manyObjects > 1.5*objects || manyBytes > 1.5*bytes {
+		t.Errorf("%.0f objects and %.0f bytes for each rule of 10,000, %.0f and %.0f of 2,000", manyObjects, manyBytes, objects, bytes)
+	}
+}
+
+func BenchmarkCompare(b *testing.B) {
+	for _, n := range []int{100, 1_000, 10_000} {
+		for name, got := range map[string]rules.Ruleset{"equal": many(n, 1), "changed": many(n, 2)} {
+			want := many(n, 1)
+			b.Run(fmt.Sprintf("%s/rules=%d", name, n), func(b *testing.B) {
+				for b.Loop() {
+					rules.Compare(want, got)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package rules
+
+import (
+	"hash/maphash"
+	"slices"
+)
+
+// sameRule tells whether two rules do the same to the same packets by the same matches and actions.
+func sameRule(a, b Rule) bool {
+	return slices.Equal(a.Actions, b.Actions) && slices.EqualFunc(a.Matches, b.Matches, sameMatch)
+}
+
+func sameMatch(a, b Match) bool {
+	switch a := a.(type) {
+	case MatchInterface:
+		b, ok := b.(MatchInterface)
+		return ok && a.Out == b.Out && a.Not == b.Not && slices.Equal(a.Names, b.Names)
+	case MatchAddr:
+		b, ok := b.(MatchAddr)
+		return ok && a.Side == b.Side && a.Not == b.Not && slices.Equal(a.Ranges, b.Ranges)
+	case MatchProtocol:
+		b, ok := b.(MatchProtocol)
+		return ok && a.Not == b.Not && slices.Equal(a.Protocols, b.Protocols)
+	case MatchPort:
+		b, ok := b.(MatchPort)
+		return ok && a.Side == b.Side && a.Not == b.Not && slices.Equal(a.Ports, b.Ports)
+	case MatchOwner:
+		b, ok := b.(MatchOwner)
+		return ok && a.Group == b.Group && a.Not == b.Not && a.Socketless == b.Socketless && slices.Equal(a.IDs, b.IDs)
+	}
+	return a == b
+}
+
+// A numbering gives rules numbers: the same to those that sameRule calls the same, and to no others.
+type numbering struct {
+	seed maphash.Seed
+	// known are the rules met so far, by their hash, and count how many.
+	known map[uint64][]numbered
+	count int
+}
+
+type numbered struct {
+	rule   *Rule
+	number int
+}
+
+func newNumbering() *numbering {
+	return &numbering{seed: maphash.MakeSeed(), known: map[uint64][]numbered{}}
+}
+
+// numbers returns the numbers of the rules.
+func (n *numbering) numbers(list []Rule) []int {
+	numbers := make([]int, len(list))
+	for i := range list {
+		numbers[i] = n.number(&list[i])
+	}
+	return numbers
+}
+
+func (n *numbering) number(r *Rule) int {
+	h := hashRule(n.seed, r)
+	for _, k := range n.known[h] {
+		if sameRule(*k.rule, *r) {
+			return k.number
+		}
+	}
+	n.count++
+	n.known[h] = append(n.known[h], numbered{r, n.count})
+	return n.count
+}
+
+// hashRule is the same for rules that sameRule calls the same, and mostly another for others.
+func hashRule(seed maphash.Seed, r *Rule) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	hashAll(&h, r.Actions)
+	for _, m := range r.Matches {
+		switch m := m.(type) {
+		case MatchInterface:
+			hashAll(&h, m.Names)
+		case MatchAddr:
+			hashAll(&h, m.Ranges)
+		case MatchProtocol:
+			hashAll(&h, m.Protocols)
+		case MatchPort:
+			hashAll(&h, m.Ports)
+		case MatchOwner:
+			hashAll(&h, m.IDs)
+		default:
+			maphash.WriteComparable(&h, m)
+		}
+	}
+	return h.Sum64()
+}
+
+func hashAll[T comparable](h *maphash.Hash, list []T) {
+	for _, v := range list {
+		maphash.WriteComparable(h, v)
+	}
+}
