@@ -9,6 +9,11 @@ DEMO = ./rules/cmd/demo
 PEER = istio/cmd/istio-iptables
 # Packages whose tests `make test` runs with the race detector.
 RACE = $(patsubst %,./%/...,$(wildcard nft plugin install)) ./rules/cmd/...
+# What the image holds besides the plugin, its name, and for which architectures it is.
+IMAGE_COMMANDS = ./install/cmd/sluice-node ./rules/cmd/rules
+HUB ?= ghcr.io/sluice-mesh
+TAG ?= $(VERSION)
+ARCHITECTURES ?= amd64 arm64
 # More flags for go test.
 TESTFLAGS =
 FUZZTIME ?= 30s
@@ -18,7 +23,7 @@ BENCHTIME ?= 300ms
 
 build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/
 
-.PHONY: help build demo test test-long test-peers fuzz bench bench-peers lint ci clean
+.PHONY: help build demo test test-long test-peers fuzz bench bench-peers manifests chart-test image lint ci clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +66,29 @@ bench-peers: build bin/istio-cni
 bench-peers: ## Compare the plugin's time and memory with its peers' (root or sudo), in SLUICE_ROUNDS (30) rounds.
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -run '^$$' -bench Peers -benchtime 1x -timeout 30m ./bench
 
+manifests: ## Render install/manifests from the chart.
+	go test -C e2e/deploy -count=1 -run TestManifests . -update
+
+chart-test: ## Test chart, manifests, alerts and image with Helm, Prometheus and a registry, none of which need be there.
+chart-test: bin/tools/golangci-lint
+	go mod tidy -C e2e/deploy -diff
+	go vet -C e2e/deploy ./...
+	cd e2e/deploy && ../../bin/tools/golangci-lint run
+	go test -C e2e/deploy $(TESTFLAGS) ./...
+
+image: ## Build the image HUB/sluice:TAG for ARCHITECTURES into bin/image.tar; with PUSH=1 push it.
+	@rm -rf bin/image
+	@for architecture in $(ARCHITECTURES); do \
+		root=bin/image/$$architecture; export GOOS=linux GOARCH=$$architecture; mkdir -p $$root/usr/local/bin $$root/opt/cni/bin; \
+		$(build-static)image/$$architecture/usr/local/bin/ $(IMAGE_COMMANDS); \
+		$(build-static)image/$$architecture/opt/cni/bin/ ./plugin/cmd/sluice-cni; \
+	done
+	@go run ./install/cmd/image -ref $(HUB)/sluice:$(TAG) -o bin/image.tar $(foreach a,$(ARCHITECTURES),$(a)=bin/image/$(a))
+	@if [ "$(PUSH)" = 1 ]; then \
+		mkdir bin/image/layout; tar -xf bin/image.tar -C bin/image/layout; \
+		cd e2e/deploy; go tool crane push ../../bin/image/layout $(HUB)/sluice:$(TAG); \
+	fi
+
 lint: ## Check format, vet and linters.
 lint: bin/tools/golangci-lint
 	@unformatted=$$(bin/tools/gofumpt -l .); \
@@ -78,6 +106,7 @@ ci: ## Run what a change must pass: lint, test, part of test-peers, and a short 
 	@echo 'ci: lint'; $(MAKE) --no-print-directory lint
 	@echo 'ci: test'; $(MAKE) --no-print-directory test TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: peers'; $(MAKE) --no-print-directory test-peers SLUICE_LONG= TESTFLAGS='-count=1 $(TESTFLAGS)'
+	@echo 'ci: chart'; $(MAKE) --no-print-directory chart-test TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: fuzz'; $(MAKE) --no-print-directory fuzz FUZZTIME=50000x
 
 clean: ## Remove what make built.

@@ -1,0 +1,73 @@
+package deploy_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/e2e/deploy"
+)
+
+var update = flag.Bool("update", false, "write install/manifests")
+
+const manifestDir = "../../install/manifests"
+
+// likeDefault are the platforms for which default.yaml serves.
+var likeDefault = map[string]bool{"eks": true, "aks": true, "iks": true, "talos": true}
+
+func manifest(t *testing.T, platform string) string {
+	t.Helper()
+	r, err := deploy.Render(map[string]any{"platform": platform}, deploy.Options{Service: "kubectl"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	fmt.Fprintln(&text, "# Rendered from install/chart by make manifests.")
+	for _, o := range r.Objects {
+		fmt.Fprintf(&text, "---\n%s\n", strings.TrimSpace(o))
+	}
+	return text.String()
+}
+
+func TestManifestsAreTheChart(t *testing.T) {
+	standard := manifest(t, "")
+	files := map[string]string{"default.yaml": standard}
+	for _, platform := range platforms {
+		m := manifest(t, platform)
+		if same := m == standard; same != likeDefault[platform] {
+			t.Errorf("platform %s is like the default: %v", platform, same)
+		}
+		if !likeDefault[platform] {
+			files[platform+".yaml"] = m
+		}
+	}
+	present, err := filepath.Glob(manifestDir + "/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range present {
+		if _, wanted := files[filepath.Base(path)]; !wanted {
+			t.Errorf("%s: no platform renders it", path)
+		}
+	}
+	for name, want := range files {
+		path := filepath.Join(manifestDir, name)
+		if *update {
+			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Errorf("%s is not what the chart renders; make manifests writes it:\n%s", name, diff)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package deploy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/sluice-mesh/sluice/e2e/deploy"
+	"github.com/sluice-mesh/sluice/install/metrics"
+)
+
+func TestMetricsPassPrometheusLint(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	for _, m := range metrics.All() {
+		values := make([]string, len(m.Labels))
+		switch m.Type {
+		case metrics.Counter:
+			v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.LabelNames())
+			registry.MustRegister(v)
+			v.WithLabelValues(values...).Inc()
+		case metrics.Gauge:
+			v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: m.Name, Help: m.Help}, m.LabelNames())
+			registry.MustRegister(v)
+			v.WithLabelValues(values...).Set(1)
+		case metrics.Histogram:
+			v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}, m.LabelNames())
+			registry.MustRegister(v)
+			v.WithLabelValues(values...).Observe(1)
+		}
+	}
+	problems, err := testutil.GatherAndLint(registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// external are labels that whoever scrapes adds.
+var external = []string{"instance", "node", "le", model.MetricNameLabel}
+
+// checkQuery checks that a query asks for what there is: metrics of the table, with labels and values that they can have.
+func checkQuery(t *testing.T, where, query string) (asked []string) {
+	t.Helper()
+	// What Grafana fills in.
+	query = strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*").Replace(query)
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
+	if err != nil {
+		t.Errorf("%s: %v", where, err)
+		return nil
+	}
+	known := slices.Clone(external)
+	var grouped []string
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.AggregateExpr:
+			grouped = append(grouped, n.Grouping...)
+		case *parser.VectorSelector:
+			name := strings.TrimSuffix(n.Name, "_bucket")
+			m, found := metrics.Find(name)
+			if !found || (m.Type == metrics.Histogram) != (name != n.Name) {
+				t.Errorf("%s: no metric %s", where, n.Name)
+			}
+			asked, known = append(asked, name), append(known, m.LabelNames()...)
+			for _, matcher := range n.LabelMatchers {
+				checkMatcher(t, where, m, matcher)
+			}
+		}
+		return nil
+	})
+	for _, g := range grouped {
+		if !slices.Contains(known, g) {
+			t.Errorf("%s: grouped by %s, which no metric of it has", where, g)
+		}
+	}
+	return asked
+}
+
+func checkMatcher(t *testing.T, where string, m metrics.Metric, matcher *labels.Matcher) {
+	t.Helper()
+	if slices.Contains(external, matcher.Name) {
+		return
+	}
+	at := slices.IndexFunc(m.Labels, func(l metrics.Label) bool { return l.Name == matcher.Name })
+	if at < 0 {
+		t.Errorf("%s: %s has no label %s", where, m.Name, matcher.Name)
+	} else if values := m.Labels[at].Values; len(values) > 0 && !slices.ContainsFunc(values, matcher.Matches) {
+		t.Errorf("%s: %s of %s is never %s", where, matcher.Name, m.Name, matcher.Value)
+	}
+}
+
+func TestAlertsAskForWhatThereIs(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(deploy.ChartDir, "files/alerts.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, errs := rulefmt.Parse(text, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
+	for _, err := range errs {
+		t.Error(err)
+	}
+	if len(errs) > 0 {
+		return
+	}
+	seen := map[string]bool{}
+	for _, r := range groups.Groups[0].Rules {
+		checkQuery(t, r.Alert, r.Expr)
+		if seen[r.Alert] || r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+			t.Errorf("%s: %+v", r.Alert, r)
+		}
+		seen[r.Alert] = true
+	}
+}
+
+type dashboard struct {
+	Panels []struct {
+		ID      int
+		Title   string
+		GridPos struct{ X, Y, W, H int }
+		Targets []struct{ Expr string }
+	}
+}
+
+func TestDashboardShowsWhatThereIs(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(deploy.ChartDir, "files/dashboard.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d dashboard
+	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&d); err != nil {
+		t.Fatal(err)
+	}
+	shown, ids, cells := map[string]bool{}, map[int]bool{}, map[[2]int]string{}
+	for _, p := range d.Panels {
+		if ids[p.ID] {
+			t.Errorf("%s: another panel has its id", p.Title)
+		}
+		ids[p.ID] = true
+		for _, target := range p.Targets {
+			for _, name := range checkQuery(t, p.Title, target.Expr) {
+				shown[name] = true
+			}
+		}
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other := cells[[2]int{x, y}]; other != "" || x >= 24 {
+					t.Fatalf("%s: lies over %q or the edge", p.Title, other)
+				}
+				cells[[2]int{x, y}] = p.Title
+			}
+		}
+	}
+	for _, m := range metrics.All() {
+		// Those for alerts alone, and those under the names that istio-cni has.
+		if !shown[m.Name] && !strings.HasPrefix(m.Name, "istio_cni_") && m.Name != "sluice_audit_last_completed_timestamp_seconds" {
+			t.Errorf("no panel shows %s", m.Name)
+		}
+	}
+}

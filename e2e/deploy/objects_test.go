@@ -1,0 +1,237 @@
+package deploy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	core "k8s.io/api/core/v1"
+	rbac "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/sluice-mesh/sluice/e2e/deploy"
+	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+)
+
+// everything turns all optional objects on.
+const everything = `{platform: openshift, resourceQuotas: {enabled: true}, global: {networkPolicy: {enabled: true}, imagePullSecrets: [a]},
+	podMonitor: {enabled: true, labels: {release: prom}}, prometheusRule: {enabled: true}, dashboard: {enabled: true},
+	startupTaint: a/b, affinity: {nodeAffinity: {}}, podAnnotations: {a: b}, podLabels: {a: b}, daemonSetLabels: {a: b}, env: {A: b}}`
+
+func TestScopesAddUpToTheWhole(t *testing.T) {
+	all, _ := render(t, everything, deploy.Options{})
+	cluster, _ := render(t, strings.Replace(everything, "global: {", "global: {resourceScope: cluster, ", 1), deploy.Options{})
+	namespaced, _ := render(t, strings.Replace(everything, "global: {", "global: {resourceScope: namespace, ", 1), deploy.Options{})
+	sum := map[string]bool{}
+	for key := range cluster {
+		sum[key] = true
+		if kind, _, _ := strings.Cut(key, "/"); kind != "ClusterRole" && kind != "ClusterRoleBinding" && kind != "SecurityContextConstraints" {
+			t.Errorf("%s is not of the cluster", key)
+		}
+	}
+	for key := range namespaced {
+		if sum[key] {
+			t.Errorf("%s is in both scopes", key)
+		}
+		sum[key] = true
+	}
+	for key := range all {
+		if !sum[key] {
+			t.Errorf("%s is in neither scope", key)
+		}
+	}
+	if len(sum) != len(all) {
+		t.Errorf("%d objects, in scopes %d", len(all), len(sum))
+	}
+}
+
+func TestObjectsAreWhereTheyBelong(t *testing.T) {
+	all, hooks := render(t, everything, deploy.Options{})
+	for key, o := range all {
+		m, err := meta.Accessor(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := deploy.Namespace
+		switch kind, _, _ := strings.Cut(key, "/"); kind {
+		case "ClusterRole", "ClusterRoleBinding", "SecurityContextConstraints":
+			want = ""
+		case "NetworkAttachmentDefinition":
+			want = "default"
+		}
+		if m.GetNamespace() != want || m.GetLabels()["app.kubernetes.io/instance"] != "sluice" {
+			t.Errorf("%s: namespace %q, labels %v", key, m.GetNamespace(), m.GetLabels())
+		}
+	}
+	for key, o := range all {
+		checkSubjects(t, key, o, all)
+	}
+	for key, o := range hooks {
+		checkSubjects(t, key, o, hooks)
+	}
+}
+
+func checkSubjects(t *testing.T, key string, o any, among objects) {
+	t.Helper()
+	var subjects []rbac.Subject
+	var role rbac.RoleRef
+	switch b := o.(type) {
+	case *rbac.ClusterRoleBinding:
+		subjects, role = b.Subjects, b.RoleRef
+	case *rbac.RoleBinding:
+		subjects, role = b.Subjects, b.RoleRef
+	default:
+		return
+	}
+	if among[role.Kind+"/"+role.Name] == nil {
+		t.Errorf("%s: no %s %s", key, role.Kind, role.Name)
+	}
+	for _, s := range subjects {
+		if among[s.Kind+"/"+s.Name] == nil || s.Namespace != deploy.Namespace {
+			t.Errorf("%s: no %s %s/%s", key, s.Kind, s.Namespace, s.Name)
+		}
+	}
+}
+
+func TestLabelsAndAnnotationsOfUsers(t *testing.T) {
+	deployed, _ := render(t, `{podLabels: {k8s-app: mine, team: mesh}, daemonSetLabels: {k8s-app: mine, team: net}, revision: canary,
+		podAnnotations: {prometheus.io/scrape: "false"}}`, deploy.Options{})
+	ds := deployed.agent(t)
+	for k, v := range ds.Spec.Selector.MatchLabels {
+		if ds.Spec.Template.Labels[k] != v || ds.Labels[k] != v {
+			t.Errorf("the selector's %s=%s is not on the pods", k, v)
+		}
+	}
+	got := []string{
+		ds.Spec.Template.Labels["team"], ds.Labels["team"], ds.Labels["istio.io/rev"],
+		ds.Spec.Template.Annotations["prometheus.io/scrape"],
+	}
+	if diff := cmp.Diff([]string{"mesh", "net", "canary", "false"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Neither an injector nor ambient mode may take hold of our own pods.
+func TestOurPodsStayOutOfTheMesh(t *testing.T) {
+	deployed, hooks := render(t, "{}", deploy.Options{})
+	for _, labels := range []map[string]string{deployed.agent(t).Spec.Template.Labels, job(t, hooks).Spec.Template.Labels} {
+		if labels["sidecar.istio.io/inject"] != "false" || labels["istio.io/dataplane-mode"] != "none" {
+			t.Errorf("%v", labels)
+		}
+	}
+}
+
+// The plugin lets pods of ours pass by a DaemonSet's name before a suffix without a dash, or by the annotation.
+func TestThePluginKnowsOurPods(t *testing.T) {
+	deployed, hooks := render(t, "podAnnotations: {"+decide.AgentAnnotation+": 'false'}", deploy.Options{})
+	agent, hook := deployed.agent(t), job(t, hooks)
+	for _, pod := range []core.PodTemplateSpec{agent.Spec.Template, hook.Spec.Template} {
+		if pod.Annotations[decide.AgentAnnotation] != "true" {
+			t.Errorf("%v", pod.Annotations)
+		}
+	}
+	if agent.Name != settings.DaemonSet || hook.Name != settings.DaemonSet {
+		t.Errorf("DaemonSet %s, job %s, and the plugin knows %s", agent.Name, hook.Name, settings.DaemonSet)
+	}
+}
+
+func TestPodsOfTheAgent(t *testing.T) {
+	deployed, _ := render(t, "{}", deploy.Options{})
+	ds := deployed.agent(t)
+	pod := ds.Spec.Template.Spec
+	c := pod.Containers[0]
+	mounts := map[string]string{}
+	for _, m := range c.VolumeMounts {
+		mounts[m.Name] = m.MountPath
+		if m.Name == "netns" && (m.MountPropagation == nil || *m.MountPropagation != core.MountPropagationHostToContainer) {
+			t.Error("namespaces of later pods are not seen: no propagation")
+		}
+	}
+	if diff := cmp.Diff(map[string]string{
+		"cni-bin": settings.MountedBinDir, "cni-conf": settings.MountedNetDir, "run": settings.RunDir,
+		"state": settings.StateDir, "cni-cache": settings.MountedCache,
+		"netns": settings.MountedNetns, "proc": settings.MountedProc,
+	}, mounts); diff != "" {
+		t.Error(diff)
+	}
+	if c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.LivenessProbe.HTTPGet.Path != "/healthz" {
+		t.Errorf("%v %v", c.ReadinessProbe, c.LivenessProbe)
+	}
+	// These have the same path on the node, where the plugin and the files that it writes refer to it.
+	for _, v := range pod.Volumes {
+		if (v.Name == "run" || v.Name == "state") && v.HostPath.Path != mounts[v.Name] {
+			t.Errorf("%s is %s on the node, and %s in the container", v.Name, v.HostPath.Path, mounts[v.Name])
+		}
+	}
+	if pod.PriorityClassName != "system-node-critical" || len(pod.Tolerations) != 3 || *pod.TerminationGracePeriodSeconds != 30 ||
+		ds.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("%+v", ds.Spec)
+	}
+}
+
+func TestScrapingIsAnnouncedOnce(t *testing.T) {
+	scrape := func(values string) (annotated, monitored bool) {
+		deployed, _ := render(t, values, deploy.Options{})
+		_, annotated = deployed.agent(t).Spec.Template.Annotations["prometheus.io/scrape"]
+		return annotated, deployed["PodMonitor/sluice-node"] != nil
+	}
+	if a, m := scrape("{}"); !a || m {
+		t.Errorf("by default: annotation %v, monitor %v", a, m)
+	}
+	if a, m := scrape("podMonitor: {enabled: true}"); a || !m {
+		t.Errorf("with a monitor: annotation %v, monitor %v", a, m)
+	}
+	if a, m := scrape("monitoringPort: 0"); a || m {
+		t.Errorf("without metrics: annotation %v, monitor %v", a, m)
+	}
+}
+
+func TestObjectsOfTheOperator(t *testing.T) {
+	deployed, _ := render(t, everything, deploy.Options{})
+	rule := deployed["PrometheusRule/sluice-node"].(*unstructured.Unstructured)
+	groups, found, err := unstructured.NestedSlice(rule.Object, "spec", "groups")
+	if !found || err != nil || len(groups) != 1 {
+		t.Errorf("%v %v: %v", found, err, rule.Object)
+	}
+	monitor := deployed["PodMonitor/sluice-node"].(*unstructured.Unstructured)
+	endpoints, _, err := unstructured.NestedSlice(monitor.Object, "spec", "podMetricsEndpoints")
+	if err != nil || len(endpoints) != 1 || endpoints[0].(map[string]any)["port"] != "metrics" {
+		t.Errorf("%v: %v", err, monitor.Object)
+	}
+	if monitor.GetLabels()["release"] != "prom" {
+		t.Errorf("%v", monitor.GetLabels())
+	}
+}
+
+// Helm removes rights right after the DaemonSet; the job needs its own, before.
+func TestUninstallingComesBeforeRemoving(t *testing.T) {
+	deployed, hooks := render(t, "{}", deploy.Options{})
+	weights := map[string]string{}
+	for key, o := range hooks {
+		m, err := meta.Accessor(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.GetAnnotations()["helm.sh/hook"] != "pre-delete" {
+			t.Errorf("%s: %v", key, m.GetAnnotations())
+		}
+		weights[key] = m.GetAnnotations()["helm.sh/hook-weight"]
+	}
+	if diff := cmp.Diff(map[string]string{
+		"ServiceAccount/sluice-uninstall": "-10", "Role/sluice-uninstall": "-10",
+		"RoleBinding/sluice-uninstall": "-9", "Job/sluice-node": "0",
+	}, weights); diff != "" {
+		t.Error(diff)
+	}
+	if c := job(t, hooks).Spec.Template.Spec.Containers[0]; !cmp.Equal(c.Args, []string{"uninstall", "--cluster"}) {
+		t.Errorf("the job runs %v", c.Args)
+	}
+	if deployed["Job/sluice-node"] != nil {
+		t.Error("the job runs at installation")
+	}
+	if _, hooks := render(t, "uninstallHook: {enabled: false}", deploy.Options{}); len(hooks) > 0 {
+		t.Errorf("%d hooks, though turned off", len(hooks))
+	}
+}

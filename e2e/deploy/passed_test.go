@@ -1,0 +1,106 @@
+package deploy_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	core "k8s.io/api/core/v1"
+	rbac "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/sluice-mesh/sluice/e2e/deploy"
+)
+
+func TestValuesThatPassThrough(t *testing.T) {
+	deployed, hooks := render(t, `{pullPolicy: Always, global: {imagePullSecrets: [one, two]}, priorityClassName: high,
+		affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {
+			nodeSelectorTerms: [{matchFields: [{key: a, operator: Exists}]}]}}},
+		tolerations: [{key: only, operator: Exists}], updateStrategy: {type: OnDelete, rollingUpdate: null}, terminationGracePeriodSeconds: 99,
+		resources: {limits: {memory: 80Mi}}, resourceQuotas: {enabled: true, pods: 7},
+		uninstallHook: {timeoutSeconds: 77, tolerations: [{key: hook, operator: Exists}]}}`, deploy.Options{})
+	ds := deployed.agent(t)
+	agent, hook := ds.Spec.Template.Spec, job(t, hooks).Spec.Template.Spec
+	account, quota := deployed["ServiceAccount/sluice"].(*core.ServiceAccount), deployed["ResourceQuota/sluice"].(*core.ResourceQuota)
+	hookAccount := hooks["ServiceAccount/sluice-uninstall"].(*core.ServiceAccount)
+	secrets := []core.LocalObjectReference{{Name: "one"}, {Name: "two"}}
+	pods, terms := quota.Spec.Hard["pods"], agent.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	got := []any{
+		agent.Containers[0].ImagePullPolicy, hook.Containers[0].ImagePullPolicy, account.ImagePullSecrets, hookAccount.ImagePullSecrets,
+		agent.PriorityClassName, quota.Spec.ScopeSelector.MatchExpressions[0].Values, pods.String(), terms[0].MatchFields[0].Key,
+		agent.Tolerations[0].Key, hook.Tolerations[0].Key, *job(t, hooks).Spec.ActiveDeadlineSeconds,
+		string(ds.Spec.UpdateStrategy.Type), ds.Spec.UpdateStrategy.RollingUpdate == nil,
+		*agent.TerminationGracePeriodSeconds, agent.Containers[0].Resources.Limits.Memory().String(),
+	}
+	want := []any{
+		core.PullAlways, core.PullAlways, secrets, secrets, "high",
+		[]string{"high"},
+		"7", "a", "only", "hook", int64(77),
+		"OnDelete", true, int64(99), "80Mi",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The job deletes one DaemonSet and waits for its pods, and can do no more.
+func TestRightsOfTheHook(t *testing.T) {
+	_, hooks := render(t, "{}", deploy.Options{})
+	want := []rbac.PolicyRule{
+		{
+			APIGroups: []string{"apps"}, Resources: []string{"daemonsets"}, ResourceNames: []string{"sluice-node"},
+			Verbs: []string{"get", "delete"},
+		},
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
+	}
+	if diff := cmp.Diff(want, hooks["Role/sluice-uninstall"].(*rbac.Role).Rules); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMonitorSelectsTheAgents(t *testing.T) {
+	deployed, _ := render(t, "podMonitor: {enabled: true}", deploy.Options{})
+	monitor := deployed["PodMonitor/sluice-node"].(*unstructured.Unstructured)
+	selector, _, err := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := deployed.agent(t).Spec.Template.Labels
+	for k, v := range selector {
+		if labels[k] != v {
+			t.Errorf("%s=%s is selected, and the pods have %q", k, v, labels[k])
+		}
+	}
+}
+
+func TestGrafanaFindsTheDashboard(t *testing.T) {
+	deployed, _ := render(t, "dashboard: {enabled: true}", deploy.Options{})
+	config := deployed["ConfigMap/sluice-dashboard"].(*core.ConfigMap)
+	file, err := os.ReadFile(filepath.Join(deploy.ChartDir, "files/dashboard.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Labels["grafana_dashboard"] != "1" || config.Data["sluice.json"] != string(file) {
+		t.Errorf("labels %v, %d bytes", config.Labels, len(config.Data["sluice.json"]))
+	}
+}
+
+func TestNotes(t *testing.T) {
+	for _, c := range []struct {
+		why, values, text string
+		want              bool
+	}{
+		{"how to look", "{}", "rules check --pod NAMESPACE/NAME", true},
+		{"two callers of the plugin", "{provider: multus, chained: true}", "For Multus alone: chained=false", true},
+		{"one caller", "platform: openshift", "For Multus alone", false},
+		{"pod security", "platform: talos", "pod-security.kubernetes.io/enforce=privileged", true},
+		{"no pod security", "{}", "pod-security", false},
+	} {
+		r, err := deploy.Render(parse(t, c.values), deploy.Options{})
+		if err != nil || strings.Contains(r.Notes, c.text) != c.want {
+			t.Errorf("%s: %v: %q in %s: want %v", c.why, err, c.text, r.Notes, c.want)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package deploy_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+
+	"github.com/sluice-mesh/sluice/e2e/deploy"
+)
+
+func capabilities(t *testing.T, deployed objects) []string {
+	t.Helper()
+	var names []string
+	for _, c := range deployed.agent(t).Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add {
+		names = append(names, string(c))
+	}
+	return names
+}
+
+func job(t *testing.T, hooks objects) *batch.Job {
+	t.Helper()
+	j, ok := hooks["Job/sluice-node"].(*batch.Job)
+	if !ok {
+		t.Fatal("no job that uninstalls")
+	}
+	return j
+}
+
+func TestFeaturesAskForNoMoreThanTheyNeed(t *testing.T) {
+	const places = "cni-bin cni-conf run state cni-cache"
+	for _, c := range []struct{ why, values, capabilities, volumes string }{
+		{"all that is on by default", "{}", "DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE", places + " netns proc"},
+		{"installing alone enters no pod", "{audit: {enabled: false}, repair: {enabled: false}}", "DAC_OVERRIDE", places},
+		{"deleting enters no pod either", "{audit: {enabled: false}, repair: {repairPods: false, deletePods: true}}", "DAC_OVERRIDE", places},
+		{"repair without audit listens to nothing", "audit: {enabled: false}", "DAC_OVERRIDE NET_ADMIN NET_RAW SYS_ADMIN SYS_PTRACE", places + " netns proc"},
+		{"nftables need no raw socket", "backend: nft", "DAC_OVERRIDE NET_ADMIN NET_BROADCAST SYS_ADMIN SYS_PTRACE", places + " netns proc"},
+		{"records are enough", "searchProc: false", "DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN", places + " netns"},
+		{"mounts are not shared", "mountNetns: false", "DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE", places + " proc"},
+		{"directories belong to root", "dacOverride: false", "NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE", places + " netns proc"},
+		{"the least", "{audit: {enabled: false}, repair: {enabled: false}, dacOverride: false}", "", places},
+	} {
+		deployed, _ := render(t, c.values, deploy.Options{})
+		if got := strings.Join(capabilities(t, deployed), " "); got != c.capabilities {
+			t.Errorf("%s: capabilities %s, want %s", c.why, got, c.capabilities)
+		}
+		spec := deployed.agent(t).Spec.Template.Spec
+		var volumes, mounts []string
+		for _, v := range spec.Volumes {
+			volumes = append(volumes, v.Name)
+		}
+		for _, m := range spec.Containers[0].VolumeMounts {
+			mounts = append(mounts, m.Name)
+		}
+		if got := strings.Join(volumes, " "); got != c.volumes || !slices.Equal(volumes, mounts) {
+			t.Errorf("%s: volumes %s, mounts %s, want %s", c.why, got, mounts, c.volumes)
+		}
+	}
+}
+
+func TestRightsFollowFeatures(t *testing.T) {
+	usual := []string{"pods: get list watch", "nodes: get", "events: create patch", "daemonsets/sluice-node: get list watch"}
+	with := func(lines ...string) []string { return append(slices.Clone(usual), lines...) }
+	for _, c := range []struct {
+		why, values string
+		want        []string
+	}{
+		{"repair in place needs none", "{}", usual},
+		{"deleting", "repair: {repairPods: false, deletePods: true}", with("pods: delete")},
+		{"labelling", "repair: {repairPods: false, labelPods: true}", with("pods/status: patch")},
+		{"repair goes before deleting", "repair: {deletePods: true, labelPods: true}", usual},
+		{"deleting goes before labelling", "repair: {repairPods: false, deletePods: true, labelPods: true}", with("pods: delete")},
+		{"without repair nothing is deleted", "repair: {enabled: false, repairPods: false, deletePods: true}", usual},
+		{"selectors ask for labels of namespaces", "enablementSelectors: [{podSelector: {}}]", with("namespaces: get list watch")},
+		{"the start-up taint", "startupTaint: cni.istio.io/not-ready", append(slices.DeleteFunc(slices.Clone(usual), func(l string) bool {
+			return l == "nodes: get"
+		}), "nodes: get patch")},
+	} {
+		deployed, _ := render(t, c.values, deploy.Options{})
+		got := deployed.rights()
+		slices.Sort(got)
+		slices.Sort(c.want)
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s:\n%s", c.why, diff)
+		}
+	}
+}
+
+func TestContainersAreConfined(t *testing.T) {
+	deployed, hooks := render(t, "{}", deploy.Options{})
+	pods := map[string]core.PodSpec{"agent": deployed.agent(t).Spec.Template.Spec, "hook": job(t, hooks).Spec.Template.Spec}
+	for name, pod := range pods {
+		if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.Containers) != 1 {
+			t.Errorf("%s: %+v", name, pod)
+		}
+		s := pod.Containers[0].SecurityContext
+		if *s.Privileged || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem ||
+			s.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault ||
+			!slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+	for _, m := range pods["agent"].Containers[0].VolumeMounts {
+		if looks := m.Name == "proc" || m.Name == "netns" || m.Name == "cni-cache"; looks != m.ReadOnly {
+			t.Errorf("mount %s: read-only is %v", m.Name, m.ReadOnly)
+		}
+	}
+	if hook := pods["hook"]; !*hook.Containers[0].SecurityContext.RunAsNonRoot || len(hook.Volumes) > 0 {
+		t.Errorf("the hook: %+v", hook)
+	}
+}
+
+func TestConfinementIsConfigurable(t *testing.T) {
+	deployed, _ := render(t, "{seccompProfile: {type: Localhost, localhostProfile: p.json}, seLinuxOptions: {level: s0}}", deploy.Options{})
+	s := deployed.agent(t).Spec.Template.Spec.Containers[0].SecurityContext
+	if s.SeccompProfile.Type != core.SeccompProfileTypeLocalhost || *s.SeccompProfile.LocalhostProfile != "p.json" {
+		t.Errorf("%+v", s.SeccompProfile)
+	}
+	if s.SELinuxOptions.Type != "spc_t" || s.SELinuxOptions.Level != "s0" {
+		t.Errorf("%+v", s.SELinuxOptions)
+	}
+}
+
+// AppArmor's default profile forbids only what searching /proc needs.
+func TestAppArmorIsLeftOffForSearchingProcOnly(t *testing.T) {
+	const annotation = "container.apparmor.security.beta.kubernetes.io/sluice-node"
+	for _, c := range []struct {
+		values            string
+		annotation, field bool
+	}{
+		{"{}", true, false},
+		{"useAppArmorAnnotation: false", false, true},
+		{"searchProc: false", false, false},
+		{"{useAppArmorAnnotation: false, searchProc: false}", false, false},
+	} {
+		deployed, _ := render(t, c.values, deploy.Options{})
+		pod := deployed.agent(t).Spec.Template
+		_, annotated := pod.Annotations[annotation]
+		if field := pod.Spec.Containers[0].SecurityContext.AppArmorProfile != nil; annotated != c.annotation || field != c.field {
+			t.Errorf("%s: annotation %v, field %v", c.values, annotated, field)
+		}
+	}
+}
+
+func TestNetworkPolicyAdmitsProbesAndTheAPIServer(t *testing.T) {
+	deployed, _ := render(t, `{global: {networkPolicy: {enabled: true}}, healthPort: 8001,
+		networkPolicy: {apiServerPorts: [6443], apiServerCIDRs: [10.0.0.1/32]}}`, deploy.Options{})
+	p, ok := deployed["NetworkPolicy/sluice-node"].(*networking.NetworkPolicy)
+	if !ok {
+		t.Fatal("no policy")
+	}
+	ports := func(list []networking.NetworkPolicyPort) (ports []int) {
+		for _, p := range list {
+			ports = append(ports, p.Port.IntValue())
+		}
+		return ports
+	}
+	if len(p.Spec.PolicyTypes) != 2 || len(p.Spec.Ingress) != 1 || len(p.Spec.Egress) != 1 {
+		t.Fatalf("%+v", p.Spec)
+	}
+	if diff := cmp.Diff([]int{8001, 15014}, ports(p.Spec.Ingress[0].Ports)); diff != "" {
+		t.Error(diff)
+	}
+	out := p.Spec.Egress[0]
+	if diff := cmp.Diff([]int{6443}, ports(out.Ports)); diff != "" || len(out.To) != 1 || out.To[0].IPBlock.CIDR != "10.0.0.1/32" {
+		t.Errorf("%s: %+v", diff, out.To)
+	}
+	pods := deployed.agent(t).Spec.Template.Labels
+	for k, v := range p.Spec.PodSelector.MatchLabels {
+		if pods[k] != v {
+			t.Errorf("the policy selects %s=%s, and the pods have %q", k, v, pods[k])
+		}
+	}
+}

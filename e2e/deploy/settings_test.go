@@ -1,0 +1,280 @@
+package deploy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v4/pkg/strvals"
+
+	"github.com/sluice-mesh/sluice/e2e/deploy"
+	"github.com/sluice-mesh/sluice/install/settings"
+)
+
+// ofGo are variables of Go's runtime.
+var ofGo = []string{"GOMEMLIMIT", "GOMAXPROCS"}
+
+func TestAgentCanReadWhatTheChartSets(t *testing.T) {
+	for _, values := range []string{"{}", "platform: openshift", `{
+		cniConfFileName: 10-calico.conflist, istioOwnedCNIConfig: true, istioOwnedCNIConfigFileName: 01-a.conflist, excludeNamespaces: [a, b],
+		deviationsOff: [nat-first], startupTaint: cni.istio.io/not-ready, enablementSelectors: [{podSelector: {matchLabels: {a: b}}}],
+		env: {KUBECONFIG_MODE: "0640", REPAIR_INIT_CONTAINER_EXIT_CODE: 1, HTTPS_PROXY: "http://proxy"}}`} {
+		deployed, _ := render(t, values, deploy.Options{})
+		environment := deployed.environment(t)
+		if _, err := settings.Read(func(name string) (string, bool) { v, set := environment[name]; return v, set }); err != nil {
+			t.Errorf("%s: %v", values, err)
+		}
+		for _, name := range append(ofGo, "HTTPS_PROXY") {
+			delete(environment, name)
+		}
+		for name := range environment {
+			if _, known := settings.Find(name); !known {
+				t.Errorf("%s: the chart sets %s, which is not in the table", values, name)
+			}
+		}
+	}
+}
+
+func TestDefaultsOfChartAndAgentAreTheSame(t *testing.T) {
+	deployed, _ := render(t, "{}", deploy.Options{})
+	environment := deployed.environment(t)
+	for _, s := range settings.All() {
+		want := s.Default
+		if s.Chart != "" {
+			want = s.Chart
+		}
+		got, set := environment[s.Env]
+		switch {
+		case s.Required && !set:
+			t.Errorf("%s: not set", s.Env)
+		case s.Required, !set && s.Chart == "" && (s.Helm == "" || s.Default == ""):
+		case !set && s.Env == "ISTIO_OWNED_CNI_CONFIG_FILENAME": // the key is empty by default in Istio's chart, too
+		case got != want:
+			t.Errorf("%s is %q by the chart's values; want %q", s.Env, got, want)
+		}
+	}
+}
+
+func TestEveryKeySetsItsVariable(t *testing.T) {
+	// Keys without which another is refused.
+	together := map[string]string{
+		"istioOwnedCNIConfigFileName": "istioOwnedCNIConfig=true", "uninstallTimeout": "terminationGracePeriodSeconds=60",
+	}
+	for _, s := range settings.All() {
+		if s.Helm == "" {
+			continue
+		}
+		for _, below := range []string{"", "cni."} {
+			values := map[string]any{}
+			if err := setKey(below+s.Helm, s, values); err != nil {
+				t.Fatalf("%s: %v", s.Helm, err)
+			}
+			if more := together[s.Helm]; more != "" {
+				if err := strvals.ParseInto(more, values); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r, err := deploy.Render(values, deploy.Options{})
+			if err != nil {
+				t.Errorf("%s%s=%s: %v", below, s.Helm, s.Example, err)
+				continue
+			}
+			if got := decodeAll(t, r.Objects).environment(t)[s.Env]; got != s.Example {
+				t.Errorf("%s%s=%s: %s is %q", below, s.Helm, s.Example, s.Env, got)
+			}
+		}
+	}
+}
+
+// setKey sets a key as a user does on Helm's command line.
+func setKey(key string, s settings.Setting, values map[string]any) error {
+	switch s.Kind.Want {
+	case settings.Names.Want:
+		return strvals.ParseInto(key+"={"+s.Example+"}", values)
+	case settings.JSONList.Want:
+		return strvals.ParseJSON(key+"="+s.Example, values)
+	case settings.Text.Want:
+		return strvals.ParseIntoString(key+"="+s.Example, values)
+	}
+	return strvals.ParseInto(key+"="+s.Example, values)
+}
+
+func TestOtherWaysToSayIt(t *testing.T) {
+	for _, c := range []struct{ why, values, variable, want string }{
+		{"Istio's switch for nftables", "global: {nativeNftables: true}", "SLUICE_BACKEND", "nft"},
+		{"the global level", "global: {logging: {level: warn}}", "SLUICE_LOG_LEVEL", "warn"},
+		{"the own level goes before the global one", "{logging: {level: debug}, global: {logging: {level: warn}}}", "SLUICE_LOG_LEVEL", "debug"},
+		{"of Istio's scopes the most verbose counts", "logging: {level: 'default:warn,cni-agent:debug,all:error'}", "SLUICE_LOG_LEVEL", "debug"},
+		{"no namespace is excluded", "excludeNamespaces: []", "EXCLUDE_NAMESPACES", ""},
+		{"false below cni goes before true above it", "{chained: true, cni: {chained: false}}", "CHAINED_CNI_PLUGIN", "false"},
+		{"no metrics", "monitoringPort: 0", "MONITORING_PORT", "0"},
+	} {
+		deployed, _ := render(t, c.values, deploy.Options{})
+		if got := deployed.environment(t)[c.variable]; got != c.want {
+			t.Errorf("%s: %s is %q, want %q", c.why, c.variable, got, c.want)
+		}
+	}
+}
+
+func TestPodsAreReplacedWhenSettingsChange(t *testing.T) {
+	sum := func(values string) string {
+		deployed, _ := render(t, values, deploy.Options{})
+		return deployed.agent(t).Spec.Template.Annotations["checksum/config"]
+	}
+	if sum("{}") != sum("{ownerName: x}") {
+		t.Error("a label replaces the pods")
+	}
+	if sum("{}") == sum("{backend: nft}") {
+		t.Error("another backend leaves the pods as they are")
+	}
+}
+
+func TestImageNames(t *testing.T) {
+	for _, c := range []struct{ why, values, want string }{
+		{"the chart's own", "{}", "ghcr.io/sluice-mesh/sluice:0.1.0"},
+		{"a mirror for all charts", "global: {hub: registry.corp/mesh, tag: v2}", "registry.corp/mesh/sluice:v2"},
+		{"the own goes before the global one", "{hub: a.b/c, tag: 1.5, global: {hub: registry.corp/mesh, tag: v2}}", "a.b/c/sluice:1.5"},
+		{"an image with a slash is complete", "image: a.b/c/d@sha256:00", "a.b/c/d@sha256:00"},
+		{"istio-cni's variant without a shell", "global: {variant: distroless}", "ghcr.io/sluice-mesh/sluice:0.1.0"},
+	} {
+		deployed, hooks := render(t, c.values, deploy.Options{})
+		if got := deployed.agent(t).Spec.Template.Spec.Containers[0].Image; got != c.want {
+			t.Errorf("%s: %s, want %s", c.why, got, c.want)
+		}
+		if got := job(t, hooks).Spec.Template.Spec.Containers[0].Image; got != c.want {
+			t.Errorf("%s: in the hook %s, want %s", c.why, got, c.want)
+		}
+	}
+}
+
+func TestWhatIsRefused(t *testing.T) {
+	for _, c := range []struct{ values, want string }{
+		{"ambient: {enabled: true}", "ambient.enabled: Sluice redirects sidecars"},
+		{"cni: {ambient: {enabled: true}}", "ambient.enabled: Sluice redirects sidecars"},
+		{"profile: ambient", "profile ambient: Sluice redirects sidecars"},
+		{"global: {profile: ambient}", "profile ambient: Sluice redirects sidecars"},
+		{"profile: embedded", `profile "embedded": not a profile of Istio's`},
+		{"platform: nomad", `platform "nomad": want one of aks, bottlerocket, eks, gke, iks, k3d, k3s, microk8s, minikube, openshift, talos`},
+		{"platform: default", `platform "default": want one of`},
+		{"global: {hub: docker.io/istio}", `hub "docker.io/istio": holds Istio's images`},
+		{"hub: registry.istio.io/release", `hub "registry.istio.io/release": holds Istio's images`},
+		{"hub: gcr.io/istio-release", `hub "gcr.io/istio-release": holds Istio's images`},
+		{"image: install-cni", `image "install-cni": is Istio's installer`},
+		{"image: docker.io/istio/install-cni:1.30.0", `image "docker.io/istio/install-cni:1.30.0": is Istio's installer`},
+		{"global: {variant: debug}", `variant "debug": there is one image, with no shell in it`},
+		{"repair: {hub: a.b}", "repair.hub and repair.tag: there is no image of its own for repairs"},
+		{"{backend: legacy, global: {nativeNftables: true}}", "backend legacy: contradicts global.nativeNftables"},
+		{"{platform: openshift, istioOwnedCNIConfig: true}", "istioOwnedCNIConfig: copies the primary configuration"},
+		{"{mountNetns: false, searchProc: false}", "mountNetns and searchProc: audit finds no network namespace"},
+		{"terminationGracePeriodSeconds: 20", "uninstallTimeout 20s: the pod is killed after terminationGracePeriodSeconds, 20"},
+		{"env: {REPAIR_ENABLED: false}", "env.REPAIR_ENABLED: is the value repair.enabled"},
+		{"env: {NODE_NAME: a}", "env.NODE_NAME: is the chart's to decide"},
+		{"env: {AMBIENT_ENABLED: true}", "env.AMBIENT_ENABLED: belongs to ambient mode"},
+		{"logging: {level: loud}", `logging.level "loud": want debug, info, warn, error, fatal, none`},
+		// By the schema.
+		{"excludedNamespaces: [a]", "excludedNamespaces"},
+		{"cni: {repair: {enable: true}}", "enable"},
+		{"chained: 'false'", "chained"},
+		{"provider: calico", "provider"},
+		{"cniBinDir: opt/cni/bin", "cniBinDir"},
+		{"cniConfFileName: /etc/cni/net.d/10-calico.conflist", "cniConfFileName"},
+		{"apiBudget: 10", "apiBudget"},
+		{"global: {resourceScope: cluster-wide}", "resourceScope"},
+		{"backend: iptables", "backend"},
+		{"networkPolicy: {apiServerPorts: []}", "apiServerPorts"},
+	} {
+		_, err := deploy.Render(parse(t, c.values), deploy.Options{})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want …%s…", c.values, err, c.want)
+		}
+	}
+}
+
+func TestAllThatIsRefusedIsNamedAtOnce(t *testing.T) {
+	_, err := deploy.Render(parse(t, "{ambient: {enabled: true}, variant: debug, env: {NATIVE_NFTABLES: true}}"), deploy.Options{})
+	for _, want := range []string{"ambient.enabled:", `variant "debug":`, "env.NATIVE_NFTABLES:"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want …%s…", err, want)
+		}
+	}
+}
+
+// One values file often serves all charts of Istio.
+func TestKeysOfOtherChartsAreLetPass(t *testing.T) {
+	_, _ = render(t, `{pilot: {cni: {enabled: true}}, meshConfig: {accessLogFile: /dev/stdout}, ztunnel: {}, gateways: {}, profile: demo,
+		compatibilityVersion: "1.28", revision: canary, ownerName: istio, global: {istioNamespace: istio-system, proxy: {privileged: false}}}`,
+		deploy.Options{})
+}
+
+// The values that istio-cni's chart has by default, but for those of its image.
+func TestDefaultsOfIstioCNIAreTaken(t *testing.T) {
+	istio, _ := render(t, istioDefaults, deploy.Options{})
+	ours, _ := render(t, "resources: {requests: {cpu: 100m, memory: 100Mi}}", deploy.Options{})
+	if diff := cmp.Diff(ours, istio); diff != "" {
+		t.Errorf("something is other than without values:\n%s", diff)
+	}
+}
+
+const istioDefaults = `
+hub: ""
+tag: ""
+variant: ""
+pullPolicy: ""
+logging: {level: ""}
+cniBinDir: /opt/cni/bin
+cniConfDir: /etc/cni/net.d
+cniConfFileName: ""
+cniNetnsDir: /var/run/netns
+istioOwnedCNIConfigFileName: ""
+istioOwnedCNIConfig: false
+excludeNamespaces: [kube-system]
+affinity: {}
+daemonSetLabels: {}
+podAnnotations: {}
+podLabels: {}
+chained: true
+provider: default
+ambient:
+  enabled: false
+  enablementSelectors: [{podSelector: {matchLabels: {istio.io/dataplane-mode: ambient}}}]
+  configDir: ""
+  dnsCapture: true
+  ipv6: true
+  reconcileIptablesOnStartup: true
+  shareHostNetworkNamespace: false
+  enableAmbientDetectionRetry: false
+repair:
+  enabled: true
+  hub: ""
+  tag: ""
+  labelPods: false
+  deletePods: false
+  repairPods: true
+  initContainerName: istio-validation
+  brokenPodLabelKey: cni.istio.io/uninitialized
+  brokenPodLabelValue: "true"
+seccompProfile: {}
+seLinuxOptions: {}
+useAppArmorAnnotation: true
+resources: {requests: {cpu: 100m, memory: 100Mi}}
+resourceQuotas: {enabled: false, pods: 5000}
+tolerations:
+- {effect: NoSchedule, operator: Exists}
+- {key: CriticalAddonsOnly, operator: Exists}
+- {effect: NoExecute, operator: Exists}
+updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 1}}
+terminationGracePeriodSeconds: 30
+revision: ""
+ownerName: ""
+global:
+  variant: ""
+  imagePullPolicy: ""
+  logging: {level: info}
+  logAsJson: false
+  networkPolicy: {enabled: false}
+  imagePullSecrets: []
+  defaultResources: {requests: {cpu: 100m, memory: 100Mi}}
+  nativeNftables: false
+  resourceScope: all
+env: {}
+`

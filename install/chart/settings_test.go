@@ -1,0 +1,90 @@
+// Package chart_test keeps what the chart says of the agent's settings in step with their table. What the chart renders is tested in
+// the module e2e/deploy.
+package chart_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/install/settings"
+)
+
+var update = flag.Bool("update", false, "write files/settings.yaml and the tables of README.md from the tables in Go")
+
+// The chart refuses variables under the key env that have a key of their own, are not to be changed, or mean nothing here.
+func TestRefusalsFollowTheTable(t *testing.T) {
+	var want strings.Builder
+	fmt.Fprintln(&want, "# Generated from the table of settings; see settings_test.go.\nkeys:")
+	for _, s := range settings.All() {
+		switch {
+		case s.Helm != "":
+			fmt.Fprintf(&want, "  %s: is the value %s\n", s.Env, s.Helm)
+		case s.Fixed || s.Required:
+			fmt.Fprintf(&want, "  %s: is the chart's to decide, whose mounts and rights depend on it\n", s.Env)
+		}
+	}
+	fmt.Fprintln(&want, "refused:")
+	for _, r := range settings.Refused() {
+		fmt.Fprintf(&want, "  %s: %q\n", r.Env, r.Reason)
+	}
+	compare(t, "files/settings.yaml", []byte(want.String()))
+}
+
+func TestReadmeHasTheTable(t *testing.T) {
+	var table strings.Builder
+	fmt.Fprintln(&table, "| variable | value's key | default | what for |\n|---|---|---|---|")
+	for _, s := range settings.All() {
+		key, standard := "`"+s.Helm+"`", "`"+s.Default+"`"
+		switch {
+		case s.Fixed || s.Required:
+			key = "-"
+		case s.Helm == "":
+			key = "`env." + s.Env + "`"
+		}
+		if s.Chart != "" {
+			standard = "`" + s.Chart + "`"
+		} else if s.Default == "" {
+			standard = "-"
+		}
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s (%s) |\n", s.Env, key, standard, s.Help, s.Kind.Want)
+	}
+	table.WriteString("\nRefused, each with its reason:\n\n")
+	for _, r := range settings.Refused() {
+		fmt.Fprintf(&table, "* `%s` %s\n", r.Env, r.Reason)
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- settings: begin -->\n", "<!-- settings: end -->\n"
+	before, rest, _ := bytes.Cut(readme, []byte(begin))
+	_, after, found := bytes.Cut(rest, []byte(end))
+	if !found {
+		t.Fatalf("README.md has no lines %q and %q", begin, end)
+	}
+	compare(t, "README.md", fmt.Appendf(nil, "%s%s%s%s%s", before, begin, table.String(), end, after))
+}
+
+// compare compares a file with what it should be, or writes it.
+func compare(t *testing.T, name string, want []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(name, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s is not what the table says; go test ./install/chart -update writes it:\n%s", name, diff)
+	}
+}

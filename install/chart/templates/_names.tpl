@@ -1,0 +1,40 @@
+{{/* The DaemonSet's name is fixed: the plugin lets its pods pass whatever else is broken. */}}
+{{- define "sluice.daemonSet" -}}sluice-node{{- end -}}
+
+{{- define "sluice.labels" -}}
+app.kubernetes.io/name: sluice
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+app.kubernetes.io/part-of: istio
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
+{{- end -}}
+
+{{/* Labels that operators of Istio look for. */}}
+{{- define "sluice.istioLabels" -}}
+istio.io/rev: {{ .revision | default "default" | quote }}
+install.operator.istio.io/owning-resource: {{ .ownerName | default "unknown" | quote }}
+operator.istio.io/component: Cni
+{{- end -}}
+
+{{- define "sluice.image" -}}
+{{- $v := .v -}}
+{{- if contains "/" $v.image -}}
+{{- $v.image -}}
+{{- else -}}
+{{- printf "%s/%s:%s" ($v.hub | default $v.global.hub) $v.image (coalesce $v.tag $v.global.tag .Chart.AppVersion | toString) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* sluice.capabilities lists what the enabled features need, as a YAML list; what needs none leaves none. */}}
+{{- define "sluice.capabilities" -}}
+{{- $list := list -}}
+{{- if .dacOverride -}}{{- $list = append $list "DAC_OVERRIDE" -}}{{- end -}}
+{{- if .entersPods -}}
+{{- $list = concat $list (list "NET_ADMIN" "SYS_ADMIN") -}}
+{{- if ne .backend "nft" -}}{{- $list = append $list "NET_RAW" -}}{{- end -}}
+{{- if .audit.enabled -}}{{- $list = append $list "NET_BROADCAST" -}}{{- end -}}
+{{- if .searchProc -}}{{- $list = append $list "SYS_PTRACE" -}}{{- end -}}
+{{- end -}}
+{{- sortAlpha $list | toYaml -}}
+{{- end -}}

@@ -1,0 +1,56 @@
+{{/*
+sluice.refuse fails with all values that Sluice cannot honour, each by name and with the reason.
+*/}}
+{{- define "sluice.refuse" -}}
+{{- $v := .v -}}
+{{- $said := list -}}
+{{- if $v.ambient.enabled -}}
+{{- $said = append $said "ambient.enabled: Sluice redirects sidecars and does not do ambient mode; keep istio-cni where ztunnel runs" -}}
+{{- end -}}
+{{- $profile := coalesce $v.profile $v.global.profile | default "" -}}
+{{- if eq $profile "ambient" -}}
+{{- $said = append $said "profile ambient: Sluice redirects sidecars and does not do ambient mode; keep istio-cni where ztunnel runs" -}}
+{{- else if not (has $profile (list "" "default" "minimal" "empty" "demo" "preview" "remote" "stable")) -}}
+{{- $said = append $said (printf "profile %q: not a profile of Istio's" $profile) -}}
+{{- end -}}
+{{- $hub := $v.hub | default $v.global.hub -}}
+{{- range list "docker.io/istio" "istio" "gcr.io/istio-" "registry.istio.io" -}}
+{{- if or (eq $hub .) (hasPrefix (printf "%s/" .) $hub) (and (hasSuffix "-" .) (hasPrefix . $hub)) -}}
+{{- $said = append $said (printf "hub %q: holds Istio's images; leave hub and tag out, or name the registry that has Sluice's image" $hub) -}}
+{{- end -}}
+{{- end -}}
+{{- if contains "install-cni" $v.image -}}
+{{- $said = append $said (printf "image %q: is Istio's installer; leave it out, or name Sluice's image" $v.image) -}}
+{{- end -}}
+{{- if not (has ($v.variant | default $v.global.variant | default "") (list "" "distroless")) -}}
+{{- $said = append $said (printf "variant %q: there is one image, with no shell in it; leave it out" ($v.variant | default $v.global.variant)) -}}
+{{- end -}}
+{{- if or $v.repair.hub $v.repair.tag -}}
+{{- $said = append $said "repair.hub and repair.tag: there is no image of its own for repairs, neither here nor in istio-cni; leave them out" -}}
+{{- end -}}
+{{- if and $v.global.nativeNftables (eq $v.backend "legacy") -}}
+{{- $said = append $said "backend legacy: contradicts global.nativeNftables" -}}
+{{- end -}}
+{{- if and $v.istioOwnedCNIConfig (not $v.chained) -}}
+{{- $said = append $said "istioOwnedCNIConfig: copies the primary configuration with the plugin in its chain, and chained is false" -}}
+{{- end -}}
+{{- if and (not $v.mountNetns) (not $v.searchProc) $v.audit.enabled -}}
+{{- $said = append $said "mountNetns and searchProc: audit finds no network namespace without both; turn audit.enabled off as well" -}}
+{{- end -}}
+{{- if regexMatch "^[0-9]+s$" $v.uninstallTimeout -}}
+{{- if ge (trimSuffix "s" $v.uninstallTimeout | int) (int $v.terminationGracePeriodSeconds) -}}
+{{- $said = append $said (printf "uninstallTimeout %s: the pod is killed after terminationGracePeriodSeconds, %d" $v.uninstallTimeout (int $v.terminationGracePeriodSeconds)) -}}
+{{- end -}}
+{{- end -}}
+{{- $settings := .Files.Get "files/settings.yaml" | fromYaml -}}
+{{- range $name, $_ := $v.env -}}
+{{- if hasKey $settings.refused $name -}}
+{{- $said = append $said (printf "env.%s: %s" $name (index $settings.refused $name)) -}}
+{{- else if hasKey $settings.keys $name -}}
+{{- $said = append $said (printf "env.%s: %s" $name (index $settings.keys $name)) -}}
+{{- end -}}
+{{- end -}}
+{{- if $said -}}
+{{- fail (printf "values that Sluice does not take:\n  %s" (join "\n  " $said)) -}}
+{{- end -}}
+{{- end -}}

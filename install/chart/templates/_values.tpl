@@ -1,0 +1,45 @@
+{{/*
+sluice.values gives the values that count, as YAML: those below "cni" over the others, as in Istio's charts, and the platform's where
+nothing is given. Every other template starts from them.
+*/}}
+{{- define "sluice.values" -}}
+{{- $v := mustMergeOverwrite (deepCopy .Values) (deepCopy (.Values.cni | default dict)) -}}
+{{- $name := coalesce $v.platform $v.global.platform | default "" -}}
+{{- $platforms := .Files.Get "files/platforms.yaml" | fromYaml -}}
+{{- if and $name (or (eq $name "default") (not (hasKey $platforms $name))) -}}
+{{- fail (printf "platform %q: want one of %s" $name (without (keys $platforms) "default" | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- /* The same recognition that istio-cni's chart has. */ -}}
+{{- if and (not $name) (contains "-gke" .Capabilities.KubeVersion.Version) -}}
+{{- $_ := set $platforms.default "cniBinDir" $platforms.gke.cniBinDir -}}
+{{- end -}}
+{{- $platform := mustMergeOverwrite $platforms.default (ternary (index $platforms $name) dict (ne $name "")) -}}
+{{- range $key := list "cniBinDir" "cniConfDir" "cniNetnsDir" "cniConfFileName" "provider" "seLinuxOptions" -}}
+{{- if not (index $v $key) -}}{{- $_ := set $v $key (index $platform $key) -}}{{- end -}}
+{{- end -}}
+{{- if kindIs "invalid" $v.chained -}}{{- $_ := set $v "chained" $platform.chained -}}{{- end -}}
+{{- if kindIs "invalid" $v.resourceQuotas.enabled -}}{{- $_ := set $v.resourceQuotas "enabled" $platform.quota -}}{{- end -}}
+{{- $_ := set $v "platform" $name -}}
+{{- include "sluice.refuse" (dict "v" $v "Files" .Files) -}}
+{{- $_ := set $v "logLevel" (include "sluice.logLevel" (coalesce $v.logging.level $v.global.logging.level "info")) -}}
+{{- if $v.global.nativeNftables -}}{{- $_ := set $v "backend" "nft" -}}{{- end -}}
+{{- $repairs := and $v.repair.enabled $v.repair.repairPods -}}
+{{- $_ := set $v "entersPods" (or $repairs $v.audit.enabled) -}}
+{{- $_ := set $v "cluster" (has $v.global.resourceScope (list "all" "cluster")) -}}
+{{- $_ := set $v "namespaced" (has $v.global.resourceScope (list "all" "namespace")) -}}
+{{- toYaml $v -}}
+{{- end -}}
+
+{{/* sluice.logLevel takes a level, or Istio's list of scope:level, of which it gives the most verbose. */}}
+{{- define "sluice.logLevel" -}}
+{{- $levels := list "debug" "info" "warn" "error" "fatal" "none" -}}
+{{- $least := len $levels -}}
+{{- range splitList "," . -}}
+{{- $word := splitList ":" . | last | trim -}}
+{{- if not (has $word $levels) -}}
+{{- fail (printf "logging.level %q: want %s, or a list of scope:level" $word (join ", " $levels)) -}}
+{{- end -}}
+{{- range $i, $level := $levels -}}{{- if and (eq $level $word) (lt $i $least) -}}{{- $least = $i -}}{{- end -}}{{- end -}}
+{{- end -}}
+{{- index $levels $least -}}
+{{- end -}}

@@ -1,0 +1,15 @@
+package metrics
+
+var (
+	result  = Label{"result", []string{"success", "error"}}
+	backend = Label{"backend", []string{"nft", "legacy", "none"}}
+	part    = Label{"part", []string{"binary", "kubeconfig", "configuration"}}
+	// decision is what was made of a pod at ADD: redirected, left alone by its owner's or the mesh's will, or not to be read.
+	decision = Label{"decision", []string{"redirect", "skip", "unreadable"}}
+)
+
+// durations are the buckets of what takes from a fraction of a millisecond to the time that a kubelet gives a runtime.
+var durations = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
+
+// sizes are the buckets of transactions: from rules only to ten thousand prefixes of each family.
+var sizes = []float64{1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20}

@@ -1,0 +1,59 @@
+// Package metrics is the table of the node agent's metrics: names, help, labels and buckets, from which the agent makes its collectors
+// and against which the dashboard and the alert rules are tested. Names follow the conventions of Prometheus: base units, counters end
+// in _total. What begins with istio_cni_ has the name and the meaning that istio-cni gives it, so that existing alerts go on.
+package metrics
+
+import "slices"
+
+// A Type is a metric's type.
+type Type string
+
+// The types.
+const (
+	Counter   Type = "counter"
+	Gauge     Type = "gauge"
+	Histogram Type = "histogram"
+)
+
+// A Metric is one family of the table.
+type Metric struct {
+	Name string
+	Type Type
+	// Help is one sentence without a full stop.
+	Help string
+	// Labels are in the order in which a collector takes them.
+	Labels []Label
+	// Buckets are the upper bounds of a histogram, in the unit of its name.
+	Buckets []float64
+}
+
+// A Label is one dimension of a metric.
+type Label struct {
+	Name string
+	// Values are all that may occur; empty if they are names from outside, of which there are few: rivals, versions.
+	Values []string
+}
+
+// LabelNames returns the names of the labels in order.
+func (m Metric) LabelNames() []string {
+	names := make([]string, len(m.Labels))
+	for i, l := range m.Labels {
+		names[i] = l.Name
+	}
+	return names
+}
+
+// All returns the metrics.
+func All() []Metric {
+	return slices.Concat(installMetrics, addMetrics, auditMetrics, operateMetrics, istioMetrics)
+}
+
+// Find returns a metric by its name.
+func Find(name string) (Metric, bool) {
+	all := All()
+	at := slices.IndexFunc(all, func(m Metric) bool { return m.Name == name })
+	if at < 0 {
+		return Metric{}, false
+	}
+	return all[at], true
+}

@@ -1,0 +1,64 @@
+package metrics_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/install/metrics"
+)
+
+var (
+	metricName = regexp.MustCompile(`^(sluice|istio_cni)(_[a-z]+)+$`)
+	labelName  = regexp.MustCompile(`^[a-z]+$`)
+)
+
+func TestNamesFollowTheConventions(t *testing.T) {
+	seen := map[string]bool{}
+	for _, m := range metrics.All() {
+		switch {
+		case seen[m.Name]:
+			t.Errorf("%s: in the table twice", m.Name)
+		case !metricName.MatchString(m.Name):
+			t.Errorf("%s: not a name of ours", m.Name)
+		case (m.Type == metrics.Counter) != strings.HasSuffix(m.Name, "_total"):
+			t.Errorf("%s: a %s", m.Name, m.Type)
+		case m.Help == "" || strings.HasSuffix(m.Help, "."):
+			t.Errorf("%s: help %q is not a sentence without a full stop", m.Name, m.Help)
+		case (m.Type == metrics.Histogram) != (len(m.Buckets) > 0):
+			t.Errorf("%s: a %s with %d buckets", m.Name, m.Type, len(m.Buckets))
+		case m.Type == metrics.Histogram && !strings.HasSuffix(m.Name, "_seconds") && !strings.HasSuffix(m.Name, "_bytes"):
+			t.Errorf("%s: a histogram without a unit", m.Name)
+		case !slices.IsSorted(m.Buckets) || len(slices.Compact(slices.Clone(m.Buckets))) != len(m.Buckets):
+			t.Errorf("%s: buckets do not ascend", m.Name)
+		}
+		seen[m.Name] = true
+	}
+}
+
+// Every combination of label values is a time series on every node.
+func TestSeriesAreFew(t *testing.T) {
+	for _, m := range metrics.All() {
+		series := max(1, len(m.Buckets)+3)
+		for i, l := range m.Labels {
+			if !labelName.MatchString(l.Name) || slices.Contains(m.LabelNames()[:i], l.Name) {
+				t.Errorf("%s: label %q", m.Name, l.Name)
+			}
+			series *= max(1, len(l.Values))
+		}
+		if series > 150 {
+			t.Errorf("%s: up to %d series on every node", m.Name, series)
+		}
+	}
+}
+
+func TestFind(t *testing.T) {
+	m, found := metrics.Find("sluice_adds_total")
+	if !found || !slices.Equal(m.LabelNames(), []string{"result", "decision", "backend"}) {
+		t.Errorf("found %v: %v", found, m)
+	}
+	if m, found := metrics.Find("sluice_add_total"); found {
+		t.Errorf("found %v", m)
+	}
+}

@@ -1,0 +1,96 @@
+package settings
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Kind is a set of allowed values.
+type Kind struct {
+	// Want describes the values, as it stands in an error.
+	Want    string
+	allowed func(string) bool
+}
+
+// Allows tells whether a value is one of the kind. An empty value never is: it counts as not set.
+func (k Kind) Allows(value string) bool { return k.allowed(value) }
+
+// The kinds.
+var (
+	Text       = Kind{"any text", func(v string) bool { return v != "" }}
+	Bool       = Kind{"true or false", isBool}
+	Number     = Kind{"a number from 0 to 255", func(v string) bool { return within(v, 255) }}
+	Port       = Kind{"a port, or 0 for none", func(v string) bool { return within(v, 65535) }}
+	Duration   = Kind{"a duration from 100ms to 24h, as 90s or 5m", isDuration}
+	Path       = Kind{"an absolute path", filepath.IsAbs}
+	FileName   = Kind{"a file name with no directory that ends in .conf or .conflist", isFileName}
+	Mode       = Kind{"an octal mode without rights for others, as 0600", isMode}
+	Names      = Kind{"names with commas between them", isNames}
+	JSONList   = Kind{"a list in JSON", isJSONList}
+	TaintKey   = Kind{"the key of a taint, as cni.istio.io/not-ready", isQualified}
+	Backend    = oneOf("auto", "nft", "legacy")
+	Unreadable = oneOf("fail", "skip")
+	Level      = oneOf("debug", "info", "warn", "error", "fatal", "none")
+)
+
+var (
+	namePattern = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
+	keyPattern  = regexp.MustCompile(`^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
+)
+
+func oneOf(words ...string) Kind {
+	return Kind{strings.Join(words, ", "), func(v string) bool {
+		for _, w := range words {
+			if v == w {
+				return true
+			}
+		}
+		return false
+	}}
+}
+
+func isBool(v string) bool {
+	_, err := strconv.ParseBool(v)
+	return err == nil
+}
+
+func within(v string, most uint64) bool {
+	n, err := strconv.ParseUint(v, 10, 32)
+	return err == nil && n <= most
+}
+
+func isDuration(v string) bool {
+	d, err := time.ParseDuration(v)
+	return err == nil && d >= 100*time.Millisecond && d <= 24*time.Hour
+}
+
+// isFileName keeps what would leave the directory out, and what no runtime would read.
+func isFileName(v string) bool {
+	extension := filepath.Ext(v)
+	return filepath.Base(v) == v && (extension == ".conf" || extension == ".conflist") && v != extension
+}
+
+func isMode(v string) bool {
+	mode, err := strconv.ParseUint(v, 8, 32)
+	return err == nil && mode&0o7007 == 0 && mode&0o400 != 0 && mode <= 0o770
+}
+
+func isJSONList(v string) bool {
+	var list []json.RawMessage
+	return json.Unmarshal([]byte(v), &list) == nil
+}
+
+func isNames(v string) bool {
+	for name := range strings.SplitSeq(v, ",") {
+		if !namePattern.MatchString(name) {
+			return false
+		}
+	}
+	return true
+}
+
+func isQualified(v string) bool { return keyPattern.MatchString(v) }

@@ -1,0 +1,155 @@
+package settings_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/plugin/config"
+	"github.com/sluice-mesh/sluice/plugin/log"
+)
+
+func TestTableIsConsistent(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range settings.All() {
+		switch {
+		case seen[s.Env]:
+			t.Errorf("%s: in the table twice", s.Env)
+		case s.Help == "":
+			t.Errorf("%s: no help", s.Env)
+		case s.Default != "" && !s.Kind.Allows(s.Default):
+			t.Errorf("%s: its default %q is not allowed: want %s", s.Env, s.Default, s.Kind.Want)
+		case !s.Kind.Allows(s.Example):
+			t.Errorf("%s: its example %q is not allowed: want %s", s.Env, s.Example, s.Kind.Want)
+		case s.Example == s.Default:
+			t.Errorf("%s: its example is its default", s.Env)
+		case s.Required && (s.Default != "" || s.Helm != ""):
+			t.Errorf("%s: required, and yet with a default or a key", s.Env)
+		}
+		seen[s.Env] = true
+	}
+	for _, r := range settings.Refused() {
+		if seen[r.Env] {
+			t.Errorf("%s: refused and in the table", r.Env)
+		}
+	}
+}
+
+func TestTableAgreesWithThePlugin(t *testing.T) {
+	fields := map[string]string{}
+	for _, f := range config.Fields() {
+		fields[f.Name] = f.Default
+	}
+	for env, field := range map[string]string{
+		"SLUICE_BACKEND":         "backend",
+		"SLUICE_UNREADABLE_PODS": "unreadable_pods",
+		"SLUICE_API_BUDGET":      "api_budget",
+		"SLUICE_API_TRY_TIMEOUT": "api_try_timeout",
+		"SLUICE_STRICT_ISTIO":    "strict_istio",
+		"SLUICE_DAEMONSET":       "agent_daemonset",
+		"SLUICE_LOG_LEVEL":       "plugin_log_level",
+		"CNI_AGENT_RUN_DIR":      "cni_agent_run_dir",
+
+		"REPAIR_INIT_CONTAINER_NAME": "validation_container",
+	} {
+		if s, _ := settings.Find(env); s.Default != fields[field] {
+			t.Errorf("%s has the default %q, the plugin's %s %q", env, s.Default, field, fields[field])
+		}
+	}
+	for _, level := range strings.FieldsFunc(log.LevelWant, func(r rune) bool { return r < 'a' || r > 'z' }) {
+		if level != "or" && !settings.Level.Allows(level) {
+			t.Errorf("the plugin has the log level %s, the table has not", level)
+		}
+	}
+	for _, engine := range []compat.Engine{compat.EngineAuto, compat.EngineNFT, compat.EngineLegacy} {
+		if !settings.Backend.Allows(string(engine)) {
+			t.Errorf("there is the backend %s, the table has not", engine)
+		}
+	}
+}
+
+var pod = map[string]string{"NODE_NAME": "n", "POD_NAME": "p", "POD_NAMESPACE": "istio-system"}
+
+func lookup(more map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		if value, set := more[name]; set {
+			return value, true
+		}
+		value, set := pod[name]
+		return value, set
+	}
+}
+
+func TestReadFillsDefaultsIn(t *testing.T) {
+	v, err := settings.Read(lookup(map[string]string{
+		"SLUICE_API_BUDGET": " 20s ", "CHAINED_CNI_PLUGIN": "false", "KUBECONFIG_MODE": "0640", "EXCLUDE_NAMESPACES": "a,b",
+		"SLUICE_AUDIT_INTERVAL": "",
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []any{
+		v.Duration("SLUICE_API_BUDGET"), v.Duration("SLUICE_AUDIT_INTERVAL"), v.Bool("CHAINED_CNI_PLUGIN"), v.Mode("KUBECONFIG_MODE"),
+		v.Names("EXCLUDE_NAMESPACES"), v.Names("SLUICE_DEVIATIONS_OFF"), v.Int("MONITORING_PORT"), v.Text("POD_NAMESPACE"),
+	}
+	want := []any{
+		20 * time.Second, time.Minute, false, uint32(0o640), []string{"a", "b"}, []string(nil), 15014, "istio-system",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestReadNamesEveryFault(t *testing.T) {
+	_, err := settings.Read(lookup(map[string]string{
+		"NODE_NAME": "", "MONITORING_PORT": "65536", "CNI_CONF_NAME": "../x.conf", "AMBIENT_ENABLED": "true", "NATIVE_NFTABLES": "",
+	}))
+	if err == nil {
+		t.Fatal("nothing is refused")
+	}
+	want := []string{
+		"environment variable CNI_CONF_NAME: \"../x.conf\": want a file name with no directory that ends in .conf or .conflist",
+		"environment variable MONITORING_PORT: \"65536\": want a port, or 0 for none",
+		"environment variable NODE_NAME: not set; want name of the node, from the pod",
+		"environment variable AMBIENT_ENABLED belongs to ambient mode, which Sluice does not do: it redirects sidecars",
+	}
+	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestKinds(t *testing.T) {
+	for _, c := range []struct {
+		why   string
+		kind  settings.Kind
+		value string
+		want  bool
+	}{
+		{"a truth value as Go reads it", settings.Bool, "1", true},
+		{"no truth value", settings.Bool, "yes", false},
+		{"a duration needs a unit", settings.Duration, "10", false},
+		{"a timer of nanoseconds would spin", settings.Duration, "1ns", false},
+		{"a relative path", settings.Path, "etc/cni", false},
+		{"a file name that no runtime reads", settings.FileName, "10-calico.yaml", false},
+		{"an extension alone", settings.FileName, ".conf", false},
+		{"a plain configuration", settings.FileName, "istio-cni.conf", true},
+		{"a mode that opens the token to all", settings.Mode, "0644", false},
+		{"a mode that its owner cannot read", settings.Mode, "0040", false},
+		{"a mode that is not octal", settings.Mode, "0680", false},
+		{"an empty name", settings.Names, "a,,b", false},
+		{"a name in capitals", settings.Names, "Default", false},
+		{"an object is no list", settings.JSONList, "{}", false},
+		{"a key with a prefix", settings.TaintKey, "cni.istio.io/not-ready", true},
+		{"a taint with its effect", settings.TaintKey, "cni.istio.io/not-ready:NoSchedule", false},
+		{"an exit code beyond a byte", settings.Number, "256", false},
+		{"nothing is no text", settings.Text, "", false},
+	} {
+		if got := c.kind.Allows(c.value); got != c.want {
+			t.Errorf("%s: %q allowed: %v", c.why, c.value, got)
+		}
+	}
+}

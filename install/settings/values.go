@@ -1,0 +1,76 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Values are all settings as text, defaults filled in. They come from [Read], which has checked them: the methods panic if they are
+// asked for a setting that is not in the table, or for one of another kind.
+type Values map[string]string
+
+// Read takes the settings from an environment, of which lookup returns one variable. The error names all that is wrong: values that are
+// not allowed, required settings that are missing, and variables of Istio's that are refused.
+func Read(lookup func(name string) (string, bool)) (Values, error) {
+	values := Values{}
+	var faults []error
+	for _, s := range All() {
+		value, _ := lookup(s.Env)
+		value = strings.TrimSpace(value)
+		switch {
+		case value == "" && s.Required:
+			faults = append(faults, fmt.Errorf("environment variable %s: not set; want %s", s.Env, s.Help))
+		case value == "":
+			values[s.Env] = s.Default
+		case !s.Kind.Allows(value):
+			faults = append(faults, fmt.Errorf("environment variable %s: %q: want %s", s.Env, value, s.Kind.Want))
+		default:
+			values[s.Env] = value
+		}
+	}
+	for _, r := range refused {
+		if value, set := lookup(r.Env); set && value != "" {
+			faults = append(faults, fmt.Errorf("environment variable %s %s", r.Env, r.Reason))
+		}
+	}
+	return values, errors.Join(faults...)
+}
+
+// Text returns a setting as it is.
+func (v Values) Text(env string) string {
+	value, known := v[env]
+	if !known {
+		panic("settings: no setting " + env)
+	}
+	return value
+}
+
+// Bool returns a setting of the kind [Bool].
+func (v Values) Bool(env string) bool { return must(strconv.ParseBool(v.Text(env))) }
+
+// Int returns a setting of the kinds [Number] and [Port].
+func (v Values) Int(env string) int { return must(strconv.Atoi(v.Text(env))) }
+
+// Duration returns a setting of the kind [Duration].
+func (v Values) Duration(env string) time.Duration { return must(time.ParseDuration(v.Text(env))) }
+
+// Mode returns a setting of the kind [Mode].
+func (v Values) Mode(env string) uint32 { return uint32(must(strconv.ParseUint(v.Text(env), 8, 32))) }
+
+// Names returns a setting of the kind [Names]; nil if it is empty.
+func (v Values) Names(env string) []string {
+	if v.Text(env) == "" {
+		return nil
+	}
+	return strings.Split(v.Text(env), ",")
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic("settings: asked for another kind: " + err.Error())
+	}
+	return value
+}
