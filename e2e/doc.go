@@ -4,6 +4,7 @@
 //	istio         runs Istio's programs in network namespaces like a pod's, and compares Sluice with them
 //	istio/cmd     those programs, as thin mains around their packages, at the version that go.mod says
 //	istio/matrix  the configurations that they are compared for
+//	bench         measures Sluice's time and memory beside those of its peers
 //
 // The tests need root, and what "make test-peers" builds; "go test" alone does not find that.
 package e2e

@@ -34,6 +34,10 @@ func (p *Plugin) Add(args *skel.CmdArgs) error {
 }
 
 func (c *call) add() ([]byte, error) {
+	// Package skel would refuse it too, but behind the result, so that standard output had two answers.
+	if err := refuseHost(c.args); err != nil {
+		return nil, err
+	}
 	result, err := resultFor(c.config.PrevResult, c.config.CNIVersion)
 	if err != nil {
 		return nil, failure(types.ErrInvalidNetworkConfig, "the previous plugin's result is wrong", err)

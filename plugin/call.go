@@ -123,17 +123,30 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 	return r, nil
 }
 
-// sandbox opens the namespace of the pod. The namespace of the plugin itself is the host's, whose traffic is nobody's to redirect.
+// sandbox opens the namespace of the pod.
 func sandbox(args *skel.CmdArgs) (*netns.NS, error) {
+	if err := refuseHost(args); err != nil {
+		return nil, err
+	}
 	ns, err := netns.Open(args.Netns)
 	if err != nil {
 		return nil, failure(types.ErrInvalidNetNS, "the network namespace of the pod cannot be opened", err)
 	}
-	if isHost(ns) && !overridden(args) {
-		_ = ns.Close()
-		return nil, failure(types.ErrInvalidNetNS, "CNI_NETNS is the network namespace of the host", nil)
-	}
 	return ns, nil
+}
+
+// refuseHost fails for the namespace of the plugin itself: that is the host's, whose traffic is nobody's to redirect. One that cannot
+// be opened is another matter.
+func refuseHost(args *skel.CmdArgs) error {
+	ns, err := netns.Open(args.Netns)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = ns.Close() }()
+	if isHost(ns) && !overridden(args) {
+		return failure(types.ErrInvalidNetNS, "CNI_NETNS is the network namespace of the host", nil)
+	}
+	return nil
 }
 
 // isHost tells whether the namespace is the plugin's own.

@@ -35,7 +35,7 @@ func TestArgsInAnyForm(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			p := n.newPod(t, "sidecar")
-			x := p.execution(t, "ADD", chain{version: latest, fields: map[string]any{"api_budget": "100ms"}}, someResult(p))
+			x := p.execution(t, "ADD", chain{version: latest, fields: map[string]any{"api_budget": "1s"}}, someResult(p))
 			x.environment["CNI_ARGS"] = strings.NewReplacer("{name}", p.name, "{uid}", p.uid).Replace(c.args)
 			err := x.run(n)
 			switch {

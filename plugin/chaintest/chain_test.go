@@ -29,6 +29,7 @@ func TestChain(t *testing.T) {
 		{"behind ptp", chain{version: latest, first: "ptp"}, "sidecar"},
 		{"legacy tables", chain{version: latest, fields: map[string]any{"backend": "legacy"}}, "sidecar"},
 		{"tproxy", chain{version: latest}, "tproxy"},
+		{"both families", chain{version: latest, dual: true}, "dual-stack"},
 		{"annotations by the runtime", chain{version: latest, annotations: true}, "native-sidecar"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -82,6 +83,18 @@ func TestADeletedAttachmentIsNoLongerCaptured(t *testing.T) {
 		t.Errorf("rules after DEL, which logged %q:\n%s", &x.stderr, left)
 	}
 	p.wantTraffic(t, false)
+}
+
+// TestAWrongPod shows what users see of a pod whose annotations are wrong.
+func TestAWrongPod(t *testing.T) {
+	t.Parallel()
+	p := newNode(t).newPod(t, "wrong")
+	_, err := p.add(t, chain{version: latest})
+	golden(t, "wrong.txt").want(t, "wrong annotations", p.node.shown(err))
+	if left := p.rules(t); err == nil || left != "" {
+		t.Errorf("ADD: %v; rules: %q", err, left)
+	}
+	p.node.wantKept(t)
 }
 
 // wantCheck runs CHECK. Where the version has it, its error must name the drift; no drift, no error.

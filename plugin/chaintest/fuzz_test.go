@@ -168,7 +168,7 @@ type witness struct {
 
 func (w *witness) Engine() compat.Engine { return compat.EngineNFT }
 
-func (w *witness) Apply(ns *netns.NS, rs rules.Ruleset) (compat.Result, error) {
+func (w *witness) Apply(ns *netns.NS, _ rules.Ruleset) (compat.Result, error) {
 	w.entered = append(w.entered, ns.ID())
 	return compat.Result{Result: nft.Result{Outcome: nft.Created}, Engine: compat.EngineNFT}, nil
 }

@@ -15,6 +15,10 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == pluginName {
 		os.Exit(plugin.Main("test"))
 	}
+	// With the race detector every execution of the plugin would wait a second at its end.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -1,11 +1,13 @@
 package chaintest_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -19,8 +21,8 @@ import (
 // referencePlugins are those of the chain that are not ours; "make bin/cni/bridge" builds them.
 var referencePlugins = []string{"bridge", "ptp", "host-local", "portmap"}
 
-// outsideIP is an address beyond the pods' network. The node has it, and a server on it answers as [outside].
-const outsideIP = "10.9.9.9"
+// outsideIPs are addresses beyond the pods' network, one of each family. The node has them, and a server there answers as [outside].
+var outsideIPs = []string{"10.9.9.9", "fd00:9::9"}
 
 // A node is the namespace of a host, with the folders of its container runtime and its API server. What the plugins change of a
 // host's network they change there.
@@ -28,6 +30,8 @@ type node struct {
 	ns  *netns.NS
 	api *sourcetest.Server
 	cni *libcni.CNIConfig
+	// clock executes the plugins for cni.
+	clock *clock
 	// bin has the executables, run is the run directory of our plugin, and state is the other plugins'.
 	bin, run, state string
 	// unknownPods are those that the API server does not have.
@@ -39,17 +43,28 @@ func newNode(t testing.TB) *node {
 	t.Helper()
 	n := &node{ns: netnstest.New(t), bin: t.TempDir(), run: t.TempDir(), state: t.TempDir()}
 	linkExecutables(t, n.bin)
-	n.cni = libcni.NewCNIConfigWithCacheDir([]string{n.bin}, filepath.Join(n.state, "cache"), &invoke.DefaultExec{
-		RawExec: &invoke.RawExec{Stderr: t.Output()},
-	})
+	n.clock = &clock{Exec: &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: t.Output()}}, took: map[string][]time.Duration{}}
+	n.cni = libcni.NewCNIConfigWithCacheDir([]string{n.bin}, filepath.Join(n.state, "cache"), n.clock)
 	n.in(t, func() error {
+		// The bridge has its IPv6 address at once, and not after a second in which a duplicate could answer.
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0o644); err != nil {
+			return err
+		}
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
 			return err
 		}
-		return netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(outsideIP), Mask: net.CIDRMask(32, 32)}})
+		for _, ip := range outsideIPs {
+			address := net.ParseIP(ip)
+			bits := 8 * net.IPv6len
+			if four := address.To4(); four != nil {
+				address, bits = four, 8*net.IPv4len
+			}
+			err = errors.Join(err, netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: address, Mask: net.CIDRMask(bits, bits)}}))
+		}
+		return err
 	})
-	n.serve(t, n.ns, outside, outsideIP+":80")
+	n.serve(t, n.ns, outside, ":80")
 	n.in(t, func() error {
 		n.api = sourcetest.Start(t)
 		return nil

@@ -27,7 +27,7 @@ type pod struct {
 	hostPort      int
 	// annotations are what the runtime passes, if the chain asks for them.
 	annotations map[string]string
-	ip          string // known after ADD
+	ips         []string // known after ADD
 }
 
 // podNumber makes pods different from each other.

@@ -2,9 +2,11 @@ package chaintest_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
 	"testing"
 
+	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/types/create"
 	"github.com/google/go-cmp/cmp"
@@ -51,6 +53,22 @@ func TestTheResultIsThePreviousPlugins(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestTheHostsNamespaceIsRefusedByOneAnswer gives ADD the node's own namespace, for pods of the mesh and others.
+func TestTheHostsNamespaceIsRefusedByOneAnswer(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	for _, file := range []string{"sidecar", "not-injected"} {
+		p := n.newPod(t, file)
+		x := p.execution(t, "ADD", chain{version: latest}, someResult(p))
+		x.environment["CNI_NETNS"] = "/proc/self/ns/net"
+		var answer *types.Error
+		if err := x.run(n); !errors.As(err, &answer) || answer.Code != types.ErrInvalidNetNS {
+			t.Errorf("ADD of %s: %v; want an error in JSON of code %d", file, err, types.ErrInvalidNetNS)
+		}
+	}
+	n.wantKept(t)
 }
 
 // someResult is what a plugin before ours could say of the pod.

@@ -19,12 +19,12 @@ type chain struct {
 	version string
 	// first is the plugin that makes the interface: bridge or ptp; bridge if empty.
 	first string
+	// dual gives pods an address of each family.
+	dual bool
 	// fields are those of our plugin.
 	fields map[string]any
 	// annotations lets the runtime pass the pod's annotations.
 	annotations bool
-	// without leaves our plugin out.
-	without bool
 }
 
 // latest is the newest version of the specification.
@@ -33,13 +33,15 @@ const latest = "1.1.0"
 // list returns the configuration for libcni.
 func (c chain) list(t testing.TB, n *node) *libcni.NetworkConfigList {
 	t.Helper()
+	ranges := [][]map[string]any{{{"subnet": "10.244.0.0/16"}}}
+	routes := []map[string]any{{"dst": "0.0.0.0/0"}}
+	if c.dual {
+		ranges = append(ranges, []map[string]any{{"subnet": "fd00:10:244::/64"}})
+		routes = append(routes, map[string]any{"dst": "::/0"})
+	}
 	first := map[string]any{
 		"type": "bridge", "bridge": "cni0", "isGateway": true,
-		"ipam": map[string]any{
-			"type": "host-local", "dataDir": n.state + "/host-local",
-			"ranges": [][]map[string]any{{{"subnet": "10.244.0.0/16"}}},
-			"routes": []map[string]any{{"dst": "0.0.0.0/0"}},
-		},
+		"ipam": map[string]any{"type": "host-local", "dataDir": n.state + "/host-local", "ranges": ranges, "routes": routes},
 	}
 	if c.first != "" {
 		first["type"] = c.first
@@ -55,9 +57,6 @@ func (c chain) list(t testing.TB, n *node) *libcni.NetworkConfigList {
 		first,
 		map[string]any{"type": "portmap", "backend": "nftables", "capabilities": map[string]bool{"portMappings": true}},
 		ours,
-	}
-	if c.without {
-		plugins = plugins[:2]
 	}
 	text, err := json.Marshal(map[string]any{"cniVersion": c.version, "name": "e2e", "plugins": plugins})
 	if err != nil {
@@ -88,7 +87,7 @@ func (p *pod) runtimeConf() *libcni.RuntimeConf {
 	}
 }
 
-// add executes ADD of the whole chain, and remembers the pod's address.
+// add executes ADD of the whole chain, and remembers the pod's addresses.
 func (p *pod) add(t testing.TB, c chain) (*types100.Result, error) {
 	t.Helper()
 	var result types.Result
@@ -107,7 +106,10 @@ func (p *pod) add(t testing.TB, c chain) (*types100.Result, error) {
 	if len(converted.IPs) == 0 {
 		return nil, fmt.Errorf("the result has no address: %+v", converted)
 	}
-	p.ip = converted.IPs[0].Address.IP.String()
+	p.ips = nil
+	for _, ip := range converted.IPs {
+		p.ips = append(p.ips, ip.Address.IP.String())
+	}
 	return converted, nil
 }
 

@@ -103,18 +103,24 @@ func (p *pod) wantTraffic(t testing.TB, captured bool) {
 	if captured {
 		out, in = outbound, inbound
 	}
-	for _, c := range []struct {
+	type connection struct {
 		what    string
 		from    *netns.NS
 		uid     int
 		address string
 		want    string
-	}{
-		{"the application calls out", p.ns, 0, outsideIP + ":80", out},
-		{"the proxy calls out", p.ns, proxyUID, outsideIP + ":80", outside},
-		{"the node calls the application", p.node.ns, 0, net.JoinHostPort(p.ip, "8080"), in},
-		{"the node calls the mapped port", p.node.ns, 0, net.JoinHostPort(outsideIP, fmt.Sprint(p.hostPort)), in},
-	} {
+	}
+	connections := []connection{
+		{"the node calls the mapped port", p.node.ns, 0, net.JoinHostPort(outsideIPs[0], fmt.Sprint(p.hostPort)), in},
+	}
+	for i, ip := range p.ips {
+		beyond := net.JoinHostPort(outsideIPs[i], "80")
+		connections = append(connections,
+			connection{"the application calls out", p.ns, 0, beyond, out},
+			connection{"the proxy calls out", p.ns, proxyUID, beyond, outside},
+			connection{"the node calls the application", p.node.ns, 0, net.JoinHostPort(ip, "8080"), in})
+	}
+	for _, c := range connections {
 		if got, err := dial(c.from, c.uid, c.address); err != nil || got != c.want {
 			t.Errorf("%s at %s: answered by %q, %v; want %q", c.what, c.address, got, err, c.want)
 		}

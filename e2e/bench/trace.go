@@ -1,0 +1,113 @@
+package bench
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// footprint is what a command and all its descendants took of the machine besides time.
+type footprint struct {
+	memory   int64 // of the largest process, in bytes
+	executed int   // programs, without the command itself
+}
+
+// traced executes the command under ptrace, which makes it slow: its time says nothing. The memory that wait4 reports would not do,
+// since it counts what the process was before exec, which is this one.
+func (c *Command) traced() (f footprint, err error) {
+	// All requests of ptrace must come from the thread that started the process: do stays on one.
+	err = c.do(func(cmd *exec.Cmd) error {
+		runtime.LockOSThread() // also where there is no namespace to enter
+		defer runtime.UnlockOSThread()
+		cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Pdeathsig: unix.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		status, err := f.follow(cmd.Process.Pid)
+		// It has been waited for, which cmd does not know.
+		_ = cmd.Process.Release()
+		if err == nil && status != 0 {
+			err = fmt.Errorf("exit status %d", status)
+		}
+		return err
+	})
+	return f, err
+}
+
+const traceOptions = unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC |
+	unix.PTRACE_O_TRACEEXIT | unix.PTRACE_O_EXITKILL
+
+// follow lets the process run and all that come from it, until the last one has ended, and returns the exit status of the first.
+func (f *footprint) follow(root int) (status int, err error) {
+	known := map[int]bool{}
+	for {
+		var ws unix.WaitStatus
+		// __WNOTHREAD leaves other threads' children, such as those of other benchmarks, alone.
+		pid, err := unix.Wait4(-1, &ws, unix.WALL|unix.WNOTHREAD, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.ECHILD):
+			return status, nil
+		case err != nil:
+			return 0, fmt.Errorf("wait4: %w", err)
+		}
+		if !ws.Stopped() {
+			if pid == root {
+				status = ws.ExitStatus()
+			}
+			continue
+		}
+		signal := f.stopped(pid, ws, known)
+		if err := unix.PtraceCont(pid, signal); err != nil && !errors.Is(err, unix.ESRCH) {
+			return 0, fmt.Errorf("ptrace of process %d: %w", pid, err)
+		}
+	}
+}
+
+// stopped notes why a thread has stopped, and returns the signal with which it is to go on.
+func (f *footprint) stopped(pid int, ws unix.WaitStatus, known map[int]bool) (signal int) {
+	first := !known[pid]
+	known[pid] = true
+	switch {
+	case first && len(known) == 1:
+		// The command itself, after its exec.
+		_ = unix.PtraceSetOptions(pid, traceOptions)
+		return 0
+	case first && ws.StopSignal() == unix.SIGSTOP:
+		return 0 // how a new thread or process begins
+	case ws.StopSignal() != unix.SIGTRAP:
+		return int(ws.StopSignal())
+	}
+	switch ws.TrapCause() {
+	case unix.PTRACE_EVENT_EXEC:
+		f.executed++
+	case unix.PTRACE_EVENT_EXIT:
+		f.memory = max(f.memory, largest(pid))
+	}
+	return 0
+}
+
+// largest is the most memory that the process of a thread had resident since its exec, in bytes; 0 if that cannot be told.
+func largest(pid int) int64 {
+	file, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = file.Close() }()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if value, found := strings.CutPrefix(lines.Text(), "VmHWM:"); found {
+			kilobytes, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			return kilobytes << 10
+		}
+	}
+	return 0
+}

@@ -1,0 +1,68 @@
+package chaintest_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the texts of testdata that differ anew")
+
+// texts is a file of testdata with texts, each behind a line "# NAME", in the order of their names.
+type texts struct {
+	mu     sync.Mutex
+	file   string
+	byName map[string]string
+}
+
+// golden reads the file. With -update it is written at the end of the test.
+func golden(t testing.TB, name string) *texts {
+	t.Helper()
+	g := &texts{file: filepath.Join("testdata", name), byName: map[string]string{}}
+	content, err := os.ReadFile(g.file)
+	if err != nil && !*update {
+		t.Fatal(err)
+	}
+	for section := range strings.SplitSeq("\n"+string(content), "\n# ") {
+		if name, text, found := strings.Cut(section, "\n"); found && name != "" {
+			g.byName[name] = text
+		}
+	}
+	if *update {
+		t.Cleanup(func() { g.write(t) })
+	}
+	return g
+}
+
+// want compares the text of the name with what the file has.
+func (g *texts) want(t testing.TB, name, got string) {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if *update {
+		g.byName[name] = got
+		return
+	}
+	if diff := cmp.Diff(strings.TrimSpace(g.byName[name]), strings.TrimSpace(got)); diff != "" {
+		t.Errorf("%s, %q (-want +got; -update writes it anew):\n%s", g.file, name, diff)
+	}
+}
+
+func (g *texts) write(t testing.TB) {
+	t.Helper()
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(g.byName)) {
+		fmt.Fprintf(&b, "# %s\n%s\n\n", name, strings.TrimSpace(g.byName[name]))
+	}
+	if err := os.WriteFile(g.file, []byte(b.String()), 0o644); err != nil {
+		t.Error(err)
+	}
+}
