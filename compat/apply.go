@@ -108,11 +108,14 @@ func gatedMarks(want holding) holding {
 // whoever looks last has all of its own.
 func (a *applier) reach(target holding) (Result, error) {
 	result := Result{Engine: EngineLegacy, Result: nft.Result{Rules: target.count()}}
+	ours := inPlace
 	for range maxAttempts {
-		live, err := readLegacy()
+		live, err := readLegacy(ours)
 		if err != nil {
 			return result, a.written.undo(err)
 		}
+		// Our rules go before those of others once: with a program that does the same no agreement would be reached.
+		ours = oursIn
 		list := steps(target, live)
 		if result.Outcome == "" {
 			result.Outcome = outcomeOf(live, list)

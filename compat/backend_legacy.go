@@ -48,7 +48,7 @@ func (legacyBackend) Plan(ns *netns.NS, rs rules.Ruleset) (Plan, error) {
 	var live holding
 	var others []rules.Table
 	err = inside(ns, func() (err error) {
-		if live, err = readLegacy(); err == nil {
+		if live, err = readLegacy(inPlace); err == nil {
 			others, err = nftHeld()
 		}
 		return err
@@ -77,12 +77,12 @@ func (legacyBackend) Draft(rs rules.Ruleset) (Plan, error) {
 }
 
 // Check implements Backend.
-func (b legacyBackend) Check(ns *netns.NS, rs rules.Ruleset) (Comparison, error) {
+func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset) (Comparison, error) {
 	want, err := Translate(rs)
 	if err != nil {
 		return Comparison{}, err
 	}
-	found, err := b.Read(ns)
+	found, err := readRuleset(ns, inPlace)
 	if err != nil {
 		return Comparison{}, err
 	}
@@ -111,10 +111,13 @@ func elsewhere(e Engine, tables []rules.Table) []rules.Difference {
 }
 
 // Read implements Backend.
-func (legacyBackend) Read(ns *netns.NS) (rules.Ruleset, error) {
+func (legacyBackend) Read(ns *netns.NS) (rules.Ruleset, error) { return readRuleset(ns, oursIn) }
+
+// readRuleset returns what is ours in the tables of iptables-legacy, and our routes.
+func readRuleset(ns *netns.NS, ours func(*rules.Table) *rules.Table) (rules.Ruleset, error) {
 	var rs rules.Ruleset
 	err := inside(ns, func() error {
-		live, err := readLegacy()
+		live, err := readLegacy(ours)
 		if err != nil {
 			return err
 		}
@@ -149,7 +152,7 @@ func (legacyBackend) Remove(ns *netns.NS) (bool, error) {
 // removeLegacy takes our rules out of all tables, in the namespace of the thread, and tells whether there were any. Nat goes first, so that
 // nothing is redirected into a zone that is not chosen any more. When a table cannot be replaced, the others are nevertheless.
 func removeLegacy() (bool, error) {
-	live, err := readLegacy()
+	live, err := readLegacy(oursIn)
 	if err != nil {
 		return false, err
 	}

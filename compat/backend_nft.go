@@ -147,7 +147,7 @@ func withoutEngine(err error) error {
 func legacyHeld(ns *netns.NS) ([]rules.Table, error) {
 	var held []rules.Table
 	err := inside(ns, func() error {
-		live, err := readLegacy()
+		live, err := readLegacy(oursIn)
 		held = live.list()
 		return err
 	})

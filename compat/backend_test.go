@@ -228,6 +228,7 @@ func TestLegacyFindsAndMendsDrift(t *testing.T) {
 		{"a jump for some packets only", "-t nat -R OUTPUT 1 -p tcp -j SLUICE_OUTPUT"},
 		{"a jump from a chain of others", "-t nat -N OTHER; -t nat -A OTHER -j SLUICE_OUTPUT"},
 		{"a chain more", "-t nat -N SLUICE_OTHER"},
+		{"a rule of others before ours, which may keep packets from the proxy", "-t nat -I OUTPUT -j ACCEPT"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
@@ -248,13 +249,13 @@ func TestLegacyFindsAndMendsDrift(t *testing.T) {
 	}
 }
 
-// Rules of others around ours, and their policies, are no drift.
+// Rules of others behind ours, and their policies, are no drift.
 func TestLegacyLeavesOthersOutOfTheComparison(t *testing.T) {
 	ns := netnstest.New(t)
 	b, rs := chosen(t, compat.EngineLegacy), compiled(t, tproxy)
 	applied(t, b, ns, rs, nft.Created)
 	for _, change := range []string{
-		"-t nat -A OUTPUT -j ACCEPT", "-t mangle -P OUTPUT DROP", "-t nat -N OTHER", "-t filter -A INPUT -j ACCEPT", "-t mangle -I PREROUTING -i eth9 -j ACCEPT",
+		"-t nat -A OUTPUT -j ACCEPT", "-t mangle -P OUTPUT DROP", "-t nat -N OTHER", "-t filter -A INPUT -j ACCEPT", "-t mangle -A PREROUTING -i eth9 -j ACCEPT",
 	} {
 		istiotest.Run(t, ns, "", "iptables-legacy", strings.Fields(change)...)
 	}

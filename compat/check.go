@@ -10,8 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// readLegacy reads what is ours in the tables of iptables-legacy, in the namespace of the thread. It creates no table.
-func readLegacy() (holding, error) {
+// readLegacy reads what is ours in the tables of iptables-legacy, in the namespace of the thread, as oursIn or inPlace tells it. It creates
+// no table.
+func readLegacy(ours func(*rules.Table) *rules.Table) (holding, error) {
 	ids, err := xtables.Tables(nil)
 	if err != nil {
 		return nil, err
@@ -28,21 +29,39 @@ func readLegacy() (holding, error) {
 		case err != nil:
 			return nil, err
 		}
-		if ours := oursIn(decode(t)); ours != nil {
-			held[id] = ours
+		if found := ours(decode(t)); found != nil {
+			held[id] = found
 		}
 	}
 	return held, nil
 }
 
 // oursIn is what is ours in a table, nil if nothing is: our chains, and of all others the rules that jump to them. What else others have
-// there, policies included, does not count, nor does the place of a jump among others' rules.
+// there, policies included, does not count.
 func oursIn(t *rules.Table) *rules.Table {
+	return partOf(t, func(list []rules.Rule) []rules.Rule {
+		return slices.DeleteFunc(slices.Clone(list), func(r rules.Rule) bool { return !jumpsToOurs(&r) })
+	})
+}
+
+// inPlace is oursIn with the rules of others that run before a jump to our chains, which may keep packets from it: ours are to be first.
+func inPlace(t *rules.Table) *rules.Table {
+	return partOf(t, func(list []rules.Rule) []rules.Rule {
+		for i := range slices.Backward(list) {
+			if jumpsToOurs(&list[i]) {
+				return list[:i+1]
+			}
+		}
+		return nil
+	})
+}
+
+// partOf is a table with our chains, and of the chains of others those with the rules that keep returns; nil if nothing is left.
+func partOf(t *rules.Table, keep func([]rules.Rule) []rules.Rule) *rules.Table {
 	ours := rules.Table{Family: t.Family, Name: t.Name}
 	for _, c := range t.Chains {
 		if !isOurs(c.Name) {
-			c.Rules = slices.DeleteFunc(slices.Clone(c.Rules), func(r rules.Rule) bool { return !jumpsToOurs(&r) })
-			if len(c.Rules) == 0 {
+			if c.Rules = keep(c.Rules); len(c.Rules) == 0 {
 				continue
 			}
 		}

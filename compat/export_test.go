@@ -35,7 +35,7 @@ func WithGate() rules.Table { return *withGate(rules.IPv4, nil) }
 // BeginApply carries out that many of the steps to the tables, as a process that is then killed, and tells whether there are more.
 func BeginApply(ns *netns.NS, want []rules.Table, count int) (more bool, err error) {
 	err = ns.Do(func() error {
-		live, err := readLegacy()
+		live, err := readLegacy(oursIn)
 		if err != nil {
 			return err
 		}
