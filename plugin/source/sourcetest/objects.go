@@ -1,11 +1,11 @@
 package sourcetest
 
 import (
-	"crypto/subtle"
 	"crypto/x509"
 	"encoding/json"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -32,18 +32,12 @@ func (s *Server) Put(objects ...string) {
 			}
 			at = podPath(metadata["namespace"].(string), name)
 		}
-		s.mu.Lock()
-		s.objects[at] = object
-		s.mu.Unlock()
+		s.change(at, object)
 	}
 }
 
 // DeletePod forgets a pod.
-func (s *Server) DeletePod(namespace, name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.objects, podPath(namespace, name))
-}
+func (s *Server) DeletePod(namespace, name string) { s.change(podPath(namespace, name), nil) }
 
 func podPath(namespace, name string) string {
 	return "/api/v1/namespaces/" + namespace + "/pods/" + name
@@ -80,7 +74,9 @@ func (s *Server) authorized(r *http.Request) bool {
 		}
 	}
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	return ok && subtle.ConstantTimeCompare([]byte(token), []byte(s.Token())) == 1
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return ok && slices.Contains(append(s.more, s.token), token)
 }
 
 // answer answers as an API server does.
@@ -90,8 +86,12 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, change func(obje
 	switch text := s.object(r.URL.Path, change); {
 	case !s.authorized(r):
 		write(w, http.StatusUnauthorized, statusOf(http.StatusUnauthorized, "Unauthorized", "", ""))
+	case r.Method == http.MethodPost && name == "token":
+		s.issueToken(w, r)
 	case r.Method != http.MethodGet:
 		write(w, http.StatusMethodNotAllowed, statusOf(http.StatusMethodNotAllowed, "the server does not allow this method", "", ""))
+	case r.URL.Path == "/api/v1/pods", r.URL.Path == "/api/v1/namespaces":
+		s.collection(w, r)
 	case text == nil:
 		write(w, http.StatusNotFound, statusOf(http.StatusNotFound, resource+` "`+name+`" not found`, resource, name))
 	default:

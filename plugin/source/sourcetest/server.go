@@ -21,7 +21,10 @@ type Server struct {
 
 	mu       sync.Mutex
 	objects  map[string]map[string]any // by path
+	history  history
 	token    string
+	more     []string // tokens that are accepted too
+	issue    func(seconds int64) (token string, expiry time.Time)
 	next     []Behaviour
 	always   Behaviour
 	requests []Request
@@ -55,6 +58,7 @@ func StartInMemory(tb testing.TB) *Server {
 
 func start(tb testing.TB, l net.Listener, s *Server) *Server {
 	s.tb, s.token, s.objects, s.always = tb, "sluice.test.token", map[string]map[string]any{}, Well()
+	s.history.news = make(chan struct{})
 	s.http = http.Server{
 		Handler:           s,
 		ErrorLog:          log.New(io.Discard, "", 0),
@@ -91,7 +95,14 @@ func (s *Server) Dial(ctx context.Context, _, _ string) (net.Conn, error) { retu
 func (s *Server) SetToken(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.token = token
+	s.token, s.more = token, nil
+}
+
+// AddToken adds a bearer token to those that are accepted.
+func (s *Server) AddToken(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.more = append(s.more, token)
 }
 
 // Token returns the bearer token that is accepted.

@@ -1,0 +1,93 @@
+package chain
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/libcni"
+)
+
+// chainedVersion is what a list gets whose only plugin was configured for a version without chains, or for none. Istio's installer
+// takes the same.
+const chainedVersion = "0.3.1"
+
+// FromPlain returns the list that means the same as a plain configuration, with its bytes as the only plugin.
+func FromPlain(data []byte) (*List, error) {
+	conf, err := libcni.NetworkPluginConfFromBytes(data)
+	if err != nil {
+		return nil, err
+	}
+	cniVersion := conf.Network.CNIVersion
+	if !chains(cniVersion) {
+		cniVersion = chainedVersion
+	}
+	name, err := json.Marshal(conf.Network.Name)
+	if err != nil {
+		return nil, err
+	}
+	quoted, err := json.Marshal(cniVersion)
+	if err != nil {
+		return nil, err
+	}
+	list := slices.Concat([]byte("{\n  \"cniVersion\": "), quoted, []byte(",\n  \"name\": "), name,
+		[]byte(",\n  \"plugins\": [\n"), bytes.TrimSpace(data), []byte("\n  ]\n}\n"))
+	return Parse(list)
+}
+
+// ListName returns the name of the file of the list that comes in the place of a plain configuration. Taken reports the names that
+// others use.
+func ListName(plain string, taken func(name string) bool) string {
+	name := strings.TrimSuffix(plain, filepath.Ext(plain)) + ".conflist"
+	for stem := plain + "-sluice"; taken(name); stem += "-" {
+		// Right behind the plain one and before those that are taken, so that it is used when that is gone.
+		name = stem + ".conflist"
+	}
+	return name
+}
+
+// Standalone returns a plain configuration of our plugin alone, which Multus runs for the networks of a pod: the element with a
+// version and the network's name, unless it has them.
+func Standalone(element json.RawMessage, cniVersion, network string) ([]byte, error) {
+	var head struct{ CNIVersion, Name, Type *string }
+	if err := json.Unmarshal(element, &head); err != nil || head.Type == nil {
+		return nil, fmt.Errorf("the stand-alone configuration is not a JSON object with a type: %.80s", element)
+	}
+	if network == "" && head.Name == nil {
+		return nil, errors.New("the stand-alone configuration has no name")
+	}
+	inner := bytes.TrimSpace(bytes.TrimSpace(element)[1:])
+	members := []byte("{")
+	for _, m := range []struct {
+		key, value string
+		present    bool
+	}{{"cniVersion", cniVersion, head.CNIVersion != nil}, {"name", network, head.Name != nil}} {
+		if m.present {
+			continue
+		}
+		quoted, err := json.Marshal(m.value)
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, fmt.Sprintf("%q: %s, ", m.key, quoted)...)
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, append(members, inner...), "", "  "); err != nil {
+		return nil, err
+	}
+	out.WriteByte('\n')
+	return out.Bytes(), nil
+}
+
+// PlainType returns the type of a plain configuration, or nothing if it is not valid.
+func PlainType(data []byte) string {
+	conf, err := libcni.NetworkPluginConfFromBytes(data)
+	if err != nil {
+		return ""
+	}
+	return conf.Network.Type
+}

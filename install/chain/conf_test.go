@@ -1,0 +1,100 @@
+package chain_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/install/chain"
+)
+
+func TestAPlainConfigurationBecomesAList(t *testing.T) {
+	for _, row := range []struct{ plain, version string }{
+		{`{"cniVersion":"0.4.0","name":"lab","type":"bridge","ipam":{"type":"host-local"}}`, "0.4.0"},
+		{"\n{\n  \"name\": \"l<a>b\",\n  \"type\": \"ptp\"\n}\n\n", "0.3.1"},
+		{`{"cniVersion":"0.2.0","name":"old","type":"ptp"}`, "0.3.1"},
+	} {
+		list, err := chain.FromPlain([]byte(row.plain))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conf, err := libcni.NetworkPluginConfFromBytes([]byte(row.plain))
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs, err := libcni.ConfListFromConf(conf) //nolint:staticcheck // runtimes call it
+		if err != nil {
+			t.Fatal(err)
+		}
+		if list.Name != theirs.Name || list.CNIVersion != row.version || len(list.Plugins) != 1 {
+			t.Errorf("%+v, want %+v", list, theirs)
+		}
+		if got := string(list.Plugins[0].Raw); got != strings.TrimSpace(row.plain) {
+			t.Errorf("the plugin is %q, not what was written", got)
+		}
+		if !chain.Equal(list.Plugins[0].Raw, theirs.Plugins[0].Bytes) {
+			t.Errorf("%s is not what libcni makes of it: %s", list.Plugins[0].Raw, theirs.Plugins[0].Bytes)
+		}
+		with, err := list.Insert(json.RawMessage(element))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !parse(t, string(with)).Has("sluice-cni") {
+			t.Errorf("not in %s", with)
+		}
+	}
+	if _, err := chain.FromPlain([]byte(lists["one line"])); err == nil {
+		t.Error("a list was taken for a plain configuration")
+	}
+}
+
+func TestListName(t *testing.T) {
+	for _, row := range []struct {
+		plain string
+		taken []string
+		want  string
+	}{
+		{"10-a.conf", nil, "10-a.conflist"},
+		{"10-a.json", nil, "10-a.conflist"},
+		{"10-a.conf", []string{"10-a.conflist"}, "10-a.conf-sluice.conflist"},
+		{"10-a.conf", []string{"10-a.conflist", "10-a.conf-sluice.conflist"}, "10-a.conf-sluice-.conflist"},
+	} {
+		got := chain.ListName(row.plain, func(name string) bool { return slices.Contains(row.taken, name) })
+		if got != row.want {
+			t.Errorf("%s: %s, want %s", row.plain, got, row.want)
+		}
+		for _, taken := range row.taken {
+			if got >= taken {
+				t.Errorf("%s comes behind %s, which would be used", got, taken)
+			}
+		}
+	}
+}
+
+func TestStandalone(t *testing.T) {
+	for _, row := range []struct{ element, want string }{
+		{`{"type":"sluice-cni","plugin_log_level":"info"}`, "{\n  \"cniVersion\": \"0.3.1\",\n  \"name\": \"istio-cni\",\n  \"type\": \"sluice-cni\",\n  \"plugin_log_level\": \"info\"\n}\n"},
+		{` { "name":"mine", "type":"sluice-cni" } `, "{\n  \"cniVersion\": \"0.3.1\",\n  \"name\": \"mine\",\n  \"type\": \"sluice-cni\"\n}\n"},
+		{`{"type":"sluice-cni","cniVersion":"1.0.0","name":"x"}`, "{\n  \"type\": \"sluice-cni\",\n  \"cniVersion\": \"1.0.0\",\n  \"name\": \"x\"\n}\n"},
+	} {
+		got, err := chain.Standalone(json.RawMessage(row.element), "0.3.1", "istio-cni")
+		if diff := cmp.Diff(row.want, string(got)); diff != "" || err != nil {
+			t.Errorf("%v, -want +got:\n%s", err, diff)
+		}
+		if chain.PlainType(got) != "sluice-cni" {
+			t.Errorf("libcni does not take %s", got)
+		}
+	}
+	for _, bad := range []string{``, `[]`, `{}`, `{"type":1}`} {
+		if got, err := chain.Standalone(json.RawMessage(bad), "0.3.1", "n"); err == nil {
+			t.Errorf("%q became %s", bad, got)
+		}
+	}
+	if _, err := chain.Standalone(json.RawMessage(`{"type":"a"}`), "0.3.1", ""); err == nil {
+		t.Error("a network without a name")
+	}
+}

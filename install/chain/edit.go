@@ -1,0 +1,105 @@
+package chain
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// A Defect is what is wrong with our plugin in a list.
+type Defect string
+
+// The defects, worst first.
+const (
+	None      Defect = ""               // it is there once, as it should be, last
+	Absent    Defect = "is not there"   // pods get no redirection
+	Different Defect = "was changed"    // it is there with another configuration
+	Repeated  Defect = "is there twice" // it would run twice for each pod
+	NotLast   Defect = "is not last"    // others come after it
+)
+
+// Inspect tells what is wrong with the plugin of the type in the list, compared with the wanted element. JSON values are compared,
+// not text: one who only reformats the list has changed nothing.
+func (l *List) Inspect(plugin string, element json.RawMessage) Defect {
+	ours := l.Elements(plugin)
+	switch {
+	case len(ours) == 0:
+		return Absent
+	case slices.ContainsFunc(ours, func(p Plugin) bool { return !Equal(p.Raw, element) }):
+		return Different
+	case len(ours) > 1:
+		return Repeated
+	case l.Plugins[len(l.Plugins)-1].Type != plugin:
+		return NotLast
+	}
+	return None
+}
+
+// Equal reports whether two JSON texts have the same value. Invalid texts are equal to nothing.
+func Equal(a, b json.RawMessage) bool {
+	one, err := value(a)
+	if err != nil {
+		return false
+	}
+	other, err := value(b)
+	return err == nil && reflect.DeepEqual(one, other)
+}
+
+func value(raw json.RawMessage) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber() // 1 and 1.0 are not the same to every reader
+	var v any
+	err := d.Decode(&v)
+	return v, err
+}
+
+// Insert returns the list's text with the element as the last plugin, in the style of its neighbour. Elements that have the type of
+// the element or one of the types in place of which it comes are taken out. The element must be a JSON object with a type.
+func (l *List) Insert(element json.RawMessage, inPlaceOf ...string) ([]byte, error) {
+	var head struct{ Type string }
+	if err := json.Unmarshal(element, &head); err != nil || head.Type == "" {
+		return nil, fmt.Errorf("the element for the chain is not a JSON object with a type: %.80s", element)
+	}
+	rest := l
+	if data := l.Remove(append(slices.Clone(inPlaceOf), head.Type)...); len(data) != len(l.data) {
+		var err error
+		if rest, err = Parse(data); err != nil {
+			return nil, fmt.Errorf("the chain has no plugin besides %s: %w", head.Type, err)
+		}
+	}
+	return rest.add(element), nil
+}
+
+// add puts an element behind the last one.
+func (l *List) add(element json.RawMessage) []byte {
+	last := l.Plugins[len(l.Plugins)-1]
+	before := l.spaceBefore(len(l.Plugins) - 1)
+	return slices.Concat(l.data[:last.end], []byte(","), before, like(element, last.Raw, before), l.data[last.end:])
+}
+
+// Remove returns the list's text without the plugins of the types. What [List.Insert] put in leaves no trace. Without any plugin
+// left the list is not valid.
+func (l *List) Remove(types ...string) []byte {
+	data, plugins := l.data, slices.Clone(l.Plugins)
+	for i := len(plugins) - 1; i >= 0; i-- {
+		if !slices.Contains(types, plugins[i].Type) {
+			continue
+		}
+		from, to := plugins[i].start, plugins[i].end
+		switch {
+		case i > 0: // with the comma and the space before it
+			from = plugins[i-1].end
+		case len(plugins) > 1: // with the comma and the space behind it
+			to = plugins[1].start
+		}
+		data = slices.Concat(data[:from], data[to:])
+		for j := i + 1; j < len(plugins); j++ {
+			plugins[j].start -= to - from
+			plugins[j].end -= to - from
+		}
+		plugins = slices.Delete(plugins, i, i+1)
+	}
+	return data
+}

@@ -1,0 +1,101 @@
+package chain_test
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+
+	"github.com/sluice-mesh/sluice/install/chain"
+)
+
+// Whatever valid list there is: after insertion it is valid for libcni with the same other plugins, and after removal it has the
+// bytes that it had.
+func FuzzInsertRemove(f *testing.F) {
+	for _, text := range lists {
+		f.Add([]byte(text), []byte(element))
+	}
+	f.Add([]byte(`{"name":"n","plugins":[{"type":"sluice-cni"},{"type":"a"}]}`), []byte(`{"type":"sluice-cni"}`))
+	f.Add([]byte("{\"name\":\"n\",\"plugins\":[\n{\n}]}"), []byte(" {\n\"Type\":\"x\"} "))
+	f.Fuzz(func(t *testing.T, data, element []byte) {
+		list, err := chain.Parse(data)
+		if theirs, libcniErr := libcni.NetworkConfFromBytes(data); (err == nil) != (libcniErr == nil && len(theirs.Plugins) > 0) {
+			t.Fatalf("%v; libcni: %v", err, libcniErr)
+		}
+		if err != nil {
+			return
+		}
+		original := slices.Clone(data)
+		ours := chain.PlainType(element)
+		others := slices.DeleteFunc(list.Types(), func(plugin string) bool { return plugin == ours })
+		with, err := list.Insert(json.RawMessage(element))
+		if err != nil {
+			if ours != "" && len(others) > 0 {
+				t.Fatalf("%v: %s into %s", err, element, data)
+			}
+			return
+		}
+		after, err := chain.Parse(with)
+		if err != nil {
+			t.Fatalf("%v after inserting %s into %s:\n%s", err, element, data, with)
+		}
+		inserted := after.Types()[len(after.Plugins)-1]
+		if !slices.Equal(after.Types(), append(slices.DeleteFunc(list.Types(), func(p string) bool { return p == inserted }), inserted)) {
+			t.Fatalf("%v became %v", list.Types(), after.Types())
+		}
+		for i, p := range slices.DeleteFunc(slices.Clone(list.Plugins), func(p chain.Plugin) bool { return p.Type == inserted }) {
+			if string(after.Plugins[i].Raw) != string(p.Raw) {
+				t.Fatalf("%s became %s", p.Raw, after.Plugins[i].Raw)
+			}
+		}
+		if !list.Has(inserted) && string(after.Remove(inserted)) != string(original) {
+			t.Fatalf("removed again:\n%q\nwant\n%q", after.Remove(inserted), original)
+		}
+		if string(data) != string(original) {
+			t.Fatal("the original was changed")
+		}
+	})
+}
+
+// Any directory has an answer, and a plain configuration that is chosen can become a list.
+func FuzzDiscover(f *testing.F) {
+	f.Add("10-a.conf", []byte(`{"name":"n","type":"a"}`), "20-b.conflist", []byte(lists["one line"]), "")
+	f.Add("10-a.json", []byte(`{"name":1}`), "20-b.conflist", []byte(`{}`), "20-b.conf")
+	f.Fuzz(func(t *testing.T, one string, data []byte, two string, other []byte, named string) {
+		choice, _, err := chain.Discover([]chain.File{{Name: one, Data: data}, {Name: two, Data: other}}, named)
+		if err != nil {
+			return
+		}
+		if choice.Name != one && choice.Name != two || len(choice.List.Plugins) == 0 {
+			t.Fatalf("%+v", choice)
+		}
+		if _, err := libcni.NetworkConfFromBytes(choice.List.Bytes()); err != nil {
+			t.Fatalf("%s: %v", choice.List.Bytes(), err)
+		}
+	})
+}
+
+// A stand-alone configuration is valid, and has all that the element had.
+func FuzzStandalone(f *testing.F) {
+	f.Add([]byte(element), "0.3.1", "istio-cni")
+	f.Add([]byte(` {"type":"a","NAME":"b"}`), "", "")
+	f.Fuzz(func(t *testing.T, element []byte, version, network string) {
+		conf, err := chain.Standalone(json.RawMessage(element), version, network)
+		if err != nil {
+			return
+		}
+		var before, after map[string]json.RawMessage
+		if err := json.Unmarshal(element, &before); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(conf, &after); err != nil {
+			t.Fatalf("%v: %s", err, conf)
+		}
+		for key, value := range before {
+			if !chain.Equal(value, after[key]) {
+				t.Fatalf("%s: %s became %s", key, value, after[key])
+			}
+		}
+	})
+}

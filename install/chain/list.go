@@ -1,0 +1,157 @@
+package chain
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+// A List is a valid network configuration list: its text, and where the plugins stand in it. Values come from [Parse].
+type List struct {
+	// Name is the network's.
+	Name string
+	// CNIVersion is the version of the specification in which the runtime calls the plugins; it may be empty.
+	CNIVersion string
+	// Plugins is the chain as far as it stands in the list, first to last; never empty.
+	Plugins []Plugin
+	// OnlyInlined says that the runtime takes no further plugins from the folder that is named as the network.
+	OnlyInlined bool
+
+	data []byte
+}
+
+// A Plugin is an element of a list.
+type Plugin struct {
+	// Type is the name of the executable.
+	Type string
+	// Raw is the element's text. It must not be changed.
+	Raw json.RawMessage
+
+	start, end int // where Raw stands in the list
+}
+
+// ErrNoPlugins is the error of a list that has no plugins in it. From CNI 1.3 on it may be valid with those of a folder.
+var ErrNoPlugins = errors.New("no plugins in the list")
+
+// Parse reads a list as libcni does. The data must not be changed afterwards.
+func Parse(data []byte) (*List, error) {
+	conf, err := libcni.NetworkConfFromBytes(data)
+	if err != nil {
+		return nil, err
+	}
+	if len(conf.Plugins) == 0 {
+		return nil, ErrNoPlugins
+	}
+	elements, err := elements(data)
+	if err != nil {
+		return nil, err
+	}
+	if len(elements) != len(conf.Plugins) {
+		return nil, fmt.Errorf("%d plugins at %d places", len(conf.Plugins), len(elements))
+	}
+	for i, p := range conf.Plugins {
+		elements[i].Type = p.Network.Type
+	}
+	return &List{
+		Name:        conf.Name,
+		CNIVersion:  conf.CNIVersion,
+		Plugins:     elements,
+		OnlyInlined: conf.LoadOnlyInlinedPlugins,
+		data:        data,
+	}, nil
+}
+
+// Bytes returns the list's text. It must not be changed.
+func (l *List) Bytes() []byte { return l.data }
+
+// Types returns the chain's types, first to last.
+func (l *List) Types() []string {
+	types := make([]string, len(l.Plugins))
+	for i, p := range l.Plugins {
+		types[i] = p.Type
+	}
+	return types
+}
+
+// Has reports whether a plugin of the type is in the list.
+func (l *List) Has(plugin string) bool { return slices.Contains(l.Types(), plugin) }
+
+// Elements returns the plugins of a type.
+func (l *List) Elements(plugin string) []Plugin {
+	var found []Plugin
+	for _, p := range l.Plugins {
+		if p.Type == plugin {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// Chains reports whether plugins of the list can be given the result of the one before, which came with version 0.3.0.
+func (l *List) Chains() bool { return chains(l.CNIVersion) }
+
+func chains(cniVersion string) bool {
+	if cniVersion == "" {
+		return false
+	}
+	ok, err := version.GreaterThanOrEqualTo(cniVersion, "0.3.0")
+	return err == nil && ok
+}
+
+// elements finds the elements of the plugins of a list that libcni has accepted. Where a key is written twice the last one counts,
+// as for libcni.
+func elements(data []byte) ([]Plugin, error) {
+	var found []Plugin
+	err := eachMember(data, func(key string, d *json.Decoder) error {
+		if key != "plugins" {
+			return skip(d)
+		}
+		if _, err := d.Token(); err != nil { // the bracket
+			return err
+		}
+		found = nil
+		for d.More() {
+			var raw json.RawMessage
+			if err := d.Decode(&raw); err != nil {
+				return err
+			}
+			end := int(d.InputOffset())
+			found = append(found, Plugin{Raw: data[end-len(raw) : end : end], start: end - len(raw), end: end})
+		}
+		_, err := d.Token()
+		return err
+	})
+	return found, err
+}
+
+// eachMember calls value for each member of an object, with the decoder before the member's value.
+func eachMember(data []byte, value func(key string, d *json.Decoder) error) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	if _, err := d.Token(); err != nil { // the brace
+		return err
+	}
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return err
+		}
+		key, ok := token.(string)
+		if !ok {
+			return fmt.Errorf("%v where a key should be", token)
+		}
+		if err := value(key, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func skip(d *json.Decoder) error {
+	var value json.RawMessage
+	return d.Decode(&value)
+}

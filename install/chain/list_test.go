@@ -1,0 +1,230 @@
+package chain_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/install/chain"
+)
+
+const element = `{"type": "sluice-cni", "exclude_namespaces": ["kube-system"], "plugin_log_level": "info"}`
+
+// Lists as installers write them.
+var lists = map[string]string{
+	"Calico's": `{
+  "name": "k8s-pod-network",
+  "cniVersion": "0.3.1",
+  "plugins": [
+    {
+      "type": "calico",
+      "log_level": "info",
+      "ipam": {
+          "type": "calico-ipam"
+      },
+      "policy": {
+          "type": "k8s"
+      }
+    },
+    {
+      "type": "portmap",
+      "snat": true,
+      "capabilities": {"portMappings": true}
+    }
+  ]
+}
+`,
+	"Cilium's": `
+{
+  "cniVersion": "0.3.1",
+  "name": "cilium",
+  "plugins": [
+    {
+       "type": "cilium-cni",
+       "enable-debug": false,
+       "log-file": "/var/run/cilium/cilium-cni.log"
+    }
+  ]
+}`,
+	"one line":    `{"cniVersion":"1.0.0","name":"e2e","plugins":[{"type":"bridge","isGateway":true},{"type":"portmap"}],"unknown":1.50}`,
+	"airy line":   `{ "name": "n", "cniVersion": "1.0.0", "plugins": [ { "type": "a" }, { "type": "b" } ] }`,
+	"tabs":        "{\n\t\"name\": \"n\",\n\t\"plugins\": [\n\t\t{\n\t\t\t\"type\": \"a\"\n\t\t}\n\t],\n\t\"cniVersion\": \"0.4.0\"\n}\n",
+	"DOS":         "{\r\n  \"name\": \"n\",\r\n  \"plugins\": [\r\n    {\r\n      \"type\": \"a\"\r\n    }\r\n  ]\r\n}\r\n",
+	"a line each": "{\n  \"name\": \"n\",\n  \"plugins\": [\n    {\"type\": \"a\"},\n    {\"type\": \"b\"}\n  ]\n}\n",
+	"spaces":      "{\"name\":\"n\",\"plugins\":[{\"type\":\"a\"} , {\"type\":\"b\"}   ]\n\n}",
+	"twice":       `{"name":"n","plugins":[{"type":"gone"}],"x":"[{\"}]","plugins":[{"type":"a"}]}`,
+	"nested":      `{"x":{"plugins":[1]},"name":"n","plugins":[{"plugins":[{"type":"no"}],"type":"a","note":"}],["}]}`,
+	"escaped":     `{"name":"n","plugins":[{"type":"a","bad":"` + "\xff" + `"}]}`,
+}
+
+func parse(t *testing.T, text string) *chain.List {
+	t.Helper()
+	list, err := chain.Parse([]byte(text))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return list
+}
+
+func insert(t *testing.T, text, element string, inPlaceOf ...string) string {
+	t.Helper()
+	data, err := parse(t, text).Insert(json.RawMessage(element), inPlaceOf...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestInsertThenRemoveLeavesNoTrace(t *testing.T) {
+	for name, text := range lists {
+		t.Run(name, func(t *testing.T) {
+			with := insert(t, text, element)
+			list := parse(t, with)
+			before := parse(t, text).Types()
+			if diff := cmp.Diff(append(before, "sluice-cni"), list.Types()); diff != "" {
+				t.Errorf("types (-want +got):\n%s", diff)
+			}
+			if d := list.Inspect("sluice-cni", json.RawMessage(element)); d != chain.None {
+				t.Errorf("the plugin %s", d)
+			}
+			if diff := cmp.Diff(text, string(list.Remove("sluice-cni"))); diff != "" {
+				t.Errorf("not the original bytes (-want +got):\n%s", diff)
+			}
+			if again := insert(t, with, element); again != with {
+				t.Errorf("inserted again:\n%s\nwant\n%s", again, with)
+			}
+			for _, p := range parse(t, text).Plugins {
+				if !strings.Contains(with, string(p.Raw)) {
+					t.Errorf("%s was changed", p.Raw)
+				}
+			}
+		})
+	}
+}
+
+func TestTheElementLooksLikeItsNeighbours(t *testing.T) {
+	for name, want := range map[string]string{
+		"Calico's": `
+    },
+    {
+      "type": "sluice-cni",
+      "exclude_namespaces": [
+        "kube-system"
+      ],
+      "plugin_log_level": "info"
+    }
+  ]
+}
+`,
+		"Cilium's": `
+    },
+    {
+       "type": "sluice-cni",
+       "exclude_namespaces": [
+          "kube-system"
+       ],
+       "plugin_log_level": "info"
+    }
+  ]
+}`,
+		"one line":    `},{"type":"sluice-cni","exclude_namespaces":["kube-system"],"plugin_log_level":"info"}],"unknown":1.50}`,
+		"airy line":   `}, {"type":"sluice-cni","exclude_namespaces":["kube-system"],"plugin_log_level":"info"} ] }`,
+		"a line each": "},\n    {\"type\":\"sluice-cni\",\"exclude_namespaces\":[\"kube-system\"],\"plugin_log_level\":\"info\"}\n  ]\n}\n",
+		"tabs":        "},\n\t\t{\n\t\t\t\"type\": \"sluice-cni\",\n\t\t\t\"exclude_namespaces\": [\n\t\t\t\t\"kube-system\"\n\t\t\t],\n\t\t\t\"plugin_log_level\": \"info\"\n\t\t}\n\t],\n\t\"cniVersion\": \"0.4.0\"\n}\n",
+		"DOS":         "},\r\n    {\r\n      \"type\": \"sluice-cni\",\r\n      \"exclude_namespaces\": [\r\n        \"kube-system\"\r\n      ],\r\n      \"plugin_log_level\": \"info\"\r\n    }\r\n  ]\r\n}\r\n",
+	} {
+		if got := insert(t, lists[name], element); !strings.HasSuffix(got, want) {
+			t.Errorf("%s:\n%q\ndoes not end in\n%q", name, got, want)
+		}
+	}
+}
+
+func TestInspect(t *testing.T) {
+	const ours, other, changed = element, `{"type":"a"}`, `{"type":"sluice-cni","exclude_namespaces":[]}`
+	sorted := `{"exclude_namespaces":["kube-system"],"plugin_log_level":"info","type":"sluice-cni"}`
+	for _, row := range []struct {
+		plugins []string
+		want    chain.Defect
+	}{
+		{[]string{other}, chain.Absent},
+		{[]string{other, ours}, chain.None},
+		{[]string{other, sorted}, chain.None}, // reformatted
+		{[]string{other, changed}, chain.Different},
+		{[]string{other, changed, ours}, chain.Different},
+		{[]string{other, ours, ours}, chain.Repeated},
+		{[]string{ours, other}, chain.NotLast},
+		{[]string{ours, other, ours}, chain.Repeated},
+	} {
+		text := `{"name":"n","plugins":[` + strings.Join(row.plugins, ",") + `]}`
+		if got := parse(t, text).Inspect("sluice-cni", json.RawMessage(element)); got != row.want {
+			t.Errorf("%s: %q, want %q", text, got, row.want)
+		}
+		mended := parse(t, insert(t, text, element))
+		if d := mended.Inspect("sluice-cni", json.RawMessage(element)); d != chain.None {
+			t.Errorf("%s: mended, it %s", text, d)
+		}
+	}
+}
+
+func TestInsertInThePlaceOfAnotherPlugin(t *testing.T) {
+	text := `{"name":"n","plugins":[{"type":"a"},{"type":"istio-cni"},{"type":"b"},{"type":"istio-cni","x":1}]}`
+	want := []string{"a", "b", "sluice-cni"}
+	if diff := cmp.Diff(want, parse(t, insert(t, text, element, "istio-cni")).Types()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestRemoveAnyPlace(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"name":"n","plugins":[ {"type":"x"}, {"type":"a"} ]}`:                 `{"name":"n","plugins":[ {"type":"a"} ]}`,
+		`{"name":"n","plugins":[ {"type":"a"}, {"type":"x"} ]}`:                 `{"name":"n","plugins":[ {"type":"a"} ]}`,
+		`{"name":"n","plugins":[{"type":"x"},{"type":"a"},{"type":"x"}]}`:       `{"name":"n","plugins":[{"type":"a"}]}`,
+		`{"name":"n","plugins":[{"type":"x"},{"type":"x"},{"type":"x"}],"a":1}`: `{"name":"n","plugins":[],"a":1}`,
+		`{"name":"n","plugins":[{"type":"a"}]}`:                                 `{"name":"n","plugins":[{"type":"a"}]}`,
+	} {
+		if got := string(parse(t, text).Remove("x")); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestInsertRefuses(t *testing.T) {
+	list := parse(t, lists["one line"])
+	for _, bad := range []string{``, `[]`, `{}`, `{"type":""}`, `{"type":1}`, `"sluice-cni"`} {
+		if _, err := list.Insert(json.RawMessage(bad)); err == nil {
+			t.Errorf("%q was inserted", bad)
+		}
+	}
+	if _, err := parse(t, `{"name":"n","plugins":[{"type":"x"}]}`).Insert(json.RawMessage(element), "x"); err == nil {
+		t.Error("a chain of ours alone was made")
+	}
+}
+
+func TestParseJudgesAsLibcni(t *testing.T) {
+	for _, bad := range []string{
+		``, `{`, `[]`, `{"plugins":[{"type":"a"}]}`, `{"name":1,"plugins":[{"type":"a"}]}`, `{"name":"n","plugins":[]}`,
+		`{"name":"n","plugins":[{}]}`, `{"name":"n","plugins":[1]}`, `{"name":"n","plugins":{}}`, `{"name":"n","plugins":[{"type":"a"}]} x`,
+		`{"name":"n","cniVersion":1,"plugins":[{"type":"a"}]}`, `{"name":"n","disableCheck":"maybe","plugins":[{"type":"a"}]}`,
+	} {
+		_, err := chain.Parse([]byte(bad))
+		if _, theirs := libcni.NetworkConfFromBytes([]byte(bad)); err == nil || theirs == nil {
+			t.Errorf("%s: %v; libcni: %v", bad, err, theirs)
+		}
+	}
+	if _, err := chain.Parse([]byte(`{"name":"n"}`)); !errors.Is(err, chain.ErrNoPlugins) {
+		t.Errorf("a list without plugins: %v", err)
+	}
+}
+
+func TestChains(t *testing.T) {
+	for version, want := range map[string]bool{"": false, "0.1.0": false, "0.2.0": false, "0.3.0": true, "0.3.1": true, "1.0.0": true, "1.1.0": true} {
+		text := `{"cniVersion":"` + version + `","name":"n","plugins":[{"type":"a"}]}`
+		if got := parse(t, text).Chains(); got != want {
+			t.Errorf("version %q: %t", version, got)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package file_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/install/file"
+	"github.com/sluice-mesh/sluice/install/file/filetest"
+)
+
+// Istio's installer installed truncated plugins without an error for exactly the sizes that miss the end of the disk by one buffer.
+func TestAFullDiskNeverTruncates(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	old := bytes.Repeat([]byte("old plugin "), 3000)
+	for _, size := range []int{1, 4096, 4097, 900 << 10, 1<<20 - 40<<10, 1 << 20, 1<<20 + 1, 1<<20 + 4096, 1<<20 + 32<<10, 3 << 20} {
+		dir := filetest.Disk(t, "1m")
+		path := filepath.Join(dir, "plugin")
+		if err := os.WriteFile(path, old, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		content := bytes.Repeat([]byte("x"), size)
+		source := put(t, filepath.Join(t.TempDir(), "source"), string(content))
+		for _, attempt := range []func() (bool, error){
+			func() (bool, error) { return file.Copy(path, source, 0o755) },
+			func() (bool, error) { return false, file.Replace(path, []byte(read(t, path)), content, 0o755) },
+		} {
+			before := read(t, path)
+			changed, err := attempt()
+			switch got := read(t, path); {
+			case err == nil && got != string(content):
+				t.Errorf("%d bytes: no error, but the plugin has %d", size, len(got))
+			case err != nil && got != before:
+				t.Errorf("%d bytes: the plugin was changed to %d bytes although %v", size, len(got), err)
+			case err != nil && (!file.IsFull(err) || !strings.Contains(err.Error(), "the old file is untouched")):
+				t.Errorf("%d bytes: %v", size, err)
+			case err != nil && changed:
+				t.Errorf("%d bytes: changed and failed", size)
+			}
+			clean(t, dir)
+		}
+		if size > 1<<20 && read(t, path) != string(old) {
+			t.Errorf("%d bytes went onto a disk of one mebibyte", size)
+		}
+	}
+}
+
+func TestAReadOnlyDirectory(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	dir := t.TempDir()
+	path := put(t, filepath.Join(dir, "file"), "old")
+	source := put(t, filepath.Join(t.TempDir(), "source"), "new")
+	writable := filetest.ReadOnly(t, dir)
+	for what, attempt := range map[string]func() error{
+		"write":   func() error { return write(path) },
+		"mode":    func() error { _, err := file.Write(path, []byte("old"), 0o755); return err },
+		"copy":    func() error { return copyFrom(source)(path) },
+		"replace": func() error { return file.Replace(path, []byte("old"), []byte("new"), 0o600) },
+		"create":  func() error { return file.Replace(path+"2", nil, []byte("new"), 0o600) },
+		"remove":  func() error { _, err := file.Remove(path); return err },
+		"if":      func() error { return file.RemoveIf(path, []byte("old")) },
+	} {
+		if err := attempt(); !file.IsReadOnly(err) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if got := read(t, path); got != "old" {
+		t.Errorf("the file holds %q", got)
+	}
+	writable()
+	if err := write(path); err != nil || read(t, path) != "new" {
+		t.Errorf("writable again: %v, %q", err, read(t, path))
+	}
+}

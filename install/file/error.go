@@ -1,0 +1,65 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// ErrChanged is in the error of a change that was given up because somebody else wrote the file in the meantime. What they wrote is
+// in place.
+var ErrChanged = errors.New("somebody else wrote it in the meantime")
+
+// An Error says which file could not be changed, and what is there now.
+type Error struct {
+	Op    string // what was attempted: "write", "copy", "remove"
+	Path  string // as the caller gave it
+	State State  // what became of the file
+	Err   error
+}
+
+// State is what a failed change left behind.
+type State string
+
+// The states.
+const (
+	Untouched State = "the old file is untouched"
+	Missing   State = "there is still no such file"
+	Replaced  State = "the new file is in place, but a loss of power may undo it"
+	Unknown   State = "what is there now could not be found out"
+)
+
+func (e *Error) Error() string {
+	var path *fs.PathError
+	cause := e.Err
+	if errors.As(e.Err, &path) && path.Path == e.Path {
+		cause = path.Err // the path is told already
+	}
+	if errors.Is(e.Err, ErrChanged) {
+		return fmt.Sprintf("%s %s: %v", e.Op, e.Path, cause)
+	}
+	return fmt.Sprintf("%s %s: %v (%s)", e.Op, e.Path, cause, e.State)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// IsFull reports whether err says that a disk or a quota is used up.
+func IsFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+// IsReadOnly reports whether err says that a file system is mounted read-only.
+func IsReadOnly(err error) bool { return errors.Is(err, syscall.EROFS) }
+
+// failed describes a failure that left the file as it was.
+func failed(op, path string, err error) error {
+	state := Unknown
+	switch _, statErr := os.Stat(path); {
+	case statErr == nil:
+		state = Untouched
+	case errors.Is(statErr, fs.ErrNotExist):
+		state = Missing
+	}
+	return &Error{Op: op, Path: path, State: state, Err: err}
+}

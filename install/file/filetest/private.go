@@ -1,0 +1,100 @@
+// Package filetest lets tests of files mount what they need: full disks, read-only directories. It is for tests only.
+package filetest
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const env = "SLUICE_PRIVATE_MOUNTS"
+
+// Private reports whether the process has mounts of its own. Otherwise it runs the test again in a process that has, fails if that
+// fails, and returns false: then the test has nothing more to do. Only for tests that are no subtests. Root is not needed where user
+// namespaces are permitted.
+func Private(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(env) == t.Name() {
+		// What is mounted here must not reach the namespace that the process came from.
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			t.Fatal(err)
+		}
+		return true
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.count=1")
+	// The race detector sleeps for a second at the end of each process.
+	cmd.Env = append(os.Environ(), env+"="+t.Name(), "GORACE=atexit_sleep_ms=0")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if uid := os.Geteuid(); uid != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("in a mount namespace: %v\n%s", err, out)
+	}
+	return false
+}
+
+// Disk mounts an empty file system of so many bytes on a new directory and returns the directory.
+func Disk(t *testing.T, size string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("disk", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unmount(t, dir) })
+	return dir
+}
+
+// ReadOnly makes dir read-only until the returned function is called, or the test ends.
+func ReadOnly(t *testing.T, dir string) (writable func()) {
+	t.Helper()
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	mounted := true
+	writable = func() {
+		if mounted {
+			unmount(t, dir)
+		}
+		mounted = false
+	}
+	t.Cleanup(writable)
+	return writable
+}
+
+func unmount(t *testing.T, dir string) {
+	t.Helper()
+	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+		t.Errorf("unmount %s: %v", dir, err)
+	}
+}
+
+// Fill uses up the file system of dir and returns a function that gives the space back.
+func Fill(t *testing.T, dir string) (free func()) {
+	t.Helper()
+	f, err := os.CreateTemp(dir, "ballast")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // what matters is the space
+	for _, size := range []int{64 << 10, 4 << 10, 1} {
+		for chunk := make([]byte, size); err == nil; {
+			_, err = f.Write(chunk)
+		}
+		err = nil
+	}
+	return func() {
+		if err := os.Remove(f.Name()); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package file_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/install/file"
+	"github.com/sluice-mesh/sluice/install/file/filetest"
+)
+
+func TestReplace(t *testing.T) {
+	replaceRows(t)
+}
+
+// As on a file system, or under a kernel, that cannot exchange files.
+func TestReplaceWithoutExchange(t *testing.T) {
+	if filetest.Private(t) {
+		filetest.Deny(t, unix.SYS_RENAMEAT2, unix.EINVAL)
+		replaceRows(t)
+	}
+}
+
+func replaceRows(t *testing.T) {
+	t.Helper()
+	for _, row := range []struct {
+		why           string
+		there         *string
+		was           []byte
+		want          string
+		changedByThem bool
+	}{
+		{"what is expected is replaced", p("old"), []byte("old"), "new", false},
+		{"what somebody else wrote stays", p("theirs"), []byte("old"), "theirs", true},
+		{"a file is made where none is expected", nil, nil, "new", false},
+		{"a file that came in the meantime stays", p("theirs"), nil, "theirs", true},
+		{"a file that went in the meantime stays away", nil, []byte("old"), "", true},
+		{"an empty file is not no file", p(""), nil, "", true},
+		{"an empty file is replaced", p(""), []byte{}, "new", false},
+	} {
+		t.Run(row.why, func(t *testing.T) { replaceRow(t, row.there, row.was, row.want, row.changedByThem) })
+	}
+}
+
+func p(s string) *string { return &s }
+
+func replaceRow(t *testing.T, there *string, was []byte, want string, changedByThem bool) {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	if there != nil {
+		put(t, path, *there)
+	}
+	err := file.Replace(path, was, []byte("new"), 0o640)
+	if errors.Is(err, file.ErrChanged) != changedByThem || (err != nil) != changedByThem {
+		t.Errorf("%v", err)
+	}
+	data, err := os.ReadFile(path)
+	if string(data) != want || (err != nil) != (there == nil && changedByThem) {
+		t.Errorf("holds %q, %v; want %q", data, err, want)
+	}
+	clean(t, dir)
+}
+
+// A rival writes versions of its file one after another, in both ways that programs write files, and each must be found by us or be
+// there: none may be lost because we wrote at the same moment.
+func TestReplaceLosesNothingThatOthersWrite(t *testing.T) {
+	const versions = 200
+	dir := t.TempDir()
+	path := put(t, filepath.Join(dir, "file"), "0")
+	seen := map[string]bool{}
+	var mu sync.Mutex
+	var rival sync.WaitGroup
+	rival.Go(func() {
+		for v := 1; v <= versions; v++ {
+			content := fmt.Sprint(v)
+			tmp := path + ".rival"
+			if err := os.WriteFile(tmp, []byte(content), 0o600); err != nil {
+				t.Error(err)
+			}
+			if err := os.Rename(tmp, path); err != nil {
+				t.Error(err)
+			}
+			for found := false; !found; { // until it has been taken up
+				mu.Lock()
+				found = seen[content]
+				mu.Unlock()
+				runtime.Gosched()
+			}
+		}
+	})
+	deadline := time.Now().Add(20 * time.Second)
+	for done := false; !done; {
+		if time.Now().After(deadline) {
+			t.Fatal("a version was lost")
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := string(data)
+		base, ours := now, false
+		if len(now) > 5 && now[:5] == "ours " {
+			base, ours = now[5:], true
+		}
+		mu.Lock()
+		seen[base] = true
+		done = base == fmt.Sprint(versions)
+		mu.Unlock()
+		next := "ours " + base
+		if ours {
+			next = base
+		}
+		if err := file.Replace(path, data, []byte(next), 0o600); err != nil && !errors.Is(err, file.ErrChanged) {
+			t.Fatal(err)
+		}
+	}
+	rival.Wait()
+	clean(t, dir)
+}
+
+func TestRemove(t *testing.T) {
+	dir := t.TempDir()
+	path := put(t, filepath.Join(dir, "file"), "theirs")
+	if err := file.RemoveIf(path, []byte("old")); !errors.Is(err, file.ErrChanged) {
+		t.Errorf("another content: %v", err)
+	}
+	if got := read(t, path); got != "theirs" {
+		t.Errorf("holds %q", got)
+	}
+	if err := file.RemoveIf(path, []byte("theirs")); err != nil {
+		t.Error(err)
+	}
+	if err := file.RemoveIf(path, []byte("theirs")); err != nil {
+		t.Errorf("removed already: %v", err)
+	}
+	put(t, path, "again")
+	for _, want := range []bool{true, false} {
+		if existed, err := file.Remove(path); err != nil || existed != want {
+			t.Errorf("existed %t, %v", existed, err)
+		}
+	}
+	clean(t, dir)
+}
+
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, ".sluice-123.tmp"), "half")
+	for _, theirs := range []string{"10-calico.conflist", ".sluice-notes", ".other-1.tmp"} {
+		put(t, filepath.Join(dir, theirs), "theirs")
+	}
+	swept, err := file.Sweep(dir)
+	if err != nil || len(swept) != 1 || swept[0] != ".sluice-123.tmp" {
+		t.Errorf("%v, %v", swept, err)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 3 {
+		t.Errorf("%d files are left of the 3 of others", len(entries))
+	}
+	if swept, err := file.Sweep(filepath.Join(dir, "absent")); err != nil || swept != nil {
+		t.Errorf("no directory: %v, %v", swept, err)
+	}
+}

@@ -1,0 +1,133 @@
+package file
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// A temporary is complete, synchronised new content that waits beside its file for the name.
+type temporary struct {
+	path string
+	info fs.FileInfo
+}
+
+// prepare writes size bytes of content beside the file at path. The owner is that of the old file where there is one and where
+// changing owners is permitted.
+func prepare(path string, content io.ReadSeeker, size int64, mode fs.FileMode) (*temporary, error) {
+	f, err := os.CreateTemp(filepath.Dir(path), prefix+"*"+suffix)
+	if err != nil {
+		return nil, err
+	}
+	t := &temporary{path: f.Name()}
+	err = t.fill(f, path, content, size, mode)
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		t.drop()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *temporary) fill(f *os.File, path string, content io.ReadSeeker, size int64, mode fs.FileMode) error {
+	n, err := io.Copy(f, content)
+	if err != nil {
+		return err
+	}
+	if n != size {
+		return fmt.Errorf("%w: %d of %d bytes", io.ErrShortWrite, n, size)
+	}
+	if err := adopt(f, path); err != nil {
+		return err
+	}
+	// After the change of owner, which takes bits away.
+	if err := f.Chmod(mode); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := readBack(f, content, size); err != nil {
+		return err
+	}
+	t.info, err = f.Stat()
+	return err
+}
+
+// adopt gives the new file the owner of the old one.
+func adopt(f *os.File, path string) error {
+	old, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	fresh, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	want, have := owner(old), owner(fresh)
+	if want == have {
+		return nil
+	}
+	// Without CAP_CHOWN the file becomes ours: better than no file.
+	if err := f.Chown(want.uid, want.gid); err != nil && !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return nil
+}
+
+type ids struct{ uid, gid int }
+
+func owner(info fs.FileInfo) ids {
+	stat := info.Sys().(*syscall.Stat_t)
+	return ids{int(stat.Uid), int(stat.Gid)}
+}
+
+// readBack compares what was written with what it was written from.
+func readBack(f *os.File, content io.ReadSeeker, size int64) error {
+	if _, err := content.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	same, err := sameStream(io.NewSectionReader(f, 0, size+1), content)
+	if err != nil {
+		return fmt.Errorf("read back: %w", err)
+	}
+	if !same {
+		return errors.New("read back: not what was written")
+	}
+	return nil
+}
+
+// sameStream reports whether two streams have the same bytes.
+func sameStream(a, b io.Reader) (bool, error) {
+	const chunk = 64 << 10
+	one, other := make([]byte, chunk), make([]byte, chunk)
+	for {
+		n, err := io.ReadFull(a, one)
+		if err != nil && err != io.EOF && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return false, err
+		}
+		m, otherErr := io.ReadFull(b, other)
+		if otherErr != nil && otherErr != io.EOF && !errors.Is(otherErr, io.ErrUnexpectedEOF) {
+			return false, otherErr
+		}
+		if !bytes.Equal(one[:n], other[:m]) {
+			return false, nil
+		}
+		if err != nil || otherErr != nil {
+			return true, nil
+		}
+	}
+}
+
+// drop removes a temporary file that is of no use. One that cannot be removed is swept later.
+func (t *temporary) drop() { _ = os.Remove(t.path) }

@@ -1,0 +1,158 @@
+package file
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Write makes the file at path hold content, with the permission bits of mode whatever the umask, and reports whether there was
+// anything to do. Where only the mode differs the content is left alone.
+func Write(path string, content []byte, mode fs.FileMode) (changed bool, err error) {
+	target, info, err := resolve(path)
+	if err != nil {
+		return false, failed("write", path, err)
+	}
+	if info != nil {
+		old, err := os.ReadFile(target)
+		if err != nil {
+			return false, failed("write", path, err)
+		}
+		if bytes.Equal(old, content) {
+			return setMode("write", path, target, info, mode)
+		}
+	}
+	return put("write", path, target, bytes.NewReader(content), int64(len(content)), mode)
+}
+
+// Copy makes the file at path hold what the regular file source holds, and reports whether there was anything to do. Contents are
+// streamed. A program that runs from the old file keeps running from it.
+func Copy(path, source string, mode fs.FileMode) (changed bool, err error) {
+	from, err := os.Open(source)
+	if err != nil {
+		return false, failed("copy", path, err)
+	}
+	defer from.Close() //nolint:errcheck // only read from
+	size, err := regularSize(from)
+	if err != nil {
+		return false, failed("copy", path, err)
+	}
+	target, info, err := resolve(path)
+	if err != nil {
+		return false, failed("copy", path, err)
+	}
+	if info != nil && info.Size() == size {
+		same, err := Same(target, source)
+		if err != nil {
+			return false, failed("copy", path, err)
+		}
+		if same {
+			return setMode("copy", path, target, info, mode)
+		}
+	}
+	return put("copy", path, target, from, size, mode)
+}
+
+func regularSize(f *os.File) (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return 0, &fs.PathError{Op: "copy", Path: f.Name(), Err: errors.New("not a regular file")}
+	}
+	return info.Size(), nil
+}
+
+// Same reports whether two files have the same content. A missing file is an error.
+func Same(path, other string) (bool, error) {
+	a, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer a.Close() //nolint:errcheck // only read from
+	b, err := os.Open(other)
+	if err != nil {
+		return false, err
+	}
+	defer b.Close() //nolint:errcheck // only read from
+	return sameStream(a, b)
+}
+
+// put gives the name to new content.
+func put(op, path, target string, content io.ReadSeeker, size int64, mode fs.FileMode) (bool, error) {
+	t, err := prepare(target, content, size, mode)
+	if err != nil {
+		return false, failed(op, path, err)
+	}
+	if err := os.Rename(t.path, target); err != nil {
+		t.drop()
+		return false, failed(op, path, err)
+	}
+	return true, settle(op, path, target, t.info)
+}
+
+// settle makes a rename last, and makes sure that the name leads to the new file.
+func settle(op, path, target string, placed fs.FileInfo) error {
+	if err := syncDirectory(filepath.Dir(target)); err != nil {
+		return &Error{Op: op, Path: path, State: Replaced, Err: err}
+	}
+	info, err := os.Stat(target)
+	if err == nil && !os.SameFile(info, placed) || errors.Is(err, fs.ErrNotExist) {
+		err = ErrChanged
+	}
+	if err != nil {
+		return &Error{Op: op, Path: path, State: Unknown, Err: err}
+	}
+	return nil
+}
+
+func setMode(op, path, target string, info fs.FileInfo, mode fs.FileMode) (bool, error) {
+	if info.Mode().Perm() == mode.Perm() {
+		return false, nil
+	}
+	if err := os.Chmod(target, mode.Perm()); err != nil {
+		return false, failed(op, path, err)
+	}
+	return true, nil
+}
+
+// resolve follows symbolic links. It returns no info where there is no file; a link that leads nowhere is an error.
+func resolve(path string) (string, fs.FileInfo, error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return path, nil, nil
+	}
+	if err != nil || info.Mode().IsRegular() {
+		return path, info, err
+	}
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", nil, err
+	}
+	if info, err = os.Stat(target); err != nil {
+		return "", nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return "", nil, &fs.PathError{Op: "open", Path: target, Err: errors.New("not a regular file")}
+	}
+	return target, info, nil
+}
+
+// syncDirectory makes a directory's names last.
+func syncDirectory(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	// Some file systems cannot synchronise a directory and say so.
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
+		err = nil
+	}
+	return errors.Join(err, d.Close())
+}

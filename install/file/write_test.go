@@ -1,0 +1,196 @@
+package file_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/install/file"
+)
+
+func TestWrite(t *testing.T) {
+	for name, row := range map[string]struct {
+		before  func(t *testing.T, path string)
+		mode    fs.FileMode
+		changed bool
+	}{
+		"a new file is made":                            {func(*testing.T, string) {}, 0o600, true},
+		"a new file has exactly the mode":               {func(*testing.T, string) {}, 0o666, true},
+		"other content is replaced":                     {func(t *testing.T, p string) { put(t, p, "old") }, 0o600, true},
+		"longer content is replaced":                    {func(t *testing.T, p string) { put(t, p, "new and more") }, 0o600, true},
+		"the same content and mode are left alone":      {func(t *testing.T, p string) { put(t, p, "new") }, 0o600, false},
+		"the same content gets another mode":            {func(t *testing.T, p string) { put(t, p, "new") }, 0o644, true},
+		"a link is followed, and what it names written": {func(t *testing.T, p string) { link(t, put(t, p+".target", "old"), p) }, 0o600, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer syscall.Umask(syscall.Umask(0o077))
+			dir := t.TempDir()
+			path := filepath.Join(dir, "file")
+			row.before(t, path)
+			linked, _ := os.Readlink(path)
+			changed, err := file.Write(path, []byte("new"), row.mode)
+			if err != nil || changed != row.changed {
+				t.Errorf("changed %t, %v; want %t", changed, err, row.changed)
+			}
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := read(t, path); got != "new" || info.Mode() != row.mode {
+				t.Errorf("holds %q with mode %v, want %q with %v", got, info.Mode(), "new", row.mode)
+			}
+			if now, _ := os.Readlink(path); now != linked {
+				t.Errorf("was a link to %q and is one to %q", linked, now)
+			}
+			clean(t, dir)
+		})
+	}
+}
+
+func link(t *testing.T, target, path string) {
+	t.Helper()
+	if err := os.Symlink(target, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnEqualFileKeepsItsInode(t *testing.T) {
+	path := put(t, filepath.Join(t.TempDir(), "file"), "content")
+	source := put(t, filepath.Join(t.TempDir(), "source"), "content")
+	before, _ := os.Stat(path)
+	for range 2 {
+		if _, err := file.Write(path, []byte("content"), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.Copy(path, source, 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after, _ := os.Stat(path); !os.SameFile(before, after) {
+		t.Error("the file was written anew")
+	}
+}
+
+func TestTheOwnerStays(t *testing.T) {
+	path := put(t, filepath.Join(t.TempDir(), "file"), "old")
+	if err := os.Chown(path, 4711, 4712); err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			return // then nobody else's file can be there either
+		}
+		t.Fatal(err)
+	}
+	if _, err := file.Write(path, []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stat := info.Sys().(*syscall.Stat_t); stat.Uid != 4711 || stat.Gid != 4712 {
+		t.Errorf("owner %d:%d, want 4711:4712", stat.Uid, stat.Gid)
+	}
+}
+
+func TestErrorsSayWhatBecameOfTheFile(t *testing.T) {
+	dir := t.TempDir()
+	link(t, filepath.Join(dir, "nowhere"), filepath.Join(dir, "dangling"))
+	for _, row := range []struct {
+		why, path string
+		attempt   func(path string) error
+		want      []string
+	}{
+		{"no directory", dir + "/no/file", write, []string{"write " + dir + "/no/file: ", "no such file or directory", "still no such file"}},
+		{"a directory of that name", dir, write, []string{"write " + dir + ": not a regular file (the old file is untouched)"}},
+		{"a link that leads nowhere", dir + "/dangling", write, []string{"nowhere", "no such file or directory"}},
+		{"no source", dir + "/file", copyFrom(dir + "/absent"), []string{"copy " + dir + "/file: ", dir + "/absent", "still no such file"}},
+		{"a source that is a directory", dir + "/file", copyFrom(dir), []string{"not a regular file"}},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			err := row.attempt(row.path)
+			var typed *file.Error
+			if !errors.As(err, &typed) || typed.Path != row.path {
+				t.Fatalf("%v is not an error about %s", err, row.path)
+			}
+			for _, want := range row.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not say %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func write(path string) error {
+	_, err := file.Write(path, []byte("new"), 0o600)
+	return err
+}
+
+func copyFrom(source string) func(string) error {
+	return func(path string) error {
+		_, err := file.Copy(path, source, 0o755)
+		return err
+	}
+}
+
+func TestAProgramIsReplacedWhileItRuns(t *testing.T) {
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "plugin")
+	if _, err := file.Copy(path, sleep, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	next := put(t, filepath.Join(dir, "next"), strings.Repeat("another program\n", 10_000))
+	changed, err := file.Copy(path, next, 0o755)
+	if err != nil || !changed {
+		t.Fatalf("changed %t, %v", changed, err)
+	}
+	if same, err := file.Same(path, next); err != nil || !same {
+		t.Errorf("same %t, %v", same, err)
+	}
+	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the old program does not run any more: %v", err)
+	}
+}
+
+func TestAReaderSeesTheOldOrTheNew(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	contents := []string{strings.Repeat("a", 100_000), strings.Repeat("b", 70_000)}
+	put(t, path, contents[0])
+	done := make(chan struct{})
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for {
+			data, err := os.ReadFile(path)
+			if err != nil || string(data) != contents[0] && string(data) != contents[1] {
+				t.Errorf("%d bytes, %v", len(data), err)
+			}
+			select {
+			case <-done:
+				return
+			default:
+			}
+		}
+	})
+	for i := range 50 {
+		if _, err := file.Write(path, []byte(contents[(i+1)%2]), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	close(done)
+	reader.Wait()
+}

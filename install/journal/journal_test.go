@@ -1,0 +1,185 @@
+package journal_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/sluice-mesh/sluice/install/file"
+	"github.com/sluice-mesh/sluice/install/file/filetest"
+	"github.com/sluice-mesh/sluice/install/journal"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t *testing.T, dir string) *journal.Journal {
+	t.Helper()
+	j, err := journal.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWhatIsNotedIsOnDisk(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	want := journal.Entry{
+		Kind: journal.Converted, Original: []byte("\x00any\xff bytes\r\n"), From: "10-a.conf", Mode: 0o640, Written: []string{"a", "b"},
+		Taken: [][]byte{[]byte(`{"type" :"istio-cni"}`)},
+	}
+	must(t, open(t, dir).Note("conf/b", want))
+	must(t, open(t, dir).Note("conf/a", journal.Entry{Kind: journal.Created, Written: []string{}}))
+	j := open(t, dir)
+	got, ok := j.Entry("conf/b")
+	if diff := cmp.Diff(want, got); diff != "" || !ok {
+		t.Errorf("there %t; -want +got:\n%s", ok, diff)
+	}
+	if diff := cmp.Diff([]string{"conf/a", "conf/b"}, j.Paths()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if err := j.Discard(); err == nil {
+		t.Error("a journal with entries was discarded")
+	}
+	must(t, j.Forget("conf/a", "conf/none"))
+	if got := open(t, dir).Paths(); len(got) != 1 || got[0] != "conf/b" {
+		t.Errorf("left: %v", got)
+	}
+	must(t, j.Forget("conf/b"))
+	must(t, j.Discard())
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("%v, %v", entries, err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+func TestWhatCannotBeNotedIsNotRemembered(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	dir := filetest.Disk(t, "64k")
+	j := open(t, dir)
+	must(t, j.Note("a", journal.Entry{Kind: journal.Created}))
+	filetest.Fill(t, dir)
+	if err := j.Note("b", journal.Entry{Kind: journal.Edited, Original: make([]byte, 8<<10)}); !file.IsFull(err) {
+		t.Errorf("%v", err)
+	}
+	if err := j.Note("a", journal.Entry{Kind: journal.Edited, Original: make([]byte, 8<<10)}); !file.IsFull(err) {
+		t.Errorf("%v", err)
+	}
+	for _, j := range []*journal.Journal{j, open(t, dir)} {
+		if e, ok := j.Entry("a"); !ok || e.Kind != journal.Created || len(j.Paths()) != 1 {
+			t.Errorf("%v, %+v", j.Paths(), e)
+		}
+	}
+}
+
+func TestADamagedJournalIsPutAside(t *testing.T) {
+	dir := t.TempDir()
+	for _, damage := range []string{"", "{", `{"version":1,"entries":[]}`} {
+		must(t, os.WriteFile(filepath.Join(dir, "journal.json"), []byte(damage), 0o600))
+		j, err := journal.Open(dir)
+		if !errors.Is(err, journal.ErrDamaged) || j == nil || len(j.Paths()) != 0 {
+			t.Fatalf("%q: %v, %v", damage, j, err)
+		}
+		if kept, err := os.ReadFile(filepath.Join(dir, "journal.damaged")); err != nil || string(kept) != damage {
+			t.Errorf("%q, %v", kept, err)
+		}
+		must(t, j.Note("a", journal.Entry{Kind: journal.Created}))
+		open(t, dir)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "journal.json"), []byte(`{"version":2}`), 0o600))
+	if j, err := journal.Open(dir); err == nil || errors.Is(err, journal.ErrDamaged) || j != nil {
+		t.Errorf("a newer one: %v, %v", j, err)
+	}
+}
+
+func TestWroteAndWriting(t *testing.T) {
+	old, now, next := []byte("original"), []byte("ours"), []byte("ours, newer")
+	e := journal.Entry{Kind: journal.Edited, Original: old}.Writing(old, now)
+	if e.Wrote(old) || !e.Wrote(now) || e.Wrote(nil) {
+		t.Errorf("%+v", e)
+	}
+	if e = e.Writing(now, next); !e.Wrote(now) || !e.Wrote(next) {
+		t.Errorf("during a change the file may be as before or after: %+v", e)
+	}
+	if e = e.Writing(next, next); e.Wrote(now) || len(e.Written) != 1 {
+		t.Errorf("%+v", e)
+	}
+	if e = e.Writing([]byte("theirs"), now); len(e.Written) != 1 {
+		t.Errorf("what others wrote is not ours: %+v", e)
+	}
+}
+
+func TestTheLockKeepsOthersAway(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	first, err := journal.Acquire(t.Context(), dir)
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := journal.Acquire(ctx, dir); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "which process ") {
+		t.Errorf("%v", err)
+	}
+	got := make(chan error, 1)
+	go func() { // waits until the first is gone, together with the file that it waits for
+		second, err := journal.Acquire(t.Context(), dir)
+		if err == nil {
+			if users(t, filepath.Join(dir, "lock")) != 1 {
+				err = errors.New("the lock has no name")
+			}
+			err = errors.Join(err, second.Release())
+		}
+		got <- err
+	}()
+	for users(t, filepath.Join(dir, "lock")) < 2 {
+		runtime.Gosched()
+	}
+	must(t, first.Discard())
+	must(t, <-got)
+}
+
+// users counts the descriptors of this process that lead to a file.
+func users(t *testing.T, path string) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	n := 0
+	for _, fd := range open {
+		if target, _ := os.Readlink("/proc/self/fd/" + fd.Name()); target == path {
+			n++
+		}
+	}
+	return n
+}
+
+func TestPresence(t *testing.T) {
+	dir := t.TempDir()
+	must(t, journal.Absent(dir))
+	one, err := journal.Attend(dir)
+	must(t, err)
+	two, err := journal.Attend(dir) // a rolling update
+	must(t, err)
+	must(t, one.Leave())
+	if err := journal.Absent(dir); !errors.Is(err, journal.ErrPresent) {
+		t.Errorf("%v", err)
+	}
+	must(t, two.Leave())
+	must(t, journal.Absent(dir))
+}

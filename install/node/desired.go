@@ -1,0 +1,197 @@
+package node
+
+import (
+	"errors"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/install/chain"
+	"github.com/sluice-mesh/sluice/install/journal"
+)
+
+// Concessions are wishes that are given up for a time because they cannot be had, so that the one that matters can: that the plugin
+// is in the chain.
+type Concessions struct {
+	Position bool // other plugins may come after ours
+	Together bool // plugins in whose place ours comes may stay beside it
+	Outdated bool // an element of ours with another configuration may stay: its executable could not be replaced
+}
+
+// Desired computes what the configuration directory should be like. It looks at nothing but its arguments; only the settings' gate
+// is asked.
+func Desired(s Settings, f Found, c Concessions) State {
+	p := planner{Settings: s, found: f, concede: c}
+	switch {
+	case !s.Chained:
+		p.standalone()
+	case s.owned():
+		p.owned()
+	default:
+		p.chained()
+	}
+	return p.State
+}
+
+// A planner collects the targets of one computation.
+type planner struct {
+	Settings
+	State
+	found   Found
+	concede Concessions
+}
+
+// chained puts the plugin into the configuration that the runtime uses, and keeps it up to date wherever else it is: if that
+// configuration goes away, the next one has it already.
+func (p *planner) chained() {
+	own := p.leftovers()
+	choice, ok := p.choose(p.found.configurations(own...))
+	if ok {
+		p.Primary, p.Plugins = choice.Name, choice.List.Types()
+		p.insert(choice)
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.found.Files)) {
+		if name == p.Primary || slices.Contains(own, name) || !p.found.carries(name, p.Type) {
+			continue
+		}
+		if list, err := chain.Parse(p.found.Files[name].Data); err == nil {
+			p.edit(name, list, false)
+		}
+	}
+	p.releaseLeftovers(ok)
+}
+
+// releaseLeftovers takes them away. A copy of a primary configuration is better than nothing while there is none; a stand-alone one
+// is no network.
+func (p *planner) releaseLeftovers(primary bool) {
+	for _, name := range p.leftovers() {
+		if primary || filepath.Ext(name) != ".conflist" {
+			p.Files = append(p.Files, release(p.Settings, p.found, name)...)
+		}
+	}
+}
+
+// leftovers are files of our own that other settings asked for.
+func (p *planner) leftovers() []string {
+	var names []string
+	for name, e := range p.found.Entries {
+		if _, exists := p.found.Files[name]; exists && e.Kind == journal.Created && !p.foreign(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// owned keeps a copy of the primary configuration with the plugin in it.
+func (p *planner) owned() {
+	name := p.IstioOwnedCNIConfigFileName
+	now, exists := p.found.Files[name]
+	if exists && (p.foreign(name) || p.found.Entries[name].Kind == journal.Edited) {
+		p.report(NameTaken, false, "%s is somebody else's; the plugin goes into the configuration in use instead", name)
+		p.chained()
+		return
+	}
+	others := p.found.configurations(append(p.leftovers(), name)...)
+	choice, ok := p.choose(others)
+	if !ok {
+		if exists {
+			p.Primary = name // pods of a network that comes back shall not find themselves without redirection
+		}
+		p.releaseLeftovers(false)
+		return
+	}
+	p.Primary, p.Plugins = name, choice.List.Types()
+	content, err := choice.List.Insert(p.element(name), p.displaced(choice.Name, choice.List)...)
+	if err != nil {
+		p.Problems = append(p.Problems, problemOf(err))
+		return
+	}
+	p.want(Target{Name: name, Was: now.Data, Content: content, Mode: p.found.Files[choice.Name].Mode}, p.record(name))
+	inUse, _, err := chain.Discover(others, "")
+	if err == nil && inUse.Name < name {
+		p.report(Preempted, false, "%s comes before %s, so the plugin goes into that as well; choose another istioOwnedCNIConfigFileName",
+			inUse.Name, name)
+		p.Primary = inUse.Name
+		p.insert(inUse)
+	}
+	p.releaseOthers(name, p.Primary)
+}
+
+// standalone keeps a configuration of the plugin alone.
+func (p *planner) standalone() {
+	name := p.CNIConfFileName
+	now, exists := p.found.Files[name]
+	if exists && p.foreign(name) && !slices.Contains(p.TakeOver, chain.PlainType(now.Data)) {
+		p.report(NameTaken, true, "%s is somebody else's; choose another cniConfFileName", name)
+		return
+	}
+	content, err := chain.Standalone(p.Element, p.CNIVersion, p.NetworkName)
+	if err != nil {
+		p.Problems = append(p.Problems, problemOf(err))
+		return
+	}
+	p.Primary, p.Plugins = name, []string{p.Type}
+	record, mode := p.record(name), p.standaloneMode()
+	if exists {
+		mode = now.Mode
+		if p.foreign(name) {
+			record = journal.Entry{Kind: journal.Edited, Original: now.Data, Mode: mode}
+		}
+	}
+	if chain.Equal(now.Data, content) || p.concede.Outdated && p.found.carries(name, p.Type) {
+		content = now.Data
+	}
+	p.want(Target{Name: name, Was: now.Data, Content: content, Mode: mode}, record)
+	p.releaseOthers(name)
+}
+
+// record returns the entry of a file of our own.
+func (p *planner) record(name string) journal.Entry {
+	if e, ok := p.found.Entries[name]; ok {
+		return e
+	}
+	return journal.Entry{Kind: journal.Created}
+}
+
+// choose finds the configuration to insert into, and says what is odd about it.
+func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
+	choice, skipped, err := chain.Discover(files, p.CNIConfFileName)
+	for _, s := range skipped {
+		if errors.Is(s.Reason, chain.ErrNoPlugins) {
+			p.report(NotChainable, true, "%s has its plugins in a folder; runtimes that know this use it, and the plugin cannot be put there", s.Name)
+			continue
+		}
+		p.report(Unreadable, false, "%v; some runtimes use no configuration at all because of it", s)
+	}
+	if err != nil {
+		p.report(NoConfiguration, true, "%v in %s; waiting for one", err, p.CNIConfDir)
+		return choice, false
+	}
+	if first, _, err := chain.Discover(files, ""); err == nil && first.Name != choice.Name {
+		p.report(NotInUse, false, "cniConfFileName is %s, but a runtime takes %s unless it is told otherwise", choice.Name, first.Name)
+	}
+	if p.found.Folders[choice.List.Name] && !choice.List.OnlyInlined && !choice.Plain {
+		p.report(NotChainable, false, "%s takes more plugins from the folder %s; they run after ours", choice.Name, choice.List.Name)
+	}
+	if !choice.List.Chains() {
+		p.report(NotChainable, true, "%s has cniVersion %q; a chain needs 0.3.0 or later", choice.Name, choice.List.CNIVersion)
+		return choice, false
+	}
+	return choice, true
+}
+
+// foreign reports whether a file that has the name of one of ours is not ours.
+func (p *planner) foreign(name string) bool {
+	return !p.found.carries(name, p.Type) && !p.found.Entries[name].Wrote(p.found.Files[name].Data)
+}
+
+// releaseOthers takes the plugin out of all files but those kept: they had it under other settings.
+func (p *planner) releaseOthers(keep ...string) {
+	for _, name := range slices.Sorted(maps.Keys(p.found.Files)) {
+		_, recorded := p.found.Entries[name]
+		if !slices.Contains(keep, name) && (recorded || p.found.carries(name, p.Type)) {
+			p.Files = append(p.Files, release(p.Settings, p.found, name)...)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package node_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/install/file/filetest"
+	"github.com/sluice-mesh/sluice/install/node"
+)
+
+// onDisk makes the bed's directory of that name a file system of its own.
+func (b *bed) onDisk(name, size string) (dir string) {
+	b.t.Helper()
+	dir = filetest.Disk(b.t.(*testing.T), size)
+	b.must(unix.Mount(dir, b.path(name), "", unix.MS_BIND, ""))
+	b.t.Cleanup(func() {
+		if err := unix.Unmount(b.path(name), unix.MNT_DETACH); err != nil {
+			b.t.Error(err)
+		}
+	})
+	return dir
+}
+
+func (b *bed) blocked(s node.Status, reason node.Reason, text string) {
+	b.t.Helper()
+	if s.Installed() || len(s.Problems) != 1 || s.Problems[0].Reason != reason || !strings.Contains(s.Problems[0].Message, text) {
+		b.t.Errorf("installed %t, %v; want %s with %q", s.Installed(), s.Problems, reason, text)
+	}
+}
+
+func TestAFullDiskOfExecutables(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	dir := b.onDisk("bin", "256k")
+	free := filetest.Fill(t, dir)
+	b.blocked(b.reconcile(), node.DiskFull, b.path("bin/sluice-cni"))
+	b.wantChains(map[string]string{"10-a.conflist": "calico"}) // no plugin is named that is not there
+	free()
+	b.installed(b.reconcile())
+
+	free = filetest.Fill(t, dir)
+	upgrade := func() node.Status { return b.nodeOf(b.upgraded(), node.Options{}).Reconcile(t.Context()) }
+	s := upgrade()
+	if !s.Installed() || len(s.Problems) != 1 || s.Problems[0].Reason != node.DiskFull {
+		t.Errorf("%v", s.Problems)
+	}
+	if !b.executableIs(pluginV1) || !b.elementIs(elementV1) {
+		t.Error("the old version was not left alone")
+	}
+	b.put("conf/10-a.conflist", list("calico", "tuning")) // a rival comes at the worst time
+	if s := upgrade(); !s.Installed() {
+		t.Errorf("%v", s.Problems)
+	}
+	b.wantChains(map[string]string{"10-a.conflist": "calico tuning sluice-cni"})
+	free()
+	b.installed(upgrade())
+	if !b.executableIs(pluginV2) || !b.elementIs(elementV2) {
+		t.Error("not upgraded once there was space")
+	}
+}
+
+func TestAFullDiskOfConfigurations(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	for _, name := range []string{"conf", "state"} {
+		b := newBed(t)
+		b.must(unix.Mkdir(b.path("state"), 0o700))
+		dir := b.onDisk(name, "64k")
+		b.put("conf/10-a.conflist", list("calico"))
+		b.put("conf/05-b.conf", plainBridge)
+		before := b.content("conf")
+		free := filetest.Fill(t, dir)
+		s := b.reconcile()
+		if s.Installed() || s.Problems[0].Reason != node.DiskFull {
+			t.Errorf("%s: %v", name, s.Problems)
+		}
+		after := b.content("conf")
+		for file := range after {
+			if strings.Contains(file, "ballast") {
+				delete(after, file)
+			}
+		}
+		if diff := cmp.Diff(before, after); diff != "" {
+			t.Errorf("%s: the configuration was changed (-was +is):\n%s", name, diff)
+		}
+		free()
+		b.installed(b.reconcile())
+		b.uninstall()
+		if diff := cmp.Diff(before, b.content("conf")); diff != "" {
+			t.Errorf("%s: not restored (-was +is):\n%s", name, diff)
+		}
+	}
+}
+
+func TestReadOnlyDirectories(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	for _, name := range []string{"conf", "bin", "state"} {
+		b := newBed(t)
+		b.must(unix.Mkdir(b.path("state"), 0o700))
+		b.put("conf/10-a.conf", plainBridge)
+		before := b.content("conf")
+		writable := filetest.ReadOnly(t, b.path(name))
+		b.blocked(b.reconcile(), node.ReadOnly, b.path(name))
+		if diff := cmp.Diff(before, b.content("conf")); diff != "" {
+			t.Errorf("%s: the configuration was changed (-was +is):\n%s", name, diff)
+		}
+		writable()
+		b.installed(b.reconcile())
+		writable = filetest.ReadOnly(t, b.path("conf"))
+		if _, err := b.node().Uninstall(t.Context(), 0); err == nil || !b.executableIs(pluginV1) {
+			t.Errorf("%s: %v; the executable must stay while the configuration names it", name, err)
+		}
+		writable()
+		b.uninstall()
+		if diff := cmp.Diff(before, b.content("conf")); diff != "" {
+			t.Errorf("%s: not restored (-was +is):\n%s", name, diff)
+		}
+	}
+}
+
+// A directory of the node is mounted into the agent's container. If it is removed and made anew there, the mount shows the old one.
+func TestADirectoryThatWasReplacedUnderItsMount(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	b := newBed(t)
+	b.must(unix.Mkdir(b.path("host"), 0o755))
+	b.must(unix.Mount(b.path("host"), b.path("conf"), "", unix.MS_BIND, ""))
+	t.Cleanup(func() { b.must(unix.Unmount(b.path("conf"), unix.MNT_DETACH)) })
+	b.must(unix.Rmdir(b.path("host")))
+	b.put("host/10-a.conflist", list("calico"))
+	b.blocked(b.reconcile(), node.DirectoryGone, "restart the agent")
+}

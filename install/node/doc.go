@@ -1,0 +1,12 @@
+// Package node keeps the plugin in the node's CNI chain.
+//
+// It is level-triggered. A pass looks at the node ([Found]), computes what its files should be ([Desired], a pure function), and makes
+// the difference true. Events only wake it. So it does not matter in what state the node is found: after a first start, an upgrade, a
+// kill at any moment, or when others have written.
+//
+// The order is what keeps pods alive. Executables are in place before a configuration names them. A new configuration is in place
+// before an old one goes. Uninstalling, the configuration goes first and an executable only when no cached result of a runtime names
+// it. Each change of a file that others own is recorded, with the original bytes, before it is made.
+//
+// Those who write the same files are noticed ([Rival]) and told about in the [Status]; they are never fought in silence.
+package node

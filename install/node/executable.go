@@ -1,0 +1,92 @@
+package node
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/sluice-mesh/sluice/install/file"
+)
+
+const executableMode = 0o755
+
+// executables compares executables with the files that they are copies of. Contents are read once: as long as neither file has
+// changed by its status (which no write can avoid), what was found stays true. Not safe for concurrent use.
+type executables struct {
+	dir   string
+	known map[pair]verdict
+}
+
+type pair struct{ name, source string }
+
+type verdict struct {
+	name, source identity
+	same         bool
+}
+
+// identity changes with each change of a file's content: the kernel sets the last time, and nobody else can.
+type identity struct {
+	dev, ino uint64
+	size     int64
+	changed  syscall.Timespec
+}
+
+func newExecutables(dir string) *executables { return &executables{dir, map[pair]verdict{}} }
+
+// holds reports whether the executable exists and is a copy of source.
+func (x *executables) holds(name, source string) (bool, error) {
+	path := filepath.Join(x.dir, name)
+	here, info, err := identify(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	there, _, err := identify(source)
+	if err != nil {
+		return false, err
+	}
+	known, ok := x.known[pair{name, source}]
+	if !ok || known.name != here || known.source != there {
+		same := false
+		if here.size == there.size {
+			if same, err = file.Same(path, source); err != nil {
+				return false, err
+			}
+		}
+		known = verdict{here, there, same}
+		x.known[pair{name, source}] = known
+	}
+	return known.same && info.Mode().Perm() == executableMode, nil
+}
+
+// exists reports whether there is an executable of the name.
+func (x *executables) exists(name string) bool {
+	info, err := os.Stat(filepath.Join(x.dir, name))
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
+}
+
+// put makes the executable a copy of source, and reports whether there was anything to do.
+func (x *executables) put(name, source string) (bool, error) {
+	if same, err := x.holds(name, source); err == nil && same {
+		return false, nil
+	}
+	return file.Copy(filepath.Join(x.dir, name), source, executableMode)
+}
+
+func (x *executables) remove(name string) error {
+	_, err := file.Remove(filepath.Join(x.dir, name))
+	return err
+}
+
+func identify(path string) (identity, fs.FileInfo, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return identity{}, nil, err
+	}
+	stat := info.Sys().(*syscall.Stat_t)
+	return identity{stat.Dev, stat.Ino, stat.Size, stat.Ctim}, info, nil
+}

@@ -1,0 +1,112 @@
+package node
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/sluice-mesh/sluice/install/chain"
+	"github.com/sluice-mesh/sluice/install/journal"
+)
+
+// Found is what is on the node.
+type Found struct {
+	// Files are the files of the configuration directory that runtimes look at, by name.
+	Files map[string]File
+	// Folders are the networks that have plugins in a folder beside the list.
+	Folders map[string]bool
+	// Entries are what was done to files of the configuration directory, by name.
+	Entries map[string]journal.Entry
+	// Executables tells which types of plugins can be run. Those that do nothing do not count.
+	Executables map[string]bool
+}
+
+// A File is a configuration file as it was read.
+type File struct {
+	Data []byte
+	Mode fs.FileMode
+	Err  error // it could not be read
+}
+
+// configurations returns the files but for those with the given names.
+func (f Found) configurations(except ...string) []chain.File {
+	var files []chain.File
+	for name, file := range f.Files {
+		if !slices.Contains(except, name) {
+			files = append(files, chain.File{Name: name, Data: file.Data, Err: file.Err})
+		}
+	}
+	return files
+}
+
+// carries reports whether the plugin is in the file.
+func (f Found) carries(name, plugin string) bool {
+	file, ok := f.Files[name]
+	if !ok || file.Err != nil {
+		return false
+	}
+	if filepath.Ext(name) != ".conflist" {
+		return chain.PlainType(file.Data) == plugin
+	}
+	list, err := chain.Parse(file.Data)
+	return err == nil && list.Has(plugin)
+}
+
+// Keys of the journal: names do not change when another process sees the directories elsewhere.
+func confKey(name string) string { return "conf/" + name }
+func binKey(name string) string  { return "bin/" + name }
+
+// readConfigurations reads the configuration directory.
+func readConfigurations(dir string) (map[string]File, map[string]bool, error) {
+	if err := checkLinked(dir); err != nil {
+		return nil, nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	files, folders := map[string]File{}, map[string]bool{}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		switch {
+		case e.IsDir():
+			folders[e.Name()] = hasPlugins(path)
+		case chain.IsConfiguration(e.Name()):
+			if file := readFile(path); !errors.Is(file.Err, fs.ErrNotExist) || e.Type()&fs.ModeSymlink != 0 {
+				files[e.Name()] = file
+			}
+		}
+	}
+	return files, folders, nil
+}
+
+func readFile(path string) File {
+	info, err := os.Stat(path)
+	if err != nil {
+		return File{Err: err}
+	}
+	if !info.Mode().IsRegular() {
+		return File{Err: errors.New("not a regular file")}
+	}
+	data, err := os.ReadFile(path)
+	return File{Data: data, Mode: info.Mode().Perm(), Err: err}
+}
+
+func hasPlugins(folder string) bool {
+	entries, err := os.ReadDir(folder)
+	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return filepath.Ext(e.Name()) == ".conf" })
+}
+
+// errGone is the error of a directory that is mounted here and has been removed where it was mounted from.
+var errGone = errors.New("it was removed on the node, and one that was made in its place is not seen from here; restart the agent")
+
+func checkLinked(dir string) error {
+	info, err := os.Stat(dir)
+	if err == nil && info.Sys().(*syscall.Stat_t).Nlink == 0 {
+		err = &fs.PathError{Op: "read", Path: dir, Err: errGone}
+	}
+	return err
+}

@@ -1,0 +1,234 @@
+package node_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/install/chain"
+	"github.com/sluice-mesh/sluice/install/journal"
+	"github.com/sluice-mesh/sluice/install/node"
+)
+
+// A history is a configuration directory in memory, what others did to it and what we did. It knows what must be left without us.
+type history struct {
+	t        *rapid.T
+	settings node.Settings
+	found    node.Found
+	theirs   map[string]string // what others have written, as it is to be restored
+	from     map[string]string // lists that stand for a plain configuration of theirs, by name
+}
+
+func newHistory(t *rapid.T) *history {
+	return &history{
+		t: t, theirs: map[string]string{}, from: map[string]string{},
+		found: node.Found{Files: map[string]node.File{}, Entries: map[string]journal.Entry{}, Executables: map[string]bool{}},
+		settings: node.Settings{
+			CNIBinDir: "/bin", CNIConfDir: "/conf", StateDir: "/state", Chained: true, Type: "sluice-cni", Element: json.RawMessage(elementV1),
+			Binaries: map[string]string{"sluice-cni": "x"},
+		}.WithDefaults(),
+	}
+}
+
+// write is others writing a file, or removing it with nil.
+func (h *history) write(name string, data []byte) {
+	if plain, ok := h.from[name]; ok {
+		delete(h.from, name)
+		if _, back := h.found.Files[plain]; !back {
+			delete(h.theirs, plain) // they have taken the list over, or removed the network
+		}
+	}
+	delete(h.theirs, name)
+	delete(h.found.Files, name)
+	if data != nil {
+		h.found.Files[name] = node.File{Data: data, Mode: 0o644}
+		h.theirs[name] = without(string(data))
+		return
+	}
+	for list, plain := range h.from {
+		if plain == name { // it had come back, and we have not seen it
+			h.theirs[name] = string(h.found.Entries[list].Original)
+		}
+	}
+}
+
+// without is a list without our element.
+func without(data string) string {
+	if l, err := chain.Parse([]byte(data)); err == nil {
+		return string(l.Remove("sluice-cni"))
+	}
+	return data
+}
+
+// apply makes targets true as the node does, with a check that they are what the node would refuse otherwise. It is killed after so
+// many of the two steps that each takes.
+func (h *history) apply(targets []node.Target, steps int) {
+	for _, t := range targets {
+		if now, ok := h.found.Files[t.Name]; ok != (t.Was != nil) || string(now.Data) != string(t.Was) {
+			h.t.Fatalf("%s is not as the target says: %q, %q", t.Name, now.Data, t.Was)
+		}
+		if steps--; steps < 0 {
+			return
+		}
+		if t.Entry != nil {
+			h.found.Entries[t.Name] = *t.Entry
+		}
+		if steps--; steps < 0 {
+			return
+		}
+		if e := h.found.Entries[t.Name]; t.Content != nil && e.Kind == journal.Converted && e.Wrote(t.Content) {
+			h.from[t.Name] = e.From
+		}
+		if t.Content == nil {
+			delete(h.found.Files, t.Name)
+			delete(h.from, t.Name)
+		} else {
+			h.found.Files[t.Name] = node.File{Data: t.Content, Mode: t.Mode}
+		}
+		if t.Forget {
+			delete(h.found.Entries, t.Name)
+		}
+	}
+}
+
+const all = 1 << 20
+
+// pass is one of ours.
+func (h *history) pass() {
+	for range 4 {
+		missing := node.Compare(node.Desired(h.settings, h.found, node.Concessions{}))
+		if len(missing) == 0 {
+			h.check()
+			return
+		}
+		h.apply(missing, all)
+	}
+	h.t.Fatalf("no rest: %v", h.chains())
+}
+
+// check fails unless the configuration that runtimes use has the plugin once, last.
+func (h *history) check() {
+	var files []chain.File
+	for name, f := range h.found.Files {
+		files = append(files, chain.File{Name: name, Data: f.Data})
+	}
+	if !h.settings.Chained {
+		return
+	}
+	choice, _, err := chain.Discover(files, "")
+	if err != nil {
+		return // and this is reported
+	}
+	if choice.Plain || choice.List.Inspect("sluice-cni", h.settings.Element) != chain.None {
+		h.t.Fatalf("%s is used, without the plugin as it should be: %v", choice.Name, h.chains())
+	}
+}
+
+func (h *history) chains() map[string]string {
+	got := map[string]string{}
+	for name, f := range h.found.Files {
+		if l, err := chain.Parse(f.Data); err == nil {
+			got[name] = strings.Join(l.Types(), " ")
+		} else {
+			got[name] = "plain " + chain.PlainType(f.Data)
+		}
+	}
+	return got
+}
+
+// Whatever others do between our passes, in whatever mode: the plugin is where runtimes look, and without us there is what they wrote.
+func TestAnyHistory(t *testing.T) {
+	rounds := 3
+	if os.Getenv("SLUICE_LONG") == "1" {
+		rounds = 100
+	}
+	for range rounds {
+		rapid.Check(t, lives)
+	}
+}
+
+func lives(t *rapid.T) {
+	h := newHistory(t)
+	names := rapid.SampledFrom([]string{"01-a.conflist", "05-b.conf", "05-b.conflist", "10-c.conflist", "20-d.json", "30-e.conf"})
+	for step := range rapid.IntRange(1, 25).Draw(t, "steps") {
+		switch rapid.IntRange(0, 11).Draw(t, "step") {
+		case 0, 1, 2: // they write a file
+			name := names.Draw(t, "name")
+			if filepath.Ext(name) == ".conflist" {
+				h.write(name, []byte(list("bridge", fmt.Sprint("step-", step))))
+			} else {
+				h.write(name, fmt.Appendf(nil, "{\"cniVersion\": \"1.0.0\", \"name\": \"n%d\", \"type\": \"bridge\"}\n", step))
+			}
+		case 3: // they edit a list that is there, perhaps with ours in it
+			h.edit(t, step)
+		case 4: // they remove a file
+			if name, ok := h.any(t); ok {
+				h.write(name, nil)
+			}
+		case 5: // they rename a file
+			if name, ok := h.any(t); ok && filepath.Ext(name) == ".conflist" {
+				data := h.found.Files[name].Data
+				h.write(name, nil)
+				h.write("15-renamed.conflist", data)
+			}
+		case 6: // other settings
+			h.settings.IstioOwnedCNIConfig = !h.settings.IstioOwnedCNIConfig
+			h.settings.IstioOwnedCNIConfigFileName = "00-ours.conflist"
+		case 7:
+			h.settings.Chained = !h.settings.Chained
+			h.settings.CNIConfFileName = map[bool]string{false: node.DefaultStandaloneFileName}[h.settings.Chained]
+		case 8: // a pass that is killed
+			h.apply(node.Compare(node.Desired(h.settings, h.found, node.Concessions{})), rapid.IntRange(0, 6).Draw(t, "after"))
+		default:
+			h.pass()
+		}
+	}
+	if rapid.Bool().Draw(t, "killed") {
+		h.apply(node.Compare(node.Released(h.settings, h.found)), rapid.IntRange(0, 6).Draw(t, "after"))
+	}
+	h.apply(node.Compare(node.Released(h.settings, h.found)), all)
+	left := map[string]string{}
+	for name, f := range h.found.Files {
+		left[name] = string(f.Data)
+	}
+	if diff := cmp.Diff(h.theirs, left); diff != "" || len(h.found.Entries) != 0 {
+		t.Fatalf("%d entries; without us (-want +got):\n%s", len(h.found.Entries), diff)
+	}
+}
+
+// any returns one of the files that are others', or stand for theirs.
+func (h *history) any(t *rapid.T) (string, bool) {
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(h.found.Files)), func(name string) bool { return ours(name) })
+	if len(names) == 0 {
+		return "", false
+	}
+	return rapid.SampledFrom(names).Draw(t, "file"), true
+}
+
+func ours(name string) bool {
+	return name == "00-ours.conflist" || name == node.DefaultStandaloneFileName
+}
+
+func (h *history) edit(t *rapid.T, step int) {
+	name, ok := h.any(t)
+	if !ok {
+		return
+	}
+	l, err := chain.Parse(h.found.Files[name].Data)
+	if err != nil {
+		return
+	}
+	data, err := l.Insert(fmt.Appendf(nil, `{"type": "edit-%d"}`, step))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.write(name, data)
+}

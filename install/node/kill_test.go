@@ -1,0 +1,242 @@
+package node_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/chain"
+	"github.com/sluice-mesh/sluice/install/node"
+)
+
+const victimEnv = "SLUICE_NODE_VICTIM"
+
+// victim does one thing in the process that is killed. It says when it begins.
+func victim(job string) {
+	what, dir, _ := strings.Cut(job, " ")
+	b := bedIn(dead{}, dir)
+	form(what).set(&b.settings)
+	if strings.HasPrefix(what, "upgrade") {
+		b.settings = b.upgraded()
+	}
+	n := b.node()
+	fmt.Println("begin")
+	if strings.HasPrefix(what, "uninstall") {
+		_, err := n.Uninstall(context.Background(), 0)
+		b.must(err)
+		return
+	}
+	b.installed(n.Reconcile(context.Background()))
+}
+
+// dead stands for the test in a process that has none.
+type dead struct{ testing.TB }
+
+func (dead) Helper()                           {}
+func (dead) Fatal(args ...any)                 { fmt.Println(args...); os.Exit(1) }
+func (dead) Fatalf(format string, args ...any) { fmt.Printf(format, args...); os.Exit(1) }
+
+// A form is a node as it is found, and how the plugin is installed there.
+type form string
+
+const (
+	inList   form = "list"
+	inPlain  form = "plain"
+	asOwned  form = "owned"
+	takeOver form = "takeover"
+	forMulti form = "multus"
+)
+
+func (f form) is(name form) bool { return strings.HasSuffix(string(f), string(name)) }
+
+func (f form) set(s *node.Settings) {
+	s.IstioOwnedCNIConfig = f.is(asOwned)
+	s.Chained = !f.is(forMulti)
+}
+
+func (f form) files() map[string]string {
+	switch {
+	case f.is(inPlain):
+		return map[string]string{"conf/10-a.conf": plainBridge, "conf/20-b.conflist": list("other")}
+	case f.is(takeOver):
+		return map[string]string{"conf/10-a.conflist": list("bridge", "istio-cni", "portmap")}
+	}
+	return map[string]string{"conf/10-a.conflist": list("bridge", "portmap")}
+}
+
+func TestAKillAtAnyMoment(t *testing.T) {
+	rounds := 50
+	if os.Getenv("SLUICE_LONG") == "1" {
+		rounds = 500
+	}
+	forms := []form{inList, inPlain, asOwned, takeOver, forMulti}
+	longest := map[string]time.Duration{}
+	killed := 0
+	for round := range rounds {
+		f := forms[round%len(forms)]
+		b := newBed(t)
+		b.executable("istio-cni", "istio's plugin")
+		b.putAll(f.files())
+		f.set(&b.settings)
+		before := b.everything()
+		for range 1 + rand.IntN(3) {
+			job := []string{"install", "upgrade", "uninstall"}[rand.IntN(3)]
+			if killWhile(t, b, job+"-"+string(f), longest) {
+				killed++
+			}
+			intact(b, f)
+		}
+		if s := []node.Settings{b.settings, b.upgraded()}[rand.IntN(2)]; rand.IntN(4) > 0 {
+			status := b.nodeOf(s, node.Options{}).Reconcile(t.Context())
+			b.installed(status)
+			if want := map[bool]string{true: pluginV1, false: pluginV2}[s.Binaries["sluice-cni"] == b.path("image", "v1")]; b.read("bin/sluice-cni") != want {
+				t.Error("one more run did not bring the executable")
+			}
+			if again := b.nodeOf(s, node.Options{}).Reconcile(t.Context()); len(again.Changes) > 0 {
+				t.Errorf("one more run did not reach the desired state: %v", again.Changes)
+			}
+			for name := range b.everything() {
+				if strings.HasSuffix(name, ".tmp") {
+					t.Errorf("%s was left behind", name)
+				}
+			}
+		}
+		b.uninstall()
+		b.restored(before)
+		if t.Failed() {
+			t.Fatalf("round %d: %s", round, f)
+		}
+	}
+	t.Logf("%d processes were killed at work; the others had finished", killed)
+	if killed < rounds/4 {
+		t.Errorf("only %d of %d processes were killed at work", killed, rounds)
+	}
+}
+
+// Every moment there is, between each two system calls that change a file; without SLUICE_LONG every seventh.
+func TestAKillBeforeEachChange(t *testing.T) {
+	forms, step := []form{takeOver, inPlain}, 7
+	if os.Getenv("SLUICE_LONG") == "1" {
+		forms, step = []form{inList, inPlain, asOwned, takeOver, forMulti}, 1
+	}
+	kills := 0
+	for _, f := range forms {
+		for _, job := range []string{"install", "upgrade", "uninstall"} {
+			nth := 1 + rand.IntN(step)
+			for again := true; again; nth += step {
+				b := newBed(t)
+				b.executable("istio-cni", "istio's plugin")
+				b.putAll(f.files())
+				f.set(&b.settings)
+				before := b.everything()
+				if job != "install" {
+					b.installed(b.reconcile())
+				}
+				if again = killBefore(t, b, job+"-"+string(f), nth); again {
+					kills++
+				}
+				intact(b, f)
+				if rand.IntN(2) == 0 {
+					b.installed(b.reconcile())
+				}
+				b.uninstall()
+				b.restored(before)
+				if t.Failed() {
+					t.Fatalf("%s of %s, killed before change %d", job, f, nth)
+				}
+			}
+			if nth < 10 {
+				t.Errorf("%s of %s: only %d changes", job, f, nth)
+			}
+		}
+	}
+	t.Logf("%d kills", kills)
+}
+
+// killWhile starts a process, kills it at some moment and reports whether it was still at work.
+func killWhile(t *testing.T, b *bed, job string, longest map[string]time.Duration) bool {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), victimEnv+"="+job+" "+b.dir, "GORACE=atexit_sleep_ms=0")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	reader := bufio.NewReader(out)
+	if line, err := reader.ReadString('\n'); err != nil || line != "begin\n" {
+		t.Fatalf("%s: %q, %v", job, line, err)
+	}
+	begun := time.Now()
+	limit := longest[job]
+	if limit == 0 {
+		limit = 10 * time.Millisecond
+	}
+	moment := time.NewTimer(rand.N(limit))
+	defer moment.Stop()
+	ended := make(chan string, 1)
+	go func() {
+		rest, _ := reader.ReadString(0)
+		ended <- rest
+	}()
+	select {
+	case <-moment.C:
+		_ = cmd.Process.Kill()
+		<-ended
+	case rest := <-ended:
+		longest[job] = time.Since(begun)
+		if rest != "" {
+			t.Errorf("%s: %s", job, rest)
+		}
+	}
+	_ = cmd.Wait()
+	status := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !status.Signaled() && status.ExitStatus() != 0 {
+		t.Errorf("%s: %v", job, cmd.ProcessState)
+	}
+	if status.Signaled() {
+		longest[job] = max(longest[job], time.Since(begun)+time.Millisecond)
+	}
+	return status.Signaled()
+}
+
+// intact fails unless pods could start at this moment: there is a valid network with all plugins of others, and no plugin is named
+// that is not there in full.
+func intact(b *bed, f form) {
+	b.t.Helper()
+	entries, err := os.ReadDir(b.path("conf"))
+	b.must(err)
+	var files []chain.File
+	for _, e := range entries {
+		data, err := os.ReadFile(b.path("conf", e.Name()))
+		b.must(err)
+		files = append(files, chain.File{Name: e.Name(), Data: data})
+	}
+	choice, skipped, err := chain.Discover(files, "")
+	if err != nil || len(skipped) > 0 {
+		b.t.Errorf("%v, %v among %v", err, skipped, b.chains())
+		return
+	}
+	types := strings.Join(choice.List.Types(), " ")
+	if !strings.HasPrefix(types, "bridge") || f.is(takeOver) && !strings.Contains(types, "istio-cni") && !strings.Contains(types, "sluice-cni") {
+		b.t.Errorf("the chain in use is %s", types)
+	}
+	for name, plugins := range b.chains() {
+		if !strings.Contains(plugins, "sluice-cni") {
+			continue
+		}
+		if got := b.read("bin/sluice-cni"); got != pluginV1 && got != pluginV2 {
+			b.t.Errorf("%s names the plugin, which has %d bytes", name, len(got))
+		}
+	}
+}

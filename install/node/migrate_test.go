@@ -1,0 +1,165 @@
+package node_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/node"
+)
+
+// watched calls look again and again while do works.
+func watched(look, do func()) {
+	done := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		for {
+			look()
+			select {
+			case <-done:
+				return
+			default:
+			}
+		}
+	})
+	do()
+	close(done)
+	watcher.Wait()
+}
+
+func TestMigrationHasNoMomentWithNeither(t *testing.T) {
+	b := newBed(t)
+	b.executable("istio-cni", "istio's plugin")
+	b.put("conf/10-a.conflist", list("calico", "istio-cni"))
+	before := b.everything()
+	watched(func() {
+		types, err := inUse(b)
+		if err != nil || !slices.Contains(types, "istio-cni") && !slices.Contains(types, "sluice-cni") {
+			t.Errorf("%v, %v", types, err)
+		}
+	}, func() {
+		for range 8 {
+			b.installed(b.reconcile())
+			b.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
+			b.uninstall()
+			b.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})
+		}
+	})
+	b.restored(before)
+}
+
+func TestAPlainConfigurationIsConvertedWithoutAMomentWithout(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conf", plainBridge)
+	before := b.everything()
+	watched(func() {
+		// The names and then the files, as runtimes read: a file that has gone in between is an error for them, too, and they read
+		// again. So is it here.
+		types, err := inUse(b)
+		for tries := 0; err != nil && tries < 3; tries++ {
+			types, err = inUse(b)
+		}
+		if err != nil || types[0] != "bridge" {
+			t.Errorf("%v, %v", types, err)
+		}
+	}, func() {
+		for range 8 {
+			b.installed(b.reconcile())
+			b.uninstall()
+		}
+	})
+	b.restored(before)
+}
+
+func TestGivingBack(t *testing.T) {
+	for name, row := range map[string]struct {
+		do   func(b *bed) // between installation and uninstallation
+		want string
+	}{
+		"istio-cni gets its place back":                   {func(*bed) {}, "calico istio-cni"},
+		"also in a list that others have written":         {func(b *bed) { b.put("conf/10-a.conflist", list("calico", "tuning", "sluice-cni")) }, "calico tuning istio-cni"},
+		"also where others wrote over ours":               {func(b *bed) { b.put("conf/10-a.conflist", list("calico", "tuning")); b.reconcile() }, "calico tuning istio-cni"},
+		"not where it is back already":                    {func(b *bed) { b.put("conf/10-a.conflist", list("istio-cni", "sluice-cni")) }, "istio-cni"},
+		"not without its executable: all pods would fail": {func(b *bed) { b.remove("bin/istio-cni") }, "calico"},
+		"not without its executable in a list others wrote": {func(b *bed) {
+			b.remove("bin/istio-cni")
+			b.put("conf/10-a.conflist", list("calico", "x", "sluice-cni"))
+		}, "calico x"},
+		"not if what is there in its place does nothing itself": {func(b *bed) { b.cache("one", "istio-cni"); b.remove("bin/istio-cni"); b.reconcile() }, "calico"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.executable("istio-cni", "istio's plugin")
+			b.put("conf/10-a.conflist", list("calico", "istio-cni"))
+			b.installed(b.reconcile())
+			row.do(b)
+			b.uninstall()
+			b.wantChains(map[string]string{"10-a.conflist": row.want})
+		})
+	}
+}
+
+// Pods that istio-cni served are removed by it, too, and may be after it has gone.
+func TestSandboxesOfIstioCNICanBeRemovedAfterItHasGone(t *testing.T) {
+	b := newBed(t)
+	now := time.Unix(1_000_000, 0)
+	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+	pass := func() node.Status {
+		now = now.Add(2 * time.Minute)
+		s := n.Reconcile(t.Context())
+		b.installed(s)
+		return s
+	}
+	b.put("conf/10-a.conflist", list("calico", "istio-cni"))
+	b.executable("istio-cni", "istio's plugin")
+	b.cache("one", "calico", "istio-cni")
+	if s := pass(); len(s.Noops) != 0 || b.read("bin/istio-cni") != "istio's plugin" {
+		t.Fatalf("%+v", s)
+	}
+	b.remove("bin/istio-cni") // its chart is uninstalled
+	if s := pass(); !slices.Equal(s.Noops, []string{"istio-cni"}) || b.read("bin/istio-cni") != noop {
+		t.Errorf("no executable for the sandbox: %+v", s)
+	}
+	b.put("image/noop", noop+"of the next version")
+	if pass(); b.read("bin/istio-cni") != noop+"of the next version" {
+		t.Error("it was not upgraded")
+	}
+	b.executable("istio-cni", "istio's plugin, again") // its chart is installed again
+	if s := pass(); len(s.Noops) != 0 || b.read("bin/istio-cni") != "istio's plugin, again" {
+		t.Errorf("%+v", s)
+	}
+	b.remove("bin/istio-cni")
+	pass()
+	b.remove("results/net-one-eth0")
+	if s := pass(); len(s.Noops) != 0 {
+		t.Errorf("%+v", s)
+	}
+	if _, err := os.Stat(b.path("bin/istio-cni")); err == nil {
+		t.Error("the executable that does nothing is still there")
+	}
+}
+
+// The element of the new version is never there with the executable of the old one.
+func TestUpgradeBringsTheExecutableFirst(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	for range 10 {
+		b.installed(b.reconcile())
+		watched(func() {
+			element := b.read("conf/10-a.conflist")
+			executable := b.read("bin/sluice-cni")
+			if strings.Contains(element, "debug") && executable != pluginV2 {
+				t.Errorf("the new configuration with an executable of %d bytes", len(executable))
+			}
+			if executable != pluginV1 && executable != pluginV2 {
+				t.Errorf("an executable of %d bytes", len(executable))
+			}
+		}, func() { b.installed(b.nodeOf(b.upgraded(), node.Options{}).Reconcile(t.Context())) })
+		if !b.elementIs(elementV2) || !b.executableIs(pluginV2) {
+			t.Error("not upgraded")
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package node
+
+import (
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/chain"
+	"github.com/sluice-mesh/sluice/install/journal"
+)
+
+// confEntries are the journal's entries of configuration files, by name.
+func confEntries(j *journal.Journal) map[string]journal.Entry {
+	entries := map[string]journal.Entry{}
+	for _, path := range j.Paths() {
+		if name, ok := strings.CutPrefix(path, confKey("")); ok {
+			entries[name], _ = j.Entry(path)
+		}
+	}
+	return entries
+}
+
+// notice finds out who has written over what we wrote, and gives in where that does no harm.
+func (n *Node) notice(s Settings, f Found, state State, now time.Time) {
+	for _, t := range state.Files {
+		if e := f.Entries[t.Name]; t.done() || t.Forget || e.Wrote(t.Was) {
+			continue
+		}
+		n.rivals.rewritten(now, t.Name, blame(s, f, t.Name, state.Plugins))
+	}
+	for _, r := range n.rivals.active(now) {
+		n.rivals.yield(now, s, f.Files[r.File])
+	}
+}
+
+// yield concedes what a rival wants if the plugin is in the file nevertheless.
+func (r *rivals) yield(now time.Time, s Settings, file File) {
+	list, err := chain.Parse(file.Data)
+	if err != nil || !list.Has(s.Type) {
+		return
+	}
+	for _, plugin := range s.TakeOver {
+		if list.Has(plugin) {
+			r.concede(now, Concessions{Together: true})
+			return
+		}
+	}
+	if list.Inspect(s.Type, s.Element) == chain.NotLast {
+		r.concede(now, Concessions{Position: true})
+	}
+}

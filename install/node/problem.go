@@ -1,0 +1,62 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/sluice-mesh/sluice/install/file"
+)
+
+// A Problem is what keeps the node from what it should be, or may do so.
+type Problem struct {
+	Reason  Reason
+	Message string // a sentence for a user, with what to do where that is known
+	// Blocking says that a pod which starts now may be without redirection, or may not start because of us.
+	Blocking bool
+}
+
+// Reason is a word for a problem, fit for events and metrics.
+type Reason string
+
+// The reasons.
+const (
+	NoConfiguration Reason = "NoNetworkConfiguration" // there is no valid configuration to insert into
+	NotChainable    Reason = "NotChainable"           // the configuration cannot have a chain
+	Unreadable      Reason = "InvalidConfiguration"   // a file before the one in use is not valid
+	NotInUse        Reason = "ConfigurationNotInUse"  // the named configuration is not the one that runtimes take by themselves
+	Preempted       Reason = "Preempted"              // a file comes before our own configuration
+	NameTaken       Reason = "FileNameTaken"          // our file's name is used by others
+	DirectoryGone   Reason = "DirectoryReplaced"      // a directory that is mounted here was removed on the node
+	HeldBack        Reason = "NotReadyToInsert"       // the plugin could not work yet
+	Contested       Reason = "RivalWriter"            // somebody else writes the same file again and again
+	Shared          Reason = "OtherPluginStays"       // a plugin that ours should replace is still in the chain
+	DiskFull        Reason = "DiskFull"
+	ReadOnly        Reason = "ReadOnlyFileSystem"
+	Forbidden       Reason = "PermissionDenied"
+	Failed          Reason = "InstallFailed"
+	JournalLost     Reason = "JournalDamaged" // what was there before us is not known any more
+	Polling         Reason = "WatchFailed"    // changes are noticed late
+)
+
+func (p Problem) String() string { return fmt.Sprintf("%s: %s", p.Reason, p.Message) }
+
+func problem(reason Reason, blocking bool, format string, args ...any) Problem {
+	return Problem{Reason: reason, Message: fmt.Sprintf(format, args...), Blocking: blocking}
+}
+
+// problemOf classifies an error of a change.
+func problemOf(err error) Problem {
+	reason := Failed
+	switch {
+	case errors.Is(err, errGone):
+		reason = DirectoryGone
+	case file.IsFull(err):
+		reason = DiskFull
+	case file.IsReadOnly(err):
+		reason = ReadOnly
+	case errors.Is(err, fs.ErrPermission):
+		reason = Forbidden
+	}
+	return problem(reason, true, "%v", err)
+}

@@ -1,0 +1,99 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// A Rival is somebody who writes a file again and again after we have.
+type Rival struct {
+	// File is what they write, and Plugin the plugin by which they are known.
+	File, Plugin string
+	// Writer is the program, as far as it can be told from the plugin; Advice what to do about it.
+	Writer, Advice string
+	// Rewrites counts what they wrote in a row, from Since to Last.
+	Rewrites    int
+	Since, Last time.Time
+}
+
+func (r Rival) String() string {
+	return fmt.Sprintf("%s (plugin %s) has rewritten %s %d times since %s; pods that start in between have no redirection: %s",
+		r.Writer, r.Plugin, r.File, r.Rewrites, r.Since.UTC().Format(time.RFC3339), r.Advice)
+}
+
+const (
+	// A rival is who rewrites this often with less than quiet in between. Once or twice is an upgrade.
+	contestedAfter = 3
+	quiet          = 10 * time.Second
+	// conceded is how long a wish is given up that a rival does not grant.
+	conceded = 5 * time.Minute
+)
+
+// rivals follows who writes over what we wrote. Not safe for concurrent use.
+type rivals struct {
+	armed    map[string]bool // files that hold what we wrote, as far as we know
+	contests map[string]*Rival
+	conceded Concessions
+	until    time.Time
+	total    map[string]uint64 // rewrites by writer
+}
+
+func newRivals() *rivals {
+	return &rivals{armed: map[string]bool{}, contests: map[string]*Rival{}, total: map[string]uint64{}}
+}
+
+// wrote notes that a file holds what we want.
+func (r *rivals) wrote(name string) { r.armed[name] = true }
+
+// released notes that a file is no business of ours any more.
+func (r *rivals) released(name string) { delete(r.armed, name) }
+
+// rewritten notes that a file does not hold what we want, and who did that. It counts once for each time that we put it right.
+func (r *rivals) rewritten(now time.Time, name, plugin string) {
+	if !r.armed[name] {
+		return
+	}
+	r.armed[name] = false
+	w := writerOf(plugin)
+	r.total[w.name]++
+	c := r.contests[name]
+	if c == nil || now.Sub(c.Last) > quiet {
+		c = &Rival{File: name, Since: now}
+		r.contests[name] = c
+	}
+	c.Plugin, c.Writer, c.Advice, c.Last = plugin, w.name, w.advice, now
+	c.Rewrites++
+}
+
+// active returns those who are at it now, by file.
+func (r *rivals) active(now time.Time) []Rival {
+	var active []Rival
+	for _, name := range slices.Sorted(maps.Keys(r.contests)) {
+		c := r.contests[name]
+		if now.Sub(c.Last) > quiet {
+			delete(r.contests, name)
+			continue
+		}
+		if c.Rewrites >= contestedAfter {
+			active = append(active, *c)
+		}
+	}
+	return active
+}
+
+// concede gives up a wish for a time.
+func (r *rivals) concede(now time.Time, c Concessions) {
+	r.conceded.Position = r.conceded.Position || c.Position
+	r.conceded.Together = r.conceded.Together || c.Together
+	r.until = now.Add(conceded)
+}
+
+// concessions are what is given up now.
+func (r *rivals) concessions(now time.Time) Concessions {
+	if !now.Before(r.until) {
+		r.conceded = Concessions{}
+	}
+	return r.conceded
+}

@@ -1,0 +1,232 @@
+package node_test
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/chain"
+	"github.com/sluice-mesh/sluice/install/node"
+)
+
+// every calls do each time that the period has passed, until the returned function is called.
+func every(period time.Duration, do func()) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		ticker := time.NewTicker(period)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				do()
+			}
+		}
+	})
+	return func() {
+		cancel()
+		writer.Wait()
+	}
+}
+
+func TestARivalIsNamedWithinASecondAndWonOver(t *testing.T) {
+	for name, row := range map[string]struct {
+		settings func(s *node.Settings)
+		plugin   string
+		do       func(b *bed)
+		file     string
+		writer   string
+		advice   string
+	}{
+		"one who rewrites the primary configuration": {
+			plugin: "cilium-cni", do: func(b *bed) { b.put("conf/10-a.conflist", list("cilium-cni")) },
+			file: "10-a.conflist", writer: "Cilium's agent", advice: "cni.exclusive=false",
+		},
+		"one who writes it in place": {
+			plugin: "calico", do: func(b *bed) {
+				b.must(os.WriteFile(b.path("conf/10-a.conflist"), []byte(list("calico")), 0o644))
+			},
+			file: "10-a.conflist", writer: "Calico's install-cni", advice: "istioOwnedCNIConfig",
+		},
+		"one who deletes our own configuration": {
+			settings: owned, plugin: "vendor", do: func(b *bed) { _ = os.Remove(b.path("conf/02-istio-cni.conflist")) },
+			file: "02-istio-cni.conflist", writer: "the installer of vendor",
+		},
+		"one who puts our own configuration aside": {
+			settings: owned, plugin: "cilium-cni", do: func(b *bed) {
+				_ = os.Rename(b.path("conf/02-istio-cni.conflist"), b.path("conf/02-istio-cni.conflist.cilium_bak"))
+				b.put("conf/x.conflist.cilium_bak", "")
+			},
+			file: "02-istio-cni.conflist", writer: "Cilium's agent", advice: "cni.exclusive=false",
+		},
+		"one who brings a plain configuration back": {
+			plugin: "bridge", do: func(b *bed) { b.put("conf/05-a.conf", plainBridge) },
+			file: "05-a.conf", writer: "the installer of bridge",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.put("conf/10-a.conflist", list(row.plugin))
+			if row.settings != nil {
+				row.settings(&b.settings)
+			}
+			statuses := b.running(b.node())
+			await(t, statuses, "installed", node.Status.Installed)
+			stop := every(100*time.Millisecond, func() { row.do(b) })
+			// Three rewrites are reported: 0.3 s.
+			status := await(t, statuses, "reported", func(s node.Status) bool { return len(s.Rivals) > 0 })
+			stop()
+			r := status.Rivals[0]
+			if r.File != row.file || r.Writer != row.writer || !strings.Contains(r.Advice, row.advice) {
+				t.Errorf("reported: %v", r)
+			}
+			if status.Installed() || !slices.Contains(reasons(status), node.Contested) || status.Totals.Rewrites[row.writer] < 3 {
+				t.Errorf("installed %t, %v, %v", status.Installed(), status.Problems, status.Totals.Rewrites)
+			}
+			await(t, statuses, "won", func(node.Status) bool { return carriesFirst(b) })
+		})
+	}
+}
+
+// carriesFirst reports whether the configuration that runtimes use has the plugin.
+func carriesFirst(b *bed) bool {
+	types, err := inUse(b)
+	return err == nil && slices.Contains(types, "sluice-cni")
+}
+
+func inUse(b *bed) ([]string, error) {
+	entries, err := os.ReadDir(b.path("conf"))
+	if err != nil {
+		return nil, err
+	}
+	var files []chain.File
+	for _, e := range entries {
+		data, err := os.ReadFile(b.path("conf", e.Name()))
+		files = append(files, chain.File{Name: e.Name(), Data: data, Err: err})
+	}
+	choice, _, err := chain.Discover(files, "")
+	if err != nil {
+		return nil, err
+	}
+	return choice.List.Types(), nil
+}
+
+// Time is the test's here: what one rewrite more or less means does not depend on the machine.
+func TestWhoCountsAsARival(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	now := time.Unix(1_000_000, 0)
+	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+	pass := func() node.Status { return n.Reconcile(t.Context()) }
+	rewrite := func(after time.Duration) node.Status {
+		now = now.Add(after)
+		b.put("conf/10-a.conflist", list("calico"))
+		return pass()
+	}
+	b.installed(pass())
+	b.installed(rewrite(time.Second))
+	b.installed(rewrite(time.Second)) // an upgrade of the network may write twice
+	if s := rewrite(time.Second); s.Installed() || len(s.Rivals) != 1 || s.Rivals[0].Rewrites != 3 {
+		t.Errorf("the third time: %+v", s)
+	}
+	now = now.Add(11 * time.Second)
+	b.installed(pass()) // calm again
+	for range 5 {
+		b.installed(rewrite(time.Minute)) // now and then is nobody's fight
+	}
+	if got := n.Status().Totals.Rewrites["Calico's install-cni"]; got != 8 {
+		t.Errorf("%d rewrites counted, want 8", got)
+	}
+}
+
+// istio-cni's agent puts its entry back. Both plugins in the chain are harmless, a file that is never at rest is not.
+func TestARunningIstioAgentIsLeftAloneAfterAWhile(t *testing.T) {
+	b := newBed(t)
+	b.executable("istio-cni", "istio's plugin")
+	b.put("conf/10-a.conflist", list("calico", "istio-cni"))
+	before := b.everything()
+	now := time.Unix(1_000_000, 0)
+	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+	agent := func() bool {
+		l, err := chain.Parse([]byte(b.read("conf/10-a.conflist")))
+		b.must(err)
+		if l.Has("istio-cni") {
+			return false
+		}
+		data, err := l.Insert([]byte(`{"type":"istio-cni"}`))
+		b.must(err)
+		b.put("conf/10-a.conflist", string(data))
+		return true
+	}
+	var status node.Status
+	rounds := 0
+	for status = n.Reconcile(t.Context()); agent(); status = n.Reconcile(t.Context()) {
+		now = now.Add(time.Second)
+		if rounds++; rounds > 10 {
+			t.Fatal("no end")
+		}
+	}
+	b.wantChains(map[string]string{"10-a.conflist": "calico istio-cni sluice-cni"})
+	b.installed(status)
+	if !slices.Contains(reasons(status), node.Shared) || len(status.Rivals) != 1 || status.Rivals[0].Writer != "istio-cni's agent" {
+		t.Errorf("%v, %v", status.Problems, status.Rivals)
+	}
+	// The agent is uninstalled: its entry, and then its executable.
+	b.put("conf/10-a.conflist", list("calico", "sluice-cni"))
+	b.remove("bin/istio-cni")
+	now = now.Add(time.Hour)
+	b.installed(n.Reconcile(t.Context()))
+	b.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
+	b.uninstall()
+	if types, err := inUse(b); err != nil || strings.Join(types, " ") != "calico" {
+		t.Errorf("%v, %v; before: %v", types, err, before)
+	}
+}
+
+// One node for a whole life: what it was doing before says nothing about others.
+func TestInstallingAgainIsNoRivalry(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conf", plainBridge)
+	n := b.node()
+	for range 5 {
+		b.installed(n.Reconcile(t.Context()))
+		if _, err := n.Uninstall(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		b.settings.IstioOwnedCNIConfig = !b.settings.IstioOwnedCNIConfig
+		b.must(n.Update(b.settings))
+	}
+	if s := n.Status(); len(s.Rivals) != 0 || len(s.Totals.Rewrites) != 0 {
+		t.Errorf("%v, %v", s.Rivals, s.Totals)
+	}
+}
+
+func TestAPluginThatInsistsOnTheLastPlaceGetsIt(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	now := time.Unix(1_000_000, 0)
+	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+	status := n.Reconcile(t.Context())
+	for range 10 {
+		l, err := chain.Parse([]byte(b.read("conf/10-a.conflist")))
+		b.must(err)
+		if types := l.Types(); types[len(types)-1] != "linkerd-cni" {
+			data, err := l.Insert([]byte(`{"type":"linkerd-cni"}`))
+			b.must(err)
+			b.put("conf/10-a.conflist", string(data))
+		}
+		now = now.Add(time.Second)
+		status = n.Reconcile(t.Context())
+	}
+	b.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni linkerd-cni"})
+	b.installed(status)
+	if !slices.Contains(reasons(status), node.Shared) {
+		t.Errorf("%v", status.Problems)
+	}
+}

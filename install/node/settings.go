@@ -1,0 +1,126 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Settings say what the node shall be like. The names are those of Istio's chart where there is such a setting.
+type Settings struct {
+	// CNIBinDir and CNIConfDir are the directories of the executables and of the network configurations, as this process sees them.
+	// They must exist.
+	CNIBinDir, CNIConfDir string
+	// CNIConfFileName names the configuration to insert into; if empty, the first valid one is taken, as runtimes do. For a
+	// stand-alone configuration it is the name of the file to write (YYY-sluice-cni.conf).
+	CNIConfFileName string
+	// Chained puts the plugin at the end of the node's chain. Otherwise a stand-alone configuration is written, which Multus runs for
+	// pods that ask for its network.
+	Chained bool
+	// IstioOwnedCNIConfig leaves the primary configuration alone and keeps a copy of it with the plugin, under a name that comes
+	// before it: IstioOwnedCNIConfigFileName (02-istio-cni.conflist).
+	IstioOwnedCNIConfig         bool
+	IstioOwnedCNIConfigFileName string
+	// CNIConfGroupRead lets the group read a stand-alone configuration: mode 0640, not 0600.
+	CNIConfGroupRead bool
+
+	// Type is the plugin's type, which is also the name of its executable.
+	Type string
+	// Element is the plugin's configuration: a JSON object of that type.
+	Element json.RawMessage
+	// NetworkName and CNIVersion complete a stand-alone configuration (istio-cni, 0.3.1).
+	NetworkName, CNIVersion string
+	// Binaries are the executables to put into CNIBinDir, by name: the paths to copy them from. One must have Type for its name.
+	Binaries map[string]string
+	// Noop is the path of an executable that does nothing successfully. It takes the place of executables that are gone while cached
+	// results of the runtime name them. If empty, none is put there and uninstalling leaves the plugin itself in that case.
+	Noop string
+	// TakeOver are types of plugins in whose place ours comes, and which get it back when ours goes (istio-cni). Elements with
+	// ambient_enabled stay.
+	TakeOver []string
+
+	// StateDir keeps the journal. It should survive a reboot of the node: without it, uninstalling only takes our element out.
+	StateDir string
+	// ResultDirs are where runtimes cache the results of ADD (/var/lib/cni/results and /var/lib/cni/cache/results).
+	ResultDirs []string
+	// Gate is asked before the plugin is put where it is not yet: an error keeps it away, so that no pod meets a plugin that
+	// cannot work. If nil, nothing is asked. It is called from the goroutine of the pass.
+	Gate func() error
+	// Resync is how long nothing is looked at without an event (10 s).
+	Resync time.Duration
+}
+
+// Defaults of settings that may be empty.
+const (
+	DefaultOwnedFileName      = "02-istio-cni.conflist"
+	DefaultStandaloneFileName = "YYY-sluice-cni.conf"
+	defaultNetworkName        = "istio-cni"
+	defaultCNIVersion         = "0.3.1"
+	defaultResync             = 10 * time.Second
+)
+
+// WithDefaults returns the settings with each empty one that has a default filled in.
+func (s Settings) WithDefaults() Settings {
+	fill := func(value *string, fallback string) {
+		if *value == "" {
+			*value = fallback
+		}
+	}
+	fill(&s.IstioOwnedCNIConfigFileName, DefaultOwnedFileName)
+	if !s.Chained {
+		fill(&s.CNIConfFileName, DefaultStandaloneFileName)
+	}
+	fill(&s.NetworkName, defaultNetworkName)
+	fill(&s.CNIVersion, defaultCNIVersion)
+	if s.TakeOver == nil {
+		s.TakeOver = []string{"istio-cni"}
+	}
+	if s.ResultDirs == nil {
+		s.ResultDirs = []string{"/var/lib/cni/results", "/var/lib/cni/cache/results"}
+	}
+	if s.Resync == 0 {
+		s.Resync = defaultResync
+	}
+	return s
+}
+
+// Validate reports everything that is wrong with the settings.
+func (s Settings) Validate() error {
+	var errs []error
+	need := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	for _, dir := range []struct{ name, path string }{
+		{"cniBinDir", s.CNIBinDir}, {"cniConfDir", s.CNIConfDir}, {"state directory", s.StateDir},
+	} {
+		need(filepath.IsAbs(dir.path), "%s: %q is not an absolute path", dir.name, dir.path)
+	}
+	for _, file := range []struct{ name, value, ext string }{
+		{"istioOwnedCNIConfigFileName", s.IstioOwnedCNIConfigFileName, ".conflist"}, {"cniConfFileName", s.CNIConfFileName, ""},
+	} {
+		need(file.value == filepath.Base(file.value) || file.value == "", "%s: %q is not the name of a file", file.name, file.value)
+		need(file.ext == "" || filepath.Ext(file.value) == file.ext, "%s: %q does not end in %s", file.name, file.value, file.ext)
+	}
+	var head struct{ Type string }
+	err := json.Unmarshal(s.Element, &head)
+	need(err == nil && head.Type == s.Type && s.Type != "", "plugin configuration: not a JSON object of type %q", s.Type)
+	need(s.Binaries[s.Type] != "", "binaries: none for %q", s.Type)
+	need(!slices.Contains(s.TakeOver, s.Type), "take over: %q is our own type", s.Type)
+	return errors.Join(errs...)
+}
+
+// owned reports whether a configuration of our own is kept before the primary one.
+func (s Settings) owned() bool { return s.Chained && s.IstioOwnedCNIConfig }
+
+func (s Settings) standaloneMode() fs.FileMode {
+	if s.CNIConfGroupRead {
+		return 0o640
+	}
+	return 0o600
+}

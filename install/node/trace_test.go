@@ -1,0 +1,121 @@
+package node_test
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// changing are the system calls that change files.
+var changing = map[uint64]bool{
+	unix.SYS_WRITE: true, unix.SYS_FSYNC: true, unix.SYS_FCHMOD: true, unix.SYS_FTRUNCATE: true, unix.SYS_MKDIRAT: true,
+	unix.SYS_RENAMEAT: true, unix.SYS_RENAMEAT2: true, unix.SYS_UNLINKAT: true, unix.SYS_LINKAT: true,
+}
+
+// killBefore runs a victim and kills it before it makes the nth system call that changes files, counted from where its work begins.
+// It reports whether there were so many.
+func killBefore(t *testing.T, b *bed, job string, nth int) bool {
+	t.Helper()
+	runtime.LockOSThread() // who started the process is who may trace it
+	defer runtime.UnlockOSThread()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), victimEnv+"="+job+" "+b.dir, "GORACE=atexit_sleep_ms=0")
+	cmd.SysProcAttr = &unix.SysProcAttr{Ptrace: true, Pdeathsig: unix.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	trace := tracing{t: t, pid: cmd.Process.Pid, left: nth}
+	defer cmd.Process.Release() //nolint:errcheck // it was waited for
+	return trace.run()
+}
+
+type tracing struct {
+	t     *testing.T
+	pid   int
+	left  int
+	begun bool
+	seen  map[int]bool // threads that have stopped once
+}
+
+func (tr *tracing) run() (killed bool) {
+	tr.seen = map[int]bool{}
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WALL, nil)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			tr.t.Fatal(err)
+		case pid == tr.pid && status.Signaled():
+			return killed
+		case pid == tr.pid && status.Exited():
+			if status.ExitStatus() != 0 {
+				tr.t.Errorf("the victim failed with %d", status.ExitStatus())
+			}
+			return false
+		case !status.Stopped():
+			continue // a thread has ended
+		}
+		signal := tr.stopped(pid, status)
+		if signal == unix.SIGKILL {
+			killed = true
+			_ = unix.Kill(tr.pid, unix.SIGKILL)
+			continue
+		}
+		// A thread that was killed meanwhile cannot go on.
+		_ = unix.PtraceSyscall(pid, int(signal))
+	}
+}
+
+// stopped returns the signal with which a stopped thread goes on: none, its own, or the end.
+func (tr *tracing) stopped(pid int, status unix.WaitStatus) unix.Signal {
+	first := !tr.seen[pid]
+	if tr.seen[pid] = true; first && pid == tr.pid {
+		options := unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_EXITKILL
+		if err := unix.PtraceSetOptions(pid, options); err != nil {
+			tr.t.Fatal(err)
+		}
+	}
+	switch signal := status.StopSignal(); {
+	case signal == unix.SIGTRAP|0x80:
+		if tr.entered(pid) {
+			return unix.SIGKILL
+		}
+		return 0
+	case signal == unix.SIGTRAP, signal == unix.SIGSTOP && first:
+		return 0
+	default:
+		return signal
+	}
+}
+
+// entered reports whether the call that a thread begins is the one before which the process is to be killed.
+func (tr *tracing) entered(pid int) bool {
+	var info struct { // ptrace(2), PTRACE_GET_SYSCALL_INFO
+		op     uint8
+		_      [3]uint8
+		_      uint32
+		_, _   uint64
+		number uint64
+		args   [6]uint64
+		_      uint64
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, 0x420e, uintptr(pid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
+	const entry = 1
+	if errno != 0 || info.op != entry || !changing[info.number] {
+		return false
+	}
+	if info.number == unix.SYS_WRITE && info.args[0] == 1 { // it says that it begins
+		tr.begun = true
+		return false
+	}
+	if tr.begun {
+		tr.left--
+	}
+	return tr.begun && tr.left == 0
+}

@@ -1,0 +1,180 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/file"
+	"github.com/sluice-mesh/sluice/install/journal"
+)
+
+// A Report tells what uninstalling did.
+type Report struct {
+	// Changed are the paths of the files that were restored, changed or removed.
+	Changed []string
+	// Left are the executables that could not be removed yet.
+	Left []Leftover
+}
+
+// A Leftover is an executable that stays because the removal of sandboxes needs it. A later run removes it.
+type Leftover struct {
+	Path       string
+	References int  // sandboxes whose cached result names it
+	Noop       bool // it does nothing now; otherwise it is the plugin itself
+}
+
+func (l Leftover) String() string {
+	what := "the plugin itself"
+	if l.Noop {
+		what = "a program that does nothing"
+	}
+	return fmt.Sprintf("%s stays, as %s, because the removal of %d sandboxes needs it", l.Path, what, l.References)
+}
+
+const (
+	// poll is how often cached results are looked at while their end is waited for.
+	poll = 500 * time.Millisecond
+	// afterglow is how long a runtime may still use the configuration that it had read: some tenths of a second until it reads the new
+	// one (containerd), and then until the sandbox is made and its result is cached.
+	afterglow = 2 * time.Second
+)
+
+// Uninstall takes the plugin off the node: first out of the configuration, and then, once no cached result of a runtime names it any
+// more or patience is over, its executable. Those that are still named then are left, replaced by one that does nothing. The journal
+// goes when nothing is left. It may be repeated, also after a kill, and refuses with [journal.ErrPresent] while an agent runs, which
+// would install again.
+func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, error) {
+	n.pass.Lock()
+	defer n.pass.Unlock()
+	s := n.current()
+	// What others write from now on is their business.
+	n.rivals, n.swept = newRivals(), false
+	var report Report
+	if err := journal.Absent(s.StateDir); err != nil {
+		return report, fmt.Errorf("uninstall: %w", err)
+	}
+	// Without the record of a damaged journal our element is taken out of today's bytes.
+	if err := n.exclusively(ctx, s, func(j *journal.Journal, _ error) error { return n.restore(s, j, &report) }); err != nil {
+		return report, fmt.Errorf("uninstall: %w", err)
+	}
+	references := awaitRelease(ctx, s, patience, len(report.Changed) > 0)
+	err := n.exclusively(ctx, s, func(j *journal.Journal, _ error) error {
+		return n.removeExecutables(s, j, references, &report)
+	})
+	if err == nil && len(report.Left) == 0 {
+		err = discardState(ctx, s.StateDir)
+	}
+	if err != nil {
+		return report, fmt.Errorf("uninstall: %w", err)
+	}
+	return report, nil
+}
+
+// restore takes us out of the configuration directory.
+func (n *Node) restore(s Settings, j *journal.Journal, report *Report) error {
+	for _, dir := range []string{s.CNIConfDir, s.CNIBinDir, s.StateDir} {
+		if _, err := file.Sweep(dir); err != nil {
+			return err
+		}
+	}
+	var err error
+	for range tries {
+		var found Found
+		found, err = n.look(s, j)
+		if errors.Is(err, fs.ErrNotExist) {
+			found, err = Found{Entries: confEntries(j)}, nil // the directory is gone, and with it all that we did there
+		}
+		if err != nil {
+			return err
+		}
+		var changed []string
+		changed, err = n.apply(s, j, Compare(Released(s, found)))
+		report.Changed = append(report.Changed, changed...)
+		if !errors.Is(err, file.ErrChanged) {
+			break
+		}
+	}
+	return err
+}
+
+// awaitRelease waits until no cached result names the plugin, and returns what they name at the end. Where they cannot be read, each
+// executable counts as named. After a change that was made just now, results may still come.
+func awaitRelease(ctx context.Context, s Settings, patience time.Duration, justChanged bool) map[string]int {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	settled := time.Now()
+	if justChanged {
+		settled = settled.Add(afterglow)
+	}
+	for {
+		references, err := References(s.ResultDirs)
+		if err != nil {
+			references = map[string]int{}
+			for _, plugin := range append(slices.Clone(s.TakeOver), s.Type) {
+				references[plugin] = 1
+			}
+		}
+		if references[s.Type] == 0 && !time.Now().Before(settled) {
+			return references
+		}
+		select {
+		case <-ctx.Done():
+			return references
+		case <-ticker.C:
+		}
+	}
+}
+
+// removeExecutables removes our executables but for those that are still named.
+func (n *Node) removeExecutables(s Settings, j *journal.Journal, references map[string]int, report *Report) error {
+	noops := slices.DeleteFunc(slices.Clone(s.TakeOver), func(plugin string) bool { return !n.isNoop(s, j, plugin) })
+	for _, name := range append(slices.Sorted(maps.Keys(s.Binaries)), noops...) {
+		path := filepath.Join(s.CNIBinDir, name)
+		if references[name] > 0 && n.executables.exists(name) {
+			noop := slices.Contains(noops, name)
+			if !noop && s.Noop != "" {
+				status := Status{}
+				if err := n.fill(s, j, name, &status); err != nil {
+					return err
+				}
+				report.Changed = append(report.Changed, status.Changes...)
+				noop = true
+			}
+			report.Left = append(report.Left, Leftover{path, references[name], noop})
+			continue
+		}
+		if n.executables.exists(name) {
+			report.Changed = append(report.Changed, path)
+		}
+		if err := n.discard(j, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// discardState removes the journal, the lock and their directory.
+func discardState(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	lock, err := journal.Acquire(ctx, dir)
+	if err != nil {
+		return err
+	}
+	j, err := journal.Open(dir)
+	if err == nil {
+		err = j.Discard()
+	}
+	if err != nil {
+		return errors.Join(err, lock.Release())
+	}
+	return lock.Discard()
+}

@@ -1,0 +1,224 @@
+package node_test
+
+import (
+	"context"
+	"os"
+	gort "runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/node"
+)
+
+func TestUninstallTakesOnlyOursOutOfWhatOthersWrote(t *testing.T) {
+	for name, row := range map[string]struct {
+		settings func(s *node.Settings)
+		before   map[string]string
+		do       func(b *bed) // after the installation
+		want     map[string]string
+	}{
+		"a plugin was put into the list": {
+			before: map[string]string{"conf/10-a.conflist": list("calico")},
+			do:     func(b *bed) { b.put("conf/10-a.conflist", list("calico", "tuning", "sluice-cni")) },
+			want:   map[string]string{"10-a.conflist": "calico tuning"},
+		},
+		"ours was taken out": {
+			before: map[string]string{"conf/10-a.conflist": list("calico")},
+			do:     func(b *bed) { b.put("conf/10-a.conflist", list("calico", "tuning")) },
+			want:   map[string]string{"10-a.conflist": "calico tuning"},
+		},
+		"the list was deleted": {
+			before: map[string]string{"conf/10-a.conflist": list("calico")},
+			do:     func(b *bed) { b.remove("conf/10-a.conflist") },
+			want:   map[string]string{},
+		},
+		"the list made of a plain configuration was changed": {
+			before: map[string]string{"conf/10-a.conf": plainBridge},
+			do:     func(b *bed) { b.put("conf/10-a.conflist", list("bridge", "tuning", "sluice-cni")) },
+			want:   map[string]string{"10-a.conflist": "bridge tuning"},
+		},
+		"the list made of a plain configuration was deleted": {
+			before: map[string]string{"conf/10-a.conf": plainBridge},
+			do:     func(b *bed) { b.remove("conf/10-a.conflist") },
+			want:   map[string]string{},
+		},
+		"the plain configuration came back": {
+			before: map[string]string{"conf/10-a.conf": plainBridge},
+			do:     func(b *bed) { b.put("conf/10-a.conf", `{"name":"new","type":"ptp"}`) },
+			want:   map[string]string{"10-a.conf": "plain ptp"},
+		},
+		"our own configuration was edited": {
+			settings: owned,
+			before:   map[string]string{"conf/10-a.conflist": list("calico")},
+			do:       func(b *bed) { b.put("conf/02-istio-cni.conflist", list("calico", "tuning", "sluice-cni")) },
+			want:     map[string]string{"10-a.conflist": "calico"},
+		},
+		"our own configuration became another's": {
+			settings: owned,
+			before:   map[string]string{"conf/10-a.conflist": list("calico")},
+			do:       func(b *bed) { b.put("conf/02-istio-cni.conflist", list("calico", "istio-cni")) },
+			want:     map[string]string{"02-istio-cni.conflist": "calico istio-cni", "10-a.conflist": "calico"},
+		},
+		"the journal was lost": {
+			before: map[string]string{"conf/10-a.conflist": list("calico")},
+			do:     func(b *bed) { b.must(os.RemoveAll(b.path("state"))) },
+			want:   map[string]string{"10-a.conflist": "calico"},
+		},
+		"the journal was damaged": {
+			before: map[string]string{"conf/10-a.conflist": list("calico")},
+			do:     func(b *bed) { b.put("state/journal.json", "{") },
+			want:   map[string]string{"10-a.conflist": "calico"},
+		},
+		"the directory is gone": {
+			before: map[string]string{"conf/10-a.conflist": list("calico")},
+			do:     func(b *bed) { b.must(os.RemoveAll(b.path("conf"))) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.putAll(row.before)
+			if row.settings != nil {
+				row.settings(&b.settings)
+			}
+			b.installed(b.reconcile())
+			row.do(b)
+			b.uninstall()
+			if row.want != nil {
+				b.wantChains(row.want)
+			}
+			if _, err := os.Stat(b.path("bin/sluice-cni")); err == nil {
+				t.Error("the executable is still there")
+			}
+			if again := b.uninstall(); len(again.Changed) != 0 {
+				t.Errorf("uninstalled twice, %v changed", again.Changed)
+			}
+		})
+	}
+}
+
+func TestTheExecutableStaysWhileSandboxesNeedIt(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	before := b.everything()
+	b.installed(b.reconcile())
+	b.cache("one", "calico", "sluice-cni")
+	b.cache("two", "calico", "sluice-cni")
+	b.cache("old", "calico")
+	b.put("results/junk", "{")
+	report := b.uninstall()
+	if len(report.Left) != 1 || report.Left[0] != (node.Leftover{Path: b.path("bin/sluice-cni"), References: 2, Noop: true}) {
+		t.Errorf("left: %v", report.Left)
+	}
+	if !strings.Contains(report.Left[0].String(), b.path("bin/sluice-cni")) {
+		t.Errorf("not named: %v", report.Left[0])
+	}
+	b.wantChains(map[string]string{"10-a.conflist": "calico"})
+	if b.read("bin/sluice-cni") != noop {
+		t.Error("it is not the executable that does nothing")
+	}
+	b.remove("results/net-one-eth0")
+	if report := b.uninstall(); len(report.Left) != 1 || len(report.Changed) != 0 {
+		t.Errorf("one is left: %+v", report)
+	}
+	b.remove("results/net-two-eth0")
+	if report := b.uninstall(); len(report.Left) != 0 {
+		t.Errorf("none is left: %+v", report)
+	}
+	b.restored(before)
+}
+
+func TestWithoutANoopThePluginItselfStays(t *testing.T) {
+	b := newBed(t)
+	b.settings.Noop = ""
+	b.put("conf/10-a.conflist", list("calico"))
+	b.installed(b.reconcile())
+	b.cache("one", "calico", "sluice-cni")
+	report := b.uninstall()
+	if len(report.Left) != 1 || report.Left[0].Noop || b.read("bin/sluice-cni") != pluginV1 {
+		t.Errorf("%+v", report)
+	}
+}
+
+func TestInstalledAgainOverANoop(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	before := b.everything()
+	b.installed(b.reconcile())
+	b.cache("one", "calico", "sluice-cni")
+	b.uninstall()
+	b.installed(b.reconcile())
+	if b.read("bin/sluice-cni") != pluginV1 {
+		t.Error("the plugin did not come back")
+	}
+	b.remove("results/net-one-eth0")
+	b.uninstall()
+	b.restored(before)
+}
+
+func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	before := b.everything()
+	b.installed(b.reconcile())
+	b.cache("one", "calico", "sluice-cni")
+	var runtime sync.WaitGroup
+	runtime.Go(func() {
+		for contains(b.read("conf/10-a.conflist"), "sluice-cni") { // the configuration goes first
+			if !contains(b.read("bin/sluice-cni"), "plugin") {
+				t.Error("the executable went before the configuration")
+			}
+		}
+		b.remove("results/net-one-eth0")
+	})
+	report, err := b.node().Uninstall(t.Context(), time.Minute)
+	runtime.Wait()
+	if err != nil || len(report.Left) != 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	b.restored(before)
+}
+
+func TestWaitingEndsWithTheContext(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	b.installed(b.reconcile())
+	b.cache("one", "calico", "sluice-cni")
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	begun := time.Now()
+	report, err := b.node().Uninstall(ctx, time.Hour)
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	b.wantChains(map[string]string{"10-a.conflist": "calico"})
+	if err != nil || len(report.Left) != 1 || b.read("bin/sluice-cni") != noop {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+func contains(s, part string) bool { return strings.Contains(s, part) }
+
+// A sandbox that was being made when the configuration changed has its result cached only afterwards.
+func TestASandboxThatIsBeingMadeKeepsItsExecutable(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	b.installed(b.reconcile())
+	var runtime sync.WaitGroup
+	runtime.Go(func() {
+		for contains(b.read("conf/10-a.conflist"), "sluice-cni") {
+			gort.Gosched()
+		}
+		<-time.After(300 * time.Millisecond) // the sandbox is being made
+		if b.read("bin/sluice-cni") != pluginV1 {
+			t.Error("the executable is not there any more")
+		}
+		b.cache("late", "calico", "sluice-cni")
+	})
+	report, err := b.node().Uninstall(t.Context(), 3*time.Second)
+	runtime.Wait()
+	if err != nil || len(report.Left) != 1 || b.read("bin/sluice-cni") != noop {
+		t.Errorf("%+v, %v", report, err)
+	}
+}

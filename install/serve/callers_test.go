@@ -1,0 +1,134 @@
+package serve_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/serve"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// Who is not root gets no answer, even if the mode of the socket let him in.
+func TestOnlyRootIsListenedTo(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to become somebody else")
+	}
+	w := start(t, socket(t), serve.Options{Objects: echo})
+	c := make(chan net.Conn)
+	go func() {
+		runtime.LockOSThread() // the thread ends with its goroutine
+		// The file system's uid stays, as that of a process that may pass by all modes.
+		const nobody = 65534
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), nobody, ^uintptr(0)); errno != 0 {
+			t.Errorf("setresuid: %v", errno)
+		}
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETFSUID, 0, 0, 0); errno != 0 {
+			t.Errorf("setfsuid: %v", errno)
+		}
+		conn, err := net.Dial("unix", w.path)
+		if err != nil {
+			t.Error(err)
+		}
+		c <- conn
+	}()
+	conn := <-c
+	if conn == nil {
+		return
+	}
+	defer conn.Close()
+	_, _ = conn.Write(agent.AppendFrame(nil, []byte(`{"version":1,"verb":"pod","namespace":"default","name":"web"}`)))
+	if answer, _ := io.ReadAll(conn); len(answer) > 0 {
+		t.Errorf("answer %q", answer)
+	}
+	w.wait(t, "uid 65534 is not listened to")
+}
+
+func TestNobodyElseFindsTheSocket(t *testing.T) {
+	path := socket(t)
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	start(t, path, serve.Options{Objects: echo})
+	for p, mode := range map[string]os.FileMode{path: os.ModeSocket | 0o600, filepath.Dir(path): os.ModeDir | 0o700} {
+		if info, err := os.Stat(p); err != nil || info.Mode() != mode {
+			t.Errorf("%s: %v, %v", p, info.Mode(), err)
+		}
+	}
+}
+
+// Callers wait for each other beyond a bound, and all are answered.
+func TestConnectionsAreBounded(t *testing.T) {
+	var now, most atomic.Int32
+	o := objects{pod: func(ctx context.Context, r source.Ref) ([]byte, bool, error) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			continue
+		}
+		runtime.Gosched()
+		return echo.Pod(ctx, r)
+	}}
+	w := start(t, socket(t), serve.Options{Objects: o})
+	var group sync.WaitGroup
+	for i := range 300 {
+		group.Go(func() {
+			c := agent.New(agent.Options{Socket: w.path, Timeout: 20 * time.Second})
+			if _, err := c.Pod(t.Context(), source.Ref{Namespace: "default", Name: fmt.Sprint("web-", i)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if n := most.Load(); n > 64 {
+		t.Errorf("%d at a time", n)
+	}
+}
+
+// Whoever connects and says nothing is put out, so that others get in.
+func TestSilentCallersArePutOut(t *testing.T) {
+	w := start(t, socket(t), serve.Options{Objects: echo})
+	for range 64 {
+		c, err := net.Dial("unix", w.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	c := agent.New(agent.Options{Socket: w.path, Timeout: 20 * time.Second})
+	if _, err := c.Pod(t.Context(), web); err != nil {
+		t.Error(err)
+	}
+	w.wait(t, "request: read unix")
+}
+
+// FuzzServer sends anything: the server stays, and answers the next question.
+func FuzzServer(f *testing.F) {
+	f.Add(agent.AppendFrame(nil, []byte(`{"version":1,"verb":"pod","namespace":"default","name":"web"}`)))
+	f.Add(agent.AppendFrame(nil, []byte(`{"version":1,"verb":"add","add":{"result":"success","decision":"skip","backend":"none"}}`)))
+	f.Add([]byte{0, 0, 0, 9, '{'})
+	w := start(f, socket(f), serve.Options{Objects: echo})
+	f.Fuzz(func(t *testing.T, request []byte) {
+		c, err := net.Dial("unix", w.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write(request)
+		_ = c.(*net.UnixConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, c)
+		c.Close()
+		if _, err := w.client().Pod(t.Context(), web); err != nil {
+			t.Error(err)
+		}
+	})
+}

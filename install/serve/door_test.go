@@ -1,0 +1,145 @@
+package serve_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/serve"
+)
+
+func TestWhatIsInTheWayIsReplaced(t *testing.T) {
+	dead := func(path string) error {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err == nil {
+			l.SetUnlinkOnClose(false)
+			err = l.Close()
+		}
+		return err
+	}
+	for name, prepare := range map[string]func(path string) error{
+		"the socket of a dead agent": dead,
+		"a file":                     func(path string) error { return os.WriteFile(path, nil, 0o644) },
+		"a link":                     func(path string) error { return os.Symlink("/etc/passwd", path) },
+		"the unfinished socket of a dead agent": func(path string) error {
+			return dead(filepath.Join(filepath.Dir(path), ".new-X"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := socket(t)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := prepare(path); err != nil {
+				t.Fatal(err)
+			}
+			w := start(t, path, serve.Options{Objects: echo})
+			if _, err := w.client().Pod(t.Context(), web); err != nil {
+				t.Error(err)
+			}
+			if entries, _ := os.ReadDir(filepath.Dir(path)); len(entries) != 1 {
+				t.Errorf("left behind: %v", entries)
+			}
+		})
+	}
+}
+
+func TestASocketThatIsRemovedComesBack(t *testing.T) {
+	w := start(t, socket(t), serve.Options{Objects: echo})
+	if err := os.RemoveAll(filepath.Dir(w.path)); err != nil {
+		t.Fatal(err)
+	}
+	w.wait(t, "socket "+w.path+" was gone, and is made again")
+	if _, err := w.client().Pod(t.Context(), web); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where no socket can be, that is said once, and tried on until one can.
+func TestAPlaceWhereNoSocketCanBe(t *testing.T) {
+	path := socket(t)
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{path: path, more: make(chan struct{})}
+	w.Server = serve.New(serve.Options{Socket: path, Objects: echo, Failed: func(err error) { w.tell("failed %v", err) }})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Run(ctx)
+	}()
+	w.wait(t, "failed listen on socket "+path+": ")
+	if w.Listening() {
+		t.Error("it listens")
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	for !w.Listening() {
+		time.Sleep(time.Millisecond)
+	}
+	if told := w.all(); len(told) != 1 {
+		t.Errorf("told %q", told)
+	}
+	cancel()
+	<-done
+	if w.Listening() {
+		t.Error("it listens after its end")
+	}
+}
+
+func TestADirectoryOfSomebodyElse(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to give a directory away")
+	}
+	path := socket(t)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(filepath.Dir(path), 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	s := serve.New(serve.Options{Socket: path, Objects: echo, Failed: func(err error) { failed <- err; cancel() }})
+	s.Run(ctx)
+	if err := <-failed; !strings.Contains(err.Error(), filepath.Dir(path)+" must be a directory of uid 0") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAPathThatIsTooLong(t *testing.T) {
+	failed := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	s := serve.New(serve.Options{
+		Socket: filepath.Join(t.TempDir(), strings.Repeat("x", 100), "s"), Objects: echo,
+		Failed: func(err error) { failed <- err; cancel() },
+	})
+	s.Run(ctx)
+	if err := <-failed; !strings.Contains(err.Error(), "the path of a socket has at most 107 bytes") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestRemove(t *testing.T) {
+	path := socket(t)
+	w := start(t, path, serve.Options{Objects: echo})
+	w.stop()
+	for range 2 {
+		if err := serve.Remove(path); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Dir(path)); !os.IsNotExist(err) {
+			t.Errorf("%v", err)
+		}
+	}
+}

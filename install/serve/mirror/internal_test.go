@@ -1,0 +1,33 @@
+package mirror
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// client-go may copy what it is given; a copy that shared memory would be changed by trimming.
+func TestCopiesAreDeep(t *testing.T) {
+	var l list
+	l.ResourceVersion = "7"
+	o := object{Spec: []byte(`{"a":1}`), Status: []byte(`{"b":2}`)}
+	o.Name, o.Annotations = "web", map[string]string{lastApplied: "x", "a": "b"}
+	l.Items = append(l.Items, o)
+	c := l.DeepCopyObject().(*list)
+	if _, err := trim(&c.Items[0]); err != nil {
+		t.Fatal(err)
+	}
+	c.Items[0].Spec[0], c.Items[0].Status[0] = 'x', 'x'
+	if d := cmp.Diff(map[string]string{lastApplied: "x", "a": "b"}, l.Items[0].Annotations); d != "" || c.ResourceVersion != "7" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	if got := string(l.Items[0].Spec) + string(l.Items[0].Status); got != `{"a":1}{"b":2}` {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestOnlyObjectsAreTrimmed(t *testing.T) {
+	if _, err := trim("x"); err == nil {
+		t.Error("a string is trimmed")
+	}
+}

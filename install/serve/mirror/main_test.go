@@ -1,0 +1,111 @@
+package mirror_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+	"k8s.io/client-go/rest"
+
+	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var web = source.Ref{Namespace: "default", Name: "web", UID: "556740d7"}
+
+const (
+	webPod = `{metadata: {name: web, uid: 556740d7, annotations: {sidecar.istio.io/status: "{}"}},
+		spec: {nodeName: here, containers: [{name: istio-proxy, args: [proxy, sidecar]}]}}`
+	elsewhere        = `{metadata: {name: other, uid: b}, spec: {nodeName: there}}`
+	defaultNamespace = `{kind: Namespace, metadata: {name: default, labels: {istio-injection: enabled}}}`
+)
+
+// configOf is how a mirror in a pod would reach the server.
+func configOf(server *sourcetest.Server) *rest.Config {
+	return &rest.Config{
+		Host: server.URL(), Dial: server.Dial, BearerToken: server.Token(),
+		TLSClientConfig: rest.TLSClientConfig{CAData: server.CA()},
+	}
+}
+
+// world is a mirror of a server in memory.
+type world struct {
+	*mirror.Mirror
+	t      *testing.T
+	server *sourcetest.Server
+	broken []error
+	stop   func()
+}
+
+// start starts a mirror, which has everything when this returns, unless the server misbehaves. It must be in a bubble of synctest.
+func start(t *testing.T, prepare ...func(*sourcetest.Server)) *world {
+	t.Helper()
+	w := &world{t: t, server: sourcetest.StartInMemory(t)}
+	w.server.Put(webPod, elsewhere, defaultNamespace)
+	for _, f := range prepare {
+		f(w.server)
+	}
+	api := source.NewAPIServer(source.Options{Kubeconfig: w.server.Kubeconfig(), Dial: w.server.Dial})
+	var err error
+	w.Mirror, err = mirror.New(mirror.Options{
+		Config: configOf(w.server), NodeName: "here", Fetch: api,
+		Broken: func(err error) { w.broken = append(w.broken, err) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Run(ctx)
+	}()
+	w.stop = func() {
+		cancel()
+		<-done
+		api.Close()
+	}
+	t.Cleanup(w.stop)
+	synctest.Wait()
+	return w
+}
+
+// pod asks for a pod, and tells whether it was fetched.
+func (w *world) pod(ref source.Ref) (*decide.Pod, bool) {
+	w.t.Helper()
+	text, fetched, err := w.Pod(w.t.Context(), ref)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	pod := new(decide.Pod)
+	if err := json.Unmarshal(text, pod); err != nil {
+		w.t.Fatal(err)
+	}
+	return pod, fetched
+}
+
+// asked are the paths of the requests that were no list and no watch.
+func (w *world) asked() []string {
+	var paths []string
+	for _, r := range w.server.Requests() {
+		if r.Path != "/api/v1/pods" && r.Path != "/api/v1/namespaces" {
+			paths = append(paths, r.Path)
+		}
+	}
+	return paths
+}
+
+func names(items []mirror.Item) string {
+	text := ""
+	for _, i := range items {
+		text += fmt.Sprintf("%s=%s ", i.Ref, i.UID)
+	}
+	return text
+}

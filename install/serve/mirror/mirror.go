@@ -1,0 +1,146 @@
+package mirror
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/fields"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// Options say what is mirrored.
+type Options struct {
+	// Config says where the API server is, and as whom to ask; [rest.InClusterConfig] for an agent in a pod.
+	Config *rest.Config
+	// NodeName is the name of the node whose pods are kept.
+	NodeName string
+	// Fetch is asked for what is not kept.
+	Fetch source.Source
+	// Changed is called after each change of a pod, if it is not nil, and must not wait.
+	Changed func()
+	// Broken is called with the error each time that a watch cannot be made, if it is not nil. Events may be lost until it can; what
+	// is kept is then listed anew.
+	Broken func(error)
+}
+
+// maxFetches bounds the questions to the API server at a time; a pod has at most some MiB.
+const maxFetches = 8
+
+// A Mirror keeps pods and namespaces. It is safe for concurrent use.
+type Mirror struct {
+	options         Options
+	client          *rest.RESTClient
+	pods            store
+	namespaces      store
+	wantsNamespaces chan struct{}
+	once            sync.Once
+	fetches         chan struct{}
+}
+
+// New returns a mirror that is empty until Run, and fetches everything.
+func New(o Options) (*Mirror, error) {
+	if o.NodeName == "" {
+		return nil, errors.New("pods of the node: it has no name")
+	}
+	config := rest.CopyConfig(o.Config)
+	config.APIPath = "/api"
+	config.GroupVersion = &group
+	config.NegotiatedSerializer = codecs().WithoutConversion()
+	config.AcceptContentTypes, config.ContentType = "application/json", "application/json"
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server: %w", err)
+	}
+	return &Mirror{
+		options: o, client: client,
+		pods:            store{changed: o.Changed},
+		wantsNamespaces: make(chan struct{}),
+		fetches:         make(chan struct{}, maxFetches),
+	}, nil
+}
+
+// Run keeps the mirror up to date until the context ends. What fails is tried again, with longer and longer pauses; meanwhile the
+// last state stays.
+func (m *Mirror) Run(ctx context.Context) {
+	var group sync.WaitGroup
+	group.Go(func() {
+		m.watch(ctx, "pods", fields.OneTermEqualSelector("spec.nodeName", m.options.NodeName), &m.pods)
+	})
+	group.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-m.wantsNamespaces:
+			m.watch(ctx, "namespaces", fields.Everything(), &m.namespaces)
+		}
+	})
+	group.Wait()
+	utilnet.CloseIdleConnectionsFor(m.client.Client.Transport)
+}
+
+// Synced tells whether the node's pods have been listed.
+func (m *Mirror) Synced() bool { return m.pods.ready() }
+
+// Ready tells whether a pod can be answered: the mirror follows the API server, or that can be asked.
+func (m *Mirror) Ready(ctx context.Context) error {
+	if m.Synced() && m.pods.trouble() == nil {
+		return nil
+	}
+	return m.options.Fetch.Ready(ctx)
+}
+
+// Pod returns the JSON of a pod, and whether it had to be fetched. It must not be changed. The errors are those of [source.Source].
+func (m *Mirror) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bool, err error) {
+	if k := m.pods.get(name{ref.Namespace, ref.Name}); k != nil && k.hasUID(ref.UID) {
+		return k.json, false, nil
+	}
+	pod, err = fetch(ctx, m, func() (*decide.Pod, error) { return m.options.Fetch.Pod(ctx, ref) })
+	return pod, true, err
+}
+
+// Namespace returns the JSON of a namespace with its labels, as Pod does. The first question is what makes the mirror watch them.
+func (m *Mirror) Namespace(ctx context.Context, which string) (namespace []byte, fetched bool, err error) {
+	m.once.Do(func() { close(m.wantsNamespaces) })
+	if k := m.namespaces.get(name{"", which}); k != nil {
+		return k.json, false, nil
+	}
+	namespace, err = fetch(ctx, m, func() (*decide.Namespace, error) { return m.options.Fetch.Namespace(ctx, which) })
+	return namespace, true, err
+}
+
+// fetch asks the API server, after those who wait already.
+func fetch[T any](ctx context.Context, m *Mirror, question func() (*T, error)) ([]byte, error) {
+	select {
+	case m.fetches <- struct{}{}:
+		defer func() { <-m.fetches }()
+	case <-ctx.Done():
+		return nil, source.WithKind(source.Unavailable, errors.New("too many questions to the API server at a time"))
+	}
+	answer, err := question()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(answer)
+}
+
+// An Item names a pod that is kept.
+type Item struct {
+	source.Ref
+	// ResourceVersion is that of the pod's last change.
+	ResourceVersion string
+}
+
+// Pods returns the pods of the node in the order of their names; none before they are listed. [Mirror.Pod] has the rest.
+func (m *Mirror) Pods() []Item {
+	items := m.pods.all()
+	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.String(), b.String()) })
+	return items
+}

@@ -1,0 +1,137 @@
+package mirror
+
+import (
+	"sync"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// store is what a watch keeps up to date. It is safe for concurrent use. Without a watch it is empty.
+type store struct {
+	mu      sync.RWMutex
+	objects map[name]*kept
+	synced  bool
+	broken  error  // why there is no watch now
+	changed func() // may be nil; called after each change
+}
+
+var _ cache.TransformingStore = (*store)(nil)
+
+// name names an object; a namespace is in none.
+type name struct{ namespace, name string }
+
+// kept is what is kept of an object. It is never changed.
+type kept struct {
+	uid, hash, version string
+	// json is what counts; nil if there is too much of it, or it is not understood.
+	json []byte
+}
+
+// hasUID tells whether the object is the one that the kubelet knows by the UID. Everything has the empty one.
+func (k *kept) hasUID(uid string) bool { return uid == "" || k.uid == uid || k.hash == uid }
+
+// get returns an object with its text; nil if there is none.
+func (s *store) get(n name) *kept {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if k := s.objects[n]; k != nil && k.json != nil {
+		return k
+	}
+	return nil
+}
+
+// all returns the names and versions of all objects.
+func (s *store) all() []Item {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	items := make([]Item, 0, len(s.objects))
+	for n, k := range s.objects {
+		ref := source.Ref{Namespace: n.namespace, Name: n.name, UID: k.uid}
+		items = append(items, Item{Ref: ref, ResourceVersion: k.version})
+	}
+	return items
+}
+
+// ready tells whether the first list has come.
+func (s *store) ready() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.synced
+}
+
+// trouble returns why the API server is not followed now; nil if it is.
+func (s *store) trouble() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.broken
+}
+
+// note keeps what came of the last request.
+func (s *store) note(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = err
+}
+
+// Transformer implements [cache.TransformingStore]: while a list is streamed its objects are trimmed one by one.
+func (s *store) Transformer() cache.TransformFunc { return trim }
+
+// Add implements [cache.ReflectorStore].
+func (s *store) Add(what any) error {
+	trimmed, err := trim(what)
+	if err != nil {
+		return err
+	}
+	o := trimmed.(*object)
+	s.mu.Lock()
+	if s.objects == nil {
+		s.objects = map[name]*kept{}
+	}
+	s.objects[name{o.Namespace, o.Name}] = o.kept
+	s.mu.Unlock()
+	s.tell()
+	return nil
+}
+
+// Update implements [cache.ReflectorStore].
+func (s *store) Update(what any) error { return s.Add(what) }
+
+// Delete implements [cache.ReflectorStore].
+func (s *store) Delete(what any) error {
+	if o, ok := what.(*object); ok {
+		s.mu.Lock()
+		delete(s.objects, name{o.Namespace, o.Name})
+		s.mu.Unlock()
+		s.tell()
+	}
+	return nil
+}
+
+// Replace implements [cache.ReflectorStore].
+func (s *store) Replace(list []any, _ string) error {
+	objects := make(map[name]*kept, len(list))
+	for _, what := range list {
+		trimmed, err := trim(what)
+		if err != nil {
+			return err
+		}
+		o := trimmed.(*object)
+		objects[name{o.Namespace, o.Name}] = o.kept
+	}
+	s.mu.Lock()
+	s.objects, s.synced = objects, true
+	s.mu.Unlock()
+	s.tell()
+	return nil
+}
+
+// Resync implements [cache.ReflectorStore].
+func (s *store) Resync() error { return nil }
+
+func (s *store) tell() {
+	if s.changed != nil {
+		s.changed()
+	}
+}

@@ -1,0 +1,138 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// A Result is what became of a question, in the words of the metric.
+type Result string
+
+// The results.
+const (
+	Success  Result = "success"   // answered from memory
+	Fetched  Result = "fetched"   // answered by the API server
+	NotFound Result = "not_found" // there is no such object, or another one has its name
+	Refused  Result = "refused"   // the API server does not tell us
+	Failed   Result = "error"     // there is no answer now
+)
+
+// serve takes one request and answers it, if it is a question.
+func (s *Server) serve(conn *net.UnixConn) error {
+	uid, err := agent.PeerUID(conn)
+	if err != nil {
+		return err
+	}
+	if uid != 0 {
+		return fmt.Errorf("uid %d is not listened to", uid)
+	}
+	_ = conn.SetDeadline(time.Now().Add(requestTime))
+	text, err := agent.ReadFrame(conn, agent.MaxRequest)
+	if errors.Is(err, io.EOF) {
+		return nil // another agent that looks whether this one is alive
+	}
+	if err != nil {
+		return fmt.Errorf("request: %w", err)
+	}
+	start := time.Now()
+	var r agent.Request
+	if err := json.Unmarshal(text, &r); err != nil {
+		return fmt.Errorf("request: %w", err)
+	}
+	if err := r.Supported(); err != nil {
+		return errors.Join(err, s.reply(conn, nil, err))
+	}
+	if !r.Verb.IsQuestion() {
+		return s.told(&r)
+	}
+	body, result, err := s.answer(&r)
+	s.options.Answered(result, time.Since(start))
+	return s.reply(conn, body, err)
+}
+
+// told passes on what is not answered.
+func (s *Server) told(r *agent.Request) error {
+	if r.Verb == agent.TellLog {
+		if !json.Valid([]byte(r.Line)) || !strings.HasPrefix(r.Line, "{") || strings.ContainsAny(r.Line, "\r\n") {
+			return errors.New("log: the line is no JSON object")
+		}
+		s.options.Log([]byte(r.Line))
+		return nil
+	}
+	if r.Add == nil {
+		return errors.New("add: nothing is told")
+	}
+	if err := r.Add.Validate(); err != nil {
+		return fmt.Errorf("add: %w", err)
+	}
+	s.options.Added(*r.Add)
+	return nil
+}
+
+// answer finds the answer to a question.
+func (s *Server) answer(r *agent.Request) ([]byte, Result, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	var body []byte
+	var fetched bool
+	var err error
+	switch r.Verb {
+	case agent.AskPod:
+		body, fetched, err = s.options.Objects.Pod(ctx, r.Ref())
+	case agent.AskNamespace:
+		body, fetched, err = s.options.Objects.Namespace(ctx, r.Namespace)
+	case agent.AskPolicy:
+		if body = s.options.Policy(); len(body) == 0 {
+			body = []byte("{}")
+		}
+	default:
+		err = s.options.Objects.Ready(ctx)
+	}
+	if err == nil && len(body) > agent.MaxBody {
+		err = fmt.Errorf("the answer has more than %d MiB", agent.MaxBody>>20)
+	}
+	return body, resultOf(fetched, err), err
+}
+
+func resultOf(fetched bool, err error) Result {
+	switch {
+	case err == nil && fetched:
+		return Fetched
+	case err == nil:
+		return Success
+	case source.IsNotFound(err), source.IsReplaced(err):
+		return NotFound
+	case source.IsRefused(err):
+		return Refused
+	}
+	return Failed
+}
+
+// reply sends an answer in one piece.
+func (s *Server) reply(conn net.Conn, body []byte, failed error) error {
+	answer := agent.Answer{Version: agent.Version}
+	if failed != nil {
+		answer = agent.Refusal(failed)
+	}
+	message, err := agent.AppendJSON(make([]byte, 0, 64+len(body)), answer, agent.MaxAnswer)
+	if err != nil {
+		return err
+	}
+	if failed == nil {
+		message = agent.AppendFrame(message, body)
+	}
+	_ = conn.SetDeadline(time.Now().Add(requestTime))
+	if _, err := conn.Write(message); err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package serve_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/install/serve"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+func TestQuestionsAreAnswered(t *testing.T) {
+	w := start(t, socket(t), serve.Options{Objects: echo, Policy: policy})
+	c := w.client()
+	pod, err := c.Pod(t.Context(), web)
+	if err != nil || !pod.HasUID(web.UID) {
+		t.Errorf("%v, %v", pod, err)
+	}
+	namespace, err := c.Namespace(t.Context(), "default")
+	if err != nil || namespace.Metadata.Labels["a"] != "b" {
+		t.Errorf("%v, %v", namespace, err)
+	}
+	if p, err := c.Policy(t.Context()); err != nil || string(p) != string(policy()) {
+		t.Errorf("%s, %v", p, err)
+	}
+	if err := c.Ready(t.Context()); err != nil {
+		t.Error(err)
+	}
+	want := []string{"answered success true", "answered fetched true", "answered success true", "answered success true"}
+	if d := cmp.Diff(want, w.all()); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+func TestWithoutAPolicyThereIsNone(t *testing.T) {
+	if p, err := start(t, socket(t), serve.Options{Objects: echo}).client().Policy(t.Context()); err != nil || p != nil {
+		t.Errorf("%s, %v", p, err)
+	}
+}
+
+// Each kind of error reaches the plugin, and is counted.
+func TestErrorsAreAnswered(t *testing.T) {
+	for kind, result := range map[source.Kind]serve.Result{
+		source.NotFound: serve.NotFound, source.Replaced: serve.NotFound, source.Unauthorized: serve.Refused,
+		source.Forbidden: serve.Refused, source.Misconfigured: serve.Failed, source.Unavailable: serve.Failed,
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			long := strings.Repeat("\x01long", 1000)
+			w := start(t, socket(t), serve.Options{Objects: failing(source.WithKind(kind, errors.New("because "+long)))})
+			_, err := w.client().Pod(t.Context(), web)
+			if source.KindOf(err) != kind || !strings.HasPrefix(err.Error(), "pod default/web: node agent: because ") || len(err.Error()) > 1000 {
+				t.Errorf("%q: %v", source.KindOf(err), err)
+			}
+			if err := w.client().Ready(t.Context()); source.KindOf(err) != kind {
+				t.Errorf("%q: %v", source.KindOf(err), err)
+			}
+			want := fmt.Sprintf("answered %s true", result)
+			if d := cmp.Diff([]string{want, want}, w.all()); d != "" {
+				t.Errorf("(-want +got)\n%s", d)
+			}
+		})
+	}
+}
+
+func TestAnAnswerThatIsTooLong(t *testing.T) {
+	huge := make([]byte, agent.MaxBody+1)
+	o := objects{pod: func(context.Context, source.Ref) ([]byte, bool, error) { return huge, false, nil }}
+	_, err := start(t, socket(t), serve.Options{Objects: o}).client().Pod(t.Context(), web)
+	if !source.IsUnavailable(err) || !strings.Contains(err.Error(), "the answer has more than 8 MiB") {
+		t.Errorf("%v", err)
+	}
+}
+
+// The plugin hears why there is no answer before it gives up.
+func TestAnAnswerThatTakesTooLong(t *testing.T) {
+	o := objects{pod: func(ctx context.Context, _ source.Ref) ([]byte, bool, error) {
+		<-ctx.Done()
+		return nil, false, errors.New("the API server does not answer")
+	}}
+	_, err := start(t, socket(t), serve.Options{Objects: o}).client().Pod(t.Context(), web)
+	if !source.IsUnavailable(err) || !strings.Contains(err.Error(), "the API server does not answer") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestLogLinesAndAddsArePassedOn(t *testing.T) {
+	w := start(t, socket(t), serve.Options{Objects: echo})
+	if _, err := w.client().Write([]byte(`{"msg":"ADD"}` + "\n")); err != nil {
+		t.Fatal(err)
+	}
+	w.wait(t, `log {"msg":"ADD"}`)
+	a := agent.Add{Result: "success", Decision: "redirect", Backend: "nft", Duration: time.Millisecond, Bytes: 7, Name: "web"}
+	if err := w.client().Tell(a); err != nil {
+		t.Fatal(err)
+	}
+	w.wait(t, "add web success redirect nft 1ms 7")
+}
+
+// What is not understood is told to nobody but the agent's own log.
+func TestRequestsThatAreNotUnderstood(t *testing.T) {
+	for _, row := range []struct{ name, request, failed, answer string }{
+		{"no JSON", "HTTP", "failed socket PATH: request: invalid character", ""},
+		{"a later version", `{"version":2,"verb":"pod"}`, "protocol version 2 is not spoken here, but 1 to 1", "protocol version 2"},
+		{"no version", `{"verb":"pod"}`, "protocol version 0", "protocol version 0"},
+		{"an unknown verb", `{"version":1,"verb":"delete"}`, `verb "delete" is not known here`, `verb \"delete\" is not known`},
+		{"a line of the log that is no JSON", `{"version":1,"verb":"log","line":"x"}`, "log: the line is no JSON object", ""},
+		{"a line of the log that is no object", `{"version":1,"verb":"log","line":"7"}`, "log: the line is no JSON object", ""},
+		{"two lines of the log", `{"version":1,"verb":"log","line":"{\n}"}`, "log: the line is no JSON object", ""},
+		{"an ADD without anything", `{"version":1,"verb":"add"}`, "add: nothing is told", ""},
+		{"an ADD with a word of its own", `{"version":1,"verb":"add","add":{"result":"x"}}`, `add: result: "x" is none of`, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := start(t, socket(t), serve.Options{Objects: echo})
+			answer := exchange(t, w.path, agent.AppendFrame(nil, []byte(row.request)))
+			if !strings.Contains(answer, row.answer) || row.answer == "" && answer != "" {
+				t.Errorf("answer %q", answer)
+			}
+			w.wait(t, strings.ReplaceAll(row.failed, "PATH", w.path))
+			if told := w.all(); len(told) != 1 {
+				t.Errorf("told %q", told)
+			}
+		})
+	}
+	t.Run("too long a frame", func(t *testing.T) {
+		w := start(t, socket(t), serve.Options{Objects: echo})
+		if answer := exchange(t, w.path, []byte{0xff, 0xff, 0xff, 0xff}); answer != "" {
+			t.Errorf("answer %q", answer)
+		}
+		w.wait(t, "request: a frame of 4294967295 bytes: too long")
+	})
+}
+
+// exchange sends bytes and returns what comes back.
+func exchange(t testing.TB, path string, request []byte) string {
+	t.Helper()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write(request); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(c)
+	if err != nil && !errors.Is(err, syscall.ECONNRESET) { // what was not read of a request resets the connection
+		t.Fatal(err)
+	}
+	return string(answer)
+}

@@ -1,0 +1,174 @@
+package serve_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/serve"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// During a rolling update each question finds an agent, the old one or the new one.
+func TestANewAgentTakesOver(t *testing.T) {
+	path := socket(t)
+	old := start(t, path, serve.Options{Objects: echo})
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	asked := make(chan struct{}, 1)
+	for range 2 {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				c := agent.New(agent.Options{Socket: path, Timeout: 10 * time.Second})
+				if _, err := c.Pod(context.Background(), web); err != nil {
+					t.Error(err)
+				}
+				select {
+				case asked <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	for range 10 {
+		next := start(t, path, serve.Options{Objects: echo})
+		<-asked
+		old.stop()
+		<-asked
+		old = next
+	}
+	cancel()
+	group.Wait()
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(entries) != 1 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+// An old agent that still runs leaves the socket to the new one, and has it again when that dies.
+func TestTheSocketBelongsToWhoeverIsAlive(t *testing.T) {
+	path := socket(t)
+	old := start(t, path, serve.Options{Objects: echo})
+	next := start(t, path, serve.Options{Objects: echo})
+	if _, err := old.client().Pod(t.Context(), web); err != nil {
+		t.Fatal(err)
+	}
+	next.wait(t, "answered success")
+	next.stop()
+	old.wait(t, "was gone, and is made again")
+	if _, err := old.client().Pod(t.Context(), web); err != nil {
+		t.Error(err)
+	}
+	old.wait(t, "answered success")
+	if n := len(next.all()); n != 1 {
+		t.Errorf("the new one has told %q", next.all())
+	}
+}
+
+// An agent looks whether the one that has taken the socket is alive, and does not take it back as long as it is.
+func TestAgentsDoNotFightForTheSocket(t *testing.T) {
+	w := start(t, socket(t), serve.Options{Objects: echo})
+	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: w.path + ".other", Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.SetUnlinkOnClose(false)
+	if err := os.Rename(w.path+".other", w.path); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := other.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		c, err := other.Accept()
+		if err != nil {
+			t.Fatalf("nobody looks: %v", err)
+		}
+		c.Close()
+	}
+	if told := w.all(); len(told) > 0 || !w.Listening() {
+		t.Errorf("told %q, listening %v", told, w.Listening())
+	}
+	other.Close()
+	w.wait(t, "was gone, and is made again")
+}
+
+// Who has connected before an agent ends is answered, even if it had to wait for its turn.
+func TestThoseWhoWaitAreAnsweredAtTheEnd(t *testing.T) {
+	turn, release := make(chan struct{}), make(chan struct{})
+	o := objects{pod: func(ctx context.Context, r source.Ref) ([]byte, bool, error) {
+		turn <- struct{}{}
+		<-release
+		return echo.Pod(ctx, r)
+	}}
+	w := start(t, socket(t), serve.Options{Objects: o})
+	var group sync.WaitGroup
+	ask := func() {
+		group.Go(func() {
+			if _, err := agent.New(agent.Options{Socket: w.path, Timeout: 10 * time.Second}).Pod(context.Background(), web); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range 64 {
+		ask()
+		<-turn
+	}
+	late, err := net.Dial("unix", w.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	question := agent.AppendFrame(nil, []byte(`{"version":1,"verb":"pod","namespace":"default","name":"web","uid":"1"}`))
+	if _, err := late.Write(question); err != nil {
+		t.Fatal(err)
+	}
+	group.Go(func() { <-turn })
+	go w.stop()
+	for w.Listening() {
+		time.Sleep(time.Millisecond)
+	}
+	close(release)
+	if answer, err := agent.ReadFrame(late, agent.MaxAnswer); err != nil || string(answer) != `{"version":1}` {
+		t.Errorf("%s, %v", answer, err)
+	}
+	group.Wait()
+}
+
+// An agent that is killed leaves its socket; the plugin does not wait for it.
+func TestAKilledAgent(t *testing.T) {
+	path := os.Getenv("SLUICE_TEST_SOCKET")
+	if path != "" {
+		serve.New(serve.Options{Socket: path, Objects: echo}).Run(context.Background())
+		return
+	}
+	path = socket(t)
+	command := exec.Command(os.Args[0], "-test.run=^TestAKilledAgent$")
+	command.Env = append(os.Environ(), "SLUICE_TEST_SOCKET="+path)
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := func() *agent.Client { return agent.New(agent.Options{Socket: path, Timeout: 10 * time.Second}) }
+	for c().Ready(t.Context()) != nil {
+		time.Sleep(time.Millisecond)
+	}
+	_ = command.Process.Kill()
+	_ = command.Wait()
+	if _, err := os.Lstat(path); err != nil {
+		t.Error(err)
+	}
+	if err := c().Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "it is not running") {
+		t.Errorf("%v", err)
+	}
+	start(t, path, serve.Options{Objects: echo})
+	if err := c().Ready(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

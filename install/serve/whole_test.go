@@ -1,0 +1,116 @@
+package serve_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sluice-mesh/sluice/install/serve"
+	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+// node is an API server, and a socket that answers from a mirror of its pods.
+func node(t testing.TB, put ...string) (api source.Source, w *world) {
+	server := sourcetest.Start(t)
+	server.Put(put...)
+	api = source.NewAPIServer(source.Options{Kubeconfig: server.Kubeconfig()})
+	t.Cleanup(api.Close)
+	m, err := mirror.New(mirror.Options{
+		Config: &rest.Config{
+			Host: server.URL(), BearerToken: server.Token(), TLSClientConfig: rest.TLSClientConfig{CAData: server.CA()},
+		},
+		NodeName: "node-2", Fetch: api,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	for deadline := time.Now().Add(10 * time.Second); !m.Synced(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the pods are not listed")
+		}
+	}
+	return api, start(t, socket(t), serve.Options{Objects: m})
+}
+
+// The agent answers as the API server does, word for word, as far as decisions go.
+func TestAgentAndAPIServerAgree(t *testing.T) {
+	files, err := filepath.Glob("../../plugin/decide/testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var pod decide.Pod
+			if err := yaml.Unmarshal(text, &pod); err != nil {
+				t.Fatal(err)
+			}
+			api, w := node(t, string(text))
+			ref := source.Ref{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, UID: pod.Metadata.UID}
+			c := agent.New(agent.Options{Socket: w.path, Timeout: 10 * time.Second})
+			fromAgent, err := c.Pod(t.Context(), ref)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fromAPI, err := api.Pod(t.Context(), ref)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(fromAPI, fromAgent); d != "" {
+				t.Errorf("(-API server +agent)\n%s", d)
+			}
+		})
+	}
+}
+
+// BenchmarkPod asks for an injected pod over the socket, and of the API server over a connection that is open already.
+func BenchmarkPod(b *testing.B) {
+	text, err := os.ReadFile("../../plugin/decide/testdata/sidecar.yaml")
+	if err != nil {
+		b.Fatal(err)
+	}
+	api, w := node(b, string(text))
+	ref := source.Ref{Namespace: "shop", Name: "orders-6d5f8c7b9-x2k4n"}
+	for name, from := range map[string]source.Source{"agent": w.client(), "API server": api} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := from.Pod(b.Context(), ref); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkTell sends what became of an ADD.
+func BenchmarkTell(b *testing.B) {
+	c := start(b, socket(b), serve.Options{Objects: echo}).client()
+	for b.Loop() {
+		if err := c.Tell(agent.Add{Result: "success", Decision: "redirect", Backend: "nft"}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

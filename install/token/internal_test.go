@@ -1,0 +1,60 @@
+package token
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+func TestClaims(t *testing.T) {
+	at := time.Unix(1_800_000_000, 0)
+	c := claimsOf(sourcetest.JWT("system:serviceaccount:mesh:sluice", at, at.Add(time.Hour)))
+	if namespace, name := c.account(); namespace != "mesh" || name != "sluice" || !c.issued().Equal(at) || !c.expiry().Equal(at.Add(time.Hour)) {
+		t.Errorf("%+v", c)
+	}
+	for _, text := range []string{"", "opaque", "a.b.c", "a.e30.c"} {
+		c := claimsOf(text)
+		if namespace, name := c.account(); namespace+name != "" || !c.issued().IsZero() || !c.expiry().IsZero() {
+			t.Errorf("%q: %+v", text, c)
+		}
+	}
+}
+
+// FuzzClaims reads anything as a token: names of an account are fit for a path, or there are none.
+func FuzzClaims(f *testing.F) {
+	f.Add(sourcetest.JWT("system:serviceaccount:mesh:sluice", time.Unix(1, 0), time.Unix(2, 0)))
+	f.Add(sourcetest.JWT("system:serviceaccount:../x", time.Unix(-1, 0), time.Unix(0, 0)))
+	f.Add("a.e30.c")
+	f.Fuzz(func(t *testing.T, text string) {
+		namespace, name := claimsOf(text).account()
+		if (namespace == "") != (name == "") || strings.ContainsAny(namespace+name, "/?#%") {
+			t.Errorf("%q, %q", namespace, name)
+		}
+	})
+}
+
+// FuzzIssued reads any answer to a request for a token: there is a token that fits into a header, or an error on one line without
+// it.
+func FuzzIssued(f *testing.F) {
+	f.Add(201, `{"status":{"token":"a.b.c"}}`)
+	f.Add(403, `{"message":"no\n"}`)
+	f.Add(200, `{"status":{"token":"a b"}}`)
+	f.Add(200, `{"status":7}`)
+	f.Fuzz(func(t *testing.T, code int, body string) {
+		recorder := httptest.NewRecorder()
+		recorder.Body.WriteString(body)
+		answer := recorder.Result()
+		answer.StatusCode = code
+		token, err := readIssued(answer)
+		if (token == "") != (err != nil) || token != "" && (!wellFormed(token) || code != http.StatusOK && code != http.StatusCreated) {
+			t.Errorf("%q, %v", token, err)
+		}
+		if err != nil && (strings.ContainsAny(err.Error(), "\r\n") || len(err.Error()) > 2000) {
+			t.Errorf("%q", err)
+		}
+	})
+}

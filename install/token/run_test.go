@@ -1,0 +1,92 @@
+package token_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/token"
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+// A rotation by the kubelet, which exchanges a link to a directory, is published when it happens; so is a kubeconfig put back.
+func TestFilesAreWatched(t *testing.T) {
+	server := sourcetest.Start(t)
+	dir := t.TempDir()
+	volume := filepath.Join(dir, "volume")
+	project := func(name, text string) {
+		t.Helper()
+		server.AddToken(text)
+		for _, err := range []error{
+			os.MkdirAll(filepath.Join(volume, name), 0o755),
+			os.WriteFile(filepath.Join(volume, name, "token"), []byte(text), 0o600),
+			os.WriteFile(filepath.Join(volume, name, "ca.crt"), server.CA(), 0o600),
+			os.Symlink(name, filepath.Join(volume, "..data_tmp")),
+			os.Rename(filepath.Join(volume, "..data_tmp"), filepath.Join(volume, "..data")),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	project("..1", "first")
+	for _, name := range []string{"token", "ca.crt"} {
+		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(volume, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changed := make(chan token.Status, 100)
+	o := token.Options{
+		Kubeconfig: filepath.Join(dir, "run", "kubeconfig"), Server: server.URL(),
+		CAFile: filepath.Join(volume, "ca.crt"), TokenFile: filepath.Join(volume, "token"),
+		Changed: func(s token.Status) { changed <- s },
+	}
+	if err := os.Mkdir(filepath.Dir(o.Kubeconfig), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		token.New(o).Run(ctx)
+	}()
+	defer func() {
+		cancel()
+		<-done
+	}()
+	// Much less than the timer takes.
+	const soon = 5 * time.Second
+	next := func(published uint64) {
+		t.Helper()
+		for deadline := time.After(soon); ; {
+			select {
+			case s := <-changed:
+				if s.Published == published && s.Problem == nil {
+					return
+				}
+			case <-deadline:
+				t.Fatal("nothing is published")
+			}
+		}
+	}
+	next(1)
+	project("..2", "second")
+	next(2)
+	before, err := os.ReadFile(o.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(o.Kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(soon); ; time.Sleep(time.Millisecond) {
+		if after, err := os.ReadFile(o.Kubeconfig); err == nil && string(after) == string(before) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come back")
+		}
+	}
+}

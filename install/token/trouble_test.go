@@ -1,0 +1,169 @@
+package token_test
+
+import (
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+// A new token that is no good does not get in the place of one that is.
+func TestTokensThatAreNotPublished(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		prepare func(w *world)
+		problem string
+		refused bool
+	}{
+		{"one that the API server refuses", func(w *world) {
+			w.write(w.options.TokenFile, jwt(2*time.Hour))
+		}, "request a token: the API server answers 401: it does not accept the projected token", true},
+		{"one that cannot be tried", func(w *world) {
+			w.project(jwt(2 * time.Hour))
+			w.server.Always(sourcetest.InternalError())
+		}, "request a token: the API server answers 500", false},
+		{"one that was issued, but is refused", func(w *world) {
+			w.server.Issue(func(int64) (string, time.Time) { return jwt(time.Hour), time.Now() })
+			w.project(jwt(2 * time.Hour))
+			later(time.Nanosecond)
+		}, "token not published: API server memory.test:443: it answers 401: it does not accept the token of kubeconfig ", true},
+		{"one that is empty", func(w *world) { w.write(w.options.TokenFile, "") }, "has none", false},
+		{"one that is none", func(w *world) { w.write(w.options.TokenFile, "a b\nc") }, "has none", false},
+		{"one that is not there", func(w *world) { _ = os.Remove(w.options.TokenFile) }, "no such file", false},
+		{"one of half of an authority", func(w *world) { w.write(w.options.CAFile, "-----BEGIN") }, "has no certificate in PEM", false},
+		{"one with an authority that is gone", func(w *world) { _ = os.Remove(w.options.CAFile) }, "certificate authority: ", false},
+		{"one with another authority", func(w *world) {
+			w.write(w.options.CAFile, string(sourcetest.StrangerCA()))
+		}, "token not published, since it cannot be tried", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := start(t, nil)
+				before, _ := os.ReadFile(w.options.Kubeconfig)
+				later(time.Minute)
+				row.prepare(w)
+				later(12 * time.Second)
+				s := w.Status()
+				w.checkProblem(row.problem)
+				if (s.Refused > 0) != row.refused || (s.Failed > 0) == row.refused || !s.Usable(time.Now()) || s.Published != 1 {
+					t.Errorf("%+v", s)
+				}
+				if after, err := os.ReadFile(w.options.Kubeconfig); err != nil || string(after) != string(before) {
+					t.Errorf("another kubeconfig, or %v", err)
+				}
+				// When the trouble is over, all is well.
+				w.server.Always(sourcetest.Well())
+				w.server.Issue(nil)
+				w.write(w.options.CAFile, string(w.server.CA()))
+				w.project(jwt(3 * time.Hour))
+				later(time.Minute)
+				w.checkProblem("")
+				if s := w.Status(); s.Published != 2 {
+					t.Errorf("%+v", s)
+				}
+			})
+		})
+	}
+}
+
+func TestNothingIsPublishedUntried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, func(w *world) { w.server.Always(sourcetest.InternalError()) })
+		if _, text := w.published(); text != "" || w.Status().Usable(time.Now()) || w.Status().Age(time.Now()) != 0 {
+			t.Errorf("%+v", w.Status())
+		}
+		w.checkProblem("cannot be tried")
+		w.server.Always(sourcetest.Well())
+		later(time.Second)
+		if !w.Status().Usable(time.Now()) {
+			t.Errorf("not tried again within a second: %+v", w.Status())
+		}
+	})
+}
+
+// A service account that may read no pods is a matter of rights that may come; its token is good.
+func TestATokenWithoutRights(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, func(w *world) { w.server.Always(sourcetest.Forbidden()) })
+		if _, text := w.published(); text == "" {
+			t.Error("not published")
+		}
+		w.checkProblem(`it answers 403: "pods \"web\" is forbidden`)
+		w.server.Always(sourcetest.Well())
+		later(11 * time.Minute)
+		w.checkProblem("")
+	})
+}
+
+// What the API server does not accept any more is replaced if there is something better, and otherwise stays and is told.
+func TestAPublishedTokenThatIsRevoked(t *testing.T) {
+	t.Run("and cannot be replaced", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := start(t, nil)
+			before, _ := os.ReadFile(w.options.Kubeconfig)
+			w.server.SetToken("another")
+			later(11 * time.Minute)
+			w.checkProblem("it answers 401")
+			s := w.Status()
+			if after, _ := os.ReadFile(w.options.Kubeconfig); string(after) != string(before) || s.Usable(time.Now()) || !s.Revoked {
+				t.Errorf("%+v", s)
+			}
+			w.project(jwt(time.Hour))
+			later(time.Minute)
+			w.checkProblem("")
+			if s := w.Status(); !s.Usable(time.Now()) {
+				t.Errorf("%+v", s)
+			}
+		})
+	})
+	t.Run("and is replaced", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := start(t, func(w *world) { w.issues(100 * time.Hour) })
+			projected := jwt(time.Hour)
+			later(time.Minute)
+			w.server.SetToken(projected) // and no other
+			w.issues(200 * time.Hour)
+			later(10 * time.Minute)
+			w.checkProblem("")
+			if s := w.Status(); !s.Usable(time.Now()) || s.Published != 2 {
+				t.Errorf("%+v", s)
+			}
+		})
+	})
+}
+
+func TestAKubeconfigThatSomebodyChangesComesBack(t *testing.T) {
+	for name, change := range map[string]func(path string) error{
+		"another content": func(path string) error { return os.WriteFile(path, []byte("{}"), 0o600) },
+		"another mode":    func(path string) error { return os.Chmod(path, 0o644) },
+		"none":            os.Remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := start(t, nil)
+				before, _ := os.ReadFile(w.options.Kubeconfig)
+				w.server.Always(sourcetest.InternalError()) // the API server is not needed for it
+				if err := change(w.options.Kubeconfig); err != nil {
+					t.Fatal(err)
+				}
+				later(11 * time.Second)
+				after, _ := os.ReadFile(w.options.Kubeconfig)
+				if info, err := os.Stat(w.options.Kubeconfig); err != nil || info.Mode() != 0o600 || string(after) != string(before) {
+					t.Errorf("%v, %v", info, err)
+				}
+			})
+		})
+	}
+}
+
+func TestAPlaceThatCannotBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, func(w *world) { w.options.Kubeconfig += "/no/kubeconfig" })
+		w.checkProblem("write " + w.options.Kubeconfig)
+		if s := w.Status(); s.Usable(time.Now()) || s.Failed == 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}

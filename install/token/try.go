@@ -1,0 +1,43 @@
+package token
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// try asks the API server by a kubeconfig as the plugin would. The errors have a [source.Kind]; one that the plugin may read no
+// pods is an error too.
+func (o *Options) try(ctx context.Context, kubeconfig []byte) error {
+	f, err := inMemory(kubeconfig)
+	if err != nil {
+		return fmt.Errorf("kubeconfig to be tried: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	path := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+	api := source.NewAPIServer(source.Options{Kubeconfig: path, Dial: o.Dial})
+	defer api.Close()
+	if err := api.Ready(ctx); err != nil {
+		return source.WithKind(source.KindOf(err), errors.New(strings.ReplaceAll(err.Error(), path, o.Kubeconfig)))
+	}
+	return nil
+}
+
+// inMemory returns a file that is in no directory: what is killed leaves no token behind.
+func inMemory(content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("kubeconfig", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "kubeconfig")
+	if _, err := f.Write(content); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}

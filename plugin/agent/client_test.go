@@ -1,0 +1,233 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+func TestPodIsAsked(t *testing.T) {
+	var asked string
+	path := listen(t, func(c *net.UnixConn) {
+		text, err := agent.ReadFrame(c, agent.MaxRequest)
+		if err != nil {
+			t.Error(err)
+		}
+		asked = string(text)
+		_, _ = c.Write(frames(`{"version":1,"later":"field"}`, webPod))
+	})
+	got, err := agent.New(agent.Options{Socket: path}).Pod(t.Context(), web)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &decide.Pod{
+		Metadata: decide.Metadata{
+			Namespace: "default", Name: "web", UID: "556740d7", Annotations: map[string]string{"sidecar.istio.io/status": "{}"},
+		},
+		Spec: decide.PodSpec{Containers: []decide.Container{{Name: "istio-proxy"}}},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	if want := `{"version":1,"verb":"pod","namespace":"default","name":"web","uid":"556740d7"}`; asked != want {
+		t.Errorf("asked %s", asked)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		answer []byte
+		kind   source.Kind
+		text   string
+	}{
+		{"a pod", frames(`{"version":1}`, webPod), "", ""},
+		{"another pod", frames(`{"version":1}`, strings.Replace(webPod, `"web"`, `"db"`, 1)), source.Unavailable, "about another pod"},
+		{"the pod of another UID", frames(`{"version":1}`, strings.Replace(webPod, `556`, `557`, 1)), source.Unavailable, "about another pod"},
+		{"there is none", frames(`{"version":1,"kind":"not-found","error":"none"}`), source.NotFound, "pod default/web: node agent: none"},
+		{"another pod has its name", frames(`{"version":1,"kind":"replaced","error":"other"}`), source.Replaced, "other"},
+		{"the agent itself is refused", frames(`{"version":1,"kind":"forbidden","error":"no"}`), source.Forbidden, "no"},
+		{"an error of a kind of later", frames(`{"version":2,"kind":"later","error":"hm"}`), source.Unavailable, "hm"},
+		{"an error of no kind", frames(`{"version":1,"error":"hm"}`), source.Unavailable, "hm"},
+		{"an error that does not fit into a line", frames(`{"version":1,"error":"a\nb\u001b"}`), source.Unavailable, "a\ufffdb\ufffd"},
+		{"a later version", frames(`{"version":2}`, webPod), source.Unavailable, "protocol version 2"},
+		{"no version", frames(`{}`, webPod), source.Unavailable, "protocol version 0"},
+		{"no JSON", frames(`HTTP`), source.Unavailable, "not understood"},
+		{"a body that is no pod", frames(`{"version":1}`, `[]`), source.Unavailable, "its answer is no pod"},
+		{"nothing", nil, source.Unavailable, "no answer: unexpected EOF"},
+		{"half of an answer", frames(`{"version":1}`)[:9], source.Unavailable, "no answer: unexpected EOF"},
+		{"half of a body", frames(`{"version":1}`, webPod)[:60], source.Unavailable, "no complete answer: unexpected EOF"},
+		{"too long an answer", []byte{0, 1, 0, 0}, source.Unavailable, "a frame of 65536 bytes: too long"},
+		{"too long a body", append(frames(`{"version":1}`), 1, 0, 0, 0), source.Unavailable, "a frame of 16777216 bytes: too long"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			pod, err := agent.New(agent.Options{Socket: listen(t, reply(t, row.answer))}).Pod(t.Context(), web)
+			if source.KindOf(err) != row.kind || (pod == nil) != (err != nil) {
+				t.Fatalf("%v, %q: %v", pod, source.KindOf(err), err)
+			}
+			if err != nil {
+				checkText(t, err, row.text)
+			}
+		})
+	}
+}
+
+func TestNamespacePolicyAndReady(t *testing.T) {
+	client := func(answer []byte) *agent.Client {
+		return agent.New(agent.Options{Socket: listen(t, reply(t, answer))})
+	}
+	namespace, err := client(frames(`{"version":1}`, `{"metadata":{"name":"default","labels":{"a":"b"}}}`)).Namespace(t.Context(), "default")
+	if err != nil || namespace.Metadata.Labels["a"] != "b" {
+		t.Errorf("%v, %v", namespace, err)
+	}
+	_, err = client(frames(`{"version":1}`, `{"metadata":{"name":"other"}}`)).Namespace(t.Context(), "default")
+	checkText(t, err, "namespace default: node agent: its answer is about another namespace")
+	policy, err := client(frames(`{"version":1}`, `{"unreadable_pods":"skip"}`)).Policy(t.Context())
+	if err != nil || string(policy) != `{"unreadable_pods":"skip"}` {
+		t.Errorf("%s, %v", policy, err)
+	}
+	if policy, err := client(frames(`{"version":1}`, `{}`)).Policy(t.Context()); err != nil || policy != nil {
+		t.Errorf("%s, %v", policy, err)
+	}
+	_, err = client(frames(`{"version":1,"error":"hm"}`)).Policy(t.Context())
+	checkText(t, err, "policy: node agent: hm")
+	if err := client(frames(`{"version":1}`, ``)).Ready(t.Context()); err != nil {
+		t.Error(err)
+	}
+	checkText(t, client(frames(`{"version":1,"error":"hm"}`)).Ready(t.Context()), "node agent: hm")
+}
+
+func TestAnAgentThatIsNotThere(t *testing.T) {
+	folder := t.TempDir()
+	dead := filepath.Join(folder, "dead")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	file := filepath.Join(folder, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{
+		filepath.Join(folder, "none"): "it is not running",
+		dead:                          "it is not running",
+		file:                          "it is not running",
+		filepath.Join(file, "x"):      "not a directory",
+		filepath.Join(folder, strings.Repeat("x", 200)): "invalid argument",
+	} {
+		c := agent.New(agent.Options{Socket: path})
+		_, err := c.Pod(t.Context(), web)
+		checkText(t, err, "pod default/web: node agent: socket "+path+": ", text)
+		if !source.IsUnavailable(err) {
+			t.Errorf("%q", source.KindOf(err))
+		}
+		checkText(t, c.Tell(added), path)
+	}
+}
+
+// An agent that does not answer costs its timeout once, whatever else is asked.
+func TestAnAgentThatDoesNotAnswer(t *testing.T) {
+	release := make(chan struct{})
+	var connections atomic.Int32
+	path := listen(t, func(*net.UnixConn) {
+		connections.Add(1)
+		<-release
+	})
+	const timeout = 30 * time.Millisecond
+	c := agent.New(agent.Options{Socket: path, Timeout: timeout})
+	start := time.Now()
+	_, err := c.Pod(t.Context(), web)
+	checkText(t, err, "pod default/web: node agent: no answer in time")
+	if took := time.Since(start); took < timeout || took > time.Second {
+		t.Errorf("took %v", took)
+	}
+	_, err = c.Namespace(t.Context(), "default")
+	checkText(t, err, "namespace default: node agent: it was too slow to answer before")
+	if !source.IsUnavailable(err) {
+		t.Errorf("%q", source.KindOf(err))
+	}
+	close(release)
+	if n := connections.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+func TestACancelledQuestionEnds(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	release := make(chan struct{})
+	path := listen(t, func(*net.UnixConn) {
+		cancel(errors.New("the runtime is gone"))
+		<-release
+	})
+	_, err := agent.New(agent.Options{Socket: path, Timeout: time.Hour}).Pod(ctx, web)
+	close(release)
+	checkText(t, err, "no answer in time")
+}
+
+// Whoever listens without being root is told nothing.
+func TestAStrangerIsNotAsked(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to become somebody else")
+	}
+	read := make(chan int, 1)
+	path := ""
+	asStranger(t, func() {
+		path = listen(t, func(c *net.UnixConn) {
+			b := make([]byte, 1)
+			n, _ := c.Read(b)
+			read <- n
+		})
+	})
+	c := agent.New(agent.Options{Socket: path})
+	_, err := c.Pod(t.Context(), web)
+	checkText(t, err, fmt.Sprintf("socket %s belongs to uid 65534 and not to 0", path))
+	if !source.IsUnavailable(err) || <-read != 0 {
+		t.Errorf("it was asked, or %q", source.KindOf(err))
+	}
+	checkText(t, c.Tell(added), "belongs to uid 65534")
+}
+
+// asStranger calls f with the effective uid of nobody, on the thread of the caller.
+func asStranger(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		lockThreadForGood()
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); errno != 0 {
+			t.Errorf("setresuid: %v", errno)
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// With First, an agent that is away is no more than a detour.
+func TestTheAPIServerIsAskedBehindTheAgent(t *testing.T) {
+	behind := agent.New(agent.Options{Socket: listen(t, reply(t, frames(`{"version":1}`, webPod)))})
+	away := agent.New(agent.Options{Socket: "/nonexistent"})
+	if pod, err := source.First(away, behind).Pod(t.Context(), web); err != nil || pod.Metadata.Name != "web" {
+		t.Errorf("%v, %v", pod, err)
+	}
+	gone := agent.New(agent.Options{Socket: listen(t, reply(t, frames(`{"version":1,"kind":"not-found","error":"none"}`)))})
+	if _, err := source.First(gone, behind).Pod(t.Context(), web); !source.IsNotFound(err) {
+		t.Errorf("what the agent knows is asked again: %v", err)
+	}
+}

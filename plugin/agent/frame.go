@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// The longest frames, in bytes. A body is at most as long as what the API server may answer to the plugin; see package source.
+const (
+	MaxRequest = 64 << 10
+	MaxAnswer  = 4 << 10
+	MaxBody    = 8 << 20
+)
+
+const headLength = 4
+
+// errTooLong is in the error of a frame that is longer than allowed.
+var errTooLong = errors.New("too long")
+
+// ReadFrame reads a frame of at most so many bytes. It takes no more memory than what was sent. An end of the stream before the
+// first byte is [io.EOF], a later one [io.ErrUnexpectedEOF].
+func ReadFrame(r io.Reader, longest int) ([]byte, error) {
+	var head [headLength]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	length := binary.BigEndian.Uint32(head[:])
+	if uint64(length) > uint64(longest) {
+		return nil, fmt.Errorf("a frame of %d bytes: %w, at most %d are allowed", length, errTooLong, longest)
+	}
+	// A length is believed only as far as a usual pod needs it.
+	const believed = 32 << 10
+	frame := make([]byte, min(int(length), believed))
+	if _, err := io.ReadFull(r, frame); err != nil {
+		return nil, unexpected(err)
+	}
+	if rest := int64(length) - int64(len(frame)); rest > 0 {
+		more, err := io.ReadAll(io.LimitReader(r, rest))
+		if err == nil && int64(len(more)) < rest {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return nil, err
+		}
+		frame = append(frame, more...)
+	}
+	return frame, nil
+}
+
+// unexpected makes an error of an end that should not be here.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// AppendFrame appends a frame to b.
+func AppendFrame(b, content []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(len(content)))
+	return append(b, content...)
+}
+
+// AppendJSON appends a frame that has the JSON of a value, if that is not longer than allowed.
+func AppendJSON(b []byte, value any, longest int) ([]byte, error) {
+	content, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > longest {
+		return nil, fmt.Errorf("a frame of %d bytes: %w, at most %d are allowed", len(content), errTooLong, longest)
+	}
+	return AppendFrame(b, content), nil
+}

@@ -1,0 +1,49 @@
+package sourcetest
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// Issue sets what answers requests for a token of a service account (TokenRequest), given for how many seconds it is wanted. Nil
+// forbids them, as it is at first. What is issued is not accepted by itself; see [Server.AddToken].
+func (s *Server) Issue(issue func(seconds int64) (token string, expiry time.Time)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.issue = issue
+}
+
+// issueToken answers a request for a token.
+func (s *Server) issueToken(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	issue := s.issue
+	s.mu.Unlock()
+	if issue == nil {
+		text := statusOf(http.StatusForbidden, "serviceaccounts is forbidden: cannot create resource serviceaccounts/token", "", "")
+		write(w, http.StatusForbidden, text)
+		return
+	}
+	var request struct {
+		APIVersion, Kind string
+		Spec             struct{ ExpirationSeconds int64 }
+	}
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil || request.Kind != "TokenRequest" ||
+		request.APIVersion != "authentication.k8s.io/v1" {
+		write(w, http.StatusBadRequest, statusOf(http.StatusBadRequest, "no TokenRequest", "", ""))
+		return
+	}
+	token, expiry := issue(request.Spec.ExpirationSeconds)
+	write(w, http.StatusCreated, inJSON(map[string]any{
+		"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
+		"status": map[string]any{"token": token, "expirationTimestamp": expiry.UTC().Format(time.RFC3339)},
+	}))
+}
+
+// JWT returns a token as service accounts have it, whose signature nobody can check.
+func JWT(subject string, issued, expiry time.Time) string {
+	part := func(value any) string { return base64.RawURLEncoding.EncodeToString(inJSON(value)) }
+	claims := map[string]any{"sub": subject, "iat": issued.Unix(), "exp": expiry.Unix()}
+	return part(map[string]any{"alg": "RS256"}) + "." + part(claims) + "." + part("signature")
+}

@@ -1,0 +1,166 @@
+package sourcetest
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// history is what happened to objects. The server's mutex guards it.
+type history struct {
+	version int
+	events  []event
+	oldest  int           // events up to this version are forgotten
+	news    chan struct{} // closed and made anew with each event
+}
+
+// event is one change.
+type event struct {
+	version int
+	Type    string         `json:"type"`
+	Object  map[string]any `json:"object"`
+}
+
+// change puts an object at a path, or with nil takes it away, and tells those who watch.
+func (s *Server) change(at string, object map[string]any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	what := "ADDED"
+	before, known := s.objects[at]
+	switch {
+	case object == nil && !known:
+		return
+	case object == nil:
+		what, object = "DELETED", before
+		delete(s.objects, at)
+	case known:
+		what = "MODIFIED"
+	}
+	s.history.version++
+	object = maps.Clone(object)
+	metadata := maps.Clone(object["metadata"].(map[string]any))
+	metadata["resourceVersion"] = strconv.Itoa(s.history.version)
+	object["metadata"] = metadata
+	if what != "DELETED" {
+		s.objects[at] = object
+	}
+	s.history.events = append(s.history.events, event{s.history.version, what, object})
+	s.wake()
+}
+
+// ForgetHistory ends all watches, and makes every version so far too old to watch from, as etcd does when it is compacted.
+func (s *Server) ForgetHistory() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.history.version++
+	s.history.oldest = s.history.version
+	s.wake()
+}
+
+func (s *Server) wake() {
+	close(s.history.news)
+	s.history.news = make(chan struct{})
+}
+
+// chosen tells whether a request for all objects of a resource is about one of them.
+func chosen(r *http.Request, object map[string]any) bool {
+	if kindOf(r) != object["kind"] {
+		return false
+	}
+	node, selects := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "spec.nodeName=")
+	spec, _ := object["spec"].(map[string]any)
+	return !selects || spec["nodeName"] == node
+}
+
+func kindOf(r *http.Request) string {
+	if strings.HasSuffix(r.URL.Path, "/pods") {
+		return "Pod"
+	}
+	return "Namespace"
+}
+
+// collection answers a request for the list of a resource, or to watch it.
+func (s *Server) collection(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	objects := []map[string]any{}
+	for _, at := range slices.Sorted(maps.Keys(s.objects)) {
+		if chosen(r, s.objects[at]) {
+			objects = append(objects, s.objects[at])
+		}
+	}
+	version := s.history.version
+	s.mu.Unlock()
+	if v := r.URL.Query().Get("watch"); v == "true" || v == "1" {
+		s.watch(w, r, objects, version)
+		return
+	}
+	for i := range objects { // the items of a list do not say what they are
+		objects[i] = maps.Clone(objects[i])
+		delete(objects[i], "kind")
+		delete(objects[i], "apiVersion")
+	}
+	write(w, http.StatusOK, inJSON(map[string]any{
+		"kind": kindOf(r) + "List", "apiVersion": "v1", "items": objects,
+		"metadata": map[string]any{"resourceVersion": strconv.Itoa(version)},
+	}))
+}
+
+// watch streams events until the client goes.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[string]any, now int) {
+	send := func(what string, object map[string]any) {
+		_, _ = w.Write(append(inJSON(event{Type: what, Object: object}), '\n'))
+		_ = http.NewResponseController(w).Flush()
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	_ = http.NewResponseController(w).Flush()
+	since, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	if r.URL.Query().Get("sendInitialEvents") == "true" {
+		for _, object := range objects {
+			send("ADDED", object)
+		}
+		since, err = now, nil
+		send("BOOKMARK", map[string]any{"kind": kindOf(r), "apiVersion": "v1", "metadata": map[string]any{
+			"resourceVersion": strconv.Itoa(now), "annotations": map[string]any{"k8s.io/initial-events-end": "true"},
+		}})
+	}
+	if err != nil {
+		since = now
+	}
+	for {
+		s.mu.Lock()
+		events, oldest, news := slices.Clone(s.history.events), s.history.oldest, s.history.news
+		s.mu.Unlock()
+		if since < oldest {
+			gone := map[string]any{}
+			if err := json.Unmarshal(statusOf(http.StatusGone, "too old resource version", "", ""), &gone); err != nil {
+				panic(err)
+			}
+			gone["reason"] = "Expired"
+			send("ERROR", gone)
+			return
+		}
+		for _, e := range events {
+			if e.version > since && chosen(r, e.Object) {
+				send(e.Type, e.Object)
+			}
+			since = max(since, e.version)
+		}
+		select {
+		case <-news:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+func inJSON(value any) []byte {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
