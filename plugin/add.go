@@ -62,6 +62,9 @@ func (c *call) add() ([]byte, error) {
 	if err := c.store.Put(kept); err != nil {
 		c.entry.add(zap.NamedError("not_kept", c.abandon(err)))
 	}
+	if kept.Redirect != nil {
+		c.shareRules(kept)
+	}
 	return result, nil
 }
 
@@ -111,6 +114,7 @@ func (c *call) install(ns *netns.NS, rs rules.Ruleset) (compat.Engine, error) {
 			c.entry.add(zap.NamedError("not_removed", removeErr))
 		}
 	}
+	c.entry.unabridged(err)
 	return "", failure(CodeVerify, fmt.Sprintf("the kernel has other rules for pod %s than it was given", c.ref), err)
 }
 

@@ -195,6 +195,39 @@ func TestUnreadableNamespace(t *testing.T) {
 	holdsNothing(t, ns)
 }
 
+// The configuration may be wrong for as long as the node agent needs to start: this is said loudly, and applies to no other pod.
+func TestADDOfTheNodeAgentWithAWrongConfiguration(t *testing.T) {
+	w := newWorld(t, "sidecar")
+	c := newCall(t, netnstest.New(t))
+	c.stdin = c.with(`"pod_namespace":"shop","exclude_namespace":[]`)
+	if e := w.call("ADD", c); e == nil || e.Code != types.ErrInvalidNetworkConfig {
+		t.Errorf("another pod: %+v", e)
+	}
+	w.stderr.Reset()
+	c.args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=sluice-node-x7k2p"
+	w.add(t, c)
+	line := w.logged(t)[0]
+	if text, _ := line["configuration"].(string); line["level"] != "error" || !strings.Contains(text, "want exclude_namespaces") {
+		t.Errorf("log: %v", line)
+	}
+	if e := w.call("CHECK", c); e != nil {
+		t.Errorf("CHECK: %+v", e)
+	}
+}
+
+// An ADD that fails keeps nothing, of what an earlier one has kept either.
+func TestADDThatFailsAfterOneThatDidNot(t *testing.T) {
+	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+	c := newCall(t, ns)
+	w.add(t, c)
+	w.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
+	if e := w.call("ADD", c); e == nil {
+		t.Error("ADD succeeds")
+	}
+	c.wantNoRecord(t)
+	holds(t, ns)
+}
+
 // All that is wrong with a pod is in one error of bounded length, and nothing is done for it.
 func TestADDOfAPodWithWrongSettings(t *testing.T) {
 	w, ns := newWorld(t, "wrong"), netnstest.New(t)
@@ -210,6 +243,9 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 	}
 	if len(e.Msg) > 160 || len(e.Details) > 768 || strings.Contains(e.Msg+e.Details, "\n") {
 		t.Errorf("too long: %+v", e)
+	}
+	if all, _ := w.logged(t)[0]["unabridged"].(string); !strings.Contains(all, "variable ISTIO_DUAL_STACK of container istio-proxy") {
+		t.Errorf("the log does not list all that is wrong: %s", all)
 	}
 	holdsNothing(t, ns)
 	c.wantNoRecord(t)

@@ -31,23 +31,37 @@ type call struct {
 	entry  entry
 }
 
-// begin reads what the runtime says. The call must be ended.
+// begin reads what the runtime says. The call must be ended. A wrong configuration does not keep the node agent from starting, who
+// alone can write a better one.
 func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 	c := &call{Plugin: p, args: args}
-	var err error
-	if c.config, err = config.Parse(args.StdinData); err != nil {
-		return nil, configFailure(err)
+	var wrong error
+	if c.config, wrong = config.Parse(args.StdinData); wrong != nil {
+		c.config = config.Salvage(args.StdinData)
 	}
 	named, err := parseArgs(args.Args)
 	c.ref, c.store, c.entry = named.Ref, record.In(c.config.RunDir), newEntry(verb, named.Ref, args, p.Now())
 	if keyErr := keyOf(args).Validate(); err == nil && keyErr != nil {
 		err = failure(types.ErrInvalidEnvironmentVariables, "CNI_CONTAINERID or CNI_IFNAME is not allowed", keyErr)
 	}
+	if err == nil && wrong != nil {
+		err = c.despite(wrong)
+	}
 	if err != nil {
 		c.end(err)
 		return nil, err
 	}
 	return c, nil
+}
+
+// despite returns the error of a wrong configuration, unless the call is about a pod of the node agent.
+func (c *call) despite(wrong error) error {
+	if decide.Early(c.attachment(), &c.config.Decide).Reason != decide.NodeAgent {
+		return configFailure(wrong)
+	}
+	c.entry.level = zap.ErrorLevel
+	c.entry.add(zap.NamedError("configuration", wrong))
+	return nil
 }
 
 // end writes the log line of the call.
@@ -112,8 +126,12 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 		}
 	}
 	r, notes, err := decide.Parameters(pod, addresses, &c.config.Decide)
+	if err == nil {
+		notes = c.keepFamilies(&r, notes)
+	}
 	c.entry.notes(notes)
 	if err != nil {
+		c.entry.unabridged(err)
 		n := 1
 		if faults := rules.Faults(nil); errors.As(err, &faults) {
 			n = len(faults)

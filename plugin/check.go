@@ -45,6 +45,7 @@ func (c *call) check() error {
 		err = verify(backend, ns, rules.Compile(want.redirect))
 	}
 	if err != nil {
+		c.entry.unabridged(err)
 		return failure(CodeDrift, fmt.Sprintf("pod %s is not redirected as it should be", c.ref), err)
 	}
 	return nil

@@ -16,11 +16,8 @@ import (
 // can.
 func (p *Plugin) Del(args *skel.CmdArgs) error {
 	start := p.Now()
-	var options log.Options
-	if c, err := config.Parse(args.StdinData); err == nil {
-		options = c.Log
-	}
-	logger, closeLog := log.Open(options, p.Stderr)
+	c := config.Salvage(args.StdinData)
+	logger, closeLog := log.Open(c.Log, p.Stderr)
 	defer closeLog()
 	logger = logger.With(zap.String("sandbox", args.ContainerID), zap.String("ifname", args.IfName))
 	defer func() {
@@ -28,7 +25,7 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 			logger.Error("DEL", zap.Any("panic", v))
 		}
 	}()
-	store := record.In(config.RunDir(args.StdinData))
+	store := record.In(c.RunDir)
 	if needsClearing(args, store) {
 		if err := p.clear(args); err != nil {
 			logger.Warn("DEL leaves rules behind", zap.Error(err))
@@ -47,10 +44,9 @@ func needsClearing(args *skel.CmdArgs, store record.Store) bool {
 	if named, _ := parseArgs(args.Args); named.sandbox != "" && named.sandbox == args.ContainerID {
 		return false
 	}
-	all, _ := store.List()
-	for _, r := range all {
+	attachments, _ := store.Of(args.ContainerID)
+	for _, r := range attachments {
 		switch {
-		case r.ContainerID != args.ContainerID:
 		case r.IfName != args.IfName && r.Redirect != nil:
 			return false // the pod's other attachment stays, and the rules are those of both
 		case r.IfName == args.IfName && r.Redirect == nil:

@@ -16,7 +16,7 @@
 //	103  the kernel has other rules than it was given
 //	104  CHECK: the namespace differs from what ADD left there; the details list how
 //	 11  the pod cannot be read now: the API server was not reached, or has another pod of the name as yet
-//	 50  STATUS: ADD could not work now
+//	 50  STATUS: ADD could not work now, and nobody on the node would change that
 //	999  a defect of this program
 //
 // The code 51 of STATUS is never used: rules live in the kernel, and connections of running pods do not depend on the plugin.

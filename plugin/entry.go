@@ -52,6 +52,13 @@ func (e *entry) applied(r compat.Result) {
 		zap.Int("rules", r.Rules), zap.Int("routes", r.Routes), zap.Int("transaction_bytes", r.Bytes))
 }
 
+// unabridged adds an error of which the runtime gets no more than the beginning: the list of all that is wrong.
+func (e *entry) unabridged(err error) {
+	if len(err.Error()) > maxDetails {
+		e.add(zap.NamedError("unabridged", err))
+	}
+}
+
 // write writes the line.
 func (e *entry) write(logger *zap.Logger, end time.Time, err error) {
 	e.add(zap.Float64("duration_ms", milliseconds(end.Sub(e.start))))

@@ -15,25 +15,35 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Status fails with [types.ErrPluginNotAvailable] if ADD could do nothing for a mesh pod: the configuration is wrong, the kernel
-// refuses rules, or the API server will not tell about pods. An API server that is not there, or does not answer, is no such error:
-// a runtime reports the node as not ready on the first one, and an outage of seconds would take its pods out of service. Nor are
-// credentials as long as pods that cannot be read start anyway.
+// Status fails with [types.ErrPluginNotAvailable] if ADD could do nothing for a mesh pod, and nobody on the node would change that: the
+// kernel refuses rules, the configuration is wrong, or the API server cannot be asked with the credentials. The runtime reports
+// the node as not ready on the first such error, and the kubelet then starts no pod but those in the host's network.
+//
+// So what would have to be mended by the node agent is logged only, where the configuration names one: the agent's own pod could
+// not start to do it, as after a boot that has emptied the run directory. Neither is it an error that the API server is not there, or
+// does not answer, since an outage of seconds would take the node's pods out of service; or that it forbids to ask for a pod that
+// cannot exist, which says nothing about others; or any of these if pods that cannot be read start anyway.
 func (p *Plugin) Status(args *skel.CmdArgs) error {
-	c, err := config.Parse(args.StdinData)
-	if err != nil {
-		f := configFailure(err)
-		return failure(types.ErrPluginNotAvailable, f.Msg, err)
+	c, wrong := config.Parse(args.StdinData)
+	if wrong != nil {
+		c = config.Salvage(args.StdinData)
 	}
 	logger, closeLog := log.Open(c.Log, p.Stderr)
 	defer closeLog()
+	unmanaged := c.Decide.AgentNamespace == ""
+	if wrong != nil {
+		logger.Error("STATUS", zap.NamedError("configuration", wrong))
+		if unmanaged {
+			return failure(types.ErrPluginNotAvailable, configFailure(wrong).Msg, wrong)
+		}
+	}
 	var lacking []error
 	if err := p.kernelReady(c); err != nil {
 		lacking = append(lacking, err)
 	}
 	if err := p.sourceReady(c); err != nil {
 		logger.Warn("STATUS", zap.String("source", string(source.KindOf(err))), zap.Error(err))
-		if c.UnreadablePods == config.Fail && !source.IsUnavailable(err) {
+		if unmanaged && c.UnreadablePods == config.Fail && lasting(err) {
 			lacking = append(lacking, err)
 		}
 	}
@@ -41,6 +51,11 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 		return nil
 	}
 	return failure(types.ErrPluginNotAvailable, "pods of the mesh cannot be started", errors.Join(lacking...))
+}
+
+// lasting tells whether the error says that no pod can be read until somebody changes something.
+func lasting(err error) bool {
+	return source.IsMisconfigured(err) || source.KindOf(err) == source.Unauthorized
 }
 
 // kernelReady does for a namespace that is gone afterwards what ADD does for most pods.

@@ -20,6 +20,7 @@ func TestStatus(t *testing.T) {
 	refusing := backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
 		return compat.Result{}, errors.New("no nf_tables")
 	}}
+	const agent = `"pod_namespace":"sluice-system"`
 	for _, tc := range []struct {
 		name    string
 		kind    source.Kind
@@ -31,11 +32,15 @@ func TestStatus(t *testing.T) {
 		{"the kernel refuses rules", "", refusing, `"backend":"auto"`, []string{"no nf_tables"}},
 		{"there is no kubeconfig", source.Misconfigured, backend{}, `"backend":"auto"`, []string{"API"}},
 		{"the credentials are wrong", source.Unauthorized, backend{}, `"backend":"auto"`, []string{"API"}},
-		{"the credentials do not suffice", source.Forbidden, backend{}, `"backend":"auto"`, []string{"API"}},
+		{"the API server forbids to ask for a pod that cannot exist", source.Forbidden, backend{}, `"backend":"auto"`, nil},
 		{"the API server is not there", source.Unavailable, backend{}, `"backend":"auto"`, nil},
 		{"kernel and credentials", source.Unauthorized, refusing, `"backend":"auto"`, []string{"no nf_tables; API"}},
 		{"the credentials are wrong, and pods start anyway", source.Unauthorized, backend{}, `"unreadable_pods":"skip"`, nil},
 		{"the configuration is wrong", "", backend{}, `"exclude_namespace":[]`, []string{"exclude_namespaces"}},
+		{"there is no kubeconfig as yet: the node agent will write it", source.Misconfigured, backend{}, agent, nil},
+		{"the credentials are wrong, and the node agent will renew them", source.Unauthorized, backend{}, agent, nil},
+		{"the configuration is wrong, and the node agent will write another", "", backend{}, agent + `,"exclude_namespace":[]`, nil},
+		{"the kernel refuses rules, to which the node agent can do nothing", "", refusing, agent, []string{"no nf_tables"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			netnstest.RequireRoot(t)

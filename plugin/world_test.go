@@ -2,6 +2,7 @@ package plugin_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -82,7 +83,7 @@ func (w *world) call(verb string, c sandboxCall) *types.Error {
 		"ADD": funcs.Add, "CHECK": funcs.Check, "DEL": funcs.Del, "GC": funcs.GC, "STATUS": funcs.Status,
 	}
 	err := verbs[verb](&skel.CmdArgs{
-		ContainerID: c.id, IfName: "eth0", Netns: c.netns, Args: c.args, StdinData: []byte(c.stdin), NetnsOverride: c.override,
+		ContainerID: c.id, IfName: cmp.Or(c.ifname, "eth0"), Netns: c.netns, Args: c.args, StdinData: []byte(c.stdin), NetnsOverride: c.override,
 	})
 	if err == nil {
 		return nil
@@ -107,6 +108,7 @@ func (w *world) add(t testing.TB, c sandboxCall) string {
 // A sandboxCall is what a runtime says in a call.
 type sandboxCall struct {
 	id, netns, args, override string
+	ifname                    string // eth0 if empty
 	stdin, prevResult, runDir string
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // A logEntry is a message of the log with its level.
@@ -25,11 +26,16 @@ func (e *logEntry) message() string {
 }
 
 // The beginnings of lines: what kubectl puts before each, and what Istio's log does before the first of a message. The scope and
-// the place in the source are there if the log's options ask for them.
+// the place in the source are there if the log's options ask for them. They are compiled when a log is read: the CNI plugin links
+// this package, and never reads one.
 var (
-	kubectlPrefix = regexp.MustCompile(`^(?:\[pod/[^\]]*\] )?(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) )?`)
-	entryPrefix   = regexp.MustCompile(`^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\t)?(debug|info|warn|error|fatal)\t(?:[^\t]*\t)*`)
+	kubectlPrefix = compiled(`^(?:\[pod/[^\]]*\] )?(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) )?`)
+	entryPrefix   = compiled(`^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\t)?(debug|info|warn|error|fatal)\t(?:[^\t]*\t)*`)
 )
+
+func compiled(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
 
 // logEntries takes the log apart. Lines before the first entry are the end of one that is not there.
 func logEntries(log string) []logEntry {
@@ -38,7 +44,7 @@ func logEntries(log string) []logEntry {
 	for line := range strings.Lines(log) {
 		number++
 		line = strings.TrimRight(line, "\r\n")
-		before := len(kubectlPrefix.FindString(line))
+		before := len(kubectlPrefix().FindString(line))
 		text := line[before:]
 		if level, message, ok := jsonEntry(text); ok {
 			e := logEntry{level: level}
@@ -48,7 +54,7 @@ func logEntries(log string) []logEntry {
 			entries = append(entries, e)
 			continue
 		}
-		if prefix := entryPrefix.FindStringSubmatch(text); prefix != nil {
+		if prefix := entryPrefix().FindStringSubmatch(text); prefix != nil {
 			first := textLine{number: number, text: text[len(prefix[0]):], before: before + len(prefix[0])}
 			entries = append(entries, logEntry{level: prefix[1], lines: []textLine{first}})
 			continue

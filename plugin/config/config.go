@@ -91,32 +91,53 @@ type frame struct {
 // Parse reads a configuration. The error is a [rules.Faults] that lists all that is wrong, each with its field, its value and what is
 // allowed; it is another one if the data is no JSON object, or is none of a CNI configuration.
 func Parse(data []byte) (*Config, error) {
-	var given map[string]json.RawMessage
-	var f frame
-	if err := json.Unmarshal(data, &given); err != nil {
-		return nil, fmt.Errorf("decode the network configuration: %w", err)
+	c, err := read(data)
+	if err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal(data, &f); err != nil {
-		return nil, fmt.Errorf("decode the network configuration: %w", err)
-	}
+	return c, nil
+}
+
+// Salvage returns what can be used of a configuration that may have any fault, or be missing: what [Parse] would refuse is as good
+// as not given. It is for what must go on whatever is wrong, and for nothing else.
+func Salvage(data []byte) *Config {
+	c, _ := read(data)
+	return c
+}
+
+// read returns the configuration as far as it is right, and what is wrong with it.
+func read(data []byte) (*Config, error) {
 	c := &Config{
-		CNIVersion: f.CNIVersion, Network: f.Name, PrevResult: f.PrevResult, ValidAttachments: f.ValidAttachments,
-		Annotations: annotations(f.RuntimeConfig),
-		RunDir:      DefaultRunDir, Backend: compat.EngineAuto, UnreadablePods: Fail,
+		RunDir: DefaultRunDir, Backend: compat.EngineAuto, UnreadablePods: Fail,
 		APIBudget: 10 * time.Second, APITryTimeout: 3 * time.Second,
 		Decide: decide.Settings{AgentDaemonSet: agentName},
 		Log:    log.Options{MaxMegabytes: 10, Backups: 1, MaxDays: 2},
 	}
-	if string(f.PrevResult) == "null" {
-		c.PrevResult = nil
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(data, &given); err != nil {
+		return c, fmt.Errorf("decode the network configuration: %w", err)
 	}
+	faults := c.take(given)
+	var f frame
+	if err := json.Unmarshal(data, &f); err != nil {
+		return c, fmt.Errorf("decode the network configuration: %w", err)
+	}
+	c.takeFrame(&f)
 	if _, listed := given["cni.dev/valid-attachments"]; listed && f.ValidAttachments == nil {
 		c.ValidAttachments = []types.GCAttachment{} // libcni writes an empty list as null
 	}
-	if faults := append(c.checkFrame(), c.take(given)...); len(faults) > 0 {
-		return nil, faults
+	if faults = append(c.checkFrame(), faults...); len(faults) > 0 {
+		return c, faults
 	}
 	return c, nil
+}
+
+func (c *Config) takeFrame(f *frame) {
+	c.CNIVersion, c.Network, c.ValidAttachments = f.CNIVersion, f.Name, f.ValidAttachments
+	if string(f.PrevResult) != "null" {
+		c.PrevResult = f.PrevResult
+	}
+	c.Annotations = annotations(f.RuntimeConfig)
 }
 
 func (c *Config) checkFrame() rules.Faults {
@@ -149,16 +170,4 @@ func annotations(runtime map[string]json.RawMessage) map[string]string {
 		return nil
 	}
 	return found
-}
-
-// RunDir returns the run directory of a configuration that may have any fault, or be missing: the default one if it
-// states none.
-func RunDir(data []byte) string {
-	var given map[string]json.RawMessage
-	c := Config{RunDir: DefaultRunDir}
-	// What Parse would refuse is as good as not given.
-	if json.Unmarshal(data, &given) == nil {
-		_ = setFields(&c, map[string]json.RawMessage{runDirField: given[runDirField]})
-	}
-	return c.RunDir
 }

@@ -243,17 +243,24 @@ func TestWhatIsNoConfiguration(t *testing.T) {
 	}
 }
 
-// DEL finds its directory whatever else is wrong.
-func TestRunDir(t *testing.T) {
+// DEL finds its directory, and a pod of the node agent is known, whatever else is wrong.
+func TestSalvage(t *testing.T) {
 	for data, want := range map[string]string{
 		"": config.DefaultRunDir, "[]": config.DefaultRunDir, "{}": config.DefaultRunDir,
 		`{"cni_agent_run_dir":"run"}`:                  config.DefaultRunDir,
 		`{"cni_agent_run_dir":"/run/x","backend":"x"}`: "/run/x",
 		`{"cni_agent_run_dir":null}`:                   config.DefaultRunDir,
+		`{"cni_agent_run_dir":"/run/x","name":1}`:      "/run/x",
 	} {
-		if got := config.RunDir([]byte(data)); got != want {
+		if got := config.Salvage([]byte(data)).RunDir; got != want {
 			t.Errorf("%s: %s, want %s", data, got, want)
 		}
+	}
+	wrong := with(`"backend":"x","exclude_namespace":[],"pod_namespace":"mesh","agent_daemonset":"X","prevResult":{"ips":[]}`)
+	c := config.Salvage(wrong)
+	if c.Decide.AgentNamespace != "mesh" || c.Decide.AgentDaemonSet != "sluice-node" || c.Backend != compat.EngineAuto ||
+		c.CNIVersion == "" || string(c.PrevResult) != `{"ips":[]}` {
+		t.Errorf("salvaged: %+v", c)
 	}
 }
 
@@ -291,7 +298,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(with(`"excludenamespaces":0,"log_file_max_mb":1e3,"deviations_off":["nat-first"],"strict_istio":true`))
 	f.Add([]byte(`{"cniVersion":"1.1.0","prevResult":null,"cni.dev/valid-attachments":null,"runtimeConfig":{"io.kubernetes.cri.pod-annotations":null}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if dir := config.RunDir(data); !strings.HasPrefix(dir, "/") {
+		if dir := config.Salvage(data).RunDir; !strings.HasPrefix(dir, "/") {
 			t.Errorf("run directory %q", dir)
 		}
 		c, err := config.Parse(data)

@@ -111,13 +111,11 @@ func (r *result) complete() {
 	}
 }
 
-// setFamilies follows Istio (getLocalIP of tools/common/config): the first address decides, and in a dual-stack pod the first
-// one of IPv6.
+// setFamilies finds out from the pod's addresses which families are captured.
 func (r *result) setFamilies(addresses []netip.Addr) {
 	var counting []netip.Addr
 	for _, a := range addresses {
-		a = a.Unmap()
-		if a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsLinkLocalMulticast() {
+		if a = a.Unmap(); rules.DecidesFamily(a) && !a.IsUnspecified() {
 			counting = append(counting, a.WithZone(""))
 		}
 	}
@@ -125,7 +123,7 @@ func (r *result) setFamilies(addresses []netip.Addr) {
 		r.fault("addresses of the pod", fmt.Sprintf("a list of %d", len(addresses)), "one that is neither loopback nor link-local")
 		return
 	}
-	r.redirect.IPv6 = counting[0].Is6() || r.dualStack && slices.ContainsFunc(counting, netip.Addr.Is6)
+	r.redirect.IPv6 = rules.CapturesIPv6(counting, r.dualStack)
 	r.noteFamily(counting)
 }
 

@@ -112,11 +112,17 @@ func (s Store) remove(name string) error {
 }
 
 // List returns all records in the order of their keys; beside those, the error says which files are damaged.
-func (s Store) List() ([]Record, error) {
+func (s Store) List() ([]Record, error) { return s.list("") }
+
+// Of returns the records of a container, as List does: it has one for each of its attachments.
+func (s Store) Of(containerID string) ([]Record, error) { return s.list(containerID + ":") }
+
+// list returns the records whose files have names that begin so.
+func (s Store) list(prefix string) ([]Record, error) {
 	names, err := s.names()
 	var list []Record
 	for _, name := range names {
-		if strings.HasPrefix(name, ".") || !strings.HasSuffix(name, suffix) {
+		if strings.HasPrefix(name, ".") || !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, suffix) {
 			continue
 		}
 		r, readErr := s.read(name)

@@ -181,6 +181,24 @@ func TestLeftoversOfAKilledProcess(t *testing.T) {
 	}
 }
 
+// What cannot be read may be a record that counts: Prune leaves it, says so, and goes on with the others.
+func TestPruneLeavesWhatItCannotRead(t *testing.T) {
+	dir := t.TempDir()
+	s := record.In(dir)
+	put(t, s, sample(key("b", "eth0")))
+	unreadable := filepath.Join(dir, "attachments", "a:eth0.json")
+	if err := os.Mkdir(unreadable, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	gone, err := s.Prune("e2e", nil)
+	if err == nil || !strings.Contains(err.Error(), unreadable) || len(gone) != 1 || gone[0] != key("b", "eth0") {
+		t.Errorf("Prune: %v, %v", gone, err)
+	}
+	if _, err := os.Stat(unreadable); err != nil {
+		t.Error(err)
+	}
+}
+
 // A reader finds a whole record or none, whoever writes and removes meanwhile.
 func TestReadersBesideWriters(t *testing.T) {
 	s := record.In(t.TempDir())

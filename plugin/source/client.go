@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"time"
 )
@@ -27,7 +26,7 @@ func newClient(o *Options) (*client, error) {
 	if o.Kubeconfig == "" {
 		return nil, errors.New("no kubeconfig is configured")
 	}
-	text, err := os.ReadFile(o.Kubeconfig)
+	text, err := readFile(o.Kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}

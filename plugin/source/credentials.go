@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -53,7 +52,7 @@ func newCredentials(user *authInfo, folder string) (credentials, error) {
 func (c *credentials) authorize(r *http.Request) (string, error) {
 	token := c.token
 	if c.tokenFile != "" {
-		text, err := os.ReadFile(c.tokenFile)
+		text, err := readFile(c.tokenFile)
 		text = bytes.TrimSpace(text)
 		switch {
 		case err == nil && len(text) > 0:
@@ -120,7 +119,7 @@ func dataOrFile(data []byte, folder, file string) ([]byte, error) {
 	if len(data) > 0 || file == "" {
 		return data, nil
 	}
-	return os.ReadFile(inFolder(folder, file))
+	return readFile(inFolder(folder, file))
 }
 
 // inFolder makes a path of a kubeconfig independent of the working directory; an empty one stays empty.

@@ -115,7 +115,8 @@ func (c *cluster) endpoint() (*url.URL, error) {
 	case server.User != nil:
 		return nil, errors.New("its cluster's server has a user in its URL, which belongs into users")
 	case server.Scheme != "https" || server.Host == "":
-		return nil, fmt.Errorf("its cluster's server %q is not an https URL", c.Server)
+		shown := url.URL{Scheme: server.Scheme, Host: server.Host} // what follows may have a secret
+		return nil, fmt.Errorf("its cluster's server %q is not an https URL", shown.String())
 	}
 	return &url.URL{Scheme: server.Scheme, Host: server.Host, Path: cmp.Or(server.Path, "/")}, nil
 }

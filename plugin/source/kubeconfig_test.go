@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
@@ -93,6 +95,9 @@ func TestCluster(t *testing.T) {
 		{"plain text is not spoken", func(_ *sourcetest.Server, cluster, _ fields) {
 			cluster["server"] = "http://10.96.0.1"
 		}, source.Misconfigured, `its cluster's server "http://10.96.0.1" is not an https URL`},
+		{"plain text with a secret in the query", func(_ *sourcetest.Server, cluster, _ fields) {
+			cluster["server"] = "http://10.96.0.1/?token=" + secret
+		}, source.Misconfigured, `its cluster's server "http://10.96.0.1" is not an https URL`},
 		{"a server without a host", func(_ *sourcetest.Server, cluster, _ fields) {
 			cluster["server"] = "https:///api"
 		}, source.Misconfigured, "is not an https URL"},
@@ -155,6 +160,31 @@ func TestKubeconfigThatIsNotThere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	ask(t.Context(), newSource(t, source.Options{Kubeconfig: path}), web).check(t, source.Misconfigured, "open "+path+": no such file or directory")
 	ask(t.Context(), newSource(t, source.Options{}), web).check(t, source.Misconfigured, "no kubeconfig is configured")
+}
+
+// What never ends, or never begins, is not read: there would be no answer within the budget.
+func TestWhatIsNoRegularFile(t *testing.T) {
+	folder := t.TempDir()
+	pipe := filepath.Join(folder, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	huge := write(t, folder, "huge", make([]byte, 1<<20+1))
+	for path, want := range map[string]string{
+		pipe: "is not a regular file", "/dev/zero": "is not a regular file", folder: "is not a regular file",
+		huge: "has more than 1048576 bytes",
+	} {
+		ask(t.Context(), newSource(t, source.Options{Kubeconfig: path}), web).check(t, source.Misconfigured, path+" "+want)
+		synctest.Test(t, func(t *testing.T) {
+			server, _ := inMemory(t)
+			kubeconfig := server.KubeconfigWith(func(_, user fields) {
+				delete(user, "token")
+				user["tokenFile"] = path
+			})
+			got := ask(t.Context(), newSource(t, source.Options{Kubeconfig: kubeconfig, Dial: server.Dial}), web)
+			got.check(t, source.Misconfigured, "its user's tokenFile: "+path+" "+want)
+		})
+	}
 }
 
 func TestKubeconfigThatComesLater(t *testing.T) {

@@ -39,7 +39,11 @@ func Read(r io.Reader) (*decide.Pod, error) {
 	}
 	var d document
 	var pod decide.Pod
-	if err := errors.Join(yaml.Unmarshal(data, &d), yaml.Unmarshal(data, &pod)); err != nil {
+	err = yaml.Unmarshal(data, &d)
+	if err == nil {
+		err = yaml.Unmarshal(data, &pod)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("no pod in YAML or JSON: %w", err)
 	}
 	if d.Kind != "Pod" {

@@ -93,8 +93,8 @@ func TestWhatIsNoPod(t *testing.T) {
 		{"too much", strings.Repeat(" ", 4<<20+1), "more than 4194304 bytes"},
 	} {
 		pod, err := podfile.Read(strings.NewReader(test.text))
-		if err == nil || !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%s: %+v, %v, want %q", test.name, pod, err, test.says)
+		if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %+v, %v, want a line with %q", test.name, pod, err, test.says)
 		}
 	}
 	broken := errors.New("broken")

@@ -55,7 +55,7 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 		p.podIPs, _ = s.podAddresses(ns)
 	}
 	p.assume()
-	p.redirect.IPv6 = capturesIPv6(p.podIPs, p.dualStack)
+	p.redirect.IPv6 = rules.CapturesIPv6(p.podIPs, p.dualStack)
 	facts := doctor.Gather(ns)
 	facts.Engine = p.backend
 	// What this process may not ask is a finding of nf_tables already.

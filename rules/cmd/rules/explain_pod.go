@@ -82,9 +82,6 @@ func (s *system) readPod(path string) (*decide.Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if pod.Metadata.Namespace == "" {
-		pod.Metadata.Namespace = "default" // as kubectl takes it
-	}
 	return pod, nil
 }
 

@@ -97,7 +97,7 @@ func (p *parameters) addNameserver(text string) error {
 
 func (p *parameters) addPodIP(text string) error {
 	a, err := netip.ParseAddr(text)
-	if err != nil || !decidesFamily(a) || a.IsUnspecified() || a.IsMulticast() {
+	if err != nil || !rules.DecidesFamily(a) || a.IsUnspecified() || a.IsMulticast() {
 		return fmt.Errorf("%q is not an address of a pod: want an IP address that is neither loopback nor link-local", text)
 	}
 	p.podIPs = append(p.podIPs, a.Unmap())

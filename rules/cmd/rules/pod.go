@@ -25,7 +25,7 @@ func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 		}
 		p.podIPs = found
 	}
-	p.redirect.IPv6 = capturesIPv6(p.podIPs, p.dualStack)
+	p.redirect.IPv6 = rules.CapturesIPv6(p.podIPs, p.dualStack)
 	if i := slices.IndexFunc(p.podIPs, netip.Addr.Is6); i >= 0 && !p.redirect.IPv6 {
 		s.warn("the pod's IPv6 is left uncaptured: %s comes after an IPv4 address, and --dual-stack is not set", p.podIPs[i])
 	}
@@ -50,7 +50,7 @@ func (s *system) podAddresses(ns *netns.NS) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, refused(err)
 	}
-	found := slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return !decidesFamily(a) })
+	found := slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return !rules.DecidesFamily(a) })
 	if len(found) == 0 {
 		return nil, refused(fmt.Errorf("network namespace %s: no valid local IP address: there are only loopback and link-local "+
 			"ones; give the pod's by --pod-ip", ns))
@@ -59,21 +59,6 @@ func (s *system) podAddresses(ns *netns.NS) ([]netip.Addr, error) {
 		found[i] = found[i].Unmap()
 	}
 	return found, nil
-}
-
-// decidesFamily tells whether Istio looks at an address when it asks for the pod's families.
-func decidesFamily(a netip.Addr) bool {
-	a = a.Unmap()
-	return !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsLinkLocalMulticast()
-}
-
-// capturesIPv6 follows getLocalIP of Istio's tools/common/config: the first address decides, and in a dual-stack pod the last
-// that is looked at, which is the first of IPv6.
-func capturesIPv6(podIPs []netip.Addr, dualStack bool) bool {
-	if dualStack {
-		return slices.ContainsFunc(podIPs, netip.Addr.Is6)
-	}
-	return podIPs[0].Is6()
 }
 
 // findNameservers fills in the servers whose queries are captured.

@@ -1,0 +1,48 @@
+package rules_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestCapturesIPv6(t *testing.T) {
+	for _, tc := range []struct {
+		name, addresses   string
+		single, dualStack bool
+	}{
+		{"a pod of IPv4", "10.0.0.1", false, false},
+		{"a pod of IPv6", "fd00::1", true, true},
+		{"IPv4 first", "10.0.0.1 fd00::1", false, true},
+		{"IPv6 first", "fd00::1 10.0.0.1", true, true},
+		{"IPv4 in the form of IPv6", "::ffff:10.0.0.1", false, false},
+		{"none", "", false, false},
+	} {
+		var addresses []netip.Addr
+		for text := range strings.FieldsSeq(tc.addresses) {
+			addresses = append(addresses, netip.MustParseAddr(text))
+		}
+		if got := rules.CapturesIPv6(addresses, false); got != tc.single {
+			t.Errorf("%s: %v", tc.name, got)
+		}
+		if got := rules.CapturesIPv6(addresses, true); got != tc.dualStack {
+			t.Errorf("%s, dual stack: %v", tc.name, got)
+		}
+	}
+}
+
+func TestDecidesFamily(t *testing.T) {
+	for text, want := range map[string]bool{
+		"10.0.0.1": true, "fd00::1": true, "0.0.0.0": true, "::ffff:10.0.0.1": true,
+		"127.0.0.1": false, "::1": false, "169.254.0.1": false, "fe80::1": false, "ff02::1": false, "::ffff:127.0.0.1": false,
+	} {
+		if got := rules.DecidesFamily(netip.MustParseAddr(text)); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+	if rules.DecidesFamily(netip.Addr{}) {
+		t.Error("no address")
+	}
+}
