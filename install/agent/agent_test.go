@@ -1,0 +1,279 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/agent"
+	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/chain"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	protocol "github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// lastEvent returns the reason of the last event; empty if there is none.
+func (b *bed) lastEvent() string {
+	events := b.Events()
+	if len(events) == 0 {
+		return ""
+	}
+	return events[len(events)-1].Reason
+}
+
+func (b *bed) chain() []string {
+	b.t.Helper()
+	data, err := os.ReadFile(b.path("conf/10-net.conflist"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	list, err := chain.Parse(data)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return list.Types()
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// An agent installs, serves and tells; stopped for an upgrade it leaves all in place, and the next one takes over; stopped
+// because it is deleted it leaves nothing.
+func TestLifeOfANode(t *testing.T) {
+	netnstest.RequireRoot(t)
+	b := newBed(t)
+	b.Put(`{"metadata": {"name": "web", "uid": "1"}, "spec": {"nodeName": "node-1", "containers": [{"name": "istio-proxy"}]}}`)
+	before := descriptors(t)
+	start := time.Now()
+	first := b.run(nil)
+	first.ready()
+	t.Logf("ready after %v", time.Since(start))
+	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
+		t.Errorf("chain (-want +got):\n%s", diff)
+	}
+	client := protocol.New(protocol.Options{Socket: protocol.SocketIn(b.path("run"))})
+	if pod, err := client.Pod(t.Context(), source.Ref{Namespace: "default", Name: "web", UID: "1"}); err != nil || !pod.HasUID("1") {
+		t.Errorf("a pod by the socket: %v, %v", pod, err)
+	}
+	add := protocol.Add{Result: "success", Decision: "redirect", Backend: "nft", Duration: time.Millisecond, Bytes: 2048}
+	if err := client.Tell(add); err != nil {
+		t.Error(err)
+	}
+	first.until("metrics", func() bool {
+		_, text := first.get("MONITORING_PORT", "/metrics")
+		return !slices.ContainsFunc([]string{
+			"\nsluice_install_ready 1\n", "\nistio_cni_install_ready 1\n", "\nsluice_chain_bypassed 0\n", "\nsluice_token_age_seconds ",
+			"\nsluice_install_part_ready{part=\"kubeconfig\"} 1\n", "\nsluice_serve_requests_total{result=\"success\"} 1\n",
+			"\nsluice_adds_total{backend=\"nft\",decision=\"redirect\",result=\"success\"} 1\n",
+			"\nistio_cni_installs_total{result=\"SUCCESS\"} ", "\nsluice_token_publications_total{result=\"success\"} 1\n",
+		}, func(line string) bool { return !strings.Contains(text, line) })
+	})
+	if code, _ := first.get("SLUICE_HEALTH_PORT", "/healthz"); code != 200 {
+		t.Errorf("/healthz: %d", code)
+	}
+	first.end()
+	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
+		t.Errorf("chain after an upgrade's stop (-want +got):\n%s", diff)
+	}
+	if _, err := os.Stat(b.path("run/sluice-cni-kubeconfig")); err != nil {
+		t.Error(err)
+	}
+
+	second := b.run(nil)
+	second.ready()
+	b.SetDaemonSet("")
+	second.end()
+	left := b.files("conf", "bin", "run", "state")
+	if data, err := os.ReadFile(b.path("conf/10-net.conflist")); err != nil || string(data) != primary {
+		t.Errorf("the configuration is not as it was: %v\n%s", err, data)
+	}
+	if diff := cmp.Diff([]string{"conf/10-net.conflist"}, left); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+	if after := descriptors(t); after > before+2 { // the test's own server keeps connections for a moment
+		t.Errorf("%d descriptors, %d before", after, before)
+	}
+}
+
+// When the agent is ready, the plugin redirects a pod by the configuration that the agent has written.
+func TestReadyMeansThatADDWorks(t *testing.T) {
+	pod := netnstest.New(t)
+	b := newBed(t)
+	b.Put(`
+metadata:
+  {name: web, uid: "1", labels: {sidecar.istio.io/inject: "true"}, annotations: {sidecar.istio.io/status: "{}"}}
+spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [proxy, sidecar]}]}`)
+	r := b.run(nil)
+	r.ready()
+	data, err := os.ReadFile(b.path("conf/10-net.conflist"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := chain.Parse(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := map[string]any{}
+	if err := json.Unmarshal(list.Elements("sluice-cni")[0].Raw, &config); err != nil {
+		t.Fatal(err)
+	}
+	config["name"], config["cniVersion"] = list.Name, list.CNIVersion
+	config["prevResult"] = map[string]any{"cniVersion": list.CNIVersion, "ips": []any{map[string]any{"address": "10.1.0.7/24"}}}
+	stdin, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := exec.CommandContext(t.Context(), self)
+	add.Stdin = bytes.NewReader(stdin)
+	add.Env = []string{
+		"CNI_COMMAND=ADD", "CNI_PATH=" + b.path("bin"), "CNI_CONTAINERID=a", "CNI_IFNAME=eth0",
+		fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), pod.FD()),
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID=1", "GORACE=atexit_sleep_ms=0",
+	}
+	if out, err := add.CombinedOutput(); err != nil {
+		t.Fatalf("ADD: %v\n%s", err, out)
+	}
+	if holders, err := compat.Holders(pod); err != nil || len(holders) != 1 {
+		t.Errorf("%d engines have rules in the pod, %v", len(holders), err)
+	}
+	r.end()
+}
+
+// A node whose kernel cannot do it gets nothing installed, and says why: to the probe, and to its events.
+func TestKernelIsAskedFirst(t *testing.T) {
+	netnstest.RequireRoot(t)
+	b := newBed(t)
+	r := b.run(func(a *agent.Agent) {
+		a.SetChoose(func(compat.Engine) (compat.Backend, error) { return nil, errors.New("no nf_tables here") })
+	})
+	r.until("an event", func() bool { return len(b.Events()) > 0 })
+	if e := b.Events()[0]; e.Type != "Warning" || e.Reason != "KernelUnsupported" || !strings.Contains(e.Message, "no nf_tables here") {
+		t.Errorf("event: %+v", e)
+	}
+	r.until("the token", func() bool { return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true") })
+	if text := r.reasons(observe.Kernel); r.readiness().Ready || !strings.Contains(text, "no nf_tables here") {
+		t.Errorf("kernel: %s", text)
+	}
+	r.end()
+	if diff := cmp.Diff([]string{"conf/10-net.conflist"}, b.files("conf", "bin")); diff != "" {
+		t.Errorf("installed nevertheless (-want +got):\n%s", diff)
+	}
+}
+
+// A plugin that could not read pods would keep them from starting: it is inserted once it can.
+func TestPluginComesWhenItCanWork(t *testing.T) {
+	netnstest.RequireRoot(t)
+	b := newBed(t)
+	good := b.Token()
+	config := b.Config() // has the good token
+	b.SetToken("another")
+	r := b.start(config, nil)
+	r.until("refused", func() bool { return strings.Contains(r.reasons(observe.Configuration), "could not read pods") })
+	if diff := cmp.Diff([]string{"bridge"}, b.chain()); diff != "" || r.readiness().Ready {
+		t.Errorf("chain, ready %v (-want +got):\n%s", r.readiness().Ready, diff)
+	}
+	if code, text := r.get("SLUICE_HEALTH_PORT", "/readyz"); code != 503 || !strings.Contains(text, "[-] configuration") {
+		t.Errorf("%d %s", code, text)
+	}
+	b.SetToken(good)
+	r.ready()
+	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
+		t.Errorf("chain (-want +got):\n%s", diff)
+	}
+	r.end()
+}
+
+// What is broken by others is mended, and a node that cannot be kept is not ready, in the node's own paths.
+func TestReadinessFollowsTheNode(t *testing.T) {
+	netnstest.RequireRoot(t)
+	b := newBed(t)
+	r := b.run(nil)
+	r.ready()
+	if err := os.Remove(b.path("conf/10-net.conflist")); err != nil {
+		t.Fatal(err)
+	}
+	r.until("not ready", func() bool { return !r.readiness().Ready })
+	if text := r.reasons(observe.Configuration); !strings.Contains(text, "/etc/cni/net.d") || strings.Contains(text, b.dir) {
+		t.Errorf("configuration: %s", text)
+	}
+	r.until("an event", func() bool { return b.lastEvent() == "NoNetworkConfiguration" })
+	b.put("conf/20-other.conflist", strings.Replace(primary, "cluster", "other", 1))
+	r.ready()
+	r.until("it is over", func() bool { return b.lastEvent() == "Installed" })
+	r.end()
+}
+
+func TestCompanions(t *testing.T) {
+	netnstest.RequireRoot(t)
+	b := newBed(t)
+	began, ended := make(chan agent.World, 1), make(chan struct{})
+	r := b.run(nil, func(ctx context.Context, w agent.World) {
+		defer close(ended)
+		began <- w
+		<-ctx.Done()
+	})
+	if w := <-began; w.Pods == nil || w.Cluster == nil || w.Config.RunDir != b.path("run") || w.NodeName != "node-1" {
+		t.Errorf("world: %+v", w)
+	}
+	r.end()
+	<-ended
+}
+
+// The taint goes when an ADD would succeed, and not before; other taints stay as they are.
+func TestStartupTaint(t *testing.T) {
+	netnstest.RequireRoot(t)
+	b := newBed(t)
+	const other = `{"effect":"NoSchedule","key":"dedicated","value":"gpu"}`
+	const all = `[{"effect":"NoSchedule","key":"cni.istio.io/not-ready"},` + other + `]`
+	b.SetTaints(all, 1)
+	b.env["SLUICE_STARTUP_TAINT"] = "cni.istio.io/not-ready"
+	if err := os.Rename(b.path("conf/10-net.conflist"), b.path("later")); err != nil {
+		t.Fatal(err)
+	}
+	r := b.run(nil)
+	r.until("looked at", func() bool { return strings.Contains(r.reasons(observe.Configuration), "NoNetworkConfiguration") })
+	if got := b.Taints(); got != all {
+		t.Errorf("taints of a node that is not ready: %s", got)
+	}
+	if err := os.Rename(b.path("later"), b.path("conf/10-net.conflist")); err != nil {
+		t.Fatal(err)
+	}
+	r.until("untainted", func() bool { return b.Taints() == "["+other+"]" })
+	r.end()
+}
+
+func TestPortInUse(t *testing.T) {
+	b := newBed(t)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", ":"+b.env["MONITORING_PORT"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := b.run(nil)
+	if err := <-r.done; err == nil || !strings.Contains(err.Error(), "MONITORING_PORT") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,135 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+)
+
+// A Client asks the API server. It is safe for concurrent use.
+type Client struct {
+	base string
+	http *http.Client
+}
+
+// New returns a client for an API server. It does not connect yet.
+func New(config *rest.Config) (*Client, error) {
+	base, _, err := rest.DefaultServerURL(config.Host, "", groupless, true)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server: %w", err)
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server: %w", err)
+	}
+	return &Client{base: strings.TrimSuffix(base.String(), "/"), http: client}, nil
+}
+
+// Close closes the connections that are kept for further questions.
+func (c *Client) Close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
+
+// A StatusError is an answer of the API server that is not what was asked for.
+type StatusError struct {
+	// Code is that of HTTP, Message what the API server says, on one line.
+	Code    int
+	Message string
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("the API server answers %d: %s", e.Code, e.Message)
+}
+
+// IsNotFound tells whether the API server says that there is no such object.
+func IsNotFound(err error) bool { return codeOf(err) == http.StatusNotFound }
+
+// IsRefused tells whether the API server does not answer this agent: its credentials are not accepted, or not sufficient.
+func IsRefused(err error) bool {
+	return codeOf(err) == http.StatusUnauthorized || codeOf(err) == http.StatusForbidden
+}
+
+func codeOf(err error) int {
+	var status *StatusError
+	if errors.As(err, &status) {
+		return status.Code
+	}
+	return 0
+}
+
+// maxAnswer bounds what is read of an answer; a DaemonSet or a page of pods has some KiB.
+const maxAnswer = 8 << 20
+
+// do sends a request, and decodes the answer into one that is not nil.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body, answer any) error {
+	response, err := c.send(ctx, method, path, query, body)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("%s %s: the answer is cut short: %w", method, path, err)
+	}
+	if answer == nil {
+		return nil
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return fmt.Errorf("%s %s: the answer is no such object: %w", method, path, err)
+	}
+	return nil
+}
+
+// send sends a request, and returns the answer if that is a success.
+func (c *Client) send(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(text)
+	}
+	at := c.base + path
+	if len(query) > 0 {
+		at += "?" + query.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, method, at, content)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "application/json")
+	switch {
+	case method == http.MethodPatch:
+		request.Header.Set("Content-Type", "application/merge-patch+json")
+	case body != nil:
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode/100 == 2 {
+		return response, nil
+	}
+	defer func() { _ = response.Body.Close() }()
+	return nil, fmt.Errorf("%s %s: %w", method, path, statusError(response))
+}
+
+func statusError(response *http.Response) error {
+	var status struct{ Message string }
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	// What is no JSON comes from a proxy, and the code says enough.
+	_ = json.Unmarshal(text, &status)
+	if status.Message == "" {
+		status.Message = http.StatusText(response.StatusCode)
+	}
+	return &StatusError{Code: response.StatusCode, Message: strings.Join(strings.Fields(status.Message), " ")}
+}

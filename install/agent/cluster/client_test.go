@@ -1,0 +1,112 @@
+package cluster_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func start(t *testing.T) (*clustertest.Server, *cluster.Client) {
+	t.Helper()
+	server := clustertest.Start(t)
+	c, err := cluster.New(server.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return server, c
+}
+
+var name = cluster.Name{Namespace: clustertest.Namespace, Name: clustertest.DaemonSet}
+
+// The watch shows what there is, each change, the end, and what comes after an interruption.
+func TestWatchDaemonSet(t *testing.T) {
+	server, c := start(t)
+	seen, broken := make(chan string, 10), make(chan error, 10)
+	done := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer close(done)
+		c.WatchDaemonSet(ctx, name, func(d *cluster.DaemonSet) {
+			switch {
+			case d == nil:
+				seen <- "none"
+			case d.Deleted():
+				seen <- "being deleted"
+			default:
+				seen <- "there"
+			}
+		}, func(err error) { broken <- err })
+	}()
+	expect(t, seen, "there")
+	server.SetDaemonSet(`{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}`)
+	expect(t, seen, "being deleted")
+	server.SetDaemonSet("")
+	expect(t, seen, "none")
+	server.Refuse(403)
+	if err := <-broken; !cluster.IsRefused(err) || !strings.Contains(err.Error(), "daemonsets.apps is refused") {
+		t.Errorf("broken: %v", err)
+	}
+	server.SetDaemonSet(`{}`)
+	server.Refuse(0)
+	expect(t, seen, "there")
+	cancel()
+	<-done
+}
+
+// expect waits until something is seen. What was seen before may be seen again.
+func expect(t *testing.T, seen <-chan string, want string) {
+	t.Helper()
+	timeout := time.After(20 * time.Second)
+	for {
+		select {
+		case got := <-seen:
+			if got == want {
+				return
+			}
+		case <-timeout:
+			t.Fatalf("not seen: %s", want)
+		}
+	}
+}
+
+func TestErrorsAnswerQuestions(t *testing.T) {
+	server, c := start(t)
+	if _, err := c.Node(t.Context(), "node-2"); !cluster.IsNotFound(err) || cluster.IsRefused(err) {
+		t.Errorf("a node that is not there: %v", err)
+	}
+	server.SetToken("another")
+	if _, err := c.DaemonSet(t.Context(), name); !cluster.IsRefused(err) || cluster.IsNotFound(err) {
+		t.Errorf("a token that is not accepted: %v", err)
+	}
+	server.Stop()
+	if _, err := c.DaemonSet(t.Context(), name); err == nil || cluster.IsRefused(err) || cluster.IsNotFound(err) {
+		t.Errorf("a server that is not there: %v", err)
+	}
+}
+
+func TestTell(t *testing.T) {
+	server, c := start(t)
+	err := c.Tell(t.Context(), cluster.Event{
+		About: cluster.NodeObject("node-1"), Warning: true, Reason: "DiskFull", Message: strings.Repeat("ü", 2000), Node: "node-1", Time: time.Now(),
+	})
+	events := server.Events()
+	if err != nil || len(events) != 1 {
+		t.Fatalf("%v, %d events", err, len(events))
+	}
+	e := events[0]
+	if e.Type != "Warning" || e.Reason != "DiskFull" || e.InvolvedObject.Kind != "Node" || e.InvolvedObject.Name != "node-1" {
+		t.Errorf("told: %+v", e)
+	}
+	if len(e.Message) > 1024 || !strings.HasSuffix(e.Message, "ü…") {
+		t.Errorf("a long message has %d bytes and ends in %q", len(e.Message), e.Message[len(e.Message)-5:])
+	}
+}

@@ -1,0 +1,93 @@
+package cluster
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var groupless = schema.GroupVersion{Version: "v1"}
+
+// Meta is what is read of an object's metadata.
+type Meta struct {
+	Name              string            `json:"name"`
+	Namespace         string            `json:"namespace,omitempty"`
+	UID               string            `json:"uid,omitempty"`
+	ResourceVersion   string            `json:"resourceVersion,omitempty"`
+	DeletionTimestamp string            `json:"deletionTimestamp,omitempty"`
+	Labels            map[string]string `json:"labels,omitempty"`
+}
+
+// A DaemonSet is what is read of one: whether it goes, and on which nodes its pods run.
+type DaemonSet struct {
+	Meta Meta `json:"metadata"`
+	Spec struct {
+		Template struct {
+			Spec PodSpec `json:"spec"`
+		} `json:"template"`
+	} `json:"spec"`
+}
+
+// Deleted tells whether the DaemonSet is being deleted. That cannot be taken back.
+func (d *DaemonSet) Deleted() bool { return d.Meta.DeletionTimestamp != "" }
+
+// A Node is what is read of one.
+type Node struct {
+	Meta Meta `json:"metadata"`
+	Spec struct {
+		Taints []Taint `json:"taints"`
+	} `json:"spec"`
+}
+
+// A Name names an object of a namespace.
+type Name struct{ Namespace, Name string }
+
+func (n Name) String() string { return n.Namespace + "/" + n.Name }
+
+func daemonSets(namespace string) string {
+	return "/apis/apps/v1/namespaces/" + url.PathEscape(namespace) + "/daemonsets"
+}
+
+// DaemonSet returns a DaemonSet.
+func (c *Client) DaemonSet(ctx context.Context, n Name) (*DaemonSet, error) {
+	d := new(DaemonSet)
+	if err := c.do(ctx, http.MethodGet, daemonSets(n.Namespace)+"/"+url.PathEscape(n.Name), nil, nil, d); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Node returns a node.
+func (c *Client) Node(ctx context.Context, name string) (*Node, error) {
+	n := new(Node)
+	if err := c.do(ctx, http.MethodGet, "/api/v1/nodes/"+url.PathEscape(name), nil, nil, n); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// DeleteDaemonSet deletes a DaemonSet once its pods are gone (in the foreground), and does not wait.
+func (c *Client) DeleteDaemonSet(ctx context.Context, n Name) error {
+	options := map[string]any{"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
+	return c.do(ctx, http.MethodDelete, daemonSets(n.Namespace)+"/"+url.PathEscape(n.Name), nil, options, nil)
+}
+
+// Pods returns the names of the pods of a namespace that a label selector matches.
+func (c *Client) Pods(ctx context.Context, namespace, selector string) ([]string, error) {
+	var list struct {
+		Items []struct {
+			Meta Meta `json:"metadata"`
+		} `json:"items"`
+	}
+	path := "/api/v1/namespaces/" + url.PathEscape(namespace) + "/pods"
+	if err := c.do(ctx, http.MethodGet, path, url.Values{"labelSelector": {selector}}, nil, &list); err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(list.Items))
+	for _, item := range list.Items {
+		names = append(names, item.Meta.Name)
+	}
+	return names, nil
+}

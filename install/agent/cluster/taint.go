@@ -1,0 +1,45 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+)
+
+// Taint is one taint of a node: its key, and all of it as it was read.
+type Taint struct {
+	Key string
+	raw json.RawMessage
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (t *Taint) UnmarshalJSON(text []byte) error {
+	var head struct{ Key string }
+	if err := json.Unmarshal(text, &head); err != nil {
+		return err
+	}
+	t.Key, t.raw = head.Key, append(json.RawMessage(nil), text...)
+	return nil
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (t Taint) MarshalJSON() ([]byte, error) { return t.raw, nil }
+
+// Untaint removes all taints of a key from a node as it was read, and reports whether there were any. If the node has changed
+// since, the API server refuses, and the node must be read again.
+func (c *Client) Untaint(ctx context.Context, n *Node, key string) (bool, error) {
+	left := []Taint{}
+	for _, t := range n.Spec.Taints {
+		if t.Key != key {
+			left = append(left, t)
+		}
+	}
+	if len(left) == len(n.Spec.Taints) {
+		return false, nil
+	}
+	err := c.do(ctx, http.MethodPatch, "/api/v1/nodes/"+url.PathEscape(n.Meta.Name), nil, map[string]any{
+		"metadata": map[string]any{"resourceVersion": n.Meta.ResourceVersion}, "spec": map[string]any{"taints": left},
+	}, nil)
+	return err == nil, err
+}

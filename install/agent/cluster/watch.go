@@ -1,0 +1,119 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+const (
+	// watchSeconds is after how long the API server ends a watch, so that one which died unnoticed is made anew.
+	watchSeconds = "290"
+	firstPause   = 500 * time.Millisecond
+	longestPause = 30 * time.Second
+)
+
+// WatchDaemonSet calls seen with a DaemonSet as it is, and again after each change, until ctx ends; with nil if there is none.
+// What fails is told to broken, if that is not nil, and tried again with longer and longer pauses.
+func (c *Client) WatchDaemonSet(ctx context.Context, n Name, seen func(*DaemonSet), broken func(error)) {
+	pause := firstPause
+	for ctx.Err() == nil {
+		version, err := c.listDaemonSet(ctx, n, seen)
+		if err == nil {
+			pause = firstPause
+			err = c.followDaemonSet(ctx, n, version, seen)
+		}
+		if err != nil && ctx.Err() == nil && broken != nil {
+			broken(fmt.Errorf("watch DaemonSet %s: %w", n, err))
+		}
+		// Without an error too: the API server ends watches from time to time, and a broken one at once.
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+		case <-timer.C:
+		}
+		if err != nil {
+			pause = min(2*pause, longestPause)
+		}
+	}
+}
+
+// listDaemonSet tells what there is, and returns from which version to watch.
+func (c *Client) listDaemonSet(ctx context.Context, n Name, seen func(*DaemonSet)) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, longestPause)
+	defer cancel()
+	var list struct {
+		Meta  Meta        `json:"metadata"`
+		Items []DaemonSet `json:"items"`
+	}
+	if err := c.do(ctx, http.MethodGet, daemonSets(n.Namespace), only(n), nil, &list); err != nil {
+		return "", err
+	}
+	var there *DaemonSet
+	for i := range list.Items {
+		if list.Items[i].Meta.Name == n.Name {
+			there = &list.Items[i]
+		}
+	}
+	seen(there)
+	return list.Meta.ResourceVersion, nil
+}
+
+// followDaemonSet tells changes until the watch ends.
+func (c *Client) followDaemonSet(ctx context.Context, n Name, version string, seen func(*DaemonSet)) error {
+	query := only(n)
+	query.Set("watch", "true")
+	query.Set("resourceVersion", version)
+	query.Set("timeoutSeconds", watchSeconds)
+	response, err := c.send(ctx, http.MethodGet, daemonSets(n.Namespace), query, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	events := json.NewDecoder(response.Body)
+	for {
+		var e struct {
+			Type   string
+			Object json.RawMessage
+		}
+		err := events.Decode(&e)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := take(e.Type, e.Object, n, seen); err != nil {
+			return err
+		}
+	}
+}
+
+// take tells one event of a watch.
+func take(what string, object json.RawMessage, n Name, seen func(*DaemonSet)) error {
+	switch what {
+	case "ADDED", "MODIFIED", "DELETED":
+	default:
+		return fmt.Errorf("the watch ends with %s", what) // an error, mostly that the version is too old
+	}
+	d := new(DaemonSet)
+	if err := json.Unmarshal(object, d); err != nil {
+		return err
+	}
+	if d.Meta.Name != n.Name {
+		return nil
+	}
+	if what == "DELETED" {
+		d = nil
+	}
+	seen(d)
+	return nil
+}
+
+func only(n Name) url.Values { return url.Values{"fieldSelector": {"metadata.name=" + n.Name}} }

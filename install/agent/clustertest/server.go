@@ -1,0 +1,172 @@
+// Package clustertest is a double of the API server for tests of the node agent: pods and tokens as package sourcetest has them,
+// and beside them the agent's DaemonSet, its node, its pods and events.
+package clustertest
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+// The names that the server knows.
+const (
+	Namespace = "sluice-system"
+	DaemonSet = "sluice-node"
+	Node      = "node-1"
+)
+
+// A Server stands for an API server. It is safe for concurrent use.
+type Server struct {
+	*sourcetest.Server // has pods, namespaces and the token
+
+	// Watching gets something when a watch of the DaemonSet begins.
+	Watching chan struct{}
+
+	tb   testing.TB
+	http *httptest.Server
+
+	mu   sync.Mutex
+	set  map[string]any // the DaemonSet; nil for none
+	node map[string]any
+	// conflicts is how many patches of the node are refused.
+	conflicts int
+	agents    []string
+	events    []Event
+	deletes   []string // bodies
+	code      int      // what requests about DaemonSets are refused with; 0 for not at all
+	version   int
+	news      chan struct{} // closed and made anew with each change
+}
+
+// An Event is one that was told.
+type Event struct {
+	Type, Reason, Message string
+	InvolvedObject        struct{ Kind, Name string }
+}
+
+// Start starts a server that has the DaemonSet, and the node with the label role=worker. It ends with the test.
+func Start(tb testing.TB) *Server {
+	tb.Helper()
+	s := &Server{Server: sourcetest.Start(tb), tb: tb, Watching: make(chan struct{}, 16), news: make(chan struct{})}
+	s.SetDaemonSet(`{}`)
+	s.node = map[string]any{"metadata": map[string]any{"name": Node, "labels": map[string]any{"role": "worker"}}}
+	s.SetToken(sourcetest.JWT("system:serviceaccount:"+Namespace+":sluice", time.Now(), time.Now().Add(time.Hour)))
+	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.route))
+	s.http.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.http.StartTLS()
+	tb.Cleanup(s.Stop)
+	return s
+}
+
+// Stop ends the server: from now on it is not reached.
+func (s *Server) Stop() {
+	s.http.CloseClientConnections()
+	s.http.Close()
+}
+
+// Address is where the server is, without a scheme.
+func (s *Server) Address() string { return s.http.Listener.Addr().String() }
+
+// Identity writes the files token and ca.crt that a kubelet gives a pod.
+func (s *Server) Identity(dir string) {
+	s.tb.Helper()
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.http.Certificate().Raw})
+	for name, content := range map[string][]byte{"token": []byte(s.Token()), "ca.crt": authority} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			s.tb.Fatal(err)
+		}
+	}
+}
+
+// Config returns how the server is reached.
+func (s *Server) Config() *rest.Config {
+	s.tb.Helper()
+	dir := s.tb.TempDir()
+	s.Identity(dir)
+	return &rest.Config{
+		Host: "https://" + s.Address(), BearerTokenFile: filepath.Join(dir, "token"),
+		TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(dir, "ca.crt")},
+	}
+}
+
+// SetDaemonSet sets the DaemonSet, given as JSON without a name; empty for none.
+func (s *Server) SetDaemonSet(text string) {
+	s.tb.Helper()
+	var set map[string]any
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &set); err != nil {
+			s.tb.Fatal(err)
+		}
+		metadata, _ := set["metadata"].(map[string]any)
+		if metadata == nil {
+			metadata = map[string]any{}
+		}
+		metadata["name"], set["metadata"] = DaemonSet, metadata
+	}
+	s.change(func() { s.set = set })
+}
+
+// SetAgents sets the names of the agent's pods.
+func (s *Server) SetAgents(names ...string) { s.change(func() { s.agents = names }) }
+
+// SetTaints sets the node's taints, given as a JSON list. So many patches of the node are answered by a conflict.
+func (s *Server) SetTaints(text string, conflicts int) {
+	s.tb.Helper()
+	var taints []any
+	if err := json.Unmarshal([]byte(text), &taints); err != nil {
+		s.tb.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.node["spec"], s.conflicts = map[string]any{"taints": taints}, conflicts
+}
+
+// Taints returns the node's taints as JSON.
+func (s *Server) Taints() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text, err := json.Marshal(s.node["spec"].(map[string]any)["taints"])
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	return string(text)
+}
+
+// Refuse makes the server answer all requests about DaemonSets with a code, and ends watches; 0 for not any more.
+func (s *Server) Refuse(code int) { s.change(func() { s.code = code }) }
+
+// Events returns the events that were told.
+func (s *Server) Events() []Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Event(nil), s.events...)
+}
+
+// Deletes returns the bodies of the requests to delete the DaemonSet.
+func (s *Server) Deletes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.deletes...)
+}
+
+// change makes a change, and tells those who watch.
+func (s *Server) change(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
+	s.version++
+	close(s.news)
+	s.news = make(chan struct{})
+}

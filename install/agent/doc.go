@@ -1,0 +1,23 @@
+// Package agent is the node agent: it puts the parts together that install the plugin, guard it and serve it.
+//
+// # Start
+//
+// First the ports answer, so that whoever asks why the node is not ready is told. Then the kernel is asked by what it must be
+// able to do: rules are put into a namespace that is gone afterwards. Only if it can, something is installed: executables, and
+// once the plugin could read pods, by the agent's socket or by its own kubeconfig, its configuration. All parts are tried again
+// as long as they fail, and none waits for the API server but those that need it.
+//
+// # A node that was started anew
+//
+// The plugin's configuration outlasts a reboot, and the kubeconfig does not, since it is on a tmpfs. The agent's pod must start
+// nevertheless. That rests on the plugin: for the pod of the node agent, which it knows by pod_namespace and agent_daemonset or
+// by the annotation that the runtime passes (for this capability the agent asks in the plugin's configuration), it neither reads
+// a kubeconfig nor asks anybody. And on runtimes that ask for STATUS it rests on the plugin not failing, where the configuration
+// names an agent (pod_namespace), for what that would mend: a kubeconfig that is missing, or whose token has expired. With a
+// failing one the node would not be ready, and the agent's pod, which is not in the host's network, would not be started.
+//
+// # Stop
+//
+// Told to stop, the agent takes the plugin off the node if package retire says so, and otherwise leaves everything where it is: the
+// plugin reads pods by its kubeconfig until the next agent is there. While it uninstalls, it goes on to answer the plugin.
+package agent

@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/plugin/config"
+)
+
+// pluginType is the plugin's type, which is the name of its executable.
+const pluginType = "sluice-cni"
+
+// element is the plugin's configuration, in the order in which it is written.
+type element struct {
+	Type                string          `json:"type"`
+	Capabilities        map[string]bool `json:"capabilities"`
+	RunDir              string          `json:"cni_agent_run_dir"`
+	LogLevel            string          `json:"plugin_log_level"`
+	PodNamespace        string          `json:"pod_namespace"`
+	DaemonSet           string          `json:"agent_daemonset"`
+	ExcludeNamespaces   []string        `json:"exclude_namespaces,omitempty"`
+	EnablementSelectors json.RawMessage `json:"enablement_selectors,omitempty"`
+	Backend             string          `json:"backend"`
+	StrictIstio         bool            `json:"strict_istio,omitempty"`
+	DeviationsOff       []string        `json:"deviations_off,omitempty"`
+	UnreadablePods      string          `json:"unreadable_pods"`
+	APIBudget           string          `json:"api_budget"`
+	APITryTimeout       string          `json:"api_try_timeout"`
+}
+
+// Element returns the plugin's configuration by the settings, and how the plugin understands it. The error names the fields that
+// the plugin would refuse.
+func Element(v settings.Values) (json.RawMessage, *config.Config, error) {
+	e := element{
+		Type: pluginType,
+		// By the annotations the plugin knows the agent's own pod, whatever else is broken.
+		Capabilities:      map[string]bool{"io.kubernetes.cri.pod-annotations": true},
+		RunDir:            v.Text("CNI_AGENT_RUN_DIR"),
+		LogLevel:          v.Text("SLUICE_LOG_LEVEL"),
+		PodNamespace:      v.Text("POD_NAMESPACE"),
+		DaemonSet:         v.Text("SLUICE_DAEMONSET"),
+		ExcludeNamespaces: v.Names("EXCLUDE_NAMESPACES"),
+		Backend:           v.Text("SLUICE_BACKEND"),
+		StrictIstio:       v.Bool("SLUICE_STRICT_ISTIO"),
+		DeviationsOff:     v.Names("SLUICE_DEVIATIONS_OFF"),
+		UnreadablePods:    v.Text("SLUICE_UNREADABLE_PODS"),
+		APIBudget:         v.Text("SLUICE_API_BUDGET"),
+		APITryTimeout:     v.Text("SLUICE_API_TRY_TIMEOUT"),
+	}
+	if selectors := v.Text("SLUICE_ENABLEMENT_SELECTORS"); selectors != "[]" {
+		e.EnablementSelectors = json.RawMessage(selectors)
+	}
+	text, err := json.Marshal(e)
+	if err != nil {
+		return nil, nil, fmt.Errorf("plugin configuration: %w", err)
+	}
+	alone := struct {
+		element
+		CNIVersion string `json:"cniVersion"`
+		Name       string `json:"name"`
+	}{e, "1.0.0", "check"}
+	complete, err := json.Marshal(alone)
+	if err != nil {
+		return nil, nil, fmt.Errorf("plugin configuration: %w", err)
+	}
+	parsed, err := config.Parse(complete)
+	if err != nil {
+		return nil, nil, fmt.Errorf("plugin configuration: %w", err)
+	}
+	return text, parsed, nil
+}

@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// kernelRetry is how often a kernel is asked that could not do it: modules may be installed meanwhile.
+const kernelRetry = 30 * time.Second
+
+// A kernel knows whether rules can be had here.
+type kernel struct {
+	engine compat.Engine
+	choose func(compat.Engine) (compat.Backend, error)
+
+	mu   sync.Mutex
+	part observe.Part
+}
+
+func newKernel(e compat.Engine) *kernel {
+	return &kernel{engine: e, choose: compat.Choose, part: observe.Part{Name: observe.Kernel, Reasons: []string{"not asked yet"}}}
+}
+
+func (k *kernel) get() observe.Part {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.part
+}
+
+// await asks until the kernel can, and tells each answer. It returns false if ctx ends before.
+func (k *kernel) await(ctx context.Context, answered func(observe.Part)) bool {
+	for {
+		part := k.ask()
+		k.mu.Lock()
+		k.part = part
+		k.mu.Unlock()
+		answered(part)
+		if part.Ready {
+			return true
+		}
+		timer := time.NewTimer(kernelRetry)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		case <-timer.C:
+		}
+	}
+}
+
+// ask does for a namespace that is gone afterwards what ADD does for most pods.
+func (k *kernel) ask() observe.Part {
+	part := observe.Part{Name: observe.Kernel}
+	r := rules.DefaultRedirect()
+	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
+	rs := rules.Compile(r)
+	engine, err := k.apply(rs)
+	switch {
+	case err == nil:
+		part.Ready = true
+		part.Reasons = []string{fmt.Sprintf("it takes rules by %s", engine)}
+	case compat.IsNotPermitted(err):
+		// The runtime gives the plugin rights that the agent need not have.
+		part.Ready = true
+		part.Reasons = []string{fmt.Sprintf("whether it takes rules is known with the first pod: the agent may not try (%v)", err)}
+	default:
+		part.Reasons = append([]string{fmt.Sprintf("it does not take the rules of a pod: %v", err)}, k.lacking(rs)...)
+	}
+	return part
+}
+
+func (k *kernel) apply(rs rules.Ruleset) (compat.Engine, error) {
+	ns, err := netns.New()
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = ns.Close() }()
+	backend, err := k.choose(k.engine)
+	if err != nil {
+		return "", err
+	}
+	result, err := backend.Apply(ns, rs)
+	return result.Engine, err
+}
+
+// lacking names what the kernel does not have, as far as it says so.
+func (k *kernel) lacking(rs rules.Ruleset) []string {
+	var reasons []string
+	note := func(features []nft.Support, err error) {
+		if err != nil {
+			reasons = append(reasons, err.Error())
+		}
+		for _, f := range features {
+			if f.Err != nil {
+				reasons = append(reasons, f.Err.Error())
+			}
+		}
+	}
+	if k.engine != compat.EngineLegacy {
+		note(nft.Probe())
+	}
+	if k.engine != compat.EngineNFT {
+		note(compat.ProbeLegacy(rs))
+	}
+	return reasons
+}

@@ -1,0 +1,229 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"k8s.io/client-go/rest"
+
+	"github.com/sluice-mesh/sluice/install/agent"
+	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/plugin"
+)
+
+// TestMain is the plugin too: a runtime says what it wants in the environment.
+func TestMain(m *testing.M) {
+	if os.Getenv("CNI_COMMAND") != "" {
+		os.Exit(plugin.Main("test"))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const primary = `{
+  "cniVersion": "1.0.0",
+  "name": "cluster",
+  "plugins": [
+    {"type": "bridge", "mtu": 1400}
+  ]
+}
+`
+
+// A bed is a node with a primary network, an agent's image, and an API server.
+type bed struct {
+	*clustertest.Server
+	t   *testing.T
+	dir string
+	env map[string]string
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	// Paths of sockets must be short.
+	dir, err := os.MkdirTemp("", "node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	b := &bed{Server: clustertest.Start(t), t: t, dir: dir}
+	b.env = map[string]string{
+		"NODE_NAME": clustertest.Node, "POD_NAME": "sluice-node-x7k2p", "POD_NAMESPACE": clustertest.Namespace,
+		"MOUNTED_CNI_NET_DIR": b.path("conf"), "SLUICE_MOUNTED_BIN_DIR": b.path("bin"), "SLUICE_MOUNTED_CACHE_DIR": b.path("cache"),
+		"SLUICE_SOURCE_DIR": b.path("image"), "CNI_AGENT_RUN_DIR": b.path("run"), "SLUICE_STATE_DIR": b.path("state"),
+		"SLUICE_HEALTH_PORT": freePort(t), "MONITORING_PORT": freePort(t), "SLUICE_UNINSTALL_TIMEOUT": "100ms",
+	}
+	for name, content := range map[string]string{
+		"conf/10-net.conflist": primary, "image/sluice-cni": "the plugin", "image/noop": "does nothing",
+	} {
+		b.put(name, content)
+	}
+	for _, d := range []string{"bin", "run"} {
+		if err := os.MkdirAll(b.path(d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
+
+func (b *bed) put(name, content string) {
+	b.t.Helper()
+	err := os.MkdirAll(filepath.Dir(b.path(name)), 0o755)
+	if err == nil {
+		err = os.WriteFile(b.path(name), []byte(content), 0o644)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// files returns the names of all files in directories.
+func (b *bed) files(dirs ...string) []string {
+	b.t.Helper()
+	names := map[string]bool{}
+	for _, dir := range dirs {
+		_ = filepath.WalkDir(b.path(dir), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				names[strings.TrimPrefix(path, b.dir+"/")] = true
+			}
+			return nil
+		})
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+// A running is an agent that runs.
+type running struct {
+	*bed
+	stop context.CancelFunc
+	done chan error
+}
+
+// run starts an agent, after a change to it.
+func (b *bed) run(change func(*agent.Agent), companions ...agent.Companion) *running {
+	b.t.Helper()
+	return b.start(b.Config(), change, companions...)
+}
+
+// start starts an agent with an API server of the caller's choice.
+func (b *bed) start(api *rest.Config, change func(*agent.Agent), companions ...agent.Companion) *running {
+	b.t.Helper()
+	v, err := settings.Read(func(name string) (string, bool) { value, set := b.env[name]; return value, set })
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	log, level, err := agent.NewLog("debug", true, b.t.Output())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	a, err := agent.New(agent.Options{
+		Settings: v, Version: "test", API: api, Noop: b.path("image/noop"), Log: log, Level: level, Companions: companions,
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if change != nil {
+		change(a)
+	}
+	ctx, stop := context.WithCancel(b.t.Context())
+	r := &running{b, stop, make(chan error, 1)}
+	go func() { r.done <- a.Run(ctx) }()
+	b.t.Cleanup(stop)
+	return r
+}
+
+// end stops the agent as SIGTERM does.
+func (r *running) end() {
+	r.t.Helper()
+	r.stop()
+	if err := <-r.done; err != nil {
+		r.t.Error(err)
+	}
+}
+
+// get asks a port of the agent.
+func (r *running) get(port, path string) (code int, text string) {
+	r.t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://127.0.0.1:"+r.env[port]+path, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return answer.StatusCode, string(body)
+}
+
+func (r *running) readiness() observe.Readiness {
+	r.t.Helper()
+	_, text := r.get("SLUICE_HEALTH_PORT", "/readyz?format=json")
+	var readiness observe.Readiness
+	_ = json.Unmarshal([]byte(text), &readiness) // the port may not be open yet
+	return readiness
+}
+
+// until waits for a condition.
+func (r *running) until(what string, holds func() bool) {
+	r.t.Helper()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	timeout := time.After(30 * time.Second)
+	for !holds() {
+		select {
+		case <-ticker.C:
+		case err := <-r.done:
+			r.t.Fatalf("the agent has ended: %v", err)
+		case <-timeout:
+			r.t.Fatalf("not within 30 s: %s\n%v", what, r.readiness())
+		}
+	}
+}
+
+func (r *running) ready() {
+	r.t.Helper()
+	r.until("ready", func() bool { return r.readiness().Ready })
+}
+
+// reasons returns the reasons of a part as one text.
+func (r *running) reasons(part string) string {
+	r.t.Helper()
+	for _, p := range r.readiness().Parts {
+		if p.Name == part {
+			return fmt.Sprint(p.Ready, " ", strings.Join(p.Reasons, "; "))
+		}
+	}
+	return ""
+}

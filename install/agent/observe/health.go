@@ -1,0 +1,103 @@
+package observe
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/plugin/log"
+)
+
+// Health says what is served beside the metrics. All functions are called concurrently.
+type Health struct {
+	// Ready tells the readiness of this moment.
+	Ready func() Readiness
+	// Alive returns nil unless the agent should be started anew.
+	Alive func() error
+	// Level is what /log-level shows and sets.
+	Level zap.AtomicLevel
+}
+
+// Handler serves
+//
+//	GET /readyz     200 or 503; the reasons as text, or as JSON with ?format=json or if JSON is accepted
+//	GET /healthz    200 or 503
+//	GET /log-level  the least level that is logged
+//	PUT /log-level  sets it (debug, info, warn, error, fatal or none), from the agent's own network namespace only, where kubectl
+//	                port-forward comes from: the port is open to the cluster
+func (h Health) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /readyz", h.readyz)
+	mux.HandleFunc("GET /healthz", h.healthz)
+	mux.HandleFunc("GET /log-level", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, h.level()) })
+	mux.HandleFunc("PUT /log-level", h.setLevel)
+	return mux
+}
+
+func (h Health) readyz(w http.ResponseWriter, r *http.Request) {
+	readiness := h.Ready()
+	code := http.StatusOK
+	if !readiness.Ready {
+		code = http.StatusServiceUnavailable
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	if r.URL.Query().Get("format") == "json" || strings.Contains(r.Header.Get("Accept"), "application/json") {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(readiness) // whoever asked has gone
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	fmt.Fprint(w, readiness)
+}
+
+func (h Health) healthz(w http.ResponseWriter, _ *http.Request) {
+	if err := h.Alive(); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+func (h Health) level() string {
+	if h.Level.Level() == log.None {
+		return "none"
+	}
+	return h.Level.Level().String()
+}
+
+func (h Health) setLevel(w http.ResponseWriter, r *http.Request) {
+	if !local(r.RemoteAddr) {
+		http.Error(w, "the level can be set from the agent's own network namespace only: use kubectl port-forward", http.StatusForbidden)
+		return
+	}
+	text, err := io.ReadAll(io.LimitReader(r.Body, 64))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	level, err := log.ParseLevel(strings.TrimSpace(string(text)))
+	if err != nil {
+		http.Error(w, fmt.Sprintf("%q: want %s", strings.TrimSpace(string(text)), log.LevelWant), http.StatusBadRequest)
+		return
+	}
+	h.Level.SetLevel(level)
+	fmt.Fprintln(w, h.level())
+}
+
+// local tells whether a peer is in our own network namespace.
+func local(peer string) bool {
+	host, _, err := net.SplitHostPort(peer)
+	if err != nil {
+		return false
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Unmap().IsLoopback()
+}

@@ -1,0 +1,101 @@
+package observe
+
+import (
+	"net/http"
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sluice-mesh/sluice/install/metrics"
+)
+
+// Metrics has a collector for each metric of the table, and no others. It is safe for concurrent use. Its methods panic for a
+// name that is not in the table with that type, and for a wrong number of labels.
+type Metrics struct {
+	registry   *prometheus.Registry
+	counters   map[string]*prometheus.CounterVec
+	gauges     map[string]*prometheus.GaugeVec
+	histograms map[string]*prometheus.HistogramVec
+}
+
+// NewMetrics returns the collectors of an agent of a version. Counters whose labels have known values begin with 0, so that the
+// first event is an increase; of others nothing is shown until there is something.
+func NewMetrics(version string) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{},
+		gauges: map[string]*prometheus.GaugeVec{}, histograms: map[string]*prometheus.HistogramVec{},
+	}
+	for _, family := range metrics.All() {
+		m.registry.MustRegister(m.collector(family))
+	}
+	m.Set("sluice_build_info", 1, version, runtime.Version())
+	return m
+}
+
+func (m *Metrics) collector(f metrics.Metric) prometheus.Collector {
+	switch f.Type {
+	case metrics.Counter:
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.Name, Help: f.Help}, f.LabelNames())
+		for _, values := range combinations(f.Labels) {
+			c.WithLabelValues(values...)
+		}
+		m.counters[f.Name] = c
+		return c
+	case metrics.Gauge:
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: f.Name, Help: f.Help}, f.LabelNames())
+		m.gauges[f.Name] = g
+		return g
+	}
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: f.Buckets}, f.LabelNames())
+	m.histograms[f.Name] = h
+	return h
+}
+
+// combinations returns all values that the labels may have together; none if one has values that are not known.
+func combinations(labels []metrics.Label) [][]string {
+	all := [][]string{nil}
+	for _, l := range labels {
+		var longer [][]string
+		for _, prefix := range all {
+			for _, v := range l.Values {
+				longer = append(longer, append(prefix[:len(prefix):len(prefix)], v))
+			}
+		}
+		all = longer
+	}
+	return all
+}
+
+// Count adds to a counter; n must not be negative.
+func (m *Metrics) Count(name string, n float64, labels ...string) {
+	m.counters[name].WithLabelValues(labels...).Add(n)
+}
+
+// Set sets a gauge.
+func (m *Metrics) Set(name string, value float64, labels ...string) {
+	m.gauges[name].WithLabelValues(labels...).Set(value)
+}
+
+// SetBool sets a gauge to 1 or 0.
+func (m *Metrics) SetBool(name string, value bool, labels ...string) {
+	number := 0.0
+	if value {
+		number = 1
+	}
+	m.Set(name, number, labels...)
+}
+
+// Observe adds an observation to a histogram.
+func (m *Metrics) Observe(name string, value float64, labels ...string) {
+	m.histograms[name].WithLabelValues(labels...).Observe(value)
+}
+
+// Handler serves the metrics. Before each answer refresh is called, to set what changes with time.
+func (m *Metrics) Handler(refresh func()) http.Handler {
+	inner := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refresh()
+		inner.ServeHTTP(w, r)
+	})
+}

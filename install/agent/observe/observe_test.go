@@ -1,0 +1,214 @@
+package observe_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/metrics"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func part(name string, ready bool) observe.Part { return observe.Part{Name: name, Ready: ready} }
+
+func TestJudge(t *testing.T) {
+	kernel, binary, configuration := part(observe.Kernel, true), part(observe.Binary, true), part(observe.Configuration, true)
+	for _, tc := range []struct {
+		name  string
+		parts []observe.Part
+		want  bool
+	}{
+		{"all is as it should be", []observe.Part{kernel, binary, configuration, part(observe.Kubeconfig, true), part(observe.Socket, true)}, true},
+		{
+			"the API server refuses the token, and the socket answers",
+			[]observe.Part{kernel, part(observe.Kubeconfig, false), part(observe.Socket, true)},
+			true,
+		},
+		{
+			"the socket is gone, and the kubeconfig is good",
+			[]observe.Part{kernel, part(observe.Kubeconfig, true), part(observe.Socket, false)},
+			true,
+		},
+		{"no way leads to pods", []observe.Part{kernel, binary, part(observe.Kubeconfig, false), part(observe.Socket, false)}, false},
+		{"nothing is served, and the kubeconfig is not good", []observe.Part{kernel, part(observe.Kubeconfig, false)}, false},
+		{"the kernel cannot", []observe.Part{part(observe.Kernel, false), binary, part(observe.Kubeconfig, true)}, false},
+		{"the executable is missing", []observe.Part{kernel, part(observe.Binary, false), part(observe.Kubeconfig, true)}, false},
+		{"the plugin is not in the chain", []observe.Part{part(observe.Configuration, false), part(observe.Kubeconfig, true)}, false},
+	} {
+		if got := observe.Judge(tc.parts...).Ready; got != tc.want {
+			t.Errorf("%s: ready %v", tc.name, got)
+		}
+	}
+}
+
+// ask sends a request from an address.
+func ask(h http.Handler, method, path, from, body string) (code int, answer string) {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.RemoteAddr = from
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+const (
+	here  = "[::1]:40000"
+	there = "10.0.0.7:40000"
+)
+
+func TestReadyz(t *testing.T) {
+	readiness := observe.Judge(observe.Part{Name: observe.Kernel, Reasons: []string{"no nf_tables"}}, part(observe.Kubeconfig, true))
+	h := observe.Health{Ready: func() observe.Readiness { return readiness }}.Handler()
+	code, text := ask(h, "GET", "/readyz", there, "")
+	want := "not ready: an ADD on this node would not succeed now\n[-] kernel\n    no nf_tables\n[+] kubeconfig\n"
+	if diff := cmp.Diff(want, text); diff != "" || code != 503 {
+		t.Errorf("%d (-want +got):\n%s", code, diff)
+	}
+	code, text = ask(h, "GET", "/readyz?format=json", there, "")
+	var got observe.Readiness
+	if err := json.Unmarshal([]byte(text), &got); err != nil || code != 503 {
+		t.Fatal(code, err)
+	}
+	if diff := cmp.Diff(readiness, got); diff != "" {
+		t.Errorf("JSON (-want +got):\n%s", diff)
+	}
+	readiness = observe.Judge(part(observe.Kubeconfig, true))
+	if code, text := ask(h, "GET", "/readyz", there, ""); code != 200 || !strings.HasPrefix(text, "ready:") {
+		t.Errorf("%d %s", code, text)
+	}
+}
+
+func TestHealthz(t *testing.T) {
+	var trouble error
+	h := observe.Health{Alive: func() error { return trouble }}.Handler()
+	if code, _ := ask(h, "GET", "/healthz", there, ""); code != 200 {
+		t.Error(code)
+	}
+	trouble = errors.New("stuck")
+	if code, text := ask(h, "GET", "/healthz", there, ""); code != 503 || text != "stuck\n" {
+		t.Error(code, text)
+	}
+}
+
+func TestLogLevel(t *testing.T) {
+	for _, tc := range []struct {
+		name, from, body string
+		code             int
+		after            string
+	}{
+		{"from the agent's own namespace", here, "debug\n", 200, "debug"},
+		{"by IPv4 there", "127.0.0.1:1", "none", 200, "none"},
+		{"from elsewhere in the cluster", there, "debug", 403, "info"},
+		{"no level", here, "loud", 400, "info"},
+		{"nothing", here, "", 400, "info"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := observe.Health{Level: zap.NewAtomicLevel()}.Handler()
+			if code, text := ask(h, "PUT", "/log-level", tc.from, tc.body); code != tc.code {
+				t.Errorf("%d: %s", code, text)
+			}
+			if _, level := ask(h, "GET", "/log-level", there, ""); level != tc.after+"\n" {
+				t.Errorf("level: %s", level)
+			}
+		})
+	}
+}
+
+// Every metric of the table can be reported with its labels, and is shown with its help and type, and no other is.
+func TestMetrics(t *testing.T) {
+	m := observe.NewMetrics("v1")
+	for _, f := range metrics.All() {
+		labels := make([]string, len(f.Labels))
+		for i, l := range f.Labels {
+			labels[i] = "x"
+			if len(l.Values) > 0 {
+				labels[i] = l.Values[0]
+			}
+		}
+		switch f.Type {
+		case metrics.Counter:
+			m.Count(f.Name, 1, labels...)
+		case metrics.Gauge:
+			m.Set(f.Name, 1, labels...)
+		case metrics.Histogram:
+			m.Observe(f.Name, 1, labels...)
+		}
+	}
+	_, text := ask(m.Handler(func() {}), "GET", "/metrics", there, "")
+	for _, f := range metrics.All() {
+		if !strings.Contains(text, "# HELP "+f.Name+" "+f.Help+"\n# TYPE "+f.Name+" "+string(f.Type)+"\n") {
+			t.Errorf("%s is not shown as in the table", f.Name)
+		}
+	}
+	if got := strings.Count(text, "# TYPE "); got != len(metrics.All()) {
+		t.Errorf("%d families, want %d", got, len(metrics.All()))
+	}
+}
+
+// A counter that appears with its first event has no increase; a gauge that shows 0 without being measured raises alarms.
+func TestMetricsAtFirst(t *testing.T) {
+	refreshed := false
+	_, text := ask(observe.NewMetrics("v1").Handler(func() { refreshed = true }), "GET", "/metrics", there, "")
+	for _, want := range []string{
+		`sluice_adds_total{backend="nft",decision="redirect",result="error"} 0`, `istio_cni_installs_total{result="SUCCESS"} 0`,
+		`sluice_build_info{goversion="go`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("not shown: %s", want)
+		}
+	}
+	for _, name := range []string{
+		"sluice_audit_last_completed_timestamp_seconds", "sluice_token_expiry_timestamp_seconds", "sluice_rival",
+	} {
+		if strings.Contains(text, name) {
+			t.Errorf("shown: %s", name)
+		}
+	}
+	if !refreshed {
+		t.Error("nothing was refreshed")
+	}
+}
+
+// Serve answers, and ends with its context.
+func TestServe(t *testing.T) {
+	l, err := observe.Listen(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		hello := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }
+		done <- observe.Serve(ctx, l, http.HandlerFunc(hello))
+	}()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+strings.Replace(l.Addr().String(), "[::]", "127.0.0.1", 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(answer.Body); string(text) != "hello" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	_ = answer.Body.Close()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := client.Do(r); err == nil {
+		t.Error("the port is still open")
+	}
+}

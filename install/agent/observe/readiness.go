@@ -1,0 +1,70 @@
+package observe
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Part is one thing that an ADD needs.
+type Part struct {
+	// Name is a word: kernel, binary, configuration, kubeconfig, socket.
+	Name string `json:"name"`
+	// Ready says that the part is as it should be.
+	Ready bool `json:"ready"`
+	// Reasons are sentences: what is wrong, or what a user should know though nothing is.
+	Reasons []string `json:"reasons,omitempty"`
+}
+
+// Readiness tells whether an ADD on this node would succeed now, and why.
+type Readiness struct {
+	Ready bool   `json:"ready"`
+	Parts []Part `json:"parts"`
+}
+
+// Judge returns the readiness that the parts make. All of them are needed, but of kubeconfig and socket one is enough: they are
+// two ways to the same pods.
+func Judge(parts ...Part) Readiness {
+	r := Readiness{Ready: true, Parts: parts}
+	waysToPods, wayOpen := 0, false
+	for _, p := range parts {
+		switch p.Name {
+		case Kubeconfig, Socket:
+			waysToPods++
+			wayOpen = wayOpen || p.Ready
+		default:
+			r.Ready = r.Ready && p.Ready
+		}
+	}
+	r.Ready = r.Ready && (wayOpen || waysToPods == 0)
+	return r
+}
+
+// The names of parts.
+const (
+	Kernel        = "kernel"
+	Binary        = "binary"
+	Configuration = "configuration"
+	Kubeconfig    = "kubeconfig"
+	Socket        = "socket"
+)
+
+// String says it in lines, as Kubernetes' own servers do: a plus for each part that is as it should be.
+func (r Readiness) String() string {
+	var b strings.Builder
+	if r.Ready {
+		b.WriteString("ready: an ADD on this node would succeed now\n")
+	} else {
+		b.WriteString("not ready: an ADD on this node would not succeed now\n")
+	}
+	for _, p := range r.Parts {
+		sign := '+'
+		if !p.Ready {
+			sign = '-'
+		}
+		fmt.Fprintf(&b, "[%c] %s\n", sign, p.Name)
+		for _, reason := range p.Reasons {
+			fmt.Fprintf(&b, "    %s\n", strings.ReplaceAll(reason, "\n", "\n    "))
+		}
+	}
+	return b.String()
+}

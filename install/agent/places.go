@@ -1,0 +1,40 @@
+package agent
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/install/node"
+	"github.com/sluice-mesh/sluice/install/settings"
+)
+
+// NodeSettings returns what the node should be like. The noop is an executable that does nothing; see [node.Settings].
+func NodeSettings(v settings.Values, element json.RawMessage, noop string) node.Settings {
+	cache := v.Text("SLUICE_MOUNTED_CACHE_DIR")
+	return node.Settings{
+		CNIBinDir:                   v.Text("SLUICE_MOUNTED_BIN_DIR"),
+		CNIConfDir:                  v.Text("MOUNTED_CNI_NET_DIR"),
+		CNIConfFileName:             v.Text("CNI_CONF_NAME"),
+		Chained:                     v.Bool("CHAINED_CNI_PLUGIN"),
+		IstioOwnedCNIConfig:         v.Bool("ISTIO_OWNED_CNI_CONFIG"),
+		IstioOwnedCNIConfigFileName: v.Text("ISTIO_OWNED_CNI_CONFIG_FILENAME"),
+		CNIConfGroupRead:            v.Bool("CNI_CONF_GROUP_READ"),
+		Type:                        pluginType,
+		Element:                     element,
+		Binaries:                    map[string]string{pluginType: filepath.Join(v.Text("SLUICE_SOURCE_DIR"), pluginType)},
+		Noop:                        noop,
+		StateDir:                    v.Text("SLUICE_STATE_DIR"),
+		ResultDirs:                  []string{filepath.Join(cache, "results"), filepath.Join(cache, "cache", "results")},
+		Resync:                      v.Duration("SLUICE_RESYNC_INTERVAL"),
+	}
+}
+
+// onNode makes sentences about the agent's mounts ones about the node's directories, which is where a user has to look.
+func onNode(v settings.Values) *strings.Replacer {
+	return strings.NewReplacer(
+		v.Text("SLUICE_MOUNTED_BIN_DIR"), v.Text("SLUICE_HOST_BIN_DIR"),
+		v.Text("MOUNTED_CNI_NET_DIR"), v.Text("SLUICE_HOST_NET_DIR"),
+		v.Text("SLUICE_MOUNTED_CACHE_DIR"), v.Text("SLUICE_HOST_CACHE_DIR"),
+	)
+}

@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/node"
+)
+
+// Readiness tells whether an ADD on this node would succeed now. It is computed from what is there; nobody is asked for it.
+func (a *Agent) Readiness() observe.Readiness {
+	parts := []observe.Part{a.kernel.get(), a.binaryPart(), a.configurationPart(a.node.Status()), a.kubeconfigPart(time.Now())}
+	if a.server != nil {
+		parts = append(parts, a.socketPart())
+	}
+	return observe.Judge(parts...)
+}
+
+func (a *Agent) binaryPart() observe.Part {
+	part := observe.Part{Name: observe.Binary}
+	path := filepath.Join(a.options.Settings.Text("SLUICE_MOUNTED_BIN_DIR"), pluginType)
+	shown := filepath.Join(a.options.Settings.Text("SLUICE_HOST_BIN_DIR"), pluginType)
+	switch info, err := os.Stat(path); {
+	case err != nil:
+		part.Reasons = []string{a.reporter.onNode.Replace(err.Error())}
+	case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 || info.Size() == 0:
+		part.Reasons = []string{fmt.Sprintf("%s is no executable file", shown)}
+	default:
+		part.Ready = true
+		part.Reasons = []string{shown}
+	}
+	return part
+}
+
+func (a *Agent) configurationPart(s node.Status) observe.Part {
+	part := observe.Part{Name: observe.Configuration, Ready: s.Installed()}
+	if s.At.IsZero() {
+		part.Reasons = []string{"the node has not been looked at yet"}
+		return part
+	}
+	if age := time.Since(s.At); age > a.longestPass() {
+		part.Ready = false
+		part.Reasons = append(part.Reasons, fmt.Sprintf("the node has not been looked at for %s", age.Round(time.Second)))
+	}
+	if s.Primary != "" {
+		chain := strings.Join(s.Plugins, ", ")
+		part.Reasons = append(part.Reasons, fmt.Sprintf("the runtime takes %s, which had these plugins: %s", s.Primary, chain))
+	}
+	for _, p := range s.Problems {
+		part.Reasons = append(part.Reasons, a.reporter.onNode.Replace(p.String()))
+	}
+	return part
+}
+
+func (a *Agent) kubeconfigPart(now time.Time) observe.Part {
+	s := a.publisher.Status()
+	part := observe.Part{Name: observe.Kubeconfig, Ready: s.Usable(now)}
+	switch {
+	case s.Origin == "":
+		part.Reasons = []string{"no token was published yet"}
+	case s.Revoked:
+		part.Reasons = []string{"the API server does not accept the token any more"}
+	case !s.Expiry.IsZero():
+		part.Reasons = []string{fmt.Sprintf("the token expires at %s", s.Expiry.UTC().Format(time.RFC3339))}
+	}
+	if s.Problem != nil {
+		part.Reasons = append(part.Reasons, s.Problem.Error())
+	}
+	if _, err := os.Stat(a.config.Kubeconfig); err != nil && s.Origin != "" {
+		part.Ready = false
+		part.Reasons = append(part.Reasons, err.Error())
+	}
+	return part
+}
+
+func (a *Agent) socketPart() observe.Part {
+	part := observe.Part{Name: observe.Socket, Ready: a.serves()}
+	if !a.server.Listening() {
+		part.Reasons = append(part.Reasons, "the plugin cannot reach the agent")
+	}
+	if !a.mirror.Synced() {
+		part.Reasons = append(part.Reasons, "the node's pods have not been listed yet")
+	}
+	return part
+}
+
+// refresh sets the metrics that change with time.
+func (a *Agent) refresh() {
+	now := time.Now()
+	r := a.Readiness()
+	a.metrics.SetBool("sluice_install_ready", r.Ready)
+	a.metrics.SetBool("istio_cni_install_ready", r.Ready)
+	for _, p := range r.Parts {
+		switch p.Name {
+		case observe.Binary, observe.Configuration, observe.Kubeconfig:
+			a.metrics.SetBool("sluice_install_part_ready", p.Ready, p.Name)
+		}
+	}
+	if s := a.publisher.Status(); s.Origin != "" {
+		a.metrics.Set("sluice_token_age_seconds", s.Age(now).Seconds())
+		if !s.Expiry.IsZero() {
+			a.metrics.Set("sluice_token_expiry_timestamp_seconds", float64(s.Expiry.Unix()))
+		}
+	}
+}

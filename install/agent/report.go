@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/serve"
+	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+)
+
+// A reporter turns what happens into log lines and metrics.
+type reporter struct {
+	log     *zap.Logger
+	metrics *observe.Metrics
+	onNode  *strings.Replacer
+	binDir  string
+
+	mu   sync.Mutex
+	seen seen
+}
+
+func newReporter(v settings.Values, log *zap.Logger, m *observe.Metrics) *reporter {
+	return &reporter{log: log, metrics: m, onNode: onNode(v), binDir: v.Text("SLUICE_MOUNTED_BIN_DIR")}
+}
+
+// policy returns what the plugin is told of its configuration.
+func policy(element []byte) func() json.RawMessage {
+	return func() json.RawMessage { return slices.Clone(element) }
+}
+
+func (r *reporter) podsUnseen(err error) {
+	r.metrics.Count("sluice_events_lost_total", 1, "pods")
+	r.log.Warn("the node's pods are not followed, and are asked for one by one", zap.Error(err))
+}
+
+func (r *reporter) daemonSetUnseen(err error) {
+	r.log.Warn("the agent's DaemonSet is not followed; the plugin stays unless the API server answers at the end", zap.Error(err))
+}
+
+func (r *reporter) serveFailed(err error) { r.log.Warn("the agent's socket", zap.Error(err)) }
+
+func (r *reporter) answered(result serve.Result, took time.Duration) {
+	r.metrics.Count("sluice_serve_requests_total", 1, string(result))
+	r.metrics.Observe("sluice_serve_duration_seconds", took.Seconds())
+}
+
+func (r *reporter) added(add agent.Add) {
+	r.metrics.Count("sluice_adds_total", 1, add.Result, add.Decision, add.Backend)
+	r.metrics.Observe("sluice_add_duration_seconds", add.Duration.Seconds(), add.Result, add.Decision)
+	if add.Bytes > 0 {
+		r.metrics.Observe("sluice_transaction_bytes", float64(add.Bytes), add.Backend)
+	}
+}
+
+// pluginLine passes a line of the plugin's log on, at its own level.
+func (r *reporter) pluginLine(line []byte) {
+	var head struct{ Level, Msg string }
+	level := zapcore.InfoLevel
+	if json.Unmarshal(line, &head) == nil {
+		if parsed, err := zapcore.ParseLevel(head.Level); err == nil {
+			level = min(parsed, zapcore.ErrorLevel) // a line of the plugin's must not end the agent
+		}
+	}
+	if entry := r.log.Check(level, "plugin: "+head.Msg); entry != nil {
+		entry.Write(zap.Any("plugin", json.RawMessage(line)))
+	}
+}
+
+// partOf tells which part of the installation a file or a sentence about it belongs to.
+func (r *reporter) partOf(text string) string {
+	if strings.HasPrefix(text, filepath.Clean(r.binDir)+"/") || strings.Contains(text, " "+r.binDir) {
+		return observe.Binary
+	}
+	return observe.Configuration
+}

@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/node"
+	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/install/token"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// A desk is a reporter with what it has reported.
+type desk struct {
+	*reporter
+	t    *testing.T
+	logs *observer.ObservedLogs
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	required := map[string]string{"NODE_NAME": "n", "POD_NAME": "p", "POD_NAMESPACE": "s"}
+	v, err := settings.Read(func(name string) (string, bool) { value, set := required[name]; return value, set })
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, logs := observer.New(zap.DebugLevel)
+	return &desk{newReporter(v, zap.New(core), observe.NewMetrics("test")), t, logs}
+}
+
+// shows fails unless the metrics have all lines.
+func (d *desk) shows(lines ...string) {
+	d.t.Helper()
+	w := httptest.NewRecorder()
+	d.metrics.Handler(func() {}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, line := range lines {
+		if !strings.Contains(w.Body.String(), "\n"+line+"\n") {
+			d.t.Errorf("the metrics do not have %s", line)
+		}
+	}
+}
+
+// said fails unless these lines were logged since the last time, as level and message.
+func (d *desk) said(want ...string) {
+	d.t.Helper()
+	var got []string
+	for _, e := range d.logs.TakeAll() {
+		got = append(got, e.Level.String()+" "+e.Message)
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		d.t.Errorf("logged:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// What a pass found is told when it changes, in the node's own paths.
+func TestPass(t *testing.T) {
+	d := newDesk(t)
+	full := node.Problem{Reason: node.DiskFull, Message: "write /host/opt/cni/bin/sluice-cni: no space", Blocking: true}
+	bypassed := node.Problem{Reason: node.Contested, Message: "cilium-agent writes 05-cilium.conflist", Blocking: true}
+	now := time.Now()
+	s := node.Status{At: now, Primary: "05-cilium.conflist", Plugins: []string{"cilium-cni"}, Problems: []node.Problem{full, bypassed}}
+	s.Totals.Rewrites = map[string]uint64{"cilium-agent": 3}
+	d.pass(s)
+	d.said("error DiskFull: write /opt/cni/bin/sluice-cni: no space", "error RivalWriter: cilium-agent writes 05-cilium.conflist")
+	d.pass(s)
+	d.said()
+	d.shows(
+		"sluice_chain_bypassed 1", `sluice_rival_rewrites_total{rival="cilium-agent"} 3`,
+		`sluice_install_writes_total{part="binary",result="error"} 1`, `istio_cni_installs_total{result="COPY_BINARIES_FAILURE"} 1`,
+	)
+	d.pass(node.Status{
+		At: now, Primary: "05-cilium.conflist", Plugins: []string{"cilium-cni"}, Totals: s.Totals,
+		Changes: []string{"/host/opt/cni/bin/sluice-cni", "/host/etc/cni/net.d/05-cilium.conflist"},
+	})
+	d.said(
+		"info written", "info written", "info over: DiskFull: write /opt/cni/bin/sluice-cni: no space",
+		"info over: RivalWriter: cilium-agent writes 05-cilium.conflist",
+	)
+	d.shows(
+		"sluice_chain_bypassed 0", `istio_cni_installs_total{result="SUCCESS"} 1`, `sluice_rival_rewrites_total{rival="cilium-agent"} 3`,
+		`sluice_install_writes_total{part="binary",result="success"} 1`, `sluice_install_writes_total{part="configuration",result="success"} 1`,
+	)
+}
+
+func TestTokenReports(t *testing.T) {
+	d := newDesk(t)
+	d.token(token.Status{Failed: 1, Problem: errors.New("not reached")})
+	d.token(token.Status{Failed: 2, Problem: errors.New("not reached")})
+	d.token(token.Status{Failed: 2, Refused: 1, Problem: errors.New("refused")})
+	d.token(token.Status{Failed: 2, Refused: 1, Published: 1, Origin: token.Projected})
+	d.said("warn the plugin's kubeconfig", "warn the plugin's kubeconfig", "info the plugin's kubeconfig is published")
+	d.shows(
+		`sluice_token_publications_total{result="error"} 2`, `sluice_token_publications_total{result="refused"} 1`,
+		`sluice_token_publications_total{result="success"} 1`, `istio_cni_installs_total{result="CREATE_KUBECONFIG_FAILURE"} 2`,
+	)
+}
+
+// The plugin's lines keep their level, but cannot end the agent.
+func TestPluginLine(t *testing.T) {
+	d := newDesk(t)
+	for _, line := range []string{`{"level":"warn","msg":"ADD"}`, `{"level":"fatal","msg":"DEL"}`, `{"level":"?"}`, `no JSON`} {
+		d.pluginLine([]byte(line))
+	}
+	d.said("warn plugin: ADD", "error plugin: DEL", "info plugin: ", "info plugin: ")
+}
+
+// An agent without the rights of the plugin cannot know what the kernel can, and does not hold that against it.
+func TestKernelThatMayNotBeAsked(t *testing.T) {
+	netnstest.RequireRoot(t)
+	for _, tc := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"not permitted", unix.EPERM, true},
+		{"not supported", unix.EOPNOTSUPP, false},
+	} {
+		k := newKernel(compat.EngineAuto)
+		k.choose = func(compat.Engine) (compat.Backend, error) { return nil, tc.err }
+		if p := k.ask(); p.Ready != tc.want || len(p.Reasons) == 0 {
+			t.Errorf("%s: %+v", tc.name, p)
+		}
+	}
+	if p := newKernel(compat.EngineNFT).ask(); !p.Ready || !strings.Contains(p.Reasons[0], "nft") {
+		t.Errorf("this kernel: %+v", p)
+	}
+}

@@ -1,0 +1,63 @@
+package retire
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+)
+
+// everywherePoll is how often the agents that are left are counted: there is the right to list pods, and none to watch them.
+const everywherePoll = time.Second
+
+// Everywhere deletes the agent's DaemonSet, and returns when all agents have ended: as long as one of them lives, the API server
+// shows a DaemonSet that is being deleted, by which the agent knows that it should uninstall. What fails on the way is told to
+// waiting, if that is not nil, as is who is waited for, and tried again until ctx ends. No DaemonSet is no error. A refusal of
+// the API server is final.
+func Everywhere(ctx context.Context, c *cluster.Client, d cluster.Name, waiting func(string)) error {
+	if waiting == nil {
+		waiting = func(string) {}
+	}
+	ticker := time.NewTicker(everywherePoll)
+	defer ticker.Stop()
+	deleted, told := false, ""
+	for {
+		left, err := deleteOnce(ctx, c, d, &deleted)
+		switch {
+		case err == nil && len(left) == 0:
+			return nil
+		case cluster.IsRefused(err):
+			return fmt.Errorf("uninstall everywhere: %w", err)
+		}
+		text := fmt.Sprintf("waiting for %d agents: %s", len(left), strings.Join(left, ", "))
+		if err != nil {
+			text = err.Error()
+		}
+		if text != told {
+			waiting(text)
+			told = text
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("uninstall everywhere: given up while %s: %w", text, context.Cause(ctx))
+		case <-ticker.C:
+		}
+	}
+}
+
+// deleteOnce deletes the DaemonSet unless that is done, and returns the agents that are left.
+func deleteOnce(ctx context.Context, c *cluster.Client, d cluster.Name, deleted *bool) ([]string, error) {
+	if !*deleted {
+		if err := c.DeleteDaemonSet(ctx, d); err != nil && !cluster.IsNotFound(err) {
+			return nil, fmt.Errorf("delete DaemonSet %s: %w", d, err)
+		}
+		*deleted = true
+	}
+	left, err := c.Pods(ctx, d.Namespace, "k8s-app="+d.Name)
+	if err != nil {
+		return nil, fmt.Errorf("pods of DaemonSet %s: %w", d, err)
+	}
+	return left, nil
+}

@@ -1,0 +1,112 @@
+package retire
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+)
+
+// A Judge knows the agent's DaemonSet. It is safe for concurrent use.
+type Judge struct {
+	options Options
+
+	mu   sync.Mutex
+	seen bool // what follows is known
+	last *cluster.DaemonSet
+}
+
+// Options say about whom is judged.
+type Options struct {
+	Client *cluster.Client
+	// DaemonSet is the agent's, NodeName the node that it runs on.
+	DaemonSet cluster.Name
+	NodeName  string
+	// Patience is how long the API server is asked when it does not answer; 3 s if it is 0.
+	Patience time.Duration
+	// Broken is told when the DaemonSet cannot be watched, if it is not nil.
+	Broken func(error)
+}
+
+const defaultPatience = 3 * time.Second
+
+// New returns a judge who has seen nothing yet.
+func New(o Options) *Judge {
+	if o.Patience == 0 {
+		o.Patience = defaultPatience
+	}
+	return &Judge{options: o}
+}
+
+// Run watches the DaemonSet until ctx ends.
+func (j *Judge) Run(ctx context.Context) {
+	j.options.Client.WatchDaemonSet(ctx, j.options.DaemonSet, func(d *cluster.DaemonSet) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.seen, j.last = true, d
+	}, j.options.Broken)
+}
+
+// Decide asks the API server, for as long as its patience lasts, and decides.
+func (j *Judge) Decide(ctx context.Context) Verdict {
+	ctx, cancel := context.WithTimeout(ctx, j.options.Patience)
+	defer cancel()
+	for {
+		verdict, err := j.ask(ctx)
+		if err == nil {
+			return verdict
+		}
+		// An answer, and asking again would not change it.
+		final := cluster.IsRefused(err)
+		if !final {
+			timer := time.NewTimer(j.options.Patience / 6)
+			select {
+			case <-ctx.Done():
+				final = true
+			case <-timer.C:
+			}
+			timer.Stop()
+		}
+		if final {
+			return j.recall(err)
+		}
+	}
+}
+
+// ask decides by what the API server says now.
+func (j *Judge) ask(ctx context.Context) (Verdict, error) {
+	name := j.options.DaemonSet
+	d, err := j.options.Client.DaemonSet(ctx, name)
+	if cluster.IsNotFound(err) {
+		d, err = nil, nil
+	}
+	if err != nil {
+		return Verdict{}, err
+	}
+	if v := goes(name, d); v.Leave {
+		return v, nil
+	}
+	n, err := j.options.Client.Node(ctx, j.options.NodeName)
+	if cluster.IsNotFound(err) {
+		return Verdict{false, fmt.Sprintf("node %s is no part of the cluster any more", j.options.NodeName)}, nil
+	}
+	if err != nil {
+		return Verdict{}, err
+	}
+	return judge(name, d, n), nil
+}
+
+// recall decides by what was seen before the API server fell silent.
+func (j *Judge) recall(silence error) Verdict {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.seen {
+		if v := goes(j.options.DaemonSet, j.last); v.Leave {
+			v.Reason += ", as was seen before the API server did not answer any more"
+			return v
+		}
+	}
+	return Verdict{false, fmt.Sprintf("the API server does not say that no agent comes back: %v", silence)}
+}

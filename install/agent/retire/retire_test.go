@@ -1,0 +1,165 @@
+package retire_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+	"github.com/sluice-mesh/sluice/install/agent/retire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var name = cluster.Name{Namespace: clustertest.Namespace, Name: clustertest.DaemonSet}
+
+const (
+	beingDeleted = `{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}`
+	elsewhere    = `{"spec":{"template":{"spec":{"nodeSelector":{"role":"edge"}}}}}`
+)
+
+type bed struct {
+	*clustertest.Server
+	client *cluster.Client
+	judge  *retire.Judge
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	b := &bed{Server: clustertest.Start(t)}
+	var err error
+	if b.client, err = cluster.New(b.Config()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.client.Close)
+	b.judge = retire.New(retire.Options{
+		Client: b.client, DaemonSet: name, NodeName: clustertest.Node, Patience: 300 * time.Millisecond,
+	})
+	return b
+}
+
+// Only what the API server confirms takes the plugin off the node.
+func TestDecide(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		set   string
+		then  func(*bed)
+		leave bool
+		why   string
+	}{
+		{"a rolling update, or a reboot", `{}`, nil, false, "the next agent takes over"},
+		{"the DaemonSet is being deleted in the foreground", beingDeleted, nil, true, "is being deleted"},
+		{"the DaemonSet is deleted", "", nil, true, "is deleted"},
+		{"the node is not selected any more", elsewhere, nil, true, "does not select node node-1"},
+		{
+			"an affinity that is not understood", `{"spec":{"template":{"spec":{"affinity":{"nodeAffinity":
+			{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Like"}]}]}}}}}}}`,
+			nil, false, "not known",
+		},
+		{"the rights are gone", "", func(b *bed) { b.Refuse(403) }, false, "403"},
+		{"the token is not accepted any more", "", func(b *bed) { b.SetToken("another") }, false, "401"},
+		{"the API server fails", "", func(b *bed) { b.Refuse(500) }, false, "500"},
+		{"the API server is not reached", "", func(b *bed) { b.Stop() }, false, "does not say"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBed(t)
+			b.SetDaemonSet(tc.set)
+			if tc.then != nil {
+				tc.then(b)
+			}
+			v := b.judge.Decide(t.Context())
+			if v.Leave != tc.leave || !strings.Contains(v.Reason, tc.why) {
+				t.Errorf("leave: %v, since %s; want %v, since %q", v.Leave, v.Reason, tc.leave, tc.why)
+			}
+		})
+	}
+}
+
+// Helm takes rights away right after the DaemonSet: what was seen until then counts, and only the last of it.
+func TestWhatWasSeenCounts(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		seen  []string
+		leave bool
+	}{
+		{"it was deleted", []string{""}, true},
+		{"it was being deleted", []string{beingDeleted}, true},
+		{"it was deleted and made again", []string{"", `{}`}, false},
+		{"it was there", []string{`{"spec":{}}`}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBed(t)
+			broken := make(chan error, 10)
+			judge := retire.New(retire.Options{
+				Client: b.client, DaemonSet: name, NodeName: clustertest.Node, Broken: func(err error) { broken <- err },
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			var group sync.WaitGroup
+			group.Go(func() { judge.Run(ctx) })
+			<-b.Watching
+			for _, set := range tc.seen {
+				b.SetDaemonSet(set)
+			}
+			b.Refuse(403)
+			if err := <-broken; !cluster.IsRefused(err) {
+				t.Fatal(err)
+			}
+			v := judge.Decide(t.Context())
+			if v.Leave != tc.leave {
+				t.Errorf("leave: %v, since %s", v.Leave, v.Reason)
+			}
+			cancel()
+			group.Wait()
+		})
+	}
+}
+
+func TestEverywhere(t *testing.T) {
+	t.Run("the DaemonSet is deleted in the foreground, and all agents are waited for", func(t *testing.T) {
+		b := newBed(t)
+		b.SetAgents("sluice-node-a", "sluice-node-b")
+		var told []string
+		err := retire.Everywhere(t.Context(), b.client, name, func(text string) {
+			told = append(told, text)
+			if len(told) == 1 {
+				b.SetAgents("sluice-node-b")
+			} else {
+				b.SetAgents()
+			}
+		})
+		if err != nil || len(told) != 2 || !strings.Contains(told[0], "sluice-node-a, sluice-node-b") {
+			t.Errorf("%v, told %q", err, told)
+		}
+		if d := b.Deletes(); len(d) != 1 || !strings.Contains(d[0], `"propagationPolicy":"Foreground"`) {
+			t.Errorf("deletes: %q", d)
+		}
+	})
+	t.Run("a DaemonSet that is gone is no error", func(t *testing.T) {
+		b := newBed(t)
+		b.SetDaemonSet("")
+		if err := retire.Everywhere(t.Context(), b.client, name, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("without the right it ends at once", func(t *testing.T) {
+		b := newBed(t)
+		b.Refuse(403)
+		if err := retire.Everywhere(t.Context(), b.client, name, nil); !cluster.IsRefused(err) {
+			t.Error(err)
+		}
+	})
+	t.Run("given up, it says who was waited for", func(t *testing.T) {
+		b := newBed(t)
+		b.SetAgents("sluice-node-a")
+		ctx, cancel := context.WithCancel(t.Context())
+		err := retire.Everywhere(ctx, b.client, name, func(string) { cancel() })
+		if err == nil || !strings.Contains(err.Error(), "sluice-node-a") {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+)
+
+const (
+	// taintPoll is how often is looked whether an ADD would succeed; taintRetry is the longest pause after what fails.
+	taintPoll  = 100 * time.Millisecond
+	taintRetry = 30 * time.Second
+	taintTime  = 10 * time.Second
+)
+
+// removeTaint returns what removes the start-up taint of a key from the node once an ADD would succeed there. It does so once: a
+// taint that comes later has another reason.
+func removeTaint(key string) Companion {
+	return func(ctx context.Context, w World) {
+		pause := taintPoll
+		for {
+			timer := time.NewTimer(pause)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			if !w.Ready().Ready {
+				continue
+			}
+			removed, err := untaint(ctx, w.Cluster, w.NodeName, key)
+			if err == nil {
+				if removed {
+					w.Log.Info("the start-up taint is removed from the node", zap.String("taint", key))
+				}
+				return
+			}
+			w.Log.Warn("the start-up taint is still on the node", zap.String("taint", key), zap.Error(err))
+			pause = min(5*pause, taintRetry)
+		}
+	}
+}
+
+// untaint takes the taints of a key off a node, and reports whether there were any.
+func untaint(ctx context.Context, c *cluster.Client, nodeName, key string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, taintTime)
+	defer cancel()
+	n, err := c.Node(ctx, nodeName)
+	if err != nil {
+		return false, fmt.Errorf("taints of node %s: %w", nodeName, err)
+	}
+	removed, err := c.Untaint(ctx, n, key)
+	if err != nil {
+		return false, fmt.Errorf("taints of node %s: %w", nodeName, err)
+	}
+	return removed, nil
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+)
+
+// On SIGTERM the plugin stays, unless the API server confirms that no agent comes back.
+func TestSignal(t *testing.T) {
+	b := newBed(t)
+	begin := time.Now()
+	p := b.start("run")
+	b.ready()
+	t.Logf("ready after %v", time.Since(begin))
+	if resident, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.Process.Pid), "status")); err == nil {
+		_, rest, _ := strings.Cut(string(resident), "VmRSS:")
+		line, _, _ := strings.Cut(rest, "\n")
+		t.Logf("resident: %s", strings.TrimSpace(line))
+	}
+	if code, text := b.ask("PUT", "/log-level", "debug"); code != 200 || text != "debug\n" {
+		t.Errorf("level: %d %s", code, text)
+	}
+	if out, err := start(t, b.env, "", "uninstall").wait(); err == nil || !strings.Contains(out, "an agent is running on this node") {
+		t.Errorf("uninstall beside the agent: %v: %s", err, out)
+	}
+	b.end(p)
+	if !strings.Contains(b.conflist(), "sluice-cni") {
+		t.Errorf("the plugin is gone after an upgrade's stop:\n%s", p.out.String())
+	}
+	p = b.start("run")
+	b.ready()
+	b.SetDaemonSet(`{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}`)
+	b.end(p)
+	if got := b.conflist(); got != primary {
+		t.Errorf("the configuration is not as it was: %s\n%s", got, p.out.String())
+	}
+	if _, err := os.Stat(b.path("bin/sluice-cni")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the executable: %v", err)
+	}
+}
+
+func (p *process) wait() (string, error) {
+	err := p.Wait()
+	return p.out.String(), err
+}
+
+// What a killed agent left is taken away by hand, with no more than the directories known.
+func TestUninstallByHand(t *testing.T) {
+	b := newBed(t)
+	p := b.start("run")
+	b.ready()
+	if err := p.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.Wait()
+	for i, e := range b.env {
+		if strings.HasPrefix(e, "NODE_NAME=") || strings.HasPrefix(e, "POD_NAME") {
+			b.env[i] = "UNUSED="
+		}
+	}
+	if out, err := b.start("uninstall").wait(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got := b.conflist(); got != primary {
+		t.Errorf("the configuration is not as it was: %s", got)
+	}
+}
+
+func TestUninstallCluster(t *testing.T) {
+	b := newBed(t)
+	env := append(b.env[:3:3], "POD_NAMESPACE="+clustertest.Namespace, "SLUICE_LOG_LEVEL=info")
+	if out, err := start(t, env, "", "uninstall", "--cluster").wait(); err != nil || len(b.Deletes()) != 1 {
+		t.Errorf("%v, %d deletes: %s", err, len(b.Deletes()), out)
+	}
+	b.Refuse(403)
+	if out, err := start(t, env, "", "uninstall", "--cluster").wait(); err == nil || !strings.Contains(out, "403") {
+		t.Errorf("without the right: %v: %s", err, out)
+	}
+	if out, err := start(t, env[:3], "", "uninstall", "--cluster").wait(); err == nil || !strings.Contains(out, "POD_NAMESPACE") {
+		t.Errorf("without the namespace: %v: %s", err, out)
+	}
+}
+
+func TestSettingsThatAreWrong(t *testing.T) {
+	out, err := start(t, []string{identityEnv + "=", "POD_NAME=x", "REPAIR_NODE_NAME=y", "SLUICE_BACKEND=ebpf"}, "", "run").wait()
+	if err == nil {
+		t.Fatal("it runs")
+	}
+	for _, want := range []string{"NODE_NAME", "REPAIR_NODE_NAME is NODE_NAME here", `"ebpf"`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%s is not named: %s", want, out)
+		}
+	}
+}
+
+// In the place of a plugin that is gone it does nothing, but lets no pod start.
+func TestNothing(t *testing.T) {
+	call := func(verb string) (string, error) {
+		env := []string{
+			identityEnv + "=", "CNI_COMMAND=" + verb, "CNI_CONTAINERID=a", "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/gone",
+			"CNI_PATH=/opt/cni/bin",
+		}
+		return start(t, env, `{"cniVersion":"1.1.0","name":"cluster","type":"istio-cni","prevResult":{"cniVersion":"1.1.0"},
+			"cni.dev/valid-attachments":[]}`).wait()
+	}
+	for _, verb := range []string{"DEL", "CHECK", "GC", "STATUS"} {
+		if out, err := call(verb); err != nil || out != "" {
+			t.Errorf("%s: %v: %s", verb, err, out)
+		}
+	}
+	if out, err := call("ADD"); err == nil || !strings.Contains(out, `"code": 11`) {
+		t.Errorf("ADD: %v: %s", err, out)
+	}
+}

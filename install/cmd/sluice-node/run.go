@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapio"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/sluice-mesh/sluice/install/agent"
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/agent/retire"
+	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/install/token"
+)
+
+// Where the kubelet puts what identifies a pod.
+const (
+	tokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+	caFile    = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+)
+
+// apiServer says where the API server is. Both files are read again when they change.
+func apiServer() (*rest.Config, error) {
+	server, err := token.ServerURL(os.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("the API server: %w", err)
+	}
+	return &rest.Config{
+		Host: server, BearerTokenFile: tokenFile, TLSClientConfig: rest.TLSClientConfig{CAFile: caFile},
+		UserAgent: "sluice-node/" + programVersion(),
+	}, nil
+}
+
+func run(ctx context.Context) error {
+	v, err := settings.Read(os.LookupEnv)
+	if err != nil {
+		return err
+	}
+	api, err := apiServer()
+	if err != nil {
+		return err
+	}
+	noop, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	log, level, err := agent.NewLog(v.Text("SLUICE_LOG_LEVEL"), v.Bool("SLUICE_LOG_JSON"), os.Stderr)
+	if err != nil {
+		return err
+	}
+	// What client-go has to say is told by us as well, and its lines are no JSON.
+	klog.LogToStderr(false)
+	klog.SetOutput(&zapio.Writer{Log: log, Level: zap.DebugLevel})
+	a, err := agent.New(agent.Options{Settings: v, Version: programVersion(), API: api, Noop: noop, Log: log, Level: level})
+	if err != nil {
+		return err
+	}
+	log.Info("sluice-node", zap.String("version", programVersion()), zap.String("node", v.Text("NODE_NAME")))
+	return a.Run(ctx)
+}
+
+func uninstall(ctx context.Context) error {
+	v, err := settings.Read(lenient)
+	if err != nil {
+		return err
+	}
+	noop, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	log, _, err := agent.NewLog(v.Text("SLUICE_LOG_LEVEL"), v.Bool("SLUICE_LOG_JSON"), os.Stderr)
+	if err != nil {
+		return err
+	}
+	return agent.Uninstall(ctx, v, noop, log)
+}
+
+// lenient returns the environment, and something for what only a running agent needs to know.
+func lenient(name string) (string, bool) {
+	if value := os.Getenv(name); value != "" {
+		return value, true
+	}
+	if s, known := settings.Find(name); known && s.Required {
+		return "unknown", true
+	}
+	return "", false
+}
+
+// uninstallEverywhere runs in a pod that is not the agent's, and knows of the settings only namespace and level.
+func uninstallEverywhere(ctx context.Context) error {
+	namespace := os.Getenv("POD_NAMESPACE")
+	if namespace == "" {
+		return errors.New("environment variable POD_NAMESPACE: not set; want the namespace of the agent")
+	}
+	v, err := settings.Read(lenient)
+	if err != nil {
+		return err
+	}
+	api, err := apiServer()
+	if err != nil {
+		return err
+	}
+	client, err := cluster.New(api)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	log, _, err := agent.NewLog(v.Text("SLUICE_LOG_LEVEL"), v.Bool("SLUICE_LOG_JSON"), os.Stderr)
+	if err != nil {
+		return err
+	}
+	name := cluster.Name{Namespace: namespace, Name: v.Text("SLUICE_DAEMONSET")}
+	if err := retire.Everywhere(ctx, client, name, func(text string) { log.Info(text) }); err != nil {
+		return err
+	}
+	log.Info("the plugin is off all nodes whose agents could take it off", zap.Stringer("daemonset", name))
+	return nil
+}
