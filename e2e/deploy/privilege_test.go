@@ -63,7 +63,10 @@ func TestFeaturesAskForNoMoreThanTheyNeed(t *testing.T) {
 }
 
 func TestRightsFollowFeatures(t *testing.T) {
-	usual := []string{"pods: get list watch", "nodes: get", "events: create patch", "daemonsets/sluice-node: get list watch"}
+	usual := []string{
+		"pods: get list watch", "nodes: get", "events: create patch", "daemonsets/sluice-node: get list watch",
+		"serviceaccounts/token/sluice: create",
+	}
 	with := func(lines ...string) []string { return append(slices.Clone(usual), lines...) }
 	for _, c := range []struct {
 		why, values string
