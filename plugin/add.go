@@ -11,19 +11,23 @@ import (
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/record"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
 // Add redirects the sandbox's pod if it belongs to the mesh, and prints the previous plugin's result. To call it again does nothing
 // but what has changed meanwhile. If it fails, rules that were not there before are gone again, and nothing is kept of the
-// attachment.
+// attachment, unless an earlier ADD has redirected it: those rules stay, and so does what is known of them.
 func (p *Plugin) Add(args *skel.CmdArgs) error {
-	c, err := p.begin("ADD", args)
+	c, err := p.begin(verbAdd, args)
 	if err != nil {
 		return err
 	}
-	result, err := c.add()
-	c.end(err)
+	var result []byte
+	err = c.do(func() (err error) {
+		result, err = c.add()
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -48,19 +52,14 @@ func (c *call) add() ([]byte, error) {
 	}
 	c.entry.decided(d)
 	kept := c.newRecord(d)
-	if d.Outcome == decide.Redirect {
-		r, engine, err := c.redirect(pod, result)
-		if err != nil {
-			return nil, c.abandon(err)
-		}
-		kept.Redirect, kept.Engine = &r, engine
-	}
-	if d.Reason == decide.NotKubernetes {
-		return result, nil
+	done, err := c.carryOut(d, pod, result, &kept)
+	if err != nil || done {
+		return result, err
 	}
 	// CHECK can do without, and what redirects the pod is in the kernel.
 	if err := c.store.Put(kept); err != nil {
-		c.entry.add(zap.NamedError("not_kept", c.abandon(err)))
+		c.entry.put(zap.NamedError("not_kept", err))
+		c.forget()
 	}
 	if kept.Redirect != nil {
 		c.shareRules(kept)
@@ -68,12 +67,39 @@ func (c *call) add() ([]byte, error) {
 	return result, nil
 }
 
-// abandon forgets the attachment of an ADD that fails, and returns its error.
+// carryOut does what was decided, and completes the record. It tells whether the record need not be kept.
+func (c *call) carryOut(d decide.Decision, pod *decide.Pod, result []byte, kept *record.Record) (done bool, err error) {
+	switch {
+	case d.Outcome == decide.Redirect:
+		r, engine, err := c.redirect(pod, result)
+		if err != nil {
+			return false, c.abandon(err)
+		}
+		kept.Redirect, kept.Engine = &r, engine
+		return false, nil
+	case d.Reason == podUnreadable:
+		// Rules that are there stay, and so does what is known of them: the pod was one of the mesh.
+		return c.wasRedirected(), nil
+	}
+	// If that fails the record stays, so that the next ADD tries again.
+	spared, err := c.spare()
+	return d.Reason == decide.NotKubernetes && !spared, err
+}
+
+// abandon forgets the attachment of an ADD that fails, and returns its error. Rules of an earlier ADD are still there: without their
+// record, nobody would remove them when the pod is to be left alone.
 func (c *call) abandon(err error) error {
-	if removeErr := c.store.Remove(keyOf(c.args)); removeErr != nil {
-		c.entry.add(zap.NamedError("not_forgotten", removeErr))
+	if !c.wasRedirected() {
+		c.forget()
 	}
 	return err
+}
+
+// forget removes the record of the attachment.
+func (c *call) forget() {
+	if err := c.store.Remove(keyOf(c.args)); err != nil {
+		c.entry.put(zap.NamedError("not_forgotten", err))
+	}
 }
 
 // redirect puts the rules of a pod into its namespace, and returns what they were compiled from, and what has them.
@@ -99,7 +125,7 @@ func (c *call) install(ns *netns.NS, rs rules.Ruleset) (compat.Engine, error) {
 	}
 	applied, err := backend.Apply(ns, rs)
 	if err != nil {
-		return "", failure(CodeApply, fmt.Sprintf("the rules of pod %s cannot be installed", c.ref), err)
+		return "", failure(CodeApply, fmt.Sprintf("the rules of pod %s cannot be installed", shown(c.ref)), err)
 	}
 	c.entry.applied(applied)
 	if backend, err = c.Backend(applied.Engine); err == nil {
@@ -111,11 +137,11 @@ func (c *call) install(ns *netns.NS, rs rules.Ruleset) (compat.Engine, error) {
 	// Rules that were there before stay: without them a running pod would pass the proxy.
 	if applied.Outcome == nft.Created {
 		if _, removeErr := backend.Remove(ns); removeErr != nil {
-			c.entry.add(zap.NamedError("not_removed", removeErr))
+			c.entry.put(zap.NamedError("not_removed", removeErr))
 		}
 	}
 	c.entry.unabridged(err)
-	return "", failure(CodeVerify, fmt.Sprintf("the kernel has other rules for pod %s than it was given", c.ref), err)
+	return "", failure(CodeVerify, fmt.Sprintf("the kernel has other rules for pod %s than it was given", shown(c.ref)), err)
 }
 
 // verify compares what the kernel holds with the rules.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/record"
 	"github.com/sluice-mesh/sluice/plugin/source"
@@ -183,6 +184,19 @@ func TestUnreadablePods(t *testing.T) {
 	}
 }
 
+// The longest name leaves room for what is said of the pod.
+func TestAMessageAboutALongName(t *testing.T) {
+	w := newWorld(t, "")
+	w.source.err = source.WithKind(source.Misconfigured, errors.New("no kubeconfig"))
+	c := newCall(t, netnstest.New(t))
+	c.args = "K8S_POD_NAMESPACE=" + strings.Repeat("n", 63) + ";K8S_POD_NAME=" + strings.Repeat("p", 253)
+	e := w.call("ADD", c)
+	const end = "… cannot be read, so it is not known whether it is in the mesh (misconfigured)"
+	if e == nil || !strings.HasPrefix(e.Msg, "pod nnn") || !strings.HasSuffix(e.Msg, end) || len(e.Msg) > 160 {
+		t.Errorf("%+v", e)
+	}
+}
+
 // A namespace whose labels a selector asks for is part of what must be read.
 func TestUnreadableNamespace(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
@@ -215,17 +229,35 @@ func TestADDOfTheNodeAgentWithAWrongConfiguration(t *testing.T) {
 	}
 }
 
-// An ADD that fails keeps nothing, of what an earlier one has kept either.
+// An ADD that fails leaves what an earlier one has left, rules and record, so that the rules go when the pod is to be left alone.
 func TestADDThatFailsAfterOneThatDidNot(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
+	w.add(t, c)
+	before := c.record(t)
+	w.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
+	if e := w.call("ADD", c); e == nil {
+		t.Error("ADD succeeds")
+	}
+	holds(t, ns)
+	if diff := cmp.Diff(before, c.record(t), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+		t.Error(diff)
+	}
+	w.source.err, w.source.pod = nil, readPod(t, "not-injected")
+	w.add(t, c)
+	holdsNothing(t, ns)
+}
+
+// Of a pod that was left alone nothing is known any more after an ADD that fails.
+func TestADDThatFailsAfterOneThatDidNothing(t *testing.T) {
+	w := newWorld(t, "plain")
+	c := newCall(t, netnstest.New(t))
 	w.add(t, c)
 	w.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
 	if e := w.call("ADD", c); e == nil {
 		t.Error("ADD succeeds")
 	}
 	c.wantNoRecord(t)
-	holds(t, ns)
 }
 
 // All that is wrong with a pod is in one error of bounded length, and nothing is done for it.
@@ -249,6 +281,31 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 	}
 	holdsNothing(t, ns)
 	c.wantNoRecord(t)
+}
+
+// Whatever a pod says, the line about it is short enough for the node agent's socket.
+func TestALineAboutAHostilePod(t *testing.T) {
+	w := newWorld(t, "annotations")
+	longest := strings.Repeat(strings.Repeat(`"`, 64)+",", 20) // of all characters these take the most room
+	for name := range w.source.pod.Metadata.Annotations {
+		w.source.pod.Metadata.Annotations[name] = longest
+	}
+	validation, proxy := &w.source.pod.Spec.InitContainers[0], &w.source.pod.Spec.InitContainers[1]
+	validation.Args, proxy.SecurityContext = nil, nil
+	for _, name := range []string{
+		"INBOUND_CAPTURE_PORT", "INBOUND_TUNNEL_PORT", "PROXY_UID", "PROXY_GID", "ISTIO_INBOUND_TPROXY_MARK",
+		"ISTIO_INBOUND_TPROXY_ROUTE_TABLE", "ISTIO_OUTBOUND_OWNER_GROUPS", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",
+		"ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "REDIRECT_DNS", "CAPTURE_ALL_DNS", "DROP_INVALID", "DUAL_STACK",
+	} {
+		proxy.Env = append(proxy.Env, decide.EnvVar{Name: name, Value: longest})
+	}
+	if e := w.call("ADD", newCall(t, netnstest.New(t))); e == nil || e.Code != 101 {
+		t.Errorf("%+v", e)
+	}
+	line := strings.TrimRight(w.agent.lines[0], "\n")
+	if _, err := agent.AppendJSON(nil, agent.Request{Version: agent.Version, Verb: agent.TellLog, Line: line}, agent.MaxRequest); err != nil {
+		t.Error(err)
+	}
 }
 
 // What the runtime or the configuration got wrong has an error of its own.

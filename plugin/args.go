@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/plugin/record"
 	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
 // keyOf names the attachment that the runtime speaks of.
@@ -25,13 +26,13 @@ type podArgs struct {
 
 // parseArgs reads CNI_ARGS: pairs KEY=VALUE with semicolons between them, in any order. Of equal keys the last counts, and others are
 // ignored whether IgnoreUnknown is there or not, as runtimes add their own. Without a pod the result is the zero value.
-func parseArgs(text string) (podArgs, error) {
+func parseArgs(pairs string) (podArgs, error) {
 	var a podArgs
-	for pair := range strings.SplitSeq(text, ";") {
+	for pair := range strings.SplitSeq(pairs, ";") {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok && strings.TrimSpace(pair) != "" {
 			return podArgs{}, failure(types.ErrInvalidEnvironmentVariables,
-				fmt.Sprintf("CNI_ARGS: %q is not a pair KEY=VALUE", shortened(pair, maxLine/2)), nil)
+				fmt.Sprintf("CNI_ARGS: %q is not a pair KEY=VALUE", text.Cut(pair, maxLine/2)), nil)
 		}
 		switch key {
 		case "K8S_POD_NAMESPACE":

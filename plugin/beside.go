@@ -36,7 +36,7 @@ func (c *call) shareRules(kept record.Record) {
 	for _, other := range c.beside() {
 		other.Redirect, other.Engine = kept.Redirect, kept.Engine
 		if err := c.store.Put(other); err != nil {
-			c.entry.add(zap.NamedError("not_shared", err))
+			c.entry.put(zap.NamedError("not_shared", err))
 		}
 	}
 }

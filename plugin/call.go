@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -13,9 +14,10 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/plugin/decide"
-	"github.com/sluice-mesh/sluice/plugin/log"
 	"github.com/sluice-mesh/sluice/plugin/record"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
@@ -60,15 +62,34 @@ func (c *call) despite(wrong error) error {
 		return configFailure(wrong)
 	}
 	c.entry.level = zap.ErrorLevel
-	c.entry.add(zap.NamedError("configuration", wrong))
+	c.entry.put(zap.NamedError("configuration", wrong))
 	return nil
 }
 
-// end writes the log line of the call.
+// do does the work of the call and ends it, also where that panics: an ADD that breaks is logged and counted like any other.
+func (c *call) do(work func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = c.broken(v, debug.Stack())
+		}
+		c.end(err)
+	}()
+	return work()
+}
+
+// end writes the log line of the call, and tells the node agent what became of an ADD.
 func (c *call) end(err error) {
-	logger, closeLog := log.Open(c.config.Log, c.Stderr)
+	logger, closeLog := c.openLog(c.config)
 	defer closeLog()
-	c.entry.write(logger, c.Now(), err)
+	now := c.Now()
+	c.entry.write(logger, now, err)
+	if c.entry.verb == verbAdd {
+		// An agent that is away counts nothing.
+		_ = c.Agent(c.config).Tell(c.entry.outcome(now, err))
+	}
+	if err != nil {
+		doubt(c.config.RunDir)
+	}
 }
 
 // attachment is what the runtime says of the pod.
@@ -77,7 +98,10 @@ func (c *call) attachment() decide.Attachment {
 }
 
 // podUnreadable is the reason to leave a pod alone that package decide cannot have.
-const podUnreadable decide.Reason = "pod-unreadable"
+const podUnreadable decide.Reason = agent.PodUnreadable
+
+// readTime bounds the questions about a pod together: for the node agent there is time besides that for the API server.
+func (c *call) readTime() time.Duration { return client.DefaultTimeout + c.config.APIBudget }
 
 // decide finds out what becomes of the pod; redirected it is not nil. Nobody is asked for a pod that can be told without.
 func (c *call) decide() (decide.Decision, *decide.Pod, error) {
@@ -85,7 +109,8 @@ func (c *call) decide() (decide.Decision, *decide.Pod, error) {
 	if d := decide.Early(in.Attachment, &c.config.Decide); d.Outcome != decide.Undecided {
 		return d, nil, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.config.APIBudget)
+	cause := fmt.Errorf("there is no more time after %v", c.readTime())
+	ctx, cancel := context.WithTimeoutCause(context.Background(), c.readTime(), cause)
 	defer cancel()
 	from := c.Source(c.config)
 	defer from.Close()
@@ -105,10 +130,11 @@ func (c *call) decide() (decide.Decision, *decide.Pod, error) {
 
 // unread follows the policy for pods that cannot be read.
 func (c *call) unread(err error) (decide.Decision, *decide.Pod, error) {
+	c.entry.unread()
 	if c.config.UnreadablePods == config.Fail {
 		return decide.Decision{}, nil, podFailure(c.ref, err)
 	}
-	c.entry.add(zap.NamedError("unreadable", err))
+	c.entry.put(zap.NamedError("unreadable", err))
 	sentence := "the pod cannot be read, and the configuration says that such pods start without redirection"
 	return decide.Decision{Outcome: decide.Skip, Reason: podUnreadable, Sentence: sentence}, nil, nil
 }
@@ -122,7 +148,7 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 	}
 	if len(addresses) == 0 {
 		if addresses, err = route.Addresses(ns); err != nil {
-			return rules.Redirect{}, failure(types.ErrInvalidNetNS, fmt.Sprintf("the addresses of pod %s cannot be read", c.ref), err)
+			return rules.Redirect{}, failure(types.ErrInvalidNetNS, fmt.Sprintf("the addresses of pod %s cannot be read", shown(c.ref)), err)
 		}
 	}
 	r, notes, err := decide.Parameters(pod, addresses, &c.config.Decide)
@@ -136,7 +162,7 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 		if faults := rules.Faults(nil); errors.As(err, &faults) {
 			n = len(faults)
 		}
-		return rules.Redirect{}, failure(CodeParameters, counted(fmt.Sprintf("pod %s has", c.ref), n, "wrong setting"), err)
+		return rules.Redirect{}, failure(CodeParameters, counted(fmt.Sprintf("pod %s has", shown(c.ref)), n, "wrong setting"), err)
 	}
 	return r, nil
 }

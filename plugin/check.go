@@ -17,17 +17,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Check fails unless the sandbox holds what ADD has left there. What that is says the record of the attachment: annotations that were
-// changed since do not make a pod wrong, and nobody need be asked. Without a record, or if the pod could not be read then, it is
-// found out as by ADD.
+// Check fails unless the sandbox holds what ADD has left there: the rules of a pod of the mesh, and none in another. What that is says
+// the record of the attachment: annotations that were changed since do not make a pod wrong, and nobody need be asked. Without a
+// record, or if the pod could not be read then, it is found out as by ADD.
 func (p *Plugin) Check(args *skel.CmdArgs) error {
 	c, err := p.begin("CHECK", args)
 	if err != nil {
 		return err
 	}
-	err = c.check()
-	c.end(err)
-	return err
+	return c.do(c.check)
 }
 
 func (c *call) check() error {
@@ -37,49 +35,49 @@ func (c *call) check() error {
 	}
 	defer func() { _ = ns.Close() }()
 	want, err := c.wanted(ns)
-	if err != nil || want == nil {
+	if err != nil {
 		return err
+	}
+	if want.redirect == nil {
+		return c.spared(ns, want.reason)
 	}
 	backend, err := c.Backend(want.engine)
 	if err == nil {
-		err = verify(backend, ns, rules.Compile(want.redirect))
+		err = verify(backend, ns, rules.Compile(*want.redirect))
 	}
 	if err != nil {
 		c.entry.unabridged(err)
-		return failure(CodeDrift, fmt.Sprintf("pod %s is not redirected as it should be", c.ref), err)
+		return failure(CodeDrift, fmt.Sprintf("pod %s is not redirected as it should be", shown(c.ref)), err)
 	}
 	return nil
 }
 
-// wanted is what a namespace should hold, and in which engine.
+// wanted is what a namespace should hold, and in which engine; of a pod that is left alone it has only the reason.
 type wanted struct {
-	redirect rules.Redirect
+	reason   decide.Reason
+	redirect *rules.Redirect
 	engine   compat.Engine
 }
 
-// wanted returns what the namespace should hold; nil for a pod that is left alone.
-func (c *call) wanted(ns *netns.NS) (*wanted, error) {
+func (c *call) wanted(ns *netns.NS) (wanted, error) {
 	if kept, ok := c.kept(); ok {
-		c.entry.add(zap.String("decision", kept.Outcome), zap.String("reason", kept.Reason))
-		if kept.Redirect == nil {
-			return nil, nil
-		}
-		return &wanted{*kept.Redirect, kept.Engine}, nil
+		c.entry.put(zap.String("decision", kept.Outcome), zap.String("reason", kept.Reason))
+		return wanted{decide.Reason(kept.Reason), kept.Redirect, kept.Engine}, nil
 	}
 	result, err := resultFor(c.config.PrevResult, c.config.CNIVersion)
 	if err != nil {
-		return nil, failure(types.ErrInvalidNetworkConfig, "the result of ADD is wrong", err)
+		return wanted{}, failure(types.ErrInvalidNetworkConfig, "the result of ADD is wrong", err)
 	}
 	d, pod, err := c.decide()
 	if err != nil {
-		return nil, err
+		return wanted{}, err
 	}
 	c.entry.decided(d)
 	if d.Outcome != decide.Redirect {
-		return nil, nil
+		return wanted{reason: d.Reason}, nil
 	}
 	r, err := c.parameters(ns, pod, result)
-	return &wanted{r, c.config.Backend}, err
+	return wanted{d.Reason, &r, c.config.Backend}, err
 }
 
 // kept returns the record of the attachment, if it says what the pod should have.
@@ -87,11 +85,11 @@ func (c *call) kept() (record.Record, bool) {
 	r, err := c.store.Get(keyOf(c.args))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			c.entry.add(zap.NamedError("no_record", err))
+			c.entry.put(zap.NamedError("no_record", err))
 		}
 		return r, false
 	}
-	return r, r.Pod.UID == c.ref.UID && decide.Reason(r.Reason) != podUnreadable
+	return r, r.Pod.UID == c.ref.UID && r.Decided()
 }
 
 // driftError lists differences.

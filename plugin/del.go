@@ -7,7 +7,6 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/config"
-	"github.com/sluice-mesh/sluice/plugin/log"
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
@@ -17,7 +16,7 @@ import (
 func (p *Plugin) Del(args *skel.CmdArgs) error {
 	start := p.Now()
 	c := config.Salvage(args.StdinData)
-	logger, closeLog := log.Open(c.Log, p.Stderr)
+	logger, closeLog := p.openLog(c)
 	defer closeLog()
 	logger = logger.With(zap.String("sandbox", args.ContainerID), zap.String("ifname", args.IfName))
 	defer func() {

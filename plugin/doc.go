@@ -5,6 +5,19 @@
 // what the namespace holds with what ADD left there, DEL and GC forget what is kept of it (package record), and STATUS tells
 // whether ADD could do its work now. The plugin runs at the end of a chain: the result of the plugin before it is its own.
 //
+// A pod that was redirected, and is to be left alone when ADD is called for it again, loses its rules. As long as that is not known,
+// since the pod cannot be read, it keeps them.
+//
+// # The node agent
+//
+// Pods are asked for at the node agent's socket first (package agent), and at the API server if nobody answers there. An agent that is
+// away costs nothing; one that hangs costs a second, besides the time that the API server has. It also gets the log's lines, and of
+// each ADD what became of it, for its metrics: by decision and reason, and which address family was left uncaptured.
+//
+// Where the configuration names an agent (pod_namespace), STATUS fails for the kernel only. All else, such as a kubeconfig that is
+// missing or a token that has expired, is what the agent mends, and it is logged: a runtime whose plugin reports 50 makes the node
+// NotReady, so that the agent itself could not be started again, nor any pod that is not of the mesh.
+//
 // # Error codes
 //
 // Besides those of the CNI specification (4, 6, 7, 8, 11, 50) errors have the codes from [CodePod] on. The message is one line
@@ -12,10 +25,10 @@
 //
 //	100  the pod cannot be read, and asking again would not help: not found, not allowed, misconfigured
 //	101  the pod asks for something that is not allowed; the details list all values with what is
-//	102  the kernel refused the rules; the details say which and why
+//	102  the kernel refused the rules, or to remove those of a pod that is left alone now; the details say which and why
 //	103  the kernel has other rules than it was given
-//	104  CHECK: the namespace differs from what ADD left there; the details list how
-//	 11  the pod cannot be read now: the API server was not reached, or has another pod of the name as yet
+//	104  CHECK: the namespace differs from what ADD left there, or a pod that is left alone has rules of ours; the details list how
+//	 11  the pod cannot be read now: neither agent nor API server was reached, or they have another pod of the name as yet
 //	 50  STATUS: ADD could not work now, and nobody on the node would change that
 //	999  a defect of this program
 //

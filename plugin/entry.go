@@ -10,8 +10,10 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
 // An entry is the log line of a call. It has names, words and numbers, and of a pod nothing else but its wrong settings.
@@ -20,11 +22,18 @@ type entry struct {
 	start  time.Time
 	level  zapcore.Level // of a call that succeeds
 	fields []zap.Field
+	add    agent.Add // without its result and duration
 }
+
+// verbAdd is the verb whose calls are counted.
+const verbAdd = "ADD"
 
 func newEntry(verb string, ref source.Ref, args *skel.CmdArgs, now time.Time) entry {
 	return entry{
 		verb: verb, start: now, level: zap.InfoLevel,
+		add: agent.Add{
+			Decision: agent.Undecided, Reason: agent.Undecided, Backend: "none", Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID,
+		},
 		fields: []zap.Field{
 			zap.String("pod", ref.Name), zap.String("namespace", ref.Namespace), zap.String("uid", ref.UID),
 			zap.String("sandbox", args.ContainerID), zap.String("ifname", args.IfName),
@@ -32,42 +41,65 @@ func newEntry(verb string, ref source.Ref, args *skel.CmdArgs, now time.Time) en
 	}
 }
 
-func (e *entry) add(fields ...zap.Field) { e.fields = append(e.fields, fields...) }
+func (e *entry) put(fields ...zap.Field) { e.fields = append(e.fields, fields...) }
 
 func (e *entry) decided(d decide.Decision) {
-	e.add(zap.Stringer("decision", d.Outcome), zap.String("reason", string(d.Reason)), zap.String("why", d.Sentence))
+	e.put(zap.Stringer("decision", d.Outcome), zap.String("reason", string(d.Reason)), zap.String("why", d.Sentence))
 	if d.Reason == podUnreadable {
 		e.level = zap.ErrorLevel
+		return
 	}
+	e.add.Decision, e.add.Reason = d.Outcome.String(), string(d.Reason)
 }
+
+// unread notes that the pod cannot be read.
+func (e *entry) unread() { e.add.Decision, e.add.Reason = "unreadable", agent.PodUnreadable }
 
 func (e *entry) notes(notes []decide.Note) {
 	for _, n := range notes {
-		e.add(zap.String(string(n.Kind), n.Sentence))
+		e.put(zap.String(string(n.Kind), n.Sentence))
+		if n.Kind == decide.IPv6Uncaptured {
+			e.add.Uncaptured = []string{agent.IPv6}
+		}
 	}
 }
 
 func (e *entry) applied(r compat.Result) {
-	e.add(zap.String("backend", string(r.Engine)), zap.String("rules_were", string(r.Outcome)),
+	e.add.Backend, e.add.Bytes = string(r.Engine), r.Bytes
+	e.put(zap.String("backend", string(r.Engine)), zap.String("rules_were", string(r.Outcome)),
 		zap.Int("rules", r.Rules), zap.Int("routes", r.Routes), zap.Int("transaction_bytes", r.Bytes))
 }
 
+// maxUnabridged leaves a line of the log short enough for the node agent's socket, whatever a pod has in its settings: quoted as JSON,
+// twice, no text of such an error gets more than four times as long.
+const maxUnabridged = agent.MaxRequest / 5
+
 // unabridged adds an error of which the runtime gets no more than the beginning: the list of all that is wrong.
 func (e *entry) unabridged(err error) {
-	if len(err.Error()) > maxDetails {
-		e.add(zap.NamedError("unabridged", err))
+	if words := err.Error(); len(words) > maxDetails {
+		e.put(zap.String("unabridged", text.Cut(words, maxUnabridged)))
 	}
 }
 
 // write writes the line.
 func (e *entry) write(logger *zap.Logger, end time.Time, err error) {
-	e.add(zap.Float64("duration_ms", milliseconds(end.Sub(e.start))))
+	e.put(zap.Float64("duration_ms", milliseconds(end.Sub(e.start))))
 	level := e.level
 	if err != nil {
 		level = zap.ErrorLevel
-		e.add(failureFields(err)...)
+		e.put(failureFields(err)...)
 	}
 	logger.Log(level, e.verb, e.fields...)
+}
+
+// outcome is what becomes of the ADD that ends then.
+func (e *entry) outcome(end time.Time, err error) agent.Add {
+	a := e.add
+	a.Result, a.Duration = "success", max(0, end.Sub(e.start)) // the clock may be set back
+	if err != nil {
+		a.Result = "error"
+	}
+	return a
 }
 
 func failureFields(err error) []zap.Field {

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
 
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -23,8 +23,11 @@ const (
 
 const (
 	maxLine = 160 // of a message
-	// maxDetails leaves room for what the runtime and the kubelet add: the API server cuts an event at 1024 bytes
-	// (NoteLengthLimit of k8s.io/kubernetes/pkg/apis/core/validation).
+	// maxName is how much of a pod's name is in a message: what is said of the pod comes behind it.
+	maxName = 64
+	// maxDetails leaves room in an event for what the runtime and the kubelet add. The API server refuses one whose text is longer
+	// than 1024 bytes (NoteLengthLimit of k8s.io/kubernetes/pkg/apis/core/validation), but for events of the older kind, which
+	// kubelets still write, and those are to be read by people too.
 	maxDetails = 768
 )
 
@@ -38,32 +41,18 @@ func failure(code uint, message string, err error) *types.Error {
 }
 
 // line makes a text a short line of printable characters.
-func line(text string) string { return shortened(printable(text), maxLine) }
+func line(words string) string { return text.Cut(text.Printable(words), maxLine) }
+
+// shown is a pod in a message.
+func shown(ref source.Ref) string { return text.Cut(ref.String(), maxName) }
 
 // details writes the lines of an error on one, since the kubelet prints them so.
 func details(err error) string {
 	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
 	for i := range lines {
-		lines[i] = printable(strings.TrimSpace(lines[i]))
+		lines[i] = text.Printable(strings.TrimSpace(lines[i]))
 	}
-	return shortened(strings.Join(lines, "; "), maxDetails)
-}
-
-func printable(text string) string {
-	return strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) {
-			return c
-		}
-		return ' '
-	}, text)
-}
-
-func shortened(text string, most int) string {
-	const mark = "..."
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most-len(mark)], "") + mark
+	return text.Cut(strings.Join(lines, "; "), maxDetails)
 }
 
 // configFailure is the error of a configuration.
@@ -81,7 +70,7 @@ func podFailure(ref source.Ref, err error) *types.Error {
 	if source.IsUnavailable(err) || source.IsReplaced(err) {
 		code = types.ErrTryAgainLater
 	}
-	return failure(code, fmt.Sprintf("pod %s cannot be read, so it is not known whether it is in the mesh (%s)", ref, source.KindOf(err)), err)
+	return failure(code, fmt.Sprintf("pod %s cannot be read, so it is not known whether it is in the mesh (%s)", shown(ref), source.KindOf(err)), err)
 }
 
 // counted writes "has 1 wrong field" or "has 2 wrong fields".

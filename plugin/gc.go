@@ -8,7 +8,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/plugin/config"
-	"github.com/sluice-mesh/sluice/plugin/log"
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
@@ -21,7 +20,7 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 	if c.ValidAttachments == nil {
 		return failure(types.ErrInvalidNetworkConfig, "GC without a list of valid attachments (cni.dev/valid-attachments)", nil)
 	}
-	logger, closeLog := log.Open(c.Log, p.Stderr)
+	logger, closeLog := p.openLog(c)
 	defer closeLog()
 	valid := make([]record.Key, len(c.ValidAttachments))
 	for i, a := range c.ValidAttachments {

@@ -82,7 +82,6 @@ func TestADDThatIsNotVerified(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	holds(t, ns)
-	c.wantNoRecord(t)
 }
 
 // An engine that cannot be used is not asked for in vain: auto takes the other, and the record says which.
@@ -100,7 +99,8 @@ func TestADDByLegacy(t *testing.T) {
 	}
 }
 
-// A defect is an error for the runtime, with the place of the panic, also of one that happens inside of a namespace.
+// A defect is an error for the runtime, with the place of the panic, also of one that happens inside of a namespace. It is logged and
+// counted as any other error.
 func TestPanics(t *testing.T) {
 	for name, panics := range map[string]func(ns *netns.NS) error{
 		"here":             func(*netns.NS) error { panic("impossible\nvalue") },
@@ -115,6 +115,13 @@ func TestPanics(t *testing.T) {
 			}
 			if w.stdout.Len() > 0 || !strings.Contains(w.stderr.String(), "goroutine ") {
 				t.Errorf("standard output %q, standard error %q", w.stdout.String(), w.stderr.String())
+			}
+			if told := w.agent.last(t); told.Result != "error" || told.Decision != "redirect" || told.Name != podName {
+				t.Errorf("told %+v", told)
+			}
+			if lines := w.agent.lines; len(lines) != 1 || !strings.Contains(lines[0], `"error":"a defect of the plugin: impossible value"`) ||
+				!strings.Contains(lines[0], `"pod":"`+podName+`"`) {
+				t.Errorf("logged %q", lines)
 			}
 		})
 	}

@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/config"
-	"github.com/sluice-mesh/sluice/plugin/log"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -23,12 +23,15 @@ import (
 // not start to do it, as after a boot that has emptied the run directory. Neither is it an error that the API server is not there, or
 // does not answer, since an outage of seconds would take the node's pods out of service; or that it forbids to ask for a pod that
 // cannot exist, which says nothing about others; or any of these if pods that cannot be read start anyway.
+//
+// What was good is not looked at again for some minutes (the kernel) or one (the credentials), on this boot of the node, by this program
+// and with this kubeconfig, unless an ADD or a CHECK fails.
 func (p *Plugin) Status(args *skel.CmdArgs) error {
 	c, wrong := config.Parse(args.StdinData)
 	if wrong != nil {
 		c = config.Salvage(args.StdinData)
 	}
-	logger, closeLog := log.Open(c.Log, p.Stderr)
+	logger, closeLog := p.openLog(c)
 	defer closeLog()
 	unmanaged := c.Decide.AgentNamespace == ""
 	if wrong != nil {
@@ -38,10 +41,12 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 		}
 	}
 	var lacking []error
-	if err := p.kernelReady(c); err != nil {
+	known := remember(c.RunDir, p.Now())
+	if err := known.unless("kernel "+string(c.Backend), kernelLasts, func() error { return p.kernelReady(c) }); err != nil {
 		lacking = append(lacking, err)
 	}
-	if err := p.sourceReady(c); err != nil {
+	credentials := "source " + c.Kubeconfig + " " + fileID(c.Kubeconfig)
+	if err := known.unless(credentials, sourceLasts, func() error { return p.sourceReady(c) }); err != nil {
 		logger.Warn("STATUS", zap.String("source", string(source.KindOf(err))), zap.Error(err))
 		if unmanaged && c.UnreadablePods == config.Fail && lasting(err) {
 			lacking = append(lacking, err)
@@ -76,7 +81,7 @@ func (p *Plugin) kernelReady(c *config.Config) error {
 }
 
 func (p *Plugin) sourceReady(c *config.Config) error {
-	ctx, cancel := context.WithTimeout(context.Background(), c.APITryTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), client.DefaultTimeout+c.APITryTimeout)
 	defer cancel()
 	from := p.Source(c)
 	defer from.Close()

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin"
+	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/decide/podfile"
@@ -57,18 +58,20 @@ func readPod(t testing.TB, name string) *decide.Pod {
 type world struct {
 	*plugin.Plugin
 	source         *pods
+	agent          *told
 	stdout, stderr lockedBuffer
 }
 
 // newWorld has the kernel of this machine, and one pod: that of a file, or none.
 func newWorld(t testing.TB, file string) *world {
 	t.Helper()
-	w := &world{source: &pods{}}
+	w := &world{source: &pods{}, agent: &told{}}
 	if file != "" {
 		w.source.pod = readPod(t, file)
 	}
 	w.Plugin = &plugin.Plugin{
-		Source:  func(*config.Config) plugin.Source { return w.source },
+		Source:  func(*config.Config) source.Source { return w.source },
+		Agent:   func(*config.Config) plugin.Agent { return w.agent },
 		Backend: compat.Choose,
 		Stdout:  &w.stdout, Stderr: &w.stderr,
 		Now: time.Now,
@@ -162,7 +165,9 @@ type pods struct {
 	err       error
 	// namespaceErr is for questions about the namespace only.
 	namespaceErr error
-	asked        []string
+	// during is called while the source is asked, if it is not nil.
+	during func()
+	asked  []string
 }
 
 func (p *pods) Pod(_ context.Context, ref source.Ref) (*decide.Pod, error) {
@@ -178,10 +183,48 @@ func (p *pods) Ready(context.Context) error { return p.note("ready") }
 func (p *pods) Close() {}
 
 func (p *pods) note(question string) error {
+	if p.during != nil {
+		p.during()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = append(p.asked, question)
 	return p.err
+}
+
+// told is a node agent that keeps what it is told.
+type told struct {
+	mu    sync.Mutex
+	lines []string
+	adds  []agent.Add
+}
+
+func (a *told) Write(line []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lines = append(a.lines, string(line))
+	return len(line), nil
+}
+
+func (a *told) Tell(add agent.Add) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.adds = append(a.adds, add)
+	return add.Validate()
+}
+
+// last is the latest outcome without its duration, which must be valid.
+func (a *told) last(t testing.TB) agent.Add {
+	t.Helper()
+	if len(a.adds) == 0 {
+		t.Fatal("the agent was told of no ADD")
+	}
+	add := a.adds[len(a.adds)-1]
+	if err := add.Validate(); err != nil {
+		t.Error(err)
+	}
+	add.Duration = 0
+	return add
 }
 
 // rulesIn are those that a namespace holds.

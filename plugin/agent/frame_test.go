@@ -5,13 +5,13 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"unicode"
 
 	"pgregory.net/rapid"
 
 	"github.com/sluice-mesh/sluice/plugin/agent"
-	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
 func TestFramesAreReadAsTheyWereWritten(t *testing.T) {
@@ -51,7 +51,7 @@ func TestALengthIsNotBelieved(t *testing.T) {
 
 // FuzzReadFrame reads any stream: a frame is what stands there, and no longer than allowed.
 func FuzzReadFrame(f *testing.F) {
-	f.Add(frames(`{"version":1}`, webPod), 100)
+	f.Add(frames(`{"version":1}`, located), 100)
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff}, 1<<20)
 	f.Add([]byte{0, 0, 0}, 0)
 	f.Fuzz(func(t *testing.T, stream []byte, longest int) {
@@ -66,33 +66,28 @@ func FuzzReadFrame(f *testing.F) {
 	})
 }
 
-// FuzzAnswer answers a question by anything: there is the pod that was asked for, or an error on one line with a known kind.
-func FuzzAnswer(f *testing.F) {
-	f.Add(frames(`{"version":1}`, webPod))
-	f.Add(frames(`{"version":1,"kind":"not-found","error":"none"}`))
-	f.Add(frames(`{"version":1,"error":"\n"}`))
-	f.Add(frames(`{"version":1}`, `{"metadata":null}`))
+// FuzzLocation answers the question for a location by anything: it is about the pod that was asked for and makes sense, or there is an
+// error on one line.
+func FuzzLocation(f *testing.F) {
+	f.Add(frames(`{"version":1}`, located))
+	f.Add(frames(`{"version":1,"kind":"not-found","error":"none\n"}`))
+	f.Add(frames(`{"version":1}`, `{"namespace":"default","name":"web","decision":"redirect","redirect":{}}`))
 	var answer []byte
-	c := agent.New(agent.Options{Socket: listen(f, func(c *net.UnixConn) {
+	c := agent.Caller{Socket: listen(f, func(c *net.UnixConn) {
 		_, _ = agent.ReadFrame(c, agent.MaxRequest)
 		_, _ = c.Write(answer)
-	})})
+	})}
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		answer = sent
-		pod, err := c.Pod(t.Context(), web)
+		found, err := c.Locate(within(t), "default", "web")
 		if err == nil {
-			if pod.Metadata.Name != web.Name || pod.Metadata.Namespace != web.Namespace || !pod.HasUID(web.UID) {
-				t.Errorf("%+v", pod)
+			if found.Namespace != "default" || found.Name != "web" || found.Validate() != nil {
+				t.Errorf("%+v", found)
 			}
 			return
 		}
-		if kind := source.KindOf(err); kind == "" {
-			t.Errorf("no kind: %v", err)
-		}
-		for _, c := range err.Error() {
-			if !unicode.IsPrint(c) {
-				t.Errorf("%q in %q", c, err)
-			}
+		if strings.ContainsFunc(err.Error(), func(c rune) bool { return !unicode.IsPrint(c) && c != '\n' }) {
+			t.Errorf("%q", err)
 		}
 	})
 }

@@ -1,24 +1,30 @@
 package agent_test
 
 import (
+	"context"
 	"net"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/sluice-mesh/sluice/plugin/agent"
-	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var web = source.Ref{Namespace: "default", Name: "web", UID: "556740d7"}
+// located is the body of an answer that says where a pod is.
+const located = `{"namespace":"default","name":"web","uid":"556740d7","netns":"/proc/7/ns/net","decision":"skip","reason":"not-injected"}`
 
-// webPod is the body that an agent sends for it.
-const webPod = `{"metadata":{"namespace":"default","name":"web","uid":"556740d7","annotations":{"sidecar.istio.io/status":"{}"}},` +
-	`"spec":{"containers":[{"name":"istio-proxy"}]}}`
+// within is a context for one question.
+func within(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
 
 // listen makes a socket on which each connection is handed to serve, and then closed. It returns the path.
 func listen(t testing.TB, serve func(*net.UnixConn)) string {

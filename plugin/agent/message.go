@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
 // Version is the version of the protocol that this package speaks.
@@ -17,12 +17,13 @@ func SocketIn(runDir string) string { return filepath.Join(runDir, "agent", "plu
 // A Verb says what a request is about.
 type Verb string
 
-// The verbs. AskPod to AskReady are questions; TellLog and TellAdd are not answered.
+// The verbs. AskPod to AskLocate are questions; TellLog and TellAdd are not answered.
 const (
-	AskPod       Verb = "pod"       // the pod of Request.Ref
+	AskPod       Verb = "pod"       // the pod that Namespace, Name and UID name
 	AskNamespace Verb = "namespace" // the namespace Request.Namespace
 	AskPolicy    Verb = "policy"    // the plugin's configuration as the agent would have it now
 	AskReady     Verb = "ready"     // whether a pod could be answered now
+	AskLocate    Verb = "locate"    // the Location of the pod Request.Namespace/Name; the UID is not asked for
 	TellLog      Verb = "log"       // Request.Line is for the log
 	TellAdd      Verb = "add"       // Request.Add is what became of an ADD
 )
@@ -30,7 +31,7 @@ const (
 // IsQuestion tells whether a request with the verb is answered.
 func (v Verb) IsQuestion() bool {
 	switch v {
-	case AskPod, AskNamespace, AskPolicy, AskReady:
+	case AskPod, AskNamespace, AskPolicy, AskReady, AskLocate:
 		return true
 	}
 	return false
@@ -50,18 +51,13 @@ type Request struct {
 	Add *Add `json:"add,omitempty"`
 }
 
-// Ref is the pod that is asked for.
-func (r *Request) Ref() source.Ref {
-	return source.Ref{Namespace: r.Namespace, Name: r.Name, UID: r.UID}
-}
-
 // Supported tells whether this program knows what the request means.
 func (r *Request) Supported() error {
 	if r.Version < 1 || r.Version > Version {
 		return fmt.Errorf("protocol version %d is not spoken here, but 1 to %d", r.Version, Version)
 	}
 	if !r.Verb.IsQuestion() && r.Verb != TellLog && r.Verb != TellAdd {
-		return fmt.Errorf("verb %q is not known here", cut(string(r.Verb)))
+		return fmt.Errorf("verb %q is not known here", text.Cut(string(r.Verb), longestText))
 	}
 	return nil
 }
@@ -69,26 +65,23 @@ func (r *Request) Supported() error {
 // An Answer is what the agent sends to a question, with a body after it unless there is an error.
 type Answer struct {
 	Version int `json:"version"`
-	// Kind and Error say why there is no body; both are empty if there is one.
-	Kind  source.Kind `json:"kind,omitempty"`
-	Error string      `json:"error,omitempty"`
+	// Kind and Error say why there is no body; both are empty if there is one. The kinds are those of package source.
+	Kind  string `json:"kind,omitempty"`
+	Error string `json:"error,omitempty"`
 }
 
-// Refusal returns the answer that an error is.
-func Refusal(err error) Answer {
-	return Answer{Version: Version, Kind: source.KindOf(err), Error: cut(err.Error())}
+// longestText is how many bytes of a foreign text are passed on.
+const longestText = 600
+
+// Refuse returns the answer that an error of a kind is.
+func Refuse(kind string, err error) Answer {
+	return Answer{Version: Version, Kind: kind, Error: text.Cut(err.Error(), longestText)}
 }
 
-// err is the error that an answer is; nil if there is none. A kind that this program does not know means that it has no answer.
+// err is the error that an answer is; nil if there is none.
 func (a *Answer) err() error {
 	if a.Kind == "" && a.Error == "" {
 		return nil
 	}
-	kind := source.Unavailable
-	for _, known := range source.Kinds() {
-		if a.Kind == known {
-			kind = known
-		}
-	}
-	return source.WithKind(kind, printable(a.Error))
+	return &Refusal{Kind: a.Kind, Text: text.Cut(a.Error, longestText)}
 }

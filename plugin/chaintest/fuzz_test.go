@@ -25,6 +25,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin"
+	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
@@ -61,7 +62,8 @@ func FuzzHostilePod(f *testing.F) {
 		var stdout, stderr bytes.Buffer
 		backend := &witness{}
 		p := plugin.Plugin{
-			Source:  func(*config.Config) plugin.Source { return only{pod} },
+			Source:  func(*config.Config) source.Source { return only{pod} },
+			Agent:   func(*config.Config) plugin.Agent { return client.New(client.Options{Socket: "/nonexistent"}) },
 			Backend: func(compat.Engine) (compat.Backend, error) { return backend, nil },
 			Stdout:  &stdout, Stderr: &stderr, Now: time.Now,
 		}

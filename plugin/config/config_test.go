@@ -145,7 +145,7 @@ func TestWrongValues(t *testing.T) {
 		{"exclude_namespaces", `"kube-system"`, `"kube-system" is not allowed: want a list of names`},
 		{"pod_namespace", `"-a"`, `"-a" is not allowed: want ` + name},
 		{"agent_daemonset", `"a/b"`, `"a/b" is not allowed: want ` + name},
-		{"proxy_container", `"` + strings.Repeat("a", 64) + `"`, "... is not allowed: want " + name},
+		{"proxy_container", `"` + strings.Repeat("a", 64) + `"`, "… is not allowed: want " + name},
 		{"validation_container", `{}`, `{} is not allowed: want ` + name},
 		{"unreadable_pods", `"ignore"`, `"ignore" is not allowed: want fail or skip`},
 		{"unreadable_pods", `true`, `true is not allowed: want fail or skip`},
@@ -323,25 +323,25 @@ func ExampleFields() {
 	}
 	_ = w.Flush()
 	// Output:
-	// cni_agent_run_dir              /var/run/sluice-cni                      directory of what the plugin keeps and shares with the node agent
+	// cni_agent_run_dir              /var/run/sluice-cni                      directory of what the plugin keeps and shares with the node agent, whose socket agent/plugin.sock there is asked first
 	// kubernetes.kubeconfig          as kubeconfig                            Istio's early place of kubeconfig
 	// kubeconfig                     cni_agent_run_dir/sluice-cni-kubeconfig  file with the API server's address and our credentials
 	// kubernetes.exclude_namespaces  none                                     Istio's early place of exclude_namespaces
 	// exclude_namespaces             none                                     namespaces whose pods are left alone, before anybody is asked for them
 	// enablement_selectors           none                                     of the pods that would be redirected only those are that one of these matches
-	// pod_namespace                  none                                     namespace of the node agent, whose pods are left alone whatever else is broken
+	// pod_namespace                  none                                     namespace of the node agent, whose pods are left alone whatever else is broken; STATUS then reports the kernel only, and logs what the agent would mend: configuration and credentials
 	// agent_daemonset                sluice-node                              name of the node agent's DaemonSet
 	// proxy_container                istio-proxy                              name of the proxy's container
 	// validation_container           istio-validation                         name of the init container whose arguments state the mesh's settings
 	// unreadable_pods                fail                                     what becomes of a pod that cannot be read: it does not start, or without redirection
-	// api_budget                     10s                                      time for all attempts to read a pod together
+	// api_budget                     10s                                      time for all attempts to read a pod from the API server; the node agent has a second before that
 	// api_try_timeout                3s                                       time for one attempt; at most api_budget counts
 	// backend                        auto                                     engine of the kernel that gets the rules; auto takes nft where the kernel can
 	// strict_istio                   false                                    turn all deviations from Istio off
 	// deviations_off                 none                                     turn some deviations from Istio off
 	// log_level                      info                                     Istio's early name of plugin_log_level
 	// plugin_log_level               info                                     least level that is logged
-	// log_file                       cni_agent_run_dir/sluice-cni.log         log file; all is logged to standard error too
+	// log_file                       cni_agent_run_dir/sluice-cni.log         log file; all is logged to standard error, and told to the node agent, too
 	// log_file_max_mb                10                                       megabytes at which the log file is rotated
 	// log_file_backups               1                                        how many rotated log files are kept, 0 for all
 	// log_file_max_days              2                                        days for which rotated log files are kept, 0 for ever

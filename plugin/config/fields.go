@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -36,7 +37,8 @@ const (
 var table = []Field{
 	{
 		runDirField, "an absolute path", DefaultRunDir,
-		"directory of what the plugin keeps and shares with the node agent", path(func(c *Config) *string { return &c.RunDir }),
+		"directory of what the plugin keeps and shares with the node agent, whose socket agent/plugin.sock there is asked first",
+		path(func(c *Config) *string { return &c.RunDir }),
 	},
 	{
 		"kubernetes.kubeconfig", "an absolute path", "as kubeconfig", "Istio's early place of kubeconfig",
@@ -59,7 +61,9 @@ var table = []Field{
 		"of the pods that would be redirected only those are that one of these matches", setSelectors,
 	},
 	{
-		"pod_namespace", nameWant, "none", "namespace of the node agent, whose pods are left alone whatever else is broken",
+		"pod_namespace", nameWant, "none",
+		"namespace of the node agent, whose pods are left alone whatever else is broken; STATUS then reports the kernel only, and logs " +
+			"what the agent would mend: configuration and credentials",
 		name(func(c *Config) *string { return &c.Decide.AgentNamespace }),
 	},
 	{
@@ -79,7 +83,7 @@ var table = []Field{
 		setPolicy,
 	},
 	{
-		"api_budget", durationWant, "10s", "time for all attempts to read a pod together",
+		"api_budget", durationWant, "10s", "time for all attempts to read a pod from the API server; the node agent has a second before that",
 		duration(func(c *Config) *time.Duration { return &c.APIBudget }),
 	},
 	{
@@ -102,7 +106,8 @@ var table = []Field{
 		"plugin_log_level", levelWant, "info", "least level that is logged", setLevel,
 	},
 	{
-		logFileField, "an absolute path, or empty for none", "cni_agent_run_dir/" + logFile, "log file; all is logged to standard error too",
+		logFileField, "an absolute path, or empty for none", "cni_agent_run_dir/" + logFile,
+		"log file; all is logged to standard error, and told to the node agent, too",
 		setLogFile,
 	},
 	{
@@ -165,9 +170,5 @@ const maxReport = 60
 
 // short is a value in JSON, of any length and on any number of lines, for an error.
 func short(value string) string {
-	value = strings.Join(strings.Fields(value), " ")
-	if len(value) > maxReport {
-		value = strings.ToValidUTF8(value[:maxReport], "") + "..."
-	}
-	return value
+	return text.Cut(strings.Join(strings.Fields(value), " "), maxReport)
 }

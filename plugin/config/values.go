@@ -42,8 +42,8 @@ func decoded[T any](raw json.RawMessage) (value T, wrong []string) {
 	return value, wrong
 }
 
-// text sets a string for which allowed is true; an empty one counts as none given.
-func text[T ~string](of func(*Config) *T, allowed func(string) bool) setter {
+// word sets a string for which allowed is true; an empty one counts as none given.
+func word[T ~string](of func(*Config) *T, allowed func(string) bool) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		value, wrong := decoded[T](raw)
 		if wrong != nil || value == "" {
@@ -57,7 +57,7 @@ func text[T ~string](of func(*Config) *T, allowed func(string) bool) setter {
 	}
 }
 
-func path(of func(*Config) *string) setter { return text(of, isPath) }
+func path(of func(*Config) *string) setter { return word(of, isPath) }
 
 func isPath(value string) bool { return filepath.IsAbs(value) && !strings.ContainsRune(value, 0) }
 
@@ -67,7 +67,7 @@ func setLogFile(c *Config, raw json.RawMessage) []string {
 	return path(func(c *Config) *string { return &c.Log.File })(c, raw)
 }
 
-func name(of func(*Config) *string) setter { return text(of, isName) }
+func name(of func(*Config) *string) setter { return word(of, isName) }
 
 func names(of func(*Config) *[]string) setter {
 	return func(c *Config, raw json.RawMessage) []string {
@@ -94,13 +94,13 @@ func isName(value string) bool {
 }
 
 func setPolicy(c *Config, raw json.RawMessage) []string {
-	return text(func(c *Config) *Policy { return &c.UnreadablePods }, func(value string) bool {
+	return word(func(c *Config) *Policy { return &c.UnreadablePods }, func(value string) bool {
 		return value == string(Fail) || value == string(Skip)
 	})(c, raw)
 }
 
 func setBackend(c *Config, raw json.RawMessage) []string {
-	return text(func(c *Config) *compat.Engine { return &c.Backend }, func(value string) bool {
+	return word(func(c *Config) *compat.Engine { return &c.Backend }, func(value string) bool {
 		_, err := compat.Choose(compat.Engine(value))
 		return err == nil
 	})(c, raw)

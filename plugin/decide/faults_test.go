@@ -159,7 +159,7 @@ func TestErrorsAreBounded(t *testing.T) {
 	const wrong = "annotation traffic.sidecar.istio.io/excludeOutboundPorts: "
 	for text, want := range map[string][]string{
 		strings.Repeat("x", 64):                          {strings.Repeat("x", 64) + `" is`},
-		strings.Repeat("x", 65):                          {strings.Repeat("x", 64) + `"… is`},
+		strings.Repeat("x", 65):                          {strings.Repeat("x", 61) + `…" is`},
 		strings.TrimSuffix(strings.Repeat("x,", 8), ","): slices.Repeat([]string{`"x" is`}, 8),
 		strings.TrimSuffix(strings.Repeat("x,", 9), ","): append(slices.Repeat([]string{`"x" is`}, 8), "each of 1 more elements is"),
 	} {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -150,9 +151,4 @@ func single[T any](parse func(string) (T, error)) func(string) (T, []string) {
 const maxQuoted = 64
 
 // quote writes a value that a stranger has chosen, in bounded length and on one line.
-func quote(text string) string {
-	if len(text) > maxQuoted {
-		return strconv.Quote(text[:maxQuoted]) + "…"
-	}
-	return strconv.Quote(text)
-}
+func quote(value string) string { return text.Quote(value, maxQuoted) }

@@ -28,6 +28,8 @@ type result struct {
 	faults     rules.Faults
 	// origins says, for each field of the Redirect, where its value comes from.
 	origins map[string]string
+	// annotated has the fields that an annotation states.
+	annotated map[string]bool
 }
 
 // Parameters returns the redirection of a pod that [Decide] redirects. The addresses are the pod's, in the order of the CNI result;
@@ -38,7 +40,7 @@ type result struct {
 // redirection is then the zero value. Without an error it is valid.
 func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, []Note, error) {
 	found := sourcesOf(pod, s)
-	r := &result{redirect: defaults(s), allDNS: true, origins: map[string]string{}}
+	r := &result{redirect: defaults(s), allDNS: true, origins: map[string]string{}, annotated: map[string]bool{}}
 	for i := range table {
 		r.take(&found, &table[i])
 	}
@@ -61,7 +63,6 @@ func defaults(s *Settings) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All = true
 	r.OutboundCIDRs.All = true
-	r.OutboundExcludePorts = rules.Singles[uint16](statusPort)
 	r.Without = slices.Clone(s.Without)
 	return r
 }
@@ -75,7 +76,7 @@ func (r *result) take(found *sources, p *parameter) {
 	if !value.found() {
 		return
 	}
-	r.origins[p.field] = value.source
+	r.origins[p.field], r.annotated[p.field] = value.source, value.annotated
 	wrong := p.set(r, value.text)
 	for _, element := range wrong[:min(len(wrong), maxListed)] {
 		r.fault(value.source, quote(element), p.want)
@@ -91,6 +92,10 @@ func (r *result) fault(source, value, want string) {
 
 // complete adds what follows from several parameters.
 func (r *result) complete() {
+	// Only the pod's own annotation takes the place of istio-cni's default; what is stated for all of the mesh comes beside it.
+	if !r.annotated["OutboundExcludePorts"] {
+		r.redirect.OutboundExcludePorts = rules.Normalise(append(rules.Singles[uint16](statusPort), r.redirect.OutboundExcludePorts...))
+	}
 	excluded := rules.Singles[uint16](statusPort, healthPort, prometheusPort)
 	if r.statusPort != 0 {
 		excluded = append(excluded, rules.Single(r.statusPort))

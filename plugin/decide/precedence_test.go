@@ -126,14 +126,21 @@ var stated = []struct {
 		func(r *rules.Redirect) { r.OutboundPorts = rules.Singles[uint16](9200) }, "1",
 	},
 	{
-		"outbound ports left out",
-		places(traffic+"excludeOutboundPorts", "istio-local-outbound-ports-exclude", "o", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"), "3306",
-		func(r *rules.Redirect) { r.OutboundExcludePorts = rules.Singles[uint16](3306) }, "1",
+		"outbound ports left out by the pod", places(traffic+"excludeOutboundPorts", "", "", ""), "3306",
+		func(r *rules.Redirect) { r.OutboundExcludePorts = rules.Singles[uint16](3306) }, "",
 	},
 	{
-		"no outbound ports left out, not even 15020",
-		places(traffic+"excludeOutboundPorts", "istio-local-outbound-ports-exclude", "o", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"), "",
-		func(r *rules.Redirect) { r.OutboundExcludePorts = nil }, "1",
+		"no outbound ports left out by the pod, not even 15020", places(traffic+"excludeOutboundPorts", "", "", ""), "",
+		func(r *rules.Redirect) { r.OutboundExcludePorts = nil }, "",
+	},
+	{
+		"outbound ports left out by the mesh, beside 15020",
+		places("", "istio-local-outbound-ports-exclude", "o", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"), "3306",
+		func(r *rules.Redirect) { r.OutboundExcludePorts = rules.Singles[uint16](3306, 15020) }, "1",
+	},
+	{
+		"no outbound ports left out by the mesh, but 15020",
+		places("", "istio-local-outbound-ports-exclude", "o", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"), "", func(*rules.Redirect) {}, "1",
 	},
 	{
 		"owner groups", places("", "", "", "ISTIO_OUTBOUND_OWNER_GROUPS"), "1000,2000-2999",
@@ -226,6 +233,21 @@ func TestEarlierPlacesOutrankLaterOnes(t *testing.T) {
 						t.Errorf("%s: %v %q and %v %q: %v (-want +got):\n%s", test.name, first, test.text, later, text, err, d)
 					}
 				}
+			}
+		}
+	}
+}
+
+// What the pod says of its outbound ports takes the place of all that the mesh says.
+func TestThePodsOutboundPortsOutrankTheMeshs(t *testing.T) {
+	for text, want := range map[string][]rules.PortRange{"3306": rules.Singles[uint16](3306), "": nil} {
+		for _, p := range places("", "istio-local-outbound-ports-exclude", "o", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE") {
+			pod := meshPod()
+			pod.Metadata.Annotations[traffic+"excludeOutboundPorts"] = text
+			p.state(pod, "1")
+			got, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
+			if !slices.Equal(got.OutboundExcludePorts, want) || err != nil {
+				t.Errorf("annotation %q and %v: %v, %v", text, p, got.OutboundExcludePorts, err)
 			}
 		}
 	}

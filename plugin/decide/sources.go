@@ -27,6 +27,8 @@ func sourcesOf(pod *Pod, s *Settings) sources {
 type given struct {
 	text   string
 	source string // for errors; empty if there is no value
+	// annotated tells that an annotation states it.
+	annotated bool
 	// unread is a variable that outranks the value, but comes from somewhere else, and so is passed over.
 	unread string
 }
@@ -37,7 +39,7 @@ func (g given) found() bool { return g.source != "" }
 func (s *sources) find(p *parameter) given {
 	for _, name := range p.annotations {
 		if text, ok := s.pod.Metadata.Annotations[name]; ok {
-			return given{text: text, source: "annotation " + name}
+			return given{text: text, source: "annotation " + name, annotated: true}
 		}
 	}
 	if p.identity != nil {
@@ -91,7 +93,7 @@ func (s *sources) variable(p *parameter) given {
 			case v.ValueFrom != nil:
 				unread = source
 			case v.Value != "" || p.list:
-				return given{v.Value, source, unread}
+				return given{text: v.Value, source: source, unread: unread}
 			}
 		}
 	}

@@ -1,7 +1,7 @@
-// Package log opens the plugin's log: lines of JSON to standard error and to a file that is rotated.
+// Package log opens the plugin's log: lines of JSON to standard error, to a file that is rotated, and to whoever else wants them.
 //
 // A plugin runs for milliseconds beside others of its kind: every process appends to the same file, and whoever finds it too big
-// rotates it. Nothing about a log ever fails its user: what cannot be written is lost, and standard error says so.
+// rotates it. Nothing about a log ever fails its user: what cannot be written is lost, and the logger's error output says so.
 package log
 
 import (
@@ -9,7 +9,6 @@ import (
 	"io"
 	"strings"
 
-	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
 
@@ -49,19 +48,25 @@ func ParseLevel(text string) (zapcore.Level, error) {
 	return level, nil
 }
 
-// Open opens the log, and returns a function that closes its file. The log is safe for concurrent use. The file is opened when
-// something is logged; if it cannot be, stderr is told so.
-func Open(o Options, stderr io.Writer) (*zap.Logger, func()) {
+// Open returns what a logger of zap writes to, and a function that closes its file. It is safe for concurrent use. The file is opened
+// when something is logged; whether it cannot be is in the error of writing. Each of the others gets every line too, by one call of
+// Write.
+//
+// This package makes no logger, since that of zap links net/http, which the readers of a configuration need not have.
+func Open(o Options, stderr io.Writer, others ...io.Writer) (zapcore.Core, func()) {
 	encoder := zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 		TimeKey: "time", LevelKey: "level", MessageKey: "msg",
 		EncodeTime:  zapcore.RFC3339NanoTimeEncoder,
 		EncodeLevel: zapcore.LowercaseLevelEncoder,
 	})
-	errors := zapcore.Lock(zapcore.AddSync(stderr))
-	core := zapcore.NewCore(encoder, errors, o.Level)
+	var cores []zapcore.Core
 	f := &file{options: o}
+	writers := []io.Writer{stderr}
 	if o.File != "" {
-		core = zapcore.NewTee(core, zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(f)), o.Level))
+		writers = append(writers, f)
 	}
-	return zap.New(core, zap.ErrorOutput(errors)), func() { _ = f.Close() }
+	for _, w := range append(writers, others...) {
+		cores = append(cores, zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), o.Level))
+	}
+	return zapcore.NewTee(cores...), func() { _ = f.Close() }
 }

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/plugin/log"
@@ -23,12 +24,40 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// open makes a logger as the plugin does.
+func open(o log.Options, stderr io.Writer, others ...io.Writer) (*zap.Logger, func()) {
+	core, closeFile := log.Open(o, stderr, others...)
+	return zap.New(core, zap.ErrorOutput(zapcore.AddSync(stderr))), closeFile
+}
+
+// Others get the lines too, one by one.
+func TestOthers(t *testing.T) {
+	var stderr bytes.Buffer
+	var told lines
+	logger, closeFile := open(log.Options{}, &stderr, &told)
+	defer closeFile()
+	logger.Info("ADD")
+	logger.Debug("left out")
+	logger.Info("DEL")
+	if len(told) != 2 || strings.Join(told, "") != stderr.String() {
+		t.Errorf("%q, standard error %q", told, stderr.String())
+	}
+}
+
+// lines keeps what each call of Write gets.
+type lines []string
+
+func (l *lines) Write(line []byte) (int, error) {
+	*l = append(*l, string(line))
+	return len(line), nil
+}
+
 // Every line is one JSON object, in the file as on standard error.
 func TestLines(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new", "sluice.log")
 	var stderr bytes.Buffer
 	for range 2 { // two processes
-		logger, closeFile := log.Open(log.Options{File: file}, &stderr)
+		logger, closeFile := open(log.Options{File: file}, &stderr)
 		logger.Debug("left out")
 		logger.Info("ADD", zap.String("pod", "a\nb"))
 		closeFile()
@@ -82,7 +111,7 @@ func TestRotation(t *testing.T) {
 			write("other-1.log", 1, 48*time.Hour)
 			var stderr bytes.Buffer
 			o := log.Options{File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1, Backups: tc.backups, MaxDays: tc.days}
-			logger, closeFile := log.Open(o, &stderr)
+			logger, closeFile := open(o, &stderr)
 			logger.Info("ADD")
 			closeFile()
 			if strings.Contains(stderr.String(), "error") {
@@ -123,7 +152,7 @@ func TestWritersBesideEachOther(t *testing.T) {
 	for w := range writers {
 		group.Go(func() {
 			for i := range lines {
-				logger, closeFile := log.Open(o, io.Discard)
+				logger, closeFile := open(o, io.Discard)
 				logger.Info("ADD", zap.Int("line", w*lines+i), zap.String("long", strings.Repeat("x", 20<<10)))
 				closeFile()
 			}
@@ -168,7 +197,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer
-			logger, closeFile := log.Open(log.Options{File: file}, &stderr)
+			logger, closeFile := open(log.Options{File: file}, &stderr)
 			logger.Info("ADD")
 			closeFile()
 			if text := stderr.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, `"msg":"ADD"`) || !strings.Contains(text, "log file: ") {
@@ -188,7 +217,7 @@ func TestLevels(t *testing.T) {
 		}
 		var stderr bytes.Buffer
 		file := filepath.Join(t.TempDir(), "log")
-		logger, closeFile := log.Open(log.Options{Level: level, File: file}, &stderr)
+		logger, closeFile := open(log.Options{Level: level, File: file}, &stderr)
 		logger.Debug("a")
 		logger.Info("b")
 		logger.Warn("c")

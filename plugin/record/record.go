@@ -10,6 +10,7 @@ import (
 	"github.com/containernetworking/cni/pkg/utils"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -52,6 +53,10 @@ type Record struct {
 	// Time is when the verb ADD was done.
 	Time time.Time `json:"time"`
 }
+
+// Decided tells whether the record says what the pod should have: annotations that were changed since do not change that. Of a pod that
+// could not be read it says nothing.
+func (r *Record) Decided() bool { return r.Reason != agent.PodUnreadable }
 
 // Pod names a pod.
 type Pod struct {

@@ -114,6 +114,19 @@ func (s Store) remove(name string) error {
 // List returns all records in the order of their keys; beside those, the error says which files are damaged.
 func (s Store) List() ([]Record, error) { return s.list("") }
 
+// Keys returns the keys of all records in order, by the names of their files: [Store.Get] tells whether these are records.
+func (s Store) Keys() ([]Key, error) {
+	names, err := s.names()
+	var keys []Key
+	for _, name := range names {
+		id, ifname, _ := strings.Cut(strings.TrimSuffix(name, suffix), ":")
+		if k := (Key{id, ifname}); k.file() == name && id != "" && ifname != "" {
+			keys = append(keys, k)
+		}
+	}
+	return keys, err
+}
+
 // Of returns the records of a container, as List does: it has one for each of its attachments.
 func (s Store) Of(containerID string) ([]Record, error) { return s.list(containerID + ":") }
 
@@ -135,18 +148,19 @@ func (s Store) list(prefix string) ([]Record, error) {
 	return list, err
 }
 
-// names are those of the files in the directory, in order.
+// names are those of the files in the directory, in order. What is no regular file is none of ours.
 func (s Store) names() ([]string, error) {
-	dir, err := os.Open(s.dir)
+	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
+	var names []string
+	for _, e := range entries {
+		if e.Type().IsRegular() {
+			names = append(names, e.Name())
+		}
 	}
-	names, err := dir.Readdirnames(-1)
-	slices.Sort(names)
-	return names, errors.Join(err, dir.Close())
+	return names, err
 }
 
 // Prune forgets all attachments to a network but those that are valid, and returns the keys of those that it has forgotten. What killed

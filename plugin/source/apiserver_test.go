@@ -166,7 +166,7 @@ func TestReady(t *testing.T) {
 		{"when pods can be read", sourcetest.Well(), "", ""},
 		{"not with credentials that are refused", sourcetest.Unauthorized(), source.Unauthorized, "does not accept the token"},
 		{"not when pods may not be read", sourcetest.Forbidden(), source.Forbidden, "403"},
-		{"not when nothing answers", sourcetest.Mute(), source.Unavailable, "API server memory.test:443: no answer in time"},
+		{"not when nothing answers", sourcetest.Mute(), source.Unavailable, "API server memory.test:443: no answer within 4s"},
 		{"not when something fails, which is not tried again", sourcetest.InternalError(), source.Unavailable, "500"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -110,10 +110,10 @@ func TestLastingMisbehaviour(t *testing.T) {
 			sourcetest.TooManyRequests("4"), 8 * time.Second, source.Unavailable, "wants to be asked again after 4s (3 tries",
 		},
 		{"a black hole", sourcetest.Silent(), 9 * time.Second, source.Unavailable, "TLS handshake timeout"},
-		{"no answer", sourcetest.Mute(), 10 * time.Second, source.Unavailable, "no answer in time (3 tries in 10s)"},
+		{"no answer", sourcetest.Mute(), 10 * time.Second, source.Unavailable, "no answer within 4s (3 tries in 10s)"},
 		{
 			"an endless answer",
-			sourcetest.Drip(time.Second), 10 * time.Second, source.Unavailable, "no complete answer in time (3 tries in 10s)",
+			sourcetest.Drip(time.Second), 10 * time.Second, source.Unavailable, "no complete answer within 4s (3 tries in 10s)",
 		},
 		{"resets", sourcetest.Reset(), 9 * time.Second, source.Unavailable, "closed"},
 		{"hanging up", sourcetest.HangUp(), 9 * time.Second, source.Unavailable, "it closed the connection without an answer"},

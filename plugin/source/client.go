@@ -99,6 +99,15 @@ func newTransport(c *cluster, folder string, o *Options) (*http.Transport, error
 
 // get makes one request and returns an answer of status 200 in JSON. All else is a trouble.
 func (c *client) get(ctx context.Context, p path) ([]byte, *trouble) {
+	start := time.Now()
+	body, t := c.exchange(ctx, p)
+	if t != nil && t.late {
+		t.err = fmt.Errorf("%w within %v", t.err, time.Since(start).Round(time.Millisecond))
+	}
+	return body, t
+}
+
+func (c *client) exchange(ctx context.Context, p path) ([]byte, *trouble) {
 	r := (&http.Request{
 		Method: http.MethodGet,
 		URL:    c.server.JoinPath(p.elements()...),

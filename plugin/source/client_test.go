@@ -55,5 +55,5 @@ func TestTimeToConnectIsToldFromTimeToAnswer(t *testing.T) {
 	api := newSource(t, source.Options{Kubeconfig: server.Kubeconfig(), Dial: func(context.Context, string, string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}
 	}})
-	checkText(t, api.Ready(t.Context()), "API server memory.test:443: dial tcp: context deadline exceeded")
+	checkText(t, api.Ready(t.Context()), "API server memory.test:443: no connection within ")
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// First returns a source that asks the given ones in their order until one answers definitely: by a pod or a namespace, or by an
-// error that [IsNotFound] or [IsReplaced] hold for. If none does, the error has the texts of all and the kind of the last. It is
-// ready if one of them is.
+// First returns a source that asks the given ones in their order until one answers: by a pod or a namespace, or by an error that
+// [IsNotFound] holds for. That another pod has the name as yet is no answer, since the next source may ask for longer. If none answers,
+// the error has the texts of all and the kind of the last. It is ready if one of them is.
 //
 // Each source has its own budget of time; the context bounds all of them together.
 func First(sources ...Source) Source { return first(sources) }
@@ -45,7 +45,7 @@ func firstAnswer[T any](ctx context.Context, sources []Source, question func(Sou
 	kind := Misconfigured
 	for i, s := range sources {
 		answer, err := question(s)
-		if err == nil || isDefinite(err) {
+		if err == nil || IsNotFound(err) {
 			return answer, err
 		}
 		kind = KindOf(err)

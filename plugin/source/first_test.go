@@ -52,14 +52,20 @@ func TestFirst(t *testing.T) {
 	}{
 		{"the first that answers is enough", nil, nil, []string{"a"}, "", ""},
 		{"that there is no pod is an answer", because(source.NotFound), nil, []string{"a"}, source.NotFound, "not-found"},
-		{"that it is another one is an answer", because(source.Replaced), nil, []string{"a"}, source.Replaced, "replaced"},
+		{"that it is another one as yet is not: the next may ask for longer", because(source.Replaced), nil, []string{"a", "b"}, "", ""},
+		{
+			"unless it stays another one",
+			because(source.Replaced), because(source.Replaced),
+			[]string{"a", "b"},
+			source.Replaced, "replaced; replaced",
+		},
 		{"one that is not there is not", because(source.Unavailable), nil, []string{"a", "b"}, "", ""},
 		{"one that refuses is not", because(source.Forbidden), nil, []string{"a", "b"}, "", ""},
 		{"nor one that does not know us", because(source.Unauthorized), nil, []string{"a", "b"}, "", ""},
 		{"nor one that is not set up", because(source.Misconfigured), nil, []string{"a", "b"}, "", ""},
 		{"nor one whose error says nothing", errors.New("what?"), nil, []string{"a", "b"}, "", ""},
 		{
-			"a later answer is definite too",
+			"a later answer that there is none counts too",
 			because(source.Unavailable), because(source.NotFound),
 			[]string{"a", "b"},
 			source.NotFound, "not-found",

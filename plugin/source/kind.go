@@ -68,6 +68,3 @@ func IsMisconfigured(err error) bool { return KindOf(err) == Misconfigured }
 
 // IsUnavailable tells whether the error says that the source could not answer, and may be able to later.
 func IsUnavailable(err error) bool { return KindOf(err) == Unavailable }
-
-// isDefinite tells whether the error is an answer about the pod, which no other source would give in another way.
-func isDefinite(err error) bool { return IsNotFound(err) || IsReplaced(err) }

@@ -26,7 +26,7 @@ func readObject(answer *http.Response) ([]byte, *trouble) {
 	case len(body) > maxObject:
 		return nil, &trouble{kind: Unavailable, final: true, err: fmt.Errorf("its answer has more than %d MiB", maxObject>>20)}
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, &trouble{kind: Unavailable, err: errors.New("no complete answer in time")}
+		return nil, &trouble{kind: Unavailable, late: true, err: errors.New("no complete answer")}
 	case err != nil:
 		return nil, &trouble{kind: Unavailable, err: fmt.Errorf("its answer is cut short: %w", err)}
 	}

@@ -10,10 +10,9 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
 // maxStatus is how much is read of an answer that is no object.
@@ -25,6 +24,8 @@ type trouble struct {
 	err  error
 	// final says that to try again would bring the same.
 	final bool
+	// late says that an answer was waited for in vain; how long is added to the error.
+	late bool
 	// after is how long the server wants to be left alone; zero if it does not say.
 	after time.Duration
 }
@@ -36,10 +37,12 @@ func (c *client) unreached(err error) *trouble {
 	switch {
 	case errors.As(err, &certificate):
 		return &trouble{kind: Misconfigured, final: true, err: fmt.Errorf("kubeconfig %s does not fit the server: %w", c.kubeconfig, err)}
+	case errors.As(err, &connection) && connection.Op == "dial" && connection.Timeout():
+		return &trouble{kind: Unavailable, late: true, err: errors.New("no connection")}
 	case errors.As(err, &connection) && connection.Op == "dial":
 		return &trouble{kind: Unavailable, err: err}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return &trouble{kind: Unavailable, err: errors.New("no answer in time")}
+		return &trouble{kind: Unavailable, late: true, err: errors.New("no answer")}
 	case errors.Is(err, io.EOF):
 		return &trouble{kind: Unavailable, err: errors.New("it closed the connection without an answer")}
 	}
@@ -99,27 +102,12 @@ func (s *status) quoted() string {
 }
 
 // shortQuote quotes foreign text so that it fits into a line.
-func shortQuote(text string) string { return strconv.Quote(cut(text, 300)) }
-
-// cut shortens a text to at most so many bytes and an ellipsis.
-func cut(text string, longest int) string {
-	if len(text) <= longest {
-		return text
-	}
-	return strings.ToValidUTF8(text[:longest], "") + "…"
-}
+func shortQuote(words string) string { return text.Quote(words, 300) }
 
 // line is an error whose text fits into a line. Those of net/http and crypto quote what a server sent.
 type line struct{ err error }
 
-func (l line) Error() string {
-	return strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) {
-			return c
-		}
-		return utf8.RuneError
-	}, cut(l.err.Error(), 600))
-}
+func (l line) Error() string { return text.Printable(text.Cut(l.err.Error(), 600)) }
 
 func (l line) Unwrap() error { return l.err }
 

@@ -1,13 +1,15 @@
-// Package podfile reads a pod from a file, as kubectl get pod -o yaml writes it. It is apart from package decide, which the plugin
+// Package podfile reads a pod, and perhaps its namespace, from a file, as kubectl get -o yaml writes it. It is apart from package decide, which the plugin
 // links and which reads no YAML.
 package podfile
 
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"sigs.k8s.io/yaml"
 
@@ -17,58 +19,132 @@ import (
 // maxSize is how many bytes are read. An API server takes objects of up to 1.5 MiB (etcd's --max-request-bytes), in JSON.
 const maxSize = 4 << 20
 
-// document is the part of a file that says whether it is a pod.
-type document struct {
+// object is the part of a document that says what it is.
+type object struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
 		GenerateName string `json:"generateName"`
 	} `json:"metadata"`
+	// Items are the objects of a List, as kubectl writes several.
+	Items []json.RawMessage `json:"items"`
+
+	text []byte
 }
 
 // Read reads a pod in YAML or JSON. As for kubectl its namespace is default if it has none, and a name that the API server would
 // complete counts as it is. Anything but one pod is an error that says what it is.
 func Read(r io.Reader) (*decide.Pod, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxSize+1))
-	switch {
-	case err != nil:
+	objects, err := read(r)
+	if err != nil {
 		return nil, err
-	case len(data) > maxSize:
-		return nil, fmt.Errorf("more than %d bytes, which no pod has", maxSize)
-	case documents(data) > 1:
+	}
+	if len(objects) > 1 {
 		return nil, errors.New("several YAML documents: want one pod")
 	}
-	var d document
-	var pod decide.Pod
-	err = yaml.Unmarshal(data, &d)
-	if err == nil {
-		err = yaml.Unmarshal(data, &pod)
-	}
+	return objects[0].pod()
+}
+
+// ReadWithNamespace reads a pod as [Read] does. The namespace of the pod may be beside it, in a YAML document of its own or in a List, as
+// kubectl get pod/web namespace/shop -n shop -o yaml writes it; otherwise it is nil.
+func ReadWithNamespace(r io.Reader) (*decide.Pod, *decide.Namespace, error) {
+	objects, err := read(r)
 	if err != nil {
-		return nil, fmt.Errorf("no pod in YAML or JSON: %w", err)
+		return nil, nil, err
 	}
-	if d.Kind != "Pod" {
-		return nil, fmt.Errorf("kind %q: want a Pod, as kubectl get pod NAME -o yaml writes it", d.Kind)
+	isNamespace := func(o object) bool { return o.Kind == "Namespace" }
+	at := slices.IndexFunc(objects, isNamespace)
+	rest := slices.DeleteFunc(slices.Clone(objects), isNamespace)
+	if len(rest) > 1 || len(objects) > 2 {
+		return nil, nil, errors.New("several objects: want one pod, and nothing beside it but its namespace")
+	}
+	if len(rest) == 0 {
+		rest = objects
+	}
+	pod, err := rest[0].pod()
+	if err != nil || at < 0 {
+		return pod, nil, err
+	}
+	namespace := new(decide.Namespace)
+	if err := yaml.Unmarshal(objects[at].text, namespace); err != nil {
+		return nil, nil, fmt.Errorf("no namespace in YAML or JSON: %w", err)
+	}
+	if namespace.Metadata.Name != pod.Metadata.Namespace {
+		return nil, nil, fmt.Errorf("the pod is in namespace %q, and the namespace beside it is %q", pod.Metadata.Namespace, namespace.Metadata.Name)
+	}
+	return pod, namespace, nil
+}
+
+// read returns the objects of a file, of which there is one at least: it may be an empty one.
+func read(r io.Reader) ([]object, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxSize {
+		return nil, fmt.Errorf("more than %d bytes, which no pod has", maxSize)
+	}
+	var objects []object
+	for _, text := range documents(data) {
+		o := object{text: text}
+		if err := yaml.Unmarshal(text, &o); err != nil {
+			return nil, fmt.Errorf("no pod in YAML or JSON: %w", err)
+		}
+		if o.Kind != "List" {
+			objects = append(objects, o)
+			continue
+		}
+		for _, item := range o.Items {
+			o := object{text: item}
+			if err := json.Unmarshal(item, &o); err != nil {
+				return nil, fmt.Errorf("no pod in YAML or JSON: %w", err)
+			}
+			objects = append(objects, o)
+		}
+	}
+	if len(objects) == 0 {
+		return []object{{}}, nil
+	}
+	return objects, nil
+}
+
+// pod decodes the object as a pod.
+func (o *object) pod() (*decide.Pod, error) {
+	if o.Kind != "Pod" {
+		return nil, fmt.Errorf("kind %q: want a Pod, as kubectl get pod NAME -o yaml writes it", o.Kind)
+	}
+	pod := new(decide.Pod)
+	if err := yaml.Unmarshal(o.text, pod); err != nil {
+		return nil, fmt.Errorf("no pod in YAML or JSON: %w", err)
 	}
 	m := &pod.Metadata
 	m.Namespace = cmp.Or(m.Namespace, "default")
-	if m.Name = cmp.Or(m.Name, d.Metadata.GenerateName); m.Name == "" {
+	if m.Name = cmp.Or(m.Name, o.Metadata.GenerateName); m.Name == "" {
 		return nil, errors.New("the pod has no name")
 	}
-	return &pod, nil
+	return pod, nil
 }
 
-// documents counts the YAML documents that have more in them than blanks and comments. A line that begins with three dashes
-// always ends a document: text inside of one is indented.
-func documents(data []byte) int {
-	n, counted := 0, false
-	for line := range bytes.Lines(data) {
-		line = bytes.TrimRight(line, " \t\r\n")
-		switch {
-		case bytes.Equal(line, []byte("---")) || bytes.HasPrefix(line, []byte("--- ")):
-			counted = false
-		case len(line) > 0 && line[0] != '#' && !counted:
-			n, counted = n+1, true
+// documents splits a file into the YAML documents that have more in them than blanks and comments. A line that begins with three dashes
+// always begins a document: text inside of one is indented.
+func documents(data []byte) [][]byte {
+	var found [][]byte
+	var current []byte
+	filled := false
+	next := func() {
+		if filled {
+			found = append(found, current)
 		}
+		current, filled = nil, false
 	}
-	return n
+	for line := range bytes.Lines(data) {
+		if after, marked := bytes.CutPrefix(line, []byte("---")); marked && (len(after) == 0 || bytes.ContainsAny(after[:1], " \t\r\n")) {
+			next()
+			line = after
+		}
+		current = append(current, line...)
+		text := bytes.TrimSpace(line)
+		filled = filled || len(text) > 0 && text[0] != '#'
+	}
+	next()
+	return found
 }

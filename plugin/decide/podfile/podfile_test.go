@@ -87,6 +87,11 @@ func TestWhatIsNoPod(t *testing.T) {
 		{"another kind", "kind: Deployment\nmetadata: {name: web}\n", `kind "Deployment": want a Pod, as kubectl get pod NAME -o yaml`},
 		{"a list", "kind: PodList\nitems: []\n", `kind "PodList"`},
 		{"two pods", "kind: Pod\nmetadata: {name: a}\n---\nkind: Pod\nmetadata: {name: b}\n", "several YAML documents"},
+		{"two pods that begin on their marks", "--- {kind: Pod, metadata: {name: a}}\n--- {kind: Pod, metadata: {name: b}}\n", "several YAML documents"},
+		{"a pod and its namespace", "kind: Pod\nmetadata: {name: a}\n---\nkind: Namespace\nmetadata: {name: default}\n", "several YAML documents"},
+		{"an empty list", "kind: List\nitems: []\n", `kind ""`},
+		{"a list of lists", "kind: List\nitems: [{kind: List, items: [{kind: Pod}]}]\n", `kind "List"`},
+		{"a list of what is no object", "kind: List\nitems: [1]\n", "no pod in YAML or JSON: "},
 		{"no YAML", "kind: [", "no pod in YAML or JSON: "},
 		{"fields of another type", "kind: Pod\nmetadata: {name: a}\nspec: {hostNetwork: maybe}\n", "no pod in YAML or JSON: "},
 		{"no name", "kind: Pod\n", "the pod has no name"},
@@ -103,13 +108,55 @@ func TestWhatIsNoPod(t *testing.T) {
 	}
 }
 
+// A pod and its namespace may be in one file, in any order and in the forms that kubectl writes.
+func TestAPodBesideItsNamespace(t *testing.T) {
+	const pod, namespace = "kind: Pod\nmetadata: {name: web, namespace: shop}\n", "kind: Namespace\nmetadata: {name: shop, labels: {mesh: on1}}\n"
+	for _, row := range []struct{ name, text, label, err string }{
+		{"the pod alone", pod, "", ""},
+		{"the pod first", pod + "---\n" + namespace, "on1", ""},
+		{"the namespace first", namespace + "---\n" + pod, "on1", ""},
+		{
+			"a list", "kind: List\nitems:\n- kind: Pod\n  metadata: {name: web, namespace: shop}\n" +
+				"- kind: Namespace\n  metadata: {name: shop, labels: {mesh: on1}}\n", "on1", "",
+		},
+		{"a list of the pod alone", `{"kind":"List","items":[{"kind":"Pod","metadata":{"name":"web","namespace":"shop"}}]}`, "", ""},
+		{"another namespace", pod + "---\nkind: Namespace\nmetadata: {name: other}\n", "", `the pod is in namespace "shop", and the namespace beside it is "other"`},
+		{"the namespace alone", namespace, "", `kind "Namespace": want a Pod`},
+		{"two namespaces", pod + "---\n" + namespace + "---\n" + namespace, "", "several objects: want one pod"},
+		{"two namespaces and no pod", namespace + "---\n" + namespace, "", `kind "Namespace": want a Pod`},
+		{"two pods", pod + "---\n" + pod, "", "several objects: want one pod"},
+		{"something else beside it", pod + "---\nkind: Service\n", "", "several objects: want one pod"},
+		{"a namespace with fields of another type", pod + "---\nkind: Namespace\nmetadata: {name: shop, labels: [a]}\n", "", "no namespace in YAML or JSON: "},
+		{"nothing", "", "", `kind ""`},
+	} {
+		p, n, err := podfile.ReadWithNamespace(strings.NewReader(row.text))
+		if row.err != "" {
+			if err == nil || !strings.Contains(err.Error(), row.err) {
+				t.Errorf("%s: %v, want %q", row.name, err, row.err)
+			}
+			continue
+		}
+		if err != nil || p.Metadata.Name != "web" || (n != nil) != (row.label != "") || n != nil && n.Metadata.Labels["mesh"] != row.label {
+			t.Errorf("%s: %+v, %+v, %v", row.name, p, n, err)
+		}
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	f.Add("kind: Pod\nmetadata:\n  name: x\n  annotations: {a: 'b'}\nspec:\n  containers:\n  - name: y\n    args: [\"-p\", \"1\"]\n")
 	f.Add(`{"kind":"Pod","metadata":{"generateName":"x-"},"spec":{"securityContext":{"runAsUser":0}}}`)
 	f.Add("kind: Pod\nmetadata: {name: &a [*a]}\n")
 	f.Add("---\n---\nkind: Pod\nmetadata: {name: x}")
+	f.Add("kind: List\nitems: [{kind: Namespace, metadata: {name: a}}, {kind: Pod, metadata: {name: x, namespace: a}}]")
 	f.Fuzz(func(t *testing.T, text string) {
+		beside, namespace, besideErr := podfile.ReadWithNamespace(strings.NewReader(text))
+		if besideErr == nil && namespace != nil && namespace.Metadata.Name != beside.Metadata.Namespace {
+			t.Errorf("a pod of %q beside namespace %q", beside.Metadata.Namespace, namespace.Metadata.Name)
+		}
 		pod, err := podfile.Read(strings.NewReader(text))
+		if (err == nil) != (besideErr == nil && namespace == nil) {
+			t.Errorf("a pod, or none: %v and %v", err, besideErr)
+		}
 		if err != nil {
 			return
 		}

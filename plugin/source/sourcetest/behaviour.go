@@ -102,7 +102,10 @@ func Silent() Behaviour {
 
 // Mute takes the request and never answers.
 func Mute() Behaviour {
-	return onRequest(func(_ *Server, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	return onRequest(func(_ *Server, _ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		panic(http.ErrAbortHandler) // a handler that returns has answered
+	})
 }
 
 // Reset resets the connection before TLS.

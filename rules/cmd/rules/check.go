@@ -19,13 +19,16 @@ read, decoded and compared, order included; a note of what was sent once has no 
 not count. In iptables-legacy's tables our chains and the jumps to them are compared. Rules of ours in the other backend,
 which should have none, are a difference.
 
+With --pod the node agent says which namespace that is, and which ruleset it should hold.
+
 The exit code is 0 if it does. It is 1 if not, and what is missing, extra, changed or reordered is listed.`
 
 const checkExamples = `  rules check --pid 4711 -b '*' -i '*' -d 15090,15021,15020
-  rules check --netns /run/netns/pod -b '*' -i '*' --output json`
+  rules check --netns /run/netns/pod -b '*' -i '*' --output json
+  kubectl exec ds/sluice-node -- rules check --pod default/web`
 
 func newCheckCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionBackend, sectionOutput), tolerated: actionSections}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionBackend, sectionOutput), tolerated: actionSections}
 	cmd := &cobra.Command{
 		Use:     "check [FLAG]...",
 		Short:   "tell whether a namespace holds exactly that ruleset",
@@ -33,6 +36,9 @@ func newCheckCommand(s *system) *cobra.Command {
 		Example: checkExamples,
 	}
 	return s.command(cmd, in, func(p *parameters, _ []string) error {
+		if err := p.leftAlone(); err != nil {
+			return err
+		}
 		return p.inNamespace(func(ns *netns.NS) error { return check(s, ns, p) })
 	})
 }

@@ -22,6 +22,9 @@ The left side is what the parameters mean. The right side is one of
   --netns PATH, --pid PID                       what the kernel holds in the namespace, of every owner, in the order in which
                                                 it runs
 
+With --pod the left side is what the node agent says that the pod should have, and without a file the right side what the kernel holds
+for it.
+
 FILE may be - for the standard input. Or both sides are named: --left SPEC --right SPEC, with SPEC one of
 
   save:V4[,V6]                             files as of iptables-save and ip6tables-save
@@ -40,6 +43,7 @@ cannot be read, and 3 if the system or the kernel refuses.`
 const diffExamples = `  kubectl logs web -c istio-init | rules diff --istio-log -
   rules diff -b '*' -i '*' -d 15090,15021,15020 --iptables-save nat.save
   rules diff -b '*' -i '*' -d 15090,15021,15020 --pid 4711
+  kubectl logs web -c istio-init | kubectl exec -i ds/sluice-node -- rules diff --pod default/web --istio-log -
   rules diff --left netns:/run/netns/pod --right flags:"-b * -i * -d 15020"`
 
 // diffParameters are what only diff has.
@@ -79,7 +83,7 @@ func diffTable() []parameter {
 }
 
 func newDiffCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionDiff, sectionOutput), tolerated: actionSections}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionDiff, sectionOutput), tolerated: actionSections}
 	var sides diff.Pair[spec]
 	in.check = func(p *parameters, args []string) []error {
 		var faults []error
@@ -95,7 +99,12 @@ func newDiffCommand(s *system) *cobra.Command {
 		Long:    diffHelp,
 		Example: diffExamples,
 	}
-	return s.command(cmd, in, func(p *parameters, _ []string) error { return s.diff(p, sides) })
+	return s.command(cmd, in, func(p *parameters, _ []string) error {
+		if err := p.leftAlone(); err != nil {
+			return err
+		}
+		return s.diff(p, sides)
+	})
 }
 
 // sidesOf says what is compared.
@@ -109,21 +118,22 @@ func sidesOf(s *system, in *inputs, p *parameters) (diff.Pair[spec], []error) {
 	if d.log != "" {
 		found = append(found, spec{kind: kindLog, paths: [2]string{d.log}})
 	}
-	if p.namesNamespace() {
+	asked := p.pod != (podName{})
+	if p.namesNamespace() || asked && len(found) == 0 {
 		found = append(found, spec{kind: kindNamespace})
 	}
 	switch {
 	case d.left != "" || d.right != "":
 		return namedSides(in, p, len(found))
 	case len(found) == 0:
-		return diff.Pair[spec]{}, []error{errors.New("nothing to compare with: want --iptables-save, --istio-log, --netns or --pid, or --left " +
-			"and --right")}
+		return diff.Pair[spec]{}, []error{errors.New("nothing to compare with: want --iptables-save, --istio-log, --netns, --pid or --pod, or " +
+			"--left and --right")}
 	case len(found) > 1:
 		return diff.Pair[spec]{}, []error{errors.New("--iptables-save, --istio-log and the namespace (--netns, --pid) exclude each other: " +
 			"--left and --right compare any two")}
 	}
 	left := spec{kind: kindFlags, parameters: p}
-	if found[0].kind == kindLog && !shaped {
+	if found[0].kind == kindLog && !shaped && !asked {
 		left.kind = kindLogged
 	}
 	return diff.Pair[spec]{Left: left, Right: found[0]}, nil

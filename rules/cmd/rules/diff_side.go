@@ -62,6 +62,12 @@ func (s *system) load(p *parameters, from, beside spec, other *diffSide) (*diffS
 // loadFlags compiles parameters. What they do not say of the pod is what the namespace at a place has, or if that is none what the
 // other side's log says, or what rules show assumes.
 func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, error) {
+	if p.located != nil {
+		return &diffSide{
+			name: fmt.Sprintf("what pod %s should have", p.pod),
+			Side: diff.Side{Ruleset: rules.Compile(p.redirect), RoutingKnown: true, Redirect: &p.redirect},
+		}, nil
+	}
 	if other != nil && other.logged != nil {
 		p.adopt(*other.logged)
 	}

@@ -22,10 +22,11 @@ A finding is "ok", a "note" (it does no harm), a "warning" (something may come i
 if capture can work, 1 if there is a problem, and 3 if the kernel or a missing permission rules capture out.`
 
 const doctorExamples = `  rules doctor --pid 4711
+  kubectl exec ds/sluice-node -- rules doctor --pod default/web
   rules doctor --netns /run/netns/pod -m TPROXY -b '*' -i '*' --redirect-dns --capture-all-dns -o json`
 
 func newDoctorCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionBackend, sectionOutput), tolerated: actionSections}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionBackend, sectionOutput), tolerated: actionSections}
 	cmd := &cobra.Command{
 		Use:     "doctor [FLAG]...",
 		Short:   "look for what could keep capture from working",
@@ -33,6 +34,9 @@ func newDoctorCommand(s *system) *cobra.Command {
 		Example: doctorExamples,
 	}
 	return s.command(cmd, in, func(p *parameters, _ []string) error {
+		if err := p.leftAlone(); err != nil {
+			return err
+		}
 		return p.inNamespace(func(ns *netns.NS) error { return examine(s, ns, p) })
 	})
 }
@@ -46,16 +50,11 @@ type examined struct {
 }
 
 func examine(s *system, ns *netns.NS, p *parameters) error {
-	p.identifyProxy()
-	if err := s.findNameservers(p); err != nil {
-		return err
+	if p.located == nil {
+		if err := s.completeForDoctor(p, ns); err != nil {
+			return err
+		}
 	}
-	if len(p.podIPs) == 0 {
-		// Without addresses there is no pod yet, which is a finding.
-		p.podIPs, _ = s.podAddresses(ns)
-	}
-	p.assume()
-	p.redirect.IPv6 = rules.CapturesIPv6(p.podIPs, p.dualStack)
 	facts := doctor.Gather(ns)
 	facts.Engine = p.backend
 	// What this process may not ask is a finding of nf_tables already.
@@ -71,6 +70,21 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 	case doctor.Prevented:
 		return failure{code: exitRefused}
 	}
+	return nil
+}
+
+// completeForDoctor finds out what depends on the pod, as far as it is there.
+func (s *system) completeForDoctor(p *parameters, ns *netns.NS) error {
+	p.identifyProxy()
+	if err := s.findNameservers(p); err != nil {
+		return err
+	}
+	if len(p.podIPs) == 0 {
+		// Without addresses there is no pod yet, which is a finding.
+		p.podIPs, _ = s.podAddresses(ns)
+	}
+	p.assume()
+	p.redirect.IPv6 = rules.CapturesIPv6(p.podIPs, p.dualStack)
 	return nil
 }
 

@@ -62,6 +62,7 @@ func (in *inputs) parse(s *system, args []string) (*parameters, error) {
 		p.redirect.StrictIstio()
 	}
 	faults = append(faults, p.conflicts()...)
+	faults = append(faults, in.podFaults(p)...)
 	faults = append(faults, p.faults(sources)...)
 	switch {
 	case in.check != nil:

@@ -10,7 +10,7 @@ import (
 const (
 	exitDone      = 0   // done, or equal
 	exitDifferent = 1   // check or diff found a difference
-	exitBadInput  = 2   // a flag, an argument or an environment variable, or the namespace that it names
+	exitBadInput  = 2   // a flag, an argument or an environment variable, or the namespace or the pod that it names
 	exitRefused   = 3   // the kernel or the system refused, or lacks something
 	exitInvalid   = 126 // validation failed; Istio's repair controller waits for this code
 )
@@ -20,8 +20,8 @@ const exitCodesHelp = `The exit code tells what became of the command:
   0    done; for check: the namespace holds exactly this ruleset; for diff: both sides treat every packet alike, but for known
        deviations; for doctor: capture can work
   1    check or diff found differences, or diff cannot decide; doctor found a problem
-  2    bad input: a flag, an argument or an environment variable, or a network namespace that there is not; nothing was
-       touched
+  2    bad input: a flag, an argument or an environment variable, a network namespace that there is not, or a pod that is not on
+       this node or not redirected; nothing was touched
   3    the kernel or the system refused, or lacks something; unless the error says otherwise nothing has changed
   126  validation failed: the capture does not work (the code that Istio's repair controller looks for)
 

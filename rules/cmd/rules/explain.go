@@ -18,7 +18,8 @@ and iptables-legacy's tables hold in the namespace, of all owners; --netns or --
 means the same.
 
 With --pod it is the one of a pod, as kubectl get pod -o yaml writes it: what the CNI plugin would decide about the pod, by which
-reason, and the ruleset that it would program; packets need not be given then.
+reason, and the ruleset that it would program; packets need not be given then. Of a pod of this node (NAMESPACE/NAME) the node agent
+says so; with --live packets meet what the kernel holds for it.
 
 Followed are the hooks at which traffic is captured, prerouting and output. What chains of others do at input, forward and
 postrouting is not seen: a packet whose fate is said to be a redirection may be dropped at input nevertheless.
@@ -33,16 +34,24 @@ otherwise. no-listener says that no transparent proxy listens.`
 
 const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'
   kubectl get pod web -o yaml | rules explain --pod -
+  kubectl get pod web -o yaml | rules explain --pod - --config /etc/cni/net.d/10-cluster.conflist
+  kubectl exec ds/sluice-node -- rules explain --pod default/web --live 'in tcp 10.244.2.9:51000 > 10.244.1.5:8080'
   rules explain --pid 4711 'in tcp 10.244.2.9:51000 > 10.244.1.5:8080'`
 
 func newExplainCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionBackend, sectionExplain, sectionOutput), tolerated: actionSections}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionBackend, sectionExplain, sectionOutput), tolerated: actionSections}
 	var packets []rules.Packet
 	in.check = func(p *parameters, args []string) []error {
 		var errs []error
 		packets, errs = parsePackets(args)
+		if p.config != "" && p.podFile == "" {
+			errs = append(errs, errors.New("--config has an effect only beside --pod with a file"))
+		}
 		if p.podFile != "" {
 			return append(errs, in.podConflicts(p)...)
+		}
+		if p.pod != (podName{}) {
+			return append(errs, nothingLive(p, args)...)
 		}
 		if len(args) == 0 {
 			errs = append(errs, errors.New("no packet to explain, such as 'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'"))
@@ -63,6 +72,14 @@ func newExplainCommand(s *system) *cobra.Command {
 		Example: explainExamples,
 	}
 	return s.command(cmd, in, func(p *parameters, _ []string) error { return explain(s, p, packets) })
+}
+
+// nothingLive refuses to explain no packet by the rules of a running pod.
+func nothingLive(p *parameters, args []string) []error {
+	if p.live && len(args) == 0 {
+		return []error{errors.New("--live: no packet to explain")}
+	}
+	return nil
 }
 
 // givenIn names the flags of the sections that the command line sets.
@@ -90,8 +107,11 @@ func parsePackets(args []string) ([]rules.Packet, []error) {
 }
 
 func explain(s *system, p *parameters, packets []rules.Packet) error {
-	if p.podFile != "" {
+	switch {
+	case p.podFile != "":
 		return s.explainPod(p, packets)
+	case p.located != nil && !p.live:
+		return s.explainLocated(p, packets)
 	}
 	ruleset, err := s.rulesetToExplain(p)
 	if err != nil {

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/decide/podfile"
 	"github.com/sluice-mesh/sluice/rules"
@@ -34,55 +36,102 @@ type jsonNote struct {
 
 // explainPod tells what the plugin would decide about the pod in a file, and what would then happen to the packets.
 func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
-	pod, err := s.readPod(p.podFile)
+	pod, namespace, err := s.readPod(p.podFile)
 	if err != nil {
 		return err
 	}
-	settings := &decide.Settings{Without: p.redirect.Without}
+	settings, err := p.settings()
+	if err != nil {
+		return err
+	}
 	decision := decide.Decide(decide.Input{
 		Attachment: decide.Attachment{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, Annotations: pod.Metadata.Annotations},
 		Pod:        pod,
+		Namespace:  namespace,
 	}, settings)
 	result := explainedPod{
 		Pod: pod.Metadata.Namespace + "/" + pod.Metadata.Name, Outcome: decision.Outcome.String(), Reason: decision.Reason,
 		Sentence: decision.Sentence, Notes: []jsonNote{},
 	}
-	text := fmt.Sprintf("%s: %s\n", s.colour.Paint(colour.Bold, result.Pod), decision)
+	head := fmt.Sprintf("%s: %s\n", s.colour.Paint(colour.Bold, result.Pod), decision)
+	if decision.Reason == decide.NamespaceUnknown {
+		head += "  the namespace may be in the file too: kubectl get pod/NAME namespace/NAMESPACE -n NAMESPACE -o yaml\n"
+	}
 	if decision.Outcome != decide.Redirect {
-		return s.print(text, result)
+		return s.print(head, result)
 	}
 	redirect, notes, err := decide.Parameters(pod, p.addressesOf(pod), settings)
 	if err != nil {
 		return inEachLine(result.Pod, err)
 	}
 	for _, n := range notes {
-		text += fmt.Sprintf("  note: %s\n", n.Sentence)
+		head += fmt.Sprintf("  note: %s\n", n.Sentence)
 		result.Notes = append(result.Notes, jsonNote{n.Kind, n.Sentence})
 	}
-	ruleset := rules.Compile(redirect)
+	return s.printRedirected(head, result, redirect, packets)
+}
+
+// settings are those of the plugin's configuration, if there is one, and the deviations that are turned off besides.
+func (p *parameters) settings() (*decide.Settings, error) {
+	settings := decide.Settings{}
+	if p.config != "" {
+		text, err := os.ReadFile(p.config)
+		if err != nil {
+			return nil, err
+		}
+		c, err := config.ParseList(text)
+		if err != nil {
+			return nil, inEachLine(p.config, err)
+		}
+		settings = c.Decide
+	}
+	for _, id := range p.redirect.Without {
+		if !slices.Contains(settings.Without, id) {
+			settings.Without = append(settings.Without, id)
+		}
+	}
+	return &settings, nil
+}
+
+// explainLocated tells what the node agent says of a pod, and what should happen to the packets there.
+func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
+	l := p.located
+	result := explainedPod{
+		Pod: p.pod.String(), Outcome: l.Decision, Reason: decide.Reason(l.Reason), Sentence: l.Sentence, Notes: []jsonNote{},
+	}
+	head := fmt.Sprintf("%s: %s\n", s.colour.Paint(colour.Bold, result.Pod), decisionText(l))
+	if l.Redirect == nil {
+		return s.print(head, result)
+	}
+	return s.printRedirected(head, result, *l.Redirect, packets)
+}
+
+// printRedirected completes what is printed of a pod that is redirected.
+func (s *system) printRedirected(head string, result explainedPod, r rules.Redirect, packets []rules.Packet) error {
+	ruleset := rules.Compile(r)
 	form := toJSON(ruleset)
 	result.Ruleset = &form
 	traces, traced := s.traces(ruleset, packets)
 	result.Packets = traced
-	return s.print(strings.TrimRight(text+"\n"+ruleset.String()+"\n"+traces, "\n")+"\n", result)
+	return s.print(strings.TrimRight(head+"\n"+ruleset.String()+"\n"+traces, "\n")+"\n", result)
 }
 
-// readPod reads the file, or the standard input.
-func (s *system) readPod(path string) (*decide.Pod, error) {
+// readPod reads the file, or the standard input. The namespace is nil if it is not in there.
+func (s *system) readPod(path string) (*decide.Pod, *decide.Namespace, error) {
 	in := s.stdin
 	if path != "-" {
 		file, err := os.Open(path)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		defer func() { _ = file.Close() }()
 		in = file
 	}
-	pod, err := podfile.Read(in)
+	pod, namespace, err := podfile.ReadWithNamespace(in)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return pod, nil
+	return pod, namespace, nil
 }
 
 // addressesOf are those that --pod-ip gives, or the pod's own; a pod that has none yet is taken to have one of IPv4.

@@ -23,6 +23,7 @@ var sectionTitles = map[section]string{
 	sectionPod:       "The pod",
 	sectionSluice:    "Beyond Istio",
 	sectionNamespace: "The network namespace",
+	sectionAgent:     "A pod of this node",
 	sectionBackend:   "The backend",
 	sectionDryRun:    "What to do",
 	sectionAction:    "What to do",

@@ -21,6 +21,9 @@ func (p *parameters) inNamespace(do func(*netns.NS) error) error {
 }
 
 func (p *parameters) openNamespace() (*netns.NS, error) {
+	if err := p.lost(); err != nil {
+		return nil, err
+	}
 	path := cmp.Or(p.netnsPath, p.networkNamespace)
 	switch {
 	case p.pid != 0:

@@ -39,6 +39,7 @@ const (
 	sectionPod
 	sectionSluice
 	sectionNamespace
+	sectionAgent
 	sectionBackend
 	sectionShow
 	sectionExplain

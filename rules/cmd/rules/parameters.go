@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -30,9 +32,15 @@ type parameters struct {
 	format  string // of show: "nft", "iptables" or "json"
 	live    bool   // of explain
 	podFile string // of explain
-	istio   bool   // of cleanup
-	diff    diffParameters
-	text    string // what was parsed, if it was a SPEC of diff
+	config  string // of explain: a file
+
+	pod     podName         // which the node agent is asked for; the zero value for none
+	runDir  string          // that plugin and agent share
+	located *agent.Location // what the agent says, once it was asked
+
+	istio bool // of cleanup
+	diff  diffParameters
+	text  string // what was parsed, if it was a SPEC of diff
 }
 
 // names finds the numeric ids of names. The kernel knows numbers only, and so do all packages but this command.
@@ -49,6 +57,7 @@ func defaultParameters(n names) *parameters {
 		backend:      string(compat.EngineAuto),
 		output:       outputText,
 		format:       formatNFT,
+		runDir:       config.DefaultRunDir,
 	}
 	// Empty means: to be found out. See complete.
 	p.redirect.ProxyUIDs, p.redirect.ProxyGIDs = nil, nil

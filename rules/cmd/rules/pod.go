@@ -14,6 +14,9 @@ import (
 
 // complete returns the redirection with all that depends on the pod: its families, its nameservers, the proxy's ids.
 func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
+	if p.located != nil {
+		return p.redirect, p.leftAlone()
+	}
 	p.identifyProxy()
 	if err := s.findNameservers(p); err != nil {
 		return rules.Redirect{}, err

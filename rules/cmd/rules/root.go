@@ -95,6 +95,11 @@ func (s *system) command(cmd *cobra.Command, in *inputs, do func(p *parameters, 
 		if err != nil {
 			return err
 		}
+		if p.pod != (podName{}) {
+			if err := s.locate(p); err != nil {
+				return err
+			}
+		}
 		return do(p, args)
 	}
 	return cmd

@@ -15,10 +15,11 @@ what addresses the pod has, it is taken to have one of IPv4, and with --dual-sta
 
 const showExamples = `  rules show -b '*' -i '*' -d 15090,15021,15020 | nft --check -f -
   rules show -b '*' -i '*' -m TPROXY --dual-stack --format iptables
-  rules show -b '*' -i '*' --pod-ip fd00::5 --format json`
+  rules show -b '*' -i '*' --pod-ip fd00::5 --format json
+  kubectl exec ds/sluice-node -- rules show --pod default/web`
 
 func newShowCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionShow, sectionOutput), tolerated: actionSections}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionShow, sectionOutput), tolerated: actionSections}
 	in.check = func(p *parameters, args []string) []error {
 		faults := noArguments(args)
 		switch {
@@ -58,6 +59,12 @@ func show(s *system, p *parameters) error {
 
 // compile returns the ruleset of the parameters. It looks at addresses only in a namespace that they name.
 func (s *system) compile(p *parameters) (rules.Ruleset, error) {
+	if p.located != nil {
+		if err := p.leftAlone(); err != nil {
+			return rules.Ruleset{}, err
+		}
+		return rules.Compile(p.redirect), nil
+	}
 	if p.netnsPath == "" && p.networkNamespace == "" && p.pid == 0 {
 		p.assume()
 	}

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -113,15 +113,24 @@ func otherTable() []parameter {
 			set: truth(func(p *parameters) *bool { return &p.live }),
 		},
 		{
-			flag: "pod", value: "FILE", section: sectionExplain,
-			help: "explain what the CNI plugin would do with the pod in this YAML or JSON file; - is the standard input",
-			set: func(p *parameters, text string) error {
-				if text == "" {
-					return errors.New("the path is empty")
-				}
-				p.podFile = text
-				return nil
-			},
+			flag: "pod", value: "NAMESPACE/NAME", section: sectionAgent,
+			help: "a pod of this node: the node agent, in whose container this works, knows its network namespace and says how it " +
+				"should be redirected; no parameter of that has a place beside it. For rules explain also a pod's YAML or JSON " +
+				"file, of which no agent is asked; - is the standard input",
+			set: (*parameters).setPod,
+		},
+		{
+			flag: "config", value: "FILE", section: sectionExplain,
+			help: "beside --pod with a file: the CNI plugin's configuration, whose exclusions, selectors and names of containers count " +
+				"then; a network configuration list (.conflist), or the plugin's object of one. Where a selector asks for the labels of " +
+				"the pod's namespace, that may be in the pod's file too",
+			set: word(func(p *parameters) *string { return &p.config }),
+		},
+		{
+			flag: "cni-agent-run-dir", variables: []string{"CNI_AGENT_RUN_DIR"}, value: "PATH", fallback: config.DefaultRunDir,
+			section: sectionAgent,
+			help:    "the directory that plugin and node agent share, where the agent's socket is",
+			set:     (*parameters).setRunDir,
 		},
 		{
 			flag: "istio", section: sectionCleanup,

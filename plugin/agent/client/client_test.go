@@ -1,4 +1,4 @@
-package agent_test
+package client_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
@@ -30,7 +31,7 @@ func TestPodIsAsked(t *testing.T) {
 		asked = string(text)
 		_, _ = c.Write(frames(`{"version":1,"later":"field"}`, webPod))
 	})
-	got, err := agent.New(agent.Options{Socket: path}).Pod(t.Context(), web)
+	got, err := client.New(client.Options{Socket: path}).Pod(t.Context(), web)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestAnswers(t *testing.T) {
 		{"the agent itself is refused", frames(`{"version":1,"kind":"forbidden","error":"no"}`), source.Forbidden, "no"},
 		{"an error of a kind of later", frames(`{"version":2,"kind":"later","error":"hm"}`), source.Unavailable, "hm"},
 		{"an error of no kind", frames(`{"version":1,"error":"hm"}`), source.Unavailable, "hm"},
-		{"an error that does not fit into a line", frames(`{"version":1,"error":"a\nb\u001b"}`), source.Unavailable, "a\ufffdb\ufffd"},
+		{"an error that does not fit into a line", frames(`{"version":1,"error":"a\nb\u001b"}`), source.Unavailable, "a b\ufffd"},
 		{"a later version", frames(`{"version":2}`, webPod), source.Unavailable, "protocol version 2"},
 		{"no version", frames(`{}`, webPod), source.Unavailable, "protocol version 0"},
 		{"no JSON", frames(`HTTP`), source.Unavailable, "not understood"},
@@ -75,7 +76,7 @@ func TestAnswers(t *testing.T) {
 		{"too long a body", append(frames(`{"version":1}`), 1, 0, 0, 0), source.Unavailable, "a frame of 16777216 bytes: too long"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			pod, err := agent.New(agent.Options{Socket: listen(t, reply(t, row.answer))}).Pod(t.Context(), web)
+			pod, err := client.New(client.Options{Socket: listen(t, reply(t, row.answer))}).Pod(t.Context(), web)
 			if source.KindOf(err) != row.kind || (pod == nil) != (err != nil) {
 				t.Fatalf("%v, %q: %v", pod, source.KindOf(err), err)
 			}
@@ -87,8 +88,8 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestNamespacePolicyAndReady(t *testing.T) {
-	client := func(answer []byte) *agent.Client {
-		return agent.New(agent.Options{Socket: listen(t, reply(t, answer))})
+	client := func(answer []byte) *client.Client {
+		return client.New(client.Options{Socket: listen(t, reply(t, answer))})
 	}
 	namespace, err := client(frames(`{"version":1}`, `{"metadata":{"name":"default","labels":{"a":"b"}}}`)).Namespace(t.Context(), "default")
 	if err != nil || namespace.Metadata.Labels["a"] != "b" {
@@ -131,7 +132,7 @@ func TestAnAgentThatIsNotThere(t *testing.T) {
 		filepath.Join(file, "x"):      "not a directory",
 		filepath.Join(folder, strings.Repeat("x", 200)): "invalid argument",
 	} {
-		c := agent.New(agent.Options{Socket: path})
+		c := client.New(client.Options{Socket: path})
 		_, err := c.Pod(t.Context(), web)
 		checkText(t, err, "pod default/web: node agent: socket "+path+": ", text)
 		if !source.IsUnavailable(err) {
@@ -150,10 +151,10 @@ func TestAnAgentThatDoesNotAnswer(t *testing.T) {
 		<-release
 	})
 	const timeout = 30 * time.Millisecond
-	c := agent.New(agent.Options{Socket: path, Timeout: timeout})
+	c := client.New(client.Options{Socket: path, Timeout: timeout})
 	start := time.Now()
 	_, err := c.Pod(t.Context(), web)
-	checkText(t, err, "pod default/web: node agent: no answer in time")
+	checkText(t, err, "pod default/web: node agent: no answer within ")
 	if took := time.Since(start); took < timeout || took > time.Second {
 		t.Errorf("took %v", took)
 	}
@@ -175,9 +176,9 @@ func TestACancelledQuestionEnds(t *testing.T) {
 		cancel(errors.New("the runtime is gone"))
 		<-release
 	})
-	_, err := agent.New(agent.Options{Socket: path, Timeout: time.Hour}).Pod(ctx, web)
+	_, err := client.New(client.Options{Socket: path, Timeout: time.Hour}).Pod(ctx, web)
 	close(release)
-	checkText(t, err, "no answer in time")
+	checkText(t, err, "no answer within ")
 }
 
 // Whoever listens without being root is told nothing.
@@ -194,7 +195,7 @@ func TestAStrangerIsNotAsked(t *testing.T) {
 			read <- n
 		})
 	})
-	c := agent.New(agent.Options{Socket: path})
+	c := client.New(client.Options{Socket: path})
 	_, err := c.Pod(t.Context(), web)
 	checkText(t, err, fmt.Sprintf("socket %s belongs to uid 65534 and not to 0", path))
 	if !source.IsUnavailable(err) || <-read != 0 {
@@ -221,12 +222,12 @@ func asStranger(t *testing.T, f func()) {
 
 // With First, an agent that is away is no more than a detour.
 func TestTheAPIServerIsAskedBehindTheAgent(t *testing.T) {
-	behind := agent.New(agent.Options{Socket: listen(t, reply(t, frames(`{"version":1}`, webPod)))})
-	away := agent.New(agent.Options{Socket: "/nonexistent"})
+	behind := client.New(client.Options{Socket: listen(t, reply(t, frames(`{"version":1}`, webPod)))})
+	away := client.New(client.Options{Socket: "/nonexistent"})
 	if pod, err := source.First(away, behind).Pod(t.Context(), web); err != nil || pod.Metadata.Name != "web" {
 		t.Errorf("%v, %v", pod, err)
 	}
-	gone := agent.New(agent.Options{Socket: listen(t, reply(t, frames(`{"version":1,"kind":"not-found","error":"none"}`)))})
+	gone := client.New(client.Options{Socket: listen(t, reply(t, frames(`{"version":1,"kind":"not-found","error":"none"}`)))})
 	if _, err := source.First(gone, behind).Pod(t.Context(), web); !source.IsNotFound(err) {
 		t.Errorf("what the agent knows is asked again: %v", err)
 	}

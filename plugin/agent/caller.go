@@ -1,0 +1,155 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/plugin/text"
+)
+
+// A Caller sends requests to the node agent. It does not connect before that, and has a connection for each. It is safe for concurrent
+// use.
+type Caller struct {
+	// Socket is the path of the agent's socket; see [SocketIn].
+	Socket string
+	// Owner is the uid that the agent must run as: whoever else listens is not believed.
+	Owner uint32
+}
+
+// Ask puts a question, and returns the body of the answer. The error may be a [Refusal]. The time from connecting to the end of the
+// answer is bounded by the context, which must have a deadline; see [IsLate].
+func (c Caller) Ask(ctx context.Context, r Request) ([]byte, error) {
+	conn, err := c.send(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	head, err := ReadFrame(conn, MaxAnswer)
+	if err != nil {
+		return nil, fmt.Errorf("no answer: %w", unexpected(err))
+	}
+	var a Answer
+	if json.Unmarshal(head, &a) != nil {
+		return nil, errors.New("its answer is not understood")
+	}
+	if err := a.err(); err != nil {
+		return nil, err
+	}
+	if a.Version < 1 || a.Version > Version {
+		return nil, fmt.Errorf("its answer has protocol version %d, and not 1 to %d", a.Version, Version)
+	}
+	body, err := ReadFrame(conn, MaxBody)
+	if err != nil {
+		return nil, fmt.Errorf("no complete answer: %w", unexpected(err))
+	}
+	return body, nil
+}
+
+// Tell sends what is not answered: no error means that it was sent. The context must have a deadline.
+func (c Caller) Tell(ctx context.Context, r Request) error {
+	conn, err := c.send(ctx, r)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// Locate asks where a pod of the node is. The error may be a [Refusal], of the kind not-found if the node has no such pod.
+func (c Caller) Locate(ctx context.Context, namespace, name string) (*Location, error) {
+	body, err := c.Ask(ctx, Request{Verb: AskLocate, Namespace: namespace, Name: name})
+	if err != nil {
+		return nil, err
+	}
+	found := new(Location)
+	if json.Unmarshal(body, found) != nil {
+		return nil, errors.New("its answer is no location")
+	}
+	if found.Namespace != namespace || found.Name != name {
+		return nil, errors.New("its answer is about another pod")
+	}
+	if err := found.Validate(); err != nil {
+		return nil, fmt.Errorf("its answer is wrong: %w", err)
+	}
+	return found, nil
+}
+
+// send connects, looks who is there and sends a request.
+func (c Caller) send(ctx context.Context, r Request) (*net.UnixConn, error) {
+	r.Version = Version
+	message, err := AppendJSON(nil, r, MaxRequest)
+	if err != nil {
+		return nil, err
+	}
+	dialed, err := new(net.Dialer).DialContext(ctx, "unix", c.Socket)
+	if err != nil {
+		return nil, c.unreached(err)
+	}
+	conn := dialed.(*net.UnixConn)
+	uid, err := PeerUID(conn)
+	if err == nil && uid != c.Owner {
+		err = fmt.Errorf("socket %s belongs to uid %d and not to %d", c.Socket, uid, c.Owner)
+	}
+	if err == nil {
+		end, _ := ctx.Deadline() // a zero one would be none
+		err = conn.SetDeadline(end)
+	}
+	if err == nil {
+		_, err = conn.Write(message)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// errAway is in the error if nobody listens.
+var errAway = errors.New("it is not running")
+
+// IsAway tells whether the error says that no agent is there.
+func IsAway(err error) bool { return errors.Is(err, errAway) }
+
+// IsLate tells whether the error is that of an answer that did not come in the time of the context.
+func IsLate(ctx context.Context, err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil && err != nil
+}
+
+// unreached says why there is no connection, in fewer words than package net.
+func (c Caller) unreached(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		err = errAway
+	case errors.Is(err, unix.EAGAIN):
+		err = errors.New("too many wait for it already")
+	default:
+		err = cmp.Or(errors.Unwrap(err), err)
+	}
+	return fmt.Errorf("socket %s: %w", c.Socket, err)
+}
+
+// A Refusal is the error of an answer that has one instead of a body.
+type Refusal struct {
+	// Kind is the word for the kind of the error (see package source), which may be one of a later agent; empty if there is none.
+	Kind string
+	// Text is what the agent says; of any characters, but not long.
+	Text string
+}
+
+// Error returns the agent's words on one line.
+func (r *Refusal) Error() string { return text.Printable(r.Text) }
+
+// IsNotFound tells whether the error is an answer that says that there is no such object.
+func IsNotFound(err error) bool {
+	var r *Refusal
+	return errors.As(err, &r) && r.Kind == "not-found"
+}

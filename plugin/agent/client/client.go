@@ -1,0 +1,135 @@
+// Package client is the plugin's side of the node agent's socket; package agent has the protocol.
+//
+// A [Client] is a [source.Source] that the agent's copy of the node's pods answers, and takes the plugin's log lines and the
+// outcome of each ADD to the agent. When the agent is away or slow its errors answer [source.IsUnavailable], so that
+// [source.First] goes on to the API server; nothing else fails because of it.
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// Options say how the node agent is asked.
+type Options struct {
+	// Socket is the path of its socket; see [agent.SocketIn].
+	Socket string
+	// Timeout is the time for a question from connecting to the end of the answer; [DefaultTimeout] if it is not positive.
+	Timeout time.Duration
+	// Owner is the uid that the agent must run as: whoever else listens is not believed.
+	Owner uint32
+}
+
+// DefaultTimeout is the time that an agent has for an answer. It answers from memory, or says within 0.8 s why it does not.
+const DefaultTimeout = time.Second
+
+// A Client is a [source.Source] that asks the node agent. It is safe for concurrent use.
+type Client struct {
+	caller  agent.Caller
+	timeout time.Duration
+	// slow says that a question was not answered in time. The next one would not be either, and the runtime waits.
+	slow atomic.Bool
+}
+
+var _ source.Source = (*Client)(nil)
+
+// New returns a client. It does not connect: that is done for each question.
+func New(o Options) *Client {
+	c := &Client{caller: agent.Caller{Socket: o.Socket, Owner: o.Owner}, timeout: o.Timeout}
+	if c.timeout <= 0 {
+		c.timeout = DefaultTimeout
+	}
+	return c
+}
+
+// Close implements [source.Source]. There is nothing to close.
+func (c *Client) Close() {}
+
+// Pod implements [source.Source].
+func (c *Client) Pod(ctx context.Context, ref source.Ref) (*decide.Pod, error) {
+	pod := new(decide.Pod)
+	err := c.ask(ctx, agent.Request{Verb: agent.AskPod, Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}, pod)
+	if err == nil && (pod.Metadata.Namespace != ref.Namespace || pod.Metadata.Name != ref.Name || ref.UID != "" && !pod.HasUID(ref.UID)) {
+		err = errors.New("its answer is about another pod")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pod %s: node agent: %w", ref, err)
+	}
+	return pod, nil
+}
+
+// Namespace implements [source.Source].
+func (c *Client) Namespace(ctx context.Context, name string) (*decide.Namespace, error) {
+	namespace := new(decide.Namespace)
+	err := c.ask(ctx, agent.Request{Verb: agent.AskNamespace, Namespace: name}, namespace)
+	if err == nil && namespace.Metadata.Name != name {
+		err = errors.New("its answer is about another namespace")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("namespace %s: node agent: %w", name, err)
+	}
+	return namespace, nil
+}
+
+// Ready implements [source.Source].
+func (c *Client) Ready(ctx context.Context) error {
+	if err := c.ask(ctx, agent.Request{Verb: agent.AskReady}, nil); err != nil {
+		return fmt.Errorf("node agent: %w", err)
+	}
+	return nil
+}
+
+// Policy returns the plugin's configuration as the agent would have it now: an object with fields of package config. It may be
+// newer than the one that the runtime has. Without one it is nil.
+func (c *Client) Policy(ctx context.Context) (json.RawMessage, error) {
+	var policy map[string]json.RawMessage
+	if err := c.ask(ctx, agent.Request{Verb: agent.AskPolicy}, &policy); err != nil {
+		return nil, fmt.Errorf("policy: node agent: %w", err)
+	}
+	if len(policy) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(policy)
+}
+
+// ask puts a question and fills into with the body of the answer, unless it is nil.
+func (c *Client) ask(ctx context.Context, r agent.Request, into any) error {
+	if c.slow.Load() {
+		return source.WithKind(source.Unavailable, errors.New("it was too slow to answer before"))
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	start := time.Now()
+	body, err := c.caller.Ask(ctx, r)
+	if agent.IsLate(ctx, err) {
+		c.slow.Store(true)
+		err = fmt.Errorf("no answer within %v", time.Since(start).Round(time.Millisecond))
+	}
+	if err == nil && into != nil {
+		if json.Unmarshal(body, into) != nil {
+			err = fmt.Errorf("its answer is no %s", r.Verb)
+		}
+	}
+	if err != nil {
+		return source.WithKind(kindOf(err), err)
+	}
+	return nil
+}
+
+// kindOf is the kind of an error of asking. One that this program does not know means that there is no answer.
+func kindOf(err error) source.Kind {
+	var refusal *agent.Refusal
+	if errors.As(err, &refusal) && slices.Contains(source.Kinds(), source.Kind(refusal.Kind)) {
+		return source.Kind(refusal.Kind)
+	}
+	return source.Unavailable
+}

@@ -1,0 +1,42 @@
+package client_test
+
+import (
+	"net"
+	"testing"
+	"unicode"
+
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/client"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// FuzzAnswer answers a question by anything: there is the pod that was asked for, or an error on one line with a known kind.
+func FuzzAnswer(f *testing.F) {
+	f.Add(frames(`{"version":1}`, webPod))
+	f.Add(frames(`{"version":1,"kind":"not-found","error":"none"}`))
+	f.Add(frames(`{"version":1,"error":"\n"}`))
+	f.Add(frames(`{"version":1}`, `{"metadata":null}`))
+	var answer []byte
+	c := client.New(client.Options{Socket: listen(f, func(c *net.UnixConn) {
+		_, _ = agent.ReadFrame(c, agent.MaxRequest)
+		_, _ = c.Write(answer)
+	})})
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		answer = sent
+		pod, err := c.Pod(t.Context(), web)
+		if err == nil {
+			if pod.Metadata.Name != web.Name || pod.Metadata.Namespace != web.Namespace || !pod.HasUID(web.UID) {
+				t.Errorf("%+v", pod)
+			}
+			return
+		}
+		if kind := source.KindOf(err); kind == "" {
+			t.Errorf("no kind: %v", err)
+		}
+		for _, c := range err.Error() {
+			if !unicode.IsPrint(c) {
+				t.Errorf("%q in %q", c, err)
+			}
+		}
+	})
+}

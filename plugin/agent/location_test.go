@@ -1,0 +1,95 @@
+package agent_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestAPodIsLocated(t *testing.T) {
+	var asked string
+	c := agent.Caller{Socket: listen(t, func(c *net.UnixConn) {
+		text, err := agent.ReadFrame(c, agent.MaxRequest)
+		if err != nil {
+			t.Error(err)
+		}
+		asked = string(text)
+		_, _ = c.Write(frames(`{"version":1}`, located))
+	})}
+	got, err := c.Locate(within(t), "default", "web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &agent.Location{
+		Namespace: "default", Name: "web", UID: "556740d7", NetNS: "/proc/7/ns/net", Decision: "skip", Reason: "not-injected",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	if want := `{"version":1,"verb":"locate","namespace":"default","name":"web"}`; asked != want {
+		t.Errorf("asked %s", asked)
+	}
+}
+
+func TestAPodThatIsNotLocated(t *testing.T) {
+	for _, row := range []struct {
+		name, text string
+		answer     []byte
+		notFound   bool
+	}{
+		{"the node has no such pod", "there is none", frames(`{"version":1,"kind":"not-found","error":"there is none"}`), true},
+		{"the agent cannot tell", "hm", frames(`{"version":1,"kind":"unavailable","error":"hm"}`), false},
+		{"another pod", "its answer is about another pod", frames(`{"version":1}`, strings.Replace(located, `"web"`, `"db"`, 1)), false},
+		{"no location", "its answer is no location", frames(`{"version":1}`, `[]`), false},
+		{"a location that makes no sense", "decision: \"x\" is neither", frames(`{"version":1}`, strings.Replace(located, "skip", "x", 1)), false},
+		{"nothing", "no answer: unexpected EOF", nil, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := agent.Caller{Socket: listen(t, reply(t, row.answer))}
+			_, err := c.Locate(within(t), "default", "web")
+			checkText(t, err, row.text)
+			if agent.IsNotFound(err) != row.notFound || agent.IsAway(err) {
+				t.Errorf("%#v", err)
+			}
+		})
+	}
+	t.Run("nobody is there", func(t *testing.T) {
+		if _, err := (agent.Caller{Socket: "/nonexistent"}).Locate(within(t), "default", "web"); !agent.IsAway(err) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWhatALocationSays(t *testing.T) {
+	redirect := rules.DefaultRedirect()
+	for _, row := range []struct {
+		name   string
+		change func(*agent.Location)
+		text   string
+	}{
+		{"a pod that is left alone", func(*agent.Location) {}, ""},
+		{"a pod of the mesh", func(l *agent.Location) { l.Decision, l.Redirect, l.Backend = "redirect", &redirect, "nft" }, ""},
+		{"no pod", func(l *agent.Location) { l.Name = "" }, "the pod has no name"},
+		{"another decision", func(l *agent.Location) { l.Decision = "undecided" }, `decision: "undecided" is neither redirect nor skip`},
+		{"a redirection without its parameters", func(l *agent.Location) { l.Decision = "redirect" }, "does not fit the redirection"},
+		{"parameters of a pod that is left alone", func(l *agent.Location) { l.Redirect = &redirect }, "does not fit the redirection"},
+		{"parameters that are wrong", func(l *agent.Location) { l.Decision, l.Redirect = "redirect", &rules.Redirect{} }, "redirect: "},
+		{"another backend", func(l *agent.Location) { l.Backend = "ebpf" }, `backend: "ebpf" is neither nft nor legacy`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			l := agent.Location{Namespace: "default", Name: "web", Decision: "skip", Reason: "not-injected"}
+			row.change(&l)
+			err := l.Validate()
+			if row.text != "" {
+				checkText(t, err, row.text)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,187 @@
+package chaintest_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/serve"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+// An office is the node agent's side of the socket, with all that it is told.
+type office struct {
+	mu   sync.Mutex
+	adds []agent.Add
+	logs []string
+	told chan struct{} // gets one with each ADD
+}
+
+// serveAgent starts the agent's server for the node.
+func (n *node) serveAgent(t testing.TB, o *office) {
+	t.Helper()
+	o.told = make(chan struct{}, 100)
+	server := serve.New(serve.Options{
+		Socket: agent.SocketIn(n.run), Objects: o,
+		Log: func(line []byte) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.logs = append(o.logs, string(line))
+		},
+		Added: func(a agent.Add) {
+			o.mu.Lock()
+			o.adds = append(o.adds, a)
+			o.mu.Unlock()
+			o.told <- struct{}{}
+		},
+		Failed: func(err error) { t.Errorf("agent: %v", err) },
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		server.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	for deadline := time.Now().Add(10 * time.Second); !server.Listening(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the agent does not listen")
+		}
+	}
+}
+
+// Pod answers with the injected pod of the name, which no API server has.
+func (o *office) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error) {
+	return []byte(`{"metadata":{"namespace":"` + ref.Namespace + `","name":"` + ref.Name + `","uid":"` + ref.UID +
+		`","annotations":{"sidecar.istio.io/status":"{}"}},"spec":{"containers":[{"name":"istio-proxy"}]}}`), false, nil
+}
+
+func (o *office) Namespace(context.Context, string) ([]byte, bool, error) { panic("no selector asks") }
+
+func (o *office) Ready(context.Context) error { return nil }
+
+// last waits for the next outcome, and returns it with the lines of the log so far.
+func (o *office) last(t testing.TB) (agent.Add, []string) {
+	t.Helper()
+	select {
+	case <-o.told:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the agent was told of no ADD")
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.adds[len(o.adds)-1], slices.Clone(o.logs)
+}
+
+// TestPodsComeFromTheAgent starts pods of which only the agent knows, and reads what it is told of them.
+func TestPodsComeFromTheAgent(t *testing.T) {
+	t.Parallel()
+	n, o := newNode(t), &office{}
+	n.api.Always(sourcetest.InternalError())
+	n.serveAgent(t, o)
+	p := n.newSandbox(t)
+	c := chain{version: latest, dual: true}
+	p.mustAdd(t, c)
+	if p.rules(t) == "" {
+		t.Error("the pod has no rules")
+	}
+	add, logs := o.last(t)
+	if add.Duration <= 0 || add.Bytes < 1000 {
+		t.Errorf("%v, %d bytes", add.Duration, add.Bytes)
+	}
+
+	if add.Result != "success" || add.Decision != "redirect" || add.Reason != "mesh-pod" || add.Backend != "nft" ||
+		!slices.Equal(add.Uncaptured, []string{"ipv6"}) || add.Name != p.name || add.UID != p.uid {
+		t.Errorf("told %+v", add)
+	}
+	if len(logs) != 1 || !strings.Contains(logs[0], `"msg":"ADD"`) || !strings.Contains(logs[0], `"ipv6-uncaptured":`) {
+		t.Errorf("logged %q", logs)
+	}
+	if err := n.status(t, chain{version: latest}); err != nil {
+		t.Errorf("STATUS: %v", err)
+	}
+
+	// What nobody knows is told as well.
+	q := n.newSandbox(t)
+	if _, err := q.add(t, chain{version: latest, fields: map[string]any{"exclude_namespaces": []string{namespace}}}); err != nil {
+		t.Error(err)
+	}
+	if add, _ := o.last(t); add.Decision != "skip" || add.Reason != "namespace-excluded" || add.Backend != "none" {
+		t.Errorf("told %+v", add)
+	}
+	_, err := n.newSandbox(t).add(t, chain{version: latest, fields: map[string]any{"backend": "ebpf"}})
+	if add, _ := o.last(t); err == nil || add.Result != "error" || add.Decision != "undecided" || add.Reason != "undecided" {
+		t.Errorf("told %+v of %v", add, err)
+	}
+}
+
+// TestAnAgentThatFails starts pods beside an agent that is dead or hangs: they cost its timeout at most, and what time they have for
+// the API server is left whole.
+func TestAnAgentThatFails(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		make func(t testing.TB, path string)
+		more time.Duration // beyond what an ADD takes
+	}{
+		{"no agent was there ever", func(testing.TB, string) {}, 0},
+		{"its socket is left", func(t testing.TB, path string) { listenOn(t, path).Close() }, 0},
+		{"it takes no connection", func(t testing.TB, path string) { listenOn(t, path) }, time.Second},
+		{"it takes connections and does not answer", func(t testing.TB, path string) {
+			l := listenOn(t, path)
+			go func() {
+				for {
+					if _, err := l.AcceptUnix(); err != nil { // never closed before the process ends
+						return
+					}
+				}
+			}()
+		}, time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			n := newNode(t)
+			path := agent.SocketIn(n.run)
+			must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+			row.make(t, path)
+			p := n.newPod(t, "sidecar")
+			c := chain{version: latest, fields: map[string]any{"api_budget": "800ms"}}
+			x := p.execution(t, "ADD", c, someResult(p))
+			start := time.Now()
+			if err := x.run(n); err != nil {
+				t.Fatal(err)
+			}
+			took := time.Since(start)
+			t.Logf("ADD took %v", took)
+			if took < row.more || took > row.more+10*time.Second { // a busy machine takes seconds itself
+				t.Errorf("ADD took %v", took)
+			}
+			if p.rules(t) == "" {
+				t.Error("the pod has no rules")
+			}
+			n.wantLogged(t, p, `"decision":"redirect"`)
+		})
+	}
+}
+
+// listenOn makes a socket whose file stays when it is closed.
+func listenOn(t testing.TB, path string) *net.UnixListener {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}

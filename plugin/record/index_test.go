@@ -1,0 +1,123 @@
+package record_test
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/plugin/record"
+)
+
+func refresh(t *testing.T, x *record.Index) {
+	t.Helper()
+	if err := x.Refresh(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An index has what the store has, as of the last refresh, and reads only what has changed.
+func TestIndex(t *testing.T) {
+	dir := t.TempDir()
+	s := record.In(dir)
+	x := s.Index()
+	refresh(t, x)
+	if got := x.Of("7d1e"); len(got) > 0 {
+		t.Errorf("of an empty store: %v", got)
+	}
+	put(t, s, sample(key("a", "eth0")))
+	put(t, s, sample(key("b", "eth0")))
+	damaged := filepath.Join(dir, "attachments", "c:eth0.json")
+	if err := os.WriteFile(damaged, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refresh(t, x)
+	first := x.Of("7d1e")
+	if len(first) != 2 || first[0].ContainerID != "a" || first[1].ContainerID != "b" {
+		t.Fatalf("%v", first)
+	}
+	changed := sample(key("b", "eth0"))
+	changed.Netns = "/run/netns/other"
+	put(t, s, changed)
+	refresh(t, x)
+	if got := x.Of("7d1e"); got[0] != first[0] || got[1] == first[1] || got[1].Netns != changed.Netns {
+		t.Errorf("after a change of one: %+v", got)
+	}
+	if err := s.Remove(key("a", "eth0")); err != nil {
+		t.Fatal(err)
+	}
+	refresh(t, x)
+	if got := x.Of("7d1e"); len(got) != 1 || got[0].ContainerID != "b" {
+		t.Errorf("after a removal: %v", got)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	refresh(t, x)
+	if got := x.Of("7d1e"); len(got) > 0 {
+		t.Errorf("after the end: %v", got)
+	}
+}
+
+// A change is seen also if it comes within the same tick of the kernel's clock as the last reading.
+func TestIndexMissesNothing(t *testing.T) {
+	s := record.In(t.TempDir())
+	x := s.Index()
+	for i := range 200 {
+		r := sample(key("a", "eth0"))
+		r.Time = time.Unix(int64(i), 0)
+		put(t, s, r)
+		refresh(t, x)
+		if got := x.Of("7d1e"); len(got) != 1 || got[0].Time.Unix() != int64(i) {
+			t.Fatalf("round %d: %v", i, got)
+		}
+	}
+}
+
+func TestIndexBesideWriters(t *testing.T) {
+	s := record.In(t.TempDir())
+	x := s.Index()
+	put(t, s, sample(key("b", "eth0")))
+	var group sync.WaitGroup
+	group.Go(func() {
+		for range 100 {
+			put(t, s, sample(key("a", "eth0")))
+			if err := s.Remove(key("a", "eth0")); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 2 {
+		group.Go(func() {
+			for range 100 {
+				if err := x.Refresh(); err != nil {
+					t.Error(err)
+				}
+				if got := x.Of("7d1e"); len(got) == 0 {
+					t.Error("the other record is not there")
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+// BenchmarkRefreshUnchanged is what each visit of the audit pays.
+func BenchmarkRefreshUnchanged(b *testing.B) {
+	s := record.In(b.TempDir())
+	for i := range 250 {
+		put(b, s, sample(key(string(rune('a'+i%26))+string(rune('a'+i/26)), "eth0")))
+	}
+	x := s.Index()
+	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); {
+		if err := x.Refresh(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		if err := x.Refresh(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package text_test
+
+import (
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/plugin/text"
+)
+
+func TestCut(t *testing.T) {
+	for _, row := range []struct {
+		name, text string
+		most       int
+		want       string
+	}{
+		{"a short text stays", "web", 3, "web"},
+		{"a long one ends in an ellipsis", "orders-api", 9, "orders…"},
+		{"no letter is cut in two", "größer-als", 9, "größ…"},
+		{"an empty text stays", "", 3, ""},
+	} {
+		if got := text.Cut(row.text, row.most); got != row.want {
+			t.Errorf("%s: %q, want %q", row.name, got, row.want)
+		}
+	}
+}
+
+func TestPrintableIsOneLine(t *testing.T) {
+	if got := text.Printable("a\nb\x1b[1mß"); got != "a b\ufffd[1mß" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestQuote(t *testing.T) {
+	if got := text.Quote("a\"b\n", 10); got != `"a\"b\n"` {
+		t.Error(got)
+	}
+	if got := text.Quote(strings.Repeat("x", 20), 8); got != `"xxxxx…"` {
+		t.Error(got)
+	}
+}
+
+func TestEveryTextFits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from, most := rapid.String().Draw(t, "text"), rapid.IntRange(3, 40).Draw(t, "most")
+		cut := text.Cut(from, most)
+		if len(cut) > most || utf8.ValidString(from) && !utf8.ValidString(cut) {
+			t.Errorf("%q", cut)
+		}
+		if !strings.HasPrefix(from, strings.TrimSuffix(cut, "…")) {
+			t.Errorf("%q is no beginning of %q", cut, from)
+		}
+		if i := strings.IndexFunc(text.Printable(from), func(c rune) bool { return !unicode.IsPrint(c) && c != utf8.RuneError }); i >= 0 {
+			t.Errorf("not printable at %d of %q", i, from)
+		}
+	})
+}

@@ -1,0 +1,20 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// The command starts in milliseconds, and is copied into other people's images: what is big or slow to start is not linked.
+func TestTheCommandStaysLight(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pkg := range strings.FieldsSeq(string(out)) {
+		if pkg == "net/http" || pkg == "crypto/tls" || pkg == "go.uber.org/zap" || strings.HasPrefix(pkg, "k8s.io/") {
+			t.Errorf("the command links %s", pkg)
+		}
+	}
+}

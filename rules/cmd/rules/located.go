@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/text"
+)
+
+// locateTime bounds the question for a pod. The agent answers within a second, or says why it does not.
+const locateTime = 3 * time.Second
+
+// podName is a pod's namespace and name, as --pod has them.
+type podName struct{ namespace, name string }
+
+func (n podName) String() string { return n.namespace + "/" + n.name }
+
+// parsePodName reads NAMESPACE/NAME.
+func parsePodName(words string) (podName, error) {
+	namespace, name, _ := strings.Cut(words, "/")
+	isLabel := func(label string) bool {
+		return label != "" && strings.Trim(label, "-") == label && !strings.ContainsFunc(label, func(c rune) bool {
+			return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-'
+		})
+	}
+	ok := isLabel(namespace) && len(namespace) <= 63 && len(name) <= 253
+	for label := range strings.SplitSeq(name, ".") {
+		ok = ok && isLabel(label)
+	}
+	if !ok {
+		return podName{}, fmt.Errorf("%s names no pod: want NAMESPACE/NAME, such as default/web", text.Quote(words, 100))
+	}
+	return podName{namespace, name}, nil
+}
+
+// setPod takes a name, or a file for explain. A file that is there is meant, and what looks like one.
+func (p *parameters) setPod(words string) error {
+	if words == "" {
+		return errors.New("it is empty: want NAMESPACE/NAME")
+	}
+	named, err := parsePodName(words)
+	_, missing := os.Stat(words)
+	looksLikeFile := slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(words))
+	if err == nil && missing != nil && !looksLikeFile {
+		p.pod = named
+	} else {
+		p.podFile = words
+	}
+	return nil
+}
+
+func (p *parameters) setRunDir(path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("%s is no absolute path", text.Quote(path, 100))
+	}
+	p.runDir = path
+	return nil
+}
+
+// podFaults are what is wrong beside --pod.
+func (in *inputs) podFaults(p *parameters) []error {
+	var errs []error
+	if p.podFile != "" && !slices.Contains(in.sections, sectionExplain) {
+		named, err := parsePodName(p.podFile)
+		if err != nil {
+			return []error{fmt.Errorf("--pod: %w", err)}
+		}
+		p.pod, p.podFile = named, "" // a file of that name means nothing here
+	}
+	if p.pod == (podName{}) {
+		return nil
+	}
+	for _, name := range in.givenIn(captureSections) {
+		errs = append(errs, fmt.Errorf("the node agent says how the pod is redirected: --%s has no effect beside --pod", name))
+	}
+	for _, name := range in.givenIn([]section{sectionNamespace}) {
+		errs = append(errs, fmt.Errorf("--pod and --%s: want one of them", name))
+	}
+	return errs
+}
+
+// locate asks the node agent for the pod, and makes the parameters mean its namespace and its redirection.
+func (s *system) locate(p *parameters) error {
+	ctx, cancel := context.WithTimeout(context.Background(), locateTime)
+	defer cancel()
+	found, err := agent.Caller{Socket: agent.SocketIn(p.runDir)}.Locate(ctx, p.pod.namespace, p.pod.name)
+	if err != nil {
+		return s.unlocated(ctx, p, err)
+	}
+	p.located, p.netnsPath = found, found.NetNS
+	if found.Redirect == nil {
+		return nil
+	}
+	p.redirect = *found.Redirect
+	if p.backend == string(compat.EngineAuto) && found.Backend != "" {
+		p.backend = found.Backend
+	}
+	return nil
+}
+
+// unlocated is the error of a question for a pod that brought no location.
+func (s *system) unlocated(ctx context.Context, p *parameters, err error) error {
+	switch {
+	case agent.IsNotFound(err):
+		return fmt.Errorf("pod %s is not on this node: %w", p.pod, err)
+	case agent.IsAway(err):
+		return refused(fmt.Errorf("pod %s: there is no node agent here to ask: %w; --pod is for the agent's container", p.pod, err))
+	case agent.IsLate(ctx, err):
+		return refused(fmt.Errorf("pod %s: the node agent does not answer within %v", p.pod, locateTime))
+	}
+	return refused(fmt.Errorf("pod %s: node agent: %w", p.pod, err))
+}
+
+// leftAlone is the error of a command that is about the rules of a pod which should have none; nil for others.
+func (p *parameters) leftAlone() error {
+	if p.located == nil || p.located.Redirect != nil {
+		return nil
+	}
+	return fmt.Errorf("pod %s is not redirected: %s", p.pod, decisionText(p.located))
+}
+
+// decisionText says what becomes of a pod and why, in a line.
+func decisionText(l *agent.Location) string {
+	words := fmt.Sprintf("%s (%s)", l.Decision, l.Reason)
+	if l.Sentence != "" {
+		words += ": " + l.Sentence
+	}
+	return text.Printable(words)
+}
+
+// lost is the error of a pod whose namespace was not found.
+func (p *parameters) lost() error {
+	if p.located == nil || p.located.NetNS != "" {
+		return nil
+	}
+	return fmt.Errorf("pod %s: no network namespace of it was found on this node: it may have ended, or not begun", p.pod)
+}
