@@ -1,0 +1,68 @@
+package sandbox
+
+import "strings"
+
+// podOf returns the UID of the pod that a process belongs to, from the text of its /proc/PID/cgroup; empty if it belongs to none.
+//
+// The kubelet names a pod's cgroup pod<UID> (driver cgroupfs) or kubepods-<class>-pod<UID with _ for ->.slice (driver systemd), and
+// both may have more before it, as in kind. Seen from a cgroup namespace a path may begin with /../. Levels below are
+// the pod's own, and may have any name.
+func podOf(cgroup string) (uid string) {
+	for line := range strings.Lines(cgroup) {
+		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":") // the hierarchy's number
+		_, path, ok := strings.Cut(rest, ":")                          // its controllers
+		if !ok {
+			continue
+		}
+		found := podInPath(path)
+		switch {
+		case found == "" || found == uid:
+		case uid == "":
+			uid = found
+		default:
+			return "" // hierarchies of version 1 that do not agree
+		}
+	}
+	return uid
+}
+
+// podInPath returns the UID in the outermost level that belongs to a pod.
+func podInPath(path string) string {
+	for level := range strings.SplitSeq(path, "/") {
+		if uid, ok := strings.CutPrefix(level, "pod"); ok && isUID(uid) {
+			return uid
+		}
+		slice, ok := strings.CutSuffix(level, ".slice")
+		if !ok {
+			continue
+		}
+		before, uid, ok := cutLast(slice, "-pod")
+		uid = strings.ReplaceAll(uid, "_", "-")
+		if ok && isUID(uid) && strings.Contains(before, "kubepods") {
+			return uid
+		}
+	}
+	return ""
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// isUID tells whether the text may be a pod's UID: 36 characters with hyphens, or the 32 of a static pod's hash. Others than the
+// kubelet may have cgroups that begin with "pod".
+func isUID(s string) bool {
+	if len(s) != 36 && len(s) != 32 {
+		return false
+	}
+	for i, c := range []byte(s) {
+		hyphen := len(s) == 36 && (i == 8 || i == 13 || i == 18 || i == 23)
+		if hyphen != (c == '-') || !hyphen && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,395 @@
+package sandbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/record"
+)
+
+func TestWhatADDStoredIsFound(t *testing.T) {
+	n, p, ns := newNode(t), newPod(), netnstest.New(t)
+	f := n.finder()
+	wantMissing(t, f, p, "the pod has no process")
+	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
+	for range 2 {
+		s := wantFound(t, f, p, ns, sandbox.Record)
+		if s.ContainerID != "c1" || s.Path != filepath.Join(n.netns, "cni-1") {
+			t.Errorf("found %+v", s)
+		}
+	}
+}
+
+func TestPathsOfTheNode(t *testing.T) {
+	ns := netnstest.New(t)
+	for _, row := range []struct {
+		name, path string
+		found      bool
+	}{
+		{"as the node's directory is named", "/var/run/netns/cni-1", true},
+		{"by where /var/run leads", "/run/netns/cni-1", true},
+		{"not in its simplest form", "/var/run//netns/./cni-1", true},
+		{"below the directory", "/var/run/netns/x/cni-1", false},
+		{"out of the directory", "/var/run/netns/../cni-1", false},
+		{"the directory", "/var/run/netns/", false},
+		{"another directory", "/var/run/netnsx/cni-1", false},
+		{"a process that is not the pod's", "/proc/1/ns/net", false},
+		{"no path", "", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			n, p := newNode(t), newPod()
+			n.link(t, ns, "cni-1")
+			n.record(t, p, "c1", row.path)
+			if row.found {
+				wantFound(t, n.finder(), p, ns, sandbox.Record)
+			} else {
+				wantMissing(t, n.finder(), p, "record: sandbox c1: ")
+			}
+		})
+	}
+}
+
+func TestWhatTheRuntimeCachedIsFound(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		edit func(map[string]any)
+		why  string
+	}{
+		{"as libcni writes it", func(map[string]any) {}, ""},
+		{"as libcni wrote it before it kept the path", func(m map[string]any) { delete(m, "netns") }, ""},
+		{"without a path", func(m map[string]any) { delete(m, "netns"); delete(m, "result") }, "no process"},
+		{"of another kind", func(m map[string]any) { m["kind"] = "other" }, "no process"},
+		{"of no container", func(m map[string]any) { delete(m, "containerId") }, "no process"},
+		{"without arguments", func(m map[string]any) { delete(m, "cniArgs") }, "no process"},
+		{"of another JSON", func(m map[string]any) { m["cniArgs"] = 7 }, "no process"},
+		{"with two UIDs", func(m map[string]any) {
+			m["cniArgs"] = append([]any{[]any{"K8S_POD_UID", "x"}}, m["cniArgs"].([]any)...)
+		}, `two values of "K8S_POD_UID"`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			n, p, ns := newNode(t), newPod(), netnstest.New(t)
+			file := n.result(t, p, "c1", n.link(t, ns, "cni-1"))
+			edit(t, file, row.edit)
+			if row.why != "" {
+				wantMissing(t, n.finder(), p, row.why)
+			} else if s := wantFound(t, n.finder(), p, ns, sandbox.Runtime); s.ContainerID != "c1" {
+				t.Errorf("found %+v", s)
+			}
+		})
+	}
+}
+
+func edit(t *testing.T, file string, how func(map[string]any)) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m map[string]any
+	if err := json.Unmarshal(text, &m); err != nil {
+		t.Fatal(err)
+	}
+	how(m)
+	if text, err = json.Marshal(m); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A file that is being written when it is read is read again.
+func TestAResultIsReadAgainWhenItHasChanged(t *testing.T) {
+	n, p, ns := newNode(t), newPod(), netnstest.New(t)
+	f := n.finder()
+	file := n.result(t, p, "c1", n.link(t, ns, "cni-1"))
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// In the same tick of the file system's clock.
+	if err := errors.Join(os.WriteFile(file, text[:len(text)/2], 0o600), os.Chtimes(file, n.now, n.now)); err != nil {
+		t.Fatal(err)
+	}
+	wantMissing(t, f, p, file, "unexpected end")
+	if err := errors.Join(os.WriteFile(file, text, 0o600), os.Chtimes(file, n.now, n.now)); err != nil {
+		t.Fatal(err)
+	}
+	wantFound(t, f, p, ns, sandbox.Runtime)
+}
+
+func TestAHugeResultIsNotRead(t *testing.T) {
+	n, p, ns := newNode(t), newPod(), netnstest.New(t)
+	file := n.result(t, p, "c1", n.link(t, ns, "cni-1"))
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, append(text, strings.Repeat(" ", 2<<20)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantMissing(t, n.finder(), p, file+": more than 2097152 bytes")
+}
+
+func TestALinkIsNoResult(t *testing.T) {
+	n, p, ns := newNode(t), newPod(), netnstest.New(t)
+	file := n.result(t, p, "c1", n.link(t, ns, "cni-1"))
+	elsewhere := filepath.Join(t.TempDir(), "result")
+	if err := errors.Join(os.Rename(file, elsewhere), os.Symlink(elsewhere, file)); err != nil {
+		t.Fatal(err)
+	}
+	wantMissing(t, n.finder(), p, file)
+}
+
+func TestOnlyTheSameUIDCounts(t *testing.T) {
+	n, p, ns := newNode(t), newPod(), netnstest.New(t)
+	f := n.finder()
+	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
+	for name, change := range map[string]func(*sandbox.Pod){
+		"another one of the same name": func(p *sandbox.Pod) { p.UID = newPod().UID },
+		"its beginning":                func(p *sandbox.Pod) { p.UID = p.UID[:35] },
+		"none":                         func(p *sandbox.Pod) { p.UID = "" },
+		"that of another name":         func(p *sandbox.Pod) { p.Name = "other" },
+		"that of another namespace":    func(p *sandbox.Pod) { p.Namespace = "other" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := p
+			change(&other)
+			wantMissing(t, f, other)
+			wantFound(t, f, p, ns, sandbox.Record)
+			wantMissing(t, f, other)
+		})
+	}
+}
+
+func TestTheNextSourceIsAskedForWhatIsGone(t *testing.T) {
+	n, p, old, ns := newNode(t), newPod(), netnstest.New(t), netnstest.New(t)
+	f := n.finder()
+	path := n.link(t, old, "cni-1")
+	n.record(t, p, "c1", path)
+	wantFound(t, f, p, old, sandbox.Record)
+	n.unlink(t, path)
+	wantMissing(t, f, p, "record: sandbox c1: ", "no such file")
+	n.result(t, p, "c2", n.link(t, ns, "cni-2"))
+	s := wantFound(t, f, p, ns, sandbox.Runtime)
+	if _, err := s.Open(); err != nil {
+		t.Error(err)
+	}
+	n.unlink(t, "cni-2")
+	if _, err := s.Open(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v, want that it is gone", err)
+	}
+}
+
+func TestOfTwoSandboxesTheLaterOneCounts(t *testing.T) {
+	for _, source := range []sandbox.Source{sandbox.Record, sandbox.Runtime} {
+		t.Run(string(source), func(t *testing.T) {
+			n, p, old, ns := newNode(t), newPod(), netnstest.New(t), netnstest.New(t)
+			store := func(id, path string) {
+				if source == sandbox.Record {
+					n.record(t, p, id, path)
+				} else {
+					n.result(t, p, id, path)
+				}
+			}
+			store("c9", n.link(t, old, "cni-old"))
+			wantFound(t, n.finder(), p, old, source)
+			path := n.link(t, ns, "cni-new")
+			store("c1", path)
+			wantFound(t, n.finder(), p, ns, source)
+			n.unlink(t, path)
+			wantFound(t, n.finder(), p, old, source)
+		})
+	}
+}
+
+func TestARememberedSandboxGivesWayToTheNextOfThePod(t *testing.T) {
+	n, p, old, ns := newNode(t), newPod(), netnstest.New(t), netnstest.New(t)
+	f := n.finder()
+	n.record(t, p, "c1", n.link(t, old, "cni-old"))
+	wantFound(t, f, p, old, sandbox.Record)
+	n.record(t, p, "c2", n.link(t, ns, "cni-new"))
+	wantFound(t, f, p, ns, sandbox.Record)
+}
+
+func TestARememberedSandboxIsLookedAt(t *testing.T) {
+	n, p, old, ns := newNode(t), newPod(), netnstest.New(t), netnstest.New(t)
+	f := n.finder()
+	path := n.link(t, old, "cni-1")
+	k := n.record(t, p, "c1", path)
+	s := wantFound(t, f, p, old, sandbox.Record)
+	n.unlink(t, path)
+	n.link(t, ns, "cni-1")
+	wantFound(t, f, p, ns, sandbox.Record)
+	if opened, err := s.Open(); err == nil || !strings.Contains(err.Error(), "no longer "+old.ID().String()) {
+		t.Errorf("opened %v, %v", opened, err)
+	}
+	if err := record.In(n.run).Remove(k); err != nil {
+		t.Fatal(err)
+	}
+	wantMissing(t, f, p)
+}
+
+func TestAPathOfTwoPodsIsOfTheLaterOne(t *testing.T) {
+	n, old, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
+	path := n.link(t, ns, "cni-1")
+	n.record(t, old, "c2", path)
+	n.record(t, p, "c1", path)
+	f := n.finder()
+	wantMissing(t, f, old, "/run/netns/cni-1 is that of pod "+p.String()+" with UID "+p.UID)
+	wantFound(t, f, p, ns, sandbox.Record)
+}
+
+// The finder has another namespace than the node, as the agent's pod has.
+func TestTheNodesNamespaceAndTheFindersAreNobodys(t *testing.T) {
+	n, own := newNode(t), netnstest.New(t)
+	host, err := netns.OpenPID(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	f := n.finder()
+	for name, ns := range map[string]*netns.NS{"host": host, "own": own} {
+		t.Run(name, func(t *testing.T) {
+			recorded, cached := newPod(), newPod()
+			path := n.link(t, ns, name)
+			n.record(t, recorded, "r-"+name, path)
+			n.result(t, cached, "c-"+name, path)
+			err := own.Do(func() error {
+				wantMissing(t, f, recorded, "record: ", "the namespace of the node or of this process")
+				wantMissing(t, f, cached, "runtime: ", "the namespace of the node or of this process")
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// Files that nobody should have made are told, and hide nothing.
+func TestBrokenFiles(t *testing.T) {
+	n, p, q, ns, other := newNode(t), newPod(), newPod(), netnstest.New(t), netnstest.New(t)
+	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
+	n.result(t, q, "c2", n.link(t, other, "cni-2"))
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(n.cache, "results")
+	must(os.Mkdir(filepath.Join(dir, "directory"), 0o700))
+	must(os.Symlink("/dev/zero", filepath.Join(dir, "link")))
+	must(unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
+	must(os.WriteFile(filepath.Join(dir, "huge"), nil, 0o600))
+	must(os.Truncate(filepath.Join(dir, "huge"), 1<<30))
+	must(os.WriteFile(filepath.Join(dir, "garbage"), []byte("\x00{"), 0o600))
+	must(os.WriteFile(filepath.Join(n.run, "attachments", "x:eth0.json"), []byte("{"), 0o600))
+	f := n.finder()
+	wantMissing(t, f, newPod(), "record: ", "x:eth0.json", "runtime: 5 files cannot be read")
+	wantFound(t, f, p, ns, sandbox.Record)
+	wantFound(t, f, q, other, sandbox.Runtime)
+}
+
+// What is mounted as runtimes do it is found, and a file that lost its mount is not.
+func TestARealMount(t *testing.T) {
+	n, p, ns := newNode(t), newPod(), netnstest.New(t)
+	n.record(t, p, "c1", "/var/run/netns/cni-1")
+	f := n.finder()
+	onThread(t, func() error { return n.mount(t, ns, "cni-1") }, func() {
+		s := wantFound(t, f, p, ns, sandbox.Record)
+		if err := unix.Unmount(s.Path, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+		wantMissing(t, f, p, "not a namespace file")
+	})
+}
+
+func TestDirectoriesThatAreNotGiven(t *testing.T) {
+	n, p, ns := newNode(t), newPod(), netnstest.New(t)
+	n.link(t, ns, "cni-1")
+	n.record(t, p, "c1", filepath.Join(n.netns, "cni-1"))
+	wantFound(t, sandbox.New(sandbox.Options{RunDir: n.run, HostNetnsDir: n.netns}), p, ns, sandbox.Record)
+	other := newPod()
+	n.record(t, other, "c2", "/var/run/netns/sluice-no-such-name")
+	wantMissing(t, sandbox.New(sandbox.Options{RunDir: n.run}), other, "/var/run/netns/sluice-no-such-name: open: no such file")
+	wantMissing(t, sandbox.New(sandbox.Options{}), other, "neither a record nor the runtime's cache has it")
+}
+
+func TestADirectoryThatCannotBeRead(t *testing.T) {
+	n, p := newNode(t), newPod()
+	for _, name := range []string{filepath.Join(n.run, "attachments"), filepath.Join(n.cache, "results")} {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantMissing(t, n.finder(), p, "record: ", "runtime: ", "attachments: not a directory", "results: not a directory")
+}
+
+// Pods that nobody asks for any more leave nothing.
+func TestWhatHasEndedIsForgotten(t *testing.T) {
+	n, p, ns := newNode(t), newPod(), netnstest.New(t)
+	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
+	f := n.finder()
+	for i := range 300 {
+		path := n.link(t, ns, fmt.Sprintf("cni-x%d", i))
+		other := newPod()
+		k := n.record(t, other, fmt.Sprintf("x%d", i), path)
+		wantFound(t, f, other, ns, sandbox.Record)
+		n.unlink(t, path)
+		if err := record.In(n.run).Remove(k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sandboxes, claims := sandbox.Remembered(f); sandboxes > 128 || claims > 2 {
+		t.Errorf("%d sandboxes and %d records are remembered", sandboxes, claims)
+	}
+	wantFound(t, f, p, ns, sandbox.Record)
+}
+
+func TestFindEndsWithItsContext(t *testing.T) {
+	n, p, ns := newNode(t), newPod(), netnstest.New(t)
+	n.result(t, p, "c1", n.link(t, ns, "cni-1"))
+	f := n.finder()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	found, missing := f.Find(ctx, []sandbox.Pod{p})
+	if len(found) != 0 || len(missing) != 1 || !errors.Is(missing[0].Err, context.Canceled) {
+		t.Errorf("found %v, missing %v", found, missing)
+	}
+	wantFound(t, f, p, ns, sandbox.Runtime)
+}
+
+func TestNothingLeaks(t *testing.T) {
+	n, p, ns := newNode(t), newPod(), netnstest.New(t)
+	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
+	count := func() int {
+		names, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names)
+	}
+	wantFound(t, n.finder(), p, ns, sandbox.Record)
+	before := count()
+	for range 20 {
+		wantFound(t, n.finder(), p, ns, sandbox.Record)
+		wantMissing(t, n.finder(), newPod())
+	}
+	if after := count(); after > before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}

@@ -1,0 +1,199 @@
+package sandbox_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/record"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A node has the directories that a finder looks at.
+type node struct {
+	run, netns, cache string
+	// proc has the processes that a test puts there, and first of all the test as the node's first process.
+	proc string
+	// now is when the next record is made.
+	now time.Time
+}
+
+func newNode(t testing.TB) *node {
+	t.Helper()
+	netnstest.RequireRoot(t)
+	n := &node{run: t.TempDir(), netns: t.TempDir(), cache: t.TempDir(), proc: t.TempDir()}
+	n.now = time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC)
+	n.process(t, 1, os.Getpid())
+	return n
+}
+
+// process puts a process into the node's /proc, by the number that it has there.
+func (n *node) process(t testing.TB, as, pid int) {
+	t.Helper()
+	if err := os.Symlink(fmt.Sprintf("/proc/%d", pid), filepath.Join(n.proc, strconv.Itoa(as))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// finder returns a finder that sees the directory of network namespaces at another place than the node.
+func (n *node) finder() *sandbox.Finder {
+	return sandbox.New(sandbox.Options{
+		RunDir: n.run, ResultDirs: []string{filepath.Join(n.cache, "results"), filepath.Join(n.cache, "cache", "results")},
+		HostNetnsDir: "/var/run/netns", NetnsDir: n.netns, ProcDir: n.proc,
+	})
+}
+
+var number atomic.Int64
+
+// newPod returns a pod with a UID of its own.
+func newPod() sandbox.Pod {
+	i := number.Add(1)
+	return sandbox.Pod{Namespace: "shop", Name: fmt.Sprintf("orders-%d", i), UID: fmt.Sprintf("7d1e6c2a-4b0f-4a57-9f63-%012x", i)}
+}
+
+// link puts a namespace into the directory, and returns its path on the node. No mount, which a killed test would leave behind.
+func (n *node) link(t testing.TB, ns *netns.NS, name string) string {
+	t.Helper()
+	if err := os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), filepath.Join(n.netns, name)); err != nil {
+		t.Fatal(err)
+	}
+	return "/var/run/netns/" + name
+}
+
+// mount is link by a mount, as runtimes do it, which only the calling thread has from then on. The thread is to be thrown away.
+func (n *node) mount(t testing.TB, ns *netns.NS, name string) error {
+	t.Helper()
+	path := filepath.Join(n.netns, name)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		return err
+	}
+	return errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount(fmt.Sprintf("/proc/self/fd/%d", ns.FD()), path, "", unix.MS_BIND, ""))
+}
+
+// onThread runs fn on a thread that is thrown away, after preparing it.
+func onThread(t *testing.T, prepare func() error, fn func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := prepare()
+		if err == nil {
+			fn()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unlink takes a namespace out of the directory.
+func (n *node) unlink(t testing.TB, path string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(n.netns, filepath.Base(path))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// record stores what ADD stores, a second after the one before.
+func (n *node) record(t testing.TB, p sandbox.Pod, id, path string) record.Key {
+	t.Helper()
+	n.now = n.now.Add(time.Second)
+	k := record.Key{ContainerID: id, IfName: "eth0"}
+	pod := record.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+	if err := record.In(n.run).Put(record.Record{Key: k, Netns: path, Pod: pod, Outcome: "redirect", Time: n.now}); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// result caches a result as a runtime does, by libcni, and returns the file.
+func (n *node) result(t testing.TB, p sandbox.Pod, id, path string) string {
+	t.Helper()
+	n.now = n.now.Add(time.Second)
+	list, err := libcni.NetworkConfFromBytes([]byte(`{"cniVersion":"1.0.0","name":"e2e","plugins":[{"type":"first"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = libcni.NewCNIConfigWithCacheDir([]string{"/"}, n.cache, plugins(path)).AddNetworkList(t.Context(), list, &libcni.RuntimeConf{
+		ContainerID: id, NetNS: path, IfName: "eth0",
+		Args: [][2]string{
+			{"IgnoreUnknown", "1"},
+			{"K8S_POD_NAMESPACE", p.Namespace},
+			{"K8S_POD_NAME", p.Name},
+			{"K8S_POD_INFRA_CONTAINER_ID", id},
+			{"K8S_POD_UID", p.UID},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(n.cache, "results", "e2e-"+id+"-eth0")
+	if err := os.Chtimes(file, n.now, n.now); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// find looks for one pod.
+func find(t testing.TB, f *sandbox.Finder, p sandbox.Pod) (s sandbox.Sandbox, why string) {
+	t.Helper()
+	found, missing := f.Find(t.Context(), []sandbox.Pod{p})
+	if len(found)+len(missing) != 1 {
+		t.Fatalf("found %v, missing %v of one pod", found, missing)
+	}
+	if len(missing) == 1 {
+		return sandbox.Sandbox{}, missing[0].Err.Error()
+	}
+	return found[p.UID], ""
+}
+
+// wantFound looks for a pod, which has the namespace by the source.
+func wantFound(t testing.TB, f *sandbox.Finder, p sandbox.Pod, ns *netns.NS, source sandbox.Source) sandbox.Sandbox {
+	t.Helper()
+	s, why := find(t, f, p)
+	if s.ID != ns.ID() || s.Source != source || s.Pod != p {
+		t.Errorf("found %+v %s, want %s of %s by %s", s, why, ns.ID(), p, source)
+		return s
+	}
+	opened, err := s.Open()
+	if err != nil {
+		t.Error(err)
+		return s
+	}
+	defer opened.Close()
+	if opened.ID() != ns.ID() {
+		t.Errorf("opened %s, want %s", opened.ID(), ns.ID())
+	}
+	return s
+}
+
+// wantMissing looks for a pod that has no sandbox, for a reason that has each of the texts.
+func wantMissing(t testing.TB, f *sandbox.Finder, p sandbox.Pod, texts ...string) {
+	t.Helper()
+	s, why := find(t, f, p)
+	if why == "" {
+		t.Errorf("found %+v", s)
+	}
+	for _, text := range texts {
+		if !strings.Contains(why, text) {
+			t.Errorf("missing because of %q, want %q", why, text)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package sandbox
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// procDir is the node's /proc; empty if there is none to look at.
+type procDir string
+
+// netns is the path of a process's network namespace.
+func (d procDir) netns(pid int) string { return string(d) + "/" + strconv.Itoa(pid) + "/ns/net" }
+
+// firstProcess is one that is always in the node's own namespace.
+const firstProcess = 1
+
+// namespace returns the network namespace of a process.
+func (d procDir) namespace(pid int) (netns.ID, error) {
+	id, err := identify(d.netns(pid))
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("%w (needs CAP_SYS_PTRACE, and no AppArmor profile that forbids it)", err)
+	}
+	return id, err
+}
+
+// podOf returns the UID of the pod that a process belongs to; empty if it belongs to none, or has ended.
+func (d procDir) podOf(pid int) string {
+	var buf [16 << 10]byte // 13 hierarchies with paths of 1 KiB
+	n, err := readSmall(string(d)+"/"+strconv.Itoa(pid)+"/cgroup", buf[:])
+	// What does not fit may say something else at its end.
+	if err != nil || n == len(buf) {
+		return ""
+	}
+	return podOf(string(buf[:n]))
+}
+
+// started returns when a process has started, in ticks since the boot of the node.
+func (d procDir) started(pid int) (uint64, error) {
+	var buf [1 << 10]byte
+	n, err := readSmall(string(d)+"/"+strconv.Itoa(pid)+"/stat", buf[:])
+	if err != nil {
+		return 0, err
+	}
+	return startedIn(buf[:n])
+}
+
+// startedIn returns the field starttime of a /proc/PID/stat. The name of the process, in brackets, may have any bytes.
+func startedIn(stat []byte) (uint64, error) {
+	const field = 22 - 3 // fields are counted from 1; after the name comes the third
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) <= field {
+		return 0, errors.New("no time of start")
+	}
+	return strconv.ParseUint(string(fields[field]), 10, 64)
+}
+
+// confirms tells whether a sandbox that was found here is still the pod's: the number of a process may be used again.
+func (d procDir) confirms(s Sandbox) bool {
+	pid, ok := d.process(s.Path)
+	return !ok || d.podOf(pid) == s.Pod.UID
+}
+
+// process returns the process whose namespace a path of the finder is.
+func (d procDir) process(path string) (pid int, ok bool) {
+	if rest, ok := strings.CutPrefix(path, string(d)+"/"); ok && d != "" {
+		return processOf("/proc/" + rest)
+	}
+	return 0, false
+}
+
+// processOf returns the process whose namespace a path of the node is: /proc/PID/ns/net.
+func processOf(path string) (pid int, ok bool) {
+	rest, isProc := strings.CutPrefix(path, "/proc/")
+	number, isNet := strings.CutSuffix(rest, "/ns/net")
+	pid, err := strconv.Atoi(number)
+	return pid, isProc && isNet && err == nil && pid > 0 && strconv.Itoa(pid) == number
+}
+
+// processes returns all processes.
+func (d procDir) processes() ([]int, error) {
+	names, err := readNames(string(d))
+	pids := make([]int, 0, len(names))
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	if err == nil && len(pids) == 0 {
+		err = fmt.Errorf("%s: no processes: %w", filepath.Clean(string(d)), fs.ErrNotExist)
+	}
+	return pids, err
+}
+
+// readSmall reads what fits of a file of the kernel.
+func readSmall(file string, buf []byte) (int, error) {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, &fs.PathError{Op: "open", Path: file, Err: err}
+	}
+	defer unix.Close(fd) //nolint:errcheck // it was only read
+	total := 0
+	for total < len(buf) {
+		n, err := unix.Read(fd, buf[total:])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return total, &fs.PathError{Op: "read", Path: file, Err: err}
+		case n == 0:
+			return total, nil
+		default:
+			total += n
+		}
+	}
+	return total, nil
+}

@@ -1,0 +1,243 @@
+package sandbox_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+const container = "8f2b9d0e1c3a4b5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5"
+
+// group is a pod's control group as the kubelet names it by its driver cgroupfs.
+func group(p sandbox.Pod) string { return "kubepods/burstable/pod" + p.UID + "/" + container }
+
+func TestAPodIsFoundByItsProcesses(t *testing.T) {
+	for version, hierarchy := range hierarchies(t) {
+		for name, path := range map[string]string{
+			"cgroupfs":                            "kubepods/besteffort/pod%s/" + container,
+			"cgroupfs of a pod with guarantees":   "kubepods/pod%s/crio-" + container,
+			"systemd with containerd":             "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod%_.slice/cri-containerd-" + container + ".scope",
+			"systemd with CRI-O":                  "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod%_.slice/crio-" + container + ".scope",
+			"systemd, of a pod with guarantees":   "kubepods.slice/kubepods-pod%_.slice/docker-" + container + ".scope",
+			"kind":                                "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable-pod%_.slice/cri-containerd-" + container + ".scope",
+			"processes below the container's own": "kubepods/burstable/pod%s/" + container + "/init.scope/app",
+		} {
+			t.Run(version+", "+name, func(t *testing.T) {
+				n, p, ns := newNode(t), newPod(), netnstest.New(t)
+				path := strings.NewReplacer("%s", p.UID, "%_", strings.ReplaceAll(p.UID, "-", "_")).Replace(path)
+				pid, stop := n.start(t, ns, cgroup(t, hierarchy, path))
+				f := n.finder()
+				wantMissing(t, f, newPod(), "proc: the pod has no process")
+				for range 2 {
+					if s := wantFound(t, f, p, ns, sandbox.Proc); s.Path != fmt.Sprintf("%s/%d/ns/net", n.proc, pid) || s.ContainerID != "" {
+						t.Errorf("found %+v", s)
+					}
+				}
+				stop()
+				wantMissing(t, f, p)
+			})
+		}
+	}
+}
+
+// A pod may name what is below its own group as it likes.
+func TestAPodCannotPassForAnother(t *testing.T) {
+	n, hostile, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
+	n.start(t, ns, cgroup(t, anyHierarchy(t), group(hostile)+"/kubepods/pod"+p.UID))
+	f := n.finder()
+	wantMissing(t, f, p, "the pod has no process")
+	wantFound(t, f, hostile, ns, sandbox.Proc)
+}
+
+// CRI-O's conmon is in the pod's group and in the node's namespace, and so is all of a pod with hostNetwork.
+func TestProcessesInTheNodesNamespaceDoNotCount(t *testing.T) {
+	n, p, ns := newNode(t), newPod(), netnstest.New(t)
+	dir := cgroup(t, anyHierarchy(t), group(p))
+	n.start(t, nil, dir)
+	f := n.finder()
+	wantMissing(t, f, p, "it is in the namespace of the node or of this process")
+	n.start(t, ns, dir)
+	err := netnstest.New(t).Do(func() error { // where the node's namespace is not the finder's
+		wantFound(t, f, p, ns, sandbox.Proc)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOfSeveralNamespacesTheOldestProcessCounts(t *testing.T) {
+	n, p, ns, own := newNode(t), newPod(), netnstest.New(t), netnstest.New(t)
+	dir := cgroup(t, anyHierarchy(t), group(p))
+	n.start(t, ns, dir)
+	n.start(t, own, dir)
+	wantFound(t, n.finder(), p, ns, sandbox.Proc)
+	// Unless the runtime made the other one.
+	path := n.link(t, own, "cni-1")
+	if s := wantFound(t, n.finder(), p, own, sandbox.Proc); s.Path != filepath.Join(n.netns, "cni-1") {
+		t.Errorf("found %+v", s)
+	}
+	n.link(t, ns, "cni-0")
+	wantFound(t, n.finder(), p, ns, sandbox.Proc)
+	n.unlink(t, path)
+	wantFound(t, n.finder(), p, ns, sandbox.Proc)
+}
+
+func TestANamespaceOfAnotherPodIsNotTaken(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		give func(n *node, f *sandbox.Finder, other sandbox.Pod, ns *netns.NS)
+	}{
+		{"that has stored it", func(n *node, _ *sandbox.Finder, other sandbox.Pod, ns *netns.NS) {
+			n.record(t, other, "c1", n.link(t, ns, "cni-1"))
+		}},
+		{"that the runtime gave it to", func(n *node, _ *sandbox.Finder, other sandbox.Pod, ns *netns.NS) {
+			n.result(t, other, "c1", n.link(t, ns, "cni-1"))
+		}},
+		{"that was found in it", func(n *node, f *sandbox.Finder, other sandbox.Pod, ns *netns.NS) {
+			n.start(t, ns, cgroup(t, anyHierarchy(t), group(other)))
+			wantFound(t, f, other, ns, sandbox.Proc)
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			n, hostile, other, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
+			f := n.finder()
+			row.give(n, f, other, ns)
+			n.start(t, ns, cgroup(t, anyHierarchy(t), group(hostile)))
+			wantMissing(t, f, hostile, "it is in the namespace of pod "+other.String())
+		})
+	}
+}
+
+// Numbers of namespaces are used again.
+func TestANamespaceOfAPodThatHasEndedIsTaken(t *testing.T) {
+	n, ended, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
+	f := n.finder()
+	_, stop := n.start(t, ns, cgroup(t, anyHierarchy(t), group(ended)))
+	wantFound(t, f, ended, ns, sandbox.Proc)
+	stop()
+	n.start(t, ns, cgroup(t, anyHierarchy(t), group(p)))
+	wantFound(t, f, p, ns, sandbox.Proc)
+}
+
+// cri-dockerd has no files of its own for namespaces.
+func TestAPathOfAProcess(t *testing.T) {
+	n, p, other, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
+	pid, _ := start(t, ns, cgroup(t, anyHierarchy(t), group(p)))
+	n.process(t, 7, pid)
+	n.result(t, other, "c2", "/proc/7/ns/net")
+	n.result(t, p, "c1", "/proc/7/ns/net")
+	f := n.finder()
+	if s := wantFound(t, f, p, ns, sandbox.Runtime); s.Path != n.proc+"/7/ns/net" {
+		t.Errorf("found %+v", s)
+	}
+	wantMissing(t, f, other, "/proc/7/ns/net is that of pod "+p.String()+" with UID "+p.UID)
+	// The number is used again, for a process of another pod that has the namespace too.
+	again, _ := start(t, ns, cgroup(t, anyHierarchy(t), group(other)))
+	if err := os.Remove(filepath.Join(n.proc, "7")); err != nil {
+		t.Fatal(err)
+	}
+	n.process(t, 7, again)
+	wantMissing(t, f, p, "/proc/7/ns/net is no process of the pod")
+}
+
+func TestNothingIsSearchedWithoutTheNodesProc(t *testing.T) {
+	n, p, ns := newNode(t), newPod(), netnstest.New(t)
+	n.start(t, ns, cgroup(t, anyHierarchy(t), group(p)))
+	proc := n.proc
+	n.proc = ""
+	wantMissing(t, n.finder(), p, "neither a record nor the runtime's cache has it")
+	n.proc = filepath.Join(proc, "none")
+	wantMissing(t, n.finder(), p, "proc: ", "no such file")
+	n.proc = proc
+	wantFound(t, n.finder(), p, ns, sandbox.Proc)
+}
+
+func TestWithoutTheRightToLookAtProcesses(t *testing.T) {
+	n, p, recorded, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
+	n.start(t, ns, cgroup(t, anyHierarchy(t), group(p)))
+	n.record(t, recorded, "c1", "/var/run/netns/cni-1")
+	prepare := func() error {
+		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		if err := errors.Join(n.mount(t, ns, "cni-1"), unix.Capget(&hdr, &data[0])); err != nil {
+			return err
+		}
+		data[0].Effective &^= 1 << unix.CAP_SYS_PTRACE
+		return unix.Capset(&hdr, &data[0])
+	}
+	onThread(t, prepare, func() {
+		f := n.finder()
+		wantMissing(t, f, p, "needs CAP_SYS_PTRACE")
+		wantFound(t, f, recorded, ns, sandbox.Record)
+	})
+}
+
+// The agent's container may have a cgroup namespace of its own, in which the groups of others begin with /../.
+func TestFromACgroupNamespace(t *testing.T) {
+	hierarchy, ok := hierarchies(t)["version 1"] // where threads move alone
+	if !ok {
+		t.Skip("no control groups of version 1")
+	}
+	n, agent, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
+	own := cgroup(t, hierarchy, group(agent))
+	pid, _ := n.start(t, ns, cgroup(t, hierarchy, "kubepods/burstable/pod"+p.UID))
+	move := func(group string) error {
+		return os.WriteFile(filepath.Join(group, "tasks"), []byte(strconv.Itoa(unix.Gettid())), 0o644)
+	}
+	enter := func() error { return errors.Join(move(own), unix.Unshare(unix.CLONE_NEWCGROUP)) }
+	onThread(t, enter, func() {
+		defer func() {
+			if err := move(hierarchy); err != nil { // or the group could not be removed until the thread has ended
+				t.Error(err)
+			}
+		}()
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		if want := ":pids:/../../pod" + p.UID; err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s%v, want %s", text, err, want)
+		}
+		wantFound(t, n.finder(), p, ns, sandbox.Proc)
+	})
+}
+
+const inside = "SLUICE_TEST_INSIDE"
+
+// The test runs itself as the first process of a node, with a /proc that nobody has made.
+func TestARealProc(t *testing.T) {
+	if os.Getenv(inside) == "" {
+		netnstest.RequireRoot(t)
+		cmd := exec.Command("/proc/self/exe", "-test.run=^TestARealProc$", "-test.v")
+		cmd.Env = append(os.Environ(), inside+"=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v:\n%s", err, out)
+		}
+		return
+	}
+	for _, err := range []error{
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, ""),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	n, p, host, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
+	n.proc = "/proc"
+	start(t, ns, cgroup(t, anyHierarchy(t), group(p)))
+	start(t, nil, cgroup(t, anyHierarchy(t), group(host)))
+	f := n.finder()
+	wantFound(t, f, p, ns, sandbox.Proc)
+	wantMissing(t, f, host, "the namespace of the node")
+}

@@ -1,0 +1,68 @@
+package sandbox
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/plugin/record"
+)
+
+// records are what the plugin's ADD has stored. A record is read once: a container's pod and namespace never change.
+type records struct {
+	none   bool // no directory is given
+	store  record.Store
+	known  map[record.Key]claim
+	claims claims
+}
+
+// refresh reads what is new. The error says what cannot be read, which is tried again the next time.
+func (r *records) refresh() error {
+	if r.none {
+		return nil
+	}
+	keys, err := r.store.Keys()
+	if err != nil {
+		return errorIn(Record, err)
+	}
+	isNew := func(k record.Key) bool {
+		_, ok := r.known[k]
+		return !ok
+	}
+	if len(keys) == len(r.known) && !slices.ContainsFunc(keys, isNew) {
+		return nil
+	}
+	var trouble troubles
+	known := make(map[record.Key]claim, len(keys))
+	r.claims = newClaims()
+	for _, k := range keys {
+		c, ok := r.known[k]
+		if !ok {
+			got, err := r.store.Get(k)
+			if err != nil {
+				trouble.note(err)
+				continue
+			}
+			c = claim{Pod{got.Pod.Namespace, got.Pod.Name, got.Pod.UID}, got.ContainerID, normal(got.Netns), got.Time}
+		}
+		known[k] = c
+		r.claims.add(c)
+	}
+	r.known = known
+	return trouble.in(Record)
+}
+
+// troubles are the errors about files of a source, of which there may be many.
+type troubles struct {
+	first error
+	count int
+}
+
+func (t *troubles) note(err error) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return // removed meanwhile
+	}
+	if t.count++; t.first == nil {
+		t.first = err
+	}
+}

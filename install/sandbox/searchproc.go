@@ -1,0 +1,118 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// A candidate is a namespace that a process of a pod is in.
+type candidate struct {
+	id      netns.ID
+	path    string
+	mounted bool // it is in the directory of network namespaces
+	started uint64
+	pid     int
+}
+
+// before tells whether a candidate goes before another one; see the package's text.
+func (c candidate) before(d candidate) bool {
+	switch {
+	case c.mounted != d.mounted:
+		return c.mounted
+	case c.started != d.started:
+		return c.started < d.started
+	}
+	return c.pid < d.pid
+}
+
+// searchProc looks for wanted pods among the processes of the node.
+func (s *search) searchProc() {
+	pids, err := s.proc.processes()
+	if err != nil {
+		s.note(errorIn(Proc, err))
+		return
+	}
+	// Only when it is needed: mostly there is nothing to be found.
+	mounts := sync.OnceValue(func() map[netns.ID]string {
+		paths, err := s.netns.mounted()
+		if err != nil {
+			s.note(errorIn(Proc, err)) // the processes will do
+		}
+		return paths
+	})
+	best, trouble := map[string]candidate{}, map[string]error{}
+	for _, pid := range pids {
+		if err := s.ctx.Err(); err != nil {
+			s.note(errorIn(Proc, err))
+			return
+		}
+		uid := s.proc.podOf(pid)
+		if s.wanted[uid] == nil {
+			continue
+		}
+		c, err := s.candidate(pid, uid, mounts)
+		if err == nil {
+			err = s.isOthers(c, uid)
+		}
+		if err != nil {
+			trouble[uid] = fmt.Errorf("process %d: %w", pid, err)
+		} else if old, ok := best[uid]; !ok || c.before(old) {
+			best[uid] = c
+		}
+	}
+	for uid, m := range s.wanted {
+		if c, ok := best[uid]; ok {
+			s.find(Sandbox{Pod: m.Pod, Path: c.path, ID: c.id, Source: Proc})
+			continue
+		}
+		err := trouble[uid]
+		if err == nil {
+			err = errors.New("the pod has no process")
+		}
+		m.Err = errors.Join(m.Err, errorIn(Proc, err))
+	}
+}
+
+// candidate returns the namespace of a process of a pod, if it may be the pod's.
+func (s *search) candidate(pid int, uid string, mounts func() map[netns.ID]string) (candidate, error) {
+	c := candidate{path: s.proc.netns(pid), pid: pid}
+	var err error
+	if c.id, err = s.proc.namespace(pid); err != nil {
+		return c, err
+	}
+	if c.started, err = s.proc.started(pid); err != nil {
+		return c, err
+	}
+	switch {
+	case s.isNobodys(c.id):
+		return c, errors.New("it is in the namespace of the node or of this process")
+	case s.proc.podOf(pid) != uid:
+		return c, errors.New("it has ended") // and another one has its number
+	}
+	if path, ok := mounts()[c.id]; ok {
+		c.path, c.mounted = path, true
+	}
+	return c, nil
+}
+
+// isOthers is an error if another pod is known to have the namespace: a privileged process may enter whose it likes.
+func (s *search) isOthers(c candidate, uid string) error {
+	if c.mounted {
+		onNode := filepath.Join(s.netns.onNode, filepath.Base(c.path))
+		for _, all := range []claims{s.records.claims, s.results.claims} {
+			if last, ok := all.byPath[onNode]; ok && last.pod.UID != uid {
+				return fmt.Errorf("it is in the namespace of pod %s", last.pod)
+			}
+		}
+	}
+	for _, k := range s.Finder.found {
+		if k.ID == c.id && k.Pod.UID != uid && k.there() {
+			return fmt.Errorf("it is in the namespace of pod %s", k.Pod)
+		}
+	}
+	return nil
+}

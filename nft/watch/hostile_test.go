@@ -1,0 +1,178 @@
+package watch_test
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/watch"
+)
+
+// The kernel keeps a message from sockets that have the port id of the one that made the change and wants an echo.
+func TestAPodCannotGuessAPortThatMakesItUnheard(t *testing.T) {
+	agent, pod := netnstest.New(t), netnstest.New(t)
+	w := open(t, agent)
+	add(t, w, pod)
+	known := watch.Ports(t, w)
+	for _, row := range []struct {
+		name  string
+		port  uint32
+		heard bool
+	}{
+		{"the port that the kernel gives to the first socket of a process", uint32(os.Getpid()), true},
+		{"the port of the watcher, if it were known", known[0], false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := change(t, pod, row.port)
+			if e := next(t, w); !e.Rules {
+				t.Errorf("heard %+v", e)
+			}
+			c.flags = unix.NLM_F_ECHO
+			c.commit(t)
+			if !row.heard {
+				nothing(t, w)
+				return
+			}
+			if e := next(t, w); !e.Rules {
+				t.Errorf("heard %+v", e)
+			}
+		})
+	}
+	if other := watch.Ports(t, open(t, agent)); known[0] == other[0] || known[0] == known[1] {
+		t.Errorf("the ports are %v and %v", known, other)
+	}
+}
+
+func TestMessagesOfProcessesAreNotHeard(t *testing.T) {
+	agent, pod := netnstest.New(t), netnstest.New(t)
+	w := open(t, agent)
+	add(t, w, pod)
+	err := pod.Do(func() error {
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		const generation = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
+		group := &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1)}
+		return unix.Sendto(fd, netfilter(generation, 0, 0, nil), 0, group)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nothing(t, w)
+}
+
+// What does not fit into the buffer is lost. That is told once, after which everything is heard again.
+func TestALossIsTold(t *testing.T) {
+	agent, pod, quiet := netnstest.New(t), netnstest.New(t), netnstest.New(t)
+	w := open(t, agent)
+	add(t, w, pod, quiet)
+	watch.Shrink(t, w)
+	c := change(t, pod, 0)
+	if e := next(t, w); e.NS != pod.ID() {
+		t.Errorf("heard %+v", e)
+	}
+	for range 1000 {
+		c.commit(t)
+	}
+	losses := 0
+	for told := 0; losses == 0; told++ {
+		switch e := next(t, w); {
+		case e == watch.Event{Lost: true}:
+			losses++
+		case e.NS != pod.ID() || told > 10:
+			t.Fatalf("heard %+v after %d others", e, told)
+		}
+	}
+	nft(t, quiet, "add table inet x")
+	for {
+		e := next(t, w)
+		if e.NS == quiet.ID() {
+			return
+		}
+		if losses++; losses > 3 {
+			t.Fatalf("heard %+v, and nothing of what is quiet", e)
+		}
+	}
+}
+
+// The end of an id is told late; by then the next namespace may have it.
+func TestTheLateEndOfAnIDForgetsNobodyElse(t *testing.T) {
+	agent, pod := netnstest.New(t), netnstest.New(t)
+	w := open(t, agent)
+	add(t, w, pod)
+	watch.ForgetAll(w)
+	nft(t, pod, "add table inet x")
+	if e := next(t, w); e.NS != pod.ID() {
+		t.Errorf("heard %+v", e)
+	}
+}
+
+func TestMissingCapabilitiesAreNamed(t *testing.T) {
+	agent := netnstest.New(t)
+	for name, bit := range map[string]uint32{"CAP_NET_BROADCAST": 1 << unix.CAP_NET_BROADCAST, "CAP_NET_ADMIN": 1 << unix.CAP_NET_ADMIN} {
+		t.Run(name, func(t *testing.T) {
+			// Do throws the thread away that has lost capabilities.
+			err := agent.Do(func() error {
+				hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+				var data [2]unix.CapUserData
+				if err := unix.Capget(&hdr, &data[0]); err != nil {
+					return err
+				}
+				data[0].Effective &^= bit | 1<<unix.CAP_SYS_ADMIN
+				if err := unix.Capset(&hdr, &data[0]); err != nil {
+					return err
+				}
+				w, err := watch.Open()
+				if err == nil {
+					_ = w.Close()
+				}
+				return err
+			})
+			if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), name) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+func TestNothingLeaks(t *testing.T) {
+	agent := netnstest.New(t)
+	descriptors := func() int {
+		names, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names)
+	}
+	pod := netnstest.New(t)
+	cycle := func() {
+		err := agent.Do(func() error {
+			w, err := watch.Open()
+			if err != nil {
+				return err
+			}
+			return errors.Join(w.Add(pod), w.Close())
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cycle()
+	before := descriptors()
+	for range 20 {
+		cycle()
+	}
+	for start := time.Now(); descriptors() > before; runtime.Gosched() {
+		if time.Since(start) > 10*time.Second {
+			t.Fatalf("%d descriptors before, %d after", before, descriptors())
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package watch_test
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/watch"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open opens a watcher in a namespace until the test ends.
+func open(t testing.TB, ns *netns.NS) *watch.Watcher {
+	t.Helper()
+	var w *watch.Watcher
+	err := ns.Do(func() (err error) {
+		w, err = watch.Open()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// add adds namespaces.
+func add(t testing.TB, w *watch.Watcher, namespaces ...*netns.NS) {
+	t.Helper()
+	for _, ns := range namespaces {
+		if err := w.Add(ns); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// next returns what is heard next.
+func next(t testing.TB, w *watch.Watcher) watch.Event {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	e, err := w.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// nothing makes sure that nothing was heard before what is done now: changes in a namespace of their own, heard by each socket.
+func nothing(t testing.TB, w *watch.Watcher) {
+	t.Helper()
+	marker := netnstest.New(t)
+	add(t, w, marker)
+	ip(t, marker, "rule add lookup 7")
+	nft(t, marker, "add table inet marker")
+	for rules, routes := false, false; !rules || !routes; {
+		e := next(t, w)
+		if e.NS != marker.ID() {
+			t.Fatalf("heard %+v, want nothing but the marker in %s", e, marker)
+		}
+		rules, routes = rules || e.Rules, routes || e.Routes
+	}
+}
+
+// nft changes rules, by one transaction.
+func nft(t testing.TB, ns *netns.NS, text string) {
+	t.Helper()
+	run(t, ns, text, netnstest.RequireBinary(t, "nft"), "-f", "-")
+}
+
+// ip runs the program for each command.
+func ip(t testing.TB, ns *netns.NS, commands ...string) {
+	t.Helper()
+	for _, c := range commands {
+		run(t, ns, "", netnstest.RequireBinary(t, "ip"), strings.Fields(c)...)
+	}
+}
+
+func run(t testing.TB, ns *netns.NS, stdin, program string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := ns.Do(cmd.Run); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		t.Fatalf("%s %v: %v\n%s", program, args, err, out.String())
+	}
+}

@@ -1,0 +1,205 @@
+package watch_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/google/nftables"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/watch"
+)
+
+func TestARuleChangeIsHeardOnceWithWhoMadeIt(t *testing.T) {
+	agent, pod, userns := netnstest.New(t), netnstest.New(t), netnstest.NewInUserNS(t)
+	w := open(t, agent)
+	add(t, w, pod, userns, agent)
+	for _, ns := range []*netns.NS{pod, userns, agent} {
+		var last uint32
+		for range 2 {
+			nft(t, ns, "add table inet x; add chain inet x y; add rule inet x y accept; add rule inet x y drop")
+			e := next(t, w)
+			if e.PID == 0 || e.Generation <= last {
+				t.Errorf("%s: no thread, or no new generation: %+v", ns, e)
+			}
+			if e.Generation != generation(t, ns) {
+				t.Errorf("%s: generation %d, want %d", ns, e.Generation, generation(t, ns))
+			}
+			last = e.Generation
+			e.PID, e.Generation = 0, 0
+			if want := (watch.Event{NS: ns.ID(), Rules: true, Count: 1, Process: "nft"}); e != want {
+				t.Errorf("%s: heard %+v, want %+v", ns, e, want)
+			}
+		}
+	}
+	nothing(t, w)
+}
+
+// generation is the ruleset's number as another library reads it.
+func generation(t *testing.T, ns *netns.NS) uint32 {
+	t.Helper()
+	c, err := nftables.New(nftables.WithNetNSFd(ns.FD()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gen, err := c.GetGen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gen.ID
+}
+
+func TestNoNamespaceIsTheCallersOwn(t *testing.T) {
+	agent, pod := netnstest.New(t), netnstest.New(t)
+	w := open(t, agent)
+	for _, ns := range []*netns.NS{agent, pod} {
+		if err := ns.Do(func() error { return w.Add(nil) }); err != nil {
+			t.Fatal(err)
+		}
+		nft(t, ns, "add table inet x")
+		if e := next(t, w); e.NS != ns.ID() {
+			t.Errorf("heard %+v, want a change in %s", e, ns)
+		}
+	}
+}
+
+func TestNamespacesThatWereNotAddedAreNotHeard(t *testing.T) {
+	agent, pod, other := netnstest.New(t), netnstest.New(t), netnstest.New(t)
+	w := open(t, agent)
+	add(t, w, pod)
+	nft(t, other, "add table inet x")
+	nft(t, agent, "add table inet x")
+	nothing(t, w)
+}
+
+func TestABurstIsOneEvent(t *testing.T) {
+	agent, pods := netnstest.New(t), []*netns.NS{netnstest.New(t), netnstest.New(t)}
+	w := open(t, agent)
+	add(t, w, pods...)
+	const each = 20
+	for range each {
+		for _, ns := range pods {
+			nft(t, ns, "add table inet x; delete table inet x")
+		}
+	}
+	counts, events := map[netns.ID]int{}, 0
+	for counts[pods[0].ID()] < each || counts[pods[1].ID()] < each {
+		e := next(t, w)
+		counts[e.NS] += e.Count
+		events++
+	}
+	if len(counts) != 2 || events > each {
+		t.Errorf("%d events for %v", events, counts)
+	}
+}
+
+func TestRouteChanges(t *testing.T) {
+	agent, pod := netnstest.New(t), netnstest.New(t)
+	w := open(t, agent)
+	add(t, w, pod)
+	for _, row := range []struct {
+		name    string
+		before  []string
+		command string
+		heard   bool
+	}{
+		{"a policy rule is added", nil, "rule add fwmark 1337 lookup 133 priority 133", true},
+		{"a policy rule is removed", nil, "rule del fwmark 1337 lookup 133 priority 133", true},
+		{"a policy rule of IPv6 is added", nil, "-6 rule add fwmark 1337 lookup 133 priority 133", true},
+		{"a route in a table of its own is added", nil, "route add local default dev lo table 133", true},
+		{"a route in a table of its own is removed", nil, "route del local default dev lo table 133", true},
+		{"a route in a table with a big number is added", nil, "route add local default dev lo table 70000", true},
+		{"a route of IPv6 is added", nil, "-6 route add local default dev lo table 133", true},
+		{"a route of the main table is added", nil, "route add blackhole 192.0.2.0/24", false},
+		{"an address of IPv4 is added to lo", nil, "addr add 192.0.2.1/32 dev lo", false},
+		{"an address is added to lo", nil, "addr add ::6/128 dev lo", false},
+		{"an address of lo is removed", nil, "addr del ::6/128 dev lo", true},
+		{
+			"an address of another interface is removed",
+			[]string{"link add name v0 type veth peer name v1", "link set v0 up", "addr add fd00::1/64 dev v0"},
+			"addr del fd00::1/64 dev v0", false,
+		},
+		{"lo goes down, and its routes of IPv4 with it", nil, "link set lo down", true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if len(row.before) > 0 {
+				ip(t, pod, row.before...)
+			}
+			ip(t, pod, row.command)
+			if !row.heard {
+				nothing(t, w)
+				return
+			}
+			if e := next(t, w); e.NS != pod.ID() || !e.Routes || e.Rules {
+				t.Errorf("heard %+v", e)
+			}
+		})
+	}
+}
+
+func TestAnAddedNamespaceIsNotKept(t *testing.T) {
+	agent := netnstest.New(t)
+	w := open(t, agent)
+	marker := netnstest.New(t)
+	add(t, w, marker)
+	pod, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	add(t, w, pod)
+	nft(t, pod, "add table inet x")
+	if e := next(t, w); e.NS != pod.ID() {
+		t.Errorf("heard %+v", e)
+	}
+	if err := pod.Close(); err != nil {
+		t.Fatal(err)
+	}
+	watch.WaitKnown(t, w, 1)
+	// The next namespace gets the id of the one that ended.
+	again := netnstest.New(t)
+	add(t, w, again)
+	nft(t, again, "add table inet x")
+	if e := next(t, w); e.NS != again.ID() {
+		t.Errorf("heard %+v, want a change in %s", e, again)
+	}
+}
+
+func TestNextEnds(t *testing.T) {
+	agent := netnstest.New(t)
+	w := open(t, agent)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.Next(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want that the context has ended", err)
+	}
+	var other *watch.Watcher
+	if err := agent.Do(func() (err error) { other, err = watch.Open(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() {
+		_, err := other.Next(t.Context())
+		ended <- err
+	}()
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, os.ErrClosed) {
+		t.Errorf("%v, want that it is closed", err)
+	}
+}
+
+func TestAddOfAClosedNamespaceIsRefused(t *testing.T) {
+	w := open(t, netnstest.New(t))
+	pod, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = pod.Close()
+	if err := w.Add(pod); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("%v", err)
+	}
+}
