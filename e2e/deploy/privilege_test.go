@@ -75,7 +75,7 @@ func TestRightsFollowFeatures(t *testing.T) {
 		{"repair in place needs none", "{}", usual},
 		{"deleting", "repair: {repairPods: false, deletePods: true}", with("pods: delete")},
 		{"labelling", "repair: {repairPods: false, labelPods: true}", with("pods/status: patch")},
-		{"repair goes before deleting", "repair: {deletePods: true, labelPods: true}", usual},
+		{"deleting is for pods that repair does not help", "repair: {deletePods: true, labelPods: true}", with("pods: delete")},
 		{"deleting goes before labelling", "repair: {repairPods: false, deletePods: true, labelPods: true}", with("pods: delete")},
 		{"without repair nothing is deleted", "repair: {enabled: false, repairPods: false, deletePods: true}", usual},
 		{"selectors ask for labels of namespaces", "enablementSelectors: [{podSelector: {}}]", with("namespaces: get list watch")},

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/install/agent/retire"
+	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/node"
 	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/install/serve/mirror"
@@ -51,8 +52,9 @@ type Agent struct {
 	kernel    *kernel
 	publisher *token.Publisher
 	fetch     *source.APIServer
-	mirror    *mirror.Mirror // nil if nothing is served
-	server    *serve.Server  // nil likewise
+	mirror    *mirror.Mirror // nil if nobody needs the pods
+	auditor   *audit.Auditor // nil likewise
+	server    *serve.Server  // nil if nothing is served
 	node      *node.Node
 	announcer *announcer
 	reporter  *reporter
@@ -87,13 +89,20 @@ func New(o Options) (*Agent, error) {
 		Changed: a.published,
 	})
 	a.fetch = source.NewAPIServer(source.Options{Kubeconfig: parsed.Kubeconfig, Budget: fetchTime, Try: fetchTime})
-	if v.Bool("SLUICE_SERVE") {
-		if err := a.prepareServing(element); err != nil {
+	if v.Bool("SLUICE_SERVE") || v.Bool("SLUICE_AUDIT") || v.Bool("REPAIR_ENABLED") {
+		if err := a.prepareAudit(); err != nil {
 			return nil, err
 		}
 	}
+	if v.Bool("SLUICE_SERVE") {
+		a.prepareServing(element)
+	}
+	a.options.Companions = slices.Clone(o.Companions)
+	if a.auditor != nil {
+		a.options.Companions = append(a.options.Companions, a.auditPods)
+	}
 	if key := v.Text("SLUICE_STARTUP_TAINT"); key != "" {
-		a.options.Companions = append(slices.Clone(o.Companions), removeTaint(key))
+		a.options.Companions = append(a.options.Companions, removeTaint(key))
 	}
 	s := NodeSettings(v, element, o.Noop)
 	s.Gate = a.gate
@@ -111,19 +120,11 @@ func caFile(o Options) string {
 }
 
 // prepareServing makes what answers the plugin.
-func (a *Agent) prepareServing(element []byte) error {
-	var err error
-	a.mirror, err = mirror.New(mirror.Options{
-		Config: a.options.API, NodeName: a.options.Settings.Text("NODE_NAME"), Fetch: a.fetch, Broken: a.reporter.podsUnseen,
-	})
-	if err != nil {
-		return err
-	}
+func (a *Agent) prepareServing(element []byte) {
 	a.server = serve.New(serve.Options{
-		Socket: agent.SocketIn(a.config.RunDir), Objects: a.mirror, Policy: policy(element),
+		Socket: agent.SocketIn(a.config.RunDir), Objects: a.mirror, Policy: policy(element), Locate: a.auditor.Locate,
 		Log: a.reporter.pluginLine, Added: a.reporter.added, Answered: a.reporter.answered, Failed: a.reporter.serveFailed,
 	})
-	return nil
 }
 
 // gate keeps the plugin out of the chain as long as pods would fail because of it.

@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/chain"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
+	asking "github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
@@ -70,11 +71,11 @@ func TestLifeOfANode(t *testing.T) {
 	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
 		t.Errorf("chain (-want +got):\n%s", diff)
 	}
-	client := protocol.New(protocol.Options{Socket: protocol.SocketIn(b.path("run"))})
+	client := asking.New(asking.Options{Socket: protocol.SocketIn(b.path("run"))})
 	if pod, err := client.Pod(t.Context(), source.Ref{Namespace: "default", Name: "web", UID: "1"}); err != nil || !pod.HasUID("1") {
 		t.Errorf("a pod by the socket: %v, %v", pod, err)
 	}
-	add := protocol.Add{Result: "success", Decision: "redirect", Backend: "nft", Duration: time.Millisecond, Bytes: 2048}
+	add := protocol.Add{Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft", Duration: time.Millisecond, Bytes: 2048}
 	if err := client.Tell(add); err != nil {
 		t.Error(err)
 	}

@@ -16,6 +16,12 @@
 // names an agent (pod_namespace), for what that would mend: a kubeconfig that is missing, or whose token has expired. With a
 // failing one the node would not be ready, and the agent's pod, which is not in the host's network, would not be started.
 //
+// # Audit
+//
+// Beside that the pods that run are audited from the start (package audit), whether the plugin can be installed or not: for that nothing
+// is needed but the node's pods, which the API server says, and the kernel. Whoever serves the plugin from the same copy of the pods
+// can also tell where each of them is, and what it should have there.
+//
 // # Stop
 //
 // Told to stop, the agent takes the plugin off the node if package retire says so, and otherwise leaves everything where it is: the

@@ -11,7 +11,6 @@ import (
 
 // NodeSettings returns what the node should be like. The noop is an executable that does nothing; see [node.Settings].
 func NodeSettings(v settings.Values, element json.RawMessage, noop string) node.Settings {
-	cache := v.Text("SLUICE_MOUNTED_CACHE_DIR")
 	return node.Settings{
 		CNIBinDir:                   v.Text("SLUICE_MOUNTED_BIN_DIR"),
 		CNIConfDir:                  v.Text("MOUNTED_CNI_NET_DIR"),
@@ -25,7 +24,7 @@ func NodeSettings(v settings.Values, element json.RawMessage, noop string) node.
 		Binaries:                    map[string]string{pluginType: filepath.Join(v.Text("SLUICE_SOURCE_DIR"), pluginType)},
 		Noop:                        noop,
 		StateDir:                    v.Text("SLUICE_STATE_DIR"),
-		ResultDirs:                  []string{filepath.Join(cache, "results"), filepath.Join(cache, "cache", "results")},
+		ResultDirs:                  resultDirs(v),
 		Resync:                      v.Duration("SLUICE_RESYNC_INTERVAL"),
 	}
 }

@@ -95,10 +95,10 @@ func (a *Agent) refresh() {
 	a.metrics.SetBool("sluice_install_ready", r.Ready)
 	a.metrics.SetBool("istio_cni_install_ready", r.Ready)
 	for _, p := range r.Parts {
-		switch p.Name {
-		case observe.Binary, observe.Configuration, observe.Kubeconfig:
-			a.metrics.SetBool("sluice_install_part_ready", p.Ready, p.Name)
-		}
+		a.metrics.SetBool("sluice_install_part_ready", p.Ready, p.Name)
+	}
+	if a.auditor != nil {
+		a.auditor.Measure()
 	}
 	if s := a.publisher.Status(); s.Origin != "" {
 		a.metrics.Set("sluice_token_age_seconds", s.Age(now).Seconds())

@@ -55,6 +55,10 @@ func (r *reporter) answered(result serve.Result, took time.Duration) {
 
 func (r *reporter) added(add agent.Add) {
 	r.metrics.Count("sluice_adds_total", 1, add.Result, add.Decision, add.Backend)
+	r.metrics.Count("sluice_add_reasons_total", 1, add.Reason)
+	for _, family := range add.Uncaptured {
+		r.metrics.Count("sluice_uncaptured_pods_total", 1, family)
+	}
 	r.metrics.Observe("sluice_add_duration_seconds", add.Duration.Seconds(), add.Result, add.Decision)
 	if add.Bytes > 0 {
 		r.metrics.Observe("sluice_transaction_bytes", float64(add.Bytes), add.Backend)

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/install/token"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	protocol "github.com/sluice-mesh/sluice/plugin/agent"
 )
 
 // A desk is a reporter with what it has reported.
@@ -101,6 +102,21 @@ func TestTokenReports(t *testing.T) {
 	d.shows(
 		`sluice_token_publications_total{result="error"} 2`, `sluice_token_publications_total{result="refused"} 1`,
 		`sluice_token_publications_total{result="success"} 1`, `istio_cni_installs_total{result="CREATE_KUBECONFIG_FAILURE"} 2`,
+	)
+}
+
+// Every outcome of an ADD is counted, by its result, its reason and what it leaves uncaptured.
+func TestAdded(t *testing.T) {
+	d := newDesk(t)
+	d.added(protocol.Add{Result: "success", Decision: "skip", Reason: "istio-init", Backend: "none"})
+	d.added(protocol.Add{
+		Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft", Uncaptured: []string{"ipv6"}, Bytes: 2048,
+	})
+	d.shows(
+		`sluice_adds_total{backend="none",decision="skip",result="success"} 1`, `sluice_add_reasons_total{reason="istio-init"} 1`,
+		`sluice_adds_total{backend="nft",decision="redirect",result="success"} 1`, `sluice_add_reasons_total{reason="mesh-pod"} 1`,
+		`sluice_add_reasons_total{reason="undecided"} 0`, `sluice_uncaptured_pods_total{family="ipv6"} 1`,
+		`sluice_transaction_bytes_count{backend="nft"} 1`,
 	)
 }
 

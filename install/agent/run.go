@@ -25,7 +25,7 @@ type World struct {
 	Config *config.Config
 	// NodeName is the node's name.
 	NodeName string
-	// Cluster asks the API server, Pods has the node's pods; nil if nothing is served.
+	// Cluster asks the API server, Pods has the node's pods; nil if nobody needs them.
 	Cluster *cluster.Client
 	Pods    *mirror.Mirror
 	Metrics *observe.Metrics
@@ -52,8 +52,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		servants.Wait()
 		return err
 	}
-	if a.server != nil {
+	if a.mirror != nil {
 		servants.Go(func() { a.mirror.Run(serving) })
+	}
+	if a.server != nil {
 		servants.Go(func() { a.server.Run(serving) })
 	}
 	servants.Go(func() { a.judge.Run(serving) })

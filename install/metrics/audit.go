@@ -5,7 +5,7 @@ var auditMetrics = []Metric{
 		Name: "sluice_pods", Type: Gauge,
 		Labels: []Label{{"state", []string{"redirected", "drifted", "unprotected", "unknown"}}},
 		Help: "Mesh pods on the node by the state of their redirection; unprotected pods have none, " +
-			"of unknown ones no network namespace was found",
+			"of unknown ones no network namespace was found, or it cannot be read",
 	},
 	{
 		Name: "sluice_audits_total", Type: Counter, Labels: []Label{{"result", []string{"equal", "drift", "error"}}},

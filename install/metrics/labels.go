@@ -1,11 +1,16 @@
 package metrics
 
+import "github.com/sluice-mesh/sluice/plugin/agent"
+
 var (
 	result  = Label{"result", []string{"success", "error"}}
 	backend = Label{"backend", []string{"nft", "legacy", "none"}}
 	part    = Label{"part", []string{"binary", "kubeconfig", "configuration"}}
-	// decision is what was made of a pod at ADD: redirected, left alone by its owner's or the mesh's will, or not to be read.
-	decision = Label{"decision", []string{"redirect", "skip", "unreadable"}}
+	// readyPart has beside the parts that are written what an ADD needs.
+	readyPart = Label{"part", []string{"kernel", "binary", "configuration", "kubeconfig", "socket"}}
+	// decision is what was made of a pod at ADD: redirected, left alone by its owner's or the mesh's will, not to be read, or
+	// nothing, since the call failed before.
+	decision = Label{"decision", agent.Decisions()}
 )
 
 // durations are the buckets of what takes from a fraction of a millisecond to the time that a kubelet gives a runtime.

@@ -1,13 +1,15 @@
 package metrics
 
+import "github.com/sluice-mesh/sluice/plugin/agent"
+
 var installMetrics = []Metric{
 	{
 		Name: "sluice_install_ready", Type: Gauge,
 		Help: "Whether an ADD on this node would succeed now, as readyz says: 1 or 0",
 	},
 	{
-		Name: "sluice_install_part_ready", Type: Gauge, Labels: []Label{part},
-		Help: "Whether a part of the installation is as it should be: 1 or 0",
+		Name: "sluice_install_part_ready", Type: Gauge, Labels: []Label{readyPart},
+		Help: "Whether a part of what an ADD needs is as it should be: 1 or 0; of kubeconfig and socket one is enough",
 	},
 	{
 		Name: "sluice_install_writes_total", Type: Counter, Labels: []Label{part, result},
@@ -39,6 +41,14 @@ var addMetrics = []Metric{
 	{
 		Name: "sluice_adds_total", Type: Counter, Labels: []Label{result, decision, backend},
 		Help: "Pods that the plugin was called for, by what became of them",
+	},
+	{
+		Name: "sluice_add_reasons_total", Type: Counter, Labels: []Label{{"reason", agent.Reasons()}},
+		Help: "Pods that the plugin was called for, by the reason of what was decided",
+	},
+	{
+		Name: "sluice_uncaptured_pods_total", Type: Counter, Labels: []Label{{"family", agent.Families()}},
+		Help: "Pods of the mesh of which an address family passes the proxy, since Istio's rules leave it uncaptured",
 	},
 	{
 		Name: "sluice_add_duration_seconds", Type: Histogram, Labels: []Label{result, decision}, Buckets: durations,

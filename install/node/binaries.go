@@ -81,11 +81,11 @@ func (n *Node) fillGaps(s Settings, j *journal.Journal, status *Status) {
 
 // fill puts the executable that does nothing in the place of a plugin's.
 func (n *Node) fill(s Settings, j *journal.Journal, plugin string, status *Status) error {
-	data, err := os.ReadFile(s.Noop)
+	sum, err := n.executables.sum(s.Noop)
 	if err != nil {
 		return err
 	}
-	changed, err := n.put(j, plugin, s.Noop, journal.Sum(data))
+	changed, err := n.put(j, plugin, s.Noop, sum)
 	if changed {
 		status.Changes = append(status.Changes, filepath.Join(s.CNIBinDir, plugin))
 	}

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/sluice-mesh/sluice/install/file"
+	"github.com/sluice-mesh/sluice/install/journal"
 )
 
 const executableMode = 0o755
@@ -17,6 +18,7 @@ const executableMode = 0o755
 type executables struct {
 	dir   string
 	known map[pair]verdict
+	sums  map[string]checksum // by path
 }
 
 type pair struct{ name, source string }
@@ -26,6 +28,12 @@ type verdict struct {
 	same         bool
 }
 
+// checksum is that of a file's content.
+type checksum struct {
+	of  identity
+	sum string
+}
+
 // identity changes with each change of a file's content: the kernel sets the last time, and nobody else can.
 type identity struct {
 	dev, ino uint64
@@ -33,7 +41,9 @@ type identity struct {
 	changed  syscall.Timespec
 }
 
-func newExecutables(dir string) *executables { return &executables{dir, map[pair]verdict{}} }
+func newExecutables(dir string) *executables {
+	return &executables{dir, map[pair]verdict{}, map[string]checksum{}}
+}
 
 // holds reports whether the executable exists and is a copy of source.
 func (x *executables) holds(name, source string) (bool, error) {
@@ -61,6 +71,23 @@ func (x *executables) holds(name, source string) (bool, error) {
 		x.known[pair{name, source}] = known
 	}
 	return known.same && info.Mode().Perm() == executableMode, nil
+}
+
+// sum returns the checksum of a file, as the journal has it.
+func (x *executables) sum(path string) (string, error) {
+	here, _, err := identify(path)
+	if err != nil {
+		return "", err
+	}
+	if known, ok := x.sums[path]; ok && known.of == here {
+		return known.sum, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	x.sums[path] = checksum{here, journal.Sum(data)}
+	return x.sums[path].sum, nil
 }
 
 // exists reports whether there is an executable of the name.

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
@@ -161,5 +163,43 @@ func TestUpgradeBringsTheExecutableFirst(t *testing.T) {
 		if !b.elementIs(elementV2) || !b.executableIs(pluginV2) {
 			t.Error("not upgraded")
 		}
+	}
+}
+
+// As long as nothing changes, executables are known by their status, and not read with each pass.
+func TestExecutablesAreReadOnce(t *testing.T) {
+	b := newBed(t)
+	now := time.Unix(1_000_000, 0)
+	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+	b.put("conf/10-a.conflist", list("calico"))
+	b.cache("one", "calico", "istio-cni")
+	for range 2 {
+		now = now.Add(2 * time.Minute)
+		if s := n.Reconcile(t.Context()); !slices.Equal(s.Noops, []string{"istio-cni"}) {
+			t.Fatalf("%+v", s)
+		}
+	}
+	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(watch)
+	for _, dir := range []string{"image", "bin"} {
+		if _, err := unix.InotifyAddWatch(watch, b.path(dir), unix.IN_OPEN|unix.IN_ACCESS); err != nil {
+			t.Fatal(err)
+		}
+	}
+	events := make([]byte, 4096)
+	read := func() bool {
+		n.Reconcile(t.Context())
+		length, _ := unix.Read(watch, events)
+		return strings.Contains(string(events[:max(length, 0)]), "noop")
+	}
+	if read() {
+		t.Error("the executable that does nothing is read again")
+	}
+	b.put("image/noop", noop+"of the next version")
+	if !read() {
+		t.Error("what has changed is not read")
 	}
 }

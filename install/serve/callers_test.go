@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
@@ -83,7 +84,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range 300 {
 		group.Go(func() {
-			c := agent.New(agent.Options{Socket: w.path, Timeout: 20 * time.Second})
+			c := client.New(client.Options{Socket: w.path, Timeout: 20 * time.Second})
 			if _, err := c.Pod(t.Context(), source.Ref{Namespace: "default", Name: fmt.Sprint("web-", i)}); err != nil {
 				t.Error(err)
 			}
@@ -105,7 +106,7 @@ func TestSilentCallersArePutOut(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	c := agent.New(agent.Options{Socket: w.path, Timeout: 20 * time.Second})
+	c := client.New(client.Options{Socket: w.path, Timeout: 20 * time.Second})
 	if _, err := c.Pod(t.Context(), web); err != nil {
 		t.Error(err)
 	}
@@ -115,7 +116,7 @@ func TestSilentCallersArePutOut(t *testing.T) {
 // FuzzServer sends anything: the server stays, and answers the next question.
 func FuzzServer(f *testing.F) {
 	f.Add(agent.AppendFrame(nil, []byte(`{"version":1,"verb":"pod","namespace":"default","name":"web"}`)))
-	f.Add(agent.AppendFrame(nil, []byte(`{"version":1,"verb":"add","add":{"result":"success","decision":"skip","backend":"none"}}`)))
+	f.Add(agent.AppendFrame(nil, []byte(`{"version":1,"verb":"add","add":{"result":"success","decision":"skip","reason":"host-network","backend":"none"}}`)))
 	f.Add([]byte{0, 0, 0, 9, '{'})
 	w := start(f, socket(f), serve.Options{Objects: echo})
 	f.Fuzz(func(t *testing.T, request []byte) {

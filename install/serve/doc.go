@@ -1,4 +1,5 @@
-// Package serve is the node agent's side of the socket by which the plugin asks for pods; package agent has the protocol.
+// Package serve is the node agent's side of the socket by which the plugin asks for pods, and the command rules for where one is; package
+// agent has the protocol.
 //
 // The socket is in a directory that only root may enter, and belongs to whoever made it last: a new agent makes its own beside
 // the old one's and renames it over that, so that at every moment one of them answers. A socket that a dead agent left, or that

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
@@ -133,6 +134,6 @@ func (w *world) wait(t testing.TB, text string) {
 	}
 }
 
-func (w *world) client() *agent.Client { return agent.New(agent.Options{Socket: w.path}) }
+func (w *world) client() *client.Client { return client.New(client.Options{Socket: w.path}) }
 
 func policy() json.RawMessage { return json.RawMessage(`{"unreadable_pods":"skip"}`) }

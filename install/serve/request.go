@@ -80,20 +80,26 @@ func (s *Server) told(r *agent.Request) error {
 
 // answer finds the answer to a question.
 func (s *Server) answer(r *agent.Request) ([]byte, Result, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	within := answerTime
+	if r.Verb == agent.AskLocate {
+		within = locateTime
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	var body []byte
 	var fetched bool
 	var err error
 	switch r.Verb {
 	case agent.AskPod:
-		body, fetched, err = s.options.Objects.Pod(ctx, r.Ref())
+		body, fetched, err = s.options.Objects.Pod(ctx, source.Ref{Namespace: r.Namespace, Name: r.Name, UID: r.UID})
 	case agent.AskNamespace:
 		body, fetched, err = s.options.Objects.Namespace(ctx, r.Namespace)
 	case agent.AskPolicy:
 		if body = s.options.Policy(); len(body) == 0 {
 			body = []byte("{}")
 		}
+	case agent.AskLocate:
+		body, err = s.locate(ctx, r)
 	default:
 		err = s.options.Objects.Ready(ctx)
 	}
@@ -101,6 +107,18 @@ func (s *Server) answer(r *agent.Request) ([]byte, Result, error) {
 		err = fmt.Errorf("the answer has more than %d MiB", agent.MaxBody>>20)
 	}
 	return body, resultOf(fetched, err), err
+}
+
+// locate answers where a pod is.
+func (s *Server) locate(ctx context.Context, r *agent.Request) ([]byte, error) {
+	found, err := s.options.Locate(ctx, r.Namespace, r.Name)
+	if err == nil {
+		err = found.Validate()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(found)
 }
 
 func resultOf(fetched bool, err error) Result {
@@ -121,7 +139,7 @@ func resultOf(fetched bool, err error) Result {
 func (s *Server) reply(conn net.Conn, body []byte, failed error) error {
 	answer := agent.Answer{Version: agent.Version}
 	if failed != nil {
-		answer = agent.Refusal(failed)
+		answer = agent.Refuse(string(source.KindOf(failed)), failed)
 	}
 	message, err := agent.AppendJSON(make([]byte, 0, 64+len(body)), answer, agent.MaxAnswer)
 	if err != nil {

@@ -23,7 +23,7 @@ type Objects interface {
 	Ready(ctx context.Context) error
 }
 
-// Options say what is served. All functions are called concurrently, and must not wait.
+// Options say what is served. All functions are called concurrently, and must not wait but where it is said.
 type Options struct {
 	// Socket is the path of the socket; see [agent.SocketIn]. Its directory is made if there is none, and gets the mode 0700.
 	Socket string
@@ -31,6 +31,9 @@ type Options struct {
 	Objects Objects
 	// Policy returns the plugin's configuration as it should be now, a JSON object; nil for none.
 	Policy func() json.RawMessage
+	// Locate answers where a pod of the node is, and what it should have there. Its errors have a [source.Kind]: NotFound if the node
+	// has no such pod. It may wait until the context is done; nil means that nobody knows.
+	Locate func(ctx context.Context, namespace, name string) (agent.Location, error)
 	// Log takes a line of the plugin's log, one JSON object without the end of the line.
 	Log func(line []byte)
 	// Added takes what became of an ADD. It is valid.
@@ -48,6 +51,8 @@ const (
 	requestTime = time.Second
 	// answerTime is less than the plugin waits, so that it hears why there is no answer.
 	answerTime = 800 * time.Millisecond
+	// locateTime is for a question that is not the plugin's but a person's, and less than the command rules waits.
+	locateTime = 2500 * time.Millisecond
 	// drainTime is for those who found the socket before it was given up.
 	drainTime = 50 * time.Millisecond
 	// guardTime is how often the socket is looked at.
@@ -66,6 +71,11 @@ type Server struct {
 func New(o Options) *Server {
 	if o.Policy == nil {
 		o.Policy = func() json.RawMessage { return nil }
+	}
+	if o.Locate == nil {
+		o.Locate = func(context.Context, string, string) (agent.Location, error) {
+			return agent.Location{}, source.WithKind(source.Unavailable, errors.New("this agent locates no pods"))
+		}
 	}
 	if o.Log == nil {
 		o.Log = func([]byte) {}

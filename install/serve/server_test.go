@@ -98,7 +98,7 @@ func TestLogLinesAndAddsArePassedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.wait(t, `log {"msg":"ADD"}`)
-	a := agent.Add{Result: "success", Decision: "redirect", Backend: "nft", Duration: time.Millisecond, Bytes: 7, Name: "web"}
+	a := agent.Add{Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft", Duration: time.Millisecond, Bytes: 7, Name: "web"}
 	if err := w.client().Tell(a); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
@@ -26,7 +27,7 @@ func TestANewAgentTakesOver(t *testing.T) {
 	for range 2 {
 		group.Go(func() {
 			for ctx.Err() == nil {
-				c := agent.New(agent.Options{Socket: path, Timeout: 10 * time.Second})
+				c := client.New(client.Options{Socket: path, Timeout: 10 * time.Second})
 				if _, err := c.Pod(context.Background(), web); err != nil {
 					t.Error(err)
 				}
@@ -112,7 +113,7 @@ func TestThoseWhoWaitAreAnsweredAtTheEnd(t *testing.T) {
 	var group sync.WaitGroup
 	ask := func() {
 		group.Go(func() {
-			if _, err := agent.New(agent.Options{Socket: w.path, Timeout: 10 * time.Second}).Pod(context.Background(), web); err != nil {
+			if _, err := client.New(client.Options{Socket: w.path, Timeout: 10 * time.Second}).Pod(context.Background(), web); err != nil {
 				t.Error(err)
 			}
 		})
@@ -155,7 +156,7 @@ func TestAKilledAgent(t *testing.T) {
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c := func() *agent.Client { return agent.New(agent.Options{Socket: path, Timeout: 10 * time.Second}) }
+	c := func() *client.Client { return client.New(client.Options{Socket: path, Timeout: 10 * time.Second}) }
 	for c().Ready(t.Context()) != nil {
 		time.Sleep(time.Millisecond)
 	}

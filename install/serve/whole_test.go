@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/install/serve/mirror"
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
@@ -70,7 +71,7 @@ func TestAgentAndAPIServerAgree(t *testing.T) {
 			}
 			api, w := node(t, string(text))
 			ref := source.Ref{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, UID: pod.Metadata.UID}
-			c := agent.New(agent.Options{Socket: w.path, Timeout: 10 * time.Second})
+			c := client.New(client.Options{Socket: w.path, Timeout: 10 * time.Second})
 			fromAgent, err := c.Pod(t.Context(), ref)
 			if err != nil {
 				t.Fatal(err)
@@ -109,7 +110,7 @@ func BenchmarkPod(b *testing.B) {
 func BenchmarkTell(b *testing.B) {
 	c := start(b, socket(b), serve.Options{Objects: echo}).client()
 	for b.Loop() {
-		if err := c.Tell(agent.Add{Result: "success", Decision: "redirect", Backend: "nft"}); err != nil {
+		if err := c.Tell(agent.Add{Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft"}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -7,14 +7,15 @@ var repairSettings = []Setting{
 	},
 	{
 		Env: "REPAIR_REPAIR_PODS", Helm: "repair.repairPods", Kind: Bool, Default: "true", Example: "false",
-		Help: "give such a pod its redirect; goes before delete and label",
+		Help: "give such a pod its redirect as soon as it is seen; goes before delete and label",
 	},
 	{
 		Env: "REPAIR_DELETE_PODS", Helm: "repair.deletePods", Kind: Bool, Default: "false", Example: "true",
-		Help: "delete such a pod; goes before label",
+		Help: "delete such a pod if its validation fails, and if repair is off or does not help; goes before label",
 	},
 	{
-		Env: "REPAIR_LABEL_PODS", Helm: "repair.labelPods", Kind: Bool, Default: "false", Example: "true", Help: "label such a pod",
+		Env: "REPAIR_LABEL_PODS", Helm: "repair.labelPods", Kind: Bool, Default: "false", Example: "true",
+		Help: "label such a pod if its validation fails, and if repair is off or does not help",
 	},
 	{
 		Env: "REPAIR_BROKEN_POD_LABEL_KEY", Helm: "repair.brokenPodLabelKey", Kind: Text,

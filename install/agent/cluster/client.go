@@ -56,6 +56,15 @@ func IsRefused(err error) bool {
 	return codeOf(err) == http.StatusUnauthorized || codeOf(err) == http.StatusForbidden
 }
 
+// IsConflict tells whether the object is not any more the one that the question was about.
+func IsConflict(err error) bool { return codeOf(err) == http.StatusConflict }
+
+// IsAnswer tells whether the API server has answered that it will not do it, however often it is asked.
+func IsAnswer(err error) bool {
+	code := codeOf(err)
+	return code/100 == 4 && code != http.StatusUnauthorized && code != http.StatusTooManyRequests
+}
+
 func codeOf(err error) int {
 	var status *StatusError
 	if errors.As(err, &status) {

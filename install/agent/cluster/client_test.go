@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
@@ -108,5 +109,38 @@ func TestTell(t *testing.T) {
 	}
 	if len(e.Message) > 1024 || !strings.HasSuffix(e.Message, "ü…") {
 		t.Errorf("a long message has %d bytes and ends in %q", len(e.Message), e.Message[len(e.Message)-5:])
+	}
+}
+
+// Pods are deleted and labelled under conditions, so that another one of the name is never hit.
+func TestPodsAreChangedUnderConditions(t *testing.T) {
+	server, c := start(t)
+	pod := cluster.Name{Namespace: "shop", Name: "web"}
+	if err := c.DeletePod(t.Context(), pod, "1", "7"); err != nil {
+		t.Error(err)
+	}
+	if err := c.LabelPod(t.Context(), pod, "1", "cni.istio.io/uninitialized", "true"); err != nil {
+		t.Error(err)
+	}
+	want := []string{
+		`DELETE /api/v1/namespaces/shop/pods/web ` +
+			`{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"resourceVersion":"7","uid":"1"}}`,
+		`PATCH /api/v1/namespaces/shop/pods/web/status {"metadata":{"labels":{"cni.istio.io/uninitialized":"true"},"uid":"1"}}`,
+	}
+	if diff := cmp.Diff(want, server.PodChanges()); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	for code, row := range map[int]struct{ conflict, answer bool }{
+		409: {true, true}, 403: {false, true}, 401: {false, false}, 429: {false, false}, 500: {false, false},
+	} {
+		server.RefusePods(code)
+		err := c.DeletePod(t.Context(), pod, "1", "7")
+		if cluster.IsConflict(err) != row.conflict || cluster.IsAnswer(err) != row.answer {
+			t.Errorf("%d: conflict %v, answer %v: %v", code, cluster.IsConflict(err), cluster.IsAnswer(err), err)
+		}
+	}
+	server.Stop()
+	if err := c.DeletePod(t.Context(), pod, "1", "7"); err == nil || cluster.IsAnswer(err) {
+		t.Errorf("a server that is not there: %v", err)
 	}
 }

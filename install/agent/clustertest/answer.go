@@ -19,6 +19,8 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		s.nodes(w, r)
 	case r.URL.Path == "/api/v1/namespaces/"+Namespace+"/pods":
 		s.listAgents(w, r)
+	case r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/pods/"):
+		s.changePod(w, r)
 	case strings.HasSuffix(r.URL.Path, "/events"):
 		s.takeEvent(w, r)
 	default:
@@ -119,6 +121,19 @@ func (s *Server) listAgents(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	answer(w, http.StatusOK, map[string]any{"items": items})
+}
+
+// changePod keeps a request to delete or patch a pod, and refuses it if the pods are refused. The pod stays.
+func (s *Server) changePod(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.podChanges = append(s.podChanges, r.Method+" "+r.URL.Path+" "+string(body))
+	if s.podCode != 0 {
+		answer(w, s.podCode, map[string]any{"message": "the pod has changed"})
+		return
+	}
+	answer(w, http.StatusOK, map[string]any{})
 }
 
 func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request) {

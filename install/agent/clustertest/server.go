@@ -46,8 +46,11 @@ type Server struct {
 	events    []Event
 	deletes   []string // bodies
 	code      int      // what requests about DaemonSets are refused with; 0 for not at all
-	version   int
-	news      chan struct{} // closed and made anew with each change
+	// podChanges are requests to delete or patch pods, podCode is what they are refused with; 0 for not at all.
+	podChanges []string
+	podCode    int
+	version    int
+	news       chan struct{} // closed and made anew with each change
 }
 
 // An Event is one that was told.
@@ -152,6 +155,20 @@ func (s *Server) Events() []Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Event(nil), s.events...)
+}
+
+// RefusePods makes the server answer requests to delete or patch pods with a code; 0 for not any more.
+func (s *Server) RefusePods(code int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.podCode = code
+}
+
+// PodChanges returns the requests to delete or patch pods: method, path and body.
+func (s *Server) PodChanges() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.podChanges...)
 }
 
 // Deletes returns the bodies of the requests to delete the DaemonSet.

@@ -33,6 +33,9 @@ func TestMain(m *testing.M) {
 	if err := mountIdentity(identity); err != nil {
 		panic(err)
 	}
+	if err := becomeProgram(); err != nil {
+		panic(err)
+	}
 	main()
 }
 
@@ -83,12 +86,7 @@ func newBed(t *testing.T) *bed {
 	b.put("conf/10-net.conflist", primary)
 	b.put("image/sluice-cni", "the plugin")
 	b.Identity(b.path("identity"))
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	_ = l.Close()
+	port := freePort(t)
 	b.url = "http://127.0.0.1:" + port
 	host, apiPort, _ := net.SplitHostPort(b.Address())
 	b.env = []string{
@@ -99,6 +97,20 @@ func newBed(t *testing.T) *bed {
 		"SLUICE_HEALTH_PORT=" + port, "MONITORING_PORT=0", "SLUICE_UNINSTALL_TIMEOUT=100ms", "SLUICE_LOG_JSON=true",
 	}
 	return b
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
 }
 
 func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }

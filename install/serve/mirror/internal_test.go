@@ -31,3 +31,22 @@ func TestOnlyObjectsAreTrimmed(t *testing.T) {
 		t.Error("a string is trimmed")
 	}
 }
+
+// Whatever a status says, what is kept of it is bounded.
+func FuzzLife(f *testing.F) {
+	f.Add([]byte(`{"restartPolicy":"Always"}`), []byte(`{"phase":"Pending","initContainerStatuses":[{"name":"a","state":{"terminated":{"exitCode":0}},
+		"lastState":{"terminated":{"exitCode":126,"message":"x","startedAt":"2026-11-20T12:00:00Z"}}}]}`))
+	f.Add([]byte(`{}`), []byte(`{"initContainerStatuses":[{"lastState":{"terminated":{"startedAt":7}}}]}`))
+	f.Fuzz(func(t *testing.T, spec, status []byte) {
+		l := lifeOf(&object{Spec: spec, Status: status})
+		length := 0
+		for _, c := range l.Init {
+			if c.Last != nil {
+				length += len(c.Last.Message)
+			}
+		}
+		if length > longestMessages {
+			t.Errorf("%d bytes of messages", length)
+		}
+	})
+}

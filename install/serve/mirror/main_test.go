@@ -61,20 +61,28 @@ func start(t *testing.T, prepare ...func(*sourcetest.Server)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		w.Run(ctx)
-	}()
+	stop := run(t, w.Mirror)
 	w.stop = func() {
-		cancel()
-		<-done
+		stop()
 		api.Close()
 	}
 	t.Cleanup(w.stop)
 	synctest.Wait()
 	return w
+}
+
+// run runs a mirror until it is stopped.
+func run(t *testing.T, m *mirror.Mirror) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 // pod asks for a pod, and tells whether it was fetched.

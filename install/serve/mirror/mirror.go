@@ -25,8 +25,9 @@ type Options struct {
 	NodeName string
 	// Fetch is asked for what is not kept.
 	Fetch source.Source
-	// Changed is called after each change of a pod, if it is not nil, and must not wait.
-	Changed func()
+	// Changed is called with the name of each pod that was changed, made or removed, if it is not nil; with empty ones when all were
+	// listed anew, so that any of them may have been. It must not wait.
+	Changed func(namespace, name string)
 	// Broken is called with the error each time that a watch cannot be made, if it is not nil. Events may be lost until it can; what
 	// is kept is then listed anew.
 	Broken func(error)
@@ -62,10 +63,16 @@ func New(o Options) (*Mirror, error) {
 	}
 	return &Mirror{
 		options: o, client: client,
-		pods:            store{changed: o.Changed},
+		pods:            store{changed: o.tellChange},
 		wantsNamespaces: make(chan struct{}),
 		fetches:         make(chan struct{}, maxFetches),
 	}, nil
+}
+
+func (o *Options) tellChange(n name) {
+	if o.Changed != nil {
+		o.Changed(n.namespace, n.name)
+	}
 }
 
 // Run keeps the mirror up to date until the context ends. What fails is tried again, with longer and longer pauses; meanwhile the
@@ -136,6 +143,7 @@ type Item struct {
 	source.Ref
 	// ResourceVersion is that of the pod's last change.
 	ResourceVersion string
+	Life            Life
 }
 
 // Pods returns the pods of the node in the order of their names; none before they are listed. [Mirror.Pod] has the rest.
@@ -143,4 +151,9 @@ func (m *Mirror) Pods() []Item {
 	items := m.pods.all()
 	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.String(), b.String()) })
 	return items
+}
+
+// Item returns a pod of the node, if it is kept.
+func (m *Mirror) Item(namespace, podName string) (Item, bool) {
+	return m.pods.one(name{namespace, podName})
 }

@@ -57,6 +57,9 @@ func trim(what any) (any, error) {
 	if text, err := o.counting(); err == nil && len(text) <= longestKept {
 		k.json = bytes.Clone(text) // without the room that the encoder left
 	}
+	if o.Namespace != "" {
+		k.life = lifeOf(o)
+	}
 	t := &object{TypeMeta: o.TypeMeta, kept: k}
 	t.Namespace, t.Name, t.ResourceVersion = o.Namespace, o.Name, o.ResourceVersion
 	return t, nil

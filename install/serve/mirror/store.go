@@ -13,8 +13,8 @@ type store struct {
 	mu      sync.RWMutex
 	objects map[name]*kept
 	synced  bool
-	broken  error  // why there is no watch now
-	changed func() // may be nil; called after each change
+	broken  error      // why there is no watch now
+	changed func(name) // may be nil; called after each change, with the zero name if it may be of all
 }
 
 var _ cache.TransformingStore = (*store)(nil)
@@ -27,6 +27,7 @@ type kept struct {
 	uid, hash, version string
 	// json is what counts; nil if there is too much of it, or it is not understood.
 	json []byte
+	life Life // of a pod
 }
 
 // hasUID tells whether the object is the one that the kubelet knows by the UID. Everything has the empty one.
@@ -42,16 +43,31 @@ func (s *store) get(n name) *kept {
 	return nil
 }
 
-// all returns the names and versions of all objects.
+// all returns what is to be known of all objects but their text.
 func (s *store) all() []Item {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	items := make([]Item, 0, len(s.objects))
 	for n, k := range s.objects {
-		ref := source.Ref{Namespace: n.namespace, Name: n.name, UID: k.uid}
-		items = append(items, Item{Ref: ref, ResourceVersion: k.version})
+		items = append(items, k.item(n))
 	}
 	return items
+}
+
+// one returns the same of one object, if there is one.
+func (s *store) one(n name) (Item, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	k := s.objects[n]
+	if k == nil {
+		return Item{}, false
+	}
+	return k.item(n), true
+}
+
+func (k *kept) item(n name) Item {
+	ref := source.Ref{Namespace: n.namespace, Name: n.name, UID: k.uid}
+	return Item{Ref: ref, ResourceVersion: k.version, Life: k.life}
 }
 
 // ready tells whether the first list has come.
@@ -89,9 +105,10 @@ func (s *store) Add(what any) error {
 	if s.objects == nil {
 		s.objects = map[name]*kept{}
 	}
-	s.objects[name{o.Namespace, o.Name}] = o.kept
+	n := name{o.Namespace, o.Name}
+	s.objects[n] = o.kept
 	s.mu.Unlock()
-	s.tell()
+	s.tell(n)
 	return nil
 }
 
@@ -102,9 +119,10 @@ func (s *store) Update(what any) error { return s.Add(what) }
 func (s *store) Delete(what any) error {
 	if o, ok := what.(*object); ok {
 		s.mu.Lock()
-		delete(s.objects, name{o.Namespace, o.Name})
+		n := name{o.Namespace, o.Name}
+		delete(s.objects, n)
 		s.mu.Unlock()
-		s.tell()
+		s.tell(n)
 	}
 	return nil
 }
@@ -123,15 +141,15 @@ func (s *store) Replace(list []any, _ string) error {
 	s.mu.Lock()
 	s.objects, s.synced = objects, true
 	s.mu.Unlock()
-	s.tell()
+	s.tell(name{})
 	return nil
 }
 
 // Resync implements [cache.ReflectorStore].
 func (s *store) Resync() error { return nil }
 
-func (s *store) tell() {
+func (s *store) tell(n name) {
 	if s.changed != nil {
-		s.changed()
+		s.changed(n)
 	}
 }

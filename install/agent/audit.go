@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/sluice-mesh/sluice/install/audit"
+	"github.com/sluice-mesh/sluice/install/repair"
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/nft/watch"
+	"github.com/sluice-mesh/sluice/plugin/record"
+)
+
+// prepareAudit makes what follows the node's pods, and what audits them.
+func (a *Agent) prepareAudit() error {
+	v := a.options.Settings
+	policy, err := repair.New(v)
+	if err != nil {
+		return err
+	}
+	a.mirror, err = mirror.New(mirror.Options{
+		Config: a.options.API, NodeName: v.Text("NODE_NAME"), Fetch: a.fetch, Broken: a.reporter.podsUnseen,
+		Changed: func(namespace, name string) { a.auditor.Changed(namespace, name) },
+	})
+	if err != nil {
+		return err
+	}
+	a.auditor = audit.New(audit.Options{
+		NodeName: v.Text("NODE_NAME"),
+		Compare:  v.Bool("SLUICE_AUDIT"), Mend: v.Bool("SLUICE_AUDIT_REPAIR"), Interval: v.Duration("SLUICE_AUDIT_INTERVAL"),
+		Policy: policy, Decide: &a.config.Decide, Engine: a.config.Backend,
+		Records: record.In(a.config.RunDir), Ledger: repair.In(a.config.RunDir),
+		Pods: a.mirror, Cluster: a.cluster,
+		Find: sandbox.New(sandboxes(v)).Find, Open: audit.Open,
+		Listen: func() (audit.Events, error) {
+			w, err := watch.Open()
+			if err != nil {
+				return nil, err // and no interface with a nil in it
+			}
+			return w, nil
+		},
+		Metrics: a.metrics, Log: a.options.Log,
+	})
+	return nil
+}
+
+// sandboxes says where the sandboxes of pods are looked for.
+func sandboxes(v settings.Values) sandbox.Options {
+	o := sandbox.Options{
+		RunDir: v.Text("CNI_AGENT_RUN_DIR"), ResultDirs: resultDirs(v),
+		HostNetnsDir: v.Text("SLUICE_HOST_NETNS_DIR"), NetnsDir: v.Text("SLUICE_MOUNTED_NETNS_DIR"),
+	}
+	if v.Bool("SLUICE_SEARCH_PROC") {
+		o.ProcDir = v.Text("SLUICE_MOUNTED_PROC_DIR")
+	}
+	return o
+}
+
+// resultDirs are the directories where the runtime caches results of plugins.
+func resultDirs(v settings.Values) []string {
+	cache := v.Text("SLUICE_MOUNTED_CACHE_DIR")
+	return []string{filepath.Join(cache, "results"), filepath.Join(cache, "cache", "results")}
+}
+
+// auditPods is a [Companion].
+func (a *Agent) auditPods(ctx context.Context, _ World) { a.auditor.Run(ctx) }

@@ -1,0 +1,128 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/agent"
+	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	protocol "github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// added makes the node have a pod that ADD has redirected, whose sandbox is not to be found.
+func (b *bed) added() rules.Redirect {
+	b.t.Helper()
+	b.Put(`
+metadata: {name: web, uid: "1", annotations: {sidecar.istio.io/status: "{}"}}
+spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [proxy, sidecar]}]}
+status: {phase: Running, podIP: 10.1.0.7}`)
+	r := rules.DefaultRedirect()
+	r.InboundPorts.All = true
+	err := record.In(b.path("run")).Put(record.Record{
+		Key: record.Key{ContainerID: "a", IfName: "eth0"}, Netns: "/var/run/netns/gone",
+		Pod: record.Pod{Namespace: "default", Name: "web", UID: "1"}, Outcome: "redirect", Reason: "mesh-pod",
+		Redirect: &r, Engine: compat.EngineNFT, Time: time.Now(),
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+// locate asks the agent's socket where the pod is.
+func (b *bed) locate() (l protocol.Location) {
+	b.t.Helper()
+	conn, err := new(net.Dialer).DialContext(b.t.Context(), "unix", protocol.SocketIn(b.path("run")))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer conn.Close()
+	request := protocol.Request{Version: protocol.Version, Verb: protocol.AskLocate, Namespace: "default", Name: "web"}
+	frame, err := protocol.AppendJSON(nil, request, protocol.MaxRequest)
+	if err == nil {
+		_, err = conn.Write(frame)
+	}
+	var answer protocol.Answer
+	for _, into := range []any{&answer, &l} {
+		if err == nil {
+			frame, err = protocol.ReadFrame(conn, protocol.MaxBody)
+		}
+		if err == nil {
+			err = json.Unmarshal(frame, into)
+		}
+	}
+	if err != nil {
+		b.t.Fatalf("%v, %+v", err, answer)
+	}
+	return l
+}
+
+// The agent audits its node's pods, shows how they stand, and tells where they are.
+func TestTheAgentAudits(t *testing.T) {
+	netnstest.RequireRoot(t)
+	b := newBed(t)
+	want := b.added()
+	r := b.run(nil)
+	r.ready()
+	r.until("the pod is counted", func() bool {
+		_, text := r.get("MONITORING_PORT", "/metrics")
+		return strings.Contains(text, "\nsluice_pods{state=\"unknown\"} 1\n")
+	})
+	_, text := r.get("MONITORING_PORT", "/metrics")
+	for _, part := range []string{"kernel", "binary", "configuration", "kubeconfig", "socket"} {
+		if line := "\nsluice_install_part_ready{part=\"" + part + "\"} 1\n"; !strings.Contains(text, line) {
+			t.Errorf("there is no %q", line)
+		}
+	}
+	l := b.locate()
+	if l.UID != "1" || l.Decision != "redirect" || l.Backend != "nft" || l.NetNS != "" ||
+		!rules.Equal(rules.Compile(want), rules.Compile(*l.Redirect)) {
+		t.Errorf("%+v", l)
+	}
+	r.end()
+}
+
+// Pods are audited also where none are served, and followed for nobody where nothing needs them.
+func TestAuditWithoutServing(t *testing.T) {
+	netnstest.RequireRoot(t)
+	for audited, line := range map[string]string{"true": "\nsluice_pods{state=\"unknown\"} 1\n", "false": "\nsluice_install_ready 1\n"} {
+		b := newBed(t)
+		b.added()
+		b.env["SLUICE_SERVE"], b.env["SLUICE_AUDIT"], b.env["REPAIR_ENABLED"] = "false", audited, "false"
+		r := b.run(nil)
+		r.ready()
+		text := ""
+		r.until("it is counted", func() bool {
+			_, text = r.get("MONITORING_PORT", "/metrics")
+			return strings.Contains(text, line)
+		})
+		if audited == "false" && strings.Contains(text, "\nsluice_pods{") {
+			t.Error("pods are counted without audit")
+		}
+		r.end()
+		for _, request := range b.Requests() {
+			if audited == "false" && request.Path == "/api/v1/pods" {
+				t.Error("pods are listed for nobody")
+			}
+		}
+	}
+}
+
+func TestSelectorsAreRead(t *testing.T) {
+	b := newBed(t)
+	b.env["REPAIR_LABEL_SELECTORS"] = "a b"
+	v, err := settings.Read(func(name string) (string, bool) { value, set := b.env[name]; return value, set })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agent.New(agent.Options{Settings: v, API: b.Config()}); err == nil || !strings.Contains(err.Error(), "REPAIR_LABEL_SELECTORS") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,160 @@
+package audit
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/plugin/record"
+)
+
+// workers is how many pods are visited at a time.
+const workers = 2
+
+// An Auditor audits the pods of a node. Use [New]. Its methods are safe for concurrent use.
+type Auditor struct {
+	Options
+	records  *record.Index
+	repairs  *repairs
+	schedule *schedule
+	changes  *changes
+	seeker   *seeker
+	teller   *teller
+
+	mu    sync.Mutex
+	pods  map[string]*pod // by UID
+	named map[podName]string
+	homes map[netns.ID]string // the UID of the pod whose namespace it is
+	// events is what hears of namespaces; nil if nothing is heard now.
+	events Events
+	// round is when all pods were visited, or will be, because of lost events.
+	round time.Time
+}
+
+// podName is the name by which the API server knows a pod.
+type podName struct{ namespace, name string }
+
+// New returns an auditor. Nothing is done before Run.
+func New(o Options) *Auditor {
+	a := &Auditor{
+		Options: o, records: o.Records.Index(), repairs: &repairs{ledger: o.Ledger}, schedule: newSchedule(),
+		changes: newChanges(), teller: newTeller(o.Cluster.Tell, o.Log),
+		pods: map[string]*pod{}, named: map[podName]string{}, homes: map[netns.ID]string{},
+	}
+	a.seeker = newSeeker(a)
+	return a
+}
+
+// Run audits until the context ends.
+func (a *Auditor) Run(ctx context.Context) {
+	if !a.audits() {
+		return
+	}
+	if err := a.repairs.load(); err != nil {
+		a.Log.Warn("what was repaired before is not known of all pods", zap.Error(err))
+	}
+	var group sync.WaitGroup
+	group.Go(func() { a.follow(ctx) })
+	group.Go(func() { a.teller.run(ctx) })
+	if a.enters() {
+		group.Go(func() { a.seeker.run(ctx) })
+	}
+	if a.Compare {
+		group.Go(func() { a.listen(ctx) })
+	}
+	a.schedule.run(ctx, workers, a.visit)
+	group.Wait()
+}
+
+// Changed tells that a pod has changed, was made or is gone; with empty names that any of them may have. It does not wait.
+func (a *Auditor) Changed(namespace, name string) { a.changes.note(podName{namespace, name}) }
+
+// follow keeps what is known of the pods up to date.
+func (a *Auditor) follow(ctx context.Context) {
+	a.changes.note(podName{})
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.changes.wake:
+		}
+		for _, n := range a.changes.take() {
+			switch {
+			case !a.Pods.Synced(): // then they will all be listed
+			case n == podName{}:
+				a.list()
+			default:
+				item, ok := a.Pods.Item(n.namespace, n.name)
+				a.know(n, item, ok)
+			}
+		}
+	}
+}
+
+// list takes over all pods, and forgets those that are gone.
+func (a *Auditor) list() {
+	there := map[podName]bool{}
+	kept := map[string]bool{}
+	for _, item := range a.Pods.Pods() {
+		n := podName{item.Namespace, item.Name}
+		there[n], kept[item.UID] = true, true
+		a.know(n, item, true)
+	}
+	a.mu.Lock()
+	var gone []podName
+	for n := range a.named {
+		if !there[n] {
+			gone = append(gone, n)
+		}
+	}
+	a.mu.Unlock()
+	for _, n := range gone {
+		a.know(n, mirror.Item{}, false)
+	}
+	a.note("what was repaired is not forgotten", a.repairs.keep(kept))
+}
+
+// know takes over what a pod is now, if there is one of the name.
+func (a *Auditor) know(n podName, item mirror.Item, ok bool) {
+	a.mu.Lock()
+	old, known := a.named[n]
+	if known && (!ok || old != item.UID) {
+		p := a.pods[old]
+		delete(a.pods, old)
+		delete(a.named, n)
+		if a.homes[p.watched] == old {
+			delete(a.homes, p.watched)
+		}
+		defer a.forget(old)
+	}
+	defer a.mu.Unlock()
+	if !ok {
+		return
+	}
+	p := a.pods[item.UID]
+	if p == nil {
+		p = &pod{told: map[string]time.Time{}}
+		a.pods[item.UID], a.named[n] = p, item.UID
+	} else if p.item.ResourceVersion == item.ResourceVersion {
+		return
+	}
+	p.item, p.sought = item, 0
+	a.schedule.plan(item.UID, time.Now())
+}
+
+// forget forgets a pod that is gone.
+func (a *Auditor) forget(uid string) {
+	a.schedule.drop(uid)
+	a.note("what was repaired is not forgotten", a.repairs.remove(uid))
+}
+
+// note logs an error that nothing depends on.
+func (a *Auditor) note(text string, err error) {
+	if err != nil {
+		a.Log.Warn(text, zap.Error(err))
+	}
+}

@@ -1,0 +1,32 @@
+// Package audit sees to it that the pods of the mesh on a node have their redirection, and keep it.
+//
+// What a pod should have says the record of its ADD; without one, what was repaired says it (package repair), or it is decided as ADD
+// decides, from the pod and the addresses of its namespace. Whoever is left alone by ADD is left alone here, and so are pods that
+// have ended or are being deleted. What a pod has is read from the kernel, all of it and each time: a comparison takes about 0.3 ms
+// with nftables and less than 1 ms with iptables-legacy, so that there is nothing to remember which could be wrong.
+//
+// # When
+//
+// A pod is visited when it appears or changes, when its namespace is heard of (package nft/watch), and when the last visit is as long
+// ago as the interval says: rules of iptables-legacy change in silence, and events may be lost. After a loss all pods are visited,
+// but no more often than costs 2 % of one core.
+//
+// # What for
+//
+// A pod that differs from what it should have is mended by one transaction of the backend, which is then read back. If that does not
+// help, it is tried again after pauses that double up to a minute; what cannot be taken away (another's rules among our routes) is
+// told, and tried again likewise. A pod whose processes change its rules on and on is thus mended up to once a minute, and visited
+// at most every two seconds.
+//
+// Rules of others that come before those of a pod (package doctor knows them) are told as well. They are looked for when a namespace is
+// first seen and when its rules have changed.
+//
+// A pod that has nothing, and of whose ADD nothing is known, started before the plugin was there: package repair says what becomes of
+// it. If Istio's rules are in its namespace, istio-cni has redirected it, and nothing is done.
+//
+// # Addresses
+//
+// ADD learns from the result of the chain which families a pod has. Here the addresses of the namespace's interfaces say it, in the
+// kernel's order, which is that in which they were added; istio-iptables takes them too. The addresses of the pod's status come
+// late, and are no more than one of each family.
+package audit

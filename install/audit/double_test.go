@@ -1,0 +1,206 @@
+package audit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/audit"
+	"github.com/sluice-mesh/sluice/install/metrics"
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/watch"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func (w *world) Synced() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.synced }
+
+func (w *world) Pods() []mirror.Item {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Values(w.items))
+}
+
+func (w *world) Item(namespace, name string) (mirror.Item, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	item, ok := w.items[namespace+"/"+name]
+	return item, ok
+}
+
+func (w *world) Pod(_ context.Context, ref source.Ref) (text []byte, fetched bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if text := w.objects[ref.Namespace+"/"+ref.Name]; text != nil {
+		return text, false, nil
+	}
+	return nil, false, source.WithKind(source.NotFound, errors.New("not found"))
+}
+
+func (w *world) Namespace(context.Context, string) (text []byte, fetched bool, err error) {
+	return []byte(`{"metadata":{"name":"shop","labels":{"mesh":"yes"}}}`), false, nil
+}
+
+func (w *world) find(_ context.Context, pods []sandbox.Pod) (map[string]sandbox.Sandbox, []sandbox.Missing) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.searches++
+	found := map[string]sandbox.Sandbox{}
+	var missing []sandbox.Missing
+	for _, p := range pods {
+		if path, ok := w.homes[p.UID]; ok && w.spaces[path] != nil {
+			found[p.UID] = sandbox.Sandbox{Pod: p, Path: path, ID: w.spaces[path].id}
+		} else {
+			missing = append(missing, sandbox.Missing{Pod: p, Err: errors.New("nowhere")})
+		}
+	}
+	return found, missing
+}
+
+func (w *world) open(s sandbox.Sandbox) (audit.Namespace, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found := w.spaces[s.Path]
+	if found == nil {
+		return nil, fs.ErrNotExist
+	}
+	found.open++
+	return found, nil
+}
+
+func (s *space) NS() *netns.NS { return nil }
+
+func (s *space) Close() error { s.w.mu.Lock(); defer s.w.mu.Unlock(); s.open--; return nil }
+
+func (s *space) Addresses() ([]netip.Addr, error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return s.addresses, nil
+}
+
+func (s *space) Bare() (bool, error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return len(s.has.Tables) == 0, nil
+}
+
+func (s *space) Ahead(compat.Engine, rules.Redirect) []string {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	s.inspected++
+	return s.ahead
+}
+
+func (s *space) Istio() ([]string, error) { return s.istio, nil }
+
+func (s *space) Check(e compat.Engine, want rules.Ruleset) (compat.Comparison, error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	s.checked++
+	if s.unreadable != nil {
+		return compat.Comparison{}, s.unreadable
+	}
+	if e == compat.EngineAuto {
+		e = compat.EngineNFT
+	}
+	got := s.has
+	if s.stranger != "" {
+		got.Routing.Others = []string{s.stranger}
+	}
+	return compat.Comparison{Engine: e, Differences: rules.Compare(want, got)}, nil
+}
+
+func (s *space) Apply(_ compat.Engine, want rules.Ruleset) (compat.Result, error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	s.applied++
+	if s.refuse != nil {
+		return compat.Result{}, s.refuse
+	}
+	s.has = want
+	return compat.Result{Engine: compat.EngineNFT, Result: nft.Result{Outcome: nft.Created}}, nil
+}
+
+// ears hear what the test says.
+type ears struct{ w *world }
+
+func (e ears) Add(*netns.NS) error { e.w.mu.Lock(); defer e.w.mu.Unlock(); e.w.added++; return nil }
+func (e ears) Close() error        { return nil }
+
+func (e ears) Next(ctx context.Context) (watch.Event, error) {
+	select {
+	case event := <-e.w.heard:
+		return event, nil
+	case <-ctx.Done():
+		return watch.Event{}, ctx.Err()
+	}
+}
+
+func (w *world) DeletePod(_ context.Context, pod cluster.Name, uid, version string) error {
+	return w.act(fmt.Sprintf("delete %s %s@%s", pod, uid, version))
+}
+
+func (w *world) LabelPod(_ context.Context, pod cluster.Name, uid, key, value string) error {
+	return w.act(fmt.Sprintf("label %s %s %s=%s", pod, uid, key, value))
+}
+
+func (w *world) act(what string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.acts = append(w.acts, what)
+	return w.refuse
+}
+
+func (w *world) Tell(_ context.Context, e cluster.Event) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, e)
+	return nil
+}
+
+// known fails for a metric that is not in the table, or with other labels.
+func (w *world) known(name string, kind metrics.Type, labels []string) {
+	m, ok := metrics.Find(name)
+	if !ok || m.Type != kind || len(m.Labels) != len(labels) {
+		w.t.Errorf("there is no %s %s with %d labels", kind, name, len(labels))
+		return
+	}
+	for i, l := range m.Labels {
+		if !slices.Contains(l.Values, labels[i]) {
+			w.t.Errorf("%s: label %s is never %q", name, l.Name, labels[i])
+		}
+	}
+}
+
+func (w *world) Count(name string, n float64, labels ...string) {
+	w.known(name, metrics.Counter, labels)
+	w.add(name, n, labels)
+}
+
+func (w *world) add(name string, n float64, labels []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counted[name+"{"+strings.Join(labels, ",")+"}"] += n
+}
+
+func (w *world) Set(name string, value float64, labels ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.known(name, metrics.Gauge, labels)
+	w.counted[name+"{"+strings.Join(labels, ",")+"}"] = value
+}
+
+func (w *world) Observe(name string, _ float64, labels ...string) {
+	w.known(name, metrics.Histogram, labels)
+	w.add(name+"_count", 1, labels)
+}

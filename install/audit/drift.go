@@ -1,0 +1,151 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// differs acts upon differences.
+func (v *visit) differs(ctx context.Context, ns Namespace, found compat.Comparison) {
+	bare, err := ns.Bare()
+	if err != nil {
+		v.failed(err)
+		return
+	}
+	v.state = Drifted
+	if bare {
+		v.state = Unprotected
+	}
+	if bare && v.want.origin == decided {
+		v.late(ctx, ns)
+		return
+	}
+	text := textOf(found.Differences)
+	if text != v.trouble.text {
+		v.count(found.Differences, bare)
+		v.trouble.text = text
+	}
+	if v.trouble.since.IsZero() {
+		v.trouble.since = v.now
+		if !v.heard.at.IsZero() {
+			v.trouble.since = v.heard.at
+		}
+	}
+	what := v.describe(found.Differences, bare)
+	if !v.Compare || !v.Mend {
+		v.tell(drifted, what+"; it is only reported, as the agent is configured")
+		return
+	}
+	if at := v.trouble.mends.next(); at.After(v.now) {
+		v.again = at
+		if v.trouble.left != text {
+			v.tell(drifted, fmt.Sprintf("%s; it was mended %d times, and will be again in %s: find out who changes it",
+				what, v.trouble.mends.times, at.Sub(v.now).Round(time.Second)))
+		}
+		return
+	}
+	v.mend(ns, found, what)
+}
+
+// mend repairs a difference, and looks whether that has helped.
+func (v *visit) mend(ns Namespace, found compat.Comparison, what string) {
+	v.trouble.mends.note(v.now)
+	left, err := v.apply(ns, v.engineOf(found))
+	if text := textOf(left); err == nil && text != "" {
+		v.Metrics.Count("sluice_repairs_total", 1, "drift", "repair", "error")
+		v.again, v.state = v.trouble.mends.next(), Drifted
+		v.trouble.text = text
+		if v.trouble.left != text {
+			v.trouble.left = text
+			v.tell(drifted, "what is left of it cannot be mended by the agent: "+oneLine(left))
+		}
+		return
+	}
+	if err != nil {
+		v.Metrics.Count("sluice_repairs_total", 1, "drift", "repair", "error")
+		v.again = v.trouble.mends.next()
+		v.tell(repairFailed, what+"; it cannot be mended: "+err.Error())
+		return
+	}
+	v.Metrics.Count("sluice_repairs_total", 1, "drift", "repair", "success")
+	v.Metrics.Observe("sluice_repair_duration_seconds", time.Since(v.trouble.since).Seconds(), "drift")
+	v.Log.Info("a pod is mended", zap.Stringer("pod", v.item.Ref), zap.String("why", what),
+		zap.Duration("after", time.Since(v.trouble.since)))
+	v.tell(redirectRepaired, what+"; all is as it should be again")
+	v.state = Redirected
+	v.trouble = trouble{mends: v.trouble.mends}
+}
+
+// apply gives the pod what it should have, and returns what differs nevertheless.
+func (v *visit) apply(ns Namespace, e compat.Engine) ([]rules.Difference, error) {
+	rs := rules.Compile(*v.want.redirect)
+	applied, err := ns.Apply(e, rs)
+	if err != nil {
+		return nil, err
+	}
+	v.want.engine = applied.Engine
+	found, err := ns.Check(applied.Engine, rs)
+	if err != nil {
+		return nil, fmt.Errorf("it is not known whether it has helped: %w", err)
+	}
+	return found.Differences, nil
+}
+
+// count counts the differences by their kinds.
+func (v *visit) count(differences []rules.Difference, bare bool) {
+	if bare {
+		v.Metrics.Count("sluice_drifts_total", 1, "absent")
+		return
+	}
+	for _, d := range differences {
+		kind := string(d.Kind)
+		if d.Where == "routing" {
+			kind = "routes"
+		}
+		v.Metrics.Count("sluice_drifts_total", 1, kind)
+	}
+}
+
+// describe says what is wrong and who has done it.
+func (v *visit) describe(differences []rules.Difference, bare bool) string {
+	text := "the pod's redirection was changed: " + oneLine(differences)
+	if bare {
+		text = "the pod's redirection was removed: it has no rule left"
+	}
+	if v.heard.pid != 0 {
+		text += fmt.Sprintf(" (the last change of rules is by process %q, pid %d of the node)", v.heard.process, v.heard.pid)
+	}
+	return text
+}
+
+// textOf is by what differences are known again.
+func textOf(differences []rules.Difference) string {
+	lines := make([]string, len(differences))
+	for i, d := range differences {
+		lines[i] = d.String()
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// shown is how many differences an event has; the command rules shows all.
+const shown = 3
+
+func oneLine(differences []rules.Difference) string {
+	var lines []string
+	for _, d := range differences[:min(shown, len(differences))] {
+		lines = append(lines, d.String())
+	}
+	if more := len(differences) - shown; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(lines, "; ")
+}

@@ -1,0 +1,263 @@
+package audit_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft/watch"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// What somebody does to the rules of a running pod is undone at once, told and counted.
+func TestDriftIsMendedAtOnce(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change func(*space)
+		kind   string
+		says   string
+	}{
+		{"all rules are gone", func(s *space) { s.has = rules.Ruleset{} }, "absent", "it has no rule left"},
+		{"a rule is gone", func(s *space) { first(s).Rules = first(s).Rules[1:] }, "missing", "missing in chain inet sluice"},
+		{"a rule twice", func(s *space) {
+			first(s).Rules = append(first(s).Rules, first(s).Rules[0])
+		}, "extra", "extra in chain inet sluice"},
+		{"rules in another order", func(s *space) {
+			c := &s.has.Tables[0].Chains[1]
+			c.Rules[0], c.Rules[1] = c.Rules[1], c.Rules[0]
+		}, "reordered", "reordered in chain inet sluice"},
+		{"a route too many", func(s *space) {
+			s.has.Routing.Policies = []rules.PolicyRoute{{Family: rules.IPv4, Priority: 1}}
+		}, "routes", "extra in routing"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				web := meshPod("web")
+				var s *space
+				w := node(t, nil, func(w *world) { s = w.redirected(web) })
+				if got := w.states(); got != "1 redirected" || s.applied > 0 {
+					t.Fatalf("before: %s, applied %d times", got, s.applied)
+				}
+				w.change(s, func() {
+					s.has = rules.Compile(w.redirect(web)) // with slices of its own
+					row.change(s)
+				})
+				if !rules.Equal(rules.Compile(w.redirect(web)), s.has) || s.applied != 1 || w.states() != "1 redirected" {
+					t.Errorf("applied %d times, %s", s.applied, w.states())
+				}
+				if w.metric("sluice_drifts_total{"+row.kind+"}") < 1 || w.metric("sluice_repairs_total{drift,repair,success}") != 1 {
+					t.Errorf("counted %v", w.counted)
+				}
+				if len(w.events) != 1 || w.events[0].Reason != "RedirectRepaired" || w.events[0].About.UID != "uid-web" {
+					t.Fatalf("told %+v", w.events)
+				}
+				for _, want := range []string{row.says, `process "nft", pid 4711`, "as it should be again"} {
+					if text := w.events[0].Message; !strings.Contains(text, want) {
+						t.Errorf("%q is not said: %s", want, text)
+					}
+				}
+			})
+		})
+	}
+}
+
+// first is the first chain with rules.
+func first(s *space) *rules.Chain {
+	for i := range s.has.Tables[0].Chains {
+		if c := &s.has.Tables[0].Chains[i]; len(c.Rules) > 0 {
+			return c
+		}
+	}
+	return nil
+}
+
+// Changes in silence, as of iptables-legacy, are found within the interval; lost events make all pods be visited at once.
+func TestWhatIsNotHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var a, b *space
+		w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1m"}, func(w *world) {
+			a, b = w.redirected(meshPod("a")), w.redirected(meshPod("b"))
+		})
+		pass(time.Second) // after the first round, the next one is allowed
+		w.set(func() { a.has, b.has = rules.Ruleset{}, rules.Ruleset{} })
+		w.heard <- watch.Event{Lost: true}
+		synctest.Wait()
+		if a.applied != 1 || b.applied != 1 {
+			t.Errorf("after a loss: mended %d and %d times", a.applied, b.applied)
+		}
+		w.set(func() { a.has = rules.Ruleset{} })
+		pass(time.Minute)
+		if a.applied != 2 || b.applied != 1 {
+			t.Errorf("after the interval: mended %d and %d times", a.applied, b.applied)
+		}
+		if w.metric("sluice_events_lost_total{nftables}") != 1 || w.metric("sluice_repairs_total{drift,repair,success}") != 3 {
+			t.Errorf("counted %v", w.counted)
+		}
+	})
+}
+
+// Losses without end, as a pod can cause them, make no more visits than cost 2 % of a core.
+func TestLossesWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pods = 100
+		var list []*space
+		w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(w *world) {
+			for i := range pods {
+				list = append(list, w.redirected(meshPod(strings.Repeat("x", i+1))))
+			}
+		})
+		for range 600 {
+			w.heard <- watch.Event{Lost: true}
+			pass(100 * time.Millisecond)
+		}
+		checked := 0
+		for _, s := range list {
+			checked += s.checked
+		}
+		// 20 visits a second, at less than a millisecond each.
+		if most := 60*20 + 4*pods; checked > most || checked < 60*20-2*pods {
+			t.Errorf("%d comparisons in a minute, want some %d", checked, most)
+		}
+	})
+}
+
+// A pod whose processes flush its rules on and on costs little, and is told of.
+func TestAHostilePod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s, other *space
+		w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(w *world) {
+			s, other = w.redirected(meshPod("hostile")), w.redirected(meshPod("other"))
+		})
+		for range 10 * 60 * 20 { // as often as the watcher tells of a namespace, for ten minutes
+			w.flush(s)
+			time.Sleep(50 * time.Millisecond)
+		}
+		if s.applied > 22 || s.applied < 10 {
+			t.Errorf("mended %d times in ten minutes", s.applied)
+		}
+		if s.checked > 10*30+2*s.applied+20 {
+			t.Errorf("compared %d times in ten minutes", s.checked)
+		}
+		if other.applied > 0 {
+			t.Error("the other pod was mended")
+		}
+		told := w.told()
+		if !strings.HasPrefix(told, "RedirectRepaired, RedirectDrifted") || strings.Count(told, ",") > 6 {
+			t.Errorf("told %s", told)
+		}
+		// As soon as it ends, all is well.
+		pass(2 * time.Minute)
+		if w.states() != "2 redirected" {
+			t.Error(w.states())
+		}
+	})
+}
+
+// What mending does not take away is told once, shown, and tried again at leisure.
+func TestWhatCannotBeMended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *space
+		w := node(t, nil, func(w *world) {
+			s = w.redirected(meshPod("web"))
+			s.stranger = "ip -4 rule priority 133 from all lookup 7"
+		})
+		pass(time.Hour)
+		if w.states() != "1 drifted" || s.applied < 3 || s.applied > 75 {
+			t.Errorf("%s, applied %d times in an hour", w.states(), s.applied)
+		}
+		if len(w.events) != 1 || !strings.Contains(w.events[0].Message, "cannot be mended by the agent") ||
+			!strings.Contains(w.events[0].Message, "lookup 7") {
+			t.Errorf("told %+v", w.events)
+		}
+		// Rules beside it are mended nevertheless.
+		applied := s.applied
+		w.flush(s)
+		pass(time.Minute)
+		if s.applied == applied || len(s.has.Tables) == 0 {
+			t.Error("the rules are not mended")
+		}
+		w.set(func() { s.stranger = "" })
+		pass(2 * time.Minute)
+		if w.states() != "1 redirected" {
+			t.Error(w.states())
+		}
+	})
+}
+
+// Rules of others that come in the way are told once and shown, and nothing is written. They are looked for when rules may have
+// changed, and while there are any.
+func TestRulesOfOthersInTheWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *space
+		w := node(t, nil, func(w *world) { s = w.redirected(meshPod("web")) })
+		pass(10 * time.Minute)
+		if s.inspected > 2 {
+			t.Errorf("looked for them %d times although nothing has changed", s.inspected)
+		}
+		w.change(s, func() { s.ahead = []string{"table ip evil has 1 rule of NAT"} })
+		pass(3 * time.Minute)
+		if w.states() != "1 drifted" || s.applied > 0 || len(w.events) != 1 || !strings.Contains(w.events[0].Message, "table ip evil") {
+			t.Errorf("%s, applied %d times, told %+v", w.states(), s.applied, w.events)
+		}
+		w.set(func() { s.ahead = nil })
+		pass(2 * time.Minute)
+		if w.states() != "1 redirected" {
+			t.Error(w.states())
+		}
+	})
+}
+
+func TestMendingThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *space
+		w := node(t, nil, func(w *world) {
+			s = w.redirected(meshPod("web"))
+			s.refuse = errors.New("no memory")
+		})
+		w.flush(s)
+		pass(10 * time.Minute)
+		failed := w.metric("sluice_repairs_total{drift,repair,error}")
+		if w.states() != "1 unprotected" || s.applied < 5 || s.applied > 25 || failed != float64(s.applied) {
+			t.Errorf("%s, tried %d times, %v", w.states(), s.applied, w.counted)
+		}
+		if told := w.told(); !strings.HasPrefix(told, "RedirectRepairFailed") {
+			t.Error(told)
+		}
+		w.set(func() { s.refuse = nil })
+		pass(2 * time.Minute)
+		if w.states() != "1 redirected" {
+			t.Error(w.states())
+		}
+	})
+}
+
+// Without SLUICE_AUDIT_REPAIR drift is reported only.
+func TestReportOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *space
+		w := node(t, map[string]string{"SLUICE_AUDIT_REPAIR": "false"}, func(w *world) { s = w.redirected(meshPod("web")) })
+		w.flush(s)
+		pass(4 * time.Minute)
+		if s.applied > 0 || w.states() != "1 unprotected" || w.told() != "RedirectDrifted" {
+			t.Errorf("applied %d times, %s", s.applied, w.states())
+		}
+		if w.metric("sluice_drifts_total{absent}") != 1 {
+			t.Errorf("counted %v", w.counted)
+		}
+	})
+}
+
+// Without SLUICE_AUDIT nobody compares what ADD has made, and nobody listens.
+func TestWithoutAudit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *space
+		w := node(t, map[string]string{"SLUICE_AUDIT": "false"}, func(w *world) { s = w.redirected(meshPod("web")) })
+		w.set(func() { s.has = rules.Ruleset{} })
+		pass(time.Hour)
+		if s.checked+s.applied+w.added > 0 || w.states() != "" {
+			t.Errorf("compared %d times, %s", s.checked, w.states())
+		}
+	})
+}

@@ -1,0 +1,20 @@
+package audit
+
+import "time"
+
+// Held is how many things the auditor keeps of pods: none of those that are gone.
+func (a *Auditor) Held() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.seeker.mu.Lock()
+	defer a.seeker.mu.Unlock()
+	a.changes.mu.Lock()
+	defer a.changes.mu.Unlock()
+	a.repairs.mu.Lock()
+	defer a.repairs.mu.Unlock()
+	return len(a.pods) + len(a.named) + len(a.homes) + a.schedule.len() + len(a.schedule.queue) + len(a.seeker.wanted) +
+		len(a.changes.names) + len(a.repairs.entries) + len(a.teller.queue)
+}
+
+// Visit has a pod visited now.
+func (a *Auditor) Visit(uid string) { a.schedule.plan(uid, time.Now()) }

@@ -1,0 +1,119 @@
+package audit_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/nft/watch"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An hour in which thousands of pods come, change and go, with and without ADD, and somebody takes their rules away: at the end all that
+// are left are redirected, and when they are gone too, nothing is kept of any, in memory or on disk.
+func TestAnHourOfEvents(t *testing.T) {
+	before := descriptors(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := node(t, nil)
+		draw := rand.New(rand.NewPCG(1, 2))
+		there := map[string]*decide.Pod{}
+		one := func() *decide.Pod {
+			for _, p := range there {
+				return p
+			}
+			return nil
+		}
+		gone := func(p *decide.Pod) {
+			w.mu.Lock()
+			delete(w.spaces, w.homes[p.Metadata.UID])
+			delete(w.homes, p.Metadata.UID)
+			w.mu.Unlock()
+			if err := w.options.Records.Remove(record.Key{ContainerID: "c-" + p.Metadata.UID, IfName: "eth0"}); err != nil {
+				t.Fatal(err)
+			}
+			w.delete(p)
+			delete(there, p.Metadata.UID)
+		}
+		const steps = 2000
+		for i := range steps {
+			p := one()
+			switch kind := draw.IntN(12); {
+			case p == nil || kind < 3 && len(there) < 60 || len(there) < 20:
+				p = meshPod(fmt.Sprintf("pod-%d", i))
+				there[p.Metadata.UID] = p
+				switch kind {
+				case 0:
+					w.home(p)
+					w.put(p, mirror.Life{Phase: "Pending"}) // the race
+				case 1:
+					w.put(p, mirror.Life{Phase: "Pending"})
+					w.redirected(p)
+				default:
+					w.redirected(p)
+				}
+			case kind < 4:
+				gone(p)
+			case kind < 7:
+				w.put(p, running)
+			case kind < 9: // another pod of the same name
+				next := *p
+				next.Metadata.UID = fmt.Sprintf("uid-%d", i)
+				gone(p)
+				there[next.Metadata.UID] = &next
+				w.home(&next)
+				w.put(&next, running)
+			case kind < 11:
+				w.mu.Lock()
+				s := w.spaces[w.homes[p.Metadata.UID]]
+				s.has = rules.Ruleset{}
+				w.mu.Unlock()
+				if kind == 10 {
+					w.heard <- watch.Event{NS: s.id, Rules: true, PID: 1, Process: "nft"}
+				}
+			default:
+				w.heard <- watch.Event{Lost: true}
+			}
+			time.Sleep(time.Hour / steps)
+		}
+		pass(3 * time.Minute)
+		if got, want := w.states(), fmt.Sprintf("%d redirected", len(there)); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if w.metric("sluice_repairs_total{drift,repair,success}") < 100 || w.metric("sluice_repairs_total{race,repair,success}") < 100 {
+			t.Errorf("too little has happened: %v", w.counted)
+		}
+		for _, p := range there {
+			gone(p)
+		}
+		pass(time.Second)
+		if held := w.Held(); held != 0 {
+			t.Errorf("%d things are kept of pods that are gone", held)
+		}
+		for path, s := range w.spaces {
+			if s.open != 0 {
+				t.Errorf("%s is open %d times", path, s.open)
+			}
+		}
+		if kept, err := w.options.Ledger.List(); len(kept) > 0 || err != nil {
+			t.Errorf("kept on disk: %v, %v", kept, err)
+		}
+	})
+	if after := descriptors(t); after > before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}

@@ -1,0 +1,261 @@
+package audit_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/audit"
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/nft/watch"
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// kernelWorld is a world whose namespaces are the kernel's.
+type kernelWorld struct {
+	*world
+	places map[string]sandbox.Sandbox // by UID
+}
+
+func newKernelWorld(t testing.TB, env map[string]string) *kernelWorld {
+	t.Helper()
+	netnstest.RequireRoot(t)
+	r := &kernelWorld{newWorld(t, env), map[string]sandbox.Sandbox{}}
+	r.options.Open = audit.Open
+	r.options.Find = func(context.Context, []sandbox.Pod) (map[string]sandbox.Sandbox, []sandbox.Missing) {
+		return r.places, nil
+	}
+	r.options.Listen = func() (audit.Events, error) { return watch.Open() }
+	return r
+}
+
+// add makes the node have a running pod in a namespace, which ADD has redirected by an engine; empty for one of which ADD knows nothing.
+func (r *kernelWorld) add(name string, ns *netns.NS, e compat.Engine) (rules.Ruleset, compat.Backend) {
+	r.t.Helper()
+	p := meshPod(name)
+	r.places[p.Metadata.UID] = sandbox.Sandbox{Path: fmt.Sprintf("/proc/self/fd/%d", ns.FD()), ID: ns.ID()}
+	redirect := r.redirect(p)
+	redirect.IPv6 = true
+	rs := rules.Compile(redirect)
+	if e == "" {
+		r.put(p, running)
+		return rs, nil
+	}
+	b, err := compat.Choose(e)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := b.Apply(ns, rs); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.options.Records.Put(record.Record{
+		Key: record.Key{ContainerID: "c-" + name, IfName: "eth0"}, Pod: record.Pod{Namespace: "shop", Name: name, UID: p.Metadata.UID},
+		Outcome: "redirect", Reason: "mesh-pod", Redirect: &redirect, Engine: e,
+	}); err != nil {
+		r.t.Fatal(err)
+	}
+	r.put(p, running)
+	return rs, b
+}
+
+// await waits for a condition.
+func await(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for !is() {
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// stands tells whether a namespace has what it should have.
+func stands(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset) bool {
+	t.Helper()
+	found, err := b.Check(ns, rs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(found.Differences) == 0
+}
+
+func newBed(t testing.TB) *testbed.Bed {
+	t.Helper()
+	bed, err := testbed.New(testbed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = bed.Close() })
+	if err := bed.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
+		t.Fatal(err)
+	}
+	return bed
+}
+
+// captured tells whether a connection of the pod's application goes through the proxy.
+func captured(t testing.TB, bed *testbed.Bed) bool {
+	t.Helper()
+	answer, err := bed.Dial(testbed.Call{
+		Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:80"), Timeout: 5 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.By == testbed.Outbound
+}
+
+// Rules that are flushed in a live pod come back, in either engine, and connections are captured again.
+func TestALivePodHeals(t *testing.T) {
+	for _, e := range []compat.Engine{compat.EngineNFT, compat.EngineLegacy} {
+		t.Run(string(e), func(t *testing.T) {
+			bed := newBed(t)
+			r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
+			if e == compat.EngineNFT {
+				r.options.Interval = time.Hour // it is the event that wakes
+			}
+			rs, b := r.add("web", bed.Pod, e)
+			r.start()
+			await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+			if !captured(t, bed) {
+				t.Fatal("not captured before")
+			}
+			for i := range 3 {
+				if _, err := b.Remove(bed.Pod); err != nil {
+					t.Fatal(err)
+				}
+				begin := time.Now()
+				await(t, "it is healed", func() bool { return stands(t, b, bed.Pod, rs) })
+				t.Logf("healed after %v", time.Since(begin))
+				if !captured(t, bed) {
+					t.Error("not captured afterwards")
+				}
+				await(t, "it is verified", func() bool { return r.metric("sluice_repairs_total{drift,repair,success}") == float64(i+1) })
+			}
+		})
+	}
+}
+
+// A pod that has nothing is given its redirection by the addresses of its namespace, and keeps it.
+func TestALatePodOfTheKernel(t *testing.T) {
+	bed := newBed(t)
+	r := newKernelWorld(t, nil)
+	r.add("web", bed.Pod, "")
+	if captured(t, bed) {
+		t.Fatal("captured before")
+	}
+	r.start()
+	await(t, "it is repaired", func() bool { return r.states() == "1 redirected" })
+	if !captured(t, bed) {
+		t.Error("not captured afterwards")
+	}
+	kept, err := r.options.Ledger.List()
+	if e, ok := kept["uid-web"]; err != nil || !ok || e.Engine != compat.EngineNFT {
+		t.Errorf("kept %+v, %v", kept, err)
+	}
+}
+
+// Routes that are gone come back as rules do.
+func TestRoutesHeal(t *testing.T) {
+	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
+	ns := netnstest.New(t)
+	rs, b := r.add("web", ns, compat.EngineNFT)
+	r.start()
+	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	deleteLoopbackAddresses(t, ns)
+	await(t, "it is healed", func() bool { return stands(t, b, ns, rs) })
+	await(t, "it is counted", func() bool { return r.metric("sluice_drifts_total{routes}") > 0 })
+}
+
+// A table of NAT that somebody puts before ours is heard of and told, and is his to take away.
+func TestATableBeforeOurs(t *testing.T) {
+	nft := netnstest.RequireBinary(t, "nft")
+	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
+	ns := netnstest.New(t)
+	rs, b := r.add("web", ns, compat.EngineNFT)
+	r.start()
+	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	write := func(text string) {
+		t.Helper()
+		err := ns.Do(func() error { return exec.CommandContext(t.Context(), nft, text).Run() })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`table ip evil { chain c { type nat hook output priority -150; tcp dport 80 accept; }; }`)
+	await(t, "it is seen", func() bool { return r.states() == "1 drifted" })
+	await(t, "it is told", func() bool { return r.told() == "RedirectDrifted" })
+	if !stands(t, b, ns, rs) {
+		t.Error("the pod's own rules are others")
+	}
+	write(`delete table ip evil`)
+	await(t, "it is over", func() bool { return r.states() == "1 redirected" })
+}
+
+// What 250 idle pods cost: a round over all of them, in CPU time of the process and for each pod.
+func BenchmarkRound(b *testing.B) {
+	for _, e := range []compat.Engine{compat.EngineNFT, compat.EngineLegacy} {
+		b.Run(string(e), func(b *testing.B) {
+			const pods = 250
+			r := newKernelWorld(b, map[string]string{"SLUICE_AUDIT_INTERVAL": "24h"})
+			for i := range pods {
+				r.add(fmt.Sprintf("pod-%d", i), netnstest.New(b), e)
+			}
+			r.start()
+			compared := func() float64 { return r.metric("sluice_audits_total{equal}") }
+			await(b, "all are audited", func() bool { return compared() >= pods })
+			runtime.GC()
+			begin := spent()
+			for b.Loop() {
+				from := compared()
+				for _, item := range r.Pods() {
+					r.Visit(item.UID)
+				}
+				await(b, "all are audited", func() bool { return compared() >= from+pods })
+			}
+			used := spent() - begin
+			b.ReportMetric(float64(used.Microseconds())/float64(b.N*pods), "cpu-µs/pod")
+			b.ReportMetric(1000*used.Seconds()/float64(b.N*pods)/60*100, "%core/1000pods/min")
+		})
+	}
+}
+
+// spent is the CPU time of this process.
+func spent() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// deleteLoopbackAddresses takes ::6 off lo.
+func deleteLoopbackAddresses(t *testing.T, ns *netns.NS) {
+	t.Helper()
+	err := ns.Do(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.AddrDel(lo, &netlink.Addr{IPNet: netlink.NewIPNet(rules.PassthroughIPv6.AsSlice())})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,320 @@
+package audit_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A pod that started before the plugin was there gets its redirection as soon as it is seen, and no failure is waited for.
+func TestALatePodIsRepairedInPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var s *space
+		w := node(t, nil, func(w *world) {
+			s = w.home(web)
+			w.put(web, mirror.Life{Phase: "Pending"})
+		})
+		if !rules.Equal(rules.Compile(w.redirect(web)), s.has) || w.states() != "1 redirected" || w.told() != "RedirectRepaired" {
+			t.Errorf("applied %d times, %s", s.applied, w.states())
+		}
+		if w.metric("sluice_repairs_total{race,repair,success}") != 1 ||
+			w.metric("istio_cni_repair_pods_repaired_total{repair,success}") != 1 ||
+			w.metric("sluice_repair_duration_seconds_count{race}") != 1 {
+			t.Errorf("counted %v", w.counted)
+		}
+		// What it is mended by later is what was applied then, whatever became of its annotations; also for the next agent.
+		web.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "81"
+		for _, life := range []func(){w.again, func() {}} {
+			life()
+			w.put(web, running)
+			settle()
+			applied := s.applied
+			w.flush(s)
+			if s.applied != applied+1 || w.metric("sluice_repairs_total{drift,repair,success}") == 0 {
+				t.Errorf("applied %d times, counted %v", s.applied, w.counted)
+			}
+			delete(web.Metadata.Annotations, "traffic.sidecar.istio.io/excludeOutboundPorts")
+			if !rules.Equal(rules.Compile(w.redirect(web)), s.has) {
+				t.Error("the rules are others than before")
+			}
+		}
+		w.delete(web)
+		settle()
+		if kept, err := w.options.Ledger.List(); len(kept) > 0 || err != nil {
+			t.Errorf("kept of a pod that is gone: %v, %v", kept, err)
+		}
+	})
+}
+
+// A pod of which no sandbox is there yet is sought again, at once when it changes, and is not counted before it has an address.
+func TestAPodThatHasNoSandboxYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		web.Status = decide.PodStatus{}
+		w := node(t, nil, func(w *world) { w.put(web, mirror.Life{Phase: "Pending"}) })
+		pass(10 * time.Minute)
+		if w.states() != "" || w.searches > 25 {
+			t.Errorf("%s, %d searches", w.states(), w.searches)
+		}
+		s := w.home(web)
+		web.Status.PodIP = "10.0.0.7"
+		w.put(web, mirror.Life{Phase: "Pending"})
+		settle()
+		if s.applied != 1 || w.states() != "1 redirected" {
+			t.Errorf("applied %d times, %s", s.applied, w.states())
+		}
+	})
+}
+
+// What is found nowhere is counted, and sought without haste.
+func TestASandboxThatIsFoundNowhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		w := node(t, nil, func(w *world) { w.put(web, running) })
+		pass(time.Hour)
+		if w.states() != "1 unknown" || w.searches > 80 || w.told() != "" {
+			t.Errorf("%s, %d searches", w.states(), w.searches)
+		}
+	})
+}
+
+// A sandbox that was made anew is found again.
+func TestANewSandbox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var old *space
+		w := node(t, nil, func(w *world) { old = w.redirected(web) })
+		w.mu.Lock()
+		delete(w.spaces, "/run/netns/"+old.id.String())
+		w.mu.Unlock()
+		s := w.redirected(web)
+		w.set(func() { s.has = rules.Ruleset{} })
+		pass(time.Second)
+		if s.applied != 1 || w.states() != "1 redirected" {
+			t.Errorf("applied %d times, %s", s.applied, w.states())
+		}
+		w.flush(s)
+		if s.applied != 2 {
+			t.Error("the new one is not heard")
+		}
+	})
+}
+
+// Who is to be left alone is not even looked at.
+func TestWhoIsLeftAlone(t *testing.T) {
+	for name, prepare := range map[string]func(*world, *decide.Pod) mirror.Life{
+		"a pod that is being deleted": func(*world, *decide.Pod) mirror.Life { return mirror.Life{Phase: "Running", Deleted: true} },
+		"a pod that has succeeded":    func(*world, *decide.Pod) mirror.Life { return mirror.Life{Phase: "Succeeded"} },
+		"a pod that has failed":       func(*world, *decide.Pod) mirror.Life { return mirror.Life{Phase: "Failed"} },
+		"a pod of the host's network": func(_ *world, p *decide.Pod) mirror.Life { p.Spec.HostNetwork = true; return running },
+		"a pod without a proxy":       func(_ *world, p *decide.Pod) mirror.Life { p.Spec.Containers = nil; return running },
+		"a pod with istio-init": func(_ *world, p *decide.Pod) mirror.Life {
+			p.Spec.InitContainers = []decide.Container{{Name: "istio-init"}}
+			return running
+		},
+		"a pod that has opted out": func(_ *world, p *decide.Pod) mirror.Life {
+			p.Metadata.Labels = map[string]string{"sidecar.istio.io/inject": "false"}
+			return running
+		},
+		"a pod that ADD has left alone": func(w *world, p *decide.Pod) mirror.Life { w.record(p, nil); return running },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				web := meshPod("web")
+				var s *space
+				w := node(t, nil, func(w *world) {
+					s = w.home(web)
+					w.put(web, prepare(w, web))
+				})
+				pass(10 * time.Minute)
+				if s.checked+s.applied > 0 || w.states() != "" || w.told() != "" {
+					t.Errorf("compared %d times, applied %d times, %s", s.checked, s.applied, w.states())
+				}
+			})
+		})
+	}
+}
+
+// What istio-cni has redirected stays as it is.
+func TestAPodOfIstioCNI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var s *space
+		w := node(t, nil, func(w *world) {
+			s = w.home(web)
+			s.istio = []string{"chain ip nat ISTIO_OUTPUT"}
+			w.put(web, broken(time.Now()))
+		})
+		pass(10 * time.Minute)
+		if s.applied > 0 || w.states() != "1 redirected" || w.told()+w.done() != "" {
+			t.Errorf("applied %d times, %s", s.applied, w.states())
+		}
+	})
+}
+
+// A pod whose parameters make no sense is told of, and is not guessed at.
+func TestParametersThatMakeNoSense(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		web.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "80a"
+		var s *space
+		w := node(t, nil, func(w *world) {
+			s = w.home(web)
+			w.put(web, running)
+		})
+		if s.applied > 0 || w.states() != "1 unprotected" || len(w.events) != 1 || !strings.Contains(w.events[0].Message, `"80a"`) {
+			t.Errorf("%s, told %+v", w.states(), w.events)
+		}
+	})
+}
+
+// What is done about a late pod says the policy, in istio-cni's order; deleting and labelling only if its validation fails.
+func TestPolicies(t *testing.T) {
+	const inPlace, deleting, labelling, nothing = "repaired", "delete shop/web uid-web@1",
+		"label shop/web uid-web cni.istio.io/uninitialized=true", ""
+	for _, row := range []struct {
+		name   string
+		env    map[string]string
+		broken string // what is done to a pod that has failed
+		waits  string // and to one that has not
+	}{
+		{"as the chart sets it", nil, inPlace, inPlace},
+		{"repair goes before the others", env("REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"), inPlace, inPlace},
+		{"delete goes before label", env("REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"), deleting, nothing},
+		{"label", env("REPAIR_REPAIR_PODS=false REPAIR_LABEL_PODS=true"), labelling, nothing},
+		{"none", env("REPAIR_REPAIR_PODS=false"), nothing, nothing},
+		{"not enabled", env("REPAIR_ENABLED=false REPAIR_DELETE_PODS=true"), nothing, nothing},
+		{
+			"delete without entering namespaces", env("SLUICE_AUDIT=false REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true"),
+			deleting, nothing,
+		},
+		{"repair without audit", env("SLUICE_AUDIT=false"), inPlace, inPlace},
+		{"another pod is selected", env("REPAIR_LABEL_SELECTORS=tier=web REPAIR_DELETE_PODS=true"), nothing, nothing},
+	} {
+		for _, fails := range []bool{true, false} {
+			want := row.waits
+			if fails {
+				want = row.broken
+			}
+			t.Run(row.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					web := meshPod("web")
+					var s *space
+					w := node(t, row.env, func(w *world) {
+						s = w.home(web)
+						life := running
+						if fails {
+							life = broken(time.Now().Add(-time.Minute))
+						}
+						w.put(web, life)
+					})
+					got := w.done()
+					if s.applied > 0 {
+						got = inPlace + got
+					}
+					if got != want {
+						t.Errorf("fails %v: %q, want %q", fails, got, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+func env(text string) map[string]string {
+	m := map[string]string{}
+	for _, pair := range strings.Fields(text) {
+		key, value, _ := strings.Cut(pair, "=")
+		m[key] = value
+	}
+	return m
+}
+
+// Where repair in place does not help, the next thing that is allowed is done: after a run that began later has failed, and once.
+func TestRepairThatDoesNotHelp(t *testing.T) {
+	for name, want := range map[string]string{
+		"REPAIR_DELETE_PODS=true": "delete shop/web uid-web@3",
+		"REPAIR_LABEL_PODS=true":  "label shop/web uid-web cni.istio.io/uninitialized=true",
+		"":                        "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				web := meshPod("web")
+				w := node(t, env(name), func(w *world) {
+					w.home(web)
+					w.put(web, broken(time.Now()))
+				})
+				w.told()
+				pass(10 * time.Second)
+				w.put(web, broken(time.Now().Add(-20*time.Second))) // the run that failed before
+				settle()
+				if done := w.done(); done != "" {
+					t.Fatalf("too early: %s", done)
+				}
+				w.put(web, broken(time.Now()))
+				settle()
+				if got := w.done(); got != want {
+					t.Errorf("%q, want %q", got, want)
+				}
+				if told := w.told(); (want == "") != (told == "RedirectRepairFailed") {
+					t.Errorf("told %s", told)
+				}
+			})
+		})
+	}
+}
+
+// Where it cannot be repaired, or its sandbox cannot be found, likewise.
+func TestRepairThatIsNotPossible(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost, refused := meshPod("lost"), meshPod("refused")
+		w := node(t, env("REPAIR_DELETE_PODS=true"), func(w *world) {
+			w.home(refused).refuse = errors.New("no memory")
+			w.put(refused, broken(time.Now()))
+			w.put(lost, broken(time.Now()))
+		})
+		pass(time.Second)
+		if got := w.done(); !strings.Contains(got, "delete shop/lost") || !strings.Contains(got, "delete shop/refused") {
+			t.Error(got)
+		}
+		if w.metric("sluice_repairs_total{race,delete,success}") < 2 || w.metric("istio_cni_repair_pods_repaired_total{repair,fail}") < 1 {
+			t.Errorf("counted %v", w.counted)
+		}
+	})
+}
+
+// An API server that is away, or a pod that has changed meanwhile, is asked again.
+func TestActsThatFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		w := node(t, env("REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true SLUICE_AUDIT=false"), func(w *world) {
+			w.refuse = errors.New("away")
+			w.put(web, broken(time.Now()))
+		})
+		pass(5 * time.Minute)
+		if n := strings.Count(w.done(), "delete"); n < 5 || n > 15 {
+			t.Errorf("tried %d times", n)
+		}
+		w.set(func() { w.refuse = &cluster.StatusError{Code: 409} })
+		pass(5 * time.Minute)
+		w.done()
+		pass(5 * time.Minute)
+		if done := w.done(); done != "" {
+			t.Errorf("without a change of the pod: %s", done)
+		}
+		w.set(func() { w.refuse = nil })
+		w.put(web, broken(time.Now()))
+		settle()
+		if w.done() == "" || w.metric("istio_cni_repair_pods_repaired_total{delete,skip}") == 0 {
+			t.Errorf("counted %v", w.counted)
+		}
+	})
+}

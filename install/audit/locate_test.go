@@ -1,0 +1,150 @@
+package audit_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Where any pod of the node is, and what it should have, is answered: audited or not, and also when nothing is audited.
+func TestLocate(t *testing.T) {
+	opted := func(p *decide.Pod) { p.Metadata.Labels = map[string]string{"sidecar.istio.io/inject": "false"} }
+	for _, row := range []struct {
+		name     string
+		env      string
+		prepare  func(w *world, p *decide.Pod)
+		want     agent.Location // without names
+		redirect bool
+	}{
+		{
+			"a pod that ADD has redirected", "", func(w *world, p *decide.Pod) { w.redirected(p) },
+			agent.Location{Decision: "redirect", Reason: "mesh-pod", Backend: "nft", NetNS: "found"},
+			true,
+		},
+		{
+			"the same while nothing is audited", "SLUICE_AUDIT=false REPAIR_ENABLED=false", func(w *world, p *decide.Pod) { w.redirected(p) },
+			agent.Location{Decision: "redirect", Reason: "mesh-pod", Backend: "nft", NetNS: "found"},
+			true,
+		},
+		{
+			"a pod that was repaired", "", func(w *world, p *decide.Pod) { w.home(p); w.put(p, running) },
+			agent.Location{Decision: "redirect", Reason: "mesh-pod", Backend: "nft", NetNS: "found"},
+			true,
+		},
+		{
+			"a pod that started before the plugin, and is not repaired", "SLUICE_AUDIT=false REPAIR_ENABLED=false",
+			func(w *world, p *decide.Pod) { w.home(p); w.put(p, running) },
+			agent.Location{Decision: "redirect", Reason: "mesh-pod", NetNS: "found"},
+			true,
+		},
+		{
+			"a pod without a sandbox", "", func(w *world, p *decide.Pod) { w.put(p, mirror.Life{Phase: "Pending"}) },
+			agent.Location{Decision: "redirect", Reason: "mesh-pod"},
+			true,
+		},
+		{
+			"a pod that is left alone", "", func(w *world, p *decide.Pod) { opted(p); w.home(p); w.put(p, running) },
+			agent.Location{Decision: "skip", Reason: "opt-out-label", NetNS: "found"},
+			false,
+		},
+		{
+			"a pod that ADD has left alone", "", func(w *world, p *decide.Pod) { w.home(p); w.record(p, nil); w.put(p, running) },
+			agent.Location{Decision: "skip", Reason: "not-injected", NetNS: "found"},
+			false,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				web := meshPod("web")
+				w := node(t, env(row.env), func(w *world) { row.prepare(w, web) })
+				got, err := w.Locate(t.Context(), "shop", "web")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := got.Validate(); err != nil {
+					t.Error(err)
+				}
+				if got.NetNS != "" && got.NetNS == w.homes[web.Metadata.UID] {
+					got.NetNS = "found"
+				}
+				row.want.Namespace, row.want.Name, row.want.UID = "shop", "web", "uid-web"
+				if diff := cmp.Diff(row.want, got, cmpopts.IgnoreFields(agent.Location{}, "Redirect", "Sentence")); diff != "" {
+					t.Errorf("(-want +got)\n%s", diff)
+				}
+				delete(web.Metadata.Labels, "sidecar.istio.io/inject")
+				if row.redirect && !rules.Equal(rules.Compile(w.redirect(web)), rules.Compile(*got.Redirect)) {
+					t.Error("other parameters")
+				}
+			})
+		})
+	}
+}
+
+func TestLocateFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web, wrong := meshPod("web"), meshPod("wrong")
+		web.Status = decide.PodStatus{}
+		wrong.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "80a"
+		w := node(t, nil, func(w *world) {
+			w.put(web, mirror.Life{Phase: "Pending"})
+			w.put(wrong, running)
+		})
+		if _, err := w.Locate(t.Context(), "shop", "gone"); !source.IsNotFound(err) {
+			t.Errorf("a pod that is not there: %v", err)
+		}
+		if _, err := w.Locate(t.Context(), "shop", "web"); !source.IsUnavailable(err) {
+			t.Errorf("a pod without addresses: %v", err)
+		}
+		if _, err := w.Locate(t.Context(), "shop", "wrong"); !source.IsUnavailable(err) {
+			t.Errorf("a pod whose parameters make no sense: %v", err)
+		}
+	})
+}
+
+// A pod that claims to be another's copy is not taken for that one.
+func TestAPodThatClaimsAnothersUID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		victim, thief := meshPod("victim"), meshPod("thief")
+		thief.Metadata.Annotations["kubernetes.io/config.hash"] = "uid-victim"
+		thief.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "443"
+		var s *space
+		w := node(t, nil, func(w *world) {
+			s = w.redirected(victim)
+			w.put(thief, running)
+		})
+		settle()
+		if s.applied > 0 || !rules.Equal(rules.Compile(w.redirect(victim)), s.has) {
+			t.Error("the victim has other rules")
+		}
+		if l, err := w.Locate(t.Context(), "shop", "thief"); err != nil || l.NetNS != "" {
+			t.Errorf("%+v, %v", l, err)
+		}
+	})
+}
+
+// A static pod is known to ADD by another UID than the API server has.
+func TestAStaticPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		static := meshPod("web")
+		static.Metadata.UID = "hash"
+		copied := meshPod("web")
+		copied.Metadata.Annotations["kubernetes.io/config.hash"] = "hash"
+		var s *space
+		w := node(t, nil, func(w *world) {
+			s = w.redirected(static)
+			w.put(copied, running)
+		})
+		w.flush(s)
+		if s.applied != 1 || w.states() != "1 redirected" {
+			t.Errorf("applied %d times, %s", s.applied, w.states())
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package audit
+
+import (
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/watch"
+	"github.com/sluice-mesh/sluice/plugin/record"
+)
+
+// A State is how a pod stands, in the words of the metric. The empty one is that of pods that have no redirection to lose: those of no
+// mesh, and those that have no sandbox yet.
+type State string
+
+// The states.
+const (
+	Redirected  State = "redirected"
+	Drifted     State = "drifted"
+	Unprotected State = "unprotected"
+	Unknown     State = "unknown"
+)
+
+// States are all that are counted.
+func States() []State { return []State{Redirected, Drifted, Unprotected, Unknown} }
+
+// pod is what is known of a pod of the node.
+type pod struct {
+	// Of these, guarded by the auditor's lock:
+
+	item  mirror.Item
+	state State
+	// audited is when the pod was last compared.
+	audited time.Time
+	place   *sandbox.Sandbox // nil if it is not known
+	// sought is how often the sandbox was looked for in vain, and missing why.
+	sought  int
+	missing error
+	visits  visits
+	heard   heard
+
+	// And the worker's that visits the pod:
+
+	version string           // of the object that want was found out from; empty for none
+	records []*record.Record // likewise
+	want    want
+	watched netns.ID // the namespace of which changes are heard
+	seen    netns.ID // the namespace of which is known what others have in there
+	ahead   []string // what others have in there that is in the way
+	told    map[string]time.Time
+	trouble trouble
+	acts    attempts // deleting and labelling
+	acted   string   // the version of the object that was deleted or labelled, or was not any more there for it
+}
+
+// heard is what the events since the last visit say.
+type heard struct {
+	at      time.Time // of the first one; zero if there was none
+	rules   bool      // rules may have changed, whose ever
+	process string    // that made the last change of rules
+	pid     uint32
+}
+
+func (h *heard) note(e watch.Event, now time.Time) {
+	if h.at.IsZero() {
+		h.at = now
+	}
+	h.rules = h.rules || e.Rules
+	if e.Rules && e.PID != 0 {
+		h.process, h.pid = e.Process, e.PID
+	}
+}
+
+// trouble is a difference that is not mended yet.
+type trouble struct {
+	since time.Time // zero if there is none
+	text  string    // of the differences, to know them again
+	left  string    // those that mending did not take away
+	mends attempts
+}

@@ -1,0 +1,66 @@
+package audit
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/sluice-mesh/sluice/install/repair"
+)
+
+// repairs is the ledger in memory. Its methods are safe for concurrent use.
+type repairs struct {
+	ledger repair.Ledger
+
+	mu      sync.Mutex
+	entries map[string]repair.Entry
+}
+
+func (r *repairs) load() error {
+	entries, err := r.ledger.List()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.entries = entries
+	return err
+}
+
+func (r *repairs) of(uid string) (repair.Entry, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, ok := r.entries[uid]
+	return e, ok
+}
+
+// put keeps an entry, in memory also if it cannot be written.
+func (r *repairs) put(e repair.Entry) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.entries == nil {
+		r.entries = map[string]repair.Entry{}
+	}
+	r.entries[e.UID] = e
+	return r.ledger.Put(e)
+}
+
+func (r *repairs) remove(uid string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.entries[uid]; !ok {
+		return nil
+	}
+	delete(r.entries, uid)
+	return r.ledger.Remove(uid)
+}
+
+// keep forgets all pods but those that are there.
+func (r *repairs) keep(there map[string]bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var err error
+	for uid := range r.entries {
+		if !there[uid] {
+			delete(r.entries, uid)
+			err = errors.Join(err, r.ledger.Remove(uid))
+		}
+	}
+	return err
+}

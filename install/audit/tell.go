@@ -1,0 +1,139 @@
+package audit
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+)
+
+// Reasons of events on pods, besides those that istio-cni has.
+const (
+	redirectRepaired = "RedirectRepaired"
+	drifted          = "RedirectDrifted"
+	repairFailed     = "RedirectRepairFailed"
+	notRedirected    = "NotRedirected"
+	// auditFailed is for the log alone.
+	auditFailed = "AuditFailed"
+)
+
+// tellPause is the least time between two events of a reason on a pod: a pod whose processes change its rules on and on shall not
+// flood the API server.
+const tellPause = 5 * time.Minute
+
+// fresh tells whether something for a reason is due again.
+func (v *visit) fresh(reason string) bool {
+	if at, known := v.told[reason]; known && v.now.Sub(at) < tellPause {
+		return false
+	}
+	v.told[reason] = v.now
+	return true
+}
+
+// tell tells something to whoever looks at the pod.
+func (v *visit) tell(reason, message string) {
+	if !v.fresh(reason) {
+		return
+	}
+	if reason != redirectRepaired {
+		v.Log.Warn(message, zap.Stringer("pod", v.item.Ref), zap.String("reason", reason))
+	}
+	v.teller.add(cluster.Event{
+		About: cluster.Object{
+			Kind: "Pod", APIVersion: "v1", Namespace: v.item.Namespace, Name: v.item.Name, UID: v.item.UID,
+			ResourceVersion: v.item.ResourceVersion,
+		},
+		Warning: true, Reason: reason, Message: message, Node: v.NodeName, Time: v.now,
+	})
+}
+
+const (
+	// longestQueue is how many events wait while the API server is away; beyond that the oldest are dropped.
+	longestQueue = 500
+	// tellTime bounds one event, and tellRetry is after how long it is tried again, but for those that it does not take.
+	tellTime  = 10 * time.Second
+	tellRetry = 30 * time.Second
+)
+
+// A teller tells events one after the other, and keeps nobody waiting for the API server.
+type teller struct {
+	send func(context.Context, cluster.Event) error
+	log  *zap.Logger
+	wake chan struct{} // has room for one
+
+	mu    sync.Mutex
+	queue []cluster.Event
+}
+
+func newTeller(send func(context.Context, cluster.Event) error, log *zap.Logger) *teller {
+	return &teller{send: send, log: log, wake: make(chan struct{}, 1)}
+}
+
+func (t *teller) add(e cluster.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.queue) == longestQueue {
+		t.queue = t.queue[1:]
+	}
+	t.queue = append(t.queue, e)
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take removes the oldest event.
+func (t *teller) take() (e cluster.Event, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.queue) == 0 {
+		t.queue = nil
+		return e, false
+	}
+	e, t.queue = t.queue[0], t.queue[1:]
+	return e, true
+}
+
+// run tells until the context ends.
+func (t *teller) run(ctx context.Context) {
+	for {
+		e, ok := t.take()
+		if !ok {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.wake:
+			}
+			continue
+		}
+		if !t.deliver(ctx, e) {
+			return
+		}
+	}
+}
+
+// deliver tells one event, again and again while the API server is away. It returns false if the context has ended.
+func (t *teller) deliver(ctx context.Context, e cluster.Event) bool {
+	for {
+		bounded, cancel := context.WithTimeout(ctx, tellTime)
+		err := t.send(bounded, e)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err() == nil
+		}
+		if cluster.IsAnswer(err) {
+			t.log.Warn("an event is not taken", zap.String("pod", e.About.Namespace+"/"+e.About.Name), zap.Error(err))
+			return true
+		}
+		timer := time.NewTimer(tellRetry)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		case <-timer.C:
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// errorPause is after how long a pod is visited again that could not be understood or looked at.
+const errorPause = 15 * time.Second
+
+// A visit is one look at one pod, and what follows from it.
+type visit struct {
+	*Auditor
+	*pod
+	uid   string
+	item  mirror.Item
+	place *sandbox.Sandbox
+	heard heard
+	now   time.Time
+
+	state    State
+	compared bool
+	again    time.Time // when to come again; zero for when something happens
+}
+
+// visit visits a pod. It is called for a pod by one goroutine at a time.
+func (a *Auditor) visit(ctx context.Context, uid string) {
+	a.mu.Lock()
+	p := a.pods[uid]
+	if p == nil {
+		a.mu.Unlock()
+		return
+	}
+	v := &visit{Auditor: a, pod: p, uid: uid, item: p.item, place: p.place, heard: p.heard, now: time.Now()}
+	p.heard = heard{}
+	a.mu.Unlock()
+
+	v.run(ctx)
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pods[uid] != p {
+		return // it has gone meanwhile
+	}
+	p.state = v.state
+	if v.compared {
+		p.audited = v.now
+	}
+	if !v.again.IsZero() {
+		a.schedule.plan(uid, v.again)
+	}
+}
+
+func (v *visit) run(ctx context.Context) {
+	if v.item.Life.Deleted || v.item.Life.Over() {
+		return
+	}
+	before := v.pod.records
+	if err := v.understand(ctx, v.pod, v.item); err != nil {
+		if ctx.Err() == nil {
+			v.Log.Debug("a pod is not understood", zap.Stringer("pod", v.item.Ref), zap.Error(err))
+		}
+		v.again = v.now.Add(errorPause)
+		return
+	}
+	if v.want.decision.Outcome != decide.Redirect {
+		return
+	}
+	if !slices.Equal(before, v.pod.records) {
+		v.lose() // it may have another sandbox now
+	}
+	if !v.enters() {
+		if v.want.origin == decided {
+			v.instead(ctx, time.Time{})
+		}
+		return
+	}
+	if !v.Compare && v.want.origin != decided {
+		v.helped(ctx)
+		return
+	}
+	if ns := v.enter(ctx); ns != nil {
+		defer func() { _ = ns.Close() }()
+		v.look(ctx, ns)
+	}
+}
+
+// enter opens the pod's namespace, and listens to it. It returns nil if there is none now.
+func (v *visit) enter(ctx context.Context) Namespace {
+	if v.place == nil {
+		v.lack(ctx)
+		return nil
+	}
+	ns, err := v.Open(*v.place)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			v.Log.Debug("a sandbox is sought again", zap.Stringer("pod", v.item.Ref), zap.Error(err))
+		}
+		v.lose()
+		v.lack(ctx)
+		return nil
+	}
+	v.attend(ns)
+	return ns
+}
+
+// lose forgets where the sandbox was.
+func (v *visit) lose() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.pod.place == v.place {
+		v.pod.place = nil
+	}
+	v.place = nil
+}
+
+// lack seeks the sandbox, and meanwhile does what needs none.
+func (v *visit) lack(ctx context.Context) {
+	v.mu.Lock()
+	sought := v.sought > 0
+	v.mu.Unlock()
+	if sought && (v.want.up || v.item.Life.Phase == "Running") {
+		v.state = Unknown
+		if v.want.origin == decided {
+			v.instead(ctx, time.Time{})
+		}
+	}
+	v.seeker.seek(v.uid, sandbox.Pod{Namespace: v.item.Namespace, Name: v.item.Name, UID: v.want.sandboxUID})
+}
+
+// attend makes changes in the namespace be heard. It comes before the look, so that no change is missed.
+func (v *visit) attend(ns Namespace) {
+	v.mu.Lock()
+	events := v.events
+	if v.pods[v.uid] == v.pod && v.watched != v.place.ID {
+		delete(v.homes, v.watched)
+		v.watched = v.place.ID
+		v.homes[v.watched] = v.uid
+	}
+	v.mu.Unlock()
+	if events == nil {
+		return
+	}
+	if err := events.Add(ns.NS()); err != nil {
+		v.Log.Debug("a pod is visited by the timer only", zap.Stringer("pod", v.item.Ref), zap.Error(err))
+	}
+}
+
+// look compares what the pod has with what it should have, and acts upon it.
+func (v *visit) look(ctx context.Context, ns Namespace) {
+	v.again = v.nextTurn()
+	if err := v.complete(ctx, v.pod, v.item, ns); err != nil {
+		v.impossible(err)
+		return
+	}
+	start := time.Now()
+	found, err := ns.Check(v.want.engine, rules.Compile(*v.want.redirect))
+	v.Metrics.Observe("sluice_audit_duration_seconds", time.Since(start).Seconds())
+	switch {
+	case err != nil:
+		v.failed(err)
+	case len(found.Differences) == 0:
+		v.Metrics.Count("sluice_audits_total", 1, "equal")
+		v.compared, v.state = true, Redirected
+		v.want.engine = found.Engine
+		v.trouble = trouble{mends: v.trouble.mends}
+		v.surroundings(ns)
+		v.helped(ctx)
+	default:
+		v.Metrics.Count("sluice_audits_total", 1, "drift")
+		v.compared = true
+		v.differs(ctx, ns, found)
+	}
+}
+
+// surroundings looks whether others have rules in the way, when those of anybody may have changed. The agent does not touch them.
+func (v *visit) surroundings(ns Namespace) {
+	if v.heard.rules || len(v.ahead) > 0 || v.seen != v.place.ID {
+		v.ahead, v.seen = ns.Ahead(v.want.engine, *v.want.redirect), v.place.ID
+	}
+	if len(v.ahead) > 0 {
+		v.state = Drifted
+		v.tell(drifted, "the pod's redirection is as it should be, but others have rules in its way: "+strings.Join(v.ahead, "; "))
+	}
+}
+
+// failed is for a namespace that cannot be looked into.
+func (v *visit) failed(err error) {
+	v.Metrics.Count("sluice_audits_total", 1, "error")
+	if v.fresh(auditFailed) {
+		v.Log.Warn("a pod cannot be audited", zap.Stringer("pod", v.item.Ref), zap.Error(err))
+	}
+	v.state, v.again = Unknown, v.now.Add(errorPause)
+}
+
+// impossible is for a pod of which nobody knows what it should have.
+func (v *visit) impossible(err error) {
+	v.Metrics.Count("sluice_audits_total", 1, "error")
+	v.state, v.compared, v.again = Unprotected, true, v.now.Add(errorPause)
+	if v.want.up { // otherwise its addresses may be still to come
+		v.tell(notRedirected, "the pod is not redirected, and cannot be: "+err.Error())
+	}
+}
+
+// nextTurn is when the pod is visited next without an event: each has its own moment of the interval, so that not all come at once.
+func (v *visit) nextTurn() time.Time {
+	if !v.Compare {
+		return time.Time{}
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(v.uid))
+	turn := v.now.Truncate(v.Interval).Add(time.Duration(h.Sum64() % uint64(v.Interval)))
+	if !turn.After(v.now) {
+		turn = turn.Add(v.Interval)
+	}
+	return turn
+}
+
+// engineOf is the engine to mend by: where the rules were, if that is known.
+func (v *visit) engineOf(found compat.Comparison) compat.Engine {
+	if v.want.origin == decided {
+		return v.Engine
+	}
+	return found.Engine
+}

@@ -1,0 +1,301 @@
+package audit_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/audit"
+	"github.com/sluice-mesh/sluice/install/repair"
+	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/watch"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// world is a node in memory. It must be used in a bubble of synctest.
+type world struct {
+	t       testing.TB
+	options audit.Options
+	*audit.Auditor
+	stop func()
+
+	mu       sync.Mutex
+	synced   bool
+	items    map[string]mirror.Item
+	objects  map[string][]byte
+	spaces   map[string]*space // by path
+	homes    map[string]string // the path of a pod's namespace, by its UID
+	version  int
+	searches int
+	inode    uint64 // of the namespace made last
+
+	heard   chan watch.Event
+	added   int      // namespaces that were added to the events
+	acts    []string // deletions and labels
+	refuse  error    // what these get
+	events  []cluster.Event
+	counted map[string]float64
+}
+
+// space is a network namespace.
+type space struct {
+	w         *world
+	id        netns.ID
+	addresses []netip.Addr
+	// has are the rules, and stranger a route that nobody takes away. istio are Istio's rules.
+	has        rules.Ruleset
+	stranger   string
+	istio      []string
+	ahead      []string // rules of others in the way
+	refuse     error    // what Apply gets
+	applied    int
+	checked    int
+	unreadable error // what Check gets
+	inspected  int
+	open       int
+}
+
+// node starts an auditor over a world that is prepared before.
+func node(t *testing.T, env map[string]string, prepare ...func(*world)) *world {
+	t.Helper()
+	w := newWorld(t, env)
+	for _, f := range prepare {
+		f(w)
+	}
+	w.start()
+	settle()
+	return w
+}
+
+// newWorld is an empty world. Its auditor is not started.
+func newWorld(t testing.TB, env map[string]string) *world {
+	t.Helper()
+	values, err := settings.Read(func(name string) (string, bool) {
+		if value, ok := env[name]; ok {
+			return value, true
+		}
+		value, ok := map[string]string{"NODE_NAME": "node-1", "POD_NAME": "agent", "POD_NAMESPACE": "system"}[name]
+		return value, ok
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, err := repair.New(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		t: t, synced: true, items: map[string]mirror.Item{}, objects: map[string][]byte{}, spaces: map[string]*space{},
+		homes: map[string]string{}, heard: make(chan watch.Event), counted: map[string]float64{},
+	}
+	dir := t.TempDir()
+	w.options = audit.Options{
+		NodeName: "node-1", Compare: values.Bool("SLUICE_AUDIT"), Mend: values.Bool("SLUICE_AUDIT_REPAIR"),
+		Interval: values.Duration("SLUICE_AUDIT_INTERVAL"), Policy: policy, Decide: &decide.Settings{}, Engine: compat.EngineAuto,
+		Records: record.In(dir), Ledger: repair.In(dir), Pods: w, Cluster: w, Find: w.find, Open: w.open,
+		Listen: func() (audit.Events, error) { return ears{w}, nil }, Metrics: w, Log: zap.NewNop(),
+	}
+	return w
+}
+
+func (w *world) start() {
+	w.Auditor = audit.New(w.options)
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Run(ctx)
+	}()
+	w.stop = func() {
+		cancel()
+		<-done
+	}
+	w.t.Cleanup(w.stop)
+}
+
+// again stops the auditor, and starts another one over the same node.
+func (w *world) again() {
+	w.stop()
+	w.start()
+	settle()
+}
+
+// meshPod is a pod that ADD would redirect.
+func meshPod(name string) *decide.Pod {
+	return &decide.Pod{
+		Metadata: decide.Metadata{
+			Namespace: "shop", Name: name, UID: "uid-" + name, Annotations: map[string]string{"sidecar.istio.io/status": "{}"},
+		},
+		Spec:   decide.PodSpec{Containers: []decide.Container{{Name: "istio-proxy", Args: []string{"proxy", "sidecar"}}}},
+		Status: decide.PodStatus{PodIP: "10.0.0.7"},
+	}
+}
+
+var running = mirror.Life{Phase: "Running"}
+
+// broken is the life of a pod whose validation fails, in a run that began at that time.
+func broken(began time.Time) mirror.Life {
+	return mirror.Life{Phase: "Pending", Init: []mirror.InitContainer{
+		{Name: "istio-validation", Last: &mirror.Termination{ExitCode: 126, Started: began}},
+	}}
+}
+
+// put makes the API server have a pod.
+func (w *world) put(p *decide.Pod, l mirror.Life) {
+	w.t.Helper()
+	text, err := json.Marshal(p)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.mu.Lock()
+	w.version++
+	m := p.Metadata
+	key := m.Namespace + "/" + m.Name
+	w.items[key] = mirror.Item{
+		Ref:             source.Ref{Namespace: m.Namespace, Name: m.Name, UID: m.UID},
+		ResourceVersion: fmt.Sprint(w.version), Life: l,
+	}
+	w.objects[key] = text
+	w.mu.Unlock()
+	if w.Auditor != nil {
+		w.Changed(m.Namespace, m.Name)
+	}
+}
+
+func (w *world) delete(p *decide.Pod) {
+	w.mu.Lock()
+	delete(w.items, p.Metadata.Namespace+"/"+p.Metadata.Name)
+	w.mu.Unlock()
+	w.Changed(p.Metadata.Namespace, p.Metadata.Name)
+}
+
+// home gives a pod a namespace.
+func (w *world) home(p *decide.Pod) *space {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inode++
+	s := &space{
+		w: w, id: netns.ID{Dev: 4, Ino: w.inode}, addresses: []netip.Addr{netip.MustParseAddr("10.0.0.7")},
+	}
+	path := "/run/netns/" + s.id.String()
+	w.spaces[path], w.homes[p.Metadata.UID] = s, path
+	return s
+}
+
+// redirect is what ADD would make of a pod with an IPv4 address.
+func (w *world) redirect(p *decide.Pod) rules.Redirect {
+	r, _, err := decide.Parameters(p, []netip.Addr{netip.MustParseAddr("10.0.0.7")}, w.options.Decide)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// redirected is a running pod that ADD has redirected.
+func (w *world) redirected(p *decide.Pod) *space {
+	s := w.home(p)
+	r := w.redirect(p)
+	w.set(func() { s.has = rules.Compile(r) })
+	w.record(p, &r)
+	w.put(p, running)
+	return s
+}
+
+func (w *world) record(p *decide.Pod, r *rules.Redirect) {
+	m := p.Metadata
+	kept := record.Record{
+		Key: record.Key{ContainerID: "c-" + m.UID, IfName: "eth0"}, Netns: w.homes[m.UID],
+		Pod: record.Pod{Namespace: m.Namespace, Name: m.Name, UID: m.UID}, Outcome: "skip", Reason: "not-injected",
+	}
+	if r != nil {
+		kept.Outcome, kept.Reason, kept.Redirect, kept.Engine = "redirect", "mesh-pod", r, compat.EngineNFT
+	}
+	if err := w.options.Records.Put(kept); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// flush takes all rules away, and tells it as the kernel would.
+func (w *world) flush(s *space) {
+	w.change(s, func() { s.has = rules.Ruleset{} })
+}
+
+// set changes something that the auditor may look at meanwhile.
+func (w *world) set(do func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	do()
+}
+
+func (w *world) change(s *space, do func()) {
+	w.set(do)
+	w.heard <- watch.Event{NS: s.id, Rules: true, Count: 1, PID: 4711, Process: "nft"}
+	synctest.Wait()
+}
+
+// metric returns a metric as it is now.
+func (w *world) metric(name string) float64 {
+	w.Measure()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.counted[name]
+}
+
+// states are the pods by their states.
+func (w *world) states() string {
+	w.Measure()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var list []string
+	for _, s := range audit.States() {
+		if n := w.counted["sluice_pods{"+string(s)+"}"]; n > 0 {
+			list = append(list, fmt.Sprintf("%g %s", n, s))
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// told are the events that were told since the last time, by their reasons.
+func (w *world) told() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var list []string
+	for _, e := range w.events {
+		list = append(list, e.Reason)
+	}
+	w.events = nil
+	return strings.Join(list, ", ")
+}
+
+// done is what was done to pods by the API server since the last time.
+func (w *world) done() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := strings.Join(w.acts, "; ")
+	w.acts = nil
+	return text
+}
+
+// settle lets the auditor finish what it can do now: a search for sandboxes waits for others a moment.
+func settle() { pass(10 * time.Millisecond) }
+
+// pass lets time pass.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/decide/podfile"
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Of the program in a crowd: what it is executed as after the mounts are made, and where namespaces that it inherits are mounted.
+const (
+	programEnv = "SLUICE_TEST_PROGRAM"
+	netnsEnv   = "SLUICE_TEST_NETNS"
+)
+
+// firstInherited is the first descriptor of exec.Cmd.ExtraFiles.
+const firstInherited = 3
+
+// becomeProgram mounts the namespaces that this process was given, and executes the program that is named, if one is, with the
+// capabilities that it has in a cluster.
+func becomeProgram() error {
+	program := os.Getenv(programEnv)
+	if program == "" {
+		return nil
+	}
+	dir := os.Getenv(netnsEnv)
+	for i := range crowd {
+		fd := firstInherited + i
+		path := filepath.Join(dir, strconv.Itoa(i))
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			return err
+		}
+		if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", fd), path, "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+		if err := unix.Close(fd); err != nil {
+			return err
+		}
+	}
+	for c := range uintptr(unix.CAP_LAST_CAP + 1) {
+		if !slices.Contains(granted, c) {
+			// One that the machine does not have is none to lose.
+			_ = unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		}
+	}
+	return unix.Exec(program, os.Args, os.Environ())
+}
+
+// granted are the capabilities that the chart gives an agent that audits, and searches nothing in /proc.
+var granted = []uintptr{unix.CAP_DAC_OVERRIDE, unix.CAP_NET_ADMIN, unix.CAP_NET_BROADCAST, unix.CAP_NET_RAW, unix.CAP_SYS_ADMIN}
+
+// crowd is how many pods a node has, as the kubelet allows with twice its default.
+const crowd = 250
+
+// The program with its capabilities and as many pods of the mesh as a node has: ready within a second, all pods audited, and in less than 40 MB. The bounds
+// here are wider, since other tests run beside this one; the figures are logged.
+func TestACrowd(t *testing.T) {
+	b := newBed(t)
+	program := b.path("sluice-node")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := os.Mkdir(b.path("netns"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	b.env = append(b.env, programEnv+"="+program, netnsEnv+"="+b.path("netns"), "SLUICE_MOUNTED_NETNS_DIR="+b.path("netns"),
+		"SLUICE_AUDIT_INTERVAL=1h", "SLUICE_SEARCH_PROC=false", "MONITORING_PORT="+port, "GOMAXPROCS=2")
+	namespaces, ruleset := b.populate()
+	begin := time.Now()
+	p := b.startIn(namespaces, "run")
+	b.ready()
+	ready := time.Since(begin)
+	await := func(what, line string) {
+		t.Helper()
+		ticker := time.NewTicker(20 * time.Millisecond)
+		defer ticker.Stop()
+		for end := time.Now().Add(time.Minute); !strings.Contains(b.scrape(port), line); <-ticker.C {
+			if time.Now().After(end) {
+				t.Fatalf("not within a minute: %s\n%s", what, p.out.String())
+			}
+		}
+	}
+	await("all are audited", fmt.Sprintf(`sluice_pods{state="redirected"} %d`, crowd))
+	audited := time.Since(begin)
+	resident, highest := memory(t, p.Process.Pid)
+	if _, err := nftBackend(t).Remove(namespaces[7]); err != nil {
+		t.Fatal(err)
+	}
+	await("one is mended", `sluice_repairs_total{action="repair",cause="drift",result="success"} 1`)
+	if found, err := nftBackend(t).Check(namespaces[7], ruleset); err != nil || len(found.Differences) > 0 {
+		t.Errorf("%v, %v", found, err)
+	}
+	t.Logf("ready after %v, all of %d pods audited after %v; resident %d KiB, at most %d KiB", ready, crowd, audited, resident, highest)
+	if highest > 60<<10 || ready > 10*time.Second {
+		t.Error("that is too much")
+	}
+	b.end(p)
+}
+
+// populate makes pods whose ADD was done, their namespaces with rules, and their records. It returns the namespaces and what they have.
+func (b *bed) populate() ([]*netns.NS, rules.Ruleset) {
+	b.t.Helper()
+	text, err := os.ReadFile("../../../plugin/decide/testdata/sidecar.yaml")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	pod, err := podfile.Read(bytes.NewReader(text))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	store := record.In(b.path("run"))
+	var namespaces []*netns.NS
+	var ruleset rules.Ruleset
+	for i := range crowd {
+		name, uid := fmt.Sprintf("orders-%d", i), fmt.Sprintf("7d1e6c2a-%d", i)
+		b.Put(strings.NewReplacer("orders-6d5f8c7b9-x2k4n", name, pod.Metadata.UID, uid, "nodeName: node-2", "nodeName: "+clustertest.Node).
+			Replace(string(text)))
+		ns := netnstest.New(b.t)
+		r := redirectOf(b.t, pod)
+		ruleset = rules.Compile(r)
+		if _, err := nftBackend(b.t).Apply(ns, ruleset); err != nil {
+			b.t.Fatal(err)
+		}
+		err := store.Put(record.Record{
+			Key: record.Key{ContainerID: fmt.Sprintf("c%d", i), IfName: "eth0"}, Netns: fmt.Sprintf("/var/run/netns/%d", i),
+			Pod:     record.Pod{Namespace: pod.Metadata.Namespace, Name: name, UID: uid},
+			Outcome: "redirect", Reason: "mesh-pod", Redirect: &r, Engine: compat.EngineNFT, Time: time.Now(),
+		})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		namespaces = append(namespaces, ns)
+	}
+	return namespaces, ruleset
+}
+
+// redirectOf is what ADD makes of a pod.
+func redirectOf(t *testing.T, pod *decide.Pod) rules.Redirect {
+	t.Helper()
+	r, _, err := decide.Parameters(pod, []netip.Addr{netip.MustParseAddr("10.244.1.5")}, &decide.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func nftBackend(t *testing.T) compat.Backend {
+	t.Helper()
+	backend, err := compat.Choose(compat.EngineNFT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return backend
+}
+
+// startIn starts the program with the namespaces.
+func (b *bed) startIn(namespaces []*netns.NS, args ...string) *process {
+	b.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	p := &process{Cmd: exec.CommandContext(b.t.Context(), self, args...)}
+	p.Env, p.Stdout, p.Stderr = b.env, &p.out, &p.out
+	for _, ns := range namespaces {
+		fd, err := unix.FcntlInt(uintptr(ns.FD()), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		file := os.NewFile(uintptr(fd), ns.String())
+		defer file.Close()
+		p.ExtraFiles = append(p.ExtraFiles, file)
+	}
+	p.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if err := p.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	return p
+}
+
+// scrape returns the metrics; empty as long as nobody answers.
+func (b *bed) scrape(port string) string {
+	was := b.url
+	defer func() { b.url = was }()
+	b.url = "http://127.0.0.1:" + port
+	_, text := b.ask("GET", "/metrics", "")
+	return text
+}
+
+// memory returns how much memory of a process is resident, and was at most, in KiB.
+func memory(t *testing.T, pid int) (now, highest int) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(text) {
+		var n int
+		name, rest, _ := strings.Cut(string(line), ":")
+		if _, err := fmt.Sscan(rest, &n); err != nil && !errors.Is(err, strconv.ErrSyntax) {
+			continue
+		}
+		switch name {
+		case "VmRSS":
+			now = n
+		case "VmHWM":
+			highest = n
+		}
+	}
+	return now, highest
+}

@@ -1,0 +1,112 @@
+package repair
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+)
+
+// A Policy says which pods are mended, and how. The zero value mends none.
+type Policy struct {
+	// InPlace, Delete and Label are what is allowed, in this order.
+	InPlace, Delete, Label bool
+	// LabelKey and LabelValue are the label of a broken pod.
+	LabelKey, LabelValue string
+
+	annotation    string
+	initContainer string
+	exitCode      int    // any if 0
+	message       string // any if empty
+	labels        labels.Selector
+	fields        fields.Selector
+}
+
+// New returns the policy of the settings. The error lists selectors that are not understood.
+func New(v settings.Values) (Policy, error) {
+	enabled := v.Bool("REPAIR_ENABLED")
+	p := Policy{
+		InPlace:  enabled && v.Bool("REPAIR_REPAIR_PODS"),
+		Delete:   enabled && v.Bool("REPAIR_DELETE_PODS"),
+		Label:    enabled && v.Bool("REPAIR_LABEL_PODS"),
+		LabelKey: v.Text("REPAIR_BROKEN_POD_LABEL_KEY"), LabelValue: v.Text("REPAIR_BROKEN_POD_LABEL_VALUE"),
+		annotation:    v.Text("REPAIR_SIDECAR_ANNOTATION"),
+		initContainer: v.Text("REPAIR_INIT_CONTAINER_NAME"),
+		exitCode:      v.Int("REPAIR_INIT_CONTAINER_EXIT_CODE"),
+		message:       strings.TrimSpace(v.Text("REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE")),
+	}
+	var faults []error
+	var err error
+	if p.labels, err = labels.Parse(v.Text("REPAIR_LABEL_SELECTORS")); err != nil {
+		faults = append(faults, fmt.Errorf("environment variable REPAIR_LABEL_SELECTORS: %w", err))
+	}
+	if p.fields, err = fields.ParseSelector(v.Text("REPAIR_FIELD_SELECTORS")); err == nil {
+		err = knownFields(p.fields)
+	}
+	if err != nil {
+		faults = append(faults, fmt.Errorf("environment variable REPAIR_FIELD_SELECTORS: %w", err))
+	}
+	return p, errors.Join(faults...)
+}
+
+// Any tells whether anything is allowed.
+func (p *Policy) Any() bool { return p.InPlace || p.Delete || p.Label }
+
+// A Pod is what the policy looks at.
+type Pod struct {
+	mirror.Item
+	*decide.Pod
+	// Node is the name of the node that the pod is on.
+	Node string
+}
+
+// Selects tells whether the policy is about the pod: it has the sidecar's annotation, and both selectors match.
+func (p *Policy) Selects(pod Pod) bool {
+	_, injected := pod.Metadata.Annotations[p.annotation]
+	return injected && p.labels.Matches(labels.Set(pod.Metadata.Labels)) && p.fields.Matches(fieldsOf(pod))
+}
+
+// Broken tells whether the pod's validation has failed in a run that began at that time or later, and has not succeeded since. The zero
+// time means any run.
+func (p *Policy) Broken(life mirror.Life, since time.Time) bool {
+	return slices.ContainsFunc(life.Init, func(c mirror.InitContainer) bool {
+		return c.Name == p.initContainer && !c.Succeeded && c.Last != nil && !c.Last.Started.Before(since) &&
+			(p.exitCode == 0 || c.Last.ExitCode == p.exitCode) &&
+			(p.message == "" || strings.TrimSpace(c.Last.Message) == p.message)
+	})
+}
+
+// fieldNames are the fields of pods that a selector may ask for.
+var fieldNames = []string{
+	"metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+	"spec.hostNetwork", "status.phase", "status.podIP",
+}
+
+func fieldsOf(pod Pod) fields.Set {
+	return fields.Set{
+		"metadata.name": pod.Name, "metadata.namespace": pod.Namespace,
+		"spec.nodeName": pod.Node, "spec.restartPolicy": pod.Life.RestartPolicy, "spec.schedulerName": pod.Life.SchedulerName,
+		"spec.serviceAccountName": pod.Life.ServiceAccount, "spec.hostNetwork": strconv.FormatBool(pod.Spec.HostNetwork),
+		"status.phase": pod.Life.Phase, "status.podIP": pod.Status.PodIP,
+	}
+}
+
+// knownFields fails for a selector that asks for what pods are not known by here: it would match none.
+func knownFields(s fields.Selector) error {
+	var faults []error
+	for _, r := range s.Requirements() {
+		if !slices.Contains(fieldNames, r.Field) {
+			faults = append(faults, fmt.Errorf("field %q: want one of %s", r.Field, strings.Join(fieldNames, ", ")))
+		}
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,149 @@
+package repair_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/repair"
+	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// policy returns the policy of an environment, given as words name=value; a comma stands for a blank in a value.
+func policy(t *testing.T, env string) (repair.Policy, error) {
+	t.Helper()
+	set := map[string]string{"NODE_NAME": "node-1", "POD_NAME": "agent", "POD_NAMESPACE": "system"}
+	for word := range strings.FieldsSeq(env) {
+		name, value, _ := strings.Cut(word, "=")
+		set[name] = strings.ReplaceAll(value, "_", " ")
+	}
+	v, err := settings.Read(func(name string) (string, bool) {
+		value, ok := set[name]
+		return value, ok
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return repair.New(v)
+}
+
+func must(t *testing.T, env string) repair.Policy {
+	t.Helper()
+	p, err := policy(t, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// broken is a pod as istio-cni takes for broken by default.
+func broken() repair.Pod {
+	return repair.Pod{
+		Item: mirror.Item{
+			Ref: source.Ref{Namespace: "shop", Name: "web", UID: "1"},
+			Life: mirror.Life{Phase: "Pending", RestartPolicy: "Always", Init: []mirror.InitContainer{
+				{Name: "istio-validation", Last: &mirror.Termination{ExitCode: 126, Message: " no redirect\n", Started: noon}},
+			}},
+		},
+		Pod: &decide.Pod{Metadata: decide.Metadata{
+			Annotations: map[string]string{"sidecar.istio.io/status": "{}"}, Labels: map[string]string{"tier": "web"},
+		}},
+		Node: "node-1",
+	}
+}
+
+// Istio's test of a broken pod, with each of its knobs.
+func TestBroken(t *testing.T) {
+	validation := func(p *repair.Pod) *mirror.InitContainer { return &p.Life.Init[0] }
+	for _, row := range []struct {
+		name   string
+		env    string
+		change func(*repair.Pod)
+		since  time.Time
+		want   bool
+	}{
+		{"its validation has failed", "", nil, time.Time{}, true},
+		{"it has succeeded since", "", func(p *repair.Pod) { validation(p).Succeeded = true }, time.Time{}, false},
+		{"it has not ended yet", "", func(p *repair.Pod) { p.Life.Init = nil }, time.Time{}, false},
+		{"it has ended once, and nothing before", "", func(p *repair.Pod) { validation(p).Last = nil }, time.Time{}, false},
+		{"another container has failed", "", func(p *repair.Pod) { validation(p).Name = "migrate" }, time.Time{}, false},
+		{"the container of that name", "REPAIR_INIT_CONTAINER_NAME=check", func(p *repair.Pod) { validation(p).Name = "check" }, time.Time{}, true},
+		{"another exit code", "", func(p *repair.Pod) { validation(p).Last.ExitCode = 1 }, time.Time{}, false},
+		{"any exit code", "REPAIR_INIT_CONTAINER_EXIT_CODE=0", func(p *repair.Pod) { validation(p).Last.ExitCode = 1 }, time.Time{}, true},
+		{"the message, trimmed", "REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE=no_redirect", nil, time.Time{}, true},
+		{"another message", "REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE=no", nil, time.Time{}, false},
+		{"in a run that began then", "", nil, noon, true},
+		{"in a run that began before", "", nil, noon.Add(time.Second), false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p, pod := must(t, row.env), broken()
+			if row.change != nil {
+				row.change(&pod)
+			}
+			if got := p.Broken(pod.Life, row.since); got != row.want {
+				t.Errorf("broken: %v", got)
+			}
+		})
+	}
+}
+
+func TestSelects(t *testing.T) {
+	for env, want := range map[string]bool{
+		"":                                            true,
+		"REPAIR_SIDECAR_ANNOTATION=mesh/status":       false,
+		"REPAIR_LABEL_SELECTORS=tier=web":             true,
+		"REPAIR_LABEL_SELECTORS=tier!=web":            false,
+		"REPAIR_LABEL_SELECTORS=tier_in_(web,db)":     true,
+		"REPAIR_FIELD_SELECTORS=metadata.name=web":    true,
+		"REPAIR_FIELD_SELECTORS=metadata.name!=web":   false,
+		"REPAIR_FIELD_SELECTORS=spec.nodeName=node-1": true,
+		"REPAIR_FIELD_SELECTORS=metadata.namespace=shop,status.phase!=Running,spec.hostNetwork=false": true,
+		"REPAIR_FIELD_SELECTORS=spec.restartPolicy=Never":                                             false,
+	} {
+		p := must(t, env)
+		if got := p.Selects(broken()); got != want {
+			t.Errorf("%s: %v", env, got)
+		}
+	}
+}
+
+func TestSelectorsThatAreNotUnderstood(t *testing.T) {
+	_, err := policy(t, "REPAIR_LABEL_SELECTORS=a_b REPAIR_FIELD_SELECTORS=status.nominatedNodeName=x")
+	if err == nil || !strings.Contains(err.Error(), "REPAIR_LABEL_SELECTORS: ") ||
+		!strings.Contains(err.Error(), `REPAIR_FIELD_SELECTORS: field "status.nominatedNodeName": want one of metadata.name`) {
+		t.Error(err)
+	}
+	if _, err := policy(t, "REPAIR_FIELD_SELECTORS=a"); err == nil {
+		t.Error("no selector is accepted")
+	}
+}
+
+// The defaults are those of istio-cni's chart, and delete goes before label, which is done once.
+func TestActions(t *testing.T) {
+	pod, labelled := broken(), broken()
+	labelled.Metadata.Labels = map[string]string{"cni.istio.io/uninitialized": "whatever"}
+	for _, row := range []struct {
+		env                string
+		any, inPlace       bool
+		action, ifLabelled repair.Action
+	}{
+		{"", true, true, "", ""},
+		{"REPAIR_ENABLED=false REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true", false, false, "", ""},
+		{"REPAIR_REPAIR_PODS=false", false, false, "", ""},
+		{"REPAIR_REPAIR_PODS=false REPAIR_LABEL_PODS=true", true, false, repair.Label, ""},
+		{"REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true", true, true, repair.Delete, repair.Delete},
+	} {
+		p := must(t, row.env)
+		if p.Any() != row.any || p.InPlace != row.inPlace || p.Instead(pod) != row.action || p.Instead(labelled) != row.ifLabelled {
+			t.Errorf("%s: any %v, in place %v, %q, labelled %q", row.env, p.Any(), p.InPlace, p.Instead(pod), p.Instead(labelled))
+		}
+	}
+	if p := must(t, ""); p.LabelKey != "cni.istio.io/uninitialized" || p.LabelValue != "true" {
+		t.Errorf("label %s=%s", p.LabelKey, p.LabelValue)
+	}
+}

@@ -1,0 +1,80 @@
+package serve_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/install/serve"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// locate asks the server of the options for the pod default/web.
+func locate(t *testing.T, o serve.Options) (*agent.Location, *world, error) {
+	t.Helper()
+	o.Objects = echo
+	w := start(t, socket(t), o)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	found, err := agent.Caller{Socket: w.path}.Locate(ctx, "default", "web")
+	return found, w, err
+}
+
+func TestPodsAreLocated(t *testing.T) {
+	redirect := rules.DefaultRedirect()
+	want := agent.Location{
+		Namespace: "default", Name: "web", UID: "7", NetNS: "/run/netns/x", Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
+		Redirect: &redirect,
+	}
+	found, w, err := locate(t, serve.Options{Locate: func(_ context.Context, namespace, name string) (agent.Location, error) {
+		l := want
+		l.Namespace, l.Name = namespace, name
+		return l, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found.Redirect.LoopbackCIDR != redirect.LoopbackCIDR || found.Redirect.ProxyPort != redirect.ProxyPort {
+		t.Errorf("redirection %+v", found.Redirect)
+	}
+	found.Redirect = want.Redirect
+	if d := cmp.Diff(want, *found, cmp.Comparer(func(a, b *rules.Redirect) bool { return a == b })); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	w.wait(t, "answered success true")
+}
+
+func TestPodsThatAreNotLocated(t *testing.T) {
+	failing := func(err error) func(context.Context, string, string) (agent.Location, error) {
+		return func(context.Context, string, string) (agent.Location, error) { return agent.Location{}, err }
+	}
+	for _, row := range []struct {
+		name     string
+		locate   func(context.Context, string, string) (agent.Location, error)
+		text     string
+		notFound bool
+	}{
+		{"there is none", failing(source.WithKind(source.NotFound, errors.New("no such pod"))), "no such pod", true},
+		{"it cannot be told", failing(errors.New("hm")), "hm", false},
+		{"a location that makes no sense", failing(nil), "the pod has no name", false},
+		{"nobody knows", nil, "this agent locates no pods", false},
+		{"it takes too long", func(ctx context.Context, _, _ string) (agent.Location, error) {
+			<-ctx.Done()
+			return agent.Location{}, ctx.Err()
+		}, "deadline exceeded", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			_, _, err := locate(t, serve.Options{Locate: row.locate})
+			if err == nil || !strings.Contains(err.Error(), row.text) || agent.IsNotFound(err) != row.notFound {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
