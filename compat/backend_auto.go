@@ -90,6 +90,14 @@ func (b autoBackend) Check(ns *netns.NS, rs rules.Ruleset) (Comparison, error) {
 	return b.holder(ns, rs).Check(ns, rs)
 }
 
+// Recheck implements Backend.
+func (b autoBackend) Recheck(ns *netns.NS, rs rules.Ruleset, last Comparison) (Comparison, error) {
+	if last.Engine == EngineNFT {
+		return nftBackend{}.Recheck(ns, rs, last)
+	}
+	return b.Check(ns, rs)
+}
+
 // Read implements Backend.
 func (b autoBackend) Read(ns *netns.NS) (rules.Ruleset, error) {
 	return b.holder(ns, rules.Ruleset{}).Read(ns)

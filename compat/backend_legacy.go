@@ -91,7 +91,12 @@ func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset) (Comparison, error) {
 	if nft.IsNotSupported(err) {
 		err = nil
 	}
-	return Comparison{EngineLegacy, append(diffs, elsewhere(EngineNFT, others.Tables)...)}, err
+	return Comparison{Engine: EngineLegacy, Differences: append(diffs, elsewhere(EngineNFT, others.Tables)...)}, err
+}
+
+// Recheck implements Backend. The kernel has no number of its changes: everything is read again.
+func (b legacyBackend) Recheck(ns *netns.NS, rs rules.Ruleset, _ Comparison) (Comparison, error) {
+	return b.Check(ns, rs)
 }
 
 // elsewhere are the differences that rules of ours in the engine that should have none are.

@@ -43,6 +43,9 @@ func applyNFT(rs rules.Ruleset) (Result, error) {
 		return Result{}, err
 	}
 	result := Result{Result: applied, Engine: EngineNFT}
+	if applied.Outcome == nft.Unchanged && len(old) == 0 {
+		return result, nil
+	}
 	// Looked at anew: another process may have applied to iptables-legacy while this one waited for it.
 	if old, err = legacyHeld(nil); err == nil && len(old) > 0 {
 		result.Moved, result.Outcome = true, nft.Replaced
@@ -108,13 +111,22 @@ func nftPlan(outcome nft.Outcome, t *nft.Transaction) Plan {
 }
 
 // Check implements Backend.
-func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset) (Comparison, error) {
-	found, err := nft.Read(ns)
+func (b nftBackend) Check(ns *netns.NS, rs rules.Ruleset) (Comparison, error) {
+	return b.Recheck(ns, rs, Comparison{})
+}
+
+// Recheck implements Backend. As long as our table stays untouched, nothing of ours has come into iptables-legacy either: to move rules
+// there is to take them out of the table.
+func (nftBackend) Recheck(ns *netns.NS, rs rules.Ruleset, last Comparison) (Comparison, error) {
+	found, generation, err := nft.ReadSince(ns, last.Generation)
 	if err != nil {
 		return Comparison{}, err
 	}
+	if generation != 0 && generation == last.Generation {
+		return Comparison{EngineNFT, rules.Compare(rules.Ruleset{Routing: rs.Routing}, found), generation}, nil
+	}
 	old, err := legacyHeld(ns)
-	return Comparison{EngineNFT, append(rules.Compare(rs, found), elsewhere(EngineLegacy, old)...)}, err
+	return Comparison{EngineNFT, append(rules.Compare(rs, found), elsewhere(EngineLegacy, old)...), generation}, err
 }
 
 // Read implements Backend.

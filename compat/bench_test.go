@@ -34,6 +34,21 @@ func BenchmarkApply(b *testing.B) {
 			}
 		})
 	}
+	for _, e := range engines {
+		b.Run("rechecked/"+string(e), func(b *testing.B) {
+			backend, ns := chosen(b, e), netnstest.New(b)
+			if _, err := backend.Apply(ns, rs); err != nil {
+				b.Fatal(err)
+			}
+			last, err := backend.Check(ns, rs)
+			for b.Loop() && err == nil {
+				last, err = backend.Recheck(ns, rs, last)
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
 	b.Run("looking for legacy rules", func(b *testing.B) {
 		ns := netnstest.New(b)
 		for b.Loop() {

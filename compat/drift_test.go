@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
@@ -47,5 +48,52 @@ func TestCheckFindsWhatSomebodyHasPutIntoOurRouting(t *testing.T) {
 			}
 			check(foreign...)
 		})
+	}
+}
+
+// TestRecheckFindsWhatCheckFinds, whatever has happened since the last comparison.
+func TestRecheckFindsWhatCheckFinds(t *testing.T) {
+	nftables, ip := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "ip")
+	for name, command := range map[string][]string{
+		"nothing":               nil,
+		"our table flushed":     {nftables, "flush table inet sluice"},
+		"our table deleted":     {nftables, "delete table inet sluice"},
+		"a chain flushed":       {nftables, "flush chain inet sluice nat-output"},
+		"a rule added to ours":  {nftables, "insert rule inet sluice nat-output accept"},
+		"another's table added": {nftables, "add table ip others"},
+		"a route removed":       {ip, "-4 route flush table 133"},
+		"a policy rule removed": {ip, "-6 rule del pref 133"},
+		"another's route added": {ip, "-6 route add blackhole fd00::/16 table 133"},
+	} {
+		for _, e := range engines {
+			t.Run(name+"/"+string(e), func(t *testing.T) {
+				if command != nil && command[0] == nftables && e == compat.EngineLegacy {
+					t.Skip("our table is nft's")
+				}
+				ns := netnstest.New(t)
+				b, want := chosen(t, e), compiled(t, tproxy, dual)
+				applied(t, b, ns, want, nft.Created)
+				last, err := b.Check(ns, want)
+				if err != nil || len(last.Differences) > 0 {
+					t.Fatalf("%v, %v", last.Differences, err)
+				}
+				if command != nil {
+					if err := ns.Do(func() error { return exec.Command(command[0], strings.Fields(command[1])...).Run() }); err != nil {
+						t.Fatal(err)
+					}
+				}
+				checked, err := b.Check(ns, want)
+				if err != nil {
+					t.Fatal(err)
+				}
+				again, err := b.Recheck(ns, want, last)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(checked, again); diff != "" {
+					t.Errorf("-check +recheck\n%s", diff)
+				}
+			})
+		}
 	}
 }

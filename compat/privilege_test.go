@@ -154,7 +154,7 @@ func TestWithoutNFTAutoIsLegacy(t *testing.T) {
 		}
 	}
 	neither := p.line(t)
-	for _, want := range []string{"nftables cannot be used here: ", "CONFIG_NETFILTER_NETLINK", "iptables-legacy cannot be used here either: ", "CONFIG_IP_NF_NAT, module iptable_nat", "load the modules"} {
+	for _, want := range []string{"nftables cannot be used here: ", "CONFIG_NETFILTER_NETLINK", "iptables-legacy cannot be used here either: ", "iptables-legacy's tables of ip ", "CONFIG_IP_NF_IPTABLES, module ip_tables", "CAP_SYS_MODULE", "load the modules"} {
 		if !strings.Contains(neither, want) {
 			t.Errorf("%s\nwant %q", neither, want)
 		}

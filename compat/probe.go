@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -27,8 +28,9 @@ func IsNotSupported(err error) bool {
 }
 
 // ProbeLegacy asks the kernel which of the things it has that the ruleset needs of iptables-legacy, in a namespace of its own that is
-// gone afterwards: its tables, matches and targets, never programs. Like nft.Probe it needs CAP_SYS_ADMIN and CAP_NET_ADMIN, and keeps
-// the answers.
+// gone afterwards: its tables, matches and targets, never programs. A family of which the kernel has nothing is one feature. Like
+// nft.Probe it needs CAP_SYS_ADMIN and CAP_NET_ADMIN, and keeps the answers; and CAP_SYS_MODULE where nobody has loaded the family's
+// module yet.
 func ProbeLegacy(rs rules.Ruleset) ([]nft.Support, error) {
 	want, err := Translate(rs)
 	if err != nil {
@@ -47,9 +49,14 @@ func ProbeLegacy(rs rules.Ruleset) ([]nft.Support, error) {
 	for _, f := range needs {
 		s := nft.Support{Feature: described(f)}
 		if answer := probed.answers[f]; answer != nil {
+			if errors.Is(answer, unix.ENOPROTOOPT) {
+				s.Feature = familyDescribed(f.Family)
+			}
 			s.Err = &nft.UnsupportedError{Feature: s.Feature, Err: answer}
 		}
-		support = append(support, s)
+		if !slices.ContainsFunc(support, func(other nft.Support) bool { return other.Feature == s.Feature }) {
+			support = append(support, s)
+		}
 	}
 	return support, nil
 }

@@ -77,9 +77,10 @@ func TestDescribedNamesOptionModuleAndVersion(t *testing.T) {
 		{xtables.Feature{Family: rules.IPv6, Name: "nat"}, "CONFIG_IP6_NF_NAT, module ip6table_nat 3.7"},
 		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindMatch, Name: "owner"}, "CONFIG_NETFILTER_XT_MATCH_OWNER, module xt_owner 2.6.39"},
 		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindMatch, Name: "mark"}, "CONFIG_NETFILTER_XT_MARK, module xt_mark 2.6.39"},
-		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindMatch, Name: "tcp"}, "CONFIG_NETFILTER_XTABLES 2.6.39"},
-		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindTarget, Name: "TPROXY"}, "CONFIG_NETFILTER_XT_TARGET_TPROXY, module xt_tproxy 2.6.39"},
-		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindTarget, Name: "CT"}, "CONFIG_NETFILTER_XT_TARGET_CT, module xt_ct 3.4"},
+		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindTarget, Name: "MARK"}, "CONFIG_NETFILTER_XT_MARK, module xt_mark 2.6.39"},
+		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindMatch, Name: "tcp"}, "CONFIG_NETFILTER_XTABLES, module xt_tcpudp 2.6.39"},
+		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindTarget, Name: "TPROXY"}, "CONFIG_NETFILTER_XT_TARGET_TPROXY, module xt_TPROXY 2.6.39"},
+		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindTarget, Name: "CT"}, "CONFIG_NETFILTER_XT_TARGET_CT, module xt_CT 3.4"},
 	} {
 		if d := compat.Described(tc.feature); d.Option+" "+d.Since != tc.want {
 			t.Errorf("%s: %s %s, want %s", tc.feature, d.Option, d.Since, tc.want)

@@ -35,6 +35,9 @@ type Result struct {
 	// In NAT chains that is one for each connection that conntrack did not know, in TPROXY's mangle chain each packet of such a
 	// connection until the application has answered. Connections that conntrack knew before are neither touched nor counted.
 	Kept uint64
+	// Generation is the number of the state of all nf_tables of the namespace in which the ruleset was found or made, for
+	// [Prepared.Change]; 0 if that is not known, as after Created. Every change in the namespace, whoever makes it, has another number.
+	Generation uint32
 }
 
 // maxAttempts bounds how often Apply starts anew because another process changed the ruleset meanwhile.
@@ -47,15 +50,11 @@ const maxAttempts = 20
 // one, and so does every packet. If Apply returns an error nothing has changed, unless it says that the rules are in place but old
 // routes are left. Two at once in one namespace both succeed, and the result is one of the two rulesets.
 func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
-	if len(rs.Tables) != 1 || rs.Tables[0].Family != ourFamily || rs.Tables[0].Name != rules.TableName {
-		return Result{}, fmt.Errorf("apply: want the one table %s %s", ourFamily, rules.TableName)
+	p, err := Prepare(rs)
+	if err != nil {
+		return Result{}, err
 	}
-	var result Result
-	err := inside(ns, func() (err error) {
-		result, err = apply(rs)
-		return err
-	})
-	return result, err
+	return p.Apply(ns)
 }
 
 // inside runs do in the namespace, which all sockets that it opens then belong to, and names the namespace in its error.
@@ -68,21 +67,21 @@ func inside(ns *netns.NS, do func() error) error {
 }
 
 // apply is Apply in the namespace of the thread.
-func apply(rs rules.Ruleset) (Result, error) {
+func apply(p *Prepared) (Result, error) {
 	deepen()
 	c, err := dial()
 	if err != nil {
 		return Result{}, err
 	}
-	a := &applier{conn: c, want: rs}
+	a := newApplier(c, p)
 	defer a.hangUp()
 	// To find that nothing is to be done takes no lock: see route.Around.
 	planned, err := a.plan()
 	if err != nil && !isRace(err) {
 		return Result{}, err
 	}
-	if err == nil && planned.transaction == nil && route.Holds(rs.Routing) {
-		a.result.Outcome = Unchanged
+	if err == nil && planned.transaction == nil && route.Holds(p.ruleset.Routing) {
+		a.result.Outcome, a.result.Generation = Unchanged, planned.after
 		return a.result, nil
 	}
 	release, taken := lock(0)
@@ -139,15 +138,20 @@ func lock(wait time.Duration) (release func(), taken bool) {
 
 // applier is one call of Apply.
 type applier struct {
-	conn   *conn
-	want   rules.Ruleset
-	result Result
+	conn     *conn
+	want     rules.Ruleset
+	creation func() (*Transaction, error)
+	result   Result
 	// found is our table at the last look, if there was one.
 	found []rules.Table
 	// sent has outcome and size of a transaction of which the answer was lost.
 	sent Result
 	// deleted tells that closing the socket will wait for the kernel.
 	deleted bool
+}
+
+func newApplier(c *conn, p *Prepared) *applier {
+	return &applier{conn: c, want: p.ruleset, creation: p.creation}
 }
 
 // hangUp closes the socket, in the background where that takes long.
@@ -197,7 +201,7 @@ func (a *applier) attempt(s step) error {
 	t := s.transaction
 	if t == nil {
 		// Unless this is what an earlier attempt has sent, of which the answer was lost.
-		a.result.Outcome, a.result.Bytes = cmp.Or(a.sent.Outcome, Unchanged), a.sent.Bytes
+		a.result.Outcome, a.result.Bytes, a.result.Generation = cmp.Or(a.sent.Outcome, Unchanged), a.sent.Bytes, s.after
 		return nil
 	}
 	a.deleted = a.deleted || t.deletes
@@ -207,7 +211,7 @@ func (a *applier) attempt(s step) error {
 		}
 		return diagnose(err)
 	}
-	a.result.Outcome, a.result.Bytes = s.outcome, len(t.buf)
+	a.result.Outcome, a.result.Bytes, a.result.Generation = s.outcome, len(t.buf), s.after
 	return nil
 }
 

@@ -98,7 +98,7 @@ func TestUpdatesOfOneSetAtOnce(t *testing.T) {
 					return err
 				}
 				defer c.close()
-				return (&applier{conn: c, want: manyPrefixes(i, 50)}).apply(step{})
+				return newApplier(c, prepared(t, manyPrefixes(i, 50))).apply(step{})
 			})
 		})
 		got, err := Read(ns)

@@ -230,15 +230,22 @@ func (e *encoder) writeRule(c *rules.Chain, index int, named map[string]setRef) 
 		return err
 	}
 	d := description{chain: c, rule: r, index: index}
-	refs := make([]setRef, len(r.Matches))
+	var refs []setRef
 	for i, m := range r.Matches {
+		if !needsSet(m) {
+			continue
+		}
+		if refs == nil {
+			refs = make([]setRef, len(r.Matches))
+		}
 		if addr, ok := m.(rules.MatchAddr); ok && addr.Set != "" {
 			refs[i] = named[addr.Set]
-		} else if s := setOf(m); s != nil {
-			s.ref = setRef{name: "__set%d", id: e.nextSetID()}
-			e.writeSet(s, d)
-			refs[i] = s.ref
+			continue
 		}
+		s := setOf(m)
+		s.ref = setRef{name: "__set%d", id: e.nextSetID()}
+		e.writeSet(s, d)
+		refs[i] = s.ref
 	}
 	e.message(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, d)
 	e.text(unix.NFTA_RULE_TABLE, e.table.Name)

@@ -16,22 +16,22 @@ import (
 type Feature struct {
 	// Name says what it is for.
 	Name string
-	// Option is the kernel's configuration option, Since the first version that has it for tables of family inet (by the kernel's
-	// documentation and history).
+	// Option is the kernel's configuration option, and the module if it is built as one. Since is the first version that has it for tables
+	// of family inet (by the kernel's documentation and history).
 	Option, Since string
 }
 
 // The features that every ruleset needs, or some do.
 var (
-	FeatureNetlink  = Feature{"netfilter's netlink interface", "CONFIG_NETFILTER_NETLINK", "2.6.14"}
-	FeatureTables   = Feature{"nf_tables with inet tables", "CONFIG_NF_TABLES_INET", "3.14"}
-	FeatureNAT      = Feature{"NAT in inet tables", "CONFIG_NFT_NAT", "5.2"}
-	FeatureRedirect = Feature{"redirect to a local port", "CONFIG_NFT_REDIR", "5.2"}
-	FeatureOwner    = Feature{"match of the socket's user and group", "CONFIG_NF_TABLES", "3.13"}
-	FeatureInterval = Feature{"sets of address ranges", "CONFIG_NF_TABLES", "3.13"}
-	FeatureZone     = Feature{"conntrack states and zones (DNS capture, TPROXY)", "CONFIG_NFT_CT", "4.11"}
-	FeatureRoute    = Feature{"rerouting of marked packets (TPROXY)", "CONFIG_NF_TABLES_INET", "5.2"}
-	FeatureTProxy   = Feature{"transparent proxying (TPROXY)", "CONFIG_NFT_TPROXY", "4.19"}
+	FeatureNetlink  = Feature{"netfilter's netlink interface", "CONFIG_NETFILTER_NETLINK, module nfnetlink", "2.6.14"}
+	FeatureTables   = Feature{"nf_tables with inet tables", "CONFIG_NF_TABLES_INET, module nf_tables", "3.14"}
+	FeatureNAT      = Feature{"NAT in inet tables", "CONFIG_NFT_NAT, module nft_chain_nat", "5.2"}
+	FeatureRedirect = Feature{"redirect to a local port", "CONFIG_NFT_REDIR, module nft_redir", "5.2"}
+	FeatureOwner    = Feature{"match of the socket's user and group", "CONFIG_NF_TABLES, module nf_tables", "3.13"}
+	FeatureInterval = Feature{"sets of address ranges", "CONFIG_NF_TABLES, module nf_tables", "3.13"}
+	FeatureZone     = Feature{"conntrack states and zones (DNS capture, TPROXY)", "CONFIG_NFT_CT, module nft_ct", "4.11"}
+	FeatureRoute    = Feature{"rerouting of marked packets (TPROXY)", "CONFIG_NF_TABLES_INET, module nf_tables", "5.2"}
+	FeatureTProxy   = Feature{"transparent proxying (TPROXY)", "CONFIG_NFT_TPROXY, module nft_tproxy", "4.19"}
 )
 
 // An UnsupportedError tells that the kernel lacks a feature.

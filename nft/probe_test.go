@@ -120,7 +120,7 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 				if !IsNotSupported(s.Err) || IsNotPermitted(s.Err) || !errors.Is(s.Err, row.errno) {
 					t.Errorf("%v: want not supported, and %v", s.Err, row.errno)
 				}
-				for _, want := range []string{s.Feature.Name, s.Feature.Option, s.Feature.Since} {
+				for _, want := range []string{s.Feature.Name, s.Feature.Option, ", module nf", s.Feature.Since} {
 					if !strings.Contains(s.Err.Error(), want) {
 						t.Errorf("%v, want %q", s.Err, want)
 					}

@@ -18,7 +18,20 @@ const ourFamily = rules.Inet
 // Read returns our table and our routing as the kernel has them: without tables if ours does not exist. The tables are of one moment,
 // also while others write. What the model has no word for is [rules.Unknown].
 func Read(ns *netns.NS) (rules.Ruleset, error) {
+	rs, _, err := ReadSince(ns, 0)
+	return rs, err
+}
+
+// ReadSince is [Read] for those who have read before, at a generation of this namespace's nf_tables, of which every change has a number of
+// its own. If it is that of now still, only the routing is read, and the tables are left out: they are the same. The second result is the
+// generation of what was found; 0 if that is not known.
+func ReadSince(ns *netns.NS, generation uint32) (rules.Ruleset, uint32, error) {
 	return read(ns, func(c *conn) (snapshot, error) {
+		if generation != 0 {
+			if same, err := c.isGeneration(generation); same || err != nil {
+				return snapshot{generation: generation}, err
+			}
+		}
 		ours, err := c.findOurs()
 		if err != nil {
 			return snapshot{}, err
@@ -32,7 +45,7 @@ func Read(ns *netns.NS) (rules.Ruleset, error) {
 // to an older table since (nf_hook_entries_grow in net/netfilter/core.c), and [rules.Ruleset.BaseChains] with it; of those of one table
 // the order is certain.
 func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
-	rs, err := read(ns, func(c *conn) (snapshot, error) {
+	rs, _, err := read(ns, func(c *conn) (snapshot, error) {
 		return c.consistent(func() ([]foundTable, bool, error) {
 			tables, interrupted, err := c.listTables()
 			if err != nil || interrupted {
@@ -49,10 +62,9 @@ func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
 	return rs, err
 }
 
-// read reads tables and routing in a namespace.
-func read(ns *netns.NS, readTables func(*conn) (snapshot, error)) (rules.Ruleset, error) {
-	var rs rules.Ruleset
-	err := inside(ns, func() error {
+// read reads tables and routing in a namespace, and returns the generation of the tables.
+func read(ns *netns.NS, readTables func(*conn) (snapshot, error)) (rs rules.Ruleset, generation uint32, err error) {
+	err = inside(ns, func() error {
 		c, err := dial()
 		if err != nil {
 			return err
@@ -62,13 +74,14 @@ func read(ns *netns.NS, readTables func(*conn) (snapshot, error)) (rules.Ruleset
 		if err != nil {
 			return err
 		}
+		generation = found.generation
 		for _, t := range found.tables {
 			rs.Tables = append(rs.Tables, t.Table)
 		}
 		rs.Routing, err = route.Read(nil)
 		return err
 	})
-	return rs, err
+	return rs, generation, err
 }
 
 // A snapshot is the tables at one generation.

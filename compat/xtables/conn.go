@@ -75,7 +75,7 @@ func advise(err error) string {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return "; CAP_NET_ADMIN and CAP_NET_RAW are needed in the user namespace that owns the network namespace"
 	case errors.Is(err, unix.ENOPROTOOPT), errors.Is(err, unix.EAFNOSUPPORT):
-		return "; the kernel has no iptables-legacy (CONFIG_IP_NF_IPTABLES_LEGACY, CONFIG_IP6_NF_IPTABLES_LEGACY)"
+		return "; the kernel has no iptables-legacy, or its module is not loaded and this process may not load it (CAP_SYS_MODULE)"
 	}
 	return ""
 }
@@ -87,8 +87,17 @@ func (c *conn) named(size int) []byte {
 	return b
 }
 
-// get reads an option into the buffer, of which the kernel reads the begin.
+// get reads an option into the buffer, of which the kernel reads the begin. It loads the kernel's module if need be.
 func (c *conn) get(option int, b []byte) error {
+	err := c.getOnce(option, b)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		c.loadModule()
+		err = c.getOnce(option, b)
+	}
+	return err
+}
+
+func (c *conn) getOnce(option int, b []byte) error {
 	length := uint32(len(b))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(c.fd), uintptr(c.level), uintptr(option),
 		uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&length)), 0)

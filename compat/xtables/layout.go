@@ -18,6 +18,7 @@ type layout struct {
 	domain int    // of the socket
 	level  int    // of its options
 	names  string // the file in /proc/PID/net that lists the tables
+	module string // the kernel's module, or built in
 
 	addressSize int
 	protocol    int // offset in the entry, after addresses and interfaces
@@ -34,12 +35,12 @@ type layout struct {
 
 var layouts = [...]layout{
 	{
-		family: rules.IPv4, domain: unix.AF_INET, level: unix.SOL_IP, names: "ip_tables_names",
+		family: rules.IPv4, domain: unix.AF_INET, level: unix.SOL_IP, names: "ip_tables_names", module: "ip_tables",
 		addressSize: 4, protocol: 80, flags: 82, invert: 83, gotoFlag: 0x02,
 		target: 88, next: 90, comefrom: 92, counters: 96, size: 112,
 	},
 	{
-		family: rules.IPv6, domain: unix.AF_INET6, level: unix.SOL_IPV6, names: "ip6_tables_names",
+		family: rules.IPv6, domain: unix.AF_INET6, level: unix.SOL_IPV6, names: "ip6_tables_names", module: "ip6_tables",
 		addressSize: 16, protocol: 128, flags: 131, invert: 132, gotoFlag: 0x04,
 		target: 140, next: 142, comefrom: 144, counters: 152, size: 168,
 	},

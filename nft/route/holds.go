@@ -20,12 +20,11 @@ func Holds(want rules.Routing) bool {
 	if slices.ContainsFunc(want.LoopbackAddrs, func(a netip.Addr) bool { return a != rules.PassthroughIPv6 }) {
 		return false
 	}
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	q, err := newQuickLook(want)
 	if err != nil {
 		return false
 	}
-	defer func() { _ = unix.Close(fd) }()
-	q := quickLook{fd: fd, want: want, found: make([]bool, len(want.Policies))}
+	defer q.close()
 	return q.holds() == nil
 }
 
@@ -46,6 +45,14 @@ type quickLook struct {
 	// More than the kernel puts into a message of which it does not know the reader (NLMSG_GOODSIZE).
 	buf [8<<10 + 1]byte
 }
+
+// newQuickLook opens a socket, to be closed.
+func newQuickLook(want rules.Routing) (*quickLook, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	return &quickLook{fd: fd, want: want, found: make([]bool, len(want.Policies))}, err
+}
+
+func (q *quickLook) close() { _ = unix.Close(q.fd) }
 
 // holds fails if anything is not there, or not clear.
 func (q *quickLook) holds() error {

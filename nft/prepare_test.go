@@ -1,0 +1,77 @@
+package nft
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func prepared(t testing.TB, rs rules.Ruleset) *Prepared {
+	t.Helper()
+	p, err := Prepare(rs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Many namespaces at once, each of them twice: the batch that they share is as good for the last one as for the first.
+func TestPreparedServesManyNamespaces(t *testing.T) {
+	rs := example("exclusions-dual")
+	p := prepared(t, rs)
+	var group sync.WaitGroup
+	for range 8 {
+		ns := netnstest.New(t)
+		group.Go(func() {
+			for _, want := range []Outcome{Created, Unchanged} {
+				if got, err := p.Apply(ns); err != nil || got.Outcome != want {
+					t.Errorf("%v, %v; want %s", got, err, want)
+				}
+			}
+			found, err := Read(ns)
+			if err != nil {
+				t.Error(err)
+			}
+			if diffs := rules.Compare(rs, found); len(diffs) > 0 {
+				t.Errorf("%v", diffs)
+			}
+		})
+	}
+	group.Wait()
+}
+
+// Two namespaces get one and the same slice of bytes.
+func TestPreparedEncodesOnce(t *testing.T) {
+	p := prepared(t, example("sidecar-ipv4"))
+	first, err := p.creation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, _ := p.creation()
+	if first != again {
+		t.Error("encoded twice")
+	}
+	want, err := Encode(example("sidecar-ipv4"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want.Bytes(), first.Bytes()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPrepareRefusesOtherTables(t *testing.T) {
+	for name, rs := range map[string]rules.Ruleset{
+		"no table":              {},
+		"two tables":            {Tables: make([]rules.Table, 2)},
+		"a table of other name": {Tables: []rules.Table{{Name: "other"}}},
+	} {
+		if _, err := Prepare(rs); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package route_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// The way for a namespace without anything of ours, which is in place only, leads to where the other does.
+func TestTheFirstIsAsAnyOther(t *testing.T) {
+	added := func(want rules.Routing, inPlace bool) (list []netlink.Addr, change route.Change) {
+		n := netnstest.New(t)
+		at := n
+		if inPlace {
+			at = nil
+		}
+		if err := n.Do(func() (err error) {
+			if change, err = route.Ensure(at, want); err != nil {
+				return err
+			}
+			lo, err := netlink.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			if list, err = netlink.AddrList(lo, netlink.FAMILY_V6); err != nil {
+				return err
+			}
+			if change.Stale() {
+				t.Error("there was nothing, and it is stale")
+			}
+			if !route.Holds(want) {
+				t.Errorf("in place %t: not all is there", inPlace)
+			}
+			return change.Undo()
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return list, change
+	}
+	for _, want := range []rules.Routing{nothing, onlySix} {
+		there, other := added(want, false)
+		here, first := added(want, true)
+		if diff := cmp.Diff(there, here); diff != "" {
+			t.Error(diff)
+		}
+		if first.Len() != other.Len() {
+			t.Errorf("%d added, want %d", first.Len(), other.Len())
+		}
+	}
+}
+
+// With something of ours there, the first way is none: what is stale is found.
+func TestWhatIsStaleIsFoundInPlace(t *testing.T) {
+	for name, before := range map[string][]string{"a rule": {ourRule4}, "an IPv6 rule": {ourRule6}} {
+		n := netnstest.New(t)
+		ip(t, n, before...)
+		if err := n.Do(func() error {
+			change, err := route.Ensure(nil, onlySix)
+			if !change.Stale() || change.Len() != 1 {
+				t.Errorf("%s: stale %t, %d added", name, change.Stale(), change.Len())
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
