@@ -1,0 +1,121 @@
+package kernels
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
+	"github.com/sluice-mesh/sluice/e2e/kernels/kmod"
+	"github.com/sluice-mesh/sluice/e2e/kernels/machine"
+)
+
+// binaries are what is compiled for each architecture, by the path in a machine: the module's folder, and go's arguments.
+var binaries = map[string]struct {
+	module string
+	args   []string
+}{
+	"/init":            {"e2e", []string{"build", "./kernels/cmd/guest"}},
+	factsPath:          {"e2e", []string{"build", "./kernels/cmd/facts"}},
+	rulesPath:          {".", []string{"build", "./rules/cmd/rules"}},
+	testPath("nft"):    {".", []string{"test", "./nft", "-c"}},
+	testPath("compat"): {".", []string{"test", "./compat", "-c"}},
+}
+
+// build compiles them into the folder, static: each has there the path that it has in a machine.
+func build(ctx context.Context, root, arch, dir string) error {
+	for target, b := range binaries {
+		output, err := filepath.Abs(filepath.Join(dir, target))
+		if err != nil {
+			return err
+		}
+		args := append([]string{b.args[0], "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", output}, b.args[1:]...)
+		cmd := exec.CommandContext(ctx, "go", args...)
+		cmd.Dir = filepath.Join(root, b.module)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("go %s for %s: %w\n%s", strings.Join(b.args, " "), arch, err, out)
+		}
+	}
+	return nil
+}
+
+// inputs are the folders of which an initramfs is made.
+type inputs struct {
+	root             string // the project
+	kernel           string // unpacked
+	binaries         string
+	programs         string
+	guestSteps       []guest.Step
+	modulesLeftAside []string
+}
+
+// writeInitramfs writes the archive with which a machine boots.
+func (in inputs) writeInitramfs(file string) (err error) {
+	text, err := os.ReadFile(filepath.Join(in.kernel, modulesFile))
+	if err != nil {
+		return err
+	}
+	var modules kmod.Index
+	if err := json.Unmarshal(text, &modules); err != nil {
+		return fmt.Errorf("%s: %w", modulesFile, err)
+	}
+	modules = modules.Without(in.modulesLeftAside...)
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	a := machine.NewInitramfs(out)
+	for _, m := range modules {
+		a.Copy(m.Path, 0o644, filepath.Join(in.kernel, filepath.Base(m.Path)))
+	}
+	a.Link(guest.ModprobePath, "/init")
+	for _, applet := range []string{"sh", "cat"} {
+		a.Link("/usr/bin/"+applet, "/bin/busybox")
+	}
+	trees := map[string]string{in.binaries: "", in.programs: ""}
+	for _, pkg := range testPackages {
+		trees[filepath.Join(in.root, pkg, "testdata")] = "/sluice/" + pkg + "/testdata"
+	}
+	for source, target := range trees {
+		if err := addTree(a, source, target); err != nil {
+			return err
+		}
+	}
+	for name, value := range map[string]any{guest.ModulesFile: modules, guest.PlanFile: in.guestSteps} {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		a.Bytes(name, 0o644, text)
+	}
+	return a.Close()
+}
+
+// addTree adds the files of a folder.
+func addTree(a *machine.Initramfs, source, target string) error {
+	return filepath.WalkDir(source, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name := target + strings.TrimPrefix(file, source)
+		if d.Type()&fs.ModeSymlink != 0 {
+			link, err := os.Readlink(file)
+			a.Link(name, link)
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		a.Copy(name, info.Mode(), file)
+		return nil
+	})
+}

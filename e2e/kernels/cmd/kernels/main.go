@@ -1,0 +1,112 @@
+// Command kernels boots real kernels, runs our tests on each, and compares the results with README's table: see package kernels.
+//
+// Exit code 0: all is as it must be, or -kernel or -shape left something out and the rest is. 1: something is not, or SLUICE_REQUIRE=1 or
+// CI=true and something that is needed is missing, which otherwise is said and ends it with 0.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/kernels"
+	"github.com/sluice-mesh/sluice/e2e/kernels/debian"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "kernels: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	root := flag.String("root", "..", "the project's `folder`")
+	dir := flag.String("dir", "", "the `folder` of packages and logs (default bin/kernels in the project's)")
+	mirror := flag.String("mirror", debian.DefaultMirror, "`URL` of the mirror of Debian's packages")
+	kernel := flag.String("kernel", "", "only kernels whose name has this in it: 5.10, arm64")
+	shape := flag.String("shape", "", "only shapes whose name has this in it: all, nf_tables, legacy")
+	update := flag.Bool("update", false, "write the table into README instead of comparing")
+	pin := flag.Bool("pin", false, "look up the newest packages, write them down, and do nothing else")
+	timeout := flag.Duration("timeout", 10*time.Minute, "how long all may take")
+	limit := flag.Duration("limit", 4*time.Minute, "how long a machine may run")
+	parallel := flag.Int("parallel", min(runtime.NumCPU(), 4), "how many machines at a time")
+	flag.Parse()
+	if *dir == "" {
+		*dir = filepath.Join(*root, "bin", "kernels")
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("not finished after %s", *timeout))
+	defer cancel()
+	m := debian.Mirror{URL: *mirror, Dir: filepath.Join(*dir, "packages")}
+	if *pin {
+		return kernels.Pin(ctx, m, filepath.Join(*root, "e2e", "kernels"))
+	}
+
+	tasks := choose(*kernel, *shape)
+	if len(tasks) == 0 {
+		return fmt.Errorf("no kernel %q in a shape %q", *kernel, *shape)
+	}
+	if err := kernels.Emulators(ctx, *root, tasks); err != nil {
+		return unavailable(err)
+	}
+	r := &kernels.Run{Root: *root, Dir: *dir, Mirror: m, Parallel: *parallel, Limit: *limit, Progress: os.Stdout}
+	results, err := r.Do(ctx, tasks)
+	var missing *kernels.UnavailableError
+	if errors.As(err, &missing) {
+		return unavailable(missing)
+	}
+	table := kernels.Table(results)
+	fmt.Println(table)
+	if err != nil || *kernel+*shape != "" {
+		return err
+	}
+	return record(filepath.Join(*root, "README.md"), table, *update)
+}
+
+// choose lists the tasks.
+func choose(kernel, shape string) []kernels.Task {
+	var tasks []kernels.Task
+	for _, k := range kernels.Kernels {
+		for _, s := range kernels.Shapes {
+			if strings.Contains(k.String(), kernel) && strings.Contains(s.Name, shape) {
+				tasks = append(tasks, kernels.Task{Kernel: k, Shape: s})
+			}
+		}
+	}
+	return tasks
+}
+
+// unavailable says what is missing, which is an error where nothing may be left out.
+func unavailable(err error) error {
+	if kernels.Required() {
+		return err
+	}
+	fmt.Printf("left out, nothing was measured: %v\n", err)
+	return nil
+}
+
+// record compares the table with README's, or writes it there.
+func record(file, table string, update bool) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if !update {
+		return kernels.Compare(string(text), table)
+	}
+	changed, err := kernels.Embed(string(text), table)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, []byte(changed), 0o644)
+}

@@ -1,0 +1,74 @@
+// Package debian fetches packages of the distribution, without its tools and without installing anything.
+package debian
+
+import (
+	"fmt"
+	"path"
+	"strings"
+)
+
+// A Package is a version of a package for an architecture.
+type Package struct {
+	// Source is where the mirror has it.
+	Source
+	// Name and Version are the package's: "linux-image-6.1.0-56-cloud-amd64", "6.1.192-2".
+	Name, Version string
+	// Path is the file's in the archive.
+	Path string
+	// SHA256 is the checksum of the file, in hexadecimal.
+	SHA256 string
+}
+
+// A Source is a list of packages on a mirror.
+type Source struct {
+	// Archive is a folder of the mirror: "debian" or "debian-security".
+	Archive string
+	// Suite is a release: "bookworm", "bookworm-security".
+	Suite string
+	// Arch is an architecture by Debian's name: "amd64".
+	Arch string
+}
+
+// String names the package, its version and where it is from.
+func (p Package) String() string {
+	return fmt.Sprintf("%s %s (%s/%s, %s)", p.Name, p.Version, p.Archive, p.Suite, p.Arch)
+}
+
+// Match tells whether the package's name is as the pattern says, in path.Match's language.
+func (p Package) Match(pattern string) bool {
+	ok, err := path.Match(pattern, p.Name)
+	return ok && err == nil
+}
+
+// line is the package in a list: fields with blanks between them.
+func (p Package) line() string {
+	return strings.Join([]string{p.Archive, p.Suite, p.Arch, p.Name, p.Version, p.SHA256, p.Path}, " ")
+}
+
+// FormatList writes packages, one a line, below a comment.
+func FormatList(comment string, packages []Package) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "# %s\n", comment)
+	for _, p := range packages {
+		text.WriteString(p.line() + "\n")
+	}
+	return text.String()
+}
+
+// ParseList reads what FormatList writes.
+func ParseList(text string) ([]Package, error) {
+	var list []Package
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		if strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
+			continue
+		}
+		f := strings.Fields(line)
+		if len(f) != 7 {
+			return nil, fmt.Errorf("list of packages, line %d: %d fields, want 7: archive suite arch name version sha256 path", number, len(f))
+		}
+		list = append(list, Package{Source{f[0], f[1], f[2]}, f[3], f[4], f[6], f[5]})
+	}
+	return list, nil
+}

@@ -1,0 +1,64 @@
+package guest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestAnEventIsReadBackFromTheConsole(t *testing.T) {
+	line := `a "quoted" line`
+	for _, e := range []Event{
+		{Kernel: "5.10.0-46-cloud-amd64"},
+		{Step: "tests", Line: &line},
+		{Step: "tests", Exit: &Exit{Code: 1, Took: time.Second}},
+		{Failed: "no plan"},
+		{Done: true},
+	} {
+		// The kernel may have begun a line, and the console ends lines in its own way.
+		got, ok, err := ParseEvent("[    1.0] " + strings.TrimSuffix(e.line(), "\n") + "\r\n")
+		if err != nil || !ok || !cmp.Equal(e, got) {
+			t.Errorf("%s: ok %v, error %v, %s", e.line(), ok, err, cmp.Diff(e, got))
+		}
+	}
+}
+
+func TestWhatTheKernelPrintsIsNoEvent(t *testing.T) {
+	if e, ok, err := ParseEvent("[    4.3] reboot: Power down\n"); ok || err != nil {
+		t.Errorf("%v, ok %v, error %v", e, ok, err)
+	}
+	if _, ok, err := ParseEvent(mark + `{"Step":"te[  3.0] oops` + "\n"); !ok || err == nil {
+		t.Errorf("ok %v, error %v, want an event that is destroyed", ok, err)
+	}
+}
+
+func TestAStepIsToldLineByLine(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		step  Step
+		lines []string
+		code  int
+		err   string
+	}{
+		{"both outputs, its environment and folder", Step{
+			Command: []string{"sh", "-c", "echo $X; pwd >&2; printf end"}, Env: []string{"X=1"}, Dir: "/",
+		}, []string{"1", "/", "end"}, 0, ""},
+		{"an exit code", Step{Command: []string{"sh", "-c", "exit 3"}}, nil, 3, ""},
+		{"a program that is not there", Step{Command: []string{"/nowhere/program"}}, nil, -1, "no such file"},
+		{"a program that is killed", Step{Command: []string{"sh", "-c", "kill -9 $$"}}, nil, -1, "killed"},
+		{"a program that hangs", Step{Command: []string{"sh", "-c", "exec cat /dev/zero >/dev/null"}, Limit: 20 * time.Millisecond}, nil, -1, "not finished after 20ms"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var lines []string
+			exit := run(row.step, func(line string) { lines = append(lines, line) })
+			if exit.Code != row.code || !strings.Contains(exit.Error, row.err) || (row.err == "") != (exit.Error == "") {
+				t.Errorf("%+v, want code %d and %q", exit, row.code, row.err)
+			}
+			if diff := cmp.Diff(row.lines, lines); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,44 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ModprobePath is the program that the kernel calls for a module: the guest's own, by this name.
+const ModprobePath = "/sbin/modprobe"
+
+// searchPath is where programs are looked for.
+const searchPath = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+// prepare makes the machine one in which network namespaces can be made and modules are loaded on demand.
+func prepare() error {
+	for _, m := range []struct{ kind, target string }{
+		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}, {"tmpfs", "/run"},
+	} {
+		if err := os.MkdirAll(m.target, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(m.kind, m.target, m.kind, 0, ""); err != nil && !errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("mount %s: %w", m.target, err)
+		}
+	}
+	if err := os.WriteFile("/proc/sys/kernel/modprobe", []byte(ModprobePath), 0o644); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Setenv("PATH", searchPath), os.Setenv("HOME", "/tmp"), os.Setenv("TMPDIR", "/tmp")); err != nil {
+		return err
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("link lo: %w", err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("link lo: set up: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package kmod
+
+import (
+	"fmt"
+	"slices"
+)
+
+// An Index is a set of modules.
+type Index []Module
+
+// Only returns the modules that keep tells of, with all that these need.
+func (ix Index) Only(keep func(Module) bool) Index {
+	kept := map[string]bool{}
+	var take func(name string)
+	take = func(name string) {
+		m, ok := ix.named(name)
+		if !ok || kept[name] {
+			return
+		}
+		kept[name] = true
+		for _, need := range m.Needs {
+			take(need)
+		}
+	}
+	for _, m := range ix {
+		if keep(m) {
+			take(m.Name)
+		}
+	}
+	return ix.filter(func(m Module) bool { return kept[m.Name] })
+}
+
+// Without returns the index without the modules of these names, and without all that need one of them.
+func (ix Index) Without(names ...string) Index {
+	gone := map[string]bool{}
+	for _, name := range names {
+		gone[name] = true
+	}
+	for before := -1; len(gone) != before; {
+		before = len(gone)
+		for _, m := range ix {
+			if slices.ContainsFunc(m.Needs, func(need string) bool { return gone[need] }) {
+				gone[m.Name] = true
+			}
+		}
+	}
+	return ix.filter(func(m Module) bool { return !gone[m.Name] })
+}
+
+// Order lists the modules to load, first those that others need, for what the kernel asks for: a module's name or alias. Nothing
+// here has it: no module. The error tells that a needed one is missing.
+func (ix Index) Order(request string) ([]Module, error) {
+	request = plain(request)
+	var order []Module
+	var add func(m Module) error
+	add = func(m Module) error {
+		if slices.ContainsFunc(order, func(o Module) bool { return o.Name == m.Name }) {
+			return nil
+		}
+		for _, name := range m.Needs {
+			need, ok := ix.named(name)
+			if !ok {
+				return fmt.Errorf("module %s needs %s, which is not here", m.Name, name)
+			}
+			if err := add(need); err != nil {
+				return err
+			}
+		}
+		order = append(order, m)
+		return nil
+	}
+	for _, m := range ix {
+		if m.Name == request || slices.Contains(m.Aliases, request) {
+			if err := add(m); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return order, nil
+}
+
+func (ix Index) named(name string) (Module, bool) {
+	i := slices.IndexFunc(ix, func(m Module) bool { return m.Name == name })
+	if i < 0 {
+		return Module{}, false
+	}
+	return ix[i], true
+}
+
+func (ix Index) filter(keep func(Module) bool) Index {
+	return slices.DeleteFunc(slices.Clone(ix), func(m Module) bool { return !keep(m) })
+}

@@ -1,0 +1,78 @@
+package kmod_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/e2e/kernels/kmod"
+)
+
+var all = kmod.Index{
+	{Name: "nfnetlink", Aliases: []string{"net_pf_16_proto_12"}},
+	{Name: "nf_tables", Aliases: []string{"nfnetlink_subsys_10"}, Needs: []string{"nfnetlink"}},
+	{Name: "nf_nat", Needs: []string{"nf_conntrack"}},
+	{Name: "nf_conntrack"},
+	{Name: "nft_redir", Aliases: []string{"nft_expr_redir"}, Needs: []string{"nf_tables", "nf_nat"}},
+	{Name: "x_tables"},
+	{Name: "nft_compat", Needs: []string{"nf_tables", "x_tables"}},
+	{Name: "stray", Needs: []string{"absent"}},
+}
+
+func names(ix kmod.Index) []string {
+	var list []string
+	for _, m := range ix {
+		list = append(list, m.Name)
+	}
+	return list
+}
+
+func TestWhatNeedsAMissingModuleIsMissingToo(t *testing.T) {
+	want := []string{"nfnetlink", "nf_nat", "nf_conntrack", "x_tables", "stray"}
+	if diff := cmp.Diff(want, names(all.Without("nf_tables"))); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff(names(all), names(all.Without())); diff != "" {
+		t.Errorf("without nothing: -want +got:\n%s", diff)
+	}
+}
+
+func TestAModuleIsKeptWithWhatItNeeds(t *testing.T) {
+	got := all.Only(func(m kmod.Module) bool { return m.Name == "nft_redir" })
+	if diff := cmp.Diff([]string{"nfnetlink", "nf_tables", "nf_nat", "nf_conntrack", "nft_redir"}, names(got)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestWhatIsNeededIsLoadedFirst(t *testing.T) {
+	for _, row := range []struct {
+		name, request string
+		want          []string
+	}{
+		{"by its name", "nf_tables", []string{"nfnetlink", "nf_tables"}},
+		{"by an alias, with the dashes of the kernel's request", "nft-expr-redir", []string{"nfnetlink", "nf_tables", "nf_conntrack", "nf_nat", "nft_redir"}},
+		{"nothing has the name", "netdev-ip_tables", nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			got, err := all.Order(row.request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(row.want, names(got)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+	if _, err := all.Order("stray"); err == nil {
+		t.Error("no error, but a needed module is not here")
+	}
+}
+
+func TestLoadingWhatIsNotThereIsAnError(t *testing.T) {
+	if err := all.Load("no-such"); err == nil {
+		t.Error("no error")
+	}
+	if err := (kmod.Index{{Name: "m", Path: "/nowhere/m.ko"}}).Load("m"); err == nil {
+		t.Error("no error, but the file is not there")
+	}
+}

@@ -1,0 +1,38 @@
+package kmod
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Load loads what the kernel or somebody asks for, with what it needs. What nothing here has is an error; what is loaded already is none.
+func (ix Index) Load(request string) error {
+	order, err := ix.Order(request)
+	if err != nil {
+		return err
+	}
+	if len(order) == 0 {
+		return fmt.Errorf("no module %s", request)
+	}
+	for _, m := range order {
+		if err := insert(m); err != nil {
+			return fmt.Errorf("load module %s: %w", m.Name, err)
+		}
+	}
+	return nil
+}
+
+func insert(m Module) error {
+	file, err := os.Open(m.Path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	if err := unix.FinitModule(int(file.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	return nil
+}

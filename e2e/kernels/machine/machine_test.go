@@ -1,0 +1,125 @@
+package machine
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
+)
+
+// The archive is one that cpio reads: newc, by the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
+func TestAnInitramfsHasItsFilesWithTheirParents(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(source, []byte("program"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	a := NewInitramfs(&out)
+	a.Copy("/usr/bin/program", 0o755, source)
+	a.Link("/usr/bin/link", "program")
+	a.Bytes("/plan.json", 0o644, []byte("{}"))
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"40755 dev ", "20600 dev/console ", "40755 usr ", "40755 usr/bin ", "100755 usr/bin/program program",
+		"120777 usr/bin/link program", "100644 plan.json {}",
+	}
+	if diff := cmp.Diff(want, entries(t, out.Bytes())); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// entries reads an archive: mode in octal, name and content.
+func entries(t *testing.T, archive []byte) []string {
+	t.Helper()
+	const headerSize = 110
+	var list []string
+	for at := 0; ; {
+		header := string(archive[at : at+headerSize])
+		if !strings.HasPrefix(header, "070701") {
+			t.Fatalf("at %d: no header: %q", at, header)
+		}
+		field := func(i int) (n int) {
+			for _, c := range header[6+8*i : 14+8*i] {
+				n = n<<4 + strings.IndexRune("0123456789abcdef", c)
+			}
+			return n
+		}
+		mode, size, nameSize := field(1), field(6), field(11)
+		name := strings.TrimSuffix(string(archive[at+headerSize:at+headerSize+nameSize]), "\x00")
+		if name == "TRAILER!!!" {
+			return list
+		}
+		begin := (at + headerSize + nameSize + 3) &^ 3
+		list = append(list, strings.Join([]string{octal(mode), name, string(archive[begin : begin+size])}, " "))
+		at = (begin + size + 3) &^ 3
+	}
+}
+
+func octal(n int) string {
+	text := ""
+	for ; n > 0; n >>= 3 {
+		text = string(rune('0'+n&7)) + text
+	}
+	return text
+}
+
+func TestAnInitramfsTellsWhatIsWrong(t *testing.T) {
+	twice := NewInitramfs(&bytes.Buffer{})
+	twice.Bytes("/a", 0o644, nil)
+	twice.Link("/a", "b")
+	absent := NewInitramfs(&bytes.Buffer{})
+	absent.Copy("/a", 0o644, "/nowhere/a")
+	for name, a := range map[string]*Initramfs{"a name twice": twice, "a file that is not there": absent} {
+		if err := a.Close(); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestTheConsoleIsReadToItsEnd(t *testing.T) {
+	const mark = "\x1esluice "
+	for _, row := range []struct {
+		name, console string
+		done          bool
+		steps         int
+		err           string
+	}{
+		{"all done", "[ 0.1] Linux\r\n" + mark + `{"Step":"a","Exit":{"Code":0}}` + "\r\n" + mark + `{"Done":true}` + "\r\n[ 4.3] reboot\r\n", true, 1, ""},
+		{"the kernel panics", mark + `{"Step":"a","Exit":{"Code":0}}` + "\n[ 1.0] Kernel panic", false, 1, ""},
+		{"the guest fails", mark + `{"Failed":"no plan"}` + "\n", false, 0, "no plan"},
+		{"an event is destroyed", mark + `{"Step":` + "\n", false, 0, "event"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			steps := 0
+			done, tail, err := listen(strings.NewReader(row.console), func(e guest.Event) {
+				if e.Exit != nil {
+					steps++
+				}
+			})
+			if done != row.done || steps != row.steps || (err == nil) != (row.err == "") || err != nil && !strings.Contains(err.Error(), row.err) {
+				t.Errorf("done %v, %d steps, error %v", done, steps, err)
+			}
+			if tail != row.console {
+				t.Errorf("ended with %q", tail)
+			}
+		})
+	}
+}
+
+func TestEveryEmulatorIsOfAnArchitecture(t *testing.T) {
+	for arch, want := range map[string]string{"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64", "s390x": ""} {
+		if got := Emulator(arch); got != want {
+			t.Errorf("%s: %q, want %q", arch, got, want)
+		}
+	}
+	if _, err := (Machine{Arch: "s390x"}).Run(t.Context(), nil); err == nil {
+		t.Error("no error, but there is no emulator")
+	}
+}

@@ -1,0 +1,103 @@
+package kernels
+
+import (
+	"context"
+	_ "embed" // the list below
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/e2e/kernels/debian"
+)
+
+// PackagesFile has the packages that are used, below e2e/kernels.
+const PackagesFile = "packages.txt"
+
+//go:embed packages.txt
+var pinned string
+
+// programs are the packages with what tests compare with, and all that these need.
+var programs = []string{
+	"iptables", "nftables", "busybox-static", "netbase", "libc6", "libip4tc2", "libip6tc2", "libmnl0", "libnetfilter-conntrack3",
+	"libnfnetlink0", "libnftnl11", "libxtables12", "libedit2", "libjansson4", "libnftables1", "libgmp10", "libbsd0", "libmd0", "libtinfo6",
+}
+
+// programsSuite is the release that they are of.
+const programsSuite = "bookworm"
+
+// Pin looks up the newest packages, and writes them to PackagesFile in the folder.
+func Pin(ctx context.Context, m debian.Mirror, dir string) error {
+	var list []debian.Package
+	arches := map[string]bool{}
+	for _, k := range Kernels {
+		p, err := m.Newest(ctx, k.sources(), k.pattern())
+		if err != nil {
+			return err
+		}
+		list = append(list, p)
+		if arches[k.Arch] {
+			continue
+		}
+		arches[k.Arch] = true
+		index, err := m.Index(ctx, programSources(k.Arch)[0], programs...)
+		if err != nil {
+			return err
+		}
+		for _, name := range programs {
+			p, err := debian.NewestOf(index, name)
+			if err != nil {
+				return err
+			}
+			list = append(list, p)
+		}
+	}
+	text := debian.FormatList("Packages of e2e/kernels with their checksums, written by: go run -C e2e ./kernels/cmd/kernels -pin", list)
+	return os.WriteFile(filepath.Join(dir, PackagesFile), []byte(text), 0o644)
+}
+
+func programSources(arch string) []debian.Source {
+	return []debian.Source{{Archive: "debian", Suite: programsSuite, Arch: arch}}
+}
+
+// A fetcher gets packages by the list, or a newer version of one that the mirror has no more.
+type fetcher struct {
+	mirror debian.Mirror
+	list   []debian.Package
+	say    func(format string, args ...any)
+}
+
+// An UnavailableError tells that a package cannot be had.
+type UnavailableError struct{ Err error }
+
+// Error says which, and why.
+func (e *UnavailableError) Error() string { return "a package cannot be had: " + e.Err.Error() }
+
+// Unwrap returns why.
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// fetch returns the file of the package whose name is as the pattern says.
+func (f *fetcher) fetch(ctx context.Context, pattern string, sources []debian.Source) (string, debian.Package, error) {
+	i := slices.IndexFunc(f.list, func(p debian.Package) bool { return p.Arch == sources[0].Arch && p.Match(pattern) })
+	if i < 0 {
+		return "", debian.Package{}, fmt.Errorf("no package %s for %s in %s", pattern, sources[0].Arch, PackagesFile)
+	}
+	p := f.list[i]
+	file, err := f.mirror.Fetch(ctx, p)
+	if err == nil {
+		return file, p, nil
+	}
+	if !errors.Is(err, debian.ErrGone) {
+		return "", p, &UnavailableError{err}
+	}
+	newest, findErr := f.mirror.Newest(ctx, sources, pattern)
+	if findErr != nil {
+		return "", p, &UnavailableError{errors.Join(err, findErr)}
+	}
+	f.say("%s is no more to be had: %s in its place", p, newest)
+	if file, err = f.mirror.Fetch(ctx, newest); err != nil {
+		return "", newest, &UnavailableError{err}
+	}
+	return file, newest, nil
+}

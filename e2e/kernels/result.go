@@ -1,0 +1,182 @@
+package kernels
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
+)
+
+// A Result is what a machine has shown.
+type Result struct {
+	Kernel Kernel
+	Shape  Shape
+	// Release is what the kernel calls itself.
+	Release string
+	// Auto is the engine that was chosen automatically.
+	Auto compat.Engine
+	// Refused has, for an engine that was asked for by name and refused, the words.
+	Refused map[compat.Engine]string
+	// Facts are of the kernel.
+	Facts Facts
+	// Tests and Passed are how many tests there were, and which of them passed.
+	Tests, Passed int
+}
+
+// Facts are of a kernel and its modules. None keeps anything from working.
+type Facts struct {
+	// Hooks tells whether the kernel lists who has hooks (CONFIG_NETFILTER_NETLINK_HOOK).
+	Hooks bool
+	// Destroy tells whether nf_tables can delete what need not be there (Linux 6.3).
+	Destroy bool
+	// MissingNFT and MissingLegacy name what is lacking of what rules can need.
+	MissingNFT, MissingLegacy []string `json:",omitempty"`
+}
+
+// A record is what each step has printed, and how it ended.
+type record struct {
+	release string
+	lines   map[string][]string
+	exits   map[string]guest.Exit
+}
+
+func newRecord() *record {
+	return &record{lines: map[string][]string{}, exits: map[string]guest.Exit{}}
+}
+
+func (r *record) add(e guest.Event) {
+	switch {
+	case e.Kernel != "":
+		r.release = e.Kernel
+	case e.Line != nil:
+		r.lines[e.Step] = append(r.lines[e.Step], *e.Line)
+	case e.Exit != nil:
+		r.exits[e.Step] = *e.Exit
+	}
+}
+
+func (r *record) output(step string) string { return strings.Join(r.lines[step], "\n") }
+
+// judge makes the result of a record. The errors are what is not as it must be.
+func (r *record) judge(k Kernel, s Shape) (Result, error) {
+	result := Result{Kernel: k, Shape: s, Release: r.release, Refused: map[compat.Engine]string{}}
+	var wrong []error
+	for _, e := range engines {
+		wrong = append(wrong, r.judgeEngine(&result, e))
+	}
+	if err := r.done(stepDoctor); err != nil {
+		wrong = append(wrong, fmt.Errorf("rules doctor finds that capture does not work: %w", err))
+	}
+	if err := errors.Join(r.done(stepFacts), r.decode(stepFacts, &result.Facts)); err != nil {
+		wrong = append(wrong, err)
+	}
+	wrong = append(wrong, lacking("nf_tables", s.NFT, result.Facts.MissingNFT),
+		lacking("iptables-legacy", s.Legacy, result.Facts.MissingLegacy))
+	for _, pkg := range testPackages {
+		tests := testsOf(pkg, s)
+		failed := r.failed(pkg, tests)
+		result.Tests += len(tests)
+		result.Passed += len(tests) - len(failed)
+		for _, test := range failed {
+			wrong = append(wrong, fmt.Errorf("%s: %s has not passed", pkg, test))
+		}
+	}
+	return result, errors.Join(wrong...)
+}
+
+// judgeEngine records what asking for the engine gave, which must agree with the shape.
+func (r *record) judgeEngine(result *Result, e compat.Engine) error {
+	step := stepApply + string(e)
+	backend, refusal, err := r.answer(step)
+	if err != nil {
+		return err
+	}
+	if !result.Shape.has(e) {
+		result.Refused[e] = refusal
+		switch {
+		case refusal == "":
+			return fmt.Errorf("%s: done by %s, want that it is refused", step, backend)
+		case !strings.Contains(refusal, "CONFIG_") || !strings.Contains(refusal, "module "):
+			return fmt.Errorf("%s: %s: this does not say what the kernel lacks", step, refusal)
+		}
+		return nil
+	}
+	want := e
+	if e == compat.EngineAuto {
+		want, result.Auto = result.Shape.auto(), backend
+	}
+	if backend != want {
+		return fmt.Errorf("%s: done by %s, want %s: %s", step, cmp.Or(backend.String(), "none"), want, r.output(step))
+	}
+	return errors.Join(r.done(step), r.done(stepCheck+string(e)), r.done(stepClean+string(e)))
+}
+
+// answer is what rules apply has answered: the engine, or the error.
+func (r *record) answer(step string) (backend compat.Engine, refusal string, err error) {
+	var refusals []string
+	for d := json.NewDecoder(strings.NewReader(r.output(step))); ; {
+		var object struct {
+			Backend compat.Engine
+			Error   string
+		}
+		switch err := d.Decode(&object); {
+		case errors.Is(err, io.EOF):
+			return backend, strings.Join(refusals, "; "), nil
+		case err != nil:
+			return "", "", fmt.Errorf("%s: %w: %s", step, err, r.output(step))
+		case object.Error != "":
+			refusals = append(refusals, object.Error)
+		case object.Backend != "":
+			backend = object.Backend
+		}
+	}
+}
+
+// done wants that the step succeeded.
+func (r *record) done(step string) error {
+	exit, ok := r.exits[step]
+	switch {
+	case !ok:
+		return fmt.Errorf("%s: not run", step)
+	case exit.Error != "" || exit.Code != 0:
+		return fmt.Errorf("%s: exit code %d %s\n%s", step, exit.Code, exit.Error, r.output(step))
+	}
+	return nil
+}
+
+func (r *record) decode(step string, into any) error {
+	if err := json.Unmarshal([]byte(r.output(step)), into); err != nil {
+		return fmt.Errorf("%s: %w: %s", step, err, r.output(step))
+	}
+	return nil
+}
+
+// lacking is an error where an engine whose modules are there lacks something.
+func lacking(engine string, there bool, missing []string) error {
+	if !there || len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the kernel lacks of %s: %s", engine, strings.Join(missing, ", "))
+}
+
+// failed lists the tests that have not passed, those that have not run included.
+func (r *record) failed(pkg string, tests []string) []string {
+	passed := map[string]bool{}
+	for _, line := range r.lines[stepTests+pkg] {
+		if rest, ok := strings.CutPrefix(line, "--- PASS: "); ok {
+			name, _, _ := strings.Cut(rest, " ")
+			passed[name] = true
+		}
+	}
+	failed := slices.DeleteFunc(slices.Clone(tests), func(test string) bool { return passed[test] })
+	if exit := r.exits[stepTests+pkg]; len(failed) == 0 && len(tests) > 0 && (exit.Code != 0 || exit.Error != "") {
+		failed = append(failed, fmt.Sprintf("the whole: exit code %d %s", exit.Code, exit.Error))
+	}
+	return failed
+}

@@ -1,0 +1,204 @@
+package kernels
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/e2e/kernels/debian"
+	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
+)
+
+// recorded is a record as a machine of the shape makes it when all is well.
+func recorded(s Shape) *record {
+	r := newRecord()
+	r.add(guest.Event{Kernel: "5.10.0"})
+	say := func(step, text string) { r.add(guest.Event{Step: step, Line: &text}) }
+	for _, step := range steps(s) {
+		code := 0
+		switch verb, name, _ := strings.Cut(step.Name, " "); {
+		case verb+" " == stepApply && !s.has(compat.Engine(name)):
+			say(step.Name, `{"error":"the kernel has no such thing"}`)
+			say(step.Name, `{"error":"this kernel does not support it (CONFIG_IT, module it)"}`)
+			code = 3
+		case verb+" " == stepApply:
+			backend := compat.Engine(name)
+			if backend == compat.EngineAuto {
+				backend = s.auto()
+			}
+			say(step.Name, fmt.Sprintf("{\n  \"outcome\": \"created\",\n  \"backend\": %q\n}", string(backend)))
+		case step.Name == stepFacts:
+			say(step.Name, `{"Hooks":true,"Destroy":false}`)
+		case strings.HasPrefix(step.Name, stepTests):
+			for _, test := range testsOf(strings.TrimPrefix(step.Name, stepTests), s) {
+				say(step.Name, "--- PASS: "+test+" (0.01s)")
+			}
+		}
+		r.add(guest.Event{Step: step.Name, Exit: &guest.Exit{Code: code}})
+	}
+	return r
+}
+
+func TestAMachineWhereAllIsWell(t *testing.T) {
+	for _, s := range Shapes {
+		result, err := recorded(s).judge(Kernels[0], s)
+		if err != nil {
+			t.Errorf("%s: %v", s.Name, err)
+		}
+		if result.Auto != s.auto() || result.Passed != result.Tests || result.Tests == 0 || !result.Facts.Hooks || result.Release != "5.10.0" {
+			t.Errorf("%s: %+v", s.Name, result)
+		}
+		const words = "the kernel has no such thing; this kernel does not support it (CONFIG_IT, module it)"
+		for _, e := range engines {
+			if got := result.Refused[e]; (got == words) == s.has(e) {
+				t.Errorf("%s: %s refused with %q", s.Name, e, got)
+			}
+		}
+	}
+}
+
+func TestWhatIsNotAsItMustBeIsNamed(t *testing.T) {
+	all, noNFT, noLegacy := Shapes[0], Shapes[1], Shapes[2]
+	for _, row := range []struct {
+		name   string
+		shape  Shape
+		change func(r *record)
+		want   string
+	}{
+		{"auto chooses what it should not", all, func(r *record) {
+			r.lines[stepApply+"auto"] = []string{`{"backend":"legacy"}`}
+		}, "apply auto: done by iptables-legacy, want nft"},
+		{"auto works nowhere", noNFT, func(r *record) {
+			r.lines[stepApply+"auto"] = []string{`{"error":"no"}`}
+		}, "apply auto: done by none, want iptables-legacy"},
+		{"an engine that is not there says that it works", noLegacy, func(r *record) {
+			r.lines[stepApply+"legacy"] = []string{`{"backend":"legacy"}`}
+		}, "want that it is refused"},
+		{"a refusal does not say what is missing", noNFT, func(r *record) {
+			r.lines[stepApply+"nft"] = []string{`{"error":"invalid argument (CONFIG_IT)"}`}
+		}, "does not say what the kernel lacks"},
+		{"the command crashes", all, func(r *record) {
+			r.lines[stepApply+"nft"] = []string{"panic: no"}
+		}, "apply nft: "},
+		{"a check finds a difference", all, func(r *record) {
+			r.exits[stepCheck+"legacy"] = guest.Exit{Code: 1}
+		}, "check legacy: exit code 1"},
+		{"the doctor finds that nothing works", all, func(r *record) {
+			r.exits[stepDoctor] = guest.Exit{Code: 3}
+		}, "rules doctor finds"},
+		{"the facts are missing", all, func(r *record) { delete(r.exits, stepFacts) }, "facts: not run"},
+		{"the kernel lacks something of an engine that is there", all, func(r *record) {
+			r.lines[stepFacts] = []string{`{"MissingNFT":["TPROXY"]}`}
+		}, "lacks of nf_tables: TPROXY"},
+		{"a test fails", all, func(r *record) {
+			lines := r.lines[stepTests+"compat"]
+			lines[0] = strings.Replace(lines[0], "PASS", "FAIL", 1)
+		}, "compat: TestThisKernelHasAllOfIPTablesLegacy has not passed"},
+		{"a test is not there", all, func(r *record) {
+			r.lines[stepTests+"nft"] = r.lines[stepTests+"nft"][1:]
+		}, "nft: TestThisKernelSupportsEverything has not passed"},
+		{"all tests pass, but something is left behind", all, func(r *record) {
+			r.exits[stepTests+"nft"] = guest.Exit{Code: 1}
+		}, "nft: the whole: exit code 1"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := recorded(row.shape)
+			row.change(r)
+			if _, err := r.judge(Kernels[0], row.shape); err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("error %v, want %q", err, row.want)
+			}
+		})
+	}
+}
+
+// A test that has another name now would only be missed in a machine.
+func TestTheTestsExist(t *testing.T) {
+	for _, set := range testSets {
+		files, err := filepath.Glob(filepath.Join("..", "..", set.pkg, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var source strings.Builder
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source.Write(text)
+		}
+		for _, test := range set.tests {
+			if !strings.Contains(source.String(), "\nfunc "+test+"(t *testing.T)") {
+				t.Errorf("%s has no test %s", set.pkg, test)
+			}
+		}
+	}
+}
+
+func TestTrafficOfBothEnginesIsTested(t *testing.T) {
+	for _, s := range Shapes {
+		if tests := testsOf("nft", s); s.NFT != slices.Contains(tests, "TestTrafficVerdicts") {
+			t.Errorf("%s: %v", s.Name, tests)
+		}
+		if tests := testsOf("compat", s); s.Legacy != slices.Contains(tests, "TestLegacyTraffic") {
+			t.Errorf("%s: %v", s.Name, tests)
+		}
+	}
+}
+
+func TestThePatternSelectsTheseTestsOnly(t *testing.T) {
+	p := regexp.MustCompile(pattern([]string{"TestA", "TestB"}))
+	for name, want := range map[string]bool{"TestA": true, "TestB": true, "TestAB": false, "XTestA": false} {
+		if p.MatchString(name) != want {
+			t.Errorf("%s: want %v", name, want)
+		}
+	}
+}
+
+func TestEveryPackageIsPinned(t *testing.T) {
+	list, err := debian.ParseList(pinned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(arch, pattern string) bool {
+		return slices.ContainsFunc(list, func(p debian.Package) bool { return p.Arch == arch && p.Match(pattern) && len(p.SHA256) == 64 })
+	}
+	for _, k := range Kernels {
+		for _, pattern := range append([]string{k.pattern()}, programs...) {
+			if !has(k.Arch, pattern) {
+				t.Errorf("%s: no %s", k.Arch, pattern)
+			}
+		}
+	}
+}
+
+func TestAFolderIsUnpackedOnceAndWhole(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "unpacked")
+	broken := errors.New("broken")
+	fills := 0
+	fill := func(err error) error {
+		return unpackOnce(dir, func(dir string) error {
+			fills++
+			return errors.Join(os.WriteFile(filepath.Join(dir, "file"), nil, 0o644), err)
+		})
+	}
+	if err := fill(broken); !errors.Is(err, broken) {
+		t.Errorf("error %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, error %v", left, err)
+	}
+	for range 2 {
+		if err := fill(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "file")); err != nil || fills != 2 {
+		t.Errorf("filled %d times, error %v", fills, err)
+	}
+}

@@ -1,0 +1,173 @@
+package kernels
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/kernels/debian"
+	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
+	"github.com/sluice-mesh/sluice/e2e/kernels/machine"
+)
+
+// A Run boots kernels and gathers results.
+type Run struct {
+	// Root is the project's folder; Dir keeps what is fetched, unpacked and logged.
+	Root, Dir string
+	// Mirror is where packages come from.
+	Mirror debian.Mirror
+	// Parallel is how many machines run at a time.
+	Parallel int
+	// Limit is how long a machine may run.
+	Limit time.Duration
+	// Progress gets a line for each thing that is done.
+	Progress io.Writer
+
+	begin   time.Time
+	writing sync.Mutex
+}
+
+// A Task is a kernel in a shape.
+type Task struct {
+	Kernel Kernel
+	Shape  Shape
+}
+
+// String names the task: "5.10 amd64, no nf_tables".
+func (t Task) String() string { return t.Kernel.String() + ", " + t.Shape.Name }
+
+// Do does the tasks, and returns their results in the same order. The error is of all that was not as it must be; where nothing could be
+// measured the result has no Release. An UnavailableError in it ends the whole.
+func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
+	r.begin = time.Now()
+	list, err := debian.ParseList(pinned)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", PackagesFile, err)
+	}
+	f := &fetcher{r.Mirror, list, r.say}
+	results, errs := make([]Result, len(tasks)), make([]error, len(tasks))
+	slots := make(chan struct{}, max(1, r.Parallel))
+	var wg sync.WaitGroup
+	ready := map[string]bool{}
+	for i, t := range tasks {
+		// Machines of the kernels before run meanwhile.
+		in, err := r.prepare(ctx, f, t.Kernel, ready)
+		if err != nil {
+			errs[i] = err
+			break
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if results[i], errs[i] = r.do(ctx, t, in); errs[i] != nil {
+				errs[i] = fmt.Errorf("kernel %s: %w", t, errs[i])
+			}
+		})
+	}
+	wg.Wait()
+	return results, errors.Join(errs...)
+}
+
+// prepare fetches, unpacks and compiles what a kernel's machines need, but for what is ready.
+func (r *Run) prepare(ctx context.Context, f *fetcher, k Kernel, ready map[string]bool) (inputs, error) {
+	deb, p, err := f.fetch(ctx, k.pattern(), k.sources())
+	if err != nil {
+		return inputs{}, err
+	}
+	in := inputs{
+		root:     r.Root,
+		kernel:   filepath.Join(r.Dir, p.Name+"_"+p.Version),
+		binaries: filepath.Join(r.Dir, "ours-"+k.Arch),
+		programs: filepath.Join(r.Dir, "programs-"+k.Arch),
+	}
+	if err := unpackOnce(in.kernel, func(dir string) error { return unpackKernel(deb, dir) }); err != nil {
+		return inputs{}, err
+	}
+	if !ready[k.String()] {
+		r.say("Linux %s: %s %s", k, p.Name, p.Version)
+	}
+	if !ready[k.Arch] {
+		if err := errors.Join(r.programs(ctx, f, k.Arch, in.programs), build(ctx, r.Root, k.Arch, in.binaries)); err != nil {
+			return inputs{}, err
+		}
+		r.say("commands and tests for %s are built", k.Arch)
+	}
+	ready[k.String()], ready[k.Arch] = true, true
+	return in, nil
+}
+
+// programs unpacks what tests compare with.
+func (r *Run) programs(ctx context.Context, f *fetcher, arch, dir string) error {
+	return unpackOnce(dir, func(dir string) error {
+		for _, name := range programs {
+			deb, _, err := f.fetch(ctx, name, programSources(arch))
+			if err != nil {
+				return err
+			}
+			if err := unpackProgram(deb, dir); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// do boots a machine and judges what it shows.
+func (r *Run) do(ctx context.Context, t Task, in inputs) (Result, error) {
+	in.guestSteps, in.modulesLeftAside = steps(t.Shape), t.Shape.Without
+	name := strings.NewReplacer(" ", "-", ",", "").Replace(t.String())
+	initramfs := filepath.Join(r.Dir, name+".cpio")
+	defer func() { _ = os.Remove(initramfs) }()
+	if err := in.writeInitramfs(initramfs); err != nil {
+		return Result{}, err
+	}
+	log, err := os.Create(filepath.Join(r.Dir, name+".log"))
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { _ = log.Close() }()
+
+	record := newRecord()
+	m := machine.Machine{
+		Arch: t.Kernel.Arch, Kernel: filepath.Join(in.kernel, imageFile), Initramfs: initramfs, Limit: r.Limit, Log: log,
+	}
+	r.say("Linux %s: boots", t)
+	used, err := m.Run(ctx, func(e guest.Event) {
+		record.add(e)
+		r.report(t, e)
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	result, err := record.judge(t.Kernel, t.Shape)
+	if err != nil {
+		return result, fmt.Errorf("%w\nall that the machine has shown is in %s", err, log.Name())
+	}
+	r.say("Linux %s: %d of %d tests passed, %.0f s of processor time", t, result.Passed, result.Tests, used.Seconds())
+	return result, nil
+}
+
+// report tells of what takes time, and of tests that fail.
+func (r *Run) report(t Task, e guest.Event) {
+	switch {
+	case e.Kernel != "":
+		r.say("Linux %s: %s is up", t, e.Kernel)
+	case e.Exit != nil && strings.HasPrefix(e.Step, stepTests):
+		r.say("Linux %s: %s took %.1f s of its time", t, e.Step, e.Exit.Took.Seconds())
+	case e.Line != nil && strings.Contains(*e.Line, "--- FAIL: "):
+		r.say("Linux %s: %s", t, *e.Line)
+	}
+}
+
+// say prints a line with the time since the beginning.
+func (r *Run) say(format string, args ...any) {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	_, _ = fmt.Fprintf(r.Progress, "%4.0fs  "+format+"\n", append([]any{time.Since(r.begin).Seconds()}, args...)...)
+}

@@ -1,0 +1,57 @@
+package kernels_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/e2e/kernels"
+)
+
+func TestTheTableSaysWhatWasMeasured(t *testing.T) {
+	k := kernels.Kernel{Version: "5.10", Arch: "amd64", Release: "Debian 11"}
+	lacks := map[compat.Engine]string{compat.EngineNFT: "no nf_tables (CONFIG_NF_TABLES)"}
+	got := kernels.Table([]kernels.Result{
+		{Kernel: k, Shape: kernels.Shapes[0], Auto: compat.EngineNFT, Tests: 40, Passed: 39},
+		{Kernel: k, Shape: kernels.Shapes[1], Auto: compat.EngineLegacy, Refused: lacks, Tests: 9, Passed: 9, Facts: kernels.Facts{Hooks: true, Destroy: true}},
+		{Kernel: k, Shape: kernels.Shapes[1], Auto: compat.EngineLegacy, Refused: lacks},
+		{Kernel: k, Shape: kernels.Shapes[2], Auto: compat.EngineNFT, Refused: map[compat.Engine]string{compat.EngineLegacy: "no ip_tables"}},
+	})
+	want := "" +
+		"| Linux | modules | `auto` is | `--backend nft` | `--backend legacy` | besides | tests passed |\n" +
+		"|---|---|---|---|---|---|---|\n" +
+		"| 5.10 amd64, Debian 11 | all modules | nft | works | works |  | 39 of 40 |\n" +
+		"| 5.10 amd64, Debian 11 | no nf_tables | iptables-legacy | refused \\* | works | list of hooks, destroy | 9 of 9 |\n" +
+		"| 5.10 amd64, Debian 11 | no nf_tables | iptables-legacy | refused \\* | works |  | 0 of 0 |\n" +
+		"| 5.10 amd64, Debian 11 | no iptables-legacy | nft | works | refused \\*\\* |  | 0 of 0 |\n" +
+		"\n\\* `no nf_tables (CONFIG_NF_TABLES)`\n" +
+		"\n\\*\\* `no ip_tables`\n"
+	_, table, _ := strings.Cut(got, "\n\n")
+	if diff := cmp.Diff(want, table); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+const readme = "# Sluice\n\n<!-- kernels: written by make e2e-kernels UPDATE=1 -->\n| a |\n| b |\n<!-- kernels: end -->\nmore\n"
+
+func TestReadmeIsComparedWithTheTable(t *testing.T) {
+	if err := kernels.Compare(readme, "| a |\n| b |\n"); err != nil {
+		t.Error(err)
+	}
+	err := kernels.Compare(readme, "| a |\n| c |\n")
+	if !errors.Is(err, kernels.ErrDifferent) || !strings.HasSuffix(err.Error(), ":\n-| b |\n+| c |\n") {
+		t.Errorf("error %v, want the lines that differ", err)
+	}
+	changed, err := kernels.Embed(readme, "| c |\n")
+	if err != nil || changed != strings.Replace(readme, "| a |\n| b |\n", "| c |\n", 1) {
+		t.Errorf("%s, error %v", changed, err)
+	}
+	for _, text := range []string{"", "<!-- kernels: written by make e2e-kernels UPDATE=1 -->\n", "<!-- kernels: end -->\n"} {
+		if _, err := kernels.Embed(text, "| c |\n"); err == nil || errors.Is(err, kernels.ErrDifferent) {
+			t.Errorf("%q: error %v, want that there is no place", text, err)
+		}
+	}
+}

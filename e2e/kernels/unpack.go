@@ -1,0 +1,134 @@
+package kernels
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/ulikunitz/xz"
+
+	"github.com/sluice-mesh/sluice/e2e/kernels/debian"
+	"github.com/sluice-mesh/sluice/e2e/kernels/kmod"
+)
+
+// Files of an unpacked kernel: itself, and what its modules are.
+const (
+	imageFile   = "vmlinuz"
+	modulesFile = "modules.json"
+)
+
+// unpackOnce lets fill make a folder, unless it is there. Half of one never is.
+func unpackOnce(dir string, fill func(dir string) error) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	part, err := os.MkdirTemp(filepath.Dir(dir), ".part-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(part) }()
+	if err := errors.Join(os.Chmod(part, 0o755), fill(part)); err != nil {
+		return err
+	}
+	return os.Rename(part, dir)
+}
+
+// unpackKernel takes the kernel and those of its modules that networks need out of a package.
+func unpackKernel(deb, dir string) error {
+	var all kmod.Index
+	files := map[string][]byte{}
+	err := debian.Files(deb, func(f debian.File) error {
+		if strings.HasPrefix(f.Name, "/boot/vmlinuz-") {
+			return write(filepath.Join(dir, imageFile), f.Content)
+		}
+		if !possible.MatchString(f.Name) {
+			return nil
+		}
+		content, err := plainModule(f)
+		if err != nil {
+			return err
+		}
+		m, err := kmod.Describe(bytes.NewReader(content))
+		if err != nil {
+			return err
+		}
+		m.Path = f.Name
+		all, files[m.Name] = append(all, m), content
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	kept := all.Only(func(m kmod.Module) bool { return wanted.MatchString(m.Path) })
+	for i := range kept {
+		m := &kept[i]
+		m.Path = "/lib/modules/" + m.Name + ".ko"
+		if err := os.WriteFile(filepath.Join(dir, path.Base(m.Path)), files[m.Name], 0o644); err != nil {
+			return err
+		}
+	}
+	text, err := json.Marshal(kept)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, modulesFile), text, 0o644)
+}
+
+// possible are the files of modules that may be wanted, or needed by these: to decompress all of them takes long.
+var possible = regexp.MustCompile(`/kernel/(net|lib|crypto|arch/[^/]*/(lib|crypto)|drivers/net/(veth|dummy))[./].*ko(\.xz)?$`)
+
+// wanted are the modules that a machine gets, besides what these need.
+var wanted = regexp.MustCompile(`/kernel/(net/(netfilter|ipv4|ipv6)/|drivers/net/(veth|dummy)\.ko)`)
+
+func plainModule(f debian.File) ([]byte, error) {
+	if !strings.HasSuffix(f.Name, ".xz") {
+		return io.ReadAll(f.Content)
+	}
+	r, err := xz.NewReader(f.Content)
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
+}
+
+// unpackProgram takes the programs, libraries and configuration out of a package.
+func unpackProgram(deb, dir string) error {
+	return debian.Files(deb, func(f debian.File) error {
+		if !useful.MatchString(f.Name) {
+			return nil
+		}
+		target := filepath.Join(dir, f.Name)
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			return err
+		}
+		if f.Link != "" {
+			return os.Symlink(f.Link, target)
+		}
+		return errors.Join(write(target, f.Content), os.Chmod(target, f.Perm))
+	})
+}
+
+// useful are the files of packages that a machine gets.
+var useful = regexp.MustCompile(`^/(bin/|lib|etc/protocols$|usr/sbin/(nft|ip6?tables-(legacy|nft)(-save|-restore)?|xtables-(legacy|nft)-multi)$|usr/lib/[^/]*/(lib[^/]*\.so|xtables/))`)
+
+func write(file string, content io.Reader) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	return nil
+}
