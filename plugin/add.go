@@ -125,23 +125,33 @@ func (c *call) install(ns *netns.NS, rs rules.Ruleset) (compat.Engine, error) {
 	}
 	applied, err := backend.Apply(ns, rs)
 	if err != nil {
-		return "", failure(CodeApply, fmt.Sprintf("the rules of pod %s cannot be installed", shown(c.ref)), err)
+		return "", failure(CodeApply, fmt.Sprintf("the rules of pod %s cannot be installed", c.ref.Shown()), err)
 	}
 	c.entry.applied(applied)
-	if backend, err = c.Backend(applied.Engine); err == nil {
-		err = verify(backend, ns, rs)
-	}
-	if err == nil {
-		return applied.Engine, nil
-	}
-	// Rules that were there before stay: without them a running pod would pass the proxy.
-	if applied.Outcome == nft.Created {
-		if _, removeErr := backend.Remove(ns); removeErr != nil {
-			c.entry.put(zap.NamedError("not_removed", removeErr))
+	verified := false
+	defer func() {
+		// Rules that were there before stay: without them a running pod would pass the proxy.
+		if !verified && applied.Outcome == nft.Created {
+			c.takeBack(ns, backend)
 		}
+	}()
+	reader, err := c.Backend(applied.Engine)
+	if err == nil {
+		err = verify(reader, ns, rs)
 	}
-	c.entry.unabridged(err)
-	return "", failure(CodeVerify, fmt.Sprintf("the kernel has other rules for pod %s than it was given", shown(c.ref)), err)
+	if err != nil {
+		c.entry.unabridged(err)
+		return "", failure(CodeVerify, fmt.Sprintf("the kernel has other rules for pod %s than it was given", c.ref.Shown()), err)
+	}
+	verified = true
+	return applied.Engine, nil
+}
+
+// takeBack removes rules that this call has made.
+func (c *call) takeBack(ns *netns.NS, backend compat.Backend) {
+	if _, err := backend.Remove(ns); err != nil {
+		c.entry.put(zap.NamedError("not_removed", err))
+	}
 }
 
 // verify compares what the kernel holds with the rules.

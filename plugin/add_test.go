@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/record"
@@ -162,7 +163,8 @@ func TestUnreadablePods(t *testing.T) {
 			}
 			c.wantNoRecord(t)
 			line := w.logged(t)[0]
-			if line["level"] != "error" || line["code"] != float64(tc.code) || line["error"] != want.Msg || line["details"] != want.Details {
+			if line["level"] != "error" || line["code"] != float64(tc.code) || line["error"] != want.Msg || line["details"] != want.Details ||
+				line["decision"] != "unreadable" || line["reason"] != "pod-unreadable" {
 				t.Errorf("log: %v", line)
 			}
 
@@ -194,6 +196,10 @@ func TestAMessageAboutALongName(t *testing.T) {
 	const end = "… cannot be read, so it is not known whether it is in the mesh (misconfigured)"
 	if e == nil || !strings.HasPrefix(e.Msg, "pod nnn") || !strings.HasSuffix(e.Msg, end) || len(e.Msg) > 160 {
 		t.Errorf("%+v", e)
+	}
+	w.Source = plugin.System().Source
+	if e := w.call("ADD", c); e == nil || !strings.HasSuffix(e.Details, "/sluice-cni-kubeconfig: no such file or directory") {
+		t.Errorf("the details do not come to the point: %+v", e)
 	}
 }
 
@@ -368,7 +374,7 @@ func TestADDRefuses(t *testing.T) {
 			if strings.Contains(tc.name, "configuration") {
 				return
 			}
-			if lines := w.logged(t); len(lines) != 1 || lines[0]["msg"] != "ADD" || lines[0]["code"] != float64(tc.code) {
+			if lines := w.logged(t); len(lines) != 1 || lines[0]["msg"] != "ADD" || lines[0]["code"] != float64(tc.code) || lines[0]["decision"] == nil {
 				t.Errorf("log: %v", lines)
 			}
 		})

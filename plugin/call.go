@@ -148,7 +148,7 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 	}
 	if len(addresses) == 0 {
 		if addresses, err = route.Addresses(ns); err != nil {
-			return rules.Redirect{}, failure(types.ErrInvalidNetNS, fmt.Sprintf("the addresses of pod %s cannot be read", shown(c.ref)), err)
+			return rules.Redirect{}, failure(types.ErrInvalidNetNS, fmt.Sprintf("the addresses of pod %s cannot be read", c.ref.Shown()), err)
 		}
 	}
 	r, notes, err := decide.Parameters(pod, addresses, &c.config.Decide)
@@ -162,7 +162,7 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 		if faults := rules.Faults(nil); errors.As(err, &faults) {
 			n = len(faults)
 		}
-		return rules.Redirect{}, failure(CodeParameters, counted(fmt.Sprintf("pod %s has", shown(c.ref)), n, "wrong setting"), err)
+		return rules.Redirect{}, failure(CodeParameters, counted(fmt.Sprintf("pod %s has", c.ref.Shown()), n, "wrong setting"), err)
 	}
 	return r, nil
 }

@@ -47,7 +47,7 @@ func (c *call) check() error {
 	}
 	if err != nil {
 		c.entry.unabridged(err)
-		return failure(CodeDrift, fmt.Sprintf("pod %s is not redirected as it should be", shown(c.ref)), err)
+		return failure(CodeDrift, fmt.Sprintf("pod %s is not redirected as it should be", c.ref.Shown()), err)
 	}
 	return nil
 }

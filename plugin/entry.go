@@ -23,6 +23,8 @@ type entry struct {
 	level  zapcore.Level // of a call that succeeds
 	fields []zap.Field
 	add    agent.Add // without its result and duration
+	// stated tells that the fields have the decision.
+	stated bool
 }
 
 // verbAdd is the verb whose calls are counted.
@@ -45,6 +47,7 @@ func (e *entry) put(fields ...zap.Field) { e.fields = append(e.fields, fields...
 
 func (e *entry) decided(d decide.Decision) {
 	e.put(zap.Stringer("decision", d.Outcome), zap.String("reason", string(d.Reason)), zap.String("why", d.Sentence))
+	e.stated = true
 	if d.Reason == podUnreadable {
 		e.level = zap.ErrorLevel
 		return
@@ -81,8 +84,11 @@ func (e *entry) unabridged(err error) {
 	}
 }
 
-// write writes the line.
+// write writes the line. That of an ADD has a decision in any case, in the words of the metric where nothing was decided.
 func (e *entry) write(logger *zap.Logger, end time.Time, err error) {
+	if e.verb == verbAdd && !e.stated {
+		e.put(zap.String("decision", e.add.Decision), zap.String("reason", e.add.Reason))
+	}
 	e.put(zap.Float64("duration_ms", milliseconds(end.Sub(e.start))))
 	level := e.level
 	if err != nil {
@@ -97,7 +103,7 @@ func (e *entry) outcome(end time.Time, err error) agent.Add {
 	a := e.add
 	a.Result, a.Duration = "success", max(0, end.Sub(e.start)) // the clock may be set back
 	if err != nil {
-		a.Result = "error"
+		a.Result, a.Uncaptured = "error", nil // the pod does not start
 	}
 	return a
 }

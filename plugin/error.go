@@ -23,8 +23,6 @@ const (
 
 const (
 	maxLine = 160 // of a message
-	// maxName is how much of a pod's name is in a message: what is said of the pod comes behind it.
-	maxName = 64
 	// maxDetails leaves room in an event for what the runtime and the kubelet add. The API server refuses one whose text is longer
 	// than 1024 bytes (NoteLengthLimit of k8s.io/kubernetes/pkg/apis/core/validation), but for events of the older kind, which
 	// kubelets still write, and those are to be read by people too.
@@ -42,9 +40,6 @@ func failure(code uint, message string, err error) *types.Error {
 
 // line makes a text a short line of printable characters.
 func line(words string) string { return text.Cut(text.Printable(words), maxLine) }
-
-// shown is a pod in a message.
-func shown(ref source.Ref) string { return text.Cut(ref.String(), maxName) }
 
 // details writes the lines of an error on one, since the kubelet prints them so.
 func details(err error) string {
@@ -70,7 +65,8 @@ func podFailure(ref source.Ref, err error) *types.Error {
 	if source.IsUnavailable(err) || source.IsReplaced(err) {
 		code = types.ErrTryAgainLater
 	}
-	return failure(code, fmt.Sprintf("pod %s cannot be read, so it is not known whether it is in the mesh (%s)", shown(ref), source.KindOf(err)), err)
+	message := fmt.Sprintf("pod %s cannot be read, so it is not known whether it is in the mesh (%s)", ref.Shown(), source.KindOf(err))
+	return failure(code, message, err)
 }
 
 // counted writes "has 1 wrong field" or "has 2 wrong fields".

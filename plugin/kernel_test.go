@@ -125,7 +125,16 @@ func TestPanics(t *testing.T) {
 			}
 		})
 	}
-	w, ns := newWorld(t, ""), netnstest.New(t)
+	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+	w.use(t, backend{check: func(*netns.NS, rules.Ruleset) (compat.Comparison, error) { panic("impossible") }})
+	c := newCall(t, ns)
+	if e := w.call("ADD", c); e == nil || e.Code != 999 {
+		t.Errorf("a defect after the rules are there: %+v", e)
+	}
+	holdsNothing(t, ns)
+	c.wantNoRecord(t)
+
+	w, ns = newWorld(t, ""), netnstest.New(t)
 	w.Backend = func(compat.Engine) (compat.Backend, error) { panic("impossible") }
 	if e := w.call("DEL", newCall(t, ns)); e != nil {
 		t.Errorf("DEL with a defect: %+v", e)

@@ -22,7 +22,7 @@ func (c *call) spare() (spared bool, err error) {
 		return false, nil
 	}
 	if err := c.clear(c.args); err != nil {
-		return false, failure(CodeApply, fmt.Sprintf("the rules that pod %s had before cannot be removed", shown(c.ref)), err)
+		return false, failure(CodeApply, fmt.Sprintf("the rules that pod %s had before cannot be removed", c.ref.Shown()), err)
 	}
 	c.entry.put(zap.String("rules_were", "removed"))
 	return true, nil
@@ -51,5 +51,5 @@ func (c *call) spared(ns *netns.NS, reason decide.Reason) error {
 	if len(found) == 0 {
 		return nil
 	}
-	return failure(CodeDrift, fmt.Sprintf("pod %s is redirected and should not be", shown(c.ref)), errors.New(strings.Join(found, "\n")))
+	return failure(CodeDrift, fmt.Sprintf("pod %s is redirected and should not be", c.ref.Shown()), errors.New(strings.Join(found, "\n")))
 }

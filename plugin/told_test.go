@@ -46,6 +46,17 @@ func TestTheAgentIsToldOfEveryADD(t *testing.T) {
 			},
 		},
 		{
+			"one that does not start, so that nothing of it passes the proxy", "sidecar",
+			func(w *world, c *sandboxCall) {
+				w.use(t, refusing)
+				c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.244.1.5/24"},{"address":"fd00::5/64"}]}`
+				c.stdin = c.with()
+			},
+			func(a *agent.Add) {
+				a.Result, a.Decision, a.Reason, a.Backend = "error", "redirect", "mesh-pod", "none"
+			},
+		},
+		{
 			"a pod that is left alone", "istio-init", func(*world, *sandboxCall) {},
 			func(a *agent.Add) {
 				a.Result, a.Decision, a.Reason, a.Backend = "success", "skip", "istio-init", "none"

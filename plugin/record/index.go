@@ -51,8 +51,10 @@ func (x *Index) Refresh() error {
 	if info.ModTime().Equal(x.scanned) {
 		return nil
 	}
+	// Before the reading: what is written while that lasts may have the same time.
+	settled := time.Since(info.ModTime()) >= unsettled
 	err = x.scan()
-	if x.scanned = info.ModTime(); err != nil || time.Since(x.scanned) < unsettled {
+	if x.scanned = info.ModTime(); err != nil || !settled {
 		x.scanned = time.Time{}
 	}
 	return err

@@ -1,11 +1,14 @@
 package record_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
@@ -71,6 +74,64 @@ func TestIndexMissesNothing(t *testing.T) {
 		refresh(t, x)
 		if got := x.Of("7d1e"); len(got) != 1 || got[0].Time.Unix() != int64(i) {
 			t.Fatalf("round %d: %v", i, got)
+		}
+	}
+}
+
+// So is one that comes while a long reading lasts, and leaves the directory with the time that it had before. The time counts for a
+// few milliseconds, which a busy machine may let pass before the reading begins: one round of many is enough.
+func TestIndexMissesNothingOfALongReading(t *testing.T) {
+	root := t.TempDir()
+	s := record.In(root)
+	for i := range 1500 {
+		put(t, s, sample(key(fmt.Sprint("a", i), "eth0")))
+	}
+	dir := filepath.Join(root, "attachments")
+	late := sample(key("b", "eth0"))
+	late.Pod.UID = "another"
+	for range 20 {
+		x := s.Index()
+		listed := watchListing(t, dir)
+		tick := time.Now()
+		set := func() {
+			if err := os.Chtimes(dir, tick, tick); err != nil {
+				t.Error(err)
+			}
+		}
+		set()
+		var group sync.WaitGroup
+		group.Go(func() {
+			listed()
+			put(t, s, late)
+			set()
+		})
+		refresh(t, x)
+		group.Wait()
+		refresh(t, x)
+		if len(x.Of("another")) == 1 {
+			return
+		}
+		if err := s.Remove(late.Key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Error("what was written last is not seen")
+}
+
+// watchListing returns a function that waits until somebody has listed the directory.
+func watchListing(t *testing.T, dir string) func() {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_CLOSE_NOWRITE); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if _, err := unix.Read(fd, make([]byte, 4096)); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (a *APIServer) Close() {
 // Pod implements [Source]. It asks until it gets the pod with the UID, an error that asking again would not change (see
 // [NotFound], [Unauthorized], [Forbidden], [Misconfigured]), or the budget is used up.
 func (a *APIServer) Pod(ctx context.Context, ref Ref) (*decide.Pod, error) {
-	subject := fmt.Sprintf("pod %s", ref)
+	subject := "pod " + ref.Shown()
 	if !ref.valid() {
 		return nil, WithKind(NotFound, fmt.Errorf("pod %q in namespace %q: no names that Kubernetes allows", ref.Name, ref.Namespace))
 	}

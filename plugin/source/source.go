@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
 // A Source knows pods and namespaces. Implementations are safe for concurrent use, and return soon after the context is done.
@@ -31,6 +32,12 @@ type Ref struct {
 
 // String returns namespace and name, as kubectl prints them.
 func (r Ref) String() string { return r.Namespace + "/" + r.Name }
+
+// maxShown is how much of a pod's names, which may have 317 bytes, a message has.
+const maxShown = 64
+
+// Shown is the pod as messages name it, which have to come to the point: the beginning of long names must do.
+func (r Ref) Shown() string { return text.Cut(r.String(), maxShown) }
 
 // valid tells whether Kubernetes allows the names. Others cannot name anything, and must not reach a URL.
 func (r Ref) valid() bool {

@@ -62,7 +62,7 @@ func (c *Client) Pod(ctx context.Context, ref source.Ref) (*decide.Pod, error) {
 		err = errors.New("its answer is about another pod")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("pod %s: node agent: %w", ref, err)
+		return nil, fmt.Errorf("pod %s: node agent: %w", ref.Shown(), err)
 	}
 	return pod, nil
 }

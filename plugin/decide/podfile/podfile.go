@@ -1,5 +1,5 @@
-// Package podfile reads a pod, and perhaps its namespace, from a file, as kubectl get -o yaml writes it. It is apart from package decide, which the plugin
-// links and which reads no YAML.
+// Package podfile reads a pod, and perhaps its namespace, from a file, as kubectl get -o yaml writes it. It is apart from package decide,
+// which the plugin links and which reads no YAML.
 package podfile
 
 import (

@@ -87,7 +87,10 @@ func TestWhatIsNoPod(t *testing.T) {
 		{"another kind", "kind: Deployment\nmetadata: {name: web}\n", `kind "Deployment": want a Pod, as kubectl get pod NAME -o yaml`},
 		{"a list", "kind: PodList\nitems: []\n", `kind "PodList"`},
 		{"two pods", "kind: Pod\nmetadata: {name: a}\n---\nkind: Pod\nmetadata: {name: b}\n", "several YAML documents"},
-		{"two pods that begin on their marks", "--- {kind: Pod, metadata: {name: a}}\n--- {kind: Pod, metadata: {name: b}}\n", "several YAML documents"},
+		{
+			"two pods that begin on their marks", "--- {kind: Pod, metadata: {name: a}}\n--- {kind: Pod, metadata: {name: b}}\n",
+			"several YAML documents",
+		},
 		{"a pod and its namespace", "kind: Pod\nmetadata: {name: a}\n---\nkind: Namespace\nmetadata: {name: default}\n", "several YAML documents"},
 		{"an empty list", "kind: List\nitems: []\n", `kind ""`},
 		{"a list of lists", "kind: List\nitems: [{kind: List, items: [{kind: Pod}]}]\n", `kind "List"`},
@@ -120,13 +123,19 @@ func TestAPodBesideItsNamespace(t *testing.T) {
 				"- kind: Namespace\n  metadata: {name: shop, labels: {mesh: on1}}\n", "on1", "",
 		},
 		{"a list of the pod alone", `{"kind":"List","items":[{"kind":"Pod","metadata":{"name":"web","namespace":"shop"}}]}`, "", ""},
-		{"another namespace", pod + "---\nkind: Namespace\nmetadata: {name: other}\n", "", `the pod is in namespace "shop", and the namespace beside it is "other"`},
+		{
+			"another namespace", pod + "---\nkind: Namespace\nmetadata: {name: other}\n", "",
+			`the pod is in namespace "shop", and the namespace beside it is "other"`,
+		},
 		{"the namespace alone", namespace, "", `kind "Namespace": want a Pod`},
 		{"two namespaces", pod + "---\n" + namespace + "---\n" + namespace, "", "several objects: want one pod"},
 		{"two namespaces and no pod", namespace + "---\n" + namespace, "", `kind "Namespace": want a Pod`},
 		{"two pods", pod + "---\n" + pod, "", "several objects: want one pod"},
 		{"something else beside it", pod + "---\nkind: Service\n", "", "several objects: want one pod"},
-		{"a namespace with fields of another type", pod + "---\nkind: Namespace\nmetadata: {name: shop, labels: [a]}\n", "", "no namespace in YAML or JSON: "},
+		{
+			"a namespace with fields of another type", pod + "---\nkind: Namespace\nmetadata: {name: shop, labels: [a]}\n", "",
+			"no namespace in YAML or JSON: ",
+		},
 		{"nothing", "", "", `kind ""`},
 	} {
 		p, n, err := podfile.ReadWithNamespace(strings.NewReader(row.text))

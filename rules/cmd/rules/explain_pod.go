@@ -93,19 +93,6 @@ func (p *parameters) settings() (*decide.Settings, error) {
 	return &settings, nil
 }
 
-// explainLocated tells what the node agent says of a pod, and what should happen to the packets there.
-func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
-	l := p.located
-	result := explainedPod{
-		Pod: p.pod.String(), Outcome: l.Decision, Reason: decide.Reason(l.Reason), Sentence: l.Sentence, Notes: []jsonNote{},
-	}
-	head := fmt.Sprintf("%s: %s\n", s.colour.Paint(colour.Bold, result.Pod), decisionText(l))
-	if l.Redirect == nil {
-		return s.print(head, result)
-	}
-	return s.printRedirected(head, result, *l.Redirect, packets)
-}
-
 // printRedirected completes what is printed of a pod that is redirected.
 func (s *system) printRedirected(head string, result explainedPod, r rules.Redirect, packets []rules.Packet) error {
 	ruleset := rules.Compile(r)

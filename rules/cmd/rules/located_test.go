@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,8 +59,11 @@ func node(t *testing.T, pods map[string]agent.Location) string {
 // command runs the command line beside an agent.
 func command(t *testing.T, runDir, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
+	return commandOn(thisSystem(), runDir, stdin, args...)
+}
+
+func commandOn(s *system, runDir, stdin string, args ...string) (code int, stdout, stderr string) {
 	var out, problems bytes.Buffer
-	s := thisSystem()
 	s.stdin, s.stdout, s.stderr = strings.NewReader(stdin), &out, &problems
 	s.variable = func(name string) (string, bool) { return runDir, name == "CNI_AGENT_RUN_DIR" }
 	code = run(s, args)
@@ -144,6 +148,41 @@ func TestCommandsAboutAPodOfTheNode(t *testing.T) {
 				t.Errorf("exit code %d, want %d\n%s\n%s", code, row.code, stdout, stderr)
 			}
 		})
+	}
+}
+
+// The addresses of a running pod tell whether a family of it passes the proxy.
+func TestExplainNamesTheFamilyThatIsLeftUncaptured(t *testing.T) {
+	single := meshPod(t, netnstest.New(t))
+	dual := single
+	both := *single.Redirect
+	both.IPv6, dual.Redirect = true, &both
+	away := single
+	away.NetNS = ""
+	dir := node(t, map[string]agent.Location{"single": single, "dual": dual, "away": away})
+	const v4, v6 = "10.244.1.5", "fd00::5"
+	for _, row := range []struct {
+		pod       string
+		addresses []string
+		note      string
+	}{
+		{"single", []string{v4, v6}, "  note: the pod's IPv6 is left uncaptured: it has fd00::5\n"},
+		{"single", []string{v4, "fe80::1"}, ""},
+		{"dual", []string{v4, v6}, ""},
+		{"away", []string{v4, v6}, ""},
+	} {
+		s := thisSystem()
+		s.addresses = func(*netns.NS) (list []netip.Addr, _ error) {
+			for _, a := range row.addresses {
+				list = append(list, netip.MustParseAddr(a))
+			}
+			return list, nil
+		}
+		code, stdout, stderr := commandOn(s, dir, "", "explain", "--pod", "default/"+row.pod)
+		want := "default/" + row.pod + ": redirect (mesh-pod)\n" + row.note + "\ntable inet sluice"
+		if code != 0 || !strings.HasPrefix(stdout, want) {
+			t.Errorf("%s with %v: exit code %d\n%s%s", row.pod, row.addresses, code, stdout, stderr)
+		}
 	}
 }
 

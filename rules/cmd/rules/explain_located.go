@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+)
+
+// explainLocated tells what the node agent says of a pod, and what should happen to the packets there.
+func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
+	l := p.located
+	result := explainedPod{
+		Pod: p.pod.String(), Outcome: l.Decision, Reason: decide.Reason(l.Reason), Sentence: l.Sentence, Notes: []jsonNote{},
+	}
+	head := fmt.Sprintf("%s: %s\n", s.colour.Paint(colour.Bold, result.Pod), decisionText(l))
+	if l.Redirect == nil {
+		return s.print(head, result)
+	}
+	if n, found := s.noteOfLocated(p); found {
+		head += fmt.Sprintf("  note: %s\n", n.Sentence)
+		result.Notes = append(result.Notes, n)
+	}
+	return s.printRedirected(head, result, *l.Redirect, packets)
+}
+
+// noteOfLocated names the IPv6 address of a running pod whose IPv6 is left alone, as far as its namespace can be looked at.
+func (s *system) noteOfLocated(p *parameters) (note jsonNote, found bool) {
+	_ = p.inNamespace(func(ns *netns.NS) error {
+		addresses, err := s.podAddresses(ns)
+		if i := slices.IndexFunc(addresses, netip.Addr.Is6); err == nil && i >= 0 && !p.redirect.IPv6 {
+			sentence := fmt.Sprintf("the pod's IPv6 is left uncaptured: it has %s", addresses[i])
+			note, found = jsonNote{decide.IPv6Uncaptured, sentence}, true
+		}
+		return nil
+	})
+	return note, found
+}
