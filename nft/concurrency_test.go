@@ -2,11 +2,13 @@ package nft
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
@@ -160,6 +162,20 @@ func TestSomebodyElseWritesWithoutPause(t *testing.T) {
 		if removed, err := Remove(ns); err != nil || !removed {
 			t.Fatal(removed, err)
 		}
+	}
+}
+
+// TestSomebodyElseWritesAndTheTableIsLong: whoever reads the rules of a pod must not be kept by it.
+func TestSomebodyElseWritesAndTheTableIsLong(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	load(t, ns, "table inet sluice { chain c { "+strings.Repeat("ip daddr 10.0.0.1 counter accept; ", 20000)+"}; }")
+	stop := writeWithoutPause(t, ns)
+	defer stop()
+	begin := time.Now()
+	_, err := Read(ns)
+	if took := time.Since(begin); took > 20*time.Second || err != nil && !errors.Is(err, errBusy) {
+		t.Errorf("after %v: %v", took, err)
 	}
 }
 

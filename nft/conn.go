@@ -20,6 +20,8 @@ type conn struct {
 	requests uint32
 	// lastGeneration is the lower half of the ruleset's generation when the last answer was given.
 	lastGeneration uint16
+	// most is how many bytes of rules are read; maxReadSize if 0.
+	most int
 }
 
 // defaultSendBuffer is what a socket may send at once by default, less than net.core.wmem_default (212992).

@@ -1,9 +1,10 @@
 package nft
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -114,11 +115,22 @@ func (c *conn) readOurs(found *foundTable, expected *expectation) (snapshot, err
 	})
 }
 
-// maxReads bounds how often a reading is repeated because somebody wrote meanwhile. A reading takes a fraction of a millisecond.
-const maxReads = 1000
+// maxReads bounds how often a reading is repeated because somebody wrote meanwhile. A reading takes a fraction of a millisecond, unless
+// a process of the pod has made ten thousands of rules: then maxReadTime bounds it.
+const (
+	maxReads    = 1000
+	maxReadTime = 3 * time.Second
+)
+
+// maxReadSize bounds what is read, and so the memory for it: rules have some 250 bytes each, prefixes in sets 40. Whoever may change rules
+// in a pod could make its reader large otherwise.
+const maxReadSize = 64 << 20
+
+// errTooLong tells that there is more.
+var errTooLong = errors.New("the nftables rules are more than can be read: their owner has made hundreds of thousands of them")
 
 // errBusy tells that the ruleset kept changing.
-var errBusy = fmt.Errorf("the nftables ruleset changed during each of %d readings: another process writes without pause", maxReads)
+var errBusy = errors.New("the nftables ruleset changed during each of many readings: another process writes without pause")
 
 // consistent repeats a reading until nobody has written during it. A dump of several answers is not atomic in the kernel, and the number
 // of a new generation does not change at the same instant as what dumps show. Hence the wait, before and after, until no transaction
@@ -126,7 +138,8 @@ var errBusy = fmt.Errorf("the nftables ruleset changed during each of %d reading
 func (c *conn) consistent(read func() (tables []foundTable, interrupted bool, err error)) (snapshot, error) {
 	// In a pod's namespace half of the number is mostly all of it, which saves a question.
 	generation := uint32(c.lastGeneration)
-	for range maxReads {
+	begin := time.Now()
+	for reads := 0; reads < maxReads && time.Since(begin) < maxReadTime; reads++ {
 		if generation == 0 {
 			var err error
 			if generation, err = c.generation(); err != nil {
@@ -186,10 +199,21 @@ var dumpNames = map[int]string{
 func (c *conn) readTables(tables []foundTable, expected *expectation) (_ []foundTable, interrupted bool, err error) {
 	var faults []error
 	expected.begin()
+	room := cmp.Or(c.most, maxReadSize)
 	list := func(msg int, family rules.Family, attrs func(*messages), do func(uint8, attributes)) {
-		again, err := c.dump(msg, family, attrs, do)
+		if room < 0 {
+			return
+		}
+		again, err := c.dump(msg, family, attrs, func(family uint8, a attributes) {
+			if room -= len(a); room >= 0 {
+				do(family, a)
+			}
+		})
 		interrupted = interrupted || again
 		faults = append(faults, err)
+		if room < 0 {
+			faults = append(faults, errTooLong)
+		}
 	}
 	find := func(family uint8, name string) *foundTable {
 		f, known := familyOf(family)

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -167,4 +168,27 @@ func TestTablesThatHaveNotChangedAreNotReadAgain(t *testing.T) {
 	if err != nil || len(changed.Tables) != 1 || len(changed.Tables[0].Chains[0].Rules) != 2 || other == generation {
 		t.Errorf("%v at generation %d, %v", changed.Tables, other, err)
 	}
+}
+
+// The memory of whoever reads a pod's rules is not for the pod to fill.
+func TestNoMoreIsReadThanThereIsRoomFor(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	load(t, ns, "table inet sluice { chain c { "+strings.Repeat("ip daddr 10.0.0.1 counter accept; ", 100)+"}; }")
+	within(t, ns, func(c *conn) error {
+		for _, row := range []struct {
+			most int
+			want error
+		}{{10 << 10, errTooLong}, {100 << 10, nil}} {
+			c.most = row.most
+			found, err := c.findOurs()
+			if err != nil {
+				return err
+			}
+			if _, err = c.readOurs(found, newExpectation(nil)); !errors.Is(err, row.want) {
+				t.Errorf("with room for %d bytes: %v, want %v", row.most, err, row.want)
+			}
+		}
+		return nil
+	})
 }

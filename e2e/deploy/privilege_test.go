@@ -64,7 +64,7 @@ func TestFeaturesAskForNoMoreThanTheyNeed(t *testing.T) {
 
 func TestRightsFollowFeatures(t *testing.T) {
 	usual := []string{
-		"pods: get list watch", "nodes: get", "events: create patch", "daemonsets/sluice-node: get list watch",
+		"pods: get list watch", "nodes: get", "events: create", "daemonsets/sluice-node: get list watch",
 		"serviceaccounts/token/sluice: create",
 	}
 	with := func(lines ...string) []string { return append(slices.Clone(usual), lines...) }

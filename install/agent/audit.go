@@ -33,7 +33,7 @@ func (a *Agent) prepareAudit() error {
 		Policy: policy, Decide: &a.config.Decide, Engine: a.config.Backend,
 		Records: record.In(a.config.RunDir), Ledger: repair.In(a.config.RunDir),
 		Pods: a.mirror, Cluster: a.cluster,
-		Find: sandbox.New(sandboxes(v)).Find, Open: audit.Open,
+		Find: sandbox.New(sandboxes(v)).Find, Open: audit.Open, Used: audit.Used,
 		Listen: func() (audit.Events, error) {
 			w, err := watch.Open()
 			if err != nil {

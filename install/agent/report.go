@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
 // A reporter turns what happens into log lines and metrics.
@@ -74,7 +75,7 @@ func (r *reporter) pluginLine(line []byte) {
 			level = min(parsed, zapcore.ErrorLevel) // a line of the plugin's must not end the agent
 		}
 	}
-	if entry := r.log.Check(level, "plugin: "+head.Msg); entry != nil {
+	if entry := r.log.Check(level, "plugin: "+text.Printable(head.Msg)); entry != nil {
 		entry.Write(zap.Any("plugin", json.RawMessage(line)))
 	}
 }

@@ -123,10 +123,10 @@ func TestAdded(t *testing.T) {
 // The plugin's lines keep their level, but cannot end the agent.
 func TestPluginLine(t *testing.T) {
 	d := newDesk(t)
-	for _, line := range []string{`{"level":"warn","msg":"ADD"}`, `{"level":"fatal","msg":"DEL"}`, `{"level":"?"}`, `no JSON`} {
+	for _, line := range []string{`{"level":"warn","msg":"ADD"}`, `{"level":"fatal","msg":"DEL"}`, `{"level":"?"}`, `no JSON`, `{"msg":"a\nb"}`} {
 		d.pluginLine([]byte(line))
 	}
-	d.said("warn plugin: ADD", "error plugin: DEL", "info plugin: ", "info plugin: ")
+	d.said("warn plugin: ADD", "error plugin: DEL", "info plugin: ", "info plugin: ", "info plugin: a b")
 }
 
 // An agent without the rights of the plugin cannot know what the kernel can, and does not hold that against it.

@@ -33,6 +33,8 @@ type Auditor struct {
 	events Events
 	// round is when all pods were visited, or will be, because of lost events.
 	round time.Time
+	// silent is until when the API server is not asked to delete or label a pod, as it did not answer the last time.
+	silent time.Time
 }
 
 // podName is the name by which the API server knows a pod.
@@ -71,7 +73,11 @@ func (a *Auditor) Run(ctx context.Context) {
 }
 
 // Changed tells that a pod has changed, was made or is gone; with empty names that any of them may have. It does not wait.
-func (a *Auditor) Changed(namespace, name string) { a.changes.note(podName{namespace, name}) }
+func (a *Auditor) Changed(namespace, name string) {
+	if a.audits() { // otherwise nobody takes it
+		a.changes.note(podName{namespace, name})
+	}
+}
 
 // follow keeps what is known of the pods up to date.
 func (a *Auditor) follow(ctx context.Context) {
@@ -135,15 +141,19 @@ func (a *Auditor) know(n podName, item mirror.Item, ok bool) {
 	if !ok {
 		return
 	}
-	p := a.pods[item.UID]
+	p, now := a.pods[item.UID], time.Now()
 	if p == nil {
 		p = &pod{told: map[string]time.Time{}}
 		a.pods[item.UID], a.named[n] = p, item.UID
 	} else if p.item.ResourceVersion == item.ResourceVersion {
 		return
 	}
-	p.item, p.sought = item, 0
-	a.schedule.plan(item.UID, time.Now())
+	p.item = item
+	at := p.visits.next(now)
+	if at.Equal(now) { // one that changes on and on is not sought at each of its changes
+		p.sought = 0
+	}
+	a.schedule.plan(item.UID, at)
 }
 
 // forget forgets a pod that is gone.

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
@@ -22,6 +23,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
 )
+
+// errNowhere is why a sandbox is not found.
+var errNowhere = errors.New("nowhere")
 
 func (w *world) Synced() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.synced }
 
@@ -59,9 +63,9 @@ func (w *world) find(_ context.Context, pods []sandbox.Pod) (map[string]sandbox.
 	var missing []sandbox.Missing
 	for _, p := range pods {
 		if path, ok := w.homes[p.UID]; ok && w.spaces[path] != nil {
-			found[p.UID] = sandbox.Sandbox{Pod: p, Path: path, ID: w.spaces[path].id}
+			found[p.UID] = sandbox.Sandbox{Pod: p, Path: path, ID: w.spaces[path].id, Source: w.source}
 		} else {
-			missing = append(missing, sandbox.Missing{Pod: p, Err: errors.New("nowhere")})
+			missing = append(missing, sandbox.Missing{Pod: p, Err: errNowhere})
 		}
 	}
 	return found, missing
@@ -104,9 +108,11 @@ func (s *space) Ahead(compat.Engine, rules.Redirect) []string {
 func (s *space) Istio() ([]string, error) { return s.istio, nil }
 
 func (s *space) Check(e compat.Engine, want rules.Ruleset) (compat.Comparison, error) {
+	time.Sleep(s.slow)
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	s.checked++
+	s.w.used += s.slow
 	if s.unreadable != nil {
 		return compat.Comparison{}, s.unreadable
 	}
@@ -120,7 +126,17 @@ func (s *space) Check(e compat.Engine, want rules.Ruleset) (compat.Comparison, e
 	return compat.Comparison{Engine: e, Differences: rules.Compare(want, got)}, nil
 }
 
+func (s *space) Recheck(last compat.Comparison, want rules.Ruleset) (compat.Comparison, error) {
+	s.w.mu.Lock()
+	s.rechecked++
+	s.w.mu.Unlock()
+	return s.Check(last.Engine, want)
+}
+
 func (s *space) Apply(_ compat.Engine, want rules.Ruleset) (compat.Result, error) {
+	if s.during != nil {
+		s.during()
+	}
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	s.applied++

@@ -33,7 +33,7 @@ func newKernelWorld(t testing.TB, env map[string]string) *kernelWorld {
 	t.Helper()
 	netnstest.RequireRoot(t)
 	r := &kernelWorld{newWorld(t, env), map[string]sandbox.Sandbox{}}
-	r.options.Open = audit.Open
+	r.options.Open, r.options.Used = audit.Open, audit.Used
 	r.options.Find = func(context.Context, []sandbox.Pod) (map[string]sandbox.Sandbox, []sandbox.Missing) {
 		return r.places, nil
 	}

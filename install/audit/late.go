@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/repair"
 )
 
-// late is for a pod that has nothing, and of whose ADD nothing is known: it started before the plugin was there.
+// late is for a pod that has nothing, and of whose ADD nothing is known, or only that it could not read the pod: it started before the
+// plugin was there, or while nobody could be asked.
 func (v *visit) late(ctx context.Context, ns Namespace) {
 	others, err := ns.Istio()
 	if err != nil {
@@ -28,7 +29,7 @@ func (v *visit) late(ctx context.Context, ns Namespace) {
 		return
 	}
 	if !v.Policy.InPlace || !v.Policy.Selects(pod) {
-		v.tell(notRedirected, "the pod started before the plugin was on the node, and has no redirection")
+		v.tell(notRedirected, v.cause()+", and it has no redirection: delete it to be made anew, or let the agent repair it (repair.repairPods)")
 		v.instead(ctx, time.Time{})
 		return
 	}
@@ -37,6 +38,14 @@ func (v *visit) late(ctx context.Context, ns Namespace) {
 		return
 	}
 	v.inPlace(ctx, ns)
+}
+
+// cause is why the pod has no redirection. A record that decides nothing is of an ADD that could not read the pod.
+func (v *visit) cause() string {
+	if len(v.pod.records) > 0 {
+		return "the plugin could not read the pod when it started"
+	}
+	return "the pod started before the plugin was on the node"
 }
 
 // inPlace gives a late pod its redirection.
@@ -50,14 +59,14 @@ func (v *visit) inPlace(ctx context.Context, ns Namespace) {
 		if err != nil {
 			why = err.Error()
 		}
-		v.tell(repairFailed, "the pod started before the plugin was on the node, and cannot be given its redirection: "+why)
+		v.tell(repairFailed, v.cause()+", and it cannot be given its redirection, so delete it to be made anew: "+why)
 		v.instead(ctx, time.Time{})
 		return
 	}
 	v.state = Redirected
 	v.countRace(repair.InPlace, "success")
 	v.Metrics.Observe("sluice_repair_duration_seconds", time.Since(v.now).Seconds(), "race")
-	v.tell(redirectRepaired, "the pod started before the plugin was on the node; it has its redirection now")
+	v.tell(redirectRepaired, v.cause()+"; it has its redirection now")
 	v.Log.Info("a pod that started too early is redirected", zap.Stringer("pod", v.item.Ref))
 	entry := repair.Entry{
 		UID: v.uid, Namespace: v.item.Namespace, Name: v.item.Name,
@@ -90,28 +99,37 @@ func (v *visit) instead(ctx context.Context, since time.Time) {
 		}
 		return
 	}
-	if at := v.acts.next(); at.After(v.now) {
-		v.again = earlier(v.again, at)
-		return
+	v.mu.Lock()
+	silent := v.silent
+	v.mu.Unlock()
+	for _, at := range []time.Time{silent, v.acts.next()} {
+		if at.After(time.Now()) {
+			v.again = earlier(v.again, at)
+			return
+		}
 	}
 	v.acts.note(v.now)
 	v.act(ctx, action)
 }
 
-// actTime bounds one question to the API server.
-const actTime = 10 * time.Second
+const (
+	// actTime bounds one question to the API server, for which other pods may have to wait.
+	actTime = 3 * time.Second
+	// actSilence is for how long nothing is asked after one that was not answered.
+	actSilence = 30 * time.Second
+)
 
 // act deletes or labels a pod.
 func (v *visit) act(ctx context.Context, action repair.Action) {
 	bounded, cancel := context.WithTimeout(ctx, actTime)
 	defer cancel()
 	name := cluster.Name{Namespace: v.item.Namespace, Name: v.item.Name}
-	reason, text := "DeleteBrokenPod", "the pod started before the plugin was on the node; it is deleted to be made anew"
+	reason, text := "DeleteBrokenPod", v.cause()+"; it is deleted to be made anew"
 	var err error
 	if action == repair.Delete {
 		err = v.Cluster.DeletePod(bounded, name, v.item.UID, v.item.ResourceVersion)
 	} else {
-		reason, text = "LabelBrokenPod", "the pod started before the plugin was on the node, and has no redirection; it is labelled"
+		reason, text = "LabelBrokenPod", v.cause()+", and it has no redirection; it is labelled"
 		err = v.Cluster.LabelPod(bounded, name, v.item.UID, v.Policy.LabelKey, v.Policy.LabelValue)
 	}
 	switch {
@@ -126,6 +144,11 @@ func (v *visit) act(ctx context.Context, action repair.Action) {
 	default:
 		v.countRace(action, "error")
 		v.again = earlier(v.again, v.acts.next())
+		if !cluster.IsStatus(err) {
+			v.mu.Lock()
+			v.silent = time.Now().Add(actSilence)
+			v.mu.Unlock()
+		}
 		v.Log.Warn("a broken pod stays", zap.Stringer("pod", v.item.Ref), zap.String("action", string(action)), zap.Error(err))
 	}
 }

@@ -1,15 +1,24 @@
 package audit_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/record"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -78,8 +87,15 @@ func TestAPodThatHasNoSandboxYet(t *testing.T) {
 func TestASandboxThatIsFoundNowhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
-		w := node(t, nil, func(w *world) { w.put(web, running) })
+		core, lines := observer.New(zap.InfoLevel)
+		w := node(t, nil, func(w *world) {
+			w.options.Log = zap.New(core)
+			w.put(web, running)
+		})
 		pass(time.Hour)
+		if n := lines.FilterField(zap.Error(errNowhere)).Len(); n < 1 || n > 12 {
+			t.Errorf("the reason is logged %d times in an hour", n)
+		}
 		if w.states() != "1 unknown" || w.searches > 80 || w.told() != "" {
 			t.Errorf("%s, %d searches", w.states(), w.searches)
 		}
@@ -315,6 +331,109 @@ func TestActsThatFail(t *testing.T) {
 		settle()
 		if w.done() == "" || w.metric("istio_cni_repair_pods_repaired_total{delete,skip}") == 0 {
 			t.Errorf("counted %v", w.counted)
+		}
+	})
+}
+
+// A process of the pod may be there before the pod's network (cri-dockerd), and before its ADD: neither is taken for a late pod, nor
+// for one with the addresses that it has so far.
+func TestAPodWhoseADDIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		web.Status = decide.PodStatus{}
+		var s *space
+		w := node(t, nil, func(w *world) {
+			w.source = sandbox.Proc
+			s = w.home(web)
+			w.put(web, mirror.Life{Phase: "Pending"})
+		})
+		pass(10 * time.Second)
+		if s.applied > 0 || w.states() != "" || w.told() != "" {
+			t.Errorf("applied %d times, %s", s.applied, w.states())
+		}
+		w.set(func() { s.addresses = append(s.addresses, netip.MustParseAddr("fd00::7")) })
+		web.Status.PodIP = "10.0.0.7"
+		w.put(web, mirror.Life{Phase: "Pending"})
+		settle()
+		r, _, err := decide.Parameters(web, s.addresses, w.options.Decide)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.applied != 1 || !rules.Equal(rules.Compile(r), s.has) || w.states() != "1 redirected" {
+			t.Errorf("applied %d times, %s", s.applied, w.states())
+		}
+	})
+}
+
+// Nothing is kept of a pod that goes while it is repaired.
+func TestAPodThatGoesWhileItIsRepaired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		w := node(t, nil, func(w *world) {
+			w.home(web).during = func() {
+				w.delete(web)
+				time.Sleep(time.Millisecond)
+			}
+			w.put(web, mirror.Life{Phase: "Pending"})
+		})
+		pass(time.Second)
+		if kept, err := w.options.Ledger.List(); len(kept) > 0 || err != nil || w.Held() > 0 {
+			t.Errorf("kept %v, %v, and %d things", kept, err, w.Held())
+		}
+	})
+}
+
+// silent is an API server that takes connections and never answers.
+type silent struct{ *world }
+
+func (s silent) LabelPod(ctx context.Context, pod cluster.Name, _, _, _ string) error {
+	_ = s.act("label " + pod.String())
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// An API server that does not answer keeps nobody from being mended.
+func TestActsThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *space
+		w := node(t, map[string]string{"REPAIR_REPAIR_PODS": "false", "REPAIR_LABEL_PODS": "true"}, func(w *world) {
+			w.options.Cluster = silent{w}
+			s = w.redirected(meshPod("web"))
+			for i := range 60 {
+				p := meshPod(fmt.Sprintf("late-%d", i))
+				w.home(p)
+				w.put(p, broken(time.Now()))
+			}
+		})
+		pass(time.Minute)
+		w.flush(s)
+		pass(10 * time.Second)
+		if s.applied != 1 {
+			t.Errorf("applied %d times", s.applied)
+		}
+		if acts := strings.Count(w.done(), "label"); acts < 2 || acts > 20 {
+			t.Errorf("%d pods were tried", acts)
+		}
+	})
+}
+
+// A pod that ADD let start though it could not read it is repaired too, and is told why it had nothing.
+func TestAPodThatADDCouldNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var s *space
+		w := node(t, nil, func(w *world) {
+			s = w.home(web)
+			if err := w.options.Records.Put(record.Record{
+				Key: record.Key{ContainerID: "c", IfName: "eth0"}, Pod: record.Pod{Namespace: "shop", Name: "web", UID: "uid-web"},
+				Outcome: "skip", Reason: agent.PodUnreadable,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			w.put(web, running)
+		})
+		if s.applied != 1 || len(w.events) != 1 || !strings.HasPrefix(w.events[0].Message, "the plugin could not read the pod when it started; ") {
+			t.Errorf("applied %d times, told %+v", s.applied, w.events)
 		}
 	})
 }

@@ -4,10 +4,14 @@ import "time"
 
 // What one pod may cost, whatever its processes do.
 const (
-	// visitPeriod is how often a pod is compared on and on because of its events, after a burst of visitBurst that are not delayed. A
-	// comparison takes less than a millisecond.
+	// visitPeriod is how often a pod is compared on and on because of its events or its changes, after a burst of visitBurst that are not
+	// delayed. A comparison takes less than a millisecond.
 	visitPeriod = 2 * time.Second
 	visitBurst  = 10
+	// A visit that uses longVisit of a processor or more, as of a pod whose processes have made ten thousands of rules, is followed by a
+	// pause that is restFactor times as long: such a pod costs 5 % of a core.
+	longVisit  = 100 * time.Millisecond
+	restFactor = 20
 	// A pod is mended freeMends times without delay; each further time the pause doubles from firstPause to longestPause. After
 	// calm without a mend it begins anew.
 	freeMends    = 3
@@ -16,7 +20,7 @@ const (
 	calm         = 10 * time.Minute
 )
 
-// visits limits how often a pod is visited because of its events.
+// visits limits how often a pod is visited because of its events and its changes.
 type visits struct{ paid time.Time } // until when visits are paid for
 
 // next takes one visit, and returns when it may be.
@@ -33,6 +37,16 @@ func (v *visits) next(now time.Time) time.Time {
 		return now
 	}
 	return at
+}
+
+// rest is the pause after a long visit.
+type rest struct{ until time.Time }
+
+// note takes in what a visit has used that has ended.
+func (r *rest) note(used time.Duration, now time.Time) {
+	if used >= longVisit {
+		r.until = now.Add(restFactor * used)
+	}
 }
 
 // attempts limits how often something is done to a pod.

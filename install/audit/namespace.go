@@ -4,6 +4,9 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/sandbox"
@@ -23,6 +26,13 @@ func Open(s sandbox.Sandbox) (Namespace, error) {
 	return namespace{ns}, nil
 }
 
+// Used is how much time of processors this process has used.
+func Used() time.Duration {
+	var r unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &r) // never fails
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
 // namespace is one of the kernel's.
 type namespace struct{ ns *netns.NS }
 
@@ -36,6 +46,14 @@ func (n namespace) Check(e compat.Engine, rs rules.Ruleset) (compat.Comparison, 
 		return compat.Comparison{}, err
 	}
 	return b.Check(n.ns, rs)
+}
+
+func (n namespace) Recheck(last compat.Comparison, rs rules.Ruleset) (compat.Comparison, error) {
+	b, err := compat.Choose(last.Engine)
+	if err != nil {
+		return compat.Comparison{}, err
+	}
+	return b.Recheck(n.ns, rs, last)
 }
 
 func (n namespace) Apply(e compat.Engine, rs rules.Ruleset) (compat.Result, error) {

@@ -41,6 +41,8 @@ type Options struct {
 	// Find finds sandboxes, and Open opens one.
 	Find func(context.Context, []sandbox.Pod) (map[string]sandbox.Sandbox, []sandbox.Missing)
 	Open func(sandbox.Sandbox) (Namespace, error)
+	// Used tells how much time of processors was used until now; [Used].
+	Used func() time.Duration
 	// Listen begins to listen for changes of rules.
 	Listen func() (Events, error)
 
@@ -91,8 +93,9 @@ type Namespace interface {
 	NS() *netns.NS
 	// Addresses are those of its interfaces; see [route.Addresses].
 	Addresses() ([]netip.Addr, error)
-	// Check and Apply are those of the engine's [compat.Backend].
+	// Check, Recheck and Apply are those of the engine's [compat.Backend].
 	Check(compat.Engine, rules.Ruleset) (compat.Comparison, error)
+	Recheck(compat.Comparison, rules.Ruleset) (compat.Comparison, error)
 	Apply(compat.Engine, rules.Ruleset) (compat.Result, error)
 	// Bare tells whether no engine has a rule of ours.
 	Bare() (bool, error)

@@ -3,11 +3,13 @@ package audit
 import (
 	"time"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/mirror"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // A State is how a pod stands, in the words of the metric. The empty one is that of pods that have no redirection to lose: those of no
@@ -38,6 +40,7 @@ type pod struct {
 	sought  int
 	missing error
 	visits  visits
+	rest    rest
 	heard   heard
 
 	// And the worker's that visits the pod:
@@ -47,6 +50,7 @@ type pod struct {
 	want    want
 	watched netns.ID // the namespace of which changes are heard
 	seen    netns.ID // the namespace of which is known what others have in there
+	equal   equal
 	ahead   []string // what others have in there that is in the way
 	told    map[string]time.Time
 	trouble trouble
@@ -78,4 +82,11 @@ type trouble struct {
 	text  string    // of the differences, to know them again
 	left  string    // those that mending did not take away
 	mends attempts
+}
+
+// equal is the last comparison that found no difference; of no namespace if the last one found any.
+type equal struct {
+	in       netns.ID
+	redirect *rules.Redirect
+	found    compat.Comparison
 }

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
 // Reasons of events on pods, besides those that istio-cni has.
@@ -38,6 +39,7 @@ func (v *visit) tell(reason, message string) {
 	if !v.fresh(reason) {
 		return
 	}
+	message = text.Printable(message) // names of tables are chosen by whoever makes them
 	if reason != redirectRepaired {
 		v.Log.Warn(message, zap.Stringer("pod", v.item.Ref), zap.String("reason", reason))
 	}
@@ -53,12 +55,16 @@ func (v *visit) tell(reason, message string) {
 const (
 	// longestQueue is how many events wait while the API server is away; beyond that the oldest are dropped.
 	longestQueue = 500
-	// tellTime bounds one event, and tellRetry is after how long it is tried again, but for those that it does not take.
+	// tellTime bounds one event. After tellRetry the next one is tried if nobody answers, and after tellNext if it is only this one that
+	// fails.
 	tellTime  = 10 * time.Second
 	tellRetry = 30 * time.Second
+	tellNext  = 5 * time.Second
+	// tellLife is how long an event is tried, which is as long as the API server keeps one.
+	tellLife = time.Hour
 )
 
-// A teller tells events one after the other, and keeps nobody waiting for the API server.
+// A teller tells events one after the other, and keeps nobody waiting for the API server. Those that fail come again after all others.
 type teller struct {
 	send func(context.Context, cluster.Event) error
 	log  *zap.Logger
@@ -109,31 +115,33 @@ func (t *teller) run(ctx context.Context) {
 			}
 			continue
 		}
-		if !t.deliver(ctx, e) {
-			return
+		if pause := t.deliver(ctx, e); pause > 0 {
+			timer := time.NewTimer(pause)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
 		}
 	}
 }
 
-// deliver tells one event, again and again while the API server is away. It returns false if the context has ended.
-func (t *teller) deliver(ctx context.Context, e cluster.Event) bool {
-	for {
-		bounded, cancel := context.WithTimeout(ctx, tellTime)
-		err := t.send(bounded, e)
-		cancel()
-		if err == nil || ctx.Err() != nil {
-			return ctx.Err() == nil
-		}
-		if cluster.IsAnswer(err) {
-			t.log.Warn("an event is not taken", zap.String("pod", e.About.Namespace+"/"+e.About.Name), zap.Error(err))
-			return true
-		}
-		timer := time.NewTimer(tellRetry)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return false
-		case <-timer.C:
-		}
+// deliver tells one event, or keeps it for later. It returns how long to wait before the next one.
+func (t *teller) deliver(ctx context.Context, e cluster.Event) time.Duration {
+	bounded, cancel := context.WithTimeout(ctx, tellTime)
+	defer cancel()
+	err := t.send(bounded, e)
+	switch {
+	case err == nil:
+		return 0
+	case cluster.IsAnswer(err), time.Since(e.Time) > tellLife:
+		t.log.Warn("an event is not taken", zap.String("pod", e.About.Namespace+"/"+e.About.Name), zap.Error(err))
+		return 0
 	}
+	t.add(e)
+	if cluster.IsStatus(err) {
+		return tellNext
+	}
+	return tellRetry
 }

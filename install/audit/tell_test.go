@@ -3,9 +3,14 @@ package audit_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
@@ -14,13 +19,14 @@ import (
 type flaky struct {
 	*world
 	err error
+	of  string // the pod whose events it does not take; of all if empty
 }
 
 func (f *flaky) Tell(ctx context.Context, e cluster.Event) error {
 	f.mu.Lock()
 	err := f.err
 	f.mu.Unlock()
-	if err != nil {
+	if err != nil && (f.of == "" || f.of == e.About.Name) {
 		return err
 	}
 	return f.world.Tell(ctx, e)
@@ -30,7 +36,7 @@ func (f *flaky) Tell(ctx context.Context, e cluster.Event) error {
 func TestEventsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
-		f := &flaky{w, errors.New("away")}
+		f := &flaky{world: w, err: errors.New("away")}
 		w.options.Cluster = f
 		a, b := w.redirected(meshPod("a")), w.redirected(meshPod("b"))
 		w.start()
@@ -49,6 +55,41 @@ func TestEventsWait(t *testing.T) {
 		pass(time.Minute)
 		if told := w.told(); told != "RedirectRepaired" {
 			t.Errorf("told %q", told)
+		}
+	})
+}
+
+// A webhook that breaks for one namespace keeps nobody from hearing of the others.
+func TestAnEventThatIsNeverTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.options.Cluster = &flaky{world: w, err: &cluster.StatusError{Code: 500}, of: "a"}
+		a, b := w.redirected(meshPod("a")), w.redirected(meshPod("b"))
+		w.start()
+		settle()
+		w.flush(a)
+		w.flush(b)
+		pass(time.Minute)
+		if told := w.told(); told != "RedirectRepaired" {
+			t.Errorf("told %q", told)
+		}
+	})
+}
+
+// Names of tables are chosen by whoever makes them, and a terminal obeys control characters.
+func TestHostileNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, lines := observer.New(zap.DebugLevel)
+		w := node(t, nil, func(w *world) {
+			w.options.Log = zap.New(core)
+			w.redirected(meshPod("web")).ahead = []string{"table inet x\n2026-11-20 INFO all is well\x1b[2J has a rule"}
+		})
+		text := w.events[0].Message
+		for _, line := range lines.All() {
+			text += line.Message
+		}
+		if w.told() != "RedirectDrifted" || !strings.Contains(text, "all is well") || strings.ContainsFunc(text, unicode.IsControl) {
+			t.Errorf("%q", text)
 		}
 	})
 }

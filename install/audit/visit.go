@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/mirror"
 	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -33,6 +34,7 @@ type visit struct {
 
 	state    State
 	compared bool
+	used     time.Duration
 	again    time.Time // when to come again; zero for when something happens
 }
 
@@ -45,23 +47,40 @@ func (a *Auditor) visit(ctx context.Context, uid string) {
 		return
 	}
 	v := &visit{Auditor: a, pod: p, uid: uid, item: p.item, place: p.place, heard: p.heard, now: time.Now()}
+	if until := p.rest.until; until.After(v.now) {
+		a.mu.Unlock()
+		a.schedule.plan(uid, until)
+		return
+	}
 	p.heard = heard{}
 	a.mu.Unlock()
 
+	before := a.Used()
 	v.run(ctx)
+	v.used = a.Used() - before // of the whole process, and so no less than is the visit's
 
+	if gone := a.end(v); gone {
+		a.note("what was repaired is not forgotten", a.repairs.remove(uid))
+	}
+}
+
+// end keeps what a visit has found out, and tells whether the pod has gone meanwhile.
+func (a *Auditor) end(v *visit) (gone bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.pods[uid] != p {
-		return // it has gone meanwhile
+	p := a.pods[v.uid]
+	if p != v.pod {
+		return p == nil
 	}
 	p.state = v.state
+	p.rest.note(v.used, time.Now())
 	if v.compared {
 		p.audited = v.now
 	}
 	if !v.again.IsZero() {
-		a.schedule.plan(uid, v.again)
+		a.schedule.plan(v.uid, v.again)
 	}
+	return false
 }
 
 func (v *visit) run(ctx context.Context) {
@@ -70,10 +89,7 @@ func (v *visit) run(ctx context.Context) {
 	}
 	before := v.pod.records
 	if err := v.understand(ctx, v.pod, v.item); err != nil {
-		if ctx.Err() == nil {
-			v.Log.Debug("a pod is not understood", zap.Stringer("pod", v.item.Ref), zap.Error(err))
-		}
-		v.again = v.now.Add(errorPause)
+		v.puzzled(ctx, err)
 		return
 	}
 	if v.want.decision.Outcome != decide.Redirect {
@@ -98,6 +114,17 @@ func (v *visit) run(ctx context.Context) {
 	}
 }
 
+// puzzled is for a pod that is not understood. It counts as one of the mesh unless it was none before.
+func (v *visit) puzzled(ctx context.Context, err error) {
+	v.again = v.now.Add(errorPause)
+	if ctx.Err() != nil || source.IsNotFound(err) || source.IsReplaced(err) { // then it will soon be known to have gone
+		return
+	}
+	if v.version == "" || v.want.decision.Outcome == decide.Redirect {
+		v.failed(err)
+	}
+}
+
 // enter opens the pod's namespace, and listens to it. It returns nil if there is none now.
 func (v *visit) enter(ctx context.Context) Namespace {
 	if v.place == nil {
@@ -119,6 +146,7 @@ func (v *visit) enter(ctx context.Context) Namespace {
 
 // lose forgets where the sandbox was.
 func (v *visit) lose() {
+	v.equal = equal{} // the kernel may give the namespace's number to another
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.pod.place == v.place {
@@ -130,10 +158,11 @@ func (v *visit) lose() {
 // lack seeks the sandbox, and meanwhile does what needs none.
 func (v *visit) lack(ctx context.Context) {
 	v.mu.Lock()
-	sought := v.sought > 0
+	sought, missing := v.sought > 0, v.missing
 	v.mu.Unlock()
-	if sought && (v.want.up || v.item.Life.Phase == "Running") {
+	if sought && v.started() {
 		v.state = Unknown
+		v.unaudited(missing)
 		if v.want.origin == decided {
 			v.instead(ctx, time.Time{})
 		}
@@ -145,8 +174,11 @@ func (v *visit) lack(ctx context.Context) {
 func (v *visit) attend(ns Namespace) {
 	v.mu.Lock()
 	events := v.events
-	if v.pods[v.uid] == v.pod && v.watched != v.place.ID {
-		delete(v.homes, v.watched)
+	if v.pods[v.uid] == v.pod {
+		// The number of a namespace that has ended may be another pod's by now.
+		if v.watched != v.place.ID && v.homes[v.watched] == v.uid {
+			delete(v.homes, v.watched)
+		}
 		v.watched = v.place.ID
 		v.homes[v.watched] = v.uid
 	}
@@ -162,12 +194,20 @@ func (v *visit) attend(ns Namespace) {
 // look compares what the pod has with what it should have, and acts upon it.
 func (v *visit) look(ctx context.Context, ns Namespace) {
 	v.again = v.nextTurn()
-	if err := v.complete(ctx, v.pod, v.item, ns); err != nil {
+	if v.early() {
+		return
+	}
+	switch err := v.complete(ctx, v.pod, v.item, ns); {
+	case errors.Is(err, errNoAddress):
+		// They are still to come, or the pod's sandbox is being taken down, as its record already is.
+		v.state, v.again = Unknown, v.now.Add(errorPause)
+		return
+	case err != nil:
 		v.impossible(err)
 		return
 	}
 	start := time.Now()
-	found, err := ns.Check(v.want.engine, rules.Compile(*v.want.redirect))
+	found, err := v.compare(ns)
 	v.Metrics.Observe("sluice_audit_duration_seconds", time.Since(start).Seconds())
 	switch {
 	case err != nil:
@@ -186,6 +226,31 @@ func (v *visit) look(ctx context.Context, ns Namespace) {
 	}
 }
 
+// compare compares. What was as it should be at the last visit is asked of the kernel only whether it has changed, where it can tell.
+func (v *visit) compare(ns Namespace) (found compat.Comparison, err error) {
+	last := v.equal
+	v.equal = equal{}
+	rs := rules.Compile(*v.want.redirect)
+	if last.in == v.place.ID && last.redirect == v.want.redirect {
+		found, err = ns.Recheck(last.found, rs)
+	} else {
+		found, err = ns.Check(v.want.engine, rs)
+	}
+	if err == nil && len(found.Differences) == 0 {
+		v.equal = equal{v.place.ID, v.want.redirect, found}
+	}
+	return found, err
+}
+
+// early tells whether the pod's ADD may be still under way, and its addresses still to come, so that it must not be taken for a late
+// one: a process of the pod may be there before them. The other sources have a sandbox only after its ADD.
+func (v *visit) early() bool {
+	return v.want.origin == decided && v.place.Source == sandbox.Proc && !v.started()
+}
+
+// started tells whether the pod's status says that it has a sandbox with a network.
+func (v *visit) started() bool { return v.want.up || v.item.Life.Phase == "Running" }
+
 // surroundings looks whether others have rules in the way, when those of anybody may have changed. The agent does not touch them.
 func (v *visit) surroundings(ns Namespace) {
 	if v.heard.rules || len(v.ahead) > 0 || v.seen != v.place.ID {
@@ -200,19 +265,22 @@ func (v *visit) surroundings(ns Namespace) {
 // failed is for a namespace that cannot be looked into.
 func (v *visit) failed(err error) {
 	v.Metrics.Count("sluice_audits_total", 1, "error")
-	if v.fresh(auditFailed) {
-		v.Log.Warn("a pod cannot be audited", zap.Stringer("pod", v.item.Ref), zap.Error(err))
-	}
+	v.unaudited(err)
 	v.state, v.again = Unknown, v.now.Add(errorPause)
+}
+
+// unaudited logs why a pod is unknown.
+func (v *visit) unaudited(why error) {
+	if v.fresh(auditFailed) {
+		v.Log.Warn("a pod cannot be audited", zap.Stringer("pod", v.item.Ref), zap.Error(why))
+	}
 }
 
 // impossible is for a pod of which nobody knows what it should have.
 func (v *visit) impossible(err error) {
 	v.Metrics.Count("sluice_audits_total", 1, "error")
 	v.state, v.compared, v.again = Unprotected, true, v.now.Add(errorPause)
-	if v.want.up { // otherwise its addresses may be still to come
-		v.tell(notRedirected, "the pod is not redirected, and cannot be: "+err.Error())
-	}
+	v.tell(notRedirected, "the pod is not redirected, and cannot be: "+err.Error())
 }
 
 // nextTurn is when the pod is visited next without an event: each has its own moment of the interval, so that not all come at once.

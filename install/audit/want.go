@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -180,11 +181,17 @@ func (a *Auditor) complete(ctx context.Context, p *pod, item mirror.Item, ns Nam
 	return err
 }
 
+// errNoAddress tells that a namespace has no address yet, or not any more.
+var errNoAddress = errors.New("the pod's network namespace has no address")
+
 // parameters are those that ADD would find, from the addresses of the namespace.
 func (a *Auditor) parameters(object *decide.Pod, ns Namespace) (*rules.Redirect, error) {
 	addresses, err := ns.Addresses()
 	if err != nil {
 		return nil, fmt.Errorf("addresses of the pod: %w", err)
+	}
+	if len(addresses) == 0 {
+		return nil, errNoAddress
 	}
 	r, _, err := decide.Parameters(object, addresses, a.Decide)
 	if err != nil {

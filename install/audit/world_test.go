@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/repair"
+	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/mirror"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -43,6 +44,8 @@ type world struct {
 	version  int
 	searches int
 	inode    uint64 // of the namespace made last
+	source   sandbox.Source
+	used     time.Duration
 
 	heard   chan watch.Event
 	added   int      // namespaces that were added to the events
@@ -61,10 +64,13 @@ type space struct {
 	has        rules.Ruleset
 	stranger   string
 	istio      []string
-	ahead      []string // rules of others in the way
-	refuse     error    // what Apply gets
+	ahead      []string      // rules of others in the way
+	refuse     error         // what Apply gets
+	during     func()        // what happens meanwhile, if anything
+	slow       time.Duration // what Check uses of a processor
 	applied    int
 	checked    int
+	rechecked  int   // of these
 	unreadable error // what Check gets
 	inspected  int
 	open       int
@@ -108,6 +114,7 @@ func newWorld(t testing.TB, env map[string]string) *world {
 		NodeName: "node-1", Compare: values.Bool("SLUICE_AUDIT"), Mend: values.Bool("SLUICE_AUDIT_REPAIR"),
 		Interval: values.Duration("SLUICE_AUDIT_INTERVAL"), Policy: policy, Decide: &decide.Settings{}, Engine: compat.EngineAuto,
 		Records: record.In(dir), Ledger: repair.In(dir), Pods: w, Cluster: w, Find: w.find, Open: w.open,
+		Used:   func() time.Duration { w.mu.Lock(); defer w.mu.Unlock(); return w.used },
 		Listen: func() (audit.Events, error) { return ears{w}, nil }, Metrics: w, Log: zap.NewNop(),
 	}
 	return w

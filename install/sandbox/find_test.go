@@ -71,6 +71,7 @@ func TestWhatTheRuntimeCachedIsFound(t *testing.T) {
 		{"as libcni wrote it before it kept the path", func(m map[string]any) { delete(m, "netns") }, ""},
 		{"without a path", func(m map[string]any) { delete(m, "netns"); delete(m, "result") }, "no process"},
 		{"of another kind", func(m map[string]any) { m["kind"] = "other" }, "no process"},
+		{"of the loopback network, which containerd adds before ours", func(m map[string]any) { m["ifName"] = "lo" }, "no process"},
 		{"of no container", func(m map[string]any) { delete(m, "containerId") }, "no process"},
 		{"without arguments", func(m map[string]any) { delete(m, "cniArgs") }, "no process"},
 		{"of another JSON", func(m map[string]any) { m["cniArgs"] = 7 }, "no process"},

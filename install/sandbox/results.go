@@ -107,8 +107,12 @@ func readRegular(file string) ([]byte, error) {
 	return text, err
 }
 
+// loopback is the interface of a network of its own that containerd adds before the pod's (cni-loopback): its result is there while the
+// ADD of the chain is under way.
+const loopback = "lo"
+
 // parseResult returns the claim in a result as libcni caches it (kind cniCacheV1). It is of no pod if the text is something else in
-// JSON, or of a sandbox that is no pod's.
+// JSON, of a sandbox that is no pod's, or of the loopback network.
 func parseResult(text []byte) (claim, error) {
 	var c struct {
 		Kind        string      `json:"kind"`
@@ -129,7 +133,7 @@ func parseResult(text []byte) (claim, error) {
 		}
 		return claim{}, nil // some other JSON
 	}
-	if c.Kind != "cniCacheV1" || c.ContainerID == "" {
+	if c.Kind != "cniCacheV1" || c.ContainerID == "" || c.IfName == loopback {
 		return claim{}, nil
 	}
 	path := c.Netns

@@ -65,6 +65,9 @@ func IsAnswer(err error) bool {
 	return code/100 == 4 && code != http.StatusUnauthorized && code != http.StatusTooManyRequests
 }
 
+// IsStatus tells whether the API server has answered at all.
+func IsStatus(err error) bool { return codeOf(err) != 0 }
+
 func codeOf(err error) int {
 	var status *StatusError
 	if errors.As(err, &status) {

@@ -112,6 +112,22 @@ func TestTell(t *testing.T) {
 	}
 }
 
+// Of strangers' words an event has what a terminal can bear, and a pod with the longest of names has events too.
+func TestTellOfStrangers(t *testing.T) {
+	server, c := start(t)
+	long := cluster.Object{Kind: "Pod", APIVersion: "v1", Namespace: "shop", Name: strings.Repeat("x", 235) + "-" + strings.Repeat("y", 17)}
+	if err := c.Tell(t.Context(), cluster.Event{About: long, Reason: "R", Message: "a\nb\x1b[2J", Time: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	e := server.Events()[0]
+	if e.Message != "a b\ufffd[2J" || e.InvolvedObject.Name != long.Name {
+		t.Errorf("told: %+v", e)
+	}
+	if n := e.Metadata.Name; len(n) > 253 || !strings.HasPrefix(n, strings.Repeat("x", 235)+".") {
+		t.Errorf("the event is named %q, with %d bytes", n, len(n))
+	}
+}
+
 // Pods are deleted and labelled under conditions, so that another one of the name is never hit.
 func TestPodsAreChangedUnderConditions(t *testing.T) {
 	server, c := start(t)
@@ -135,12 +151,12 @@ func TestPodsAreChangedUnderConditions(t *testing.T) {
 	} {
 		server.RefusePods(code)
 		err := c.DeletePod(t.Context(), pod, "1", "7")
-		if cluster.IsConflict(err) != row.conflict || cluster.IsAnswer(err) != row.answer {
+		if cluster.IsConflict(err) != row.conflict || cluster.IsAnswer(err) != row.answer || !cluster.IsStatus(err) {
 			t.Errorf("%d: conflict %v, answer %v: %v", code, cluster.IsConflict(err), cluster.IsAnswer(err), err)
 		}
 	}
 	server.Stop()
-	if err := c.DeletePod(t.Context(), pod, "1", "7"); err == nil || cluster.IsAnswer(err) {
+	if err := c.DeletePod(t.Context(), pod, "1", "7"); err == nil || cluster.IsAnswer(err) || cluster.IsStatus(err) {
 		t.Errorf("a server that is not there: %v", err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
 // An Object is what an event is about.
@@ -40,7 +42,7 @@ type Event struct {
 // maxMessage is what the API server takes (ValidateEvent).
 const maxMessage = 1024
 
-// Tell writes an event. Those about objects without a namespace are in the namespace default.
+// Tell writes an event, its message on one line. Those about objects without a namespace are in the namespace default.
 func (c *Client) Tell(ctx context.Context, e Event) error {
 	namespace := e.About.Namespace
 	if namespace == "" {
@@ -52,8 +54,8 @@ func (c *Client) Tell(ctx context.Context, e Event) error {
 	}
 	return c.do(ctx, http.MethodPost, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/events", nil, map[string]any{
 		"kind": "Event", "apiVersion": "v1",
-		"metadata":       Meta{Name: e.About.Name + "." + strings.ToLower(rand.Text()[:16]), Namespace: namespace},
-		"involvedObject": e.About, "type": kind, "reason": e.Reason, "message": cut(e.Message),
+		"metadata":       Meta{Name: eventName(e.About.Name), Namespace: namespace},
+		"involvedObject": e.About, "type": kind, "reason": e.Reason, "message": text.Cut(text.Printable(e.Message), maxMessage),
 		"source":         map[string]string{"component": component, "host": e.Node},
 		"firstTimestamp": when, "lastTimestamp": when, "count": 1,
 		"reportingComponent": component, "reportingInstance": e.Node,
@@ -62,10 +64,11 @@ func (c *Client) Tell(ctx context.Context, e Event) error {
 
 const component = "sluice-node"
 
-// cut shortens a message to what is allowed.
-func cut(message string) string {
-	if len(message) <= maxMessage {
-		return message
-	}
-	return strings.ToValidUTF8(message[:maxMessage-len("…")], "") + "…"
+// maxName is what the name of an object has at most.
+const maxName = 253
+
+// eventName returns a name for an event about an object of a name.
+func eventName(about string) string {
+	end := "." + strings.ToLower(rand.Text()[:16])
+	return strings.TrimRight(about[:min(len(about), maxName-len(end))], "-.") + end
 }

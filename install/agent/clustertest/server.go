@@ -56,6 +56,7 @@ type Server struct {
 // An Event is one that was told.
 type Event struct {
 	Type, Reason, Message string
+	Metadata              struct{ Name string }
 	InvolvedObject        struct{ Kind, Name string }
 }
 

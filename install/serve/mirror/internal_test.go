@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -49,4 +50,19 @@ func FuzzLife(f *testing.F) {
 			t.Errorf("%d bytes of messages", length)
 		}
 	})
+}
+
+// The annotation by which a static pod is known is a user's text in any other pod.
+func TestALongHashIsNotKept(t *testing.T) {
+	for length, want := range map[int]int{32: 32, 200 << 10: 0} {
+		o := object{}
+		o.Name, o.Namespace, o.Annotations = "web", "shop", map[string]string{configHash: strings.Repeat("x", length)}
+		trimmed, err := trim(&o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(trimmed.(*object).kept.hash); got != want {
+			t.Errorf("of %d bytes %d are kept", length, got)
+		}
+	}
 }

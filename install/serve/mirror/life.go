@@ -52,12 +52,12 @@ func lifeOf(o *object) Life {
 	}
 	_ = unmarshal(o.Status, &status)
 	l := Life{
-		Deleted: o.DeletionTimestamp != nil, Phase: status.Phase,
-		RestartPolicy: spec.RestartPolicy, SchedulerName: spec.SchedulerName, ServiceAccount: spec.ServiceAccountName,
+		Deleted: o.DeletionTimestamp != nil, Phase: short(status.Phase), RestartPolicy: short(spec.RestartPolicy),
+		SchedulerName: short(spec.SchedulerName), ServiceAccount: short(spec.ServiceAccountName),
 	}
 	room := longestMessages
 	for _, s := range status.InitContainerStatuses {
-		c := InitContainer{Name: s.Name, Succeeded: s.State.Terminated != nil && s.State.Terminated.ExitCode == 0}
+		c := InitContainer{Name: short(s.Name), Succeeded: s.State.Terminated != nil && s.State.Terminated.ExitCode == 0}
 		if t := s.LastState.Terminated; t != nil {
 			c.Last = &Termination{ExitCode: t.ExitCode, Message: t.Message, Started: t.StartedAt}
 			if room -= len(t.Message); room < 0 {

@@ -136,3 +136,15 @@ func TestChangesAreTold(t *testing.T) {
 		}
 	})
 }
+
+// No part of a pod that anybody may choose makes what is kept of it long, though it is not decided by.
+func TestTextsThatNobodyNeeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, long := start(t), strings.Repeat("x", 200<<10)
+		l := lifeOf(t, w, `spec: {nodeName: here, schedulerName: `+long+`, serviceAccountName: `+long+`, restartPolicy: `+long+`},
+			status: {phase: `+long+`, initContainerStatuses: [{name: `+long+`, state: {terminated: {exitCode: 0}}}]}`)
+		if diff := cmp.Diff(mirror.Life{Init: []mirror.InitContainer{{Succeeded: true}}}, l); diff != "" {
+			t.Errorf("(-want +got)\n%.500s", diff)
+		}
+	})
+}

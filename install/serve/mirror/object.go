@@ -53,7 +53,7 @@ func trim(what any) (any, error) {
 	if o.kept != nil {
 		return o, nil
 	}
-	k := &kept{uid: string(o.UID), hash: o.Annotations[configHash], version: o.ResourceVersion}
+	k := &kept{uid: string(o.UID), hash: short(o.Annotations[configHash]), version: o.ResourceVersion}
 	if text, err := o.counting(); err == nil && len(text) <= longestKept {
 		k.json = bytes.Clone(text) // without the room that the encoder left
 	}
@@ -63,6 +63,17 @@ func trim(what any) (any, error) {
 	t := &object{TypeMeta: o.TypeMeta, kept: k}
 	t.Namespace, t.Name, t.ResourceVersion = o.Namespace, o.Name, o.ResourceVersion
 	return t, nil
+}
+
+// longestName is the length of the longest names that Kubernetes knows.
+const longestName = 253
+
+// short returns a text, or nothing if it is longer than any that could be meant.
+func short(text string) string {
+	if len(text) > longestName {
+		return ""
+	}
+	return text
 }
 
 // counting returns the JSON of what decisions need.

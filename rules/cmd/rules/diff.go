@@ -23,7 +23,7 @@ The left side is what the parameters mean. The right side is one of
                                                 it runs
 
 With --pod the left side is what the node agent says that the pod should have, and without a file the right side what the kernel holds
-for it.
+for it. A pod with an istio-init container is left alone, so that beside its log the left side is what the kernel holds for it.
 
 FILE may be - for the standard input. Or both sides are named: --left SPEC --right SPEC, with SPEC one of
 
@@ -100,6 +100,9 @@ func newDiffCommand(s *system) *cobra.Command {
 		Example: diffExamples,
 	}
 	return s.command(cmd, in, func(p *parameters, _ []string) error {
+		if sides.Right.kind == kindLog && p.programsItself() {
+			return s.diff(p, diff.Pair[spec]{Left: spec{kind: kindNamespace}, Right: sides.Right})
+		}
 		if err := p.leftAlone(); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
@@ -125,6 +126,11 @@ func (p *parameters) leftAlone() error {
 		return nil
 	}
 	return fmt.Errorf("pod %s is not redirected: %s", p.pod, decisionText(p.located))
+}
+
+// programsItself tells whether the pod is left alone because it has an istio-init container.
+func (p *parameters) programsItself() bool {
+	return p.located != nil && p.located.Redirect == nil && p.located.Reason == string(decide.IstioInit)
 }
 
 // decisionText says what becomes of a pod and why, in a line.

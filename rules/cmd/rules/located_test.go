@@ -186,14 +186,42 @@ func TestExplainNamesTheFamilyThatIsLeftUncaptured(t *testing.T) {
 	}
 }
 
-// The log of a pod's init container is compared with what the pod should have now, in one command.
-func TestTheLogOfAnInitContainerAgainstAPod(t *testing.T) {
+// istioLog is the log of an istio-init container.
+func istioLog(t *testing.T) string {
+	t.Helper()
 	script, err := os.ReadFile(filepath.Join("testdata", "script", "diff.txtar"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, log, _ := strings.Cut(string(script), "\n-- istio.log --\n")
 	log, _, _ = strings.Cut(log, "\n-- ")
+	return log
+}
+
+// The log of a pod's own init container is compared with what the kernel holds for the pod: for Sluice it is one to be left alone.
+func TestTheLogOfAnInitContainerAgainstItsPod(t *testing.T) {
+	ns := netnstest.New(t)
+	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD())
+	dir := node(t, map[string]agent.Location{"web": {UID: "1", NetNS: path, Decision: "skip", Reason: "istio-init"}})
+	diff := func(want int) {
+		t.Helper()
+		code, stdout, stderr := command(t, dir, istioLog(t), "diff", "--pod", "default/web", "--istio-log", "-")
+		if code != want || stderr != "" {
+			t.Errorf("exit code %d, want %d: %s%s", code, want, stdout, stderr)
+		}
+	}
+	diff(1)
+	code, _, stderr := command(t, dir, "", "apply", "-u", "1337", "-b", "*", "-i", "*", "-d", "15090,15021,15020",
+		"--pod-ip", "10.244.1.5", "--netns", path)
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	diff(0)
+}
+
+// The log of an init container is compared with what a pod should have now, in one command.
+func TestTheLogOfAnInitContainerAgainstAPod(t *testing.T) {
+	log := istioLog(t)
 	dir := node(t, map[string]agent.Location{"web": meshPod(t, netnstest.New(t))})
 	code, stdout, stderr := command(t, dir, log, "diff", "--pod", "default/web", "--istio-log", "-", "-o", "json")
 	var result struct {

@@ -1,0 +1,94 @@
+package audit_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft/watch"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A pod that somebody annotates on and on costs no more than one whose processes change its rules, and what counts is its last state.
+func TestAPodThatChangesOnAndOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var s *space
+		w := node(t, nil, func(w *world) { s = w.redirected(web) })
+		for range 3000 {
+			w.put(web, running)
+			time.Sleep(10 * time.Millisecond)
+		}
+		if s.checked > 30 {
+			t.Errorf("compared %d times in 30 s", s.checked)
+		}
+		web.Metadata.Annotations = nil
+		w.put(web, running)
+		pass(3 * time.Second)
+		if w.states() != "1 redirected" { // by its record
+			t.Error(w.states())
+		}
+		w.set(func() { s.has = rules.Ruleset{} })
+		w.put(web, running)
+		pass(3 * time.Second)
+		if s.applied != 1 {
+			t.Errorf("applied %d times", s.applied)
+		}
+	})
+}
+
+// A pod that makes each look at it long, by ten thousands of rules, is looked at the less often, and keeps nobody waiting.
+func TestAPodThatMakesVisitsLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s, other *space
+		w := node(t, nil, func(w *world) {
+			s, other = w.redirected(meshPod("web")), w.redirected(meshPod("other"))
+			s.slow = 3 * time.Second
+		})
+		for i := range 600 {
+			w.flush(s)
+			w.put(meshPod("web"), running)
+			if i%100 == 0 {
+				w.heard <- watch.Event{Lost: true}
+			}
+			time.Sleep(time.Second)
+		}
+		if took := time.Duration(s.checked) * s.slow; took > 10*time.Minute*6/100 {
+			t.Errorf("looked at for %v of 10 minutes", took)
+		}
+		if w.flush(other); other.applied != 1 {
+			t.Error("the other one waits")
+		}
+	})
+}
+
+// The same holds for looking for a sandbox that is not there.
+func TestAPodThatChangesOnAndOnAndIsNowhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		w := node(t, nil)
+		for range 3000 {
+			w.put(web, running)
+			time.Sleep(10 * time.Millisecond)
+		}
+		if w.searches > 60 {
+			t.Errorf("searched %d times in 30 s", w.searches)
+		}
+	})
+}
+
+// Where nothing is audited, the pods that come and go leave nothing behind.
+func TestChangesThatNobodyAsksFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := node(t, map[string]string{"SLUICE_AUDIT": "false", "REPAIR_ENABLED": "false"})
+		for i := range 100 {
+			p := meshPod(fmt.Sprintf("job-%d", i))
+			w.put(p, running)
+			w.delete(p)
+		}
+		if held := w.Held(); held > 0 {
+			t.Errorf("%d things are kept", held)
+		}
+	})
+}
