@@ -14,6 +14,10 @@ IMAGE_COMMANDS = ./install/cmd/sluice-node ./rules/cmd/rules
 HUB ?= ghcr.io/sluice-mesh
 TAG ?= $(VERSION)
 ARCHITECTURES ?= amd64 arm64
+# What the tests on a cluster need, and which of them istiod is for; where its programs are built.
+SUITE = build image bin/istio-cni bin/$(notdir $(PEER)) $(addprefix bin/e2e/,helm install-cni mesh)
+ISTIO_TESTS = ^Test(Istio|InjectedPods|Refusals|SampleInjection|Command)$$
+ISTIO = e2e/injection/build
 # More flags for go test.
 TESTFLAGS =
 FUZZTIME ?= 30s
@@ -23,10 +27,10 @@ BENCHTIME ?= 300ms
 
 build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/
 
-.PHONY: help build demo test test-long test-peers fuzz bench bench-peers manifests chart-test image lint ci clean
+.PHONY: help build demo test test-long test-peers fuzz bench bench-peers e2e e2e-kind e2e-istio e2e-kernels manifests chart-test image lint ci clean
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' Makefile
 
 build: ## Build the commands, static, into bin/.
 	$(build-static) $(COMMANDS)
@@ -46,6 +50,7 @@ test-long: ## Run the tests with the long ones, all under the race detector.
 # One package at a time and -v, or go test would print nothing before the end.
 test-peers: export SLUICE_LONG ?= 1
 test-peers: export MODULE = e2e
+test-peers: export EXCEPT = /e2e/(cluster|suite|injection)
 test-peers: ## Compare with Istio's own programs (root or sudo); SLUICE_LONG= in part, SLUICE_SEED=7 by other chance.
 test-peers: build bin/$(notdir $(PEER))
 	@.ci/test -p 1 -v -timeout 30m $(TESTFLAGS) | grep --line-buffered -vE '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS)'
@@ -62,9 +67,44 @@ bench: bin/tools/golangci-lint
 	@bin/tools/benchstat $(BASE) bin/bench.out
 
 bench-peers: export SLUICE_ROUNDS ?= 30
-bench-peers: build bin/istio-cni
-bench-peers: ## Compare the plugin's time and memory with its peers' (root or sudo), in SLUICE_ROUNDS (30) rounds.
-	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -run '^$$' -bench Peers -benchtime 1x -timeout 30m ./bench
+bench-peers: build bin/istio-cni bin/$(notdir $(PEER))
+bench-peers: ## Compare with all peers (root or sudo), in SLUICE_ROUNDS (30) rounds: writes e2e/bench/RESULTS.md.
+	@$(build-static) ./install/cmd/sluice-node
+	@.ci/packages || true
+	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -run '^$$' -bench Peers -benchtime 1x -timeout 60m ./bench
+
+# One package at a time and -v, as above. What a cluster is made of is built by the user, and is there when root runs the tests.
+e2e: export SLUICE_REQUIRE = 1
+e2e: export E2E_PROVIDER ?= local
+e2e: $(SUITE)
+e2e: ## Test on a real Kubernetes in namespaces (root or sudo), which is built first; E2E_KEEP=1 lets a cluster run until Ctrl-C.
+	@.ci/packages
+	@cd e2e; go run ./cluster/cmd/software
+	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 20m -skip '^TestIstio$$' $(TESTFLAGS) ./cluster/... ./suite/... | \
+		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
+
+# As e2e. Without a registry, root also makes the nodes' file system, of the distribution's packages.
+e2e-kind: export SLUICE_REQUIRE = 1
+e2e-kind: export E2E_PROVIDER = kind
+e2e-kind: $(SUITE)
+e2e-kind: ## Test on two nodes of kind (root or sudo); E2E_NODE_IMAGE=build assembles the image where no registry is reached.
+	@.ci/packages
+	@cd e2e; go run ./cluster/cmd/software
+	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 40m -run '^Test(AnEngine|Kind|Sluice)' $(TESTFLAGS) \
+		./cluster/docker ./cluster ./suite | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
+
+# As e2e. bin/e2e/istio/pilot-discovery stands for all of Istio's programs and charts.
+e2e-istio: export SLUICE_REQUIRE = 1
+e2e-istio: export E2E_PROVIDER ?= local
+e2e-istio: $(SUITE) bin/e2e/istio/pilot-discovery bin/e2e/pilot-agent
+e2e-istio: ## Test with pods that the real istiod injects and the real istio-validation checks (root or sudo).
+	@.ci/packages
+	@cd e2e; go run ./cluster/cmd/software
+	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 15m -run '$(ISTIO_TESTS)' $(TESTFLAGS) ./injection/... ./suite | \
+		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
+
+e2e-kernels: ## Boot older kernels under qemu and run our tests there; UPDATE=1 writes README's table, KERNEL=5.10 runs only that.
+	@go run -C e2e ./kernels/cmd/kernels $(if $(UPDATE),-update) -kernel '$(KERNEL)' -shape '$(SHAPE)'
 
 manifests: ## Render install/manifests from the chart.
 	go test -C e2e/deploy -count=1 -run TestManifests . -update
@@ -102,12 +142,14 @@ lint: bin/tools/golangci-lint
 
 # A number of runs for the fuzz: go test fails now and then, with "context deadline exceeded", when a time limit ends.
 ci: export SLUICE_REQUIRE = 1
-ci: ## Run what a change must pass: lint, test, part of test-peers, and a short fuzz.
+ci: ## Run what a change must pass: lint, test, part of test-peers, a short fuzz, older kernels and a real Kubernetes.
 	@echo 'ci: lint'; $(MAKE) --no-print-directory lint
 	@echo 'ci: test'; $(MAKE) --no-print-directory test TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: peers'; $(MAKE) --no-print-directory test-peers SLUICE_LONG= TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: chart'; $(MAKE) --no-print-directory chart-test TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: fuzz'; $(MAKE) --no-print-directory fuzz FUZZTIME=50000x
+	@echo 'ci: kernels'; $(MAKE) --no-print-directory e2e-kernels
+	@echo 'ci: Kubernetes'; $(MAKE) --no-print-directory e2e TESTFLAGS='-count=1 $(TESTFLAGS)'
 
 clean: ## Remove what make built.
 	rm -rf bin
@@ -120,6 +162,32 @@ bin/$(notdir $(PEER)): e2e/go.mod e2e/go.sum $(wildcard e2e/$(PEER)/*.go)
 bin/istio-cni: e2e/bench/istio/go.mod e2e/bench/istio/go.sum
 	@echo "$@: built from Istio's module, which takes minutes the first time"
 	CGO_ENABLED=0 go build -C e2e/bench/istio -trimpath -buildvcs=false -ldflags '-s -w' -o ../../../bin/ istio.io/istio/cni/cmd/istio-cni
+	@touch $@
+
+bin/e2e/istio/pilot-discovery: $(ISTIO)/go.mod $(ISTIO)/go.sum
+	@echo "$@: 1800 packages of Istio, which take minutes the first time"
+	@mkdir -p $(@D)
+	@CGO_ENABLED=0 go build -C $(ISTIO) -v -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/$(@D)/ $$(go list -C $(ISTIO) tool) 2>&1 | \
+		awk '/^go: downloading/ { next } ++n % 100 == 0 { print n " packages"; fflush() } /: |^#/'
+	@rm -rf $(@D)/charts
+	@cp -r --no-preserve=mode "$$(go list -C $(ISTIO) -m -f '{{.Dir}}' istio.io/istio)/manifests/charts" $(@D)
+	@touch $@
+
+bin/e2e/pilot-agent: e2e/go.mod $(wildcard e2e/injection/cmd/pilot-agent/*.go)
+	CGO_ENABLED=0 go build -C e2e -trimpath -buildvcs=false -ldflags '-s -w' -o ../bin/e2e/ ./injection/cmd/pilot-agent
+	@touch $@
+
+bin/e2e/mesh: e2e/go.mod $(wildcard e2e/mesh/*/*.go e2e/mesh/*/*/*.go)
+	CGO_ENABLED=0 go build -C e2e -trimpath -buildvcs=false -ldflags '-s -w' -o ../bin/e2e/ ./mesh/cmd/mesh
+	@touch $@
+
+bin/e2e/helm: e2e/deploy/go.mod e2e/deploy/go.sum
+	CGO_ENABLED=0 go build -C e2e/deploy -trimpath -buildvcs=false -ldflags '-s -w' -o ../../bin/e2e/ helm.sh/helm/v4/cmd/helm
+	@touch $@
+
+bin/e2e/install-cni: e2e/bench/istio/go.mod e2e/bench/istio/go.sum
+	CGO_ENABLED=0 go build -C e2e/bench/istio -trimpath -buildvcs=false -ldflags '-s -w' -o ../../../bin/e2e/ \
+		istio.io/istio/cni/cmd/install-cni
 	@touch $@
 
 # The plugins with which tests run ours in a chain; bridge stands for all of them.

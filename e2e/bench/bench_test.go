@@ -1,98 +1,131 @@
 package bench_test
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-mesh/sluice/e2e/bench"
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
 // A shell that executes two programs, the second one in its own place.
 func TestMeasureCountsProgramsAndMemory(t *testing.T) {
-	small := shell("/bin/true; exec /bin/true")
-	large := shell("dd if=/dev/zero of=/dev/null bs=50000000 count=1")
-	costs, err := bench.Measure(bench.Row{Name: "shell", Contestants: []bench.Contestant{small, large}}, 3)
-	if err != nil {
-		t.Fatal(err)
+	small := shell("small", "/bin/true; exec /bin/true")
+	large := shell("large", "dd if=/dev/zero of=/dev/null bs=50000000 count=1")
+	row := bench.Measure(bench.Row{ID: "shell", Share: 1, Contestants: []bench.Contestant{small, large}}, 3)
+	if len(row.LeftOut) > 0 || row.Rounds != 3 {
+		t.Fatalf("%+v", row)
 	}
-	if got := costs[0].Executed; got != 2 {
-		t.Errorf("programs executed: %d, want 2", got)
+	if got := row.Entry("small").Values[report.Executed].Median; got != 2 {
+		t.Errorf("programs executed: %v, want 2", got)
 	}
-	if got := costs[0].Memory; got < 100_000 || got > 10_000_000 {
-		t.Errorf("memory of a shell: %d bytes", got)
+	if got := row.Entry("small").Values[report.Memory].Median; got < 100_000 || got > 10_000_000 {
+		t.Errorf("memory of a shell: %v bytes", got)
 	}
-	if got := costs[1].Memory; got < 50_000_000 {
-		t.Errorf("memory of a shell whose child takes 50 MB: %d bytes", got)
+	if got := row.Entry("large").Values[report.Memory].Median; got < 50_000_000 {
+		t.Errorf("memory of a shell whose child takes 50 MB: %v bytes", got)
 	}
-	for i, c := range costs {
-		if len(c.Samples) != 3 || c.Wall() <= 0 || c.CPU() <= 0 || c.Fastest() > c.Wall() {
-			t.Errorf("contestant %d: %+v", i, c)
+	for _, e := range row.Entries {
+		for _, q := range []report.Quantity{report.Wall, report.CPU} {
+			if s := e.Values[q]; s.Samples != 3 || s.Least <= 0 || s.First < s.Least || s.Median < s.First || s.Third < s.Median {
+				t.Errorf("%s: %s: %+v", e.Name, q, s)
+			}
 		}
 	}
 }
 
-func TestARowThatCannotRunSaysWhy(t *testing.T) {
-	undone := 0
-	task := bench.Task{Command: script("echo no such module >&2; exit 3"), Undo: func() { undone++ }}
-	failing := bench.Contestant{Name: "failing", Prepare: func() (*bench.Task, error) { return &task, nil }}
-	measure := func() error {
-		_, err := bench.Measure(bench.Row{Name: "row", Contestants: []bench.Contestant{failing}}, 3)
-		return err
-	}
-	if err := measure(); err == nil || !strings.Contains(err.Error(), "no such module") || !strings.Contains(err.Error(), "exit status 3") {
-		t.Errorf("error %v; want output and status", err)
-	}
-	task.Command, task.Check = script("true"), func() error { return errors.New("nothing is done") }
-	if err := measure(); err == nil || !strings.Contains(err.Error(), "row: failing: nothing is done") {
-		t.Errorf("error %v; want that of the check", err)
-	}
-	if undone != 2 {
-		t.Errorf("undone %d times, want 2", undone)
-	}
-	failing.Prepare = func() (*bench.Task, error) { return nil, errors.New("no root") }
-	if err := measure(); err == nil {
-		t.Error("no error without the prepared state")
-	}
-}
-
-func TestPrintTellsWhetherGoalsAreMet(t *testing.T) {
-	row := bench.Row{
-		Name:        "ADD",
-		Contestants: []bench.Contestant{{Name: "ours", Ours: true}, {Name: "ours too", Ours: true}, {Name: "theirs"}, {Name: "another"}},
-		Goals:       []bench.Goal{{bench.WallTime, 0.2}, {bench.Memory, 0.5}},
-	}
-	cost := func(memory int64, wall ...time.Duration) bench.Cost {
-		c := bench.Cost{Memory: memory}
-		for _, w := range wall {
-			c.Samples = append(c.Samples, bench.Sample{Wall: w * time.Millisecond, CPU: w * time.Millisecond})
+func TestAContestantThatFailsIsLeftOutWithTheReason(t *testing.T) {
+	ended, undone := 0, 0
+	contestant := func(name, script string, check error) bench.Contestant {
+		c := shell(name, script)
+		c.Open = func() (func(), error) { return func() { ended++ }, nil }
+		prepare := c.Prepare
+		c.Prepare = func() (bench.Task, error) {
+			task, err := prepare()
+			task.Check, task.Undo = func() error { return check }, func() { undone++ }
+			return task, err
 		}
 		return c
 	}
-	var out bytes.Buffer
-	bench.Print(&out, row, []bench.Cost{cost(10e6, 9, 10, 30), cost(1e6, 1, 2, 3), cost(25e6, 50, 80, 60), cost(15e6, 49, 49, 49)})
-	for _, want := range []string{
-		"ours     10.0   1.0x         9.0   1.0x    10.0       10.0   1.0x",
-		"theirs     60.0   6.0x        50.0   5.6x    60.0       25.0   2.5x",
-		"goal: wall time at most 0.20 of any peer's: MISSED, 0.20 of another",
-		"goal: memory at most 0.50 of any peer's: MISSED, 0.67 of another",
-	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %q in:\n%s", want, &out)
-		}
+	row := bench.Measure(bench.Row{Contestants: []bench.Contestant{
+		contestant("failing", "echo no such module >&2; exit 3", nil),
+		contestant("good", "true", nil),
+		contestant("idle", "true", errors.New("nothing is done")),
+		{Name: "unprepared", Prepare: func() (bench.Task, error) { return bench.Task{}, errors.New("no root") }},
+		{Name: "closed", Open: func() (func(), error) { return nil, errors.New("no kernel feature") }},
+	}}, 2)
+	if len(row.Entries) != 1 || row.Entries[0].Name != "good" {
+		t.Errorf("%+v", row.Entries)
+	}
+	got := map[string]string{}
+	for _, why := range row.LeftOut {
+		got[why.Name] = strings.TrimPrefix(why.Why, "/bin/sh: ")
+	}
+	want := map[string]string{
+		"failing": "exit status 3: no such module\n", "idle": "nothing is done", "unprepared": "no root", "closed": "no kernel feature",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	// The first time does not count: one each for those that fail, two more for the good one.
+	if ended != 3 || undone != 5 {
+		t.Errorf("ended %d times, want 3; undone %d times, want 5", ended, undone)
 	}
 }
 
 // shell is a contestant that runs a script.
-func shell(text string) bench.Contestant {
-	return bench.Contestant{Name: text, Prepare: func() (*bench.Task, error) {
-		return &bench.Task{Command: script(text), Undo: func() {}}, nil
+func shell(name, text string) bench.Contestant {
+	return bench.Contestant{Name: name, Prepare: func() (bench.Task, error) {
+		return (&bench.Command{Path: "/bin/sh", Env: os.Environ(), Stdin: []byte(text)}).Task(), nil
 	}}
 }
 
-func script(text string) *bench.Command {
-	return &bench.Command{Path: "/bin/sh", Env: os.Environ(), Stdin: []byte(text)}
+// Linux's bound for one argument is 128 KiB (MAX_ARG_STRLEN), with a zero at its end.
+func TestSidecarsFitIntoAnArgument(t *testing.T) {
+	for _, s := range []bench.Sidecar{{IPv4: 10_000}, {IPv4: 1000, IPv6: 1000}} {
+		for _, flag := range s.Flags() {
+			if len(flag) >= 128<<10 {
+				t.Errorf("%+v: an argument of %d bytes", s, len(flag))
+			}
+		}
+	}
+}
+
+// No prefixes touch, so that the kernel's set has as many intervals, and the change of one is the change of one element.
+func TestSidecarsHaveAllTheirPrefixes(t *testing.T) {
+	for _, s := range []bench.Sidecar{{}, {IPv4: 1000, IPv6: 1000}, {IPv4: 10_000, IPv6: 10_000}, {IPv4: 1000, Other: true}} {
+		rs, err := s.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0
+		for _, m := range rs.Tables[0].Sets() {
+			got += len(m.Ranges)
+		}
+		if got != s.IPv4+s.IPv6 {
+			t.Errorf("%+v: %d ranges", s, got)
+		}
+	}
+}
+
+func TestChangingAPrefixIsAnUpdateInPlace(t *testing.T) {
+	ns := netnstest.New(t)
+	for _, row := range []struct {
+		sidecar bench.Sidecar
+		want    nft.Outcome
+	}{{bench.Sidecar{IPv4: 1000, IPv6: 1000}, nft.Created}, {bench.Sidecar{IPv4: 1000, IPv6: 1000, Other: true}, nft.Updated}} {
+		rs, err := row.sidecar.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := nft.Apply(ns, rs); err != nil || got.Outcome != row.want {
+			t.Errorf("%v, %v; want %s", got, err, row.want)
+		}
+	}
 }

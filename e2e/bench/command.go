@@ -10,12 +10,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
 // A Command is a program to be executed.
 type Command struct {
 	Path  string
+	Args  []string // without the program's name
 	Env   []string // all of it
 	Stdin []byte
 	// In is the network namespace in which the process runs; nil for this one's.
@@ -32,7 +34,7 @@ func (c *Command) exec() (cmd *exec.Cmd, out *os.File, err error) {
 		_ = in.Close()
 		return nil, nil, err
 	}
-	cmd = exec.Command(c.Path)
+	cmd = exec.Command(c.Path, c.Args...)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Env, in, out, out
 	return cmd, out, nil
 }
@@ -66,21 +68,70 @@ func (c *Command) do(execute func(*exec.Cmd) error) error {
 	return nil
 }
 
+// Task is to execute the command, and nothing before or after it.
+func (c *Command) Task() Task { return Task{Do: c.run, Count: c.traced} }
+
 // run executes the command, and tells what that took.
 func (c *Command) run() (s Sample, err error) {
 	err = c.do(func(cmd *exec.Cmd) error {
 		begin := time.Now()
 		err := cmd.Run()
-		s.Wall = time.Since(begin)
+		wall := time.Since(begin)
 		if err == nil {
 			// The times of children that were waited for are in it.
 			usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-			s.CPU = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+			cpu := time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+			s = Sample{report.Wall: wall.Seconds(), report.CPU: cpu.Seconds()}
 		}
 		return err
 	})
 	return s, err
 }
 
-// runs executes a command that is not measured.
-func runs(cmd *exec.Cmd) error { return cmd.Run() }
+// Run executes the command when that is not measured.
+func (c *Command) Run() error {
+	return c.do(func(cmd *exec.Cmd) error { return cmd.Run() })
+}
+
+// Output executes the command when that is not measured, and returns what it prints.
+func (c *Command) Output() ([]byte, error) {
+	var said []byte
+	err := c.do(func(cmd *exec.Cmd) error {
+		if err := cmd.Run(); err != nil {
+			return err
+		}
+		out := cmd.Stdout.(*os.File)
+		_, err := out.Seek(0, io.SeekStart)
+		if err == nil {
+			said, err = io.ReadAll(out)
+		}
+		return err
+	})
+	return said, err
+}
+
+// inTurn is to execute commands one after the other.
+func inTurn(commands []*Command) Task {
+	all := func(sum Sample, execute func(*Command) (Sample, error)) (Sample, error) {
+		for _, c := range commands {
+			s, err := execute(c)
+			if err != nil {
+				return nil, err
+			}
+			for q, value := range s {
+				if q == report.Memory {
+					sum[q] = max(sum[q], value)
+					continue
+				}
+				sum[q] += value
+			}
+		}
+		return sum, nil
+	}
+	return Task{
+		Do: func() (Sample, error) { return all(Sample{}, (*Command).run) },
+		Count: func() (Sample, error) {
+			return all(Sample{report.Executed: float64(len(commands) - 1)}, (*Command).traced)
+		},
+	}
+}

@@ -2,64 +2,109 @@ package bench
 
 import (
 	"fmt"
-	"slices"
-	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
 // Measure lets the contestants of a row do its task in turn, in so many rounds of which each begins with another one. The first time
-// of each does not count: it warms caches, and is where memory and executed programs are counted. An error says why the row cannot
-// be measured, and which contestant failed.
-func Measure(row Row, rounds int) ([]Cost, error) {
-	costs := make([]Cost, len(row.Contestants))
-	for i, c := range row.Contestants {
-		err := c.once(func(command *Command) error {
-			f, err := command.traced()
-			costs[i].Memory, costs[i].Executed = f.memory, f.executed
-			return err
-		})
-		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", row.Name, c.Name, err)
-		}
+// of each does not count: it warms caches, and is where memory and executed programs are counted. A contestant that fails is left
+// out of the result, which says why.
+func Measure(row Row, rounds int) report.Row {
+	result := report.Row{ID: row.ID, Topic: row.Topic, Name: row.Name, Note: row.Note, Plotted: row.Plotted, Goals: row.Goals}
+	if row.Share > 0 {
+		rounds = max(int(float64(rounds)*row.Share), 1)
+		result.Rounds = rounds
+	}
+	runs := make([]*run, len(row.Contestants))
+	for i := range row.Contestants {
+		runs[i] = start(&row.Contestants[i])
 	}
 	for round := range rounds {
-		for i := range row.Contestants {
-			i := (i + round) % len(row.Contestants)
-			c := row.Contestants[i]
-			err := c.once(func(command *Command) error {
-				s, err := command.run()
-				costs[i].Samples = append(costs[i].Samples, s)
-				return err
-			})
-			if err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", row.Name, c.Name, err)
-			}
+		for i := range runs {
+			runs[(i+round)%len(runs)].round()
 		}
 	}
-	return costs, nil
+	for _, r := range runs {
+		r.end()
+		if r.err != nil {
+			result.LeftOut = append(result.LeftOut, report.Reason{Name: r.Name, Why: r.err.Error()})
+			continue
+		}
+		result.Entries = append(result.Entries, r.entry())
+	}
+	return result
+}
+
+// A run is a contestant in a row.
+type run struct {
+	*Contestant
+	counted Sample
+	samples map[report.Quantity][]float64
+	end     func()
+	// err is why it takes no part any more.
+	err error
+}
+
+// start opens the contestant and lets it do the task the time that does not count.
+func start(c *Contestant) *run {
+	r := &run{Contestant: c, samples: map[report.Quantity][]float64{}, end: func() {}}
+	if c.Open != nil {
+		end, err := c.Open()
+		if err != nil {
+			r.err = err
+			return r
+		}
+		r.end = end
+	}
+	r.counted, r.err = c.once(func(t Task) (Sample, error) {
+		if t.Count == nil {
+			_, err := t.Do()
+			return nil, err
+		}
+		return t.Count()
+	})
+	return r
+}
+
+// round lets the contestant do the task once more.
+func (r *run) round() {
+	if r.err != nil {
+		return
+	}
+	s, err := r.once(func(t Task) (Sample, error) { return t.Do() })
+	if err != nil {
+		r.err = fmt.Errorf("after %d rounds: %w", len(r.samples[report.Wall]), err)
+		return
+	}
+	for q, value := range s {
+		r.samples[q] = append(r.samples[q], value)
+	}
+}
+
+// entry is what all rounds took.
+func (r *run) entry() report.Entry {
+	e := report.Entry{Name: r.Name, Kind: r.Kind, Values: map[report.Quantity]report.Summary{}}
+	for q, value := range r.counted {
+		e.Values[q] = report.Summarise([]float64{value})
+	}
+	for q, values := range r.samples {
+		e.Values[q] = report.Summarise(values)
+	}
+	return e
 }
 
 // once prepares the task, does it, checks that it was done, and undoes it.
-func (c *Contestant) once(do func(*Command) error) error {
+func (c *Contestant) once(do func(Task) (Sample, error)) (Sample, error) {
 	task, err := c.Prepare()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer task.Undo()
-	if err = do(task.Command); err == nil && task.Check != nil {
+	if task.Undo != nil {
+		defer task.Undo()
+	}
+	s, err := do(task)
+	if err == nil && task.Check != nil {
 		err = task.Check()
 	}
-	return err
-}
-
-// quantile returns the q-th part of the samples' values in ascending order: 0 the least, 0.5 the median.
-func (c *Cost) quantile(q float64, of func(Sample) time.Duration) time.Duration {
-	if len(c.Samples) == 0 {
-		return 0
-	}
-	values := make([]time.Duration, len(c.Samples))
-	for i, s := range c.Samples {
-		values[i] = of(s)
-	}
-	slices.Sort(values)
-	return values[int(q*float64(len(values)-1)+0.5)]
+	return s, err
 }

@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -18,16 +20,30 @@ type Attachment struct {
 	ContainerID string
 }
 
-// podAddress is that of every pod: they never meet.
-var podAddress = net.IPNet{IP: net.IPv4(10, 244, 7, 9).To4(), Mask: net.CIDRMask(24, 32)}
+// The addresses of every pod: they never meet.
+var (
+	podIPv4 = net.IPNet{IP: net.IPv4(10, 244, 7, 9).To4(), Mask: net.CIDRMask(24, 32)}
+	podIPv6 = net.IPNet{IP: net.ParseIP("fd00:10:244:7::9"), Mask: net.CIDRMask(64, 128)}
+)
 
-// NewAttachment makes a pod's namespace. It has the address on lo: no plugin looks for the interface.
+// NewAttachment makes an IPv4 pod.
 func NewAttachment(number int) (*Attachment, error) {
+	ns, err := newPod(&podIPv4)
+	if err != nil {
+		return nil, err
+	}
+	return &Attachment{NS: ns, ContainerID: fmt.Sprintf("%064x", number)}, nil
+}
+
+// NewPod makes the namespace of a dual-stack pod.
+func NewPod() (*netns.NS, error) { return newPod(&podIPv4, &podIPv6) }
+
+// newPod makes a namespace that has the addresses on lo: nobody looks for the interface.
+func newPod(addresses ...*net.IPNet) (*netns.NS, error) {
 	ns, err := netns.New()
 	if err != nil {
 		return nil, err
 	}
-	a := &Attachment{NS: ns, ContainerID: fmt.Sprintf("%064x", number)}
 	err = ns.Do(func() error {
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
@@ -36,13 +52,17 @@ func NewAttachment(number int) (*Attachment, error) {
 		if err := netlink.LinkSetUp(lo); err != nil {
 			return err
 		}
-		return netlink.AddrAdd(lo, &netlink.Addr{IPNet: &podAddress})
+		for _, a := range addresses {
+			if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: a, Flags: unix.IFA_F_NODAD}); err != nil {
+				return fmt.Errorf("address %s: %w", a, err)
+			}
+		}
+		return nil
 	})
 	if err != nil {
-		_ = ns.Close()
-		return nil, fmt.Errorf("make a pod: %w", err)
+		return nil, errors.Join(fmt.Errorf("make a pod: %w", err), ns.Close())
 	}
-	return a, nil
+	return ns, nil
 }
 
 // Path is that of the namespace, for other processes.
@@ -53,14 +73,14 @@ func (a *Attachment) PrevResult() map[string]any {
 	return map[string]any{
 		"cniVersion": CNIVersion,
 		"interfaces": []map[string]any{{"name": "cni0"}, {"name": "eth0", "sandbox": a.Path()}},
-		"ips":        []map[string]any{{"interface": 1, "address": podAddress.String(), "gateway": "10.244.7.1"}},
+		"ips":        []map[string]any{{"interface": 1, "address": podIPv4.String(), "gateway": "10.244.7.1"}},
 		"routes":     []map[string]any{{"dst": "0.0.0.0/0"}},
 	}
 }
 
 // redirects tells by an error if the namespace's rules do not redirect what an application sends, or if they do and should not.
-func (a *Attachment) redirects(want bool) error {
-	live, err := compat.ReadLive(a.NS, compat.PartAll)
+func redirects(ns *netns.NS, want bool) error {
+	live, err := compat.ReadLive(ns, compat.PartAll)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync/atomic"
 
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
@@ -16,8 +17,7 @@ const CNIVersion = "1.0.0"
 // A Plugin is a CNI plugin at the end of a chain.
 type Plugin struct {
 	Name string
-	// Ours tells that it is no peer.
-	Ours bool
+	Kind report.Kind
 	// Path is that of the executable.
 	Path string
 	// Config are the fields of the plugin's own in its configuration.
@@ -41,33 +41,37 @@ var attachments atomic.Int64
 // Add is the plugin in a contest of ADD for the pod, each time in a namespace of its own, which has rules afterwards if and only if the
 // pod is redirected.
 func (p *Plugin) Add(pod Pod, redirected bool) Contestant {
-	return Contestant{Name: p.Name, Ours: p.Ours, Prepare: func() (*Task, error) {
+	return Contestant{Name: p.Name, Kind: p.Kind, Prepare: func() (Task, error) {
 		a, err := NewAttachment(int(attachments.Add(1)))
 		if err != nil {
-			return nil, err
+			return Task{}, err
 		}
 		undo := func() {
 			// What is kept of the attachment shall not pile up.
-			_ = p.command("DEL", pod, a).do(runs)
+			_ = p.command("DEL", pod, a).Run()
 			_ = a.NS.Close()
 		}
-		return &Task{Command: p.command("ADD", pod, a), Check: func() error { return a.redirects(redirected) }, Undo: undo}, nil
+		task := p.command("ADD", pod, a).Task()
+		task.Check, task.Undo = func() error { return redirects(a.NS, redirected) }, undo
+		return task, nil
 	}}
 }
 
 // Del is the plugin in a contest of DEL for the pod, each time after ADD.
 func (p *Plugin) Del(pod Pod) Contestant {
-	return Contestant{Name: p.Name, Ours: p.Ours, Prepare: func() (*Task, error) {
+	return Contestant{Name: p.Name, Kind: p.Kind, Prepare: func() (Task, error) {
 		a, err := NewAttachment(int(attachments.Add(1)))
 		if err != nil {
-			return nil, err
+			return Task{}, err
 		}
 		undo := func() { _ = a.NS.Close() }
-		if err := p.command("ADD", pod, a).do(runs); err != nil {
+		if err := p.command("ADD", pod, a).Run(); err != nil {
 			undo()
-			return nil, err
+			return Task{}, err
 		}
-		return &Task{Command: p.command("DEL", pod, a), Undo: undo}, nil
+		task := p.command("DEL", pod, a).Task()
+		task.Undo = undo
+		return task, nil
 	}}
 }
 

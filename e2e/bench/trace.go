@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
 // footprint is what a command and all its descendants took of the machine besides time.
@@ -22,9 +24,10 @@ type footprint struct {
 
 // traced executes the command under ptrace, which makes it slow: its time says nothing. The memory that wait4 reports would not do,
 // since it counts what the process was before exec, which is this one.
-func (c *Command) traced() (f footprint, err error) {
+func (c *Command) traced() (Sample, error) {
+	var f footprint
 	// All requests of ptrace must come from the thread that started the process: do stays on one.
-	err = c.do(func(cmd *exec.Cmd) error {
+	err := c.do(func(cmd *exec.Cmd) error {
 		runtime.LockOSThread() // also where there is no namespace to enter
 		defer runtime.UnlockOSThread()
 		cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Pdeathsig: unix.SIGKILL}
@@ -39,7 +42,7 @@ func (c *Command) traced() (f footprint, err error) {
 		}
 		return err
 	})
-	return f, err
+	return Sample{report.Memory: float64(f.memory), report.Executed: float64(f.executed)}, err
 }
 
 const traceOptions = unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC |
@@ -91,23 +94,25 @@ func (f *footprint) stopped(pid int, ws unix.WaitStatus, known map[int]bool) (si
 	case unix.PTRACE_EVENT_EXEC:
 		f.executed++
 	case unix.PTRACE_EVENT_EXIT:
-		f.memory = max(f.memory, largest(pid))
+		// Of one that is ending it cannot always be told.
+		memory, _ := LargestMemory(pid)
+		f.memory = max(f.memory, memory)
 	}
 	return 0
 }
 
-// largest is the most memory that the process of a thread had resident since its exec, in bytes; 0 if that cannot be told.
-func largest(pid int) int64 {
+// LargestMemory is the most memory that a process, of which the number may be that of a thread, had resident since its exec, in bytes.
+func LargestMemory(pid int) (int64, error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0
+		return 0, err
 	}
 	defer func() { _ = file.Close() }()
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		if value, found := strings.CutPrefix(lines.Text(), "VmHWM:"); found {
-			kilobytes, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-			return kilobytes << 10
+			kilobytes, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			return kilobytes << 10, err
 		}
 	}
-	return 0
+	return 0, fmt.Errorf("process %d: its memory is not known", pid)
 }

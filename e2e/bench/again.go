@@ -1,0 +1,59 @@
+package bench
+
+import (
+	"fmt"
+
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// againRows measure that nothing is to be done.
+func againRows(t Tools) []Row {
+	const topic = "Applied again, unchanged"
+	row := Row{
+		ID: "again", Topic: topic, Name: "no excluded prefixes", Plotted: report.Wall,
+		Note: "istio-iptables finds by one process for each rule that its rules are there, without their order; istio-nftables always writes " +
+			"them anew. Ours reads everything from the kernel and compares it, and writes nothing.",
+		Goals: []report.Goal{
+			{Of: coldName, Quantity: report.Wall, Factor: 1.0 / 50},
+			{Of: rulesApply.name, Quantity: report.Wall, Than: []string{emptyName}, Factor: 2},
+		},
+		Contestants: []Contestant{t.empty(), againInProcess(Sidecar{})},
+	}
+	for _, p := range []programmer{rulesApply, rulesLegacy, istioNative, istioLegacy, istioNFT} {
+		row.Contestants = append(row.Contestants, Contestant{Name: p.name, Kind: p.kind, Prepare: func() (Task, error) {
+			return t.commandsInPod(p, Sidecar{}, Sidecar{}, &p)
+		}})
+	}
+	rows := []Row{row}
+	for _, n := range []int{1000, 10_000} {
+		s := Sidecar{IPv4: n, IPv6: n}
+		first := coldContestant(s)
+		first.Name = "Sluice in process, the first time"
+		rows = append(rows, Row{
+			ID: fmt.Sprint("again-", n), Topic: topic, Name: excluded(n), Share: 1,
+			Contestants: []Contestant{againInProcess(s), first},
+		})
+	}
+	return rows
+}
+
+func againInProcess(s Sidecar) Contestant {
+	var rs rules.Ruleset
+	return Contestant{
+		Name: coldName, Kind: report.Ours,
+		Open: func() (end func(), err error) {
+			rs, err = s.Compile()
+			return func() {}, err
+		},
+		Prepare: func() (Task, error) {
+			install := func(ns *netns.NS) error { return created(nft.Apply(ns, rs)) }
+			return inPod(install, func(ns *netns.NS) error {
+				result, err := nft.Apply(ns, rs)
+				return became(nft.Unchanged, result, err)
+			})
+		},
+	}
+}

@@ -1,0 +1,151 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
+	"github.com/sluice-mesh/sluice/e2e/istio"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// connectRows measure new connections.
+func connectRows(t Tools) []Row {
+	row := Row{
+		ID: "connect", Topic: "New connections", Name: "redirected to a listener of the pod, one after the other", Plotted: report.Rate,
+		Note:        "The excluded prefixes are of IPv4, and hold none of the destinations. Without rules the connection is made to the listener itself.",
+		Contestants: []Contestant{t.connecting("no rules", report.Floor, nil, Sidecar{})},
+	}
+	sizes := []int{0, 1000, 10_000}
+	of := func(p programmer, n int) string { return fmt.Sprintf("%s, %d prefixes", p.name, n) }
+	ours := rulesApply
+	ours.name = "Sluice"
+	for _, p := range []programmer{ours, istioLegacy, istioNative} {
+		for _, n := range sizes {
+			row.Contestants = append(row.Contestants, t.connecting(of(p, n), p.kind, &p, Sidecar{IPv4: n}))
+		}
+	}
+	// Two medians of equal things are a percent or two apart.
+	const equal = 0.97
+	for i, n := range sizes {
+		row.Goals = append(row.Goals, report.Goal{Of: of(ours, n), Quantity: report.Rate, Than: []string{of(istioLegacy, n)}, Factor: equal})
+		if i > 0 {
+			row.Goals = append(row.Goals, report.Goal{Of: of(ours, n), Quantity: report.Rate, Than: []string{of(ours, 0)}, Factor: equal})
+		}
+	}
+	return []Row{row}
+}
+
+// connecting makes connections in one pod over all rounds; without a programmer the pod has no rules.
+func (t Tools) connecting(name string, kind report.Kind, p *programmer, s Sidecar) Contestant {
+	const connections = 500
+	var l *listening
+	to := &unix.SockaddrInet4{Addr: [4]byte{10, 9, 9, 9}, Port: 80}
+	if p == nil {
+		to = &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: rules.DefaultProxyPort}
+	}
+	return Contestant{
+		Name: name, Kind: kind,
+		Open: func() (end func(), err error) {
+			if l, err = listenInPod(); err != nil {
+				return nil, err
+			}
+			if p != nil {
+				if err := p.run(t, l.ns, s); err != nil {
+					return nil, errors.Join(err, l.close())
+				}
+			}
+			return func() { _ = l.close() }, nil
+		},
+		Prepare: func() (Task, error) {
+			return Task{Do: func() (s Sample, err error) {
+				err = l.ns.Do(func() error {
+					begin := time.Now()
+					for range connections {
+						if err := connect(to); err != nil {
+							return err
+						}
+					}
+					s = Sample{report.Rate: connections / time.Since(begin).Seconds()}
+					return nil
+				})
+				return s, err
+			}}, nil
+		},
+	}
+}
+
+// listening is a pod that accepts connections to the proxy's port.
+type listening struct {
+	ns       *netns.NS
+	listener int
+	done     chan struct{}
+}
+
+func listenInPod() (*listening, error) {
+	ns, err := istio.DualPod.NewNamespace()
+	if err != nil {
+		return nil, err
+	}
+	l := &listening{ns: ns, done: make(chan struct{})}
+	if err := ns.Do(l.listen); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen in a pod: %w", err), ns.Close())
+	}
+	go l.accept()
+	return l, nil
+}
+
+// listen also makes a default route: the kernel looks for one before the rules are asked.
+func (l *listening) listen() (err error) {
+	eth, err := netlink.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	everywhere := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
+	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: everywhere}); err != nil {
+		return fmt.Errorf("default route: %w", err)
+	}
+	if l.listener, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return err
+	}
+	if err := unix.Bind(l.listener, &unix.SockaddrInet4{Port: rules.DefaultProxyPort}); err != nil {
+		return err
+	}
+	return unix.Listen(l.listener, 1024)
+}
+
+func (l *listening) accept() {
+	defer close(l.done)
+	for {
+		fd, _, err := unix.Accept(l.listener)
+		if err != nil {
+			return
+		}
+		_ = unix.Close(fd)
+	}
+}
+
+func (l *listening) close() error {
+	err := unix.Shutdown(l.listener, unix.SHUT_RDWR)
+	<-l.done
+	return errors.Join(err, unix.Close(l.listener), l.ns.Close())
+}
+
+func connect(to *unix.SockaddrInet4) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	// Closing by reset leaves no port behind in TIME_WAIT.
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
+		return err
+	}
+	return unix.Connect(fd, to)
+}

@@ -1,0 +1,71 @@
+package bench
+
+import (
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// diffRows measure the decision whether two rulesets treat every packet alike.
+func diffRows(t Tools) []Row {
+	var rows []Row
+	for _, c := range []struct {
+		id, name string
+		sidecar  Sidecar
+		limit    float64
+	}{
+		{"diff", "an IPv4 pod by default", Sidecar{Plain: true, Single: true}, 5e-3},
+		{"diff-dual", "a dual-stack pod with DNS capture", Sidecar{}, 0},
+		{"diff-1000", "the same with " + excluded(1000), Sidecar{IPv4: 1000, IPv6: 1000}, 200e-3},
+		{"diff-10000", "the same with 10000 excluded prefixes of IPv4", Sidecar{IPv4: 10_000}, 3},
+	} {
+		const name = "rules diff"
+		row := Row{
+			ID: c.id, Topic: "Deciding about all packets", Name: c.name, Plotted: report.Wall,
+			Contestants: []Contestant{t.deciding(c.id, name, c.sidecar)},
+		}
+		if c.limit > 0 {
+			row.Goals = []report.Goal{{Of: name, Quantity: report.Wall, Limit: c.limit}}
+		}
+		rows = append(rows, row)
+	}
+	rows[0].Note = "The whole process: our parameters against the files of iptables-save and ip6tables-save after the real istio-iptables, " +
+		"with one rule for each prefix. No peer can decide this."
+	return rows
+}
+
+// deciding compares the sidecar with what istio-iptables makes of it.
+func (t Tools) deciding(id, name string, s Sidecar) Contestant {
+	var args []string
+	return Contestant{
+		Name: name, Kind: report.Ours,
+		Open: func() (func(), error) {
+			args = append([]string{"diff"}, s.Flags()...)
+			return func() {}, t.inExample(istioLegacy, s, func(ns *netns.NS) error {
+				families := []string{"iptables", "ip6tables"}
+				if s.Single {
+					families = families[:1]
+				}
+				for _, family := range families {
+					text, err := t.Output(ns, family+"-legacy-save")
+					if err != nil {
+						return err
+					}
+					path, err := t.writeFile(id+"."+family+"-save", text)
+					if err != nil {
+						return err
+					}
+					args = append(args, "--"+family+"-save", path)
+				}
+				return nil
+			})
+		},
+		Prepare: func() (Task, error) {
+			// The status is 0 if they are alike but for known deviations.
+			c, err := t.Command(nil, Rules, nil, args...)
+			if err != nil {
+				return Task{}, err
+			}
+			return c.Task(), nil
+		},
+	}
+}

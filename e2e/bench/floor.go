@@ -1,0 +1,66 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A floor sends ready-made bytes: what any program must at least do.
+type floor struct{ rules, address []byte }
+
+// newFloor makes the bytes of a ruleset whose only routing is ::6 on lo.
+func newFloor(rs rules.Ruleset) (floor, error) {
+	t, err := nft.Encode(rs)
+	if err != nil {
+		return floor{}, err
+	}
+	if len(rs.Routing.Policies) > 0 || len(rs.Routing.LoopbackAddrs) != 1 {
+		return floor{}, fmt.Errorf("routing %v: want one address", rs.Routing)
+	}
+	address := nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+	msg := nl.NewIfAddrmsg(unix.AF_INET6)
+	msg.Prefixlen, msg.Flags, msg.Index = 128, unix.IFA_F_NODAD, 1 // lo
+	address.AddData(msg)
+	address.AddData(nl.NewRtAttr(unix.IFA_LOCAL, rs.Routing.LoopbackAddrs[0].AsSlice()))
+	return floor{t.Bytes(), address.Serialize()}, nil
+}
+
+// apply sends everything.
+func (f floor) apply(ns *netns.NS) error {
+	return ns.Do(func() error {
+		if err := exchange(unix.NETLINK_ROUTE, f.address); err != nil {
+			return err
+		}
+		return exchange(unix.NETLINK_NETFILTER, f.rules)
+	})
+}
+
+// exchange opens a socket, sends, waits for the acknowledgement and closes.
+func exchange(protocol int, request []byte) error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, len(request)); err != nil {
+		return os.NewSyscallError("setsockopt", err)
+	}
+	if _, err := unix.Write(fd, request); err != nil {
+		return os.NewSyscallError("write", err)
+	}
+	var answer [4096]byte
+	if _, err := unix.Read(fd, answer[:]); err != nil {
+		return os.NewSyscallError("read", err)
+	}
+	if errno := int32(nl.NativeEndian().Uint32(answer[unix.NLMSG_HDRLEN:])); errno != 0 {
+		return fmt.Errorf("refused: %w", unix.Errno(-errno))
+	}
+	return nil
+}

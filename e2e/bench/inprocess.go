@@ -1,0 +1,121 @@
+package bench
+
+import (
+	"fmt"
+
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// The names of contestants that goals name.
+const (
+	rawName, emptyName, nftName = "the same bytes, ready-made", "empty Go program", "nft -f"
+	coldName, cachedName        = "Sluice in process", "Sluice in process, batch cached"
+	knownName                   = "Sluice in process, the rules known"
+	legacyName                  = "iptables-restore and ip6tables-restore, legacy"
+)
+
+// inProcessRows measure the library: from parameters to committed rules.
+func inProcessRows() []Row {
+	const topic = "A fresh pod, in process"
+	var rows []Row
+	for _, c := range []struct {
+		id       string
+		prefixes int
+		share    float64
+		cached   float64 // what is aimed at
+	}{{"fresh", 0, 30, 1.15}, {"fresh-1000", 1000, 5, 1.2}, {"fresh-10000", 10_000, 1, 1.2}} {
+		s := Sidecar{IPv4: c.prefixes, IPv6: c.prefixes}
+		goals := []report.Goal{{Of: cachedName, Quantity: report.Wall, Than: []string{rawName}, Factor: c.cached}}
+		if c.prefixes == 0 {
+			goals = append(goals, report.Goal{Of: coldName, Quantity: report.Wall, Than: []string{rawName}, Factor: 1.3})
+		}
+		rows = append(rows, Row{
+			ID: c.id, Topic: topic, Name: excluded(c.prefixes), Share: c.share, Goals: goals, Plotted: report.Wall,
+			Contestants: []Contestant{rawContestant(s), coldContestant(s), cachedContestant(s)},
+		})
+	}
+	rows[0].Note = "The parameters are those of an injected dual-stack pod with DNS capture. In process is from parameters to committed rules, " +
+		"cached without compiling and encoding, as where many pods have the same parameters. Making the namespace is not part of it."
+	return rows
+}
+
+func excluded(n int) string {
+	if n == 0 {
+		return "no excluded prefixes"
+	}
+	return fmt.Sprintf("%d excluded prefixes of each family", n)
+}
+
+// inPod is a task in this process, in a pod that another function has prepared; nil for a fresh one.
+func inPod(prepare, do func(*netns.NS) error) (Task, error) {
+	ns, err := NewPod()
+	if err == nil && prepare != nil {
+		if err = prepare(ns); err != nil {
+			_ = ns.Close()
+		}
+	}
+	if err != nil {
+		return Task{}, err
+	}
+	return Task{
+		Do:    timed(func() error { return do(ns) }),
+		Check: func() error { return redirects(ns, true) },
+		Undo:  func() { _ = ns.Close() },
+	}, nil
+}
+
+func rawContestant(s Sidecar) Contestant {
+	var f floor
+	return Contestant{
+		Name: rawName, Kind: report.Floor,
+		Open: func() (func(), error) {
+			rs, err := s.Compile()
+			if err == nil {
+				f, err = newFloor(rs)
+			}
+			return func() { f = floor{} }, err
+		},
+		Prepare: func() (Task, error) { return inPod(nil, f.apply) },
+	}
+}
+
+func coldContestant(s Sidecar) Contestant {
+	var r rules.Redirect
+	return Contestant{
+		Name: coldName, Kind: report.Ours,
+		Open: func() (end func(), err error) {
+			r, err = s.Redirect()
+			return func() {}, err
+		},
+		Prepare: func() (Task, error) {
+			return inPod(nil, func(ns *netns.NS) error { return created(nft.Apply(ns, rules.Compile(r))) })
+		},
+	}
+}
+
+func cachedContestant(s Sidecar) Contestant {
+	var p *nft.Prepared
+	return Contestant{
+		Name: cachedName, Kind: report.Ours,
+		Open: func() (end func(), err error) {
+			p, err = s.prepare()
+			return func() { p = nil }, err
+		},
+		Prepare: func() (Task, error) {
+			return inPod(nil, func(ns *netns.NS) error { return created(p.Apply(ns)) })
+		},
+	}
+}
+
+// created is an error unless a first installation was made.
+func created(r nft.Result, err error) error { return became(nft.Created, r, err) }
+
+func became(want nft.Outcome, r nft.Result, err error) error {
+	if err == nil && r.Outcome != want {
+		err = fmt.Errorf("rules %s, want %s", r.Outcome, want)
+	}
+	return err
+}

@@ -1,0 +1,99 @@
+package bench
+
+import (
+	"os"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+func newTestPod(t *testing.T) *netns.NS {
+	t.Helper()
+	netnstest.RequireRoot(t)
+	ns, err := NewPod()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ns.Close() })
+	return ns
+}
+
+// What is sent ready-made is all that Apply would have made, routing included: else it would be no floor.
+func TestTheFloorIsTheWholeWork(t *testing.T) {
+	ns := newTestPod(t)
+	rs, err := Sidecar{IPv4: 10, IPv6: 10}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := newFloor(rs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.apply(ns); err != nil {
+		t.Fatal(err)
+	}
+	backend, err := compat.Choose(compat.EngineNFT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := backend.Check(ns, rs); err != nil || len(found.Differences) > 0 {
+		t.Errorf("%v, %v", found, err)
+	}
+	if err := f.apply(ns); err == nil {
+		t.Error("no error where all is there already")
+	}
+}
+
+func TestTrafficCountsWhatIsLost(t *testing.T) {
+	ns := newTestPod(t)
+	nft := netnstest.RequireBinary(t, "nft")
+	lost := func() (lost, sent int) {
+		traffic, err := startTraffic(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost, gap, err := traffic.stop()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (lost == traffic.sent) != (gap >= patience) {
+			t.Errorf("%d of %d lost, and the longest gap is %v", lost, traffic.sent, gap)
+		}
+		return lost, traffic.sent
+	}
+	if lost, sent := lost(); lost != 0 || sent == 0 {
+		t.Errorf("%d of %d lost without rules", lost, sent)
+	}
+	drop := Command{Path: nft, Args: []string{"-f", "-"}, Env: os.Environ(), In: ns, Stdin: []byte(
+		"add table inet t\nadd chain inet t in { type filter hook input priority 0; }\nadd rule inet t in udp dport > 0 drop\n")}
+	if err := drop.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if lost, sent := lost(); lost != sent || sent == 0 {
+		t.Errorf("%d of %d lost where all are dropped", lost, sent)
+	}
+}
+
+// Two commands are one task: their times and programs add up, and the largest of their processes counts.
+func TestCommandsInTurnAreOneTask(t *testing.T) {
+	shell := func(text string) *Command {
+		return &Command{Path: "/bin/sh", Env: os.Environ(), Stdin: []byte(text)}
+	}
+	counted, err := inTurn([]*Command{shell("/bin/true; true"), shell("dd if=/dev/zero of=/dev/null bs=20000000 count=1")}).Count()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if counted[report.Executed] != 3 || counted[report.Memory] < 20e6 {
+		t.Errorf("%v: want three programs beside the first shell, and the memory of dd", counted)
+	}
+	took, err := inTurn([]*Command{shell("true"), shell("true")}).Do()
+	if err != nil || took[report.Wall] <= 0 || took[report.CPU] <= 0 {
+		t.Errorf("%v, %v", took, err)
+	}
+	if _, err := inTurn([]*Command{shell("true"), shell("exit 3")}).Do(); err == nil {
+		t.Error("no error of the second command")
+	}
+}

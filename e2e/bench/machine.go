@@ -1,0 +1,86 @@
+package bench
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
+)
+
+// Machine describes the one that this process runs on.
+func Machine() report.Machine {
+	m := report.Machine{CPU: runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version()}
+	var name unix.Utsname
+	if unix.Uname(&name) == nil {
+		m.Kernel = unix.ByteSliceToString(name.Release[:])
+	}
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		m.Memory = int64(info.Totalram) * int64(info.Unit)
+	}
+	file, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return m
+	}
+	defer func() { _ = file.Close() }()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if key, value, _ := strings.Cut(lines.Text(), ":"); strings.TrimSpace(key) == "model name" {
+			m.CPU = strings.TrimSpace(value)
+			break
+		}
+	}
+	return m
+}
+
+// Programs describes those that take part, as far as they are there.
+func (t Tools) Programs() []report.Program {
+	var programs []report.Program
+	for _, p := range []struct {
+		name    string
+		version []string // the arguments to which it answers with its version
+	}{
+		{Rules, []string{"version"}},
+		{SluiceCNI, nil},
+		{SluiceNode, nil},
+		{IstioIptables, nil},
+		{IstioCNI, nil},
+		{"nft", []string{"--version"}},
+		{"iptables-legacy", []string{"--version"}},
+		{"iptables-nft", []string{"--version"}},
+	} {
+		path, err := t.Find(p.name)
+		if err != nil {
+			continue
+		}
+		described := report.Program{Name: p.name, Version: moduleVersion(path)}
+		if info, err := os.Stat(path); err == nil && strings.HasPrefix(path, t.Bin) {
+			described.Size = info.Size()
+		}
+		if p.version != nil {
+			if out, err := t.Output(nil, p.name, p.version...); err == nil {
+				described.Version, _, _ = strings.Cut(string(out), "\n")
+			}
+		}
+		programs = append(programs, described)
+	}
+	return programs
+}
+
+// moduleVersion is that of Istio in an executable that was built from its module; empty of others.
+func moduleVersion(path string) string {
+	out, err := exec.Command("go", "version", "-m", path).Output()
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(out)) {
+		if words := strings.Fields(line); len(words) >= 3 && words[1] == "istio.io/istio" {
+			return words[1] + " " + words[2]
+		}
+	}
+	return ""
+}

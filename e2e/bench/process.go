@@ -1,0 +1,154 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// processRows measure whole processes that program a fresh pod.
+func processRows(t Tools) []Row {
+	const topic = "A fresh pod, by a process"
+	goals := []report.Goal{
+		{Of: rulesApply.name, Quantity: report.Wall, Than: []string{istioNative.name}, Factor: 0.1},
+		{Of: rulesApply.name, Quantity: report.Wall, Than: []string{nftName}, Factor: 1},
+		{Of: rulesApply.name, Quantity: report.Executed, Zero: true},
+	}
+	all := []programmer{rulesApply, rulesLegacy, istioNative, istioLegacy, istioNFT, istioAuto}
+	some := []programmer{rulesApply, rulesLegacy, istioNative, istioLegacy}
+	first := t.processRow("process", topic, "no excluded prefixes", Sidecar{}, 1, goals, all)
+	first.Note = fmt.Sprintf("FLAGS are `%s`. The commands: `rules apply FLAGS`, with legacy tables `--backend legacy`; `istio-iptables FLAGS`, "+
+		"with `--native-nftables` as istio-nftables, with `--force-iptables-binary legacy` or `nft`; `nft -f -` with our ruleset as `nft -nn list "+
+		"ruleset` prints it; `iptables-legacy-restore` and `ip6tables-legacy-restore`, one after the other, with what `-save` prints after "+
+		"istio-iptables. Where prefixes are excluded, they are the value of `-x`.", quoted(Sidecar{}.Flags()))
+	return []Row{
+		first,
+		t.processRow("process-1000", topic, excluded(1000), Sidecar{IPv4: 1000, IPv6: 1000}, 0.5, goals, all),
+		t.processRow("process-10000", topic, "10000 excluded prefixes of IPv4", Sidecar{IPv4: 10_000}, 0.2, goals, some),
+	}
+}
+
+// quoted writes arguments as a shell takes them.
+func quoted(args []string) string {
+	words := make([]string, len(args))
+	for i, a := range args {
+		words[i] = a
+		if a == "" || a == "*" {
+			words[i] = "'" + a + "'"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func (t Tools) processRow(id, topic, name string, s Sidecar, share float64, goals []report.Goal, all []programmer) Row {
+	row := Row{ID: id, Topic: topic, Name: name, Share: share, Goals: goals, Plotted: report.Wall, Contestants: []Contestant{t.empty()}}
+	for _, p := range all {
+		row.Contestants = append(row.Contestants, t.fresh(p, s))
+	}
+	row.Contestants = append(row.Contestants, t.nft(s), t.restore(s))
+	return row
+}
+
+// empty is a process that does nothing.
+func (t Tools) empty() Contestant {
+	return Contestant{Name: emptyName, Kind: report.Floor, Prepare: func() (Task, error) {
+		c, err := t.Empty()
+		if err != nil {
+			return Task{}, err
+		}
+		return c.Task(), nil
+	}}
+}
+
+// fresh is a programmer in a pod that nobody has programmed.
+func (t Tools) fresh(p programmer, s Sidecar) Contestant {
+	return Contestant{Name: p.name, Kind: p.kind, Prepare: func() (Task, error) { return t.commandsInPod(p, s, s, nil) }}
+}
+
+// commandsInPod is the task to execute a programmer's commands for the sidecar, in a pod that another one has programmed before, unless
+// that is nil, for the sidecar as it was.
+func (t Tools) commandsInPod(p programmer, before, s Sidecar, first *programmer) (Task, error) {
+	ns, err := NewPod()
+	if err != nil {
+		return Task{}, err
+	}
+	if first != nil {
+		err = first.run(t, ns, before)
+	}
+	commands, prepareErr := p.commands(t, ns, s)
+	if err == nil {
+		err = prepareErr
+	}
+	if err != nil {
+		_ = ns.Close()
+		return Task{}, err
+	}
+	task := inTurn(commands)
+	task.Check = func() error { return redirects(ns, true) }
+	task.Undo = func() { _ = ns.Close() }
+	return task, nil
+}
+
+// nft is the nft command, given our ruleset as it prints it.
+func (t Tools) nft(s Sidecar) Contestant {
+	var text []byte
+	return t.loading(nftName, func() error {
+		return t.inExample(rulesApply, s, func(ns *netns.NS) (err error) {
+			text, err = t.Output(ns, "nft", "-nn", "list", "ruleset")
+			return err
+		})
+	}, func(ns *netns.NS) ([]*Command, error) {
+		c, err := t.Command(ns, "nft", text, "-f", "-")
+		return []*Command{c}, err
+	})
+}
+
+// restore is iptables-legacy's and ip6tables-legacy's, given what istio-iptables has programmed.
+func (t Tools) restore(s Sidecar) Contestant {
+	programs := []string{"iptables-legacy", "ip6tables-legacy"}
+	texts := make([][]byte, len(programs))
+	return t.loading(legacyName, func() error {
+		return t.inExample(istioLegacy, s, func(ns *netns.NS) error {
+			for i, p := range programs {
+				var err error
+				if texts[i], err = t.Output(ns, p+"-save"); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}, func(ns *netns.NS) ([]*Command, error) {
+		var commands []*Command
+		for i, p := range programs {
+			c, err := t.Command(ns, p+"-restore", texts[i])
+			if err != nil {
+				return nil, err
+			}
+			commands = append(commands, c)
+		}
+		return commands, nil
+	})
+}
+
+// loading is a contestant whose commands load what is written down before.
+func (t Tools) loading(name string, write func() error, commands func(*netns.NS) ([]*Command, error)) Contestant {
+	p := programmer{name: name, commands: func(_ Tools, ns *netns.NS, _ Sidecar) ([]*Command, error) { return commands(ns) }}
+	c := t.fresh(p, Sidecar{})
+	c.Open = func() (func(), error) { return func() {}, write() }
+	return c
+}
+
+// inExample calls do with a pod that a programmer has programmed.
+func (t Tools) inExample(p programmer, s Sidecar, do func(*netns.NS) error) error {
+	ns, err := NewPod()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }()
+	if err := p.run(t, ns, s); err != nil {
+		return err
+	}
+	return do(ns)
+}

@@ -1,0 +1,134 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The ids of the rows that a simulation needs, and in these the names of our plugin as it is deployed and without an agent.
+const (
+	AddRow       = "add"
+	DelRow       = "del"
+	BesideAgent  = "sluice-cni"
+	WithoutAgent = "sluice-cni, no agent"
+)
+
+// What a simulation assumes, beside what was measured.
+const (
+	nodePods, clusterNodes = 500, 10_000
+	// rolloutHours is how long the restart of the whole cluster takes.
+	rolloutHours = 8
+	// watchEvents is how often a watcher hears of a pod from the time that it is bound to the node until it is gone: bound, containers
+	// creating, address known, init containers done, ready; then to be deleted, not ready, gone.
+	watchEvents = 8
+)
+
+// A pattern is what a CNI plugin and its agent ask of the API server, and what an attachment costs them.
+type pattern struct {
+	name string
+	// gets are the requests for a pod at each ADD, on so many new TLS connections.
+	gets, connections int
+	addCPU, delCPU    float64
+}
+
+// beyond renders what the measured costs mean for nodes and clusters that are larger than the machine.
+func beyond(r Results) string {
+	columns := patterns(r)
+	if columns == nil {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `
+## Beyond this machine
+
+Not measured but computed, from the measured CPU time of ADD and DEL and the size of an injected pod, %s as JSON. All %d pods of a node are
+injected, and each is replaced once: one ADD, one DEL, %d events for whoever watches the node's pods. The cluster has %s nodes and is
+restarted in %d hours, evenly. Who asks for what: istio-cni asks for the pod at each ADD, by a process of its own and so on a TLS
+connection of its own; its agent watches the node's pods, if repair is on, as by default. Sluice's agent watches them too, and the plugin
+asks the agent by a socket; only for a pod of which the agent has not heard yet it makes one GET, on a connection that stays open. Without an
+agent the plugin asks as istio-cni does, which is Sluice at its worst. What agents and API servers take is not among the CPU times.
+
+`, size(float64(r.Pod.Bytes)), nodePods, watchEvents, thousands(clusterNodes), rolloutHours)
+	b.WriteString(scale("a node", nodePods, r.Pod.Bytes, columns))
+	b.WriteString("\n")
+	b.WriteString(scale("the cluster", nodePods*clusterNodes, r.Pod.Bytes, columns))
+	return b.String()
+}
+
+// patterns are istio-cni's with the better of its modes, and ours; nil unless all of them were measured.
+func patterns(r Results) []pattern {
+	add, del := r.Row(AddRow), r.Row(DelRow)
+	if add == nil || del == nil || r.Pod.Bytes == 0 {
+		return nil
+	}
+	of := func(name string, gets int) (pattern, bool) {
+		a, d := add.Entry(name), del.Entry(name)
+		if a == nil || d == nil {
+			return pattern{}, false
+		}
+		return pattern{name, gets, gets, a.Values[CPU].Median, d.Values[CPU].Median}, true
+	}
+	ours, beside := of(BesideAgent, 0)
+	alone, without := of(WithoutAgent, 1)
+	var theirs pattern
+	for _, e := range add.Entries {
+		p, ok := of(e.Name, 1)
+		if ok && e.Kind == Peer && (theirs.name == "" || p.addCPU < theirs.addCPU) {
+			theirs = p
+		}
+	}
+	if !beside || !without || theirs.name == "" {
+		return nil
+	}
+	return []pattern{theirs, ours, alone}
+}
+
+// scale is the table for so many pods.
+func scale(of string, pods, podBytes int, columns []pattern) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| restart of %s, %s pods | arithmetic |", of, thousands(pods))
+	for _, p := range columns {
+		fmt.Fprintf(&b, " %s |", p.name)
+	}
+	b.WriteString("\n|---|---|" + strings.Repeat("---:|", len(columns)) + "\n")
+	line := func(what, arithmetic string, value func(pattern) string) {
+		fmt.Fprintf(&b, "| %s | %s |", what, arithmetic)
+		for _, p := range columns {
+			fmt.Fprintf(&b, " %s |", value(p))
+		}
+		b.WriteString("\n")
+	}
+	n := float64(pods)
+	line("requests for pods", fmt.Sprintf("%s × GETs of an ADD", thousands(pods)), func(p pattern) string { return thousands(pods * p.gets) })
+	line("TLS connections for them", fmt.Sprintf("%s × connections of an ADD", thousands(pods)),
+		func(p pattern) string { return thousands(pods * p.connections) })
+	line("bytes of the answers", "requests × size of a pod", func(p pattern) string { return size(n * float64(p.gets*podBytes)) })
+	line("bytes watched", fmt.Sprintf("%s × %d events × size of a pod", thousands(pods), watchEvents),
+		func(pattern) string { return size(n * watchEvents * float64(podBytes)) })
+	line("CPU time of ADD and DEL", fmt.Sprintf("%s × (ADD + DEL)", thousands(pods)), func(p pattern) string {
+		return fmt.Sprintf("%s: %s × (%s + %s)", seconds(n*(p.addCPU+p.delCPU)), thousands(pods), duration(p.addCPU), duration(p.delCPU))
+	})
+	if pods > nodePods {
+		line("requests per second", fmt.Sprintf("requests / %d h", rolloutHours), func(p pattern) string {
+			return three(n * float64(p.gets) / (rolloutHours * 3600))
+		})
+	}
+	return b.String()
+}
+
+// seconds writes a long time.
+func seconds(s float64) string {
+	if s < 2*3600 {
+		return duration(s)
+	}
+	return three(s/3600) + " h"
+}
+
+// thousands writes a number in groups of three digits.
+func thousands(n int) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}

@@ -1,0 +1,214 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+)
+
+const introduction = `# Sluice beside its peers
+
+Written by ` + "`make bench-peers`" + ` from results.json. The contestants of a row do the same task in turn, in rounds of which each begins
+with another one, each time in a fresh network namespace, and each time it is checked that the task was done. A figure is the median; in
+brackets are the quartiles. Memory and executed programs are counted apart, under ptrace. Bold is Sluice; a *floor* is what nobody can
+do better.
+
+`
+
+// Markdown renders the results as a page. It refers to the plots by the names that [Plots] gives them.
+func Markdown(r Results) []byte {
+	var b strings.Builder
+	b.WriteString(introduction)
+	b.WriteString(machine(r))
+	b.WriteString(goals(r.Rows))
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		if i == 0 || r.Rows[i-1].Topic != row.Topic {
+			fmt.Fprintf(&b, "\n## %s\n", row.Topic)
+			if p, ok := plotOf(r, row.Topic); ok {
+				fmt.Fprintf(&b, "\n![%s](%s)\n", p.chart.title, p.name)
+			}
+		}
+		fmt.Fprintf(&b, "\n### %s\n\n", row.Name)
+		b.WriteString(Table(*row))
+	}
+	b.WriteString(beyond(r))
+	return []byte(b.String())
+}
+
+func machine(r Results) string {
+	var b strings.Builder
+	m := r.Machine
+	fmt.Fprintf(&b, "Machine: %s, %d cores, %s of memory, Linux %s, %s. %d rounds where a row does not say otherwise.\n\n",
+		m.CPU, m.Cores, size(float64(m.Memory)), m.Kernel, m.Go, r.Rounds)
+	b.WriteString("| program | version | size |\n|---|---|---:|\n")
+	for _, p := range r.Programs {
+		text := ""
+		if p.Size > 0 {
+			text = size(float64(p.Size))
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", p.Name, p.Version, text)
+	}
+	return b.String()
+}
+
+// goals is the table of what was to be reached.
+func goals(rows []Row) string {
+	var b strings.Builder
+	b.WriteString("\n## Goals\n\n| what | Sluice | beside it | ratio | goal | |\n|---|---|---|---:|---:|---|\n")
+	for i := range rows {
+		row := &rows[i]
+		for _, g := range row.Goals {
+			v, ok := g.judge(row)
+			if !ok {
+				continue
+			}
+			own := g.Quantity.format(v.value.Median)
+			if g.Quantity == Rate {
+				own += " per second"
+			}
+			own += " " + g.Of
+			beside, ratio := "", ""
+			if v.against != nil {
+				beside = g.Quantity.format(v.against.Values[g.Quantity].Median) + " " + v.against.Name
+				ratio = v.got
+			}
+			verdict := "met"
+			if !v.met {
+				verdict = "**missed**"
+			}
+			fmt.Fprintf(&b, "| %s: %s: %s | %s | %s | %s | %s | %s |\n",
+				row.Topic, row.Name, g.Quantity.title(), own, beside, ratio, v.wanted, verdict)
+		}
+	}
+	return b.String()
+}
+
+// Table renders a row: its entries with the ratio of each to the first one of ours, its goals, and what was left out.
+func Table(row Row) string {
+	var b strings.Builder
+	if len(row.Entries) > 0 {
+		entries(&b, row)
+	}
+	for _, why := range row.LeftOut {
+		fmt.Fprintf(&b, "\nLeft out: %s.\n", strings.TrimPrefix(why.Name+": "+oneLine(why.Why), ": "))
+	}
+	for _, g := range row.Goals {
+		if v, ok := g.judge(&row); ok {
+			b.WriteString("\n" + g.sentence(v) + "\n")
+		}
+	}
+	if row.Note != "" {
+		fmt.Fprintf(&b, "\n%s\n", row.Note)
+	}
+	return b.String()
+}
+
+// entries writes the table of the row's entries.
+func entries(b *strings.Builder, row Row) {
+	columns := row.columns()
+	head, rule := "| |", "|---|"
+	for _, c := range columns {
+		head += " " + c.title() + " |"
+		rule += "---:|"
+		if c.compared() {
+			head += " ratio |"
+			rule += "---:|"
+		}
+	}
+	fmt.Fprintf(b, "%s\n%s\n", head, rule)
+	first := row.first()
+	for i := range row.Entries {
+		e := &row.Entries[i]
+		line := "| " + e.label() + " |"
+		for _, c := range columns {
+			line += " " + c.cell(e) + " |"
+			if c.compared() {
+				line += " " + c.times(e, first) + " |"
+			}
+		}
+		b.WriteString(line + "\n")
+	}
+	if row.Rounds > 0 {
+		fmt.Fprintf(b, "\n%d rounds.\n", row.Rounds)
+	}
+}
+
+// columns are the quantities that any entry has, in the order of [quantities].
+func (r *Row) columns() []Quantity {
+	var columns []Quantity
+	for _, q := range quantities {
+		for _, e := range r.Entries {
+			if _, ok := e.Values[q.Quantity]; ok {
+				columns = append(columns, q.Quantity)
+				break
+			}
+		}
+	}
+	return columns
+}
+
+// first is the entry that the others are compared with: the first one of ours.
+func (r *Row) first() *Entry {
+	for i := range r.Entries {
+		if r.Entries[i].Kind == Ours {
+			return &r.Entries[i]
+		}
+	}
+	return nil
+}
+
+// label is the name in the table.
+func (e *Entry) label() string {
+	switch e.Kind {
+	case Ours:
+		return "**" + e.Name + "**"
+	case Floor:
+		return "*" + e.Name + "*"
+	}
+	return e.Name
+}
+
+// compared tells whether the quantity has a column of ratios.
+func (q Quantity) compared() bool {
+	for _, known := range quantities {
+		if known.Quantity == q {
+			return known.ratio
+		}
+	}
+	return false
+}
+
+// cell is the value with its spread.
+func (q Quantity) cell(e *Entry) string {
+	s, ok := e.Values[q]
+	switch {
+	case !ok:
+		return ""
+	case s.First == s.Third:
+		return q.format(s.Median)
+	}
+	return fmt.Sprintf("%s (%s – %s)", q.format(s.Median), q.format(s.First), q.format(s.Third))
+}
+
+// times is how often the entry has what the first one has.
+func (q Quantity) times(e, first *Entry) string {
+	if first == nil || first.Values[q].Median == 0 || e.Values[q].Median == 0 {
+		return ""
+	}
+	return three(e.Values[q].Median/first.Values[q].Median) + "×"
+}
+
+// sentence says what was to be reached, and what was.
+func (g Goal) sentence(v verdict) string {
+	end := "met."
+	if !v.met {
+		end = "**missed**."
+	}
+	if v.against == nil {
+		return fmt.Sprintf("Goal: %s of %s %s: %s, %s", g.Quantity.title(), g.Of, v.wanted, v.got, end)
+	}
+	return fmt.Sprintf("Goal: %s of %s %s of %s: %s, %s", g.Quantity.title(), g.Of, v.wanted, v.against.Name, v.got, end)
+}
+
+// oneLine is the text without its line ends.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

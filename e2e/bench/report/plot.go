@@ -1,0 +1,67 @@
+package report
+
+import "strings"
+
+// A Plot is a picture of the page.
+type Plot struct {
+	// Name is that of the file.
+	Name string
+	SVG  []byte
+}
+
+// Plots renders one plot for each topic that has rows with something to plot.
+func Plots(r Results) []Plot {
+	var plots []Plot
+	seen := map[string]bool{}
+	for _, row := range r.Rows {
+		if seen[row.Topic] {
+			continue
+		}
+		seen[row.Topic] = true
+		if p, ok := plotOf(r, row.Topic); ok {
+			plots = append(plots, Plot{p.name, []byte(p.chart.svg())})
+		}
+	}
+	return plots
+}
+
+type plot struct {
+	name  string
+	chart chart
+}
+
+// plotOf is the plot of a topic, if it has one: a group of bars for each of its rows.
+func plotOf(r Results, topic string) (plot, bool) {
+	var c chart
+	for _, row := range r.Rows {
+		if row.Topic != topic || row.Plotted == "" {
+			continue
+		}
+		g := group{heading: row.Name}
+		for _, e := range row.Entries {
+			if s, ok := e.Values[row.Plotted]; ok {
+				g.bars = append(g.bars, bar{e.Name, s.Median, e.Kind})
+			}
+		}
+		if len(g.bars) == 0 {
+			continue
+		}
+		c.title, c.unit, c.format = topic, row.Plotted.title(), row.Plotted.format
+		c.groups = append(c.groups, g)
+	}
+	return plot{fileName(topic), c}, len(c.groups) > 0
+}
+
+// fileName makes one of a topic.
+func fileName(topic string) string {
+	letters := func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		if r == '\'' {
+			return -1
+		}
+		return ' '
+	}
+	return strings.Join(strings.Fields(strings.Map(letters, strings.ToLower(topic))), "-") + ".svg"
+}

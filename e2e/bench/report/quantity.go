@@ -1,0 +1,110 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// A Quantity is something that is measured.
+type Quantity string
+
+// The quantities, and their units.
+const (
+	Wall     Quantity = "wall"     // time from start to end, in seconds
+	CPU      Quantity = "cpu"      // time of the processes and those that they started, in seconds
+	Memory   Quantity = "memory"   // resident memory of the largest process at its largest, in bytes
+	Executed Quantity = "executed" // programs executed besides the contestant's own
+	Lost     Quantity = "lost"     // packets
+	Gap      Quantity = "gap"      // longest time without an answer, in seconds
+	Rate     Quantity = "rate"     // per second; the more the better
+	Kept     Quantity = "kept"     // memory in use when the task is done beyond that before, in bytes
+	Share    Quantity = "share"    // of one core
+	Classes  Quantity = "classes"  // of packets that differ
+)
+
+// quantities describes each, in the order of the tables' columns.
+var quantities = []struct {
+	Quantity
+	title  string
+	format func(float64) string
+	// ratio tells whether quotients of it say something.
+	ratio bool
+}{
+	{Wall, "wall time", duration, true},
+	{CPU, "CPU time", duration, true},
+	{Rate, "per second", count, true},
+	{Memory, "memory", size, true},
+	{Executed, "programs executed", count, false},
+	{Lost, "packets lost", count, false},
+	{Gap, "longest gap", duration, false},
+	{Kept, "memory kept", size, false},
+	{Share, "of a core", percent, true},
+	{Classes, "classes that differ", count, false},
+}
+
+// title is the head of the quantity's column.
+func (q Quantity) title() string {
+	for _, known := range quantities {
+		if known.Quantity == q {
+			return known.title
+		}
+	}
+	return string(q)
+}
+
+// format writes a value with its unit.
+func (q Quantity) format(value float64) string {
+	for _, known := range quantities {
+		if known.Quantity == q {
+			return known.format(value)
+		}
+	}
+	return strconv.FormatFloat(value, 'g', 3, 64)
+}
+
+// duration writes seconds.
+func duration(s float64) string {
+	switch {
+	case s == 0:
+		return "0"
+	case s < 1e-6:
+		return three(s*1e9) + " ns"
+	case s < 1e-3:
+		return three(s*1e6) + " µs"
+	case s < 1:
+		return three(s*1e3) + " ms"
+	}
+	return three(s) + " s"
+}
+
+// size writes bytes.
+func size(bytes float64) string {
+	switch {
+	case bytes < 1e3:
+		return three(bytes) + " B"
+	case bytes < 1e6:
+		return three(bytes/1e3) + " kB"
+	case bytes < 1e9:
+		return three(bytes/1e6) + " MB"
+	case bytes < 1e12:
+		return three(bytes/1e9) + " GB"
+	}
+	return three(bytes/1e12) + " TB"
+}
+
+func count(n float64) string { return strconv.FormatFloat(n, 'f', 0, 64) }
+
+func percent(part float64) string { return three(part*100) + " %" }
+
+// three writes a number with three digits, of which none after the point where it has as many before.
+func three(x float64) string {
+	switch {
+	case x == 0:
+		return "0"
+	case x >= 99.95 || x <= -99.95:
+		return fmt.Sprintf("%.0f", x)
+	case x >= 9.995 || x <= -9.995:
+		return fmt.Sprintf("%.1f", x)
+	}
+	return fmt.Sprintf("%.2f", x)
+}

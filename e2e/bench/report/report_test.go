@@ -1,0 +1,170 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// example has every part that a page can have.
+func example() report.Results {
+	around := func(median float64) report.Summary {
+		return report.Summary{Median: median, First: median * 0.9, Third: median * 1.25, Least: median * 0.8, Samples: 30}
+	}
+	once := func(value float64) report.Summary { return report.Summarise([]float64{value}) }
+	process := func(name string, kind report.Kind, wall, cpu, memory, executed float64) report.Entry {
+		return report.Entry{Name: name, Kind: kind, Values: map[report.Quantity]report.Summary{
+			report.Wall: around(wall), report.CPU: around(cpu), report.Memory: once(memory), report.Executed: once(executed),
+		}}
+	}
+	rate := func(name string, kind report.Kind, value float64) report.Entry {
+		return report.Entry{Name: name, Kind: kind, Values: map[report.Quantity]report.Summary{report.Rate: around(value)}}
+	}
+	return report.Results{
+		Machine:  report.Machine{CPU: "AMD EPYC", Cores: 2, Memory: 24e9, Kernel: "6.18.44", Go: "go1.26.8"},
+		Programs: []report.Program{{"sluice-cni", "v1", 9.5e6}, {"nft", "nftables v1.0.6", 0}},
+		Rounds:   30, Pod: report.Pod{Bytes: 7000},
+		Rows: []report.Row{
+			{
+				ID: report.AddRow, Topic: "The CNI plugin", Name: "ADD of a mesh pod", Plotted: report.Wall,
+				Entries: []report.Entry{
+					process("empty <Go> program", report.Floor, 1e-3, 1e-3, 1.7e6, 0),
+					process(report.BesideAgent, report.Ours, 7e-3, 6e-3, 12e6, 0),
+					process(report.WithoutAgent, report.Ours, 8e-3, 7e-3, 12e6, 0),
+					process("istio-cni, nft", report.Peer, 50e-3, 40e-3, 64e6, 3),
+					process("istio-cni, iptables", report.Peer, 80e-3, 60e-3, 65e6, 22),
+				},
+				Goals: []report.Goal{
+					{Of: report.BesideAgent, Quantity: report.Wall, Factor: 1.0 / 8},
+					{Of: report.BesideAgent, Quantity: report.Memory, Factor: 1.0 / 4},
+					{Of: report.BesideAgent, Quantity: report.Wall, Than: []string{"empty <Go> program"}, Factor: 7},
+					{Of: report.BesideAgent, Quantity: report.Executed, Zero: true},
+					{Of: report.BesideAgent, Quantity: report.Wall, Limit: 5e-3},
+					{Of: report.BesideAgent, Quantity: report.Wall, Than: []string{"left out"}, Factor: 1},
+					{Of: "left out", Quantity: report.Wall, Limit: 1},
+				},
+				LeftOut: []report.Reason{{"istio-cni, legacy", "no xtables-legacy-multi:\n\tnot installed"}},
+				Note:    "What has to be known.",
+			},
+			{
+				ID: report.DelRow, Topic: "The CNI plugin", Name: "DEL of a mesh pod", Plotted: report.Wall, Rounds: 10,
+				Entries: []report.Entry{
+					process(report.BesideAgent, report.Ours, 4e-3, 4e-3, 11e6, 0), process(report.WithoutAgent, report.Ours, 4e-3, 4e-3, 11e6, 0),
+					process("istio-cni, nft", report.Peer, 30e-3, 28e-3, 64e6, 0),
+				},
+			},
+			{
+				ID: "connect", Topic: "New connections", Name: "redirected", Plotted: report.Rate,
+				Entries: []report.Entry{
+					rate("no rules", report.Floor, 31e3), rate("Sluice", report.Ours, 26.9e3), rate("legacy", report.Peer, 27e3),
+				},
+				Goals: []report.Goal{
+					{Of: "Sluice", Quantity: report.Rate, Than: []string{"legacy"}, Factor: 0.97},
+					{Of: "Sluice", Quantity: report.Rate, Than: []string{"no rules"}, Factor: 0.97},
+				},
+			},
+			{ID: "none", Topic: "Nothing", Name: "that runs here", LeftOut: []report.Reason{{"", "the kernel has no nf_tables"}}},
+		},
+	}
+}
+
+// The page and the plots are what the files in testdata are; "go test -update" writes them anew, to be looked at.
+func TestPageAndPlots(t *testing.T) {
+	files := map[string][]byte{"RESULTS.md": report.Markdown(example())}
+	for _, p := range report.Plots(example()) {
+		files[p.Name] = p.SVG
+	}
+	if len(files) != 3 {
+		t.Errorf("%d files, want a page and two plots", len(files))
+	}
+	for name, got := range files {
+		path := filepath.Join("testdata", name)
+		if *update {
+			if err := os.WriteFile(path, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// What was kept renders as what was measured.
+func TestResultsOutliveTheirFile(t *testing.T) {
+	want := example()
+	text, err := want.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := report.Decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := report.Decode([]byte("{")); err == nil {
+		t.Error("half a file is taken for results")
+	}
+}
+
+// An image viewer takes no SVG that is not well-formed, and a page shows no plot that is not there.
+func TestPlotsAreWellFormedAndShown(t *testing.T) {
+	page := report.Markdown(example())
+	for _, p := range report.Plots(example()) {
+		if !bytes.Contains(page, []byte("]("+p.Name+")")) {
+			t.Errorf("the page does not show %s", p.Name)
+		}
+		decoder := xml.NewDecoder(bytes.NewReader(p.SVG))
+		for {
+			if _, err := decoder.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Errorf("%s: %v", p.Name, err)
+				break
+			}
+		}
+	}
+}
+
+func TestSummarise(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		values []float64
+		want   report.Summary
+	}{
+		{"nothing", nil, report.Summary{}},
+		{"one value is all of them", []float64{3}, report.Summary{3, 3, 3, 3, 1}},
+		{"in any order", []float64{5, 1, 4, 2, 3}, report.Summary{3, 2, 4, 1, 5}},
+		{"one that is far off changes little", []float64{1, 2, 3, 4, 1000}, report.Summary{3, 2, 4, 1, 5}},
+	} {
+		if diff := cmp.Diff(row.want, report.Summarise(row.values)); diff != "" {
+			t.Errorf("%s: %s", row.name, diff)
+		}
+	}
+}
+
+// Nothing measured makes a page without tables of results, not a crash.
+func TestAnEmptyRun(t *testing.T) {
+	page := string(report.Markdown(report.Results{}))
+	if strings.Contains(page, "Beyond this machine") || len(report.Plots(report.Results{})) > 0 {
+		t.Error(page)
+	}
+}

@@ -1,0 +1,145 @@
+package report
+
+import (
+	"fmt"
+	"html"
+	"math"
+	"strings"
+)
+
+// A chart is bars, in groups, of one quantity.
+type chart struct {
+	title, unit string
+	format      func(float64) string
+	groups      []group
+}
+
+// A group is bars under one heading.
+type group struct {
+	heading string
+	bars    []bar
+}
+
+type bar struct {
+	name  string
+	value float64
+	kind  Kind
+}
+
+// Measures of a chart, in pixels. The names have the left part, the values the room behind the bars.
+const (
+	chartWidth, nameWidth, valueWidth = 760, 260, 90
+	barHeight, barGap                 = 16, 5
+	headHeight, groupHeight           = 34, 26
+)
+
+// style makes the chart readable on light and dark pages.
+const style = `<style>
+text{font:12px system-ui,sans-serif;fill:#24292f}.title{font-size:14px;font-weight:600}.head{font-weight:600}
+.grid{stroke:#d0d7de}.peer{fill:#8c959f}.ours{fill:#1a7f37}.floor{fill:#54aeff}
+@media(prefers-color-scheme:dark){text{fill:#e6edf3}.grid{stroke:#30363d}.peer{fill:#6e7681}.ours{fill:#3fb950}.floor{fill:#388bfd}}
+</style>`
+
+// logFrom is from which ratio of the largest to the smallest value on the axis is logarithmic.
+const logFrom = 20
+
+// svg draws the chart.
+func (c chart) svg() string {
+	axis := c.axis()
+	height := headHeight + barGap
+	for _, g := range c.groups {
+		height += groupHeight + len(g.bars)*(barHeight+barGap)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`+"\n",
+		chartWidth, height, chartWidth, height)
+	fmt.Fprintf(&b, "<title>%s</title>\n%s\n", html.EscapeString(c.title), style)
+	title := c.title + " (" + c.unit
+	if axis.logarithmic {
+		title += ", logarithmic"
+	}
+	text(&b, "title", 8, 20, "start", title+")")
+	for _, tick := range axis.ticks {
+		x := nameWidth + axis.place(tick)
+		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`+"\n", x, headHeight, x, height-barGap)
+	}
+	y := headHeight
+	for _, g := range c.groups {
+		text(&b, "head", 8, float64(y+17), "start", g.heading)
+		y += groupHeight
+		for _, bar := range g.bars {
+			length := max(axis.place(bar.value), 1)
+			middle := float64(y + barHeight - 4)
+			text(&b, "", nameWidth-8, middle, "end", bar.name)
+			fmt.Fprintf(&b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"/>`+"\n", class(bar.kind), nameWidth, y, length, barHeight)
+			text(&b, "", nameWidth+length+6, middle, "start", c.format(bar.value))
+			y += barHeight + barGap
+		}
+	}
+	b.WriteString("</svg>\n")
+	return b.String()
+}
+
+func class(k Kind) string {
+	if k == Peer {
+		return "peer"
+	}
+	return string(k)
+}
+
+func text(b *strings.Builder, class string, x, y float64, anchor, content string) {
+	attribute := ""
+	if class != "" {
+		attribute = fmt.Sprintf(` class="%s"`, class)
+	}
+	fmt.Fprintf(b, `<text%s x="%.1f" y="%.1f" text-anchor="%s">%s</text>`+"\n", attribute, x, y, anchor, html.EscapeString(content))
+}
+
+// An axis maps values to pixels.
+type axis struct {
+	logarithmic bool
+	from, to    float64
+	ticks       []float64
+}
+
+// axis returns one that has room for all values of the chart.
+func (c chart) axis() axis {
+	least, most := math.Inf(1), 0.0
+	for _, g := range c.groups {
+		for _, bar := range g.bars {
+			if bar.value > 0 {
+				least = min(least, bar.value)
+			}
+			most = max(most, bar.value)
+		}
+	}
+	if most == 0 {
+		return axis{to: 1}
+	}
+	if most/least < logFrom {
+		step := math.Pow(10, math.Floor(math.Log10(most)))
+		a := axis{to: most}
+		for tick := step; tick <= most; tick += step {
+			a.ticks = append(a.ticks, tick)
+		}
+		return a
+	}
+	// From the power of ten below, so that the smallest bar has a length.
+	a := axis{logarithmic: true, from: math.Pow(10, math.Floor(math.Log10(least)-0.2)), to: most}
+	for tick := a.from * 10; tick <= most; tick *= 10 {
+		a.ticks = append(a.ticks, tick)
+	}
+	return a
+}
+
+// place returns how far from the axis' start a value is, in pixels.
+func (a axis) place(value float64) float64 {
+	const width = chartWidth - nameWidth - valueWidth
+	if !a.logarithmic {
+		return value / a.to * width
+	}
+	if value <= a.from {
+		return 0
+	}
+	return math.Log(value/a.from) / math.Log(a.to/a.from) * width
+}

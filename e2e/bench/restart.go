@@ -1,0 +1,108 @@
+package bench
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+const restartPods = 250
+
+// restartRows measure the programming of all pods of a node by one process.
+func restartRows() []Row {
+	s := Sidecar{}
+	raw := rawContestant(s)
+	cold := nodeOf(coldName, report.Ours, s, func(r rules.Redirect) (func(*netns.NS) error, error) {
+		return func(ns *netns.NS) error { return created(nft.Apply(ns, rules.Compile(r))) }, nil
+	})
+	cached := nodeOf(cachedName, report.Ours, s, func(r rules.Redirect) (func(*netns.NS) error, error) {
+		p, err := nft.Prepare(rules.Compile(r))
+		return func(ns *netns.NS) error { return created(p.Apply(ns)) }, err
+	})
+	floor := nodeOf(raw.Name, raw.Kind, s, func(r rules.Redirect) (func(*netns.NS) error, error) {
+		f, err := newFloor(rules.Compile(r))
+		return f.apply, err
+	})
+	return []Row{{
+		ID: "restart", Topic: "A node's restart", Name: "250 fresh pods, as many at a time as there are cores", Share: 0.5, Plotted: report.Wall,
+		Note: "Memory kept is what the heap holds more when all pods are programmed, after a garbage collection.",
+		Goals: []report.Goal{
+			{Of: coldName, Quantity: report.Wall, Than: []string{rawName}, Factor: 1.5},
+			{Of: coldName, Quantity: report.Kept, Limit: 100e3},
+		},
+		Contestants: []Contestant{cold, cached, floor},
+	}}
+}
+
+// nodeOf programs all pods of a node by one function.
+func nodeOf(name string, kind report.Kind, s Sidecar, program func(rules.Redirect) (func(*netns.NS) error, error)) Contestant {
+	var apply func(*netns.NS) error
+	return Contestant{
+		Name: name, Kind: kind,
+		Open: func() (func(), error) {
+			r, err := s.Redirect()
+			if err == nil {
+				apply, err = program(r)
+			}
+			return func() {}, err
+		},
+		Prepare: func() (Task, error) {
+			pods := make([]*netns.NS, restartPods)
+			undo := func() {
+				for _, ns := range pods {
+					_ = ns.Close()
+				}
+			}
+			for i := range pods {
+				var err error
+				if pods[i], err = NewPod(); err != nil {
+					undo()
+					return Task{}, err
+				}
+			}
+			return Task{
+				Do:    func() (Sample, error) { return programAll(pods, apply) },
+				Check: func() error { return redirects(pods[restartPods-1], true) },
+				Undo:  undo,
+			}, nil
+		},
+	}
+}
+
+// programAll programs the pods with one goroutine for each core.
+func programAll(pods []*netns.NS, apply func(*netns.NS) error) (Sample, error) {
+	before := heap()
+	begin := time.Now()
+	next := make(chan *netns.NS)
+	errs := make([]error, runtime.GOMAXPROCS(0))
+	var group sync.WaitGroup
+	for i := range errs {
+		group.Go(func() {
+			for ns := range next {
+				errs[i] = errors.Join(errs[i], apply(ns))
+			}
+		})
+	}
+	for _, ns := range pods {
+		next <- ns
+	}
+	close(next)
+	group.Wait()
+	wall := time.Since(begin)
+	return Sample{report.Wall: wall.Seconds(), report.Kept: max(heap()-before, 0)}, errors.Join(errs...)
+}
+
+// heap is how much of it is in use.
+func heap() float64 {
+	runtime.GC()
+	runtime.GC() // what sync.Pool keeps goes only now
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}

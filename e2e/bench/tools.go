@@ -1,0 +1,134 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// Tools are the programs that program a namespace.
+type Tools struct {
+	// Dir is where they write, and Bin where the built ones are.
+	Dir, Bin string
+}
+
+// The names of built programs.
+const (
+	Rules         = "rules"
+	SluiceCNI     = "sluice-cni"
+	SluiceNode    = "sluice-node"
+	IstioIptables = "istio-iptables"
+	IstioCNI      = "istio-cni"
+)
+
+// Find returns where a program is. The error says how to get it.
+func (t Tools) Find(name string) (string, error) {
+	built := filepath.Join(t.Bin, name)
+	if info, err := os.Stat(built); err == nil && info.Mode().IsRegular() {
+		return built, nil
+	}
+	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin") {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("no %s: \"make bench-peers\" builds it, or the packages nftables and iptables have it", name)
+}
+
+// Command is a program in the namespace. It shares no lock of iptables with anybody.
+func (t Tools) Command(ns *netns.NS, name string, stdin []byte, args ...string) (*Command, error) {
+	path, err := t.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	env := []string{
+		"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin", "XTABLES_LOCKFILE=" + filepath.Join(t.Dir, "xtables.lock"),
+	}
+	return &Command{Path: path, Args: args, Env: env, Stdin: stdin, In: ns}, nil
+}
+
+// Output is what a program prints in the namespace.
+func (t Tools) Output(ns *netns.NS, name string, args ...string) ([]byte, error) {
+	c, err := t.Command(ns, name, nil, args...)
+	if err != nil {
+		return nil, err
+	}
+	return c.Output()
+}
+
+// Empty builds a Go program that does nothing, static as ours are.
+func (t Tools) Empty() (*Command, error) {
+	path := filepath.Join(t.Dir, "empty")
+	if _, err := os.Stat(path); err == nil {
+		return &Command{Path: path}, nil
+	}
+	source := path + ".go"
+	if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
+		return nil, err
+	}
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, source)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("go build %s: %w: %s", source, err, out)
+	}
+	return &Command{Path: path}, nil
+}
+
+// A programmer is a way to program a namespace.
+type programmer struct {
+	name string
+	kind report.Kind
+	// commands returns what is executed for it, one after the other.
+	commands func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error)
+}
+
+// byFlags is a program that takes the sidecar's flags, after some and before others of its own.
+func byFlags(name string, kind report.Kind, program string, before, after []string) programmer {
+	return programmer{name, kind, func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error) {
+		c, err := t.Command(ns, program, nil, slices.Concat(before, s.Flags(), after)...)
+		return []*Command{c}, err
+	}}
+}
+
+// The programmers. A name of one of Istio's says what writes the rules in the end.
+var (
+	rulesApply  = byFlags("rules apply", report.Ours, Rules, []string{"apply"}, nil)
+	rulesLegacy = byFlags("rules apply, legacy tables", report.Ours, Rules, []string{"apply"}, []string{"--backend", "legacy"})
+	istioLegacy = byFlags("istio-iptables, legacy", report.Peer, IstioIptables, nil, []string{"--force-iptables-binary", "legacy"})
+	istioNFT    = byFlags("istio-iptables, nft variant", report.Peer, IstioIptables, nil, []string{"--force-iptables-binary", "nft"})
+	istioAuto   = byFlags("istio-iptables, auto", report.Peer, IstioIptables, nil, nil)
+	istioNative = byFlags("istio-nftables", report.Peer, IstioIptables, nil, []string{"--native-nftables"})
+)
+
+// reconciling makes one of istio-iptables mend what is there.
+func (p programmer) reconciling() programmer {
+	return programmer{p.name + ", reconcile", p.kind, func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error) {
+		commands, err := p.commands(t, ns, s)
+		if err == nil {
+			commands[0].Args = append(commands[0].Args, "--reconcile")
+		}
+		return commands, err
+	}}
+}
+
+// run programs the namespace when that is not measured.
+func (p programmer) run(t Tools, ns *netns.NS, s Sidecar) error {
+	commands, err := p.commands(t, ns, s)
+	for _, c := range commands {
+		if err == nil {
+			err = c.Run()
+		}
+	}
+	return err
+}
+
+// writeFile writes one into the directory of the tools.
+func (t Tools) writeFile(name string, content []byte) (string, error) {
+	path := filepath.Join(t.Dir, name)
+	return path, os.WriteFile(path, content, 0o600)
+}

@@ -1,0 +1,141 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// traffic is datagrams that an application of a pod sends to another over lo, which answers each.
+type traffic struct {
+	client, server int
+	quit           chan struct{}
+	done           chan struct{}
+	sent, answered int
+	gap            time.Duration // the longest between two answers
+	err            error
+}
+
+// Pauses of traffic.
+const (
+	sendEvery = 200 * time.Microsecond
+	// patience is how long the last answers may take.
+	patience = 50 * time.Millisecond
+)
+
+// startTraffic begins to send.
+func startTraffic(ns *netns.NS) (*traffic, error) {
+	t, err := newTraffic(ns)
+	if err != nil {
+		return nil, err
+	}
+	t.quit, t.done = make(chan struct{}), make(chan struct{})
+	go t.run(t.quit)
+	return t, nil
+}
+
+// newTraffic joins two sockets.
+func newTraffic(ns *netns.NS) (*traffic, error) {
+	t := &traffic{}
+	err := ns.Do(func() (err error) {
+		if t.server, err = loopbackSocket(); err != nil {
+			return err
+		}
+		if t.client, err = loopbackSocket(); err != nil {
+			return errors.Join(err, unix.Close(t.server))
+		}
+		return errors.Join(join(t.client, t.server), join(t.server, t.client))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("traffic: %w", err)
+	}
+	return t, nil
+}
+
+// loopbackSocket has a port of 127.0.0.1.
+func loopbackSocket() (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return 0, err
+	}
+	return fd, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+}
+
+// join makes the one send to the other.
+func join(from, to int) error {
+	address, err := unix.Getsockname(to)
+	if err != nil {
+		return err
+	}
+	return unix.Connect(from, address)
+}
+
+// run sends and answers until it is to stop and the last answers are there, or late.
+func (t *traffic) run(quit <-chan struct{}) {
+	defer close(t.done)
+	ticker := time.NewTicker(sendEvery)
+	defer ticker.Stop()
+	last := time.Now()
+	var deadline time.Time
+	for {
+		if deadline.IsZero() {
+			// What netfilter drops at output is an error here, and lost.
+			_, _ = unix.Write(t.client, []byte("ping"))
+			t.sent++
+		}
+		n, err := t.echo()
+		if err != nil {
+			t.err = err
+			return
+		}
+		now := time.Now()
+		t.gap = max(t.gap, now.Sub(last))
+		if n > 0 {
+			last = now
+		}
+		t.answered += n
+		if !deadline.IsZero() && (t.answered == t.sent || now.After(deadline)) {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-quit:
+			quit, deadline = nil, now.Add(patience)
+		}
+	}
+}
+
+// echo lets the server answer all that has come, and returns how many answers the client got.
+func (t *traffic) echo() (answers int, err error) {
+	var buf [64]byte
+	for _, fd := range []int{t.server, t.client} {
+		for {
+			n, err := unix.Read(fd, buf[:])
+			if errors.Is(err, unix.EAGAIN) {
+				break
+			}
+			if err != nil {
+				return 0, fmt.Errorf("traffic: %w", err)
+			}
+			if fd == t.client {
+				answers++
+				continue
+			}
+			_, _ = unix.Write(fd, buf[:n])
+		}
+	}
+	return answers, nil
+}
+
+// stop ends the traffic, and tells how many datagrams were not answered and the longest time without an answer.
+func (t *traffic) stop() (lost int, gap time.Duration, err error) {
+	close(t.quit)
+	<-t.done
+	return t.sent - t.answered, t.gap, errors.Join(t.err, t.close())
+}
+
+func (t *traffic) close() error { return errors.Join(unix.Close(t.client), unix.Close(t.server)) }

@@ -1,0 +1,192 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// workshop is a builder whose source folder has a small program, one that does not compile, and a text.
+func workshop(t *testing.T) (*builder, *bytes.Buffer) {
+	t.Helper()
+	var log bytes.Buffer
+	b := &builder{source: t.TempDir(), out: t.TempDir(), log: &log}
+	for file, content := range map[string]string{
+		"good/go.mod": "module good\n\ngo 1.26\n", "good/main.go": "package main\n\nfunc main() {}\n",
+		"bad/go.mod": "module bad\n\ngo 1.26\n", "bad/main.go": "package main\n\nfunc main() { undefined() }\n",
+		"text": "1",
+	} {
+		if err := errors.Join(
+			os.MkdirAll(filepath.Dir(filepath.Join(b.source, file)), 0o755),
+			os.WriteFile(filepath.Join(b.source, file), []byte(content), 0o644),
+		); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b, &log
+}
+
+// counted is a part that counts how often it is built.
+func counted(times *int, from ...string) part {
+	return part{name: "x", from: from, make: func(_ context.Context, _ *builder, out string) error {
+		*times++
+		return os.WriteFile(filepath.Join(out, "made"), nil, 0o644)
+	}}
+}
+
+func TestAPartIsBuiltWhenWhatItIsFromIsNew(t *testing.T) {
+	b, _ := workshop(t)
+	times := 0
+	p := counted(&times, "text", "good")
+	build := func(want int, why string) string {
+		t.Helper()
+		dir, err := b.part(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "made")); err != nil || times != want {
+			t.Errorf("%s: built %d times, want %d: %v", why, times, want, err)
+		}
+		return dir
+	}
+	first := build(1, "the first time")
+	build(1, "it is there")
+	write := func(file, content string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(b.source, file), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("text", "2")
+	if second := build(2, "a file is another"); second == first {
+		t.Errorf("both are in %s", first)
+	}
+	write("good/new.go", "package main\n")
+	build(3, "a folder has a new file")
+	write("bad/new.go", "package main\n")
+	build(3, "a file of another part is new")
+	write("text", "1")
+	if err := os.Remove(filepath.Join(b.source, "good/new.go")); err != nil {
+		t.Fatal(err)
+	}
+	if again := build(3, "all is as at first"); again != first {
+		t.Errorf("in %s, want %s", again, first)
+	}
+}
+
+func TestAPartThatFailsIsNotThere(t *testing.T) {
+	b, _ := workshop(t)
+	wrong := errors.New("wrong")
+	p := part{name: "x", from: []string{"text"}, make: func(_ context.Context, _ *builder, out string) error {
+		return errors.Join(wrong, os.WriteFile(filepath.Join(out, "half"), nil, 0o644))
+	}}
+	if _, err := b.part(t.Context(), p); !errors.Is(err, wrong) {
+		t.Errorf("error %v", err)
+	}
+	if left, err := os.ReadDir(b.out); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	// As after a crash in the middle.
+	if err := os.MkdirAll(filepath.Join(b.out, "x.unfinished", "half"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	times := 0
+	dir, err := b.part(t.Context(), counted(&times, "text"))
+	if _, half := os.Stat(filepath.Join(dir, "half")); err != nil || times != 1 || !errors.Is(half, fs.ErrNotExist) {
+		t.Errorf("built %d times: %v, %v", times, err, half)
+	}
+}
+
+func TestCompile(t *testing.T) {
+	b, log := workshop(t)
+	c := compilation{module: "good", packages: []string{"."}, out: filepath.Join(b.out, "program")}
+	if err := b.compile(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(c.out); err != nil || !strings.Contains(log.String(), "program: built in") {
+		t.Errorf("%v; the log is %s", err, log)
+	}
+	c.module = "bad"
+	if err := b.compile(t.Context(), c); err == nil || !strings.Contains(err.Error(), "undefined: undefined") {
+		t.Errorf("error %v", err)
+	}
+	c.module = "none"
+	if err := b.compile(t.Context(), c); err == nil {
+		t.Error("there is no such module")
+	}
+}
+
+func TestAnImageOfAProgram(t *testing.T) {
+	b, _ := workshop(t)
+	c := compilation{module: "good", packages: []string{"."}}
+	if err := b.image(t.Context(), c, b.out, "program", "e2e.test/program:1"); err != nil {
+		t.Fatal(err)
+	}
+	archive, err := os.ReadFile(filepath.Join(b.out, "program.tar"))
+	if err != nil || !bytes.Contains(archive, []byte("e2e.test/program:1")) {
+		t.Errorf("archive of %d bytes: %v", len(archive), err)
+	}
+}
+
+func TestOneBuildsAtATime(t *testing.T) {
+	b, _ := workshop(t)
+	unlock, err := b.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Another log, which a test can wait for.
+	log := make(lines, 9)
+	other := &builder{out: b.out, log: log}
+	locked := make(chan error)
+	go func() {
+		unlock, err := other.lock()
+		if err == nil {
+			unlock()
+		}
+		locked <- err
+	}()
+	if line := <-log; !strings.Contains(line, "waits for another process") {
+		t.Errorf("log %q", line)
+	}
+	select {
+	case err := <-locked:
+		t.Errorf("two at a time: %v", err)
+	default:
+	}
+	unlock()
+	if err := <-locked; err != nil {
+		t.Error(err)
+	}
+}
+
+// lines is a log.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+func TestSeccompComesFromTheDistribution(t *testing.T) {
+	b, _ := workshop(t)
+	env, err := b.seccomp(t.Context(), filepath.Join(b.out, "seccomp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// With the headers installed there is nothing to unpack.
+	for _, variable := range env {
+		if dir, is := strings.CutPrefix(variable, "PKG_CONFIG_PATH="); is {
+			if _, err := os.Stat(filepath.Join(dir, "libseccomp.pc")); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if env[0] != "CGO_ENABLED=1" {
+		t.Errorf("environment %q", env)
+	}
+}

@@ -1,0 +1,96 @@
+package build
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// A compilation is one call of go build.
+type compilation struct {
+	module   string   // folder of the module, relative to this package's
+	packages []string // to build
+	out      string   // a folder, or a program's name
+	flags    []string
+	env      []string // besides the process's
+}
+
+// A word every so often tells a user that it goes on.
+const often = 3 * time.Second
+
+// compile runs a compilation, and tells how far it is.
+func (b *builder) compile(ctx context.Context, c compilation) error {
+	begin, name := time.Now(), filepath.Base(c.out)
+	flags := append([]string{"-trimpath", "-buildvcs=false"}, c.flags...)
+	stale, err := b.run(ctx, c, append([]string{"list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, flags...)...)
+	if err != nil {
+		return err
+	}
+	build := b.command(ctx, c, append([]string{"build", "-v", "-o", c.out}, flags...)...)
+	said, err := build.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := build.Start(); err != nil {
+		return err
+	}
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for s := bufio.NewScanner(said); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	var other []string
+	total, done := len(strings.Fields(stale)), 0
+	tick := time.NewTicker(often)
+	defer tick.Stop()
+	for open := true; open; {
+		select {
+		case line, more := <-lines:
+			open = more
+			// -v prints the packages, and nothing else that looks like one.
+			if done++; strings.ContainsAny(line, " \t") {
+				other = append(other, line)
+			}
+		case <-tick.C:
+			fmt.Fprintf(b.log, "%s: %d of %d packages, %.0f s\n", name, min(done, total), total, time.Since(begin).Seconds())
+		}
+	}
+	if err := build.Wait(); err != nil {
+		return errors.Join(fmt.Errorf("go build in %s: %w", build.Dir, err), errors.New(strings.Join(other, "\n")))
+	}
+	fmt.Fprintf(b.log, "%s: built in %.0f s\n", name, time.Since(begin).Seconds())
+	return nil
+}
+
+// run returns what go says for a compilation.
+func (b *builder) run(ctx context.Context, c compilation, args ...string) (string, error) {
+	cmd := b.command(ctx, c, args...)
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("go %s in %s: %w", args[0], cmd.Dir, explained(err))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+func (b *builder) command(ctx context.Context, c compilation, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", append(args, c.packages...)...)
+	cmd.Dir = filepath.Join(b.source, c.module)
+	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), c.env...)
+	return cmd
+}
+
+// explained adds to a command's error what it said.
+func explained(err error) error {
+	if exit := new(exec.ExitError); errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
+	}
+	return err
+}

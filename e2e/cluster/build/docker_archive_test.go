@@ -1,0 +1,73 @@
+package build
+
+import (
+	"archive/tar"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestADockerArchiveHasAllNamesAndOneLayer(t *testing.T) {
+	root, file := t.TempDir(), filepath.Join(t.TempDir(), "images", "x.tar")
+	put(t, root, map[string]string{"bin/a": "program"})
+	if err := tree(root).link("a", "bin/b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := (dockerArchive{refs: []string{"x:1", "y:1"}, env: []string{"PATH=/bin"}, root: root}).write(file); err != nil {
+		t.Fatal(err)
+	}
+	files := entries(t, strings.NewReader(read(t, file)))
+	var manifest []struct {
+		Config           string
+		RepoTags, Layers []string
+	}
+	if err := json.Unmarshal([]byte(files["manifest.json"]), &manifest); err != nil || len(manifest) != 1 {
+		t.Fatalf("%v: %s", err, files["manifest.json"])
+	}
+	if diff := cmp.Diff([]string{"x:1", "y:1"}, manifest[0].RepoTags); diff != "" {
+		t.Error(diff)
+	}
+	layer := files[manifest[0].Layers[0]]
+	if config := files[manifest[0].Config]; !strings.Contains(config, fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(layer)))) ||
+		!strings.Contains(config, "PATH=/bin") {
+		t.Errorf("the configuration is %s", config)
+	}
+	want := map[string]string{"bin": "", "bin/a": "program", "bin/b": "-> a"}
+	if diff := cmp.Diff(want, entries(t, strings.NewReader(layer))); diff != "" {
+		t.Error(diff)
+	}
+	if left, err := os.ReadDir(filepath.Dir(file)); err != nil || len(left) != 1 {
+		t.Errorf("beside it are %v, %v", left, err)
+	}
+}
+
+// entries are the contents of an archive by name, and the targets of its links.
+func entries(t *testing.T, archive io.Reader) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for r := tar.NewReader(archive); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(header.Name, "/")
+		if found[name] = string(content); header.Linkname != "" {
+			found[name] = "-> " + header.Linkname
+		}
+	}
+}

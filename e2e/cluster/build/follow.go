@@ -1,0 +1,39 @@
+package build
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// follow runs a command, and tells every so often what it said last. An error has its last lines.
+func (b *builder) follow(name string, cmd *exec.Cmd) error {
+	begin := time.Now()
+	said, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	const kept = 20
+	var last []string
+	told := begin
+	for s := bufio.NewScanner(said); s.Scan(); {
+		last = append(last[max(0, len(last)-kept+1):], s.Text())
+		if time.Since(told) > often {
+			told = time.Now()
+			fmt.Fprintf(b.log, "%s: %.0f s, %s\n", name, time.Since(begin).Seconds(), s.Text())
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", filepath.Base(cmd.Path), err), errors.New(strings.Join(last, "\n")))
+	}
+	fmt.Fprintf(b.log, "%s: done in %.0f s\n", name, time.Since(begin).Seconds())
+	return nil
+}

@@ -1,0 +1,60 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/sluice-mesh/sluice/install/image"
+)
+
+var dns = part{
+	name: "dns", from: []string{"images.go", "kubernetes"},
+	make: func(ctx context.Context, b *builder, out string) error {
+		c := compilation{module: "kubernetes", packages: []string{"./dns"}, flags: []string{"-ldflags", "-s -w"}}
+		return b.image(ctx, c, out, "coredns", DNSImage)
+	},
+	found: func(s *Software, dir string) { s.DNS = filepath.Join(dir, "coredns.tar") },
+}
+
+var pause = part{
+	name: "pause", from: []string{"images.go", "../cmd/pause"},
+	make: func(ctx context.Context, b *builder, out string) error {
+		c := compilation{module: "../cmd/pause", packages: []string{"."}, flags: []string{"-ldflags", "-s -w"}}
+		return b.image(ctx, c, out, "pause", PauseImage)
+	},
+	found: func(s *Software, dir string) { s.Pause = filepath.Join(dir, "pause.tar") },
+}
+
+var keeper = part{
+	name: "node", from: []string{"images.go", "../cmd/node", "../machine", "../../go.mod", "../../go.sum"},
+	make: func(ctx context.Context, b *builder, out string) error {
+		c := compilation{module: "../cmd/node", packages: []string{"."}, flags: []string{"-ldflags", "-s -w"}, out: filepath.Join(out, "node")}
+		return b.compile(ctx, c)
+	},
+	found: func(s *Software, dir string) { s.Keeper = filepath.Join(dir, "node") },
+}
+
+// image compiles a program into out/root/name, and packs it as out/name.tar, an image that runs it.
+func (b *builder) image(ctx context.Context, c compilation, out, name, ref string) error {
+	root := filepath.Join(out, "root")
+	c.out = filepath.Join(root, name)
+	if err := errors.Join(os.Mkdir(root, 0o755), b.compile(ctx, c)); err != nil {
+		return err
+	}
+	file, err := os.Create(filepath.Join(out, name+".tar"))
+	if err != nil {
+		return err
+	}
+	_, err = image.Write(file, image.Spec{
+		Ref: ref, Entrypoint: []string{"/" + name},
+		Platforms: []image.Platform{{Architecture: runtime.GOARCH, Root: os.DirFS(root)}},
+	})
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("image %s: %w", ref, err)
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package build
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// nodeImage is the file system of a node that is a container, like kind's own node image: Debian with kind's files and the software of a
+// node, and the images of the control plane, which the node imports when it first boots.
+var nodeImage = part{
+	name: "node-image",
+	from: slices.Concat([]string{"node_image.go", "tree.go", "docker_archive.go", "node", "kind"},
+		debian.from, kubernetes.from, containers.from, pause.from),
+	make: func(ctx context.Context, b *builder, out string) error {
+		system, err := b.part(ctx, debian)
+		if err != nil {
+			return err
+		}
+		s := &Software{}
+		if err := b.parts(ctx, s, pause, containers, kubernetes); err != nil {
+			return err
+		}
+		root := tree(filepath.Join(out, "root"))
+		// What is in several folders is on the disk once. A file of these is replaced, and never written to.
+		if err := in(ctx, out, "cp", "-al", filepath.Join(system, "root"), string(root)); err != nil {
+			return err
+		}
+		version, err := b.run(ctx, compilation{module: "kubernetes"}, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+		if err != nil {
+			return err
+		}
+		return errors.Join(root.kindFiles(ctx, b), root.services(), root.programs(ctx, s), root.containerd(ctx, s),
+			root.write("kind/version", []byte(version), 0o644), root.images(ctx, s, version))
+	},
+	found: func(s *Software, dir string) { s.NodeRoot = filepath.Join(dir, "root") },
+}
+
+// kindFiles copies what kind's own image has, at the release of kind that is used, and then what is different here.
+func (t tree) kindFiles(ctx context.Context, b *builder) error {
+	module, err := b.run(ctx, compilation{module: "kind"}, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kind")
+	if err != nil {
+		return err
+	}
+	return errors.Join(t.copy(filepath.Join(module, "images/base/files")), t.copy(filepath.Join(b.source, "node")))
+}
+
+// services enables and disables what kind's Dockerfile does, and keeps systemd from changing settings of the whole kernel.
+func (t tree) services() error {
+	const units = "etc/systemd/system/"
+	errs := []error{
+		t.link("/usr/lib/systemd/systemd", "usr/sbin/init"),
+		t.write("etc/systemd/journald.conf", []byte("[Journal]\nReadKMsg=no\n"), 0o644),
+		t.write("etc/machine-id", nil, 0o444), t.write("etc/resolv.conf", nil, 0o644), t.write("etc/hostname", nil, 0o644),
+		os.RemoveAll(t.path("usr/lib/systemd/system/sysinit.target.wants/systemd-tmpfiles-setup.service")),
+	}
+	for _, pattern := range []string{
+		"usr/lib/systemd/system/multi-user.target.wants/*", "usr/lib/systemd/system/local-fs.target.wants/*", units + "*.wants/*",
+		"usr/lib/systemd/system/sockets.target.wants/*udev*", "usr/lib/systemd/system/sockets.target.wants/*initctl*",
+		"usr/lib/systemd/system/basic.target.wants/*", "usr/lib/sysctl.d/*",
+	} {
+		files, err := filepath.Glob(t.path(pattern))
+		errs = append(errs, err)
+		for _, file := range files {
+			errs = append(errs, os.Remove(file))
+		}
+	}
+	for _, name := range []string{"kubelet", "containerd", "undo-mount-hacks"} {
+		errs = append(errs, t.link("/"+units+name+".service", units+"multi-user.target.wants/"+name+".service"))
+	}
+	for _, name := range []string{"systemd-binfmt", "systemd-sysctl"} {
+		errs = append(errs, t.link("/dev/null", units+name+".service"))
+	}
+	return errors.Join(append(errs, os.MkdirAll(t.path("etc/kubernetes/manifests"), 0o755))...)
+}
+
+// programs puts the programs of a node where kind has them.
+func (t tree) programs(ctx context.Context, s *Software) error {
+	errs := []error{os.MkdirAll(t.path("etc/cni/net.d"), 0o755)}
+	for to, from := range map[string]string{"usr/local/bin": s.Runtime, "opt/cni/bin": s.Plugins, "usr/bin": s.Kubernetes} {
+		errs = append(errs, os.MkdirAll(t.path(to), 0o755), in(ctx, from, "cp", "-alf", ".", t.path(to)))
+	}
+	return errors.Join(errs...)
+}
+
+// containerd writes its configuration, which is kind's with what root may do here, and the specification that all containers begin
+// with.
+func (t tree) containerd(ctx context.Context, s *Software) error {
+	const file = "etc/containerd/config.toml"
+	content, err := os.ReadFile(t.path(file))
+	if err != nil {
+		return err
+	}
+	changed := strings.Replace(string(content), "restrict_oom_score_adj = false", "restrict_oom_score_adj = true", 1)
+	_, rest, found := strings.Cut(changed, "sandbox_image = ")
+	if changed == string(content) || !found {
+		return fmt.Errorf("kind's %s has another form than it had", file)
+	}
+	theirs, _, _ := strings.Cut(rest, "\n")
+	changed = strings.Replace(changed, theirs, `"`+PauseImage+`"`, 1)
+
+	out, err := exec.CommandContext(ctx, filepath.Join(s.Runtime, "ctr"), "oci", "spec").Output()
+	if err != nil {
+		return fmt.Errorf("ctr oci spec: %w", explained(err))
+	}
+	var spec map[string]any
+	if err := json.Unmarshal(out, &spec); err != nil {
+		return err
+	}
+	spec["hooks"] = map[string]any{"createContainer": []any{map[string]any{"path": "/kind/bin/mount-product-files.sh"}}}
+	if process, is := spec["process"].(map[string]any); is {
+		delete(process, "rlimits")
+	}
+	base, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	return errors.Join(t.write(file, []byte(changed), 0o644), t.write("etc/containerd/cri-base.json", base, 0o644))
+}
+
+// images writes the archives that the node imports: the sandbox's, and one image that has all the names that kubeadm wants.
+func (t tree) images(ctx context.Context, s *Software, version string) error {
+	sandbox, err := os.ReadFile(s.Pause)
+	if err != nil {
+		return err
+	}
+	kubeadm := filepath.Join(s.Kubernetes, "kubeadm")
+	list, err := exec.CommandContext(ctx, kubeadm, "config", "images", "list", "--kubernetes-version", version).Output()
+	if err != nil {
+		return fmt.Errorf("kubeadm config images list: %w", explained(err))
+	}
+	refs := slices.DeleteFunc(strings.Fields(string(list)), func(ref string) bool {
+		return !strings.Contains(ref, "/kube-") && !strings.Contains(ref, "/etcd:")
+	})
+	layer := tree(string(t) + "-control-plane")
+	errs := []error{
+		t.write("kind/images/pause.tar", sandbox, 0o644), os.MkdirAll(layer.path("usr/local/bin"), 0o755),
+		in(ctx, s.Kubernetes, "cp", "-al", ".", layer.path("usr/local/bin")),
+		layer.program(ctx, t, "/usr/sbin/nft"), // kube-proxy's
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	archive := dockerArchive{refs: refs, root: string(layer), env: []string{"PATH=/usr/local/bin:/usr/sbin"}}
+	return errors.Join(archive.write(t.path("kind/images/control-plane.tar")), os.RemoveAll(string(layer)))
+}

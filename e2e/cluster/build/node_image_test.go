@@ -1,0 +1,102 @@
+package build
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// put makes files in a folder.
+func put(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		if err := tree(dir).write(name, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+func TestAFileThatIsSharedWithAnotherTreeIsReplaced(t *testing.T) {
+	system, node := t.TempDir(), tree(filepath.Join(t.TempDir(), "root"))
+	put(t, system, map[string]string{"etc/a": "system", "etc/b": "system", "usr/c": "system"})
+	if err := in(t.Context(), t.TempDir(), "cp", "-al", system, string(node)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, string(node), map[string]string{"etc/a": "node"})
+	if err := node.link("/dev/null", "etc/b"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"etc/a", "etc/b", "usr/c"} {
+		if got := read(t, filepath.Join(system, name)); got != "system" {
+			t.Errorf("%s of the other tree is %q", name, got)
+		}
+	}
+	if a, c := read(t, node.path("etc/a")), read(t, node.path("usr/c")); a != "node" || c != "system" {
+		t.Errorf("the node has %q and %q", a, c)
+	}
+	if target, err := os.Readlink(node.path("etc/b")); target != "/dev/null" || err != nil {
+		t.Errorf("the link leads to %q, %v", target, err)
+	}
+}
+
+func TestFilesAreCopiedToTheirPlacesWithModes(t *testing.T) {
+	from, to := t.TempDir(), tree(t.TempDir())
+	put(t, from, map[string]string{"kind/bin/x": "program", "etc/y": "text"})
+	if err := to.copy(from); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, name := range []string{"kind/bin/x", "etc/y"} {
+		info, err := os.Stat(to.path(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[name] = info.Mode().String() + " " + read(t, to.path(name))
+	}
+	if diff := cmp.Diff(map[string]string{"kind/bin/x": "-rwxr-xr-x program", "etc/y": "-rw-r--r-- text"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestContainerdsConfigurationIsKindsForARootWithoutAllRights(t *testing.T) {
+	runtime, node := t.TempDir(), tree(t.TempDir())
+	ctr := "#!/bin/sh\necho '{\"process\":{\"args\":[\"sh\"],\"rlimits\":[1]}}'\n"
+	if err := os.WriteFile(filepath.Join(runtime, "ctr"), []byte(ctr), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	theirs := "sandbox_image = \"theirs\"\nrestrict_oom_score_adj = false\nx = 1\n"
+	put(t, string(node), map[string]string{"etc/containerd/config.toml": theirs})
+	if err := node.containerd(t.Context(), &Software{Runtime: runtime}); err != nil {
+		t.Fatal(err)
+	}
+	want := "sandbox_image = \"" + PauseImage + "\"\nrestrict_oom_score_adj = true\nx = 1\n"
+	if diff := cmp.Diff(want, read(t, node.path("etc/containerd/config.toml"))); diff != "" {
+		t.Error(diff)
+	}
+	var base map[string]any
+	if err := json.Unmarshal([]byte(read(t, node.path("etc/containerd/cri-base.json"))), &base); err != nil {
+		t.Fatal(err)
+	}
+	hook := map[string]any{"path": "/kind/bin/mount-product-files.sh"}
+	if diff := cmp.Diff(map[string]any{
+		"process": map[string]any{"args": []any{"sh"}}, "hooks": map[string]any{"createContainer": []any{hook}},
+	}, base); diff != "" {
+		t.Error(diff)
+	}
+	put(t, string(node), map[string]string{"etc/containerd/config.toml": "version = 9\n"})
+	if err := node.containerd(t.Context(), &Software{Runtime: runtime}); err == nil {
+		t.Error("no error for a configuration that it does not know")
+	}
+}

@@ -1,0 +1,53 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+var containers = part{
+	name: "runtime", from: []string{"runtime.go", "seccomp.go", "runtime"},
+	make: func(ctx context.Context, b *builder, out string) error {
+		tools, err := b.run(ctx, compilation{module: "runtime"}, "list", "tool")
+		if err != nil {
+			return err
+		}
+		bin := compilation{module: "runtime", out: filepath.Join(out, "bin"), flags: []string{
+			// File systems that no node here has.
+			"-tags", "no_btrfs no_zfs no_devmapper", "-ldflags", "-s -w",
+		}}
+		plugins := compilation{module: "runtime", out: filepath.Join(out, "plugins"), flags: []string{"-ldflags", "-s -w"}}
+		runc := compilation{module: "runtime", out: filepath.Join(out, "bin", "runc"), flags: []string{
+			"-tags", "seccomp netgo osusergo", "-ldflags", "-s -w -extldflags -static",
+		}}
+		for _, tool := range strings.Fields(tools) {
+			switch {
+			case strings.Contains(tool, "/runc"):
+				runc.packages = append(runc.packages, tool)
+			case strings.Contains(tool, "containernetworking"):
+				plugins.packages = append(plugins.packages, tool)
+			default:
+				bin.packages = append(bin.packages, tool)
+			}
+		}
+		if runc.env, err = b.seccomp(ctx, filepath.Join(out, "seccomp")); err != nil {
+			return err
+		}
+		// go build takes a folder for one only when it is there.
+		if err := errors.Join(os.Mkdir(bin.out, 0o755), os.Mkdir(plugins.out, 0o755)); err != nil {
+			return err
+		}
+		for _, c := range []compilation{bin, plugins, runc} {
+			if err := b.compile(ctx, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	found: func(s *Software, dir string) {
+		s.Runtime, s.Plugins = filepath.Join(dir, "bin"), filepath.Join(dir, "plugins")
+	},
+}

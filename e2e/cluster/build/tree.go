@@ -1,0 +1,70 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// A tree is the file system of a node while it is assembled.
+type tree string
+
+func (t tree) path(file string) string { return filepath.Join(string(t), file) }
+
+// write makes a file, or puts another in its place.
+func (t tree) write(file string, content []byte, mode fs.FileMode) error {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(t.path(file)), 0o755), os.RemoveAll(t.path(file))); err != nil {
+		return err
+	}
+	return os.WriteFile(t.path(file), content, mode)
+}
+
+// link puts a symbolic link into the place of a file.
+func (t tree) link(target, file string) error {
+	return errors.Join(os.MkdirAll(filepath.Dir(t.path(file)), 0o755), os.RemoveAll(t.path(file)), os.Symlink(target, t.path(file)))
+}
+
+// copy copies the files of a folder to the same places. Those in folders of programs are programs: a module has no modes.
+func (t tree) copy(from string) error {
+	return filepath.WalkDir(from, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		mode := fs.FileMode(0o644)
+		if filepath.Base(filepath.Dir(file)) == "bin" {
+			mode = 0o755
+		}
+		return t.write(strings.TrimPrefix(file, from), content, mode)
+	})
+}
+
+// program takes a program with its libraries from another tree.
+func (t tree) program(ctx context.Context, from tree, file string) error {
+	ldd := exec.CommandContext(ctx, "/usr/sbin/chroot", string(from), "/usr/bin/ldd", file)
+	out, err := ldd.Output()
+	if err != nil {
+		return fmt.Errorf("ldd %s: %w", file, explained(err))
+	}
+	var errs []error
+	for _, word := range append(strings.Fields(string(out)), file) {
+		if !filepath.IsAbs(word) {
+			continue
+		}
+		file, err := filepath.EvalSymlinks(from.path(word))
+		if err != nil {
+			return err
+		}
+		content, err := os.ReadFile(file)
+		errs = append(errs, err, t.write(word, content, 0o755))
+	}
+	return errors.Join(errs...)
+}

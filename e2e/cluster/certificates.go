@@ -1,0 +1,114 @@
+package cluster
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// An authority signs what the cluster's programs show each other. It is valid for a day, as what it signs is.
+type authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+	pem         []byte
+}
+
+// A pair is a certificate with its key, in PEM.
+type pair struct{ certificate, key []byte }
+
+func newAuthority() (*authority, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	template := certificate("kubernetes")
+	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("make the authority: %w", err)
+	}
+	own, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("make the authority: %w", err)
+	}
+	return &authority{certificate: own, key: key, pem: encodePEM("CERTIFICATE", der)}, nil
+}
+
+func newKey() (*ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	return key, nil
+}
+
+// certificate is a template. The clock of who reads it is this machine's, and it is used at once.
+func certificate(name string, groups ...string) *x509.Certificate {
+	now := time.Now()
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: name, Organization: groups},
+		NotBefore: now.Add(-time.Minute), NotAfter: now.Add(24 * time.Hour),
+	}
+}
+
+// client issues a certificate for a user of the API, with its groups.
+func (a *authority) client(name string, groups ...string) (pair, error) {
+	template := certificate(name, groups...)
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	return a.issue(template)
+}
+
+// server issues a certificate for a server with some names and addresses.
+func (a *authority) server(name string, names []string, addresses []net.IP) (pair, error) {
+	template := certificate(name)
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	template.DNSNames, template.IPAddresses = names, addresses
+	return a.issue(template)
+}
+
+func (a *authority) issue(template *x509.Certificate) (pair, error) {
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	key, err := newKey()
+	if err != nil {
+		return pair{}, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
+	if err != nil {
+		return pair{}, fmt.Errorf("certificate of %s: %w", template.Subject.CommonName, err)
+	}
+	encoded, err := encodeKey(key)
+	return pair{encodePEM("CERTIFICATE", der), encoded}, err
+}
+
+// kubeconfig is what a client that has the certificate reaches the API server with.
+func (a *authority) kubeconfig(server string, client pair) ([]byte, error) {
+	const name = "e2e"
+	c := api.NewConfig()
+	c.Clusters[name] = &api.Cluster{Server: server, CertificateAuthorityData: a.pem}
+	c.AuthInfos[name] = &api.AuthInfo{ClientCertificateData: client.certificate, ClientKeyData: client.key}
+	c.Contexts[name] = &api.Context{Cluster: name, AuthInfo: name}
+	c.CurrentContext = name
+	return clientcmd.Write(*c)
+}
+
+func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode a key: %w", err)
+	}
+	return encodePEM("PRIVATE KEY", der), nil
+}
+
+func encodePEM(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}

@@ -1,0 +1,25 @@
+// Command pause is the first process of a pod's sandbox, and holds its namespaces. With a shared process namespace it is also the
+// one that orphans go to.
+package main
+
+import (
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGCHLD)
+	for s := range signals {
+		if s != unix.SIGCHLD {
+			return
+		}
+		for {
+			if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); pid <= 0 || err != nil {
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// names are the capabilities by their numbers, without CAP_.
+var names = strings.Fields(`
+	CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE NET_BROADCAST NET_ADMIN
+	NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME
+	SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ
+	PERFMON BPF CHECKPOINT_RESTORE`)
+
+// boundingSet returns the capabilities that this process may have.
+func boundingSet() (map[string]bool, error) {
+	set := map[string]bool{}
+	for number, name := range names {
+		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(number), 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) { // an older kernel, which does not know it
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		set["CAP_"+name] = has == 1
+	}
+	return set, nil
+}
+
+// restrict rewrites a file that specifies a container or a process, where there is one, without the capabilities that are not in a set.
+func restrict(file string, set map[string]bool) error {
+	content, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) { // runc says it better
+		return nil
+	} else if err != nil {
+		return err
+	}
+	restricted, err := without(content, set)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, restricted, 0o600)
+}
+
+// without returns a specification without the capabilities that are not in a set.
+func without(specification []byte, set map[string]bool) ([]byte, error) {
+	d := json.NewDecoder(bytes.NewReader(specification))
+	d.UseNumber() // a float would round them
+	var whole map[string]any
+	if err := d.Decode(&whole); err != nil {
+		return nil, err
+	}
+	process, isContainer := whole["process"].(map[string]any)
+	if !isContainer {
+		process = whole
+	}
+	capabilities, _ := process["capabilities"].(map[string]any)
+	for kind, value := range capabilities {
+		list, _ := value.([]any)
+		capabilities[kind] = slices.DeleteFunc(list, func(name any) bool {
+			text, _ := name.(string)
+			return !set[text]
+		})
+	}
+	return json.Marshal(whole)
+}

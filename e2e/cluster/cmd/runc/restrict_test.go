@@ -1,0 +1,97 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestASpecificationKeepsWhatRootHas(t *testing.T) {
+	set := map[string]bool{"CAP_CHOWN": true, "CAP_SYS_RESOURCE": false}
+	for name, c := range map[string]struct{ before, after string }{
+		"of a container": {
+			`{"process":{"capabilities":{"bounding":["CAP_CHOWN","CAP_SYS_RESOURCE"],"effective":["CAP_SYS_RESOURCE"]}},"x":9007199254740993}`,
+			`{"process":{"capabilities":{"bounding":["CAP_CHOWN"],"effective":[]}},"x":9007199254740993}`,
+		},
+		"of a process": {
+			`{"capabilities":{"bounding":["CAP_SYS_RESOURCE","CAP_CHOWN"]}}`, `{"capabilities":{"bounding":["CAP_CHOWN"]}}`,
+		},
+		"with a capability that nobody knows":   {`{"capabilities":{"bounding":["CAP_NEW"]}}`, `{"capabilities":{"bounding":[]}}`},
+		"of a container without any capability": {`{"process":{"args":["sh"]}}`, `{"process":{"args":["sh"]}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := without([]byte(c.before), set)
+			if err != nil || string(got) != c.after {
+				t.Errorf("%s, %v; want %s", got, err, c.after)
+			}
+		})
+	}
+	if got, err := without([]byte("x"), set); err == nil {
+		t.Errorf("no error for what is no specification, but %s", got)
+	}
+}
+
+func TestTheCommandLineNamesTheSpecifications(t *testing.T) {
+	for _, c := range []struct{ argv, files []string }{
+		{[]string{"runc", "--log", "x", "create", "--bundle", "/b", "id"}, []string{"/b/config.json"}},
+		{[]string{"runc", "exec", "--process", "/p.json", "--detach", "id"}, []string{"/p.json"}},
+		{[]string{"runc", "run", "-b", "/b"}, []string{"/b/config.json"}},
+		{[]string{"runc", "delete", "--force", "id"}, nil},
+	} {
+		if diff := cmp.Diff(c.files, specifications(c.argv)); diff != "" {
+			t.Errorf("%q: %s", c.argv, diff)
+		}
+	}
+}
+
+func TestTheNextRuncIsFound(t *testing.T) {
+	first, second := t.TempDir(), t.TempDir()
+	self, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(self, filepath.Join(first, "runc")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", first+":"+second)
+	if got, err := next(); err == nil {
+		t.Errorf("it finds %s", got)
+	}
+	want := filepath.Join(second, "runc")
+	if err := os.WriteFile(want, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := next(); got != want || err != nil {
+		t.Errorf("%s, %v; want %s", got, err, want)
+	}
+}
+
+func TestAFileIsRewritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.json")
+	if err := restrict(file, nil); err != nil {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if err := os.WriteFile(file, []byte(`{"process":{"capabilities":{"bounding":["CAP_CHOWN","CAP_NEW"]}}}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	set, err := boundingSet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := restrict(file, set); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Process struct{ Capabilities map[string][]string }
+	}
+	content, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(content, &got)
+	}
+	if diff := cmp.Diff(map[string][]string{"bounding": {"CAP_CHOWN"}}, got.Process.Capabilities); err != nil || diff != "" {
+		t.Errorf("%v%s", err, diff)
+	}
+}

@@ -1,0 +1,92 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// Collect saves what there is to know about the cluster in a folder, which it makes: the logs of services, pods and their
+// containers, objects and events, the rulesets of every node and pod, and the nodes' conflists. It saves what it can, and returns
+// what it could not.
+func (c *Cluster) Collect(dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	errs := []error{c.logs(filepath.Join(dir, "services"))}
+	kubectl := func(name string, args ...string) {
+		if len(c.nodes) == 0 {
+			return
+		}
+		cmd := c.nodes[0].Command(ctx, append([]string{"kubectl", "--request-timeout=10s"}, args...)...)
+		errs = append(errs, saveOutput(filepath.Join(dir, name), cmd))
+	}
+	kubectl("events.txt", "get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp", "--output=wide")
+	kubectl("pods.txt", "get", "pods", "--all-namespaces", "--output=wide")
+	kubectl("objects.yaml", "get", "nodes,pods,daemonsets,deployments,services,endpointslices,configmaps", "--all-namespaces",
+		"--output=yaml")
+	for _, n := range c.nodes {
+		errs = append(errs, collectNode(ctx, n, filepath.Join(dir, n.Name())))
+	}
+	return errors.Join(errs...)
+}
+
+// collectNode saves what the node knows, whether or not the API server answers.
+func collectNode(ctx context.Context, n Node, dir string) error {
+	errs := []error{os.MkdirAll(dir, 0o755)}
+	save := func(name string, argv ...string) {
+		errs = append(errs, saveOutput(filepath.Join(dir, name), n.Command(ctx, argv...)))
+	}
+	for _, folder := range []string{"/etc/cni/net.d", "/var/log/pods"} {
+		if _, err := os.Stat(n.Path(folder)); err == nil {
+			errs = append(errs, os.CopyFS(filepath.Join(dir, filepath.Base(folder)), os.DirFS(n.Path(folder))))
+		}
+	}
+	save("processes.txt", "ps", "axf", "-o", "pid,ppid,user,etime,rss,args")
+	save("containers.txt", "ctr", "--namespace=k8s.io", "containers", "list")
+	save("ruleset.txt", "sh", "-c", ruleset)
+	entries, err := os.ReadDir(n.Path("/run/netns"))
+	for _, entry := range entries {
+		save("ruleset-"+entry.Name()+".txt", "nsenter", "--net=/run/netns/"+entry.Name(), "sh", "-c", ruleset)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// ruleset prints what a network namespace has. The legacy tables are read only where they are: reading would make them.
+const ruleset = `
+	ip address; ip rule; ip -6 rule; ip route show table all
+	nft list ruleset
+	for family in ip ip6; do
+		if [ -s /proc/net/${family}_tables_names ]; then ${family}tables-legacy-save; fi
+	done`
+
+func saveOutput(file string, cmd *exec.Cmd) error {
+	out, err := cmd.CombinedOutput()
+	if written := os.WriteFile(file, out, 0o644); written != nil {
+		return written
+	}
+	return said(nil, err)
+}
+
+// collectFailed collects what is known of a cluster that does not come up. The error says where that is.
+func (c *Cluster) collectFailed(dir, otherwise string) error {
+	if dir == "" {
+		if err := os.MkdirAll(otherwise, 0o755); err != nil {
+			return err
+		}
+		var err error
+		if dir, err = os.MkdirTemp(otherwise, c.steps.name+"-"); err != nil {
+			return err
+		}
+	}
+	return errors.Join(fmt.Errorf("its logs are in %s", dir), c.Collect(dir))
+}

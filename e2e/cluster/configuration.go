@@ -1,0 +1,88 @@
+package cluster
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+)
+
+//go:embed containerd.toml
+var containerdConfiguration []byte
+
+// An object is one of JSON, and so of YAML.
+type object = map[string]any
+
+// kubelet is the configuration of the node's kubelet.
+func (o Options) kubelet() object {
+	return object{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+		"authentication": object{
+			"anonymous": object{"enabled": false}, "webhook": object{"enabled": true}, "x509": object{"clientCAFile": pki + "ca.crt"},
+		},
+		"authorization": object{"mode": "Webhook"},
+		"clusterDomain": "cluster.local", "clusterDNS": []string{DNSAddress}, "resolvConf": resolvConf,
+		"featureGates": o.FeatureGates,
+		// This machine may have cgroups of version 1, swap, and no right to lower a process's score for the out-of-memory killer.
+		"failCgroupV1": false, "cgroupDriver": "cgroupfs", "failSwapOn": false, "oomScoreAdj": 0,
+		// Its disk is this machine's, of which the node must not think that it is its own to clean.
+		"evictionHard": object{
+			"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%",
+		},
+		"imageGCHighThresholdPercent": 100,
+		// A test sees at once what changes, and starts a hundred pods.
+		"nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "1s", "syncFrequency": "10s", "maxPods": 250,
+		"kubeAPIQPS": 500, "kubeAPIBurst": 1000,
+		"volumePluginDir": volumePlugins,
+	}
+}
+
+// proxy is the configuration of the node's kube-proxy. It may not change the size of the connection table, which is the kernel's.
+func (o Options) proxy() object {
+	return object{
+		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
+		"mode": "nftables", "bindAddress": "0.0.0.0", "clusterCIDR": o.joined(podRangeIPv4, podRangeIPv6),
+		"clientConnection": object{"kubeconfig": credentials(Proxy)},
+		"conntrack":        object{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+		"nftables":         object{"minSyncPeriod": "100ms"},
+		"featureGates":     o.FeatureGates,
+	}
+}
+
+// conflist is the CNI configuration of a node whose pods are in subnets, one of each family.
+func (o Options) conflist(subnets ...string) ([]byte, error) {
+	if o.Conflist != nil {
+		return o.Conflist, nil
+	}
+	version := o.CNIVersion
+	if version == "" {
+		version = "1.0.0"
+	}
+	var ranges [][]object
+	for _, subnet := range subnets {
+		ranges = append(ranges, []object{{"subnet": subnet}})
+	}
+	var routes []object
+	for _, everywhere := range o.both("0.0.0.0/0", "::/0") {
+		routes = append(routes, object{"dst": everywhere})
+	}
+	return encoded(object{
+		"cniVersion": version, "name": "e2e",
+		"plugins": []object{
+			{
+				"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true,
+				"ipam": object{"type": "host-local", "ranges": ranges, "routes": routes},
+			},
+			{"type": "portmap", "capabilities": object{"portMappings": true}},
+		},
+	})
+}
+
+// encoded is a file with an object.
+func encoded(o object) ([]byte, error) {
+	out, err := json.MarshalIndent(o, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode a configuration: %w", err)
+	}
+	return append(out, '\n'), nil
+}

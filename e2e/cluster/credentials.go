@@ -1,0 +1,53 @@
+package cluster
+
+import (
+	"crypto/ecdsa"
+	"crypto/x509"
+	"errors"
+)
+
+// credentials writes who is who: the certificates of servers and clients.
+func (d *disk) credentials(o Options, ca *authority) error {
+	users := map[string][]string{ // and their groups
+		Scheduler: nil, ControllerManager: nil, Proxy: nil, Kubelet: {"system:nodes"}, "admin": {"system:masters"},
+	}
+	for program, groups := range users {
+		name := "system:" + program
+		switch program {
+		case Kubelet:
+			name = "system:node:" + o.Name
+		case "admin":
+			name = "kubernetes-admin"
+		}
+		client, err := ca.client(name, groups...)
+		d.err = errors.Join(d.err, err)
+		content, err := ca.kubeconfig("https://127.0.0.1:"+apiPort, client)
+		d.err = errors.Join(d.err, err)
+		d.write(credentials(program), content, 0o600)
+	}
+	server, err := ca.server(APIServer, []string{
+		"localhost", o.Name, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+	}, serverAddresses())
+	d.err = errors.Join(d.err, err)
+	// The API server may do everything with a kubelet.
+	toKubelet, err := ca.client("kube-apiserver-kubelet-client", "system:masters")
+	d.err = errors.Join(d.err, err)
+	accounts, err := newKey()
+	if d.err = errors.Join(d.err, err); d.err != nil {
+		return d.err
+	}
+	for name, p := range map[string]pair{"apiserver": server, "kubelet-client": toKubelet} {
+		d.write(pki+name+".crt", p.certificate, 0o644)
+		d.write(pki+name+".key", p.key, 0o600)
+	}
+	d.write(pki+"ca.crt", ca.pem, 0o644)
+	for name, key := range map[string]*ecdsa.PrivateKey{"accounts": accounts, "ca": ca.key} {
+		content, err := encodeKey(key)
+		d.err = errors.Join(d.err, err)
+		d.write(pki+name+".key", content, 0o600)
+	}
+	public, err := x509.MarshalPKIXPublicKey(accounts.Public())
+	d.err = errors.Join(d.err, err)
+	d.write(pki+"accounts.pub", encodePEM("PUBLIC KEY", public), 0o644)
+	return d.err
+}

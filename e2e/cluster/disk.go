@@ -1,0 +1,94 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/sluice-mesh/sluice/e2e/cluster/build"
+)
+
+// A disk is the root of a node that has not booted yet. The first error stays, and ends the writing.
+type disk struct {
+	root string
+	err  error
+}
+
+// write makes a file, and the folders that it is in.
+func (d *disk) write(path string, content []byte, mode fs.FileMode) {
+	if d.err != nil {
+		return
+	}
+	file := filepath.Join(d.root, path)
+	if d.err = os.MkdirAll(filepath.Dir(file), 0o755); d.err == nil {
+		d.err = os.WriteFile(file, content, mode)
+	}
+}
+
+// encode writes a configuration.
+func (d *disk) encode(path string, o object) {
+	content, err := encoded(o)
+	d.err = errors.Join(d.err, err)
+	d.write(path, content, 0o644)
+}
+
+// link makes a symbolic link, a relative one: who follows it from outside stays inside.
+func (d *disk) link(target, path string) {
+	if d.err == nil {
+		d.err = os.Symlink(target, filepath.Join(d.root, path))
+	}
+}
+
+// programs copies the programs of a folder.
+func (d *disk) programs(from, to string) {
+	entries, err := os.ReadDir(from)
+	d.err = errors.Join(d.err, err)
+	for _, entry := range entries {
+		content, err := os.ReadFile(filepath.Join(from, entry.Name()))
+		d.err = errors.Join(d.err, err)
+		d.write(filepath.Join(to, entry.Name()), content, 0o755)
+	}
+}
+
+// install writes what a node has before its first boot.
+func (d *disk) install(o Options, s *build.Software) error {
+	for _, folder := range []string{"/var", "/var/tmp", "/var/log", "/var/lib", "/root", "/home", "/mnt", "/srv"} {
+		if d.err == nil {
+			d.err = os.Mkdir(filepath.Join(d.root, folder), 0o755)
+		}
+	}
+	d.link("../run", "/var/run")
+	d.link("usr/bin", "/bin")
+	d.link("usr/sbin", "/sbin")
+	d.libraries()
+	d.write("/etc/passwd", []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"), 0o644)
+	d.write("/etc/group", []byte("root:x:0:\nnogroup:x:65534:\n"), 0o644)
+	d.write("/etc/hostname", []byte(o.Name+"\n"), 0o644)
+	d.write("/etc/hosts", fmt.Appendf(nil, "127.0.0.1 localhost\n::1 localhost\n%s %s\n", nodeIPv4, o.Name), 0o644)
+	d.write("/etc/resolv.conf", nil, 0o644)
+	d.write(resolvConf, nil, 0o644)
+	d.write("/etc/machine-id", fmt.Appendf(nil, "%032x\n", os.Getpid()), 0o444)
+
+	conflist, err := o.conflist(o.both(podRangeIPv4, podRangeIPv6)...)
+	d.err = errors.Join(d.err, err)
+	d.write(ConflistPath, conflist, 0o644)
+	d.programs(s.Plugins, "/opt/cni/bin")
+	d.write(containerdConf, containerdConfiguration, 0o644)
+	d.encode(kubeletConfig, o.kubelet())
+	d.encode(proxyConfig, o.proxy())
+	if d.err != nil {
+		return fmt.Errorf("write the node's disk: %w", d.err)
+	}
+	return nil
+}
+
+// libraries links the folders of libraries, which a distribution has in /usr or beside it.
+func (d *disk) libraries() {
+	for _, name := range []string{"lib", "lib32", "lib64", "libx32"} {
+		if _, err := os.Stat(filepath.Join("/usr", name)); err == nil {
+			d.link("usr/"+name, "/"+name)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// A host is the engine of this machine. A process that waits for the end of this one takes the cluster away, whatever ends this one.
+type host struct {
+	env   []string
+	dir   string
+	undo  *exec.Cmd
+	input io.Closer
+
+	close  sync.Once
+	closed error
+}
+
+// takeAway waits for the end of its input. What was never made is not there to be removed: only what is left counts.
+const takeAway = `
+	cat >/dev/null
+	kind delete cluster --quiet --name "$1"
+	docker network rm "$1" >/dev/null 2>&1
+	docker image rm --force "$2" >/dev/null 2>&1
+	rm -rf "$3"
+	left=$(docker ps --all --quiet --filter "label=io.x-k8s.kind.cluster=$1"
+		docker images --quiet "$2"; docker network ls --quiet --filter "name=^$1$")
+	[ -z "$left" ] || { echo "left in docker: $left" >&2; exit 1; }
+	rm -f "$3.log"`
+
+// UseHost returns the engine of this machine for a cluster. The folder of a program kind is searched for it first; parent is where the
+// cluster's own folder is made.
+func UseHost(kind, parent, cluster string) (Engine, error) {
+	dir, err := os.MkdirTemp(parent, "sluice-e2e-kind-")
+	if err != nil {
+		return nil, err
+	}
+	// A process that is gone can't read what the other says.
+	log, err := os.Create(dir + ".log")
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	defer func() { _ = log.Close() }()
+	h := &host{dir: dir, env: append(os.Environ(),
+		"PATH="+kind+string(filepath.ListSeparator)+os.Getenv("PATH"), "KIND_EXPERIMENTAL_DOCKER_NETWORK="+cluster,
+		"KUBECONFIG="+filepath.Join(dir, "kind-kubeconfig"))}
+	h.undo = exec.Command("/bin/sh", "-c", takeAway, "sh", cluster, ImageOf(cluster), dir)
+	h.undo.Env, h.undo.Stdout, h.undo.Stderr = h.env, log, log
+	// What a terminal sends to this process is not for it.
+	h.undo.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	if h.input, err = h.undo.StdinPipe(); err == nil {
+		err = h.undo.Start()
+	}
+	if err != nil {
+		err = fmt.Errorf("start the process that takes the cluster away: %w", err)
+		return nil, errors.Join(err, os.RemoveAll(dir), os.Remove(log.Name()))
+	}
+	return h, nil
+}
+
+func (h *host) Command(ctx context.Context, argv ...string) *exec.Cmd {
+	// It searches the PATH that it is given.
+	cmd := exec.CommandContext(ctx, "env", argv...)
+	cmd.Env = h.env
+	return cmd
+}
+
+func (h *host) Proc() string      { return "/proc" }
+func (h *host) Dir() string       { return h.dir }
+func (h *host) Logs(string) error { return nil }
+
+func (h *host) Close() error {
+	h.close.Do(func() {
+		if err := errors.Join(h.input.Close(), h.undo.Wait()); err != nil {
+			said, _ := os.ReadFile(h.dir + ".log")
+			h.closed = fmt.Errorf("take the cluster away: %w: %s", err, said)
+		}
+	})
+	return h.closed
+}

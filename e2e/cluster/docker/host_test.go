@@ -1,0 +1,130 @@
+package docker_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/cluster/docker"
+)
+
+// fakes makes the programs docker and kind in a folder, which write down what they are asked to do. What docker ps says is in the
+// file left.
+func fakes(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	script := "#!/bin/sh\necho \"${0##*/} $*\" >>" + dir + "/calls\n[ \"$1\" != ps ] || cat " + dir + "/left\n"
+	for _, name := range []string{"docker", "kind"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "left"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func calls(t *testing.T, dir string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(dir, "calls"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// mustBeTakenAway fails the test unless the cluster x was taken away once.
+func mustBeTakenAway(t *testing.T, programs, parent string) {
+	t.Helper()
+	for _, want := range []string{
+		"kind delete cluster --quiet --name x\n", "docker network rm x\n", "docker image rm --force " + docker.ImageOf("x") + "\n",
+	} {
+		if got := strings.Count(calls(t, programs), want); got != 1 {
+			t.Errorf("%d times %q in\n%s", got, want, calls(t, programs))
+		}
+	}
+	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
+		t.Errorf("files are left: %v, %v", left, err)
+	}
+}
+
+func TestTheClusterOfThisMachinesEngineGoesWhenItIsClosed(t *testing.T) {
+	programs, parent := fakes(t), t.TempDir()
+	e, err := docker.UseHost(programs, parent, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := e.Command(t.Context(), "kind", "version").CombinedOutput(); err != nil || calls(t, programs) != "kind version\n" {
+		t.Errorf("%s, %v; calls %q", out, err, calls(t, programs))
+	}
+	if info, err := os.Stat(e.Dir()); err != nil || !info.IsDir() {
+		t.Errorf("the folder: %v", err)
+	}
+	if got := docker.Process(e, os.Getpid()); got != fmt.Sprintf("/proc/%d", os.Getpid()) {
+		t.Errorf("this process is %s", got)
+	}
+	if err := errors.Join(e.Close(), e.Close()); err != nil {
+		t.Error(err)
+	}
+	mustBeTakenAway(t, programs, parent)
+}
+
+func TestWhatIsLeftInThisMachinesEngineIsToldAndNamed(t *testing.T) {
+	programs := fakes(t)
+	if err := os.WriteFile(filepath.Join(programs, "left"), []byte("0123abc\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	e, err := docker.UseHost(programs, t.TempDir(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err == nil || !strings.Contains(err.Error(), "0123abc") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// The variable makes the test binary a process that uses the engine until it is killed.
+const victim = "SLUICE_TEST_VICTIM"
+
+func TestTheClusterOfThisMachinesEngineGoesWithTheProcess(t *testing.T) {
+	if folders := os.Getenv(victim); folders != "" {
+		programs, parent, _ := strings.Cut(folders, ":")
+		if _, err := docker.UseHost(programs, parent, "x"); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("it is used")
+		select {}
+	}
+	programs, parent := fakes(t), t.TempDir()
+	process := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
+	process.Env = append(os.Environ(), victim+"="+programs+":"+parent)
+	out, err := process.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fscanln(out, new(string), new(string), new(string)); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = process.Process.Kill(), process.Wait()
+	for deadline := time.After(time.Minute); ; {
+		if left, err := os.ReadDir(parent); err == nil && len(left) == 0 {
+			break
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("it is not taken away:\n%s", calls(t, programs))
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	mustBeTakenAway(t, programs, parent)
+}

@@ -1,0 +1,104 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/e2e/cluster/build"
+	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
+)
+
+// An own engine is in a machine of namespaces, which nothing leaves: it reaches no registry.
+type own struct{ *machine.Machine }
+
+// StartOwn starts an engine of the software, which has Docker and Kind, in a folder that it makes in parent. It returns
+// before the engine answers.
+func StartOwn(ctx context.Context, software *build.Software, parent string) (Engine, error) {
+	dir, err := machine.NewDir(parent)
+	if err != nil {
+		return nil, err
+	}
+	if err := install(dir.Root()); err != nil {
+		return nil, errors.Join(fmt.Errorf("write the disk of the docker: %w", err), dir.Remove())
+	}
+	m, err := machine.Start(ctx, software.Keeper, dir, spec(software))
+	if err != nil {
+		return nil, err
+	}
+	return own{m}, nil
+}
+
+func spec(software *build.Software) machine.Spec {
+	const programs = "/software/docker/"
+	path := []string{"/software/kind"}
+	for _, folder := range build.DockerPath {
+		path = append(path, programs+folder)
+	}
+	s := machine.Spec{
+		Hostname: "docker", Addresses: []string{"10.88.0.2/24", "fd00:88::2/64"},
+		Services: []machine.Service{{Name: service, Argv: []string{service, "--storage-driver=overlay2"}}},
+		Binds:    map[string]string{"/usr": "/usr", programs: software.Docker, "/software/kind": software.Kind},
+		Env: []string{
+			"PATH=" + strings.Join(append(path, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"), ":"),
+			"HOME=/root", "KUBECONFIG=/tmp/kubeconfig",
+		},
+	}
+	// Where the loader finds libraries, and which of two implementations a name in /usr/sbin is.
+	for _, file := range []string{"/etc/ld.so.cache", "/etc/alternatives"} {
+		if _, err := os.Stat(file); err == nil {
+			s.Binds[file] = file
+		}
+	}
+	return s
+}
+
+const service = "dockerd"
+
+// install writes what the machine has before it boots.
+func install(root string) error {
+	var errs []error
+	for _, folder := range []string{"var/lib/docker", "var/log", "var/tmp", "root", "etc"} {
+		errs = append(errs, os.MkdirAll(filepath.Join(root, folder), 0o755))
+	}
+	for name, content := range map[string]string{
+		"passwd": "root:x:0:0:root:/root:/bin/sh\n", "group": "root:x:0:\ndocker:x:999:\n", "resolv.conf": "",
+		"hosts": "127.0.0.1 localhost\n::1 localhost\n10.88.0.2 docker\n", "hostname": "docker\n",
+	} {
+		errs = append(errs, os.WriteFile(filepath.Join(root, "etc", name), []byte(content), 0o644))
+	}
+	for target, name := range map[string]string{"../run": "var/run", "usr/bin": "bin", "usr/sbin": "sbin"} {
+		errs = append(errs, os.Symlink(target, filepath.Join(root, name)))
+	}
+	return errors.Join(append(errs, libraries(root))...)
+}
+
+// libraries links what this machine has in folders of libraries. The one of /lib/modules, which kind gives to every node, is there even
+// on a machine whose kernel has none.
+func libraries(root string) error {
+	var errs []error
+	for _, name := range []string{"lib32", "lib64", "libx32"} {
+		if _, err := os.Stat(filepath.Join("/usr", name)); err == nil {
+			errs = append(errs, os.Symlink("usr/"+name, filepath.Join(root, name)))
+		}
+	}
+	entries, err := os.ReadDir("/usr/lib")
+	errs = append(errs, err, os.Mkdir(filepath.Join(root, "lib"), 0o755))
+	for _, entry := range entries {
+		errs = append(errs, os.Symlink("../usr/lib/"+entry.Name(), filepath.Join(root, "lib", entry.Name())))
+	}
+	if err := os.Mkdir(filepath.Join(root, "lib/modules"), 0o755); !errors.Is(err, fs.ErrExist) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (o own) Proc() string { return o.Path("/proc") }
+
+func (o own) Logs(dir string) error {
+	return os.CopyFS(dir, os.DirFS(filepath.Join(o.Dir(), machine.LogDir)))
+}

@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"errors"
+	"io"
+	"net"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// A forwarder is a port on this machine's loopback interface that leads to one in a node. Connections are made by a thread of this
+// process inside the node's network namespace: no interface leads there.
+type forwarder struct {
+	listener net.Listener
+	ns       func() string // the file of the namespace
+	target   string
+}
+
+func forward(ns func() string, target string) (*forwarder, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	f := &forwarder{listener: listener, ns: ns, target: target}
+	go f.serve()
+	return f, nil
+}
+
+func (f *forwarder) address() string { return f.listener.Addr().String() }
+
+func (f *forwarder) serve() {
+	for {
+		from, err := f.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			go f.pass(from)
+		}
+	}
+}
+
+// pass connects two connections until both directions are at their end. A client whose target is not there sees its own end.
+func (f *forwarder) pass(from net.Conn) {
+	defer func() { _ = from.Close() }()
+	to, err := f.dial()
+	if err != nil {
+		return
+	}
+	defer func() { _ = to.Close() }()
+	done := make(chan struct{})
+	go func() {
+		copyHalf(to, from)
+		close(done)
+	}()
+	copyHalf(from, to)
+	<-done
+}
+
+// copyHalf copies one direction, and passes on its end.
+func copyHalf(to, from net.Conn) {
+	_, _ = io.Copy(to, from)
+	_ = to.(*net.TCPConn).CloseWrite()
+}
+
+func (f *forwarder) dial() (conn net.Conn, err error) {
+	ns, err := netns.Open(f.ns())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = ns.Close() }()
+	err = ns.Do(func() error {
+		conn, err = net.Dial("tcp", f.target)
+		return err
+	})
+	return conn, err
+}

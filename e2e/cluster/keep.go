@@ -1,0 +1,35 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+)
+
+// keep lets a person look at the cluster until an interrupt. It tells on the terminal, because go test may show what a test says
+// only when it has ended.
+func (c *Cluster) keep() {
+	interrupt := make(chan os.Signal, 1)
+	signal.Notify(interrupt, os.Interrupt, unix.SIGTERM)
+	defer signal.Stop(interrupt)
+	var out io.Writer = os.Stderr
+	if terminal, err := os.OpenFile("/dev/tty", os.O_WRONLY, 0); err == nil {
+		defer func() { _ = terminal.Close() }()
+		out = terminal
+	}
+	c.invite(out)
+	<-interrupt
+}
+
+// invite says how to reach the cluster.
+func (c *Cluster) invite(out io.Writer) {
+	fmt.Fprintf(out, "\nE2E_KEEP=1: the cluster runs until an interrupt, or kill -INT %d\n", os.Getpid())
+	fmt.Fprintf(out, "  export KUBECONFIG=%s\n", c.kubeconfig)
+	for _, n := range c.nodes {
+		fmt.Fprintf(out, "  %s   # a shell on %s\n", n.Command(context.Background(), "bash"), n.Name())
+	}
+}

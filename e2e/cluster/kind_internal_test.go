@@ -1,0 +1,101 @@
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+func TestKindIsConfiguredForTheFamilies(t *testing.T) {
+	for name, c := range map[string]struct {
+		options Options
+		want    object
+	}{
+		"IPv4 alone": {Options{}, object{
+			"disableDefaultCNI": true, "kubeProxyMode": "nftables", "ipFamily": "ipv4",
+			"podSubnet": "10.244.0.0/16", "serviceSubnet": "10.96.0.0/16",
+		}},
+		"both": {Options{DualStack: true}, object{
+			"disableDefaultCNI": true, "kubeProxyMode": "nftables", "ipFamily": "dual",
+			"podSubnet": "10.244.0.0/16,fd00:244::/56", "serviceSubnet": "10.96.0.0/16,fd00:96::/112",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, c.options.kind()["networking"]); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestKindsPatchesKeepTheFeatureGates(t *testing.T) {
+	patches := Options{FeatureGates: map[string]bool{"B": false, "A": true}}.kind()["kubeadmConfigPatches"].([]string)
+	var found struct {
+		Kind                         string
+		ControllerManager, Scheduler struct {
+			ExtraArgs []struct{ Name, Value string }
+		}
+	}
+	if err := yaml.Unmarshal([]byte(patches[1]), &found); err != nil || found.Kind != "ClusterConfiguration" {
+		t.Fatalf("%v: %s", err, patches[1])
+	}
+	for _, args := range []any{found.ControllerManager.ExtraArgs, found.Scheduler.ExtraArgs} {
+		text := fmt.Sprint(args)
+		for _, want := range []string{"{leader-elect false}", "{feature-gates A=true,B=false}"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s is not in %s", want, text)
+			}
+		}
+	}
+}
+
+func TestANodeIsReachedByAnAddressOfTheFamily(t *testing.T) {
+	n := corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+		{Type: corev1.NodeHostName, Address: "worker"},
+		{Type: corev1.NodeInternalIP, Address: "172.18.0.2"},
+		{Type: corev1.NodeInternalIP, Address: "fc00::2"},
+	}}}
+	for other, want := range map[string]string{"10.244.1.0": "172.18.0.2", "fd00:244::": "fc00::2"} {
+		if got, err := addressLike(n, netip.MustParseAddr(other)); got != want || err != nil {
+			t.Errorf("for %s: %q, %v; want %s", other, got, err, want)
+		}
+	}
+	n.Status.Addresses = n.Status.Addresses[:2]
+	if got, err := addressLike(n, netip.MustParseAddr("fd00:244::")); err == nil {
+		t.Errorf("a node without IPv6 is reached by %s", got)
+	}
+}
+
+func TestOtherTaintsStay(t *testing.T) {
+	got := withoutTaint([]corev1.Taint{{Key: "a"}, {Key: "b"}}, "a")
+	if diff := cmp.Diff([]corev1.Taint{{Key: "b"}}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLinesArePassedOnWhenTheyAreWhole(t *testing.T) {
+	var told []string
+	l := &lines{log: func(line string) { told = append(told, line) }}
+	for _, text := range []string{"on", "e\n\n two\nthr"} {
+		if n, err := l.Write([]byte(text)); n != len(text) || err != nil {
+			t.Errorf("%q: %d, %v", text, n, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"one", "two"}, told); diff != "" {
+		t.Error(diff)
+	}
+	if got := l.kept(); got != "one\ntwo\nthr" {
+		t.Errorf("it keeps %q", got)
+	}
+	for i := range 1000 {
+		fmt.Fprintln(l, i)
+	}
+	if got := l.kept(); strings.Contains(got, "two") || !strings.HasSuffix(got, "999\n") {
+		t.Errorf("after a thousand lines it keeps %q", got)
+	}
+}

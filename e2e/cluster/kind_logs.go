@@ -1,0 +1,62 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// collectLogs saves what the engine, kind's nodes and their services have logged. Pods' logs, of which the control plane's are some, are
+// the nodes' files.
+func (k *kindCluster) collectLogs(dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	errs := []error{os.MkdirAll(dir, 0o755), k.engine.Logs(filepath.Join(dir, "docker"))}
+	for _, n := range k.containers {
+		errs = append(errs, saveOutput(filepath.Join(dir, n.name+".log"), k.engine.Command(ctx, "docker", "logs", n.name)))
+		for _, service := range []string{Containerd, Kubelet} {
+			file := filepath.Join(dir, n.name+"-"+service+".log")
+			errs = append(errs, saveOutput(file, n.Command(ctx, "journalctl", "--no-pager", "--output=short-precise", "--unit="+service)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// lines passes on the lines that a program writes, as soon as each is whole, and keeps the last ones.
+type lines struct {
+	log func(line string)
+
+	mu      sync.Mutex
+	partial []byte
+	last    []string
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	const most = 200
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.partial = append(l.partial, p...)
+	for {
+		line, rest, whole := bytes.Cut(l.partial, []byte("\n"))
+		if !whole {
+			return len(p), nil
+		}
+		l.partial = rest
+		if text := strings.TrimSpace(string(line)); text != "" {
+			l.log(text)
+			l.last = append(l.last[max(0, len(l.last)-most+1):], text)
+		}
+	}
+}
+
+// kept are the last lines.
+func (l *lines) kept() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(append(l.last, string(l.partial)), "\n")
+}

@@ -1,0 +1,128 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// reach makes the clients of an administrator, who reaches the API server through a port of this machine. Every node has an
+// administrator's credentials too.
+func (k *kindCluster) reach() error {
+	first := k.containers[0]
+	credentials, err := os.ReadFile(first.Path(adminConfig))
+	if err != nil {
+		return err
+	}
+	for _, n := range k.containers[1:] {
+		if err := os.WriteFile(n.Path(adminConfig), credentials, 0o600); err != nil {
+			return err
+		}
+	}
+	config, err := clientcmd.Load(credentials)
+	if err != nil {
+		return err
+	}
+	f, err := forward(func() string { return filepath.Join(first.process(), "ns/net") }, "127.0.0.1:"+apiPort)
+	if err != nil {
+		return err
+	}
+	k.end = func() error { return errors.Join(f.listener.Close(), k.engine.Close()) }
+	for _, c := range config.Clusters {
+		c.Server = "https://" + f.address()
+	}
+	outside, err := clientcmd.Write(*config)
+	if err != nil {
+		return err
+	}
+	return k.reachable(outside)
+}
+
+// connect gives the nodes the pods' network, and lets pods run on all of them.
+func (k *kindCluster) connect(ctx context.Context) error {
+	for _, n := range k.containers {
+		var cidrs []string
+		err := k.steps.reach(ctx, n.name+" has addresses for pods", func(ctx context.Context) error {
+			object, err := k.clients.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if cidrs = object.Spec.PodCIDRs; len(cidrs) != len(k.options.both("", "")) {
+				return fmt.Errorf("they are %q", cidrs)
+			}
+			// Only that of the control plane is there.
+			object.Spec.Taints = withoutTaint(object.Spec.Taints, "node-role.kubernetes.io/control-plane")
+			_, err = k.clients.CoreV1().Nodes().Update(ctx, object, metav1.UpdateOptions{})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		conflist, err := k.options.conflist(cidrs...)
+		if err != nil {
+			return err
+		}
+		d := &disk{root: n.Path("/")}
+		d.programs(k.software.Plugins, "/opt/cni/bin")
+		d.write(ConflistPath+".new", conflist, 0o644)
+		if d.err == nil {
+			d.err = os.Rename(n.Path(ConflistPath+".new"), n.Path(ConflistPath))
+		}
+		if d.err != nil {
+			return fmt.Errorf("the network of %s: %w", n.name, d.err)
+		}
+	}
+	return k.route(ctx)
+}
+
+func withoutTaint(taints []corev1.Taint, key string) []corev1.Taint {
+	var left []corev1.Taint
+	for _, t := range taints {
+		if t.Key != key {
+			left = append(left, t)
+		}
+	}
+	return left
+}
+
+// route leads from every node to the pods of the others.
+func (k *kindCluster) route(ctx context.Context) error {
+	list, err := k.clients.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, from := range k.containers {
+		for _, to := range list.Items {
+			if to.Name == from.name {
+				continue
+			}
+			for _, cidr := range to.Spec.PodCIDRs {
+				gateway, err := addressLike(to, netip.MustParsePrefix(cidr).Addr())
+				if err != nil {
+					return err
+				}
+				if _, err := from.run(ctx, "ip", "route", "replace", cidr, "via", gateway); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// addressLike is a node's address of the family of another.
+func addressLike(n corev1.Node, other netip.Addr) (string, error) {
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); a.Type == corev1.NodeInternalIP && err == nil && ip.Is4() == other.Is4() {
+			return a.Address, nil
+		}
+	}
+	return "", fmt.Errorf("node %s has no address for %s", n.Name, other)
+}

@@ -1,0 +1,102 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/cluster/docker"
+)
+
+// A kindNode is a container of an engine, in which systemd runs containerd and the kubelet.
+type kindNode struct {
+	cluster *kindCluster
+	name    string
+
+	mu  sync.Mutex
+	pid int // of systemd, as the engine numbers processes
+}
+
+func (n *kindNode) Name() string { return n.name }
+
+// find asks the engine which process is the node's first.
+func (n *kindNode) find(ctx context.Context) error {
+	out, err := n.cluster.engine.Command(ctx, "docker", "inspect", "--format={{.State.Pid}}", n.name).Output()
+	if err != nil {
+		return fmt.Errorf("find node %s: %w", n.name, err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil || pid == 0 {
+		return fmt.Errorf("find node %s: its process is %q: %w", n.name, out, err)
+	}
+	if _, err := os.Stat(docker.Process(n.cluster.engine, pid)); err != nil {
+		return fmt.Errorf("find node %s: docker runs on another machine than this process: %w", n.name, err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pid = pid
+	return nil
+}
+
+// process is the folder of the node's first process.
+func (n *kindNode) process() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return docker.Process(n.cluster.engine, n.pid)
+}
+
+func (n *kindNode) Path(file string) string { return filepath.Join(n.process(), "root", file) }
+
+// Command implements Node. The engine could not end what it runs in a container.
+func (n *kindNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
+	var args []string
+	for flag, ns := range map[string]string{"mount": "mnt", "uts": "uts", "ipc": "ipc", "net": "net", "pid": "pid", "cgroup": "cgroup"} {
+		args = append(args, "--"+flag+"="+filepath.Join(n.process(), "ns", ns))
+	}
+	args = append(args, "--wd="+n.Path("/"), "--", "/usr/bin/setpriv", "--pdeathsig", "KILL")
+	cmd := exec.CommandContext(ctx, "nsenter", append(args, argv...)...)
+	cmd.Env = []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=/root", "KUBECONFIG=" + adminConfig, "CONTAINER_RUNTIME_ENDPOINT=unix:///run/containerd/containerd.sock",
+	}
+	return cmd
+}
+
+// run runs a command on the node, and returns what it prints.
+func (n *kindNode) run(ctx context.Context, argv ...string) (string, error) {
+	var complaints bytes.Buffer
+	cmd := n.Command(ctx, argv...)
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %s: %w: %s", n.name, argv[0], err, &complaints)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// Reboot implements Node.
+func (n *kindNode) Reboot(ctx context.Context) error {
+	down := time.Now()
+	restart := n.cluster.engine.Command(ctx, "docker", "restart", "--time=0", n.name)
+	if err := said(restart.CombinedOutput()); err != nil {
+		return fmt.Errorf("reboot %s: %w", n.name, err)
+	}
+	if err := n.find(ctx); err != nil {
+		return fmt.Errorf("reboot %s: %w", n.name, err)
+	}
+	n.cluster.steps.done("node %s boots again", n.name)
+	if err := n.cluster.nodeReady(ctx, n.name, down); err != nil {
+		return fmt.Errorf("reboot %s: %w", n.name, err)
+	}
+	if err := n.cluster.route(ctx); err != nil {
+		return fmt.Errorf("reboot %s: %w", n.name, err)
+	}
+	return nil
+}

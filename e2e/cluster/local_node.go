@@ -1,0 +1,31 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
+)
+
+// A localNode is a machine of namespaces.
+type localNode struct {
+	*machine.Machine
+	cluster *Cluster
+	name    string
+}
+
+func (n *localNode) Name() string { return n.name }
+
+// Reboot implements Node.
+func (n *localNode) Reboot(ctx context.Context) error {
+	down := time.Now()
+	if err := n.Machine.Reboot(ctx); err != nil {
+		return fmt.Errorf("reboot %s: %w", n.name, err)
+	}
+	n.cluster.steps.done("node %s boots again", n.name)
+	if err := n.cluster.nodeReady(ctx, n.name, down); err != nil {
+		return fmt.Errorf("reboot %s: %w", n.name, err)
+	}
+	return nil
+}

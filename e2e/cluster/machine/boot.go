@@ -1,0 +1,69 @@
+package machine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// A guest is what the keeper tells init first.
+type guest struct {
+	Dir         string
+	Spec        json.RawMessage
+	Hierarchies []hierarchy
+}
+
+// Boot is init, the first process of a machine's namespaces: it makes the machine as in says first, and then does what in asks for.
+// It returns at the end of in, and the kernel ends all others when the process does.
+func Boot(in io.Reader, out io.Writer) error {
+	unix.CloseOnExec(lockFD)
+	requests, replies := json.NewDecoder(in), json.NewEncoder(out)
+	var g guest
+	if err := requests.Decode(&g); err != nil {
+		return fmt.Errorf("read what to be: %w", err)
+	}
+	var spec Spec
+	if err := json.Unmarshal(g.Spec, &spec); err != nil {
+		return fmt.Errorf("read what to be: %w", err)
+	}
+	var s *supervisor
+	for {
+		var r request
+		if err := requests.Decode(&r); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		var err error
+		if r.Do == boot {
+			s, err = bootNode(g, spec)
+		} else {
+			err = s.do(r)
+		}
+		if err := replies.Encode(answer(err)); err != nil {
+			return err
+		}
+	}
+}
+
+// bootNode makes the machine of the namespaces that this process is in, and starts its services.
+func bootNode(g guest, spec Spec) (*supervisor, error) {
+	logs, err := openLogs(g.Dir, spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Sethostname([]byte(spec.Hostname)); err != nil {
+		return nil, fmt.Errorf("set the host name: %w", err)
+	}
+	if err := mountAll(filepath.Join(g.Dir, rootDir), spec.Binds, g.Hierarchies); err != nil {
+		return nil, err
+	}
+	if err := connect(spec.Addresses, spec.Routes); err != nil {
+		return nil, err
+	}
+	return supervise(spec, logs), nil
+}

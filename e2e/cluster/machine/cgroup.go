@@ -1,0 +1,153 @@
+package machine
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A hierarchy is one of cgroups as this machine has it mounted: the only one of version 2, or one of several.
+type hierarchy struct {
+	Mount   string // where
+	Type    string // cgroup or cgroup2
+	Options string // that make a mount be of this hierarchy: cpu,cpuacct
+	// own is the folder of this process.
+	own string
+}
+
+// hierarchies reads what /proc/self/mountinfo and /proc/self/cgroup say.
+func hierarchies(mountinfo, cgroup io.Reader) ([]hierarchy, error) {
+	membership := map[string]string{} // path by controllers, as in the file
+	for s := bufio.NewScanner(cgroup); s.Scan(); {
+		if fields := strings.SplitN(s.Text(), ":", 3); len(fields) == 3 {
+			membership[fields[1]] = fields[2]
+		}
+	}
+	var found []hierarchy
+	s := bufio.NewScanner(mountinfo)
+	for s.Scan() {
+		front, back, _ := strings.Cut(s.Text(), " - ")
+		mount, source := strings.Fields(front), strings.Fields(back)
+		if len(mount) < 5 || len(source) < 3 || !strings.HasPrefix(source[0], "cgroup") {
+			continue
+		}
+		h := hierarchy{Mount: mount[4], Type: source[0]}
+		if h.Type == "cgroup" {
+			h.Options = strings.Join(slices.DeleteFunc(strings.Split(source[2], ","), isFlag), ",")
+		}
+		own, known := membership[h.Options]
+		if !known {
+			continue
+		}
+		below, err := filepath.Rel(mount[3], own)
+		if err != nil || strings.HasPrefix(below, "..") {
+			continue
+		}
+		h.own = filepath.Join(h.Mount, below)
+		found = append(found, h)
+	}
+	return found, s.Err()
+}
+
+// isFlag tells a superblock's option that says nothing about which hierarchy it is.
+func isFlag(option string) bool {
+	return slices.Contains([]string{"rw", "ro", "clone_children", "xattr", "noprefix"}, option) ||
+		strings.HasPrefix(option, "release_agent=")
+}
+
+func mountedHierarchies() ([]hierarchy, error) {
+	mountinfo, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = mountinfo.Close() }()
+	cgroup, err := os.Open("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = cgroup.Close() }()
+	return hierarchies(mountinfo, cgroup)
+}
+
+// within calls fn while this process is in the cgroup of the name, which it makes where it is not there, in every hierarchy: what
+// fn starts stays there.
+func within(all []hierarchy, name string, fn func() error) (err error) {
+	defer func() {
+		for _, h := range all {
+			err = errors.Join(err, join(h.own))
+		}
+	}()
+	for _, h := range all {
+		dir := filepath.Join(h.Mount, name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("cgroup: %w", err)
+		}
+		// A new cpuset of version 1 has no processor, and takes no process.
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			if h.Type != "cgroup" || !strings.Contains(h.Options, "cpuset") {
+				break
+			}
+			value, err := os.ReadFile(filepath.Join(h.Mount, file))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, file), value, 0)
+			}
+			if err != nil {
+				return fmt.Errorf("cgroup: %w", err)
+			}
+		}
+		if err := join(dir); err != nil {
+			return err
+		}
+	}
+	return fn()
+}
+
+// join moves this process into a cgroup.
+func join(dir string) error {
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
+}
+
+// removeCgroups removes the cgroups of the name and those below them, in which no process is, or soon will be.
+func removeCgroups(all []hierarchy, name string) error {
+	var errs []error
+	for _, h := range all {
+		dir := filepath.Join(h.Mount, name)
+		err := removeTree(dir)
+		// The kernel lets go of one a moment after its last process.
+		for begin := time.Now(); errors.Is(err, unix.EBUSY) && time.Since(begin) < 5*time.Second; err = removeTree(dir) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// removeTree removes folders from the innermost on. The files in a cgroup are no obstacle, and can't be removed.
+func removeTree(dir string) error {
+	var folders []string
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			folders = append(folders, path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	for _, folder := range slices.Backward(folders) {
+		if e := unix.Rmdir(folder); e != nil && !errors.Is(e, fs.ErrNotExist) {
+			return errors.Join(err, &fs.PathError{Op: "rmdir", Path: folder, Err: e})
+		}
+	}
+	return err
+}

@@ -1,0 +1,66 @@
+package machine
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestHierarchies(t *testing.T) {
+	for _, c := range []struct {
+		why, mountinfo, cgroup string
+		want                   []hierarchy
+	}{
+		{
+			"version 2 alone, as on a machine of today",
+			"35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot",
+			"0::/user.slice/session-1.scope",
+			[]hierarchy{{Mount: "/sys/fs/cgroup", Type: "cgroup2", own: "/sys/fs/cgroup/user.slice/session-1.scope"}},
+		},
+		{
+			"version 1, with two controllers in one hierarchy, a named one, and version 2 beside them",
+			"30 24 0:26 / /sys/fs/cgroup/cpu,cpuacct rw shared:11 - cgroup cgroup rw,cpu,cpuacct\n" +
+				"31 24 0:27 / /sys/fs/cgroup/systemd rw - cgroup systemd rw,xattr,release_agent=/lib/x,name=systemd\n" +
+				"32 24 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+			"12:cpu,cpuacct:/a/b\n1:name=systemd:/\n0::/c\n",
+			[]hierarchy{
+				{Mount: "/sys/fs/cgroup/cpu,cpuacct", Type: "cgroup", Options: "cpu,cpuacct", own: "/sys/fs/cgroup/cpu,cpuacct/a/b"},
+				{Mount: "/sys/fs/cgroup/systemd", Type: "cgroup", Options: "name=systemd", own: "/sys/fs/cgroup/systemd"},
+				{Mount: "/sys/fs/cgroup/unified", Type: "cgroup2", own: "/sys/fs/cgroup/unified/c"},
+			},
+		},
+		{
+			"a part of the hierarchy, as a container has it",
+			"35 24 0:30 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup rw", "0::/docker/1/sub",
+			[]hierarchy{{Mount: "/sys/fs/cgroup", Type: "cgroup2", own: "/sys/fs/cgroup/sub"}},
+		},
+		{
+			"one in whose mounted part this process is not, to which it could not come back",
+			"35 24 0:30 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup rw", "0::/elsewhere", nil,
+		},
+		{"other file systems", "35 24 0:30 / /proc rw - proc proc rw\nshort\n", "0::/", nil},
+	} {
+		got, err := hierarchies(strings.NewReader(c.mountinfo), strings.NewReader(c.cgroup))
+		if err != nil {
+			t.Errorf("%s: %v", c.why, err)
+		}
+		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(hierarchy{})); diff != "" {
+			t.Errorf("%s:\n%s", c.why, diff)
+		}
+	}
+}
+
+func FuzzHierarchies(f *testing.F) {
+	f.Add("35 24 0:30 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup rw", "0::/docker/1/sub")
+	f.Add("30 24 0:26 / /sys/fs/cgroup/cpu rw shared:11 - cgroup cgroup rw,cpu", "12:cpu:/a/b")
+	f.Fuzz(func(t *testing.T, mountinfo, cgroup string) {
+		found, _ := hierarchies(strings.NewReader(mountinfo), strings.NewReader(cgroup))
+		for _, h := range found {
+			if below, err := filepath.Rel(h.Mount, h.own); err != nil || strings.HasPrefix(below, "../") {
+				t.Errorf("own cgroup %q is not below the mount %q", h.own, h.Mount)
+			}
+		}
+	})
+}

@@ -1,0 +1,90 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Dir is a machine's folder before the machine starts.
+type Dir struct {
+	path string
+	lock *os.File
+}
+
+// NewDir makes a folder for a machine in parent, and removes what machines whose keepers were killed left there.
+func NewDir(parent string) (*Dir, error) {
+	if err := Sweep(parent); err != nil {
+		return nil, err
+	}
+	path, err := os.MkdirTemp(parent, prefix)
+	if err != nil {
+		return nil, err
+	}
+	d := &Dir{path: path}
+	// Under another name until it is locked: Sweep takes away what has a lock that nobody holds.
+	early := filepath.Join(path, lockFile+".new")
+	if d.lock, err = os.Create(early); err == nil {
+		err = unix.Flock(int(d.lock.Fd()), unix.LOCK_EX)
+	}
+	if err == nil {
+		err = os.Rename(early, filepath.Join(path, lockFile))
+	}
+	for _, name := range []string{LogDir, rootDir} {
+		if err == nil {
+			err = os.Mkdir(filepath.Join(path, name), 0o755)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(path))
+	}
+	return d, nil
+}
+
+// Path is the folder.
+func (d *Dir) Path() string { return d.path }
+
+// Root is the folder in it that is to become the machine's /.
+func (d *Dir) Root() string { return filepath.Join(d.path, rootDir) }
+
+// Remove removes the folder of a machine that is not to be started.
+func (d *Dir) Remove() error { return errors.Join(d.lock.Close(), os.RemoveAll(d.path)) }
+
+// Sweep removes the folders and cgroups of machines in parent whose keeper is gone without having done so: it was killed.
+func Sweep(parent string) error {
+	locks, err := filepath.Glob(filepath.Join(parent, prefix+"*", lockFile))
+	if err != nil {
+		return err
+	}
+	all, err := mountedHierarchies()
+	if err != nil {
+		return err
+	}
+	for _, path := range locks {
+		if err := sweep(path, all); err != nil {
+			return fmt.Errorf("remove what is left of an earlier machine: %w", err)
+		}
+	}
+	return nil
+}
+
+func sweep(path string, all []hierarchy) error {
+	lock, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) { // another process swept it
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	dir := filepath.Dir(path)
+	return errors.Join(removeCgroups(all, filepath.Base(dir)), os.RemoveAll(dir))
+}

@@ -1,0 +1,195 @@
+package machine_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
+)
+
+// program is cmd/node, built once.
+var program string
+
+// TestMain is also another process, which starts a machine for a test that kills it.
+func TestMain(m *testing.M) {
+	if spec := os.Getenv("MACHINE_FOR"); spec != "" {
+		victim(spec)
+		return
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "machine-test")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	program = filepath.Join(dir, "node")
+	build := exec.Command("go", "build", "-o", program, "../cmd/node")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		panic(string(out))
+	}
+	return m.Run()
+}
+
+// victim starts a machine, says which, and waits for its end.
+func victim(spec string) {
+	var s machine.Spec
+	if err := json.Unmarshal([]byte(spec), &s); err != nil {
+		panic(err)
+	}
+	dir, err := machine.NewDir(os.Getenv("MACHINE_IN"))
+	if err != nil {
+		panic(err)
+	}
+	for _, name := range []string{"bin", "lib", "lib64"} {
+		if err := os.Symlink("usr/"+name, filepath.Join(dir.Root(), name)); err != nil {
+			panic(err)
+		}
+	}
+	m, err := machine.Start(context.Background(), os.Getenv("MACHINE_BY"), dir, s)
+	if err != nil {
+		panic(err)
+	}
+	_, _ = os.Stdout.WriteString(strconv.Itoa(m.PID()) + " " + m.Dir() + "\n")
+	select {}
+}
+
+// started is a machine of another process.
+type started struct {
+	caller *exec.Cmd
+	init   int
+	dir    string
+}
+
+func startElsewhere(t *testing.T, parent string) started {
+	t.Helper()
+	unused, spec := small(t)
+	if err := unused.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "MACHINE_FOR="+string(encoded), "MACHINE_IN="+parent, "MACHINE_BY="+program)
+	// As a shell starts a job: a group of its own, to which the terminal sends an interrupt.
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, dir, _ := strings.Cut(strings.TrimSpace(line), " ")
+	init, err := strconv.Atoi(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return started{cmd, init, dir}
+}
+
+func TestNothingOutlivesTheCaller(t *testing.T) {
+	for _, c := range []struct {
+		how    string
+		signal syscall.Signal
+		group  int // -1: all of its process group
+	}{
+		{"killed, as after a timeout", unix.SIGKILL, 1},
+		{"interrupted from the terminal, as all of its group", unix.SIGINT, -1},
+	} {
+		t.Run(c.how, func(t *testing.T) {
+			parent := t.TempDir()
+			before := footprint(t)
+			m := startElsewhere(t, parent)
+			inside := namespaces(t, m.init)
+			if err := unix.Kill(c.group*m.caller.Process.Pid, c.signal); err != nil {
+				t.Fatal(err)
+			}
+			_ = m.caller.Wait()
+			eventually(t, "its processes are gone", func() bool { return len(processesIn(t, inside)) == 0 })
+			eventually(t, "its folder is gone", func() bool { return empty(t, parent) })
+			gone(t, m.dir)
+			same(t, before)
+		})
+	}
+}
+
+func TestTheNextMachineTakesAwayWhatAKilledKeeperLeft(t *testing.T) {
+	parent := t.TempDir()
+	before := footprint(t)
+	other := startElsewhere(t, parent) // lives on, and is none of this
+	m := startElsewhere(t, parent)
+	inside := namespaces(t, m.init)
+	if err := unix.Kill(parentOf(t, m.init), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its processes are gone", func() bool { return len(processesIn(t, inside)) == 0 })
+	if _, err := os.Stat(m.dir); err != nil {
+		t.Fatalf("the folder is gone already: %v", err)
+	}
+	next, err := machine.NewDir(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone(t, m.dir)
+	if _, err := os.Stat(other.dir); err != nil {
+		t.Errorf("a machine that runs lost its folder: %v", err)
+	}
+	if err := next.Remove(); err != nil {
+		t.Error(err)
+	}
+	_ = other.caller.Process.Kill()
+	eventually(t, "the other is gone", func() bool { return empty(t, parent) })
+	same(t, before)
+}
+
+func empty(t *testing.T, dir string) bool {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries) == 0
+}
+
+func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
+	return context.WithCancel(t.Context())
+}
+
+// eventually waits for a condition, for longer than it should take.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not in time: %s", what)
+		case <-tick.C:
+		}
+	}
+}

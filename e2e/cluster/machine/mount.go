@@ -1,0 +1,209 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountAll makes the tree of mounts of a machine with the root and read-only binds, and enters it. Outside of its mount namespace
+// none of it is seen.
+func mountAll(root string, binds map[string]string, hierarchies []hierarchy) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make the mounts private: %w", err)
+	}
+	if err := bind(root, root, false); err != nil {
+		return err
+	}
+	for target, source := range binds {
+		if err := bind(source, filepath.Join(root, target), true); err != nil {
+			return err
+		}
+	}
+	for _, m := range []struct{ kind, target, options string }{
+		{"proc", "proc", ""},
+		{"sysfs", "sys", ""},
+		{"tmpfs", "run", "mode=755"},
+		// In a user namespace of its own, a pod may mount proc only if there is one that nothing covers, as shield covers the first.
+		{"proc", "run/proc", ""},
+		{"tmpfs", "tmp", "mode=1777"},
+		{"tmpfs", "dev", "mode=755"},
+		{"devpts", "dev/pts", "newinstance,ptmxmode=0666,mode=620"},
+		{"tmpfs", "dev/shm", "mode=1777"},
+		{"mqueue", "dev/mqueue", ""},
+	} {
+		if err := mount(m.kind, filepath.Join(root, m.target), m.options); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(devices(root), mountCgroups(root, hierarchies), shield(root), pivot(root)); err != nil {
+		return err
+	}
+	// A mount that a service or a pod makes is seen where the other has a share in it.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("make the mounts shared: %w", err)
+	}
+	return nil
+}
+
+// mount mounts a file system of a kind, on a folder that it makes.
+func mount(kind, target, options string) error {
+	err := os.MkdirAll(target, 0o755)
+	if err == nil {
+		err = unix.Mount(kind, target, kind, 0, options)
+	}
+	if err != nil {
+		return fmt.Errorf("mount %s on %s: %w", kind, target, err)
+	}
+	return nil
+}
+
+// bind shows a file or folder at another place, which it makes.
+func bind(source, target string, readOnly bool) error {
+	info, err := os.Stat(source)
+	if err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	if info.IsDir() {
+		err = os.MkdirAll(target, 0o755)
+	} else if err = os.MkdirAll(filepath.Dir(target), 0o755); err == nil {
+		var file *os.File
+		if file, err = os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o644); err == nil {
+			err = file.Close()
+		}
+	}
+	if err == nil {
+		err = unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, "")
+	}
+	if err == nil && readOnly {
+		err = unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
+	}
+	if err != nil {
+		return fmt.Errorf("bind %s on %s: %w", source, target, err)
+	}
+	return nil
+}
+
+// devices gives the machine those that its programs use, without those that are about this machine's hardware.
+func devices(root string) error {
+	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty", "kmsg", "fuse", "net/tun"} {
+		err := bind("/dev/"+name, filepath.Join(root, "dev", name), false)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	for name, target := range map[string]string{
+		"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
+	} {
+		if err := os.Symlink(target, filepath.Join(root, "dev", name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mountCgroups mounts the hierarchies that this machine has, at the same places. In the cgroup namespace their roots are the
+// machine's own cgroups.
+func mountCgroups(root string, hierarchies []hierarchy) error {
+	for _, h := range hierarchies {
+		if h.Type == "cgroup" {
+			if err := mount("tmpfs", filepath.Join(root, "sys/fs/cgroup"), "mode=755"); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	for _, h := range hierarchies {
+		target := filepath.Join(root, h.Mount)
+		if err := os.MkdirAll(target, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(h.Type, target, h.Type, 0, h.Options); err != nil {
+			return fmt.Errorf("mount %s (%s) on %s: %w", h.Type, h.Options, target, err)
+		}
+		if h.Mount == "/sys/fs/cgroup" {
+			if err := delegate(target); err != nil {
+				return fmt.Errorf("cgroup: %w", err)
+			}
+		}
+		// Mounts of several controllers are known by the name of each.
+		if names := strings.Split(h.Options, ","); h.Type == "cgroup" && len(names) > 1 {
+			for _, name := range names {
+				if err := os.Symlink(filepath.Base(target), filepath.Join(filepath.Dir(target), name)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// delegate lets a cgroup of version 2 have others below it with all its controllers, for which no process may be in itself.
+func delegate(cgroup string) error {
+	services := filepath.Join(cgroup, "init")
+	if err := os.Mkdir(services, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := join(services); err != nil {
+		return err
+	}
+	available, err := os.ReadFile(filepath.Join(cgroup, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	for _, controller := range strings.Fields(string(available)) {
+		if err := os.WriteFile(filepath.Join(cgroup, "cgroup.subtree_control"), []byte("+"+controller), 0); err != nil {
+			return fmt.Errorf("delegate %s: %w", controller, err)
+		}
+	}
+	return nil
+}
+
+// shield covers what is of the whole kernel with files of the machine's own. The kubelet wants these values and sets others; it
+// also takes a new boot id for a reboot.
+func shield(root string) error {
+	id, err := os.ReadFile("/proc/sys/kernel/random/uuid")
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]string{
+		"vm/overcommit_memory":     "1\n",
+		"vm/panic_on_oom":          "0\n",
+		"kernel/panic":             "10\n",
+		"kernel/panic_on_oops":     "1\n",
+		"kernel/keys/root_maxkeys": "1000000\n", "kernel/keys/root_maxbytes": "25000000\n",
+		"kernel/random/boot_id": string(id),
+	} {
+		file := filepath.Join(root, "run/sysctl", name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(value), 0o644); err != nil {
+			return err
+		}
+		if err := bind(file, filepath.Join(root, "proc/sys", name), false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pivot makes a folder, which is a mount, the root of this process and of all that it starts, and lets go of the old root.
+func pivot(root string) error {
+	if err := unix.Chdir(root); err != nil {
+		return fmt.Errorf("enter %s: %w", root, err)
+	}
+	// The old root lies on top of the new one for a moment.
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("make %s the root: %w", root, err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("let go of the old root: %w", err)
+	}
+	return unix.Chdir("/")
+}

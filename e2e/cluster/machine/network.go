@@ -1,0 +1,54 @@
+package machine
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// connect gives the machine's network namespace its interface and the role of a router. There is nothing outside, and who sends
+// there is told so at once, instead of waiting for an answer.
+func connect(addresses, routes []string) error {
+	for _, name := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv6/conf/default/forwarding"} {
+		if err := os.WriteFile("/proc/sys/"+name, []byte("1"), 0); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	link := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "nowhere"}
+	link.Name = "eth0"
+	if err := netlink.LinkAdd(link); err != nil {
+		return fmt.Errorf("make eth0: %w", err)
+	}
+	for _, name := range []string{"lo", "nowhere", "eth0"} {
+		l, err := netlink.LinkByName(name)
+		if err == nil {
+			err = netlink.LinkSetUp(l)
+		}
+		if err != nil {
+			return fmt.Errorf("set %s up: %w", name, err)
+		}
+	}
+	for _, a := range addresses {
+		address, err := netlink.ParseAddr(a)
+		if err != nil {
+			return err
+		}
+		// Nobody else can have the address, and there is no time to ask.
+		address.Flags = unix.IFA_F_NODAD
+		if err := netlink.AddrAdd(link, address); err != nil {
+			return fmt.Errorf("add address %s: %w", a, err)
+		}
+	}
+	for _, r := range routes {
+		to, err := netlink.ParseIPNet(r)
+		if err != nil {
+			return err
+		}
+		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Index, Dst: to}); err != nil {
+			return fmt.Errorf("add route %s: %w", r, err)
+		}
+	}
+	return nil
+}

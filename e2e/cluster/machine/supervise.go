@@ -1,0 +1,200 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Times of init, for services.
+const (
+	patience = 2 * time.Second        // from SIGTERM to SIGKILL
+	pace     = 200 * time.Millisecond // between the end of a service and its next start
+	look     = 20 * time.Millisecond  // between two looks at whether a socket is there
+)
+
+// A supervisor runs services, and waits for every process that its machine orphans.
+type supervisor struct {
+	env      []string
+	logs     map[string]*os.File
+	mu       sync.Mutex
+	changed  *sync.Cond // any of the below; with mu
+	wanted   map[string]bool
+	services map[int]string // that run, by process
+	running  map[string]int
+}
+
+// openLogs opens the services' log files, while the folder is still in sight.
+func openLogs(dir string, spec Spec) (map[string]*os.File, error) {
+	logs := map[string]*os.File{}
+	for _, s := range spec.Services {
+		file, err := os.OpenFile(filepath.Join(dir, LogDir, s.Name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return nil, err
+		}
+		logs[s.Name] = file
+	}
+	return logs, nil
+}
+
+// supervise starts the services, and returns at once.
+func supervise(spec Spec, logs map[string]*os.File) *supervisor {
+	s := &supervisor{
+		env: spec.Env, logs: logs, wanted: map[string]bool{}, services: map[int]string{}, running: map[string]int{},
+	}
+	s.changed = sync.NewCond(&s.mu)
+	for _, service := range spec.Services {
+		s.wanted[service.Name] = true
+		go s.run(service)
+	}
+	go s.reap()
+	return s
+}
+
+// run keeps a service running while it is wanted.
+func (s *supervisor) run(service Service) {
+	for {
+		s.mu.Lock()
+		for !s.wanted[service.Name] || s.running[service.Name] != 0 {
+			s.changed.Wait()
+		}
+		s.mu.Unlock()
+		if service.After != "" && !listens(service.After) {
+			time.Sleep(look)
+			continue
+		}
+		if err := s.start(service); err != nil {
+			fmt.Fprintf(s.logs[service.Name], "init: %v\n", err)
+		}
+		s.mu.Lock()
+		for s.running[service.Name] != 0 {
+			s.changed.Wait()
+		}
+		s.mu.Unlock()
+		time.Sleep(pace)
+	}
+}
+
+// start starts a service, unless nobody wants it any more.
+func (s *supervisor) start(service Service) error {
+	s.mu.Lock() // until the process is known, or reap would not know whose end it saw
+	defer s.mu.Unlock()
+	if !s.wanted[service.Name] {
+		return nil
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = null.Close() }()
+	program, err := lookUp(service.Argv[0], s.env)
+	if err != nil {
+		return err
+	}
+	log := s.logs[service.Name]
+	process, err := os.StartProcess(program, service.Argv, &os.ProcAttr{
+		Dir: "/", Env: s.env, Files: []*os.File{null, log, log}, Sys: &unix.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return err
+	}
+	s.running[service.Name], s.services[process.Pid] = process.Pid, service.Name
+	s.changed.Broadcast()
+	return process.Release()
+}
+
+// lookUp finds a program in the PATH of an environment.
+func lookUp(name string, env []string) (string, error) {
+	for _, variable := range env {
+		path, is := strings.CutPrefix(variable, "PATH=")
+		for _, dir := range filepath.SplitList(path) {
+			if _, err := os.Stat(filepath.Join(dir, name)); is && err == nil {
+				return filepath.Join(dir, name), nil
+			}
+		}
+	}
+	return "", fmt.Errorf("no program %s in the PATH", name)
+}
+
+// reap waits for every child, those that other processes left too.
+func (s *supervisor) reap() {
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, 0, nil)
+		if errors.Is(err, unix.ECHILD) {
+			time.Sleep(look)
+		}
+		if err != nil {
+			continue
+		}
+		s.mu.Lock()
+		if name := s.services[pid]; name != "" {
+			fmt.Fprintf(s.logs[name], "init: process %d ended: exit status %d, signal %d\n", pid, status.ExitStatus(), status.Signal())
+			delete(s.services, pid)
+			delete(s.running, name)
+			s.changed.Broadcast()
+		}
+		s.mu.Unlock()
+	}
+}
+
+// listens tells if a socket of the form of Service.After takes connections.
+func listens(address string) bool {
+	network, address, _ := strings.Cut(address, ":")
+	conn, err := net.Dial(network, address)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+// do does what a request asks for. It returns when a process is gone that should go, but waits for none to start: that may wait
+// for another service, of which the next request is.
+func (s *supervisor) do(r request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.logs[r.Service] == nil {
+		return fmt.Errorf("%s: no such service", r.Service)
+	}
+	pid := s.running[r.Service]
+	switch r.Do {
+	case startService:
+		s.wanted[r.Service] = true
+		s.changed.Broadcast()
+		return nil
+	case stopService:
+		s.wanted[r.Service] = false
+		return s.end(r.Service, pid, unix.SIGTERM)
+	case killService:
+		if pid == 0 {
+			return fmt.Errorf("%s: does not run", r.Service)
+		}
+		return s.end(r.Service, pid, unix.SIGKILL)
+	default:
+		return fmt.Errorf("%s: unknown request", r.Do)
+	}
+}
+
+// end signals a service's process and waits for its end. It is called with the mutex.
+func (s *supervisor) end(service string, pid int, signal unix.Signal) error {
+	if pid == 0 {
+		return nil
+	}
+	if err := unix.Kill(pid, signal); err != nil {
+		return fmt.Errorf("%s: %s: %w", service, signal, err)
+	}
+	impatient := time.AfterFunc(patience, func() { _ = unix.Kill(pid, unix.SIGKILL) })
+	defer impatient.Stop()
+	for s.running[service] == pid {
+		s.changed.Wait()
+	}
+	return nil
+}

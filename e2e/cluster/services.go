@@ -1,0 +1,89 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
+)
+
+// Folders and files of a node.
+const (
+	kubernetesDir  = "/etc/kubernetes"
+	pki            = kubernetesDir + "/pki/"
+	adminConfig    = kubernetesDir + "/admin.conf"
+	kubeletConfig  = kubernetesDir + "/kubelet.yaml"
+	proxyConfig    = kubernetesDir + "/kube-proxy.yaml"
+	containerdConf = "/etc/containerd/config.toml"
+	containerdSock = "unix:/run/containerd/containerd.sock"
+	resolvConf     = "/etc/resolv-pods.conf"
+	// volumePlugins keeps two programs from making /usr/libexec/kubernetes.
+	volumePlugins = "/var/lib/kubelet/volumeplugins"
+	etcdURL       = "http://127.0.0.1:2379"
+	etcdPeerURL   = "http://127.0.0.1:2380"
+	apiPort       = "6443"
+)
+
+// credentials is the file with which a program reaches the API server.
+func credentials(program string) string { return kubernetesDir + "/" + program + ".conf" }
+
+// services are the node's programs, in the order in which they can start.
+func (o Options) services() []machine.Service {
+	afterAPI := "tcp:127.0.0.1:" + apiPort
+	return []machine.Service{
+		{Name: Containerd, Argv: []string{"containerd", "--config", containerdConf}},
+		// No disk need have what the next boot of the same kernel reads.
+		{Name: Etcd, Argv: []string{
+			"etcd", "--name=" + o.Name, "--data-dir=/var/lib/etcd", "--unsafe-no-fsync", "--log-level=warn",
+			"--listen-client-urls=" + etcdURL, "--advertise-client-urls=" + etcdURL, "--listen-peer-urls=" + etcdPeerURL,
+			"--initial-advertise-peer-urls=" + etcdPeerURL, "--initial-cluster=" + o.Name + "=" + etcdPeerURL,
+		}},
+		{Name: APIServer, After: "tcp:127.0.0.1:2379", Argv: o.gated(
+			"kube-apiserver", "--advertise-address="+nodeIPv4, "--secure-port="+apiPort, "--etcd-servers="+etcdURL,
+			"--service-cluster-ip-range="+o.joined(serviceRangeIPv4, serviceRange), "--allow-privileged=true",
+			"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+			"--client-ca-file="+pki+"ca.crt", "--tls-cert-file="+pki+"apiserver.crt", "--tls-private-key-file="+pki+"apiserver.key",
+			"--kubelet-client-certificate="+pki+"kubelet-client.crt", "--kubelet-client-key="+pki+"kubelet-client.key",
+			"--kubelet-preferred-address-types=InternalIP", "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+			"--requestheader-client-ca-file="+pki+"ca.crt", "--requestheader-allowed-names=front-proxy-client",
+			"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+			"--service-account-key-file="+pki+"accounts.pub", "--service-account-signing-key-file="+pki+"accounts.key",
+		)},
+		// At its usual 20 requests a second a new namespace waits for its service account.
+		{Name: ControllerManager, After: afterAPI, Argv: o.gated(append(authorized(ControllerManager),
+			"--kube-api-qps=1000", "--kube-api-burst=2000", "--use-service-account-credentials=true",
+			"--service-account-private-key-file="+pki+"accounts.key", "--root-ca-file="+pki+"ca.crt",
+			"--cluster-signing-cert-file="+pki+"ca.crt", "--cluster-signing-key-file="+pki+"ca.key",
+			"--flex-volume-plugin-dir="+volumePlugins,
+		)...)},
+		{Name: Scheduler, After: afterAPI, Argv: o.gated(append(authorized(Scheduler), "--kube-api-qps=1000", "--kube-api-burst=2000")...)},
+		{Name: Kubelet, After: containerdSock, Argv: []string{
+			"kubelet", "--config=" + kubeletConfig, "--kubeconfig=" + credentials(Kubelet), "--hostname-override=" + o.Name,
+			"--node-ip=" + o.joined(nodeIPv4, nodeIPv6), "--v=2",
+		}},
+		{Name: Proxy, After: afterAPI, Argv: []string{"kube-proxy", "--config=" + proxyConfig, "--hostname-override=" + o.Name}},
+	}
+}
+
+// authorized is the command line of a client of the API that serves metrics to who may see them.
+func authorized(program string) []string {
+	file := credentials(program)
+	return []string{
+		program, "--kubeconfig=" + file, "--authentication-kubeconfig=" + file, "--authorization-kubeconfig=" + file,
+		"--bind-address=127.0.0.1", "--leader-elect=false",
+	}
+}
+
+// gated adds the feature gates to a command line.
+func (o Options) gated(argv ...string) []string {
+	if len(o.FeatureGates) == 0 {
+		return argv
+	}
+	var gates []string
+	for _, name := range slices.Sorted(maps.Keys(o.FeatureGates)) {
+		gates = append(gates, fmt.Sprintf("%s=%t", name, o.FeatureGates[name]))
+	}
+	return append(argv, "--feature-gates="+strings.Join(gates, ","))
+}

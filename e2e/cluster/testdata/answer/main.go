@@ -1,0 +1,65 @@
+// Command answer is what the test's pods run.
+//
+//	answer serve       answers HTTP on port 8080 with the client's address
+//	answer get URL     prints what a server answers
+//	answer mounts DIR  counts the network namespaces that are mounted in a folder
+//	answer write FILE  writes a file
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	if err := run(os.Args[1], append(os.Args[2:], "")[0]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(verb, argument string) error {
+	switch verb {
+	case "serve":
+		return http.ListenAndServe(":8080", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintln(w, "hello", r.RemoteAddr)
+		}))
+	case "get":
+		response, err := http.Get(argument)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(os.Stdout, response.Body)
+		return err
+	case "mounts":
+		return mounts(argument)
+	case "write":
+		return os.WriteFile(argument, []byte("from a pod\n"), 0o644)
+	default:
+		return fmt.Errorf("verb %q", verb)
+	}
+}
+
+func mounts(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	count := 0
+	for _, entry := range entries {
+		var info unix.Statfs_t
+		if err := unix.Statfs(filepath.Join(dir, entry.Name()), &info); err != nil {
+			return err
+		}
+		if info.Type == unix.NSFS_MAGIC {
+			count++
+		}
+	}
+	fmt.Println(count)
+	return nil
+}

@@ -1,0 +1,61 @@
+package injection_test
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A difference is something that the plugin does otherwise than istio-init, because istio-cni does.
+type difference struct {
+	name string
+	// undo makes of the plugin's parameters what istio-init would do, and changes nothing else.
+	undo func(r *rules.Redirect)
+}
+
+// The agent's status port, and the pod's DNS server.
+const agentStatusPort = 15020
+
+var (
+	podServer  = netip.MustParseAddr("10.96.0.10")
+	resolvConf = "nameserver " + podServer.String() + "\n"
+)
+
+var (
+	statusPortUncaptured = difference{
+		"without an annotation on outbound ports, connections to the status port of any pod are not captured",
+		func(r *rules.Redirect) {
+			if slices.Equal(r.OutboundExcludePorts, rules.Singles[uint16](agentStatusPort)) {
+				r.OutboundExcludePorts = nil
+			}
+		},
+	}
+	usualStatusPortExcluded = difference{
+		"the usual status port is never captured, also where the pod has another one",
+		func(r *rules.Redirect) {
+			r.InboundExcludePorts = slices.DeleteFunc(slices.Clone(r.InboundExcludePorts), func(p rules.PortRange) bool {
+				return p == rules.Single[uint16](agentStatusPort)
+			})
+			if i := slices.IndexFunc(r.InboundExcludePorts, func(p rules.PortRange) bool {
+				return p.First == agentStatusPort
+			}); i >= 0 {
+				r.InboundExcludePorts[i].First++
+			}
+		},
+	}
+	allDNSCaptured = difference{
+		"the queries to all servers are captured, since the pod's own are not known when its rules are made",
+		func(r *rules.Redirect) { r.DNS.All, r.DNS.Servers = false, []netip.Addr{podServer} },
+	}
+	groupOfTheProxy = difference{
+		"the proxy's group is what its container says; istio-init is told only the user, and takes it for the group too",
+		func(r *rules.Redirect) { r.ProxyGIDs = r.ProxyUIDs },
+	}
+)
+
+// usual is what is different in a pod that says nothing about it, none what is where it does.
+var (
+	usual = []difference{statusPortUncaptured}
+	none  = []difference{}
+)

@@ -1,0 +1,71 @@
+package injection
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// apiAddress is where the double is, in the namespace of its istiod.
+const apiAddress = "127.0.0.1:6443"
+
+// furnish puts into the double what istiod looks for.
+func (i *Istiod) furnish(p plane, namespaces []corev1.Namespace) error {
+	for name, config := range p.configs {
+		i.api.put(key{"api/v1/configmaps", SystemNamespace, name}, config)
+	}
+	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
+	node.Status.NodeInfo.KubeletVersion = kubernetesVersion
+	put := func(resource, name string, object any) error {
+		text, err := json.Marshal(object)
+		i.api.put(key{resource: resource, name: name}, text)
+		return err
+	}
+	errs := []error{put("api/v1/nodes", node.Name, node)}
+	for _, ns := range namespaces {
+		errs = append(errs, put("api/v1/namespaces", ns.Name, ns))
+	}
+	return errors.Join(errs...)
+}
+
+// listen makes the namespace, in which the double is heard.
+func (i *Istiod) listen() error {
+	var err error
+	if i.ns, err = netns.New(); err != nil {
+		return err
+	}
+	var l net.Listener
+	err = i.ns.Do(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(lo); err != nil {
+			return err
+		}
+		l, err = net.Listen("tcp", apiAddress)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("the double of an API server: %w", err)
+	}
+	i.server = &http.Server{Handler: i.api}
+	go func() { _ = i.server.Serve(l) }()
+	return nil
+}
+
+// kubeconfig leads to the double.
+const kubeconfig = `apiVersion: v1
+kind: Config
+clusters: [{name: double, cluster: {server: "http://` + apiAddress + `"}}]
+contexts: [{name: double, context: {cluster: double, user: ""}}]
+current-context: double
+`

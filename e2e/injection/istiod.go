@@ -1,0 +1,201 @@
+package injection
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// Where istiod listens, in a namespace of its own.
+const (
+	readyURL   = "http://127.0.0.1:8080/ready"
+	webhookURL = "https://127.0.0.1:15017/inject"
+)
+
+// startTime bounds the time until istiod is ready, which takes it a second or two.
+const startTime = time.Minute
+
+// Istiod is a running istiod. Its methods are safe for concurrent use.
+type Istiod struct {
+	dir    string // of its own, with kubeconfig and log
+	log    string
+	ns     *netns.NS
+	api    *apiServer
+	server *http.Server
+	cmd    *exec.Cmd
+	ended  chan struct{} // closed when the process has
+	client *http.Client
+	host   string // whom the webhook's certificate is for
+}
+
+// Start runs istiod as the chart installs it, in a network namespace of its own, and returns when it is ready to inject. It knows the
+// namespaces given, and one node. It needs root. The caller closes it.
+func Start(ctx context.Context, tools Tools, in Installation, namespaces ...corev1.Namespace) (*Istiod, error) {
+	i := &Istiod{api: &apiServer{}, ended: make(chan struct{}), host: "istiod" + in.suffix() + "." + SystemNamespace + ".svc"}
+	err := i.start(ctx, tools, in, namespaces)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start istiod %+v: %w", in, err), i.Close())
+	}
+	return i, nil
+}
+
+func (i *Istiod) start(ctx context.Context, tools Tools, in Installation, namespaces []corev1.Namespace) error {
+	objects, err := tools.render(in)
+	if err != nil {
+		return err
+	}
+	p, err := planeOf(objects)
+	if err != nil {
+		return err
+	}
+	if err := i.furnish(p, namespaces); err != nil {
+		return err
+	}
+	if err := i.listen(); err != nil {
+		return err
+	}
+	if err := i.run(tools.Discovery, p.discovery); err != nil {
+		return err
+	}
+	return i.awaitReady(ctx)
+}
+
+// run starts the process with the container's arguments and environment.
+func (i *Istiod) run(program string, container corev1.Container) error {
+	var err error
+	if i.dir, err = os.MkdirTemp("", "istiod-"); err != nil {
+		return err
+	}
+	config := filepath.Join(i.dir, "kubeconfig")
+	if err := os.WriteFile(config, []byte(kubeconfig), 0o600); err != nil {
+		return err
+	}
+	i.log = filepath.Join(i.dir, "log")
+	log, err := os.Create(i.log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	i.cmd = exec.Command(program, append(container.Args, "--kubeconfig", config, "--ctrlz_port", "0")...)
+	i.cmd.Dir, i.cmd.Stdout, i.cmd.Stderr = i.dir, log, log
+	// Nothing of a test that is killed may go on. The signal comes when the thread ends that has started the process, so that one
+	// waits for it.
+	i.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	i.cmd.Env = []string{"POD_NAME=istiod", "POD_NAMESPACE=" + SystemNamespace, "SERVICE_ACCOUNT=istiod", "HOME=" + i.dir}
+	for _, v := range container.Env {
+		if v.ValueFrom == nil && v.Name != "KUBECONFIG" {
+			i.cmd.Env = append(i.cmd.Env, v.Name+"="+v.Value)
+		}
+	}
+	started := make(chan error, 1)
+	go func() {
+		_ = i.ns.Do(func() error {
+			err := i.cmd.Start()
+			started <- err
+			if err != nil {
+				return err
+			}
+			return i.cmd.Wait()
+		})
+		close(i.ended)
+	}()
+	return <-started
+}
+
+// awaitReady returns when istiod says that it is.
+func (i *Istiod) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	i.client = &http.Client{Transport: &http.Transport{DialContext: i.dial}}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, readyURL, nil)
+		if err != nil {
+			return err
+		}
+		if response, err := i.client.Do(request); err == nil {
+			_ = response.Body.Close()
+			if response.StatusCode == http.StatusOK {
+				return i.trust()
+			}
+		}
+		select {
+		case <-i.ended:
+			return fmt.Errorf("istiod ended (%s):\n%s", i.cmd.ProcessState, i.lastWords())
+		case <-ctx.Done():
+			return fmt.Errorf("istiod is not ready: %w:\n%s", ctx.Err(), i.lastWords())
+		case <-tick.C:
+		}
+	}
+}
+
+func (i *Istiod) dial(_ context.Context, network, address string) (conn net.Conn, err error) {
+	err = i.ns.Do(func() error {
+		conn, err = net.Dial(network, address)
+		return err
+	})
+	return conn, err
+}
+
+// trust makes the client trust the authority that istiod has made for itself, as the webhook's configuration says it in a cluster.
+func (i *Istiod) trust() error {
+	var secret corev1.Secret
+	if err := json.Unmarshal(i.api.get(key{"api/v1/secrets", SystemNamespace, "istio-ca-secret"}), &secret); err != nil {
+		return fmt.Errorf("the authority that istiod has made: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(secret.Data["ca-cert.pem"]) {
+		return errors.New("the authority that istiod has made: no certificate")
+	}
+	transport := i.client.Transport.(*http.Transport)
+	transport.TLSClientConfig = &tls.Config{RootCAs: roots, ServerName: i.host}
+	return nil
+}
+
+// lastWords are the end of its log.
+func (i *Istiod) lastWords() string {
+	text, err := os.ReadFile(i.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-4096):])
+}
+
+// Close ends istiod, and removes what was made for it.
+func (i *Istiod) Close() error {
+	var errs []error
+	if i.cmd != nil && i.cmd.Process != nil {
+		errs = append(errs, ignoreDone(i.cmd.Process.Kill()))
+		<-i.ended
+	}
+	if i.server != nil {
+		errs = append(errs, i.server.Close())
+	}
+	errs = append(errs, i.ns.Close())
+	if i.dir != "" {
+		errs = append(errs, os.RemoveAll(i.dir))
+	}
+	return errors.Join(errs...)
+}
+
+func ignoreDone(err error) error {
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}

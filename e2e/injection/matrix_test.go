@@ -1,0 +1,137 @@
+package injection_test
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sluice-mesh/sluice/e2e/injection"
+	"github.com/sluice-mesh/sluice/e2e/istio"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/decide/podfile"
+)
+
+// bin is where the Makefile puts what it builds.
+const bin = "../../bin"
+
+// TestInjectedPods holds the decision about what istiod injects for a CNI plugin, and the rules that follow, against the rules that
+// the real istio-init makes of what istiod injects for it.
+func TestInjectedPods(t *testing.T) {
+	netnstest.RequireRoot(t)
+	tools, err := injection.ToolsOf(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range controls {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.CNI = true
+			forPlugin := start(t, tools, c)
+			c.CNI = false
+			forInit := start(t, tools, c)
+			for _, s := range c.subjects {
+				t.Run(s.name, func(t *testing.T) {
+					t.Parallel()
+					pod := inject(t, forPlugin, s)
+					if s.skipped != "" {
+						mustSkip(t, readAsPlugin(t, pod), s.skipped)
+						return
+					}
+					mustBeInjected(t, c, s, pod)
+					initialised := inject(t, forInit, s)
+					mustSkip(t, readAsPlugin(t, initialised), decide.IstioInit)
+					compare(t, tools, s, pod, initialised)
+				})
+			}
+		})
+	}
+}
+
+func start(t *testing.T, tools injection.Tools, c control) *injection.Istiod {
+	t.Helper()
+	i, err := injection.Start(t.Context(), tools, c.Installation, c.namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := i.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return i
+}
+
+// inject returns the pod with the addresses that its status would have.
+func inject(t *testing.T, i *injection.Istiod, s subject) *corev1.Pod {
+	t.Helper()
+	pod, err := i.Inject(t.Context(), s.manifest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses(s.pod) {
+		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: a.String()})
+	}
+	pod.Status.PodIP = pod.Status.PodIPs[0].IP
+	return pod
+}
+
+// mustBeInjected tells that the control plane and the pod are what the test says, and not by mistake as all others.
+func mustBeInjected(t *testing.T, c control, s subject, pod *corev1.Pod) {
+	t.Helper()
+	if revision := cmp.Or(c.Revision, "default"); pod.Annotations["istio.io/rev"] != revision {
+		t.Errorf("revision %q, want %s", pod.Annotations["istio.io/rev"], revision)
+	}
+	beside := slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "istio-proxy" })
+	if native := s.annotations[nativeAnnotation] != "false"; native == beside {
+		t.Errorf("native sidecar %t, container among others %t", native, beside)
+	}
+}
+
+func addresses(p istio.Pod) []netip.Addr {
+	return map[istio.Pod][]netip.Addr{
+		istio.IPv4Pod: {testbed.PodIP4}, istio.IPv6Pod: {testbed.PodIP6}, istio.DualPod: {testbed.PodIP4, testbed.PodIP6},
+	}[p]
+}
+
+// readAsPlugin reads a pod as the plugin does.
+func readAsPlugin(t *testing.T, pod *corev1.Pod) *decide.Pod {
+	t.Helper()
+	read, err := podfile.Read(strings.NewReader(text(t, pod)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+// text writes a pod as kubectl does.
+func text(t *testing.T, pod *corev1.Pod) string {
+	t.Helper()
+	p := *pod
+	p.APIVersion, p.Kind = "v1", "Pod"
+	manifest, err := yaml.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(manifest)
+}
+
+func decisionOn(pod *decide.Pod) decide.Decision {
+	return decide.Decide(decide.Input{
+		Attachment: decide.Attachment{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, Annotations: pod.Metadata.Annotations},
+		Pod:        pod,
+	}, &decide.Settings{})
+}
+
+func mustSkip(t *testing.T, pod *decide.Pod, reason decide.Reason) {
+	t.Helper()
+	if d := decisionOn(pod); d.Outcome != decide.Skip || d.Reason != reason {
+		t.Errorf("%s, want %s", d, reason)
+	}
+}

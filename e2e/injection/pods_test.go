@@ -1,0 +1,143 @@
+package injection_test
+
+import (
+	"maps"
+
+	"github.com/sluice-mesh/sluice/e2e/istio"
+	"github.com/sluice-mesh/sluice/e2e/mesh"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/rules"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Annotations and labels of Istio that the sample application does not name.
+const (
+	nativeAnnotation    = "sidecar.istio.io/nativeSidecar"
+	templatesAnnotation = "inject.istio.io/templates"
+	configAnnotation    = "proxy.istio.io/config"
+	statusPort          = "status.sidecar.istio.io/port"
+	includeOutbound     = "traffic.sidecar.istio.io/includeOutboundPorts"
+	excludeInterfaces   = "traffic.sidecar.istio.io/excludeInterfaces"
+	kubevirtInterfaces  = "traffic.sidecar.istio.io/kubevirtInterfaces"
+	rerouteInterfaces   = "istio.io/reroute-virtual-interfaces"
+)
+
+// A subject is a pod that is injected.
+type subject struct {
+	name        string
+	annotations map[string]string
+	labels      map[string]string
+	change      func(p *corev1.Pod)
+	pod         istio.Pod // its addresses
+	// skipped is why the plugin leaves it alone; empty if it does not.
+	skipped decide.Reason
+	// user is as whom the proxy runs, 1337 if 0.
+	user uint32
+	// deviations are the named ones that a packet shows when our rules are compared with those of istio-init. Others are what the
+	// plugin does otherwise, as istio-cni does; nil stands for usual.
+	deviations []rules.DeviationID
+	others     []difference
+}
+
+// manifest is the pod as a user writes it.
+func (s subject) manifest() *corev1.Pod {
+	p := mesh.Pod(injectedNamespace, "web")
+	maps.Copy(p.Annotations, s.annotations)
+	maps.Copy(p.Labels, s.labels)
+	if s.change != nil {
+		s.change(p)
+	}
+	return p
+}
+
+func annotated(pairs ...string) map[string]string {
+	m := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i]] = pairs[i+1]
+	}
+	return m
+}
+
+// proxyConfig is the annotation by which a user gives the proxy an environment.
+func proxyConfig(pairs string) map[string]string {
+	return annotated(configAnnotation, "proxyMetadata: {"+pairs+"}")
+}
+
+// ordinary are pods for any installation.
+var ordinary = []subject{
+	{name: "a native sidecar"},
+	{name: "a container among others", annotations: annotated(nativeAnnotation, "false")},
+	{name: "TPROXY", annotations: annotated(mesh.ModeAnnotation, "TPROXY"), deviations: tproxy},
+	{
+		name: "TPROXY with a container among others", deviations: tproxy,
+		annotations: annotated(mesh.ModeAnnotation, "TPROXY", nativeAnnotation, "false"),
+	},
+	{name: "IPv6 alone", pod: istio.IPv6Pod},
+	{name: "addresses of both families, of which the first counts", pod: istio.DualPod},
+	{name: "dual stack", pod: istio.DualPod, annotations: proxyConfig(`ISTIO_DUAL_STACK: "true"`)},
+	{
+		name: "dual stack with TPROXY", pod: istio.DualPod, deviations: tproxy,
+		annotations: annotated(configAnnotation, `proxyMetadata: {ISTIO_DUAL_STACK: "true"}`, mesh.ModeAnnotation, "TPROXY"),
+	},
+	{name: "DNS capture", annotations: proxyConfig(`ISTIO_META_DNS_CAPTURE: "true", CAPTURE_ALL_DNS: "true"`)},
+	{
+		name: "DNS capture with dual stack", pod: istio.DualPod,
+		annotations: proxyConfig(`ISTIO_META_DNS_CAPTURE: "true", CAPTURE_ALL_DNS: "true", ISTIO_DUAL_STACK: "true"`),
+	},
+	{name: "invalid packets are dropped", annotations: proxyConfig(`INVALID_DROP: "true"`)},
+	{
+		name: "DNS capture for the pod's own servers", annotations: proxyConfig(`ISTIO_META_DNS_CAPTURE: "true"`),
+		others: []difference{statusPortUncaptured, allDNSCaptured},
+	},
+	{name: "owner groups", annotations: proxyConfig(`ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE: "1000,2000"`)},
+	{name: "another loopback prefix", annotations: proxyConfig(`ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR: "127.0.0.1/8"`)},
+	{name: "excluded inbound ports", annotations: annotated(mesh.ExcludeInboundPorts, "9090, 7070")},
+	{name: "included inbound ports", annotations: annotated(mesh.IncludeInboundPorts, "8080, 9090")},
+	{name: "no inbound ports", annotations: annotated(mesh.IncludeInboundPorts, "")},
+	{name: "excluded outbound ports", annotations: annotated(mesh.ExcludeOutboundPorts, "5432,6379"), others: none},
+	{name: "no excluded outbound ports, said so", annotations: annotated(mesh.ExcludeOutboundPorts, ""), others: none},
+	{
+		name:        "included outbound ports and prefixes",
+		annotations: annotated(includeOutbound, "443", mesh.IncludeRanges, "10.0.0.0/8,192.168.0.0/16"),
+	},
+	{name: "no outbound prefixes", annotations: annotated(mesh.IncludeRanges, "")},
+	{name: "excluded prefixes", annotations: annotated(mesh.ExcludeRanges, "10.96.0.1/32,169.254.169.254/32")},
+	{
+		name: "another status port", annotations: annotated(statusPort, "15999"),
+		others: []difference{statusPortUncaptured, usualStatusPortExcluded},
+	},
+	{
+		name: "no status port", annotations: annotated(statusPort, "0"),
+		others: []difference{statusPortUncaptured, usualStatusPortExcluded},
+	},
+	{name: "excluded interfaces", annotations: annotated(excludeInterfaces, "eth1,net1")},
+	{name: "rerouted interfaces", annotations: annotated(rerouteInterfaces, "vmif0")},
+	{name: "KubeVirt's interfaces", annotations: annotated(kubevirtInterfaces, "k6t-eth0")},
+	{
+		name: "rerouted interfaces with TPROXY", annotations: annotated(rerouteInterfaces, "vmif0", mesh.ModeAnnotation, "TPROXY"),
+		deviations: []rules.DeviationID{rules.RerouteTProxy, rules.TunnelPortTProxy},
+	},
+	{
+		name: "a proxy as whom the user says", user: 4001, others: []difference{statusPortUncaptured, groupOfTheProxy},
+		change: func(p *corev1.Pod) {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
+				Name: mesh.ProxyContainer, Image: "auto",
+				SecurityContext: &corev1.SecurityContext{RunAsUser: new(int64(4001)), RunAsGroup: new(int64(4002))},
+			})
+		},
+	},
+	{name: "no interception", annotations: annotated(mesh.ModeAnnotation, "NONE"), skipped: decide.InterceptionNone},
+	{
+		name: "no interception with a container among others", skipped: decide.InterceptionNone,
+		annotations: annotated(mesh.ModeAnnotation, "NONE", nativeAnnotation, "false"),
+	},
+	{name: "a gateway", annotations: annotated(templatesAnnotation, "gateway"), skipped: decide.ProxyType},
+	{name: "gRPC without a proxy", annotations: annotated(templatesAnnotation, "grpc-agent"), skipped: decide.ProxyDisabled},
+	{name: "the label that opts out", labels: annotated(mesh.InjectKey, "false"), skipped: decide.NoProxyContainer},
+}
+
+// tproxy is what deviates in every pod that captures all inbound ports in the mode TPROXY.
+var tproxy = []rules.DeviationID{rules.TunnelPortTProxy}
+
+// injectedNamespace is where the pods are.
+const injectedNamespace = "shop"

@@ -1,0 +1,56 @@
+package injection_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/e2e/injection"
+	"github.com/sluice-mesh/sluice/e2e/mesh"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+)
+
+// TestRefusals: what istiod refuses is refused by the plugin too, which meets it in pods that were injected otherwise; and so is what
+// istiod lets pass, although istio-init would fail on it.
+func TestRefusals(t *testing.T) {
+	netnstest.RequireRoot(t)
+	tools, err := injection.ToolsOf(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	istiod := start(t, tools, control{namespace: plainNamespace, Installation: injection.Installation{CNI: true}})
+	for _, test := range []struct {
+		annotation, value string
+		passes            bool // istiod lets it pass
+	}{
+		{annotation: mesh.ModeAnnotation, value: "tproxy"},
+		{annotation: mesh.IncludeRanges, value: "10.0.0.0"},
+		{annotation: mesh.ExcludeRanges, value: "*"},
+		{annotation: mesh.IncludeInboundPorts, value: "80-90"},
+		{annotation: mesh.ExcludeInboundPorts, value: "80a"},
+		{annotation: mesh.ExcludeOutboundPorts, value: "65536"},
+		{annotation: excludeInterfaces, value: "1eth"},
+		{annotation: kubevirtInterfaces, value: "a b"},
+		{annotation: rerouteInterfaces, value: "eth0/1"},
+		{annotation: statusPort, value: "status"},
+		{annotation: includeOutbound, value: "80a", passes: true},
+		{annotation: includeOutbound, value: "*", passes: true},
+	} {
+		t.Run(test.annotation+": "+test.value, func(t *testing.T) {
+			s := subject{annotations: annotated(test.annotation, test.value)}
+			_, err := istiod.Inject(t.Context(), s.manifest())
+			if !test.passes && (err == nil || !strings.Contains(err.Error(), test.annotation)) {
+				t.Errorf("istiod says %v, want a refusal that names the annotation", err)
+			}
+			if test.passes && err != nil {
+				t.Error(err)
+			}
+			pod := inject(t, istiod, subject{})
+			pod.Annotations[test.annotation] = test.value
+			_, _, err = decide.Parameters(readAsPlugin(t, pod), addresses(s.pod), &decide.Settings{})
+			if err == nil || !strings.Contains(err.Error(), test.annotation) {
+				t.Errorf("the plugin says %v, want a refusal that names the annotation", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,46 @@
+package injection_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/e2e/injection"
+	"github.com/sluice-mesh/sluice/e2e/mesh"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// TestSampleInjection holds what package mesh injects by itself, without istiod, against istiod.
+func TestSampleInjection(t *testing.T) {
+	netnstest.RequireRoot(t)
+	tools, err := injection.ToolsOf(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	istiod := start(t, tools, control{namespace: plainNamespace, Installation: injection.Installation{CNI: true}})
+	dns := map[string]string{"ISTIO_META_DNS_CAPTURE": "true"}
+	for _, test := range []struct {
+		name   string
+		sample mesh.Sidecar
+		real   subject
+	}{
+		{"a native sidecar", mesh.Sidecar{Native: true}, subject{}},
+		{"a container among others", mesh.Sidecar{}, subject{annotations: annotated(nativeAnnotation, "false")}},
+		{"TPROXY", mesh.Sidecar{Native: true, TProxy: true}, subject{annotations: annotated(mesh.ModeAnnotation, "TPROXY")}},
+		{"an environment", mesh.Sidecar{Native: true, Env: dns}, subject{annotations: proxyConfig(`ISTIO_META_DNS_CAPTURE: "true"`)}},
+		{"annotations", mesh.Sidecar{Native: true}, subject{annotations: annotated(mesh.ExcludeInboundPorts, "9090",
+			mesh.ExcludeOutboundPorts, "5432", mesh.IncludeRanges, "10.0.0.0/8", mesh.ExcludeRanges, "10.1.0.0/16",
+			mesh.IncludeInboundPorts, "8080")}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			injected := inject(t, istiod, test.real)
+			sample := mesh.Inject(test.real.manifest(), test.sample)
+			sample.Status = injected.Status
+			want, got := parameters(t, test.real, injected), parameters(t, test.real, sample)
+			if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+				t.Errorf("parameters by istiod and by the sample:\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+// Package client asks servers of a mesh, and reports both what they answered and the caller's own end.
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/mesh/path"
+)
+
+const (
+	// tryTimeout bounds one attempt.
+	tryTimeout = 3 * time.Second
+	// pause is between two attempts.
+	pause = 50 * time.Millisecond
+)
+
+// Get asks a URL by a connection of its own. While nobody answers it tries again, for as long as the context lasts, but at least once;
+// whatever is answered with status 200 counts, and is not asked again.
+func Get(ctx context.Context, caller, url string) path.Report {
+	return retry(ctx, func() path.Report {
+		r := path.Report{Caller: caller}
+		r.Answer = &path.Answer{}
+		if err := get(url, &r); err != nil {
+			r.Answer, r.Error = nil, err.Error()
+		}
+		return r
+	})
+}
+
+// Datagram is Get by a datagram of UDP, to an address with port.
+func Datagram(ctx context.Context, caller, to string) path.Report {
+	return retry(ctx, func() path.Report {
+		r := path.Report{Caller: caller}
+		r.Answer = &path.Answer{}
+		if err := datagram(to, &r); err != nil {
+			r.Answer, r.Error = nil, err.Error()
+		}
+		return r
+	})
+}
+
+// retry makes attempts until one is answered.
+func retry(ctx context.Context, try func() path.Report) path.Report {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for {
+		r := try()
+		if r.Answer != nil {
+			return r
+		}
+		select {
+		case <-ctx.Done():
+			return r
+		case <-tick.C:
+		}
+	}
+}
+
+func get(url string, r *path.Report) error {
+	ctx, cancel := context.WithTimeout(context.Background(), tryTimeout)
+	defer cancel()
+	var conn net.Conn
+	transport := &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
+			conn, err = new(net.Dialer).DialContext(ctx, network, address)
+			return conn, err
+		},
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := transport.RoundTrip(request)
+	if conn != nil {
+		r.Local, r.Remote = addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s", url, response.Status)
+	}
+	return json.NewDecoder(response.Body).Decode(r.Answer)
+}
+
+func datagram(to string, r *path.Report) error {
+	conn, err := net.DialTimeout("udp", to, tryTimeout)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	r.Local, r.Remote = addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
+	if err := conn.SetDeadline(time.Now().Add(tryTimeout)); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte("?")); err != nil {
+		return err
+	}
+	return json.NewDecoder(conn).Decode(r.Answer)
+}
+
+// addrPort is the address of an end, IPv4 always as such.
+func addrPort(a net.Addr) netip.AddrPort {
+	ap, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}

@@ -1,0 +1,55 @@
+package client
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/mesh/name"
+)
+
+// A Lookup is a query for an address.
+type Lookup struct {
+	// Name is looked up; it ends in a dot. Six asks for its IPv6 address.
+	Name string
+	Six  bool
+	// Resolver is the server with port, Network "udp" or "tcp".
+	Resolver, Network string
+}
+
+// Ask sends the query, again and again while nobody answers and the context lasts.
+func (l Lookup) Ask(ctx context.Context) name.Resolution {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for {
+		r, err := l.try()
+		if err == nil {
+			return r
+		}
+		select {
+		case <-ctx.Done():
+			return name.Resolution{Error: err.Error()}
+		case <-tick.C:
+		}
+	}
+}
+
+func (l Lookup) try() (name.Resolution, error) {
+	query, err := name.Query(l.Name, l.Six)
+	if err != nil {
+		return name.Resolution{}, err
+	}
+	conn, err := net.DialTimeout(l.Network, l.Resolver, tryTimeout)
+	if err != nil {
+		return name.Resolution{}, err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(tryTimeout)); err != nil {
+		return name.Resolution{}, err
+	}
+	answer, err := name.Exchange(conn, l.Network, query)
+	if err != nil {
+		return name.Resolution{}, err
+	}
+	return name.Read(answer)
+}

@@ -1,0 +1,139 @@
+// Package name asks and answers DNS queries so that it can be told who answered: the server, and the proxy that carried the query, each
+// add a record of their own.
+package name
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// The owners of the records that are added.
+const (
+	Proxy  = "proxy.mesh."
+	Server = "server.mesh."
+)
+
+// Answered is the address of every name at this package's server, of one family each.
+var (
+	Answered4 = netip.MustParseAddr("192.0.2.53")
+	Answered6 = netip.MustParseAddr("2001:db8::53")
+)
+
+// A Resolution is what a caller learns from an answer.
+type Resolution struct {
+	// Proxy is the pod of the proxy that carried the query; empty if none did.
+	Proxy string `json:"proxy,omitempty"`
+	// Server is the pod of the server, and Peer whom it saw; empty and invalid if it is not one of this package.
+	Server string         `json:"server,omitempty"`
+	Peer   netip.AddrPort `json:"peer,omitzero"`
+	// Addresses are the answers, and Code is the response code, as "RCodeSuccess".
+	Addresses []netip.Addr `json:"addresses,omitempty"`
+	Code      string       `json:"code,omitempty"`
+	// Error says why there is no answer.
+	Error string `json:"error,omitempty"`
+}
+
+// signature is what the server's record says.
+type signature struct {
+	Server string         `json:"server"`
+	Peer   netip.AddrPort `json:"peer"`
+}
+
+// Query asks for the address of a name; in IPv6 if six.
+func Query(host string, six bool) ([]byte, error) {
+	owner, err := dnsmessage.NewName(host)
+	if err != nil {
+		return nil, fmt.Errorf("name %q: %w", host, err)
+	}
+	kind := dnsmessage.TypeA
+	if six {
+		kind = dnsmessage.TypeAAAA
+	}
+	m := dnsmessage.Message{
+		Header:    dnsmessage.Header{ID: 0x5c1c, RecursionDesired: true},
+		Questions: []dnsmessage.Question{{Name: owner, Type: kind, Class: dnsmessage.ClassINET}},
+	}
+	return m.Pack()
+}
+
+// Sign adds a record with a text to an answer.
+func Sign(answer []byte, owner, text string) ([]byte, error) {
+	var m dnsmessage.Message
+	if err := m.Unpack(answer); err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
+	}
+	m.Additionals = append(m.Additionals, dnsmessage.Resource{
+		Header: dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName(owner), Class: dnsmessage.ClassINET},
+		Body:   &dnsmessage.TXTResource{TXT: []string{text}},
+	})
+	return m.Pack()
+}
+
+// Read reads an answer. A proxy that two have signed is an error.
+func Read(answer []byte) (Resolution, error) {
+	var m dnsmessage.Message
+	if err := m.Unpack(answer); err != nil {
+		return Resolution{}, fmt.Errorf("read the answer: %w", err)
+	}
+	r := Resolution{Code: m.RCode.String()}
+	for _, a := range m.Answers {
+		switch body := a.Body.(type) {
+		case *dnsmessage.AResource:
+			r.Addresses = append(r.Addresses, netip.AddrFrom4(body.A))
+		case *dnsmessage.AAAAResource:
+			r.Addresses = append(r.Addresses, netip.AddrFrom16(body.AAAA))
+		}
+	}
+	for _, a := range m.Additionals {
+		text, ok := a.Body.(*dnsmessage.TXTResource)
+		switch {
+		case !ok || len(text.TXT) != 1:
+		case a.Header.Name.String() == Proxy && r.Proxy != "":
+			return Resolution{}, errors.New("two proxies carried the query")
+		case a.Header.Name.String() == Proxy:
+			r.Proxy = text.TXT[0]
+		case a.Header.Name.String() == Server:
+			var s signature
+			if err := json.Unmarshal([]byte(text.TXT[0]), &s); err != nil {
+				return Resolution{}, fmt.Errorf("read the server's record: %w", err)
+			}
+			r.Server, r.Peer = s.Server, s.Peer
+		}
+	}
+	return r, nil
+}
+
+// Answer answers a query of a peer: any name has the address of [Answered4] or [Answered6].
+func Answer(query []byte, pod string, peer netip.AddrPort) ([]byte, error) {
+	var m dnsmessage.Message
+	if err := m.Unpack(query); err != nil {
+		return nil, fmt.Errorf("read the query: %w", err)
+	}
+	m.Response, m.Authoritative = true, true
+	m.Additionals = nil
+	for _, q := range m.Questions {
+		a := dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 1}}
+		switch q.Type {
+		case dnsmessage.TypeA:
+			a.Body = &dnsmessage.AResource{A: Answered4.As4()}
+		case dnsmessage.TypeAAAA:
+			a.Body = &dnsmessage.AAAAResource{AAAA: Answered6.As16()}
+		default:
+			continue
+		}
+		m.Answers = append(m.Answers, a)
+	}
+	packed, err := m.Pack()
+	if err != nil {
+		return nil, fmt.Errorf("write the answer: %w", err)
+	}
+	text, err := json.Marshal(signature{pod, peer})
+	if err != nil {
+		return nil, err
+	}
+	return Sign(packed, Server, string(text))
+}

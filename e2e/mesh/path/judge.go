@@ -1,0 +1,95 @@
+package path
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// passthrough4 and passthrough6 are whom an application sees that a proxy without TPROXY connects to.
+var (
+	passthrough4 = netip.MustParseAddr("127.0.0.6")
+	passthrough6 = netip.MustParseAddr("::6")
+)
+
+// A Way is how a request is to go. The zero value is that of a pod outside the mesh to another: past all proxies.
+type Way struct {
+	// Server is the pod that is to answer; any if empty. At is what in it; the application ("app") if empty.
+	Server, At string
+	// Outbound and Inbound tell if the caller's proxy, and the server's, are to carry it.
+	Outbound, Inbound bool
+	// Transparent tells that the server's proxy keeps the caller's address, as with TPROXY.
+	Transparent bool
+	// Masqueraded tells that the caller's address is translated between the two pods, so that the chain is broken there: of the
+	// caller's end, nothing is compared.
+	Masqueraded bool
+}
+
+// Captured is the way from one pod of the mesh to another.
+func Captured(server string) Way { return Way{Server: server, Outbound: true, Inbound: true} }
+
+// Check returns nil if the request was answered and went exactly this way. The error says where it did not.
+func (r Report) Check(w Way) error {
+	if r.Answer == nil {
+		return fmt.Errorf("%s was not answered: %s", r.Caller, r.Error)
+	}
+	if err := w.check(r); err != nil {
+		return fmt.Errorf("%s, which asked %s from %s: %w; what was answered: %+v", r.Caller, r.Remote, r.Local, err, *r.Answer)
+	}
+	return nil
+}
+
+func (w Way) check(r Report) error {
+	a := r.Answer
+	at := w.At
+	if at == "" {
+		at = "app"
+	}
+	if w.Server != "" && a.Server != w.Server || a.At != at {
+		return fmt.Errorf("%s of %s answered, not %s of %s", a.At, a.Server, at, w.Server)
+	}
+	via, from := a.Via, r.Local
+	if w.Outbound {
+		if len(via) == 0 || via[0].Direction != Outbound {
+			return errors.New("the caller's proxy was passed by")
+		}
+		if h := via[0]; h.Proxy != r.Caller || h.Peer != from || h.Original != r.Remote {
+			return fmt.Errorf("the outbound proxy carried another connection: %+v", h)
+		}
+		from, via = via[0].Upstream, via[1:]
+	}
+	if w.Inbound {
+		if len(via) == 0 || via[0].Direction != Inbound {
+			return errors.New("the server's proxy was passed by")
+		}
+		if err := w.checkInbound(via[0], from, a); err != nil {
+			return err
+		}
+		from, via = via[0].Upstream, via[1:]
+	}
+	if len(via) > 0 {
+		return fmt.Errorf("a proxy carried it that should not have: %+v", via[0])
+	}
+	if a.Peer != from && (w.Inbound || !w.Masqueraded) {
+		return fmt.Errorf("the server was asked by %s, not by %s", a.Peer, from)
+	}
+	return nil
+}
+
+// checkInbound judges the server's proxy, which was reached from an address.
+func (w Way) checkInbound(h Hop, from netip.AddrPort, a *Answer) error {
+	if h.Proxy != a.Server || h.Original != a.Local || h.Peer != from && !w.Masqueraded {
+		return fmt.Errorf("the inbound proxy carried another connection: %+v", h)
+	}
+	want := passthrough4
+	if h.Peer.Addr().Is6() {
+		want = passthrough6
+	}
+	if w.Transparent {
+		want = h.Peer.Addr()
+	}
+	if h.Upstream.Addr() != want {
+		return fmt.Errorf("the inbound proxy went on as %s, not as %s", h.Upstream.Addr(), want)
+	}
+	return nil
+}

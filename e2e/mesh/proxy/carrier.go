@@ -1,0 +1,97 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"log"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/mesh/path"
+)
+
+// connectTimeout bounds the connection to an original destination.
+const connectTimeout = 5 * time.Second
+
+// A carrier carries the connections of one direction.
+type carrier struct {
+	proxy       string
+	direction   path.Direction
+	transparent bool
+}
+
+// serve accepts connections until the listener fails.
+func (c carrier) serve(ctx context.Context, l net.Listener) error {
+	for {
+		down, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			if err := c.carry(ctx, down.(*net.TCPConn)); err != nil {
+				log.Printf("%s connection of %s: %v", c.direction, down.RemoteAddr(), err)
+			}
+		}()
+	}
+}
+
+// carry connects the caller with the destination that it asked for, until both have said all. A destination that cannot be reached
+// is a reset for the caller, as its own attempt would have been.
+func (c carrier) carry(ctx context.Context, down *net.TCPConn) error {
+	defer func() { _ = down.Close() }()
+	hop := path.Hop{Proxy: c.proxy, Direction: c.direction, Peer: addrPort(down.RemoteAddr())}
+	to, err := original(down)
+	if err == nil {
+		hop.Original = to
+		err = c.exchange(ctx, down, &hop)
+	}
+	if err != nil {
+		_ = down.SetLinger(0)
+	}
+	return err
+}
+
+// exchange passes on what both sides say.
+func (c carrier) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop) error {
+	up, err := c.dial(ctx, hop.Peer.Addr(), hop.Original)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = up.Close() }()
+	hop.Upstream = addrPort(up.LocalAddr())
+	said := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(down, up)
+		_ = down.CloseWrite()
+		said <- err
+	}()
+	if err := sendSigned(up, down, *hop); err != nil {
+		return err
+	}
+	_ = up.CloseWrite()
+	return <-said
+}
+
+// dial connects to the original destination as Envoy does.
+func (c carrier) dial(ctx context.Context, peer netip.Addr, to netip.AddrPort) (*net.TCPConn, error) {
+	if port := to.Port(); port == outboundPort || port == inboundPort {
+		return nil, &net.AddrError{Err: "asked for the proxy itself", Addr: to.String()}
+	}
+	dialer := net.Dialer{Timeout: connectTimeout}
+	switch {
+	case c.direction == path.Outbound:
+	case c.transparent:
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(peer, 0))
+		dialer.Control = makeMarked
+	case to.Addr().Is4():
+		dialer.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 6)}
+	default:
+		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP("::6")}
+	}
+	conn, err := dialer.DialContext(ctx, "tcp", to.String())
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.TCPConn), nil
+}

@@ -1,0 +1,54 @@
+package proxy
+
+import (
+	"context"
+	"log"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/mesh/name"
+)
+
+// answerTimeout bounds the wait for the resolver.
+const answerTimeout = 3 * time.Second
+
+// resolve starts what forwards DNS queries. It listens on loopback, as answers must come from where the redirect has led the queries.
+func (o Options) resolve(ctx context.Context, serve func(func() error)) {
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		serve(func() error {
+			err := name.Serve(ctx, net.JoinHostPort(host, strconv.Itoa(dnsPort)), o.forward)
+			if host == "::1" && isNoIPv6(err) {
+				<-ctx.Done()
+				return nil
+			}
+			return err
+		})
+	}
+}
+
+// forward asks the pod's resolver, and signs the answer.
+func (o Options) forward(network string, query []byte, peer netip.AddrPort) ([]byte, error) {
+	answer, err := o.ask(network, query)
+	if err != nil {
+		log.Printf("query of %s: %v", peer, err)
+	}
+	return answer, err
+}
+
+func (o Options) ask(network string, query []byte) ([]byte, error) {
+	conn, err := net.DialTimeout(network, o.Resolver, answerTimeout)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return nil, err
+	}
+	answer, err := name.Exchange(conn, network, query)
+	if err != nil {
+		return nil, err
+	}
+	return name.Sign(answer, name.Proxy, o.Name)
+}

@@ -1,0 +1,90 @@
+package proxy
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// isNoIPv6 tells that a socket could not be made or bound because there is no IPv6 here.
+func isNoIPv6(err error) bool {
+	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)
+}
+
+// makeTransparent lets a socket of the net package take addresses that are not the host's.
+func makeTransparent(network, _ string, c syscall.RawConn) error {
+	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
+	if strings.HasSuffix(network, "6") {
+		level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
+	}
+	return control(c, func(fd int) error { return unix.SetsockoptInt(fd, level, option, 1) })
+}
+
+// makeMarked is makeTransparent for connections of which the answers are to come back to this host.
+func makeMarked(network, address string, c syscall.RawConn) error {
+	return errors.Join(makeTransparent(network, address, c), control(c, func(fd int) error {
+		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark)
+	}))
+}
+
+func control(c syscall.RawConn, do func(fd int) error) error {
+	var failed error
+	if err := c.Control(func(fd uintptr) { failed = do(int(fd)) }); err != nil {
+		return err
+	}
+	return failed
+}
+
+// original is the destination that the caller of an accepted connection had asked for: what conntrack remembers, or the own address
+// of a connection that was not translated.
+func original(c *net.TCPConn) (netip.AddrPort, error) {
+	local := addrPort(c.LocalAddr())
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	var found netip.AddrPort
+	// The structures of these calls are only room for the address that the kernel writes.
+	err = control(raw, func(fd int) error {
+		if local.Addr().Is4() {
+			sa, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)
+			if err == nil {
+				found = netip.AddrPortFrom(netip.AddrFrom4([4]byte(sa.Multiaddr[4:8])), binary.BigEndian.Uint16(sa.Multiaddr[2:4]))
+			}
+			return err
+		}
+		// IP6T_SO_ORIGINAL_DST has the same number.
+		sa, err := unix.GetsockoptIPv6MTUInfo(fd, unix.SOL_IPV6, unix.SO_ORIGINAL_DST)
+		if err == nil {
+			var port [2]byte
+			binary.NativeEndian.PutUint16(port[:], sa.Addr.Port)
+			found = netip.AddrPortFrom(netip.AddrFrom16(sa.Addr.Addr), binary.BigEndian.Uint16(port[:]))
+		}
+		return err
+	})
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOPROTOOPT) {
+		return local, nil
+	}
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("original destination of %s: %w", c.RemoteAddr(), err)
+	}
+	return found, nil
+}
+
+// addrPort is the address of a TCP or UDP end, IPv4 always as such.
+func addrPort(a net.Addr) netip.AddrPort {
+	var ap netip.AddrPort
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		ap = a.AddrPort()
+	case *net.UDPAddr:
+		ap = a.AddrPort()
+	}
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}

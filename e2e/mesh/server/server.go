@@ -1,0 +1,106 @@
+// Package server is the application's side of a mesh: HTTP and UDP servers that answer with what they see of the caller.
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/sluice-mesh/sluice/e2e/mesh/path"
+)
+
+// HopHeader is what proxies add to requests: a [path.Hop] in JSON, the last proxy first.
+const HopHeader = "X-Mesh-Hop"
+
+// lastPrefix begins the URL path that asks for an earlier answer.
+const lastPrefix = "/last"
+
+// Handler answers every request with a [path.Answer] of a place in a pod; below /last, with the answer to the last request for the
+// rest of the URL's path, 404 if there was none.
+func Handler(pod, at string) http.Handler {
+	h := &handler{pod: pod, at: at, last: map[string]path.Answer{}}
+	return http.HandlerFunc(h.serve)
+}
+
+type handler struct {
+	pod, at string
+
+	mu   sync.Mutex
+	last map[string]path.Answer
+}
+
+func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
+	answer, found := h.answer(r)
+	if !found {
+		http.Error(w, "nobody has asked", http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func (h *handler) answer(r *http.Request) (path.Answer, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if of, earlier := strings.CutPrefix(r.URL.Path, lastPrefix); earlier {
+		answer, found := h.last[of]
+		return answer, found
+	}
+	answer := path.Answer{Server: h.pod, At: h.at, Peer: addrPort(r.RemoteAddr)}
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		answer.Local = addrPort(local.String())
+	}
+	for _, text := range slices.Backward(r.Header.Values(HopHeader)) {
+		var hop path.Hop
+		if err := json.Unmarshal([]byte(text), &hop); err != nil {
+			hop.Proxy = "unreadable: " + text
+		}
+		answer.Via = append(answer.Via, hop)
+	}
+	h.last[r.URL.Path] = answer
+	return answer, true
+}
+
+// addrPort is an address of either family, IPv4 always as such.
+func addrPort(text string) netip.AddrPort {
+	ap, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}
+
+// Echo answers every datagram at an address with an [path.Answer], until the context ends.
+func Echo(ctx context.Context, at, pod string) error {
+	var config net.ListenConfig
+	conn, err := config.ListenPacket(ctx, "udp", at)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer func() { _ = conn.Close() }()
+	buffer := make([]byte, 512)
+	for {
+		_, peer, err := conn.ReadFrom(buffer)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(path.Answer{
+			Server: pod, At: "app", Local: addrPort(conn.LocalAddr().String()), Peer: addrPort(peer.String()),
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := conn.WriteTo(text, peer); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package mesh_test
+
+import (
+	"encoding/json"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sluice-mesh/sluice/e2e/mesh"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// seen is a pod as the plugin reads it.
+func seen(t *testing.T, pod *corev1.Pod) *decide.Pod {
+	t.Helper()
+	text, err := json.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p decide.Pod
+	if err := json.Unmarshal(text, &p); err != nil {
+		t.Fatal(err)
+	}
+	return &p
+}
+
+func TestThePluginTakesAnInjectedPodForOneOfIstio(t *testing.T) {
+	settings := &decide.Settings{ProxyContainer: mesh.ProxyContainer, ValidationContainer: mesh.ValidationContainer}
+	for _, c := range []struct {
+		name    string
+		sidecar mesh.Sidecar
+		change  func(r *rules.Redirect)
+	}{
+		{"by default", mesh.Sidecar{}, func(*rules.Redirect) {}},
+		{"as a native sidecar", mesh.Sidecar{Native: true}, func(*rules.Redirect) {}},
+		{"with TPROXY", mesh.Sidecar{TProxy: true}, func(r *rules.Redirect) { r.Mode = rules.ModeTProxy }},
+		{"with the proxy's environment", mesh.Sidecar{Env: map[string]string{
+			"ISTIO_META_DNS_CAPTURE": "true", "ISTIO_DUAL_STACK": "true",
+		}}, func(r *rules.Redirect) {
+			r.DNS, r.IPv6 = rules.DNS{Capture: true, All: true}, true
+		}},
+	} {
+		pod := mesh.Pod("shop", "web")
+		pod.Annotations[mesh.ExcludeInboundPorts] = "9090"
+		p := seen(t, mesh.Inject(pod, c.sidecar))
+		in := decide.Input{Attachment: decide.Attachment{Namespace: "shop", Name: "web"}, Pod: p}
+		if d := decide.Decide(in, settings); d.Reason != decide.MeshPod {
+			t.Errorf("%s: %s", c.name, d)
+			continue
+		}
+		addresses := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}
+		got, _, err := decide.Parameters(p, addresses, settings)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		want := rules.DefaultRedirect()
+		want.InboundPorts.All, want.OutboundCIDRs.All = true, true
+		want.InboundExcludePorts = rules.Singles[uint16](9090, 15020, 15021, 15090)
+		// As istio-cni's, where no annotation says otherwise.
+		want.OutboundExcludePorts = rules.Singles[uint16](15020)
+		c.change(&want)
+		if diff := cmp.Diff(rules.Compile(want).String(), rules.Compile(got).String()); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
+		}
+	}
+}
+
+func TestAPodWithoutSidecarIsLeftAlone(t *testing.T) {
+	in := decide.Input{Attachment: decide.Attachment{Namespace: "shop", Name: "web"}, Pod: seen(t, mesh.Pod("shop", "web"))}
+	if d := decide.Decide(in, &decide.Settings{ProxyContainer: mesh.ProxyContainer}); d.Outcome != decide.Skip {
+		t.Error(d)
+	}
+}

@@ -1,0 +1,218 @@
+package suite_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sluice-mesh/sluice/e2e/injection"
+	"github.com/sluice-mesh/sluice/e2e/mesh"
+	"github.com/sluice-mesh/sluice/e2e/mesh/name"
+	"github.com/sluice-mesh/sluice/e2e/mesh/path"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// The images of Istio, with its own programs but for Envoy, in whose place is the sample application's proxy.
+const (
+	istiodImage     = "mesh.test/pilot:e2e"
+	istioProxyImage = "mesh.test/proxyv2:e2e"
+)
+
+var istioImages = []struct {
+	name, ref, entrypoint string
+	programs              map[string]string
+}{
+	{
+		name: "pilot", ref: istiodImage, entrypoint: "/usr/local/bin/pilot-discovery",
+		programs: map[string]string{"usr/local/bin/pilot-discovery": "e2e/istio/pilot-discovery"},
+	},
+	{
+		name: "proxyv2", ref: istioProxyImage, entrypoint: "/usr/local/bin/pilot-agent",
+		programs: map[string]string{
+			"usr/local/bin/pilot-agent": "e2e/pilot-agent", "usr/local/bin/istio/pilot-agent": "e2e/istio/pilot-agent",
+			"usr/local/bin/mesh": "e2e/mesh",
+		},
+	},
+}
+
+// TestIstio proves on a cluster of its own what concerns pods that the real istiod injects, and that the real istio-validation
+// checks.
+func TestIstio(t *testing.T) {
+	netnstest.RequireRoot(t)
+	w := newWorld(t)
+	w.mustInstallIstiod(t)
+	w.prove(t, injected, removed)
+}
+
+var injected = part{name: "injected by istiod", together: true, proofs: []proof{
+	{"a native sidecar, which istiod injects by default", provesInjection(nil)},
+	{"a container among others", provesInjection(map[string]string{nativeSidecar: "false"})},
+	{"an application that is held until the proxy runs", provesInjection(map[string]string{
+		nativeSidecar: "false", proxyConfig: "holdApplicationUntilProxyStarts: true",
+	})},
+	{"TPROXY", provesInjection(map[string]string{mesh.ModeAnnotation: "TPROXY"})},
+	{"TPROXY with a container among others", provesInjection(map[string]string{mesh.ModeAnnotation: "TPROXY", nativeSidecar: "false"})},
+	{"dual stack", provesInjectedDualStack},
+	{"DNS capture", provesInjectedDNS},
+	{"an excluded outbound port", provesInjectedExclusion},
+}}
+
+// removed is proved without the plugin, which then comes back.
+var removed = part{name: "injected by istiod without the plugin", bare: true, proofs: []proof{
+	{"istio-validation fails with 126, and once the chart is installed the pod is repaired in place", provesInjectedRepair},
+}}
+
+// Annotations of Istio's injector.
+const (
+	nativeSidecar = "sidecar.istio.io/nativeSidecar"
+	proxyConfig   = "proxy.istio.io/config"
+)
+
+// mustInstallIstiod installs Istio's control plane as its users do, for pods that a CNI plugin redirects.
+func (w *world) mustInstallIstiod(t *testing.T) {
+	t.Helper()
+	tools, err := injection.ToolsOf(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range istioImages {
+		archive := filepath.Join(bin, "e2e", "images", i.name+".tar")
+		if err := pack(archive, i.ref, i.programs, i.entrypoint); err != nil {
+			t.Fatalf("image %s: %v", i.ref, err)
+		}
+		if err := w.LoadImage(t.Context(), archive); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin := time.Now()
+	for _, args := range [][]string{
+		{"install", "istio-base", filepath.Join(tools.Charts, "base"), "--create-namespace"},
+		{
+			"install", "istiod", tools.Chart(), "--wait", "--timeout", installTime.String(),
+			"--set", "pilot.cni.enabled=true", "--set", "pilot.image=" + istiodImage, "--set", "autoscaleEnabled=false",
+			"--set", "global.proxy.image=" + istioProxyImage, "--set", "global.proxy_init.image=" + istioProxyImage,
+			"--set", "global.imagePullPolicy=Never", "--set", "pilot.resources.requests.memory=128Mi",
+			"--set", "pilot.resources.requests.cpu=100m", "--set", "global.proxy.resources.requests.cpu=10m",
+		},
+	} {
+		if _, err := w.helm(t.Context(), args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("istiod runs after %s", time.Since(begin).Round(time.Millisecond))
+}
+
+// newInjectedNamespace makes a namespace of the test's own, into the pods of which istiod injects.
+func (w *world) newInjectedNamespace(t *testing.T) string {
+	t.Helper()
+	name := w.newNamespace(t)
+	ns, err := w.client.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Labels["istio-injection"] = "enabled"
+	if _, err := w.client.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// annotatedPod is a pod as a user writes it, with annotations.
+func annotatedPod(ns, name string, annotations map[string]string) *corev1.Pod {
+	p := mesh.Pod(ns, name)
+	for key, value := range annotations {
+		p.Annotations[key] = value
+	}
+	return p
+}
+
+// runInjected makes the pods "a" and "b" with the same annotations, and returns them when they are ready, which means that
+// istio-validation has not failed.
+func (w *world) runInjected(t *testing.T, annotations map[string]string) (a, b *corev1.Pod) {
+	t.Helper()
+	ns := w.newInjectedNamespace(t)
+	pods := w.run(t, annotatedPod(ns, "a", annotations), annotatedPod(ns, "b", annotations))
+	for _, p := range pods {
+		if p.Annotations[mesh.StatusAnnotation] == "" {
+			t.Fatalf("istiod has not injected into %s: %v", p.Name, p.Annotations)
+		}
+		for _, s := range p.Status.InitContainerStatuses {
+			if s.Name == mesh.ValidationContainer && s.RestartCount > 0 {
+				t.Errorf("%s of %s has failed %d times", s.Name, p.Name, s.RestartCount)
+			}
+		}
+	}
+	return pods[0], pods[1]
+}
+
+// provesInjection makes the proof that two pods with the annotations reach each other through their proxies.
+func provesInjection(annotations map[string]string) func(t *testing.T, w *world) {
+	return func(t *testing.T, w *world) {
+		a, b := w.runInjected(t, annotations)
+		way := path.Captured("b")
+		way.Transparent = annotations[mesh.ModeAnnotation] == "TPROXY"
+		four, _ := addresses(b)
+		w.mustGo(t, a, url(four.String(), mesh.Port), way)
+	}
+}
+
+func provesInjectedDualStack(t *testing.T, w *world) {
+	a, b := w.runInjected(t, map[string]string{proxyConfig: `proxyMetadata: {ISTIO_DUAL_STACK: "true"}`})
+	four, six := addresses(b)
+	w.mustGo(t, a, url(four.String(), mesh.Port), path.Captured("b"))
+	w.mustGo(t, a, url(six.String(), mesh.Port), path.Captured("b"))
+}
+
+func provesInjectedDNS(t *testing.T, w *world) {
+	a, _ := w.runInjected(t, map[string]string{proxyConfig: `proxyMetadata: {ISTIO_META_DNS_CAPTURE: "true"}`})
+	for _, more := range [][]string{nil, {"-tcp"}} {
+		var r name.Resolution
+		w.ask(t, a, &r, append(append([]string{"mesh", "lookup", "-wait", wait}, more...), "kubernetes.default.svc.cluster.local.")...)
+		if r.Proxy != "a" || len(r.Addresses) == 0 {
+			t.Errorf("lookup %v: %+v, want it carried by a", more, r)
+		}
+	}
+}
+
+func provesInjectedExclusion(t *testing.T, w *world) {
+	a, b := w.runInjected(t, map[string]string{mesh.ExcludeOutboundPorts: "8080"})
+	four, _ := addresses(b)
+	w.mustGo(t, a, url(four.String(), mesh.Port), path.Way{Server: "b", Inbound: true})
+	w.mustGo(t, a, url(four.String(), mesh.OtherPort), path.Captured("b"))
+}
+
+func provesInjectedRepair(t *testing.T, w *world) {
+	ns := w.newInjectedNamespace(t)
+	a, b := mesh.Pod(ns, "a"), mesh.Pod(ns, "b")
+	b.Annotations[nativeSidecar] = "false"
+	w.create(t, a, b)
+	broken := map[string]*corev1.Pod{}
+	for _, p := range []*corev1.Pod{a, b} {
+		eventually(t, readyTime, "istio-validation of "+p.Name+" fails with 126", func(ctx context.Context) error {
+			found, err := w.get(ctx, p)
+			if err != nil {
+				return err
+			}
+			broken[p.Name] = found
+			return failed(found, mesh.ValidationContainer, 126)
+		})
+	}
+	before := w.mustSandbox(t, a)
+	w.mustInstall(t)
+	begin := time.Now()
+	for _, p := range []*corev1.Pod{w.ready(t, a), w.ready(t, b)} {
+		if p.UID != broken[p.Name].UID {
+			t.Errorf("%s is another pod: it was not repaired in place", p.Name)
+		}
+	}
+	t.Logf("repaired and ready %s after the installation", time.Since(begin).Round(time.Millisecond))
+	if w.mustSandbox(t, a) != before {
+		t.Error("the pod has another sandbox: it was not repaired in place")
+	}
+	w.mustCapture(t, w.ready(t, a), w.ready(t, b))
+	w.mustCapture(t, w.ready(t, b), w.ready(t, a))
+}

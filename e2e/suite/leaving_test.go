@@ -1,0 +1,97 @@
+package suite_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/e2e/mesh"
+)
+
+var leaving = part{name: "leaving", proofs: []proof{
+	{"pods are captured all the way from istio-cni to us and back", provesMigration},
+	{"after helm uninstall the node is as before, and running pods keep their redirect", provesUninstall},
+}}
+
+func provesUninstall(t *testing.T, w *world) {
+	ns := w.newNamespace(t)
+	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), mesh.Sidecar{}), mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{}))
+	w.mustUninstall(t)
+	w.mustBeAsBefore(t)
+	w.mustCapture(t, pods[0], pods[1])
+	w.mustCapture(t, pods[1], pods[0])
+	w.remove(t, pods...)
+	w.run(t, mesh.Pod(ns, "c"))
+}
+
+// mustBeAsBefore fails the test unless the node's configuration and plugins are what they were, but for programs in the place of plugins
+// that a runtime may still ask to remove pods: these let it, and do nothing.
+func (w *world) mustBeAsBefore(t *testing.T) {
+	t.Helper()
+	now := w.nodeFiles(t)
+	for _, plugin := range []string{"sluice-cni", "istio-cni"} {
+		file := "/opt/cni/bin/" + plugin
+		if _, left := now[file]; !left {
+			continue
+		}
+		delete(now, file)
+		out, err := w.onNode(t.Context(), "env", "CNI_COMMAND=DEL", "CNI_CONTAINERID=x", "CNI_NETNS=/x", "CNI_IFNAME=eth0", "CNI_PATH=/x",
+			"sh", "-c", `echo '{"cniVersion":"1.0.0","name":"x","type":"`+plugin+`","prevResult":{"cniVersion":"1.0.0"}}' | `+file)
+		if err != nil {
+			t.Errorf("%s is left, and pods cannot be removed: %v: %s", file, err, out)
+		}
+		t.Logf("%s is left, for the removal of pods", file)
+	}
+	if diff := cmp.Diff(w.fresh, now); diff != "" {
+		t.Errorf("configuration and plugins of the node, before the installation and now: %s", diff)
+	}
+}
+
+// provesMigration installs the real istio-cni beside us, leaves it alone on the node, and comes back; pods of each time stay.
+func provesMigration(t *testing.T, w *world) {
+	ns := w.newNamespace(t)
+	first := w.run(t, mesh.Inject(mesh.Pod(ns, "first"), mesh.Sidecar{}))[0]
+
+	w.helmIstio(t, "install", istioCNIChart(t), "--wait", "--timeout", installTime.String(), "--set", "image="+istioCNIImage,
+		"--set", "pullPolicy=Never", "--set", "global.tag=e2e")
+	both := w.run(t, mesh.Inject(mesh.Pod(ns, "both"), mesh.Sidecar{}))[0]
+	w.mustUninstall(t)
+	if list := elements(t, w.conflist(t)); typeOf(t, list[len(list)-1]) != "istio-cni" || len(list) != len(elements(t, w.chain))+1 {
+		t.Errorf("after our uninstallation the chain is %s", w.conflist(t))
+	}
+	theirs := w.run(t, mesh.Inject(mesh.Pod(ns, "theirs"), mesh.Sidecar{}))[0]
+	w.mustCapture(t, first, theirs)
+
+	w.mustInstall(t)
+	beside := w.run(t, mesh.Inject(mesh.Pod(ns, "beside"), mesh.Sidecar{}))[0]
+	w.helmIstio(t, "uninstall", "--wait")
+	if list := elements(t, w.conflist(t)); typeOf(t, list[len(list)-1]) != "sluice-cni" || len(list) != len(elements(t, w.chain))+1 {
+		t.Errorf("after istio-cni's uninstallation the chain is %s", w.conflist(t))
+	}
+	last := w.run(t, mesh.Inject(mesh.Pod(ns, "last"), mesh.Sidecar{}))[0]
+	w.mustCapture(t, first, both)
+	w.mustCapture(t, both, theirs)
+	w.mustCapture(t, theirs, beside)
+	w.mustCapture(t, beside, last)
+	w.mustCapture(t, last, first)
+}
+
+// helmIstio runs Helm for the release istio-cni.
+func (w *world) helmIstio(t *testing.T, verb string, args ...string) {
+	t.Helper()
+	if _, err := w.helm(t.Context(), append([]string{verb, "istio-cni"}, args...)...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// istioCNIChart is the chart of istio-cni, in the module from which the image's programs are built.
+func istioCNIChart(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-C", "../bench/istio", "-m", "-f", "{{.Dir}}", "istio.io/istio").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out)) + "/manifests/charts/istio-cni"
+}

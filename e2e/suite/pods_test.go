@@ -1,0 +1,178 @@
+package suite_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"github.com/sluice-mesh/sluice/e2e/mesh"
+)
+
+// readyTime bounds the start of a pod on a busy machine.
+const readyTime = 2 * time.Minute
+
+// deleteNow ends a pod without grace.
+var deleteNow = metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+
+// newNamespace makes a namespace of the test's own, which goes with it.
+func (w *world) newNamespace(t *testing.T) string {
+	t.Helper()
+	last := t.Name()[strings.LastIndex(t.Name(), "/")+1:]
+	prefix := notInNames.ReplaceAllString(strings.ToLower(last), "-")
+	ns, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: strings.Trim(prefix[:min(len(prefix), 30)], "-") + "-"},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// The test's context is done. Pods end on their own time: no other test waits for them.
+		err := w.client.CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+	// Without it the API server refuses pods. After the API server was away, who makes it may look for it half a minute later.
+	eventually(t, readyTime, "namespace "+ns.Name+" has its service account", func(ctx context.Context) error {
+		_, err := w.client.CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+	return ns.Name
+}
+
+// create makes pods, and does not wait for them.
+func (w *world) create(t *testing.T, pods ...*corev1.Pod) {
+	t.Helper()
+	for _, p := range pods {
+		p.Spec.NodeName = w.node().Name()
+		if _, err := w.client.CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// run makes pods, and returns them as they are when all of them are ready.
+func (w *world) run(t *testing.T, pods ...*corev1.Pod) []*corev1.Pod {
+	t.Helper()
+	w.create(t, pods...)
+	ready := make([]*corev1.Pod, len(pods))
+	for i, p := range pods {
+		ready[i] = w.ready(t, p)
+	}
+	return ready
+}
+
+// ready waits until a pod is ready.
+func (w *world) ready(t *testing.T, pod *corev1.Pod) *corev1.Pod {
+	t.Helper()
+	var found *corev1.Pod
+	eventually(t, readyTime, "pod "+pod.Name+" is ready", func(ctx context.Context) (err error) {
+		if found, err = w.get(ctx, pod); err != nil {
+			return err
+		}
+		for _, c := range found.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return errors.New(w.state(ctx, found))
+	})
+	return found
+}
+
+// get reads a pod anew.
+func (w *world) get(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	return w.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+}
+
+// remove deletes pods at once, and waits until they are gone.
+func (w *world) remove(t *testing.T, pods ...*corev1.Pod) {
+	t.Helper()
+	for _, p := range pods {
+		err := w.client.CoreV1().Pods(p.Namespace).Delete(t.Context(), p.Name, deleteNow)
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range pods {
+		eventually(t, readyTime, "pod "+p.Name+" is gone", func(ctx context.Context) error {
+			if found, err := w.get(ctx, p); !apierrors.IsNotFound(err) {
+				return errors.Join(fmt.Errorf("it is %v", found.Status.Phase), err)
+			}
+			return nil
+		})
+	}
+}
+
+// state says in a few lines what keeps a pod from being ready.
+func (w *world) state(ctx context.Context, pod *corev1.Pod) string {
+	lines := []string{string(pod.Status.Phase)}
+	for _, c := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
+		switch s := c.State; {
+		case s.Waiting != nil:
+			lines = append(lines, fmt.Sprintf("%s waits: %s %s", c.Name, s.Waiting.Reason, s.Waiting.Message))
+		case s.Terminated != nil && s.Terminated.ExitCode != 0:
+			lines = append(lines, fmt.Sprintf("%s ended with %d: %s", c.Name, s.Terminated.ExitCode, s.Terminated.Message))
+		}
+		if l := c.LastTerminationState.Terminated; l != nil && l.ExitCode != 0 {
+			lines = append(lines, fmt.Sprintf("%s had ended with %d: %s", c.Name, l.ExitCode, l.Message))
+		}
+	}
+	return strings.Join(append(lines, w.warnings(ctx, pod)...), "; ")
+}
+
+// warnings are what the events of a pod warn of.
+func (w *world) warnings(ctx context.Context, pod *corev1.Pod) []string {
+	events, err := w.client.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: "type=Warning,involvedObject.name=" + pod.Name,
+	})
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var lines []string
+	for _, e := range events.Items {
+		lines = append(lines, e.Reason+": "+e.Message)
+	}
+	return lines
+}
+
+// exec runs a command in a container, and returns what it prints; a command that fails is an error with what it prints there.
+func (w *world) exec(ctx context.Context, pod *corev1.Pod, container string, argv ...string) (string, error) {
+	request := w.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Container: container, Command: argv, Stdout: true, Stderr: true}, scheme.ParameterCodec)
+	executor, err := remotecommand.NewWebSocketExecutor(w.REST(), "GET", request.URL().String())
+	if err != nil {
+		return "", err
+	}
+	var stdout, stderr bytes.Buffer
+	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &stdout, Stderr: &stderr}); err != nil {
+		return stdout.String(), fmt.Errorf("%s of %s: %s: %w: %s", container, pod.Name, strings.Join(argv, " "), err, stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// ask runs a command in the application's container, and decodes what it prints.
+func (w *world) ask(t *testing.T, from *corev1.Pod, answer any, argv ...string) {
+	t.Helper()
+	text, err := w.exec(t.Context(), from, mesh.AppContainer, argv...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(text), answer); err != nil {
+		t.Fatalf("%s: %v: %q: %v", from.Name, argv, text, err)
+	}
+}

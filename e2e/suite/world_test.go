@@ -1,0 +1,139 @@
+package suite_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sluice-mesh/sluice/e2e/cluster"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// A world is the cluster that all tests share.
+type world struct {
+	provider
+	client kubernetes.Interface
+	// image is Sluice's, by name.
+	image string
+	// fresh are the files of the first node before anything was installed, and chain is its configuration.
+	fresh files
+	chain []byte
+
+	// plainCrowd is how long pods take that start at once without the plugin; 0 if that is not known.
+	plainCrowd time.Duration
+
+	mu        sync.Mutex
+	installed bool // the chart is
+	collected int  // how often the state was saved below logs
+	logs      string
+}
+
+// maxCollected is for how many failures the cluster's state is saved: each takes seconds, and the first tell most.
+const maxCollected = 3
+
+// newWorld starts the cluster. It is stopped when the test ends, whatever ends it.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	netnstest.RequireRoot(t)
+	if os.Getenv(providerVariable) == "" {
+		t.Skipf("%s is not set: \"make e2e\" runs this on a cluster of its own", providerVariable)
+	}
+	name, err := imageName(sluiceArchive)
+	if err != nil {
+		t.Fatalf("%v\n\"make e2e\" builds it", err)
+	}
+	archives, err := packImages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	p, err := startProvider(t.Context(), t.Output(), archives)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &world{provider: p, image: name, logs: filepath.Join(bin, "e2e", "logs", time.Now().Format("2006-01-02T15-04-05"))}
+	if w.client, err = kubernetes.NewForConfig(p.REST()); err != nil {
+		t.Fatal(err)
+	}
+	w.fresh, w.chain = w.nodeFiles(t), w.conflist(t)
+	t.Logf("the cluster runs after %s", time.Since(begin).Round(time.Millisecond))
+	return w
+}
+
+// node is the node with the control plane, on which all pods of these tests run.
+func (w *world) node() cluster.Node { return w.Nodes()[0] }
+
+// onNode runs a command on the node, and returns what it prints.
+func (w *world) onNode(ctx context.Context, argv ...string) (string, error) {
+	var stderr strings.Builder
+	c := w.node().Command(ctx, argv...)
+	c.Stderr = &stderr
+	out, err := c.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, stderr.String())
+	}
+	return string(out), nil
+}
+
+// saveOnFailure saves the state of the cluster when the test has failed.
+func (w *world) saveOnFailure(t *testing.T) {
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.collected++; w.collected > maxCollected {
+			return
+		}
+		dir := filepath.Join(w.logs, fmt.Sprint(w.collected))
+		if err := os.MkdirAll(w.logs, 0o755); err != nil {
+			t.Log(err)
+		}
+		if err := w.Collect(dir); err != nil {
+			t.Log(err)
+		}
+		if absolute, err := filepath.Abs(dir); err == nil {
+			t.Logf("the state of the cluster after this failure: %s", absolute)
+		}
+	})
+}
+
+// eventually waits until a condition holds, which it asks for every tenth of a second, and fails the test after the time given with the
+// last reason why it did not. It returns how long it took.
+func eventually(t *testing.T, within time.Duration, what string, condition func(ctx context.Context) error) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	begin := time.Now()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	var last error
+	for {
+		err := condition(ctx)
+		if err == nil {
+			return time.Since(begin)
+		}
+		// What ended together with the time says nothing about the reason.
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: not within %s: %v", what, within, last)
+		case <-tick.C:
+		}
+	}
+}
