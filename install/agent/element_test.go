@@ -69,7 +69,9 @@ func TestElementThatThePluginWouldRefuse(t *testing.T) {
 }
 
 func TestNodeSettings(t *testing.T) {
-	v := read(t, map[string]string{"CNI_CONF_NAME": "10-calico.conflist", "SLUICE_RESYNC_INTERVAL": "1m"})
+	v := read(t, map[string]string{
+		"CNI_CONF_NAME": "10-calico.conflist", "SLUICE_RESYNC_INTERVAL": "1m", "POD_NAMESPACE": "istio-system", "SLUICE_DAEMONSET": "sluice-node",
+	})
 	s := agent.NodeSettings(v, []byte(`{"type":"sluice-cni"}`), "/usr/local/bin/sluice-node")
 	if err := s.WithDefaults().Validate(); err != nil {
 		t.Error(err)
@@ -79,5 +81,8 @@ func TestNodeSettings(t *testing.T) {
 	}
 	if s.Binaries["sluice-cni"] != "/opt/cni/bin/sluice-cni" || s.CNIConfFileName != "10-calico.conflist" || s.Resync != time.Minute || !s.Chained {
 		t.Errorf("settings: %+v", s)
+	}
+	if !s.OwnPod("istio-system", "sluice-node-x7k2p") || s.OwnPod("shop", "sluice-node-x7k2p") {
+		t.Error("uninstalling would wait for the agent's own sandbox, or not for another's")
 	}
 }

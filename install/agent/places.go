@@ -25,6 +25,8 @@ func NodeSettings(v settings.Values, element json.RawMessage, noop string) node.
 		Noop:                        noop,
 		StateDir:                    v.Text("SLUICE_STATE_DIR"),
 		ResultDirs:                  resultDirs(v),
+		AgentNamespace:              v.Text("POD_NAMESPACE"),
+		AgentDaemonSet:              v.Text("SLUICE_DAEMONSET"),
 		Resync:                      v.Duration("SLUICE_RESYNC_INTERVAL"),
 	}
 }

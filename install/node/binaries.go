@@ -71,7 +71,7 @@ func (n *Node) fillGaps(s Settings, j *journal.Journal, status *Status) {
 			continue
 		}
 		switch {
-		case references[plugin] > 0:
+		case references[plugin].Sandboxes > 0:
 			n.note(status, n.fill(s, j, plugin, status))
 		case noop:
 			n.note(status, n.discard(j, plugin))
@@ -118,11 +118,11 @@ func (n *Node) isNoop(s Settings, j *journal.Journal, plugin string) bool {
 }
 
 // count returns how many cached results name each plugin, as it was not long ago.
-func (n *Node) count(s Settings, now time.Time) (map[string]int, error) {
+func (n *Node) count(s Settings, now time.Time) (map[string]Use, error) {
 	if n.references != nil && now.Sub(n.counted) < recount {
 		return n.references, nil
 	}
-	references, err := References(s.ResultDirs)
+	references, err := References(s.ResultDirs, s.OwnPod)
 	if err != nil {
 		return nil, fmt.Errorf("cached results: %w", err)
 	}

@@ -6,7 +6,11 @@
 //
 // The order is what keeps pods alive. Executables are in place before a configuration names them. A new configuration is in place
 // before an old one goes. Uninstalling, the configuration goes first and an executable only when no cached result of a runtime names
-// it. Each change of a file that others own is recorded, with the original bytes, before it is made.
+// it. The node is then as it was. An executable that is named still, by sandboxes of pods that run on or are the agent's own, stays as
+// one that does nothing, with the journal, until somebody uninstalls again. It does not remove itself at the last DEL: the runtime
+// repeats a DEL in which another plugin of the chain fails, and would not find it.
+//
+// Each change of a file that others own is recorded, with the original bytes, before it is made.
 //
 // Those who write the same files are noticed ([Rival]) and told about in the [Status]; they are never fought in silence.
 package node

@@ -61,6 +61,7 @@ func bedIn(t testing.TB, dir string) *bed {
 		CNIBinDir: b.path("bin"), CNIConfDir: b.path("conf"), StateDir: b.path("state"), ResultDirs: []string{b.path("results")},
 		Chained: true, Type: "sluice-cni", Element: json.RawMessage(elementV1),
 		Binaries: map[string]string{"sluice-cni": b.path("image", "v1")}, Noop: b.path("image", "noop"),
+		AgentNamespace: "istio-system", AgentDaemonSet: "sluice-node",
 	}
 	if _, err := os.Stat(b.path("image")); errors.Is(err, fs.ErrNotExist) {
 		for name, content := range map[string]string{
@@ -237,8 +238,20 @@ func reasons(s node.Status) []node.Reason {
 // cache writes a cached result of a runtime for a sandbox with these plugins.
 func (b *bed) cache(sandbox string, plugins ...string) {
 	b.t.Helper()
+	b.cacheArgs(sandbox, podArgs("shop", sandbox), plugins...)
+}
+
+// cacheArgs writes one with these arguments of the runtime.
+func (b *bed) cacheArgs(sandbox, args string, plugins ...string) {
+	b.t.Helper()
 	config := base64.StdEncoding.EncodeToString([]byte(list(plugins...)))
-	b.put("results/net-"+sandbox+"-eth0", `{"kind":"cniCacheV1","containerId":"`+sandbox+`","config":"`+config+`","ifName":"eth0"}`)
+	b.put("results/net-"+sandbox+"-eth0",
+		`{"kind":"cniCacheV1","containerId":"`+sandbox+`","config":"`+config+`","ifName":"eth0","cniArgs":`+args+`}`)
+}
+
+// podArgs are the arguments that a runtime gives for a pod.
+func podArgs(namespace, pod string) string {
+	return fmt.Sprintf(`[["IgnoreUnknown","1"],["K8S_POD_NAMESPACE",%q],["K8S_POD_NAME",%q],["K8S_POD_UID","7d1e"]]`, namespace, pod)
 }
 
 // list is a configuration list with plugins of these types.

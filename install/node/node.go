@@ -26,7 +26,7 @@ type Node struct {
 	rivals      *rivals
 	totals      Totals
 	swept       bool
-	references  map[string]int
+	references  map[string]Use
 	counted     time.Time // when references were counted
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -47,6 +48,9 @@ type Settings struct {
 	StateDir string
 	// ResultDirs are where runtimes cache the results of ADD (/var/lib/cni/results and /var/lib/cni/cache/results).
 	ResultDirs []string
+	// AgentNamespace is the namespace of the agent's pods, AgentDaemonSet the name of their DaemonSet, and of the job that uninstalls
+	// all nodes. If either is empty, no pod is known to be the agent's. See [Settings.OwnPod].
+	AgentNamespace, AgentDaemonSet string
 	// Gate is asked before the plugin is put where it is not yet: an error keeps it away, so that no pod meets a plugin that
 	// cannot work. If nil, nothing is asked. It is called from the goroutine of the pass.
 	Gate func() error
@@ -113,6 +117,14 @@ func (s Settings) Validate() error {
 	need(s.Binaries[s.Type] != "", "binaries: none for %q", s.Type)
 	need(!slices.Contains(s.TakeOver, s.Type), "take over: %q is our own type", s.Type)
 	return errors.Join(errs...)
+}
+
+// OwnPod tells whether a pod is one of the agent's, or of the job that uninstalls all nodes: in their namespace, and with a name as a
+// controller gives it, which appends a dash and a word to its own.
+func (s Settings) OwnPod(namespace, pod string) bool {
+	word, found := strings.CutPrefix(pod, s.AgentDaemonSet+"-")
+	return s.AgentNamespace != "" && namespace == s.AgentNamespace && s.AgentDaemonSet != "" &&
+		found && word != "" && !strings.Contains(word, "-")
 }
 
 // owned reports whether a configuration of our own is kept before the primary one.

@@ -26,6 +26,7 @@ type Report struct {
 type Leftover struct {
 	Path       string
 	References int  // sandboxes whose cached result names it
+	Own        int  // those among them of the agent's own pods, which cannot go before the agent has ended
 	Noop       bool // it does nothing now; otherwise it is the plugin itself
 }
 
@@ -34,7 +35,14 @@ func (l Leftover) String() string {
 	if l.Noop {
 		what = "a program that does nothing"
 	}
-	return fmt.Sprintf("%s stays, as %s, because the removal of %d sandboxes needs it", l.Path, what, l.References)
+	whose := ""
+	switch {
+	case l.Own == l.References:
+		whose = ", all of the agent's own pods: none that could go is left"
+	case l.Own > 0:
+		whose = fmt.Sprintf(", %d of them of the agent's own pods", l.Own)
+	}
+	return fmt.Sprintf("%s stays, as %s, because the removal of %d sandboxes needs it%s", l.Path, what, l.References, whose)
 }
 
 const (
@@ -46,9 +54,9 @@ const (
 )
 
 // Uninstall takes the plugin off the node: first out of the configuration, and then, once no cached result of a runtime names it any
-// more or patience is over, its executable. Those that are still named then are left, replaced by one that does nothing. The journal
-// goes when nothing is left. It may be repeated, also after a kill, and refuses with [journal.ErrPresent] while an agent runs, which
-// would install again.
+// more or patience is over, its executable. Sandboxes of the agent's own pods are not waited for, since they end after the agent. Those
+// executables that are still named then are left, replaced by one that does nothing, and so is the journal, which goes when nothing is
+// left. It may be repeated, also after a kill, and refuses with [journal.ErrPresent] while an agent runs, which would install again.
 func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, error) {
 	n.pass.Lock()
 	defer n.pass.Unlock()
@@ -103,9 +111,9 @@ func (n *Node) restore(s Settings, j *journal.Journal, report *Report) error {
 	return err
 }
 
-// awaitRelease waits until no cached result names the plugin, and returns what they name at the end. Where they cannot be read, each
-// executable counts as named. After a change that was made just now, results may still come.
-func awaitRelease(ctx context.Context, s Settings, patience time.Duration, justChanged bool) map[string]int {
+// awaitRelease waits until no cached result names the plugin but those of the agent's own pods, and returns what they name at the end.
+// Where they cannot be read, each executable counts as named. After a change that was made just now, results may still come.
+func awaitRelease(ctx context.Context, s Settings, patience time.Duration, justChanged bool) map[string]Use {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	ticker := time.NewTicker(poll)
@@ -115,14 +123,14 @@ func awaitRelease(ctx context.Context, s Settings, patience time.Duration, justC
 		settled = settled.Add(afterglow)
 	}
 	for {
-		references, err := References(s.ResultDirs)
+		references, err := References(s.ResultDirs, s.OwnPod)
 		if err != nil {
-			references = map[string]int{}
+			references = map[string]Use{}
 			for _, plugin := range append(slices.Clone(s.TakeOver), s.Type) {
-				references[plugin] = 1
+				references[plugin] = Use{Sandboxes: 1}
 			}
 		}
-		if references[s.Type] == 0 && !time.Now().Before(settled) {
+		if use := references[s.Type]; use.Sandboxes == use.Own && !time.Now().Before(settled) {
 			return references
 		}
 		select {
@@ -134,11 +142,11 @@ func awaitRelease(ctx context.Context, s Settings, patience time.Duration, justC
 }
 
 // removeExecutables removes our executables but for those that are still named.
-func (n *Node) removeExecutables(s Settings, j *journal.Journal, references map[string]int, report *Report) error {
+func (n *Node) removeExecutables(s Settings, j *journal.Journal, references map[string]Use, report *Report) error {
 	noops := slices.DeleteFunc(slices.Clone(s.TakeOver), func(plugin string) bool { return !n.isNoop(s, j, plugin) })
 	for _, name := range append(slices.Sorted(maps.Keys(s.Binaries)), noops...) {
 		path := filepath.Join(s.CNIBinDir, name)
-		if references[name] > 0 && n.executables.exists(name) {
+		if use := references[name]; use.Sandboxes > 0 && n.executables.exists(name) {
 			noop := slices.Contains(noops, name)
 			if !noop && s.Noop != "" {
 				status := Status{}
@@ -148,7 +156,7 @@ func (n *Node) removeExecutables(s Settings, j *journal.Journal, references map[
 				report.Changed = append(report.Changed, status.Changes...)
 				noop = true
 			}
-			report.Left = append(report.Left, Leftover{path, references[name], noop})
+			report.Left = append(report.Left, Leftover{path, use.Sandboxes, use.Own, noop})
 			continue
 		}
 		if n.executables.exists(name) {

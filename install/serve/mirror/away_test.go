@@ -33,8 +33,8 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 		if err := w.Ready(t.Context()); !source.IsUnavailable(err) {
 			t.Errorf("%v", err)
 		}
-		if len(w.broken) == 0 || !strings.Contains(w.broken[0].Error(), "watch pods: ") {
-			t.Errorf("broken %v", w.broken)
+		if broken := w.broken(); len(broken) == 0 || !strings.Contains(broken[0].Error(), "watch pods: ") {
+			t.Errorf("broken %v", broken)
 		}
 		w.server.Always(sourcetest.Well())
 		time.Sleep(2 * time.Minute)
@@ -70,7 +70,7 @@ func TestErrorsHaveNoToken(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				_, _, err := w.Pod(ctx, source.Ref{Namespace: "default", Name: "new"})
-				if err := errors.Join(append(w.broken, err)...); err == nil || strings.Contains(err.Error(), w.server.Token()) {
+				if err := errors.Join(append(w.broken(), err)...); err == nil || strings.Contains(err.Error(), w.server.Token()) {
 					t.Errorf("%v", err)
 				}
 			})

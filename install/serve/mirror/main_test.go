@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 
 	"go.uber.org/goleak"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 
 	"github.com/sluice-mesh/sluice/install/serve/mirror"
@@ -16,7 +18,11 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// client-go's own wait for some time after the last error of the process; a bubble of synctest begins long before that.
+	utilruntime.ErrorHandlers = nil
+	goleak.VerifyTestMain(m)
+}
 
 var web = source.Ref{Namespace: "default", Name: "web", UID: "556740d7"}
 
@@ -40,8 +46,10 @@ type world struct {
 	*mirror.Mirror
 	t      *testing.T
 	server *sourcetest.Server
-	broken []error
 	stop   func()
+
+	mu   sync.Mutex
+	told []error
 }
 
 // start starts a mirror, which has everything when this returns, unless the server misbehaves. It must be in a bubble of synctest.
@@ -56,7 +64,11 @@ func start(t *testing.T, prepare ...func(*sourcetest.Server)) *world {
 	var err error
 	w.Mirror, err = mirror.New(mirror.Options{
 		Config: configOf(w.server), NodeName: "here", Fetch: api,
-		Broken: func(err error) { w.broken = append(w.broken, err) },
+		Broken: func(err error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.told = append(w.told, err)
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -83,6 +95,15 @@ func run(t *testing.T, m *mirror.Mirror) (stop func()) {
 		cancel()
 		<-done
 	}
+}
+
+// broken returns the failures that were told since the last call.
+func (w *world) broken() []error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	told := w.told
+	w.told = nil
+	return told
 }
 
 // pod asks for a pod, and tells whether it was fetched.

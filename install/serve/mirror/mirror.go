@@ -28,8 +28,8 @@ type Options struct {
 	// Changed is called with the name of each pod that was changed, made or removed, if it is not nil; with empty ones when all were
 	// listed anew, so that any of them may have been. It must not wait.
 	Changed func(namespace, name string)
-	// Broken is called with the error each time that a watch cannot be made, if it is not nil. Events may be lost until it can; what
-	// is kept is then listed anew.
+	// Broken is called with the error when a watch cannot be made, and every half minute as long as it cannot, if it is not nil. Events
+	// may be lost until it can; what is kept is then listed anew.
 	Broken func(error)
 }
 
@@ -75,18 +75,18 @@ func (o *Options) tellChange(n name) {
 	}
 }
 
-// Run keeps the mirror up to date until the context ends. What fails is tried again, with longer and longer pauses; meanwhile the
-// last state stays.
+// Run keeps the mirror up to date until the context ends. What fails is tried again: pods after at most five seconds, namespaces with
+// longer and longer pauses, up to a minute. Meanwhile the last state stays.
 func (m *Mirror) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() {
-		m.watch(ctx, "pods", fields.OneTermEqualSelector("spec.nodeName", m.options.NodeName), &m.pods)
+		m.watch(ctx, "pods", fields.OneTermEqualSelector("spec.nodeName", m.options.NodeName), &podPause, &m.pods)
 	})
 	group.Go(func() {
 		select {
 		case <-ctx.Done():
 		case <-m.wantsNamespaces:
-			m.watch(ctx, "namespaces", fields.Everything(), &m.namespaces)
+			m.watch(ctx, "namespaces", fields.Everything(), namespacePause, &m.namespaces)
 		}
 	})
 	group.Wait()

@@ -26,8 +26,8 @@ func TestPodsOfTheNodeAreKept(t *testing.T) {
 		if d := cmp.Diff(want, got); d != "" || fetched {
 			t.Errorf("fetched %v (-want +got)\n%s", fetched, d)
 		}
-		if asked := w.asked(); len(asked) > 0 || !w.Synced() || len(w.broken) > 0 {
-			t.Errorf("asked for %v, synced %v, broken %v", asked, w.Synced(), w.broken)
+		if asked, broken := w.asked(), w.broken(); len(asked) > 0 || !w.Synced() || len(broken) > 0 {
+			t.Errorf("asked for %v, synced %v, broken %v", asked, w.Synced(), broken)
 		}
 		if err := w.Ready(t.Context()); err != nil {
 			t.Error(err)

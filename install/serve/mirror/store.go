@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"sync"
+	"time"
 
 	"k8s.io/client-go/tools/cache"
 
@@ -14,6 +15,7 @@ type store struct {
 	objects map[name]*kept
 	synced  bool
 	broken  error      // why there is no watch now
+	told    time.Time  // when that was told last
 	changed func(name) // may be nil; called after each change, with the zero name if it may be of all
 }
 
@@ -84,11 +86,20 @@ func (s *store) trouble() error {
 	return s.broken
 }
 
-// note keeps what came of the last request.
-func (s *store) note(err error) {
+// quiet is how long a failure that goes on is not told again. It is tried much more often.
+const quiet = 30 * time.Second
+
+// note keeps what came of the last request, and returns whether it is a failure to tell.
+func (s *store) note(err error) (tell bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
+	tell = err != nil && (s.broken == nil || now.Sub(s.told) >= quiet)
+	if tell {
+		s.told = now
+	}
 	s.broken = err
+	return tell
 }
 
 // Transformer implements [cache.TransformingStore]: while a list is streamed its objects are trimmed one by one.

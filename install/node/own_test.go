@@ -1,0 +1,70 @@
+package node_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/node"
+)
+
+// The sandboxes of the agent and of the job that uninstalls end after the agent: to wait for them is in vain.
+func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	before := b.everything()
+	b.installed(b.reconcile())
+	b.cacheArgs("agent", podArgs("istio-system", "sluice-node-x2k4n"), "calico", "sluice-cni")
+	b.cacheArgs("hook", podArgs("istio-system", "sluice-node-7tq9d"), "calico", "sluice-cni")
+	begun := time.Now()
+	report, err := b.node().Uninstall(t.Context(), time.Minute)
+	if took := time.Since(begun); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if err != nil || len(report.Left) != 1 || report.Left[0] != (node.Leftover{Path: b.path("bin/sluice-cni"), References: 2, Own: 2, Noop: true}) {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	if said := report.Left[0].String(); !contains(said, "does nothing") || !contains(said, "2 sandboxes") || !contains(said, "the agent's own pods") {
+		t.Errorf("told: %s", said)
+	}
+	if b.read("bin/sluice-cni") != noop {
+		t.Error("the removal of the agent's pods finds no executable that does nothing")
+	}
+	b.remove("results/net-agent-eth0")
+	b.remove("results/net-hook-eth0")
+	b.uninstall()
+	b.restored(before)
+}
+
+// Beside the agent's own, sandboxes of others are waited for, whatever their pods are called.
+func TestUninstallWaitsForOthersBesideItsOwn(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	b.installed(b.reconcile())
+	b.cacheArgs("agent", podArgs("istio-system", "sluice-node-x2k4n"), "calico", "sluice-cni")
+	b.cacheArgs("hostile", podArgs("shop", "sluice-node-x2k4n"), "calico", "sluice-cni")
+	b.uninstall() // now nothing is made by the old configuration any more
+	var runtime sync.WaitGroup
+	runtime.Go(func() {
+		<-time.After(300 * time.Millisecond)
+		b.remove("results/net-hostile-eth0")
+	})
+	report, err := b.node().Uninstall(t.Context(), time.Minute)
+	runtime.Wait()
+	if err != nil || len(report.Left) != 1 || report.Left[0].References != 1 || report.Left[0].Own != 1 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+func TestALeftoverSaysWhoseSandboxesNeedIt(t *testing.T) {
+	for want, l := range map[string]node.Leftover{
+		"/bin/x stays, as the plugin itself, because the removal of 2 sandboxes needs it": {Path: "/bin/x", References: 2},
+		"/bin/x stays, as a program that does nothing, because the removal of 3 sandboxes needs it, 1 of them of the agent's own pods": {
+			Path: "/bin/x", References: 3, Own: 1, Noop: true,
+		},
+	} {
+		if got := l.String(); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
+}
