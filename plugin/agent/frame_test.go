@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/agenttest"
 )
 
 func TestFramesAreReadAsTheyWereWritten(t *testing.T) {
@@ -51,7 +52,7 @@ func TestALengthIsNotBelieved(t *testing.T) {
 
 // FuzzReadFrame reads any stream: a frame is what stands there, and no longer than allowed.
 func FuzzReadFrame(f *testing.F) {
-	f.Add(frames(`{"version":1}`, located), 100)
+	f.Add(agenttest.Frames(`{"version":1}`, located), 100)
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff}, 1<<20)
 	f.Add([]byte{0, 0, 0}, 0)
 	f.Fuzz(func(t *testing.T, stream []byte, longest int) {
@@ -69,11 +70,11 @@ func FuzzReadFrame(f *testing.F) {
 // FuzzLocation answers the question for a location by anything: it is about the pod that was asked for and makes sense, or there is an
 // error on one line.
 func FuzzLocation(f *testing.F) {
-	f.Add(frames(`{"version":1}`, located))
-	f.Add(frames(`{"version":1,"kind":"not-found","error":"none\n"}`))
-	f.Add(frames(`{"version":1}`, `{"namespace":"default","name":"web","decision":"redirect","redirect":{}}`))
+	f.Add(agenttest.Frames(`{"version":1}`, located))
+	f.Add(agenttest.Frames(`{"version":1,"kind":"not-found","error":"none\n"}`))
+	f.Add(agenttest.Frames(`{"version":1}`, `{"namespace":"default","name":"web","decision":"redirect","redirect":{}}`))
 	var answer []byte
-	c := agent.Caller{Socket: listen(f, func(c *net.UnixConn) {
+	c := agent.Caller{Socket: agenttest.Listen(f, func(c *net.UnixConn) {
 		_, _ = agent.ReadFrame(c, agent.MaxRequest)
 		_, _ = c.Write(answer)
 	})}

@@ -8,18 +8,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/agenttest"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
 func TestAPodIsLocated(t *testing.T) {
 	var asked string
-	c := agent.Caller{Socket: listen(t, func(c *net.UnixConn) {
+	c := agent.Caller{Socket: agenttest.Listen(t, func(c *net.UnixConn) {
 		text, err := agent.ReadFrame(c, agent.MaxRequest)
 		if err != nil {
 			t.Error(err)
 		}
 		asked = string(text)
-		_, _ = c.Write(frames(`{"version":1}`, located))
+		_, _ = c.Write(agenttest.Frames(`{"version":1}`, located))
 	})}
 	got, err := c.Locate(within(t), "default", "web")
 	if err != nil {
@@ -42,15 +43,15 @@ func TestAPodThatIsNotLocated(t *testing.T) {
 		answer     []byte
 		notFound   bool
 	}{
-		{"the node has no such pod", "there is none", frames(`{"version":1,"kind":"not-found","error":"there is none"}`), true},
-		{"the agent cannot tell", "hm", frames(`{"version":1,"kind":"unavailable","error":"hm"}`), false},
-		{"another pod", "its answer is about another pod", frames(`{"version":1}`, strings.Replace(located, `"web"`, `"db"`, 1)), false},
-		{"no location", "its answer is no location", frames(`{"version":1}`, `[]`), false},
-		{"a location that makes no sense", "decision: \"x\" is neither", frames(`{"version":1}`, strings.Replace(located, "skip", "x", 1)), false},
+		{"the node has no such pod", "there is none", agenttest.Frames(`{"version":1,"kind":"not-found","error":"there is none"}`), true},
+		{"the agent cannot tell", "hm", agenttest.Frames(`{"version":1,"kind":"unavailable","error":"hm"}`), false},
+		{"another pod", "its answer is about another pod", agenttest.Frames(`{"version":1}`, strings.Replace(located, `"web"`, `"db"`, 1)), false},
+		{"no location", "its answer is no location", agenttest.Frames(`{"version":1}`, `[]`), false},
+		{"a location that makes no sense", "decision: \"x\" is neither", agenttest.Frames(`{"version":1}`, strings.Replace(located, "skip", "x", 1)), false},
 		{"nothing", "no answer: unexpected EOF", nil, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c := agent.Caller{Socket: listen(t, reply(t, row.answer))}
+			c := agent.Caller{Socket: agenttest.Listen(t, agenttest.Reply(t, row.answer))}
 			_, err := c.Locate(within(t), "default", "web")
 			checkText(t, err, row.text)
 			if agent.IsNotFound(err) != row.notFound || agent.IsAway(err) {

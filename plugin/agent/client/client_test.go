@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/agenttest"
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
@@ -23,13 +24,13 @@ import (
 
 func TestPodIsAsked(t *testing.T) {
 	var asked string
-	path := listen(t, func(c *net.UnixConn) {
+	path := agenttest.Listen(t, func(c *net.UnixConn) {
 		text, err := agent.ReadFrame(c, agent.MaxRequest)
 		if err != nil {
 			t.Error(err)
 		}
 		asked = string(text)
-		_, _ = c.Write(frames(`{"version":1,"later":"field"}`, webPod))
+		_, _ = c.Write(agenttest.Frames(`{"version":1,"later":"field"}`, webPod))
 	})
 	got, err := client.New(client.Options{Socket: path}).Pod(t.Context(), web)
 	if err != nil {
@@ -56,27 +57,27 @@ func TestAnswers(t *testing.T) {
 		kind   source.Kind
 		text   string
 	}{
-		{"a pod", frames(`{"version":1}`, webPod), "", ""},
-		{"another pod", frames(`{"version":1}`, strings.Replace(webPod, `"web"`, `"db"`, 1)), source.Unavailable, "about another pod"},
-		{"the pod of another UID", frames(`{"version":1}`, strings.Replace(webPod, `556`, `557`, 1)), source.Unavailable, "about another pod"},
-		{"there is none", frames(`{"version":1,"kind":"not-found","error":"none"}`), source.NotFound, "pod default/web: node agent: none"},
-		{"another pod has its name", frames(`{"version":1,"kind":"replaced","error":"other"}`), source.Replaced, "other"},
-		{"the agent itself is refused", frames(`{"version":1,"kind":"forbidden","error":"no"}`), source.Forbidden, "no"},
-		{"an error of a kind of later", frames(`{"version":2,"kind":"later","error":"hm"}`), source.Unavailable, "hm"},
-		{"an error of no kind", frames(`{"version":1,"error":"hm"}`), source.Unavailable, "hm"},
-		{"an error that does not fit into a line", frames(`{"version":1,"error":"a\nb\u001b"}`), source.Unavailable, "a b\ufffd"},
-		{"a later version", frames(`{"version":2}`, webPod), source.Unavailable, "protocol version 2"},
-		{"no version", frames(`{}`, webPod), source.Unavailable, "protocol version 0"},
-		{"no JSON", frames(`HTTP`), source.Unavailable, "not understood"},
-		{"a body that is no pod", frames(`{"version":1}`, `[]`), source.Unavailable, "its answer is no pod"},
+		{"a pod", agenttest.Frames(`{"version":1}`, webPod), "", ""},
+		{"another pod", agenttest.Frames(`{"version":1}`, strings.Replace(webPod, `"web"`, `"db"`, 1)), source.Unavailable, "about another pod"},
+		{"the pod of another UID", agenttest.Frames(`{"version":1}`, strings.Replace(webPod, `556`, `557`, 1)), source.Unavailable, "about another pod"},
+		{"there is none", agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`), source.NotFound, "pod default/web: node agent: none"},
+		{"another pod has its name", agenttest.Frames(`{"version":1,"kind":"replaced","error":"other"}`), source.Replaced, "other"},
+		{"the agent itself is refused", agenttest.Frames(`{"version":1,"kind":"forbidden","error":"no"}`), source.Forbidden, "no"},
+		{"an error of a kind of later", agenttest.Frames(`{"version":2,"kind":"later","error":"hm"}`), source.Unavailable, "hm"},
+		{"an error of no kind", agenttest.Frames(`{"version":1,"error":"hm"}`), source.Unavailable, "hm"},
+		{"an error that does not fit into a line", agenttest.Frames(`{"version":1,"error":"a\nb\u001b"}`), source.Unavailable, "a b\ufffd"},
+		{"a later version", agenttest.Frames(`{"version":2}`, webPod), source.Unavailable, "protocol version 2"},
+		{"no version", agenttest.Frames(`{}`, webPod), source.Unavailable, "protocol version 0"},
+		{"no JSON", agenttest.Frames(`HTTP`), source.Unavailable, "not understood"},
+		{"a body that is no pod", agenttest.Frames(`{"version":1}`, `[]`), source.Unavailable, "its answer is no pod"},
 		{"nothing", nil, source.Unavailable, "no answer: unexpected EOF"},
-		{"half of an answer", frames(`{"version":1}`)[:9], source.Unavailable, "no answer: unexpected EOF"},
-		{"half of a body", frames(`{"version":1}`, webPod)[:60], source.Unavailable, "no complete answer: unexpected EOF"},
+		{"half of an answer", agenttest.Frames(`{"version":1}`)[:9], source.Unavailable, "no answer: unexpected EOF"},
+		{"half of a body", agenttest.Frames(`{"version":1}`, webPod)[:60], source.Unavailable, "no complete answer: unexpected EOF"},
 		{"too long an answer", []byte{0, 1, 0, 0}, source.Unavailable, "a frame of 65536 bytes: too long"},
-		{"too long a body", append(frames(`{"version":1}`), 1, 0, 0, 0), source.Unavailable, "a frame of 16777216 bytes: too long"},
+		{"too long a body", append(agenttest.Frames(`{"version":1}`), 1, 0, 0, 0), source.Unavailable, "a frame of 16777216 bytes: too long"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			pod, err := client.New(client.Options{Socket: listen(t, reply(t, row.answer))}).Pod(t.Context(), web)
+			pod, err := client.New(client.Options{Socket: agenttest.Listen(t, agenttest.Reply(t, row.answer))}).Pod(t.Context(), web)
 			if source.KindOf(err) != row.kind || (pod == nil) != (err != nil) {
 				t.Fatalf("%v, %q: %v", pod, source.KindOf(err), err)
 			}
@@ -89,27 +90,27 @@ func TestAnswers(t *testing.T) {
 
 func TestNamespacePolicyAndReady(t *testing.T) {
 	client := func(answer []byte) *client.Client {
-		return client.New(client.Options{Socket: listen(t, reply(t, answer))})
+		return client.New(client.Options{Socket: agenttest.Listen(t, agenttest.Reply(t, answer))})
 	}
-	namespace, err := client(frames(`{"version":1}`, `{"metadata":{"name":"default","labels":{"a":"b"}}}`)).Namespace(t.Context(), "default")
+	namespace, err := client(agenttest.Frames(`{"version":1}`, `{"metadata":{"name":"default","labels":{"a":"b"}}}`)).Namespace(t.Context(), "default")
 	if err != nil || namespace.Metadata.Labels["a"] != "b" {
 		t.Errorf("%v, %v", namespace, err)
 	}
-	_, err = client(frames(`{"version":1}`, `{"metadata":{"name":"other"}}`)).Namespace(t.Context(), "default")
+	_, err = client(agenttest.Frames(`{"version":1}`, `{"metadata":{"name":"other"}}`)).Namespace(t.Context(), "default")
 	checkText(t, err, "namespace default: node agent: its answer is about another namespace")
-	policy, err := client(frames(`{"version":1}`, `{"unreadable_pods":"skip"}`)).Policy(t.Context())
+	policy, err := client(agenttest.Frames(`{"version":1}`, `{"unreadable_pods":"skip"}`)).Policy(t.Context())
 	if err != nil || string(policy) != `{"unreadable_pods":"skip"}` {
 		t.Errorf("%s, %v", policy, err)
 	}
-	if policy, err := client(frames(`{"version":1}`, `{}`)).Policy(t.Context()); err != nil || policy != nil {
+	if policy, err := client(agenttest.Frames(`{"version":1}`, `{}`)).Policy(t.Context()); err != nil || policy != nil {
 		t.Errorf("%s, %v", policy, err)
 	}
-	_, err = client(frames(`{"version":1,"error":"hm"}`)).Policy(t.Context())
+	_, err = client(agenttest.Frames(`{"version":1,"error":"hm"}`)).Policy(t.Context())
 	checkText(t, err, "policy: node agent: hm")
-	if err := client(frames(`{"version":1}`, ``)).Ready(t.Context()); err != nil {
+	if err := client(agenttest.Frames(`{"version":1}`, ``)).Ready(t.Context()); err != nil {
 		t.Error(err)
 	}
-	checkText(t, client(frames(`{"version":1,"error":"hm"}`)).Ready(t.Context()), "node agent: hm")
+	checkText(t, client(agenttest.Frames(`{"version":1,"error":"hm"}`)).Ready(t.Context()), "node agent: hm")
 }
 
 func TestAnAgentThatIsNotThere(t *testing.T) {
@@ -146,7 +147,7 @@ func TestAnAgentThatIsNotThere(t *testing.T) {
 func TestAnAgentThatDoesNotAnswer(t *testing.T) {
 	release := make(chan struct{})
 	var connections atomic.Int32
-	path := listen(t, func(*net.UnixConn) {
+	path := agenttest.Listen(t, func(*net.UnixConn) {
 		connections.Add(1)
 		<-release
 	})
@@ -172,7 +173,7 @@ func TestAnAgentThatDoesNotAnswer(t *testing.T) {
 func TestACancelledQuestionEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	release := make(chan struct{})
-	path := listen(t, func(*net.UnixConn) {
+	path := agenttest.Listen(t, func(*net.UnixConn) {
 		cancel(errors.New("the runtime is gone"))
 		<-release
 	})
@@ -189,7 +190,7 @@ func TestAStrangerIsNotAsked(t *testing.T) {
 	read := make(chan int, 1)
 	path := ""
 	asStranger(t, func() {
-		path = listen(t, func(c *net.UnixConn) {
+		path = agenttest.Listen(t, func(c *net.UnixConn) {
 			b := make([]byte, 1)
 			n, _ := c.Read(b)
 			read <- n
@@ -222,12 +223,12 @@ func asStranger(t *testing.T, f func()) {
 
 // With First, an agent that is away is no more than a detour.
 func TestTheAPIServerIsAskedBehindTheAgent(t *testing.T) {
-	behind := client.New(client.Options{Socket: listen(t, reply(t, frames(`{"version":1}`, webPod)))})
+	behind := client.New(client.Options{Socket: agenttest.Listen(t, agenttest.Reply(t, agenttest.Frames(`{"version":1}`, webPod)))})
 	away := client.New(client.Options{Socket: "/nonexistent"})
 	if pod, err := source.First(away, behind).Pod(t.Context(), web); err != nil || pod.Metadata.Name != "web" {
 		t.Errorf("%v, %v", pod, err)
 	}
-	gone := client.New(client.Options{Socket: listen(t, reply(t, frames(`{"version":1,"kind":"not-found","error":"none"}`)))})
+	gone := client.New(client.Options{Socket: agenttest.Listen(t, agenttest.Reply(t, agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`)))})
 	if _, err := source.First(gone, behind).Pod(t.Context(), web); !source.IsNotFound(err) {
 		t.Errorf("what the agent knows is asked again: %v", err)
 	}

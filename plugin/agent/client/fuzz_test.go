@@ -6,18 +6,19 @@ import (
 	"unicode"
 
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/agenttest"
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
 // FuzzAnswer answers a question by anything: there is the pod that was asked for, or an error on one line with a known kind.
 func FuzzAnswer(f *testing.F) {
-	f.Add(frames(`{"version":1}`, webPod))
-	f.Add(frames(`{"version":1,"kind":"not-found","error":"none"}`))
-	f.Add(frames(`{"version":1,"error":"\n"}`))
-	f.Add(frames(`{"version":1}`, `{"metadata":null}`))
+	f.Add(agenttest.Frames(`{"version":1}`, webPod))
+	f.Add(agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`))
+	f.Add(agenttest.Frames(`{"version":1,"error":"\n"}`))
+	f.Add(agenttest.Frames(`{"version":1}`, `{"metadata":null}`))
 	var answer []byte
-	c := client.New(client.Options{Socket: listen(f, func(c *net.UnixConn) {
+	c := client.New(client.Options{Socket: agenttest.Listen(f, func(c *net.UnixConn) {
 		_, _ = agent.ReadFrame(c, agent.MaxRequest)
 		_, _ = c.Write(answer)
 	})})

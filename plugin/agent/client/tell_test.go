@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/agenttest"
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
 )
 
@@ -24,7 +25,7 @@ func lockThreadForGood() { runtime.LockOSThread() } // the thread ends with its 
 // collect makes a socket that keeps what it is told.
 func collect(t *testing.T) (string, <-chan string) {
 	told := make(chan string, 10)
-	return listen(t, func(c *net.UnixConn) {
+	return agenttest.Listen(t, func(c *net.UnixConn) {
 		text, err := agent.ReadFrame(c, agent.MaxRequest)
 		if err != nil {
 			t.Error(err)

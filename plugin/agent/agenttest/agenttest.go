@@ -1,0 +1,56 @@
+// Package agenttest has a node agent for tests of those who ask one: it answers what the test says.
+package agenttest
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/plugin/agent"
+)
+
+// Listen makes a socket on which each connection is handed to serve, and then closed. It returns the path.
+func Listen(t testing.TB, serve func(*net.UnixConn)) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			serve(c)
+			_ = c.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-done
+	})
+	return path
+}
+
+// Reply reads a request and sends what is given.
+func Reply(t testing.TB, answer []byte) func(*net.UnixConn) {
+	return func(c *net.UnixConn) {
+		if _, err := agent.ReadFrame(c, agent.MaxRequest); err != nil {
+			t.Errorf("request: %v", err)
+		}
+		_, _ = c.Write(answer)
+	}
+}
+
+// Frames makes frames of texts.
+func Frames(texts ...string) []byte {
+	var b []byte
+	for _, text := range texts {
+		b = agent.AppendFrame(b, []byte(text))
+	}
+	return b
+}
