@@ -37,11 +37,12 @@ func (n *kindNode) StopService(ctx context.Context, service string) error {
 		if err != nil || id == "" {
 			return err
 		}
-		// The kubelet would give it half a minute.
+		// The kubelet would give it half a minute, and ends none at all if it has not heard from the API server since it was started.
 		if ids := n.containers(ctx, service); len(ids) > 0 {
 			_, err = n.run(ctx, append([]string{"crictl", "stop", "--timeout=2"}, ids...)...)
 		}
-		return errors.Join(errors.New("its pod is there"), err)
+		_, stopped := n.run(ctx, append([]string{"crictl", "stopp"}, strings.Fields(id)...)...)
+		return errors.Join(errors.New("its pod was there"), err, stopped)
 	})
 }
 
