@@ -2,6 +2,11 @@ package suite_test
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/e2e/mesh"
@@ -9,6 +14,7 @@ import (
 
 var installation = part{name: "installation", proofs: []proof{
 	{"the DaemonSet is ready, our element is the last of the chain, and the others are byte for byte what they were", provesTheChain},
+	{"the API server accepts the manifests of every platform", provesTheManifests},
 	{"one pod of the mesh talks to another through both proxies", provesTheMesh},
 }}
 
@@ -23,6 +29,28 @@ func provesTheChain(t *testing.T, w *world) {
 	for i := range before {
 		if !bytes.Equal(before[i], now[i]) {
 			t.Errorf("element %d was %s, and is %s", i, before[i], now[i])
+		}
+	}
+}
+
+// provesTheManifests asks by a dry run on the server. Kinds of OpenShift and Multus, of which this cluster knows nothing, are left out.
+func provesTheManifests(t *testing.T, w *world) {
+	files, err := filepath.Glob("../../install/manifests/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no manifests: %v", err)
+	}
+	foreign := regexp.MustCompile(`(?m)^kind: (SecurityContextConstraints|NetworkAttachmentDefinition)$`)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := slices.DeleteFunc(strings.Split(string(text), "\n---\n"), foreign.MatchString)
+		apply := w.node().Command(t.Context(), "kubectl", "apply", "--dry-run=server", "--filename=-")
+		apply.Stdin = strings.NewReader(strings.Join(known, "\n---\n"))
+		out, err := apply.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "daemonset.apps/"+agent) {
+			t.Errorf("%s: %v\n%s", filepath.Base(file), err, out)
 		}
 	}
 }
