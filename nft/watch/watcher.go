@@ -122,6 +122,11 @@ func (w *Watcher) take() (Event, bool, error) {
 
 // fail ends a reader.
 func (w *Watcher) fail(err error) {
+	select {
+	case <-w.closed:
+		err = os.ErrClosed // whose sockets are closed, in other words
+	default:
+	}
 	w.mu.Lock()
 	w.failed = errors.Join(w.failed, fmt.Errorf("hear of changes of rules: %w", err))
 	w.mu.Unlock()
