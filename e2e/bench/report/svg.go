@@ -28,7 +28,7 @@ type bar struct {
 
 // Measures of a chart, in pixels. The names have the left part, the values the room behind the bars.
 const (
-	chartWidth, nameWidth, valueWidth = 760, 260, 90
+	chartWidth, nameWidth, valueWidth = 820, 320, 90
 	barHeight, barGap                 = 16, 5
 	headHeight, groupHeight           = 34, 26
 )
