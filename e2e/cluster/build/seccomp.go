@@ -17,26 +17,17 @@ func (b *builder) seccomp(ctx context.Context, dir string) (env []string, err er
 		return env, nil
 	}
 	fmt.Fprintln(b.log, "runc: gets libseccomp-dev from the distribution")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return nil, err
-	}
-	if err := download(ctx, dir, "libseccomp-dev"); err != nil {
+	if err := unpack(ctx, dir, "libseccomp-dev"); err != nil {
 		return nil, fmt.Errorf("runc needs the headers of libseccomp: install them, or have apt-get: %w", err)
-	}
-	packages, err := filepath.Glob(filepath.Join(dir, "*.deb"))
-	if err != nil {
-		return nil, err
-	}
-	for _, file := range packages {
-		if err := in(ctx, dir, "dpkg-deb", "-x", file, "."); err != nil {
-			return nil, err
-		}
 	}
 	configuration, err := filepath.Glob(filepath.Join(dir, "usr/lib/*/pkgconfig"))
 	if err != nil || len(configuration) != 1 {
 		return nil, errors.Join(fmt.Errorf("libseccomp-dev in %s has no pkg-config file", dir), err)
 	}
-	return append(env, "PKG_CONFIG_PATH="+configuration[0], "PKG_CONFIG_SYSROOT_DIR="+dir), nil
+	// What pkg-config says is no part of the key under which go build keeps a package, and the next folder is another: the flags are.
+	libraries := filepath.Dir(configuration[0])
+	return append(env, "PKG_CONFIG_PATH="+configuration[0], "PKG_CONFIG_SYSROOT_DIR="+dir,
+		"CGO_CFLAGS=-I"+filepath.Join(dir, "usr/include"), "CGO_LDFLAGS=-L"+libraries), nil
 }
 
 // download puts a package of the distribution into a folder. Where the machine does not know what the distribution has, it asks
