@@ -20,6 +20,8 @@ ISTIO_TESTS = ^Test(Istio|InjectedPods|Refusals|SampleInjection|Command)$$
 ISTIO = e2e/injection/build
 # More flags for go test.
 TESTFLAGS =
+# How long e2e-kernels may take; in ci, whose machine may have to fetch and build everything first, twice as long.
+LIMIT ?= 10m
 FUZZTIME ?= 30s
 BENCH ?= .
 COUNT ?= 6
@@ -104,7 +106,7 @@ e2e-istio: ## Test with pods that the real istiod injects and the real istio-val
 		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
 e2e-kernels: ## Boot older kernels under qemu and run our tests there; UPDATE=1 writes README's table, KERNEL=5.10 runs only that.
-	@go run -C e2e ./kernels/cmd/kernels $(if $(UPDATE),-update) -kernel '$(KERNEL)' -shape '$(SHAPE)'
+	@go run -C e2e ./kernels/cmd/kernels $(if $(UPDATE),-update) -timeout $(LIMIT) -kernel '$(KERNEL)' -shape '$(SHAPE)'
 
 manifests: ## Render install/manifests from the chart.
 	go test -C e2e/deploy -count=1 -run TestManifests . -update
@@ -148,7 +150,7 @@ ci: ## Run what a change must pass: lint, test, part of test-peers, a short fuzz
 	@echo 'ci: peers'; $(MAKE) --no-print-directory test-peers SLUICE_LONG= TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: chart'; $(MAKE) --no-print-directory chart-test TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: fuzz'; $(MAKE) --no-print-directory fuzz FUZZTIME=50000x
-	@echo 'ci: kernels'; $(MAKE) --no-print-directory e2e-kernels
+	@echo 'ci: kernels'; $(MAKE) --no-print-directory e2e-kernels LIMIT=20m
 	@echo 'ci: Kubernetes'; $(MAKE) --no-print-directory e2e TESTFLAGS='-count=1 $(TESTFLAGS)'
 
 clean: ## Remove what make built.
