@@ -99,43 +99,45 @@ func (s *schedule) done(uid string) {
 	}
 }
 
-// run visits pods when it is time, a number of them at once, until the context ends and all visits with it.
+// run visits pods when it is time, a number of them at once, until the context ends and all visits with it. What is due stays in the
+// queue until somebody is free to visit it, so that what is planned meanwhile is the same visit.
 func (s *schedule) run(ctx context.Context, workers int, visit func(ctx context.Context, uid string)) {
-	due := make(chan string)
 	var group sync.WaitGroup
-	for range workers {
+	defer group.Wait()
+	busy := make(chan struct{}, workers)
+	for {
+		select {
+		case busy <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		uid := s.take(ctx)
+		if uid == "" {
+			return
+		}
 		group.Go(func() {
-			for uid := range due {
-				visit(ctx, uid)
-				s.done(uid)
-			}
+			visit(ctx, uid)
+			s.done(uid)
+			<-busy
 		})
 	}
-	s.dispatch(ctx, due)
-	close(due)
-	group.Wait()
 }
 
-func (s *schedule) dispatch(ctx context.Context, due chan<- string) {
-	timer := time.NewTimer(0)
+// take waits for the next pod that is due and takes it from the queue. It returns "" when the context ends.
+func (s *schedule) take(ctx context.Context) string {
+	timer := time.NewTimer(idle)
 	defer timer.Stop()
 	for {
 		uid, wait := s.next(time.Now())
 		if uid != "" {
-			select {
-			case due <- uid:
-				continue
-			case <-ctx.Done():
-				s.done(uid)
-				return
-			}
+			return uid
 		}
 		timer.Reset(wait)
 		select {
 		case <-timer.C:
 		case <-s.wake:
 		case <-ctx.Done():
-			return
+			return ""
 		}
 	}
 }

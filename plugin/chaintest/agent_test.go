@@ -140,11 +140,14 @@ func TestAnAgentThatFails(t *testing.T) {
 		{"it takes no connection", func(t testing.TB, path string) { listenOn(t, path) }, time.Second},
 		{"it takes connections and does not answer", func(t testing.TB, path string) {
 			l := listenOn(t, path)
+			var held []net.Conn // one that nobody refers to would be closed with the next garbage
 			go func() {
 				for {
-					if _, err := l.AcceptUnix(); err != nil { // never closed before the process ends
+					conn, err := l.AcceptUnix()
+					if err != nil {
 						return
 					}
+					held = append(held, conn)
 				}
 			}()
 		}, time.Second},
