@@ -16,10 +16,8 @@ import (
 // beside are the records of the pod's other attachments for which it is redirected. What is damaged, or cannot be read, is as good as
 // not kept.
 func (c *call) beside() []record.Record {
-	attachments, _ := c.store.Of(c.args.ContainerID)
-	return slices.DeleteFunc(attachments, func(r record.Record) bool {
-		return r.IfName == c.args.IfName || r.Netns != c.args.Netns || r.Redirect == nil
-	})
+	attachments, _ := c.store.Beside(keyOf(c.args))
+	return slices.DeleteFunc(attachments, func(r record.Record) bool { return r.Netns != c.args.Netns || r.Redirect == nil })
 }
 
 // keepFamilies goes on capturing the IPv6 that an earlier attachment brought: the addresses of this one say nothing about that.

@@ -169,12 +169,13 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 
 // sandbox opens the namespace of the pod.
 func sandbox(args *skel.CmdArgs) (*netns.NS, error) {
-	if err := refuseHost(args); err != nil {
-		return nil, err
-	}
 	ns, err := netns.Open(args.Netns)
 	if err != nil {
 		return nil, failure(types.ErrInvalidNetNS, "the network namespace of the pod cannot be opened", err)
+	}
+	if err := refuseIfHost(ns, args); err != nil {
+		_ = ns.Close()
+		return nil, err
 	}
 	return ns, nil
 }
@@ -187,6 +188,11 @@ func refuseHost(args *skel.CmdArgs) error {
 		return nil
 	}
 	defer func() { _ = ns.Close() }()
+	return refuseIfHost(ns, args)
+}
+
+// refuseIfHost is refuseHost for a namespace that is open.
+func refuseIfHost(ns *netns.NS, args *skel.CmdArgs) error {
 	if isHost(ns) && !overridden(args) {
 		return failure(types.ErrInvalidNetNS, "CNI_NETNS is the network namespace of the host", nil)
 	}

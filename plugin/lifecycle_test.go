@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 
@@ -49,6 +50,7 @@ func answers(t *testing.T, bed *testbed.Bed, out, in testbed.Name) {
 		{testbed.Call{From: testbed.FromPod, Owner: testbed.ApplicationOwner, Network: "tcp", To: netip.MustParseAddrPort("10.9.9.9:80")}, out},
 		{testbed.Call{From: testbed.FromNeighbour, Network: "tcp", To: netip.MustParseAddrPort("10.244.1.5:8080")}, in},
 	} {
+		tc.call.Timeout = 20 * time.Second // on a busy machine
 		if got, err := bed.Dial(tc.call); err != nil || got.By != tc.want {
 			t.Errorf("%s: %s, %v; want %s", tc.call, got, err, tc.want)
 		}

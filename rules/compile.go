@@ -59,19 +59,30 @@ func newCompiler(r Redirect) *compiler {
 
 // destinations normalises prefixes by family.
 func (c *compiler) destinations(prefixes []netip.Prefix) map[Family][]netipx.IPRange {
-	byFamily := map[Family][]netip.Prefix{}
-	for _, p := range prefixes {
+	if len(prefixes) == 0 {
+		return nil
+	}
+	unmapped := func(p netip.Prefix) netip.Prefix {
 		if p.Addr().Is4In6() && p.Bits() >= 96 && c.deviates(MappedCIDR) {
-			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+			return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 		}
-		f := FamilyOf(p.Addr())
-		byFamily[f] = append(byFamily[f], p)
+		return p
 	}
-	ranges := map[Family][]netipx.IPRange{}
-	for f, list := range byFamily {
-		ranges[f] = AddrRanges(list)
+	count := 0
+	for _, p := range prefixes {
+		if unmapped(p).Addr().Is4() {
+			count++
+		}
 	}
-	return ranges
+	list4, list6 := make([]netipx.IPRange, 0, count), make([]netipx.IPRange, 0, len(prefixes)-count)
+	for _, p := range prefixes {
+		if p = unmapped(p); p.Addr().Is4() {
+			list4 = append(list4, netipx.RangeOfPrefix(p))
+		} else {
+			list6 = append(list6, netipx.RangeOfPrefix(p))
+		}
+	}
+	return map[Family][]netipx.IPRange{IPv4: NormaliseAddrs(list4), IPv6: NormaliseAddrs(list6)}
 }
 
 // routing is what the ruleset needs of the routing tables.

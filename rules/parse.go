@@ -195,6 +195,9 @@ func parseList[T any](text string, parse func(string) (T, error)) ([]T, error) {
 			faults = append(faults, err)
 			continue
 		}
+		if values == nil {
+			values = make([]T, 0, 1+strings.Count(text, ",")) // of thousands of prefixes none is copied
+		}
 		values = append(values, v)
 	}
 	if len(faults) > 0 {

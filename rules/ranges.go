@@ -99,7 +99,10 @@ func NormaliseAddrs(ranges []netipx.IPRange) []netipx.IPRange {
 		return nil
 	}
 	slices.SortFunc(ranges, func(a, b netipx.IPRange) int {
-		return cmp.Or(a.From().Compare(b.From()), b.To().Compare(a.To()))
+		if order := a.From().Compare(b.From()); order != 0 {
+			return order
+		}
+		return b.To().Compare(a.To())
 	})
 	merged := ranges[:1]
 	for _, r := range ranges[1:] {

@@ -84,24 +84,30 @@ func (r *Redirect) Validate() error {
 	return faults
 }
 
-// checker records a fault unless ok.
+// checker records a fault unless ok. It makes an interface value of each value, so that those of long lists come only if they are wrong.
 type checker func(ok bool, field string, value any, allowed string)
 
 func checkRanges[T uint16 | uint32](check checker, field string, ranges []Range[T]) {
 	for _, r := range ranges {
-		check(r.First <= r.Last, field, r, "a range whose first number is not above its last")
+		if r.First > r.Last {
+			check(false, field, r, "a range whose first number is not above its last")
+		}
 	}
 }
 
 func checkPrefixes(check checker, field string, prefixes []netip.Prefix) {
 	for _, p := range prefixes {
-		check(p.IsValid(), field, p, "a valid prefix")
+		if !p.IsValid() {
+			check(false, field, p, "a valid prefix")
+		}
 	}
 }
 
 func checkInterfaces(check checker, field string, names []InterfaceName) {
 	for _, n := range names {
-		check(validInterface(n.Name), field, n, interfaceWant)
+		if !validInterface(n.Name) {
+			check(false, field, n, interfaceWant)
+		}
 	}
 }
 

@@ -19,16 +19,16 @@ type misbehaviour struct {
 	name string
 	// make changes the node, or its API server.
 	make func(t testing.TB, n *node)
-	// hangs tells that a try takes all of its time, and long that the only one may take its time on a busy machine.
+	// hangs tells that a try takes all of its time, and long that there is only one, which may take its time on a busy machine.
 	hangs, long bool
 }
 
 // misbehaviours are those of every run, and rarer those of long ones: their tries are repeated until the budget is used up. What users
 // see is in testdata/unreadable.txt.
 var misbehaviours, rarer = []misbehaviour{
-	{"401", always(sourcetest.Unauthorized()), false, false},
-	{"403", always(sourcetest.Forbidden()), false, false},
-	{"404 of the pod", func(_ testing.TB, n *node) { n.unknownPods = true }, false, false},
+	{"401", always(sourcetest.Unauthorized()), false, true},
+	{"403", always(sourcetest.Forbidden()), false, true},
+	{"404 of the pod", func(_ testing.TB, n *node) { n.unknownPods = true }, false, true},
 	{"429", always(sourcetest.TooManyRequests("1")), false, false},
 	{"500", always(sourcetest.InternalError()), false, false},
 	{"connections are reset", always(sourcetest.Reset()), false, false},
@@ -38,7 +38,7 @@ var misbehaviours, rarer = []misbehaviour{
 		n.api.WriteKubeconfig(n.kubeconfig(), func(cluster, _ map[string]any) {
 			cluster["certificate-authority-data"] = sourcetest.StrangerCA()
 		})
-	}, false, false},
+	}, false, true},
 	{"no kubeconfig", func(t testing.TB, n *node) { must(t, os.Remove(n.kubeconfig())) }, false, false},
 	{"a kubeconfig that is none", func(t testing.TB, n *node) {
 		must(t, os.WriteFile(n.kubeconfig(), []byte("token: [secret"), 0o600))
@@ -90,12 +90,13 @@ func TestAnUnreadablePod(t *testing.T) {
 			n := newNode(t)
 			c.make(t, n)
 			fails, skips := n.unreadablePod(t), n.unreadablePod(t)
-			failing := chain{version: latest, fields: map[string]any{"api_budget": "600ms", "api_try_timeout": "500ms"}}
+			// A try that the end of the budget cuts short is not told of if there was one before.
+			failing := chain{version: latest, fields: map[string]any{"api_budget": "3s", "api_try_timeout": "3s"}}
 			switch {
 			case c.long:
 				failing.fields = map[string]any{"api_budget": "20s", "api_try_timeout": "20s"}
 			case c.hangs:
-				failing.fields = map[string]any{"api_budget": "400ms", "api_try_timeout": "150ms"}
+				failing.fields = map[string]any{"api_budget": "2500ms", "api_try_timeout": "1s"}
 			}
 			skipping := chain{version: latest, fields: maps.Clone(failing.fields)}
 			skipping.fields["unreadable_pods"] = "skip"

@@ -67,16 +67,19 @@ func transparent(_, _ string, conn syscall.RawConn) error {
 	return errors.Join(failed, err)
 }
 
+// patience ends a test that waits in vain.
+const patience = 30 * time.Second
+
 // dial connects from the namespace as the user, and tells who answered.
 func dial(ns *netns.NS, uid int, address string) (name string, err error) {
 	err = ns.Do(func() error {
 		return as(uid, func() error {
-			conn, err := net.DialTimeout("tcp", address, 2*time.Second)
+			conn, err := net.DialTimeout("tcp", address, patience)
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
-			_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+			_ = conn.SetDeadline(time.Now().Add(patience))
 			answer, err := io.ReadAll(conn)
 			name = string(answer)
 			return err

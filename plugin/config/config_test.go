@@ -222,6 +222,21 @@ func TestNamesAreFarApart(t *testing.T) {
 	}
 }
 
+// Every call of the plugin reads its configuration in a new process, where memory that is used for the first time is what takes longest.
+func TestReadingTakesLittleMemory(t *testing.T) {
+	data := with(`"prevResult":{"ips":[]},"capabilities":{},"runtimeConfig":{},"cni_agent_run_dir":"/run/s"`)
+	result := testing.Benchmark(func(b *testing.B) {
+		for b.Loop() {
+			if _, err := config.Parse(data); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	if n := result.AllocedBytesPerOp(); n > 32<<10 {
+		t.Errorf("%d bytes", n)
+	}
+}
+
 func nested(name string) string {
 	if object, field, ok := strings.Cut(name, "kubernetes."); ok && object == "" {
 		return fmt.Sprintf(`"kubernetes":{%q:null}`, field)

@@ -1,6 +1,9 @@
 package config
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+)
 
 // maxSlips is how many letters too much, too few or wrong make a name that is meant to be another. Our names are so long that
 // nobody else's is so near.
@@ -8,21 +11,28 @@ const maxSlips = 2
 
 // resembled finds the field that a name that is none of ours was probably meant to be.
 func resembled(unknown string) (string, bool) {
+	unknown = plain(unknown)
 	best, slips := "", maxSlips+1
 	for i := range table {
-		if d := distance(plain(unknown), plain(table[i].Name)); d < slips {
+		if d := distance(unknown, plain(table[i].Name)); d < slips {
 			best, slips = table[i].Name, d
 		}
 	}
-	if d := distance(plain(unknown), earlyObject); d < slips {
+	if d := distance(unknown, earlyObject); d < slips {
 		best, slips = earlyObject, d
 	}
 	return best, slips <= maxSlips
 }
 
-// plain drops what people mix up: capital letters, and what separates words.
+// plain drops what people mix up: capital letters, and what separates words. Every call of the plugin does that with all names, so that it
+// must not take a [strings.Replacer]: the table of one has several pages.
 func plain(name string) string {
-	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(name))
+	return strings.Map(func(letter rune) rune {
+		if letter == '_' || letter == '-' {
+			return -1
+		}
+		return unicode.ToLower(letter)
+	}, name)
 }
 
 // distance is Levenshtein's: the least number of letters to be inserted, deleted or exchanged. Names whose lengths alone differ by more

@@ -43,9 +43,10 @@ var otherFlags = []flag{
 }
 
 func findFlag(matches func(flag) bool) (flag, bool) {
-	for i := range table {
-		if matches(table[i].flag) {
-			return table[i].flag, true
+	parameters := table()
+	for i := range parameters {
+		if matches(parameters[i].flag) {
+			return parameters[i].flag, true
 		}
 	}
 	if i := slices.IndexFunc(otherFlags, matches); i >= 0 {

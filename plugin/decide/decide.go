@@ -101,7 +101,7 @@ func Decide(in Input, s *Settings) Decision {
 
 var (
 	podUnknown  = Decision{Undecided, PodUnknown, "the pod is not known yet"}
-	notInjected = skip(NotInjected, "there is no annotation %s: the injector has not been here", statusAnnotation)
+	notInjected = Decision{Skip, NotInjected, "there is no annotation " + statusAnnotation + ": the injector has not been here"}
 )
 
 const modeNone = "NONE"
@@ -184,7 +184,8 @@ func ofInjection(pod *Pod, s *Settings) Decision {
 		return notInjected
 	}
 	sources := sourcesOf(pod, s)
-	if mode := sources.find(&modeParameter); mode.text == modeNone {
+	parameter := modeParameter()
+	if mode := sources.find(&parameter); mode.text == modeNone {
 		return skip(InterceptionNone, "%s is NONE", mode.source)
 	}
 	return podUnknown

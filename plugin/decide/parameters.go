@@ -41,8 +41,9 @@ type result struct {
 func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, []Note, error) {
 	found := sourcesOf(pod, s)
 	r := &result{redirect: defaults(s), allDNS: true, origins: map[string]string{}, annotated: map[string]bool{}}
-	for i := range table {
-		r.take(&found, &table[i])
+	parameters := table()
+	for i := range parameters {
+		r.take(&found, &parameters[i])
 	}
 	if bare := found.arguments.bare; bare != "" {
 		r.fault(fmt.Sprintf("argument %s of container %s", bare, found.validation.Name), `""`, "a value")

@@ -59,14 +59,15 @@ func Open(o Options, stderr io.Writer, others ...io.Writer) (zapcore.Core, func(
 		EncodeTime:  zapcore.RFC3339NanoTimeEncoder,
 		EncodeLevel: zapcore.LowercaseLevelEncoder,
 	})
-	var cores []zapcore.Core
 	f := &file{options: o}
-	writers := []io.Writer{stderr}
+	writers := []zapcore.WriteSyncer{zapcore.AddSync(stderr)}
 	if o.File != "" {
-		writers = append(writers, f)
+		writers = append(writers, zapcore.AddSync(f))
 	}
-	for _, w := range append(writers, others...) {
-		cores = append(cores, zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), o.Level))
+	for _, w := range others {
+		writers = append(writers, zapcore.AddSync(w))
 	}
-	return zapcore.NewTee(cores...), func() { _ = f.Close() }
+	// One core for all of them: each would encode the line anew.
+	core := zapcore.NewCore(encoder, zapcore.Lock(zapcore.NewMultiWriteSyncer(writers...)), o.Level)
+	return core, func() { _ = f.Close() }
 }

@@ -112,7 +112,7 @@ func (s Store) remove(name string) error {
 }
 
 // List returns all records in the order of their keys; beside those, the error says which files are damaged.
-func (s Store) List() ([]Record, error) { return s.list("") }
+func (s Store) List() ([]Record, error) { return s.list("", "") }
 
 // Keys returns the keys of all records in order, by the names of their files: [Store.Get] tells whether these are records.
 func (s Store) Keys() ([]Key, error) {
@@ -128,14 +128,17 @@ func (s Store) Keys() ([]Key, error) {
 }
 
 // Of returns the records of a container, as List does: it has one for each of its attachments.
-func (s Store) Of(containerID string) ([]Record, error) { return s.list(containerID + ":") }
+func (s Store) Of(containerID string) ([]Record, error) { return s.list(containerID+":", "") }
 
-// list returns the records whose files have names that begin so.
-func (s Store) list(prefix string) ([]Record, error) {
+// Beside returns the records of the attachment's container as Of does, but for the attachment's own, which is not even read.
+func (s Store) Beside(k Key) ([]Record, error) { return s.list(k.ContainerID+":", k.file()) }
+
+// list returns the records whose files have names that begin so, but for one of them.
+func (s Store) list(prefix, except string) ([]Record, error) {
 	names, err := s.names()
 	var list []Record
 	for _, name := range names {
-		if strings.HasPrefix(name, ".") || !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, suffix) {
+		if strings.HasPrefix(name, ".") || !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, suffix) || name == except {
 			continue
 		}
 		r, readErr := s.read(name)

@@ -163,6 +163,25 @@ func TestDamagedRecords(t *testing.T) {
 	}
 }
 
+// Whoever asks what is beside an attachment does not depend on its own record, not even on whether it is whole.
+func TestBesideAnAttachment(t *testing.T) {
+	dir := t.TempDir()
+	s := record.In(dir)
+	own, other, another := key("a", "eth0"), key("a", "net1"), key("ab", "net1")
+	for _, k := range []record.Key{other, another} {
+		put(t, s, sample(k))
+	}
+	if err := os.WriteFile(filepath.Join(dir, "attachments", "a:eth0.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := s.Beside(own); len(list) != 1 || err != nil || list[0].Key != other {
+		t.Errorf("beside %s: %+v, %v", own, list, err)
+	}
+	if list, err := s.Beside(other); len(list) != 0 || !record.IsDamaged(err) {
+		t.Errorf("beside %s: %+v, %v", other, list, err)
+	}
+}
+
 // What a process leaves that is killed before the record is complete is no record, and goes with the next Remove or Prune.
 func TestLeftoversOfAKilledProcess(t *testing.T) {
 	dir := t.TempDir()

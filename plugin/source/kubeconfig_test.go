@@ -1,6 +1,7 @@
 package source_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
 
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
@@ -36,10 +38,26 @@ type kubeconfigCase struct {
 	text string
 }
 
-// run asks with the changed kubeconfig. Errors name it, have no secrets, and come at once: to try again brings the same.
+// run asks with the changed kubeconfig, in JSON as the node agent writes it, and in YAML as others do. Errors name it, have no secrets,
+// and come at once: to try again brings the same.
 func (c kubeconfigCase) run(t *testing.T) {
 	server, _ := inMemory(t)
 	path := server.KubeconfigWith(func(cluster, user fields) { c.edit(server, cluster, user) })
+	c.ask(t, server, path)
+	inJSON, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inYAML, err := yaml.JSONToYAML(inJSON)
+	if err != nil || json.Valid(inYAML) {
+		t.Fatalf("%v in YAML: %s", err, inYAML)
+	}
+	c.ask(t, server, write(t, filepath.Dir(path), "kubeconfig.yaml", inYAML))
+}
+
+// ask asks with the kubeconfig of the path.
+func (c kubeconfigCase) ask(t *testing.T, server *sourcetest.Server, path string) {
+	t.Helper()
 	got := ask(t.Context(), newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial}), web)
 	got.check(t, c.kind, c.text)
 	if got.took > 0 {

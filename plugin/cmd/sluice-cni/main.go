@@ -5,16 +5,14 @@ package main
 import (
 	"cmp"
 	"os"
-	"runtime"
 
 	"github.com/sluice-mesh/sluice/plugin"
+	_ "github.com/sluice-mesh/sluice/plugin/brief" // a verb is done in milliseconds
 )
 
 // version is set by the linker (-X main.version=...).
 var version string
 
 func main() {
-	// Within a few milliseconds there is nothing to do at the same time, and to hand it from thread to thread costs a tenth of them.
-	runtime.GOMAXPROCS(1)
 	os.Exit(plugin.Main(cmp.Or(version, "(devel)")))
 }

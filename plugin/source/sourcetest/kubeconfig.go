@@ -2,14 +2,13 @@ package sourcetest
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"os"
 	"path/filepath"
-
-	"sigs.k8s.io/yaml"
 )
 
 // Kubeconfig writes a kubeconfig for the server into a folder of its own, and returns its path. It has the server's certificate
-// authority and its token of this moment.
+// authority and its token of this moment, in JSON as the node agent writes it.
 func (s *Server) Kubeconfig() string {
 	s.tb.Helper()
 	return s.KubeconfigWith(func(_, _ map[string]any) {})
@@ -30,14 +29,14 @@ func (s *Server) WriteKubeconfig(path string, edit func(cluster, user map[string
 	cluster := map[string]any{"server": s.url, "certificate-authority-data": s.CA()}
 	user := map[string]any{"token": s.Token()}
 	edit(cluster, user)
-	text, err := yaml.Marshal(map[string]any{
+	text, err := json.MarshalIndent(map[string]any{
 		"apiVersion":      "v1",
 		"kind":            "Config",
 		"clusters":        []any{map[string]any{"name": "local", "cluster": inBase64(cluster)}},
 		"users":           []any{map[string]any{"name": "sluice-cni", "user": inBase64(user)}},
 		"contexts":        []any{map[string]any{"name": "sluice", "context": map[string]any{"cluster": "local", "user": "sluice-cni"}}},
 		"current-context": "sluice",
-	})
+	}, "", "  ")
 	if err == nil {
 		err = os.WriteFile(path+".new", text, 0o600)
 	}

@@ -47,17 +47,19 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 	flags := pflag.NewFlagSet(cmd, pflag.ContinueOnError)
 	flags.Usage = func() {}
 	letter := letterValue{in: in}
+	named, letters := mentioned(args)
 	for i := range in.parameters {
 		p := &in.parameters[i]
-		if p.flag == "" {
-			continue
+		if p.flag == excludeFlag {
+			letter.ports, letter.setPorts = p, p.set
 		}
 		short := p.short
 		if short == outputLetter {
 			short = ""
 		}
-		if p.flag == excludeFlag {
-			letter.ports, letter.setPorts = p, p.set
+		// To declare a flag takes longer than to read one.
+		if p.flag == "" || !named[p.flag] && (short == "" || !strings.Contains(letters, short)) {
+			continue
 		}
 		flag := flags.VarPF(flagValue{in, p}, p.flag, short, "")
 		if p.value == "" {
@@ -73,6 +75,20 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 	}
 	in.joinLists()
 	return flags.Args(), nil
+}
+
+// mentioned returns the names and the letters that may be those of flags in the arguments. Values that look like flags are among them.
+func mentioned(args []string) (names map[string]bool, letters string) {
+	names = map[string]bool{}
+	for _, a := range args {
+		if name, long := strings.CutPrefix(a, "--"); long {
+			name, _, _ = strings.Cut(name, "=")
+			names[name] = true
+		} else if strings.HasPrefix(a, "-") {
+			letters += a[1:]
+		}
+	}
+	return names, letters
 }
 
 // flagValue keeps what the command line says about a parameter.

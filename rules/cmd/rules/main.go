@@ -2,6 +2,26 @@
 // variables are those of istio-iptables; `rules help` describes it.
 package main
 
-import "os"
+import (
+	"os"
+	"runtime/debug"
 
-func main() { os.Exit(run(thisSystem(), os.Args[1:])) }
+	_ "github.com/sluice-mesh/sluice/plugin/brief" // a command is done in milliseconds
+)
+
+func main() {
+	sparePrefixes(os.Args[1:])
+	os.Exit(run(thisSystem(), os.Args[1:]))
+}
+
+// sparePrefixes keeps the garbage collector from looking through thousands of prefixes, which are all needed until the end. The kernel
+// bounds a command line, and so the memory that this takes.
+func sparePrefixes(args []string) {
+	size := 0
+	for _, a := range args {
+		size += len(a)
+	}
+	if size > 64<<10 {
+		debug.SetGCPercent(400)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -186,5 +187,16 @@ func scriptUntouched(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	if untouched := len(all.Tables)+len(holders) == 0 && routing.IsZero(); untouched == neg {
 		ts.Fatalf("untouched: %v; tables:\n%s", untouched, all)
+	}
+}
+
+// Thousands of prefixes, which all live until the end, are no reason to look for garbage; a short command line changes nothing.
+func TestManyPrefixesSpareTheCollector(t *testing.T) {
+	for size, want := range map[int]int{100: 100, 100_000: 400} {
+		before := debug.SetGCPercent(100)
+		sparePrefixes([]string{"apply", "-x", strings.Repeat("1", size)})
+		if got := debug.SetGCPercent(before); got != want {
+			t.Errorf("with %d bytes: %d %%, want %d", size, got, want)
+		}
 	}
 }

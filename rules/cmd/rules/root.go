@@ -1,32 +1,66 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
-// commands are the sub-commands, in the order of the help.
-var commands = []func(*system) *cobra.Command{
-	newApplyCommand,
-	newShowCommand,
-	newCheckCommand,
-	newExplainCommand,
-	newDiffCommand,
-	newValidateCommand,
-	newCleanupCommand,
-	newDoctorCommand,
-	newVersionCommand,
+// commands are the sub-commands by their names, in the order of the help.
+var commands = []struct {
+	names []string
+	make  func(*system) *cobra.Command
+}{
+	{[]string{"apply", "istio-iptables"}, newApplyCommand},
+	{[]string{"show"}, newShowCommand},
+	{[]string{"check"}, newCheckCommand},
+	{[]string{"explain"}, newExplainCommand},
+	{[]string{"diff"}, newDiffCommand},
+	{[]string{"validate"}, newValidateCommand},
+	{[]string{"cleanup"}, newCleanupCommand},
+	{[]string{"doctor"}, newDoctorCommand},
+	{[]string{"version"}, newVersionCommand},
 }
 
 // run carries out the command line and returns the exit code.
 func run(s *system, args []string) int {
-	root := newRootCommand(s)
-	root.SetArgs(args)
-	err := root.Execute()
+	err := execute(s, args)
 	s.report(err)
 	return exitCode(err)
+}
+
+// execute calls a sub-command that is named at once, and leaves all else, such as help, to cobra. To make those that are not needed, and to
+// let cobra look for the one that is, would take as long as to read its flags.
+func execute(s *system, args []string) error {
+	root := newRootCommand(s)
+	if cmd := called(s, args); cmd != nil {
+		root.AddCommand(cmd)
+		err := cmd.RunE(cmd, args[1:])
+		if errors.Is(err, pflag.ErrHelp) {
+			return cmd.Help()
+		}
+		return err
+	}
+	for _, c := range commands {
+		root.AddCommand(c.make(s))
+	}
+	root.AddCommand(topics()...)
+	root.SetArgs(args)
+	return root.Execute()
+}
+
+// called makes the sub-command that the arguments begin with; nil if they do not.
+func called(s *system, args []string) *cobra.Command {
+	for _, c := range commands {
+		if len(args) > 0 && slices.Contains(c.names, args[0]) {
+			return c.make(s)
+		}
+	}
+	return nil
 }
 
 func newRootCommand(s *system) *cobra.Command {
@@ -53,12 +87,6 @@ func newRootCommand(s *system) *cobra.Command {
 	})
 	root.SetHelpFunc(printHelp)
 	root.SetHelpCommand(newHelpCommand(root))
-	for _, add := range commands {
-		root.AddCommand(add(s))
-	}
-	for _, topic := range topics() {
-		root.AddCommand(topic)
-	}
 	return root
 }
 

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// flagsOf reads a command line, of which blanks separate the words.
+func flagsOf(line string) (*inputs, error) {
+	in := &inputs{sections: ofCapture(sectionDryRun)}
+	in.load()
+	_, err := in.parseFlags("rules show", strings.Fields(line))
+	return in, err
+}
+
+// Only flags that the command line mentions are declared, in whatever way it does.
+func TestFlagsAreFoundInAllSpellings(t *testing.T) {
+	want := map[string][]string{
+		"istio-inbound-ports": {"80"}, "istio-service-cidr": {"*"}, "istio-inbound-interception-mode": {"TPROXY"}, "dry-run": {"true"},
+	}
+	for _, line := range []string{
+		"-b 80 -i * -m TPROXY -n", "-b=80 -i=* -m=TPROXY -n=true", "-b80 -i* -mTPROXY -n", "-nb 80 -ni* -nm TPROXY",
+		"--istio-inbound-ports 80 --istio-service-cidr=* --istio-inbound-interception-mode TPROXY --dry-run",
+		"--istio-inbound-ports=80 -i * -m --proxy-uid --istio-inbound-interception-mode=TPROXY --dry-run=true", // a value like a flag
+	} {
+		in, err := flagsOf(line)
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		if d := cmp.Diff(want, in.given); d != "" {
+			t.Errorf("%s (-want +got)\n%s", line, d)
+		}
+	}
+}
+
+func TestFlagsThatThereAreNot(t *testing.T) {
+	for line, want := range map[string]string{
+		"--istio-inbound-port 80": "unknown flag: --istio-inbound-port; rules show --help lists the flags",
+		"-nZ":                     "unknown shorthand flag: 'Z' in -Z; rules show --help lists the flags",
+		"-n -b":                   "flag needs an argument: 'b' in -b; rules show --help lists the flags",
+		"-h":                      "pflag: help requested",
+	} {
+		if _, err := flagsOf(line); err == nil || err.Error() != want {
+			t.Errorf("%s: %v\nwant %s", line, err, want)
+		}
+	}
+}

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"slices"
+	"testing"
+)
+
+// Only the command that is called is made, and the names by which that is found are its own.
+func TestCommandsAreFoundByTheirNames(t *testing.T) {
+	s, _ := testSystem()
+	for _, c := range commands {
+		cmd := c.make(s)
+		if names := append([]string{cmd.Name()}, cmd.Aliases...); !slices.Equal(names, c.names) {
+			t.Errorf("%q is found by %q", names, c.names)
+		}
+		for _, name := range c.names {
+			if found := called(s, []string{name, "--help"}); found == nil || found.Name() != cmd.Name() {
+				t.Errorf("%s: found %v", name, found)
+			}
+		}
+	}
+	for _, args := range [][]string{nil, {"help"}, {"--help", "apply"}, {"Apply"}, {"app"}, {"environment"}} {
+		if found := called(s, args); found != nil {
+			t.Errorf("%q: found %s", args, found.Name())
+		}
+	}
+}
