@@ -118,7 +118,7 @@ func (b nftBackend) Check(ns *netns.NS, rs rules.Ruleset) (Comparison, error) {
 // Recheck implements Backend. As long as our table stays untouched, nothing of ours has come into iptables-legacy either: to move rules
 // there is to take them out of the table.
 func (nftBackend) Recheck(ns *netns.NS, rs rules.Ruleset, last Comparison) (Comparison, error) {
-	found, generation, err := nft.ReadSince(ns, last.Generation)
+	found, generation, err := nft.ReadSince(ns, last.Generation, rs.Routing)
 	if err != nil {
 		return Comparison{}, err
 	}

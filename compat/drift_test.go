@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // TestCheckFindsWhatSomebodyHasPutIntoOurRouting: with either engine, which have the routing in common.
@@ -70,30 +71,60 @@ func TestRecheckFindsWhatCheckFinds(t *testing.T) {
 				if command != nil && command[0] == nftables && e == compat.EngineLegacy {
 					t.Skip("our table is nft's")
 				}
-				ns := netnstest.New(t)
-				b, want := chosen(t, e), compiled(t, tproxy, dual)
-				applied(t, b, ns, want, nft.Created)
-				last, err := b.Check(ns, want)
-				if err != nil || len(last.Differences) > 0 {
-					t.Fatalf("%v, %v", last.Differences, err)
-				}
-				if command != nil {
-					if err := ns.Do(func() error { return exec.Command(command[0], strings.Fields(command[1])...).Run() }); err != nil {
-						t.Fatal(err)
-					}
-				}
-				checked, err := b.Check(ns, want)
-				if err != nil {
-					t.Fatal(err)
-				}
-				again, err := b.Recheck(ns, want, last)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(checked, again); diff != "" {
-					t.Errorf("-check +recheck\n%s", diff)
-				}
+				recheckAfter(t, e, compiled(t, tproxy, dual), command)
 			})
 		}
+	}
+}
+
+// TestRecheckWithoutPolicyRoutes: of a redirected pod's routing a quick look tells whether it has changed.
+func TestRecheckWithoutPolicyRoutes(t *testing.T) {
+	ip := netnstest.RequireBinary(t, "ip")
+	for name, command := range map[string]string{
+		"nothing":                         "",
+		"::6 removed":                     "-6 address del ::6/128 dev lo",
+		"another's address added":         "-6 address add ::7/128 dev lo",
+		"another's rule, elsewhere":       "-4 rule add pref 100 fwmark 7 lookup 99",
+		"another's rule in our place":     "-4 rule add pref 133 fwmark 7 lookup 99",
+		"a rule like ours, without route": "-6 rule add pref 133 fwmark 1337 lookup 133",
+		"a route in our table":            "-4 route add blackhole 10.0.0.0/8 table 133",
+	} {
+		for _, e := range engines {
+			t.Run(name+"/"+string(e), func(t *testing.T) {
+				var with []string
+				if command != "" {
+					with = []string{ip, command}
+				}
+				recheckAfter(t, e, compiled(t, dual), with)
+			})
+		}
+	}
+}
+
+// recheckAfter wants that after a command, nil for none, a namespace with the ruleset is rechecked as it is checked.
+func recheckAfter(t *testing.T, e compat.Engine, want rules.Ruleset, command []string) {
+	t.Helper()
+	ns := netnstest.New(t)
+	b := chosen(t, e)
+	applied(t, b, ns, want, nft.Created)
+	last, err := b.Check(ns, want)
+	if err != nil || len(last.Differences) > 0 {
+		t.Fatalf("%v, %v", last.Differences, err)
+	}
+	if command != nil {
+		if err := ns.Do(func() error { return exec.Command(command[0], strings.Fields(command[1])...).Run() }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checked, err := b.Check(ns, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.Recheck(ns, want, last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(checked, again); diff != "" {
+		t.Errorf("-check +recheck\n%s", diff)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -246,18 +247,18 @@ func TestLiveRulesAreOfOneMoment(t *testing.T) {
 	if err := write(1); err != nil {
 		t.Fatal(err)
 	}
+	var reads atomic.Int32
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for n := 2; n < 60 && !t.Failed(); n++ {
+		for n := 2; (n < 60 || reads.Load() < 5) && !t.Failed(); n++ {
 			if err := write(n); err != nil {
 				t.Error(err)
 			}
 		}
 	}()
 	defer func() { <-done }()
-	reads := 0
-	for writing := true; writing; reads++ {
+	for writing := true; writing; reads.Add(1) {
 		select {
 		case <-done:
 			writing = false
@@ -270,9 +271,6 @@ func TestLiveRulesAreOfOneMoment(t *testing.T) {
 		if marks["raw"] > marks["mangle"] || marks["mangle"] > marks["raw"]+1 {
 			t.Fatalf("mangle is of writing %d, raw of %d", marks["mangle"], marks["raw"])
 		}
-	}
-	if reads < 5 {
-		t.Errorf("only %d readings", reads)
 	}
 }
 
@@ -287,11 +285,12 @@ func TestReadLiveLeavesNothingOpen(t *testing.T) {
 		}
 		return len(entries)
 	}
+	readLive(t, ns, compat.PartAll) // the first one starts the runtime's poller
 	before := open()
 	for range 20 {
 		readLive(t, ns, compat.PartAll)
 	}
-	if after := open(); after != before {
+	if after := open(); after > before {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }

@@ -127,7 +127,7 @@ func wantPrediction(t *testing.T, ns *netns.NS, zone bool) {
 	if zone {
 		predicted, got = int(fate.Zone), zoneOf(t, ns)
 	} else {
-		got = answeredBy(t, ns)
+		got = answeredBy(t, ns, waitFor(predicted))
 	}
 	if _, err := nft.Hooks(ns); zone && err == nil && len(live.Ambiguous) > 0 {
 		t.Errorf("the kernel lists its hooks, but %v", live.Ambiguous)
@@ -160,11 +160,19 @@ func connection() rules.Packet {
 	}
 }
 
-// silence is how long a connection is waited for that is dropped; others are answered at once.
+// silence is how long a connection is waited for that is to be dropped.
 const silence = 300 * time.Millisecond
 
-// answeredBy connects to port 80, and returns the port that answers; 0 if it is port 80 itself, or nobody.
-func answeredBy(t *testing.T, ns *netns.NS) int {
+// waitFor is how long the answer of a port is waited for; 0 is that of nobody.
+func waitFor(port int) time.Duration {
+	if port == 0 {
+		return silence
+	}
+	return patience
+}
+
+// answeredBy connects to port 80, and returns the port that answers in time; 0 if it is port 80 itself, or nobody.
+func answeredBy(t *testing.T, ns *netns.NS, timeout time.Duration) int {
 	t.Helper()
 	answered := 0
 	err := ns.Do(func() error {
@@ -176,7 +184,7 @@ func answeredBy(t *testing.T, ns *netns.NS) int {
 			defer l.Close()
 			go serve(l, byte(number))
 		}
-		c, err := net.DialTimeout("tcp4", destination.String(), silence)
+		c, err := net.DialTimeout("tcp4", destination.String(), timeout)
 		if err != nil {
 			return nil // refused or silent
 		}
@@ -209,7 +217,7 @@ func serve(l net.Listener, number byte) {
 func zoneOf(t *testing.T, ns *netns.NS) int {
 	t.Helper()
 	before := counted(t, ns)
-	answeredBy(t, ns)
+	answeredBy(t, ns, silence)
 	after := counted(t, ns)
 	for zone := range after {
 		if after[zone] > before[zone] {
@@ -282,7 +290,7 @@ func TestPrioritiesOfNATOrderOnlyNAT(t *testing.T) {
 			if fate.Dropped || fate.Undecided != "" {
 				predicted = 0
 			}
-			if got := answeredBy(t, ns); got != tc.want || predicted != tc.want || len(live.Ambiguous) > 0 {
+			if got := answeredBy(t, ns, waitFor(tc.want)); got != tc.want || predicted != tc.want || len(live.Ambiguous) > 0 {
 				t.Errorf("%d answers, the model says %d (%s), want %d; ambiguous: %v", got, predicted, fate, tc.want, live.Ambiguous)
 			}
 		})

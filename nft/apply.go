@@ -35,9 +35,6 @@ type Result struct {
 	// In NAT chains that is one for each connection that conntrack did not know, in TPROXY's mangle chain each packet of such a
 	// connection until the application has answered. Connections that conntrack knew before are neither touched nor counted.
 	Kept uint64
-	// Generation is the number of the state of all nf_tables of the namespace in which the ruleset was found or made, for
-	// [Prepared.Change]; 0 if that is not known, as after Created. Every change in the namespace, whoever makes it, has another number.
-	Generation uint32
 }
 
 // maxAttempts bounds how often Apply starts anew because another process changed the ruleset meanwhile.
@@ -81,7 +78,7 @@ func apply(p *Prepared) (Result, error) {
 		return Result{}, err
 	}
 	if err == nil && planned.transaction == nil && route.Holds(p.ruleset.Routing) {
-		a.result.Outcome, a.result.Generation = Unchanged, planned.after
+		a.result.Outcome = Unchanged
 		return a.result, nil
 	}
 	release, taken := lock(0)
@@ -201,7 +198,7 @@ func (a *applier) attempt(s step) error {
 	t := s.transaction
 	if t == nil {
 		// Unless this is what an earlier attempt has sent, of which the answer was lost.
-		a.result.Outcome, a.result.Bytes, a.result.Generation = cmp.Or(a.sent.Outcome, Unchanged), a.sent.Bytes, s.after
+		a.result.Outcome, a.result.Bytes = cmp.Or(a.sent.Outcome, Unchanged), a.sent.Bytes
 		return nil
 	}
 	a.deleted = a.deleted || t.deletes
@@ -211,7 +208,7 @@ func (a *applier) attempt(s step) error {
 		}
 		return diagnose(err)
 	}
-	a.result.Outcome, a.result.Bytes, a.result.Generation = s.outcome, len(t.buf), s.after
+	a.result.Outcome, a.result.Bytes = s.outcome, len(t.buf)
 	return nil
 }
 

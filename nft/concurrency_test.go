@@ -174,7 +174,7 @@ func TestSomebodyElseWritesAndTheTableIsLong(t *testing.T) {
 	defer stop()
 	begin := time.Now()
 	_, err := Read(ns)
-	if took := time.Since(begin); took > 20*time.Second || err != nil && !errors.Is(err, errBusy) {
+	if took := time.Since(begin); took > time.Minute || err != nil && !errors.Is(err, errBusy) {
 		t.Errorf("after %v: %v", took, err)
 	}
 }

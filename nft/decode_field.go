@@ -95,7 +95,7 @@ func (d *ruleDecoder) matchAddr(f field, negated bool, keys [][2][]byte, set str
 }
 
 func extend(key []byte, size int, fill byte) []byte {
-	key = slices.Clone(key)
+	key = slices.Clip(key) // it is not ours
 	for len(key) < size {
 		key = append(key, fill)
 	}

@@ -26,11 +26,13 @@ func (d *ruleDecoder) compare(a attributes) error {
 		}
 		return d.match(op, false, [][2][]byte{{lower, value}}, "")
 	case unix.NFT_CMP_GT:
-		if lower := increment(value); bytes.Compare(lower, value) > 0 {
+		lower := slices.Clone(value)
+		if increment(lower); bytes.Compare(lower, value) > 0 {
 			return d.match(op, false, [][2][]byte{{lower, slices.Repeat([]byte{0xff}, len(value))}}, "")
 		}
 	case unix.NFT_CMP_LT:
-		if upper := decrement(value); bytes.Compare(upper, value) < 0 {
+		upper := slices.Clone(value)
+		if decrement(upper); bytes.Compare(upper, value) < 0 {
 			return d.match(op, false, [][2][]byte{{make([]byte, len(value)), upper}}, "")
 		}
 	}

@@ -54,6 +54,12 @@ type operand struct {
 	network  bool // a number of the machine, turned into network order
 }
 
+// isAddr tells whether an operand is a whole address.
+func (d *ruleDecoder) isAddr(o operand) bool {
+	ofAddr := o.field == fieldSource || o.field == fieldDestination
+	return ofAddr && o.mask == nil && o.length == int(addrField(d.family, sideOf(o.field)).length)
+}
+
 // isMark tells whether it is something that rules change while they look at a packet.
 func (o operand) isMark() bool { return o.field == fieldMark || o.field == fieldConntrackMark }
 

@@ -272,12 +272,18 @@ func (d *ruleDecoder) lookup(a attributes) error {
 	if a.get(unix.NFTA_LOOKUP_DREG) != nil {
 		return d.verdictMap(a, s)
 	}
+	if s.anonymous {
+		name = ""
+	}
+	op, negated := d.load(a, unix.NFTA_LOOKUP_SREG), a.number(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0
+	if d.isAddr(op) {
+		if ranges := s.addrRanges(); len(ranges) > 0 && ranges[0].From().BitLen() == 8*op.length {
+			return d.add(rules.MatchAddr{Side: sideOf(op.field), Not: negated, Ranges: ranges, Set: name})
+		}
+	}
 	keys, err := s.keys()
 	if err != nil {
 		return err
 	}
-	if s.anonymous {
-		name = ""
-	}
-	return d.match(d.load(a, unix.NFTA_LOOKUP_SREG), a.number(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0, keys, name)
+	return d.match(op, negated, keys, name)
 }

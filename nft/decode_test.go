@@ -1,13 +1,17 @@
 package nft
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"go4.org/netipx"
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -40,6 +44,9 @@ func TestASetIsReadInWhateverOrderTheKernelListsIt(t *testing.T) {
 				if got := formatKeys(t, &s); got != row.want {
 					t.Fatalf("%s, want %s", got, row.want)
 				}
+				if got := formatRanges(dumped(s.elements).addrRanges()); got != row.want {
+					t.Fatalf("as addresses %s, want %s", got, row.want)
+				}
 			}
 		})
 	}
@@ -59,11 +66,113 @@ func formatKeys(t *testing.T, s *decodedSet) string {
 		}
 		ranges = append(ranges, r)
 	}
-	text := ""
-	for _, r := range rules.NormaliseAddrs(ranges) {
-		text += " " + r.From().String() + "-" + r.To().String()
+	return formatRanges(rules.NormaliseAddrs(ranges))
+}
+
+// dumped is a set of intervals of which the kernel lists the elements in this order, in two messages.
+func dumped(elements []element) *decodedSet {
+	s := &decodedSet{interval: true}
+	for _, part := range [][]element{elements[:len(elements)/2], elements[len(elements)/2:]} {
+		var list []byte
+		for _, el := range part {
+			list = appendElement(list, el)
+		}
+		s.addElements(list)
 	}
-	return text[1:]
+	return s
+}
+
+func formatRanges(ranges []netipx.IPRange) string {
+	texts := make([]string, len(ranges))
+	for i, r := range ranges {
+		texts[i] = r.String()
+	}
+	return strings.Join(texts, " ")
+}
+
+// TestElementsThatAreNoAddressesAreNotReadAsSuch has what somebody else may have made, and what a kernel never sends.
+func TestElementsThatAreNoAddressesAreNotReadAsSuch(t *testing.T) {
+	start, end := element{[]byte{10, 0, 0, 0}, false}, element{[]byte{11, 0, 0, 0}, true}
+	for _, row := range []struct {
+		name     string
+		elements []element
+		change   func(*decodedSet)
+	}{
+		{"nothing", nil, nil},
+		{"single addresses", []element{start, end}, func(s *decodedSet) { s.interval = false }},
+		{"a set that was not understood", []element{start, end}, func(s *decodedSet) { s.unknown = "set with flags 0x10" }},
+		{"an element that is not understood", []element{start, end}, func(s *decodedSet) {
+			var m messages
+			el := m.nest(unix.NFTA_LIST_ELEM)
+			m.data(unix.NFTA_SET_ELEM_KEY, []byte{12, 0, 0, 0})
+			m.attr(nftaSetElemExpressions, nil)
+			m.endNest(el)
+			s.addElements(m.buf)
+		}},
+		{"an element without key", []element{start, end}, func(s *decodedSet) { s.addElements([]byte{4, 0, unix.NFTA_LIST_ELEM, 0}) }},
+		{"ports", []element{{[]byte{0, 80}, false}, {[]byte{0, 90}, true}}, nil},
+		{"an address and a port", []element{{[]byte{10, 0, 0, 0, 0, 80}, false}}, nil},
+		{"an end of another length", []element{start, {[]byte{11}, true}}, nil},
+		{"an end of the other family", []element{start, {make([]byte, 16), true}}, nil},
+		{"an address twice", []element{start, start, end}, nil},
+		{"keys that are empty", []element{{[]byte{}, false}, {[]byte{}, true}}, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			for range 2 {
+				s := dumped(row.elements)
+				if row.change != nil {
+					row.change(s)
+				}
+				if got := s.addrRanges(); len(got) > 0 {
+					t.Errorf("%s", formatRanges(got))
+				}
+				slices.Reverse(row.elements)
+			}
+		})
+	}
+}
+
+// TestAddressesAreReadAsTheirKeysAre has sets of few addresses that lie close together, with elements that need not fit.
+func TestAddressesAreReadAsTheirKeysAre(t *testing.T) {
+	near := rapid.Custom(func(t *rapid.T) element {
+		last := rapid.SampledFrom([]byte{0, 1, 2, 3, 254, 255}).Draw(t, "address")
+		return element{[]byte{last & 0x80, 0, 0, last}, rapid.Bool().Draw(t, "end")}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		elements := rapid.SliceOfNDistinct(near, 1, 8, func(e element) string { return fmt.Sprint(e) }).Draw(t, "elements")
+		switch rapid.IntRange(0, 2).Draw(t, "order") {
+		case 1: // a kernel's
+			slices.SortFunc(elements, compareElements)
+			slices.Reverse(elements)
+		case 2: // another kernel's
+			slices.SortFunc(elements, compareElements)
+		}
+		keys, err := dumped(elements).keys()
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := ruleDecoder{family: rules.IPv4}
+		readable := d.matchAddr(fieldDestination, false, keys, "") == nil && len(keys) > 0
+		s := dumped(elements)
+		got := s.addrRanges()
+		if readable != (len(got) > 0) {
+			t.Fatalf("read as %s, and by keys: %t", formatRanges(got), readable)
+		}
+		if !readable {
+			return
+		}
+		want := d.rule.Matches[0].(rules.MatchAddr).Ranges
+		if formatRanges(got) != formatRanges(want) {
+			t.Fatalf("%s, want %s", formatRanges(got), formatRanges(want))
+		}
+		// The elements are those that we would write just if they are as many.
+		ours := addrElements(rules.MatchAddr{Ranges: got})
+		slices.SortFunc(elements, compareElements)
+		same := slices.EqualFunc(elements, ours, func(a, b element) bool { return compareElements(a, b) == 0 })
+		if len(ours) != addrElementCount(got) || same != (s.size() == len(ours)) {
+			t.Fatalf("%d elements for %s, and ours are %d, the same: %t", s.size(), formatRanges(got), len(ours), same)
+		}
+	})
 }
 
 // TestACommentIsFoundAmongOtherUserData holds for what newer versions of the nft command may store beside it.

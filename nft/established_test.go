@@ -59,13 +59,16 @@ var flows = []flow{
 	},
 }
 
-// open begins the flows and tells that the expected party answers on each.
-func open(t *testing.T, bed *testbed.Bed, expected func(flow) testbed.Name) []*testbed.Conn {
+// brief is how long an answer is waited for that is not to come.
+const brief = 3 * time.Second
+
+// open begins the flows, whose answers are waited for so long, and tells that the expected party answers on each.
+func open(t *testing.T, bed *testbed.Bed, timeout time.Duration, expected func(flow) testbed.Name) []*testbed.Conn {
 	t.Helper()
 	var conns []*testbed.Conn
 	for _, f := range flows {
 		call := f.call
-		call.Timeout = time.Second // enough on a busy host, and not too long where nobody is to answer
+		call.Timeout = timeout
 		conn, err := bed.Open(call)
 		if err != nil {
 			t.Fatal(err)
@@ -87,7 +90,7 @@ func TestKeepEstablishedLeavesOlderConnectionsAlone(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			bed := startBed(t, testbed.Options{}, mode, nil)
-			older := open(t, bed, whenDirect)
+			older := open(t, bed, patience, whenDirect)
 
 			r := sidecar(mode)
 			r.KeepEstablished = true
@@ -99,7 +102,7 @@ func TestKeepEstablishedLeavesOlderConnectionsAlone(t *testing.T) {
 					}
 				}
 			}
-			open(t, bed, whenCaptured)
+			open(t, bed, patience, whenCaptured)
 			if result := install(t, bed.Pod, r); result.Outcome != nft.Unchanged || result.Kept < uint64(len(flows)) {
 				t.Errorf("a second apply: %+v, want it unchanged with at least the %d connections kept", result, len(flows))
 			}
@@ -112,7 +115,7 @@ func TestWithoutKeepEstablishedNoOlderConnectionBypasses(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			bed := startBed(t, testbed.Options{}, mode, nil)
-			older := open(t, bed, whenDirect)
+			older := open(t, bed, brief, whenDirect)
 			install(t, bed.Pod, sidecar(mode))
 			for i, f := range flows {
 				if answer := older[i].Ask(); answer.Outcome == testbed.Answered {
@@ -130,7 +133,7 @@ func TestConntrackFlushLetsNoPayloadPassTheProxy(t *testing.T) {
 			bed := startBed(t, testbed.Options{}, mode, nil)
 			install(t, bed.Pod, sidecar(mode))
 			outside := watchPayload(t, bed.Neighbour, 80)
-			conns := open(t, bed, whenCaptured)
+			conns := open(t, bed, brief, whenCaptured)
 			for round := range 5 {
 				flushConntrack(t, bed.Pod)
 				for i, f := range flows {
@@ -143,7 +146,9 @@ func TestConntrackFlushLetsNoPayloadPassTheProxy(t *testing.T) {
 				t.Errorf("%d bytes of payload left the pod beside the proxy", n)
 			}
 			// The watch itself works: what is not captured is seen.
-			free := testbed.Call{Network: "tcp", Owner: testbed.ProxyOwner, To: netip.MustParseAddrPort("10.9.9.9:80")}
+			free := testbed.Call{
+				Network: "tcp", Owner: testbed.ProxyOwner, To: netip.MustParseAddrPort("10.9.9.9:80"), Timeout: patience,
+			}
 			if answer, err := bed.Dial(free); err != nil || answer.By != testbed.Outside {
 				t.Fatalf("the proxy's own connection: %s, %v", answer, err)
 			}
@@ -214,7 +219,7 @@ func payloadTo(packet []byte, port uint16) uint64 {
 // waitFor waits until a condition holds, which other goroutines bring about.
 func waitFor(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience)
 	for !holds() {
 		if time.Now().After(deadline) {
 			t.Fatal("waited in vain for " + what)

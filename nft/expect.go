@@ -98,7 +98,7 @@ func lookedUp(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef,
 		if !needsSet(m) {
 			continue
 		}
-		if len(lookups) == 0 || !sets[lookups[0]].holds(setOf(m), lookups[0]) {
+		if len(lookups) == 0 || !sets[lookups[0]].holds(m, lookups[0]) {
 			return nil, false
 		}
 		refs[i], lookups = setRef{name: lookups[0]}, lookups[1:]
@@ -106,24 +106,21 @@ func lookedUp(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef,
 	return refs, len(lookups) == 0
 }
 
-// holds tells whether a set that was read is the wanted one, given its name. It may be nil.
-func (s *decodedSet) holds(want *set, name string) bool {
-	if s == nil || s.unknown != "" || s.interval != want.interval || s.anonymous != want.anonymous ||
-		!want.anonymous && want.ref.name != name || len(s.elements) != len(want.elements) {
+// holds tells whether a set that was read, with this name, is the one that a match needs. It may be nil.
+func (s *decodedSet) holds(m rules.Match, name string) bool {
+	if s == nil || s.unknown != "" { // as far as it has been read
 		return false
 	}
-	slices.SortFunc(s.elements, compareElements)
+	if addr, ok := m.(rules.MatchAddr); ok {
+		return s.anonymous == (addr.Set == "") && (s.anonymous || name == addr.Set) &&
+			slices.Equal(s.addrRanges(), addr.Ranges) && s.size() == addrElementCount(addr.Ranges)
+	}
+	s.load()
+	want := setOf(m)
+	if s.unknown != "" || s.interval != want.interval || !s.anonymous || len(s.elements) != len(want.elements) {
+		return false
+	}
+	s.sort()
 	slices.SortFunc(want.elements, compareElements)
 	return slices.EqualFunc(s.elements, want.elements, func(a, b element) bool { return compareElements(a, b) == 0 })
-}
-
-// compareElements puts the end of an interval before the start of another at the same key.
-func compareElements(a, b element) int {
-	switch d := bytes.Compare(a.key, b.key); {
-	case d != 0 || a.end == b.end:
-		return d
-	case a.end:
-		return -1
-	}
-	return 1
 }

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -116,35 +117,58 @@ func TestAnExpectationChangesNothingOfWhatIsRead(t *testing.T) {
 
 // TestASetThatIsNotTheWantedOne covers what a dump could say of a set with the right name.
 func TestASetThatIsNotTheWantedOne(t *testing.T) {
-	want := func() *set { return setOf(ports(false, "80,443")) }
-	like := func(change func(*decodedSet)) *decodedSet {
-		s := &decodedSet{anonymous: true, elements: want().elements}
+	const name = "excluded"
+	web := ports(false, "80,443")
+	two := addrs("10.0.0.0/8", "192.168.0.0/16")
+	two.Set = name
+	some := two
+	some.Set = ""
+	like := func(m rules.Match, change func(*decodedSet)) *decodedSet {
+		s := &decodedSet{anonymous: setOf(m).anonymous, interval: setOf(m).interval, elements: setOf(m).elements}
 		change(s)
 		return s
 	}
+	swap := func(s *decodedSet) { slices.Reverse(s.elements) }
 	for _, row := range []struct {
 		name string
 		got  *decodedSet
+		of   rules.Match
 		want bool
 	}{
-		{"the same", like(func(*decodedSet) {}), true},
-		{"in another order", like(func(s *decodedSet) { s.elements[0], s.elements[1] = s.elements[1], s.elements[0] }), true},
-		{"not there", nil, false},
-		{"not understood", like(func(s *decodedSet) { s.unknown = "set with flags 0x10" }), false},
-		{"with a name", like(func(s *decodedSet) { s.anonymous = false }), false},
-		{"of intervals", like(func(s *decodedSet) { s.interval = true }), false},
-		{"with an element less", like(func(s *decodedSet) { s.elements = s.elements[:1] }), false},
-		{"with another element", like(func(s *decodedSet) { s.elements[0].key = portKey(81) }), false},
-		{"with an end for a start", like(func(s *decodedSet) { s.elements[0].end = true }), false},
+		{"the same", like(web, func(*decodedSet) {}), web, true},
+		{"in another order", like(web, swap), web, true},
+		{"not there", nil, web, false},
+		{"not understood", like(web, func(s *decodedSet) { s.unknown = "set with flags 0x10" }), web, false},
+		{"with a name", like(web, func(s *decodedSet) { s.anonymous = false }), web, false},
+		{"of intervals", like(web, func(s *decodedSet) { s.interval = true }), web, false},
+		{"with an element less", like(web, func(s *decodedSet) { s.elements = s.elements[:1] }), web, false},
+		{"with another element", like(web, func(s *decodedSet) { s.elements[0].key = portKey(81) }), web, false},
+		{"with an end for a start", like(web, func(s *decodedSet) { s.elements[0].end = true }), web, false},
+		{"the same addresses", like(two, func(*decodedSet) {}), two, true},
+		{"addresses in another order", like(two, swap), two, true},
+		{"addresses without a name", like(some, func(*decodedSet) {}), some, true},
+		{"addresses, not there", nil, two, false},
+		{"addresses, not understood", like(two, func(s *decodedSet) { s.unknown = "set with flags 0x10" }), two, false},
+		{"addresses that lack their name", like(two, func(s *decodedSet) { s.anonymous = true }), two, false},
+		{"addresses with a name for none", like(some, func(s *decodedSet) { s.anonymous = false }), some, false},
+		{"not of intervals", like(two, func(s *decodedSet) { s.interval = false }), two, false},
+		{"without the last end", like(two, func(s *decodedSet) { s.elements = s.elements[:3] }), two, false},
+		{"with another address", like(two, func(s *decodedSet) { s.elements[3].key = []byte{192, 170, 0, 0} }), two, false},
+		{"with the end of nothing", like(two, func(s *decodedSet) { s.elements = append(s.elements, element{make([]byte, 4), true}) }), two, false},
+		{"in two parts that touch", like(two, func(s *decodedSet) {
+			s.elements = append(s.elements, element{[]byte{10, 9, 0, 0}, true}, element{[]byte{10, 9, 0, 0}, false})
+		}), two, false},
+		{"without anything", like(two, func(s *decodedSet) { s.elements = nil }), two, false},
+		{"of addresses, for ports", like(two, func(*decodedSet) {}), web, false},
+		{"of ports, for addresses", like(web, func(*decodedSet) {}), some, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := row.got.holds(want(), "__set0"); got != row.want {
+			if got := row.got.holds(row.of, name); got != row.want {
 				t.Errorf("%v, want %v", got, row.want)
 			}
 		})
 	}
-	named := &set{ref: setRef{name: "a"}}
-	if (&decodedSet{}).holds(named, "b") || !(&decodedSet{}).holds(named, "a") {
+	if like(two, func(*decodedSet) {}).holds(two, "other") {
 		t.Error("the name of a named set does not count")
 	}
 }

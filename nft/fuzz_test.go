@@ -49,6 +49,34 @@ func FuzzDecodeRule(f *testing.F) {
 	})
 }
 
+// FuzzDecodeSet holds that whatever the elements of a set of intervals are, addresses are read as their keys are.
+func FuzzDecodeSet(f *testing.F) {
+	for _, elements := range [][]element{
+		{{[]byte{11, 0, 0, 0}, true}, {[]byte{10, 0, 0, 0}, false}},
+		{{[]byte{10, 0, 0, 0}, false}, {[]byte{11, 0, 0, 0}, true}, {[]byte{12, 0, 0, 0}, false}},
+		{{make([]byte, 16), false}},
+	} {
+		f.Add([]byte(dumped(elements).lists[1]))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		bySet, byKeys := decodedSet{interval: true}, decodedSet{interval: true}
+		bySet.addElements(data)
+		byKeys.addElements(data)
+		got := bySet.addrRanges()
+		keys, err := byKeys.keys()
+		if len(got) == 0 {
+			return
+		}
+		d := ruleDecoder{family: rules.FamilyOf(got[0].From())}
+		if err == nil {
+			err = d.matchAddr(fieldDestination, false, keys, "")
+		}
+		if err != nil || !slices.Equal(got, d.rule.Matches[0].(rules.MatchAddr).Ranges) {
+			t.Errorf("%s, and by keys %v, %v", formatRanges(got), d.rule.Matches, err)
+		}
+	})
+}
+
 // hasStranger tells whether a rule has an expression whose name means nothing to us.
 func hasStranger(rule attributes) bool {
 	known := []string{

@@ -20,6 +20,16 @@ func networkKey(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) 
 
 func addrKey(a netip.Addr) []byte { return a.AsSlice() }
 
+// appendAddr appends addrKey, which makes no garbage.
+func appendAddr(key []byte, a netip.Addr) []byte {
+	if a.Is4() {
+		bytes := a.As4()
+		return append(key, bytes[:]...)
+	}
+	bytes := a.As16()
+	return append(key, bytes[:]...)
+}
+
 // interfaceKey is the whole name with its padding, or for a prefix the beginning alone.
 func interfaceKey(n rules.InterfaceName) []byte {
 	if n.Prefix {
@@ -37,14 +47,6 @@ func hasInterval[T uint16 | uint32](ranges []rules.Range[T]) bool {
 		}
 	}
 	return false
-}
-
-// rangeKeys are the first key of a range and the one after its last, or nil if the range ends the space.
-func rangeKeys(r netipx.IPRange) (first, after []byte) {
-	if next := r.To().Next(); next.IsValid() {
-		after = addrKey(next)
-	}
-	return addrKey(r.From()), after
 }
 
 // addrRange reads an interval of addresses.

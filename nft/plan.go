@@ -12,12 +12,7 @@ type step struct {
 	outcome Outcome
 	// transaction is nil if nothing is to be done. Others fail when the ruleset has changed since they were planned.
 	transaction *Transaction
-	// after is the generation of the ruleset when the step has been carried out; 0 if that is not known.
-	after uint32
 }
-
-// following is the generation after a transaction that was carried out in another (nf_tables_commit in net/netfilter/nf_tables_api.c).
-func following(generation uint32) uint32 { return max(generation+1, 1) }
 
 // plan looks at what is there and returns the step that makes the wanted ruleset of it.
 func (a *applier) plan() (step, error) {
@@ -30,7 +25,7 @@ func (a *applier) plan() (step, error) {
 	}
 	if present == nil {
 		t, err := a.creation()
-		return step{Created, t, 0}, err
+		return step{Created, t}, err
 	}
 	table := &a.want.Tables[0]
 	expected := newExpectation(table)
@@ -44,18 +39,18 @@ func (a *applier) plan() (step, error) {
 	old := &found.tables[0]
 	a.found = []rules.Table{old.Table}
 	if expected.met(old) {
-		return step{Unchanged, nil, found.generation}, nil
+		return step{Unchanged, nil}, nil
 	}
 	update, sameButSets := changedSets(table, old)
 	if !sameButSets {
 		t, err := encodeReplacement(table, old, found.generation)
-		return step{Replaced, t, following(found.generation)}, err
+		return step{Replaced, t}, err
 	}
 	a.result.Kept = kept(&old.Table)
 	if len(update) == 0 {
-		return step{Unchanged, nil, found.generation}, nil
+		return step{Unchanged, nil}, nil
 	}
-	return step{Updated, encodeUpdate(table, update, found.generation), following(found.generation)}, nil
+	return step{Updated, encodeUpdate(table, update, found.generation)}, nil
 }
 
 // Plan returns what [Apply] would do to the tables of the namespace now, and the transaction that it would send: nil if none. It

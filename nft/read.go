@@ -19,15 +19,22 @@ const ourFamily = rules.Inet
 // Read returns our table and our routing as the kernel has them: without tables if ours does not exist. The tables are of one moment,
 // also while others write. What the model has no word for is [rules.Unknown].
 func Read(ns *netns.NS) (rules.Ruleset, error) {
-	rs, _, err := ReadSince(ns, 0)
+	rs, _, err := ReadSince(ns, 0, rules.Routing{})
 	return rs, err
 }
 
 // ReadSince is [Read] for those who have read before, at a generation of this namespace's nf_tables, of which every change has a number of
-// its own. If it is that of now still, only the routing is read, and the tables are left out: they are the same. The second result is the
-// generation of what was found; 0 if that is not known.
-func ReadSince(ns *netns.NS, generation uint32) (rules.Ruleset, uint32, error) {
-	return read(ns, func(c *conn) (snapshot, error) {
+// its own. If it is that of now still, the tables are left out: they are the same. The routing is the one that was read before, if a quick
+// look shows that, and is read otherwise. The second result is the generation of what was found; 0 if that is not known.
+func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (rules.Ruleset, uint32, error) {
+	again := func() (rules.Routing, error) {
+		// A quick look does not see what others have in the tables of policy routes.
+		if generation != 0 && len(routing.Policies) == 0 && route.Holds(routing) {
+			return routing, nil
+		}
+		return route.Read(nil)
+	}
+	return read(ns, again, func(c *conn) (snapshot, error) {
 		if generation != 0 {
 			if same, err := c.isGeneration(generation); same || err != nil {
 				return snapshot{generation: generation}, err
@@ -46,7 +53,8 @@ func ReadSince(ns *netns.NS, generation uint32) (rules.Ruleset, uint32, error) {
 // to an older table since (nf_hook_entries_grow in net/netfilter/core.c), and [rules.Ruleset.BaseChains] with it; of those of one table
 // the order is certain.
 func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
-	rs, _, err := read(ns, func(c *conn) (snapshot, error) {
+	routing := func() (rules.Routing, error) { return route.Read(nil) }
+	rs, _, err := read(ns, routing, func(c *conn) (snapshot, error) {
 		return c.consistent(func() ([]foundTable, bool, error) {
 			tables, interrupted, err := c.listTables()
 			if err != nil || interrupted {
@@ -64,7 +72,9 @@ func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
 }
 
 // read reads tables and routing in a namespace, and returns the generation of the tables.
-func read(ns *netns.NS, readTables func(*conn) (snapshot, error)) (rs rules.Ruleset, generation uint32, err error) {
+func read(
+	ns *netns.NS, readRouting func() (rules.Routing, error), readTables func(*conn) (snapshot, error),
+) (rs rules.Ruleset, generation uint32, err error) {
 	err = inside(ns, func() error {
 		c, err := dial()
 		if err != nil {
@@ -79,7 +89,7 @@ func read(ns *netns.NS, readTables func(*conn) (snapshot, error)) (rs rules.Rule
 		for _, t := range found.tables {
 			rs.Tables = append(rs.Tables, t.Table)
 		}
-		rs.Routing, err = route.Read(nil)
+		rs.Routing, err = readRouting()
 		return err
 	})
 	return rs, generation, err
@@ -250,7 +260,7 @@ func (c *conn) readTables(tables []foundTable, expected *expectation) (_ []found
 				m.text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
 				m.text(unix.NFTA_SET_ELEM_LIST_SET, name)
 			}, func(_ uint8, a attributes) { sets[name].addElements(a.get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) })
-			t.elements[name] = len(sets[name].elements)
+			t.elements[name] = sets[name].size()
 		}
 		t.UnusedSets = slices.Clone(t.namedSets) // so far
 		var chain *rules.Chain                   // of the rule before, mostly

@@ -35,7 +35,7 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 			if _, err := nft.Apply(bed.Pod, rulesets[0]); err != nil {
 				t.Fatal(err)
 			}
-			lasting := open(t, bed, whenCaptured)
+			lasting := open(t, bed, patience, whenCaptured)
 
 			var opened atomic.Int64
 			var stop atomic.Bool

@@ -84,11 +84,16 @@ func TestNoChangeNeedsNoLock(t *testing.T) {
 		t.Fatalf("taken %v, %v", taken, err)
 	}
 	defer release()
-	start := time.Now()
-	applied(t, ns, want, Unchanged)
-	if waited := time.Since(start); waited > patience/2 {
-		t.Errorf("waited %s", waited)
+	// Whoever waits for the lock does so each time; a busy machine is not that busy each time.
+	shortest := time.Hour
+	for range 10 {
+		start := time.Now()
+		applied(t, ns, want, Unchanged)
+		if shortest = min(shortest, time.Since(start)); shortest < patience {
+			return
+		}
 	}
+	t.Errorf("waited %s", shortest)
 }
 
 // TestRoutesThatTheRulesThatStayMayUseStay has a replacement fail after it has added routes that the old rules lacked. An applier of

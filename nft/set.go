@@ -1,8 +1,12 @@
 package nft
 
 import (
+	"encoding/binary"
 	"math"
+	"net/netip"
+	"slices"
 
+	"go4.org/netipx"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -93,14 +97,30 @@ func comparesEach(m rules.MatchPort) bool { return m.Not && len(m.Ports) <= 3 &&
 
 func addrElements(m rules.MatchAddr) []element {
 	elements := make([]element, 0, 2*len(m.Ranges))
+	keys := make([]byte, 0, cap(elements)*int(addrField(m.Family(), m.Side).length)) // of all of them: there may be thousands
+	add := func(a netip.Addr, end bool) {
+		start := len(keys)
+		keys = appendAddr(keys, a)
+		elements = append(elements, element{keys[start:len(keys):len(keys)], end})
+	}
 	for _, r := range m.Ranges {
-		first, after := rangeKeys(r)
-		elements = append(elements, element{key: first})
-		if after != nil {
-			elements = append(elements, element{key: after, end: true})
-		}
+		add(r.From(), false)
+		if after := r.To().Next(); after.IsValid() {
+			add(after, true)
+		} // else it ends the space
 	}
 	return elements
+}
+
+// addrElementCount is how many elements addrElements returns.
+func addrElementCount(ranges []netipx.IPRange) int {
+	n := 2 * len(ranges)
+	for _, r := range ranges {
+		if !r.To().Next().IsValid() {
+			n--
+		}
+	}
+	return n
 }
 
 // keySet is an anonymous set of single keys.
@@ -157,11 +177,18 @@ func (e *encoder) writeSet(s *set, d description) {
 	e.writeElements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, s.ref, s.elements, d)
 }
 
-// maxElements keeps a message's list of elements, of at most 36 bytes each, below the 64 KiB that an attribute can hold.
-const maxElements = math.MaxUint16 / 36 / 2 * 2
+// elementSize is the most that an element takes besides its key, of at most 16 bytes, and maxElements keeps a message's list of them below
+// the 64 KiB that an attribute can hold.
+const (
+	elementSize = 20
+	maxElements = math.MaxUint16 / (elementSize + 16) / 2 * 2
+)
 
 // writeElements adds elements to a set or deletes them, in as many messages as it takes.
 func (e *encoder) writeElements(msg int, flags uint16, ref setRef, elements []element, d description) {
+	if len(elements) > 0 { // or the buffer would grow, and be copied, time and again
+		e.buf = slices.Grow(e.buf, len(elements)*(elementSize+len(elements[0].key)))
+	}
 	for first := 0; first < len(elements); first += maxElements {
 		part := elements[first:min(first+maxElements, len(elements))]
 		d.set = ref.name
@@ -176,14 +203,27 @@ func (e *encoder) writeElements(msg int, flags uint16, ref setRef, elements []el
 		}
 		list := e.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		for _, el := range part {
-			n := e.nest(unix.NFTA_LIST_ELEM)
-			if el.end {
-				e.number(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
-			}
-			e.data(unix.NFTA_SET_ELEM_KEY, el.key)
-			e.endNest(n)
+			e.buf = appendElement(e.buf, el)
 		}
 		e.endNest(list)
 		e.end()
 	}
+}
+
+// appendElement writes an element. There may be thousands: that the lengths are known beforehand spares most of the time of nests.
+func appendElement(buf []byte, el element) []byte {
+	data := unix.NLA_HDRLEN + align(len(el.key)) // the attribute of the key's bytes, and what nests it
+	length := 2*unix.NLA_HDRLEN + data
+	if el.end {
+		length += unix.NLA_HDRLEN + 4
+	}
+	buf = appendHeader(buf, unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, length)
+	if el.end {
+		buf = appendHeader(buf, unix.NFTA_SET_ELEM_FLAGS, unix.NLA_HDRLEN+4)
+		buf = binary.BigEndian.AppendUint32(buf, unix.NFT_SET_ELEM_INTERVAL_END)
+	}
+	buf = appendHeader(buf, unix.NFTA_SET_ELEM_KEY|unix.NLA_F_NESTED, unix.NLA_HDRLEN+data)
+	buf = appendHeader(buf, unix.NFTA_DATA_VALUE, unix.NLA_HDRLEN+len(el.key))
+	buf = append(buf, el.key...)
+	return append(buf, make([]byte, align(len(el.key))-len(el.key))...)
 }

@@ -147,6 +147,7 @@ func TestTrafficAtIstiosPriorities(t *testing.T) {
 func tryBesideForeign(t *testing.T, b *testbed.Bed, rows []row) {
 	t.Helper()
 	for _, c := range (row{call: "root tcp lo:9999"}).calls() {
+		c.Timeout = patience
 		if got, err := b.Dial(c); err != nil || !is(got, "application") {
 			t.Fatalf("%s: %s %v: the foreign proxy does not listen", c, got, err)
 		}

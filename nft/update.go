@@ -26,7 +26,7 @@ func changedSets(want *rules.Table, got *foundTable) ([]setChange, bool) {
 			return nil, false
 		}
 		if !slices.Equal(gotSets[i].Ranges, w.Ranges) {
-			if got.elements[w.Set] != len(addrElements(gotSets[i])) || !needsSet(w) {
+			if got.elements[w.Set] != addrElementCount(gotSets[i].Ranges) || !needsSet(w) {
 				return nil, false
 			}
 			changes = append(changes, setChange{

@@ -70,6 +70,51 @@ func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 	}
 }
 
+// TestWhatChangesBesideElements has what the elements of a set cannot tell alone.
+func TestWhatChangesBesideElements(t *testing.T) {
+	one, two := prefixList("10.0.0.0/24"), prefixList("10.0.0.0/24", "10.0.2.0/24")
+	for _, row := range []struct {
+		name     string
+		from, to rules.Ruleset
+		between  func(t *testing.T, ns *netns.NS)
+		want     Outcome
+		routes   int
+	}{
+		{"two prefixes become one, which needs no set", excluding(two...), excluding(one...), nil, Replaced, 0},
+		{"one prefix becomes two", excluding(one...), excluding(two...), nil, Replaced, 0},
+		{
+			"a prefix more, while older connections are counted",
+			keepingEstablished(two...), keepingEstablished(prefixList("10.0.0.0/24", "10.0.2.0/24", "10.0.4.0/24")...), nil, Updated, 0,
+		},
+		{
+			"a prefix more, after somebody has removed ::6", manyPrefixes(0, 3), manyPrefixes(1, 3),
+			func(t *testing.T, ns *netns.NS) {
+				command(t, ns, "", "ip", "-6", "address", "del", "::6/128", "dev", "lo")
+			}, Updated, 1,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			applied(t, ns, row.from, Created)
+			if row.between != nil {
+				row.between(t, ns)
+			}
+			if got := applied(t, ns, row.to, row.want); got.Routes != row.routes {
+				t.Errorf("%d routing changes, want %d", got.Routes, row.routes)
+			}
+			applied(t, ns, row.to, Unchanged)
+		})
+	}
+}
+
+func keepingEstablished(prefixes ...netip.Prefix) rules.Ruleset {
+	return compiled(func(r *rules.Redirect) {
+		captureAll(r)
+		r.OutboundExcludeCIDRs, r.KeepEstablished = prefixes, true
+	})
+}
+
 // TestRandomChangesOfPrefixes goes from one list to another, and so on, in one namespace.
 func TestRandomChangesOfPrefixes(t *testing.T) {
 	t.Parallel()

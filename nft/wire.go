@@ -99,8 +99,12 @@ func (m *messages) attr(attrType uint16, value []byte) {
 }
 
 func (m *messages) header(attrType uint16, length int) {
-	m.buf = native.AppendUint16(m.buf, uint16(unix.NLA_HDRLEN+length))
-	m.buf = native.AppendUint16(m.buf, attrType)
+	m.buf = appendHeader(m.buf, attrType, unix.NLA_HDRLEN+length)
+}
+
+// appendHeader writes the header of an attribute of a length, which is with the header.
+func appendHeader(buf []byte, attrType uint16, length int) []byte {
+	return native.AppendUint16(native.AppendUint16(buf, uint16(length)), attrType)
 }
 
 func (m *messages) pad(length int) {

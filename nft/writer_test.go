@@ -35,7 +35,7 @@ func updateWithoutPause(t *testing.T, ns *netns.NS, versions []rules.Ruleset) (s
 		from, to := &versions[i].Tables[0], &versions[1-i].Tables[0]
 		elements := map[string]int{}
 		for _, m := range from.Sets() {
-			elements[m.Set] = len(addrElements(m))
+			elements[m.Set] = addrElementCount(m.Ranges)
 		}
 		changes, elementsOnly := changedSets(to, &foundTable{Table: *from, elements: elements})
 		if !elementsOnly {

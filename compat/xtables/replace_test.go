@@ -54,8 +54,9 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 func TestNoPacketIsLostFromCounters(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, "*mangle\n[0:0] -A OUTPUT -p udp -m udp --dport 9 -j ACCEPT\nCOMMIT\n")
-	const packets = 20000
-	var sent atomic.Int64
+	const replacements, packets = 20, 20000 // at least
+	var sent, replaced atomic.Int64
+	defer replaced.Add(replacements) // the sender ends in any case
 	done := make(chan error, 1)
 	go func() {
 		done <- ns.Do(func() error {
@@ -64,7 +65,7 @@ func TestNoPacketIsLostFromCounters(t *testing.T) {
 				return err
 			}
 			defer conn.Close()
-			for range packets {
+			for sent.Load() < packets || replaced.Load() < replacements {
 				if _, err := conn.WriteTo([]byte("x"), &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9}); err != nil {
 					return err
 				}
@@ -77,8 +78,7 @@ func TestNoPacketIsLostFromCounters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replaced := 0
-	for ; len(done) == 0; replaced++ {
+	for ; len(done) == 0; replaced.Add(1) {
 		if err := Replace(ns, table); err != nil {
 			t.Fatal(err)
 		}
@@ -86,8 +86,8 @@ func TestNoPacketIsLostFromCounters(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("[%d:%d] -A OUTPUT", packets, packets*29) // 20 bytes of IP, 8 of UDP
-	if got := istiotest.Save(t, ns, istiotest.Legacy, rules.IPv4); !strings.Contains(got, want) || replaced < 2 {
-		t.Errorf("after %d replacements and %d packets want %s, got:\n%s", replaced, sent.Load(), want, got)
+	want := fmt.Sprintf("[%d:%d] -A OUTPUT", sent.Load(), sent.Load()*29) // 20 bytes of IP, 8 of UDP
+	if got := istiotest.Save(t, ns, istiotest.Legacy, rules.IPv4); !strings.Contains(got, want) {
+		t.Errorf("after %d replacements and %d packets want %s, got:\n%s", replaced.Load(), sent.Load(), want, got)
 	}
 }

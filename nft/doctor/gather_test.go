@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -195,9 +196,11 @@ END`)
 			if row.after {
 				other()
 			}
-			answer, err := bed.Dial(testbed.Call{
-				Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("198.51.100.1:80"),
-			})
+			call := testbed.Call{Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("198.51.100.1:80")}
+			if row.captured {
+				call.Timeout = 20 * time.Second // the answer must come; where it need not, it is not waited for
+			}
+			answer, err := bed.Dial(call)
 			if captured := answer.By == testbed.Outbound; err != nil || captured != row.captured {
 				t.Errorf("%s, %v", answer, err)
 			}

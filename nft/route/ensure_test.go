@@ -372,7 +372,7 @@ func TestNoDescriptorLeaks(t *testing.T) {
 			t.Fatal("no error without IPv6")
 		}
 	}
-	if after := descriptors(t); after != before {
+	if after := descriptors(t); after > before {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -25,7 +26,7 @@ func Holds(want rules.Routing) bool {
 		return false
 	}
 	defer q.close()
-	return q.holds() == nil
+	return q.look() == nil && q.complete() == nil
 }
 
 // errUnclear ends a quick look.
@@ -42,24 +43,41 @@ type quickLook struct {
 	// routed is the policy route whose table is being listed, and routes how often its route is there.
 	routed rules.PolicyRoute
 	routes int
-	// More than the kernel puts into a message of which it does not know the reader (NLMSG_GOODSIZE).
-	buf [8<<10 + 1]byte
+	buf    *[quickSize]byte
 }
+
+// quickSize is more than the kernel puts into a message of which it does not know the reader (NLMSG_GOODSIZE).
+const quickSize = 8<<10 + 1
+
+// quickBuffers are kept, as the audit of a node takes many quick looks, one after the other.
+var quickBuffers = sync.Pool{New: func() any { return new([quickSize]byte) }}
 
 // newQuickLook opens a socket, to be closed.
 func newQuickLook(want rules.Routing) (*quickLook, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
-	return &quickLook{fd: fd, want: want, found: make([]bool, len(want.Policies))}, err
+	if err != nil {
+		return nil, err
+	}
+	return &quickLook{fd: fd, want: want, found: make([]bool, len(want.Policies)), buf: quickBuffers.Get().(*[quickSize]byte)}, nil
 }
 
-func (q *quickLook) close() { _ = unix.Close(q.fd) }
+func (q *quickLook) close() {
+	_ = unix.Close(q.fd)
+	quickBuffers.Put(q.buf)
+}
 
-// holds fails if anything is not there, or not clear.
-func (q *quickLook) holds() error {
-	if err := q.list(quickRequest()); err != nil {
-		return err
+// look fails if anything is not clear, or something of ours but ::6 is there that is not wanted.
+func (q *quickLook) look() error {
+	err := q.list(quickRequest())
+	if err == nil && !q.answered {
+		return errUnclear
 	}
-	if !q.answered || q.passthrough != (len(q.want.LoopbackAddrs) > 0) || slices.Contains(q.found, false) {
+	return err
+}
+
+// complete fails, after a look, if anything is not there, or ::6 is and is not wanted.
+func (q *quickLook) complete() error {
+	if q.passthrough != (len(q.want.LoopbackAddrs) > 0) || slices.Contains(q.found, false) {
 		return errUnclear
 	}
 	if len(q.want.Policies) == 0 {

@@ -47,7 +47,7 @@ func TestWhatEachContainerCanCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pair := netnstest.NewPair(t)
-			o := Options{Redirect: usual(row.mode), Timeout: 300 * time.Millisecond}
+			o := Options{Redirect: usual(row.mode)}
 			mustApply(t, pair, rules.Compile(o.Redirect))
 			r := validateAs(t, pair.Pod, row.who, o)
 			if got := named(r, OK); !slices.Equal(got, row.checked) || r.Outcome() != WorksInPart {
@@ -64,6 +64,7 @@ func TestWhatEachContainerCanCheck(t *testing.T) {
 			if _, err := nft.Remove(pair.Pod); err != nil {
 				t.Fatal(err)
 			}
+			o.Timeout = 300 * time.Millisecond
 			r = validateAs(t, pair.Pod, row.who, o)
 			want := slices.DeleteFunc(row.checked, func(name string) bool { return name == "source check" })
 			if got := named(r, Failed); !slices.Equal(got, want) || r.Outcome() != Fails {
@@ -77,7 +78,7 @@ func TestWhatEachContainerCanCheck(t *testing.T) {
 func TestSettingsProveNothing(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	who := person{gid: 1337, caps: "-all"}
-	o := Options{Redirect: usual(rules.ModeTProxy), Timeout: 300 * time.Millisecond}
+	o := Options{Redirect: usual(rules.ModeTProxy)}
 	r := validateAs(t, pair.Pod, who, o)
 	if got := named(r, OK); !slices.Equal(got, []string{"source check"}) || r.Outcome() != NotDecided {
 		t.Error(describe(r))
@@ -100,13 +101,20 @@ func TestNothingToCapture(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	r := rules.DefaultRedirect()
 	mustApply(t, pair, rules.Compile(r))
-	o := Options{Redirect: r, Timeout: 300 * time.Millisecond}
+	o := Options{Redirect: r}
 	if got := validateAs(t, pair.Pod, validationContainer, o); got.Outcome() != CapturesNothing {
 		t.Error(describe(got))
 	}
 	// The same rules, although inbound connections were to be captured.
 	o.Redirect = usual(rules.ModeRedirect)
-	if got := validate(t, pair, o); got.Outcome() != Fails || !slices.Contains(named(got, Failed), "inbound, IPv4") {
+	fails := func(got Result) bool {
+		return got.Outcome() == Fails && slices.Contains(named(got, Failed), "inbound, IPv4")
+	}
+	got := patiently(func(timeout time.Duration) Result {
+		o.Timeout = timeout
+		return validate(t, pair, o)
+	}, fails)
+	if !fails(got) {
 		t.Error(describe(got))
 	}
 }
@@ -117,7 +125,7 @@ func TestWideLoopbackCIDR(t *testing.T) {
 	r := usual(rules.ModeRedirect)
 	r.LoopbackCIDR, _ = rules.ParseLoopbackCIDR("127.0.0.0/8")
 	mustApply(t, pair, rules.Compile(r))
-	got := validateAs(t, pair.Pod, validationContainer, Options{Redirect: r, Timeout: 300 * time.Millisecond})
+	got := validateAs(t, pair.Pod, validationContainer, Options{Redirect: r})
 	if got.Outcome() != WorksInPart || !strings.Contains(got.Checks[0].Found, "itself, not captured") || got.Checks[0].Status != OK {
 		t.Error(describe(got))
 	}

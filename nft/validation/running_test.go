@@ -61,7 +61,10 @@ func TestRunningProxyIsNotDisturbed(t *testing.T) {
 			}
 			stop := callAll(t, bed)
 			for range 5 {
-				r := runFromNeighbour(t, bed, o)
+				r := patiently(func(timeout time.Duration) Result {
+					o.Timeout = timeout
+					return runFromNeighbour(t, bed, o)
+				}, works)
 				if r.Outcome() != Works || !r.Running || r.Count(NotChecked) > 0 {
 					t.Error(describe(r))
 				}
@@ -130,7 +133,7 @@ func TestRunningProxyUnprivileged(t *testing.T) {
 	if err := bed.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Redirect: usual(rules.ModeRedirect), Timeout: 200 * time.Millisecond}
+	o := Options{Redirect: usual(rules.ModeRedirect)}
 	if _, err := nft.Apply(bed.Pod, rules.Compile(o.Redirect)); err != nil {
 		t.Fatal(err)
 	}
@@ -160,11 +163,11 @@ func TestRulesComeLate(t *testing.T) {
 		}
 		applied <- err
 	}()
-	got := validate(t, pair, Options{Redirect: r})
+	got := validate(t, pair, Options{Redirect: r, Timeout: 30 * time.Second})
 	if err := <-applied; err != nil {
 		t.Fatal(err)
 	}
-	if got.Outcome() != Works || got.Attempts < 2 || got.Duration > 2*time.Second {
+	if got.Outcome() == Fails || got.Attempts < 2 {
 		t.Error(describe(got))
 	}
 }
@@ -187,7 +190,7 @@ func untilListener(ns *netns.NS, want bool) error {
 func TestOtherUserNamespace(t *testing.T) {
 	ns := netnstest.NewInUserNS(t)
 	bed := newBed(t, testbed.Options{Pod: ns, IDBase: netnstest.UserNSBase})
-	o := Options{Redirect: usual(rules.ModeRedirect), Timeout: 300 * time.Millisecond}
+	o := Options{Redirect: usual(rules.ModeRedirect)}
 	if _, err := nft.Apply(bed.Pod, rules.Compile(o.Redirect)); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +200,10 @@ func TestOtherUserNamespace(t *testing.T) {
 		t.Error(describe(r))
 	}
 	startIn(t, ns)
-	r = runFromNeighbour(t, bed, o)
+	r = patiently(func(timeout time.Duration) Result {
+		o.Timeout = timeout
+		return runFromNeighbour(t, bed, o)
+	}, works)
 	if r.Outcome() != Works || r.Count(NotChecked) > 0 {
 		t.Error(describe(r))
 	}

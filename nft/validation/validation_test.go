@@ -47,6 +47,17 @@ func validate(t testing.TB, pair netnstest.Pair, o Options) (r Result) {
 	return r
 }
 
+// patiently validates until the result is as it should be, three times at most: where a machine stands still for a tenth of a second, a
+// probe does not arrive in time.
+func patiently(validate func(timeout time.Duration) Result, ok func(Result) bool) (r Result) {
+	for _, timeout := range []time.Duration{300 * time.Millisecond, time.Second, 5 * time.Second} {
+		if r = validate(timeout); ok(r) {
+			break
+		}
+	}
+	return r
+}
+
 // named returns the names of the checks with the status.
 func named(r Result, s Status) []string {
 	names := []string{}
@@ -57,6 +68,8 @@ func named(r Result, s Status) []string {
 	}
 	return names
 }
+
+func works(r Result) bool { return r.Outcome() == Works }
 
 func describe(r Result) string {
 	b := new(strings.Builder)
@@ -88,7 +101,9 @@ func TestEverythingWorks(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			pair := netnstest.NewPair(t)
 			mustApply(t, pair, rules.Compile(usual(mode)))
-			r := validate(t, pair, Options{Redirect: usual(mode)})
+			r := patiently(func(timeout time.Duration) Result {
+				return validate(t, pair, Options{Redirect: usual(mode), Timeout: timeout})
+			}, works)
 			want := append(checksOf(mode, pair.PodIP4, rules.PassthroughIPv4), checksOf(mode, pair.PodIP6, rules.PassthroughIPv6)...)
 			if mode == rules.ModeTProxy {
 				want = append(want, "source check")
@@ -219,7 +234,9 @@ func TestBroken(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got := validate(t, pair, Options{Redirect: r, Timeout: 300 * time.Millisecond})
+			got := patiently(func(timeout time.Duration) Result {
+				return validate(t, pair, Options{Redirect: r, Timeout: timeout})
+			}, func(got Result) bool { return slices.Equal(named(got, Failed), row.failed) })
 			if !slices.Equal(named(got, Failed), row.failed) || got.Outcome() != Fails {
 				t.Errorf("failed are %q,\nwant %q of\n%s", named(got, Failed), row.failed, describe(got))
 			}
@@ -260,8 +277,11 @@ func TestForeignChainDecides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := validate(t, pair, Options{Redirect: r, Timeout: 300 * time.Millisecond})
-	if failed := named(got, Failed); !slices.Equal(failed, []string{"outbound, IPv4", "outbound, IPv6"}) {
+	want := []string{"outbound, IPv4", "outbound, IPv6"}
+	got := patiently(func(timeout time.Duration) Result {
+		return validate(t, pair, Options{Redirect: r, Timeout: timeout})
+	}, func(got Result) bool { return slices.Equal(named(got, Failed), want) })
+	if failed := named(got, Failed); !slices.Equal(failed, want) {
 		t.Fatalf("failed are %q of\n%s", failed, describe(got))
 	}
 	for _, c := range got.Checks {
@@ -274,11 +294,11 @@ func TestForeignChainDecides(t *testing.T) {
 
 func TestNoRulesAtAll(t *testing.T) {
 	pair := netnstest.NewPair(t)
-	got := validate(t, pair, Options{Redirect: usual(rules.ModeRedirect), Timeout: 400 * time.Millisecond})
+	got := validate(t, pair, Options{Redirect: usual(rules.ModeRedirect), Timeout: 2 * time.Second})
 	if ok := named(got, OK); len(ok) > 0 || got.Outcome() != Fails {
 		t.Errorf("ok are %q of\n%s", ok, describe(got))
 	}
-	if got.Duration < 200*time.Millisecond || got.Duration > time.Second || got.Attempts < 2 {
+	if got.Duration < time.Second || got.Duration > 30*time.Second || got.Attempts < 2 {
 		t.Errorf("given up after %d attempts, %s", got.Attempts, got.Duration)
 	}
 }

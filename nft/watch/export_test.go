@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
 // Known is how many namespaces the watcher hears of.
@@ -20,7 +22,7 @@ func (w *Watcher) Known() int {
 func WaitKnown(t testing.TB, w *Watcher, n int) {
 	t.Helper()
 	for start := time.Now(); w.Known() != n; runtime.Gosched() {
-		if time.Since(start) > 10*time.Second {
+		if time.Since(start) > time.Minute { // the kernel ends namespaces one after another, those of other tests too
 			t.Fatalf("it hears of %d namespaces, want %d", w.Known(), n)
 		}
 	}
@@ -40,6 +42,25 @@ func Ports(t testing.TB, w *Watcher) (ports []uint32) {
 		}
 	}
 	return ports
+}
+
+// Asker is the port id of the socket by which the watcher asks for ids, which it has after the first question, and the number of the
+// last question.
+func Asker(t testing.TB, w *Watcher) (port, question uint32) {
+	t.Helper()
+	a, err := unix.Getsockname(w.ids.fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.(*unix.SockaddrNetlink).Pid, w.ids.sequence
+}
+
+// GiveUp asks for the id of a namespace, and does not read the answer.
+func GiveUp(t testing.TB, w *Watcher, ns *netns.NS) {
+	t.Helper()
+	if err := w.ids.send(unix.RTM_GETNSID, 0, []attribute{{unix.NETNSA_FD, uint32(ns.FD())}}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // ForgetAll makes the watcher hear that all ids have ended.

@@ -22,8 +22,11 @@ func FuzzMessage(f *testing.F) {
 		if id, ok := message(m).nsid(); !ok && id != 0 {
 			t.Errorf("id %d although there is none", id)
 		}
-		if message(m).kind() != 0 && len(m) < unix.NLMSG_HDRLEN {
-			t.Error("the kind of a message without a header")
+		if (message(m).kind() != 0 || message(m).sequence() != 0) && len(m) < unix.NLMSG_HDRLEN {
+			t.Error("the kind or the number of a message without a header")
+		}
+		if err := message(m).errno(); err == nil && len(m) < bodyAt+4 {
+			t.Error("all is well, says a message without a body")
 		}
 		origin(control)
 	})

@@ -5,25 +5,36 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// ids are those that namespaces have in one of them. They are asked for by one goroutine at a time.
-type ids struct{ socket *nl.NetlinkSocket }
+// ids are those that namespaces have in one of them. They are asked for by one goroutine at a time. A question is two system calls and
+// leaves no garbage: each look at a pod adds its namespace, and thus asks.
+type ids struct {
+	fd       int
+	sequence uint32
+	buf      [1 << 10]byte // for a question, and then for its answer: each has less than 100 bytes
+}
+
+// answerTime bounds the wait for the kernel, which has always answered when a question is sent.
+var answerTime = unix.Timeval{Sec: 10}
 
 // openIDs returns the ids in the thread's namespace.
 func openIDs() (*ids, error) {
-	s, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open route netlink socket: %w", err)
 	}
-	return &ids{s}, nil
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &answerTime); err != nil {
+		_ = unix.Close(fd)
+		return nil, os.NewSyscallError("setsockopt", err)
+	}
+	return &ids{fd: fd}, nil
 }
 
-func (i *ids) close() { i.socket.Close() }
+func (i *ids) close() { _ = unix.Close(i.fd) }
 
 // of returns the id of a namespace, which gets one if it has none.
 func (i *ids) of(ns *netns.NS) (int32, error) {
@@ -56,11 +67,9 @@ func (i *ids) of(ns *netns.NS) (int32, error) {
 
 // get returns the id of the namespace that a descriptor refers to, -1 if it has none.
 func (i *ids) get(fd int) (int32, error) {
-	answers, err := i.ask(unix.RTM_GETNSID, 0, attribute{unix.NETNSA_FD, uint32(fd)})
-	for _, a := range answers {
-		if id, ok := message(append(make([]byte, bodyAt), a...)).nsid(); ok {
-			return id, err
-		}
+	answer, err := i.ask(unix.RTM_GETNSID, 0, attribute{unix.NETNSA_FD, uint32(fd)})
+	if id, ok := answer.nsid(); ok {
+		return id, nil
 	}
 	return -1, err
 }
@@ -80,16 +89,58 @@ func (i *ids) inUse(id int32) bool {
 
 // An attribute of a question is a number.
 type attribute struct {
-	kind  int
+	kind  uint16
 	value uint32
 }
 
-func (i *ids) ask(kind, flags int, attributes ...attribute) ([][]byte, error) {
-	r := nl.NewNetlinkRequest(kind, flags)
-	r.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: i.socket}}
-	r.AddData(&nl.RtGenMsg{})
-	for _, a := range attributes {
-		r.AddData(nl.NewRtAttr(a.kind, native.AppendUint32(nil, a.value)))
+// ask asks the kernel what it answers by one message. That is returned, valid until the next question.
+func (i *ids) ask(kind, flags uint16, attributes ...attribute) (message, error) {
+	if err := i.send(kind, flags, attributes); err != nil {
+		return nil, err
 	}
-	return r.Execute(unix.NETLINK_ROUTE, 0)
+	return i.answer()
+}
+
+func (i *ids) send(kind, flags uint16, attributes []attribute) error {
+	i.sequence++
+	const rtgenmsg = 4 // with its padding
+	question := i.buf[:bodyAt+rtgenmsg]
+	clear(question)
+	for _, a := range attributes {
+		question = native.AppendUint16(question, unix.NLA_HDRLEN+4)
+		question = native.AppendUint16(question, a.kind)
+		question = native.AppendUint32(question, a.value)
+	}
+	native.PutUint32(question, uint32(len(question)))
+	native.PutUint16(question[typeAt:], kind)
+	native.PutUint16(question[flagsAt:], unix.NLM_F_REQUEST|flags)
+	native.PutUint32(question[sequenceAt:], i.sequence)
+	for {
+		_, err := unix.Write(i.fd, question) // to the kernel, as no address says otherwise
+		if !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("write", err)
+		}
+	}
+}
+
+// answer reads what the kernel says to the last question.
+func (i *ids) answer() (message, error) {
+	for {
+		n, from, err := unix.Recvfrom(i.fd, i.buf[:], 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return nil, os.NewSyscallError("recvfrom", err)
+		}
+		m := message(i.buf[:n])
+		sender, ok := from.(*unix.SockaddrNetlink)
+		if !ok || sender.Pid != 0 || m.sequence() != i.sequence {
+			continue // another process's, or to a question whose answer was given up
+		}
+		if m.kind() == unix.NLMSG_ERROR {
+			return nil, m.errno()
+		}
+		return m, nil
+	}
 }

@@ -21,6 +21,25 @@ func (m message) kind() uint16 {
 	return native.Uint16(m[typeAt:])
 }
 
+// sequence is the number of the question that the message answers, 0 if it answers none.
+func (m message) sequence() uint32 {
+	if len(m) < unix.NLMSG_HDRLEN {
+		return 0
+	}
+	return native.Uint32(m[sequenceAt:])
+}
+
+// errno is what an error says; nil if that is that all is well.
+func (m message) errno() error {
+	if len(m) < bodyAt+4 {
+		return unix.EBADMSG
+	}
+	if code := -int32(native.Uint32(m[bodyAt:])); code != 0 {
+		return unix.Errno(code)
+	}
+	return nil
+}
+
 // attributes calls do for each attribute after a body of so many bytes.
 func (m message) attributes(body int, do func(kind uint16, value []byte)) {
 	a := m[min(bodyAt+body, len(m)):]

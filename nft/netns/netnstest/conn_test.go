@@ -13,7 +13,7 @@ import (
 )
 
 // timeout is for what must not happen; nothing waits for it otherwise.
-const timeout = 5 * time.Second
+const timeout = 30 * time.Second
 
 // listen starts a server in ns that tells every client the address it asked.
 func listen(t *testing.T, ns *netns.NS, network, addr string) (l net.Listener) {
