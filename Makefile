@@ -43,7 +43,7 @@ demo: ## Show the rules at work in a network namespace (root or sudo).
 
 test: bin/cni/bridge
 test: ## Run the tests (as root or with sudo: all of them).
-	@RACE='$(RACE)' .ci/test -timeout 3m $(TESTFLAGS)
+	@RACE='$(RACE)' .ci/test -timeout 10m $(TESTFLAGS)
 
 test-long: bin/cni/bridge
 test-long: ## Run the tests with the long ones, all under the race detector.
@@ -69,7 +69,7 @@ bench: bin/tools/golangci-lint
 	@bin/tools/benchstat $(BASE) bin/bench.out
 
 bench-peers: export SLUICE_ROUNDS ?= 30
-bench-peers: build bin/istio-cni bin/$(notdir $(PEER))
+bench-peers: build bin/istio-cni bin/$(notdir $(PEER)) bin/e2e/install-cni
 bench-peers: ## Compare with all peers (root or sudo), in SLUICE_ROUNDS (30) rounds: writes e2e/bench/RESULTS.md.
 	@$(build-static) ./install/cmd/sluice-node
 	@.ci/packages || true
@@ -149,7 +149,7 @@ ci: ## Run what a change must pass: lint, test, part of test-peers, a short fuzz
 	@echo 'ci: test'; $(MAKE) --no-print-directory test TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: peers'; $(MAKE) --no-print-directory test-peers SLUICE_LONG= TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: chart'; $(MAKE) --no-print-directory chart-test TESTFLAGS='-count=1 $(TESTFLAGS)'
-	@echo 'ci: fuzz'; $(MAKE) --no-print-directory fuzz FUZZTIME=50000x
+	@echo 'ci: fuzz'; $(MAKE) --no-print-directory fuzz FUZZTIME=20000x
 	@echo 'ci: kernels'; $(MAKE) --no-print-directory e2e-kernels LIMIT=20m
 	@echo 'ci: Kubernetes'; $(MAKE) --no-print-directory e2e TESTFLAGS='-count=1 $(TESTFLAGS)'
 

@@ -13,7 +13,6 @@ import (
 const (
 	rawName, emptyName, nftName = "the same bytes, ready-made", "empty Go program", "nft -f"
 	coldName, cachedName        = "Sluice in process", "Sluice in process, batch cached"
-	knownName                   = "Sluice in process, the rules known"
 	legacyName                  = "iptables-restore and ip6tables-restore, legacy"
 )
 

@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/compat"
@@ -74,6 +76,42 @@ func TestTrafficCountsWhatIsLost(t *testing.T) {
 	}
 	if lost, sent := lost(); lost != sent || sent == 0 {
 		t.Errorf("%d of %d lost where all are dropped", lost, sent)
+	}
+}
+
+// What our rules are compared with finds the connection of each packet, as they do: an empty NAT chain alone would not.
+func TestPacketsAreComparedWithConntrackOn(t *testing.T) {
+	netnstest.RequireBinary(t, "nft")
+	for _, row := range []struct {
+		name    string
+		p       programmer
+		entries string
+	}{
+		{"alone", emptyNATChain("", ""), "0"},
+		{"with a chain that needs conntrack", emptyNATChain("", trackingChain), "1"},
+	} {
+		ns := newTestPod(t)
+		if err := row.p.run(Tools{}, ns, Sidecar{}); err != nil {
+			t.Fatal(err)
+		}
+		f, err := newTraffic(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = f.establish()
+		var count []byte
+		if err == nil {
+			err = ns.Do(func() (err error) {
+				count, err = os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
+				return err
+			})
+		}
+		if err := errors.Join(err, f.close()); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.TrimSpace(string(count)); got != row.entries {
+			t.Errorf("%s: %s connections are tracked, want %s", row.name, got, row.entries)
+		}
 	}
 }
 

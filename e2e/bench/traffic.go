@@ -3,6 +3,7 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -74,14 +75,15 @@ func join(from, to int) error {
 	return unix.Connect(from, address)
 }
 
-// run sends and answers until it is to stop and the last answers are there, or late.
+// run sends and answers until it is to stop and the last answers are there, or late. It has a thread to itself, whose pauses the kernel ends:
+// a ticker would be late whenever another goroutine is in a system call for long, and the traffic would seem to stand still.
 func (t *traffic) run(quit <-chan struct{}) {
 	defer close(t.done)
-	ticker := time.NewTicker(sendEvery)
-	defer ticker.Stop()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	last := time.Now()
 	var deadline time.Time
-	for {
+	for next := last; ; {
 		if deadline.IsZero() {
 			// What netfilter drops at output is an error here, and lost.
 			_, _ = unix.Write(t.client, []byte("ping"))
@@ -102,9 +104,18 @@ func (t *traffic) run(quit <-chan struct{}) {
 			return
 		}
 		select {
-		case <-ticker.C:
 		case <-quit:
 			quit, deadline = nil, now.Add(patience)
+		default:
+		}
+		// What is late is not made up for.
+		if next = next.Add(sendEvery); next.Before(now) {
+			next = now
+		}
+		pause := unix.NsecToTimespec(next.Sub(now).Nanoseconds())
+		if err := unix.Nanosleep(&pause, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			t.err = fmt.Errorf("traffic: %w", err)
+			return
 		}
 	}
 }

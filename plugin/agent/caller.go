@@ -121,7 +121,8 @@ func IsAway(err error) bool { return errors.Is(err, errAway) }
 
 // IsLate tells whether the error is that of an answer that did not come in the time of the context.
 func IsLate(ctx context.Context, err error) bool {
-	return errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil && err != nil
+	// A connection that is not made in time may say so a moment before the context does.
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil && err != nil
 }
 
 // unreached says why there is no connection, in fewer words than package net.

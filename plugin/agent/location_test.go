@@ -1,7 +1,11 @@
 package agent_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net"
+	"os"
 	"strings"
 	"testing"
 
@@ -90,6 +94,29 @@ func TestWhatALocationSays(t *testing.T) {
 				checkText(t, err, row.text)
 			} else if err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestWhatComesTooLateIsTold(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, row := range map[string]struct {
+		ctx  context.Context
+		err  error
+		late bool
+	}{
+		"an answer in time":                                {t.Context(), nil, false},
+		"an answer when the time has just ended":           {over, nil, false},
+		"the agent is away":                                {t.Context(), errors.New("connection refused"), false},
+		"no answer":                                        {t.Context(), fmt.Errorf("no answer: %w", os.ErrDeadlineExceeded), true},
+		"no connection, which says so before the context":  {t.Context(), fmt.Errorf("dial: %w", context.DeadlineExceeded), true},
+		"any error when the time has ended or is not left": {over, errors.New("use of closed connection"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if late := agent.IsLate(row.ctx, row.err); late != row.late {
+				t.Errorf("late: %v", late)
 			}
 		})
 	}

@@ -53,10 +53,15 @@ func (j *Judge) Run(ctx context.Context) {
 func (j *Judge) Decide(ctx context.Context) Verdict {
 	ctx, cancel := context.WithTimeout(ctx, j.options.Patience)
 	defer cancel()
+	var last error
 	for {
 		verdict, err := j.ask(ctx)
 		if err == nil {
 			return verdict
+		}
+		// A question that the end of the patience cut short has less to say than the one before it.
+		if last == nil || ctx.Err() == nil {
+			last = err
 		}
 		// An answer, and asking again would not change it.
 		final := cluster.IsRefused(err)
@@ -70,7 +75,7 @@ func (j *Judge) Decide(ctx context.Context) Verdict {
 			timer.Stop()
 		}
 		if final {
-			return j.recall(err)
+			return j.recall(last)
 		}
 	}
 }

@@ -37,10 +37,16 @@ func newBed(t *testing.T) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.client.Close)
-	b.judge = retire.New(retire.Options{
-		Client: b.client, DaemonSet: name, NodeName: clustertest.Node, Patience: 300 * time.Millisecond,
-	})
+	b.judge = b.patient(20 * time.Second)
 	return b
+}
+
+// brief is for an API server that never says what is asked.
+const brief = 2 * time.Second
+
+// patient is a judge that asks for so long.
+func (b *bed) patient(patience time.Duration) *retire.Judge {
+	return retire.New(retire.Options{Client: b.client, DaemonSet: name, NodeName: clustertest.Node, Patience: patience})
 }
 
 // Only what the API server confirms takes the plugin off the node.
@@ -63,8 +69,8 @@ func TestDecide(t *testing.T) {
 		},
 		{"the rights are gone", "", func(b *bed) { b.Refuse(403) }, false, "403"},
 		{"the token is not accepted any more", "", func(b *bed) { b.SetToken("another") }, false, "401"},
-		{"the API server fails", "", func(b *bed) { b.Refuse(500) }, false, "500"},
-		{"the API server is not reached", "", func(b *bed) { b.Stop() }, false, "does not say"},
+		{"the API server fails", "", func(b *bed) { b.Refuse(500); b.judge = b.patient(brief) }, false, "500"},
+		{"the API server is not reached", "", func(b *bed) { b.Stop(); b.judge = b.patient(brief) }, false, "does not say"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBed(t)
