@@ -36,41 +36,91 @@ const (
 	agentWindow = time.Minute
 )
 
-// agentRows measure the node agent when nothing happens.
+// agentRows measure node agents when nothing happens.
 func agentRows(b *testing.B, tools bench.Tools) []bench.Row {
-	const name = "sluice-node"
-	var a *nodeAgent
+	const ours = "sluice-node"
 	return []bench.Row{{
-		ID: "agent", Topic: "The node agent", Name: fmt.Sprintf("nothing happens for a minute; it audits %d pods of the mesh", agentPods),
+		ID: "agent", Topic: "The node agent",
+		Name:  fmt.Sprintf("nothing happens for a minute on a node with %d pods of the mesh", agentPods),
 		Share: 0.01,
 		Goals: []report.Goal{
-			{Of: name, Quantity: report.Share, Limit: 0.001},
-			{Of: name, Quantity: report.Memory, Limit: 30e6},
+			{Of: ours, Quantity: report.Share, Limit: 0.001},
+			{Of: ours, Quantity: report.Memory, Limit: 30e6},
 		},
-		Note: "By default each pod is compared with what it should have once a minute, completely and from the kernel. " +
-			"Memory is the most that was resident since the start.",
-		Contestants: []bench.Contestant{{
-			Name: name, Kind: report.Ours,
-			Open: func() (end func(), err error) {
-				if a, err = startAgent(b, tools); err != nil {
-					return nil, err
-				}
-				return a.end, nil
-			},
-			Prepare: func() (bench.Task, error) {
-				return bench.Task{Do: a.idle, Count: func() (bench.Sample, error) { return nil, nil }}, nil
-			},
-		}},
+		Note: "sluice-node compares each pod with what it should have once a minute, and listens to changes; install-cni watches the pods for " +
+			"failures that show a missing redirect, and looks at no rules. Both as by default, ambient mode off. Memory is the most that was " +
+			"resident (VmHWM) since the start.",
+		Contestants: []bench.Contestant{
+			agentContestant(b, ours, report.Ours, func(a *nodeAgent) error { return a.startSluice(tools) }),
+			agentContestant(b, "install-cni", report.Peer, func(a *nodeAgent) error { return a.startInstaller(tools) }),
+		},
 	}}
+}
+
+// agentContestant is an agent that is started with pods in its API server.
+func agentContestant(b *testing.B, name string, kind report.Kind, start func(*nodeAgent) error) bench.Contestant {
+	var a *nodeAgent
+	return bench.Contestant{
+		Name: name, Kind: kind,
+		Open: func() (end func(), err error) {
+			if a, err = newNodeAgent(b); err != nil {
+				return nil, err
+			}
+			if err := start(a); err != nil {
+				a.end()
+				return nil, fmt.Errorf("%w: %s", err, lastLines(a.log.String()))
+			}
+			return a.end, nil
+		},
+		Prepare: func() (bench.Task, error) {
+			return bench.Task{Do: a.idle, Count: func() (bench.Sample, error) { return nil, nil }}, nil
+		},
+	}
 }
 
 // A nodeAgent runs in a mount namespace of its own, as in its pod.
 type nodeAgent struct {
 	process    *exec.Cmd
 	log        bytes.Buffer
+	api        *clustertest.Server
+	pod        *decide.Pod // what all pods are but for their names
+	text       string      // of that
 	namespaces []*netns.NS
 	dir        string
 }
+
+// newNodeAgent has an API server with pods. No agent is started yet.
+func newNodeAgent(b *testing.B) (*nodeAgent, error) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata", "sidecar.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	pod, err := podfile.Read(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "agent") // paths of sockets must be short
+	if err != nil {
+		return nil, err
+	}
+	a := &nodeAgent{api: clustertest.Start(b), pod: pod, text: string(text), dir: dir}
+	for i := range agentPods {
+		name, uid := podName(i)
+		a.api.Put(strings.NewReplacer(pod.Metadata.Name, name, pod.Metadata.UID, uid, "nodeName: node-2", "nodeName: "+clustertest.Node).
+			Replace(a.text))
+	}
+	return a, nil
+}
+
+// podName is the name of a pod, and its UID.
+func podName(i int) (name, uid string) {
+	return fmt.Sprintf("orders-%d", i), fmt.Sprintf("7d1e6c2a-%d", i)
+}
+
+func lastLines(text string) string { return text[max(len(text)-1000, 0):] }
+
+// primary is the configuration of a cluster's network.
+const primary = `{"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "bridge"}]}`
 
 // inPod mounts what the kubelet and the runtime would: the service account, and the namespaces of the pods.
 const inPod = `set -e
@@ -87,50 +137,27 @@ for space in $NAMESPACES; do
 done
 exec "$PROGRAM" run`
 
-// startAgent returns when the agent has audited all pods.
-func startAgent(b *testing.B, tools bench.Tools) (*nodeAgent, error) {
+// startSluice starts ours, and returns when it has audited all pods.
+func (a *nodeAgent) startSluice(tools bench.Tools) error {
 	program, err := tools.Find(bench.SluiceNode)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	dir, err := os.MkdirTemp("", "agent") // paths of sockets must be short
-	if err != nil {
-		return nil, err
+	if err := a.make("conf", "bin", "run", "image", "identity", "netns"); err != nil {
+		return err
 	}
-	a := &nodeAgent{dir: dir}
-	if err := a.start(b, program); err != nil {
-		a.end()
-		return nil, fmt.Errorf("%w: %s", err, lastLines(a.log.String()))
-	}
-	return a, nil
-}
-
-func lastLines(text string) string { return text[max(len(text)-1000, 0):] }
-
-func (a *nodeAgent) start(b *testing.B, program string) error {
-	for _, d := range []string{"conf", "bin", "run", "image", "identity", "netns"} {
-		if err := os.Mkdir(filepath.Join(a.dir, d), 0o755); err != nil {
-			return err
-		}
-	}
-	const primary = `{"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "bridge"}]}`
-	err := os.WriteFile(filepath.Join(a.dir, "conf", "10-net.conflist"), []byte(primary), 0o600)
+	err = os.WriteFile(a.path("conf/10-net.conflist"), []byte(primary), 0o600)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(a.dir, "image", "sluice-cni"), []byte("the plugin"), 0o700)
+		err = os.WriteFile(a.path("image/sluice-cni"), []byte("the plugin"), 0o700)
+	}
+	if err == nil {
+		err = a.populate()
 	}
 	if err != nil {
 		return err
 	}
-	api := clustertest.Start(b)
-	api.Identity(filepath.Join(a.dir, "identity"))
-	if err := a.populate(api); err != nil {
-		return err
-	}
+	a.api.Identity(a.path("identity"))
 	ports, err := freePorts(2)
-	if err != nil {
-		return err
-	}
-	host, port, err := net.SplitHostPort(api.Address())
 	if err != nil {
 		return err
 	}
@@ -138,36 +165,48 @@ func (a *nodeAgent) start(b *testing.B, program string) error {
 	for _, ns := range a.namespaces {
 		spaces = append(spaces, (&bench.Attachment{NS: ns}).Path())
 	}
-	path := func(name string) string { return filepath.Join(a.dir, name) }
-	a.process = exec.Command("/bin/sh", "-c", inPod)
-	a.process.Env = []string{
-		"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin", "DIR=" + a.dir, "PROGRAM=" + program, "NAMESPACES=" + strings.Join(spaces, " "),
-		"KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port,
-		"NODE_NAME=" + clustertest.Node, "POD_NAME=sluice-node-x7k2p", "POD_NAMESPACE=" + clustertest.Namespace,
-		"MOUNTED_CNI_NET_DIR=" + path("conf"), "SLUICE_MOUNTED_BIN_DIR=" + path("bin"), "SLUICE_MOUNTED_CACHE_DIR=" + path("cache"),
-		"SLUICE_SOURCE_DIR=" + path("image"), "CNI_AGENT_RUN_DIR=" + path("run"), "SLUICE_STATE_DIR=" + path("state"),
-		"SLUICE_MOUNTED_NETNS_DIR=" + path("netns"), "SLUICE_SEARCH_PROC=false",
-		"SLUICE_HEALTH_PORT=" + ports[0], "MONITORING_PORT=" + ports[1],
-	}
-	a.process.Stdout, a.process.Stderr = &a.log, &a.log
-	a.process.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
-	if err := a.process.Start(); err != nil {
+	err = a.run(inPod,
+		"PROGRAM="+program, "NAMESPACES="+strings.Join(spaces, " "),
+		"NODE_NAME="+clustertest.Node, "POD_NAME=sluice-node-x7k2p", "POD_NAMESPACE="+clustertest.Namespace,
+		"MOUNTED_CNI_NET_DIR="+a.path("conf"), "SLUICE_MOUNTED_BIN_DIR="+a.path("bin"), "SLUICE_MOUNTED_CACHE_DIR="+a.path("cache"),
+		"SLUICE_SOURCE_DIR="+a.path("image"), "CNI_AGENT_RUN_DIR="+a.path("run"), "SLUICE_STATE_DIR="+a.path("state"),
+		"SLUICE_MOUNTED_NETNS_DIR="+a.path("netns"), "SLUICE_SEARCH_PROC=false",
+		"SLUICE_HEALTH_PORT="+ports[0], "MONITORING_PORT="+ports[1])
+	if err != nil {
 		return err
 	}
 	return await("http://127.0.0.1:"+ports[1]+"/metrics", fmt.Sprintf(`sluice_pods{state="redirected"} %d`, agentPods))
 }
 
-// populate makes pods whose ADD was done: in the API server, their namespaces with rules, and their records.
-func (a *nodeAgent) populate(api *clustertest.Server) error {
-	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata", "sidecar.yaml"))
+func (a *nodeAgent) path(name string) string { return filepath.Join(a.dir, name) }
+
+// make makes directories.
+func (a *nodeAgent) make(names ...string) error {
+	for _, name := range names {
+		if err := os.MkdirAll(a.path(name), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run starts a script in a mount namespace, which executes the agent in the end.
+func (a *nodeAgent) run(script string, env ...string) error {
+	host, port, err := net.SplitHostPort(a.api.Address())
 	if err != nil {
 		return err
 	}
-	pod, err := podfile.Read(bytes.NewReader(text))
-	if err != nil {
-		return err
-	}
-	r, _, err := decide.Parameters(pod, []netip.Addr{netip.MustParseAddr("10.244.7.9")}, &decide.Settings{})
+	a.process = exec.Command("/bin/sh", "-c", script)
+	a.process.Env = append(env, "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin", "DIR="+a.dir,
+		"KUBERNETES_SERVICE_HOST="+host, "KUBERNETES_SERVICE_PORT="+port)
+	a.process.Stdout, a.process.Stderr = &a.log, &a.log
+	a.process.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
+	return a.process.Start()
+}
+
+// populate makes the pods ones whose ADD was done: their namespaces with rules, and their records.
+func (a *nodeAgent) populate() error {
+	r, _, err := decide.Parameters(a.pod, []netip.Addr{netip.MustParseAddr("10.244.7.9")}, &decide.Settings{})
 	if err != nil {
 		return err
 	}
@@ -175,11 +214,9 @@ func (a *nodeAgent) populate(api *clustertest.Server) error {
 	if err != nil {
 		return err
 	}
-	store := record.In(filepath.Join(a.dir, "run"))
+	store := record.In(a.path("run"))
 	for i := range agentPods {
-		name, uid := fmt.Sprintf("orders-%d", i), fmt.Sprintf("7d1e6c2a-%d", i)
-		api.Put(strings.NewReplacer(pod.Metadata.Name, name, pod.Metadata.UID, uid, "nodeName: node-2", "nodeName: "+clustertest.Node).
-			Replace(string(text)))
+		name, uid := podName(i)
 		attachment, err := bench.NewAttachment(i)
 		if err != nil {
 			return err
@@ -190,7 +227,7 @@ func (a *nodeAgent) populate(api *clustertest.Server) error {
 		}
 		if err := store.Put(record.Record{
 			Key: record.Key{ContainerID: attachment.ContainerID, IfName: "eth0"}, Netns: fmt.Sprintf("/var/run/netns/%d", i),
-			Pod:     record.Pod{Namespace: pod.Metadata.Namespace, Name: name, UID: uid},
+			Pod:     record.Pod{Namespace: a.pod.Metadata.Namespace, Name: name, UID: uid},
 			Outcome: "redirect", Reason: "mesh-pod", Redirect: &r, Engine: compat.EngineNFT, Time: time.Now(),
 		}); err != nil {
 			return err
@@ -216,7 +253,7 @@ func freePorts(n int) (ports []string, err error) {
 	return ports, nil
 }
 
-// await asks until the answer has the line.
+// await asks until the answer is a good one and has the line.
 func await(url, line string) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
@@ -228,11 +265,11 @@ func await(url, line string) error {
 		}
 		text, _ := io.ReadAll(response.Body)
 		_ = response.Body.Close()
-		if answer = string(text); strings.Contains(answer, line) {
+		if answer = string(text); response.StatusCode == http.StatusOK && strings.Contains(answer, line) {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s does not say %q", url, line)
+	return fmt.Errorf("%s does not say %q, but %q", url, line, lastLines(answer))
 }
 
 // idle watches the agent for a while.

@@ -7,12 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -65,7 +63,7 @@ func newBed(t *testing.T) *bed {
 		"NODE_NAME": clustertest.Node, "POD_NAME": "sluice-node-x7k2p", "POD_NAMESPACE": clustertest.Namespace,
 		"MOUNTED_CNI_NET_DIR": b.path("conf"), "SLUICE_MOUNTED_BIN_DIR": b.path("bin"), "SLUICE_MOUNTED_CACHE_DIR": b.path("cache"),
 		"SLUICE_SOURCE_DIR": b.path("image"), "CNI_AGENT_RUN_DIR": b.path("run"), "SLUICE_STATE_DIR": b.path("state"),
-		"SLUICE_HEALTH_PORT": freePort(t), "MONITORING_PORT": freePort(t), "SLUICE_UNINSTALL_TIMEOUT": "100ms",
+		"SLUICE_HEALTH_PORT": clustertest.Port(t), "MONITORING_PORT": clustertest.Port(t), "SLUICE_UNINSTALL_TIMEOUT": "100ms",
 	}
 	for name, content := range map[string]string{
 		"conf/10-net.conflist": primary, "image/sluice-cni": "the plugin", "image/noop": "does nothing",
@@ -106,16 +104,6 @@ func (b *bed) files(dirs ...string) []string {
 		})
 	}
 	return slices.Sorted(maps.Keys(names))
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
 // A running is an agent that runs.

@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -276,6 +277,42 @@ func TestWhatIsEqualIsRechecked(t *testing.T) {
 		if s.applied != 1 || s.checked-s.rechecked != 2 {
 			t.Errorf("mended %d times, compared %d times, of which %d by asking for changes; want a reading after mending, and one after that",
 				s.applied, s.checked, s.rechecked)
+		}
+	})
+}
+
+// The timer's visits come together, at a few moments of the interval: each pod's at one of them, in each interval.
+func TestVisitsComeTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var spaces []*space
+		w := node(t, nil, func(w *world) {
+			for i := range 100 {
+				spaces = append(spaces, w.redirected(meshPod(fmt.Sprintf("web-%d", i))))
+			}
+		})
+		count := func() (n int) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			for _, s := range spaces {
+				n += s.checked
+			}
+			return n
+		}
+		pass(time.Minute)
+		begin, moments, most := count(), 0, 0
+		for last, minute := begin, 0; minute < 60; minute++ {
+			pass(time.Second)
+			if now := count(); now > last {
+				moments, most, last = moments+1, max(most, now-last), now
+			}
+		}
+		if visited := count() - begin; visited != len(spaces) || moments > 6 || most > len(spaces)/2 {
+			t.Errorf("%d visits of %d pods at %d moments, at most %d at one", visited, len(spaces), moments, most)
+		}
+		for i, s := range spaces {
+			if s.checked != spaces[0].checked {
+				t.Errorf("web-%d is visited %d times, web-0 %d times", i, s.checked, spaces[0].checked)
+			}
 		}
 	})
 }

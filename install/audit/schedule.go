@@ -99,35 +99,27 @@ func (s *schedule) done(uid string) {
 	}
 }
 
-// run visits pods when it is time, a number of them at once, until the context ends and all visits with it. What is due stays in the
-// queue until somebody is free to visit it, so that what is planned meanwhile is the same visit.
+// run visits pods when it is time, until the context ends and all visits with it. Each of so many workers goes on from pod to pod as
+// long as one is due, since to wake somebody takes longer than a visit. What is due stays in the queue until a worker is free, so that
+// what is planned meanwhile is the same visit.
 func (s *schedule) run(ctx context.Context, workers int, visit func(ctx context.Context, uid string)) {
 	var group sync.WaitGroup
-	defer group.Wait()
-	busy := make(chan struct{}, workers)
-	for {
-		select {
-		case busy <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
-		uid := s.take(ctx)
-		if uid == "" {
-			return
-		}
+	for range workers {
 		group.Go(func() {
-			visit(ctx, uid)
-			s.done(uid)
-			<-busy
+			timer := time.NewTimer(idle)
+			defer timer.Stop()
+			for uid := s.take(ctx, timer); uid != ""; uid = s.take(ctx, timer) {
+				visit(ctx, uid)
+				s.done(uid)
+			}
 		})
 	}
+	group.Wait()
 }
 
 // take waits for the next pod that is due and takes it from the queue. It returns "" when the context ends.
-func (s *schedule) take(ctx context.Context) string {
-	timer := time.NewTimer(idle)
-	defer timer.Stop()
-	for {
+func (s *schedule) take(ctx context.Context, timer *time.Timer) string {
+	for ctx.Err() == nil {
 		uid, wait := s.next(time.Now())
 		if uid != "" {
 			return uid
@@ -137,9 +129,9 @@ func (s *schedule) take(ctx context.Context) string {
 		case <-timer.C:
 		case <-s.wake:
 		case <-ctx.Done():
-			return ""
 		}
 	}
+	return ""
 }
 
 // idle is how long nobody need look when nothing is planned.
@@ -158,6 +150,9 @@ func (s *schedule) next(now time.Time) (uid string, wait time.Duration) {
 	}
 	heap.Pop(&s.queue)
 	p.at, p.visited = time.Time{}, true
+	if len(s.queue) > 0 {
+		s.call() // others wait for this one
+	}
 	return p.uid, 0
 }
 

@@ -77,6 +77,36 @@ func TestSchedule(t *testing.T) {
 	})
 }
 
+// While one worker is busy for long, another visits what was planned beside it.
+func TestALongVisitKeepsNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSchedule()
+		ctx, cancel := context.WithCancel(t.Context())
+		visited := make(chan string, 2)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.run(ctx, 2, func(ctx context.Context, uid string) {
+				visited <- uid
+				<-ctx.Done()
+			})
+		}()
+		synctest.Wait()
+		s.plan("long", time.Now())
+		s.plan("next", time.Now().Add(time.Millisecond))
+		if first := <-visited; first != "long" {
+			t.Errorf("%s is first", first)
+		}
+		begin := time.Now()
+		<-visited
+		if late := time.Since(begin); late > time.Millisecond {
+			t.Errorf("the other one is visited after %v", late)
+		}
+		cancel()
+		<-done
+	})
+}
+
 func TestPausesDouble(t *testing.T) {
 	var a attempts
 	now := time.Unix(1000, 0)

@@ -96,7 +96,8 @@ func TestReplaceLosesNothingThatOthersWrite(t *testing.T) {
 			}
 		}
 	})
-	deadline := time.Now().Add(20 * time.Second)
+	const patience = 30 * time.Second // for each version: a disk may be slow
+	deadline := time.Now().Add(patience)
 	for done := false; !done; {
 		if time.Now().After(deadline) {
 			t.Fatal("a version was lost")
@@ -111,6 +112,9 @@ func TestReplaceLosesNothingThatOthersWrite(t *testing.T) {
 			base, ours = now[5:], true
 		}
 		mu.Lock()
+		if !seen[base] {
+			deadline = time.Now().Add(patience)
+		}
 		seen[base] = true
 		done = base == fmt.Sprint(versions)
 		mu.Unlock()

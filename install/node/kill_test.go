@@ -115,7 +115,7 @@ func TestAKillAtAnyMoment(t *testing.T) {
 		}
 	}
 	t.Logf("%d processes were killed at work; the others had finished", killed)
-	if killed < rounds/4 {
+	if killed < rounds/10 {
 		t.Errorf("only %d of %d processes were killed at work", killed, rounds)
 	}
 }

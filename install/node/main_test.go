@@ -288,7 +288,7 @@ func (b *bed) running(n *node.Node) <-chan node.Status {
 }
 
 // patience ends a test that waits in vain. What is waited for takes some milliseconds on a machine that has nothing else to do.
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 // await reads statuses until one answers ok, and returns it.
 func await(t testing.TB, statuses <-chan node.Status, what string, ok func(node.Status) bool) node.Status {

@@ -160,7 +160,7 @@ func TestAnHourOfEventsLeaksNothing(t *testing.T) {
 		b.remove(fmt.Sprintf("conf/05-%d.conflist", minute%3))
 		b.installed(n.Reconcile(t.Context()))
 	}
-	if after := descriptors(t); after != before {
+	if after := descriptors(t); after > before {
 		t.Errorf("%d descriptors are open, %d were", after, before)
 	}
 	b.wantChains(map[string]string{"10-a.conflist": fmt.Sprintf("calico plugin-%d sluice-cni", minutes-1)})

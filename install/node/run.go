@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/sluice-mesh/sluice/install/dirwatch"
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
@@ -25,11 +26,11 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 		// Only uninstalling by hand misses it.
 		presence = nil
 	}
-	watch := newWatch(n.Wake, s.CNIConfDir, s.CNIBinDir)
-	defer watch.close()
+	watch := dirwatch.New(n.Wake, s.CNIConfDir, s.CNIBinDir)
+	defer watch.Close()
 	for {
 		// Before looking, or a change in between would go unnoticed.
-		blind := watch.renew()
+		blind := watch.Renew()
 		status := n.Reconcile(ctx)
 		if ctx.Err() != nil {
 			break

@@ -118,7 +118,7 @@ func (w *world) changed() <-chan struct{} {
 // wait waits until something was told that has the text.
 func (w *world) wait(t testing.TB, text string) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for {
 		changed := w.changed()
 		for _, told := range w.all() {
@@ -134,6 +134,9 @@ func (w *world) wait(t testing.TB, text string) {
 	}
 }
 
-func (w *world) client() *client.Client { return client.New(client.Options{Socket: w.path}) }
+// client has more patience than a busy machine takes.
+func (w *world) client() *client.Client {
+	return client.New(client.Options{Socket: w.path, Timeout: 20 * time.Second})
+}
 
 func policy() json.RawMessage { return json.RawMessage(`{"unreadable_pods":"skip"}`) }

@@ -55,8 +55,6 @@ const (
 	locateTime = 2500 * time.Millisecond
 	// drainTime is for those who found the socket before it was given up.
 	drainTime = 50 * time.Millisecond
-	// guardTime is how often the socket is looked at.
-	guardTime = time.Second
 )
 
 // A Server answers the plugin. Use [New].
@@ -99,12 +97,13 @@ func (s *Server) Listening() bool { return s.listening.Load() }
 // agent replaces it, and a plugin that finds nobody behind it goes to the API server at once. What cannot be done is told to
 // Options.Failed and tried again.
 func (s *Server) Run(ctx context.Context) {
-	tick := time.NewTicker(guardTime)
-	defer tick.Stop()
+	look := newLookout(s.options.Socket)
+	defer look.close()
 	var current *door
 	var doors sync.WaitGroup
 	told := ""
 	for {
+		look.renew()
 		next, err := s.guard(current)
 		if text := fmt.Sprint(err); text != told { // and not every second
 			if told = text; err != nil {
@@ -116,33 +115,16 @@ func (s *Server) Run(ctx context.Context) {
 			current.leave()
 			current = next
 			doors.Go(func() { s.accept(next) })
+			look.renew() // its directory may be a new one
 		}
-		select {
-		case <-tick.C:
-			continue
-		case <-ctx.Done():
+		if !look.wait(ctx, err == nil && current.inPlace()) {
+			break
 		}
-		break
 	}
 	s.listening.Store(false)
 	current.leave()
 	doors.Wait()
 	s.handlers.Wait()
-}
-
-// guard returns the door that leads here: the given one, as long as nobody has taken it away, or a new one.
-func (s *Server) guard(current *door) (*door, error) {
-	if current != nil && (current.inPlace() || answers(s.options.Socket)) {
-		return current, nil
-	}
-	next, err := open(s.options.Socket)
-	if err != nil {
-		return current, err
-	}
-	if current != nil {
-		s.options.Failed(fmt.Errorf("socket %s was gone, and is made again", s.options.Socket))
-	}
-	return next, nil
 }
 
 // accept lets in whoever comes through a door, but no more at a time than allowed, until the door is left.

@@ -73,6 +73,29 @@ func TestTheSocketBelongsToWhoeverIsAlive(t *testing.T) {
 	}
 }
 
+// Whoever removes the socket, or its directory, is noticed at once, and not only when the timer says to look.
+func TestARemovedSocketIsMadeAgain(t *testing.T) {
+	for name, remove := range map[string]func(path string) error{
+		"the socket":    os.Remove,
+		"its directory": func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, socket(t), serve.Options{Objects: echo})
+			begin := time.Now()
+			if err := remove(w.path); err != nil {
+				t.Fatal(err)
+			}
+			w.wait(t, "was gone, and is made again")
+			if took := time.Since(begin); took > 5*time.Second { // the timer's time is 10 s
+				t.Errorf("noticed after %v", took)
+			}
+			if _, err := w.client().Pod(t.Context(), web); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // An agent looks whether the one that has taken the socket is alive, and does not take it back as long as it is.
 func TestAgentsDoNotFightForTheSocket(t *testing.T) {
 	w := start(t, socket(t), serve.Options{Objects: echo})

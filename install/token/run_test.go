@@ -2,6 +2,7 @@ package token_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -56,11 +57,12 @@ func TestFilesAreWatched(t *testing.T) {
 		cancel()
 		<-done
 	}()
-	// Much less than the timer takes.
-	const soon = 5 * time.Second
+	// The timer would take three times as long for all of it.
+	const soon = 25 * time.Second
+	began := time.Now()
 	next := func(published uint64) {
 		t.Helper()
-		for deadline := time.After(soon); ; {
+		for deadline := time.After(soon - time.Since(began)); ; {
 			select {
 			case s := <-changed:
 				if s.Published == published && s.Problem == nil {
@@ -72,8 +74,10 @@ func TestFilesAreWatched(t *testing.T) {
 		}
 	}
 	next(1)
-	project("..2", "second")
-	next(2)
+	for i := range 8 {
+		project(fmt.Sprint("..", 2+i), fmt.Sprint("token-", 2+i))
+		next(uint64(2 + i))
+	}
 	before, err := os.ReadFile(o.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +85,7 @@ func TestFilesAreWatched(t *testing.T) {
 	if err := os.Remove(o.Kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(soon); ; time.Sleep(time.Millisecond) {
+	for deadline := began.Add(soon); ; time.Sleep(time.Millisecond) {
 		if after, err := os.ReadFile(o.Kubeconfig); err == nil && string(after) == string(before) {
 			break
 		}

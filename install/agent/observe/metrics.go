@@ -91,9 +91,10 @@ func (m *Metrics) Observe(name string, value float64, labels ...string) {
 	m.histograms[name].WithLabelValues(labels...).Observe(value)
 }
 
-// Handler serves the metrics. Before each answer refresh is called, to set what changes with time.
+// Handler serves the metrics, uncompressed: they are some 30 KB, and a compressor would keep a megabyte. Before each answer refresh is
+// called, to set what changes with time.
 func (m *Metrics) Handler(refresh func()) http.Handler {
-	inner := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	inner := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{DisableCompression: true})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refresh()
 		inner.ServeHTTP(w, r)

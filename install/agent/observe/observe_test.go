@@ -155,6 +155,17 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// A compressor would take a megabyte, and be kept from one scrape to the next.
+func TestMetricsAreNotCompressed(t *testing.T) {
+	r := httptest.NewRequest("GET", "/metrics", nil)
+	r.Header.Set("Accept-Encoding", "gzip")
+	w := httptest.NewRecorder()
+	observe.NewMetrics("v1").Handler(func() {}).ServeHTTP(w, r)
+	if encoding := w.Header().Get("Content-Encoding"); encoding != "" || !strings.Contains(w.Body.String(), "sluice_build_info") {
+		t.Errorf("encoded by %q", encoding)
+	}
+}
+
 // A counter that appears with its first event has no increase; a gauge that shows 0 without being measured raises alarms.
 func TestMetricsAtFirst(t *testing.T) {
 	refreshed := false

@@ -86,7 +86,7 @@ func newBed(t *testing.T) *bed {
 	b.put("conf/10-net.conflist", primary)
 	b.put("image/sluice-cni", "the plugin")
 	b.Identity(b.path("identity"))
-	port := freePort(t)
+	port := clustertest.Port(t)
 	b.url = "http://127.0.0.1:" + port
 	host, apiPort, _ := net.SplitHostPort(b.Address())
 	b.env = []string{
@@ -97,20 +97,6 @@ func newBed(t *testing.T) *bed {
 		"SLUICE_HEALTH_PORT=" + port, "MONITORING_PORT=0", "SLUICE_UNINSTALL_TIMEOUT=100ms", "SLUICE_LOG_JSON=true",
 	}
 	return b
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
 
 func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }

@@ -37,6 +37,7 @@ func apiServer() (*rest.Config, error) {
 }
 
 func run(ctx context.Context) error {
+	frugal()
 	v, err := settings.Read(os.LookupEnv)
 	if err != nil {
 		return err

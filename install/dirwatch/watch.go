@@ -1,4 +1,5 @@
-package node
+// Package dirwatch tells that something has changed in directories, to those who then look at everything and have a timer as well.
+package dirwatch
 
 import (
 	"errors"
@@ -7,8 +8,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A watch wakes somebody when something changes in directories. Directories that come, go or are replaced are found by renewing it.
-type watch struct {
+// A Watch wakes somebody when something changes in directories. Directories that come, go or are replaced are found by renewing it. It is
+// used by one goroutine at a time.
+type Watch struct {
 	wake func()
 	dirs []string
 
@@ -16,10 +18,13 @@ type watch struct {
 	done    sync.WaitGroup
 }
 
-func newWatch(wake func(), dirs ...string) *watch { return &watch{wake: wake, dirs: dirs} }
+// New returns a watch of directories that calls wake, from a goroutine of its own, when something has changed. Nothing is watched before
+// [Watch.Renew].
+func New(wake func(), dirs ...string) *Watch { return &Watch{wake: wake, dirs: dirs} }
 
-// renew makes sure that all directories are watched, and returns why some are not.
-func (w *watch) renew() error {
+// Renew makes sure that all directories are watched from now on, and returns why some are not. It is called before each look at them: so
+// no change is missed but that of a directory that was replaced since.
+func (w *Watch) Renew() error {
 	if w.watcher == nil {
 		watcher, err := fsnotify.NewWatcher()
 		if err != nil {
@@ -37,7 +42,7 @@ func (w *watch) renew() error {
 }
 
 // follow passes events on. What they say does not matter, nor whether some are lost: whoever is woken looks at everything.
-func (w *watch) follow() {
+func (w *Watch) follow() {
 	for {
 		select {
 		case _, ok := <-w.watcher.Events:
@@ -54,7 +59,8 @@ func (w *watch) follow() {
 	}
 }
 
-func (w *watch) close() {
+// Close ends the watch: wake is not called any more when it returns.
+func (w *Watch) Close() {
 	if w.watcher != nil {
 		_ = w.watcher.Close() // nothing depends on it any more
 		w.done.Wait()

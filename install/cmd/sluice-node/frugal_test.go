@@ -1,0 +1,34 @@
+package main
+
+import (
+	"runtime"
+	"runtime/debug"
+	"testing"
+)
+
+// The environment may say less than the program, as the chart's does where there is a limit, and not more.
+func TestFrugal(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(64))
+	for _, row := range []struct {
+		name                        string
+		given                       int
+		gogc                        string
+		wantProcessors, wantGarbage int
+	}{
+		{"a big node", 64, "", 2, 50},
+		{"a limit of one processor", 1, "", 1, 50},
+		{"a user who has set GOGC", 64, "200", 2, 100},
+	} {
+		runtime.GOMAXPROCS(row.given)
+		debug.SetGCPercent(100)
+		t.Setenv("GOGC", row.gogc)
+		frugal()
+		if got := runtime.GOMAXPROCS(0); got != row.wantProcessors {
+			t.Errorf("%s: %d processors, want %d", row.name, got, row.wantProcessors)
+		}
+		if got := debug.SetGCPercent(100); got != row.wantGarbage {
+			t.Errorf("%s: garbage of %d %%, want %d %%", row.name, got, row.wantGarbage)
+		}
+	}
+}
