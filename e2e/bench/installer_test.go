@@ -7,9 +7,6 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/clustertest"
 )
 
-// installer is Istio's node agent, which "make bench-peers" builds from its module.
-const installer = "e2e/install-cni"
-
 // asInstaller makes a directory what the installer's image and its pod's mounts are: its paths are fixed.
 const asInstaller = `set -e
 mount --make-rprivate /
@@ -22,7 +19,7 @@ exec chroot . /install-cni --ctrlz_port 0`
 // startInstaller starts Istio's, with the environment that its chart gives it by default, and returns when it is ready. Its port of
 // probes is fixed.
 func (a *nodeAgent) startInstaller(tools bench.Tools) error {
-	program, err := tools.Find(installer)
+	program, err := tools.Find(bench.InstallCNI)
 	if err != nil {
 		return err
 	}

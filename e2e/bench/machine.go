@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 
@@ -49,6 +50,7 @@ func (t Tools) Programs() []report.Program {
 		{SluiceNode, nil},
 		{IstioIptables, nil},
 		{IstioCNI, nil},
+		{InstallCNI, nil},
 		{"nft", []string{"--version"}},
 		{"iptables-legacy", []string{"--version"}},
 		{"iptables-nft", []string{"--version"}},
@@ -57,8 +59,8 @@ func (t Tools) Programs() []report.Program {
 		if err != nil {
 			continue
 		}
-		described := report.Program{Name: p.name, Version: moduleVersion(path)}
-		if info, err := os.Stat(path); err == nil && strings.HasPrefix(path, t.Bin) {
+		described := report.Program{Name: filepath.Base(p.name), Version: moduleVersion(path)}
+		if info, err := os.Stat(path); err == nil && filepath.Dir(path) == t.Dir { // where built ones are copied to
 			described.Size = info.Size()
 		}
 		if p.version != nil {

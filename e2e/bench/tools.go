@@ -24,6 +24,7 @@ const (
 	SluiceNode    = "sluice-node"
 	IstioIptables = "istio-iptables"
 	IstioCNI      = "istio-cni"
+	InstallCNI    = "e2e/install-cni" // where the tests on a cluster have it as well
 )
 
 // Find returns where a program is. The error says how to get it.
