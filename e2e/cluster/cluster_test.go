@@ -1,172 +1,28 @@
 package cluster_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/yaml"
 
 	"github.com/sluice-mesh/sluice/e2e/cluster"
-	"github.com/sluice-mesh/sluice/install/image"
 )
-
-const answerImage = "e2e.sluice.test/answer:1"
-
-// pack makes an archive with an image of testdata/answer.
-func pack(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "root", "answer"), "./testdata/answer")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	var archive bytes.Buffer
-	_, err := image.Write(&archive, image.Spec{
-		Ref: answerImage, Entrypoint: []string{"/answer"},
-		Platforms: []image.Platform{{Architecture: runtime.GOARCH, Root: os.DirFS(filepath.Join(dir, "root"))}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "answer.tar")
-	if err := os.WriteFile(file, archive.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
-// A subject is a cluster in a test.
-type subject struct {
-	*cluster.Cluster
-	clients kubernetes.Interface
-}
-
-func up(t *testing.T, o cluster.Options) *subject {
-	t.Helper()
-	o.Log = t.Output()
-	c, err := cluster.Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	clients, err := kubernetes.NewForConfig(c.REST())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &subject{c, clients}
-}
-
-const podManifest = `
-metadata: {labels: {app: answer}}
-spec:
-  terminationGracePeriodSeconds: 0
-  containers:
-  - name: answer
-    image: e2e.sluice.test/answer:1
-    imagePullPolicy: Never
-    args: [serve]
-    ports: [{containerPort: 8080, hostPort: 18080}]
-    readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}
-    securityContext: {privileged: true}
-    volumeMounts:
-    - {name: etc, mountPath: /node/etc/cni/net.d}
-    - {name: opt, mountPath: /node/opt/cni/bin}
-    - {name: netns, mountPath: /node/run/netns, mountPropagation: HostToContainer}
-  volumes:
-  - {name: etc, hostPath: {path: /etc/cni/net.d}}
-  - {name: opt, hostPath: {path: /opt/cni/bin}}
-  - {name: netns, hostPath: {path: /var/run/netns}}
-`
-
-const serviceManifest = `
-metadata: {name: hello}
-spec:
-  ipFamilyPolicy: PreferDualStack
-  selector: {app: answer}
-  ports: [{port: 80, targetPort: 8080}]
-`
-
-func decode[T any](t *testing.T, manifest string) *T {
-	t.Helper()
-	object := new(T)
-	if err := yaml.UnmarshalStrict([]byte(manifest), object); err != nil {
-		t.Fatal(err)
-	}
-	return object
-}
-
-// run makes a pod, and returns when it is ready.
-func (s *subject) run(t *testing.T, name string, change func(*corev1.Pod)) *corev1.Pod {
-	t.Helper()
-	pod := decode[corev1.Pod](t, podManifest)
-	pod.Name = name
-	if change != nil {
-		change(pod)
-	}
-	if _, err := s.clients.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	return s.whenReady(t, name, 0)
-}
-
-// whenReady returns a pod that was started again a number of times.
-func (s *subject) whenReady(t *testing.T, name string, restarts int32) (pod *corev1.Pod) {
-	t.Helper()
-	eventually(t, "pod "+name+" is ready", func(ctx context.Context) error {
-		var err error
-		if pod, err = s.clients.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{}); err != nil {
-			return err
-		}
-		for _, c := range pod.Status.ContainerStatuses {
-			if c.Ready && c.RestartCount >= restarts {
-				return nil
-			}
-		}
-		return fmt.Errorf("%+v", pod.Status)
-	})
-	return pod
-}
-
-// exec runs the pods' program in a pod, as a user of kubectl does on this machine.
-func (s *subject) exec(ctx context.Context, pod string, args ...string) (string, error) {
-	argv := append([]string{"kubectl", "exec", pod, "--", "/answer"}, args...)
-	out, err := s.Nodes()[0].Command(ctx, argv...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%q: %w: %s", args, err, out)
-	}
-	return strings.TrimSpace(string(out)), nil
-}
 
 func TestCluster(t *testing.T) {
 	archive, before := pack(t), footprint(t)
 	parent := t.TempDir()
-	s := up(t, cluster.Options{Dir: parent, DualStack: true, DNS: true, Images: []string{archive}})
+	s := up(t, cluster.Start, cluster.Options{Dir: parent, DualStack: true, DNS: true, Images: []string{archive}})
 	node := s.Nodes()[0]
-	pod := s.run(t, "answer", nil)
-	service, err := s.clients.CoreV1().Services("default").Create(t.Context(), decode[corev1.Service](t, serviceManifest), metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod, service := s.run(t, "answer", nil), s.serve(t)
 
 	t.Run("a pod has an address of each family, and so has a service", func(t *testing.T) {
 		for _, addresses := range [][]string{{pod.Status.PodIPs[0].IP, pod.Status.PodIPs[1].IP}, service.Spec.ClusterIPs} {
@@ -175,22 +31,12 @@ func TestCluster(t *testing.T) {
 			}
 		}
 	})
-	t.Run("it is reached", func(t *testing.T) {
-		for way, host := range map[string]string{
-			"by the name of a service": "hello.default.svc.cluster.local",
-			"by a short name":          "hello",
-			"by a service's IPv4":      service.Spec.ClusterIPs[0],
-			"by a service's IPv6":      "[" + service.Spec.ClusterIPs[1] + "]",
-			"by its own IPv6":          "[" + pod.Status.PodIPs[1].IP + "]:8080",
-			"by the node's port":       pod.Status.HostIP + ":18080",
+	t.Run("it is reached by names, by its own address, and by those of the service and the node", func(t *testing.T) {
+		for _, host := range []string{
+			"hello.default.svc.cluster.local", "hello", service.Spec.ClusterIPs[0], "[" + service.Spec.ClusterIPs[1] + "]",
+			"[" + pod.Status.PodIPs[1].IP + "]:8080", pod.Status.HostIP + ":18080",
 		} {
-			eventually(t, way, func(ctx context.Context) error {
-				got, err := s.exec(ctx, "answer", "get", "http://"+host)
-				if err == nil && !strings.HasPrefix(got, "hello ") {
-					err = errors.New(got)
-				}
-				return err
-			})
+			s.mustAnswer(t, "answer", "http://"+host)
 		}
 	})
 	t.Run("it is reached from outside, through the API server", func(t *testing.T) {
@@ -233,9 +79,7 @@ func TestCluster(t *testing.T) {
 	if err != nil || len(cgroups) == 0 {
 		t.Errorf("cgroups while it runs: %v, %v", cgroups, err)
 	}
-	if err := errors.Join(s.Stop(), s.Stop()); err != nil {
-		t.Error(err)
-	}
+	s.mustLeaveNothing(t, parent, before)
 	if _, err := os.Stat(config); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the kubeconfig is left: %v", err)
 	}
@@ -244,15 +88,11 @@ func TestCluster(t *testing.T) {
 			t.Errorf("a cgroup is left: %v", err)
 		}
 	}
-	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
-		t.Errorf("files are left: %v, %v", left, err)
-	}
-	same(t, before)
 }
 
 // beside runs another cluster, with the same addresses and another conflist.
 func beside(t *testing.T, first *subject, parent string) {
-	second := up(t, cluster.Options{Name: "other", Dir: parent, CNIVersion: "1.1.0", FeatureGates: map[string]bool{"WatchList": true}})
+	second := up(t, cluster.Start, cluster.Options{Name: "other", Dir: parent, CNIVersion: "1.1.0", FeatureGates: map[string]bool{"WatchList": true}})
 	for s, name := range map[*subject]string{first: "node", second: "other"} {
 		nodes, err := s.clients.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(nodes.Items) != 1 || nodes.Items[0].Name != name || s.Nodes()[0].Name() != name {
@@ -275,11 +115,7 @@ func beside(t *testing.T, first *subject, parent string) {
 }
 
 func collected(t *testing.T, s *subject) {
-	dir := filepath.Join(t.TempDir(), "saved")
-	if err := s.Collect(dir); err != nil {
-		t.Error(err)
-	}
-	for pattern, want := range map[string]string{
+	s.mustHaveSaved(t, map[string]string{
 		"services/kubelet.log":          "kubelet",
 		"services/kube-apiserver.log":   "server",
 		"services/init.log":             "",
@@ -295,16 +131,7 @@ func collected(t *testing.T, s *subject) {
 		"services/containerd.log":       "msg",
 		"services/kube-scheduler.log":   "",
 		"services/kube-controller*.log": "",
-	} {
-		files, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil || len(files) == 0 {
-			t.Errorf("%s: %v, %v", pattern, files, err)
-			continue
-		}
-		if content, err := os.ReadFile(files[0]); err != nil || !strings.Contains(string(content), want) {
-			t.Errorf("%s does not have %q: %v", pattern, want, err)
-		}
-	}
+	})
 }
 
 func withoutServer(t *testing.T, s *subject) {
@@ -360,28 +187,5 @@ func rebooted(t *testing.T, s *subject) {
 	if now := namespace(); now == before {
 		t.Errorf("namespace %s is still there", now)
 	}
-	eventually(t, "the pod is reached", func(ctx context.Context) error {
-		_, err := s.exec(ctx, "answer", "get", "http://hello")
-		return err
-	})
-}
-
-// eventually waits for a check to pass, for longer than that should take.
-func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		case <-tick.C:
-		}
-	}
+	s.mustAnswer(t, "answer", "http://hello")
 }

@@ -34,6 +34,5 @@
 // # The end
 //
 // When the process that called Start or StartKind ends, in whatever way, nothing is left a moment later: see package machine. With
-// E2E_KEEP=1,
-// Stop waits for an interrupt first, and says how to reach the cluster.
+// E2E_KEEP=1, Stop waits for an interrupt first, and says how to reach the cluster.
 package cluster

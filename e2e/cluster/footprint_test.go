@@ -10,12 +10,26 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// The network namespaces that runtimes make are named like this. Those of others come and go while a test runs.
+const runtimeNetns = "/run/netns/cni-"
+
+// withoutForeignNetns leaves out the mounts of the latter.
+func withoutForeignNetns(mounts string) string {
+	var left strings.Builder
+	for line := range strings.Lines(mounts) {
+		if !strings.HasPrefix(line, "nsfs /run/netns/") || strings.HasPrefix(line, "nsfs "+runtimeNetns) {
+			left.WriteString(line)
+		}
+	}
+	return left.String()
+}
+
 // footprint is what this machine has that a cluster could have left or changed.
 func footprint(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	for _, pattern := range []string{
-		"/sys/fs/cgroup/kubepods*", "/sys/fs/cgroup/*/kubepods*", "/sys/class/net/*", "/run/netns/*",
+		"/sys/fs/cgroup/kubepods*", "/sys/fs/cgroup/*/kubepods*", "/sys/class/net/*", runtimeNetns + "*",
 		"/run/containerd*", "/run/runc*", "/run/xtables.lock", "/var/lib/*", "/var/log/*", "/etc/*", "/opt/*", "/opt/cni/*", "/etc/cni/*",
 		"/usr/libexec/*", "/root/.kube*", "/root/.cache/*",
 	} {
@@ -37,7 +51,7 @@ func footprint(t *testing.T) map[string]string {
 		for _, file := range files {
 			// A value that cannot be read, as a secret, is the same before and after.
 			content, _ := os.ReadFile(file)
-			found[file] = string(content)
+			found[file] = withoutForeignNetns(string(content))
 		}
 	}
 	rules, err := exec.Command("nft", "--stateless", "list", "ruleset").CombinedOutput()

@@ -1,16 +1,12 @@
 package cluster_test
 
 import (
-	"context"
-	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/sluice-mesh/sluice/e2e/cluster"
 )
@@ -23,26 +19,6 @@ func mustBeForKind(t *testing.T) {
 	}
 }
 
-// upKind starts a cluster of kind.
-func upKind(t *testing.T, o cluster.Options) *subject {
-	t.Helper()
-	o.Log, o.NodeImage = t.Output(), os.Getenv("E2E_NODE_IMAGE")
-	c, err := cluster.StartKind(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	clients, err := kubernetes.NewForConfig(c.REST())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &subject{c, clients}
-}
-
 // on puts a pod on a node.
 func on(n cluster.Node) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.NodeName = n.Name() }
@@ -52,7 +28,9 @@ func TestKind(t *testing.T) {
 	mustBeForKind(t)
 	archive, before := pack(t), footprint(t)
 	parent := t.TempDir()
-	s := upKind(t, cluster.Options{Dir: parent, DualStack: true, DNS: true, CNIVersion: "1.1.0", Images: []string{archive}})
+	s := up(t, cluster.StartKind, cluster.Options{
+		Dir: parent, DualStack: true, DNS: true, CNIVersion: "1.1.0", NodeImage: os.Getenv("E2E_NODE_IMAGE"), Images: []string{archive},
+	})
 	nodes := s.Nodes()
 	if len(nodes) != 2 || !strings.HasSuffix(nodes[0].Name(), "-control-plane") || !strings.HasSuffix(nodes[1].Name(), "-worker") {
 		t.Fatalf("the nodes are %v", nodes)
@@ -61,10 +39,7 @@ func TestKind(t *testing.T) {
 	s.run(t, "other", on(nodes[1]))
 	t.Run("pods on different nodes reach each other, by both families", s.reachEachOther)
 	t.Run("a service leads to them by its name", func(t *testing.T) {
-		service := decode[corev1.Service](t, serviceManifest)
-		if _, err := s.clients.CoreV1().Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		s.serve(t)
 		s.mustAnswer(t, "answer", "http://hello")
 		s.mustAnswer(t, "other", "http://hello")
 	})
@@ -82,25 +57,7 @@ func TestKind(t *testing.T) {
 		s.reachEachOther(t)
 	})
 
-	if err := errors.Join(s.Stop(), s.Stop()); err != nil {
-		t.Error(err)
-	}
-	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
-		t.Errorf("files are left: %v, %v", left, err)
-	}
-	same(t, before)
-}
-
-// mustAnswer waits until a URL is answered to a pod.
-func (s *subject) mustAnswer(t *testing.T, pod, url string) {
-	t.Helper()
-	eventually(t, pod+" reaches "+url, func(ctx context.Context) error {
-		got, err := s.exec(ctx, pod, "get", url)
-		if err == nil && !strings.HasPrefix(got, "hello ") {
-			err = errors.New(got)
-		}
-		return err
-	})
+	s.mustLeaveNothing(t, parent, before)
 }
 
 func (s *subject) reachEachOther(t *testing.T) {
@@ -144,22 +101,9 @@ func (s *subject) schedulerKilled(t *testing.T) {
 }
 
 func (s *subject) collectedKind(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "saved")
-	if err := s.Collect(dir); err != nil {
-		t.Error(err)
-	}
-	for pattern, want := range map[string]string{
+	s.mustHaveSaved(t, map[string]string{
 		"services/*-control-plane.log": "", "services/*-worker-kubelet.log": "kubelet", "services/*-worker-containerd.log": "containerd",
 		"*-control-plane/pods/kube-system_kube-apiserver-*/*/*": "", "*-worker/net.d/10-e2e.conflist": "portmap",
 		"*-worker/ruleset.txt": "kube-proxy", "pods.txt": "other",
-	} {
-		files, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil || len(files) == 0 {
-			t.Errorf("%s: %v, %v", pattern, files, err)
-			continue
-		}
-		if content, err := os.ReadFile(files[0]); err != nil || !strings.Contains(string(content), want) {
-			t.Errorf("%s does not have %q: %v", pattern, want, err)
-		}
-	}
+	})
 }

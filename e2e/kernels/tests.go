@@ -39,6 +39,11 @@ var testSets = []testSet{
 		"TestTrafficInUserNamespace",
 		"TestTrafficWithoutListeningProxy",
 		"TestTrafficAfterRemoval",
+		"TestTrafficOwners",
+		"TestTrafficInterfaces",
+		"TestTrafficStrictIstio",
+		"TestConntrackFlushLetsNoPayloadPassTheProxy",
+		"TestTenThousandPrefixesOfEachFamilyAreOneTransaction",
 	}},
 	{pkg: "compat", legacy: true, tests: []string{
 		"TestThisKernelHasAllOfIPTablesLegacy",

@@ -36,7 +36,7 @@ func provesThatABypassIsSeen(t *testing.T, w *world) {
 
 func provesRepair(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	a, b := mesh.Inject(mesh.Pod(ns, "a"), mesh.Sidecar{}), mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{})
+	a, b := inMesh(ns, "a"), inMesh(ns, "b")
 	w.create(t, a, b)
 	for _, p := range []*corev1.Pod{a, b} {
 		eventually(t, readyTime, "the validation of "+p.Name+" fails with 126", func(ctx context.Context) error {

@@ -12,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sluice-mesh/sluice/e2e/cluster"
 )
 
 const (
@@ -97,13 +99,16 @@ func (w *world) agentsReady(ctx context.Context, name string) error {
 }
 
 // agentPod is the agent's pod on the first node.
-func (w *world) agentPod(t *testing.T) *corev1.Pod {
+func (w *world) agentPod(t *testing.T) *corev1.Pod { return w.agentOn(t, w.node()) }
+
+// agentOn is the agent's pod on a node.
+func (w *world) agentOn(t *testing.T, n cluster.Node) *corev1.Pod {
 	t.Helper()
 	pods, err := w.client.CoreV1().Pods(agentNamespace).List(t.Context(), metav1.ListOptions{
-		LabelSelector: agentSelector, FieldSelector: "status.phase=Running,spec.nodeName=" + w.node().Name(),
+		LabelSelector: agentSelector, FieldSelector: "status.phase=Running,spec.nodeName=" + n.Name(),
 	})
 	if err != nil || len(pods.Items) != 1 {
-		t.Fatalf("the agent's pod: found %d: %v", len(pods.Items), err)
+		t.Fatalf("the agent's pod on %s: found %d: %v", n.Name(), len(pods.Items), err)
 	}
 	return &pods.Items[0]
 }

@@ -42,7 +42,7 @@ func provesExcludedPorts(t *testing.T, w *world) {
 
 func provesExcludedPrefixes(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	servers := w.run(t, mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{}), mesh.Inject(mesh.Pod(ns, "c"), mesh.Sidecar{}))
+	servers := w.run(t, inMesh(ns, "b"), inMesh(ns, "c"))
 	toB, _ := addresses(servers[0])
 	a := mesh.Pod(ns, "a")
 	a.Annotations[mesh.ExcludeRanges] = toB.String() + "/32,192.0.2.0/24"
@@ -53,7 +53,7 @@ func provesExcludedPrefixes(t *testing.T, w *world) {
 
 func provesIncludedPrefixes(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	b := w.run(t, mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{}))[0]
+	b := w.run(t, inMesh(ns, "b"))[0]
 	s := w.newService(t, service(b, corev1.ServicePort{Port: 80, TargetPort: intstr.FromInt(mesh.Port)}))
 	a := mesh.Pod(ns, "a")
 	a.Annotations[mesh.IncludeRanges] = s.Spec.ClusterIP + "/32"
@@ -65,7 +65,7 @@ func provesIncludedPrefixes(t *testing.T, w *world) {
 
 func provesUDP(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), mesh.Sidecar{}), mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{}))
+	pods := w.run(t, inMesh(ns, "a"), inMesh(ns, "b"))
 	four, _ := addresses(pods[1])
 	var r path.Report
 	w.ask(t, pods[0], &r, "mesh", "udp", "-wait", wait, four.String()+":7000")
@@ -76,7 +76,7 @@ func provesUDP(t *testing.T, w *world) {
 
 // leftAlone is a pod with a proxy that gets no traffic: without the validation, which would fail.
 func leftAlone(ns, name string) *corev1.Pod {
-	p := mesh.Inject(mesh.Pod(ns, name), mesh.Sidecar{})
+	p := inMesh(ns, name)
 	p.Spec.InitContainers = nil
 	return p
 }
@@ -95,7 +95,7 @@ func provesOptOut(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
 	a := leftAlone(ns, "a")
 	a.Labels[mesh.InjectKey] = "false"
-	pods := w.run(t, a, mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{}))
+	pods := w.run(t, a, inMesh(ns, "b"))
 	w.mustPassBy(t, pods[0], pods[1])
 }
 
@@ -103,7 +103,7 @@ func provesExcludedNamespaces(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
 	a := leftAlone("kube-system", "sluice-e2e")
 	t.Cleanup(func() { _ = w.client.CoreV1().Pods(a.Namespace).Delete(context.Background(), a.Name, deleteNow) })
-	pods := w.run(t, a, mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{}))
+	pods := w.run(t, a, inMesh(ns, "b"))
 	w.mustPassBy(t, pods[0], pods[1])
 }
 
@@ -112,7 +112,7 @@ func provesHostNetwork(t *testing.T, w *world) {
 	host := w.onHost(ns)
 	// The runtime does not ask plugins about it, whatever it looks like.
 	host.Annotations[mesh.StatusAnnotation] = "{}"
-	pods := w.run(t, host, mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{}))
+	pods := w.run(t, host, inMesh(ns, "b"))
 	four, _ := addresses(pods[1])
 	w.mustGo(t, pods[0], url(four.String(), mesh.Port), path.Way{Server: "b", Inbound: true})
 	tables, err := w.onNode(t.Context(), "nft", "list", "tables")
@@ -123,7 +123,7 @@ func provesHostNetwork(t *testing.T, w *world) {
 
 func provesInitContainers(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	b := w.run(t, mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{}))[0]
+	b := w.run(t, inMesh(ns, "b"))[0]
 	four, _ := addresses(b)
 	a := mesh.Pod(ns, "a")
 	user, proxy := mesh.Container("as-a-user", "get", url(four.String(), mesh.Port)), mesh.Container("as-the-proxy", "get", url(four.String(), mesh.Port))

@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sluice-mesh/sluice/e2e/cluster"
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
@@ -21,6 +17,8 @@ var faults = part{name: "faults", proofs: []proof{
 	{"rules that somebody flushes in a live pod come back", provesFlush},
 	{"a pod whose ADD is under way starts captured when the agent is killed", provesAgentKilled},
 	{"a pod that starts while the API server is away is captured", provesAPIServerAway},
+	{"without API server and agent a pod does not start, says why, and is captured when the agent answers", provesAgentBackFirst},
+	{"without API server and agent a pod does not start, says why, and is captured when the API server is back", provesAPIServerBackFirst},
 	{"a rival that overwrites the chain finds our element back in it", provesRival},
 	{"while the agent is updated pods start and stop, and each is captured", provesUpdate},
 	{"after a reboot of the node all pods come back captured", provesReboot},
@@ -29,18 +27,10 @@ var faults = part{name: "faults", proofs: []proof{
 // provesAgentKilled stops the agent, so that a pod's ADD waits for its answer, and kills it then.
 func provesAgentKilled(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	b := w.run(t, mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{}))[0]
-	pid, err := w.containerPID(t.Context(), w.agentPod(t), agent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signal := func(name string) {
-		if _, err := w.onNode(t.Context(), "kill", "-"+name, pid); err != nil {
-			t.Fatal(err)
-		}
-	}
+	b := w.run(t, inMesh(ns, "b"))[0]
+	signal := w.agentSignals(t)
 	signal("STOP")
-	a := mesh.Inject(mesh.Pod(ns, "a"), mesh.Sidecar{})
+	a := inMesh(ns, "a")
 	w.create(t, a)
 	eventually(t, readyTime, "the ADD waits", func(ctx context.Context) error {
 		_, err := w.onNode(ctx, "pgrep", "-x", "sluice-cni")
@@ -55,74 +45,32 @@ func provesAgentKilled(t *testing.T, w *world) {
 	eventually(t, readyTime, "the agent is back", func(ctx context.Context) error { return w.agentsReady(ctx, agent) })
 }
 
-// provesAPIServerAway has the runtime end a pod's sandbox while there is no API server: the kubelet, which knows the pod, makes it
-// another.
-func provesAPIServerAway(t *testing.T, w *world) {
-	ns := w.newNamespace(t)
-	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), mesh.Sidecar{}), mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{}))
-	before, begin := w.mustSandbox(t, pods[0]), time.Now()
-	// Whatever becomes of this test, others need the API server.
-	t.Cleanup(func() {
-		if err := w.node().StartService(context.Background(), cluster.APIServer); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := w.node().StopService(t.Context(), cluster.APIServer); err != nil {
+// agentSignals returns what sends signals to the process that is the agent now.
+func (w *world) agentSignals(t *testing.T) func(name string) {
+	t.Helper()
+	pid, err := w.containerPID(t.Context(), w.agentPod(t), agent)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.crictl(t.Context(), "stopp", before.id); err != nil {
-		t.Fatal(err)
+	return func(name string) {
+		t.Helper()
+		if _, err := w.onNode(t.Context(), "kill", "-"+name, pid); err != nil {
+			t.Fatal(err)
+		}
 	}
-	took := eventually(t, readyTime, "the pod's application runs in a new sandbox", func(ctx context.Context) error {
-		now, err := w.sandbox(ctx, pods[0])
-		if err == nil && now.id == before.id {
-			err = errors.New("the old sandbox is ready")
-		}
-		if err != nil {
-			return err
-		}
-		if out, err := w.crictl(ctx, "ps", "--quiet", "--state", "running", "--name", "^"+mesh.AppContainer+"$", "--pod", now.id); err != nil || out == "" {
-			return errors.Join(errors.New("the application does not run"), err)
-		}
-		return nil
-	})
-	if err := w.node().StartService(t.Context(), cluster.APIServer); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("without an API server the pod was back after %s", took.Round(time.Millisecond))
-	eventually(t, readyTime, "the API server is back", func(ctx context.Context) error {
-		_, err := w.client.CoreV1().Nodes().Get(ctx, w.node().Name(), metav1.GetOptions{})
-		return err
-	})
-	w.mustCapture(t, w.restarted(t, pods[0], begin), pods[1])
 }
 
 func provesRival(t *testing.T, w *world) {
 	const times = 5
 	for i := range times {
-		// As CNI plugins' own agents write it.
-		file := w.node().Path(cluster.ConflistPath)
-		rival := filepath.Join(filepath.Dir(file), ".rival")
-		if err := errors.Join(os.WriteFile(rival, w.chain, 0o644), os.Chmod(rival, 0o644)); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(rival, file); err != nil {
-			t.Fatal(err)
-		}
-		took := eventually(t, readyTime, "our element is back", func(context.Context) error {
-			if !hasElement(t, w.conflist(t), "sluice-cni") {
-				return fmt.Errorf("the chain is %s", w.conflist(t))
-			}
-			return nil
-		})
-		t.Logf("%d: back after at most %s", i+1, took.Round(time.Millisecond))
+		t.Logf("%d: back after at most %s", i+1, w.overwriteChain(t, w.chain()).Round(time.Millisecond))
 	}
 	provesTheMesh(t, w)
 }
 
 func provesFlush(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), mesh.Sidecar{}), mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{}))
+	pods := w.run(t, inMesh(ns, "a"), inMesh(ns, "b"))
 	w.mustCapture(t, pods[0], pods[1])
 	sandbox := w.mustSandbox(t, pods[0])
 	if _, err := w.inNetns(t.Context(), sandbox, "nft", "flush", "ruleset"); err != nil {
@@ -139,7 +87,7 @@ func provesFlush(t *testing.T, w *world) {
 // provesUpdate updates the agent again and again as long as pods come and go.
 func provesUpdate(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	b := w.run(t, mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{}))[0]
+	b := w.run(t, inMesh(ns, "b"))[0]
 	begin := time.Now()
 	c := w.startChurn(t, ns, b, 50, 8)
 	updates := 0
@@ -156,7 +104,7 @@ func provesUpdate(t *testing.T, w *world) {
 
 func provesReboot(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), mesh.Sidecar{}), mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{Native: true}))
+	pods := w.run(t, inMesh(ns, "a"), mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{Native: true}))
 	begin := time.Now()
 	if err := w.node().Reboot(t.Context()); err != nil {
 		t.Fatal(err)

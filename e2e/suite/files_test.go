@@ -1,14 +1,18 @@
 package suite_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluice-mesh/sluice/e2e/cluster"
 )
@@ -16,25 +20,30 @@ import (
 // touched are the directories of a node of which the runtime reads what the chart writes.
 var touched = []string{"/etc/cni", "/opt/cni"}
 
-// files are the files of a node's directories, by name: modes and digests.
+// files are the files of the nodes' directories, by node and name: modes and digests.
 type files map[string]string
 
-// nodeFiles reads what is in these directories.
+// fileOf is the key of a node's file.
+func fileOf(n cluster.Node, name string) string { return n.Name() + ":" + name }
+
+// nodeFiles reads what is in these directories of all nodes.
 func (w *world) nodeFiles(t *testing.T) files {
 	t.Helper()
 	found := files{}
-	for _, dir := range touched {
-		root := w.node().Path(dir)
-		err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() {
+	for _, n := range w.Nodes() {
+		for _, dir := range touched {
+			root := n.Path(dir)
+			err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+				if err != nil || entry.IsDir() {
+					return err
+				}
+				what, err := fileDigest(name, entry)
+				found[fileOf(n, dir+strings.TrimPrefix(name, root))] = what
 				return err
+			})
+			if err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
 			}
-			what, err := fileDigest(name, entry)
-			found[dir+strings.TrimPrefix(name, root)] = what
-			return err
-		})
-		if err != nil && !os.IsNotExist(err) {
-			t.Fatal(err)
 		}
 	}
 	return found
@@ -51,10 +60,10 @@ func fileDigest(name string, entry fs.DirEntry) (string, error) {
 	return info.Mode().String() + " " + hex.EncodeToString(sum[:]), err
 }
 
-// conflist reads the node's configuration.
-func (w *world) conflist(t *testing.T) []byte {
+// conflist reads a node's configuration.
+func conflist(t *testing.T, n cluster.Node) []byte {
 	t.Helper()
-	content, err := os.ReadFile(w.node().Path(cluster.ConflistPath))
+	content, err := os.ReadFile(n.Path(cluster.ConflistPath))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,4 +95,26 @@ func hasElement(t *testing.T, conflist []byte, kind string) bool {
 	t.Helper()
 	list := elements(t, conflist)
 	return len(list) > 0 && typeOf(t, list[len(list)-1]) == kind
+}
+
+// overwriteChain replaces the node's configuration, as other CNI plugins' agents write theirs, and returns how long it took until our
+// element was the last again.
+func (w *world) overwriteChain(t *testing.T, content []byte) time.Duration {
+	t.Helper()
+	file := w.node().Path(cluster.ConflistPath)
+	rival := filepath.Join(filepath.Dir(file), ".rival")
+	if err := errors.Join(os.WriteFile(rival, content, 0o644), os.Chmod(rival, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if err := os.Rename(rival, file); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, readyTime, "our element is back", func(context.Context) error {
+		if now := conflist(t, w.node()); !hasElement(t, now, "sluice-cni") {
+			return fmt.Errorf("the chain is %s", now)
+		}
+		return nil
+	})
+	return time.Since(begin)
 }

@@ -12,12 +12,12 @@ import (
 
 var leaving = part{name: "leaving", proofs: []proof{
 	{"pods are captured all the way from istio-cni to us and back", provesMigration},
-	{"after helm uninstall the node is as before, and running pods keep their redirect", provesUninstall},
+	{"after helm uninstall the nodes are as before, and running pods keep their redirect", provesUninstall},
 }}
 
 func provesUninstall(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), mesh.Sidecar{}), mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{}))
+	pods := w.run(t, inMesh(ns, "a"), inMesh(ns, "b"))
 	w.mustUninstall(t)
 	w.mustBeAsBefore(t)
 	w.mustCapture(t, pods[0], pods[1])
@@ -26,51 +26,53 @@ func provesUninstall(t *testing.T, w *world) {
 	w.run(t, mesh.Pod(ns, "c"))
 }
 
-// mustBeAsBefore fails the test unless the node's configuration and plugins are what they were, but for programs in the place of plugins
+// mustBeAsBefore fails the test unless the nodes' configurations and plugins are what they were, but for programs in the place of plugins
 // that a runtime may still ask to remove pods: these let it, and do nothing.
 func (w *world) mustBeAsBefore(t *testing.T) {
 	t.Helper()
 	now := w.nodeFiles(t)
-	for _, plugin := range []string{"sluice-cni", "istio-cni"} {
-		file := "/opt/cni/bin/" + plugin
-		if _, left := now[file]; !left {
-			continue
+	for _, n := range w.Nodes() {
+		for _, plugin := range []string{"sluice-cni", "istio-cni"} {
+			file := "/opt/cni/bin/" + plugin
+			if _, left := now[fileOf(n, file)]; !left {
+				continue
+			}
+			delete(now, fileOf(n, file))
+			del := n.Command(t.Context(), "env", "CNI_COMMAND=DEL", "CNI_CONTAINERID=x", "CNI_NETNS=/x", "CNI_IFNAME=eth0", "CNI_PATH=/x", file)
+			del.Stdin = strings.NewReader(`{"cniVersion":"1.0.0","name":"x","type":"` + plugin + `","prevResult":{"cniVersion":"1.0.0"}}`)
+			if out, err := del.CombinedOutput(); err != nil {
+				t.Errorf("%s is left, and pods cannot be removed: %v: %s", file, err, out)
+			}
+			t.Logf("%s is left, for the removal of pods", file)
 		}
-		delete(now, file)
-		out, err := w.onNode(t.Context(), "env", "CNI_COMMAND=DEL", "CNI_CONTAINERID=x", "CNI_NETNS=/x", "CNI_IFNAME=eth0", "CNI_PATH=/x",
-			"sh", "-c", `echo '{"cniVersion":"1.0.0","name":"x","type":"`+plugin+`","prevResult":{"cniVersion":"1.0.0"}}' | `+file)
-		if err != nil {
-			t.Errorf("%s is left, and pods cannot be removed: %v: %s", file, err, out)
-		}
-		t.Logf("%s is left, for the removal of pods", file)
 	}
 	if diff := cmp.Diff(w.fresh, now); diff != "" {
-		t.Errorf("configuration and plugins of the node, before the installation and now: %s", diff)
+		t.Errorf("configuration and plugins of the nodes, before the installation and now: %s", diff)
 	}
 }
 
 // provesMigration installs the real istio-cni beside us, leaves it alone on the node, and comes back; pods of each time stay.
 func provesMigration(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	first := w.run(t, mesh.Inject(mesh.Pod(ns, "first"), mesh.Sidecar{}))[0]
+	first := w.run(t, inMesh(ns, "first"))[0]
 
 	w.helmIstio(t, "install", istioCNIChart(t), "--wait", "--timeout", installTime.String(), "--set", "image="+istioCNIImage,
 		"--set", "pullPolicy=Never", "--set", "global.tag=e2e")
-	both := w.run(t, mesh.Inject(mesh.Pod(ns, "both"), mesh.Sidecar{}))[0]
+	both := w.run(t, inMesh(ns, "both"))[0]
 	w.mustUninstall(t)
-	if list := elements(t, w.conflist(t)); typeOf(t, list[len(list)-1]) != "istio-cni" || len(list) != len(elements(t, w.chain))+1 {
-		t.Errorf("after our uninstallation the chain is %s", w.conflist(t))
+	if list := elements(t, conflist(t, w.node())); typeOf(t, list[len(list)-1]) != "istio-cni" || len(list) != len(elements(t, w.chain()))+1 {
+		t.Errorf("after our uninstallation the chain is %s", conflist(t, w.node()))
 	}
-	theirs := w.run(t, mesh.Inject(mesh.Pod(ns, "theirs"), mesh.Sidecar{}))[0]
+	theirs := w.run(t, inMesh(ns, "theirs"))[0]
 	w.mustCapture(t, first, theirs)
 
 	w.mustInstall(t)
-	beside := w.run(t, mesh.Inject(mesh.Pod(ns, "beside"), mesh.Sidecar{}))[0]
+	beside := w.run(t, inMesh(ns, "beside"))[0]
 	w.helmIstio(t, "uninstall", "--wait")
-	if list := elements(t, w.conflist(t)); typeOf(t, list[len(list)-1]) != "sluice-cni" || len(list) != len(elements(t, w.chain))+1 {
-		t.Errorf("after istio-cni's uninstallation the chain is %s", w.conflist(t))
+	if list := elements(t, conflist(t, w.node())); typeOf(t, list[len(list)-1]) != "sluice-cni" || len(list) != len(elements(t, w.chain()))+1 {
+		t.Errorf("after istio-cni's uninstallation the chain is %s", conflist(t, w.node()))
 	}
-	last := w.run(t, mesh.Inject(mesh.Pod(ns, "last"), mesh.Sidecar{}))[0]
+	last := w.run(t, inMesh(ns, "last"))[0]
 	w.mustCapture(t, first, both)
 	w.mustCapture(t, both, theirs)
 	w.mustCapture(t, theirs, beside)

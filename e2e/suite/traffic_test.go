@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/sluice-mesh/sluice/e2e/mesh"
-	"github.com/sluice-mesh/sluice/e2e/mesh/name"
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
@@ -28,7 +27,7 @@ var traffic = part{name: "traffic", together: true, proofs: []proof{
 
 func provesServices(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), mesh.Sidecar{}), mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{}))
+	pods := w.run(t, inMesh(ns, "a"), inMesh(ns, "b"))
 	s := w.newService(t, service(pods[1], corev1.ServicePort{Port: 80, TargetPort: intstr.FromInt(mesh.Port)}))
 	w.mustGo(t, pods[0], url(s.Spec.ClusterIP, 80), path.Captured("b"))
 }
@@ -42,42 +41,10 @@ func (w *world) newService(t *testing.T, s *corev1.Service) *corev1.Service {
 	return made
 }
 
-func provesDNS(t *testing.T, w *world) {
-	ns := w.newNamespace(t)
-	dns := mesh.Pod(ns, "dns")
-	dns.Spec.Containers = append(dns.Spec.Containers, mesh.Container("dns", "dns", "-at", ":5353"))
-	s := w.newService(t, service(dns,
-		corev1.ServicePort{Port: 53, TargetPort: intstr.FromInt(5353), Protocol: corev1.ProtocolUDP},
-		corev1.ServicePort{Port: 53, TargetPort: intstr.FromInt(5353), Protocol: corev1.ProtocolTCP}))
-	captured := mesh.Inject(mesh.Pod(ns, "captured"), mesh.Sidecar{Env: map[string]string{"ISTIO_META_DNS_CAPTURE": "true"}})
-	plain := mesh.Inject(mesh.Pod(ns, "plain"), mesh.Sidecar{})
-	for _, p := range []*corev1.Pod{captured, plain} {
-		p.Spec.DNSPolicy = corev1.DNSNone
-		p.Spec.DNSConfig = &corev1.PodDNSConfig{Nameservers: []string{s.Spec.ClusterIP}}
-	}
-	w.run(t, dns, captured, plain)
-	for _, c := range []struct {
-		from  *corev1.Pod
-		args  []string
-		proxy string
-	}{
-		{captured, nil, "captured"},
-		{captured, []string{"-tcp"}, "captured"},
-		{captured, []string{"-server", "192.0.2.1:53"}, "captured"},
-		{plain, nil, ""},
-	} {
-		var r name.Resolution
-		w.ask(t, c.from, &r, append(append([]string{"mesh", "lookup", "-wait", wait}, c.args...), "a.example.")...)
-		if r.Server != "dns" || r.Proxy != c.proxy || len(r.Addresses) != 1 || r.Addresses[0] != name.Answered4 {
-			t.Errorf("lookup %v from %s: %+v, want it carried by %q", c.args, c.from.Name, r, c.proxy)
-		}
-	}
-}
-
 func provesDualStack(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	dual := mesh.Sidecar{Env: map[string]string{"ISTIO_DUAL_STACK": "true"}}
-	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), dual), mesh.Inject(mesh.Pod(ns, "b"), dual), mesh.Inject(mesh.Pod(ns, "four"), mesh.Sidecar{}))
+	dual := mesh.Sidecar{Env: dualStack}
+	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), dual), mesh.Inject(mesh.Pod(ns, "b"), dual), inMesh(ns, "four"))
 	four, six := addresses(pods[1])
 	if !four.IsValid() || !six.IsValid() {
 		t.Fatalf("the pod's addresses are %s and %s: this cluster has not both families", four, six)
@@ -101,9 +68,8 @@ func provesNativeSidecar(t *testing.T, w *world) {
 
 func provesTProxy(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	dual := map[string]string{"ISTIO_DUAL_STACK": "true"}
-	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), mesh.Sidecar{TProxy: true, Env: dual}),
-		mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{TProxy: true, Env: dual}))
+	dual := mesh.Sidecar{TProxy: true, Env: dualStack}
+	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), dual), mesh.Inject(mesh.Pod(ns, "b"), dual))
 	way := path.Captured("b")
 	way.Transparent = true
 	four, six := addresses(pods[1])
@@ -113,7 +79,7 @@ func provesTProxy(t *testing.T, w *world) {
 
 func provesUserNamespaces(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	a, b := mesh.Inject(mesh.Pod(ns, "a"), mesh.Sidecar{}), mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{})
+	a, b := inMesh(ns, "a"), inMesh(ns, "b")
 	a.Spec.HostUsers, b.Spec.HostUsers = new(bool), new(bool)
 	pods := w.run(t, a, b)
 	pid, err := w.containerPID(t.Context(), pods[0], mesh.AppContainer)
@@ -129,13 +95,13 @@ func provesUserNamespaces(t *testing.T, w *world) {
 func provesHostPorts(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
 	const hostPort = 18080
-	b := mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{})
+	b := inMesh(ns, "b")
 	for i := range b.Spec.Containers {
 		if c := &b.Spec.Containers[i]; c.Name == mesh.AppContainer {
 			c.Ports = []corev1.ContainerPort{{ContainerPort: mesh.Port, HostPort: hostPort}}
 		}
 	}
-	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), mesh.Sidecar{}), b, w.onHost(ns))
+	pods := w.run(t, inMesh(ns, "a"), b, w.onHost(ns))
 	node := pods[0].Status.HostIP
 	// The plugin portmap masquerades what comes from pods of the same node.
 	w.mustGo(t, pods[0], url(node, hostPort), path.Way{Server: "b", Outbound: true, Inbound: true, Masqueraded: true})
@@ -153,7 +119,7 @@ func (w *world) onHost(ns string) *corev1.Pod {
 
 func provesProbes(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
-	pods := w.run(t, mesh.Pod(ns, "outside"), mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{}))
+	pods := w.run(t, mesh.Pod(ns, "outside"), inMesh(ns, "b"))
 	outside, b := pods[0], pods[1]
 	four, _ := addresses(b)
 	caller, _ := addresses(outside)

@@ -22,9 +22,9 @@ type world struct {
 	client kubernetes.Interface
 	// image is Sluice's, by name.
 	image string
-	// fresh are the files of the first node before anything was installed, and chain is its configuration.
-	fresh files
-	chain []byte
+	// fresh are the files of the nodes before anything was installed, and chains their configurations by the nodes' names.
+	fresh  files
+	chains map[string][]byte
 
 	// plainCrowd is how long pods take that start at once without the plugin; 0 if that is not known.
 	plainCrowd time.Duration
@@ -67,15 +67,22 @@ func newWorld(t *testing.T) *world {
 	if w.client, err = kubernetes.NewForConfig(p.REST()); err != nil {
 		t.Fatal(err)
 	}
-	w.fresh, w.chain = w.nodeFiles(t), w.conflist(t)
+	w.fresh, w.chains = w.nodeFiles(t), map[string][]byte{}
+	for _, n := range w.Nodes() {
+		w.chains[n.Name()] = conflist(t, n)
+	}
+	w.copyOracles(t)
 	t.Logf("the cluster runs after %s", time.Since(begin).Round(time.Millisecond))
 	return w
 }
 
-// node is the node with the control plane, on which all pods of these tests run.
+// node is the node with the control plane, on which pods run unless a test puts them on another.
 func (w *world) node() cluster.Node { return w.Nodes()[0] }
 
-// onNode runs a command on the node, and returns what it prints.
+// chain is the configuration of that node before anything was installed.
+func (w *world) chain() []byte { return w.chains[w.node().Name()] }
+
+// onNode runs a command on that node, and returns what it prints.
 func (w *world) onNode(ctx context.Context, argv ...string) (string, error) {
 	var stderr strings.Builder
 	c := w.node().Command(ctx, argv...)
@@ -115,7 +122,8 @@ func (w *world) saveOnFailure(t *testing.T) {
 // last reason why it did not. It returns how long it took.
 func eventually(t *testing.T, within time.Duration, what string, condition func(ctx context.Context) error) time.Duration {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), within)
+	// In a cleanup the test's context is done.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), within)
 	defer cancel()
 	begin := time.Now()
 	tick := time.NewTicker(100 * time.Millisecond)

@@ -1,0 +1,61 @@
+package suite_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sluice-mesh/sluice/e2e/mesh"
+)
+
+// oracles is where the node has programs of bin that compare what the kernel holds for pods.
+const oracles = "/opt/sluice-e2e/"
+
+// copyOracles makes them known to the node.
+func (w *world) copyOracles(t *testing.T) {
+	t.Helper()
+	dir := w.node().Path(oracles)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range []string{"istio-iptables", "rules"} {
+		content, err := os.ReadFile(filepath.Join(bin, program))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, program), content, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// istioLog is the log of the real istio-iptables, which redirects a pod of its own. More are arguments besides those that it always has
+// from the injector.
+func (w *world) istioLog(t *testing.T, ns string, more ...string) string {
+	t.Helper()
+	theirs := w.run(t, mesh.Pod(ns, "theirs"))[0]
+	argv := []string{
+		"env", "ISTIO_DUAL_STACK=true", oracles + "istio-iptables",
+		"-p", "15001", "-z", "15006", "-u", "1337", "-g", "1337", "-i", "*", "-b", "*", "-d", "15020,15021,15090",
+	}
+	log, err := w.inNetns(t.Context(), w.mustSandbox(t, theirs), append(argv, more...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+// mustBeEquivalent fails the test unless what the kernel holds for a pod of ours treats every packet as the rules in the log do.
+func (w *world) mustBeEquivalent(t *testing.T, ours *corev1.Pod, log string, more ...string) {
+	t.Helper()
+	diff := w.node().Command(t.Context(), append([]string{
+		oracles + "rules", "diff", "--left", "netns:" + w.mustSandbox(t, ours).netns, "--right", "log:-",
+	}, more...)...)
+	diff.Stdin = strings.NewReader(log)
+	if out, err := diff.CombinedOutput(); err != nil || !strings.Contains(string(out), "equivalent") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
