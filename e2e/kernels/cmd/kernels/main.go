@@ -39,9 +39,12 @@ func run(ctx context.Context) error {
 	update := flag.Bool("update", false, "write the table into README instead of comparing")
 	pin := flag.Bool("pin", false, "look up the newest packages, write them down, and do nothing else")
 	timeout := flag.Duration("timeout", 10*time.Minute, "how long all may take")
-	limit := flag.Duration("limit", 4*time.Minute, "how long a machine may run")
+	limit := flag.Duration("limit", 0, "how long a machine may run (default two fifths of -timeout)")
 	parallel := flag.Int("parallel", min(runtime.NumCPU(), 4), "how many machines at a time")
 	flag.Parse()
+	if *limit == 0 {
+		*limit = *timeout * 2 / 5
+	}
 	if *dir == "" {
 		*dir = filepath.Join(*root, "bin", "kernels")
 	}
