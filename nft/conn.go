@@ -89,24 +89,26 @@ var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 
 // receive waits for one datagram and calls do for each of its messages until do returns true, and tells whether it did.
 func (c *conn) receive(do func(header unix.NlMsghdr, body []byte) (bool, error)) (bool, error) {
-	return c.receiveBy(unix.Read, do)
+	return c.receiveBy(0, do)
 }
 
 // poll is receive without waiting: with [unix.EAGAIN] if nothing has arrived.
 func (c *conn) poll(do func(header unix.NlMsghdr, body []byte) (bool, error)) (bool, error) {
-	return c.receiveBy(func(fd int, buf []byte) (int, error) {
-		n, _, err := unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT)
-		return n, err
-	}, do)
+	return c.receiveBy(unix.MSG_DONTWAIT, do)
 }
 
-func (c *conn) receiveBy(read func(fd int, buf []byte) (int, error), do func(header unix.NlMsghdr, body []byte) (bool, error)) (bool, error) {
+func (c *conn) receiveBy(flags int, do func(header unix.NlMsghdr, body []byte) (bool, error)) (bool, error) {
 	buf := buffers.Get().(*[64 << 10]byte)
 	defer buffers.Put(buf)
 	var n int
 	for {
+		var from unix.Sockaddr
 		var err error
-		if n, err = read(c.fd, buf[:]); err == nil {
+		if n, from, err = unix.Recvfrom(c.fd, buf[:], flags); err == nil {
+			// A process of the pod that may change its network can send what looks like an answer.
+			if sender, ok := from.(*unix.SockaddrNetlink); ok && sender.Pid != 0 {
+				continue
+			}
 			break
 		}
 		if !errors.Is(err, unix.EINTR) {

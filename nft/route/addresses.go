@@ -35,37 +35,56 @@ func Addresses(ns *netns.NS) ([]netip.Addr, error) {
 // listAddresses lists all addresses in the namespace of the thread. In a process that does little else, package netlink would take four
 // times as long: it prepares to wait for what never lets anybody wait.
 func listAddresses() ([]netip.Addr, error) {
-	answer, err := syscall.NetlinkRIB(unix.RTM_GETADDR, unix.AF_UNSPEC)
+	q, err := newQuickLook(rules.Routing{})
 	if err != nil {
 		return nil, err
 	}
-	messages, err := syscall.ParseNetlinkMessage(answer)
-	if err != nil {
+	defer q.close()
+	if _, err := unix.Write(q.fd, addressesRequest()); err != nil {
 		return nil, err
 	}
 	var addrs []netip.Addr
-	for _, m := range messages {
-		if m.Header.Flags&unix.NLM_F_DUMP_INTR != 0 {
-			return nil, netlink.ErrDumpInterrupted
-		}
-		if m.Header.Type != unix.RTM_NEWADDR || len(m.Data) < unix.SizeofIfAddrmsg {
-			continue
-		}
-		var local, other netip.Addr // the other end's, and that is the interface's own where there is no local one
-		err := eachAttribute(m.Data[unix.SizeofIfAddrmsg:], func(kind uint16, value []byte) {
-			switch kind {
-			case unix.IFA_LOCAL:
-				local, _ = netip.AddrFromSlice(value)
-			case unix.IFA_ADDRESS:
-				other, _ = netip.AddrFromSlice(value)
-			}
-		})
+	for {
+		n, err := q.receive()
 		if err != nil {
 			return nil, err
 		}
-		if own := cmp.Or(local, other); own.IsValid() {
-			addrs = append(addrs, own)
+		messages, err := syscall.ParseNetlinkMessage(q.buf[:n])
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range messages {
+			switch {
+			case m.Header.Flags&unix.NLM_F_DUMP_INTR != 0:
+				return nil, netlink.ErrDumpInterrupted
+			case m.Header.Type == unix.NLMSG_ERROR:
+				return nil, acknowledged(q.buf[:n])
+			case m.Header.Type == unix.NLMSG_DONE:
+				return addrs, nil
+			case m.Header.Type == unix.RTM_NEWADDR && len(m.Data) >= unix.SizeofIfAddrmsg:
+				own, err := ownAddress(m.Data[unix.SizeofIfAddrmsg:])
+				if err != nil {
+					return nil, err
+				}
+				addrs = append(addrs, own...)
+			}
 		}
 	}
-	return addrs, nil
+}
+
+// ownAddress is the address of the interface itself, of the attributes of one; none if it has none of IP.
+func ownAddress(attributes []byte) ([]netip.Addr, error) {
+	var local, other netip.Addr // the other end's, and that is the interface's own where there is no local one
+	err := eachAttribute(attributes, func(kind uint16, value []byte) {
+		switch kind {
+		case unix.IFA_LOCAL:
+			local, _ = netip.AddrFromSlice(value)
+		case unix.IFA_ADDRESS:
+			other, _ = netip.AddrFromSlice(value)
+		}
+	})
+	if own := cmp.Or(local, other); own.IsValid() && err == nil {
+		return []netip.Addr{own}, nil
+	}
+	return nil, err
 }

@@ -36,7 +36,7 @@ func (q *quickLook) change(request []byte) error {
 	if _, err := unix.Write(q.fd, request); err != nil {
 		return err
 	}
-	n, err := unix.Read(q.fd, q.buf[:])
+	n, err := q.receive()
 	if err != nil {
 		return err
 	}

@@ -54,6 +54,24 @@ func TestTheFirstIsAsAnyOther(t *testing.T) {
 	}
 }
 
+// A route for packets of one type of service alone leaves all others without.
+func TestWhatOnlyLooksCompleteIsMendedInPlace(t *testing.T) {
+	n := netnstest.New(t)
+	ip(t, n, ourRule4, "-4 route add local default dev lo tos 0x10 table 133")
+	if found, err := route.Read(n); err != nil || len(found.Policies) > 0 || len(found.Unrouted) != 1 || len(found.Others) != 1 {
+		t.Errorf("read %+v, %v", found, err)
+	}
+	if err := n.Do(func() error {
+		change, err := route.Ensure(nil, onlyIPv4)
+		if change.Len() != 1 {
+			t.Errorf("%d added, want the route", change.Len())
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // With something of ours there, the first way is none: what is stale is found.
 func TestWhatIsStaleIsFoundInPlace(t *testing.T) {
 	for name, before := range map[string][]string{"a rule": {ourRule4}, "an IPv6 rule": {ourRule6}} {

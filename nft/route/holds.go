@@ -32,6 +32,9 @@ func Holds(want rules.Routing) bool {
 // errUnclear ends a quick look.
 var errUnclear = errors.New("the quick look does not tell")
 
+// errForeign is that of an answer which is not the kernel's.
+var errForeign = errors.New("another process answers in the kernel's place")
+
 // quickLook is what is known from the answers so far.
 type quickLook struct {
 	fd   int
@@ -105,7 +108,7 @@ func (q *quickLook) list(request []byte) error {
 		return err
 	}
 	for {
-		n, err := unix.Read(q.fd, q.buf[:])
+		n, err := q.receive()
 		if err != nil {
 			return err
 		}
@@ -116,6 +119,19 @@ func (q *quickLook) list(request []byte) error {
 			return err
 		}
 	}
+}
+
+// receive fills the buffer with the next datagram. It fails for one that is not the kernel's: a process of the pod that may change its
+// network can send such, and so say that all is there.
+func (q *quickLook) receive() (int, error) {
+	n, from, err := unix.Recvfrom(q.fd, q.buf[:], 0)
+	if err != nil {
+		return 0, err
+	}
+	if sender, ok := from.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
+		return 0, errForeign
+	}
+	return n, nil
 }
 
 // read reads the messages of an answer, and tells whether it has come to the end of the list.
@@ -214,7 +230,7 @@ func (q *quickLook) route(body []byte) error {
 		}
 	})
 	want := localRoute{q.routed.Family, q.routed.Table}.kernel()
-	if familyOf(body[0]) == q.routed.Family && body[1] == 0 && body[2] == 0 && int(body[7]) == want.Type &&
+	if familyOf(body[0]) == q.routed.Family && body[1] == 0 && body[2] == 0 && body[3] == 0 && int(body[7]) == want.Type &&
 		table == q.routed.Table && device == loopback && int(metric) == want.Priority {
 		q.routes++
 	}

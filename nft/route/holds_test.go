@@ -47,6 +47,7 @@ func TestHolds(t *testing.T) {
 		{"the table is empty", []string{ourRule4}, onlyIPv4, false},
 		{"the table has a route of another kind", []string{ourRule4, "-4 route add unreachable default table 133"}, onlyIPv4, false},
 		{"the route is for a part of the addresses", []string{ourRule4, "-4 route add local 10.0.0.0/8 dev lo table 133"}, onlyIPv4, false},
+		{"the route is for packets of one type of service", []string{ourRule4, "-4 route add local default dev lo tos 0x10 table 133"}, onlyIPv4, false},
 		{"the route is in another table", []string{ourRule4, "-4 route add local default dev lo table 134"}, onlyIPv4, false},
 		{"the route is of the other family", []string{ourRule4, istioRoute6}, onlyIPv4, false},
 		{"the route is not on lo", join(eth0, []string{ourRule4, "-4 route add local default dev eth0 table 133"}), onlyIPv4, false},

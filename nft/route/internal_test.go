@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"net/netip"
 	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -69,6 +71,44 @@ func FuzzQuickLook(f *testing.F) {
 			t.Errorf("found a route in %x", data)
 		}
 	})
+}
+
+// A process of the pod may answer in the kernel's place, and before it, that what is wanted is there.
+func TestAnswersOfProcessesAreNotBelieved(t *testing.T) {
+	err := netnstest.New(t).Do(func() error {
+		q, err := newQuickLook(rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6}})
+		if err != nil {
+			return err
+		}
+		defer q.close()
+		if err := unix.Bind(q.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+			return err
+		}
+		own, err := unix.Getsockname(q.fd)
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		var answer []byte
+		for _, kind := range []uint16{unix.RTM_NEWADDR, unix.NLMSG_DONE} {
+			answer = native.AppendUint16(native.AppendUint32(answer, unix.NLMSG_HDRLEN+4), kind)
+			answer = append(answer, make([]byte, unix.NLMSG_HDRLEN+4-6)...)
+		}
+		if err := unix.Sendto(fd, answer, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: own.(*unix.SockaddrNetlink).Pid}); err != nil {
+			return err
+		}
+		if q.look() == nil && q.complete() == nil {
+			t.Error("::6 is there, because a process says so")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestExplain(t *testing.T) {

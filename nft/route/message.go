@@ -25,6 +25,13 @@ var quickRequest = sync.OnceValue(func() []byte {
 	return append(six.Serialize(), list.Serialize()...)
 })
 
+// addressesRequest asks for the addresses of all families.
+var addressesRequest = sync.OnceValue(func() []byte {
+	list := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
+	list.AddData(nl.NewIfAddrmsg(unix.AF_UNSPEC))
+	return list.Serialize()
+})
+
 // routesRequest asks for the routes of a policy route's table.
 func routesRequest(p rules.PolicyRoute) []byte {
 	list := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)

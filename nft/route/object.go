@@ -103,7 +103,7 @@ func (r localRoute) list(h *netlink.Handle) ([]netlink.Route, error) {
 // is tells whether a route of the table is this one.
 func (r localRoute) is(found netlink.Route) bool {
 	want := r.kernel()
-	return found.Type == want.Type && found.LinkIndex == want.LinkIndex &&
+	return found.Type == want.Type && found.Tos == want.Tos && found.LinkIndex == want.LinkIndex &&
 		found.Priority == want.Priority && found.Dst.String() == want.Dst.String()
 }
 

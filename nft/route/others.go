@@ -76,6 +76,9 @@ var routeTypes = map[int]string{
 // routeText writes a route of the table of another as the ip command does, but with the number of the device.
 func routeText(of localRoute, r netlink.Route) string {
 	text := fmt.Sprintf("ip -%d route %s %s", of.ip, routeTypes[r.Type], destination(r.Dst))
+	if r.Tos != 0 {
+		text += fmt.Sprintf(" tos 0x%x", r.Tos)
+	}
 	if r.Gw != nil {
 		text += " via " + r.Gw.String()
 	}

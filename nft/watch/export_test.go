@@ -55,6 +55,9 @@ func Asker(t testing.TB, w *Watcher) (port, question uint32) {
 	return a.(*unix.SockaddrNetlink).Pid, w.ids.sequence
 }
 
+// AskerFD is the descriptor of that socket.
+func AskerFD(w *Watcher) int { return w.ids.fd }
+
 // GiveUp asks for the id of a namespace, and does not read the answer.
 func GiveUp(t testing.TB, w *Watcher, ns *netns.NS) {
 	t.Helper()

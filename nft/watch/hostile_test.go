@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +110,42 @@ func TestTheAnswerToAnotherQuestionDoesNotCount(t *testing.T) {
 	watch.GiveUp(t, w, first)
 	add(t, w, pod)
 	wantHeard(t, w, first, pod)
+}
+
+// Who adds a pod while the watcher is closed must not ask, and read from, what has the number of its descriptor by then.
+func TestAClosedWatcherAsksNobody(t *testing.T) {
+	agent, pod := netnstest.New(t), netnstest.New(t)
+	var w *watch.Watcher
+	if err := agent.Do(func() (err error) { w, err = watch.Open(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	number := watch.AskerFD(w)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	switch number {
+	case pair[0]:
+	case pair[1]:
+		slices.Reverse(pair[:])
+	default:
+		if err := unix.Dup3(pair[0], number, unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(number)
+	}
+	if err := w.Add(pod); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("%v, want %v", err, os.ErrClosed)
+	}
+	var buf [64]byte
+	if n, _, err := unix.Recvfrom(pair[1], buf[:], 0); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("another's peer was sent %x, %v", buf[:max(n, 0)], err)
+	}
 }
 
 // wantHeard wants that each namespace is heard as itself.

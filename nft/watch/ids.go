@@ -13,7 +13,7 @@ import (
 // ids are those that namespaces have in one of them. They are asked for by one goroutine at a time. A question is two system calls and
 // leaves no garbage: each look at a pod adds its namespace, and thus asks.
 type ids struct {
-	fd       int
+	fd       int // -1 when closed
 	sequence uint32
 	buf      [1 << 10]byte // for a question, and then for its answer: each has less than 100 bytes
 }
@@ -34,7 +34,10 @@ func openIDs() (*ids, error) {
 	return &ids{fd: fd}, nil
 }
 
-func (i *ids) close() { _ = unix.Close(i.fd) }
+func (i *ids) close() {
+	_ = unix.Close(i.fd)
+	i.fd = -1
+}
 
 // of returns the id of a namespace, which gets one if it has none.
 func (i *ids) of(ns *netns.NS) (int32, error) {
@@ -47,7 +50,7 @@ func (i *ids) of(ns *netns.NS) (int32, error) {
 		defer own.Close() //nolint:errcheck // nothing was done with it
 		fd = own.FD()
 	}
-	if fd < 0 {
+	if fd < 0 || i.fd < 0 {
 		return 0, os.ErrClosed
 	}
 	id, err := i.get(fd)

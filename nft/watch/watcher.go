@@ -69,6 +69,8 @@ func (w *Watcher) Close() error {
 		err = errors.Join(err, s.Close())
 	}
 	w.readers.Wait()
+	w.mu.Lock() // or an Add that is under way would ask whatever has the descriptor's number next
+	defer w.mu.Unlock()
 	if w.ids != nil {
 		w.ids.close()
 	}
@@ -77,7 +79,7 @@ func (w *Watcher) Close() error {
 
 // Add makes the watcher hear of a namespace from now on: look at it after this, and no change is missed. To add one again does
 // nothing. A namespace needs not be taken out: when it ends the watcher forgets it, and does not keep it from ending. A nil ns is the
-// one of the calling thread.
+// one of the calling thread. The error has [os.ErrClosed] in it after [Watcher.Close].
 func (w *Watcher) Add(ns *netns.NS) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
