@@ -24,6 +24,7 @@ type Auditor struct {
 	changes  *changes
 	seeker   *seeker
 	teller   *teller
+	begin    time.Time // what moments are counted from; it has a reading of the monotonic clock
 
 	mu    sync.Mutex
 	pods  map[string]*pod // by UID
@@ -44,7 +45,7 @@ type podName struct{ namespace, name string }
 func New(o Options) *Auditor {
 	a := &Auditor{
 		Options: o, records: o.Records.Index(), repairs: &repairs{ledger: o.Ledger}, schedule: newSchedule(),
-		changes: newChanges(), teller: newTeller(o.Cluster.Tell, o.Log),
+		changes: newChanges(), teller: newTeller(o.Cluster.Tell, o.Log), begin: time.Now(),
 		pods: map[string]*pod{}, named: map[podName]string{}, homes: map[netns.ID]string{},
 	}
 	a.seeker = newSeeker(a)

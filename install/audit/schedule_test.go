@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -121,5 +122,19 @@ func TestPausesDouble(t *testing.T) {
 	a.note(now.Add(calm + time.Second))
 	if a.times != 1 {
 		t.Error("a calm is not seen")
+	}
+}
+
+// What is planned by the wall clock would not come for an hour after somebody sets that back by an hour.
+func TestTurnsKeepToTheMonotonicClock(t *testing.T) {
+	a := &Auditor{begin: time.Now(), schedule: newSchedule(), pods: map[string]*pod{"web": {}}}
+	a.Compare, a.Interval = true, time.Minute
+	now := time.Now()
+	turn := (&visit{Auditor: a, uid: "web", now: now}).nextTurn()
+	a.notFound("web", nil)
+	for name, at := range map[string]time.Time{"the next turn": turn, "the next search": a.schedule.slots["web"].at} {
+		if wait := at.Sub(now); !strings.Contains(at.String(), " m=") || wait <= 0 || wait > time.Minute {
+			t.Errorf("%s is at %v, %v from now", name, at, wait)
+		}
 	}
 }

@@ -101,7 +101,7 @@ func (a *Auditor) notFound(uid string, why error) {
 	if p := a.pods[uid]; p != nil {
 		p.missing = why
 		pause := pauseAfter(p.sought, firstSearch, longestSearch)
-		a.schedule.plan(uid, time.Now().Add(pause).Truncate(pause))
+		a.schedule.plan(uid, a.begin.Add((time.Since(a.begin) + pause).Truncate(pause)))
 		p.sought++
 	}
 }

@@ -48,8 +48,8 @@ func (a *Auditor) visit(ctx context.Context, uid string) {
 	}
 	v := &visit{Auditor: a, pod: p, uid: uid, item: p.item, place: p.place, heard: p.heard, now: time.Now()}
 	if until := p.rest.until; until.After(v.now) {
+		a.schedule.plan(uid, until) // before anybody can forget the pod, and its plan
 		a.mu.Unlock()
-		a.schedule.plan(uid, until)
 		return
 	}
 	p.heard = heard{}
@@ -287,14 +287,15 @@ func (v *visit) impossible(err error) {
 // together share what it takes to wake a thread and to have everything at hand: several times as much as a visit.
 const turns = 6
 
-// nextTurn is when the pod is visited next without an event: at one of the moments of the interval, always the same.
+// nextTurn is when the pod is visited next without an event: at one of the moments of the interval, always the same. They are counted
+// from when the auditor was made: nobody sets that clock back, after which there would be no turn until the old time has come again.
 func (v *visit) nextTurn() time.Time {
 	if !v.Compare {
 		return time.Time{}
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(v.uid))
-	turn := v.now.Truncate(v.Interval).Add(v.Interval / turns * time.Duration(h.Sum64()%turns))
+	turn := v.begin.Add(v.now.Sub(v.begin).Truncate(v.Interval) + v.Interval/turns*time.Duration(h.Sum64()%turns))
 	if !turn.After(v.now) {
 		turn = turn.Add(v.Interval)
 	}

@@ -234,3 +234,20 @@ func TestPathsAreRelativeToTheKubeconfig(t *testing.T) {
 		ask(t.Context(), newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial}), web).check(t, "", "")
 	})
 }
+
+// A kubeconfig that somebody has written means the same in JSON and in YAML: names and tokens need no quotes.
+func TestNumbersAreTextsInJSONAsInYAML(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, _ := inMemory(t)
+		path := server.Kubeconfig()
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbered := []byte(strings.ReplaceAll(string(text), `"local"`, "7"))
+		if !json.Valid(numbered) || string(numbered) == string(text) {
+			t.Fatalf("%s", numbered)
+		}
+		kubeconfigCase{}.ask(t, server, write(t, filepath.Dir(path), "numbered", numbered))
+	})
+}

@@ -14,7 +14,7 @@ const (
 	garbage = 50
 )
 
-// frugal makes Go's runtime take little of the node. GOMAXPROCS and GOGC in the environment count where they say less.
+// frugal makes Go's runtime take little of the node. GOGC in the environment counts, and GOMAXPROCS where it says less.
 func frugal() {
 	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), processors))
 	if os.Getenv("GOGC") == "" {

@@ -80,15 +80,16 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 // mentioned returns the names and the letters that may be those of flags in the arguments. Values that look like flags are among them.
 func mentioned(args []string) (names map[string]bool, letters string) {
 	names = map[string]bool{}
+	var all strings.Builder // there may be thousands of prefixes behind as many letters
 	for _, a := range args {
 		if name, long := strings.CutPrefix(a, "--"); long {
 			name, _, _ = strings.Cut(name, "=")
 			names[name] = true
 		} else if strings.HasPrefix(a, "-") {
-			letters += a[1:]
+			all.WriteString(a[1:])
 		}
 	}
-	return names, letters
+	return names, all.String()
 }
 
 // flagValue keeps what the command line says about a parameter.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,6 +34,14 @@ func TestFlagsAreFoundInAllSpellings(t *testing.T) {
 		if d := cmp.Diff(want, in.given); d != "" {
 			t.Errorf("%s (-want +got)\n%s", line, d)
 		}
+	}
+}
+
+// Each flag costs the same, however many there are: to collect the letters must not copy those before.
+func TestThousandsOfFlagsWithTheirValues(t *testing.T) {
+	args := slices.Repeat([]string{"-x10.96.0.1/32"}, 20_000)
+	if n := testing.AllocsPerRun(1, func() { mentioned(args) }); n > 100 {
+		t.Errorf("%v allocations for 20000 flags", n)
 	}
 }
 
