@@ -29,10 +29,10 @@ BENCHTIME ?= 300ms
 
 build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/
 
-.PHONY: help build demo test test-long test-peers fuzz bench bench-peers e2e e2e-kind e2e-istio e2e-kernels manifests chart-test image lint ci clean
+.PHONY: help build demo test test-long test-peers fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio e2e-kernels manifests chart-test image lint ci clean
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' Makefile
 
 build: ## Build the commands, static, into bin/.
 	$(build-static) $(COMMANDS)
@@ -63,17 +63,19 @@ fuzz: ## Fuzz every target for FUZZTIME (30s, or a number of runs: 50000x).
 		go test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")"; \
 	done < <(grep -roE --include='*_test.go' --exclude-dir=e2e '^func Fuzz\w+' .)
 
-bench: ## Run the benchmarks COUNT (6) times; BASE=file compares with an earlier bin/bench.out.
-bench: bin/tools/golangci-lint
-	@RACE= .ci/test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) $(TESTFLAGS) | tee bin/bench.out
-	@bin/tools/benchstat $(BASE) bin/bench.out
-
+bench: export SLUICE_ROUNDS ?= 10
+bench: ## Compare with all peers in SLUICE_ROUNDS (10) rounds, in under 5 minutes (root or sudo): writes e2e/bench/RESULTS.md.
 bench-peers: export SLUICE_ROUNDS ?= 30
-bench-peers: build bin/istio-cni bin/$(notdir $(PEER)) bin/e2e/install-cni
-bench-peers: ## Compare with all peers (root or sudo), in SLUICE_ROUNDS (30) rounds: writes e2e/bench/RESULTS.md.
+bench-peers: ## As bench, in SLUICE_ROUNDS (30) rounds.
+bench bench-peers: build bin/istio-cni bin/e2e/install-cni bin/$(notdir $(PEER))
 	@$(build-static) ./install/cmd/sluice-node
 	@.ci/packages || true
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -run '^$$' -bench Peers -benchtime 1x -timeout 60m ./bench
+
+bench-packages: bin/tools/golangci-lint
+bench-packages: ## Run the packages' own benchmarks COUNT (6) times; BASE=file compares with an earlier bin/bench.out.
+	@RACE= .ci/test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) $(TESTFLAGS) | tee bin/bench.out
+	@bin/tools/benchstat $(BASE) bin/bench.out
 
 # One package at a time and -v, as above. What a cluster is made of is built by the user, and is there when root runs the tests.
 e2e: export SLUICE_REQUIRE = 1

@@ -7,7 +7,7 @@ import (
 
 const introduction = `# Sluice beside its peers
 
-Written by ` + "`make bench-peers`" + ` from results.json. The contestants of a row do the same task in turn, in rounds of which each begins
+Written by ` + "`make bench-peers`" + `, or ` + "`make bench`" + ` in fewer rounds, from results.json. The contestants of a row do the same task in turn, in rounds of which each begins
 with another one, each time in a fresh network namespace, and each time it is checked that the task was done. A figure is the median; in
 brackets are the quartiles. Memory and executed programs are counted apart, under ptrace. Bold is Sluice; a *floor* is what nobody can
 do better.
