@@ -146,7 +146,7 @@ lint: bin/tools/golangci-lint
 
 # A number of runs for the fuzz: go test fails now and then, with "context deadline exceeded", when a time limit ends.
 ci: export SLUICE_REQUIRE = 1
-ci: ## Run what a change must pass: lint, test, part of test-peers, a short fuzz, older kernels and a real Kubernetes.
+ci: ## Run what a change must pass: lint, test, part of test-peers, a short fuzz, older kernels, a real Kubernetes and Istio.
 	@echo 'ci: lint'; $(MAKE) --no-print-directory lint
 	@echo 'ci: test'; $(MAKE) --no-print-directory test TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: peers'; $(MAKE) --no-print-directory test-peers SLUICE_LONG= TESTFLAGS='-count=1 $(TESTFLAGS)'
@@ -154,6 +154,7 @@ ci: ## Run what a change must pass: lint, test, part of test-peers, a short fuzz
 	@echo 'ci: fuzz'; $(MAKE) --no-print-directory fuzz FUZZTIME=20000x
 	@echo 'ci: kernels'; $(MAKE) --no-print-directory e2e-kernels LIMIT=20m
 	@echo 'ci: Kubernetes'; $(MAKE) --no-print-directory e2e TESTFLAGS='-count=1 $(TESTFLAGS)'
+	@echo 'ci: Istio'; $(MAKE) --no-print-directory e2e-istio TESTFLAGS='-count=1 $(TESTFLAGS)'
 
 clean: ## Remove what make built.
 	rm -rf bin
