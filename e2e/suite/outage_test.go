@@ -28,7 +28,19 @@ func (w *world) newOutage(t *testing.T) *outage {
 	t.Helper()
 	ns := w.newNamespace(t)
 	pods := w.run(t, inMesh(ns, "a"), inMesh(ns, "b"))
-	return &outage{world: w, a: pods[0], b: pods[1]}
+	o := &outage{world: w, a: pods[0], b: pods[1]}
+	o.mustBeKnown(t)
+	return o
+}
+
+// mustBeKnown waits until the agent knows the pod. After an earlier outage it looks for the API server within five seconds, and fetches
+// pods one by one until then: from an API server that is away again it cannot.
+func (o *outage) mustBeKnown(t *testing.T) {
+	t.Helper()
+	eventually(t, readyTime, "the agent knows the pod", func(ctx context.Context) error {
+		_, err := o.exec(ctx, o.agentPod(t), agent, "rules", "check", "--pod", o.a.Namespace+"/"+o.a.Name)
+		return err
+	})
 }
 
 // start stops the API server, and has the pod be started.
