@@ -66,6 +66,10 @@ func TestMisbehaviour(t *testing.T) {
 			sourcetest.TooManyRequests("9223372036854775808"), 1, 0, source.Unavailable, "asked again after",
 		},
 		{
+			"a date beyond all durations too",
+			sourcetest.TooManyRequests("Fri, 31 Dec 2999 23:59:59 GMT"), 1, 0, source.Unavailable, "asked again after",
+		},
+		{
 			"an answer larger than a pod can be is final",
 			sourcetest.Huge(8 << 20), 1, 0, source.Unavailable, "its answer has more than 8 MiB",
 		},

@@ -71,6 +71,7 @@ func FuzzAnswer(f *testing.F) {
 		f.Add(404, "application/json", "", body)
 		f.Add(503, "text/html", "1", body)
 		f.Add(401, "", "Fri, 31 Dec 1999 23:59:59 GMT", body)
+		f.Add(501, "", "Fri, 31 Dec 2999 23:59:59 GMT", body)
 	}
 	f.Fuzz(func(t *testing.T, code int, contentType, retryAfter, body string) {
 		if code < 200 || code > 999 {

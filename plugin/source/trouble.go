@@ -111,14 +111,16 @@ func (l line) Error() string { return text.Printable(text.Cut(l.err.Error(), 600
 
 func (l line) Unwrap() error { return l.err }
 
-// retryAfter reads the header Retry-After (RFC 9110, 10.2.3); zero if it does not say how long.
+// longestAfter bounds what a server may want: far beyond every budget, and short enough that a pause can be added to it.
+const longestAfter = 1 << 31 * time.Second
+
+// retryAfter reads the header Retry-After (RFC 9110, 10.2.3), at most longestAfter; zero if it does not say how long.
 func retryAfter(header string) time.Duration {
-	const longest = 1 << 31
 	if seconds, err := strconv.ParseUint(header, 10, 64); err == nil {
-		return time.Duration(min(seconds, longest)) * time.Second
+		return time.Duration(min(seconds, uint64(longestAfter/time.Second))) * time.Second
 	}
 	if at, err := http.ParseTime(header); err == nil {
-		return max(0, time.Until(at))
+		return min(max(0, time.Until(at)), longestAfter)
 	}
 	return 0
 }
