@@ -98,17 +98,16 @@ func (f istioRemains) IsZero() bool { return len(f.whole) == 0 && len(f.shared) 
 
 // findIstio reads the tables that Istio may have written to, and recognises what is Istio's.
 func (c *conn) findIstio() (istioRemains, error) {
+	// That there is none of these tables, as in most pods, takes one question.
+	if tables, interrupted, err := c.listIstioTables(); err != nil || !interrupted && len(tables) == 0 {
+		return istioRemains{}, err
+	}
 	found, err := c.consistent(func() ([]foundTable, bool, error) {
-		tables, interrupted, err := c.listTables()
+		tables, interrupted, err := c.listIstioTables()
 		if err != nil || interrupted {
 			return nil, interrupted, err
 		}
-		return c.readTables(slices.DeleteFunc(tables, func(t foundTable) bool {
-			if t.Family == rules.Inet {
-				return !slices.Contains(istioTables, t.Name)
-			}
-			return !slices.Contains(iptablesTables, t.Name)
-		}), newExpectation(nil))
+		return c.readTables(tables, newExpectation(nil))
 	})
 	remains := istioRemains{generation: found.generation}
 	for _, t := range found.tables {
@@ -122,6 +121,17 @@ func (c *conn) findIstio() (istioRemains, error) {
 		}
 	}
 	return remains, err
+}
+
+// listIstioTables returns the names of the tables that Istio may have written to.
+func (c *conn) listIstioTables() (tables []foundTable, interrupted bool, err error) {
+	tables, interrupted, err = c.listTables()
+	return slices.DeleteFunc(tables, func(t foundTable) bool {
+		if t.Family == rules.Inet {
+			return !slices.Contains(istioTables, t.Name)
+		}
+		return !slices.Contains(iptablesTables, t.Name)
+	}), interrupted, err
 }
 
 // lines names what is deleted.

@@ -2,13 +2,14 @@ package save
 
 import (
 	"strings"
+	"sync"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
 // A kind is a match or a target with its options.
 type kind struct {
-	spellings map[string]spelling
+	options func() map[string]spelling // nil for none
 	// open tells that its options are not known here: every word is one until an option of the rule itself.
 	open bool
 	// match returns what the options of a match ask for; nil for a target.
@@ -23,24 +24,35 @@ type spelling struct {
 	values int
 }
 
-// options lists options as "--name --other-spelling VALUE", with a word in capitals for each value.
-func options(texts ...string) map[string]spelling {
-	list := map[string]spelling{}
-	for _, text := range texts {
-		var names []string
-		values := 0
-		for _, w := range strings.Fields(text) {
-			if strings.HasPrefix(w, "-") {
-				names = append(names, w)
-			} else {
-				values++
+// options lists options as "--name --other-spelling VALUE", with a word in capitals for each value. They are read when they are first
+// needed: most programs never do.
+func options(texts ...string) func() map[string]spelling {
+	return sync.OnceValue(func() map[string]spelling {
+		list := map[string]spelling{}
+		for _, text := range texts {
+			var names []string
+			values := 0
+			for w := range strings.FieldsSeq(text) {
+				if strings.HasPrefix(w, "-") {
+					names = append(names, w)
+				} else {
+					values++
+				}
+			}
+			for _, name := range names {
+				list[name] = spelling{names[0], values}
 			}
 		}
-		for _, name := range names {
-			list[name] = spelling{names[0], values}
-		}
+		return list
+	})
+}
+
+// spellings are all those of the kind's options.
+func (k *kind) spellings() map[string]spelling {
+	if k.options == nil {
+		return nil
 	}
-	return list
+	return k.options()
 }
 
 const (
@@ -50,21 +62,21 @@ const (
 
 // kinds are the matches whose options are known here, by their names.
 var kinds = map[string]*kind{
-	"tcp": {match: (*moduleReader).tcp, spellings: options(
+	"tcp": {match: (*moduleReader).tcp, options: options(
 		sportOption, dportOption, "--tcp-flags MASK SET", "--syn", "--tcp-option N")},
-	"udp": {match: (*moduleReader).udp, spellings: options(sportOption, dportOption)},
-	"multiport": {match: (*moduleReader).multiport, spellings: options(
+	"udp": {match: (*moduleReader).udp, options: options(sportOption, dportOption)},
+	"multiport": {match: (*moduleReader).multiport, options: options(
 		"--sports --source-ports PORTS", "--dports --destination-ports PORTS", "--ports --port PORTS")},
-	"mark":     {match: (*moduleReader).matchMark, spellings: options("--mark MARK")},
-	"connmark": {match: (*moduleReader).matchConnmark, spellings: options("--mark MARK")},
-	"owner": {match: (*moduleReader).owner, spellings: options(
+	"mark":     {match: (*moduleReader).matchMark, options: options("--mark MARK")},
+	"connmark": {match: (*moduleReader).matchConnmark, options: options("--mark MARK")},
+	"owner": {match: (*moduleReader).owner, options: options(
 		"--uid-owner IDS", "--gid-owner IDS", "--socket-exists", "--suppl-groups")},
-	"conntrack": {match: (*moduleReader).state, spellings: options("--ctstate STATES", "--ctproto P", "--ctorigsrc A", "--ctorigdst A",
+	"conntrack": {match: (*moduleReader).state, options: options("--ctstate STATES", "--ctproto P", "--ctorigsrc A", "--ctorigdst A",
 		"--ctreplsrc A", "--ctrepldst A", "--ctorigsrcport P", "--ctorigdstport P", "--ctreplsrcport P", "--ctrepldstport P",
 		"--ctstatus S", "--ctexpire T", "--ctdir D")},
-	"state":   {match: (*moduleReader).state, spellings: options("--state STATES")},
-	"iprange": {match: (*moduleReader).iprange, spellings: options("--src-range A", "--dst-range A")},
-	"comment": {match: (*moduleReader).comments, spellings: options("--comment TEXT")},
+	"state":   {match: (*moduleReader).state, options: options("--state STATES")},
+	"iprange": {match: (*moduleReader).iprange, options: options("--src-range A", "--dst-range A")},
+	"comment": {match: (*moduleReader).comments, options: options("--comment TEXT")},
 }
 
 // openMatch is a match whose options are not known.

@@ -187,7 +187,7 @@ func (r *ruleReader) moduleOption(given []word) {
 // getopt_long the end of its name may be missing, if no other begins so.
 func (r *ruleReader) findOption(modules []*module, at word) (found *module, spec spelling, ok bool) {
 	for _, m := range slices.Backward(modules) {
-		if spec, ok := m.spellings[at.raw]; ok {
+		if spec, ok := m.spellings()[at.raw]; ok {
 			return m, spec, true
 		}
 	}
@@ -195,7 +195,7 @@ func (r *ruleReader) findOption(modules []*module, at word) (found *module, spec
 		return nil, spelling{}, false
 	}
 	for _, m := range modules {
-		for name, s := range m.spellings {
+		for name, s := range m.spellings() {
 			if !strings.HasPrefix(name, at.raw) {
 				continue
 			}

@@ -15,16 +15,16 @@ var targets = map[string]*kind{
 	"NFLOG":  {target: nothing, open: true},
 	"TRACE":  {target: nothing, open: true},
 	"ULOG":   {target: nothing, open: true},
-	"MARK": {target: (*moduleReader).setMark, spellings: options(
+	"MARK": {target: (*moduleReader).setMark, options: options(
 		"--set-xmark MARK", "--set-mark MARK", "--and-mark BITS", "--or-mark BITS", "--xor-mark BITS")},
-	"CONNMARK": {target: (*moduleReader).connmark, spellings: options("--set-xmark MARK", "--set-mark MARK", "--and-mark BITS",
+	"CONNMARK": {target: (*moduleReader).connmark, options: options("--set-xmark MARK", "--set-mark MARK", "--and-mark BITS",
 		"--or-mark BITS", "--xor-mark BITS", "--save-mark", "--restore-mark", "--nfmask BITS", "--ctmask BITS", "--mask BITS",
 		"--left-shift-mark N", "--right-shift-mark N")},
-	"CT": {target: (*moduleReader).zone, spellings: options("--zone ZONE", "--zone-orig ZONE", "--zone-reply ZONE", "--notrack",
+	"CT": {target: (*moduleReader).zone, options: options("--zone ZONE", "--zone-orig ZONE", "--zone-reply ZONE", "--notrack",
 		"--helper NAME", "--timeout NAME", "--ctevents EVENTS", "--expevents EVENTS")},
-	"TPROXY":   {target: (*moduleReader).tproxy, spellings: options("--on-port PORT", "--on-ip A", "--tproxy-mark MARK")},
-	"REDIRECT": {target: (*moduleReader).redirect, spellings: options("--to-ports PORTS", "--random", "--random-fully")},
-	"DNAT":     {target: (*moduleReader).dnat, spellings: options("--to-destination A", "--random", "--persistent")},
+	"TPROXY":   {target: (*moduleReader).tproxy, options: options("--on-port PORT", "--on-ip A", "--tproxy-mark MARK")},
+	"REDIRECT": {target: (*moduleReader).redirect, options: options("--to-ports PORTS", "--random", "--random-fully")},
+	"DNAT":     {target: (*moduleReader).dnat, options: options("--to-destination A", "--random", "--persistent")},
 }
 
 func verdict(v rules.Verdict) func(*moduleReader) rules.Action {
