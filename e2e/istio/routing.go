@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -30,7 +31,7 @@ func ReadRouting(ns *netns.NS) (rules.Routing, error) {
 		if err != nil {
 			return err
 		}
-		addrs, err := netlink.AddrList(lo, unix.AF_INET6)
+		addrs, err := testbed.List(func() ([]netlink.Addr, error) { return netlink.AddrList(lo, unix.AF_INET6) })
 		for _, a := range addrs {
 			if a.IP.Equal(rules.PassthroughIPv6.AsSlice()) {
 				found.LoopbackAddrs = append(found.LoopbackAddrs, rules.PassthroughIPv6)
@@ -45,7 +46,7 @@ func ReadRouting(ns *netns.NS) (rules.Routing, error) {
 }
 
 func readPolicies(f rules.Family, number int) ([]rules.PolicyRoute, error) {
-	list, err := netlink.RuleList(number)
+	list, err := testbed.List(func() ([]netlink.Rule, error) { return netlink.RuleList(number) })
 	if err != nil {
 		return nil, err
 	}
@@ -57,8 +58,10 @@ func readPolicies(f rules.Family, number int) ([]rules.PolicyRoute, error) {
 			continue
 		}
 		seen[p] = true
-		routes, err := netlink.RouteListFiltered(number, &netlink.Route{Table: r.Table, Type: unix.RTN_LOCAL},
-			netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+		routes, err := testbed.List(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(number, &netlink.Route{Table: r.Table, Type: unix.RTN_LOCAL},
+				netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+		})
 		if err != nil {
 			return nil, err
 		}

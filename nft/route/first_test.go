@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -27,7 +28,8 @@ func TestTheFirstIsAsAnyOther(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if list, err = netlink.AddrList(lo, netlink.FAMILY_V6); err != nil {
+			list, err = testbed.List(func() ([]netlink.Addr, error) { return netlink.AddrList(lo, netlink.FAMILY_V6) })
+			if err != nil {
 				return err
 			}
 			if change.Stale() {
