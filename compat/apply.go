@@ -33,7 +33,8 @@ func locked(do func(taken bool) error) error {
 
 // applier is one call of the legacy backend's Apply, in the namespace of the thread.
 type applier struct {
-	want    holding
+	want holding
+	// result has an outcome as soon as the rules are in place.
 	result  Result
 	written writer
 	// found are the tables of ours that were there, in either engine.
@@ -50,14 +51,14 @@ func (a *applier) withRoutes(want rules.Routing, exclusive bool) (Result, error)
 		}
 		return route.Found{Any: len(a.found) > 0, Stay: stay}, err
 	})
-	if err != nil {
-		return a.result, err
+	if a.result.Outcome == "" {
+		return a.written.left(a.found), err
 	}
 	a.result.Routes = changed
 	if a.result.Outcome == nft.Unchanged && changed > 0 {
 		a.result.Outcome = nft.Updated
 	}
-	return a.result, nil
+	return a.result, err
 }
 
 // apply makes the tables those wanted, and then removes what nftables has of ours.
@@ -76,19 +77,20 @@ func (a *applier) apply() error {
 	if err != nil {
 		return err
 	}
-	a.result = found
 	if !moves {
+		a.result = found
 		return nil
 	}
 	if _, err := nft.RemoveRules(nil); err != nil {
 		return a.written.undo(fmt.Errorf("remove our rules from nftables: %w", err))
 	}
 	// Now there is no way back: nftables' rules are gone.
-	a.written, a.result.Moved = writer{}, true
+	a.written, a.result = writer{}, found
+	a.result.Moved, a.result.Outcome = true, nft.Replaced
 	if _, err := a.reach(a.want); err != nil {
 		return fmt.Errorf("the rules are in place, but do not let TCP through yet: %w", err)
 	}
-	a.result.Outcome, a.result.Rules = nft.Replaced, a.want.count()
+	a.result.Rules = a.want.count()
 	return nil
 }
 

@@ -57,7 +57,10 @@ func TestLegacyUndoesEverythingWhenTheLastTableIsRefused(t *testing.T) {
 				applied(t, b, ns, compiled(t, tc.before...), nft.Created)
 			}
 			before, routing := istiotest.Dump(t, ns, istiotest.Legacy), routes(t, ns)
-			_, err := compat.ApplyLegacy(ns, refusedLast(t, tc.change...))
+			result, err := compat.ApplyLegacy(ns, refusedLast(t, tc.change...))
+			if result != (compat.Result{}) {
+				t.Errorf("%+v, want that nothing was done", result)
+			}
 			if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "iptables-legacy ip6 nat: replace") {
 				t.Errorf("error %v, want that table ip6 nat is refused", err)
 			}

@@ -6,11 +6,16 @@ import (
 	"slices"
 
 	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
 // A writer replaces tables in the namespace of the thread, one after the other, and can take all of that back.
-type writer struct{ log []written }
+type writer struct {
+	log []written
+	// stuck tells that something could not be taken back.
+	stuck bool
+}
 
 // written is what a table had of ours before it was replaced.
 type written struct {
@@ -58,11 +63,23 @@ func (w *writer) undo(reason error) error {
 	faults := []error{reason}
 	for _, done := range slices.Backward(w.log) {
 		if _, err := exchange(done.id, done.before); err != nil {
-			faults = append(faults, fmt.Errorf("not undone: %w", err))
+			faults, w.stuck = append(faults, fmt.Errorf("not undone: %w", err)), true
 		}
 	}
 	w.log = nil
 	return errors.Join(faults...)
+}
+
+// left is the result of an Apply that has failed, in a namespace where these tables of ours were found: nothing, unless something could not
+// be taken back.
+func (w *writer) left(found []rules.Table) Result {
+	switch {
+	case !w.stuck:
+		return Result{}
+	case len(found) == 0:
+		return Result{Result: nft.Result{Outcome: nft.Created}, Engine: EngineLegacy}
+	}
+	return Result{Result: nft.Result{Outcome: nft.Replaced}, Engine: EngineLegacy}
 }
 
 // exchange replaces what is ours in a table, at once and with nothing else of it changed, and returns what that was.

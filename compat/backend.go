@@ -40,7 +40,9 @@ type Backend interface {
 	// ours is removed, and routes that are no longer needed. If it is all there already, nothing is written. At no moment does a
 	// connection pass the proxy that both the old and the new rules capture.
 	//
-	// If it returns an error the namespace is as before, unless the error says that the rules are in place.
+	// If it returns an error and no outcome, the namespace is as before. An outcome beside an error is what the rules have become
+	// nevertheless: they are in place, or may be, and the error says what else is not; or not all that was written could be taken
+	// back.
 	Apply(ns *netns.NS, rs rules.Ruleset) (Result, error)
 	// Plan returns what Apply would do now. It reads, and changes nothing.
 	Plan(ns *netns.NS, rs rules.Ruleset) (Plan, error)
@@ -66,7 +68,8 @@ type Result struct {
 	nft.Result
 	// Engine is the one that has the rules.
 	Engine Engine
-	// Moved tells that there were rules of ours in the other engine, which are removed now. The outcome is then not "unchanged".
+	// Moved tells that there were rules of ours in the other engine, which are removed now, unless an error says that not all are. The
+	// outcome is then "replaced".
 	Moved bool
 }
 

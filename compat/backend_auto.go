@@ -40,7 +40,7 @@ func (autoBackend) Engine() Engine { return EngineAuto }
 // Apply implements Backend.
 func (autoBackend) Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 	result, err := nftBackend{}.Apply(ns, rs)
-	if !lacksNFT(err) {
+	if result.Outcome != "" || !lacksNFT(err) {
 		return result, err
 	}
 	result, legacyErr := legacyBackend{}.Apply(ns, rs)

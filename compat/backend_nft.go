@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/sluice-mesh/sluice/nft"
@@ -17,14 +18,14 @@ func (nftBackend) Engine() Engine { return EngineNFT }
 // Apply implements Backend. Where iptables-legacy has rules of ours that nftables' would disturb, a gate takes their place before.
 func (nftBackend) Apply(ns *netns.NS, rs rules.Ruleset) (result Result, err error) {
 	err = inside(ns, func() (err error) { // once: to enter takes as long as to look into iptables-legacy
-		result, err = applyNFT(rs)
+		result, err = applyNFT(rs, nft.Apply)
 		return err
 	})
 	return result, err
 }
 
-// applyNFT is Apply in the namespace of the thread.
-func applyNFT(rs rules.Ruleset) (Result, error) {
+// applyNFT is Apply in the namespace of the thread, where apply is nft.Apply.
+func applyNFT(rs rules.Ruleset, apply func(*netns.NS, rules.Ruleset) (nft.Result, error)) (Result, error) {
 	old, err := legacyHeld(nil)
 	if err != nil {
 		return Result{}, err
@@ -32,29 +33,49 @@ func applyNFT(rs rules.Ruleset) (Result, error) {
 	gates := &writer{}
 	if len(old) > 0 {
 		if err := locked(func(bool) error { return gates.gateMarks(old) }); err != nil {
-			return Result{}, err
+			return gates.left(old), err
 		}
 	}
-	applied, err := nft.Apply(nil, rs)
-	if err != nil && len(gates.log) > 0 {
-		err = locked(func(bool) error { return gates.undo(err) })
-	}
-	if err != nil {
-		return Result{}, err
+	applied, err := apply(nil, rs)
+	return settle(rs, old, gates, applied, err)
+}
+
+// settle ends an Apply of which nftables' part has ended with the error, nil if it did not fail: the old rules in iptables-legacy go, or
+// come back behind the gates.
+func settle(rs rules.Ruleset, old []rules.Table, gates *writer, applied nft.Result, err error) (Result, error) {
+	if err != nil && !tookPlace(applied) {
+		if len(gates.log) > 0 {
+			err = locked(func(bool) error { return gates.undo(err) })
+		}
+		return gates.left(old), err
 	}
 	result := Result{Result: applied, Engine: EngineNFT}
 	if applied.Outcome == nft.Unchanged && len(old) == 0 {
-		return result, nil
+		return result, err
+	}
+	if len(old) > 0 {
+		result.Outcome = nft.Replaced
 	}
 	// Looked at anew: another process may have applied to iptables-legacy while this one waited for it.
-	if old, err = legacyHeld(nil); err == nil && len(old) > 0 {
+	now, clearErr := legacyHeld(nil)
+	if clearErr == nil && len(now) > 0 {
 		result.Moved, result.Outcome = true, nft.Replaced
-		err = locked(func(bool) error { return result.clearLegacy(rs) })
+		clearErr = locked(func(bool) error { return result.clearLegacy(rs) })
 	}
-	if err != nil {
-		return result, fmt.Errorf("the rules are in place in nftables, but not all of ours in iptables-legacy are gone: %w", err)
+	if clearErr != nil {
+		clearErr = fmt.Errorf("the rules are in place in nftables, but not all of ours in iptables-legacy are gone: %w", clearErr)
 	}
-	return result, nil
+	return result, errors.Join(err, clearErr)
+}
+
+// tookPlace tells whether the rules of an Apply that has failed may be in nftables nevertheless.
+func tookPlace(applied nft.Result) bool {
+	if applied.Outcome == "" {
+		return false
+	}
+	// The kernel's answer may have been lost; and now it may answer again.
+	held, err := nftHeld()
+	return len(held) > 0 || err != nil
 }
 
 // clearLegacy removes our rules from iptables-legacy, in the namespace of the thread.

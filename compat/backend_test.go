@@ -162,6 +162,24 @@ func TestBackendsHoldWhatTheyApply(t *testing.T) {
 	}
 }
 
+// What an earlier version has written with other comments is the same: an agent that is updated finds no drift and writes nothing.
+func TestCommentsAreNoDrift(t *testing.T) {
+	for _, e := range engines {
+		t.Run(string(e), func(t *testing.T) {
+			ns := netnstest.New(t)
+			earlier, rs := compiled(t, tproxy, allDNS, exclusions), compiled(t, tproxy, allDNS, exclusions)
+			for i := range earlier.Tables[0].Chains {
+				for j := range earlier.Tables[0].Chains[i].Rules {
+					earlier.Tables[0].Chains[i].Rules[j].Comment = "in earlier words"
+				}
+			}
+			applied(t, chosen(t, e), ns, earlier, nft.Created)
+			equal(t, chosen(t, e), ns, rs)
+			applied(t, chosen(t, e), ns, rs, nft.Unchanged)
+		})
+	}
+}
+
 func TestLegacyWithoutIPv6LeavesNothingThere(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, chosen(t, compat.EngineLegacy), ns, compiled(t, tproxy, allDNS), nft.Created)

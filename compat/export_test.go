@@ -1,12 +1,34 @@
 package compat
 
 import (
+	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
 // ApplyLegacy is the legacy backend's Apply without the translation, for tables that the kernel refuses.
 var ApplyLegacy = applyLegacy
+
+// ApplyLegacyForGood is ApplyLegacy in which something cannot be taken back: a table that there is not is said to have been written first.
+func ApplyLegacyForGood(ns *netns.NS, want Legacy) (result Result, err error) {
+	err = ns.Do(func() (err error) {
+		a := applier{want: holdingOf(want.Tables)}
+		a.written.log = []written{{id: xtables.ID{Family: rules.IPv4, Name: "none"}}}
+		result, err = a.withRoutes(want.Routing, true)
+		return err
+	})
+	return result, err
+}
+
+// ApplyNFT is the nft backend's Apply with another function in the place of nft.Apply.
+func ApplyNFT(ns *netns.NS, rs rules.Ruleset, apply func(*netns.NS, rules.Ruleset) (nft.Result, error)) (result Result, err error) {
+	err = ns.Do(func() (err error) {
+		result, err = applyNFT(rs, apply)
+		return err
+	})
+	return result, err
+}
 
 // LegacyHeld is what the nft backend does beside package nft.
 var LegacyHeld = legacyHeld

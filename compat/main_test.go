@@ -27,6 +27,8 @@ var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader) error{
 
 	"apply without entering": applyWithoutEntering,
 	"apply without a target": applyWithoutATarget,
+
+	"apply without writing legacy": applyWithoutWritingLegacy,
 }
 
 func TestMain(m *testing.M) {

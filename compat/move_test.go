@@ -57,22 +57,19 @@ func TestAMoveThatFailsChangesNothing(t *testing.T) {
 	rs := compiled(t, tproxy, dual)
 	for _, tc := range []struct {
 		from compat.Engine
-		move func(*netns.NS) error
+		move func(*netns.NS) (compat.Result, error)
 	}{
-		{compat.EngineLegacy, func(ns *netns.NS) error {
-			_, err := chosen(t, compat.EngineNFT).Apply(ns, refusedByNFT(t))
-			return err
+		{compat.EngineLegacy, func(ns *netns.NS) (compat.Result, error) {
+			return chosen(t, compat.EngineNFT).Apply(ns, refusedByNFT(t))
 		}},
-		{compat.EngineNFT, func(ns *netns.NS) error {
-			_, err := compat.ApplyLegacy(ns, refusedLast(t, tproxy))
-			return err
-		}},
+		{compat.EngineNFT, func(ns *netns.NS) (compat.Result, error) { return compat.ApplyLegacy(ns, refusedLast(t, tproxy)) }},
 	} {
 		t.Run("from "+string(tc.from), func(t *testing.T) {
 			ns := netnstest.New(t)
 			applied(t, chosen(t, tc.from), ns, rs, nft.Created)
-			if err := tc.move(ns); !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) {
-				t.Fatalf("error %v, want that it is refused", err)
+			result, err := tc.move(ns)
+			if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) || result != (compat.Result{}) {
+				t.Fatalf("%+v, error %v, want that it is refused", result, err)
 			}
 			equal(t, chosen(t, tc.from), ns, rs)
 		})

@@ -24,8 +24,9 @@ const (
 	Replaced  Outcome = "replaced"  // another ruleset was there
 )
 
-// A Result describes what Apply did.
+// A Result describes what Apply did. The zero value is nothing.
 type Result struct {
+	// Outcome comes with some errors too: see [Apply].
 	Outcome Outcome
 	// Rules, Sets and Elements count what the ruleset holds; Bytes is the size of the transaction, 0 if there was none.
 	Rules, Sets, Elements, Bytes int
@@ -44,8 +45,9 @@ const maxAttempts = 20
 // [rules.Compile] makes.
 //
 // Routes are added first and removed last, all else happens in one transaction: whoever looks finds the old ruleset or the new
-// one, and so does every packet. If Apply returns an error nothing has changed, unless it says that the rules are in place but old
-// routes are left. Two at once in one namespace both succeed, and the result is one of the two rulesets.
+// one, and so does every packet. If Apply returns an error and no outcome, nothing has changed. With an error and an outcome the rules
+// are in place, but not all that is about their routes, as the error says; or the kernel's answers were lost, so that they may be.
+// Two at once in one namespace both succeed, and the result is one of the two rulesets.
 func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 	p, err := Prepare(rs)
 	if err != nil {
@@ -72,14 +74,20 @@ func apply(p *Prepared) (Result, error) {
 	}
 	a := newApplier(c, p)
 	defer a.hangUp()
+	err = a.run()
+	return a.outcome(err), err
+}
+
+// run makes the namespace of the thread what is wanted.
+func (a *applier) run() error {
 	// To find that nothing is to be done takes no lock: see route.Around.
 	planned, err := a.plan()
 	if err != nil && !isRace(err) {
-		return Result{}, err
+		return err
 	}
-	if err == nil && planned.transaction == nil && route.Holds(p.ruleset.Routing) {
+	if err == nil && planned.transaction == nil && route.Holds(a.want.Routing) {
 		a.result.Outcome = Unchanged
-		return a.result, nil
+		return nil
 	}
 	release, taken := lock(0)
 	if !taken {
@@ -88,11 +96,20 @@ func apply(p *Prepared) (Result, error) {
 		planned = step{} // of what is no more
 	}
 	defer release()
-	err = a.change(planned, taken)
-	if err != nil {
-		return Result{}, err
+	return a.change(planned, taken)
+}
+
+// outcome is the result of a run that has ended with the error, nil if it did not fail.
+func (a *applier) outcome(err error) Result {
+	if err == nil {
+		return a.result
 	}
-	return a.result, nil
+	// Of a transaction whose answer was lost, and that nobody could look for, it is not known whether it took place.
+	a.result.Outcome = cmp.Or(a.result.Outcome, a.sent.Outcome)
+	if a.result.Outcome == "" {
+		return Result{}
+	}
+	return a.result
 }
 
 // deepen gives the goroutine, which is a new one, a stack that suffices for the rest. To let it grow by and by, and be copied each time
@@ -110,14 +127,11 @@ func (a *applier) change(planned step, exclusive bool) error {
 		err := a.apply(planned)
 		return route.Found{Any: a.result.Outcome != Created, Stay: a.found}, err
 	})
-	if err != nil {
-		return err
-	}
 	a.result.Routes = changed
 	if a.result.Outcome == Unchanged && changed > 0 {
 		a.result.Outcome = Updated
 	}
-	return nil
+	return err
 }
 
 // patience is how long an applier waits for another, who needs a millisecond.
@@ -202,6 +216,7 @@ func (a *applier) attempt(s step) error {
 		return nil
 	}
 	a.deleted = a.deleted || t.deletes
+	a.sent = Result{} // of an earlier attempt: not carried out, or overtaken
 	if err := a.conn.commit(t); err != nil {
 		if lost := (*unknownOutcomeError)(nil); errors.As(err, &lost) {
 			a.sent = Result{Outcome: s.outcome, Bytes: len(t.buf)}

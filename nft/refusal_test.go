@@ -96,9 +96,12 @@ func TestARefusalNamesWhatWasRefusedAndChangesNothing(t *testing.T) {
 func refuses(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errno, want []string) {
 	t.Helper()
 	before, generation, routing := nftCommand(t, ns, "", "-a", "list", "ruleset"), generationOf(t, ns), routes(t, ns)
-	_, err := Apply(ns, rs)
+	result, err := Apply(ns, rs)
 	if !errors.Is(err, errno) {
 		t.Fatalf("%v, want %v", err, errno)
+	}
+	if result != (Result{}) {
+		t.Errorf("%+v, want that nothing was done", result)
 	}
 	var refusal *KernelError
 	if !errors.As(err, &refusal) {

@@ -17,7 +17,8 @@ import (
 
 // Add redirects the sandbox's pod if it belongs to the mesh, and prints the previous plugin's result. To call it again does nothing
 // but what has changed meanwhile. If it fails, rules that were not there before are gone again, and nothing is kept of the
-// attachment, unless an earlier ADD has redirected it: those rules stay, and so does what is known of them.
+// attachment, unless an earlier ADD has redirected it: then the namespace has rules still, those or the new ones, and what is known
+// of the earlier ones is kept.
 func (p *Plugin) Add(args *skel.CmdArgs) error {
 	c, err := p.begin(verbAdd, args)
 	if err != nil {
@@ -124,10 +125,6 @@ func (c *call) install(ns *netns.NS, rs rules.Ruleset) (compat.Engine, error) {
 		return "", failure(CodeApply, "there is no such backend", err)
 	}
 	applied, err := backend.Apply(ns, rs)
-	if err != nil {
-		return "", failure(CodeApply, fmt.Sprintf("the rules of pod %s cannot be installed", c.ref.Shown()), err)
-	}
-	c.entry.applied(applied)
 	verified := false
 	defer func() {
 		// Rules that were there before stay: without them a running pod would pass the proxy.
@@ -135,16 +132,16 @@ func (c *call) install(ns *netns.NS, rs rules.Ruleset) (compat.Engine, error) {
 			c.takeBack(ns, backend)
 		}
 	}()
-	reader, err := c.Backend(applied.Engine)
-	if err == nil {
-		err = verify(reader, ns, rs)
-	}
 	if err != nil {
-		c.entry.unabridged(err)
-		return "", failure(CodeVerify, fmt.Sprintf("the kernel has other rules for pod %s than it was given", c.ref.Shown()), err)
+		return "", failure(CodeApply, fmt.Sprintf("the rules of pod %s cannot be installed", c.ref.Shown()), err)
 	}
-	verified = true
-	return applied.Engine, nil
+	c.entry.applied(applied)
+	differences, err := c.differences(applied.Engine, ns, rs)
+	if err == nil && len(differences) > 0 {
+		err = c.differ(CodeVerify, fmt.Sprintf("the kernel has other rules for pod %s than it was given", c.ref.Shown()), differences)
+	}
+	verified = err == nil
+	return applied.Engine, err
 }
 
 // takeBack removes rules that this call has made.
@@ -152,13 +149,4 @@ func (c *call) takeBack(ns *netns.NS, backend compat.Backend) {
 	if _, err := backend.Remove(ns); err != nil {
 		c.entry.put(zap.NamedError("not_removed", err))
 	}
-}
-
-// verify compares what the kernel holds with the rules.
-func verify(backend compat.Backend, ns *netns.NS, rs rules.Ruleset) error {
-	found, err := backend.Check(ns, rs)
-	if err == nil && len(found.Differences) > 0 {
-		err = driftError(found.Differences)
-	}
-	return err
 }

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"errors"
 	"slices"
 
 	"go.uber.org/zap"
@@ -31,10 +32,12 @@ func (c *call) keepFamilies(r *rules.Redirect, notes []decide.Note) []decide.Not
 
 // shareRules makes the records of the other attachments say what the namespace has now.
 func (c *call) shareRules(kept record.Record) {
+	var err error
 	for _, other := range c.beside() {
 		other.Redirect, other.Engine = kept.Redirect, kept.Engine
-		if err := c.store.Put(other); err != nil {
-			c.entry.put(zap.NamedError("not_shared", err))
-		}
+		err = errors.Join(err, c.store.Put(other))
+	}
+	if err != nil {
+		c.entry.put(zap.NamedError("not_shared", err))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -139,17 +140,11 @@ func (c *call) unread(err error) (decide.Decision, *decide.Pod, error) {
 	return decide.Decision{Outcome: decide.Skip, Reason: podUnreadable, Sentence: sentence}, nil, nil
 }
 
-// parameters returns the redirection of a pod, from the addresses of the result or, without any (a plugin that stands alone), those of
-// the namespace.
+// parameters returns the redirection of a pod.
 func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.Redirect, error) {
-	addresses, err := addressesOf(result)
+	addresses, err := c.addresses(ns, result)
 	if err != nil {
-		return rules.Redirect{}, failure(types.ErrInvalidNetworkConfig, "the previous plugin's result is wrong", err)
-	}
-	if len(addresses) == 0 {
-		if addresses, err = route.Addresses(ns); err != nil {
-			return rules.Redirect{}, failure(types.ErrInvalidNetNS, fmt.Sprintf("the addresses of pod %s cannot be read", c.ref.Shown()), err)
-		}
+		return rules.Redirect{}, err
 	}
 	r, notes, err := decide.Parameters(pod, addresses, &c.config.Decide)
 	if err == nil {
@@ -165,6 +160,22 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 		return rules.Redirect{}, failure(CodeParameters, counted(fmt.Sprintf("pod %s has", c.ref.Shown()), n, "wrong setting"), err)
 	}
 	return r, nil
+}
+
+// addresses are those of the result, or of the namespace if the result has none that decides: a plugin that stands alone has no result,
+// and that of a further attachment may have a link-local address only.
+func (c *call) addresses(ns *netns.NS, result []byte) ([]netip.Addr, error) {
+	addresses, err := addressesOf(result)
+	if err != nil {
+		return nil, failure(types.ErrInvalidNetworkConfig, "the previous plugin's result is wrong", err)
+	}
+	if len(decide.Deciding(addresses)) > 0 {
+		return addresses, nil
+	}
+	if addresses, err = route.Addresses(ns); err != nil {
+		return nil, failure(types.ErrInvalidNetNS, fmt.Sprintf("the addresses of pod %s cannot be read", c.ref.Shown()), err)
+	}
+	return addresses, nil
 }
 
 // sandbox opens the namespace of the pod.

@@ -41,15 +41,11 @@ func (c *call) check() error {
 	if want.redirect == nil {
 		return c.spared(ns, want.reason)
 	}
-	backend, err := c.Backend(want.engine)
-	if err == nil {
-		err = verify(backend, ns, rules.Compile(*want.redirect))
+	differences, err := c.differences(want.engine, ns, rules.Compile(*want.redirect))
+	if err == nil && len(differences) > 0 {
+		err = c.differ(CodeDrift, fmt.Sprintf("pod %s is not redirected as it should be", c.ref.Shown()), differences)
 	}
-	if err != nil {
-		c.entry.unabridged(err)
-		return failure(CodeDrift, fmt.Sprintf("pod %s is not redirected as it should be", c.ref.Shown()), err)
-	}
-	return nil
+	return err
 }
 
 // wanted is what a namespace should hold, and in which engine; of a pod that is left alone it has only the reason.
@@ -92,11 +88,31 @@ func (c *call) kept() (record.Record, bool) {
 	return r, r.Pod.UID == c.ref.UID && r.Decided()
 }
 
-// driftError lists differences.
-func driftError(differences []rules.Difference) error {
+// differences compares what the kernel holds with the rules.
+func (c *call) differences(engine compat.Engine, ns *netns.NS, rs rules.Ruleset) ([]rules.Difference, error) {
+	backend, err := c.Backend(engine)
+	if err != nil {
+		return nil, c.unseen(err)
+	}
+	found, err := backend.Check(ns, rs)
+	if err != nil {
+		return nil, c.unseen(err)
+	}
+	return found.Differences, nil
+}
+
+// unseen is the error of a kernel that does not show what rules it has: whether they are as they should be is not known.
+func (c *call) unseen(err error) error {
+	return failure(CodeVerify, fmt.Sprintf("the rules that pod %s has cannot be read", c.ref.Shown()), err)
+}
+
+// differ is the error that lists differences.
+func (c *call) differ(code uint, message string, differences []rules.Difference) error {
 	lines := make([]string, len(differences))
 	for i, d := range differences {
 		lines[i] = d.String()
 	}
-	return errors.New(strings.Join(lines, "\n"))
+	err := errors.New(strings.Join(lines, "\n"))
+	c.entry.unabridged(err)
+	return failure(code, message, err)
 }

@@ -20,16 +20,22 @@
 //
 // # Error codes
 //
-// Besides those of the CNI specification (4, 6, 7, 8, 11, 50) errors have the codes from [CodePod] on. The message is one line
-// for kubectl describe pod, which shows the details behind it.
+// Errors have the codes of the CNI specification, some of them by its package skel before a verb begins, and those from [CodePod] on.
+// The message is one line for kubectl describe pod, which shows the details behind it.
 //
+//	  1  the configuration has a version of the specification that this program does not speak, or that does not know the verb
+//	  4  the environment is not what the specification demands: a variable is missing, or CNI_ARGS or a name in it is not allowed
+//	  5  standard input cannot be read, or the result not written, or GC cannot forget an attachment
+//	  6  standard input has no JSON of a configuration
+//	  7  the configuration has wrong fields, or the result of the plugin before is wrong, or GC gets no list
+//	  8  CNI_NETNS cannot be opened, or is the host's, or its addresses cannot be read
+//	 11  the pod cannot be read now: neither agent nor API server was reached, or they have another pod of the name as yet
+//	 50  STATUS: ADD could not work now, and nobody on the node would change that
 //	100  the pod cannot be read, and asking again would not help: not found, not allowed, misconfigured
 //	101  the pod asks for something that is not allowed; the details list all values with what is
 //	102  the kernel refused the rules, or to remove those of a pod that is left alone now; the details say which and why
-//	103  the kernel has other rules than it was given
+//	103  the kernel has other rules than ADD has given it, or does not show to ADD or CHECK what it has
 //	104  CHECK: the namespace differs from what ADD left there, or a pod that is left alone has rules of ours; the details list how
-//	 11  the pod cannot be read now: neither agent nor API server was reached, or they have another pod of the name as yet
-//	 50  STATUS: ADD could not work now, and nobody on the node would change that
 //	999  a defect of this program
 //
 // The code 51 of STATUS is never used: rules live in the kernel, and connections of running pods do not depend on the plugin.

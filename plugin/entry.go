@@ -2,6 +2,9 @@ package plugin
 
 import (
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -58,10 +61,15 @@ func (e *entry) decided(d decide.Decision) {
 // unread notes that the pod cannot be read.
 func (e *entry) unread() { e.add.Decision, e.add.Reason = "unreadable", agent.PodUnreadable }
 
+// notes puts the notes of a kind together: of equal keys in an object most readers keep one.
 func (e *entry) notes(notes []decide.Note) {
+	sentences := map[decide.NoteKind][]string{}
 	for _, n := range notes {
-		e.put(zap.String(string(n.Kind), n.Sentence))
-		if n.Kind == decide.IPv6Uncaptured {
+		sentences[n.Kind] = append(sentences[n.Kind], n.Sentence)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(sentences)) {
+		e.put(zap.String(string(kind), strings.Join(sentences[kind], "; ")))
+		if kind == decide.IPv6Uncaptured {
 			e.add.Uncaptured = []string{agent.IPv6}
 		}
 	}

@@ -17,7 +17,7 @@ const (
 	CodePod        uint = 100 // the pod cannot be read
 	CodeParameters uint = 101 // the pod asks for what is not allowed
 	CodeApply      uint = 102 // the kernel refused the rules
-	CodeVerify     uint = 103 // the kernel has other rules than it was given
+	CodeVerify     uint = 103 // the kernel has other rules than it was given, or does not show what it has
 	CodeDrift      uint = 104 // CHECK found differences
 )
 

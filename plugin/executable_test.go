@@ -2,6 +2,8 @@ package plugin_test
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 
@@ -27,21 +30,35 @@ type output struct {
 // execute runs the plugin as a runtime does, in the namespace that stands for the host's.
 func execute(t *testing.T, host *netns.NS, verb string, c sandboxCall) output {
 	t.Helper()
+	return run(t, host, command(t, verb, c))
+}
+
+// command is the plugin as a runtime calls it. It is killed if it does not end.
+func command(t *testing.T, verb string, c sandboxCall) *exec.Cmd {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(exe)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, exe)
 	cmd.Env = []string{
-		"CNI_COMMAND=" + verb, "CNI_PATH=/opt/cni/bin", "CNI_CONTAINERID=" + c.id, "CNI_IFNAME=eth0",
+		"CNI_COMMAND=" + verb, "CNI_PATH=/opt/cni/bin", "CNI_CONTAINERID=" + c.id, "CNI_IFNAME=" + cmp.Or(c.ifname, "eth0"),
 		"CNI_NETNS=" + c.netns, "CNI_ARGS=" + c.args,
 		// Under the race detector a program sleeps a second at its end, and one that counts coverage asks where to write it.
 		"GORACE=atexit_sleep_ms=0", "GOCOVERDIR=" + t.TempDir(),
 	}
 	cmd.Stdin = strings.NewReader(c.stdin)
+	return cmd
+}
+
+// run executes a command in the namespace that stands for the host's.
+func run(t *testing.T, host *netns.NS, cmd *exec.Cmd) output {
+	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err = host.Do(cmd.Run)
+	err := host.Do(cmd.Run)
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
@@ -122,29 +139,5 @@ func TestTheExecutable(t *testing.T) {
 	}
 	if file, err := os.ReadFile(filepath.Join(c.runDir, "sluice-cni.log")); err != nil || strings.Contains(string(file), token) {
 		t.Errorf("the log has the token, or cannot be read: %v", err)
-	}
-}
-
-// DEL succeeds whatever it is given, but for the names of no attachment.
-func TestDELWithoutAnything(t *testing.T) {
-	host := netnstest.New(t)
-	for name, stdin := range map[string]string{
-		"no standard input": "", "no JSON": "{", "no name": `{"cniVersion":"1.0.0"}`, "no version": `{"name":"e2e"}`,
-		"a version that there is not": `{"cniVersion":"7.0.0","name":"e2e"}`,
-		"a wrong field":               `{"cniVersion":"1.0.0","name":"e2e","backend":"ebpf"}`,
-		"a namespace that is gone":    `{"cniVersion":"1.0.0","name":"e2e"}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := newCall(t, nil)
-			c.stdin, c.netns = stdin, "/run/netns/gone"
-			execute(t, host, "DEL", c).silent(t)
-			c.netns, c.args = "", "no pairs"
-			execute(t, host, "DEL", c).silent(t)
-		})
-	}
-	c := newCall(t, nil)
-	c.id = "../../etc/passwd"
-	if e := execute(t, host, "DEL", c).failed(t); e.Code != types.ErrInvalidEnvironmentVariables {
-		t.Errorf("DEL of what is no container: %+v", e)
 	}
 }

@@ -43,7 +43,7 @@ func FuzzVerbs(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stdin []byte, args, id string) {
 		w.source.asked = nil
 		call := sandboxCall{id: id, netns: "/proc/self/ns/net", override: "1", args: args, stdin: confined(stdin)}
-		for _, verb := range []string{"ADD", "CHECK", "DEL", "GC"} {
+		for _, verb := range []string{"ADD", "CHECK", "DEL", "GC", "STATUS"} {
 			w.stdout.Reset()
 			w.stderr.Reset()
 			e := w.call(verb, call)

@@ -2,8 +2,13 @@ package plugin_test
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -80,6 +85,69 @@ func TestADDThatIsNotVerified(t *testing.T) {
 	w.use(t, backend{check: other})
 	if e := w.call("ADD", c); e == nil || e.Code != 103 {
 		t.Errorf("%+v", e)
+	}
+	holds(t, ns)
+}
+
+// Where the rules are in place although the backend fails, as when old routes cannot be removed, they are taken back if there were none
+// before: the pod does not start.
+func TestADDThatFailsWithRulesInPlace(t *testing.T) {
+	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+	c := newCall(t, ns)
+	w.use(t, backend{apply: func(ns *netns.NS, rs rules.Ruleset) (compat.Result, error) {
+		b, err := compat.Choose(compat.EngineNFT)
+		if err != nil {
+			return compat.Result{}, err
+		}
+		r, err := b.Apply(ns, rs)
+		return r, errors.Join(err, errors.New("the rules are in place, but not all old routes are gone: busy"))
+	}})
+	for range 2 { // ADD is repeated
+		e := w.call("ADD", c)
+		if e == nil || e.Code != 102 || e.Details != "the rules are in place, but not all old routes are gone: busy" {
+			t.Errorf("%+v", e)
+		}
+		holdsNothing(t, ns)
+		c.wantNoRecord(t)
+	}
+
+	// Rules that were there stay, with the record of them.
+	failing := w.Backend
+	w.use(t, backend{})
+	w.add(t, c)
+	before := c.record(t)
+	w.source.pod, w.Backend = readPod(t, "tproxy"), failing
+	if e := w.call("ADD", c); e == nil || e.Code != 102 {
+		t.Errorf("%+v", e)
+	}
+	holds(t, ns)
+	if diff := cmp.Diff(before, c.record(t), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Rules that cannot be read are not said to be others: it is not known whether they are. ADD takes back what it has made nevertheless.
+func TestRulesThatCannotBeRead(t *testing.T) {
+	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+	c := newCall(t, ns)
+	unreadable := backend{check: func(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
+		return compat.Comparison{}, errors.New("receive: no buffer space available")
+	}}
+	want := types.Error{
+		Code: 103, Msg: "the rules that pod shop/" + podName + " has cannot be read", Details: "receive: no buffer space available",
+	}
+	w.use(t, unreadable)
+	if e := w.call("ADD", c); e == nil || *e != want {
+		t.Errorf("ADD: %+v", e)
+	}
+	holdsNothing(t, ns)
+	c.wantNoRecord(t)
+
+	w.use(t, backend{})
+	w.add(t, c)
+	w.use(t, unreadable)
+	if e := w.call("CHECK", c); e == nil || *e != want {
+		t.Errorf("CHECK: %+v", e)
 	}
 	holds(t, ns)
 }

@@ -144,6 +144,56 @@ func TestADDWithoutPreviousResult(t *testing.T) {
 	answers(t, bed, testbed.Outbound, testbed.Inbound)
 }
 
+// The addresses of a further attachment may say nothing about the pod's families: those of the namespace count then, as without a
+// result. A pod that has none fails.
+func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
+	bed := newPod(t, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	for _, row := range []struct {
+		name, file string
+		beside     bool // another attachment
+		ipv6       bool
+	}{
+		{"beside another", "sidecar", true, false},
+		{"alone", "sidecar", false, false},
+		{"beside another, dual-stack", "dual-stack", true, true},
+		{"alone, dual-stack", "dual-stack", false, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t, row.file)
+			first := newCall(t, bed.Pod)
+			first.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.244.1.5/24"},{"address":"fd00::5/64"}]}`
+			first.stdin = first.with()
+			second := first
+			second.ifname = "net1"
+			second.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"169.254.3.4/16"},{"address":"fe80::4/64"}]}`
+			second.stdin = second.with()
+			if row.beside {
+				w.add(t, first)
+			}
+			w.add(t, second)
+			all, err := record.In(first.runDir).Of(first.id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range all {
+				if r.Redirect == nil || r.Redirect.IPv6 != row.ipv6 {
+					t.Errorf("record of %s: %+v, want IPv6 %v", r.IfName, r.Redirect, row.ipv6)
+				}
+			}
+			if e := w.call("CHECK", second); e != nil {
+				t.Errorf("CHECK: %+v", e)
+			}
+		})
+	}
+	w, c := newWorld(t, "sidecar"), newCall(t, netnstest.New(t))
+	c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"169.254.3.4/16"}]}`
+	c.stdin = c.with()
+	e := w.call("ADD", c)
+	if e == nil || e.Code != 101 || !strings.Contains(e.Details, "want one that is neither loopback nor link-local") {
+		t.Errorf("%+v", e)
+	}
+}
+
 // DEL leaves rules alone that somebody needs, or that the runtime takes away with the namespace in a moment.
 func TestDELLeavesRules(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, c *sandboxCall){

@@ -12,14 +12,18 @@ import (
 )
 
 // Main does what the environment and standard input ask for, as the CNI specification says, and returns the exit status. The version
-// is that of the program.
+// is that of the program. It may be called once: it takes standard input away.
 func Main(version string) int {
 	p := System()
 	about := "CNI plugin sluice-cni " + version
+	var said *overheard
+	if os.Getenv("CNI_COMMAND") == "DEL" {
+		said = overhear()
+	}
 	err := skel.PluginMainFuncsWithError(p.Funcs(), cni.PluginSupports(config.Versions()...), about)
-	if err != nil && os.Getenv("CNI_COMMAND") == "DEL" {
+	if err != nil && said != nil {
 		// Package skel refuses what is no configuration before the verb sees it.
-		err = p.forgotten(err)
+		err = p.forgotten(err, said)
 	}
 	if err == nil {
 		return 0
@@ -30,14 +34,21 @@ func Main(version string) int {
 	return 1
 }
 
-// forgotten ends a DEL that was refused for what a runtime could not do better by asking again: what is known of the
-// attachment is enough to forget it.
-func (p *Plugin) forgotten(refusal *types.Error) *types.Error {
-	args := &skel.CmdArgs{ContainerID: os.Getenv("CNI_CONTAINERID"), IfName: os.Getenv("CNI_IFNAME"), Netns: os.Getenv("CNI_NETNS")}
+// forgotten ends a DEL that was refused for what a runtime could not do better by asking again. The attachment is known, and of the
+// configuration, as of any that is wrong, what can be used: where the records are.
+func (p *Plugin) forgotten(refusal *types.Error, said *overheard) *types.Error {
+	args := &skel.CmdArgs{
+		ContainerID: os.Getenv("CNI_CONTAINERID"), IfName: os.Getenv("CNI_IFNAME"), Netns: os.Getenv("CNI_NETNS"),
+		Args: os.Getenv("CNI_ARGS"), NetnsOverride: os.Getenv("CNI_NETNS_OVERRIDE"),
+	}
 	if keyOf(args).Validate() != nil {
 		return refusal
 	}
-	fmt.Fprintf(p.Stderr, "DEL goes on without its configuration: %v\n", refusal)
+	fmt.Fprintf(p.Stderr, "DEL goes on although it is refused: %v\n", refusal)
+	var err error
+	if args.StdinData, err = said.wait(stdinPatience); err != nil {
+		fmt.Fprintf(p.Stderr, "DEL goes on without its configuration: %v\n", err)
+	}
 	_ = p.guarded(p.Del)(args)
 	return nil
 }

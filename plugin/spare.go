@@ -34,22 +34,24 @@ func (c *call) wasRedirected() bool {
 	return err == nil && earlier.Redirect != nil && earlier.Netns == c.args.Netns
 }
 
-// spared fails if rules of ours are in the namespace of a pod that is left alone, unless they are another attachment's, it is not known
-// whether the pod should have them, or it makes them itself, perhaps by our command.
+// spared fails if rules of ours are in the namespace of a pod that is left alone, unless they are another attachment's, or for all that is
+// known the pod should have them, or makes them itself, perhaps by our command: by an istio-init, which nobody has looked for where
+// less was enough to decide.
 func (c *call) spared(ns *netns.NS, reason decide.Reason) error {
-	if reason == podUnreadable || reason == decide.IstioInit || len(c.beside()) > 0 {
+	if !reason.RulesOutIstioInit() || len(c.beside()) > 0 {
 		return nil
 	}
 	holders, err := compat.Holders(ns)
-	if err != nil {
-		c.entry.put(zap.NamedError("not_looked_at", err))
-	}
 	var found []string
 	for _, backend := range holders {
 		found = append(found, fmt.Sprintf("there are rules of ours by %s, and the pod is left alone (%s)", backend.Engine(), reason))
 	}
-	if len(found) == 0 {
-		return nil
+	switch {
+	case len(found) > 0:
+		err = errors.Join(errors.New(strings.Join(found, "\n")), err)
+		return failure(CodeDrift, fmt.Sprintf("pod %s is redirected and should not be", c.ref.Shown()), err)
+	case err != nil:
+		return c.unseen(err)
 	}
-	return failure(CodeDrift, fmt.Sprintf("pod %s is redirected and should not be", c.ref.Shown()), errors.New(strings.Join(found, "\n")))
+	return nil
 }

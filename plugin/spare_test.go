@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
@@ -102,20 +103,43 @@ func TestADDAgainFailsWhereRulesStay(t *testing.T) {
 	holdsNothing(t, ns)
 }
 
-// CHECK finds rules in a pod that is left alone, but for one that makes them itself.
+// CHECK finds rules in a pod that is left alone, but for one that may make them itself: by its istio-init, which nobody looks for where
+// the runtime's annotations say enough. So it says the same whether a runtime passes them or not.
 func TestCHECKOfAPodThatIsLeftAlone(t *testing.T) {
+	const annotations = `"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":"b"}}`
+	injectedByHand := func(w *world) { delete(w.source.pod.Metadata.Annotations, "sidecar.istio.io/status") }
 	for _, row := range []struct {
-		file string
-		want string // in the error; empty for none
+		name, file string
+		change     func(*world)
+		field      string
+		reason     decide.Reason
+		want       string // in the error; empty for none
 	}{
-		{"not-injected", "there are rules of ours by nft, and the pod is left alone (not-injected)"},
-		{"plain", "there are rules of ours by nft, and the pod is left alone (no-proxy-container)"},
-		{"istio-init", ""},
+		{
+			"it has no proxy", "plain", nil, `"backend":"auto"`, decide.NoProxyContainer,
+			"there are rules of ours by nft, and the pod is left alone (no-proxy-container)",
+		},
+		{
+			"it has opted out", "opt-out-label", nil, `"backend":"auto"`, decide.OptOutLabel,
+			"there are rules of ours by nft, and the pod is left alone (opt-out-label)",
+		},
+		{"it has istio-init", "istio-init", nil, `"backend":"auto"`, decide.IstioInit, ""},
+		{"it has istio-init by hand", "istio-init", injectedByHand, `"backend":"auto"`, decide.IstioInit, ""},
+		{"it has istio-init by hand, and annotations decide before", "istio-init", injectedByHand, annotations, decide.NotInjected, ""},
+		{"it is not injected", "not-injected", nil, `"backend":"auto"`, decide.NotInjected, ""},
+		{"its namespace is excluded", "istio-init", nil, `"exclude_namespaces":["shop"]`, decide.NamespaceExcluded, ""},
 	} {
-		t.Run(row.file, func(t *testing.T) {
+		t.Run(row.name, func(t *testing.T) {
 			w, ns := newWorld(t, row.file), netnstest.New(t)
+			if row.change != nil {
+				row.change(w)
+			}
 			c := newCall(t, ns)
+			c.stdin = c.with(row.field)
 			w.add(t, c)
+			if r := c.record(t); r.Reason != string(row.reason) {
+				t.Errorf("record: %+v, want %s", r, row.reason)
+			}
 			other := newWorld(t, "sidecar")
 			elsewhere := newCall(t, ns) // another run directory, of which nobody knows
 			other.add(t, elsewhere)
@@ -127,5 +151,21 @@ func TestCHECKOfAPodThatIsLeftAlone(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 		})
+	}
+}
+
+// CHECK of a pod that is left alone fails, too, where it cannot see whether there are rules: here for lack of a capability.
+func TestCHECKOfAPodThatIsLeftAloneAndCannotBeLookedAt(t *testing.T) {
+	host := netnstest.New(t)
+	w, ns := newWorld(t, "plain"), netnstest.New(t)
+	c := newCall(t, ns)
+	w.add(t, c)
+	execute(t, host, "CHECK", c).silent(t)
+	cmd := command(t, "CHECK", c)
+	cmd.Args = []string{"setpriv", "--bounding-set=-net_admin", cmd.Path}
+	cmd.Path = netnstest.RequireBinary(t, "setpriv")
+	e := run(t, host, cmd).failed(t)
+	if e.Code != 103 || e.Msg != "the rules that pod shop/"+podName+" has cannot be read" || !strings.Contains(e.Details, "CAP_NET_ADMIN") {
+		t.Errorf("%+v", e)
 	}
 }

@@ -284,6 +284,7 @@ func (w *world) logged(t testing.TB) []map[string]any {
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
 			t.Fatalf("%q is not JSON: %v", text, err)
 		}
+		wantKeysOnce(t, text)
 		lines = append(lines, line)
 	}
 	return lines

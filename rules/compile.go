@@ -114,7 +114,7 @@ func (c *compiler) priority(ours, istio int) int {
 func (c *compiler) base(name string, t ChainType, h Hook, priority int) chainBuilder {
 	b := chainBuilder{chain: Chain{Name: name, Base: &Base{Type: t, Hook: h, Priority: priority}}}
 	if !c.IPv6 {
-		b.add("no IPv6 in this pod: left alone", Return, MatchFamily{IPv6})
+		b.add("IPv6 is not captured", Return, MatchFamily{IPv6})
 	}
 	return b
 }

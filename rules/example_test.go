@@ -20,14 +20,14 @@ func ExampleCompile() {
 	// table inet sluice {
 	// 	chain nat-prerouting {
 	// 		type nat hook prerouting priority -110; policy accept;
-	// 		meta nfproto ipv6 return comment "no IPv6 in this pod: left alone"
+	// 		meta nfproto ipv6 return comment "IPv6 is not captured"
 	// 		tcp dport 15008 return comment "tunnel port"
 	// 		meta l4proto tcp redirect to :15006 comment "inbound to the proxy"
 	// 	}
 	//
 	// 	chain nat-output {
 	// 		type nat hook output priority -110; policy accept;
-	// 		meta nfproto ipv6 return comment "no IPv6 in this pod: left alone"
+	// 		meta nfproto ipv6 return comment "IPv6 is not captured"
 	// 		tcp dport { 5432, 8000-8999 } return comment "excluded outbound port"
 	// 		oifname "lo" jump nat-output-lo comment "over lo"
 	// 		meta skuid 1337 return comment "from the proxy"

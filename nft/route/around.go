@@ -25,7 +25,9 @@ type Found struct {
 // When the change fails, what was added is removed again, but for what the rules
 // that stay may use. Exclusive tells that all others who would use Around wait
 // for the end of it; if they do not, nothing that they may have found complete
-// is removed. The error is the change's, unless it says what became of the routes.
+// is removed. The error is the change's, unless it says what became of the routes:
+// those that fail after a change that did not are left to the next Around, and
+// the count is then of what was done before.
 func Around(want rules.Routing, exclusive bool, change func() (Found, error)) (changed int, err error) {
 	added, err := Ensure(nil, want)
 	if err != nil {
@@ -43,15 +45,15 @@ func Around(want rules.Routing, exclusive bool, change func() (Found, error)) (c
 	if added.Stale() {
 		// Of earlier rules of ours, or of an applier that was killed before it had made any.
 		pruned, err := Prune(nil, kept(want, found.Any))
-		if err != nil {
-			return 0, fmt.Errorf("the rules are in place, but not all old routes are gone: %w", err)
-		}
 		changed += pruned
+		if err != nil {
+			return changed, fmt.Errorf("the rules are in place, but not all old routes are gone: %w", err)
+		}
 	}
 	if !exclusive {
 		// Another, who did not wait, may have taken for stale what these rules need.
 		if _, err := Ensure(nil, want); err != nil {
-			return 0, fmt.Errorf("the rules are in place, but not their routes: %w", err)
+			return changed, fmt.Errorf("the rules are in place, but not their routes: %w", err)
 		}
 	}
 	return changed, nil

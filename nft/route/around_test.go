@@ -3,10 +3,12 @@ package route_test
 import (
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
@@ -95,6 +97,60 @@ func TestAroundMendsWhatOthersTook(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantState(t, n, join(state4, state6, stateSix)...)
+}
+
+// What Around cannot do after the change is told by the error, and what it has done is counted nevertheless.
+func TestAroundThatFailsAfterTheChange(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		before []string
+		want   rules.Routing
+		shared bool // not exclusive
+		// during makes the rest impossible.
+		during  func(t *testing.T, n *netns.NS) (restore func())
+		says    string
+		changed int
+		state   []string
+	}{
+		{
+			"old routes cannot be removed",
+			[]string{istioSix},
+			onlyIPv4, false,
+			func(t *testing.T, _ *netns.NS) func() { return dropNetAdmin(t) },
+			"the rules are in place, but not all old routes are gone: ",
+			2, join(state4, stateSix),
+		},
+		{
+			"what another has taken cannot be added again",
+			nil, onlyIPv4, true,
+			func(t *testing.T, n *netns.NS) func() {
+				ip(t, n, "-4 route del local default dev lo table 133", "-4 route add unreachable default table 133")
+				return func() {}
+			},
+			"the rules are in place, but not their routes: ",
+			2,
+			[]string{state4[0], "-4 route unreachable default table 133"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := netnstest.New(t)
+			ip(t, n, tc.before...)
+			var changed int
+			err := n.Do(func() (err error) {
+				restore := func() {}
+				defer func() { restore() }()
+				changed, err = route.Around(tc.want, !tc.shared, func() (route.Found, error) {
+					restore = tc.during(t, n)
+					return route.Found{Any: true}, nil
+				})
+				return err
+			})
+			if err == nil || !strings.HasPrefix(err.Error(), tc.says) || changed != tc.changed {
+				t.Errorf("changed %d, %v, want %d, %q", changed, err, tc.changed, tc.says)
+			}
+			wantState(t, n, tc.state...)
+		})
+	}
 }
 
 func TestAroundDoesNotChangeRulesWithoutTheirRoutes(t *testing.T) {

@@ -302,6 +302,14 @@ func TestEnsureWithoutCapability(t *testing.T) {
 // CAP_NET_ADMIN.
 func withoutNetAdmin(t *testing.T, fn func() error) error {
 	t.Helper()
+	defer dropNetAdmin(t)()
+	return fn()
+}
+
+// dropNetAdmin takes CAP_NET_ADMIN from the calling thread, a locked one, until
+// it calls what is returned.
+func dropNetAdmin(t *testing.T) (restore func()) {
+	t.Helper()
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var all [2]unix.CapUserData
 	if err := unix.Capget(&hdr, &all[0]); err != nil {
@@ -312,12 +320,11 @@ func withoutNetAdmin(t *testing.T, fn func() error) error {
 	if err := unix.Capset(&hdr, &less[0]); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	return func() {
 		if err := unix.Capset(&hdr, &all[0]); err != nil {
 			t.Error(err)
 		}
-	}()
-	return fn()
+	}
 }
 
 func TestConcurrentEnsureAddsOnce(t *testing.T) {

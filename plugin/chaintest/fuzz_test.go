@@ -22,40 +22,39 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-mesh/sluice/compat"
-	"github.com/sluice-mesh/sluice/nft"
-	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin"
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/rules"
 )
 
 // hostile are the values of a pod with which somebody may try something.
 var hostile = []string{
 	"", "*", "80,443", "10.0.0.0/8", "::/0", "eth0", "TPROXY", "true", "65536", "-1", "\x00", "a\nb", "\x1b[31m", "日本",
 	"../../../../etc/cron.d/x", "/etc/passwd", "$(reboot)", "`id`", "; rm -rf /", "' OR 1=1 --", "%s%n", "{{.}}", "-m owner",
-	`{"containers":["istio-proxy"]}`, `"}, "level":"info"`, "lo; flush ruleset", `" drop comment "`, strings.Repeat("8,", 5000),
+	`{"containers":["istio-proxy"]}`, `"}, "level":"info"`, "lo; flush ruleset", `" drop comment "`, `";drop;"`, "eth0;reboot,k6t-*",
+	"lxc\u00e9", strings.Repeat("8,", 5000),
 }
 
 // FuzzHostilePod gives ADD a pod whose annotations, labels, names, arguments and variables somebody has made up. Whatever becomes of
-// it: the only files are the log, in lines of JSON, and the record of the attachment; rules go into the pod's namespace only, and no
-// comment or name in them is the pod's; an error is a short printable line. That no program is executed, TestNothingIsExecuted says.
+// it: the only files are the log, in lines of JSON, and the record of the attachment; rules go into the pod's namespace only, and all
+// words in them are ours but for harmless names of interfaces; an error is a short printable line. That no program is executed,
+// TestNothingIsExecuted says.
 func FuzzHostilePod(f *testing.F) {
-	for i, value := range hostile {
-		f.Add(uint8(i), value, hostile[(i*7+3)%len(hostile)], hostile[(i*5+1)%len(hostile)])
-	}
-	own, err := netns.Open("/proc/self/ns/net")
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(func() { _ = own.Close() })
+	ns, ours := netnstest.New(f), wordsOfRules(f)
 	sidecar, err := json.Marshal(podObject(f, "sidecar"))
 	if err != nil {
 		f.Fatal(err)
 	}
 	keys := slices.Sorted(maps.Keys(asMap(asMap(podObject(f, "annotations")["metadata"])["annotations"])))
+	for i, value := range hostile {
+		f.Add(uint8(i), value, hostile[(i*7+3)%len(hostile)], hostile[(i*5+1)%len(hostile)])
+		for key := range keys { // of some it is right, so that there are rules
+			f.Add(uint8(key), value, hostile[(i+key)%len(hostile)], "")
+		}
+	}
 	f.Fuzz(func(t *testing.T, which uint8, value, argument, variable string) {
 		pod := hostilePod(t, sidecar, keys[int(which)%len(keys)], value, argument, variable)
 		run := t.TempDir()
@@ -75,7 +74,7 @@ func FuzzHostilePod(f *testing.F) {
 			t.Fatal(err)
 		}
 		args := &skel.CmdArgs{
-			ContainerID: "c1", IfName: "eth0", Netns: "/proc/self/ns/net", NetnsOverride: "1", StdinData: stdin,
+			ContainerID: "c1", IfName: "eth0", Netns: fmt.Sprintf("/proc/self/fd/%d", ns.FD()), StdinData: stdin,
 			Args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=orders",
 		}
 		failed := p.Add(args)
@@ -90,10 +89,16 @@ func FuzzHostilePod(f *testing.F) {
 		if lines := strings.Split(strings.TrimSpace(stderr.String()), "\n"); len(lines) != 1 || !json.Valid([]byte(lines[0])) {
 			t.Errorf("the log is not one line of JSON: %q", &stderr)
 		}
-		for _, ns := range backend.entered {
-			if ns != own.ID() {
-				t.Errorf("rules went into %v, not the pod's %v", ns, own.ID())
+		if redirected := strings.Contains(stderr.String(), `"rules_were":"created"`); redirected != (len(backend.rulesets) > 0) {
+			t.Errorf("%d rulesets, and the log says %q", len(backend.rulesets), &stderr)
+		}
+		for _, entered := range backend.entered {
+			if entered != ns.ID() {
+				t.Errorf("rules went into %v, not the pod's %v", entered, ns.ID())
 			}
+		}
+		for _, rs := range backend.rulesets {
+			wantOurWords(t, rs, ours)
 		}
 		wantPrintable(t, failed)
 	})
@@ -161,24 +166,6 @@ func (o only) Namespace(_ context.Context, name string) (*decide.Namespace, erro
 }
 func (only) Ready(context.Context) error { return nil }
 func (only) Close()                      {}
-
-// witness is a backend that remembers the namespaces in which it was to do something.
-type witness struct {
-	compat.Backend
-	entered []netns.ID
-}
-
-func (w *witness) Engine() compat.Engine { return compat.EngineNFT }
-
-func (w *witness) Apply(ns *netns.NS, _ rules.Ruleset) (compat.Result, error) {
-	w.entered = append(w.entered, ns.ID())
-	return compat.Result{Result: nft.Result{Outcome: nft.Created}, Engine: compat.EngineNFT}, nil
-}
-
-func (w *witness) Check(ns *netns.NS, _ rules.Ruleset) (compat.Comparison, error) {
-	w.entered = append(w.entered, ns.ID())
-	return compat.Comparison{}, nil
-}
 
 // TestNothingIsExecuted looks for what the executable would need to execute anything.
 func TestNothingIsExecuted(t *testing.T) {

@@ -288,6 +288,29 @@ func TestReasonsAreAllThereOnce(t *testing.T) {
 	}
 }
 
+// TestReasonsThatRuleOutIstioInit gives every pod an istio-init: no decision, early or late, then has a reason that says there is none.
+func TestReasonsThatRuleOutIstioInit(t *testing.T) {
+	for _, name := range podNames(t) {
+		pod := readPod(t, name)
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, decide.Container{Name: "istio-init"})
+		a := attachment(pod)
+		late := decide.Decide(decide.Input{Attachment: a, Pod: pod}, &settings)
+		a.Annotations = pod.Metadata.Annotations
+		for _, d := range []decide.Decision{decide.Early(a, &settings), late} {
+			if d.Reason.RulesOutIstioInit() {
+				t.Errorf("%s: %v, and yet it has one", name, d)
+			}
+		}
+	}
+	want := []decide.Reason{
+		decide.ProxyDisabled, decide.NoProxyContainer, decide.ProxyType, decide.OptOutLabel, decide.OptOutAnnotation, decide.NotSelected,
+	}
+	got := slices.DeleteFunc(decide.Reasons(), func(r decide.Reason) bool { return !r.RulesOutIstioInit() })
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 func TestDecisionInALine(t *testing.T) {
 	d := decide.Early(decide.Attachment{Namespace: "kube-system", Name: "x"}, &settings)
 	if got, want := d.String(), "skip (namespace-excluded): the configuration excludes namespace kube-system"; got != want {

@@ -33,7 +33,7 @@ type result struct {
 }
 
 // Parameters returns the redirection of a pod that [Decide] redirects. The addresses are the pod's, in the order of the CNI result;
-// loopback and link-local ones do not count, and the first of the others decides on IPv6.
+// the first of the [Deciding] ones decides on IPv6.
 //
 // The error is a [rules.Faults] that lists everything that is wrong: as its Field it names the annotation, the argument or the
 // variable and its container. Values are cut and quoted, so that each fault is a short line whatever the pod says. The
@@ -119,18 +119,25 @@ func (r *result) complete() {
 
 // setFamilies finds out from the pod's addresses which families are captured.
 func (r *result) setFamilies(addresses []netip.Addr) {
-	var counting []netip.Addr
-	for _, a := range addresses {
-		if a = a.Unmap(); rules.DecidesFamily(a) && !a.IsUnspecified() {
-			counting = append(counting, a.WithZone(""))
-		}
-	}
-	if len(counting) == 0 {
+	deciding := Deciding(addresses)
+	if len(deciding) == 0 {
 		r.fault("addresses of the pod", fmt.Sprintf("a list of %d", len(addresses)), "one that is neither loopback nor link-local")
 		return
 	}
-	r.redirect.IPv6 = rules.CapturesIPv6(counting, r.dualStack)
-	r.noteFamily(counting)
+	r.redirect.IPv6 = rules.CapturesIPv6(deciding, r.dualStack)
+	r.noteFamily(deciding)
+}
+
+// Deciding returns those of a pod's addresses that say which families it has, in their order: loopback, link-local and unspecified ones
+// do not. Without any, [Parameters] fails.
+func Deciding(addresses []netip.Addr) []netip.Addr {
+	var deciding []netip.Addr
+	for _, a := range addresses {
+		if a = a.Unmap(); rules.DecidesFamily(a) && !a.IsUnspecified() {
+			deciding = append(deciding, a.WithZone(""))
+		}
+	}
+	return deciding
 }
 
 // validate adds what is wrong with the redirection as a whole, by the names of the inputs.

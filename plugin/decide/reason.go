@@ -30,3 +30,13 @@ func Reasons() []Reason {
 		OptOutLabel, OptOutAnnotation, NotInjected, InterceptionNone, NamespaceUnknown, NotSelected, MeshPod,
 	}
 }
+
+// RulesOutIstioInit tells whether a pod that is left alone for this reason is known to have no istio-init of its own: the reason is one
+// for which somebody has looked. [Early] finds others without, from annotations too, whatever the pod has.
+func (r Reason) RulesOutIstioInit() bool {
+	switch r {
+	case ProxyDisabled, NoProxyContainer, ProxyType, OptOutLabel, OptOutAnnotation, NotSelected:
+		return true
+	}
+	return false
+}

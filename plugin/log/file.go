@@ -95,7 +95,17 @@ func (f *file) rotate(opened os.FileInfo) error {
 // rotated is the name of the file when it is rotated.
 func (f *file) rotated(at time.Time) string {
 	before, after := f.parts()
-	return before + at.UTC().Format("2006-01-02T15-04-05.000000") + after
+	return before + at.UTC().Format(rotationTime) + after
+}
+
+// rotationTime is the layout of the time in the names of rotated files, which so sort by age.
+const rotationTime = "2006-01-02T15-04-05.000000"
+
+// isRotationTime tells whether rotated writes so.
+func isRotationTime(text string) bool {
+	at, err := time.Parse(rotationTime, text)
+	// The parser also takes hours of one digit, and a comma.
+	return err == nil && at.Format(rotationTime) == text
 }
 
 // parts are what names of rotated files have before and after the time.
@@ -104,15 +114,17 @@ func (f *file) parts() (string, string) {
 	return strings.TrimSuffix(f.options.File, ext) + "-", ext
 }
 
-// prune removes rotated files that are too many or too old.
+// prune removes rotated files that are too many or too old. Other programs' files have names that begin and end alike.
 func (f *file) prune() error {
 	before, after := f.parts()
 	dir, prefix := filepath.Split(before)
 	entries, err := os.ReadDir(cmp.Or(dir, "."))
 	var names []string
 	for _, e := range entries {
-		if name := e.Name(); strings.HasPrefix(name, prefix) && strings.HasSuffix(name, after) && e.Type().IsRegular() {
-			names = append(names, filepath.Join(dir, name))
+		middle, begins := strings.CutPrefix(e.Name(), prefix)
+		middle, ends := strings.CutSuffix(middle, after)
+		if begins && ends && isRotationTime(middle) && e.Type().IsRegular() {
+			names = append(names, filepath.Join(dir, e.Name()))
 		}
 	}
 	slices.Sort(names) // the oldest first

@@ -3,6 +3,7 @@ package log_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -83,14 +84,15 @@ func TestLines(t *testing.T) {
 // The file is rotated at its size. Of the old ones those are kept that are neither too many nor too old.
 func TestRotation(t *testing.T) {
 	now := time.Now()
+	const first, second, third = "sluice-2026-01-01T00-00-00.000000.log", "sluice-2026-01-02T03-04-05.678901.log", "sluice-2026-01-02T13-04-05.678901.log"
 	for _, tc := range []struct {
 		name          string
 		backups, days int
 		want          []string // of the older ones
 	}{
-		{"all are kept", 0, 0, []string{"sluice-1.log", "sluice-2.log", "sluice-3.log"}},
-		{"two are kept", 2, 0, []string{"sluice-3.log"}},
-		{"those of a day are kept", 0, 1, []string{"sluice-2.log"}},
+		{"all are kept", 0, 0, []string{first, second, third}},
+		{"two are kept", 2, 0, []string{third}},
+		{"those of a day are kept", 0, 1, []string{second}},
 		{"two of a day are kept", 2, 1, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -105,10 +107,9 @@ func TestRotation(t *testing.T) {
 				}
 			}
 			write("sluice.log", 1<<20, 0)
-			write("sluice-1.log", 1, 48*time.Hour)
-			write("sluice-2.log", 1, time.Hour)
-			write("sluice-3.log", 1, 48*time.Hour)
-			write("other-1.log", 1, 48*time.Hour)
+			write(first, 1, 48*time.Hour)
+			write(second, 1, time.Hour)
+			write(third, 1, 48*time.Hour)
 			var stderr bytes.Buffer
 			o := log.Options{File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1, Backups: tc.backups, MaxDays: tc.days}
 			logger, closeFile := open(o, &stderr)
@@ -129,7 +130,7 @@ func TestRotation(t *testing.T) {
 					t.Fatal(err)
 				}
 				switch name := e.Name(); {
-				case name == "sluice.log" && info.Size() == int64(stderr.Len()), name == "other-1.log":
+				case name == "sluice.log" && info.Size() == int64(stderr.Len()):
 				case strings.HasPrefix(name, "sluice-2") && info.Size() == 1<<20: // the year
 					rotated = true
 				default:
@@ -138,6 +139,42 @@ func TestRotation(t *testing.T) {
 			}
 			if !rotated || !slices.Equal(old, tc.want) {
 				t.Errorf("rotated: %t, older: %v, want %v", rotated, old, tc.want)
+			}
+		})
+	}
+}
+
+// However old they are, files of others stay whose names begin and end as those of rotated ones.
+func TestRotationLeavesOtherFilesAlone(t *testing.T) {
+	for name, others := range map[string][]string{
+		"sluice-cni": {"sluice-cni-kubeconfig", "sluice-cni-status.json", "sluice-cni-2026-01-02T03-04-05.678901.log"},
+		"istio.log": {
+			"istio-cni.log", "istio-1.log", "istio-.log", "istio-2026-01-02.log", "istio-2026-01-02T03-04-05.log",
+			"istio-2026-01-02T3-04-05.678901.log", "istio-2026-01-02T03-04-05,678901.log", "istio-2026-13-02T03-04-05.678901.log",
+			"istio-cni-2026-01-02T03-04-05.678901.log", "istio-2026-01-02T03-04-05.678901.log.gz",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, other := range others {
+				path, long := filepath.Join(dir, other), time.Unix(0, 0)
+				if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, long, long)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			o := log.Options{File: filepath.Join(dir, name), MaxMegabytes: 1, Backups: 1, MaxDays: 1}
+			logger, closeFile := open(o, io.Discard)
+			for range 3 { // rotated twice
+				logger.Info("ADD", zap.String("long", strings.Repeat("x", 600<<10)))
+			}
+			closeFile()
+			for _, other := range others {
+				if _, err := os.Stat(filepath.Join(dir, other)); err != nil {
+					t.Error(err)
+				}
+			}
+			if all, err := os.ReadDir(dir); err != nil || len(all) != len(others)+2 {
+				t.Errorf("files: %v, %v; want the others, the log and one backup", all, err)
 			}
 		})
 	}

@@ -90,7 +90,7 @@ func debianPackage(program string) string {
 		return "iptables"
 	case program == "ip", program == "ss", program == "tc":
 		return "iproute2"
-	case program == "nsenter", program == "unshare":
+	case program == "nsenter", program == "unshare", program == "setpriv":
 		return "util-linux"
 	case program == "cat":
 		return "coreutils"

@@ -25,7 +25,7 @@ The exit code is 0 if it does. It is 1 if not, and what is missing, extra, chang
 
 const checkExamples = `  rules check --pid 4711 -b '*' -i '*' -d 15090,15021,15020
   rules check --netns /run/netns/pod -b '*' -i '*' --output json
-  kubectl exec ds/sluice-node -- rules check --pod default/web`
+  kubectl exec -n istio-system ds/sluice-node -- rules check --pod default/web`
 
 func newCheckCommand(s *system) *cobra.Command {
 	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionBackend, sectionOutput), tolerated: actionSections}

@@ -22,7 +22,7 @@ A finding is "ok", a "note" (it does no harm), a "warning" (something may come i
 if capture can work, 1 if there is a problem, and 3 if the kernel or a missing permission rules capture out.`
 
 const doctorExamples = `  rules doctor --pid 4711
-  kubectl exec ds/sluice-node -- rules doctor --pod default/web
+  kubectl exec -n istio-system ds/sluice-node -- rules doctor --pod default/web
   rules doctor --netns /run/netns/pod -m TPROXY -b '*' -i '*' --redirect-dns --capture-all-dns -o json`
 
 func newDoctorCommand(s *system) *cobra.Command {

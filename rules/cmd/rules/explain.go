@@ -18,8 +18,9 @@ and iptables-legacy's tables hold in the namespace, of all owners; --netns or --
 means the same.
 
 With --pod it is the one of a pod, as kubectl get pod -o yaml writes it: what the CNI plugin would decide about the pod, by which
-reason, and the ruleset that it would program; packets need not be given then. Of a pod of this node (NAMESPACE/NAME) the node agent
-says so; with --live packets meet what the kernel holds for it.
+reason, and the ruleset that it would program; packets need not be given then. Where the runtime passes annotations, these may decide
+earlier and for another reason, which a note then tells. A pod that has no address yet is taken for one with IPv4 alone, unless --pod-ip
+gives its addresses. Of a pod of this node (NAMESPACE/NAME) the node agent says so; with --live packets meet what the kernel holds for it.
 
 Followed are the hooks at which traffic is captured, prerouting and output. What chains of others do at input, forward and
 postrouting is not seen: a packet whose fate is said to be a redirection may be dropped at input nevertheless.
@@ -35,7 +36,7 @@ otherwise. no-listener says that no transparent proxy listens.`
 const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'
   kubectl get pod web -o yaml | rules explain --pod -
   kubectl get pod web -o yaml | rules explain --pod - --config /etc/cni/net.d/10-cluster.conflist
-  kubectl exec ds/sluice-node -- rules explain --pod default/web --live 'in tcp 10.244.2.9:51000 > 10.244.1.5:8080'
+  kubectl exec -n istio-system ds/sluice-node -- rules explain --pod default/web --live 'in tcp 10.244.2.9:51000 > 10.244.1.5:8080'
   rules explain --pid 4711 'in tcp 10.244.2.9:51000 > 10.244.1.5:8080'`
 
 func newExplainCommand(s *system) *cobra.Command {

@@ -34,6 +34,22 @@ type jsonNote struct {
 	Sentence string          `json:"sentence"`
 }
 
+// The kinds of notes that package decide does not have.
+const (
+	noteDecidedEarlier decide.NoteKind = "decided-earlier"
+	noteAddressAssumed decide.NoteKind = "address-assumed"
+)
+
+// note adds notes, and returns their lines.
+func (e *explainedPod) note(notes ...decide.Note) string {
+	text := ""
+	for _, n := range notes {
+		text += fmt.Sprintf("  note: %s\n", n.Sentence)
+		e.Notes = append(e.Notes, jsonNote{n.Kind, n.Sentence})
+	}
+	return text
+}
+
 // explainPod tells what the plugin would decide about the pod in a file, and what would then happen to the packets.
 func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	pod, namespace, err := s.readPod(p.podFile)
@@ -44,11 +60,10 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	if err != nil {
 		return err
 	}
-	decision := decide.Decide(decide.Input{
-		Attachment: decide.Attachment{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, Annotations: pod.Metadata.Annotations},
-		Pod:        pod,
-		Namespace:  namespace,
-	}, settings)
+	attachment := decide.Attachment{
+		Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, Annotations: pod.Metadata.Annotations,
+	}
+	decision := decide.Decide(decide.Input{Attachment: attachment, Pod: pod, Namespace: namespace}, settings)
 	result := explainedPod{
 		Pod: pod.Metadata.Namespace + "/" + pod.Metadata.Name, Outcome: decision.Outcome.String(), Reason: decision.Reason,
 		Sentence: decision.Sentence, Notes: []jsonNote{},
@@ -58,17 +73,28 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 		head += "  the namespace may be in the file too: kubectl get pod/NAME namespace/NAMESPACE -n NAMESPACE -o yaml\n"
 	}
 	if decision.Outcome != decide.Redirect {
-		return s.print(head, result)
+		return s.print(head+result.note(decidedEarlier(attachment, settings, decision)...), result)
 	}
-	redirect, notes, err := decide.Parameters(pod, p.addressesOf(pod), settings)
+	addresses, assumed := p.addressesOf(pod)
+	redirect, notes, err := decide.Parameters(pod, addresses, settings)
 	if err != nil {
 		return inEachLine(result.Pod, err)
 	}
-	for _, n := range notes {
-		head += fmt.Sprintf("  note: %s\n", n.Sentence)
-		result.Notes = append(result.Notes, jsonNote{n.Kind, n.Sentence})
-	}
+	head += result.note(append(assumed, notes...)...)
 	return s.printRedirected(head, result, redirect, packets)
+}
+
+// decidedEarlier notes the decision that a runtime's annotations bring before the pod is read, if that has another reason. It is what the
+// record and the metrics then have.
+func decidedEarlier(a decide.Attachment, settings *decide.Settings, decision decide.Decision) []decide.Note {
+	early := decide.Early(a, settings)
+	if early.Outcome == decide.Undecided || early.Reason == decision.Reason {
+		return nil
+	}
+	return []decide.Note{{
+		Kind:     noteDecidedEarlier,
+		Sentence: fmt.Sprintf("where the runtime passes annotations, they decide before the pod is read: %s", early),
+	}}
 }
 
 // settings are those of the plugin's configuration, if there is one, and the deviations that are turned off besides.
@@ -121,15 +147,18 @@ func (s *system) readPod(path string) (*decide.Pod, *decide.Namespace, error) {
 	return pod, namespace, nil
 }
 
-// addressesOf are those that --pod-ip gives, or the pod's own; a pod that has none yet is taken to have one of IPv4.
-func (p *parameters) addressesOf(pod *decide.Pod) []netip.Addr {
+// addressesOf are those that --pod-ip gives, or the pod's own; a pod that has none yet is taken to have one of IPv4, with a note.
+func (p *parameters) addressesOf(pod *decide.Pod) ([]netip.Addr, []decide.Note) {
 	if len(p.podIPs) > 0 {
-		return p.podIPs
+		return p.podIPs, nil
 	}
 	if own := pod.Addresses(); len(own) > 0 {
-		return own
+		return own, nil
 	}
-	return []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1})}
+	return []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1})}, []decide.Note{{
+		Kind:     noteAddressAssumed,
+		Sentence: "the pod has no address yet: this is for one of IPv4 alone, and --pod-ip gives others",
+	}}
 }
 
 // traces explains packets, as text and as objects.

@@ -16,7 +16,7 @@ what addresses the pod has, it is taken to have one of IPv4, and with --dual-sta
 const showExamples = `  rules show -b '*' -i '*' -d 15090,15021,15020 | nft --check -f -
   rules show -b '*' -i '*' -m TPROXY --dual-stack --format iptables
   rules show -b '*' -i '*' --pod-ip fd00::5 --format json
-  kubectl exec ds/sluice-node -- rules show --pod default/web`
+  kubectl exec -n istio-system ds/sluice-node -- rules show --pod default/web`
 
 func newShowCommand(s *system) *cobra.Command {
 	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionShow, sectionOutput), tolerated: actionSections}

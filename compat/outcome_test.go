@@ -1,0 +1,188 @@
+package compat_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An error comes with the outcome where the rules are in place, and then no other engine is tried: here nftables has them, and the kernel
+// refuses to take the old ones out of iptables-legacy.
+func TestOldRulesThatCannotBeRemoved(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	applied(t, chosen(t, compat.EngineLegacy), ns, compiled(t), nft.Created)
+	p := start(t, ns, "apply without writing legacy")
+	for range 2 { // by nft, then by auto
+		got := p.line(t)
+		if !strings.HasPrefix(got, "replaced by nft, moved true: ") ||
+			!strings.Contains(got, ": the rules are in place in nftables, but not all of ours in iptables-legacy are gone: ") ||
+			!strings.HasSuffix(got, "operation not supported") {
+			t.Error(got)
+		}
+	}
+	if found, err := nft.Read(ns); err != nil || len(found.Tables) == 0 {
+		t.Errorf("nftables has %v, %v", found.Tables, err)
+	}
+}
+
+func applyWithoutWritingLegacy(ns *netns.NS, _ *bufio.Reader) error {
+	refuse(unix.SYS_SETSOCKOPT, -1, 2, 64, unix.EOPNOTSUPP) // IPT_SO_SET_REPLACE
+	for _, e := range []compat.Engine{compat.EngineNFT, compat.EngineAuto} {
+		b, err := compat.Choose(e)
+		if err != nil {
+			return err
+		}
+		r, err := b.Apply(ns, rules.Compile(sidecar(exclusions)))
+		fmt.Printf("%s by %s, moved %v: %v\n", r.Outcome, r.Engine, r.Moved, err)
+	}
+	return nil
+}
+
+// When the nft package's Apply fails behind its transaction, the move goes on, and the error is told; if the rules are not there, it is
+// undone.
+func TestAMoveWhoseRoutesFail(t *testing.T) {
+	failed := errors.New("the rules are in place, but not all old routes are gone")
+	for _, tc := range []struct {
+		name     string
+		carryOut bool // nftables has the rules
+		outcome  nft.Outcome
+		want     compat.Result
+	}{
+		{
+			"behind the transaction", true, nft.Created,
+			compat.Result{Result: nft.Result{Outcome: nft.Replaced}, Engine: compat.EngineNFT, Moved: true},
+		},
+		{"before it", false, "", compat.Result{}},
+		{"in it, and it has not taken place, as is found out later", false, nft.Created, compat.Result{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ns := netnstest.New(t)
+			old, rs := compiled(t, tproxy), compiled(t, tproxy, exclusions)
+			applied(t, chosen(t, compat.EngineLegacy), ns, old, nft.Created)
+			got, err := compat.ApplyNFT(ns, rs, func(*netns.NS, rules.Ruleset) (nft.Result, error) {
+				if tc.carryOut {
+					if _, err := nft.Apply(nil, rs); err != nil {
+						t.Error(err)
+					}
+				}
+				return nft.Result{Outcome: tc.outcome}, failed
+			})
+			got.Routes = 0
+			if !errors.Is(err, failed) || got != tc.want {
+				t.Errorf("%+v, %v; want %+v", got, err, tc.want)
+			}
+			if tc.carryOut {
+				equal(t, chosen(t, compat.EngineNFT), ns, rs)
+			} else {
+				equal(t, chosen(t, compat.EngineLegacy), ns, old)
+			}
+		})
+	}
+}
+
+// Old rules that are gone when they are looked for again count as found: whoever takes new ones back leaves these, since the pod had some.
+func TestAMoveFromRulesThatAnotherTakesAway(t *testing.T) {
+	ns := netnstest.New(t)
+	applied(t, chosen(t, compat.EngineLegacy), ns, compiled(t), nft.Created)
+	rs := compiled(t, exclusions)
+	got, err := compat.ApplyNFT(ns, rs, func(_ *netns.NS, rs rules.Ruleset) (nft.Result, error) {
+		if _, err := chosen(t, compat.EngineLegacy).Remove(nil); err != nil {
+			t.Error(err)
+		}
+		return nft.Apply(nil, rs)
+	})
+	if err != nil || got.Outcome != nft.Replaced || got.Moved {
+		t.Errorf("%+v, %v; want replaced", got, err)
+	}
+	equal(t, chosen(t, compat.EngineNFT), ns, rs)
+}
+
+// A move to iptables-legacy that nftables does not let go is undone, and has no outcome: here a process owns our table, which no other can
+// delete then.
+func TestAMoveFromATableThatCannotBeDeleted(t *testing.T) {
+	ns := netnstest.New(t)
+	own(t, ns, "add table inet sluice { flags owner; chain nat-output { type nat hook output priority -110; oifname lo return; }; }")
+	before, err := nft.Read(ns)
+	if err != nil || len(before.Tables) != 1 {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	got, err := chosen(t, compat.EngineLegacy).Apply(ns, compiled(t, tproxy))
+	if err == nil || !strings.Contains(err.Error(), "remove our rules from nftables: ") || got != (compat.Result{}) {
+		t.Errorf("%+v, %v; want that nothing was done", got, err)
+	}
+	after, err := nft.Read(ns)
+	if err != nil || !rules.Equal(before, after) {
+		t.Errorf("%+v, %v; want %+v", after, err, before)
+	}
+	if held, err := compat.LegacyHeld(ns); err != nil || len(held) > 0 {
+		t.Errorf("iptables-legacy has %v, %v", held, err)
+	}
+}
+
+// own has the nft command carry out a line, and keep its socket until the test ends.
+func own(t *testing.T, ns *netns.NS, line string) {
+	t.Helper()
+	cmd := exec.Command(netnstest.RequireBinary(t, "nft"), "--interactive")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.Do(cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+	if _, err := fmt.Fprintf(stdin, "%s\nlist tables\n", line); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		if strings.HasSuffix(lines.Text(), "table inet sluice") {
+			return
+		}
+	}
+	t.Fatal("nft has not carried it out")
+}
+
+// Where something that was written cannot be taken back, the outcome says so.
+func TestAFailureThatCannotBeUndone(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		before []rules.Ruleset
+		want   nft.Outcome
+	}{
+		{"of a first installation", nil, nft.Created},
+		{"of a change", []rules.Ruleset{compiled(t, dual)}, nft.Replaced},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ns := netnstest.New(t)
+			for _, rs := range tc.before {
+				applied(t, chosen(t, compat.EngineLegacy), ns, rs, nft.Created)
+			}
+			got, err := compat.ApplyLegacyForGood(ns, refusedLast(t, tproxy))
+			if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "not undone: ") {
+				t.Errorf("error %v, want that not all is undone", err)
+			}
+			if got.Outcome != tc.want || got.Engine != compat.EngineLegacy {
+				t.Errorf("%+v, want %s", got, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,90 @@
+package nft
+
+import (
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// TestAnErrorBehindTheTransactionComesWithTheOutcome has somebody make the namespace's routes impossible while the rules go in, and hold
+// the lock, so that Apply looks at the routes again.
+func TestAnErrorBehindTheTransactionComesWithTheOutcome(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	release, taken, err := ns.Lock(0)
+	if err != nil || !taken {
+		t.Fatalf("taken %v, %v", taken, err)
+	}
+	defer release()
+	ip := netnstest.RequireBinary(t, "ip")
+	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+		answers := kernel(request)
+		if isBatch(request) {
+			for _, line := range []string{"route del local default dev lo table 133", "route add unreachable default table 133"} {
+				if err := ns.Do(exec.Command(ip, strings.Fields(line)...).Run); err != nil {
+					t.Errorf("ip %s: %v", line, err)
+				}
+			}
+		}
+		return answers
+	})
+	want := example("tproxy-dual")
+	a := newApplier(c, prepared(t, want))
+	err = ns.Do(a.run)
+	if err == nil || !strings.HasPrefix(err.Error(), "the rules are in place, but not their routes: ") {
+		t.Errorf("%v, want that the routes are not in place", err)
+	}
+	if got := a.outcome(err); got.Outcome != Created || got.Rules == 0 || got.Bytes == 0 || got.Routes != 5 {
+		t.Errorf("%+v, want what was created", got)
+	}
+	if nftCommand(t, ns, "", "list", "table", "inet", "sluice") == "" {
+		t.Error("the rules are not in place")
+	}
+}
+
+// TestAnErrorTellsWhetherRulesMayBeInPlace loses the answer to the first transaction, carried out or not, and then refuses something.
+func TestAnErrorTellsWhetherRulesMayBeInPlace(t *testing.T) {
+	isRead := func(request []byte) bool { return !isBatch(request) }
+	for _, row := range []struct {
+		name string
+		// first tells whether the first transaction reaches the kernel, and refuse what is refused once it was sent.
+		first  bool
+		refuse func(request []byte) bool
+		want   Outcome
+	}{
+		{"it took place, and nobody can look", true, isRead, Created},
+		{"it did not, and nobody can look", false, isRead, Created},
+		{"it did not, as a look shows, and the second is refused", false, isBatch, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			var sent atomic.Bool
+			c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+				switch {
+				case isBatch(request) && !sent.Swap(true):
+					if row.first {
+						kernel(request)
+					}
+					return nil
+				case sent.Load() && row.refuse(request):
+					return [][]byte{refusalOf(native.Uint32(request[8:]), unix.EPERM, 0)}
+				}
+				return kernel(request)
+			})
+			a := newApplier(c.impatient(t), prepared(t, example("sidecar-ipv4")))
+			err := ns.Do(a.run)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if got := a.outcome(err); got.Outcome != row.want || (got != Result{}) != (row.want != "") {
+				t.Errorf("%+v (%v), want outcome %q", got, err, row.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,86 @@
+package plugin_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+)
+
+// wantKeysOnce fails the test if an object has a key twice, of which most readers would keep one value.
+func wantKeysOnce(t testing.TB, object string) {
+	t.Helper()
+	seen := map[string]bool{}
+	d := json.NewDecoder(strings.NewReader(object))
+	if _, err := d.Token(); err != nil {
+		t.Fatal(err)
+	}
+	for d.More() {
+		key, err := d.Token()
+		var value json.RawMessage
+		name, isText := key.(string)
+		if err != nil || !isText || d.Decode(&value) != nil {
+			t.Fatalf("%q is no object: %v", object, err)
+		}
+		if seen[name] {
+			t.Errorf("key %s is there twice: %s", name, object)
+		}
+		seen[name] = true
+	}
+}
+
+// Several notes of one kind are one text.
+func TestNotesOfOneKind(t *testing.T) {
+	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+	for i := range w.source.pod.Spec.Containers {
+		for _, name := range []string{"ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK"} {
+			c := &w.source.pod.Spec.Containers[i]
+			c.Env = append(c.Env, decide.EnvVar{Name: name, ValueFrom: &decide.ValueSource{}})
+		}
+	}
+	c := newCall(t, ns)
+	c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.244.1.5/24"},{"address":"fd00::5/64"}]}`
+	c.stdin = c.with()
+	w.add(t, c)
+	line := w.logged(t)[0]
+	text, _ := line["variable-unread"].(string)
+	if line["ipv6-uncaptured"] == nil {
+		t.Errorf("a note of another kind is missing: %v", line)
+	}
+	for _, name := range []string{"ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK"} {
+		if !strings.Contains(text, name) {
+			t.Errorf("nothing of %s: %s", name, text)
+		}
+	}
+}
+
+// What cannot be kept of several other attachments is one text.
+func TestRecordsThatCannotBeShared(t *testing.T) {
+	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+	c := newCall(t, ns)
+	w.add(t, c)
+	others := []string{"anInterfaceWithALongName1", "anInterfaceWithALongName2"}
+	for _, name := range others {
+		other := c.record(t)
+		other.IfName = name // which no interface can have
+		data, err := json.Marshal(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(c.runDir, "attachments", c.id+":"+name+".json"), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.stderr.Reset()
+	w.add(t, c)
+	text, _ := w.logged(t)[0]["not_shared"].(string)
+	for _, name := range others {
+		if !strings.Contains(text, name) {
+			t.Errorf("nothing of %s: %s", name, text)
+		}
+	}
+}

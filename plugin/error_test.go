@@ -1,0 +1,92 @@
+package plugin_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/google/go-cmp/cmp"
+)
+
+// specified are the codes of the specification by their names in Go.
+var specified = map[string]uint{
+	"ErrIncompatibleCNIVersion": types.ErrIncompatibleCNIVersion, "ErrUnsupportedField": types.ErrUnsupportedField,
+	"ErrUnknownContainer": types.ErrUnknownContainer, "ErrInvalidEnvironmentVariables": types.ErrInvalidEnvironmentVariables,
+	"ErrIOFailure": types.ErrIOFailure, "ErrDecodingFailure": types.ErrDecodingFailure,
+	"ErrInvalidNetworkConfig": types.ErrInvalidNetworkConfig, "ErrInvalidNetNS": types.ErrInvalidNetNS,
+	"ErrTryAgainLater": types.ErrTryAgainLater, "ErrPluginNotAvailable": types.ErrPluginNotAvailable,
+	"ErrLimitedConnectivity": types.ErrLimitedConnectivity, "ErrInternal": types.ErrInternal,
+}
+
+// The package's documentation has the codes of all errors that the program returns, and no others.
+func TestDocumentedCodes(t *testing.T) {
+	text, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[uint]bool{}
+	for _, row := range regexp.MustCompile(`(?m)^//\t *(\d+)  `).FindAllStringSubmatch(string(text), -1) {
+		documented[number(t, row[1])] = true
+	}
+	returned := map[uint]bool{types.ErrIncompatibleCNIVersion: true} // by package skel
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				if code, known := specified[n.Sel.Name]; known {
+					returned[code] = true
+				} else if of, _ := n.X.(*ast.Ident); of != nil && of.Name == "types" && strings.HasPrefix(n.Sel.Name, "Err") && n.Sel.Name != "Error" {
+					t.Errorf("%s: the code of %s is not known here", name, n.Sel.Name)
+				}
+			case *ast.ValueSpec:
+				if value, isCode := codeOf(n); isCode {
+					returned[number(t, value)] = true
+				}
+			}
+			return true
+		})
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(returned)), slices.Sorted(maps.Keys(documented))); diff != "" {
+		t.Errorf("codes (-returned +documented):\n%s", diff)
+	}
+}
+
+// codeOf is the value of a constant that is one of our codes.
+func codeOf(spec *ast.ValueSpec) (string, bool) {
+	if !strings.HasPrefix(spec.Names[0].Name, "Code") || len(spec.Values) != 1 {
+		return "", false
+	}
+	if value, isLiteral := spec.Values[0].(*ast.BasicLit); isLiteral {
+		return value.Value, true
+	}
+	return "", false
+}
+
+func number(t testing.TB, text string) uint {
+	t.Helper()
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint(n)
+}
