@@ -1,9 +1,6 @@
 package agent
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -83,11 +80,7 @@ func New(o Options) (*Agent, error) {
 		NodeName:  v.Text("NODE_NAME"),
 		Broken:    a.reporter.daemonSetUnseen,
 	})
-	a.publisher = token.New(token.Options{
-		Kubeconfig: parsed.Kubeconfig, Mode: fs.FileMode(v.Mode("KUBECONFIG_MODE")),
-		Server: o.API.Host, CAFile: caFile(o), SkipTLSVerify: v.Bool("SKIP_TLS_VERIFY"), TokenFile: o.API.BearerTokenFile,
-		Changed: a.published,
-	})
+	a.publisher = token.New(tokenOptions(o, parsed, a.published))
 	a.fetch = source.NewAPIServer(source.Options{Kubeconfig: parsed.Kubeconfig, Budget: fetchTime, Try: fetchTime})
 	if v.Bool("SLUICE_SERVE") || v.Bool("SLUICE_AUDIT") || v.Bool("REPAIR_ENABLED") {
 		if err := a.prepareAudit(); err != nil {
@@ -112,36 +105,10 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-func caFile(o Options) string {
-	if own := o.Settings.Text("KUBE_CA_FILE"); own != "" {
-		return own
-	}
-	return o.API.CAFile
-}
-
 // prepareServing makes what answers the plugin.
 func (a *Agent) prepareServing(element []byte) {
 	a.server = serve.New(serve.Options{
 		Socket: agent.SocketIn(a.config.RunDir), Objects: a.mirror, Policy: policy(element), Locate: a.auditor.Locate,
 		Log: a.reporter.pluginLine, Added: a.reporter.added, Answered: a.reporter.answered, Failed: a.reporter.serveFailed,
 	})
-}
-
-// gate keeps the plugin out of the chain as long as pods would fail because of it.
-func (a *Agent) gate() error {
-	if k := a.kernel.get(); !k.Ready {
-		return fmt.Errorf("the kernel: %s", k.Reasons[0])
-	}
-	if a.publisher.Status().Usable(time.Now()) || a.serves() {
-		return nil
-	}
-	if problem := a.publisher.Status().Problem; problem != nil {
-		return fmt.Errorf("the plugin could not read pods: %w", problem)
-	}
-	return errors.New("the plugin could not read pods: the API server has not answered yet")
-}
-
-// serves tells whether the plugin gets pods by the socket.
-func (a *Agent) serves() bool {
-	return a.server != nil && a.server.Listening() && a.mirror.Synced()
 }

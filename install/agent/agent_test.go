@@ -251,10 +251,9 @@ func TestCompanions(t *testing.T) {
 func TestStartupTaint(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newBed(t)
-	const other = `{"effect":"NoSchedule","key":"dedicated","value":"gpu"}`
-	const all = `[{"effect":"NoSchedule","key":"cni.istio.io/not-ready"},` + other + `]`
-	b.SetTaints(all, 1)
-	b.env["SLUICE_STARTUP_TAINT"] = "cni.istio.io/not-ready"
+	b.tainted()
+	const all = "[" + startupTaint + "," + otherTaint + "]"
+	b.SetTaints(all, 1) // one conflict
 	if err := os.Rename(b.path("conf/10-net.conflist"), b.path("later")); err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +265,7 @@ func TestStartupTaint(t *testing.T) {
 	if err := os.Rename(b.path("later"), b.path("conf/10-net.conflist")); err != nil {
 		t.Fatal(err)
 	}
-	r.until("untainted", func() bool { return b.Taints() == "["+other+"]" })
+	r.until("untainted", func() bool { return b.Taints() == "["+otherTaint+"]" })
 	r.end()
 }
 

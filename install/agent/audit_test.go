@@ -76,7 +76,7 @@ func TestTheAgentAudits(t *testing.T) {
 		return strings.Contains(text, "\nsluice_pods{state=\"unknown\"} 1\n")
 	})
 	_, text := r.get("MONITORING_PORT", "/metrics")
-	for _, part := range []string{"kernel", "binary", "configuration", "kubeconfig", "socket"} {
+	for _, part := range []string{"kernel", "binary", "configuration", "rights", "kubeconfig", "socket"} {
 		if line := "\nsluice_install_part_ready{part=\"" + part + "\"} 1\n"; !strings.Contains(text, line) {
 			t.Errorf("there is no %q", line)
 		}

@@ -7,6 +7,19 @@
 // once the plugin could read pods, by the agent's socket or by its own kubeconfig, its configuration. All parts are tried again
 // as long as they fail, and none waits for the API server but those that need it.
 //
+// # Readiness
+//
+// Ready means that an ADD would succeed now, as far as is known at this moment. One of two ways must lead to pods. The socket does
+// once the node's pods have been listed, as long as the API server lets them be followed; an outage does not close it, since no pod
+// comes to the node in one. The kubeconfig does as long as the API server answers and lets pods be read; an outage closes it when it
+// has lasted for half a minute. It is tried every half minute where nothing is served, and otherwise every ten minutes.
+//
+// And no right may be missing for either way: that is a mistake which somebody has to mend. One way is enough for the gate, so that
+// pods are redirected; but the node is not ready, and keeps its start-up taint. What is closed is tried again every few seconds.
+//
+// An agent that has no feature which enters pods has no capabilities to try the kernel with. Then the kernel is taken for granted, and
+// readiness says so.
+//
 // # A node that was started anew
 //
 // The plugin's configuration outlasts a reboot, and the kubeconfig does not, since it is on a tmpfs. The agent's pod must start

@@ -60,8 +60,10 @@ func TestElement(t *testing.T) {
 }
 
 func TestElementThatThePluginWouldRefuse(t *testing.T) {
-	_, _, err := agent.Element(read(t, map[string]string{"SLUICE_API_BUDGET": "24h", "SLUICE_DEVIATIONS_OFF": "nat-last"}))
-	for _, want := range []string{"api_budget", "deviations_off"} {
+	_, _, err := agent.Element(read(t, map[string]string{
+		"SLUICE_ENABLEMENT_SELECTORS": `[{"pods":{}}]`, "SLUICE_DEVIATIONS_OFF": "nat-last",
+	}))
+	for _, want := range []string{"enablement_selectors", "deviations_off"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}

@@ -69,8 +69,8 @@ func (k *kernel) ask() observe.Part {
 		part.Reasons = []string{fmt.Sprintf("it takes rules by %s", engine)}
 	case compat.IsNotPermitted(err):
 		// The runtime gives the plugin rights that the agent need not have.
-		part.Ready = true
-		part.Reasons = []string{fmt.Sprintf("whether it takes rules is known with the first pod: the agent may not try (%v)", err)}
+		part.Ready, part.Unknown = true, true
+		part.Reasons = []string{fmt.Sprintf("whether it takes rules is not known before the first pod: the agent may not try (%v)", err)}
 	default:
 		part.Reasons = append([]string{fmt.Sprintf("it does not take the rules of a pod: %v", err)}, k.lacking(rs)...)
 	}

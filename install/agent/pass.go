@@ -2,6 +2,7 @@ package agent
 
 import (
 	"slices"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -21,6 +22,7 @@ type seen struct {
 const (
 	kernelReason = "KernelUnsupported"
 	tokenReason  = "TokenNotPublished"
+	rightsReason = "RightsMissing"
 )
 
 // kernelAnswered reports what the kernel can do.
@@ -46,12 +48,15 @@ func (a *Agent) announce() {
 	if s.At.IsZero() {
 		return
 	}
-	t := a.publisher.Status()
+	t, missing := a.publisher.Status(), a.missingRights()
 	for _, p := range s.Problems {
-		// Before the first answer of the API server, waiting for it is how each start begins.
+		// Before the first answer of the API server, waiting for it is how each start begins; and which right is missing is told below.
 		if p.Reason != node.HeldBack || t.Problem != nil {
 			wrong = append(wrong, notice{string(p.Reason), a.reporter.onNode.Replace(p.Message)})
 		}
+	}
+	if len(missing) > 0 {
+		wrong = append(wrong, notice{rightsReason, strings.Join(missing, "; ")})
 	}
 	if t.Problem != nil {
 		wrong = append(wrong, notice{tokenReason, "the plugin's kubeconfig: " + t.Problem.Error()})
@@ -141,7 +146,19 @@ func (r *reporter) token(s token.Status) {
 		r.metrics.Count("sluice_install_writes_total", 1, observe.Kubeconfig, "error")
 		r.metrics.Count("istio_cni_installs_total", 1, "CREATE_KUBECONFIG_FAILURE")
 	}
-	if s.Problem != nil && (last.Problem == nil || s.Problem.Error() != last.Problem.Error()) {
-		r.log.Warn("the plugin's kubeconfig", zap.Error(s.Problem))
+	r.trouble("the plugin's kubeconfig", s.Problem, last.Problem)
+	r.trouble("the plugin lacks a right", s.Forbidden, last.Forbidden)
+	if s.Unavailable == nil || last.Unavailable == nil { // how long a try took is another each time
+		r.trouble("the API server does not answer the plugin's kubeconfig", s.Unavailable, last.Unavailable)
+	}
+}
+
+// trouble logs what is wrong when it begins and when it changes, and when it is over.
+func (r *reporter) trouble(what string, now, last error) {
+	switch {
+	case now != nil && (last == nil || now.Error() != last.Error()):
+		r.log.Warn(what, zap.Error(now))
+	case now == nil && last != nil:
+		r.log.Info("over: " + what)
 	}
 }

@@ -13,7 +13,10 @@ import (
 
 // Readiness tells whether an ADD on this node would succeed now. It is computed from what is there; nobody is asked for it.
 func (a *Agent) Readiness() observe.Readiness {
-	parts := []observe.Part{a.kernel.get(), a.binaryPart(), a.configurationPart(a.node.Status()), a.kubeconfigPart(time.Now())}
+	parts := []observe.Part{
+		a.kernel.get(), a.binaryPart(), a.configurationPart(a.node.Status()), a.rightsPart(),
+		kubeconfigPart(a.config.Kubeconfig, a.publisher.Status(), time.Now()),
+	}
 	if a.server != nil {
 		parts = append(parts, a.socketPart())
 	}
@@ -47,43 +50,14 @@ func (a *Agent) configurationPart(s node.Status) observe.Part {
 		part.Reasons = append(part.Reasons, fmt.Sprintf("the node has not been looked at for %s", age.Round(time.Second)))
 	}
 	if s.Primary != "" {
-		chain := strings.Join(s.Plugins, ", ")
-		part.Reasons = append(part.Reasons, fmt.Sprintf("the runtime takes %s, which had these plugins: %s", s.Primary, chain))
+		takes := "the runtime takes " + s.Primary
+		if len(s.Plugins) > 0 { // what cannot be read has none
+			takes += ", which had these plugins: " + strings.Join(s.Plugins, ", ")
+		}
+		part.Reasons = append(part.Reasons, takes)
 	}
 	for _, p := range s.Problems {
 		part.Reasons = append(part.Reasons, a.reporter.onNode.Replace(p.String()))
-	}
-	return part
-}
-
-func (a *Agent) kubeconfigPart(now time.Time) observe.Part {
-	s := a.publisher.Status()
-	part := observe.Part{Name: observe.Kubeconfig, Ready: s.Usable(now)}
-	switch {
-	case s.Origin == "":
-		part.Reasons = []string{"no token was published yet"}
-	case s.Revoked:
-		part.Reasons = []string{"the API server does not accept the token any more"}
-	case !s.Expiry.IsZero():
-		part.Reasons = []string{fmt.Sprintf("the token expires at %s", s.Expiry.UTC().Format(time.RFC3339))}
-	}
-	if s.Problem != nil {
-		part.Reasons = append(part.Reasons, s.Problem.Error())
-	}
-	if _, err := os.Stat(a.config.Kubeconfig); err != nil && s.Origin != "" {
-		part.Ready = false
-		part.Reasons = append(part.Reasons, err.Error())
-	}
-	return part
-}
-
-func (a *Agent) socketPart() observe.Part {
-	part := observe.Part{Name: observe.Socket, Ready: a.serves()}
-	if !a.server.Listening() {
-		part.Reasons = append(part.Reasons, "the plugin cannot reach the agent")
-	}
-	if !a.mirror.Synced() {
-		part.Reasons = append(part.Reasons, "the node's pods have not been listed yet")
 	}
 	return part
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -97,12 +98,37 @@ func TestTokenReports(t *testing.T) {
 	d.token(token.Status{Failed: 1, Problem: errors.New("not reached")})
 	d.token(token.Status{Failed: 2, Problem: errors.New("not reached")})
 	d.token(token.Status{Failed: 2, Refused: 1, Problem: errors.New("refused")})
-	d.token(token.Status{Failed: 2, Refused: 1, Published: 1, Origin: token.Projected})
-	d.said("warn the plugin's kubeconfig", "warn the plugin's kubeconfig", "info the plugin's kubeconfig is published")
+	published := token.Status{Failed: 2, Refused: 1, Published: 1, Origin: token.Projected}
+	d.token(published)
+	d.said(
+		"warn the plugin's kubeconfig", "warn the plugin's kubeconfig",
+		"info the plugin's kubeconfig is published", "info over: the plugin's kubeconfig",
+	)
 	d.shows(
 		`sluice_token_publications_total{result="error"} 2`, `sluice_token_publications_total{result="refused"} 1`,
 		`sluice_token_publications_total{result="success"} 1`, `istio_cni_installs_total{result="CREATE_KUBECONFIG_FAILURE"} 2`,
 	)
+}
+
+// A try every few seconds does not say every few seconds what it found.
+func TestWhatBecomesOfAToken(t *testing.T) {
+	d := newDesk(t)
+	s := token.Status{Published: 1, Origin: token.Projected}
+	d.token(s)
+	d.said("info the plugin's kubeconfig is published")
+	for range 3 {
+		s.Forbidden = errors.New("403")
+		d.token(s)
+	}
+	d.said("warn the plugin lacks a right")
+	for took := range 3 {
+		s.Forbidden, s.Unavailable = nil, fmt.Errorf("no answer within %d ms", took)
+		d.token(s)
+	}
+	d.said("info over: the plugin lacks a right", "warn the API server does not answer the plugin's kubeconfig")
+	s.Unavailable = nil
+	d.token(s)
+	d.said("info over: the API server does not answer the plugin's kubeconfig")
 }
 
 // Every outcome of an ADD is counted, by its result, its reason and what it leaves uncaptured.
@@ -129,24 +155,24 @@ func TestPluginLine(t *testing.T) {
 	d.said("warn plugin: ADD", "error plugin: DEL", "info plugin: ", "info plugin: ", "info plugin: a b")
 }
 
-// An agent without the rights of the plugin cannot know what the kernel can, and does not hold that against it.
+// An agent without the rights of the plugin cannot know what the kernel can, does not hold that against it, and says so.
 func TestKernelThatMayNotBeAsked(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for _, tc := range []struct {
-		name string
-		err  error
-		want bool
+		name           string
+		err            error
+		ready, unknown bool
 	}{
-		{"not permitted", unix.EPERM, true},
-		{"not supported", unix.EOPNOTSUPP, false},
+		{"not permitted", unix.EPERM, true, true},
+		{"not supported", unix.EOPNOTSUPP, false, false},
 	} {
 		k := newKernel(compat.EngineAuto)
 		k.choose = func(compat.Engine) (compat.Backend, error) { return nil, tc.err }
-		if p := k.ask(); p.Ready != tc.want || len(p.Reasons) == 0 {
+		if p := k.ask(); p.Ready != tc.ready || p.Unknown != tc.unknown || len(p.Reasons) == 0 {
 			t.Errorf("%s: %+v", tc.name, p)
 		}
 	}
-	if p := newKernel(compat.EngineNFT).ask(); !p.Ready || !strings.Contains(p.Reasons[0], "nft") {
+	if p := newKernel(compat.EngineNFT).ask(); !p.Ready || p.Unknown || !strings.Contains(p.Reasons[0], "nft") {
 		t.Errorf("this kernel: %+v", p)
 	}
 }

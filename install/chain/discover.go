@@ -45,11 +45,11 @@ func IsConfiguration(name string) bool {
 
 // Discover returns the configuration that a runtime uses of a directory with these files: the first valid one in the order of the
 // names, or the one with the given name, where .conf and .conflist are the same. Files that were passed over are returned as well:
-// CRI-O leaves them out, and containerd refuses the whole directory for one of them.
+// CRI-O leaves them out, and containerd refuses the whole directory for one of them, as long as it comes before a valid one.
 func Discover(files []File, named string) (Choice, []Skipped, error) {
 	var skipped []Skipped
 	for _, f := range candidates(files, named) {
-		choice, err := read(f)
+		choice, err := Read(f)
 		if err == nil {
 			return choice, skipped, nil
 		}
@@ -91,8 +91,8 @@ func sibling(named string) string {
 	return named
 }
 
-// read judges one file as the runtimes do: the extension alone says whether it is a list.
-func read(f File) (Choice, error) {
+// Read judges one file as the runtimes do: the extension alone says whether it is a list. The error says why it is not valid.
+func Read(f File) (Choice, error) {
 	if f.Err != nil {
 		return Choice{}, f.Err
 	}

@@ -58,10 +58,12 @@ func FuzzInsertRemove(f *testing.F) {
 	})
 }
 
-// Any directory has an answer, and a plain configuration that is chosen can become a list.
+// Any directory has an answer, a plain configuration that is chosen can become a list, and what Multus delegates to is judged.
 func FuzzDiscover(f *testing.F) {
 	f.Add("10-a.conf", []byte(`{"name":"n","type":"a"}`), "20-b.conflist", []byte(lists["one line"]), "")
 	f.Add("10-a.json", []byte(`{"name":1}`), "20-b.conflist", []byte(`{}`), "20-b.conf")
+	f.Add("00-m.conf", []byte(`{"name":"m","type":"multus","delegates":[{"type":"a"}]}`), "20-b.conflist", []byte(lists["one line"]), "")
+	f.Add("00-m.conf", []byte(`{"name":"m","type":"multus-shim","clusterNetwork":"/x/20-b.conf"}`), "20-b.conflist", []byte(`{}`), "")
 	f.Fuzz(func(t *testing.T, one string, data []byte, two string, other []byte, named string) {
 		choice, _, err := chain.Discover([]chain.File{{Name: one, Data: data}, {Name: two, Data: other}}, named)
 		if err != nil {
@@ -72,6 +74,10 @@ func FuzzDiscover(f *testing.F) {
 		}
 		if _, err := libcni.NetworkConfFromBytes(choice.List.Bytes()); err != nil {
 			t.Fatalf("%s: %v", choice.List.Bytes(), err)
+		}
+		delegation := choice.Delegates(choice, "sluice-cni")
+		if chain.IsMultus(choice.List.Plugins[0].Type) == (delegation == chain.NoDelegation) {
+			t.Fatalf("%s: %q", choice.List.Bytes(), delegation)
 		}
 	})
 }

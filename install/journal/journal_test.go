@@ -169,6 +169,54 @@ func users(t *testing.T, path string) int {
 	return n
 }
 
+// A state directory that has become read-only: what is there can be read and locked, and what is recorded may be recorded again.
+func TestAReadOnlyStateDirectory(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	dir := t.TempDir()
+	entry := journal.Entry{Kind: journal.Edited, Original: []byte("o"), Written: []string{"w"}, Taken: [][]byte{[]byte("t")}}
+	lock, err := journal.Acquire(t.Context(), dir)
+	must(t, err)
+	must(t, lock.ReadOnly())
+	must(t, open(t, dir).Note("a", entry))
+	must(t, lock.Release())
+	one, err := journal.Attend(dir)
+	must(t, err)
+	must(t, one.Leave())
+
+	writable := filetest.ReadOnly(t, dir)
+	lock, err = journal.Acquire(t.Context(), dir)
+	must(t, err)
+	if err := lock.ReadOnly(); !file.IsReadOnly(err) {
+		t.Errorf("told: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := journal.Acquire(ctx, dir); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("locked twice: %v", err)
+	}
+	j := open(t, dir)
+	must(t, j.Note("a", entry))
+	if err := j.Note("a", journal.Entry{Kind: journal.Created}); !file.IsReadOnly(err) {
+		t.Errorf("another entry: %v", err)
+	}
+	present, err := journal.Attend(dir)
+	must(t, err)
+	if err := journal.Absent(dir); !errors.Is(err, journal.ErrPresent) {
+		t.Errorf("%v", err)
+	}
+	must(t, present.Leave())
+	must(t, lock.Release())
+	writable()
+
+	empty := t.TempDir()
+	filetest.ReadOnly(t, empty)
+	if _, err := journal.Acquire(t.Context(), empty); !file.IsReadOnly(err) {
+		t.Errorf("without a lock of earlier: %v", err)
+	}
+}
+
 func TestPresence(t *testing.T) {
 	dir := t.TempDir()
 	must(t, journal.Absent(dir))

@@ -24,7 +24,7 @@ func Attend(dir string) (*Presence, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, presenceName), os.O_RDWR|os.O_CREATE, 0o600)
+	f, _, err := open(filepath.Join(dir, presenceName))
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ var installMetrics = []Metric{
 	},
 	{
 		Name: "sluice_rival_rewrites_total", Type: Counter, Labels: []Label{{Name: "rival"}},
-		Help: "How often somebody else took the plugin out of the configuration, by the name of the one who did",
+		Help: "How often somebody else took the plugin out of the configuration or its executable away, by the name of the one who did",
 	},
 	{
 		Name: "sluice_token_age_seconds", Type: Gauge,

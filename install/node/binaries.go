@@ -15,9 +15,13 @@ import (
 // that the configuration was written for.
 func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated, ok bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.Binaries)) {
-		changed, err := n.put(j, name, s.Binaries[name], "")
+		path := filepath.Join(s.CNIBinDir, name)
+		changed, disturbed, err := n.put(j, name, s.Binaries[name], "")
 		if changed {
-			status.Changes = append(status.Changes, filepath.Join(s.CNIBinDir, name))
+			status.Changes = append(status.Changes, path)
+		}
+		if disturbed {
+			n.rivals.count(status.At, path, "", stranger)
 		}
 		if err == nil {
 			continue
@@ -34,14 +38,14 @@ func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated
 }
 
 // put records and copies an executable. The checksum is kept where the file will have to be recognised without its source.
-func (n *Node) put(j *journal.Journal, name, source, sum string) (changed bool, err error) {
+func (n *Node) put(j *journal.Journal, name, source, sum string) (changed, disturbed bool, err error) {
 	if e, recorded := j.Entry(binKey(name)); !recorded || sum != "" && !slices.Contains(e.Written, sum) {
 		e.Kind = journal.Created
 		if sum != "" {
 			e.Written = append(e.Written, sum)
 		}
 		if err := j.Note(binKey(name), e); err != nil {
-			return false, err
+			return false, false, err
 		}
 	}
 	return n.executables.put(name, source)
@@ -85,7 +89,7 @@ func (n *Node) fill(s Settings, j *journal.Journal, plugin string, status *Statu
 	if err != nil {
 		return err
 	}
-	changed, err := n.put(j, plugin, s.Noop, sum)
+	changed, _, err := n.put(j, plugin, s.Noop, sum)
 	if changed {
 		status.Changes = append(status.Changes, filepath.Join(s.CNIBinDir, plugin))
 	}

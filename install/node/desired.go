@@ -1,7 +1,6 @@
 package node
 
 import (
-	"errors"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -45,7 +44,8 @@ type planner struct {
 // configuration goes away, the next one has it already.
 func (p *planner) chained() {
 	own := p.leftovers()
-	choice, ok := p.choose(p.found.configurations(own...))
+	files := p.found.configurations(own...)
+	choice, ok := p.choose(files)
 	if ok {
 		p.Primary, p.Plugins = choice.Name, choice.List.Types()
 		p.insert(choice)
@@ -59,6 +59,9 @@ func (p *planner) chained() {
 		}
 	}
 	p.releaseLeftovers(ok)
+	if ok {
+		p.bypass(files, choice)
+	}
 }
 
 // releaseLeftovers takes them away. A copy of a primary configuration is better than nothing while there is none; a stand-alone one
@@ -94,7 +97,7 @@ func (p *planner) owned() {
 	}
 	others := p.found.configurations(append(p.leftovers(), name)...)
 	choice, ok := p.choose(others)
-	if !ok {
+	if _, hidden := p.hidden(others); !ok || hidden && !exists {
 		if exists {
 			p.Primary = name // pods of a network that comes back shall not find themselves without redirection
 		}
@@ -152,33 +155,6 @@ func (p *planner) record(name string) journal.Entry {
 		return e
 	}
 	return journal.Entry{Kind: journal.Created}
-}
-
-// choose finds the configuration to insert into, and says what is odd about it.
-func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
-	choice, skipped, err := chain.Discover(files, p.CNIConfFileName)
-	for _, s := range skipped {
-		if errors.Is(s.Reason, chain.ErrNoPlugins) {
-			p.report(NotChainable, true, "%s has its plugins in a folder; runtimes that know this use it, and the plugin cannot be put there", s.Name)
-			continue
-		}
-		p.report(Unreadable, false, "%v; some runtimes use no configuration at all because of it", s)
-	}
-	if err != nil {
-		p.report(NoConfiguration, true, "%v in %s; waiting for one", err, p.CNIConfDir)
-		return choice, false
-	}
-	if first, _, err := chain.Discover(files, ""); err == nil && first.Name != choice.Name {
-		p.report(NotInUse, false, "cniConfFileName is %s, but a runtime takes %s unless it is told otherwise", choice.Name, first.Name)
-	}
-	if p.found.Folders[choice.List.Name] && !choice.List.OnlyInlined && !choice.Plain {
-		p.report(NotChainable, false, "%s takes more plugins from the folder %s; they run after ours", choice.Name, choice.List.Name)
-	}
-	if !choice.List.Chains() {
-		p.report(NotChainable, true, "%s has cniVersion %q; a chain needs 0.3.0 or later", choice.Name, choice.List.CNIVersion)
-		return choice, false
-	}
-	return choice, true
 }
 
 // foreign reports whether a file that has the name of one of ours is not ours.

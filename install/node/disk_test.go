@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,6 +126,107 @@ func TestReadOnlyDirectories(t *testing.T) {
 			t.Errorf("%s: not restored (-was +is):\n%s", name, diff)
 		}
 	}
+}
+
+// What was recorded before the state directory became read-only, or full, is enough to keep the node right.
+func TestWithoutARecordWhatIsRecordedIsKeptRight(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	for name, spoil := range map[string]func(b *bed) (heal func()){
+		"read-only": func(b *bed) func() { return filetest.ReadOnly(t, b.path("state")) },
+		"full":      func(b *bed) func() { return filetest.Fill(t, b.path("state")) },
+	} {
+		b := newBed(t)
+		b.must(unix.Mkdir(b.path("state"), 0o700))
+		b.onDisk("state", "64k")
+		b.put("conf/10-a.conflist", list("calico"))
+		before := b.content("conf")
+		b.installed(b.reconcile())
+		heal := spoil(b)
+		s := b.reconcile()
+		b.installed(s)
+		if name == "read-only" && !slices.Contains(reasons(s), node.ReadOnly) {
+			t.Errorf("that the next change cannot be recorded is not told: %v", s.Problems)
+		}
+		b.put("conf/10-a.conflist", list("calico")) // what was recorded
+		b.installed(b.reconcile())
+		b.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
+		b.put("conf/10-a.conflist", list("calico", "tuning")) // what was not
+		b.remove("bin/sluice-cni")
+		s = b.reconcile()
+		b.installed(s)
+		if !slices.ContainsFunc(s.Problems, func(p node.Problem) bool { return strings.Contains(p.Message, "into 10-a.conflist is not recorded") }) {
+			t.Errorf("%s: that it was put right without a record is not told: %v", name, s.Problems)
+		}
+		b.wantChains(map[string]string{"10-a.conflist": "calico tuning sluice-cni"})
+
+		b.put("conf/05-b.conflist", list("cilium-cni")) // of which nothing is recorded
+		if s := b.reconcile(); s.Installed() {
+			t.Errorf("%s: installed: %v", name, s.Problems)
+		}
+		b.wantChains(map[string]string{"05-b.conflist": "cilium-cni", "10-a.conflist": "calico tuning sluice-cni"})
+		b.remove("conf/05-b.conflist")
+
+		b.installed(b.nodeOf(b.upgraded(), node.Options{}).Reconcile(t.Context()))
+		if !b.executableIs(pluginV2) || !b.elementIs(elementV2) {
+			t.Errorf("%s: not upgraded", name)
+		}
+		if _, err := b.node().Uninstall(t.Context(), 0); err == nil || !b.executableIs(pluginV2) {
+			t.Errorf("%s: uninstalled without a record of it: %v", name, err)
+		}
+		b.wantChains(map[string]string{"10-a.conflist": "calico tuning"})
+		heal()
+		b.installed(b.reconcile())
+		b.uninstall()
+		b.put("conf/10-a.conflist", list("calico"))
+		if diff := cmp.Diff(before, b.content("conf")); diff != "" {
+			t.Errorf("%s: not restored (-was +is):\n%s", name, diff)
+		}
+	}
+}
+
+// A file of ours that has become theirs would be removed with us if only the old record were there.
+func TestWithoutARecordNothingIsTakenForOurs(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	owned(&b.settings)
+	b.installed(b.reconcile())
+	b.settings.IstioOwnedCNIConfig = false
+	b.put("conf/02-istio-cni.conflist", list("bridge"))
+	writable := filetest.ReadOnly(t, b.path("state"))
+	if s := b.reconcile(); s.Installed() {
+		t.Errorf("installed: %v", s.Problems)
+	}
+	b.wantChains(map[string]string{"02-istio-cni.conflist": "bridge", "10-a.conflist": "calico"})
+	writable()
+	b.installed(b.reconcile())
+	b.uninstall()
+	b.wantChains(map[string]string{"02-istio-cni.conflist": "bridge", "10-a.conflist": "calico"})
+}
+
+// Of a plugin in whose place ours comes nothing may be lost: without a record it stays.
+func TestWithoutARecordNobodyIsDisplaced(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	b := newBed(t)
+	b.executable("istio-cni", "istio's plugin")
+	b.put("conf/10-a.conflist", list("calico"))
+	b.installed(b.reconcile())
+	b.put("conf/10-a.conflist", list("calico", "istio-cni"))
+	writable := filetest.ReadOnly(t, b.path("state"))
+	if s := b.reconcile(); s.Installed() {
+		t.Errorf("installed: %v", s.Problems)
+	}
+	b.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})
+	writable()
+	b.installed(b.reconcile())
+	b.uninstall()
+	b.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})
 }
 
 // A directory of the node is mounted into the agent's container. If it is removed and made anew there, the mount shows the old one.

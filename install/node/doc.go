@@ -10,7 +10,11 @@
 // one that does nothing, with the journal, until somebody uninstalls again. It does not remove itself at the last DEL: the runtime
 // repeats a DEL in which another plugin of the chain fails, and would not find it.
 //
-// Each change of a file that others own is recorded, with the original bytes, before it is made.
+// Each change of a file that others own is recorded, with the original bytes, before it is made. Where that has become impossible, what is
+// recorded already is kept right nevertheless.
+//
+// What keeps runtimes from coming to the plugin is told with the file's name, and the node is then not as it should be: a file before the
+// named one, or one before all that is not valid or cannot be read here. The plugin is put where it would be needed without that.
 //
 // Those who write the same files are noticed ([Rival]) and told about in the [Status]; they are never fought in silence.
 package node

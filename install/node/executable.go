@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -96,17 +97,40 @@ func (x *executables) exists(name string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }
 
-// put makes the executable a copy of source, and reports whether there was anything to do.
-func (x *executables) put(name, source string) (bool, error) {
+// put makes the executable a copy of source, and reports whether there was anything to do, and whether that was because somebody else
+// has removed or changed it since it was one.
+func (x *executables) put(name, source string) (changed, disturbed bool, err error) {
+	disturbed = x.disturbed(name, source)
 	if same, err := x.holds(name, source); err == nil && same {
-		return false, nil
+		return false, false, nil
 	}
-	return file.Copy(filepath.Join(x.dir, name), source, executableMode)
+	x.forget(name)
+	if changed, err = file.Copy(filepath.Join(x.dir, name), source, executableMode); err == nil {
+		// So it is known from now on which file is ours. If it is not there any more, the next look finds that out.
+		_, _ = x.holds(name, source)
+	}
+	return changed, disturbed, err
+}
+
+// disturbed reports whether the executable is not the file any more that was compared with source last.
+func (x *executables) disturbed(name, source string) bool {
+	known, ok := x.known[pair{name, source}]
+	if !ok {
+		return false
+	}
+	here, _, err := identify(filepath.Join(x.dir, name))
+	return errors.Is(err, fs.ErrNotExist) || err == nil && here != known.name
 }
 
 func (x *executables) remove(name string) error {
+	x.forget(name)
 	_, err := file.Remove(filepath.Join(x.dir, name))
 	return err
+}
+
+// forget keeps what we do to an executable from being taken for the work of others.
+func (x *executables) forget(name string) {
+	maps.DeleteFunc(x.known, func(p pair, _ verdict) bool { return p.name == name })
 }
 
 func identify(path string) (identity, fs.FileInfo, error) {

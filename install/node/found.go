@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -29,6 +30,8 @@ type File struct {
 	Data []byte
 	Mode fs.FileMode
 	Err  error // it could not be read
+	// Settling says that it is not valid and was not so a moment ago: its owner may be writing it.
+	Settling bool
 }
 
 // configurations returns the files but for those with the given names.
@@ -86,6 +89,9 @@ func readConfigurations(dir string) (map[string]File, map[string]bool, error) {
 func readFile(path string) File {
 	info, err := os.Stat(path)
 	if err != nil {
+		if target, notLink := os.Readlink(path); notLink == nil {
+			err = fmt.Errorf("it is a link to %s, which is not seen from here: %w", target, err)
+		}
 		return File{Err: err}
 	}
 	if !info.Mode().IsRegular() {
@@ -93,6 +99,24 @@ func readFile(path string) File {
 	}
 	data, err := os.ReadFile(path)
 	return File{Data: data, Mode: info.Mode().Perm(), Err: err}
+}
+
+// links are the symbolic links among the configurations and our executables.
+func links(s Settings) []string {
+	var paths []string
+	entries, _ := os.ReadDir(s.CNIConfDir) // the look that follows says what is wrong with it
+	for _, e := range entries {
+		if e.Type()&fs.ModeSymlink != 0 && chain.IsConfiguration(e.Name()) {
+			paths = append(paths, filepath.Join(s.CNIConfDir, e.Name()))
+		}
+	}
+	for name := range s.Binaries {
+		path := filepath.Join(s.CNIBinDir, name)
+		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
 
 func hasPlugins(folder string) bool {

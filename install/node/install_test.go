@@ -35,21 +35,82 @@ func TestInstall(t *testing.T) {
 			after:  map[string]string{"10-a.conflist": "bridge sluice-cni"},
 		},
 		"the named list gets the plugin": {
-			settings: func(s *node.Settings) { s.CNIConfFileName = "20-b.conflist" },
+			settings: named("20-b.conflist"),
 			before:   map[string]string{"00-multus.conf": `{"name":"m","cniVersion":"0.3.1","type":"multus"}`, "20-b.conflist": list("calico")},
 			after:    map[string]string{"00-multus.conf": "plain multus", "20-b.conflist": "calico sluice-cni"},
 			reasons:  []node.Reason{node.NotInUse},
 		},
+		"also behind a Multus that delegates to it": {
+			settings: named("20-b.conflist"),
+			before:   map[string]string{"00-multus.conf": multus(`"clusterNetwork":"/host/etc/cni/net.d/20-b.conflist"`), "20-b.conflist": list("calico")},
+			after:    map[string]string{"00-multus.conf": "plain multus-shim", "20-b.conflist": "calico sluice-cni"},
+		},
+		"behind a Multus that delegates to another one no pod comes to it": {
+			settings: named("20-b.conflist"),
+			before:   map[string]string{"00-multus.conf": multus(`"clusterNetwork":"30-c.conflist"`), "20-b.conflist": list("calico")},
+			after:    map[string]string{"00-multus.conf": "plain multus-shim", "20-b.conflist": "calico sluice-cni"},
+			reasons:  []node.Reason{node.NotInUse}, blocked: true,
+		},
+		"behind a Multus with a copy of what it was no pod comes to it": {
+			settings: named("20-b.conflist"),
+			before:   map[string]string{"00-multus.conf": multus(`"delegates":[` + list("calico") + `]`), "20-b.conflist": list("calico")},
+			after:    map[string]string{"00-multus.conf": "plain multus-shim", "20-b.conflist": "calico sluice-cni"},
+			reasons:  []node.Reason{node.NotInUse}, blocked: true,
+		},
+		"the named list gets the plugin, though another comes before it": {
+			settings: named("20-b.conflist"),
+			before:   map[string]string{"10-a.conflist": list("cilium-cni"), "20-b.conflist": list("calico")},
+			after:    map[string]string{"10-a.conflist": "cilium-cni", "20-b.conflist": "calico sluice-cni"},
+			reasons:  []node.Reason{node.NotInUse}, blocked: true,
+		},
 		"a named one that is missing is waited for": {
-			settings: func(s *node.Settings) { s.CNIConfFileName = "20-b.conflist" },
+			settings: named("20-b.conflist"),
 			before:   map[string]string{"10-a.conflist": list("calico")},
 			reasons:  []node.Reason{node.NoConfiguration}, blocked: true,
 		},
 		"without a configuration one is waited for": {before: map[string]string{}, reasons: []node.Reason{node.NoConfiguration}, blocked: true},
-		"what is not valid is passed over and told": {
+		"what is not valid stops the runtime, and the next one has the plugin already": {
 			before:  map[string]string{"05-x.conflist": "{", "10-a.conflist": list("calico")},
 			after:   map[string]string{"05-x.conflist": "not valid", "10-a.conflist": "calico sluice-cni"},
-			reasons: []node.Reason{node.Unreadable},
+			reasons: []node.Reason{node.Unreadable}, blocked: true,
+		},
+		"also before the named one": {
+			settings: named("10-a.conflist"),
+			before:   map[string]string{"05-x.conf": "{}", "10-a.conflist": list("calico")},
+			after:    map[string]string{"05-x.conf": "not valid", "10-a.conflist": "calico sluice-cni"},
+			reasons:  []node.Reason{node.Unreadable}, blocked: true,
+		},
+		"the named one, though others use the name of its list": {
+			settings: named("10-a.conf"),
+			before:   map[string]string{"10-a.conf": plainBridge, "10-a.conflist": list("other")},
+			after:    map[string]string{"10-a.conf-sluice.conflist": "bridge sluice-cni", "10-a.conflist": "other"},
+		},
+		"no runtime comes to the other form of the named one": {
+			settings: named("10-a.conflist"),
+			before:   map[string]string{"10-a.conf": plainBridge, "10-a.conflist": "{"},
+			after:    map[string]string{"10-a.conf-sluice.conflist": "bridge sluice-cni", "10-a.conflist": "not valid"},
+			reasons:  []node.Reason{node.Unreadable},
+		},
+		"what comes after the one in use does not matter": {
+			before: map[string]string{"10-a.conflist": list("calico"), "20-x.conflist": "{"},
+			after:  map[string]string{"10-a.conflist": "calico sluice-cni", "20-x.conflist": "not valid"},
+		},
+		"what is not valid after our own configuration is told": {
+			settings: owned,
+			before:   map[string]string{"05-x.conflist": "{", "10-a.conflist": list("calico")},
+			after:    map[string]string{"02-istio-cni.conflist": "calico sluice-cni", "05-x.conflist": "not valid", "10-a.conflist": "calico"},
+			reasons:  []node.Reason{node.Unreadable},
+		},
+		"before our own configuration it stops the runtime": {
+			settings: owned,
+			before:   map[string]string{"01-x.conflist": "{", "10-a.conflist": list("calico")},
+			after:    map[string]string{"01-x.conflist": "not valid", "02-istio-cni.conflist": "calico sluice-cni", "10-a.conflist": "calico"},
+			reasons:  []node.Reason{node.Unreadable}, blocked: true,
+		},
+		"our own configuration of the named one comes before all": {
+			settings: func(s *node.Settings) { s.IstioOwnedCNIConfig, s.CNIConfFileName = true, "20-b.conflist" },
+			before:   map[string]string{"10-a.conflist": list("a"), "20-b.conflist": list("b")},
+			after:    map[string]string{"02-istio-cni.conflist": "b sluice-cni", "10-a.conflist": "a", "20-b.conflist": "b"},
 		},
 		"a list without chains is left alone": {
 			before:  map[string]string{"10-a.conflist": `{"name":"n","plugins":[{"type":"bridge"}]}`},
@@ -136,8 +197,12 @@ func TestInstall(t *testing.T) {
 				t.Errorf("the executable has %d bytes, want %d", len(got), len(pluginV1))
 			}
 			installed := b.everything()
-			if again := b.reconcile(); len(again.Changes) != 0 || cmp.Diff(installed, b.everything()) != "" {
+			again := b.reconcile()
+			if len(again.Changes) != 0 || cmp.Diff(installed, b.everything()) != "" {
 				t.Errorf("a second pass changed %v", again.Changes)
+			}
+			if again.Installed() == row.blocked {
+				t.Errorf("a second pass found: installed %t, %v", again.Installed(), again.Problems)
 			}
 			if report := b.uninstall(); len(report.Left) != 0 {
 				t.Errorf("left: %v", report.Left)
@@ -147,6 +212,15 @@ func TestInstall(t *testing.T) {
 	}
 }
 
+func named(file string) func(s *node.Settings) {
+	return func(s *node.Settings) { s.CNIConfFileName = file }
+}
+
+// multus is a configuration as Multus' daemon writes it.
+func multus(network string) string {
+	return `{"name":"multus-cni-network","cniVersion":"0.3.1","type":"multus-shim",` + network + `}`
+}
+
 func TestSettingsThatCannotBe(t *testing.T) {
 	b := newBed(t)
 	for why, spoil := range map[string]func(s *node.Settings){
@@ -154,6 +228,7 @@ func TestSettingsThatCannotBe(t *testing.T) {
 		"no state directory":           func(s *node.Settings) { s.StateDir = "" },
 		"a path for a name":            func(s *node.Settings) { s.CNIConfFileName = "../10-a.conflist" },
 		"our own file is not a list":   func(s *node.Settings) { s.IstioOwnedCNIConfigFileName = "02-istio-cni.conf" },
+		"a list that stands alone":     func(s *node.Settings) { s.Chained, s.CNIConfFileName = false, "x.conflist" },
 		"an element of another type":   func(s *node.Settings) { s.Element = json.RawMessage(`{"type":"other"}`) },
 		"an element that is no object": func(s *node.Settings) { s.Element = json.RawMessage(`[]`) },
 		"no executable for the plugin": func(s *node.Settings) { s.Binaries = nil },

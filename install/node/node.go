@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -24,6 +23,8 @@ type Node struct {
 	pass        sync.Mutex // held during a pass; guards what follows
 	executables *executables
 	rivals      *rivals
+	settling    settling
+	inOrder     bool // the last pass found or made it so
 	totals      Totals
 	swept       bool
 	references  map[string]Use
@@ -47,6 +48,7 @@ func New(s Settings, o Options) (*Node, error) {
 	}
 	return &Node{
 		now: o.Now, wake: make(chan struct{}, 1), settings: s, executables: newExecutables(s.CNIBinDir), rivals: newRivals(),
+		settling: settling{},
 	}, nil
 }
 
@@ -96,9 +98,12 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 	defer n.pass.Unlock()
 	s := n.current()
 	status := Status{At: n.now()}
-	if err := n.exclusively(ctx, s, func(j *journal.Journal, damage error) error {
+	if err := n.exclusively(ctx, s, func(j *journal.Journal, damage, readOnly error) error {
 		if damage != nil {
 			status.add(problem(JournalLost, false, "%v", damage))
+		}
+		if readOnly != nil {
+			n.note(&status, fmt.Errorf("only what was recorded before can be kept right: %w", readOnly))
 		}
 		n.converge(s, j, &status)
 		return nil
@@ -110,6 +115,7 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 	if !status.Installed() {
 		n.totals.Failures++
 	}
+	n.inOrder = status.Installed()
 	n.totals.Rewrites = n.rivals.total
 	status.Totals = n.totals.clone()
 
@@ -119,8 +125,8 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 	return status
 }
 
-// exclusively calls do with the journal while no other process changes the node.
-func (n *Node) exclusively(ctx context.Context, s Settings, do func(j *journal.Journal, damage error) error) error {
+// exclusively calls do with the journal while no other process changes the node. ReadOnly is why nothing can be recorded in it.
+func (n *Node) exclusively(ctx context.Context, s Settings, do func(j *journal.Journal, damage, readOnly error) error) error {
 	ctx, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()
 	lock, err := journal.Acquire(ctx, s.StateDir)
@@ -129,12 +135,12 @@ func (n *Node) exclusively(ctx context.Context, s Settings, do func(j *journal.J
 	}
 	j, err := journal.Open(s.StateDir)
 	if j != nil {
-		err = do(j, err)
+		err = do(j, err, lock.ReadOnly())
 	}
 	return errors.Join(err, lock.Release())
 }
 
-// converge puts executables in place, and then the configuration that names them.
+// converge puts executables in place, and then the configuration that names them. It tells who is against that.
 func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 	if !n.swept {
 		n.sweep(s, status)
@@ -142,12 +148,12 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 			n.rivals.wrote(name) // as far as we know: what happened in between is found out by looking
 		}
 	}
-	outdated, ok := n.install(s, j, status)
-	if !ok {
-		return // a configuration without its executable would keep all pods from starting
+	// A configuration without its executable would keep all pods from starting.
+	if outdated, ok := n.install(s, j, status); ok {
+		n.fillGaps(s, j, status)
+		n.configure(s, j, status, outdated)
 	}
-	n.fillGaps(s, j, status)
-	n.configure(s, j, status, outdated)
+	n.tell(status)
 }
 
 // sweep removes what a killed process left half-done.
@@ -174,12 +180,17 @@ func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdate
 		if found, err = n.look(s, j); err != nil {
 			break
 		}
+		status.settling = n.settling.mark(status.At, found.Files, n.inOrder)
 		concessions := n.rivals.concessions(status.At)
 		concessions.Outdated = outdated
 		state := Desired(s, found, concessions)
 		n.notice(s, found, state, status.At)
 		var changed []string
-		changed, err = n.apply(s, j, Compare(state))
+		var unrecorded []error
+		changed, unrecorded, err = n.apply(s, j, Compare(state))
+		for _, u := range unrecorded {
+			n.note(status, u)
+		}
 		status.Changes = append(status.Changes, changed...)
 		status.Primary, status.Plugins = state.Primary, state.Plugins
 		if errors.Is(err, file.ErrChanged) {
@@ -190,11 +201,6 @@ func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdate
 	}
 	if err != nil {
 		status.add(problemOf(err))
-	}
-	status.Rivals = n.rivals.active(status.At)
-	conceded := n.rivals.concessions(status.At)
-	for _, r := range status.Rivals {
-		status.add(problem(Contested, conceded == Concessions{}, "%v", r))
 	}
 }
 
@@ -209,35 +215,4 @@ func (n *Node) look(s Settings, j *journal.Journal) (Found, error) {
 		found.Executables[plugin] = n.executables.exists(plugin) && !n.isNoop(s, j, plugin)
 	}
 	return found, nil
-}
-
-// apply makes targets true in their order, up to the first that fails, and returns the paths of those that it changed.
-func (n *Node) apply(s Settings, j *journal.Journal, targets []Target) (changed []string, err error) {
-	for _, t := range targets {
-		path := filepath.Join(s.CNIConfDir, t.Name)
-		if t.Entry != nil {
-			if err := j.Note(confKey(t.Name), *t.Entry); err != nil {
-				return changed, err
-			}
-		}
-		if !t.done() {
-			if t.Content == nil {
-				err = file.RemoveIf(path, t.Was)
-			} else {
-				err = file.Replace(path, t.Was, t.Content, t.Mode)
-			}
-			if err != nil {
-				return changed, err
-			}
-			changed = append(changed, path)
-			n.rivals.wrote(t.Name)
-		}
-		if t.Forget {
-			if err := j.Forget(confKey(t.Name)); err != nil {
-				return changed, err
-			}
-			n.rivals.released(t.Name)
-		}
-	}
-	return changed, nil
 }

@@ -32,6 +32,15 @@ func (n *Node) notice(s Settings, f Found, state State, now time.Time) {
 	}
 }
 
+// tell adds those who are at it now to a status. What they do is borne where the plugin is in the chain nevertheless.
+func (n *Node) tell(status *Status) {
+	status.Rivals = n.rivals.active(status.At)
+	conceded := n.rivals.concessions(status.At)
+	for _, r := range status.Rivals {
+		status.add(problem(Contested, r.Plugin == "" || conceded == Concessions{}, "%v", r))
+	}
+}
+
 // yield concedes what a rival wants if the plugin is in the file nevertheless.
 func (r *rivals) yield(now time.Time, s Settings, file File) {
 	list, err := chain.Parse(file.Data)

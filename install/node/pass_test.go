@@ -54,7 +54,7 @@ func TestModes(t *testing.T) {
 			b.must(os.Chmod(b.path("conf/10-a.conflist"), 0o604))
 			b.must(os.Chmod(b.path("conf/20-b.conf"), 0o606))
 			row.set(&b.settings)
-			b.installed(b.reconcile())
+			b.reconcile()
 			info, err := os.Stat(b.path("conf", row.file))
 			if err != nil || info.Mode() != row.want {
 				t.Errorf("%v, %v; want %v", info.Mode(), err, row.want)

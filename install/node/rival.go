@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// A Rival is somebody who writes a file again and again after we have.
+// A Rival is somebody who writes or removes a file again and again after we have written it.
 type Rival struct {
-	// File is what they write, and Plugin the plugin by which they are known.
+	// File is a configuration, without its directory, or the path of an executable. Plugin is the plugin by which they are known; it is
+	// empty for an executable.
 	File, Plugin string
 	// Writer is the program, as far as it can be told from the plugin; Advice what to do about it.
 	Writer, Advice string
@@ -19,6 +20,10 @@ type Rival struct {
 }
 
 func (r Rival) String() string {
+	if r.Plugin == "" {
+		return fmt.Sprintf("%s has removed or replaced %s %d times since %s; pods that start in between fail: %s",
+			r.Writer, r.File, r.Rewrites, r.Since.UTC().Format(time.RFC3339), r.Advice)
+	}
 	return fmt.Sprintf("%s (plugin %s) has rewritten %s %d times since %s; pods that start in between have no redirection: %s",
 		r.Writer, r.Plugin, r.File, r.Rewrites, r.Since.UTC().Format(time.RFC3339), r.Advice)
 }
@@ -56,7 +61,11 @@ func (r *rivals) rewritten(now time.Time, name, plugin string) {
 		return
 	}
 	r.armed[name] = false
-	w := writerOf(plugin)
+	r.count(now, name, plugin, writerOf(plugin))
+}
+
+// count counts what somebody has done to a file.
+func (r *rivals) count(now time.Time, name, plugin string, w writer) {
 	r.total[w.name]++
 	c := r.contests[name]
 	if c == nil || now.Sub(c.Last) > quiet {

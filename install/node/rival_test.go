@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -207,6 +208,18 @@ func TestInstallingAgainIsNoRivalry(t *testing.T) {
 	}
 }
 
+// append makes a plugin the last of a list.
+func (b *bed) append(file, plugin string) {
+	b.t.Helper()
+	l, err := chain.Parse([]byte(b.read(file)))
+	b.must(err)
+	if types := l.Types(); types[len(types)-1] != plugin {
+		data, err := l.Insert(fmt.Appendf(nil, `{"type":%q}`, plugin))
+		b.must(err)
+		b.put(file, string(data))
+	}
+}
+
 func TestAPluginThatInsistsOnTheLastPlaceGetsIt(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -214,13 +227,7 @@ func TestAPluginThatInsistsOnTheLastPlaceGetsIt(t *testing.T) {
 	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
 	status := n.Reconcile(t.Context())
 	for range 10 {
-		l, err := chain.Parse([]byte(b.read("conf/10-a.conflist")))
-		b.must(err)
-		if types := l.Types(); types[len(types)-1] != "linkerd-cni" {
-			data, err := l.Insert([]byte(`{"type":"linkerd-cni"}`))
-			b.must(err)
-			b.put("conf/10-a.conflist", string(data))
-		}
+		b.append("conf/10-a.conflist", "linkerd-cni")
 		now = now.Add(time.Second)
 		status = n.Reconcile(t.Context())
 	}

@@ -17,8 +17,9 @@ const (
 	contestedGap = 20 * time.Millisecond
 )
 
-// Run keeps the node until ctx ends. It looks when something changes in the directories, when it is woken, and by a timer. Publish, if
-// not nil, gets the status of each pass, and holds up the next one. When Run ends the plugin stays where it is.
+// Run keeps the node until ctx ends. It looks when something changes in the directories or where links in them lead, when it is woken,
+// and by a timer. Publish, if not nil, gets the status of each pass, and holds up the next one. When Run ends the plugin stays where it
+// is.
 func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	s := n.current()
 	presence, err := journal.Attend(s.StateDir)
@@ -30,7 +31,7 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	defer watch.Close()
 	for {
 		// Before looking, or a change in between would go unnoticed.
-		blind := watch.Renew()
+		blind := watch.Renew(links(n.current())...)
 		status := n.Reconcile(ctx)
 		if ctx.Err() != nil {
 			break
@@ -66,6 +67,9 @@ func (n *Node) sleep(ctx context.Context, status Status, blind bool) bool {
 	long := n.current().Resync
 	if blind || !status.Installed() {
 		long = min(long, retry)
+	}
+	if status.settling {
+		long = min(long, settle)
 	}
 	return wait(ctx, long, n.wake)
 }

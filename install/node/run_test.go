@@ -18,113 +18,16 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// Each row is something that others do to a node that is being kept, and what must be so within a second.
-func TestWhatOthersDoIsPutRightWithinASecond(t *testing.T) {
-	var longest time.Duration
-	for name, row := range map[string]struct {
-		settings func(s *node.Settings)
-		do       func(b *bed)
-		want     map[string]string
-	}{
-		"a configuration that comes before the primary one": {
-			do:   func(b *bed) { b.put("conf/05-new.conflist", list("cilium-cni")) },
-			want: map[string]string{"05-new.conflist": "cilium-cni sluice-cni", "10-a.conflist": "calico sluice-cni", "20-b.conflist": "flannel"},
-		},
-		"a plain one that comes before": {
-			do:   func(b *bed) { b.put("conf/05-new.conf", plainBridge) },
-			want: map[string]string{"05-new.conflist": "bridge sluice-cni", "10-a.conflist": "calico sluice-cni", "20-b.conflist": "flannel"},
-		},
-		"the primary one is deleted": {
-			do:   func(b *bed) { b.remove("conf/10-a.conflist") },
-			want: map[string]string{"20-b.conflist": "flannel sluice-cni"},
-		},
-		"the primary one is renamed": {
-			do: func(b *bed) {
-				b.must(os.Rename(b.path("conf/10-a.conflist"), b.path("conf/30-a.conflist")))
-			},
-			want: map[string]string{"20-b.conflist": "flannel sluice-cni", "30-a.conflist": "calico sluice-cni"},
-		},
-		"the primary one is put aside": {
-			do: func(b *bed) {
-				b.must(os.Rename(b.path("conf/10-a.conflist"), b.path("conf/10-a.conflist.cilium_bak")))
-			},
-			want: map[string]string{"10-a.conflist.cilium_bak": "calico sluice-cni", "20-b.conflist": "flannel sluice-cni"},
-		},
-		"the primary one is written anew": {
-			do:   func(b *bed) { b.put("conf/10-a.conflist", list("calico", "bandwidth")) },
-			want: map[string]string{"10-a.conflist": "calico bandwidth sluice-cni", "20-b.conflist": "flannel"},
-		},
-		"it is written in place": {
-			do: func(b *bed) {
-				b.must(os.WriteFile(b.path("conf/10-a.conflist"), []byte(list("calico", "tuning")), 0o644))
-			},
-			want: map[string]string{"10-a.conflist": "calico tuning sluice-cni", "20-b.conflist": "flannel"},
-		},
-		"a plugin is put behind ours": {
-			do:   func(b *bed) { b.put("conf/10-a.conflist", list("calico", "sluice-cni", "tuning")) },
-			want: map[string]string{"10-a.conflist": "calico tuning sluice-cni", "20-b.conflist": "flannel"},
-		},
-		"our entry is tampered with": {
-			do: func(b *bed) {
-				b.put("conf/10-a.conflist", strings.Replace(b.read("conf/10-a.conflist"), `"info"`, `"error"`, 1))
-			},
-			want: map[string]string{"10-a.conflist": "calico sluice-cni", "20-b.conflist": "flannel"},
-		},
-		"our entry is there twice": {
-			do:   func(b *bed) { b.put("conf/10-a.conflist", list("calico", "sluice-cni", "sluice-cni")) },
-			want: map[string]string{"10-a.conflist": "calico sluice-cni", "20-b.conflist": "flannel"},
-		},
-		"the executable is deleted":     {do: func(b *bed) { b.remove("bin/sluice-cni") }, want: asBefore},
-		"the executable is overwritten": {do: func(b *bed) { b.executable("sluice-cni", "something else") }, want: asBefore},
-		"the executable cannot be run":  {do: func(b *bed) { b.must(os.Chmod(b.path("bin/sluice-cni"), 0o644)) }, want: asBefore},
-		"the directory is made anew": {
-			do: func(b *bed) {
-				b.must(os.Rename(b.path("conf"), b.path("old")))
-				b.put("conf/10-a.conflist", list("calico"))
-			},
-			want: map[string]string{"10-a.conflist": "calico sluice-cni"},
-		},
-		"our own configuration is deleted": {
-			settings: owned,
-			do:       func(b *bed) { b.remove("conf/02-istio-cni.conflist") },
-			want:     map[string]string{"02-istio-cni.conflist": "calico sluice-cni", "10-a.conflist": "calico", "20-b.conflist": "flannel"},
-		},
-		"what our own configuration is a copy of changes": {
-			settings: owned,
-			do:       func(b *bed) { b.put("conf/10-a.conflist", list("calico", "bandwidth")) },
-			want:     map[string]string{"02-istio-cni.conflist": "calico bandwidth sluice-cni", "10-a.conflist": "calico bandwidth", "20-b.conflist": "flannel"},
-		},
-		"what our own configuration is a copy of goes": {
-			settings: owned,
-			do:       func(b *bed) { b.remove("conf/10-a.conflist") },
-			want:     map[string]string{"02-istio-cni.conflist": "flannel sluice-cni", "20-b.conflist": "flannel"},
-		},
-		"the stand-alone configuration is tampered with": {
-			settings: func(s *node.Settings) { s.Chained = false },
-			do:       func(b *bed) { b.put("conf/YYY-sluice-cni.conf", `{"name":"x","type":"sluice-cni"}`) },
-			want:     map[string]string{"10-a.conflist": "calico", "20-b.conflist": "flannel", "YYY-sluice-cni.conf": "plain sluice-cni"},
-		},
-	} {
+// Events alone must do.
+func TestWhatOthersDoIsNoticedAndPutRight(t *testing.T) {
+	for name, d := range disturbances {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
-			b.putAll(map[string]string{"conf/10-a.conflist": list("calico"), "conf/20-b.conflist": list("flannel")})
-			b.settings.Resync = time.Hour // events alone must do
-			if row.settings != nil {
-				row.settings(&b.settings)
-			}
-			n := b.node()
-			statuses := b.running(n)
-			await(t, statuses, "installed", node.Status.Installed)
-			row.do(b)
-			done := time.Now()
-			right := func(s node.Status) bool {
-				return s.Installed() && equal(b.chains(), row.want) && b.elementIs(elementV1) && b.executableIs(pluginV1)
-			}
-			await(t, statuses, "put right", right)
-			longest = max(longest, time.Since(done))
+			_, statuses := b.disturbed(d)
+			d.do(b)
+			await(t, statuses, "put right", d.right(b))
 		})
 	}
-	t.Logf("the longest took %v", longest)
 }
 
 var asBefore = map[string]string{"10-a.conflist": "calico sluice-cni", "20-b.conflist": "flannel"}

@@ -16,8 +16,10 @@ type Settings struct {
 	// CNIBinDir and CNIConfDir are the directories of the executables and of the network configurations, as this process sees them.
 	// They must exist.
 	CNIBinDir, CNIConfDir string
-	// CNIConfFileName names the configuration to insert into; if empty, the first valid one is taken, as runtimes do. For a
-	// stand-alone configuration it is the name of the file to write (YYY-sluice-cni.conf).
+	// CNIConfFileName names the configuration to insert into; if empty, the first valid one is taken, as runtimes do. Where another one
+	// comes before the named one, pods have no redirection, and the node is not as it should be, unless that is one of Multus, which
+	// delegates to the named one. For a stand-alone configuration it is the name of the file to write (YYY-sluice-cni.conf), which must
+	// not end in .conflist.
 	CNIConfFileName string
 	// Chained puts the plugin at the end of the node's chain. Otherwise a stand-alone configuration is written, which Multus runs for
 	// pods that ask for its network.
@@ -112,6 +114,8 @@ func (s Settings) Validate() error {
 		need(file.ext == "" || filepath.Ext(file.value) == file.ext, "%s: %q does not end in %s", file.name, file.value, file.ext)
 	}
 	var head struct{ Type string }
+	need(s.Chained || filepath.Ext(s.CNIConfFileName) != ".conflist",
+		"cniConfFileName: %q ends in .conflist, but without chained a plain configuration is written there: want .conf", s.CNIConfFileName)
 	err := json.Unmarshal(s.Element, &head)
 	need(err == nil && head.Type == s.Type && s.Type != "", "plugin configuration: not a JSON object of type %q", s.Type)
 	need(s.Binaries[s.Type] != "", "binaries: none for %q", s.Type)

@@ -10,7 +10,7 @@ import (
 type Status struct {
 	// At is when the pass began; the zero time before the first one.
 	At time.Time
-	// Primary is the file that runtimes take, without its directory, and Plugins the chain in it before the pass.
+	// Primary is the file that runtimes take, without its directory, and Plugins the chain in it before the pass; nil if it cannot be read.
 	Primary string
 	Plugins []string
 	// Problems are what is not as it should be; none if all is well.
@@ -23,6 +23,8 @@ type Status struct {
 	Changes []string
 	// Totals count since the start of the process.
 	Totals Totals
+
+	settling bool // a file may be about to be written: look again soon
 }
 
 // Totals are counters, fit for metrics.

@@ -34,7 +34,7 @@ type State struct {
 	Files []Target
 	// Primary is the name of the file that runtimes take, once the targets are true; empty if there is none.
 	Primary string
-	// Plugins is the chain of that file as it is now.
+	// Plugins is the chain of that file as it is now; nil if it cannot be read.
 	Plugins []string
 	// Problems are what cannot be as it should, and what a user should know.
 	Problems []Problem

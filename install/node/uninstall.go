@@ -68,11 +68,11 @@ func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, e
 		return report, fmt.Errorf("uninstall: %w", err)
 	}
 	// Without the record of a damaged journal our element is taken out of today's bytes.
-	if err := n.exclusively(ctx, s, func(j *journal.Journal, _ error) error { return n.restore(s, j, &report) }); err != nil {
+	if err := n.exclusively(ctx, s, func(j *journal.Journal, _, _ error) error { return n.restore(s, j, &report) }); err != nil {
 		return report, fmt.Errorf("uninstall: %w", err)
 	}
 	references := awaitRelease(ctx, s, patience, len(report.Changed) > 0)
-	err := n.exclusively(ctx, s, func(j *journal.Journal, _ error) error {
+	err := n.exclusively(ctx, s, func(j *journal.Journal, _, _ error) error {
 		return n.removeExecutables(s, j, references, &report)
 	})
 	if err == nil && len(report.Left) == 0 {
@@ -102,9 +102,11 @@ func (n *Node) restore(s Settings, j *journal.Journal, report *Report) error {
 			return err
 		}
 		var changed []string
-		changed, err = n.apply(s, j, Compare(Released(s, found)))
+		var unrecorded []error
+		changed, unrecorded, err = n.apply(s, j, Compare(Released(s, found)))
 		report.Changed = append(report.Changed, changed...)
 		if !errors.Is(err, file.ErrChanged) {
+			err = errors.Join(append(unrecorded, err)...)
 			break
 		}
 	}

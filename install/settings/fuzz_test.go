@@ -25,7 +25,7 @@ func FuzzWhatIsTakenCanBeAskedFor(f *testing.F) {
 				if n := values.Int(s.Env); n < 0 || n > 65535 {
 					t.Errorf("%s: %q is %d", s.Env, value, n)
 				}
-			case settings.Duration.Want:
+			case settings.Duration.Want, settings.PluginTime.Want:
 				if d := values.Duration(s.Env); d <= 0 {
 					t.Errorf("%s: %q is %s", s.Env, value, d)
 				}

@@ -25,9 +25,11 @@ var (
 	Bool       = Kind{"true or false", isBool}
 	Number     = Kind{"a number from 0 to 255", func(v string) bool { return within(v, 255) }}
 	Port       = Kind{"a port, or 0 for none", func(v string) bool { return within(v, 65535) }}
-	Duration   = Kind{"a duration from 100ms to 24h, as 90s or 5m", isDuration}
+	Duration   = Kind{"a duration from 100ms to 24h, as 90s or 5m", upTo(24 * time.Hour)}
+	PluginTime = Kind{"a duration from 100ms to 2m, as 90s", upTo(2 * time.Minute)}
 	Path       = Kind{"an absolute path", filepath.IsAbs}
 	FileName   = Kind{"a file name with no directory that ends in .conf or .conflist", isFileName}
+	ListName   = Kind{"a file name with no directory that ends in .conflist", isListName}
 	Mode       = Kind{"an octal mode without rights for others, as 0600", isMode}
 	Names      = Kind{"names with commas between them", isNames}
 	JSONList   = Kind{"a list in JSON", isJSONList}
@@ -63,9 +65,12 @@ func within(v string, most uint64) bool {
 	return err == nil && n <= most
 }
 
-func isDuration(v string) bool {
-	d, err := time.ParseDuration(v)
-	return err == nil && d >= 100*time.Millisecond && d <= 24*time.Hour
+// upTo is the test of a duration. A timer of less than the least would spin.
+func upTo(most time.Duration) func(string) bool {
+	return func(v string) bool {
+		d, err := time.ParseDuration(v)
+		return err == nil && d >= 100*time.Millisecond && d <= most
+	}
 }
 
 // isFileName keeps what would leave the directory out, and what no runtime would read.
@@ -73,6 +78,8 @@ func isFileName(v string) bool {
 	extension := filepath.Ext(v)
 	return filepath.Base(v) == v && (extension == ".conf" || extension == ".conflist") && v != extension
 }
+
+func isListName(v string) bool { return isFileName(v) && filepath.Ext(v) == ".conflist" }
 
 func isMode(v string) bool {
 	mode, err := strconv.ParseUint(v, 8, 32)

@@ -1,6 +1,8 @@
 package settings_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +74,26 @@ func TestTableAgreesWithThePlugin(t *testing.T) {
 	}
 }
 
+// What the plugin would refuse, the agent refuses at its start, by the name of the variable.
+func TestTimesOfThePlugin(t *testing.T) {
+	for env, name := range map[string]string{"SLUICE_API_BUDGET": "api_budget", "SLUICE_API_TRY_TIMEOUT": "api_try_timeout"} {
+		s, _ := settings.Find(env)
+		fields := config.Fields()
+		field := fields[slices.IndexFunc(fields, func(f config.Field) bool { return f.Name == name })]
+		if !strings.HasPrefix(s.Kind.Want, field.Want) {
+			t.Errorf("%s wants %s, the plugin's %s %s", env, s.Kind.Want, name, field.Want)
+		}
+		for _, value := range []string{
+			"10s", "1m30s", "100ms", "99ms", "99.999999ms", "2m", "2m0.000000001s", "5m", "24h", "-10s", "10", "10 s", "soon",
+		} {
+			_, err := config.Parse(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"n",%q:%q}`, name, value))
+			if taken := err == nil; s.Kind.Allows(value) != taken {
+				t.Errorf("%s=%s is allowed: %t, by the plugin: %t", env, value, !taken, taken)
+			}
+		}
+	}
+}
+
 var pod = map[string]string{"NODE_NAME": "n", "POD_NAME": "p", "POD_NAMESPACE": "istio-system"}
 
 func lookup(more map[string]string) func(string) (string, bool) {
@@ -137,6 +159,9 @@ func TestKinds(t *testing.T) {
 		{"a file name that no runtime reads", settings.FileName, "10-calico.yaml", false},
 		{"an extension alone", settings.FileName, ".conf", false},
 		{"a plain configuration", settings.FileName, "istio-cni.conf", true},
+		{"a list of plugins", settings.ListName, "02-istio-cni.conflist", true},
+		{"a plain configuration where a list is wanted", settings.ListName, "02-istio-cni.conf", false},
+		{"a list in a directory", settings.ListName, "net.d/02-istio-cni.conflist", false},
 		{"a mode that opens the token to all", settings.Mode, "0644", false},
 		{"a mode that its owner cannot read", settings.Mode, "0040", false},
 		{"a mode that is not octal", settings.Mode, "0680", false},

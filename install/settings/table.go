@@ -14,7 +14,7 @@ var installSettings = []Setting{
 		Help: "leave the primary configuration alone, and keep a copy with our element that sorts before it",
 	},
 	{
-		Env: "ISTIO_OWNED_CNI_CONFIG_FILENAME", Helm: "istioOwnedCNIConfigFileName", Kind: FileName,
+		Env: "ISTIO_OWNED_CNI_CONFIG_FILENAME", Helm: "istioOwnedCNIConfigFileName", Kind: ListName,
 		Default: "02-istio-cni.conflist", Example: "01-mesh.conflist", Help: "name of that copy",
 	},
 	{
@@ -73,11 +73,11 @@ var pluginSettings = []Setting{
 		Help: "a pod that cannot be read does not start, or starts without redirection",
 	},
 	{
-		Env: "SLUICE_API_BUDGET", Helm: "apiBudget", Kind: Duration, Default: "10s", Example: "20s",
+		Env: "SLUICE_API_BUDGET", Helm: "apiBudget", Kind: PluginTime, Default: "10s", Example: "20s",
 		Help: "time for all attempts of the plugin to read a pod together",
 	},
 	{
-		Env: "SLUICE_API_TRY_TIMEOUT", Helm: "apiTryTimeout", Kind: Duration, Default: "3s", Example: "5s",
+		Env: "SLUICE_API_TRY_TIMEOUT", Helm: "apiTryTimeout", Kind: PluginTime, Default: "3s", Example: "5s",
 		Help: "time for one attempt",
 	},
 	{

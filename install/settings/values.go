@@ -54,7 +54,7 @@ func (v Values) Bool(env string) bool { return must(strconv.ParseBool(v.Text(env
 // Int returns a setting of the kinds [Number] and [Port].
 func (v Values) Int(env string) int { return must(strconv.Atoi(v.Text(env))) }
 
-// Duration returns a setting of the kind [Duration].
+// Duration returns a setting of the kind [Duration] or [PluginTime].
 func (v Values) Duration(env string) time.Duration { return must(time.ParseDuration(v.Text(env))) }
 
 // Mode returns a setting of the kind [Mode].

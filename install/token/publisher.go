@@ -30,6 +30,10 @@ type Options struct {
 	// Lifetime is what is asked for in a TokenRequest (24 h); the API server may give less. Half of it is what an outage of the API
 	// server or of the agent may last.
 	Lifetime time.Duration
+	// CheckEvery is how often the published token is tried again (10 min), as long as the tries succeed.
+	CheckEvery time.Duration
+	// Namespaces says that the plugin reads namespaces too, and must have the right to.
+	Namespaces bool
 	// Poll looks at the files every 10 s only, and not when they change: for file systems without inotify.
 	Poll bool
 	// Dial connects, as [net.Dialer.DialContext] does; nil connects by TCP.
@@ -40,8 +44,13 @@ type Options struct {
 
 const (
 	defaultLifetime = 24 * time.Hour
-	// checkEvery is how often the published token is tried again, and a projected one put to the question whether a better can be had.
-	checkEvery = 10 * time.Minute
+	// defaultCheck is how often the published token is tried again, and askEvery how often it is asked whether a better one than a
+	// projected one can be had.
+	defaultCheck = 10 * time.Minute
+	askEvery     = 10 * time.Minute
+	// checkAgain is after how long a try is repeated that did not succeed: a right may have come, or the API server be back. On 10,000
+	// nodes without rights that is 2,000 connections each second, less than what they make to follow their pods.
+	checkAgain = 5 * time.Second
 )
 
 // A Publisher keeps the kubeconfig. Use [New]. Status may be called at any time, Run once.
@@ -65,6 +74,9 @@ func New(o Options) *Publisher {
 	}
 	if o.Lifetime <= 0 {
 		o.Lifetime = defaultLifetime
+	}
+	if o.CheckEvery <= 0 {
+		o.CheckEvery = defaultCheck
 	}
 	return &Publisher{options: o}
 }
@@ -96,12 +108,12 @@ func (p *Publisher) pass(ctx context.Context) error {
 			return p.failed(err)
 		}
 	}
+	if p.content != nil && !now.Before(p.checkAt) {
+		p.check(ctx, now)
+	}
 	projected, err := p.options.projected()
 	if err != nil {
 		return p.failed(err)
-	}
-	if p.content != nil && now.After(p.checkAt) {
-		p.check(ctx, now)
 	}
 	token, origin := p.token, p.Status().Origin
 	if p.content == nil || now.After(p.renewAt) || origin == Projected && token != projected {
@@ -150,14 +162,36 @@ func (p *Publisher) next(ctx context.Context, projected string) (string, Origin,
 // check tries the published token. If the API server does not accept it any more, the pass looks for another.
 func (p *Publisher) check(ctx context.Context, now time.Time) {
 	err := p.options.try(ctx, p.content)
-	p.checkAt = now.Add(checkEvery)
+	if ctx.Err() != nil {
+		return // whatever the error says of the API server
+	}
+	p.planCheck(err)
 	switch source.KindOf(err) {
 	case source.Unauthorized:
 		p.content = nil // so that it is tried again even if there is no other
-		p.set(func(s *Status) { s.Revoked, s.Problem = true, err })
+		p.set(func(s *Status) {
+			s.answered(nil)
+			s.Revoked, s.Problem = true, err
+		})
 	case source.Forbidden, "":
-		p.set(func(s *Status) { s.Problem = err })
+		p.set(func(s *Status) { s.answered(err) })
+	default:
+		p.set(func(s *Status) {
+			if s.Unavailable == nil {
+				s.UnavailableSince = now
+			}
+			s.Unavailable = err
+		})
 	}
+}
+
+// planCheck sets when the published token is tried again after a try.
+func (p *Publisher) planCheck(err error) {
+	pause := p.options.CheckEvery
+	if err != nil {
+		pause = min(pause, checkAgain)
+	}
+	p.checkAt = time.Now().Add(pause)
 }
 
 // publish tries a kubeconfig and puts it in place.
@@ -170,18 +204,19 @@ func (p *Publisher) publish(ctx context.Context, now time.Time, token string, or
 	case err != nil && kind != source.Forbidden:
 		return p.failed(fmt.Errorf("token not published, since it cannot be tried: %w", err))
 	}
-	// A token that is accepted, but whose owner may read no pods, is published nevertheless: the rights may come, while the old
-	// token goes.
+	// A token that is accepted, but whose owner lacks a right, is published nevertheless: the right may come, while the old token goes.
 	forbidden := err
 	if _, err := file.Write(p.options.Kubeconfig, content, p.options.Mode); err != nil {
 		return p.failed(err)
 	}
-	p.token, p.content, p.checkAt = token, content, now.Add(checkEvery)
+	p.token, p.content = token, content
+	p.planCheck(forbidden)
 	p.plan(now, origin)
 	c := claimsOf(token)
 	p.set(func(s *Status) {
 		s.Origin, s.PublishedAt, s.IssuedAt, s.Expiry = origin, now, c.issued(), c.expiry()
-		s.Revoked, s.Problem, s.Published = false, forbidden, s.Published+1
+		s.Revoked, s.Problem, s.Published = false, nil, s.Published+1
+		s.answered(forbidden)
 	})
 	return nil
 }
@@ -194,14 +229,14 @@ func (p *Publisher) plan(now time.Time, origin Origin) {
 	c := claimsOf(p.token)
 	life := c.expiry().Sub(c.issued())
 	if origin == Projected || c.expiry().IsZero() || c.issued().IsZero() {
-		life = 2 * checkEvery
+		life = 2 * askEvery
 	}
 	p.renewAt = now.Add(life / 2)
 }
 
-// settled takes back a problem that is over. That the plugin may read no pods is found out by the next check.
+// settled takes back a problem that is over.
 func (p *Publisher) settled() {
-	if old := p.Status().Problem; old != nil && source.KindOf(old) != source.Forbidden {
+	if p.Status().Problem != nil {
 		p.set(func(s *Status) { s.Problem = nil })
 	}
 }

@@ -1,6 +1,7 @@
 package token_test
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -132,6 +133,13 @@ func TestUsableStaysTrueOverRotations(t *testing.T) {
 	})
 }
 
+var errAny = errors.New("any")
+
+// away is the status when the API server does not answer since a time.
+func away(since time.Time) token.Status {
+	return token.Status{Origin: token.Projected, Unavailable: errAny, UnavailableSince: since}
+}
+
 func TestUsable(t *testing.T) {
 	now := time.Now()
 	for _, row := range []struct {
@@ -144,6 +152,10 @@ func TestUsable(t *testing.T) {
 		{"not after that", token.Status{Origin: token.Projected, Expiry: now}, false},
 		{"for ever if it does not expire", token.Status{Origin: token.Projected}, true},
 		{"not when it is revoked", token.Status{Origin: token.Projected, Revoked: true}, false},
+		{"not without the right to read pods", token.Status{Origin: token.Projected, Forbidden: errAny}, false},
+		{"while the API server is away for a moment", away(now.Add(-30*time.Second + 1)), true},
+		{"not when that lasts", away(now.Add(-30 * time.Second)), false},
+		{"though the next token is no good", token.Status{Origin: token.Projected, Problem: errAny}, true},
 	} {
 		if row.status.Usable(now) != row.usable {
 			t.Error(row.name)

@@ -27,7 +27,7 @@ func (p *Publisher) Run(ctx context.Context) {
 		if err := p.pass(ctx); err != nil {
 			wait, pause = pause, min(2*pause, longestPause)
 		} else {
-			pause = firstPause
+			wait, pause = min(wait, time.Until(p.checkAt)), firstPause
 		}
 		if !p.rest(ctx, wait, events) {
 			return

@@ -19,7 +19,14 @@ type Status struct {
 	PublishedAt, IssuedAt, Expiry time.Time
 	// Revoked says that the API server does not accept the published token any more, and that there is no better one.
 	Revoked bool
-	// Problem is what is wrong now, on one line and without secrets; nil if all is well. A problem with the next token does not make
+	// Forbidden is the API server's answer that the token is good but its owner may not read pods, or namespaces where these are needed,
+	// on one line; nil if it may.
+	Forbidden error
+	// Unavailable is why the last try of the published token brought no answer from the API server, on one line, and UnavailableSince
+	// when that began; nil and zero if it did.
+	Unavailable      error
+	UnavailableSince time.Time
+	// Problem is what keeps the next token from being published, on one line and without secrets; nil if nothing does. It does not make
 	// the published one worse.
 	Problem error
 	// Published, Refused and Failed count attempts: tokens that were published, that the API server did not accept, and that could not
@@ -27,9 +34,20 @@ type Status struct {
 	Published, Refused, Failed uint64
 }
 
-// Usable tells whether the published token can be used at a time. That does not change while tokens are renewed in time.
+// patience is how long an API server that does not answer counts as one that soon will: the plugin goes on to ask it for a third of
+// that, unless it is told otherwise, and the runtime calls it again.
+const patience = 30 * time.Second
+
+// Usable tells whether pods can be read with the published token at a time. That does not change while tokens are renewed in time, nor
+// by an outage of the API server that is shorter than half a minute.
 func (s Status) Usable(at time.Time) bool {
-	return s.Origin != "" && !s.Revoked && (s.Expiry.IsZero() || at.Before(s.Expiry))
+	away := s.Unavailable != nil && at.Sub(s.UnavailableSince) >= patience
+	return s.Origin != "" && !s.Revoked && s.Forbidden == nil && !away && (s.Expiry.IsZero() || at.Before(s.Expiry))
+}
+
+// answered notes that the API server has answered a try; forbidden is nil if no right is missing.
+func (s *Status) answered(forbidden error) {
+	s.Forbidden, s.Unavailable, s.UnavailableSince = forbidden, nil, time.Time{}
 }
 
 // Age is how long ago the published token was issued, or published if it does not say; 0 if there is none.

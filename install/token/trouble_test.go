@@ -2,6 +2,7 @@ package token_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,17 +84,90 @@ func TestNothingIsPublishedUntried(t *testing.T) {
 	})
 }
 
-// A service account that may read no pods is a matter of rights that may come; its token is good.
+// A service account that may read no pods is a matter of rights that may come: its token is published, but of no use until they do.
 func TestATokenWithoutRights(t *testing.T) {
+	const answer = `it answers 403: "pods \"web\" is forbidden: User \"system:serviceaccount:sluice-system:sluice-cni\" cannot get resource \"pods\"`
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, func(w *world) { w.server.Always(sourcetest.Forbidden()) })
 		if _, text := w.published(); text == "" {
 			t.Error("not published")
 		}
-		w.checkProblem(`it answers 403: "pods \"web\" is forbidden`)
-		w.server.Always(sourcetest.Well())
-		later(11 * time.Minute)
 		w.checkProblem("")
+		s := w.Status()
+		if s.Usable(time.Now()) || s.Forbidden == nil || !strings.Contains(s.Forbidden.Error(), answer) {
+			t.Errorf("%+v", s)
+		}
+		// That the API server is away is no sign that the right has come.
+		w.server.Always(sourcetest.Reset())
+		later(time.Minute)
+		if s := w.Status(); s.Usable(time.Now()) || s.Forbidden == nil {
+			t.Errorf("%+v", s)
+		}
+		w.server.Always(sourcetest.Well())
+		later(5 * time.Second)
+		if s := w.Status(); !s.Usable(time.Now()) || s.Forbidden != nil || s.Published != 1 {
+			t.Errorf("%+v", s)
+		}
+		// Rights may be taken away as well.
+		w.server.Always(sourcetest.Forbidden())
+		later(10 * time.Minute)
+		if s := w.Status(); s.Usable(time.Now()) {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// Where a selector asks for labels of namespaces, pods alone are not enough.
+func TestATokenWithoutTheRightToNamespaces(t *testing.T) {
+	for _, needed := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := start(t, func(w *world) {
+				w.options.Namespaces = needed
+				w.server.Next(sourcetest.Forbidden(), sourcetest.Well(), sourcetest.Forbidden()) // a token, pods, namespaces
+			})
+			s := w.Status()
+			if s.Usable(time.Now()) == needed || needed && !strings.HasPrefix(s.Forbidden.Error(), "namespace default: ") {
+				t.Errorf("needed %v: %+v", needed, s)
+			}
+			later(5 * time.Second)
+			if s := w.Status(); !s.Usable(time.Now()) {
+				t.Errorf("needed %v: %+v", needed, s)
+			}
+		})
+	}
+}
+
+// What does not answer when it is tried is no way to pods, but an outage that a pod's start outlasts does not count.
+func TestAnAPIServerThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, func(w *world) { w.options.CheckEvery = 30 * time.Second })
+		usable := func(when string, want bool) {
+			t.Helper()
+			if s := w.Status(); s.Usable(time.Now()) != want {
+				t.Errorf("%s: %+v", when, s)
+			}
+		}
+		for range 10 {
+			w.server.Always(sourcetest.Reset())
+			later(25 * time.Second)
+			usable("after a short outage", true)
+			w.server.Always(sourcetest.Well())
+			later(5 * time.Second)
+			if err := w.Status().Unavailable; err != nil {
+				t.Errorf("5 s after the outage: %v", err)
+			}
+		}
+		for name, behaviour := range map[string]sourcetest.Behaviour{"gone": sourcetest.Reset(), "broken": sourcetest.InternalError()} {
+			w.server.Always(behaviour)
+			later(65 * time.Second)
+			usable("a minute after it was "+name, false)
+			if s := w.Status(); s.Unavailable == nil || s.Problem != nil || s.Published != 1 {
+				t.Errorf("%+v", s)
+			}
+			w.server.Always(sourcetest.Well())
+			later(5 * time.Second)
+			usable("when it is back", true)
+		}
 	})
 }
 

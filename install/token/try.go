@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// try asks the API server by a kubeconfig as the plugin would. The errors have a [source.Kind]; one that the plugin may read no
-// pods is an error too.
+// try asks the API server by a kubeconfig as the plugin would. The errors have a [source.Kind]; that the plugin may not read what it
+// needs is an error too.
 func (o *Options) try(ctx context.Context, kubeconfig []byte) error {
 	f, err := inMemory(kubeconfig)
 	if err != nil {
@@ -23,7 +23,13 @@ func (o *Options) try(ctx context.Context, kubeconfig []byte) error {
 	path := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
 	api := source.NewAPIServer(source.Options{Kubeconfig: path, Dial: o.Dial})
 	defer api.Close()
-	if err := api.Ready(ctx); err != nil {
+	err = api.Ready(ctx)
+	if err == nil && o.Namespaces {
+		if _, err = api.Namespace(ctx, "default"); source.IsNotFound(err) {
+			err = nil
+		}
+	}
+	if err != nil {
 		return source.WithKind(source.KindOf(err), errors.New(strings.ReplaceAll(err.Error(), path, o.Kubeconfig)))
 	}
 	return nil

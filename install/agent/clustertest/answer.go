@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -23,9 +24,33 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		s.changePod(w, r)
 	case strings.HasSuffix(r.URL.Path, "/events"):
 		s.takeEvent(w, r)
+	case s.forbidden(r):
+		answer(w, http.StatusForbidden, map[string]any{
+			"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": http.StatusForbidden,
+			"message": `pods is forbidden: User "system:serviceaccount:` + Namespace + `:sluice" cannot ` + podVerb(r) + ` resource "pods" in API group ""`,
+		})
 	default:
 		s.ServeHTTP(w, r)
 	}
+}
+
+func (s *Server) forbidden(r *http.Request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.podVerbs, podVerb(r))
+}
+
+// podVerb is what a right to read pods would have to name for a request; empty if it is about something else.
+func podVerb(r *http.Request) string {
+	switch watch := r.URL.Query().Get("watch"); {
+	case strings.Contains(r.URL.Path, "/pods/"):
+		return "get"
+	case !strings.HasSuffix(r.URL.Path, "/pods"):
+		return ""
+	case watch == "true", watch == "1":
+		return "watch"
+	}
+	return "list"
 }
 
 func (s *Server) daemonSets(w http.ResponseWriter, r *http.Request, collection bool) {

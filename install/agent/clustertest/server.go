@@ -49,6 +49,7 @@ type Server struct {
 	// podChanges are requests to delete or patch pods, podCode is what they are refused with; 0 for not at all.
 	podChanges []string
 	podCode    int
+	podVerbs   []string // which are forbidden
 	version    int
 	news       chan struct{} // closed and made anew with each change
 }
@@ -163,6 +164,13 @@ func (s *Server) RefusePods(code int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.podCode = code
+}
+
+// ForbidPods makes the server forbid to get, list or watch pods, as one does whose ClusterRole lacks these verbs; none for not any more.
+func (s *Server) ForbidPods(verbs ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.podVerbs = verbs
 }
 
 // PodChanges returns the requests to delete or patch pods: method, path and body.

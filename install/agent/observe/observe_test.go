@@ -44,6 +44,11 @@ func TestJudge(t *testing.T) {
 		{"nothing is served, and the kubeconfig is not good", []observe.Part{kernel, part(observe.Kubeconfig, false)}, false},
 		{"the kernel cannot", []observe.Part{part(observe.Kernel, false), binary, part(observe.Kubeconfig, true)}, false},
 		{"the executable is missing", []observe.Part{kernel, part(observe.Binary, false), part(observe.Kubeconfig, true)}, false},
+		{
+			"a right is missing, and both ways are open",
+			[]observe.Part{kernel, part(observe.Rights, false), part(observe.Kubeconfig, true), part(observe.Socket, true)},
+			false,
+		},
 		{"the plugin is not in the chain", []observe.Part{part(observe.Configuration, false), part(observe.Kubeconfig, true)}, false},
 	} {
 		if got := observe.Judge(tc.parts...).Ready; got != tc.want {
@@ -70,7 +75,7 @@ func TestReadyz(t *testing.T) {
 	readiness := observe.Judge(observe.Part{Name: observe.Kernel, Reasons: []string{"no nf_tables"}}, part(observe.Kubeconfig, true))
 	h := observe.Health{Ready: func() observe.Readiness { return readiness }}.Handler()
 	code, text := ask(h, "GET", "/readyz", there, "")
-	want := "not ready: an ADD on this node would not succeed now\n[-] kernel\n    no nf_tables\n[+] kubeconfig\n"
+	want := "not ready: an ADD on this node would not succeed now, or not for each pod\n[-] kernel\n    no nf_tables\n[+] kubeconfig\n"
 	if diff := cmp.Diff(want, text); diff != "" || code != 503 {
 		t.Errorf("%d (-want +got):\n%s", code, diff)
 	}
@@ -84,6 +89,12 @@ func TestReadyz(t *testing.T) {
 	}
 	readiness = observe.Judge(part(observe.Kubeconfig, true))
 	if code, text := ask(h, "GET", "/readyz", there, ""); code != 200 || !strings.HasPrefix(text, "ready:") {
+		t.Errorf("%d %s", code, text)
+	}
+	// What could not be found out is not said to be so.
+	readiness = observe.Judge(observe.Part{Name: observe.Kernel, Ready: true, Unknown: true}, part(observe.Kubeconfig, true))
+	code, text = ask(h, "GET", "/readyz", there, "")
+	if code != 200 || !strings.HasPrefix(text, "ready as far as is known: ") || !strings.HasSuffix(text, "\n[?] kernel\n[+] kubeconfig\n") {
 		t.Errorf("%d %s", code, text)
 	}
 }

@@ -2,15 +2,18 @@ package observe
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // A Part is one thing that an ADD needs.
 type Part struct {
-	// Name is a word: kernel, binary, configuration, kubeconfig, socket.
+	// Name is a word: kernel, binary, configuration, rights, kubeconfig, socket.
 	Name string `json:"name"`
 	// Ready says that the part is as it should be.
 	Ready bool `json:"ready"`
+	// Unknown says that this cannot be found out before the first ADD, and is taken for granted.
+	Unknown bool `json:"unknown,omitempty"`
 	// Reasons are sentences: what is wrong, or what a user should know though nothing is.
 	Reasons []string `json:"reasons,omitempty"`
 }
@@ -44,27 +47,38 @@ const (
 	Kernel        = "kernel"
 	Binary        = "binary"
 	Configuration = "configuration"
+	Rights        = "rights"
 	Kubeconfig    = "kubeconfig"
 	Socket        = "socket"
 )
 
-// String says it in lines, as Kubernetes' own servers do: a plus for each part that is as it should be.
+// String says it in lines, as Kubernetes' own servers do: a plus for each part that is as it should be, a question mark for one of
+// which that is not known.
 func (r Readiness) String() string {
 	var b strings.Builder
-	if r.Ready {
+	switch {
+	case !r.Ready:
+		b.WriteString("not ready: an ADD on this node would not succeed now, or not for each pod\n")
+	case slices.ContainsFunc(r.Parts, func(p Part) bool { return p.Unknown }):
+		b.WriteString("ready as far as is known: an ADD on this node would succeed now, unless for what has a question mark\n")
+	default:
 		b.WriteString("ready: an ADD on this node would succeed now\n")
-	} else {
-		b.WriteString("not ready: an ADD on this node would not succeed now\n")
 	}
 	for _, p := range r.Parts {
-		sign := '+'
-		if !p.Ready {
-			sign = '-'
-		}
-		fmt.Fprintf(&b, "[%c] %s\n", sign, p.Name)
+		fmt.Fprintf(&b, "[%s] %s\n", p.sign(), p.Name)
 		for _, reason := range p.Reasons {
 			fmt.Fprintf(&b, "    %s\n", strings.ReplaceAll(reason, "\n", "\n    "))
 		}
 	}
 	return b.String()
+}
+
+func (p Part) sign() string {
+	switch {
+	case !p.Ready:
+		return "-"
+	case p.Unknown:
+		return "?"
+	}
+	return "+"
 }

@@ -34,13 +34,26 @@ sluice.refuse fails with all values that Sluice cannot honour, each by name and 
 {{- if and $v.istioOwnedCNIConfig (not $v.chained) -}}
 {{- $said = append $said "istioOwnedCNIConfig: copies the primary configuration with the plugin in its chain, and chained is false" -}}
 {{- end -}}
+{{- if and (not $v.chained) (hasSuffix ".conflist" $v.cniConfFileName) -}}
+{{- $said = append $said (printf "cniConfFileName %s: holds a single plugin where chained is false; want a name that ends in .conf" $v.cniConfFileName) -}}
+{{- end -}}
 {{- if and (not $v.mountNetns) (not $v.searchProc) $v.audit.enabled -}}
 {{- $said = append $said "mountNetns and searchProc: audit finds no network namespace without both; turn audit.enabled off as well" -}}
 {{- end -}}
-{{- if regexMatch "^[0-9]+s$" $v.uninstallTimeout -}}
-{{- if ge (trimSuffix "s" $v.uninstallTimeout | int) (int $v.terminationGracePeriodSeconds) -}}
-{{- $said = append $said (printf "uninstallTimeout %s: the pod is killed after terminationGracePeriodSeconds, %d" $v.uninstallTimeout (int $v.terminationGracePeriodSeconds)) -}}
+{{- range $key, $setting := dict "apiBudget" (list $v.apiBudget "2m") "apiTryTimeout" (list $v.apiTryTimeout "2m")
+  "audit.interval" (list $v.audit.interval "24h") "resyncInterval" (list $v.resyncInterval "24h")
+  "uninstallTimeout" (list $v.uninstallTimeout "24h") -}}
+{{- $time := include "sluice.milliseconds" (first $setting) | float64 -}}
+{{- if or (lt $time 100.0) (gt $time (include "sluice.milliseconds" (last $setting) | float64)) -}}
+{{- $said = append $said (printf "%s %v: want a duration from 100ms to %s" $key (first $setting) (last $setting)) -}}
 {{- end -}}
+{{- end -}}
+{{- if ge (include "sluice.milliseconds" $v.uninstallTimeout | float64) (mulf $v.terminationGracePeriodSeconds 1000) -}}
+{{- $said = append $said (printf "uninstallTimeout %v: the pod is killed after terminationGracePeriodSeconds, %d" $v.uninstallTimeout (int $v.terminationGracePeriodSeconds)) -}}
+{{- end -}}
+{{- $surge := (($v.updateStrategy | default dict).rollingUpdate | default dict).maxSurge | default "" -}}
+{{- if not (has $surge (list "" "0" "0%")) -}}
+{{- $said = append $said (printf "updateStrategy.rollingUpdate.maxSurge %v: two agents on one node would overwrite each other without end; leave it out" $surge) -}}
 {{- end -}}
 {{- $settings := .Files.Get "files/settings.yaml" | fromYaml -}}
 {{- range $name, $_ := $v.env -}}
@@ -53,4 +66,15 @@ sluice.refuse fails with all values that Sluice cannot honour, each by name and 
 {{- if $said -}}
 {{- fail (printf "values that Sluice does not take:\n  %s" (join "\n  " $said)) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* sluice.milliseconds takes a duration, as 1m30s or 1.5m. */}}
+{{- define "sluice.milliseconds" -}}
+{{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 -}}
+{{- $sum := 0 -}}
+{{- range regexFindAll "[0-9.]+[a-z]+" (toString .) -1 -}}
+{{- $unit := regexFind "[a-z]+" . -}}
+{{- $sum = addf $sum (mulf (trimSuffix $unit .) (index $units $unit)) -}}
+{{- end -}}
+{{- $sum -}}
 {{- end -}}

@@ -25,6 +25,10 @@ nothing is given. Every other template starts from them.
 {{- if $v.global.nativeNftables -}}{{- $_ := set $v "backend" "nft" -}}{{- end -}}
 {{- $repairs := and $v.repair.enabled $v.repair.repairPods -}}
 {{- $_ := set $v "entersPods" (or $repairs $v.audit.enabled) -}}
+{{- $_ := set $v "knowsPods" (or $v.serve.enabled $v.audit.enabled $v.repair.enabled) -}}
+{{- range $v.enablementSelectors -}}
+{{- if hasKey . "namespaceSelector" -}}{{- $_ := set $v "asksNamespaces" true -}}{{- end -}}
+{{- end -}}
 {{- $_ := set $v "cluster" (has $v.global.resourceScope (list "all" "cluster")) -}}
 {{- $_ := set $v "namespaced" (has $v.global.resourceScope (list "all" "namespace")) -}}
 {{- toYaml $v -}}
@@ -42,4 +46,18 @@ nothing is given. Every other template starts from them.
 {{- range $i, $level := $levels -}}{{- if and (eq $level $word) (lt $i $least) -}}{{- $least = $i -}}{{- end -}}{{- end -}}
 {{- end -}}
 {{- index $levels $least -}}
+{{- end -}}
+
+{{/*
+sluice.resources gives the container's resources: its own, or else the global ones. As in istio-cni's chart, amounts of nothing are left out.
+*/}}
+{{- define "sluice.resources" -}}
+{{- $kept := dict -}}
+{{- range $kind, $amounts := .resources | default .global.defaultResources -}}
+{{- if kindIs "map" $amounts -}}
+{{- range $name, $amount := $amounts -}}{{- if not $amount -}}{{- $_ := unset $amounts $name -}}{{- end -}}{{- end -}}
+{{- end -}}
+{{- if $amounts -}}{{- $_ := set $kept $kind $amounts -}}{{- end -}}
+{{- end -}}
+{{- toYaml $kept -}}
 {{- end -}}

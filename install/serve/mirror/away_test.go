@@ -3,6 +3,8 @@ package mirror_test
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -50,11 +52,97 @@ func TestBeforeTheFirstList(t *testing.T) {
 		if w.Synced() || len(w.Pods()) > 0 {
 			t.Error("synced")
 		}
+		if err := w.Refused(); err == nil || !w.Asked() {
+			t.Errorf("%v, asked %v", err, w.Asked())
+		}
 		if _, fetched := w.pod(web); !fetched {
 			t.Error("not fetched")
 		}
 		if err := w.Ready(t.Context()); err != nil {
 			t.Errorf("what can be fetched is not ready: %v", err)
+		}
+	})
+}
+
+// An API server that does not let us follow pods has answered, whether it is there afterwards or not. One that is away has not.
+func TestRefused(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		answer  sourcetest.Behaviour
+		refused string
+	}{
+		{"forbidden", sourcetest.Forbidden(), "watch pods: pods \"web\" is forbidden"},
+		{"the token is not accepted", sourcetest.Unauthorized(), "watch pods: Unauthorized"},
+		{"broken", sourcetest.InternalError(), ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := start(t)
+				check := func(when, want string) {
+					t.Helper()
+					time.Sleep(6 * time.Second)
+					synctest.Wait()
+					if err := w.Refused(); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+						t.Errorf("%s: %v; want %q", when, err, want)
+					}
+				}
+				check("at first", "")
+				w.server.Always(row.answer)
+				w.server.ForgetHistory()
+				check("then", row.refused)
+				w.server.Always(sourcetest.Reset())
+				check("away", row.refused)
+				w.server.Always(sourcetest.Well())
+				check("back", "")
+			})
+		})
+	}
+}
+
+// noWatch is an API server that lets pods be listed, but not be watched.
+type noWatch struct {
+	http.RoundTripper
+	asked func()
+}
+
+// WrappedRoundTripper lets the connections be closed at the end.
+func (n noWatch) WrappedRoundTripper() http.RoundTripper { return n.RoundTripper }
+
+func (n noWatch) RoundTrip(r *http.Request) (*http.Response, error) {
+	if w := r.URL.Query().Get("watch"); w == "" {
+		return n.RoundTripper.RoundTrip(r)
+	}
+	n.asked()
+	recorder := httptest.NewRecorder()
+	recorder.WriteHeader(http.StatusForbidden)
+	return recorder.Result(), nil
+}
+
+// Each try lists the pods anew, which is no sign that they may be watched now.
+func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := sourcetest.StartInMemory(t)
+		server.Put(webPod)
+		config := configOf(server)
+		var m *mirror.Mirror
+		tries := 0
+		config.Wrap(func(inner http.RoundTripper) http.RoundTripper {
+			return noWatch{inner, func() {
+				if asked := tries > 0; m.Asked() != asked || (m.Refused() != nil) != asked {
+					t.Errorf("at try %d: asked %v, refused %v", tries+1, m.Asked(), m.Refused())
+				}
+				tries++
+			}}
+		})
+		var err error
+		if m, err = mirror.New(mirror.Options{Config: config, NodeName: "here", Fetch: source.First()}); err != nil {
+			t.Fatal(err)
+		}
+		stop := run(t, m)
+		time.Sleep(time.Minute)
+		stop()
+		if tries < 10 || !m.Synced() {
+			t.Errorf("%d tries, synced %v", tries, m.Synced())
 		}
 	})
 }

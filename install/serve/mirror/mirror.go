@@ -96,6 +96,13 @@ func (m *Mirror) Run(ctx context.Context) {
 // Synced tells whether the node's pods have been listed.
 func (m *Mirror) Synced() bool { return m.pods.ready() }
 
+// Asked tells whether anything came of the first question for the node's pods, be it an answer or none.
+func (m *Mirror) Asked() bool { return m.Synced() || m.pods.trouble() != nil }
+
+// Refused returns the API server's answer that it does not let us list or watch the node's pods, and nil again once it does: what is
+// kept grows old until then. An API server that does not answer has not refused.
+func (m *Mirror) Refused() error { return m.pods.refusal() }
+
 // Ready tells whether a pod can be answered: the mirror follows the API server, or that can be asked.
 func (m *Mirror) Ready(ctx context.Context) error {
 	if m.Synced() && m.pods.trouble() == nil {

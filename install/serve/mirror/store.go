@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/sluice-mesh/sluice/plugin/source"
@@ -15,6 +16,7 @@ type store struct {
 	objects map[name]*kept
 	synced  bool
 	broken  error      // why there is no watch now
+	refused error      // the last answer about a watch, if that was that we may not
 	told    time.Time  // when that was told last
 	changed func(name) // may be nil; called after each change, with the zero name if it may be of all
 }
@@ -86,6 +88,13 @@ func (s *store) trouble() error {
 	return s.broken
 }
 
+// refusal returns the API server's answer that it does not let us watch, until it does.
+func (s *store) refusal() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.refused
+}
+
 // quiet is how long a failure that goes on is not told again. It is tried much more often.
 const quiet = 30 * time.Second
 
@@ -99,6 +108,9 @@ func (s *store) note(err error) (tell bool) {
 		s.told = now
 	}
 	s.broken = err
+	if err == nil || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		s.refused = err
+	}
 	return tell
 }
 

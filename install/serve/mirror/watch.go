@@ -44,7 +44,9 @@ func (m *Mirror) watch(ctx context.Context, resource string, which fields.Select
 	observed := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := from.ListWithContext(ctx, o)
-			note(err)
+			if err != nil {
+				note(err) // otherwise the watch that comes next says whether pods are followed
+			}
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {

@@ -1,0 +1,150 @@
+package agent_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+const (
+	startupTaint = `{"effect":"NoSchedule","key":"cni.istio.io/not-ready"}`
+	otherTaint   = `{"effect":"NoSchedule","key":"dedicated","value":"gpu"}`
+)
+
+// tainted gives the node a start-up taint that the agent is to remove, and another one.
+func (b *bed) tainted() {
+	b.SetTaints("["+startupTaint+","+otherTaint+"]", 0)
+	b.env["SLUICE_STARTUP_TAINT"] = "cni.istio.io/not-ready"
+}
+
+// Without a right to pods the plugin stays away where each pod would fail because of it, and the node is not ready and keeps its taint
+// in any case. Which right is missing is said in the API server's own words, and that it has come is noticed soon.
+func TestRightsThatAreMissing(t *testing.T) {
+	netnstest.RequireRoot(t)
+	for _, row := range []struct {
+		name, serve string
+		forbidden   []string
+		missing     []string // the verbs that readiness names
+		inserted    bool
+	}{
+		{"all of them", "true", []string{"get", "list", "watch"}, []string{"get", "list"}, false},
+		{"all of them, and nothing is served", "false", []string{"get", "list", "watch"}, []string{"get"}, false},
+		{"to follow pods, so that each is fetched", "true", []string{"list", "watch"}, []string{"list"}, true},
+		{"to watch pods", "true", []string{"watch"}, []string{"watch"}, true},
+		{"to get pods, so that only those are known that are followed", "true", []string{"get"}, []string{"get"}, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel() // what fails is tried again after seconds
+			b := newBed(t)
+			b.tainted()
+			b.env["SLUICE_SERVE"] = row.serve
+			b.ForbidPods(row.forbidden...)
+			r := b.run(nil)
+			want := []string{"bridge"}
+			if row.inserted {
+				want = append(want, "sluice-cni")
+			}
+			r.until("the rights are named", func() bool {
+				text := r.reasons(observe.Rights)
+				unnamed := func(verb string) bool { return !strings.Contains(text, "cannot "+verb+" resource ") }
+				return slices.Equal(b.chain(), want) && strings.HasPrefix(text, "false ") && !slices.ContainsFunc(row.missing, unnamed)
+			})
+			r.until("an event", func() bool { return b.lastEvent() == "RightsMissing" })
+			if diff := cmp.Diff(want, b.chain()); diff != "" {
+				t.Errorf("chain (-want +got):\n%s", diff)
+			}
+			if code, text := r.get("SLUICE_HEALTH_PORT", "/readyz"); code != 503 {
+				t.Errorf("%d %s", code, text)
+			}
+			if got := b.Taints(); got != "["+startupTaint+","+otherTaint+"]" {
+				t.Errorf("taints: %s", got)
+			}
+			b.ForbidPods()
+			r.ready()
+			r.until("untainted", func() bool { return b.Taints() == "["+otherTaint+"]" })
+			if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
+				t.Errorf("chain (-want +got):\n%s", diff)
+			}
+			r.until("it is over", func() bool { return b.lastEvent() == "Installed" })
+			r.end()
+		})
+	}
+}
+
+// waiting holds requests for the node's pods back.
+type waiting struct {
+	http.RoundTripper
+	until <-chan struct{}
+}
+
+// WrappedRoundTripper lets the connections be closed at the end.
+func (w waiting) WrappedRoundTripper() http.RoundTripper { return w.RoundTripper }
+
+func (w waiting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path == "/api/v1/pods" {
+		select {
+		case <-w.until:
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+	return w.RoundTripper.RoundTrip(r)
+}
+
+// The kubeconfig is there a moment before it is known whether pods may be followed, and a taint that is gone does not come back.
+func TestReadyOnceAllRightsAreKnown(t *testing.T) {
+	netnstest.RequireRoot(t)
+	b := newBed(t)
+	config, answered := b.Config(), make(chan struct{})
+	config.Wrap(func(inner http.RoundTripper) http.RoundTripper { return waiting{inner, answered} })
+	r := b.start(config, nil)
+	r.until("inserted", func() bool {
+		return slices.Contains(b.chain(), "sluice-cni") && strings.HasPrefix(r.reasons(observe.Configuration), "true")
+	})
+	if text := r.reasons(observe.Rights); r.readiness().Ready || text != "false the API server has not been asked for the node's pods yet" {
+		t.Errorf("rights: %s", text)
+	}
+	close(answered)
+	r.ready()
+	r.end()
+}
+
+// A right that is taken away closes the way that the agent had, though it still has the pods of before.
+func TestRightsThatAreTakenAway(t *testing.T) {
+	netnstest.RequireRoot(t)
+	b := newBed(t)
+	r := b.run(nil)
+	r.ready()
+	b.ForbidPods("get", "list", "watch")
+	b.ForgetHistory() // ends the watch, as time does
+	r.until("not ready", func() bool { return !r.readiness().Ready })
+	if text := r.reasons(observe.Socket); !strings.HasPrefix(text, "false the node's pods are not followed: ") {
+		t.Errorf("socket: %s", text)
+	}
+	b.ForbidPods()
+	r.ready()
+	r.end()
+}
+
+// An API server that is away does not make a node unready that has its pods: none comes without it.
+func TestServedPodsOutlastAnOutage(t *testing.T) {
+	netnstest.RequireRoot(t)
+	b := newBed(t)
+	r := b.run(nil)
+	r.ready()
+	b.Stop()
+	r.until("it is noticed", func() bool {
+		_, text := r.get("MONITORING_PORT", "/metrics")
+		return strings.Contains(text, "\nsluice_events_lost_total{source=\"pods\"} 1\n")
+	})
+	if code, text := r.get("SLUICE_HEALTH_PORT", "/readyz"); code != 200 || !strings.Contains(text, "[+] socket") {
+		t.Errorf("%d %s", code, text)
+	}
+	r.end()
+}

@@ -1,0 +1,132 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+
+	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/install/token"
+)
+
+// A kubeconfig is a way to pods as long as the API server would answer it with pods, and it says why it is none.
+func TestKubeconfigPart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	good := token.Status{Origin: token.Requested, Expiry: now.Add(time.Hour)}
+	but := func(change func(s *token.Status)) token.Status {
+		s := good
+		change(&s)
+		return s
+	}
+	away := func(since time.Duration) token.Status {
+		return but(func(s *token.Status) {
+			s.Unavailable, s.UnavailableSince = errors.New("connection refused"), now.Add(-since)
+		})
+	}
+	for _, row := range []struct {
+		name   string
+		path   string
+		status token.Status
+		ready  bool
+		reason string
+	}{
+		{"a good one", path, good, true, "the token expires at 2026-11-20T13:00:00Z"},
+		{"none yet", path, token.Status{}, false, "no token was published yet"},
+		{"revoked", path, but(func(s *token.Status) { s.Revoked = true }), false, "does not accept the token"},
+		{"expired", path, but(func(s *token.Status) { s.Expiry = now }), false, "the token expires at 2026-11-20T12:00:00Z"},
+		{"without rights", path, but(func(s *token.Status) { s.Forbidden = errors.New("403") }), false, "a right is missing"},
+		{"the API server is away for a moment", path, away(10 * time.Second), true, "no answer since 2026-11-20T11:59:50Z: connection refused"},
+		{"the API server is away", path, away(time.Minute), false, "no answer since 2026-11-20T11:59:00Z: connection refused"},
+		{"the next one is no good", path, but(func(s *token.Status) { s.Problem = errors.New("full") }), true, "full"},
+		{"the file is gone", path + "x", good, false, "no such file"},
+	} {
+		p := kubeconfigPart(row.path, row.status, now)
+		if text := strings.Join(p.Reasons, "; "); p.Ready != row.ready || !strings.Contains(text, row.reason) {
+			t.Errorf("%s: ready %v, %s; want %v, %s", row.name, p.Ready, text, row.ready, row.reason)
+		}
+	}
+}
+
+// Where the kubeconfig is the only way to pods, it is tried often enough that readiness notices an outage; and it is tried for what the
+// plugin needs.
+func TestTokenOptions(t *testing.T) {
+	const authority = "/service/account/ca.crt"
+	for _, row := range []struct {
+		name, value string
+		want        token.Options
+	}{
+		{"SLUICE_SERVE", "true", token.Options{CAFile: authority}},
+		{"SLUICE_SERVE", "false", token.Options{CAFile: authority, CheckEvery: 30 * time.Second}},
+		{"KUBE_CA_FILE", "/own/ca.crt", token.Options{CAFile: "/own/ca.crt"}},
+		{"SLUICE_ENABLEMENT_SELECTORS", `[{"podSelector":{"matchLabels":{"a":"b"}}}]`, token.Options{CAFile: authority}},
+		{
+			"SLUICE_ENABLEMENT_SELECTORS", `[{"namespaceSelector":{"matchLabels":{"a":"b"}}}]`,
+			token.Options{CAFile: authority, Namespaces: true},
+		},
+	} {
+		env := map[string]string{"NODE_NAME": "n", "POD_NAME": "p", "POD_NAMESPACE": "s", row.name: row.value}
+		v, err := settings.Read(func(name string) (string, bool) { value, set := env[name]; return value, set })
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, parsed, err := Element(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		api := &rest.Config{Host: "https://h", BearerTokenFile: "/t", TLSClientConfig: rest.TLSClientConfig{CAFile: authority}}
+		row.want.Kubeconfig, row.want.Mode, row.want.Server, row.want.TokenFile = parsed.Kubeconfig, 0o600, api.Host, api.BearerTokenFile
+		if diff := cmp.Diff(row.want, tokenOptions(Options{Settings: v, API: api}, parsed, nil)); diff != "" {
+			t.Errorf("%s=%s (-want +got):\n%s", row.name, row.value, diff)
+		}
+	}
+}
+
+// Each time that the gate opens the node is looked at: at the start at once, and later soon.
+func TestWakeAtGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var open atomic.Bool
+		var wakes atomic.Int32
+		gate := func() error {
+			if open.Load() {
+				return nil
+			}
+			return errors.New("shut")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go wakeAtGate(ctx, gate, func() { wakes.Add(1) })
+		for _, step := range []struct {
+			name  string
+			open  bool
+			after time.Duration
+			wakes int32
+		}{
+			{"shut at first", false, time.Minute, 0},
+			{"open", true, gatePoll, 1},
+			{"still open", true, time.Minute, 1},
+			{"shut again", false, time.Minute, 1},
+			{"and open", true, gateRest, 2},
+		} {
+			open.Store(step.open)
+			time.Sleep(step.after)
+			synctest.Wait()
+			if n := wakes.Load(); n != step.wakes {
+				t.Errorf("%s: woken %d times, want %d", step.name, n, step.wakes)
+			}
+		}
+		cancel()
+		synctest.Wait()
+	})
+}

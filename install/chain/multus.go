@@ -1,0 +1,66 @@
+package chain
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Delegation is what a configuration that begins with Multus runs for each pod in the place of a network of its own.
+type Delegation string
+
+// The delegations, seen from another configuration of the same directory.
+const (
+	NoDelegation Delegation = ""                                             // it does not begin with Multus
+	Followed     Delegation = "delegates to it"                              // or holds a copy with the plugin
+	Unclear      Delegation = "delegates to a network that is not seen here" // perhaps a NetworkAttachmentDefinition of that name
+	Elsewhere    Delegation = "delegates to another configuration"
+	Copied       Delegation = "holds a copy of a configuration without the plugin"
+)
+
+// IsMultus reports whether plugins of the type run the networks of others. A shim calls Multus' daemon.
+func IsMultus(plugin string) bool { return plugin == "multus" || plugin == "multus-shim" }
+
+// Delegates tells whether a configuration runs what another one holds, for which that one has the plugin of a type. See "clusterNetwork"
+// and "delegates" in Multus' configuration reference; the latter is ignored beside the former.
+func (c Choice) Delegates(to Choice, plugin string) Delegation {
+	multus := c.List.Plugins[0]
+	if !IsMultus(multus.Type) {
+		return NoDelegation
+	}
+	var head struct {
+		ClusterNetwork string
+		Delegates      []json.RawMessage
+	}
+	if err := json.Unmarshal(multus.Raw, &head); err != nil {
+		return Unclear
+	}
+	network := head.ClusterNetwork
+	base := filepath.Base(network)
+	switch {
+	case network == "" && len(head.Delegates) == 0:
+		return Unclear
+	case network == "":
+		return copied(head.Delegates[0], plugin)
+	case strings.Contains(network, "/") && !IsConfiguration(base): // a directory, or a name in a namespace
+		return Unclear
+	case slices.Contains([]string{to.Name, strings.TrimSuffix(to.Name, filepath.Ext(to.Name)), to.List.Name}, base):
+		return Followed
+	case IsConfiguration(base):
+		return Elsewhere
+	}
+	return Unclear
+}
+
+// copied judges the first delegate, which is the network of each pod: a list, or a plain configuration.
+func copied(delegate json.RawMessage, plugin string) Delegation {
+	list, err := Parse(delegate)
+	if err != nil {
+		list, err = FromPlain(delegate)
+	}
+	if err != nil || !list.Has(plugin) {
+		return Copied
+	}
+	return Followed
+}

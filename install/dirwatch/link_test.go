@@ -1,0 +1,155 @@
+package dirwatch_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/install/dirwatch"
+)
+
+// Each row changes what the file behind dir/link is, without a change in dir.
+func TestAChangeBehindALinkWakes(t *testing.T) {
+	for name, row := range map[string]struct {
+		links  map[string]string // from, to
+		change func(root string) error
+	}{
+		"the file is written": {
+			map[string]string{"dir/link": "../real/file"},
+			func(root string) error { return os.WriteFile(filepath.Join(root, "real/file"), []byte("new"), 0o600) },
+		},
+		"the file is replaced": {
+			map[string]string{"dir/link": "ROOT/real/file"},
+			func(root string) error {
+				return os.Rename(filepath.Join(root, "other/file"), filepath.Join(root, "real/file"))
+			},
+		},
+		"a link on the way is turned": {
+			map[string]string{"dir/link": "../hops/next", "hops/next": "../real/file"},
+			func(root string) error { return turn(filepath.Join(root, "hops/next"), "../other/file") },
+		},
+		"a link to a directory on the way is turned": {
+			map[string]string{"dir/link": "../hops/./current/file", "hops/current": "../real"},
+			func(root string) error { return turn(filepath.Join(root, "hops/current"), "../other") },
+		},
+		"the file is made where a link led to none": {
+			map[string]string{"dir/link": "../real/none"},
+			func(root string) error { return os.WriteFile(filepath.Join(root, "real/none"), nil, 0o600) },
+		},
+		"the directory is made that a link led through": {
+			map[string]string{"dir/link": "../real/none/file"},
+			func(root string) error { return os.Mkdir(filepath.Join(root, "real/none"), 0o700) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := linked(t, row.links)
+			w, woken := watched(filepath.Join(root, "dir"))
+			defer w.Close()
+			for range 2 { // what is watched already stays so
+				if err := w.Renew(filepath.Join(root, "dir/link")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := row.change(root); err != nil {
+				t.Fatal(err)
+			}
+			wait(t, woken)
+		})
+	}
+}
+
+// Where a link led before is not watched any more, even if it was a directory that is watched under another name.
+func TestWhereALinkLedBeforeIsNotWatched(t *testing.T) {
+	root := linked(t, map[string]string{"dir/link": "../real/file", "alias": "dir"})
+	w := dirwatch.New(func() {}, filepath.Join(root, "alias"))
+	defer w.Close()
+	for _, to := range []string{"../real/file", "old", "../other/file"} {
+		if err := turn(filepath.Join(root, "dir/link"), to); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Renew(filepath.Join(root, "alias/link")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []uint64{inode(t, root, "dir"), inode(t, root, "other")}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, watchedInodes(t)); diff != "" {
+		t.Errorf("watched (-want +got):\n%s", diff)
+	}
+}
+
+func inode(t *testing.T, parts ...string) uint64 {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(parts...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Sys().(*syscall.Stat_t).Ino
+}
+
+// watchedInodes are what this process watches (proc_pid_fdinfo(5)).
+func watchedInodes(t *testing.T) []uint64 {
+	t.Helper()
+	files, err := filepath.Glob("/proc/self/fdinfo/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inodes []uint64
+	for _, file := range files {
+		data, _ := os.ReadFile(file) // the one of the listing is gone
+		for line := range strings.Lines(string(data)) {
+			var wd, ino uint64
+			if n, _ := fmt.Sscanf(line, "inotify wd:%x ino:%x", &wd, &ino); n == 2 {
+				inodes = append(inodes, ino)
+			}
+		}
+	}
+	slices.Sort(inodes)
+	return inodes
+}
+
+func TestALinkToItselfLeadsNowhere(t *testing.T) {
+	root := linked(t, map[string]string{"dir/link": "link"})
+	w, _ := watched(filepath.Join(root, "dir"))
+	defer w.Close()
+	if err := w.Renew(filepath.Join(root, "dir/link"), filepath.Join(root, "none/link")); err != nil {
+		t.Error(err)
+	}
+}
+
+// linked is a directory with three others, of which two have a file, and with links; ROOT in what they name is the directory.
+func linked(t *testing.T, links map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, name := range []string{"dir/old", "real/file", "other/file", "hops/old"} {
+		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for from, to := range links {
+		if filepath.Dir(to) == "ROOT/real" {
+			to = filepath.Join(root, "real", filepath.Base(to))
+		}
+		if err := os.Symlink(to, filepath.Join(root, from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// turn makes a link lead elsewhere, as others do: under another name first.
+func turn(link, to string) error {
+	if err := os.Symlink(to, link+".new"); err != nil {
+		return err
+	}
+	return os.Rename(link+".new", link)
+}

@@ -1,0 +1,147 @@
+package node
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/install/chain"
+	"github.com/sluice-mesh/sluice/install/journal"
+)
+
+// choose finds the configuration to insert into, and says what is odd about it.
+func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
+	_, passed, _ := chain.Discover(files, "")
+	choice, skipped, err := p.find(files)
+	told := map[string]bool{}
+	for _, s := range passed {
+		told[s.Name] = true
+		p.passedOver(s, true)
+	}
+	for _, s := range skipped {
+		if !told[s.Name] { // no runtime comes so far
+			p.passedOver(s, false)
+		}
+	}
+	if err != nil {
+		p.report(NoConfiguration, true, "%v in %s; waiting for one", err, p.CNIConfDir)
+		return choice, false
+	}
+	if p.found.Folders[choice.List.Name] && !choice.List.OnlyInlined && !choice.Plain {
+		p.report(NotChainable, false, "%s takes more plugins from the folder %s; they run after ours", choice.Name, choice.List.Name)
+	}
+	if !choice.List.Chains() {
+		p.report(NotChainable, true, "%s has cniVersion %q; a chain needs 0.3.0 or later", choice.Name, choice.List.CNIVersion)
+		return choice, false
+	}
+	return choice, true
+}
+
+// find returns the configuration to insert into: the one that runtimes take, the named one, or the list that we have made of that.
+func (p *planner) find(files []chain.File) (chain.Choice, []chain.Skipped, error) {
+	name := p.CNIConfFileName
+	if list, ok := p.standIn(name); ok {
+		name = list
+	}
+	choice, skipped, err := chain.Discover(files, name)
+	if list, ok := p.standIn(strings.TrimSuffix(name, ".conflist") + ".conf"); ok && err != nil {
+		choice, _, err = chain.Discover(files, list)
+	}
+	return choice, skipped, err
+}
+
+// standIn returns the list that we made of a plain configuration that has not come back.
+func (p *planner) standIn(plain string) (string, bool) {
+	if _, back := p.found.Files[plain]; back {
+		return "", false
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.found.Entries)) {
+		if e := p.found.Entries[name]; e.Kind == journal.Converted && e.From == plain && p.found.carries(name, p.Type) {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// passedOver tells about a file that is not valid. First says that runtimes come to it before a valid one: it decides what they do, unless
+// our own configuration comes before it.
+func (p *planner) passedOver(s chain.Skipped, first bool) {
+	file := p.found.Files[s.Name]
+	switch {
+	case errors.Is(s.Reason, chain.ErrNoPlugins):
+		p.report(NotChainable, first, "%s has its plugins in a folder; runtimes that know this use it, and the plugin cannot be put there", s.Name)
+	case !first, p.comesAfterOurs(s.Name):
+		p.report(Unreadable, false, "%v", s)
+	case file.Settling:
+	case file.Err != nil:
+		p.report(Unreadable, true, "%v; a runtime that can read it takes it, and new pods have no redirection; any other takes none at all; %s",
+			s, removeIt)
+	default:
+		p.report(Unreadable, true, "%v; containerd takes no configuration at all because of it, and no pod starts; %s", s, removeIt)
+	}
+}
+
+const removeIt = "correct it, or take it out of the directory"
+
+// comesAfterOurs reports whether runtimes find our own configuration before a file that is not valid. Before one that cannot be read here
+// none is put: it may be the network of the node, and ours would be a copy of another.
+func (p *planner) comesAfterOurs(name string) bool {
+	_, exists := p.found.Files[p.IstioOwnedCNIConfigFileName]
+	return p.Settings.owned() && p.IstioOwnedCNIConfigFileName < name && (exists || p.found.Files[name].Err == nil)
+}
+
+// hidden returns the first of the files that runtimes may take before all that can be read here.
+func (p *planner) hidden(files []chain.File) (name string, ok bool) {
+	_, passed, _ := chain.Discover(files, "")
+	i := slices.IndexFunc(passed, func(s chain.Skipped) bool { return p.found.Files[s.Name].Err != nil })
+	if i < 0 {
+		return "", false
+	}
+	return passed[i].Name, true
+}
+
+// bypass finds out whether runtimes take another configuration than the one with the plugin.
+func (p *planner) bypass(files []chain.File, chosen chain.Choice) {
+	if first, _, err := chain.Discover(files, ""); err == nil && first.Name != chosen.Name {
+		p.notInUse(chosen, first)
+	}
+	if name, ok := p.hidden(files); ok && !p.found.Files[name].Settling {
+		p.Primary, p.Plugins = name, nil // as far as is known; why this is so was told
+	}
+}
+
+// notInUse tells that another configuration comes before the named one, unless pods come to that nevertheless.
+func (p *planner) notInUse(named, first chain.Choice) {
+	delegation := first.Delegates(named, p.Type)
+	switch {
+	case delegation == chain.Followed:
+	case delegation == chain.Unclear, first.List.Has(p.Type):
+		p.report(NotInUse, false, "cniConfFileName is %s, but a runtime takes %s unless it is told otherwise%s",
+			named.Name, first.Name, which(delegation))
+	default:
+		p.Primary, p.Plugins = first.Name, first.List.Types()
+		p.report(NotInUse, true,
+			"cniConfFileName is %s, but a runtime takes %s, of %s, unless it is told otherwise: new pods have no redirection%s; %s",
+			named.Name, first.Name, p.writers(), which(delegation), remedy(delegation, first.Name))
+	}
+}
+
+// writers names the programs that install the plugins in use, and the plugins.
+func (p *planner) writers() string {
+	return writerOf(p.Plugins[0]).name + " (" + strings.Join(p.Plugins, ", ") + ")"
+}
+
+func which(d chain.Delegation) string {
+	if d == chain.NoDelegation {
+		return ""
+	}
+	return ", which " + string(d)
+}
+
+func remedy(d chain.Delegation, first string) string {
+	if d == chain.NoDelegation {
+		return "name " + first + " there, or none"
+	}
+	return "let Multus delegate to the named one, or restart it so that it copies that anew"
+}

@@ -1,0 +1,154 @@
+package node_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/node"
+)
+
+// says fails unless a status has the one problem, which keeps the node from being ready, with all these words.
+func (b *bed) says(s node.Status, reason node.Reason, words ...string) {
+	b.t.Helper()
+	b.blocked(s, reason, "")
+	for _, w := range words {
+		if len(s.Problems) == 1 && !strings.Contains(s.Problems[0].Message, w) {
+			b.t.Errorf("%v\nlacks %q", s.Problems[0], w)
+		}
+	}
+}
+
+// A named configuration, and a network that comes before it: no pod comes to the plugin, and that is never silent.
+func TestWhatComesBeforeTheNamedConfigurationIsNamed(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	b.settings.CNIConfFileName = "10-a.conflist"
+	n := b.node()
+	b.installed(n.Reconcile(t.Context()))
+	b.put("conf/05-new.conflist", list("cilium-cni", "portmap"))
+	s := n.Reconcile(t.Context())
+	b.says(s, node.NotInUse, "cniConfFileName is 10-a.conflist", "takes 05-new.conflist", "Cilium's agent (cilium-cni, portmap)", "name 05-new.conflist there")
+	if s.Primary != "05-new.conflist" || strings.Join(s.Plugins, " ") != "cilium-cni portmap" {
+		t.Errorf("the runtime is said to use %s with %v", s.Primary, s.Plugins)
+	}
+	b.put("conf/10-a.conflist", list("calico", "tuning")) // what is written there must not be taken for the other's work
+	if s := n.Reconcile(t.Context()); s.Totals.Rewrites["Calico's install-cni"] != 1 {
+		t.Errorf("rewritten by %v", s.Totals.Rewrites)
+	}
+	b.wantChains(map[string]string{"05-new.conflist": "cilium-cni portmap", "10-a.conflist": "calico tuning sluice-cni"})
+	b.remove("conf/05-new.conflist")
+	s = n.Reconcile(t.Context())
+	b.installed(s)
+	if s.Primary != "10-a.conflist" || len(s.Problems) != 0 {
+		t.Errorf("%s, %v", s.Primary, s.Problems)
+	}
+}
+
+// Who brings the named one back is not who wrote the one before it.
+func TestWhatComesBeforeTheNamedConfigurationIsNotBlamedForIt(t *testing.T) {
+	b := newBed(t)
+	b.putAll(map[string]string{"conf/05-new.conflist": list("cilium-cni"), "conf/10-a.conf": plainBridge})
+	b.settings.CNIConfFileName = "10-a.conf"
+	n := b.node()
+	n.Reconcile(t.Context())
+	b.put("conf/10-a.conf", plainBridge)
+	if s := n.Reconcile(t.Context()); s.Totals.Rewrites["the installer of bridge"] != 1 {
+		t.Errorf("rewritten by %v", s.Totals.Rewrites)
+	}
+	b.wantChains(map[string]string{"05-new.conflist": "cilium-cni", "10-a.conflist": "bridge sluice-cni"})
+}
+
+// One that has the plugin from the time before another was named.
+func TestWhatComesBeforeTheNamedConfigurationMayHaveThePlugin(t *testing.T) {
+	b := newBed(t)
+	b.putAll(map[string]string{"conf/05-a.conflist": list("cilium-cni"), "conf/10-a.conflist": list("calico")})
+	b.installed(b.reconcile())
+	b.settings.CNIConfFileName = "10-a.conflist"
+	s := b.reconcile()
+	b.installed(s)
+	if got := reasons(s); !slices.Equal(got, []node.Reason{node.NotInUse}) {
+		t.Errorf("%v", got)
+	}
+	b.wantChains(map[string]string{"05-a.conflist": "cilium-cni sluice-cni", "10-a.conflist": "calico sluice-cni"})
+}
+
+// The runtime follows a link that leads nowhere in the agent's container.
+func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	b.must(os.Symlink("/seen/only/on/the/node.conflist", b.path("conf/05-link.conflist")))
+	for range 2 {
+		s := b.reconcile()
+		b.says(s, node.Unreadable, "05-link.conflist", "a link to /seen/only/on/the/node.conflist", "new pods have no redirection")
+		if s.Primary != "05-link.conflist" || len(s.Plugins) != 0 {
+			t.Errorf("the runtime is said to use %s with %v", s.Primary, s.Plugins)
+		}
+	}
+	if got := b.read("conf/10-a.conflist"); !strings.Contains(got, "sluice-cni") {
+		t.Errorf("the next one is not prepared: %s", got)
+	}
+	b.remove("conf/05-link.conflist")
+	b.installed(b.reconcile())
+}
+
+// A copy of the second network before a first one that cannot be read here would change the network of the node.
+func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	owned(&b.settings)
+	link := func() { b.must(os.Symlink("/seen/only/on/the/node.conflist", b.path("conf/05-link.conflist"))) }
+	link()
+	b.says(b.reconcile(), node.Unreadable, "05-link.conflist", "a link to /seen/only/on/the/node.conflist")
+	if _, err := os.Lstat(b.path("conf/02-istio-cni.conflist")); err == nil {
+		t.Error("another network comes first now")
+	}
+	b.remove("conf/05-link.conflist")
+	b.installed(b.reconcile())
+	link() // the copy is in use already
+	b.put("conf/10-a.conflist", list("calico", "tuning"))
+	b.installed(b.reconcile())
+	if got := b.read("conf/02-istio-cni.conflist"); !strings.Contains(got, "tuning") {
+		t.Errorf("the copy is not kept up: %s", got)
+	}
+}
+
+// A file that its owner is writing is not valid for a moment. That is no reason to be not ready, unless it stays so.
+func TestAFileThatIsBeingWritten(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	now := time.Unix(1_000_000, 0)
+	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+	pass := func(after time.Duration) node.Status {
+		now = now.Add(after)
+		return n.Reconcile(t.Context())
+	}
+	b.put("conf/05-b.conflist", "{")
+	b.says(pass(0), node.Unreadable, "05-b.conflist") // so it was found
+	b.put("conf/05-b.conflist", list("cilium-cni"))
+	b.installed(pass(0))
+	for range 3 {
+		b.put("conf/05-b.conflist", "{")
+		for range 4 {
+			s := pass(100 * time.Millisecond)
+			b.installed(s)
+			if len(s.Problems) > 0 {
+				t.Errorf("told: %v", s.Problems)
+			}
+		}
+		b.put("conf/05-b.conflist", list("cilium-cni"))
+		b.installed(pass(11 * time.Second)) // now and then is nobody's fight
+	}
+	b.put("conf/05-b.conflist", "{")
+	b.installed(pass(0))
+	for range 3 {
+		b.says(pass(500*time.Millisecond), node.Unreadable, "05-b.conflist", "no pod starts")
+	}
+	b.remove("conf/05-b.conflist")
+	b.installed(pass(0))
+	b.put("conf/05-b.conflist", "") // another one of that name
+	b.installed(pass(time.Second))
+	b.says(pass(500*time.Millisecond), node.Unreadable, "05-b.conflist")
+}

@@ -1,0 +1,80 @@
+package node_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/node"
+)
+
+func TestWhoRemovesTheExecutableIsTold(t *testing.T) {
+	for name, do := range map[string]func(b *bed){
+		"one who removes it":         func(b *bed) { b.remove("bin/sluice-cni") },
+		"one who writes another":     func(b *bed) { b.executable("sluice-cni", "something else") },
+		"one who keeps it from use":  func(b *bed) { b.must(os.Chmod(b.path("bin/sluice-cni"), 0o644)) },
+		"one who puts an older back": func(b *bed) { b.executable("sluice-cni", pluginV2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.put("conf/10-a.conflist", list("calico"))
+			now := time.Unix(1_000_000, 0)
+			n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+			b.installed(n.Reconcile(t.Context()))
+			var s node.Status
+			for range 3 {
+				now = now.Add(100 * time.Millisecond)
+				do(b)
+				s = n.Reconcile(t.Context())
+			}
+			b.says(s, node.Contested, b.path("bin/sluice-cni")+" 3 times", "pods that start in between fail", "find out what")
+			if len(s.Rivals) != 1 || s.Rivals[0].File != b.path("bin/sluice-cni") || s.Totals.Rewrites["an unknown program"] != 3 {
+				t.Errorf("%v, %v", s.Rivals, s.Totals)
+			}
+			if !b.executableIs(pluginV1) {
+				t.Error("it was not put right")
+			}
+			now = now.Add(11 * time.Second)
+			b.installed(n.Reconcile(t.Context()))
+		})
+	}
+}
+
+// A rival that gets the place in the chain that it wants does not excuse one that removes the executable.
+func TestWhoRemovesTheExecutableIsToldBesideOneWhoIsBorne(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	now := time.Unix(1_000_000, 0)
+	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+	n.Reconcile(t.Context())
+	var s node.Status
+	for range 5 {
+		now = now.Add(time.Second)
+		b.append("conf/10-a.conflist", "linkerd-cni")
+		b.remove("bin/sluice-cni")
+		s = n.Reconcile(t.Context())
+	}
+	if s.Installed() || !slices.Contains(reasons(s), node.Shared) || len(s.Rivals) != 2 {
+		t.Errorf("%v, %v", s.Problems, s.Rivals)
+	}
+}
+
+// Another version of ours is nobody's doing.
+func TestAnUpgradeOfTheExecutableIsNoRivalry(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	n := b.node()
+	for range 3 {
+		b.must(n.Update(b.upgraded()))
+		b.installed(n.Reconcile(t.Context()))
+		b.must(n.Update(b.settings))
+		b.installed(n.Reconcile(t.Context()))
+		b.put("image/v1", pluginV1+"patched")
+		b.installed(n.Reconcile(t.Context()))
+		b.put("image/v1", pluginV1)
+	}
+	if s := n.Status(); len(s.Rivals) != 0 || len(s.Totals.Rewrites) != 0 {
+		t.Errorf("%v, %v", s.Rivals, s.Totals)
+	}
+}

@@ -1,0 +1,71 @@
+package node_test
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/install/chain"
+	"github.com/sluice-mesh/sluice/install/node"
+)
+
+// Whatever is in the directory, under whatever settings: where no problem is blocking, the first file that a runtime comes to is valid and
+// has the plugin, or Multus is there and perhaps delegates to what has it.
+func TestWithoutABlockingProblemPodsMeetThePlugin(t *testing.T) {
+	names := rapid.SampledFrom([]string{"01-a.conflist", "05-b.conf", "05-b.conflist", "10-c.conflist", "20-d.json", "30-e.conf"})
+	contents := rapid.SampledFrom([]string{
+		list("bridge"), list("calico", "tuning"), list("calico", "sluice-cni"), list("sluice-cni", "tuning"), plainBridge, "", "{",
+		multus(`"clusterNetwork":"10-c"`), multus(`"clusterNetwork":"/etc/cni/net.d/30-e.conf"`), multus(`"delegates":[` + list("calico") + `]`),
+	})
+	met := 0
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(t)
+		for name, content := range rapid.MapOf(names, contents).Draw(t, "files") {
+			h.write(name, []byte(content))
+		}
+		if rapid.IntRange(0, 3).Draw(t, "hidden") == 0 {
+			h.found.Files[names.Draw(t, "hidden name")] = node.File{Err: errors.New("a link that leads nowhere")}
+		}
+		h.settings.CNIConfFileName = rapid.SampledFrom([]string{"", "", "05-b.conf", "10-c.conflist"}).Draw(t, "named")
+		h.settings.IstioOwnedCNIConfig = rapid.Bool().Draw(t, "owned")
+		var state node.State
+		for range 4 {
+			state = node.Desired(h.settings, h.found, node.Concessions{})
+			h.apply(node.Compare(state), all)
+		}
+		if slices.ContainsFunc(state.Problems, func(p node.Problem) bool { return p.Blocking }) {
+			return
+		}
+		met++
+		h.met(state)
+	})
+	if met == 0 {
+		t.Error("there was always a problem")
+	}
+}
+
+// met fails unless a pod that starts now meets the plugin.
+func (h *history) met(state node.State) {
+	var files []chain.File
+	for name, f := range h.found.Files {
+		files = append(files, chain.File{Name: name, Data: f.Data, Err: f.Err})
+	}
+	slices.SortFunc(files, func(a, b chain.File) int { return cmp.Compare(a.Name, b.Name) })
+	first, err := chain.Read(files[0])
+	switch {
+	case err != nil:
+		h.t.Fatalf("%s comes first: %v; told: %v", files[0].Name, err, state.Problems)
+	case first.List.Has("sluice-cni"):
+		return
+	}
+	named, _, err := chain.Discover(files, state.Primary)
+	if err != nil || !named.List.Has("sluice-cni") {
+		h.t.Fatalf("the plugin is not in %s: %v; told: %v", state.Primary, err, state.Problems)
+	}
+	if d := first.Delegates(named, "sluice-cni"); d != chain.Followed && d != chain.Unclear {
+		h.t.Fatalf("%s comes first, without the plugin; told: %v", first.Name, state.Problems)
+	}
+}
