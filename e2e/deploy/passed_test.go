@@ -10,6 +10,7 @@ import (
 	core "k8s.io/api/core/v1"
 	rbac "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"github.com/sluice-mesh/sluice/e2e/deploy"
 )
@@ -42,6 +43,27 @@ func TestValuesThatPassThrough(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// As by istio-cni's chart, those of all of Istio's charts count where the agent has none, and amounts of nothing are left out.
+func TestResources(t *testing.T) {
+	const global = "global: {defaultResources: {requests: {cpu: 7m, memory: null}, limits: {memory: null}}}"
+	for _, c := range []struct{ why, values, want string }{
+		{"the agent's own", "{}", "requests: {cpu: 20m, memory: 50Mi}"},
+		{"the agent's own go before the global ones", "{" + global + "}", "requests: {cpu: 20m, memory: 50Mi}"},
+		{"the global ones", "{resources: null, " + global + "}", "requests: {cpu: 7m}"},
+		{"none", "resources: null", "{}"},
+		{"an amount of nothing", "resources: {requests: {cpu: null}, limits: {cpu: null, memory: 80Mi}}", "{requests: {memory: 50Mi}, limits: {memory: 80Mi}}"},
+	} {
+		deployed, _ := render(t, c.values, deploy.Options{})
+		var want core.ResourceRequirements
+		if err := yaml.UnmarshalStrict([]byte(c.want), &want); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, deployed.agent(t).Spec.Template.Spec.Containers[0].Resources); diff != "" {
+			t.Errorf("%s:\n%s", c.why, diff)
+		}
 	}
 }
 
@@ -93,6 +115,7 @@ func TestNotes(t *testing.T) {
 		want              bool
 	}{
 		{"how to look", "{}", "rules check --pod NAMESPACE/NAME", true},
+		{"nobody to ask", "serve: {enabled: false}", "rules check", false},
 		{"two callers of the plugin", "{provider: multus, chained: true}", "For Multus alone: chained=false", true},
 		{"one caller", "platform: openshift", "For Multus alone", false},
 		{"pod security", "platform: talos", "pod-security.kubernetes.io/enforce=privileged", true},

@@ -68,6 +68,9 @@ func TestRightsFollowFeatures(t *testing.T) {
 		"serviceaccounts/token/sluice: create",
 	}
 	with := func(lines ...string) []string { return append(slices.Clone(usual), lines...) }
+	without := func(line string) []string {
+		return slices.DeleteFunc(slices.Clone(usual), func(l string) bool { return l == line })
+	}
 	for _, c := range []struct {
 		why, values string
 		want        []string
@@ -78,10 +81,17 @@ func TestRightsFollowFeatures(t *testing.T) {
 		{"deleting is for pods that repair does not help", "repair: {deletePods: true, labelPods: true}", with("pods: delete")},
 		{"deleting goes before labelling", "repair: {repairPods: false, deletePods: true, labelPods: true}", with("pods: delete")},
 		{"without repair nothing is deleted", "repair: {enabled: false, repairPods: false, deletePods: true}", usual},
-		{"selectors ask for labels of namespaces", "enablementSelectors: [{podSelector: {}}]", with("namespaces: get list watch")},
-		{"the start-up taint", "startupTaint: cni.istio.io/not-ready", append(slices.DeleteFunc(slices.Clone(usual), func(l string) bool {
-			return l == "nodes: get"
-		}), "nodes: get patch")},
+		{"selectors ask for labels of namespaces", "enablementSelectors: [{podSelector: {}}, {namespaceSelector: {}}]", with("namespaces: get list watch")},
+		{"or of pods alone", "enablementSelectors: [{podSelector: {matchLabels: {a: b}}}]", usual},
+		{"the start-up taint", "startupTaint: cni.istio.io/not-ready", append(without("nodes: get"), "nodes: get patch")},
+		{
+			"the plugin alone asks for one pod at a time, and for its namespace",
+			"{serve: {enabled: false}, audit: {enabled: false}, repair: {enabled: false}, enablementSelectors: [{namespaceSelector: {}}]}",
+			append(without("pods: get list watch"), "pods: get", "namespaces: get"),
+		},
+		{"serving needs all pods", "{audit: {enabled: false}, repair: {enabled: false}}", usual},
+		{"audit needs all pods", "{serve: {enabled: false}, repair: {enabled: false}}", usual},
+		{"repair needs all pods", "{serve: {enabled: false}, audit: {enabled: false}}", usual},
 	} {
 		deployed, _ := render(t, c.values, deploy.Options{})
 		got := deployed.rights()

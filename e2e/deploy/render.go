@@ -3,11 +3,13 @@
 package deploy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	charter "helm.sh/helm/v4/pkg/chart"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
@@ -27,6 +29,10 @@ type Options struct {
 	Kubernetes string
 	// Service is who manages the objects; Helm if empty.
 	Service string
+	// Upgraded is the release that helm upgrade finds. If empty, sluice is installed.
+	Upgraded string
+	// Cluster answers what the chart looks up. If nil, nothing is found, as by helm template.
+	Cluster engine.ClientProvider
 }
 
 // A Rendering is a chart with values, as Helm sends it.
@@ -53,14 +59,22 @@ func Render(values map[string]any, o Options) (Rendering, error) {
 		}
 		capabilities.KubeVersion = *version
 	}
-	top, err := util.ToRenderValues(chart, values, common.ReleaseOptions{Name: "sluice", Namespace: Namespace, IsInstall: true}, capabilities)
+	top, err := util.ToRenderValues(chart, values, common.ReleaseOptions{
+		Name: cmp.Or(o.Upgraded, "sluice"), Namespace: Namespace, IsInstall: o.Upgraded == "", IsUpgrade: o.Upgraded != "",
+	}, capabilities)
 	if err != nil {
 		return Rendering{}, fmt.Errorf("take the values: %w", err)
 	}
 	if o.Service != "" {
 		top["Release"].(map[string]any)["Service"] = o.Service
 	}
-	files, err := engine.Render(chart, top)
+	render := engine.Render
+	if o.Cluster != nil {
+		render = func(c charter.Charter, v common.Values) (map[string]string, error) {
+			return engine.RenderWithClientProvider(c, v, o.Cluster)
+		}
+	}
+	files, err := render(chart, top)
 	if err != nil {
 		return Rendering{}, fmt.Errorf("render the chart: %w", err)
 	}

@@ -165,8 +165,17 @@ func TestWhatIsRefused(t *testing.T) {
 		{"repair: {hub: a.b}", "repair.hub and repair.tag: there is no image of its own for repairs"},
 		{"{backend: legacy, global: {nativeNftables: true}}", "backend legacy: contradicts global.nativeNftables"},
 		{"{platform: openshift, istioOwnedCNIConfig: true}", "istioOwnedCNIConfig: copies the primary configuration"},
+		{"{chained: false, cniConfFileName: 10-mesh.conflist}", "cniConfFileName 10-mesh.conflist: holds a single plugin"},
+		{"{platform: openshift, cniConfFileName: 10-mesh.conflist}", "cniConfFileName 10-mesh.conflist: holds a single plugin"},
 		{"{mountNetns: false, searchProc: false}", "mountNetns and searchProc: audit finds no network namespace"},
 		{"terminationGracePeriodSeconds: 20", "uninstallTimeout 20s: the pod is killed after terminationGracePeriodSeconds, 20"},
+		{"{uninstallTimeout: 1m, terminationGracePeriodSeconds: 60}", "uninstallTimeout 1m: the pod is killed after terminationGracePeriodSeconds, 60"},
+		{"uninstallTimeout: null", "uninstallTimeout <nil>: want a duration from 100ms to 24h"},
+		{"uninstallTimeout: 30000ms", "uninstallTimeout 30000ms: the pod is killed"},
+		{"uninstallTimeout: 0.5h", "uninstallTimeout 0.5h: the pod is killed"},
+		{"uninstallTimeout: 20s10s", "uninstallTimeout 20s10s: the pod is killed"},
+		{"updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}", "updateStrategy.rollingUpdate.maxSurge 1: two agents on one node"},
+		{"updateStrategy: {rollingUpdate: {maxSurge: 10%}}", "updateStrategy.rollingUpdate.maxSurge 10%: two agents on one node"},
 		{"env: {REPAIR_ENABLED: false}", "env.REPAIR_ENABLED: is the value repair.enabled"},
 		{"env: {NODE_NAME: a}", "env.NODE_NAME: is the chart's to decide"},
 		{"env: {AMBIENT_ENABLED: true}", "env.AMBIENT_ENABLED: belongs to ambient mode"},
@@ -178,6 +187,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"provider: calico", "provider"},
 		{"cniBinDir: opt/cni/bin", "cniBinDir"},
 		{"cniConfFileName: /etc/cni/net.d/10-calico.conflist", "cniConfFileName"},
+		{"{istioOwnedCNIConfig: true, istioOwnedCNIConfigFileName: 01-mesh.conf}", "istioOwnedCNIConfigFileName"},
 		{"apiBudget: 10", "apiBudget"},
 		{"global: {resourceScope: cluster-wide}", "resourceScope"},
 		{"backend: iptables", "backend"},
@@ -186,6 +196,46 @@ func TestWhatIsRefused(t *testing.T) {
 		_, err := deploy.Render(parse(t, c.values), deploy.Options{})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want …%s…", c.values, err, c.want)
+		}
+	}
+}
+
+// What the agent would refuse at its start is refused before.
+func TestDurationsAreRefusedAsByTheAgent(t *testing.T) {
+	asked := 0
+	for _, s := range settings.All() {
+		if s.Helm == "" || !strings.HasPrefix(s.Kind.Want, "a duration ") {
+			continue
+		}
+		asked++
+		for _, value := range []string{"99ms", "100ms", "0.1s", "2m", "1m60001ms", "24h", "24h1ms", "1439m60s", "1440.1m", "0s"} {
+			values := map[string]any{"terminationGracePeriodSeconds": 100_000}
+			if err := strvals.ParseInto(s.Helm+"="+value, values); err != nil {
+				t.Fatal(err)
+			}
+			_, err := deploy.Render(values, deploy.Options{})
+			if s.Kind.Allows(value) {
+				if err != nil {
+					t.Errorf("%s=%s: %v", s.Helm, value, err)
+				}
+			} else if want := s.Helm + " " + value + ": want " + strings.Split(s.Kind.Want, ",")[0]; err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s=%s: got %v, want …%s…", s.Helm, value, err, want)
+			}
+		}
+	}
+	if asked < 5 {
+		t.Errorf("%d durations", asked)
+	}
+}
+
+// What is next to a value that is refused.
+func TestWhatIsNotRefused(t *testing.T) {
+	for _, values := range []string{
+		"cniConfFileName: 10-mesh.conflist", "{platform: openshift, cniConfFileName: sluice-cni.conf}", "uninstallTimeout: 29999ms", "{uninstallTimeout: 1m, terminationGracePeriodSeconds: 61}",
+		"updateStrategy: {rollingUpdate: {maxSurge: 0}}", "updateStrategy: {rollingUpdate: {maxSurge: 0%}}", "updateStrategy: null",
+	} {
+		if _, err := deploy.Render(parse(t, values), deploy.Options{}); err != nil {
+			t.Errorf("%s: %v", values, err)
 		}
 	}
 }

@@ -65,6 +65,7 @@ func provesMigration(t *testing.T, w *world) {
 	}
 	theirs := w.run(t, inMesh(ns, "theirs"))[0]
 	w.mustCapture(t, first, theirs)
+	w.mustRefuseToReplace(t, "istio-cni")
 
 	w.mustInstall(t)
 	beside := w.run(t, inMesh(ns, "beside"))[0]
@@ -78,6 +79,27 @@ func provesMigration(t *testing.T, w *world) {
 	w.mustCapture(t, theirs, beside)
 	w.mustCapture(t, beside, last)
 	w.mustCapture(t, last, first)
+}
+
+// mustRefuseToReplace fails the test unless our chart refuses to upgrade the release of istio-cni, and leaves the nodes as they are. Such an
+// upgrade would leave them without either plugin for a while.
+func (w *world) mustRefuseToReplace(t *testing.T, theirs string) {
+	t.Helper()
+	before := conflist(t, w.node())
+	if !hasElement(t, before, "istio-cni") {
+		t.Fatalf("istio-cni is not in the chain: %s", before)
+	}
+	args := append([]string{"upgrade"}, w.chartArgs()...)
+	args[1] = theirs
+	if _, err := w.helm(t.Context(), args...); err == nil || !strings.Contains(err.Error(), agentNamespace+"/istio-cni-node") {
+		t.Errorf("an upgrade of istio-cni's release to our chart is not refused: %v", err)
+	}
+	if diff := cmp.Diff(string(before), string(conflist(t, w.node()))); diff != "" {
+		t.Errorf("the refused upgrade has changed the chain:\n%s", diff)
+	}
+	if err := w.agentsReady(t.Context(), "istio-cni-node"); err != nil {
+		t.Errorf("after the refused upgrade: %v", err)
+	}
 }
 
 // helmIstio runs Helm for the release istio-cni.

@@ -1,0 +1,75 @@
+package deploy_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sluice-mesh/sluice/install/settings"
+)
+
+func readme(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// The other order, or one release for both, leaves mesh pods without redirection for a while.
+func TestMigrationIsDocumentedWithoutAGap(t *testing.T) {
+	for _, path := range []string{"../../README.md", "../../install/chart/README.md"} {
+		text := readme(t, path)
+		ours := strings.Index(text, "helm install sluice ./install/chart -n istio-system --wait -f your-istio-cni-values.yaml")
+		theirs := strings.Index(text, "helm uninstall istio-cni -n istio-system")
+		if ours < 0 || theirs < ours || strings.Contains(text, "helm upgrade istio-cni") {
+			t.Errorf("%s: our installation at %d, istio-cni's uninstallation at %d", path, ours, theirs)
+		}
+	}
+}
+
+// kubectl debug mounts the node's root at /host. There the settings that are given must find what the agent left, and so must the defaults
+// of those that are not.
+func TestUninstallationByHandFindsTheNode(t *testing.T) {
+	text := readme(t, "../../install/chart/README.md")
+	_, command, found := strings.Cut(text, "\necho '")
+	command, _, _ = strings.Cut(command, "\n```")
+	container, command, _ := strings.Cut(command, "' | kubectl debug node/NODE ")
+	if !found || !strings.HasSuffix(command, "-- sluice-node uninstall") {
+		t.Fatalf("no command: %s", command)
+	}
+	var custom core.Container
+	if err := yaml.UnmarshalStrict([]byte(container), &custom); err != nil {
+		t.Fatal(err)
+	}
+	// The image's own user may not change the node's directories.
+	if user := custom.SecurityContext.RunAsUser; user == nil || *user != 0 {
+		t.Errorf("not root: %s", container)
+	}
+	given := map[string]string{}
+	for _, env := range regexp.MustCompile(`--env=(\w+)=(\S+)`).FindAllStringSubmatch(command, -1) {
+		given[env[1]] = env[2]
+	}
+	for env, directory := range map[string]string{
+		// On nodes /var/run is a link, and absolute.
+		"CNI_AGENT_RUN_DIR": strings.TrimPrefix(settings.RunDir, "/var"), "SLUICE_STATE_DIR": settings.StateDir,
+		"SLUICE_MOUNTED_BIN_DIR": "/opt/cni/bin", "MOUNTED_CNI_NET_DIR": "/etc/cni/net.d", "SLUICE_MOUNTED_CACHE_DIR": "/var/lib/cni",
+	} {
+		got, explicit := given[env]
+		delete(given, env)
+		if s, known := settings.Find(env); !explicit && known {
+			got = s.Default
+		}
+		if got != "/host"+directory {
+			t.Errorf("%s is %s, and the node has %s", env, got, directory)
+		}
+	}
+	if len(given) > 0 {
+		t.Errorf("needless: %v", given)
+	}
+}
