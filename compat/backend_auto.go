@@ -44,10 +44,10 @@ func (autoBackend) Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 		return result, err
 	}
 	result, legacyErr := legacyBackend{}.Apply(ns, rs)
-	if legacyErr != nil {
+	if legacyErr != nil && result.Outcome == "" {
 		return result, &neitherError{nft: err, legacy: legacyErr}
 	}
-	return result, nil
+	return result, legacyErr
 }
 
 // lacksNFT tells whether the error says that the kernel lacks something of nf_tables.

@@ -17,8 +17,8 @@ import (
 
 // Add redirects the sandbox's pod if it belongs to the mesh, and prints the previous plugin's result. To call it again does nothing
 // but what has changed meanwhile. If it fails, rules that were not there before are gone again, and nothing is kept of the
-// attachment, unless an earlier ADD has redirected it: then the namespace has rules still, those or the new ones, and what is known
-// of the earlier ones is kept.
+// attachment, unless an earlier ADD has redirected it: then the namespace has rules still, those or the new ones, if nobody has taken
+// them away meanwhile, and what is known of the earlier ones is kept.
 func (p *Plugin) Add(args *skel.CmdArgs) error {
 	c, err := p.begin(verbAdd, args)
 	if err != nil {

@@ -163,7 +163,7 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 }
 
 // addresses are those of the result, or of the namespace if the result has none that decides: a plugin that stands alone has no result,
-// and that of a further attachment may have a link-local address only.
+// and that of a further attachment may have a link-local address only. The namespace's begin with IPv4.
 func (c *call) addresses(ns *netns.NS, result []byte) ([]netip.Addr, error) {
 	addresses, err := addressesOf(result)
 	if err != nil {

@@ -17,9 +17,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Check fails unless the sandbox holds what ADD has left there: the rules of a pod of the mesh, and none in another. What that is says
-// the record of the attachment: annotations that were changed since do not make a pod wrong, and nobody need be asked. Without a
-// record, or if the pod could not be read then, it is found out as by ADD.
+// Check fails unless the sandbox holds what ADD has left there: the rules of a pod of the mesh, and none in another, unless that may have
+// made them itself, as nobody has looked for an istio-init in it. What that is says the record of the attachment: annotations that were
+// changed since do not make a pod wrong, and nobody need be asked. Without a record, or if the pod could not be read then, it is found out
+// as by ADD.
 func (p *Plugin) Check(args *skel.CmdArgs) error {
 	c, err := p.begin("CHECK", args)
 	if err != nil {

@@ -32,10 +32,11 @@
 //	 11  the pod cannot be read now: neither agent nor API server was reached, or they have another pod of the name as yet
 //	 50  STATUS: ADD could not work now, and nobody on the node would change that
 //	100  the pod cannot be read, and asking again would not help: not found, not allowed, misconfigured
-//	101  the pod asks for something that is not allowed; the details list all values with what is
+//	101  the pod asks for something that is not allowed; the details list the values with what is, as far as they fit
 //	102  the kernel refused the rules, or to remove those of a pod that is left alone now; the details say which and why
 //	103  the kernel has other rules than ADD has given it, or does not show to ADD or CHECK what it has
-//	104  CHECK: the namespace differs from what ADD left there, or a pod that is left alone has rules of ours; the details list how
+//	104  CHECK: the namespace differs from what ADD left there, or a pod that is left alone, and has no istio-init, has rules of ours; the
+//	     details list how
 //	999  a defect of this program
 //
 // The code 51 of STATUS is never used: rules live in the kernel, and connections of running pods do not depend on the plugin.

@@ -104,7 +104,7 @@ func TestADDAgainFailsWhereRulesStay(t *testing.T) {
 }
 
 // CHECK finds rules in a pod that is left alone, but for one that may make them itself: by its istio-init, which nobody looks for where
-// the runtime's annotations say enough. So it says the same whether a runtime passes them or not.
+// the runtime's annotations say enough.
 func TestCHECKOfAPodThatIsLeftAlone(t *testing.T) {
 	const annotations = `"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":"b"}}`
 	injectedByHand := func(w *world) { delete(w.source.pod.Metadata.Annotations, "sidecar.istio.io/status") }

@@ -73,7 +73,8 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 		head += "  the namespace may be in the file too: kubectl get pod/NAME namespace/NAMESPACE -n NAMESPACE -o yaml\n"
 	}
 	if decision.Outcome != decide.Redirect {
-		return s.print(head+result.note(decidedEarlier(attachment, settings, decision)...), result)
+		head += result.note(decidedEarlier(attachment, settings, decision)...)
+		return s.print(head, result)
 	}
 	addresses, assumed := p.addressesOf(pod)
 	redirect, notes, err := decide.Parameters(pod, addresses, settings)
@@ -87,6 +88,9 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 // decidedEarlier notes the decision that a runtime's annotations bring before the pod is read, if that has another reason. It is what the
 // record and the metrics then have.
 func decidedEarlier(a decide.Attachment, settings *decide.Settings, decision decide.Decision) []decide.Note {
+	if len(a.Annotations) == 0 {
+		a.Annotations = map[string]string{"kubernetes.io/config.source": "api"} // as the kubelet adds to those that a runtime passes
+	}
 	early := decide.Early(a, settings)
 	if early.Outcome == decide.Undecided || early.Reason == decision.Reason {
 		return nil
