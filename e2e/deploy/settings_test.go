@@ -170,7 +170,6 @@ func TestWhatIsRefused(t *testing.T) {
 		{"{mountNetns: false, searchProc: false}", "mountNetns and searchProc: audit finds no network namespace"},
 		{"terminationGracePeriodSeconds: 20", "uninstallTimeout 20s: the pod is killed after terminationGracePeriodSeconds, 20"},
 		{"{uninstallTimeout: 1m, terminationGracePeriodSeconds: 60}", "uninstallTimeout 1m: the pod is killed after terminationGracePeriodSeconds, 60"},
-		{"uninstallTimeout: null", "uninstallTimeout <nil>: want a duration from 100ms to 24h"},
 		{"uninstallTimeout: 30000ms", "uninstallTimeout 30000ms: the pod is killed"},
 		{"uninstallTimeout: 0.5h", "uninstallTimeout 0.5h: the pod is killed"},
 		{"uninstallTimeout: 20s10s", "uninstallTimeout 20s10s: the pod is killed"},
@@ -232,6 +231,7 @@ func TestDurationsAreRefusedAsByTheAgent(t *testing.T) {
 func TestWhatIsNotRefused(t *testing.T) {
 	for _, values := range []string{
 		"cniConfFileName: 10-mesh.conflist", "{platform: openshift, cniConfFileName: sluice-cni.conf}", "uninstallTimeout: 29999ms", "{uninstallTimeout: 1m, terminationGracePeriodSeconds: 61}",
+		"{apiBudget: null, apiTryTimeout: null, resyncInterval: null, uninstallTimeout: null, audit: {interval: null}}",
 		"updateStrategy: {rollingUpdate: {maxSurge: 0}}", "updateStrategy: {rollingUpdate: {maxSurge: 0%}}", "updateStrategy: null",
 	} {
 		if _, err := deploy.Render(parse(t, values), deploy.Options{}); err != nil {

@@ -21,7 +21,7 @@ func (a *Agent) prepareAudit() error {
 		return err
 	}
 	a.mirror, err = mirror.New(mirror.Options{
-		Config: a.options.API, NodeName: v.Text("NODE_NAME"), Fetch: a.fetch, Broken: a.reporter.podsUnseen,
+		Config: a.options.API, NodeName: v.Text("NODE_NAME"), Fetch: a.fetch, Broken: a.podsUnseen,
 		Changed: func(namespace, name string) { a.auditor.Changed(namespace, name) },
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package agent
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -20,9 +21,10 @@ type seen struct {
 
 // Reasons of events that are not about the node's files.
 const (
-	kernelReason = "KernelUnsupported"
-	tokenReason  = "TokenNotPublished"
-	rightsReason = "RightsMissing"
+	kernelReason      = "KernelUnsupported"
+	tokenReason       = "TokenNotPublished"
+	rightsReason      = "RightsMissing"
+	unavailableReason = "APIServerUnavailable"
 )
 
 // kernelAnswered reports what the kernel can do.
@@ -43,25 +45,37 @@ func (a *Agent) passed(s node.Status) {
 
 // announce compares the node's events with what is wrong now.
 func (a *Agent) announce() {
-	var wrong []notice
 	s := a.node.Status()
 	if s.At.IsZero() {
 		return
 	}
-	t, missing := a.publisher.Status(), a.missingRights()
-	for _, p := range s.Problems {
-		// Before the first answer of the API server, waiting for it is how each start begins; and which right is missing is told below.
-		if p.Reason != node.HeldBack || t.Problem != nil {
-			wrong = append(wrong, notice{string(p.Reason), a.reporter.onNode.Replace(p.Message)})
+	problems := slices.Clone(s.Problems)
+	for i := range problems {
+		problems[i].Message = a.reporter.onNode.Replace(problems[i].Message)
+	}
+	a.announcer.set(wrongs(problems, a.publisher.Status(), a.missingRights(), a.serves(), time.Now()))
+}
+
+// wrongs are the events of what is wrong with the node's files, with the plugin's kubeconfig, and with the rights that are missing.
+func wrongs(problems []node.Problem, t token.Status, missing []string, serves bool, now time.Time) []notice {
+	var list []notice
+	// Before the first answer of the API server, waiting for it is how each start begins.
+	starting := t.Origin == "" && t.Problem == nil
+	for _, p := range problems {
+		if p.Reason != node.HeldBack || !starting && len(missing) == 0 { // which right is missing is told below
+			list = append(list, notice{string(p.Reason), p.Message})
 		}
 	}
 	if len(missing) > 0 {
-		wrong = append(wrong, notice{rightsReason, strings.Join(missing, "; ")})
+		list = append(list, notice{rightsReason, strings.Join(missing, "; ")})
 	}
 	if t.Problem != nil {
-		wrong = append(wrong, notice{tokenReason, "the plugin's kubeconfig: " + t.Problem.Error()})
+		list = append(list, notice{tokenReason, "the plugin's kubeconfig: " + t.Problem.Error()})
 	}
-	a.announcer.set(wrong)
+	if t.Unavailable != nil && !t.Usable(now) && !serves {
+		list = append(list, notice{unavailableReason, "the API server does not answer the plugin's kubeconfig: " + t.Unavailable.Error()})
+	}
+	return list
 }
 
 // pass reports what is new in a status: changes, problems that came or went, and rivals.

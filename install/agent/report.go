@@ -38,6 +38,12 @@ func policy(element []byte) func() json.RawMessage {
 	return func() json.RawMessage { return slices.Clone(element) }
 }
 
+// podsUnseen reports that the node's pods are not followed, which may be for want of a right.
+func (a *Agent) podsUnseen(err error) {
+	a.reporter.podsUnseen(err)
+	a.announce()
+}
+
 func (r *reporter) podsUnseen(err error) {
 	r.metrics.Count("sluice_events_lost_total", 1, "pods")
 	r.log.Warn("the node's pods are not followed, and are asked for one by one", zap.Error(err))

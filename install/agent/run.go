@@ -34,12 +34,8 @@ type World struct {
 	Ready func() observe.Readiness
 }
 
-const (
-	// gatePoll is how often is looked at the start whether the plugin can be inserted: it is to be there within a second.
-	gatePoll = 20 * time.Millisecond
-	// gateRest is how often that is looked at afterwards: what is inserted stays, but may not be in a file that comes later.
-	gateRest = time.Second
-)
+// gatePoll is how often is looked at the start whether the plugin can be inserted: it is to be there within a second.
+const gatePoll = 20 * time.Millisecond
 
 // Run keeps the node until ctx ends, and then takes the plugin off it if no agent comes back. The error is one of the ports, or of
 // uninstalling.
@@ -93,7 +89,7 @@ func (a *Agent) work(ctx context.Context, group *sync.WaitGroup) {
 		if !a.kernel.await(ctx, a.kernelAnswered) {
 			return
 		}
-		group.Go(func() { wakeAtGate(ctx, a.gate, a.node.Wake) })
+		group.Go(func() { a.wakeAtGate(ctx) })
 		if err := a.node.Run(ctx, a.passed); ctx.Err() == nil {
 			a.options.Log.Error("the node is not kept any more", zap.Error(err))
 		}
@@ -108,21 +104,17 @@ func (a *Agent) work(ctx context.Context, group *sync.WaitGroup) {
 }
 
 // wakeAtGate makes the node be looked at as soon as the plugin could work, for which there is no event.
-func wakeAtGate(ctx context.Context, gate func() error, wake func()) {
+func (a *Agent) wakeAtGate(ctx context.Context) {
 	ticker := time.NewTicker(gatePoll)
 	defer ticker.Stop()
-	for open := false; ; {
-		before := open
-		if open = gate() == nil; open && !before {
-			wake()
-			ticker.Reset(gateRest)
-		}
+	for a.gate() != nil {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
 	}
+	a.node.Wake()
 }
 
 // openPorts starts to answer probes and Prometheus.

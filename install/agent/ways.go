@@ -123,7 +123,7 @@ func (a *Agent) missingRights() []string {
 	if err := a.publisher.Status().Forbidden; err != nil {
 		missing = append(missing, "the plugin lacks a right: "+err.Error())
 	}
-	if a.server == nil {
+	if a.mirror == nil {
 		return missing
 	}
 	if refused := a.mirror.Refused(); apierrors.IsForbidden(refused) {

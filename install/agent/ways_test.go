@@ -1,14 +1,11 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -92,41 +89,4 @@ func TestTokenOptions(t *testing.T) {
 			t.Errorf("%s=%s (-want +got):\n%s", row.name, row.value, diff)
 		}
 	}
-}
-
-// Each time that the gate opens the node is looked at: at the start at once, and later soon.
-func TestWakeAtGate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var open atomic.Bool
-		var wakes atomic.Int32
-		gate := func() error {
-			if open.Load() {
-				return nil
-			}
-			return errors.New("shut")
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		go wakeAtGate(ctx, gate, func() { wakes.Add(1) })
-		for _, step := range []struct {
-			name  string
-			open  bool
-			after time.Duration
-			wakes int32
-		}{
-			{"shut at first", false, time.Minute, 0},
-			{"open", true, gatePoll, 1},
-			{"still open", true, time.Minute, 1},
-			{"shut again", false, time.Minute, 1},
-			{"and open", true, gateRest, 2},
-		} {
-			open.Store(step.open)
-			time.Sleep(step.after)
-			synctest.Wait()
-			if n := wakes.Load(); n != step.wakes {
-				t.Errorf("%s: woken %d times, want %d", step.name, n, step.wakes)
-			}
-		}
-		cancel()
-		synctest.Wait()
-	})
 }

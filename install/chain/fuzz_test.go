@@ -105,3 +105,26 @@ func FuzzStandalone(f *testing.F) {
 		}
 	})
 }
+
+// Whatever the configuration is, each plugin that a runtime would call by it is mentioned in it.
+func FuzzMentions(f *testing.F) {
+	for _, text := range lists {
+		f.Add([]byte(text))
+	}
+	f.Add([]byte(`{"name":"n","type":"a","type":"b","Type":"c"}`))
+	f.Add([]byte(`{"name":"n","plugins":[{"type":"a"}],"plugins":[{"type":"b","delegates":[[[{"type":""}]]]}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, name := range []string{"a.conf", "a.conflist"} {
+			choice, err := chain.Read(chain.File{Name: name, Data: data})
+			if err != nil {
+				continue
+			}
+			mentioned := chain.Mentions(data)
+			for _, plugin := range choice.List.Types() {
+				if !slices.Contains(mentioned, plugin) {
+					t.Errorf("%s calls %q, but mentions %q: %s", name, plugin, mentioned, data)
+				}
+			}
+		}
+	})
+}

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
-	"sync"
-
-	"github.com/fsnotify/fsnotify"
 )
 
 // A Watch wakes somebody when something changes in directories. Directories that come, go or are replaced are found by renewing it. It is
@@ -16,94 +13,79 @@ type Watch struct {
 	wake func()
 	dirs []string
 
-	watcher *fsnotify.Watcher // nil where there is none to be had: nodes run out of inotify instances
-	behind  []string          // watched directories to which links lead
-	done    sync.WaitGroup
+	inotify *instance // nil where there is none to be had: nodes run out of inotify instances
+	watched descriptors
 }
+
+// descriptors are those of directories that are watched.
+type descriptors map[int]bool
 
 // New returns a watch of directories that calls wake, from a goroutine of its own, when something has changed. Nothing is watched before
 // [Watch.Renew].
 func New(wake func(), dirs ...string) *Watch { return &Watch{wake: wake, dirs: dirs} }
 
 // Renew makes sure that all directories are watched from now on, and with them those through which symbolic links lead to the files that
-// they name, for links in these directories. It returns why some are not. It is called before each look at them: so no change is missed
-// but that of a directory that was replaced since.
+// they name, for links in these directories. What has none of these names any more is not watched any more. It returns why some are not
+// watched; they may be when it is called next. It is called before each look at them: so no change is missed but that of a directory that
+// was replaced since.
 func (w *Watch) Renew(links ...string) error {
-	if w.watcher == nil {
-		watcher, err := fsnotify.NewWatcher()
+	if w.inotify == nil {
+		opened, err := open(w.wake)
 		if err != nil {
 			return err
 		}
-		w.watcher = watcher
-		w.done.Go(w.follow)
+		w.inotify = opened
 	}
-	behind := trails(links)
-	for _, dir := range w.behind {
-		if !slices.Contains(behind, dir) {
-			// First of all, since another name of the same directory is the same watch. One that was removed is not watched any more.
-			_ = w.watcher.Remove(dir)
-		}
-	}
+	now := descriptors{}
 	var errs []error
 	for _, dir := range w.dirs {
-		// A directory that is watched already stays so; one that was replaced under the same name is watched anew.
-		errs = append(errs, w.watcher.Add(dir))
+		errs = append(errs, w.add(now, dir))
 	}
-	w.behind = nil
-	errs = append(errs, w.addBehind(behind))
-	for range renewals {
-		// A link that was changed before its directory was watched leads elsewhere now.
-		next := trails(links)
-		if slices.Equal(next, behind) {
-			break
+	errs = append(errs, w.addBehind(now, links))
+	for descriptor := range w.watched {
+		if !now[descriptor] {
+			w.inotify.drop(descriptor)
 		}
-		errs = append(errs, w.addBehind(next))
-		behind = next
 	}
+	w.watched = now
 	return errors.Join(errs...)
+}
+
+// add watches a directory. One that is watched already stays so.
+func (w *Watch) add(now descriptors, dir string) error {
+	descriptor, err := w.inotify.watch(dir)
+	if err == nil {
+		now[descriptor] = true
+	}
+	return err
 }
 
 // renewals bounds how often links are followed again. Of one that changes so often there are events.
 const renewals = 3
 
 // addBehind watches directories to which links lead.
-func (w *Watch) addBehind(dirs []string) error {
+func (w *Watch) addBehind(now descriptors, links []string) error {
 	var errs []error
-	for _, dir := range dirs {
-		if slices.Contains(w.behind, dir) {
-			continue
+	var before []string
+	for range 1 + renewals {
+		// A link that was changed before its directory was watched leads elsewhere now.
+		behind := trails(links)
+		if slices.Equal(behind, before) {
+			break
 		}
-		if err := w.watcher.Add(dir); err == nil {
-			w.behind = append(w.behind, dir)
-		} else if !errors.Is(err, fs.ErrNotExist) { // where it went is found out next
-			errs = append(errs, err)
+		for _, dir := range behind {
+			if err := w.add(now, dir); !errors.Is(err, fs.ErrNotExist) { // where it went is found out next
+				errs = append(errs, err)
+			}
 		}
+		before = behind
 	}
 	return errors.Join(errs...)
 }
 
-// follow passes events on. What they say does not matter, nor whether some are lost: whoever is woken looks at everything.
-func (w *Watch) follow() {
-	for {
-		select {
-		case _, ok := <-w.watcher.Events:
-			if !ok {
-				return
-			}
-			w.wake()
-		case _, ok := <-w.watcher.Errors:
-			if !ok {
-				return
-			}
-			w.wake()
-		}
-	}
-}
-
 // Close ends the watch: wake is not called any more when it returns.
 func (w *Watch) Close() {
-	if w.watcher != nil {
-		_ = w.watcher.Close() // nothing depends on it any more
-		w.done.Wait()
+	if w.inotify != nil {
+		w.inotify.close()
 	}
 }

@@ -75,14 +75,17 @@ func (p *planner) passedOver(s chain.Skipped, first bool) {
 		p.report(Unreadable, false, "%v", s)
 	case file.Settling:
 	case file.Err != nil:
-		p.report(Unreadable, true, "%v; a runtime that can read it takes it, and new pods have no redirection; any other takes none at all; %s",
-			s, removeIt)
+		p.report(Unreadable, true, "%v; a runtime that can read it takes it, and new pods have no redirection; of the others %s; %s",
+			s, whatRuntimesDo, removeIt)
 	default:
-		p.report(Unreadable, true, "%v; containerd takes no configuration at all because of it, and no pod starts; %s", s, removeIt)
+		p.report(Unreadable, true, "%v; %s; %s", s, whatRuntimesDo, removeIt)
 	}
 }
 
-const removeIt = "correct it, or take it out of the directory"
+const (
+	whatRuntimesDo = "containerd takes no configuration because of it, and no pod starts, while CRI-O passes it over"
+	removeIt       = "correct it, or take it out of the directory"
+)
 
 // comesAfterOurs reports whether runtimes find our own configuration before a file that is not valid. Before one that cannot be read here
 // none is put: it may be the network of the node, and ours would be a copy of another.
@@ -111,21 +114,25 @@ func (p *planner) bypass(files []chain.File, chosen chain.Choice) {
 	}
 }
 
-// notInUse tells that another configuration comes before the named one, unless pods come to that nevertheless.
+// notInUse tells that another configuration comes before the named one, unless pods come to that nevertheless. Of a delegation that cannot
+// be followed here ([chain.Unclear]) it only tells, and the node counts as it should be although pods may have no redirection: where that
+// leads is known to the API server or to another directory, and a node on which it leads to the named one would never be ready.
 func (p *planner) notInUse(named, first chain.Choice) {
 	delegation := first.Delegates(named, p.Type)
 	switch {
 	case delegation == chain.Followed:
 	case delegation == chain.Unclear, first.List.Has(p.Type):
-		p.report(NotInUse, false, "cniConfFileName is %s, but a runtime takes %s unless it is told otherwise%s",
-			named.Name, first.Name, which(delegation))
+		p.report(NotInUse, false, "cniConfFileName is %s, but by the order of names a runtime takes %s%s; %s",
+			named.Name, first.Name, which(delegation), byName)
 	default:
 		p.Primary, p.Plugins = first.Name, first.List.Types()
-		p.report(NotInUse, true,
-			"cniConfFileName is %s, but a runtime takes %s, of %s, unless it is told otherwise: new pods have no redirection%s; %s",
-			named.Name, first.Name, p.writers(), which(delegation), remedy(delegation, first.Name))
+		p.report(NotInUse, true, "cniConfFileName is %s, but by the order of names a runtime takes %s, of %s%s: new pods have no redirection; %s; %s",
+			named.Name, first.Name, p.writers(), which(delegation), byName, remedy(delegation, first.Name))
 	}
 }
+
+// byName is what the order of names does not tell.
+const byName = "that CRI-O may be told a network by name (cni_default_network) is not seen here"
 
 // writers names the programs that install the plugins in use, and the plugins.
 func (p *planner) writers() string {

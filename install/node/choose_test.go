@@ -30,7 +30,8 @@ func TestWhatComesBeforeTheNamedConfigurationIsNamed(t *testing.T) {
 	b.installed(n.Reconcile(t.Context()))
 	b.put("conf/05-new.conflist", list("cilium-cni", "portmap"))
 	s := n.Reconcile(t.Context())
-	b.says(s, node.NotInUse, "cniConfFileName is 10-a.conflist", "takes 05-new.conflist", "Cilium's agent (cilium-cni, portmap)", "name 05-new.conflist there")
+	b.says(s, node.NotInUse, "cniConfFileName is 10-a.conflist", "takes 05-new.conflist", "Cilium's agent (cilium-cni, portmap)", "name 05-new.conflist there",
+		"by the order of names", "cni_default_network")
 	if s.Primary != "05-new.conflist" || strings.Join(s.Plugins, " ") != "cilium-cni portmap" {
 		t.Errorf("the runtime is said to use %s with %v", s.Primary, s.Plugins)
 	}
@@ -82,7 +83,8 @@ func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	b.must(os.Symlink("/seen/only/on/the/node.conflist", b.path("conf/05-link.conflist")))
 	for range 2 {
 		s := b.reconcile()
-		b.says(s, node.Unreadable, "05-link.conflist", "a link to /seen/only/on/the/node.conflist", "new pods have no redirection")
+		b.says(s, node.Unreadable, "05-link.conflist", "a link to /seen/only/on/the/node.conflist", "new pods have no redirection",
+			"CRI-O passes it over")
 		if s.Primary != "05-link.conflist" || len(s.Plugins) != 0 {
 			t.Errorf("the runtime is said to use %s with %v", s.Primary, s.Plugins)
 		}
@@ -94,25 +96,41 @@ func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	b.installed(b.reconcile())
 }
 
-// A copy of the second network before a first one that cannot be read here would change the network of the node.
+// A copy of the second network before a first one that cannot be read here would change the network of the node. A runtime that cannot read
+// it either may take the second one, which therefore has the plugin meanwhile.
 func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
+	before := b.everything()
 	owned(&b.settings)
 	link := func() { b.must(os.Symlink("/seen/only/on/the/node.conflist", b.path("conf/05-link.conflist"))) }
 	link()
-	b.says(b.reconcile(), node.Unreadable, "05-link.conflist", "a link to /seen/only/on/the/node.conflist")
+	for range 2 {
+		s := b.reconcile()
+		b.says(s, node.Unreadable, "05-link.conflist", "a link to /seen/only/on/the/node.conflist")
+		if s.Primary != "05-link.conflist" {
+			t.Errorf("the runtime is said to use %s", s.Primary)
+		}
+	}
 	if _, err := os.Lstat(b.path("conf/02-istio-cni.conflist")); err == nil {
 		t.Error("another network comes first now")
 	}
+	if got := b.read("conf/10-a.conflist"); !strings.Contains(got, "sluice-cni") {
+		t.Errorf("a runtime that passes over the link finds no plugin: %s", got)
+	}
 	b.remove("conf/05-link.conflist")
 	b.installed(b.reconcile())
+	b.wantChains(map[string]string{"02-istio-cni.conflist": "calico sluice-cni", "10-a.conflist": "calico"})
 	link() // the copy is in use already
 	b.put("conf/10-a.conflist", list("calico", "tuning"))
 	b.installed(b.reconcile())
 	if got := b.read("conf/02-istio-cni.conflist"); !strings.Contains(got, "tuning") {
 		t.Errorf("the copy is not kept up: %s", got)
 	}
+	b.remove("conf/05-link.conflist")
+	b.put("conf/10-a.conflist", list("calico"))
+	b.uninstall()
+	b.restored(before)
 }
 
 // A file that its owner is writing is not valid for a moment. That is no reason to be not ready, unless it stays so.
@@ -144,7 +162,7 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 	b.put("conf/05-b.conflist", "{")
 	b.installed(pass(0))
 	for range 3 {
-		b.says(pass(500*time.Millisecond), node.Unreadable, "05-b.conflist", "no pod starts")
+		b.says(pass(500*time.Millisecond), node.Unreadable, "05-b.conflist", "containerd", "no pod starts", "CRI-O passes it over")
 	}
 	b.remove("conf/05-b.conflist")
 	b.installed(pass(0))

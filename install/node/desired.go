@@ -86,7 +86,7 @@ func (p *planner) leftovers() []string {
 	return names
 }
 
-// owned keeps a copy of the primary configuration with the plugin in it.
+// owned keeps a copy of the primary configuration with the plugin in it. Where that cannot be, the plugin goes into the primary one.
 func (p *planner) owned() {
 	name := p.IstioOwnedCNIConfigFileName
 	now, exists := p.found.Files[name]
@@ -96,8 +96,13 @@ func (p *planner) owned() {
 		return
 	}
 	others := p.found.configurations(append(p.leftovers(), name)...)
+	if _, hidden := p.hidden(others); hidden && !exists {
+		// A copy of what comes next might be put before the network of the node. A runtime that passes over what is hidden takes the next.
+		p.chained()
+		return
+	}
 	choice, ok := p.choose(others)
-	if _, hidden := p.hidden(others); !ok || hidden && !exists {
+	if !ok {
 		if exists {
 			p.Primary = name // pods of a network that comes back shall not find themselves without redirection
 		}

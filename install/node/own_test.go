@@ -62,6 +62,10 @@ func TestALeftoverSaysWhoseSandboxesNeedIt(t *testing.T) {
 		"/bin/x stays, as a program that does nothing, because the removal of 3 sandboxes needs it, 1 of them of the agent's own pods": {
 			Path: "/bin/x", References: 3, Own: 1, Noop: true,
 		},
+		"/bin/x stays, as a program that does nothing, because the removal of 1 sandboxes needs it, all of the agent's own pods: none that could " +
+			"go is left, and because /conf/a names it: pods that come to it there do not start until that is written anew without it": {
+			Path: "/bin/x", References: 1, Own: 1, NamedBy: "/conf/a", Noop: true,
+		},
 	} {
 		if got := l.String(); got != want {
 			t.Errorf("%s\nwant %s", got, want)

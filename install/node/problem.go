@@ -24,7 +24,7 @@ const (
 	NoConfiguration Reason = "NoNetworkConfiguration" // there is no valid configuration to insert into
 	NotChainable    Reason = "NotChainable"           // the configuration cannot have a chain
 	Unreadable      Reason = "InvalidConfiguration"   // a file before the one in use is not valid
-	NotInUse        Reason = "ConfigurationNotInUse"  // the named configuration is not the one that runtimes take by themselves
+	NotInUse        Reason = "ConfigurationNotInUse"  // another configuration comes before the named one, by the order of names
 	Preempted       Reason = "Preempted"              // a file comes before our own configuration
 	NameTaken       Reason = "FileNameTaken"          // our file's name is used by others
 	DirectoryGone   Reason = "DirectoryReplaced"      // a directory that is mounted here was removed on the node

@@ -3,9 +3,12 @@ package node
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/sluice-mesh/sluice/install/chain"
 )
@@ -102,4 +105,25 @@ func (r cachedResult) pod() (namespace, name string) {
 		values[a[0]] = a[1]
 	}
 	return values["K8S_POD_NAMESPACE"], values["K8S_POD_NAME"]
+}
+
+// mentions returns, by type of plugin, the path of the first configuration of a directory that names it anywhere. In a directory that does
+// not exist none does.
+func mentions(dir string) (map[string]string, error) {
+	files, _, err := readConfigurations(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("configurations that name plugins: %w", err)
+	}
+	first := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		for _, plugin := range chain.Mentions(files[name].Data) {
+			if first[plugin] == "" {
+				first[plugin] = filepath.Join(dir, name)
+			}
+		}
+	}
+	return first, nil
 }

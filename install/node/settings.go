@@ -18,8 +18,9 @@ type Settings struct {
 	CNIBinDir, CNIConfDir string
 	// CNIConfFileName names the configuration to insert into; if empty, the first valid one is taken, as runtimes do. Where another one
 	// comes before the named one, pods have no redirection, and the node is not as it should be, unless that is one of Multus, which
-	// delegates to the named one. For a stand-alone configuration it is the name of the file to write (YYY-sluice-cni.conf), which must
-	// not end in .conflist.
+	// delegates to the named one, or may do so: where it names neither a file of the directory nor the copy of one (no clusterNetwork and
+	// no delegates, a NetworkAttachmentDefinition, a directory), that is told, but the node counts as it should be. For a stand-alone
+	// configuration it is the name of the file to write (YYY-sluice-cni.conf), which must not end in .conflist.
 	CNIConfFileName string
 	// Chained puts the plugin at the end of the node's chain. Otherwise a stand-alone configuration is written, which Multus runs for
 	// pods that ask for its network.

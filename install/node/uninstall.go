@@ -8,6 +8,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/file"
@@ -22,12 +23,14 @@ type Report struct {
 	Left []Leftover
 }
 
-// A Leftover is an executable that stays because the removal of sandboxes needs it. A later run removes it.
+// A Leftover is an executable that stays because the removal of sandboxes needs it, or a configuration of others names it. A later run
+// removes it.
 type Leftover struct {
 	Path       string
-	References int  // sandboxes whose cached result names it
-	Own        int  // those among them of the agent's own pods, which cannot go before the agent has ended
-	Noop       bool // it does nothing now; otherwise it is the plugin itself
+	References int    // sandboxes whose cached result names it
+	Own        int    // those among them of the agent's own pods, which cannot go before the agent has ended
+	NamedBy    string // the path of the first configuration that names it, as a copy that Multus has made; empty if none does
+	Noop       bool   // it does nothing now; otherwise it is the plugin itself
 }
 
 func (l Leftover) String() string {
@@ -35,14 +38,24 @@ func (l Leftover) String() string {
 	if l.Noop {
 		what = "a program that does nothing"
 	}
-	whose := ""
+	var why []string
+	if l.References > 0 {
+		why = append(why, fmt.Sprintf("the removal of %d sandboxes needs it%s", l.References, l.whose()))
+	}
+	if l.NamedBy != "" {
+		why = append(why, fmt.Sprintf("%s names it: pods that come to it there do not start until that is written anew without it", l.NamedBy))
+	}
+	return fmt.Sprintf("%s stays, as %s, because %s", l.Path, what, strings.Join(why, ", and because "))
+}
+
+func (l Leftover) whose() string {
 	switch {
 	case l.Own == l.References:
-		whose = ", all of the agent's own pods: none that could go is left"
+		return ", all of the agent's own pods: none that could go is left"
 	case l.Own > 0:
-		whose = fmt.Sprintf(", %d of them of the agent's own pods", l.Own)
+		return fmt.Sprintf(", %d of them of the agent's own pods", l.Own)
 	}
-	return fmt.Sprintf("%s stays, as %s, because the removal of %d sandboxes needs it%s", l.Path, what, l.References, whose)
+	return ""
 }
 
 const (
@@ -53,10 +66,11 @@ const (
 	afterglow = 2 * time.Second
 )
 
-// Uninstall takes the plugin off the node: first out of the configuration, and then, once no cached result of a runtime names it any
-// more or patience is over, its executable. Sandboxes of the agent's own pods are not waited for, since they end after the agent. Those
-// executables that are still named then are left, replaced by one that does nothing, and so is the journal, which goes when nothing is
-// left. It may be repeated, also after a kill, and refuses with [journal.ErrPresent] while an agent runs, which would install again.
+// Uninstall takes the plugin off the node: first out of the configuration, and then, once no cached result of a runtime names it any more
+// or patience is over, its executable. Sandboxes of the agent's own pods are not waited for, since they end after the agent. Those
+// executables that are still named then, by results or by a configuration that others have copied from ours, are left, replaced by one
+// that does nothing, and so is the journal, which goes when nothing is left. It may be repeated, also after a kill, and refuses with
+// [journal.ErrPresent] while an agent runs, which would install again.
 func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, error) {
 	n.pass.Lock()
 	defer n.pass.Unlock()
@@ -145,10 +159,14 @@ func awaitRelease(ctx context.Context, s Settings, patience time.Duration, justC
 
 // removeExecutables removes our executables but for those that are still named.
 func (n *Node) removeExecutables(s Settings, j *journal.Journal, references map[string]Use, report *Report) error {
+	named, err := mentions(s.CNIConfDir)
+	if err != nil {
+		return err
+	}
 	noops := slices.DeleteFunc(slices.Clone(s.TakeOver), func(plugin string) bool { return !n.isNoop(s, j, plugin) })
 	for _, name := range append(slices.Sorted(maps.Keys(s.Binaries)), noops...) {
 		path := filepath.Join(s.CNIBinDir, name)
-		if use := references[name]; use.Sandboxes > 0 && n.executables.exists(name) {
+		if use := references[name]; (use.Sandboxes > 0 || named[name] != "") && n.executables.exists(name) {
 			noop := slices.Contains(noops, name)
 			if !noop && s.Noop != "" {
 				status := Status{}
@@ -158,7 +176,7 @@ func (n *Node) removeExecutables(s Settings, j *journal.Journal, references map[
 				report.Changed = append(report.Changed, status.Changes...)
 				noop = true
 			}
-			report.Left = append(report.Left, Leftover{path, use.Sandboxes, use.Own, noop})
+			report.Left = append(report.Left, Leftover{path, use.Sandboxes, use.Own, named[name], noop})
 			continue
 		}
 		if n.executables.exists(name) {

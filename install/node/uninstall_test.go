@@ -129,6 +129,40 @@ func TestTheExecutableStaysWhileSandboxesNeedIt(t *testing.T) {
 	b.restored(before)
 }
 
+// Multus in its thin form copies the network's configuration, with ours in it, into one of its own.
+func TestTheExecutableStaysWhileAConfigurationOfOthersNamesIt(t *testing.T) {
+	b := newBed(t)
+	copying := func(plugins ...string) string {
+		return `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus","delegates":[` + list(plugins...) + `]}`
+	}
+	b.putAll(map[string]string{"conf/00-multus.conf": copying("calico"), "conf/10-a.conflist": list("calico")})
+	b.settings.CNIConfFileName = "10-a.conflist"
+	before := b.everything()
+	b.reconcile()
+	b.put("conf/00-multus.conf", copying("calico", "sluice-cni"))
+	b.installed(b.reconcile())
+	for range 2 {
+		report := b.uninstall()
+		want := node.Leftover{Path: b.path("bin/sluice-cni"), NamedBy: b.path("conf/00-multus.conf"), Noop: true}
+		if len(report.Left) != 1 || report.Left[0] != want {
+			t.Fatalf("left: %+v", report.Left)
+		}
+		said := report.Left[0].String()
+		if !contains(said, b.path("conf/00-multus.conf")+" names it") || contains(said, "sandboxes") || contains(said, "own pods") {
+			t.Errorf("told: %s", said)
+		}
+		if b.read("bin/sluice-cni") != noop {
+			t.Error("it is not the executable that does nothing")
+		}
+		b.wantChains(map[string]string{"00-multus.conf": "plain multus", "10-a.conflist": "calico"})
+	}
+	b.put("conf/00-multus.conf", copying("calico")) // it has been restarted
+	if report := b.uninstall(); len(report.Left) != 0 {
+		t.Errorf("none names it: %+v", report)
+	}
+	b.restored(before)
+}
+
 func TestWithoutANoopThePluginItselfStays(t *testing.T) {
 	b := newBed(t)
 	b.settings.Noop = ""

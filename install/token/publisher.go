@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"sync"
@@ -50,6 +51,7 @@ const (
 	askEvery     = 10 * time.Minute
 	// checkAgain is after how long a try is repeated that did not succeed: a right may have come, or the API server be back. On 10,000
 	// nodes without rights that is 2,000 connections each second, less than what they make to follow their pods.
+	// It is spread by half of itself, so that the nodes do not all come at once when the API server is back.
 	checkAgain = 5 * time.Second
 )
 
@@ -189,7 +191,7 @@ func (p *Publisher) check(ctx context.Context, now time.Time) {
 func (p *Publisher) planCheck(err error) {
 	pause := p.options.CheckEvery
 	if err != nil {
-		pause = min(pause, checkAgain)
+		pause = min(pause, checkAgain-rand.N(checkAgain/2))
 	}
 	p.checkAt = time.Now().Add(pause)
 }

@@ -44,7 +44,8 @@ sluice.refuse fails with all values that Sluice cannot honour, each by name and 
   "audit.interval" (list $v.audit.interval "24h") "resyncInterval" (list $v.resyncInterval "24h")
   "uninstallTimeout" (list $v.uninstallTimeout "24h") -}}
 {{- $time := include "sluice.milliseconds" (first $setting) | float64 -}}
-{{- if or (lt $time 100.0) (gt $time (include "sluice.milliseconds" (last $setting) | float64)) -}}
+{{- $given := not (kindIs "invalid" (first $setting)) -}}
+{{- if and $given (or (lt $time 100.0) (gt $time (include "sluice.milliseconds" (last $setting) | float64))) -}}
 {{- $said = append $said (printf "%s %v: want a duration from 100ms to %s" $key (first $setting) (last $setting)) -}}
 {{- end -}}
 {{- end -}}

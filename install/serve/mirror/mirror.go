@@ -99,8 +99,8 @@ func (m *Mirror) Synced() bool { return m.pods.ready() }
 // Asked tells whether anything came of the first question for the node's pods, be it an answer or none.
 func (m *Mirror) Asked() bool { return m.Synced() || m.pods.trouble() != nil }
 
-// Refused returns the API server's answer that it does not let us list or watch the node's pods, and nil again once it does: what is
-// kept grows old until then. An API server that does not answer has not refused.
+// Refused returns the API server's answer that it does not let us list or watch the node's pods, and nil again once it does, or does not
+// answer: what is kept grows old while it refuses.
 func (m *Mirror) Refused() error { return m.pods.refusal() }
 
 // Ready tells whether a pod can be answered: the mirror follows the API server, or that can be asked.

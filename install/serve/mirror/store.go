@@ -16,7 +16,7 @@ type store struct {
 	objects map[name]*kept
 	synced  bool
 	broken  error      // why there is no watch now
-	refused error      // the last answer about a watch, if that was that we may not
+	refused error      // what came of the last request, if that was that we may not
 	told    time.Time  // when that was told last
 	changed func(name) // may be nil; called after each change, with the zero name if it may be of all
 }
@@ -88,7 +88,7 @@ func (s *store) trouble() error {
 	return s.broken
 }
 
-// refusal returns the API server's answer that it does not let us watch, until it does.
+// refusal returns the API server's answer that it does not let us watch, if that was the last.
 func (s *store) refusal() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -108,7 +108,8 @@ func (s *store) note(err error) (tell bool) {
 		s.told = now
 	}
 	s.broken = err
-	if err == nil || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+	s.refused = nil
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		s.refused = err
 	}
 	return tell
