@@ -16,11 +16,7 @@ import (
 func TestAnErrorBehindTheTransactionComesWithTheOutcome(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
-	release, taken, err := ns.Lock(0)
-	if err != nil || !taken {
-		t.Fatalf("taken %v, %v", taken, err)
-	}
-	defer release()
+	holdLock(t, ns)
 	ip := netnstest.RequireBinary(t, "ip")
 	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 		answers := kernel(request)
@@ -35,7 +31,7 @@ func TestAnErrorBehindTheTransactionComesWithTheOutcome(t *testing.T) {
 	})
 	want := example("tproxy-dual")
 	a := newApplier(c, prepared(t, want))
-	err = ns.Do(a.run)
+	err := ns.Do(a.run)
 	if err == nil || !strings.HasPrefix(err.Error(), "the rules are in place, but not their routes: ") {
 		t.Errorf("%v, want that the routes are not in place", err)
 	}

@@ -59,15 +59,21 @@ func wantRouting(t *testing.T, ns *netns.NS, want rules.Routing) {
 	}
 }
 
-// TestWhoHoldsTheLockOnlyDelays has a process of the pod take the lock and never let go.
-func TestWhoHoldsTheLockOnlyDelays(t *testing.T) {
-	t.Parallel()
-	ns := netnstest.New(t)
+// holdLock keeps all who would apply to a namespace waiting until the test ends.
+func holdLock(t *testing.T, ns *netns.NS) {
+	t.Helper()
 	release, taken, err := ns.Lock(0)
 	if err != nil || !taken {
 		t.Fatalf("taken %v, %v", taken, err)
 	}
-	defer release()
+	t.Cleanup(release)
+}
+
+// TestWhoHoldsTheLockOnlyDelays has a process of the pod take the lock and never let go.
+func TestWhoHoldsTheLockOnlyDelays(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	holdLock(t, ns)
 	want := example("tproxy-dual")
 	applied(t, ns, want, Created)
 	wantRouting(t, ns, want.Routing)
@@ -79,11 +85,7 @@ func TestNoChangeNeedsNoLock(t *testing.T) {
 	ns := netnstest.New(t)
 	want := example("exclusions-dual")
 	applied(t, ns, want, Created)
-	release, taken, err := ns.Lock(0)
-	if err != nil || !taken {
-		t.Fatalf("taken %v, %v", taken, err)
-	}
-	defer release()
+	holdLock(t, ns)
 	// Whoever waits for the lock does so each time; a busy machine is not that busy each time.
 	shortest := time.Hour
 	for range 10 {

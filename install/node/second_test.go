@@ -23,6 +23,19 @@ func timeless(t *testing.T) bool {
 	return true
 }
 
+// awaitWithin is await in a bubble, where no time passes but that for which a node waits.
+func awaitWithin(
+	t testing.TB, limit time.Duration, statuses <-chan node.Status, what string, ok func(node.Status) bool,
+) node.Status {
+	t.Helper()
+	begun := time.Now()
+	s := await(t, statuses, what, ok)
+	if took := time.Since(begun); took > limit {
+		t.Errorf("%s after %v", what, took)
+	}
+	return s
+}
+
 func TestWhatOthersDoIsPutRightWithinASecond(t *testing.T) {
 	if !timeless(t) {
 		return
@@ -39,13 +52,9 @@ func TestWhatOthersDoIsPutRightWithinASecond(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					b := newBed(t)
 					n, statuses := b.disturbed(d)
-					begun := time.Now()
 					d.do(b)
 					event.tell(n)
-					await(t, statuses, "put right", d.right(b))
-					if took := time.Since(begun); took > event.within {
-						t.Errorf("it took %v", took)
-					}
+					awaitWithin(t, event.within, statuses, "put right", d.right(b))
 				})
 			})
 		}
@@ -60,23 +69,15 @@ func TestARivalIsNamedAndOverWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		n, statuses := b.disturbed(disturbance{})
-		begun := time.Now()
 		stop := every(100*time.Millisecond, func() {
 			b.put("conf/10-a.conflist", list("calico"))
 			n.Wake()
 		})
-		await(t, statuses, "named", func(s node.Status) bool { return len(s.Rivals) > 0 })
-		if took := time.Since(begun); took > time.Second {
-			t.Errorf("named after %v", took)
-		}
+		awaitWithin(t, time.Second, statuses, "named", func(s node.Status) bool { return len(s.Rivals) > 0 })
 		stop()
-		begun = time.Now()
 		b.put("conf/10-a.conflist", list("calico"))
 		n.Wake()
-		await(t, statuses, "put right", func(node.Status) bool { return carriesFirst(b) })
-		if took := time.Since(begun); took > time.Second {
-			t.Errorf("put right after %v", took)
-		}
+		awaitWithin(t, time.Second, statuses, "put right", func(node.Status) bool { return carriesFirst(b) })
 	})
 }
 
@@ -88,12 +89,11 @@ func TestWhatCannotBePutRightIsToldWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		n, statuses := b.disturbed(disturbance{})
-		begun := time.Now()
 		b.put("conf/05-x.conflist", "{")
 		n.Wake()
-		s := await(t, statuses, "told", func(s node.Status) bool { return !s.Installed() })
-		if took := time.Since(begun); took > time.Second || !slices.Contains(reasons(s), node.Unreadable) {
-			t.Errorf("after %v: %v", took, s.Problems)
+		s := awaitWithin(t, time.Second, statuses, "told", func(s node.Status) bool { return !s.Installed() })
+		if !slices.Contains(reasons(s), node.Unreadable) {
+			t.Errorf("%v", s.Problems)
 		}
 	})
 }

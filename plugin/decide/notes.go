@@ -33,11 +33,6 @@ const (
 	InitContainersCaptured NoteKind = "init-containers-captured"
 )
 
-// NoteKinds returns all kinds of notes.
-func NoteKinds() []NoteKind {
-	return []NoteKind{IPv6Uncaptured, VariableUnread, ArgumentUnknown, AllDNSCaptured, InitContainersCaptured}
-}
-
 // String returns kind and sentence in a line.
 func (n Note) String() string { return fmt.Sprintf("%s: %s", n.Kind, n.Sentence) }
 

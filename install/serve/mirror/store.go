@@ -16,7 +16,6 @@ type store struct {
 	objects map[name]*kept
 	synced  bool
 	broken  error      // why there is no watch now
-	refused error      // what came of the last request, if that was that we may not
 	told    time.Time  // when that was told last
 	changed func(name) // may be nil; called after each change, with the zero name if it may be of all
 }
@@ -90,9 +89,10 @@ func (s *store) trouble() error {
 
 // refusal returns the API server's answer that it does not let us watch, if that was the last.
 func (s *store) refusal() error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.refused
+	if err := s.trouble(); apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		return err
+	}
+	return nil
 }
 
 // quiet is how long a failure that goes on is not told again. It is tried much more often.
@@ -108,10 +108,6 @@ func (s *store) note(err error) (tell bool) {
 		s.told = now
 	}
 	s.broken = err
-	s.refused = nil
-	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-		s.refused = err
-	}
 	return tell
 }
 
