@@ -119,6 +119,7 @@ func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 // A right that is taken away closes the way that the agent had, though it still has the pods of before.
 func TestRightsThatAreTakenAway(t *testing.T) {
 	netnstest.RequireRoot(t)
+	t.Parallel() // it waits for seconds
 	b := newBed(t)
 	r := b.run(nil)
 	r.ready()
@@ -136,6 +137,7 @@ func TestRightsThatAreTakenAway(t *testing.T) {
 // An API server that is away does not make a node unready that has its pods: none comes without it.
 func TestServedPodsOutlastAnOutage(t *testing.T) {
 	netnstest.RequireRoot(t)
+	t.Parallel() // it waits for seconds
 	b := newBed(t)
 	r := b.run(nil)
 	r.ready()
