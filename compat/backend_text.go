@@ -9,11 +9,6 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// restorePrograms are those that load a family's tables beside what is there.
-var restorePrograms = map[rules.Family]string{
-	rules.IPv4: "iptables-restore --noflush", rules.IPv6: "ip6tables-restore --noflush",
-}
-
 // SaveText writes the rules as the legacy backend puts them into a namespace that has none, in the format of iptables-save: those of each
 // family behind a comment that names the program that loads them.
 func SaveText(l Legacy) (string, error) {
@@ -23,7 +18,7 @@ func SaveText(l Legacy) (string, error) {
 		if len(of) == 0 {
 			continue
 		}
-		fmt.Fprintf(text, "# IPv%d: %s\n", f, restorePrograms[f])
+		fmt.Fprintf(text, "# IPv%d: %stables-restore --noflush\n", f, f)
 		if err := save.Print(text, of); err != nil {
 			return "", err
 		}

@@ -70,7 +70,7 @@ func (d dice) redirect() rules.Redirect {
 	}
 	r.OwnerGroupsExclude = some(d, "groups exclude", 0, 3, someIDs...)
 	r.ExcludeInterfaces, r.RerouteInterfaces = some(d, "interfaces", 0, 3, someNames...), some(d, "rerouted", 0, 3, someNames...)
-	r.LoopbackCIDR = pick(d, "loopback", rules.DefaultLoopbackCIDR, netip.MustParsePrefix("127.0.0.1/8"))
+	r.LoopbackCIDR = pick(d, "loopback", rules.DefaultLoopbackCIDR(), netip.MustParsePrefix("127.0.0.1/8"))
 	r.DNS.Capture, r.DNS.All = d.yes("DNS"), d.yes("all DNS")
 	for _, p := range some(d, "servers", 0, 3, somePrefixes...) {
 		r.DNS.Servers = append(r.DNS.Servers, p.Addr().Unmap())

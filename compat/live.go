@@ -43,7 +43,7 @@ type Live struct {
 const maxLiveReads = 100
 
 // errLiveBusy tells that the rules kept changing.
-var errLiveBusy = fmt.Errorf("the rules changed during each of %d readings: another process writes without pause", maxLiveReads)
+var errLiveBusy = errors.New("the rules changed during each of many readings: another process writes without pause")
 
 // ReadLive returns what decides about packets in the namespace (nil: the current one), or the part of it, in the order in which the
 // kernel runs it. It is of one moment, also while others write.

@@ -9,22 +9,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// since is the first version that has the last of the revisions that all rules use: conntrack's third.
-const since = "2.6.39"
-
-// prefixes are how the kernel's names begin.
-var prefixes = map[rules.Family]string{rules.IPv4: "ip", rules.IPv6: "ip6"}
+// firstVersion is the first that has the last of the revisions that all rules use: conntrack's third.
+const firstVersion = "2.6.39"
 
 // described says what a feature is to people: with the kernel's configuration option, the module, and the first version that has it.
 func described(f xtables.Feature) nft.Feature {
-	d := nft.Feature{Name: f.String(), Since: since}
-	if since, ok := later[xtables.Feature{Family: f.Family, Kind: f.Kind, Name: f.Name}]; ok {
-		d.Since = since
-	}
+	d := nft.Feature{Name: f.String(), Since: since(f)}
 	option, module := sourceOf(f)
 	if f.Kind == xtables.KindTable {
-		option = fmt.Sprintf("%s_NF_%s", prefixes[f.Family], f.Name)
-		module = fmt.Sprintf("%stable_%s", prefixes[f.Family], f.Name)
+		option = fmt.Sprintf("%s_NF_%s", f.Family, f.Name)
+		module = fmt.Sprintf("%stable_%s", f.Family, f.Name)
 	} else {
 		d.Name = "iptables-legacy's " + d.Name
 	}
@@ -34,11 +28,10 @@ func described(f xtables.Feature) nft.Feature {
 
 // familyDescribed is described for all that the kernel has of iptables-legacy for a family.
 func familyDescribed(f rules.Family) nft.Feature {
-	prefix := prefixes[f]
 	return nft.Feature{
 		Name:   fmt.Sprintf("iptables-legacy's tables of %s", f),
-		Option: withModule(prefix+"_NF_IPTABLES", prefix+"_tables"),
-		Since:  since,
+		Option: withModule(fmt.Sprintf("%s_NF_IPTABLES", f), fmt.Sprintf("%s_tables", f)),
+		Since:  firstVersion,
 	}
 }
 
@@ -62,10 +55,14 @@ func sourceOf(f xtables.Feature) (option, module string) {
 	return "netfilter_xt_" + kind + f.Name, "xt_" + f.Name
 }
 
-// later are the features that came after most others, whatever the revision, by the kernel's history.
-var later = map[xtables.Feature]string{
-	{Family: rules.IPv6, Kind: xtables.KindTable, Name: "nat"}:       "3.7",
-	{Family: rules.IPv6, Kind: xtables.KindTarget, Name: "REDIRECT"}: "3.7",
-	{Family: rules.IPv4, Kind: xtables.KindTarget, Name: "CT"}:       "3.4",
-	{Family: rules.IPv6, Kind: xtables.KindTarget, Name: "CT"}:       "3.4",
+// since is the first version that has a feature, whatever the revision, by the kernel's history.
+func since(f xtables.Feature) string {
+	target := f.Kind == xtables.KindTarget
+	switch {
+	case f.Family == rules.IPv6 && (f.Kind == xtables.KindTable && f.Name == "nat" || target && f.Name == "REDIRECT"):
+		return "3.7"
+	case target && f.Name == "CT":
+		return "3.4"
+	}
+	return firstVersion
 }

@@ -71,7 +71,7 @@ func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
 	r.ExcludeInterfaces = someOf(t, "excluded interfaces", someInterfaces, 2)
 	r.RerouteInterfaces = someOf(t, "rerouted interfaces", someInterfaces, 2)
 	r.LoopbackCIDR = rapid.SampledFrom([]netip.Prefix{
-		rules.DefaultLoopbackCIDR, netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("127.0.0.2/31"),
+		rules.DefaultLoopbackCIDR(), netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("127.0.0.2/31"),
 	}).Draw(t, "loopback")
 	r.DNS.Capture = oftenTrue(t, "DNS")
 	r.DNS.All = rapid.Bool().Draw(t, "all DNS")
@@ -161,7 +161,7 @@ func drawSource(t *rapid.T, c *testbed.Call, r rules.Redirect) {
 	if c.To.Addr().Is6() {
 		own = addrs("::1", "fd00:10:244:1::5")
 		if r.IPv6 {
-			own = append(own, rules.PassthroughIPv6)
+			own = append(own, rules.PassthroughIPv6())
 		}
 	}
 	c.Local = netip.AddrPortFrom(rapid.SampledFrom(own).Draw(t, "source"), 0)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -67,7 +68,7 @@ func inside(ns *netns.NS, do func() error) error {
 
 // apply is Apply in the namespace of the thread.
 func apply(p *Prepared) (Result, error) {
-	deepen()
+	deepen(false)
 	c, err := dial()
 	if err != nil {
 		return Result{}, err
@@ -113,12 +114,17 @@ func (a *applier) outcome(err error) Result {
 }
 
 // deepen gives the goroutine, which is a new one, a stack that suffices for the rest. To let it grow by and by, and be copied each time
-// with more calls on it, takes a twentieth of the time in which an unchanged ruleset is found to be so.
+// with more calls on it, takes a twentieth of the time in which an unchanged ruleset is found to be so. The variable is not touched, which
+// would clear what is only reserved.
 //
 //go:noinline
-func deepen() byte {
-	var space [12 << 10]byte
-	return space[len(dumpNames)]
+func deepen(touch bool) byte {
+	const depth = 12 << 10
+	if !touch {
+		return 0
+	}
+	var space [depth]byte
+	return space[os.Getpid()%depth]
 }
 
 // change makes the namespace what is wanted, routes included; exclusive tells that the lock keeps others away.

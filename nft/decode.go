@@ -52,7 +52,7 @@ func decodeChain(a attributes) rules.Chain {
 	}
 	for h, number := range hookNumbers {
 		if number == hook.number(unix.NFTA_HOOK_HOOKNUM) {
-			c.Base.Hook = h
+			c.Base.Hook = rules.Hook(h)
 		}
 	}
 	for _, t := range []rules.ChainType{rules.Filter, rules.NAT, rules.Route} {

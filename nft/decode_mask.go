@@ -49,7 +49,7 @@ func statesOf(mask uint32) (rules.StateSet, bool) {
 	var states rules.StateSet
 	for state, bit := range stateBits {
 		if mask&bit != 0 {
-			states |= rules.States(state)
+			states |= rules.States(rules.State(state))
 			mask &^= bit
 		}
 	}

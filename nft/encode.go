@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -50,12 +51,12 @@ func (t *Transaction) element(seq, offset uint32) string {
 	}
 	buf := t.buf
 	for range seq {
-		buf = buf[align(int(native.Uint32(buf))):]
+		buf = buf[align(int(binary.NativeEndian.Uint32(buf))):]
 	}
-	if uint64(offset) >= uint64(native.Uint32(buf)) {
+	if uint64(offset) >= uint64(binary.NativeEndian.Uint32(buf)) {
 		return ""
 	}
-	el := attributes(attributes(buf[offset:native.Uint32(buf)]).get(unix.NFTA_LIST_ELEM))
+	el := attributes(attributes(buf[offset:binary.NativeEndian.Uint32(buf)]).get(unix.NFTA_LIST_ELEM))
 	key := constant(el, unix.NFTA_SET_ELEM_KEY)
 	if key == nil {
 		return ""
@@ -64,7 +65,7 @@ func (t *Transaction) element(seq, offset uint32) string {
 }
 
 // messageNames are nft's commands for the messages that we send.
-var messageNames = map[int]string{
+var messageNames = [...]string{
 	unix.NFT_MSG_NEWTABLE: "add table", unix.NFT_MSG_DELTABLE: "delete table", unix.NFT_MSG_NEWCHAIN: "add chain",
 	unix.NFT_MSG_DELCHAIN: "delete chain", unix.NFT_MSG_NEWRULE: "add rule", unix.NFT_MSG_DELRULE: "delete rule",
 	unix.NFT_MSG_NEWSET: "add set", unix.NFT_MSG_DELSET: "delete set", unix.NFT_MSG_NEWSETELEM: "add elements", unix.NFT_MSG_DELSETELEM: "delete elements",
@@ -199,7 +200,7 @@ func (e *encoder) nextSetID() uint32 {
 }
 
 // hookNumbers are the kernel's numbers of the hooks.
-var hookNumbers = map[rules.Hook]uint32{
+var hookNumbers = [...]uint32{
 	rules.Prerouting: unix.NF_INET_PRE_ROUTING, rules.Input: unix.NF_INET_LOCAL_IN, rules.Forward: unix.NF_INET_FORWARD,
 	rules.Output: unix.NF_INET_LOCAL_OUT, rules.Postrouting: unix.NF_INET_POST_ROUTING, rules.Ingress: unix.NF_INET_NUMHOOKS,
 }

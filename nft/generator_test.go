@@ -65,7 +65,7 @@ func drawDestinations(t *rapid.T, r *rules.Redirect) {
 	}
 	r.OutboundExcludeCIDRs = rapid.SliceOfN(AnyPrefix(), 0, 8).Draw(t, "excluded destinations")
 	r.LoopbackCIDR = rapid.SampledFrom([]netip.Prefix{
-		rules.DefaultLoopbackCIDR, netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("127.64.0.0/11"),
+		rules.DefaultLoopbackCIDR(), netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("127.64.0.0/11"),
 	}).Draw(t, "loopback")
 	r.DNS.Capture, r.DNS.All = rapid.Bool().Draw(t, "DNS"), rapid.Bool().Draw(t, "all DNS")
 	r.DNS.Servers = rapid.SliceOfN(rapid.Map(AnyPrefix(), func(p netip.Prefix) netip.Addr { return p.Addr() }), 0, 4).Draw(t, "servers")

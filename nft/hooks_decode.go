@@ -85,9 +85,23 @@ func legacyTable(f HookFunction) string {
 	if table, _, ok := strings.Cut(name, "_"); ok {
 		return table
 	}
-	return legacyPriorities[f.Priority]
+	return legacyTableAt(f.Priority)
 }
 
-// legacyPriorities are those of iptables-legacy's tables (enum nf_ip_hook_priorities; raw has one more by an option of its module).
-// nat has the one where the kernel translates.
-var legacyPriorities = map[int]string{-450: "raw", -300: "raw", -150: "mangle", -100: "nat", 0: "filter", 50: "security"}
+// legacyTableAt names the table of iptables-legacy that has the priority (enum nf_ip_hook_priorities; raw has one more by an option of its
+// module). nat has the one where the kernel translates.
+func legacyTableAt(priority int) string {
+	switch priority {
+	case -450, -300:
+		return "raw"
+	case -150:
+		return "mangle"
+	case -100:
+		return "nat"
+	case 0:
+		return "filter"
+	case 50:
+		return "security"
+	}
+	return ""
+}

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -164,8 +165,8 @@ func placeOf(request []byte) string {
 	family, _ := familyOf(request[unix.NLMSG_HDRLEN])
 	number := attributes(request[unix.NLMSG_HDRLEN+4:]).number(nfnlaHookNumber)
 	for h, n := range hookNumbers {
-		if n == number && h != rules.Ingress {
-			return family.String() + " " + h.String()
+		if hook := rules.Hook(h); n == number && hook != rules.Ingress {
+			return family.String() + " " + hook.String()
 		}
 	}
 	return ""
@@ -227,7 +228,7 @@ func TestHooksAreReadAgainWhenTheyChangeMeanwhile(t *testing.T) {
 	c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
 		answer := answering(request, answers[placeOf(request)])
 		if asked.Add(1) == 1 {
-			native.PutUint16(answer[6:], native.Uint16(answer[6:])|unix.NLM_F_DUMP_INTR)
+			binary.NativeEndian.PutUint16(answer[6:], binary.NativeEndian.Uint16(answer[6:])|unix.NLM_F_DUMP_INTR)
 		}
 		return [][]byte{answer}
 	})
@@ -248,7 +249,7 @@ func TestHooksTellWhatIsMissing(t *testing.T) {
 		{unix.ENOBUFS, func(err error) bool { return !IsNotSupported(err) && !IsNotPermitted(err) }},
 	} {
 		c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
-			return [][]byte{refusalOf(native.Uint32(request[8:]), row.errno, unix.NLM_F_CAPPED)}
+			return [][]byte{refusalOf(binary.NativeEndian.Uint32(request[8:]), row.errno, unix.NLM_F_CAPPED)}
 		})
 		if _, err := c.hooks(); err == nil || !row.is(err) || !errors.Is(err, row.errno) {
 			t.Errorf("%v: %v", row.errno, err)
@@ -290,7 +291,7 @@ func TestLegacyTablesAreToldApart(t *testing.T) {
 func FuzzDecodeHook(f *testing.F) {
 	for _, datagram := range recordedHooks(f, "testdata/hooks-linux-6.12.hex") {
 		for len(datagram) > unix.NLMSG_HDRLEN+4 {
-			length := int(native.Uint32(datagram))
+			length := int(binary.NativeEndian.Uint32(datagram))
 			f.Add(datagram[unix.NLMSG_HDRLEN+4 : length])
 			datagram = datagram[align(length):]
 		}

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 
@@ -41,7 +42,7 @@ func nfproto(f rules.Family) uint8 {
 }
 
 // stateBits are nf_tables' bits of the states (linux/netfilter/nf_conntrack_common.h, NF_CT_STATE_BIT).
-var stateBits = map[rules.State]uint32{
+var stateBits = [...]uint32{
 	rules.Invalid: 1, rules.Established: 1 << 1, rules.Related: 1 << 2, rules.New: 1 << 3, rules.Untracked: 1 << 6,
 }
 
@@ -110,7 +111,7 @@ func (e *encoder) match(m rules.Match, set setRef) error {
 	case rules.MatchState:
 		var bits uint32
 		for state, bit := range stateBits {
-			if m.States.Has(state) {
+			if m.States.Has(rules.State(state)) {
 				bits |= bit
 			}
 		}
@@ -216,7 +217,7 @@ func (e *encoder) action(a rules.Action) error {
 		e.ct(unix.NFT_CT_MARK)
 		e.setMeta(unix.NFT_META_MARK)
 	case rules.SetZone:
-		e.immediate(native.AppendUint16(nil, a.Zone))
+		e.immediate(binary.NativeEndian.AppendUint16(nil, a.Zone))
 		e.setCT(unix.NFT_CT_ZONE)
 	case rules.Count:
 		e.expression("counter", func() {})

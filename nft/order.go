@@ -10,7 +10,7 @@ import (
 // they were made, and the kernel runs first the one made last.
 func orderChains(rs *rules.Ruleset) {
 	for h := range hookNumbers {
-		for chains := rs.BaseChains(h); len(chains) > 0; {
+		for chains := rs.BaseChains(rules.Hook(h)); len(chains) > 0; {
 			n := slices.IndexFunc(chains, func(c rules.ChainRef) bool { return c.Chain.Base.Position() != chains[0].Chain.Base.Position() })
 			if n < 0 {
 				n = len(chains)

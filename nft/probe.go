@@ -104,7 +104,7 @@ func (c *conn) probe() ([]Support, error) {
 	support := []Support{{Feature: FeatureNetlink}}
 	e := newEncoder(0)
 	var owner []int // of each message, the index of the feature it belongs to
-	for _, p := range probes {
+	for _, p := range probes() {
 		t := p.table(len(support))
 		if err := e.writeTable(&t); err != nil {
 			return nil, err
@@ -184,32 +184,35 @@ func (p featureProbe) table(number int) rules.Table {
 	return rules.Table{Family: rules.Inet, Name: fmt.Sprintf("probe-%d", number), Chains: []rules.Chain{c}}
 }
 
-var probes = []featureProbe{
-	{FeatureTables, rules.Base{Type: rules.Filter, Hook: rules.Output}, rules.Rule{}},
-	{FeatureNAT, rules.Base{Type: rules.NAT, Hook: rules.Output}, rules.Rule{}},
-	{FeatureRedirect, rules.Base{Type: rules.NAT, Hook: rules.Output}, rules.Rule{
-		Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
-		Actions: []rules.Action{rules.RedirectTo{Port: rules.DefaultProxyPort}},
-	}},
-	{FeatureOwner, rules.Base{Type: rules.Filter, Hook: rules.Output}, rules.Rule{
-		Matches: []rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](rules.DefaultProxyID)}},
-		Actions: []rules.Action{rules.Return},
-	}},
-	{FeatureInterval, rules.Base{Type: rules.Filter, Hook: rules.Output}, rules.Rule{
-		Matches: []rules.Match{rules.MatchAddr{Side: rules.Destination, Ranges: rules.AddrRanges([]netip.Prefix{
-			netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.0/16"),
-		})}},
-		Actions: []rules.Action{rules.Return},
-	}},
-	{FeatureZone, rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.RawPriority}, rules.Rule{
-		Matches: []rules.Match{rules.MatchState{States: rules.States(rules.New)}},
-		Actions: []rules.Action{rules.SetZone{Zone: rules.ProxyDNSZone}},
-	}},
-	{FeatureRoute, rules.Base{Type: rules.Route, Hook: rules.Output, Priority: rules.ManglePriority}, rules.Rule{}},
-	{FeatureTProxy, rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.ManglePriority}, rules.Rule{
-		Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
-		Actions: []rules.Action{rules.TProxy{Port: rules.DefaultInboundCapturePort}},
-	}},
+// probes are those of all features but netlink itself.
+func probes() []featureProbe {
+	return []featureProbe{
+		{FeatureTables, rules.Base{Type: rules.Filter, Hook: rules.Output}, rules.Rule{}},
+		{FeatureNAT, rules.Base{Type: rules.NAT, Hook: rules.Output}, rules.Rule{}},
+		{FeatureRedirect, rules.Base{Type: rules.NAT, Hook: rules.Output}, rules.Rule{
+			Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
+			Actions: []rules.Action{rules.RedirectTo{Port: rules.DefaultProxyPort}},
+		}},
+		{FeatureOwner, rules.Base{Type: rules.Filter, Hook: rules.Output}, rules.Rule{
+			Matches: []rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](rules.DefaultProxyID)}},
+			Actions: []rules.Action{rules.Return},
+		}},
+		{FeatureInterval, rules.Base{Type: rules.Filter, Hook: rules.Output}, rules.Rule{
+			Matches: []rules.Match{rules.MatchAddr{Side: rules.Destination, Ranges: rules.AddrRanges([]netip.Prefix{
+				netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.0/16"),
+			})}},
+			Actions: []rules.Action{rules.Return},
+		}},
+		{FeatureZone, rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.RawPriority}, rules.Rule{
+			Matches: []rules.Match{rules.MatchState{States: rules.States(rules.New)}},
+			Actions: []rules.Action{rules.SetZone{Zone: rules.ProxyDNSZone}},
+		}},
+		{FeatureRoute, rules.Base{Type: rules.Route, Hook: rules.Output, Priority: rules.ManglePriority}, rules.Rule{}},
+		{FeatureTProxy, rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.ManglePriority}, rules.Rule{
+			Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
+			Actions: []rules.Action{rules.TProxy{Port: rules.DefaultInboundCapturePort}},
+		}},
+	}
 }
 
 // diagnose adds to a refusal which feature the kernel lacks, if it can be found out.

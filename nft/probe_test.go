@@ -139,8 +139,8 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 
 // tableOf is the table with which a feature is probed.
 func tableOf(f Feature) string {
-	i := slices.IndexFunc(probes, func(p featureProbe) bool { return p.feature == f })
-	return probes[i].table(i + 1).Name
+	i := slices.IndexFunc(probes(), func(p featureProbe) bool { return p.feature == f })
+	return probes()[i].table(i + 1).Name
 }
 
 // tableName returns the table that a message is about: chains, rules and sets have it in the same attribute.

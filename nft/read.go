@@ -200,7 +200,7 @@ func (c *conn) dump(msg int, family rules.Family, attrs func(*messages), do func
 	return interrupted, err
 }
 
-var dumpNames = map[int]string{
+var dumpNames = [...]string{
 	unix.NFT_MSG_GETTABLE: "tables", unix.NFT_MSG_GETCHAIN: "chains", unix.NFT_MSG_GETRULE: "rules",
 	unix.NFT_MSG_GETSET: "sets", unix.NFT_MSG_GETSETELEM: "elements",
 }

@@ -26,7 +26,7 @@ func TestApplyMendsRoutesBesideEqualRules(t *testing.T) {
 
 // TestIstiosAddressIsLeftAlone has ::6 on lo as istio-init leaves it, and no rules of ours.
 func TestIstiosAddressIsLeftAlone(t *testing.T) {
-	istios := rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6}}
+	istios := rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
 	for name, do := range map[string]func(*testing.T){
 		"by a removal of nothing": func(t *testing.T) {
 			ns := netnstest.New(t)

@@ -35,7 +35,7 @@ var hosts = map[string][2]netip.Addr{
 	"neighbour": {testbed.NeighbourIP4, testbed.NeighbourIP6},
 	"pod":       {testbed.PodIP4, testbed.PodIP6},
 	"lo":        {netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()},
-	"pass":      {rules.PassthroughIPv4, rules.PassthroughIPv6},
+	"pass":      {rules.PassthroughIPv4(), rules.PassthroughIPv6()},
 	"interface": {testbed.InterfaceIP4, testbed.InterfaceIP6},
 	"machine":   {testbed.MachineIP4, testbed.MachineIP6},
 }

@@ -97,10 +97,10 @@ func TestTrafficAfterRemoval(t *testing.T) {
 				{call: "app tcp world:80 mark 1337", want: "outside"},
 			})
 			if _, err := b.Dial(testbed.Call{
-				Network: "udp", Local: netip.AddrPortFrom(rules.PassthroughIPv6, 0),
+				Network: "udp", Local: netip.AddrPortFrom(rules.PassthroughIPv6(), 0),
 				To: netip.AddrPortFrom(testbed.PodIP6, 8080),
 			}); err == nil {
-				t.Errorf("%s still is an address of the pod", rules.PassthroughIPv6)
+				t.Errorf("%s still is an address of the pod", rules.PassthroughIPv6())
 			}
 		})
 	}

@@ -6,9 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setNames says, for each expression that uses a set, which attribute names it.
-var setNames = map[string]uint16{
-	"lookup": unix.NFTA_LOOKUP_SET, "dynset": unix.NFTA_DYNSET_SET_NAME, "objref": unix.NFTA_OBJREF_SET_NAME,
+// setNameOf says which attribute of the expression names the set that it uses, if it is one that uses a set.
+func setNameOf(expression string) (attr uint16, ok bool) {
+	switch expression {
+	case "lookup":
+		return unix.NFTA_LOOKUP_SET, true
+	case "dynset":
+		return unix.NFTA_DYNSET_SET_NAME, true
+	case "objref":
+		return unix.NFTA_OBJREF_SET_NAME, true
+	}
+	return 0, false
 }
 
 // used takes the sets that a rule's expressions use, known to the model or not, out of those that none uses.
@@ -18,7 +26,7 @@ func (t *foundTable) used(expressions attributes) {
 	}
 	expressions.each(func(_ uint16, value []byte) {
 		e := attributes(value)
-		attr, ok := setNames[e.text(unix.NFTA_EXPR_NAME)]
+		attr, ok := setNameOf(e.text(unix.NFTA_EXPR_NAME))
 		if !ok {
 			return
 		}

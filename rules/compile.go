@@ -94,7 +94,7 @@ func (c *compiler) routing() Routing {
 		}
 	}
 	if c.IPv6 {
-		r.LoopbackAddrs = []netip.Addr{PassthroughIPv6}
+		r.LoopbackAddrs = []netip.Addr{PassthroughIPv6()}
 	}
 	return r
 }
@@ -212,7 +212,7 @@ func to(ranges []netipx.IPRange, set string) MatchAddr {
 func (c *compiler) loopbackOf(f Family) MatchAddr {
 	p := c.LoopbackCIDR
 	if f == IPv6 {
-		p = loopbackCIDRv6
+		p = loopbackCIDRv6()
 	}
 	return MatchAddr{Side: Destination, Ranges: AddrRanges([]netip.Prefix{p})}
 }
@@ -226,9 +226,9 @@ func (c *compiler) offLoopback(f Family) MatchAddr {
 
 // passthrough matches the proxy's connections to the application by their source.
 func passthrough(f Family) MatchAddr {
-	a := PassthroughIPv4
+	a := PassthroughIPv4()
 	if f == IPv6 {
-		a = PassthroughIPv6
+		a = PassthroughIPv6()
 	}
 	return MatchAddr{Side: Source, Ranges: []netipx.IPRange{netipx.IPRangeFrom(a, a)}}
 }

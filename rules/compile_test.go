@@ -142,7 +142,7 @@ func TestRouting(t *testing.T) {
 	policy := func(f rules.Family) rules.PolicyRoute {
 		return rules.PolicyRoute{Family: f, Mark: 1337, Table: 133, Priority: rules.PolicyPriority}
 	}
-	six := []netip.Addr{rules.PassthroughIPv6}
+	six := []netip.Addr{rules.PassthroughIPv6()}
 	for _, tc := range []struct {
 		says string
 		r    rules.Redirect

@@ -35,15 +35,16 @@ const (
 
 const domainPort = 53
 
-var (
-	// DefaultLoopbackCIDR is what counts as loopback destination in IPv4 (ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR). In IPv6 it is
-	// always ::1/128.
-	DefaultLoopbackCIDR = netip.MustParsePrefix("127.0.0.1/32")
+// DefaultLoopbackCIDR is what counts as loopback destination in IPv4 (ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR): 127.0.0.1/32. In IPv6 it is
+// always ::1/128.
+func DefaultLoopbackCIDR() netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 32)
+}
 
-	loopbackCIDRv6 = netip.MustParsePrefix("::1/128")
+func loopbackCIDRv6() netip.Prefix { return netip.PrefixFrom(netip.IPv6Loopback(), 128) }
 
-	// PassthroughIPv4 is the source address of the proxy's IPv4 connections to the application.
-	PassthroughIPv4 = netip.MustParseAddr("127.0.0.6")
-	// PassthroughIPv6 is the source address of the proxy's IPv6 connections to the application.
-	PassthroughIPv6 = netip.MustParseAddr("::6")
-)
+// PassthroughIPv4 is the source address of the proxy's IPv4 connections to the application: 127.0.0.6.
+func PassthroughIPv4() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 6}) }
+
+// PassthroughIPv6 is the source address of the proxy's IPv6 connections to the application: ::6.
+func PassthroughIPv6() netip.Addr { return netip.AddrFrom16([16]byte{15: 6}) }

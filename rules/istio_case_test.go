@@ -160,7 +160,7 @@ func readRouting(text string) rules.Routing {
 			mark, table := must(rules.ParseMark(words[4])), must(rules.ParseMark(words[6]))
 			r.Policies = append(r.Policies, rules.PolicyRoute{Family: family, Mark: mark, Table: table, Priority: priority})
 		case strings.HasPrefix(line, "lo ") && slices.Contains(words, "::6/128"):
-			r.LoopbackAddrs = []netip.Addr{rules.PassthroughIPv6}
+			r.LoopbackAddrs = []netip.Addr{rules.PassthroughIPv6()}
 		}
 	}
 	return r

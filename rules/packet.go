@@ -43,12 +43,12 @@ const (
 	SCTP   Protocol = 132
 )
 
-var protocolNames = map[Protocol]string{ICMP: "icmp", TCP: "tcp", UDP: "udp", ICMPv6: "ipv6-icmp", SCTP: "sctp"}
+var protocolNames = [...]string{ICMP: "icmp", TCP: "tcp", UDP: "udp", ICMPv6: "ipv6-icmp", SCTP: "sctp"}
 
 // String returns the protocol's name in lower case, or its number.
 func (p Protocol) String() string {
-	if name, ok := protocolNames[p]; ok {
-		return name
+	if int(p) < len(protocolNames) && protocolNames[p] != "" {
+		return protocolNames[p]
 	}
 	return fmt.Sprint(uint8(p))
 }

@@ -166,10 +166,8 @@ func (p *Packet) setDevice(device string) {
 
 // ParseProtocol reads a protocol's name or number.
 func ParseProtocol(text string) (Protocol, error) {
-	for p, name := range protocolNames {
-		if name == text {
-			return p, nil
-		}
+	if p := slices.Index(protocolNames[:], text); p >= 0 && text != "" {
+		return Protocol(p), nil
 	}
 	n, err := strconv.ParseUint(text, 10, 8)
 	if err != nil {

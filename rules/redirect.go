@@ -107,6 +107,6 @@ func DefaultRedirect() Redirect {
 		TProxyMark:         DefaultTProxyMark,
 		TProxyRouteTable:   DefaultTProxyRouteTable,
 		OwnerGroups:        GroupSelection{All: true},
-		LoopbackCIDR:       DefaultLoopbackCIDR,
+		LoopbackCIDR:       DefaultLoopbackCIDR(),
 	}
 }

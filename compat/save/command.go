@@ -8,10 +8,25 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// longCommands are other spellings of commands.
-var longCommands = map[string]string{
-	"--append": "-A", "--delete": "-D", "--flush": "-F", "--insert": "-I", "--new-chain": "-N", "--policy": "-P",
-	"--delete-chain": "-X",
+// shortCommand returns the short spelling of a command.
+func shortCommand(name string) string {
+	switch name {
+	case "--append":
+		return "-A"
+	case "--delete":
+		return "-D"
+	case "--flush":
+		return "-F"
+	case "--insert":
+		return "-I"
+	case "--new-chain":
+		return "-N"
+	case "--policy":
+		return "-P"
+	case "--delete-chain":
+		return "-X"
+	}
+	return name
 }
 
 // command reads a line that changes the table.
@@ -27,11 +42,7 @@ func (p *parser) command(words []word) *SyntaxError {
 			return p.atEnd("a rule behind the counter")
 		}
 	}
-	name := words[0].raw
-	if short, ok := longCommands[name]; ok {
-		name = short
-	}
-	switch name {
+	switch name := shortCommand(words[0].raw); name {
 	case "-A", "-I", "-D":
 		return p.ruleCommand(name, words[1:], hits)
 	case "-F", "-X":

@@ -1,6 +1,7 @@
 package save
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -27,20 +28,39 @@ const (
 	givenCounters
 )
 
-// headerOptions read the options that every rule may have, by their spellings.
-var headerOptions = map[string]func(r *ruleReader, at word, not bool){
-	"-i": (*ruleReader).readInterface, "--in-interface": (*ruleReader).readInterface,
-	"-o": (*ruleReader).readInterface, "--out-interface": (*ruleReader).readInterface,
-	"-s": (*ruleReader).readAddress, "--source": (*ruleReader).readAddress, "--src": (*ruleReader).readAddress,
-	"-d": (*ruleReader).readAddress, "--destination": (*ruleReader).readAddress, "--dst": (*ruleReader).readAddress,
-	"-p": (*ruleReader).readProtocol, "--protocol": (*ruleReader).readProtocol, "--proto": (*ruleReader).readProtocol,
-	"-f": (*ruleReader).readFragment, "--fragment": (*ruleReader).readFragment,
-	"-m": (*ruleReader).readModule, "--match": (*ruleReader).readModule,
-	"-j": (*ruleReader).readTarget, "--jump": (*ruleReader).readTarget,
-	"-g": (*ruleReader).readTarget, "--goto": (*ruleReader).readTarget,
-	"-c": (*ruleReader).readCounters, "--set-counters": (*ruleReader).readCounters,
-	"-4": (*ruleReader).readFamily, "--ipv4": (*ruleReader).readFamily,
-	"-6": (*ruleReader).readFamily, "--ipv6": (*ruleReader).readFamily,
+// headerOptions are the options that every rule may have, with their spellings.
+var headerOptions = [...]struct {
+	names []string
+	read  func(r *ruleReader, at word, not bool)
+}{
+	{[]string{"-i", "--in-interface", "-o", "--out-interface"}, (*ruleReader).readInterface},
+	{[]string{"-s", "--source", "--src", "-d", "--destination", "--dst"}, (*ruleReader).readAddress},
+	{[]string{"-p", "--protocol", "--proto"}, (*ruleReader).readProtocol},
+	{[]string{"-f", "--fragment"}, (*ruleReader).readFragment},
+	{[]string{"-m", "--match"}, (*ruleReader).readModule},
+	{[]string{"-j", "--jump", "-g", "--goto"}, (*ruleReader).readTarget},
+	{[]string{"-c", "--set-counters"}, (*ruleReader).readCounters},
+	{[]string{"-4", "--ipv4", "-6", "--ipv6"}, (*ruleReader).readFamily},
+}
+
+// headerOption returns what reads the option, nil if it is none that every rule may have.
+func headerOption(name string) func(r *ruleReader, at word, not bool) {
+	for i := range headerOptions {
+		if slices.Contains(headerOptions[i].names, name) {
+			return headerOptions[i].read
+		}
+	}
+	return nil
+}
+
+// beginsHeaderOption tells whether an option that every rule may have begins so.
+func beginsHeaderOption(text string) bool {
+	for i := range headerOptions {
+		if slices.ContainsFunc(headerOptions[i].names, func(name string) bool { return strings.HasPrefix(name, text) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // matches lists what the header compares, for each rule that is to be: in the kernel's order, the interfaces first.
@@ -127,7 +147,7 @@ func (r *ruleReader) readProtocol(at word, not bool) {
 	r.once(at, givenProtocol)
 	const want = "a protocol: a name or a number from 0 to 255"
 	w := r.value(want, &not)
-	p, known := protocols[strings.ToLower(w.text)]
+	p, known := protocolNamed(strings.ToLower(w.text))
 	if !known {
 		if isName(w.text) {
 			r.header.protocol = unread(at, not, w)

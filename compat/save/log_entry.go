@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"regexp"
 	"strings"
-	"sync"
 )
 
 // A logEntry is a message of the log with its level.
@@ -26,25 +25,21 @@ func (e *logEntry) message() string {
 }
 
 // The beginnings of lines: what kubectl puts before each, and what Istio's log does before the first of a message. The scope and
-// the place in the source are there if the log's options ask for them. They are compiled when a log is read: the CNI plugin links
-// this package, and never reads one.
-var (
-	kubectlPrefix = compiled(`^(?:\[pod/[^\]]*\] )?(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) )?`)
-	entryPrefix   = compiled(`^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\t)?(debug|info|warn|error|fatal)\t(?:[^\t]*\t)*`)
+// the place in the source are there if the log's options ask for them.
+const (
+	kubectlPrefix = `^(?:\[pod/[^\]]*\] )?(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) )?`
+	entryPrefix   = `^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\t)?(debug|info|warn|error|fatal)\t(?:[^\t]*\t)*`
 )
-
-func compiled(expression string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
-}
 
 // logEntries takes the log apart. Lines before the first entry are the end of one that is not there.
 func logEntries(log string) []logEntry {
+	byKubectl, byIstio := regexp.MustCompile(kubectlPrefix), regexp.MustCompile(entryPrefix)
 	var entries []logEntry
 	number := 0
 	for line := range strings.Lines(log) {
 		number++
 		line = strings.TrimRight(line, "\r\n")
-		before := len(kubectlPrefix().FindString(line))
+		before := len(byKubectl.FindString(line))
 		text := line[before:]
 		if level, message, ok := jsonEntry(text); ok {
 			e := logEntry{level: level}
@@ -54,7 +49,7 @@ func logEntries(log string) []logEntry {
 			entries = append(entries, e)
 			continue
 		}
-		if prefix := entryPrefix().FindStringSubmatch(text); prefix != nil {
+		if prefix := byIstio.FindStringSubmatch(text); prefix != nil {
 			first := textLine{number: number, text: text[len(prefix[0]):], before: before + len(prefix[0])}
 			entries = append(entries, logEntry{level: prefix[1], lines: []textLine{first}})
 			continue

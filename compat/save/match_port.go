@@ -33,9 +33,15 @@ func (r *moduleReader) portOption(name string, side rules.Side) []rules.Match {
 }
 
 // flagBits are the names that iptables has for the flags of TCP.
-var flagBits = map[string]uint8{
-	"FIN": uint8(rules.FIN), "SYN": uint8(rules.SYN), "RST": uint8(rules.RST), "PSH": uint8(rules.PSH), "ACK": uint8(rules.ACK),
-	"URG": uint8(rules.URG), "ALL": 1<<6 - 1, "NONE": 0,
+var flagBits = []namedBits{
+	{"FIN", uint8(rules.FIN)},
+	{"SYN", uint8(rules.SYN)},
+	{"RST", uint8(rules.RST)},
+	{"PSH", uint8(rules.PSH)},
+	{"ACK", uint8(rules.ACK)},
+	{"URG", uint8(rules.URG)},
+	{"ALL", 1<<6 - 1},
+	{"NONE", 0},
 }
 
 // tcpFlags reads --tcp-flags, or --syn which stands for one value of it.
@@ -63,7 +69,7 @@ const maxMultiport = 15
 
 // multiport reads a list of ports of one side. Ports of either side are more than one condition of the model.
 func (r *moduleReader) multiport() []rules.Match {
-	p := r.needs(rules.TCP, rules.UDP, rules.SCTP, protocols["udplite"], protocols["dccp"])
+	p := r.needs(rules.TCP, rules.UDP, rules.SCTP, udplite, dccp)
 	if len(r.options) != 1 {
 		r.fail(r.at, "one of --sports, --dports and --ports behind it")
 		return nil

@@ -49,11 +49,16 @@ func (r *moduleReader) owner() []rules.Match {
 // allIDs are those of any socket.
 func allIDs() []rules.IDRange { return []rules.IDRange{{First: 0, Last: 1<<32 - 1}} }
 
-// stateBits are the names that iptables has for the states of connections; those of NAT have none in the model.
-var stateBits = map[string]uint8{
-	"NEW": uint8(rules.States(rules.New)), "ESTABLISHED": uint8(rules.States(rules.Established)),
-	"RELATED": uint8(rules.States(rules.Related)), "INVALID": uint8(rules.States(rules.Invalid)),
-	"UNTRACKED": uint8(rules.States(rules.Untracked)), "SNAT": natState, "DNAT": natState,
+// stateBits are the names that iptables has for the states of connections, with their bits in a [rules.StateSet]; those of NAT have
+// none in the model.
+var stateBits = []namedBits{
+	{"NEW", 1 << rules.New},
+	{"ESTABLISHED", 1 << rules.Established},
+	{"RELATED", 1 << rules.Related},
+	{"INVALID", 1 << rules.Invalid},
+	{"UNTRACKED", 1 << rules.Untracked},
+	{"SNAT", natState},
+	{"DNAT", natState},
 }
 
 const natState = 1 << 7

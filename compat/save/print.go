@@ -64,7 +64,7 @@ func (p *tablePrinter) fault(rule int, err error) {
 }
 
 func (p *tablePrinter) print() {
-	if _, known := tableHooks[p.table.Name]; !known || p.table.Family == rules.Inet {
+	if hooksOf(p.table.Name) == nil || p.table.Family == rules.Inet {
 		p.fault(0, errors.New("iptables has no such table"))
 		return
 	}
@@ -103,7 +103,7 @@ func (p *tablePrinter) policy() (string, error) {
 		return "ACCEPT", nil
 	case c.Base != nil:
 		return "", errors.New("only built-in chains have a hook")
-	case targets[c.Name] != nil:
+	case kindOf(targets, c.Name) != nil:
 		return "", errors.New("the name is that of a target")
 	}
 	return "-", nil

@@ -57,8 +57,9 @@ func (w *rulePrinter) headerWords(m rules.Match) (option string, words []string,
 			return "", nil, fmt.Errorf("%s: iptables compares one protocol, from 1 to 255", m)
 		}
 		value = strconv.Itoa(int(m.Protocols[0]))
-		if named := m.Protocols[0].String(); protocols[named] == m.Protocols[0] {
-			value = named
+		name := m.Protocols[0].String()
+		if p, known := protocolNamed(name); known && p == m.Protocols[0] {
+			value = name
 		}
 		if !not {
 			w.protocol = m.Protocols[0]

@@ -124,9 +124,9 @@ func (r *ruleReader) readOption() {
 		given = r.words[:2]
 	}
 	at := given[len(given)-1]
-	header, isHeader := headerOptions[at.raw]
+	header := headerOption(at.raw)
 	switch {
-	case isHeader:
+	case header != nil:
 		r.words = r.words[len(given):]
 		header(r, at, len(given) > 1)
 	case open:
@@ -158,8 +158,8 @@ func (r *ruleReader) splitOption() {
 // moduleOption takes an option of a module that the rule names, or of the one that its protocol stands for.
 func (r *ruleReader) moduleOption(given []word) {
 	at := given[len(given)-1]
-	if m, spec, ok := r.findOption(r.modules, at); ok {
-		r.optionOf(m, spec, given)
+	if m, o := r.findOption(r.modules, at); o != nil {
+		r.optionOf(m, o, given)
 		return
 	}
 	m := r.protocolModule()
@@ -172,62 +172,61 @@ func (r *ruleReader) moduleOption(given []word) {
 		r.words = r.words[len(given):]
 		r.modules = append(r.modules, m)
 	default:
-		_, spec, ok := r.findOption([]*module{m}, at)
-		if !ok {
+		_, o := r.findOption([]*module{m}, at)
+		if o == nil {
 			r.fail(at, "an option of iptables, or of a match or target that the rule names")
 			return
 		}
 		r.modules = append(r.modules, m)
 		m.at = at
-		r.optionOf(m, spec, given)
+		r.optionOf(m, o, given)
 	}
 }
 
-// findOption finds the module that an option belongs to: the one that the rule has named last among those which have it. As with
-// getopt_long the end of its name may be missing, if no other begins so.
-func (r *ruleReader) findOption(modules []*module, at word) (found *module, spec spelling, ok bool) {
+// findOption finds an option and the module that it belongs to: the one that the rule has named last among those which have it. As
+// with getopt_long the end of its name may be missing, if no other begins so. Both are nil if there is none.
+func (r *ruleReader) findOption(modules []*module, at word) (of *module, found *optionKind) {
 	for _, m := range slices.Backward(modules) {
-		if spec, ok := m.spellings()[at.raw]; ok {
-			return m, spec, true
+		if o := m.spelled(at.raw); o != nil {
+			return m, o
 		}
 	}
 	if !strings.HasPrefix(at.raw, "--") {
-		return nil, spelling{}, false
+		return nil, nil
 	}
 	for _, m := range modules {
-		for name, s := range m.spellings() {
-			if !strings.HasPrefix(name, at.raw) {
+		for i := range m.kind.options {
+			o := &m.kind.options[i]
+			if !o.begins(at.raw) {
 				continue
 			}
-			if found != nil && (found != m || spec.name != s.name) {
+			if found != nil {
 				r.fail(at, "an option that begins as only one does")
-				return nil, spelling{}, false
+				return nil, nil
 			}
-			found, spec = m, s
+			of, found = m, o
 		}
 	}
-	for name := range headerOptions {
-		if found != nil && strings.HasPrefix(name, at.raw) {
-			r.fail(at, "an option that begins as only one does")
-			return nil, spelling{}, false
-		}
+	if found != nil && beginsHeaderOption(at.raw) {
+		r.fail(at, "an option that begins as only one does")
+		return nil, nil
 	}
-	return found, spec, found != nil
+	return of, found
 }
 
 // optionOf takes an option of the module with its values.
-func (r *ruleReader) optionOf(m *module, spec spelling, given []word) {
-	o := option{name: spec.name, at: given[len(given)-1], not: len(given) > 1}
+func (r *ruleReader) optionOf(m *module, of *optionKind, given []word) {
+	o := option{name: of.name, at: given[len(given)-1], not: len(given) > 1}
 	if slices.ContainsFunc(m.options, func(other option) bool { return other.name == o.name }) {
 		r.fail(o.at, "each option once")
 		return
 	}
 	before := r.words
 	r.words = r.words[len(given):]
-	if spec.values > 0 {
+	if of.values > 0 {
 		o.values[0] = r.value("a value behind it", &o.not)
 	}
-	if spec.values > 1 {
+	if of.values > 1 {
 		o.values[1] = r.next("a second value behind it")
 	}
 	m.words = append(m.words, before[:len(before)-len(r.words)]...)
@@ -240,12 +239,12 @@ func (r *ruleReader) protocolModule() *module {
 	if !given || slices.ContainsFunc(r.modules, func(m *module) bool { return m.implied }) {
 		return nil
 	}
-	k := openMatch
+	k := &openMatch
 	switch protocol {
 	case rules.TCP:
-		k = kinds["tcp"]
+		k = kindOf(kinds, "tcp")
 	case rules.UDP:
-		k = kinds["udp"]
+		k = kindOf(kinds, "udp")
 	}
 	return &module{kind: k, implied: true}
 }

@@ -6,49 +6,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// targets are those whose meaning is known here, by their names.
-var targets = map[string]*kind{
-	"ACCEPT": {target: verdict(rules.Accept)},
-	"DROP":   {target: verdict(rules.Drop)},
-	"RETURN": {target: verdict(rules.Return)},
-	"LOG":    {target: nothing, open: true},
-	"NFLOG":  {target: nothing, open: true},
-	"TRACE":  {target: nothing, open: true},
-	"ULOG":   {target: nothing, open: true},
-	"MARK": {target: (*moduleReader).setMark, options: options(
-		"--set-xmark MARK", "--set-mark MARK", "--and-mark BITS", "--or-mark BITS", "--xor-mark BITS")},
-	"CONNMARK": {target: (*moduleReader).connmark, options: options("--set-xmark MARK", "--set-mark MARK", "--and-mark BITS",
-		"--or-mark BITS", "--xor-mark BITS", "--save-mark", "--restore-mark", "--nfmask BITS", "--ctmask BITS", "--mask BITS",
-		"--left-shift-mark N", "--right-shift-mark N")},
-	"CT": {target: (*moduleReader).zone, options: options("--zone ZONE", "--zone-orig ZONE", "--zone-reply ZONE", "--notrack",
-		"--helper NAME", "--timeout NAME", "--ctevents EVENTS", "--expevents EVENTS")},
-	"TPROXY":   {target: (*moduleReader).tproxy, options: options("--on-port PORT", "--on-ip A", "--tproxy-mark MARK")},
-	"REDIRECT": {target: (*moduleReader).redirect, options: options("--to-ports PORTS", "--random", "--random-fully")},
-	"DNAT":     {target: (*moduleReader).dnat, options: options("--to-destination A", "--random", "--persistent")},
-}
-
-func verdict(v rules.Verdict) func(*moduleReader) rules.Action {
-	return func(*moduleReader) rules.Action { return v }
-}
-
-func nothing(*moduleReader) rules.Action { return nil }
-
-// openTarget is a target that is not known.
-var openTarget = &kind{open: true, target: func(r *moduleReader) rules.Action {
-	r.unknown = true
-	return nil
-}}
-
 // readTarget reads "-j TARGET" or "-g CHAIN". A target goes before a chain of the same name, as in iptables.
 func (r *ruleReader) readTarget(at word, not bool) {
 	r.never(at, not)
 	r.once(at, givenTarget)
 	isGoto := at.raw == "-g" || at.raw == "--goto"
 	name := r.next("a target or a chain")
-	k, known := targets[name.text]
+	k := kindOf(targets, name.text)
 	_, isChain := r.chains[name.text]
 	switch {
-	case known && !isGoto:
+	case k != nil && !isGoto:
 	case isChain:
 		jump := rules.Jump{Chain: name.text, Goto: isGoto}
 		k = &kind{target: func(*moduleReader) rules.Action { return jump }}
@@ -59,7 +26,7 @@ func (r *ruleReader) readTarget(at word, not bool) {
 		r.fail(name, "a target or a chain")
 		return
 	default:
-		k = openTarget
+		k = &openTarget
 	}
 	r.target = &module{kind: k, at: name, words: append(make([]word, 0, 6), at, name)}
 	r.modules = append(r.modules, r.target)

@@ -1,22 +1,12 @@
 package save
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
-
-// protocols are the numbers of names as iptables-save prints them (xtables_chain_protos, and /etc/protocols as Debian has it).
-var protocols = map[string]rules.Protocol{
-	"all": 0, "icmp": 1, "igmp": 2, "ggp": 3, "ipencap": 4, "st": 5, "tcp": 6, "egp": 8, "igp": 9, "pup": 12, "udp": 17, "hmp": 20,
-	"xns-idp": 22, "rdp": 27, "iso-tp4": 29, "dccp": 33, "xtp": 36, "ddp": 37, "idpr-cmtp": 38, "ipv6": 41, "ipv6-route": 43,
-	"ipv6-frag": 44, "idrp": 45, "rsvp": 46, "gre": 47, "esp": 50, "ipv6-crypt": 50, "ah": 51, "ipv6-auth": 51, "skip": 57,
-	"ipv6-icmp": 58, "icmpv6": 58, "ipv6-nonxt": 59, "ipv6-opts": 60, "rspf": 73, "vmtp": 81, "eigrp": 88, "ospf": 89, "ax.25": 93,
-	"ipip": 94, "etherip": 97, "encap": 98, "pim": 103, "ipcomp": 108, "vrrp": 112, "l2tp": 115, "isis": 124, "sctp": 132, "fc": 133,
-	"mobility-header": 135, "ipv6-mh": 135, "mh": 135, "udplite": 136, "mpls-in-ip": 137, "manet": 138, "hip": 139, "shim6": 140,
-	"wesp": 141, "rohc": 142, "ethernet": 143,
-}
 
 // isName tells whether the text may be the name of a user, a service, a protocol or a host, which only the system that loads the
 // rules can look up.
@@ -125,15 +115,23 @@ func (r *moduleReader) ids(w word) []rules.IDRange {
 // maxID is the largest id: the last number is -1, which the kernel uses for "no id".
 const maxID = 1<<32 - 2
 
+// namedBits are bits of a set that have a name, in upper case.
+type namedBits struct {
+	name string
+	bits uint8
+}
+
 // list reads elements separated by commas as bits of a set.
-func (r *moduleReader) list(w word, names map[string]uint8, want string) uint8 {
+func (r *moduleReader) list(w word, names []namedBits, want string) uint8 {
 	var set uint8
-	for name := range strings.SplitSeq(w.text, ",") {
-		bits, known := names[strings.ToUpper(name)]
-		if !known {
+	for text := range strings.SplitSeq(w.text, ",") {
+		name := strings.ToUpper(text)
+		i := slices.IndexFunc(names, func(n namedBits) bool { return n.name == name })
+		if i < 0 {
 			r.fail(w, "%s", want)
+			return 0
 		}
-		set |= bits
+		set |= names[i].bits
 	}
 	return set
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-var native = binary.NativeEndian
+// native is the byte order of numbers. It is a pointer, since the copy would be made at the start of every program.
+var native = &binary.NativeEndian
 
 // A layout is what differs between the families: where struct ipt_entry and struct ip6t_entry have their fields.
 type layout struct {
@@ -19,6 +20,9 @@ type layout struct {
 	level  int    // of its options
 	names  string // the file in /proc/PID/net that lists the tables
 	module string // the kernel's module, or built in
+	// revision asks the socket for that of a match, and the next number for that of a target. IPv6 has others, since IPv4's are
+	// taken there.
+	revision int
 
 	addressSize int
 	protocol    int // offset in the entry, after addresses and interfaces
@@ -36,11 +40,13 @@ type layout struct {
 var layouts = [...]layout{
 	{
 		family: rules.IPv4, domain: unix.AF_INET, level: unix.SOL_IP, names: "ip_tables_names", module: "ip_tables",
+		revision:    66, // IPT_SO_GET_REVISION_MATCH
 		addressSize: 4, protocol: 80, flags: 82, invert: 83, gotoFlag: 0x02,
 		target: 88, next: 90, comefrom: 92, counters: 96, size: 112,
 	},
 	{
 		family: rules.IPv6, domain: unix.AF_INET6, level: unix.SOL_IPV6, names: "ip6_tables_names", module: "ip6_tables",
+		revision:    68, // IP6T_SO_GET_REVISION_MATCH
 		addressSize: 16, protocol: 128, flags: 131, invert: 132, gotoFlag: 0x04,
 		target: 140, next: 142, comefrom: 144, counters: 152, size: 168,
 	},

@@ -40,12 +40,6 @@ func (f Feature) String() string {
 	return ID{f.Family, f.Name}.String()
 }
 
-// revisionOptions ask for the revision of a match and of a target. IPv6 has others, since IPv4's are taken there.
-var revisionOptions = map[rules.Family][2]int{
-	rules.IPv4: {66, 67}, // IPT_SO_GET_REVISION_MATCH, _TARGET
-	rules.IPv6: {68, 69}, // IP6T_SO_GET_REVISION_MATCH, _TARGET
-}
-
 // Probe asks the kernel for the feature; modules are loaded on demand. It returns the kernel's answer if that has not got it: ENOPROTOOPT
 // where it has nothing of iptables-legacy, EAFNOSUPPORT without the family, ENOENT and EPROTONOSUPPORT for what it lacks of it.
 //
@@ -70,6 +64,6 @@ func Probe(ns *netns.NS, f Feature) error {
 		b := make([]byte, extensionRevision-extensionName+1)
 		copy(b[:len(b)-2], f.Name)
 		b[len(b)-1] = f.Revision
-		return c.get(revisionOptions[f.Family][f.Kind-KindMatch], b)
+		return c.get(l.revision+int(f.Kind-KindMatch), b)
 	})
 }

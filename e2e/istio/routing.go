@@ -33,8 +33,8 @@ func ReadRouting(ns *netns.NS) (rules.Routing, error) {
 		}
 		addrs, err := testbed.List(func() ([]netlink.Addr, error) { return netlink.AddrList(lo, unix.AF_INET6) })
 		for _, a := range addrs {
-			if a.IP.Equal(rules.PassthroughIPv6.AsSlice()) {
-				found.LoopbackAddrs = append(found.LoopbackAddrs, rules.PassthroughIPv6)
+			if a.IP.Equal(rules.PassthroughIPv6().AsSlice()) {
+				found.LoopbackAddrs = append(found.LoopbackAddrs, rules.PassthroughIPv6())
 			}
 		}
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/agent"
 	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/plugin/log/options"
 )
 
 func read(t *testing.T, env map[string]string) settings.Values {
@@ -39,19 +40,20 @@ func TestElement(t *testing.T) {
 		t.Errorf("element: %s", text)
 	}
 	type seen struct {
-		Kubeconfig, Backend, Policy, Namespace, DaemonSet, Level string
-		Budget, Try                                              time.Duration
-		Excluded                                                 []string
-		Selectors, Without                                       int
+		Kubeconfig, Backend, Policy, Namespace, DaemonSet string
+		Level                                             options.Level
+		Budget, Try                                       time.Duration
+		Excluded                                          []string
+		Selectors, Without                                int
 	}
 	want := seen{
-		"/run/mesh/sluice-cni-kubeconfig", "legacy", "skip", "istio-system", "mesh-node", "debug",
+		"/run/mesh/sluice-cni-kubeconfig", "legacy", "skip", "istio-system", "mesh-node", options.Debug,
 		20 * time.Second, 5 * time.Second,
 		[]string{"kube-system", "backup"},
 		1, 1,
 	}
 	got := seen{
-		c.Kubeconfig, string(c.Backend), string(c.UnreadablePods), c.Decide.AgentNamespace, c.Decide.AgentDaemonSet, c.Log.Level.String(),
+		c.Kubeconfig, string(c.Backend), string(c.UnreadablePods), c.Decide.AgentNamespace, c.Decide.AgentDaemonSet, c.Log.Level,
 		c.APIBudget, c.APITryTimeout, c.Decide.ExcludeNamespaces, len(c.Decide.Selectors), len(c.Decide.Without),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

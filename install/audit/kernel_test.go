@@ -256,7 +256,7 @@ func deleteLoopbackAddresses(t *testing.T, ns *netns.NS) {
 		if err != nil {
 			return err
 		}
-		return netlink.AddrDel(lo, &netlink.Addr{IPNet: netlink.NewIPNet(rules.PassthroughIPv6.AsSlice())})
+		return netlink.AddrDel(lo, &netlink.Addr{IPNet: netlink.NewIPNet(rules.PassthroughIPv6().AsSlice())})
 	})
 	if err != nil {
 		t.Fatal(err)

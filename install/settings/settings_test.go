@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/plugin/config"
-	"github.com/sluice-mesh/sluice/plugin/log"
+	"github.com/sluice-mesh/sluice/plugin/log/options"
 )
 
 func TestTableIsConsistent(t *testing.T) {
@@ -62,7 +62,7 @@ func TestTableAgreesWithThePlugin(t *testing.T) {
 			t.Errorf("%s has the default %q, the plugin's %s %q", env, s.Default, field, fields[field])
 		}
 	}
-	for _, level := range strings.FieldsFunc(log.LevelWant, func(r rune) bool { return r < 'a' || r > 'z' }) {
+	for _, level := range strings.FieldsFunc(options.LevelWant, func(r rune) bool { return r < 'a' || r > 'z' }) {
 		if level != "or" && !settings.Level.Allows(level) {
 			t.Errorf("the plugin has the log level %s, the table has not", level)
 		}

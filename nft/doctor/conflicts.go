@@ -34,7 +34,7 @@ func (j *judge) samples() []sample {
 				Flags: map[rules.Protocol]rules.TCPFlags{rules.TCP: rules.SYN}[protocol],
 			}
 		}
-		other := others[f]
+		other := unused(f)
 		self := out(rules.TCP, proxy, end(pod, 8080))
 		self.OutInterface = lo
 		list = append(list,
@@ -51,10 +51,12 @@ func (j *judge) samples() []sample {
 	return list
 }
 
-// others are addresses that nobody has (RFC 5737, RFC 3849).
-var others = map[rules.Family]netip.Addr{
-	rules.IPv4: netip.MustParseAddr("198.51.100.1"),
-	rules.IPv6: netip.MustParseAddr("2001:db8::1"),
+// unused returns an address that nobody has (RFC 5737, RFC 3849).
+func unused(f rules.Family) netip.Addr {
+	if f == rules.IPv6 {
+		return netip.MustParseAddr("2001:db8::1")
+	}
+	return netip.MustParseAddr("198.51.100.1")
 }
 
 // podIP is an address of the pod's, or one that could be.
@@ -78,7 +80,7 @@ func (j *judge) destination(f rules.Family) netip.Addr {
 			return p.Addr()
 		}
 	}
-	return others[f]
+	return unused(f)
 }
 
 // server is a nameserver.
@@ -88,7 +90,7 @@ func (j *judge) server(f rules.Family) netip.Addr {
 			return s
 		}
 	}
-	return others[f]
+	return unused(f)
 }
 
 // conflicts compares what becomes of samples by the parameters alone with what becomes of them among the other owners' rules.

@@ -123,10 +123,19 @@ func interfaceOf(l netlink.Link, addrs []netlink.Addr) Interface {
 	return i
 }
 
-var families = map[int]rules.Family{unix.AF_INET: rules.IPv4, unix.AF_INET6: rules.IPv6}
+// familyOf returns the family of netlink's number; Inet if it is another's.
+func familyOf(number int) rules.Family {
+	switch number {
+	case unix.AF_INET:
+		return rules.IPv4
+	case unix.AF_INET6:
+		return rules.IPv6
+	}
+	return rules.Inet
+}
 
 func policyRule(r netlink.Rule) (PolicyRule, bool) {
-	family, ok := families[r.Family]
+	family := familyOf(r.Family)
 	p := PolicyRule{Family: family, Priority: r.Priority, Table: uint32(r.Table), Mark: r.Mark}
 	if r.Mask != nil {
 		p.Mask = *r.Mask
@@ -156,7 +165,7 @@ func policyRule(r netlink.Rule) (PolicyRule, bool) {
 		action = fmt.Sprintf("action %d", r.Type)
 	}
 	p.Text = fmt.Sprintf("ip -%d rule priority %d %s", family, r.Priority, strings.Join(append(words, action), " "))
-	return p, ok
+	return p, family != rules.Inet
 }
 
 func routeOf(r netlink.Route, links []netlink.Link) Route {
@@ -165,7 +174,7 @@ func routeOf(r netlink.Route, links []netlink.Link) Route {
 		size, _ = r.Dst.Mask.Size()
 	}
 	return Route{
-		Family: families[r.Family], Table: uint32(r.Table), Default: size == 0,
+		Family: familyOf(r.Family), Table: uint32(r.Table), Default: size == 0,
 		Local: r.Type == unix.RTN_LOCAL && r.LinkIndex == loopbackIndex && size == 0,
 		Text:  routeText(r, links),
 	}
@@ -173,13 +182,9 @@ func routeOf(r netlink.Route, links []netlink.Link) Route {
 
 // routeText writes a route as ip route does.
 func routeText(r netlink.Route, links []netlink.Link) string {
-	words := []string{fmt.Sprintf("ip -%d route", families[r.Family])}
+	words := []string{fmt.Sprintf("ip -%d route", familyOf(r.Family))}
 	if r.Type != unix.RTN_UNICAST {
-		kind, ok := routeTypes[r.Type]
-		if !ok {
-			kind = fmt.Sprintf("type %d", r.Type)
-		}
-		words = append(words, kind)
+		words = append(words, routeType(r.Type))
 	}
 	to := "default"
 	if r.Dst != nil {
@@ -211,10 +216,18 @@ func routeText(r netlink.Route, links []netlink.Link) string {
 	return strings.Join(words, " ")
 }
 
-var routeTypes = map[int]string{
+// routeTypes are ip route's words.
+var routeTypes = [...]string{
 	unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast", unix.RTN_ANYCAST: "anycast", unix.RTN_MULTICAST: "multicast",
 	unix.RTN_BLACKHOLE: "blackhole", unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
 	unix.RTN_NAT: "nat",
+}
+
+func routeType(n int) string {
+	if n < 0 || n >= len(routeTypes) || routeTypes[n] == "" {
+		return fmt.Sprintf("type %d", n)
+	}
+	return routeTypes[n]
 }
 
 func linkName(index int, links []netlink.Link) string {

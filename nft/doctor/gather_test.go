@@ -39,7 +39,7 @@ func legacyNames(t *testing.T, ns *netns.NS) string {
 	var names []string
 	_ = ns.Do(func() error {
 		for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-			content, _ := os.ReadFile(legacyLists[f])
+			content, _ := os.ReadFile(legacyList(f))
 			names = append(names, strings.Fields(string(content))...)
 		}
 		return nil

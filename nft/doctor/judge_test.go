@@ -134,7 +134,7 @@ func TestJudge(t *testing.T) {
 		},
 		"the kernel holds our rules": {redirect, nil, func(f *Facts) {
 			f.FeaturesErr, f.Tables = unix.EPERM, []rules.Table{compiled(redirect, nil)}
-			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6)
+			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
 		}, OK, "holds rules of ours already", Works},
 		"nothing may be read":      {redirect, nil, func(f *Facts) { f.TablesErr = unix.EPERM }, Problem, "may neither read nor write", Prevented},
 		"there is no nf_tables":    {redirect, nil, func(f *Facts) { f.TablesErr = unix.EPROTONOSUPPORT }, Problem, "no nf_tables", Prevented},
@@ -196,7 +196,7 @@ func TestJudge(t *testing.T) {
 			f.Routing.Routes = []Route{{Family: rules.IPv4, Table: 133, Default: true, Text: "default via 10.0.0.1"}}
 		}, Problem, "has another owner's route: default via 10.0.0.1", Disturbed},
 		"::6 is missing": {redirect, nil, tables(compiled(redirect, nil)), Problem, "lo lacks ::6", Disturbed},
-		"::6 is left":    {redirect, nil, func(f *Facts) { f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6) }, Note, "lo has ::6, although", Works},
+		"::6 is left":    {redirect, nil, func(f *Facts) { f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6()) }, Note, "lo has ::6, although", Works},
 
 		"another's NAT runs first": {
 			redirect, v4, tables(natTable("early", -150, web)), Problem,
@@ -205,7 +205,7 @@ func TestJudge(t *testing.T) {
 		"another's NAT runs later": {redirect, v4, tables(natTable("late", -100, web)), Note, "which run after ours (-110)", Works},
 		"strict: as early as ours, made before": {redirect, strict, func(f *Facts) {
 			f.Tables = []rules.Table{compiled(redirect, strict), natTable("same", -100, web)}
-			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6)
+			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
 		}, Note, "run after ours (-100)", Works},
 		"strict: as early as ours, made after": {
 			redirect, strict, tables(natTable("same", -100, web), compiled(redirect, strict)), Warning,

@@ -145,7 +145,7 @@ func (j *judge) ipv6() {
 	}
 	for _, i := range j.Interfaces {
 		for _, a := range i.Addrs {
-			if i.Name != lo && rules.FamilyOf(a) == rules.IPv6 && a.IsGlobalUnicast() && a != rules.PassthroughIPv6 {
+			if i.Name != lo && rules.FamilyOf(a) == rules.IPv6 && a.IsGlobalUnicast() && a != rules.PassthroughIPv6() {
 				j.add("interfaces", Warning, fmt.Sprintf("%s has the address %s, but these parameters leave IPv6 alone: it passes the proxy",
 					i.Name, a), "--dual-stack captures it")
 				return

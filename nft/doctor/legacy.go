@@ -14,10 +14,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The names of the tables that exist. To ask for one that does not would create it, in the kernel's xt_find_table_lock.
-var legacyLists = map[rules.Family]string{
-	rules.IPv4: "/proc/thread-self/net/ip_tables_names",
-	rules.IPv6: "/proc/thread-self/net/ip6_tables_names",
+// legacyList returns the file with the names of the tables that exist. To ask for one that does not would create it, in the kernel's
+// xt_find_table_lock.
+func legacyList(f rules.Family) string {
+	if f == rules.IPv6 {
+		return "/proc/thread-self/net/ip6_tables_names"
+	}
+	return "/proc/thread-self/net/ip_tables_names"
 }
 
 // legacyTables reads the tables of iptables-legacy and ip6tables-legacy that exist in the thread's namespace.
@@ -25,7 +28,7 @@ func legacyTables() ([]LegacyTable, error) {
 	var found []LegacyTable
 	var errs []error
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		names, err := os.ReadFile(legacyLists[f])
+		names, err := os.ReadFile(legacyList(f))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // nobody has used the tables on this host
 		}

@@ -67,7 +67,7 @@ func (j *judge) passthrough() {
 	}
 	var on string
 	for _, i := range j.Interfaces {
-		if slices.Contains(i.Addrs, rules.PassthroughIPv6) {
+		if slices.Contains(i.Addrs, rules.PassthroughIPv6()) {
 			on = i.Name
 		}
 	}

@@ -97,8 +97,6 @@ func oneInterface(m rules.Match, out bool) (rules.InterfaceName, bool) {
 	return i.Names[0], true
 }
 
-var loopback4 = netip.MustParsePrefix("127.0.0.0/8")
-
 // notToLoopback matches "! -d" with an address or prefix within 127.0.0.0/8 (ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR), or with ::1.
 func notToLoopback(m rules.Match) bool {
 	a, ok := m.(rules.MatchAddr)
@@ -106,6 +104,7 @@ func notToLoopback(m rules.Match) bool {
 		return false
 	}
 	first, last := a.Ranges[0].From(), a.Ranges[0].To()
+	loopback4 := netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
 	return loopback4.Contains(first) && loopback4.Contains(last) || first == netip.IPv6Loopback() && last == first
 }
 

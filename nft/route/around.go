@@ -69,7 +69,7 @@ func PruneAfter(hadRules bool) (removed int, err error) {
 // it goes only if rules of ours were there, of which it was a part.
 func kept(want rules.Routing, hadRules bool) rules.Routing {
 	if !hadRules {
-		want.LoopbackAddrs = []netip.Addr{rules.PassthroughIPv6}
+		want.LoopbackAddrs = []netip.Addr{rules.PassthroughIPv6()}
 	}
 	return want
 }

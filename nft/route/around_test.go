@@ -20,7 +20,7 @@ func TestAround(t *testing.T) {
 	rule := func(m rules.Match, a rules.Action) []rules.Table {
 		return []rules.Table{{Chains: []rules.Chain{{Rules: []rules.Rule{{Matches: []rules.Match{m}, Actions: []rules.Action{a}}}}}}}
 	}
-	ofIPv6 := rules.MatchAddr{Ranges: rules.AddrRanges([]netip.Prefix{netip.PrefixFrom(rules.PassthroughIPv6, 128)})}
+	ofIPv6 := rules.MatchAddr{Ranges: rules.AddrRanges([]netip.Prefix{netip.PrefixFrom(rules.PassthroughIPv6(), 128)})}
 	tcp := rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
 	for _, tc := range []struct {
 		name   string

@@ -71,8 +71,8 @@ func objectsOf(r rules.Routing) ([]object, error) {
 		objects = append(objects, policyRule(p), localRoute{p.Family, p.Table})
 	}
 	for _, a := range r.LoopbackAddrs {
-		if a != rules.PassthroughIPv6 {
-			errs = append(errs, fmt.Errorf("address %s dev lo: not %s", a, rules.PassthroughIPv6))
+		if a != rules.PassthroughIPv6() {
+			errs = append(errs, fmt.Errorf("address %s dev lo: not %s", a, rules.PassthroughIPv6()))
 		}
 		objects = append(objects, loopbackAddr(a))
 	}

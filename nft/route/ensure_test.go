@@ -124,7 +124,7 @@ func TestSixCanBeBoundAtOnce(t *testing.T) {
 		n := netnstest.New(t)
 		ensure(t, n, onlySix)
 		err := n.Do(func() error {
-			l, err := net.ListenTCP("tcp6", &net.TCPAddr{IP: rules.PassthroughIPv6.AsSlice()})
+			l, err := net.ListenTCP("tcp6", &net.TCPAddr{IP: rules.PassthroughIPv6().AsSlice()})
 			if err != nil {
 				return err
 			}
@@ -254,7 +254,7 @@ func TestEnsureFailsWithoutATrace(t *testing.T) {
 		},
 		{
 			"another address is wanted on lo", nil, "",
-			rules.Routing{LoopbackAddrs: append(six[:1:1], rules.PassthroughIPv4)},
+			rules.Routing{LoopbackAddrs: append(six[:1:1], rules.PassthroughIPv4())},
 			nil, "address 127.0.0.6 dev lo: not ::6", nil,
 		},
 	} {

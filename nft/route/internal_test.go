@@ -2,6 +2,7 @@ package route
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"net/netip"
@@ -63,7 +64,7 @@ func FuzzQuickLook(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		q := quickLook{want: rules.Routing{Policies: []rules.PolicyRoute{want}}, found: make([]bool, 1), routed: want}
 		_, _ = q.read(data)
-		mark := native.AppendUint32(nil, want.Mark)
+		mark := binary.NativeEndian.AppendUint32(nil, want.Mark)
 		if q.found[0] && !bytes.Contains(data, mark) {
 			t.Errorf("found a rule without its mark in %x", data)
 		}
@@ -76,7 +77,7 @@ func FuzzQuickLook(f *testing.F) {
 // A process of the pod may answer in the kernel's place, and before it, that what is wanted is there.
 func TestAnswersOfProcessesAreNotBelieved(t *testing.T) {
 	err := netnstest.New(t).Do(func() error {
-		q, err := newQuickLook(rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6}})
+		q, err := newQuickLook(rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}})
 		if err != nil {
 			return err
 		}
@@ -95,7 +96,7 @@ func TestAnswersOfProcessesAreNotBelieved(t *testing.T) {
 		defer unix.Close(fd)
 		var answer []byte
 		for _, kind := range []uint16{unix.RTM_NEWADDR, unix.NLMSG_DONE} {
-			answer = native.AppendUint16(native.AppendUint32(answer, unix.NLMSG_HDRLEN+4), kind)
+			answer = binary.NativeEndian.AppendUint16(binary.NativeEndian.AppendUint32(answer, unix.NLMSG_HDRLEN+4), kind)
 			answer = append(answer, make([]byte, unix.NLMSG_HDRLEN+4-6)...)
 		}
 		if err := unix.Sendto(fd, answer, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: own.(*unix.SockaddrNetlink).Pid}); err != nil {

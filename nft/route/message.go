@@ -2,7 +2,6 @@ package route
 
 import (
 	"encoding/binary"
-	"sync"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -10,34 +9,31 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// native is the order of bytes in netlink.
-var native = binary.NativeEndian
-
 // quickRequest asks for ::6 on lo, and for the policy rules of all families.
-var quickRequest = sync.OnceValue(func() []byte {
+func quickRequest() []byte {
 	six := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)
 	m := nl.NewIfAddrmsg(unix.AF_INET6)
 	m.Prefixlen, m.Index = 128, loopback
 	six.AddData(m)
-	six.AddData(nl.NewRtAttr(unix.IFA_LOCAL, rules.PassthroughIPv6.AsSlice()))
+	six.AddData(nl.NewRtAttr(unix.IFA_LOCAL, rules.PassthroughIPv6().AsSlice()))
 	list := nl.NewNetlinkRequest(unix.RTM_GETRULE, unix.NLM_F_DUMP)
 	list.AddData(nl.NewRtMsg())
 	return append(six.Serialize(), list.Serialize()...)
-})
+}
 
 // addressesRequest asks for the addresses of all families.
-var addressesRequest = sync.OnceValue(func() []byte {
+func addressesRequest() []byte {
 	list := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
 	list.AddData(nl.NewIfAddrmsg(unix.AF_UNSPEC))
 	return list.Serialize()
-})
+}
 
 // routesRequest asks for the routes of a policy route's table.
 func routesRequest(p rules.PolicyRoute) []byte {
 	list := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 	// The kernel refuses filters of which it knows nothing, such as the defaults of NewRtMsg.
 	list.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(addressFamily(p.Family))}})
-	list.AddData(nl.NewRtAttr(unix.RTA_TABLE, native.AppendUint32(nil, p.Table)))
+	list.AddData(nl.NewRtAttr(unix.RTA_TABLE, binary.NativeEndian.AppendUint32(nil, p.Table)))
 	return list.Serialize()
 }
 
@@ -47,11 +43,11 @@ func eachAttribute(data []byte, do func(kind uint16, value []byte)) error {
 		if len(data) < unix.SizeofRtAttr {
 			return errUnclear
 		}
-		length := int(native.Uint16(data))
+		length := int(binary.NativeEndian.Uint16(data))
 		if length < unix.SizeofRtAttr || length > len(data) {
 			return errUnclear
 		}
-		do(native.Uint16(data[2:]), data[unix.SizeofRtAttr:length])
+		do(binary.NativeEndian.Uint16(data[2:]), data[unix.SizeofRtAttr:length])
 		data = data[min((length+3)&^3, len(data)):]
 	}
 	return nil
@@ -62,7 +58,7 @@ func number(value []byte) uint32 {
 	if len(value) < 4 {
 		return 0
 	}
-	return native.Uint32(value)
+	return binary.NativeEndian.Uint32(value)
 }
 
 // familyOf is the family of the kernel's number; inet for all that are neither IPv4 nor IPv6.

@@ -67,15 +67,21 @@ func ruleText(r foundRule) string {
 	return strings.Join(words, " ")
 }
 
-// routeTypes are the ip command's names of what happens to packets that take a route.
-var routeTypes = map[int]string{
-	unix.RTN_UNICAST: "unicast", unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast", unix.RTN_BLACKHOLE: "blackhole",
-	unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
+// routeType is the ip command's name of what happens to packets that take a route, empty for types that are not set by hand.
+func routeType(number int) string {
+	names := [...]string{
+		unix.RTN_UNICAST: "unicast", unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast", unix.RTN_BLACKHOLE: "blackhole",
+		unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
+	}
+	if number < 0 || number >= len(names) {
+		return ""
+	}
+	return names[number]
 }
 
 // routeText writes a route of the table of another as the ip command does, but with the number of the device.
 func routeText(of localRoute, r netlink.Route) string {
-	text := fmt.Sprintf("ip -%d route %s %s", of.ip, routeTypes[r.Type], destination(r.Dst))
+	text := fmt.Sprintf("ip -%d route %s %s", of.ip, routeType(r.Type), destination(r.Dst))
 	if r.Tos != 0 {
 		text += fmt.Sprintf(" tos 0x%x", r.Tos)
 	}

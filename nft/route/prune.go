@@ -145,8 +145,8 @@ func (p pruning) find(h *netlink.Handle) ([]object, error) {
 		return nil, err
 	}
 	doomed = append(routes, doomed...)
-	address := loopbackAddr(rules.PassthroughIPv6)
-	if slices.Contains(p.keep.LoopbackAddrs, rules.PassthroughIPv6) {
+	address := loopbackAddr(rules.PassthroughIPv6())
+	if slices.Contains(p.keep.LoopbackAddrs, rules.PassthroughIPv6()) {
 		return doomed, nil
 	}
 	exists, err := address.exists(h)

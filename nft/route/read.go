@@ -77,12 +77,12 @@ func routing(h *netlink.Handle, list []foundRule, counts func(foundRule) bool) (
 			found.Policies = append(found.Policies, r.policy)
 		}
 	}
-	exists, err := loopbackAddr(rules.PassthroughIPv6).exists(h)
+	exists, err := loopbackAddr(rules.PassthroughIPv6()).exists(h)
 	if err != nil {
 		return rules.Routing{}, err
 	}
 	if exists {
-		found.LoopbackAddrs = []netip.Addr{rules.PassthroughIPv6}
+		found.LoopbackAddrs = []netip.Addr{rules.PassthroughIPv6()}
 	}
 	return found, nil
 }

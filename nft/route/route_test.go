@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var (
 	policy4 = rules.PolicyRoute{Family: rules.IPv4, Mark: 1337, Table: 133, Priority: 133}
 	policy6 = rules.PolicyRoute{Family: rules.IPv6, Mark: 1337, Table: 133, Priority: 133}
-	six     = []netip.Addr{rules.PassthroughIPv6}
+	six     = []netip.Addr{rules.PassthroughIPv6()}
 
 	nothing    rules.Routing
 	onlyIPv4   = rules.Routing{Policies: []rules.PolicyRoute{policy4}}

@@ -14,7 +14,7 @@ import (
 )
 
 // passthrough6 is the source of the proxy's inbound connections in IPv6; only the rules' routing makes it the pod's.
-var passthrough6 = rules.PassthroughIPv6
+var passthrough6 = rules.PassthroughIPv6()
 
 // ProxyOptions say how the pod's proxy runs.
 type ProxyOptions struct {
@@ -101,9 +101,9 @@ func (p *proxy) greet(e endpoint, h Hop) (responder, error) {
 	}
 	call := Call{Network: "tcp", To: h.To, Timeout: forwardTimeout}
 	if h.By == Inbound {
-		call.Local = netip.AddrPortFrom(rules.PassthroughIPv4, 0)
+		call.Local = netip.AddrPortFrom(rules.PassthroughIPv4(), 0)
 		if h.To.Addr().Is6() {
-			call.Local = netip.AddrPortFrom(rules.PassthroughIPv6, 0)
+			call.Local = netip.AddrPortFrom(rules.PassthroughIPv6(), 0)
 		}
 	}
 	upstream, err := p.who.open(call, rules.TCP)

@@ -21,7 +21,7 @@ func (p *planner) markedPackets(f rules.Family) {
 	}
 	t := probe{Check: Check{Name: "policy route, " + familyName(f), Kind: PolicyRoutes, Expected: "stays in the pod because of its mark"}, packet: rules.Packet{
 		Hook: rules.Output, OutInterface: lo, Protocol: rules.UDP, Mark: routing.Policies[i].Mark, Owner: &p.self,
-		Source: netip.AddrPortFrom(loopbacks[f], 0), Destination: netip.AddrPortFrom(testNets[f][0], p.options.Port),
+		Source: netip.AddrPortFrom(loopbackOf(f), 0), Destination: netip.AddrPortFrom(testNets(f)[0], p.options.Port),
 	}}
 	if !p.transparent {
 		t.skip("marked packets and transparent sockets need CAP_NET_ADMIN", onTheNode)

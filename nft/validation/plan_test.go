@@ -18,8 +18,8 @@ func ordinary() surroundings {
 		self: rules.Owner{}, can: func(rules.Owner) bool { return true },
 		route: func(to netip.Addr) (netip.Addr, string, error) {
 			switch {
-			case to.IsLoopback() || to == rules.PassthroughIPv6:
-				return loopbacks[rules.FamilyOf(to)], lo, nil
+			case to.IsLoopback() || to == rules.PassthroughIPv6():
+				return loopbackOf(rules.FamilyOf(to)), lo, nil
 			case to.Is4():
 				return netip.MustParseAddr("10.244.1.5"), "eth0", nil
 			}

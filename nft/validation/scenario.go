@@ -13,21 +13,29 @@ const (
 	lo         = "lo"
 )
 
-var loopbacks = map[rules.Family]netip.Addr{
-	rules.IPv4: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
-	rules.IPv6: netip.IPv6Loopback(),
+func loopbackOf(f rules.Family) netip.Addr {
+	if f == rules.IPv6 {
+		return netip.IPv6Loopback()
+	}
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
-var passthroughs = map[rules.Family]netip.Addr{rules.IPv4: rules.PassthroughIPv4, rules.IPv6: rules.PassthroughIPv6}
+func passthroughOf(f rules.Family) netip.Addr {
+	if f == rules.IPv6 {
+		return rules.PassthroughIPv6()
+	}
+	return rules.PassthroughIPv4()
+}
 
 // selfCalls are the proxy's connections to its own pod, which are inbound ones: to 127.0.0.6 or ::6 as Istio's validation does, and
 // to the pod's addresses.
 func (p *planner) selfCalls(f rules.Family) {
-	passthrough := newTCP(SelfCalls, fmt.Sprintf("the proxy calls %s", passthroughs[f]))
-	if _, device, err := p.route(passthroughs[f]); err != nil || device != lo {
-		passthrough.hint = fmt.Sprintf("lo has no address %s: rules apply adds it", passthroughs[f])
+	to := passthroughOf(f)
+	passthrough := newTCP(SelfCalls, fmt.Sprintf("the proxy calls %s", to))
+	if _, device, err := p.route(to); err != nil || device != lo {
+		passthrough.hint = fmt.Sprintf("lo has no address %s: rules apply adds it", to)
 	}
-	p.selfCall(passthrough, p.proxy(), loopbacks[f], passthroughs[f])
+	p.selfCall(passthrough, p.proxy(), loopbackOf(f), to)
 	for _, a := range p.podIPs(f) {
 		p.selfCall(newTCP(SelfCalls, fmt.Sprintf("the proxy calls its pod, %s", a)), p.proxy(), a, a)
 		if p.options.Redirect.Mode == rules.ModeTProxy {
@@ -49,7 +57,8 @@ func (p *planner) inbound(f rules.Family) {
 	anywhere := f == rules.IPv4 && len(p.podIPs(rules.IPv4)) == 0 && len(p.podIPs(rules.IPv6)) == 0
 	switch {
 	case anywhere:
-		podIPs = testNets[f][len(testNets[f])-1:]
+		podIPs = testNets(f)
+		podIPs = podIPs[len(podIPs)-1:]
 	case len(podIPs) == 0:
 		return
 	}
@@ -68,7 +77,7 @@ func (p *planner) inbound(f rules.Family) {
 		t.skip(outside+"this process cannot make one", onTheNode)
 	}
 	if !from.IsValid() {
-		from = testNets[f][0]
+		from = testNets(f)[0]
 	}
 	t.packet.Source = netip.AddrPortFrom(from, 0)
 	var captured bool
@@ -89,27 +98,31 @@ func (p *planner) inboundPorts() []uint16 {
 	return ports
 }
 
-// testNets are addresses that nobody has (RFC 5737, RFC 3849, RFC 9637).
-var testNets = map[rules.Family][]netip.Addr{
-	rules.IPv4: {
+// testNets returns addresses that nobody has (RFC 5737, RFC 3849, RFC 9637).
+func testNets(f rules.Family) []netip.Addr {
+	if f == rules.IPv6 {
+		return []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("3fff::1")}
+	}
+	return []netip.Addr{
 		netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("192.0.2.1"),
-	},
-	rules.IPv6: {netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("3fff::1")},
+	}
 }
 
-// privateNets are addresses at the ends of private networks (RFC 1918, RFC 6598, RFC 4193), for parameters that exclude all else.
-var privateNets = map[rules.Family][]netip.Addr{
-	rules.IPv4: {
+// privateNets returns addresses at the ends of private networks (RFC 1918, RFC 6598, RFC 4193), for parameters that exclude all else.
+func privateNets(f rules.Family) []netip.Addr {
+	if f == rules.IPv6 {
+		return []netip.Addr{netip.MustParseAddr("fdff:ffff::1")}
+	}
+	return []netip.Addr{
 		netip.MustParseAddr("10.255.255.254"), netip.MustParseAddr("172.31.255.254"), netip.MustParseAddr("192.168.255.254"),
 		netip.MustParseAddr("100.127.255.254"),
-	},
-	rules.IPv6: {netip.MustParseAddr("fdff:ffff::1")},
+	}
 }
 
 // outbound is a connection of the application to a host outside, one that does not exist if the parameters capture such a one.
 func (p *planner) outbound(f rules.Family) {
 	r := &p.options.Redirect
-	addrs := slices.Concat(testNets[f], corners(f, r.OutboundCIDRs.Prefixes, r.OutboundExcludeCIDRs), privateNets[f])
+	addrs := slices.Concat(testNets(f), corners(f, r.OutboundCIDRs.Prefixes, r.OutboundExcludeCIDRs), privateNets(f))
 	ports := []uint16{p.options.Port, 80, 443, 8080, 9999}
 	for _, included := range r.OutboundPorts {
 		ports = append(ports, included.First)
@@ -154,7 +167,7 @@ func (p *planner) dns(f rules.Family) {
 	}
 	var servers []netip.Addr
 	if d.All {
-		servers = slices.Clone(testNets[f])
+		servers = testNets(f)
 	}
 	for _, s := range d.Servers {
 		if rules.FamilyOf(s) == f {
@@ -186,7 +199,7 @@ func (p *planner) fromApplication(t probe, addrs []netip.Addr, ports []uint16) {
 		for _, to := range addrs {
 			from, device, err := p.route(to)
 			if err != nil {
-				from, device = loopbacks[rules.FamilyOf(to)], defaultDevice
+				from, device = loopbackOf(rules.FamilyOf(to)), defaultDevice
 			}
 			packet := rules.Packet{
 				Hook: rules.Output, OutInterface: device, Protocol: t.packet.Protocol, Owner: &owner, Source: netip.AddrPortFrom(from, 0),

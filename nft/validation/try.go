@@ -78,7 +78,7 @@ func (v *validator) listen(l *listeners, probes []probe) {
 // else can come.
 func (v *validator) captureEndpoint(t *probe) endpoint {
 	f := t.packet.Family()
-	at := loopbacks[f]
+	at := loopbackOf(f)
 	isInbound := t.port() == v.options.Redirect.InboundCapturePort
 	isTransparent := isInbound && v.options.Redirect.Mode == rules.ModeTProxy && v.transparent
 	if isInbound && (isTransparent || v.around != nil) {

@@ -104,7 +104,7 @@ func TestEverythingWorks(t *testing.T) {
 			r := patiently(func(timeout time.Duration) Result {
 				return validate(t, pair, Options{Redirect: usual(mode), Timeout: timeout})
 			}, works)
-			want := append(checksOf(mode, pair.PodIP4, rules.PassthroughIPv4), checksOf(mode, pair.PodIP6, rules.PassthroughIPv6)...)
+			want := append(checksOf(mode, pair.PodIP4, rules.PassthroughIPv4()), checksOf(mode, pair.PodIP6, rules.PassthroughIPv6())...)
 			if mode == rules.ModeTProxy {
 				want = append(want, "source check")
 			}

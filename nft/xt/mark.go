@@ -67,7 +67,7 @@ const (
 const connmarkSize = 16
 
 // connmarkModeAt is where the structures have the mode, by revision.
-var connmarkModeAt = map[uint32]int{1: 12, 2: 14}
+var connmarkModeAt = [...]int{1: 12, 2: 14}
 
 // decodeConnmark reads struct xt_connmark_tginfo1 or 2, where all bits are copied.
 func decodeConnmark(revision uint32, info []byte) rules.Action {

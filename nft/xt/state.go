@@ -10,7 +10,7 @@ const (
 )
 
 // stateSizes are those of the structures by revision.
-var stateSizes = map[uint32]int{1: 152, 2: 156, 3: 164}
+var stateSizes = [...]int{1: 152, 2: 156, 3: 164}
 
 // Bits of what is asked for.
 const (
@@ -19,7 +19,7 @@ const (
 )
 
 // stateBits are those of the states (XT_CONNTRACK_STATE_BIT and its likes).
-var stateBits = map[rules.State]uint16{
+var stateBits = [...]uint16{
 	rules.Invalid:     1 << 0,
 	rules.Established: 1 << 1,
 	rules.Related:     1 << 2,
@@ -43,7 +43,7 @@ func decodeState(revision uint32, info []byte) ([]rules.Match, bool) {
 	m := rules.MatchState{Not: negated != 0}
 	for state, bit := range stateBits {
 		if mask&bit != 0 {
-			m.States |= rules.States(state)
+			m.States |= rules.States(rules.State(state))
 			mask &^= bit
 		}
 	}
@@ -55,7 +55,7 @@ func encodeState(m rules.MatchState) Extension {
 	x := Extension{Name: "conntrack", Revision: revision, Data: make([]byte, stateSizes[revision])}
 	var mask uint16
 	for state, bit := range stateBits {
-		if m.States.Has(state) {
+		if m.States.Has(rules.State(state)) {
 			mask |= bit
 		}
 	}

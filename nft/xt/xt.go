@@ -166,7 +166,8 @@ func EncodeTarget(family rules.Family, action rules.Action) (Extension, error) {
 	return Extension{}, fmt.Errorf("%s: xtables has no target for it", action)
 }
 
+// The byte orders of numbers. They are pointers, since copies would be made at the start of every program.
 var (
-	native  = binary.NativeEndian
-	network = binary.BigEndian
+	native  = &binary.NativeEndian
+	network = &binary.BigEndian
 )

@@ -8,8 +8,8 @@ const zoneAt = 2
 // zoneSizes are those of struct xt_ct_target_info and _v1 by revision, and zoneKernel where in them a pointer begins that only the
 // kernel uses.
 var (
-	zoneSizes  = map[uint32]int{0: 40, 1: 72, 2: 72}
-	zoneKernel = map[uint32]int{0: 32, 1: 64, 2: 64}
+	zoneSizes  = [...]int{40, 72, 72}
+	zoneKernel = [...]int{32, 64, 64}
 )
 
 // decodeZone reads a CT that chooses a zone and no more.

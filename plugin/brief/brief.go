@@ -3,6 +3,9 @@
 //
 // Packages are initialised in the order of their names, those that they import first. This one imports so little that most others come
 // after it, and profit too; in a function main it would be too late for them.
+//
+// A package main that imports it also says //go:debug updatemaxprocs=0, which spares the goroutine, and the thread for it, that would
+// follow the limit of the processors. Nobody but a package main can say that.
 package brief
 
 import "runtime"

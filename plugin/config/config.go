@@ -19,7 +19,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/plugin/decide"
-	"github.com/sluice-mesh/sluice/plugin/log"
+	"github.com/sluice-mesh/sluice/plugin/log/options"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -49,7 +49,7 @@ type Config struct {
 	// Decide is what decisions depend on.
 	Decide decide.Settings
 	// Log says what is logged, and where to.
-	Log log.Options
+	Log options.Log
 }
 
 // Policy says what becomes of a pod that cannot be read.
@@ -111,7 +111,7 @@ func read(data []byte) (*Config, error) {
 		RunDir: DefaultRunDir, Backend: compat.EngineAuto, UnreadablePods: Fail,
 		APIBudget: 10 * time.Second, APITryTimeout: 3 * time.Second,
 		Decide: decide.Settings{AgentDaemonSet: agentName},
-		Log:    log.Options{MaxMegabytes: 10, Backups: 1, MaxDays: 2},
+		Log:    options.Log{MaxMegabytes: 10, Backups: 1, MaxDays: 2},
 	}
 	var given map[string]json.RawMessage
 	if err := json.Unmarshal(data, &given); err != nil {

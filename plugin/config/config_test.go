@@ -13,12 +13,11 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
-	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/plugin/decide"
-	"github.com/sluice-mesh/sluice/plugin/log"
+	"github.com/sluice-mesh/sluice/plugin/log/options"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -36,7 +35,7 @@ func defaults() *config.Config {
 		RunDir: "/var/run/sluice-cni", Kubeconfig: "/var/run/sluice-cni/sluice-cni-kubeconfig",
 		Backend: compat.EngineAuto, UnreadablePods: config.Fail, APIBudget: 10 * time.Second, APITryTimeout: 3 * time.Second,
 		Decide: decide.Settings{AgentDaemonSet: "sluice-node"},
-		Log:    log.Options{File: "/var/run/sluice-cni/sluice-cni.log", MaxMegabytes: 10, Backups: 1, MaxDays: 2},
+		Log:    options.Log{File: "/var/run/sluice-cni/sluice-cni.log", MaxMegabytes: 10, Backups: 1, MaxDays: 2},
 	}
 }
 
@@ -80,7 +79,7 @@ func TestParse(t *testing.T) {
 		{
 			"Istio's early fields", `"log_level":"debug","kubernetes":{"kubeconfig":"/k","exclude_namespaces":["a"],"cni_bin_dir":"/opt/cni/bin"}`,
 			func(c *config.Config) {
-				c.Log.Level, c.Kubeconfig, c.Decide.ExcludeNamespaces = zap.DebugLevel, "/k", []string{"a"}
+				c.Log.Level, c.Kubeconfig, c.Decide.ExcludeNamespaces = options.Debug, "/k", []string{"a"}
 			},
 		},
 		{
@@ -88,7 +87,7 @@ func TestParse(t *testing.T) {
 			`"log_level":"debug","plugin_log_level":"WARN","kubeconfig":"/new","exclude_namespaces":["b"],` +
 				`"kubernetes":{"kubeconfig":"/k","exclude_namespaces":["a"]}`,
 			func(c *config.Config) {
-				c.Log.Level, c.Kubeconfig, c.Decide.ExcludeNamespaces = zap.WarnLevel, "/new", []string{"b"}
+				c.Log.Level, c.Kubeconfig, c.Decide.ExcludeNamespaces = options.Warn, "/new", []string{"b"}
 			},
 		},
 		{
@@ -115,7 +114,7 @@ func TestParse(t *testing.T) {
 		{"strict Istio with some off", `"strict_istio":true,"deviations_off":["nat-first"]`, func(c *config.Config) { c.Decide.Without = all }},
 		{
 			"the log file", `"log_file":"/var/log/s.log","log_file_max_mb":1,"log_file_backups":0,"log_file_max_days":0`,
-			func(c *config.Config) { c.Log = log.Options{File: "/var/log/s.log", MaxMegabytes: 1} },
+			func(c *config.Config) { c.Log = options.Log{File: "/var/log/s.log", MaxMegabytes: 1} },
 		},
 		{"no log file", `"log_file":""`, func(c *config.Config) { c.Log.File = "" }},
 	} {

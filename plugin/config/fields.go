@@ -25,7 +25,7 @@ type Field struct {
 }
 
 // Fields returns all fields. Where two mean the same, the one that comes later counts.
-func Fields() []Field { return slices.Clone(table) }
+func Fields() []Field { return table() }
 
 // The fields that code asks for by name.
 const (
@@ -34,101 +34,102 @@ const (
 	earlyObject  = "kubernetes"
 )
 
-var table = []Field{
-	{
-		runDirField, "an absolute path", DefaultRunDir,
-		"directory of what the plugin keeps and shares with the node agent, whose socket agent/plugin.sock there is asked first",
-		path(func(c *Config) *string { return &c.RunDir }),
-	},
-	{
-		"kubernetes.kubeconfig", "an absolute path", "as kubeconfig", "Istio's early place of kubeconfig",
-		path(func(c *Config) *string { return &c.Kubeconfig }),
-	},
-	{
-		"kubeconfig", "an absolute path", "cni_agent_run_dir/" + kubeconfigFile, "file with the API server's address and our credentials",
-		path(func(c *Config) *string { return &c.Kubeconfig }),
-	},
-	{
-		"kubernetes.exclude_namespaces", namesWant, "none", "Istio's early place of exclude_namespaces",
-		names(func(c *Config) *[]string { return &c.Decide.ExcludeNamespaces }),
-	},
-	{
-		"exclude_namespaces", namesWant, "none", "namespaces whose pods are left alone, before anybody is asked for them",
-		names(func(c *Config) *[]string { return &c.Decide.ExcludeNamespaces }),
-	},
-	{
-		"enablement_selectors", "a list of objects with podSelector and namespaceSelector, each a label selector of Kubernetes", "none",
-		"of the pods that would be redirected only those are that one of these matches", setSelectors,
-	},
-	{
-		"pod_namespace", nameWant, "none",
-		"namespace of the node agent, whose pods are left alone whatever else is broken; STATUS then reports the kernel only, and logs " +
-			"what the agent would mend: configuration and credentials",
-		name(func(c *Config) *string { return &c.Decide.AgentNamespace }),
-	},
-	{
-		"agent_daemonset", nameWant, agentName, "name of the node agent's DaemonSet",
-		name(func(c *Config) *string { return &c.Decide.AgentDaemonSet }),
-	},
-	{
-		"proxy_container", nameWant, "istio-proxy", "name of the proxy's container",
-		name(func(c *Config) *string { return &c.Decide.ProxyContainer }),
-	},
-	{
-		"validation_container", nameWant, "istio-validation", "name of the init container whose arguments state the mesh's settings",
-		name(func(c *Config) *string { return &c.Decide.ValidationContainer }),
-	},
-	{
-		"unreadable_pods", "fail or skip", string(Fail), "what becomes of a pod that cannot be read: it does not start, or without redirection",
-		setPolicy,
-	},
-	{
-		"api_budget", durationWant, "10s", "time for all attempts to read a pod from the API server; the node agent has a second before that",
-		duration(func(c *Config) *time.Duration { return &c.APIBudget }),
-	},
-	{
-		"api_try_timeout", durationWant, "3s", "time for one attempt; at most api_budget counts",
-		duration(func(c *Config) *time.Duration { return &c.APITryTimeout }),
-	},
-	{
-		"backend", "auto, nft or legacy", "auto", "engine of the kernel that gets the rules; auto takes nft where the kernel can", setBackend,
-	},
-	{
-		"strict_istio", "true or false", "false", "turn all deviations from Istio off", setStrict,
-	},
-	{
-		"deviations_off", "a list of ids out of " + deviationIDs(), "none", "turn some deviations from Istio off", setDeviations,
-	},
-	{
-		"log_level", levelWant, "info", "Istio's early name of plugin_log_level", setLevel,
-	},
-	{
-		"plugin_log_level", levelWant, "info", "least level that is logged", setLevel,
-	},
-	{
-		logFileField, "an absolute path, or empty for none", "cni_agent_run_dir/" + logFile,
-		"log file; all is logged to standard error, and told to the node agent, too",
-		setLogFile,
-	},
-	{
-		"log_file_max_mb", "1 to 1024", "10", "megabytes at which the log file is rotated",
-		number(func(c *Config) *int { return &c.Log.MaxMegabytes }, 1, 1024),
-	},
-	{
-		"log_file_backups", "0 to 100", "1", "how many rotated log files are kept, 0 for all",
-		number(func(c *Config) *int { return &c.Log.Backups }, 0, 100),
-	},
-	{
-		"log_file_max_days", "0 to 3650", "2", "days for which rotated log files are kept, 0 for ever",
-		number(func(c *Config) *int { return &c.Log.MaxDays }, 0, 3650),
-	},
+func table() []Field {
+	return []Field{
+		{
+			runDirField, "an absolute path", DefaultRunDir,
+			"directory of what the plugin keeps and shares with the node agent, whose socket agent/plugin.sock there is asked first",
+			path(func(c *Config) *string { return &c.RunDir }),
+		},
+		{
+			"kubernetes.kubeconfig", "an absolute path", "as kubeconfig", "Istio's early place of kubeconfig",
+			path(func(c *Config) *string { return &c.Kubeconfig }),
+		},
+		{
+			"kubeconfig", "an absolute path", "cni_agent_run_dir/" + kubeconfigFile, "file with the API server's address and our credentials",
+			path(func(c *Config) *string { return &c.Kubeconfig }),
+		},
+		{
+			"kubernetes.exclude_namespaces", namesWant, "none", "Istio's early place of exclude_namespaces",
+			names(func(c *Config) *[]string { return &c.Decide.ExcludeNamespaces }),
+		},
+		{
+			"exclude_namespaces", namesWant, "none", "namespaces whose pods are left alone, before anybody is asked for them",
+			names(func(c *Config) *[]string { return &c.Decide.ExcludeNamespaces }),
+		},
+		{
+			"enablement_selectors", "a list of objects with podSelector and namespaceSelector, each a label selector of Kubernetes", "none",
+			"of the pods that would be redirected only those are that one of these matches", setSelectors,
+		},
+		{
+			"pod_namespace", nameWant, "none",
+			"namespace of the node agent, whose pods are left alone whatever else is broken; STATUS then reports the kernel only, and logs " +
+				"what the agent would mend: configuration and credentials",
+			name(func(c *Config) *string { return &c.Decide.AgentNamespace }),
+		},
+		{
+			"agent_daemonset", nameWant, agentName, "name of the node agent's DaemonSet",
+			name(func(c *Config) *string { return &c.Decide.AgentDaemonSet }),
+		},
+		{
+			"proxy_container", nameWant, "istio-proxy", "name of the proxy's container",
+			name(func(c *Config) *string { return &c.Decide.ProxyContainer }),
+		},
+		{
+			"validation_container", nameWant, "istio-validation", "name of the init container whose arguments state the mesh's settings",
+			name(func(c *Config) *string { return &c.Decide.ValidationContainer }),
+		},
+		{
+			"unreadable_pods", "fail or skip", string(Fail), "what becomes of a pod that cannot be read: it does not start, or without redirection",
+			setPolicy,
+		},
+		{
+			"api_budget", durationWant, "10s", "time for all attempts to read a pod from the API server; the node agent has a second before that",
+			duration(func(c *Config) *time.Duration { return &c.APIBudget }),
+		},
+		{
+			"api_try_timeout", durationWant, "3s", "time for one attempt; at most api_budget counts",
+			duration(func(c *Config) *time.Duration { return &c.APITryTimeout }),
+		},
+		{
+			"backend", "auto, nft or legacy", "auto", "engine of the kernel that gets the rules; auto takes nft where the kernel can", setBackend,
+		},
+		{
+			"strict_istio", "true or false", "false", "turn all deviations from Istio off", setStrict,
+		},
+		{
+			"deviations_off", "a list of ids out of " + deviationIDs(), "none", "turn some deviations from Istio off", setDeviations,
+		},
+		{
+			"log_level", levelWant, "info", "Istio's early name of plugin_log_level", setLevel,
+		},
+		{
+			"plugin_log_level", levelWant, "info", "least level that is logged", setLevel,
+		},
+		{
+			logFileField, "an absolute path, or empty for none", "cni_agent_run_dir/" + logFile,
+			"log file; all is logged to standard error, and told to the node agent, too",
+			setLogFile,
+		},
+		{
+			"log_file_max_mb", "1 to 1024", "10", "megabytes at which the log file is rotated",
+			number(func(c *Config) *int { return &c.Log.MaxMegabytes }, 1, 1024),
+		},
+		{
+			"log_file_backups", "0 to 100", "1", "how many rotated log files are kept, 0 for all",
+			number(func(c *Config) *int { return &c.Log.Backups }, 0, 100),
+		},
+		{
+			"log_file_max_days", "0 to 3650", "2", "days for which rotated log files are kept, 0 for ever",
+			number(func(c *Config) *int { return &c.Log.MaxDays }, 0, 3650),
+		},
+	}
 }
 
 // setFields sets what is given, in the table's order, and then looks for what is misspelt.
 func setFields(c *Config, given map[string]json.RawMessage) rules.Faults {
 	flat, faults := flatten(given)
-	for i := range table {
-		f := &table[i]
+	for _, f := range table() {
 		raw, stated := flat[f.Name]
 		delete(flat, f.Name)
 		// Whoever writes null means what counts without the field.

@@ -13,9 +13,9 @@ const maxSlips = 2
 func resembled(unknown string) (string, bool) {
 	unknown = plain(unknown)
 	best, slips := "", maxSlips+1
-	for i := range table {
-		if d := distance(unknown, plain(table[i].Name)); d < slips {
-			best, slips = table[i].Name, d
+	for _, f := range table() {
+		if d := distance(unknown, plain(f.Name)); d < slips {
+			best, slips = f.Name, d
 		}
 	}
 	if d := distance(unknown, earlyObject); d < slips {

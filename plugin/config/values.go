@@ -11,7 +11,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/plugin/decide"
-	"github.com/sluice-mesh/sluice/plugin/log"
+	"github.com/sluice-mesh/sluice/plugin/log/options"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -20,7 +20,7 @@ const (
 	nameWant     = "a name as Kubernetes has them: 1 to 63 of a-z, 0-9, - and ., with a letter or digit at both ends"
 	namesWant    = "a list of names as Kubernetes has them: 1 to 63 of a-z, 0-9, - and ., with a letter or digit at both ends"
 	durationWant = "a duration from 100ms to 2m"
-	levelWant    = log.LevelWant
+	levelWant    = options.LevelWant
 )
 
 const (
@@ -177,7 +177,7 @@ func setLevel(c *Config, raw json.RawMessage) []string {
 	if wrong != nil || value == "" {
 		return wrong
 	}
-	level, err := log.ParseLevel(value)
+	level, err := options.ParseLevel(value)
 	if err != nil {
 		return []string{string(raw)}
 	}

@@ -52,9 +52,15 @@ const traffic = "traffic.sidecar.istio.io/"
 // variables those of tools/istio-iptables/pkg/cmd/root.go, at v0.0.0-20260827124520-eed52ebb66ad.
 //
 // It is made when it is needed: most programs that link this package end without.
-var table = sync.OnceValue(func() []parameter {
-	return slices.Concat(proxyTable(), inboundTable(), outboundTable(), podTable())
-})
+func table() []parameter {
+	made.Do(func() { made.table = slices.Concat(proxyTable(), inboundTable(), outboundTable(), podTable()) })
+	return made.table
+}
+
+var made struct {
+	sync.Once
+	table []parameter
+}
 
 func proxyTable() []parameter {
 	return []parameter{

@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/plugin/log/options"
 )
 
 // A file is a log file that several processes write and rotate. Every line is one write at the file's end, so that none is lost or
 // torn; packages that rotate for one process open a new file without O_APPEND, and write over each other's lines.
 type file struct {
-	options Options
+	options options.Log
 	open    *os.File // nil before the first write
 }
 

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/plugin/log"
+	"github.com/sluice-mesh/sluice/plugin/log/options"
 )
 
 func TestMain(m *testing.M) {
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 }
 
 // open makes a logger as the plugin does.
-func open(o log.Options, stderr io.Writer, others ...io.Writer) (*zap.Logger, func()) {
+func open(o options.Log, stderr io.Writer, others ...io.Writer) (*zap.Logger, func()) {
 	core, closeFile := log.Open(o, stderr, others...)
 	return zap.New(core, zap.ErrorOutput(zapcore.AddSync(stderr))), closeFile
 }
@@ -35,7 +36,7 @@ func open(o log.Options, stderr io.Writer, others ...io.Writer) (*zap.Logger, fu
 func TestOthers(t *testing.T) {
 	var stderr bytes.Buffer
 	var told lines
-	logger, closeFile := open(log.Options{}, &stderr, &told)
+	logger, closeFile := open(options.Log{}, &stderr, &told)
 	defer closeFile()
 	logger.Info("ADD")
 	logger.Debug("left out")
@@ -58,7 +59,7 @@ func TestLines(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new", "sluice.log")
 	var stderr bytes.Buffer
 	for range 2 { // two processes
-		logger, closeFile := open(log.Options{File: file}, &stderr)
+		logger, closeFile := open(options.Log{File: file}, &stderr)
 		logger.Debug("left out")
 		logger.Info("ADD", zap.String("pod", "a\nb"))
 		closeFile()
@@ -111,7 +112,7 @@ func TestRotation(t *testing.T) {
 			write(second, 1, time.Hour)
 			write(third, 1, 48*time.Hour)
 			var stderr bytes.Buffer
-			o := log.Options{File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1, Backups: tc.backups, MaxDays: tc.days}
+			o := options.Log{File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1, Backups: tc.backups, MaxDays: tc.days}
 			logger, closeFile := open(o, &stderr)
 			logger.Info("ADD")
 			closeFile()
@@ -162,7 +163,7 @@ func TestRotationLeavesOtherFilesAlone(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			o := log.Options{File: filepath.Join(dir, name), MaxMegabytes: 1, Backups: 1, MaxDays: 1}
+			o := options.Log{File: filepath.Join(dir, name), MaxMegabytes: 1, Backups: 1, MaxDays: 1}
 			logger, closeFile := open(o, io.Discard)
 			for range 3 { // rotated twice
 				logger.Info("ADD", zap.String("long", strings.Repeat("x", 600<<10)))
@@ -184,7 +185,7 @@ func TestRotationLeavesOtherFilesAlone(t *testing.T) {
 // write at that moment comes on top of it.
 func TestWritersBesideEachOther(t *testing.T) {
 	dir := t.TempDir()
-	o := log.Options{File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1}
+	o := options.Log{File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1}
 	const writers, lines, longest = 8, 30, 21 << 10
 	var group sync.WaitGroup
 	for w := range writers {
@@ -235,7 +236,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer
-			logger, closeFile := open(log.Options{File: file}, &stderr)
+			logger, closeFile := open(options.Log{File: file}, &stderr)
 			logger.Info("ADD")
 			closeFile()
 			if text := stderr.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, `"msg":"ADD"`) || !strings.Contains(text, "log file: ") {
@@ -248,14 +249,14 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 // The words for levels are Istio's.
 func TestLevels(t *testing.T) {
 	for word, lines := range map[string]int{"debug": 4, "INFO": 3, "warn": 2, "error": 1, "fatal": 0, "none": 0} {
-		level, err := log.ParseLevel(word)
+		level, err := options.ParseLevel(word)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
 		var stderr bytes.Buffer
 		file := filepath.Join(t.TempDir(), "log")
-		logger, closeFile := open(log.Options{Level: level, File: file}, &stderr)
+		logger, closeFile := open(options.Log{Level: level, File: file}, &stderr)
 		logger.Debug("a")
 		logger.Info("b")
 		logger.Warn("c")
@@ -268,7 +269,7 @@ func TestLevels(t *testing.T) {
 			t.Errorf("%s: file: %v", word, err)
 		}
 	}
-	if _, err := log.ParseLevel("warning"); err == nil || !strings.Contains(err.Error(), log.LevelWant) {
+	if _, err := options.ParseLevel("warning"); err == nil || !strings.Contains(err.Error(), options.LevelWant) {
 		t.Errorf("%v", err)
 	}
 }

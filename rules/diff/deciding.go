@@ -34,7 +34,7 @@ var parts = []part{
 	},
 	{
 		differs: func(a, b rules.Fate) bool { return a.TProxy != b.TProxy },
-		sets:    oneOf(does[rules.TProxy], does[rules.TProxyDrop]),
+		sets:    func(a rules.Action) bool { return does[rules.TProxy](a) || does[rules.TProxyDrop](a) },
 		at:      notNAT,
 	},
 	{
@@ -65,17 +65,13 @@ var parts = []part{
 	},
 }
 
-var setsMark = oneOf(does[rules.SetMark], does[rules.RestoreMark], does[rules.TProxyDrop])
+func setsMark(a rules.Action) bool {
+	return does[rules.SetMark](a) || does[rules.RestoreMark](a) || does[rules.TProxyDrop](a)
+}
 
 func does[A rules.Action](a rules.Action) bool {
 	_, ok := a.(A)
 	return ok
-}
-
-func oneOf(tests ...func(rules.Action) bool) func(rules.Action) bool {
-	return func(a rules.Action) bool {
-		return slices.ContainsFunc(tests, func(test func(rules.Action) bool) bool { return test(a) })
-	}
 }
 
 func isNAT(b *rules.Base) bool  { return b.Type == rules.NAT }

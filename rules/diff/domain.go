@@ -26,61 +26,61 @@ type constraint struct {
 	impossible []rules.Match
 }
 
-// What the constraints speak of.
-var (
-	anySocket = rules.MatchOwner{IDs: []rules.IDRange{{Last: math.MaxUint32}}}
-
-	loopbackPrefixes  = map[rules.Family]string{rules.IPv4: "127.0.0.0/8", rules.IPv6: "::1/128"}
-	multicastPrefixes = map[rules.Family]string{rules.IPv4: "224.0.0.0/4", rules.IPv6: "ff00::/8"}
+// The prefixes that the constraints speak of.
+const (
+	loopbackIPv4, loopbackIPv6   = "127.0.0.0/8", "::1/128"
+	multicastIPv4, multicastIPv6 = "224.0.0.0/4", "ff00::/8"
 )
 
-// constraints are all there are, beside those which the packet's own form makes (see formed).
+// constraints returns all there are, beside those which the packet's own form makes (see formed).
 //
 // That an established connection never meets a NAT chain, and a packet that comes by lo none at prerouting, is not among them:
 // such packets exist, and the evaluation leads them past these chains.
-var constraints = []constraint{
-	{
-		says:       "what comes by lo was sent before, and begins its way at output",
-		because:    "loopback_xmit, drivers/net/loopback.c: lo has no other source but for packet sockets, which make no connection",
-		hook:       rules.Prerouting,
-		impossible: []rules.Match{rules.MatchInterface{Names: []rules.InterfaceName{{Name: loopback}}}},
-	},
-	{
-		says:       "what arrives has no socket yet",
-		because:    "a device's packet has none (loopback_xmit orphans it on lo); sockets are looked up after prerouting",
-		hook:       rules.Prerouting,
-		impossible: []rules.Match{anySocket},
-	},
-	{
-		says:       "nothing arrives from an IPv4 loopback address",
-		because:    "ip_route_input_slow, net/ipv4/route.c: martian source, whatever the rules did, unless route_localnet is set",
-		hook:       rules.Prerouting,
-		impossible: []rules.Match{addresses(rules.Source, loopbackPrefixes[rules.IPv4])},
-	},
-	{
-		says:       "nothing arrives from the IPv6 loopback address",
-		because:    "ip6_rcv_core, net/ipv6/ip6_input.c: dropped before prerouting, unless the device is a loopback",
-		hook:       rules.Prerouting,
-		impossible: []rules.Match{addresses(rules.Source, loopbackPrefixes[rules.IPv6])},
-	},
-	{
-		says:       "nothing arrives for the IPv6 loopback address",
-		because:    "ip6_rcv_core, net/ipv6/ip6_input.c: dropped before prerouting, unless the device is a loopback",
-		hook:       rules.Prerouting,
-		impossible: []rules.Match{addresses(rules.Destination, loopbackPrefixes[rules.IPv6])},
-	},
-	{
-		says:       "nothing arrives from an IPv4 multicast address",
-		because:    "ip_route_input_slow, net/ipv4/route.c: martian source, whatever the rules did",
-		hook:       rules.Prerouting,
-		impossible: []rules.Match{addresses(rules.Source, multicastPrefixes[rules.IPv4])},
-	},
-	{
-		says:       "nothing arrives from an IPv6 multicast address",
-		because:    "ip6_rcv_core, net/ipv6/ip6_input.c: dropped before prerouting (RFC 4291, section 2.7)",
-		hook:       rules.Prerouting,
-		impossible: []rules.Match{addresses(rules.Source, multicastPrefixes[rules.IPv6])},
-	},
+func constraints() []constraint {
+	return []constraint{
+		{
+			says:       "what comes by lo was sent before, and begins its way at output",
+			because:    "loopback_xmit, drivers/net/loopback.c: lo has no other source but for packet sockets, which make no connection",
+			hook:       rules.Prerouting,
+			impossible: []rules.Match{rules.MatchInterface{Names: []rules.InterfaceName{{Name: loopback}}}},
+		},
+		{
+			says:       "what arrives has no socket yet",
+			because:    "a device's packet has none (loopback_xmit orphans it on lo); sockets are looked up after prerouting",
+			hook:       rules.Prerouting,
+			impossible: []rules.Match{rules.MatchOwner{IDs: []rules.IDRange{{Last: math.MaxUint32}}}},
+		},
+		{
+			says:       "nothing arrives from an IPv4 loopback address",
+			because:    "ip_route_input_slow, net/ipv4/route.c: martian source, whatever the rules did, unless route_localnet is set",
+			hook:       rules.Prerouting,
+			impossible: []rules.Match{addresses(rules.Source, loopbackIPv4)},
+		},
+		{
+			says:       "nothing arrives from the IPv6 loopback address",
+			because:    "ip6_rcv_core, net/ipv6/ip6_input.c: dropped before prerouting, unless the device is a loopback",
+			hook:       rules.Prerouting,
+			impossible: []rules.Match{addresses(rules.Source, loopbackIPv6)},
+		},
+		{
+			says:       "nothing arrives for the IPv6 loopback address",
+			because:    "ip6_rcv_core, net/ipv6/ip6_input.c: dropped before prerouting, unless the device is a loopback",
+			hook:       rules.Prerouting,
+			impossible: []rules.Match{addresses(rules.Destination, loopbackIPv6)},
+		},
+		{
+			says:       "nothing arrives from an IPv4 multicast address",
+			because:    "ip_route_input_slow, net/ipv4/route.c: martian source, whatever the rules did",
+			hook:       rules.Prerouting,
+			impossible: []rules.Match{addresses(rules.Source, multicastIPv4)},
+		},
+		{
+			says:       "nothing arrives from an IPv6 multicast address",
+			because:    "ip6_rcv_core, net/ipv6/ip6_input.c: dropped before prerouting (RFC 4291, section 2.7)",
+			hook:       rules.Prerouting,
+			impossible: []rules.Match{addresses(rules.Source, multicastIPv6)},
+		},
+	}
 }
 
 func addresses(side rules.Side, prefix string) rules.MatchAddr {
@@ -92,7 +92,7 @@ func Possible(p rules.Packet) bool {
 	if p.Hook != rules.Prerouting && p.Hook != rules.Output || !formed(p) {
 		return false
 	}
-	return !slices.ContainsFunc(constraints, func(c constraint) bool {
+	return !slices.ContainsFunc(constraints(), func(c constraint) bool {
 		return c.hook == p.Hook && !slices.ContainsFunc(c.impossible, func(m rules.Match) bool { return !m.Matches(&p) })
 	})
 }
@@ -110,7 +110,7 @@ func formed(p rules.Packet) bool {
 // domain returns the packets that are possible.
 func (s *space) domain() set {
 	possible := s.formed()
-	for _, c := range constraints {
+	for _, c := range constraints() {
 		if c.hook != s.hook {
 			continue
 		}

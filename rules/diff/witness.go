@@ -68,7 +68,11 @@ func (s *space) ordinaryAddresses(f field, chosen *[fieldCount]value) []value {
 
 // ordinaryWays returns the part of the set in which destination and interface go together best.
 func (s *space) ordinaryWays(packets set) set {
-	local := s.matching(addresses(rules.Destination, loopbackPrefixes[s.family]), view{})
+	prefix := loopbackIPv4
+	if s.family == rules.IPv6 {
+		prefix = loopbackIPv6
+	}
+	local := s.matching(addresses(rules.Destination, prefix), view{})
 	for _, ways := range []set{s.not(s.or(local, s.overLoopback)), s.minus(s.overLoopback, local), s.and(s.overLoopback, local)} {
 		if part := s.and(packets, ways); part != none {
 			return part

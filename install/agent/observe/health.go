@@ -10,8 +10,9 @@ import (
 	"strings"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
-	"github.com/sluice-mesh/sluice/plugin/log"
+	"github.com/sluice-mesh/sluice/plugin/log/options"
 )
 
 // Health says what is served beside the metrics. All functions are called concurrently.
@@ -67,7 +68,7 @@ func (h Health) healthz(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (h Health) level() string {
-	if h.Level.Level() == log.None {
+	if options.Level(h.Level.Level()) == options.None {
 		return "none"
 	}
 	return h.Level.Level().String()
@@ -83,12 +84,12 @@ func (h Health) setLevel(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	level, err := log.ParseLevel(strings.TrimSpace(string(text)))
+	level, err := options.ParseLevel(strings.TrimSpace(string(text)))
 	if err != nil {
-		http.Error(w, fmt.Sprintf("%q: want %s", strings.TrimSpace(string(text)), log.LevelWant), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("%q: want %s", strings.TrimSpace(string(text)), options.LevelWant), http.StatusBadRequest)
 		return
 	}
-	h.Level.SetLevel(level)
+	h.Level.SetLevel(zapcore.Level(level))
 	fmt.Fprintln(w, h.level())
 }
 

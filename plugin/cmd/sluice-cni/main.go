@@ -1,5 +1,7 @@
 // Command sluice-cni is a chained CNI plugin that redirects the traffic of mesh pods to the proxy beside them, and leaves all others
 // alone. A container runtime executes it; package plugin describes what it does, and package config how it is configured.
+//
+//go:debug updatemaxprocs=0
 package main
 
 import (

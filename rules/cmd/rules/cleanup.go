@@ -70,13 +70,15 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 }
 
 // withoutRules is the routing that stays where there are no rules of ours: ::6 may be Istio's.
-var withoutRules = rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6}}
+func withoutRules() rules.Routing {
+	return rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
+}
 
 // findOurs lists what there is of ours in the backends, and the routes unless another backend needs them.
 func (s *system) findOurs(ns *netns.NS, backends []compat.Backend) ([]string, error) {
 	var lines []string
 	var faults []error
-	keep, needed := withoutRules, false
+	keep, needed := withoutRules(), false
 	for _, b := range compat.Backends() {
 		concerned := slices.Contains(backends, b)
 		held, err := b.Read(ns)

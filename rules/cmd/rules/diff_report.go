@@ -70,15 +70,22 @@ func (r diffReport) counted() (differences, known int) {
 	return differences, known
 }
 
-var verdictColours = map[diff.Verdict]colour.Code{
-	diff.Equivalent: colour.Green, diff.Different: colour.Red, diff.Undecidable: colour.Yellow,
+func verdictColour(v diff.Verdict) colour.Code {
+	switch v {
+	case diff.Equivalent:
+		return colour.Green
+	case diff.Different:
+		return colour.Red
+	default:
+		return colour.Yellow
+	}
 }
 
 // diffText writes the report for people: the answer first.
 func (s *system) diffText(r diffReport) string {
 	b := new(strings.Builder)
 	verdict := r.verdict()
-	fmt.Fprintf(b, "%s%s\n", s.colour.Paint(verdictColours[verdict], string(verdict)), r.summary())
+	fmt.Fprintf(b, "%s%s\n", s.colour.Paint(verdictColour(verdict), string(verdict)), r.summary())
 	fmt.Fprintf(b, "  left   %s\n  right  %s\n", r.left.heading(), r.right.heading())
 	s.classTexts(b, r)
 	for _, u := range r.Undecided {

@@ -88,8 +88,17 @@ func (s *system) completeForDoctor(p *parameters, ns *netns.NS) error {
 	return nil
 }
 
-var severityColours = map[doctor.Severity]colour.Code{
-	doctor.OK: colour.Green, doctor.Note: colour.Bold, doctor.Warning: colour.Yellow, doctor.Problem: colour.Red,
+func severityColour(s doctor.Severity) colour.Code {
+	switch s {
+	case doctor.OK:
+		return colour.Green
+	case doctor.Note:
+		return colour.Bold
+	case doctor.Warning:
+		return colour.Yellow
+	default:
+		return colour.Red
+	}
 }
 
 func (s *system) examinationText(e examined) string {
@@ -97,7 +106,7 @@ func (s *system) examinationText(e examined) string {
 	b := new(strings.Builder)
 	for _, f := range e.Findings {
 		counts[f.Severity]++
-		fmt.Fprintf(b, "  %s  %-10s  %s\n", s.colour.Paint(severityColours[f.Severity], fmt.Sprintf("%-7s", f.Severity)), f.Topic, f.Verdict)
+		fmt.Fprintf(b, "  %s  %-10s  %s\n", s.colour.Paint(severityColour(f.Severity), fmt.Sprintf("%-7s", f.Severity)), f.Topic, f.Verdict)
 		if f.Next != "" {
 			fmt.Fprintf(b, "  %7s  %10s  next: %s\n", "", "", f.Next)
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 // besidePod are the parameters that mean something beside --pod, which states all others.
-var besidePod = map[string]bool{"pod-ip": true, "strict-istio": true, "without": true}
+var besidePod = []string{"pod-ip", "strict-istio", "without"}
 
 // An explainedPod is what the CNI plugin would do with a pod.
 type explainedPod struct {
@@ -181,7 +181,7 @@ func (s *system) traces(ruleset rules.Ruleset, packets []rules.Packet) (string, 
 func (in *inputs) podConflicts(p *parameters) []error {
 	var errs []error
 	for _, name := range in.givenIn(captureSections) {
-		if !besidePod[name] {
+		if !slices.Contains(besidePod, name) {
 			errs = append(errs, fmt.Errorf("--pod says how the pod is redirected: --%s has no effect beside it", name))
 		}
 	}

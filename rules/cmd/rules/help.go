@@ -14,7 +14,7 @@ const rootHelp = `Program a mesh pod's traffic redirection as istio-iptables doe
 nf_tables as iptables-legacy rules; without any other process.`
 
 // sectionTitles are the headings of help.
-var sectionTitles = map[section]string{
+var sectionTitles = [...]string{
 	sectionProxy:     "The proxy",
 	sectionInbound:   "Inbound",
 	sectionTProxy:    "Inbound",

@@ -1,5 +1,7 @@
 // Command rules programs, shows, checks and explains the traffic redirection of a mesh pod. Its flags and environment
 // variables are those of istio-iptables; `rules help` describes it.
+//
+//go:debug updatemaxprocs=0
 package main
 
 import (

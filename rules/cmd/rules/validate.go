@@ -105,8 +105,15 @@ func validate(s *system, v validation) error {
 	return nil
 }
 
-var statusColours = map[prove.Status]colour.Code{
-	prove.OK: colour.Green, prove.Failed: colour.Red, prove.NotChecked: colour.Yellow,
+func statusColour(s prove.Status) colour.Code {
+	switch s {
+	case prove.OK:
+		return colour.Green
+	case prove.Failed:
+		return colour.Red
+	default:
+		return colour.Yellow
+	}
 }
 
 // validationText writes the checks for people: those that failed in full.
@@ -125,7 +132,7 @@ func (s *system) validationText(v validated, r prove.Result) string {
 	}
 	b.WriteString("\n")
 	for _, c := range v.Checks {
-		status := s.colour.Paint(statusColours[c.Status], fmt.Sprintf("%-11s", c.Status))
+		status := s.colour.Paint(statusColour(c.Status), fmt.Sprintf("%-11s", c.Status))
 		switch c.Status {
 		case prove.OK:
 			fmt.Fprintf(b, "  %s  %s: %s\n", status, c.Name, c.Found)
