@@ -67,7 +67,7 @@ bench: export SLUICE_ROUNDS ?= 10
 bench: ## Compare with all peers in SLUICE_ROUNDS (10) rounds, in under 5 minutes (root or sudo): writes e2e/bench/RESULTS.md.
 bench-peers: export SLUICE_ROUNDS ?= 30
 bench-peers: ## As bench, in SLUICE_ROUNDS (30) rounds.
-bench bench-peers: build bin/istio-cni bin/e2e/install-cni bin/$(notdir $(PEER))
+bench bench-peers: build bin/istio-cni bin/e2e/install-cni bin/e2e/istio/pilot-discovery bin/$(notdir $(PEER))
 	@$(build-static) ./install/cmd/sluice-node
 	@.ci/packages || true
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -run '^$$' -bench Peers -benchtime 1x -timeout 60m ./bench

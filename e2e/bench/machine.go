@@ -49,6 +49,7 @@ func (t Tools) Programs() []report.Program {
 		{SluiceCNI, nil},
 		{SluiceNode, nil},
 		{IstioIptables, nil},
+		{PilotAgent, nil},
 		{IstioCNI, nil},
 		{InstallCNI, nil},
 		{"nft", []string{"--version"}},

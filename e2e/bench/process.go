@@ -12,15 +12,17 @@ import (
 func processRows(t Tools) []Row {
 	const topic = "A fresh pod, by a process"
 	goals := []report.Goal{
+		{Of: rulesApply.name, Quantity: report.Wall, Than: []string{initNative.name}, Factor: 0.1},
 		{Of: rulesApply.name, Quantity: report.Wall, Than: []string{istioNative.name}, Factor: 0.1},
 		{Of: rulesApply.name, Quantity: report.Wall, Than: []string{nftName}, Factor: 1},
 		{Of: rulesApply.name, Quantity: report.Executed, Zero: true},
 	}
-	all := []programmer{rulesApply, rulesLegacy, istioNative, istioLegacy, istioNFT, istioAuto}
-	some := []programmer{rulesApply, rulesLegacy, istioNative, istioLegacy}
+	all := []programmer{rulesApply, rulesLegacy, initNative, initAuto, istioNative, istioLegacy, istioNFT, istioAuto}
+	some := []programmer{rulesApply, rulesLegacy, initNative, istioNative, istioLegacy}
 	first := t.processRow("process", topic, "no excluded prefixes", Sidecar{}, 1, goals, all)
 	first.Note = fmt.Sprintf("FLAGS are `%s`. The commands: `rules apply FLAGS`, with legacy tables `--backend legacy`; `istio-iptables FLAGS`, "+
-		"with `--native-nftables` as istio-nftables, with `--force-iptables-binary legacy` or `nft`; `nft -f -` with our ruleset as `nft -nn list "+
+		"with `--native-nftables` as istio-nftables, with `--force-iptables-binary legacy` or `nft`; `pilot-agent istio-iptables FLAGS`, which "+
+		"is how Istio ships that code and what the container istio-init executes; `nft -f -` with our ruleset as `nft -nn list "+
 		"ruleset` prints it; `iptables-legacy-restore` and `ip6tables-legacy-restore`, one after the other, with what `-save` prints after "+
 		"istio-iptables. Where prefixes are excluded, they are the value of `-x`.", quoted(Sidecar{}.Flags()))
 	return []Row{

@@ -23,6 +23,7 @@ const (
 	SluiceCNI     = "sluice-cni"
 	SluiceNode    = "sluice-node"
 	IstioIptables = "istio-iptables"
+	PilotAgent    = "e2e/istio/pilot-agent" // where the tests with injected pods have it as well
 	IstioCNI      = "istio-cni"
 	InstallCNI    = "e2e/install-cni" // where the tests on a cluster have it as well
 )
@@ -123,7 +124,8 @@ func byFlags(name string, kind report.Kind, program string, before, after []stri
 	}}
 }
 
-// The programmers. A name of one of Istio's says what writes the rules in the end.
+// The programmers. A name of one of Istio's says what writes the rules in the end. Istio ships its code as a command of pilot-agent, which the
+// init container istio-init executes; the others are that code in a program that has nothing else.
 var (
 	rulesApply  = byFlags("rules apply", report.Ours, Rules, []string{"apply"}, nil)
 	rulesLegacy = byFlags("rules apply, legacy tables", report.Ours, Rules, []string{"apply"}, []string{"--backend", "legacy"})
@@ -131,6 +133,9 @@ var (
 	istioNFT    = byFlags("istio-iptables, nft variant", report.Peer, IstioIptables, nil, []string{"--force-iptables-binary", "nft"})
 	istioAuto   = byFlags("istio-iptables, auto", report.Peer, IstioIptables, nil, nil)
 	istioNative = byFlags("istio-nftables", report.Peer, IstioIptables, nil, []string{"--native-nftables"})
+
+	initAuto   = byFlags("istio-init", report.Peer, PilotAgent, []string{"istio-iptables"}, nil)
+	initNative = byFlags("istio-init, nftables", report.Peer, PilotAgent, []string{"istio-iptables"}, []string{"--native-nftables"})
 )
 
 // reconciling makes one of istio-iptables mend what is there.
