@@ -31,7 +31,7 @@ var (
 	FileName   = Kind{"a file name with no directory that ends in .conf or .conflist", isFileName}
 	ListName   = Kind{"a file name with no directory that ends in .conflist", isListName}
 	Mode       = Kind{"an octal mode without rights for others, as 0600", isMode}
-	Names      = Kind{"names with commas between them", isNames}
+	Names      = Kind{"names of at most 63 characters with commas between them", isNames}
 	JSONList   = Kind{"a list in JSON", isJSONList}
 	TaintKey   = Kind{"the key of a taint, as cni.istio.io/not-ready", isQualified}
 	Backend    = oneOf("auto", "nft", "legacy")
@@ -40,7 +40,7 @@ var (
 )
 
 var (
-	namePattern = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
+	namePattern = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?$`)
 	keyPattern  = regexp.MustCompile(`^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 )
 

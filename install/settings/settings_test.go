@@ -167,6 +167,8 @@ func TestKinds(t *testing.T) {
 		{"a mode that is not octal", settings.Mode, "0680", false},
 		{"an empty name", settings.Names, "a,,b", false},
 		{"a name in capitals", settings.Names, "Default", false},
+		{"a name as long as the plugin takes it", settings.Names, "kube-system," + strings.Repeat("a", 63), true},
+		{"a longer name", settings.Names, strings.Repeat("a", 64), false},
 		{"an object is no list", settings.JSONList, "{}", false},
 		{"a key with a prefix", settings.TaintKey, "cni.istio.io/not-ready", true},
 		{"a taint with its effect", settings.TaintKey, "cni.istio.io/not-ready:NoSchedule", false},
