@@ -64,10 +64,10 @@ fuzz: ## Fuzz every target for FUZZTIME (30s, or a number of runs: 50000x).
 	done < <(grep -roE --include='*_test.go' --exclude-dir=e2e '^func Fuzz\w+' .)
 
 bench: export SLUICE_ROUNDS ?= 10
-bench: ## Compare with all peers in SLUICE_ROUNDS (10) rounds, in under 5 minutes (root or sudo): writes e2e/bench/RESULTS.md.
+bench: ## Compare with all peers in SLUICE_ROUNDS (10) rounds, in under 5 minutes once they are built (root or sudo): writes e2e/bench/RESULTS.md.
 bench-peers: export SLUICE_ROUNDS ?= 30
 bench-peers: ## As bench, in SLUICE_ROUNDS (30) rounds.
-bench bench-peers: build bin/istio-cni bin/e2e/install-cni bin/e2e/istio/pilot-discovery bin/$(notdir $(PEER))
+bench bench-peers: build bin/istio-cni bin/e2e/install-cni bin/e2e/istio/pilot-agent bin/$(notdir $(PEER))
 	@$(build-static) ./install/cmd/sluice-node
 	@.ci/packages || true
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -run '^$$' -bench Peers -benchtime 1x -timeout 60m ./bench
@@ -176,6 +176,11 @@ bin/e2e/istio/pilot-discovery: $(ISTIO)/go.mod $(ISTIO)/go.sum
 		awk '/^go: downloading/ { next } ++n % 100 == 0 { print n " packages"; fflush() } /: |^#/'
 	@rm -rf $(@D)/charts
 	@cp -r --no-preserve=mode "$$(go list -C $(ISTIO) -m -f '{{.Dir}}' istio.io/istio)/manifests/charts" $(@D)
+	@touch $@
+
+bin/e2e/istio/pilot-agent: $(ISTIO)/go.mod $(ISTIO)/go.sum
+	@echo "$@: built from Istio's module, which takes minutes the first time"
+	CGO_ENABLED=0 go build -C $(ISTIO) -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/$(@D)/ istio.io/istio/pilot/cmd/pilot-agent
 	@touch $@
 
 bin/e2e/pilot-agent: e2e/go.mod $(wildcard e2e/injection/cmd/pilot-agent/*.go)

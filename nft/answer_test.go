@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,7 +15,7 @@ func TestAnAnswerThatIsNotNetlinkIsAnError(t *testing.T) {
 		return reply(request, messageType(unix.NFT_MSG_NEWTABLE), 0, append([]byte{unix.NFPROTO_INET, 0, 0, 0}, named("sluice")...)...)
 	}
 	length := func(n uint32, m []byte) []byte {
-		binary.NativeEndian.PutUint32(m, n)
+		native.PutUint32(m, n)
 		return m
 	}
 	for _, row := range []struct {
@@ -33,15 +32,15 @@ func TestAnAnswerThatIsNotNetlinkIsAnError(t *testing.T) {
 		{"a message without family", func(r []byte) []byte { return reply(r, messageType(unix.NFT_MSG_NEWTABLE), 0, 1) }, "not well-formed"},
 		{"a chain instead of a table", func(r []byte) []byte { return reply(r, messageType(unix.NFT_MSG_NEWCHAIN), 0, 1, 0, 0, 0) }, "not well-formed"},
 		{"an acknowledgement instead of a table", func(r []byte) []byte {
-			return refusalOf(binary.NativeEndian.Uint32(r[8:]), 0, 0)
+			return refusalOf(native.Uint32(r[8:]), 0, 0)
 		}, "not well-formed"},
 		{"an error without errno", func(r []byte) []byte { return reply(r, unix.NLMSG_ERROR, 0, 1, 2, 3) }, "not well-formed"},
 		{"the end of a list with an errno", func(r []byte) []byte {
-			return reply(r, unix.NLMSG_DONE, 0, binary.NativeEndian.AppendUint32(nil, uint32(1<<32-int64(unix.EIO)))...)
+			return reply(r, unix.NLMSG_DONE, 0, native.AppendUint32(nil, uint32(1<<32-int64(unix.EIO)))...)
 		}, "input/output error"},
 		{"an answer to another question", func(r []byte) []byte {
 			m := table(r)
-			binary.NativeEndian.PutUint32(m[8:], 99)
+			native.PutUint32(m[8:], 99)
 			return m
 		}, "does not answer"},
 	} {
@@ -77,7 +76,7 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 	refused := tx.descriptions[seq].String()
 	uncapped := func(errno unix.Errno, flags uint16, rest ...byte) []byte {
 		m := refusalOf(seq, errno, flags, append(make([]byte, 24), rest...)...)
-		binary.NativeEndian.PutUint32(m[unix.NLMSG_HDRLEN+4:], unix.NLMSG_HDRLEN+24)
+		native.PutUint32(m[unix.NLMSG_HDRLEN+4:], unix.NLMSG_HDRLEN+24)
 		return m
 	}
 	for _, row := range []struct {
@@ -93,7 +92,7 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			binary.NativeEndian.PutUint32(row.answer, uint32(len(row.answer)))
+			native.PutUint32(row.answer, uint32(len(row.answer)))
 			c := scripted(t, nil, func([]byte, func([]byte) [][]byte) [][]byte { return [][]byte{row.answer} })
 			err := c.commit(tx)
 			var refusal *KernelError
@@ -122,7 +121,7 @@ func TestAnErrorOfTheWholeBatchIsNamedAsSuch(t *testing.T) {
 	}
 	// Where nf_tables is not in the kernel, nfnetlink knows no such subsystem.
 	c = scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
-		return [][]byte{refusalOf(binary.NativeEndian.Uint32(request[8:]), unix.EINVAL, 0)}
+		return [][]byte{refusalOf(native.Uint32(request[8:]), unix.EINVAL, 0)}
 	})
 	if _, err := c.findOurs(); !IsNotSupported(err) || !strings.Contains(err.Error(), FeatureTables.Option) {
 		t.Errorf("%v, want that nf_tables is not supported", err)

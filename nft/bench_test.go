@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -56,14 +55,14 @@ func newFloor(b *testing.B, rs rules.Ruleset) floor {
 		for kind, value := range map[int]uint32{
 			nl.FRA_PRIORITY: uint32(p.Priority), nl.FRA_FWMARK: p.Mark, nl.FRA_FWMASK: ^uint32(0), nl.FRA_TABLE: p.Table,
 		} {
-			rule.AddData(nl.NewRtAttr(kind, binary.NativeEndian.AppendUint32(nil, value)))
+			rule.AddData(nl.NewRtAttr(kind, native.AppendUint32(nil, value)))
 		}
 		route := nl.NewNetlinkRequest(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 		route.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{
 			Family: family, Scope: unix.RT_SCOPE_HOST, Type: unix.RTN_LOCAL, Protocol: unix.RTPROT_BOOT,
 		}})
-		route.AddData(nl.NewRtAttr(unix.RTA_TABLE, binary.NativeEndian.AppendUint32(nil, p.Table)))
-		route.AddData(nl.NewRtAttr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, loopbackIndex)))
+		route.AddData(nl.NewRtAttr(unix.RTA_TABLE, native.AppendUint32(nil, p.Table)))
+		route.AddData(nl.NewRtAttr(unix.RTA_OIF, native.AppendUint32(nil, loopbackIndex)))
 		routing = slices.Concat(routing, rule.Serialize(), route.Serialize())
 	}
 	// The last one, and the only one that the kernel answers to.
@@ -106,7 +105,7 @@ func exchange(b *testing.B, ns *netns.NS, protocol int, request []byte) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if errno := int32(binary.NativeEndian.Uint32(answer[unix.NLMSG_HDRLEN:])); errno != 0 {
+	if errno := int32(native.Uint32(answer[unix.NLMSG_HDRLEN:])); errno != 0 {
 		b.Fatal(unix.Errno(-errno))
 	}
 }

@@ -118,7 +118,7 @@ func (c *conn) receiveBy(flags int, do func(header unix.NlMsghdr, body []byte) (
 	data := buf[:n]
 	for len(data) >= unix.NLMSG_HDRLEN {
 		header := unix.NlMsghdr{
-			Len: binary.NativeEndian.Uint32(data), Type: binary.NativeEndian.Uint16(data[4:]), Flags: binary.NativeEndian.Uint16(data[6:]), Seq: binary.NativeEndian.Uint32(data[8:]),
+			Len: native.Uint32(data), Type: native.Uint16(data[4:]), Flags: native.Uint16(data[6:]), Seq: native.Uint32(data[8:]),
 		}
 		if header.Len < unix.NLMSG_HDRLEN || int(header.Len) > len(data) {
 			return false, errMalformed
@@ -166,14 +166,14 @@ func newAnswer(header unix.NlMsghdr, body []byte) (answer, error) {
 	if len(body) < 4+unix.NLMSG_HDRLEN {
 		return answer{}, errMalformed
 	}
-	a := answer{errno: unix.Errno(-int32(binary.NativeEndian.Uint32(body)))}
+	a := answer{errno: unix.Errno(-int32(native.Uint32(body)))}
 	if header.Flags&unix.NLM_F_ACK_TLVS == 0 {
 		return a, nil
 	}
 	// The request follows, of which the header alone if it is capped.
 	skip := 4 + unix.NLMSG_HDRLEN
 	if header.Flags&unix.NLM_F_CAPPED == 0 {
-		skip = 4 + int(binary.NativeEndian.Uint32(body[4:]))
+		skip = 4 + int(native.Uint32(body[4:]))
 	}
 	if skip < 0 || skip > len(body) {
 		return a, nil
@@ -181,7 +181,7 @@ func newAnswer(header unix.NlMsghdr, body []byte) (answer, error) {
 	tlvs := attributes(body[skip:])
 	a.text = tlvs.text(unix.NLMSGERR_ATTR_MSG)
 	if offset := tlvs.get(unix.NLMSGERR_ATTR_OFFS); len(offset) == 4 {
-		a.offset = binary.NativeEndian.Uint32(offset)
+		a.offset = native.Uint32(offset)
 	}
 	return a, nil
 }
@@ -279,8 +279,8 @@ func (c *conn) ask(q question, attrs func(*messages), do func(family uint8, a at
 			interrupted = interrupted || header.Flags&unix.NLM_F_DUMP_INTR != 0
 			switch header.Type {
 			case unix.NLMSG_DONE:
-				if len(body) >= 4 && int32(binary.NativeEndian.Uint32(body)) < 0 {
-					return false, unix.Errno(-int32(binary.NativeEndian.Uint32(body)))
+				if len(body) >= 4 && int32(native.Uint32(body)) < 0 {
+					return false, unix.Errno(-int32(native.Uint32(body)))
 				}
 				return true, nil
 			case unix.NLMSG_ERROR:

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -187,7 +186,7 @@ func (d *ruleDecoder) ct(a attributes) error {
 	op := d.load(a, unix.NFTA_CT_SREG)
 	switch {
 	case key == unix.NFT_CT_ZONE && len(op.constant) == 2:
-		d.act(rules.SetZone{Zone: binary.NativeEndian.Uint16(op.constant)})
+		d.act(rules.SetZone{Zone: native.Uint16(op.constant)})
 	case key == unix.NFT_CT_MARK && op.field == fieldMark && op.mask == nil:
 		d.act(rules.SaveMark{})
 	default:

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -87,7 +86,7 @@ func TestAVerdictMapOfMarksLooksOnce(t *testing.T) {
 		m.text(unix.NFTA_VERDICT_CHAIN, chain)
 		return m.buf
 	}
-	one, two := binary.NativeEndian.AppendUint32(nil, 1), binary.NativeEndian.AppendUint32(nil, 2)
+	one, two := native.AppendUint32(nil, 1), native.AppendUint32(nil, 2)
 	jump, goTo, drop := verdict(unix.NFT_JUMP, "c"), verdict(unix.NFT_GOTO, "c"), verdict(0, "")
 	for _, row := range []struct {
 		name       string

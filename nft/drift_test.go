@@ -43,6 +43,14 @@ func TestWhatSomebodyHasPutBesideOursIsFound(t *testing.T) {
 			Replaced, nil,
 		},
 		{
+			"a map of counters, and a rule that uses it", "sidecar-ipv4",
+			"add counter inet sluice some\n" +
+				"add map inet sluice spare { type ipv4_addr : counter; elements = { 10.0.0.1 : \"some\" }; }\n" +
+				"add rule inet sluice nat-output counter name ip daddr map @spare", "",
+			[]string{"extra in chain inet sluice nat-output: meta nfproto ipv4 unknown(objref)"},
+			Replaced, nil,
+		},
+		{
 			"a route", "tproxy-dual", "", "-4 route add blackhole 10.0.0.0/8 table 133",
 			[]string{"extra in routing: ip -4 route blackhole 10.0.0.0/8 table 133"},
 			Unchanged,

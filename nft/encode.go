@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -51,12 +50,12 @@ func (t *Transaction) element(seq, offset uint32) string {
 	}
 	buf := t.buf
 	for range seq {
-		buf = buf[align(int(binary.NativeEndian.Uint32(buf))):]
+		buf = buf[align(int(native.Uint32(buf))):]
 	}
-	if uint64(offset) >= uint64(binary.NativeEndian.Uint32(buf)) {
+	if uint64(offset) >= uint64(native.Uint32(buf)) {
 		return ""
 	}
-	el := attributes(attributes(buf[offset:binary.NativeEndian.Uint32(buf)]).get(unix.NFTA_LIST_ELEM))
+	el := attributes(attributes(buf[offset:native.Uint32(buf)]).get(unix.NFTA_LIST_ELEM))
 	key := constant(el, unix.NFTA_SET_ELEM_KEY)
 	if key == nil {
 		return ""

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"reflect"
 	"strings"
@@ -122,7 +121,7 @@ func hexDump(t *testing.T, batch []byte) string {
 	t.Helper()
 	var b strings.Builder
 	for i := range split(t, batch) {
-		length := binary.NativeEndian.Uint32(batch)
+		length := native.Uint32(batch)
 		fmt.Fprintf(&b, "message %d, %d bytes\n", i, length)
 		for j := uint32(0); j < length; j += 16 {
 			fmt.Fprintf(&b, "% x\n", batch[j:min(j+16, length)])

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -18,7 +17,7 @@ import (
 // be and host write numbers as the wire has them.
 func be(b ...byte) []byte { return b }
 
-func host(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
+func host(n uint32) []byte { return native.AppendUint32(nil, n) }
 
 func interfaceName(name string) []byte { return append([]byte(name), make([]byte, 16-len(name))...) }
 
@@ -104,7 +103,7 @@ func TestExpressionsAreThoseOfAnotherEncoder(t *testing.T) {
 		{action: rules.SetMark{Value: 4, Mask: 0xc}, want: list(meta(expr.MetaKeyMARK), and(host(^uint32(0xc)), host(4)), &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1})},
 		{action: rules.SaveMark{}, want: list(meta(expr.MetaKeyMARK), &expr.Ct{Key: expr.CtKeyMARK, SourceRegister: true, Register: 1})},
 		{action: rules.RestoreMark{}, want: list(&expr.Ct{Key: expr.CtKeyMARK, Register: 1}, &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1})},
-		{action: rules.SetZone{Zone: 2}, want: list(constant(binary.NativeEndian.AppendUint16(nil, 2)...), &expr.Ct{Key: expr.CtKeyZONE, SourceRegister: true, Register: 1})},
+		{action: rules.SetZone{Zone: 2}, want: list(constant(native.AppendUint16(nil, 2)...), &expr.Ct{Key: expr.CtKeyZONE, SourceRegister: true, Register: 1})},
 	} {
 		var r rules.Rule
 		if row.match != nil {
@@ -153,7 +152,7 @@ func describe(list attributes) []string {
 		var attrs []string
 		attributes(e.get(unix.NFTA_EXPR_DATA)).each(func(attrType uint16, value []byte) {
 			defaulted := map[string]uint16{"bitwise": nftaBitwiseOp, "lookup": unix.NFTA_LOOKUP_FLAGS}
-			if attrType != defaulted[e.text(unix.NFTA_EXPR_NAME)] || binary.NativeEndian.Uint32(value) != 0 {
+			if attrType != defaulted[e.text(unix.NFTA_EXPR_NAME)] || native.Uint32(value) != 0 {
 				attrs = append(attrs, fmt.Sprintf("%d=%x", attrType, value))
 			}
 		})

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -138,10 +137,10 @@ func TestAnInterruptedDumpIsRepeated(t *testing.T) {
 	var seen sync.Map
 	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 		datagrams := kernel(request)
-		dump := binary.NativeEndian.Uint16(request[6:])&unix.NLM_F_DUMP == unix.NLM_F_DUMP
+		dump := native.Uint16(request[6:])&unix.NLM_F_DUMP == unix.NLM_F_DUMP
 		if _, again := seen.LoadOrStore(messageOf(request), true); dump && !again {
 			last := datagrams[len(datagrams)-1]
-			binary.NativeEndian.PutUint16(last[6:], binary.NativeEndian.Uint16(last[6:])|unix.NLM_F_DUMP_INTR)
+			native.PutUint16(last[6:], native.Uint16(last[6:])|unix.NLM_F_DUMP_INTR)
 			return datagrams[len(datagrams)-1:]
 		}
 		return datagrams
@@ -175,7 +174,7 @@ func TestADumpThatIsAlwaysInterrupted(t *testing.T) {
 		requests.Add(1)
 		datagrams := kernel(request)
 		for _, datagram := range datagrams {
-			binary.NativeEndian.PutUint16(datagram[6:], binary.NativeEndian.Uint16(datagram[6:])|unix.NLM_F_DUMP_INTR)
+			native.PutUint16(datagram[6:], native.Uint16(datagram[6:])|unix.NLM_F_DUMP_INTR)
 		}
 		return datagrams
 	})

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"slices"
 	"strings"
 	"sync"
@@ -21,9 +20,9 @@ func FuzzDecodeRule(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		for buf := tx.Bytes(); len(buf) > 0; buf = buf[align(int(binary.NativeEndian.Uint32(buf))):] {
+		for buf := tx.Bytes(); len(buf) > 0; buf = buf[align(int(native.Uint32(buf))):] {
 			if messageOf(buf) == messageType(unix.NFT_MSG_NEWRULE) {
-				f.Add(buf[unix.NLMSG_HDRLEN+4 : binary.NativeEndian.Uint32(buf)])
+				f.Add(buf[unix.NLMSG_HDRLEN+4 : native.Uint32(buf)])
 			}
 		}
 	}
@@ -132,7 +131,7 @@ func answering(request, data []byte) []byte {
 	datagram := append([]byte(nil), data...)
 	for rest := datagram; len(rest) >= unix.NLMSG_HDRLEN; {
 		copy(rest[8:12], request[8:12])
-		length := int64(align(int(binary.NativeEndian.Uint32(rest))))
+		length := int64(align(int(native.Uint32(rest))))
 		if length < unix.NLMSG_HDRLEN || length > int64(len(rest)) {
 			break
 		}

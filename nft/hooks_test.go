@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -228,7 +227,7 @@ func TestHooksAreReadAgainWhenTheyChangeMeanwhile(t *testing.T) {
 	c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
 		answer := answering(request, answers[placeOf(request)])
 		if asked.Add(1) == 1 {
-			binary.NativeEndian.PutUint16(answer[6:], binary.NativeEndian.Uint16(answer[6:])|unix.NLM_F_DUMP_INTR)
+			native.PutUint16(answer[6:], native.Uint16(answer[6:])|unix.NLM_F_DUMP_INTR)
 		}
 		return [][]byte{answer}
 	})
@@ -249,7 +248,7 @@ func TestHooksTellWhatIsMissing(t *testing.T) {
 		{unix.ENOBUFS, func(err error) bool { return !IsNotSupported(err) && !IsNotPermitted(err) }},
 	} {
 		c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
-			return [][]byte{refusalOf(binary.NativeEndian.Uint32(request[8:]), row.errno, unix.NLM_F_CAPPED)}
+			return [][]byte{refusalOf(native.Uint32(request[8:]), row.errno, unix.NLM_F_CAPPED)}
 		})
 		if _, err := c.hooks(); err == nil || !row.is(err) || !errors.Is(err, row.errno) {
 			t.Errorf("%v: %v", row.errno, err)
@@ -291,7 +290,7 @@ func TestLegacyTablesAreToldApart(t *testing.T) {
 func FuzzDecodeHook(f *testing.F) {
 	for _, datagram := range recordedHooks(f, "testdata/hooks-linux-6.12.hex") {
 		for len(datagram) > unix.NLMSG_HDRLEN+4 {
-			length := int(binary.NativeEndian.Uint32(datagram))
+			length := int(native.Uint32(datagram))
 			f.Add(datagram[unix.NLMSG_HDRLEN+4 : length])
 			datagram = datagram[align(length):]
 		}

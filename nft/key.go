@@ -14,7 +14,7 @@ import (
 
 func portKey(port uint16) []byte { return binary.BigEndian.AppendUint16(nil, port) }
 
-func hostKey(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
+func hostKey(n uint32) []byte { return native.AppendUint32(nil, n) }
 
 func networkKey(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
@@ -85,5 +85,5 @@ func hostNumber(key []byte) (uint32, bool) {
 	if len(key) != 4 {
 		return 0, false
 	}
-	return binary.NativeEndian.Uint32(key), true
+	return native.Uint32(key), true
 }

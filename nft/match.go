@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 
@@ -217,7 +216,7 @@ func (e *encoder) action(a rules.Action) error {
 		e.ct(unix.NFT_CT_MARK)
 		e.setMeta(unix.NFT_META_MARK)
 	case rules.SetZone:
-		e.immediate(binary.NativeEndian.AppendUint16(nil, a.Zone))
+		e.immediate(native.AppendUint16(nil, a.Zone))
 		e.setCT(unix.NFT_CT_ZONE)
 	case rules.Count:
 		e.expression("counter", func() {})

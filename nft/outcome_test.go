@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"os/exec"
 	"strings"
 	"sync/atomic"
@@ -70,7 +69,7 @@ func TestAnErrorTellsWhetherRulesMayBeInPlace(t *testing.T) {
 					}
 					return nil
 				case sent.Load() && row.refuse(request):
-					return [][]byte{refusalOf(binary.NativeEndian.Uint32(request[8:]), unix.EPERM, 0)}
+					return [][]byte{refusalOf(native.Uint32(request[8:]), unix.EPERM, 0)}
 				}
 				return kernel(request)
 			})

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"errors"
 	"testing"
 	"time"
@@ -92,7 +91,7 @@ func (c *conn) answers(request []byte) [][]byte {
 }
 
 // messageOf returns the type of a request's first message.
-func messageOf(request []byte) uint16 { return binary.NativeEndian.Uint16(request[4:]) }
+func messageOf(request []byte) uint16 { return native.Uint16(request[4:]) }
 
 // isBatch tells whether a request is a transaction of more than nothing.
 func isBatch(request []byte) bool {
@@ -104,8 +103,8 @@ func reply(request []byte, msgType, flags uint16, body ...byte) []byte {
 	var m messages
 	m.start = 0
 	m.buf = make([]byte, unix.NLMSG_HDRLEN, unix.NLMSG_HDRLEN+len(body))
-	binary.NativeEndian.PutUint16(m.buf[4:], msgType)
-	binary.NativeEndian.PutUint16(m.buf[6:], flags)
+	native.PutUint16(m.buf[4:], msgType)
+	native.PutUint16(m.buf[6:], flags)
 	copy(m.buf[8:12], request[8:12])
 	m.buf = append(m.buf, body...)
 	m.end()
@@ -115,9 +114,9 @@ func reply(request []byte, msgType, flags uint16, body ...byte) []byte {
 // refusalOf writes the kernel's answer that it refuses the message with the sequence number; 0 acknowledges it.
 func refusalOf(seq uint32, errno unix.Errno, flags uint16, rest ...byte) []byte {
 	header := make([]byte, 12)
-	binary.NativeEndian.PutUint32(header[8:], seq)
-	body := binary.NativeEndian.AppendUint32(nil, uint32(-int32(errno)))
+	native.PutUint32(header[8:], seq)
+	body := native.AppendUint32(nil, uint32(-int32(errno)))
 	body = append(body, make([]byte, unix.NLMSG_HDRLEN)...) // the message's header
-	binary.NativeEndian.PutUint32(body[4:], unix.NLMSG_HDRLEN)
+	native.PutUint32(body[4:], unix.NLMSG_HDRLEN)
 	return reply(header, unix.NLMSG_ERROR, flags, append(body, rest...)...)
 }

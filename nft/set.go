@@ -171,7 +171,7 @@ func (e *encoder) writeSet(s *set, d description) {
 	e.number(unix.NFTA_SET_KEY_LEN, s.keyLength)
 	e.number(unix.NFTA_SET_ID, s.ref.id)
 	if s.hostOrder {
-		e.attr(unix.NFTA_SET_USERDATA, append([]byte{udataSetKeyByteOrder, 4}, binary.NativeEndian.AppendUint32(nil, byteOrderHost)...))
+		e.attr(unix.NFTA_SET_USERDATA, append([]byte{udataSetKeyByteOrder, 4}, native.AppendUint32(nil, byteOrderHost)...))
 	}
 	e.end()
 	e.writeElements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, s.ref, s.elements, d)

@@ -53,20 +53,23 @@ type messages struct {
 	asDumped bool
 }
 
+// native is the order of bytes in netlink. A pointer, since a copy would be made when the program starts.
+var native = &binary.NativeEndian
+
 // begin starts a message with an nfnetlink header. The sequence number is chosen by the caller.
 func (m *messages) begin(msgType uint16, flags uint16, seq uint32, family uint8, resource uint16) {
 	m.start = len(m.buf)
 	var header [unix.NLMSG_HDRLEN + 4]byte
-	binary.NativeEndian.PutUint16(header[4:], msgType)
-	binary.NativeEndian.PutUint16(header[6:], unix.NLM_F_REQUEST|flags)
-	binary.NativeEndian.PutUint32(header[8:], seq)
+	native.PutUint16(header[4:], msgType)
+	native.PutUint16(header[6:], unix.NLM_F_REQUEST|flags)
+	native.PutUint32(header[8:], seq)
 	header[unix.NLMSG_HDRLEN] = family
 	binary.BigEndian.PutUint16(header[unix.NLMSG_HDRLEN+2:], resource)
 	m.buf = append(m.buf, header[:]...)
 }
 
 // end closes the message.
-func (m *messages) end() { binary.NativeEndian.PutUint32(m.buf[m.start:], uint32(len(m.buf)-m.start)) }
+func (m *messages) end() { native.PutUint32(m.buf[m.start:], uint32(len(m.buf)-m.start)) }
 
 // beginBatch begins a transaction. A generation other than 0 makes the kernel refuse it when the ruleset has changed since.
 func (m *messages) beginBatch(generation uint32) {
@@ -86,7 +89,7 @@ func (m *messages) endBatch(seq uint32) {
 // ack asks the kernel to acknowledge the message written last.
 func (m *messages) ack() {
 	flags := m.buf[m.start+6:]
-	binary.NativeEndian.PutUint16(flags, binary.NativeEndian.Uint16(flags)|unix.NLM_F_ACK)
+	native.PutUint16(flags, native.Uint16(flags)|unix.NLM_F_ACK)
 }
 
 // attr writes an attribute.
@@ -102,7 +105,7 @@ func (m *messages) header(attrType uint16, length int) {
 
 // appendHeader writes the header of an attribute of a length, which is with the header.
 func appendHeader(buf []byte, attrType uint16, length int) []byte {
-	return binary.NativeEndian.AppendUint16(binary.NativeEndian.AppendUint16(buf, uint16(length)), attrType)
+	return native.AppendUint16(native.AppendUint16(buf, uint16(length)), attrType)
 }
 
 func (m *messages) pad(length int) {
@@ -134,7 +137,7 @@ func (m *messages) nest(attrType uint16) int {
 }
 
 func (m *messages) endNest(start int) {
-	binary.NativeEndian.PutUint16(m.buf[start:], uint16(len(m.buf)-start))
+	native.PutUint16(m.buf[start:], uint16(len(m.buf)-start))
 }
 
 // data writes a constant as nf_tables nests it.
@@ -153,11 +156,11 @@ type attributes []byte
 // each calls do for every attribute and reports whether all of it was well-formed.
 func (a attributes) each(do func(attrType uint16, value []byte)) bool {
 	for len(a) >= unix.NLA_HDRLEN {
-		length := int(binary.NativeEndian.Uint16(a))
+		length := int(native.Uint16(a))
 		if length < unix.NLA_HDRLEN || length > len(a) {
 			return false
 		}
-		do(binary.NativeEndian.Uint16(a[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), a[unix.NLA_HDRLEN:length])
+		do(native.Uint16(a[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), a[unix.NLA_HDRLEN:length])
 		a = a[min(align(length), len(a)):]
 	}
 	return len(a) == 0
@@ -166,11 +169,11 @@ func (a attributes) each(do func(attrType uint16, value []byte)) bool {
 // get returns the first attribute of the type, or nil.
 func (a attributes) get(attrType uint16) []byte {
 	for len(a) >= unix.NLA_HDRLEN {
-		length := int(binary.NativeEndian.Uint16(a))
+		length := int(native.Uint16(a))
 		if length < unix.NLA_HDRLEN || length > len(a) {
 			return nil
 		}
-		if binary.NativeEndian.Uint16(a[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER) == attrType {
+		if native.Uint16(a[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER) == attrType {
 			return a[unix.NLA_HDRLEN:length:length]
 		}
 		a = a[min(align(length), len(a)):]

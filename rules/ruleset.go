@@ -100,7 +100,7 @@ func (b *Base) Position() int {
 	return destinationNATPosition
 }
 
-// Hook is the place in the packet's way through the kernel.
+// Hook is the place in the packet's way through the kernel: one of the constants. To name or to encode another number panics.
 type Hook uint8
 
 // The hooks that redirection uses, and those where other owners' chains may be found.

@@ -89,6 +89,7 @@ func TestParseCommands(t *testing.T) {
 		{"-F takes out all rules of a chain", "-A A -j ACCEPT\n-F A\n-A A -j DROP", "drop"},
 		{"-F takes out all rules of all chains", "-A A -j ACCEPT\n-F\n-A A -j DROP", "drop"},
 		{"-X deletes a chain, and its name may be used again", "-N C\n-X C\n-N C\n-A C -j RETURN\n-A A -j C", "jump C"},
+		{"commands have long names", "--new-chain C\n--delete-chain C\n--new-chain C\n--append C -j RETURN\n--append A -j C", "jump C"},
 		{"-X deletes all chains of users", "-X\n-N A\n-A A -j ACCEPT", "accept"},
 		{
 			"a list of addresses makes a rule of each", "-A A -s 10.0.0.1,10.0.0.2 -d 10.1.0.0/16,10.2.0.0/16 -j DROP",

@@ -53,6 +53,8 @@ var ruleCases = []ruleCase{
 	{"filter", "! -p UDP", "meta l4proto != udp counter"},
 	{"filter", "-p 47", "meta l4proto 47 counter"},
 	{"filter", "-p all", "counter"},
+	{"6 filter", "-p mh", "meta l4proto 135 counter"},
+	{"6 filter", "-p icmpv6", "meta l4proto ipv6-icmp counter"},
 	{"filter", "-p icmp -m icmp --icmp-type 8/0 -j ACCEPT", "meta l4proto icmp unknown(-m icmp --icmp-type 8/0) counter accept"},
 	{"filter", "-p icmp ! --icmp-type echo-request", "meta l4proto icmp unknown(! --icmp-type echo-request) counter"},
 	{"filter", "-f", "unknown(-f) counter"},
@@ -86,6 +88,7 @@ var ruleCases = []ruleCase{
 	{"mangle", "-m owner --gid-owner 3 --suppl-groups", "unknown(-m owner --gid-owner 3 --suppl-groups) counter"},
 	{"mangle", "-m conntrack --ctstate RELATED,ESTABLISHED", "ct state established,related counter"},
 	{"mangle", "-m conntrack ! --ctstate new,invalid,untracked", "ct state != new,invalid,untracked counter"},
+	{"mangle", "-m conntrack --ctexpire 5:10", "unknown(-m conntrack --ctexpire 5:10) counter"},
 	{"mangle", "-m conntrack --ctstate NEW,DNAT", "unknown(-m conntrack --ctstate NEW,DNAT) counter"},
 	{"mangle", "-m conntrack --ctstate NEW --ctdir ORIGINAL", "unknown(-m conntrack --ctstate NEW --ctdir ORIGINAL) counter"},
 	{"mangle", "-m state ! --state NEW", "ct state != new counter"},
@@ -179,6 +182,16 @@ func TestParseRule(t *testing.T) {
 				t.Errorf("got %s, position %d, hits %v, want %s", r.String(), r.Position, r.Hits, tc.want)
 			}
 		})
+	}
+}
+
+// /etc/protocols of other distributions has these names, which iptables takes there.
+func TestParseProtocolsThatFewSystemsKnow(t *testing.T) {
+	for name, want := range map[string]string{"ipv6-crypt": "meta l4proto 50 counter", "ipv6-auth": "meta l4proto 51 counter"} {
+		r := parsedRule(t, ruleCase{table: "filter", rule: "-p " + name})
+		if got := r.String(); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
 	}
 }
 

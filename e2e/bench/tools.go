@@ -124,8 +124,8 @@ func byFlags(name string, kind report.Kind, program string, before, after []stri
 	}}
 }
 
-// The programmers. A name of one of Istio's says what writes the rules in the end. Istio ships its code as a command of pilot-agent, which the
-// init container istio-init executes; the others are that code in a program that has nothing else.
+// The programmers. A name of one of Istio's says what writes the rules in the end, or how that is chosen. Istio ships its code as a command
+// of pilot-agent, which the init container istio-init executes; the others are that code in a program that has nothing else.
 var (
 	rulesApply  = byFlags("rules apply", report.Ours, Rules, []string{"apply"}, nil)
 	rulesLegacy = byFlags("rules apply, legacy tables", report.Ours, Rules, []string{"apply"}, []string{"--backend", "legacy"})
@@ -134,7 +134,7 @@ var (
 	istioAuto   = byFlags("istio-iptables, auto", report.Peer, IstioIptables, nil, nil)
 	istioNative = byFlags("istio-nftables", report.Peer, IstioIptables, nil, []string{"--native-nftables"})
 
-	initAuto   = byFlags("istio-init", report.Peer, PilotAgent, []string{"istio-iptables"}, nil)
+	initAuto   = byFlags("istio-init, auto", report.Peer, PilotAgent, []string{"istio-iptables"}, nil)
 	initNative = byFlags("istio-init, nftables", report.Peer, PilotAgent, []string{"istio-iptables"}, []string{"--native-nftables"})
 )
 

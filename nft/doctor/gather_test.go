@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
@@ -209,5 +211,13 @@ END`)
 				t.Errorf("captured is %t, but the verdict %q:\n%s", row.captured, Sum(findings), list(findings))
 			}
 		})
+	}
+}
+
+// A kernel to come may have more types of routes.
+func TestRouteOfAnUnknownType(t *testing.T) {
+	got := routeText(netlink.Route{Family: netlink.FAMILY_V4, Type: 200, LinkIndex: 7}, nil)
+	if want := "ip -4 route type 200 default dev if7"; !strings.HasPrefix(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -1,8 +1,6 @@
 package route
 
 import (
-	"encoding/binary"
-
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
@@ -45,10 +43,10 @@ func (q *quickLook) change(request []byte) error {
 
 // acknowledged fails unless an answer is one acknowledgement.
 func acknowledged(answer []byte) error {
-	if len(answer) < unix.NLMSG_HDRLEN+4 || binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR {
+	if len(answer) < unix.NLMSG_HDRLEN+4 || native.Uint16(answer[4:]) != unix.NLMSG_ERROR {
 		return errUnclear
 	}
-	if errno := int32(binary.NativeEndian.Uint32(answer[unix.NLMSG_HDRLEN:])); errno != 0 {
+	if errno := int32(native.Uint32(answer[unix.NLMSG_HDRLEN:])); errno != 0 {
 		return unix.Errno(-errno)
 	}
 	return nil
@@ -62,6 +60,6 @@ func sixRequest() []byte {
 	add.AddData(m)
 	add.AddData(nl.NewRtAttr(unix.IFA_LOCAL, rules.PassthroughIPv6().AsSlice()))
 	add.AddData(nl.NewRtAttr(unix.IFA_ADDRESS, rules.PassthroughIPv6().AsSlice()))
-	add.AddData(nl.NewRtAttr(unix.IFA_FLAGS, binary.NativeEndian.AppendUint32(nil, unix.IFA_F_NODAD)))
+	add.AddData(nl.NewRtAttr(unix.IFA_FLAGS, native.AppendUint32(nil, unix.IFA_F_NODAD)))
 	return add.Serialize()
 }

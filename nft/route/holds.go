@@ -1,7 +1,6 @@
 package route
 
 import (
-	"encoding/binary"
 	"errors"
 	"net/netip"
 	"slices"
@@ -142,7 +141,7 @@ func (q *quickLook) read(data []byte) (done bool, err error) {
 		if len(data) < unix.NLMSG_HDRLEN {
 			return false, errUnclear
 		}
-		header.Len, header.Type, header.Flags = binary.NativeEndian.Uint32(data), binary.NativeEndian.Uint16(data[4:]), binary.NativeEndian.Uint16(data[6:])
+		header.Len, header.Type, header.Flags = native.Uint32(data), native.Uint16(data[4:]), native.Uint16(data[6:])
 		if header.Len < unix.NLMSG_HDRLEN || int(header.Len) > len(data) || header.Flags&unix.NLM_F_DUMP_INTR != 0 {
 			return false, errUnclear
 		}
@@ -159,7 +158,7 @@ func (q *quickLook) message(kind uint16, body []byte) (done bool, err error) {
 	case unix.RTM_NEWADDR:
 		q.answered, q.passthrough = true, true
 	case unix.NLMSG_ERROR:
-		absent := len(body) >= 4 && unix.Errno(-int32(binary.NativeEndian.Uint32(body))) == unix.EADDRNOTAVAIL
+		absent := len(body) >= 4 && unix.Errno(-int32(native.Uint32(body))) == unix.EADDRNOTAVAIL
 		if q.answered || !absent {
 			return false, errUnclear
 		}
@@ -169,7 +168,7 @@ func (q *quickLook) message(kind uint16, body []byte) (done bool, err error) {
 	case unix.RTM_NEWROUTE:
 		return false, q.route(body)
 	case unix.NLMSG_DONE:
-		if len(body) >= 4 && binary.NativeEndian.Uint32(body) != 0 {
+		if len(body) >= 4 && native.Uint32(body) != 0 {
 			return false, errUnclear
 		}
 		return true, nil
@@ -184,7 +183,7 @@ func (q *quickLook) rule(body []byte) error {
 	}
 	// As of a plain rule that looks up a table. The kernel leaves out what is 0.
 	p, others := rules.PolicyRoute{Family: familyOf(body[0])}, body[1] != 0 || body[2] != 0 || body[3] != 0 ||
-		body[7] != nl.FR_ACT_TO_TBL || binary.NativeEndian.Uint32(body[8:]) != 0
+		body[7] != nl.FR_ACT_TO_TBL || native.Uint32(body[8:]) != 0
 	mask := uint32(0)
 	err := eachAttribute(body[unix.SizeofRtMsg:], func(kind uint16, value []byte) {
 		switch n := number(value); kind {

@@ -2,7 +2,6 @@ package route
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"net/netip"
@@ -64,7 +63,7 @@ func FuzzQuickLook(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		q := quickLook{want: rules.Routing{Policies: []rules.PolicyRoute{want}}, found: make([]bool, 1), routed: want}
 		_, _ = q.read(data)
-		mark := binary.NativeEndian.AppendUint32(nil, want.Mark)
+		mark := native.AppendUint32(nil, want.Mark)
 		if q.found[0] && !bytes.Contains(data, mark) {
 			t.Errorf("found a rule without its mark in %x", data)
 		}
@@ -96,7 +95,7 @@ func TestAnswersOfProcessesAreNotBelieved(t *testing.T) {
 		defer unix.Close(fd)
 		var answer []byte
 		for _, kind := range []uint16{unix.RTM_NEWADDR, unix.NLMSG_DONE} {
-			answer = binary.NativeEndian.AppendUint16(binary.NativeEndian.AppendUint32(answer, unix.NLMSG_HDRLEN+4), kind)
+			answer = native.AppendUint16(native.AppendUint32(answer, unix.NLMSG_HDRLEN+4), kind)
 			answer = append(answer, make([]byte, unix.NLMSG_HDRLEN+4-6)...)
 		}
 		if err := unix.Sendto(fd, answer, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: own.(*unix.SockaddrNetlink).Pid}); err != nil {
@@ -131,5 +130,13 @@ func TestExplain(t *testing.T) {
 				t.Errorf("explained as %q, want ErrNoIPv6: %v", err, tc.noIPv6)
 			}
 		})
+	}
+}
+
+// A kernel to come may have more types of routes.
+func TestRouteOfAnUnknownType(t *testing.T) {
+	got := routeText(localRoute{ip: rules.IPv4, table: 133}, netlink.Route{Type: 200, LinkIndex: loopback})
+	if want := "ip -4 route  default dev lo table 133"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

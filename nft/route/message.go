@@ -2,6 +2,7 @@ package route
 
 import (
 	"encoding/binary"
+	"sync"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -9,8 +10,21 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// native is the order of bytes in netlink. A pointer, since a copy would be made when the program starts.
+var native = &binary.NativeEndian
+
 // quickRequest asks for ::6 on lo, and for the policy rules of all families.
 func quickRequest() []byte {
+	quick.Do(func() { quick.request = newQuickRequest() })
+	return quick.request
+}
+
+var quick struct {
+	sync.Once
+	request []byte
+}
+
+func newQuickRequest() []byte {
 	six := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)
 	m := nl.NewIfAddrmsg(unix.AF_INET6)
 	m.Prefixlen, m.Index = 128, loopback
@@ -33,7 +47,7 @@ func routesRequest(p rules.PolicyRoute) []byte {
 	list := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 	// The kernel refuses filters of which it knows nothing, such as the defaults of NewRtMsg.
 	list.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(addressFamily(p.Family))}})
-	list.AddData(nl.NewRtAttr(unix.RTA_TABLE, binary.NativeEndian.AppendUint32(nil, p.Table)))
+	list.AddData(nl.NewRtAttr(unix.RTA_TABLE, native.AppendUint32(nil, p.Table)))
 	return list.Serialize()
 }
 
@@ -43,11 +57,11 @@ func eachAttribute(data []byte, do func(kind uint16, value []byte)) error {
 		if len(data) < unix.SizeofRtAttr {
 			return errUnclear
 		}
-		length := int(binary.NativeEndian.Uint16(data))
+		length := int(native.Uint16(data))
 		if length < unix.SizeofRtAttr || length > len(data) {
 			return errUnclear
 		}
-		do(binary.NativeEndian.Uint16(data[2:]), data[unix.SizeofRtAttr:length])
+		do(native.Uint16(data[2:]), data[unix.SizeofRtAttr:length])
 		data = data[min((length+3)&^3, len(data)):]
 	}
 	return nil
@@ -58,7 +72,7 @@ func number(value []byte) uint32 {
 	if len(value) < 4 {
 		return 0
 	}
-	return binary.NativeEndian.Uint32(value)
+	return native.Uint32(value)
 }
 
 // familyOf is the family of the kernel's number; inet for all that are neither IPv4 nor IPv6.

@@ -246,6 +246,18 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	}
 }
 
+// What reads a configuration does without zap, and so has numbers of its own.
+func TestLevelsAreThoseOfZap(t *testing.T) {
+	for level, want := range map[options.Level]zapcore.Level{
+		options.Debug: zapcore.DebugLevel, options.Info: zapcore.InfoLevel, options.Warn: zapcore.WarnLevel,
+		options.Error: zapcore.ErrorLevel, options.Fatal: zapcore.FatalLevel, options.None: zapcore.FatalLevel + 1,
+	} {
+		if zapcore.Level(level) != want {
+			t.Errorf("%d, want %d", level, want)
+		}
+	}
+}
+
 // The words for levels are Istio's.
 func TestLevels(t *testing.T) {
 	for word, lines := range map[string]int{"debug": 4, "INFO": 3, "warn": 2, "error": 1, "fatal": 0, "none": 0} {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Log is the zero value for a log on standard error only, from [Info] on.
+// Log says what is logged, and where to. The zero value logs to standard error only, from [Info] on.
 type Log struct {
 	// Level is the least level that is logged; [None] logs nothing.
 	Level Level
