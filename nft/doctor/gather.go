@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -123,19 +124,8 @@ func interfaceOf(l netlink.Link, addrs []netlink.Addr) Interface {
 	return i
 }
 
-// familyOf returns the family of netlink's number; Inet if it is another's.
-func familyOf(number int) rules.Family {
-	switch number {
-	case unix.AF_INET:
-		return rules.IPv4
-	case unix.AF_INET6:
-		return rules.IPv6
-	}
-	return rules.Inet
-}
-
 func policyRule(r netlink.Rule) (PolicyRule, bool) {
-	family := familyOf(r.Family)
+	family := route.FamilyOf(r.Family)
 	p := PolicyRule{Family: family, Priority: r.Priority, Table: uint32(r.Table), Mark: r.Mark}
 	if r.Mask != nil {
 		p.Mask = *r.Mask
@@ -174,7 +164,7 @@ func routeOf(r netlink.Route, links []netlink.Link) Route {
 		size, _ = r.Dst.Mask.Size()
 	}
 	return Route{
-		Family: familyOf(r.Family), Table: uint32(r.Table), Default: size == 0,
+		Family: route.FamilyOf(r.Family), Table: uint32(r.Table), Default: size == 0,
 		Local: r.Type == unix.RTN_LOCAL && r.LinkIndex == loopbackIndex && size == 0,
 		Text:  routeText(r, links),
 	}
@@ -182,7 +172,7 @@ func routeOf(r netlink.Route, links []netlink.Link) Route {
 
 // routeText writes a route as ip route does.
 func routeText(r netlink.Route, links []netlink.Link) string {
-	words := []string{fmt.Sprintf("ip -%d route", familyOf(r.Family))}
+	words := []string{fmt.Sprintf("ip -%d route", route.FamilyOf(r.Family))}
 	if r.Type != unix.RTN_UNICAST {
 		words = append(words, routeType(r.Type))
 	}

@@ -182,7 +182,7 @@ func (q *quickLook) rule(body []byte) error {
 		return errUnclear
 	}
 	// As of a plain rule that looks up a table. The kernel leaves out what is 0.
-	p, others := rules.PolicyRoute{Family: familyOf(body[0])}, body[1] != 0 || body[2] != 0 || body[3] != 0 ||
+	p, others := rules.PolicyRoute{Family: FamilyOf(int(body[0]))}, body[1] != 0 || body[2] != 0 || body[3] != 0 ||
 		body[7] != nl.FR_ACT_TO_TBL || native.Uint32(body[8:]) != 0
 	mask := uint32(0)
 	err := eachAttribute(body[unix.SizeofRtMsg:], func(kind uint16, value []byte) {
@@ -230,7 +230,7 @@ func (q *quickLook) route(body []byte) error {
 		}
 	})
 	want := localRoute{q.routed.Family, q.routed.Table}.kernel()
-	if familyOf(body[0]) == q.routed.Family && body[1] == 0 && body[2] == 0 && body[3] == 0 && int(body[7]) == want.Type &&
+	if FamilyOf(int(body[0])) == q.routed.Family && body[1] == 0 && body[2] == 0 && body[3] == 0 && int(body[7]) == want.Type &&
 		table == q.routed.Table && device == loopback && int(metric) == want.Priority {
 		q.routes++
 	}

@@ -75,8 +75,8 @@ func number(value []byte) uint32 {
 	return native.Uint32(value)
 }
 
-// familyOf is the family of the kernel's number; inet for all that are neither IPv4 nor IPv6.
-func familyOf(number uint8) rules.Family {
+// FamilyOf is the family of the kernel's number (AF_INET, AF_INET6); inet for all others.
+func FamilyOf(number int) rules.Family {
 	switch number {
 	case unix.AF_INET:
 		return rules.IPv4
