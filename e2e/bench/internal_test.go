@@ -57,6 +57,11 @@ func TestTrafficCountsWhatIsLost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		select {
+		case <-traffic.begun:
+		default:
+			t.Error("what is measured under traffic may be over before the first datagram")
+		}
 		lost, gap, err := traffic.stop()
 		if err != nil {
 			t.Fatal(err)

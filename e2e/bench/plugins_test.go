@@ -103,7 +103,9 @@ func (w *world) add(b *testing.B, name string, kind report.Kind, program, kubeco
 		p.Config[field] = value
 	}
 	// One that is not there fails when it is executed, and is left out with that reason.
-	p.Path = filepath.Join(w.tools.Bin, program)
+	if p.Path, err = w.tools.Find(program); err != nil {
+		p.Path = filepath.Join(w.tools.Bin, program)
+	}
 	w.plugins = append(w.plugins, p)
 	return dir
 }

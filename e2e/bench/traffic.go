@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +15,7 @@ import (
 // traffic is datagrams that an application of a pod sends to another over lo, which answers each.
 type traffic struct {
 	client, server int
+	begun          chan struct{} // an answer is there, or late
 	quit           chan struct{}
 	done           chan struct{}
 	sent, answered int
@@ -24,18 +26,19 @@ type traffic struct {
 // Pauses of traffic.
 const (
 	sendEvery = 200 * time.Microsecond
-	// patience is how long the last answers may take.
+	// patience is how long the first answer may take, and the last ones.
 	patience = 50 * time.Millisecond
 )
 
-// startTraffic begins to send.
+// startTraffic begins to send, and returns as soon as the first answer is there, or late.
 func startTraffic(ns *netns.NS) (*traffic, error) {
 	t, err := newTraffic(ns)
 	if err != nil {
 		return nil, err
 	}
-	t.quit, t.done = make(chan struct{}), make(chan struct{})
+	t.begun, t.quit, t.done = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go t.run(t.quit)
+	<-t.begun
 	return t, nil
 }
 
@@ -79,6 +82,8 @@ func join(from, to int) error {
 // a ticker would be late whenever another goroutine is in a system call for long, and the traffic would seem to stand still.
 func (t *traffic) run(quit <-chan struct{}) {
 	defer close(t.done)
+	begin := sync.OnceFunc(func() { close(t.begun) })
+	defer begin()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	last := time.Now()
@@ -98,6 +103,9 @@ func (t *traffic) run(quit <-chan struct{}) {
 		t.gap = max(t.gap, now.Sub(last))
 		if n > 0 {
 			last = now
+		}
+		if n > 0 || now.Sub(last) > patience {
+			begin()
 		}
 		t.answered += n
 		if !deadline.IsZero() && (t.answered == t.sent || now.After(deadline)) {

@@ -90,7 +90,7 @@ func Table(row Row) string {
 		entries(&b, row)
 	}
 	for _, why := range row.LeftOut {
-		fmt.Fprintf(&b, "\nLeft out: %s.\n", strings.TrimPrefix(why.Name+": "+oneLine(why.Why), ": "))
+		fmt.Fprintf(&b, "\nLeft out: %s.\n", strings.TrimPrefix(why.Name+": "+abridged(oneLine(why.Why)), ": "))
 	}
 	for _, g := range row.Goals {
 		if v, ok := g.judge(&row); ok {
@@ -212,3 +212,14 @@ func (g Goal) sentence(v verdict) string {
 
 // oneLine is the text without its line ends.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// maxReason is how much of a reason is written: some programs log all their parameters when they fail.
+const maxReason = 300
+
+// abridged is the text without its middle if it is long: what failed stands at its beginning, and why at its end.
+func abridged(text string) string {
+	if len(text) <= maxReason {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxReason/2], "") + " … " + strings.ToValidUTF8(text[len(text)-maxReason/2:], "")
+}

@@ -55,8 +55,11 @@ func example() report.Results {
 					{Of: report.BesideAgent, Quantity: report.Wall, Than: []string{"left out"}, Factor: 1},
 					{Of: "left out", Quantity: report.Wall, Limit: 1},
 				},
-				LeftOut: []report.Reason{{"istio-cni, legacy", "no xtables-legacy-multi:\n\tnot installed"}},
-				Note:    "What has to be known.",
+				LeftOut: []report.Reason{
+					{"istio-cni, legacy", "no xtables-legacy-multi:\n\tnot installed"},
+					{"istio-cni, wordy", "exit status 1: " + strings.Repeat("10.0.0.0/8–", 100) + " nft is missing"},
+				},
+				Note: "What has to be known.",
 			},
 			{
 				ID: report.DelRow, Topic: "The CNI plugin", Name: "DEL of a mesh pod", Plotted: report.Wall, Rounds: 10,
