@@ -37,6 +37,24 @@ func TestOldRulesThatCannotBeRemoved(t *testing.T) {
 	}
 }
 
+// Where a gate has to take the place of the old rules first, and cannot, nothing changes.
+func TestOldRulesThatTakeNoGate(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	old := compiled(t, tproxy)
+	applied(t, chosen(t, compat.EngineLegacy), ns, old, nft.Created)
+	p := start(t, ns, "apply without writing legacy")
+	for range 2 { // by nft, then by auto
+		if got := p.line(t); !strings.HasPrefix(got, " by , moved false: ") || !strings.HasSuffix(got, "operation not supported") {
+			t.Error(got)
+		}
+	}
+	if found, err := nft.Read(ns); err != nil || len(found.Tables) > 0 {
+		t.Errorf("nftables has %v, %v", found.Tables, err)
+	}
+	equal(t, chosen(t, compat.EngineLegacy), ns, old)
+}
+
 func applyWithoutWritingLegacy(ns *netns.NS, _ *bufio.Reader) error {
 	refuse(unix.SYS_SETSOCKOPT, -1, 2, 64, unix.EOPNOTSUPP) // IPT_SO_SET_REPLACE
 	for _, e := range []compat.Engine{compat.EngineNFT, compat.EngineAuto} {
