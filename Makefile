@@ -41,9 +41,10 @@ demo: ## Show the rules at work in a network namespace (root or sudo).
 	$(build-static) $(DEMO)
 	@.ci/as-root bin/$(notdir $(DEMO))
 
+# Tests wait more than they compute, for clocks and for other processes: hence more packages at a time than there are cores.
 test: bin/cni/bridge
 test: ## Run the tests (as root or with sudo: all of them).
-	@RACE='$(RACE)' .ci/test -timeout 10m $(TESTFLAGS)
+	@RACE='$(RACE)' .ci/test -p $$((2 * $$(nproc))) -timeout 10m $(TESTFLAGS)
 
 test-long: bin/cni/bridge
 test-long: ## Run the tests with the long ones, all under the race detector.
