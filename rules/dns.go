@@ -8,7 +8,7 @@ func (c *compiler) dnsServers(side Side, do func(servers ...Match)) {
 		do()
 	default:
 		for _, f := range c.families {
-			if ranges := c.servers[f]; len(ranges) > 0 {
+			if ranges := c.servers.of(f); len(ranges) > 0 {
 				m := to(ranges, "dns-servers")
 				m.Side = side
 				do(m)
@@ -22,7 +22,7 @@ func (c *compiler) captureDNS(b *chainBuilder) {
 	redirect := RedirectTo{DNSPort}
 	query := toPort(Single[uint16](domainPort))
 	c.dnsServers(Destination, func(servers ...Match) {
-		b.capture(c, "DNS to the agent", []Action{redirect}, append([]Match{tcp, query}, servers...)...)
+		b.capture("DNS to the agent", []Action{redirect}, append([]Match{tcp, query}, servers...)...)
 	})
 	c.dnsServers(Destination, func(servers ...Match) {
 		b.add("DNS to the agent", redirect, append([]Match{udp, query}, servers...)...)
@@ -36,7 +36,7 @@ func (c *compiler) rawOutput() Chain {
 		return b.build()
 	}
 	query, answer := toPort(Single[uint16](domainPort)), fromPort(DNSPort)
-	for _, owner := range []MatchOwner{byUser(c.ProxyUIDs), byGroup(c.ProxyGIDs)} {
+	for _, owner := range []Match{c.proxyUser, c.proxyGroup} {
 		b.add("DNS queries of the proxy", SetZone{ProxyDNSZone}, udp, query, owner)
 		b.add("DNS answers of the agent", SetZone{AppDNSZone}, udp, answer, owner)
 	}

@@ -18,9 +18,9 @@ func (c *compiler) natPrerouting() Chain {
 	redirect := []Action{RedirectTo{c.InboundCapturePort}}
 	if c.InboundPorts.All {
 		c.excludeInboundPorts(&b)
-		b.capture(c, "inbound to the proxy", redirect, tcp)
+		b.capture("inbound to the proxy", redirect, tcp)
 	} else {
-		b.capture(c, "inbound to the proxy", redirect, tcp, toPort(c.InboundPorts.Ports...))
+		b.capture("inbound to the proxy", redirect, tcp, toPort(c.InboundPorts.Ports...))
 	}
 	return b.build()
 }

@@ -21,8 +21,8 @@ func (c *compiler) natOutput() Chain {
 		}
 	}
 	b.add("over lo", Jump{Chain: loopbackChain}, toLoopback)
-	b.add("from the proxy", Return, byUser(c.ProxyUIDs))
-	b.add("from the proxy", Return, byGroup(c.ProxyGIDs))
+	b.add("from the proxy", Return, c.proxyUser)
+	b.add("from the proxy", Return, c.proxyGroup)
 
 	switch groups := c.OwnerGroups; {
 	case groups.All:
@@ -39,7 +39,7 @@ func (c *compiler) natOutput() Chain {
 
 // groupOutput is the part of natOutput that applies to the captured groups only.
 func (c *compiler) groupOutput() Chain {
-	b := chainBuilder{chain: Chain{Name: groupChain}}
+	b := c.begin(groupChain)
 	if !c.OwnerGroups.All && len(c.OwnerGroups.IDs) > 0 {
 		c.captureOutbound(&b)
 	}
@@ -56,7 +56,7 @@ func (c *compiler) groupOutput() Chain {
 // Rule b is "not this user" there. Here it is "anybody", because the user in question is left alone too; so it also matches packets
 // without socket, as xtables' negated owner does and nftables' does not.
 func (c *compiler) loopbackOutput() Chain {
-	b := chainBuilder{chain: Chain{Name: loopbackChain}}
+	b := c.begin(loopbackChain)
 	for _, f := range c.families {
 		b.add("the proxy's connections to the application", Accept, passthrough(f))
 	}
@@ -71,23 +71,23 @@ func (c *compiler) loopbackOutput() Chain {
 	if c.loopbackIncluded {
 		users = c.ProxyUIDs
 	}
-	call := func(owner MatchOwner, ports MatchPort) {
-		b.capture(c, "the proxy calls its own pod", []Action{RedirectTo{c.InboundCapturePort}}, tcp, ports, owner)
+	call := func(owner Match, ports MatchPort) {
+		b.capture("the proxy calls its own pod", []Action{RedirectTo{c.InboundCapturePort}}, tcp, ports, owner)
 	}
 
 	call(byUser(users), notToPort(exempt...))
 	const ownCall = "the application calls its own pod"
 	switch {
 	case c.loopbackIncluded:
-		b.add("from the proxy", Accept, byUser(c.ProxyUIDs))
-		call(byGroup(c.ProxyGIDs), notToPort(tunnel))
+		b.add("from the proxy", Accept, c.proxyUser)
+		call(c.proxyGroup, notToPort(tunnel))
 	case !c.DNS.active():
 		b.add(ownCall, Accept)
 	default:
 		b.add(ownCall, Accept, tcp, notToPort(domain))
 		if c.TunnelPort != domainPort {
-			b.add("from the proxy", Accept, byUser(c.ProxyUIDs))
-			call(byGroup(c.ProxyGIDs), toPort(domain))
+			b.add("from the proxy", Accept, c.proxyUser)
+			call(c.proxyGroup, toPort(domain))
 		}
 	}
 	return b.build()
@@ -100,13 +100,13 @@ func (c *compiler) captureOutbound(b *chainBuilder) {
 		b.add("loopback", Return, c.loopbackOf(f))
 	}
 	for _, f := range c.families {
-		if ranges := c.excluded[f]; len(ranges) > 0 {
+		if ranges := c.excluded.of(f); len(ranges) > 0 {
 			b.add("excluded outbound address", Return, to(ranges, "outbound-exclude"))
 		}
 	}
 	redirect := []Action{RedirectTo{c.ProxyPort}}
 	if len(c.OutboundPorts) > 0 {
-		b.capture(c, "included outbound port", redirect, tcp, toPort(c.OutboundPorts...))
+		b.capture("included outbound port", redirect, tcp, toPort(c.OutboundPorts...))
 	}
 	c.captureIncluded(b, "outbound to the proxy")
 }
@@ -116,11 +116,11 @@ func (c *compiler) captureIncluded(b *chainBuilder, comment string, matches ...M
 	redirect := []Action{RedirectTo{c.ProxyPort}}
 	and := func(more ...Match) []Match { return append(more, matches...) }
 	if c.OutboundCIDRs.All {
-		b.capture(c, comment, redirect, and(tcp)...)
+		b.capture(comment, redirect, and(tcp)...)
 	}
 	for _, f := range c.families {
-		if ranges := c.included[f]; len(ranges) > 0 {
-			b.capture(c, comment, redirect, and(tcp, to(ranges, "outbound-include"))...)
+		if ranges := c.included.of(f); len(ranges) > 0 {
+			b.capture(comment, redirect, and(tcp, to(ranges, "outbound-include"))...)
 		}
 	}
 }

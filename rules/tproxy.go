@@ -35,7 +35,7 @@ func (c *compiler) tproxy(b *chainBuilder) {
 	for _, f := range c.families {
 		b.add("loopback", Return, and(c.loopbackOf(f))...)
 	}
-	b.capture(c, "inbound to the proxy", []Action{TProxy{c.InboundCapturePort}, mark, Accept}, and()...)
+	b.capture("inbound to the proxy", []Action{TProxy{c.InboundCapturePort}, mark, Accept}, and()...)
 	// Where no proxy listens nft's tproxy goes on with the next rule, and the application would be reached.
 	b.add("no proxy listens", Drop, and()...)
 }
@@ -51,7 +51,7 @@ func (c *compiler) mangleOutput() Chain {
 	}
 	b.add("marked already", Return, toLoopback, tcp, marked(c.TProxyMark))
 	selfCall := SetMark{Value: SelfCallMark, Mask: ^uint32(0)}
-	for _, owner := range []MatchOwner{byUser(c.ProxyUIDs), byGroup(c.ProxyGIDs)} {
+	for _, owner := range []Match{c.proxyUser, c.proxyGroup} {
 		for _, f := range c.families {
 			b.add("the proxy calls its own pod", selfCall, toLoopback, c.offLoopback(f), tcp, owner)
 		}

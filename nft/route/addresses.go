@@ -58,7 +58,7 @@ func listAddresses() ([]netip.Addr, error) {
 			case m.Header.Flags&unix.NLM_F_DUMP_INTR != 0:
 				return nil, netlink.ErrDumpInterrupted
 			case m.Header.Type == unix.NLMSG_ERROR:
-				return nil, acknowledged(q.buf[:n])
+				return nil, refusal(m.Data)
 			case m.Header.Type == unix.NLMSG_DONE:
 				return addrs, nil
 			case m.Header.Type == unix.RTM_NEWADDR && len(m.Data) >= unix.SizeofIfAddrmsg:

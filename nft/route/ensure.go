@@ -30,12 +30,11 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 	if err != nil {
 		return Change{}, err
 	}
+	var quickly []object
 	if ns == nil {
-		switch added, done := ensureQuickly(want); {
-		case added:
-			return Change{added: objects}, nil
-		case done:
-			return Change{}, nil
+		var done bool
+		if quickly, done = ensureQuickly(want); done {
+			return Change{added: quickly}, nil
 		}
 	}
 	h, err := open(ns)
@@ -47,7 +46,7 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 	change := Change{ns: ns}
 	for _, o := range objects {
 		switch err := o.add(h); {
-		case err == nil:
+		case err == nil || errors.Is(err, unix.EEXIST) && slices.Contains(quickly, o):
 			change.added = append(change.added, o)
 		case !errors.Is(err, unix.EEXIST):
 			err = fmt.Errorf("add %s: %w", o, explain(ns, o, err))

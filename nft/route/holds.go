@@ -43,6 +43,8 @@ type quickLook struct {
 	found       []bool
 	answered    bool // the question for ::6
 	passthrough bool // ::6 is there
+	// adding tells that ::6 is to be added, and not asked for; added that it was.
+	adding, added bool
 	// routed is the policy route whose table is being listed, and routes how often its route is there.
 	routed rules.PolicyRoute
 	routes int
@@ -70,8 +72,16 @@ func (q *quickLook) close() {
 }
 
 // look fails if anything is not clear, or something of ours but ::6 is there that is not wanted.
-func (q *quickLook) look() error {
-	err := q.list(quickRequest())
+func (q *quickLook) look() error { return q.lookBy(lookingRequest()) }
+
+// addSix is look, which adds ::6 where it is not.
+func (q *quickLook) addSix() error {
+	q.adding = true
+	return q.lookBy(addingRequest())
+}
+
+func (q *quickLook) lookBy(request []byte) error {
+	err := q.list(request)
 	if err == nil && !q.answered {
 		return errUnclear
 	}
@@ -158,11 +168,18 @@ func (q *quickLook) message(kind uint16, body []byte) (done bool, err error) {
 	case unix.RTM_NEWADDR:
 		q.answered, q.passthrough = true, true
 	case unix.NLMSG_ERROR:
-		absent := len(body) >= 4 && unix.Errno(-int32(native.Uint32(body))) == unix.EADDRNOTAVAIL
-		if q.answered || !absent {
+		if q.answered {
 			return false, errUnclear
 		}
 		q.answered = true
+		switch err := refusal(body); {
+		case q.adding && err == nil:
+			q.added, q.passthrough = true, true
+		case q.adding && errors.Is(err, unix.EEXIST):
+			q.passthrough = true
+		case q.adding || !errors.Is(err, unix.EADDRNOTAVAIL):
+			return false, errUnclear
+		}
 	case unix.RTM_NEWRULE:
 		return false, q.rule(body)
 	case unix.RTM_NEWROUTE:

@@ -13,23 +13,43 @@ import (
 // native is the order of bytes in netlink. A pointer, since a copy would be made when the program starts.
 var native = &binary.NativeEndian
 
-// quickRequest asks for ::6 on lo, and for the policy rules of all families.
-func quickRequest() []byte {
-	quick.Do(func() { quick.request = newQuickRequest() })
-	return quick.request
+// lookingRequest asks for ::6 on lo, and for the policy rules of all families.
+func lookingRequest() []byte {
+	return quick.looking.of(func() []byte { return sixAndRules(nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)) })
 }
 
-var quick struct {
-	sync.Once
-	request []byte
+// addingRequest asks to add ::6 to lo, as [loopbackAddr] does, and for the policy rules of all families.
+func addingRequest() []byte {
+	return quick.adding.of(func() []byte {
+		return sixAndRules(nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK),
+			nl.NewRtAttr(unix.IFA_ADDRESS, rules.PassthroughIPv6().AsSlice()),
+			nl.NewRtAttr(unix.IFA_FLAGS, native.AppendUint32(nil, unix.IFA_F_NODAD)))
+	})
 }
 
-func newQuickRequest() []byte {
-	six := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)
+// quick are the requests of a quick look, which are always the same.
+var quick struct{ looking, adding request }
+
+// A request is made when it is first sent.
+type request struct {
+	once  sync.Once
+	bytes []byte
+}
+
+func (r *request) of(write func() []byte) []byte {
+	r.once.Do(func() { r.bytes = write() })
+	return r.bytes
+}
+
+// sixAndRules completes a request about ::6 on lo, and asks for the policy rules of all families as well.
+func sixAndRules(six *nl.NetlinkRequest, attributes ...*nl.RtAttr) []byte {
 	m := nl.NewIfAddrmsg(unix.AF_INET6)
 	m.Prefixlen, m.Index = 128, loopback
 	six.AddData(m)
 	six.AddData(nl.NewRtAttr(unix.IFA_LOCAL, rules.PassthroughIPv6().AsSlice()))
+	for _, a := range attributes {
+		six.AddData(a)
+	}
 	list := nl.NewNetlinkRequest(unix.RTM_GETRULE, unix.NLM_F_DUMP)
 	list.AddData(nl.NewRtMsg())
 	return append(six.Serialize(), list.Serialize()...)
@@ -84,4 +104,15 @@ func FamilyOf(number int) rules.Family {
 		return rules.IPv6
 	}
 	return rules.Inet
+}
+
+// refusal is the error in the body of a message of type NLMSG_ERROR, nil if that is an acknowledgement.
+func refusal(body []byte) error {
+	if len(body) < 4 {
+		return errUnclear
+	}
+	if errno := int32(native.Uint32(body)); errno != 0 {
+		return unix.Errno(-errno)
+	}
+	return nil
 }
