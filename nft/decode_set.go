@@ -18,6 +18,7 @@ type setDecoder map[string]*decodedSet
 type decodedSet struct {
 	anonymous bool
 	interval  bool
+	keyLength int    // in bytes; 0 if not known
 	unknown   string // what the model has no word for
 	// lists are the elements as they were dumped, so many, until load has read them.
 	lists    []attributes
@@ -31,7 +32,10 @@ type decodedSet struct {
 
 func decodeSet(a attributes) *decodedSet {
 	flags := a.number(unix.NFTA_SET_FLAGS)
-	s := &decodedSet{anonymous: flags&unix.NFT_SET_ANONYMOUS != 0, interval: flags&unix.NFT_SET_INTERVAL != 0}
+	s := &decodedSet{
+		anonymous: flags&unix.NFT_SET_ANONYMOUS != 0, interval: flags&unix.NFT_SET_INTERVAL != 0,
+		keyLength: int(a.number(unix.NFTA_SET_KEY_LEN)),
+	}
 	known := uint32(unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT | unix.NFT_SET_INTERVAL)
 	if flags&unix.NFT_SET_MAP != 0 && a.number(unix.NFTA_SET_DATA_TYPE) == unix.NFT_DATA_VERDICT {
 		known |= unix.NFT_SET_MAP
@@ -56,6 +60,39 @@ func (s *decodedSet) addElements(list attributes) {
 
 // size is how many elements the set has.
 func (s *decodedSet) size() int { return max(s.listed, len(s.elements)) }
+
+// plain tells how elements are read that have a key of one length, perhaps flags, and nothing else: those of sets that hold thousands.
+type plain struct {
+	length int
+	// header and flags are the headers of the two attributes, of the first with that of what it nests.
+	header uint64
+	flags  uint32
+}
+
+func newPlain(keyLength int) plain {
+	value := unix.NLA_HDRLEN + keyLength
+	header := appendHeader(nil, unix.NFTA_SET_ELEM_KEY, unix.NLA_HDRLEN+value)
+	header = appendHeader(header, unix.NFTA_DATA_VALUE, value)
+	return plain{keyLength, native.Uint64(header), native.Uint32(appendHeader(nil, unix.NFTA_SET_ELEM_FLAGS, unix.NLA_HDRLEN+4))}
+}
+
+// read reads an element if it is a plain one.
+func (p plain) read(a attributes) (el element, ok bool) {
+	const start = 2 * unix.NLA_HDRLEN
+	end := start + p.length
+	if len(a) < end || native.Uint64(a) != p.header {
+		return element{}, false
+	}
+	el.key = a[start:end:end]
+	if a = a[end:]; len(a) == 0 {
+		return el, true
+	}
+	if len(a) != unix.NLA_HDRLEN+4 || native.Uint32(a) != p.flags {
+		return element{}, false
+	}
+	el.end = binary.BigEndian.Uint32(a[unix.NLA_HDRLEN:])&unix.NFT_SET_ELEM_INTERVAL_END != 0
+	return el, true
+}
 
 // load reads the elements, once.
 func (s *decodedSet) load() {
@@ -145,9 +182,13 @@ func (s *decodedSet) addrRanges() []netipx.IPRange {
 	}
 	d := descent{ranges: make([]netipx.IPRange, 0, s.size()/2+1)}
 	ok := s.lists != nil
+	usual := newPlain(s.keyLength)
 	for _, list := range s.lists {
 		list.each(func(_ uint16, value []byte) {
-			el, readable := s.read(value)
+			el, readable := usual.read(value)
+			if !readable {
+				el, readable = s.read(value)
+			}
 			ok = ok && readable && d.add(el)
 		})
 	}
@@ -172,27 +213,33 @@ func (s *decodedSet) addrRanges() []netipx.IPRange {
 // A descent makes ranges of the elements of a set of intervals, from the highest to the lowest.
 type descent struct {
 	ranges []netipx.IPRange
-	last   element // the one before
-	above  netip.Addr
+	above  netip.Addr // the key of the element before, not valid for the first one
+	end    bool       // that one was
 }
 
 // add adds the next element. It fails for one that is no address, or not the next lower.
 func (d *descent) add(el element) bool {
 	at, ok := netip.AddrFromSlice(el.key)
-	if !ok || d.last.key != nil && (len(el.key) != len(d.last.key) || compareElements(el, d.last) >= 0) {
+	if !ok {
 		return false
 	}
-	if n := len(d.ranges); !el.end {
-		switch {
-		case n > 0 && d.ranges[n-1].From() == d.above: // they touch
-			d.ranges[n-1] = netipx.IPRangeFrom(at, d.ranges[n-1].To())
-		case d.last.key != nil:
-			d.ranges = append(d.ranges, netipx.IPRangeFrom(at, d.above.Prev()))
-		default:
-			d.ranges = append(d.ranges, netipx.IPRangeFrom(at, netipx.RangeOfPrefix(netip.PrefixFrom(at, 0)).To()))
+	n, first := len(d.ranges), !d.above.IsValid()
+	if !first {
+		order := at.Compare(d.above)
+		if at.BitLen() != d.above.BitLen() || order > 0 || order == 0 && (d.end || !el.end) {
+			return false
 		}
 	}
-	d.last, d.above = el, at
+	switch {
+	case el.end:
+	case n > 0 && d.ranges[n-1].From() == d.above: // they touch
+		d.ranges[n-1] = netipx.IPRangeFrom(at, d.ranges[n-1].To())
+	case first:
+		d.ranges = append(d.ranges, netipx.IPRangeFrom(at, netipx.RangeOfPrefix(netip.PrefixFrom(at, 0)).To()))
+	default:
+		d.ranges = append(d.ranges, netipx.IPRangeFrom(at, d.above.Prev()))
+	}
+	d.above, d.end = at, el.end
 	return true
 }
 

@@ -72,14 +72,29 @@ func formatKeys(t *testing.T, s *decodedSet) string {
 // dumped is a set of intervals of which the kernel lists the elements in this order, in two messages.
 func dumped(elements []element) *decodedSet {
 	s := &decodedSet{interval: true}
+	if len(elements) > 0 {
+		s.keyLength = len(elements[0].key)
+	}
 	for _, part := range [][]element{elements[:len(elements)/2], elements[len(elements)/2:]} {
 		var list []byte
 		for _, el := range part {
-			list = appendElement(list, el)
+			list = dumpElement(list, el)
 		}
 		s.addElements(list)
 	}
 	return s
+}
+
+// dumpElement writes an element as the kernel does (nf_tables_fill_setelem in net/netfilter/nf_tables_api.c): with the flags last.
+func dumpElement(list []byte, el element) []byte {
+	m := messages{buf: list, asDumped: true}
+	n := m.nest(unix.NFTA_LIST_ELEM)
+	m.data(unix.NFTA_SET_ELEM_KEY, el.key)
+	if el.end {
+		m.number(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+	}
+	m.endNest(n)
+	return m.buf
 }
 
 func formatRanges(ranges []netipx.IPRange) string {

@@ -56,10 +56,11 @@ func FuzzDecodeSet(f *testing.F) {
 		{{[]byte{10, 0, 0, 0}, false}, {[]byte{11, 0, 0, 0}, true}, {[]byte{12, 0, 0, 0}, false}},
 		{{make([]byte, 16), false}},
 	} {
-		f.Add([]byte(dumped(elements).lists[1]))
+		f.Add([]byte(dumped(elements).lists[1]), len(elements[0].key))
+		f.Add(appendElement(nil, elements[0]), len(elements[0].key))
 	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		bySet, byKeys := decodedSet{interval: true}, decodedSet{interval: true}
+	f.Fuzz(func(t *testing.T, data []byte, keyLength int) {
+		bySet, byKeys := decodedSet{interval: true, keyLength: keyLength & 0xffff}, decodedSet{interval: true}
 		bySet.addElements(data)
 		byKeys.addElements(data)
 		got := bySet.addrRanges()

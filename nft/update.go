@@ -25,14 +25,14 @@ func changedSets(want *rules.Table, got *foundTable) ([]setChange, bool) {
 		if i < 0 || gotSets[i].Family() != w.Family() {
 			return nil, false
 		}
-		if !slices.Equal(gotSets[i].Ranges, w.Ranges) {
+		if removed, added := unshared(gotSets[i].Ranges, w.Ranges); len(removed)+len(added) > 0 {
 			if got.elements[w.Set] != addrElementCount(gotSets[i].Ranges) || !needsSet(w) {
 				return nil, false
 			}
 			changes = append(changes, setChange{
 				ref:     setRef{name: w.Set},
-				removed: rules.MatchAddr{Ranges: subtract(gotSets[i].Ranges, w.Ranges)},
-				added:   rules.MatchAddr{Ranges: subtract(w.Ranges, gotSets[i].Ranges)},
+				removed: rules.MatchAddr{Ranges: removed},
+				added:   rules.MatchAddr{Ranges: added},
 			})
 		}
 	}
@@ -65,6 +65,18 @@ func withSets(t rules.Table, other *rules.Table) rules.Table {
 		t.Chains[i].Rules = chainRules
 	}
 	return t
+}
+
+// unshared lists the ranges of a that are not ranges of b, and the other way round; both are in ascending order. Mostly they differ in
+// one place.
+func unshared(a, b []netipx.IPRange) (onlyA, onlyB []netipx.IPRange) {
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return subtract(a, b), subtract(b, a)
 }
 
 // subtract lists the ranges of a that are not ranges of b; both are in ascending order.
