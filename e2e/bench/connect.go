@@ -18,7 +18,7 @@ import (
 // connectRows measure new connections.
 func connectRows(t Tools) []Row {
 	row := Row{
-		ID: "connect", Topic: "New connections", Name: "redirected to a listener of the pod, one after the other", Plotted: report.Rate,
+		ID: "connect", Topic: "New connections", Name: "redirected to a listener of the pod, one after the other", Share: 4, Plotted: report.Rate,
 		Note:        "The excluded prefixes are of IPv4, and hold none of the destinations. Without rules the connection is made to the listener itself.",
 		Contestants: []Contestant{t.connecting("no rules", report.Floor, nil, Sidecar{})},
 	}
