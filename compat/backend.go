@@ -44,6 +44,9 @@ type Backend interface {
 	// nevertheless: they are in place, or may be, and the error says what else is not; or not all that was written could be taken
 	// back.
 	Apply(ns *netns.NS, rs rules.Ruleset) (Result, error)
+	// Mend is Apply after a Check or Recheck of the same namespace and ruleset that has found differences. What was found then is not
+	// read again where the kernel can tell that no rule has changed since, which it can of nft.
+	Mend(ns *netns.NS, rs rules.Ruleset, found Comparison) (Result, error)
 	// Plan returns what Apply would do now. It reads, and changes nothing.
 	Plan(ns *netns.NS, rs rules.Ruleset) (Plan, error)
 	// Draft is the plan for a namespace that has nothing of ours. It asks the kernel nothing.
@@ -90,8 +93,18 @@ type Comparison struct {
 	Engine Engine
 	// Differences are empty if the namespace holds exactly what Apply leaves.
 	Differences []rules.Difference
+	// Rules tells that the engine has rules of ours.
+	Rules bool
 	// Generation is that of nft's tables then, for Recheck; 0 if it is not known.
 	Generation uint32
+	// reading is what nft has, for Mend; nothing if there is no difference.
+	reading nft.Reading
+}
+
+// anyRules tells whether there are rules of ours.
+func anyRules(tables []rules.Table) bool {
+	rs := rules.Ruleset{Tables: tables}
+	return anyRule(&rs, func(*rules.Rule) bool { return true })
 }
 
 // Backends are all there are, the preferred one first.

@@ -38,8 +38,13 @@ type autoBackend struct{}
 func (autoBackend) Engine() Engine { return EngineAuto }
 
 // Apply implements Backend.
-func (autoBackend) Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
-	result, err := nftBackend{}.Apply(ns, rs)
+func (b autoBackend) Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
+	return b.Mend(ns, rs, Comparison{})
+}
+
+// Mend implements Backend.
+func (autoBackend) Mend(ns *netns.NS, rs rules.Ruleset, found Comparison) (Result, error) {
+	result, err := nftBackend{}.Mend(ns, rs, found)
 	if result.Outcome != "" || !lacksNFT(err) {
 		return result, err
 	}

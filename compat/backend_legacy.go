@@ -27,6 +27,11 @@ func (legacyBackend) Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 	return result, diagnose(err, rs)
 }
 
+// Mend implements Backend. The kernel cannot tell that nothing has changed since: everything is read again.
+func (b legacyBackend) Mend(ns *netns.NS, rs rules.Ruleset, _ Comparison) (Result, error) {
+	return b.Apply(ns, rs)
+}
+
 // applyLegacy is Apply for tables that have been translated.
 func applyLegacy(ns *netns.NS, want Legacy) (result Result, err error) {
 	err = inside(ns, func() error {
@@ -91,7 +96,8 @@ func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset) (Comparison, error) {
 	if nft.IsNotSupported(err) {
 		err = nil
 	}
-	return Comparison{Engine: EngineLegacy, Differences: append(diffs, elsewhere(EngineNFT, others.Tables)...)}, err
+	diffs = append(diffs, elsewhere(EngineNFT, others.Tables)...)
+	return Comparison{Engine: EngineLegacy, Differences: diffs, Rules: anyRules(found.Tables)}, err
 }
 
 // Recheck implements Backend. The kernel has no number of its changes: everything is read again.

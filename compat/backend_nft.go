@@ -16,9 +16,16 @@ type nftBackend struct{}
 func (nftBackend) Engine() Engine { return EngineNFT }
 
 // Apply implements Backend. Where iptables-legacy has rules of ours that nftables' would disturb, a gate takes their place before.
-func (nftBackend) Apply(ns *netns.NS, rs rules.Ruleset) (result Result, err error) {
+func (b nftBackend) Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
+	return b.Mend(ns, rs, Comparison{})
+}
+
+// Mend implements Backend.
+func (nftBackend) Mend(ns *netns.NS, rs rules.Ruleset, found Comparison) (result Result, err error) {
 	err = inside(ns, func() (err error) { // once: to enter takes as long as to look into iptables-legacy
-		result, err = applyNFT(rs, nft.Apply)
+		result, err = applyNFT(rs, func(ns *netns.NS, rs rules.Ruleset) (nft.Result, error) {
+			return nft.ApplyAfter(ns, rs, found.reading)
+		})
 		return err
 	})
 	return result, err
@@ -139,15 +146,22 @@ func (b nftBackend) Check(ns *netns.NS, rs rules.Ruleset) (Comparison, error) {
 // Recheck implements Backend. As long as our table stays untouched, nothing of ours has come into iptables-legacy either: to move rules
 // there is to take them out of the table.
 func (nftBackend) Recheck(ns *netns.NS, rs rules.Ruleset, last Comparison) (Comparison, error) {
-	found, generation, err := nft.ReadSince(ns, last.Generation, rs.Routing)
+	found, err := nft.ReadSince(ns, last.Generation, rs.Routing)
 	if err != nil {
 		return Comparison{}, err
 	}
-	if generation != 0 && generation == last.Generation {
-		return Comparison{EngineNFT, rules.Compare(rules.Ruleset{Routing: rs.Routing}, found), generation}, nil
+	c := Comparison{Engine: EngineNFT, Rules: last.Rules, Generation: found.Generation}
+	if c.Generation != 0 && c.Generation == last.Generation {
+		c.Differences = rules.Compare(rules.Ruleset{Routing: rs.Routing}, found.Ruleset)
+		return c, nil
 	}
 	old, err := legacyHeld(ns)
-	return Comparison{EngineNFT, append(rules.Compare(rs, found), elsewhere(EngineLegacy, old)...), generation}, err
+	c.Differences = append(rules.Compare(rs, found.Ruleset), elsewhere(EngineLegacy, old)...)
+	c.Rules = anyRules(found.Tables)
+	if len(c.Differences) > 0 {
+		c.reading = found
+	}
+	return c, err
 }
 
 // Read implements Backend.

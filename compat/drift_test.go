@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -124,7 +126,67 @@ func recheckAfter(t *testing.T, e compat.Engine, want rules.Ruleset, command []s
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(checked, again); diff != "" {
+	if diff := cmp.Diff(checked, again, cmpopts.IgnoreUnexported(compat.Comparison{})); diff != "" {
 		t.Errorf("-check +recheck\n%s", diff)
+	}
+}
+
+// TestMendDoesWhatApplyDoes, after something has been found, and when something more has happened since.
+func TestMendDoesWhatApplyDoes(t *testing.T) {
+	nftables, ip := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "ip")
+	const add, flush, remove = "insert rule inet sluice nat-output accept", "flush chain inet sluice nat-output", "delete table inet sluice"
+	for _, row := range []struct{ name, found, since string }{
+		{"a rule more", add, ""},
+		{"a rule more, and another one since", add, add},
+		{"a rule more, and no table since", add, remove},
+		{"no table", remove, ""},
+		{"nothing, and a rule more since", "", add},
+		{"a policy rule less", "rule del pref 133", ""},
+		{"a policy rule less, and an empty chain since", "rule del pref 133", flush},
+	} {
+		for _, e := range []compat.Engine{compat.EngineNFT, compat.EngineLegacy, compat.EngineAuto} {
+			if ofTable := strings.Contains(row.found+row.since, "inet sluice"); ofTable && e == compat.EngineLegacy {
+				continue
+			}
+			t.Run(row.name+"/"+string(e), func(t *testing.T) {
+				t.Parallel()
+				b, want := chosen(t, e), compiled(t, tproxy, dual)
+				do := func(ns *netns.NS, command string) {
+					program := nftables
+					if strings.HasPrefix(command, "rule") {
+						program, command = ip, "-6 "+command
+					}
+					if command == "" {
+						return
+					}
+					if err := ns.Do(exec.Command(program, strings.Fields(command)...).Run); err != nil {
+						t.Fatal(err)
+					}
+				}
+				result := func(mend func(*netns.NS, compat.Comparison) (compat.Result, error)) compat.Result {
+					ns := netnstest.New(t)
+					applied(t, b, ns, want, nft.Created)
+					do(ns, row.found)
+					found, err := b.Check(ns, want)
+					if err != nil || found.Rules != (row.found != remove) {
+						t.Fatalf("%v, rules of ours: %t", err, found.Rules)
+					}
+					do(ns, row.since)
+					result, err := mend(ns, found)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if left, err := b.Check(ns, want); err != nil || len(left.Differences) > 0 {
+						t.Errorf("%v, %v", left.Differences, err)
+					}
+					return result
+				}
+				apply := result(func(ns *netns.NS, _ compat.Comparison) (compat.Result, error) { return b.Apply(ns, want) })
+				mend := result(func(ns *netns.NS, found compat.Comparison) (compat.Result, error) { return b.Mend(ns, want, found) })
+				if diff := cmp.Diff(apply, mend); diff != "" {
+					t.Errorf("-apply +mend\n%s", diff)
+				}
+			})
+		}
 	}
 }

@@ -57,6 +57,19 @@ func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 	return p.Apply(ns)
 }
 
+// ApplyAfter is [Apply] for those who have just read what is there: while it is so, nothing is read again. When anybody has changed a rule
+// since, the kernel refuses the transaction, and all is read. So it is where the last reading was of another namespace.
+func ApplyAfter(ns *netns.NS, rs rules.Ruleset, last Reading) (Result, error) {
+	p, err := Prepare(rs)
+	if err != nil {
+		return Result{}, err
+	}
+	if id := ns.ID(); id != last.in || id == (netns.ID{}) {
+		last = Reading{}
+	}
+	return p.applyAfter(ns, last)
+}
+
 // inside runs do in the namespace, which all sockets that it opens then belong to, and names the namespace in its error.
 func inside(ns *netns.NS, do func() error) error {
 	err := ns.Do(do)
@@ -66,14 +79,15 @@ func inside(ns *netns.NS, do func() error) error {
 	return err
 }
 
-// apply is Apply in the namespace of the thread.
-func apply(p *Prepared) (Result, error) {
+// apply is ApplyAfter in the namespace of the thread.
+func apply(p *Prepared, last Reading) (Result, error) {
 	deepen(false)
 	c, err := dial()
 	if err != nil {
 		return Result{}, err
 	}
 	a := newApplier(c, p)
+	a.last = last
 	defer a.hangUp()
 	err = a.run()
 	return a.outcome(err), err
@@ -158,7 +172,9 @@ type applier struct {
 	conn     *conn
 	want     rules.Ruleset
 	creation func() (*Transaction, error)
-	result   Result
+	// last is what was read before this call, until it has been used.
+	last   Reading
+	result Result
 	// found is our table at the last look, if there was one.
 	found []rules.Table
 	// sent has outcome and size of a transaction of which the answer was lost.

@@ -18,6 +18,9 @@ type step struct {
 func (a *applier) plan() (step, error) {
 	a.count()
 	a.found = nil
+	if s := a.planAfter(); s.transaction != nil {
+		return s, nil
+	}
 	// A first installation needs no complete reading: its transaction fails if the table comes into being meanwhile.
 	present, err := a.conn.findOurs()
 	if err != nil {
@@ -37,20 +40,42 @@ func (a *applier) plan() (step, error) {
 		return step{}, errVanished
 	}
 	old := &found.tables[0]
-	a.found = []rules.Table{old.Table}
 	if expected.met(old) {
+		a.found = []rules.Table{old.Table}
 		return step{Unchanged, nil}, nil
 	}
+	return a.planFrom(old, found.generation)
+}
+
+// planFrom is the step from a table that was read at a generation.
+func (a *applier) planFrom(old *foundTable, generation uint32) (step, error) {
+	table := &a.want.Tables[0]
+	a.found = []rules.Table{old.Table}
 	update, sameButSets := changedSets(table, old)
 	if !sameButSets {
-		t, err := encodeReplacement(table, old, found.generation)
+		t, err := encodeReplacement(table, old, generation)
 		return step{Replaced, t}, err
 	}
 	a.result.Kept = kept(&old.Table)
 	if len(update) == 0 {
 		return step{Unchanged, nil}, nil
 	}
-	return step{Updated, encodeUpdate(table, update, found.generation)}, nil
+	return step{Updated, encodeUpdate(table, update, generation)}, nil
+}
+
+// planAfter is the step from what was read before this call: none if there was nothing, or if it needs no transaction, whose refusal would
+// tell that it is no longer so. It is tried once.
+func (a *applier) planAfter() step {
+	last := a.last
+	a.last = Reading{}
+	if len(last.found) != 1 || last.Generation == 0 {
+		return step{}
+	}
+	s, err := a.planFrom(&last.found[0], last.Generation)
+	if err != nil {
+		return step{}
+	}
+	return s
 }
 
 // Plan returns what [Apply] would do to the tables of the namespace now, and the transaction that it would send: nil if none. It

@@ -26,10 +26,13 @@ func Prepare(rs rules.Ruleset) (*Prepared, error) {
 }
 
 // Apply is [Apply] with the ruleset.
-func (p *Prepared) Apply(ns *netns.NS) (Result, error) {
+func (p *Prepared) Apply(ns *netns.NS) (Result, error) { return p.applyAfter(ns, Reading{}) }
+
+// applyAfter is [ApplyAfter] with the ruleset.
+func (p *Prepared) applyAfter(ns *netns.NS, last Reading) (Result, error) {
 	var result Result
 	err := inside(ns, func() (err error) {
-		result, err = apply(p)
+		result, err = apply(p, last)
 		return err
 	})
 	return result, err

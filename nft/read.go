@@ -19,14 +19,24 @@ const ourFamily = rules.Inet
 // Read returns our table and our routing as the kernel has them: without tables if ours does not exist. The tables are of one moment,
 // also while others write. What the model has no word for is [rules.Unknown].
 func Read(ns *netns.NS) (rules.Ruleset, error) {
-	rs, _, err := ReadSince(ns, 0, rules.Routing{})
-	return rs, err
+	r, err := ReadSince(ns, 0, rules.Routing{})
+	return r.Ruleset, err
+}
+
+// A Reading is what a namespace has of ours.
+type Reading struct {
+	rules.Ruleset
+	// Generation is the number of the tables' state; 0 if it is not known.
+	Generation uint32
+	// in is the namespace, and found are its tables, with what else a plan needs to know of them.
+	in    netns.ID
+	found []foundTable
 }
 
 // ReadSince is [Read] for those who have read before, at a generation of this namespace's nf_tables, of which every change has a number of
 // its own. If it is that of now still, the tables are left out: they are the same. The routing is the one that was read before, if a quick
-// look shows that, and is read otherwise. The second result is the generation of what was found; 0 if that is not known.
-func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (rules.Ruleset, uint32, error) {
+// look shows that, and is read otherwise.
+func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Reading, error) {
 	again := func() (rules.Routing, error) {
 		// A quick look does not see what others have in the tables of policy routes.
 		if generation != 0 && len(routing.Policies) == 0 && route.Holds(routing) {
@@ -54,7 +64,7 @@ func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (rules.Ru
 // the order is certain.
 func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
 	routing := func() (rules.Routing, error) { return route.Read(nil) }
-	rs, _, err := read(ns, routing, func(c *conn) (snapshot, error) {
+	r, err := read(ns, routing, func(c *conn) (snapshot, error) {
 		return c.consistent(func() ([]foundTable, bool, error) {
 			tables, interrupted, err := c.listTables()
 			if err != nil || interrupted {
@@ -67,32 +77,32 @@ func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
 			return c.readTables(tables, newExpectation(nil))
 		})
 	})
-	orderChains(&rs)
-	return rs, err
+	orderChains(&r.Ruleset)
+	return r.Ruleset, err
 }
 
-// read reads tables and routing in a namespace, and returns the generation of the tables.
+// read reads tables and routing in a namespace.
 func read(
 	ns *netns.NS, readRouting func() (rules.Routing, error), readTables func(*conn) (snapshot, error),
-) (rs rules.Ruleset, generation uint32, err error) {
+) (r Reading, err error) {
 	err = inside(ns, func() error {
 		c, err := dial()
 		if err != nil {
 			return err
 		}
 		defer c.close()
-		found, err := readTables(c)
+		s, err := readTables(c)
 		if err != nil {
 			return err
 		}
-		generation = found.generation
-		for _, t := range found.tables {
-			rs.Tables = append(rs.Tables, t.Table)
+		r.Generation, r.in, r.found = s.generation, ns.ID(), s.tables
+		for _, t := range s.tables {
+			r.Tables = append(r.Tables, t.Table)
 		}
-		rs.Routing, err = readRouting()
+		r.Routing, err = readRouting()
 		return err
 	})
-	return rs, generation, err
+	return r, err
 }
 
 // A snapshot is the tables at one generation.

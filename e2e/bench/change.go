@@ -15,7 +15,10 @@ func changeRows(t Tools) []Row {
 	row := func(id, name string, share float64, others ...programmer) Row {
 		r := Row{
 			ID: id, Topic: "A live pod", Name: name, Share: share, Plotted: report.Wall,
-			Contestants: []Contestant{changeInProcess(before, after), t.changing(rulesApply, rulesApply, before, after)},
+			Contestants: []Contestant{
+				changeInProcess(coldName, false, before, after), changeInProcess(readName, true, before, after),
+				t.changing(rulesApply, rulesApply, before, after),
+			},
 		}
 		for _, p := range others {
 			r.Contestants = append(r.Contestants, t.changing(p, p.reconciling(), before, after))
@@ -26,9 +29,13 @@ func changeRows(t Tools) []Row {
 	first := row("change", name, 2, istioNative)
 	first.Note = "Meanwhile an application of the pod sends 5,000 datagrams per second to another over lo, which answers each; what is not " +
 		"answered is lost. The time in process is until the kernel has committed: the socket is closed afterwards, in the background. All rules " +
-		"and prefixes are read from the kernel and compared before, and nothing but the prefix is written."
+		"and prefixes are read from the kernel and compared before, and nothing but the prefix is written. The agent repairs a pod after it has " +
+		"read all that: this is " + readName + ", where the kernel refuses the transaction if anything has changed since, and all would be read " +
+		"again."
 	first.Goals = []report.Goal{
+		{Of: readName, Quantity: report.Wall, Limit: 1e-3},
 		{Of: coldName, Quantity: report.Wall, Limit: 1e-3},
+		{Of: readName, Quantity: report.Lost, Zero: true},
 		{Of: coldName, Quantity: report.Lost, Zero: true},
 		{Of: rulesApply.name, Quantity: report.Lost, Zero: true},
 	}
@@ -55,11 +62,11 @@ func (t Tools) changing(first, again programmer, before, after Sidecar) Contesta
 	}}
 }
 
-// changeInProcess has the ruleset ready, as a process that stays has it.
-func changeInProcess(before, after Sidecar) Contestant {
+// changeInProcess has the ruleset ready, as a process that stays has it; one that has read the pod's rules before has those, too.
+func changeInProcess(name string, reads bool, before, after Sidecar) Contestant {
 	var old, want rules.Ruleset
 	return Contestant{
-		Name: coldName, Kind: report.Ours,
+		Name: name, Kind: report.Ours,
 		Open: func() (end func(), err error) {
 			if old, err = before.Compile(); err == nil {
 				want, err = after.Compile()
@@ -68,11 +75,16 @@ func changeInProcess(before, after Sidecar) Contestant {
 		},
 		Prepare: func() (Task, error) {
 			var pod *netns.NS
+			var last nft.Reading
 			task, err := inPod(func(ns *netns.NS) error {
 				pod = ns
-				return created(nft.Apply(ns, old))
+				err := created(nft.Apply(ns, old))
+				if err == nil && reads {
+					last, err = nft.ReadSince(ns, 0, old.Routing)
+				}
+				return err
 			}, func(ns *netns.NS) error {
-				result, err := nft.Apply(ns, want)
+				result, err := nft.ApplyAfter(ns, want, last)
 				return became(nft.Updated, result, err)
 			})
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 const (
 	rawName, emptyName, nftName = "the same bytes, ready-made", "empty Go program", "nft -f"
 	coldName, cachedName        = "Sluice in process", "Sluice in process, batch cached"
+	readName                    = "Sluice in process, rules read before"
 	legacyName                  = "iptables-restore and ip6tables-restore, legacy"
 )
 

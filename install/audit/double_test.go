@@ -95,6 +95,7 @@ func (s *space) Addresses() ([]netip.Addr, error) {
 func (s *space) Bare() (bool, error) {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
+	s.searched++
 	return len(s.has.Tables) == 0, nil
 }
 
@@ -123,7 +124,7 @@ func (s *space) Check(e compat.Engine, want rules.Ruleset) (compat.Comparison, e
 	if s.stranger != "" {
 		got.Routing.Others = []string{s.stranger}
 	}
-	return compat.Comparison{Engine: e, Differences: rules.Compare(want, got)}, nil
+	return compat.Comparison{Engine: e, Differences: rules.Compare(want, got), Rules: len(got.Tables) > 0}, nil
 }
 
 func (s *space) Recheck(last compat.Comparison, want rules.Ruleset) (compat.Comparison, error) {
@@ -133,13 +134,14 @@ func (s *space) Recheck(last compat.Comparison, want rules.Ruleset) (compat.Comp
 	return s.Check(last.Engine, want)
 }
 
-func (s *space) Apply(_ compat.Engine, want rules.Ruleset) (compat.Result, error) {
+func (s *space) Mend(_ compat.Engine, want rules.Ruleset, found compat.Comparison) (compat.Result, error) {
 	if s.during != nil {
 		s.during()
 	}
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	s.applied++
+	s.mended = found
 	if s.refuse != nil {
 		return compat.Result{}, s.refuse
 	}

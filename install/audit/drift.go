@@ -15,10 +15,13 @@ import (
 
 // differs acts upon differences.
 func (v *visit) differs(ctx context.Context, ns Namespace, found compat.Comparison) {
-	bare, err := ns.Bare()
-	if err != nil {
-		v.failed(err)
-		return
+	bare := false
+	if !found.Rules { // perhaps the other engine has some
+		var err error
+		if bare, err = ns.Bare(); err != nil {
+			v.failed(err)
+			return
+		}
 	}
 	v.state = Drifted
 	if bare {
@@ -58,7 +61,7 @@ func (v *visit) differs(ctx context.Context, ns Namespace, found compat.Comparis
 // mend repairs a difference, and looks whether that has helped.
 func (v *visit) mend(ns Namespace, found compat.Comparison, what string) {
 	v.trouble.mends.note(v.now)
-	left, err := v.apply(ns, v.engineOf(found))
+	left, err := v.apply(ns, v.engineOf(found), found)
 	if text := textOf(left); err == nil && text != "" {
 		v.Metrics.Count("sluice_repairs_total", 1, "drift", "repair", "error")
 		v.again, v.state = v.trouble.mends.next(), Drifted
@@ -84,15 +87,15 @@ func (v *visit) mend(ns Namespace, found compat.Comparison, what string) {
 	v.trouble = trouble{mends: v.trouble.mends}
 }
 
-// apply gives the pod what it should have, and returns what differs nevertheless.
-func (v *visit) apply(ns Namespace, e compat.Engine) ([]rules.Difference, error) {
+// apply gives the pod what it should have instead of what was found, and returns what differs nevertheless.
+func (v *visit) apply(ns Namespace, e compat.Engine, found compat.Comparison) ([]rules.Difference, error) {
 	rs := rules.Compile(*v.want.redirect)
-	applied, err := ns.Apply(e, rs)
+	applied, err := ns.Mend(e, rs, found)
 	if err != nil {
 		return nil, err
 	}
 	v.want.engine = applied.Engine
-	found, err := ns.Check(applied.Engine, rs)
+	found, err = ns.Check(applied.Engine, rs)
 	if err != nil {
 		return nil, fmt.Errorf("it is not known whether it has helped: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/repair"
 )
@@ -51,7 +52,7 @@ func (v *visit) cause() string {
 // inPlace gives a late pod its redirection.
 func (v *visit) inPlace(ctx context.Context, ns Namespace) {
 	v.trouble.mends.note(v.now)
-	left, err := v.apply(ns, v.Engine)
+	left, err := v.apply(ns, v.Engine, compat.Comparison{})
 	if err != nil || len(left) > 0 {
 		v.countRace(repair.InPlace, "error")
 		v.again = v.trouble.mends.next()

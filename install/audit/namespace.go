@@ -56,12 +56,12 @@ func (n namespace) Recheck(last compat.Comparison, rs rules.Ruleset) (compat.Com
 	return b.Recheck(n.ns, rs, last)
 }
 
-func (n namespace) Apply(e compat.Engine, rs rules.Ruleset) (compat.Result, error) {
+func (n namespace) Mend(e compat.Engine, rs rules.Ruleset, found compat.Comparison) (compat.Result, error) {
 	b, err := compat.Choose(e)
 	if err != nil {
 		return compat.Result{}, err
 	}
-	return b.Apply(n.ns, rs)
+	return b.Mend(n.ns, rs, found)
 }
 
 // Bare implements Namespace. A kernel without an engine has no rules in it.

@@ -93,10 +93,10 @@ type Namespace interface {
 	NS() *netns.NS
 	// Addresses are those of its interfaces; see [route.Addresses].
 	Addresses() ([]netip.Addr, error)
-	// Check, Recheck and Apply are those of the engine's [compat.Backend].
+	// Check, Recheck and Mend are those of the engine's [compat.Backend].
 	Check(compat.Engine, rules.Ruleset) (compat.Comparison, error)
 	Recheck(compat.Comparison, rules.Ruleset) (compat.Comparison, error)
-	Apply(compat.Engine, rules.Ruleset) (compat.Result, error)
+	Mend(e compat.Engine, rs rules.Ruleset, found compat.Comparison) (compat.Result, error)
 	// Bare tells whether no engine has a rule of ours.
 	Bare() (bool, error)
 	// Ahead lists what others have in the namespace that comes in the way of the rules of an engine, though these are as they should be: a

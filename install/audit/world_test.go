@@ -65,10 +65,12 @@ type space struct {
 	stranger   string
 	istio      []string
 	ahead      []string      // rules of others in the way
-	refuse     error         // what Apply gets
+	refuse     error         // what Mend gets
 	during     func()        // what happens meanwhile, if anything
 	slow       time.Duration // what Check uses of a processor
 	applied    int
+	mended     compat.Comparison // what the last Mend was given
+	searched   int               // how often Bare was asked
 	checked    int
 	rechecked  int   // of these
 	unreadable error // what Check gets

@@ -1,0 +1,101 @@
+package nft
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// reading is what the namespace has now.
+func reading(t *testing.T, ns *netns.NS) Reading {
+	t.Helper()
+	r, err := ReadSince(ns, 0, rules.Routing{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestWhatHasJustBeenReadIsNotReadAgain counts the questions that the kernel is asked beside the transaction.
+func TestWhatHasJustBeenReadIsNotReadAgain(t *testing.T) {
+	prefixes := excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...)
+	for _, row := range []struct {
+		name    string
+		is      rules.Ruleset
+		outcome Outcome
+		asks    bool
+	}{
+		{"a prefix differs", excluding(prefixList("10.0.0.0/24", "10.0.4.0/24")...), Updated, false},
+		{"rules differ", example("tproxy-dual"), Replaced, false},
+		{"nothing differs, which may no longer be so", prefixes, Unchanged, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			applied(t, ns, row.is, Created)
+			asked := 0
+			c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+				if !isBatch(request) {
+					asked++
+				}
+				return kernel(request)
+			})
+			a := newApplier(c, prepared(t, prefixes))
+			a.last = reading(t, ns)
+			err := ns.Do(a.run)
+			if got := a.outcome(err); err != nil || got.Outcome != row.outcome || (asked > 0) != row.asks {
+				t.Errorf("%s, %v, with %d questions", got.Outcome, err, asked)
+			}
+			holds(t, ns, prefixes)
+		})
+	}
+}
+
+// TestAChangeAfterTheReadingIsSeen has changes by which a plan from the old reading would leave another ruleset than is wanted.
+func TestAChangeAfterTheReadingIsSeen(t *testing.T) {
+	before := excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...)
+	want := excluding(prefixList("10.0.0.0/24", "10.0.4.0/24")...)
+	for _, row := range []struct {
+		name, change string
+		want         rules.Ruleset
+		outcome      Outcome
+	}{
+		{"a prefix more", "add element inet sluice outbound-exclude-ipv4 { 30.0.0.0/8 }", want, Updated},
+		{"the prefix that is to go has gone", "delete element inet sluice outbound-exclude-ipv4 { 10.0.2.0/24 }", want, Updated},
+		{"a rule more", "add rule inet sluice nat-output drop", want, Replaced},
+		{"no table any more", "delete table inet sluice", want, Created},
+		{"a table of another, which changes nothing of ours", "add table ip other", want, Updated},
+		{"what was wanted and there is not so any more", "flush chain inet sluice nat-output", before, Replaced},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			applied(t, ns, before, Created)
+			last := reading(t, ns)
+			load(t, ns, row.change)
+			result, err := ApplyAfter(ns, row.want, last)
+			if err != nil || result.Outcome != row.outcome {
+				t.Errorf("%s, %v, want %s", result.Outcome, err, row.outcome)
+			}
+			holds(t, ns, row.want)
+		})
+	}
+}
+
+// TestAReadingOfAnotherNamespaceIsNotUsed has two with the same number of changes.
+func TestAReadingOfAnotherNamespaceIsNotUsed(t *testing.T) {
+	one, other := netnstest.New(t), netnstest.New(t)
+	applied(t, one, excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...), Created)
+	applied(t, other, excluding(prefixList("10.0.0.0/24", "10.0.8.0/24")...), Created)
+	last := reading(t, one)
+	if now := reading(t, other); now.Generation != last.Generation {
+		t.Fatalf("generations %d and %d: the test tests nothing", last.Generation, now.Generation)
+	}
+	want := excluding(prefixList("10.0.0.0/24", "10.0.4.0/24")...)
+	if _, err := ApplyAfter(other, want, last); err != nil {
+		t.Error(err)
+	}
+	holds(t, other, want)
+}
