@@ -65,7 +65,7 @@ type Backend interface {
 	Remove(ns *netns.NS) (bool, error)
 }
 
-// A Result describes what [Backend.Apply] did. Sets, elements and bytes are nft's, and 0 with legacy, where rules are counted as they
+// A Result describes what [Backend.Apply] or [Backend.Mend] did. Sets, elements and bytes are nft's, and 0 with legacy, where rules are counted as they
 // are in both families' tables.
 type Result struct {
 	nft.Result

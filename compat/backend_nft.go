@@ -31,7 +31,7 @@ func (nftBackend) Mend(ns *netns.NS, rs rules.Ruleset, found Comparison) (result
 	return result, err
 }
 
-// applyNFT is Apply in the namespace of the thread, where apply is nft.Apply.
+// applyNFT is Mend in the namespace of the thread, where apply is nft.ApplyAfter with what was found.
 func applyNFT(rs rules.Ruleset, apply func(*netns.NS, rules.Ruleset) (nft.Result, error)) (Result, error) {
 	old, err := legacyHeld(nil)
 	if err != nil {

@@ -140,6 +140,7 @@ func TestMendDoesWhatApplyDoes(t *testing.T) {
 		{"a rule more, and another one since", add, add},
 		{"a rule more, and no table since", add, remove},
 		{"no table", remove, ""},
+		{"an empty table", "flush table inet sluice", ""},
 		{"nothing, and a rule more since", "", add},
 		{"a policy rule less", "rule del pref 133", ""},
 		{"a policy rule less, and an empty chain since", "rule del pref 133", flush},
@@ -168,8 +169,15 @@ func TestMendDoesWhatApplyDoes(t *testing.T) {
 					applied(t, b, ns, want, nft.Created)
 					do(ns, row.found)
 					found, err := b.Check(ns, want)
-					if err != nil || found.Rules != (row.found != remove) {
-						t.Fatalf("%v, rules of ours: %t", err, found.Rules)
+					if err != nil {
+						t.Fatal(err)
+					}
+					bare := row.found == remove || strings.HasPrefix(row.found, "flush table")
+					if found.Rules == bare {
+						t.Errorf("rules of ours: %t", found.Rules)
+					}
+					if read := e != compat.EngineLegacy && row.found != "" && row.found != remove; compat.HasReading(found) != read {
+						t.Errorf("what was read is kept: %t", !read)
 					}
 					do(ns, row.since)
 					result, err := mend(ns, found)
@@ -188,5 +196,28 @@ func TestMendDoesWhatApplyDoes(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestAComparisonTellsWhetherThereAreRules with either engine.
+func TestAComparisonTellsWhetherThereAreRules(t *testing.T) {
+	for _, e := range engines {
+		t.Run(string(e), func(t *testing.T) {
+			ns := netnstest.New(t)
+			b, want := chosen(t, e), compiled(t, dual)
+			tells := func(rules bool) {
+				t.Helper()
+				if found, err := b.Check(ns, want); err != nil || found.Rules != rules {
+					t.Errorf("%t, %v", found.Rules, err)
+				}
+			}
+			tells(false)
+			applied(t, b, ns, want, nft.Created)
+			tells(true)
+			if _, err := b.Remove(ns); err != nil {
+				t.Fatal(err)
+			}
+			tells(false)
+		})
 	}
 }

@@ -21,7 +21,7 @@ func ApplyLegacyForGood(ns *netns.NS, want Legacy) (result Result, err error) {
 	return result, err
 }
 
-// ApplyNFT is the nft backend's Apply with another function in the place of nft.Apply.
+// ApplyNFT is the nft backend's Apply with another function in the place of nft.ApplyAfter.
 func ApplyNFT(ns *netns.NS, rs rules.Ruleset, apply func(*netns.NS, rules.Ruleset) (nft.Result, error)) (result Result, err error) {
 	err = ns.Do(func() (err error) {
 		result, err = applyNFT(rs, apply)
@@ -29,6 +29,9 @@ func ApplyNFT(ns *netns.NS, rs rules.Ruleset, apply func(*netns.NS, rules.Rulese
 	})
 	return result, err
 }
+
+// HasReading tells whether a Mend by the comparison need not read nft's rules again.
+func HasReading(c Comparison) bool { return len(c.reading.Tables) > 0 }
 
 // LegacyHeld is what the nft backend does beside package nft.
 var LegacyHeld = legacyHeld

@@ -99,3 +99,21 @@ func TestAReadingOfAnotherNamespaceIsNotUsed(t *testing.T) {
 	}
 	holds(t, other, want)
 }
+
+// TestAReadingThatIsOfNoUseLeavesNothingBehind: it equals what is wanted, as where only the routes are to be mended.
+func TestAReadingThatIsOfNoUseLeavesNothingBehind(t *testing.T) {
+	want := example("sidecar-ipv4")
+	for _, row := range []struct {
+		change  string
+		outcome Outcome
+	}{{"delete table inet sluice", Created}, {"add rule inet sluice nat-output drop", Replaced}} {
+		ns := netnstest.New(t)
+		applied(t, ns, want, Created)
+		last := reading(t, ns)
+		last.found[0].Chains[0].Rules[0].Hits.Packets = 7
+		load(t, ns, row.change)
+		if result, err := ApplyAfter(ns, want, last); err != nil || result.Outcome != row.outcome || result.Kept != 0 {
+			t.Errorf("%s: %+v, %v", row.change, result, err)
+		}
+	}
+}

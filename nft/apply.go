@@ -58,14 +58,17 @@ func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 }
 
 // ApplyAfter is [Apply] for those who have just read what is there: while it is so, nothing is read again. When anybody has changed a rule
-// since, the kernel refuses the transaction, and all is read. So it is where the last reading was of another namespace.
+// since, the kernel refuses the transaction, and all is read. So it is where the last reading was of another namespace; that of a
+// namespace which has ended since, whose number may be another's, must not be given. [Result.Kept] is as of the last reading.
 func ApplyAfter(ns *netns.NS, rs rules.Ruleset, last Reading) (Result, error) {
 	p, err := Prepare(rs)
 	if err != nil {
 		return Result{}, err
 	}
-	if id := ns.ID(); id != last.in || id == (netns.ID{}) {
-		last = Reading{}
+	if len(last.found) > 0 {
+		if id := ns.ID(); id != last.in || id == (netns.ID{}) {
+			last = Reading{}
+		}
 	}
 	return p.applyAfter(ns, last)
 }
@@ -223,7 +226,7 @@ func isRace(err error) bool {
 	return refused.Errno == unix.ERESTART // the generation is another
 }
 
-// attempt carries out a step. Unless that has a transaction it looks first at what is there.
+// attempt carries out a step. Unless that has a transaction it plans first.
 func (a *applier) attempt(s step) error {
 	if s.transaction == nil {
 		var err error

@@ -119,7 +119,7 @@ func TestElementsThatAreNoAddressesAreNotReadAsSuch(t *testing.T) {
 		{"an element that is not understood", []element{start, end}, func(s *decodedSet) {
 			var m messages
 			el := m.nest(unix.NFTA_LIST_ELEM)
-			m.data(unix.NFTA_SET_ELEM_KEY, []byte{12, 0, 0, 0})
+			m.data(unix.NFTA_SET_ELEM_KEY, []byte{9, 0, 0, 0})
 			m.attr(nftaSetElemExpressions, nil)
 			m.endNest(el)
 			s.addElements(m.buf)
@@ -245,6 +245,46 @@ func TestRegistersOverlap(t *testing.T) {
 			if got := load(number); got != want {
 				t.Errorf("after %s: register %d holds field %d, want %d", step.name, number, got, want)
 			}
+		}
+	}
+}
+
+// TestPlainElementsAreReadAsAllOthers, and what is not plain is left to the way that reads all.
+func TestPlainElementsAreReadAsAllOthers(t *testing.T) {
+	write := func(key []byte, rest func(*messages)) attributes {
+		m := messages{asDumped: true}
+		m.data(unix.NFTA_SET_ELEM_KEY, key)
+		if rest != nil {
+			rest(&m)
+		}
+		return m.buf
+	}
+	flags := func(n uint32) func(*messages) {
+		return func(m *messages) { m.number(unix.NFTA_SET_ELEM_FLAGS, n) }
+	}
+	four, six := []byte{10, 0, 0, 1}, make([]byte, 16)
+	for _, row := range []struct {
+		name  string
+		a     attributes
+		plain bool
+	}{
+		{"a key", write(four, nil), true},
+		{"the end of an interval", write(four, flags(unix.NFT_SET_ELEM_INTERVAL_END)), true},
+		{"flags that do not end one", write(four, flags(2)), true},
+		{"a key of another length", write(six, nil), false},
+		{"an expression", write(four, func(m *messages) { m.attr(nftaSetElemExpressions, nil) }), false},
+		{"a number that is no flags", write(four, func(m *messages) { m.number(unix.NFTA_SET_ELEM_TIMEOUT, 1) }), false},
+		{"more behind the flags", write(four, func(m *messages) { flags(1)(m); m.attr(nftaSetElemExpressions, nil) }), false},
+		{"bytes behind the key", append(write(four, nil), 0, 0), false},
+		{"cut short", write(four, nil)[:10], false},
+		{"nothing", nil, false},
+	} {
+		got, ok := newPlain(4).read(row.a)
+		if ok != row.plain {
+			t.Errorf("%s: plain %t", row.name, ok)
+		}
+		if want, _ := new(decodedSet).read(row.a); ok && (string(got.key) != string(want.key) || got.end != want.end) {
+			t.Errorf("%s: %v, want %v", row.name, got, want)
 		}
 	}
 }

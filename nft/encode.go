@@ -109,7 +109,7 @@ type encoder struct {
 
 // newEncoder begins a batch. A generation other than 0 makes the kernel refuse it when the ruleset has changed since.
 func newEncoder(generation uint32) *encoder {
-	// Enough for a usual pod's ruleset.
+	// Enough for the ruleset of most pods.
 	e := &encoder{messages: messages{buf: make([]byte, 0, 10<<10)}, descriptions: make([]description, 0, 40)}
 	e.beginBatch(generation)
 	e.descriptions = append(e.descriptions, description{msg: unix.NFNL_MSG_BATCH_BEGIN})

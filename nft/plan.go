@@ -14,13 +14,14 @@ type step struct {
 	transaction *Transaction
 }
 
-// plan looks at what is there and returns the step that makes the wanted ruleset of it.
+// plan looks at what is there, unless that has just been read, and returns the step that makes the wanted ruleset of it.
 func (a *applier) plan() (step, error) {
 	a.count()
-	a.found = nil
 	if s := a.planAfter(); s.transaction != nil {
 		return s, nil
 	}
+	// Of a reading that is of no use nothing stays.
+	a.result.Kept, a.found = 0, nil
 	// A first installation needs no complete reading: its transaction fails if the table comes into being meanwhile.
 	present, err := a.conn.findOurs()
 	if err != nil {

@@ -36,7 +36,7 @@ func Compile(r Redirect) Ruleset {
 type compiler struct {
 	Redirect
 	families []Family // those captured
-	// included and excluded are the destinations.
+	// included and excluded are the destinations, and servers those of DNS.
 	included, excluded, servers addressRanges
 	// proxyUser and proxyGroup match what the proxy sends.
 	proxyUser, proxyGroup Match

@@ -225,6 +225,21 @@ func TestRulesAreInTheFormThatBackendsExpect(t *testing.T) {
 	}
 }
 
+// TestRulesShareNothing: whoever appends to what one rule has changes no other.
+func TestRulesShareNothing(t *testing.T) {
+	r := typical(everyParameter)
+	changed, want := compile(t, r), compile(t, r)
+	for _, c := range changed.Tables[0].Chains {
+		for _, rule := range c.Rules {
+			_ = append(rule.Matches, rules.Match(rules.MatchFamily{Family: rules.IPv6}))
+			_ = append(rule.Actions, rules.Action(rules.Drop))
+		}
+	}
+	if !rules.Equal(want, changed) {
+		t.Errorf("%s", changed)
+	}
+}
+
 // one is a ruleset of the rules.
 func one(list ...rules.Rule) rules.Ruleset {
 	return rules.Ruleset{Tables: []rules.Table{{Name: "t", Chains: []rules.Chain{{Name: "c", Rules: list}}}}}

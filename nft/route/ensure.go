@@ -14,7 +14,8 @@ import (
 
 // Ensure adds to the namespace what it lacks of want, and returns what it added
 // and whether there is more of ours, for [Prune]. What another process adds
-// meanwhile counts as there. When it fails it takes back what it added.
+// meanwhile counts as there. When it fails it takes back what it added. It
+// needs CAP_NET_ADMIN, also where all is there already.
 //
 // ::6 can be bound when Ensure returns. The kernel delivers packets to it a
 // little later, when a worker has added the address's route to table local;
@@ -43,10 +44,13 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 	}
 	defer h.Close()
 
-	change := Change{ns: ns}
+	change := Change{ns: ns, added: quickly}
 	for _, o := range objects {
+		if slices.Contains(quickly, o) {
+			continue
+		}
 		switch err := o.add(h); {
-		case err == nil || errors.Is(err, unix.EEXIST) && slices.Contains(quickly, o):
+		case err == nil:
 			change.added = append(change.added, o)
 		case !errors.Is(err, unix.EEXIST):
 			err = fmt.Errorf("add %s: %w", o, explain(ns, o, err))

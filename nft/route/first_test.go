@@ -1,6 +1,7 @@
 package route_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -47,7 +48,8 @@ func TestTheFirstIsAsAnyOther(t *testing.T) {
 	for _, want := range []rules.Routing{nothing, onlySix} {
 		there, other := added(want, false)
 		here, first := added(want, true)
-		if diff := cmp.Diff(there, here); diff != "" {
+		flags := cmp.Transformer("flags", func(a netlink.Addr) string { return fmt.Sprintf("%s flags 0x%x scope %d", a, a.Flags, a.Scope) })
+		if diff := cmp.Diff(there, here, flags); diff != "" {
 			t.Error(diff)
 		}
 		if first.Len() != other.Len() {
@@ -88,5 +90,51 @@ func TestWhatIsStaleIsFoundInPlace(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// An address that is there already is not Ensure's to take back: it may be Istio's.
+func TestWhatWasThereStaysInPlace(t *testing.T) {
+	n := netnstest.New(t)
+	ip(t, n, "-6 address add ::6/128 dev lo nodad")
+	if err := n.Do(func() error {
+		change, err := route.Ensure(nil, onlySix)
+		if err != nil {
+			return err
+		}
+		if change.Len() != 0 {
+			t.Errorf("%d added", change.Len())
+		}
+		if err := change.Undo(); err != nil {
+			return err
+		}
+		if !route.Holds(onlySix) {
+			t.Error("the address has gone")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// With something of ours there beside, what was added by the first way is taken back as by the other.
+func TestWhatIsAddedBesideStaleRulesIsTakenBack(t *testing.T) {
+	n := netnstest.New(t)
+	ip(t, n, ourRule4)
+	if err := n.Do(func() error {
+		change, err := route.Ensure(nil, onlySix)
+		if err != nil {
+			return err
+		}
+		if err := change.Undo(); err != nil {
+			return err
+		}
+		found, err := route.Read(nil)
+		if len(found.LoopbackAddrs) > 0 {
+			t.Error("::6 is still there")
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
 }

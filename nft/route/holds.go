@@ -80,6 +80,7 @@ func (q *quickLook) addSix() error {
 	return q.lookBy(addingRequest())
 }
 
+// lookBy is look, or addSix, by its request.
 func (q *quickLook) lookBy(request []byte) error {
 	err := q.list(request)
 	if err == nil && !q.answered {

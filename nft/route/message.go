@@ -30,7 +30,7 @@ func addingRequest() []byte {
 // quick are the requests of a quick look, which are always the same.
 var quick struct{ looking, adding request }
 
-// A request is made when it is first sent.
+// A request is made when it is first sent: a variable of sync.OnceValue would be one when the program starts.
 type request struct {
 	once  sync.Once
 	bytes []byte
