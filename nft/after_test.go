@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -35,18 +36,18 @@ func TestWhatHasJustBeenReadIsNotReadAgain(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
 			applied(t, ns, row.is, Created)
-			asked := 0
+			var asked atomic.Int32
 			c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 				if !isBatch(request) {
-					asked++
+					asked.Add(1)
 				}
 				return kernel(request)
 			})
 			a := newApplier(c, prepared(t, prefixes))
 			a.last = reading(t, ns)
 			err := ns.Do(a.run)
-			if got := a.outcome(err); err != nil || got.Outcome != row.outcome || (asked > 0) != row.asks {
-				t.Errorf("%s, %v, with %d questions", got.Outcome, err, asked)
+			if got := a.outcome(err); err != nil || got.Outcome != row.outcome || (asked.Load() > 0) != row.asks {
+				t.Errorf("%s, %v, with %d questions", got.Outcome, err, asked.Load())
 			}
 			holds(t, ns, prefixes)
 		})
