@@ -1,6 +1,7 @@
 package compat_test
 
 import (
+	"net/netip"
 	"os/exec"
 	"strings"
 	"testing"
@@ -219,5 +220,29 @@ func TestAComparisonTellsWhetherThereAreRules(t *testing.T) {
 			}
 			tells(false)
 		})
+	}
+}
+
+// TestMendUsesWhatCheckHasRead: the count of packets that it returns is that of the reading.
+func TestMendUsesWhatCheckHasRead(t *testing.T) {
+	nftables := netnstest.RequireBinary(t, "nft")
+	for _, e := range []compat.Engine{compat.EngineNFT, compat.EngineAuto} {
+		ns := netnstest.New(t)
+		b, want := chosen(t, e), compiled(t, dual, func(r *rules.Redirect) {
+			r.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.2.0/24")}
+		})
+		applied(t, b, ns, want, nft.Created)
+		command := strings.Fields("add element inet sluice outbound-exclude-ipv4 { 30.0.0.0/8 }")
+		if err := ns.Do(exec.Command(nftables, command...).Run); err != nil {
+			t.Fatal(err)
+		}
+		found, err := b.Check(ns, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compat.SetHits(found, 7)
+		if result, err := b.Mend(ns, want, found); err != nil || result.Outcome != nft.Updated || result.Kept != 7 {
+			t.Errorf("%s: %+v, %v", e, result, err)
+		}
 	}
 }

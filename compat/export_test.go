@@ -33,6 +33,11 @@ func ApplyNFT(ns *netns.NS, rs rules.Ruleset, apply func(*netns.NS, rules.Rulese
 // HasReading tells whether a Mend by the comparison need not read nft's rules again.
 func HasReading(c Comparison) bool { return len(c.reading.Tables) > 0 }
 
+// SetHits makes the first rule that was read be one that has let so many packets pass.
+func SetHits(c Comparison, packets uint64) {
+	c.reading.Tables[0].Chains[0].Rules[0].Hits.Packets = packets
+}
+
 // LegacyHeld is what the nft backend does beside package nft.
 var LegacyHeld = legacyHeld
 
