@@ -65,8 +65,8 @@ type Backend interface {
 	Remove(ns *netns.NS) (bool, error)
 }
 
-// A Result describes what [Backend.Apply] or [Backend.Mend] did. Sets, elements and bytes are nft's, and 0 with legacy, where rules are counted as they
-// are in both families' tables.
+// A Result describes what [Backend.Apply] or [Backend.Mend] did. Sets, elements and bytes are nft's, and 0 with legacy, where rules are
+// counted as they are in both families' tables.
 type Result struct {
 	nft.Result
 	// Engine is the one that has the rules.
