@@ -23,13 +23,21 @@ TESTFLAGS =
 # How long e2e-kernels may take; in ci, whose machine may have to fetch and build everything first, twice as long.
 LIMIT ?= 10m
 FUZZTIME ?= 30s
+# The same for targets that hold input to its budget: one run takes up to seconds.
+BUDGETTIME ?= $(FUZZTIME)
+# How many generated pairs of a ruleset and a packet test-kernel tries, and with which seed; none for one of the day.
+PAIRS ?= 20000
+SEED ?=
 BENCH ?= .
 COUNT ?= 6
+# The targets of test-fresh.
+TARGETS ?= help build demo test test-long test-kernel test-peers fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio \
+	e2e-kernels manifests chart-test image lint ci clean
 BENCHTIME ?= 300ms
 
 build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/
 
-.PHONY: help build demo test test-long test-peers fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio e2e-kernels manifests chart-test image lint ci clean
+.PHONY: help build demo test test-long test-kernel test-peers test-fresh fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio e2e-kernels manifests chart-test image lint ci clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +57,14 @@ test: ## Run the tests (as root or with sudo: all of them).
 test-long: bin/cni/bridge
 test-long: ## Run the tests with the long ones, all under the race detector.
 	@SLUICE_LONG=1 RACE=./... .ci/test -timeout 40m $(TESTFLAGS)
+	@$(MAKE) --no-print-directory test-kernel PAIRS=1000000
+
+test-kernel: export SLUICE_PAIRS = $(PAIRS)
+test-kernel: export SLUICE_SEED = $(SEED)
+test-kernel: ## Send PAIRS (20000) packets through generated rulesets, and compare with the model (root or sudo); SEED=7 by other chance.
+	@.ci/packages
+	@go test -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 3h $(TESTFLAGS) \
+		-run '^Test(ModelPredictsKernel|DecisionsHoldInKernel)$$' ./compat/kerneltest
 
 # One package at a time and -v, or go test would print nothing before the end.
 test-peers: export SLUICE_LONG ?= 1
@@ -58,10 +74,14 @@ test-peers: ## Compare with Istio's own programs (root or sudo); SLUICE_LONG= in
 test-peers: build bin/$(notdir $(PEER))
 	@.ci/test -p 1 -v -timeout 30m $(TESTFLAGS) | grep --line-buffered -vE '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS)'
 
+test-fresh: ## Run TARGETS (all) each on a clean clone with empty module and build caches; some take an hour.
+	@.ci/fresh $(TARGETS)
+
 fuzz: ## Fuzz every target for FUZZTIME (30s, or a number of runs: 50000x).
 	@while IFS=: read -r file target; do \
 		echo "$$file: $${target#func }"; \
-		go test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")"; \
+		case "$$target" in *WithinBudget) time=$(BUDGETTIME);; *) time=$(FUZZTIME);; esac; \
+		go test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime "$$time" "$$(dirname "$$file")"; \
 	done < <(grep -roE --include='*_test.go' --exclude-dir=e2e '^func Fuzz\w+' .)
 
 bench: export SLUICE_ROUNDS ?= 10
@@ -108,13 +128,13 @@ e2e-istio: ## Test with pods that the real istiod injects and the real istio-val
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 15m -run '$(ISTIO_TESTS)' $(TESTFLAGS) ./injection/... ./suite | \
 		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
-e2e-kernels: ## Boot older kernels under qemu and run our tests there; UPDATE=1 writes README's table, KERNEL=5.10 runs only that.
+e2e-kernels: ## Boot older kernels under qemu and run our tests there; UPDATE=1 writes the table of e2e/README.md, KERNEL=5.10 runs only that.
 	@go run -C e2e ./kernels/cmd/kernels $(if $(UPDATE),-update) -timeout $(LIMIT) -kernel '$(KERNEL)' -shape '$(SHAPE)'
 
 manifests: ## Render install/manifests from the chart.
 	go test -C e2e/deploy -count=1 -run TestManifests . -update
 
-chart-test: ## Test chart, manifests, alerts and image with Helm, Prometheus and a registry, none of which need be there.
+chart-test: ## Test chart, manifests and alerts with Helm and Prometheus, which need not be installed.
 chart-test: bin/tools/golangci-lint
 	go mod tidy -C e2e/deploy -diff
 	go vet -C e2e/deploy ./...
@@ -128,7 +148,7 @@ image: ## Build the image HUB/sluice:TAG for ARCHITECTURES into bin/image.tar; w
 		$(build-static)image/$$architecture/usr/local/bin/ $(IMAGE_COMMANDS); \
 		$(build-static)image/$$architecture/opt/cni/bin/ ./plugin/cmd/sluice-cni; \
 	done
-	@go run ./install/cmd/image -ref $(HUB)/sluice:$(TAG) -o bin/image.tar $(foreach a,$(ARCHITECTURES),$(a)=bin/image/$(a))
+	@go run -C e2e ./image/cmd/image -ref $(HUB)/sluice:$(TAG) -o ../bin/image.tar $(foreach a,$(ARCHITECTURES),$(a)=../bin/image/$(a))
 	@if [ "$(PUSH)" = 1 ]; then \
 		mkdir bin/image/layout; tar -xf bin/image.tar -C bin/image/layout; \
 		cd e2e/deploy; go tool crane push ../../bin/image/layout $(HUB)/sluice:$(TAG); \
@@ -147,12 +167,13 @@ lint: bin/tools/golangci-lint
 
 # A number of runs for the fuzz: go test fails now and then, with "context deadline exceeded", when a time limit ends.
 ci: export SLUICE_REQUIRE = 1
-ci: ## Run what a change must pass: lint, test, part of test-peers, a short fuzz, older kernels, a real Kubernetes and Istio.
+ci: ## Run what a change must pass: lint, test, test-kernel, part of test-peers, a short fuzz, older kernels, a real Kubernetes and Istio.
 	@echo 'ci: lint'; $(MAKE) --no-print-directory lint
 	@echo 'ci: test'; $(MAKE) --no-print-directory test TESTFLAGS='-count=1 $(TESTFLAGS)'
+	@echo 'ci: kernel'; $(MAKE) --no-print-directory test-kernel
 	@echo 'ci: peers'; $(MAKE) --no-print-directory test-peers SLUICE_LONG= TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: chart'; $(MAKE) --no-print-directory chart-test TESTFLAGS='-count=1 $(TESTFLAGS)'
-	@echo 'ci: fuzz'; $(MAKE) --no-print-directory fuzz FUZZTIME=20000x
+	@echo 'ci: fuzz'; $(MAKE) --no-print-directory fuzz FUZZTIME=20000x BUDGETTIME=20x
 	@echo 'ci: kernels'; $(MAKE) --no-print-directory e2e-kernels LIMIT=20m
 	@echo 'ci: Kubernetes'; $(MAKE) --no-print-directory e2e TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: Istio'; $(MAKE) --no-print-directory e2e-istio TESTFLAGS='-count=1 $(TESTFLAGS)'

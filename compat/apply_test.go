@@ -52,7 +52,7 @@ func TestLegacyUndoesEverythingWhenTheLastTableIsRefused(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := istiotest.Load(t, istiotest.Legacy, istiotest.Case{})
-			b := chosen(t, compat.EngineLegacy)
+			b := chosen(t, compat.BackendLegacy)
 			if tc.before != nil {
 				applied(t, b, ns, compiled(t, tc.before...), nft.Created)
 			}
@@ -83,7 +83,7 @@ func routes(t testing.TB, ns *netns.NS) string {
 	return (&rules.Ruleset{Routing: found}).String()
 }
 
-// Whoever comes last has all of it, of whichever engine, and nothing is left of the others.
+// Whoever comes last has all of it, of whichever backend, and nothing is left of the others.
 func TestAppliersAtOnce(t *testing.T) {
 	ns := netnstest.New(t)
 	rulesets := []rules.Ruleset{compiled(t, tproxy, dual), compiled(t, dual, allDNS)}
@@ -91,9 +91,9 @@ func TestAppliersAtOnce(t *testing.T) {
 		var appliers sync.WaitGroup
 		for i := range 4 {
 			appliers.Go(func() {
-				b, err := compat.Choose(engines[i/2])
+				b, err := compat.Choose(backends[i/2])
 				if err == nil {
-					_, err = b.Apply(ns, rulesets[i%2])
+					_, err = b.Apply(ns, rulesets[i%2], compat.Snapshot{})
 				}
 				if err != nil {
 					t.Error(err)
@@ -101,12 +101,12 @@ func TestAppliersAtOnce(t *testing.T) {
 			})
 		}
 		appliers.Wait()
-		holders, err := compat.Holders(ns)
-		if err != nil || len(holders) != 1 {
-			t.Fatalf("held by %v, error %v", holders, err)
+		installed, err := compat.InstalledBackends(ns)
+		if err != nil || len(installed) != 1 {
+			t.Fatalf("held by %v, error %v", installed, err)
 		}
 		if !slices.ContainsFunc(rulesets, func(rs rules.Ruleset) bool {
-			found, err := holders[0].Check(ns, rs)
+			found, err := installed[0].Check(ns, rs, compat.Snapshot{})
 			return err == nil && len(found.Differences) == 0
 		}) {
 			t.Fatal("a mixture")
@@ -145,10 +145,10 @@ func TestOthersWriteTheTablesMeanwhile(t *testing.T) {
 			}
 		})
 	}
-	b := chosen(t, compat.EngineLegacy)
+	b := chosen(t, compat.BackendLegacy)
 	for i := range times(20, 200) {
 		rs := compiled(t, []func(*rules.Redirect){tproxy, allDNS}[i%2])
-		if _, err := b.Apply(ns, rs); err != nil {
+		if _, err := b.Apply(ns, rs, compat.Snapshot{}); err != nil {
 			t.Error(err)
 		}
 		equal(t, b, ns, rs)
@@ -160,16 +160,16 @@ func TestOthersWriteTheTablesMeanwhile(t *testing.T) {
 	}
 }
 
-// Routes go in first: where they cannot, no table is touched, and it is no reason to try the other engine.
+// Routes go in first: where they cannot, no table is touched, and it is no reason to try the other backend.
 func TestNothingIsAppliedWithoutItsRoutes(t *testing.T) {
-	for _, e := range append(slices.Clone(engines), compat.EngineAuto) {
+	for _, e := range append(slices.Clone(backends), compat.BackendAuto) {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.New(t)
 			err := ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6", []byte("1"), 0) })
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = chosen(t, e).Apply(ns, compiled(t, tproxy, dual))
+			_, err = chosen(t, e).Apply(ns, compiled(t, tproxy, dual), compat.Snapshot{})
 			if !errors.Is(err, route.ErrNoIPv6) || strings.Contains(err.Error(), "cannot be used") || compat.IsNotSupported(err) {
 				t.Errorf("error %v, want that there is no IPv6", err)
 			}
@@ -192,7 +192,7 @@ func TestLegacyExchangesThousandsOfPrefixesAtOnce(t *testing.T) {
 			}
 		}
 	}
-	b := chosen(t, compat.EngineLegacy)
+	b := chosen(t, compat.BackendLegacy)
 	applied(t, b, ns, compiled(t, prefixes(0)), nft.Created)
 	begin := time.Now()
 	applied(t, b, ns, compiled(t, prefixes(128)), nft.Replaced)

@@ -13,49 +13,42 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Choose returns the backend of the engine, or with [EngineAuto] one that finds out what the kernel can: the kernel is asked, and programs
-// that are installed have no say.
+// Choose returns the backend of that name.
 //
-// The automatic one applies with nft, and with legacy where the kernel answers that it lacks what the ruleset needs of nf_tables; the
-// transaction itself is the question, so that where nf_tables works it costs nothing, and it needs no privilege beyond that. It reads and
-// checks what the engine has that holds our rules. Where none does, and for a plan, it asks with nft.Probe, or without the privilege for
-// that by a reading.
-func Choose(e Engine) (Backend, error) {
-	if e == EngineAuto {
-		return autoBackend{}, nil
+// [BackendAuto] applies with nft, and falls back to legacy where the kernel answers that it lacks
+// what the ruleset needs of nf_tables. The kernel is asked by the transaction itself: this costs
+// nothing where nf_tables works, and needs no further privilege. Programs installed on the node do
+// not matter. Check and Read use the one backend that has our rules. Where there is none, and for
+// Plan, the kernel is asked with nft.Probe, or, without the privilege for that, by reading.
+func Choose(name BackendName) (Backend, error) {
+	switch name {
+	case BackendAuto:
+		return autoBackend{nftBackend{fallback: true}}, nil
+	case BackendNFT:
+		return nftBackend{}, nil
+	case BackendLegacy:
+		return legacyBackend{}, nil
 	}
-	for _, b := range Backends() {
-		if b.Engine() == e {
-			return b, nil
-		}
-	}
-	return nil, fmt.Errorf("%q is not a backend: want %s, %s or %s", string(e), string(EngineAuto), string(EngineNFT), string(EngineLegacy))
+	return nil, fmt.Errorf("%q is not a backend: want %s, %s or %s",
+		string(name), string(BackendAuto), string(BackendNFT), string(BackendLegacy))
 }
 
-// autoBackend is described at Choose.
-type autoBackend struct{}
+// autoBackend is described at [Choose]. Its Apply is nftBackend's, with the fallback.
+type autoBackend struct{ nftBackend }
 
-func (autoBackend) Engine() Engine { return EngineAuto }
+func (autoBackend) Name() BackendName { return BackendAuto }
 
-// Apply implements Backend.
-func (b autoBackend) Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
-	return b.Mend(ns, rs, Comparison{})
+// fallBack applies the ruleset with legacy, in the namespace of the thread, after nft has failed
+// with the error.
+func fallBack(rs rules.Ruleset, nftErr error) (Result, error) {
+	result, err := legacyBackend{}.Apply(nil, rs, Snapshot{})
+	if err != nil && result.Outcome == "" {
+		return result, &unsupportedError{nft: nftErr, legacy: err}
+	}
+	return result, err
 }
 
-// Mend implements Backend.
-func (autoBackend) Mend(ns *netns.NS, rs rules.Ruleset, found Comparison) (Result, error) {
-	result, err := nftBackend{}.Mend(ns, rs, found)
-	if result.Outcome != "" || !lacksNFT(err) {
-		return result, err
-	}
-	result, legacyErr := legacyBackend{}.Apply(ns, rs)
-	if legacyErr != nil && result.Outcome == "" {
-		return result, &neitherError{nft: err, legacy: legacyErr}
-	}
-	return result, legacyErr
-}
-
-// lacksNFT tells whether the error says that the kernel lacks something of nf_tables.
+// lacksNFT reports whether the error says that the kernel lacks something of nf_tables.
 func lacksNFT(err error) bool {
 	var refused *nft.KernelError
 	switch {
@@ -67,12 +60,13 @@ func lacksNFT(err error) bool {
 	return nft.IsNotSupported(err)
 }
 
-// A neitherError tells that no engine could do it.
-type neitherError struct{ nft, legacy error }
+// An unsupportedError says that neither backend could apply a ruleset.
+type unsupportedError struct{ nft, legacy error }
 
-// Error says what each engine lacks, and what to do.
-func (e *neitherError) Error() string {
-	text := fmt.Sprintf("nftables cannot be used here: %v\niptables-legacy cannot be used here either: %v", e.nft, e.legacy)
+// Error says what the kernel lacks of each backend, and what to do.
+func (e *unsupportedError) Error() string {
+	text := fmt.Sprintf("nftables cannot be used here: %v\niptables-legacy cannot be used here either: %v",
+		e.nft, e.legacy)
 	if IsNotSupported(e.legacy) {
 		text += "\nload the modules that are named, or run a kernel with the options of one of the two"
 	}
@@ -80,52 +74,47 @@ func (e *neitherError) Error() string {
 }
 
 // Unwrap returns both reasons.
-func (e *neitherError) Unwrap() []error { return []error{e.nft, e.legacy} }
+func (e *unsupportedError) Unwrap() []error { return []error{e.nft, e.legacy} }
 
 // Plan implements Backend.
-func (b autoBackend) Plan(ns *netns.NS, rs rules.Ruleset) (Plan, error) {
-	return b.pick(ns, rs).Plan(ns, rs)
+func (b autoBackend) Plan(ns *netns.NS, rs rules.Ruleset, since Snapshot) (Plan, error) {
+	if since.empty {
+		ns = nil
+	}
+	return b.supported(ns, rs).Plan(ns, rs, since)
 }
-
-// Draft implements Backend.
-func (b autoBackend) Draft(rs rules.Ruleset) (Plan, error) { return b.pick(nil, rs).Draft(rs) }
 
 // Check implements Backend.
-func (b autoBackend) Check(ns *netns.NS, rs rules.Ruleset) (Comparison, error) {
-	return b.holder(ns, rs).Check(ns, rs)
-}
-
-// Recheck implements Backend.
-func (b autoBackend) Recheck(ns *netns.NS, rs rules.Ruleset, last Comparison) (Comparison, error) {
-	if last.Engine == EngineNFT {
-		return nftBackend{}.Recheck(ns, rs, last)
+func (b autoBackend) Check(ns *netns.NS, rs rules.Ruleset, since Snapshot) (Comparison, error) {
+	if since.backend == BackendNFT {
+		return b.nftBackend.Check(ns, rs, since)
 	}
-	return b.Check(ns, rs)
+	return b.installed(ns, rs).Check(ns, rs, since)
 }
 
 // Read implements Backend.
 func (b autoBackend) Read(ns *netns.NS) (rules.Ruleset, error) {
-	return b.holder(ns, rules.Ruleset{}).Read(ns)
+	return b.installed(ns, rules.Ruleset{}).Read(ns)
 }
 
-// Remove implements Backend: it removes from both engines.
-func (autoBackend) Remove(ns *netns.NS) (bool, error) {
-	// The last one removes the routes, with ::6 if rules of ours were there: nft's, unless there is none.
+// Remove implements Backend: it removes from both backends.
+func (b autoBackend) Remove(ns *netns.NS) (bool, error) {
+	// The last one removes the routes, and ::6 if there were rules of ours: nft, if it has any.
 	fromLegacy, legacyErr := legacyBackend{}.Remove(ns)
-	fromNFT, err := nftBackend{}.Remove(ns)
+	fromNFT, err := b.nftBackend.Remove(ns)
 	return fromLegacy || fromNFT, errors.Join(legacyErr, err)
 }
 
-// holder is the backend that alone holds our rules, or else the one that Apply would use.
-func (b autoBackend) holder(ns *netns.NS, rs rules.Ruleset) Backend {
-	if holders, err := Holders(ns); err == nil && len(holders) == 1 {
-		return holders[0]
+// installed returns the one backend that has our rules, or else the one that Apply would use.
+func (b autoBackend) installed(ns *netns.NS, rs rules.Ruleset) Backend {
+	if backends, err := InstalledBackends(ns); err == nil && len(backends) == 1 {
+		return backends[0]
 	}
-	return b.pick(ns, rs)
+	return b.supported(ns, rs)
 }
 
-// pick is the backend that Apply would use, as far as can be told without trying.
-func (autoBackend) pick(ns *netns.NS, rs rules.Ruleset) Backend {
+// supported returns the backend that Apply would use, as far as is known without trying.
+func (autoBackend) supported(ns *netns.NS, rs rules.Ruleset) Backend {
 	features, err := nft.Probe()
 	if err != nil {
 		_, err = nft.Read(ns)
@@ -139,7 +128,7 @@ func (autoBackend) pick(ns *netns.NS, rs rules.Ruleset) Backend {
 	return nftBackend{}
 }
 
-// needs tells whether nft rules of the ruleset need a feature.
+// needs reports whether the ruleset needs the feature of nf_tables.
 func needs(rs *rules.Ruleset, f nft.Feature) bool {
 	switch f {
 	case nft.FeatureTProxy:
@@ -176,7 +165,7 @@ func anyRule(rs *rules.Ruleset, is func(*rules.Rule) bool) bool {
 	})
 }
 
-// has tells whether one of the values is of type T.
+// has reports whether one of the values is of type T.
 func has[T, V any](values []V) bool {
 	for _, v := range values {
 		if _, ok := any(v).(T); ok {

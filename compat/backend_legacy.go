@@ -12,32 +12,29 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// legacyBackend writes the tables of iptables-legacy and ip6tables-legacy: see [Translate] for the rules, and [steps] for their order.
+// legacyBackend writes the tables of iptables-legacy and ip6tables-legacy. See [Translate] for the
+// rules, and [steps] for the order in which tables are replaced. The kernel does not number changes
+// of these tables: a snapshot saves nothing here.
 type legacyBackend struct{}
 
-func (legacyBackend) Engine() Engine { return EngineLegacy }
+func (legacyBackend) Name() BackendName { return BackendLegacy }
 
 // Apply implements Backend.
-func (legacyBackend) Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
-	want, err := Translate(rs)
+func (legacyBackend) Apply(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Result, error) {
+	translated, err := Translate(rs)
 	if err != nil {
 		return Result{}, err
 	}
-	result, err := applyLegacy(ns, want)
+	result, err := applyLegacy(ns, translated)
 	return result, diagnose(err, rs)
 }
 
-// Mend implements Backend. The kernel cannot tell that nothing has changed since: everything is read again.
-func (b legacyBackend) Mend(ns *netns.NS, rs rules.Ruleset, _ Comparison) (Result, error) {
-	return b.Apply(ns, rs)
-}
-
-// applyLegacy is Apply for tables that have been translated.
+// applyLegacy applies tables that have been translated.
 func applyLegacy(ns *netns.NS, want Legacy) (result Result, err error) {
 	err = inside(ns, func() error {
-		return locked(func(taken bool) (err error) {
-			a := applier{want: holdingOf(want.Tables)}
-			result, err = a.withRoutes(want.Routing, taken)
+		return locked(func(exclusive bool) (err error) {
+			a := legacyApplier{want: tablesOf(want.Tables)}
+			result, err = a.run(want.Routing, exclusive)
 			return err
 		})
 	})
@@ -45,25 +42,20 @@ func applyLegacy(ns *netns.NS, want Legacy) (result Result, err error) {
 }
 
 // Plan implements Backend.
-func (legacyBackend) Plan(ns *netns.NS, rs rules.Ruleset) (Plan, error) {
+func (legacyBackend) Plan(ns *netns.NS, rs rules.Ruleset, since Snapshot) (p Plan, err error) {
 	want, err := Translate(rs)
 	if err != nil {
 		return Plan{}, err
 	}
-	var live holding
-	var others []rules.Table
-	err = inside(ns, func() (err error) {
-		if live, err = readLegacy(inPlace); err == nil {
-			others, err = nftHeld()
+	p = Plan{Backend: BackendLegacy, Outcome: nft.Created}
+	if !since.empty {
+		err = inside(ns, func() (err error) {
+			p.Outcome, err = planLegacy(tablesOf(want.Tables))
+			return err
+		})
+		if err != nil {
+			return Plan{}, err
 		}
-		return err
-	})
-	if err != nil {
-		return Plan{}, err
-	}
-	p := Plan{Engine: EngineLegacy, Outcome: outcomeOf(live, steps(holdingOf(want.Tables), live))}
-	if len(others) > 0 {
-		p.Outcome = nft.Replaced
 	}
 	if p.Outcome != nft.Unchanged {
 		p.Text, err = SaveText(want)
@@ -71,23 +63,26 @@ func (legacyBackend) Plan(ns *netns.NS, rs rules.Ruleset) (Plan, error) {
 	return p, err
 }
 
-// Draft implements Backend.
-func (legacyBackend) Draft(rs rules.Ruleset) (Plan, error) {
-	want, err := Translate(rs)
+// planLegacy returns what Apply would do in the namespace of the thread.
+func planLegacy(want tables) (nft.Outcome, error) {
+	current, err := readLegacy(ownAndPreceding)
 	if err != nil {
-		return Plan{}, err
+		return "", err
 	}
-	text, err := SaveText(want)
-	return Plan{Engine: EngineLegacy, Outcome: nft.Created, Text: text}, err
+	others, err := nftTables()
+	if len(others) > 0 {
+		return nft.Replaced, err
+	}
+	return outcomeOf(current, steps(want, current)), err
 }
 
 // Check implements Backend.
-func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset) (Comparison, error) {
+func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Comparison, error) {
 	want, err := Translate(rs)
 	if err != nil {
 		return Comparison{}, err
 	}
-	found, err := readRuleset(ns, inPlace)
+	found, err := readRuleset(ns, ownAndPreceding)
 	if err != nil {
 		return Comparison{}, err
 	}
@@ -96,17 +91,16 @@ func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset) (Comparison, error) {
 	if nft.IsNotSupported(err) {
 		err = nil
 	}
-	diffs = append(diffs, elsewhere(EngineNFT, others.Tables)...)
-	return Comparison{Engine: EngineLegacy, Differences: diffs, Rules: anyRules(found.Tables)}, err
+	return Comparison{
+		Backend:     BackendLegacy,
+		Differences: append(diffs, otherBackend(BackendNFT, others.Tables)...),
+		Rules:       anyRules(found.Tables),
+		Snapshot:    Snapshot{backend: BackendLegacy},
+	}, err
 }
 
-// Recheck implements Backend. The kernel has no number of its changes: everything is read again.
-func (b legacyBackend) Recheck(ns *netns.NS, rs rules.Ruleset, _ Comparison) (Comparison, error) {
-	return b.Check(ns, rs)
-}
-
-// elsewhere are the differences that rules of ours in the engine that should have none are.
-func elsewhere(e Engine, tables []rules.Table) []rules.Difference {
+// otherBackend returns the differences for rules of ours in a backend that should have none.
+func otherBackend(name BackendName, tables []rules.Table) []rules.Difference {
 	var diffs []rules.Difference
 	for i := range tables {
 		t := &tables[i]
@@ -115,24 +109,25 @@ func elsewhere(e Engine, tables []rules.Table) []rules.Difference {
 			n += len(c.Rules)
 		}
 		diffs = append(diffs, rules.Difference{
-			Kind: rules.Extra, Where: e.String(), Got: fmt.Sprintf("table %s %s, with rules of ours: %d", t.Family, t.Name, n),
+			Kind: rules.Extra, Where: name.String(),
+			Got: fmt.Sprintf("table %s %s, with rules of ours: %d", t.Family, t.Name, n),
 		})
 	}
 	return diffs
 }
 
 // Read implements Backend.
-func (legacyBackend) Read(ns *netns.NS) (rules.Ruleset, error) { return readRuleset(ns, oursIn) }
+func (legacyBackend) Read(ns *netns.NS) (rules.Ruleset, error) { return readRuleset(ns, ownRules) }
 
 // readRuleset returns what is ours in the tables of iptables-legacy, and our routes.
-func readRuleset(ns *netns.NS, ours func(*rules.Table) *rules.Table) (rules.Ruleset, error) {
+func readRuleset(ns *netns.NS, own func(*rules.Table) *rules.Table) (rules.Ruleset, error) {
 	var rs rules.Ruleset
 	err := inside(ns, func() error {
-		live, err := readLegacy(ours)
+		current, err := readLegacy(own)
 		if err != nil {
 			return err
 		}
-		rs.Tables = live.list()
+		rs.Tables = current.list()
 		rs.Routing, err = route.Read(nil)
 		return err
 	})
@@ -140,19 +135,16 @@ func readRuleset(ns *netns.NS, ours func(*rules.Table) *rules.Table) (rules.Rule
 }
 
 // Remove implements Backend.
-func (legacyBackend) Remove(ns *netns.NS) (bool, error) {
-	var removed bool
-	err := inside(ns, func() error {
-		return locked(func(bool) error {
-			had, err := removeLegacy()
-			removed = had
-			if err != nil {
+func (legacyBackend) Remove(ns *netns.NS) (removed bool, err error) {
+	err = inside(ns, func() error {
+		return locked(func(bool) (err error) {
+			if removed, err = removeLegacy(); err != nil {
 				return err
 			}
-			if others, err := nftHeld(); len(others) > 0 || err != nil {
+			if others, err := nftTables(); len(others) > 0 || err != nil {
 				return err
 			}
-			n, err := route.PruneAfter(had)
+			n, err := route.PruneAfter(removed)
 			removed = removed || n > 0
 			return err
 		})
@@ -160,25 +152,27 @@ func (legacyBackend) Remove(ns *netns.NS) (bool, error) {
 	return removed, err
 }
 
-// removeLegacy takes our rules out of all tables, in the namespace of the thread, and tells whether there were any. Nat goes first, so that
-// nothing is redirected into a zone that is not chosen any more. When a table cannot be replaced, the others are nevertheless.
+// removeLegacy removes our rules from all tables, in the namespace of the thread, and reports
+// whether there were any. It begins with nat, so that nothing is redirected into a conntrack zone
+// that raw no longer chooses. When a table cannot be replaced, the others are replaced
+// nevertheless.
 func removeLegacy() (bool, error) {
-	live, err := readLegacy(oursIn)
+	current, err := readLegacy(ownRules)
 	if err != nil {
 		return false, err
 	}
-	var faults []error
+	var errs []error
 	removed := false
-	for _, t := range slices.Backward(live.list()) {
-		_, err := exchange(xtables.ID{Family: t.Family, Name: t.Name}, part{})
-		faults = append(faults, err)
+	for _, t := range slices.Backward(current.list()) {
+		_, err := replaceOwn(xtables.ID{Family: t.Family, Name: t.Name}, encoded{})
+		errs = append(errs, err)
 		removed = removed || err == nil
 	}
-	return removed, errors.Join(faults...)
+	return removed, errors.Join(errs...)
 }
 
-// nftHeld returns the tables of ours in nftables, in the namespace of the thread.
-func nftHeld() ([]rules.Table, error) {
+// nftTables returns our tables in nf_tables, in the namespace of the thread.
+func nftTables() ([]rules.Table, error) {
 	found, err := nft.Read(nil)
 	if nft.IsNotSupported(err) {
 		return nil, nil

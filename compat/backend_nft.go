@@ -10,85 +10,105 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// nftBackend is package nft, and the removal of what was ours in iptables-legacy.
-type nftBackend struct{}
-
-func (nftBackend) Engine() Engine { return EngineNFT }
-
-// Apply implements Backend. Where iptables-legacy has rules of ours that nftables' would disturb, a gate takes their place before.
-func (b nftBackend) Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
-	return b.Mend(ns, rs, Comparison{})
+// nftBackend applies with package nft, and removes our rules from iptables-legacy.
+type nftBackend struct {
+	// fallback applies with legacy where the kernel lacks what the ruleset needs of nf_tables.
+	fallback bool
 }
 
-// Mend implements Backend.
-func (nftBackend) Mend(ns *netns.NS, rs rules.Ruleset, found Comparison) (result Result, err error) {
-	err = inside(ns, func() (err error) { // once: to enter takes as long as to look into iptables-legacy
-		result, err = applyNFT(rs, func(ns *netns.NS, rs rules.Ruleset) (nft.Result, error) {
-			return nft.ApplyAfter(ns, rs, found.reading)
+func (nftBackend) Name() BackendName { return BackendNFT }
+
+// Apply implements Backend.
+func (b nftBackend) Apply(ns *netns.NS, rs rules.Ruleset, since Snapshot) (result Result, err error) {
+	if ns != nil {
+		err = inside(ns, func() (err error) {
+			result, err = b.Apply(nil, rs, since)
+			return err
 		})
-		return err
-	})
-	return result, err
-}
-
-// applyNFT is Mend in the namespace of the thread, where apply is nft.ApplyAfter with what was found.
-func applyNFT(rs rules.Ruleset, apply func(*netns.NS, rules.Ruleset) (nft.Result, error)) (Result, error) {
-	old, err := legacyHeld(nil)
+		return result, err
+	}
+	p, err := nft.Prepare(rs)
 	if err != nil {
 		return Result{}, err
 	}
-	gates := &writer{}
-	if len(old) > 0 {
-		if err := locked(func(bool) error { return gates.gateMarks(old) }); err != nil {
-			return gates.left(old), err
-		}
+	m := migration{ruleset: rs}
+	o := nft.ApplyOptions{Since: since.reading, BeforeChange: m.begin}
+	applied, err := p.Apply(nil, o)
+	result, err = m.finish(applied, err)
+	if b.fallback && result.Outcome == "" && lacksNFT(err) {
+		return fallBack(rs, err)
 	}
-	applied, err := apply(nil, rs)
-	return settle(rs, old, gates, applied, err)
+	return result, err
 }
 
-// settle ends an Apply of which nftables' part has ended with the error, nil if it did not fail: the old rules in iptables-legacy go, or
-// come back behind the gates.
-func settle(rs rules.Ruleset, old []rules.Table, gates *writer, applied nft.Result, err error) (Result, error) {
-	if err != nil && !tookPlace(applied) {
-		if len(gates.log) > 0 {
-			err = locked(func(bool) error { return gates.undo(err) })
-		}
-		return gates.left(old), err
+// A migration moves our rules from iptables-legacy to nf_tables, in the namespace of the thread. A
+// namespace without rules in iptables-legacy is looked at once.
+type migration struct {
+	ruleset rules.Ruleset
+	// begun reports that nf_tables is being changed; exclusive that the lock keeps other appliers
+	// waiting meanwhile.
+	begun, exclusive bool
+	// old are our tables in iptables-legacy before the change.
+	old []rules.Table
+	// gates replace the old rules that would disturb those of nf_tables.
+	gates writer
+}
+
+// begin looks for our rules in iptables-legacy, and puts a gate before those that would disturb the
+// rules of nf_tables.
+func (m *migration) begin(exclusive bool) (err error) {
+	m.begun, m.exclusive = true, exclusive
+	if m.old, err = legacyTables(nil); err != nil {
+		return err
 	}
-	result := Result{Result: applied, Engine: EngineNFT}
-	if applied.Outcome == nft.Unchanged && len(old) == 0 {
+	return m.gates.gateMarks(m.old)
+}
+
+// finish ends the migration after nft's Apply, which may have failed: it removes the old rules from
+// iptables-legacy, or restores those that the gates replaced.
+func (m *migration) finish(applied nft.Result, err error) (Result, error) {
+	if err != nil && !tookPlace(applied) {
+		if len(m.gates.log) > 0 {
+			err = locked(func(bool) error { return m.gates.undo(err) })
+		}
+		return m.gates.left(m.old), err
+	}
+	result := Result{Result: applied, Backend: BackendNFT}
+	if m.begun && m.exclusive && len(m.old) == 0 {
+		result.legacyEmpty = true
 		return result, err
 	}
-	if len(old) > 0 {
+	if len(m.old) > 0 {
 		result.Outcome = nft.Replaced
 	}
-	// Looked at anew: another process may have applied to iptables-legacy while this one waited for it.
-	now, clearErr := legacyHeld(nil)
-	if clearErr == nil && len(now) > 0 {
+	// Looked at again after a change: another process may have changed iptables-legacy meanwhile.
+	current, clearErr := legacyTables(nil)
+	result.legacyEmpty = clearErr == nil && len(current) == 0
+	if len(current) > 0 {
 		result.Moved, result.Outcome = true, nft.Replaced
-		clearErr = locked(func(bool) error { return result.clearLegacy(rs) })
+		clearErr = locked(func(bool) error { return result.clearLegacy(m.ruleset) })
 	}
 	if clearErr != nil {
-		clearErr = fmt.Errorf("the rules are in place in nftables, but not all of ours in iptables-legacy are gone: %w", clearErr)
+		const what = "the rules are in place in nftables, but not all of ours in iptables-legacy are gone"
+		clearErr = fmt.Errorf("%s: %w", what, clearErr)
 	}
 	return result, errors.Join(err, clearErr)
 }
 
-// tookPlace tells whether the rules of an Apply that has failed may be in nftables nevertheless.
+// tookPlace reports whether the rules of an Apply that has failed may be in nf_tables nevertheless.
 func tookPlace(applied nft.Result) bool {
 	if applied.Outcome == "" {
 		return false
 	}
-	// The kernel's answer may have been lost; and now it may answer again.
-	held, err := nftHeld()
-	return len(held) > 0 || err != nil
+	// The kernel's answer may have been lost. It may answer again now.
+	tables, err := nftTables()
+	return len(tables) > 0 || err != nil
 }
 
 // clearLegacy removes our rules from iptables-legacy, in the namespace of the thread.
 func (r *Result) clearLegacy(rs rules.Ruleset) error {
 	found, err := nft.Read(nil)
-	// Somebody else may have moved the rules the other way meanwhile.
+	// Another process may have moved the rules to iptables-legacy meanwhile.
 	if len(found.Tables) == 0 || err != nil {
 		return err
 	}
@@ -96,21 +116,28 @@ func (r *Result) clearLegacy(rs rules.Ruleset) error {
 		return err
 	}
 	if !rules.Equal(rules.Ruleset{Tables: rs.Tables}, rules.Ruleset{Tables: found.Tables}) {
-		return nil // somebody else's by now, and so are the routes
+		return nil // another process has replaced them, and the routes are its own
 	}
-	// To nft.Apply ::6 may have been Istio's.
+	// nft.Apply kept ::6, which might have been Istio's.
 	pruned, err := route.Prune(nil, rs.Routing)
 	r.Routes += pruned
 	return err
 }
 
 // Plan implements Backend.
-func (nftBackend) Plan(ns *netns.NS, rs rules.Ruleset) (Plan, error) {
+func (nftBackend) Plan(ns *netns.NS, rs rules.Ruleset, since Snapshot) (Plan, error) {
+	if since.empty {
+		transaction, err := nft.Encode(rs)
+		if err != nil {
+			return Plan{}, err
+		}
+		return nftPlan(nft.Created, transaction), nil
+	}
 	outcome, transaction, err := nft.Plan(ns, rs)
 	if err != nil {
 		return Plan{}, err
 	}
-	old, err := legacyHeld(ns)
+	old, err := legacyTables(ns)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -121,45 +148,44 @@ func (nftBackend) Plan(ns *netns.NS, rs rules.Ruleset) (Plan, error) {
 	return p, nil
 }
 
-// Draft implements Backend.
-func (nftBackend) Draft(rs rules.Ruleset) (Plan, error) {
-	transaction, err := nft.Encode(rs)
-	if err != nil {
-		return Plan{}, err
-	}
-	return nftPlan(nft.Created, transaction), nil
-}
-
 func nftPlan(outcome nft.Outcome, t *nft.Transaction) Plan {
-	p := Plan{Engine: EngineNFT, Outcome: outcome}
+	p := Plan{Backend: BackendNFT, Outcome: outcome}
 	if t != nil {
 		p.Text, p.Bytes = t.String(), len(t.Bytes())
 	}
 	return p
 }
 
-// Check implements Backend.
-func (b nftBackend) Check(ns *netns.NS, rs rules.Ruleset) (Comparison, error) {
-	return b.Recheck(ns, rs, Comparison{})
-}
-
-// Recheck implements Backend. As long as our table stays untouched, nothing of ours has come into iptables-legacy either: to move rules
-// there is to take them out of the table.
-func (nftBackend) Recheck(ns *netns.NS, rs rules.Ruleset, last Comparison) (Comparison, error) {
-	found, err := nft.ReadSince(ns, last.Generation, rs.Routing)
+// Check implements Backend. While our table in nf_tables is unchanged, iptables-legacy has no rules
+// of ours either: moving the rules there removes them from the table.
+func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset, since Snapshot) (Comparison, error) {
+	if !since.inSync {
+		since.Generation = 0
+	}
+	found, err := nft.ReadSince(ns, since.Generation, rs.Routing)
 	if err != nil {
 		return Comparison{}, err
 	}
-	c := Comparison{Engine: EngineNFT, Rules: last.Rules, Generation: found.Generation}
-	if c.Generation != 0 && c.Generation == last.Generation {
-		c.Differences = rules.Compare(rules.Ruleset{Routing: rs.Routing}, found.Ruleset)
-		return c, nil
+	if found.Generation != 0 && found.Generation == since.Generation {
+		routes := rules.Compare(rules.Ruleset{Routing: rs.Routing}, found.Ruleset)
+		return Comparison{
+			Backend: BackendNFT, Differences: routes, Rules: since.anyRules, Snapshot: since,
+		}, nil
 	}
-	old, err := legacyHeld(ns)
-	c.Differences = append(rules.Compare(rs, found.Ruleset), elsewhere(EngineLegacy, old)...)
-	c.Rules = anyRules(found.Tables)
+	c := Comparison{
+		Backend: BackendNFT, Differences: rules.Compare(rs, found.Ruleset), Rules: anyRules(found.Tables),
+	}
+	if !since.legacyEmpty || len(c.Differences) > 0 {
+		var old []rules.Table
+		old, err = legacyTables(ns)
+		c.Differences = append(c.Differences, otherBackend(BackendLegacy, old)...)
+	}
+	c.Snapshot = Snapshot{
+		Generation: found.Generation, backend: BackendNFT,
+		inSync: err == nil && len(c.Differences) == 0, anyRules: c.Rules,
+	}
 	if len(c.Differences) > 0 {
-		c.reading = found
+		c.Snapshot.reading = found
 	}
 	return c, err
 }
@@ -168,38 +194,33 @@ func (nftBackend) Recheck(ns *netns.NS, rs rules.Ruleset, last Comparison) (Comp
 func (nftBackend) Read(ns *netns.NS) (rules.Ruleset, error) { return nft.Read(ns) }
 
 // Remove implements Backend.
-func (nftBackend) Remove(ns *netns.NS) (bool, error) {
-	others, err := legacyHeld(ns)
+func (nftBackend) Remove(ns *netns.NS) (removed bool, err error) {
+	old, err := legacyTables(ns)
 	switch {
 	case err != nil:
 		return false, err
-	case len(others) > 0:
-		removed, err := nft.RemoveRules(ns)
-		return removed, withoutEngine(err)
+	case len(old) > 0:
+		removed, err = nft.RemoveRules(ns)
+	default:
+		removed, err = nft.Remove(ns)
 	}
-	removed, err := nft.Remove(ns)
-	return removed, withoutEngine(err)
-}
-
-// withoutEngine is nil for the error that the kernel has no nf_tables: there is nothing of ours in what it has not.
-func withoutEngine(err error) error {
 	if nft.IsNotSupported(err) {
-		return nil
+		err = nil // a kernel without nf_tables has nothing of ours in it
 	}
-	return err
+	return removed, err
 }
 
-// legacyHeld returns the tables of ours in iptables-legacy, none also where it cannot be told for lack of a permission: those who may
-// not look there cannot have written there.
-func legacyHeld(ns *netns.NS) ([]rules.Table, error) {
-	var held []rules.Table
+// legacyTables returns our tables in iptables-legacy. A process that is not permitted to read them
+// cannot have written them: it gets none.
+func legacyTables(ns *netns.NS) ([]rules.Table, error) {
+	var tables []rules.Table
 	err := inside(ns, func() error {
-		live, err := readLegacy(oursIn)
-		held = live.list()
+		current, err := readLegacy(ownRules)
+		tables = current.list()
 		return err
 	})
 	if IsNotPermitted(err) || IsNotSupported(err) {
 		return nil, nil
 	}
-	return held, err
+	return tables, err
 }

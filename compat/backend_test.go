@@ -18,10 +18,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// engines are those that each test of all backends goes through.
-var engines = []compat.Engine{compat.EngineNFT, compat.EngineLegacy}
+// backends are those that each test of all backends goes through.
+var backends = []compat.BackendName{compat.BackendNFT, compat.BackendLegacy}
 
-func chosen(t testing.TB, e compat.Engine) compat.Backend {
+func chosen(t testing.TB, e compat.BackendName) compat.Backend {
 	t.Helper()
 	b, err := compat.Choose(e)
 	if err != nil {
@@ -61,18 +61,18 @@ func compiled(t testing.TB, change ...func(*rules.Redirect)) rules.Ruleset {
 	if err := r.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	return rules.Compile(r)
+	return rules.MustCompile(r)
 }
 
 // applied applies, wants the outcome, and wants that exactly this is what the namespace then holds.
 func applied(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset, want nft.Outcome) compat.Result {
 	t.Helper()
-	result, err := b.Apply(ns, rs)
+	result, err := b.Apply(ns, rs, compat.Snapshot{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if result.Outcome != want {
-		t.Fatalf("%s: %s, want %s", b.Engine(), result.Outcome, want)
+		t.Fatalf("%s: %s, want %s", b.Name(), result.Outcome, want)
 	}
 	equal(t, b, ns, rs)
 	return result
@@ -80,12 +80,12 @@ func applied(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset, wan
 
 func equal(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset) {
 	t.Helper()
-	found, err := b.Check(ns, rs)
+	found, err := b.Check(ns, rs, compat.Snapshot{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(found.Differences) > 0 {
-		t.Fatalf("%s: differences:\n%s", found.Engine, lines(found.Differences))
+		t.Fatalf("%s: differences:\n%s", found.Backend, lines(found.Differences))
 	}
 }
 
@@ -97,12 +97,12 @@ func lines(diffs []rules.Difference) string {
 	return strings.Join(text, "\n")
 }
 
-// nothingHeld wants that no engine has rules of ours and that there are no routes of ours.
+// nothingHeld wants that no backend has rules of ours and that there are no routes of ours.
 func nothingHeld(t testing.TB, ns *netns.NS) {
 	t.Helper()
-	holders, err := compat.Holders(ns)
-	if err != nil || len(holders) > 0 {
-		t.Fatalf("held by %v, error %v", holders, err)
+	installed, err := compat.InstalledBackends(ns)
+	if err != nil || len(installed) > 0 {
+		t.Fatalf("held by %v, error %v", installed, err)
 	}
 	routing, err := route.Read(ns)
 	if err != nil || !routing.IsZero() {
@@ -126,7 +126,7 @@ func dumpWithoutOurs(t testing.TB, ns *netns.NS) string {
 }
 
 func TestBackendsHoldWhatTheyApply(t *testing.T) {
-	for _, e := range engines {
+	for _, e := range backends {
 		for _, tc := range []struct {
 			name   string
 			change []func(*rules.Redirect)
@@ -140,7 +140,7 @@ func TestBackendsHoldWhatTheyApply(t *testing.T) {
 			t.Run(string(e)+"/"+tc.name, func(t *testing.T) {
 				ns := netnstest.New(t)
 				b, rs := chosen(t, e), compiled(t, tc.change...)
-				if r := applied(t, b, ns, rs, nft.Created); r.Engine != e || r.Rules == 0 || r.Moved {
+				if r := applied(t, b, ns, rs, nft.Created); r.Backend != e || r.Rules == 0 || r.Moved {
 					t.Errorf("result %+v", r)
 				}
 				if r := applied(t, b, ns, rs, nft.Unchanged); r.Bytes+r.Routes > 0 {
@@ -164,7 +164,7 @@ func TestBackendsHoldWhatTheyApply(t *testing.T) {
 
 // What an earlier version has written with other comments is the same: an agent that is updated finds no drift and writes nothing.
 func TestCommentsAreNoDrift(t *testing.T) {
-	for _, e := range engines {
+	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.New(t)
 			earlier, rs := compiled(t, tproxy, allDNS, exclusions), compiled(t, tproxy, allDNS, exclusions)
@@ -182,7 +182,7 @@ func TestCommentsAreNoDrift(t *testing.T) {
 
 func TestLegacyWithoutIPv6LeavesNothingThere(t *testing.T) {
 	ns := netnstest.New(t)
-	applied(t, chosen(t, compat.EngineLegacy), ns, compiled(t, tproxy, allDNS), nft.Created)
+	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t, tproxy, allDNS), nft.Created)
 	tables, err := xtables.Tables(ns)
 	want := []xtables.ID{{Family: rules.IPv4, Name: "mangle"}, {Family: rules.IPv4, Name: "nat"}, {Family: rules.IPv4, Name: "raw"}}
 	if err != nil || !slices.Equal(tables, want) {
@@ -193,7 +193,7 @@ func TestLegacyWithoutIPv6LeavesNothingThere(t *testing.T) {
 // A table that the rules do not need does not come into being: packets would pass it.
 func TestLegacyMakesNoMoreTablesThanItNeeds(t *testing.T) {
 	ns := netnstest.New(t)
-	applied(t, chosen(t, compat.EngineLegacy), ns, compiled(t), nft.Created)
+	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
 	tables, err := xtables.Tables(ns)
 	if err != nil || !slices.Equal(tables, []xtables.ID{{Family: rules.IPv4, Name: "nat"}}) {
 		t.Errorf("tables %v, error %v", tables, err)
@@ -203,7 +203,7 @@ func TestLegacyMakesNoMoreTablesThanItNeeds(t *testing.T) {
 func TestLegacyKeepsOthersRulesAndCounters(t *testing.T) {
 	ns := istiotest.Load(t, istiotest.Legacy, istiotest.Case{})
 	before := istiotest.Dump(t, ns, istiotest.Legacy)
-	b := chosen(t, compat.EngineLegacy)
+	b := chosen(t, compat.BackendLegacy)
 	applied(t, b, ns, compiled(t, tproxy, dual, allDNS), nft.Created)
 	for _, change := range []func(*rules.Redirect){exclusions, dropInvalid, tproxy} {
 		applied(t, b, ns, compiled(t, dual, change), nft.Replaced)
@@ -222,7 +222,7 @@ func TestLegacyKeepsOthersRulesAndCounters(t *testing.T) {
 // The jump to our chains comes before the rules of others.
 func TestLegacyRunsFirst(t *testing.T) {
 	ns := istiotest.Load(t, istiotest.Legacy, istiotest.Case{})
-	applied(t, chosen(t, compat.EngineLegacy), ns, compiled(t), nft.Created)
+	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
 	for line := range strings.Lines(istiotest.Run(t, ns, "", "iptables-legacy", "-t", "nat", "-S", "OUTPUT")) {
 		if strings.HasPrefix(line, "-A") {
 			if line != "-A OUTPUT -j SLUICE_OUTPUT\n" {
@@ -235,7 +235,7 @@ func TestLegacyRunsFirst(t *testing.T) {
 }
 
 // What somebody has changed among our rules is found and put right.
-func TestLegacyFindsAndMendsDrift(t *testing.T) {
+func TestLegacyFindsAndRepairsDrift(t *testing.T) {
 	for _, tc := range []struct{ name, change string }{
 		{"a rule more in our chain", "-t nat -I SLUICE_OUTPUT -j ACCEPT"},
 		{"a rule less", "-t nat -D SLUICE_OUTPUT 1"},
@@ -250,16 +250,16 @@ func TestLegacyFindsAndMendsDrift(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
-			b, rs := chosen(t, compat.EngineLegacy), compiled(t, tproxy)
+			b, rs := chosen(t, compat.BackendLegacy), compiled(t, tproxy)
 			applied(t, b, ns, rs, nft.Created)
 			for command := range strings.SplitSeq(tc.change, ";") {
 				istiotest.Run(t, ns, "", "iptables-legacy", strings.Fields(command)...)
 			}
-			found, err := b.Check(ns, rs)
+			found, err := b.Check(ns, rs, compat.Snapshot{})
 			if err != nil || len(found.Differences) == 0 {
 				t.Errorf("nothing found, error %v", err)
 			}
-			if plan, err := b.Plan(ns, rs); err != nil || plan.Outcome != nft.Replaced {
+			if plan, err := b.Plan(ns, rs, compat.Snapshot{}); err != nil || plan.Outcome != nft.Replaced {
 				t.Errorf("plan %+v, error %v", plan, err)
 			}
 			applied(t, b, ns, rs, nft.Replaced)
@@ -270,7 +270,7 @@ func TestLegacyFindsAndMendsDrift(t *testing.T) {
 // Rules of others behind ours, and their policies, are no drift.
 func TestLegacyLeavesOthersOutOfTheComparison(t *testing.T) {
 	ns := netnstest.New(t)
-	b, rs := chosen(t, compat.EngineLegacy), compiled(t, tproxy)
+	b, rs := chosen(t, compat.BackendLegacy), compiled(t, tproxy)
 	applied(t, b, ns, rs, nft.Created)
 	for _, change := range []string{
 		"-t nat -A OUTPUT -j ACCEPT", "-t mangle -P OUTPUT DROP", "-t nat -N OTHER", "-t filter -A INPUT -j ACCEPT", "-t mangle -A PREROUTING -i eth9 -j ACCEPT",

@@ -10,12 +10,12 @@ import (
 // BenchmarkApply is a first application and its removal, then one that finds everything there.
 func BenchmarkApply(b *testing.B) {
 	rs := compiled(b, dual, allDNS)
-	for _, e := range engines {
+	for _, e := range backends {
 		backend := chosen(b, e)
 		b.Run("first/"+string(e), func(b *testing.B) {
 			ns := netnstest.New(b)
 			for b.Loop() {
-				if _, err := backend.Apply(ns, rs); err != nil {
+				if _, err := backend.Apply(ns, rs, compat.Snapshot{}); err != nil {
 					b.Fatal(err)
 				}
 				b.StopTimer()
@@ -28,21 +28,21 @@ func BenchmarkApply(b *testing.B) {
 		b.Run("unchanged/"+string(e), func(b *testing.B) {
 			ns := netnstest.New(b)
 			for b.Loop() {
-				if _, err := backend.Apply(ns, rs); err != nil {
+				if _, err := backend.Apply(ns, rs, compat.Snapshot{}); err != nil {
 					b.Fatal(err)
 				}
 			}
 		})
 	}
-	for _, e := range engines {
-		b.Run("rechecked/"+string(e), func(b *testing.B) {
+	for _, e := range backends {
+		b.Run("checked again/"+string(e), func(b *testing.B) {
 			backend, ns := chosen(b, e), netnstest.New(b)
-			if _, err := backend.Apply(ns, rs); err != nil {
+			if _, err := backend.Apply(ns, rs, compat.Snapshot{}); err != nil {
 				b.Fatal(err)
 			}
-			last, err := backend.Check(ns, rs)
+			last, err := backend.Check(ns, rs, compat.Snapshot{})
 			for b.Loop() && err == nil {
-				last, err = backend.Recheck(ns, rs, last)
+				last, err = backend.Check(ns, rs, last.Snapshot)
 			}
 			if err != nil {
 				b.Fatal(err)
@@ -52,7 +52,7 @@ func BenchmarkApply(b *testing.B) {
 	b.Run("looking for legacy rules", func(b *testing.B) {
 		ns := netnstest.New(b)
 		for b.Loop() {
-			if _, err := compat.LegacyHeld(ns); err != nil {
+			if _, err := compat.LegacyTables(ns); err != nil {
 				b.Fatal(err)
 			}
 		}

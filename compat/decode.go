@@ -14,23 +14,22 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// decode reads a table into the model, chain by chain and rule by rule. What the model has no word for is [rules.Unknown].
+// decode converts a table into the model. A match or action that the model does not have becomes
+// [rules.Unknown].
 func decode(t *xtables.Table) *rules.Table {
-	table := &rules.Table{Family: t.Family, Name: t.Name}
+	table := &rules.Table{Family: t.Family, Name: t.Name, XTables: true}
 	for i := range t.Chains {
 		c := &t.Chains[i]
 		chain := rules.Chain{Name: c.Name, Base: baseOf(t.Name, c)}
 		for j := range c.Rules {
-			r := decodeRule(t.Family, &c.Rules[j])
-			r.Position = uint64(j + 1)
-			chain.Rules = append(chain.Rules, r)
+			chain.Rules = append(chain.Rules, decodeRule(t.Family, &c.Rules[j]))
 		}
 		table.Chains = append(table.Chains, chain)
 	}
 	return table
 }
 
-// baseOf says how a built-in chain is attached.
+// baseOf returns the hook, type and priority of a built-in chain.
 func baseOf(table string, c *xtables.Chain) *rules.Base {
 	if c.Hook == nil {
 		return nil
@@ -38,26 +37,46 @@ func baseOf(table string, c *xtables.Chain) *rules.Base {
 	return save.Base(table, *c.Hook, c.Policy() == xtables.Drop)
 }
 
-// decodeRule reads a rule.
+// decodeRule converts a rule.
 func decodeRule(family rules.Family, r *xtables.Rule) rules.Rule {
-	rule := rules.Rule{Matches: decodeHeader(family, r.Header()), Hits: r.Hits()}
-	for _, m := range r.Matches() {
-		xt.DecodeMatch(&rule, family, extension(m))
+	rule := rules.Rule{Hits: r.Hits()}
+	for _, m := range decodeHeader(family, r.Header()) {
+		addMatch(&rule, m)
+	}
+	for _, x := range r.Matches() {
+		for _, m := range xt.DecodeMatch(&rule, family, extension(x)) {
+			addMatch(&rule, m)
+		}
 	}
 	rules.SortMatches(rule.Matches)
 	// The kernel counts what matches, before the target.
-	rule.Actions = []rules.Action{rules.Count{}}
+	rule.Actions = append(rule.Actions, rules.Count{})
 	if a := actionOf(family, r); a != nil && a != rules.Action(rules.Count{}) {
 		rule.Actions = append(rule.Actions, a)
 	}
 	return rule
 }
 
+// addMatch appends a match to the rule. The kernel evaluates matches in order. A match with a side
+// effect has it even if a later one does not match: it is an action, and the matches after it are
+// conditions of the actions after it.
+func addMatch(r *rules.Rule, m rules.Match) {
+	u, unknown := m.(rules.Unknown)
+	switch {
+	case unknown && !u.Effect.IsCondition():
+		r.Actions = append(r.Actions, u)
+	case len(r.Actions) > 0:
+		r.Actions = append(r.Actions, rules.Require{Match: m})
+	default:
+		r.Matches = append(r.Matches, m)
+	}
+}
+
 func extension(x xtables.Extension) xt.Extension {
 	return xt.Extension{Name: x.Name, Revision: uint32(x.Revision), Data: x.Data}
 }
 
-// actionOf is what a rule does, nil if it only counts.
+// actionOf returns the action of a rule, or nil if it only counts.
 func actionOf(family rules.Family, r *xtables.Rule) rules.Action {
 	if chain, isGoto := r.Jump(); chain != "" {
 		return rules.Jump{Chain: chain, Goto: isGoto}
@@ -79,27 +98,38 @@ func actionOf(family rules.Family, r *xtables.Rule) rules.Action {
 	return rules.Unknown{Text: fmt.Sprintf("verdict %d", verdict)}
 }
 
-// decodeHeader reads what every rule compares.
+// decodeHeader converts the matches that every rule has.
 func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 	d := headerDecoder{invert: h.Invert}
 	d.name(h.In, false, xtables.InvertIn)
 	d.name(h.Out, true, xtables.InvertOut)
 	d.address(h.Source, rules.Source, xtables.InvertSource)
 	d.address(h.Destination, rules.Destination, xtables.InvertDestination)
-	flags, asked := h.Flags&^xtables.FlagGoto4, h.Protocol != 0
+	flags, known := h.Flags&^xtables.FlagGoto4, uint8(xtables.FlagFragment4)
+	asked, tos := h.Protocol != 0, ""
 	if family == rules.IPv6 {
-		flags = h.Flags &^ (xtables.FlagGoto6 | xtables.FlagProtocol6)
+		flags, known = h.Flags&^(xtables.FlagGoto6|xtables.FlagProtocol6), xtables.FlagTOS6
 		asked = h.Flags&xtables.FlagProtocol6 != 0
+		tos = fmt.Sprintf(", type of service 0x%x", h.TOS)
 	}
 	if asked {
 		d.protocol(h.Protocol)
 	}
 	if flags != 0 || d.invert != 0 {
-		// Fragments, and the type of service of IPv6.
-		d.unknown("flags 0x%x, inverted 0x%x", flags, d.invert)
+		// Fragments, the type of service of IPv6, and inversions without a match. Today's kernels
+		// have no other flags; a later one may, with any meaning.
+		effect := rules.Reads
+		if flags&^known != 0 || d.invert&^knownInverts != 0 {
+			effect = rules.Anything
+		}
+		d.unknown(effect, "flags 0x%x, inverted 0x%x%s", flags, d.invert, tos)
 	}
 	return d.matches
 }
+
+// knownInverts are all bits that the kernel accepts (IPT_INV_MASK, IP6T_INV_MASK).
+const knownInverts = xtables.InvertIn | xtables.InvertOut | xtables.InvertTOS | xtables.InvertSource |
+	xtables.InvertDestination | xtables.InvertFragment | xtables.InvertProtocol
 
 // headerDecoder collects matches; invert has the bits that no match has used yet.
 type headerDecoder struct {
@@ -107,18 +137,27 @@ type headerDecoder struct {
 	invert  uint8
 }
 
-func (d *headerDecoder) unknown(format string, args ...any) {
-	d.matches = append(d.matches, rules.Unknown{Text: fmt.Sprintf(format, args...)})
+// unknown adds an unknown match with a complete description.
+func (d *headerDecoder) unknown(effect rules.Effect, format string, args ...any) {
+	d.matches = append(d.matches, rules.Unknown{Text: fmt.Sprintf(format, args...), Effect: effect})
 }
 
-// inverted takes a bit from invert.
+// not returns "not " if the bit is set, and clears it in invert.
+func (d *headerDecoder) not(bit uint8) string {
+	if d.inverted(bit) {
+		return "not "
+	}
+	return ""
+}
+
+// inverted reports whether the bit is set, and clears it in invert.
 func (d *headerDecoder) inverted(bit uint8) bool {
 	is := d.invert&bit != 0
 	d.invert &^= bit
 	return is
 }
 
-// name reads an interface. The mask says whether the end of its name is compared too.
+// name converts an interface. The mask says whether the end of its name is compared too.
 func (d *headerDecoder) name(i xtables.Interface, out bool, invert uint8) {
 	length := len(i.Mask) - len(bytes.TrimLeft(i.Mask[:], "\xff"))
 	if i.Mask == [len(i.Mask)]byte{} {
@@ -126,7 +165,8 @@ func (d *headerDecoder) name(i xtables.Interface, out bool, invert uint8) {
 	}
 	name, _, ended := bytes.Cut(i.Name[:length], []byte{0})
 	if !ended && length == len(i.Name) || len(bytes.Trim(i.Mask[length:], "\x00")) != 0 || ended && len(name)+1 != length {
-		d.unknown("interface %q in the bits of %x", i.Name, i.Mask)
+		side := map[bool]string{false: "incoming", true: "outgoing"}[out]
+		d.unknown(rules.Reads, "%s%s interface %q in the bits of %x", d.not(invert), side, i.Name, i.Mask)
 		return
 	}
 	d.matches = append(d.matches, rules.MatchInterface{
@@ -134,24 +174,25 @@ func (d *headerDecoder) name(i xtables.Interface, out bool, invert uint8) {
 	})
 }
 
-// address reads an address in the bits of its mask, which make a prefix if they are those of people.
+// address converts an address and its mask, which is usually a prefix.
 func (d *headerDecoder) address(a xtables.Address, side rules.Side, invert uint8) {
-	if a.Mask.IsUnspecified() {
-		return
+	if a.Mask.IsUnspecified() && (a.Addr.IsUnspecified() || a.Addr.Is6()) {
+		return // no packet of IPv4 has another address than 0.0.0.0 in no bits (ip_packet_match)
 	}
 	ones, _ := net.IPMask(a.Mask.AsSlice()).Size() // 0 if one is behind a zero
 	p := netip.PrefixFrom(a.Addr, ones)
 	if ones == 0 || p.Masked() != p {
-		d.unknown("address %s in the bits of %s", a.Addr, a.Mask)
+		name := map[rules.Side]string{rules.Source: "source", rules.Destination: "destination"}[side]
+		d.unknown(rules.Reads, "%s%s address %s in the bits of %s", d.not(invert), name, a.Addr, a.Mask)
 		return
 	}
 	d.matches = append(d.matches, rules.MatchAddr{Side: side, Not: d.inverted(invert), Ranges: []netipx.IPRange{netipx.RangeOfPrefix(p)}})
 }
 
-// protocol reads the transport protocol.
+// protocol converts the transport protocol.
 func (d *headerDecoder) protocol(number uint16) {
 	if number == 0 || number > 255 { // IPv6's 0 is any, whether inverted or not (ip6_packet_match)
-		d.unknown("protocol %d", number)
+		d.unknown(rules.Reads, "%sprotocol %d", d.not(xtables.InvertProtocol), number)
 		return
 	}
 	d.matches = append(d.matches, rules.MatchProtocol{

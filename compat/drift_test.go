@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestCheckFindsWhatSomebodyHasPutIntoOurRouting: with either engine, which have the routing in common.
+// TestCheckFindsWhatSomebodyHasPutIntoOurRouting: with either backend, which have the routing in common.
 func TestCheckFindsWhatSomebodyHasPutIntoOurRouting(t *testing.T) {
-	for _, e := range engines {
+	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.New(t)
 			b, want := chosen(t, e), compiled(t, tproxy, dual)
@@ -38,7 +38,7 @@ func TestCheckFindsWhatSomebodyHasPutIntoOurRouting(t *testing.T) {
 			stale := "extra in routing: ip -4 rule priority 133 fwmark 0x7 lookup 9, without its route"
 			check := func(texts ...string) {
 				t.Helper()
-				found, err := b.Check(ns, want)
+				found, err := b.Check(ns, want, compat.Snapshot{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -47,7 +47,7 @@ func TestCheckFindsWhatSomebodyHasPutIntoOurRouting(t *testing.T) {
 				}
 			}
 			check(append([]string{stale}, foreign...)...)
-			if result, err := b.Apply(ns, want); err != nil || result.Outcome != nft.Updated || result.Routes != 1 {
+			if result, err := b.Apply(ns, want, compat.Snapshot{}); err != nil || result.Outcome != nft.Updated || result.Routes != 1 {
 				t.Errorf("%+v, %v, want that the rule which is ours is removed", result, err)
 			}
 			check(foreign...)
@@ -55,8 +55,8 @@ func TestCheckFindsWhatSomebodyHasPutIntoOurRouting(t *testing.T) {
 	}
 }
 
-// TestRecheckFindsWhatCheckFinds, whatever has happened since the last comparison.
-func TestRecheckFindsWhatCheckFinds(t *testing.T) {
+// TestCheckSinceASnapshotFindsTheSame, whatever has happened since the last comparison.
+func TestCheckSinceASnapshotFindsTheSame(t *testing.T) {
 	nftables, ip := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "ip")
 	for name, command := range map[string][]string{
 		"nothing":               nil,
@@ -69,19 +69,19 @@ func TestRecheckFindsWhatCheckFinds(t *testing.T) {
 		"a policy rule removed": {ip, "-6 rule del pref 133"},
 		"another's route added": {ip, "-6 route add blackhole fd00::/16 table 133"},
 	} {
-		for _, e := range engines {
+		for _, e := range backends {
 			t.Run(name+"/"+string(e), func(t *testing.T) {
-				if command != nil && command[0] == nftables && e == compat.EngineLegacy {
+				if command != nil && command[0] == nftables && e == compat.BackendLegacy {
 					t.Skip("our table is nft's")
 				}
-				recheckAfter(t, e, compiled(t, tproxy, dual), command)
+				checkAgainAfter(t, e, compiled(t, tproxy, dual), command)
 			})
 		}
 	}
 }
 
-// TestRecheckWithoutPolicyRoutes: of a redirected pod's routing a quick look tells whether it has changed.
-func TestRecheckWithoutPolicyRoutes(t *testing.T) {
+// TestCheckSinceASnapshotWithoutPolicyRoutes: of a redirected pod's routing a quick look reports whether it has changed.
+func TestCheckSinceASnapshotWithoutPolicyRoutes(t *testing.T) {
 	ip := netnstest.RequireBinary(t, "ip")
 	for name, command := range map[string]string{
 		"nothing":                         "",
@@ -92,25 +92,25 @@ func TestRecheckWithoutPolicyRoutes(t *testing.T) {
 		"a rule like ours, without route": "-6 rule add pref 133 fwmark 1337 lookup 133",
 		"a route in our table":            "-4 route add blackhole 10.0.0.0/8 table 133",
 	} {
-		for _, e := range engines {
+		for _, e := range backends {
 			t.Run(name+"/"+string(e), func(t *testing.T) {
 				var with []string
 				if command != "" {
 					with = []string{ip, command}
 				}
-				recheckAfter(t, e, compiled(t, dual), with)
+				checkAgainAfter(t, e, compiled(t, dual), with)
 			})
 		}
 	}
 }
 
-// recheckAfter wants that after a command, nil for none, a namespace with the ruleset is rechecked as it is checked.
-func recheckAfter(t *testing.T, e compat.Engine, want rules.Ruleset, command []string) {
+// checkAgainAfter wants that after a command, nil for none, a namespace with the ruleset is checked since a snapshot as without one.
+func checkAgainAfter(t *testing.T, e compat.BackendName, want rules.Ruleset, command []string) {
 	t.Helper()
 	ns := netnstest.New(t)
 	b := chosen(t, e)
 	applied(t, b, ns, want, nft.Created)
-	last, err := b.Check(ns, want)
+	last, err := b.Check(ns, want, compat.Snapshot{})
 	if err != nil || len(last.Differences) > 0 {
 		t.Fatalf("%v, %v", last.Differences, err)
 	}
@@ -119,21 +119,21 @@ func recheckAfter(t *testing.T, e compat.Engine, want rules.Ruleset, command []s
 			t.Fatal(err)
 		}
 	}
-	checked, err := b.Check(ns, want)
+	checked, err := b.Check(ns, want, compat.Snapshot{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := b.Recheck(ns, want, last)
+	again, err := b.Check(ns, want, last.Snapshot)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(checked, again, cmpopts.IgnoreUnexported(compat.Comparison{})); diff != "" {
-		t.Errorf("-check +recheck\n%s", diff)
+	if diff := cmp.Diff(checked, again, cmpopts.IgnoreUnexported(compat.Snapshot{})); diff != "" {
+		t.Errorf("-check +check since\n%s", diff)
 	}
 }
 
-// TestMendDoesWhatApplyDoes, after something has been found, and when something more has happened since.
-func TestMendDoesWhatApplyDoes(t *testing.T) {
+// TestApplySinceASnapshotDoesTheSame, after something has been found, and when something more has happened since.
+func TestApplySinceASnapshotDoesTheSame(t *testing.T) {
 	nftables, ip := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "ip")
 	const add, flush, remove = "insert rule inet sluice nat-output accept", "flush chain inet sluice nat-output", "delete table inet sluice"
 	for _, row := range []struct{ name, found, since string }{
@@ -146,8 +146,8 @@ func TestMendDoesWhatApplyDoes(t *testing.T) {
 		{"a policy rule less", "rule del pref 133", ""},
 		{"a policy rule less, and an empty chain since", "rule del pref 133", flush},
 	} {
-		for _, e := range []compat.Engine{compat.EngineNFT, compat.EngineLegacy, compat.EngineAuto} {
-			if ofTable := strings.Contains(row.found+row.since, "inet sluice"); ofTable && e == compat.EngineLegacy {
+		for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy, compat.BackendAuto} {
+			if ofTable := strings.Contains(row.found+row.since, "inet sluice"); ofTable && e == compat.BackendLegacy {
 				continue
 			}
 			t.Run(row.name+"/"+string(e), func(t *testing.T) {
@@ -165,11 +165,11 @@ func TestMendDoesWhatApplyDoes(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				result := func(mend func(*netns.NS, compat.Comparison) (compat.Result, error)) compat.Result {
+				result := func(repair func(*netns.NS, compat.Comparison) (compat.Result, error)) compat.Result {
 					ns := netnstest.New(t)
 					applied(t, b, ns, want, nft.Created)
 					do(ns, row.found)
-					found, err := b.Check(ns, want)
+					found, err := b.Check(ns, want, compat.Snapshot{})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -177,38 +177,42 @@ func TestMendDoesWhatApplyDoes(t *testing.T) {
 					if found.Rules == bare {
 						t.Errorf("rules of ours: %t", found.Rules)
 					}
-					if read := e != compat.EngineLegacy && row.found != "" && row.found != remove; compat.HasReading(found) != read {
+					if read := e != compat.BackendLegacy && row.found != "" && row.found != remove; compat.HasReading(found.Snapshot) != read {
 						t.Errorf("what was read is kept: %t", !read)
 					}
 					do(ns, row.since)
-					result, err := mend(ns, found)
+					result, err := repair(ns, found)
 					if err != nil {
 						t.Fatal(err)
 					}
-					if left, err := b.Check(ns, want); err != nil || len(left.Differences) > 0 {
+					if left, err := b.Check(ns, want, compat.Snapshot{}); err != nil || len(left.Differences) > 0 {
 						t.Errorf("%v, %v", left.Differences, err)
 					}
 					return result
 				}
-				apply := result(func(ns *netns.NS, _ compat.Comparison) (compat.Result, error) { return b.Apply(ns, want) })
-				mend := result(func(ns *netns.NS, found compat.Comparison) (compat.Result, error) { return b.Mend(ns, want, found) })
-				if diff := cmp.Diff(apply, mend); diff != "" {
-					t.Errorf("-apply +mend\n%s", diff)
+				apply := result(func(ns *netns.NS, _ compat.Comparison) (compat.Result, error) {
+					return b.Apply(ns, want, compat.Snapshot{})
+				})
+				repair := result(func(ns *netns.NS, found compat.Comparison) (compat.Result, error) {
+					return b.Apply(ns, want, found.Snapshot)
+				})
+				if diff := cmp.Diff(apply, repair, cmp.AllowUnexported(compat.Result{})); diff != "" {
+					t.Errorf("-apply +repair\n%s", diff)
 				}
 			})
 		}
 	}
 }
 
-// TestAComparisonTellsWhetherThereAreRules with either engine.
+// TestAComparisonTellsWhetherThereAreRules with either backend.
 func TestAComparisonTellsWhetherThereAreRules(t *testing.T) {
-	for _, e := range engines {
+	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.New(t)
 			b, want := chosen(t, e), compiled(t, dual)
 			tells := func(rules bool) {
 				t.Helper()
-				if found, err := b.Check(ns, want); err != nil || found.Rules != rules {
+				if found, err := b.Check(ns, want, compat.Snapshot{}); err != nil || found.Rules != rules {
 					t.Errorf("%t, %v", found.Rules, err)
 				}
 			}
@@ -223,10 +227,10 @@ func TestAComparisonTellsWhetherThereAreRules(t *testing.T) {
 	}
 }
 
-// TestMendUsesWhatCheckHasRead: the count of packets that it returns is that of the reading.
-func TestMendUsesWhatCheckHasRead(t *testing.T) {
+// TestApplyUsesWhatCheckHasRead: the count of packets that it returns is that of the reading.
+func TestApplyUsesWhatCheckHasRead(t *testing.T) {
 	nftables := netnstest.RequireBinary(t, "nft")
-	for _, e := range []compat.Engine{compat.EngineNFT, compat.EngineAuto} {
+	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendAuto} {
 		ns := netnstest.New(t)
 		b, want := chosen(t, e), compiled(t, dual, func(r *rules.Redirect) {
 			r.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.2.0/24")}
@@ -236,13 +240,46 @@ func TestMendUsesWhatCheckHasRead(t *testing.T) {
 		if err := ns.Do(exec.Command(nftables, command...).Run); err != nil {
 			t.Fatal(err)
 		}
-		found, err := b.Check(ns, want)
+		found, err := b.Check(ns, want, compat.Snapshot{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		compat.SetHits(found, 7)
-		if result, err := b.Mend(ns, want, found); err != nil || result.Outcome != nft.Updated || result.Kept != 7 {
+		compat.SetHits(found.Snapshot, 7)
+		if result, err := b.Apply(ns, want, found.Snapshot); err != nil || result.Outcome != nft.Updated || result.Kept != 7 {
 			t.Errorf("%s: %+v, %v", e, result, err)
 		}
+	}
+}
+
+// TestCheckAfterApplyDoesNotLookAtLegacyAgain: rules of ours there would have removed those of nf_tables
+// first. If those differ, it looks.
+func TestCheckAfterApplyDoesNotLookAtLegacyAgain(t *testing.T) {
+	nftables := netnstest.RequireBinary(t, "nft")
+	ns := netnstest.New(t)
+	b, want := chosen(t, compat.BackendNFT), compiled(t)
+	result := applied(t, b, ns, want, nft.Created)
+	if _, err := compat.BeginApply(ns, []rules.Table{compat.WithGate()}, 1); err != nil {
+		t.Fatal(err)
+	}
+	differences := func(since compat.Snapshot) string {
+		found, err := b.Check(ns, want, since)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lines(found.Differences)
+	}
+	const inLegacy = "extra in iptables-legacy"
+	if got := differences(result.Snapshot()); got != "" {
+		t.Errorf("since Apply: %s, want nothing", got)
+	}
+	if got := differences(compat.Snapshot{}); !strings.Contains(got, inLegacy) {
+		t.Errorf("without a snapshot: %q, want the rules in iptables-legacy", got)
+	}
+	command := strings.Fields("insert rule inet sluice nat-output accept")
+	if err := ns.Do(exec.Command(nftables, command...).Run); err != nil {
+		t.Fatal(err)
+	}
+	if got := differences(result.Snapshot()); !strings.Contains(got, inLegacy) || !strings.Contains(got, "accept") {
+		t.Errorf("after a change: %q, want the rule and the rules in iptables-legacy", got)
 	}
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// encodeRule writes a rule of one family for a table of the kernel; decodeRule reads it back the same. The rule must be one that xtables
-// has: at most one value for each of its own comparisons, conditions in the canonical order, and one action beside the counter that every
-// rule has anyway. The error names the condition or action that is not so.
+// encodeRule writes a rule of one family for a table of the kernel; decodeRule reads it back the
+// same. The rule must be one that xtables has: at most one value for each of its own comparisons,
+// conditions in the canonical order, and one action beside the counter that every rule has anyway.
+// The error names the condition or action that is not so.
 func encodeRule(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 	e := headerEncoder{family: family}
 	for _, m := range r.Matches {
@@ -133,7 +134,8 @@ func (e *headerEncoder) name(m rules.MatchInterface) error {
 	return err
 }
 
-// address writes a prefix. A range that is none, or of a side that has an address already, is left for an extension.
+// address writes a prefix. A range that is none, or of a side that has an address already, is left
+// for an extension.
 func (e *headerEncoder) address(m rules.MatchAddr) error {
 	if m.Family() != e.family {
 		return fmt.Errorf("it is not of family %s", e.family)

@@ -141,7 +141,7 @@ func TestKernelHasWhatIsEncoded(t *testing.T) {
 	for name, change := range matrix {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			legacy, err := compat.Translate(rules.Compile(sidecar(change...)))
+			legacy, err := compat.Translate(rules.MustCompile(sidecar(change...)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -186,7 +186,7 @@ func TestRealProgramPrints(t *testing.T) {
 	r := sidecar(tproxy, allDNS)
 	r.ExcludeInterfaces = interfaceNames("eth1,net+")
 	r.InboundExcludePorts, r.OutboundExcludeCIDRs = portRanges("15021,9000-9001"), prefixList("10.96.0.0/12")
-	legacy, err := compat.Translate(rules.Compile(r))
+	legacy, err := compat.Translate(rules.MustCompile(r))
 	if err != nil {
 		t.Fatal(err)
 	}

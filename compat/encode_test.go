@@ -16,7 +16,7 @@ import (
 func TestEncodedRulesDecodeToTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := dice{t}
-		rs := rules.Compile(d.redirect())
+		rs := rules.MustCompile(d.redirect())
 		if d.yes("any") {
 			rs = d.ruleset()
 		}

@@ -10,36 +10,42 @@ import (
 // ApplyLegacy is the legacy backend's Apply without the translation, for tables that the kernel refuses.
 var ApplyLegacy = applyLegacy
 
-// ApplyLegacyForGood is ApplyLegacy in which something cannot be taken back: a table that there is not is said to have been written first.
-func ApplyLegacyForGood(ns *netns.NS, want Legacy) (result Result, err error) {
+// ApplyLegacyWithoutRollback is ApplyLegacy in which something cannot be rolled back: a table that does
+// not exist seems to have been written first.
+func ApplyLegacyWithoutRollback(ns *netns.NS, want Legacy) (result Result, err error) {
 	err = ns.Do(func() (err error) {
-		a := applier{want: holdingOf(want.Tables)}
-		a.written.log = []written{{id: xtables.ID{Family: rules.IPv4, Name: "none"}}}
-		result, err = a.withRoutes(want.Routing, true)
+		a := legacyApplier{want: tablesOf(want.Tables)}
+		a.writer.log = []written{{id: xtables.ID{Family: rules.IPv4, Name: "none"}}}
+		result, err = a.run(want.Routing, true)
 		return err
 	})
 	return result, err
 }
 
-// ApplyNFT is the nft backend's Apply with another function in the place of nft.ApplyAfter.
+// ApplyNFT is the nft backend's Apply with apply instead of package nft's.
 func ApplyNFT(ns *netns.NS, rs rules.Ruleset, apply func(*netns.NS, rules.Ruleset) (nft.Result, error)) (result Result, err error) {
 	err = ns.Do(func() (err error) {
-		result, err = applyNFT(rs, apply)
+		m := migration{ruleset: rs}
+		if err := m.begin(true); err != nil {
+			return err
+		}
+		applied, err := apply(nil, rs)
+		result, err = m.finish(applied, err)
 		return err
 	})
 	return result, err
 }
 
-// HasReading tells whether a Mend by the comparison need not read nft's rules again.
-func HasReading(c Comparison) bool { return len(c.reading.Tables) > 0 }
+// HasReading reports whether an Apply since the snapshot need not read the rules of nf_tables again.
+func HasReading(s Snapshot) bool { return len(s.reading.Tables) > 0 }
 
-// SetHits makes the first rule that was read be one that has let so many packets pass.
-func SetHits(c Comparison, packets uint64) {
-	c.reading.Tables[0].Chains[0].Rules[0].Hits.Packets = packets
+// SetHits sets the counter of the first rule of the snapshot.
+func SetHits(s Snapshot, packets uint64) {
+	s.reading.Tables[0].Chains[0].Rules[0].Hits.Packets = packets
 }
 
-// LegacyHeld is what the nft backend does beside package nft.
-var LegacyHeld = legacyHeld
+// LegacyTables is how the nft backend looks for our rules in iptables-legacy.
+var LegacyTables = legacyTables
 
 // Described says what a feature is to people.
 var Described = described
@@ -47,7 +53,7 @@ var Described = described
 // Steps lists, for tests, what is written in which order: the tables, with "gate" behind those in which the gate is shut.
 func Steps(want, live []rules.Table) []string {
 	var names []string
-	for _, s := range steps(holdingOf(want), holdingOf(live)) {
+	for _, s := range steps(tablesOf(want), tablesOf(live)) {
 		name := s.id.Family.String() + " " + s.id.Name
 		if s.want == nil {
 			name += " nothing"
@@ -62,14 +68,14 @@ func Steps(want, live []rules.Table) []string {
 // WithGate is an IPv4 mangle table that a killed process may leave.
 func WithGate() rules.Table { return *withGate(rules.IPv4, nil) }
 
-// BeginApply carries out that many of the steps to the tables, as a process that is then killed, and tells whether there are more.
+// BeginApply carries out that many of the steps to the tables, as a process that is then killed, and reports whether there are more.
 func BeginApply(ns *netns.NS, want []rules.Table, count int) (more bool, err error) {
 	err = ns.Do(func() error {
-		live, err := readLegacy(oursIn)
+		live, err := readLegacy(ownRules)
 		if err != nil {
 			return err
 		}
-		list := steps(holdingOf(want), live)
+		list := steps(tablesOf(want), live)
 		more = count < len(list)
 		return (&writer{}).do(list[:min(count, len(list))])
 	})
@@ -77,4 +83,4 @@ func BeginApply(ns *netns.NS, want []rules.Table, count int) (more bool, err err
 }
 
 // Kept is what a Result says of the packets that rules for older connections have let pass.
-func Kept(want, live []rules.Table) uint64 { return kept(holdingOf(want), holdingOf(live)) }
+func Kept(want, live []rules.Table) uint64 { return kept(tablesOf(want), tablesOf(live)) }

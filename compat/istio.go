@@ -13,26 +13,29 @@ import (
 // istioTables are the tables that istio-iptables writes to.
 var istioTables = []string{"filter", "nat", "mangle", "raw"}
 
-// maxAttempts bounds how often a table is read anew because another process changed it meanwhile.
+// maxAttempts bounds how often a table is read again because another process changed it meanwhile.
 const maxAttempts = 20
 
-// RemoveIstio deletes what istio-iptables wrote with iptables-legacy in the namespace (nil: the current one), table by table and each
-// at once; package [istio] says how that is told from others' rules, which stay as they are, in their order and with their counters.
-// Tables stay, also empty, and none comes into being.
+// RemoveIstio deletes the rules that istio-iptables wrote with iptables-legacy in the namespace (nil:
+// the current one), table by table, each atomically. Package [istio] describes how they are
+// recognised. Rules of others stay as they are, in their order and with their counters. Tables stay,
+// also empty ones, and none is created.
 //
-// It returns what it deleted, a line each, also beside an error: when a table cannot be replaced, the others are nevertheless. It needs
-// what [xtables.Tables] and [xtables.Replace] need.
+// It returns what it deleted, one line each, also with an error: if a table cannot be replaced, the
+// others are replaced nevertheless. It needs the privileges of [xtables.Tables] and
+// [xtables.Replace].
 func RemoveIstio(ns *netns.NS) ([]string, error) {
 	return inEachTable(ns, "remove", removeFrom)
 }
 
-// FindIstio returns what RemoveIstio would delete, a line each, also beside an error, and writes nothing. It needs what [xtables.Tables]
-// and [xtables.Read] need.
+// FindIstio returns what RemoveIstio would delete, one line each, also with an error. It writes
+// nothing. It needs the privileges of [xtables.Tables] and [xtables.Read].
 func FindIstio(ns *netns.NS) ([]string, error) {
 	return inEachTable(ns, "look for", findIn)
 }
 
-// inEachTable collects the lines of each table that exists and that Istio may have written to, also when another one fails.
+// inEachTable collects the lines of all existing tables that Istio may have written to, even if one
+// of them fails.
 func inEachTable(ns *netns.NS, what string, do func(*netns.NS, xtables.ID) ([]string, error)) ([]string, error) {
 	tables, err := xtables.Tables(ns)
 	if err != nil {
@@ -53,13 +56,13 @@ func inEachTable(ns *netns.NS, what string, do func(*netns.NS, xtables.ID) ([]st
 	return lines, errors.Join(faults...)
 }
 
-// findIn names what is Istio's in one table.
+// findIn returns the lines for Istio's rules in one table.
 func findIn(ns *netns.NS, id xtables.ID) ([]string, error) {
 	_, found, err := read(ns, id)
 	return linesOf(found), err
 }
 
-// read returns a table, and what is Istio's in it.
+// read returns a table and Istio's rules in it.
 func read(ns *netns.NS, id xtables.ID) (*xtables.Table, istio.Remains, error) {
 	t, err := xtables.Read(ns, id.Family, id.Name)
 	if err != nil {
@@ -68,7 +71,7 @@ func read(ns *netns.NS, id xtables.ID) (*xtables.Table, istio.Remains, error) {
 	return t, istio.Find(decode(t)), nil
 }
 
-// linesOf names what was found, and whose it is.
+// linesOf returns a line for each thing found, with the variant of iptables.
 func linesOf(found istio.Remains) []string {
 	lines := found.Lines()
 	for i := range lines {
@@ -77,7 +80,7 @@ func linesOf(found istio.Remains) []string {
 	return lines
 }
 
-// removeFrom deletes what is Istio's in one table.
+// removeFrom deletes Istio's rules from one table.
 func removeFrom(ns *netns.NS, id xtables.ID) (removed []string, err error) {
 	for range maxAttempts {
 		var t *xtables.Table
@@ -100,7 +103,7 @@ func removeFrom(ns *netns.NS, id xtables.ID) (removed []string, err error) {
 	return removed, fmt.Errorf("given up after %d attempts: %w", maxAttempts, err)
 }
 
-// remove takes the rules and chains out of the table.
+// remove removes the rules and chains from the table.
 func remove(t *xtables.Table, found istio.Remains) error {
 	for _, p := range slices.Backward(found.Rules) { // so that the indices before stay right
 		c := &t.Chains[p.Chain]

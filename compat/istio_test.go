@@ -141,6 +141,9 @@ func addDespiteOthers(t *testing.T, ns *netns.NS) {
 		if err == nil {
 			return
 		}
+		if strings.Contains(err.Error(), "Invalid argument") {
+			return // the rule is in; the counters that iptables then sets are of a table that has been replaced since (do_add_counters)
+		}
 		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != resourceProblem {
 			t.Fatal(err)
 		}

@@ -12,18 +12,19 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// alternatives are what the process of this test applies in turn, with the engine.
+// alternatives are what the process of this test applies in turn, with the backend.
 var alternatives = []struct {
-	engine compat.Engine
-	rs     func() rules.Ruleset
+	backend compat.BackendName
+	rs      func() rules.Ruleset
 }{
-	{compat.EngineLegacy, func() rules.Ruleset { return rules.Compile(sidecar(dual, allDNS)) }},
-	{compat.EngineLegacy, func() rules.Ruleset { return rules.Compile(sidecar(dual, tproxy, dropInvalid)) }},
-	{compat.EngineLegacy, func() rules.Ruleset { return rules.Compile(sidecar(dual)) }},
-	{compat.EngineLegacy, func() rules.Ruleset { return rules.Compile(sidecar(dual, tproxy)) }},
-	{compat.EngineNFT, func() rules.Ruleset { return rules.Compile(sidecar(dual, tproxy)) }},
+	{compat.BackendLegacy, func() rules.Ruleset { return rules.MustCompile(sidecar(dual, allDNS)) }},
+	{compat.BackendLegacy, func() rules.Ruleset { return rules.MustCompile(sidecar(dual, tproxy, dropInvalid)) }},
+	{compat.BackendLegacy, func() rules.Ruleset { return rules.MustCompile(sidecar(dual)) }},
+	{compat.BackendLegacy, func() rules.Ruleset { return rules.MustCompile(sidecar(dual, tproxy)) }},
+	{compat.BackendNFT, func() rules.Ruleset { return rules.MustCompile(sidecar(dual, tproxy)) }},
 }
 
 // alwaysCaptured are packets that all the alternatives capture.
@@ -44,7 +45,7 @@ func TestAKilledApplierLetsNothingPass(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	fates := map[string]int{}
 	for range times(40, 400) {
-		if _, err := chosen(t, compat.EngineLegacy).Apply(ns, alternatives[0].rs()); err != nil {
+		if _, err := chosen(t, compat.BackendLegacy).Apply(ns, alternatives[0].rs(), compat.Snapshot{}); err != nil {
 			t.Fatal(err)
 		}
 		p := start(t, ns, "apply alternately")
@@ -63,7 +64,7 @@ func TestAKilledApplierLetsNothingPass(t *testing.T) {
 			fates[fate.String()]++
 		}
 		rs := compiled(t, dual, tproxy, allDNS)
-		applied(t, chosen(t, compat.EngineLegacy), ns, rs, nft.Replaced)
+		applied(t, chosen(t, compat.BackendLegacy), ns, rs, nft.Replaced)
 	}
 	t.Log(fates)
 }
@@ -71,7 +72,7 @@ func TestAKilledApplierLetsNothingPass(t *testing.T) {
 // letsNothingPass wants that the packets are captured or dropped, and returns their fates.
 func letsNothingPass(t *testing.T, ns *netns.NS) []rules.Fate {
 	t.Helper()
-	live, err := compat.ReadLive(ns, compat.PartAll)
+	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func letsNothingPass(t *testing.T, ns *netns.NS) []rules.Fate {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fate := live.Ruleset.Explain(packet).Fate
+		fate := diff.Explain(&live.Ruleset, packet).Fate
 		if !fate.Captured() && !fate.Dropped {
 			t.Fatalf("%s %s\n%s", text, fate, &live.Ruleset)
 		}
@@ -93,7 +94,7 @@ func letsNothingPass(t *testing.T, ns *netns.NS) []rules.Fate {
 // TestNoStepLetsAnythingPass ends a change behind each of its steps. The next one finishes.
 func TestNoStepLetsAnythingPass(t *testing.T) {
 	ns := netnstest.New(t)
-	b := chosen(t, compat.EngineLegacy)
+	b := chosen(t, compat.BackendLegacy)
 	for i := range alternatives {
 		for j := range alternatives {
 			from, to := alternatives[i].rs(), alternatives[j].rs()
@@ -102,14 +103,14 @@ func TestNoStepLetsAnythingPass(t *testing.T) {
 				t.Fatal(err)
 			}
 			for n, more := 0, true; more; n++ {
-				if _, err := b.Apply(ns, from); err != nil {
+				if _, err := b.Apply(ns, from, compat.Snapshot{}); err != nil {
 					t.Fatal(err)
 				}
 				if more, err = compat.BeginApply(ns, l.Tables, n); err != nil {
 					t.Fatal(err)
 				}
 				letsNothingPass(t, ns)
-				if _, err := b.Apply(ns, to); err != nil {
+				if _, err := b.Apply(ns, to, compat.Snapshot{}); err != nil {
 					t.Fatal(err)
 				}
 				equal(t, b, ns, to)
@@ -122,14 +123,14 @@ func TestNoStepLetsAnythingPass(t *testing.T) {
 func applyAlternately(ns *netns.NS, _ *bufio.Reader) error {
 	for i := 0; ; i++ {
 		a := alternatives[i%len(alternatives)]
-		b, err := compat.Choose(a.engine)
+		b, err := compat.Choose(a.backend)
 		if err != nil {
 			return err
 		}
 		if _, err := fmt.Println("next"); err != nil {
 			return err
 		}
-		if _, err := b.Apply(ns, a.rs()); err != nil {
+		if _, err := b.Apply(ns, a.rs(), compat.Snapshot{}); err != nil {
 			return err
 		}
 	}

@@ -20,9 +20,9 @@ func TestBackendsLeakNothing(t *testing.T) {
 	round := func(i int) {
 		ns := withLoopbackDown(t)
 		defer ns.Close()
-		for _, e := range []compat.Engine{engines[i%2], engines[(i+1)%2], compat.EngineAuto} {
+		for _, e := range []compat.BackendName{backends[i%2], backends[(i+1)%2], compat.BackendAuto} {
 			b := chosen(t, e)
-			if _, err := b.Apply(ns, rs); err != nil {
+			if _, err := b.Apply(ns, rs, compat.Snapshot{}); err != nil {
 				t.Fatal(err)
 			}
 			equal(t, b, ns, rs)
@@ -30,7 +30,7 @@ func TestBackendsLeakNothing(t *testing.T) {
 		if _, err := compat.ApplyLegacy(ns, refused); err == nil {
 			t.Fatal("not refused")
 		}
-		if _, err := chosen(t, compat.EngineAuto).Remove(ns); err != nil {
+		if _, err := chosen(t, compat.BackendAuto).Remove(ns); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,33 +7,34 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Legacy is a ruleset as iptables-legacy has it: see [Translate].
+// Legacy is a ruleset in the form of iptables-legacy: see [Translate].
 type Legacy struct {
-	// Tables are raw, mangle and nat, IPv4's before IPv6's, those that hold rules. Of the built-in chains they have those that jump to
-	// a chain of ours; the jump is all that is in them.
+	// Tables are raw, mangle and nat of IPv4, then of IPv6, without empty ones. They have our
+	// chains, and the built-in chains that jump to them, with nothing but the jump.
 	Tables  []rules.Table
 	Routing rules.Routing
 }
 
-// chainPrefix is how the names of our chains begin.
+// chainPrefix begins the names of our chains.
 const chainPrefix = "SLUICE_"
 
-// Translate says a ruleset in the words of iptables-legacy: every packet has the same fate, and each rule is one that xtables has. It
-// knows what [rules.Compile] uses; anything that xtables cannot do is an error that names chain and rule. The time is linear in the
-// number of prefixes.
+// Translate converts a ruleset into the form of iptables-legacy, with the same fate for every packet.
+// It supports what [rules.Compile] uses. An error names the chain and the rule that xtables cannot
+// express. The time is linear in the number of prefixes.
 //
-// A chain goes into the table of the built-in chain from which it is called: a chain of NAT to nat, a filter to raw if it runs before
-// conntrack, else to mangle. The families are split. Where a rule compares with several values it becomes several rules, of which the
-// first has the comment; ports share one, as many as fit. The drop behind a tproxy, for packets that no listener takes, is part of
-// xtables' TPROXY.
+// A chain goes into the table of the built-in chain that calls it: a NAT chain into nat, a filter
+// chain into raw if it runs before conntrack, and into mangle otherwise. Families are separate. A
+// match with several values becomes several rules, of which the first has the comment; one rule has
+// as many ports as fit. The drop after a tproxy, for packets without a listener, is part of TPROXY.
 //
-// To accept is to leave our chains, here as in nftables, where the chains of others at the hook see the packet next: so it becomes a
-// return to the built-in chain and not xtables' ACCEPT, which would end the table for the rules of others behind our jump. (REDIRECT and
-// TPROXY do end it; there is no other way.) Because xtables returns from one chain only, a chain that is jumped to gets what follows the
-// jump as a chain of its own, which it goes on to at its end: xtables' -g.
+// Accept becomes a return to the built-in chain: as in nf_tables, the chains of others at the hook
+// see the packet next. ACCEPT of xtables would end the table, with the rules of others after our
+// jump. (REDIRECT and TPROXY do end it, which cannot be avoided.) A return leaves one chain only. So
+// the rules after a jump become a chain of their own, and the chain that is jumped to goes on to it
+// at its end (-g).
 //
-// Every rule of xtables counts. [rules.Count] is kept where the ruleset has it, though it adds nothing, for what reads the counters of
-// just these rules.
+// Every rule of xtables has counters. [rules.Count] is kept, although it has no effect, for readers of
+// the counters of these rules.
 func Translate(rs rules.Ruleset) (Legacy, error) {
 	l := Legacy{Routing: rs.Routing}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
@@ -46,14 +47,15 @@ func Translate(rs rules.Ruleset) (Legacy, error) {
 	return l, nil
 }
 
-// A place is a built-in chain.
+// A place is a built-in chain at a hook.
 type place struct {
 	table string
 	hook  rules.Hook
 	chain string
 }
 
-// places are the built-in chains that can call ours, at each hook in the order in which a packet passes them.
+// places are the built-in chains that can call ours, at each hook in the order in which a packet
+// passes them.
 var places = []place{
 	{"raw", rules.Prerouting, "PREROUTING"},
 	{"mangle", rules.Prerouting, "PREROUTING"},
@@ -63,7 +65,8 @@ var places = []place{
 	{"nat", rules.Output, "OUTPUT"},
 }
 
-// conntrackPriority is where conntrack runs (NF_IP_PRI_CONNTRACK): raw is before it, the other tables behind.
+// conntrackPriority is the priority of conntrack (NF_IP_PRI_CONNTRACK): raw runs before it, the
+// other tables after it.
 const conntrackPriority = -200
 
 // tableOf returns the table for a base chain.
@@ -77,7 +80,7 @@ func tableOf(b *rules.Base) string {
 	return "mangle"
 }
 
-// translateFamily makes the tables of a family.
+// translateFamily returns the tables of a family.
 func translateFamily(rs *rules.Ruleset, f rules.Family) ([]rules.Table, error) {
 	chains, err := placeChains(rs, f)
 	if err != nil {
@@ -115,7 +118,7 @@ func ofFamily(c rules.ChainRef, f rules.Family) bool {
 	return c.Table.Family == rules.Inet || c.Table.Family == f
 }
 
-// placeChains finds the place of each base chain. They must run there in the order in which they run now.
+// placeChains returns the place of each base chain. The places must keep the order of the chains.
 func placeChains(rs *rules.Ruleset, f rules.Family) (map[place]rules.ChainRef, error) {
 	placed := map[place]rules.ChainRef{}
 	for _, h := range []rules.Hook{rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting, rules.Ingress} {

@@ -25,7 +25,7 @@ func manyPrefixes(n int) []netip.Prefix {
 func TestTranslateManyPrefixes(t *testing.T) {
 	r := sidecar(dual)
 	r.OutboundExcludeCIDRs = manyPrefixes(10_000)
-	rs := rules.Compile(r)
+	rs := rules.MustCompile(r)
 	begin := time.Now()
 	legacy, err := compat.Translate(rs)
 	if err != nil {
@@ -46,7 +46,7 @@ func BenchmarkTranslate(b *testing.B) {
 	for _, n := range []int{0, 1000, 10_000} {
 		r := sidecar(dual)
 		r.OutboundExcludeCIDRs = manyPrefixes(n)
-		rs := rules.Compile(r)
+		rs := rules.MustCompile(r)
 		b.Run(fmt.Sprintf("prefixes=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -61,7 +61,7 @@ func BenchmarkTranslate(b *testing.B) {
 func BenchmarkEncode(b *testing.B) {
 	r := sidecar(dual)
 	r.OutboundExcludeCIDRs = manyPrefixes(10_000)
-	legacy, err := compat.Translate(rules.Compile(r))
+	legacy, err := compat.Translate(rules.MustCompile(r))
 	if err != nil {
 		b.Fatal(err)
 	}

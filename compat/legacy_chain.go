@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A translator makes what a base chain, with all that it calls, becomes in one family.
+// A translator translates a base chain, with all chains that it calls, for one family.
 type translator struct {
 	family rules.Family
 	at     place
@@ -23,15 +23,17 @@ type translator struct {
 	marks  bool                 // a rule changes the packet's mark
 }
 
-// A continued is the rules of a chain from an index on, and the chain of ours that follows at their end: none, and the packet leaves our
-// chains. It is all that decides what becomes of a packet, since our chains go on to each other and never come back.
+// A continued is the rest of a chain from an index on, and the chain that follows at its end.
+// Without one the packet leaves our chains. It determines the fate of a packet completely, because
+// our chains go on to each other and never return.
 type continued struct {
 	chain string
 	rule  int
 	end   string
 }
 
-// baseChain makes a base chain and returns the built-in chain that jumps to it, nil if nothing is left of it.
+// baseChain translates a base chain and returns the built-in chain that jumps to it, or nil if no
+// rule is left.
 func (tr *translator) baseChain(name string) (*rules.Chain, error) {
 	tr.path = []string{name}
 	first, err := tr.chain(continued{chain: name})
@@ -49,7 +51,8 @@ func (tr *translator) baseChain(name string) (*rules.Chain, error) {
 
 func chainKind(t rules.ChainType) string { return "a chain of type " + t.String() }
 
-// chain makes a chain and returns its name, or that of what follows if no rule is left of it.
+// chain translates a chain and returns its name, or the name of the following chain if no rule is
+// left.
 func (tr *translator) chain(at continued) (string, error) {
 	if name, ok := tr.chains[at]; ok {
 		return name, nil
@@ -72,10 +75,10 @@ func (tr *translator) chain(at continued) (string, error) {
 	return name, nil
 }
 
-// maxName is how long iptables lets the name of a chain be.
+// maxName is the longest name of a chain in iptables.
 const maxName = 28
 
-// reserve gives a chain its name and its place among the others.
+// reserve adds a chain with a free name.
 func (tr *translator) reserve(source, suffix string) string {
 	stem := chainPrefix + strings.Map(func(c rune) rune {
 		if c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
@@ -93,8 +96,8 @@ func (tr *translator) reserve(source, suffix string) string {
 	return name
 }
 
-// fill gives a chain its rules, but for those that do what happens at its end anyway. If none is left the chain goes, and the name
-// returned is that of what follows.
+// fill adds the rules of a chain, without those at its end that change nothing. If none is left it
+// removes the chain and returns the name of the following one.
 func (tr *translator) fill(name string, list []rules.Rule, end string) string {
 	for len(list) > 0 && len(list[len(list)-1].Actions) == 1 && list[len(list)-1].Actions[0] == goOn(end) {
 		list = list[:len(list)-1]
@@ -112,7 +115,7 @@ func (tr *translator) fill(name string, list []rules.Rule, end string) string {
 	return name
 }
 
-// goOn goes on to a chain of ours, or leaves them.
+// goOn returns the action that goes on to a chain of ours, or leaves our chains.
 func goOn(chain string) rules.Action {
 	if chain == "" {
 		return rules.Return
@@ -120,15 +123,15 @@ func goOn(chain string) rules.Action {
 	return rules.Jump{Chain: chain, Goto: true}
 }
 
-// endsAlways tells whether no packet gets behind the rule.
+// endsAlways reports whether no packet passes the rule.
 func endsAlways(r *rules.Rule) bool {
 	return len(r.Matches) == 0 && len(r.Actions) > 0 && isLast(r.Actions[len(r.Actions)-1])
 }
 
-// isLast tells whether nothing of the rule or the chain comes after the action.
+// isLast reports whether the action is the last of the rule, and the rule the last of the chain.
 func isLast(a rules.Action) bool {
 	switch a := a.(type) {
-	case rules.Verdict, rules.RedirectTo, rules.DNATPort, rules.TProxyDrop:
+	case rules.Verdict, rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.Reject, rules.TProxyDrop:
 		return true
 	case rules.Jump:
 		return a.Goto
@@ -158,7 +161,8 @@ func (tr *translator) rules(c *rules.Chain, at continued) ([]rules.Rule, error) 
 	return list, nil
 }
 
-// A ruleError says which rule cannot be translated. It is not wrapped again by the rules that jump to the rule's chain.
+// A ruleError names the rule that cannot be translated. Rules that jump to its chain do not wrap it
+// again.
 type ruleError struct{ error }
 
 func inRule(c *rules.Chain, i int, err error) error {
@@ -171,7 +175,8 @@ func inRule(c *rules.Chain, i int, err error) error {
 // Unwrap returns the error.
 func (e ruleError) Unwrap() error { return e.error }
 
-// place writes a rule of which next is what follows. Split tells that what follows is another chain of ours now.
+// place writes a rule of which next is what follows. Split reports that what follows is another chain
+// of ours now.
 func (tr *translator) place(r ruleParts, next continued) (list []rules.Rule, split bool, err error) {
 	apart := len(r.except) > 0 || r.disturbs()
 	split = apart || slices.ContainsFunc(r.actions, func(a rules.Action) bool {
@@ -201,7 +206,8 @@ func (tr *translator) place(r ruleParts, next continued) (list []rules.Rule, spl
 	return list, split, err
 }
 
-// target is what an action is in a chain of which end is what follows, where the rule is followed by another chain.
+// target is what an action is in a chain of which end is what follows, where the rule is followed
+// by another chain.
 func (tr *translator) target(a rules.Action, end, follows string) (rules.Action, error) {
 	switch a := a.(type) {
 	case rules.Verdict:
@@ -226,7 +232,8 @@ func (tr *translator) target(a rules.Action, end, follows string) (rules.Action,
 	return a, nil
 }
 
-// apart puts into a chain of its own what the rule does, where it cannot be done one after the other by rules with the same conditions.
+// apart puts into a chain of its own what the rule does, where it cannot be done one after the
+// other by rules with the same conditions.
 func (tr *translator) apart(r ruleParts, source, follows string) (ruleParts, error) {
 	name := tr.reserve(source, "_DO")
 	var list []rules.Rule

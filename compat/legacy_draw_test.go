@@ -163,6 +163,11 @@ func (d dice) rules(base rules.Base, others []rules.Chain) []rules.Rule {
 				if _, owner := m.(rules.MatchOwner); !owner || base.Hook == rules.Output {
 					r.Matches = append(r.Matches, m)
 				}
+				if _, port := m.(rules.MatchPort); port { // of SCTP and others the backend writes none
+					r.Matches = append(r.Matches, rules.MatchProtocol{
+						Protocols: pick(d, "protocols with ports", []rules.Protocol{rules.TCP}, []rules.Protocol{rules.UDP}, []rules.Protocol{rules.TCP, rules.UDP}),
+					})
+				}
 			}
 		}
 		for range d.number("actions before", 2) {

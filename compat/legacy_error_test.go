@@ -1,6 +1,7 @@
 package compat_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -74,9 +75,32 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 			"protocol 0", mangle(rule([]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{0}}}, rules.Drop)),
 			"protocol 0, which xtables takes for any",
 		},
+		{"a mark with bits to flip", mangle(rule(nil, rules.SetMark{Value: 2, Mask: 1})), ""},
+		{"a mark that is mixed", mangle(rule(nil, rules.MixMark{Mark: 0xff, ConntrackMark: 0xff00})), ""},
 		{
-			"a mark with more bits than its mask", mangle(rule(nil, rules.SetMark{Value: 2, Mask: 1})),
-			"bits of the value are outside of the mask 0x1",
+			"a mark that is mixed with a number", mangle(rule(nil, rules.MixMark{Mark: 0xff, ConntrackMark: 0xff00, Xor: 1})),
+			"CONNMARK copies a mark or sets one, but not both",
+		},
+		{
+			"a condition behind an action", mangle(rule(nil, rules.SetMark{Value: 1, Mask: 1}, rules.Require{Match: tcp}, rules.Drop)),
+			"meta l4proto tcp behind an action: a rule of xtables has its conditions first",
+		},
+		{"an answer", mangle(rule(nil, rules.Reject{With: "icmp port-unreachable"})), "xtables has it in filter only"},
+		{"a packet that is not tracked", mangle(rule(nil, rules.Notrack{})), "xtables has it in raw only"},
+		{
+			"an address of one family for both", natOf([]rules.Rule{
+				rule([]rules.Match{tcp}, rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80}),
+			}),
+			"address 10.0.0.1 is not of family ip6",
+		},
+		{
+			"ports that are reversed", natOf([]rules.Rule{rule([]rules.Match{tcp}, rules.RedirectTo{Port: 2, Last: 1})}),
+			"ports 2-1 are no range",
+		},
+		{"a range of ports", natOf([]rules.Rule{rule([]rules.Match{tcp}, rules.RedirectTo{Port: 1, Last: 2})}), ""},
+		{
+			"what is only read", mangle(rule([]rules.Match{rules.MatchSocket{}}, rules.Drop)),
+			"socket transparent 1: it is not written as a match of xtables, only read",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -10,16 +10,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A choice is lists of conditions: a packet must fulfil all of one list. The lists exclude each other.
+// A choice is a list of alternatives: a packet must satisfy all conditions of one. The alternatives
+// exclude each other.
 type choice [][]rules.Match
 
-// The choices that leave none.
+// The choices without a condition.
 var (
 	always = choice{nil}
 	never  = choice{}
 )
 
-// conditions brings the matches of a rule into the form of xtables.
+// conditions converts the matches of a rule into the form of xtables.
 func (tr *translator) conditions(matches []rules.Match) (alternatives choice, except []rules.Match, err error) {
 	alternatives, except, err = protocols(matches)
 	for _, m := range matches {
@@ -39,7 +40,7 @@ func (tr *translator) conditions(matches []rules.Match) (alternatives choice, ex
 	return alternatives, except, err
 }
 
-// outLast puts the interface by which a packet leaves behind the other, as it is decoded.
+// outLast moves the output interface after the input interface, which is the order of decoding.
 func outLast(a, b rules.Match) int {
 	in, ok := a.(rules.MatchInterface)
 	out, both := b.(rules.MatchInterface)
@@ -52,7 +53,7 @@ func outLast(a, b rules.Match) int {
 	return -1
 }
 
-// and is the choice of a list of each.
+// and returns the conjunction of two choices.
 func (c choice) and(other choice) choice {
 	if len(other) == 1 && len(other[0]) == 0 {
 		return c
@@ -66,7 +67,7 @@ func (c choice) and(other choice) choice {
 	return product
 }
 
-// condition brings a match into the form of xtables, but for protocols.
+// condition converts a match, except for protocols, into the form of xtables.
 func (tr *translator) condition(m rules.Match) (choice, []rules.Match, error) {
 	switch m := m.(type) {
 	case rules.MatchFamily:
@@ -97,7 +98,7 @@ func (tr *translator) condition(m rules.Match) (choice, []rules.Match, error) {
 	return choice{{m}}, nil, nil
 }
 
-// negated is the choice, which is always or never, or the other one.
+// negated returns the choice, which is always or never, or its opposite if not is set.
 func negated(not bool, c choice) choice {
 	if not == (len(c) > 0) {
 		return never
@@ -105,7 +106,8 @@ func negated(not bool, c choice) choice {
 	return always
 }
 
-// oneOf makes a choice of single conditions, or with not an exception of them. Of one condition the negation is a condition too.
+// oneOf returns a choice of single conditions, or, with not, an exception for them. The negation of
+// one condition is a condition too.
 func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (choice, []rules.Match) {
 	if not && len(list) == 1 {
 		return choice{{negate(list[0])}}, nil
@@ -124,7 +126,8 @@ func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (choice, []rules
 	return options, except
 }
 
-// interfaces makes a condition of each name, but for one that begins as another one stands for.
+// interfaces returns a condition for each name, without names that another name with a wildcard
+// covers.
 func interfaces(m rules.MatchInterface) (choice, []rules.Match) {
 	var list []rules.MatchInterface
 	for i, n := range m.Names {
@@ -143,7 +146,7 @@ func interfaces(m rules.MatchInterface) (choice, []rules.Match) {
 	})
 }
 
-// addresses makes a condition of each prefix.
+// addresses returns a condition for each prefix.
 func (tr *translator) addresses(m rules.MatchAddr) (choice, []rules.Match) {
 	if m.Family() != tr.family {
 		return never, nil
@@ -163,7 +166,7 @@ func (tr *translator) addresses(m rules.MatchAddr) (choice, []rules.Match) {
 	})
 }
 
-// owners makes a condition of each range. Several that are negated may be in one rule.
+// owners returns a condition for each range. One rule may have several negated ones.
 func (tr *translator) owners(m rules.MatchOwner) (choice, error) {
 	if tr.at.hook != rules.Output {
 		return nil, fmt.Errorf("%s at %s: xtables knows owners at output only", m, tr.at.hook)
@@ -183,14 +186,14 @@ func (tr *translator) owners(m rules.MatchOwner) (choice, error) {
 	return choice{all}, nil
 }
 
-// ports makes conditions of as many ports as fit.
+// ports returns conditions of as many ports as fit.
 func ports(m rules.MatchPort) choice {
 	if slices.Equal(m.Ports, []rules.PortRange{{First: 0, Last: 1<<16 - 1}}) {
 		return negated(m.Not, always)
 	}
 	options, all := choice{}, []rules.Match(nil)
 	for rest := m.Ports; len(rest) > 0; {
-		n := len(rest)
+		n := min(len(rest), xt.MaxSlots)
 		for xt.Slots(rest[:n]) > xt.MaxSlots {
 			n--
 		}

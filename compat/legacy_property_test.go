@@ -33,7 +33,7 @@ func wantSameFates(t *rapid.T, rs, translated *rules.Ruleset) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		p := anyPacket(random)
-		is, becomes := rs.Explain(p), translated.Explain(p)
+		is, becomes := diff.Explain(rs, p), diff.Explain(translated, p)
 		if is.Fate != becomes.Fate {
 			t.Fatalf("%s\n  is     %s\n  but is %s\n%s\n%s", p, is.Fate, becomes.Fate, rs, translated)
 		}
@@ -43,7 +43,7 @@ func wantSameFates(t *rapid.T, rs, translated *rules.Ruleset) {
 // What is compiled can be translated, and decides about every packet as it does.
 func TestTranslationTreatsEveryPacketAlike(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		rs := rules.Compile(dice{t}.redirect())
+		rs := rules.MustCompile(dice{t}.redirect())
 		legacy, err := compat.Translate(rs)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, rs)

@@ -7,25 +7,34 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// protocols makes a choice of what all matches say of the protocol: ports and flags say something too.
+// protocols makes a choice of what all matches say of the protocol: ports and flags say something
+// too.
 func protocols(matches []rules.Match) (choice, []rules.Match, error) {
 	var candidates []rules.Protocol // nil for any
 	var list []rules.MatchProtocol
 	var excluded []rules.Protocol
+	ported, flagged := false, false
 	for _, m := range matches {
 		switch m := m.(type) {
 		case rules.MatchPort:
+			ported = true
 			if candidates == nil {
 				candidates = []rules.Protocol{rules.TCP, rules.UDP}
 			}
 		case rules.MatchTCPFlags:
-			candidates = []rules.Protocol{rules.TCP}
+			candidates, flagged = []rules.Protocol{rules.TCP}, true
 		case rules.MatchProtocol:
 			list = append(list, m)
 			if m.Not {
 				excluded = append(excluded, m.Protocols...)
 			}
 		}
+	}
+	fits := func(p rules.Protocol) bool {
+		return !slices.ContainsFunc(list, func(m rules.MatchProtocol) bool { return slices.Contains(m.Protocols, p) == m.Not })
+	}
+	if ported && !flagged && (fits(rules.SCTP) || fits(rules.DCCP) || fits(rules.UDPLite)) {
+		return nil, nil, errors.New("ports of a protocol other than TCP and UDP")
 	}
 	for _, m := range list {
 		if candidates == nil && !m.Not {
@@ -41,10 +50,7 @@ func protocols(matches []rules.Match) (choice, []rules.Match, error) {
 	}
 	var singles []rules.MatchProtocol
 	for _, p := range wanted {
-		fits := candidates == nil || !slices.ContainsFunc(list, func(m rules.MatchProtocol) bool {
-			return !m.Matches(&rules.Packet{Protocol: p})
-		})
-		if fits {
+		if candidates == nil || fits(p) {
 			singles = append(singles, rules.MatchProtocol{Protocols: []rules.Protocol{p}})
 		}
 	}

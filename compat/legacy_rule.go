@@ -9,18 +9,20 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ruleParts is a rule in the pieces that xtables needs.
+// ruleParts is a rule, split as xtables needs it.
 type ruleParts struct {
 	comment string
 	counts  bool // by its own wish
-	// alternatives are lists of conditions. A packet that matches the rule fulfils all of exactly one list.
+	// alternatives are lists of conditions. A packet that matches the rule satisfies all conditions
+	// of exactly one list.
 	alternatives [][]rules.Match
-	// except are conditions of which it must fulfil none.
+	// except are conditions of which it must satisfy none.
 	except  []rules.Match
 	actions []rules.Action
 }
 
-// read takes the first rule apart, and tells how many rules that are: two if the second is the drop behind a tproxy.
+// read splits the first rule, and returns the number of rules that it consists of: two if the
+// second is the drop after a tproxy.
 func (tr *translator) read(list []rules.Rule) (ruleParts, int, error) {
 	r, n := &list[0], 1
 	parts := ruleParts{comment: r.Comment, counts: slices.Contains(r.Actions, rules.Action(rules.Count{}))}
@@ -46,8 +48,8 @@ func (tr *translator) read(list []rules.Rule) (ruleParts, int, error) {
 	return parts, n, checkProtocol(parts)
 }
 
-// tproxyWithDrop recognises a tproxy that sets a mark and accepts, followed by a drop for the same packets, which meets those that no
-// listener takes: xtables' TPROXY is both.
+// tproxyWithDrop recognises a tproxy that sets a mark and accepts, followed by a drop of the same
+// packets for the case that nothing listens. TPROXY of xtables is both.
 func tproxyWithDrop(list []rules.Rule) (rules.TProxyDrop, bool) {
 	actions := withoutCount(list[0].Actions)
 	if len(list) < 2 || len(actions) < 2 || actions[len(actions)-1] != rules.Action(rules.Accept) {
@@ -60,7 +62,7 @@ func tproxyWithDrop(list []rules.Rule) (rules.TProxyDrop, bool) {
 		mark, isMark = actions[1].(rules.SetMark)
 	}
 	drops := slices.Equal(withoutCount(list[1].Actions), []rules.Action{rules.Drop})
-	return rules.TProxyDrop{Port: tproxy.Port, Value: mark.Value, Mask: mark.Mask},
+	return rules.TProxyDrop{Port: tproxy.Port, Addr: tproxy.Addr, Value: mark.Value, Mask: mark.Mask},
 		isTProxy && isMark && drops && reflect.DeepEqual(list[0].Matches, list[1].Matches)
 }
 
@@ -68,7 +70,7 @@ func withoutCount(actions []rules.Action) []rules.Action {
 	return slices.DeleteFunc(slices.Clone(actions), func(a rules.Action) bool { return a == rules.Action(rules.Count{}) })
 }
 
-// check tells whether the action is possible in the table and at the hook.
+// check returns an error if the action is not possible in the table or at the hook.
 func (tr *translator) check(a rules.Action) error {
 	only := func(table string) error {
 		if tr.at.table != table {
@@ -77,10 +79,12 @@ func (tr *translator) check(a rules.Action) error {
 		return nil
 	}
 	switch a := a.(type) {
-	case rules.RedirectTo, rules.DNATPort:
+	case rules.RedirectTo, rules.DNATPort, rules.DNATTo:
 		return only("nat")
-	case rules.SetZone:
+	case rules.SetZone, rules.Notrack:
 		return only("raw")
+	case rules.Reject:
+		return only("filter")
 	case rules.TProxyDrop:
 		if tr.at.hook != rules.Prerouting {
 			return fmt.Errorf("%s at %s: xtables has it at prerouting only", a, tr.at.hook)
@@ -90,6 +94,10 @@ func (tr *translator) check(a rules.Action) error {
 		return errors.New("a tproxy that is not followed by a drop of the same packets: without a listener xtables' TPROXY drops")
 	case rules.SetMark, rules.RestoreMark:
 		tr.marks = true
+	case rules.MixMark:
+		tr.marks = tr.marks || !a.Conntrack
+	case rules.Require:
+		return fmt.Errorf("%s behind an action: a rule of xtables has its conditions first", a)
 	case rules.Verdict:
 		if a == rules.Drop && tr.at.table == "nat" {
 			return errors.New("iptables admits no DROP in table nat")
@@ -100,7 +108,7 @@ func (tr *translator) check(a rules.Action) error {
 	return nil
 }
 
-// checkProtocol tells whether the protocol has ports where the action needs them.
+// checkProtocol returns an error if the action needs ports and the protocol has none.
 func checkProtocol(r ruleParts) error {
 	for _, a := range r.actions {
 		for _, matches := range r.alternatives {
@@ -112,22 +120,25 @@ func checkProtocol(r ruleParts) error {
 	return nil
 }
 
-// needsPorts tells whether a rule of xtables with the action must compare the protocol: for the kernel TPROXY, for iptables the others.
+// needsPorts reports whether a rule with the action must match the protocol: the kernel demands it
+// for TPROXY, iptables for the others.
 func needsPorts(a rules.Action) bool {
-	switch a.(type) {
+	switch a := a.(type) {
 	case rules.RedirectTo, rules.DNATPort, rules.TProxyDrop:
 		return true
+	case rules.DNATTo:
+		return a.Port != 0
 	}
 	return false
 }
 
-// protocols are those with ports that the alternatives have.
+// protocols returns the protocols of the alternatives that have ports.
 func (r *ruleParts) protocols() choice {
 	var list choice
 	for _, p := range []rules.Protocol{rules.TCP, rules.UDP} {
 		m := rules.MatchProtocol{Protocols: []rules.Protocol{p}}
 		has := slices.ContainsFunc(r.alternatives, func(matches []rules.Match) bool {
-			return slices.ContainsFunc(matches, func(other rules.Match) bool { return hasPorts(other) && other.Matches(&rules.Packet{Protocol: p}) })
+			return slices.ContainsFunc(matches, func(other rules.Match) bool { return isOnly(other, p) })
 		})
 		if has {
 			list = append(list, []rules.Match{m})
@@ -136,35 +147,51 @@ func (r *ruleParts) protocols() choice {
 	return list
 }
 
-// hasPorts tells whether only packets of TCP or only those of UDP match.
+// isOnly reports whether only packets of the protocol match.
+func isOnly(m rules.Match, p rules.Protocol) bool {
+	of, ok := m.(rules.MatchProtocol)
+	return ok && !of.Not && slices.Equal(of.Protocols, []rules.Protocol{p})
+}
+
+// hasPorts reports whether only TCP or only UDP packets match.
 func hasPorts(m rules.Match) bool {
 	p, ok := m.(rules.MatchProtocol)
 	return ok && !p.Not && len(p.Protocols) == 1 && (p.Protocols[0] == rules.TCP || p.Protocols[0] == rules.UDP)
 }
 
-// disturbs tells whether an action changes what the rule compares, while others follow it.
+// disturbs reports whether an action changes a field that the rule matches, while other actions
+// follow.
 func (r *ruleParts) disturbs() bool {
-	changed := map[bool]bool{} // by whether it is the connection's mark
+	var mark, conntrackMark, connection bool // changed
 	for i, a := range r.actions {
 		if i == len(r.actions)-1 {
 			break
 		}
-		switch a.(type) {
+		switch a := a.(type) {
 		case rules.SetMark:
-			changed[false] = true
+			mark = true
 		case rules.SaveMark:
-			changed[true] = true
+			conntrackMark = true
+		case rules.MixMark:
+			mark, conntrackMark = mark || !a.Conntrack, conntrackMark || a.Conntrack
+		case rules.SetZone, rules.Notrack:
+			connection = true // a packet with a zone looks new, and one that is not tracked has none
 		}
 	}
 	return slices.ContainsFunc(r.alternatives, func(matches []rules.Match) bool {
 		return slices.ContainsFunc(matches, func(m rules.Match) bool {
-			mark, ok := m.(rules.MatchMark)
-			return ok && changed[mark.Conntrack]
+			switch m := m.(type) {
+			case rules.MatchMark:
+				return m.Conntrack && (conntrackMark || connection) || !m.Conntrack && mark
+			case rules.MatchState, rules.MatchStatus, rules.MatchDirection:
+				return connection
+			}
+			return false
 		})
 	})
 }
 
-// write makes the rules of xtables: for each list of conditions one with each action.
+// write returns the rules of xtables: one for each list of conditions and each action.
 func (tr *translator) write(r ruleParts) ([]rules.Rule, error) {
 	if len(r.actions) == 0 && !r.counts {
 		return nil, nil

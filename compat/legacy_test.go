@@ -2,6 +2,7 @@ package compat_test
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -178,6 +179,32 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
+			"a packet that is not tracked looks otherwise to the next rule", outputOf(rules.Filter, rules.RawPriority, []rules.Rule{
+				rule([]rules.Match{rules.MatchState{States: rules.States(rules.Invalid)}}, rules.Notrack{}, rules.Accept),
+			}),
+			[]string{
+				"raw SLUICE_OUT: ct state invalid goto SLUICE_OUT_DO",
+				"raw SLUICE_OUT_DO: notrack",
+			},
+		},
+		{
+			"a rule whose connection's mark is mixed is a chain if it compares it", outputOf(rules.Route, rules.ManglePriority, []rules.Rule{
+				rule([]rules.Match{rules.MatchMark{Conntrack: true, Value: 5, Mask: 15}},
+					rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Xor: 0x100}, rules.MixMark{ConntrackMark: 0xf00}),
+				rule([]rules.Match{rules.MatchMark{Value: 5, Mask: 15}},
+					rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Xor: 0x100}, rules.SetMark{Value: 2}),
+			}),
+			[]string{
+				"mangle SLUICE_OUT: ct mark & 0xf == 0x5 goto SLUICE_OUT_DO",
+				"mangle SLUICE_OUT: goto SLUICE_OUT_REST",
+				"mangle SLUICE_OUT_REST: meta mark & 0xf == 0x5 ct mark set ct mark & 0xff ^ 0x100",
+				"mangle SLUICE_OUT_REST: meta mark & 0xf == 0x5 meta mark set meta mark & 0xffffffff ^ 0x2",
+				"mangle SLUICE_OUT_DO: ct mark set ct mark & 0xff ^ 0x100",
+				"mangle SLUICE_OUT_DO: meta mark set ct mark & 0xf00",
+				"mangle SLUICE_OUT_DO: goto SLUICE_OUT_REST",
+			},
+		},
+		{
 			"to return from a chain is to go on behind the jump, and to accept is to leave", natOf(
 				[]rules.Rule{rule([]rules.Match{tcp}, rules.Jump{Chain: "c1"}), rule([]rules.Match{tcp}, redirect)},
 				[]rules.Rule{
@@ -270,6 +297,20 @@ func TestTranslateTProxy(t *testing.T) {
 	if diff := cmp.Diff(want, listing(legacy, rules.IPv6)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+	onAddr := of(rule([]rules.Match{tcp}, rules.Drop))
+	onAddr.Tables[0].Chains[0].Rules[0].Actions[0] = rules.TProxy{Port: 15006, Addr: netip.MustParseAddr("127.0.0.1")}
+	if _, err := compat.Translate(onAddr); err == nil || !strings.Contains(err.Error(), "no address of family ip6") {
+		t.Errorf("an address of one family for both: error %v", err)
+	}
+	onAddr.Tables[0].Family = rules.IPv4
+	if legacy, err = compat.Translate(onAddr); err != nil {
+		t.Fatal(err)
+	}
+	want[1] = strings.Replace(want[1], "0.0.0.0", "127.0.0.1", 1)
+	if diff := cmp.Diff(want, listing(legacy, rules.IPv4)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+
 	const refused = "a tproxy that is not followed by a drop of the same packets"
 	for name, rs := range map[string]rules.Ruleset{
 		"nothing follows":          of(),
@@ -284,7 +325,7 @@ func TestTranslateTProxy(t *testing.T) {
 
 func TestTranslateOfAFamilyThatIsNotCaptured(t *testing.T) {
 	r := sidecar(tproxy)
-	legacy, err := compat.Translate(rules.Compile(r))
+	legacy, err := compat.Translate(rules.MustCompile(r))
 	if err != nil {
 		t.Fatal(err)
 	}

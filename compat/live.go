@@ -13,102 +13,118 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Part names the rules of a namespace by the kind of program that made them.
-type Part string
+// Origin is the kind of program that made rules of a namespace.
+type Origin string
 
-// The parts. Tables of iptables-nft are those of family ip or ip6 that have the name of a table of iptables, and no base chains but those
-// that iptables gives it: the same names, in capitals, hooks and priorities. All other tables of nftables are of PartNFT.
+// The origins. A table of family ip or ip6 is taken for one of iptables-nft if it has the name of a
+// table of iptables, and if all its base chains have the names, hooks and priorities that iptables
+// gives them. All other tables of nf_tables have OriginNFT.
 const (
-	PartAll         Part = ""
-	PartNFT         Part = "nft"
-	PartIPTablesNFT Part = "iptables-nft"
-	PartLegacy      Part = "legacy"
+	OriginAll         Origin = ""
+	OriginNFT         Origin = "nft"
+	OriginIPTablesNFT Origin = "iptables-nft"
+	OriginLegacy      Origin = "legacy"
 )
 
 // Live is what decides about the packets of a namespace.
 type Live struct {
-	// Ruleset has the routing of the namespace, whoever made it, and the tables of the part: of nftables the one made last first, then
-	// those of iptables-legacy. The comments of tables of iptables say which of the two they are of. BaseChains has the order of the
-	// kernel, as far as it is known. Rules of nftables have their handles as positions, those of iptables-legacy their numbers in the
-	// chain.
+	// Ruleset has all routing of the namespace, and the tables of the origin: first those of
+	// nf_tables, the newest first, then those of iptables-legacy. The comment of a table of
+	// iptables says which variant made it. BaseChains returns the order of the kernel, as far as it
+	// is known. Rules of nf_tables have their handles.
 	Ruleset rules.Ruleset
-	// Ambiguous are the chains with rules of which the order is not known, hook by hook. BaseChains has one that is possible.
+	// Ambiguous are the chains with rules of which the order is not known, hook by hook. BaseChains
+	// has one that is possible.
 	Ambiguous []Ambiguity
-	// Others are functions that the kernel calls at prerouting and output besides, of BPF programs for instance, as far as the
-	// kernel lists them ([nft.Hooks]). What they do to packets is not known.
+	// Others are further functions that the kernel calls at prerouting and output, such as BPF
+	// programs, as far as the kernel lists them ([nft.Hooks]). Their effect on packets is not
+	// known.
 	Others []nft.HookFunction
+	// Elsewhere describes the chains with rules of nf_tables that are not in Ruleset because their
+	// family is not ip, ip6 or inet, or that are attached to a device. Their effect on packets is
+	// not known.
+	Elsewhere []string
 }
 
-// maxLiveReads bounds how often ReadLive starts anew because somebody wrote meanwhile.
+// maxLiveReads bounds how often ReadLive reads again because another process wrote meanwhile.
 const maxLiveReads = 100
 
-// errLiveBusy tells that the rules kept changing.
+// errLiveBusy is returned when the rules keep changing.
 var errLiveBusy = errors.New("the rules changed during each of many readings: another process writes without pause")
 
-// ReadLive returns what decides about packets in the namespace (nil: the current one), or the part of it, in the order in which the
-// kernel runs it. It is of one moment, also while others write.
-//
-// At equal priority the kernel runs first what was registered last. It tells the order only in its list of hooks ([nft.Hooks]), if it has
-// that; and there, up to Linux 7.2, not that of NAT. What is not known is in Live.Ambiguous.
-//
-// It creates no table, of either kind, and none is read that does not exist. The kernel loads no module of xtables; it may load nf_tables
-// and the list of hooks, which do nothing to packets by themselves. It needs what [nft.ReadAll] and [ReadTables] need.
-func ReadLive(ns *netns.NS, part Part) (Live, error) {
-	live, err := readLive(ns, part)
+// ReadLive returns the rules of the origin that decide about packets in the namespace (nil: the
+// current one), in the order in which the kernel runs them. It is a consistent snapshot, even while
+// other processes write. At equal priority the kernel runs the chain first that was registered
+// last. It shows the order only in its list of hooks ([nft.Hooks]), which older kernels lack, and
+// which up to Linux 7.2 omits NAT. Live.Ambiguous has the chains whose order is not known. It
+// creates no table and reads only tables that exist. The kernel loads no module of xtables. It may
+// load nf_tables and the list of hooks, which have no effect on packets. It needs the privileges of
+// [nft.ReadAll] and [ReadTables].
+func ReadLive(ns *netns.NS, origin Origin) (Live, error) {
+	live, err := readLive(ns, origin)
 	if err != nil {
 		return Live{}, fmt.Errorf("read the rules of the namespace: %w", err)
 	}
 	return live, nil
 }
 
-func readLive(ns *netns.NS, part Part) (Live, error) {
-	if !slices.Contains([]Part{PartAll, PartNFT, PartIPTablesNFT, PartLegacy}, part) {
-		return Live{}, fmt.Errorf("%q is no part: want nft, iptables-nft, legacy or nothing", part)
+func readLive(ns *netns.NS, origin Origin) (Live, error) {
+	if !slices.Contains([]Origin{OriginAll, OriginNFT, OriginIPTablesNFT, OriginLegacy}, origin) {
+		return Live{}, fmt.Errorf("%q is not an origin of rules: want nft, iptables-nft, legacy or nothing", origin)
 	}
-	before, err := readSurroundings(ns, part)
+	before, err := readSurroundings(ns, origin)
 	for range maxLiveReads {
 		if err != nil {
 			return Live{}, err
 		}
-		var rs rules.Ruleset
-		if rs, err = readNFTables(ns, part); err != nil {
+		var found nft.Reading
+		if found, err = readNFTables(ns, origin); err != nil {
 			return Live{}, err
 		}
+		rs := found.Ruleset
 		var after surroundings
-		after, err = readSurroundings(ns, part)
+		after, err = readSurroundings(ns, origin)
 		if err == nil && before.equal(after) && after.list(rs) {
-			return after.join(rs, part), nil
+			live := after.join(rs, origin)
+			if origin == OriginAll || origin == OriginNFT {
+				for _, c := range found.Elsewhere {
+					live.Elsewhere = append(live.Elsewhere, c.String())
+				}
+			}
+			return live, nil
 		}
 		before = after
 	}
 	return Live{}, errors.Join(errLiveBusy, err)
 }
 
-// readNFTables returns all tables of nftables, and the routing, whoever made it. A kernel without nftables has no tables.
-func readNFTables(ns *netns.NS, part Part) (rules.Ruleset, error) {
-	var rs rules.Ruleset
+// readNFTables returns all tables of nf_tables and all routing. A kernel without nf_tables has no
+// tables.
+func readNFTables(ns *netns.NS, origin Origin) (nft.Reading, error) {
+	var found nft.Reading
 	var err error
-	if part != PartLegacy {
-		if rs, err = nft.ReadAll(ns); err != nil && !nft.IsNotSupported(err) {
-			return rs, err
+	if origin != OriginLegacy {
+		if found, err = nft.ReadAllTables(ns); err != nil && !nft.IsNotSupported(err) {
+			return found, err
 		}
 	}
-	rs.Routing, err = route.ReadAll(ns)
-	return rs, err
+	found.Routing, err = route.ReadAll(ns)
+	return found, err
 }
 
-// surroundings are what is read beside the tables of nftables: before and after them, since nothing else tells whether it has changed.
+// surroundings are read before and after the tables of nf_tables, because nothing else shows
+// whether they have changed.
 type surroundings struct {
 	legacy []rules.Table
 	// hooks is nil where the kernel does not list them.
 	hooks []nft.HookList
 }
 
-func readSurroundings(ns *netns.NS, part Part) (surroundings, error) {
+func readSurroundings(ns *netns.NS, origin Origin) (surroundings, error) {
 	var s surroundings
 	var err error
 	for range maxLiveReads {
-		if part == PartAll || part == PartLegacy {
+		if origin == OriginAll || origin == OriginLegacy {
 			// A table that goes between two looks is a change like any other.
 			if s.legacy, err = ReadTables(ns); errors.Is(err, fs.ErrNotExist) {
 				continue
@@ -131,7 +147,8 @@ func (s surroundings) equal(other surroundings) bool {
 	return slices.EqualFunc(s.hooks, other.hooks, sameList) && rules.Equal(rules.Ruleset{Tables: s.legacy}, rules.Ruleset{Tables: other.legacy})
 }
 
-// list tells whether the hooks, if there are any, have all chains of the tables of nftables but those of NAT.
+// list reports whether the hooks, if there are any, have all chains of the tables of nftables but
+// those of NAT.
 func (s surroundings) list(rs rules.Ruleset) bool {
 	o := newHookOrder(s.hooks)
 	for _, h := range liveHooks {
@@ -145,14 +162,14 @@ func (s surroundings) list(rs rules.Ruleset) bool {
 }
 
 // join puts together what was read.
-func (s surroundings) join(rs rules.Ruleset, part Part) Live {
+func (s surroundings) join(rs rules.Ruleset, origin Origin) Live {
 	for i := range rs.Tables {
 		if t := &rs.Tables[i]; isIPTablesNFT(t) {
-			t.Comment = "iptables-nft"
+			t.Comment, t.XTables = "iptables-nft", true
 		}
 	}
 	rs.Tables = slices.DeleteFunc(rs.Tables, func(t rules.Table) bool {
-		return part != PartAll && isIPTablesNFT(&t) != (part == PartIPTablesNFT)
+		return origin != OriginAll && isIPTablesNFT(&t) != (origin == OriginIPTablesNFT)
 	})
 	first := len(rs.Tables)
 	rs.Tables = append(rs.Tables, s.legacy...)
@@ -171,13 +188,14 @@ func (s surroundings) join(rs rules.Ruleset, part Part) Live {
 	return live
 }
 
-// legacyComment is that of the tables of iptables-legacy.
+// legacyComment is the comment of tables of iptables-legacy.
 const legacyComment = "iptables-legacy"
 
-// IsLegacy tells whether a table that ReadLive returned is one of iptables-legacy, so that the position of a rule is its number in the chain.
+// IsLegacy reports whether a table that ReadLive returned is one of iptables-legacy, so that the
+// position of a rule is its number in the chain.
 func IsLegacy(t *rules.Table) bool { return t.Comment == legacyComment }
 
-// isIPTablesNFT tells whether iptables-nft made the table, by its form.
+// isIPTablesNFT reports whether iptables-nft made the table, by its form.
 func isIPTablesNFT(t *rules.Table) bool {
 	if t.Family == rules.Inet || !slices.Contains([]string{"raw", "mangle", "nat", "filter", "security"}, t.Name) {
 		return false
@@ -198,5 +216,6 @@ func isIPTablesNFT(t *rules.Table) bool {
 	return true
 }
 
-// securityPriorityNFT is where iptables-nft has its table security (nft_base_chain in iptables/nft.c), unlike the kernel iptables-legacy's.
+// securityPriorityNFT is where iptables-nft has its table security (nft_base_chain in
+// iptables/nft.c), unlike the kernel iptables-legacy's.
 const securityPriorityNFT = 150

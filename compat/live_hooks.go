@@ -5,14 +5,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A chainID names a base chain of nftables, or without chain the table of iptables-legacy.
+// A chainID names a base chain of nf_tables, or, without a chain, a table of iptables-legacy.
 type chainID struct {
 	family       rules.Family
 	table, chain string
 	nat          bool
 }
 
-// hookOrder has, for each family and hook, the places of what the kernel calls there.
+// hookOrder has the positions in the kernel's lists of hook functions, by family and hook.
 type hookOrder map[hookPlace]map[chainID]int
 
 type hookPlace struct {
@@ -20,10 +20,14 @@ type hookPlace struct {
 	hook   rules.Hook
 }
 
-// translation stands for the place where the kernel translates, if it does not list what it calls there.
+// translation stands for the kernel's NAT function, which may call chains that the kernel does not
+// list.
 var translation = chainID{nat: true}
 
-// newHookOrder makes an index of the lists.
+// conntrack stands for the kernel's conntrack function.
+var conntrack = chainID{table: "conntrack", chain: "\x00"}
+
+// newHookOrder returns an index of the lists.
 func newHookOrder(lists []nft.HookList) hookOrder {
 	o := hookOrder{}
 	for _, l := range lists {
@@ -34,6 +38,10 @@ func newHookOrder(lists []nft.HookList) hookOrder {
 				places[chainID{family: f.Family, table: f.Table, chain: f.Chain}] = i
 			case nft.HookNAT:
 				places[translation] = i
+			case nft.HookConntrack:
+				if f.Priority == rules.ConntrackPriority {
+					places[conntrack] = i
+				}
 			}
 		}
 		o[hookPlace{l.Family, l.Hook}] = places
@@ -41,7 +49,7 @@ func newHookOrder(lists []nft.HookList) hookOrder {
 	return o
 }
 
-// has tells whether a chain is listed, in each of its families.
+// has reports whether a chain is listed in each of its families.
 func (o hookOrder) has(h rules.Hook, id chainID) bool {
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		if id.family == rules.Inet || id.family == f {
@@ -53,7 +61,7 @@ func (o hookOrder) has(h rules.Hook, id chainID) bool {
 	return true
 }
 
-// place is where in the list of a family a chain is.
+// place returns the position of a chain in the list of a family.
 func (o hookOrder) place(f rules.Family, h rules.Hook, id chainID) (int, bool) {
 	places := o[hookPlace{f, h}]
 	nat := id.nat
@@ -65,7 +73,7 @@ func (o hookOrder) place(f rules.Family, h rules.Hook, id chainID) (int, bool) {
 	return i, ok
 }
 
-// before tells whether a is listed before b in a family that both have.
+// before reports whether a is listed before b in a family that both have.
 func (o hookOrder) before(h rules.Hook, a, b chainID) bool {
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		x, okX := o.place(f, h, a)
@@ -75,4 +83,26 @@ func (o hookOrder) before(h rules.Hook, a, b chainID) bool {
 		}
 	}
 	return false
+}
+
+// besideConntrack returns -1 for a chain that is listed before conntrack in each of its families, 1
+// for a chain after it, and 0 if neither is known.
+func (o hookOrder) besideConntrack(h rules.Hook, id chainID) int {
+	side := 0
+	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+		if id.family != rules.Inet && id.family != f {
+			continue
+		}
+		x, okX := o.place(f, h, id)
+		y, okY := o.place(f, h, conntrack)
+		of := -1
+		if x > y {
+			of = 1
+		}
+		if !okX || !okY || side == -of {
+			return 0
+		}
+		side = of
+	}
+	return side
 }

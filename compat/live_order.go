@@ -8,10 +8,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An Ambiguity is base chains at one place of a hook of which it is not known in which order the kernel runs them.
+// An Ambiguity is a list of base chains of one hook whose order in the kernel is not known.
 type Ambiguity struct {
 	Hook rules.Hook
-	// Chains are in the order in which BaseChains has them. Of some pairs the order may be known.
+	// Chains are in the order of BaseChains. The order of some pairs may be known.
 	Chains []rules.ChainRef
 }
 
@@ -27,11 +27,11 @@ func (a Ambiguity) String() string {
 	return fmt.Sprintf("hook %s: which comes first of %s is not known, since the kernel does not tell", a.Hook, strings.Join(names, ", "))
 }
 
-// liveHooks are those at which connections are captured.
+// liveHooks are the hooks at which connections are captured.
 var liveHooks = []rules.Hook{rules.Prerouting, rules.Output}
 
-// orderLive sets the order of the base chains at these hooks, and returns what of it is not known. The tables from the index on are those
-// of iptables-legacy.
+// orderLive sets the order of the base chains at liveHooks, and returns what is ambiguous. The
+// tables from the index on are of iptables-legacy.
 func orderLive(rs *rules.Ruleset, firstLegacy int, order hookOrder) []Ambiguity {
 	for i := range rs.Tables {
 		for j := range rs.Tables[i].Chains {
@@ -53,7 +53,11 @@ func orderLive(rs *rules.Ruleset, firstLegacy int, order hookOrder) []Ambiguity 
 				n = len(chains)
 			}
 			p := liveOrder{chains: chains[:n], legacy: legacy, hook: h, hooks: order}
-			if open := p.arrange(); len(open) > 0 {
+			open := p.arrange()
+			if position == rules.ConntrackPriority {
+				open = p.arrangeBesideConntrack(open)
+			}
+			if len(open) > 0 {
 				unknown = append(unknown, Ambiguity{h, open})
 			}
 			chains = chains[n:]
@@ -68,11 +72,11 @@ type liveOrder struct {
 	legacy map[*rules.Table]bool
 	hook   rules.Hook
 	hooks  hookOrder
-	// first tells of two chains, by their indices, that the one runs before the other.
+	// first has the pairs of chains, by index, of which the first runs before the second.
 	first [][]bool
 }
 
-// arrange sets the order of the chains, and returns those with rules of which it is not known.
+// arrange sets the order of the chains, and returns those with rules whose order is not known.
 func (p *liveOrder) arrange() []rules.ChainRef {
 	if len(p.chains) < 2 {
 		return nil
@@ -91,7 +95,41 @@ func (p *liveOrder) arrange() []rules.ChainRef {
 	return open
 }
 
-// compareAll finds out about all pairs.
+// arrangeBesideConntrack makes the order numbers of arranged chains negative for chains before
+// conntrack, and positive for chains after it. If that is not known for all of them it sets all
+// numbers to 0, and returns the chains whose order then matters; otherwise it returns open.
+func (p *liveOrder) arrangeBesideConntrack(open []rules.ChainRef) []rules.ChainRef {
+	before, known := 0, true
+	for _, c := range p.chains {
+		switch p.hooks.besideConntrack(p.hook, p.id(c)) {
+		case -1:
+			before++
+		case 0:
+			known = false
+		}
+	}
+	for _, c := range p.chains {
+		b := c.Chain.Base
+		switch {
+		case !known:
+			b.Order = 0
+		case b.Order < before:
+			b.Order -= before
+		default:
+			b.Order += 1 - before
+		}
+	}
+	if known || len(p.chains) < 2 {
+		return open
+	}
+	open = slices.DeleteFunc(slices.Clone(p.chains), func(c rules.ChainRef) bool { return !acts(c) })
+	if len(open) < 2 {
+		return nil
+	}
+	return open
+}
+
+// compareAll compares all pairs of chains.
 func (p *liveOrder) compareAll() {
 	n := len(p.chains)
 	p.first = make([][]bool, n)
@@ -101,7 +139,7 @@ func (p *liveOrder) compareAll() {
 			p.first[i][j] = i != j && p.runsFirst(p.chains[i], p.chains[j])
 		}
 	}
-	// What runs before one that runs before a third runs before that.
+	// The relation is transitive.
 	for k := range n {
 		for i := range n {
 			for j := range n {
@@ -111,7 +149,7 @@ func (p *liveOrder) compareAll() {
 	}
 }
 
-// next is the first chain that is not placed yet, and behind no other such.
+// next returns the first chain that is not placed, and that runs after no other such chain.
 func (p *liveOrder) next(placed []bool) int {
 	free := func(i int) bool {
 		for j := range p.chains {
@@ -129,7 +167,8 @@ func (p *liveOrder) next(placed []bool) int {
 	return slices.Index(placed, false)
 }
 
-// isOpen tells whether the chain has rules, and another has some that may run before it or behind it.
+// isOpen reports whether the chain has rules, and another chain has rules that may run before or
+// after it.
 func (p *liveOrder) isOpen(i int) bool {
 	for j := range p.chains {
 		if j != i && p.first[i][j] == p.first[j][i] && meet(p.chains[i], p.chains[j]) && acts(p.chains[i]) && acts(p.chains[j]) {
@@ -139,28 +178,28 @@ func (p *liveOrder) isOpen(i int) bool {
 	return false
 }
 
-// meet tells whether a packet can pass both chains.
+// meet reports whether a packet can traverse both chains.
 func meet(a, b rules.ChainRef) bool {
 	return a.Table.Family == rules.Inet || b.Table.Family == rules.Inet || a.Table.Family == b.Table.Family
 }
 
-// acts tells whether the chain does something to packets.
+// acts reports whether the chain has an effect on packets.
 func acts(c rules.ChainRef) bool { return len(c.Chain.Rules) > 0 || c.Chain.Base.Drop }
 
-// runsFirst tells whether a is known to run before b.
+// runsFirst reports whether a is known to run before b.
 func (p *liveOrder) runsFirst(a, b rules.ChainRef) bool {
 	x, y := a.Chain.Base, b.Chain.Base
 	switch bothNAT := x.Type == rules.NAT && y.Type == rules.NAT; {
 	case bothNAT && x.Priority != y.Priority:
 		return x.Priority < y.Priority
 	case a.Table == b.Table && (bothNAT || x.Type != rules.NAT && y.Type != rules.NAT):
-		// A table lists its chains in the order in which they were made, and the one made last runs first.
+		// A table lists its chains in the order of their creation, and the last one runs first.
 		return indexOf(a) > indexOf(b)
 	}
 	return p.hooks.before(p.hook, p.id(a), p.id(b))
 }
 
-// indexOf is the chain's place in its table.
+// indexOf returns the index of the chain in its table.
 func indexOf(c rules.ChainRef) int {
 	for i := range c.Table.Chains {
 		if &c.Table.Chains[i] == c.Chain {
@@ -170,7 +209,7 @@ func indexOf(c rules.ChainRef) int {
 	return -1
 }
 
-// id is what the kernel's list of hooks has for a chain.
+// id returns the entry of the kernel's list of hooks for a chain.
 func (p *liveOrder) id(c rules.ChainRef) chainID {
 	id := chainID{family: c.Table.Family, table: c.Table.Name, nat: c.Chain.Base.Type == rules.NAT}
 	if !p.legacy[c.Table] {

@@ -199,7 +199,7 @@ func TestAnAmbiguitySaysWhoseChainsTheyAre(t *testing.T) {
 func TestFunctionsOfOthersAreNamed(t *testing.T) {
 	s := surroundings{hooks: listed("ip: nf_hook_run_bpf, NAT, inet a p", "ip6: nf_hook_run_bpf, legacy raw")}
 	want := []nft.HookFunction{{Name: "nf_hook_run_bpf"}}
-	if diff := cmp.Diff(want, s.join(rules.Ruleset{}, PartAll).Others); diff != "" {
+	if diff := cmp.Diff(want, s.join(rules.Ruleset{}, OriginAll).Others); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 var families = []rules.Family{rules.IPv4, rules.IPv6}
 
-func readLive(t testing.TB, ns *netns.NS, part compat.Part) compat.Live {
+func readLive(t testing.TB, ns *netns.NS, part compat.Origin) compat.Live {
 	t.Helper()
 	live, err := compat.ReadLive(ns, part)
 	if err != nil {
@@ -55,15 +55,15 @@ func TestLivePartsAreThoseOfTheirPrograms(t *testing.T) {
 	const variants, legacies = "ip nat, ip mangle, ip raw, ip filter, ip security, ip6 nat, ip6 mangle, ip6 raw, ip6 filter, ip6 security",
 		"ip filter, ip nat, ip6 filter, ip6 nat"
 	const own = "inet sluice, ip others, inet nat"
-	for part, want := range map[compat.Part]string{
-		compat.PartNFT: own, compat.PartIPTablesNFT: variants, compat.PartLegacy: legacies, compat.PartAll: own + ", " + variants + ", " + legacies,
+	for part, want := range map[compat.Origin]string{
+		compat.OriginNFT: own, compat.OriginIPTablesNFT: variants, compat.OriginLegacy: legacies, compat.OriginAll: own + ", " + variants + ", " + legacies,
 	} {
 		live := readLive(t, ns, part)
 		var got []string
 		for _, table := range live.Ruleset.Tables {
 			got = append(got, table.Family.String()+" "+table.Name)
-			wantComment := map[compat.Part]string{compat.PartIPTablesNFT: "iptables-nft", compat.PartLegacy: "iptables-legacy"}[part]
-			if part != compat.PartAll && part != compat.PartNFT && table.Comment != wantComment {
+			wantComment := map[compat.Origin]string{compat.OriginIPTablesNFT: "iptables-nft", compat.OriginLegacy: "iptables-legacy"}[part]
+			if part != compat.OriginAll && part != compat.OriginNFT && table.Comment != wantComment {
 				t.Errorf("%s: comment %q of %s", part, table.Comment, table.Name)
 			}
 		}
@@ -71,7 +71,7 @@ func TestLivePartsAreThoseOfTheirPrograms(t *testing.T) {
 			t.Errorf("part %q, -want +got\n%s", part, diff)
 		}
 	}
-	if _, err := compat.ReadLive(ns, "iptables"); err == nil || !strings.Contains(err.Error(), `"iptables" is no part`) {
+	if _, err := compat.ReadLive(ns, "iptables"); err == nil || !strings.Contains(err.Error(), `"iptables" is not an origin`) {
 		t.Errorf("%v", err)
 	}
 }
@@ -93,10 +93,10 @@ func TestATableThatLooksLikeIptablesIsNot(t *testing.T) {
 	} {
 		ns := netnstest.New(t)
 		nftables(t, ns, text)
-		if live := readLive(t, ns, compat.PartIPTablesNFT); len(live.Ruleset.Tables) > 0 {
+		if live := readLive(t, ns, compat.OriginIPTablesNFT); len(live.Ruleset.Tables) > 0 {
 			t.Errorf("%s: taken for one of iptables-nft", says)
 		}
-		if live := readLive(t, ns, compat.PartNFT); len(live.Ruleset.Tables) != 1 {
+		if live := readLive(t, ns, compat.OriginNFT); len(live.Ruleset.Tables) != 1 {
 			t.Errorf("%s: lost", says)
 		}
 	}
@@ -122,13 +122,13 @@ func TestReadLiveMakesNothing(t *testing.T) {
 		}
 		return string(text) + istiotest.Run(t, ns, "", "nft", "-s", "list", "ruleset")
 	}
-	if live := readLive(t, ns, compat.PartAll); len(live.Ruleset.Tables) > 0 || len(live.Ambiguous) > 0 || look() != "" {
+	if live := readLive(t, ns, compat.OriginAll); len(live.Ruleset.Tables) > 0 || len(live.Ambiguous) > 0 || look() != "" {
 		t.Errorf("%v in a namespace without rules, afterwards: %s", live, look())
 	}
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, "*mangle\n-A OUTPUT -j RETURN\nCOMMIT\n")
 	istiotest.Restore(t, ns, istiotest.NFT, rules.IPv4, "*raw\n-A OUTPUT -j RETURN\nCOMMIT\n")
 	before := look()
-	readLive(t, ns, compat.PartAll)
+	readLive(t, ns, compat.OriginAll)
 	if diff := cmp.Diff(before, look()); diff != "" {
 		t.Errorf("-before +after\n%s", diff)
 	}
@@ -137,7 +137,7 @@ func TestReadLiveMakesNothing(t *testing.T) {
 // TestLiveRulesAreWhatTheirTextSays loads what istio-iptables writes with both kinds of iptables, and reads the same model from the kernel
 // as from the text.
 func TestLiveRulesAreWhatTheirTextSays(t *testing.T) {
-	for variant, part := range map[istiotest.Variant]compat.Part{istiotest.Legacy: compat.PartLegacy, istiotest.NFT: compat.PartIPTablesNFT} {
+	for variant, part := range map[istiotest.Variant]compat.Origin{istiotest.Legacy: compat.OriginLegacy, istiotest.NFT: compat.OriginIPTablesNFT} {
 		for _, c := range istiotest.Cases(t, variant) {
 			t.Run(string(part)+"/"+c.Name, func(t *testing.T) {
 				t.Parallel()
@@ -155,7 +155,7 @@ func TestUsualRulesAreWhatTheirTextSays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for variant, part := range map[istiotest.Variant]compat.Part{istiotest.Legacy: compat.PartLegacy, istiotest.NFT: compat.PartIPTablesNFT} {
+		for variant, part := range map[istiotest.Variant]compat.Origin{istiotest.Legacy: compat.OriginLegacy, istiotest.NFT: compat.OriginIPTablesNFT} {
 			t.Run(f.String()+"/"+string(part), func(t *testing.T) {
 				sameAsText(t, variant, part, map[rules.Family]string{f: string(text)})
 			})
@@ -164,7 +164,7 @@ func TestUsualRulesAreWhatTheirTextSays(t *testing.T) {
 }
 
 // sameAsText loads a text of each family and wants to read what the text says, without anything unknown.
-func sameAsText(t *testing.T, variant istiotest.Variant, part compat.Part, texts map[rules.Family]string) {
+func sameAsText(t *testing.T, variant istiotest.Variant, part compat.Origin, texts map[rules.Family]string) {
 	t.Helper()
 	ns := netnstest.New(t)
 	var want []rules.Table
@@ -225,7 +225,7 @@ func TestTablesOfIstioNFTablesAreKnown(t *testing.T) {
 					t.Logf("the nft command refuses it: %s", out)
 					return
 				}
-				live := readLive(t, ns, compat.PartNFT)
+				live := readLive(t, ns, compat.OriginNFT)
 				wantKnown(t, live.Ruleset)
 				if strings.Contains(string(text), "add rule") && len(live.Ruleset.Tables) == 0 {
 					t.Error("nothing is read")
@@ -265,7 +265,7 @@ func TestLiveRulesAreOfOneMoment(t *testing.T) {
 		default:
 		}
 		marks := map[string]uint32{}
-		for _, table := range readLive(t, ns, compat.PartAll).Ruleset.Tables {
+		for _, table := range readLive(t, ns, compat.OriginAll).Ruleset.Tables {
 			marks[table.Name] = table.Chain("OUTPUT").Rules[0].Matches[0].(rules.MatchMark).Value
 		}
 		if marks["raw"] > marks["mangle"] || marks["mangle"] > marks["raw"]+1 {
@@ -285,10 +285,10 @@ func TestReadLiveLeavesNothingOpen(t *testing.T) {
 		}
 		return len(entries)
 	}
-	readLive(t, ns, compat.PartAll) // the first one starts the runtime's poller
+	readLive(t, ns, compat.OriginAll) // the first one starts the runtime's poller
 	before := open()
 	for range 20 {
-		readLive(t, ns, compat.PartAll)
+		readLive(t, ns, compat.OriginAll)
 	}
 	if after := open(); after > before {
 		t.Errorf("%d descriptors before, %d after", before, after)

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // An owner has one rule at output: of NAT to a port of its own, or one that chooses a zone of its own.
@@ -120,9 +121,9 @@ func witness() string {
 // wantPrediction compares a connection with what the model says of it.
 func wantPrediction(t *testing.T, ns *netns.NS, zone bool) {
 	t.Helper()
-	live := readLive(t, ns, compat.PartAll)
+	live := readLive(t, ns, compat.OriginAll)
 	others := rules.Ruleset{Tables: slices.DeleteFunc(slices.Clone(live.Ruleset.Tables), func(t rules.Table) bool { return t.Name == "witness" })}
-	fate := others.Explain(connection()).Passes[0].Fate
+	fate := diff.Explain(&others, connection()).Passes[0].Fate
 	predicted, got := int(fate.Redirect), 0
 	if zone {
 		predicted, got = int(fate.Zone), zoneOf(t, ns)
@@ -231,7 +232,7 @@ func zoneOf(t *testing.T, ns *netns.NS) int {
 // counted are the counters of the witness.
 func counted(t *testing.T, ns *netns.NS) []uint64 {
 	t.Helper()
-	live := readLive(t, ns, compat.PartNFT)
+	live := readLive(t, ns, compat.OriginNFT)
 	i := slices.IndexFunc(live.Ruleset.Tables, func(t rules.Table) bool { return t.Name == "witness" })
 	var packets []uint64
 	for _, r := range live.Ruleset.Tables[i].Chains[0].Rules {
@@ -284,8 +285,8 @@ func TestPrioritiesOfNATOrderOnlyNAT(t *testing.T) {
 					nftables(t, ns, "table inet t { "+c+"; }")
 				}
 			}
-			live := readLive(t, ns, compat.PartAll)
-			fate := live.Ruleset.Explain(connection()).Passes[0].Fate
+			live := readLive(t, ns, compat.OriginAll)
+			fate := diff.Explain(&live.Ruleset, connection()).Passes[0].Fate
 			predicted := int(fate.Redirect) + int(fate.DNATPort)
 			if fate.Dropped || fate.Undecided != "" {
 				predicted = 0

@@ -20,11 +20,11 @@ var busy = []flow{
 	{"proxy", "tcp", "pod:8080", "inbound", "inbound"},
 }
 
-// changing are rulesets, each with the engine that is to have it. Between two neighbours, also the last and the first, capture moves
-// from table to table or from engine to engine.
+// changing are rulesets, each with the backend that is to have it. Between two neighbours, also the last and the first, capture moves
+// from table to table or from backend to backend.
 type changing []struct {
-	engine compat.Engine
-	change []func(*rules.Redirect)
+	backend compat.BackendName
+	change  []func(*rules.Redirect)
 }
 
 func excluded(r *rules.Redirect) {
@@ -33,24 +33,24 @@ func excluded(r *rules.Redirect) {
 
 var changes = map[string]changing{
 	"of the mode": {
-		{compat.EngineLegacy, nil}, {compat.EngineLegacy, []func(*rules.Redirect){tproxy}},
+		{compat.BackendLegacy, nil}, {compat.BackendLegacy, []func(*rules.Redirect){tproxy}},
 	},
 	"of the mode with others": {
-		{compat.EngineLegacy, []func(*rules.Redirect){allDNS}},
-		{compat.EngineLegacy, []func(*rules.Redirect){tproxy, excluded}},
-		{compat.EngineLegacy, []func(*rules.Redirect){dropInvalid, excluded}},
-		{compat.EngineLegacy, []func(*rules.Redirect){tproxy, allDNS, dropInvalid}},
+		{compat.BackendLegacy, []func(*rules.Redirect){allDNS}},
+		{compat.BackendLegacy, []func(*rules.Redirect){tproxy, excluded}},
+		{compat.BackendLegacy, []func(*rules.Redirect){dropInvalid, excluded}},
+		{compat.BackendLegacy, []func(*rules.Redirect){tproxy, allDNS, dropInvalid}},
 	},
 	"in the mode": {
-		{compat.EngineLegacy, []func(*rules.Redirect){tproxy}},
-		{compat.EngineLegacy, []func(*rules.Redirect){tproxy, excluded, allDNS, dropInvalid}},
-		{compat.EngineLegacy, []func(*rules.Redirect){tproxy, allDNS}},
+		{compat.BackendLegacy, []func(*rules.Redirect){tproxy}},
+		{compat.BackendLegacy, []func(*rules.Redirect){tproxy, excluded, allDNS, dropInvalid}},
+		{compat.BackendLegacy, []func(*rules.Redirect){tproxy, allDNS}},
 	},
-	"of the engine, redirect": {
-		{compat.EngineLegacy, nil}, {compat.EngineNFT, nil},
+	"of the backend, redirect": {
+		{compat.BackendLegacy, nil}, {compat.BackendNFT, nil},
 	},
-	"of the engine, tproxy": {
-		{compat.EngineLegacy, []func(*rules.Redirect){tproxy}}, {compat.EngineNFT, []func(*rules.Redirect){tproxy}},
+	"of the backend, tproxy": {
+		{compat.BackendLegacy, []func(*rules.Redirect){tproxy}}, {compat.BackendNFT, []func(*rules.Redirect){tproxy}},
 	},
 }
 
@@ -63,7 +63,7 @@ func TestChangesUnderLoad(t *testing.T) {
 			bed := startBed(t, testbed.Options{}, testbed.ProxyOwner)
 			apply := func(i int) compat.Result {
 				c := list[i%len(list)]
-				result, err := chosen(t, c.engine).Apply(bed.Pod, compiled(t, append(c.change, dual)...))
+				result, err := chosen(t, c.backend).Apply(bed.Pod, compiled(t, append(c.change, dual)...), compat.Snapshot{})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 		goleak.VerifyTestMain(m)
 	}
 	const inherited = 3 // the first of exec.Cmd.ExtraFiles
-	ns, err := netns.FromFD(inherited)
+	ns, err := netns.FromHandle(inherited)
 	if err != nil {
 		ns = nil
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestRulesMoveToTheOtherEngine(t *testing.T) {
+func TestRulesMoveToTheOtherBackend(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		from, to []func(*rules.Redirect)
@@ -24,26 +24,26 @@ func TestRulesMoveToTheOtherEngine(t *testing.T) {
 		{"to tproxy", []func(*rules.Redirect){dual}, []func(*rules.Redirect){tproxy, dual}},
 		{"to redirect, without IPv6", []func(*rules.Redirect){tproxy, dual}, nil},
 	} {
-		for i, from := range engines {
-			to := engines[1-i]
+		for i, from := range backends {
+			to := backends[1-i]
 			t.Run(tc.name+", to "+string(to), func(t *testing.T) {
 				ns := netnstest.New(t)
 				applied(t, chosen(t, from), ns, compiled(t, tc.from...), nft.Created)
 				rs := compiled(t, tc.to...)
-				if plan, err := chosen(t, to).Plan(ns, rs); err != nil || plan.Outcome != nft.Replaced {
+				if plan, err := chosen(t, to).Plan(ns, rs, compat.Snapshot{}); err != nil || plan.Outcome != nft.Replaced {
 					t.Errorf("plan %+v, error %v", plan, err)
 				}
-				if r := applied(t, chosen(t, to), ns, rs, nft.Replaced); !r.Moved || r.Engine != to {
+				if r := applied(t, chosen(t, to), ns, rs, nft.Replaced); !r.Moved || r.Backend != to {
 					t.Errorf("result %+v", r)
 				}
-				holders, err := compat.Holders(ns)
-				if err != nil || len(holders) != 1 || holders[0].Engine() != to {
-					t.Errorf("held by %v, error %v", holders, err)
+				installed, err := compat.InstalledBackends(ns)
+				if err != nil || len(installed) != 1 || installed[0].Name() != to {
+					t.Errorf("held by %v, error %v", installed, err)
 				}
 				applied(t, chosen(t, to), ns, rs, nft.Unchanged)
 				// The automatic backend finds them wherever they are.
-				equal(t, chosen(t, compat.EngineAuto), ns, rs)
-				if removed, err := chosen(t, compat.EngineAuto).Remove(ns); err != nil || !removed {
+				equal(t, chosen(t, compat.BackendAuto), ns, rs)
+				if removed, err := chosen(t, compat.BackendAuto).Remove(ns); err != nil || !removed {
 					t.Error(removed, err)
 				}
 				nothingHeld(t, ns)
@@ -52,17 +52,17 @@ func TestRulesMoveToTheOtherEngine(t *testing.T) {
 	}
 }
 
-// When the new engine refuses, the old one's rules are as they were.
+// When the new backend refuses, the old one's rules are as they were.
 func TestAMoveThatFailsChangesNothing(t *testing.T) {
 	rs := compiled(t, tproxy, dual)
 	for _, tc := range []struct {
-		from compat.Engine
+		from compat.BackendName
 		move func(*netns.NS) (compat.Result, error)
 	}{
-		{compat.EngineLegacy, func(ns *netns.NS) (compat.Result, error) {
-			return chosen(t, compat.EngineNFT).Apply(ns, refusedByNFT(t))
+		{compat.BackendLegacy, func(ns *netns.NS) (compat.Result, error) {
+			return chosen(t, compat.BackendNFT).Apply(ns, refusedByNFT(t), compat.Snapshot{})
 		}},
-		{compat.EngineNFT, func(ns *netns.NS) (compat.Result, error) { return compat.ApplyLegacy(ns, refusedLast(t, tproxy)) }},
+		{compat.BackendNFT, func(ns *netns.NS) (compat.Result, error) { return compat.ApplyLegacy(ns, refusedLast(t, tproxy)) }},
 	} {
 		t.Run("from "+string(tc.from), func(t *testing.T) {
 			ns := netnstest.New(t)
@@ -76,15 +76,15 @@ func TestAMoveThatFailsChangesNothing(t *testing.T) {
 	}
 }
 
-// Rules of ours in an engine where they should not be are a difference, and the routes stay for those that remain.
-func TestOneEngineDoesNotDisturbTheOther(t *testing.T) {
+// Rules of ours in a backend where they should not be are a difference, and the routes stay for those that remain.
+func TestOneBackendDoesNotDisturbTheOther(t *testing.T) {
 	rs := compiled(t, tproxy, dual)
-	for i, e := range engines {
+	for i, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.New(t)
-			b, other := chosen(t, e), chosen(t, engines[1-i])
+			b, other := chosen(t, e), chosen(t, backends[1-i])
 			applied(t, b, ns, rs, nft.Created)
-			found, err := other.Check(ns, rs)
+			found, err := other.Check(ns, rs, compat.Snapshot{})
 			if err != nil || !slices.ContainsFunc(found.Differences, func(d rules.Difference) bool {
 				return d.Kind == rules.Extra && d.Where == e.String()
 			}) {

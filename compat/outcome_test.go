@@ -17,12 +17,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An error comes with the outcome where the rules are in place, and then no other engine is tried: here nftables has them, and the kernel
+// An error comes with the outcome where the rules are in place, and then no other backend is tried: here nftables has them, and the kernel
 // refuses to take the old ones out of iptables-legacy.
 func TestOldRulesThatCannotBeRemoved(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
-	applied(t, chosen(t, compat.EngineLegacy), ns, compiled(t), nft.Created)
+	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
 	p := start(t, ns, "apply without writing legacy")
 	for range 2 { // by nft, then by auto
 		got := p.line(t)
@@ -42,7 +42,7 @@ func TestOldRulesThatTakeNoGate(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	old := compiled(t, tproxy)
-	applied(t, chosen(t, compat.EngineLegacy), ns, old, nft.Created)
+	applied(t, chosen(t, compat.BackendLegacy), ns, old, nft.Created)
 	p := start(t, ns, "apply without writing legacy")
 	for range 2 { // by nft, then by auto
 		if got := p.line(t); !strings.HasPrefix(got, " by , moved false: ") || !strings.HasSuffix(got, "operation not supported") {
@@ -52,18 +52,18 @@ func TestOldRulesThatTakeNoGate(t *testing.T) {
 	if found, err := nft.Read(ns); err != nil || len(found.Tables) > 0 {
 		t.Errorf("nftables has %v, %v", found.Tables, err)
 	}
-	equal(t, chosen(t, compat.EngineLegacy), ns, old)
+	equal(t, chosen(t, compat.BackendLegacy), ns, old)
 }
 
 func applyWithoutWritingLegacy(ns *netns.NS, _ *bufio.Reader) error {
 	refuse(unix.SYS_SETSOCKOPT, -1, 2, 64, unix.EOPNOTSUPP) // IPT_SO_SET_REPLACE
-	for _, e := range []compat.Engine{compat.EngineNFT, compat.EngineAuto} {
+	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendAuto} {
 		b, err := compat.Choose(e)
 		if err != nil {
 			return err
 		}
-		r, err := b.Apply(ns, rules.Compile(sidecar(exclusions)))
-		fmt.Printf("%s by %s, moved %v: %v\n", r.Outcome, r.Engine, r.Moved, err)
+		r, err := b.Apply(ns, rules.MustCompile(sidecar(exclusions)), compat.Snapshot{})
+		fmt.Printf("%s by %s, moved %v: %v\n", r.Outcome, r.Backend, r.Moved, err)
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func TestAMoveWhoseRoutesFail(t *testing.T) {
 	}{
 		{
 			"behind the transaction", true, nft.Created,
-			compat.Result{Result: nft.Result{Outcome: nft.Replaced}, Engine: compat.EngineNFT, Moved: true},
+			compat.Result{Result: nft.Result{Outcome: nft.Replaced}, Backend: compat.BackendNFT, Moved: true},
 		},
 		{"before it", false, "", compat.Result{}},
 		{"in it, and it has not taken place, as is found out later", false, nft.Created, compat.Result{}},
@@ -88,7 +88,7 @@ func TestAMoveWhoseRoutesFail(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
 			old, rs := compiled(t, tproxy), compiled(t, tproxy, exclusions)
-			applied(t, chosen(t, compat.EngineLegacy), ns, old, nft.Created)
+			applied(t, chosen(t, compat.BackendLegacy), ns, old, nft.Created)
 			got, err := compat.ApplyNFT(ns, rs, func(*netns.NS, rules.Ruleset) (nft.Result, error) {
 				if tc.carryOut {
 					if _, err := nft.Apply(nil, rs); err != nil {
@@ -102,9 +102,9 @@ func TestAMoveWhoseRoutesFail(t *testing.T) {
 				t.Errorf("%+v, %v; want %+v", got, err, tc.want)
 			}
 			if tc.carryOut {
-				equal(t, chosen(t, compat.EngineNFT), ns, rs)
+				equal(t, chosen(t, compat.BackendNFT), ns, rs)
 			} else {
-				equal(t, chosen(t, compat.EngineLegacy), ns, old)
+				equal(t, chosen(t, compat.BackendLegacy), ns, old)
 			}
 		})
 	}
@@ -113,10 +113,10 @@ func TestAMoveWhoseRoutesFail(t *testing.T) {
 // Old rules that are gone when they are looked for again count as found: whoever takes new ones back leaves these, since the pod had some.
 func TestAMoveFromRulesThatAnotherTakesAway(t *testing.T) {
 	ns := netnstest.New(t)
-	applied(t, chosen(t, compat.EngineLegacy), ns, compiled(t), nft.Created)
+	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
 	rs := compiled(t, exclusions)
 	got, err := compat.ApplyNFT(ns, rs, func(_ *netns.NS, rs rules.Ruleset) (nft.Result, error) {
-		if _, err := chosen(t, compat.EngineLegacy).Remove(nil); err != nil {
+		if _, err := chosen(t, compat.BackendLegacy).Remove(nil); err != nil {
 			t.Error(err)
 		}
 		return nft.Apply(nil, rs)
@@ -124,7 +124,7 @@ func TestAMoveFromRulesThatAnotherTakesAway(t *testing.T) {
 	if err != nil || got.Outcome != nft.Replaced || got.Moved {
 		t.Errorf("%+v, %v; want replaced", got, err)
 	}
-	equal(t, chosen(t, compat.EngineNFT), ns, rs)
+	equal(t, chosen(t, compat.BackendNFT), ns, rs)
 }
 
 // A move to iptables-legacy that nftables does not let go is undone, and has no outcome: here a process owns our table, which no other can
@@ -136,7 +136,7 @@ func TestAMoveFromATableThatCannotBeDeleted(t *testing.T) {
 	if err != nil || len(before.Tables) != 1 {
 		t.Fatalf("%+v, %v", before, err)
 	}
-	got, err := chosen(t, compat.EngineLegacy).Apply(ns, compiled(t, tproxy))
+	got, err := chosen(t, compat.BackendLegacy).Apply(ns, compiled(t, tproxy), compat.Snapshot{})
 	if err == nil || !strings.Contains(err.Error(), "remove our rules from nftables: ") || got != (compat.Result{}) {
 		t.Errorf("%+v, %v; want that nothing was done", got, err)
 	}
@@ -144,7 +144,7 @@ func TestAMoveFromATableThatCannotBeDeleted(t *testing.T) {
 	if err != nil || !rules.Equal(before, after) {
 		t.Errorf("%+v, %v; want %+v", after, err, before)
 	}
-	if held, err := compat.LegacyHeld(ns); err != nil || len(held) > 0 {
+	if held, err := compat.LegacyTables(ns); err != nil || len(held) > 0 {
 		t.Errorf("iptables-legacy has %v, %v", held, err)
 	}
 }
@@ -192,13 +192,13 @@ func TestAFailureThatCannotBeUndone(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
 			for _, rs := range tc.before {
-				applied(t, chosen(t, compat.EngineLegacy), ns, rs, nft.Created)
+				applied(t, chosen(t, compat.BackendLegacy), ns, rs, nft.Created)
 			}
-			got, err := compat.ApplyLegacyForGood(ns, refusedLast(t, tproxy))
+			got, err := compat.ApplyLegacyWithoutRollback(ns, refusedLast(t, tproxy))
 			if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "not undone: ") {
 				t.Errorf("error %v, want that not all is undone", err)
 			}
-			if got.Outcome != tc.want || got.Engine != compat.EngineLegacy {
+			if got.Outcome != tc.want || got.Backend != compat.BackendLegacy {
 				t.Errorf("%+v, want %s", got, tc.want)
 			}
 		})

@@ -42,7 +42,7 @@ func TestTheCapabilitiesOfAnInitContainerAreEnough(t *testing.T) {
 	if err := p.Wait(); err != nil {
 		t.Error(err, p.stderr.String())
 	}
-	equal(t, chosen(t, compat.EngineLegacy), ns, compiled(t, tproxy, dual))
+	equal(t, chosen(t, compat.BackendLegacy), ns, compiled(t, tproxy, dual))
 }
 
 // giveUpCapabilities becomes a process in the role of a container: what a process of uid 0 has after it executes a program are the
@@ -68,41 +68,41 @@ func giveUpCapabilities(*netns.NS, *bufio.Reader) error {
 }
 
 func applyAsContainer(*netns.NS, *bufio.Reader) error {
-	rs := rules.Compile(sidecar(tproxy, dual))
-	apply := func(e compat.Engine) (compat.Result, error) {
+	rs := rules.MustCompile(sidecar(tproxy, dual))
+	apply := func(e compat.BackendName) (compat.Result, error) {
 		b, err := compat.Choose(e)
 		if err != nil {
 			return compat.Result{}, err
 		}
-		return b.Apply(nil, rs)
+		return b.Apply(nil, rs, compat.Snapshot{})
 	}
 	for range 2 {
-		r, err := apply(compat.EngineLegacy)
+		r, err := apply(compat.BackendLegacy)
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%s: %s\n", string(r.Engine), r.Outcome)
+		fmt.Printf("%s: %s\n", string(r.Backend), r.Outcome)
 	}
-	r, err := apply(compat.EngineAuto)
+	r, err := apply(compat.BackendAuto)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("auto: %s by %s\n", r.Outcome, r.Engine)
+	fmt.Printf("auto: %s by %s\n", r.Outcome, r.Backend)
 	if _, err := compat.ProbeLegacy(rs); compat.IsNotPermitted(err) {
 		fmt.Println("probe: not permitted")
 	} else {
 		fmt.Printf("probe: %v\n", err)
 	}
-	if r, err = apply(compat.EngineLegacy); err != nil {
+	if r, err = apply(compat.BackendLegacy); err != nil {
 		return err
 	}
-	fmt.Printf("%s: %s\n", string(r.Engine), r.Outcome)
+	fmt.Printf("%s: %s\n", string(r.Backend), r.Outcome)
 	return nil
 }
 
 // TestANamespaceOfAnotherUserNamespace is that of a pod with hostUsers: false, programmed from the host.
 func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
-	for _, e := range engines {
+	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.NewInUserNS(t)
 			b := chosen(t, e)
@@ -135,7 +135,7 @@ func TestAUserNamespaceThatCannotBeEntered(t *testing.T) {
 
 func applyWithoutEntering(ns *netns.NS, _ *bufio.Reader) error {
 	refuse(unix.SYS_SETNS, -1, 1, unix.CLONE_NEWUSER, unix.EPERM)
-	_, err := compat.Backends()[1].Apply(ns, rules.Compile(sidecar(dual)))
+	_, err := compat.Backends()[1].Apply(ns, rules.MustCompile(sidecar(dual)), compat.Snapshot{})
 	fmt.Printf("%v; not permitted: %v\n", err, compat.IsNotPermitted(err))
 	return nil
 }
@@ -166,28 +166,28 @@ func TestWithoutNFTAutoIsLegacy(t *testing.T) {
 }
 
 func applyWithoutNFT(ns *netns.NS, _ *bufio.Reader) error {
-	rs := rules.Compile(sidecar(tproxy, dual))
-	auto, err := compat.Choose(compat.EngineAuto)
+	rs := rules.MustCompile(sidecar(tproxy, dual))
+	auto, err := compat.Choose(compat.BackendAuto)
 	if err != nil {
 		return err
 	}
 	refuse(unix.SYS_SOCKET, unix.AF_NETLINK, 2, unix.NETLINK_NETFILTER, unix.EPROTONOSUPPORT)
-	plan, err := auto.Plan(ns, rs)
+	plan, err := auto.Plan(ns, rs, compat.Snapshot{})
 	if err != nil {
 		return err
 	}
-	fmt.Printf("plan: %s by %s\n", plan.Outcome, plan.Engine)
-	result, err := auto.Apply(ns, rs)
+	fmt.Printf("plan: %s by %s\n", plan.Outcome, plan.Backend)
+	result, err := auto.Apply(ns, rs, compat.Snapshot{})
 	if err != nil {
 		return err
 	}
-	fmt.Printf("apply: %s by %s\n", result.Outcome, result.Engine)
-	found, err := auto.Check(ns, rs)
+	fmt.Printf("apply: %s by %s\n", result.Outcome, result.Backend)
+	found, err := auto.Check(ns, rs, compat.Snapshot{})
 	if err != nil {
 		return err
 	}
-	fmt.Printf("check: %d differences by %s\n", len(found.Differences), found.Engine)
-	if _, err := compat.Backends()[0].Apply(ns, rs); compat.IsNotSupported(err) {
+	fmt.Printf("check: %d differences by %s\n", len(found.Differences), found.Backend)
+	if _, err := compat.Backends()[0].Apply(ns, rs, compat.Snapshot{}); compat.IsNotSupported(err) {
 		fmt.Println("nft: not supported")
 	}
 	removed, err := auto.Remove(ns)
@@ -198,7 +198,7 @@ func applyWithoutNFT(ns *netns.NS, _ *bufio.Reader) error {
 	// SO_GET_INFO and SO_GET_ENTRIES have the numbers of the options that write.
 	refuse(unix.SYS_GETSOCKOPT, -1, 2, 64, unix.ENOPROTOOPT)
 	refuse(unix.SYS_GETSOCKOPT, -1, 2, 65, unix.ENOPROTOOPT)
-	_, err = auto.Apply(ns, rs)
+	_, err = auto.Apply(ns, rs, compat.Snapshot{})
 	if err == nil || !compat.IsNotSupported(err) {
 		return fmt.Errorf("error %w, want that it is not supported", err)
 	}

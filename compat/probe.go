@@ -16,27 +16,28 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// IsNotPermitted tells whether the error of a backend comes from a lack of privilege.
+// IsNotPermitted reports whether a backend failed for lack of privilege.
 func IsNotPermitted(err error) bool { return nft.IsNotPermitted(err) }
 
-// IsNotSupported tells whether the error of a backend comes from something that this kernel does not have of an engine.
+// IsNotSupported reports whether a backend failed because the kernel lacks a feature.
 func IsNotSupported(err error) bool {
 	if errors.Is(err, route.ErrNoIPv6) {
-		return false // no engine has that
+		return false // no backend has it
 	}
 	return nft.IsNotSupported(err) || errors.Is(err, unix.ENOPROTOOPT)
 }
 
-// ProbeLegacy asks the kernel which of the things it has that the ruleset needs of iptables-legacy, in a namespace of its own that is
-// gone afterwards: its tables, matches and targets, never programs. A family of which the kernel has nothing is one feature. Like
-// nft.Probe it needs CAP_SYS_ADMIN and CAP_NET_ADMIN, and keeps the answers; and CAP_SYS_MODULE where nobody has loaded the family's
-// module yet.
+// ProbeLegacy asks the kernel, in a temporary namespace, whether it has the tables, matches and
+// targets of iptables-legacy that the ruleset needs. Installed programs do not matter. A family
+// that the kernel lacks altogether is one feature. Like nft.Probe it caches the answers, and needs
+// CAP_SYS_ADMIN and CAP_NET_ADMIN. Where the module of the family is not loaded yet it also needs
+// CAP_SYS_MODULE.
 func ProbeLegacy(rs rules.Ruleset) ([]nft.Support, error) {
 	want, err := Translate(rs)
 	if err != nil {
 		return nil, err
 	}
-	needs, err := featuresOf(holdingOf(want.Tables))
+	needs, err := featuresOf(tablesOf(want.Tables))
 	if err != nil {
 		return nil, err
 	}
@@ -61,8 +62,8 @@ func ProbeLegacy(rs rules.Ruleset) ([]nft.Support, error) {
 	return support, nil
 }
 
-// featuresOf lists what the tables need of the kernel, each once.
-func featuresOf(want holding) ([]xtables.Feature, error) {
+// featuresOf lists the features that the tables need, each once.
+func featuresOf(want tables) ([]xtables.Feature, error) {
 	var list []xtables.Feature
 	seen := map[xtables.Feature]bool{}
 	add := func(f xtables.Feature) {
@@ -74,7 +75,7 @@ func featuresOf(want holding) ([]xtables.Feature, error) {
 	for _, t := range want.list() {
 		id := xtables.ID{Family: t.Family, Name: t.Name}
 		add(xtables.Feature{Family: t.Family, Kind: xtables.KindTable, Name: t.Name})
-		p, err := newPart(id, &t)
+		p, err := encodeOwn(id, &t)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +92,7 @@ func featuresOf(want holding) ([]xtables.Feature, error) {
 	return list, nil
 }
 
-// probed keeps the kernel's answers: nil for what it has.
+// probed caches the kernel's answers. A nil error means that it has the feature.
 var probed answers
 
 type answers struct {
@@ -99,7 +100,7 @@ type answers struct {
 	answers map[xtables.Feature]error
 }
 
-// ask asks the kernel for those of the features for which that has not been done.
+// ask probes the features that are not cached.
 func (a *answers) ask(features []xtables.Feature) error {
 	if a.answers == nil {
 		a.answers = map[xtables.Feature]error{}
@@ -125,10 +126,11 @@ func (a *answers) ask(features []xtables.Feature) error {
 	return nil
 }
 
-// isLacking tells the answers that the kernel has not got a thing from others.
+// isLacking reports whether the answer means that the kernel lacks the feature.
 func isLacking(err error) bool { return IsNotSupported(err) || errors.Is(err, fs.ErrNotExist) }
 
-// diagnose adds to a refusal what the kernel lacks of iptables-legacy, if it can be found out.
+// diagnose adds the features of iptables-legacy that the kernel lacks to the error, if they can be
+// probed.
 func diagnose(err error, rs rules.Ruleset) error {
 	if err == nil || IsNotPermitted(err) || errors.Is(err, xtables.ErrChanged) {
 		return err

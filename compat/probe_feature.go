@@ -9,10 +9,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// firstVersion is the first that has the last of the revisions that all rules use: conntrack's third.
+// firstVersion is the first that has the last of the revisions that all rules use: conntrack's
+// third.
 const firstVersion = "2.6.39"
 
-// described says what a feature is to people: with the kernel's configuration option, the module, and the first version that has it.
+// described describes a feature for people, with the kernel's configuration option, the module, and
+// the first version that has it.
 func described(f xtables.Feature) nft.Feature {
 	d := nft.Feature{Name: f.String(), Since: since(f)}
 	option, module := sourceOf(f)
@@ -26,7 +28,7 @@ func described(f xtables.Feature) nft.Feature {
 	return d
 }
 
-// familyDescribed is described for all that the kernel has of iptables-legacy for a family.
+// familyDescribed describes iptables-legacy of a family as a whole.
 func familyDescribed(f rules.Family) nft.Feature {
 	return nft.Feature{
 		Name:   fmt.Sprintf("iptables-legacy's tables of %s", f),
@@ -39,7 +41,8 @@ func withModule(option, module string) string {
 	return fmt.Sprintf("CONFIG_%s, module %s", strings.ToUpper(option), module)
 }
 
-// sourceOf returns the option and the module of a match or target. Some have one for both, and tcp and udp that of all.
+// sourceOf returns the option and the module of a match or target. Some share them, and tcp and udp
+// belong to x_tables itself.
 func sourceOf(f xtables.Feature) (option, module string) {
 	switch f.Name {
 	case "tcp", "udp":
@@ -55,7 +58,7 @@ func sourceOf(f xtables.Feature) (option, module string) {
 	return "netfilter_xt_" + kind + f.Name, "xt_" + f.Name
 }
 
-// since is the first version that has a feature, whatever the revision, by the kernel's history.
+// since returns the first version of the kernel that has any revision of the feature.
 func since(f xtables.Feature) string {
 	target := f.Kind == xtables.KindTarget
 	switch {

@@ -106,7 +106,7 @@ func applyWithoutATarget(ns *netns.NS, _ *bufio.Reader) error {
 	const replace, revisionMatch = 64, 66
 	refuse(unix.SYS_SETSOCKOPT, -1, 2, replace, unix.ENOENT)
 	refuse(unix.SYS_GETSOCKOPT, -1, 2, revisionMatch, unix.ENOENT)
-	_, err := compat.Backends()[1].Apply(ns, rules.Compile(sidecar(tproxy)))
+	_, err := compat.Backends()[1].Apply(ns, rules.MustCompile(sidecar(tproxy)), compat.Snapshot{})
 	fmt.Printf("%s; not supported: %v\n", strings.ReplaceAll(fmt.Sprint(err), "\n", "; "), compat.IsNotSupported(err))
 	return nil
 }

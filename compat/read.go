@@ -9,9 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ReadTables returns all tables of iptables-legacy that the namespace (nil: the current one) has, every owner's, IPv4's first. What the
-// model has no word for is [rules.Unknown]. When a table cannot be read, the error says so beside the others. It creates none, and needs
-// what [xtables.Tables] and [xtables.Read] need.
+// ReadTables returns all tables of iptables-legacy of the namespace (nil: the current one), of
+// every owner, IPv4 first. A match or action that the model does not have becomes [rules.Unknown].
+// The error, which may come with tables, names those that cannot be read. It creates no table. It
+// needs the privileges of [xtables.Tables] and [xtables.Read].
 func ReadTables(ns *netns.NS) ([]rules.Table, error) {
 	ids, err := xtables.Tables(ns)
 	if err != nil {

@@ -122,13 +122,13 @@ func startBed(t *testing.T, o testbed.Options, proxy rules.Owner) *testbed.Bed {
 // program applies and returns what decides in the namespace then, of all owners.
 func program(t *testing.T, b compat.Backend, bed *testbed.Bed, rs rules.Ruleset) rules.Ruleset {
 	t.Helper()
-	if _, err := b.Apply(bed.Pod, rs); err != nil {
+	if _, err := b.Apply(bed.Pod, rs, compat.Snapshot{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := bed.Settle(rs.Routing); err != nil {
 		t.Fatal(err)
 	}
-	live, err := compat.ReadLive(bed.Pod, compat.PartAll)
+	live, err := compat.ReadLive(bed.Pod, compat.OriginAll)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestLegacyTraffic(t *testing.T) {
 	}{{rules.ModeRedirect, testbed.ProxyOwner}, {rules.ModeTProxy, testbed.TProxyOwner}} {
 		t.Run(string(tc.mode), func(t *testing.T) {
 			t.Parallel()
-			bed, b := startBed(t, testbed.Options{}, tc.proxy), chosen(t, compat.EngineLegacy)
+			bed, b := startBed(t, testbed.Options{}, tc.proxy), chosen(t, compat.BackendLegacy)
 			mode := func(r *rules.Redirect) { r.Mode = tc.mode }
 			live := program(t, b, bed, compiled(t, mode, dual))
 			try(t, bed, &live, tc.mode, verdicts)
@@ -194,7 +194,7 @@ func TestLegacyTraffic(t *testing.T) {
 func TestLegacyTrafficInAnotherUserNamespace(t *testing.T) {
 	t.Parallel()
 	o := testbed.Options{Pod: netnstest.NewInUserNS(t), IDBase: netnstest.UserNSBase}
-	bed, b := startBed(t, o, testbed.TProxyOwner), chosen(t, compat.EngineLegacy)
+	bed, b := startBed(t, o, testbed.TProxyOwner), chosen(t, compat.BackendLegacy)
 	live := program(t, b, bed, compiled(t, tproxy, dual, allDNS))
 	try(t, bed, &live, rules.ModeTProxy, append(verdicts, queries...))
 }

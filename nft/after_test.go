@@ -43,7 +43,7 @@ func TestWhatHasJustBeenReadIsNotReadAgain(t *testing.T) {
 				}
 				return kernel(request)
 			})
-			a := newApplier(c, prepared(t, prefixes))
+			a := newApplier(c, prepared(t, prefixes), ApplyOptions{})
 			a.last = reading(t, ns)
 			err := ns.Do(a.run)
 			if got := a.outcome(err); err != nil || got.Outcome != row.outcome || (asked.Load() > 0) != row.asks {
@@ -76,7 +76,7 @@ func TestAChangeAfterTheReadingIsSeen(t *testing.T) {
 			applied(t, ns, before, Created)
 			last := reading(t, ns)
 			load(t, ns, row.change)
-			result, err := ApplyAfter(ns, row.want, last)
+			result, err := prepared(t, row.want).Apply(ns, ApplyOptions{Since: last})
 			if err != nil || result.Outcome != row.outcome {
 				t.Errorf("%s, %v, want %s", result.Outcome, err, row.outcome)
 			}
@@ -95,7 +95,7 @@ func TestAReadingOfAnotherNamespaceIsNotUsed(t *testing.T) {
 		t.Fatalf("generations %d and %d: the test tests nothing", last.Generation, now.Generation)
 	}
 	want := excluding(prefixList("10.0.0.0/24", "10.0.4.0/24")...)
-	if _, err := ApplyAfter(other, want, last); err != nil {
+	if _, err := prepared(t, want).Apply(other, ApplyOptions{Since: last}); err != nil {
 		t.Error(err)
 	}
 	holds(t, other, want)
@@ -113,7 +113,7 @@ func TestAReadingThatIsOfNoUseLeavesNothingBehind(t *testing.T) {
 		last := reading(t, ns)
 		last.found[0].Chains[0].Rules[0].Hits.Packets = 7
 		load(t, ns, row.change)
-		if result, err := ApplyAfter(ns, want, last); err != nil || result.Outcome != row.outcome || result.Kept != 0 {
+		if result, err := prepared(t, want).Apply(ns, ApplyOptions{Since: last}); err != nil || result.Outcome != row.outcome || result.Kept != 0 {
 			t.Errorf("%s: %+v, %v", row.change, result, err)
 		}
 	}

@@ -129,7 +129,7 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 	})
 }
 
-// canCallAsClient tells whether answers to a foreign address come back to the pod: only TPROXY's marks and routes bring them.
+// canCallAsClient reports whether answers to a foreign address come back to the pod: only TPROXY's marks and routes bring them.
 func canCallAsClient(r rules.Redirect, to netip.Addr) bool {
 	captures := r.InboundPorts.All || len(r.InboundPorts.Ports) > 0
 	excluded := slices.ContainsFunc(r.ExcludeInterfaces, func(n rules.InterfaceName) bool {

@@ -75,7 +75,7 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 	if err = errors.Join(err, b.StartApplication(testbed.ApplicationOwner)); err != nil {
 		t.Fatal(err)
 	}
-	rs := rules.Compile(r)
+	rs := rules.MustCompile(r)
 	_, err = nft.Apply(b.Pod, rs)
 	if err = errors.Join(err, b.Settle(rs.Routing)); err != nil {
 		t.Fatal(err)

@@ -54,23 +54,7 @@ func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	return p.Apply(ns)
-}
-
-// ApplyAfter is [Apply] for those who have just read what is there: while it is so, nothing is read again. When anybody has changed a rule
-// since, the kernel refuses the transaction, and all is read. So it is where the last reading was of another namespace; that of a
-// namespace which has ended since, whose number may be another's, must not be given. [Result.Kept] is as of the last reading.
-func ApplyAfter(ns *netns.NS, rs rules.Ruleset, last Reading) (Result, error) {
-	p, err := Prepare(rs)
-	if err != nil {
-		return Result{}, err
-	}
-	if len(last.found) > 0 {
-		if id := ns.ID(); id != last.in || id == (netns.ID{}) {
-			last = Reading{}
-		}
-	}
-	return p.applyAfter(ns, last)
+	return p.Apply(ns, ApplyOptions{})
 }
 
 // inside runs do in the namespace, which all sockets that it opens then belong to, and names the namespace in its error.
@@ -82,39 +66,99 @@ func inside(ns *netns.NS, do func() error) error {
 	return err
 }
 
-// apply is ApplyAfter in the namespace of the thread.
-func apply(p *Prepared, last Reading) (Result, error) {
-	deepen(false)
-	c, err := dial()
-	if err != nil {
-		return Result{}, err
-	}
-	a := newApplier(c, p)
-	a.last = last
-	defer a.hangUp()
-	err = a.run()
-	return a.outcome(err), err
-}
-
-// run makes the namespace of the thread what is wanted.
+// run makes the namespace of the thread hold the wanted rules and routes.
 func (a *applier) run() error {
-	// To find that nothing is to be done takes no lock: see route.Around.
 	planned, err := a.plan()
 	if err != nil && !isRace(err) {
 		return err
 	}
+	// Finding that there is nothing to do takes no lock.
 	if err == nil && planned.transaction == nil && route.Holds(a.want.Routing) {
 		a.result.Outcome = Unchanged
 		return nil
 	}
-	release, taken := lock(0)
-	if !taken {
+	release, exclusive := lock(0)
+	if !exclusive {
 		release()
-		release, taken = lock(patience)
-		planned = step{} // of what is no more
+		release, exclusive = lock(patience)
+		planned = step{} // the ruleset may have changed meanwhile
 	}
 	defer release()
-	return a.change(planned, taken)
+	if a.beforeChange != nil {
+		if err := a.beforeChange(exclusive); err != nil {
+			return err
+		}
+	}
+	routes, err := route.Ensure(nil, a.want.Routing)
+	if err != nil {
+		return err
+	}
+	if err := a.apply(planned); err != nil {
+		// Unused routes do no harm: without the lock they stay.
+		if exclusive {
+			err = errors.Join(err, routes.Rollback(a.found))
+		}
+		return err
+	}
+	return a.finish(routes, exclusive)
+}
+
+// apply carries out the step, and plans anew as often as another process comes between.
+func (a *applier) apply(planned step) error {
+	var err error
+	for range maxAttempts {
+		if planned, err = a.replan(planned); err == nil && planned.transaction != nil {
+			a.begin(planned)
+			err = a.end(planned, a.conn.commit(planned.transaction))
+		}
+		if !isRace(err) {
+			return err
+		}
+		planned = step{}
+	}
+	return fmt.Errorf("given up after %d attempts, each overtaken by another process: %w", maxAttempts, err)
+}
+
+// replan returns the step, or a new one where it has no transaction: without one in the new step either, nothing is left to do.
+func (a *applier) replan(s step) (step, error) {
+	if s.transaction != nil {
+		return s, nil
+	}
+	s, err := a.plan()
+	if err == nil && s.transaction == nil {
+		// Unchanged, unless an earlier attempt made the change and its answer was lost.
+		a.result.Outcome, a.result.Bytes = cmp.Or(a.sent.Outcome, Unchanged), a.sent.Bytes
+	}
+	return s, err
+}
+
+// begin notes that the transaction of the step is about to be sent.
+func (a *applier) begin(s step) {
+	a.deleted = a.deleted || s.transaction.deletes
+	a.sent = Result{} // an earlier attempt was not carried out, or another process has replaced it
+}
+
+// end notes what the kernel answered to the transaction of the step, and explains a refusal.
+func (a *applier) end(s step, err error) error {
+	size := len(s.transaction.buf)
+	if err == nil {
+		a.result.Outcome, a.result.Bytes = s.outcome, size
+		return nil
+	}
+	if lost := (*unknownOutcomeError)(nil); errors.As(err, &lost) {
+		a.sent = Result{Outcome: s.outcome, Bytes: size}
+	}
+	return diagnose(err)
+}
+
+// finish removes the routes that the rules in place do not need, and counts what changed.
+func (a *applier) finish(routes route.Change, exclusive bool) error {
+	changed, err := routes.Finish(a.result.Outcome != Created, exclusive)
+	a.result.Routes = changed
+	if a.result.Outcome == Unchanged && changed > 0 {
+		a.result.Outcome = Updated
+	}
+	return err
 }
 
 // outcome is the result of a run that has ended with the error, nil if it did not fail.
@@ -144,19 +188,6 @@ func deepen(touch bool) byte {
 	return space[os.Getpid()%depth]
 }
 
-// change makes the namespace what is wanted, routes included; exclusive tells that the lock keeps others away.
-func (a *applier) change(planned step, exclusive bool) error {
-	changed, err := route.Around(a.want.Routing, exclusive, func() (route.Found, error) {
-		err := a.apply(planned)
-		return route.Found{Any: a.result.Outcome != Created, Stay: a.found}, err
-	})
-	a.result.Routes = changed
-	if a.result.Outcome == Unchanged && changed > 0 {
-		a.result.Outcome = Updated
-	}
-	return err
-}
-
 // patience is how long an applier waits for another, who needs a millisecond.
 const patience = 2 * time.Second
 
@@ -176,18 +207,26 @@ type applier struct {
 	want     rules.Ruleset
 	creation func() (*Transaction, error)
 	// last is what was read before this call, until it has been used.
-	last   Reading
-	result Result
+	last Reading
+	// beforeChange is [ApplyOptions.BeforeChange].
+	beforeChange func(exclusive bool) error
+	result       Result
 	// found is our table at the last look, if there was one.
 	found []rules.Table
 	// sent has outcome and size of a transaction of which the answer was lost.
 	sent Result
-	// deleted tells that closing the socket will wait for the kernel.
+	// deleted reports that closing the socket will wait for the kernel.
 	deleted bool
 }
 
-func newApplier(c *conn, p *Prepared) *applier {
-	return &applier{conn: c, want: p.ruleset, creation: p.creation}
+func newApplier(c *conn, p *Prepared, o ApplyOptions) *applier {
+	a := &applier{conn: c, want: p.ruleset, creation: p.creation, last: o.Since, beforeChange: o.BeforeChange}
+	if len(a.last.found) > 0 {
+		if id := (*netns.NS)(nil).ID(); id != a.last.in || id == (netns.ID{}) {
+			a.last = Reading{}
+		}
+	}
+	return a
 }
 
 // hangUp closes the socket, in the background where that takes long.
@@ -199,19 +238,7 @@ func (a *applier) hangUp() {
 	a.conn.close()
 }
 
-// apply carries out what was planned, and plans anew as often as another process comes between.
-func (a *applier) apply(planned step) error {
-	var err error
-	for range maxAttempts {
-		if err = a.attempt(planned); err == nil || !isRace(err) {
-			return err
-		}
-		planned = step{}
-	}
-	return fmt.Errorf("given up after %d attempts, each overtaken by another process: %w", maxAttempts, err)
-}
-
-// isRace tells whether another process came between reading and writing, or the answer was lost: both are reasons to read again.
+// isRace reports whether another process came between reading and writing, or the answer was lost: both are reasons to read again.
 func isRace(err error) bool {
 	var lost *unknownOutcomeError
 	var refused *KernelError
@@ -224,32 +251,6 @@ func isRace(err error) bool {
 		return refused.msg == unix.NFT_MSG_NEWTABLE // somebody else's first installation
 	}
 	return refused.Errno == unix.ERESTART // the generation is another
-}
-
-// attempt carries out a step. Unless that has a transaction it plans first.
-func (a *applier) attempt(s step) error {
-	if s.transaction == nil {
-		var err error
-		if s, err = a.plan(); err != nil {
-			return err
-		}
-	}
-	t := s.transaction
-	if t == nil {
-		// Unless this is what an earlier attempt has sent, of which the answer was lost.
-		a.result.Outcome, a.result.Bytes = cmp.Or(a.sent.Outcome, Unchanged), a.sent.Bytes
-		return nil
-	}
-	a.deleted = a.deleted || t.deletes
-	a.sent = Result{} // of an earlier attempt: not carried out, or overtaken
-	if err := a.conn.commit(t); err != nil {
-		if lost := (*unknownOutcomeError)(nil); errors.As(err, &lost) {
-			a.sent = Result{Outcome: s.outcome, Bytes: len(t.buf)}
-		}
-		return diagnose(err)
-	}
-	a.result.Outcome, a.result.Bytes = s.outcome, len(t.buf)
-	return nil
 }
 
 // count fills in what the ruleset holds.
@@ -278,7 +279,7 @@ func kept(t *rules.Table) uint64 {
 	return n
 }
 
-// Remove deletes our table and then our routes, and tells whether there was anything of them.
+// Remove deletes our table and then our routes, and reports whether there was anything of them.
 func Remove(ns *netns.NS) (bool, error) {
 	var removed bool
 	err := inside(ns, func() (err error) {

@@ -30,7 +30,7 @@ func BenchmarkConnect(b *testing.B) {
 			direct := unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: rules.DefaultProxyPort}
 			contestants := []*connecting{
 				newConnecting(b, "legacy", outside, func(ns *netns.NS) { loadLegacy(b, ns, restore, r) }),
-				newConnecting(b, "sluice", outside, func(ns *netns.NS) { mustApply(b, ns, rules.Compile(r), Created) }),
+				newConnecting(b, "sluice", outside, func(ns *netns.NS) { mustApply(b, ns, rules.MustCompile(r), Created) }),
 				newConnecting(b, "none", direct, func(*netns.NS) {}),
 			}
 			for range b.N {

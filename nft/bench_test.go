@@ -168,20 +168,44 @@ func benchmark(b *testing.B, do func(*testing.B, rules.Redirect)) {
 	}
 }
 
-// BenchmarkApplyFresh compares a first installation, from parameters to committed rules, with sending the same bytes ready-made.
+// BenchmarkApplyFresh compares a first installation, from parameters to committed rules, and from a
+// prepared ruleset, with sending the same bytes ready-made.
 func BenchmarkApplyFresh(b *testing.B) {
 	benchmark(b, func(b *testing.B, r rules.Redirect) {
-		f := newFloor(b, rules.Compile(r))
+		rs := rules.MustCompile(r)
+		f := newFloor(b, rs)
+		p, err := Prepare(rs)
+		if err != nil {
+			b.Fatal(err)
+		}
 		compare(b,
 			contestant{name: "raw", run: func(ns *netns.NS) { f.apply(b, ns) }},
-			contestant{name: "apply", run: func(ns *netns.NS) { mustApply(b, ns, rules.Compile(r), Created) }})
+			contestant{name: "apply", run: func(ns *netns.NS) { mustApply(b, ns, rules.MustCompile(r), Created) }},
+			contestant{name: "prepared", run: func(ns *netns.NS) {
+				if result, err := p.Apply(ns, ApplyOptions{}); err != nil || result.Outcome != Created {
+					b.Fatalf("%v, %v", result, err)
+				}
+			}})
+	})
+}
+
+// BenchmarkEncode makes the transaction of a first installation.
+func BenchmarkEncode(b *testing.B) {
+	benchmark(b, func(b *testing.B, r rules.Redirect) {
+		rs := rules.MustCompile(r)
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := Encode(rs); err != nil {
+				b.Fatal(err)
+			}
+		}
 	})
 }
 
 // BenchmarkApplyUnchanged compares finding that nothing is to be done with a first installation.
 func BenchmarkApplyUnchanged(b *testing.B) {
 	benchmark(b, func(b *testing.B, r rules.Redirect) {
-		rs := rules.Compile(r)
+		rs := rules.MustCompile(r)
 		install := func(ns *netns.NS) { mustApply(b, ns, rs, Created) }
 		compare(b,
 			contestant{name: "first", run: install},
@@ -193,7 +217,7 @@ func BenchmarkApplyUnchanged(b *testing.B) {
 func BenchmarkApplyChange(b *testing.B) {
 	for _, n := range sizes[1:] {
 		b.Run(fmt.Sprintf("prefixes=%d", n), func(b *testing.B) {
-			from, to := rules.Compile(sidecar(n)), rules.Compile(withAnotherPrefix(sidecar(n)))
+			from, to := rules.MustCompile(sidecar(n)), rules.MustCompile(withAnotherPrefix(sidecar(n)))
 			install := func(ns *netns.NS) { mustApply(b, ns, from, Created) }
 			compare(b,
 				contestant{name: "again", prepare: install, run: func(ns *netns.NS) { mustApply(b, ns, from, Unchanged) }},

@@ -100,7 +100,7 @@ func TestUpdatesOfOneSetAtOnce(t *testing.T) {
 					return err
 				}
 				defer c.close()
-				return newApplier(c, prepared(t, manyPrefixes(i, 50))).apply(step{})
+				return newApplier(c, prepared(t, manyPrefixes(i, 50)), ApplyOptions{}).apply(step{})
 			})
 		})
 		got, err := Read(ns)

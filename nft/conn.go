@@ -87,7 +87,7 @@ func (c *conn) enlarge(size int) {
 // buffers are for receiving: the kernel fills a dump's messages up to 32 KiB.
 var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 
-// receive waits for one datagram and calls do for each of its messages until do returns true, and tells whether it did.
+// receive waits for one datagram and calls do for each of its messages until do returns true, and reports whether it did.
 func (c *conn) receive(do func(header unix.NlMsghdr, body []byte) (bool, error)) (bool, error) {
 	return c.receiveBy(0, do)
 }
@@ -148,7 +148,7 @@ func (c *conn) drain() {
 
 var errMalformed = errors.New("the kernel's answer is not well-formed netlink")
 
-// unknownOutcomeError tells that the answer to a request was lost, so that the request may have been carried out or not.
+// unknownOutcomeError reports that the answer to a request was lost, so that the request may have been carried out or not.
 type unknownOutcomeError struct{ err error }
 
 func (e *unknownOutcomeError) Error() string { return "the kernel's answer was lost: " + e.err.Error() }
@@ -188,9 +188,15 @@ func newAnswer(header unix.NlMsghdr, body []byte) (answer, error) {
 
 // commit sends a transaction and waits for the kernel's verdict.
 func (c *conn) commit(t *Transaction) error {
-	err := c.exchange(t)
+	err := c.send(t.buf)
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		err = &KernelError{Message: t.summary(), Errno: errno}
+	}
+	if err == nil {
+		err = c.verdict(t)
+	}
 	if err != nil {
-		// The kernel answers to each message that it refuses, and to the last one even if it does not.
+		// The kernel answers each message that it refuses, and the last one in any case.
 		c.drain()
 	}
 	if errors.Is(err, errMalformed) {
@@ -199,15 +205,8 @@ func (c *conn) commit(t *Transaction) error {
 	return err
 }
 
-// exchange sends a transaction and receives answers up to the first refusal or the acknowledgement.
-func (c *conn) exchange(t *Transaction) error {
-	if err := c.send(t.buf); err != nil {
-		var errno syscall.Errno
-		if errors.As(err, &errno) {
-			return &KernelError{Message: t.summary(), Errno: errno}
-		}
-		return err
-	}
+// verdict receives answers up to the first refusal or the acknowledgement.
+func (c *conn) verdict(t *Transaction) error {
 	last := uint32(len(t.descriptions) - 2) // the one before the end of the batch asks for an acknowledgement
 	for {
 		done, err := c.receive(func(header unix.NlMsghdr, body []byte) (bool, error) {
@@ -239,7 +238,7 @@ func (t *Transaction) summary() string {
 }
 
 // request sends one message and calls do with the family and the attributes of each message of the answer. With NLM_F_DUMP among the flags the
-// answer is a whole list; interrupted tells that the list changed meanwhile.
+// answer is a whole list; interrupted reports that the list changed meanwhile.
 func (c *conn) request(msg int, flags uint16, family rules.Family, attrs func(*messages), do func(family uint8, a attributes)) (
 	interrupted bool, err error,
 ) {
@@ -316,7 +315,7 @@ func (c *conn) generation() (uint32, error) {
 	return id, nil
 }
 
-// isGeneration waits until no transaction is under way, and tells whether the generation is the given one then. It sends a transaction
+// isGeneration waits until no transaction is under way, and reports whether the generation is the given one then. It sends a transaction
 // of nothing, to which the kernel answers only if the generation is another.
 func (c *conn) isGeneration(generation uint32) (bool, error) {
 	var m messages

@@ -9,9 +9,9 @@ import (
 // A foundTable is a table of which chains and rules may not have been read yet.
 type foundTable struct {
 	rules.Table
-	// splits tells that a rule with a verdict map is read as several.
+	// splits reports that a rule with a verdict map is read as several.
 	splits bool
-	// dormant tells that the kernel calls none of the table's chains.
+	// dormant reports that the kernel calls none of the table's chains.
 	dormant bool
 	// namedSets are the sets that do not belong to a rule.
 	namedSets []string

@@ -10,12 +10,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ids reads user or group ids: numbers of the machine, or turned into network order where they are intervals.
-func (d *ruleDecoder) ids(op operand, keys [][2][]byte) ([]rules.IDRange, bool) {
+// These read keys as values of a field. Each key is an interval with its first and last value.
+
+// hostRanges reads numbers of the machine, or turned into network order where they are intervals.
+func hostRanges(op operand, keys [][2][]byte) ([]rules.Range[uint32], bool) {
 	if op.network {
 		return numberRanges(keys, numberKey[uint32])
 	}
-	if slices.ContainsFunc(keys, func(key [2][]byte) bool { return !bytes.Equal(key[0], key[1]) }) {
+	if slices.ContainsFunc(keys, func(key [2][]byte) bool { return !isSingle(key) }) {
 		return nil, false // the kernel would compare the bytes in the wrong order
 	}
 	return numberRanges(keys, hostNumber)
@@ -35,63 +37,89 @@ func numberRanges[T uint16 | uint32](keys [][2][]byte, read func([]byte) (T, boo
 	return rules.Normalise(ranges), true
 }
 
-func (d *ruleDecoder) matchInterface(out, negated bool, keys [][2][]byte) error {
-	m := rules.MatchInterface{Out: out, Not: negated}
+// interfaceNames reads names. An interval is that of all names with the same beginning.
+func interfaceNames(keys [][2][]byte) ([]rules.InterfaceName, bool) {
+	var names []rules.InterfaceName
 	for _, key := range keys {
-		name := key[0]
-		if !bytes.Equal(name, key[1]) {
-			return errUnsupported
+		first, last := key[0], key[1]
+		name := rules.InterfaceName{Name: zeroTerminated(first)}
+		n := len(name.Name)
+		switch {
+		case !isSingle(key):
+			name.Prefix = isZero(first[n:]) && bytes.HasPrefix(last, first[:n]) && !slices.ContainsFunc(last[n:], func(b byte) bool { return b != 0xff })
+			if !name.Prefix {
+				return nil, false
+			}
+		case n == len(first):
+			name.Prefix = true
+		case !isZero(first[n:]):
+			return nil, false
 		}
-		n := rules.InterfaceName{Name: zeroTerminated(name), Prefix: !bytes.Contains(name, []byte{0})}
-		m.Names = append(m.Names, n)
+		names = append(names, name)
 	}
-	slices.SortFunc(m.Names, func(a, b rules.InterfaceName) int { return cmp.Compare(a.Name, b.Name) })
-	return d.add(m)
+	slices.SortFunc(names, func(a, b rules.InterfaceName) int { return cmp.Compare(a.Name, b.Name) })
+	return names, true
 }
 
 // loopbackIndex is that of lo in every namespace (LOOPBACK_IFINDEX in net/net_namespace.h). Which interface another one is, a rule does
 // not tell.
 const loopbackIndex = 1
 
-// matchLoopback adds the match of an interface by its index.
-func (d *ruleDecoder) matchLoopback(out, negated bool, keys [][2][]byte) error {
+// isLoopback reports whether the only value is the index of lo.
+func isLoopback(keys [][2][]byte) bool {
 	index, ok := hostNumber(keys[0][0])
-	if !ok || len(keys) != 1 || index != loopbackIndex || !bytes.Equal(keys[0][0], keys[0][1]) {
-		return errUnsupported
-	}
-	return d.add(rules.MatchInterface{Out: out, Not: negated, Names: []rules.InterfaceName{{Name: "lo"}}})
+	return ok && len(keys) == 1 && index == loopbackIndex && isSingle(keys[0])
 }
 
-func (d *ruleDecoder) matchFamily(negated bool, keys [][2][]byte) error {
-	if len(keys) != 1 || len(keys[0][0]) != 1 {
-		return errUnsupported
+// familyKey reads the one family that is meant. There are two.
+func familyKey(keys [][2][]byte, negated bool) (rules.Family, bool) {
+	if len(keys) != 1 || len(keys[0][0]) != 1 || !isSingle(keys[0]) {
+		return rules.Inet, false
 	}
 	f, ok := familyOf(keys[0][0][0])
 	if !ok || f == rules.Inet {
-		return errUnsupported
+		return rules.Inet, false
 	}
 	if negated {
 		f = map[rules.Family]rules.Family{rules.IPv4: rules.IPv6, rules.IPv6: rules.IPv4}[f]
 	}
-	d.family = f
-	return d.add(rules.MatchFamily{Family: f})
+	return f, true
 }
 
-func (d *ruleDecoder) matchAddr(f field, negated bool, keys [][2][]byte, set string) error {
-	m := rules.MatchAddr{Side: sideOf(f), Not: negated, Set: set}
+// protocolKeys reads protocols.
+func protocolKeys(keys [][2][]byte) ([]rules.Protocol, bool) {
+	var protocols []rules.Protocol
+	for _, key := range keys {
+		if len(key[0]) != 1 || key[0][0] > key[1][0] {
+			return nil, false
+		}
+		for p := int(key[0][0]); p <= int(key[1][0]); p++ {
+			protocols = append(protocols, rules.Protocol(p))
+		}
+	}
+	slices.Sort(protocols)
+	return slices.Compact(protocols), true
+}
+
+// addrMatch reads addresses of the family that the rule is limited to.
+func addrMatch(family rules.Family, f field, negated bool, v values) (rules.Match, bool) {
+	op := operand{field: f, ipv6: family == rules.IPv6}
+	size := int(addrField(family, sideOf(f)).length)
+	ranges, ok := cached(v, op, func() ([]netipx.IPRange, bool) { return addrKeys(v.keys, size) })
+	return rules.MatchAddr{Side: sideOf(f), Not: negated, Ranges: ranges, Set: v.name}, ok
+}
+
+func addrKeys(keys [][2][]byte, size int) ([]netipx.IPRange, bool) {
 	ranges := make([]netipx.IPRange, 0, len(keys))
-	size := int(addrField(d.family, m.Side).length)
 	for _, key := range keys {
 		// A prefix of whole bytes is compared as those bytes.
-		first, last := extend(key[0], size, 0), extend(key[1], size, 0xff)
-		r, ok := addrRange(first, last)
+		r, ok := addrRange(extend(key[0], size, 0), extend(key[1], size, 0xff))
 		if !ok {
-			return errUnsupported
+			return nil, false
 		}
 		ranges = append(ranges, r)
 	}
-	m.Ranges = rules.NormaliseAddrs(ranges)
-	return d.add(m)
+	return rules.NormaliseAddrs(ranges), true
 }
 
 func extend(key []byte, size int, fill byte) []byte {
@@ -100,4 +128,57 @@ func extend(key []byte, size int, fill byte) []byte {
 		key = append(key, fill)
 	}
 	return key
+}
+
+// icmpRanges reads types, codes or both.
+func icmpRanges(f field, keys [][2][]byte) ([]rules.Range[uint16], bool) {
+	var ranges []rules.Range[uint16]
+	for _, key := range keys {
+		first, last := key[0], key[1]
+		switch {
+		case bytes.Compare(first, last) > 0:
+			return nil, false
+		case f == fieldICMPCode:
+			for kind := range uint16(1 << 8) {
+				ranges = append(ranges, rules.Range[uint16]{First: kind<<8 | uint16(first[0]), Last: kind<<8 | uint16(last[0])})
+			}
+		default: // the type, or type and code
+			a, b := extend(first, 2, 0), extend(last, 2, 0xff)
+			ranges = append(ranges, rules.Range[uint16]{First: uint16(a[0])<<8 | uint16(a[1]), Last: uint16(b[0])<<8 | uint16(b[1])})
+		}
+	}
+	return rules.Normalise(ranges), true
+}
+
+// directionKey reads a direction, and reports whether it is that of replies.
+func directionKey(keys [][2][]byte) (reply, ok bool) {
+	if len(keys) != 1 || len(keys[0][0]) != 1 || !isSingle(keys[0]) || keys[0][0][0] > 1 {
+		return false, false
+	}
+	return keys[0][0][0] == 1, true
+}
+
+// addrTypes reads types of routes.
+func addrTypes(keys [][2][]byte) (rules.AddrTypeSet, bool) {
+	var set rules.AddrTypeSet
+	for _, key := range keys {
+		t, ok := hostNumber(key[0])
+		if !ok || !isSingle(key) || t > uint32(rules.ResolvedType) {
+			return 0, false
+		}
+		set |= rules.AddrTypes(rules.AddrType(t))
+	}
+	return set, true
+}
+
+// missingPath reports whether the values are those of a route that does not exist.
+func missingPath(f field, keys [][2][]byte) (missing, ok bool) {
+	key := keys[0]
+	if len(keys) != 1 || !isSingle(key) {
+		return false, false
+	}
+	if f == fieldReversePathIndex {
+		return true, len(key[0]) == 4 && isZero(key[0])
+	}
+	return isZero(key[0]), key[0][0] <= 1 && isZero(key[0][1:])
 }

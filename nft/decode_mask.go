@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"bytes"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -9,39 +8,72 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maskedMatch adds the match of some bits of a field.
-func (d *ruleDecoder) maskedMatch(op operand, negated bool, keys [][2][]byte) error {
+// maskedMatches returns the conditions that some bits of a field have a value.
+func (d *ruleDecoder) maskedMatches(op operand, negated bool, keys [][2][]byte) ([]rules.Match, error) {
 	value := keys[0][0]
-	zeroXor := !slices.ContainsFunc(op.xor, func(b byte) bool { return b != 0 })
-	if len(keys) != 1 || !bytes.Equal(value, keys[0][1]) || len(value) != len(op.mask) || !zeroXor {
-		return errUnsupported
+	if len(keys) != 1 || !isSingle(keys[0]) || len(value) != len(op.mask) || op.network {
+		return nil, errUnsupported
+	}
+	value = slices.Clone(value)
+	for i := range value { // x & m ^ y = v if x & m = v ^ y
+		value[i] ^= op.xor[i]
 	}
 	number, _ := hostNumber(value)
 	mask, isNumber := hostNumber(op.mask)
+	one := func(m rules.Match) ([]rules.Match, error) { return []rules.Match{m}, nil }
 	switch op.field {
 	case fieldSource, fieldDestination:
 		first, ok := netip.AddrFromSlice(value)
 		ones, contiguous := prefixLength(op.mask)
 		p := netip.PrefixFrom(first, ones)
-		if !ok || !contiguous || p.Masked().Addr() != first {
-			return errUnsupported
+		if !ok || !contiguous || len(value) != int(addrField(d.family, sideOf(op.field)).length) || p.Masked().Addr() != first {
+			return nil, errUnsupported
 		}
-		return d.add(rules.MatchAddr{Side: sideOf(op.field), Not: negated, Ranges: rules.AddrRanges([]netip.Prefix{p})})
+		return one(rules.MatchAddr{Side: sideOf(op.field), Not: negated, Ranges: rules.AddrRanges([]netip.Prefix{p})})
 	case fieldTCPFlags:
-		return d.add(rules.MatchTCPFlags{Not: negated, Mask: rules.TCPFlags(op.mask[0]), Value: rules.TCPFlags(value[0])})
+		return one(rules.MatchTCPFlags{Not: negated, Mask: rules.TCPFlags(op.mask[0]), Value: rules.TCPFlags(value[0])})
 	case fieldMark, fieldConntrackMark:
-		if !isNumber || op.network {
-			return errUnsupported
+		if !isNumber {
+			return nil, errUnsupported
 		}
-		return d.add(rules.MatchMark{Conntrack: op.field == fieldConntrackMark, Not: negated, Value: number, Mask: mask})
+		return one(rules.MatchMark{Conntrack: op.field == fieldConntrackMark, Not: negated, Value: number, Mask: mask})
 	case fieldState:
 		states, ok := statesOf(mask)
-		if !ok || !isNumber || number != 0 {
-			return errUnsupported
+		if !ok || !isNumber || number != 0 || states == 0 {
+			return nil, errUnsupported
 		}
-		return d.add(rules.MatchState{Not: !negated, States: states})
+		return one(rules.MatchState{Not: !negated, States: states})
+	case fieldStatus:
+		if isNumber {
+			return statusMatches(mask, number, negated)
+		}
 	}
-	return errUnsupported
+	return nil, errUnsupported
+}
+
+// allStatus are the bits of the model; they have the kernel's values.
+const allStatus = rules.StatusExpected | rules.StatusSeenReply | rules.StatusAssured | rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
+
+// statusMatches returns the conditions that the bits of a connection's status under a mask have the value.
+func statusMatches(mask, value uint32, negated bool) ([]rules.Match, error) {
+	if mask == 0 || mask&^uint32(allStatus) != 0 || value&^mask != 0 {
+		return nil, errUnsupported
+	}
+	status := rules.Status(mask)
+	switch {
+	case value == 0:
+		return []rules.Match{rules.MatchStatus{Not: !negated, Status: status}}, nil
+	case bits.OnesCount32(mask) == 1:
+		return []rules.Match{rules.MatchStatus{Not: negated, Status: status}}, nil
+	case negated:
+		return nil, errUnsupported
+	}
+	var matches []rules.Match
+	for rest := mask; rest != 0; rest &= rest - 1 {
+		bit := rest & -rest
+		matches = append(matches, rules.MatchStatus{Not: value&bit == 0, Status: rules.Status(bit)})
+	}
+	return matches, nil
 }
 
 // statesOf reads nf_tables' bits of states.
@@ -62,7 +94,7 @@ func singleStates(keys [][2][]byte) (rules.StateSet, bool) {
 	for _, key := range keys {
 		bit, ok := hostNumber(key[0])
 		state, known := statesOf(bit)
-		if !ok || !known || bits.OnesCount32(bit) != 1 || !bytes.Equal(key[0], key[1]) {
+		if !ok || !known || bits.OnesCount32(bit) != 1 || !isSingle(key) {
 			return 0, false
 		}
 		states |= state
@@ -70,7 +102,7 @@ func singleStates(keys [][2][]byte) (rules.StateSet, bool) {
 	return states, true
 }
 
-// prefixLength counts the leading ones of a mask and tells whether no other bit is set.
+// prefixLength counts the leading ones of a mask and reports whether no other bit is set.
 func prefixLength(mask []byte) (int, bool) {
 	ones := 0
 	for i, b := range mask {
@@ -78,7 +110,7 @@ func prefixLength(mask []byte) (int, bool) {
 		ones += n
 		if n < 8 {
 			rest := b<<n != 0
-			return ones, !rest && !slices.ContainsFunc(mask[i+1:], func(b byte) bool { return b != 0 })
+			return ones, !rest && isZero(mask[i+1:])
 		}
 	}
 	return ones, true

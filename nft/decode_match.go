@@ -2,6 +2,7 @@ package nft
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -9,47 +10,89 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// values are what an operand is compared with: intervals of keys, each with its first and last key. If they are those of a set, what was
+// made of them before is used again.
+type values struct {
+	keys [][2][]byte
+	set  *decodedSet
+	name string // of the set, if it has one
+}
+
+func valueOf(first, last []byte) values { return values{keys: [][2][]byte{{first, last}}} }
+
+// String writes the values in nft's words.
+func (v values) String() string {
+	switch {
+	case v.name != "":
+		return "@" + v.name
+	case v.set != nil:
+		return fmt.Sprintf("{ %d elements }", v.set.size())
+	case len(v.keys) == 1:
+		return rangeText(v.keys[0])
+	}
+	return "{}"
+}
+
 // compare adds the match of a register with a constant. The two comparisons of an interval become one match.
 func (d *ruleDecoder) compare(a attributes) error {
 	op, value := d.load(a, unix.NFTA_CMP_SREG), constant(a, unix.NFTA_CMP_DATA)
+	if len(value) == 0 {
+		return errUnsupported
+	}
+	lowest, highest := make([]byte, len(value)), bytes.Repeat([]byte{0xff}, len(value))
 	switch kind := a.number(unix.NFTA_CMP_OP); kind {
 	case unix.NFT_CMP_EQ, unix.NFT_CMP_NEQ:
-		return d.match(op, kind == unix.NFT_CMP_NEQ, [][2][]byte{{value, value}}, "")
+		d.match(op, kind == unix.NFT_CMP_NEQ, valueOf(value, value))
+		return nil
 	case unix.NFT_CMP_GTE:
-		d.interval = interval{open: true, register: registerIndex(a, unix.NFTA_CMP_SREG), op: op, lower: value}
+		held := op
+		d.interval = interval{open: true, register: registerIndex(a, unix.NFTA_CMP_SREG), op: &held, lower: value}
 		return nil
 	case unix.NFT_CMP_LTE:
-		lower := make([]byte, len(value))
 		if d.interval.open {
-			lower = d.interval.lower
+			lowest = d.interval.lower
 			d.interval = interval{}
 		}
-		return d.match(op, false, [][2][]byte{{lower, value}}, "")
+		d.match(op, false, valueOf(lowest, value))
+		return nil
 	case unix.NFT_CMP_GT:
 		lower := slices.Clone(value)
 		if increment(lower); bytes.Compare(lower, value) > 0 {
-			return d.match(op, false, [][2][]byte{{lower, slices.Repeat([]byte{0xff}, len(value))}}, "")
+			d.match(op, false, valueOf(lower, highest))
+			return nil
 		}
 	case unix.NFT_CMP_LT:
 		upper := slices.Clone(value)
 		if decrement(upper); bytes.Compare(upper, value) < 0 {
-			return d.match(op, false, [][2][]byte{{make([]byte, len(value)), upper}}, "")
+			d.match(op, false, valueOf(lowest, upper))
+			return nil
 		}
 	}
 	return errUnsupported
+}
+
+// compareRange adds the match of a register with an interval.
+func (d *ruleDecoder) compareRange(a attributes) error {
+	first, last := constant(a, unix.NFTA_RANGE_FROM_DATA), constant(a, unix.NFTA_RANGE_TO_DATA)
+	if len(first) == 0 || len(first) != len(last) {
+		return errUnsupported
+	}
+	d.match(d.load(a, unix.NFTA_RANGE_SREG), a.number(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ, valueOf(first, last))
+	return nil
 }
 
 // An interval is open after a comparison with its lower end, of which the next expression may compare with the upper one.
 type interval struct {
 	open     bool
 	register int
-	op       operand
+	op       *operand
 	lower    []byte
 }
 
-// continues tells whether an expression compares the same register with the upper end.
-func (i interval) continues(name []byte, a attributes) bool {
-	return i.open && string(name) == "cmp" && a.number(unix.NFTA_CMP_OP) == unix.NFT_CMP_LTE && registerIndex(a, unix.NFTA_CMP_SREG) == i.register
+// continues reports whether an expression compares the same register with the upper end.
+func (i interval) continues(name string, a attributes) bool {
+	return i.open && name == "cmp" && a.number(unix.NFTA_CMP_OP) == unix.NFT_CMP_LTE && registerIndex(a, unix.NFTA_CMP_SREG) == i.register &&
+		len(constant(a, unix.NFTA_CMP_DATA)) == len(i.lower)
 }
 
 // closeInterval adds the match of an interval that reaches to the last value.
@@ -59,96 +102,178 @@ func (d *ruleDecoder) closeInterval() {
 		return
 	}
 	d.interval = interval{}
-	if err := d.match(i.op, false, [][2][]byte{{i.lower, slices.Repeat([]byte{0xff}, len(i.lower))}}, ""); err != nil {
-		d.unknown(unknownText("cmp", err))
+	d.match(*i.op, false, valueOf(i.lower, bytes.Repeat([]byte{0xff}, len(i.lower))))
+}
+
+// match adds the match of an operand with values, or a condition that the model has no word for.
+func (d *ruleDecoder) match(op operand, negated bool, v values) {
+	matches, err := d.matchesOf(op, negated, v)
+	if err != nil {
+		d.condition([]operand{op}, negated, v)
+		return
+	}
+	d.use(op)
+	for _, m := range matches {
+		d.addMatch(m)
 	}
 }
 
-// match adds the match of a field with intervals of values; set names the set that holds them.
-func (d *ruleDecoder) match(op operand, negated bool, keys [][2][]byte, set string) error {
-	if len(keys) == 0 || slices.ContainsFunc(keys, func(key [2][]byte) bool {
-		// A longer key is compared with other fields too: a concatenation.
-		return len(key[0]) == 0 || len(key[0]) > op.length || len(key[0]) != len(key[1])
-	}) {
-		return errUnsupported
+// addMatch adds a match and what it says about the packets behind it.
+func (d *ruleDecoder) addMatch(m rules.Match) {
+	if f, ok := m.(rules.MatchFamily); ok && d.hasActed && f.Family == d.family {
+		return // it is known, and nothing changes it
+	}
+	d.learn(m)
+	if port, ok := m.(rules.MatchPort); ok {
+		d.addPort(port)
+		return
+	}
+	d.add(m)
+}
+
+// condition adds a comparison that the model has no word for.
+func (d *ruleDecoder) condition(ops []operand, negated bool, v values) {
+	u := operand{effect: rules.Reads}
+	text := ""
+	for i, op := range ops {
+		u.dependOn(op)
+		if i > 0 {
+			text += " . "
+		}
+		text += op.String()
+	}
+	data := u.data
+	if v.set != nil {
+		id := v.set.identity()
+		u.noData = u.noData || id == rules.NoData
+		data += id
+	}
+	if u.noData || len(ops) == 0 {
+		data = rules.NoData
+	}
+	if u.effect == rules.Draws && data != rules.NoData {
+		data = d.identity()
+	}
+	d.use(ops...)
+	d.unknown(conditionText(text, v.String(), negated), u.effect, data)
+}
+
+// matchesOf returns the conditions that an operand has the values, or with negated that it has none of them. They are several where the
+// operand is several fields.
+func (d *ruleDecoder) matchesOf(op operand, negated bool, v values) ([]rules.Match, error) {
+	length, ok := cached(v, operand{text: "length"}, func() (int, bool) { return keyLength(v.keys) })
+	if !ok || length > op.length {
+		return nil, errUnsupported
 	}
 	if op.mask != nil {
-		return d.maskedMatch(op, negated, keys)
+		return d.maskedMatches(op, negated, v.keys)
 	}
+	m, ok := d.matchOf(op, negated, v)
+	switch {
+	case ok:
+		return []rules.Match{m}, nil
+	case op.field == fieldPorts && !negated && len(v.keys) == 1 && isSingle(v.keys[0]) && len(v.keys[0][0]) == 4:
+		source, _ := numberKey[uint16](v.keys[0][0][:2])
+		destination, _ := numberKey[uint16](v.keys[0][0][2:])
+		return []rules.Match{
+			rules.MatchPort{Side: rules.Source, Ports: rules.Singles(source)},
+			rules.MatchPort{Side: rules.Destination, Ports: rules.Singles(destination)},
+		}, nil
+	}
+	return nil, errUnsupported
+}
+
+// keyLength is the length of all keys; it fails if there is none, or if they have not the same.
+func keyLength(keys [][2][]byte) (int, bool) {
+	if len(keys) == 0 || len(keys[0][0]) == 0 {
+		return 0, false
+	}
+	length := len(keys[0][0])
+	return length, !slices.ContainsFunc(keys, func(key [2][]byte) bool { return len(key[0]) != length || len(key[1]) != length })
+}
+
+func isSingle(key [2][]byte) bool { return bytes.Equal(key[0], key[1]) }
+
+// matchOf returns the condition that an operand without mask has the values, if it is one.
+func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, bool) {
 	switch op.field {
 	case fieldIn, fieldOut:
-		return d.matchInterface(op.field == fieldOut, negated, keys)
+		names, ok := cached(v, op, func() ([]rules.InterfaceName, bool) { return interfaceNames(v.keys) })
+		return rules.MatchInterface{Out: op.field == fieldOut, Not: negated, Names: names}, ok
 	case fieldInIndex, fieldOutIndex:
-		return d.matchLoopback(op.field == fieldOutIndex, negated, keys)
+		return rules.MatchInterface{Out: op.field == fieldOutIndex, Not: negated, Names: []rules.InterfaceName{{Name: "lo"}}}, isLoopback(v.keys)
 	case fieldFamily:
-		return d.matchFamily(negated, keys)
+		f, ok := familyKey(v.keys, negated)
+		return rules.MatchFamily{Family: f}, ok
 	case fieldProtocol:
-		m := rules.MatchProtocol{Not: negated}
-		for _, key := range keys {
-			if len(key[0]) != 1 || !bytes.Equal(key[0], key[1]) {
-				return errUnsupported
-			}
-			m.Protocols = append(m.Protocols, rules.Protocol(key[0][0]))
-		}
-		slices.Sort(m.Protocols)
-		return d.add(m)
+		protocols, ok := cached(v, op, func() ([]rules.Protocol, bool) { return protocolKeys(v.keys) })
+		return rules.MatchProtocol{Not: negated, Protocols: protocols}, ok
 	case fieldSource, fieldDestination:
-		return d.matchAddr(op.field, negated, keys, set)
+		return addrMatch(d.family, op.field, negated, v)
 	case fieldSourcePort, fieldDestinationPort:
-		ports, ok := numberRanges(keys, numberKey[uint16])
-		if !ok {
-			return errUnsupported
+		if !op.ofPorts {
+			return nil, false
 		}
-		return d.addPort(rules.MatchPort{Side: sideOf(op.field), Not: negated, Ports: ports})
+		ports, ok := cached(v, op, func() ([]rules.PortRange, bool) { return numberRanges(v.keys, numberKey[uint16]) })
+		return rules.MatchPort{Side: sideOf(op.field), Not: negated, Ports: ports}, ok
+	case fieldTCPFlags:
+		value := v.keys[0][0][0]
+		return rules.MatchTCPFlags{Not: negated, Mask: 0xff, Value: rules.TCPFlags(value)}, len(v.keys) == 1 && isSingle(v.keys[0])
+	case fieldICMPType, fieldICMPCode, fieldICMPTypeCode:
+		if op.field == fieldICMPCode && !d.spend(len(v.keys)<<8) { // a code is one range for each type
+			return nil, false
+		}
+		icmp, ok := cached(v, op, func() ([]rules.Range[uint16], bool) { return icmpRanges(op.field, v.keys) })
+		return rules.MatchICMP{V6: op.ipv6, Not: negated, Values: icmp}, ok
 	case fieldUID, fieldGID:
-		ids, ok := d.ids(op, keys)
-		if !ok {
-			return errUnsupported
-		}
-		return d.add(rules.MatchOwner{Group: op.field == fieldGID, Not: negated, IDs: ids})
+		ids, ok := cached(v, op, func() ([]rules.IDRange, bool) { return hostRanges(op, v.keys) })
+		return rules.MatchOwner{Group: op.field == fieldGID, Not: negated, IDs: ids}, ok
 	case fieldState:
-		states, ok := singleStates(keys)
-		if !ok {
-			return errUnsupported
-		}
-		return d.add(rules.MatchState{Not: negated, States: states})
+		states, ok := singleStates(v.keys)
+		return rules.MatchState{Not: negated, States: states}, ok
 	case fieldMark, fieldConntrackMark:
-		value, ok := hostNumber(keys[0][0])
-		if !ok || op.network || len(keys) != 1 || !bytes.Equal(keys[0][0], keys[0][1]) {
-			return errUnsupported
+		marks, ok := cached(v, op, func() ([]rules.Range[uint32], bool) { return hostRanges(op, v.keys) })
+		if ok && len(marks) == 1 && marks[0].IsSingle() {
+			return rules.MatchMark{Conntrack: op.field == fieldConntrackMark, Not: negated, Value: marks[0].First, Mask: ^uint32(0)}, true
 		}
-		return d.add(rules.MatchMark{Conntrack: op.field == fieldConntrackMark, Not: negated, Value: value, Mask: ^uint32(0)})
+		return rules.MatchMarkRange{Conntrack: op.field == fieldConntrackMark, Not: negated, Values: marks}, ok
+	case fieldDirection:
+		reply, ok := directionKey(v.keys)
+		return rules.MatchDirection{Reply: reply != negated}, ok
+	case fieldSourceType, fieldDestinationType:
+		types, ok := addrTypes(v.keys)
+		return rules.MatchAddrType{Side: sideOf(op.field), Not: negated, Types: types}, ok
+	case fieldReversePath, fieldReversePathIndex:
+		missing, ok := missingPath(op.field, v.keys)
+		return rules.MatchReversePath{Not: missing != negated, Kind: string(op.constant)}, ok
+	case fieldTransparentSocket:
+		// The model has no word for a packet that has a socket, but no transparent one.
+		is := v.keys[0][0][0] == 1 && !negated || v.keys[0][0][0] == 0 && negated
+		return rules.MatchSocket{Kind: "nft"}, is && len(v.keys) == 1 && isSingle(v.keys[0])
 	}
-	return errUnsupported
+	return nil, false
 }
 
-// acted tells whether an action has done something that stays done when a later match does not match.
-func (d *ruleDecoder) acted() bool {
-	return slices.ContainsFunc(d.rule.Actions, func(a rules.Action) bool { return a != rules.Action(rules.Count{}) })
-}
-
-func (d *ruleDecoder) add(m rules.Match) error {
-	if d.acted() {
-		return errUnsupported
-	}
-	d.rule.Matches = append(d.rule.Matches, m)
-	return nil
-}
+// maxJoinedPorts bounds the ports of matches that become one: each is a copy.
+const maxJoinedPorts = 64
 
 // addPort adds a match of ports. Not this and not that is one match with both.
-func (d *ruleDecoder) addPort(m rules.MatchPort) error {
-	for i, other := range d.rule.Matches {
-		if o, ok := other.(rules.MatchPort); ok && o.Not && m.Not && o.Side == m.Side {
-			o.Ports = rules.Normalise(append(o.Ports, m.Ports...))
-			d.rule.Matches[i] = o
-			return nil
+func (d *ruleDecoder) addPort(m rules.MatchPort) {
+	if !d.hasActed && m.Not {
+		for i, other := range d.rule.Matches {
+			if o, ok := other.(rules.MatchPort); ok && o.Not && o.Side == m.Side && len(o.Ports)+len(m.Ports) <= maxJoinedPorts {
+				o.Ports = rules.Normalise(slices.Concat(o.Ports, m.Ports))
+				d.rule.Matches[i] = o
+				return
+			}
 		}
 	}
-	return d.add(m)
+	d.add(m)
 }
 
 func sideOf(f field) rules.Side {
-	if f == fieldDestination || f == fieldDestinationPort {
+	switch f {
+	case fieldDestination, fieldDestinationPort, fieldDestinationType:
 		return rules.Destination
 	}
 	return rules.Source

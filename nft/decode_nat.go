@@ -1,47 +1,150 @@
 package nft
 
 import (
+	"cmp"
+	"fmt"
+	"net/netip"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// These read the expressions that send a packet elsewhere. Port 0 stands for the packet's own, or for any.
+// These read the expressions that send a packet elsewhere, or refuse it.
+
+// mappedRegister returns the register, among those that attributes name, that holds what a map had for a key.
+func (d *ruleDecoder) mappedRegister(a attributes, attrs ...uint16) (int, bool) {
+	for _, attr := range attrs {
+		r := registerIndex(a, attr)
+		if r >= registerCount {
+			continue
+		}
+		if op, begins := d.holder(r); op != nil && op.field == fieldMapped {
+			return r - begins/4, true
+		}
+	}
+	return 0, false
+}
+
+// ports reads the ports that two attributes name the registers of: 0 for none, and for a range of one no last port.
+func (d *ruleDecoder) ports(a attributes, minAttr, maxAttr uint16) (first, last uint16, ok bool) {
+	if a.get(minAttr) == nil {
+		return 0, 0, a.get(maxAttr) == nil
+	}
+	key, ok := d.constantAt(a, minAttr, 2)
+	if !ok {
+		return 0, 0, false
+	}
+	first, _ = numberKey[uint16](key)
+	if a.get(maxAttr) != nil {
+		if key, ok = d.constantAt(a, maxAttr, 2); !ok {
+			return 0, 0, false
+		}
+		last, _ = numberKey[uint16](key)
+	}
+	if last == first {
+		last = 0
+	}
+	// Packets of other protocols have something else where the port would be.
+	ok = first != 0 && (last == 0 || last > first) && d.limitedToPorts()
+	return first, last, ok
+}
 
 func (d *ruleDecoder) redirect(a attributes) error {
-	port, ok := numberKey[uint16](d.load(a, unix.NFTA_REDIR_REG_PROTO_MIN).constant)
-	last, sameLast := numberKey[uint16](d.load(a, unix.NFTA_REDIR_REG_PROTO_MAX).constant)
-	if !ok || port == 0 || sameLast && last != port || a.number(unix.NFTA_REDIR_FLAGS)&^natRangeProtoSpecified != 0 {
+	if r, ok := d.mappedRegister(a, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX); ok {
+		return d.mapBranches(r, func(one *ruleDecoder) error { return one.redirect(a) })
+	}
+	first, last, ok := d.ports(a, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
+	if !ok || a.number(unix.NFTA_REDIR_FLAGS)&^(natRangeProtoSpecified|natRangePersistent) != 0 {
 		return errUnsupported
 	}
-	d.act(rules.RedirectTo{Port: port})
+	d.act(rules.RedirectTo{Port: first, Last: last})
 	return nil
 }
 
-// nat reads a translation that leaves the address as it is.
+// nat reads a translation of the destination.
 func (d *ruleDecoder) nat(a attributes) error {
-	port, ok := numberKey[uint16](d.load(a, unix.NFTA_NAT_REG_PROTO_MIN).constant)
-	last, sameLast := numberKey[uint16](d.load(a, unix.NFTA_NAT_REG_PROTO_MAX).constant)
-	if !ok || port == 0 || sameLast && last != port || a.number(unix.NFTA_NAT_TYPE) != unix.NFT_NAT_DNAT ||
-		a.get(unix.NFTA_NAT_REG_ADDR_MIN) != nil || a.number(unix.NFTA_NAT_FLAGS)&^natRangeProtoSpecified != 0 {
+	if r, ok := d.mappedRegister(a, unix.NFTA_NAT_REG_ADDR_MIN, unix.NFTA_NAT_REG_ADDR_MAX, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX); ok {
+		return d.mapBranches(r, func(one *ruleDecoder) error { return one.nat(a) })
+	}
+	first, last, ok := d.ports(a, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
+	if !ok || a.number(unix.NFTA_NAT_TYPE) != unix.NFT_NAT_DNAT ||
+		a.number(unix.NFTA_NAT_FLAGS)&^(natRangeMapIPs|natRangeProtoSpecified|natRangePersistent) != 0 {
 		return errUnsupported
 	}
-	if err := d.limit(a.number(unix.NFTA_NAT_FAMILY)); err != nil {
+	family := a.number(unix.NFTA_NAT_FAMILY)
+	var action rules.Action = rules.DNATPort{Port: first, Last: last}
+	if a.get(unix.NFTA_NAT_REG_ADDR_MIN) != nil {
+		addr, lastAddr, ok := d.natAddrs(a, family)
+		if !ok {
+			return errUnsupported
+		}
+		action = rules.DNATTo{Addr: addr, LastAddr: lastAddr, Port: first, Last: last}
+	} else if first == 0 {
+		return errUnsupported
+	}
+	// Packets of the other family go on in the rule, unchanged (nft_nat_inet_eval in net/netfilter/nft_nat.c).
+	before := cut{len(d.rule.Matches), len(d.rule.Actions)}
+	known := d.family
+	if err := d.limit(family); err != nil {
 		return err
 	}
-	d.act(rules.DNATPort{Port: port})
+	if d.family != known {
+		d.undo = &before
+	}
+	d.act(action)
 	return nil
 }
 
-func (d *ruleDecoder) tproxy(a attributes) error {
-	port, ok := numberKey[uint16](d.load(a, nftaTProxyRegPort).constant)
-	if !ok || port == 0 || a.get(nftaTProxyRegAddr) != nil {
-		return errUnsupported
+// natAddrs reads the addresses of a translation. The last one is not valid for a range of one.
+func (d *ruleDecoder) natAddrs(a attributes, family uint32) (first, last netip.Addr, ok bool) {
+	length := map[uint32]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 16}[family]
+	key, ok := d.constantAt(a, unix.NFTA_NAT_REG_ADDR_MIN, length)
+	if !ok || length == 0 {
+		return first, last, false
 	}
-	if err := d.limit(a.number(nftaTProxyFamily)); err != nil {
+	first, _ = netip.AddrFromSlice(key)
+	if a.get(unix.NFTA_NAT_REG_ADDR_MAX) == nil {
+		return first, last, true
+	}
+	if key, ok = d.constantAt(a, unix.NFTA_NAT_REG_ADDR_MAX, length); !ok {
+		return first, last, false
+	}
+	last, _ = netip.AddrFromSlice(key)
+	if last == first {
+		last = netip.Addr{}
+	}
+	return first, last, !last.IsValid() || first.Less(last)
+}
+
+// tproxy ends the rule for packets of other protocols and families than it is for, and for those that find no socket. Port 0 stands for
+// the packet's own, and the unspecified address for none.
+func (d *ruleDecoder) tproxy(a attributes) error {
+	action := rules.TProxy{}
+	if a.get(nftaTProxyRegPort) != nil {
+		key, ok := d.constantAt(a, nftaTProxyRegPort, 2)
+		if !ok {
+			return errUnsupported
+		}
+		action.Port, _ = numberKey[uint16](key)
+	}
+	family := a.number(nftaTProxyFamily)
+	if a.get(nftaTProxyRegAddr) != nil {
+		key, ok := d.constantAt(a, nftaTProxyRegAddr, map[uint32]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 16}[family])
+		if !ok || len(key) == 0 {
+			return errUnsupported
+		}
+		if addr, _ := netip.AddrFromSlice(key); !addr.IsUnspecified() {
+			action.Addr = addr
+		}
+	}
+	if err := d.limit(family); err != nil {
 		return err
 	}
-	d.act(rules.TProxy{Port: port})
+	if !d.limitedTo(rules.TCP, rules.UDP) {
+		d.addMatch(rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP, rules.UDP}})
+	}
+	d.act(action)
 	return nil
 }
 
@@ -58,6 +161,49 @@ func (d *ruleDecoder) limit(nfproto uint32) error {
 	case d.family != rules.Inet:
 		return errUnsupported
 	}
-	d.family = f
-	return d.add(rules.MatchFamily{Family: f})
+	d.addMatch(rules.MatchFamily{Family: f})
+	return nil
+}
+
+// What a packet is refused with: the codes of "destination unreachable" of ICMP (RFC 792, 1122, 1812), of ICMPv6 (RFC 4443), and nft's own
+// for both, by number.
+var (
+	rejectICMP = [...]string{
+		0: "net-unreachable", 1: "host-unreachable", 2: "prot-unreachable", 3: "port-unreachable", 9: "net-prohibited", 10: "host-prohibited",
+		13: "admin-prohibited",
+	}
+	rejectICMPv6 = [...]string{0: "no-route", 1: "admin-prohibited", 3: "addr-unreachable", 4: "port-unreachable", 5: "policy-fail", 6: "reject-route"}
+	rejectBoth   = [...]string{0: "no-route", 1: "port-unreachable", 2: "host-unreachable", 3: "admin-prohibited"}
+)
+
+// reject reads with what the packet is answered.
+func (d *ruleDecoder) reject(a attributes) error {
+	code := uint8(0)
+	if value := a.get(unix.NFTA_REJECT_ICMP_CODE); len(value) == 1 {
+		code = value[0]
+	}
+	names, key := rejectBoth[:], "icmpx"
+	switch a.number(unix.NFTA_REJECT_TYPE) {
+	case unix.NFT_REJECT_TCP_RST:
+		d.act(rules.Reject{With: "tcp reset"})
+		return nil
+	case unix.NFT_REJECT_ICMP_UNREACH:
+		switch d.family {
+		case rules.IPv4:
+			names, key = rejectICMP[:], "icmp"
+		case rules.IPv6:
+			names, key = rejectICMPv6[:], "icmpv6"
+		default:
+			return errUnsupported
+		}
+	case unix.NFT_REJECT_ICMPX_UNREACH:
+	default:
+		return errUnsupported
+	}
+	name := fmt.Sprint(code)
+	if int(code) < len(names) {
+		name = cmp.Or(names[code], name)
+	}
+	d.act(rules.Reject{With: key + " " + name})
+	return nil
 }

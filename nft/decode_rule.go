@@ -2,8 +2,10 @@ package nft
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"slices"
 	"strings"
 
@@ -12,52 +14,96 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// decodeRule reads a rule. Expressions that the model has no word for become [rules.Unknown]: before the first action a match,
-// later an action.
+// decodeRule reads a rule. Expressions that the model has no word for become [rules.Unknown].
 func decodeRule(family rules.Family, sets setDecoder, a attributes) rules.Rule {
 	d := ruleDecoder{family: family, sets: sets}
 	d.decode(a)
 	return d.rule
 }
 
-// ruleDecoder follows what the expressions of a rule do with registers.
+// ruleDecoder carries out the expressions of a rule on the registers, and collects what the rule asks for and does.
+//
+// The kernel evaluates expressions in order, and what one has done stays done when a later condition is not fulfilled. Conditions become
+// matches of the rule up to its first action (other than [rules.Count]), and [rules.Require] behind it.
 type ruleDecoder struct {
-	family    rules.Family // that the rule is known to be limited to, or Inet
+	family rules.Family // that the rule is known to be limited to, or Inet
+	// protocols are those that the rule is known to be limited to, if isLimited is set.
+	protocols []rules.Protocol
+	isLimited bool
+
 	sets      setDecoder
-	registers [registerCount]operand
-	interval  interval
-	rule      rules.Rule
-	// splits tells that a verdict map may become several rules; then these are the branches of the map that was read last.
+	registers [registerCount]*operand
+	// pending are the loads that end the rule for packets without the field, as long as no condition depends on the field.
+	pending []pendingLoad
+	loads   int // counts those loads
+	// history is a hash of the expressions so far, with what sets hold in the place of their names; unread reports that it does not stand
+	// for all that they depend on.
+	history  hash.Hash
+	list     attributes // the expressions that are not in it yet
+	unhashed int        // how many of them have been carried out
+	unread   bool
+	draws    int // counts the conditions that draw
+
+	interval interval
+	rule     rules.Rule
+	hasActed bool // the rule has another action than Count
+	// undo is where to cut the rule off if an expression follows: then the last one was not decoded right.
+	undo *cut
+	// splits reports that a map may become several rules; then these are the branches of the map that was read last.
 	splits   bool
+	split    bool // it has become branches, perhaps none
 	branches []rules.Rule
+	room     *int // for what branches and tuples take; see maxExpansion
 }
+
+// A pendingLoad is a load that ends the rule for packets without the field.
+type pendingLoad struct {
+	number int
+	text   string
+	data   string
+	noData bool
+}
+
+// A cut is the number of matches and actions that a rule had.
+type cut struct{ matches, actions int }
 
 // decode reads the whole rule.
 func (d *ruleDecoder) decode(a attributes) {
-	d.rule.Position = a.number64(unix.NFTA_RULE_HANDLE)
+	d.list = a.get(unix.NFTA_RULE_EXPRESSIONS)
+	if d.room == nil {
+		room := maxExpansion
+		d.room = &room
+	}
+	d.rule.Handle = rules.Handle(a.number64(unix.NFTA_RULE_HANDLE))
 	d.rule.Comment = comment(a.get(unix.NFTA_RULE_USERDATA))
-	wellFormed := attributes(a.get(unix.NFTA_RULE_EXPRESSIONS)).each(func(_ uint16, value []byte) {
+	wellFormed := d.list.each(func(_ uint16, value []byte) {
 		e := attributes(value)
-		name := bytes.TrimRight(e.get(unix.NFTA_EXPR_NAME), "\x00")
+		name := string(bytes.TrimRight(e.get(unix.NFTA_EXPR_NAME), "\x00"))
 		if !d.interval.continues(name, e.get(unix.NFTA_EXPR_DATA)) {
 			d.closeInterval()
 		}
-		if d.branches != nil {
-			d.unknown("lookup: not the last expression")
-			d.branches = nil
-		}
-		if err := d.expression(name, e.get(unix.NFTA_EXPR_DATA)); err != nil {
-			d.unknown(unknownText(string(name), err))
-			// It may have written to any register.
-			d.registers = [registerCount]operand{}
-		}
+		d.undoLast()
+		d.expression(name, e.get(unix.NFTA_EXPR_DATA))
 	})
 	d.closeInterval()
 	if !wellFormed {
-		d.unknown("malformed list of expressions")
-		d.branches = nil
+		d.undoLast()
+		d.unknown("malformed list of expressions", rules.Anything, rules.NoData)
 	}
 	d.finish()
+}
+
+// undoLast takes back what was decoded on the condition that no expression follows: one follows.
+func (d *ruleDecoder) undoLast() {
+	switch {
+	case d.split:
+		d.split, d.branches = false, nil
+		d.unknown("lookup: not the last expression", rules.Anything, d.identity())
+	case d.undo != nil:
+		d.rule.Matches, d.rule.Actions = d.rule.Matches[:d.undo.matches], d.rule.Actions[:d.undo.actions]
+		d.undo = nil
+		d.unknown("nat: not the last expression", rules.Anything, d.identity())
+	}
 }
 
 var errUnsupported = errors.New("not known to the model")
@@ -71,69 +117,45 @@ func unknownText(name string, err error) string {
 	return name + ": " + more
 }
 
-func (d *ruleDecoder) unknown(text string) {
-	if len(d.rule.Actions) == 0 {
-		d.rule.Matches = append(d.rule.Matches, rules.Unknown{Text: text})
-	} else {
-		d.rule.Actions = append(d.rule.Actions, rules.Unknown{Text: text})
+// unknown adds what the model has no word for: a condition, or an action.
+func (d *ruleDecoder) unknown(text string, effect rules.Effect, data string) {
+	if effect == rules.Anything {
+		d.pending = nil // it may also end the rule
+	}
+	if effect == rules.Draws && data != rules.NoData {
+		data = fmt.Sprintf("%d %s", d.draws, data)
+		d.draws++
+	}
+	d.add(rules.Unknown{Text: text, Effect: effect, Data: data})
+}
+
+// add adds a condition.
+func (d *ruleDecoder) add(m rules.Match) {
+	u, isUnknown := m.(rules.Unknown)
+	switch {
+	case isUnknown && !u.Effect.IsCondition():
+		d.act(u)
+	case d.hasActed:
+		d.rule.Actions = append(d.rule.Actions, rules.Require{Match: m})
+	default:
+		d.rule.Matches = append(d.rule.Matches, m)
 	}
 }
 
-// finish brings the rule into the form that Compile gives it.
-func (d *ruleDecoder) finish() {
-	named := slices.ContainsFunc(d.rule.Matches, func(m rules.Match) bool {
-		_, ok := m.(rules.MatchAddr)
-		return ok
-	})
-	if named {
-		// The match of an address says the family by itself.
-		d.rule.Matches = slices.DeleteFunc(d.rule.Matches, func(m rules.Match) bool {
-			f, ok := m.(rules.MatchFamily)
-			return ok && f.Family == d.family
-		})
+// act adds an action. Whatever of the packet is in a register may not be what the packet has then.
+func (d *ruleDecoder) act(action rules.Action) {
+	if action == rules.Action(rules.Count{}) {
+		d.rule.Actions = append(d.rule.Actions, action)
+		return
 	}
-	rules.SortMatches(d.rule.Matches)
-}
-
-// expression carries out one expression.
-func (d *ruleDecoder) expression(name []byte, a attributes) error {
-	switch string(name) {
-	case "meta":
-		return d.meta(a)
-	case "ct":
-		return d.ct(a)
-	case "payload":
-		return d.payload(a)
-	case "immediate":
-		return d.immediate(a)
-	case "bitwise":
-		return d.bitwise(a)
-	case "byteorder":
-		return d.byteorder(a)
-	case "cmp":
-		return d.compare(a)
-	case "range":
-		keys := [][2][]byte{{constant(a, unix.NFTA_RANGE_FROM_DATA), constant(a, unix.NFTA_RANGE_TO_DATA)}}
-		return d.match(d.load(a, unix.NFTA_RANGE_SREG), a.number(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ, keys, "")
-	case "lookup":
-		return d.lookup(a)
-	case "counter":
-		d.rule.Hits = rules.Hits{Packets: a.number64(unix.NFTA_COUNTER_PACKETS), Bytes: a.number64(unix.NFTA_COUNTER_BYTES)}
-		d.act(rules.Count{})
-		return nil
-	case "redir":
-		return d.redirect(a)
-	case "tproxy":
-		return d.tproxy(a)
-	case "nat":
-		return d.nat(a)
-	case "log":
-		d.count()
-		return nil
-	case "match", "target":
-		return d.extension(string(name) == "target", a)
+	d.requirePending()
+	d.rule.Actions = append(d.rule.Actions, action)
+	d.hasActed = true
+	for i, op := range d.registers {
+		if op != nil && op.field != fieldConstant {
+			d.registers[i] = nil
+		}
 	}
-	return errUnsupported
 }
 
 // count adds what changes nothing about the packet, unless something did already.
@@ -143,95 +165,94 @@ func (d *ruleDecoder) count() {
 	}
 }
 
-func (d *ruleDecoder) act(action rules.Action) { d.rule.Actions = append(d.rule.Actions, action) }
+// requirePending adds the condition that the packet has what was loaded, for each load on which no condition depends.
+func (d *ruleDecoder) requirePending() {
+	pending := d.pending
+	d.pending = nil
+	for _, p := range pending {
+		data := p.data
+		if p.noData {
+			data = rules.NoData
+		}
+		d.unknown(p.text+" exists", rules.Reads, data)
+	}
+}
+
+// use says that a condition or an unknown action depends on the operands, and so on that the packet has them.
+func (d *ruleDecoder) use(ops ...operand) {
+	if len(d.pending) == 0 {
+		return
+	}
+	d.pending = slices.DeleteFunc(slices.Clone(d.pending), func(p pendingLoad) bool {
+		return slices.ContainsFunc(ops, func(op operand) bool { return slices.Contains(op.loads, p.number) })
+	})
+}
+
+// hashExpression adds an expression to the history, without what changes by itself.
+func (d *ruleDecoder) hashExpression(name string, a attributes) {
+	fmt.Fprintf(d.history, "\x00%s\x00", name)
+	switch name {
+	case "counter", "last", "connlimit", "quota", "limit":
+		// Their texts have what does not change.
+	case "match", "target":
+		_, _ = d.history.Write(a.get(unix.NFTA_MATCH_NAME))
+	case "lookup":
+		for _, attr := range []uint16{unix.NFTA_LOOKUP_SREG, unix.NFTA_LOOKUP_DREG, unix.NFTA_LOOKUP_FLAGS} {
+			_, _ = d.history.Write(a.get(attr))
+		}
+		id := d.sets[a.text(unix.NFTA_LOOKUP_SET)].identity()
+		d.unread = d.unread || id == rules.NoData
+		fmt.Fprintf(d.history, "\x00%s\x00", id)
+	default:
+		_, _ = d.history.Write(a)
+	}
+}
+
+// identity stands for all expressions so far, and for what their sets hold: equal identities are equal expressions.
+func (d *ruleDecoder) identity() string {
+	if d.list == nil {
+		return rules.NoData
+	}
+	if d.history == nil { // that of most rules is never asked for
+		d.history = sha256.New()
+	}
+	for ; d.unhashed > 0; d.unhashed-- {
+		length := int(native.Uint16(d.list))
+		e := d.list[unix.NLA_HDRLEN:length]
+		d.hashExpression(e.text(unix.NFTA_EXPR_NAME), e.get(unix.NFTA_EXPR_DATA))
+		d.list = d.list[min(align(length), len(d.list)):]
+	}
+	if d.unread {
+		return rules.NoData
+	}
+	return fmt.Sprintf("%x", d.history.Sum(nil))
+}
+
+// finish brings the rule into the form that Compile gives it.
+func (d *ruleDecoder) finish() {
+	var families []rules.Family
+	for _, m := range d.rule.Matches {
+		if addr, ok := m.(rules.MatchAddr); ok && !slices.Contains(families, addr.Family()) {
+			families = append(families, addr.Family())
+		}
+	}
+	// The match of an address says the family by itself.
+	d.rule.Matches = slices.DeleteFunc(d.rule.Matches, func(m rules.Match) bool {
+		f, ok := m.(rules.MatchFamily)
+		return ok && slices.Contains(families, f.Family)
+	})
+	rules.SortMatches(d.rule.Matches)
+}
+
+func (d *ruleDecoder) counter(a attributes) error {
+	d.rule.Hits = rules.Hits{Packets: a.number64(unix.NFTA_COUNTER_PACKETS), Bytes: a.number64(unix.NFTA_COUNTER_BYTES)}
+	d.act(rules.Count{})
+	return nil
+}
 
 // constant reads a nested constant.
 func constant(a attributes, attr uint16) []byte {
 	return attributes(a.get(attr)).get(unix.NFTA_DATA_VALUE)
-}
-
-func (d *ruleDecoder) meta(a attributes) error {
-	key := a.number(unix.NFTA_META_KEY)
-	if a.get(unix.NFTA_META_SREG) == nil {
-		return d.store(a, unix.NFTA_META_DREG, metaField(key))
-	}
-	if key != unix.NFT_META_MARK {
-		return errUnsupported
-	}
-	op := d.load(a, unix.NFTA_META_SREG)
-	value, isNumber := hostNumber(op.constant)
-	mask, isMasked := hostNumber(op.mask)
-	xor, _ := hostNumber(op.xor)
-	switch {
-	case op.field == fieldConstant && isNumber:
-		d.act(rules.SetMark{Value: value, Mask: ^uint32(0)})
-	case op.field == fieldConntrackMark && op.mask == nil:
-		d.act(rules.RestoreMark{})
-	case op.field == fieldMark && isMasked && xor&mask == 0:
-		d.act(rules.SetMark{Value: xor, Mask: ^mask})
-	default:
-		return errUnsupported
-	}
-	return nil
-}
-
-func (d *ruleDecoder) ct(a attributes) error {
-	key := a.number(unix.NFTA_CT_KEY)
-	if a.get(unix.NFTA_CT_DIRECTION) != nil {
-		return errUnsupported
-	}
-	if a.get(unix.NFTA_CT_SREG) == nil {
-		return d.store(a, unix.NFTA_CT_DREG, ctField(key))
-	}
-	op := d.load(a, unix.NFTA_CT_SREG)
-	switch {
-	case key == unix.NFT_CT_ZONE && len(op.constant) == 2:
-		d.act(rules.SetZone{Zone: native.Uint16(op.constant)})
-	case key == unix.NFT_CT_MARK && op.field == fieldMark && op.mask == nil:
-		d.act(rules.SaveMark{})
-	default:
-		return errUnsupported
-	}
-	return nil
-}
-
-func (d *ruleDecoder) payload(a attributes) error {
-	if a.get(unix.NFTA_PAYLOAD_SREG) != nil {
-		return errUnsupported
-	}
-	p := payload{a.number(unix.NFTA_PAYLOAD_BASE), a.number(unix.NFTA_PAYLOAD_OFFSET), a.number(unix.NFTA_PAYLOAD_LEN)}
-	f := fieldNone
-	protocols := d.protocols()
-	ports := len(protocols) > 0 && !slices.ContainsFunc(protocols, func(p rules.Protocol) bool { return p != rules.TCP && p != rules.UDP })
-	switch {
-	case p == sourcePort && ports:
-		f = fieldSourcePort
-	case p == destinationPort && ports:
-		f = fieldDestinationPort
-	case p == ipv4Protocol && d.family == rules.IPv4:
-		f = fieldProtocol
-	case p == tcpFlags && slices.Equal(protocols, []rules.Protocol{rules.TCP}):
-		f = fieldTCPFlags
-	case p.base == unix.NFT_PAYLOAD_NETWORK_HEADER && d.family != rules.Inet:
-		// A prefix of whole bytes may load only those.
-		for side, addr := range map[rules.Side]field{rules.Source: fieldSource, rules.Destination: fieldDestination} {
-			whole := addrField(d.family, side)
-			if p.offset == whole.offset && p.length <= whole.length && p.length > 0 {
-				f = addr
-			}
-		}
-	}
-	return d.store(a, unix.NFTA_PAYLOAD_DREG, operand{field: f, length: int(p.length)})
-}
-
-// protocols are those that the rule is known to be limited to.
-func (d *ruleDecoder) protocols() []rules.Protocol {
-	for _, m := range d.rule.Matches {
-		if p, ok := m.(rules.MatchProtocol); ok && !p.Not {
-			return p.Protocols
-		}
-	}
-	return nil
 }
 
 func (d *ruleDecoder) immediate(a attributes) error {
@@ -239,51 +260,45 @@ func (d *ruleDecoder) immediate(a attributes) error {
 		value := constant(a, unix.NFTA_IMMEDIATE_DATA)
 		return d.store(a, unix.NFTA_IMMEDIATE_DREG, operand{field: fieldConstant, length: len(value), constant: value})
 	}
-	action, err := decodeVerdict(attributes(a.get(unix.NFTA_IMMEDIATE_DATA)).get(unix.NFTA_DATA_VERDICT))
-	if err != nil {
+	v, err := decodeVerdict(attributes(a.get(unix.NFTA_IMMEDIATE_DATA)).get(unix.NFTA_DATA_VERDICT))
+	switch {
+	case err != nil:
 		return err
+	case v.action != nil:
+		d.act(v.action)
+	case v.ends:
+		d.unknown("break", rules.Reads, "")
+	default:
+		d.count()
 	}
-	d.act(action)
 	return nil
 }
 
-// decodeVerdict reads what ends a rule.
-func decodeVerdict(a attributes) (rules.Action, error) {
-	switch code := int32(a.number(unix.NFTA_VERDICT_CODE)); code {
-	case 0:
-		return rules.Drop, nil
-	case 1:
-		return rules.Accept, nil
-	case unix.NFT_RETURN:
-		return rules.Return, nil
-	case unix.NFT_JUMP, unix.NFT_GOTO:
-		return rules.Jump{Chain: a.text(unix.NFTA_VERDICT_CHAIN), Goto: code == unix.NFT_GOTO}, nil
-	default:
-		return nil, fmt.Errorf("verdict %d %w", code, errUnsupported)
-	}
+// A verdict is what an expression says about what comes next: an action, or without one whether the rule ends.
+type verdict struct {
+	action rules.Action
+	ends   bool
 }
 
-func (d *ruleDecoder) lookup(a attributes) error {
-	name := a.text(unix.NFTA_LOOKUP_SET)
-	s := d.sets[name]
-	if s == nil {
-		return errUnsupported
+// decodeVerdict reads a verdict.
+func decodeVerdict(a attributes) (verdict, error) {
+	if len(a.get(unix.NFTA_VERDICT_CODE)) != 4 {
+		return verdict{}, fmt.Errorf("no verdict, %w", errUnsupported)
 	}
-	if a.get(unix.NFTA_LOOKUP_DREG) != nil {
-		return d.verdictMap(a, s)
+	switch code := int32(a.number(unix.NFTA_VERDICT_CODE)); code {
+	case 0:
+		return verdict{action: rules.Drop}, nil
+	case 1:
+		return verdict{action: rules.Accept}, nil
+	case unix.NFT_RETURN:
+		return verdict{action: rules.Return}, nil
+	case unix.NFT_JUMP, unix.NFT_GOTO:
+		return verdict{action: rules.Jump{Chain: a.text(unix.NFTA_VERDICT_CHAIN), Goto: code == unix.NFT_GOTO}}, nil
+	case unix.NFT_CONTINUE:
+		return verdict{}, nil
+	case unix.NFT_BREAK:
+		return verdict{ends: true}, nil
+	default:
+		return verdict{}, fmt.Errorf("verdict %d %w", code, errUnsupported)
 	}
-	if s.anonymous {
-		name = ""
-	}
-	op, negated := d.load(a, unix.NFTA_LOOKUP_SREG), a.number(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0
-	if d.isAddr(op) {
-		if ranges := s.addrRanges(); len(ranges) > 0 && ranges[0].From().BitLen() == 8*op.length {
-			return d.add(rules.MatchAddr{Side: sideOf(op.field), Not: negated, Ranges: ranges, Set: name})
-		}
-	}
-	keys, err := s.keys()
-	if err != nil {
-		return err
-	}
-	return d.match(op, negated, keys, name)
 }

@@ -1,10 +1,9 @@
 package nft
 
 import (
-	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"go4.org/netipx"
@@ -16,30 +15,56 @@ type setDecoder map[string]*decodedSet
 
 // decodedSet is a set as it was read.
 type decodedSet struct {
-	anonymous bool
-	interval  bool
-	keyLength int    // in bytes; 0 if not known
-	unknown   string // what the model has no word for
+	anonymous  bool
+	interval   bool
+	concat     bool   // the intervals are those of several fields, each with its first and last key
+	keyLength  int    // in bytes; 0 if not known
+	dataLength int    // of the values of a map
+	unknown    string // what the model has no word for
+	changes    bool   // rules or timeouts add and remove elements
+	limits     bool   // elements may have an expression that decides
+	table      string // the family and the name
+	permanent  string // what of a set that changes does not time out
 	// lists are the elements as they were dumped, so many, until load has read them.
 	lists    []attributes
 	listed   int
 	elements []element
 	sorted   bool             // the elements are
 	ranges   []netipx.IPRange // what addrRanges has found
-	// verdicts are what a verdict map has for its keys, by the key or the first key of an interval; nil if it is none.
+	noRanges bool             // or that it has found none
+	keyList  [][2][]byte      // what keys has found
+	// lasts are the last keys of the intervals of several fields, by the first.
+	lasts map[string][]byte
+	// verdicts are what a verdict map has for its keys, by the key or the first key of an interval; nil if it is none. data are the values
+	// of another map.
 	verdicts map[string]attributes
+	data     map[string][]byte
+	// catchall is the element for all keys that are not in the set, nil if there is none.
+	catchall attributes
+	// cache has what keys were read as, and id what identity has found.
+	cache map[cacheKey]any
+	id    string
 }
+
+// maxMap bounds the elements of a map, and of a set of several fields: they take more memory than others.
+const maxMap = 1 << 17
 
 func decodeSet(a attributes) *decodedSet {
 	flags := a.number(unix.NFTA_SET_FLAGS)
 	s := &decodedSet{
-		anonymous: flags&unix.NFT_SET_ANONYMOUS != 0, interval: flags&unix.NFT_SET_INTERVAL != 0,
-		keyLength: int(a.number(unix.NFTA_SET_KEY_LEN)),
+		anonymous: flags&unix.NFT_SET_ANONYMOUS != 0, interval: flags&unix.NFT_SET_INTERVAL != 0, concat: flags&nftSetConcat != 0,
+		keyLength: int(a.number(unix.NFTA_SET_KEY_LEN)), dataLength: int(a.number(unix.NFTA_SET_DATA_LEN)),
+		changes: flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0,
 	}
-	known := uint32(unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT | unix.NFT_SET_INTERVAL)
-	if flags&unix.NFT_SET_MAP != 0 && a.number(unix.NFTA_SET_DATA_TYPE) == unix.NFT_DATA_VERDICT {
+	s.limits = decides(a.get(nftaSetExpr)) || a.get(nftaSetExpressions) != nil
+	known := uint32(unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT | unix.NFT_SET_INTERVAL | nftSetConcat | nftSetExpr)
+	if flags&unix.NFT_SET_MAP != 0 {
 		known |= unix.NFT_SET_MAP
-		s.verdicts = map[string]attributes{}
+		if a.number(unix.NFTA_SET_DATA_TYPE) == unix.NFT_DATA_VERDICT {
+			s.verdicts = map[string]attributes{}
+		} else {
+			s.data = map[string][]byte{}
+		}
 	}
 	if other := flags &^ known; other != 0 {
 		s.unknown = fmt.Sprintf("set %s with flags 0x%x", a.text(unix.NFTA_SET_NAME), other)
@@ -47,9 +72,9 @@ func decodeSet(a attributes) *decodedSet {
 	return s
 }
 
-// decides tells whether an expression of an element has a say in whether the element matches: a limit or a quota, but no counter.
+// decides reports whether an expression of an element has a say in whether the element matches: a limit or a quota, but no counter.
 func decides(expression attributes) bool {
-	return expression != nil && expression.text(unix.NFTA_EXPR_NAME) != "counter"
+	return expression != nil && !expression.hasText(unix.NFTA_EXPR_NAME, "counter") && !expression.hasText(unix.NFTA_EXPR_NAME, "last")
 }
 
 // addElements takes a part of the set's elements.
@@ -99,7 +124,15 @@ func (s *decodedSet) load() {
 	if s.lists == nil {
 		return
 	}
-	s.elements = make([]element, 0, s.size())
+	if (s.verdicts != nil || s.data != nil || s.concat) && s.listed > maxMap {
+		s.unknown = fmt.Sprintf("%d elements", s.listed)
+		s.lists = nil
+		return
+	}
+	if s.changes {
+		s.permanent = permanentContents(s.lists)
+	}
+	s.elements, s.catchall, s.lasts = make([]element, 0, s.size()), nil, nil
 	for _, list := range s.lists {
 		list.each(func(_ uint16, value []byte) {
 			if el, ok := s.read(value); ok {
@@ -112,172 +145,86 @@ func (s *decodedSet) load() {
 
 // read reads an element. The result shares its bytes.
 func (s *decodedSet) read(a attributes) (el element, ok bool) {
-	var data attributes
+	var data, last attributes
+	catchall := false
 	a.each(func(attrType uint16, value []byte) {
 		switch attrType {
 		case unix.NFTA_SET_ELEM_KEY:
 			el.key = attributes(value).get(unix.NFTA_DATA_VALUE)
+		case nftaSetElemKeyEnd:
+			last = attributes(value).get(unix.NFTA_DATA_VALUE)
 		case unix.NFTA_SET_ELEM_FLAGS:
-			el.end = len(value) == 4 && binary.BigEndian.Uint32(value)&unix.NFT_SET_ELEM_INTERVAL_END != 0
+			if len(value) != 4 {
+				s.unknown = "set element with flags of another size"
+				return
+			}
+			flags := binary.BigEndian.Uint32(value)
+			el.end, catchall = flags&unix.NFT_SET_ELEM_INTERVAL_END != 0, flags&nftSetElemCatchall != 0
 		case unix.NFTA_SET_ELEM_DATA:
 			data = value
+		case unix.NFTA_SET_ELEM_TIMEOUT, unix.NFTA_SET_ELEM_EXPIRATION:
+			s.unknown = "set element with a timeout"
+		case unix.NFTA_SET_ELEM_OBJREF:
+			s.unknown = "set element with an object"
 		case unix.NFTA_SET_ELEM_EXPR:
 			if decides(value) {
 				s.unknown = "set element with expressions"
 			}
 		case nftaSetElemExpressions:
-			s.unknown = "set element with expressions"
+			wellFormed := len(value) > 0 && attributes(value).each(func(_ uint16, e []byte) {
+				if decides(e) {
+					s.unknown = "set element with expressions"
+				}
+			})
+			if !wellFormed {
+				s.unknown = "set element with expressions"
+			}
 		}
 	})
-	if el.key == nil {
+	switch {
+	case catchall && el.key == nil && s.catchall == nil:
+		if s.catchall = data; data == nil {
+			s.catchall = attributes{}
+		}
+		return el, false
+	case el.key == nil || catchall:
 		s.unknown = "set element without key"
 		return el, false
+	case last != nil && (!s.concat || len(last) != len(el.key)):
+		s.unknown = "set element with a last key"
+	case last != nil:
+		if s.lasts == nil {
+			s.lasts = map[string][]byte{}
+		}
+		s.keep(s.lasts[string(el.key)] != nil)
+		s.lasts[string(el.key)] = last
 	}
 	if data != nil && s.verdicts != nil {
+		s.keep(s.verdicts[string(el.key)] != nil)
 		s.verdicts[string(el.key)] = data.get(unix.NFTA_DATA_VERDICT)
+	}
+	if data != nil && s.data != nil {
+		s.keep(s.data[string(el.key)] != nil)
+		s.data[string(el.key)] = data.get(unix.NFTA_DATA_VALUE)
 	}
 	return el, true
 }
 
-// keys returns the intervals of keys that the set holds, each with its first and last key, in no order; those of another set than
-// of intervals are single.
-func (s *decodedSet) keys() ([][2][]byte, error) {
+// keep notes whether two elements begin at the same key.
+func (s *decodedSet) keep(twice bool) {
+	if twice {
+		s.unknown = "set with a key twice"
+	}
+}
+
+// readable returns why the elements cannot be read, nil if they can.
+func (s *decodedSet) readable() error {
 	s.load()
-	if s.unknown != "" {
-		return nil, fmt.Errorf("%s", s.unknown)
-	}
-	keys := make([][2][]byte, 0, len(s.elements))
-	if !s.interval {
-		for _, el := range s.elements {
-			keys = append(keys, [2][]byte{el.key, el.key})
-		}
-		return keys, nil
-	}
-	s.sort()
-	var lasts []byte // of all intervals
-	if len(s.elements) > 0 {
-		lasts = make([]byte, 0, len(s.elements)*len(s.elements[0].key))
-	}
-	for i, el := range s.elements {
-		if el.end {
-			continue
-		}
-		start := len(lasts)
-		if i+1 < len(s.elements) {
-			lasts = append(lasts, s.elements[i+1].key...)
-			decrement(lasts[start:])
-		} else {
-			lasts = append(lasts, bytes.Repeat([]byte{0xff}, len(el.key))...)
-		}
-		keys = append(keys, [2][]byte{el.key, lasts[start:len(lasts):len(lasts)]})
-	}
-	return keys, nil
-}
-
-// addrRanges returns the addresses that a set of intervals of them holds, normalised, nil if it is none such. They may be thousands:
-// hence without keys, and in the kernel's order without sorting.
-func (s *decodedSet) addrRanges() []netipx.IPRange {
-	if s.ranges != nil || !s.interval || s.unknown != "" {
-		return s.ranges
-	}
-	d := descent{ranges: make([]netipx.IPRange, 0, s.size()/2+1)}
-	ok := s.lists != nil
-	usual := newPlain(s.keyLength)
-	for _, list := range s.lists {
-		list.each(func(_ uint16, value []byte) {
-			el, readable := usual.read(value)
-			if !readable {
-				el, readable = s.read(value)
-			}
-			ok = ok && readable && d.add(el)
-		})
-	}
-	if s.unknown != "" {
-		return nil
-	}
-	if !ok { // in another order
-		s.load()
-		s.sort()
-		d = descent{ranges: d.ranges[:0]}
-		for _, el := range slices.Backward(s.elements) {
-			if !d.add(el) {
-				return nil
-			}
-		}
-	}
-	slices.Reverse(d.ranges)
-	s.ranges = d.ranges
-	return s.ranges
-}
-
-// A descent makes ranges of the elements of a set of intervals, from the highest to the lowest.
-type descent struct {
-	ranges []netipx.IPRange
-	above  netip.Addr // the key of the element before, not valid for the first one
-	end    bool       // that one was
-}
-
-// add adds the next element. It fails for one that is no address, or not the next lower.
-func (d *descent) add(el element) bool {
-	at, ok := netip.AddrFromSlice(el.key)
-	if !ok {
-		return false
-	}
-	n, first := len(d.ranges), !d.above.IsValid()
-	if !first {
-		order := at.Compare(d.above)
-		if at.BitLen() != d.above.BitLen() || order > 0 || order == 0 && (d.end || !el.end) {
-			return false
-		}
-	}
 	switch {
-	case el.end:
-	case n > 0 && d.ranges[n-1].From() == d.above: // they touch
-		d.ranges[n-1] = netipx.IPRangeFrom(at, d.ranges[n-1].To())
-	case first:
-		d.ranges = append(d.ranges, netipx.IPRangeFrom(at, netipx.RangeOfPrefix(netip.PrefixFrom(at, 0)).To()))
-	default:
-		d.ranges = append(d.ranges, netipx.IPRangeFrom(at, d.above.Prev()))
+	case s.unknown != "":
+		return fmt.Errorf("%s", s.unknown)
+	case s.changes:
+		return errors.New("set that changes")
 	}
-	d.above, d.end = at, el.end
-	return true
-}
-
-// sort brings the elements into ascending order.
-func (s *decodedSet) sort() {
-	if !s.sorted {
-		slices.SortFunc(s.elements, compareElements)
-		s.sorted = true
-	}
-}
-
-// compareElements puts the end of an interval before the start of another at the same key. The kernel lists them in one order or the other.
-func compareElements(a, b element) int {
-	switch d := bytes.Compare(a.key, b.key); {
-	case d != 0 || a.end == b.end:
-		return d
-	case a.end:
-		return -1
-	}
-	return 1
-}
-
-// decrement makes the number one less, or all ones of 0.
-func decrement(key []byte) {
-	for i := len(key) - 1; i >= 0; i-- {
-		key[i]--
-		if key[i] != 0xff {
-			break
-		}
-	}
-}
-
-// increment makes the number one more, or 0 of all ones.
-func increment(key []byte) {
-	for i := len(key) - 1; i >= 0; i-- {
-		key[i]++
-		if key[i] != 0 {
-			break
-		}
-	}
+	return nil
 }

@@ -166,8 +166,8 @@ func TestAddressesAreReadAsTheirKeysAre(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := ruleDecoder{family: rules.IPv4}
-		readable := d.matchAddr(fieldDestination, false, keys, "") == nil && len(keys) > 0
+		m, ok := addrMatch(rules.IPv4, fieldDestination, false, values{keys: keys})
+		readable := ok && len(keys) > 0
 		s := dumped(elements)
 		got := s.addrRanges()
 		if readable != (len(got) > 0) {
@@ -176,7 +176,7 @@ func TestAddressesAreReadAsTheirKeysAre(t *testing.T) {
 		if !readable {
 			return
 		}
-		want := d.rule.Matches[0].(rules.MatchAddr).Ranges
+		want := m.(rules.MatchAddr).Ranges
 		if formatRanges(got) != formatRanges(want) {
 			t.Fatalf("%s, want %s", formatRanges(got), formatRanges(want))
 		}

@@ -23,11 +23,11 @@ func (d *ruleDecoder) extension(target bool, a attributes) error {
 		}
 		return nil
 	}
-	if d.acted() {
-		return errUnsupported
-	}
-	xt.DecodeMatch(&d.rule, d.family, xt.Extension{
+	matches := xt.DecodeMatch(&d.rule, d.family, xt.Extension{
 		Name: a.text(unix.NFTA_MATCH_NAME), Revision: a.number(unix.NFTA_MATCH_REV), Data: a.get(unix.NFTA_MATCH_INFO),
 	})
+	for _, m := range matches {
+		d.addMatch(m)
+	}
 	return nil
 }

@@ -29,7 +29,7 @@ func (e *encoder) deleteRule(c *rules.Chain, r *rules.Rule) {
 	e.text(unix.NFTA_RULE_TABLE, e.table.Name)
 	e.text(unix.NFTA_RULE_CHAIN, c.Name)
 	if r != nil {
-		e.attr(unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, r.Position))
+		e.attr(unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, uint64(r.Handle)))
 	}
 	e.end()
 }

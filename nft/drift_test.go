@@ -39,7 +39,7 @@ func TestWhatSomebodyHasPutBesideOursIsFound(t *testing.T) {
 			"a set, and a rule that uses it in a way of which we know nothing", "sidecar-ipv4",
 			"add set inet sluice spare { type ipv4_addr; flags dynamic; timeout 1m; }\n" +
 				"add rule inet sluice nat-output add @spare { ip daddr }", "",
-			[]string{"extra in chain inet sluice nat-output: meta nfproto ipv4 unknown(dynset)"},
+			[]string{"extra in chain inet sluice nat-output: meta nfproto ipv4 unknown(dynset @spare)"},
 			Replaced, nil,
 		},
 		{

@@ -15,7 +15,7 @@ type Transaction struct {
 	buf []byte
 	// descriptions say what each message is about; its index is the message's sequence number.
 	descriptions []description
-	// deletes tells that the kernel has old objects to free afterwards, for which closing the socket waits.
+	// deletes reports that the kernel has old objects to free afterwards, for which closing the socket waits.
 	deletes bool
 }
 
@@ -85,7 +85,7 @@ func (d description) String() string {
 	case d.rule != nil && d.msg != unix.NFT_MSG_DELRULE:
 		text += fmt.Sprintf(" #%d: %s", d.index+1, d.rule)
 	case d.rule != nil:
-		text += fmt.Sprintf(" handle %d", d.rule.Position)
+		text += fmt.Sprintf(" handle %d", d.rule.Handle)
 	case d.refused != "":
 		text += fmt.Sprintf(" %s: %s", d.set, d.refused)
 	case d.element != "":
@@ -103,6 +103,7 @@ type encoder struct {
 	messages
 	table        *rules.Table
 	descriptions []description
+	exprs        expressions // of the rule that is being written
 	lastSetID    uint32
 	deletes      bool
 }
@@ -230,6 +231,32 @@ func (e *encoder) writeRule(c *rules.Chain, index int, named map[string]setRef) 
 		return err
 	}
 	d := description{chain: c, rule: r, index: index}
+	refs, err := ruleSets(r, named, func(s *set) (setRef, error) {
+		s.ref = setRef{name: "__set%d", id: e.nextSetID()}
+		e.writeSet(s, d)
+		return s.ref, nil
+	})
+	if err != nil {
+		return err
+	}
+	e.message(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, d)
+	e.text(unix.NFTA_RULE_TABLE, e.table.Name)
+	e.text(unix.NFTA_RULE_CHAIN, c.Name)
+	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
+	err = e.expressions(r, refs)
+	e.endNest(list)
+	if r.Comment != "" {
+		e.commentAttr(unix.NFTA_RULE_USERDATA, r.Comment)
+	}
+	e.end()
+	return err
+}
+
+// ruleSets returns the sets of a rule's matches, nil if no match needs one. It takes named sets from
+// named, and makes anonymous sets by add.
+func ruleSets(
+	r *rules.Rule, named map[string]setRef, add func(*set) (setRef, error),
+) ([]setRef, error) {
 	var refs []setRef
 	for i, m := range r.Matches {
 		if !needsSet(m) {
@@ -242,45 +269,25 @@ func (e *encoder) writeRule(c *rules.Chain, index int, named map[string]setRef) 
 			refs[i] = named[addr.Set]
 			continue
 		}
-		s := setOf(m)
-		s.ref = setRef{name: "__set%d", id: e.nextSetID()}
-		e.writeSet(s, d)
-		refs[i] = s.ref
+		var err error
+		if refs[i], err = add(setOf(m)); err != nil {
+			return nil, err
+		}
 	}
-	e.message(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, d)
-	e.text(unix.NFTA_RULE_TABLE, e.table.Name)
-	e.text(unix.NFTA_RULE_CHAIN, c.Name)
-	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
-	err := e.expressions(r, refs)
-	e.endNest(list)
-	if r.Comment != "" {
-		e.commentAttr(unix.NFTA_RULE_USERDATA, r.Comment)
-	}
-	e.end()
-	return err
+	return refs, nil
 }
 
-// expressions writes what a rule does; refs are the sets of its matches, nil if none needs one.
+// expressions writes what a rule does. refs are the sets of its matches, nil if no match needs one.
 func (e *encoder) expressions(r *rules.Rule, refs []setRef) error {
-	var faults []error
-	family := rules.Inet
-	for i, m := range r.Matches {
-		if addr, ok := m.(rules.MatchAddr); ok && e.table.Family == rules.Inet && family != addr.Family() {
-			family = addr.Family()
-			e.family(family)
-		}
-		var ref setRef
-		if refs != nil {
-			ref = refs[i]
-		}
-		if err := e.match(m, ref); err != nil {
-			faults = append(faults, err)
+	e.exprs.family = e.table.Family
+	e.exprs.reset()
+	if err := e.exprs.rule(r, refs); err != nil {
+		return err
+	}
+	for _, x := range e.exprs.list {
+		if err := e.write(x); err != nil {
+			return err
 		}
 	}
-	for _, a := range r.Actions {
-		if err := e.action(a); err != nil {
-			faults = append(faults, err)
-		}
-	}
-	return errors.Join(faults...)
+	return nil
 }

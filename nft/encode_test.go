@@ -3,6 +3,7 @@ package nft
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"strings"
 	"syscall"
@@ -84,6 +85,28 @@ func TestWhatNfTablesCannotExpressIsAnError(t *testing.T) {
 		{"a match of any family", match(rules.MatchFamily{}), "no value"},
 		{"a prefix among several interfaces", match(rules.MatchInterface{Names: names("eth0,tap+")}), "eth0"},
 		{"an interface name that is too long", match(rules.MatchInterface{Names: []rules.InterfaceName{{Name: long}}}), long},
+		{"a redirect that leaves the port", action(rules.RedirectTo{}), "one port"},
+		{"a redirect to several ports", action(rules.RedirectTo{Port: 80, Last: 90}), "one port"},
+		{"a redirect to no first port", action(rules.RedirectTo{Last: 90}), "one port"},
+		{"another port", action(rules.DNATPort{Port: 80}), "cannot be written"},
+		{"several other ports", action(rules.DNATPort{Port: 80, Last: 90}), "cannot be written"},
+		{"another address", action(rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1")}), "cannot be written"},
+		{"a proxy at the packet's port", action(rules.TProxy{}), "no port"},
+		{"a proxy at an address", action(rules.TProxy{Port: 80, Addr: netip.MustParseAddr("::1")}), "an address"},
+		{"a refusal", action(rules.Reject{}), "cannot be written"},
+		{"marks that are mixed", action(rules.MixMark{}), "cannot be written"},
+		{"no tracking", action(rules.Notrack{}), "cannot be written"},
+		{"a match behind an action", action(rules.Require{Match: rules.MatchFamily{Family: rules.IPv4}}), "cannot be written"},
+		{"translated connections", match(rules.MatchState{States: rules.States(rules.New, rules.DNAT)}), "no states"},
+		{"no state", match(rules.MatchState{}), "no value"},
+		{"a connection's status", match(rules.MatchStatus{Status: rules.StatusDNAT}), "cannot be written"},
+		{"a direction", match(rules.MatchDirection{}), "cannot be written"},
+		{"marks", match(rules.MatchMarkRange{Values: rules.Singles[uint32](1)}), "cannot be written"},
+		{"a type of address", match(rules.MatchAddrType{Types: rules.AddrTypes(rules.Local)}), "cannot be written"},
+		{"a route back", match(rules.MatchReversePath{}), "cannot be written"},
+		{"a socket", match(rules.MatchSocket{}), "cannot be written"},
+		{"a type of ICMP", match(rules.MatchICMP{Values: rules.Singles[uint16](8)}), "cannot be written"},
+		{"several fields", match(rules.MatchTuple{}), "cannot be written"},
 		{"a comment that is too long", rules.Rule{Actions: []rules.Action{rules.Accept}, Comment: long}, "comment"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -49,13 +49,13 @@ func advise(errno unix.Errno) string {
 	return ""
 }
 
-// IsNotPermitted tells whether the error comes from a lack of privilege.
+// IsNotPermitted reports whether the error comes from a lack of privilege.
 func IsNotPermitted(err error) bool {
 	// The kernel answers EACCES as well where a sysctl has disabled IPv6.
 	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) && !errors.Is(err, route.ErrNoIPv6)
 }
 
-// IsNotSupported tells whether the error comes from something that this kernel does not have.
+// IsNotSupported reports whether the error comes from something that this kernel does not have.
 func IsNotSupported(err error) bool {
 	var unsupported *UnsupportedError
 	return errors.As(err, &unsupported) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) ||

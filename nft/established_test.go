@@ -22,7 +22,7 @@ func install(t *testing.T, ns *netns.NS, r rules.Redirect) nft.Result {
 	if err := r.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	result, err := nft.Apply(ns, rules.Compile(r))
+	result, err := nft.Apply(ns, rules.MustCompile(r))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ var flows = []flow{
 // brief is how long an answer is waited for that is not to come.
 const brief = 3 * time.Second
 
-// open begins the flows, whose answers are waited for so long, and tells that the expected party answers on each.
+// open begins the flows, whose answers are waited for so long, and reports that the expected party answers on each.
 func open(t *testing.T, bed *testbed.Bed, timeout time.Duration, expected func(flow) testbed.Name) []*testbed.Conn {
 	t.Helper()
 	var conns []*testbed.Conn

@@ -28,7 +28,7 @@ func newExpectation(t *rules.Table) *expectation {
 // begin begins another reading.
 func (x *expectation) begin() { x.recognised, x.strange = 0, 0 }
 
-// met tells whether the table that was read has exactly the expected chains and rules, and no other sets.
+// met reports whether the table that was read has exactly the expected chains and rules, and no other sets.
 func (x *expectation) met(found *foundTable) bool {
 	expected := 0
 	for i := range x.table.Chains {
@@ -49,7 +49,8 @@ func (x *expectation) rule(t *foundTable, c *rules.Chain, sets setDecoder, a att
 		return rules.Rule{}, false
 	}
 	x.recognised++
-	return rules.Rule{Matches: r.Matches, Actions: r.Actions, Position: a.number64(unix.NFTA_RULE_HANDLE)}, true
+	handle := rules.Handle(a.number64(unix.NFTA_RULE_HANDLE))
+	return rules.Rule{Matches: r.Matches, Actions: r.Actions, Handle: handle}, true
 }
 
 // next returns the rule that the chain is expected to have next.
@@ -67,7 +68,7 @@ func (x *expectation) next(t *foundTable, c *rules.Chain) *rules.Rule {
 	return &expected.Rules[len(c.Rules)]
 }
 
-// writes tells whether a rule is written as these expressions. Of one with a counter it never is: the kernel fills that.
+// writes reports whether a rule is written as these expressions. Of one with a counter it never is: the kernel fills that.
 func (x *expectation) writes(r *rules.Rule, sets setDecoder, expressions attributes) bool {
 	if expressible(r) != nil {
 		return false
@@ -106,7 +107,7 @@ func lookedUp(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef,
 	return refs, len(lookups) == 0
 }
 
-// holds tells whether a set that was read, with this name, is the one that a match needs. It may be nil.
+// holds reports whether a set that was read, with this name, is the one that a match needs. It may be nil.
 func (s *decodedSet) holds(m rules.Match, name string) bool {
 	if s == nil || s.unknown != "" { // as far as it has been read
 		return false
@@ -115,9 +116,8 @@ func (s *decodedSet) holds(m rules.Match, name string) bool {
 		return s.anonymous == (addr.Set == "") && (s.anonymous || name == addr.Set) &&
 			slices.Equal(s.addrRanges(), addr.Ranges) && s.size() == addrElementCount(addr.Ranges)
 	}
-	s.load()
 	want := setOf(m)
-	if s.unknown != "" || s.interval != want.interval || !s.anonymous || len(s.elements) != len(want.elements) {
+	if s.readable() != nil || s.catchall != nil || s.concat || s.interval != want.interval || !s.anonymous || len(s.elements) != len(want.elements) {
 		return false
 	}
 	s.sort()

@@ -95,7 +95,7 @@ func TestAnExpectationChangesNothingOfWhatIsRead(t *testing.T) {
 	ns := netnstest.New(t)
 	redirects := AnyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
-		present, wanted := rules.Compile(redirects.Draw(t, "present")), rules.Compile(redirects.Draw(t, "wanted"))
+		present, wanted := rules.MustCompile(redirects.Draw(t, "present")), rules.MustCompile(redirects.Draw(t, "wanted"))
 		if _, err := Remove(ns); err != nil {
 			t.Fatal(err)
 		}

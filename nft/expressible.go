@@ -19,6 +19,11 @@ func expressible(r *rules.Rule) error {
 			faults = append(faults, fmt.Errorf("the match %s cannot be written in nf_tables: %w", m, err))
 		}
 	}
+	for _, a := range r.Actions {
+		if err := expressibleAction(a); err != nil {
+			faults = append(faults, fmt.Errorf("the action %s cannot be written in nf_tables: %w", a, err))
+		}
+	}
 	if err := expressibleComment(r.Comment); err != nil {
 		faults = append(faults, err)
 	}
@@ -48,6 +53,13 @@ func expressibleMatch(m rules.Match) error {
 		values = len(m.Protocols)
 	case rules.MatchPort:
 		values = len(m.Ports)
+	case rules.MatchState:
+		if m.States.Has(rules.SNAT) || m.States.Has(rules.DNAT) {
+			return errors.New("SNAT and DNAT are no states there")
+		}
+		if m.States == 0 {
+			values = 0
+		}
 	case rules.MatchOwner:
 		values = len(m.IDs)
 		if m.Socketless {
@@ -56,6 +68,21 @@ func expressibleMatch(m rules.Match) error {
 	}
 	if values == 0 {
 		return errors.New("it has no value to compare with")
+	}
+	return nil
+}
+
+// expressibleAction refuses the forms of actions that the encoder does not write.
+func expressibleAction(a rules.Action) error {
+	switch a := a.(type) {
+	case rules.RedirectTo:
+		if a.Port == 0 || a.Last != 0 && a.Last != a.Port {
+			return errors.New("it has not one port")
+		}
+	case rules.TProxy:
+		if a.Port == 0 || a.Addr.IsValid() {
+			return errors.New("it has an address, or no port")
+		}
 	}
 	return nil
 }

@@ -1,140 +1,156 @@
 package nft
 
 import (
+	"errors"
+
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // register is the one that all our expressions use: each is consumed before the next is loaded.
 const register = unix.NFT_REG_1
 
-// expression writes one expression; attrs writes what belongs to it, in the order and with the defaults of the kernel's dumps: an
-// [expectation] relies on it.
-func (e *encoder) expression(name string, attrs func()) {
-	n := e.nest(unix.NFTA_LIST_ELEM)
-	e.text(unix.NFTA_EXPR_NAME, name)
-	d := e.nest(unix.NFTA_EXPR_DATA)
-	attrs()
-	e.endNest(d)
-	e.endNest(n)
+// expressions is the one mapping from the matches and actions of a rule to nf_tables expressions,
+// in the types of google/nftables. The encoder writes them into its transaction, an [expectation]
+// compares them with a dump, and [AddTo] hands them to the library.
+//
+// Values of one type share an allocation, and so do all keys: a ruleset has hundreds of them.
+type expressions struct {
+	family rules.Family // of the table
+	list   []expr.Any
+
+	metas      []expr.Meta
+	cts        []expr.Ct
+	payloads   []expr.Payload
+	immediates []expr.Immediate
+	cmps       []expr.Cmp
+	lookups    []expr.Lookup
+	verdicts   []expr.Verdict
+	redirects  []expr.Redir
+	keys       []byte
 }
 
-func (e *encoder) meta(key uint32) {
-	e.expression("meta", func() {
-		e.number(unix.NFTA_META_KEY, key)
-		e.number(unix.NFTA_META_DREG, register)
-	})
+// reset removes all expressions and keeps the memory: the earlier ones must not be used any more.
+func (x *expressions) reset() {
+	x.list, x.keys = x.list[:0], x.keys[:0]
+	x.metas, x.cts, x.payloads = x.metas[:0], x.cts[:0], x.payloads[:0]
+	x.immediates, x.cmps, x.lookups = x.immediates[:0], x.cmps[:0], x.lookups[:0]
+	x.verdicts, x.redirects = x.verdicts[:0], x.redirects[:0]
 }
 
-func (e *encoder) setMeta(key uint32) {
-	e.expression("meta", func() {
-		e.number(unix.NFTA_META_KEY, key)
-		e.number(unix.NFTA_META_SREG, register)
-	})
-}
-
-func (e *encoder) ct(key uint32) {
-	e.expression("ct", func() {
-		e.number(unix.NFTA_CT_DREG, register)
-		e.number(unix.NFTA_CT_KEY, key)
-	})
-}
-
-func (e *encoder) setCT(key uint32) {
-	e.expression("ct", func() {
-		e.number(unix.NFTA_CT_SREG, register)
-		e.number(unix.NFTA_CT_KEY, key)
-	})
-}
-
-func (e *encoder) payload(p payload) {
-	e.expression("payload", func() {
-		e.number(unix.NFTA_PAYLOAD_DREG, register)
-		e.number(unix.NFTA_PAYLOAD_BASE, p.base)
-		e.number(unix.NFTA_PAYLOAD_OFFSET, p.offset)
-		e.number(unix.NFTA_PAYLOAD_LEN, p.length)
-	})
-}
-
-func (e *encoder) immediate(value []byte) {
-	e.expression("immediate", func() {
-		e.number(unix.NFTA_IMMEDIATE_DREG, register)
-		e.data(unix.NFTA_IMMEDIATE_DATA, value)
-	})
-}
-
-func (e *encoder) cmp(negated bool, value []byte) {
-	op := uint32(unix.NFT_CMP_EQ)
-	if negated {
-		op = unix.NFT_CMP_NEQ
+// rule adds what a rule does. sets are the sets of its matches, nil if no match needs one.
+func (x *expressions) rule(r *rules.Rule, sets []setRef) error {
+	var faults []error
+	guarded := rules.Inet
+	for i, m := range r.Matches {
+		if addr, ok := m.(rules.MatchAddr); ok && x.family == rules.Inet && guarded != addr.Family() {
+			guarded = addr.Family()
+			x.isFamily(guarded)
+		}
+		var set setRef
+		if sets != nil {
+			set = sets[i]
+		}
+		if err := x.match(m, set); err != nil {
+			faults = append(faults, err)
+		}
 	}
-	e.expression("cmp", func() {
-		e.number(unix.NFTA_CMP_SREG, register)
-		e.number(unix.NFTA_CMP_OP, op)
-		e.data(unix.NFTA_CMP_DATA, value)
+	for _, a := range r.Actions {
+		if err := x.action(a); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// put appends a value to those of its type and returns where it is.
+func put[T any](values *[]T, v T) *T {
+	*values = append(*values, v)
+	return &(*values)[len(*values)-1]
+}
+
+// key copies a key into the memory that all keys share.
+func (x *expressions) key(key []byte) []byte {
+	start := len(x.keys)
+	x.keys = append(x.keys, key...)
+	return x.keys[start:len(x.keys):len(x.keys)]
+}
+
+func (x *expressions) add(e expr.Any) { x.list = append(x.list, e) }
+
+func (x *expressions) meta(key expr.MetaKey) {
+	x.add(put(&x.metas, expr.Meta{Key: key, Register: register}))
+}
+
+func (x *expressions) setMeta(key expr.MetaKey) {
+	x.add(put(&x.metas, expr.Meta{Key: key, SourceRegister: true, Register: register}))
+}
+
+func (x *expressions) ct(key expr.CtKey) {
+	x.add(put(&x.cts, expr.Ct{Key: key, Register: register}))
+}
+
+func (x *expressions) setCT(key expr.CtKey) {
+	x.add(put(&x.cts, expr.Ct{Key: key, SourceRegister: true, Register: register}))
+}
+
+func (x *expressions) payload(p payload) {
+	x.add(put(&x.payloads, expr.Payload{
+		DestRegister: register, Base: expr.PayloadBase(p.base), Offset: p.offset, Len: p.length,
+	}))
+}
+
+func (x *expressions) immediate(value []byte) {
+	x.add(put(&x.immediates, expr.Immediate{Register: register, Data: x.key(value)}))
+}
+
+func (x *expressions) cmp(negated bool, value []byte) {
+	x.add(put(&x.cmps, expr.Cmp{Op: equality(negated), Register: register, Data: x.key(value)}))
+}
+
+func (x *expressions) interval(negated bool, first, last []byte) {
+	x.add(&expr.Range{
+		Op: equality(negated), Register: register, FromData: x.key(first), ToData: x.key(last),
 	})
 }
 
-func (e *encoder) interval(negated bool, first, last []byte) {
-	op := uint32(unix.NFT_RANGE_EQ)
+// equality is the operation that finds equal values, or those that differ.
+func equality(negated bool) expr.CmpOp {
 	if negated {
-		op = unix.NFT_RANGE_NEQ
+		return expr.CmpOpNeq
 	}
-	e.expression("range", func() {
-		e.number(unix.NFTA_RANGE_SREG, register)
-		e.number(unix.NFTA_RANGE_OP, op)
-		e.data(unix.NFTA_RANGE_FROM_DATA, first)
-		e.data(unix.NFTA_RANGE_TO_DATA, last)
-	})
+	return expr.CmpOpEq
 }
 
 // bitwise keeps the bits of mask and then inverts those of xor.
-func (e *encoder) bitwise(mask, xor []byte) {
-	e.expression("bitwise", func() {
-		e.number(unix.NFTA_BITWISE_SREG, register)
-		e.number(unix.NFTA_BITWISE_DREG, register)
-		e.number(unix.NFTA_BITWISE_LEN, uint32(len(mask)))
-		e.number(nftaBitwiseOp, bitwiseMaskXor)
-		e.data(unix.NFTA_BITWISE_MASK, mask)
-		e.data(unix.NFTA_BITWISE_XOR, xor)
+func (x *expressions) bitwise(mask, xor []byte) {
+	x.add(&expr.Bitwise{
+		SourceRegister: register, DestRegister: register, Len: uint32(len(mask)),
+		Mask: x.key(mask), Xor: x.key(xor),
 	})
 }
 
 // toNetworkOrder turns a 32-bit number round: the kernel compares intervals byte by byte.
-func (e *encoder) toNetworkOrder() {
-	e.expression("byteorder", func() {
-		e.number(unix.NFTA_BYTEORDER_SREG, register)
-		e.number(unix.NFTA_BYTEORDER_DREG, register)
-		e.number(unix.NFTA_BYTEORDER_OP, unix.NFT_BYTEORDER_HTON)
-		e.number(unix.NFTA_BYTEORDER_LEN, 4)
-		e.number(unix.NFTA_BYTEORDER_SIZE, 4)
+func (x *expressions) toNetworkOrder() {
+	x.add(&expr.Byteorder{
+		SourceRegister: register, DestRegister: register, Op: expr.ByteorderHton, Len: 4, Size: 4,
 	})
 }
 
-func (e *encoder) lookup(negated bool, set setRef) {
-	e.expression("lookup", func() {
-		e.text(unix.NFTA_LOOKUP_SET, set.name)
-		e.number(unix.NFTA_LOOKUP_SREG, register)
-		if set.id != 0 { // not for a set that exists already
-			e.number(unix.NFTA_LOOKUP_SET_ID, set.id)
-		}
-		flags := uint32(0)
-		if negated {
-			flags = unix.NFT_LOOKUP_F_INV
-		}
-		e.number(unix.NFTA_LOOKUP_FLAGS, flags)
-	})
+func (x *expressions) lookup(negated bool, set setRef) {
+	x.add(put(&x.lookups, expr.Lookup{
+		SourceRegister: register, SetName: set.name, SetID: set.id, Invert: negated,
+	}))
 }
 
-func (e *encoder) verdict(code int32, chain string) {
-	e.expression("immediate", func() {
-		e.number(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
-		d := e.nest(unix.NFTA_IMMEDIATE_DATA)
-		v := e.nest(unix.NFTA_DATA_VERDICT)
-		e.number(unix.NFTA_VERDICT_CODE, uint32(code))
-		if chain != "" {
-			e.text(unix.NFTA_VERDICT_CHAIN, chain)
-		}
-		e.endNest(v)
-		e.endNest(d)
-	})
+func (x *expressions) verdict(kind expr.VerdictKind, chain string) {
+	x.add(put(&x.verdicts, expr.Verdict{Kind: kind, Chain: chain}))
+}
+
+func (x *expressions) redirect() {
+	x.add(put(&x.redirects, expr.Redir{
+		RegisterProtoMin: register, RegisterProtoMax: register, Flags: natRangeProtoSpecified,
+	}))
 }

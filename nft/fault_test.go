@@ -40,7 +40,7 @@ func TestALostAnswerIsReadBack(t *testing.T) {
 				}
 				return kernel(request)
 			})
-			a := newApplier(c.impatient(t), prepared(t, example("exclusions-dual")))
+			a := newApplier(c.impatient(t), prepared(t, example("exclusions-dual")), ApplyOptions{})
 			if err := a.apply(step{}); err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +60,7 @@ func TestAnAnswerThatTheKernelCannotDeliver(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
 	within(t, ns, func(c *conn) error {
-		a := newApplier(c, prepared(t, rs))
+		a := newApplier(c, prepared(t, rs), ApplyOptions{})
 		tx, err := Encode(rs)
 		if err != nil {
 			return err
@@ -202,7 +202,7 @@ func TestAKernelThatDoesNotAnswerIsNotAskedForever(t *testing.T) {
 				}
 				return kernel(request)
 			})
-			a := newApplier(c.impatient(t), prepared(t, example("sidecar-ipv4")))
+			a := newApplier(c.impatient(t), prepared(t, example("sidecar-ipv4")), ApplyOptions{})
 			if err := a.apply(step{}); err == nil || !strings.Contains(err.Error(), "the kernel does not answer") {
 				t.Errorf("%v, want that the kernel does not answer", err)
 			}

@@ -68,17 +68,17 @@ func FuzzDecodeSet(f *testing.F) {
 		if len(got) == 0 {
 			return
 		}
-		d := ruleDecoder{family: rules.FamilyOf(got[0].From())}
-		if err == nil {
-			err = d.matchAddr(fieldDestination, false, keys, "")
+		if err != nil {
+			t.Fatalf("%s, and by keys: %v", formatRanges(got), err)
 		}
-		if err != nil || !slices.Equal(got, d.rule.Matches[0].(rules.MatchAddr).Ranges) {
-			t.Errorf("%s, and by keys %v, %v", formatRanges(got), d.rule.Matches, err)
+		m, ok := addrMatch(rules.FamilyOf(got[0].From()), fieldDestination, false, values{keys: keys})
+		if !ok || !slices.Equal(got, m.(rules.MatchAddr).Ranges) {
+			t.Errorf("%s, and by keys %v", formatRanges(got), m)
 		}
 	})
 }
 
-// hasStranger tells whether a rule has an expression whose name means nothing to us.
+// hasStranger reports whether a rule has an expression whose name means nothing to us.
 func hasStranger(rule attributes) bool {
 	known := []string{
 		"meta", "ct", "payload", "immediate", "bitwise", "byteorder", "cmp", "range", "lookup", "counter", "redir", "tproxy", "match", "target",
@@ -120,7 +120,7 @@ func FuzzReceive(f *testing.F) {
 		}
 		_, _ = c.readOurs(&foundTable{Table: rules.Table{Name: rules.TableName}}, newExpectation(&rs.Tables[0]))
 		_, _ = c.findOurs()
-		tables, _, _ := c.listTables()
+		tables, _, _ := c.listTables(nil)
 		for _, table := range tables {
 			_ = rules.Ruleset{Tables: []rules.Table{table.Table}}.String()
 		}

@@ -94,7 +94,7 @@ func captureAll(r *rules.Redirect) {
 func compiled(change func(r *rules.Redirect)) rules.Ruleset {
 	r := rules.DefaultRedirect()
 	change(&r)
-	return rules.Compile(r)
+	return rules.MustCompile(r)
 }
 
 // example returns the ruleset of an example.

@@ -39,7 +39,7 @@ func decodeHook(family rules.Family, a attributes) HookFunction {
 	return f
 }
 
-// describe reads which chain of nftables it is, and tells whether it is one of a family that we know.
+// describe reads which chain of nftables it is, and reports whether it is one of a family that we know.
 func (f *HookFunction) describe(a attributes) bool {
 	number := a.get(nfnlaChainFamily)
 	if len(number) != 1 {

@@ -93,7 +93,7 @@ type sharedTable struct {
 	remains istio.Remains
 }
 
-// IsZero tells whether there is nothing.
+// IsZero reports whether there is nothing.
 func (f istioRemains) IsZero() bool { return len(f.whole) == 0 && len(f.shared) == 0 }
 
 // findIstio reads the tables that Istio may have written to, and recognises what is Istio's.
@@ -107,7 +107,7 @@ func (c *conn) findIstio() (istioRemains, error) {
 		if err != nil || interrupted {
 			return nil, interrupted, err
 		}
-		return c.readTables(tables, newExpectation(nil))
+		return c.readTables(tables, newExpectation(nil), nil)
 	})
 	remains := istioRemains{generation: found.generation}
 	for _, t := range found.tables {
@@ -125,7 +125,7 @@ func (c *conn) findIstio() (istioRemains, error) {
 
 // listIstioTables returns the names of the tables that Istio may have written to.
 func (c *conn) listIstioTables() (tables []foundTable, interrupted bool, err error) {
-	tables, interrupted, err = c.listTables()
+	tables, interrupted, err = c.listTables(nil)
 	return slices.DeleteFunc(tables, func(t foundTable) bool {
 		if t.Family == rules.Inet {
 			return !slices.Contains(istioTables, t.Name)

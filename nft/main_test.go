@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 
 func play(role func(*netns.NS, *bufio.Reader, []string) error) error {
 	const inherited = 3 // the first of exec.Cmd.ExtraFiles
-	ns, err := netns.FromFD(inherited)
+	ns, err := netns.FromHandle(inherited)
 	if err != nil {
 		ns = nil
 	}

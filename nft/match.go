@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -15,7 +16,11 @@ type payload struct{ base, offset, length uint32 }
 var (
 	sourcePort      = payload{unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2}
 	destinationPort = payload{unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2}
+	bothPorts       = payload{unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 4}
 	tcpFlags        = payload{unix.NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1}
+	icmpType        = payload{unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 1}
+	icmpCode        = payload{unix.NFT_PAYLOAD_TRANSPORT_HEADER, 1, 1}
+	icmpTypeCode    = payload{unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2}
 )
 
 func addrField(f rules.Family, side rules.Side) payload {
@@ -45,68 +50,68 @@ var stateBits = [...]uint32{
 	rules.Invalid: 1, rules.Established: 1 << 1, rules.Related: 1 << 2, rules.New: 1 << 3, rules.Untracked: 1 << 6,
 }
 
-// match writes the expressions of a match. Sets must have been written before.
-func (e *encoder) match(m rules.Match, set setRef) error {
+// match adds the expressions of a match; set is the set that holds its values, if it needs one.
+func (x *expressions) match(m rules.Match, set setRef) error {
 	switch m := m.(type) {
 	case rules.MatchInterface:
-		key := uint32(unix.NFT_META_IIFNAME)
+		key := expr.MetaKeyIIFNAME
 		if m.Out {
-			key = unix.NFT_META_OIFNAME
+			key = expr.MetaKeyOIFNAME
 		}
-		e.meta(key)
+		x.meta(key)
 		if set.name != "" {
-			e.lookup(m.Not, set)
+			x.lookup(m.Not, set)
 		} else {
-			e.cmp(m.Not, interfaceKey(m.Names[0]))
+			x.cmp(m.Not, interfaceKey(m.Names[0]))
 		}
 	case rules.MatchFamily:
-		e.family(m.Family)
+		x.isFamily(m.Family)
 	case rules.MatchAddr:
-		e.addr(m, set)
+		x.addr(m, set)
 	case rules.MatchProtocol:
-		e.meta(unix.NFT_META_L4PROTO)
+		x.meta(expr.MetaKeyL4PROTO)
 		if set.name != "" {
-			e.lookup(m.Not, set)
+			x.lookup(m.Not, set)
 		} else {
-			e.cmp(m.Not, []byte{byte(m.Protocols[0])})
+			x.cmp(m.Not, []byte{byte(m.Protocols[0])})
 		}
 	case rules.MatchPort:
 		field := sourcePort
 		if m.Side == rules.Destination {
 			field = destinationPort
 		}
-		e.payload(field)
+		x.payload(field)
 		if comparesEach(m) {
 			for _, p := range m.Ports {
-				e.cmp(true, portKey(p.First))
+				x.cmp(true, portKey(p.First))
 			}
 			return nil
 		}
-		matchRange(e, m.Not, m.Ports, set, portKey, portKey)
+		matchRange(x, m.Not, m.Ports, set, portKey, portKey)
 	case rules.MatchTCPFlags:
-		e.payload(tcpFlags)
-		e.bitwise([]byte{byte(m.Mask)}, []byte{0})
-		e.cmp(m.Not, []byte{byte(m.Value)})
+		x.payload(tcpFlags)
+		x.bitwise([]byte{byte(m.Mask)}, []byte{0})
+		x.cmp(m.Not, []byte{byte(m.Value)})
 	case rules.MatchOwner:
-		key := uint32(unix.NFT_META_SKUID)
+		key := expr.MetaKeySKUID
 		if m.Group {
-			key = unix.NFT_META_SKGID
+			key = expr.MetaKeySKGID
 		}
-		e.meta(key)
+		x.meta(key)
 		if hasInterval(m.IDs) {
-			e.toNetworkOrder()
+			x.toNetworkOrder()
 		}
-		matchRange(e, m.Not, m.IDs, set, hostKey, networkKey)
+		matchRange(x, m.Not, m.IDs, set, hostKey, networkKey)
 	case rules.MatchMark:
 		if m.Conntrack {
-			e.ct(unix.NFT_CT_MARK)
+			x.ct(expr.CtKeyMARK)
 		} else {
-			e.meta(unix.NFT_META_MARK)
+			x.meta(expr.MetaKeyMARK)
 		}
 		if m.Mask != ^uint32(0) {
-			e.bitwise(hostKey(m.Mask), hostKey(0))
+			x.bitwise(hostKey(m.Mask), hostKey(0))
 		}
-		e.cmp(m.Not, hostKey(m.Value))
+		x.cmp(m.Not, hostKey(m.Value))
 	case rules.MatchState:
 		var bits uint32
 		for state, bit := range stateBits {
@@ -114,25 +119,26 @@ func (e *encoder) match(m rules.Match, set setRef) error {
 				bits |= bit
 			}
 		}
-		e.ct(unix.NFT_CT_STATE)
-		e.bitwise(hostKey(bits), hostKey(0))
-		e.cmp(!m.Not, hostKey(0))
+		x.ct(expr.CtKeySTATE)
+		x.bitwise(hostKey(bits), hostKey(0))
+		x.cmp(!m.Not, hostKey(0))
 	default:
 		return fmt.Errorf("the match %s cannot be written in nf_tables", m)
 	}
 	return nil
 }
 
-func (e *encoder) family(f rules.Family) {
-	e.meta(unix.NFT_META_NFPROTO)
-	e.cmp(false, []byte{nfproto(f)})
+// isFamily compares the family of the packet.
+func (x *expressions) isFamily(f rules.Family) {
+	x.meta(expr.MetaKeyNFPROTO)
+	x.cmp(false, []byte{nfproto(f)})
 }
 
-func (e *encoder) addr(m rules.MatchAddr, set setRef) {
+func (x *expressions) addr(m rules.MatchAddr, set setRef) {
 	field := addrField(m.Family(), m.Side)
 	if set.name != "" {
-		e.payload(field)
-		e.lookup(m.Not, set)
+		x.payload(field)
+		x.lookup(m.Not, set)
 		return
 	}
 	r := m.Ranges[0]
@@ -140,19 +146,19 @@ func (e *encoder) addr(m rules.MatchAddr, set setRef) {
 	p, isPrefix := r.Prefix()
 	switch {
 	case r.From() == r.To():
-		e.payload(field)
-		e.cmp(m.Not, first)
+		x.payload(field)
+		x.cmp(m.Not, first)
 	case isPrefix && p.Bits() > 0 && p.Bits()%8 == 0:
 		field.length = uint32(p.Bits() / 8)
-		e.payload(field)
-		e.cmp(m.Not, first[:field.length])
+		x.payload(field)
+		x.cmp(m.Not, first[:field.length])
 	case isPrefix && p.Bits() > 0:
-		e.payload(field)
-		e.bitwise(prefixMask(p), make([]byte, len(first)))
-		e.cmp(m.Not, first)
+		x.payload(field)
+		x.bitwise(prefixMask(p), make([]byte, len(first)))
+		x.cmp(m.Not, first)
 	default:
-		e.payload(field)
-		e.interval(m.Not, first, addrKey(r.To()))
+		x.payload(field)
+		x.interval(m.Not, first, addrKey(r.To()))
 	}
 }
 
@@ -164,72 +170,17 @@ func prefixMask(p netip.Prefix) []byte {
 	return mask
 }
 
-// matchRange compares the register with one value or one range, or looks it up in a set. Single numbers are compared as single
-// has them, intervals as interval has them.
-func matchRange[T uint16 | uint32](e *encoder, negated bool, values []rules.Range[T], set setRef, single, interval func(T) []byte) {
+// matchRange compares the register with one value or one range, or looks it up in a set. single and
+// interval make the keys of single numbers and of the ends of ranges.
+func matchRange[T uint16 | uint32](
+	x *expressions, negated bool, values []rules.Range[T], set setRef, single, interval func(T) []byte,
+) {
 	switch v := values[0]; {
 	case set.name != "":
-		e.lookup(negated, set)
+		x.lookup(negated, set)
 	case v.IsSingle():
-		e.cmp(negated, single(v.First))
+		x.cmp(negated, single(v.First))
 	default:
-		e.interval(negated, interval(v.First), interval(v.Last))
+		x.interval(negated, interval(v.First), interval(v.Last))
 	}
-}
-
-// action writes the expressions of an action.
-func (e *encoder) action(a rules.Action) error {
-	switch a := a.(type) {
-	case rules.Verdict:
-		e.verdict([...]int32{rules.Accept: 1, rules.Drop: 0, rules.Return: unix.NFT_RETURN}[a], "")
-	case rules.Jump:
-		code := int32(unix.NFT_JUMP)
-		if a.Goto {
-			code = unix.NFT_GOTO
-		}
-		e.verdict(code, a.Chain)
-	case rules.RedirectTo:
-		e.immediate(portKey(a.Port))
-		e.expression("redir", func() {
-			e.number(unix.NFTA_REDIR_REG_PROTO_MIN, register)
-			e.number(unix.NFTA_REDIR_REG_PROTO_MAX, register)
-			e.number(unix.NFTA_REDIR_FLAGS, natRangeProtoSpecified)
-		})
-	case rules.TProxy:
-		e.immediate(portKey(a.Port))
-		e.expression("tproxy", func() {
-			e.number(nftaTProxyFamily, e.tproxyFamily())
-			e.number(nftaTProxyRegPort, register)
-		})
-	case rules.SetMark:
-		if a.Mask == ^uint32(0) {
-			e.immediate(hostKey(a.Value))
-		} else {
-			e.meta(unix.NFT_META_MARK)
-			e.bitwise(hostKey(^a.Mask), hostKey(a.Value&a.Mask))
-		}
-		e.setMeta(unix.NFT_META_MARK)
-	case rules.SaveMark:
-		e.meta(unix.NFT_META_MARK)
-		e.setCT(unix.NFT_CT_MARK)
-	case rules.RestoreMark:
-		e.ct(unix.NFT_CT_MARK)
-		e.setMeta(unix.NFT_META_MARK)
-	case rules.SetZone:
-		e.immediate(native.AppendUint16(nil, a.Zone))
-		e.setCT(unix.NFT_CT_ZONE)
-	case rules.Count:
-		e.expression("counter", func() {})
-	default:
-		return fmt.Errorf("the action %s cannot be written in nf_tables", a)
-	}
-	return nil
-}
-
-// tproxyFamily is the family of sockets that tproxy looks for: in an inet table both.
-func (e *encoder) tproxyFamily() uint32 {
-	if e.table.Family == rules.Inet {
-		return unix.NFPROTO_UNSPEC
-	}
-	return uint32(nfproto(e.table.Family))
 }

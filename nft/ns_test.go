@@ -22,7 +22,7 @@ type tester interface {
 	Errorf(format string, args ...any)
 }
 
-// long tells whether the long forms of the tests are to run.
+// long reports whether the long forms of the tests are to run.
 var long = os.Getenv("SLUICE_LONG") == "1"
 
 // times is how often a test repeats what chance decides.

@@ -33,7 +33,7 @@ func orderPlace(chains []rules.ChainRef) {
 		changed = changed || to > from+1
 		from = to
 	}
-	if !changed {
+	if !changed || chains[0].Chain.Base.Position() == rules.ConntrackPriority { // where a number would say more than is known
 		return
 	}
 	for i, c := range chains {
@@ -41,7 +41,7 @@ func orderPlace(chains []rules.ChainRef) {
 	}
 }
 
-// alike tells whether nothing but the time when they were made orders two chains of a table.
+// alike reports whether nothing but the time when they were made orders two chains of a table.
 func alike(a, b rules.ChainRef) bool {
 	x, y := a.Chain.Base, b.Chain.Base
 	return a.Table == b.Table && x.Priority == y.Priority && (x.Type == rules.NAT) == (y.Type == rules.NAT)

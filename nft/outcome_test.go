@@ -30,7 +30,7 @@ func TestAnErrorBehindTheTransactionComesWithTheOutcome(t *testing.T) {
 		return answers
 	})
 	want := example("tproxy-dual")
-	a := newApplier(c, prepared(t, want))
+	a := newApplier(c, prepared(t, want), ApplyOptions{})
 	err := ns.Do(a.run)
 	if err == nil || !strings.HasPrefix(err.Error(), "the rules are in place, but not their routes: ") {
 		t.Errorf("%v, want that the routes are not in place", err)
@@ -48,7 +48,7 @@ func TestAnErrorTellsWhetherRulesMayBeInPlace(t *testing.T) {
 	isRead := func(request []byte) bool { return !isBatch(request) }
 	for _, row := range []struct {
 		name string
-		// first tells whether the first transaction reaches the kernel, and refuse what is refused once it was sent.
+		// first reports whether the first transaction reaches the kernel, and refuse what is refused once it was sent.
 		first  bool
 		refuse func(request []byte) bool
 		want   Outcome
@@ -73,7 +73,7 @@ func TestAnErrorTellsWhetherRulesMayBeInPlace(t *testing.T) {
 				}
 				return kernel(request)
 			})
-			a := newApplier(c.impatient(t), prepared(t, example("sidecar-ipv4")))
+			a := newApplier(c.impatient(t), prepared(t, example("sidecar-ipv4")), ApplyOptions{})
 			err := ns.Do(a.run)
 			if err == nil {
 				t.Fatal("no error")

@@ -93,7 +93,7 @@ func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
 			return err
 		}
 		defer c.close()
-		a := newApplier(c, p)
+		a := newApplier(c, p, ApplyOptions{})
 		for range maxAttempts {
 			if s, err = a.plan(); !errors.Is(err, errVanished) {
 				break
@@ -104,5 +104,5 @@ func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
 	return s.outcome, s.transaction, err
 }
 
-// errVanished tells that the table was deleted between two looks.
+// errVanished reports that the table was deleted between two looks.
 var errVanished = errors.New("the table has gone")

@@ -25,15 +25,33 @@ func Prepare(rs rules.Ruleset) (*Prepared, error) {
 	return &Prepared{rs, sync.OnceValues(func() (*Transaction, error) { return encode(rs, nil, 0) })}, nil
 }
 
-// Apply is [Apply] with the ruleset.
-func (p *Prepared) Apply(ns *netns.NS) (Result, error) { return p.applyAfter(ns, Reading{}) }
+// ApplyOptions change how [Prepared.Apply] works. The zero value is what [Apply] does.
+type ApplyOptions struct {
+	// Since is an earlier reading of the namespace. While no rule has changed since, nothing is read again; otherwise the kernel refuses
+	// the transaction, and everything is read. A reading of another namespace is ignored. Never pass the reading of a namespace that has
+	// been destroyed: its number may be another's by now. [Result.Kept] is then as of the reading.
+	Since Reading
+	// BeforeChange, unless nil, is called before the first change, and not if there is nothing to change. It runs in the namespace;
+	// exclusive reports whether the namespace's lock keeps other appliers waiting. Its error ends Apply, with nothing changed.
+	BeforeChange func(exclusive bool) error
+}
 
-// applyAfter is [ApplyAfter] with the ruleset.
-func (p *Prepared) applyAfter(ns *netns.NS, last Reading) (Result, error) {
-	var result Result
-	err := inside(ns, func() (err error) {
-		result, err = apply(p, last)
-		return err
-	})
-	return result, err
+// Apply is [Apply] with the ruleset.
+func (p *Prepared) Apply(ns *netns.NS, o ApplyOptions) (result Result, err error) {
+	if ns != nil {
+		err = inside(ns, func() (err error) {
+			result, err = p.Apply(nil, o)
+			return err
+		})
+		return result, err
+	}
+	deepen(false)
+	c, err := dial()
+	if err != nil {
+		return Result{}, err
+	}
+	a := newApplier(c, p, o)
+	defer a.hangUp()
+	err = a.run()
+	return a.outcome(err), err
 }

@@ -1,11 +1,13 @@
 package nft
 
 import (
+	"errors"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -28,7 +30,7 @@ func TestPreparedServesManyNamespaces(t *testing.T) {
 		ns := netnstest.New(t)
 		group.Go(func() {
 			for _, want := range []Outcome{Created, Unchanged} {
-				if got, err := p.Apply(ns); err != nil || got.Outcome != want {
+				if got, err := p.Apply(ns, ApplyOptions{}); err != nil || got.Outcome != want {
 					t.Errorf("%v, %v; want %s", got, err, want)
 				}
 			}
@@ -72,6 +74,41 @@ func TestPrepareRefusesOtherTables(t *testing.T) {
 	} {
 		if _, err := Prepare(rs); err == nil {
 			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// BeforeChange runs once before a change, while other appliers wait, and not if there is nothing to
+// change. Its error ends Apply with nothing changed.
+func TestBeforeChange(t *testing.T) {
+	rs := example("tproxy-dual")
+	ns := netnstest.New(t)
+	refused := errors.New("refused")
+	calls, result := 0, refused
+	o := ApplyOptions{BeforeChange: func(exclusive bool) error {
+		calls++
+		release, free, err := (*netns.NS)(nil).Lock(0)
+		release()
+		if !exclusive || free || err != nil {
+			t.Errorf("exclusive %t, the lock is free: %t, %v", exclusive, free, err)
+		}
+		return result
+	}}
+	if got, err := prepared(t, rs).Apply(ns, o); !errors.Is(err, refused) || got != (Result{}) {
+		t.Errorf("%+v, %v; want the error of BeforeChange", got, err)
+	}
+	found, err := Read(ns)
+	if err != nil || len(found.Tables) > 0 || len(found.Routing.Policies) > 0 {
+		t.Errorf("%+v, %v; want nothing", found, err)
+	}
+	result = nil
+	for _, want := range []struct {
+		outcome Outcome
+		calls   int
+	}{{Created, 2}, {Unchanged, 2}} {
+		got, err := prepared(t, rs).Apply(ns, o)
+		if err != nil || got.Outcome != want.outcome || calls != want.calls {
+			t.Errorf("%s, %v after %d calls; want %+v", got.Outcome, err, calls, want)
 		}
 	}
 }

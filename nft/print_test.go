@@ -52,7 +52,7 @@ func TestTheTextOfARulesetIsTheRuleset(t *testing.T) {
 	ns := netnstest.New(t)
 	redirects := AnyRedirect()
 	rapid.Check(t, func(rt *rapid.T) {
-		want := rules.Compile(redirects.Draw(rt, "redirect"))
+		want := rules.MustCompile(redirects.Draw(rt, "redirect"))
 		load(t, ns, "flush ruleset\n"+want.String())
 		got, err := Read(ns)
 		if err != nil {

@@ -34,7 +34,7 @@ var (
 	FeatureTProxy   = Feature{"transparent proxying (TPROXY)", "CONFIG_NFT_TPROXY, module nft_tproxy", "4.19"}
 )
 
-// An UnsupportedError tells that the kernel lacks a feature.
+// An UnsupportedError reports that the kernel lacks a feature.
 type UnsupportedError struct {
 	Feature Feature
 	Err     error // the kernel's answer

@@ -71,7 +71,7 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 	}
 	for _, row := range []struct {
 		name string
-		// refuses tells whether the kernel refuses a message about a table of the probe.
+		// refuses reports whether the kernel refuses a message about a table of the probe.
 		refuses func(msg uint16, table string) bool
 		errno   unix.Errno
 		missing []Feature

@@ -28,6 +28,8 @@ type Reading struct {
 	rules.Ruleset
 	// Generation is the number of the tables' state; 0 if it is not known.
 	Generation uint32
+	// Elsewhere are the chains that [ReadAllTables] has found beside those of Ruleset, or that it cannot say all about.
+	Elsewhere []HookedChain
 	// in is the namespace, and found are its tables, with what else a plan needs to know of them.
 	in    netns.ID
 	found []foundTable
@@ -63,10 +65,19 @@ func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Reading,
 // to an older table since (nf_hook_entries_grow in net/netfilter/core.c), and [rules.Ruleset.BaseChains] with it; of those of one table
 // the order is certain.
 func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
+	r, err := ReadAllTables(ns)
+	return r.Ruleset, err
+}
+
+// ReadAllTables is [ReadAll] that also names the base chains with rules that are not among those of the ruleset, and those at devices, which
+// are.
+func ReadAllTables(ns *netns.NS) (Reading, error) {
 	routing := func() (rules.Routing, error) { return route.Read(nil) }
+	var others elsewhere
 	r, err := read(ns, routing, func(c *conn) (snapshot, error) {
 		return c.consistent(func() ([]foundTable, bool, error) {
-			tables, interrupted, err := c.listTables()
+			others = elsewhere{}
+			tables, interrupted, err := c.listTables(&others)
 			if err != nil || interrupted {
 				return nil, interrupted, err
 			}
@@ -74,11 +85,12 @@ func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
 			for i := range tables {
 				tables[i].splits = true
 			}
-			return c.readTables(tables, newExpectation(nil))
+			return c.readTables(tables, newExpectation(nil), &others)
 		})
 	})
 	orderChains(&r.Ruleset)
-	return r.Ruleset, err
+	r.Elsewhere = others.chains
+	return r, err
 }
 
 // read reads tables and routing in a namespace.
@@ -124,7 +136,7 @@ func (c *conn) readOurs(found *foundTable, expected *expectation) (snapshot, err
 		}
 		ours := *found
 		found = nil // a second reading may find another
-		tables, interrupted, err = c.readTables([]foundTable{ours}, expected)
+		tables, interrupted, err = c.readTables([]foundTable{ours}, expected, nil)
 		if errors.Is(err, unix.ENOENT) || err == nil && len(tables[0].Chains) == 0 {
 			// Either it has gone, perhaps before this reading began, or somebody has made it empty.
 			if again, findErr := c.findOurs(); again == nil {
@@ -146,10 +158,10 @@ const (
 // in a pod could make its reader large otherwise.
 const maxReadSize = 64 << 20
 
-// errTooLong tells that there is more.
+// errTooLong reports that there is more.
 var errTooLong = errors.New("the nftables rules are more than can be read: their owner has made hundreds of thousands of them")
 
-// errBusy tells that the ruleset kept changing.
+// errBusy reports that the ruleset kept changing.
 var errBusy = errors.New("the nftables ruleset changed during each of many readings: another process writes without pause")
 
 // consistent repeats a reading until nobody has written during it. A dump of several answers is not atomic in the kernel, and the number
@@ -191,9 +203,12 @@ func (c *conn) consistent(read func() (tables []foundTable, interrupted bool, er
 	return snapshot{}, errBusy
 }
 
-// listTables returns the names of all tables of the families that we know.
-func (c *conn) listTables() (tables []foundTable, interrupted bool, err error) {
+// listTables returns the names of all tables of the families that we know, and gives all tables to others unless that is nil.
+func (c *conn) listTables(others *elsewhere) (tables []foundTable, interrupted bool, err error) {
 	interrupted, err = c.dump(unix.NFT_MSG_GETTABLE, rules.Inet, nil, func(family uint8, a attributes) {
+		if others != nil {
+			others.addTable(family, a)
+		}
 		if f, ok := familyOf(family); ok {
 			tables = append(tables, decodeTable(f, a))
 		}
@@ -215,11 +230,12 @@ var dumpNames = [...]string{
 	unix.NFT_MSG_GETSET: "sets", unix.NFT_MSG_GETSETELEM: "elements",
 }
 
-// readTables fills the tables with their chains and rules.
-func (c *conn) readTables(tables []foundTable, expected *expectation) (_ []foundTable, interrupted bool, err error) {
+// readTables fills the tables with their chains and rules. It gives the chains of all tables to others unless that is nil.
+func (c *conn) readTables(tables []foundTable, expected *expectation, others *elsewhere) (_ []foundTable, interrupted bool, err error) {
 	var faults []error
 	expected.begin()
 	room := cmp.Or(c.most, maxReadSize)
+	expansion := maxExpansion
 	list := func(msg int, family rules.Family, attrs func(*messages), do func(uint8, attributes)) {
 		if room < 0 {
 			return
@@ -245,6 +261,9 @@ func (c *conn) readTables(tables []foundTable, expected *expectation) (_ []found
 	}
 
 	list(unix.NFT_MSG_GETCHAIN, rules.Inet, nil, func(family uint8, a attributes) {
+		if others != nil {
+			others.addChain(family, a)
+		}
 		if t := find(family, a.text(unix.NFTA_CHAIN_TABLE)); t != nil {
 			t.addChain(a)
 		}
@@ -260,6 +279,7 @@ func (c *conn) readTables(tables []foundTable, expected *expectation) (_ []found
 		list(unix.NFT_MSG_GETSET, t.Family, ofTable(unix.NFTA_SET_TABLE), func(_ uint8, a attributes) {
 			name := a.text(unix.NFTA_SET_NAME)
 			sets[name] = decodeSet(a)
+			sets[name].table = t.Family.String() + " " + t.Name
 			names = append(names, name)
 			if !sets[name].anonymous {
 				t.namedSets = append(t.namedSets, name)
@@ -274,6 +294,7 @@ func (c *conn) readTables(tables []foundTable, expected *expectation) (_ []found
 		}
 		t.UnusedSets = slices.Clone(t.namedSets) // so far
 		var chain *rules.Chain                   // of the rule before, mostly
+		var raw []rawRule
 		list(unix.NFT_MSG_GETRULE, t.Family, ofTable(unix.NFTA_RULE_TABLE), func(_ uint8, a attributes) {
 			if chain == nil || !a.hasText(unix.NFTA_RULE_CHAIN, chain.Name) {
 				chain = t.Chain(a.text(unix.NFTA_RULE_CHAIN))
@@ -283,7 +304,7 @@ func (c *conn) readTables(tables []foundTable, expected *expectation) (_ []found
 			}
 			t.used(a.get(unix.NFTA_RULE_EXPRESSIONS))
 			if t.splits {
-				chain.Rules = append(chain.Rules, decodeRules(t.Family, sets, a)...)
+				raw = append(raw, rawRule{chain, slices.Clone(a)})
 				return
 			}
 			r, known := expected.rule(t, chain, sets, a)
@@ -292,8 +313,33 @@ func (c *conn) readTables(tables []foundTable, expected *expectation) (_ []found
 			}
 			chain.Rules = append(chain.Rules, r)
 		})
+		decodeRaw(t.Family, sets, raw, &expansion)
 	}
 	return tables, interrupted, errors.Join(faults...)
+}
+
+// A rawRule is a rule before it is decoded.
+type rawRule struct {
+	chain *rules.Chain
+	attrs attributes
+}
+
+// decodeRaw decodes rules and adds them to their chains. All are looked at before: one may change a set that another looks something up in.
+func decodeRaw(family rules.Family, sets setDecoder, raw []rawRule, room *int) {
+	for _, r := range raw {
+		attributes(r.attrs.get(unix.NFTA_RULE_EXPRESSIONS)).each(func(_ uint16, value []byte) {
+			e := attributes(value)
+			if !e.hasText(unix.NFTA_EXPR_NAME, "dynset") {
+				return
+			}
+			if s := sets[attributes(e.get(unix.NFTA_EXPR_DATA)).text(unix.NFTA_DYNSET_SET_NAME)]; s != nil {
+				s.changes = true
+			}
+		})
+	}
+	for _, r := range raw {
+		r.chain.Rules = append(r.chain.Rules, decodeRulesWithin(room, family, sets, r.attrs)...)
+	}
 }
 
 // familyOf is the family of a kernel's number, if it is one that we know.

@@ -44,5 +44,5 @@ func encodeReplacement(want *rules.Table, old *foundTable, generation uint32) (*
 	return e.transaction(), nil
 }
 
-// sameAttachment tells whether b exists and is called from the same place as a.
+// sameAttachment reports whether b exists and is called from the same place as a.
 func sameAttachment(a, b *rules.Chain) bool { return b != nil && reflect.DeepEqual(a.Base, b.Base) }

@@ -26,12 +26,12 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 			t.Parallel()
 			bed := startBed(t, testbed.Options{}, mode, nil)
 			r := sidecar(mode)
-			rulesets := []rules.Ruleset{rules.Compile(r)}
+			rulesets := []rules.Ruleset{rules.MustCompile(r)}
 			r.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
-			rulesets = append(rulesets, rules.Compile(r))
+			rulesets = append(rulesets, rules.MustCompile(r))
 			r.InboundExcludePorts, r.OutboundExcludePorts = rules.Singles[uint16](15020, 15021), rules.Singles[uint16](5432)
 			r.DropInvalid = true
-			rulesets = append(rulesets, rules.Compile(r))
+			rulesets = append(rulesets, rules.MustCompile(r))
 			if _, err := nft.Apply(bed.Pod, rulesets[0]); err != nil {
 				t.Fatal(err)
 			}

@@ -15,7 +15,7 @@ func TestWhatIsAppliedIsWhatIsRead(t *testing.T) {
 	ns := netnstest.New(t)
 	redirects := AnyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
-		first, second := rules.Compile(redirects.Draw(t, "first")), rules.Compile(redirects.Draw(t, "second"))
+		first, second := rules.MustCompile(redirects.Draw(t, "first")), rules.MustCompile(redirects.Draw(t, "second"))
 
 		applied(t, ns, first, Created)
 		holds(t, ns, first)

@@ -93,7 +93,7 @@ func (c *conn) answers(request []byte) [][]byte {
 // messageOf returns the type of a request's first message.
 func messageOf(request []byte) uint16 { return native.Uint16(request[4:]) }
 
-// isBatch tells whether a request is a transaction of more than nothing.
+// isBatch reports whether a request is a transaction of more than nothing.
 func isBatch(request []byte) bool {
 	return messageOf(request) == unix.NFNL_MSG_BATCH_BEGIN && len(request) > 3*(unix.NLMSG_HDRLEN+4)
 }

@@ -35,7 +35,7 @@ type element struct {
 	end bool
 }
 
-// needsSet tells whether a match has more values than it compares with one by one.
+// needsSet reports whether a match has more values than it compares with one by one.
 func needsSet(m rules.Match) bool {
 	switch m := m.(type) {
 	case rules.MatchAddr:
@@ -66,6 +66,9 @@ func setOf(m rules.Match) *set {
 		s.elements = addrElements(m)
 		return s
 	case rules.MatchPort:
+		if len(m.Ports) >= rules.ManyPorts {
+			return intervalSet(m.Ports, typePort, portKey)
+		}
 		return rangeSet(m.Ports, typePort, portKey, portKey)
 	case rules.MatchOwner:
 		keyType := uint32(typeUID)
@@ -91,7 +94,7 @@ func setOf(m rules.Match) *set {
 	return nil
 }
 
-// comparesEach tells whether a match is a comparison with each of its ports: cheaper than a set where that is possible, for
+// comparesEach reports whether a match is a comparison with each of its ports: cheaper than a set where that is possible, for
 // the kernel and in the number of objects.
 func comparesEach(m rules.MatchPort) bool { return m.Not && len(m.Ports) <= 3 && !hasInterval(m.Ports) }
 
@@ -143,6 +146,11 @@ func rangeSet[T uint16 | uint32](ranges []rules.Range[T], keyType uint32, single
 		s.hostOrder = keyType != typePort
 		return s
 	}
+	return intervalSet(ranges, keyType, interval)
+}
+
+// intervalSet is an anonymous set of intervals of numbers.
+func intervalSet[T uint16 | uint32](ranges []rules.Range[T], keyType uint32, interval func(T) []byte) *set {
 	s := &set{anonymous: true, interval: true, keyType: keyType, keyLength: uint32(len(interval(0)))}
 	for _, r := range ranges {
 		s.elements = append(s.elements, element{key: interval(r.First)})

@@ -65,7 +65,7 @@ func (r row) calls() []testbed.Call {
 	return calls
 }
 
-// parseCall reads a row's call, with the host names' IPv4 addresses (0) or IPv6 addresses (1); named tells that the destination is
+// parseCall reads a row's call, with the host names' IPv4 addresses (0) or IPv6 addresses (1); named reports that the destination is
 // such a name.
 func parseCall(text string, family int) (c testbed.Call, named bool, err error) {
 	words := strings.Fields(text)

@@ -139,7 +139,7 @@ func TestTrafficDNSNeedsZones(t *testing.T) {
 	b := startBed(t, testbed.Options{}, rules.ModeRedirect, nil)
 	r := sidecar(rules.ModeRedirect)
 	allDNS(&r)
-	rs := rules.Compile(r)
+	rs := rules.MustCompile(r)
 	var chains []rules.Chain
 	for _, c := range rs.Tables[0].Chains {
 		if c.Base == nil || c.Base.Priority != rules.RawPriority {

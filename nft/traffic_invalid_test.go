@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // strayPacket is one that conntrack calls invalid, and one that it does not, of a protocol.
@@ -68,13 +69,13 @@ func (s strayPacket) explain(rs *rules.Ruleset, to netip.Addr) rules.Fate {
 	if to.Is6() {
 		from = testbed.NeighbourIP6
 	}
-	return rs.Explain(rules.Packet{
+	return diff.Explain(rs, rules.Packet{
 		Hook: rules.Prerouting, InInterface: "eth0", Protocol: s.protocol, State: rules.Invalid,
 		Source: netip.AddrPortFrom(from, 5555), Destination: netip.AddrPortFrom(to, strayPort),
 	}).Fate
 }
 
-// send sends the invalid packet and then the valid one to the pod, and tells whether the first arrived. If it is to arrive it may
+// send sends the invalid packet and then the valid one to the pod, and reports whether the first arrived. If it is to arrive it may
 // come late; otherwise the arrival of the second is enough to give it up.
 func (s strayPacket) send(t *testing.T, b *testbed.Bed, to netip.Addr, expected bool) (arrived bool) {
 	t.Helper()

@@ -86,7 +86,7 @@ func program(t *testing.T, b *testbed.Bed, r rules.Redirect) rules.Ruleset {
 	if err := r.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	return programRules(t, b, rules.Compile(r))
+	return programRules(t, b, rules.MustCompile(r))
 }
 
 // programRules is program for a ruleset.
@@ -138,7 +138,7 @@ func dial(t *testing.T, b *testbed.Bed, rs *rules.Ruleset, c testbed.Call) (got,
 	return got, predicted, trace
 }
 
-// is tells whether the answer is the wanted one: a name, "silent" or "refused".
+// is reports whether the answer is the wanted one: a name, "silent" or "refused".
 func is(a testbed.Answer, want string) bool {
 	switch want {
 	case "silent":

@@ -12,16 +12,44 @@ import (
 const (
 	nftaTableUserdata = 6
 
-	nftaSetElemExpressions = 11
+	nftaHookDevs = 4
 
-	nftaBitwiseOp  = 6
-	bitwiseMaskXor = 0 // NFT_BITWISE_MASK_XOR; what kernels before 5.6, which do not know the attribute, do anyway
+	nftaSetElemKeyEnd      = 10
+	nftaSetElemExpressions = 11
+	nftaSetExpr            = 17
+	nftaSetExpressions     = 18
+	nftSetElemCatchall     = 2
+	nftSetConcat           = 0x80
+	nftSetExpr             = 0x100
+
+	nftaBitwiseOp    = 6
+	nftaBitwiseSreg2 = 8
+	bitwiseMaskXor   = 0 // NFT_BITWISE_MASK_XOR; what kernels before 5.6, which do not know the attribute, do anyway
 
 	nftaTProxyFamily  = 1
 	nftaTProxyRegAddr = 2
 	nftaTProxyRegPort = 3
 
-	natRangeProtoSpecified = 2 // NF_NAT_RANGE_PROTO_SPECIFIED, linux/netfilter/nf_nat.h
+	nftaConnlimitCount = 1
+	nftaConnlimitFlags = 2
+
+	nftaSocketKey   = 1
+	nftaSocketDreg  = 2
+	nftaSocketLevel = 3
+	nftaOsfDreg     = 1
+	nftaTunnelDreg  = 2
+	nftaXfrmDreg    = 1
+
+	nftObjectCounter   = 1
+	nftObjectQuota     = 2
+	nftObjectLimit     = 4
+	nftObjectConnlimit = 5
+	nftObjectCTTimeout = 7
+	nftObjectSecmark   = 8
+
+	natRangeMapIPs         = 1 // NF_NAT_RANGE_MAP_IPS, linux/netfilter/nf_nat.h
+	natRangeProtoSpecified = 2 // NF_NAT_RANGE_PROTO_SPECIFIED
+	natRangePersistent     = 8 // NF_NAT_RANGE_PERSISTENT
 
 	// Comments and byte orders in userdata are a convention of libnftnl (udata.h); the kernel only stores them.
 	udataComment         = 0
@@ -202,7 +230,7 @@ func (a attributes) number64(attrType uint16) uint64 {
 // text returns a string without its final zero.
 func (a attributes) text(attrType uint16) string { return zeroTerminated(a.get(attrType)) }
 
-// hasText tells whether the text is s.
+// hasText reports whether the text is s.
 func (a attributes) hasText(attrType uint16, s string) bool {
 	text, _, _ := bytes.Cut(a.get(attrType), []byte{0})
 	return string(text) == s

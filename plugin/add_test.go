@@ -124,7 +124,7 @@ func TestADDKeepsARecord(t *testing.T) {
 	want := record.Record{
 		Key:     record.Key{ContainerID: c.id, IfName: "eth0"},
 		Network: "e2e", Netns: c.netns, Pod: record.Pod{Namespace: "shop", Name: podName, UID: podUID},
-		Outcome: "redirect", Reason: "mesh-pod", Engine: compat.EngineNFT, Redirect: &redirect, Time: now,
+		Outcome: "redirect", Reason: "mesh-pod", Backend: compat.BackendNFT, Redirect: &redirect, Time: now,
 	}
 	if diff := cmp.Diff(want, c.record(t), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 		t.Error(diff)
@@ -282,7 +282,7 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 	if len(e.Msg) > 160 || len(e.Details) > 768 || strings.Contains(e.Msg+e.Details, "\n") {
 		t.Errorf("too long: %+v", e)
 	}
-	if all, _ := w.logged(t)[0]["unabridged"].(string); !strings.Contains(all, "variable ISTIO_DUAL_STACK of container istio-proxy") {
+	if all, _ := w.logged(t)[0]["error_full"].(string); !strings.Contains(all, "variable ISTIO_DUAL_STACK of container istio-proxy") {
 		t.Errorf("the log does not list all that is wrong: %s", all)
 	}
 	holdsNothing(t, ns)
@@ -360,7 +360,7 @@ func TestADDRefuses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, ns := newWorld(t, "sidecar"), netnstest.New(t)
-			w.Backend = func(compat.Engine) (compat.Backend, error) { panic("a backend was asked for") }
+			w.Backend = func(compat.BackendName) (compat.Backend, error) { panic("a backend was asked for") }
 			c := newCall(t, ns)
 			tc.change(&c)
 			e := w.call("ADD", c)
@@ -397,7 +397,7 @@ func TestADDWithoutPlaceToWrite(t *testing.T) {
 			t.Errorf("result: %s", got)
 		}
 		holds(t, ns)
-		if text := w.stderr.String(); !strings.Contains(text, "not_kept") {
+		if text := w.stderr.String(); !strings.Contains(text, "record_error") {
 			t.Errorf("log: %s", text)
 		}
 	}

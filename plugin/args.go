@@ -12,20 +12,21 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// keyOf names the attachment that the runtime speaks of.
+// keyOf returns the key of the attachment that the runtime names.
 func keyOf(args *skel.CmdArgs) record.Key {
 	return record.Key{ContainerID: args.ContainerID, IfName: args.IfName}
 }
 
-// podArgs is what CNI_ARGS says of a Kubernetes pod.
+// podArgs are the entries of CNI_ARGS about a Kubernetes pod.
 type podArgs struct {
 	source.Ref
-	// sandbox is the container id by which the runtime knows the pod's sandbox (K8S_POD_INFRA_CONTAINER_ID).
+	// sandbox is the container id of the pod's sandbox (K8S_POD_INFRA_CONTAINER_ID).
 	sandbox string
 }
 
-// parseArgs reads CNI_ARGS: pairs KEY=VALUE with semicolons between them, in any order. Of equal keys the last counts, and others are
-// ignored whether IgnoreUnknown is there or not, as runtimes add their own. Without a pod the result is the zero value.
+// parseArgs parses CNI_ARGS: pairs KEY=VALUE, separated by semicolons, in any order. Of equal keys
+// the last one counts. Unknown keys are ignored, with or without IgnoreUnknown: runtimes add their
+// own. Without a pod the result is the zero value.
 func parseArgs(pairs string) (podArgs, error) {
 	var a podArgs
 	for pair := range strings.SplitSeq(pairs, ";") {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -24,7 +23,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A call is one call of a verb about one sandbox.
+// A call is one call of a verb for one sandbox.
 type call struct {
 	*Plugin
 	args   *skel.CmdArgs
@@ -32,15 +31,17 @@ type call struct {
 	config *config.Config
 	store  record.Store
 	entry  entry
+	// sandbox is opened by ADD and CHECK.
+	sandbox sandbox
 }
 
-// begin reads what the runtime says. The call must be ended. A wrong configuration does not keep the node agent from starting, who
-// alone can write a better one.
+// begin reads what the runtime passes. The caller must end the call. A wrong configuration does not
+// keep the node agent's own pod from starting: the agent writes the configuration.
 func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 	c := &call{Plugin: p, args: args}
 	var wrong error
 	if c.config, wrong = config.Parse(args.StdinData); wrong != nil {
-		c.config = config.Salvage(args.StdinData)
+		c.config = config.ParseLenient(args.StdinData)
 	}
 	named, err := parseArgs(args.Args)
 	c.ref, c.store, c.entry = named.Ref, record.In(c.config.RunDir), newEntry(verb, named.Ref, args, p.Now())
@@ -48,7 +49,7 @@ func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 		err = failure(types.ErrInvalidEnvironmentVariables, "CNI_CONTAINERID or CNI_IFNAME is not allowed", keyErr)
 	}
 	if err == nil && wrong != nil {
-		err = c.despite(wrong)
+		err = c.tolerate(wrong)
 	}
 	if err != nil {
 		c.end(err)
@@ -57,8 +58,8 @@ func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 	return c, nil
 }
 
-// despite returns the error of a wrong configuration, unless the call is about a pod of the node agent.
-func (c *call) despite(wrong error) error {
+// tolerate returns the error of a wrong configuration, unless the pod is the node agent's.
+func (c *call) tolerate(wrong error) error {
 	if decide.Early(c.attachment(), &c.config.Decide).Reason != decide.NodeAgent {
 		return configFailure(wrong)
 	}
@@ -67,44 +68,47 @@ func (c *call) despite(wrong error) error {
 	return nil
 }
 
-// do does the work of the call and ends it, also where that panics: an ADD that breaks is logged and counted like any other.
+// do runs work and ends the call. A panic of work becomes its error, so that it is logged and
+// counted.
 func (c *call) do(work func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = c.broken(v, debug.Stack())
+			err = c.panicked(v, debug.Stack())
 		}
 		c.end(err)
 	}()
 	return work()
 }
 
-// end writes the log line of the call, and tells the node agent what became of an ADD.
+// end closes the sandbox, writes the log line of the call, and reports an ADD to the node agent.
 func (c *call) end(err error) {
+	c.sandbox.close()
 	logger, closeLog := c.openLog(c.config)
 	defer closeLog()
 	now := c.Now()
 	c.entry.write(logger, now, err)
 	if c.entry.verb == verbAdd {
-		// An agent that is away counts nothing.
-		_ = c.Agent(c.config).Tell(c.entry.outcome(now, err))
+		// Without an agent nothing is counted.
+		_ = c.Agent(c.config).Report(c.entry.report(now, err))
 	}
 	if err != nil {
-		doubt(c.config.RunDir)
+		invalidateStatus(c.config.RunDir)
 	}
 }
 
-// attachment is what the runtime says of the pod.
+// attachment returns what the runtime passes about the pod.
 func (c *call) attachment() decide.Attachment {
 	return decide.Attachment{Namespace: c.ref.Namespace, Name: c.ref.Name, Annotations: c.config.Annotations}
 }
 
-// podUnreadable is the reason to leave a pod alone that package decide cannot have.
+// podUnreadable is the reason for a pod that cannot be read. Package decide does not know it.
 const podUnreadable decide.Reason = agent.PodUnreadable
 
-// readTime bounds the questions about a pod together: for the node agent there is time besides that for the API server.
+// readTime bounds all requests about a pod: those to the node agent and those to the API server.
 func (c *call) readTime() time.Duration { return client.DefaultTimeout + c.config.APIBudget }
 
-// decide finds out what becomes of the pod; redirected it is not nil. Nobody is asked for a pod that can be told without.
+// decide returns the decision about the pod, and the pod if it is to be redirected. The pod is read
+// only if the decision depends on it.
 func (c *call) decide() (decide.Decision, *decide.Pod, error) {
 	in := decide.Input{Attachment: c.attachment()}
 	if d := decide.Early(in.Attachment, &c.config.Decide); d.Outcome != decide.Undecided {
@@ -117,30 +121,32 @@ func (c *call) decide() (decide.Decision, *decide.Pod, error) {
 	defer from.Close()
 	var err error
 	if in.Pod, err = from.Pod(ctx, c.ref); err != nil {
-		return c.unread(err)
+		return c.unreadable(err)
 	}
 	d := decide.Decide(in, &c.config.Decide)
 	if d.Reason == decide.NamespaceUnknown {
 		if in.Namespace, err = from.Namespace(ctx, c.ref.Namespace); err != nil {
-			return c.unread(err)
+			return c.unreadable(err)
 		}
 		d = decide.Decide(in, &c.config.Decide)
 	}
 	return d, in.Pod, nil
 }
 
-// unread follows the policy for pods that cannot be read.
-func (c *call) unread(err error) (decide.Decision, *decide.Pod, error) {
-	c.entry.unread()
+// unreadable applies the policy for pods that cannot be read.
+func (c *call) unreadable(err error) (decide.Decision, *decide.Pod, error) {
+	c.entry.unreadable()
 	if c.config.UnreadablePods == config.Fail {
 		return decide.Decision{}, nil, podFailure(c.ref, err)
 	}
 	c.entry.put(zap.NamedError("unreadable", err))
-	sentence := "the pod cannot be read, and the configuration says that such pods start without redirection"
-	return decide.Decision{Outcome: decide.Skip, Reason: podUnreadable, Sentence: sentence}, nil, nil
+	return decide.Decision{
+		Outcome: decide.Skip, Reason: podUnreadable,
+		Sentence: "the pod cannot be read, and the configuration says that such pods start without redirection",
+	}, nil, nil
 }
 
-// parameters returns the redirection of a pod.
+// parameters returns the parameters of a pod's redirection. ns is its namespace.
 func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.Redirect, error) {
 	addresses, err := c.addresses(ns, result)
 	if err != nil {
@@ -152,18 +158,20 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 	}
 	c.entry.notes(notes)
 	if err != nil {
-		c.entry.unabridged(err)
+		c.entry.fullError(err)
 		n := 1
 		if faults := rules.Faults(nil); errors.As(err, &faults) {
 			n = len(faults)
 		}
-		return rules.Redirect{}, failure(CodeParameters, counted(fmt.Sprintf("pod %s has", c.ref.Shown()), n, "wrong setting"), err)
+		message := counted(fmt.Sprintf("pod %s has", c.ref.Shown()), n, "wrong setting")
+		return rules.Redirect{}, failure(CodeParameters, message, err)
 	}
 	return r, nil
 }
 
-// addresses are those of the result, or of the namespace if the result has none that decides: a plugin that stands alone has no result,
-// and that of a further attachment may have a link-local address only. The namespace's begin with IPv4.
+// addresses returns the addresses of the result, or those of the namespace, IPv4 first, if the
+// result has none that decides. A plugin that is alone in its chain has no result, and the result
+// of a further attachment may have a link-local address only.
 func (c *call) addresses(ns *netns.NS, result []byte) ([]netip.Addr, error) {
 	addresses, err := addressesOf(result)
 	if err != nil {
@@ -173,52 +181,13 @@ func (c *call) addresses(ns *netns.NS, result []byte) ([]netip.Addr, error) {
 		return addresses, nil
 	}
 	if addresses, err = route.Addresses(ns); err != nil {
-		return nil, failure(types.ErrInvalidNetNS, fmt.Sprintf("the addresses of pod %s cannot be read", c.ref.Shown()), err)
+		message := fmt.Sprintf("the addresses of pod %s cannot be read", c.ref.Shown())
+		return nil, failure(types.ErrInvalidNetNS, message, err)
 	}
 	return addresses, nil
 }
 
-// sandbox opens the namespace of the pod.
-func sandbox(args *skel.CmdArgs) (*netns.NS, error) {
-	ns, err := netns.Open(args.Netns)
-	if err != nil {
-		return nil, failure(types.ErrInvalidNetNS, "the network namespace of the pod cannot be opened", err)
-	}
-	if err := refuseIfHost(ns, args); err != nil {
-		_ = ns.Close()
-		return nil, err
-	}
-	return ns, nil
-}
-
-// refuseHost fails for the namespace of the plugin itself: that is the host's, whose traffic is nobody's to redirect. One that cannot
-// be opened is another matter.
-func refuseHost(args *skel.CmdArgs) error {
-	ns, err := netns.Open(args.Netns)
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = ns.Close() }()
-	return refuseIfHost(ns, args)
-}
-
-// refuseIfHost is refuseHost for a namespace that is open.
-func refuseIfHost(ns *netns.NS, args *skel.CmdArgs) error {
-	if isHost(ns) && !overridden(args) {
-		return failure(types.ErrInvalidNetNS, "CNI_NETNS is the network namespace of the host", nil)
-	}
-	return nil
-}
-
-// isHost tells whether the namespace is the plugin's own.
-func isHost(ns *netns.NS) bool { return ns.ID() == (*netns.NS)(nil).ID() }
-
-// overridden tells whether the caller vouches for the namespace; see package skel.
-func overridden(args *skel.CmdArgs) bool {
-	return args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "true")
-}
-
-// newRecord is the record of the call's attachment.
+// newRecord returns a record of the attachment, without rules.
 func (c *call) newRecord(d decide.Decision) record.Record {
 	return record.Record{
 		Key: keyOf(c.args), Network: c.config.Network, Netns: c.args.Netns,

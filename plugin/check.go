@@ -17,10 +17,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Check fails unless the sandbox holds what ADD has left there: the rules of a pod of the mesh, and none in another, unless that may have
-// made them itself, as nobody has looked for an istio-init in it. What that is says the record of the attachment: annotations that were
-// changed since do not make a pod wrong, and nobody need be asked. Without a record, or if the pod could not be read then, it is found out
-// as by ADD.
+// Check fails unless the sandbox holds what ADD has left there: the rules of a pod of the mesh, and
+// none in another pod, except where the pod may have made them itself, because nothing has looked
+// for an istio-init in it.
+//
+// The record of the attachment says what ADD has left. Annotations that were changed since do not
+// make a pod wrong, and no pod is read. Without a record, or if the pod could not be read at ADD,
+// Check decides as ADD does.
 func (p *Plugin) Check(args *skel.CmdArgs) error {
 	c, err := p.begin("CHECK", args)
 	if err != nil {
@@ -29,82 +32,93 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	return c.do(c.check)
 }
 
-func (c *call) check() error {
-	ns, err := sandbox(c.args)
-	if err != nil {
+func (c *call) check() (err error) {
+	if c.sandbox, err = openSandbox(c.args); err != nil {
 		return err
 	}
-	defer func() { _ = ns.Close() }()
-	want, err := c.wanted(ns)
+	if c.sandbox.err != nil {
+		return c.sandbox.err
+	}
+	want, err := c.expected()
 	if err != nil {
 		return err
 	}
 	if want.redirect == nil {
-		return c.spared(ns, want.reason)
+		return c.checkUnredirected(want.reason)
 	}
-	differences, err := c.differences(want.engine, ns, rules.Compile(*want.redirect))
-	if err == nil && len(differences) > 0 {
-		err = c.differ(CodeDrift, fmt.Sprintf("pod %s is not redirected as it should be", c.ref.Shown()), differences)
+	rs, err := rules.Compile(*want.redirect)
+	if err != nil {
+		return failure(CodeParameters, "the parameters are invalid", err)
 	}
-	return err
+	differences, err := c.differences(want.backend, c.sandbox.ns, rs, compat.Snapshot{})
+	if err != nil || len(differences) == 0 {
+		return err
+	}
+	message := fmt.Sprintf("pod %s is not redirected as it should be", c.ref.Shown())
+	return c.differ(CodeDrift, message, differences)
 }
 
-// wanted is what a namespace should hold, and in which engine; of a pod that is left alone it has only the reason.
-type wanted struct {
+// expectation is what a namespace should hold, and in which backend. For a pod that is left alone
+// it has the reason only.
+type expectation struct {
 	reason   decide.Reason
 	redirect *rules.Redirect
-	engine   compat.Engine
+	backend  compat.BackendName
 }
 
-func (c *call) wanted(ns *netns.NS) (wanted, error) {
-	if kept, ok := c.kept(); ok {
-		c.entry.put(zap.String("decision", kept.Outcome), zap.String("reason", kept.Reason))
-		return wanted{decide.Reason(kept.Reason), kept.Redirect, kept.Engine}, nil
+// expected returns what the sandbox should hold.
+func (c *call) expected() (expectation, error) {
+	if r, ok := c.decidedRecord(); ok {
+		c.entry.put(zap.String("decision", r.Outcome), zap.String("reason", r.Reason))
+		return expectation{decide.Reason(r.Reason), r.Redirect, r.Backend}, nil
 	}
 	result, err := resultFor(c.config.PrevResult, c.config.CNIVersion)
 	if err != nil {
-		return wanted{}, failure(types.ErrInvalidNetworkConfig, "the result of ADD is wrong", err)
+		return expectation{}, failure(types.ErrInvalidNetworkConfig, "the result of ADD is wrong", err)
 	}
 	d, pod, err := c.decide()
 	if err != nil {
-		return wanted{}, err
+		return expectation{}, err
 	}
 	c.entry.decided(d)
 	if d.Outcome != decide.Redirect {
-		return wanted{reason: d.Reason}, nil
+		return expectation{reason: d.Reason}, nil
 	}
-	r, err := c.parameters(ns, pod, result)
-	return wanted{d.Reason, &r, c.config.Backend}, err
+	r, err := c.parameters(c.sandbox.ns, pod, result)
+	return expectation{d.Reason, &r, c.config.Backend}, err
 }
 
-// kept returns the record of the attachment, if it says what the pod should have.
-func (c *call) kept() (record.Record, bool) {
+// decidedRecord returns the record of the attachment, and whether it says what the pod should have.
+func (c *call) decidedRecord() (record.Record, bool) {
 	r, err := c.store.Get(keyOf(c.args))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			c.entry.put(zap.NamedError("no_record", err))
+			c.entry.put(zap.NamedError("record_error", err))
 		}
 		return r, false
 	}
 	return r, r.Pod.UID == c.ref.UID && r.Decided()
 }
 
-// differences compares what the kernel holds with the rules.
-func (c *call) differences(engine compat.Engine, ns *netns.NS, rs rules.Ruleset) ([]rules.Difference, error) {
-	backend, err := c.Backend(engine)
+// differences compares what the namespace holds with the ruleset.
+func (c *call) differences(
+	name compat.BackendName, ns *netns.NS, rs rules.Ruleset, since compat.Snapshot,
+) ([]rules.Difference, error) {
+	backend, err := c.Backend(name)
 	if err != nil {
-		return nil, c.unseen(err)
+		return nil, c.unverified(err)
 	}
-	found, err := backend.Check(ns, rs)
+	found, err := backend.Check(ns, rs, since)
 	if err != nil {
-		return nil, c.unseen(err)
+		return nil, c.unverified(err)
 	}
 	return found.Differences, nil
 }
 
-// unseen is the error of a kernel that does not show what rules it has: whether they are as they should be is not known.
-func (c *call) unseen(err error) error {
-	return failure(CodeVerify, fmt.Sprintf("the rules that pod %s has cannot be read", c.ref.Shown()), err)
+// unverified is the error for rules that cannot be read: it is not known whether they are right.
+func (c *call) unverified(err error) error {
+	message := fmt.Sprintf("the rules that pod %s has cannot be read", c.ref.Shown())
+	return failure(CodeVerify, message, err)
 }
 
 // differ is the error that lists differences.
@@ -114,6 +128,6 @@ func (c *call) differ(code uint, message string, differences []rules.Difference)
 		lines[i] = d.String()
 	}
 	err := errors.New(strings.Join(lines, "\n"))
-	c.entry.unabridged(err)
+	c.entry.fullError(err)
 	return failure(code, message, err)
 }

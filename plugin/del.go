@@ -4,18 +4,17 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"go.uber.org/zap"
 
-	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// Del forgets the attachment, and takes the rules out of a namespace that stays. It always succeeds: a runtime would try again for
-// ever, and what it cannot do goes with the namespace, or by GC. It asks nobody, and of a wrong configuration it takes what it
-// can.
+// Del removes the record of the attachment, and the rules from a namespace that stays. It always
+// succeeds: a runtime would repeat it for ever, and what is left goes with the namespace, or by GC.
+// It reads no pod, and uses the valid part of a wrong configuration.
 func (p *Plugin) Del(args *skel.CmdArgs) error {
 	start := p.Now()
-	c := config.Salvage(args.StdinData)
+	c := config.ParseLenient(args.StdinData)
 	logger, closeLog := p.openLog(c)
 	defer closeLog()
 	logger = logger.With(zap.String("sandbox", args.ContainerID), zap.String("ifname", args.IfName))
@@ -25,8 +24,8 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 		}
 	}()
 	store := record.In(c.RunDir)
-	if needsClearing(args, store) {
-		if err := p.clear(args); err != nil {
+	if needsRemoval(args, store) {
+		if err := p.removeFrom(args); err != nil {
 			logger.Warn("DEL leaves rules behind", zap.Error(err))
 		}
 	}
@@ -37,27 +36,28 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 	return nil
 }
 
-// needsClearing tells whether the namespace may have rules of ours that nobody else removes or needs. It does not for a sandbox of
-// Kubernetes: its runtime destroys the namespace next, and until then the kernel would take 5 to 15 ms to unregister the hooks.
-func needsClearing(args *skel.CmdArgs, store record.Store) bool {
-	if named, _ := parseArgs(args.Args); named.sandbox != "" && named.sandbox == args.ContainerID {
+// needsRemoval reports whether the namespace may have rules of ours that nothing else removes or
+// needs. It returns false for a sandbox of Kubernetes: its runtime destroys the namespace next, and
+// until then the kernel would take 5 to 15 ms to unregister the hooks.
+func needsRemoval(args *skel.CmdArgs, store record.Store) bool {
+	if pod, _ := parseArgs(args.Args); pod.sandbox != "" && pod.sandbox == args.ContainerID {
 		return false
 	}
 	attachments, _ := store.Of(args.ContainerID)
 	for _, r := range attachments {
 		switch {
 		case r.IfName != args.IfName && r.Redirect != nil:
-			return false // the pod's other attachment stays, and the rules are those of both
+			return false // another attachment of the pod stays, and shares the rules
 		case r.IfName == args.IfName && r.Redirect == nil:
 			return false
 		}
 	}
-	// Without a record there may be rules nevertheless: of an ADD that was killed, or could not keep one.
+	// Without a record there may be rules: an ADD was killed, or could not write the record.
 	return true
 }
 
-// clear removes our rules from the namespace, if that is there and not the host's.
-func (p *Plugin) clear(args *skel.CmdArgs) error {
+// removeFrom removes our rules from the namespace, if it exists and is not the host's.
+func (p *Plugin) removeFrom(args *skel.CmdArgs) error {
 	ns, err := netns.Open(args.Netns)
 	if err != nil {
 		return nil
@@ -66,10 +66,5 @@ func (p *Plugin) clear(args *skel.CmdArgs) error {
 	if isHost(ns) && !overridden(args) {
 		return nil
 	}
-	backend, err := p.Backend(compat.EngineAuto)
-	if err != nil {
-		return err
-	}
-	_, err = backend.Remove(ns)
-	return err
+	return p.removeRules(ns)
 }

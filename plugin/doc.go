@@ -1,43 +1,65 @@
-// Package plugin is the CNI plugin: the verbs that a container runtime calls for every pod of a node.
+// Package plugin is the CNI plugin: the verbs that a container runtime calls for every pod of a
+// node.
 //
-// ADD finds out what is to become of the sandbox's pod (package decide), and where it belongs to the mesh compiles its rules, puts
-// them into the sandbox's network namespace and reads them back (package compat). All other pods are left alone. CHECK compares
-// what the namespace holds with what ADD left there, DEL and GC forget what is kept of it (package record), and STATUS tells
-// whether ADD could do its work now. The plugin runs at the end of a chain: the result of the plugin before it is its own.
+// ADD decides whether the pod of a sandbox is redirected (package decide). For a pod of the mesh it
+// compiles the rules, installs them in the network namespace of the sandbox and reads them back
+// (package compat). It leaves all other pods alone. CHECK compares the namespace with what ADD left
+// in it. DEL and GC remove the record of the attachment (package record). STATUS reports whether
+// ADD could work now. The plugin is the last of a chain and prints the result of the plugin before
+// it.
 //
-// A pod that was redirected, and is to be left alone when ADD is called for it again, loses its rules. As long as that is not known,
-// since the pod cannot be read, it keeps them.
+// A pod that was redirected loses its rules if a later ADD decides to leave it alone. It keeps them
+// while the pod cannot be read.
+//
+// [Plugin] has the verbs and their dependencies: the source of pods, the node agent, the backend,
+// the output and the clock. [System] returns the plugin of this machine, and [Main] runs one verb:
+//
+//	func main() {
+//		os.Exit(plugin.Main("v1.0.0"))
+//	}
+//
+// A test sets its own dependencies and calls a verb as package skel does:
+//
+//	p := &plugin.Plugin{Source: pods, Agent: agent, Backend: compat.Choose, Stdout: &out, ...}
+//	err := p.Add(&skel.CmdArgs{ContainerID: "c1", IfName: "eth0", Netns: "/run/netns/pod", ...})
 //
 // # The node agent
 //
-// Pods are asked for at the node agent's socket first (package agent), and at the API server if nobody answers there. An agent that is
-// away costs nothing; one that hangs costs a second, besides the time that the API server has. It also gets the log's lines, and of
-// each ADD what became of it, for its metrics: by decision and reason, and which address family was left uncaptured.
+// The plugin reads pods from the socket of the node agent first (package agent), and from the API
+// server if the agent does not answer. An absent agent costs nothing; an agent that hangs costs a
+// second, in addition to the time of the API server. The agent also receives the lines of the log,
+// and the result of each ADD for its metrics: the decision, its reason, and the address families
+// that are not captured.
 //
-// Where the configuration names an agent (pod_namespace), STATUS fails for the kernel only. All else, such as a kubeconfig that is
-// missing or a token that has expired, is what the agent mends, and it is logged: a runtime whose plugin reports 50 makes the node
-// NotReady, so that the agent itself could not be started again, nor any pod that is not of the mesh.
+// If the configuration names an agent (pod_namespace), STATUS fails for the kernel only. Other
+// faults, such as a missing kubeconfig or an expired token, are logged, because the agent repairs
+// them: a runtime whose plugin reports 50 makes the node NotReady, and then neither the agent nor
+// pods outside the mesh could start.
 //
 // # Error codes
 //
-// Errors have the codes of the CNI specification, some of them by its package skel before a verb begins, and those from [CodePod] on.
-// The message is one line for kubectl describe pod, which shows the details behind it.
+// Errors have the codes of the CNI specification, some of them returned by package skel before a
+// verb begins, and those from [CodePod] on. The message is one line for kubectl describe pod, which
+// shows the details behind it.
 //
-//	  1  the configuration has a version of the specification that this program does not speak, or that does not know the verb
-//	  4  the environment is not what the specification demands: a variable is missing, or CNI_ARGS or a name in it is not allowed
-//	  5  standard input cannot be read, or the result not written, or GC cannot forget an attachment
-//	  6  standard input has no JSON of a configuration
-//	  7  the configuration has wrong fields, or the result of the plugin before is wrong, or GC gets no list
-//	  8  CNI_NETNS cannot be opened, or is the host's, or its addresses cannot be read
-//	 11  the pod cannot be read now: neither agent nor API server was reached, or they have another pod of the name as yet
-//	 50  STATUS: ADD could not work now, and nobody on the node would change that
-//	100  the pod cannot be read, and asking again would not help: not found, not allowed, misconfigured
-//	101  the pod asks for something that is not allowed; the details list the values with what is, as far as they fit
-//	102  the kernel refused the rules, or to remove those of a pod that is left alone now; the details say which and why
-//	103  the kernel has other rules than ADD has given it, or does not show to ADD or CHECK what it has
-//	104  CHECK: the namespace differs from what ADD left there, or a pod that is left alone, and has no istio-init, has rules of ours; the
-//	     details list how
+//	  1  the configuration has a version of the specification that this program does not support, or
+//	     that does not have the verb
+//	  4  the environment is invalid: a variable is missing, or CNI_ARGS or a name is not allowed
+//	  5  standard input cannot be read, the result cannot be written, or GC cannot remove a record
+//	  6  standard input is not a configuration in JSON
+//	  7  the configuration has wrong fields, the previous result is wrong, or GC has no list
+//	  8  CNI_NETNS cannot be opened, is the host's, or its addresses cannot be read
+//	 11  the pod cannot be read now: neither agent nor API server was reached, or both still have
+//	     another pod of the same name
+//	 50  STATUS: ADD could not work now, and nothing on the node would repair that
+//	100  the pod cannot be read, and repeating would not help: not found, forbidden, misconfigured
+//	101  the pod has wrong settings; the details list the values and what is allowed, as far as fits
+//	102  the kernel refused to install or remove rules; the details name the rule and the reason
+//	103  the kernel has other rules than ADD installed, or they cannot be read
+//	104  CHECK: the namespace differs from what ADD left in it, or a pod that is left alone, and has
+//	     no istio-init, has rules of ours; the details list the differences
 //	999  a defect of this program
 //
-// The code 51 of STATUS is never used: rules live in the kernel, and connections of running pods do not depend on the plugin.
+// STATUS never returns code 51: rules are in the kernel, and connections of running pods do not
+// depend on the plugin.
 package plugin

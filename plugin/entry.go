@@ -19,15 +19,16 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// An entry is the log line of a call. It has names, words and numbers, and of a pod nothing else but its wrong settings.
+// An entry is the log line of a call. It has names, reasons and numbers. Of the settings of a pod
+// it has the wrong ones only.
 type entry struct {
 	verb   string
 	start  time.Time
 	level  zapcore.Level // of a call that succeeds
 	fields []zap.Field
 	add    agent.Add // without its result and duration
-	// stated tells that the fields have the decision.
-	stated bool
+	// hasDecision reports that the fields have the decision.
+	hasDecision bool
 }
 
 // verbAdd is the verb whose calls are counted.
@@ -37,7 +38,8 @@ func newEntry(verb string, ref source.Ref, args *skel.CmdArgs, now time.Time) en
 	return entry{
 		verb: verb, start: now, level: zap.InfoLevel,
 		add: agent.Add{
-			Decision: agent.Undecided, Reason: agent.Undecided, Backend: "none", Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID,
+			Decision: agent.Undecided, Reason: agent.Undecided, Backend: "none",
+			Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID,
 		},
 		fields: []zap.Field{
 			zap.String("pod", ref.Name), zap.String("namespace", ref.Namespace), zap.String("uid", ref.UID),
@@ -49,8 +51,9 @@ func newEntry(verb string, ref source.Ref, args *skel.CmdArgs, now time.Time) en
 func (e *entry) put(fields ...zap.Field) { e.fields = append(e.fields, fields...) }
 
 func (e *entry) decided(d decide.Decision) {
-	e.put(zap.Stringer("decision", d.Outcome), zap.String("reason", string(d.Reason)), zap.String("why", d.Sentence))
-	e.stated = true
+	e.put(zap.Stringer("decision", d.Outcome), zap.String("reason", string(d.Reason)),
+		zap.String("why", d.Sentence))
+	e.hasDecision = true
 	if d.Reason == podUnreadable {
 		e.level = zap.ErrorLevel
 		return
@@ -58,10 +61,10 @@ func (e *entry) decided(d decide.Decision) {
 	e.add.Decision, e.add.Reason = d.Outcome.String(), string(d.Reason)
 }
 
-// unread notes that the pod cannot be read.
-func (e *entry) unread() { e.add.Decision, e.add.Reason = "unreadable", agent.PodUnreadable }
+// unreadable notes that the pod cannot be read.
+func (e *entry) unreadable() { e.add.Decision, e.add.Reason = "unreadable", agent.PodUnreadable }
 
-// notes puts the notes of a kind together: of equal keys in an object most readers keep one.
+// notes adds the notes, one field per kind: of equal keys in a JSON object most readers keep one.
 func (e *entry) notes(notes []decide.Note) {
 	sentences := map[decide.NoteKind][]string{}
 	for _, n := range notes {
@@ -76,25 +79,26 @@ func (e *entry) notes(notes []decide.Note) {
 }
 
 func (e *entry) applied(r compat.Result) {
-	e.add.Backend, e.add.Bytes = string(r.Engine), r.Bytes
-	e.put(zap.String("backend", string(r.Engine)), zap.String("rules_were", string(r.Outcome)),
+	e.add.Backend, e.add.Bytes = string(r.Backend), r.Bytes
+	e.put(zap.String("backend", string(r.Backend)), zap.String("outcome", string(r.Outcome)),
 		zap.Int("rules", r.Rules), zap.Int("routes", r.Routes), zap.Int("transaction_bytes", r.Bytes))
 }
 
-// maxUnabridged leaves a line of the log short enough for the node agent's socket, whatever a pod has in its settings: quoted as JSON,
-// twice, no text of such an error gets more than four times as long.
-const maxUnabridged = agent.MaxRequest / 5
+// maxFullError keeps a log line short enough for the node agent's socket, whatever the settings of
+// a pod are: quoted as JSON twice, the text of such an error gets at most four times as long.
+const maxFullError = agent.MaxRequest / 5
 
-// unabridged adds an error of which the runtime gets no more than the beginning: the list of all that is wrong.
-func (e *entry) unabridged(err error) {
+// fullError adds the text of an error of which the runtime gets the beginning only.
+func (e *entry) fullError(err error) {
 	if words := err.Error(); len(words) > maxDetails {
-		e.put(zap.String("unabridged", text.Cut(words, maxUnabridged)))
+		e.put(zap.String("error_full", text.Cut(words, maxFullError)))
 	}
 }
 
-// write writes the line. That of an ADD has a decision in any case, in the words of the metric where nothing was decided.
+// write writes the line. The line of an ADD always has a decision. Where nothing was decided it is
+// the one of the metric.
 func (e *entry) write(logger *zap.Logger, end time.Time, err error) {
-	if e.verb == verbAdd && !e.stated {
+	if e.verb == verbAdd && !e.hasDecision {
 		e.put(zap.String("decision", e.add.Decision), zap.String("reason", e.add.Reason))
 	}
 	e.put(zap.Float64("duration_ms", milliseconds(end.Sub(e.start))))
@@ -106,8 +110,8 @@ func (e *entry) write(logger *zap.Logger, end time.Time, err error) {
 	logger.Log(level, e.verb, e.fields...)
 }
 
-// outcome is what becomes of the ADD that ends then.
-func (e *entry) outcome(end time.Time, err error) agent.Add {
+// report returns the report to the node agent about an ADD that ends.
+func (e *entry) report(end time.Time, err error) agent.Add {
 	a := e.add
 	a.Result, a.Duration = "success", max(0, end.Sub(e.start)) // the clock may be set back
 	if err != nil {

@@ -77,7 +77,7 @@ func TestRecordsThatCannotBeShared(t *testing.T) {
 	}
 	w.stderr.Reset()
 	w.add(t, c)
-	text, _ := w.logged(t)[0]["not_shared"].(string)
+	text, _ := w.logged(t)[0]["other_records_error"].(string)
 	for _, name := range others {
 		if !strings.Contains(text, name) {
 			t.Errorf("nothing of %s: %s", name, text)

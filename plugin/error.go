@@ -12,24 +12,25 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Our own error codes. The package's documentation describes them.
+// Error codes of this plugin, described in the documentation of the package.
 const (
 	CodePod        uint = 100 // the pod cannot be read
 	CodeParameters uint = 101 // the pod asks for what is not allowed
 	CodeApply      uint = 102 // the kernel refused the rules
-	CodeVerify     uint = 103 // the kernel has other rules than it was given, or does not show what it has
+	CodeVerify     uint = 103 // the kernel has other rules than it was given, or they cannot be read
 	CodeDrift      uint = 104 // CHECK found differences
 )
 
 const (
 	maxLine = 160 // of a message
-	// maxDetails leaves room in an event for what the runtime and the kubelet add. The API server refuses one whose text is longer
-	// than 1024 bytes (NoteLengthLimit of k8s.io/kubernetes/pkg/apis/core/validation), but for events of the older kind, which
-	// kubelets still write, and those are to be read by people too.
+	// maxDetails leaves room in an event for what the runtime and the kubelet add. The API server
+	// refuses an event of events.k8s.io/v1 with a text of more than 1024 bytes (NoteLengthLimit in
+	// k8s.io/kubernetes/pkg/apis/core/validation). Kubelets still write the older kind, which has
+	// no such limit, but is to be read by people too.
 	maxDetails = 768
 )
 
-// failure is an error for the runtime.
+// failure returns an error for the runtime.
 func failure(code uint, message string, err error) *types.Error {
 	e := types.NewError(code, line(message), "")
 	if err != nil {
@@ -38,10 +39,10 @@ func failure(code uint, message string, err error) *types.Error {
 	return e
 }
 
-// line makes a text a short line of printable characters.
+// line returns the text as one short line of printable characters.
 func line(words string) string { return text.Cut(text.Printable(words), maxLine) }
 
-// details writes the lines of an error on one, since the kubelet prints them so.
+// details returns the text of an error on one line, which is how the kubelet prints it.
 func details(err error) string {
 	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
 	for i := range lines {
@@ -50,26 +51,28 @@ func details(err error) string {
 	return text.Cut(strings.Join(lines, "; "), maxDetails)
 }
 
-// configFailure is the error of a configuration.
+// configFailure returns the error for an invalid configuration.
 func configFailure(err error) *types.Error {
 	var faults rules.Faults
 	if errors.As(err, &faults) {
-		return failure(types.ErrInvalidNetworkConfig, counted("the plugin's configuration has", len(faults), "wrong field"), err)
+		message := counted("the plugin's configuration has", len(faults), "wrong field")
+		return failure(types.ErrInvalidNetworkConfig, message, err)
 	}
 	return failure(types.ErrDecodingFailure, "the plugin's configuration cannot be read", err)
 }
 
-// podFailure is the error of a pod that could not be read. Where asking again may help, the runtime is told so.
+// podFailure returns the error for a pod that could not be read. Its code says whether the runtime
+// should try again.
 func podFailure(ref source.Ref, err error) *types.Error {
 	code := CodePod
 	if source.IsUnavailable(err) || source.IsReplaced(err) {
 		code = types.ErrTryAgainLater
 	}
-	message := fmt.Sprintf("pod %s cannot be read, so it is not known whether it is in the mesh (%s)", ref.Shown(), source.KindOf(err))
-	return failure(code, message, err)
+	const format = "pod %s cannot be read, so it is not known whether it is in the mesh (%s)"
+	return failure(code, fmt.Sprintf(format, ref.Shown(), source.KindOf(err)), err)
 }
 
-// counted writes "has 1 wrong field" or "has 2 wrong fields".
+// counted returns "has 1 wrong field" or "has 2 wrong fields".
 func counted(before string, n int, noun string) string {
 	if n != 1 {
 		noun += "s"

@@ -16,13 +16,13 @@ import (
 // idle is a backend that does nothing, and finds all as it should be.
 type idle struct{ compat.Backend }
 
-func (idle) Engine() compat.Engine { return compat.EngineNFT }
+func (idle) Name() compat.BackendName { return compat.BackendNFT }
 
-func (idle) Apply(*netns.NS, rules.Ruleset) (compat.Result, error) {
-	return compat.Result{Result: nft.Result{Outcome: nft.Created}, Engine: compat.EngineNFT}, nil
+func (idle) Apply(*netns.NS, rules.Ruleset, compat.Snapshot) (compat.Result, error) {
+	return compat.Result{Result: nft.Result{Outcome: nft.Created}, Backend: compat.BackendNFT}, nil
 }
 
-func (idle) Check(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
+func (idle) Check(*netns.NS, rules.Ruleset, compat.Snapshot) (compat.Comparison, error) {
 	return compat.Comparison{}, nil
 }
 func (idle) Remove(*netns.NS) (bool, error) { return false, nil }
@@ -38,7 +38,7 @@ func FuzzVerbs(f *testing.F) {
 	f.Add([]byte(`{"cniVersion":"0.3.0","name":"n","prevResult":{"cniVersion":"0.2.0","ip4":{"ip":"1.2.3.4/5"}}}`), "=;=;=", "a:b")
 	f.Add([]byte(`{"cniVersion":"0.4.0","name":"n","prevResult":{"ips":[{"address":"::1%lo/128"}]}}`), "K8S_POD_NAME=a=b", "a\x00b")
 	w := newWorld(f, "sidecar")
-	w.Backend = func(compat.Engine) (compat.Backend, error) { return idle{}, nil }
+	w.Backend = func(compat.BackendName) (compat.Backend, error) { return idle{}, nil }
 	w.Now = func() time.Time { return time.Unix(0, 0) }
 	f.Fuzz(func(t *testing.T, stdin []byte, args, id string) {
 		w.source.asked = nil

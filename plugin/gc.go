@@ -11,14 +11,16 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// GC forgets the attachments to the network that the runtime does not list as valid. Their namespaces are gone, and the rules with them.
+// GC removes the records of attachments to the network that the runtime does not list as valid.
+// Their namespaces are gone, and the rules with them.
 func (p *Plugin) GC(args *skel.CmdArgs) error {
 	c, err := config.Parse(args.StdinData)
 	if err != nil {
 		return configFailure(err)
 	}
 	if c.ValidAttachments == nil {
-		return failure(types.ErrInvalidNetworkConfig, "GC without a list of valid attachments (cni.dev/valid-attachments)", nil)
+		const what = "GC without a list of valid attachments (cni.dev/valid-attachments)"
+		return failure(types.ErrInvalidNetworkConfig, what, nil)
 	}
 	logger, closeLog := p.openLog(c)
 	defer closeLog()
@@ -32,7 +34,8 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 	}
 	if err != nil {
 		logger.Error("GC", zap.String("network", c.Network), zap.Error(err))
-		return failure(types.ErrIOFailure, fmt.Sprintf("not all attachments to network %s that are gone can be forgotten", c.Network), err)
+		const format = "not all attachments to network %s that are gone can be forgotten"
+		return failure(types.ErrIOFailure, fmt.Sprintf(format, c.Network), err)
 	}
 	return nil
 }

@@ -23,24 +23,24 @@ type backend struct {
 	check func(*netns.NS, rules.Ruleset) (compat.Comparison, error)
 }
 
-func (b backend) Apply(ns *netns.NS, rs rules.Ruleset) (compat.Result, error) {
+func (b backend) Apply(ns *netns.NS, rs rules.Ruleset, since compat.Snapshot) (compat.Result, error) {
 	if b.apply != nil {
 		return b.apply(ns, rs)
 	}
-	return b.Backend.Apply(ns, rs)
+	return b.Backend.Apply(ns, rs, since)
 }
 
-func (b backend) Check(ns *netns.NS, rs rules.Ruleset) (compat.Comparison, error) {
+func (b backend) Check(ns *netns.NS, rs rules.Ruleset, since compat.Snapshot) (compat.Comparison, error) {
 	if b.check != nil {
 		return b.check(ns, rs)
 	}
-	return b.Backend.Check(ns, rs)
+	return b.Backend.Check(ns, rs, since)
 }
 
-// use puts a backend in the place of each engine's.
+// use puts a backend in the place of each backend's.
 func (w *world) use(t *testing.T, b backend) {
 	t.Helper()
-	w.Backend = func(e compat.Engine) (_ compat.Backend, err error) {
+	w.Backend = func(e compat.BackendName) (_ compat.Backend, err error) {
 		b.Backend, err = compat.Choose(e)
 		return b, err
 	}
@@ -49,7 +49,7 @@ func (w *world) use(t *testing.T, b backend) {
 // other is what a kernel says that has not what it was given.
 func other(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
 	d := rules.Difference{Kind: rules.Missing, Where: "chain inet sluice nat-output", Want: "redirect"}
-	return compat.Comparison{Engine: compat.EngineNFT, Differences: []rules.Difference{d}}, nil
+	return compat.Comparison{Backend: compat.BackendNFT, Differences: []rules.Difference{d}}, nil
 }
 
 // An error of the kernel fails the pod, in the kernel's words.
@@ -95,11 +95,11 @@ func TestADDThatFailsWithRulesInPlace(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	w.use(t, backend{apply: func(ns *netns.NS, rs rules.Ruleset) (compat.Result, error) {
-		b, err := compat.Choose(compat.EngineNFT)
+		b, err := compat.Choose(compat.BackendNFT)
 		if err != nil {
 			return compat.Result{}, err
 		}
-		r, err := b.Apply(ns, rs)
+		r, err := b.Apply(ns, rs, compat.Snapshot{})
 		return r, errors.Join(err, errors.New("the rules are in place, but not all old routes are gone: busy"))
 	}})
 	for range 2 { // ADD is repeated
@@ -152,13 +152,13 @@ func TestRulesThatCannotBeRead(t *testing.T) {
 	holds(t, ns)
 }
 
-// An engine that cannot be used is not asked for in vain: auto takes the other, and the record says which.
+// A backend that cannot be used is not asked for in vain: auto takes the other, and the record says which.
 func TestADDByLegacy(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	c.stdin = c.with(`"backend":"legacy"`)
 	w.add(t, c)
-	if r := c.record(t); r.Engine != compat.EngineLegacy {
+	if r := c.record(t); r.Backend != compat.BackendLegacy {
 		t.Errorf("record: %+v", r)
 	}
 	c.stdin = c.with(`"backend":"nft"`) // by now: CHECK looks where the rules are
@@ -184,8 +184,8 @@ func TestPanics(t *testing.T) {
 			if w.stdout.Len() > 0 || !strings.Contains(w.stderr.String(), "goroutine ") {
 				t.Errorf("standard output %q, standard error %q", w.stdout.String(), w.stderr.String())
 			}
-			if told := w.agent.last(t); told.Result != "error" || told.Decision != "redirect" || told.Name != podName {
-				t.Errorf("told %+v", told)
+			if reported := w.agent.last(t); reported.Result != "error" || reported.Decision != "redirect" || reported.Name != podName {
+				t.Errorf("reported %+v", reported)
 			}
 			if lines := w.agent.lines; len(lines) != 1 || !strings.Contains(lines[0], `"error":"a defect of the plugin: impossible value"`) ||
 				!strings.Contains(lines[0], `"pod":"`+podName+`"`) {
@@ -203,7 +203,7 @@ func TestPanics(t *testing.T) {
 	c.wantNoRecord(t)
 
 	w, ns = newWorld(t, ""), netnstest.New(t)
-	w.Backend = func(compat.Engine) (compat.Backend, error) { panic("impossible") }
+	w.Backend = func(compat.BackendName) (compat.Backend, error) { panic("impossible") }
 	if e := w.call("DEL", newCall(t, ns)); e != nil {
 		t.Errorf("DEL with a defect: %+v", e)
 	}

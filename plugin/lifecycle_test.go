@@ -57,7 +57,7 @@ func answers(t *testing.T, bed *testbed.Bed, out, in testbed.Name) {
 	}
 }
 
-// A pod of the mesh from ADD to DEL, in both modes and with both engines.
+// A pod of the mesh from ADD to DEL, in both modes and with both backends.
 func TestLifeOfAPod(t *testing.T) {
 	for _, tc := range []struct {
 		name, file, backend string
@@ -77,7 +77,7 @@ func TestLifeOfAPod(t *testing.T) {
 			if got := w.add(t, c); got != c.prevResult {
 				t.Errorf("result: %s", got)
 			}
-			if err := bed.Settle(rules.Compile(*c.record(t).Redirect).Routing); err != nil {
+			if err := bed.Settle(rules.MustCompile(*c.record(t).Redirect).Routing); err != nil {
 				t.Fatal(err)
 			}
 			answers(t, bed, testbed.Outbound, testbed.Inbound)
@@ -96,7 +96,7 @@ func TestLifeOfAPod(t *testing.T) {
 			answers(t, bed, testbed.Outbound, testbed.Inbound)
 			w.stderr.Reset()
 			w.add(t, c)
-			if line := w.logged(t)[0]; line["rules_were"] != "unchanged" || line["backend"] != string(c.record(t).Engine) {
+			if line := w.logged(t)[0]; line["outcome"] != "unchanged" || line["backend"] != string(c.record(t).Backend) {
 				t.Errorf("log of an ADD that finds all as it should be: %v", line)
 			}
 
@@ -119,7 +119,7 @@ func TestLifeOfAPod(t *testing.T) {
 // tamper removes the rules behind the plugin's back.
 func tamper(t *testing.T, ns *netns.NS) {
 	t.Helper()
-	b, err := compat.Choose(compat.EngineAuto)
+	b, err := compat.Choose(compat.BackendAuto)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func TestDELInTheNamespaceOfTheHost(t *testing.T) {
 		c := newCall(t, nil)
 		c.netns, c.override = "/proc/self/ns/net", override
 		found := false
-		w.Backend = func(compat.Engine) (compat.Backend, error) {
+		w.Backend = func(compat.BackendName) (compat.Backend, error) {
 			found = true
 			return idle{}, nil
 		}

@@ -11,19 +11,20 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/config"
 )
 
-// Main does what the environment and standard input ask for, as the CNI specification says, and returns the exit status. The version
-// is that of the program. It may be called once: it takes standard input away.
+// Main runs the verb that the environment and standard input ask for, as the CNI specification
+// says, and returns the exit status. version is the version of the program. Main may be called
+// once, because it replaces standard input.
 func Main(version string) int {
 	p := System()
 	about := "CNI plugin sluice-cni " + version
-	var said *overheard
+	var input *stdinTee
 	if os.Getenv("CNI_COMMAND") == "DEL" {
-		said = overhear()
+		input = teeStdin()
 	}
 	err := skel.PluginMainFuncsWithError(p.Funcs(), cni.PluginSupports(config.Versions()...), about)
-	if err != nil && said != nil {
-		// Package skel refuses what is no configuration before the verb sees it.
-		err = p.forgotten(err, said)
+	if err != nil && input != nil {
+		// Package skel refuses an invalid configuration before it calls the verb.
+		err = p.completeDel(err, input)
 	}
 	if err == nil {
 		return 0
@@ -34,9 +35,9 @@ func Main(version string) int {
 	return 1
 }
 
-// forgotten ends a DEL that was refused for what a runtime could not do better by asking again. The attachment is known, and of the
-// configuration, as of any that is wrong, what can be used: where the records are.
-func (p *Plugin) forgotten(refusal *types.Error, said *overheard) *types.Error {
+// completeDel runs a DEL that package skel has refused: the runtime would repeat the same call. The
+// environment names the attachment, and the valid part of the configuration the run directory.
+func (p *Plugin) completeDel(refusal *types.Error, input *stdinTee) *types.Error {
 	args := &skel.CmdArgs{
 		ContainerID: os.Getenv("CNI_CONTAINERID"), IfName: os.Getenv("CNI_IFNAME"), Netns: os.Getenv("CNI_NETNS"),
 		Args: os.Getenv("CNI_ARGS"), NetnsOverride: os.Getenv("CNI_NETNS_OVERRIDE"),
@@ -46,7 +47,7 @@ func (p *Plugin) forgotten(refusal *types.Error, said *overheard) *types.Error {
 	}
 	fmt.Fprintf(p.Stderr, "DEL goes on although it is refused: %v\n", refusal)
 	var err error
-	if args.StdinData, err = said.wait(stdinPatience); err != nil {
+	if args.StdinData, err = input.wait(stdinPatience); err != nil {
 		fmt.Fprintf(p.Stderr, "DEL goes on without its configuration: %v\n", err)
 	}
 	_ = p.guarded(p.Del)(args)

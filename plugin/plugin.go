@@ -17,34 +17,38 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// An Agent is told what happens. It never fails its user, nor makes him wait for long.
+// An Agent receives log lines and reports. Its methods return soon; their errors may be ignored.
 type Agent interface {
-	// Write takes a line of the log.
+	// Write sends a line of the log.
 	io.Writer
-	// Tell takes what became of an ADD.
-	Tell(agent.Add) error
+	// Report sends the result of an ADD.
+	Report(agent.Add) error
 }
 
-// A Plugin has the verbs, and the effects that they have on the world. Its methods are safe for concurrent use if its fields are.
+// A Plugin implements the verbs. Its fields are its dependencies. Its methods are safe for
+// concurrent use if its fields are.
 type Plugin struct {
-	// Source returns what pods are read from. It does not ask anybody yet.
+	// Source returns the source of pods. It sends no request yet.
 	Source func(*config.Config) source.Source
-	// Agent returns the node agent, whether it is there or not.
+	// Agent returns the client of the node agent, which may not be running.
 	Agent func(*config.Config) Agent
-	// Backend returns the backend of an engine.
-	Backend func(compat.Engine) (compat.Backend, error)
-	// Stdout gets results, and Stderr the log.
+	// Backend returns the backend of a name.
+	Backend func(compat.BackendName) (compat.Backend, error)
+	// Stdout receives results, Stderr the log.
 	Stdout, Stderr io.Writer
-	// Now is the time.
+	// Now returns the time.
 	Now func() time.Time
 }
 
-// System returns the plugin of this machine. Pods come from the node agent, or else from the API server.
+// System returns the plugin of this machine. It reads pods from the node agent, and from the API
+// server if there is no agent.
 func System() *Plugin {
 	return &Plugin{
 		Source: func(c *config.Config) source.Source {
-			api := source.NewAPIServer(source.Options{Kubeconfig: c.Kubeconfig, Budget: c.APIBudget, Try: c.APITryTimeout})
-			return source.First(agentOf(c), api)
+			api := source.NewAPIServer(source.Options{
+				Kubeconfig: c.Kubeconfig, Budget: c.APIBudget, Try: c.APITryTimeout,
+			})
+			return source.Fallback(agentOf(c), api)
 		},
 		Agent:   func(c *config.Config) Agent { return agentOf(c) },
 		Backend: compat.Choose,
@@ -57,7 +61,7 @@ func agentOf(c *config.Config) *client.Client {
 	return client.New(client.Options{Socket: agent.SocketIn(c.RunDir)})
 }
 
-// openLog opens the log of a configuration, and returns a function that closes it.
+// openLog opens the configured log. The function that it returns closes it.
 func (p *Plugin) openLog(c *config.Config) (*zap.Logger, func()) {
 	core, closeLog := log.Open(c.Log, p.Stderr, p.Agent(c))
 	return zap.New(core, zap.ErrorOutput(zapcore.Lock(zapcore.AddSync(p.Stderr)))), closeLog

@@ -8,9 +8,9 @@ import (
 	"github.com/containernetworking/cni/pkg/types/create"
 )
 
-// resultFor returns the result of a plugin that changes nothing: the previous one in the version of the configuration. If it has that
-// version already, all of it stays as it was written, also what this version of the specification does not know. Without a previous
-// result it has the version and nothing else.
+// resultFor returns the result of a plugin that changes nothing: the previous one, in the version
+// of the configuration. A result that has that version already is returned as it is, with fields
+// that the version does not know. Without a previous result it has the version and nothing else.
 func resultFor(previous json.RawMessage, version string) (json.RawMessage, error) {
 	fields := map[string]json.RawMessage{}
 	if previous != nil {
@@ -18,16 +18,16 @@ func resultFor(previous json.RawMessage, version string) (json.RawMessage, error
 			return nil, fmt.Errorf("prevResult: %w", err)
 		}
 	}
-	var has string
-	if raw, stated := fields["cniVersion"]; stated {
-		if err := json.Unmarshal(raw, &has); err != nil {
+	var current string
+	if raw, ok := fields["cniVersion"]; ok {
+		if err := json.Unmarshal(raw, &current); err != nil {
 			return nil, fmt.Errorf("prevResult: cniVersion: %w", err)
 		}
 	}
-	switch has {
+	switch current {
 	case version:
 		return previous, nil
-	case "": // before 1.0.0 a result need not state it, and has that of the configuration
+	case "": // optional before 1.0.0: it is the configuration's
 		fields["cniVersion"], _ = json.Marshal(version)
 		return json.Marshal(fields)
 	}
@@ -55,7 +55,9 @@ func addressesOf(result json.RawMessage) ([]netip.Addr, error) {
 	for i, ip := range r.IPs {
 		prefix, err := netip.ParsePrefix(ip.Address)
 		if err != nil {
-			return nil, fmt.Errorf("prevResult: ips[%d].address: %q is not allowed: want an address with the length of its prefix", i, ip.Address)
+			const format = "prevResult: ips[%d].address: %q is not allowed: " +
+				"want an address with the length of its prefix"
+			return nil, fmt.Errorf(format, i, ip.Address)
 		}
 		addresses = append(addresses, prefix.Addr())
 	}

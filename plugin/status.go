@@ -8,6 +8,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"go.uber.org/zap"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/config"
@@ -15,21 +16,26 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Status fails with [types.ErrPluginNotAvailable] if ADD could do nothing for a mesh pod, and nobody on the node would change that: the
-// kernel refuses rules, the configuration is wrong, or the API server cannot be asked with the credentials. The runtime reports
-// the node as not ready on the first such error, and the kubelet then starts no pod but those in the host's network.
+// Status fails with [types.ErrPluginNotAvailable] if ADD would fail for every pod of the mesh and
+// nothing on the node would repair that: the kernel refuses rules, the configuration is wrong, or
+// the API server cannot be asked with the credentials. The runtime reports the node as not ready on
+// the first such error, and the kubelet then starts only pods in the host's network.
 //
-// So what would have to be mended by the node agent is logged only, where the configuration names one: the agent's own pod could
-// not start to do it, as after a boot that has emptied the run directory. Neither is it an error that the API server is not there, or
-// does not answer, since an outage of seconds would take the node's pods out of service; or that it forbids to ask for a pod that
-// cannot exist, which says nothing about others; or any of these if pods that cannot be read start anyway.
+// Where the configuration names a node agent, faults that the agent repairs are only logged:
+// otherwise the agent's own pod could not start, as after a boot that has emptied the run
+// directory. These are no errors either:
 //
-// What was good is not looked at again for some minutes (the kernel) or one (the credentials), on this boot of the node, by this program
-// and with this kubeconfig, unless an ADD or a CHECK fails.
+//   - The API server cannot be reached or does not answer: an outage of seconds would take the pods
+//     of the node out of service.
+//   - The API server forbids to read a pod that cannot exist: this says nothing about other pods.
+//   - Any of these, if pods that cannot be read start without redirection.
+//
+// A success is valid for five minutes (the kernel) or one (the credentials), on this boot of the
+// node, for this program and this kubeconfig, until an ADD or a CHECK fails.
 func (p *Plugin) Status(args *skel.CmdArgs) error {
 	c, wrong := config.Parse(args.StdinData)
 	if wrong != nil {
-		c = config.Salvage(args.StdinData)
+		c = config.ParseLenient(args.StdinData)
 	}
 	logger, closeLog := p.openLog(c)
 	defer closeLog()
@@ -40,30 +46,31 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 			return failure(types.ErrPluginNotAvailable, configFailure(wrong).Msg, wrong)
 		}
 	}
-	var lacking []error
-	known := remember(c.RunDir, p.Now())
-	if err := known.unless("kernel "+string(c.Backend), kernelLasts, func() error { return p.kernelReady(c) }); err != nil {
-		lacking = append(lacking, err)
+	var errs []error
+	cache := openStatusCache(c.RunDir, p.Now())
+	if err := cache.check("kernel "+string(c.Backend), kernelTTL, func() error { return p.kernelReady(c) }); err != nil {
+		errs = append(errs, err)
 	}
 	credentials := "source " + c.Kubeconfig + " " + fileID(c.Kubeconfig)
-	if err := known.unless(credentials, sourceLasts, func() error { return p.sourceReady(c) }); err != nil {
+	if err := cache.check(credentials, sourceTTL, func() error { return p.sourceReady(c) }); err != nil {
 		logger.Warn("STATUS", zap.String("source", string(source.KindOf(err))), zap.Error(err))
 		if unmanaged && c.UnreadablePods == config.Fail && lasting(err) {
-			lacking = append(lacking, err)
+			errs = append(errs, err)
 		}
 	}
-	if len(lacking) == 0 {
+	if len(errs) == 0 {
 		return nil
 	}
-	return failure(types.ErrPluginNotAvailable, "pods of the mesh cannot be started", errors.Join(lacking...))
+	return failure(types.ErrPluginNotAvailable, "pods of the mesh cannot be started", errors.Join(errs...))
 }
 
-// lasting tells whether the error says that no pod can be read until somebody changes something.
+// lasting reports whether the error means that no pod can be read until the configuration or the
+// credentials change.
 func lasting(err error) bool {
 	return source.IsMisconfigured(err) || source.KindOf(err) == source.Unauthorized
 }
 
-// kernelReady does for a namespace that is gone afterwards what ADD does for most pods.
+// kernelReady applies the rules of most pods in a new namespace, which is destroyed afterwards.
 func (p *Plugin) kernelReady(c *config.Config) error {
 	ns, err := netns.New()
 	if err != nil {
@@ -76,7 +83,7 @@ func (p *Plugin) kernelReady(c *config.Config) error {
 	}
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
-	_, err = backend.Apply(ns, rules.Compile(r))
+	_, err = backend.Apply(ns, rules.MustCompile(r), compat.Snapshot{})
 	return err
 }
 

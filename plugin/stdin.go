@@ -7,54 +7,57 @@ import (
 	"time"
 )
 
-// maxStdin is far more than a runtime has to say. Most of that are the pod's annotations, of which Kubernetes allows 256 KiB.
+// maxStdin is far more than a runtime writes. Most of the input are the annotations of the pod, of
+// which Kubernetes allows 256 KiB.
 const maxStdin = 16 << 20
 
-// stdinPatience is how long a DEL waits for standard input that nobody had to read until then.
+// stdinPatience is how long a DEL that package skel has refused waits for the end of standard
+// input.
 const stdinPatience = time.Second
 
-// overheard is what package skel reads from standard input, for whom it refuses.
-type overheard struct {
-	done chan struct{} // closed when the others are known
+// A stdinTee has a copy of what package skel reads from standard input.
+type stdinTee struct {
+	done chan struct{} // closed when data and err are set
 	data []byte
 	err  error
 }
 
-// overhear reads standard input, and leaves a pipe in its place: package skel reads [os.Stdin] and nothing else. That does not wait,
-// since skel refuses an environment before it reads. Of more than maxStdin, or if reading fails, skel gets nothing.
-func overhear() *overheard {
-	o := &overheard{done: make(chan struct{})}
+// teeStdin replaces [os.Stdin] by a pipe from which package skel reads the same input. It does not
+// wait for the input: skel may refuse the environment before it reads. If the input is longer than
+// maxStdin or cannot be read, skel gets nothing.
+func teeStdin() *stdinTee {
+	t := &stdinTee{done: make(chan struct{})}
 	from := os.Stdin
 	out, in, err := os.Pipe()
 	if err != nil {
-		o.err = err
-		close(o.done)
-		return o
+		t.err = err
+		close(t.done)
+		return t
 	}
 	os.Stdin = out
 	go func() {
-		o.data, o.err = readBounded(from)
-		close(o.done)
-		// If nobody reads the pipe, that ends with the program.
-		_, _ = in.Write(o.data)
+		t.data, t.err = readBounded(from)
+		close(t.done)
+		// Without a reader of the pipe this ends with the program.
+		_, _ = in.Write(t.data)
 		_ = in.Close()
 	}()
-	return o
+	return t
 }
 
-// wait returns what was read, or an error if there is none or it takes longer than that.
-func (o *overheard) wait(patience time.Duration) ([]byte, error) {
+// wait returns the input, or an error if it has not ended after patience.
+func (t *stdinTee) wait(patience time.Duration) ([]byte, error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-o.done:
-		return o.data, o.err
+	case <-t.done:
+		return t.data, t.err
 	case <-timer.C:
 		return nil, fmt.Errorf("standard input has not ended after %v", patience)
 	}
 }
 
-// readBounded reads all there is, up to maxStdin.
+// readBounded reads everything. More than maxStdin is an error.
 func readBounded(from io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(from, maxStdin+1))
 	if err == nil && len(data) > maxStdin {

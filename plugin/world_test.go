@@ -58,14 +58,14 @@ func readPod(t testing.TB, name string) *decide.Pod {
 type world struct {
 	*plugin.Plugin
 	source         *pods
-	agent          *told
+	agent          *agentRecorder
 	stdout, stderr lockedBuffer
 }
 
 // newWorld has the kernel of this machine, and one pod: that of a file, or none.
 func newWorld(t testing.TB, file string) *world {
 	t.Helper()
-	w := &world{source: &pods{}, agent: &told{}}
+	w := &world{source: &pods{}, agent: &agentRecorder{}}
 	if file != "" {
 		w.source.pod = readPod(t, file)
 	}
@@ -192,21 +192,21 @@ func (p *pods) note(question string) error {
 	return p.err
 }
 
-// told is a node agent that keeps what it is told.
-type told struct {
+// An agentRecorder is a node agent that keeps log lines and reports.
+type agentRecorder struct {
 	mu    sync.Mutex
 	lines []string
 	adds  []agent.Add
 }
 
-func (a *told) Write(line []byte) (int, error) {
+func (a *agentRecorder) Write(line []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lines = append(a.lines, string(line))
 	return len(line), nil
 }
 
-func (a *told) Tell(add agent.Add) error {
+func (a *agentRecorder) Report(add agent.Add) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.adds = append(a.adds, add)
@@ -214,10 +214,10 @@ func (a *told) Tell(add agent.Add) error {
 }
 
 // last is the latest outcome without its duration, which must be valid.
-func (a *told) last(t testing.TB) agent.Add {
+func (a *agentRecorder) last(t testing.TB) agent.Add {
 	t.Helper()
 	if len(a.adds) == 0 {
-		t.Fatal("the agent was told of no ADD")
+		t.Fatal("the agent got no report of an ADD")
 	}
 	add := a.adds[len(a.adds)-1]
 	if err := add.Validate(); err != nil {
@@ -230,12 +230,12 @@ func (a *told) last(t testing.TB) agent.Add {
 // rulesIn are those that a namespace holds.
 func rulesIn(t testing.TB, ns *netns.NS) int {
 	t.Helper()
-	holders, err := compat.Holders(ns)
+	installed, err := compat.InstalledBackends(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := 0
-	for _, b := range holders {
+	for _, b := range installed {
 		rs, err := b.Read(ns)
 		if err != nil {
 			t.Fatal(err)

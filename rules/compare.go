@@ -39,14 +39,14 @@ func (d Difference) String() string {
 }
 
 // Compare lists in what got differs from want, as written: two rulesets that treat every packet alike by other rules do differ
-// here. The order of rules counts, that of tables and chains does not; comments, counters and positions do not count.
+// here. The order of rules counts, that of tables and chains does not; comments, counters, handles and lines do not count.
 func Compare(want, got Ruleset) []Difference {
 	diffs := compareNamed(want.Tables, got.Tables,
 		func(t *Table) string { return "table " + t.Family.String() + " " + t.Name }, compareTables)
 	return append(diffs, compareRouting(want.Routing, got.Routing)...)
 }
 
-// Equal tells whether [Compare] finds nothing.
+// Equal reports whether [Compare] finds nothing.
 func Equal(a, b Ruleset) bool { return len(Compare(a, b)) == 0 }
 
 // compareNamed pairs up things by their names, and compares the pairs.
@@ -101,7 +101,7 @@ func compareChains(where string, want, got *Chain) []Difference {
 	return append(diffs, compareRules(where, want.Rules, got.Rules)...)
 }
 
-// sameBase tells whether two chains are attached alike, whatever runs before and after them.
+// sameBase reports whether two chains are attached alike, whatever runs before and after them.
 func sameBase(a, b *Base) bool {
 	if a == nil || b == nil {
 		return a == b

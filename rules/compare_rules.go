@@ -67,7 +67,7 @@ func (u *unpaired) add(r *Rule, number int) {
 	}
 }
 
-// takeSame takes the first rule with the number, and tells whether there is one.
+// takeSame takes the first rule with the number, and reports whether there is one.
 func (u *unpaired) takeSame(number int) bool {
 	list := u.remaining(u.byNumber[number])
 	if len(list) == 0 {

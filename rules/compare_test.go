@@ -117,9 +117,9 @@ func TestCompareNamesEachDifference(t *testing.T) {
 			[]string{"missing in routing: address ::6 dev lo", "extra in routing: address ::7 dev lo"},
 		},
 	} {
-		got := rules.Compile(comparedRedirect())
+		got := rules.MustCompile(comparedRedirect())
 		tc.change(&got)
-		checkDifferences(t, tc.says, rules.Compare(rules.Compile(comparedRedirect()), got), tc.want)
+		checkDifferences(t, tc.says, rules.Compare(rules.MustCompile(comparedRedirect()), got), tc.want)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestCompareNamesChangedElementsOfSets(t *testing.T) {
 	compiled := func(excluded string, changes ...func(*rules.Redirect)) rules.Ruleset {
 		r := typical(changes...)
 		r.OutboundExcludeCIDRs = prefixSelection(excluded).Prefixes
-		return rules.Compile(r)
+		return rules.MustCompile(r)
 	}
 	const (
 		set     = "chain inet sluice nat-output, set outbound-exclude-ipv4: "
@@ -176,7 +176,7 @@ func TestCompareNamesChangedElementsOfSets(t *testing.T) {
 		"extra in chain inet sluice nat-output: ip daddr 10.1.0.0/16 return",
 	})
 	included := func(cidrs string) rules.Ruleset {
-		return rules.Compile(typical(func(r *rules.Redirect) {
+		return rules.MustCompile(typical(func(r *rules.Redirect) {
 			r.OutboundCIDRs, r.KeepEstablished = prefixSelection(cidrs), true
 		}))
 	}
@@ -195,9 +195,10 @@ func TestCompareIgnoresWhatDoesNothing(t *testing.T) {
 			slices.Reverse(rs.Routing.Policies)
 		},
 		"the comment of a table": func(rs *rules.Ruleset) { rs.Tables[0].Comment = "other" },
-		"comments, positions and counters of rules": inChain("nat-output", func(c *rules.Chain) {
+		"comments, handles, lines and counters of rules": inChain("nat-output", func(c *rules.Chain) {
 			for i := range c.Rules {
-				c.Rules[i].Comment, c.Rules[i].Position = "other", uint64(i+7)
+				c.Rules[i].Comment = "other"
+				c.Rules[i].Handle, c.Rules[i].Line = rules.Handle(i+7), rules.Line(i+8)
 				c.Rules[i].Hits = rules.Hits{Packets: 1, Bytes: 60}
 			}
 		}),
@@ -212,7 +213,7 @@ func TestCompareIgnoresWhatDoesNothing(t *testing.T) {
 			}
 		}),
 	} {
-		want, got := rules.Compile(comparedRedirect()), rules.Compile(comparedRedirect())
+		want, got := rules.MustCompile(comparedRedirect()), rules.MustCompile(comparedRedirect())
 		for _, rs := range []*rules.Ruleset{&want, &got} {
 			rs.Tables = append(rs.Tables, rules.Table{Family: rules.IPv4, Name: "other"})
 		}

@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"net/netip"
@@ -240,6 +241,29 @@ func TestRulesShareNothing(t *testing.T) {
 	}
 }
 
+// TestInvalidParametersDoNotCompile returns what Validate says, and MustCompile panics with it.
+func TestInvalidParametersDoNotCompile(t *testing.T) {
+	noPort := rules.DefaultRedirect()
+	noPort.ProxyPort = 0
+	for name, r := range map[string]rules.Redirect{"the zero value": {}, "no proxy port": noPort} {
+		t.Run(name, func(t *testing.T) {
+			rs, err := rules.Compile(r)
+			if faults := rules.Faults(nil); !errors.As(err, &faults) || err.Error() != r.Validate().Error() {
+				t.Errorf("error %v, want %v", err, r.Validate())
+			}
+			if len(rs.Tables) > 0 {
+				t.Errorf("a ruleset beside the error:\n%s", rs)
+			}
+			defer func() {
+				if err, ok := recover().(error); !ok || !strings.Contains(err.Error(), "ProxyPort") {
+					t.Errorf("MustCompile panics with %v", err)
+				}
+			}()
+			rules.MustCompile(r)
+		})
+	}
+}
+
 // one is a ruleset of the rules.
 func one(list ...rules.Rule) rules.Ruleset {
 	return rules.Ruleset{Tables: []rules.Table{{Name: "t", Chains: []rules.Chain{{Name: "c", Rules: list}}}}}
@@ -252,7 +276,9 @@ func BenchmarkCompile(b *testing.B) {
 		b.Run(fmt.Sprintf("ipv4=%d/ipv6=%d", n.ipv4, n.ipv6), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				rules.Compile(r)
+				if _, err := rules.Compile(r); err != nil {
+					b.Fatal(err)
+				}
 			}
 		})
 	}

@@ -19,7 +19,7 @@ func (c *compiler) dnsServers(side Side, do func(servers ...Match)) {
 
 // captureDNS redirects queries to the agent.
 func (c *compiler) captureDNS(b *chainBuilder) {
-	redirect := RedirectTo{DNSPort}
+	redirect := RedirectTo{Port: DNSPort}
 	query := toPort(Single[uint16](domainPort))
 	c.dnsServers(Destination, func(servers ...Match) {
 		b.capture("DNS to the agent", []Action{redirect}, append([]Match{tcp, query}, servers...)...)
@@ -37,11 +37,11 @@ func (c *compiler) rawOutput() Chain {
 	}
 	query, answer := toPort(Single[uint16](domainPort)), fromPort(DNSPort)
 	for _, owner := range []Match{c.proxyUser, c.proxyGroup} {
-		b.add("DNS queries of the proxy", SetZone{ProxyDNSZone}, udp, query, owner)
-		b.add("DNS answers of the agent", SetZone{AppDNSZone}, udp, answer, owner)
+		b.add("DNS queries of the proxy", SetZone{Zone: ProxyDNSZone}, udp, query, owner)
+		b.add("DNS answers of the agent", SetZone{Zone: AppDNSZone}, udp, answer, owner)
 	}
 	c.dnsServers(Destination, func(servers ...Match) {
-		b.add("DNS queries of the application", SetZone{AppDNSZone}, append([]Match{udp, query}, servers...)...)
+		b.add("DNS queries of the application", SetZone{Zone: AppDNSZone}, append([]Match{udp, query}, servers...)...)
 	})
 	return b.build()
 }
@@ -50,7 +50,7 @@ func (c *compiler) rawOutput() Chain {
 func (c *compiler) rawPrerouting() Chain {
 	b := c.base("raw-prerouting", Filter, Prerouting, c.priority(RawPriority, IstioRawPriority))
 	c.dnsServers(Source, func(servers ...Match) {
-		b.add("DNS answers to the proxy", SetZone{ProxyDNSZone}, append([]Match{udp, fromPort(domainPort)}, servers...)...)
+		b.add("DNS answers to the proxy", SetZone{Zone: ProxyDNSZone}, append([]Match{udp, fromPort(domainPort)}, servers...)...)
 	})
 	return b.build()
 }

@@ -1,10 +1,38 @@
 // Package rules is the declarative model of a mesh pod's traffic redirection.
 //
-// The parameters of a redirection (a [Redirect], in Istio's terms) compile into a [Ruleset]: tables, chains and rules
-// with typed matches and actions, and the policy routes that belong to them. Backends encode a Ruleset for the kernel
-// and decode the kernel's state into one, so that everything that reasons about rules reasons about this model:
-// [Ruleset.Explain] tells what happens to a [Packet] and which rules decide, [Compare] what two rulesets differ in.
+// A [Redirect] has the parameters of a redirection, in Istio's terms. [Compile] turns it into a
+// [Ruleset]: tables, chains and rules with typed matches and actions, and the policy routes that
+// belong to them. Backends (packages nft and compat) encode a ruleset for the kernel and decode
+// the kernel's state into one.
 //
-// The package is pure: it makes no system call, reads no environment, and knows neither netlink nor iptables' formats.
-// All its functions are safe for concurrent use as long as nobody changes the values they are given.
+//	r := rules.DefaultRedirect()
+//	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
+//	ruleset, err := rules.Compile(r)
+//	if err != nil {
+//		return err // Faults: each names the field, the value and what is allowed
+//	}
+//	fmt.Print(ruleset) // in the syntax of nft
+//
+// # Parameters
+//
+// [DefaultRedirect] is where parameters start. [ParsePorts], [ParsePrefixes], [ParseInterfaces]
+// and others read Istio's notation. [Redirect.Validate] reports all faults at once. Where
+// Sluice's rules treat a packet otherwise than Istio's own, on purpose, it is one of the
+// [Deviations], which [Redirect.Without] switches off.
+//
+// # Rules
+//
+// A [Table] has [Chain]s, a chain has [Rule]s, and a rule has matches and actions: [MatchPort],
+// [MatchAddr], [MatchOwner]; [RedirectTo], [TProxy], [Jump], a [Verdict] and others. What was
+// read from a kernel or a file and has no word in the model is [Unknown].
+//
+// # Questions about rulesets
+//
+// [Equal] and [Compare] compare the texts of two rulesets, rule by rule. Package rules/diff
+// follows a [Packet], or all packets, through rulesets, and decides whether two treat every
+// packet alike. A [Fate] says what becomes of a packet.
+//
+// The package makes no system call, reads no environment, and knows neither netlink nor the
+// formats of iptables. Its functions are safe for concurrent use while the values that they are
+// given do not change.
 package rules

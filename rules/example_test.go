@@ -11,11 +11,12 @@ func ExampleCompile() {
 	r.InboundPorts.All = true
 	r.OutboundCIDRs.All = true
 	r.OutboundExcludePorts, _ = rules.ParsePorts("5432, 8000:8999")
-	if err := r.Validate(); err != nil {
+	ruleset, err := rules.Compile(r)
+	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Print(rules.Compile(r))
+	fmt.Print(ruleset)
 	// Output:
 	// table inet sluice {
 	// 	chain nat-prerouting {
@@ -45,35 +46,6 @@ func ExampleCompile() {
 	// }
 }
 
-func ExampleRuleset_Explain() {
-	r := rules.DefaultRedirect()
-	r.OutboundCIDRs.All = true
-	ruleset := rules.Compile(r)
-	for _, text := range []string{
-		"out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000",
-		"out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1337",
-	} {
-		packet, err := rules.ParsePacket(text)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		trace := ruleset.Explain(packet)
-		fmt.Println(packet)
-		for _, step := range trace.Passes[0].Steps {
-			fmt.Println("   ", step)
-		}
-		fmt.Println("   ", trace.Fate)
-	}
-	// Output:
-	// out tcp 10.244.1.5:40000 > 10.96.0.1:443 dev eth0 uid 1000 gid 1000
-	//     inet sluice nat-output #6: meta l4proto tcp redirect to :15001
-	//     redirected to port 15001 of this host
-	// out tcp 10.244.1.5:40000 > 10.96.0.1:443 dev eth0 uid 1337 gid 1337
-	//     inet sluice nat-output #3: meta skuid 1337 return
-	//     goes to its destination, not captured
-}
-
 func ExampleRedirect_Validate() {
 	r := rules.DefaultRedirect()
 	r.Mode = "tproxy"
@@ -87,9 +59,9 @@ func ExampleRedirect_Validate() {
 func ExampleCompare() {
 	r := rules.DefaultRedirect()
 	r.OutboundCIDRs.All = true
-	want := rules.Compile(r)
+	want := rules.MustCompile(r)
 	r.OutboundExcludeCIDRs, _ = rules.ParsePrefixes("169.254.169.254/32")
-	for _, difference := range rules.Compare(want, rules.Compile(r)) {
+	for _, difference := range rules.Compare(want, rules.MustCompile(r)) {
 		fmt.Println(difference)
 	}
 	// Output:

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // ruleset builds one table of each family that the chains are given for.
@@ -36,7 +37,7 @@ func redirect(port uint16) rules.RedirectTo { return rules.RedirectTo{Port: port
 
 func dnat(port uint16) rules.DNATPort { return rules.DNATPort{Port: port} }
 
-var unknown = rules.Unknown{Text: "xt string"}
+var unknown = rules.Unknown{Text: "xt string", Effect: rules.Reads}
 
 const in, out = "in tcp 10.1.1.1:1 > 10.244.1.5:80", "out tcp 10.244.1.5:1 > 10.9.9.9:80"
 
@@ -175,7 +176,7 @@ func TestEvaluationOfDNATToAPort(t *testing.T) {
 		{"a connection is mapped once", in, rules.Fate{Redirect: 1}},
 		{"also on its way back", "out tcp 127.0.0.1:1 > 127.0.0.1:80", rules.Fate{DNATPort: 9}},
 	})
-	trace := sent.Explain(packet("out tcp 127.0.0.1:1 > 127.0.0.2:80"))
+	trace := diff.Explain(&sent, packet("out tcp 127.0.0.1:1 > 127.0.0.2:80"))
 	if got, want := trace.Passes[1].Packet.Destination.String(), "127.0.0.2:9"; got != want {
 		t.Errorf("the packet arrives at %s, want %s", got, want)
 	}
@@ -206,14 +207,16 @@ func TestLaterChainsSeeTheNewDestination(t *testing.T) {
 			rules.Fate{Dropped: true, Redirect: 9},
 		},
 		{"the old destination is not seen", after(output, redirect(9), "80", "10.9.9.9/32"), out, rules.Fate{Redirect: 9}},
-		{"one at prerouting to the port", after(pre, redirect(9), "9", "10.244.1.5/32"), in, rules.Fate{Dropped: true, Redirect: 9}},
+		{"one at prerouting to the port", after(pre, redirect(9), "9", "10.244.1.5/32"), in + " in-address 10.244.1.5", rules.Fate{Dropped: true, Redirect: 9}},
+		{"which is the interface's, not the old one", after(pre, redirect(9), "9", "10.244.1.5/32"), in + " in-address 10.244.1.4", rules.Fate{Redirect: 9}},
+		{"an interface without an address", after(pre, redirect(9), "9", "10.9.9.9/32"), in + " in-address none", rules.Fate{Dropped: true}},
 		{"a port at the destination", after(output, dnat(9), "9", "10.9.9.9/32"), out, rules.Fate{Dropped: true, DNATPort: 9}},
 	} {
 		checkRows(t, tc.rs, []row{{tc.says, tc.packet, tc.want}})
 	}
 	// The packet of the trace is the one that entered.
 	rs := after(output, redirect(9), "80", "10.9.9.9/32")
-	if got, want := rs.Explain(packet(out)).Passes[0].Packet, packet(out); got.String() != want.String() {
+	if got, want := diff.Explain(&rs, packet(out)).Passes[0].Packet, packet(out); got.String() != want.String() {
 		t.Errorf("the packet that enters is %s, want %s", got, want)
 	}
 }
@@ -221,9 +224,9 @@ func TestLaterChainsSeeTheNewDestination(t *testing.T) {
 func TestStepsKnowTheirBaseChain(t *testing.T) {
 	rs := ruleset(rules.Inet,
 		base(rules.Filter, rules.Prerouting, -150, do(rules.Jump{Chain: "c"})), base(rules.NAT, rules.Prerouting, -100, do(rules.Jump{Chain: "c"})),
-		chain("c", do(rules.Count{})), base(rules.Filter, rules.Prerouting, 0, when(rules.Drop, unknown)))
+		chain("c", do(rules.Count{})), base(rules.Filter, rules.Prerouting, 0, when(rules.Drop, rules.Unknown{Text: "xt string"})))
 	var types []string
-	for _, s := range rs.Explain(packet(in)).Passes[0].Steps {
+	for _, s := range diff.Explain(&rs, packet(in)).Passes[0].Steps {
 		types = append(types, fmt.Sprint(s.Base.Type, s.Base.Priority))
 	}
 	if got, want := strings.Join(types, " "), "filter -150 filter -150 nat -100 nat -100 filter 0"; got != want {
@@ -289,7 +292,7 @@ func TestEvaluationOfTProxy(t *testing.T) {
 		{"xtables' listener takes the packet with the mark, and the chain ends", in + " mark 0x20", rules.Fate{TProxy: 9, Mark: 0x21}},
 		{"where none listens, xtables drops the packet as it is", in + " mark 0x20 no-listener", rules.Fate{Dropped: true, Mark: 0x20}},
 	})
-	trace := nft.Explain(packet(in + " no-listener"))
+	trace := diff.Explain(&nft, packet(in+" no-listener"))
 	steps := trace.Passes[0].Steps
 	if len(steps) != 2 || steps[0].Stopped != port || steps[1].Stopped != nil {
 		t.Errorf("the step that found no listener does not say so:\n%s", decisions(trace))
@@ -306,18 +309,19 @@ func TestUnknownConditionsDecideOnlyWhereTheyAreReached(t *testing.T) {
 		{"the rule is not reached", "in udp 10.1.1.1:1 > 10.244.1.5:80", leftAlone},
 		{"another condition is not fulfilled, though it stands behind", "in tcp 10.1.1.1:1 > 10.244.1.5:81", leftAlone},
 	})
-	action := ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, 0, when(unknown, rules.MatchMark{Value: 1, Mask: 1}), do(mark(2))))
+	anything := rules.Unknown{Text: "xt string"}
+	action := ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, 0, when(anything, rules.MatchMark{Value: 1, Mask: 1}), do(mark(2))))
 	checkRows(t, action, []row{
-		{"an unknown action of a rule that matches", in + " mark 1", rules.Fate{Undecided: "xt string", Mark: 1}},
+		{"an unknown action of a rule that matches", in + " mark 1", undecided},
 		{"an unknown action of a rule that does not match", in, rules.Fate{Mark: 2}},
 	})
-	later := ruleset(rules.Inet, base(rules.Filter, rules.Output, 0, when(rules.Drop, unknown)))
-	if trace := later.Explain(packet("out tcp 127.0.0.1:1 > 127.0.0.1:80")); len(trace.Passes) != 1 {
+	later := ruleset(rules.Inet, base(rules.Filter, rules.Output, 0, when(rules.Drop, anything)))
+	if trace := diff.Explain(&later, packet("out tcp 127.0.0.1:1 > 127.0.0.1:80")); len(trace.Passes) != 1 {
 		t.Errorf("an undecided packet goes on to another hook:\n%s", decisions(trace))
 	}
 	for says, chains := range map[string][]rules.Chain{
 		"jump nowhere": {base(rules.Filter, rules.Prerouting, 0, do(rules.Jump{Chain: "nowhere"}))},
-		"jump b": {
+		"jump a": {
 			base(rules.Filter, rules.Prerouting, 0, do(rules.Jump{Chain: "a"})),
 			chain("a", do(rules.Jump{Chain: "b"})), chain("b", do(rules.Jump{Chain: "a"})),
 		},
@@ -382,7 +386,7 @@ func TestJourneysOverLoopback(t *testing.T) {
 
 func TestTraceOfAJourney(t *testing.T) {
 	rs := compile(t, typical(tproxyMode, ipv6))
-	trace := rs.Explain(packet("out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 1337"))
+	trace := diff.Explain(&rs, packet("out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 1337"))
 	if len(trace.Passes) != 2 {
 		t.Fatalf("%d passes, want 2:\n%s", len(trace.Passes), decisions(trace))
 	}
@@ -410,7 +414,8 @@ func TestFatesInWords(t *testing.T) {
 		"taken by the transparent listener on port 15006, mark 0x539":              toTransparent,
 		"goes to its destination, not captured, mark 0x539, connection mark 0x539": {Mark: 0x539, ConntrackMark: 0x539},
 		"undecided: xt string is not known to this model":                          {Undecided: "xt string", Mark: 1},
-		"redirected to port 15001 of this host, mark 0x539":                        {Redirect: 15001, TProxy: 15006, Mark: 0x539},
+		"taken by the transparent listener on port 15006, mark 0x53a":              {Redirect: 15001, TProxy: 15006, Mark: 0x53a},
+		"redirected to port 15001 of this host, mark 0x539":                        {Redirect: 15001, Mark: 0x539},
 		"goes to port 9 of its destination, not captured":                          {DNATPort: 9},
 	} {
 		if f.String() != want {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // checkList holds what is so of every list: it is read exactly if each of its elements is, the error names those that are
@@ -148,7 +149,7 @@ func FuzzParsePacket(f *testing.F) {
 		"out 132 ::1 > ::1 dev lo gid 7",
 		"in tcp [::ffff:1.2.3.4]:1 > [::ffff:1.2.3.4]:2 flags none",
 		"in tpc x > y dev")
-	compiled := rules.Compile(typical(tproxyMode, ipv6))
+	compiled := rules.MustCompile(typical(tproxyMode, ipv6))
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := rules.ParsePacket(text)
 		if err != nil {
@@ -161,7 +162,7 @@ func FuzzParsePacket(f *testing.F) {
 		if err != nil || !reflect.DeepEqual(again, p) {
 			t.Fatalf("%q\n\tis written as %q\n\tand read as   %q (%v)", text, p, again, err)
 		}
-		if fate := compiled.Explain(p).Fate; fate.Undecided != "" {
+		if fate := diff.Explain(&compiled, p).Fate; fate.Undecided != "" {
 			t.Fatalf("%q: %s", p, fate)
 		}
 	})

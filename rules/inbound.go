@@ -15,7 +15,7 @@ func (c *compiler) natPrerouting() Chain {
 		return b.build()
 	}
 	b.add("tunnel port", Return, tcp, toPort(Single(c.TunnelPort)))
-	redirect := []Action{RedirectTo{c.InboundCapturePort}}
+	redirect := []Action{RedirectTo{Port: c.InboundCapturePort}}
 	if c.InboundPorts.All {
 		c.excludeInboundPorts(&b)
 		b.capture("inbound to the proxy", redirect, tcp)

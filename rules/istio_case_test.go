@@ -174,7 +174,7 @@ func readText(t testing.TB, path string) string {
 	return string(data)
 }
 
-// readJSON reads the file into the value, and tells whether there is such a file.
+// readJSON reads the file into the value, and reports whether there is such a file.
 func readJSON(t testing.TB, path string, value any) bool {
 	data, err := os.ReadFile(path)
 	if os.IsNotExist(err) {

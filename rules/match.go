@@ -10,12 +10,11 @@ import (
 	"go4.org/netipx"
 )
 
-// A Match is one condition on a packet. The types of this file are the only ones.
+// A Match is one condition on a packet. The types of this package that are named Match, and [Unknown], are the only ones.
+//
+// A condition on something that the packet does not have (a port, a socket, a connection) is not fulfilled, not even when it is negated,
+// unless the type says otherwise. An interface that the packet does not have is one without a name.
 type Match interface {
-	// Matches tells whether the packet fulfils the condition, as the kernel would: a condition on something that the
-	// packet does not have (a port, a socket, a connection) is not fulfilled, not even when it is negated. An interface that
-	// it does not have is one without a name.
-	Matches(p *Packet) bool
 	// String writes the condition in nft's syntax.
 	String() string
 	// rank orders the matches of a rule: cheap and telling conditions first.
@@ -66,7 +65,7 @@ type MatchProtocol struct {
 	Protocols []Protocol // in ascending order
 }
 
-// MatchPort matches a TCP or UDP port; it stands beside a MatchProtocol of these.
+// MatchPort matches a port of the protocols that have ports (see [Protocol.HasPorts]); it stands beside a MatchProtocol of these.
 type MatchPort struct {
 	Side  Side
 	Not   bool
@@ -85,26 +84,9 @@ type MatchOwner struct {
 	Group bool // the socket's group, else its user
 	Not   bool
 	IDs   []IDRange // normalised
-	// Socketless tells that a packet without socket matches when Not is set: xtables matches it, nftables does not.
+	// Socketless reports that a packet without socket matches when Not is set: xtables matches it, nftables does not.
 	Socketless bool
 }
-
-// MatchMark matches the packet's mark, or that of its connection.
-type MatchMark struct {
-	Conntrack   bool
-	Not         bool
-	Value, Mask uint32 // the mark is compared in the bits of Mask
-}
-
-// MatchState matches the state of the packet's connection.
-type MatchState struct {
-	Not    bool
-	States StateSet
-}
-
-// Unknown is a condition that the model has no word for. Nothing is known of which packets match: an evaluation that
-// depends on it is undecided.
-type Unknown struct{ Text string }
 
 // InterfaceName is the name of a network interface, or with Prefix the beginning of the names of several.
 type InterfaceName struct {
@@ -112,7 +94,7 @@ type InterfaceName struct {
 	Prefix bool
 }
 
-// Contains tells whether the name stands for the interface.
+// Contains reports whether the name stands for the interface.
 func (n InterfaceName) Contains(name string) bool {
 	return name == n.Name || n.Prefix && strings.HasPrefix(name, n.Name)
 }
@@ -125,27 +107,6 @@ func (n InterfaceName) String() string {
 	return n.Name
 }
 
-// Matches implements Match.
-func (m MatchInterface) Matches(p *Packet) bool {
-	name := p.InInterface
-	if m.Out {
-		name = p.OutInterface
-	}
-	return slices.ContainsFunc(m.Names, func(n InterfaceName) bool { return n.Contains(name) }) != m.Not
-}
-
-// Matches implements Match.
-func (m MatchFamily) Matches(p *Packet) bool { return m.Family == Inet || p.Family() == m.Family }
-
-// Matches implements Match.
-func (m MatchAddr) Matches(p *Packet) bool {
-	a := p.Source.Addr()
-	if m.Side == Destination {
-		a = p.Destination.Addr()
-	}
-	return FamilyOf(a) == m.Family() && containsAddr(m.Ranges, a) != m.Not
-}
-
 // Family is the family of the addresses, which is also the only one of which packets match.
 func (m MatchAddr) Family() Family {
 	if len(m.Ranges) == 0 {
@@ -153,58 +114,6 @@ func (m MatchAddr) Family() Family {
 	}
 	return FamilyOf(m.Ranges[0].From())
 }
-
-// Matches implements Match.
-func (m MatchProtocol) Matches(p *Packet) bool {
-	return slices.Contains(m.Protocols, p.Protocol) != m.Not
-}
-
-// Matches implements Match.
-func (m MatchPort) Matches(p *Packet) bool {
-	if p.Protocol != TCP && p.Protocol != UDP {
-		return false
-	}
-	port := p.Source.Port()
-	if m.Side == Destination {
-		port = p.Destination.Port()
-	}
-	return Contains(m.Ports, port) != m.Not
-}
-
-// Matches implements Match.
-func (m MatchTCPFlags) Matches(p *Packet) bool {
-	return p.Protocol == TCP && (p.Flags&m.Mask == m.Value) != m.Not
-}
-
-// Matches implements Match.
-func (m MatchOwner) Matches(p *Packet) bool {
-	if p.Owner == nil {
-		return m.Not && m.Socketless
-	}
-	id := p.Owner.UID
-	if m.Group {
-		id = p.Owner.GID
-	}
-	return Contains(m.IDs, id) != m.Not
-}
-
-// Matches implements Match.
-func (m MatchMark) Matches(p *Packet) bool {
-	mark := p.Mark
-	if m.Conntrack {
-		if !p.State.HasConnection() {
-			return false
-		}
-		mark = p.ConntrackMark
-	}
-	return (mark&m.Mask == m.Value) != m.Not
-}
-
-// Matches implements Match.
-func (m MatchState) Matches(p *Packet) bool { return m.States.Has(p.State) != m.Not }
-
-// Matches implements Match. It is never called: the evaluation stops before.
-func (m Unknown) Matches(*Packet) bool { return false }
 
 func (m MatchInterface) rank() int { return 0 }
 func (m MatchFamily) rank() int    { return 1 }
@@ -219,15 +128,6 @@ func (m MatchOwner) rank() int {
 	}
 	return 8
 }
-
-func (m MatchMark) rank() int {
-	if m.Conntrack {
-		return 11
-	}
-	return 10
-}
-func (m MatchState) rank() int { return 12 }
-func (m Unknown) rank() int    { return 13 }
 
 // String writes the match in nft's syntax.
 func (m MatchInterface) String() string {
@@ -286,24 +186,6 @@ func (m MatchOwner) String() string {
 	}
 	return key + operand(m.Not, m.IDs, IDRange.String)
 }
-
-// String writes the match in nft's syntax.
-func (m MatchMark) String() string {
-	key := "meta mark"
-	if m.Conntrack {
-		key = "ct mark"
-	}
-	if m.Mask == ^uint32(0) {
-		return fmt.Sprintf("%s %s0x%x", key, not(m.Not), m.Value)
-	}
-	return fmt.Sprintf("%s & 0x%x %s 0x%x", key, m.Mask, equality(m.Not), m.Value)
-}
-
-// String writes the match in nft's syntax.
-func (m MatchState) String() string { return "ct state " + not(m.Not) + m.States.String() }
-
-// String returns the text that the model has no word for.
-func (m Unknown) String() string { return "unknown(" + m.Text + ")" }
 
 func not(negated bool) string {
 	if negated {

@@ -100,7 +100,7 @@ func TestMatches(t *testing.T) {
 		{"what the model does not know", unknown, in, false, "unknown(xt string)"},
 	} {
 		p := packet(tc.packet)
-		if got := tc.match.Matches(&p); got != tc.want {
+		if got := isFulfilled(tc.match, p); got != tc.want {
 			t.Errorf("%s: %s matches %s: %t, want %t", tc.says, tc.match, p, got, tc.want)
 		}
 		if tc.match.String() != tc.nftText {

@@ -72,7 +72,7 @@ func (c *compiler) loopbackOutput() Chain {
 		users = c.ProxyUIDs
 	}
 	call := func(owner Match, ports MatchPort) {
-		b.capture("the proxy calls its own pod", []Action{RedirectTo{c.InboundCapturePort}}, tcp, ports, owner)
+		b.capture("the proxy calls its own pod", []Action{RedirectTo{Port: c.InboundCapturePort}}, tcp, ports, owner)
 	}
 
 	call(byUser(users), notToPort(exempt...))
@@ -104,7 +104,7 @@ func (c *compiler) captureOutbound(b *chainBuilder) {
 			b.add("excluded outbound address", Return, to(ranges, "outbound-exclude"))
 		}
 	}
-	redirect := []Action{RedirectTo{c.ProxyPort}}
+	redirect := []Action{RedirectTo{Port: c.ProxyPort}}
 	if len(c.OutboundPorts) > 0 {
 		b.capture("included outbound port", redirect, tcp, toPort(c.OutboundPorts...))
 	}
@@ -113,7 +113,7 @@ func (c *compiler) captureOutbound(b *chainBuilder) {
 
 // captureIncluded redirects connections to the included addresses to the proxy, if they also match.
 func (c *compiler) captureIncluded(b *chainBuilder, comment string, matches ...Match) {
-	redirect := []Action{RedirectTo{c.ProxyPort}}
+	redirect := []Action{RedirectTo{Port: c.ProxyPort}}
 	and := func(more ...Match) []Match { return append(more, matches...) }
 	if c.OutboundCIDRs.All {
 		b.capture(comment, redirect, and(tcp)...)

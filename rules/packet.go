@@ -13,7 +13,7 @@ type Packet struct {
 	InInterface  string // at Prerouting
 	OutInterface string // at Output: what routing chose
 	Protocol     Protocol
-	// Source and Destination are of one family. Ports are 0 for protocols other than TCP and UDP.
+	// Source and Destination are of one family. Ports are 0 for protocols without them (see [Protocol.HasPorts]).
 	Source, Destination netip.AddrPort
 	// Owner is the sending socket's; nil at Prerouting, and for the packets that the kernel sends by itself.
 	Owner         *Owner
@@ -21,8 +21,26 @@ type Packet struct {
 	ConntrackMark uint32
 	State         State
 	Flags         TCPFlags // of TCP
-	// NoListener tells that a tproxy rule finds no transparent socket to hand the packet to.
+	// NoListener reports that a tproxy rule finds no transparent socket to hand the packet to.
 	NoListener bool
+
+	// Reply reports that the packet goes in the direction of its connection's answers. It needs a state with a connection other than New.
+	Reply bool
+	// Status is what conntrack has noted about the connection. A new connection has none of it but [StatusExpected] and [StatusConfirmed].
+	Status Status
+	// ICMPType and ICMPCode are those of ICMP and ICMPv6, 0 for other protocols.
+	ICMPType, ICMPCode uint8
+	// InAddress is the address that a redirect at prerouting gives the packet: of InInterface the first one (IPv4), or the first one of the
+	// destination's scope (IPv6). The unspecified address says that it has none, the zero value that it is not known.
+	InAddress netip.Addr
+	// SourceType and DestinationType are what routing makes of the addresses, AddrTypeUnknown if that is not known.
+	SourceType, DestinationType AddrType
+	// NoReversePath reports that the host would not reach the source by InInterface.
+	NoReversePath bool
+	// TransparentSocket reports that the host has a transparent socket for the packet.
+	TransparentSocket bool
+	// Bound reports that the sending socket is bound to OutInterface (SO_BINDTODEVICE): no other route leads its packets elsewhere.
+	Bound bool
 }
 
 // Owner is the user and group of a socket.
@@ -36,14 +54,23 @@ type Protocol uint8
 
 // The protocols with names; others are written as numbers.
 const (
-	ICMP   Protocol = 1
-	TCP    Protocol = 6
-	UDP    Protocol = 17
-	ICMPv6 Protocol = 58
-	SCTP   Protocol = 132
+	ICMP    Protocol = 1
+	TCP     Protocol = 6
+	UDP     Protocol = 17
+	DCCP    Protocol = 33
+	ICMPv6  Protocol = 58
+	SCTP    Protocol = 132
+	UDPLite Protocol = 136
 )
 
-var protocolNames = [...]string{ICMP: "icmp", TCP: "tcp", UDP: "udp", ICMPv6: "ipv6-icmp", SCTP: "sctp"}
+var protocolNames = [...]string{
+	ICMP: "icmp", TCP: "tcp", UDP: "udp", DCCP: "dccp", ICMPv6: "ipv6-icmp", SCTP: "sctp", UDPLite: "udplite",
+}
+
+// HasPorts reports whether the header of the protocol begins with a source and a destination port.
+func (p Protocol) HasPorts() bool {
+	return p == TCP || p == UDP || p == SCTP || p == DCCP || p == UDPLite
+}
 
 // String returns the protocol's name in lower case, or its number.
 func (p Protocol) String() string {
@@ -63,14 +90,19 @@ const (
 	Related // belongs to another connection, an ICMP error for instance
 	Invalid
 	Untracked
+
+	// SNAT and DNAT are no states, but members of a [StateSet] for packets of connections of which the source or the destination is
+	// translated, as xtables has it.
+	SNAT
+	DNAT
 )
 
-var stateNames = [...]string{"new", "established", "related", "invalid", "untracked"}
+var stateNames = [...]string{"new", "established", "related", "invalid", "untracked", "snat", "dnat"}
 
 // String returns nft's word.
 func (s State) String() string { return stateNames[s] }
 
-// HasConnection tells whether conntrack has an entry for packets in this state.
+// HasConnection reports whether conntrack has an entry for packets in this state.
 func (s State) HasConnection() bool { return s != Invalid && s != Untracked }
 
 // StateSet is a set of states.
@@ -85,7 +117,7 @@ func States(states ...State) StateSet {
 	return set
 }
 
-// Has tells whether the state is in the set.
+// Has reports whether the state is in the set.
 func (s StateSet) Has(state State) bool { return s&(1<<state) != 0 }
 
 // String writes the states as nft does.
@@ -130,11 +162,12 @@ func (f TCPFlags) String() string {
 	return strings.Join(names, " | ")
 }
 
-// String writes the packet in the syntax that [ParsePacket] reads.
+// String writes the packet in the syntax that [ParsePacket] reads, without what an ordinary packet has: an interface whose address is the
+// destination, and unicast addresses.
 func (p Packet) String() string {
 	b := new(strings.Builder)
 	end := func(a netip.AddrPort) string {
-		if p.Protocol == TCP || p.Protocol == UDP {
+		if p.Protocol.HasPorts() {
 			return a.String()
 		}
 		return a.Addr().String()
@@ -159,13 +192,54 @@ func (p Packet) String() string {
 	if p.State != New {
 		fmt.Fprintf(b, " state %s", p.State)
 	}
+	if p.Reply {
+		b.WriteString(" reply")
+	}
+	if p.Status != 0 && p.Status != impliedStatus(p.State) {
+		fmt.Fprintf(b, " status %s", p.Status)
+	}
 	if p.Protocol == TCP && p.Flags != defaultFlags(p.State) {
 		fmt.Fprintf(b, " flags %s", strings.ReplaceAll(p.Flags.String(), " | ", ","))
+	}
+	if p.ICMPType != 0 || p.ICMPCode != 0 {
+		fmt.Fprintf(b, " icmp %d/%d", p.ICMPType, p.ICMPCode)
 	}
 	if p.NoListener {
 		b.WriteString(" no-listener")
 	}
+	switch {
+	case !p.InAddress.IsValid():
+	case p.InAddress.IsUnspecified():
+		b.WriteString(" in-address none")
+	case p.InAddress != p.Destination.Addr():
+		fmt.Fprintf(b, " in-address %s", p.InAddress)
+	}
+	for _, side := range []struct {
+		name string
+		is   AddrType
+	}{{"src-type", p.SourceType}, {"dst-type", p.DestinationType}} {
+		if side.is != AddrTypeUnknown && side.is != Unicast {
+			fmt.Fprintf(b, " %s %s", side.name, side.is)
+		}
+	}
+	if p.NoReversePath {
+		b.WriteString(" no-reverse-path")
+	}
+	if p.TransparentSocket {
+		b.WriteString(" transparent-socket")
+	}
+	if p.Bound {
+		b.WriteString(" bound")
+	}
 	return b.String()
+}
+
+// impliedStatus are the bits that each connection in the state has.
+func impliedStatus(s State) Status {
+	if s == Established {
+		return StatusSeenReply | StatusConfirmed
+	}
+	return 0
 }
 
 // defaultFlags are those of a typical TCP packet of the state.

@@ -11,7 +11,8 @@ import (
 
 // PacketSyntax is what [ParsePacket] reads, for help texts.
 const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev NAME] [uid N] [gid N] [no-socket]` +
-	` [mark N] [ctmark N] [state new|established|related|invalid|untracked] [flags LIST|none] [no-listener]`
+	` [mark N] [ctmark N] [state new|established|related|invalid|untracked] [reply] [status LIST] [flags LIST|none] [icmp TYPE[/CODE]]` +
+	` [no-listener] [in-address ADDRESS|none] [src-type TYPE] [dst-type TYPE] [no-reverse-path] [transparent-socket] [bound]`
 
 // ParsePacket reads a packet from text such as
 //
@@ -71,7 +72,9 @@ func (p *Packet) parseOptions(words []string) error {
 		uid, gid       *uint32
 		flags          *TCPFlags
 		socketless     bool
-		optionsOfValue = []string{"dev", "uid", "gid", "mark", "ctmark", "state", "flags"}
+		optionsOfValue = []string{
+			"dev", "uid", "gid", "mark", "ctmark", "state", "flags", "status", "icmp", "in-address", "src-type", "dst-type",
+		}
 	)
 	number := func(name, text string) *uint32 {
 		n, err := ParseMark(text)
@@ -106,9 +109,10 @@ func (p *Packet) parseOptions(words []string) error {
 		case "ctmark":
 			p.ConntrackMark = *number(name, value)
 		case "state":
-			i := slices.Index(stateNames[:], value)
+			names := stateNames[:Untracked+1]
+			i := slices.Index(names, value)
 			if i < 0 {
-				err = fmt.Errorf("state %q is not one of %s", value, strings.Join(stateNames[:], ", "))
+				err = fmt.Errorf("state %q is not one of %s", value, strings.Join(names, ", "))
 			}
 			p.State = State(max(i, 0))
 		case "flags":
@@ -119,6 +123,27 @@ func (p *Packet) parseOptions(words []string) error {
 			socketless = true
 		case "no-listener":
 			p.NoListener = true
+		case "no-reverse-path":
+			p.NoReversePath = true
+		case "transparent-socket":
+			p.TransparentSocket = true
+		case "bound":
+			p.Bound = true
+		case "reply":
+			p.Reply = true
+		case "status":
+			p.Status, err = parseStatus(value)
+		case "icmp":
+			p.ICMPType, p.ICMPCode, err = parseICMP(value)
+			if p.Protocol != ICMP && p.Protocol != ICMPv6 {
+				err = errors.New("icmp is of the protocols icmp and ipv6-icmp only")
+			}
+		case "in-address":
+			p.InAddress, err = parseInAddress(value, p.Family())
+		case "src-type":
+			p.SourceType, err = ParseAddrType(value)
+		case "dst-type":
+			p.DestinationType, err = ParseAddrType(value)
 		default:
 			err = fmt.Errorf("%q is not an option; want %s", name, PacketSyntax)
 		}
@@ -137,6 +162,15 @@ func (p *Packet) parseOptions(words []string) error {
 		if gid != nil {
 			p.Owner.GID = *gid
 		}
+	}
+	if p.Hook == Output && (p.InAddress.IsValid() || p.NoReversePath) {
+		faults = append(faults, errors.New("in-address and no-reverse-path are of packets that come in"))
+	}
+	if p.Reply && p.State != Established && p.State != Related {
+		faults = append(faults, errors.New("reply is of packets of a connection: state established or related"))
+	}
+	if p.Bound && (p.Hook != Output || p.Owner == nil) {
+		faults = append(faults, errors.New("bound is of outgoing packets of a socket"))
 	}
 	p.setDevice(device)
 	if p.Protocol == TCP {
@@ -171,13 +205,13 @@ func ParseProtocol(text string) (Protocol, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 8)
 	if err != nil {
-		return 0, fmt.Errorf("protocol %q is not tcp, udp, icmp, ipv6-icmp, sctp or a number from 0 to 255", text)
+		return 0, fmt.Errorf("protocol %q is not tcp, udp, icmp, ipv6-icmp, sctp, dccp, udplite or a number from 0 to 255", text)
 	}
 	return Protocol(n), nil
 }
 
 func parseEnd(text string, protocol Protocol) (netip.AddrPort, error) {
-	if protocol == TCP || protocol == UDP {
+	if protocol.HasPorts() {
 		end, err := netip.ParseAddrPort(text)
 		if err != nil || end.Addr().Zone() != "" {
 			return netip.AddrPort{}, fmt.Errorf("%q is not an address and port, such as 10.1.2.3:80 or [fd00::1]:80", text)
@@ -204,4 +238,46 @@ func parseFlags(text string) (*TCPFlags, error) {
 		flags |= 1 << i
 	}
 	return &flags, nil
+}
+
+// parseStatus reads a list of the bits that conntrack keeps for a connection.
+func parseStatus(text string) (Status, error) {
+	var status Status
+	for name := range strings.SplitSeq(text, ",") {
+		i := slices.Index(statusNames[:], name)
+		if i < 0 {
+			return 0, fmt.Errorf("status %q is not a list of %s", text, strings.Join(statusNames[:], ", "))
+		}
+		status |= 1 << i
+	}
+	return status, nil
+}
+
+// parseICMP reads a type, or a type and a code.
+func parseICMP(text string) (kind, code uint8, err error) {
+	first, second, hasCode := strings.Cut(text, "/")
+	a, errA := strconv.ParseUint(first, 10, 8)
+	b, errB := uint64(0), error(nil)
+	if hasCode {
+		b, errB = strconv.ParseUint(second, 10, 8)
+	}
+	if errA != nil || errB != nil {
+		return 0, 0, fmt.Errorf("icmp %q is not a type, or a type and a code, from 0 to 255, such as 8 or 3/1", text)
+	}
+	return uint8(a), uint8(b), nil
+}
+
+// parseInAddress reads an address of a family; none stands for the unspecified one.
+func parseInAddress(text string, f Family) (netip.Addr, error) {
+	if text == "none" && f == IPv6 {
+		return netip.IPv6Unspecified(), nil
+	}
+	if text == "none" {
+		return netip.IPv4Unspecified(), nil
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil || FamilyOf(a) != f || a.Zone() != "" {
+		return netip.Addr{}, fmt.Errorf("in-address %q is not an address of the packet's family, nor none", text)
+	}
+	return a, nil
 }

@@ -74,11 +74,11 @@ func TestParsePacketReadsEveryWord(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	got = packet("out sctp fd00::5 > fd00::9 no-socket")
+	got = packet("out sctp [fd00::5]:7 > [fd00::9]:9 no-socket")
 	want = rules.Packet{
 		Hook: rules.Output, OutInterface: "eth0", Protocol: rules.SCTP,
-		Source:      netip.AddrPortFrom(netip.MustParseAddr("fd00::5"), 0),
-		Destination: netip.AddrPortFrom(netip.MustParseAddr("fd00::9"), 0),
+		Source:      netip.MustParseAddrPort("[fd00::5]:7"),
+		Destination: netip.MustParseAddrPort("[fd00::9]:9"),
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -133,7 +133,7 @@ func TestParsePacketNamesEveryWrongWordAtOnceAndNoOther(t *testing.T) {
 }
 
 func TestPacketsAreReadAsTheyAreWritten(t *testing.T) {
-	packets := anyPacket(newVocabulary([]rules.Ruleset{rules.Compile(typical(tproxyMode, ipv6))}))
+	packets := anyPacket(newVocabulary([]rules.Ruleset{rules.MustCompile(typical(tproxyMode, ipv6))}))
 	rapid.Check(t, func(t *rapid.T) {
 		want := packets.Draw(t, "packet")
 		got, err := rules.ParsePacket(want.String())

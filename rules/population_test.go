@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"net/netip"
@@ -27,9 +28,9 @@ func newPopulation(f rules.Family, h rules.Hook, rulesets ...rules.Ruleset) *pop
 	v := newVocabulary(rulesets)
 	p := &population{family: f, hook: h, dimensions: [][]change{
 		v.protocols(f),
-		v.addresses(f, rules.Source), v.addresses(f, rules.Destination),
-		v.ports(rules.Source), v.ports(rules.Destination),
-		v.interfaces(h), v.states(), v.flags(), v.marks(false), v.marks(true), v.listeners(),
+		v.addresses(f, h, rules.Source), v.addresses(f, h, rules.Destination),
+		v.ports(h, rules.Source), v.ports(h, rules.Destination),
+		v.interfaces(h), v.states(), v.flags(h), v.marks(false), v.marks(true), v.listeners(),
 	}}
 	if h == rules.Output {
 		p.dimensions = append(p.dimensions, v.owners())
@@ -45,7 +46,7 @@ func sampleLimit() int {
 	if long() {
 		return math.MaxInt
 	}
-	return 50_000
+	return 2_000
 }
 
 // size is the number of combinations.
@@ -82,7 +83,7 @@ func (p *population) packet(index int) (packet rules.Packet, exists bool) {
 	return normal(packet)
 }
 
-// normal takes away what a packet of its kind cannot have, and tells whether the packet can exist.
+// normal takes away what a packet of its kind cannot have, and reports whether the packet can exist.
 func normal(p rules.Packet) (rules.Packet, bool) {
 	if p.Protocol != rules.TCP && p.Protocol != rules.UDP {
 		p.Source = netip.AddrPortFrom(p.Source.Addr(), 0)
@@ -130,25 +131,24 @@ func of[M rules.Match](v vocabulary) []M {
 	return found
 }
 
-// classes returns the changes for one of each class of values: those that fulfil the same matches.
-func classes[T any, M rules.Match](matches []M, values []T, set func(*rules.Packet, T)) []change {
-	var changes []change
+// classes returns one of each class of values at a hook: those that fulfil the same matches.
+func classes[T any, M rules.Match](h rules.Hook, matches []M, values []T, set func(*rules.Packet, T)) []T {
+	var distinct []T
 	seen := map[string]bool{}
 	for _, value := range values {
-		p := rules.Packet{Protocol: rules.TCP}
+		p := rules.Packet{Hook: h, Protocol: rules.TCP}
 		set(&p, value)
-		signature := make([]byte, len(matches))
-		for i, m := range matches {
-			if m.Matches(&p) {
-				signature[i] = 1
-			}
-		}
-		if key := string(signature); !seen[key] {
-			seen[key] = true
-			changes = append(changes, func(p *rules.Packet) { set(p, value) })
+		if signature := fmt.Sprint(fulfilled(matches, p)); !seen[signature] {
+			seen[signature] = true
+			distinct = append(distinct, value)
 		}
 	}
-	return changes
+	return distinct
+}
+
+// oneOfEach returns the changes for one of each class of values.
+func oneOfEach[T any, M rules.Match](h rules.Hook, matches []M, values []T, set func(*rules.Packet, T)) []change {
+	return every(classes(h, matches, values, set), set)
 }
 
 // every returns the changes for all the values.
@@ -189,8 +189,8 @@ func (v vocabulary) addressValues(f rules.Family, side rules.Side) []netip.Addr 
 	return slices.DeleteFunc(values, func(a netip.Addr) bool { return !a.IsValid() })
 }
 
-func (v vocabulary) addresses(f rules.Family, side rules.Side) []change {
-	return classes(of[rules.MatchAddr](v), v.addressValues(f, side), func(p *rules.Packet, a netip.Addr) { setAddr(p, side, a) })
+func (v vocabulary) addresses(f rules.Family, h rules.Hook, side rules.Side) []change {
+	return oneOfEach(h, of[rules.MatchAddr](v), v.addressValues(f, side), func(p *rules.Packet, a netip.Addr) { setAddr(p, side, a) })
 }
 
 func setAddr(p *rules.Packet, side rules.Side, a netip.Addr) {
@@ -214,8 +214,8 @@ func (v vocabulary) portValues(side rules.Side) []uint16 {
 	return values
 }
 
-func (v vocabulary) ports(side rules.Side) []change {
-	return classes(of[rules.MatchPort](v), v.portValues(side), func(p *rules.Packet, port uint16) { setPort(p, side, port) })
+func (v vocabulary) ports(h rules.Hook, side rules.Side) []change {
+	return oneOfEach(h, of[rules.MatchPort](v), v.portValues(side), func(p *rules.Packet, port uint16) { setPort(p, side, port) })
 }
 
 func setPort(p *rules.Packet, side rules.Side, port uint16) {
@@ -241,7 +241,7 @@ func (v vocabulary) interfaceValues() []string {
 func (v vocabulary) interfaces(h rules.Hook) []change {
 	set := func(p *rules.Packet, name string) { setInterface(p, h, name) }
 	lo, others := v.interfaceValues()[:1], v.interfaceValues()[1:]
-	return append(every(lo, set), classes(of[rules.MatchInterface](v), others, set)...)
+	return append(every(lo, set), oneOfEach(h, of[rules.MatchInterface](v), others, set)...)
 }
 
 func setInterface(p *rules.Packet, h rules.Hook, name string) {
@@ -266,13 +266,18 @@ func (v vocabulary) idValues(group bool) []uint32 {
 }
 
 func (v vocabulary) owners() []change {
+	matches := of[rules.MatchOwner](v)
+	ids := func(group bool, set func(*rules.Packet, uint32)) []uint32 {
+		return classes(rules.Output, slices.DeleteFunc(slices.Clone(matches), func(m rules.MatchOwner) bool { return m.Group != group }),
+			v.idValues(group), set)
+	}
 	owners := []*rules.Owner{nil}
-	for _, uid := range v.idValues(false) {
-		for _, gid := range v.idValues(true) {
+	for _, uid := range ids(false, func(p *rules.Packet, id uint32) { p.Owner = &rules.Owner{UID: id} }) {
+		for _, gid := range ids(true, func(p *rules.Packet, id uint32) { p.Owner = &rules.Owner{GID: id} }) {
 			owners = append(owners, &rules.Owner{UID: uid, GID: gid})
 		}
 	}
-	return classes(of[rules.MatchOwner](v), owners, func(p *rules.Packet, o *rules.Owner) { p.Owner = o })
+	return every(owners, func(p *rules.Packet, o *rules.Owner) { p.Owner = o })
 }
 
 // markValues are the marks that a rule compares with or sets, or that a policy route matches. Where there are none, no mark is
@@ -319,9 +324,9 @@ func (v vocabulary) states() []change {
 	return every(values, func(p *rules.Packet, s rules.State) { p.State = s })
 }
 
-func (v vocabulary) flags() []change {
+func (v vocabulary) flags(h rules.Hook) []change {
 	values := []rules.TCPFlags{rules.SYN, rules.ACK, rules.SYN | rules.ACK, rules.RST, 0}
-	return classes(of[rules.MatchTCPFlags](v), values, func(p *rules.Packet, f rules.TCPFlags) { p.Flags = f })
+	return oneOfEach(h, of[rules.MatchTCPFlags](v), values, func(p *rules.Packet, f rules.TCPFlags) { p.Flags = f })
 }
 
 func (v vocabulary) listeners() []change {

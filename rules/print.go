@@ -72,3 +72,33 @@ func (c *Chain) print(b *strings.Builder) {
 	}
 	b.WriteString("\t}\n")
 }
+
+// String writes the rule in nft's syntax.
+func (r *Rule) String() string {
+	words := r.matchTexts()
+	for _, a := range r.Actions {
+		words = append(words, a.String())
+	}
+	return strings.Join(words, " ")
+}
+
+// matchTexts writes the matches; a protocol before a port or TCP's flags is part of their text, as nft prints it.
+func (r *Rule) matchTexts() []string {
+	var words []string
+	protocol := ""
+	for i, m := range r.Matches {
+		if p, ok := m.(MatchProtocol); ok && !p.Not && len(p.Protocols) == 1 && i+1 < len(r.Matches) {
+			switch r.Matches[i+1].(type) {
+			case MatchPort, MatchTCPFlags:
+				protocol = p.Protocols[0].String()
+				continue
+			}
+		}
+		text := m.String()
+		if _, ok := m.(MatchPort); ok && protocol != "" {
+			text = protocol + strings.TrimPrefix(text, "th")
+		}
+		words = append(words, text)
+	}
+	return words
+}

@@ -31,10 +31,10 @@ func Singles[T uint16 | uint32](numbers ...T) []Range[T] {
 	return Normalise(ranges)
 }
 
-// Contains tells whether n lies in the range.
+// Contains reports whether n lies in the range.
 func (r Range[T]) Contains(n T) bool { return r.First <= n && n <= r.Last }
 
-// IsSingle tells whether the range holds one number only.
+// IsSingle reports whether the range holds one number only.
 func (r Range[T]) IsSingle() bool { return r.First == r.Last }
 
 // String writes the range as nft does: "80" or "8000-9000".
@@ -69,7 +69,20 @@ func Normalise[T uint16 | uint32](ranges []Range[T]) []Range[T] {
 	return merged
 }
 
-// Contains tells whether one of the normalised ranges holds n.
+// joined returns normalised ranges with adjacent ones, of single numbers too, as one range.
+func joined[T uint16 | uint32](ranges []Range[T]) []Range[T] {
+	list := ranges[:1:1]
+	for _, r := range ranges[1:] {
+		if last := &list[len(list)-1]; r.First-1 == last.Last {
+			last.Last = r.Last
+			continue
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// Contains reports whether one of the normalised ranges holds n.
 func Contains[T uint16 | uint32](ranges []Range[T], n T) bool {
 	_, found := slices.BinarySearchFunc(ranges, n, func(r Range[T], n T) int {
 		switch {
@@ -118,18 +131,4 @@ func NormaliseAddrs(ranges []netipx.IPRange) []netipx.IPRange {
 		}
 	}
 	return merged
-}
-
-// containsAddr tells whether one of the normalised ranges holds the address.
-func containsAddr(ranges []netipx.IPRange, a netip.Addr) bool {
-	_, found := slices.BinarySearchFunc(ranges, a, func(r netipx.IPRange, a netip.Addr) int {
-		switch {
-		case r.To().Less(a):
-			return -1
-		case a.Less(r.From()):
-			return 1
-		}
-		return 0
-	})
-	return found
 }

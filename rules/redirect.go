@@ -46,7 +46,7 @@ type Redirect struct {
 	DNS          DNS
 	// DropInvalid drops packets that conntrack finds invalid, of every protocol.
 	DropInvalid bool
-	// IPv6 tells that the pod's IPv6 is captured too; otherwise it is left alone. IPv4 always is, as in Istio.
+	// IPv6 reports that the pod's IPv6 is captured too; otherwise it is left alone. IPv4 always is, as in Istio.
 	IPv6 bool
 
 	// KeepEstablished leaves connections alone that are older than the rules: only the first packet of a connection, a SYN, is
@@ -92,7 +92,7 @@ type DNS struct {
 	Servers []netip.Addr
 }
 
-// active tells whether there is anything to capture.
+// active reports whether there is anything to capture.
 func (d DNS) active() bool { return d.Capture && (d.All || len(d.Servers) > 0) }
 
 // DefaultRedirect returns what istio-iptables does without any argument: capture is set up, but for no port and no address.

@@ -49,6 +49,9 @@ type Table struct {
 	// Comment is a note to readers, at most 128 bytes. It has no part in what the table does, nor in a comparison.
 	Comment string
 	Chains  []Chain
+	// XTables reports that the rules are of iptables, where some matches and targets treat packets without a connection otherwise than those
+	// of nftables. It has no part in a comparison of the text of rules.
+	XTables bool
 	// UnusedSets are the names of sets that were read and that no rule of the table uses: they do nothing.
 	UnusedSets []string
 }
@@ -76,7 +79,8 @@ type Base struct {
 	Hook     Hook
 	Priority int // chains of a hook run in ascending priority; see [Base.Position] for those of NAT
 	// Order says which of several chains at one position runs first: the one with the smaller number. It is 0 but where the kernel's
-	// order has been read, and has no part in a comparison.
+	// order has been read, and has no part in a comparison. At [ConntrackPriority] a chain with a negative number runs before conntrack, one
+	// with a positive number behind it; 0 is not known.
 	Order int
 	// Drop is the policy: what happens to a packet that leaves the chain at its end.
 	Drop bool
@@ -155,11 +159,19 @@ type Rule struct {
 	// Comment says what the rule is for, at most 128 bytes (what the nft command shows).
 	Comment string
 
-	// Position is where the rule was read: a kernel handle or a line number. 0 for a compiled rule.
-	Position uint64
+	// Handle is the kernel's number of a rule that was read from nf_tables, 0 for any other rule.
+	Handle Handle
+	// Line is where a rule was read that comes from a text, 0 for any other rule.
+	Line Line
 	// Hits is the value of the rule's counter when it was read.
 	Hits Hits
 }
+
+// A Handle is the number by which nf_tables names a rule of a table. The kernel counts from 1.
+type Handle uint64
+
+// A Line is the number of a line in a text, counted from 1.
+type Line int
 
 // Hits is the value of a rule's counter.
 type Hits struct{ Packets, Bytes uint64 }
@@ -178,7 +190,7 @@ type Routing struct {
 	Others []string
 }
 
-// IsZero tells whether nothing is needed of the routing tables.
+// IsZero reports whether nothing is needed of the routing tables.
 func (r Routing) IsZero() bool { return len(r.Policies) == 0 && len(r.LoopbackAddrs) == 0 }
 
 // A PolicyRoute makes packets with a mark local: a rule "fwmark Mark lookup Table" with the given Priority, and in that table

@@ -5,9 +5,18 @@ import (
 	"slices"
 )
 
-// sameRule tells whether two rules do the same to the same packets by the same matches and actions.
+// sameRule reports whether two rules do the same to the same packets by the same matches and actions.
 func sameRule(a, b Rule) bool {
-	return slices.Equal(a.Actions, b.Actions) && slices.EqualFunc(a.Matches, b.Matches, sameMatch)
+	return slices.EqualFunc(a.Actions, b.Actions, SameAction) && slices.EqualFunc(a.Matches, b.Matches, sameMatch)
+}
+
+// SameAction reports whether two actions are the same.
+func SameAction(a, b Action) bool {
+	if x, ok := a.(Require); ok {
+		y, ok := b.(Require)
+		return ok && sameMatch(x.Match, y.Match)
+	}
+	return a == b
 }
 
 func sameMatch(a, b Match) bool {
@@ -27,6 +36,17 @@ func sameMatch(a, b Match) bool {
 	case MatchOwner:
 		b, ok := b.(MatchOwner)
 		return ok && a.Group == b.Group && a.Not == b.Not && a.Socketless == b.Socketless && slices.Equal(a.IDs, b.IDs)
+	case MatchMarkRange:
+		b, ok := b.(MatchMarkRange)
+		return ok && a.Conntrack == b.Conntrack && a.Not == b.Not && slices.Equal(a.Values, b.Values)
+	case MatchICMP:
+		b, ok := b.(MatchICMP)
+		return ok && a.V6 == b.V6 && a.Not == b.Not && slices.Equal(a.Values, b.Values)
+	case MatchTuple:
+		b, ok := b.(MatchTuple)
+		return ok && a.Not == b.Not && slices.EqualFunc(a.Alternatives, b.Alternatives, func(x, y []Match) bool {
+			return slices.EqualFunc(x, y, sameMatch)
+		})
 	}
 	return a == b
 }
@@ -73,24 +93,44 @@ func (n *numbering) number(r *Rule) int {
 func hashRule(seed maphash.Seed, r *Rule) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
-	hashAll(&h, r.Actions)
-	for _, m := range r.Matches {
-		switch m := m.(type) {
-		case MatchInterface:
-			hashAll(&h, m.Names)
-		case MatchAddr:
-			hashAll(&h, m.Ranges)
-		case MatchProtocol:
-			hashAll(&h, m.Protocols)
-		case MatchPort:
-			hashAll(&h, m.Ports)
-		case MatchOwner:
-			hashAll(&h, m.IDs)
-		default:
-			maphash.WriteComparable(&h, m)
+	for _, a := range r.Actions {
+		if q, ok := a.(Require); ok {
+			hashMatch(&h, q.Match)
+		} else {
+			maphash.WriteComparable(&h, a)
 		}
 	}
+	for _, m := range r.Matches {
+		hashMatch(&h, m)
+	}
 	return h.Sum64()
+}
+
+func hashMatch(h *maphash.Hash, m Match) {
+	switch m := m.(type) {
+	case MatchInterface:
+		hashAll(h, m.Names)
+	case MatchAddr:
+		hashAll(h, m.Ranges)
+	case MatchProtocol:
+		hashAll(h, m.Protocols)
+	case MatchPort:
+		hashAll(h, m.Ports)
+	case MatchOwner:
+		hashAll(h, m.IDs)
+	case MatchMarkRange:
+		hashAll(h, m.Values)
+	case MatchICMP:
+		hashAll(h, m.Values)
+	case MatchTuple:
+		for _, matches := range m.Alternatives {
+			for _, one := range matches {
+				hashMatch(h, one)
+			}
+		}
+	default:
+		maphash.WriteComparable(h, m)
+	}
 }
 
 func hashAll[T comparable](h *maphash.Hash, list []T) {

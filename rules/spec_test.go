@@ -2,10 +2,12 @@ package rules_test
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // A row is one sentence of a specification: what happens to a packet.
@@ -73,14 +75,14 @@ func compile(t testing.TB, r rules.Redirect) rules.Ruleset {
 	if err := r.Validate(); err != nil {
 		t.Fatalf("the parameters of this test are not valid:\n%v", err)
 	}
-	return rules.Compile(r)
+	return rules.MustCompile(r)
 }
 
 // checkRows fails for each row of which the packet has another fate.
 func checkRows(t *testing.T, rs rules.Ruleset, rows []row) {
 	t.Helper()
 	for _, r := range rows {
-		trace := rs.Explain(packet(r.packet))
+		trace := diff.Explain(&rs, packet(r.packet))
 		if trace.Fate != r.want {
 			t.Errorf("%s\n%s", r.says, mismatch(r.packet, r.want, trace))
 		}
@@ -105,4 +107,31 @@ func decisions(t rules.Trace) string {
 		}
 	}
 	return b.String()
+}
+
+// isFulfilled reports whether a packet fulfils a match, behind conntrack.
+func isFulfilled(m rules.Match, p rules.Packet) bool { return len(fulfilled([]rules.Match{m}, p)) > 0 }
+
+// fulfilled returns the indices of the matches that a packet fulfils, behind conntrack.
+func fulfilled[M rules.Match](matches []M, p rules.Packet) []int {
+	zero := func(a netip.AddrPort, beside netip.AddrPort) netip.AddrPort {
+		switch {
+		case a.Addr().IsValid():
+			return a
+		case beside.Addr().Is6():
+			return netip.AddrPortFrom(netip.IPv6Unspecified(), a.Port())
+		}
+		return netip.AddrPortFrom(netip.IPv4Unspecified(), a.Port())
+	}
+	p.Source, p.Destination = zero(p.Source, p.Destination), zero(p.Destination, p.Source)
+	c := rules.Chain{Name: "c", Base: &rules.Base{Hook: p.Hook}}
+	for _, m := range matches {
+		c.Rules = append(c.Rules, rules.Rule{Matches: []rules.Match{m}, Actions: []rules.Action{rules.Count{}}})
+	}
+	rs := rules.Ruleset{Tables: []rules.Table{{Name: "t", Chains: []rules.Chain{c}}}}
+	var indices []int
+	for _, s := range diff.Explain(&rs, p).Passes[0].Steps {
+		indices = append(indices, s.Index)
+	}
+	return indices
 }

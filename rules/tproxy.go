@@ -35,7 +35,7 @@ func (c *compiler) tproxy(b *chainBuilder) {
 	for _, f := range c.families {
 		b.add("loopback", Return, and(c.loopbackOf(f))...)
 	}
-	b.capture("inbound to the proxy", []Action{TProxy{c.InboundCapturePort}, mark, Accept}, and()...)
+	b.capture("inbound to the proxy", []Action{TProxy{Port: c.InboundCapturePort}, mark, Accept}, and()...)
 	// Where no proxy listens nft's tproxy goes on with the next rule, and the application would be reached.
 	b.add("no proxy listens", Drop, and()...)
 }

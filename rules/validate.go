@@ -31,7 +31,7 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s: %s is not allowed: want %s", f.Field, f.Value, f.Allowed)
 }
 
-// Validate tells whether [Compile] can compile the parameters. The error is a [Faults] that lists all that are wrong.
+// Validate reports whether [Compile] can compile the parameters. The error is a [Faults] that lists all that are wrong.
 func (r *Redirect) Validate() error {
 	var faults Faults
 	check := func(ok bool, field string, value any, allowed string) {

@@ -22,6 +22,7 @@ func (r *ruleReader) readAddress(at word, not bool) {
 		r.fail(w, "a single address behind a !")
 		return
 	}
+	r.header.list = w
 	for text := range strings.SplitSeq(w.text, ",") {
 		*place = append(*place, r.addressMatch(at, w, text, side, not))
 	}

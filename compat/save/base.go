@@ -61,11 +61,11 @@ func Base(table string, hook rules.Hook, drop bool) *rules.Base {
 }
 
 // newTable returns a table with its built-in chains, empty and accepting; false if iptables has none of that name.
-func newTable(family rules.Family, name string) (rules.Table, bool) {
+func newTable(family rules.Family, name string) (*table, bool) {
 	hooks := hooksOf(name)
-	t := rules.Table{Family: family, Name: name}
+	t := &table{Table: rules.Table{Family: family, Name: name, XTables: true}, named: map[string]*chain{}}
 	for _, h := range hooks {
-		t.Chains = append(t.Chains, rules.Chain{Name: chainNames[h], Base: Base(name, h, false)})
+		t.add(&chain{name: chainNames[h], base: Base(name, h, false)})
 	}
 	return t, hooks != nil
 }

@@ -37,3 +37,31 @@ func BenchmarkPrint10000Rules(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkParseCommands reads texts of a megabyte that change chains back and forth.
+func BenchmarkParseCommands(b *testing.B) {
+	const size = 1 << 19
+	repeat := func(format string) string {
+		var text strings.Builder
+		for i := 0; text.Len() < size; i++ {
+			fmt.Fprintf(&text, format, i)
+		}
+		return text.String()
+	}
+	lists := "-A INPUT -s " + addresses(64, 10) + " -d " + addresses(64, 20) + "\n"
+	for name, text := range map[string]string{
+		"chains":    repeat("-N c%d\n") + repeat("-X c%d\n"),
+		"rules":     repeat("-A INPUT -m mark --mark %d\n") + repeat("-D INPUT -m mark --mark %d\n"),
+		"at head":   repeat("-I INPUT -m mark --mark %d\n"),
+		"addresses": strings.Repeat(lists, 60),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := save.Parse(rules.IPv4, "f", strings.NewReader("*filter\n"+text+"COMMIT\n")); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

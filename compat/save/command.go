@@ -1,8 +1,6 @@
 package save
 
 import (
-	"reflect"
-	"slices"
 	"strconv"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -70,12 +68,12 @@ func (p *parser) exactly(words []word, n int, missing string) *SyntaxError {
 }
 
 // chain finds a chain of the table.
-func (p *parser) chain(name word) (*rules.Chain, *SyntaxError) {
-	i, ok := p.chains[name.text]
-	if !ok {
+func (p *parser) chain(name word) (*chain, *SyntaxError) {
+	c := p.table().named[name.text]
+	if c == nil {
 		return nil, p.at(name, "a chain of table %s", p.table().Name)
 	}
-	return &p.table().Chains[i], nil
+	return c, nil
 }
 
 // policyCommand reads "-P CHAIN POLICY".
@@ -87,7 +85,7 @@ func (p *parser) policyCommand(words []word) *SyntaxError {
 	if err != nil {
 		return err
 	}
-	if c.Base == nil {
+	if c.base == nil {
 		return p.at(words[1], "a built-in chain: only these have a policy")
 	}
 	return p.setPolicy(c, words[2])
@@ -107,15 +105,16 @@ func (p *parser) emptyCommand(name string, words []word) *SyntaxError {
 		if name == "-X" {
 			return p.deleteChain(c, words[0])
 		}
-		c.Rules = nil
+		p.table().empty(c)
 		return nil
 	}
-	for _, c := range slices.Clone(p.table().Chains) {
-		switch {
-		case name == "-F":
-			p.table().Chain(c.Name).Rules = nil
-		case c.Base == nil:
-			if err := p.deleteChain(p.table().Chain(c.Name), p.words[0]); err != nil {
+	if name == "-F" {
+		p.table().emptyAll()
+		return nil
+	}
+	for c := range p.table().all {
+		if c.base == nil {
+			if err := p.deleteChain(c, p.words[0]); err != nil {
 				return err
 			}
 		}
@@ -124,24 +123,20 @@ func (p *parser) emptyCommand(name string, words []word) *SyntaxError {
 }
 
 // deleteChain deletes a chain that is empty and that nothing jumps to; the kernel keeps others.
-func (p *parser) deleteChain(c *rules.Chain, at word) *SyntaxError {
-	t := p.table()
+func (p *parser) deleteChain(c *chain, at word) *SyntaxError {
 	switch {
-	case c.Base != nil:
+	case c.base != nil:
 		return p.at(at, "a chain that is not built in")
-	case len(c.Rules) > 0:
-		return p.at(at, "an empty chain to delete: %s has rules", c.Name)
+	case c.rules.length > 0:
+		return p.at(at, "an empty chain to delete: %s has rules", c.name)
+	case c.jumps == 0:
+		p.table().remove(c)
+		return nil
+	case p.errs.areMany():
+		// The search takes time, and its result is not reported.
+		return p.at(at, "a chain to delete that no rule jumps to")
 	}
-	for _, other := range t.Chains {
-		for _, r := range other.Rules {
-			if jump, ok := r.Actions[len(r.Actions)-1].(rules.Jump); ok && jump.Chain == c.Name {
-				return p.at(at, "a chain to delete that no rule jumps to: %s does", other.Name)
-			}
-		}
-	}
-	t.Chains = slices.Delete(t.Chains, p.chains[c.Name], p.chains[c.Name]+1)
-	p.index()
-	return nil
+	return p.at(at, "a chain to delete that no rule jumps to: %s does", p.table().jumper(c).name)
 }
 
 // ruleCommand reads what is behind -A, -I or -D.
@@ -154,7 +149,7 @@ func (p *parser) ruleCommand(name string, words []word, hits *rules.Hits) *Synta
 		return err
 	}
 	words = words[1:]
-	at := len(c.Rules)
+	at := c.rules.length
 	if name != "-A" {
 		at = 0
 		if len(words) > 0 && !words[0].isOption() && !words[0].is("!") {
@@ -166,54 +161,53 @@ func (p *parser) ruleCommand(name string, words []word, hits *rules.Hits) *Synta
 				if len(words) > 0 {
 					return p.at(words[0], "the line to end")
 				}
-				c.Rules = slices.Delete(c.Rules, at, at+1)
+				p.table().delete(c, at)
 				return nil
 			}
 		}
 	}
-	list, err := p.readRule(words, hits)
+	list, merged, err := p.readRule(words, hits)
 	if err != nil {
 		return err
 	}
-	switch name {
-	case "-A":
-		c.Rules = append(c.Rules, list...)
-	case "-I":
-		c.Rules = slices.Insert(c.Rules, at, list...)
-	default:
+	if name == "-D" {
 		return p.deleteRules(c, list, words)
 	}
+	p.table().insert(c, at, list)
+	c.merged = c.merged || merged
 	return nil
 }
 
 // ruleNumber reads the place of a rule in its chain, from 1, and returns its index.
-func (p *parser) ruleNumber(name string, c *rules.Chain, w word) (int, *SyntaxError) {
-	last := len(c.Rules)
+func (p *parser) ruleNumber(name string, c *chain, w word) (int, *SyntaxError) {
+	if c.merged {
+		const want = "no number: a rule of chain %s has more than %d combinations of addresses, " +
+			"and is read as one"
+		return 0, p.at(w, want, c.name, maxCombinations)
+	}
+	last := c.rules.length
 	if name == "-I" {
 		last++ // the place behind the last rule
 	}
 	n, err := strconv.Atoi(w.raw)
 	if err != nil || n < 1 || n > last {
-		return 0, p.at(w, "the number of a rule of chain %s, from 1 to %d", c.Name, last)
+		return 0, p.at(w, "the number of a rule of chain %s, from 1 to %d", c.name, last)
 	}
 	return n - 1, nil
 }
 
 // deleteRules takes out the first rule that is the same, for each of the list.
-func (p *parser) deleteRules(c *rules.Chain, list []rules.Rule, words []word) *SyntaxError {
-	for _, r := range list {
-		i := slices.IndexFunc(c.Rules, func(other rules.Rule) bool {
-			return other.Comment == r.Comment && reflect.DeepEqual(other.Matches, r.Matches) && reflect.DeepEqual(other.Actions, r.Actions)
-		})
-		if i < 0 {
-			if len(words) == 0 {
-				return p.atEnd("a rule of chain %s", c.Name)
-			}
-			w := words[0]
-			w.raw = rawText(words)
-			return p.at(w, "a rule of chain %s", c.Name)
+func (p *parser) deleteRules(c *chain, list []rules.Rule, words []word) *SyntaxError {
+	for i := range list {
+		if p.table().deleteSame(c, &list[i]) {
+			continue
 		}
-		c.Rules = slices.Delete(c.Rules, i, i+1)
+		if len(words) == 0 {
+			return p.atEnd("a rule of chain %s", c.name)
+		}
+		w := words[0]
+		w.raw = rawText(words)
+		return p.at(w, "a rule of chain %s", c.name)
 	}
 	return nil
 }

@@ -28,30 +28,56 @@ func (e *SyntaxError) Error() string {
 	if e.Token == "" {
 		return fmt.Sprintf("%s: the line ends: want %s", place, e.Want)
 	}
-	return fmt.Sprintf("%s: %q: want %s", place, e.Token, e.Want)
+	token := e.Token
+	if len(token) > maxToken {
+		token = token[:maxToken] + "..."
+	}
+	return fmt.Sprintf("%s: %q: want %s", place, token, e.Want)
 }
+
+// maxToken bounds how much of a token an error shows, in bytes.
+const maxToken = 200
 
 // maxErrors bounds how many errors of a text are reported: enough to see what is wrong with it.
 const maxErrors = 20
 
-// syntaxErrors are those of a text, in the order of its lines.
-type syntaxErrors []*SyntaxError
+// syntaxErrors are those of a text, in the order of its lines: the first of them, and how many
+// there are more.
+type syntaxErrors struct {
+	list []*SyntaxError
+	more int
+}
 
 // err joins the errors, nil if there are none.
-func (s syntaxErrors) err() error {
+func (s *syntaxErrors) err() error {
 	var list []error
-	for _, e := range s[:min(len(s), maxErrors)] {
+	for _, e := range s.list {
 		list = append(list, e)
 	}
-	if more := len(s) - maxErrors; more > 0 {
-		list = append(list, fmt.Errorf("%s: %d more errors", s[0].File, more))
+	if s.more > 0 {
+		list = append(list, fmt.Errorf("%s: %d more errors", s.list[0].File, s.more))
 	}
 	return errors.Join(list...)
 }
 
+// areMany reports whether no further error is kept.
+func (s *syntaxErrors) areMany() bool { return len(s.list) == maxErrors }
+
 // add records an error unless it is nil.
 func (s *syntaxErrors) add(e *SyntaxError) {
-	if e != nil {
-		*s = append(*s, e)
+	switch {
+	case e == nil:
+	case s.areMany():
+		s.more++
+	default:
+		s.list = append(s.list, e)
 	}
+}
+
+// addAll records the errors of another part of the text.
+func (s *syntaxErrors) addAll(other *syntaxErrors) {
+	for _, e := range other.list {
+		s.add(e)
+	}
+	s.more += other.more
 }

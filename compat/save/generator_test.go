@@ -13,21 +13,33 @@ import (
 )
 
 // anyTables draws tables of one family as xtables can have them, with rules that the kernel accepts in the chains where they are.
-var anyTables = rapid.Custom(func(t *rapid.T) []rules.Table {
+var anyTables = tablesWith(false)
+
+// richTables draws tables that have all words of the printer.
+var richTables = tablesWith(true)
+
+func tablesWith(rich bool) *rapid.Generator[[]rules.Table] {
+	return rapid.Custom(func(t *rapid.T) []rules.Table { return drawTables(t, rich) })
+}
+
+func drawTables(t *rapid.T, rich bool) []rules.Table {
 	family := rapid.SampledFrom([]rules.Family{rules.IPv4, rules.IPv6}).Draw(t, "family")
 	names := rapid.Permutation([]string{"raw", "mangle", "nat", "filter", "security"}).Draw(t, "tables")
 	var tables []rules.Table
 	for _, name := range names[:rapid.IntRange(1, len(names)).Draw(t, "number of tables")] {
-		g := generator{family: family, table: name}
-		tables = append(tables, g.draw(t))
+		g := generator{family: family, table: name, rich: rich}
+		drawn := g.draw(t)
+		drawn.XTables = true
+		tables = append(tables, drawn)
 	}
 	return tables
-})
+}
 
 // A generator draws one table.
 type generator struct {
 	family rules.Family
 	table  string
+	rich   bool // with all words
 }
 
 // builtIn are the chains of each table.
@@ -88,10 +100,10 @@ func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rule
 	add("source", func() rules.Match { return g.addresses(t, rules.Source) })
 	add("second source", func() rules.Match { return g.addresses(t, rules.Source) })
 	add("destination", func() rules.Match { return g.addresses(t, rules.Destination) })
-	protocol := rapid.SampledFrom([]rules.Protocol{0, rules.TCP, rules.UDP, rules.SCTP, 200}).Draw(t, "protocol")
+	protocol := rapid.SampledFrom([]rules.Protocol{0, rules.TCP, rules.UDP, rules.SCTP, 200, g.icmp()}).Draw(t, "protocol")
 	hasPorts := protocol == rules.TCP || protocol == rules.UDP
 	if protocol != 0 {
-		not := !hasPorts && rapid.Bool().Draw(t, "not")
+		not := !hasPorts && protocol != rules.ICMP && protocol != rules.ICMPv6 && rapid.Bool().Draw(t, "not")
 		r.Matches = append(r.Matches, rules.MatchProtocol{Not: not, Protocols: []rules.Protocol{protocol}})
 	}
 	if hasPorts {
@@ -114,6 +126,9 @@ func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rule
 	add("state", func() rules.Match {
 		return rules.MatchState{Not: rapid.Bool().Draw(t, "not"), States: rules.StateSet(rapid.Uint8Range(1, 31).Draw(t, "states"))}
 	})
+	if g.rich {
+		g.addRich(t, &r, protocol, free)
+	}
 	rules.SortMatches(r.Matches)
 	r.Actions = append([]rules.Action{rules.Count{}}, g.target(t, c, targets, hasPorts, free)...)
 	r.Comment = rapid.OneOf(rapid.Just(""), rapid.StringMatching(`[ -~]{1,40}`)).Draw(t, "comment")
@@ -208,9 +223,100 @@ func (g *generator) target(t *rapid.T, c *rules.Chain, targets []rules.Chain, ha
 	case g.table == "nat" && hasPorts && (hook(rules.Prerouting) || hook(rules.Output)):
 		list = append(list, rules.RedirectTo{Port: port}, rules.DNATPort{Port: port})
 	}
+	if g.rich {
+		list = append(list, g.richTargets(t, port, hasPorts, free)...)
+	}
 	a := rapid.SampledFrom(list).Draw(t, "action")
 	if a == nil {
 		return nil
 	}
 	return []rules.Action{a}
+}
+
+// icmp is the protocol of that name in the family; without all words it is one that the generator
+// has anyway.
+func (g *generator) icmp() rules.Protocol {
+	switch {
+	case !g.rich:
+		return 200
+	case g.family == rules.IPv6:
+		return rules.ICMPv6
+	}
+	return rules.ICMP
+}
+
+// addRich draws conditions beside those that every table has.
+func (g *generator) addRich(t *rapid.T, r *rules.Rule, protocol rules.Protocol, free bool) {
+	not := rapid.Bool().Draw(t, "not")
+	list := []rules.Match{
+		rules.MatchStatus{Not: not, Status: rules.Status(rapid.Uint8Range(0, 15).Draw(t, "status"))},
+		rules.MatchDirection{Reply: rapid.Bool().Draw(t, "reply")},
+		rules.MatchState{Not: not, States: rules.States(rules.SNAT, rules.DNAT)},
+		g.addrType(t, not),
+	}
+	switch protocol {
+	case rules.TCP, rules.UDP:
+		ports := rules.Normalise(rapid.SliceOfN(anyPorts, 1, 7).Draw(t, "either port"))
+		list = append(list, rules.MatchTuple{Not: not, Alternatives: [][]rules.Match{
+			{rules.MatchPort{Side: rules.Source, Ports: ports}}, {rules.MatchPort{Side: rules.Destination, Ports: ports}},
+		}})
+	case rules.ICMP, rules.ICMPv6:
+		first := rapid.Uint16Range(0, 254).Draw(t, "type") << 8
+		values := rules.Range[uint16]{First: first, Last: first | 0xff}
+		if rapid.Bool().Draw(t, "code") {
+			values = rules.Single(first | rapid.Uint16Range(0, 255).Draw(t, "code"))
+		}
+		list = append(list, rules.MatchICMP{V6: protocol == rules.ICMPv6, Not: not, Values: []rules.Range[uint16]{values}})
+	}
+	if free && (g.table == "raw" || g.table == "mangle") {
+		kind := rapid.SampledFrom([]string{"", "loose", "validmark", "loose validmark accept-local"}).Draw(t, "kind")
+		list = append(list, rules.MatchReversePath{Not: not, Kind: kind})
+	}
+	if free && g.table == "mangle" {
+		list = append(list, rules.MatchSocket{Kind: rapid.SampledFrom([]string{"", "nowildcard"}).Draw(t, "socket")})
+	}
+	r.Matches = append(r.Matches, rapid.SampledFrom(list).Draw(t, "word"))
+}
+
+func (g *generator) addrType(t *rapid.T, not bool) rules.Match {
+	m := rules.MatchAddrType{Side: rules.Side(rapid.Uint8Range(0, 1).Draw(t, "side")), Not: not, Types: rules.AddrTypes(rules.Local)}
+	if g.family == rules.IPv4 {
+		m.Types = rules.AddrTypeSet(rapid.Uint16Range(1, 1<<12-1).Draw(t, "types"))
+	}
+	return m
+}
+
+// richTargets draws what a rule may do beside what every table has.
+func (g *generator) richTargets(t *rapid.T, port uint16, hasPorts, free bool) []rules.Action {
+	bits := rapid.OneOf(rapid.Just(^uint32(0)), rapid.Uint32Range(1, 1<<32-2))
+	a, b, value := bits.Draw(t, "bits"), bits.Draw(t, "other bits"), rapid.Uint32().Draw(t, "value")
+	list := []rules.Action{
+		rules.SetMark{Value: value, Mask: a}, rules.MixMark{Conntrack: true, ConntrackMark: ^a, Xor: value},
+	}
+	if a != ^uint32(0) {
+		list = append(list, rules.MixMark{Conntrack: true, Mark: a, ConntrackMark: ^b}, rules.MixMark{Mark: ^a, ConntrackMark: b})
+	}
+	first, last := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.9")
+	if g.family == rules.IPv6 {
+		first, last = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::9")
+	}
+	switch {
+	case g.table == "raw":
+		list = append(list, rules.Notrack{})
+	case g.table == "filter":
+		with := map[rules.Family][]string{
+			rules.IPv4: {"icmp port-unreachable", "icmp admin-prohibited", "icmp prot-unreachable"},
+			rules.IPv6: {"icmpv6 port-unreachable", "icmpv6 no-route", "icmpv6 reject-route"},
+		}[g.family]
+		list = append(list, rules.Reject{With: rapid.SampledFrom(with).Draw(t, "with")})
+	case g.table == "nat" && free:
+		list = append(list, rules.RedirectTo{}, rules.DNATTo{Addr: first}, rules.DNATTo{Addr: first, LastAddr: last})
+		if hasPorts && port < 65535 {
+			list = append(list, rules.RedirectTo{Port: port, Last: port + 1}, rules.DNATPort{Port: port, Last: 65535},
+				rules.DNATTo{Addr: first, Port: port}, rules.DNATTo{Addr: first, LastAddr: last, Port: port, Last: port + 1})
+		}
+	case g.table == "mangle" && hasPorts && free:
+		list = append(list, rules.TProxyDrop{Port: port, Addr: first, Value: value, Mask: a})
+	}
+	return list
 }

@@ -12,6 +12,7 @@ type header struct {
 	given               uint // bits of the options that were there
 	in, out             rules.Match
 	source, destination []rules.Match // one for each rule that is to be; nil, also as an element, for any address
+	list                word          // the last of these lists
 	protocol, fragment  rules.Match
 	other               bool // the rule is for the other family
 }
@@ -53,7 +54,7 @@ func headerOption(name string) func(r *ruleReader, at word, not bool) {
 	return nil
 }
 
-// beginsHeaderOption tells whether an option that every rule may have begins so.
+// beginsHeaderOption reports whether an option that every rule may have begins so.
 func beginsHeaderOption(text string) bool {
 	for i := range headerOptions {
 		if slices.ContainsFunc(headerOptions[i].names, func(name string) bool { return strings.HasPrefix(name, text) }) {
@@ -111,13 +112,14 @@ func (r *ruleReader) never(at word, not bool) {
 	}
 }
 
-// unread is an option with its value that the model has no word for.
+// unread is an option with its value that the model has no word for. The header of a rule only
+// reads the packet.
 func unread(at word, not bool, values ...word) rules.Match {
 	words := append([]word{at}, values...)
 	if not {
 		words = append([]word{{raw: "!"}}, words...)
 	}
-	return rules.Unknown{Text: rawText(words)}
+	return rules.Unknown{Text: rawText(words), Effect: rules.Reads}
 }
 
 func (r *ruleReader) readInterface(at word, not bool) {

@@ -10,7 +10,9 @@ import (
 type kind struct {
 	name    string
 	options []optionKind
-	// open tells that its options are not known here: every word is one until an option of the rule itself.
+	// open reports that not all of its options are known here: every word is one until an option of
+	// the rule itself. The options say of the known ones which words are their values, since these
+	// may look like options.
 	open bool
 	// match returns what the options of a match ask for; nil for a target.
 	match func(*moduleReader) []rules.Match
@@ -25,7 +27,7 @@ type optionKind struct {
 	values int
 }
 
-// begins tells whether a spelling of the option begins so.
+// begins reports whether a spelling of the option begins so.
 func (o *optionKind) begins(text string) bool {
 	return strings.HasPrefix(o.name, text) || strings.HasPrefix(o.other, text)
 }
@@ -62,6 +64,17 @@ var kinds = []kind{
 	{name: "udp", match: (*moduleReader).udp, options: []optionKind{
 		{"--dport", "--destination-port", 1}, {"--sport", "--source-port", 1},
 	}},
+	{name: "sctp", match: (*moduleReader).sctp, options: []optionKind{
+		{"--dport", "--destination-port", 1},
+		{"--sport", "--source-port", 1},
+		{"--chunk-types", "", 2},
+	}},
+	{name: "dccp", match: (*moduleReader).dccp, options: []optionKind{
+		{"--dport", "--destination-port", 1},
+		{"--sport", "--source-port", 1},
+		{"--dccp-types", "", 1},
+		{"--dccp-option", "", 1},
+	}},
 	{name: "multiport", match: (*moduleReader).multiport, options: []optionKind{
 		{"--sports", "--source-ports", 1}, {"--dports", "--destination-ports", 1}, {"--ports", "--port", 1},
 	}},
@@ -70,7 +83,7 @@ var kinds = []kind{
 	{name: "owner", match: (*moduleReader).owner, options: []optionKind{
 		{"--uid-owner", "", 1}, {"--gid-owner", "", 1}, {"--socket-exists", "", 0}, {"--suppl-groups", "", 0},
 	}},
-	{name: "conntrack", match: (*moduleReader).state, options: []optionKind{
+	{name: "conntrack", match: (*moduleReader).connection, options: []optionKind{
 		{"--ctstate", "", 1},
 		{"--ctproto", "", 1},
 		{"--ctstatus", "", 1},
@@ -85,17 +98,23 @@ var kinds = []kind{
 		{"--ctreplsrcport", "", 1},
 		{"--ctrepldstport", "", 1},
 	}},
-	{name: "state", match: (*moduleReader).state, options: []optionKind{{"--state", "", 1}}},
+	{name: "state", match: (*moduleReader).connection, options: []optionKind{{"--state", "", 1}}},
 	{name: "iprange", match: (*moduleReader).iprange, options: []optionKind{{"--src-range", "", 1}, {"--dst-range", "", 1}}},
 	{name: "comment", match: (*moduleReader).comments, options: []optionKind{{"--comment", "", 1}}},
-}
-
-// openMatch is a match whose options are not known.
-var openMatch = kind{open: true, match: (*moduleReader).unknownMatch}
-
-func (r *moduleReader) unknownMatch() []rules.Match {
-	r.unknown = true
-	return nil
+	{name: "addrtype", match: (*moduleReader).addrType, options: []optionKind{
+		{"--src-type", "", 1},
+		{"--dst-type", "", 1},
+		{"--limit-iface-in", "", 0},
+		{"--limit-iface-out", "", 0},
+	}},
+	{name: "socket", match: (*moduleReader).socket, options: []optionKind{
+		{"--transparent", "", 0}, {"--nowildcard", "", 0}, {"--restore-skmark", "", 0},
+	}},
+	{name: "rpfilter", match: (*moduleReader).reversePath, options: []optionKind{
+		{"--loose", "", 0}, {"--validmark", "", 0}, {"--accept-local", "", 0}, {"--invert", "", 0},
+	}},
+	{name: "icmp", match: (*moduleReader).icmp, options: []optionKind{{"--icmp-type", "", 1}}},
+	{name: "icmp6", match: (*moduleReader).icmpv6, options: []optionKind{{"--icmpv6-type", "", 1}}},
 }
 
 // targets are those whose meaning is known here.
@@ -103,10 +122,6 @@ var targets = []kind{
 	{name: "ACCEPT", target: accepts},
 	{name: "DROP", target: drops},
 	{name: "RETURN", target: returns},
-	{name: "LOG", target: nothing, open: true},
-	{name: "NFLOG", target: nothing, open: true},
-	{name: "TRACE", target: nothing, open: true},
-	{name: "ULOG", target: nothing, open: true},
 	{name: "MARK", target: (*moduleReader).setMark, options: []optionKind{
 		{"--set-xmark", "", 1}, {"--set-mark", "", 1}, {"--and-mark", "", 1}, {"--or-mark", "", 1}, {"--xor-mark", "", 1},
 	}},
@@ -124,7 +139,7 @@ var targets = []kind{
 		{"--left-shift-mark", "", 1},
 		{"--right-shift-mark", "", 1},
 	}},
-	{name: "CT", target: (*moduleReader).zone, options: []optionKind{
+	{name: "CT", target: (*moduleReader).track, options: []optionKind{
 		{"--zone", "", 1},
 		{"--zone-orig", "", 1},
 		{"--zone-reply", "", 1},
@@ -133,6 +148,10 @@ var targets = []kind{
 		{"--timeout", "", 1},
 		{"--ctevents", "", 1},
 		{"--expevents", "", 1},
+	}},
+	{name: "NOTRACK", target: notracks},
+	{name: "REJECT", target: (*moduleReader).reject, options: []optionKind{
+		{"--reject-with", "", 1},
 	}},
 	{name: "TPROXY", target: (*moduleReader).tproxy, options: []optionKind{
 		{"--on-port", "", 1}, {"--on-ip", "", 1}, {"--tproxy-mark", "", 1},
@@ -145,15 +164,7 @@ var targets = []kind{
 	}},
 }
 
-// openTarget is a target that is not known.
-var openTarget = kind{open: true, target: (*moduleReader).unknownTarget}
-
-func (r *moduleReader) unknownTarget() rules.Action {
-	r.unknown = true
-	return nil
-}
-
-func accepts(*moduleReader) rules.Action { return rules.Accept }
-func drops(*moduleReader) rules.Action   { return rules.Drop }
-func returns(*moduleReader) rules.Action { return rules.Return }
-func nothing(*moduleReader) rules.Action { return nil }
+func accepts(*moduleReader) rules.Action  { return rules.Accept }
+func drops(*moduleReader) rules.Action    { return rules.Drop }
+func returns(*moduleReader) rules.Action  { return rules.Return }
+func notracks(*moduleReader) rules.Action { return rules.Notrack{} }

@@ -11,28 +11,34 @@ import (
 
 // An IstioLog is what the log of an istio-init container shows of its last run.
 type IstioLog struct {
-	// Tables are the tables that the run left, as Parse reads them, IPv4 first; positions are lines of the log. A family whose
+	// Tables are the tables that the run left, as Parse reads them, IPv4 first; [rules.Rule.Line] is a line of the log. A family whose
 	// state the run did not print has none: istio-init prints that of IPv6 if it captures IPv6.
 	Tables []rules.Table
-	// DryRun tells that the run changed nothing. Then Tables are what it would have made of empty tables.
+	// DryRun reports that the run changed nothing. Then Tables are what it would have made of empty tables.
 	DryRun bool
-	// FromInput tells that some tables are what iptables-restore was given, on empty tables: in a dry run, and where the log has no
+	// FromInput reports that some tables are what iptables-restore was given, on empty tables: in a dry run, and where the log has no
 	// final state.
 	FromInput bool
 	// Failure is what the run failed with; empty if it did not. Tables are nevertheless what it left.
 	Failure string
-	// Redirect is the parameters that the run printed. Its LoopbackCIDR is the default, since the log does not say it. Nil if the
-	// log does not show all of them, or one of them cannot be used, or the run was to remove rules only: then NoRedirect says why.
+	// Redirect is the parameters that the run printed. Nil if the log does not show all of them, or
+	// one of them cannot be used, or the run was to remove rules only: then NoRedirect says why.
 	Redirect   *rules.Redirect
 	NoRedirect error
+	// Unstated are the parameters that Redirect has by default, since the log does not state them,
+	// by the names that istio-iptables has for them: HOST_IPV4_LOOPBACK_CIDR, which no version
+	// prints, and those that an older version does not have or does not print.
+	Unstated []string
 }
 
-// ParseIstioLog reads the log of an istio-init container as `kubectl logs` prints it, also with --timestamps or --prefix: Istio's
-// plain format with or without time, or JSON. Of several runs in a log, the last counts. File is the name that errors have for the
-// log.
+// ParseIstioLog reads the log of an istio-init container as `kubectl logs` prints it, also with
+// --timestamps or --prefix, or as a container runtime keeps it: Istio's format with or without
+// time, JSON, or the plain output of versions up to 1.9. Of several runs in a log, the last counts.
+// File is the name that errors have for the log.
 //
-// The error is that of [Parse], a [*SyntaxError] where the log shows no iptables rules, or that of reading. Among the former is a
-// run with native nftables: its log has no rules in a format that this package reads.
+// The error is that of [Parse], a [*SyntaxError] where the log shows no iptables rules, or that of
+// reading. Among the former is a run with native nftables: its log has no rules in a format that
+// this package reads.
 func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -47,21 +53,23 @@ func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 	var errs syntaxErrors
 	for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
 		text, found := run.final[family]
-		if !found || run.dry {
+		isInput := !found || run.dry
+		if isInput {
 			text, found = run.input[family]
-			l.FromInput = l.FromInput || found
 		}
 		if !found {
 			continue
 		}
 		p := newParser(family, file)
-		l.Tables = append(l.Tables, p.parse(text.lines[1:])...)
-		errs = append(errs, p.errs...)
+		tables := p.parse(slices.Values(text.lines[1:]))
+		l.Tables = append(l.Tables, tables...)
+		l.FromInput = l.FromInput || isInput && len(tables) > 0
+		errs.addAll(&p.errs)
 	}
 	if err := errs.err(); err != nil {
 		return IstioLog{}, err
 	}
-	l.Redirect, l.NoRedirect = run.redirect(file)
+	l.Redirect, l.Unstated, l.NoRedirect = run.redirect(file)
 	return l, nil
 }
 
@@ -74,6 +82,8 @@ type istioRun struct {
 	final  map[rules.Family]*logEntry // what iptables-save printed at the end
 	last   *logEntry
 	stage  stage // the latest
+	// saving is the family of an iptables-save that the last entry ran, Inet for none.
+	saving rules.Family
 }
 
 // A stage is how far a run is. Runs go through the stages in ascending order, and may leave out some.
@@ -96,10 +106,16 @@ func stageOf(e *logEntry) stage {
 	switch {
 	case title == "running iptables in dry-run mode, no rule changes will be made", isNative(title):
 		return begin
-	case title == "Istio iptables environment:":
+	case title == "Istio iptables environment:", e.level == "" && title == "Environment:":
 		return environment
-	case title == "Istio config:", title == "Istio iptables variables:":
+	case title == "Istio config:", title == "Istio iptables variables:",
+		e.level == "" && title == "Variables:":
 		return config
+	case strings.HasPrefix(title, rulesFileTitle):
+		if strings.Contains(title, "ip6tables-rules") {
+			return input6
+		}
+		return input
 	case strings.HasPrefix(title, "Running ") && strings.Contains(title, "tables") && strings.HasSuffix(title, "the following input:"):
 		if strings.Contains(title, "ip6tables") {
 			return input6
@@ -113,7 +129,7 @@ func stageOf(e *logEntry) stage {
 	return noStage
 }
 
-// isNative tells whether an entry is of a run that writes nftables rules.
+// isNative reports whether an entry is of a run that writes nftables rules.
 func isNative(title string) bool {
 	return strings.HasPrefix(title, "native nftables enabled") || title == "Istio nftables environment:" ||
 		title == "nftables rules programmed:"
@@ -133,7 +149,7 @@ func lastRun(entries []logEntry) istioRun {
 	return run
 }
 
-// endsBefore tells whether the entry belongs to another run.
+// endsBefore reports whether the entry belongs to another run.
 func (r *istioRun) endsBefore(e *logEntry, s stage) bool {
 	if r.native != nil && isNative(e.title()) {
 		return false
@@ -164,10 +180,46 @@ func (r *istioRun) add(e *logEntry, s stage) {
 	case final6:
 		r.final[rules.IPv6] = e
 	}
+	r.addSaved(e, s)
 	// The last entry of a dry run says so too; the beginning of the log may be missing.
 	r.dry = r.dry || e.title() == "skipping configuring routes due to dry run mode"
 	r.stage = max(r.stage, s)
 	r.last = e
+}
+
+// addSaved notes what iptables-save printed, which older versions ran at the end, but which others
+// run at the beginning too.
+func (r *istioRun) addSaved(e *logEntry, s stage) {
+	title := strings.TrimPrefix(e.title(), "+ ")
+	switch {
+	case s == input || s == input6:
+		if r.stage < final {
+			clear(r.final)
+		}
+	case e.level == "" && isSave(title):
+		r.final[familyOf(title)] = e
+	case r.saving != rules.Inet && title == "Command output:" && r.stage < final && r.stage >= input:
+		r.final[r.saving] = e
+	}
+	r.saving = rules.Inet
+	_, command, _ := strings.Cut(title, ": ")
+	if strings.HasPrefix(title, "Running command") && isSave(command) {
+		r.saving = familyOf(command)
+	}
+}
+
+// isSave reports whether a command is iptables-save or one of its variants, without arguments.
+func isSave(command string) bool {
+	command = strings.TrimRight(command, blanks)
+	return strings.HasPrefix(command, "ip") && strings.HasSuffix(command, "-save") &&
+		!strings.Contains(command, " ")
+}
+
+func familyOf(command string) rules.Family {
+	if strings.HasPrefix(command, "ip6") {
+		return rules.IPv6
+	}
+	return rules.IPv4
 }
 
 // failure is what the run ended with, if that is an error: istio-iptables logs it last.
@@ -175,8 +227,14 @@ func (r *istioRun) failure() string {
 	if r.last == nil || !slices.Contains([]string{"error", "fatal", "critical"}, r.last.level) {
 		return ""
 	}
+	if strings.HasPrefix(r.last.title(), "panic: ") {
+		return r.last.title() // what is behind it is where in the program
+	}
 	return strings.TrimSpace(r.last.message())
 }
+
+// howToLog says which command makes the log.
+const howToLog = "as kubectl logs POD -c istio-init prints it"
 
 // unreadable says why the run shows no rules, nil if it does.
 func (r *istioRun) unreadable(file string, log string, entries []logEntry) error {
@@ -186,17 +244,21 @@ func (r *istioRun) unreadable(file string, log string, entries []logEntry) error
 	}
 	switch {
 	case len(entries) == 0:
-		return &SyntaxError{File: file, Line: 1, Column: 1, Token: start, Want: "an entry of the log of istio-init"}
+		want := "an entry of the log of istio-init, " + howToLog + looksLike(log)
+		return &SyntaxError{File: file, Line: 1, Column: 1, Token: start, Want: want}
 	case r.native != nil:
 		return of(r.native, "a run with iptables; of one with native nftables the log shows no rules that can be read: "+
 			"read those in the namespace")
 	case len(r.final) == 0 && len(r.input) == 0 && r.failure() != "":
 		return of(r.last, "a run that came to the rules: this one failed before")
+	case len(r.final) == 0 && len(r.input) == 0 && r.stage == noStage:
+		return of(&entries[0], "the log of istio-init, "+howToLog+": this is another log")
 	case len(r.final) == 0 && len(r.input) == 0:
 		return of(r.last, "rules behind it: the log ends before it shows any")
 	case len(r.final) == 0 && r.failure() != "":
 		return of(r.last, "the final state before it: of a run that failed, nothing else says what it left")
-	case r.configured("ENABLE_INBOUND_IPV6") == "true" && r.final[rules.IPv6] == nil && r.input[rules.IPv6] == nil:
+	case isEnabled(r.configured("ENABLE_INBOUND_IPV6")) && r.final[rules.IPv6] == nil &&
+		r.input[rules.IPv6] == nil:
 		return of(r.last, "the rules of IPv6 behind it, since the run captures IPv6")
 	}
 	return nil

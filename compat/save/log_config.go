@@ -22,18 +22,19 @@ func (r *istioRun) configured(key string) string {
 }
 
 // redirect makes parameters of the configuration that the run printed, or says why that cannot be.
-func (r *istioRun) redirect(file string) (*rules.Redirect, error) {
+func (r *istioRun) redirect(file string) (_ *rules.Redirect, unstated []string, _ error) {
 	if r.config == nil {
-		return nil, fmt.Errorf("%s: the log does not show the configuration", file)
+		return nil, nil, fmt.Errorf("%s: the log does not show the configuration", file)
 	}
 	c := configReader{file: file, title: r.config.lines[0].number, values: map[string]configValue{}}
+	c.older = r.config.title() != "Istio config:"
 	for _, l := range r.config.lines[1:] {
 		if key, value, ok := strings.Cut(l.text, "="); ok {
 			c.values[key] = configValue{value, l.number}
 		}
 	}
 	if r.configured("CLEANUP_ONLY") == "true" {
-		return nil, fmt.Errorf("%s:%d: the run only removed rules", file, c.title)
+		return nil, nil, fmt.Errorf("%s:%d: the run only removed rules", file, c.title)
 	}
 	redirect := c.redirect()
 	if len(c.faults) == 0 {
@@ -42,9 +43,9 @@ func (r *istioRun) redirect(file string) (*rules.Redirect, error) {
 		}
 	}
 	if len(c.faults) > 0 {
-		return nil, errors.Join(c.faults...)
+		return nil, nil, errors.Join(c.faults...)
 	}
-	return &redirect, nil
+	return &redirect, append(c.unstated, "HOST_IPV4_LOOPBACK_CIDR"), nil
 }
 
 // A configReader reads the values of a configuration.
@@ -53,6 +54,9 @@ type configReader struct {
 	title  int // the line where it begins
 	values map[string]configValue
 	faults []error
+	// older reports that the version may be one that has fewer parameters.
+	older    bool
+	unstated []string
 }
 
 type configValue struct {
@@ -70,29 +74,56 @@ func (c *configReader) redirect() rules.Redirect {
 	numeric := func(text string) ([]rules.IDRange, error) { return rules.ParseIDs(text, nil) }
 	r.ProxyPort = read(c, "PROXY_PORT", rules.ParsePort)
 	r.InboundCapturePort = read(c, "PROXY_INBOUND_CAPTURE_PORT", rules.ParsePort)
-	r.TunnelPort = read(c, "PROXY_TUNNEL_PORT", rules.ParsePort)
+	r.TunnelPort = readOr(c, "PROXY_TUNNEL_PORT", rules.ParsePort, r.TunnelPort)
 	r.ProxyUIDs = read(c, "PROXY_UID", numeric)
-	r.ProxyGIDs = read(c, "PROXY_GID", numeric)
+	r.ProxyGIDs = readOr(c, "PROXY_GID", numeric, r.ProxyUIDs)
 	r.TProxyMark = read(c, "INBOUND_TPROXY_MARK", rules.ParseMark)
 	r.TProxyRouteTable = read(c, "INBOUND_TPROXY_ROUTE_TABLE", rules.ParseMark)
 	r.InboundPorts = read(c, "INBOUND_PORTS_INCLUDE", rules.ParsePortSelection)
 	r.InboundExcludePorts = read(c, "INBOUND_PORTS_EXCLUDE", rules.ParsePorts)
 	r.OutboundCIDRs = read(c, "OUTBOUND_IP_RANGES_INCLUDE", rules.ParsePrefixSelection)
 	r.OutboundExcludeCIDRs = read(c, "OUTBOUND_IP_RANGES_EXCLUDE", rules.ParsePrefixes)
-	r.OutboundPorts = read(c, "OUTBOUND_PORTS_INCLUDE", rules.ParsePorts)
+	r.OutboundPorts = readOr(c, "OUTBOUND_PORTS_INCLUDE", rules.ParsePorts, nil)
 	r.OutboundExcludePorts = read(c, "OUTBOUND_PORTS_EXCLUDE", rules.ParsePorts)
-	r.OwnerGroups = read(c, "OUTBOUND_OWNER_GROUPS_INCLUDE", func(text string) (rules.GroupSelection, error) {
+	groups := func(text string) (rules.GroupSelection, error) {
 		return rules.ParseGroupSelection(text, nil)
-	})
-	r.OwnerGroupsExclude = read(c, "OUTBOUND_OWNER_GROUPS_EXCLUDE", numeric)
-	r.ExcludeInterfaces = read(c, "EXCLUDE_INTERFACES", rules.ParseInterfaces)
-	r.RerouteInterfaces = read(c, "KUBE_VIRT_INTERFACES", rules.ParseInterfaces)
-	r.DropInvalid = read(c, "DROP_INVALID", rules.ParseBool)
-	r.IPv6 = read(c, "ENABLE_INBOUND_IPV6", rules.ParseBool)
-	r.DNS.Capture = read(c, "DNS_CAPTURE", rules.ParseBool)
-	r.DNS.All = read(c, "CAPTURE_ALL_DNS", rules.ParseBool)
-	r.DNS.Servers = read(c, "DNS_SERVERS", dnsServers)
+	}
+	r.OwnerGroups = readOr(c, "OUTBOUND_OWNER_GROUPS_INCLUDE", groups, r.OwnerGroups)
+	r.OwnerGroupsExclude = readOr(c, "OUTBOUND_OWNER_GROUPS_EXCLUDE", numeric, nil)
+	r.ExcludeInterfaces = readOr(c, "EXCLUDE_INTERFACES", rules.ParseInterfaces, nil)
+	r.RerouteInterfaces = read(c, c.virtualInterfaces(), rules.ParseInterfaces)
+	r.DropInvalid = readOr(c, "DROP_INVALID", rules.ParseBool, false)
+	r.IPv6 = read(c, "ENABLE_INBOUND_IPV6", c.enabled)
+	r.DNS.Servers = readOr(c, "DNS_SERVERS", dnsServers, nil)
+	// Servers are looked up only for a capture.
+	r.DNS.Capture = readOr(c, "DNS_CAPTURE", rules.ParseBool, len(r.DNS.Servers) > 0)
+	r.DNS.All = readOr(c, "CAPTURE_ALL_DNS", rules.ParseBool, false)
 	return r
+}
+
+// virtualInterfaces is the name of the parameter, which was another one up to version 1.11.
+func (c *configReader) virtualInterfaces() string {
+	if _, found := c.values["KUBEVIRT_INTERFACES"]; found {
+		return "KUBEVIRT_INTERFACES"
+	}
+	return "KUBE_VIRT_INTERFACES"
+}
+
+// enabled reads a boolean. Versions up to 1.5 have the pod's address, or nothing.
+func (c *configReader) enabled(text string) (bool, error) {
+	if _, err := netip.ParseAddr(text); err == nil && c.older {
+		return true, nil
+	}
+	if c.older && (text == "" || text == "<nil>") {
+		return false, nil
+	}
+	return rules.ParseBool(text)
+}
+
+// isEnabled reports whether a boolean is true, in any version.
+func isEnabled(text string) bool {
+	on, err := (&configReader{older: true}).enabled(text)
+	return on && err == nil
 }
 
 func asText(text string) (string, error) { return text, nil }
@@ -110,6 +141,16 @@ func read[T any](c *configReader, key string, parse func(string) (T, error)) T {
 		c.faults = append(c.faults, fmt.Errorf("%s:%d: %s: %w", c.file, v.line, key, err))
 	}
 	return value
+}
+
+// readOr reads a value that older versions do not have, or do not print. There it has the default
+// of that version.
+func readOr[T any](c *configReader, key string, parse func(string) (T, error), absent T) T {
+	if _, found := c.values[key]; !found && c.older {
+		c.unstated = append(c.unstated, key)
+		return absent
+	}
+	return read(c, key, parse)
 }
 
 // dnsServers reads "[10.96.0.10 10.96.0.11],[fd00::a]": those of IPv4 and those of IPv6.

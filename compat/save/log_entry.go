@@ -4,11 +4,12 @@ import (
 	"encoding/json"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // A logEntry is a message of the log with its level.
 type logEntry struct {
-	level string // in lower case
+	level string // in lower case; empty for one of the plain format
 	lines []textLine
 }
 
@@ -24,43 +25,130 @@ func (e *logEntry) message() string {
 	return strings.Join(texts, "\n")
 }
 
-// The beginnings of lines: what kubectl puts before each, and what Istio's log does before the first of a message. The scope and
-// the place in the source are there if the log's options ask for them.
-const (
-	kubectlPrefix = `^(?:\[pod/[^\]]*\] )?(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) )?`
-	entryPrefix   = `^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\t)?(debug|info|warn|error|fatal)\t(?:[^\t]*\t)*`
+// What kubectl and container runtimes put before each line, and what Istio's log has before the
+// first line of a message. The scope and the place in the source are there if the log's options ask
+// for them. Where a terminal was copied, blanks stand for the tabs.
+var (
+	linePrefix = lazyPattern{expression: `^(?:\[pod/[^\]]*\] )?` +
+		`(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?)?`}
+	entryPrefix  = lazyPattern{expression: `^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\t)?(debug|info|warn|error|fatal)\t(?:[^\t]*\t)*`}
+	copiedPrefix = lazyPattern{expression: `^( *)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z[ \t]+(debug|info|warn|error|fatal)[ \t]+`}
 )
+
+// A lazyPattern is compiled when it is first used: most commands read no log, and to compile the
+// three takes a quarter of a millisecond.
+type lazyPattern struct {
+	expression string
+	once       sync.Once
+	compiled   *regexp.Regexp
+}
+
+func (p *lazyPattern) regexp() *regexp.Regexp {
+	p.once.Do(func() { p.compiled = regexp.MustCompile(p.expression) })
+	return p.compiled
+}
+
+// A logReader takes a log apart.
+type logReader struct {
+	entries []logEntry
+	// leveled reports that entries with a level have been seen: the plain format of old versions has
+	// none.
+	leveled bool
+	// indent is what an entry was indented by where it was copied.
+	indent int
+}
 
 // logEntries takes the log apart. Lines before the first entry are the end of one that is not there.
 func logEntries(log string) []logEntry {
-	byKubectl, byIstio := regexp.MustCompile(kubectlPrefix), regexp.MustCompile(entryPrefix)
-	var entries []logEntry
-	number := 0
-	for line := range strings.Lines(log) {
-		number++
-		line = strings.TrimRight(line, "\r\n")
-		before := len(byKubectl.FindString(line))
-		text := line[before:]
-		if level, message, ok := jsonEntry(text); ok {
-			e := logEntry{level: level}
-			for line := range strings.SplitSeq(message, "\n") {
-				e.lines = append(e.lines, textLine{number: number, text: line, before: -1})
-			}
-			entries = append(entries, e)
-			continue
-		}
-		if prefix := byIstio.FindStringSubmatch(text); prefix != nil {
-			first := textLine{number: number, text: text[len(prefix[0]):], before: before + len(prefix[0])}
-			entries = append(entries, logEntry{level: prefix[1], lines: []textLine{first}})
-			continue
-		}
-		if len(entries) > 0 {
-			last := &entries[len(entries)-1]
-			last.lines = append(last.lines, textLine{number: number, text: text, before: before})
-		}
+	var r logReader
+	for line := range linesOf(log) {
+		r.read(line)
 	}
-	return entries
+	return r.entries
 }
+
+func (r *logReader) read(line textLine) {
+	if text, ok := dockerLine(line.text); ok {
+		line.text, line.before = text, -1
+	}
+	if line.text == "" {
+		r.addLine(line)
+		return
+	}
+	// In a copy the time of the entry looks like that of kubectl.
+	m := copiedPrefix.regexp().FindStringSubmatch(line.text)
+	if m != nil && !entryPrefix.regexp().MatchString(line.text) {
+		r.leveled, r.indent = true, len(m[1])
+		r.add(m[2], line.behind(len(m[0])))
+		return
+	}
+	line = line.behind(len(linePrefix.regexp().FindString(line.text)))
+	if level, message, ok := jsonEntry(line.text); ok {
+		e := logEntry{level: level}
+		for text := range strings.SplitSeq(message, "\n") {
+			e.lines = append(e.lines, textLine{number: line.number, text: text, before: -1})
+		}
+		r.entries = append(r.entries, e)
+		r.leveled = true
+		return
+	}
+	if m := entryPrefix.regexp().FindStringSubmatch(line.text); m != nil {
+		r.leveled, r.indent = true, 0
+		r.add(m[1], line.behind(len(m[0])))
+		return
+	}
+	if level, ok := plainTitle(line.text); ok && !r.leveled {
+		r.add(level, line)
+		return
+	}
+	r.addLine(line)
+}
+
+// addLine adds a line to the last entry.
+func (r *logReader) addLine(line textLine) {
+	if len(r.entries) > 0 {
+		blank := len(line.text) - len(strings.TrimLeft(line.text, " "))
+		last := &r.entries[len(r.entries)-1]
+		last.lines = append(last.lines, line.behind(min(blank, r.indent)))
+	}
+}
+
+func (r *logReader) add(level string, first textLine) {
+	r.entries = append(r.entries, logEntry{level: level, lines: []textLine{first}})
+}
+
+// behind is the line without its first n bytes.
+func (l textLine) behind(n int) textLine {
+	l.text = l.text[n:]
+	if l.before >= 0 {
+		l.before += n
+	}
+	return l
+}
+
+// plainTitle reports whether a line begins an entry of the plain format, in which istio-iptables
+// wrote headlines, its commands and their output as they were. An entry that ends a run has a
+// level.
+func plainTitle(line string) (level string, ok bool) {
+	line = strings.TrimPrefix(line, "+ ")
+	if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "Failed to execute: ") {
+		return "fatal", true
+	}
+	program, _, _ := strings.Cut(line, " ")
+	switch program {
+	case "iptables", "iptables-restore", "iptables-save", "ip", "dump",
+		"ip6tables", "ip6tables-restore", "ip6tables-save":
+		return "", true
+	}
+	switch strings.TrimRight(line, blanks) {
+	case "Environment:", "Variables:":
+		return "", true
+	}
+	return "", strings.HasPrefix(line, rulesFileTitle)
+}
+
+// rulesFileTitle begins the headline of what iptables-restore is given.
+const rulesFileTitle = "Writing following contents to rules file:"
 
 // jsonEntry reads an entry of Istio's JSON format, or of its variant for Stackdriver.
 func jsonEntry(line string) (level, message string, ok bool) {
@@ -73,4 +161,16 @@ func jsonEntry(line string) (level, message string, ok bool) {
 	}
 	level, message = e.Level+e.Severity, e.Msg+e.Message
 	return strings.ToLower(level), message, level != ""
+}
+
+// dockerLine reads a line of a file in which Docker keeps a log.
+func dockerLine(line string) (text string, ok bool) {
+	if !strings.HasPrefix(line, `{"log":`) {
+		return "", false
+	}
+	var l struct{ Log *string }
+	if json.Unmarshal([]byte(line), &l) != nil || l.Log == nil {
+		return "", false
+	}
+	return strings.TrimRight(*l.Log, "\r\n"), true
 }

@@ -39,7 +39,7 @@ func placedRules(tables []rules.Table) []string {
 	for _, t := range tables {
 		for _, c := range t.Chains {
 			for _, r := range c.Rules {
-				list = append(list, fmt.Sprintf("%d: %s %s %s %s", r.Position, t.Family, t.Name, c.Name, r.String()))
+				list = append(list, fmt.Sprintf("%d: %s %s %s %s", r.Line, t.Family, t.Name, c.Name, r.String()))
 			}
 		}
 	}
@@ -286,10 +286,15 @@ func TestParseLogWithoutUsableParameters(t *testing.T) {
 
 func TestParseLogErrors(t *testing.T) {
 	applied, failed, native := fixture(t, "applied.log"), fixture(t, "failed.log"), fixture(t, "native.log")
+	const anEntry = "an entry of the log of istio-init, as kubectl logs POD -c istio-init prints it"
 	const useNFT = "want a run with iptables; of one with native nftables the log shows no rules that can be read: read those in the namespace"
 	for _, tc := range []struct{ says, text, want string }{
-		{"nothing", "", "f:1:1: the line ends: want an entry of the log of istio-init"},
-		{"rules without a log", "*nat\nCOMMIT\n", `f:1:1: "*nat": want an entry of the log of istio-init`},
+		{"nothing", "", "f:1:1: the line ends: want " + anEntry + "; this looks like an empty text, which iptables-save prints only where there are no tables"},
+		{"rules without a log", "*nat\nCOMMIT\n", `f:1:1: "*nat": want ` + anEntry + "; this looks like the output of iptables-save"},
+		{
+			"the log of another container", "2026-01-01T00:00:00Z\tinfo\tEnvoy proxy is ready\n",
+			`f:1:27: "Envoy proxy is ready": want the log of istio-init, as kubectl logs POD -c istio-init prints it: this is another log`,
+		},
 		{"native nftables", native, `f:1:6: "native nftables enabled, using nft rules for traffic redirection.": ` + useNFT},
 		{
 			"native nftables at last", applied + native,

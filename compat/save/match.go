@@ -3,6 +3,7 @@ package save
 import (
 	"strings"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -13,29 +14,62 @@ func (r *ruleReader) readModule(at word, not bool) {
 	if !isName(name.text) {
 		r.fail(name, "the name of a match")
 	}
-	k := kindOf(kinds, name.text)
-	if k == nil {
-		k = &openMatch
+	called := matchName(name.text)
+	words := append(make([]word, 0, 6), at, name)
+	m := &module{kind: matchNamed(called), called: called, at: name, words: words}
+	r.modules = append(r.modules, m)
+}
+
+// matchName returns the name that the kernel has for a match.
+func matchName(name string) string {
+	switch name {
+	case "icmpv6", "ipv6-icmp":
+		return "icmp6"
 	}
-	r.modules = append(r.modules, &module{kind: k, at: name, words: append(make([]word, 0, 6), at, name)})
+	return name
+}
+
+// matchNamed returns the kind of match of that name.
+func matchNamed(name string) *kind {
+	if k := kindOf(kinds, name); k != nil {
+		return k
+	}
+	if k := openKindOf(openMatches[:], name); k != nil {
+		if k.match == nil {
+			k.match = openMatch.match
+		}
+		return k
+	}
+	return &openMatch
+}
+
+// protocolMatch is the name of the match that a protocol stands for.
+func protocolMatch(p rules.Protocol) string {
+	switch {
+	case p == mobility:
+		return "mh"
+	case int(p) < len(protocolNames):
+		return matchName(protocolNames[p])
+	}
+	return ""
 }
 
 // matchesOf returns what a match asks for; all of it is unknown if part of it is.
 func (r *ruleReader) matchesOf(m *module) []rules.Match {
-	mr := moduleReader{ruleReader: r, module: m}
+	mr := moduleReader{ruleReader: r, module: m, effect: xt.MatchEffect(m.called)}
 	found := m.match(&mr)
 	if mr.unknown {
-		return []rules.Match{rules.Unknown{Text: rawText(m.words)}}
+		return []rules.Match{rules.Unknown{Text: rawText(m.words), Effect: mr.effect, State: mr.state}}
 	}
 	return found
 }
 
-// needs tells which protocol of the list the rule asks for, and refuses a rule that does not.
-func (r *moduleReader) needs(list ...rules.Protocol) rules.Protocol {
+// needs refuses a rule that asks for no protocol of the list.
+func (r *moduleReader) needs(list ...rules.Protocol) {
 	p, _ := r.header.onlyProtocol()
 	for _, one := range list {
 		if p == one {
-			return p
+			return
 		}
 	}
 	names := make([]string, len(list))
@@ -43,7 +77,6 @@ func (r *moduleReader) needs(list ...rules.Protocol) rules.Protocol {
 		names[i] = "-p " + one.String()
 	}
 	r.fail(r.at, "%s beside it", strings.Join(names, " or "))
-	return 0
 }
 
 // required returns an option without which the module does nothing.

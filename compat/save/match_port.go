@@ -14,8 +14,11 @@ func (r *moduleReader) tcp() []rules.Match {
 	return list
 }
 
-func (r *moduleReader) udp() []rules.Match {
-	r.needs(rules.UDP)
+func (r *moduleReader) udp() []rules.Match { return r.portsOf(rules.UDP) }
+
+// portsOf reads the ports of a protocol for which the rule must ask.
+func (r *moduleReader) portsOf(p rules.Protocol) []rules.Match {
+	r.needs(p)
 	return append(r.portOption("--sport", rules.Source), r.portOption("--dport", rules.Destination)...)
 }
 
@@ -67,9 +70,9 @@ func (r *moduleReader) tcpFlags() []rules.Match {
 // maxMultiport is how many ports a multiport match has room for; a range takes two (XT_MULTI_PORTS).
 const maxMultiport = 15
 
-// multiport reads a list of ports of one side. Ports of either side are more than one condition of the model.
+// multiport reads a list of ports of one side, or of either.
 func (r *moduleReader) multiport() []rules.Match {
-	p := r.needs(rules.TCP, rules.UDP, rules.SCTP, udplite, dccp)
+	r.needs(rules.TCP, rules.UDP, rules.SCTP, rules.UDPLite, rules.DCCP)
 	if len(r.options) != 1 {
 		r.fail(r.at, "one of --sports, --dports and --ports behind it")
 		return nil
@@ -90,6 +93,16 @@ func (r *moduleReader) multiport() []rules.Match {
 		r.fail(o.values[0], "at most %d ports, of which a range counts as two", maxMultiport)
 	}
 	m.Ports = rules.Normalise(m.Ports)
-	r.unknown = r.unknown || o.name == "--ports" || p != rules.TCP && p != rules.UDP
+	if o.name == "--ports" {
+		return []rules.Match{eitherPort(m.Ports, o.not)}
+	}
 	return []rules.Match{m}
+}
+
+// eitherPort matches packets that have one of the ports as their source or as their destination.
+func eitherPort(ports []rules.PortRange, not bool) rules.Match {
+	return rules.MatchTuple{Not: not, Alternatives: [][]rules.Match{
+		{rules.MatchPort{Side: rules.Source, Ports: ports}},
+		{rules.MatchPort{Side: rules.Destination, Ports: ports}},
+	}}
 }

@@ -49,36 +49,6 @@ func (r *moduleReader) owner() []rules.Match {
 // allIDs are those of any socket.
 func allIDs() []rules.IDRange { return []rules.IDRange{{First: 0, Last: 1<<32 - 1}} }
 
-// stateBits are the names that iptables has for the states of connections, with their bits in a [rules.StateSet]; those of NAT have
-// none in the model.
-var stateBits = []namedBits{
-	{"NEW", 1 << rules.New},
-	{"ESTABLISHED", 1 << rules.Established},
-	{"RELATED", 1 << rules.Related},
-	{"INVALID", 1 << rules.Invalid},
-	{"UNTRACKED", 1 << rules.Untracked},
-	{"SNAT", natState},
-	{"DNAT", natState},
-}
-
-const natState = 1 << 7
-
-// state reads the states of the matches conntrack and state.
-func (r *moduleReader) state() []rules.Match {
-	if len(r.options) == 0 {
-		r.fail(r.at, "an option behind it")
-		return nil
-	}
-	o := r.options[0]
-	if len(r.options) > 1 || o.name != "--ctstate" && o.name != "--state" {
-		r.unknown = true
-		return nil
-	}
-	set := r.list(o.values[0], stateBits, "states: a list of NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED, SNAT and DNAT")
-	r.unknown = set&natState != 0
-	return []rules.Match{rules.MatchState{Not: o.not, States: rules.StateSet(set)}}
-}
-
 // iprange reads ranges of addresses.
 func (r *moduleReader) iprange() []rules.Match {
 	var list []rules.Match

@@ -3,38 +3,57 @@ package save
 import (
 	"fmt"
 	"io"
+	"iter"
 	"strconv"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Parse reads the text that iptables-save prints for one family, or one that iptables-restore reads, into tables as the kernel
-// would have them: the built-in chains of each table are there also if the text has none of them, -N, -A, -I, -D, -F, -P and -X
-// change the tables in their order, and a rule of several addresses becomes several. A table that the text does not name is not
-// returned.
+// Parse reads the text that iptables-save prints for one family, or one that iptables-restore
+// reads, into tables as the kernel would have them: the built-in chains of each table are there
+// also if the text has none of them, -N, -A, -I, -D, -F, -P and -X change the tables in their
+// order, and a rule of several addresses becomes several. A table that the text does not name is
+// not returned.
 //
-// The position of a rule is the number of its line; with its counter it is what the kernel's rule would have, and every rule
-// counts. File is the name that errors have for the text. An error of the syntax is a [*SyntaxError]; all of a text, up to twenty,
-// are joined, and no table is returned beside them. Two blocks of one table are such an error, since the text of two programs may
-// hold two tables of that name.
+// The [rules.Rule.Line] of a rule is the number of its line; with its counter it is what the kernel's rule
+// would have, and every rule counts. File is the name that errors have for the text. An error of
+// the syntax is a [*SyntaxError]; all of a text, up to twenty, are joined, and no table is returned
+// beside them. Two blocks of one table are such an error, since the text of two programs may hold
+// two tables of that name. A text without any table is one error, which says what the text looks
+// like: an empty text is no ruleset, since it is what a command that failed has printed.
+//
+// Long lists of addresses make many rules. Where a rule with lists would make more than 4096, and
+// the addresses of each list are disjoint, it becomes one rule that matches all of them; its chain
+// then has no rule numbers. A text of which the lists make more rules than memory should hold is an
+// error.
 func Parse(family rules.Family, file string, r io.Reader) ([]rules.Table, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
-	var lines []textLine
-	number := 0
-	for text := range strings.Lines(string(data)) {
-		number++
-		lines = append(lines, textLine{number: number, text: strings.TrimRight(text, "\r\n")})
-	}
 	p := newParser(family, file)
-	tables := p.parse(lines)
+	tables := p.parse(linesOf(string(data)))
+	if len(p.begun) == 0 && (p.errs.list == nil || p.outside != nil) {
+		return nil, notSave(file, string(data), p.outside)
+	}
 	if err := p.errs.err(); err != nil {
 		return nil, err
 	}
 	return tables, nil
+}
+
+// linesOf numbers the lines of a text.
+func linesOf(text string) iter.Seq[textLine] {
+	return func(yield func(textLine) bool) {
+		number := 0
+		for line := range strings.Lines(text) {
+			number++
+			if !yield(textLine{number: number, text: strings.TrimRight(line, "\r\n")}) {
+				return
+			}
+		}
+	}
 }
 
 // A textLine is a line and where it is from.
@@ -50,13 +69,16 @@ type parser struct {
 	family rules.Family
 	file   string
 	line   textLine
-	tables []rules.Table
+	tables []*table
 	begun  map[string]int // the lines at which tables begin
 	open   bool           // the last table has not been committed
 	lost   bool           // the line belongs to a table that cannot be read
-	chains map[string]int // the index of each chain of the last table
-	words  []word         // of the line, kept for its memory
-	errs   syntaxErrors
+	// outside is the error of the first line of a text if it belongs to no table.
+	outside *SyntaxError
+	words   []word // of the line, kept for its memory
+	errs    syntaxErrors
+	// expanded is what the lists of addresses of the text have made, as maxExpansion counts.
+	expanded int
 }
 
 func newParser(family rules.Family, file string) *parser {
@@ -64,14 +86,18 @@ func newParser(family rules.Family, file string) *parser {
 }
 
 // parse reads the lines.
-func (p *parser) parse(lines []textLine) []rules.Table {
-	for _, p.line = range lines {
+func (p *parser) parse(lines iter.Seq[textLine]) []rules.Table {
+	for p.line = range lines {
 		p.errs.add(p.readLine())
 	}
 	if p.open {
 		p.errs.add(p.atEnd("COMMIT of table %s", p.table().Name))
 	}
-	return p.tables
+	var list []rules.Table
+	for _, t := range p.tables {
+		list = append(list, t.build())
+	}
+	return list
 }
 
 // at makes an error of a word.
@@ -90,7 +116,7 @@ func (p *parser) atEnd(format string, args ...any) *SyntaxError {
 }
 
 // table is the table that the line belongs to.
-func (p *parser) table() *rules.Table { return &p.tables[len(p.tables)-1] }
+func (p *parser) table() *table { return p.tables[len(p.tables)-1] }
 
 func (p *parser) readLine() *SyntaxError {
 	text := strings.Trim(p.line.text, blanks)
@@ -115,7 +141,11 @@ func (p *parser) readLine() *SyntaxError {
 		p.lost = !first.is("COMMIT")
 		return nil
 	case !p.open:
-		return p.at(first, "a table to begin, such as *nat")
+		err := p.at(first, "a table to begin, such as *nat")
+		if p.errs.list == nil {
+			p.outside = err
+		}
+		return err
 	case first.is("COMMIT"):
 		p.open = false
 		if len(words) > 1 {
@@ -158,16 +188,7 @@ func (p *parser) beginTable(words []word) *SyntaxError {
 	}
 	p.tables = append(p.tables, t)
 	p.begun[t.Name], p.open = p.line.number, true
-	p.index()
 	return nil
-}
-
-// index notes where the chains of the table are.
-func (p *parser) index() {
-	p.chains = map[string]int{}
-	for i, c := range p.table().Chains {
-		p.chains[c.Name] = i
-	}
 }
 
 // declareChain reads ":NAME POLICY [PACKETS:BYTES]"; the policy of a chain of users is "-", and of a built-in one it then stays.
@@ -185,11 +206,11 @@ func (p *parser) declareChain(words []word) *SyntaxError {
 	if len(words) > 3 {
 		return p.at(words[3], "nothing behind the counter of a chain")
 	}
-	if i, there := p.chains[name.text]; there && p.table().Chains[i].Base != nil {
+	if c := p.table().named[name.text]; c != nil && c.base != nil {
 		if words[1].is("-") {
 			return nil
 		}
-		return p.setPolicy(&p.table().Chains[i], words[1])
+		return p.setPolicy(c, words[1])
 	}
 	if !words[1].is("-") {
 		return p.at(words[1], "- as the policy of chain %s, which is not built in", name.raw)
@@ -197,12 +218,12 @@ func (p *parser) declareChain(words []word) *SyntaxError {
 	return p.addChain(name)
 }
 
-func (p *parser) setPolicy(c *rules.Chain, policy word) *SyntaxError {
+func (p *parser) setPolicy(c *chain, policy word) *SyntaxError {
 	switch policy.raw {
 	case "ACCEPT":
-		c.Base.Drop = false
+		c.base.Drop = false
 	case "DROP":
-		c.Base.Drop = true
+		c.base.Drop = true
 	default:
 		return p.at(policy, "a policy: ACCEPT or DROP")
 	}
@@ -213,15 +234,13 @@ func (p *parser) setPolicy(c *rules.Chain, policy word) *SyntaxError {
 const maxChainName = 28
 
 func (p *parser) addChain(name word) *SyntaxError {
-	if _, there := p.chains[name.text]; there {
+	if p.table().named[name.text] != nil {
 		return p.at(name, "the name of a new chain: the table has this one")
 	}
 	if !isChainName(name.text) {
 		return p.at(name, "the name of a chain: 1 to %d bytes without blank, not beginning with - or !", maxChainName)
 	}
-	t := p.table()
-	p.chains[name.text] = len(t.Chains)
-	t.Chains = append(t.Chains, rules.Chain{Name: name.text})
+	p.table().add(&chain{name: name.text})
 	return nil
 }
 

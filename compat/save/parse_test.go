@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat/save"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // outline lists the chains with their attachment, and the rules with their lines.
@@ -111,17 +112,17 @@ func TestParseCommands(t *testing.T) {
 	}
 }
 
-func TestParseKeepsPositionsCountersAndComments(t *testing.T) {
+func TestParseKeepsLinesCountersAndComments(t *testing.T) {
 	tables := parse(t, rules.IPv4, "*filter\n\n  :A - [0:0]\r\n# a comment\n[7:420] -A A -s 10.0.0.1,10.0.0.2 -m comment --comment \"why \\\"so\\\"\" -j DROP\n"+
 		"-A A -c 1 2 -m comment --comment plain -m comment --comment two\nCOMMIT\n")
 	type note struct {
-		position uint64
-		hits     rules.Hits
-		comment  string
+		line    rules.Line
+		hits    rules.Hits
+		comment string
 	}
 	var got []note
 	for _, r := range tables[0].Chain("A").Rules {
-		got = append(got, note{r.Position, r.Hits, r.Comment})
+		got = append(got, note{r.Line, r.Hits, r.Comment})
 	}
 	want := []note{
 		{5, rules.Hits{Packets: 7, Bytes: 420}, `why "so"`},
@@ -172,7 +173,7 @@ func TestParseLeavesNamesAlone(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for _, tc := range []struct{ text, want string }{
-		{"-A OUTPUT", `f:1:1: "-A": want a table to begin, such as *nat`},
+		{"*nat\nCOMMIT\n-A OUTPUT", `f:3:1: "-A": want a table to begin, such as *nat`},
 		{"*bridge\nCOMMIT", `f:1:2: "bridge": want a table: raw, mangle, nat, filter or security`},
 		{"*nat x", `f:1:6: "x": want nothing behind the name of the table`},
 		{"* nat\n*raw\nCOMMIT", `f:2:1: "*raw": want COMMIT of table nat before another begins`},
@@ -256,7 +257,7 @@ func TestParseErrors(t *testing.T) {
 		},
 		{rule("-p tcp --syn --tcp-flags SYN SYN"), `f:2:18: "--syn": want either --syn or --tcp-flags`},
 		{rule("-p udp -m tcp --dport 80"), `f:2:21: "tcp": want -p tcp beside it`},
-		{rule("-m multiport --dports 80"), `f:2:14: "multiport": want -p tcp or -p udp or -p sctp or -p 136 or -p 33 beside it`},
+		{rule("-m multiport --dports 80"), `f:2:14: "multiport": want -p tcp or -p udp or -p sctp or -p udplite or -p dccp beside it`},
 		{rule("-p tcp -m multiport"), `f:2:21: "multiport": want one of --sports, --dports and --ports behind it`},
 		{
 			rule("-p tcp -m multiport --dports 1,2,3,4,5,6,7,8,9,10,11,12,13,14:15,16"),
@@ -354,7 +355,7 @@ func TestParseEarlyListing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := rs.Explain(p).Fate; got != want {
+		if got := diff.Explain(&rs, p).Fate; got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}

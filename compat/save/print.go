@@ -103,13 +103,13 @@ func (p *tablePrinter) policy() (string, error) {
 		return "ACCEPT", nil
 	case c.Base != nil:
 		return "", errors.New("only built-in chains have a hook")
-	case kindOf(targets, c.Name) != nil:
+	case targetNamed(c.Name) != nil:
 		return "", errors.New("the name is that of a target")
 	}
 	return "-", nil
 }
 
-// sameBase tells whether a chain is attached as the built-in one, whichever the order among chains at that place is.
+// sameBase reports whether a chain is attached as the built-in one, whichever the order among chains at that place is.
 func sameBase(b *rules.Base, table string, hook rules.Hook) bool {
 	if b == nil {
 		return false

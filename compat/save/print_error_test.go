@@ -2,6 +2,7 @@ package save_test
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -36,6 +37,8 @@ func ruleOf(parts ...any) rules.Rule {
 	}
 	return r
 }
+
+var icmpOnly = rules.MatchProtocol{Protocols: []rules.Protocol{rules.ICMP}}
 
 // unknownAction is text of an action; rules.Unknown may be either.
 type unknownAction string
@@ -74,18 +77,25 @@ func TestPrintNamesWhatCannotBeWritten(t *testing.T) {
 		{"nat", ruleOf(rules.Jump{Chain: "B"}), "jump B: the table has no such chain"},
 		{"nat", ruleOf(rules.RedirectTo{Port: 1}), "redirect to :1: the rule must ask for tcp or udp"},
 		{"nat", ruleOf(both, rules.RedirectTo{Port: 1}), "meta l4proto { tcp, udp }: iptables compares one protocol, from 1 to 255"},
-		{"nat", ruleOf(tcp, rules.RedirectTo{}), "redirect to :0: port 0 is the connection's own"},
+		{"nat", ruleOf(tcp, rules.RedirectTo{Last: 9}), "redirect to :0-9: port 0 is the connection's own"},
+		{"nat", ruleOf(tcp, rules.DNATPort{}), "dnat to : port 0 is the connection's own"},
+		{"nat", ruleOf(rules.DNATTo{Addr: netip.IPv6Loopback()}), "dnat ip6 to ::1: not of the table's family"},
+		{"nat", ruleOf(rules.DNATTo{Addr: netip.IPv4Unspecified(), Port: 1}), "dnat ip to 0.0.0.0:1: the rule must ask for tcp or udp"},
+		{"mangle", ruleOf(rules.DNATTo{Addr: netip.IPv4Unspecified()}), "dnat ip to 0.0.0.0: this target is in table nat only"},
+		{"mangle", ruleOf(rules.Reject{With: "icmp port-unreachable"}), "reject with icmp port-unreachable: this target is in table filter only"},
+		{"filter", ruleOf(rules.Reject{With: "tcp reset"}), "reject with tcp reset: the rule must ask for tcp"},
+		{"filter", ruleOf(rules.Reject{}), "reject: iptables has no such answer in this family"},
+		{"nat", ruleOf(rules.Notrack{}), "notrack: this target is in table raw only"},
+		{"mangle", ruleOf(rules.MixMark{Conntrack: true, Mark: 1, Xor: 1}), "ct mark set meta mark & 0x1 ^ 0x1: iptables has no such target"},
+		{"mangle", ruleOf(rules.MixMark{Mark: 1}), "meta mark set meta mark & 0x1: iptables has no such target"},
+		{"mangle", ruleOf(rules.Require{Match: rules.MatchMark{}}, rules.Accept), "meta mark & 0x0 == 0x0 accept: iptables has one action for each rule"},
 		{"mangle", ruleOf(tcp, rules.RedirectTo{Port: 1}), "redirect to :1: this target is in table nat only"},
 		{"mangle", ruleOf(tcp, rules.DNATPort{Port: 1}), "dnat to :1: this target is in table nat only"},
 		{"mangle", ruleOf(rules.SetZone{Zone: 1}), "ct zone set 1: this target is in table raw only"},
 		{"nat", ruleOf(tcp, rules.TProxyDrop{Port: 1}), "TPROXY redirect 0.0.0.0:1 mark 0x0/0x0: this target is in table mangle only"},
 		{
-			"mangle", ruleOf(tcp, rules.TProxyDrop{Port: 1, Value: 4, Mask: 3}),
-			"TPROXY redirect 0.0.0.0:1 mark 0x4/0x3: bits outside of the mask would be flipped",
-		},
-		{
-			"mangle", ruleOf(rules.SetMark{Value: 4, Mask: 3}),
-			"meta mark set meta mark & 0xfffffffc | 0x4: bits outside of the mask would be flipped",
+			"mangle", ruleOf(tcp, rules.TProxyDrop{Port: 1, Addr: netip.IPv6Loopback()}),
+			"TPROXY redirect [::1]:1 mark 0x0/0x0: not of the table's family",
 		},
 
 		{"nat", ruleOf(named("a", "b")), `iifname { "a", "b" }: iptables compares one interface`},
@@ -106,10 +116,10 @@ func TestPrintNamesWhatCannotBeWritten(t *testing.T) {
 			"nat", ruleOf(rules.MatchProtocol{Protocols: []rules.Protocol{0}}),
 			"meta l4proto 0: iptables compares one protocol, from 1 to 255",
 		},
-		{"nat", ruleOf(port(80)), "th sport 80: the rule must ask for tcp or udp"},
+		{"nat", ruleOf(port(80)), "th sport 80: the rule must ask for a protocol with ports, such as tcp or udp"},
 		{
 			"nat", ruleOf(rules.MatchProtocol{Not: true, Protocols: tcp.Protocols}, port(80)),
-			"th sport 80: the rule must ask for tcp or udp",
+			"th sport 80: the rule must ask for a protocol with ports, such as tcp or udp",
 		},
 		{
 			"nat", ruleOf(tcp, port(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)),
@@ -127,6 +137,28 @@ func TestPrintNamesWhatCannotBeWritten(t *testing.T) {
 			"meta skgid 0-4294967295: iptables compares ids from 0 to 4294967294",
 		},
 		{"nat", ruleOf(rules.MatchState{}), "ct state : iptables compares one state or more"},
+		{"nat", ruleOf(rules.MatchStatus{Status: rules.StatusDNAT}), "ct status dnat: iptables has these as states, snat and dnat"},
+		{"nat", ruleOf(rules.MatchAddrType{}), "fib saddr type {  }: iptables compares one type or more"},
+		{"nat", ruleOf(rules.MatchSocket{Not: true}), "socket transparent 0: iptables has no such match"},
+		{"nat", ruleOf(rules.MatchSocket{Kind: "x"}), "socket transparent 1 (x): iptables has no such match"},
+		{"nat", ruleOf(rules.MatchReversePath{Kind: "x"}), "fib saddr . iif oif exists (x): iptables has no such match"},
+		{
+			"nat", ruleOf(rules.MatchICMP{Values: []rules.Range[uint16]{{First: 1, Last: 1}}}),
+			"icmp type . code 0 . 1: the rule must ask for icmp in a table of ip",
+		},
+		{
+			"nat", ruleOf(icmpOnly, rules.MatchICMP{Values: []rules.Range[uint16]{{First: 1, Last: 5}}}),
+			"icmp type . code 0 . 1-0 . 5: iptables compares one type, with all of its codes or with one",
+		},
+		{
+			"nat", ruleOf(icmpOnly, rules.MatchICMP{Values: []rules.Range[uint16]{{First: 255 << 8, Last: 255 << 8}}}),
+			"icmp type . code 255 . 0: iptables compares one type, with all of its codes or with one",
+		},
+		{"nat", ruleOf(tcp, rules.MatchTuple{}), "{  }: iptables has no such match"},
+		{
+			"nat", ruleOf(rules.MatchMarkRange{Values: rules.Singles[uint32](1)}),
+			"meta mark 1: iptables has no such match",
+		},
 		{"nat", ruleOf(rules.Unknown{Text: "-m x"}), "unknown(-m x): iptables has no such match"},
 		{"nat", rules.Rule{Comment: strings.Repeat("x", 256)}, `comment "` + strings.Repeat("x", 256) + `": iptables has at most 255 bytes, and no line breaks in them`},
 		{"nat", rules.Rule{Comment: "a\nb"}, `comment "a\nb": iptables has at most 255 bytes, and no line breaks in them`},

@@ -141,44 +141,22 @@ func (w *rulePrinter) module(m rules.Match) error {
 		}
 		w.option(m.Not, "--mark", text)
 		return nil
-	case rules.MatchState:
-		if m.States == 0 {
-			return fmt.Errorf("%s: iptables compares one state or more", m)
-		}
-		w.add("-m", "conntrack")
-		w.option(m.Not, "--ctstate", strings.ToUpper(m.States.String()))
-		return nil
+	case rules.MatchState, rules.MatchStatus, rules.MatchDirection:
+		return w.connection(m)
+	case rules.MatchAddrType:
+		return w.addrType(m)
+	case rules.MatchReversePath:
+		return w.reversePath(m)
+	case rules.MatchSocket:
+		return w.socket(m)
+	case rules.MatchICMP:
+		return w.icmp(m)
+	case rules.MatchTuple:
+		return w.eitherPort(m)
 	case rules.MatchInterface, rules.MatchProtocol:
 		return fmt.Errorf("%s: iptables compares this once in a rule", m)
 	}
 	return fmt.Errorf("%s: iptables has no such match", m)
-}
-
-// ports writes ports: one or a range by the protocol's own match, several by multiport.
-func (w *rulePrinter) ports(m rules.MatchPort) error {
-	if w.protocol != rules.TCP && w.protocol != rules.UDP {
-		return fmt.Errorf("%s: the rule must ask for tcp or udp", m)
-	}
-	room := maxMultiport
-	texts := make([]string, len(m.Ports))
-	for i, p := range m.Ports {
-		texts[i] = portText(p.First)
-		if room--; !p.IsSingle() {
-			texts[i] += ":" + portText(p.Last)
-			room--
-		}
-	}
-	switch {
-	case room < 0 || len(texts) == 0:
-		return fmt.Errorf("%s: iptables compares 1 to %d ports, of which a range counts as two", m, maxMultiport)
-	case len(texts) == 1:
-		w.add("-m", w.protocol.String())
-		w.option(m.Not, "--"+sideLetter(m.Side)+"port", texts[0])
-	default:
-		w.add("-m", "multiport")
-		w.option(m.Not, "--"+sideLetter(m.Side)+"ports", strings.Join(texts, ","))
-	}
-	return nil
 }
 
 func (w *rulePrinter) tcpFlags(m rules.MatchTCPFlags) error {

@@ -2,6 +2,7 @@ package save
 
 import (
 	"fmt"
+	"net/netip"
 	"strconv"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -33,22 +34,34 @@ func (w *rulePrinter) action(action rules.Action) error {
 		w.add(map[bool]string{false: "-j", true: "-g"}[a.Goto], a.Chain)
 		return nil
 	case rules.RedirectTo:
-		return w.toPort(a, a.Port, "nat", "REDIRECT", "--to-ports", portText(a.Port))
+		if a == (rules.RedirectTo{}) {
+			return w.target(a, "nat", "REDIRECT")
+		}
+		return w.toPort(a, a.Port, "nat", "REDIRECT", "--to-ports", portsText(a.Port, a.Last))
 	case rules.DNATPort:
-		return w.toPort(a, a.Port, "nat", "DNAT", "--to-destination", ":"+portText(a.Port))
+		return w.toPort(a, a.Port, "nat", "DNAT", "--to-destination", ":"+portsText(a.Port, a.Last))
+	case rules.DNATTo:
+		return w.dnat(a)
 	case rules.TProxyDrop:
 		return w.tproxy(a)
+	case rules.Reject:
+		return w.reject(a)
 	case rules.SetMark:
-		if a.Value&^a.Mask != 0 {
-			return fmt.Errorf("%s: bits outside of the mask would be flipped", a)
-		}
 		return w.target(a, "", "MARK", "--set-xmark", fullMark(a.Value, a.Mask))
 	case rules.SaveMark:
 		return w.target(a, "", "CONNMARK", "--save-mark", "--nfmask", "0xffffffff", "--ctmask", "0xffffffff")
 	case rules.RestoreMark:
 		return w.target(a, "", "CONNMARK", "--restore-mark", "--nfmask", "0xffffffff", "--ctmask", "0xffffffff")
+	case rules.MixMark:
+		return w.mixMark(a)
 	case rules.SetZone:
-		return w.target(a, "raw", "CT", "--zone", strconv.Itoa(int(a.Zone)))
+		words := []string{"CT", "--zone", strconv.Itoa(int(a.Zone))}
+		if a.Helper != "" {
+			words = append(words, "--helper", a.Helper)
+		}
+		return w.target(a, "raw", words...)
+	case rules.Notrack:
+		return w.target(a, "raw", "CT", "--notrack")
 	}
 	return fmt.Errorf("%s: iptables has no such target", action)
 }
@@ -68,24 +81,88 @@ func (w *rulePrinter) toPort(a rules.Action, port uint16, table string, words ..
 	if w.protocol != rules.TCP && w.protocol != rules.UDP {
 		return fmt.Errorf("%s: the rule must ask for tcp or udp", a)
 	}
-	if port == 0 {
+	if port == 0 && table == "nat" {
 		return fmt.Errorf("%s: port 0 is the connection's own", a)
 	}
 	return w.target(a, table, words...)
 }
 
+// dnat writes the target DNAT with an address of the table's family.
+func (w *rulePrinter) dnat(a rules.DNATTo) error {
+	text := a.Addr.String()
+	if a.LastAddr.IsValid() {
+		text += "-" + a.LastAddr.String()
+	}
+	switch {
+	case !w.isOfFamily(a.Addr), a.LastAddr.IsValid() && !w.isOfFamily(a.LastAddr):
+		return fmt.Errorf("%s: not of the table's family", a)
+	case a.Port == 0 && a.Last == 0:
+		return w.target(a, "nat", "DNAT", "--to-destination", text)
+	case a.Addr.Is6():
+		text = "[" + text + "]"
+	}
+	text += ":" + portsText(a.Port, a.Last)
+	return w.toPort(a, a.Port, "nat", "DNAT", "--to-destination", text)
+}
+
+func (w *rulePrinter) isOfFamily(a netip.Addr) bool {
+	return a.IsValid() && rules.FamilyOf(a) == w.table.Family && a.Zone() == ""
+}
+
 func (w *rulePrinter) tproxy(a rules.TProxyDrop) error {
-	if a.Value&^a.Mask != 0 {
-		return fmt.Errorf("%s: bits outside of the mask would be flipped", a)
-	}
-	address := "0.0.0.0"
+	address := netip.IPv4Unspecified()
 	if w.table.Family == rules.IPv6 {
-		address = "::"
+		address = netip.IPv6Unspecified()
 	}
-	return w.toPort(a, a.Port, "mangle", "TPROXY", "--on-port", portText(a.Port), "--on-ip", address,
-		"--tproxy-mark", fullMark(a.Value, a.Mask))
+	if a.Addr.IsValid() {
+		address = a.Addr
+	}
+	if !w.isOfFamily(address) {
+		return fmt.Errorf("%s: not of the table's family", a)
+	}
+	return w.toPort(a, a.Port, "mangle", "TPROXY", "--on-port", portText(a.Port),
+		"--on-ip", address.String(), "--tproxy-mark", fullMark(a.Value, a.Mask))
+}
+
+func (w *rulePrinter) reject(a rules.Reject) error {
+	for _, one := range rejections(w.table.Family) {
+		switch {
+		case one.with != a.With:
+		case one.name == "tcp-reset" && w.protocol != rules.TCP:
+			return fmt.Errorf("%s: the rule must ask for tcp", a)
+		default:
+			return w.target(a, "filter", "REJECT", "--reject-with", one.name)
+		}
+	}
+	return fmt.Errorf("%s: iptables has no such answer in this family", a)
+}
+
+// mixMark writes one of the three things that CONNMARK does: it sets the connection's mark, saves
+// the packet's, or restores it.
+func (w *rulePrinter) mixMark(a rules.MixMark) error {
+	masked := func(option string, packet, connection uint32) error {
+		return w.target(a, "", "CONNMARK", option, "--nfmask", fmt.Sprintf("0x%x", packet),
+			"--ctmask", fmt.Sprintf("0x%x", connection))
+	}
+	switch {
+	case a.Conntrack && a.Mark == 0:
+		return w.target(a, "", "CONNMARK", "--set-xmark", fullMark(a.Xor, ^a.ConntrackMark))
+	case a.Conntrack && a.Xor == 0:
+		return masked("--save-mark", a.Mark, ^a.ConntrackMark)
+	case !a.Conntrack && a.Xor == 0 && a.ConntrackMark != 0:
+		return masked("--restore-mark", ^a.Mark, a.ConntrackMark)
+	}
+	return fmt.Errorf("%s: iptables has no such target", a)
 }
 
 func portText(p uint16) string { return strconv.Itoa(int(p)) }
+
+// portsText writes a port, or a range if last is not 0.
+func portsText(first, last uint16) string {
+	if last == 0 {
+		return portText(first)
+	}
+	return portText(first) + "-" + portText(last)
+}
 
 func fullMark(value, mask uint32) string { return fmt.Sprintf("0x%x/0x%x", value, mask) }

@@ -23,6 +23,7 @@ type ruleReader struct {
 // A module is a match or a target that a rule names, with the options given to it.
 type module struct {
 	*kind
+	called  string // the name of a match, also of one whose kind is not known
 	at      word   // its name, or the first option of one that the protocol stands for
 	words   []word // all that is said of it
 	options []option
@@ -37,9 +38,15 @@ type option struct {
 	values [2]word // as many as the option has
 }
 
-// readRule reads what is behind the chain of a rule. Several addresses make several rules, and a rule for the other family makes
-// none. Hits is the counter before the command, nil if there is none.
-func (p *parser) readRule(words []word, hits *rules.Hits) ([]rules.Rule, *SyntaxError) {
+// readRule reads what is behind the chain of a rule. Several addresses make several rules, and a
+// rule for the other family makes none; merged reports that the one rule stands for several. Hits
+// is the counter before the command, nil if there is none.
+func (p *parser) readRule(
+	words []word, hits *rules.Hits,
+) (list []rules.Rule, merged bool, _ *SyntaxError) {
+	if len(words) > maxRuleWords {
+		return nil, false, p.at(words[maxRuleWords], "at most %d words in a rule", maxRuleWords)
+	}
 	r := ruleReader{parser: p, words: words}
 	if hits != nil {
 		r.hits, r.header.given = *hits, givenCounters
@@ -47,33 +54,57 @@ func (p *parser) readRule(words []word, hits *rules.Hits) ([]rules.Rule, *Syntax
 	for len(r.words) > 0 && r.err == nil {
 		r.readOption()
 	}
-	var matches []rules.Match
-	for _, m := range r.modules {
-		if m.match != nil {
-			matches = append(matches, r.matchesOf(m)...)
-		}
-	}
+	matches, actions := r.conditions()
 	// The kernel counts what matches, before the target.
-	actions := []rules.Action{rules.Count{}}
+	actions = append(actions, rules.Count{})
 	if a := r.action(); a != nil {
 		actions = append(actions, a)
 	}
 	if r.err != nil {
-		return nil, r.err
+		return nil, false, r.err
 	}
 	if r.header.other {
-		return nil, nil
+		return nil, false, nil
 	}
-	var list []rules.Rule
-	for _, header := range r.header.matches() {
+	comment := strings.Join(r.comment, " ")
+	headers, merged := r.headers(len(matches))
+	for _, header := range headers {
 		rule := rules.Rule{
-			Matches: append(header, matches...), Actions: actions, Comment: strings.Join(r.comment, " "),
-			Position: uint64(p.line.number), Hits: r.hits,
+			Matches: append(header, matches...), Actions: actions, Comment: comment,
+			Line: rules.Line(p.line.number), Hits: r.hits,
 		}
 		rules.SortMatches(rule.Matches)
 		list = append(list, rule)
 	}
-	return list, nil
+	return list, merged, r.err
+}
+
+// maxRuleWords bounds the words of a rule. iptables-restore takes 255, and iptables-save prints
+// more only of rules that the iptables command was given.
+const maxRuleWords = 1024
+
+// conditions returns what the matches of the rule ask for. The kernel evaluates them in the order
+// in which the rule names them, and ends the rule at the first that is not fulfilled. So a match
+// that may do something to the packet is an action, and the matches behind it are required after
+// it.
+func (r *ruleReader) conditions() (matches []rules.Match, actions []rules.Action) {
+	for _, m := range r.modules {
+		if m.match == nil {
+			continue
+		}
+		for _, one := range r.matchesOf(m) {
+			u, isUnknown := one.(rules.Unknown)
+			switch {
+			case isUnknown && !u.Effect.IsCondition():
+				actions = append(actions, u)
+			case len(actions) > 0:
+				actions = append(actions, rules.Require{Match: one})
+			default:
+				matches = append(matches, one)
+			}
+		}
+	}
+	return matches, actions
 }
 
 // fail records the first error.
@@ -111,8 +142,8 @@ func (r *ruleReader) readOption() {
 	if n := len(r.modules); n > 0 {
 		last = r.modules[n-1]
 	}
-	open := last != nil && last.open
-	if !open {
+	unknown := last != nil && last.open && len(last.kind.options) == 0
+	if !unknown {
 		r.splitOption()
 	}
 	given := r.words[:1]
@@ -124,12 +155,18 @@ func (r *ruleReader) readOption() {
 		given = r.words[:2]
 	}
 	at := given[len(given)-1]
+	if !unknown {
+		if m, o := exactOption(r.modules, at); o != nil {
+			r.optionOf(m, o, given)
+			return
+		}
+	}
 	header := headerOption(at.raw)
 	switch {
 	case header != nil:
 		r.words = r.words[len(given):]
 		header(r, at, len(given) > 1)
-	case open:
+	case unknown || last != nil && last.open && !r.isOfProtocol(at):
 		last.words = append(last.words, given...)
 		r.words = r.words[len(given):]
 	case !at.isOption():
@@ -163,33 +200,52 @@ func (r *ruleReader) moduleOption(given []word) {
 		return
 	}
 	m := r.protocolModule()
-	switch {
-	case r.err != nil:
-	case m == nil:
+	if r.err != nil {
+		return
+	}
+	if m == nil {
 		r.fail(at, "an option of iptables, or of a match or target that the rule names")
+		return
+	}
+	m.at = at
+	switch _, o := r.findOption([]*module{m}, at); {
+	case o != nil:
+		r.modules = append(r.modules, m)
+		r.optionOf(m, o, given)
 	case m.open:
 		m.words = append(m.words, given...)
 		r.words = r.words[len(given):]
 		r.modules = append(r.modules, m)
 	default:
-		_, o := r.findOption([]*module{m}, at)
-		if o == nil {
-			r.fail(at, "an option of iptables, or of a match or target that the rule names")
-			return
-		}
-		r.modules = append(r.modules, m)
-		m.at = at
-		r.optionOf(m, o, given)
+		r.fail(at, "an option of iptables, or of a match or target that the rule names")
 	}
 }
 
-// findOption finds an option and the module that it belongs to: the one that the rule has named last among those which have it. As
-// with getopt_long the end of its name may be missing, if no other begins so. Both are nil if there is none.
-func (r *ruleReader) findOption(modules []*module, at word) (of *module, found *optionKind) {
+// exactOption finds an option by its whole name.
+func exactOption(modules []*module, at word) (*module, *optionKind) {
+	if !at.isOption() {
+		return nil, nil
+	}
 	for _, m := range slices.Backward(modules) {
 		if o := m.spelled(at.raw); o != nil {
 			return m, o
 		}
+	}
+	return nil, nil
+}
+
+// isOfProtocol reports whether the match that the rule's protocol stands for has the option.
+func (r *ruleReader) isOfProtocol(at word) bool {
+	m := r.protocolModule()
+	return m != nil && at.isOption() && m.spelled(at.raw) != nil
+}
+
+// findOption finds an option and the module that it belongs to: the one that the rule has named
+// last among those which have it. As with getopt_long the end of its name may be missing, if no
+// other begins so. Both are nil if there is none.
+func (r *ruleReader) findOption(modules []*module, at word) (of *module, found *optionKind) {
+	if m, o := exactOption(modules, at); o != nil {
+		return m, o
 	}
 	if !strings.HasPrefix(at.raw, "--") {
 		return nil, nil
@@ -217,7 +273,8 @@ func (r *ruleReader) findOption(modules []*module, at word) (of *module, found *
 // optionOf takes an option of the module with its values.
 func (r *ruleReader) optionOf(m *module, of *optionKind, given []word) {
 	o := option{name: of.name, at: given[len(given)-1], not: len(given) > 1}
-	if slices.ContainsFunc(m.options, func(other option) bool { return other.name == o.name }) {
+	same := func(other option) bool { return other.name == o.name }
+	if !m.open && slices.ContainsFunc(m.options, same) {
 		r.fail(o.at, "each option once")
 		return
 	}
@@ -239,12 +296,6 @@ func (r *ruleReader) protocolModule() *module {
 	if !given || slices.ContainsFunc(r.modules, func(m *module) bool { return m.implied }) {
 		return nil
 	}
-	k := &openMatch
-	switch protocol {
-	case rules.TCP:
-		k = kindOf(kinds, "tcp")
-	case rules.UDP:
-		k = kindOf(kinds, "udp")
-	}
-	return &module{kind: k, implied: true}
+	name := protocolMatch(protocol)
+	return &module{kind: matchNamed(name), called: name, implied: true}
 }

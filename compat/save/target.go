@@ -12,8 +12,8 @@ func (r *ruleReader) readTarget(at word, not bool) {
 	r.once(at, givenTarget)
 	isGoto := at.raw == "-g" || at.raw == "--goto"
 	name := r.next("a target or a chain")
-	k := kindOf(targets, name.text)
-	_, isChain := r.chains[name.text]
+	k := targetNamed(name.text)
+	isChain := r.table().named[name.text] != nil
 	switch {
 	case k != nil && !isGoto:
 	case isChain:
@@ -32,6 +32,18 @@ func (r *ruleReader) readTarget(at word, not bool) {
 	r.modules = append(r.modules, r.target)
 }
 
+// targetNamed returns the kind of target of that name, nil if none is known.
+func targetNamed(name string) *kind {
+	if k := kindOf(targets, name); k != nil {
+		return k
+	}
+	k := openKindOf(openTargets[:], name)
+	if k != nil && k.target == nil {
+		k.target = openTarget.target
+	}
+	return k
+}
+
 // action returns what the rule's target does, nil if it has none or nothing is done to the packet.
 func (r *ruleReader) action() rules.Action {
 	if r.target == nil {
@@ -43,7 +55,7 @@ func (r *ruleReader) action() rules.Action {
 	}
 	a := r.target.target(&mr)
 	if mr.unknown {
-		return rules.Unknown{Text: rawText(r.target.words)}
+		return rules.Unknown{Text: rawText(r.target.words), Effect: mr.effect, State: mr.state}
 	}
 	return a
 }
@@ -64,71 +76,24 @@ func (r *moduleReader) only(names ...string) *option {
 	return found
 }
 
-// setMark reads the target MARK: the mark loses the bits of a mask and is then xored with a value.
-func (r *moduleReader) setMark() rules.Action {
-	o := r.only("--set-xmark", "--set-mark", "--and-mark", "--or-mark", "--xor-mark")
-	if o == nil {
-		return nil
+// track reads the target CT. Without an option it puts packets into zone 0.
+func (r *moduleReader) track() rules.Action {
+	if len(r.options) == 1 && r.options[0].name == "--notrack" {
+		return rules.Notrack{}
 	}
-	value, mask := r.mark(o.values[0])
-	if strings.Contains(o.values[0].text, "/") && o.name != "--set-xmark" && o.name != "--set-mark" {
-		r.fail(o.values[0], "bits without a mask")
+	a := rules.SetZone{}
+	if o := r.option("--helper"); o != nil {
+		a.Helper = o.values[0].text
 	}
-	switch o.name {
-	case "--set-mark":
-		mask |= value
-	case "--and-mark":
-		value, mask = 0, ^value
-	case "--or-mark":
-		mask = value
-	case "--xor-mark":
-		mask = 0
-	}
-	r.unknown = value&^mask != 0 // bits are flipped
-	return rules.SetMark{Value: value, Mask: mask}
-}
-
-// connmark reads the target CONNMARK, of which the model has the two that copy all bits.
-func (r *moduleReader) connmark() rules.Action {
-	o := r.only("--save-mark", "--restore-mark", "--set-xmark", "--set-mark", "--and-mark", "--or-mark", "--xor-mark")
-	if o == nil {
-		return nil
-	}
-	for _, other := range r.options {
-		switch other.name {
-		case "--nfmask", "--ctmask", "--mask":
-			bits, ok := number(other.values[0].text, 32)
-			if !ok {
-				r.fail(other.values[0], "bits of 32")
-			}
-			r.unknown = r.unknown || uint32(bits) != allBits
-		case "--left-shift-mark", "--right-shift-mark":
-			r.unknown = true
-		case "--save-mark", "--restore-mark":
-		default:
-			r.mark(other.values[0])
-			r.unknown = true
-		}
-	}
-	if o.name == "--restore-mark" {
-		return rules.RestoreMark{}
-	}
-	return rules.SaveMark{}
-}
-
-const allBits = ^uint32(0)
-
-// zone reads the target CT. Without an option it puts packets into zone 0.
-func (r *moduleReader) zone() rules.Action {
 	for _, o := range r.options {
-		if o.name != "--zone" {
+		if o.name != "--zone" && o.name != "--helper" {
 			r.unknown = true
 			return nil
 		}
 	}
 	o := r.option("--zone")
 	if o == nil {
-		return rules.SetZone{}
+		return a
 	}
 	w := o.values[0]
 	if w.is("mark") {
@@ -139,10 +104,11 @@ func (r *moduleReader) zone() rules.Action {
 	if !ok {
 		r.fail(w, "a conntrack zone (0-65535)")
 	}
-	return rules.SetZone{Zone: uint16(n)}
+	a.Zone = uint16(n)
+	return a
 }
 
-// tproxy reads the target TPROXY. The model has it for sockets on any address and on a port other than the packet's own.
+// tproxy reads the target TPROXY. The model has it on a port other than the packet's own.
 func (r *moduleReader) tproxy() rules.Action {
 	o := r.required("--on-port")
 	if o == nil {
@@ -152,52 +118,68 @@ func (r *moduleReader) tproxy() rules.Action {
 	if mark := r.option("--tproxy-mark"); mark != nil {
 		a.Value, a.Mask = r.mark(mark.values[0])
 	}
-	r.unknown = r.unknown || a.Port == 0 || a.Value&^a.Mask != 0
 	if ip := r.option("--on-ip"); ip != nil {
 		address, ok := r.address(ip.values[0].text)
-		if !ok {
+		switch {
+		case !ok:
 			r.fail(ip.values[0], "%s", r.wantAddress())
+		case !address.IsUnspecified():
+			a.Addr = address
 		}
-		r.unknown = r.unknown || !address.IsUnspecified()
 	}
 	return a
 }
 
-// redirect reads the target REDIRECT, of which the model has the one to a single port.
-func (r *moduleReader) redirect() rules.Action {
-	o := r.option("--to-ports")
-	if o == nil || len(r.options) > 1 {
-		r.unknown = true
-		return nil
+// A rejection is an answer of REJECT: iptables' two names for it, and nft's words.
+type rejection struct{ name, other, with string }
+
+// rejections are the answers to packets of a family, the default first.
+func rejections(f rules.Family) []rejection {
+	reset := rejection{"tcp-reset", "tcp-rst", "tcp reset"}
+	if f == rules.IPv6 {
+		return []rejection{
+			{"icmp6-port-unreachable", "port-unreach", "icmpv6 port-unreachable"},
+			{"icmp6-no-route", "no-route", "icmpv6 no-route"},
+			{"icmp6-adm-prohibited", "adm-prohibited", "icmpv6 admin-prohibited"},
+			{"icmp6-addr-unreachable", "addr-unreach", "icmpv6 addr-unreachable"},
+			{"icmp6-policy-fail", "policy-fail", "icmpv6 policy-fail"},
+			{"icmp6-reject-route", "reject-route", "icmpv6 reject-route"},
+			reset,
+		}
 	}
-	return rules.RedirectTo{Port: r.singlePort(o.values[0], o.values[0].text)}
+	return []rejection{
+		{"icmp-port-unreachable", "port-unreach", "icmp port-unreachable"},
+		{"icmp-net-unreachable", "net-unreach", "icmp net-unreachable"},
+		{"icmp-host-unreachable", "host-unreach", "icmp host-unreachable"},
+		{"icmp-proto-unreachable", "proto-unreach", "icmp prot-unreachable"},
+		{"icmp-net-prohibited", "net-prohib", "icmp net-prohibited"},
+		{"icmp-host-prohibited", "host-prohib", "icmp host-prohibited"},
+		{"icmp-admin-prohibited", "admin-prohib", "icmp admin-prohibited"},
+		reset,
+	}
 }
 
-// singlePort reads a port, or a range "FIRST-LAST" of one; port 0 is the connection's own.
-func (r *moduleReader) singlePort(w word, text string) uint16 {
-	first, last, isRange := strings.Cut(text, "-")
-	if !isRange || isName(text) {
-		last, first = text, text
-	}
-	a, b := r.port(w, first), r.port(w, last)
-	if a > b && !r.unknown {
-		r.fail(w, "a port or an ascending range of ports")
-	}
-	r.unknown = r.unknown || a != b || a == 0
-	return a
-}
-
-// dnat reads the target DNAT, of which the model has the one to another port of the same address.
-func (r *moduleReader) dnat() rules.Action {
-	o := r.required("--to-destination")
+// reject reads the target REJECT. The end of a name may be missing; which one is meant then is for
+// iptables to say.
+func (r *moduleReader) reject() rules.Action {
+	list := rejections(r.family)
+	o := r.option("--reject-with")
 	if o == nil {
-		return nil
+		return rules.Reject{With: list[0].with}
 	}
 	w := o.values[0]
-	port, ok := strings.CutPrefix(w.text, ":")
-	if !ok || len(r.options) > 1 {
-		r.unknown = true
-		return nil
+	names := make([]string, len(list))
+	for i, one := range list {
+		if strings.EqualFold(w.text, one.name) || strings.EqualFold(w.text, one.other) {
+			return rules.Reject{With: one.with}
+		}
+		prefix := strings.ToLower(w.text)
+		begins := strings.HasPrefix(one.name, prefix) || strings.HasPrefix(one.other, prefix)
+		r.unknown = r.unknown || prefix != "" && begins
+		names[i] = one.name
 	}
-	return rules.DNATPort{Port: r.singlePort(w, port)}
+	if !r.unknown {
+		r.fail(w, "an answer: %s", strings.Join(names, ", "))
+	}
+	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// isName tells whether the text may be the name of a user, a service, a protocol or a host, which only the system that loads the
+// isName reports whether the text may be the name of a user, a service, a protocol or a host, which only the system that loads the
 // rules can look up.
 func isName(text string) bool {
 	if text == "" || !isLetter(rune(text[0])) {
@@ -33,8 +33,12 @@ func number(text string, bits int) (uint64, bool) {
 type moduleReader struct {
 	*ruleReader
 	*module
-	// unknown tells that an option is known but has no word in the model.
+	// unknown reports that an option is known but has no word in the model.
 	unknown bool
+	// effect is what the match or target may do if it is unknown.
+	effect rules.Effect
+	// state is what it depends on or changes if it is unknown.
+	state string
 }
 
 // option returns an option that was given, or nil.

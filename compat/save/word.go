@@ -9,10 +9,10 @@ type word struct {
 	column int    // of its first byte in the line, from 1
 }
 
-// is tells whether the word is written so, without quotes.
+// is reports whether the word is written so, without quotes.
 func (w word) is(text string) bool { return w.raw == text }
 
-// isOption tells whether the word begins like an option. In quotes it is a value.
+// isOption reports whether the word begins like an option. In quotes it is a value.
 func (w word) isOption() bool { return len(w.raw) > 1 && w.raw[0] == '-' }
 
 const blanks = " \t\r"

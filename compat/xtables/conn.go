@@ -21,7 +21,7 @@ const (
 	optionEntries     = 65 // IPT_SO_GET_ENTRIES
 )
 
-// Sizes of the structures that the options take, without what follows them.
+// Sizes of the structures of the options, without what follows them.
 const (
 	infoSize        = nameSize + 4 + 2*4*len(hooks) + 8   // struct ipt_getinfo
 	getSize         = nameSize + 8                        // struct ipt_get_entries, padded
@@ -30,7 +30,8 @@ const (
 	countersPointer = replaceSize - 8                     // offset in struct ipt_replace
 )
 
-// ErrChanged tells that another process has changed the table since it was read: read it again and repeat.
+// ErrChanged means that another process has changed the table since it was read: read it again and
+// repeat.
 var ErrChanged = errors.New("another process changed the table meanwhile")
 
 // conn is a socket for the options of one table.
@@ -40,7 +41,7 @@ type conn struct {
 	fd    int
 }
 
-// do runs a function with a socket in the namespace, and says in its error what was to be done with which table.
+// do runs a function with a socket in the namespace. Its error names the operation and the table.
 func do(ns *netns.NS, what string, id ID, use func(*conn) error) error {
 	l, err := layoutOf(id.Family)
 	switch {
@@ -69,7 +70,7 @@ func do(ns *netns.NS, what string, id ID, use func(*conn) error) error {
 	return fmt.Errorf("%s: %s: %w%s", where, what, err, advise(err))
 }
 
-// advise says what an errno of these options means.
+// advise explains an errno of these options.
 func advise(err error) string {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
@@ -80,14 +81,15 @@ func advise(err error) string {
 	return ""
 }
 
-// named is a buffer that begins with the table's name, as all structures do.
+// named returns a buffer that begins with the name of the table, as all structures do.
 func (c *conn) named(size int) []byte {
 	b := make([]byte, size)
 	copy(b, c.table)
 	return b
 }
 
-// get reads an option into the buffer, of which the kernel reads the begin. It loads the kernel's module if need be.
+// get reads an option into the buffer, whose beginning is the request. It loads the kernel's module
+// if necessary.
 func (c *conn) get(option int, b []byte) error {
 	err := c.getOnce(option, b)
 	if errors.Is(err, unix.ENOPROTOOPT) {
@@ -117,10 +119,11 @@ func (c *conn) set(option int, b []byte) error {
 	return nil
 }
 
-// maxReads bounds how often a reading is repeated because somebody wrote meanwhile.
+// maxReads bounds how often a table is read again because another process wrote meanwhile.
 const maxReads = 100
 
-// readBlob reads the table. The kernel gives offsets and entries apart, so it is asked again for the offsets.
+// readBlob reads the table. The kernel returns offsets and entries separately, so the offsets are
+// read again for comparison.
 func (c *conn) readBlob() (*blob, error) {
 	where, size, err := c.info()
 	for range maxReads {
@@ -142,7 +145,7 @@ func (c *conn) readBlob() (*blob, error) {
 	return nil, fmt.Errorf("it changed during each of %d readings: another process writes without pause", maxReads)
 }
 
-// info reads all of the table but its entries, and their size.
+// info reads the table's properties and the size of its entries.
 func (c *conn) info() (offsets, int, error) {
 	var o offsets
 	buf := c.named(infoSize)

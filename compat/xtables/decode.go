@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// decode reads a table. It refuses one that iptables cannot have written: nothing of it would be sure to stay as it is.
+// decode decodes a table. It refuses a table that iptables cannot have written, because it might
+// not be written back unchanged.
 func decode(l *layout, name string, b *blob) (*Table, error) {
 	d := decoder{layout: l, blob: b, table: &Table{Family: l.family, Name: name, layout: l, origin: b}}
 	if err := d.split(); err != nil {
@@ -21,7 +22,7 @@ func decode(l *layout, name string, b *blob) (*Table, error) {
 	return d.table, d.resolve()
 }
 
-// decoder reads a blob from its begin to its end.
+// decoder decodes a blob from its beginning to its end.
 type decoder struct {
 	*layout
 	blob     *blob
@@ -57,7 +58,7 @@ func (d *decoder) split() error {
 	return nil
 }
 
-// take reads a chain up to the element with the index, which is its end.
+// take decodes a chain up to the element at the index, which is its end.
 func (d *decoder) take(c Chain, foot int) error {
 	for _, e := range d.elements[d.done:foot] {
 		if _, ok := d.chainName(e.entry); ok {
@@ -76,7 +77,7 @@ func (d *decoder) take(c Chain, foot int) error {
 	policies := []Verdict{Accept, Drop}
 	if c.Hook == nil {
 		policies = []Verdict{Return}
-		// A chain of users is jumped to, a built-in one is not.
+		// Only user-defined chains are jumped to.
 		d.starts[d.offsets[d.done]] = c.Name
 	}
 	if !slices.Contains(policies, c.Policy()) {
@@ -87,7 +88,7 @@ func (d *decoder) take(c Chain, foot int) error {
 	return nil
 }
 
-// builtIn reads the chains of the hooks, in the order in which they are in the table.
+// builtIn decodes the chains of the hooks, in the order of the table.
 func (d *decoder) builtIn() error {
 	var present []int
 	for h := range hooks {
@@ -111,7 +112,7 @@ func (d *decoder) builtIn() error {
 	return nil
 }
 
-// users reads the other chains.
+// users decodes the user-defined chains.
 func (d *decoder) users() error {
 	for d.done < len(d.elements) {
 		head := d.elements[d.done]
@@ -137,7 +138,7 @@ func (d *decoder) users() error {
 	return nil
 }
 
-// resolve turns the offsets in jumps into names.
+// resolve replaces the offsets in jumps by names.
 func (d *decoder) resolve() error {
 	for i := range d.table.Chains {
 		c := &d.table.Chains[i]

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// encode writes the table as the kernel wants it, and for each of its entries where it was in the table as read, as element.old.
+// encode returns the table in the kernel's form, and element.old of each of its entries.
 func (t *Table) encode() (*blob, []int, error) {
 	e := encoder{layout: t.layout, blob: &blob{}, starts: map[string]int{}}
 	e.place(t)
@@ -41,7 +41,7 @@ type encoder struct {
 	starts map[string]int // offsets of the first entries of users' chains
 }
 
-// place computes where the chains will be.
+// place computes the offsets of the chains.
 func (e *encoder) place(t *Table) {
 	at := 0
 	for i := range t.Chains {
@@ -63,7 +63,7 @@ func (e *encoder) write(el element) {
 	e.old = append(e.old, el.old)
 }
 
-// writeRule writes a rule, with the offset that it jumps to.
+// writeRule writes a rule, with the offset of its jump.
 func (e *encoder) writeRule(r *Rule) error {
 	start := len(e.blob.entries)
 	e.write(r.element)
@@ -83,13 +83,14 @@ func (e *encoder) writeRule(r *Rule) error {
 	return nil
 }
 
-// same tells whether two tables are the same but for what the kernel changes by itself: counters, and its note of from which hooks an
-// entry is reached. Kernels before 4.11 also show state of theirs in the structures of some matches.
+// same reports whether two tables are equal except for fields that the kernel changes: counters,
+// and the hooks that reach an entry. Kernels before 4.11 also show their own state in the
+// structures of some matches.
 func (l *layout) same(a, b *blob) bool {
 	return a.offsets == b.offsets && bytes.Equal(l.still(a.entries), l.still(b.entries))
 }
 
-// still is a copy of the entries without what the kernel changes by itself.
+// still returns a copy of the entries without the fields that the kernel changes.
 func (l *layout) still(entries []byte) []byte {
 	entries = slices.Clone(entries)
 	for rest := entries; len(rest) >= l.size; {

@@ -10,18 +10,20 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// native is the byte order of numbers. It is a pointer, since the copy would be made at the start of every program.
+// native is the byte order of numbers. It is a pointer because a copy would be initialised at the
+// start of every program.
 var native = &binary.NativeEndian
 
-// A layout is what differs between the families: where struct ipt_entry and struct ip6t_entry have their fields.
+// A layout has the differences between the families: the offsets of fields in struct ipt_entry and
+// struct ip6t_entry.
 type layout struct {
 	family rules.Family
 	domain int    // of the socket
 	level  int    // of its options
 	names  string // the file in /proc/PID/net that lists the tables
 	module string // the kernel's module, or built in
-	// revision asks the socket for that of a match, and the next number for that of a target. IPv6 has others, since IPv4's are
-	// taken there.
+	// revision is the socket option for the revision of a match, and the next number the one for a
+	// target. The numbers of IPv4 are in use in IPv6.
 	revision int
 
 	addressSize int
@@ -67,7 +69,8 @@ const (
 	countersSize = 16 // struct xt_counters
 	alignment    = 8
 
-	// struct xt_entry_match and struct xt_entry_target: a 16-bit size, the name, the revision, and then what is the extension's own.
+	// struct xt_entry_match and struct xt_entry_target: a 16-bit size, the name, the revision, and
+	// then what is the extension's own.
 	extensionSize     = 32
 	extensionName     = 2
 	extensionRevision = 31
@@ -79,19 +82,20 @@ const (
 	errorNameSize = 30      // XT_FUNCTION_MAXNAMELEN
 )
 
-// hooks are in the order of the kernel's numbers (enum nf_inet_hooks); chainNames are what iptables calls the chains there.
+// hooks are in the order of the kernel's numbers (enum nf_inet_hooks). chainNames are the names of
+// their chains in iptables.
 var (
 	hooks      = [...]rules.Hook{rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting}
 	chainNames = [len(hooks)]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 )
 
-// A blob is a table as the kernel has it.
+// A blob is a table in the kernel's form.
 type blob struct {
 	offsets
 	entries []byte
 }
 
-// offsets say where the chains are.
+// offsets are the offsets of the chains.
 type offsets struct {
 	validHooks uint32             // a bit for each hook that the table has a chain at
 	hookEntry  [len(hooks)]uint32 // offsets of the first entries of the chains
@@ -99,20 +103,20 @@ type offsets struct {
 	count      uint32             // of entries
 }
 
-// entry is a part of a blob.
+// entry is one entry of a blob.
 type entry []byte
 
-// next is the size of the entry with its matches and target.
+// next returns the size of the entry with its matches and target.
 func (l *layout) nextOf(e entry) int { return int(native.Uint16(e[l.next:])) }
 
 func (l *layout) targetOf(e entry) int { return int(native.Uint16(e[l.target:])) }
 
-// countersOf returns the entry's counter.
+// countersOf returns the counters of the entry.
 func (l *layout) countersOf(e entry) rules.Hits {
 	return rules.Hits{Packets: native.Uint64(e[l.counters:]), Bytes: native.Uint64(e[l.counters+8:])}
 }
 
-// checkEntry returns the first entry of the bytes, if that is a well-formed one.
+// checkEntry returns the first entry of the bytes, if it is well-formed.
 func (l *layout) checkEntry(b []byte) (entry, error) {
 	if len(b) < l.size {
 		return nil, fmt.Errorf("%d bytes are left, an entry has %d", len(b), l.size)
@@ -143,7 +147,7 @@ func (l *layout) checkEntry(b []byte) (entry, error) {
 	return e, nil
 }
 
-// zeroTerminated is the part of a buffer before its first zero.
+// zeroTerminated returns the bytes before the first zero.
 func zeroTerminated(b []byte) string {
 	s, _, _ := strings.Cut(string(b), "\x00")
 	return s

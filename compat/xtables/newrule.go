@@ -11,20 +11,22 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Target is what a rule does with a packet that it matches.
+// A Target is the target of a rule: a jump, an extension or a verdict.
 type Target struct {
-	// Chain is where the rule continues, with Goto never to come back. Empty for a rule that does not jump.
+	// Chain is the chain that the rule jumps to, with Goto without return. It is empty for other
+	// rules.
 	Chain string
 	Goto  bool
-	// Extension is a target of its own. Its name is empty for a rule that has none.
+	// Extension is a target extension. Its name is empty for other rules.
 	Extension Extension
-	// Verdict is what the rule decides where it has neither of those; the zero value is to go on with the next rule.
+	// Verdict is the verdict of a rule without chain and extension. The zero value continues with
+	// the next rule.
 	Verdict Verdict
 }
 
-// NewRule makes a rule for tables of the family, IPv4 or IPv6: it compares what the header says and then each match, in order. Flags of
-// the header for goto are the target's. Data of extensions is padded as the kernel wants it. What the extensions mean is for the kernel
-// to check, as is whether the chain exists for [Replace].
+// NewRule returns a rule for tables of the family, IPv4 or IPv6, that checks the header and then
+// each match in order. It sets the goto flag of the header by the target, and pads the data of
+// extensions. The kernel checks the extensions. [Replace] checks that the chain exists.
 func NewRule(family rules.Family, h Header, matches []Extension, target Target) (Rule, error) {
 	l, err := layoutOf(family)
 	if err != nil {
@@ -57,7 +59,7 @@ func NewRule(family rules.Family, h Header, matches []Extension, target Target) 
 	return r, l.putHeader(r.entry, h)
 }
 
-// newEntry writes an entry that compares nothing by itself.
+// newEntry returns an entry without conditions.
 func (l *layout) newEntry(matches []Extension, target string, revision uint8, data []byte) entry {
 	e := make(entry, l.size, l.size+standardSize)
 	for _, x := range matches {
@@ -69,7 +71,7 @@ func (l *layout) newEntry(matches []Extension, target string, revision uint8, da
 	return e
 }
 
-// appendExtension writes a match or a target.
+// appendExtension appends a match or a target.
 func appendExtension(e entry, name string, revision uint8, data []byte) entry {
 	size := (extensionSize + len(data) + alignment - 1) / alignment * alignment
 	b := make([]byte, size)
@@ -80,10 +82,10 @@ func appendExtension(e entry, name string, revision uint8, data []byte) entry {
 	return append(e, b...)
 }
 
-// verdictData is the structure of a standard target.
+// verdictData returns the data of a standard target.
 func verdictData(v Verdict) []byte { return native.AppendUint32(nil, uint32(v)) }
 
-// putHeader writes the entry's own comparisons.
+// putHeader writes the header of the entry.
 func (l *layout) putHeader(e entry, h Header) error {
 	for i, a := range []netip.Addr{h.Source.Addr, h.Destination.Addr, h.Source.Mask, h.Destination.Mask} {
 		if !a.IsValid() {
@@ -103,7 +105,7 @@ func (l *layout) putHeader(e entry, h Header) error {
 	return nil
 }
 
-// NamedInterface compares the whole name of an interface, or with prefix how it begins.
+// NamedInterface matches the whole name of an interface, or, with prefix, its beginning.
 func NamedInterface(name string, prefix bool) (Interface, error) {
 	var i Interface
 	if n := len(i.Name); name == "" || len(name) >= n {

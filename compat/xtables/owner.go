@@ -11,11 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replaceInside is c.set(optionReplace, b) by a process of the user namespace that owns the network namespace of the thread, which alone may
-// set a table with an owner match (owner_check in net/netfilter/xt_owner.c). A process with several threads cannot enter a user namespace,
-// so a copy of this one does: it has one thread, makes three system calls and ends. No program is executed.
+// replaceInside is c.set(optionReplace, b) by a process of the user namespace that owns the network
+// namespace of the thread, which alone may set a table with an owner match (owner_check in
+// net/netfilter/xt_owner.c). A process with several threads cannot enter a user namespace, so a
+// copy of this one does: it has one thread, makes three system calls and ends. No program is
+// executed.
 //
-// The kernel writes the counters of the old table to the address that is in b, which must be of memory that both share: see sharedMemory.
+// The kernel writes the counters of the old table to the address that is in b, which must be of
+// memory that both share: see sharedMemory.
 func (c *conn) replaceInside(b []byte) error {
 	owner, err := owningNamespace()
 	if err != nil {
@@ -44,11 +47,12 @@ func (c *conn) replaceInside(b []byte) error {
 	return endOf(int(pid))
 }
 
-// Exit codes of the copy: failed at entering, with the errno as the code; at setsockopt, with the errno and this bit.
+// Exit codes of the copy: failed at entering, with the errno as the code; at setsockopt, with the
+// errno and this bit.
 const atOption = 0x80
 
-// setInCopy makes the copy, and in it enters the user namespace and sets the option. In the copy nothing of Go's runtime works: no call but
-// raw ones, no growth of the stack, no memory.
+// setInCopy makes the copy, and in it enters the user namespace and sets the option. In the copy
+// nothing of Go's runtime works: no call but raw ones, no growth of the stack, no memory.
 //
 //go:norace
 //go:nosplit
@@ -98,7 +102,7 @@ func endOf(pid int) error {
 	}
 }
 
-// notEntered says what is not possible without entering.
+// notEntered returns the error for a user namespace that cannot be entered.
 func notEntered(err error) error {
 	return fmt.Errorf("the network namespace belongs to another user namespace, and only from inside that one can a table with an owner "+
 		"match be replaced: enter it: %w", err)
@@ -118,7 +122,7 @@ func owningNamespace() (int, error) {
 	return owner, nil
 }
 
-// sharedMemory is memory that a copy of this process shares with it.
+// sharedMemory returns memory that a copy of this process shares with it.
 func sharedMemory(size int) ([]byte, error) {
 	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
 	return b, os.NewSyscallError("mmap", err)

@@ -10,16 +10,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Feature is something that tables need of the kernel.
+// A Feature is a table, match or target that the kernel may lack.
 type Feature struct {
 	Family rules.Family
 	Kind   Kind
 	Name   string // "nat", "owner", "TPROXY"
-	// Revision is that of a match or target.
+	// Revision is the revision of a match or target.
 	Revision uint8
 }
 
-// Kind says what a feature is.
+// Kind is the kind of a feature.
 type Kind uint8
 
 // The kinds of features.
@@ -40,10 +40,12 @@ func (f Feature) String() string {
 	return ID{f.Family, f.Name}.String()
 }
 
-// Probe asks the kernel for the feature; modules are loaded on demand. It returns the kernel's answer if that has not got it: ENOPROTOOPT
-// where it has nothing of iptables-legacy, EAFNOSUPPORT without the family, ENOENT and EPROTONOSUPPORT for what it lacks of it.
+// Probe asks the kernel for the feature, which may load modules. It returns the kernel's error if
+// it lacks the feature: ENOPROTOOPT without iptables-legacy, EAFNOSUPPORT without the family,
+// ENOENT and EPROTONOSUPPORT without a part of it.
 //
-// A table that does not exist comes into being: ask in a namespace of your own. It needs what [Read] needs.
+// Probe creates a table that does not exist: use a temporary namespace. It needs the privileges of
+// [Read].
 func Probe(ns *netns.NS, f Feature) error {
 	l, err := layoutOf(f.Family)
 	if err != nil {

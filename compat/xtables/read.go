@@ -19,12 +19,12 @@ type ID struct {
 	Name   string
 }
 
-// String names the table as nft does and says whose it is: "iptables-legacy ip nat".
+// String returns a name like "iptables-legacy ip nat".
 func (id ID) String() string { return fmt.Sprintf("iptables-legacy %s %s", id.Family, id.Name) }
 
-// Tables lists the tables that exist in the namespace (nil: the current one), by family and name. It creates none, whereas asking the
-// kernel for a table by its name would. A kernel without iptables-legacy has no tables. It needs to be root or CAP_DAC_OVERRIDE, for the
-// files in /proc.
+// Tables lists the tables that exist in the namespace (nil: the current one), by family and name.
+// It creates none, whereas asking the kernel for a table by its name would. A kernel without
+// iptables-legacy has no tables. It needs to be root or CAP_DAC_OVERRIDE, for the files in /proc.
 func Tables(ns *netns.NS) ([]ID, error) {
 	var list []ID
 	err := ns.Do(func() error {
@@ -56,8 +56,8 @@ func (l *layout) tableNames() ([]string, error) {
 	return names, nil
 }
 
-// readProc reads a file of the kernel's. In a process that does little else, [os.ReadFile] would take twice the time: it prepares to wait
-// for what never lets anybody wait.
+// readProc reads a file of /proc. In a short-lived process [os.ReadFile] takes twice the time,
+// because it sets up the poller.
 func readProc(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -80,8 +80,9 @@ func readProc(path string) ([]byte, error) {
 	}
 }
 
-// Read returns a table of the namespace (nil: the current one). [fs.ErrNotExist] is in the error if the table does not exist; reading
-// never creates it. It needs CAP_NET_ADMIN and CAP_NET_RAW in the user namespace that owns the network namespace.
+// Read returns a table of the namespace (nil: the current one). [fs.ErrNotExist] is in the error if
+// the table does not exist; reading never creates it. It needs CAP_NET_ADMIN and CAP_NET_RAW in the
+// user namespace that owns the network namespace.
 func Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	var t *Table
 	err := do(ns, "read", ID{family, name}, func(c *conn) (err error) {
@@ -94,9 +95,10 @@ func Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	return t, err
 }
 
-// Open returns a table of the namespace (nil: the current one) like [Read], but one that does not exist comes into being, with the
-// built-in chains that the kernel gives it: empty, with policy accept. That loads the kernel's module of the table if need be, and from
-// then on the packets of the namespace pass the table. [fs.ErrNotExist] is in the error if the kernel has no such table.
+// Open returns a table of the namespace (nil: the current one) like [Read], and creates it if it
+// does not exist, with empty built-in chains of policy accept. The kernel loads the module of the
+// table if necessary, and from then on the packets of the namespace traverse the table.
+// [fs.ErrNotExist] is in the error if the kernel has no such table.
 func Open(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	var t *Table
 	err := do(ns, "open", ID{family, name}, func(c *conn) (err error) {

@@ -11,18 +11,21 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// Replace makes the table, as it was read and then edited, the one that the kernel has: at once, so that each packet meets the old rules
-// or the new ones. The rules that were there keep their counters; for a moment these lack what was counted before. What the kernel keeps
-// of some matches beside (-m limit, quota, statistic) starts anew, as with any change by iptables-legacy.
+// Replace makes the table, as it was read and then edited, the one that the kernel has: at once, so
+// that each packet meets the old rules or the new ones. The rules that were there keep their
+// counters; for a moment these lack what was counted before. What the kernel keeps of some matches
+// beside (-m limit, quota, statistic) starts anew, as with any change by iptables-legacy.
 //
-// [ErrChanged] is in the error if another process has changed the table since it was read. The kernel compares no more than the number
-// of entries, so a change between our last look and the replacement that keeps that number, as of a policy, is overwritten; iptables'
-// own lock file is not taken. Afterwards the table is read again: t is then what the kernel has, unless there is a [ReplacedError].
-// After any other error nothing has changed.
+// [ErrChanged] is in the error if another process has changed the table since it was read. The
+// kernel compares no more than the number of entries, so a change between our last look and the
+// replacement that keeps that number, as of a policy, is overwritten; iptables' own lock file is
+// not taken. Afterwards the table is read again: t is then what the kernel has, unless there is a
+// [ReplacedError]. After any other error nothing has changed.
 //
-// It needs what [Read] needs. From outside the user namespace that owns the network namespace the kernel refuses a table with an owner
-// match, whosever rule that is in: then a copy of this process, without executing anything, enters that namespace to replace the table,
-// which takes CAP_SYS_ADMIN there.
+// It needs what [Read] needs. From outside the user namespace that owns the network namespace the
+// kernel refuses a table with an owner match, whosever rule that is in: then a copy of this
+// process, without executing anything, enters that namespace to replace the table, which takes
+// CAP_SYS_ADMIN there.
 func Replace(ns *netns.NS, t *Table) error {
 	b, old, err := t.encode()
 	if err != nil {
@@ -55,17 +58,17 @@ func Replace(ns *netns.NS, t *Table) error {
 	})
 }
 
-// A ReplacedError is what went wrong after the table had been replaced.
+// A ReplacedError is an error that occurred after the table was replaced.
 type ReplacedError struct{ Err error }
 
-// Error says that the table has been replaced, and what went wrong then.
+// Error says that the table has been replaced, and what failed then.
 func (e *ReplacedError) Error() string { return "the table has been replaced, but " + e.Err.Error() }
 
-// Unwrap returns what went wrong.
+// Unwrap returns the error.
 func (e *ReplacedError) Unwrap() error { return e.Err }
 
-// replace gives the kernel the table, and returns the counters of the old one, which must have that many entries. With inside a process of
-// the owning user namespace does that.
+// replace writes the table and returns the counters of the old one, which must have that number of
+// entries. With inside, a process of the owning user namespace writes it.
 func (c *conn) replace(b *blob, oldCount uint32, inside bool) ([]byte, error) {
 	counters, err := sharedMemory(countersSize * int(oldCount))
 	if err != nil {
@@ -91,7 +94,7 @@ func (c *conn) replace(b *blob, oldCount uint32, inside bool) ([]byte, error) {
 	return slices.Clone(counters), err
 }
 
-// addCounters adds to the counters of the new table what the kept entries had counted in the old one.
+// addCounters adds the counters of the kept entries to those of the new table.
 func (c *conn) addCounters(old []int, counters []byte) error {
 	buf := c.named(addCountersSize + countersSize*len(old))
 	native.PutUint32(buf[nameSize:], uint32(len(old)))
@@ -103,10 +106,11 @@ func (c *conn) addCounters(old []int, counters []byte) error {
 	return c.set(optionAddCounters, buf)
 }
 
-// mustEnter tells whether the kernel takes the table only from inside the user namespace that owns the network namespace of the thread.
+// mustEnter reports whether the kernel accepts the table only from inside the user namespace that
+// owns the network namespace of the thread.
 func (t *Table) mustEnter() bool { return t.has("owner") && !ownsNamespace() }
 
-// has tells whether any rule has the match.
+// has reports whether any rule has the match.
 func (t *Table) has(match string) bool {
 	return slices.ContainsFunc(t.Chains, func(c Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(r Rule) bool {
@@ -115,7 +119,8 @@ func (t *Table) has(match string) bool {
 	})
 }
 
-// ownsNamespace tells whether the thread's network namespace belongs to its user namespace, also if that cannot be known.
+// ownsNamespace reports whether the thread's network namespace belongs to its user namespace. It
+// returns true if that is not known.
 func ownsNamespace() bool {
 	network, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -124,7 +129,7 @@ func ownsNamespace() bool {
 	defer func() { _ = unix.Close(network) }()
 	owner, err := unix.IoctlRetInt(network, unix.NS_GET_USERNS)
 	if err != nil {
-		// EPERM: the owner is outside of what the process can see.
+		// EPERM: the process cannot see the owner.
 		return !errors.Is(err, unix.EPERM)
 	}
 	defer func() { _ = unix.Close(owner) }()

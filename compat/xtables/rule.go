@@ -8,20 +8,21 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Rule is a rule of a chain, with the bytes that the kernel has of it.
+// A Rule is a rule of a chain, in the kernel's bytes.
 type Rule struct {
 	element
 	layout *layout
-	// jump is the chain that the rule continues in, empty if it does not.
+	// jump is the chain that the rule jumps to, or empty.
 	jump string
-	// through tells that the verdict is to go on with the next entry: the rule has no target.
+	// through reports that the rule has no target: the next entry follows.
 	through bool
 }
 
-// A Verdict is what a rule decides by itself, in the kernel's numbers.
+// A Verdict is a verdict in the kernel's numbers.
 type Verdict int32
 
-// The verdicts. Continue is that of a rule without a target; it never is in an entry, where numbers from 0 on are offsets.
+// The verdicts. Continue is the verdict of a rule without a target. It is never in an entry, where
+// numbers from 0 on are offsets.
 const (
 	Continue Verdict = 0
 	Drop     Verdict = -1 // -NF_DROP - 1
@@ -34,11 +35,12 @@ const (
 type Extension struct {
 	Name     string
 	Revision uint8
-	// Data is the extension's structure, perhaps with padding. It is part of the rule and must not be changed.
+	// Data is the extension's structure, perhaps with padding. It is part of the rule and must not
+	// be changed.
 	Data []byte
 }
 
-// extensionAt reads the match or target at the offset, which checkEntry has found well-formed.
+// extensionAt returns the match or target at the offset. checkEntry has checked its form.
 func extensionAt(e entry, at int) Extension {
 	size := int(native.Uint16(e[at:]))
 	return Extension{
@@ -57,7 +59,7 @@ func (r *Rule) Matches() []Extension {
 	return list
 }
 
-// Target is what the rule does with a packet, unless it is a verdict or a jump: then the name is empty.
+// Target returns the target extension of the rule. Its name is empty for a verdict or a jump.
 func (r *Rule) Target() Extension { return extensionAt(r.entry, r.layout.targetOf(r.entry)) }
 
 // Verdict returns the verdict, and whether the rule has one: not a jump and not a target.
@@ -71,7 +73,7 @@ func (r *Rule) Verdict() (Verdict, bool) {
 	return Verdict(verdictOf(r.entry, r.layout.targetOf(r.entry))), true
 }
 
-// Jump returns the chain that the rule continues in, empty if it does not, and whether it never comes back (-g).
+// Jump returns the chain that the rule jumps to, or an empty name, and whether it is a goto (-g).
 func (r *Rule) Jump() (chain string, isGoto bool) {
 	return r.jump, r.jump != "" && r.entry[r.layout.flags]&r.layout.gotoFlag != 0
 }
@@ -79,22 +81,24 @@ func (r *Rule) Jump() (chain string, isGoto bool) {
 // Hits is the value of the rule's counter when the table was read.
 func (r *Rule) Hits() rules.Hits { return r.layout.countersOf(r.entry) }
 
-// A Header is what every rule compares: struct ipt_ip or ip6t_ip6.
+// A Header has the conditions of every rule: struct ipt_ip or ip6t_ip6.
 type Header struct {
 	Source, Destination Address
 	In, Out             Interface
 	// Protocol is compared if it is not 0, and with IPv6 only if Flags say so.
 	Protocol uint16
-	// TOS is that of IPv6, compared if Flags say so.
+	// TOS is the traffic class of IPv6, compared if Flags say so.
 	TOS uint8
-	// Flags are bits of Flag and mean different things in the two families; Invert are bits of Invert.
+	// Flags are bits of Flag and mean different things in the two families; Invert are bits of
+	// Invert.
 	Flags, Invert uint8
 }
 
 // An Address is compared in the bits of the mask, which may be any.
 type Address struct{ Addr, Mask netip.Addr }
 
-// An Interface is the name of one, compared in the bytes of the mask, which is all zero for any interface.
+// An Interface is the name of one, compared in the bytes of the mask, which is all zero for any
+// interface.
 type Interface struct{ Name, Mask [unix.IFNAMSIZ]byte }
 
 // Bits of Header.Flags: struct ipt_ip's and struct ip6t_ip6's.
@@ -106,7 +110,7 @@ const (
 	FlagGoto6     = 0x04 // IP6T_F_GOTO
 )
 
-// Bits of Header.Invert: what must not be as it says.
+// Bits of Header.Invert: inverted conditions.
 const (
 	InvertIn          = 0x01 // IPT_INV_VIA_IN
 	InvertOut         = 0x02 // IPT_INV_VIA_OUT
@@ -117,7 +121,7 @@ const (
 	InvertProtocol    = 0x40 // XT_INV_PROTO
 )
 
-// Header reads the rule's own comparisons.
+// Header returns the header of the rule.
 func (r *Rule) Header() Header {
 	e, l := r.entry, r.layout
 	address := func(n int) netip.Addr {

@@ -8,11 +8,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Table is a table of iptables-legacy as it was read, and as it has been edited since.
+// A Table is a table of iptables-legacy that was read, and may have been edited since.
 type Table struct {
 	Family rules.Family
 	Name   string
-	// Chains are the built-in ones in the order of their hooks, then those of users.
+	// Chains are the built-in chains in the order of their hooks, then the user-defined chains.
 	Chains []Chain
 
 	layout *layout
@@ -23,7 +23,7 @@ type Table struct {
 // A Chain is a list of rules.
 type Chain struct {
 	Name string
-	// Hook is where the kernel calls a built-in chain; nil for a chain that is only jumped to.
+	// Hook is the hook of a built-in chain, or nil for a user-defined chain.
 	Hook  *rules.Hook
 	Rules []Rule
 
@@ -31,14 +31,15 @@ type Chain struct {
 	foot element // the policy of a built-in chain, else the return at the end
 }
 
-// An element is an entry and where it was when the table was read.
+// An element is an entry and its index when the table was read.
 type element struct {
 	entry entry
-	// old is one more than the entry's index in the table as it was read, by which the kernel's counter is found. 0 for a new one.
+	// old is one more than the index of the entry when the table was read, or 0 for a new entry. It
+	// identifies the counter in the kernel.
 	old int
 }
 
-// String names the table as nft does and says whose it is: "iptables-legacy ip nat".
+// String returns a name like "iptables-legacy ip nat".
 func (t *Table) String() string { return ID{t.Family, t.Name}.String() }
 
 // Chain returns the chain with the name, or nil.
@@ -50,11 +51,11 @@ func (t *Table) Chain(name string) *Chain {
 	return &t.Chains[i]
 }
 
-// maxChainName is how long the name of a chain can be (XT_EXTENSION_MAXNAMELEN less the final zero).
+// maxChainName is the longest name of a chain (XT_EXTENSION_MAXNAMELEN without the final zero).
 const maxChainName = 28
 
-// AddChain adds an empty chain of users behind the others. The pointer is good until chains are added or deleted. The error says that the
-// name is taken, or that it is one that iptables does not admit.
+// AddChain appends an empty user-defined chain. The pointer is valid until chains are added or
+// deleted. A name that exists, or that iptables does not allow, is an error.
 func (t *Table) AddChain(name string) (*Chain, error) {
 	invalid := strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f }) || strings.HasPrefix(name, "-") ||
 		strings.HasPrefix(name, "!") || slices.Contains(reservedNames, name) || slices.Contains(chainNames[:], name)
@@ -74,10 +75,11 @@ func (t *Table) AddChain(name string) (*Chain, error) {
 	return &t.Chains[len(t.Chains)-1], nil
 }
 
-// reservedNames are those of verdicts and of the entry that ends a table.
+// reservedNames are the names of verdicts and of the entry that ends a table.
 var reservedNames = []string{"ACCEPT", "DROP", "QUEUE", "RETURN", errorTarget}
 
-// DeleteChain removes a chain of users with its rules. The rules of other chains that jump to it must go too, before or after.
+// DeleteChain removes a user-defined chain with its rules. The caller must also remove the rules
+// that jump to it.
 func (t *Table) DeleteChain(name string) error {
 	c := t.Chain(name)
 	switch {
@@ -90,27 +92,28 @@ func (t *Table) DeleteChain(name string) error {
 	return nil
 }
 
-// Policy is what becomes of a packet at the end of a built-in chain: Accept or Drop. At the end of another chain it is Return.
+// Policy is the verdict at the end of a built-in chain: Accept or Drop. At the end of a
+// user-defined chain it is Return.
 func (c *Chain) Policy() Verdict {
 	return Verdict(verdictOf(c.foot.entry, len(c.foot.entry)-standardSize))
 }
 
-// verdictOf reads the verdict of the standard target at the offset.
+// verdictOf returns the verdict of the standard target at the offset.
 func verdictOf(e entry, target int) int32 { return int32(native.Uint32(e[target+extensionSize:])) }
 
-// isStandard tells whether the target is a verdict or a jump.
+// isStandard reports whether the target is a verdict or a jump.
 func (l *layout) isStandard(e entry) bool {
 	target := l.targetOf(e)
 	return extensionAt(e, target).Name == "" && len(e)-target == standardSize
 }
 
-// isPolicy tells whether the entry is a verdict for all packets that come to it.
+// isPolicy reports whether the entry is a verdict without conditions.
 func (l *layout) isPolicy(e entry) bool {
 	asked := slices.ContainsFunc(e[:l.invert+1], func(b byte) bool { return b != 0 })
 	return !asked && l.targetOf(e) == l.size && l.isStandard(e)
 }
 
-// chainName returns the name in the entry that begins a chain, or ends the table.
+// chainName returns the name in the entry that begins a chain or ends the table.
 func (l *layout) chainName(e entry) (string, bool) {
 	x := extensionAt(e, l.targetOf(e))
 	return zeroTerminated(x.Data), x.Name == errorTarget && x.Revision == 0

@@ -210,7 +210,7 @@ func (a *nodeAgent) populate() error {
 	if err != nil {
 		return err
 	}
-	p, err := nft.Prepare(rules.Compile(r))
+	p, err := nft.Prepare(rules.MustCompile(r))
 	if err != nil {
 		return err
 	}
@@ -222,13 +222,13 @@ func (a *nodeAgent) populate() error {
 			return err
 		}
 		a.namespaces = append(a.namespaces, attachment.NS)
-		if _, err := p.Apply(attachment.NS); err != nil {
+		if _, err := p.Apply(attachment.NS, nft.ApplyOptions{}); err != nil {
 			return err
 		}
 		if err := store.Put(record.Record{
 			Key: record.Key{ContainerID: attachment.ContainerID, IfName: "eth0"}, Netns: fmt.Sprintf("/var/run/netns/%d", i),
 			Pod:     record.Pod{Namespace: a.pod.Metadata.Namespace, Name: name, UID: uid},
-			Outcome: "redirect", Reason: "mesh-pod", Redirect: &r, Engine: compat.EngineNFT, Time: time.Now(),
+			Outcome: "redirect", Reason: "mesh-pod", Redirect: &r, Backend: compat.BackendNFT, Time: time.Now(),
 		}); err != nil {
 			return err
 		}

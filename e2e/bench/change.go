@@ -84,7 +84,11 @@ func changeInProcess(name string, reads bool, before, after Sidecar) Contestant 
 				}
 				return err
 			}, func(ns *netns.NS) error {
-				result, err := nft.ApplyAfter(ns, want, last)
+				p, err := nft.Prepare(want)
+				if err != nil {
+					return err
+				}
+				result, err := p.Apply(ns, nft.ApplyOptions{Since: last})
 				return became(nft.Updated, result, err)
 			})
 			if err != nil {

@@ -91,7 +91,7 @@ func coldContestant(s Sidecar) Contestant {
 			return func() {}, err
 		},
 		Prepare: func() (Task, error) {
-			return inPod(nil, func(ns *netns.NS) error { return created(nft.Apply(ns, rules.Compile(r))) })
+			return inPod(nil, func(ns *netns.NS) error { return created(nft.Apply(ns, rules.MustCompile(r))) })
 		},
 	}
 }
@@ -105,7 +105,7 @@ func cachedContestant(s Sidecar) Contestant {
 			return func() { p = nil }, err
 		},
 		Prepare: func() (Task, error) {
-			return inPod(nil, func(ns *netns.NS) error { return created(p.Apply(ns)) })
+			return inPod(nil, func(ns *netns.NS) error { return created(p.Apply(ns, nft.ApplyOptions{})) })
 		},
 	}
 }

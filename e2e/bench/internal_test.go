@@ -37,11 +37,11 @@ func TestTheFloorIsTheWholeWork(t *testing.T) {
 	if err := f.apply(ns); err != nil {
 		t.Fatal(err)
 	}
-	backend, err := compat.Choose(compat.EngineNFT)
+	backend, err := compat.Choose(compat.BackendNFT)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, err := backend.Check(ns, rs); err != nil || len(found.Differences) > 0 {
+	if found, err := backend.Check(ns, rs, compat.Snapshot{}); err != nil || len(found.Differences) > 0 {
 		t.Errorf("%v, %v", found, err)
 	}
 	if err := f.apply(ns); err == nil {

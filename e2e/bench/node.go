@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // An Attachment is a pod's network namespace as the plugin before ours in the chain leaves it, and what a runtime calls it.
@@ -80,7 +81,7 @@ func (a *Attachment) PrevResult() map[string]any {
 
 // redirects tells by an error if the namespace's rules do not redirect what an application sends, or if they do and should not.
 func redirects(ns *netns.NS, want bool) error {
-	live, err := compat.ReadLive(ns, compat.PartAll)
+	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func redirects(ns *netns.NS, want bool) error {
 	if err != nil {
 		return err
 	}
-	if fate := live.Ruleset.Explain(packet).Fate; fate.Captured() != want {
+	if fate := diff.Explain(&live.Ruleset, packet).Fate; fate.Captured() != want {
 		return fmt.Errorf("%s: %s", packet, fate)
 	}
 	return nil

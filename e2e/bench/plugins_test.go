@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench"
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 	"github.com/sluice-mesh/sluice/install/serve"
-	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/agent"
@@ -65,7 +65,7 @@ func (w *world) startAgent(b *testing.B, runDir string) {
 	api.Put(w.texts...)
 	fetch := source.NewAPIServer(source.Options{Kubeconfig: api.Kubeconfig()})
 	b.Cleanup(fetch.Close)
-	m, err := mirror.New(mirror.Options{
+	m, err := podcache.New(podcache.Options{
 		Config:   &rest.Config{Host: api.URL(), BearerToken: api.Token(), TLSClientConfig: rest.TLSClientConfig{CAData: api.CA()}},
 		NodeName: "node-2", Fetch: fetch,
 	})

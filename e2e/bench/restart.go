@@ -19,14 +19,14 @@ func restartRows() []Row {
 	s := Sidecar{}
 	raw := rawContestant(s)
 	cold := nodeOf(coldName, report.Ours, s, func(r rules.Redirect) (func(*netns.NS) error, error) {
-		return func(ns *netns.NS) error { return created(nft.Apply(ns, rules.Compile(r))) }, nil
+		return func(ns *netns.NS) error { return created(nft.Apply(ns, rules.MustCompile(r))) }, nil
 	})
 	cached := nodeOf(cachedName, report.Ours, s, func(r rules.Redirect) (func(*netns.NS) error, error) {
-		p, err := nft.Prepare(rules.Compile(r))
-		return func(ns *netns.NS) error { return created(p.Apply(ns)) }, err
+		p, err := nft.Prepare(rules.MustCompile(r))
+		return func(ns *netns.NS) error { return created(p.Apply(ns, nft.ApplyOptions{})) }, err
 	})
 	floor := nodeOf(raw.Name, raw.Kind, s, func(r rules.Redirect) (func(*netns.NS) error, error) {
-		f, err := newFloor(rules.Compile(r))
+		f, err := newFloor(rules.MustCompile(r))
 		return f.apply, err
 	})
 	return []Row{{

@@ -60,7 +60,7 @@ func (s Sidecar) Compile() (rules.Ruleset, error) {
 	if err != nil {
 		return rules.Ruleset{}, err
 	}
-	return rules.Compile(r), nil
+	return rules.Compile(r)
 }
 
 // prepare is the ruleset, to be applied in many pods.

@@ -38,7 +38,7 @@ func (c *Cluster) REST() *rest.Config { return rest.CopyConfig(c.config) }
 // Nodes are the machines, the one with the control plane first.
 func (c *Cluster) Nodes() []Node { return append([]Node(nil), c.nodes...) }
 
-// LoadImage makes the images of an archive (as install/image writes it, or docker save) known to all nodes. Pods name them with
+// LoadImage makes the images of an archive (as e2e/image writes it, or docker save) known to all nodes. Pods name them with
 // imagePullPolicy Never or IfNotPresent.
 func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	for _, n := range c.nodes {

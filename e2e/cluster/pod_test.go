@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/sluice-mesh/sluice/install/image"
+	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
 const answerImage = "e2e.sluice.test/answer:1"

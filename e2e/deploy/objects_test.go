@@ -152,7 +152,7 @@ func TestPodsOfTheAgent(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{
 		"cni-bin": settings.MountedBinDir, "cni-conf": settings.MountedNetDir, "run": settings.RunDir,
 		"state": settings.StateDir, "cni-cache": settings.MountedCache,
-		"netns": settings.MountedNetns, "proc": settings.MountedProc,
+		"netns": settings.MountedNetns, "proc": settings.MountedProc, "identity": "/var/run/secrets/kubernetes.io/serviceaccount",
 	}, mounts); diff != "" {
 		t.Error(diff)
 	}

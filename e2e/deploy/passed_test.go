@@ -20,7 +20,7 @@ func TestValuesThatPassThrough(t *testing.T) {
 		affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {
 			nodeSelectorTerms: [{matchFields: [{key: a, operator: Exists}]}]}}},
 		tolerations: [{key: only, operator: Exists}], updateStrategy: {type: OnDelete, rollingUpdate: null}, terminationGracePeriodSeconds: 99,
-		resources: {limits: {memory: 80Mi}}, resourceQuotas: {enabled: true, pods: 7},
+		resources: {limits: {memory: 180Mi}}, resourceQuotas: {enabled: true, pods: 7},
 		uninstallHook: {timeoutSeconds: 77, tolerations: [{key: hook, operator: Exists}]}}`, deploy.Options{})
 	ds := deployed.agent(t)
 	agent, hook := ds.Spec.Template.Spec, job(t, hooks).Spec.Template.Spec
@@ -39,7 +39,7 @@ func TestValuesThatPassThrough(t *testing.T) {
 		core.PullAlways, core.PullAlways, secrets, secrets, "high",
 		[]string{"high"},
 		"7", "a", "only", "hook", int64(77),
-		"OnDelete", true, int64(99), "80Mi",
+		"OnDelete", true, int64(99), "180Mi",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -50,11 +50,11 @@ func TestValuesThatPassThrough(t *testing.T) {
 func TestResources(t *testing.T) {
 	const global = "global: {defaultResources: {requests: {cpu: 7m, memory: null}, limits: {memory: null}}}"
 	for _, c := range []struct{ why, values, want string }{
-		{"the agent's own", "{}", "requests: {cpu: 20m, memory: 50Mi}"},
-		{"the agent's own go before the global ones", "{" + global + "}", "requests: {cpu: 20m, memory: 50Mi}"},
+		{"the agent's own", "{}", "{requests: {cpu: 20m, memory: 50Mi}, limits: {memory: 256Mi}}"},
+		{"the agent's own go before the global ones", "{" + global + "}", "{requests: {cpu: 20m, memory: 50Mi}, limits: {memory: 256Mi}}"},
 		{"the global ones", "{resources: null, " + global + "}", "requests: {cpu: 7m}"},
 		{"none", "resources: null", "{}"},
-		{"an amount of nothing", "resources: {requests: {cpu: null}, limits: {cpu: null, memory: 80Mi}}", "{requests: {memory: 50Mi}, limits: {memory: 80Mi}}"},
+		{"an amount of nothing", "resources: {requests: {cpu: null}, limits: {cpu: null, memory: 180Mi}}", "{requests: {memory: 50Mi}, limits: {memory: 180Mi}}"},
 	} {
 		deployed, _ := render(t, c.values, deploy.Options{})
 		var want core.ResourceRequirements

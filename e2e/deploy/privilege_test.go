@@ -32,7 +32,7 @@ func job(t *testing.T, hooks objects) *batch.Job {
 }
 
 func TestFeaturesAskForNoMoreThanTheyNeed(t *testing.T) {
-	const places = "cni-bin cni-conf run state cni-cache"
+	const places = "identity cni-bin cni-conf run state cni-cache"
 	for _, c := range []struct{ why, values, capabilities, volumes string }{
 		{"all that is on by default", "{}", "DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE", places + " netns proc"},
 		{"installing alone enters no pod", "{audit: {enabled: false}, repair: {enabled: false}}", "DAC_OVERRIDE", places},
@@ -64,7 +64,7 @@ func TestFeaturesAskForNoMoreThanTheyNeed(t *testing.T) {
 
 func TestRightsFollowFeatures(t *testing.T) {
 	usual := []string{
-		"pods: get list watch", "nodes: get", "events: create", "daemonsets/sluice-node: get list watch",
+		"pods: get list watch", "nodes: get", "events: create patch", "daemonsets/sluice-node: get list watch",
 		"serviceaccounts/token/sluice: create",
 	}
 	with := func(lines ...string) []string { return append(slices.Clone(usual), lines...) }
@@ -118,7 +118,7 @@ func TestContainersAreConfined(t *testing.T) {
 		}
 	}
 	for _, m := range pods["agent"].Containers[0].VolumeMounts {
-		if looks := m.Name == "proc" || m.Name == "netns" || m.Name == "cni-cache"; looks != m.ReadOnly {
+		if looks := slices.Contains([]string{"proc", "netns", "cni-cache", "identity"}, m.Name); looks != m.ReadOnly {
 			t.Errorf("mount %s: read-only is %v", m.Name, m.ReadOnly)
 		}
 	}

@@ -66,8 +66,8 @@ func parameters(t *testing.T, s subject, injected *corev1.Pod) rules.Redirect {
 	cmd.Stdin = strings.NewReader(text(t, injected))
 	out, err := cmd.CombinedOutput()
 	if said := string(out); err != nil || !strings.Contains(said, "redirect (mesh-pod)") ||
-		!strings.Contains(said, rules.Compile(ours).String()) {
-		t.Errorf("rules explain --pod: %v: %s\nwant the ruleset\n%s", err, said, rules.Compile(ours))
+		!strings.Contains(said, rules.MustCompile(ours).String()) {
+		t.Errorf("rules explain --pod: %v: %s\nwant the ruleset\n%s", err, said, rules.MustCompile(ours))
 	}
 	return ours
 }
@@ -77,7 +77,7 @@ func decideWithout(ours rules.Redirect, theirs rules.Ruleset, undone []differenc
 	for _, d := range undone {
 		d.undo(&ours)
 	}
-	return diff.Decide(diff.Side{Ruleset: rules.Compile(ours), RoutingKnown: true, Redirect: &ours},
+	return diff.Decide(diff.Side{Ruleset: rules.MustCompile(ours), RoutingKnown: true, Redirect: &ours},
 		diff.Side{Ruleset: theirs, RoutingKnown: true}, diff.Options{})
 }
 
@@ -106,7 +106,7 @@ func runInit(t *testing.T, tools injection.Tools, s subject, pod *corev1.Pod) ru
 	if err != nil || result.Status != 0 {
 		t.Fatalf("istio-init %q: %v, status %d\n%s", init.Args, err, result.Status, result.Errors)
 	}
-	live, err := compat.ReadLive(ns, compat.PartAll)
+	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil || len(live.Ambiguous) > 0 {
 		t.Fatalf("%v, ambiguous: %v", err, live.Ambiguous)
 	}

@@ -53,7 +53,7 @@ func (t Tools) Chart() string { return filepath.Join(t.Charts, "istio-control", 
 type Installation struct {
 	// Revision is the control plane's; empty for the default one.
 	Revision string
-	// CNI tells that a CNI plugin redirects, and not istio-init.
+	// CNI reports that a CNI plugin redirects, and not istio-init.
 	CNI bool
 	// Values are more of the chart's values.
 	Values map[string]any

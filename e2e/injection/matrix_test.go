@@ -82,7 +82,7 @@ func inject(t *testing.T, i *injection.Istiod, s subject) *corev1.Pod {
 	return pod
 }
 
-// mustBeInjected tells that the control plane and the pod are what the test says, and not by mistake as all others.
+// mustBeInjected reports that the control plane and the pod are what the test says, and not by mistake as all others.
 func mustBeInjected(t *testing.T, c control, s subject, pod *corev1.Pod) {
 	t.Helper()
 	if revision := cmp.Or(c.Revision, "default"); pod.Annotations["istio.io/rev"] != revision {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// isLong tells whether all is wanted, however long it takes.
+// isLong reports whether all is wanted, however long it takes.
 func isLong() bool { return os.Getenv("SLUICE_LONG") != "" }
 
 // appliedGroups are those of which our rules are put into the kernel also when there is little time.

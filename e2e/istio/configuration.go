@@ -15,7 +15,7 @@ type Configuration struct {
 	Pod       Pod
 	// ResolvConf is the content of /etc/resolv.conf.
 	ResolvConf string
-	// Idle tells that it is to leave no rules behind.
+	// Idle reports that it is to leave no rules behind.
 	Idle bool
 	// Refused is not nil if one of the two programs refuses to do this.
 	Refused *Refusal

@@ -39,7 +39,7 @@ const (
 	soundLen     = 16
 )
 
-// arrives sends the invalid datagram and then the sound one from the neighbour, and tells whether the first arrived. They keep their
+// arrives sends the invalid datagram and then the sound one from the neighbour, and reports whether the first arrived. They keep their
 // order.
 func arrives(t *testing.T, l loaded, p rules.Packet) bool {
 	t.Helper()

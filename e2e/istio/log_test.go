@@ -35,12 +35,12 @@ func (s subject) checkLog(t *testing.T, run istio.Result, saved diff.Side) {
 	}
 	told := *log.Redirect
 	told.LoopbackCIDR = s.redirect.LoopbackCIDR // the log does not tell it
-	if got := rules.Compile(told); !rules.Equal(got, s.ours) {
+	if got := rules.MustCompile(told); !rules.Equal(got, s.ours) {
 		t.Errorf("%s\nthe parameters that its log tells mean\n%s\nand its arguments\n%s", s, got, s.ours)
 	}
 }
 
-// namesOwners tells whether users or groups are given by name, which a log cannot be asked for.
+// namesOwners reports whether users or groups are given by name, which a log cannot be asked for.
 func (s subject) namesOwners() bool {
 	return slices.ContainsFunc(slices.Concat(s.Args, s.Env), func(text string) bool { return strings.Contains(text, "=daemon") })
 }

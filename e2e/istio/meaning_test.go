@@ -11,10 +11,10 @@ import (
 
 // What parameters mean for connections, said here without the rules that are made of them.
 
-// hasInbound tells whether inbound connections to some port are captured.
+// hasInbound reports whether inbound connections to some port are captured.
 func hasInbound(r rules.Redirect) bool { return r.InboundPorts.All || len(r.InboundPorts.Ports) > 0 }
 
-// capturesInbound tells whether inbound connections to the port are captured.
+// capturesInbound reports whether inbound connections to the port are captured.
 func capturesInbound(r rules.Redirect, port uint16) bool {
 	if r.InboundPorts.All {
 		return !rules.Contains(rules.Normalise(r.InboundExcludePorts), port)
@@ -22,13 +22,13 @@ func capturesInbound(r rules.Redirect, port uint16) bool {
 	return rules.Contains(rules.Normalise(r.InboundPorts.Ports), port)
 }
 
-// capturesAnywhere tells whether outbound connections are captured that go to no address in particular.
+// capturesAnywhere reports whether outbound connections are captured that go to no address in particular.
 func capturesAnywhere(r rules.Redirect) bool {
 	rerouted := r.OutboundCIDRs.All && len(r.RerouteInterfaces) > 0
 	return (r.OutboundCIDRs.All || len(includedPorts(r)) > 0) && hasGroups(r) || rerouted
 }
 
-// capturesOutbound tells whether some outbound connection is captured by its address or port, be it over lo.
+// capturesOutbound reports whether some outbound connection is captured by its address or port, be it over lo.
 func capturesOutbound(r rules.Redirect) bool {
 	return slices.ContainsFunc(inclusions(r), func(included []netip.Prefix) bool {
 		return len(capturedAddresses(r, included, asGiven).Ranges()) > 0
@@ -93,12 +93,12 @@ func includedPorts(r rules.Redirect) []uint16 {
 	return ports
 }
 
-// capturesDNS tells whether queries are captured.
+// capturesDNS reports whether queries are captured.
 func capturesDNS(r rules.Redirect) bool {
 	return r.DNS.Capture && !rules.Contains(rules.Normalise(r.OutboundExcludePorts), 53)
 }
 
-// hasGroups tells whether any group's connections are captured.
+// hasGroups reports whether any group's connections are captured.
 func hasGroups(r rules.Redirect) bool { return r.OwnerGroups.All || len(r.OwnerGroups.IDs) > 0 }
 
 func hasLoopback(prefixes []netip.Prefix) bool {

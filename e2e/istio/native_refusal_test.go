@@ -11,7 +11,7 @@ type nativeRefusal struct {
 	id, sentence string
 	// says is part of nft's error.
 	says []string
-	// expected tells whether the configuration meets it.
+	// expected reports whether the configuration meets it.
 	expected func(s subject) bool
 	// instead writes an argument so that nft reads it as iptables reads the original; nil if there is no way.
 	instead func(name, value string) string
@@ -67,12 +67,12 @@ var nativeRefusals = []nativeRefusal{
 	},
 }
 
-// isIn tells whether the output has the error.
+// isIn reports whether the output has the error.
 func (r nativeRefusal) isIn(output string) bool {
 	return !slices.ContainsFunc(r.says, func(part string) bool { return !strings.Contains(output, part) })
 }
 
-// hasArg tells whether some argument is like that.
+// hasArg reports whether some argument is like that.
 func (s subject) hasArg(like func(name, value string) bool) bool {
 	return slices.ContainsFunc(s.Args, func(arg string) bool {
 		name, value, _ := strings.Cut(arg, "=")

@@ -123,13 +123,13 @@ func forget(t *testing.T, l loaded, port uint16) {
 	}
 }
 
-// isKnown tells whether conntrack knows a connection from the port.
+// isKnown reports whether conntrack knows a connection from the port.
 func isKnown(port uint16) (bool, error) {
 	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
 	return slices.ContainsFunc(flows, func(f *netlink.ConntrackFlow) bool { return f.Forward.SrcPort == port }), err
 }
 
-// hasSocket tells whether the kernel has a TCP socket of the pod's address and the port, be it nobody's.
+// hasSocket reports whether the kernel has a TCP socket of the pod's address and the port, be it nobody's.
 func hasSocket(port uint16) (bool, error) {
 	address := testbed.PodIP4.As4()
 	local := fmt.Sprintf(": %08X:%04X ", binary.NativeEndian.Uint32(address[:]), port)

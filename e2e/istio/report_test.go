@@ -51,10 +51,13 @@ func describeClass(c diff.Class, left, right string) string {
 
 // positionOf says where a rule was read, if it was.
 func positionOf(r *rules.Rule) string {
-	if r.Position == 0 {
-		return ""
+	switch {
+	case r.Line != 0:
+		return fmt.Sprintf(" (line %d)", r.Line)
+	case r.Handle != 0:
+		return fmt.Sprintf(" (handle %d)", r.Handle)
 	}
-	return fmt.Sprintf(" (position %d)", r.Position)
+	return ""
 }
 
 // deviationsOf are those that a comparison names, each once.

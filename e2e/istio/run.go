@@ -24,7 +24,7 @@ type Result struct {
 type Program string
 
 // Run starts the program with the arguments in the namespace, and waits for its end. It sees the configuration's resolv.conf and
-// environment and no other, and shares no lock of iptables with anybody. The error tells that it could not be started, not that it
+// environment and no other, and shares no lock of iptables with anybody. The error reports that it could not be started, not that it
 // failed.
 func (p Program) Run(ns *netns.NS, c Configuration, args ...string) (Result, error) {
 	dir, err := os.MkdirTemp("", "istio-iptables-")

@@ -29,8 +29,8 @@ func newSubject(t *testing.T, c istio.Configuration) subject {
 	if s.redirect, err = c.Redirect(); err != nil {
 		t.Fatalf("%s\nis not what our parsers accept: %v", c, err)
 	}
-	s.ours = rules.Compile(s.redirect)
-	s.strict = rules.Compile(s.strictRedirect())
+	s.ours = rules.MustCompile(s.redirect)
+	s.strict = rules.MustCompile(s.strictRedirect())
 	return s
 }
 
@@ -112,7 +112,7 @@ func parseSaved(t *testing.T, names [2]string, text func(name string) (string, e
 // readLive reads what decides about packets in the namespace, as rules diff does.
 func readLive(t *testing.T, ns *netns.NS) rules.Ruleset {
 	t.Helper()
-	live, err := compat.ReadLive(ns, compat.PartAll)
+	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {
 		t.Fatal(err)
 	}

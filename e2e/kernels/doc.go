@@ -2,5 +2,5 @@
 // architecture. Each boots in an emulated machine from Debian's package, with an initramfs that has its modules, our commands and
 // tests, and the programs that the tests compare with; nothing is installed, and nothing of the host is used but qemu.
 //
-// What was measured is a table in README, and a difference between the two a failure.
+// What was measured is a table in e2e/README.md, and a difference between the two a failure.
 package kernels

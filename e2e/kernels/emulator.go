@@ -14,7 +14,7 @@ import (
 // emulatorPackages are Debian's, with the emulator of an architecture.
 var emulatorPackages = map[string]string{"amd64": "qemu-system-x86", "arm64": "qemu-system-arm"}
 
-// Required tells whether something that is missing is a failure: SLUICE_REQUIRE=1 or CI=true.
+// Required reports whether something that is missing is a failure: SLUICE_REQUIRE=1 or CI=true.
 func Required() bool { return os.Getenv("SLUICE_REQUIRE") == "1" || os.Getenv("CI") == "true" }
 
 // Emulators sees to it that what emulates the tasks' architectures is there: as root, and in CI, it installs the distribution's packages. The

@@ -68,7 +68,7 @@ type fetcher struct {
 	say    func(format string, args ...any)
 }
 
-// An UnavailableError tells that a package cannot be had.
+// An UnavailableError reports that a package cannot be had.
 type UnavailableError struct{ Err error }
 
 // Error says which, and why.

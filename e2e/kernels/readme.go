@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// The table is between these lines of README.
+// The table is between these lines of e2e/README.md.
 const (
 	begin = "<!-- kernels: written by make e2e-kernels UPDATE=1 -->\n"
 	end   = "<!-- kernels: end -->\n"
 )
 
-// Embed returns the text of README with the table in its place.
+// Embed returns the text with the table in its place.
 func Embed(readme, table string) (string, error) {
 	before, rest, ok := strings.Cut(readme, begin)
 	_, after, ended := strings.Cut(rest, end)
@@ -22,10 +22,10 @@ func Embed(readme, table string) (string, error) {
 	return before + begin + table + end + after, nil
 }
 
-// ErrDifferent tells that README does not say what was measured.
-var ErrDifferent = errors.New("README's table of kernels is not what was measured")
+// ErrDifferent reports that e2e/README.md does not say what was measured.
+var ErrDifferent = errors.New("the table of kernels in e2e/README.md is not what was measured")
 
-// Compare wants that the table is in README: else ErrDifferent is in the error, which shows the lines.
+// Compare returns ErrDifferent, with the lines, if the table is not in the text.
 func Compare(readme, table string) error {
 	want, err := Embed(readme, table)
 	if err != nil || want == readme {

@@ -20,9 +20,9 @@ type Result struct {
 	// Release is what the kernel calls itself.
 	Release string
 	// Auto is the engine that was chosen automatically.
-	Auto compat.Engine
+	Auto compat.BackendName
 	// Refused has, for an engine that was asked for by name and refused, the words.
-	Refused map[compat.Engine]string
+	Refused map[compat.BackendName]string
 	// Facts are of the kernel.
 	Facts Facts
 	// Tests and Passed are how many tests there were, and which of them passed.
@@ -31,9 +31,9 @@ type Result struct {
 
 // Facts are of a kernel and its modules. None keeps anything from working.
 type Facts struct {
-	// Hooks tells whether the kernel lists who has hooks (CONFIG_NETFILTER_NETLINK_HOOK).
+	// Hooks reports whether the kernel lists who has hooks (CONFIG_NETFILTER_NETLINK_HOOK).
 	Hooks bool
-	// Destroy tells whether nf_tables can delete what need not be there (Linux 6.3).
+	// Destroy reports whether nf_tables can delete what need not be there (Linux 6.3).
 	Destroy bool
 	// MissingNFT and MissingLegacy name what is lacking of what rules can need.
 	MissingNFT, MissingLegacy []string `json:",omitempty"`
@@ -65,7 +65,7 @@ func (r *record) output(step string) string { return strings.Join(r.lines[step],
 
 // judge makes the result of a record. The errors are what is not as it must be.
 func (r *record) judge(k Kernel, s Shape) (Result, error) {
-	result := Result{Kernel: k, Shape: s, Release: r.release, Refused: map[compat.Engine]string{}}
+	result := Result{Kernel: k, Shape: s, Release: r.release, Refused: map[compat.BackendName]string{}}
 	var wrong []error
 	for _, e := range engines {
 		wrong = append(wrong, r.judgeEngine(&result, e))
@@ -91,7 +91,7 @@ func (r *record) judge(k Kernel, s Shape) (Result, error) {
 }
 
 // judgeEngine records what asking for the engine gave, which must agree with the shape.
-func (r *record) judgeEngine(result *Result, e compat.Engine) error {
+func (r *record) judgeEngine(result *Result, e compat.BackendName) error {
 	step := stepApply + string(e)
 	backend, refusal, err := r.answer(step)
 	if err != nil {
@@ -108,7 +108,7 @@ func (r *record) judgeEngine(result *Result, e compat.Engine) error {
 		return nil
 	}
 	want := e
-	if e == compat.EngineAuto {
+	if e == compat.BackendAuto {
 		want, result.Auto = result.Shape.auto(), backend
 	}
 	if backend != want {
@@ -118,11 +118,11 @@ func (r *record) judgeEngine(result *Result, e compat.Engine) error {
 }
 
 // answer is what rules apply has answered: the engine, or the error.
-func (r *record) answer(step string) (backend compat.Engine, refusal string, err error) {
+func (r *record) answer(step string) (backend compat.BackendName, refusal string, err error) {
 	var refusals []string
 	for d := json.NewDecoder(strings.NewReader(r.output(step))); ; {
 		var object struct {
-			Backend compat.Engine
+			Backend compat.BackendName
 			Error   string
 		}
 		switch err := d.Decode(&object); {

@@ -23,13 +23,13 @@ func recorded(s Shape) *record {
 	for _, step := range steps(s) {
 		code := 0
 		switch verb, name, _ := strings.Cut(step.Name, " "); {
-		case verb+" " == stepApply && !s.has(compat.Engine(name)):
+		case verb+" " == stepApply && !s.has(compat.BackendName(name)):
 			say(step.Name, `{"error":"the kernel has no such thing"}`)
 			say(step.Name, `{"error":"this kernel does not support it (CONFIG_IT, module it)"}`)
 			code = 3
 		case verb+" " == stepApply:
-			backend := compat.Engine(name)
-			if backend == compat.EngineAuto {
+			backend := compat.BackendName(name)
+			if backend == compat.BackendAuto {
 				backend = s.auto()
 			}
 			say(step.Name, fmt.Sprintf("{\n  \"outcome\": \"created\",\n  \"backend\": %q\n}", string(backend)))

@@ -20,19 +20,19 @@ var Shapes = []Shape{
 }
 
 // auto is the engine that must be chosen.
-func (s Shape) auto() compat.Engine {
+func (s Shape) auto() compat.BackendName {
 	if s.NFT {
-		return compat.EngineNFT
+		return compat.BackendNFT
 	}
-	return compat.EngineLegacy
+	return compat.BackendLegacy
 }
 
-// has tells whether the engine is there.
-func (s Shape) has(e compat.Engine) bool {
+// has reports whether the engine is there.
+func (s Shape) has(e compat.BackendName) bool {
 	switch e {
-	case compat.EngineNFT:
+	case compat.BackendNFT:
 		return s.NFT
-	case compat.EngineLegacy:
+	case compat.BackendLegacy:
 		return s.Legacy
 	}
 	return true

@@ -17,7 +17,7 @@ const (
 func testPath(pkg string) string { return "/sluice/" + pkg + "/" + pkg + ".test" }
 
 // engines are those that are asked for by name, automatic choice first.
-var engines = []compat.Engine{compat.EngineAuto, compat.EngineNFT, compat.EngineLegacy}
+var engines = []compat.BackendName{compat.BackendAuto, compat.BackendNFT, compat.BackendLegacy}
 
 // Names of steps; those that apply, check and clean have the engine behind.
 const (

@@ -20,7 +20,7 @@ func Table(results []Result) string {
 	text.WriteString("|---|---|---|---|---|---|---|\n")
 	var words []string
 	for _, r := range results {
-		cell := func(e compat.Engine) string {
+		cell := func(e compat.BackendName) string {
 			refusal := r.Refused[e]
 			if refusal == "" {
 				return "works"
@@ -32,7 +32,7 @@ func Table(results []Result) string {
 			return "refused " + strings.Repeat("*", i+1)
 		}
 		fmt.Fprintf(&text, "| %s, %s | %s | %s | %s | %s | %s | %d of %d |\n", r.Kernel, r.Kernel.Release, r.Shape.Name, r.Auto,
-			escape(cell(compat.EngineNFT)), escape(cell(compat.EngineLegacy)), r.Facts.besides(), r.Passed, r.Tests)
+			escape(cell(compat.BackendNFT)), escape(cell(compat.BackendLegacy)), r.Facts.besides(), r.Passed, r.Tests)
 	}
 	for i, w := range words {
 		fmt.Fprintf(&text, "\n%s `%s`\n", escape(strings.Repeat("*", i+1)), w)

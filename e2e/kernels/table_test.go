@@ -13,12 +13,12 @@ import (
 
 func TestTheTableSaysWhatWasMeasured(t *testing.T) {
 	k := kernels.Kernel{Version: "5.10", Arch: "amd64", Release: "Debian 11"}
-	lacks := map[compat.Engine]string{compat.EngineNFT: "no nf_tables (CONFIG_NF_TABLES)"}
+	lacks := map[compat.BackendName]string{compat.BackendNFT: "no nf_tables (CONFIG_NF_TABLES)"}
 	got := kernels.Table([]kernels.Result{
-		{Kernel: k, Shape: kernels.Shapes[0], Auto: compat.EngineNFT, Tests: 40, Passed: 39},
-		{Kernel: k, Shape: kernels.Shapes[1], Auto: compat.EngineLegacy, Refused: lacks, Tests: 9, Passed: 9, Facts: kernels.Facts{Hooks: true, Destroy: true}},
-		{Kernel: k, Shape: kernels.Shapes[1], Auto: compat.EngineLegacy, Refused: lacks},
-		{Kernel: k, Shape: kernels.Shapes[2], Auto: compat.EngineNFT, Refused: map[compat.Engine]string{compat.EngineLegacy: "no ip_tables"}},
+		{Kernel: k, Shape: kernels.Shapes[0], Auto: compat.BackendNFT, Tests: 40, Passed: 39},
+		{Kernel: k, Shape: kernels.Shapes[1], Auto: compat.BackendLegacy, Refused: lacks, Tests: 9, Passed: 9, Facts: kernels.Facts{Hooks: true, Destroy: true}},
+		{Kernel: k, Shape: kernels.Shapes[1], Auto: compat.BackendLegacy, Refused: lacks},
+		{Kernel: k, Shape: kernels.Shapes[2], Auto: compat.BackendNFT, Refused: map[compat.BackendName]string{compat.BackendLegacy: "no ip_tables"}},
 	})
 	want := "" +
 		"| Linux | modules | `auto` is | `--backend nft` | `--backend legacy` | besides | tests passed |\n" +

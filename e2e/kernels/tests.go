@@ -55,7 +55,7 @@ var testSets = []testSet{
 		"TestLegacyMakesNoMoreTablesThanItNeeds",
 		"TestLegacyKeepsOthersRulesAndCounters",
 		"TestLegacyRunsFirst",
-		"TestLegacyFindsAndMendsDrift",
+		"TestLegacyFindsAndRepairsDrift",
 		"TestLegacyUndoesEverythingWhenTheLastTableIsRefused",
 		"TestRemoveIstioCreatesNoTable",
 		"TestWithoutNFTAutoIsLegacy",
@@ -68,16 +68,16 @@ var testSets = []testSet{
 	{pkg: "compat", nft: true, legacy: true, tests: []string{
 		"TestNothingIsAppliedWithoutItsRoutes",
 		"TestBackendsHoldWhatTheyApply",
-		"TestRulesMoveToTheOtherEngine",
+		"TestRulesMoveToTheOtherBackend",
 		"TestAMoveThatFailsChangesNothing",
-		"TestOneEngineDoesNotDisturbTheOther",
+		"TestOneBackendDoesNotDisturbTheOther",
 		"TestTheOrderOfChainsIsThatOfTheKernel",
 		"TestLivePartsAreThoseOfTheirPrograms",
 		"TestReadLiveMakesNothing",
 	}},
 }
 
-// in tells whether the tests run where only these engines are.
+// in reports whether the tests run where only these engines are.
 func (t testSet) in(s Shape) bool { return (!t.nft || s.NFT) && (!t.legacy || s.Legacy) }
 
 // testsOf lists the tests of a package that run in a shape.

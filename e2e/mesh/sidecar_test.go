@@ -63,7 +63,7 @@ func TestThePluginTakesAnInjectedPodForOneOfIstio(t *testing.T) {
 		// As istio-cni's, where no annotation says otherwise.
 		want.OutboundExcludePorts = rules.Singles[uint16](15020)
 		c.change(&want)
-		if diff := cmp.Diff(rules.Compile(want).String(), rules.Compile(got).String()); diff != "" {
+		if diff := cmp.Diff(rules.MustCompile(want).String(), rules.MustCompile(got).String()); diff != "" {
 			t.Errorf("%s: %s", c.name, diff)
 		}
 	}

@@ -73,7 +73,7 @@ func (c *churn) end(t *testing.T) {
 	}
 }
 
-// running tells whether a pod is still to come to its end.
+// running reports whether a pod is still to come to its end.
 func (c *churn) running() bool {
 	select {
 	case <-c.done:

@@ -90,7 +90,7 @@ func typeOf(t *testing.T, element json.RawMessage) string {
 	return e.Type
 }
 
-// hasElement tells whether a configuration has an element of a type as its last.
+// hasElement reports whether a configuration has an element of a type as its last.
 func hasElement(t *testing.T, conflist []byte, kind string) bool {
 	t.Helper()
 	list := elements(t, conflist)

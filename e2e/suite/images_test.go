@@ -15,8 +15,8 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/sluice-mesh/sluice/e2e/image"
 	"github.com/sluice-mesh/sluice/e2e/mesh"
-	"github.com/sluice-mesh/sluice/install/image"
 )
 
 // bin is where the Makefile puts what it builds.

@@ -1,7 +1,9 @@
 package suite_test
 
 import (
+	"encoding/json"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -113,9 +115,13 @@ func (w *world) helmIstio(t *testing.T, verb string, args ...string) {
 // istioCNIChart is the chart of istio-cni, in the module from which the image's programs are built.
 func istioCNIChart(t *testing.T) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-C", "../bench/istio", "-m", "-f", "{{.Dir}}", "istio.io/istio").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "mod", "download", "-C", "../bench/istio", "-json", "istio.io/istio").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.TrimSpace(string(out)) + "/manifests/charts/istio-cni"
+	var module struct{ Dir string }
+	if err := json.Unmarshal(out, &module); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(module.Dir, "manifests/charts/istio-cni")
 }

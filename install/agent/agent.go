@@ -1,20 +1,24 @@
 package agent
 
 import (
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/agent/credential"
+	"github.com/sluice-mesh/sluice/install/agent/heartbeat"
+	"github.com/sluice-mesh/sluice/install/agent/logs"
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/install/agent/retire"
 	"github.com/sluice-mesh/sluice/install/audit"
+	"github.com/sluice-mesh/sluice/install/bypass"
 	"github.com/sluice-mesh/sluice/install/node"
 	"github.com/sluice-mesh/sluice/install/serve"
-	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/install/token"
 	"github.com/sluice-mesh/sluice/plugin/agent"
@@ -22,7 +26,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Options of an agent. All are needed but for Companions.
+// Options of an agent. All are needed but for Patience and Runnables.
 type Options struct {
 	Settings settings.Values
 	// Version is the program's.
@@ -32,11 +36,12 @@ type Options struct {
 	API *rest.Config
 	// Noop is an executable that does nothing; see [node.Settings].
 	Noop string
-	// Log gets the agent's lines and the plugin's, Level sets what of them is logged.
-	Log   *zap.Logger
-	Level zap.AtomicLevel
-	// Companions run beside the installation from the start until the agent is told to stop.
-	Companions []Companion
+	// Log gets the agent's lines and the plugin's.
+	Log *logs.Log
+	// Patience is how long the kubelet has to replace a token that the API server rejects; see [credential.Options].
+	Patience time.Duration
+	// Runnables run beside the installation from the start until the agent is told to stop.
+	Runnables []Runnable
 }
 
 // An Agent is the node agent. Use [New].
@@ -45,17 +50,22 @@ type Agent struct {
 	config    *config.Config // the plugin's
 	metrics   *observe.Metrics
 	cluster   *cluster.Client
-	judge     *retire.Judge
+	identity  *credential.Monitor
+	decider   *retire.Decider
 	kernel    *kernel
 	publisher *token.Publisher
 	fetch     *source.APIServer
-	mirror    *mirror.Mirror // nil if nobody needs the pods
-	auditor   *audit.Auditor // nil likewise
-	server    *serve.Server  // nil if nothing is served
+	podCache  *podcache.Cache // nil if nobody needs the pods
+	auditor   *audit.Auditor  // nil likewise
+	bypass    *bypass.Detector
+	server    *serve.Server // nil if nothing is served
+	caller    *caller       // of the server; nil likewise
 	node      *node.Node
-	announcer *announcer
+	heartbeat *heartbeat.Monitor
+	events    *nodeEvents
 	reporter  *reporter
 	stopping  atomic.Bool // what is given up then has not failed
+	ended     chan error  // has room for why the agent ends itself
 }
 
 // fetchTime bounds a question of the plugin that has to be passed on to the API server: beyond it the plugin asks for itself.
@@ -68,18 +78,27 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	v := o.Settings
-	a := &Agent{options: o, config: parsed, metrics: observe.NewMetrics(o.Version), kernel: newKernel(parsed.Backend)}
-	if a.cluster, err = cluster.New(o.API); err != nil {
+	a := &Agent{options: o, config: parsed, metrics: observe.NewMetrics(o.Version), kernel: newKernel(parsed.Backend), ended: make(chan error, 1)}
+	a.identity, err = credential.New(credential.Options{
+		API: o.API, Record: filepath.Join(v.Text("CNI_AGENT_RUN_DIR"), exitsFile), Changed: a.credentialsChanged,
+		Patience: o.Patience,
+	})
+	if err != nil {
 		return nil, err
 	}
-	a.announcer = newAnnouncer(a.cluster.Tell, v.Text("NODE_NAME"), o.Log)
-	a.reporter = newReporter(v, o.Log, a.metrics)
-	a.judge = retire.New(retire.Options{
+	if a.cluster, err = cluster.New(a.identity.Client()); err != nil {
+		return nil, err
+	}
+	a.events = newNodeEvents(a.cluster.Tell, v.Text("NODE_NAME"), o.Log.Logger)
+	a.reporter = newReporter(v, o.Log.Logger, a.metrics)
+	a.bypass = a.newBypass()
+	a.decider = retire.New(retire.Options{
 		Client:    a.cluster,
 		DaemonSet: cluster.Name{Namespace: v.Text("POD_NAMESPACE"), Name: v.Text("SLUICE_DAEMONSET")},
 		NodeName:  v.Text("NODE_NAME"),
 		Broken:    a.reporter.daemonSetUnseen,
 	})
+	o.Log.OnSuppressed(func() { a.metrics.Count("sluice_log_lines_suppressed_total", 1) })
 	a.publisher = token.New(tokenOptions(o, parsed, a.published))
 	a.fetch = source.NewAPIServer(source.Options{Kubeconfig: parsed.Kubeconfig, Budget: fetchTime, Try: fetchTime})
 	if v.Bool("SLUICE_SERVE") || v.Bool("SLUICE_AUDIT") || v.Bool("REPAIR_ENABLED") {
@@ -90,25 +109,28 @@ func New(o Options) (*Agent, error) {
 	if v.Bool("SLUICE_SERVE") {
 		a.prepareServing(element)
 	}
-	a.options.Companions = slices.Clone(o.Companions)
+	a.options.Runnables = slices.Clone(o.Runnables)
 	if a.auditor != nil {
-		a.options.Companions = append(a.options.Companions, a.auditPods)
+		a.options.Runnables = append(a.options.Runnables, a.auditPods)
 	}
 	if key := v.Text("SLUICE_STARTUP_TAINT"); key != "" {
-		a.options.Companions = append(a.options.Companions, removeTaint(key))
+		a.options.Runnables = append(a.options.Runnables, removeTaint(key))
 	}
 	s := NodeSettings(v, element, o.Noop)
-	s.Gate = a.gate
+	s.Gate = a.insertable
 	if a.node, err = node.New(s, node.Options{}); err != nil {
 		return nil, err
 	}
+	a.heartbeat = heartbeat.New(a.loops()...)
 	return a, nil
 }
 
 // prepareServing makes what answers the plugin.
 func (a *Agent) prepareServing(element []byte) {
 	a.server = serve.New(serve.Options{
-		Socket: agent.SocketIn(a.config.RunDir), Objects: a.mirror, Policy: policy(element), Locate: a.auditor.Locate,
-		Log: a.reporter.pluginLine, Added: a.reporter.added, Answered: a.reporter.answered, Failed: a.reporter.serveFailed,
+		Socket: agent.SocketIn(a.config.RunDir), Objects: a.podCache, Policy: policy(element), Locate: a.auditor.Locate,
+		Status: func() any { return a.status() },
+		Log:    a.reporter.pluginLine, Added: a.reporter.added, Answered: a.reporter.answered, Failed: a.reporter.serveFailed,
 	})
+	a.caller = newCaller(agent.SocketIn(a.config.RunDir), a.server.Listening)
 }

@@ -77,7 +77,7 @@ func TestLifeOfANode(t *testing.T) {
 		t.Errorf("a pod by the socket: %v, %v", pod, err)
 	}
 	add := protocol.Add{Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft", Duration: time.Millisecond, Bytes: 2048}
-	if err := client.Tell(add); err != nil {
+	if err := client.Report(add); err != nil {
 		t.Error(err)
 	}
 	first.until("metrics", func() bool {
@@ -161,7 +161,7 @@ spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [pr
 	if out, err := add.CombinedOutput(); err != nil {
 		t.Fatalf("ADD: %v\n%s", err, out)
 	}
-	if holders, err := compat.Holders(pod); err != nil || len(holders) != 1 {
+	if holders, err := compat.InstalledBackends(pod); err != nil || len(holders) != 1 {
 		t.Errorf("%d engines have rules in the pod, %v", len(holders), err)
 	}
 	r.end()
@@ -172,7 +172,7 @@ func TestKernelIsAskedFirst(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newBed(t)
 	r := b.run(func(a *agent.Agent) {
-		a.SetChoose(func(compat.Engine) (compat.Backend, error) { return nil, errors.New("no nf_tables here") })
+		a.SetChoose(func(compat.BackendName) (compat.Backend, error) { return nil, errors.New("no nf_tables here") })
 	})
 	r.until("an event", func() bool { return len(b.Events()) > 0 })
 	if e := b.Events()[0]; e.Type != "Warning" || e.Reason != "KernelUnsupported" || !strings.Contains(e.Message, "no nf_tables here") {
@@ -231,17 +231,17 @@ func TestReadinessFollowsTheNode(t *testing.T) {
 	r.end()
 }
 
-func TestCompanions(t *testing.T) {
+func TestRunnables(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newBed(t)
-	began, ended := make(chan agent.World, 1), make(chan struct{})
-	r := b.run(nil, func(ctx context.Context, w agent.World) {
+	began, ended := make(chan agent.Dependencies, 1), make(chan struct{})
+	r := b.run(nil, func(ctx context.Context, w agent.Dependencies) {
 		defer close(ended)
 		began <- w
 		<-ctx.Done()
 	})
 	if w := <-began; w.Pods == nil || w.Cluster == nil || w.Config.RunDir != b.path("run") || w.NodeName != "node-1" {
-		t.Errorf("world: %+v", w)
+		t.Errorf("dependencies: %+v", w)
 	}
 	r.end()
 	<-ended

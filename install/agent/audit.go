@@ -7,8 +7,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/repair"
 	"github.com/sluice-mesh/sluice/install/sandbox"
-	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/nft/established"
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
@@ -20,8 +21,8 @@ func (a *Agent) prepareAudit() error {
 	if err != nil {
 		return err
 	}
-	a.mirror, err = mirror.New(mirror.Options{
-		Config: a.options.API, NodeName: v.Text("NODE_NAME"), Fetch: a.fetch, Broken: a.podsUnseen,
+	a.podCache, err = podcache.New(podcache.Options{
+		Config: a.identity.Client(), NodeName: v.Text("NODE_NAME"), Fetch: a.fetch, Broken: a.podsUnseen,
 		Changed: func(namespace, name string) { a.auditor.Changed(namespace, name) },
 	})
 	if err != nil {
@@ -30,9 +31,10 @@ func (a *Agent) prepareAudit() error {
 	a.auditor = audit.New(audit.Options{
 		NodeName: v.Text("NODE_NAME"),
 		Compare:  v.Bool("SLUICE_AUDIT"), Mend: v.Bool("SLUICE_AUDIT_REPAIR"), Interval: v.Duration("SLUICE_AUDIT_INTERVAL"),
-		Policy: policy, Decide: &a.config.Decide, Engine: a.config.Backend,
-		Records: record.In(a.config.RunDir), Ledger: repair.In(a.config.RunDir),
-		Pods: a.mirror, Cluster: a.cluster,
+		Connections: established.Options{ProcDir: sandboxes(v).ProcDir, Keep: !v.Bool("SLUICE_AUDIT_END_CONNECTIONS")},
+		Policy:      policy, Decide: &a.config.Decide, Engine: a.config.Backend,
+		Records: record.In(a.config.RunDir), Repairs: repair.In(a.config.RunDir), Bypass: a.bypass,
+		Pods: a.podCache, Cluster: a.cluster,
 		Find: sandbox.New(sandboxes(v)).Find, Open: audit.Open, Used: audit.Used,
 		Listen: func() (audit.Events, error) {
 			w, err := watch.Open()
@@ -41,7 +43,7 @@ func (a *Agent) prepareAudit() error {
 			}
 			return w, nil
 		},
-		Metrics: a.metrics, Log: a.options.Log,
+		Metrics: a.metrics, Log: a.options.Log.Logger,
 	})
 	return nil
 }
@@ -64,5 +66,5 @@ func resultDirs(v settings.Values) []string {
 	return []string{filepath.Join(cache, "results"), filepath.Join(cache, "cache", "results")}
 }
 
-// auditPods is a [Companion].
-func (a *Agent) auditPods(ctx context.Context, _ World) { a.auditor.Run(ctx) }
+// auditPods is a [Runnable].
+func (a *Agent) auditPods(ctx context.Context, _ Dependencies) { a.auditor.Run(ctx) }

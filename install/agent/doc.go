@@ -14,6 +14,8 @@
 // comes to the node in one. The kubeconfig does as long as the API server answers and lets pods be read; an outage closes it when it
 // has lasted for half a minute. It is tried every half minute where nothing is served, and otherwise every ten minutes.
 //
+// The API server must accept the agent's own credentials (package credential), and must have said what the plugin's kubeconfig may read.
+//
 // And no right may be missing for either way: that is a mistake which somebody has to mend. One way is enough for the gate, so that
 // pods are redirected; but the node is not ready, and keeps its start-up taint. What is closed is tried again every few seconds.
 //

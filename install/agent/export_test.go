@@ -3,6 +3,6 @@ package agent
 import "github.com/sluice-mesh/sluice/compat"
 
 // SetChoose replaces what chooses the engine of the kernel.
-func (a *Agent) SetChoose(choose func(compat.Engine) (compat.Backend, error)) {
+func (a *Agent) SetChoose(choose func(compat.BackendName) (compat.Backend, error)) {
 	a.kernel.choose = choose
 }

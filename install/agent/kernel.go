@@ -18,14 +18,14 @@ const kernelRetry = 30 * time.Second
 
 // A kernel knows whether rules can be had here.
 type kernel struct {
-	engine compat.Engine
-	choose func(compat.Engine) (compat.Backend, error)
+	engine compat.BackendName
+	choose func(compat.BackendName) (compat.Backend, error)
 
 	mu   sync.Mutex
 	part observe.Part
 }
 
-func newKernel(e compat.Engine) *kernel {
+func newKernel(e compat.BackendName) *kernel {
 	return &kernel{engine: e, choose: compat.Choose, part: observe.Part{Name: observe.Kernel, Reasons: []string{"not asked yet"}}}
 }
 
@@ -61,7 +61,7 @@ func (k *kernel) ask() observe.Part {
 	part := observe.Part{Name: observe.Kernel}
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
-	rs := rules.Compile(r)
+	rs := rules.MustCompile(r)
 	engine, err := k.apply(rs)
 	switch {
 	case err == nil:
@@ -77,7 +77,7 @@ func (k *kernel) ask() observe.Part {
 	return part
 }
 
-func (k *kernel) apply(rs rules.Ruleset) (compat.Engine, error) {
+func (k *kernel) apply(rs rules.Ruleset) (compat.BackendName, error) {
 	ns, err := netns.New()
 	if err != nil {
 		return "", err
@@ -87,8 +87,8 @@ func (k *kernel) apply(rs rules.Ruleset) (compat.Engine, error) {
 	if err != nil {
 		return "", err
 	}
-	result, err := backend.Apply(ns, rs)
-	return result.Engine, err
+	result, err := backend.Apply(ns, rs, compat.Snapshot{})
+	return result.Backend, err
 }
 
 // lacking names what the kernel does not have, as far as it says so.
@@ -104,10 +104,10 @@ func (k *kernel) lacking(rs rules.Ruleset) []string {
 			}
 		}
 	}
-	if k.engine != compat.EngineLegacy {
+	if k.engine != compat.BackendLegacy {
 		note(nft.Probe())
 	}
-	if k.engine != compat.EngineNFT {
+	if k.engine != compat.BackendNFT {
 		note(compat.ProbeLegacy(rs))
 	}
 	return reasons

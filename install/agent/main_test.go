@@ -20,6 +20,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/agent"
 	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+	"github.com/sluice-mesh/sluice/install/agent/logs"
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/plugin"
@@ -48,6 +49,8 @@ type bed struct {
 	t   *testing.T
 	dir string
 	env map[string]string
+	// patience is how long the kubelet has to replace a token.
+	patience time.Duration
 }
 
 func newBed(t *testing.T) *bed {
@@ -114,24 +117,25 @@ type running struct {
 }
 
 // run starts an agent, after a change to it.
-func (b *bed) run(change func(*agent.Agent), companions ...agent.Companion) *running {
+func (b *bed) run(change func(*agent.Agent), runnables ...agent.Runnable) *running {
 	b.t.Helper()
-	return b.start(b.Config(), change, companions...)
+	return b.start(b.Config(), change, runnables...)
 }
 
 // start starts an agent with an API server of the caller's choice.
-func (b *bed) start(api *rest.Config, change func(*agent.Agent), companions ...agent.Companion) *running {
+func (b *bed) start(api *rest.Config, change func(*agent.Agent), runnables ...agent.Runnable) *running {
 	b.t.Helper()
 	v, err := settings.Read(func(name string) (string, bool) { value, set := b.env[name]; return value, set })
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	log, level, err := agent.NewLog("debug", true, b.t.Output())
+	log, err := logs.New("debug", true, b.t.Output())
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	a, err := agent.New(agent.Options{
-		Settings: v, Version: "test", API: api, Noop: b.path("image/noop"), Log: log, Level: level, Companions: companions,
+		Settings: v, Version: "test", API: api, Noop: b.path("image/noop"), Log: log, Runnables: runnables,
+		Patience: b.patience,
 	})
 	if err != nil {
 		b.t.Fatal(err)

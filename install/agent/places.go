@@ -14,6 +14,9 @@ func NodeSettings(v settings.Values, element json.RawMessage, noop string) node.
 	return node.Settings{
 		CNIBinDir:                   v.Text("SLUICE_MOUNTED_BIN_DIR"),
 		CNIConfDir:                  v.Text("MOUNTED_CNI_NET_DIR"),
+		NodeRoot:                    nodeRoot(v),
+		NodeCNIBinDir:               v.Text("SLUICE_HOST_BIN_DIR"),
+		NodeCNIConfDir:              v.Text("SLUICE_HOST_NET_DIR"),
 		CNIConfFileName:             v.Text("CNI_CONF_NAME"),
 		Chained:                     v.Bool("CHAINED_CNI_PLUGIN"),
 		IstioOwnedCNIConfig:         v.Bool("ISTIO_OWNED_CNI_CONFIG"),

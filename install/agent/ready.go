@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -11,30 +10,39 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// Readiness tells whether an ADD on this node would succeed now. It is computed from what is there; nobody is asked for it.
+// Readiness reports whether an ADD on this node would succeed now. It is computed from what is there; nobody is asked for it.
 func (a *Agent) Readiness() observe.Readiness {
+	status := a.node.Status()
 	parts := []observe.Part{
-		a.kernel.get(), a.binaryPart(), a.configurationPart(a.node.Status()), a.rightsPart(),
+		a.kernel.get(), a.binaryPart(status), a.configurationPart(status), a.rightsPart(), a.runtimePart(),
 		kubeconfigPart(a.config.Kubeconfig, a.publisher.Status(), time.Now()),
 	}
 	if a.server != nil {
 		parts = append(parts, a.socketPart())
 	}
-	return observe.Judge(parts...)
+	return observe.Combine(parts...)
 }
 
-func (a *Agent) binaryPart() observe.Part {
-	part := observe.Part{Name: observe.Binary}
-	path := filepath.Join(a.options.Settings.Text("SLUICE_MOUNTED_BIN_DIR"), pluginType)
+// binaryPart says whether the executable is the one of the agent's image. The last pass over the node has found that out; an event wakes the
+// next one when the file changes.
+func (a *Agent) binaryPart(s node.Status) observe.Part {
+	part := observe.Part{Name: observe.Binary, Ready: s.Executable == node.Verified || s.Executable == node.Outdated}
 	shown := filepath.Join(a.options.Settings.Text("SLUICE_HOST_BIN_DIR"), pluginType)
-	switch info, err := os.Stat(path); {
-	case err != nil:
-		part.Reasons = []string{a.reporter.onNode.Replace(err.Error())}
-	case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 || info.Size() == 0:
-		part.Reasons = []string{fmt.Sprintf("%s is no executable file", shown)}
+	switch s.Executable {
+	case node.Verified:
+		part.Reasons = []string{shown + " is the one of the agent's image"}
+	case node.Outdated:
+		part.Reasons = []string{shown + " is of an earlier version"}
+	case node.Wrong:
+		part.Reasons = []string{shown + " is another program"}
+	case node.Absent:
+		part.Reasons = []string{shown + " is no executable file"}
 	default:
-		part.Ready = true
-		part.Reasons = []string{shown}
+		part.Reasons = []string{shown + " has not been verified"}
+	}
+	if s.Directories.Binary == node.Unknown {
+		part.Unknown = true
+		part.Reasons = append(part.Reasons, "whether the runtime takes plugins from this directory is not known: "+s.Directories.Why)
 	}
 	return part
 }
@@ -45,7 +53,7 @@ func (a *Agent) configurationPart(s node.Status) observe.Part {
 		part.Reasons = []string{"the node has not been looked at yet"}
 		return part
 	}
-	if age := time.Since(s.At); age > a.longestPass() {
+	if age := time.Since(s.At); age > a.longestSync() {
 		part.Ready = false
 		part.Reasons = append(part.Reasons, fmt.Sprintf("the node has not been looked at for %s", age.Round(time.Second)))
 	}
@@ -55,6 +63,10 @@ func (a *Agent) configurationPart(s node.Status) observe.Part {
 			takes += ", which had these plugins: " + strings.Join(s.Plugins, ", ")
 		}
 		part.Reasons = append(part.Reasons, takes)
+	}
+	if s.Directories.Configuration == node.Unknown {
+		part.Unknown = true
+		part.Reasons = append(part.Reasons, "whether the runtime reads this directory is not known: "+s.Directories.Why)
 	}
 	for _, p := range s.Problems {
 		part.Reasons = append(part.Reasons, a.reporter.onNode.Replace(p.String()))
@@ -71,6 +83,8 @@ func (a *Agent) refresh() {
 	for _, p := range r.Parts {
 		a.metrics.SetBool("sluice_install_part_ready", p.Ready, p.Name)
 	}
+	_, bypassed := a.bypass.Standing()
+	a.metrics.SetBool("sluice_chain_bypassed", bypassed || a.reporter.passedBy())
 	if a.auditor != nil {
 		a.auditor.Measure()
 	}

@@ -41,7 +41,7 @@ func policy(element []byte) func() json.RawMessage {
 // podsUnseen reports that the node's pods are not followed, which may be for want of a right.
 func (a *Agent) podsUnseen(err error) {
 	a.reporter.podsUnseen(err)
-	a.announce()
+	a.updateEvents()
 }
 
 func (r *reporter) podsUnseen(err error) {
@@ -86,9 +86,9 @@ func (r *reporter) pluginLine(line []byte) {
 	}
 }
 
-// partOf tells which part of the installation a file or a sentence about it belongs to.
-func (r *reporter) partOf(text string) string {
-	if strings.HasPrefix(text, filepath.Clean(r.binDir)+"/") || strings.Contains(text, " "+r.binDir) {
+// partOf returns the part of the installation that a file belongs to.
+func (r *reporter) partOf(path string) string {
+	if filepath.Dir(path) == filepath.Clean(r.binDir) {
 		return observe.Binary
 	}
 	return observe.Configuration

@@ -64,31 +64,38 @@ func (d *desk) said(want ...string) {
 }
 
 // What a pass found is told when it changes, in the node's own paths.
-func TestPass(t *testing.T) {
+func TestSync(t *testing.T) {
 	d := newDesk(t)
 	full := node.Problem{Reason: node.DiskFull, Message: "write /host/opt/cni/bin/sluice-cni: no space", Blocking: true}
 	bypassed := node.Problem{Reason: node.Contested, Message: "cilium-agent writes 05-cilium.conflist", Blocking: true}
 	now := time.Now()
 	s := node.Status{At: now, Primary: "05-cilium.conflist", Plugins: []string{"cilium-cni"}, Problems: []node.Problem{full, bypassed}}
-	s.Totals.Rewrites = map[string]uint64{"cilium-agent": 3}
-	d.pass(s)
+	s.Totals.Rewrites, s.Totals.FailedWrites = map[string]uint64{"cilium-agent": 3}, map[string]uint64{"binary": 1}
+	d.sync(s)
 	d.said("error DiskFull: write /opt/cni/bin/sluice-cni: no space", "error RivalWriter: cilium-agent writes 05-cilium.conflist")
-	d.pass(s)
+	s.Totals.FailedWrites = map[string]uint64{"binary": 3} // it is tried again each second
+	d.sync(s)
 	d.said()
 	d.shows(
-		"sluice_chain_bypassed 1", `sluice_rival_rewrites_total{rival="cilium-agent"} 3`,
-		`sluice_install_writes_total{part="binary",result="error"} 1`, `istio_cni_installs_total{result="COPY_BINARIES_FAILURE"} 1`,
+		`sluice_rival_rewrites_total{rival="cilium-agent"} 3`,
+		`sluice_install_writes_total{part="binary",result="error"} 3`, `istio_cni_installs_total{result="COPY_BINARIES_FAILURE"} 3`,
 	)
-	d.pass(node.Status{
+	if !d.passedBy() {
+		t.Error("that the runtime uses another configuration is not told")
+	}
+	d.sync(node.Status{
 		At: now, Primary: "05-cilium.conflist", Plugins: []string{"cilium-cni"}, Totals: s.Totals,
 		Changes: []string{"/host/opt/cni/bin/sluice-cni", "/host/etc/cni/net.d/05-cilium.conflist"},
 	})
+	if d.passedBy() {
+		t.Error("bypassed after all is well")
+	}
 	d.said(
 		"info written", "info written", "info over: DiskFull: write /opt/cni/bin/sluice-cni: no space",
 		"info over: RivalWriter: cilium-agent writes 05-cilium.conflist",
 	)
 	d.shows(
-		"sluice_chain_bypassed 0", `istio_cni_installs_total{result="SUCCESS"} 1`, `sluice_rival_rewrites_total{rival="cilium-agent"} 3`,
+		`istio_cni_installs_total{result="SUCCESS"} 1`, `sluice_rival_rewrites_total{rival="cilium-agent"} 3`,
 		`sluice_install_writes_total{part="binary",result="success"} 1`, `sluice_install_writes_total{part="configuration",result="success"} 1`,
 	)
 }
@@ -166,13 +173,13 @@ func TestKernelThatMayNotBeAsked(t *testing.T) {
 		{"not permitted", unix.EPERM, true, true},
 		{"not supported", unix.EOPNOTSUPP, false, false},
 	} {
-		k := newKernel(compat.EngineAuto)
-		k.choose = func(compat.Engine) (compat.Backend, error) { return nil, tc.err }
+		k := newKernel(compat.BackendAuto)
+		k.choose = func(compat.BackendName) (compat.Backend, error) { return nil, tc.err }
 		if p := k.ask(); p.Ready != tc.ready || p.Unknown != tc.unknown || len(p.Reasons) == 0 {
 			t.Errorf("%s: %+v", tc.name, p)
 		}
 	}
-	if p := newKernel(compat.EngineNFT).ask(); !p.Ready || p.Unknown || !strings.Contains(p.Reasons[0], "nft") {
+	if p := newKernel(compat.BackendNFT).ask(); !p.Ready || p.Unknown || !strings.Contains(p.Reasons[0], "nft") {
 		t.Errorf("this kernel: %+v", p)
 	}
 }

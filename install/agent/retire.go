@@ -16,15 +16,16 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// retire takes the plugin off the node if no agent comes back.
-func (a *Agent) retire(ctx context.Context) error {
-	verdict := a.judge.Decide(ctx)
+// retire takes the plugin off the node if no agent comes back, and reports whether it has. What serves the plugin goes on.
+func (a *Agent) retire(ctx context.Context) (done bool, err error) {
+	verdict := a.decider.Decide(ctx)
 	if !verdict.Leave {
 		a.options.Log.Info("the plugin stays on the node", zap.String("why", verdict.Reason))
-		return nil
+		return false, nil
 	}
 	a.options.Log.Info("the plugin is taken off the node", zap.String("why", verdict.Reason))
-	return leave(ctx, a.node, a.options.Settings, a.config.Kubeconfig, a.options.Log)
+	err = takeOff(ctx, a.node, a.options.Settings, a.options.Log.Logger)
+	return err == nil, err
 }
 
 // Uninstall takes the plugin off this node when no agent runs on it.
@@ -37,11 +38,14 @@ func Uninstall(ctx context.Context, v settings.Values, noop string, log *zap.Log
 	if err != nil {
 		return err
 	}
-	return leave(ctx, n, v, parsed.Kubeconfig, log)
+	if err := takeOff(ctx, n, v, log); err != nil {
+		return err
+	}
+	return removeAccess(v, parsed.Kubeconfig, log)
 }
 
-// leave uninstalls, and takes away the ways to pods when nothing needs them any more.
-func leave(ctx context.Context, n *node.Node, v settings.Values, kubeconfig string, log *zap.Logger) error {
+// takeOff uninstalls the plugin.
+func takeOff(ctx context.Context, n *node.Node, v settings.Values, log *zap.Logger) error {
 	report, err := n.Uninstall(ctx, v.Duration("SLUICE_UNINSTALL_TIMEOUT"))
 	shown := onNode(v)
 	for _, path := range report.Changed {
@@ -56,7 +60,13 @@ func leave(ctx context.Context, n *node.Node, v settings.Values, kubeconfig stri
 	if err != nil {
 		return errors.New(shown.Replace(err.Error()))
 	}
-	err = errors.Join(serve.Remove(agent.SocketIn(v.Text("CNI_AGENT_RUN_DIR"))), removeFile(kubeconfig))
+	return nil
+}
+
+// removeAccess removes the plugin's access to pods, when nothing needs it and nothing serves it any more: a server would make its socket
+// again.
+func removeAccess(v settings.Values, kubeconfig string, log *zap.Logger) error {
+	err := errors.Join(serve.Remove(agent.SocketIn(v.Text("CNI_AGENT_RUN_DIR"))), removeFile(kubeconfig))
 	if err != nil {
 		return fmt.Errorf("uninstall: %w", err)
 	}

@@ -116,6 +116,31 @@ func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 	r.end()
 }
 
+// The node's pods may be listed before the API server has said whether the plugin may read pods, and a taint that is gone does not come
+// back.
+func TestTaintStaysUntilThePluginsRightIsKnown(t *testing.T) {
+	netnstest.RequireRoot(t)
+	b := newBed(t)
+	b.tainted()
+	release := b.HoldPods("get")
+	defer release()
+	r := b.run(nil)
+	r.until("the node's pods are served", func() bool {
+		return slices.Contains(b.chain(), "sluice-cni") && strings.HasPrefix(r.reasons(observe.Socket), "true") &&
+			strings.HasPrefix(r.reasons(observe.Configuration), "true")
+	})
+	if text := r.reasons(observe.Rights); text != "false the API server has not said yet whether the plugin may read pods" {
+		t.Errorf("rights: %s", text)
+	}
+	b.ForbidPods("get")
+	release()
+	r.until("the right is named", func() bool { return strings.Contains(r.reasons(observe.Rights), "cannot get resource ") })
+	if got := b.Taints(); got != "["+startupTaint+","+otherTaint+"]" {
+		t.Errorf("taints: %s", got)
+	}
+	r.end()
+}
+
 // A right that is taken away closes the way that the agent had, though it still has the pods of before.
 func TestRightsThatAreTakenAway(t *testing.T) {
 	netnstest.RequireRoot(t)

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -12,33 +11,34 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/agent/observe"
-	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/config"
 )
 
-// A Companion does something on the node beside the installation, until ctx ends. It must then return soon.
-type Companion func(ctx context.Context, w World)
+// A Runnable does something on the node beside the installation, until ctx ends. It must then return soon.
+type Runnable func(ctx context.Context, w Dependencies)
 
-// World is what companions share with the agent.
-type World struct {
+// Dependencies is what runnables share with the agent.
+type Dependencies struct {
 	// Config is the plugin's configuration, as the plugin understands it.
 	Config *config.Config
 	// NodeName is the node's name.
 	NodeName string
 	// Cluster asks the API server, Pods has the node's pods; nil if nobody needs them.
 	Cluster *cluster.Client
-	Pods    *mirror.Mirror
+	Pods    *podcache.Cache
 	Metrics *observe.Metrics
 	Log     *zap.Logger
-	// Ready tells whether an ADD would succeed now.
+	// Ready reports whether an ADD would succeed now.
 	Ready func() observe.Readiness
 }
 
-// gatePoll is how often is looked at the start whether the plugin can be inserted: it is to be there within a second.
-const gatePoll = 20 * time.Millisecond
+// insertPoll is how often is looked at the start whether the plugin can be inserted: it is to be there within a second.
+const insertPoll = 20 * time.Millisecond
 
-// Run keeps the node until ctx ends, and then takes the plugin off it if no agent comes back. The error is one of the ports, or of
-// uninstalling.
+// Run keeps the node until ctx ends, and then takes the plugin off it if no agent comes back. The error is one of the ports, of
+// uninstalling, or of credentials that only a new start may replace (see package credential), or says that the agent must be started anew
+// because the runtime reads other directories than the agent's mounts.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.cluster.Close()
 	defer a.fetch.Close()
@@ -46,68 +46,84 @@ func (a *Agent) Run(ctx context.Context) error {
 	serving, stopServing := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopServing(nil)
 	var servants sync.WaitGroup
-	failed := make(chan error, 2)
+	failed := make(chan error, 3) // two ports and the credentials
 	if err := a.openPorts(serving, &servants, failed); err != nil {
 		stopServing(nil)
 		servants.Wait()
 		return err
 	}
-	if a.mirror != nil {
-		servants.Go(func() { a.mirror.Run(serving) })
+	if a.podCache != nil {
+		servants.Go(func() { a.podCache.Run(serving) })
 	}
 	if a.server != nil {
 		servants.Go(func() { a.server.Run(serving) })
 	}
-	servants.Go(func() { a.judge.Run(serving) })
+	servants.Go(func() { a.decider.Run(serving) })
 	working, stopWorking := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorking()
 	var workers sync.WaitGroup
 	a.work(working, &workers)
+	workers.Go(func() {
+		if err := a.identity.Run(working); err != nil {
+			failed <- err
+		}
+	})
 
 	var err error
 	select {
 	case <-ctx.Done():
 		a.options.Log.Info("told to stop")
 	case err = <-failed:
+	case err = <-a.ended:
 	}
 	a.stopping.Store(true)
 	stopWorking()
 	workers.Wait()
+	uninstalled := false
 	if err == nil {
-		err = a.retire(context.WithoutCancel(ctx))
+		uninstalled, err = a.retire(context.WithoutCancel(ctx))
+	} else {
+		a.farewell(context.WithoutCancel(ctx))
 	}
 	stopServing(nil)
 	servants.Wait()
+	if uninstalled {
+		err = removeAccess(a.options.Settings, a.config.Kubeconfig, a.options.Log.Logger)
+	}
 	return err
 }
 
 // work starts what installs and guards.
 func (a *Agent) work(ctx context.Context, group *sync.WaitGroup) {
 	group.Go(func() { a.publisher.Run(ctx) })
-	group.Go(func() { a.announcer.run(ctx) })
+	group.Go(func() { a.events.run(ctx) })
+	group.Go(func() { a.heartbeat.Run(ctx) })
+	if a.server != nil {
+		group.Go(func() { a.caller.run(ctx) })
+	}
 	group.Go(func() {
 		if !a.kernel.await(ctx, a.kernelAnswered) {
 			return
 		}
-		group.Go(func() { a.wakeAtGate(ctx) })
-		if err := a.node.Run(ctx, a.passed); ctx.Err() == nil {
+		group.Go(func() { a.wakeWhenInsertable(ctx) })
+		if err := a.node.Run(ctx, a.synced); ctx.Err() == nil {
 			a.options.Log.Error("the node is not kept any more", zap.Error(err))
 		}
 	})
-	world := World{
-		Config: a.config, NodeName: a.options.Settings.Text("NODE_NAME"), Cluster: a.cluster, Pods: a.mirror,
-		Metrics: a.metrics, Log: a.options.Log, Ready: a.Readiness,
+	deps := Dependencies{
+		Config: a.config, NodeName: a.options.Settings.Text("NODE_NAME"), Cluster: a.cluster, Pods: a.podCache,
+		Metrics: a.metrics, Log: a.options.Log.Logger, Ready: a.Readiness,
 	}
-	for _, c := range a.options.Companions {
-		group.Go(func() { c(ctx, world) })
+	for _, c := range a.options.Runnables {
+		group.Go(func() { c(ctx, deps) })
 	}
 }
 
-// wakeAtGate makes the node be looked at as soon as the plugin could work, for which there is no event.
-func (a *Agent) wakeAtGate(ctx context.Context) {
-	ticker := time.NewTicker(gatePoll)
+// wakeWhenInsertable makes the node be looked at as soon as the plugin could work, for which there is no event.
+func (a *Agent) wakeWhenInsertable(ctx context.Context) {
+	ticker := time.NewTicker(insertPoll)
 	defer ticker.Stop()
-	for a.gate() != nil {
+	for a.insertable() != nil {
 		select {
 		case <-ctx.Done():
 			return
@@ -119,13 +135,15 @@ func (a *Agent) wakeAtGate(ctx context.Context) {
 
 // openPorts starts to answer probes and Prometheus.
 func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed chan<- error) error {
-	health := observe.Health{Ready: a.Readiness, Alive: a.alive, Level: a.options.Level}
+	health := observe.Health{Ready: a.Readiness, Alive: a.alive, Level: a.options.Log.Level}
+	library := a.options.Log.Standard("net/http")
+	fromNode := observe.FromNode(a.options.Settings.Text("SLUICE_NODE_IP"))
 	for _, port := range []struct {
-		setting string
-		handler http.Handler
+		name, setting string
+		handler       http.Handler
 	}{
-		{"SLUICE_HEALTH_PORT", health.Handler()},
-		{"MONITORING_PORT", metricsOnly(a.metrics.Handler(a.refresh))},
+		{"health", "SLUICE_HEALTH_PORT", health.Handler()},
+		{"metrics", "MONITORING_PORT", metricsOnly(a.metrics.Handler(a.refresh))},
 	} {
 		number := a.options.Settings.Int(port.setting)
 		if number == 0 {
@@ -135,8 +153,16 @@ func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed cha
 		if err != nil {
 			return fmt.Errorf("%s: %w", port.setting, err)
 		}
+		served := observe.Port{
+			Handler: port.handler, FromNode: fromNode, Log: library,
+			Refused: func() { a.metrics.Count("sluice_connections_refused_total", 1, port.name) },
+			Report: func(r observe.Refusals) {
+				a.options.Log.Warn("connections to a port are refused, since there are too many",
+					zap.String("port", port.name), zap.Int("refused", r.Count), zap.Stringer("address", r.Address))
+			},
+		}
 		group.Go(func() {
-			if err := observe.Serve(ctx, l, port.handler); err != nil {
+			if err := served.Serve(ctx, l); err != nil {
 				failed <- err
 			}
 		})
@@ -150,17 +176,11 @@ func metricsOnly(h http.Handler) http.Handler {
 	return mux
 }
 
-// longestPass is after how long without a pass the agent counts as stuck: passes wait for another process for some seconds, and for
+// longestSync is after how long without a pass the agent counts as stuck: passes wait for another process for some seconds, and for
 // the timer.
-func (a *Agent) longestPass() time.Duration {
+func (a *Agent) longestSync() time.Duration {
 	return time.Minute + 3*a.options.Settings.Duration("SLUICE_RESYNC_INTERVAL")
 }
 
-// alive fails if the node has not been looked at for too long.
-func (a *Agent) alive() error {
-	at := a.node.Status().At
-	if !at.IsZero() && time.Since(at) > a.longestPass() {
-		return errors.New("the node has not been looked at since " + at.UTC().Format(time.RFC3339))
-	}
-	return nil
-}
+// alive returns an error if something that the agent has to do is stuck, so that only a new start helps.
+func (a *Agent) alive() error { return a.heartbeat.Stuck() }

@@ -19,8 +19,8 @@ const (
 
 // removeTaint returns what removes the start-up taint of a key from the node once an ADD would succeed there. It does so once: a
 // taint that comes later has another reason.
-func removeTaint(key string) Companion {
-	return func(ctx context.Context, w World) {
+func removeTaint(key string) Runnable {
+	return func(ctx context.Context, w Dependencies) {
 		pause := taintPoll
 		for {
 			timer := time.NewTimer(pause)

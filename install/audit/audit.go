@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
@@ -18,13 +18,13 @@ const workers = 2
 // An Auditor audits the pods of a node. Use [New]. Its methods are safe for concurrent use.
 type Auditor struct {
 	Options
-	records  *record.Index
-	repairs  *repairs
-	schedule *schedule
-	changes  *changes
-	seeker   *seeker
-	teller   *teller
-	begin    time.Time // what moments are counted from; it has a reading of the monotonic clock
+	records    *record.Index
+	repairs    *repairs
+	schedule   *schedule
+	changes    *changes
+	locator    *locator
+	eventQueue *eventQueue
+	begin      time.Time // what moments are counted from; it has a reading of the monotonic clock
 
 	mu    sync.Mutex
 	pods  map[string]*pod // by UID
@@ -44,11 +44,11 @@ type podName struct{ namespace, name string }
 // New returns an auditor. Nothing is done before Run.
 func New(o Options) *Auditor {
 	a := &Auditor{
-		Options: o, records: o.Records.Index(), repairs: &repairs{ledger: o.Ledger}, schedule: newSchedule(),
-		changes: newChanges(), teller: newTeller(o.Cluster.Tell, o.Log), begin: time.Now(),
+		Options: o, records: o.Records.Index(), repairs: &repairs{store: o.Repairs}, schedule: newSchedule(),
+		changes: newChanges(), eventQueue: newEventQueue(o.Cluster.Tell, o.Log), begin: time.Now(),
 		pods: map[string]*pod{}, named: map[podName]string{}, homes: map[netns.ID]string{},
 	}
-	a.seeker = newSeeker(a)
+	a.locator = newLocator(a)
 	return a
 }
 
@@ -62,18 +62,18 @@ func (a *Auditor) Run(ctx context.Context) {
 	}
 	var group sync.WaitGroup
 	group.Go(func() { a.follow(ctx) })
-	group.Go(func() { a.teller.run(ctx) })
+	group.Go(func() { a.eventQueue.run(ctx) })
 	if a.enters() {
-		group.Go(func() { a.seeker.run(ctx) })
+		group.Go(func() { a.locator.run(ctx) })
 	}
 	if a.Compare {
 		group.Go(func() { a.listen(ctx) })
 	}
-	a.schedule.run(ctx, workers, a.visit)
+	a.schedule.run(ctx, workers, a.reconcile)
 	group.Wait()
 }
 
-// Changed tells that a pod has changed, was made or is gone; with empty names that any of them may have. It does not wait.
+// Changed reports that a pod has changed, was made or is gone; with empty names that any of them may have. It does not wait.
 func (a *Auditor) Changed(namespace, name string) {
 	if a.audits() { // otherwise nobody takes it
 		a.changes.note(podName{namespace, name})
@@ -120,13 +120,13 @@ func (a *Auditor) list() {
 	}
 	a.mu.Unlock()
 	for _, n := range gone {
-		a.know(n, mirror.Item{}, false)
+		a.know(n, podcache.Item{}, false)
 	}
 	a.note("what was repaired is not forgotten", a.repairs.keep(kept))
 }
 
 // know takes over what a pod is now, if there is one of the name.
-func (a *Auditor) know(n podName, item mirror.Item, ok bool) {
+func (a *Auditor) know(n podName, item podcache.Item, ok bool) {
 	a.mu.Lock()
 	old, known := a.named[n]
 	if known && (!ok || old != item.UID) {
@@ -144,7 +144,7 @@ func (a *Auditor) know(n podName, item mirror.Item, ok bool) {
 	}
 	p, now := a.pods[item.UID], time.Now()
 	if p == nil {
-		p = &pod{told: map[string]time.Time{}}
+		p = &pod{told: map[string]told{}}
 		a.pods[item.UID], a.named[n] = p, item.UID
 	} else if p.item.ResourceVersion == item.ResourceVersion {
 		return

@@ -8,6 +8,7 @@ type changes struct {
 
 	mu    sync.Mutex
 	names map[podName]bool
+	taken uint64 // how often
 }
 
 func newChanges() *changes {
@@ -30,6 +31,7 @@ func (c *changes) take() []podName {
 	defer c.mu.Unlock()
 	names := c.names
 	c.names = map[podName]bool{}
+	c.taken++
 	if names[podName{}] {
 		return []podName{{}}
 	}

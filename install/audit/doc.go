@@ -21,8 +21,13 @@
 // at most every two seconds, as is one that is itself changed on and on. Where its rules are so many that a visit takes long, the
 // visits are so rare that they use 5 % of a core.
 //
-// Rules of others that come before those of a pod (package doctor knows them) are told as well. They are looked for when a namespace is
-// first seen and when its rules have changed.
+// Connections that were opened before a repair, and bypass the proxy since, are ended (package established), unless the agent is configured
+// to keep them.
+//
+// Rules of others, of any backend and table, are judged by what they do to the traffic that the pod's rules capture (package foreign): if
+// some of it bypasses the proxy, or that cannot be decided, the pod does not count as redirected, and an event says which rule it is.
+// The decision is made when a namespace is first seen and when its rules have changed. Those of iptables-legacy change without an event:
+// their tables are read at each visit, for a digest.
 //
 // A pod that has nothing, and of whose ADD nothing is known, started before the plugin was there: package repair says what becomes of
 // it. If Istio's rules are in its namespace, istio-cni has redirected it, and nothing is done. One whose sandbox only a process shows is

@@ -12,16 +12,19 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/install/sandbox"
-	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/established"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // errNowhere is why a sandbox is not found.
@@ -29,13 +32,13 @@ var errNowhere = errors.New("nowhere")
 
 func (w *world) Synced() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.synced }
 
-func (w *world) Pods() []mirror.Item {
+func (w *world) Pods() []podcache.Item {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Collect(maps.Values(w.items))
 }
 
-func (w *world) Item(namespace, name string) (mirror.Item, bool) {
+func (w *world) Item(namespace, name string) (podcache.Item, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	item, ok := w.items[namespace+"/"+name]
@@ -63,7 +66,7 @@ func (w *world) find(_ context.Context, pods []sandbox.Pod) (map[string]sandbox.
 	var missing []sandbox.Missing
 	for _, p := range pods {
 		if path, ok := w.homes[p.UID]; ok && w.spaces[path] != nil {
-			found[p.UID] = sandbox.Sandbox{Pod: p, Path: path, ID: w.spaces[path].id, Source: w.source}
+			found[p.UID] = sandbox.Sandbox{Pod: p, Path: path, ID: w.spaces[path].id, Source: w.source, Created: w.created}
 		} else {
 			missing = append(missing, sandbox.Missing{Pod: p, Err: errNowhere})
 		}
@@ -99,16 +102,26 @@ func (s *space) Bare() (bool, error) {
 	return len(s.has.Tables) == 0, nil
 }
 
-func (s *space) Ahead(compat.Engine, rules.Redirect) []string {
+func (s *space) Foreign(_ rules.Ruleset, last *foreign.Reading, _ diff.Budget) foreign.Reading {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
+	if last != nil && !last.Exhausted {
+		return *last
+	}
 	s.inspected++
-	return s.ahead
+	return foreign.Reading{Effect: s.foreign}
+}
+
+func (s *space) EndConnections(rules.Ruleset, established.Options) (established.Report, error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	s.ended++
+	return s.bypassing, nil
 }
 
 func (s *space) Istio() ([]string, error) { return s.istio, nil }
 
-func (s *space) Check(e compat.Engine, want rules.Ruleset) (compat.Comparison, error) {
+func (s *space) Check(e compat.BackendName, want rules.Ruleset) (compat.Comparison, error) {
 	time.Sleep(s.slow)
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
@@ -117,24 +130,24 @@ func (s *space) Check(e compat.Engine, want rules.Ruleset) (compat.Comparison, e
 	if s.unreadable != nil {
 		return compat.Comparison{}, s.unreadable
 	}
-	if e == compat.EngineAuto {
-		e = compat.EngineNFT
+	if e == compat.BackendAuto {
+		e = compat.BackendNFT
 	}
 	got := s.has
 	if s.stranger != "" {
 		got.Routing.Others = []string{s.stranger}
 	}
-	return compat.Comparison{Engine: e, Differences: rules.Compare(want, got), Rules: len(got.Tables) > 0}, nil
+	return compat.Comparison{Backend: e, Differences: rules.Compare(want, got), Rules: len(got.Tables) > 0}, nil
 }
 
 func (s *space) Recheck(last compat.Comparison, want rules.Ruleset) (compat.Comparison, error) {
 	s.w.mu.Lock()
 	s.rechecked++
 	s.w.mu.Unlock()
-	return s.Check(last.Engine, want)
+	return s.Check(last.Backend, want)
 }
 
-func (s *space) Mend(_ compat.Engine, want rules.Ruleset, found compat.Comparison) (compat.Result, error) {
+func (s *space) Mend(_ compat.BackendName, want rules.Ruleset, found compat.Comparison) (compat.Result, error) {
 	if s.during != nil {
 		s.during()
 	}
@@ -146,7 +159,7 @@ func (s *space) Mend(_ compat.Engine, want rules.Ruleset, found compat.Compariso
 		return compat.Result{}, s.refuse
 	}
 	s.has = want
-	return compat.Result{Engine: compat.EngineNFT, Result: nft.Result{Outcome: nft.Created}}, nil
+	return compat.Result{Backend: compat.BackendNFT, Result: nft.Result{Outcome: nft.Created}}, nil
 }
 
 // ears hear what the test says.

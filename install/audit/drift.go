@@ -14,7 +14,7 @@ import (
 )
 
 // differs acts upon differences.
-func (v *visit) differs(ctx context.Context, ns Namespace, found compat.Comparison) {
+func (v *reconciliation) differs(ctx context.Context, ns Namespace, found compat.Comparison) {
 	bare := false
 	if !found.Rules { // perhaps the other engine has some
 		var err error
@@ -27,8 +27,8 @@ func (v *visit) differs(ctx context.Context, ns Namespace, found compat.Comparis
 	if bare {
 		v.state = Unprotected
 	}
-	if bare && v.want.origin == decided {
-		v.late(ctx, ns)
+	if bare && v.desired.origin == decided {
+		v.repairUnprotected(ctx, ns)
 		return
 	}
 	text := textOf(found.Differences)
@@ -44,13 +44,13 @@ func (v *visit) differs(ctx context.Context, ns Namespace, found compat.Comparis
 	}
 	what := v.describe(found.Differences, bare)
 	if !v.Compare || !v.Mend {
-		v.tell(drifted, what+"; it is only reported, as the agent is configured")
+		v.recordEvent(drifted, what+"; it is only reported, as the agent is configured")
 		return
 	}
 	if at := v.trouble.mends.next(); at.After(v.now) {
 		v.again = at
 		if v.trouble.left != text {
-			v.tell(drifted, fmt.Sprintf("%s; it was mended %d times, and will be again in %s: find out who changes it",
+			v.recordEvent(drifted, fmt.Sprintf("%s; it was mended %d times, and will be again in %s: find out who changes it",
 				what, v.trouble.mends.times, at.Sub(v.now).Round(time.Second)))
 		}
 		return
@@ -59,7 +59,7 @@ func (v *visit) differs(ctx context.Context, ns Namespace, found compat.Comparis
 }
 
 // mend repairs a difference, and looks whether that has helped.
-func (v *visit) mend(ns Namespace, found compat.Comparison, what string) {
+func (v *reconciliation) mend(ns Namespace, found compat.Comparison, what string) {
 	v.trouble.mends.note(v.now)
 	left, err := v.apply(ns, v.engineOf(found), found)
 	if text := textOf(left); err == nil && text != "" {
@@ -68,34 +68,37 @@ func (v *visit) mend(ns Namespace, found compat.Comparison, what string) {
 		v.trouble.text = text
 		if v.trouble.left != text {
 			v.trouble.left = text
-			v.tell(drifted, "what is left of it cannot be mended by the agent: "+oneLine(left))
+			v.recordEvent(drifted, "what is left of it cannot be mended by the agent: "+oneLine(left))
 		}
 		return
 	}
 	if err != nil {
 		v.Metrics.Count("sluice_repairs_total", 1, "drift", "repair", "error")
 		v.again = v.trouble.mends.next()
-		v.tell(repairFailed, what+"; it cannot be mended: "+err.Error())
+		v.recordEvent(repairFailed, what+"; it cannot be mended: "+err.Error())
 		return
 	}
 	v.Metrics.Count("sluice_repairs_total", 1, "drift", "repair", "success")
 	v.Metrics.Observe("sluice_repair_duration_seconds", time.Since(v.trouble.since).Seconds(), "drift")
 	v.Log.Info("a pod is mended", zap.Stringer("pod", v.item.Ref), zap.String("why", what),
 		zap.Duration("after", time.Since(v.trouble.since)))
-	v.tell(redirectRepaired, what+"; all is as it should be again")
-	v.state = Redirected
+	v.recordEvent(redirectRepaired, what+"; all is as it should be again"+v.endConnections(ns))
 	v.trouble = trouble{mends: v.trouble.mends}
+	v.inspect(ns)
 }
 
 // apply gives the pod what it should have instead of what was found, and returns what differs nevertheless.
-func (v *visit) apply(ns Namespace, e compat.Engine, found compat.Comparison) ([]rules.Difference, error) {
-	rs := rules.Compile(*v.want.redirect)
+func (v *reconciliation) apply(ns Namespace, e compat.BackendName, found compat.Comparison) ([]rules.Difference, error) {
+	rs, err := rules.Compile(*v.desired.redirect)
+	if err != nil {
+		return nil, err
+	}
 	applied, err := ns.Mend(e, rs, found)
 	if err != nil {
 		return nil, err
 	}
-	v.want.engine = applied.Engine
-	found, err = ns.Check(applied.Engine, rs)
+	v.desired.engine = applied.Backend
+	found, err = ns.Check(applied.Backend, rs)
 	if err != nil {
 		return nil, fmt.Errorf("it is not known whether it has helped: %w", err)
 	}
@@ -103,7 +106,7 @@ func (v *visit) apply(ns Namespace, e compat.Engine, found compat.Comparison) ([
 }
 
 // count counts the differences by their kinds.
-func (v *visit) count(differences []rules.Difference, bare bool) {
+func (v *reconciliation) count(differences []rules.Difference, bare bool) {
 	if bare {
 		v.Metrics.Count("sluice_drifts_total", 1, "absent")
 		return
@@ -118,7 +121,7 @@ func (v *visit) count(differences []rules.Difference, bare bool) {
 }
 
 // describe says what is wrong and who has done it.
-func (v *visit) describe(differences []rules.Difference, bare bool) string {
+func (v *reconciliation) describe(differences []rules.Difference, bare bool) string {
 	text := "the pod's redirection was changed: " + oneLine(differences)
 	if bare {
 		text = "the pod's redirection was removed: it has no rule left"

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -42,10 +43,10 @@ func TestDriftIsMendedAtOnce(t *testing.T) {
 					t.Fatalf("before: %s, applied %d times", got, s.applied)
 				}
 				w.change(s, func() {
-					s.has = rules.Compile(w.redirect(web)) // with slices of its own
+					s.has = rules.MustCompile(w.redirect(web)) // with slices of its own
 					row.change(s)
 				})
-				if !rules.Equal(rules.Compile(w.redirect(web)), s.has) || s.applied != 1 || w.states() != "1 redirected" {
+				if !rules.Equal(rules.MustCompile(w.redirect(web)), s.has) || s.applied != 1 || w.states() != "1 redirected" {
 					t.Errorf("applied %d times, %s", s.applied, w.states())
 				}
 				// What the audit has found need not be read again: see compat.Backend.
@@ -191,23 +192,51 @@ func TestWhatCannotBeMended(t *testing.T) {
 	})
 }
 
-// Rules of others that come in the way are told once and shown, and nothing is written. They are looked for when rules may have
-// changed, and while there are any.
-func TestRulesOfOthersInTheWay(t *testing.T) {
+// Rules of others by which traffic bypasses the proxy are reported once and shown, and nothing is written. The decision is made when
+// rules may have changed.
+func TestRulesOfOthersByWhichTrafficBypassesTheProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
 		w := node(t, nil, func(w *world) { s = w.redirected(meshPod("web")) })
 		pass(10 * time.Minute)
 		if s.inspected > 2 {
-			t.Errorf("looked for them %d times although nothing has changed", s.inspected)
+			t.Errorf("decided %d times although nothing has changed", s.inspected)
 		}
-		w.change(s, func() { s.ahead = []string{"table ip evil has 1 rule of NAT"} })
+		w.change(s, func() {
+			s.foreign.Bypasses = []foreign.Bypass{{Rule: "ip evil out #1: notrack", Owner: foreign.OwnerNFT}}
+		})
 		pass(3 * time.Minute)
-		if w.states() != "1 drifted" || s.applied > 0 || len(w.events) != 1 || !strings.Contains(w.events[0].Message, "table ip evil") {
+		if w.states() != "1 drifted" || s.applied > 0 || len(w.events) != 1 || !strings.Contains(w.events[0].Message, "rule of nft: ip evil out #1") {
 			t.Errorf("%s, applied %d times, told %+v", w.states(), s.applied, w.events)
 		}
-		w.set(func() { s.ahead = nil })
+		if told := w.told(); told != "RedirectBypassed" || w.metric("sluice_pods_foreign_rules{bypass}") != 1 {
+			t.Errorf("%s, %v", told, w.counted)
+		}
+		w.change(s, func() { s.foreign.Bypasses = nil })
 		pass(2 * time.Minute)
+		if w.states() != "1 redirected" || w.metric("sluice_pods_foreign_rules{bypass}") != 0 {
+			t.Errorf("%s, %v", w.states(), w.counted)
+		}
+	})
+}
+
+// A decision that took more than its budget is made again soon. Only if that fails too an event reports it.
+func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *space
+		w := node(t, nil, func(w *world) {
+			s = w.redirected(meshPod("web"))
+			s.foreign = foreign.Effect{Unknown: []string{"the decision took more than 50ms of work"}, Exhausted: true}
+		})
+		if told := w.told(); w.states() != "1 unknown" || told != "" {
+			t.Errorf("%s, told %s", w.states(), told)
+		}
+		pass(20 * time.Second)
+		if told := w.told(); w.states() != "1 unknown" || told != "RedirectUnknown" {
+			t.Errorf("%s, told %s", w.states(), told)
+		}
+		w.set(func() { s.foreign = foreign.Effect{} })
+		pass(time.Minute)
 		if w.states() != "1 redirected" {
 			t.Error(w.states())
 		}

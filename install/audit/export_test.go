@@ -6,14 +6,14 @@ import "time"
 func (a *Auditor) Held() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.seeker.mu.Lock()
-	defer a.seeker.mu.Unlock()
+	a.locator.mu.Lock()
+	defer a.locator.mu.Unlock()
 	a.changes.mu.Lock()
 	defer a.changes.mu.Unlock()
 	a.repairs.mu.Lock()
 	defer a.repairs.mu.Unlock()
-	return len(a.pods) + len(a.named) + len(a.homes) + a.schedule.len() + len(a.schedule.queue) + len(a.seeker.wanted) +
-		len(a.changes.names) + len(a.repairs.entries) + len(a.teller.queue)
+	return len(a.pods) + len(a.named) + len(a.homes) + a.schedule.len() + len(a.schedule.queue) + len(a.locator.wanted) +
+		len(a.changes.names) + len(a.repairs.entries) + len(a.eventQueue.queue)
 }
 
 // Visit has a pod visited now.

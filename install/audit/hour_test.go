@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/record"
@@ -50,9 +50,9 @@ func TestAnHourOfEvents(t *testing.T) {
 				switch kind {
 				case 0:
 					w.home(p)
-					w.put(p, mirror.Life{Phase: "Pending"}) // the race
+					w.put(p, podcache.PodStatus{Phase: "Pending"}) // the race
 				case 1:
-					w.put(p, mirror.Life{Phase: "Pending"})
+					w.put(p, podcache.PodStatus{Phase: "Pending"})
 					w.redirected(p)
 				default:
 					w.redirected(p)
@@ -100,7 +100,7 @@ func TestAnHourOfEvents(t *testing.T) {
 				t.Errorf("%s is open %d times", path, s.open)
 			}
 		}
-		if kept, err := w.options.Ledger.List(); len(kept) > 0 || err != nil {
+		if kept, err := w.options.Repairs.List(); len(kept) > 0 || err != nil {
 			t.Errorf("kept on disk: %v, %v", kept, err)
 		}
 	})

@@ -43,13 +43,13 @@ func newKernelWorld(t testing.TB, env map[string]string) *kernelWorld {
 }
 
 // add makes the node have a running pod in a namespace, which ADD has redirected by an engine; empty for one of which ADD knows nothing.
-func (r *kernelWorld) add(name string, ns *netns.NS, e compat.Engine) (rules.Ruleset, compat.Backend) {
+func (r *kernelWorld) add(name string, ns *netns.NS, e compat.BackendName) (rules.Ruleset, compat.Backend) {
 	r.t.Helper()
 	p := meshPod(name)
 	r.places[p.Metadata.UID] = sandbox.Sandbox{Path: fmt.Sprintf("/proc/self/fd/%d", ns.FD()), ID: ns.ID()}
 	redirect := r.redirect(p)
 	redirect.IPv6 = true
-	rs := rules.Compile(redirect)
+	rs := rules.MustCompile(redirect)
 	if e == "" {
 		r.put(p, running)
 		return rs, nil
@@ -58,12 +58,12 @@ func (r *kernelWorld) add(name string, ns *netns.NS, e compat.Engine) (rules.Rul
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if _, err := b.Apply(ns, rs); err != nil {
+	if _, err := b.Apply(ns, rs, compat.Snapshot{}); err != nil {
 		r.t.Fatal(err)
 	}
 	if err := r.options.Records.Put(record.Record{
 		Key: record.Key{ContainerID: "c-" + name, IfName: "eth0"}, Pod: record.Pod{Namespace: "shop", Name: name, UID: p.Metadata.UID},
-		Outcome: "redirect", Reason: "mesh-pod", Redirect: &redirect, Engine: e,
+		Outcome: "redirect", Reason: "mesh-pod", Redirect: &redirect, Backend: e,
 	}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -87,10 +87,10 @@ func await(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// stands tells whether a namespace has what it should have.
+// stands reports whether a namespace has what it should have.
 func stands(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset) bool {
 	t.Helper()
-	found, err := b.Check(ns, rs)
+	found, err := b.Check(ns, rs, compat.Snapshot{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func newBed(t testing.TB) *testbed.Bed {
 	return bed
 }
 
-// captured tells whether a connection of the pod's application goes through the proxy.
+// captured reports whether a connection of the pod's application goes through the proxy.
 func captured(t testing.TB, bed *testbed.Bed) bool {
 	t.Helper()
 	answer, err := bed.Dial(testbed.Call{
@@ -124,11 +124,11 @@ func captured(t testing.TB, bed *testbed.Bed) bool {
 
 // Rules that are flushed in a live pod come back, in either engine, and connections are captured again.
 func TestALivePodHeals(t *testing.T) {
-	for _, e := range []compat.Engine{compat.EngineNFT, compat.EngineLegacy} {
+	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
 			bed := newBed(t)
 			r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
-			if e == compat.EngineNFT {
+			if e == compat.BackendNFT {
 				r.options.Interval = time.Hour // it is the event that wakes
 			}
 			// What this test uses of processors by looking on and on is not the visit's.
@@ -168,8 +168,8 @@ func TestALatePodOfTheKernel(t *testing.T) {
 	if !captured(t, bed) {
 		t.Error("not captured afterwards")
 	}
-	kept, err := r.options.Ledger.List()
-	if e, ok := kept["uid-web"]; err != nil || !ok || e.Engine != compat.EngineNFT {
+	kept, err := r.options.Repairs.List()
+	if e, ok := kept["uid-web"]; err != nil || !ok || e.Engine != compat.BackendNFT {
 		t.Errorf("kept %+v, %v", kept, err)
 	}
 }
@@ -178,7 +178,7 @@ func TestALatePodOfTheKernel(t *testing.T) {
 func TestRoutesHeal(t *testing.T) {
 	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
 	ns := netnstest.New(t)
-	rs, b := r.add("web", ns, compat.EngineNFT)
+	rs, b := r.add("web", ns, compat.BackendNFT)
 	r.start()
 	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
 	deleteLoopbackAddresses(t, ns)
@@ -186,12 +186,12 @@ func TestRoutesHeal(t *testing.T) {
 	await(t, "it is counted", func() bool { return r.metric("sluice_drifts_total{routes}") > 0 })
 }
 
-// A table of NAT that somebody puts before ours is heard of and told, and is his to take away.
+// A table of NAT that somebody puts before ours, and that translates, is heard of and told, and is his to take away.
 func TestATableBeforeOurs(t *testing.T) {
 	nft := netnstest.RequireBinary(t, "nft")
 	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
 	ns := netnstest.New(t)
-	rs, b := r.add("web", ns, compat.EngineNFT)
+	rs, b := r.add("web", ns, compat.BackendNFT)
 	r.start()
 	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
 	write := func(text string) {
@@ -201,9 +201,9 @@ func TestATableBeforeOurs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(`table ip evil { chain c { type nat hook output priority -150; tcp dport 80 accept; }; }`)
+	write(`table ip evil { chain c { type nat hook output priority -150; tcp dport 80 dnat to 10.9.9.8; }; }`)
 	await(t, "it is seen", func() bool { return r.states() == "1 drifted" })
-	await(t, "it is told", func() bool { return strings.Contains(r.told(), "RedirectDrifted") })
+	await(t, "it is told", func() bool { return strings.Contains(r.told(), "RedirectBypassed") })
 	if !stands(t, b, ns, rs) {
 		t.Error("the pod's own rules are others")
 	}
@@ -213,7 +213,7 @@ func TestATableBeforeOurs(t *testing.T) {
 
 // What 250 idle pods cost: a round over all of them, in CPU time of the process and for each pod.
 func BenchmarkRound(b *testing.B) {
-	for _, e := range []compat.Engine{compat.EngineNFT, compat.EngineLegacy} {
+	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		b.Run(string(e), func(b *testing.B) {
 			const pods = 250
 			r := newKernelWorld(b, map[string]string{"SLUICE_AUDIT_INTERVAL": "24h"})

@@ -27,7 +27,7 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 	if err != nil {
 		return agent.Location{}, err
 	}
-	w, err := a.wanted(ctx, object, a.recordsOf(object))
+	w, err := a.desiredOf(ctx, object, a.recordsOf(object))
 	if err != nil {
 		return agent.Location{}, err
 	}
@@ -35,7 +35,7 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 		Namespace: namespace, Name: name, UID: item.UID,
 		Decision: w.decision.Outcome.String(), Reason: string(w.decision.Reason), Sentence: w.decision.Sentence, Redirect: w.redirect,
 	}
-	if w.engine != compat.EngineAuto {
+	if w.engine != compat.BackendAuto {
 		l.Backend = string(w.engine)
 	}
 	place, why := a.placeOf(ctx, item.UID, sandbox.Pod{Namespace: namespace, Name: name, UID: w.sandboxUID})

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
@@ -46,7 +46,7 @@ func TestLocate(t *testing.T) {
 			true,
 		},
 		{
-			"a pod without a sandbox", "", func(w *world, p *decide.Pod) { w.put(p, mirror.Life{Phase: "Pending"}) },
+			"a pod without a sandbox", "", func(w *world, p *decide.Pod) { w.put(p, podcache.PodStatus{Phase: "Pending"}) },
 			agent.Location{Decision: "redirect", Reason: "mesh-pod"},
 			true,
 		},
@@ -80,7 +80,7 @@ func TestLocate(t *testing.T) {
 					t.Errorf("(-want +got)\n%s", diff)
 				}
 				delete(web.Metadata.Labels, "sidecar.istio.io/inject")
-				if row.redirect && !rules.Equal(rules.Compile(w.redirect(web)), rules.Compile(*got.Redirect)) {
+				if row.redirect && !rules.Equal(rules.MustCompile(w.redirect(web)), rules.MustCompile(*got.Redirect)) {
 					t.Error("other parameters")
 				}
 			})
@@ -94,7 +94,7 @@ func TestLocateFails(t *testing.T) {
 		web.Status = decide.PodStatus{}
 		wrong.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "80a"
 		w := node(t, nil, func(w *world) {
-			w.put(web, mirror.Life{Phase: "Pending"})
+			w.put(web, podcache.PodStatus{Phase: "Pending"})
 			w.put(wrong, running)
 		})
 		if _, err := w.Locate(t.Context(), "shop", "gone"); !source.IsNotFound(err) {
@@ -121,7 +121,7 @@ func TestAPodThatClaimsAnothersUID(t *testing.T) {
 			w.put(thief, running)
 		})
 		settle()
-		if s.applied > 0 || !rules.Equal(rules.Compile(w.redirect(victim)), s.has) {
+		if s.applied > 0 || !rules.Equal(rules.MustCompile(w.redirect(victim)), s.has) {
 			t.Error("the victim has other rules")
 		}
 		if l, err := w.Locate(t.Context(), "shop", "thief"); err != nil || l.NetNS != "" {

@@ -9,12 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/nft"
-	"github.com/sluice-mesh/sluice/nft/doctor"
+	"github.com/sluice-mesh/sluice/nft/established"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // Open opens a sandbox of this machine.
@@ -40,28 +42,28 @@ func (n namespace) NS() *netns.NS                    { return n.ns }
 func (n namespace) Close() error                     { return n.ns.Close() }
 func (n namespace) Addresses() ([]netip.Addr, error) { return route.Addresses(n.ns) }
 
-func (n namespace) Check(e compat.Engine, rs rules.Ruleset) (compat.Comparison, error) {
+func (n namespace) Check(e compat.BackendName, rs rules.Ruleset) (compat.Comparison, error) {
 	b, err := compat.Choose(e)
 	if err != nil {
 		return compat.Comparison{}, err
 	}
-	return b.Check(n.ns, rs)
+	return b.Check(n.ns, rs, compat.Snapshot{})
 }
 
 func (n namespace) Recheck(last compat.Comparison, rs rules.Ruleset) (compat.Comparison, error) {
-	b, err := compat.Choose(last.Engine)
+	b, err := compat.Choose(last.Backend)
 	if err != nil {
 		return compat.Comparison{}, err
 	}
-	return b.Recheck(n.ns, rs, last)
+	return b.Check(n.ns, rs, last.Snapshot)
 }
 
-func (n namespace) Mend(e compat.Engine, rs rules.Ruleset, found compat.Comparison) (compat.Result, error) {
+func (n namespace) Mend(e compat.BackendName, rs rules.Ruleset, found compat.Comparison) (compat.Result, error) {
 	b, err := compat.Choose(e)
 	if err != nil {
 		return compat.Result{}, err
 	}
-	return b.Mend(n.ns, rs, found)
+	return b.Apply(n.ns, rs, found.Snapshot)
 }
 
 // Bare implements Namespace. A kernel without an engine has no rules in it.
@@ -83,17 +85,17 @@ func (n namespace) Bare() (bool, error) {
 	return true, nil
 }
 
-// Ahead implements Namespace. What cannot be read is not known to be in the way.
-func (n namespace) Ahead(e compat.Engine, r rules.Redirect) []string {
-	facts := doctor.Gather(n.ns)
-	facts.Engine = string(e)
-	var ahead []string
-	for _, f := range doctor.Judge(facts, r) {
-		if f.Topic == "rules" && (f.Severity == doctor.Problem || f.Severity == doctor.Warning) {
-			ahead = append(ahead, f.Verdict)
-		}
+// Foreign implements Namespace.
+func (n namespace) Foreign(rs rules.Ruleset, last *foreign.Reading, b diff.Budget) foreign.Reading {
+	if last != nil && last.Holds(n.ns) {
+		return *last
 	}
-	return ahead
+	return foreign.Inspect(n.ns, rs, b)
+}
+
+// EndConnections implements Namespace.
+func (n namespace) EndConnections(rs rules.Ruleset, o established.Options) (established.Report, error) {
+	return established.End(n.ns, rs, o)
 }
 
 // Istio implements Namespace.

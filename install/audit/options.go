@@ -8,16 +8,20 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/bypass"
 	"github.com/sluice-mesh/sluice/install/repair"
 	"github.com/sluice-mesh/sluice/install/sandbox"
-	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/nft/established"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/record"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // Options say what is audited and how. All fields are needed but where it is said.
@@ -27,14 +31,18 @@ type Options struct {
 	// again when no event says so.
 	Compare, Mend bool
 	Interval      time.Duration
+	// Connections says what becomes of connections that bypass the proxy since they were opened before a repair.
+	Connections established.Options
 	// Policy is about pods that started before the plugin was there.
 	Policy repair.Policy
 	// Decide and Engine are the plugin's configuration.
 	Decide *decide.Settings
-	Engine compat.Engine
-	// Records are those of ADD, Ledger has what was repaired.
+	Engine compat.BackendName
+	// Records are those of ADD, Repairs has what was repaired.
 	Records record.Store
-	Ledger  repair.Ledger
+	Repairs repair.Store
+	// Bypass knows since when the node's CNI chain is as it should be, and is told of pods that were started without the plugin since.
+	Bypass *bypass.Detector
 
 	Pods    Pods
 	Cluster Cluster
@@ -50,17 +58,17 @@ type Options struct {
 	Log     *zap.Logger
 }
 
-// audits tells whether any pod is looked at.
+// audits reports whether any pod is looked at.
 func (o *Options) audits() bool { return o.Compare || o.Policy.Any() }
 
-// enters tells whether namespaces are entered at all. Otherwise the agent has no right to.
+// enters reports whether namespaces are entered at all. Otherwise the agent has no right to.
 func (o *Options) enters() bool { return o.Compare || o.Policy.InPlace }
 
-// Pods are the node's pods; [mirror.Mirror] has them.
+// Pods are the node's pods; [podcache.Cache] has them.
 type Pods interface {
 	Synced() bool
-	Pods() []mirror.Item
-	Item(namespace, name string) (mirror.Item, bool)
+	Pods() []podcache.Item
+	Item(namespace, name string) (podcache.Item, bool)
 	Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bool, err error)
 	Namespace(ctx context.Context, name string) (namespace []byte, fetched bool, err error)
 }
@@ -94,14 +102,16 @@ type Namespace interface {
 	// Addresses are those of its interfaces; see [route.Addresses].
 	Addresses() ([]netip.Addr, error)
 	// Check, Recheck and Mend are those of the engine's [compat.Backend].
-	Check(compat.Engine, rules.Ruleset) (compat.Comparison, error)
+	Check(compat.BackendName, rules.Ruleset) (compat.Comparison, error)
 	Recheck(compat.Comparison, rules.Ruleset) (compat.Comparison, error)
-	Mend(e compat.Engine, rs rules.Ruleset, found compat.Comparison) (compat.Result, error)
-	// Bare tells whether no engine has a rule of ours.
+	Mend(e compat.BackendName, rs rules.Ruleset, found compat.Comparison) (compat.Result, error)
+	// Bare reports whether no engine has a rule of ours.
 	Bare() (bool, error)
-	// Ahead lists what others have in the namespace that comes in the way of the rules of an engine, though these are as they should be: a
-	// sentence for each thing.
-	Ahead(compat.Engine, rules.Redirect) []string
+	// Foreign returns what rules of others do to the traffic that the ruleset captures. It returns the last reading if that is not nil and
+	// the tables of iptables-legacy have not changed since, and decides anew within the budget otherwise.
+	Foreign(rs rules.Ruleset, last *foreign.Reading, b diff.Budget) foreign.Reading
+	// EndConnections ends connections that bypass the proxy although the ruleset captures such ones; see [established.End].
+	EndConnections(rs rules.Ruleset, o established.Options) (established.Report, error)
 	// Istio lists what Istio's programs have left, a line for each thing.
 	Istio() ([]string, error)
 	Close() error

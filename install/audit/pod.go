@@ -4,8 +4,9 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/install/sandbox"
-	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/plugin/record"
@@ -31,8 +32,10 @@ func States() []State { return []State{Redirected, Drifted, Unprotected, Unknown
 type pod struct {
 	// Of these, guarded by the auditor's lock:
 
-	item  mirror.Item
+	item  podcache.Item
 	state State
+	// foreign is what rules of others do to its captured traffic.
+	foreign foreign.Verdict
 	// audited is when the pod was last compared.
 	audited time.Time
 	place   *sandbox.Sandbox // nil if it is not known
@@ -47,12 +50,12 @@ type pod struct {
 
 	version string           // of the object that want was found out from; empty for none
 	records []*record.Record // likewise
-	want    want
+	desired desired
 	watched netns.ID // the namespace of which changes are heard
-	seen    netns.ID // the namespace of which is known what others have in there
+	listens bool     // changes are heard
 	equal   equal
-	ahead   []string // what others have in there that is in the way
-	told    map[string]time.Time
+	others  others
+	told    map[string]told
 	trouble trouble
 	acts    attempts // deleting and labelling
 	acted   string   // the version of the object that was deleted or labelled, or was not any more there for it

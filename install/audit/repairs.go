@@ -7,16 +7,16 @@ import (
 	"github.com/sluice-mesh/sluice/install/repair"
 )
 
-// repairs is the ledger in memory. Its methods are safe for concurrent use.
+// repairs is the store of repairs in memory. Its methods are safe for concurrent use.
 type repairs struct {
-	ledger repair.Ledger
+	store repair.Store
 
 	mu      sync.Mutex
 	entries map[string]repair.Entry
 }
 
 func (r *repairs) load() error {
-	entries, err := r.ledger.List()
+	entries, err := r.store.List()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.entries = entries
@@ -38,7 +38,7 @@ func (r *repairs) put(e repair.Entry) error {
 		r.entries = map[string]repair.Entry{}
 	}
 	r.entries[e.UID] = e
-	return r.ledger.Put(e)
+	return r.store.Put(e)
 }
 
 func (r *repairs) remove(uid string) error {
@@ -48,7 +48,7 @@ func (r *repairs) remove(uid string) error {
 		return nil
 	}
 	delete(r.entries, uid)
-	return r.ledger.Remove(uid)
+	return r.store.Remove(uid)
 }
 
 // keep forgets all pods but those that are there.
@@ -59,7 +59,7 @@ func (r *repairs) keep(there map[string]bool) error {
 	for uid := range r.entries {
 		if !there[uid] {
 			delete(r.entries, uid)
-			err = errors.Join(err, r.ledger.Remove(uid))
+			err = errors.Join(err, r.store.Remove(uid))
 		}
 	}
 	return err

@@ -14,6 +14,7 @@ type schedule struct {
 	slots map[string]*slot
 	queue queue
 	wake  chan struct{} // has room for one
+	begun uint64        // visits
 }
 
 // A slot is the next visit of one pod.
@@ -23,6 +24,7 @@ type slot struct {
 	visited bool      // a worker is there
 	dropped bool      // the pod is gone
 	index   int       // in the queue; -1 if it is not in there
+	number  uint64    // of the visit that a worker makes
 }
 
 func newSchedule() *schedule {
@@ -102,14 +104,14 @@ func (s *schedule) done(uid string) {
 // run visits pods when it is time, until the context ends and all visits with it. Each of so many workers goes on from pod to pod as
 // long as one is due, since to wake somebody takes longer than a visit. What is due stays in the queue until a worker is free, so that
 // what is planned meanwhile is the same visit.
-func (s *schedule) run(ctx context.Context, workers int, visit func(ctx context.Context, uid string)) {
+func (s *schedule) run(ctx context.Context, workers int, reconcile func(ctx context.Context, uid string)) {
 	var group sync.WaitGroup
 	for range workers {
 		group.Go(func() {
 			timer := time.NewTimer(idle)
 			defer timer.Stop()
 			for uid := s.take(ctx, timer); uid != ""; uid = s.take(ctx, timer) {
-				visit(ctx, uid)
+				reconcile(ctx, uid)
 				s.done(uid)
 			}
 		})
@@ -149,7 +151,8 @@ func (s *schedule) next(now time.Time) (uid string, wait time.Duration) {
 		return "", wait
 	}
 	heap.Pop(&s.queue)
-	p.at, p.visited = time.Time{}, true
+	s.begun++
+	p.at, p.visited, p.number = time.Time{}, true, s.begun
 	if len(s.queue) > 0 {
 		s.call() // others wait for this one
 	}

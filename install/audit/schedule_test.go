@@ -32,8 +32,8 @@ func TestSchedule(t *testing.T) {
 					}
 					busy[uid] = true
 					if at, planned := due[uid]; planned && !time.Now().Before(at) {
-						if late := time.Since(at); late > 20*time.Millisecond {
-							t.Errorf("%s is visited %v too late", uid, late)
+						if repairUnprotected := time.Since(at); repairUnprotected > 20*time.Millisecond {
+							t.Errorf("%s is visited %v too late", uid, repairUnprotected)
 						}
 						delete(due, uid)
 					}
@@ -100,8 +100,8 @@ func TestALongVisitKeepsNobodyWaiting(t *testing.T) {
 		}
 		begin := time.Now()
 		<-visited
-		if late := time.Since(begin); late > time.Millisecond {
-			t.Errorf("the other one is visited after %v", late)
+		if repairUnprotected := time.Since(begin); repairUnprotected > time.Millisecond {
+			t.Errorf("the other one is visited after %v", repairUnprotected)
 		}
 		cancel()
 		<-done
@@ -130,7 +130,7 @@ func TestTurnsKeepToTheMonotonicClock(t *testing.T) {
 	a := &Auditor{begin: time.Now(), schedule: newSchedule(), pods: map[string]*pod{"web": {}}}
 	a.Compare, a.Interval = true, time.Minute
 	now := time.Now()
-	turn := (&visit{Auditor: a, uid: "web", now: now}).nextTurn()
+	turn := (&reconciliation{Auditor: a, uid: "web", now: now}).nextTurn()
 	a.notFound("web", nil)
 	for name, at := range map[string]time.Time{"the next turn": turn, "the next search": a.schedule.slots["web"].at} {
 		if wait := at.Sub(now); !strings.Contains(at.String(), " m=") || wait <= 0 || wait > time.Minute {

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
@@ -43,7 +43,7 @@ func TestAddressesThatComeLater(t *testing.T) {
 		w := node(t, nil, func(w *world) {
 			s = w.home(web)
 			s.addresses = nil
-			w.put(web, mirror.Life{Phase: "Pending"})
+			w.put(web, podcache.PodStatus{Phase: "Pending"})
 		})
 		if w.told() != "" {
 			t.Error("told too early")
@@ -62,7 +62,7 @@ func TestASandboxThatIsTakenDown(t *testing.T) {
 		web := meshPod("web")
 		w := node(t, nil, func(w *world) {
 			w.home(web).addresses = nil
-			w.put(web, mirror.Life{Phase: "Running"})
+			w.put(web, podcache.PodStatus{Phase: "Running"})
 		})
 		pass(10 * time.Minute)
 		if w.told() != "" || w.states() != "1 unknown" {

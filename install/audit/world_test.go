@@ -14,12 +14,15 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/audit"
+	"github.com/sluice-mesh/sluice/install/bypass"
 	"github.com/sluice-mesh/sluice/install/repair"
 	"github.com/sluice-mesh/sluice/install/sandbox"
-	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/nft/established"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/plugin/decide"
@@ -37,7 +40,7 @@ type world struct {
 
 	mu       sync.Mutex
 	synced   bool
-	items    map[string]mirror.Item
+	items    map[string]podcache.Item
 	objects  map[string][]byte
 	spaces   map[string]*space // by path
 	homes    map[string]string // the path of a pod's namespace, by its UID
@@ -45,6 +48,7 @@ type world struct {
 	searches int
 	inode    uint64 // of the namespace made last
 	source   sandbox.Source
+	created  time.Time // of all sandboxes
 	used     time.Duration
 
 	heard   chan watch.Event
@@ -64,10 +68,10 @@ type space struct {
 	has        rules.Ruleset
 	stranger   string
 	istio      []string
-	ahead      []string      // rules of others in the way
-	refuse     error         // what Mend gets
-	during     func()        // what happens meanwhile, if anything
-	slow       time.Duration // what Check uses of a processor
+	foreign    foreign.Effect // what rules of others do
+	refuse     error          // what Mend gets
+	during     func()         // what happens meanwhile, if anything
+	slow       time.Duration  // what Check uses of a processor
 	applied    int
 	mended     compat.Comparison // what the last Mend was given
 	searched   int               // how often Bare was asked
@@ -75,6 +79,8 @@ type space struct {
 	rechecked  int   // of these
 	unreadable error // what Check gets
 	inspected  int
+	bypassing  established.Report // what EndConnections reports
+	ended      int                // how often it was asked to
 	open       int
 }
 
@@ -108,14 +114,18 @@ func newWorld(t testing.TB, env map[string]string) *world {
 		t.Fatal(err)
 	}
 	w := &world{
-		t: t, synced: true, items: map[string]mirror.Item{}, objects: map[string][]byte{}, spaces: map[string]*space{},
+		t: t, synced: true, items: map[string]podcache.Item{}, objects: map[string][]byte{}, spaces: map[string]*space{},
 		homes: map[string]string{}, heard: make(chan watch.Event), counted: map[string]float64{},
 	}
 	dir := t.TempDir()
+	detector, err := bypass.New(bypass.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	w.options = audit.Options{
 		NodeName: "node-1", Compare: values.Bool("SLUICE_AUDIT"), Mend: values.Bool("SLUICE_AUDIT_REPAIR"),
-		Interval: values.Duration("SLUICE_AUDIT_INTERVAL"), Policy: policy, Decide: &decide.Settings{}, Engine: compat.EngineAuto,
-		Records: record.In(dir), Ledger: repair.In(dir), Pods: w, Cluster: w, Find: w.find, Open: w.open,
+		Interval: values.Duration("SLUICE_AUDIT_INTERVAL"), Policy: policy, Decide: &decide.Settings{}, Engine: compat.BackendAuto,
+		Records: record.In(dir), Repairs: repair.In(dir), Bypass: detector, Pods: w, Cluster: w, Find: w.find, Open: w.open,
 		Used:   func() time.Duration { w.mu.Lock(); defer w.mu.Unlock(); return w.used },
 		Listen: func() (audit.Events, error) { return ears{w}, nil }, Metrics: w, Log: zap.NewNop(),
 	}
@@ -155,17 +165,17 @@ func meshPod(name string) *decide.Pod {
 	}
 }
 
-var running = mirror.Life{Phase: "Running"}
+var running = podcache.PodStatus{Phase: "Running"}
 
 // broken is the life of a pod whose validation fails, in a run that began at that time.
-func broken(began time.Time) mirror.Life {
-	return mirror.Life{Phase: "Pending", Init: []mirror.InitContainer{
-		{Name: "istio-validation", Last: &mirror.Termination{ExitCode: 126, Started: began}},
+func broken(began time.Time) podcache.PodStatus {
+	return podcache.PodStatus{Phase: "Pending", Init: []podcache.InitContainer{
+		{Name: "istio-validation", Last: &podcache.Termination{ExitCode: 126, Started: began}},
 	}}
 }
 
 // put makes the API server have a pod.
-func (w *world) put(p *decide.Pod, l mirror.Life) {
+func (w *world) put(p *decide.Pod, l podcache.PodStatus) {
 	w.t.Helper()
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -175,9 +185,9 @@ func (w *world) put(p *decide.Pod, l mirror.Life) {
 	w.version++
 	m := p.Metadata
 	key := m.Namespace + "/" + m.Name
-	w.items[key] = mirror.Item{
+	w.items[key] = podcache.Item{
 		Ref:             source.Ref{Namespace: m.Namespace, Name: m.Name, UID: m.UID},
-		ResourceVersion: fmt.Sprint(w.version), Life: l,
+		ResourceVersion: fmt.Sprint(w.version), PodStatus: l,
 	}
 	w.objects[key] = text
 	w.mu.Unlock()
@@ -219,7 +229,7 @@ func (w *world) redirect(p *decide.Pod) rules.Redirect {
 func (w *world) redirected(p *decide.Pod) *space {
 	s := w.home(p)
 	r := w.redirect(p)
-	w.set(func() { s.has = rules.Compile(r) })
+	w.set(func() { s.has = rules.MustCompile(r) })
 	w.record(p, &r)
 	w.put(p, running)
 	return s
@@ -232,7 +242,7 @@ func (w *world) record(p *decide.Pod, r *rules.Redirect) {
 		Pod: record.Pod{Namespace: m.Namespace, Name: m.Name, UID: m.UID}, Outcome: "skip", Reason: "not-injected",
 	}
 	if r != nil {
-		kept.Outcome, kept.Reason, kept.Redirect, kept.Engine = "redirect", "mesh-pod", r, compat.EngineNFT
+		kept.Outcome, kept.Reason, kept.Redirect, kept.Backend = "redirect", "mesh-pod", r, compat.BackendNFT
 	}
 	if err := w.options.Records.Put(kept); err != nil {
 		w.t.Fatal(err)

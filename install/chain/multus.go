@@ -22,7 +22,7 @@ const (
 // IsMultus reports whether plugins of the type run the networks of others. A shim calls Multus' daemon.
 func IsMultus(plugin string) bool { return plugin == "multus" || plugin == "multus-shim" }
 
-// Delegates tells whether a configuration runs what another one holds, for which that one has the plugin of a type. See "clusterNetwork"
+// Delegates reports whether a configuration runs what another one holds, for which that one has the plugin of a type. See "clusterNetwork"
 // and "delegates" in Multus' configuration reference; the latter is ignored beside the former.
 func (c Choice) Delegates(to Choice, plugin string) Delegation {
 	multus := c.List.Plugins[0]

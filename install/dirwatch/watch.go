@@ -1,4 +1,4 @@
-// Package dirwatch tells that something has changed in directories, to those who then look at everything and have a timer as well.
+// Package dirwatch reports that something has changed in directories, to those who then look at everything and have a timer as well.
 package dirwatch
 
 import (

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -32,15 +33,25 @@ const (
 )
 
 func (e *Error) Error() string {
-	var path *fs.PathError
-	cause := e.Err
-	if errors.As(e.Err, &path) && path.Path == e.Path {
-		cause = path.Err // the path is told already
-	}
+	cause := e.cause()
 	if errors.Is(e.Err, ErrChanged) {
 		return fmt.Sprintf("%s %s: %v", e.Op, e.Path, cause)
 	}
 	return fmt.Sprintf("%s %s: %v (%s)", e.Op, e.Path, cause, e.State)
+}
+
+// cause is the error without the path that the message has already, and without the names of temporary files, which are other ones each
+// time: what fails again and again has one message.
+func (e *Error) cause() error {
+	var path *fs.PathError
+	if errors.As(e.Err, &path) && (path.Path == e.Path || isTemporary(filepath.Base(path.Path))) {
+		return path.Err
+	}
+	var link *os.LinkError
+	if errors.As(e.Err, &link) && (isTemporary(filepath.Base(link.Old)) || isTemporary(filepath.Base(link.New))) {
+		return link.Err
+	}
+	return e.Err
 }
 
 // Unwrap returns the cause.

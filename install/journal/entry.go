@@ -28,6 +28,9 @@ type Entry struct {
 	Mode fs.FileMode `json:"mode,omitempty"`
 	// Written are the checksums of what we wrote: one, or two while a change may be under way.
 	Written []string `json:"written"`
+	// Versions are the checksums of the plugin's executables that were installed, the newest last; of no other file. One of them may
+	// stay in use as long as it cannot be replaced.
+	Versions []string `json:"versions,omitempty"`
 	// Taken are the elements of other plugins in whose place ours came, as they were written.
 	Taken [][]byte `json:"taken,omitempty"`
 }

@@ -5,7 +5,12 @@ var auditMetrics = []Metric{
 		Name: "sluice_pods", Type: Gauge,
 		Labels: []Label{{"state", []string{"redirected", "drifted", "unprotected", "unknown"}}},
 		Help: "Mesh pods on the node by the state of their redirection; unprotected pods have none, " +
-			"of unknown ones no network namespace was found, or it cannot be read",
+			"of unknown ones no network namespace was found, or it cannot be read, or the effect of rules of others cannot be decided",
+	},
+	{
+		Name: "sluice_pods_foreign_rules", Type: Gauge, Labels: []Label{{"effect", []string{"bypass", "unknown"}}},
+		Help: "Mesh pods on the node whose own rules are as they should be, and in which rules of others let captured traffic " +
+			"bypass the proxy, or may do so: unknown if that cannot be decided",
 	},
 	{
 		Name: "sluice_audits_total", Type: Counter, Labels: []Label{{"result", []string{"equal", "drift", "error"}}},
@@ -27,11 +32,21 @@ var auditMetrics = []Metric{
 	{
 		Name: "sluice_repairs_total", Type: Counter,
 		Labels: []Label{{"cause", []string{"drift", "race"}}, {"action", []string{"repair", "label", "delete"}}, result},
-		Help:   "What was done about pods without their redirection; race means that the pod started before the plugin was there",
+		Help:   "What was done about pods without their redirection; race means that the pod started without the plugin",
+	},
+	{
+		Name: "sluice_bypassed_pods_total", Type: Counter,
+		Help: "Mesh pods whose sandbox the runtime made without calling the plugin, although the node's CNI chain was as it should be",
 	},
 	{
 		Name: "sluice_repair_duration_seconds", Type: Histogram, Labels: []Label{{"cause", []string{"drift", "race"}}}, Buckets: durations,
 		Help: "Time from seeing that a pod lacks its redirection until it was verified to have it",
+	},
+	{
+		Name: "sluice_bypassing_connections_total", Type: Counter,
+		Labels: []Label{{"result", []string{"ended", "kept", "failed", "undecided", "error"}}},
+		Help: "Connections that bypass the proxy since they were opened before a pod was repaired, by what became of them; " +
+			"undecided ones stay since it is not known whether they do, and an error is a pod of which they could not all be looked at",
 	},
 	{
 		Name: "sluice_events_lost_total", Type: Counter, Labels: []Label{{"source", []string{"nftables", "files", "pods"}}},
@@ -43,6 +58,14 @@ var operateMetrics = []Metric{
 	{
 		Name: "sluice_build_info", Type: Gauge, Labels: []Label{{Name: "version"}, {Name: "goversion"}},
 		Help: "Always 1, with the version of the agent",
+	},
+	{
+		Name: "sluice_connections_refused_total", Type: Counter, Labels: []Label{{"port", []string{"health", "metrics"}}},
+		Help: "Connections to the agent's ports that were refused because there were too many",
+	},
+	{
+		Name: "sluice_log_lines_suppressed_total", Type: Counter,
+		Help: "Lines that the agent did not log because there were too many of the same message",
 	},
 }
 

@@ -17,7 +17,13 @@ var installMetrics = []Metric{
 	},
 	{
 		Name: "sluice_chain_bypassed", Type: Gauge,
-		Help: "Whether the runtime uses a configuration without the plugin, so that new pods are not redirected: 1 or 0",
+		Help: "Whether the runtime uses a configuration without the plugin, as far as its directory or a pod that it has started shows: 1 or 0",
+	},
+	{
+		Name: "sluice_node_directory", Type: Gauge,
+		Labels: []Label{{"directory", []string{"configuration", "binary"}}, {"state", []string{"same", "replaced", "gone", "unknown"}}},
+		Help: "Whether the directory that the agent keeps is the one that the runtime reads: 1 for the state that it has; " +
+			"unknown means that the agent does not see the node's directories",
 	},
 	{
 		Name: "sluice_rival_rewrites_total", Type: Counter, Labels: []Label{{Name: "rival"}},

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -8,47 +9,113 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sluice-mesh/sluice/install/file"
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// install puts the executables in place. It reports whether the one of the plugin is there at all, and whether it is not the one
-// that the configuration was written for.
+// install puts the executables in place. It reports whether the plugin can be named by a configuration, and whether that must be the
+// one that the plugin there was written for.
 func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated, ok bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.Binaries)) {
 		path := filepath.Join(s.CNIBinDir, name)
-		changed, disturbed, err := n.put(j, name, s.Binaries[name], "")
+		changed, disturbed, err := n.putVersion(j, name, s.Binaries[name], status)
 		if changed {
 			status.Changes = append(status.Changes, path)
 		}
 		if disturbed {
 			n.rivals.count(status.At, path, "", stranger)
 		}
-		if err == nil {
-			continue
-		}
-		p := problemOf(err)
+		n.countFailed(s, err)
 		if name == s.Type {
-			outdated = true
-			// An earlier version does its work.
-			p.Blocking = !n.executables.exists(name)
+			status.Executable = n.executables.judge(name, s.Binaries[name], versions(j, name))
+			outdated = status.Executable != Verified
 		}
-		status.add(p)
+		switch {
+		case err == nil:
+		case name == s.Type && status.Executable == Wrong:
+			status.add(n.wrong(path, s.Binaries[name], err))
+		default:
+			p := problemOf(err)
+			// An earlier version does its work.
+			p.Blocking = name != s.Type || status.Executable != Outdated
+			status.add(p)
+		}
 	}
-	return outdated, n.executables.exists(s.Type)
+	return outdated, status.Executable == Verified || status.Executable == Outdated
 }
 
-// put records and copies an executable. The checksum is kept where the file will have to be recognised without its source.
-func (n *Node) put(j *journal.Journal, name, source, sum string) (changed, disturbed bool, err error) {
-	if e, recorded := j.Entry(binKey(name)); !recorded || sum != "" && !slices.Contains(e.Written, sum) {
+// wrong is the problem of another program in the plugin's place.
+func (n *Node) wrong(path, source string, why error) Problem {
+	found, err := n.executables.sum(path)
+	if err != nil {
+		found = "unknown (" + err.Error() + ")"
+	}
+	want, err := n.executables.sum(source)
+	if err != nil {
+		want = "unknown (" + err.Error() + ")"
+	}
+	return problem(WrongExecutable, true, "%s is not the plugin: its sha256 is %s, and that of the agent's image %s; it cannot be replaced: %v; "+
+		"pods that start now have no redirection: make the file and its directory writable (chattr -i), "+
+		"or take away what is mounted there (umount)", path, found, want, why)
+}
+
+// countFailed counts a write that failed.
+func (n *Node) countFailed(s Settings, err error) {
+	var failed *file.Error
+	if !errors.As(err, &failed) || errors.Is(err, file.ErrChanged) {
+		return
+	}
+	part := "configuration"
+	if filepath.Dir(failed.Path) == filepath.Clean(s.CNIBinDir) {
+		part = "binary"
+	}
+	n.totals.FailedWrites[part]++
+}
+
+// keptVersions is how many versions of the plugin are known again by their checksums.
+const keptVersions = 16
+
+// versions are the checksums of the executables of a name that were installed.
+func versions(j *journal.Journal, name string) []string {
+	e, _ := j.Entry(binKey(name))
+	return e.Versions
+}
+
+// putVersion records and copies a version of an executable. Where it cannot be recorded any more, it is copied if the journal knows at
+// least whose the name is.
+func (n *Node) putVersion(j *journal.Journal, name, source string, status *Status) (changed, disturbed bool, err error) {
+	sum, err := n.executables.sum(source)
+	if err != nil {
+		return false, false, err
+	}
+	e, recorded := j.Entry(binKey(name))
+	if !slices.Contains(e.Versions, sum) {
 		e.Kind = journal.Created
-		if sum != "" {
-			e.Written = append(e.Written, sum)
-		}
+		e.Versions = append(e.Versions[max(0, len(e.Versions)-keptVersions+1):len(e.Versions):len(e.Versions)], sum)
 		if err := j.Note(binKey(name), e); err != nil {
-			return false, false, err
+			if !recorded {
+				return false, false, err
+			}
+			n.note(status, fmt.Errorf("the version of %s is not recorded: %w", name, err))
 		}
 	}
 	return n.executables.put(name, source)
+}
+
+// putNoop records and copies the executable that does nothing. Its checksum is kept, by which it is recognised without its source.
+func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, err error) {
+	sum, err := n.executables.sum(source)
+	if err != nil {
+		return false, err
+	}
+	if e, recorded := j.Entry(binKey(name)); !recorded || !slices.Contains(e.Written, sum) {
+		e.Kind, e.Written = journal.Created, append(e.Written, sum)
+		if err := j.Note(binKey(name), e); err != nil {
+			return false, err
+		}
+	}
+	changed, _, err = n.executables.put(name, source)
+	return changed, err
 }
 
 // recount is how old the count of references may be.
@@ -85,11 +152,7 @@ func (n *Node) fillGaps(s Settings, j *journal.Journal, status *Status) {
 
 // fill puts the executable that does nothing in the place of a plugin's.
 func (n *Node) fill(s Settings, j *journal.Journal, plugin string, status *Status) error {
-	sum, err := n.executables.sum(s.Noop)
-	if err != nil {
-		return err
-	}
-	changed, _, err := n.put(j, plugin, s.Noop, sum)
+	changed, err := n.putNoop(j, plugin, s.Noop)
 	if changed {
 		status.Changes = append(status.Changes, filepath.Join(s.CNIBinDir, plugin))
 	}

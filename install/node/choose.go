@@ -114,7 +114,7 @@ func (p *planner) bypass(files []chain.File, chosen chain.Choice) {
 	}
 }
 
-// notInUse tells that another configuration comes before the named one, unless pods come to that nevertheless. Of a delegation that cannot
+// notInUse reports that another configuration comes before the named one, unless pods come to that nevertheless. Of a delegation that cannot
 // be followed here ([chain.Unclear]) it only tells, and the node counts as it should be although pods may have no redirection: where that
 // leads is known to the API server or to another directory, and a node on which it leads to the named one would never be ready.
 func (p *planner) notInUse(named, first chain.Choice) {

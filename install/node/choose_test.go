@@ -157,7 +157,7 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 			}
 		}
 		b.put("conf/05-b.conflist", list("cilium-cni"))
-		b.installed(pass(11 * time.Second)) // now and then is nobody's fight
+		b.installed(pass(11 * time.Minute)) // now and then is nobody's fight
 	}
 	b.put("conf/05-b.conflist", "{")
 	b.installed(pass(0))

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/sluice-mesh/sluice/install/file"
@@ -89,6 +90,24 @@ func (x *executables) sum(path string) (string, error) {
 	}
 	x.sums[path] = checksum{here, journal.Sum(data)}
 	return x.sums[path].sum, nil
+}
+
+// judge says what the executable is: the one that source is, one of these earlier versions, or another program.
+func (x *executables) judge(name, source string, versions []string) Executable {
+	if same, err := x.holds(name, source); err == nil && same {
+		return Verified
+	}
+	if !x.exists(name) {
+		return Absent
+	}
+	sum, err := x.sum(filepath.Join(x.dir, name))
+	switch {
+	case err != nil:
+		return ""
+	case slices.Contains(versions, sum):
+		return Outdated
+	}
+	return Wrong
 }
 
 // exists reports whether there is an executable of the name.

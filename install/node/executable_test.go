@@ -28,8 +28,8 @@ func TestWhoRemovesTheExecutableIsTold(t *testing.T) {
 				do(b)
 				s = n.Reconcile(t.Context())
 			}
-			b.says(s, node.Contested, b.path("bin/sluice-cni")+" 3 times", "pods that start in between fail", "find out what")
-			if len(s.Rivals) != 1 || s.Rivals[0].File != b.path("bin/sluice-cni") || s.Totals.Rewrites["an unknown program"] != 3 {
+			b.says(s, node.Contested, b.path("bin/sluice-cni")+" again and again", "pods that start in between fail", "find out what")
+			if len(s.Rivals) != 1 || s.Rivals[0].Rewrites != 3 || s.Rivals[0].File != b.path("bin/sluice-cni") || s.Totals.Rewrites["an unknown program"] != 3 {
 				t.Errorf("%v, %v", s.Rivals, s.Totals)
 			}
 			if !b.executableIs(pluginV1) {

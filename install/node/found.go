@@ -125,7 +125,7 @@ func hasPlugins(folder string) bool {
 }
 
 // errGone is the error of a directory that is mounted here and has been removed where it was mounted from.
-var errGone = errors.New("it was removed on the node, and one that was made in its place is not seen from here; restart the agent")
+var errGone = errors.New("it was removed on the node, and one that was made in its place is not seen from here")
 
 func checkLinked(dir string) error {
 	info, err := os.Stat(dir)

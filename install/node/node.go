@@ -24,6 +24,7 @@ type Node struct {
 	executables *executables
 	rivals      *rivals
 	settling    settling
+	directories directories
 	inOrder     bool // the last pass found or made it so
 	totals      Totals
 	swept       bool
@@ -48,7 +49,7 @@ func New(s Settings, o Options) (*Node, error) {
 	}
 	return &Node{
 		now: o.Now, wake: make(chan struct{}, 1), settings: s, executables: newExecutables(s.CNIBinDir), rivals: newRivals(),
-		settling: settling{},
+		settling: settling{}, totals: Totals{FailedWrites: map[string]uint64{}},
 	}, nil
 }
 
@@ -110,6 +111,7 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 	}); err != nil {
 		status.add(problemOf(err))
 	}
+	n.directories.check(s, &status)
 	n.totals.Passes++
 	n.totals.Changes += uint64(len(status.Changes))
 	if !status.Installed() {
@@ -199,6 +201,7 @@ func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdate
 		status.add(state.Problems...)
 		break
 	}
+	n.countFailed(s, err)
 	if err != nil {
 		status.add(problemOf(err))
 	}

@@ -32,12 +32,13 @@ func (n *Node) notice(s Settings, f Found, state State, now time.Time) {
 	}
 }
 
-// tell adds those who are at it now to a status. What they do is borne where the plugin is in the chain nevertheless.
+// tell adds those who are at it now to a status. What they do is borne where the plugin is in the chain nevertheless, or is so nearly all
+// of the time.
 func (n *Node) tell(status *Status) {
 	status.Rivals = n.rivals.active(status.At)
 	conceded := n.rivals.concessions(status.At)
 	for _, r := range status.Rivals {
-		status.add(problem(Contested, r.Plugin == "" || conceded == Concessions{}, "%v", r))
+		status.add(problem(Contested, r.fast() && (r.Plugin == "" || conceded == Concessions{}), "%v", r))
 	}
 }
 

@@ -27,7 +27,8 @@ const (
 	NotInUse        Reason = "ConfigurationNotInUse"  // another configuration comes before the named one, by the order of names
 	Preempted       Reason = "Preempted"              // a file comes before our own configuration
 	NameTaken       Reason = "FileNameTaken"          // our file's name is used by others
-	DirectoryGone   Reason = "DirectoryReplaced"      // a directory that is mounted here was removed on the node
+	DirectoryGone   Reason = "DirectoryReplaced"      // the runtime does not read the directory that is mounted here
+	WrongExecutable Reason = "WrongExecutable"        // another program has the plugin's name, and cannot be replaced
 	HeldBack        Reason = "NotReadyToInsert"       // the plugin could not work yet
 	Contested       Reason = "RivalWriter"            // somebody else writes the same file again and again
 	Shared          Reason = "OtherPluginStays"       // a plugin that ours should replace is still in the chain

@@ -17,21 +17,39 @@ type Rival struct {
 	// Rewrites counts what they wrote in a row, from Since to Last.
 	Rewrites    int
 	Since, Last time.Time
+
+	recent [contestedAfter]time.Time // the last rewrites, in a ring
 }
 
-func (r Rival) String() string {
-	if r.Plugin == "" {
-		return fmt.Sprintf("%s has removed or replaced %s %d times since %s; pods that start in between fail: %s",
-			r.Writer, r.File, r.Rewrites, r.Since.UTC().Format(time.RFC3339), r.Advice)
+// period is the average time between the last rewrites; 0 for a single one.
+func (r Rival) period() time.Duration {
+	n := min(r.Rewrites, contestedAfter)
+	if n < 2 {
+		return 0
 	}
-	return fmt.Sprintf("%s (plugin %s) has rewritten %s %d times since %s; pods that start in between have no redirection: %s",
-		r.Writer, r.Plugin, r.File, r.Rewrites, r.Since.UTC().Format(time.RFC3339), r.Advice)
+	return r.Last.Sub(r.recent[(r.Rewrites-n)%contestedAfter]) / time.Duration(n-1)
+}
+
+// fast reports whether pods are likely to start between a rewrite and its repair.
+func (r Rival) fast() bool { return r.period() <= quiet }
+
+// String says it without how often, which is other words each time: Rewrites counts.
+func (r Rival) String() string {
+	since := r.Since.UTC().Format(time.RFC3339)
+	if r.Plugin == "" {
+		return fmt.Sprintf("%s has removed or replaced %s again and again since %s; pods that start in between fail: %s",
+			r.Writer, r.File, since, r.Advice)
+	}
+	return fmt.Sprintf("%s (plugin %s) has rewritten %s again and again since %s; pods that start in between have no redirection: %s",
+		r.Writer, r.Plugin, r.File, since, r.Advice)
 }
 
 const (
-	// A rival is who rewrites this often with less than quiet in between. Once or twice is an upgrade.
+	// A rival is who rewrites this often with less than memory in between. Once or twice is an upgrade.
 	contestedAfter = 3
-	quiet          = 10 * time.Second
+	memory         = 10 * time.Minute
+	// One who on average rewrites with less than quiet in between leaves pods so much time without the plugin that the node is not ready.
+	quiet = 10 * time.Second
 	// conceded is how long a wish is given up that a rival does not grant.
 	conceded = 5 * time.Minute
 )
@@ -68,11 +86,12 @@ func (r *rivals) rewritten(now time.Time, name, plugin string) {
 func (r *rivals) count(now time.Time, name, plugin string, w writer) {
 	r.total[w.name]++
 	c := r.contests[name]
-	if c == nil || now.Sub(c.Last) > quiet {
+	if c == nil || now.Sub(c.Last) > memory {
 		c = &Rival{File: name, Since: now}
 		r.contests[name] = c
 	}
 	c.Plugin, c.Writer, c.Advice, c.Last = plugin, w.name, w.advice, now
+	c.recent[c.Rewrites%contestedAfter] = now
 	c.Rewrites++
 }
 
@@ -81,11 +100,12 @@ func (r *rivals) active(now time.Time) []Rival {
 	var active []Rival
 	for _, name := range slices.Sorted(maps.Keys(r.contests)) {
 		c := r.contests[name]
-		if now.Sub(c.Last) > quiet {
+		if now.Sub(c.Last) > memory {
 			delete(r.contests, name)
 			continue
 		}
-		if c.Rewrites >= contestedAfter {
+		// Whoever has missed two of its turns has stopped, for now.
+		if c.Rewrites >= contestedAfter && now.Sub(c.Last) <= max(quiet, 2*c.period()) {
 			active = append(active, *c)
 		}
 	}

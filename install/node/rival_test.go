@@ -138,11 +138,69 @@ func TestWhoCountsAsARival(t *testing.T) {
 	}
 	now = now.Add(11 * time.Second)
 	b.installed(pass()) // calm again
-	for range 5 {
-		b.installed(rewrite(time.Minute)) // now and then is nobody's fight
+	if s := n.Status(); len(s.Rivals) != 0 {
+		t.Errorf("named after it has stopped: %v", s.Rivals)
 	}
-	if got := n.Status().Totals.Rewrites["Calico's install-cni"]; got != 8 {
-		t.Errorf("%d rewrites counted, want 8", got)
+	if got := n.Status().Totals.Rewrites["Calico's install-cni"]; got != 3 {
+		t.Errorf("%d rewrites counted, want 3", got)
+	}
+}
+
+// A rival that leaves a pause is named as well, from its third time on until it has missed two of its turns. Pods nearly always meet the
+// plugin then, so the node is ready; it is not as soon as the rival becomes fast.
+func TestASlowRivalIsNamed(t *testing.T) {
+	for _, period := range []time.Duration{12 * time.Second, time.Minute, 9 * time.Minute} {
+		t.Run(period.String(), func(t *testing.T) {
+			b := newBed(t)
+			b.put("conf/10-a.conflist", list("calico"))
+			now := time.Unix(1_000_000, 0)
+			n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+			n.Reconcile(t.Context())
+			rewrite := func(after time.Duration) node.Status {
+				now = now.Add(after)
+				b.put("conf/10-a.conflist", list("calico"))
+				return n.Reconcile(t.Context())
+			}
+			for i := range 10 {
+				s := rewrite(period)
+				b.installed(s)
+				if named := len(s.Rivals) == 1 && slices.Contains(reasons(s), node.Contested); named != (i >= 2) {
+					t.Errorf("rewrite %d: %v, %v", i+1, s.Rivals, s.Problems)
+				}
+			}
+			now = now.Add(2 * period)
+			if s := n.Reconcile(t.Context()); len(s.Rivals) != min(1, int(10*time.Minute/(2*period))) {
+				t.Errorf("within two turns: %v", s.Rivals)
+			}
+			for range 2 {
+				rewrite(time.Second)
+			}
+			if s := rewrite(time.Second); s.Installed() {
+				t.Errorf("fast now, and the node is ready: %v", s.Problems)
+			}
+			now = now.Add(11 * time.Second)
+			s := n.Reconcile(t.Context())
+			b.installed(s)
+			if len(s.Rivals) != 0 {
+				t.Errorf("named after it has stopped: %v", s.Rivals)
+			}
+		})
+	}
+}
+
+// Two upgrades of a network a quarter of an hour apart are no fight.
+func TestRareRewritesAreNobodysFight(t *testing.T) {
+	b := newBed(t)
+	b.put("conf/10-a.conflist", list("calico"))
+	now := time.Unix(1_000_000, 0)
+	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+	n.Reconcile(t.Context())
+	for range 6 {
+		now = now.Add(15 * time.Minute)
+		b.put("conf/10-a.conflist", list("calico"))
+		if s := n.Reconcile(t.Context()); len(s.Rivals) != 0 {
+			t.Errorf("%v", s.Rivals)
+		}
 	}
 }
 

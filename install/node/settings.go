@@ -16,6 +16,11 @@ type Settings struct {
 	// CNIBinDir and CNIConfDir are the directories of the executables and of the network configurations, as this process sees them.
 	// They must exist.
 	CNIBinDir, CNIConfDir string
+	// NodeRoot returns a path of this process that leads to the root directory which the runtime has, as /proc/PID/root of a process that it
+	// has started; the error says why there is none. There the runtime finds the directories at NodeCNIBinDir and NodeCNIConfDir, with which
+	// CNIBinDir and CNIConfDir are compared at each pass. If nil, whether they are the same is unknown.
+	NodeRoot                      func() (string, error)
+	NodeCNIBinDir, NodeCNIConfDir string
 	// CNIConfFileName names the configuration to insert into; if empty, the first valid one is taken, as runtimes do. Where another one
 	// comes before the named one, pods have no redirection, and the node is not as it should be, unless that is one of Multus, which
 	// delegates to the named one, or may do so: where it names neither a file of the directory nor the copy of one (no clusterNetwork and
@@ -124,7 +129,7 @@ func (s Settings) Validate() error {
 	return errors.Join(errs...)
 }
 
-// OwnPod tells whether a pod is one of the agent's, or of the job that uninstalls all nodes: in their namespace, and with a name as a
+// OwnPod reports whether a pod is one of the agent's, or of the job that uninstalls all nodes: in their namespace, and with a name as a
 // controller gives it, which appends a dash and a word to its own.
 func (s Settings) OwnPod(namespace, pod string) bool {
 	word, found := strings.CutPrefix(pod, s.AgentDaemonSet+"-")

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
@@ -58,27 +58,27 @@ func New(v settings.Values) (Policy, error) {
 	return p, errors.Join(faults...)
 }
 
-// Any tells whether anything is allowed.
+// Any reports whether anything is allowed.
 func (p *Policy) Any() bool { return p.InPlace || p.Delete || p.Label }
 
 // A Pod is what the policy looks at.
 type Pod struct {
-	mirror.Item
+	podcache.Item
 	*decide.Pod
 	// Node is the name of the node that the pod is on.
 	Node string
 }
 
-// Selects tells whether the policy is about the pod: it has the sidecar's annotation, and both selectors match.
+// Selects reports whether the policy is about the pod: it has the sidecar's annotation, and both selectors match.
 func (p *Policy) Selects(pod Pod) bool {
 	_, injected := pod.Metadata.Annotations[p.annotation]
 	return injected && p.labels.Matches(labels.Set(pod.Metadata.Labels)) && p.fields.Matches(fieldsOf(pod))
 }
 
-// Broken tells whether the pod's validation has failed in a run that began at that time or later, and has not succeeded since. The zero
+// Broken reports whether the pod's validation has failed in a run that began at that time or later, and has not succeeded since. The zero
 // time means any run.
-func (p *Policy) Broken(life mirror.Life, since time.Time) bool {
-	return slices.ContainsFunc(life.Init, func(c mirror.InitContainer) bool {
+func (p *Policy) Broken(life podcache.PodStatus, since time.Time) bool {
+	return slices.ContainsFunc(life.Init, func(c podcache.InitContainer) bool {
 		return c.Name == p.initContainer && !c.Succeeded && c.Last != nil && !c.Last.Started.Before(since) &&
 			(p.exitCode == 0 || c.Last.ExitCode == p.exitCode) &&
 			(p.message == "" || strings.TrimSpace(c.Last.Message) == p.message)
@@ -94,9 +94,9 @@ var fieldNames = []string{
 func fieldsOf(pod Pod) fields.Set {
 	return fields.Set{
 		"metadata.name": pod.Name, "metadata.namespace": pod.Namespace,
-		"spec.nodeName": pod.Node, "spec.restartPolicy": pod.Life.RestartPolicy, "spec.schedulerName": pod.Life.SchedulerName,
-		"spec.serviceAccountName": pod.Life.ServiceAccount, "spec.hostNetwork": strconv.FormatBool(pod.Spec.HostNetwork),
-		"status.phase": pod.Life.Phase, "status.podIP": pod.Status.PodIP,
+		"spec.nodeName": pod.Node, "spec.restartPolicy": pod.PodStatus.RestartPolicy, "spec.schedulerName": pod.PodStatus.SchedulerName,
+		"spec.serviceAccountName": pod.PodStatus.ServiceAccount, "spec.hostNetwork": strconv.FormatBool(pod.Spec.HostNetwork),
+		"status.phase": pod.PodStatus.Phase, "status.podIP": pod.Status.PodIP,
 	}
 }
 

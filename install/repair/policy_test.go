@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/repair"
-	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
@@ -44,10 +44,10 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 // broken is a pod as istio-cni takes for broken by default.
 func broken() repair.Pod {
 	return repair.Pod{
-		Item: mirror.Item{
+		Item: podcache.Item{
 			Ref: source.Ref{Namespace: "shop", Name: "web", UID: "1"},
-			Life: mirror.Life{Phase: "Pending", RestartPolicy: "Always", Init: []mirror.InitContainer{
-				{Name: "istio-validation", Last: &mirror.Termination{ExitCode: 126, Message: " no redirect\n", Started: noon}},
+			PodStatus: podcache.PodStatus{Phase: "Pending", RestartPolicy: "Always", Init: []podcache.InitContainer{
+				{Name: "istio-validation", Last: &podcache.Termination{ExitCode: 126, Message: " no redirect\n", Started: noon}},
 			}},
 		},
 		Pod: &decide.Pod{Metadata: decide.Metadata{
@@ -59,7 +59,7 @@ func broken() repair.Pod {
 
 // Istio's test of a broken pod, with each of its knobs.
 func TestBroken(t *testing.T) {
-	validation := func(p *repair.Pod) *mirror.InitContainer { return &p.Life.Init[0] }
+	validation := func(p *repair.Pod) *podcache.InitContainer { return &p.PodStatus.Init[0] }
 	for _, row := range []struct {
 		name   string
 		env    string
@@ -69,7 +69,7 @@ func TestBroken(t *testing.T) {
 	}{
 		{"its validation has failed", "", nil, time.Time{}, true},
 		{"it has succeeded since", "", func(p *repair.Pod) { validation(p).Succeeded = true }, time.Time{}, false},
-		{"it has not ended yet", "", func(p *repair.Pod) { p.Life.Init = nil }, time.Time{}, false},
+		{"it has not ended yet", "", func(p *repair.Pod) { p.PodStatus.Init = nil }, time.Time{}, false},
 		{"it has ended once, and nothing before", "", func(p *repair.Pod) { validation(p).Last = nil }, time.Time{}, false},
 		{"another container has failed", "", func(p *repair.Pod) { validation(p).Name = "migrate" }, time.Time{}, false},
 		{"the container of that name", "REPAIR_INIT_CONTAINER_NAME=check", func(p *repair.Pod) { validation(p).Name = "check" }, time.Time{}, true},
@@ -85,7 +85,7 @@ func TestBroken(t *testing.T) {
 			if row.change != nil {
 				row.change(&pod)
 			}
-			if got := p.Broken(pod.Life, row.since); got != row.want {
+			if got := p.Broken(pod.PodStatus, row.since); got != row.want {
 				t.Errorf("broken: %v", got)
 			}
 		})

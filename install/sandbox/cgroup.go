@@ -52,7 +52,7 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s, "", false
 }
 
-// isUID tells whether the text may be a pod's UID: 36 characters with hyphens, or the 32 of a static pod's hash. Others than the
+// isUID reports whether the text may be a pod's UID: 36 characters with hyphens, or the 32 of a static pod's hash. Others than the
 // kubelet may have cgroups that begin with "pod".
 func isUID(s string) bool {
 	if len(s) != 36 && len(s) != 32 {

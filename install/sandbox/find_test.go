@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -392,5 +393,24 @@ func TestNothingLeaks(t *testing.T) {
 	}
 	if after := count(); after > before {
 		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+// When a sandbox was made is said by the kernel: of a mounted namespace by its file, of one that only a process shows by the process. Its
+// clocks for this have ticks of 10 ms.
+func TestWhenASandboxWasMade(t *testing.T) {
+	const tick = 20 * time.Millisecond
+	n, p, q := newNode(t), newPod(), newPod()
+	before := time.Now().Add(-tick)
+	mounted, shown := netnstest.New(t), netnstest.New(t)
+	n.record(t, p, "c1", n.link(t, mounted, "cni-1"))
+	n.start(t, shown, cgroup(t, anyHierarchy(t), group(q)))
+	f := n.finder()
+	for _, s := range []sandbox.Sandbox{
+		wantFound(t, f, p, mounted, sandbox.Record), wantFound(t, f, q, shown, sandbox.Proc), wantFound(t, f, p, mounted, sandbox.Record),
+	} {
+		if s.Created.Before(before) || s.Created.After(time.Now().Add(tick)) {
+			t.Errorf("%s: made at %s, want between %s and now", s.Source, s.Created, before)
+		}
 	}
 }

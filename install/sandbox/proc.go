@@ -63,7 +63,7 @@ func startedIn(stat []byte) (uint64, error) {
 	return strconv.ParseUint(string(fields[field]), 10, 64)
 }
 
-// confirms tells whether a sandbox that was found here is still the pod's: the number of a process may be used again.
+// confirms reports whether a sandbox that was found here is still the pod's: the number of a process may be used again.
 func (d procDir) confirms(s Sandbox) bool {
 	pid, ok := d.process(s.Path)
 	return !ok || d.podOf(pid) == s.Pod.UID

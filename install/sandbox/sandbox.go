@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,6 +42,8 @@ type Sandbox struct {
 	// ContainerID is the runtime's id of the sandbox; empty if it was found in /proc.
 	ContainerID string
 	Source      Source
+	// Created is when the namespace was made, or the process started that shows it, by the node's clock; zero if that is not known.
+	Created time.Time
 }
 
 // Open opens the namespace, to be closed soon: that keeps it from ending. [fs.ErrNotExist] is in the error if its file is gone, and
@@ -57,7 +60,7 @@ func (s Sandbox) Open() (*netns.NS, error) {
 	return ns, nil
 }
 
-// there tells whether the path is still the namespace.
+// there reports whether the path is still the namespace.
 func (s Sandbox) there() bool {
 	id, err := identify(s.Path)
 	return err == nil && id == s.ID

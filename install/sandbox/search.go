@@ -66,6 +66,7 @@ func (s *search) ask(source Source, c *claims) {
 
 // find notes a sandbox.
 func (s *search) find(f Sandbox) {
+	f.Created = s.created(f.Path)
 	delete(s.wanted, f.Pod.UID)
 	s.found[f.Pod.UID] = f
 	s.remember(f)
@@ -91,7 +92,7 @@ func (s *search) verify(p Pod, a claim, all *claims) (Sandbox, error) {
 	return Sandbox{Pod: p, Path: path, ID: ns.ID(), ContainerID: a.containerID}, nil
 }
 
-// isNobodys tells whether a namespace cannot be a pod's sandbox.
+// isNobodys reports whether a namespace cannot be a pod's sandbox.
 func (s *search) isNobodys(id netns.ID) bool { return id == s.own || id == s.host }
 
 // place returns the finder's path for that of a claim.

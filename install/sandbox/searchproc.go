@@ -18,7 +18,7 @@ type candidate struct {
 	pid     int
 }
 
-// before tells whether a candidate goes before another one; see the package's text.
+// before reports whether a candidate goes before another one; see the package's text.
 func (c candidate) before(d candidate) bool {
 	switch {
 	case c.mounted != d.mounted:

@@ -98,6 +98,8 @@ func (s *Server) answer(r *agent.Request) ([]byte, Result, error) {
 		if body = s.options.Policy(); len(body) == 0 {
 			body = []byte("{}")
 		}
+	case agent.AskStatus:
+		body, err = json.Marshal(s.options.Status())
 	case agent.AskLocate:
 		body, err = s.locate(ctx, r)
 	default:

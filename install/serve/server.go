@@ -19,7 +19,7 @@ type Objects interface {
 	// Pod and Namespace return an object in JSON, and whether the API server had to be asked for it.
 	Pod(ctx context.Context, ref source.Ref) (object []byte, fetched bool, err error)
 	Namespace(ctx context.Context, name string) (object []byte, fetched bool, err error)
-	// Ready tells whether pods can be answered now.
+	// Ready reports whether pods can be answered now.
 	Ready(ctx context.Context) error
 }
 
@@ -34,6 +34,8 @@ type Options struct {
 	// Locate answers where a pod of the node is, and what it should have there. Its errors have a [source.Kind]: NotFound if the node
 	// has no such pod. It may wait until the context is done; nil means that nobody knows.
 	Locate func(ctx context.Context, namespace, name string) (agent.Location, error)
+	// Status answers how the node is, with what can be written as JSON; nil means that nobody knows.
+	Status func() any
 	// Log takes a line of the plugin's log, one JSON object without the end of the line.
 	Log func(line []byte)
 	// Added takes what became of an ADD. It is valid.
@@ -75,6 +77,9 @@ func New(o Options) *Server {
 			return agent.Location{}, source.WithKind(source.Unavailable, errors.New("this agent locates no pods"))
 		}
 	}
+	if o.Status == nil {
+		o.Status = func() any { return nil }
+	}
 	if o.Log == nil {
 		o.Log = func([]byte) {}
 	}
@@ -90,17 +95,17 @@ func New(o Options) *Server {
 	return &Server{options: o, slots: make(chan struct{}, maxConnections)}
 }
 
-// Listening tells whether the socket is there and leads to this server or to another living one; not before Run, and not after it.
+// Listening reports whether the socket is there and leads to this server or to another living one; not before Run, and not after it.
 func (s *Server) Listening() bool { return s.listening.Load() }
 
 // Run serves until the context ends, and returns when all that was asked is answered. The socket stays where it is, since the next
 // agent replaces it, and a plugin that finds nobody behind it goes to the API server at once. What cannot be done is told to
 // Options.Failed and tried again.
 func (s *Server) Run(ctx context.Context) {
-	look := newLookout(s.options.Socket)
+	look := newSocketWatcher(s.options.Socket)
 	defer look.close()
-	var current *door
-	var doors sync.WaitGroup
+	var current *listener
+	var listeners sync.WaitGroup
 	told := ""
 	for {
 		look.renew()
@@ -114,7 +119,7 @@ func (s *Server) Run(ctx context.Context) {
 		if next != current {
 			current.leave()
 			current = next
-			doors.Go(func() { s.accept(next) })
+			listeners.Go(func() { s.accept(next) })
 			look.renew() // its directory may be a new one
 		}
 		if !look.wait(ctx, err == nil && current.inPlace()) {
@@ -123,12 +128,12 @@ func (s *Server) Run(ctx context.Context) {
 	}
 	s.listening.Store(false)
 	current.leave()
-	doors.Wait()
+	listeners.Wait()
 	s.handlers.Wait()
 }
 
-// accept lets in whoever comes through a door, but no more at a time than allowed, until the door is left.
-func (s *Server) accept(d *door) {
+// accept lets in whoever comes through a listener, but no more at a time than allowed, until the listener is left.
+func (s *Server) accept(d *listener) {
 	defer d.close()
 	for {
 		s.slots <- struct{}{}

@@ -99,7 +99,7 @@ func TestLogLinesAndAddsArePassedOn(t *testing.T) {
 	}
 	w.wait(t, `log {"msg":"ADD"}`)
 	a := agent.Add{Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft", Duration: time.Millisecond, Bytes: 7, Name: "web"}
-	if err := w.client().Tell(a); err != nil {
+	if err := w.client().Report(a); err != nil {
 		t.Fatal(err)
 	}
 	w.wait(t, "add web success redirect nft 1ms 7")

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sluice-mesh/sluice/install/serve"
-	"github.com/sluice-mesh/sluice/install/serve/mirror"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/decide"
@@ -20,13 +20,13 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
-// node is an API server, and a socket that answers from a mirror of its pods.
+// node is an API server, and a socket that answers from a cache of its pods.
 func node(t testing.TB, put ...string) (api source.Source, w *world) {
 	server := sourcetest.Start(t)
 	server.Put(put...)
 	api = source.NewAPIServer(source.Options{Kubeconfig: server.Kubeconfig()})
 	t.Cleanup(api.Close)
-	m, err := mirror.New(mirror.Options{
+	m, err := podcache.New(podcache.Options{
 		Config: &rest.Config{
 			Host: server.URL(), BearerToken: server.Token(), TLSClientConfig: rest.TLSClientConfig{CAData: server.CA()},
 		},
@@ -110,7 +110,7 @@ func BenchmarkPod(b *testing.B) {
 func BenchmarkTell(b *testing.B) {
 	c := start(b, socket(b), serve.Options{Objects: echo}).client()
 	for b.Loop() {
-		if err := c.Tell(agent.Add{Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft"}); err != nil {
+		if err := c.Report(agent.Add{Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft"}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -16,7 +16,7 @@ type Kind struct {
 	allowed func(string) bool
 }
 
-// Allows tells whether a value is one of the kind. An empty value never is: it counts as not set.
+// Allows reports whether a value is one of the kind. An empty value never is: it counts as not set.
 func (k Kind) Allows(value string) bool { return k.allowed(value) }
 
 // The kinds.

@@ -26,6 +26,10 @@ var operateSettings = []Setting{
 		Env: "POD_NAMESPACE", Kind: Text, Required: true, Example: "istio-system", Help: "namespace of the agent, from the pod",
 	},
 	{
+		Env: "SLUICE_NODE_IP", Fixed: true, Kind: Text, Example: "10.0.0.7",
+		Help: "addresses of the node, from the pod: probes from there have places of their own on the ports",
+	},
+	{
 		Env: "SLUICE_DAEMONSET", Fixed: true, Kind: Text, Default: DaemonSet, Example: "mesh-node",
 		Help: "name of the agent's DaemonSet: its pods are never redirected, and its deletion means uninstalling",
 	},

@@ -57,6 +57,10 @@ var repairSettings = []Setting{
 		Help: "mend what differs in place; otherwise it is only reported",
 	},
 	{
+		Env: "SLUICE_AUDIT_END_CONNECTIONS", Helm: "audit.endConnections", Kind: Bool, Default: "true", Example: "false",
+		Help: "end connections that bypass the proxy since they were opened before a repair; otherwise they are only counted",
+	},
+	{
 		Env: "SLUICE_AUDIT_INTERVAL", Helm: "audit.interval", Kind: Duration, Default: "1m", Example: "5m",
 		Help: "how often all pods are audited when no event says so",
 	},

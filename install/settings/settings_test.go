@@ -67,7 +67,7 @@ func TestTableAgreesWithThePlugin(t *testing.T) {
 			t.Errorf("the plugin has the log level %s, the table has not", level)
 		}
 	}
-	for _, engine := range []compat.Engine{compat.EngineAuto, compat.EngineNFT, compat.EngineLegacy} {
+	for _, engine := range []compat.BackendName{compat.BackendAuto, compat.BackendNFT, compat.BackendLegacy} {
 		if !settings.Backend.Allows(string(engine)) {
 			t.Errorf("there is the backend %s, the table has not", engine)
 		}

@@ -42,6 +42,12 @@ func (c claims) account() (namespace, name string) {
 func (c claims) issued() time.Time { return seconds(c.IssuedAt) }
 func (c claims) expiry() time.Time { return seconds(c.Expiry) }
 
+// Validity returns from when to when a token says that it is valid; zero times if it does not say. Nothing is verified.
+func Validity(token string) (issued, expiry time.Time) {
+	c := claimsOf(token)
+	return c.issued(), c.expiry()
+}
+
 func seconds(n int64) time.Time {
 	if n <= 0 {
 		return time.Time{}

@@ -105,7 +105,7 @@ func (o *Options) transport() (*http.Transport, error) {
 	return &http.Transport{DialContext: o.Dial, TLSClientConfig: trust, DisableKeepAlives: true, TLSHandshakeTimeout: issueTime / 2}, nil
 }
 
-// wellFormed tells whether a token has only characters that a header may have.
+// wellFormed reports whether a token has only characters that a header may have.
 func wellFormed(token string) bool {
 	return token != "" && !strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' })
 }

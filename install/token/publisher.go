@@ -65,6 +65,8 @@ type Publisher struct {
 	renewAt time.Time
 	checkAt time.Time
 
+	again chan struct{} // has room for one; see Check
+
 	mu     sync.Mutex
 	status Status
 }
@@ -80,7 +82,15 @@ func New(o Options) *Publisher {
 	if o.CheckEvery <= 0 {
 		o.CheckEvery = defaultCheck
 	}
-	return &Publisher{options: o}
+	return &Publisher{options: o, again: make(chan struct{}, 1)}
+}
+
+// Check makes Run try the published token at once, and look for another if that is not accepted. It does not wait.
+func (p *Publisher) Check() {
+	select {
+	case p.again <- struct{}{}:
+	default:
+	}
 }
 
 // Status returns what is published.
@@ -209,6 +219,7 @@ func (p *Publisher) publish(ctx context.Context, now time.Time, token string, or
 	// A token that is accepted, but whose owner lacks a right, is published nevertheless: the right may come, while the old token goes.
 	forbidden := err
 	if _, err := file.Write(p.options.Kubeconfig, content, p.options.Mode); err != nil {
+		p.set(func(s *Status) { s.answered(forbidden) })
 		return p.failed(err)
 	}
 	p.token, p.content = token, content

@@ -27,6 +27,7 @@ func TestWhatIsPublished(t *testing.T) {
 		}
 		want2 := token.Status{
 			Origin: token.Projected, PublishedAt: time.Now(), IssuedAt: time.Now(), Expiry: time.Now().Add(time.Hour), Published: 1,
+			RightsKnown: true,
 		}
 		if d := cmp.Diff(want2, w.Status()); d != "" {
 			t.Errorf("(-want +got)\n%s", d)

@@ -45,6 +45,9 @@ func (p *Publisher) rest(ctx context.Context, wait time.Duration, events <-chan 
 			return false
 		case <-timer.C:
 			return true
+		case <-p.again:
+			p.checkAt = time.Time{}
+			return true
 		case e, open := <-events:
 			if !open {
 				events = nil // the timer is enough
@@ -82,7 +85,7 @@ func (o *Options) events() (<-chan fsnotify.Event, func()) {
 	}
 }
 
-// matters tells whether an event is about our files. The plugin's log is in the directory of the kubeconfig.
+// matters reports whether an event is about our files. The plugin's log is in the directory of the kubeconfig.
 func (o *Options) matters(e fsnotify.Event) bool {
 	return filepath.Dir(e.Name) != filepath.Dir(o.Kubeconfig) || filepath.Base(e.Name) == filepath.Base(o.Kubeconfig)
 }

@@ -19,6 +19,8 @@ type Status struct {
 	PublishedAt, IssuedAt, Expiry time.Time
 	// Revoked says that the API server does not accept the published token any more, and that there is no better one.
 	Revoked bool
+	// RightsKnown says that the API server has accepted a token once, and so has said whether its owner may read pods.
+	RightsKnown bool
 	// Forbidden is the API server's answer that the token is good but its owner may not read pods, or namespaces where these are needed,
 	// on one line; nil if it may.
 	Forbidden error
@@ -38,7 +40,7 @@ type Status struct {
 // that, unless it is told otherwise, and the runtime calls it again.
 const patience = 30 * time.Second
 
-// Usable tells whether pods can be read with the published token at a time. That does not change while tokens are renewed in time, nor
+// Usable reports whether pods can be read with the published token at a time. That does not change while tokens are renewed in time, nor
 // by an outage of the API server that is shorter than half a minute.
 func (s Status) Usable(at time.Time) bool {
 	away := s.Unavailable != nil && at.Sub(s.UnavailableSince) >= patience
@@ -47,6 +49,7 @@ func (s Status) Usable(at time.Time) bool {
 
 // answered notes that the API server has answered a try; forbidden is nil if no right is missing.
 func (s *Status) answered(forbidden error) {
+	s.RightsKnown = true
 	s.Forbidden, s.Unavailable, s.UnavailableSince = forbidden, nil, time.Time{}
 }
 

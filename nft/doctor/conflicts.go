@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // A sample is a packet of a kind of connection, which the parameters may capture or not.
@@ -101,11 +103,17 @@ func (j *judge) conflicts() {
 	}
 	together := rules.Ruleset{Tables: j.among(others), Routing: j.compiled.Routing}
 	found := false
+	budget := diff.AgentBudget.From(time.Now()) // of all samples
 	for _, s := range j.samples() {
-		alone := j.compiled.Explain(s.packet).Fate
-		trace := together.Explain(s.packet)
-		if j.sameFate(alone, trace.Fate) {
-			continue
+		alone := diff.ExplainWithin(&j.compiled, s.packet, budget).Fate
+		trace := diff.ExplainWithin(&together, s.packet, budget)
+		if trace.Exhausted != "" {
+			j.add("rules", Warning, fmt.Sprintf("whether the other owners' rules change what becomes of %s cannot be decided: %s", s.kind, trace.Exhausted),
+				"rules explain --live follows one connection for longer")
+			return
+		}
+		if j.sameFate(alone, trace.Fate) || j.bypasses() && alone.Captured() && !trace.Fate.Dropped {
+			continue // the same, or reported with all other packets that bypass the proxy
 		}
 		found = true
 		severity, next := Warning, "remove that rule, if the mesh is to have these connections to itself"
@@ -123,7 +131,7 @@ func (j *judge) conflicts() {
 		j.add("rules", severity, fmt.Sprintf("%s (%s): by these parameters alone the packet is %s; with the other owners' rules %s",
 			s.kind, s.packet, j.fateText(alone), j.otherwise(trace)), next)
 	}
-	if !found {
+	if !found && !j.bypasses() {
 		j.add("rules", OK, "the other owners' rules in nf_tables change nothing for the connections that were looked at", "")
 	}
 }
@@ -142,7 +150,7 @@ func (j *judge) among(others []rules.Table) []rules.Table {
 	return all
 }
 
-// sameFate tells whether two fates are the same for capture: marks and zones are each owner's own business, but for TPROXY's mark on a
+// sameFate reports whether two fates are the same for capture: marks and zones are each owner's own business, but for TPROXY's mark on a
 // connection, of which all answers go to lo then.
 func (j *judge) sameFate(a, b rules.Fate) bool {
 	return a.Dropped == b.Dropped && a.Redirect == b.Redirect && a.TProxy == b.TProxy && b.Undecided == "" &&
@@ -189,7 +197,7 @@ func lastForeign(t rules.Trace) *rules.Step {
 	return nil
 }
 
-// isIstio tells whether the rule is in a table with rules of Istio's own programs.
+// isIstio reports whether the rule is in a table with rules of Istio's own programs.
 func (j *judge) isIstio(step *rules.Step) bool {
 	return step != nil && slices.ContainsFunc(j.Tables, func(t rules.Table) bool {
 		return t.Family == step.Table.Family && t.Name == step.Table.Name && istioProgram(&t) != ""

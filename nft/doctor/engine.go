@@ -18,7 +18,7 @@ const (
 // legacyChainPrefix begins the names of our chains in iptables-legacy, those of package compat.
 const legacyChainPrefix = "SLUICE_"
 
-// isOurs tells whether the table has chains of ours.
+// isOurs reports whether the table has chains of ours.
 func (t *LegacyTable) isOurs() bool {
 	return slices.ContainsFunc(t.Chains, func(chain string) bool { return strings.HasPrefix(chain, legacyChainPrefix) })
 }
@@ -59,7 +59,7 @@ func (j *judge) lackingLegacy() []nft.Feature {
 	return lacking
 }
 
-// usesLegacy tells whether the rules are to be iptables-legacy's.
+// usesLegacy reports whether the rules are to be iptables-legacy's.
 func (j *judge) usesLegacy() bool {
 	switch j.Engine {
 	case EngineNFT:

@@ -34,6 +34,17 @@ type Facts struct {
 	// Legacy are the tables of iptables-legacy and ip6tables-legacy.
 	Legacy    []LegacyTable
 	LegacyErr error
+
+	// Foreign is what rules of other owners, of every backend and table, do to the traffic that the parameters capture; nil if that was
+	// not asked. Gather leaves it to the caller.
+	Foreign *ForeignEffect
+}
+
+// A ForeignEffect is what rules of other owners do to captured traffic, in sentences.
+type ForeignEffect struct {
+	// Bypasses names the packets that bypass the proxy, with the rule by which they do. Unknown lists what is not known and decides
+	// about captured packets.
+	Bypasses, Unknown []string
 }
 
 // Interface is a network interface.
@@ -56,7 +67,7 @@ type PolicyRule struct {
 	Priority   int
 	Table      uint32
 	Mark, Mask uint32 // a mask of 0 is no selector
-	// Selected tells that the rule asks for more than the mark.
+	// Selected reports that the rule asks for more than the mark.
 	Selected bool
 	// Text is the rule for people.
 	Text string
@@ -67,7 +78,7 @@ type Route struct {
 	Family  rules.Family
 	Table   uint32
 	Default bool // of all destinations
-	// Local tells that it is "local … dev lo".
+	// Local reports that it is "local … dev lo".
 	Local bool
 	Text  string
 }

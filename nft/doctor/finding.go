@@ -16,7 +16,7 @@ type Finding struct {
 	Verdict string `json:"verdict"`
 	// Next is what to do about it; empty if nothing need be done.
 	Next string `json:"next,omitempty"`
-	// Prevented tells that the kernel, or a missing permission, rules capture out, rather than something that can be set right in
+	// Prevented reports that the kernel, or a missing permission, rules capture out, rather than something that can be set right in
 	// the namespace.
 	Prevented bool `json:"prevented,omitempty"`
 }
@@ -70,10 +70,11 @@ func Sum(findings []Finding) Verdict {
 	return sum
 }
 
-// Judge returns what the facts mean for a redirection by the parameters, the worst first. The parameters must be valid.
+// Judge returns what the facts mean for a redirection by the parameters, the worst first. It panics
+// if the parameters are invalid (see [rules.Redirect.Validate]).
 func Judge(f Facts, r rules.Redirect) []Finding {
-	j := &judge{Facts: f, redirect: r, compiled: rules.Compile(r)}
-	j.compiled = rules.Compile(j.asTheyRun())
+	j := &judge{Facts: f, redirect: r, compiled: rules.MustCompile(r)}
+	j.compiled = rules.MustCompile(j.asTheyRun())
 	j.kernel()
 	j.legacyKernel()
 	j.permission()
@@ -89,6 +90,7 @@ func Judge(f Facts, r rules.Redirect) []Finding {
 	j.istio()
 	j.legacy()
 	j.conflicts()
+	j.foreignEffect()
 	slices.SortStableFunc(j.findings, func(a, b Finding) int {
 		return cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity))
 	})

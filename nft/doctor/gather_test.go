@@ -71,7 +71,7 @@ func TestGatherHealthyPod(t *testing.T) {
 			t.Errorf("%s:\n%s", mode, list(findings))
 		}
 	}
-	if _, err := nft.Apply(pair.Pod, rules.Compile(usual(rules.ModeTProxy))); err != nil {
+	if _, err := nft.Apply(pair.Pod, rules.MustCompile(usual(rules.ModeTProxy))); err != nil {
 		t.Fatal(err)
 	}
 	if findings := Judge(Gather(pair.Pod), usual(rules.ModeTProxy)); findings[0].Severity != OK {
@@ -192,7 +192,7 @@ END`)
 			if !row.after {
 				other()
 			}
-			if _, err := nft.Apply(bed.Pod, rules.Compile(row.params)); err != nil {
+			if _, err := nft.Apply(bed.Pod, rules.MustCompile(row.params)); err != nil {
 				t.Fatal(err)
 			}
 			if row.after {

@@ -64,7 +64,7 @@ var istioMangle = rules.Table{Family: rules.IPv4, Name: "mangle", Chains: []rule
 	{
 		Name: "PREROUTING", Base: &rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: -150},
 		Rules: []rules.Rule{{
-			Position: 1,
+			Handle: 1,
 			Matches: []rules.Match{
 				rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}, rules.MatchMark{Value: 1337, Mask: ^uint32(0)},
 			},
@@ -98,7 +98,7 @@ func TestJudge(t *testing.T) {
 		if change != nil {
 			change(&r)
 		}
-		return rules.Compile(r).Tables[0]
+		return rules.MustCompile(r).Tables[0]
 	}
 	legacy := func(table LegacyTable) func(*Facts) { return func(f *Facts) { f.Legacy = []LegacyTable{table} } }
 	lacks := func(feature nft.Feature) func(*Facts) {

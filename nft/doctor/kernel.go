@@ -38,7 +38,7 @@ func (j *judge) kernel() {
 	}
 }
 
-// needs tells whether the parameters need a feature.
+// needs reports whether the parameters need a feature.
 func (j *judge) needs(f nft.Feature) bool {
 	r := &j.redirect
 	switch f {
@@ -75,7 +75,7 @@ func (j *judge) unaskedKernel() {
 	}
 }
 
-// older tells whether a release is of an earlier version than "major.minor". A release that cannot be read is not.
+// older reports whether a release is of an earlier version than "major.minor". A release that cannot be read is not.
 func older(release, version string) bool {
 	var have, want [2]int
 	for i, text := range strings.SplitN(version, ".", 3) {

@@ -91,7 +91,7 @@ func getsockopt(fd, level, name int, value []byte) error {
 	return nil
 }
 
-// errMalformed tells that a table does not look as it should.
+// errMalformed reports that a table does not look as it should.
 var errMalformed = errors.New("the kernel's table is not well-formed")
 
 // parse reads the entries: of each chain the rules, and of each that is not built in, before them, one that names it. Built-in

@@ -86,7 +86,7 @@ func place(t *rules.Table, c *rules.Chain, noun string) string {
 		c.Base.Hook, c.Name, c.Base.Priority)
 }
 
-// runsFirst tells whether a chain runs before ours at its hook, of which the priority is given.
+// runsFirst reports whether a chain runs before ours at its hook, of which the priority is given.
 func (j *judge) runsFirst(t *rules.Table, c *rules.Chain, ours int) bool {
 	switch {
 	case c.Base.Priority != ours:
@@ -180,7 +180,7 @@ func istioProgram(t *rules.Table) string {
 	return ""
 }
 
-// marks tells whether a rule of the table copies marks from packets to connections.
+// marks reports whether a rule of the table copies marks from packets to connections.
 func marks(t *rules.Table) bool {
 	return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return slices.Contains(r.Actions, rules.Action(rules.SaveMark{})) })

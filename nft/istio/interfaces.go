@@ -10,7 +10,7 @@ import (
 type run struct {
 	start int // the index of the first rule
 	names []rules.InterfaceName
-	// anchored tells that a rule which is surely Istio's follows.
+	// anchored reports that a rule which is surely Istio's follows.
 	anchored bool
 }
 
@@ -47,7 +47,7 @@ func returnFor(r *rules.Rule, out bool) (rules.InterfaceName, bool) {
 	return oneInterface(r.Matches[0], out)
 }
 
-// reroutes tells whether a rule sends what comes in by an interface to ISTIO_REDIRECT, as for virtual machines. Such rules are
+// reroutes reports whether a rule sends what comes in by an interface to ISTIO_REDIRECT, as for virtual machines. Such rules are
 // inserted at the head of the chain, whereas all others are appended.
 func reroutes(r *rules.Rule) bool {
 	return jumpOf(r) == chainRedirect && len(r.Matches) > 0 && isInput(r.Matches[0])
@@ -103,7 +103,7 @@ func (f *finder) find(runs []run, chain int, names []rules.InterfaceName) int {
 	return -1
 }
 
-// isReturn tells whether the rule is one of a run.
+// isReturn reports whether the rule is one of a run.
 func isReturn(r *rules.Rule) bool {
 	_, ok := returnFor(r, false)
 	return ok

@@ -11,7 +11,7 @@
 //   - that is rerouted: directly after the rules that send what comes in by it to ISTIO_REDIRECT.
 //
 // What somebody has moved or put something before stays, and so does a rerouted interface's RETURN when no outbound address was
-// captured, because nothing tells that it is Istio's.
+// captured, because nothing reports that it is Istio's.
 package istio
 
 import (
@@ -75,7 +75,7 @@ func Find(t *rules.Table) Remains {
 	return f.Remains
 }
 
-// IsZero tells whether there is nothing.
+// IsZero reports whether there is nothing.
 func (r Remains) IsZero() bool { return len(r.Chains) == 0 }
 
 // Lines names the rules and chains to people, rules first.
@@ -98,7 +98,7 @@ func (r Remains) Lines() []string {
 	return lines
 }
 
-// isIstio tells whether the chain is one of Istio's. A base chain is not: iptables has no way to make one with another name.
+// isIstio reports whether the chain is one of Istio's. A base chain is not: iptables has no way to make one with another name.
 func isIstio(c *rules.Chain) bool { return c.Base == nil && strings.HasPrefix(c.Name, ChainPrefix) }
 
 func withoutCount(actions []rules.Action) []rules.Action {
@@ -111,7 +111,7 @@ type finder struct{ Remains }
 // add takes a rule.
 func (f *finder) add(chain, rule int) { f.Rules = append(f.Rules, Position{chain, rule}) }
 
-// taken tells whether the rule has been recognised.
+// taken reports whether the rule has been recognised.
 func (f *finder) taken(chain, rule int) bool { return slices.Contains(f.Rules, Position{chain, rule}) }
 
 // base returns the index of a built-in chain, or -1.

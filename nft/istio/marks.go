@@ -55,7 +55,7 @@ func (f *finder) shapes(chain string, has func(*rules.Rule) bool) {
 	}
 }
 
-// shape tells whether a rule is just what istio-iptables writes: these matches, iptables' counter, this action, and nothing else.
+// shape reports whether a rule is just what istio-iptables writes: these matches, iptables' counter, this action, and nothing else.
 func shape(r *rules.Rule, action rules.Action, matches ...func(rules.Match) bool) bool {
 	if r.Comment != "" || len(r.Matches) != len(matches) || !slices.Equal(r.Actions, []rules.Action{rules.Count{}, action}) {
 		return false

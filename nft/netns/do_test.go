@@ -201,7 +201,7 @@ func TestWithoutPrivilege(t *testing.T) {
 }
 
 func withoutPrivilege(t *testing.T) {
-	foreign, err := netns.FromFD(3)
+	foreign, err := netns.FromHandle(3)
 	if err != nil {
 		t.Fatal(err)
 	}

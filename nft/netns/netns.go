@@ -1,5 +1,3 @@
-// Package netns opens network namespaces and runs functions inside them
-// without ever leaving a thread in the wrong one.
 package netns
 
 import (
@@ -10,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,8 +21,8 @@ type NS struct {
 	name string
 	id   ID
 
-	mu sync.RWMutex // keeps Close from freeing a number that setns is about to use
-	fd int          // -1 when closed
+	mu     sync.RWMutex   // keeps Close from freeing a number that setns is about to use
+	handle netns.NsHandle // not open after Close
 }
 
 // Open opens the namespace file at path, such as /run/netns/x or
@@ -31,12 +30,12 @@ type NS struct {
 // file. A file that is no namespace (what is left under /run/netns when its
 // mount is gone) and a namespace of another type are errors too.
 func Open(path string) (*NS, error) {
-	// O_NONBLOCK: a FIFO in the file's place must not hang the caller.
+	// O_NONBLOCK, which netns.GetFromPath lacks: a FIFO in the file's place must not block the caller.
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("network namespace %s: %w", path, openError(err))
 	}
-	return newNS(path, fd)
+	return newNS(path, netns.NsHandle(fd))
 }
 
 // OpenPID opens the network namespace of process pid, seen from the mounted
@@ -47,14 +46,13 @@ func OpenPID(pid int) (*NS, error) {
 	if pid <= 0 {
 		return nil, fmt.Errorf("network namespace of %s: not a process id", name)
 	}
-	proc := "/proc/" + strconv.Itoa(pid)
-	fd, err := unix.Open(proc+"/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	h, err := netns.GetFromPid(pid)
 	if err == nil {
-		return newNS(name, fd)
+		return newNS(name, h)
 	}
 	// A process that ends between the lookup of its directory and of its
 	// namespace yields EACCES (proc_ns_get_link in fs/proc/namespaces.c).
-	if _, gone := os.Lstat(proc); errors.Is(gone, fs.ErrNotExist) {
+	if _, gone := os.Lstat("/proc/" + strconv.Itoa(pid)); errors.Is(gone, fs.ErrNotExist) {
 		err = unix.ENOENT
 	}
 	if errors.Is(err, unix.ENOENT) {
@@ -63,14 +61,14 @@ func OpenPID(pid int) (*NS, error) {
 	return nil, fmt.Errorf("network namespace of %s: %w", name, openError(err))
 }
 
-// FromFD opens the namespace that descriptor fd refers to. fd stays the
-// caller's to close.
-func FromFD(fd int) (*NS, error) {
-	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+// FromHandle opens the namespace that h refers to, also when h is a descriptor that comes from
+// elsewhere, converted. h stays the caller's to close.
+func FromHandle(h netns.NsHandle) (*NS, error) {
+	fd, err := unix.FcntlInt(uintptr(h), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("network namespace of descriptor %d: %w", fd, err)
+		return nil, fmt.Errorf("network namespace of descriptor %d: %w", int(h), err)
 	}
-	n, err := newNS("descriptor "+strconv.Itoa(fd), dup)
+	n, err := newNS("descriptor "+strconv.Itoa(int(h)), netns.NsHandle(fd))
 	if err != nil {
 		return nil, err
 	}
@@ -78,14 +76,14 @@ func FromFD(fd int) (*NS, error) {
 	return n, nil
 }
 
-// newNS takes fd, which it closes when that is not a network namespace.
-func newNS(name string, fd int) (*NS, error) {
-	id, err := check(fd)
+// newNS takes over h, which it closes when that is not a network namespace.
+func newNS(name string, h netns.NsHandle) (*NS, error) {
+	id, err := check(int(h))
 	if err != nil {
-		_ = unix.Close(fd)
+		_ = h.Close()
 		return nil, fmt.Errorf("network namespace %s: %w", name, err)
 	}
-	return &NS{name: name, id: id, fd: fd}, nil
+	return &NS{name: name, id: id, handle: h}, nil
 }
 
 // check fails unless fd is a network namespace. setns would report a plain file
@@ -136,17 +134,21 @@ func kindName(kind int) string {
 	return fmt.Sprintf("type %#x", kind)
 }
 
-// FD returns the descriptor, for calls that take one (netlink's
-// IFLA_NET_NS_FD). It is valid until [NS.Close], which is the only way to close
-// it. -1 for a nil or closed NS.
-func (n *NS) FD() int {
+// Handle returns the handle of the namespace for packages that take one, such as
+// github.com/vishvananda/netlink. It is valid until [NS.Close], which is the only way to close it:
+// never close the handle. It is [netns.None] for a nil or closed NS.
+func (n *NS) Handle() netns.NsHandle {
 	if n == nil {
-		return -1
+		return netns.None()
 	}
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	return n.fd
+	return n.handle
 }
+
+// FD returns the descriptor of [NS.Handle], for calls that take a number (netlink's IFLA_NET_NS_FD).
+// It is -1 for a nil or closed NS.
+func (n *NS) FD() int { return int(n.Handle()) }
 
 // Close lets go of the namespace; a function that [NS.Do] is running finishes
 // inside it. Closing a nil or closed NS does nothing.
@@ -156,12 +158,14 @@ func (n *NS) Close() error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.fd < 0 {
+	if !n.handle.IsOpen() {
 		return nil
 	}
-	fd := n.fd
-	n.fd = -1
-	if err := unix.Close(fd); err != nil {
+	// On an error the kernel has released the descriptor all the same (close(2)), but the library's
+	// Close keeps its number: closed again, it could be another's.
+	h := n.handle
+	n.handle = netns.None()
+	if err := h.Close(); err != nil {
 		return fmt.Errorf("network namespace %s: close: %w", n.name, err)
 	}
 	return nil

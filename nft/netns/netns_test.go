@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	library "github.com/vishvananda/netns"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
@@ -30,7 +31,7 @@ func TestOpenWaysLeadToTheSameNamespace(t *testing.T) {
 	}{
 		{"file", open(fmt.Sprintf("/proc/%d/ns/net", pid)), fmt.Sprintf("/proc/%d/ns/net", pid)},
 		{"process", openPID(pid), fmt.Sprintf("pid %d", pid)},
-		{"descriptor", fromFD(want.FD()), want.ID().String()},
+		{"handle", fromHandle(want.Handle()), want.ID().String()},
 	} {
 		t.Run(tc.way, func(t *testing.T) {
 			n, err := tc.open()
@@ -51,6 +52,33 @@ func TestOpenWaysLeadToTheSameNamespace(t *testing.T) {
 				t.Errorf("Do runs in %v, want %v", got, want.ID())
 			}
 		})
+	}
+}
+
+func TestAHandleOfTheLibraryAndANamespaceAreClosedApart(t *testing.T) {
+	want := netnstest.New(t)
+	h, err := library.GetFromPid(sleeper(t, want).Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := netns.FromHandle(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !n.Handle().Equal(h) || n.Handle() == h {
+		t.Errorf("handle %v of %v, want another of the same namespace", n.Handle(), h)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := inside(t, n); got != want.ID() {
+		t.Errorf("after the library's handle was closed Do runs in %v, want %v", got, want.ID())
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n.Handle() != library.None() || (*netns.NS)(nil).Handle() != library.None() {
+		t.Errorf("handles %v of a closed and %v of no namespace, want none", n.Handle(), (*netns.NS)(nil).Handle())
 	}
 }
 
@@ -121,8 +149,8 @@ func TestOpenRefuses(t *testing.T) {
 		},
 		{"a zombie", openPID(zombie(t)), fs.ErrNotExist, []string{"has ended"}},
 		{"pid 0", openPID(0), nil, []string{"pid 0", "not a process id"}},
-		{"a descriptor that is not open", fromFD(-1), unix.EBADF, []string{"descriptor -1"}},
-		{"a descriptor of something else", fromFD(0), nil, []string{"descriptor 0", "not a namespace file"}},
+		{"a descriptor that is not open", fromHandle(-1), unix.EBADF, []string{"descriptor -1"}},
+		{"a descriptor of something else", fromHandle(0), nil, []string{"descriptor 0", "not a namespace file"}},
 	} {
 		t.Run(tc.what, func(t *testing.T) {
 			before := count(t, "/proc/self/fd")
@@ -174,8 +202,8 @@ func openPID(pid int) func() (*netns.NS, error) {
 	return func() (*netns.NS, error) { return netns.OpenPID(pid) }
 }
 
-func fromFD(fd int) func() (*netns.NS, error) {
-	return func() (*netns.NS, error) { return netns.FromFD(fd) }
+func fromHandle(h library.NsHandle) func() (*netns.NS, error) {
+	return func() (*netns.NS, error) { return netns.FromHandle(h) }
 }
 
 // inside returns the namespace that a function sees in n.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/internal/thread"
@@ -17,12 +18,14 @@ func New() (*NS, error) {
 	var n *NS
 	err := thread.Run(thread.Work{
 		Enter: func() error { return unix.Unshare(unix.CLONE_NEWNET) },
+		// Not netns.New: it opens /proc/PID/task/TID, which is another process's where /proc is that of
+		// another PID namespace.
 		Do: func() error {
-			fd, err := unix.Open(threadNS, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			h, err := netns.GetFromPath(threadNS)
 			if err != nil {
 				return fmt.Errorf("open: %w", err)
 			}
-			n, err = newNS("new", fd)
+			n, err = newNS("new", h)
 			return err
 		},
 	})

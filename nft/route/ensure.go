@@ -35,7 +35,7 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 	if ns == nil {
 		var done bool
 		if quickly, done = ensureQuickly(want); done {
-			return Change{added: quickly}, nil
+			return Change{want: want, added: quickly}, nil
 		}
 	}
 	h, err := open(ns)
@@ -44,7 +44,7 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 	}
 	defer h.Close()
 
-	change := Change{ns: ns, added: quickly}
+	change := Change{ns: ns, want: want, added: quickly}
 	for _, o := range objects {
 		if slices.Contains(quickly, o) {
 			continue
@@ -104,14 +104,15 @@ func check(p rules.PolicyRoute) error {
 // Change is what one call of [Ensure] added. The zero value is nothing.
 type Change struct {
 	ns    *netns.NS
+	want  rules.Routing
 	added []object // in this order
 	stale bool
 }
 
-// Stale tells whether there is something of ours that was not wanted.
+// Stale reports whether there is something of ours that was not wanted.
 func (c Change) Stale() bool { return c.stale }
 
-// Empty tells whether nothing was added.
+// Empty reports whether nothing was added.
 func (c Change) Empty() bool { return len(c.added) == 0 }
 
 // Len returns how many rules, routes and addresses were added.
@@ -149,7 +150,7 @@ func (c Change) undo(h *netlink.Handle) error {
 	return errors.Join(errs...)
 }
 
-// remove removes o, and tells whether it was there.
+// remove removes o, and reports whether it was there.
 func remove(h *netlink.Handle, o object) (bool, error) {
 	switch err := o.remove(h); {
 	case gone(err):

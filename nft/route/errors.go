@@ -42,7 +42,7 @@ func explain(ns *netns.NS, o object, err error) error {
 	return err
 }
 
-// isOne tells whether a sysctl of the namespace can be read and is 1.
+// isOne reports whether a sysctl of the namespace can be read and is 1.
 func isOne(ns *netns.NS, path string) bool {
 	var text []byte
 	err := ns.Do(func() (err error) {

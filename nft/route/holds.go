@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Holds takes a quick look at the calling thread's namespace, and tells whether
+// Holds takes a quick look at the calling thread's namespace, and reports whether
 // it has all of want and nothing else of ours: [Ensure] need not add anything,
 // and [Prune] would remove nothing. If false, only these can tell. It takes a
 // fraction of Ensure's time, and since Linux 6.10 not the lock of the kernel's
@@ -43,7 +43,7 @@ type quickLook struct {
 	found       []bool
 	answered    bool // the question for ::6
 	passthrough bool // ::6 is there
-	// adding tells that ::6 is to be added, and not asked for; added that it was.
+	// adding reports that ::6 is to be added, and not asked for; added that it was.
 	adding, added bool
 	// routed is the policy route whose table is being listed, and routes how often its route is there.
 	routed rules.PolicyRoute
@@ -145,7 +145,7 @@ func (q *quickLook) receive() (int, error) {
 	return n, nil
 }
 
-// read reads the messages of an answer, and tells whether it has come to the end of the list.
+// read reads the messages of an answer, and reports whether it has come to the end of the list.
 func (q *quickLook) read(data []byte) (done bool, err error) {
 	for len(data) > 0 {
 		var header unix.NlMsghdr

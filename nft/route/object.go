@@ -34,7 +34,7 @@ type object interface {
 	String() string
 }
 
-// gone tells whether err is the kernel's answer to the removal of a rule, a
+// gone reports whether err is the kernel's answer to the removal of a rule, a
 // route or an address that is not there.
 func gone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EADDRNOTAVAIL)
@@ -100,7 +100,7 @@ func (r localRoute) list(h *netlink.Handle) ([]netlink.Route, error) {
 	})
 }
 
-// is tells whether a route of the table is this one.
+// is reports whether a route of the table is this one.
 func (r localRoute) is(found netlink.Route) bool {
 	want := r.kernel()
 	return found.Type == want.Type && found.Tos == want.Tos && found.LinkIndex == want.LinkIndex &&

@@ -90,7 +90,7 @@ func words(objects []object) []string {
 // pruning says what to remove.
 type pruning struct {
 	keep rules.Routing
-	// rule tells whether a rule is to be removed when it is not kept.
+	// rule reports whether a rule is to be removed when it is not kept.
 	rule func(foundRule) bool
 	// table, unless 0, is one whose route goes even if no removed rule has it.
 	table uint32

@@ -97,7 +97,7 @@ type foundRule struct {
 	kernel netlink.Rule
 }
 
-// ours tells whether the rule is one that only this package adds.
+// ours reports whether the rule is one that only this package adds.
 func (r foundRule) ours() bool { return r.plain && r.policy.Priority == rules.PolicyPriority }
 
 func (r foundRule) route() localRoute { return localRoute{r.policy.Family, r.policy.Table} }

@@ -31,7 +31,7 @@ type Conn struct {
 var tokens atomic.Uint64
 
 // Dial makes the call, asks once, and hangs up. Whoever the call is for listens on its port, as long as he is there at all. The
-// error tells that the call could not be made, not that it was not answered: the answer says that.
+// error reports that the call could not be made, not that it was not answered: the answer says that.
 func (b *Bed) Dial(c Call) (Answer, error) {
 	conn, err := b.Open(c)
 	if err != nil {
@@ -91,7 +91,7 @@ func (b *Bed) expect(c Call, e endpoint) error {
 	return b.outside.serve(e)
 }
 
-// isPods tells whether the pod has the address.
+// isPods reports whether the pod has the address.
 func isPods(a netip.Addr) bool {
 	switch a {
 	case PodIP4, PodIP6, InterfaceIP4, InterfaceIP6, passthrough6:
@@ -100,7 +100,7 @@ func isPods(a netip.Addr) bool {
 	return a.IsLoopback()
 }
 
-// isMachines tells whether the machine has the address.
+// isMachines reports whether the machine has the address.
 func (b *Bed) isMachines(a netip.Addr) bool {
 	return b.Machine != nil && (a == MachineIP4 || a == MachineIP6)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // Packet returns the first packet of the call as it enters the pod's rules. The caller's own address is own, as far as it is known
@@ -33,7 +34,7 @@ func (b *Bed) Packet(rs *rules.Ruleset, c Call, own netip.AddrPort) rules.Packet
 // Predict returns what the rules' model says of the call: who answers, and for which destination. Only these fields of the answer
 // are set, and of a datagram's only who answers.
 func (b *Bed) Predict(rs *rules.Ruleset, c Call, own netip.AddrPort) (Answer, rules.Trace) {
-	trace := rs.Explain(b.Packet(rs, c, own))
+	trace := diff.Explain(rs, b.Packet(rs, c, own))
 	fate := trace.Fate
 	port := c.To.Port()
 	switch {
@@ -63,7 +64,7 @@ func (b *Bed) Predict(rs *rules.Ruleset, c Call, own netip.AddrPort) (Answer, ru
 	return answered(Application, c), trace
 }
 
-// answersDiverted tells whether the answers to a packet that the pod forwards get a mark that makes them the pod's own, so that they
+// answersDiverted reports whether the answers to a packet that the pod forwards get a mark that makes them the pod's own, so that they
 // never arrive. Istio's rule for established connections in TPROXY mode does that.
 func answersDiverted(rs *rules.Ruleset, p rules.Packet) bool {
 	p.Source, p.Destination = p.Destination, p.Source
@@ -71,17 +72,17 @@ func answersDiverted(rs *rules.Ruleset, p rules.Packet) bool {
 	if p.Protocol == rules.TCP {
 		p.Flags = rules.SYN | rules.ACK
 	}
-	return madeLocal(rs, p.Family(), rs.Explain(p).Fate.Mark)
+	return madeLocal(rs, p.Family(), diff.Explain(rs, p).Fate.Mark)
 }
 
-// madeLocal tells whether a policy route makes packets with the mark the pod's own.
+// madeLocal reports whether a policy route makes packets with the mark the pod's own.
 func madeLocal(rs *rules.Ruleset, f rules.Family, mark uint32) bool {
 	return slices.ContainsFunc(rs.Routing.Policies, func(p rules.PolicyRoute) bool {
 		return p.Family == f && p.Mark == mark && mark != 0
 	})
 }
 
-// Agrees tells whether the answer is as predicted: the same server, asked for the same destination.
+// Agrees reports whether the answer is as predicted: the same server, asked for the same destination.
 func (a Answer) Agrees(predicted Answer) bool {
 	if a.Outcome != predicted.Outcome {
 		return false
@@ -123,7 +124,7 @@ func (b *Bed) device(rs *rules.Ruleset, c Call) string {
 	return ethName
 }
 
-// local tells whether the pod receives the call itself: the address is its own, or a policy route makes it so.
+// local reports whether the pod receives the call itself: the address is its own, or a policy route makes it so.
 func (b *Bed) local(rs *rules.Ruleset, c Call) bool {
 	if isPods(c.To.Addr()) {
 		return true

@@ -21,7 +21,7 @@ func TestProxyForwards(t *testing.T) {
 			})
 			r := rules.DefaultRedirect()
 			r.Mode, r.InboundPorts.All, r.OutboundCIDRs.All, r.IPv6 = tc.mode, true, true, true
-			rs := rules.Compile(r)
+			rs := rules.MustCompile(r)
 			if _, err := nft.Apply(b.Pod, rs); err != nil {
 				t.Fatal(err)
 			}

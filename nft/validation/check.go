@@ -11,7 +11,7 @@ type Check struct {
 	Name string `json:"name"`
 	// Kind is what checks of several families and addresses have in common.
 	Kind Kind `json:"kind"`
-	// Proves tells that the check, if it is ok, shows that rules or routes are there. That a setting does no harm, or that a connection
+	// Proves reports that the check, if it is ok, shows that rules or routes are there. That a setting does no harm, or that a connection
 	// that is not to be captured is not, would be so without any.
 	Proves bool `json:"proves"`
 	// Packet is the first packet of the connection, in the syntax of rules.ParsePacket; empty for a check without one. A port 0
@@ -54,10 +54,10 @@ const (
 // A Result is what [Run] has found.
 type Result struct {
 	Checks []Check
-	// Empty tells that the parameters capture no connection of the application's, neither in nor out, and no DNS: there is nothing
+	// Empty reports that the parameters capture no connection of the application's, neither in nor out, and no DNS: there is nothing
 	// to prove, whatever the checks say.
 	Empty bool
-	// Running tells that a proxy listened already, so that no listener was opened beside it.
+	// Running reports that a proxy listened already, so that no listener was opened beside it.
 	Running bool
 	// Attempts is how often all was tried before nothing failed or the time was over.
 	Attempts int

@@ -63,7 +63,7 @@ func parseIDMap(r io.Reader) (idMap, error) {
 	return m, lines.Err()
 }
 
-// errNoProcess tells that the user namespace's ids cannot be found out.
+// errNoProcess reports that the user namespace's ids cannot be found out.
 var errNoProcess = errors.New("the network namespace belongs to another user namespace, of which /proc shows no process")
 
 // idMaps returns the maps of the namespace: nil ones if its user namespace is our own, or if the kernel does not say whose it is.

@@ -35,7 +35,7 @@ func (t *probe) judge(o observation, equal bool) Check {
 	return c
 }
 
-// asExpected tells whether the probe met its fate.
+// asExpected reports whether the probe met its fate.
 func (t *probe) asExpected(o observation) bool {
 	fate := t.trace.Fate
 	switch {

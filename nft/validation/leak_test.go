@@ -17,7 +17,7 @@ import (
 func TestNothingIsLeftBehind(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	o := Options{Redirect: usual(rules.ModeTProxy)}
-	mustApply(t, pair, rules.Compile(o.Redirect))
+	mustApply(t, pair, rules.MustCompile(o.Redirect))
 	validate(t, pair, o) // starts what the runtime keeps
 	files, goroutines, dumpable := openFiles(t), runtime.NumGoroutine(), isDumpable(t)
 	for range 20 {

@@ -26,7 +26,7 @@ func newOwners(ns *netns.NS) *owners {
 	return o
 }
 
-// can tells whether the process may make sockets of the owner.
+// can reports whether the process may make sockets of the owner.
 func (o *owners) can(whose rules.Owner) bool {
 	return o.as(whose, func() error { return nil }) == nil
 }

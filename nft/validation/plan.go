@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // A probe is a connection, or a datagram, that is to be tried.
@@ -18,10 +19,10 @@ type probe struct {
 	// hint, if not empty, is what to do should the probe fail.
 	hint string
 	// outside is for a probe from the namespace that this process runs in. When it does not arrive, a connection to control, which is
-	// not captured, tells whether the way there is to blame.
+	// not captured, reports whether the way there is to blame.
 	outside bool
 	control netip.AddrPort
-	// awaited tells that a listener of ours is at the destination itself.
+	// awaited reports that a listener of ours is at the destination itself.
 	awaited bool
 	// agent, of a datagram, is whose answer must come back; nil if it is enough that the datagram arrives.
 	agent *rules.Owner
@@ -33,11 +34,11 @@ type surroundings struct {
 	can  func(rules.Owner) bool
 	// route returns the own address and the device for a destination.
 	route func(netip.Addr) (source netip.Addr, device string, err error)
-	// transparent tells that sockets may be transparent, and marked.
+	// transparent reports that sockets may be transparent, and marked.
 	transparent bool
-	// running tells that a proxy listens already.
+	// running reports that a proxy listens already.
 	running bool
-	// apart tells that this process is outside of the namespace.
+	// apart reports that this process is outside of the namespace.
 	apart bool
 	// device returns the name of the interface that has the address.
 	device func(own netip.Addr) string
@@ -52,13 +53,13 @@ type planner struct {
 	options Options
 	rules   rules.Ruleset
 	probes  []probe
-	// captures tells that some connection of the application's, or its DNS, is captured.
+	// captures reports that some connection of the application's, or its DNS, is captured.
 	captures bool
 }
 
-// plan lists what to try, and tells whether the parameters capture anything of the application's.
-func plan(o Options, s surroundings) (probes []probe, captures bool) {
-	p := &planner{surroundings: s, options: o, rules: rules.Compile(o.Redirect)}
+// plan lists what to try of the wanted rules, which the parameters compile to, and reports whether the parameters capture anything of the application's.
+func plan(o Options, wanted rules.Ruleset, s surroundings) (probes []probe, captures bool) {
+	p := &planner{surroundings: s, options: o, rules: wanted}
 	families := []rules.Family{rules.IPv4}
 	if o.Redirect.IPv6 {
 		families = append(families, rules.IPv6)
@@ -81,7 +82,7 @@ func (p *planner) add(t probe) {
 		t.packet.Flags = rules.SYN
 	}
 	t.packet.NoListener = p.options.Redirect.Mode == rules.ModeTProxy && !p.transparent && !p.running
-	t.trace = p.rules.Explain(t.packet)
+	t.trace = diff.Explain(&p.rules, t.packet)
 	t.Packet = t.packet.String()
 	if t.Expected == "" {
 		t.Expected = t.expectation()
@@ -107,10 +108,10 @@ func (t *probe) skip(reason, next string) {
 	t.Status, t.Reason, t.Next = NotChecked, reason, next
 }
 
-// asksForTransparent tells whether a transparent listener would take the packet if there were one.
+// asksForTransparent reports whether a transparent listener would take the packet if there were one.
 func (p *planner) asksForTransparent(t probe) bool {
 	t.packet.NoListener = false
-	return p.rules.Explain(t.packet).Fate.TProxy != 0
+	return diff.Explain(&p.rules, t.packet).Fate.TProxy != 0
 }
 
 // expectation says what is to happen to the probe.

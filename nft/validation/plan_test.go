@@ -43,7 +43,7 @@ var podIPs = []netip.Addr{netip.MustParseAddr("10.244.1.5"), netip.MustParseAddr
 func planned(t *testing.T, o Options, s surroundings, name string) probe {
 	t.Helper()
 	o.Port, o.PodIPs = DefaultPort, podIPs
-	probes, _ := plan(o, s)
+	probes, _ := plan(o, rules.MustCompile(o.Redirect), s)
 	i := slices.IndexFunc(probes, func(p probe) bool { return p.Name == name })
 	if i < 0 {
 		t.Fatalf("no probe %q", name)
@@ -239,11 +239,11 @@ func TestFirstOutside(t *testing.T) {
 
 func TestPlanKnowsWhenNothingIsCaptured(t *testing.T) {
 	o := Options{Redirect: rules.DefaultRedirect(), Port: DefaultPort, PodIPs: podIPs}
-	if _, captures := plan(o, ordinary()); captures {
+	if _, captures := plan(o, rules.MustCompile(o.Redirect), ordinary()); captures {
 		t.Error("the parameters without any argument capture nothing")
 	}
 	o.Redirect.OutboundPorts = rules.Singles[uint16](27017)
-	if _, captures := plan(o, ordinary()); !captures {
+	if _, captures := plan(o, rules.MustCompile(o.Redirect), ordinary()); !captures {
 		t.Error("an outbound port is something")
 	}
 }

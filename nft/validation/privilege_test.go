@@ -48,7 +48,7 @@ func TestWhatEachContainerCanCheck(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pair := netnstest.NewPair(t)
 			o := Options{Redirect: usual(row.mode)}
-			mustApply(t, pair, rules.Compile(o.Redirect))
+			mustApply(t, pair, rules.MustCompile(o.Redirect))
 			r := validateAs(t, pair.Pod, row.who, o)
 			if got := named(r, OK); !slices.Equal(got, row.checked) || r.Outcome() != WorksInPart {
 				t.Errorf("ok are %q,\nwant %q of\n%s", got, row.checked, describe(r))
@@ -100,7 +100,7 @@ func TestSettingsProveNothing(t *testing.T) {
 func TestNothingToCapture(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	r := rules.DefaultRedirect()
-	mustApply(t, pair, rules.Compile(r))
+	mustApply(t, pair, rules.MustCompile(r))
 	o := Options{Redirect: r}
 	if got := validateAs(t, pair.Pod, validationContainer, o); got.Outcome() != CapturesNothing {
 		t.Error(describe(got))
@@ -124,7 +124,7 @@ func TestWideLoopbackCIDR(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	r := usual(rules.ModeRedirect)
 	r.LoopbackCIDR, _ = rules.ParseLoopbackCIDR("127.0.0.0/8")
-	mustApply(t, pair, rules.Compile(r))
+	mustApply(t, pair, rules.MustCompile(r))
 	got := validateAs(t, pair.Pod, validationContainer, Options{Redirect: r})
 	if got.Outcome() != WorksInPart || !strings.Contains(got.Checks[0].Found, "itself, not captured") || got.Checks[0].Status != OK {
 		t.Error(describe(got))

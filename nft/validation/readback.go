@@ -6,12 +6,13 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // readBack compares the rules and routes in the kernel with those of the parameters.
 func (v *validator) readBack() Check {
 	c := Check{Name: "rules and routes", Kind: Rules, Proves: true, Expected: "exactly the ruleset and the routes of the parameters"}
-	differences, err := v.options.Compare(v.ns, rules.Compile(v.options.Redirect))
+	differences, err := v.options.Compare(v.ns, v.wanted)
 	switch {
 	case nft.IsNotPermitted(err):
 		c.Status, c.Reason = NotChecked, "reading rules needs CAP_NET_ADMIN"
@@ -54,13 +55,12 @@ func (v *validator) explained(r Result) Result {
 	if err != nil {
 		return r
 	}
-	wanted := rules.Compile(v.options.Redirect)
 	for i, c := range r.Checks {
 		if c.Status != Failed || c.Packet == "" || c.Reason != "" {
 			continue
 		}
 		if packet, err := rules.ParsePacket(c.Packet); err == nil {
-			r.Checks[i].Reason = decided(live.Explain(packet), wanted.Explain(packet).Fate)
+			r.Checks[i].Reason = decided(diff.Explain(&live, packet), diff.Explain(&v.wanted, packet).Fate)
 		}
 	}
 	return r

@@ -67,7 +67,7 @@ func endOf(ip net.IP, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a.Unmap(), port)
 }
 
-// listening tells whether somebody listens on the port.
+// listening reports whether somebody listens on the port.
 func listening(list []entry, protocol rules.Protocol, port uint16) bool {
 	return slices.ContainsFunc(list, func(e entry) bool {
 		return e.listens && e.protocol == protocol && e.local.Port() == port

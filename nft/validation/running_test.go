@@ -56,7 +56,7 @@ func TestRunningProxyIsNotDisturbed(t *testing.T) {
 				t.Fatal(err)
 			}
 			o := Options{Redirect: usual(mode)}
-			if _, err := nft.Apply(bed.Pod, rules.Compile(o.Redirect)); err != nil {
+			if _, err := nft.Apply(bed.Pod, rules.MustCompile(o.Redirect)); err != nil {
 				t.Fatal(err)
 			}
 			stop := callAll(t, bed)
@@ -134,7 +134,7 @@ func TestRunningProxyUnprivileged(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := Options{Redirect: usual(rules.ModeRedirect)}
-	if _, err := nft.Apply(bed.Pod, rules.Compile(o.Redirect)); err != nil {
+	if _, err := nft.Apply(bed.Pod, rules.MustCompile(o.Redirect)); err != nil {
 		t.Fatal(err)
 	}
 	r := validateAs(t, bed.Pod, validationContainer, o)
@@ -159,7 +159,7 @@ func TestRulesComeLate(t *testing.T) {
 			err = untilListener(pair.Pod, false)
 		}
 		if err == nil {
-			_, err = nft.Apply(pair.Pod, rules.Compile(r))
+			_, err = nft.Apply(pair.Pod, rules.MustCompile(r))
 		}
 		applied <- err
 	}()
@@ -191,7 +191,7 @@ func TestOtherUserNamespace(t *testing.T) {
 	ns := netnstest.NewInUserNS(t)
 	bed := newBed(t, testbed.Options{Pod: ns, IDBase: netnstest.UserNSBase})
 	o := Options{Redirect: usual(rules.ModeRedirect)}
-	if _, err := nft.Apply(bed.Pod, rules.Compile(o.Redirect)); err != nil {
+	if _, err := nft.Apply(bed.Pod, rules.MustCompile(o.Redirect)); err != nil {
 		t.Fatal(err)
 	}
 	// Nobody is left in the user namespace, so that its ids are not known; but this process is not the proxy.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 const (
@@ -235,7 +236,7 @@ func (p *planner) firstCaptured(packet rules.Packet, to netip.Addr, ports []uint
 	packet.NoListener = false
 	for _, port := range ports {
 		packet.Destination = netip.AddrPortFrom(to, port)
-		if p.rules.Explain(packet).Fate.Captured() {
+		if diff.Explain(&p.rules, packet).Fate.Captured() {
 			return packet.Destination, true
 		}
 	}

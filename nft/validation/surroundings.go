@@ -47,7 +47,7 @@ func (n *network) route(to netip.Addr) (source netip.Addr, device string, err er
 	return source, n.name(r.LinkIndex), nil
 }
 
-// direct tells whether the destination is on a link of the namespace.
+// direct reports whether the destination is on a link of the namespace.
 func (n *network) direct(to netip.Addr) bool {
 	r, err := n.lookup(to)
 	return err == nil && r.Type == unix.RTN_UNICAST && r.Gw == nil && r.Via == nil
@@ -105,7 +105,7 @@ func (n *network) name(index int) string {
 	return link.Attrs().Name
 }
 
-// mayBeTransparent tells whether this process may open transparent sockets in the namespace.
+// mayBeTransparent reports whether this process may open transparent sockets in the namespace.
 func mayBeTransparent(ns *netns.NS) bool {
 	return ns.Do(func() error {
 		fd, err := socket.New(rules.IPv4, rules.TCP, socket.Transparent(rules.IPv4))

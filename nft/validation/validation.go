@@ -52,10 +52,11 @@ const (
 )
 
 // Run tries whether the namespace (nil: the current one) captures what the parameters say, until nothing fails any more or the time
-// is over. Outside of the namespace is where the caller is. The error tells that nothing could be tried at all; what was tried and
+// is over. Outside of the namespace is where the caller is. The error reports that nothing could be tried at all; what was tried and
 // failed is in the result.
 func Run(ns *netns.NS, o Options) (Result, error) {
-	if err := o.Redirect.Validate(); err != nil {
+	wanted, err := rules.Compile(o.Redirect)
+	if err != nil {
 		return Result{}, fmt.Errorf("validate: %w", err)
 	}
 	o.Port = cmp.Or(o.Port, DefaultPort)
@@ -66,7 +67,7 @@ func Run(ns *netns.NS, o Options) (Result, error) {
 	if o.ReadAll == nil {
 		o.ReadAll = nft.ReadAll
 	}
-	v := &validator{ns: ns, options: o, proved: map[string]Check{}}
+	v := &validator{ns: ns, options: o, wanted: wanted, proved: map[string]Check{}}
 	defer v.close()
 	if err := v.open(); err != nil {
 		return Result{}, fmt.Errorf("validate: %w", err)
@@ -92,12 +93,13 @@ type validator struct {
 	ns      *netns.NS
 	here    *netns.NS // where the caller is
 	options Options
+	wanted  rules.Ruleset // what the parameters compile to
 	owners  *owners
 	pod     *network
 	around  *network // of here; nil if that is the same namespace
 	// proved are the probes' checks that an earlier attempt has found in order: they are not tried again.
 	proved map[string]Check
-	// running tells that a proxy listens, transparent that this process may do so transparently.
+	// running reports that a proxy listens, transparent that this process may do so transparently.
 	running, transparent bool
 }
 
@@ -140,7 +142,7 @@ func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
 	// Where the kernel does not list sockets, a listener of the proxy's shows when ours cannot be opened.
 	list, _ := sockets(v.ns)
 	v.running, v.transparent = v.proxyListens(list), mayBeTransparent(v.ns)
-	probes, captures := plan(v.options, v.surroundings())
+	probes, captures := plan(v.options, v.wanted, v.surroundings())
 
 	for i := range probes {
 		if c, ok := v.proved[probes[i].Name]; ok {
@@ -186,7 +188,7 @@ func (v *validator) surroundings() surroundings {
 	}
 }
 
-// proxyListens tells whether the proxy or the agent beside it listens already.
+// proxyListens reports whether the proxy or the agent beside it listens already.
 func (v *validator) proxyListens(list []entry) bool {
 	r := &v.options.Redirect
 	return listening(list, rules.TCP, r.ProxyPort) || listening(list, rules.TCP, r.InboundCapturePort) ||

@@ -100,7 +100,7 @@ func TestEverythingWorks(t *testing.T) {
 	for _, mode := range bothModes {
 		t.Run(string(mode), func(t *testing.T) {
 			pair := netnstest.NewPair(t)
-			mustApply(t, pair, rules.Compile(usual(mode)))
+			mustApply(t, pair, rules.MustCompile(usual(mode)))
 			r := patiently(func(timeout time.Duration) Result {
 				return validate(t, pair, Options{Redirect: usual(mode), Timeout: timeout})
 			}, works)
@@ -140,7 +140,7 @@ func TestBroken(t *testing.T) {
 		return func(r *rules.Redirect, rs *rules.Ruleset) {
 			there := *r
 			change(&there)
-			*rs = rules.Compile(there)
+			*rs = rules.MustCompile(there)
 		}
 	}
 	const (
@@ -223,7 +223,7 @@ func TestBroken(t *testing.T) {
 				mode = rules.ModeRedirect
 			}
 			r := usual(mode)
-			rs := rules.Compile(r)
+			rs := rules.MustCompile(r)
 			if row.change != nil {
 				row.change(&r, &rs)
 			}
@@ -259,7 +259,7 @@ func TestForeignChainDecides(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	r := usual(rules.ModeRedirect)
 	r.StrictIstio()
-	mustApply(t, pair, rules.Compile(r))
+	mustApply(t, pair, rules.MustCompile(r))
 	cmd := exec.Command(nftBinary, "-f", "-")
 	cmd.Stdin = strings.NewReader(`table inet foreign {
 	chain out {

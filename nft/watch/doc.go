@@ -1,28 +1,55 @@
-// Package watch hears, over two sockets for all network namespaces together, that somebody has changed rules or policy routes. What
-// became of them is for the hearer to look at.
+// Package watch reports changes of rules and policy routes in many network namespaces, over two
+// sockets for all of them together.
 //
-// It needs CAP_NET_ADMIN and CAP_NET_BROADCAST in the user namespace of its own network namespace, and hears of pods in user
-// namespaces of their own too. It holds no namespace open: sockets that listen do not pin those that they hear of, and an id (which a
-// namespace must have before anything is heard of it, and which [Watcher.Add] gives it) ends with its namespace.
+// [Open] returns a [Watcher]. [Watcher.Add] adds a namespace, and [Watcher.Next] waits for an
+// [Event], which names a namespace in which something may have changed. The caller then reads
+// what is there, with nft.Read for instance.
 //
-// What is heard, and what is not:
+//	w, err := watch.Open()
+//	if err != nil {
+//		return err
+//	}
+//	defer w.Close()
+//	if err := w.Add(ns); err != nil {
+//		return err
+//	}
+//	for {
+//		event, err := w.Next(ctx)
+//		if err != nil {
+//			return err
+//		}
+//		check(event.NS) // every namespace if event.Lost
+//	}
 //
-//   - each nftables transaction that changes anything, also those of iptables-nft, once: of its messages only the last one passes a
-//     filter in the kernel. Rules of xtables (iptables-legacy) change in silence;
-//   - changes of policy rules, of routes in tables other than main and local, addresses removed from lo, and what happens to lo, which
-//     takes its routes along in silence.
+// # Reported changes
+//
+//   - Each nftables transaction that changes anything, also of iptables-nft, is reported once: a
+//     filter in the kernel drops all of its messages but the last. Changes by iptables-legacy
+//     send no message.
+//   - Changes of policy rules, of routes in tables other than main and local, removals of
+//     addresses from lo, and changes of the state of lo, which removes its routes without a
+//     message.
+//
+// # Requirements
+//
+// Open needs CAP_NET_ADMIN and CAP_NET_BROADCAST in the user namespace that owns its network
+// namespace. Namespaces of other user namespaces are reported too. A watcher keeps no namespace
+// alive: it refers to them by ids, which end with their namespaces. The kernel reports only
+// namespaces that have an id in the namespace of the sockets; Add assigns one.
 //
 // # Bounds
 //
-// A pod may change rules as fast as it can. All that is heard of a namespace until somebody asks is one [Event]. After a look at a
-// socket the next one is 100 ms later, and a second later if the kernel had to throw messages away because the receive buffer was
-// full; then one event says so for all namespaces. Measured: a buffer holds 2500 messages, of which each takes 1.5 µs to read, so that
-// nobody can make listening cost more than 4 % of a core. A transaction that is heard costs its maker 5 µs more.
+// A pod can change rules as fast as it likes. All changes of a namespace that happen before the
+// caller asks are one event. A socket is read at most once in 100 ms, and once in a second after
+// the kernel has dropped messages because the receive buffer was full; an event with Lost set
+// then stands for all namespaces. A buffer holds 2500 messages of 1.5 µs each (measured), so that
+// reading costs at most 4 % of a core. A reported transaction costs its sender 5 µs more.
 //
 // # Hostile pods
 //
-// The kernel sends a message to all sockets but those with the port id of the socket that the change came from, if the sender asked
-// for an echo, and compares port ids of different namespaces for that. So the sockets here have random ones: a pod that knew the id
-// could change rules unheard. Messages that processes send to the groups themselves are passed over. Names of processes are chosen by
-// the processes; pids are the kernel's.
+// When a sender asks for an echo, the kernel skips the sockets that have the port id of its
+// socket, and compares port ids across namespaces. A pod that knew the port id of a watcher could
+// change rules without a report, so the sockets here have random ones. Messages that processes
+// send to the multicast groups themselves are ignored. Process names in events are chosen by the
+// processes; process ids are the kernel's.
 package watch

@@ -84,7 +84,7 @@ func (i *ids) assign(fd int) error {
 	return err
 }
 
-// inUse tells whether a namespace has the id. Kernels before 4.20 do not tell; the answer is yes then.
+// inUse reports whether a namespace has the id. Kernels before 4.20 do not tell; the answer is yes then.
 func (i *ids) inUse(id int32) bool {
 	_, err := i.ask(unix.RTM_GETNSID, 0, attribute{unix.NETNSA_NSID, uint32(id)})
 	return !errors.Is(err, unix.ENOENT)

@@ -53,7 +53,7 @@ func (w *Watcher) read(s socket.Socket) error {
 	}
 }
 
-// drain hears all that has arrived; the error is EAGAIN when that is done. It tells whether there was anything, and whether something
+// drain hears all that has arrived; the error is EAGAIN when that is done. It reports whether there was anything, and whether something
 // is lost. There is an end: once the buffer was full the kernel adds nothing until it is empty.
 func (w *Watcher) drain(fd int, buf []byte) (some, lost bool, err error) {
 	var control [64]byte

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -45,11 +46,22 @@ const all = ^uint32(0)
 var (
 	tcp = rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
 	udp = rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}
+
+	icmp  = rules.MatchProtocol{Protocols: []rules.Protocol{rules.ICMP}}
+	icmp6 = rules.MatchProtocol{Protocols: []rules.Protocol{rules.ICMPv6}}
 )
 
 // comparers returns options for comparing matches.
 func comparers() cmp.Option {
-	return cmp.Options{cmp.Comparer(func(a, b netipx.IPRange) bool { return a == b })}
+	return cmp.Options{
+		cmp.Comparer(func(a, b netipx.IPRange) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	}
+}
+
+// decodeMatch adds to the rule what a match asks for.
+func decodeMatch(r *rules.Rule, family rules.Family, x xt.Extension) {
+	r.Matches = append(r.Matches, xt.DecodeMatch(r, family, x)...)
 }
 
 func TestDecodeMatch(t *testing.T) {
@@ -74,6 +86,16 @@ func TestDecodeMatch(t *testing.T) {
 			return packed(b, []byte{byte(mask), 0})
 		}
 		return packed(b, mask, zeros(map[uint32]int{2: 4, 3: 12}[revision]))
+	}
+	// status is like state, with the mask of the status behind that of the state.
+	status := func(revision uint32, negated, mask uint16) []byte {
+		b := state(revision, 0x40, negated, 0)
+		if revision == 1 {
+			b[151] = byte(mask)
+		} else {
+			binary.NativeEndian.PutUint16(b[152:], mask)
+		}
+		return b
 	}
 	addr := func(text string) []byte {
 		a := netip.MustParseAddr(text)
@@ -161,13 +183,25 @@ func TestDecodeMatch(t *testing.T) {
 			"! --sports 1,2 of UDP", udp, "multiport", 1, multi(0, 2, []uint16{1, 2}, nil, 1),
 			[]rules.Match{port(rules.Source, true, rules.Singles[uint16](1, 2)...)},
 		},
-		{"--ports", tcp, "multiport", 1, multi(2, 1, []uint16{80}, nil, 0), nil},
+		{"--ports 1,3:5", tcp, "multiport", 1, multi(2, 3, []uint16{1, 3, 5}, []byte{0, 1}, 0), []rules.Match{
+			rules.MatchTuple{Alternatives: [][]rules.Match{
+				{port(rules.Source, false, rules.Single[uint16](1), rules.PortRange{First: 3, Last: 5})},
+				{port(rules.Destination, false, rules.Single[uint16](1), rules.PortRange{First: 3, Last: 5})},
+			}},
+		}},
+		{"! --ports 80 of UDP", udp, "multiport", 1, multi(2, 1, []uint16{80}, nil, 1), []rules.Match{
+			rules.MatchTuple{Not: true, Alternatives: [][]rules.Match{
+				{port(rules.Source, false, rules.Single[uint16](80))}, {port(rules.Destination, false, rules.Single[uint16](80))},
+			}},
+		}},
+		{"--ports of any protocol", nil, "multiport", 1, multi(2, 1, []uint16{80}, nil, 0), nil},
+		{"a side that does not exist", tcp, "multiport", 1, multi(3, 1, []uint16{80}, nil, 0), nil},
 		{"multiport of any protocol", nil, "multiport", 1, multi(1, 1, []uint16{80}, nil, 0), nil},
 		{
 			"multiport of SCTP",
 			rules.MatchProtocol{Protocols: []rules.Protocol{rules.SCTP}},
 			"multiport", 1, multi(1, 1, []uint16{80}, nil, 0),
-			nil,
+			[]rules.Match{rules.MatchPort{Side: rules.Destination, Ports: rules.Singles[uint16](80)}},
 		},
 		{"multiport of none", tcp, "multiport", 1, multi(1, 0, nil, nil, 0), nil},
 		{"a range without an end", tcp, "multiport", 1, multi(1, 1, []uint16{80}, []byte{1}, 0), nil},
@@ -181,9 +215,93 @@ func TestDecodeMatch(t *testing.T) {
 		{"--state RELATED,ESTABLISHED", nil, "conntrack", 3, state(3, 0x2001, 0, 6), []rules.Match{
 			rules.MatchState{States: rules.States(rules.Established, rules.Related)},
 		}},
-		{"--ctstate SNAT", nil, "conntrack", 3, state(3, 1, 0, 0x40), nil},
+		{"--ctstate SNAT,DNAT", nil, "conntrack", 3, state(3, 1, 0, 0xc0), []rules.Match{
+			rules.MatchState{States: rules.States(rules.SNAT, rules.DNAT)},
+		}},
+		{"! --ctstate DNAT,NEW, of older iptables", nil, "conntrack", 1, state(1, 1, 1, 0x88), []rules.Match{
+			rules.MatchState{Not: true, States: rules.States(rules.New, rules.DNAT)},
+		}},
+		{"a state that does not exist", nil, "conntrack", 3, state(3, 1, 0, 0x10), nil},
+		{"--ctstatus ASSURED,EXPECTED", nil, "conntrack", 3, status(3, 0, 5), []rules.Match{
+			rules.MatchStatus{Status: rules.StatusAssured | rules.StatusExpected},
+		}},
+		{"! --ctstatus SEEN_REPLY", nil, "conntrack", 2, status(2, 0x40, 2), []rules.Match{
+			rules.MatchStatus{Not: true, Status: rules.StatusSeenReply},
+		}},
+		{"--ctstatus CONFIRMED of older iptables", nil, "conntrack", 1, status(1, 0, 8), []rules.Match{
+			rules.MatchStatus{Status: rules.StatusConfirmed},
+		}},
+		{"--ctstatus NONE", nil, "conntrack", 3, status(3, 0, 0), []rules.Match{rules.MatchStatus{}}},
+		{"a status of the kernel's own", nil, "conntrack", 3, status(3, 0, 0x80), nil},
+		{"--ctdir ORIGINAL", nil, "conntrack", 3, state(3, 0x1000, 0, 0), []rules.Match{rules.MatchDirection{}}},
+		{"--ctdir REPLY", nil, "conntrack", 1, state(1, 0x1000, 0x1000, 0), []rules.Match{rules.MatchDirection{Reply: true}}},
+		{"--ctstate with --ctdir", nil, "conntrack", 3, state(3, 0x1001, 0, 6), nil},
+		{"--ctstatus with --ctdir", nil, "conntrack", 3, state(3, 0x1040, 0, 0), nil},
 		{"--ctproto", nil, "conntrack", 3, state(3, 3, 0, 6), nil},
-		{"a newer conntrack", nil, "conntrack", 4, state(3, 1, 0, 6), nil},
+		{"--ctorigdst", nil, "conntrack", 3, state(3, 8, 0, 0), nil},
+		{"conntrack that asks for nothing", nil, "conntrack", 3, state(3, 0, 0, 0), nil},
+		{"a negation of a state that is not asked for", nil, "conntrack", 3, state(3, 0x40, 1, 0), nil},
+		{"a newer conntrack", nil, "conntrack", 4, numbers(6), []rules.Match{
+			rules.Unknown{Text: "match conntrack revision 4", Data: string(numbers(6)[:1])},
+		}},
+
+		{"--state NEW,UNTRACKED of old iptables", nil, "state", 0, packed(numbers(0x48), zeros(4)), []rules.Match{
+			rules.MatchState{States: rules.States(rules.New, rules.Untracked)},
+		}},
+		{"an old state that does not exist", nil, "state", 0, numbers(0x80), nil},
+		{"an old state beyond 16 bits", nil, "state", 0, numbers(0x10001), nil},
+		{"an old state cut short", nil, "state", 0, zeros(3), nil},
+
+		{"--icmp-type echo-request", icmp, "icmp", 0, []byte{8, 0, 255, 0}, []rules.Match{
+			rules.MatchICMP{Values: []rules.Range[uint16]{{First: 0x800, Last: 0x8ff}}},
+		}},
+		{"! --icmp-type 3/4", icmp, "icmp", 0, []byte{3, 4, 4, 1}, []rules.Match{
+			rules.MatchICMP{Not: true, Values: []rules.Range[uint16]{{First: 0x304, Last: 0x304}}},
+		}},
+		{"--icmp-type any", icmp, "icmp", 0, []byte{255, 0, 255, 0}, []rules.Match{}},
+		{"! --icmp-type any", icmp, "icmp", 0, []byte{255, 0, 255, 1}, []rules.Match{
+			rules.MatchICMP{Not: true, Values: []rules.Range[uint16]{{First: 0, Last: 0xffff}}},
+		}},
+		{"--icmpv6-type 255", icmp6, "icmp6", 0, []byte{255, 0, 255, 0}, []rules.Match{
+			rules.MatchICMP{V6: true, Values: []rules.Range[uint16]{{First: 0xff00, Last: 0xffff}}},
+		}},
+		{"icmp6 of a rule for ICMP", icmp, "icmp6", 0, []byte{1, 0, 255, 0}, nil},
+		{"icmp of any protocol", nil, "icmp", 0, []byte{8, 0, 255, 0}, nil},
+		{"codes that are reversed", icmp, "icmp", 0, []byte{8, 2, 1, 0}, nil},
+		{"icmp with an unknown flag", icmp, "icmp", 0, []byte{8, 0, 255, 2}, nil},
+		{"icmp cut short", icmp, "icmp", 0, []byte{8, 0, 255}, nil},
+
+		{"--src-type LOCAL,BROADCAST", nil, "addrtype", 1, packed([]uint16{0xc, 0}, numbers(0)), []rules.Match{
+			rules.MatchAddrType{Types: rules.AddrTypes(rules.Local, rules.Broadcast)},
+		}},
+		{"! --src-type MULTICAST --dst-type UNICAST", nil, "addrtype", 1, packed([]uint16{0x20, 2}, numbers(1)), []rules.Match{
+			rules.MatchAddrType{Not: true, Types: rules.AddrTypes(rules.Multicast)},
+			rules.MatchAddrType{Side: rules.Destination, Types: rules.AddrTypes(rules.Unicast)},
+		}},
+		{"! --dst-type XRESOLVE of old iptables", nil, "addrtype", 0, packed([]uint16{0, 0x800}, numbers(0, 1)), []rules.Match{
+			rules.MatchAddrType{Side: rules.Destination, Not: true, Types: rules.AddrTypes(rules.ResolvedType)},
+		}},
+		{"--limit-iface-in", nil, "addrtype", 1, packed([]uint16{0, 4}, numbers(4)), nil},
+		{"--limit-iface-out", nil, "addrtype", 1, packed([]uint16{0, 4}, numbers(8)), nil},
+		{"a type that does not exist", nil, "addrtype", 1, packed([]uint16{0, 0x1000}, numbers(0)), nil},
+		{"a negation of another number", nil, "addrtype", 0, packed([]uint16{4, 0}, numbers(2, 0)), nil},
+		{"addrtype cut short", nil, "addrtype", 0, packed([]uint16{4, 0}, numbers(0)), nil},
+
+		{"--transparent", nil, "socket", 1, []byte{1}, []rules.Match{rules.MatchSocket{}}},
+		{"--transparent --nowildcard", nil, "socket", 3, []byte{3, 0, 0, 0}, []rules.Match{rules.MatchSocket{Kind: "nowildcard"}}},
+		{"a socket that need not be transparent", nil, "socket", 3, []byte{2}, nil},
+		{"a socket of the oldest revision", nil, "socket", 0, nil, nil},
+		{"a socket cut short", nil, "socket", 2, nil, []rules.Match{rules.Unknown{Text: "match socket revision 2"}}},
+		{"--transparent --restore-skmark", nil, "socket", 3, []byte{5}, []rules.Match{
+			rules.Unknown{Text: "match socket revision 3", Data: "\x05"},
+		}},
+
+		{"rpfilter", nil, "rpfilter", 0, []byte{0}, []rules.Match{rules.MatchReversePath{}}},
+		{"--loose --validmark --accept-local --invert", nil, "rpfilter", 0, []byte{15, 0}, []rules.Match{
+			rules.MatchReversePath{Not: true, Kind: "loose validmark accept-local"},
+		}},
+		{"--accept-local", nil, "rpfilter", 0, []byte{4}, []rules.Match{rules.MatchReversePath{Kind: "accept-local"}}},
+		{"rpfilter with an unknown flag", nil, "rpfilter", 0, []byte{16}, nil},
 		{"conntrack cut short", nil, "conntrack", 3, state(3, 1, 0, 6)[:163], nil},
 
 		{"--src-range", nil, "iprange", 1, packed(addr("10.0.0.1"), addr("10.0.0.9"), zeros(32), []byte{1, 0, 0, 0}), []rules.Match{
@@ -205,9 +323,12 @@ func TestDecodeMatch(t *testing.T) {
 			}
 			want := slices.Concat(r.Matches, tc.want)
 			if tc.want == nil {
-				want = append(want, rules.Unknown{Text: "match " + tc.match + " revision " + string('0'+rune(tc.revision))})
+				want = append(want, rules.Unknown{
+					Text:   "match " + tc.match + " revision " + string('0'+rune(tc.revision)),
+					Effect: xt.MatchEffect(tc.match), Data: strings.TrimRight(string(tc.info), "\x00"),
+				})
 			}
-			xt.DecodeMatch(&r, rules.IPv4, xt.Extension{Name: tc.match, Revision: tc.revision, Data: tc.info})
+			decodeMatch(&r, rules.IPv4, xt.Extension{Name: tc.match, Revision: tc.revision, Data: tc.info})
 			if diff := cmp.Diff(want, r.Matches, comparers()); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -218,7 +339,7 @@ func TestDecodeMatch(t *testing.T) {
 func TestDecodeComment(t *testing.T) {
 	var r rules.Rule
 	for _, text := range []string{"one\x00rest", "", "two"} {
-		xt.DecodeMatch(&r, rules.IPv4, xt.Extension{Name: "comment", Data: append([]byte(text), zeros(256)...)})
+		decodeMatch(&r, rules.IPv4, xt.Extension{Name: "comment", Data: append([]byte(text), zeros(256)...)})
 	}
 	if r.Comment != "one two" || r.Matches != nil {
 		t.Errorf("comment %q, matches %v", r.Comment, r.Matches)
@@ -227,6 +348,12 @@ func TestDecodeComment(t *testing.T) {
 
 func TestDecodeTarget(t *testing.T) {
 	big := binary.BigEndian
+	unknown := func(name string, revision uint32, info []byte, effect rules.Effect) rules.Unknown {
+		return rules.Unknown{
+			Text:   "target " + name + " revision " + string('0'+rune(revision)),
+			Effect: effect, Data: strings.TrimRight(string(info), "\x00"),
+		}
+	}
 	// nat4 is struct nf_nat_ipv4_multi_range_compat, nat6 struct nf_nat_range.
 	nat4 := func(count, flags uint32, first, last uint16) []byte {
 		return packed(numbers(count, flags), zeros(8), big.AppendUint16(big.AppendUint16(nil, first), last), zeros(4))
@@ -250,34 +377,98 @@ func TestDecodeTarget(t *testing.T) {
 	}{
 		{"--set-mark 0x53a", rules.IPv4, "MARK", 2, numbers(0x53a, all), rules.SetMark{Value: 0x53a, Mask: all}},
 		{"--set-mark 1/15", rules.IPv4, "MARK", 2, numbers(1, 15), rules.SetMark{Value: 1, Mask: 15}},
-		{"--xor-mark 1", rules.IPv4, "MARK", 2, numbers(1, 0), nil},
+		{"--xor-mark 1", rules.IPv4, "MARK", 2, numbers(1, 0), rules.SetMark{Value: 1}},
 		{"a mark cut short", rules.IPv4, "MARK", 2, numbers(1), nil},
 		{"an older mark", rules.IPv4, "MARK", 1, numbers(1, 15), nil},
 
 		{"--save-mark", rules.IPv4, "CONNMARK", 1, packed(numbers(0, all, all), []byte{1, 0, 0, 0}), rules.SaveMark{}},
 		{"--restore-mark", rules.IPv4, "CONNMARK", 1, packed(numbers(0, all, all), []byte{2, 0, 0, 0}), rules.RestoreMark{}},
 		{"--save-mark of newer iptables", rules.IPv4, "CONNMARK", 2, packed(numbers(0, all, all), []byte{0, 0, 1, 0}), rules.SaveMark{}},
-		{"a shifted mark", rules.IPv4, "CONNMARK", 2, packed(numbers(0, all, all), []byte{0, 8, 1, 0}), nil},
-		{"--save-mark of some bits", rules.IPv4, "CONNMARK", 1, packed(numbers(0, all, 15), []byte{1, 0, 0, 0}), nil},
-		{"--set-mark of the connection", rules.IPv4, "CONNMARK", 1, packed(numbers(0, all, all), zeros(4)), nil},
+		{
+			"a mark that is shifted and saved", rules.IPv4, "CONNMARK", 2, packed(numbers(0, all, all), []byte{0, 8, 1, 0}),
+			unknown("CONNMARK", 2, packed(numbers(0, all, all), []byte{0, 8, 1}), rules.WritesConntrackMark),
+		},
+		{
+			"a mark that is shifted and restored", rules.IPv4, "CONNMARK", 2, packed(numbers(0, all, all), []byte{1, 8, 2, 0}),
+			unknown("CONNMARK", 2, packed(numbers(0, all, all), []byte{1, 8, 2}), rules.WritesMark),
+		},
+		{"a mark that is shifted in an unknown mode", rules.IPv4, "CONNMARK", 2, packed(numbers(0, all, all), []byte{1, 8, 3, 0}), nil},
+		{
+			"--save-mark --nfmask 0xf --ctmask 0xff", rules.IPv4, "CONNMARK", 1, packed(numbers(0, 0xff, 15), []byte{1, 0, 0, 0}),
+			rules.MixMark{Conntrack: true, ConntrackMark: all &^ 0xff, Mark: 15},
+		},
+		{
+			"--restore-mark --nfmask 0xf --ctmask 0xff", rules.IPv6, "CONNMARK", 2, packed(numbers(0, 0xff, 15), []byte{0, 0, 2, 0}),
+			rules.MixMark{Mark: all &^ 15, ConntrackMark: 0xff},
+		},
+		{
+			"--set-mark 1/15 of the connection", rules.IPv4, "CONNMARK", 1, packed(numbers(1, 15, 0), zeros(4)),
+			rules.MixMark{Conntrack: true, ConntrackMark: all &^ 15, Xor: 1},
+		},
+		{
+			"--set-mark 5 of the connection", rules.IPv4, "CONNMARK", 2, packed(numbers(5, all, 0), zeros(4)),
+			rules.MixMark{Conntrack: true, Xor: 5},
+		},
+		{"a connmark in an unknown mode", rules.IPv4, "CONNMARK", 1, packed(numbers(0, all, all), []byte{3, 0, 0, 0}), nil},
 		{"a connmark cut short", rules.IPv4, "CONNMARK", 2, numbers(0, all, all), nil},
 
 		{"--to-ports 15001", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 15001, 15001), rules.RedirectTo{Port: 15001}},
-		{"--to-ports 15001-15002", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 15001, 15002), nil},
-		{"--to-ports 15001 --random", rules.IPv4, "REDIRECT", 0, nat4(1, 6, 15001, 15001), nil},
-		{"REDIRECT to the same port", rules.IPv4, "REDIRECT", 0, nat4(1, 0, 0, 0), nil},
+		{"--to-ports 15001-15002", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 15001, 15002), rules.RedirectTo{Port: 15001, Last: 15002}},
+		{"--to-ports 15001 --random", rules.IPv4, "REDIRECT", 0, nat4(1, 6, 15001, 15001), rules.RedirectTo{Port: 15001}},
+		{"--to-ports 15001-15002 --random", rules.IPv4, "REDIRECT", 0, nat4(1, 6, 15001, 15002), nil},
+		{"--random", rules.IPv4, "REDIRECT", 0, nat4(1, 4, 0, 0), nil},
+		{"ports that are reversed", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 2, 1), nil},
+		{"ports from 0 on", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 0, 9), nil},
+		{"REDIRECT to the same port", rules.IPv4, "REDIRECT", 0, nat4(1, 0, 0, 0), rules.RedirectTo{}},
 		{"REDIRECT to several ranges", rules.IPv4, "REDIRECT", 0, nat4(2, 2, 1, 1), nil},
+		{"REDIRECT to an address", rules.IPv4, "REDIRECT", 0, nat4(1, 3, 1, 1), nil},
 		{"--to-ports 15001 of IPv6", rules.IPv6, "REDIRECT", 0, nat6(2, 15001, 15001), rules.RedirectTo{Port: 15001}},
+		{"REDIRECT to the same port of IPv6", rules.IPv6, "REDIRECT", 0, nat6(0, 0, 0), rules.RedirectTo{}},
 		{"the other family's structure", rules.IPv6, "REDIRECT", 0, nat4(1, 2, 15001, 15001), nil},
 		{"a REDIRECT of no family", rules.Inet, "REDIRECT", 0, nat6(2, 15001, 15001), nil},
 
 		{"--to-destination :8080", rules.IPv4, "DNAT", 0, nat4(1, 2, 8080, 8080), rules.DNATPort{Port: 8080}},
-		{"--to-destination 10.0.0.1:8080", rules.IPv4, "DNAT", 0, nat4(1, 3, 8080, 8080), nil},
+		{"--to-destination :8080-8090", rules.IPv4, "DNAT", 0, nat4(1, 2, 8080, 8090), rules.DNATPort{Port: 8080, Last: 8090}},
+		{
+			"--to-destination 10.0.0.1:8080", rules.IPv4, "DNAT", 0,
+			packed(numbers(1, 3), []byte{10, 0, 0, 1, 10, 0, 0, 1, 0x1f, 0x90, 0x1f, 0x90}),
+			rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1"), Port: 8080},
+		},
+		{
+			"--to-destination 10.0.0.1-10.0.0.3", rules.IPv4, "DNAT", 1,
+			packed(numbers(1), []byte{10, 0, 0, 1}, zeros(12), []byte{10, 0, 0, 3}, zeros(12), zeros(4)),
+			rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1"), LastAddr: netip.MustParseAddr("10.0.0.3")},
+		},
+		{
+			"--to-destination fd00::1 --persistent --random", rules.IPv6, "DNAT", 2,
+			packed(numbers(9), []byte{0xfd}, zeros(14), []byte{1, 0xfd}, zeros(14), []byte{1}, zeros(8)),
+			rules.DNATTo{Addr: netip.MustParseAddr("fd00::1")},
+		},
+		{
+			"--to-destination fd00::1-fd00::2 --persistent", rules.IPv6, "DNAT", 2,
+			packed(numbers(9), []byte{0xfd}, zeros(14), []byte{1, 0xfd}, zeros(14), []byte{2}, zeros(8)), nil,
+		},
+		{
+			"addresses that are reversed", rules.IPv6, "DNAT", 2,
+			packed(numbers(1), []byte{0xfd}, zeros(14), []byte{2, 0xfd}, zeros(14), []byte{1}, zeros(8)), nil,
+		},
+		{"DNAT to the same", rules.IPv4, "DNAT", 0, nat4(1, 0, 0, 0), nil},
 		{"--to-destination :8080 of IPv6", rules.IPv6, "DNAT", 1, nat6(2, 8080, 8080), rules.DNATPort{Port: 8080}},
 		{"--to-destination :8080 of newer iptables", rules.IPv4, "DNAT", 2, nat6(2, 8080, 8080, zeros(4)...), rules.DNATPort{Port: 8080}},
 		{"--to-destination :8080-8090/90", rules.IPv4, "DNAT", 2, nat6(0x22, 8080, 8080, zeros(4)...), nil},
-		{"--to-destination :8080 --persistent", rules.IPv6, "DNAT", 2, nat6(10, 8080, 8080, zeros(4)...), nil},
+		{"--to-destination :8080 --persistent", rules.IPv6, "DNAT", 2, nat6(10, 8080, 8080, zeros(4)...), rules.DNATPort{Port: 8080}},
 		{"the old DNAT in IPv6", rules.IPv6, "DNAT", 0, nat4(1, 2, 8080, 8080), nil},
+
+		{"--reject-with icmp-port-unreachable", rules.IPv4, "REJECT", 0, numbers(3, 0), rules.Reject{With: "icmp port-unreachable"}},
+		{"--reject-with tcp-reset", rules.IPv4, "REJECT", 0, numbers(7), rules.Reject{With: "tcp reset"}},
+		{"--reject-with icmp-admin-prohibited", rules.IPv4, "REJECT", 0, numbers(8), rules.Reject{With: "icmp admin-prohibited"}},
+		{"an echo", rules.IPv4, "REJECT", 0, numbers(4), nil},
+		{"an answer that does not exist", rules.IPv4, "REJECT", 0, numbers(9), nil},
+		{"REJECT cut short", rules.IPv4, "REJECT", 0, nil, nil},
+		{"--reject-with icmp6-adm-prohibited", rules.IPv6, "REJECT", 0, numbers(1), rules.Reject{With: "icmpv6 admin-prohibited"}},
+		{"--reject-with tcp-reset of IPv6", rules.IPv6, "REJECT", 0, numbers(6), rules.Reject{With: "tcp reset"}},
+		{"not a neighbour", rules.IPv6, "REJECT", 0, numbers(2), nil},
+		{"a REJECT of no family", rules.Inet, "REJECT", 0, numbers(3), nil},
 
 		{
 			"--on-port 15006", rules.IPv4, "TPROXY", 1, tproxy(all, 0x539, zeros(16), 15006),
@@ -288,31 +479,55 @@ func TestDecodeTarget(t *testing.T) {
 			rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: all},
 		},
 		{"an older TPROXY of IPv6", rules.IPv6, "TPROXY", 0, tproxy(all, 0x539, zeros(4), 15006), nil},
-		{"--on-ip", rules.IPv4, "TPROXY", 1, tproxy(all, 0x539, append([]byte{127, 0, 0, 1}, zeros(12)...), 15006), nil},
-		{"--on-port 0", rules.IPv4, "TPROXY", 1, tproxy(all, 0x539, zeros(16), 0), nil},
-		{"--tproxy-mark with bits to flip", rules.IPv4, "TPROXY", 1, tproxy(1, 3, zeros(16), 1), nil},
+		{
+			"--on-ip", rules.IPv4, "TPROXY", 1, tproxy(all, 0x539, append([]byte{127, 0, 0, 1}, zeros(12)...), 15006),
+			rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: all, Addr: netip.MustParseAddr("127.0.0.1")},
+		},
+		{
+			"--on-ip of IPv6", rules.IPv6, "TPROXY", 1, tproxy(all, 0x539, append(zeros(15), 1), 15006),
+			rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: all, Addr: netip.MustParseAddr("::1")},
+		},
+		{"--on-port 0", rules.IPv4, "TPROXY", 1, tproxy(all, 0x539, zeros(16), 0), rules.TProxyDrop{Value: 0x539, Mask: all}},
+		{
+			"--tproxy-mark with bits to flip", rules.IPv4, "TPROXY", 1, tproxy(1, 3, zeros(16), 1),
+			rules.TProxyDrop{Port: 1, Value: 3, Mask: 1},
+		},
 
 		{"--zone 1", rules.IPv4, "CT", 0, zone(0, 1, 40), rules.SetZone{Zone: 1}},
 		{"--zone 1 of newer iptables", rules.IPv4, "CT", 1, zone(0, 1, 72), rules.SetZone{Zone: 1}},
 		{"--zone 65535 of the newest", rules.IPv6, "CT", 2, zone(0, 65535, 72), rules.SetZone{Zone: 65535}},
 		{"the kernel's pointer", rules.IPv4, "CT", 0, packed(zone(0, 1, 32), numbers(7, 7)), rules.SetZone{Zone: 1}},
-		{"--notrack", rules.IPv4, "CT", 1, zone(1, 0, 72), nil},
+		{"--notrack", rules.IPv4, "CT", 1, zone(1, 0, 72), rules.Notrack{}},
+		{"-j NOTRACK of newer iptables", rules.IPv6, "CT", 2, zone(3, 0, 72), rules.Notrack{}},
+		{"NOTRACK", rules.IPv4, "NOTRACK", 0, nil, rules.Notrack{}},
 		{"--zone-orig 1", rules.IPv4, "CT", 2, zone(4, 1, 72), nil},
-		{"--zone 1 --helper ftp", rules.IPv4, "CT", 2, zone(0, 1, 72, append(zeros(8), "ftp"...)...), nil},
+		{"--zone mark", rules.IPv4, "CT", 2, zone(16, 0, 72), nil},
+		{"--zone 1 --helper ftp", rules.IPv4, "CT", 2, zone(0, 1, 72, append(zeros(8), "ftp"...)...), rules.SetZone{Zone: 1, Helper: "ftp"}},
 		{"--zone 1 --ctevents new", rules.IPv4, "CT", 2, zone(0, 1, 72, 1), nil},
+		{
+			"a helper and the kernel's pointer", rules.IPv4, "CT", 0, packed(zone(0, 0, 32, append(zeros(8), "ftp"...)...), numbers(7, 7)),
+			rules.SetZone{Helper: "ftp"},
+		},
 		{"CT cut short", rules.IPv4, "CT", 2, zone(0, 1, 64), nil},
 
 		{"LOG", rules.IPv4, "LOG", 0, zeros(32), rules.Count{}},
 		{"NFLOG", rules.IPv4, "NFLOG", 0, zeros(80), rules.Count{}},
 		{"TRACE", rules.IPv4, "TRACE", 0, nil, rules.Count{}},
-		{"another target", rules.IPv4, "REJECT", 0, zeros(8), nil},
+		{"AUDIT", rules.IPv4, "AUDIT", 0, zeros(8), rules.Count{}},
+		{
+			"RATEEST", rules.IPv6, "RATEEST", 0, zeros(32),
+			rules.Unknown{Text: "target RATEEST revision 0", Effect: rules.Writes, State: "rateest"},
+		},
+		{"another revision of LOG", rules.IPv4, "LOG", 1, zeros(32), nil},
+		{"a set that changes", rules.IPv4, "SET", 3, zeros(64), rules.Unknown{Text: "target SET revision 3", Data: rules.NoData}},
+		{"another target", rules.IPv4, "TTL", 0, numbers(1), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.want == nil {
-				tc.want = rules.Unknown{Text: "target " + tc.target + " revision " + string('0'+rune(tc.revision))}
+				tc.want = unknown(tc.target, tc.revision, tc.info, rules.Anything)
 			}
 			x := xt.Extension{Name: tc.target, Revision: tc.revision, Data: tc.info}
-			if diff := cmp.Diff(tc.want, xt.DecodeTarget(tc.family, x)); diff != "" {
+			if diff := cmp.Diff(tc.want, xt.DecodeTarget(tc.family, x), comparers()); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
@@ -330,10 +545,8 @@ func FuzzDecode(f *testing.F) {
 		x := xt.Extension{Name: name, Revision: revision, Data: info}
 		for _, protocol := range []rules.MatchProtocol{tcp, udp} {
 			r := rules.Rule{Matches: []rules.Match{protocol}}
-			xt.DecodeMatch(&r, family, x)
-			if _, unknown := r.Matches[len(r.Matches)-1].(rules.Unknown); !unknown {
-				reencode(t, family, protocol, r.Matches[1:])
-			}
+			decodeMatch(&r, family, x)
+			reencode(t, family, protocol, r.Matches[1:])
 		}
 		switch a := xt.DecodeTarget(family, x).(type) {
 		case nil:
@@ -351,13 +564,19 @@ func FuzzDecode(f *testing.F) {
 // reencode holds that matches that were decoded are encoded to the same.
 func reencode(t *testing.T, family rules.Family, protocol rules.MatchProtocol, matches []rules.Match) {
 	t.Helper()
+	for _, m := range matches {
+		switch m.(type) {
+		case rules.Unknown, rules.MatchAddrType, rules.MatchReversePath, rules.MatchSocket, rules.MatchTuple:
+			return // only read
+		}
+	}
 	list, err := xt.EncodeMatches(protocol.Protocols[0], matches)
 	if err != nil {
 		t.Fatalf("%v: %v", matches, err)
 	}
 	r := rules.Rule{Matches: []rules.Match{protocol}}
 	for _, x := range list {
-		xt.DecodeMatch(&r, family, x)
+		decodeMatch(&r, family, x)
 	}
 	if diff := cmp.Diff(matches, r.Matches[1:], comparers()); len(matches)+len(r.Matches) > 1 && diff != "" {
 		t.Errorf("-decoded +encoded and decoded again:\n%s", diff)

@@ -46,10 +46,21 @@ var encodable = []struct {
 		"conntrack 3 " + strings.Repeat("00", 146) + "010001000801",
 	},
 	{
+		rules.MatchState{States: rules.States(rules.SNAT, rules.DNAT)},
+		"conntrack 3 " + strings.Repeat("00", 146) + "01000000c0",
+	},
+	{
+		rules.MatchStatus{Not: true, Status: rules.StatusSeenReply},
+		"conntrack 3 " + strings.Repeat("00", 146) + "40004000000002",
+	},
+	{rules.MatchDirection{Reply: true}, "conntrack 3 " + strings.Repeat("00", 146) + "00100010"},
+	{
 		rules.MatchAddr{Side: rules.Destination, Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.3")}},
 		"iprange 1 " + strings.Repeat("00", 32) + "0a000001" + strings.Repeat("00", 12) + "0a000003" + strings.Repeat("00", 12) + "02",
 	},
 }
+
+func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 
 // targets are those of rules of IPv4 and IPv6.
 var targets = []struct {
@@ -58,12 +69,38 @@ var targets = []struct {
 	want   string
 }{
 	{rules.IPv4, rules.SetMark{Value: 0x53a, Mask: all}, "MARK 2 3a050000ffffffff"},
+	{rules.IPv6, rules.SetMark{Value: 3, Mask: 1}, "MARK 2 0300000001"},
+	{rules.IPv4, rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Xor: 1}, "CONNMARK 1 0100000000ffffff"},
+	{rules.IPv4, rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Mark: 15}, "CONNMARK 1 0000000000ffffff0f00000001"},
+	{rules.IPv4, rules.MixMark{Mark: 0xff, ConntrackMark: 15}, "CONNMARK 1 000000000f00000000ffffff02"},
 	{rules.IPv4, rules.SaveMark{}, "CONNMARK 1 00000000ffffffffffffffff01"},
 	{rules.IPv4, rules.RestoreMark{}, "CONNMARK 1 00000000ffffffffffffffff02"},
 	{rules.IPv4, rules.RedirectTo{Port: 15001}, "REDIRECT 0 010000000200000000000000000000003a993a99"},
 	{rules.IPv6, rules.RedirectTo{Port: 15001}, "REDIRECT 0 02000000" + strings.Repeat("00", 32) + "3a993a99"},
 	{rules.IPv4, rules.DNATPort{Port: 80}, "DNAT 0 0100000002000000000000000000000000500050"},
 	{rules.IPv6, rules.DNATPort{Port: 80}, "DNAT 1 02000000" + strings.Repeat("00", 32) + "00500050"},
+	{rules.IPv4, rules.RedirectTo{}, "REDIRECT 0 01"},
+	{rules.IPv6, rules.RedirectTo{Port: 1, Last: 2}, "REDIRECT 0 02000000" + strings.Repeat("00", 32) + "00010002"},
+	{rules.IPv4, rules.DNATPort{Port: 80, Last: 90}, "DNAT 0 010000000200000000000000000000000050005a"},
+	{
+		rules.IPv4,
+		rules.DNATTo{Addr: addr("10.0.0.1"), LastAddr: addr("10.0.0.9"), Port: 80, Last: 90},
+		"DNAT 0 01000000030000000a0000010a0000090050005a",
+	},
+	{
+		rules.IPv6,
+		rules.DNATTo{Addr: addr("fd00::1")},
+		"DNAT 1 01000000" + strings.Repeat("fd"+strings.Repeat("00", 14)+"01", 2),
+	},
+	{rules.IPv4, rules.Reject{With: "icmp net-prohibited"}, "REJECT 0 05"},
+	{rules.IPv6, rules.Reject{With: "tcp reset"}, "REJECT 0 06"},
+	{rules.IPv4, rules.Notrack{}, "CT 0 01"},
+	{
+		rules.IPv4,
+		rules.TProxyDrop{Port: 1, Addr: addr("127.0.0.1")},
+		"TPROXY 1 00000000000000007f000001" + strings.Repeat("00", 12) + "0001",
+	},
+	{rules.IPv4, rules.TProxyDrop{Value: 3, Mask: 1}, "TPROXY 1 0100000003"},
 	{rules.IPv6, rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: all}, "TPROXY 1 ffffffff39050000" + strings.Repeat("00", 16) + "3a9e"},
 	{rules.IPv4, rules.SetZone{Zone: 2}, "CT 0 000002"},
 }
@@ -71,7 +108,7 @@ var targets = []struct {
 // sizes are those of the kernel's structures.
 var sizes = map[string]int{
 	"tcp 0": 12, "multiport 1": 48, "owner 1": 20, "mark 1": 12, "connmark 1": 12, "conntrack 3": 164, "iprange 1": 68,
-	"MARK 2": 8, "CONNMARK 1": 16, "DNAT 0": 20, "DNAT 1": 40, "TPROXY 1": 28, "CT 0": 40,
+	"MARK 2": 8, "CONNMARK 1": 16, "DNAT 0": 20, "DNAT 1": 40, "REJECT 0": 4, "TPROXY 1": 28, "CT 0": 40,
 }
 
 // written is what the lists above have of an extension.
@@ -172,6 +209,8 @@ func TestEncodeRefusesWhatXtablesHasNot(t *testing.T) {
 		{"nobody", 0, []rules.Match{rules.MatchOwner{Not: true, IDs: []rules.IDRange{{Last: all}}}}, "the last number, which is none"},
 		{"several ranges", 0, []rules.Match{rules.MatchAddr{}}, "an iprange match has one range of addresses"},
 		{"a family", 0, []rules.Match{rules.MatchFamily{Family: rules.IPv4}}, "meta nfproto ipv4: xtables has no match for it"},
+		{"what is only read", 0, []rules.Match{rules.MatchSocket{}}, "it is not written as a match of xtables, only read"},
+		{"a range of marks", 0, []rules.Match{rules.MatchMarkRange{}}, "xtables has no match for it"},
 		{"an unknown", 0, []rules.Match{rules.Unknown{Text: "x"}}, "unknown(x): xtables has no match for it"},
 	} {
 		if _, err := xt.EncodeMatches(tc.protocol, tc.matches); err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -181,11 +220,22 @@ func TestEncodeRefusesWhatXtablesHasNot(t *testing.T) {
 	for _, action := range []rules.Action{
 		rules.TProxy{Port: 1},
 		rules.Count{},
-		rules.RedirectTo{},
+		rules.RedirectTo{Last: 5},
+		rules.RedirectTo{Port: 6, Last: 5},
 		rules.DNATPort{},
-		rules.SetMark{Value: 2, Mask: 1},
-		rules.TProxyDrop{Port: 1, Value: 2, Mask: 1},
-		rules.TProxyDrop{},
+		rules.DNATPort{Port: 6, Last: 5},
+		rules.DNATTo{},
+		rules.DNATTo{Port: 6},
+		rules.DNATTo{Addr: addr("fd00::1")},
+		rules.DNATTo{Addr: addr("10.0.0.2"), LastAddr: addr("10.0.0.1")},
+		rules.DNATTo{Addr: addr("10.0.0.2"), LastAddr: addr("fd00::1")},
+		rules.MixMark{Mark: 1, Xor: 1},
+		rules.MixMark{Conntrack: true, Mark: 1, Xor: 1},
+		rules.TProxyDrop{Port: 1, Addr: addr("::1")},
+		rules.TProxyDrop{Port: 1, Addr: addr("0.0.0.0")},
+		rules.Reject{With: "icmpv6 no-route"},
+		rules.Reject{With: "icmpx port-unreachable"},
+		rules.Require{Match: tcp},
 		rules.Unknown{Text: "x"},
 	} {
 		if x, err := xt.EncodeTarget(rules.IPv4, action); err == nil {
@@ -227,7 +277,7 @@ func TestEncodedMatchesDecodeToTheSame(t *testing.T) {
 		}
 		r := rules.Rule{Matches: []rules.Match{tcp}}
 		for _, x := range list {
-			xt.DecodeMatch(&r, rules.IPv4, x)
+			decodeMatch(&r, rules.IPv4, x)
 		}
 		rules.SortMatches(r.Matches[1:])
 		if diff := cmp.Diff(append([]rules.Match{}, matches...), r.Matches[1:], comparers()); diff != "" {
@@ -242,13 +292,13 @@ func TestEncodeAddrRangeOfIPv6(t *testing.T) {
 	}}
 	list := must(xt.EncodeMatches(0, []rules.Match{want}))
 	var r rules.Rule
-	xt.DecodeMatch(&r, rules.IPv6, list[0])
+	decodeMatch(&r, rules.IPv6, list[0])
 	if diff := cmp.Diff([]rules.Match{want}, r.Matches, comparers()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	// Which family the addresses are of is not in the structure.
 	r = rules.Rule{}
-	xt.DecodeMatch(&r, rules.Inet, list[0])
+	decodeMatch(&r, rules.Inet, list[0])
 	if _, unknown := r.Matches[0].(rules.Unknown); !unknown {
 		t.Errorf("matches %v", r.Matches)
 	}

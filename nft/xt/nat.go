@@ -2,104 +2,203 @@ package xt
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// natPort is the flag of NAT to a port (NF_NAT_RANGE_PROTO_SPECIFIED). Others choose an address, or a port by chance.
-const natPort = 1 << 1
+// Flags of NAT (NF_NAT_RANGE_* in linux/netfilter/nf_nat.h). With others the port is moved by an
+// offset, or only the prefix of the address is replaced.
+const (
+	natAddrs       = 1 << 0
+	natPorts       = 1 << 1
+	natRandom      = 1 << 2 // ports of the range by chance
+	natPersistent  = 1 << 3 // the same address of the range for the same source
+	natRandomFully = 1 << 4
+)
 
-// Where struct nf_nat_ipv4_multi_range_compat and struct nf_nat_range have their fields. Ports are a range, in network order.
+// Where struct nf_nat_ipv4_multi_range_compat and struct nf_nat_range have their fields. Ports are
+// in network order.
 const (
 	rangeCount4 = 0 // of ranges: always one
 	rangeFlags4 = 4
-	rangePort4  = 16
+	rangeAddrs4 = 8
+	rangePorts4 = 16
 	rangeSize4  = 20
 
 	rangeFlags = 0
-	rangePort  = 4 + 2*addrSize
+	rangeAddrs = 4
+	rangePorts = 4 + 2*addrSize
 	rangeSize  = 40
 	// struct nf_nat_range2 has one more port, which is not used without a flag.
 	rangeSize2 = 44
 )
 
-// decodePort4 reads the port of a struct nf_nat_ipv4_multi_range_compat that asks for no more.
-func decodePort4(info []byte) (uint16, bool) {
-	if len(info) < rangeSize4 || native.Uint32(info[rangeCount4:]) != 1 || native.Uint32(info[rangeFlags4:]) != natPort {
-		return 0, false
-	}
-	return singlePort(info[rangePort4:])
+// A natRange is what NAT changes the destination to. Zero values leave the address or the port as
+// it is; a range of one has no last value.
+type natRange struct {
+	addr, lastAddr netip.Addr
+	port, last     uint16
 }
 
-// decodePort reads the port of a struct nf_nat_range, or one of another size that begins so, that asks for no more.
-func decodePort(info []byte, size int) (uint16, bool) {
-	if len(info) < size || native.Uint32(info[rangeFlags:]) != natPort {
-		return 0, false
+// decodeRange4 reads a struct nf_nat_ipv4_multi_range_compat.
+func decodeRange4(info []byte) (natRange, bool) {
+	if len(info) < rangeSize4 || native.Uint32(info[rangeCount4:]) != 1 {
+		return natRange{}, false
 	}
-	return singlePort(info[rangePort:])
+	return newRange(native.Uint32(info[rangeFlags4:]), [2]netip.Addr{
+		addrAt(rules.IPv4, info[rangeAddrs4:]), addrAt(rules.IPv4, info[rangeAddrs4+4:]),
+	}, info[rangePorts4:])
 }
 
-func singlePort(ports []byte) (uint16, bool) {
-	first, last := network.Uint16(ports), network.Uint16(ports[2:])
-	return first, first == last && first != 0
+// decodeRange reads a struct nf_nat_range, or one of another size that begins so.
+func decodeRange(family rules.Family, info []byte, size int) (natRange, bool) {
+	if len(info) < size || family == rules.Inet {
+		return natRange{}, false
+	}
+	return newRange(native.Uint32(info[rangeFlags:]), [2]netip.Addr{
+		addrAt(family, info[rangeAddrs:]), addrAt(family, info[rangeAddrs+addrSize:]),
+	}, info[rangePorts:])
 }
 
-// encodeNAT gives a target the structure that asks for a port: IPv4's that of revision 0, IPv6's struct nf_nat_range.
-func encodeNAT(family rules.Family, x Extension, port uint16) (Extension, error) {
-	if port == 0 {
-		return x, errors.New("NAT to port 0")
+// newRange returns the range if the model can say it: without flags that do more than to choose
+// addresses and ports. How one of a range is chosen has no meaning where there is only one.
+func newRange(flags uint32, addrs [2]netip.Addr, ports []byte) (natRange, bool) {
+	var r natRange
+	if flags&natAddrs != 0 {
+		r.addr = addrs[0]
+		switch addrs[0].Compare(addrs[1]) {
+		case -1:
+			r.lastAddr = addrs[1]
+		case 1:
+			return r, false
+		}
 	}
-	size, flags, at := rangeSize, rangeFlags, rangePort
-	if family == rules.IPv4 {
-		size, flags, at = rangeSize4, rangeFlags4, rangePort4
+	if flags&natPorts != 0 {
+		first, last := network.Uint16(ports), network.Uint16(ports[2:])
+		if first == 0 || last < first {
+			return r, false
+		}
+		r.port = first
+		if last > first {
+			r.last = last
+		}
 	}
-	x.Data = make([]byte, size)
-	if family == rules.IPv4 {
-		native.PutUint32(x.Data[rangeCount4:], 1)
-	}
-	native.PutUint32(x.Data[flags:], natPort)
-	network.PutUint16(x.Data[at:], port)
-	network.PutUint16(x.Data[at+2:], port)
-	return x, nil
+	const random = natRandom | natRandomFully
+	ok := flags&^(natAddrs|natPorts|natPersistent|random) == 0 &&
+		(flags&random == 0 || r.port != 0 && r.last == 0) &&
+		(flags&natPersistent == 0 || !r.lastAddr.IsValid())
+	return r, ok
 }
 
+// encode4 writes IPv4's structure of revision 0.
+func (r natRange) encode4() []byte {
+	data := make([]byte, rangeSize4)
+	native.PutUint32(data[rangeCount4:], 1)
+	r.put(data[rangeFlags4:], data[rangeAddrs4:], data[rangeAddrs4+4:], data[rangePorts4:])
+	return data
+}
+
+// encode writes a struct nf_nat_range, or one of another size that begins so.
+func (r natRange) encode(size int) []byte {
+	data := make([]byte, size)
+	r.put(data[rangeFlags:], data[rangeAddrs:], data[rangeAddrs+addrSize:], data[rangePorts:])
+	return data
+}
+
+func (r natRange) put(flags, first, last, ports []byte) {
+	var bits uint32
+	if r.addr.IsValid() {
+		bits |= natAddrs
+		copy(first, r.addr.AsSlice())
+		lastAddr := r.addr
+		if r.lastAddr.IsValid() {
+			lastAddr = r.lastAddr
+		}
+		copy(last, lastAddr.AsSlice())
+	}
+	if r.port != 0 {
+		bits |= natPorts
+		network.PutUint16(ports, r.port)
+		network.PutUint16(ports[2:], max(r.port, r.last))
+	}
+	native.PutUint32(flags, bits)
+}
+
+// check reports what no structure of the family can say.
+func (r natRange) check(family rules.Family) error {
+	switch {
+	case r.last != 0 && r.last < r.port, r.last != 0 && r.port == 0:
+		return fmt.Errorf("ports %d-%d are no range from port 1 on", r.port, r.last)
+	case r.addr.IsValid() && rules.FamilyOf(r.addr) != family:
+		return fmt.Errorf("address %s is not of family %s", r.addr, family)
+	case r.lastAddr.IsValid() && (r.addr.BitLen() != r.lastAddr.BitLen() || r.lastAddr.Less(r.addr)):
+		return fmt.Errorf("addresses %s-%s are no range", r.addr, r.lastAddr)
+	}
+	return nil
+}
+
+// decodeRedirect reads the structure of REDIRECT: IPv4's is that of revision 0 of DNAT.
 func decodeRedirect(family rules.Family, info []byte) rules.Action {
-	var port uint16
+	var r natRange
 	var ok bool
 	switch family {
 	case rules.IPv4:
-		port, ok = decodePort4(info)
+		r, ok = decodeRange4(info)
 	case rules.IPv6:
-		port, ok = decodePort(info, rangeSize)
+		r, ok = decodeRange(family, info, rangeSize)
 	}
-	if !ok {
+	if !ok || r.addr.IsValid() {
 		return nil
 	}
-	return rules.RedirectTo{Port: port}
+	return rules.RedirectTo{Port: r.port, Last: r.last}
 }
 
-// decodeDNAT reads a DNAT that leaves the address as it is. Revision 0 is IPv4's, the others are for both families.
+func encodeRedirect(family rules.Family, a rules.RedirectTo) (Extension, error) {
+	x, r := Extension{Name: "REDIRECT"}, natRange{port: a.Port, last: a.Last}
+	if err := r.check(family); err != nil {
+		return x, fmt.Errorf("%s: %w", a, err)
+	}
+	if family == rules.IPv4 {
+		x.Data = r.encode4()
+	} else {
+		x.Data = r.encode(rangeSize)
+	}
+	return x, nil
+}
+
+// decodeDNAT reads the structures of DNAT. Revision 0 is IPv4's, the others are for both families.
 func decodeDNAT(family rules.Family, revision uint32, info []byte) rules.Action {
-	var port uint16
+	var r natRange
 	var ok bool
 	switch {
 	case revision == 0 && family == rules.IPv4:
-		port, ok = decodePort4(info)
+		r, ok = decodeRange4(info)
 	case revision == 1:
-		port, ok = decodePort(info, rangeSize)
+		r, ok = decodeRange(family, info, rangeSize)
 	case revision == 2:
-		port, ok = decodePort(info, rangeSize2)
+		r, ok = decodeRange(family, info, rangeSize2)
 	}
-	if !ok {
-		return nil
+	switch {
+	case ok && r.addr.IsValid():
+		return rules.DNATTo{Addr: r.addr, LastAddr: r.lastAddr, Port: r.port, Last: r.last}
+	case ok && r.port != 0:
+		return rules.DNATPort{Port: r.port, Last: r.last}
 	}
-	return rules.DNATPort{Port: port}
+	return nil
 }
 
-func encodeDNAT(family rules.Family, a rules.DNATPort) (Extension, error) {
-	x := Extension{Name: "DNAT"}
-	if family == rules.IPv6 {
-		x.Revision = 1
+func encodeDNAT(family rules.Family, a rules.DNATTo) (Extension, error) {
+	r := natRange{a.Addr, a.LastAddr, a.Port, a.Last}
+	if !r.addr.IsValid() && r.port == 0 {
+		return Extension{}, errors.New("DNAT to port 0")
 	}
-	return encodeNAT(family, x, a.Port)
+	if err := r.check(family); err != nil {
+		return Extension{}, fmt.Errorf("DNAT: %w", err)
+	}
+	if family == rules.IPv6 {
+		return Extension{Name: "DNAT", Revision: 1, Data: r.encode(rangeSize)}, nil
+	}
+	return Extension{Name: "DNAT", Data: r.encode4()}, nil
 }

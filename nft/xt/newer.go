@@ -1,10 +1,6 @@
 package xt
 
-import (
-	"slices"
-
-	"github.com/sluice-mesh/sluice/rules"
-)
+import "slices"
 
 // Newer returns a target that [EncodeTarget] has written as kernels of later versions have it too, the newest first; none if there is
 // none. Programs print only the newest revision that they and the kernel know.
@@ -16,19 +12,15 @@ func Newer(x Extension) []Extension {
 		data[connmarkModeAt[2]] = x.Data[connmarkModeAt[1]]
 		return []Extension{{Name: x.Name, Revision: 2, Data: data}}
 	case key{"CT", 0}: // Linux 4.3, and 3.4
-		data := make([]byte, zoneSizes[2])
-		copy(data, x.Data[:zoneKernel[0]])
+		data := make([]byte, ctSizes[2])
+		copy(data, x.Data[:ctKernel[0]])
 		return []Extension{{Name: x.Name, Revision: 2, Data: data}, {Name: x.Name, Revision: 1, Data: slices.Clone(data)}}
 	case key{"DNAT", 0}: // Linux 4.18, and 3.7
-		return append(Newer(dnat6(x.Data[rangePort4:])), dnat6(x.Data[rangePort4:]))
+		r, _ := decodeRange4(x.Data) // which EncodeTarget has written
+		older := Extension{Name: x.Name, Revision: 1, Data: r.encode(rangeSize)}
+		return append(Newer(older), older)
 	case key{"DNAT", 1}:
 		return []Extension{{Name: x.Name, Revision: 2, Data: append(slices.Clone(x.Data), make([]byte, rangeSize2-rangeSize)...)}}
 	}
 	return nil
-}
-
-// dnat6 is the structure of revision 1 for a port in network order.
-func dnat6(port []byte) Extension {
-	x, _ := encodeDNAT(rules.IPv6, rules.DNATPort{Port: network.Uint16(port)}) // which fails for port 0 only
-	return x
 }

@@ -28,7 +28,7 @@ var allPorts = rules.PortRange{First: 0, Last: 1<<16 - 1}
 // knownFlags are those of TCP that the model has.
 const knownFlags = rules.FIN | rules.SYN | rules.RST | rules.PSH | rules.ACK | rules.URG
 
-// decodeTCP reads struct xt_tcp; isTCP tells that the rule compares the protocol, without which the kernel takes any packet for TCP.
+// decodeTCP reads struct xt_tcp; isTCP reports that the rule compares the protocol, without which the kernel takes any packet for TCP.
 func decodeTCP(info []byte, isTCP bool) ([]rules.Match, bool) {
 	if !isTCP || len(info) < tcpSize {
 		return nil, false
@@ -54,6 +54,44 @@ func decodeUDP(info []byte, isUDP bool) ([]rules.Match, bool) {
 	return found, ok && negated&^known == 0
 }
 
+// Where struct xt_sctp_info has what is asked for and what of it is negated, and its size; and the bits.
+const (
+	sctpFlagsAt  = 284
+	sctpNegateAt = 288
+	sctpSize     = 292
+
+	sctpSource      = 1 << 0
+	sctpDestination = 1 << 1
+)
+
+// decodeSCTP reads struct xt_sctp_info: the ports of the destination and the source, and chunks.
+func decodeSCTP(info []byte, isSCTP bool) ([]rules.Match, bool) {
+	if !isSCTP || len(info) < sctpSize {
+		return nil, false
+	}
+	asked, negated := native.Uint32(info[sctpFlagsAt:]), native.Uint32(info[sctpNegateAt:])
+	if (asked|negated)&^(sctpSource|sctpDestination) != 0 {
+		return nil, false
+	}
+	var found []rules.Match
+	for _, side := range []struct {
+		side rules.Side
+		at   int
+		flag uint32
+	}{{rules.Source, 4, sctpSource}, {rules.Destination, 0, sctpDestination}} {
+		ports := rules.PortRange{First: native.Uint16(info[side.at:]), Last: native.Uint16(info[side.at+2:])}
+		not := negated&side.flag != 0
+		switch {
+		case asked&side.flag == 0:
+		case ports.First > ports.Last:
+			return nil, false
+		case ports != allPorts || not:
+			found = append(found, rules.MatchPort{Side: side.side, Not: not, Ports: []rules.PortRange{ports}})
+		}
+	}
+	return found, true
+}
+
 // decodePorts reads the ranges of both sides.
 func decodePorts(info []byte, negated byte) ([]rules.Match, bool) {
 	var found []rules.Match
@@ -70,13 +108,18 @@ func decodePorts(info []byte, negated byte) ([]rules.Match, bool) {
 	return found, true
 }
 
-// decodeMultiport reads struct xt_multiport_v1, of one side. Flags tell for each port whether the next is the end of its range.
+// multiportEither is the side that asks for a port of the list at either end (XT_MULTIPORT_EITHER).
+// The other sides are those of the model.
+const multiportEither = 2
+
+// decodeMultiport reads struct xt_multiport_v1. A flag says for each port whether the next one is
+// the end of its range.
 func decodeMultiport(info []byte, hasPorts bool) ([]rules.Match, bool) {
 	if !hasPorts || len(info) < multiportSize {
 		return nil, false
 	}
 	side, count, negated := info[0], int(info[1]), info[47]
-	if side > byte(rules.Destination) || count == 0 || count > multiportSlots || negated > 1 {
+	if side > multiportEither || count == 0 || count > multiportSlots || negated > 1 {
 		return nil, false
 	}
 	var ports []rules.PortRange
@@ -93,7 +136,14 @@ func decodeMultiport(info []byte, hasPorts bool) ([]rules.Match, bool) {
 		}
 		ports = append(ports, r)
 	}
-	return []rules.Match{rules.MatchPort{Side: rules.Side(side), Not: negated != 0, Ports: rules.Normalise(ports)}}, true
+	ports = rules.Normalise(ports)
+	if side == multiportEither {
+		return []rules.Match{rules.MatchTuple{Not: negated != 0, Alternatives: [][]rules.Match{
+			{rules.MatchPort{Side: rules.Source, Ports: ports}},
+			{rules.MatchPort{Side: rules.Destination, Ports: ports}},
+		}}}, true
+	}
+	return []rules.Match{rules.MatchPort{Side: rules.Side(side), Not: negated != 0, Ports: ports}}, true
 }
 
 // portEncoder writes matches: one structure for all that one can hold of TCP's or UDP's header, at the place of the first of it.

@@ -1,66 +1,77 @@
 package xt
 
-import "github.com/sluice-mesh/sluice/rules"
+import (
+	"bytes"
 
-// Where struct xt_conntrack_mtinfo1, 2 and 3 have what they compare with a connection's state: in 1 the state has 8 bits.
-const (
-	stateAsked   = 146
-	stateNegated = 148
-	stateMask    = 150
+	"github.com/sluice-mesh/sluice/rules"
 )
 
-// stateSizes are those of the structures by revision.
-var stateSizes = [...]int{1: 152, 2: 156, 3: 164}
-
-// Bits of what is asked for.
+// States of [rules.Unknown] that xtables has: a list of recent, the counts of hashlimit and an object
+// of nfnetlink_acct by their names; and all rates, all sets of addresses, since one may hold others,
+// and the labels of a connection.
 const (
-	askState      = 1 << 0
-	askStateAlias = 1 << 13 // written as -m state, which means the same
+	StateOfRates  = "rateest"
+	StateOfSets   = "ipset"
+	StateOfLabels = "ct label"
 )
 
-// stateBits are those of the states (XT_CONNTRACK_STATE_BIT and its likes).
-var stateBits = [...]uint16{
-	rules.Invalid:     1 << 0,
-	rules.Established: 1 << 1,
-	rules.Related:     1 << 2,
-	rules.New:         1 << 3,
-	rules.Untracked:   1 << 8,
-}
+// StateOfRecent names the state of a list of recent.
+func StateOfRecent(name string) string { return "recent " + name }
 
-// decodeState reads a structure that asks for the state only, and not whether addresses were translated.
-func decodeState(revision uint32, info []byte) ([]rules.Match, bool) {
-	if len(info) < stateSizes[revision] {
-		return nil, false
+// StateOfHashLimit names the state of the rules of hashlimit with that name.
+func StateOfHashLimit(name string) string { return "hashlimit " + name }
+
+// StateOfAccount names the state of an object of nfnetlink_acct.
+func StateOfAccount(name string) string { return "nfacct " + name }
+
+// Flags of check_set in struct xt_recent_mtinfo, and where it is: behind two numbers. A name and the
+// side follow it.
+const (
+	recentSet     = 1 << 1
+	recentUpdate  = 1 << 2
+	recentRemove  = 1 << 3
+	recentReap    = 1 << 5
+	recentFlagsAt = 8
+	recentNameAt  = 10
+)
+
+// labelSet is the flag of struct xt_connlabel_mtinfo that labels, and labelFlagsAt where the flags are.
+const labelSet, labelFlagsAt = 1 << 1, 2
+
+// withState adds the state to an unknown match, and says whether the match writes to it.
+func withState(u rules.Unknown, x Extension) rules.Unknown {
+	if u.Effect == rules.Anything {
+		return u
 	}
-	asked, negated := native.Uint16(info[stateAsked:])&^askStateAlias, native.Uint16(info[stateNegated:])&^askStateAlias
-	if asked != askState || negated&^askState != 0 {
-		return nil, false
+	name := func(at int) string {
+		text, _, _ := bytes.Cut(x.Data[min(at, len(x.Data)):], []byte{0})
+		return string(text)
 	}
-	mask := uint16(info[stateMask])
-	if revision > 1 {
-		mask = native.Uint16(info[stateMask:])
-	}
-	m := rules.MatchState{Not: negated != 0}
-	for state, bit := range stateBits {
-		if mask&bit != 0 {
-			m.States |= rules.States(rules.State(state))
-			mask &^= bit
+	switch x.Name {
+	case "recent":
+		if len(x.Data) < recentNameAt {
+			return rules.Unknown{Text: u.Text, Data: u.Data}
+		}
+		u.State = StateOfRecent(name(recentNameAt))
+		switch flags, inverted := x.Data[recentFlagsAt], x.Data[recentFlagsAt+1] != 0; {
+		case flags&recentSet != 0 && !inverted:
+			u.Effect = rules.Writes
+		case flags&(recentSet|recentUpdate|recentRemove|recentReap) != 0:
+			u.Effect = rules.Records
+		}
+	case "hashlimit":
+		u.State = StateOfHashLimit(name(0))
+	case "nfacct":
+		u.State = StateOfAccount(name(0))
+	case "rateest":
+		u.State = StateOfRates
+	case "set":
+		u.State = StateOfSets
+	case "connlabel":
+		u.State = StateOfLabels
+		if len(x.Data) <= labelFlagsAt || x.Data[labelFlagsAt]&labelSet != 0 {
+			u.Effect = rules.Records
 		}
 	}
-	return []rules.Match{m}, mask == 0
-}
-
-func encodeState(m rules.MatchState) Extension {
-	const revision = 3
-	x := Extension{Name: "conntrack", Revision: revision, Data: make([]byte, stateSizes[revision])}
-	var mask uint16
-	for state, bit := range stateBits {
-		if m.States.Has(rules.State(state)) {
-			mask |= bit
-		}
-	}
-	native.PutUint16(x.Data[stateAsked:], askState)
-	native.PutUint16(x.Data[stateNegated:], uint16(flag(m.Not, askState)))
-	native.PutUint16(x.Data[stateMask:], mask)
-	return x
+	return u
 }

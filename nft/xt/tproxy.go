@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Where struct xt_tproxy_target_info has an address of IPv4, and xt_tproxy_target_info_v1 one of either family; the port follows, in
-// network order.
+// Where struct xt_tproxy_target_info has an address of IPv4, and xt_tproxy_target_info_v1 one of
+// either family; the port follows, in network order.
 const (
 	tproxyMask  = 0
 	tproxyValue = 4
@@ -17,39 +17,32 @@ const (
 	tproxySize1 = 28
 )
 
-// decodeTProxy reads a TPROXY to the address at which the packet arrived. The mark is set as that of MARK.
+// decodeTProxy reads a TPROXY. The unspecified address and port 0 stand for the packet's own.
 func decodeTProxy(family rules.Family, revision uint32, info []byte) rules.Action {
 	size, portAt := tproxySize1, tproxyAddr+addrSize
 	if revision == 0 {
 		size, portAt = tproxySize0, tproxyAddr+4
-		if family != rules.IPv4 {
-			return nil
-		}
 	}
-	if len(info) < size {
+	if len(info) < size || family == rules.Inet || revision == 0 && family != rules.IPv4 {
 		return nil
-	}
-	for _, b := range info[tproxyAddr:portAt] {
-		if b != 0 {
-			return nil
-		}
 	}
 	a := rules.TProxyDrop{
 		Port: network.Uint16(info[portAt:]), Value: native.Uint32(info[tproxyValue:]), Mask: native.Uint32(info[tproxyMask:]),
 	}
-	if a.Port == 0 || a.Value&^a.Mask != 0 {
-		return nil // the port that the packet asks for; or bits are flipped
+	if addr := addrAt(family, info[tproxyAddr:]); !addr.IsUnspecified() {
+		a.Addr = addr
 	}
 	return a
 }
 
-func encodeTProxy(a rules.TProxyDrop) (Extension, error) {
-	if a.Port == 0 || a.Value&^a.Mask != 0 {
-		return Extension{}, fmt.Errorf("%s: it has no port, or bits of the mark are outside of the mask", a)
+func encodeTProxy(family rules.Family, a rules.TProxyDrop) (Extension, error) {
+	if a.Addr.IsValid() && (rules.FamilyOf(a.Addr) != family || a.Addr.IsUnspecified()) {
+		return Extension{}, fmt.Errorf("%s: %s is no address of family %s to listen on", a, a.Addr, family)
 	}
 	data := make([]byte, tproxySize1)
 	native.PutUint32(data[tproxyMask:], a.Mask)
 	native.PutUint32(data[tproxyValue:], a.Value)
+	copy(data[tproxyAddr:], a.Addr.AsSlice())
 	network.PutUint16(data[tproxyAddr+addrSize:], a.Port)
 	return Extension{Name: "TPROXY", Revision: 1, Data: data}, nil
 }

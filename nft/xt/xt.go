@@ -1,21 +1,3 @@
-// Package xt is the dictionary between the model and the matches and targets of xtables. Both kinds of iptables have them in the
-// kernel's structures (linux/netfilter/xt_*.h): iptables-legacy in its tables, iptables-nft in its rules' "match" and "target"
-// expressions.
-//
-// It knows those that redirection needs, in the revisions that iptables programs of the last fifteen years write. Any other, another
-// revision and another use of a known one decode to [rules.Unknown], never to a guess. What is encoded are the oldest revisions that do,
-// so that any kernel takes them. The numbers in the structures are in the machine's byte order, unless a comment says network.
-//
-// What the kernel (net/netfilter) asks for beside the structure, each with EINVAL where it is not so:
-//   - owner: all packets that reach the rule are sent by this host (OUTPUT, POSTROUTING); and the process that writes a rule with a user
-//     or a group is in the user namespace that owns the network namespace.
-//   - tcp and udp: the rule compares the protocol, multiport: with one that has ports.
-//   - TPROXY: the table is mangle, the rule is reached from PREROUTING only, and its protocol is TCP or UDP.
-//   - REDIRECT and DNAT: the table is nat, the rule is reached from PREROUTING and OUTPUT only.
-//   - CT: the table is raw.
-//
-// A structure of another size than the kernel's, padded to 8 bytes, is EINVAL too, and a match or target that the kernel does not have
-// is ENOENT. conntrack, connmark, CONNMARK and CT make the kernel track the connections of the namespace, as NAT does.
 package xt
 
 import (
@@ -35,19 +17,22 @@ type Extension struct {
 	Data []byte
 }
 
-// DecodeMatch adds to the rule what a match of its asks for: usually one condition, none for one that any packet fulfils, and the
-// rule's comment if it is one. The family is the rule's. The rule must have the protocol that it compares already, for what the ports
-// of others than TCP and UDP are the model has no word for.
-func DecodeMatch(r *rules.Rule, family rules.Family, x Extension) {
+// DecodeMatch returns what a match of a rule asks for: usually one condition, none for one that
+// any packet fulfils. A comment is added to the rule's comment, and asks for nothing. The family is
+// the rule's. The rule must already have the protocol that it compares, because the model has ports
+// of some protocols only (see [rules.Protocol.HasPorts]).
+//
+// A match that does more than match is a [rules.Unknown] with an Effect that is not a condition. It
+// belongs among the rule's actions, and every later match of the rule behind it.
+func DecodeMatch(r *rules.Rule, family rules.Family, x Extension) []rules.Match {
 	if x.Name == "comment" && x.Revision == 0 {
 		addComment(r, x.Data)
-		return
+		return nil
 	}
-	matches, ok := conditions(r, family, x)
-	if !ok {
-		matches = []rules.Match{rules.Unknown{Text: fmt.Sprintf("match %s revision %d", x.Name, x.Revision)}}
+	if matches, ok := conditions(r, family, x); ok {
+		return matches
 	}
-	r.Matches = append(r.Matches, matches...)
+	return []rules.Match{unknownMatch(x)}
 }
 
 // conditions returns what a match asks for, if it can be said.
@@ -57,8 +42,14 @@ func conditions(r *rules.Rule, family rules.Family, x Extension) ([]rules.Match,
 		return decodeTCP(x.Data, comparesProtocol(r, rules.TCP))
 	case key{"udp", 0}:
 		return decodeUDP(x.Data, comparesProtocol(r, rules.UDP))
+	case key{"sctp", 0}:
+		return decodeSCTP(x.Data, comparesProtocol(r, rules.SCTP))
 	case key{"multiport", 1}:
-		return decodeMultiport(x.Data, comparesProtocol(r, rules.TCP) || comparesProtocol(r, rules.UDP))
+		return decodeMultiport(x.Data, comparesPorts(r))
+	case key{"icmp", 0}:
+		return decodeICMP(x.Data, false, comparesProtocol(r, rules.ICMP))
+	case key{"icmp6", 0}:
+		return decodeICMP(x.Data, true, comparesProtocol(r, rules.ICMPv6))
 	case key{"owner", 1}:
 		return decodeOwner(x.Data)
 	case key{"mark", 1}:
@@ -66,9 +57,17 @@ func conditions(r *rules.Rule, family rules.Family, x Extension) ([]rules.Match,
 	case key{"connmark", 1}:
 		return decodeMarkMatch(x.Data, true)
 	case key{"conntrack", 1}, key{"conntrack", 2}, key{"conntrack", 3}:
-		return decodeState(x.Revision, x.Data)
+		return decodeConntrack(x.Revision, x.Data)
+	case key{"state", 0}:
+		return decodeState(x.Data)
 	case key{"iprange", 1}:
 		return decodeAddrRanges(family, x.Data)
+	case key{"addrtype", 0}, key{"addrtype", 1}:
+		return decodeAddrType(family, x.Revision, x.Data)
+	case key{"socket", 1}, key{"socket", 2}, key{"socket", 3}:
+		return decodeSocket(x.Data)
+	case key{"rpfilter", 0}:
+		return decodeReversePath(x.Data)
 	}
 	return nil, false
 }
@@ -79,11 +78,19 @@ type key struct {
 	revision uint32
 }
 
-// comparesProtocol tells whether only packets of the protocol fulfil the rule.
+// comparesProtocol reports whether only packets of the protocol fulfil the rule.
 func comparesProtocol(r *rules.Rule, p rules.Protocol) bool {
 	return slices.ContainsFunc(r.Matches, func(m rules.Match) bool {
 		of, ok := m.(rules.MatchProtocol)
 		return ok && !of.Not && slices.Equal(of.Protocols, []rules.Protocol{p})
+	})
+}
+
+// comparesPorts reports whether only packets of one protocol with ports fulfil the rule.
+func comparesPorts(r *rules.Rule) bool {
+	return slices.ContainsFunc(r.Matches, func(m rules.Match) bool {
+		of, ok := m.(rules.MatchProtocol)
+		return ok && !of.Not && len(of.Protocols) == 1 && of.Protocols[0].HasPorts()
 	})
 }
 
@@ -92,7 +99,7 @@ func DecodeTarget(family rules.Family, x Extension) rules.Action {
 	if action := action(family, x); action != nil {
 		return action
 	}
-	return rules.Unknown{Text: fmt.Sprintf("target %s revision %d", x.Name, x.Revision)}
+	return unknownTarget(x, rules.Anything)
 }
 
 // action returns what a target does, nil if it cannot be said.
@@ -101,17 +108,27 @@ func action(family rules.Family, x Extension) rules.Action {
 	case key{"MARK", 2}:
 		return decodeMark(x.Data)
 	case key{"CONNMARK", 1}, key{"CONNMARK", 2}:
-		return decodeConnmark(x.Revision, x.Data)
+		return decodeConnmark(x)
 	case key{"REDIRECT", 0}:
 		return decodeRedirect(family, x.Data)
 	case key{"DNAT", 0}, key{"DNAT", 1}, key{"DNAT", 2}:
 		return decodeDNAT(family, x.Revision, x.Data)
+	case key{"REJECT", 0}:
+		return decodeReject(family, x.Data)
 	case key{"TPROXY", 0}, key{"TPROXY", 1}:
 		return decodeTProxy(family, x.Revision, x.Data)
 	case key{"CT", 0}, key{"CT", 1}, key{"CT", 2}:
-		return decodeZone(x.Revision, x.Data)
-	case key{"LOG", 0}, key{"NFLOG", 0}, key{"TRACE", 0}:
-		return rules.Count{} // and tell somebody
+		return decodeCT(x.Revision, x.Data)
+	case key{"NOTRACK", 0}:
+		return rules.Notrack{}
+	case key{"RATEEST", 0}:
+		u := unknownTarget(x, rules.Writes)
+		u.State = StateOfRates
+		return u
+	case key{"AUDIT", 0}, key{"IDLETIMER", 0}, key{"IDLETIMER", 1}, key{"LED", 0}, key{"LOG", 0},
+		key{"NFLOG", 0}, key{"TRACE", 0}, key{"ULOG", 0}:
+		// They record the packet and let the chain go on: XT_CONTINUE.
+		return rules.Count{}
 	}
 	return nil
 }
@@ -137,31 +154,55 @@ func encodeMatch(m rules.Match) (Extension, error) {
 		return encodeMarkMatch(m), nil
 	case rules.MatchState:
 		return encodeState(m), nil
+	case rules.MatchStatus:
+		return encodeStatus(m), nil
+	case rules.MatchDirection:
+		return encodeDirection(m), nil
 	case rules.MatchAddr:
 		return encodeAddrRange(m)
+	case rules.MatchAddrType, rules.MatchICMP, rules.MatchReversePath, rules.MatchSocket,
+		rules.MatchTuple:
+		return Extension{}, errNotWritten
 	}
 	return Extension{}, errNoWord
 }
 
-var errNoWord = errors.New("xtables has no match for it")
+var (
+	errNoWord     = errors.New("xtables has no match for it")
+	errNotWritten = errors.New("it is not written as a match of xtables, only read")
+)
 
 // EncodeTarget writes what a rule of the family does, other than a verdict or a jump.
 func EncodeTarget(family rules.Family, action rules.Action) (Extension, error) {
 	switch a := action.(type) {
 	case rules.SetMark:
-		return encodeMark(a)
+		return encodeMark(a), nil
 	case rules.SaveMark:
-		return encodeConnmark(connmarkSave), nil
+		return encodeConnmark(wholeConnmark(connmarkSave)), nil
 	case rules.RestoreMark:
-		return encodeConnmark(connmarkRestore), nil
+		return encodeConnmark(wholeConnmark(connmarkRestore)), nil
+	case rules.MixMark:
+		return encodeMixMark(a)
 	case rules.RedirectTo:
-		return encodeNAT(family, Extension{Name: "REDIRECT"}, a.Port)
+		return encodeRedirect(family, a)
 	case rules.DNATPort:
+		return encodeDNAT(family, rules.DNATTo{Port: a.Port, Last: a.Last})
+	case rules.DNATTo:
+		if !a.Addr.IsValid() {
+			return Extension{}, errors.New("DNAT to no address")
+		}
 		return encodeDNAT(family, a)
+	case rules.Reject:
+		return encodeReject(family, a)
 	case rules.TProxyDrop:
-		return encodeTProxy(a)
+		return encodeTProxy(family, a)
 	case rules.SetZone:
-		return encodeZone(a), nil
+		if a.Helper != "" {
+			return Extension{}, errNotWritten
+		}
+		return encodeCT(0, a.Zone), nil
+	case rules.Notrack:
+		return encodeCT(ctNotrack, 0), nil
 	}
 	return Extension{}, fmt.Errorf("%s: xtables has no target for it", action)
 }

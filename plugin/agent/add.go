@@ -10,35 +10,37 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// An Add is what became of an ADD. Its words are the values of labels of metrics.
+// An Add is the report of an ADD. Its words are values of metric labels.
 type Add struct {
 	// Result is success or error.
 	Result string `json:"result"`
-	// Decision is redirect, skip, unreadable for a pod that could not be read, or undecided if the call failed before.
+	// Decision is redirect or skip; unreadable if the pod could not be read; undecided if the call
+	// failed before the decision.
 	Decision string `json:"decision"`
-	// Reason is why it was decided so: one of [Reasons].
+	// Reason is the reason for the decision, one of [Reasons].
 	Reason string `json:"reason"`
 	// Backend is nft or legacy, and none if no rules were sent.
 	Backend string `json:"backend"`
-	// Uncaptured are the address families that the pod has and that pass the proxy; see [Families].
+	// Uncaptured are the address families of the pod that bypass the proxy: see [Families].
 	Uncaptured []string `json:"uncaptured,omitempty"`
-	// Duration is what the call took.
+	// Duration is the duration of the call.
 	Duration time.Duration `json:"duration_ns"`
 	// Bytes is the size of the transaction; 0 if there was none.
 	Bytes int `json:"bytes,omitempty"`
-	// Namespace, Name and UID name the pod; empty for a sandbox of none.
+	// Namespace, Name and UID name the pod. They are empty for a sandbox without a pod.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid,omitempty"`
 }
 
-// Reasons for decisions beside those of package decide.
+// Reasons in addition to those of package decide.
 const (
 	PodUnreadable = "pod-unreadable" // the pod could not be read
 	Undecided     = "undecided"      // the call failed before: decision and reason
 )
 
-// Reasons returns all that an Add may have: those of package decide for what is decided in the end, and ours.
+// Reasons returns all reasons of an Add: the final ones of package decide, and those of this
+// package.
 func Reasons() []string {
 	var words []string
 	for _, r := range decide.Reasons() {
@@ -49,16 +51,16 @@ func Reasons() []string {
 	return append(words, PodUnreadable, Undecided)
 }
 
-// Decisions returns all that an Add may have.
+// Decisions returns all decisions of an Add.
 func Decisions() []string { return []string{"redirect", "skip", "unreadable", Undecided} }
 
-// Families returns those that can be left uncaptured. IPv4 never is.
+// Families returns the address families that may be uncaptured. IPv4 is always captured.
 func Families() []string { return []string{IPv6} }
 
-// IPv6 is the word for that family.
+// IPv6 is the name of that family.
 const IPv6 = "ipv6"
 
-// Validate tells whether all words are known and all numbers make sense. The error lists all that do not.
+// Validate returns an error that lists all unknown words and invalid numbers.
 func (a *Add) Validate() error {
 	var faults []error
 	word := func(field, value string, allowed ...string) {

@@ -16,17 +16,18 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// A Caller sends requests to the node agent. It does not connect before that, and has a connection for each. It is safe for concurrent
+// A Caller sends requests to the node agent, each on its own connection. It is safe for concurrent
 // use.
 type Caller struct {
 	// Socket is the path of the agent's socket; see [SocketIn].
 	Socket string
-	// Owner is the uid that the agent must run as: whoever else listens is not believed.
+	// Owner is the uid of the agent. A listener with another uid is refused.
 	Owner uint32
 }
 
-// Ask puts a question, and returns the body of the answer. The error may be a [Refusal]. The time from connecting to the end of the
-// answer is bounded by the context, which must have a deadline; see [IsLate].
+// Ask sends a question and returns the body of the answer. The error may be a [Refusal]. The
+// context bounds the time from connecting to the end of the answer, and must have a deadline: see
+// [IsLate].
 func (c Caller) Ask(ctx context.Context, r Request) ([]byte, error) {
 	conn, err := c.send(ctx, r)
 	if err != nil {
@@ -55,8 +56,9 @@ func (c Caller) Ask(ctx context.Context, r Request) ([]byte, error) {
 	return body, nil
 }
 
-// Tell sends what is not answered: no error means that it was sent. The context must have a deadline.
-func (c Caller) Tell(ctx context.Context, r Request) error {
+// Send sends a request that is not answered. No error means that it was sent. The context must have
+// a deadline.
+func (c Caller) Send(ctx context.Context, r Request) error {
 	conn, err := c.send(ctx, r)
 	if err != nil {
 		return err
@@ -64,7 +66,8 @@ func (c Caller) Tell(ctx context.Context, r Request) error {
 	return conn.Close()
 }
 
-// Locate asks where a pod of the node is. The error may be a [Refusal], of the kind not-found if the node has no such pod.
+// Locate returns the location of a pod of the node. The error may be a [Refusal], of kind not-found
+// if the node has no such pod.
 func (c Caller) Locate(ctx context.Context, namespace, name string) (*Location, error) {
 	body, err := c.Ask(ctx, Request{Verb: AskLocate, Namespace: namespace, Name: name})
 	if err != nil {
@@ -113,13 +116,13 @@ func (c Caller) send(ctx context.Context, r Request) (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// errAway is in the error if nobody listens.
+// errAway is in the error if there is no listener.
 var errAway = errors.New("it is not running")
 
-// IsAway tells whether the error says that no agent is there.
+// IsAway reports whether the error means that there is no agent.
 func IsAway(err error) bool { return errors.Is(err, errAway) }
 
-// IsLate tells whether the error is that of an answer that did not come in the time of the context.
+// IsLate reports whether the answer did not arrive before the context's deadline.
 func IsLate(ctx context.Context, err error) bool {
 	// A connection that is not made in time may say so a moment before the context does.
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil && err != nil
@@ -140,7 +143,8 @@ func (c Caller) unreached(err error) error {
 
 // A Refusal is the error of an answer that has one instead of a body.
 type Refusal struct {
-	// Kind is the word for the kind of the error (see package source), which may be one of a later agent; empty if there is none.
+	// Kind is the word for the kind of the error (see package source), which may be one of a later
+	// agent; empty if there is none.
 	Kind string
 	// Text is what the agent says; of any characters, but not long.
 	Text string
@@ -149,7 +153,7 @@ type Refusal struct {
 // Error returns the agent's words on one line.
 func (r *Refusal) Error() string { return text.Printable(r.Text) }
 
-// IsNotFound tells whether the error is an answer that says that there is no such object.
+// IsNotFound reports whether the agent answered that there is no such object.
 func IsNotFound(err error) bool {
 	var r *Refusal
 	return errors.As(err, &r) && r.Kind == "not-found"

@@ -1,21 +1,29 @@
-// Package agent is the protocol of the node agent's socket, by which the plugin gets pods without an API call and a token, and says
-// what became of them, and by which the command rules finds a pod of the node. It is light: the command links it.
+// Package agent is the protocol of the node agent's socket. The plugin reads pods through it
+// without an API call and a token, and reports the results of its ADDs. The command rules finds
+// pods of the node with it. The package has few dependencies because that command links it.
 //
-// A [Caller] is the side of those who ask; package client makes a source of pods of it, and package serve of the agent is the other
-// side.
+// A [Caller] sends requests. Package client makes a source of pods of it. Package install/serve is
+// the server. [Request] and [Answer] are the messages; [AppendFrame] and [ReadFrame] write and read
+// them.
+//
+//	caller := agent.Caller{Socket: agent.SocketIn("/var/run/sluice-cni")}
+//	where, err := caller.Locate(ctx, "default", "web-0")
 //
 // # Protocol
 //
-// Each exchange has a connection of its own: it always reaches the agent that has the socket now. The client sends one [Request].
-// Questions are answered by one [Answer] and, if that has no error, by one body: the JSON of a pod, a namespace, the policy or a
-// [Location], or nothing. Log lines and outcomes are not answered. Each of these is a frame: its length in bytes, as four bytes of
-// which the highest comes first, and then so many bytes of JSON. Either side looks at who the other is (SO_PEERCRED) before it says
-// or believes a word.
+// Each exchange has its own connection, so that it always reaches the agent that owns the socket
+// now. The client sends one [Request]. A question is answered by one [Answer] and, without an
+// error, by one body: the JSON of a pod, a namespace, the policy or a [Location], or nothing. Log
+// lines and reports are not answered. Each message is a frame: its length in bytes, as a big-endian
+// 32-bit number, and then its JSON. Both sides check the peer's credentials (SO_PEERCRED) before
+// they send or read data.
 //
-// Requests and answers carry a version. Within a version fields may be added, which others pass over. An agent answers the versions
-// up to its own, and refuses others by an error, which is one more reason to ask the API server.
+// Requests and answers carry a version. Within a version fields may be added, which older peers
+// ignore. An agent answers all versions up to its own, and refuses others by an error. The plugin
+// then asks the API server.
 //
-// HTTP on the same socket was measured against this. In a process that has just started, on a busy machine with two cores, the
-// pod of an injected sidecar (3.4 kB of JSON) is there after 0.5 ms by frames and after 0.8 ms by HTTP (medians of 600 runs
-// each); of both, 0.15 ms are the decoding.
+// HTTP on the same socket was measured in comparison. In a process that has just started, on a busy
+// machine with two cores, the pod of an injected sidecar (3.4 kB of JSON) is received after 0.5 ms
+// with frames and after 0.8 ms with HTTP (medians of 600 runs each). Decoding takes 0.15 ms of
+// both.
 package agent

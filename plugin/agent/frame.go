@@ -8,7 +8,8 @@ import (
 	"io"
 )
 
-// The longest frames, in bytes. A body is at most as long as what the API server may answer to the plugin; see package source.
+// The longest frames, in bytes. A body is at most as long as what the API server may answer to the
+// plugin; see package source.
 const (
 	MaxRequest = 64 << 10
 	MaxAnswer  = 4 << 10
@@ -20,8 +21,8 @@ const headLength = 4
 // errTooLong is in the error of a frame that is longer than allowed.
 var errTooLong = errors.New("too long")
 
-// ReadFrame reads a frame of at most so many bytes. It takes no more memory than what was sent. An end of the stream before the
-// first byte is [io.EOF], a later one [io.ErrUnexpectedEOF].
+// ReadFrame reads a frame of at most so many bytes. It takes no more memory than what was sent. An
+// end of the stream before the first byte is [io.EOF], a later one [io.ErrUnexpectedEOF].
 func ReadFrame(r io.Reader, longest int) ([]byte, error) {
 	var head [headLength]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

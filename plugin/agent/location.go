@@ -8,26 +8,29 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Location says where a pod of the node is, and what redirection it should have there.
+// A Location is the network namespace of a pod of the node, and the redirection that it should
+// have.
 type Location struct {
 	// Namespace, Name and UID name the pod.
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
-	// NetNS is the path of its network namespace, as the agent's mount namespace has it; empty if none was found.
+	// NetNS is the path of its network namespace in the agent's mount namespace, or empty if none
+	// was found.
 	NetNS string `json:"netns,omitempty"`
-	// Decision is redirect or skip, Reason the word for why (see package decide), and Sentence the same to a person, beginning with a
-	// small letter and without a full stop; it may be empty.
+	// Decision is redirect or skip. Reason is its reason, as in package decide. Sentence explains
+	// the reason in a lower-case sentence without a full stop; it may be empty.
 	Decision string `json:"decision"`
 	Reason   string `json:"reason"`
 	Sentence string `json:"sentence,omitempty"`
-	// Backend is the engine that the rules should be in: nft or legacy, or empty if that is not known.
+	// Backend is the backend that should have the rules: nft or legacy, or empty if it is not
+	// known.
 	Backend string `json:"backend,omitempty"`
-	// Redirect is what the pod's rules are compiled from; nil unless the decision is redirect.
+	// Redirect has the parameters of the pod's rules. It is nil unless the decision is redirect.
 	Redirect *rules.Redirect `json:"redirect,omitempty"`
 }
 
-// Validate tells whether the location makes sense. The error lists all that does not.
+// Validate returns an error that lists everything invalid.
 func (l *Location) Validate() error {
 	var faults []error
 	if l.Namespace == "" || l.Name == "" {

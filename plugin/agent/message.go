@@ -7,41 +7,42 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// Version is the version of the protocol that this package speaks.
+// Version is the version of the protocol.
 const Version = 1
 
-// SocketIn returns the path of the socket below the directory that plugin and agent share. It is in a directory of its own, which
-// nobody but root may enter.
+// SocketIn returns the path of the socket in the directory that plugin and agent share. The socket
+// has its own directory, which only root may enter.
 func SocketIn(runDir string) string { return filepath.Join(runDir, "agent", "plugin.sock") }
 
-// A Verb says what a request is about.
+// A Verb is the kind of a request.
 type Verb string
 
-// The verbs. AskPod to AskLocate are questions; TellLog and TellAdd are not answered.
+// The verbs. AskPod to AskStatus are questions; TellLog and TellAdd are not answered.
 const (
 	AskPod       Verb = "pod"       // the pod that Namespace, Name and UID name
 	AskNamespace Verb = "namespace" // the namespace Request.Namespace
 	AskPolicy    Verb = "policy"    // the plugin's configuration as the agent would have it now
 	AskReady     Verb = "ready"     // whether a pod could be answered now
 	AskLocate    Verb = "locate"    // the Location of the pod Request.Namespace/Name; the UID is not asked for
+	AskStatus    Verb = "status"    // the Status of the node
 	TellLog      Verb = "log"       // Request.Line is for the log
 	TellAdd      Verb = "add"       // Request.Add is what became of an ADD
 )
 
-// IsQuestion tells whether a request with the verb is answered.
+// IsQuestion reports whether a request with the verb is answered.
 func (v Verb) IsQuestion() bool {
 	switch v {
-	case AskPod, AskNamespace, AskPolicy, AskReady, AskLocate:
+	case AskPod, AskNamespace, AskPolicy, AskReady, AskLocate, AskStatus:
 		return true
 	}
 	return false
 }
 
-// A Request is what the plugin sends.
+// A Request is a message of the plugin.
 type Request struct {
 	Version int  `json:"version"`
 	Verb    Verb `json:"verb"`
-	// Namespace, Name and UID name what is asked for.
+	// Namespace, Name and UID name the object of a question.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid,omitempty"`
@@ -51,7 +52,7 @@ type Request struct {
 	Add *Add `json:"add,omitempty"`
 }
 
-// Supported tells whether this program knows what the request means.
+// Supported reports whether this version supports the request.
 func (r *Request) Supported() error {
 	if r.Version < 1 || r.Version > Version {
 		return fmt.Errorf("protocol version %d is not spoken here, but 1 to %d", r.Version, Version)
@@ -62,23 +63,24 @@ func (r *Request) Supported() error {
 	return nil
 }
 
-// An Answer is what the agent sends to a question, with a body after it unless there is an error.
+// An Answer is the agent's message for a question. A body follows unless it has an error.
 type Answer struct {
 	Version int `json:"version"`
-	// Kind and Error say why there is no body; both are empty if there is one. The kinds are those of package source.
+	// Kind and Error say why there is no body. Both are empty if there is one. The kinds are
+	// defined in package source.
 	Kind  string `json:"kind,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// longestText is how many bytes of a foreign text are passed on.
+// longestText bounds the length of untrusted text that is passed on.
 const longestText = 600
 
-// Refuse returns the answer that an error of a kind is.
+// Refuse returns an answer with an error of the kind.
 func Refuse(kind string, err error) Answer {
 	return Answer{Version: Version, Kind: kind, Error: text.Cut(err.Error(), longestText)}
 }
 
-// err is the error that an answer is; nil if there is none.
+// err returns the error of the answer, or nil.
 func (a *Answer) err() error {
 	if a.Kind == "" && a.Error == "" {
 		return nil

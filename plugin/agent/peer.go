@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PeerUID returns as whom the other end of a connection runs: who connected, or who began to listen (unix(7), SO_PEERCRED).
+// PeerUID returns as whom the other end of a connection runs: who connected, or who began to listen
+// (unix(7), SO_PEERCRED).
 func PeerUID(c *net.UnixConn) (uint32, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -17,18 +17,18 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
-// An office is the node agent's side of the socket, with all that it is told.
-type office struct {
-	mu   sync.Mutex
-	adds []agent.Add
-	logs []string
-	told chan struct{} // gets one with each ADD
+// A nodeAgent is the node agent's side of the socket, with all that it receives.
+type nodeAgent struct {
+	mu      sync.Mutex
+	adds    []agent.Add
+	logs    []string
+	reports chan struct{} // gets one with each ADD
 }
 
 // serveAgent starts the agent's server for the node.
-func (n *node) serveAgent(t testing.TB, o *office) {
+func (n *node) serveAgent(t testing.TB, o *nodeAgent) {
 	t.Helper()
-	o.told = make(chan struct{}, 100)
+	o.reports = make(chan struct{}, 100)
 	server := serve.New(serve.Options{
 		Socket: agent.SocketIn(n.run), Objects: o,
 		Log: func(line []byte) {
@@ -40,7 +40,7 @@ func (n *node) serveAgent(t testing.TB, o *office) {
 			o.mu.Lock()
 			o.adds = append(o.adds, a)
 			o.mu.Unlock()
-			o.told <- struct{}{}
+			o.reports <- struct{}{}
 		},
 		Failed: func(err error) { t.Errorf("agent: %v", err) },
 	})
@@ -62,32 +62,34 @@ func (n *node) serveAgent(t testing.TB, o *office) {
 }
 
 // Pod answers with the injected pod of the name, which no API server has.
-func (o *office) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error) {
+func (o *nodeAgent) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error) {
 	return []byte(`{"metadata":{"namespace":"` + ref.Namespace + `","name":"` + ref.Name + `","uid":"` + ref.UID +
 		`","annotations":{"sidecar.istio.io/status":"{}"}},"spec":{"containers":[{"name":"istio-proxy"}]}}`), false, nil
 }
 
-func (o *office) Namespace(context.Context, string) ([]byte, bool, error) { panic("no selector asks") }
+func (o *nodeAgent) Namespace(context.Context, string) ([]byte, bool, error) {
+	panic("no selector asks")
+}
 
-func (o *office) Ready(context.Context) error { return nil }
+func (o *nodeAgent) Ready(context.Context) error { return nil }
 
 // last waits for the next outcome, and returns it with the lines of the log so far.
-func (o *office) last(t testing.TB) (agent.Add, []string) {
+func (o *nodeAgent) last(t testing.TB) (agent.Add, []string) {
 	t.Helper()
 	select {
-	case <-o.told:
+	case <-o.reports:
 	case <-time.After(patience):
-		t.Fatal("the agent was told of no ADD")
+		t.Fatal("the agent got no report of an ADD")
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.adds[len(o.adds)-1], slices.Clone(o.logs)
 }
 
-// TestPodsComeFromTheAgent starts pods of which only the agent knows, and reads what it is told of them.
+// TestPodsComeFromTheAgent starts pods of which only the agent knows, and reads its reports.
 func TestPodsComeFromTheAgent(t *testing.T) {
 	t.Parallel()
-	n, o := newNode(t), &office{}
+	n, o := newNode(t), &nodeAgent{}
 	n.api.Always(sourcetest.InternalError())
 	n.serveAgent(t, o)
 	p := n.newSandbox(t)
@@ -103,7 +105,7 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 
 	if add.Result != "success" || add.Decision != "redirect" || add.Reason != "mesh-pod" || add.Backend != "nft" ||
 		!slices.Equal(add.Uncaptured, []string{"ipv6"}) || add.Name != p.name || add.UID != p.uid {
-		t.Errorf("told %+v", add)
+		t.Errorf("reported %+v", add)
 	}
 	if len(logs) != 1 || !strings.Contains(logs[0], `"msg":"ADD"`) || !strings.Contains(logs[0], `"ipv6-uncaptured":`) {
 		t.Errorf("logged %q", logs)
@@ -112,17 +114,17 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 		t.Errorf("STATUS: %v", err)
 	}
 
-	// What nobody knows is told as well.
+	// A pod that is not known is reported too.
 	q := n.newSandbox(t)
 	if _, err := q.add(t, chain{version: latest, fields: map[string]any{"exclude_namespaces": []string{namespace}}}); err != nil {
 		t.Error(err)
 	}
 	if add, _ := o.last(t); add.Decision != "skip" || add.Reason != "namespace-excluded" || add.Backend != "none" {
-		t.Errorf("told %+v", add)
+		t.Errorf("reported %+v", add)
 	}
 	_, err := n.newSandbox(t).add(t, chain{version: latest, fields: map[string]any{"backend": "ebpf"}})
 	if add, _ := o.last(t); err == nil || add.Result != "error" || add.Decision != "undecided" || add.Reason != "undecided" {
-		t.Errorf("told %+v of %v", add, err)
+		t.Errorf("reported %+v of %v", add, err)
 	}
 }
 

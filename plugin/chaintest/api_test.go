@@ -19,7 +19,7 @@ type misbehaviour struct {
 	name string
 	// make changes the node, or its API server.
 	make func(t testing.TB, n *node)
-	// hangs tells that a try takes all of its time, and long that there is only one, which may take its time on a busy machine.
+	// hangs reports that a try takes all of its time, and long that there is only one, which may take its time on a busy machine.
 	hangs, long bool
 }
 

@@ -1,3 +1,4 @@
-// Package chaintest runs the plugin as container runtimes do: libcni executes it behind the reference plugins, in namespaces that
-// play a node and its pods. It is tests only. Nothing of the host's own network is touched.
+// Package chaintest has tests that run the plugin as container runtimes do: libcni executes it
+// after the reference plugins, in namespaces that stand for a node and its pods. The network of the
+// host is not changed.
 package chaintest

@@ -15,27 +15,27 @@ func TestCheckNamesTheDrift(t *testing.T) {
 	n := newNode(t)
 	for _, c := range []struct {
 		name    string
-		engine  compat.Engine
+		backend compat.BackendName
 		pod     string
 		command string // run in the pod's namespace
 		drift   string // in the error of CHECK
 	}{
 		{
-			"a rule before ours", compat.EngineNFT, "sidecar",
+			"a rule before ours", compat.BackendNFT, "sidecar",
 			"nft insert rule inet sluice nat-output accept", "extra in chain inet sluice nat-output: accept",
 		},
-		{"the table is gone", compat.EngineNFT, "sidecar", "nft delete table inet sluice", "missing in the ruleset: table inet sluice"},
-		{"a chain is empty", compat.EngineNFT, "sidecar", "nft flush chain inet sluice nat-output", "missing"},
-		{"the policy route is gone", compat.EngineNFT, "tproxy", "ip route flush table 133", "133"},
-		{"the rule of policy routing is gone", compat.EngineNFT, "tproxy", "ip rule del lookup 133", "133"},
-		{"the jump to our chain is gone", compat.EngineLegacy, "sidecar", "iptables-legacy -t nat -F OUTPUT", "OUTPUT"},
-		{"all of mangle is gone", compat.EngineLegacy, "tproxy", "iptables-legacy -t mangle -F", "mangle"},
-		{"the other engine has rules of ours too", compat.EngineLegacy, "sidecar", "nft add table inet sluice", "sluice"},
+		{"the table is gone", compat.BackendNFT, "sidecar", "nft delete table inet sluice", "missing in the ruleset: table inet sluice"},
+		{"a chain is empty", compat.BackendNFT, "sidecar", "nft flush chain inet sluice nat-output", "missing"},
+		{"the policy route is gone", compat.BackendNFT, "tproxy", "ip route flush table 133", "133"},
+		{"the rule of policy routing is gone", compat.BackendNFT, "tproxy", "ip rule del lookup 133", "133"},
+		{"the jump to our chain is gone", compat.BackendLegacy, "sidecar", "iptables-legacy -t nat -F OUTPUT", "OUTPUT"},
+		{"all of mangle is gone", compat.BackendLegacy, "tproxy", "iptables-legacy -t mangle -F", "mangle"},
+		{"the other backend has rules of ours too", compat.BackendLegacy, "sidecar", "nft add table inet sluice", "sluice"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			p := n.newPod(t, c.pod)
-			config := chain{version: latest, fields: map[string]any{"backend": string(c.engine)}}
+			config := chain{version: latest, fields: map[string]any{"backend": string(c.backend)}}
 			result := someResult(p)
 			for _, verb := range []string{"ADD", "CHECK"} {
 				if _, err := p.execute(t, verb, config, result); err != nil {

@@ -63,7 +63,7 @@ func FuzzHostilePod(f *testing.F) {
 		p := plugin.Plugin{
 			Source:  func(*config.Config) source.Source { return only{pod} },
 			Agent:   func(*config.Config) plugin.Agent { return client.New(client.Options{Socket: "/nonexistent"}) },
-			Backend: func(compat.Engine) (compat.Backend, error) { return backend, nil },
+			Backend: func(compat.BackendName) (compat.Backend, error) { return backend, nil },
 			Stdout:  &stdout, Stderr: &stderr, Now: time.Now,
 		}
 		stdin, err := json.Marshal(map[string]any{
@@ -89,7 +89,7 @@ func FuzzHostilePod(f *testing.F) {
 		if lines := strings.Split(strings.TrimSpace(stderr.String()), "\n"); len(lines) != 1 || !json.Valid([]byte(lines[0])) {
 			t.Errorf("the log is not one line of JSON: %q", &stderr)
 		}
-		if redirected := strings.Contains(stderr.String(), `"rules_were":"created"`); redirected != (len(backend.rulesets) > 0) {
+		if redirected := strings.Contains(stderr.String(), `"outcome":"created"`); redirected != (len(backend.rulesets) > 0) {
 			t.Errorf("%d rulesets, and the log says %q", len(backend.rulesets), &stderr)
 		}
 		for _, entered := range backend.entered {

@@ -23,14 +23,14 @@ type witness struct {
 	rulesets []rules.Ruleset
 }
 
-func (w *witness) Engine() compat.Engine { return compat.EngineNFT }
+func (w *witness) Name() compat.BackendName { return compat.BackendNFT }
 
-func (w *witness) Apply(ns *netns.NS, rs rules.Ruleset) (compat.Result, error) {
+func (w *witness) Apply(ns *netns.NS, rs rules.Ruleset, _ compat.Snapshot) (compat.Result, error) {
 	w.entered, w.rulesets = append(w.entered, ns.ID()), append(w.rulesets, rs)
-	return compat.Result{Result: nft.Result{Outcome: nft.Created}, Engine: compat.EngineNFT}, nil
+	return compat.Result{Result: nft.Result{Outcome: nft.Created}, Backend: compat.BackendNFT}, nil
 }
 
-func (w *witness) Check(ns *netns.NS, rs rules.Ruleset) (compat.Comparison, error) {
+func (w *witness) Check(ns *netns.NS, rs rules.Ruleset, _ compat.Snapshot) (compat.Comparison, error) {
 	w.entered, w.rulesets = append(w.entered, ns.ID()), append(w.rulesets, rs)
 	return compat.Comparison{}, nil
 }

@@ -13,13 +13,13 @@ import (
 )
 
 // TestAKilledADDLeavesAllRulesOrNone kills the plugin with SIGKILL at random moments of an ADD. With nft a pod has its whole ruleset
-// then or nothing of it; with either engine the next ADD completes it, and DEL leaves nothing.
+// then or nothing of it; with either backend the next ADD completes it, and DEL leaves nothing.
 func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {
 	t.Parallel()
-	for _, engine := range []compat.Engine{compat.EngineNFT, compat.EngineLegacy} {
-		t.Run(string(engine), func(t *testing.T) {
+	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
+		t.Run(string(backend), func(t *testing.T) {
 			t.Parallel()
-			c := chain{version: latest, fields: map[string]any{"backend": string(engine)}}
+			c := chain{version: latest, fields: map[string]any{"backend": string(backend)}}
 			n := newNode(t)
 			whole, took := n.undisturbed(t, c)
 			seed := uint64(time.Now().UnixNano())
@@ -35,7 +35,7 @@ func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {
 					found["none"]++
 				case left == whole:
 					found["whole"]++
-				case engine == compat.EngineNFT:
+				case backend == compat.BackendNFT:
 					t.Fatalf("seed %d: neither the whole ruleset nor none of it (-whole +found):\n%s", seed, cmp.Diff(whole, left))
 				default:
 					found["some of the tables"]++
@@ -88,7 +88,7 @@ func (p *pod) killedADD(t testing.TB, c chain, previous *types100.Result, after 
 	_ = cmd.Wait()
 }
 
-// rules returns ours in the pod, of either engine, as text; empty if there are none.
+// rules returns ours in the pod, of either backend, as text; empty if there are none.
 func (p *pod) rules(t testing.TB) string {
 	t.Helper()
 	var found rules.Ruleset

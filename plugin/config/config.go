@@ -1,9 +1,3 @@
-// Package config reads the configuration of the CNI plugin: the entry of a network configuration list, as the runtime completes it
-// and hands it over on standard input.
-//
-// The names are Istio's where Istio's plugin has the same field or had it once. All fields are described in one table, [Fields].
-// Fields that are not known are ignored, since runtimes and other programs add their own, unless they look like one of ours with a
-// slip: those are refused, for a misspelt exclusion would be missed by nobody until it is needed.
 package config
 
 import (
@@ -23,36 +17,36 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Config is a configuration. Values come from [Parse]; the zero value is not valid.
+// Config is a configuration, as returned by [Parse]. The zero value is not valid.
 type Config struct {
-	// CNIVersion is the version of the specification that runtime and plugin speak: one of Versions.
+	// CNIVersion is the version of the specification, one of [Versions].
 	CNIVersion string
 	// Network is the name of the network.
 	Network string
-	// PrevResult is the result of the plugin before in the chain, as it was written; nil without one.
+	// PrevResult is the unmodified result of the previous plugin of the chain, or nil.
 	PrevResult json.RawMessage
-	// Annotations are those of the pod where the runtime passes them; otherwise empty.
+	// Annotations are the annotations of the pod, if the runtime passes them.
 	Annotations map[string]string
-	// ValidAttachments are given to the verb GC only; nil where the runtime gives no list.
+	// ValidAttachments is the list for GC, or nil if the runtime passes none.
 	ValidAttachments []types.GCAttachment
 
-	// RunDir is the directory of what the plugin keeps and shares with the node agent.
+	// RunDir is the directory of the records, which the plugin shares with the node agent.
 	RunDir string
-	// Kubeconfig is the path of the file with the API server's address and our credentials.
+	// Kubeconfig is the path of the file with the address of the API server and the credentials.
 	Kubeconfig string
-	// Backend is the engine that gets the rules.
-	Backend compat.Engine
-	// UnreadablePods says what becomes of a pod that cannot be read.
+	// Backend is the backend that applies the rules.
+	Backend compat.BackendName
+	// UnreadablePods is the policy for pods that cannot be read.
 	UnreadablePods Policy
-	// APIBudget bounds all attempts to read a pod together, and APITryTimeout each of them.
+	// APIBudget bounds all requests for a pod together, and APITryTimeout each of them.
 	APIBudget, APITryTimeout time.Duration
-	// Decide is what decisions depend on.
+	// Decide has the settings of decisions.
 	Decide decide.Settings
-	// Log says what is logged, and where to.
+	// Log has the settings of the log.
 	Log options.Log
 }
 
-// Policy says what becomes of a pod that cannot be read.
+// A Policy says how to treat a pod that cannot be read.
 type Policy string
 
 // The policies.
@@ -61,13 +55,13 @@ const (
 	Skip Policy = "skip" // it starts without redirection
 )
 
-// DefaultRunDir is where a plugin without configuration looks.
+// DefaultRunDir is the default of RunDir.
 const DefaultRunDir = "/var/run/sluice-cni"
 
 // agentName is the name of the node agent's DaemonSet.
 const agentName = "sluice-node"
 
-// Versions are the versions of the CNI specification that can be configured, in ascending order.
+// Versions returns the supported versions of the CNI specification, in ascending order.
 func Versions() []string { return []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"} }
 
 // Names of files in the run directory, unless the configuration names others.
@@ -76,10 +70,11 @@ const (
 	logFile        = "sluice-cni.log"
 )
 
-// annotationsCapability is the capability by which a runtime passes the pod's annotations (containerd and CRI-O do).
+// annotationsCapability is the capability by which a runtime passes the pod's annotations
+// (containerd and CRI-O do).
 const annotationsCapability = "io.kubernetes.cri.pod-annotations"
 
-// frame is the part of a configuration that CNI defines.
+// frame has the fields of a configuration that CNI defines.
 type frame struct {
 	CNIVersion       string                     `json:"cniVersion"`
 	Name             string                     `json:"name"`
@@ -88,8 +83,9 @@ type frame struct {
 	ValidAttachments []types.GCAttachment       `json:"cni.dev/valid-attachments"`
 }
 
-// Parse reads a configuration. The error is a [rules.Faults] that lists all that is wrong, each with its field, its value and what is
-// allowed; it is another one if the data is no JSON object, or is none of a CNI configuration.
+// Parse parses a configuration. The error is a [rules.Faults] that lists all wrong fields, with
+// their values and what is allowed. It is of another type if the data is not the JSON object of a
+// CNI configuration.
 func Parse(data []byte) (*Config, error) {
 	c, err := read(data)
 	if err != nil {
@@ -98,17 +94,17 @@ func Parse(data []byte) (*Config, error) {
 	return c, nil
 }
 
-// Salvage returns what can be used of a configuration that may have any fault, or be missing: what [Parse] would refuse is as good
-// as not given. It is for what must go on whatever is wrong, and for nothing else.
-func Salvage(data []byte) *Config {
+// ParseLenient returns the valid part of a configuration, and ignores everything that [Parse]
+// refuses. Only use it where an invalid configuration must not be an error.
+func ParseLenient(data []byte) *Config {
 	c, _ := read(data)
 	return c
 }
 
-// read returns the configuration as far as it is right, and what is wrong with it.
+// read returns the valid part of the configuration, and the faults.
 func read(data []byte) (*Config, error) {
 	c := &Config{
-		RunDir: DefaultRunDir, Backend: compat.EngineAuto, UnreadablePods: Fail,
+		RunDir: DefaultRunDir, Backend: compat.BackendAuto, UnreadablePods: Fail,
 		APIBudget: 10 * time.Second, APITryTimeout: 3 * time.Second,
 		Decide: decide.Settings{AgentDaemonSet: agentName},
 		Log:    options.Log{MaxMegabytes: 10, Backups: 1, MaxDays: 2},
@@ -148,7 +144,7 @@ func (c *Config) checkFrame() rules.Faults {
 	return faults
 }
 
-// take sets the fields that are given, and those that follow from others.
+// take sets the given fields, and the fields that depend on others.
 func (c *Config) take(given map[string]json.RawMessage) rules.Faults {
 	faults := setFields(c, given)
 	if c.Kubeconfig == "" {
@@ -163,7 +159,8 @@ func (c *Config) take(given map[string]json.RawMessage) rules.Faults {
 	return faults
 }
 
-// annotations finds the pod's annotations. What has another form counts as not passed: they only spare a question.
+// annotations returns the annotations of the pod. Malformed ones are ignored, because they only
+// save a request.
 func annotations(runtime map[string]json.RawMessage) map[string]string {
 	var found map[string]string
 	if json.Unmarshal(runtime[annotationsCapability], &found) != nil {

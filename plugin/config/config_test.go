@@ -33,7 +33,7 @@ func defaults() *config.Config {
 	return &config.Config{
 		CNIVersion: "1.0.0", Network: "e2e",
 		RunDir: "/var/run/sluice-cni", Kubeconfig: "/var/run/sluice-cni/sluice-cni-kubeconfig",
-		Backend: compat.EngineAuto, UnreadablePods: config.Fail, APIBudget: 10 * time.Second, APITryTimeout: 3 * time.Second,
+		Backend: compat.BackendAuto, UnreadablePods: config.Fail, APIBudget: 10 * time.Second, APITryTimeout: 3 * time.Second,
 		Decide: decide.Settings{AgentDaemonSet: "sluice-node"},
 		Log:    options.Log{File: "/var/run/sluice-cni/sluice-cni.log", MaxMegabytes: 10, Backups: 1, MaxDays: 2},
 	}
@@ -108,7 +108,7 @@ func TestParse(t *testing.T) {
 				c.UnreadablePods, c.APIBudget, c.APITryTimeout = config.Skip, 2*time.Second, 2*time.Second
 			},
 		},
-		{"the backend", `"backend":"legacy"`, func(c *config.Config) { c.Backend = compat.EngineLegacy }},
+		{"the backend", `"backend":"legacy"`, func(c *config.Config) { c.Backend = compat.BackendLegacy }},
 		{"strict Istio", `"strict_istio":true`, func(c *config.Config) { c.Decide.Without = all }},
 		{"some deviations off", `"deviations_off":["nat-first"]`, func(c *config.Config) { c.Decide.Without = []rules.DeviationID{"nat-first"} }},
 		{"strict Istio with some off", `"strict_istio":true,"deviations_off":["nat-first"]`, func(c *config.Config) { c.Decide.Without = all }},
@@ -258,7 +258,7 @@ func TestWhatIsNoConfiguration(t *testing.T) {
 }
 
 // DEL finds its directory, and a pod of the node agent is known, whatever else is wrong.
-func TestSalvage(t *testing.T) {
+func TestParseLenient(t *testing.T) {
 	for data, want := range map[string]string{
 		"": config.DefaultRunDir, "[]": config.DefaultRunDir, "{}": config.DefaultRunDir,
 		`{"cni_agent_run_dir":"run"}`:                  config.DefaultRunDir,
@@ -266,13 +266,13 @@ func TestSalvage(t *testing.T) {
 		`{"cni_agent_run_dir":null}`:                   config.DefaultRunDir,
 		`{"cni_agent_run_dir":"/run/x","name":1}`:      "/run/x",
 	} {
-		if got := config.Salvage([]byte(data)).RunDir; got != want {
+		if got := config.ParseLenient([]byte(data)).RunDir; got != want {
 			t.Errorf("%s: %s, want %s", data, got, want)
 		}
 	}
 	wrong := with(`"backend":"x","exclude_namespace":[],"pod_namespace":"mesh","agent_daemonset":"X","prevResult":{"ips":[]}`)
-	c := config.Salvage(wrong)
-	if c.Decide.AgentNamespace != "mesh" || c.Decide.AgentDaemonSet != "sluice-node" || c.Backend != compat.EngineAuto ||
+	c := config.ParseLenient(wrong)
+	if c.Decide.AgentNamespace != "mesh" || c.Decide.AgentDaemonSet != "sluice-node" || c.Backend != compat.BackendAuto ||
 		c.CNIVersion == "" || string(c.PrevResult) != `{"ips":[]}` {
 		t.Errorf("salvaged: %+v", c)
 	}
@@ -312,7 +312,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(with(`"excludenamespaces":0,"log_file_max_mb":1e3,"deviations_off":["nat-first"],"strict_istio":true`))
 	f.Add([]byte(`{"cniVersion":"1.1.0","prevResult":null,"cni.dev/valid-attachments":null,"runtimeConfig":{"io.kubernetes.cri.pod-annotations":null}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if dir := config.Salvage(data).RunDir; !strings.HasPrefix(dir, "/") {
+		if dir := config.ParseLenient(data).RunDir; !strings.HasPrefix(dir, "/") {
 			t.Errorf("run directory %q", dir)
 		}
 		c, err := config.Parse(data)
@@ -350,7 +350,7 @@ func ExampleFields() {
 	// unreadable_pods                fail                                     what becomes of a pod that cannot be read: it does not start, or without redirection
 	// api_budget                     10s                                      time for all attempts to read a pod from the API server; the node agent has a second before that
 	// api_try_timeout                3s                                       time for one attempt; at most api_budget counts
-	// backend                        auto                                     engine of the kernel that gets the rules; auto takes nft where the kernel can
+	// backend                        auto                                     backend that applies the rules; auto uses nft where the kernel supports it
 	// strict_istio                   false                                    turn all deviations from Istio off
 	// deviations_off                 none                                     turn some deviations from Istio off
 	// log_level                      info                                     Istio's early name of plugin_log_level

@@ -12,19 +12,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Field is one of the plugin's own in a configuration.
+// A Field describes a field of the configuration that belongs to the plugin.
 type Field struct {
-	// Name is the JSON name, with a dot between an object and its field.
+	// Name is the JSON name. A dot separates an object and its field.
 	Name string
-	// Want says what values are allowed, Default which one counts where none is given.
+	// Want describes the allowed values, Default the value of a missing field.
 	Want, Default string
-	// Meaning says what the field is for.
+	// Meaning describes the effect of the field.
 	Meaning string
 
 	set setter
 }
 
-// Fields returns all fields. Where two mean the same, the one that comes later counts.
+// Fields returns all fields. Of two fields with the same meaning the later one takes precedence.
 func Fields() []Field { return table() }
 
 // The fields that code asks for by name.
@@ -92,7 +92,7 @@ func table() []Field {
 			duration(func(c *Config) *time.Duration { return &c.APITryTimeout }),
 		},
 		{
-			"backend", "auto, nft or legacy", "auto", "engine of the kernel that gets the rules; auto takes nft where the kernel can", setBackend,
+			"backend", "auto, nft or legacy", "auto", "backend that applies the rules; auto uses nft where the kernel supports it", setBackend,
 		},
 		{
 			"strict_istio", "true or false", "false", "turn all deviations from Istio off", setStrict,
@@ -126,13 +126,13 @@ func table() []Field {
 	}
 }
 
-// setFields sets what is given, in the table's order, and then looks for what is misspelt.
+// setFields sets the given fields in the order of the table, and reports misspelt ones.
 func setFields(c *Config, given map[string]json.RawMessage) rules.Faults {
 	flat, faults := flatten(given)
 	for _, f := range table() {
 		raw, stated := flat[f.Name]
 		delete(flat, f.Name)
-		// Whoever writes null means what counts without the field.
+		// null stands for a missing field.
 		if !stated || len(raw) == 0 || string(raw) == "null" {
 			continue
 		}

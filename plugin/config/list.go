@@ -11,9 +11,10 @@ import (
 // Type is the plugin's type in a network configuration list.
 const Type = "sluice-cni"
 
-// ParseList reads the plugin's configuration as it is in a file: from a network configuration list that has the plugin once, whose name
-// and version count for it as the runtime sees to, or from the plugin's object alone, which need have neither. The error is one of
-// [Parse], or says what the list lacks.
+// ParseList parses the content of a configuration file: a network configuration list that has the
+// plugin once, or the object of the plugin alone. As in a runtime, the list's name and version
+// apply to the plugin; the object alone may lack both. The error is one of [Parse], or says what
+// the list lacks.
 func ParseList(data []byte) (*Config, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(data, &object); err != nil {
@@ -45,7 +46,7 @@ func ParseList(data []byte) (*Config, error) {
 	return Parse(whole)
 }
 
-// only returns the one element of a list of plugins that is ours.
+// only returns the element of this plugin in a list of plugins, which must be the only one.
 func only(plugins json.RawMessage) (map[string]json.RawMessage, error) {
 	var elements []map[string]json.RawMessage
 	if json.Unmarshal(plugins, &elements) != nil {

@@ -5,11 +5,11 @@ import (
 	"unicode"
 )
 
-// maxSlips is how many letters too much, too few or wrong make a name that is meant to be another. Our names are so long that
-// nobody else's is so near.
+// maxSlips is the edit distance up to which a name is taken for a misspelt one. Our names are long,
+// and no names of others are so close.
 const maxSlips = 2
 
-// resembled finds the field that a name that is none of ours was probably meant to be.
+// resembled returns the field that an unknown name resembles.
 func resembled(unknown string) (string, bool) {
 	unknown = plain(unknown)
 	best, slips := "", maxSlips+1
@@ -24,8 +24,8 @@ func resembled(unknown string) (string, bool) {
 	return best, slips <= maxSlips
 }
 
-// plain drops what people mix up: capital letters, and what separates words. Every call of the plugin does that with all names, so that it
-// must not take a [strings.Replacer]: the table of one has several pages.
+// plain removes separators of words and folds case. It is called for all names in every run of the
+// plugin. It uses no [strings.Replacer], whose table has several pages.
 func plain(name string) string {
 	return strings.Map(func(letter rune) rune {
 		if letter == '_' || letter == '-' {
@@ -35,8 +35,8 @@ func plain(name string) string {
 	}, name)
 }
 
-// distance is Levenshtein's: the least number of letters to be inserted, deleted or exchanged. Names whose lengths alone differ by more
-// than maxSlips are all equally far.
+// distance returns the Levenshtein distance of two names, or a large number if their lengths differ
+// by more than maxSlips.
 func distance(a, b string) int {
 	if diff := len(a) - len(b); diff > maxSlips || -diff > maxSlips {
 		return maxSlips + 1

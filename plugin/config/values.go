@@ -29,7 +29,8 @@ const (
 	maxDuration = 2 * time.Minute
 )
 
-// A setter takes a field's value, and returns what of it is wrong: the value itself, or elements of it.
+// A setter takes a field's value, and returns what of it is wrong: the value itself, or elements of
+// it.
 type setter = func(c *Config, raw json.RawMessage) (wrong []string)
 
 // decoded reads a JSON value of a type; of objects all fields must be known.
@@ -82,7 +83,8 @@ func names(of func(*Config) *[]string) setter {
 	}
 }
 
-// isName follows Kubernetes' names of namespaces and containers (RFC 1123 labels), and admits the dots of other objects' names.
+// isName follows Kubernetes' names of namespaces and containers (RFC 1123 labels), and admits the
+// dots of other objects' names.
 func isName(value string) bool {
 	for i, c := range []byte(value) {
 		inner := i > 0 && i < len(value)-1
@@ -100,8 +102,8 @@ func setPolicy(c *Config, raw json.RawMessage) []string {
 }
 
 func setBackend(c *Config, raw json.RawMessage) []string {
-	return word(func(c *Config) *compat.Engine { return &c.Backend }, func(value string) bool {
-		_, err := compat.Choose(compat.Engine(value))
+	return word(func(c *Config) *compat.BackendName { return &c.Backend }, func(value string) bool {
+		_, err := compat.Choose(compat.BackendName(value))
 		return err == nil
 	})(c, raw)
 }

@@ -55,8 +55,9 @@ func findFlag(matches func(flag) bool) (flag, bool) {
 	return flag{}, false
 }
 
-// parseArguments reads a command line as istio-iptables does (github.com/spf13/pflag): the last of several equal flags counts, and
-// words that are neither flags nor their values are passed over. So is the value of an unknown flag.
+// parseArguments reads a command line as istio-iptables does (github.com/spf13/pflag): the last of
+// several equal flags counts, and words that are neither flags nor their values are passed over. So
+// is the value of an unknown flag.
 func parseArguments(args []string) arguments {
 	a := arguments{values: map[string]string{}}
 	for len(args) > 0 && args[0] != "--" {
@@ -83,7 +84,8 @@ func (a *arguments) long(word string, rest []string) []string {
 	return a.set(f, value, given, rest)
 }
 
-// shorts reads the letters that follow one dash: any number of truth values, and then perhaps a flag with its value.
+// shorts reads the letters that follow one dash: any number of truth values, and then perhaps a
+// flag with its value.
 func (a *arguments) shorts(letters string, rest []string) []string {
 	for letters != "" {
 		_, size := utf8.DecodeRuneInString(letters)

@@ -8,27 +8,29 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An Attachment is what a container runtime says of the sandbox, before anybody is asked for the pod.
+// An Attachment is what the container runtime passes about a sandbox.
 type Attachment struct {
-	// Namespace and Name are K8S_POD_NAMESPACE and K8S_POD_NAME of CNI_ARGS; empty for a sandbox of no Kubernetes pod.
+	// Namespace and Name are K8S_POD_NAMESPACE and K8S_POD_NAME of CNI_ARGS. They are empty for a
+	// sandbox without a Kubernetes pod.
 	Namespace, Name string
-	// Annotations are those of the pod, where the runtime passes them (io.kubernetes.cri.pod-annotations); otherwise empty.
+	// Annotations are the annotations of the pod, if the runtime passes them
+	// (io.kubernetes.cri.pod-annotations).
 	Annotations map[string]string
 }
 
-// Input is all that is known for a decision.
+// Input is what is known for a decision.
 type Input struct {
 	Attachment
-	// Pod is nil as long as it is not known.
+	// Pod is nil if it is not known.
 	Pod *Pod
-	// Namespace is that of the pod; nil as long as it is not known. Only selectors ask for it.
+	// Namespace is the namespace of the pod, or nil if it is not known. Only selectors need it.
 	Namespace *Namespace
 }
 
-// Outcome is what becomes of a pod.
+// Outcome is how to treat a pod.
 type Outcome uint8
 
-// The outcomes. The zero value asks for more.
+// The outcomes. The zero value means that more input is needed.
 const (
 	Undecided Outcome = iota // the reason is PodUnknown or NamespaceUnknown, and says what is missing
 	Skip                     // leave the pod alone
@@ -46,19 +48,19 @@ func (o Outcome) String() string {
 	return "undecided"
 }
 
-// A Decision says what becomes of a pod, and why.
+// A Decision is an outcome and its reason.
 type Decision struct {
 	Outcome Outcome
 	Reason  Reason
-	// Sentence explains the reason to a person, beginning with a small letter and without a full stop.
+	// Sentence explains the reason in a lower-case sentence without a full stop.
 	Sentence string
 }
 
 // String returns outcome, reason and sentence in a line.
 func (d Decision) String() string { return fmt.Sprintf("%s (%s): %s", d.Outcome, d.Reason, d.Sentence) }
 
-// Early decides from what the runtime says, so that no pod need be read where that is enough. The outcome is [Skip] or
-// [Undecided]. Where it skips for an annotation, [Decide] would skip too, for the same or an earlier reason.
+// Early decides by what the runtime passes, without the pod. The outcome is [Skip] or [Undecided].
+// Where it skips for an annotation, [Decide] would skip too, for the same or an earlier reason.
 func Early(a Attachment, s *Settings) Decision {
 	if d := beforePod(a, s); d.Outcome != Undecided {
 		return d
@@ -74,7 +76,8 @@ func Early(a Attachment, s *Settings) Decision {
 	return podUnknown
 }
 
-// Decide decides from all that is known. It asks for more by [Undecided], never for what cannot change the outcome.
+// Decide decides by the input. [Undecided] means that it needs more input, which it does only if
+// that can change the outcome.
 func Decide(in Input, s *Settings) Decision {
 	if len(in.Annotations) == 0 && in.Pod != nil {
 		in.Annotations = in.Pod.Metadata.Annotations
@@ -110,7 +113,7 @@ func skip(reason Reason, format string, args ...any) Decision {
 	return Decision{Skip, reason, fmt.Sprintf(format, args...)}
 }
 
-// beforePod decides what needs no pod.
+// beforePod decides without the pod.
 func beforePod(a Attachment, s *Settings) Decision {
 	switch {
 	case a.Namespace == "" || a.Name == "":
@@ -123,7 +126,8 @@ func beforePod(a Attachment, s *Settings) Decision {
 	return podUnknown
 }
 
-// isAgent recognises a pod of the node agent: a DaemonSet appends a dash and a word to its name.
+// isAgent reports whether the pod is the node agent's. A DaemonSet appends a dash and a word to its
+// name.
 func (s *Settings) isAgent(a Attachment) bool {
 	if s.AgentNamespace == "" || a.Namespace != s.AgentNamespace {
 		return false
@@ -157,7 +161,8 @@ func ofProxy(pod *Pod, s *Settings) Decision {
 	return podUnknown
 }
 
-// proxyRole is the first argument of pilot-agent's command proxy; without one, or with an option in its place, it is a sidecar.
+// proxyRole is the first argument of pilot-agent's command proxy; without one, or with an option in
+// its place, it is a sidecar.
 func proxyRole(args []string) string {
 	if len(args) < 2 || args[0] != "proxy" || strings.HasPrefix(args[1], "-") {
 		return ""
@@ -165,7 +170,8 @@ func proxyRole(args []string) string {
 	return args[1]
 }
 
-// ofOptOut follows istio-cni: the label outranks the annotation, also when it says nothing that can be understood.
+// ofOptOut follows istio-cni: the label outranks the annotation, also when it says nothing that can
+// be understood.
 func ofOptOut(pod *Pod, _ *Settings) Decision {
 	if value, labelled := pod.Metadata.Labels[injectName]; labelled {
 		if isFalse(value) {

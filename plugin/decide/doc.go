@@ -1,10 +1,18 @@
-// Package decide says which pods are redirected, and with which parameters.
+// Package decide decides which pods are redirected, and with which parameters.
 //
-// [Early] decides from what the container runtime hands to a CNI plugin, [Decide] from the pod, and [Parameters] makes of a mesh
-// pod the [rules.Redirect] that is compiled into its rules. Names, precedence and defaults are those of Istio's injector and of
-// istio-cni, which this replaces; where istio-cni ignores what the injector has written into the pod, that is honoured.
+// [Early] decides by what the container runtime passes to a CNI plugin, and [Decide] by the pod and
+// its namespace. Both return a [Decision] with a [Reason]. [Parameters] returns the
+// [rules.Redirect] of a pod of the mesh, from which its rules are compiled. Names, precedence and
+// defaults are those of Istio's injector and of istio-cni. Settings that the injector has written
+// into the pod are respected where istio-cni ignores them.
 //
-// The package is pure: it makes no system call, asks no API server, and has a [Pod] type of its own with the few fields that
-// count, so that encoding/json fills it from an API server's answer. All functions are safe for concurrent use as long
-// as nobody changes the values they are given.
+//	d := decide.Decide(decide.Input{Attachment: a, Pod: pod}, &settings)
+//	if d.Outcome == decide.Redirect {
+//		redirect, notes, err := decide.Parameters(pod, addresses, &settings)
+//		...
+//	}
+//
+// The package is pure: it makes no system call and no request. Its own [Pod] type has the few
+// fields that matter, and encoding/json fills it from the API server's answer. All functions are
+// safe for concurrent use while their arguments are not changed.
 package decide

@@ -45,7 +45,7 @@ func checkPod(t rapid.TB, pod *decide.Pod, addresses []netip.Addr) {
 	if d := diff(r, again); d != "" || err != nil {
 		t.Fatalf("not the same again: %v\n%s", err, d)
 	}
-	if !rules.Equal(rules.Compile(r), rules.Compile(again)) {
+	if !rules.Equal(rules.MustCompile(r), rules.MustCompile(again)) {
 		t.Fatal("equal parameters give different rulesets")
 	}
 }

@@ -9,9 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The parsers of this file accept what the injector's validation accepts (istio.io/istio pkg/kube/inject/validate.go), and
-// return with the value the elements that are wrong. They are stricter than those of package rules, which also read what
-// istio-iptables takes: ranges of ports, and interface names that end in a wildcard.
+// The parsers of this file accept what the injector's validation accepts (istio.io/istio
+// pkg/kube/inject/validate.go), and return with the value the elements that are wrong. They are
+// stricter than those of package rules, which also read what istio-iptables takes: ranges of ports,
+// and interface names that end in a wildcard.
 
 const wildcard = "*"
 

@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Note is something that whoever runs the pod should know about its redirection, and that is no error.
+// A Note is a hint about a redirection for the owner of the pod. It is not an error.
 type Note struct {
 	Kind NoteKind
-	// Sentence tells it to a person, beginning with a small letter and without a full stop.
+	// Sentence is a lower-case sentence without a full stop.
 	Sentence string
 }
 
@@ -21,15 +21,18 @@ type NoteKind string
 
 // The kinds of notes.
 const (
-	// IPv6Uncaptured: the pod has an IPv6 address, and its IPv6 traffic passes the proxy.
+	// IPv6Uncaptured: the pod has an IPv6 address, and its IPv6 traffic bypasses the proxy.
 	IPv6Uncaptured NoteKind = "ipv6-uncaptured"
-	// VariableUnread: a variable that would count comes from a source that is not read, such as a ConfigMap.
+	// VariableUnread: the value of a relevant variable comes from a source that is not read, such
+	// as a ConfigMap.
 	VariableUnread NoteKind = "variable-unread"
-	// ArgumentUnknown: the validation container has an argument that is not known, perhaps that of a newer Istio.
+	// ArgumentUnknown: the validation container has an unknown argument, perhaps of a newer Istio.
 	ArgumentUnknown NoteKind = "argument-unknown"
-	// AllDNSCaptured: CAPTURE_ALL_DNS is false, but the pod's nameservers are not known when its rules are made.
+	// AllDNSCaptured: CAPTURE_ALL_DNS is false, but the pod's nameservers are not known when its
+	// rules are made.
 	AllDNSCaptured NoteKind = "all-dns-captured"
-	// InitContainersCaptured: init containers run before the proxy, and their traffic goes to it nevertheless.
+	// InitContainersCaptured: init containers run before the proxy, and their traffic goes to it
+	// nevertheless.
 	InitContainersCaptured NoteKind = "init-containers-captured"
 )
 
@@ -40,7 +43,7 @@ func (r *result) note(kind NoteKind, format string, args ...any) {
 	r.notes = append(r.notes, Note{kind, fmt.Sprintf(format, args...)})
 }
 
-// noteFamily names the address whose family is left alone.
+// noteFamily names the address whose family is not captured.
 func (r *result) noteFamily(addresses []netip.Addr) {
 	if i := slices.IndexFunc(addresses, netip.Addr.Is6); i >= 0 && !r.redirect.IPv6 {
 		r.note(IPv6Uncaptured, "the pod's IPv6 is left uncaptured: %s comes after an IPv4 address, and ISTIO_DUAL_STACK is not set",
@@ -54,8 +57,8 @@ func (r *result) noteArguments(s *sources) {
 	}
 }
 
-// noteInitContainers names the init containers that talk to a proxy which does not run yet. A native sidecar runs before those
-// that follow it.
+// noteInitContainers names the init containers whose proxy does not run yet. A native sidecar runs
+// before the init containers that follow it.
 func (r *result) noteInitContainers(s *sources) {
 	var names []string
 	for i := range s.pod.Spec.InitContainers {
@@ -73,7 +76,7 @@ func (r *result) noteInitContainers(s *sources) {
 	}
 }
 
-// isProxyUser tells whether a container runs as the proxy's user, whose traffic is not captured.
+// isProxyUser reports whether a container runs as the proxy's user, whose traffic is not captured.
 func (r *result) isProxyUser(c *Container, pod *Pod) bool {
 	for _, context := range []*SecurityContext{c.SecurityContext, pod.Spec.SecurityContext} {
 		if context != nil && context.RunAsUser != nil {
@@ -86,10 +89,10 @@ func (r *result) isProxyUser(c *Container, pod *Pod) bool {
 	return false
 }
 
-// maxListed is how many elements of a list, and how many wrong ones of a value, are named.
+// maxListed bounds the elements that a list in a message names, and the wrong elements of a value.
 const maxListed = 8
 
-// shortList writes words that a stranger has chosen, in bounded length.
+// shortList returns untrusted words in bounded length.
 func shortList(words []string) string {
 	shown := make([]string, 0, maxListed+1)
 	for i, word := range words {

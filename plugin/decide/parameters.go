@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The ports of the agent and of Envoy that istio-cni never captures inbound: the agent's status port, Envoy's health port and its
-// port for Prometheus.
+// The ports of the agent and of Envoy that istio-cni never captures inbound: the agent's status
+// port, Envoy's health port and its port for Prometheus.
 const (
 	statusPort     = 15020
 	healthPort     = 15021
@@ -32,12 +32,13 @@ type result struct {
 	annotated map[string]bool
 }
 
-// Parameters returns the redirection of a pod that [Decide] redirects. The addresses are the pod's, in the order of the CNI result;
-// the first of the [Deciding] ones decides on IPv6.
+// Parameters returns the redirection of a pod that [Decide] redirects. The addresses are the pod's,
+// in the order of the CNI result; the first of the [Deciding] ones decides on IPv6.
 //
-// The error is a [rules.Faults] that lists everything that is wrong: as its Field it names the annotation, the argument or the
-// variable and its container. Values are cut and quoted, so that each fault is a short line whatever the pod says. The
-// redirection is then the zero value. Without an error it is valid.
+// The error is a [rules.Faults] that lists everything that is wrong: as its Field it names the
+// annotation, the argument or the variable and its container. Values are cut and quoted, so that
+// each fault is a short line whatever the pod says. The redirection is then the zero value. Without
+// an error it is valid.
 func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, []Note, error) {
 	found := sourcesOf(pod, s)
 	r := &result{redirect: defaults(s), allDNS: true, origins: map[string]string{}, annotated: map[string]bool{}}
@@ -93,7 +94,8 @@ func (r *result) fault(source, value, want string) {
 
 // complete adds what follows from several parameters.
 func (r *result) complete() {
-	// Only the pod's own annotation takes the place of istio-cni's default; what is stated for all of the mesh comes beside it.
+	// Only the pod's own annotation takes the place of istio-cni's default; what is stated for all
+	// of the mesh comes beside it.
 	if !r.annotated["OutboundExcludePorts"] {
 		r.redirect.OutboundExcludePorts = rules.Normalise(append(rules.Singles[uint16](statusPort), r.redirect.OutboundExcludePorts...))
 	}
@@ -128,8 +130,8 @@ func (r *result) setFamilies(addresses []netip.Addr) {
 	r.noteFamily(deciding)
 }
 
-// Deciding returns those of a pod's addresses that say which families it has, in their order: loopback, link-local and unspecified ones
-// do not. Without any, [Parameters] fails.
+// Deciding returns those of a pod's addresses that say which families it has, in their order:
+// loopback, link-local and unspecified ones do not. Without any, [Parameters] fails.
 func Deciding(addresses []netip.Addr) []netip.Addr {
 	var deciding []netip.Addr
 	for _, a := range addresses {

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// A Pod is what a decision needs of a Kubernetes pod. The JSON of a v1 Pod decodes into it; all else in there is passed over.
+// A Pod has the fields of a Kubernetes pod that a decision needs. The JSON of a v1 Pod decodes into
+// it.
 type Pod struct {
 	Metadata Metadata  `json:"metadata"`
 	Spec     PodSpec   `json:"spec"`
@@ -51,24 +52,26 @@ type Container struct {
 	SecurityContext *SecurityContext `json:"securityContext"`
 }
 
-// EnvVar is a variable of a container's environment.
+// EnvVar is an environment variable of a container.
 type EnvVar struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// ValueFrom is not nil if the value comes from somewhere else, and so is not known here.
+	// ValueFrom is not nil if the value comes from another object. It is then not known here.
 	ValueFrom *ValueSource `json:"valueFrom"`
 }
 
 // ValueSource stands for any source of a variable's value.
 type ValueSource struct{}
 
-// SecurityContext says as whom a container, or all containers of a pod, run. Nil means that nothing is said.
+// SecurityContext has the user and group of a container, or of all containers of a pod. nil is
+// unset.
 type SecurityContext struct {
 	RunAsUser  *int64 `json:"runAsUser"`
 	RunAsGroup *int64 `json:"runAsGroup"`
 }
 
-// A Namespace is what a decision needs of a Kubernetes namespace. The JSON of a v1 Namespace decodes into it.
+// A Namespace has the fields of a Kubernetes namespace that a decision needs. The JSON of a v1
+// Namespace decodes into it.
 type Namespace struct {
 	Metadata Metadata `json:"metadata"`
 }
@@ -76,15 +79,15 @@ type Namespace struct {
 // restartAlways is the restart policy of a native sidecar.
 const restartAlways = "Always"
 
-// configHashAnnotation has, in the API server's copy of a static pod, the UID by which the kubelet knows it.
+// configHashAnnotation has the kubelet's UID of a static pod in the API server's copy of the pod.
 const configHashAnnotation = "kubernetes.io/config.hash"
 
-// HasUID tells whether this is the pod that the kubelet knows by the UID, and not another of the same name.
+// HasUID reports whether the kubelet knows the pod by the UID. Another pod may have the same name.
 func (p *Pod) HasUID(uid string) bool {
 	return uid != "" && (p.Metadata.UID == uid || p.Metadata.Annotations[configHashAnnotation] == uid)
 }
 
-// Addresses returns the addresses of the pod's status, the first one first; none before it has any. What is no address is left out.
+// Addresses returns the valid addresses of the pod's status, in their order.
 func (p *Pod) Addresses() []netip.Addr {
 	var addresses []netip.Addr
 	for _, ip := range append([]PodIP{{p.Status.PodIP}}, p.Status.PodIPs...) {
@@ -95,7 +98,7 @@ func (p *Pod) Addresses() []netip.Addr {
 	return addresses
 }
 
-// container finds a container or an init container by its name; nil if there is none.
+// container returns the container or init container of that name, or nil.
 func (p *Pod) container(name string) *Container {
 	for _, list := range [][]Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range list {
@@ -107,7 +110,8 @@ func (p *Pod) container(name string) *Container {
 	return nil
 }
 
-// variable finds a variable in the environment. Of several by that name the last counts, as for the kubelet.
+// variable finds a variable in the environment. Of several by that name the last counts, as for the
+// kubelet.
 func (c *Container) variable(name string) *EnvVar {
 	if c == nil {
 		return nil

@@ -1,9 +1,9 @@
 package decide
 
-// A Reason is a stable word for logs and metrics that says why a decision was made.
+// A Reason is the reason for a decision: a stable word for logs and metrics.
 type Reason string
 
-// The reasons, in the order in which they are looked for.
+// The reasons, in the order in which they are checked.
 const (
 	NotKubernetes     Reason = "not-kubernetes"     // no pod: the runtime gave no namespace or no name
 	NodeAgent         Reason = "node-agent"         // our own agent, which must start when everything else is broken
@@ -23,7 +23,7 @@ const (
 	MeshPod           Reason = "mesh-pod"           // redirected
 )
 
-// Reasons returns all reasons, in the order in which they are looked for.
+// Reasons returns all reasons, in the order in which they are checked.
 func Reasons() []Reason {
 	return []Reason{
 		NotKubernetes, NodeAgent, NamespaceExcluded, PodUnknown, HostNetwork, IstioInit, ProxyDisabled, NoProxyContainer, ProxyType,
@@ -31,8 +31,8 @@ func Reasons() []Reason {
 	}
 }
 
-// RulesOutIstioInit tells whether a pod that is left alone for this reason is known to have no istio-init of its own: the reason is one
-// for which somebody has looked. [Early] finds others without, from annotations too, whatever the pod has.
+// RulesOutIstioInit reports whether a pod that is left alone for this reason is known to have no
+// istio-init: its containers were checked first. For the reasons of [Early] they were not.
 func (r Reason) RulesOutIstioInit() bool {
 	switch r {
 	case ProxyDisabled, NoProxyContainer, ProxyType, OptOutLabel, OptOutAnnotation, NotSelected:

@@ -6,16 +6,17 @@ import (
 	"slices"
 )
 
-// A Selector chooses pods by their labels and those of their namespace; both must match. The JSON names are those of Istio's
-// enablement selectors.
+// A Selector selects pods by their labels and the labels of their namespace. Both must match. The
+// JSON names are those of Istio's enablement selectors.
 type Selector struct {
-	// Pods chooses by the labels of the pod, Namespaces by those of its namespace; nil matches every one.
+	// Pods chooses by the labels of the pod, Namespaces by those of its namespace; nil matches
+	// every one.
 	Pods       *LabelSelector `json:"podSelector,omitempty"`
 	Namespaces *LabelSelector `json:"namespaceSelector,omitempty"`
 }
 
-// Validate tells whether the selector can be understood. An operator that is not known matches nothing, which would
-// leave pods out of the mesh unseen.
+// Validate reports whether the selector can be understood. An operator that is not known matches
+// nothing, which would leave pods out of the mesh unseen.
 func (s Selector) Validate() error {
 	return errors.Join(within("podSelector", s.Pods.Validate()), within("namespaceSelector", s.Namespaces.Validate()))
 }
@@ -27,8 +28,8 @@ func within(name string, err error) error {
 	return nil
 }
 
-// A LabelSelector chooses by labels, as Kubernetes' metav1.LabelSelector: all of its conditions must hold, and one without
-// conditions matches everything. So does nil, other than in Kubernetes.
+// A LabelSelector chooses by labels, as Kubernetes' metav1.LabelSelector: all of its conditions
+// must hold, and one without conditions matches everything. So does nil, other than in Kubernetes.
 type LabelSelector struct {
 	MatchLabels      map[string]string  `json:"matchLabels,omitempty"`
 	MatchExpressions []LabelRequirement `json:"matchExpressions,omitempty"`
@@ -42,10 +43,10 @@ type LabelRequirement struct {
 	Values []string `json:"values,omitempty"`
 }
 
-// LabelOperator says what is asked of a label.
+// LabelOperator is the operator of a condition.
 type LabelOperator string
 
-// The operators of Kubernetes. NotIn holds for a label that is not there.
+// The operators of Kubernetes. NotIn is true for a missing label.
 const (
 	LabelIn           LabelOperator = "In"
 	LabelNotIn        LabelOperator = "NotIn"
@@ -53,7 +54,7 @@ const (
 	LabelDoesNotExist LabelOperator = "DoesNotExist"
 )
 
-// Matches tells whether the labels fulfil all conditions.
+// Matches reports whether the labels satisfy all conditions.
 func (s *LabelSelector) Matches(labels map[string]string) bool {
 	if s == nil {
 		return true
@@ -81,7 +82,7 @@ func (r LabelRequirement) matches(labels map[string]string) bool {
 	return false
 }
 
-// Validate tells whether all conditions can be understood; the error lists all that cannot.
+// Validate reports whether all conditions can be understood; the error lists all that cannot.
 func (s *LabelSelector) Validate() error {
 	if s == nil {
 		return nil

@@ -2,20 +2,22 @@ package decide
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// Settings are what the plugin's configuration says about decisions. The zero value takes every injected pod into the mesh, and
-// recognises no node agent.
+// Settings are what the plugin's configuration says about decisions. The zero value takes every
+// injected pod into the mesh, and recognises no node agent.
 type Settings struct {
 	// ExcludeNamespaces are the names of namespaces whose pods are left alone.
 	ExcludeNamespaces []string
-	// AgentNamespace is the namespace of our own node agent, AgentDaemonSet the name of its DaemonSet. Its pods are
-	// left alone whatever else is broken. Without the namespace none is recognised; without the name only by [AgentAnnotation].
+	// AgentNamespace is the namespace of our own node agent, AgentDaemonSet the name of its
+	// DaemonSet. Its pods are left alone whatever else is broken. Without the namespace none is
+	// recognised; without the name only by [AgentAnnotation].
 	AgentNamespace, AgentDaemonSet string
 	// ProxyContainer is the name of the proxy's container; istio-proxy if empty.
 	ProxyContainer string
-	// ValidationContainer is the name of the init container whose arguments state what no annotation carries;
-	// istio-validation if empty.
+	// ValidationContainer is the name of the init container whose arguments state what no
+	// annotation carries; istio-validation if empty.
 	ValidationContainer string
-	// Selectors choose among the pods that would be redirected: one of them must match. Without any all are chosen.
+	// Selectors choose among the pods that would be redirected: one of them must match. Without any
+	// all are chosen.
 	Selectors []Selector
 	// Without lists the deviations from Istio that are turned off.
 	Without []rules.DeviationID
@@ -23,7 +25,8 @@ type Settings struct {
 
 // The names by which the injector and users speak to the plugin: istio.io/api/annotation.
 const (
-	// AgentAnnotation marks the pods of our node agent; its value is "true". It counts only in the agent's namespace.
+	// AgentAnnotation marks the pods of our node agent; its value is "true". It counts only in the
+	// agent's namespace.
 	AgentAnnotation = "sluice-mesh.github.io/node-agent"
 
 	initContainer = "istio-init"

@@ -27,9 +27,10 @@ func sourcesOf(pod *Pod, s *Settings) sources {
 type given struct {
 	text   string
 	source string // for errors; empty if there is no value
-	// annotated tells that an annotation states it.
+	// annotated reports that an annotation states it.
 	annotated bool
-	// unread is a variable that outranks the value, but comes from somewhere else, and so is passed over.
+	// unread is a variable that outranks the value, but comes from somewhere else, and so is passed
+	// over.
 	unread string
 }
 
@@ -53,8 +54,9 @@ func (s *sources) find(p *parameter) given {
 	return s.variable(p)
 }
 
-// identity finds an id in the security context of the proxy, or else of the pod. As for istio-cni 0 stands for the proxy's usual
-// number: a proxy that runs as root to bind low ports or to use TPROXY is known by its group.
+// identity finds an id in the security context of the proxy, or else of the pod. As for istio-cni 0
+// stands for the proxy's usual number: a proxy that runs as root to bind low ports or to use TPROXY
+// is known by its group.
 func (s *sources) identity(id *identity) given {
 	source := "securityContext." + id.name + " of the pod"
 	value := valueOf(id, s.pod.Spec.SecurityContext)
@@ -79,7 +81,8 @@ func valueOf(id *identity, c *SecurityContext) *int64 {
 	return id.of(c)
 }
 
-// variable finds a variable of the proxy, or else of the validation container: the injector gives the same to both.
+// variable finds a variable of the proxy, or else of the validation container: the injector gives
+// the same to both.
 func (s *sources) variable(p *parameter) given {
 	var unread string
 	for _, name := range slices.Backward(p.variables) {

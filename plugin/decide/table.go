@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A parameter is one property of the redirection, and where it is looked for: the first of its annotations that the pod has, else
-// the ids of the security context, else the flag of the validation container, else the last of its variables that is set.
+// A parameter is one property of the redirection, and where it is looked for: the first of its
+// annotations that the pod has, else the ids of the security context, else the flag of the
+// validation container, else the last of its variables that is set.
 type parameter struct {
 	// field is the field of rules.Redirect to which a fault of its validation belongs.
 	field       string
@@ -48,8 +49,9 @@ func property[T any](parse func(string) (T, []string), field func(*result) *T) f
 
 const traffic = "traffic.sidecar.istio.io/"
 
-// table lists all parameters. Annotations and their order are those of istio.io/istio cni/pkg/plugin/sidecar_redirect.go, flags and
-// variables those of tools/istio-iptables/pkg/cmd/root.go, at v0.0.0-20260827124520-eed52ebb66ad.
+// table lists all parameters. Annotations and their order are those of istio.io/istio
+// cni/pkg/plugin/sidecar_redirect.go, flags and variables those of
+// tools/istio-iptables/pkg/cmd/root.go, at v0.0.0-20260827124520-eed52ebb66ad.
 //
 // It is made when it is needed: most programs that link this package end without.
 func table() []parameter {
@@ -89,7 +91,8 @@ func proxyTable() []parameter {
 	}
 }
 
-// modeParameter has a name since decisions look at it too. The variable is where the injector states the mode in any case.
+// modeParameter has a name since decisions look at it too. The variable is where the injector
+// states the mode in any case.
 func modeParameter() parameter {
 	return parameter{
 		field: "Mode", annotations: []string{modeAnnotation}, flag: flag{"istio-inbound-interception-mode", "m", false},

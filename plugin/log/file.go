@@ -15,8 +15,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/log/options"
 )
 
-// A file is a log file that several processes write and rotate. Every line is one write at the file's end, so that none is lost or
-// torn; packages that rotate for one process open a new file without O_APPEND, and write over each other's lines.
+// A file is a log file that several processes write and rotate. Every line is one write with
+// O_APPEND, so that no line is lost or torn. Packages that rotate for a single process open a new
+// file without O_APPEND, and overwrite lines of other processes.
 type file struct {
 	options options.Log
 	open    *os.File // nil before the first write
@@ -28,7 +29,7 @@ func (f *file) Write(line []byte) (int, error) {
 	if f.open == nil {
 		return 0, fmt.Errorf("log file: %w", err)
 	}
-	// One that could not be rotated goes on growing: the next process tries again.
+	// A file that cannot be rotated keeps growing. The next process tries again.
 	n, writeErr := f.open.Write(line)
 	return n, errors.Join(err, writeErr)
 }
@@ -43,7 +44,7 @@ func (f *file) Close() error {
 	return err
 }
 
-// prepare opens the file, and rotates it if so many more bytes are too many.
+// prepare opens the file, and rotates it if more bytes would exceed the limit.
 func (f *file) prepare(more int64) error {
 	if f.open == nil {
 		if err := f.reopen(); err != nil {
@@ -63,7 +64,8 @@ func (f *file) reopen() error {
 	if err := errors.Join(f.Close(), os.MkdirAll(filepath.Dir(path), 0o755)); err != nil {
 		return err
 	}
-	// Of what is no file only the opening tells; a named pipe without a reader would make everybody wait.
+	// Only opening shows that it is not a file. O_NONBLOCK: a named pipe without a reader would
+	// block.
 	open, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return err
@@ -79,14 +81,14 @@ func (f *file) reopen() error {
 	return nil
 }
 
-// rotate moves the open file out of the way, unless another process does so at this moment or has already done it.
+// rotate renames the open file, unless another process is doing so or has done so.
 func (f *file) rotate(opened os.FileInfo) error {
 	if err := unix.Flock(int(f.open.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		return nil // what follows is in the old file
 	} else if err != nil {
 		return err
 	}
-	// The lock is that of the open file, and ends when it is closed.
+	// The lock belongs to the open file, and is released when it is closed.
 	now, err := os.Stat(f.options.File)
 	if err == nil && os.SameFile(opened, now) {
 		err = errors.Join(os.Rename(f.options.File, f.rotated(time.Now())), f.prune())
@@ -94,29 +96,30 @@ func (f *file) rotate(opened os.FileInfo) error {
 	return errors.Join(err, f.reopen())
 }
 
-// rotated is the name of the file when it is rotated.
+// rotated returns the name of the rotated file.
 func (f *file) rotated(at time.Time) string {
 	before, after := f.parts()
 	return before + at.UTC().Format(rotationTime) + after
 }
 
-// rotationTime is the layout of the time in the names of rotated files, which so sort by age.
+// rotationTime is the layout of the time in the names of rotated files. They sort by age.
 const rotationTime = "2006-01-02T15-04-05.000000"
 
-// isRotationTime tells whether rotated writes so.
+// isRotationTime reports whether rotated writes so.
 func isRotationTime(text string) bool {
 	at, err := time.Parse(rotationTime, text)
-	// The parser also takes hours of one digit, and a comma.
+	// The parser also accepts hours of one digit, and a comma.
 	return err == nil && at.Format(rotationTime) == text
 }
 
-// parts are what names of rotated files have before and after the time.
+// parts returns what precedes and follows the time in the names of rotated files.
 func (f *file) parts() (string, string) {
 	ext := filepath.Ext(f.options.File)
 	return strings.TrimSuffix(f.options.File, ext) + "-", ext
 }
 
-// prune removes rotated files that are too many or too old. Other programs' files have names that begin and end alike.
+// prune removes rotated files that are too many or too old. Files of other programs may have
+// similar names.
 func (f *file) prune() error {
 	before, after := f.parts()
 	dir, prefix := filepath.Split(before)

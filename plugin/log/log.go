@@ -1,7 +1,3 @@
-// Package log opens the plugin's log: lines of JSON to standard error, to a file that is rotated, and to whoever else wants them.
-//
-// A plugin runs for milliseconds beside others of its kind: every process appends to the same file, and whoever finds it too big
-// rotates it. Nothing about a log ever fails its user: what cannot be written is lost, and the logger's error output says so.
 package log
 
 import (
@@ -12,11 +8,12 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/log/options"
 )
 
-// Open returns what a logger of zap writes to, and a function that closes its file. It is safe for concurrent use. The file is opened
-// when something is logged; whether it cannot be is in the error of writing. Each of the others gets every line too, by one call of
-// Write.
+// Open returns what a logger of zap writes to, and a function that closes its file. It is safe for
+// concurrent use. The file is opened when something is logged; whether it cannot be is in the error
+// of writing. Each of the others gets every line too, by one call of Write.
 //
-// This package makes no logger, since that of zap links net/http, which the readers of a configuration need not have.
+// This package makes no logger, since that of zap links net/http, which the readers of a
+// configuration need not have.
 func Open(o options.Log, stderr io.Writer, others ...io.Writer) (zapcore.Core, func()) {
 	encoder := zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 		TimeKey: "time", LevelKey: "level", MessageKey: "msg",
@@ -31,7 +28,7 @@ func Open(o options.Log, stderr io.Writer, others ...io.Writer) (zapcore.Core, f
 	for _, w := range others {
 		writers = append(writers, zapcore.AddSync(w))
 	}
-	// One core for all of them: each would encode the line anew.
+	// One core for all writers: several cores would each encode the line.
 	core := zapcore.NewCore(encoder, zapcore.Lock(zapcore.NewMultiWriteSyncer(writers...)), zapcore.Level(o.Level))
 	return core, func() { _ = f.Close() }
 }

@@ -11,18 +11,20 @@ import (
 	"time"
 )
 
-// An Index has the records of a store in memory, by the UIDs of their pods. Use [Store.Index]. It is safe for concurrent use.
+// An Index keeps the records of a store in memory, by the UIDs of their pods. Create it with
+// [Store.Index]. It is safe for concurrent use.
 type Index struct {
 	store Store
 
 	mu sync.Mutex
-	// scanned is when the directory had last changed before it was read.
+	// scanned is the modification time of the directory before it was read.
 	scanned time.Time
 	files   map[string]indexed
 	pods    map[string][]*Record
+	newest  time.Time
 }
 
-// indexed is a file, and the record in it; nil if there is none.
+// indexed is a file and its record, or nil if it has none.
 type indexed struct {
 	inode   uint64
 	changed syscall.Timespec
@@ -32,11 +34,12 @@ type indexed struct {
 // Index returns an index of the store, which is empty until [Index.Refresh].
 func (s Store) Index() *Index { return &Index{store: s} }
 
-// unsettled is how long a directory may change without another time of change: the kernel's clock for that has ticks of up to 10 ms.
+// unsettled is the time within which two changes of a directory may have the same modification
+// time: the kernel's clock for it has ticks of up to 10 ms.
 const unsettled = 20 * time.Millisecond
 
-// Refresh reads what has changed since the last time, and costs one question to the kernel if nothing has. Files that hold no record
-// are passed over, and those that cannot be read now are tried again.
+// Refresh reads the files that have changed since the last Refresh. Without changes it costs one
+// system call. It skips files without a record, and reads those again that could not be read.
 func (x *Index) Refresh() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -51,7 +54,7 @@ func (x *Index) Refresh() error {
 	if info.ModTime().Equal(x.scanned) {
 		return nil
 	}
-	// Before the reading: what is written while that lasts may have the same time.
+	// Before reading: a file written meanwhile may have the same time.
 	settled := time.Since(info.ModTime()) >= unsettled
 	err = x.scan()
 	if x.scanned = info.ModTime(); err != nil || !settled {
@@ -79,13 +82,16 @@ func (x *Index) scan() error {
 		files[name] = f
 		if f.record != nil {
 			pods[f.record.Pod.UID] = append(pods[f.record.Pod.UID], f.record)
+			if f.record.Time.After(x.newest) {
+				x.newest = f.record.Time
+			}
 		}
 	}
 	x.files, x.pods = files, pods
 	return err
 }
 
-// look returns what a file has, reading it only if it is another than before.
+// look returns the record of a file. It reads the file only if it has changed.
 func (x *Index) look(name string) (indexed, error) {
 	info, err := os.Lstat(filepath.Join(x.store.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -109,10 +115,17 @@ func (x *Index) look(name string) (indexed, error) {
 	return f, nil
 }
 
-// Of returns the records of a pod's attachments as they were at the last Refresh. They must not be changed, and are the same ones as
-// long as nobody has written them anew.
+// Of returns the records of a pod's attachments as of the last Refresh. Callers must not change
+// them. A record is the same value until its file is written again.
 func (x *Index) Of(uid string) []*Record {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.pods[uid]
+}
+
+// Newest returns when the last ADD was done of which a record was seen, also if that is removed meanwhile; the zero time for none.
+func (x *Index) Newest() time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.newest
 }

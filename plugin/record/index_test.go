@@ -54,10 +54,17 @@ func TestIndex(t *testing.T) {
 	if got := x.Of("7d1e"); len(got) != 1 || got[0].ContainerID != "b" {
 		t.Errorf("after a removal: %v", got)
 	}
+	late := sample(key("b", "eth0"))
+	late.Time = late.Time.Add(time.Hour)
+	put(t, s, late)
+	refresh(t, x)
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
 	refresh(t, x)
+	if got := x.Newest(); !got.Equal(late.Time) {
+		t.Errorf("the newest is of %s, want %s", got, late.Time)
+	}
 	if got := x.Of("7d1e"); len(got) > 0 {
 		t.Errorf("after the end: %v", got)
 	}

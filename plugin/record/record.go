@@ -1,5 +1,3 @@
-// Package record keeps what the plugin knows about the attachments of a node's pods: one small file for each, which the verb ADD
-// writes and DEL removes, and from which CHECK and the node agent learn what a sandbox should have.
 package record
 
 import (
@@ -14,18 +12,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Key names an attachment: a container may have one to a network for each of its interfaces.
+// A Key names an attachment: an interface of a container in a network.
 type Key struct {
 	ContainerID string `json:"containerID"`
 	IfName      string `json:"ifname"`
 }
 
-// String is the key as logs and errors name it.
+// String returns the key for logs and errors.
 func (k Key) String() string { return k.ContainerID + "/" + k.IfName }
 
-// Validate tells whether the key obeys the rules of CNI: then it is a file name as well.
+// Validate reports whether the key is valid in CNI. A valid key is also a valid file name.
 func (k Key) Validate() error {
-	// Two errors of type *types.Error, of which a nil one is no nil error.
+	// Both functions return *types.Error. As an error, a nil pointer of that type is not nil.
 	if err := utils.ValidateContainerID(k.ContainerID); err != nil {
 		return fmt.Errorf("container id %q: %w", k.ContainerID, err)
 	}
@@ -35,27 +33,29 @@ func (k Key) Validate() error {
 	return nil
 }
 
-// A Record is what is kept about an attachment.
+// A Record is the stored state of an attachment.
 type Record struct {
 	Key
 	// Network is the name of the CNI network.
 	Network string `json:"network"`
 	// Netns is the path of the sandbox's network namespace.
 	Netns string `json:"netns"`
-	// Pod names the pod; empty for a sandbox of none.
+	// Pod names the pod. It is empty for a sandbox without a pod.
 	Pod Pod `json:"pod,omitzero"`
-	// Outcome is "redirect" or "skip", Reason the word for why.
+	// Outcome is "redirect" or "skip". Reason is its reason, as in package decide.
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason"`
-	// Redirect is what the pod's rules were compiled from, and Engine what has them; nil and empty if it is not redirected.
-	Redirect *rules.Redirect `json:"redirect,omitempty"`
-	Engine   compat.Engine   `json:"engine,omitempty"`
-	// Time is when the verb ADD was done.
+	// Redirect has the parameters of the pod's rules, and Backend names the backend that has the
+	// rules. They are nil and empty if the pod is not redirected. The key in the file is "engine",
+	// as earlier versions wrote it.
+	Redirect *rules.Redirect    `json:"redirect,omitempty"`
+	Backend  compat.BackendName `json:"engine,omitempty"`
+	// Time is the time of the ADD.
 	Time time.Time `json:"time"`
 }
 
-// Decided tells whether the record says what the pod should have: annotations that were changed since do not change that. Of a pod that
-// could not be read it says nothing.
+// Decided reports whether the record defines the desired state. It does not if the pod could not be
+// read. Later changes of annotations do not matter.
 func (r *Record) Decided() bool { return r.Reason != agent.PodUnreadable }
 
 // Pod names a pod.
@@ -65,8 +65,9 @@ type Pod struct {
 	UID       string `json:"uid,omitempty"`
 }
 
-// errDamaged is in the error about a file that holds no record.
+// errDamaged is in the error for a file without a valid record.
 var errDamaged = errors.New("is no record")
 
-// IsDamaged tells whether the error is about a file that holds no record, such as one that somebody has edited.
+// IsDamaged reports whether the error is about a file without a valid record, such as an edited
+// one.
 func IsDamaged(err error) bool { return errors.Is(err, errDamaged) }

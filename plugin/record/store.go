@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// A Store is a directory of records. Its methods are safe for concurrent use, also by several processes: a reader finds the old
-// record, the new one or none. The directory is made when something is put there; until then it has no records.
+// A Store is a directory of records. Its methods are safe for concurrent use, also by several
+// processes: a reader finds the old record, the new one or none. Put creates the directory.
 type Store struct{ dir string }
 
 // In returns the store below the plugin's run directory.
@@ -20,13 +20,13 @@ func In(runDir string) Store { return Store{filepath.Join(runDir, "attachments")
 
 const suffix = ".json"
 
-// file is the name of a record's file. No id and no name of an interface has a colon.
+// file returns the name of the record's file. Neither ids nor names of interfaces have colons.
 func (k Key) file() string { return k.ContainerID + ":" + k.IfName + suffix }
 
-// draft is how the names of the files begin that are to become the record's.
+// draft returns the prefix of the names of temporary files for the record.
 func (k Key) draft() string { return "." + k.file() + "." }
 
-// Put keeps a record, in the place of the one that the attachment had. The key must be valid.
+// Put stores the record and replaces an earlier one of the attachment. The key must be valid.
 func (s Store) Put(r Record) error {
 	if err := s.put(r); err != nil {
 		return fmt.Errorf("keep the record of attachment %s: %w", r.Key, err)
@@ -50,7 +50,7 @@ func (s Store) put(r Record) error {
 		return err
 	}
 	_, err = f.Write(append(data, '\n'))
-	// Not synchronised with the disk: after a crash of the node the sandboxes are gone too.
+	// Without fsync: after a crash of the node the sandboxes are gone too.
 	err = errors.Join(err, f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), filepath.Join(s.dir, r.file()))
@@ -61,7 +61,8 @@ func (s Store) put(r Record) error {
 	return nil
 }
 
-// Get returns the record of an attachment. [fs.ErrNotExist] is in the error if there is none; it may answer [IsDamaged].
+// Get returns the record of an attachment. [fs.ErrNotExist] is in the error if there is none. See
+// [IsDamaged] for invalid files.
 func (s Store) Get(k Key) (Record, error) {
 	if err := k.Validate(); err != nil {
 		return Record{}, err
@@ -90,7 +91,8 @@ func (s Store) read(name string) (Record, error) {
 	return r, nil
 }
 
-// Remove forgets an attachment, and what a killed process has left of it. It is no error if nothing is kept.
+// Remove deletes the record of an attachment, and temporary files of killed processes. A missing
+// record is no error.
 func (s Store) Remove(k Key) error {
 	if err := k.Validate(); err != nil {
 		return err
@@ -111,10 +113,12 @@ func (s Store) remove(name string) error {
 	return nil
 }
 
-// List returns all records in the order of their keys; beside those, the error says which files are damaged.
+// List returns all records in the order of their keys. The error, which may come with records,
+// names the damaged files.
 func (s Store) List() ([]Record, error) { return s.list("", "") }
 
-// Keys returns the keys of all records in order, by the names of their files: [Store.Get] tells whether these are records.
+// Keys returns the keys of all records in order. It reads only the names of files, which may be
+// damaged.
 func (s Store) Keys() ([]Key, error) {
 	names, err := s.names()
 	var keys []Key
@@ -127,13 +131,13 @@ func (s Store) Keys() ([]Key, error) {
 	return keys, err
 }
 
-// Of returns the records of a container, as List does: it has one for each of its attachments.
+// Of returns the records of all attachments of a container, as List does.
 func (s Store) Of(containerID string) ([]Record, error) { return s.list(containerID+":", "") }
 
-// Beside returns the records of the attachment's container as Of does, but for the attachment's own, which is not even read.
-func (s Store) Beside(k Key) ([]Record, error) { return s.list(k.ContainerID+":", k.file()) }
+// Others returns the records of the other attachments of the same container.
+func (s Store) Others(k Key) ([]Record, error) { return s.list(k.ContainerID+":", k.file()) }
 
-// list returns the records whose files have names that begin so, but for one of them.
+// list returns the records of the files whose names have the prefix, except for one file.
 func (s Store) list(prefix, except string) ([]Record, error) {
 	names, err := s.names()
 	var list []Record
@@ -151,7 +155,7 @@ func (s Store) list(prefix, except string) ([]Record, error) {
 	return list, err
 }
 
-// names are those of the files in the directory, in order. What is no regular file is none of ours.
+// names returns the names of the regular files in the directory, in order.
 func (s Store) names() ([]string, error) {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -166,8 +170,9 @@ func (s Store) names() ([]string, error) {
 	return names, err
 }
 
-// Prune forgets all attachments to a network but those that are valid, and returns the keys of those that it has forgotten. What killed
-// processes have left and damaged files go too, of whatever network. No ADD may run meanwhile, which CNI grants the verb GC.
+// Prune deletes the records of all attachments to a network except the valid ones, and returns
+// their keys. It also deletes temporary and damaged files of all networks. No ADD may run
+// meanwhile, which CNI guarantees to GC.
 func (s Store) Prune(network string, valid []Key) ([]Key, error) {
 	names, err := s.names()
 	var gone []Key

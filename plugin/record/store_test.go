@@ -38,7 +38,7 @@ func sample(k record.Key) record.Record {
 	return record.Record{
 		Key: k, Network: "e2e", Netns: "/run/netns/cni-1",
 		Pod:     record.Pod{Namespace: "shop", Name: "orders", UID: "7d1e"},
-		Outcome: "redirect", Reason: "mesh-pod", Redirect: &r, Engine: compat.EngineLegacy,
+		Outcome: "redirect", Reason: "mesh-pod", Redirect: &r, Backend: compat.BackendLegacy,
 		Time: time.Date(2026, 11, 20, 9, 30, 0, int(123*time.Millisecond), time.UTC),
 	}
 }
@@ -65,7 +65,7 @@ func TestRecordsAreKept(t *testing.T) {
 	if diff := cmp.Diff(want, got, equate); diff != "" || err != nil {
 		t.Errorf("%s%v", diff, err)
 	}
-	if !rules.Equal(rules.Compile(*want.Redirect), rules.Compile(*got.Redirect)) {
+	if !rules.Equal(rules.MustCompile(*want.Redirect), rules.MustCompile(*got.Redirect)) {
 		t.Error("the rules of what is kept are others")
 	}
 	if info, err := os.Stat(filepath.Join(dir, "attachments", "a:eth0.json")); err != nil || info.Mode() != 0o600 {
@@ -174,10 +174,10 @@ func TestBesideAnAttachment(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "attachments", "a:eth0.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := s.Beside(own); len(list) != 1 || err != nil || list[0].Key != other {
+	if list, err := s.Others(own); len(list) != 1 || err != nil || list[0].Key != other {
 		t.Errorf("beside %s: %+v, %v", own, list, err)
 	}
-	if list, err := s.Beside(other); len(list) != 0 || !record.IsDamaged(err) {
+	if list, err := s.Others(other); len(list) != 0 || !record.IsDamaged(err) {
 		t.Errorf("beside %s: %+v, %v", other, list, err)
 	}
 }
@@ -332,7 +332,9 @@ func FuzzGet(f *testing.F) {
 			t.Errorf("%v", err)
 		}
 		if err == nil && r.Redirect != nil {
-			rules.Compile(*r.Redirect) // must not panic
+			if _, err := rules.Compile(*r.Redirect); err != nil {
+				t.Errorf("a record with invalid parameters was read: %v", err)
+			}
 		}
 	})
 }

@@ -10,16 +10,17 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// Options say how the API server is asked.
+// Options configure an [APIServer].
 type Options struct {
-	// Kubeconfig is the path of the kubeconfig file. Its current context counts, with certificate authority, token, token file and
-	// client certificate, embedded or in files. Plugins that must be executed, passwords and acting as another user are refused.
+	// Kubeconfig is the path of the kubeconfig file. Its current context is used, with certificate
+	// authority, token, token file and client certificate, embedded or in files. Credential
+	// plugins, passwords and impersonation are refused.
 	Kubeconfig string
-	// Budget is the time that a question may take with all tries and pauses; 10 s if it is not positive.
+	// Budget bounds all requests and pauses for one object. It is 10 s if it is not positive.
 	Budget time.Duration
-	// Try is the time that one try may take, half of it for a connection; 4 s if it is not positive.
+	// Try bounds one request, and half of it the connection. It is 4 s if it is not positive.
 	Try time.Duration
-	// Dial connects, as [net.Dialer.DialContext] does; nil connects by TCP.
+	// Dial connects as [net.Dialer.DialContext] does. nil connects by TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -34,7 +35,8 @@ func positive(d, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// APIServer is a [Source] that asks Kubernetes' API server. It is safe for concurrent use.
+// APIServer is a [Source] that reads from the API server of Kubernetes. It is safe for concurrent
+// use.
 type APIServer struct {
 	options Options
 
@@ -42,8 +44,8 @@ type APIServer struct {
 	client *client // nil until it is needed, and after the server refused its credentials
 }
 
-// NewAPIServer returns a source that reads its kubeconfig when it is asked for the first time, and again after the API server did
-// not accept its credentials. Call Close after use.
+// NewAPIServer returns a source that reads its kubeconfig at the first request, and again after the
+// API server has refused its credentials. Call Close after use.
 func NewAPIServer(options Options) *APIServer { return &APIServer{options: options} }
 
 // Close implements [Source].
@@ -53,15 +55,16 @@ func (a *APIServer) Close() {
 	a.drop()
 }
 
-// Pod implements [Source]. It asks until it gets the pod with the UID, an error that asking again would not change (see
-// [NotFound], [Unauthorized], [Forbidden], [Misconfigured]), or the budget is used up.
+// Pod implements [Source]. It repeats the request until it gets the pod with the UID or a final
+// error (see [NotFound], [Unauthorized], [Forbidden], [Misconfigured]), or until the budget is used
+// up.
 func (a *APIServer) Pod(ctx context.Context, ref Ref) (*decide.Pod, error) {
 	subject := "pod " + ref.Shown()
 	if !ref.valid() {
 		return nil, WithKind(NotFound, fmt.Errorf("pod %q in namespace %q: no names that Kubernetes allows", ref.Name, ref.Namespace))
 	}
 	var pod *decide.Pod
-	err := a.ask(ctx, subject, podPath(ref), func(body []byte) *trouble {
+	err := a.ask(ctx, subject, podPath(ref), func(body []byte) *requestError {
 		var answer struct {
 			object
 			decide.Pod
@@ -75,7 +78,7 @@ func (a *APIServer) Pod(ctx context.Context, ref Ref) (*decide.Pod, error) {
 		if ref.UID != "" && !answer.HasUID(ref.UID) {
 			err := fmt.Errorf("the pod of that name has the UID %s and not %s: it replaced the one that is asked for",
 				shortQuote(answer.Metadata.UID), shortQuote(ref.UID))
-			return &trouble{kind: Replaced, err: err}
+			return &requestError{kind: Replaced, err: err}
 		}
 		pod = &answer.Pod
 		return nil
@@ -90,7 +93,7 @@ func (a *APIServer) Namespace(ctx context.Context, name string) (*decide.Namespa
 		return nil, WithKind(NotFound, fmt.Errorf("namespace %q: no name that Kubernetes allows", name))
 	}
 	var namespace *decide.Namespace
-	err := a.ask(ctx, subject, namespacePath(name), func(body []byte) *trouble {
+	err := a.ask(ctx, subject, namespacePath(name), func(body []byte) *requestError {
 		var answer struct {
 			object
 			decide.Namespace
@@ -107,8 +110,9 @@ func (a *APIServer) Namespace(ctx context.Context, name string) (*decide.Namespa
 	return namespace, err
 }
 
-// Ready implements [Source]: the kubeconfig is good, the API server is there, and the credentials suffice. It asks for a pod that
-// cannot exist; with the credentials of a kubelet, who may only read pods of its node, the API server may forbid that.
+// Ready implements [Source]: the kubeconfig is valid, the API server answers, and the credentials
+// suffice. It reads a pod that cannot exist. The API server may forbid that to the credentials of a
+// kubelet, which may read only pods of its node.
 func (a *APIServer) Ready(ctx context.Context) error {
 	const impossible = "-"
 	ctx, cancel := context.WithTimeout(ctx, a.options.try())
@@ -138,7 +142,7 @@ func (a *APIServer) connect() (*client, error) {
 	return a.client, nil
 }
 
-// drop forgets the client. The mutex is held.
+// drop removes the client. The caller holds the mutex.
 func (a *APIServer) drop() {
 	if a.client != nil {
 		a.client.transport.CloseIdleConnections()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// client speaks to one API server as one user. It is safe for concurrent use.
+// client sends requests to one API server as one user. It is safe for concurrent use.
 type client struct {
 	server      *url.URL
 	kubeconfig  string
@@ -21,7 +21,7 @@ type client struct {
 	transport   *http.Transport
 }
 
-// newClient reads a kubeconfig and what it refers to. It does not connect.
+// newClient reads a kubeconfig and the files that it names. It does not connect.
 func newClient(o *Options) (*client, error) {
 	if o.Kubeconfig == "" {
 		return nil, errors.New("no kubeconfig is configured")
@@ -81,9 +81,10 @@ func newTransport(c *cluster, folder string, o *Options) (*http.Transport, error
 	t := &http.Transport{
 		DialContext:     o.Dial,
 		TLSClientConfig: trust,
-		// A server that does not even connect is dead sooner than one that is slow to answer.
+		// A server that does not accept connections is given up earlier than one that answers
+		// slowly.
 		TLSHandshakeTimeout: o.try() / 2,
-		// A pod is small, and what is not compressed cannot grow.
+		// A pod is small, and an uncompressed answer cannot expand.
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 64 << 10,
 		IdleConnTimeout:        time.Minute,
@@ -97,8 +98,9 @@ func newTransport(c *cluster, folder string, o *Options) (*http.Transport, error
 	return t, nil
 }
 
-// get makes one request and returns an answer of status 200 in JSON. All else is a trouble.
-func (c *client) get(ctx context.Context, p path) ([]byte, *trouble) {
+// get sends one request and returns the JSON of an answer with status 200. Everything else is a
+// requestError.
+func (c *client) get(ctx context.Context, p path) ([]byte, *requestError) {
 	start := time.Now()
 	body, t := c.exchange(ctx, p)
 	if t != nil && t.late {
@@ -107,7 +109,7 @@ func (c *client) get(ctx context.Context, p path) ([]byte, *trouble) {
 	return body, t
 }
 
-func (c *client) exchange(ctx context.Context, p path) ([]byte, *trouble) {
+func (c *client) exchange(ctx context.Context, p path) ([]byte, *requestError) {
 	r := (&http.Request{
 		Method: http.MethodGet,
 		URL:    c.server.JoinPath(p.elements()...),
@@ -115,9 +117,9 @@ func (c *client) exchange(ctx context.Context, p path) ([]byte, *trouble) {
 	}).WithContext(ctx)
 	token, err := c.credentials.authorize(r)
 	if err != nil {
-		return nil, &trouble{kind: Misconfigured, final: true, err: fmt.Errorf("kubeconfig %s: %w", c.kubeconfig, err)}
+		return nil, &requestError{kind: Misconfigured, final: true, err: fmt.Errorf("kubeconfig %s: %w", c.kubeconfig, err)}
 	}
-	// The transport and not a http.Client, which would follow redirects and take the token along.
+	// Not http.Client, which would follow redirects with the token.
 	answer, err := c.transport.RoundTrip(r)
 	if err != nil {
 		return nil, c.unreached(err)

@@ -14,10 +14,11 @@ import (
 	"time"
 )
 
-// credentials are what a user of a kubeconfig shows to the API server; the zero value shows nothing.
+// credentials are the credentials of a user of a kubeconfig. The zero value has none.
 type credentials struct {
 	token string
-	// tokenFile has the token where it is not empty, and is read for each request, since others replace it.
+	// tokenFile, unless empty, has the token. It is read for each request, because it may be
+	// replaced.
 	tokenFile string
 	// certificates has the client certificate, if there is one.
 	certificates []tls.Certificate
@@ -58,7 +59,7 @@ func (c *credentials) authorize(r *http.Request) (string, error) {
 		case err == nil && len(text) > 0:
 			token = string(text)
 		case token != "":
-			// As in Kubernetes' own client, the token of the kubeconfig stands in for a file that is not there.
+			// As in client-go, the token of the kubeconfig is used if the file does not exist.
 		case err != nil:
 			return "", fmt.Errorf("its user's tokenFile: %w", err)
 		default:
@@ -74,8 +75,8 @@ func (c *credentials) authorize(r *http.Request) (string, error) {
 	return token, nil
 }
 
-// describe says what was shown to the API server, and since when it is worth nothing, to whom it refused. The token is the one
-// that authorize returned.
+// describe describes the refused credentials, and since when they have expired. token is the result
+// of authorize.
 func (c *credentials) describe(token string) string {
 	switch {
 	case token != "":
@@ -94,8 +95,8 @@ func expired(at time.Time) string {
 	return " (expired since " + at.UTC().Format(time.RFC3339) + ")"
 }
 
-// tokenExpiry returns when a token expires that is a JWT (RFC 7519), as those of service accounts are; otherwise zero. Nothing
-// is verified: this is for a message.
+// tokenExpiry returns the expiry of a token that is a JWT (RFC 7519), such as the token of a
+// service account, or zero. It verifies nothing: the result is for a message.
 func tokenExpiry(token string) time.Time {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -114,7 +115,7 @@ func tokenExpiry(token string) time.Time {
 	return time.Unix(c.Expiry, 0)
 }
 
-// dataOrFile returns data that is embedded, or that of the file that is named; nothing if there is neither.
+// dataOrFile returns the embedded data, or the content of the file, or nothing if there is neither.
 func dataOrFile(data []byte, folder, file string) ([]byte, error) {
 	if len(data) > 0 || file == "" {
 		return data, nil
@@ -122,7 +123,7 @@ func dataOrFile(data []byte, folder, file string) ([]byte, error) {
 	return readFile(inFolder(folder, file))
 }
 
-// inFolder makes a path of a kubeconfig independent of the working directory; an empty one stays empty.
+// inFolder returns the path relative to the folder. An empty path stays empty.
 func inFolder(folder, path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFile is how many bytes a kubeconfig, or a file that it names, may have. Kubernetes' own limit for the Secret or ConfigMap that such
-// files come from is 1 MiB.
+// maxFile bounds the size of a kubeconfig and of the files that it names. Kubernetes limits a
+// Secret or ConfigMap, from which such files come, to 1 MiB.
 const maxFile = 1 << 20
 
-// readFile reads a file of the configuration. What is no regular file is refused: nobody may ever write into a pipe, and a device may
-// never end.
+// readFile reads a regular file of the configuration. Other files are refused: a pipe may have no
+// writer, and a device no end.
 func readFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

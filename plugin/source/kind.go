@@ -2,22 +2,24 @@ package source
 
 import "errors"
 
-// A Kind says what an error means for the pod, in a stable word for logs and metrics.
+// A Kind classifies an error, in a stable word for logs and metrics.
 type Kind string
 
-// The kinds of errors. NotFound and Replaced are answers about the pod; the others say that a source could not answer.
+// The kinds of errors. NotFound and Replaced are answers about the pod. The others mean that a
+// source could not answer.
 const (
 	// NotFound: there is no pod, or no namespace, of that name.
 	NotFound Kind = "not-found"
-	// Replaced: there is a pod of that name, but it has another UID, and stayed another one as long as it was asked for.
+	// Replaced: the pod of that name had another UID during all requests.
 	Replaced Kind = "replaced"
-	// Unauthorized: the source does not know who is asking; the credentials are wrong, or have expired.
+	// Unauthorized: the credentials are wrong or have expired.
 	Unauthorized Kind = "unauthorized"
-	// Forbidden: the source knows who is asking, and will not tell.
+	// Forbidden: the credentials do not permit the request.
 	Forbidden Kind = "forbidden"
-	// Misconfigured: the source cannot be asked by what is configured, such as a kubeconfig that is not there.
+	// Misconfigured: the configuration permits no request. For example, the kubeconfig does not
+	// exist.
 	Misconfigured Kind = "misconfigured"
-	// Unavailable: the source was not reached, gave no answer in time, or none that makes sense.
+	// Unavailable: the source was not reached, or its answer was late or invalid.
 	Unavailable Kind = "unavailable"
 )
 
@@ -35,10 +37,12 @@ type kindError struct {
 func (e *kindError) Error() string { return e.err.Error() }
 func (e *kindError) Unwrap() error { return e.err }
 
-// WithKind gives an error a kind, which [KindOf] finds again however the result is wrapped. The text stays the same.
+// WithKind returns an error with the same text and the kind, which [KindOf] returns even if the
+// error is wrapped.
 func WithKind(kind Kind, err error) error { return &kindError{kind, err} }
 
-// KindOf returns the kind of a source's error: [Unavailable] for an error that nobody gave a kind, and "" for nil.
+// KindOf returns the kind of a source's error: [Unavailable] for an error without a kind, and ""
+// for nil.
 func KindOf(err error) Kind {
 	var e *kindError
 	switch {
@@ -51,20 +55,20 @@ func KindOf(err error) Kind {
 	}
 }
 
-// IsNotFound tells whether the error says that there is no such pod or namespace.
+// IsNotFound reports whether there is no such pod or namespace.
 func IsNotFound(err error) bool { return KindOf(err) == NotFound }
 
-// IsReplaced tells whether the error says that another pod has the name now.
+// IsReplaced reports whether another pod has the name now.
 func IsReplaced(err error) bool { return KindOf(err) == Replaced }
 
-// IsRefused tells whether the error says that the credentials are wrong or not sufficient.
+// IsRefused reports whether the credentials are wrong or not sufficient.
 func IsRefused(err error) bool {
 	kind := KindOf(err)
 	return kind == Unauthorized || kind == Forbidden
 }
 
-// IsMisconfigured tells whether the error says that the configuration must be changed before the source can be asked.
+// IsMisconfigured reports whether the configuration must be changed before the source can be used.
 func IsMisconfigured(err error) bool { return KindOf(err) == Misconfigured }
 
-// IsUnavailable tells whether the error says that the source could not answer, and may be able to later.
+// IsUnavailable reports whether the source could not answer now, but may later.
 func IsUnavailable(err error) bool { return KindOf(err) == Unavailable }

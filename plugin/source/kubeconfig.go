@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// kubeconfig is the part of a kubeconfig file that counts here (k8s.io/client-go/tools/clientcmd/api/v1).
+// kubeconfig has the used fields of a kubeconfig file (k8s.io/client-go/tools/clientcmd/api/v1).
 type kubeconfig struct {
 	CurrentContext string          `json:"current-context"`
 	Clusters       []namedCluster  `json:"clusters"`
@@ -39,7 +39,7 @@ type namedAuthInfo struct {
 	User authInfo `json:"user"`
 }
 
-// cluster says where the API server is, and how it is known again.
+// cluster has the address of the API server, and how to authenticate it.
 type cluster struct {
 	Server                   string `json:"server"`
 	TLSServerName            string `json:"tls-server-name"`
@@ -49,7 +49,7 @@ type cluster struct {
 	ProxyURL                 string `json:"proxy-url"`
 }
 
-// authInfo says as whom to ask.
+// authInfo has the credentials of a user.
 type authInfo struct {
 	ClientCertificate     string          `json:"client-certificate"`
 	ClientCertificateData []byte          `json:"client-certificate-data"`
@@ -66,10 +66,12 @@ type authInfo struct {
 	Exec                  json.RawMessage `json:"exec"`
 }
 
-// parseKubeconfig returns cluster and user of the current context. Its errors never quote the text, which has secrets.
+// parseKubeconfig returns cluster and user of the current context. Its errors never quote the file,
+// which has secrets.
 func parseKubeconfig(text []byte) (cluster, authInfo, error) {
 	var k kubeconfig
-	// The node agent writes JSON. That is YAML too, but to read it as such takes four times as long. Only YAML takes a number for a text.
+	// The node agent writes JSON. It is valid YAML, but parsing it as YAML takes four times as
+	// long. Only YAML accepts a number as a string.
 	if json.Unmarshal(text, &k) != nil {
 		k = kubeconfig{}
 		if err := yaml.Unmarshal(text, &k); err != nil {
@@ -95,7 +97,8 @@ func parseKubeconfig(text []byte) (cluster, authInfo, error) {
 	return k.Clusters[c].Cluster, k.Users[u].User, nil
 }
 
-// withoutSecrets says what is wrong with a kubeconfig by place and type. The parsers' own words quote pieces of the text.
+// withoutSecrets describes an error of a parser by place and type only. The text of the error may
+// quote the file.
 func withoutSecrets(err error) error {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
@@ -109,7 +112,8 @@ func withoutSecrets(err error) error {
 	return errors.New("it is no kubeconfig: not YAML, or with data that is not base64")
 }
 
-// endpoint returns where the API server is. Only https is spoken: what decides on a pod must not be changed on its way.
+// endpoint returns the URL of the API server. It must be https: the pod decides about redirection
+// and must not be changed on its way.
 func (c *cluster) endpoint() (*url.URL, error) {
 	server, err := url.Parse(c.Server)
 	switch {
@@ -125,7 +129,7 @@ func (c *cluster) endpoint() (*url.URL, error) {
 	return &url.URL{Scheme: server.Scheme, Host: server.Host, Path: cmp.Or(server.Path, "/")}, nil
 }
 
-// proxy returns the proxy between here and the API server; nil if there is none.
+// proxy returns the URL of the proxy for the API server, or nil.
 func (c *cluster) proxy() (*url.URL, error) {
 	if c.ProxyURL == "" {
 		return nil, nil
@@ -137,10 +141,11 @@ func (c *cluster) proxy() (*url.URL, error) {
 	return proxy, nil
 }
 
-// instead says what a user may have.
+// instead lists the supported credentials, for errors.
 const instead = "give it a token, a tokenFile or a client certificate"
 
-// unsupported names what the user has that is not done here, and why. Passing over it would ask as somebody else.
+// unsupported describes credentials of the user that are not supported, and why. Without them
+// requests would be sent as another user.
 func (u *authInfo) unsupported() error {
 	present := func(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 	switch {

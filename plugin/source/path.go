@@ -1,6 +1,6 @@
 package source
 
-// path is where the API server keeps an object of its core group.
+// path is the URL path of an object of the core group.
 type path struct {
 	namespace, resource, name string
 }

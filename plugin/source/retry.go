@@ -8,13 +8,15 @@ import (
 )
 
 const (
-	// firstPause is the longest pause after the first try; each further one may be twice as long, up to longestPause.
+	// firstPause is the longest pause after the first request. It doubles with each further
+	// request, up to longestPause.
 	firstPause   = 100 * time.Millisecond
 	longestPause = time.Second
 )
 
-// ask tries until the answer is accepted, a trouble is final, or the budget would not suffice for another pause.
-func (a *APIServer) ask(ctx context.Context, subject string, p path, accept func(body []byte) *trouble) error {
+// ask repeats a request until the answer is accepted, an error is final, or the budget does not
+// suffice for another pause.
+func (a *APIServer) ask(ctx context.Context, subject string, p path, accept func(body []byte) *requestError) error {
 	c, err := a.connect()
 	if err != nil {
 		return WithKind(Misconfigured, fmt.Errorf("%s: %w", subject, err))
@@ -22,26 +24,26 @@ func (a *APIServer) ask(ctx context.Context, subject string, p path, accept func
 	start := time.Now()
 	within, cancel := context.WithTimeout(ctx, a.options.budget())
 	defer cancel()
-	var last *trouble
+	var last *requestError
 	for tries := 1; ; tries++ {
 		t := a.try(within, c, p, accept)
 		if t == nil {
 			return nil
 		}
-		// A try that the end of the budget cut short has less to say than the one before it.
+		// A request that the end of the budget interrupts says less than the one before it.
 		if last == nil || t.final || within.Err() == nil {
 			last = t
 		}
 		if t.final || !rest(within, t.after+pause(tries)) {
 			return a.give(ctx, c, subject, last, effort(tries, time.Since(start)))
 		}
-		// Behind a load balancer another connection may find another API server.
+		// Behind a load balancer another connection may reach another API server.
 		c.transport.CloseIdleConnections()
 	}
 }
 
-// try makes one try.
-func (a *APIServer) try(ctx context.Context, c *client, p path, accept func(body []byte) *trouble) *trouble {
+// try sends one request.
+func (a *APIServer) try(ctx context.Context, c *client, p path, accept func(body []byte) *requestError) *requestError {
 	ctx, cancel := context.WithTimeout(ctx, a.options.try())
 	defer cancel()
 	body, t := c.get(ctx, p)
@@ -51,8 +53,8 @@ func (a *APIServer) try(ctx context.Context, c *client, p path, accept func(body
 	return accept(body)
 }
 
-// give makes the error of a question that was given up.
-func (a *APIServer) give(ctx context.Context, c *client, subject string, last *trouble, effort string) error {
+// give returns the error after the last request.
+func (a *APIServer) give(ctx context.Context, c *client, subject string, last *requestError, effort string) error {
 	if last.kind == Unauthorized {
 		a.forget(c)
 	}
@@ -63,7 +65,7 @@ func (a *APIServer) give(ctx context.Context, c *client, subject string, last *t
 	return WithKind(last.kind, err)
 }
 
-// forget lets the next question read the kubeconfig again: whoever renews the credentials replaces it.
+// forget makes the next request read the kubeconfig again: renewed credentials are in a new file.
 func (a *APIServer) forget(c *client) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -72,7 +74,7 @@ func (a *APIServer) forget(c *client) {
 	}
 }
 
-// effort says how hard it was tried, if that was more than once.
+// effort describes the number of requests and their time, if there were several.
 func effort(tries int, took time.Duration) string {
 	if tries == 1 {
 		return ""
@@ -80,14 +82,14 @@ func effort(tries int, took time.Duration) string {
 	return fmt.Sprintf(" (%d tries in %v)", tries, took.Round(time.Millisecond))
 }
 
-// pause returns how long to wait after so many tries: at least half and at most all of a step, so that the nodes of a cluster do
-// not come all at once when its API server is back.
+// pause returns the time to wait after so many requests: a random time between half of a step and
+// all of it, so that not all nodes of a cluster send requests at once when the API server is back.
 func pause(tries int) time.Duration {
 	step := min(longestPause, firstPause<<min(tries-1, 10))
 	return step/2 + rand.N(step/2+1)
 }
 
-// rest waits. It returns false at once if the context ends before that.
+// rest waits. It returns false as soon as the context ends.
 func rest(ctx context.Context, d time.Duration) bool {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= d {
 		return false

@@ -1,4 +1,3 @@
-// Package text makes texts that strangers have chosen fit into an error or a line of the log: in bounded length, and on one line.
 package text
 
 import (
@@ -9,8 +8,9 @@ import (
 
 const mark = "…"
 
-// Cut shortens a text to at most so many bytes with the ellipsis at its end, which is not added to a text that is short enough. The
-// result is valid UTF-8 where the text is. The limit is at least 3, the length of the ellipsis.
+// Cut shortens a text to at most so many bytes with the ellipsis at its end, which is not added to
+// a text that is short enough. The result is valid UTF-8 where the text is. The limit is at least
+// 3, the length of the ellipsis.
 func Cut(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -18,7 +18,8 @@ func Cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len(mark)], "") + mark
 }
 
-// Printable makes one line of a text: white space is blanks, and everything else that is not printed replacement characters (U+FFFD).
+// Printable makes one line of a text: white space is blanks, and everything else that is not
+// printed replacement characters (U+FFFD).
 func Printable(text string) string {
 	return strings.Map(func(c rune) rune {
 		switch {

@@ -2,82 +2,137 @@ package diff
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A found class and what it is sorted by.
-type foundClass struct {
-	Class
-	size int // of the description
-}
-
-// classes describes what differs, in at most that many classes, and tells whether there are more. Each difference has its turn, so
-// that one of a thousand classes hides none that one describes.
-func (d *decision) classes(most int) (classes []Class, more bool) {
-	var found []foundClass
+// classes describes what differs, in at most that many classes. Each difference has its turn, so that one of a thousand classes hides none
+// that one describes.
+func (d *decision) classes(most int) {
 	for _, named := range []bool{false, true} {
-		for round := 0; ; round++ {
-			open := 0
+		for open := true; open; {
+			open = false
 			for _, p := range d.paths {
 				for i := range p.differences {
 					differs := &p.differences[i]
-					if differs.packets == none || (len(differs.deviations) > 0) != named {
+					if (len(differs.deviations) > 0) != named || !p.exist(differs.packets) {
 						continue
 					}
-					if len(found) == most {
-						more = true
-						continue
+					if len(d.result.Classes) == most {
+						d.result.More = true
+						return
 					}
-					open++
-					found = append(found, d.takeClass(p.space, differs))
+					open = true
+					d.result.Classes = append(d.result.Classes, d.takeClass(p.space, differs))
 				}
-			}
-			if open == 0 {
-				break
 			}
 		}
 	}
-	slices.SortStableFunc(found, func(a, b foundClass) int {
-		return cmp.Or(cmp.Compare(min(1, len(a.Deviations)), min(1, len(b.Deviations))), cmp.Compare(a.size, b.size))
+}
+
+// sortClasses puts known deviations last, and what is described in few words first.
+func sortClasses(classes []Class) {
+	slices.SortStableFunc(classes, func(a, b Class) int {
+		return cmp.Or(cmp.Compare(min(1, len(a.Deviations)), min(1, len(b.Deviations))), cmp.Compare(a.size(), b.size()))
 	})
-	for _, f := range found {
-		classes = append(classes, f.Class)
+}
+
+// size is how long the description of a class is.
+func (c *Class) size() int {
+	size := 0
+	for _, condition := range c.Packets {
+		size += 10 + len(condition.Values)
 	}
-	return classes, more
+	return size
 }
 
 // takeClass takes one class out of a difference.
-func (d *decision) takeClass(s *space, from *difference) foundClass {
+func (d *decision) takeClass(s *space, from *difference) Class {
 	chosen := s.choose(from.packets)
-	box := s.widen(chosen, from.packets)
-	from.packets = s.minus(from.packets, box.packets(s))
-	class := Class{Packets: s.describe(box), Witness: s.packet(chosen), Deviations: from.deviations, space: s, box: box}
-	class.Outcome = outcomes(d.sides, class.Witness)
-	size := 0
-	for _, c := range class.Packets {
-		size += 10 + len(c.Values)
-	}
-	return foundClass{class, size}
+	box := s.widen(chosen, from.named)
+	taken := box.packets(s)
+	from.packets, from.named = s.minus(from.packets, taken), s.minus(from.named, taken)
+	witness := s.packet(chosen)
+	s.adopt(box, &witness)
+	leaveOut(box, &witness)
+	class := Class{Packets: s.describe(box), Witness: witness, Deviations: from.deviations, space: s, box: box}
+	class.redirects = from.left.target.kind == redirectTarget || from.right.target.kind == redirectTarget
+	class.Outcome = d.outcomes(s, box, class.Witness)
+	return class
 }
 
-// A box is a set of packets that one condition for each field describes.
-type box [fieldCount]set
+// adopt gives the witness what the box says of the host.
+func (s *space) adopt(b box, p *rules.Packet) {
+	for _, l := range b.others {
+		switch key := s.list[l.variable].key; {
+		case strings.HasPrefix(key, reversePathKey):
+			p.NoReversePath = !l.is
+		case strings.HasPrefix(key, socketKey):
+			p.TransparentSocket = l.is
+		case key == boundKey:
+			p.Bound = l.is
+		case key == toItselfKey && l.is:
+			p.InAddress = p.Destination.Addr()
+		case key == toItselfKey && p.InAddress == p.Destination.Addr():
+			p.InAddress = p.InAddress.Next()
+		}
+	}
+}
+
+// leaveOut takes from the witness what does not matter, and what a packet need not say.
+func leaveOut(b box, p *rules.Packet) {
+	if b.fields[destinationType] == all {
+		p.DestinationType = rules.AddrTypeUnknown
+	}
+	if b.fields[sourceType] == all {
+		p.SourceType = rules.AddrTypeUnknown
+	}
+	if b.fields[inAddress] == all && len(b.others) == 0 {
+		p.InAddress = netip.Addr{}
+	}
+	if b.fields[status] == all {
+		p.Status &= rules.StatusConfirmed | rules.StatusSeenReply
+	}
+}
+
+// A box is a set of packets that one condition for each field describes, and one for each variable.
+type box struct {
+	fields [fieldCount]set
+	// others are the variables that matter, and which value each has.
+	others []literal
+}
+
+// A literal is a variable, by its place in the list, with a value.
+type literal struct {
+	variable int
+	is       bool
+}
 
 // packets returns those that fulfil all conditions.
 func (b *box) packets(s *space) set {
 	packets := all
-	for _, condition := range slices.Backward(b[:]) {
-		packets = s.and(packets, condition)
+	for _, l := range b.others {
+		packets = s.and(packets, s.literal(l))
+	}
+	for f := fieldCount; f > 0; f-- {
+		packets = s.and(packets, b.fields[f-1])
 	}
 	return packets
+}
+
+// literal returns the packets for which the variable has the value.
+func (s *space) literal(l literal) set {
+	return s.unless(!l.is, s.node(variableBit(l.variable), none, all))
 }
 
 // widenOrder is that in which conditions are given up: first those that a reader can best do without. Addresses come last, when
 // little else is left, because their sets are large.
 var widenOrder = []field{
-	sourcePort, connectionMark, mark, flags, listener, group, user, state, device, destinationPort, protocol, source, destination,
+	newPort, newDestination, sourcePort, connectionMark, mark, flags, listener, inAddress, sourceType, destinationType, icmp, status, reply, group, user, device,
+	destinationPort, protocol, state, source, destination,
 }
 
 // widen returns a box around the packet with nothing in it, of what can exist, that is not in the set, and that cannot be wider in
@@ -85,22 +140,58 @@ var widenOrder = []field{
 func (s *space) widen(chosen [fieldCount]value, within set) box {
 	var b box
 	for f := range fieldCount {
-		b[f] = s.is(f, chosen[f])
+		if b.fields[f] = all; !isUnknownMark(f) {
+			b.fields[f] = s.is(f, chosen[f])
+		}
 	}
-	outside := s.minus(s.possible, within)
+	b.others = s.literals(s.and(within, b.packets(s)))
+	outside := func(b *box) set { return s.and(s.minus(b.packets(s), within), s.possible()) }
+	for i := 0; i < len(b.others); {
+		fewer := b
+		fewer.others = slices.Delete(slices.Clone(b.others), i, i+1)
+		if outside(&fewer) == none {
+			b = fewer
+			continue
+		}
+		i++
+	}
 	for _, f := range widenOrder {
-		b[f] = all
-		forbidden := s.project(s.and(outside, b.packets(s)), s.keep(f))
-		b[f] = s.not(forbidden)
+		b.fields[f] = all
+		forbidden := s.onlyField(outside(&b), f)
+		b.fields[f] = s.not(forbidden)
 		if isBits(f) {
-			b[f] = s.plain(f, uint32(chosen[f].low), b[f])
+			b.fields[f] = s.plain(f, uint32(chosen[f].low), b.fields[f])
 		}
 	}
 	return b
 }
 
-// isBits tells whether the values of the field are not a number, but bits.
-func isBits(f field) bool { return f == mark || f == connectionMark || f == flags }
+// literals returns a value of each variable that a set of packets depends on, with which it is not empty.
+func (s *space) literals(packets set) []literal {
+	var found []literal
+	for packets != none && packets != all {
+		n := s.nodes[packets]
+		i, isVariable := s.variableOf(n.bit)
+		l := literal{variable: i, is: n.no == none}
+		packets = n.no
+		if l.is {
+			packets = n.yes
+		}
+		if isVariable {
+			found = append(found, l)
+		}
+	}
+	slices.Reverse(found)
+	return found
+}
+
+// onlyField returns the packets of which the field has the value that it has in some packet of the set.
+func (s *space) onlyField(packets set, f field) set {
+	return s.forget(packets, func(bit uint32) bool { return int(bit) < len(s.field) && s.field[bit] == f })
+}
+
+// isBits reports whether the values of the field are not a number, but bits.
+func isBits(f field) bool { return f == mark || f == connectionMark || f == flags || f == status }
 
 // plain returns the set of values if it is easy to describe, else a part of it around the value that is: those in which some of the
 // bits are as they are in the value.
@@ -120,7 +211,7 @@ func (s *space) plain(f field, v uint32, values set) set {
 	return s.having(f, v&mask, mask)
 }
 
-// isFew tells whether the values are so few that they can be listed.
+// isFew reports whether the values are so few that they can be listed.
 func (s *space) isFew(f field, values set) bool {
 	return len(s.firstValues(f, values, mostListed+1)) <= mostListed
 }
@@ -162,12 +253,18 @@ func (s *space) pattern(f field, values set) (v, mask uint32, ok bool) {
 	return v, mask, true
 }
 
-// outcomes tells what each side does to a packet, and by which rule.
-func outcomes(sides Pair[*rules.Ruleset], p rules.Packet) Pair[Outcome] {
-	left, right := sides.Left.Explain(p), sides.Right.Explain(p)
-	part := differingPart(left.Fate, right.Fate)
-	return Pair[Outcome]{
-		Outcome{Fate: left.Fate, Decided: decidingStep(left, part)},
-		Outcome{Fate: right.Fate, Decided: decidingStep(right, part)},
+// outcomes finds what each side does to a packet of a box, and what decides that.
+func (d *decision) outcomes(s *space, b box, p rules.Packet) Pair[Outcome] {
+	given := map[string]bool{}
+	for _, l := range b.others {
+		given[s.list[l.variable].key] = l.is
 	}
+	left, right := explain(d.sides.Left, p, d.context("left ", given)), explain(d.sides.Right, p, d.context("right ", given))
+	part := differingPart(left.Fate, right.Fate)
+	return Pair[Outcome]{decidedBy(d.sides.Left, left, part), decidedBy(d.sides.Right, right, part)}
+}
+
+// context returns what is known of a side, given the values of some variables.
+func (d *decision) context(side string, given map[string]bool) context {
+	return context{side, given, d.history, d.meter}
 }

@@ -4,16 +4,22 @@ import "github.com/sluice-mesh/sluice/rules"
 
 // A difference is packets that two rulesets treat differently, each in one way.
 type difference struct {
-	packets     set
-	left, right progress
+	packets set
+	// named are these, and beside them packets that a rule of one side sends to where they go anyway: a description that must leave them
+	// out is no help.
+	named       set
+	left, right flow
 	// deviations explain it.
 	deviations []rules.DeviationID
 }
 
-// fates returns the packets of each fate, and all those that are undecided.
-func (w *walk) fates() (decided flows, undecided set) {
+// differenceSize is how many bytes a difference takes, in a list that grows.
+const differenceSize = 1 << 10
+
+// outcomes returns the packets of each outcome, and all those that are undecided.
+func (w *walk) outcomes() (decided flows, undecided set) {
 	for _, f := range w.ended.list {
-		f.progress = f.fate()
+		f.progress = f.outcome()
 		if f.undecided != 0 {
 			undecided = w.or(undecided, f.packets)
 			continue
@@ -23,36 +29,116 @@ func (w *walk) fates() (decided flows, undecided set) {
 	return decided, undecided
 }
 
-// differences returns the packets of which the fates differ. Those of which one is undecided are left out.
-func (s *space) differences(left, right *walk) []difference {
-	lefts, _ := left.fates()
-	rights, unknownRight := right.fates()
-	var found []difference
-	for _, l := range lefts.list {
-		rest := s.minus(l.packets, unknownRight)
-		if i := rights.find(l.progress); i >= 0 {
-			rest = s.minus(rest, rights.list[i].packets)
+// A comparison is what two walks of one space differ in.
+type comparison struct {
+	// differences are the packets that are treated differently, whatever is not known. They are disjoint.
+	differences []difference
+	// undecided are the packets of which that depends on what is not known.
+	undecided set
+	// depends is what decides about them: it holds of packets and what is not known.
+	depends set
+}
+
+// compare finds out which packets two walks treat differently.
+func (s *space) compare(left, right *walk) comparison {
+	lefts, unknownLeft := left.outcomes()
+	rights, unknownRight := right.outcomes()
+	var c comparison
+	var sets []set
+	differ := func(l, r *flow, packets, named set) {
+		s.meter.take(differenceSize)
+		c.differences = append(c.differences, difference{packets: packets, named: named, left: *l, right: *r})
+		sets = append(sets, packets)
+	}
+	for i := range lefts.list {
+		l := &lefts.list[i]
+		rest := l.packets
+		other := func(r *flow) {
+			s.meter.work()
+			packets := s.and(rest, r.packets)
+			if packets == none {
+				return
+			}
+			rest = s.minus(rest, packets)
+			named := packets
+			if packets = s.minus(packets, s.alike(left, l, r)); packets != none {
+				if l.target.kind == r.target.kind {
+					named = packets
+				}
+				differ(l, r, packets, named)
+			}
 		}
-		for _, r := range rights.list {
+		if i := rights.find(l.progress); i >= 0 && (l.target.isRange() || l.target.addrRange()) {
+			other(&rights.list[i])
+		} else if i >= 0 {
+			r := &rights.list[i]
+			if packets := s.and(s.and(rest, r.packets), left.marksDiffer(l, r)); packets != none {
+				differ(l, r, packets, packets)
+			}
+			rest = s.minus(rest, r.packets)
+		}
+		for i := range rights.list {
 			if rest == none {
 				break
 			}
-			packets := s.minus(s.and(rest, r.packets), s.same(l.progress, r.progress))
-			if packets != none {
-				found = append(found, difference{packets: packets, left: l.progress, right: r.progress})
-			}
+			other(&rights.list[i])
+		}
+	}
+	s.decided(&c, s.unite(sets), s.or(unknownLeft, unknownRight))
+	return c
+}
+
+// decided divides the packets that differ into those of which that is certain and those of which it depends on what is not known.
+func (s *space) decided(c *comparison, differing, unknown set) {
+	certain := s.minus(s.certainly(s.or(differing, unknown)), s.possibly(unknown))
+	if !s.unknowns {
+		certain = differing
+	}
+	c.depends = s.minus(s.or(differing, unknown), certain)
+	c.undecided = s.possibly(c.depends)
+	taken, possible := none, s.or(s.possibly(differing), c.undecided)
+	for i := range c.differences {
+		d := &c.differences[i]
+		d.packets = s.minus(s.and(s.possibly(d.packets), certain), taken)
+		d.named = s.or(d.packets, s.minus(s.possibly(d.named), s.or(possible, taken)))
+		taken = s.or(taken, d.named)
+	}
+	c.differences = s.existing(c.differences)
+}
+
+// existing returns the differences with packets that can exist.
+func (s *space) existing(list []difference) []difference {
+	var found []difference
+	for _, d := range list {
+		if s.exist(d.packets) {
+			found = append(found, d)
 		}
 	}
 	return found
 }
 
-// same returns the packets for which two fates come to the same: their marks may have other reasons, but be equal.
-func (s *space) same(p, q progress) set {
-	p, q = p.fate(), q.fate()
-	if !p.sameBeside(q) {
+// alike returns the packets for which two outcomes come to the same, though they are written differently.
+func (s *space) alike(w *walk, l, r *flow) set {
+	p, q := l.progress, r.progress
+	p.target, q.target = target{}, target{}
+	p.tproxy.port, q.tproxy.port = 0, 0
+	if p != q {
 		return none
 	}
-	return s.and(s.sameMark(p.mark, q.mark), s.sameMark(p.connection, q.connection))
+	packets := all
+	if !p.dropped {
+		packets = s.and(s.sameDestination(l.target, r.target), s.samePort(target{port: l.tproxy.port}, target{port: r.tproxy.port}))
+	}
+	return s.minus(packets, w.marksDiffer(l, r))
+}
+
+// marksDiffer returns the packets of two flows whose marks are not equal. Of dropped packets only that of the connection is seen.
+func (w *walk) marksDiffer(l, r *flow) set {
+	packets := w.marks.differs(l.connection, r.connection)
+	if !l.dropped {
+		packets = w.or(packets, w.marks.differs(l.mark, r.mark))
+	}
+	return packets
 }
 
 // total is all packets of the differences.

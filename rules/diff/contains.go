@@ -1,26 +1,39 @@
 package diff
 
 import (
-	"slices"
-
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Contains tells whether a packet that is possible (see [Possible]) belongs to the class.
+// Contains reports whether a packet that is possible (see [Possible]) belongs to the class, or may belong to it by chance.
 func (c *Class) Contains(p rules.Packet) bool {
 	if p.Hook != c.space.hook || p.Family() != c.space.family {
 		return false
 	}
-	values := c.space.valuesOf(p)
-	for f, condition := range c.box {
+	values := valuesOf(p)
+	values[device] = number(uint32(c.space.deviceOf(p)))
+	if to := p.Destination.Addr(); c.redirects && c.space.leavesOutScopes() && hasFormerScope(to) {
+		return false
+	}
+	for f, condition := range c.box.fields {
 		if !c.space.holds(condition, field(f), values[f]) {
+			return false
+		}
+	}
+	one := onePacket{Packet: p}
+	for key, given := range c.space.given {
+		if is, ok := one.fact(key); ok && is != given {
+			return false
+		}
+	}
+	for _, l := range c.box.others {
+		if is, ok := one.fact(c.space.list[l.variable].key); ok && is != l.is {
 			return false
 		}
 	}
 	return true
 }
 
-// holds tells whether the value fulfils a condition on its field.
+// holds reports whether the value fulfils a condition on its field.
 func (s *space) holds(condition set, f field, v value) bool {
 	for i, bit := range s.bits[f] {
 		n := s.nodes[condition]
@@ -35,32 +48,11 @@ func (s *space) holds(condition set, f field, v value) bool {
 	return condition == all
 }
 
-// valuesOf is the inverse of packet.
-func (s *space) valuesOf(p rules.Packet) [fieldCount]value {
-	v := [fieldCount]value{
-		destination: address(p.Destination.Addr()), source: address(p.Source.Addr()), protocol: number(p.Protocol),
-		destinationPort: number(p.Destination.Port()), sourcePort: number(p.Source.Port()),
-		device: number(uint32(s.deviceOf(p))), state: number(p.State), flags: number(p.Flags),
-		mark: number(p.Mark), connectionMark: number(p.ConntrackMark),
-	}
-	if p.NoListener {
-		v[listener] = number[uint8](1)
-	}
-	if p.Owner != nil {
-		v[user], v[group] = number(withSocket+uint64(p.Owner.UID)), number(p.Owner.GID)
-	}
-	return v
-}
-
 // deviceOf returns the number of the class of a packet's interface.
 func (s *space) deviceOf(p rules.Packet) int {
 	name := p.InInterface
 	if s.hook == rules.Output {
 		name = p.OutInterface
 	}
-	return slices.IndexFunc(s.devices, func(c deviceClass) bool {
-		return (name == loopback) == (c.example == loopback) && !slices.ContainsFunc(s.devices, func(o deviceClass) bool {
-			return o.name.Contains(name) != o.name.Contains(c.example)
-		})
-	})
+	return s.devices.find(name)
 }

@@ -6,11 +6,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Decide tells which packets two rulesets treat differently. It looks at neither text nor samples: the answer holds for every
-// packet that can enter at prerouting or output (see [Possible]), and depends on the fates that [rules.Ruleset.Explain] finds.
+// Decide finds the packets that two rulesets treat differently. It looks at neither text nor samples: the answer holds for every packet
+// that can enter at prerouting or output (see [Possible]), and what becomes of packets is what [Explain] finds.
 //
-// The time is near-linear in the number of rules, but there are rulesets (a thousand rules that each set other bits of the mark)
-// for which it is not. Decide is safe for concurrent use.
+// The time is near-linear in the number of rules for all rulesets that programs write. There are others, for which it is not: the
+// budget bounds it, and then Result.Exhausted says so. Decide is safe for concurrent use.
 func Decide(left, right Side, o Options) Result {
 	if o.MaxClasses <= 0 {
 		o.MaxClasses = DefaultMaxClasses
@@ -19,12 +19,22 @@ func Decide(left, right Side, o Options) Result {
 		o.Families = []rules.Family{rules.IPv4, rules.IPv6}
 	}
 	d := newDecision(left, right)
-	for _, f := range o.Families {
-		for _, h := range []rules.Hook{rules.Output, rules.Prerouting} {
-			d.path(f, h)
+	d.options, d.meter = o, newMeter(o.Budget)
+	d.result.Exhausted = within(func() {
+		d.history.compareElsewhere(d.sides.Left, d.sides.Right)
+		// What differs does so for equal states. So only where nothing differs it matters whether the states remain equal.
+		for again := true; again; again = len(d.paths) == 0 && d.history.part() {
+			d.decide()
 		}
+	})
+	if d.result.Exhausted == "" {
+		limit := within(func() { d.classes(o.MaxClasses) })
+		d.result.More = d.result.More || limit != ""
+		if len(d.result.Classes) == 0 {
+			d.result.Exhausted = limit
+		}
+		sortClasses(d.result.Classes)
 	}
-	d.result.Classes, d.result.More = d.classes(o.MaxClasses)
 	if left.RoutingKnown && right.RoutingKnown {
 		d.result.RoutingCompared = true
 		d.result.Routing = compareRouting(left.Ruleset.Routing, right.Ruleset.Routing)
@@ -34,18 +44,127 @@ func Decide(left, right Side, o Options) Result {
 	return d.result
 }
 
+// decide compares the packets of all families and hooks.
+func (d *decision) decide() {
+	// A difference that only rare packets show is worth its words only if there is no other. So all packets are looked at first, and what is
+	// found is forgotten if others show a difference too.
+	translations := seesTranslations(d.sides.Left) || seesTranslations(d.sides.Right)
+	all := d.world(world{translations: translations}, rules.Output, rules.Prerouting)
+	if translations && all.differs() {
+		if usual := d.world(world{}, rules.Output, rules.Prerouting); usual.differs() {
+			all = usual
+		}
+	}
+	if !all.differs() && (redirects(d.sides.Left) || redirects(d.sides.Right)) {
+		all = d.world(world{withoutAddress: true}, rules.Prerouting)
+	}
+	if !all.differs() && (routesAgain(d.sides.Left) || routesAgain(d.sides.Right)) {
+		all = d.world(world{bound: true}, rules.Output)
+	}
+	d.paths, d.result.Undecided, d.result.MoreUndecided = all.paths, all.undecided, all.more
+}
+
+// A found is what was found in a world.
+type found struct {
+	paths     []path
+	undecided []Undecided
+	more      bool // undecided
+}
+
+func (f found) differs() bool { return len(f.paths) > 0 || len(f.undecided) > 0 }
+
+// world compares the packets of a world at some hooks.
+func (d *decision) world(w world, hooks ...rules.Hook) found {
+	d.paths, d.result.Undecided, d.result.MoreUndecided = nil, nil, false
+	for _, f := range d.options.Families {
+		for _, h := range hooks {
+			d.path(f, h, w)
+		}
+	}
+	return found{d.paths, d.result.Undecided, d.result.MoreUndecided}
+}
+
+// A world is which of the rare packets there are.
+type world struct {
+	// withoutAddress: interfaces have no address, so that redirections at prerouting drop.
+	withoutAddress bool
+	// translations: connections were translated before.
+	translations bool
+	// bound: sockets may be bound to an interface.
+	bound bool
+}
+
+// seesTranslations reports whether the fate of a packet may depend on how earlier packets of its connection were translated: a chain runs
+// behind the place where the kernel translates, or meets packets on lo, or a rule asks for it.
+func seesTranslations(rs *rules.Ruleset) bool {
+	asks := func(m rules.Match) bool {
+		_, status := m.(rules.MatchStatus)
+		state, ok := m.(rules.MatchState)
+		return status || ok && (state.States.Has(rules.SNAT) || state.States.Has(rules.DNAT))
+	}
+	for _, t := range rs.Tables {
+		for _, c := range t.Chains {
+			if b := c.Base; b != nil && isDecided(b) && b.Type != rules.NAT && !idle(&c) && (b.Hook == rules.Prerouting || b.Position() > translation) {
+				return true
+			}
+			for _, r := range c.Rules {
+				if slices.ContainsFunc(r.Matches, asks) {
+					return true
+				}
+				for _, a := range r.Actions {
+					if q, ok := a.(rules.Require); ok && asks(q.Match) {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// routesAgain reports whether a rule at output may make the kernel look for another route.
+func routesAgain(rs *rules.Ruleset) bool {
+	return slices.ContainsFunc(rs.BaseChains(rules.Output), func(c rules.ChainRef) bool {
+		return c.Chain.Base.Type != rules.Filter && len(c.Chain.Rules) > 0
+	})
+}
+
+// redirects reports whether a rule of the ruleset redirects.
+func redirects(rs *rules.Ruleset) bool {
+	for _, t := range rs.Tables {
+		for _, c := range t.Chains {
+			for _, r := range c.Rules {
+				for _, a := range r.Actions {
+					if _, ok := a.(rules.RedirectTo); ok {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
 // A decision is the work on one question.
 type decision struct {
 	left, right Side
+	options     Options
+	meter       *meter
 	// sides are the rulesets, with the routing by which their packets go.
 	sides Pair[*rules.Ruleset]
 	names []rules.InterfaceName
+	// devices are what the names tell apart; nil until a path needs them.
+	devices *devices
+	// history is what the rules do to states.
+	history history
 	// known are the same without some deviations; nil as long as there was no difference.
 	known []variant
 	// paths are the spaces in which there are differences.
 	paths   []path
 	reached Pair[map[*rules.Chain]bool]
 	result  Result
+	// differ finds the packets that two walks treat differently.
+	differ func(s *space, left, right *walk) comparison
 }
 
 // A path is a family and a hook, and what differs there.
@@ -71,42 +190,112 @@ func newDecision(left, right Side) *decision {
 		}
 	}
 	return &decision{
-		left: left, right: right, sides: Pair[*rules.Ruleset]{&l, &r}, names: names,
+		left: left, right: right, sides: Pair[*rules.Ruleset]{&l, &r}, names: names, history: newHistory(&l, &r), differ: (*space).compare,
 		reached: Pair[map[*rules.Chain]bool]{map[*rules.Chain]bool{}, map[*rules.Chain]bool{}},
 	}
 }
 
 // path decides about the packets of a family that enter at a hook.
-func (d *decision) path(f rules.Family, h rules.Hook) {
-	s := newSpace(f, h, d.names)
-	left, right := walkAll(s, d.sides.Left), walkAll(s, d.sides.Right)
-	for c := range left.reached {
-		d.reached.Left[c] = true
+func (d *decision) path(f rules.Family, h rules.Hook, w world) {
+	if d.devices == nil {
+		d.devices = deviceClasses(d.names, d.meter)
 	}
-	for c := range right.reached {
-		d.reached.Right[c] = true
+	memory := d.meter.memory
+	s := newSpace(f, h, d.devices, d.meter)
+	s.withoutAddress, s.translations, s.history = constant(w.withoutAddress), w.translations, d.history
+	if !w.bound {
+		s.given = map[string]bool{boundKey: false}
 	}
-	d.undecided(left, false)
-	d.undecided(right, true)
-	if found := s.differences(left, right); len(found) > 0 {
-		d.paths = append(d.paths, path{s, d.explained(s, found)})
+	left, right := walkAll(s, d.sides.Left, "left "), walkAll(s, d.sides.Right, "right ")
+	left.reach(d.reached.Left)
+	right.reach(d.reached.Right)
+	d.history.compareUpdates(s, &left.updates, &right.updates)
+	found := d.differ(s, left, right)
+	d.undecided(s, found, left, right)
+	if len(found.differences) > 0 {
+		d.paths = append(d.paths, path{s, d.explained(s, found.differences)})
+		return
+	}
+	d.meter.release(d.meter.memory - memory) // nothing refers to the space any more
+}
+
+// reach notes the chains to which packets come.
+func (w *walk) reach(reached map[*rules.Chain]bool) {
+	for i := len(w.order) - 1; i >= 0; i-- { // who calls was completed after whom it calls
+		s := w.order[i]
+		w.meter.charge(1 + len(s.events))
+		if s.entered == none {
+			continue
+		}
+		if s.chain.Chain.Base == nil && !reached[s.chain.Chain] && w.exist(s.entered) {
+			reached[s.chain.Chain] = true
+		}
+		for _, e := range s.events {
+			if e.call != nil {
+				e.call.entered = w.or(e.call.entered, w.and(s.entered, e.packets))
+			}
+		}
 	}
 }
 
-// undecided reports what the model has no word for, once for each rule.
-func (d *decision) undecided(w *walk, right bool) {
-	met := make([]set, len(w.unknown))
-	for _, f := range w.ended.list {
-		if f.undecided != 0 {
-			met[f.undecided-1] = w.or(met[f.undecided-1], f.packets)
+// undecided reports what decides about packets and is not known, once for each rule.
+func (d *decision) undecided(s *space, c comparison, sides ...*walk) {
+	if !s.exist(c.undecided) {
+		return
+	}
+	report := func(u Undecided, packets set) {
+		if slices.ContainsFunc(d.result.Undecided, u.sameRule) {
+			return
+		}
+		if len(d.result.Undecided) == MostUndecided {
+			d.result.MoreUndecided = true
+			return
+		}
+		if !s.exist(packets) {
+			packets = c.undecided
+		}
+		u.Witness = s.witness(packets)
+		d.result.Undecided = append(d.result.Undecided, u)
+	}
+	for i, w := range sides {
+		met := make([]set, len(w.unknown))
+		for _, f := range w.ended.list {
+			if f.undecided != 0 {
+				met[f.undecided-1] = w.or(met[f.undecided-1], s.and(s.possibly(f.packets), c.undecided))
+			}
+		}
+		for j, u := range w.unknown {
+			if d.meter.charge(MostUndecided); d.result.MoreUndecided {
+				return
+			}
+			if s.exist(met[j]) {
+				report(Undecided{Right: i == 1, Text: u.text, Step: u.step}, met[j])
+			}
 		}
 	}
-	for i, u := range w.unknown {
-		found := Undecided{Right: right, Text: u.text, Step: u.step, Witness: w.witness(met[i])}
-		if !slices.ContainsFunc(d.result.Undecided, found.sameRule) {
-			d.result.Undecided = append(d.result.Undecided, found)
+	for _, v := range s.unknownOf(c.depends) {
+		if d.meter.charge(MostUndecided); d.result.MoreUndecided {
+			return
+		}
+		u := Undecided{Text: v.text}
+		if v.step != nil {
+			u.Step = *v.step
+			u.Right = !isOf(d.sides.Left, v.step.Chain)
+		}
+		report(u, none)
+	}
+}
+
+// isOf reports whether a chain is one of the ruleset.
+func isOf(rs *rules.Ruleset, c *rules.Chain) bool {
+	for i := range rs.Tables {
+		for j := range rs.Tables[i].Chains {
+			if &rs.Tables[i].Chains[j] == c {
+				return true
+			}
 		}
 	}
+	return false
 }
 
 // unreachable lists the chains of a side to which no packet comes. Where the way of some packets ended at what the model has no word

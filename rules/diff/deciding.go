@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -8,65 +9,106 @@ import (
 
 // A part of a fate, and which rules have a say in it.
 type part struct {
+	name    string
 	differs func(a, b rules.Fate) bool
-	// sets tells whether the action has that effect.
+	// sets reports whether the action has that effect.
 	sets func(rules.Action) bool
-	// byFirst tells that the first rule that has the effect decides, else the last.
+	// byFirst reports that the first rule that has the effect decides, else the last.
 	byFirst bool
-	// at tells whether rules reached from the base chain could have it.
+	// at reports whether rules reached from the base chain could have it.
 	at func(*rules.Base) bool
+	// goes reports that it says where the packet goes.
+	goes bool
 }
 
 // parts in the order of what they mean to a reader: if a packet is dropped on one side only, its marks do not matter.
 var parts = []part{
 	{
-		differs: func(a, b rules.Fate) bool { return a.Dropped != b.Dropped },
+		name:    "drops it",
+		goes:    true,
+		differs: func(a, b rules.Fate) bool { return a.Dropped != b.Dropped || a.Rejected != b.Rejected },
 		sets: func(a rules.Action) bool {
-			_, orDrops := a.(rules.TProxyDrop)
-			return a == rules.Drop || orDrops
+			return a == rules.Action(rules.Drop) || does[rules.TProxyDrop](a) || does[rules.Reject](a)
 		},
 		at: notNAT,
 	},
 	{
-		differs: func(a, b rules.Fate) bool { return a.Redirect != b.Redirect },
-		sets:    does[rules.RedirectTo],
-		at:      isNAT,
+		name:    "tracks it",
+		differs: func(a, b rules.Fate) bool { return a.Untracked != b.Untracked },
+		sets:    does[rules.Notrack],
+		byFirst: true,
+		at:      isRaw,
 	},
 	{
-		differs: func(a, b rules.Fate) bool { return a.TProxy != b.TProxy },
+		name: "redirects it",
+		goes: true,
+		differs: func(a, b rules.Fate) bool {
+			return a.Redirect != b.Redirect || a.RedirectLast != b.RedirectLast || a.ToHost != b.ToHost
+		},
+		sets: translates,
+		at:   isNAT,
+	},
+	{
+		name:    "hands it to a transparent listener",
+		goes:    true,
+		differs: func(a, b rules.Fate) bool { return a.TProxy != b.TProxy || a.TProxyAddr != b.TProxyAddr },
 		sets:    func(a rules.Action) bool { return does[rules.TProxy](a) || does[rules.TProxyDrop](a) },
 		at:      notNAT,
 	},
 	{
-		differs: func(a, b rules.Fate) bool { return a.DNATPort != b.DNATPort },
-		sets:    does[rules.DNATPort],
-		at:      isNAT,
+		name: "translates its destination",
+		goes: true,
+		differs: func(a, b rules.Fate) bool {
+			return a.DNATPort != b.DNATPort || a.DNATPortLast != b.DNATPortLast || a.DNATAddr != b.DNATAddr || a.DNATAddrLast != b.DNATAddrLast
+		},
+		sets: translates,
+		at:   isNAT,
 	},
 	{
+		name:    "leads it back to this host",
+		goes:    true,
 		differs: func(a, b rules.Fate) bool { return a.Rerouted != b.Rerouted },
 		sets:    setsMark,
 		at:      notNAT,
 	},
 	{
+		name:    "chooses a zone",
 		differs: func(a, b rules.Fate) bool { return a.Zone != b.Zone },
 		sets:    does[rules.SetZone],
 		byFirst: true,
 		at:      isRaw,
 	},
 	{
-		differs: func(a, b rules.Fate) bool { return a.ConntrackMark != b.ConntrackMark },
-		sets:    does[rules.SaveMark],
-		at:      notNAT,
+		name:    "assigns a helper of conntrack",
+		differs: func(a, b rules.Fate) bool { return a.Helper != b.Helper },
+		sets:    does[rules.SetZone],
+		byFirst: true,
+		at:      isRaw,
 	},
 	{
+		name:    "marks its connection",
+		differs: func(a, b rules.Fate) bool { return a.ConntrackMark != b.ConntrackMark },
+		sets: func(a rules.Action) bool {
+			mix, ok := a.(rules.MixMark)
+			return does[rules.SaveMark](a) || ok && mix.Conntrack
+		},
+		at: anywhere,
+	},
+	{
+		name:    "marks it",
 		differs: func(a, b rules.Fate) bool { return a.Mark != b.Mark },
 		sets:    setsMark,
-		at:      notNAT,
+		at:      anywhere,
 	},
 }
 
+func translates(a rules.Action) bool {
+	return does[rules.RedirectTo](a) || does[rules.DNATPort](a) || does[rules.DNATTo](a)
+}
+
 func setsMark(a rules.Action) bool {
-	return does[rules.SetMark](a) || does[rules.RestoreMark](a) || does[rules.TProxyDrop](a)
+	mix, ok := a.(rules.MixMark)
+	return does[rules.SetMark](a) || does[rules.RestoreMark](a) || does[rules.TProxyDrop](a) || ok && !mix.Conntrack
 }
 
 func does[A rules.Action](a rules.Action) bool {
@@ -74,9 +116,10 @@ func does[A rules.Action](a rules.Action) bool {
 	return ok
 }
 
-func isNAT(b *rules.Base) bool  { return b.Type == rules.NAT }
-func notNAT(b *rules.Base) bool { return b.Type != rules.NAT }
-func isRaw(b *rules.Base) bool  { return b.Position() < rules.ConntrackPriority }
+func isNAT(b *rules.Base) bool    { return b.Type == rules.NAT }
+func notNAT(b *rules.Base) bool   { return b.Type != rules.NAT }
+func isRaw(b *rules.Base) bool    { return b.Position() <= rules.ConntrackPriority }
+func anywhere(b *rules.Base) bool { return b != nil }
 
 // differingPart returns the first part in which two fates differ.
 func differingPart(a, b rules.Fate) part {
@@ -84,26 +127,93 @@ func differingPart(a, b rules.Fate) part {
 	return parts[max(i, 0)]
 }
 
-// decidingStep returns the rule that gave that part of the fate its value: the one that has set it, or else the last that ended a
-// chain in which others might have; nil if there was none.
-func decidingStep(t rules.Trace, p part) *rules.Step {
-	var setting, ending *rules.Step
+// decidedBy returns what gave that part of the fate its value: the rule that has set it, or else a policy or a fact of the kernel, or
+// else the last rule that ended a chain in which others might have.
+func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) Outcome {
+	o := Outcome{Fate: t.Fate}
+	var ending *rules.Step
 	for _, pass := range t.Passes {
 		for _, step := range pass.Steps {
 			actions := step.Rule().Actions
 			if step.Stopped != nil {
-				actions = actions[:slices.Index(actions, step.Stopped)]
+				actions = actions[:slices.IndexFunc(actions, func(a rules.Action) bool { return rules.SameAction(a, step.Stopped) })]
+				if p.sets(step.Stopped) {
+					o.Reason = fmt.Sprintf("no transparent socket listens: %s", step)
+				}
 			}
-			if slices.ContainsFunc(actions, p.sets) && (setting == nil || !p.byFirst) {
-				setting = &step
+			if slices.ContainsFunc(actions, p.sets) && (o.Decided == nil || !p.byFirst) {
+				o.Decided = &step
 			}
-			if p.at(step.Base) && slices.ContainsFunc(actions, does[rules.Verdict]) {
+			if p.at(step.Base) && slices.ContainsFunc(actions, endsChain) {
 				ending = &step
 			}
 		}
 	}
-	if setting != nil {
-		return setting
+	switch {
+	case o.Decided != nil:
+		o.Reason = ""
+	case o.Reason != "":
+	case ending != nil && !t.Fate.Dropped:
+		o.Decided = ending
+	default:
+		if o.Reason = reason(t, p); o.Reason != "" {
+			break
+		}
+		if o.Decided = ending; ending == nil {
+			o.Reason = policies(rs, t, p)
+		}
 	}
-	return ending
+	if o.Decided == nil && !p.differs(t.Fate, rules.Fate{}) {
+		// Nothing did that, because something else did decide where the packet goes.
+		for _, q := range parts {
+			if q.goes && q.differs(t.Fate, rules.Fate{}) {
+				return decidedBy(rs, t, q)
+			}
+		}
+	}
+	return o
+}
+
+func endsChain(a rules.Action) bool {
+	return does[rules.Verdict](a) || translates(a) || does[rules.Reject](a)
+}
+
+// reason names what no rule decided, empty if a rule did.
+func reason(t rules.Trace, p part) string {
+	text := ""
+	for _, pass := range t.Passes {
+		for _, n := range pass.Notes {
+			if p.at(n.Chain.Chain.Base) {
+				text = n.String()
+			}
+		}
+	}
+	if n := len(t.Passes); text == "" && t.Fate.Dropped && n > 0 {
+		if steps := t.Passes[n-1].Steps; len(steps) > 0 && slices.ContainsFunc(steps[len(steps)-1].Rule().Actions, translates) {
+			text = NoAddressDrops.String() + ": " + steps[len(steps)-1].String()
+		}
+	}
+	if text == "" && t.Fate.Dropped && p.name != parts[0].name {
+		text = "the packet is dropped before"
+	}
+	return text
+}
+
+// policies says that no rule decided, and which chains let the packet pass.
+func policies(rs *rules.Ruleset, t rules.Trace, p part) string {
+	var passed []string
+	known := map[*rules.Chain]bool{}
+	for _, pass := range t.Passes {
+		for _, c := range rs.BaseChains(pass.Packet.Hook) {
+			concerned := c.Table.Family == rules.Inet || c.Table.Family == pass.Packet.Family()
+			if concerned && p.at(c.Chain.Base) && !idle(c.Chain) && !known[c.Chain] {
+				known[c.Chain] = true
+				passed = append(passed, chainName(c))
+			}
+		}
+	}
+	if len(passed) == 0 {
+		return fmt.Sprintf("no chain %s at its hooks", p.name)
+	}
+	return fmt.Sprintf("no rule %s; the policy is accept in %s", p.name, list(passed))
 }

@@ -13,7 +13,7 @@ type variant struct {
 	sides   Pair[*rules.Ruleset]
 }
 
-// has tells whether the side was compiled with the deviation.
+// has reports whether the side was compiled with the deviation.
 func (s *Side) has(id rules.DeviationID) bool {
 	return s.Redirect != nil && !slices.Contains(s.Redirect.Without, id)
 }
@@ -25,7 +25,10 @@ func (s *Side) without(present *rules.Ruleset, ids []rules.DeviationID) *rules.R
 	}
 	r := *s.Redirect
 	r.Without = append(slices.Clone(r.Without), ids...)
-	other := rules.Compile(r)
+	other, err := rules.Compile(r)
+	if err != nil {
+		return present // not what the side was compiled from
+	}
 	other.Routing = present.Routing
 	return &other
 }
@@ -75,7 +78,11 @@ func (d *decision) explained(s *space, found []difference) []difference {
 		if rest < 0 {
 			break
 		}
-		remain := s.total(s.differences(walkAll(s, v.sides.Left), walkAll(s, v.sides.Right)))
+		without := s.compare(walkAll(s, v.sides.Left, "left "), walkAll(s, v.sides.Right, "right "))
+		remain, namedRemain := s.or(s.total(without.differences), without.undecided), without.undecided
+		for _, d := range without.differences {
+			namedRemain = s.or(namedRemain, d.named)
+		}
 		var divided []difference
 		for _, f := range found {
 			if f.deviations != nil {
@@ -83,10 +90,10 @@ func (d *decision) explained(s *space, found []difference) []difference {
 				continue
 			}
 			named := f
-			named.packets, named.deviations = s.minus(f.packets, remain), v.without
-			f.packets = s.and(f.packets, remain)
+			named.packets, named.named, named.deviations = s.minus(f.packets, remain), s.minus(f.named, namedRemain), v.without
+			f.packets, f.named = s.and(f.packets, remain), s.and(f.named, namedRemain)
 			for _, part := range []difference{named, f} {
-				if part.packets != none {
+				if s.exist(part.packets) {
 					divided = append(divided, part)
 				}
 			}

@@ -1,7 +1,9 @@
 package diff
 
 import (
+	"fmt"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -21,79 +23,131 @@ type deviceClass struct {
 // longestName is how long the name of an interface can be (IFNAMSIZ, with its end).
 const longestName = 15
 
+// mostDevices is how many classes the field has numbers for.
+const mostDevices = 1 << 16
+
+// devices are the classes of interfaces that the rules of a decision tell apart.
+type devices struct {
+	// classes are in the order of their examples, so that the classes of a prefix are next to each other.
+	classes []deviceClass
+	// named has the names in rules, prefixed the prefixes in rules.
+	named, prefixed map[string]bool
+}
+
 // deviceClasses returns the classes for the names in rules: lo, each name, the rest of each prefix, and the rest of all.
-func deviceClasses(names []rules.InterfaceName) []deviceClass {
-	names = slices.Clone(names)
-	slices.SortFunc(names, func(a, b rules.InterfaceName) int { return strings.Compare(a.String(), b.String()) })
-	names = slices.Compact(names)
-	var classes []deviceClass
-	seen := map[string]bool{}
-	// A class is known by which names stand for its interfaces; lo is apart from all, for what leaves by it comes back.
-	try := func(example string, name rules.InterfaceName) {
-		if example == "" || len(example) > longestName {
+func deviceClasses(names []rules.InterfaceName, m *meter) *devices {
+	d := &devices{named: map[string]bool{}, prefixed: map[string]bool{}}
+	for _, n := range names {
+		m.work()
+		if of := d.of(n.Prefix); !of[n.Name] {
+			m.take(128)
+			of[n.Name] = true
+		}
+	}
+	d.add(loopback, rules.InterfaceName{Name: loopback})
+	for n := range d.named {
+		if n != loopback && n != "" && len(n) <= longestName {
+			d.add(n, rules.InterfaceName{Name: n})
+		}
+	}
+	for n := range d.prefixed {
+		if example, ok := d.example(n, m); ok {
+			d.add(example, rules.InterfaceName{Name: n, Prefix: true})
+		}
+	}
+	if !d.prefixed[""] {
+		d.addRest(m)
+	}
+	slices.SortFunc(d.classes, func(a, b deviceClass) int { return strings.Compare(a.example, b.example) })
+	if len(d.classes) > mostDevices {
+		m.exhaust(fmt.Sprintf("more than %d interfaces with rules of their own", mostDevices))
+	}
+	return d
+}
+
+func (d *devices) of(prefix bool) map[string]bool {
+	if prefix {
+		return d.prefixed
+	}
+	return d.named
+}
+
+func (d *devices) add(example string, name rules.InterfaceName) {
+	d.classes = append(d.classes, deviceClass{example, name})
+}
+
+// addRest adds the class of the interfaces that no rule names.
+func (d *devices) addRest(m *meter) {
+	for _, usual := range []string{"eth0", "net1"} {
+		if _, prefixed := d.longestPrefix(usual); !prefixed && !d.named[usual] {
+			d.add(usual, rules.InterfaceName{})
 			return
 		}
-		signature := make([]byte, len(names)+1)
-		for i, n := range names {
-			if n.Contains(example) {
-				signature[i] = 1
+	}
+	if example, ok := d.example("", m); ok {
+		d.add(example, rules.InterfaceName{})
+	}
+}
+
+// example returns the name of an interface that begins with the prefix, and not with a longer one, and that is not named itself.
+func (d *devices) example(prefix string, m *meter) (string, bool) {
+	const characters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
+	isFree := func(name string) bool { return !d.named[name] && name != loopback && name != "" && name != "." }
+	for taken := []string{prefix}; len(taken) > 0; taken = taken[1:] {
+		for _, c := range characters {
+			m.work()
+			name := taken[0] + string(c)
+			switch {
+			case len(name) > longestName || d.prefixed[name]:
+			case isFree(name):
+				return name, true
+			default:
+				taken = append(taken, name)
 			}
 		}
-		if example == loopback {
-			signature[len(names)] = 1
-		}
-		if !seen[string(signature)] {
-			seen[string(signature)] = true
-			classes = append(classes, deviceClass{example, name})
+	}
+	return prefix, isFree(prefix) && len(prefix) <= longestName
+}
+
+// longestPrefix returns the longest of the prefixes in rules with which the name begins.
+func (d *devices) longestPrefix(name string) (prefix string, ok bool) {
+	for n := len(name); n >= 0; n-- {
+		if d.prefixed[name[:n]] {
+			return name[:n], true
 		}
 	}
-	try(loopback, rules.InterfaceName{Name: loopback})
+	return "", false
+}
+
+// find returns the number of the class of an interface, -1 if it has none.
+func (d *devices) find(device string) int {
+	name := rules.InterfaceName{Name: device}
+	if !d.named[device] && device != loopback {
+		name.Name, name.Prefix = d.longestPrefix(device)
+	}
+	return slices.IndexFunc(d.classes, func(c deviceClass) bool { return c.name == name })
+}
+
+// having returns the numbers of the classes of which the interfaces have one of the names.
+func (d *devices) having(names []rules.InterfaceName) []span {
+	var found []span
 	for _, n := range names {
-		if !n.Prefix {
-			try(n.Name, n)
+		from := d.search(n.Name)
+		behind := from
+		switch {
+		case n.Prefix:
+			behind = from + sort.Search(len(d.classes)-from, func(i int) bool { return !strings.HasPrefix(d.classes[from+i].example, n.Name) })
+		case from < len(d.classes) && d.classes[from].example == n.Name:
+			behind++
+		}
+		if from < behind {
+			found = append(found, span{number(uint32(from)), number(uint32(behind - 1))})
 		}
 	}
-	// The longest prefix comes first: what is left for a shorter one is not of the longer.
-	for _, n := range slices.Backward(names) {
-		if n.Prefix {
-			for _, example := range extensions(n.Name) {
-				try(example, n)
-			}
-		}
-	}
-	for _, example := range append([]string{"eth0", "net1"}, extensions("")...) {
-		try(example, rules.InterfaceName{})
-	}
-	return classes
+	return union(found)
 }
 
-// extensions are names that begin with the prefix: more of them than rules are likely to name.
-func extensions(prefix string) []string {
-	var names []string
-	for _, c := range "0123456789abcdefghijklmnopqrstuvwxyz" {
-		names = append(names, prefix+string(c))
-	}
-	for _, name := range slices.Clone(names) {
-		names = append(names, name+"0")
-	}
-	return append(names, prefix)
-}
-
-// interfaceNames are those that occur in the rulesets.
-func interfaceNames(rulesets ...rules.Ruleset) []rules.InterfaceName {
-	var names []rules.InterfaceName
-	for _, rs := range rulesets {
-		for _, t := range rs.Tables {
-			for _, c := range t.Chains {
-				for _, r := range c.Rules {
-					for _, m := range r.Matches {
-						if m, ok := m.(rules.MatchInterface); ok {
-							names = append(names, m.Names...)
-						}
-					}
-				}
-			}
-		}
-	}
-	return names
+// search returns the number of the first class whose example does not come before the name.
+func (d *devices) search(name string) int {
+	return sort.Search(len(d.classes), func(i int) bool { return d.classes[i].example >= name })
 }

@@ -148,7 +148,9 @@ func TestRulesetsThatAreTheSame(t *testing.T) {
 			"what a redirection at output sends to lo is seen there with its new destination",
 			ruleset(base(rules.NAT, rules.Output, -100, when(redirect(9), tcp)), base(rules.Filter, rules.Output, 0, when(drop, tcp, toPort(9), to("127.0.0.1/32")))),
 			ruleset(base(rules.NAT, rules.Output, -100, when(redirect(9), tcp)), base(rules.Filter, rules.Output, 0,
-				when(drop, tcp, rules.MatchState{States: rules.States(rules.New, rules.Related)}),
+				when(drop, tcp, rules.MatchState{States: rules.States(rules.New, rules.Related)},
+					rules.MatchStatus{Not: true, Status: rules.StatusConfirmed}), // NAT does not decide about later packets
+				when(drop, tcp, rules.MatchState{States: rules.States(rules.Related)}),
 				when(drop, tcp, toPort(9), to("127.0.0.1/32")))),
 		},
 		{
@@ -229,7 +231,7 @@ func TestWordsForWhatDiffers(t *testing.T) {
 	}
 }
 
-// overLoopback tells whether the class is of packets that meet a rule at prerouting only after they were sent over lo.
+// overLoopback reports whether the class is of packets that meet a rule at prerouting only after they were sent over lo.
 func overLoopback(class string) bool {
 	return strings.HasPrefix(class, "hook output; family IPv4; ") && strings.Contains(class, "interface lo")
 }
@@ -252,7 +254,7 @@ func TestWitnessesAreOrdinaryPackets(t *testing.T) {
 			ruleset(mangleIn(when(drop, tcp, rules.MatchState{States: rules.States(rules.Established)}))),
 			"in tcp 192.0.2.10:40000 > 10.244.1.5:8080 dev eth0 state established",
 		},
-		{ruleset(mangleIn(when(drop, protocol(rules.SCTP)))), "in sctp 192.0.2.10 > 10.244.1.5 dev eth0"},
+		{ruleset(mangleIn(when(drop, protocol(rules.SCTP)))), "in sctp 192.0.2.10:40000 > 10.244.1.5:8080 dev eth0"},
 	} {
 		r := decide(tc.rs, ruleset())
 		if !slices.ContainsFunc(r.Classes, func(c diff.Class) bool { return c.Witness.String() == tc.want }) {

@@ -3,7 +3,6 @@ package diff
 import (
 	"math"
 	"net/netip"
-	"slices"
 
 	"go4.org/netipx"
 
@@ -19,9 +18,9 @@ import (
 // earlier packet passed). A new TCP connection begins without SYN (nf_conntrack_tcp_loose). A packet for 127.0.0.1 arrives by eth0:
 // only routing drops it as martian, which comes after the rules, and a redirection saves it.
 type constraint struct {
-	// Says is the constraint in words, Because the place in the kernel that makes it one.
-	says, because string
-	hook          rules.Hook
+	// fact is the constraint in words, with the place in the kernel that makes it one.
+	fact Fact
+	hook rules.Hook
 	// impossible are the conditions of which no packet of the hook fulfils all.
 	impossible []rules.Match
 }
@@ -39,44 +38,37 @@ const (
 func constraints() []constraint {
 	return []constraint{
 		{
-			says:       "what comes by lo was sent before, and begins its way at output",
-			because:    "loopback_xmit, drivers/net/loopback.c: lo has no other source but for packet sockets, which make no connection",
+			fact:       LoopbackWasSent,
 			hook:       rules.Prerouting,
 			impossible: []rules.Match{rules.MatchInterface{Names: []rules.InterfaceName{{Name: loopback}}}},
 		},
 		{
-			says:       "what arrives has no socket yet",
-			because:    "a device's packet has none (loopback_xmit orphans it on lo); sockets are looked up after prerouting",
+			fact:       SocketsAfterPrerouting,
 			hook:       rules.Prerouting,
 			impossible: []rules.Match{rules.MatchOwner{IDs: []rules.IDRange{{Last: math.MaxUint32}}}},
 		},
 		{
-			says:       "nothing arrives from an IPv4 loopback address",
-			because:    "ip_route_input_slow, net/ipv4/route.c: martian source, whatever the rules did, unless route_localnet is set",
+			fact:       LoopbackSourceNeverArrives,
 			hook:       rules.Prerouting,
 			impossible: []rules.Match{addresses(rules.Source, loopbackIPv4)},
 		},
 		{
-			says:       "nothing arrives from the IPv6 loopback address",
-			because:    "ip6_rcv_core, net/ipv6/ip6_input.c: dropped before prerouting, unless the device is a loopback",
+			fact:       LoopbackIPv6NeverArrives,
 			hook:       rules.Prerouting,
 			impossible: []rules.Match{addresses(rules.Source, loopbackIPv6)},
 		},
 		{
-			says:       "nothing arrives for the IPv6 loopback address",
-			because:    "ip6_rcv_core, net/ipv6/ip6_input.c: dropped before prerouting, unless the device is a loopback",
+			fact:       LoopbackIPv6NeverArrives,
 			hook:       rules.Prerouting,
 			impossible: []rules.Match{addresses(rules.Destination, loopbackIPv6)},
 		},
 		{
-			says:       "nothing arrives from an IPv4 multicast address",
-			because:    "ip_route_input_slow, net/ipv4/route.c: martian source, whatever the rules did",
+			fact:       MulticastSourceNeverArrives,
 			hook:       rules.Prerouting,
 			impossible: []rules.Match{addresses(rules.Source, multicastIPv4)},
 		},
 		{
-			says:       "nothing arrives from an IPv6 multicast address",
-			because:    "ip6_rcv_core, net/ipv6/ip6_input.c: dropped before prerouting (RFC 4291, section 2.7)",
+			fact:       MulticastSourceNeverArrives,
 			hook:       rules.Prerouting,
 			impossible: []rules.Match{addresses(rules.Source, multicastIPv6)},
 		},
@@ -87,28 +79,21 @@ func addresses(side rules.Side, prefix string) rules.MatchAddr {
 	return rules.MatchAddr{Side: side, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(netip.MustParsePrefix(prefix))}}
 }
 
-// Possible tells whether a packet can enter at its hook.
+// Possible reports whether a packet can enter at its hook. Of what it does not say, some value must be possible.
 func Possible(p rules.Packet) bool {
-	if p.Hook != rules.Prerouting && p.Hook != rules.Output || !formed(p) {
+	if p.Hook != rules.Prerouting && p.Hook != rules.Output || rules.FamilyOf(p.Source.Addr()) != p.Family() {
 		return false
 	}
-	return !slices.ContainsFunc(constraints(), func(c constraint) bool {
-		return c.hook == p.Hook && !slices.ContainsFunc(c.impossible, func(m rules.Match) bool { return !m.Matches(&p) })
-	})
+	s := newSpaceOf(p, newMeter(DefaultBudget))
+	s.domain = none
+	return s.possible() != none
 }
 
-// formed tells whether the packet has only what a packet of its kind can have.
-func formed(p rules.Packet) bool {
-	hasPorts := p.Protocol == rules.TCP || p.Protocol == rules.UDP
-	return rules.FamilyOf(p.Source.Addr()) == p.Family() &&
-		(hasPorts || p.Source.Port() == 0 && p.Destination.Port() == 0) &&
-		(p.Protocol == rules.TCP || p.Flags == 0) &&
-		// Conntrack keeps a mark only for the connections that it knows.
-		(p.State.HasConnection() || p.ConntrackMark == 0)
-}
-
-// domain returns the packets that are possible.
-func (s *space) domain() set {
+// possible returns the packets that can exist. No walk asks for them: sets are small as long as they need not say what is impossible.
+func (s *space) possible() set {
+	if s.domain != none {
+		return s.domain
+	}
 	possible := s.formed()
 	for _, c := range constraints() {
 		if c.hook != s.hook {
@@ -116,14 +101,41 @@ func (s *space) domain() set {
 		}
 		impossible := all
 		for _, m := range c.impossible {
-			impossible = s.and(impossible, s.matching(m, view{}))
+			impossible = s.and(impossible, s.matching(m, &view{}))
 		}
 		possible = s.minus(possible, impossible)
 	}
+	if s.leavesOutScopes() {
+		// A redirection drops what is sent to them: no interface has an address of their scope.
+		for _, prefix := range formerScopes {
+			possible = s.minus(possible, s.matching(addresses(rules.Destination, prefix), &view{}))
+		}
+	}
+	s.domain = possible
 	return possible
 }
 
-// formed returns the packets which the function of that name accepts, and which have no bits without a meaning.
+// formerScopes are prefixes of IPv6 addresses with a scope of their own: IPv4-compatible and site-local.
+var formerScopes = [...]string{"::/96", "fec0::/10"}
+
+func hasFormerScope(a netip.Addr) bool {
+	for _, prefix := range formerScopes {
+		if netip.MustParsePrefix(prefix).Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// leavesOutScopes reports whether packets for addresses of some scopes are not among those that can exist.
+func (s *space) leavesOutScopes() bool {
+	return s.one == nil && s.family == rules.IPv6 && s.hook == rules.Prerouting && s.withoutAddress == none
+}
+
+// exist reports whether some of the packets can exist.
+func (s *space) exist(packets set) bool { return packets != none && s.meet(packets, s.possible()) }
+
+// formed returns the packets that have only what a packet of their kind can have, and no bits without a meaning.
 func (s *space) formed() set {
 	isZero := func(fields ...field) set {
 		packets := all
@@ -132,15 +144,77 @@ func (s *space) formed() set {
 		}
 		return packets
 	}
-	packets := s.within(device, []span{{last: number(uint32(len(s.devices) - 1))}})
+	has := func(bits rules.Status) set { return s.having(status, uint32(bits), uint32(bits)) }
+	first, later := s.is(state, number(rules.New)), s.is(state, number(known))
+	const noneOfNew = rules.StatusSeenReply | rules.StatusAssured
+	const noneOfFirst = noneOfNew | rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
+	packets := all
+	if s.one == nil {
+		packets = s.within(device, []span{{last: number(uint32(len(s.devices.classes) - 1))}})
+	}
 	for _, whole := range []set{
-		s.within(state, []span{{last: number(rules.Untracked)}}),
+		s.within(state, []span{{last: number(known)}}),
 		s.or(s.withPorts, isZero(sourcePort, destinationPort)),
 		s.or(s.tcp, isZero(flags)),
+		s.or(s.isICMP, isZero(icmp)),
 		s.or(s.owned, isZero(user, group)),
-		s.or(s.connected, isZero(connectionMark)),
+		// Conntrack keeps marks, bits and a direction only for the connections that it knows.
+		s.or(s.connected, isZero(connectionMark, status, reply)),
+		// Conntrack leaves only neighbour discovery untracked by itself. That rules do it is part of the evaluation; a packet that a filter of
+		// tc has left untracked, or nft's dup, is not compared.
+		s.minus(all, s.untrackedBefore()),
+		// A new connection is one of which no answer was seen.
+		s.or(s.not(first), s.and(isZero(reply), s.having(status, 0, uint32(noneOfFirst)))),
+		s.or(s.not(later), s.and(isZero(reply), s.having(status, uint32(rules.StatusConfirmed), uint32(noneOfNew|rules.StatusConfirmed)))),
+		s.or(s.not(s.stateIs(rules.Established)), has(rules.StatusSeenReply|rules.StatusConfirmed)),
+		s.addrTypes(),
+		s.or(s.retranslated(), isZero(newDestination, newPort)),
+		s.or(constant(s.translations), s.having(status, 0, uint32(rules.StatusSNAT|rules.StatusDNAT))),
 	} {
 		packets = s.and(packets, whole)
+	}
+	switch {
+	case s.hook == rules.Output:
+		packets = s.and(packets, isZero(inAddress))
+	case s.one == nil && s.withoutAddress == none:
+		packets = s.minus(packets, isZero(inAddress)) // which says that there is none
+	}
+	return packets
+}
+
+// addrTypeOf returns the type of an address that has the same one on each host, else AddrTypeUnknown.
+func addrTypeOf(a netip.Addr) rules.AddrType {
+	switch {
+	case a.IsLoopback():
+		return rules.Local
+	case a.IsMulticast():
+		return rules.Multicast
+	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return rules.Broadcast
+	}
+	return rules.AddrTypeUnknown
+}
+
+// addrTypes returns the packets whose addresses have a type that such addresses can have.
+func (s *space) addrTypes() set {
+	packets := all
+	for _, side := range []struct {
+		address, kind field
+		of            rules.Side
+	}{{destination, destinationType, rules.Destination}, {source, sourceType, rules.Source}} {
+		packets = s.and(packets, s.within(side.kind, []span{{number(rules.Unicast), number(rules.ResolvedType)}}))
+		local, multicast := loopbackIPv4, multicastIPv4
+		if s.family == rules.IPv6 {
+			local, multicast = loopbackIPv6, multicastIPv6
+		}
+		for prefix, is := range map[string]rules.AddrType{local: rules.Local, multicast: rules.Multicast} {
+			in := s.matching(addresses(side.of, prefix), &view{})
+			packets = s.and(packets, s.or(s.not(in), s.is(side.kind, number(is))))
+		}
+		if s.family == rules.IPv4 {
+			broadcast := s.is(side.address, address(netip.AddrFrom4([4]byte{255, 255, 255, 255})))
+			packets = s.and(packets, s.or(s.not(broadcast), s.is(side.kind, number(rules.Broadcast))))
+		}
 	}
 	return packets
 }

@@ -1,33 +1,111 @@
 package diff
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"net/netip"
+	"slices"
 	"sort"
+	"sync"
+	"unsafe"
+
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // A field is one part of a packet.
 type field uint8
 
-// The fields, in the order in which the diagrams ask for their bits. Addresses come first: there are long lists of them, and a list
-// on top of the diagram is walked once, not once for each combination of what stands above it.
+// The fields, in the order in which the diagrams ask for their bits. Addresses come first: there are long lists of them, and a list on
+// top of the diagram is walked once, not once for each combination of what stands above it.
+//
+// Fields that limit each other are next to each other, or all that stands between them would be there once for each case.
 const (
-	destination field = iota
+	destination     field = iota
+	destinationType       // rules.AddrType
 	source
+	sourceType
 	protocol
 	destinationPort
 	sourcePort
-	device // the interface by which the packet comes or leaves, as the number of its class
-	user   // 0 without a socket, else withSocket and the id
-	group  // 0 without a socket
-	state
+	icmp // 256 times the type and the code
 	flags
-	listener // 1 if a transparent socket is missing
+	device    // the interface by which the packet comes or leaves, as the number of its class
+	user      // 0 without a socket, else withSocket and the id
+	group     // 0 without a socket
+	listener  // 1 if a transparent socket is missing
+	inAddress // that of the interface, for redirections at prerouting
+	state
+	reply          // 1 in the direction of answers
+	status         // the bits of rules.Status
+	newDestination // that of a translated connection
+	newPort        // that of a translated connection
 	mark
 	connectionMark
-	fieldCount
+	unknownMark // the first of several marks of which nothing is known
+	fieldCount  = unknownMark + unknownMarks
 )
+
+// unknownMarks is how many marks of which nothing is known have a field. Others are made of variables behind all fields, which are so far
+// from the other marks that a comparison with these may exhaust the budget.
+const unknownMarks = 4
+
+// isUnknownMark reports whether the field is one of the marks of which nothing is known.
+func isUnknownMark(f field) bool { return f >= unknownMark }
+
+// Widths of the fields in bits, but for addresses.
+var fieldWidth = [fieldCount]int{
+	protocol: 8, destinationPort: 16, newPort: 16, sourcePort: 16, icmp: 16, device: 16, user: 33, group: 32, state: 3, reply: 1, status: 6,
+	flags: 8, listener: 1, destinationType: 4, sourceType: 4, mark: 32, connectionMark: 32, unknownMark: 32, unknownMark + 1: 32, unknownMark + 2: 32, unknownMark + 3: 32,
+}
+
+// A layout gives each bit of each field a number, and has the field of each number.
+type layout struct {
+	bits  [fieldCount][]uint32 // the most significant bit first
+	field []field
+}
+
+// newLayout numbers the bits for packets whose addresses have that width.
+func newLayout(addressWidth int) *layout {
+	l := new(layout)
+	width := fieldWidth
+	for _, f := range []field{destination, newDestination, source, inAddress} {
+		width[f] = addressWidth
+	}
+	take := func(f field) {
+		l.bits[f] = append(l.bits[f], uint32(len(l.field)))
+		l.field = append(l.field, f)
+	}
+	for f := range mark {
+		for range width[f] {
+			take(f)
+		}
+	}
+	// The bits of the marks alternate: where one mark is a copy of the other, only then is the set small.
+	for range width[mark] {
+		for f := mark; f < fieldCount; f++ {
+			take(f)
+		}
+	}
+	return l
+}
+
+// The layouts of both families, which do not change.
+var layouts [2]struct {
+	once sync.Once
+	*layout
+}
+
+func layoutOf(f rules.Family) *layout {
+	l, width := &layouts[0], 32
+	if f == rules.IPv6 {
+		l, width = &layouts[1], 128
+	}
+	l.once.Do(func() { l.layout = newLayout(width) })
+	return l.layout
+}
 
 // withSocket is set in the user of a packet that has a socket.
 const withSocket = 1 << 32
@@ -99,13 +177,85 @@ func (v value) next() value {
 // A span is all values from the first to the last.
 type span struct{ first, last value }
 
+// union brings spans into ascending order, and makes one of those that overlap.
+func union(spans []span) []span {
+	slices.SortFunc(spans, func(a, b span) int {
+		return cmp.Or(cmp.Compare(a.first.high, b.first.high), cmp.Compare(a.first.low, b.first.low))
+	})
+	joined := spans[:0]
+	for _, s := range spans {
+		if n := len(joined); n > 0 && !joined[n-1].last.less(s.first) {
+			if joined[n-1].last.less(s.last) {
+				joined[n-1].last = s.last
+			}
+			continue
+		}
+		joined = append(joined, s)
+	}
+	return joined
+}
+
 // within returns the packets of which the field has a value in one of the spans, which are in ascending order and do not overlap.
 func (s *space) within(f field, spans []span) set {
+	if s.one != nil && s.one.known[f] {
+		v := s.one.values[f]
+		i := sort.Search(len(spans), func(i int) bool { return !spans[i].last.less(v) })
+		return constant(i < len(spans) && !v.less(spans[i].first))
+	}
 	return s.tree(s.bits[f], value{}, spans)
 }
 
 // is returns the packets of which the field has the value.
 func (s *space) is(f field, v value) set { return s.within(f, []span{{v, v}}) }
+
+// addressIn returns the packets of which the field, which is an address, lies in one of the ranges.
+func (s *space) addressIn(f field, ranges []netipx.IPRange) set {
+	if s.one != nil && s.one.known[f] {
+		return constant(isIn(s.one.values[f].address(len(s.bits[f])), ranges))
+	}
+	key := rangesOf{f, unsafe.SliceData(ranges), len(ranges)}
+	packets, ok := s.ranges[key]
+	if !ok {
+		packets = s.within(f, s.addressSpans(ranges))
+		if s.ranges == nil {
+			s.ranges = map[rangesOf]set{}
+		}
+		s.meter.take(64)
+		s.ranges[key] = packets
+	}
+	return packets
+}
+
+// rangesOf is a list of ranges, which several rules may share, for a field.
+type rangesOf struct {
+	field field
+	first *netipx.IPRange
+	count int
+}
+
+// isIn reports whether an address lies in one of the ranges, which are in ascending order.
+func isIn(a netip.Addr, ranges []netipx.IPRange) bool {
+	i := sort.Search(len(ranges), func(i int) bool { return !ranges[i].To().Less(a) })
+	return i < len(ranges) && !a.Less(ranges[i].From())
+}
+
+// addressSpans converts ranges of addresses.
+func (s *space) addressSpans(ranges []netipx.IPRange) []span {
+	s.meter.charge(len(ranges))
+	spans := make([]span, len(ranges))
+	for i, r := range ranges {
+		spans[i] = span{address(r.From()), address(r.To())}
+	}
+	return spans
+}
+
+// bit returns the packets of which a bit of the field, counted from the least significant, is 1.
+func (s *space) bit(f field, i int) set {
+	if s.one != nil && s.one.known[f] {
+		return constant(s.one.values[f].has(i))
+	}
+	return s.node(s.bits[f][len(s.bits[f])-1-i], none, all)
+}
 
 // tree returns the set for the values that begin with those bits of base which are not in bits.
 func (s *space) tree(bits []uint32, base value, spans []span) set {
@@ -117,10 +267,16 @@ func (s *space) tree(bits []uint32, base value, spans []span) set {
 		return all
 	}
 	middle := base.with(width - 1)
-	lower := sort.Search(len(spans), func(i int) bool { return !spans[i].first.less(middle) })
-	upper := sort.Search(len(spans), func(i int) bool { return !spans[i].last.less(middle) })
-	no := s.tree(bits[1:], base, spans[:lower])
-	return s.node(bits[0], no, s.tree(bits[1:], middle, spans[upper:]))
+	lower, upper := cut(spans, middle)
+	no := s.tree(bits[1:], base, lower)
+	return s.node(bits[0], no, s.tree(bits[1:], middle, upper))
+}
+
+// cut divides spans into those with values below the middle, and those with others.
+func cut(spans []span, middle value) (lower, upper []span) {
+	first := sort.Search(len(spans), func(i int) bool { return !spans[i].first.less(middle) })
+	last := sort.Search(len(spans), func(i int) bool { return !spans[i].last.less(middle) })
+	return spans[:first], spans[last:]
 }
 
 // spans is the inverse of within, for a set that depends on nothing but the field.
@@ -134,6 +290,7 @@ func (s *space) firstSpans(f field, packets set, most int) []span {
 		if packets == none || len(found) > most {
 			return
 		}
+		s.meter.work()
 		if packets == all {
 			last := base.filled(len(bits))
 			if n := len(found); n > 0 && found[n-1].last.next() == base {
@@ -159,15 +316,14 @@ func (s *space) having(f field, v, mask uint32) set {
 	if v&^mask != 0 {
 		return none
 	}
-	packets, bits := all, s.bits[f]
-	for i := range bits { // from the least significant bit, which is the lowest in the diagram
-		bit := bits[len(bits)-1-i]
+	packets := all
+	for i := range s.bits[f] { // from the least significant bit, which is the lowest in the diagram
 		switch {
 		case mask>>i&1 == 0:
 		case v>>i&1 == 1:
-			packets = s.node(bit, none, packets)
+			packets = s.and(s.bit(f, i), packets)
 		default:
-			packets = s.node(bit, packets, none)
+			packets = s.minus(packets, s.bit(f, i))
 		}
 	}
 	return packets

@@ -1,67 +1,169 @@
 package diff
 
-import "github.com/sluice-mesh/sluice/rules"
+import (
+	"slices"
 
-// A markValue is a mark after some rules: each of its bits is that bit of the mark which the packet came with, or of the mark
-// which its connection had then, or a constant.
-type markValue struct {
-	packet, connection uint32 // the bits that are those of the packet's or the connection's mark
-	ones               uint32 // of the others, those that are 1
-}
-
-// The marks as the packet enters.
-var (
-	packetMark = markValue{packet: ^uint32(0)}
-	connMark   = markValue{connection: ^uint32(0)}
+	"github.com/sluice-mesh/sluice/rules"
 )
 
-// set returns the mark after its bits in the mask were replaced by those of the value.
-func (m markValue) set(v, mask uint32) markValue {
-	mask |= v
-	return markValue{m.packet &^ mask, m.connection &^ mask, m.ones&^mask | v}
+// A markBits is a mark after some rules, for all packets of a flow at once: of each bit, from the
+// least significant, the packets of which it is 1. What it says of other packets means nothing.
+type markBits [32]set
+
+// marks makes one copy of each content, so that equal marks are one pointer.
+type marks struct {
+	*space
+	known map[markBits]*markBits
+	// packet and connection are the marks with which packets enter, zero is the one without a bit.
+	packet, connection, zero *markBits
 }
 
-// bitIs returns the packets of which a bit of the mark, counted from the least significant, is 1.
-func (s *space) bitIs(m markValue, i int) set {
-	switch {
-	case m.packet>>i&1 == 1:
-		return s.node(s.bits[mark][31-i], none, all)
-	case m.connection>>i&1 == 1:
-		return s.node(s.bits[connectionMark][31-i], none, all)
-	case m.ones>>i&1 == 1:
-		return all
+func newMarks(s *space) *marks {
+	m := &marks{space: s, known: make(map[markBits]*markBits, 4)}
+	var p, c, z markBits
+	for i := range p {
+		p[i], c[i], z[i] = s.bit(mark, i), s.bit(connectionMark, i), none
 	}
-	return none
+	m.packet, m.connection, m.zero = m.of(p), m.of(c), m.of(z)
+	return m
 }
 
-// markMatches returns the packets of which the mark fulfils the match.
-func (s *space) markMatches(m markValue, match rules.MatchMark) set {
+// of returns the one copy of the bits.
+func (m *marks) of(b markBits) *markBits {
+	if known, ok := m.known[b]; ok {
+		return known
+	}
+	m.meter.take(320)
+	m.known[b] = &b
+	return &b
+}
+
+// set returns the mark after it has lost the bits of the mask and was xored with the value.
+func (m *marks) set(b *markBits, v, mask uint32) *markBits {
+	return m.mix(b, nil, ^mask, 0, v)
+}
+
+// mix returns the mark with the bits of a in one mask xor those of b in another xor a value.
+func (m *marks) mix(a, b *markBits, ofA, ofB, xor uint32) *markBits {
+	m.meter.charge(len(a))
+	var mixed markBits
+	for i := range mixed {
+		is := none
+		if ofA>>i&1 == 1 {
+			is = a[i]
+		}
+		if ofB>>i&1 == 1 {
+			is = m.differ(is, b[i])
+		}
+		if xor>>i&1 == 1 {
+			is = m.not(is)
+		}
+		mixed[i] = is
+	}
+	return m.of(mixed)
+}
+
+// merge returns the mark that is a for the packets of one set, and b for those of another, which have none in common. What it says of
+// others means nothing.
+func (m *marks) merge(ofA set, a *markBits, ofB set, b *markBits) *markBits {
+	if a == b {
+		return a
+	}
+	m.meter.charge(len(a))
+	var merged markBits
+	for i := range merged {
+		switch d := m.differ(a[i], b[i]); {
+		case d == none || !m.meet(ofA, d):
+			merged[i] = b[i]
+		case !m.meet(ofB, d):
+			merged[i] = a[i]
+		default:
+			merged[i] = m.ifElse(ofA, a[i], b[i])
+		}
+	}
+	return m.of(merged)
+}
+
+// unknown returns a mark of which nothing is known.
+func (m *marks) unknown(v variable) *markBits {
+	var b markBits
+	slot := slices.IndexFunc(m.unknownMarks, func(other variable) bool { return other.key == v.key })
+	if slot < 0 && len(m.unknownMarks) < unknownMarks {
+		slot = len(m.unknownMarks)
+		m.unknownMarks = append(m.unknownMarks, v)
+	}
+	m.unknowns = true
+	key := v.key
+	for i := range b {
+		if slot >= 0 {
+			b[i] = m.node(m.bits[unknownMark+field(slot)][31-i], none, all)
+			continue
+		}
+		v.key = key + string(rune('A'+i))
+		b[i] = m.variable(v)
+	}
+	return m.of(b)
+}
+
+// equals returns the packets of which the mark fulfils the match.
+func (m *marks) equals(b *markBits, match rules.MatchMark) set {
+	m.meter.charge(len(b))
 	packets := all
 	if match.Value&^match.Mask != 0 {
 		packets = none
 	}
-	for i := range 32 {
-		if match.Mask>>i&1 == 0 || packets == none {
-			continue
+	for i := range b {
+		switch {
+		case match.Mask>>i&1 == 0 || packets == none:
+		case match.Value>>i&1 == 0:
+			packets = m.minus(packets, b[i])
+		default:
+			packets = m.and(packets, b[i])
 		}
-		bit := s.bitIs(m, i)
-		if match.Value>>i&1 == 0 {
-			bit = s.not(bit)
-		}
-		packets = s.and(packets, bit)
 	}
-	if match.Not {
-		return s.not(packets)
+	return m.unless(match.Not, packets)
+}
+
+// within returns the packets of which the mark lies in one of the ranges.
+func (m *marks) within(b *markBits, ranges []rules.Range[uint32]) set {
+	m.meter.charge(len(ranges))
+	spans := spansOf(ranges, 0)
+	var visit func(width int, base value, spans []span) set
+	visit = func(width int, base value, spans []span) set {
+		if len(spans) == 0 {
+			return none
+		}
+		if last := base.filled(width); !base.less(spans[0].first) && !spans[0].last.less(last) {
+			return all
+		}
+		m.meter.work()
+		middle := base.with(width - 1)
+		lower, upper := cut(spans, middle)
+		return m.ifElse(b[width-1], visit(width-1, middle, upper), visit(width-1, base, lower))
+	}
+	return visit(len(b), value{}, spans)
+}
+
+// differs returns the packets of which the two marks are not equal.
+func (m *marks) differs(a, b *markBits) set {
+	if a == b {
+		return none
+	}
+	packets := none
+	m.meter.charge(len(a))
+	for i := range a {
+		packets = m.or(packets, m.differ(a[i], b[i]))
 	}
 	return packets
 }
 
-// sameMark returns the packets of which the two marks are equal.
-func (s *space) sameMark(m, n markValue) set {
-	packets := all
-	for i := range 32 {
-		a, b := s.bitIs(m, i), s.bitIs(n, i)
-		packets = s.minus(packets, s.or(s.minus(a, b), s.minus(b, a)))
+// localMarks are those of a routing's policies for a family.
+func localMarks(r rules.Routing, f rules.Family) []uint32 {
+	var found []uint32
+	for _, p := range r.Policies {
+		if p.Family == f {
+			found = append(found, p.Mark)
+		}
 	}
-	return packets
+	return found
 }

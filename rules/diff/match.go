@@ -1,23 +1,12 @@
 package diff
 
 import (
-	"net/netip"
+	"fmt"
+	"strings"
+	"unsafe"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
-
-// A view is what the rules of a chain see of a packet instead of what it entered with.
-type view struct {
-	// before tells that conntrack has not seen the packet yet.
-	before bool
-	// second tells that the packet has left by lo and arrives.
-	second bool
-	// redirect and dnat are the ports to which the packet was sent already.
-	redirect, dnat uint16
-}
-
-// port is the destination port if the rules have replaced it, or 0.
-func (v view) port() uint16 { return max(v.redirect, v.dnat) }
 
 // A seen is a match under a view, by its place in a rule.
 type seen struct {
@@ -28,18 +17,110 @@ type seen struct {
 // A matcher turns the matches of rules into sets, each once.
 type matcher struct {
 	*space
-	known map[seen]set
+	known  map[seen]set
+	tuples map[seenTuple]set
+	// staticTuples has which lists of alternatives are static.
+	staticTuples map[alternatives]bool
 }
 
-// static returns the packets that fulfil a match, which is none of a mark.
-func (m *matcher) static(match *rules.Match, v view) set {
-	key := seen{match, v}
+// static returns the packets that fulfil a match which does not depend on marks.
+func (m *matcher) static(match *rules.Match, v *view) set {
+	if tuple, ok := (*match).(rules.MatchTuple); ok {
+		return m.sharedTuple(tuple, v)
+	}
+	if m.one != nil {
+		return m.matching(*match, v)
+	}
+	key := seen{match, relevant(*match, *v)}
 	packets, ok := m.known[key]
 	if !ok {
 		packets = m.matching(*match, v)
-		m.known[key] = packets
+		m.meter.take(guardSize)
+		put(&m.known, key, packets)
 	}
 	return packets
+}
+
+// A seenTuple is a list of alternatives, which several rules may share, under a view.
+type seenTuple struct {
+	alternatives
+	not  bool
+	view view
+}
+
+// alternatives are those of a tuple, as a place in memory.
+type alternatives struct {
+	first *[]rules.Match
+	count int
+}
+
+func alternativesOf(tuple rules.MatchTuple) alternatives {
+	return alternatives{unsafe.SliceData(tuple.Alternatives), len(tuple.Alternatives)}
+}
+
+// sharedTuple is static for a match that other rules may have too.
+func (m *matcher) sharedTuple(tuple rules.MatchTuple, v *view) set {
+	key := seenTuple{alternativesOf(tuple), tuple.Not, *v}
+	packets, ok := m.tuples[key]
+	if !ok {
+		packets = m.matching(tuple, v)
+		m.meter.take(guardSize)
+		put(&m.tuples, key, packets)
+	}
+	return packets
+}
+
+// relevant returns the part of a view on which the set of a match depends.
+func relevant(match rules.Match, v view) view {
+	switch m := match.(type) {
+	case rules.MatchFamily, rules.MatchProtocol, rules.MatchTCPFlags, rules.MatchICMP:
+		return view{}
+	case rules.MatchAddr:
+		if m.Side == rules.Source {
+			return view{}
+		}
+	case rules.MatchPort:
+		if m.Side == rules.Source {
+			return view{}
+		}
+	case rules.MatchInterface:
+		return view{second: v.second}
+	case rules.MatchOwner:
+		return view{second: v.second, tproxy: v.tproxy}
+	}
+	return v
+}
+
+// isStatic reports whether what the match matches depends on nothing that rules change beside the view.
+func (m *matcher) isStatic(match rules.Match) bool {
+	switch match := match.(type) {
+	case rules.MatchMark, rules.MatchMarkRange, rules.MatchListed, rules.Unknown:
+		return false
+	case rules.MatchReversePath:
+		return !strings.Contains(match.Kind, "mark")
+	case rules.MatchTuple:
+		key := alternativesOf(match)
+		static, known := m.staticTuples[key]
+		if !known {
+			static = m.onlyStatic(match.Alternatives)
+			put(&m.staticTuples, key, static)
+		}
+		return static
+	}
+	return true
+}
+
+// onlyStatic reports whether all of the matches are static.
+func (m *matcher) onlyStatic(alternatives [][]rules.Match) bool {
+	for _, matches := range alternatives {
+		m.meter.work()
+		for _, one := range matches {
+			if !m.isStatic(one) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // unless negates the set if told to.
@@ -57,10 +138,10 @@ func constant(fulfilled bool) set {
 	return none
 }
 
-// matching returns the packets that fulfil the match, as its method Matches tells for one packet.
-func (s *space) matching(match rules.Match, v view) set {
+// matching returns the packets that fulfil a static match.
+func (s *space) matching(match rules.Match, v *view) set {
 	switch m := match.(type) {
-	case rules.MatchFamily:
+	case rules.MatchFamily: // OtherFamilyFailsMatch
 		return constant(m.Family == rules.Inet || m.Family == s.family)
 	case rules.MatchInterface:
 		return s.interfaceMatches(m, v)
@@ -69,6 +150,7 @@ func (s *space) matching(match rules.Match, v view) set {
 	case rules.MatchProtocol:
 		packets := none
 		for _, p := range m.Protocols {
+			s.meter.work()
 			packets = s.or(packets, s.is(protocol, number(p)))
 		}
 		return s.unless(m.Not, packets)
@@ -76,62 +158,70 @@ func (s *space) matching(match rules.Match, v view) set {
 		return s.portMatches(m, v)
 	case rules.MatchTCPFlags:
 		return s.and(s.tcp, s.unless(m.Not, s.having(flags, uint32(m.Value), uint32(m.Mask))))
+	case rules.MatchICMP:
+		if m.V6 != (s.family == rules.IPv6) {
+			return none
+		}
+		return s.and(s.isICMP, s.unless(m.Not, s.within(icmp, spansOf(m.Values, 0))))
 	case rules.MatchOwner:
 		return s.ownerMatches(m, v)
 	case rules.MatchState:
 		return s.stateMatches(m, v)
+	case rules.MatchStatus:
+		return s.and(s.connection(v), s.unless(m.Not, s.statusAs(v, m.Status)))
+	case rules.MatchDirection:
+		isReply := s.bit(reply, 0)
+		if v.hasTemplate() {
+			isReply = none
+		}
+		return s.and(s.connection(v), s.unless(!m.Reply, isReply))
+	case rules.MatchAddrType:
+		return s.unless(m.Not, s.addrTypeIs(m, v))
+	case rules.MatchReversePath:
+		if v.second {
+			return constant(!m.Not) // lo reaches all that came by it
+		}
+		return s.unless(m.Not, s.variable(variable{
+			key: reversePathKey + m.Kind, text: "whether the source is reached by the interface that the packet came in by",
+		}))
+	case rules.MatchSocket:
+		return s.unless(m.Not, s.socketFound(m, v))
+	case rules.MatchTuple:
+		return s.tuple(m, func(one rules.Match) set { return s.matching(one, v) })
 	}
-	return none
+	panic(fmt.Sprintf("no set of packets for a match of type %T", match))
 }
 
-func (s *space) interfaceMatches(m rules.MatchInterface, v view) set {
-	fulfilled := func(name string) bool {
-		return m.Matches(&rules.Packet{InInterface: name, OutInterface: name})
-	}
+// interfaceMatches returns the packets of an interface (OutInterfaceStays).
+func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 	switch {
 	case v.second && !m.Out:
-		return constant(fulfilled(loopback))
+		return constant(s.isNamed(m.Names, loopback) != m.Not)
 	case v.second || m.Out != (s.hook == rules.Output):
-		return constant(fulfilled(""))
+		return constant(s.isNamed(m.Names, "") != m.Not)
 	}
-	return s.deviceNamed(fulfilled)
+	return s.unless(m.Not, s.deviceNamed(m.Names))
 }
 
-// loopbackAddress is where a redirection at output leads.
-func (s *space) loopbackAddress() netip.Addr {
-	if s.family == rules.IPv6 {
-		return netip.IPv6Loopback()
-	}
-	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
-}
-
-func (s *space) addressMatches(m rules.MatchAddr, v view) set {
+func (s *space) addressMatches(m rules.MatchAddr, v *view) set {
 	if m.Family() != s.family {
 		return none
 	}
-	if m.Side == rules.Destination && v.redirect != 0 && s.hook == rules.Output {
-		return constant(m.Matches(&rules.Packet{Destination: netip.AddrPortFrom(s.loopbackAddress(), 0)}))
-	}
-	f := source
 	if m.Side == rules.Destination {
-		f = destination
+		return s.unless(m.Not, s.destinationIn(v, m.Ranges))
 	}
-	spans := make([]span, len(m.Ranges))
-	for i, r := range m.Ranges {
-		spans[i] = span{address(r.From()), address(r.To())}
-	}
-	return s.unless(m.Not, s.within(f, spans))
+	return s.unless(m.Not, s.addressIn(source, m.Ranges))
 }
 
-func (s *space) portMatches(m rules.MatchPort, v view) set {
-	f := sourcePort
+func (s *space) portMatches(m rules.MatchPort, v *view) set {
+	s.meter.charge(len(m.Ports))
+	var packets set
 	if m.Side == rules.Destination {
-		f = destinationPort
-		if port := v.port(); port != 0 {
-			return s.and(s.withPorts, constant(rules.Contains(m.Ports, port) != m.Not))
-		}
+		packets = s.portIn(v, spansOf(m.Ports, 0))
+	} else {
+		packets = s.within(sourcePort, spansOf(m.Ports, 0))
 	}
-	return s.and(s.withPorts, s.unless(m.Not, s.within(f, spansOf(m.Ports, 0))))
+	return s.and(s.withPorts, s.unless(m.Not, packets))
 }
 
 // spansOf converts ranges of numbers, to each of which the base is added.
@@ -143,7 +233,17 @@ func spansOf[T uint16 | uint32](ranges []rules.Range[T], base uint64) []span {
 	return spans
 }
 
-func (s *space) ownerMatches(m rules.MatchOwner, v view) set {
+// ownerMatches returns the packets that fulfil a match of a user or group (SocketsAfterPrerouting, OwnerNeedsSocket,
+// XTablesOwnerWithoutSocket).
+func (s *space) ownerMatches(m rules.MatchOwner, v *view) set {
+	s.meter.charge(len(m.IDs))
+	if v.tproxy.taken {
+		s.meter.charge(textSteps * len(m.IDs))
+		return s.variable(variable{
+			key: fmt.Sprint("owner ", v.tproxy, m), kind: unknownBit,
+			text: fmt.Sprintf("the owner of the transparent listener on port %d, whose socket the packet has", v.tproxy.port),
+		})
+	}
 	socketless := constant(m.Not && m.Socketless)
 	if v.second {
 		return socketless
@@ -155,11 +255,136 @@ func (s *space) ownerMatches(m rules.MatchOwner, v view) set {
 	return s.or(s.and(s.owned, s.unless(m.Not, ids)), s.minus(socketless, s.owned))
 }
 
-func (s *space) stateMatches(m rules.MatchState, v view) set {
-	in := func(state rules.State) bool { return m.Matches(&rules.Packet{State: state}) }
-	if v.before {
-		untracked := s.stateIs(rules.Untracked)
-		return s.or(s.and(untracked, constant(in(rules.Untracked))), s.minus(constant(in(rules.Invalid)), untracked))
+func (s *space) stateMatches(m rules.MatchState, v *view) set {
+	packets := s.stateAs(v, func(state rules.State) bool { return m.States.Has(state) })
+	if m.States.Has(rules.SNAT) {
+		packets = s.or(packets, s.statusAs(v, rules.StatusSNAT))
 	}
-	return s.states(in)
+	if m.States.Has(rules.DNAT) {
+		packets = s.or(packets, s.statusAs(v, rules.StatusDNAT))
+	}
+	return s.unless(m.Not, packets)
+}
+
+func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
+	f := sourceType
+	if m.Side == rules.Destination {
+		f = destinationType
+		switch a, own := s.addressOf(v.target); {
+		case own:
+		case !a.IsValid() && v.target.kind == redirectTarget:
+			return constant(m.Types.Has(rules.Local))
+		case a.IsValid() && addrTypeOf(a) != rules.AddrTypeUnknown:
+			return constant(m.Types.Has(addrTypeOf(a)))
+		default:
+			return s.variable(variable{
+				key: fmt.Sprint("type of ", v.target.addr, v.target.lastAddr, m.Types), kind: unknownBit,
+				text: fmt.Sprintf("the type of the address %s, to which the packet is sent", v.target.addr),
+			})
+		}
+	}
+	packets := none
+	for t := range rules.ResolvedType + 1 {
+		if m.Types.Has(t) {
+			packets = s.or(packets, s.is(f, number(t)))
+		}
+	}
+	return packets
+}
+
+// socketFound returns the packets for which the host has a transparent socket.
+func (s *space) socketFound(m rules.MatchSocket, v *view) set {
+	found := variable{key: socketKey + m.Kind, text: "whether the host has a transparent socket for the packet"}
+	if v.target != (target{}) || v.tproxy.taken {
+		found.key, found.kind = fmt.Sprint("socket ", m.Kind, *v), unknownBit
+	}
+	return s.variable(found)
+}
+
+// tuple returns the packets that fulfil an alternative, or none of them: then only those that have all that is compared.
+func (s *space) tuple(m rules.MatchTuple, fulfil func(rules.Match) set) set {
+	sets := make([]set, len(m.Alternatives))
+	for i, matches := range m.Alternatives {
+		s.meter.work()
+		sets[i] = all
+		for _, one := range matches {
+			sets[i] = s.and(sets[i], fulfil(one))
+		}
+	}
+	packets := s.unite(sets)
+	if !m.Not || len(m.Alternatives) == 0 {
+		return packets
+	}
+	compared := all
+	for _, one := range m.Alternatives[0] {
+		compared = s.and(compared, s.or(fulfil(one), fulfil(negated(one))))
+	}
+	return s.minus(compared, packets)
+}
+
+// negated returns the match that packets fulfil which have what the match compares, but another value.
+func negated(match rules.Match) rules.Match {
+	switch m := match.(type) {
+	case rules.MatchInterface:
+		m.Not = !m.Not
+		return m
+	case rules.MatchAddr:
+		m.Not = !m.Not
+		return m
+	case rules.MatchProtocol:
+		m.Not = !m.Not
+		return m
+	case rules.MatchPort:
+		m.Not = !m.Not
+		return m
+	case rules.MatchICMP:
+		m.Not = !m.Not
+		return m
+	case rules.MatchOwner:
+		m.Not = !m.Not
+		return m
+	case rules.MatchMark:
+		m.Not = !m.Not
+		return m
+	case rules.MatchMarkRange:
+		m.Not = !m.Not
+		return m
+	case rules.MatchState:
+		m.Not = !m.Not
+		return m
+	case rules.MatchStatus:
+		m.Not = !m.Not
+		return m
+	case rules.MatchDirection:
+		m.Reply = !m.Reply
+		return m
+	case rules.MatchAddrType:
+		m.Not = !m.Not
+		return m
+	case rules.MatchTCPFlags:
+		m.Not = !m.Not
+		return m
+	case rules.MatchSocket:
+		m.Not = !m.Not
+		return m
+	case rules.MatchListed:
+		m.Not = !m.Not
+		return m
+	case rules.MatchReversePath:
+		m.Not = !m.Not
+		return m
+	}
+	return match // of a family, which every packet has
+}
+
+// hasUnknown reports whether an alternative has a condition without a word in the model.
+func hasUnknown(m rules.MatchTuple) bool {
+	for _, matches := range m.Alternatives {
+		for _, one := range matches {
+			if _, ok := one.(rules.Unknown); ok {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -2,6 +2,7 @@ package diff_test
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -99,14 +100,15 @@ func TestTheRuleThatDecided(t *testing.T) {
 }
 
 func TestWhatIsUndecided(t *testing.T) {
-	unknown := rules.Unknown{Text: "xt strange"}
+	unknown, condition := rules.Unknown{Text: "xt strange"}, rules.Unknown{Text: "xt string", Effect: rules.Reads}
 	rs := ruleset(mangleIn(
 		when(rules.Accept, protocol(rules.UDP)), // what accepts before is not concerned
-		when(rules.Drop, unknown, tcp, toPort(80)),
+		when(rules.Drop, condition, tcp, toPort(80)),
 		when(rules.Jump{Chain: "nowhere"}, tcp, toPort(81)),
-		when(unknown, tcp, toPort(80, 82)),
-		when(unknown, protocol(rules.UDP)), // never met
-		when(setMark(1, 1), toPort(80, 83)),
+		when(unknown, tcp, toPort(82)),
+		when(rules.Count{}, condition, tcp), // does nothing
+		when(unknown, protocol(rules.UDP)),  // never met
+		when(setMark(1, 1), toPort(83)),
 	))
 	r := decide(ruleset(), rs)
 	var got []string
@@ -114,9 +116,9 @@ func TestWhatIsUndecided(t *testing.T) {
 		got = append(got, fmt.Sprintf("%t %s %s %s", u.Right, u.Text, place(&u.Step), u.Witness))
 	}
 	want := []string{
-		"true xt strange filter-prerouting #2 out tcp 10.244.1.5:40000 > 10.244.1.5:80 dev lo uid 1000 gid 1000",
 		"true jump nowhere filter-prerouting #3 out tcp 10.244.1.5:40000 > 10.244.1.5:81 dev lo uid 1000 gid 1000",
 		"true xt strange filter-prerouting #4 out tcp 10.244.1.5:40000 > 10.244.1.5:82 dev lo uid 1000 gid 1000",
+		"true xt string filter-prerouting #2 out tcp 10.244.1.5:40000 > 10.244.1.5:80 dev lo uid 1000 gid 1000",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
@@ -129,7 +131,7 @@ func TestWhatIsUndecided(t *testing.T) {
 	if r.Verdict(false) != diff.Different {
 		t.Error("port 83 differs whatever the unknown rules do")
 	}
-	onlyUnknown := ruleset(mangleIn(when(rules.Drop, unknown)))
+	onlyUnknown := ruleset(mangleIn(when(rules.Drop, rules.Unknown{Text: "xt strange"})))
 	if r := decide(onlyUnknown, onlyUnknown); r.Verdict(false) != diff.Undecidable || len(r.Classes) > 0 {
 		t.Errorf("a rule that nobody knows is decided: %v", classes(r))
 	}
@@ -274,5 +276,24 @@ func TestNoMoreClassesThanAskedFor(t *testing.T) {
 	}
 	if r := diff.Decide(diff.Side{Ruleset: rs}, diff.Side{}, diff.Options{MaxClasses: 1000}); len(r.Classes) != 2*len(odd)+2 || r.More {
 		t.Errorf("%d classes and more: %t", len(r.Classes), r.More)
+	}
+}
+
+// TestMarksThatAreNotKnown explains packets of which one mark or another is possible in outcomes that are told apart on the way only.
+func TestMarksThatAreNotKnown(t *testing.T) {
+	five := rules.SetMark{Value: 5, Mask: ^uint32(0)}
+	toHost := when(rules.DNATTo{Addr: netip.MustParseAddr("10.244.1.5")}, protocol(rules.TCP))
+	for says, rs := range map[string]rules.Ruleset{
+		"of a chain of type route": ruleset(base(rules.Route, rules.Output, -150,
+			when(five, rules.Unknown{Text: "rt mtu", Effect: rules.Reads}))),
+		"of a packet with a zone that may be sent to this host": ruleset(
+			base(rules.Filter, rules.Output, -300, when(rules.SetZone{Zone: 1})),
+			base(rules.NAT, rules.Output, -100, toHost),
+			base(rules.Filter, rules.Prerouting, -300, when(five))),
+	} {
+		p := must(rules.ParsePacket("out tcp 10.244.1.5:1000 > 192.0.2.1:80 dev eth0"))
+		if fate := diff.Explain(&rs, p).Fate; fate.UnknownMarks == "" && fate.Undecided == "" {
+			t.Errorf("%s: %s", says, fate)
+		}
 	}
 }

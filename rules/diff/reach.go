@@ -6,15 +6,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// isDecided tells whether a base chain is at a hook where packets are decided about.
+// isDecided reports whether a base chain is at a hook where packets are decided about.
 func isDecided(b *rules.Base) bool { return b.Hook == rules.Prerouting || b.Hook == rules.Output }
 
-// concerns tells whether packets of one of the families come to the table.
+// concerns reports whether packets of one of the families come to the table.
 func concerns(t *rules.Table, families []rules.Family) bool {
 	return t.Family == rules.Inet || slices.Contains(families, t.Family)
 }
 
-// ofOthers tells whether packets of another family come to the table.
+// ofOthers reports whether packets of another family come to the table.
 func ofOthers(t *rules.Table, families []rules.Family) bool {
 	return slices.ContainsFunc([]rules.Family{rules.IPv4, rules.IPv6}, func(f rules.Family) bool {
 		return (t.Family == rules.Inet || t.Family == f) && !slices.Contains(families, f)
@@ -39,17 +39,18 @@ func elsewhere(rs *rules.Ruleset, families []rules.Family) []rules.ChainRef {
 // unreachable lists the chains to which no packet comes: neither on the paths that were decided, nor by jumps from base chains whose
 // packets, or some of them, have no part in the decision. Of these nothing is known but the jumps.
 func unreachable(rs *rules.Ruleset, reached map[*rules.Chain]bool, families []rules.Family) []rules.ChainRef {
-	var visit func(t *rules.Table, c *rules.Chain)
-	visit = func(t *rules.Table, c *rules.Chain) {
+	var index map[string]*rules.Chain // of the present table
+	var visit func(c *rules.Chain)
+	visit = func(c *rules.Chain) {
 		for _, r := range c.Rules {
 			for _, a := range r.Actions {
 				jump, ok := a.(rules.Jump)
 				if !ok {
 					continue
 				}
-				if target := t.Chain(jump.Chain); target != nil && !reached[target] {
+				if target := index[jump.Chain]; target != nil && !reached[target] {
 					reached[target] = true
-					visit(t, target)
+					visit(target)
 				}
 			}
 		}
@@ -57,9 +58,13 @@ func unreachable(rs *rules.Ruleset, reached map[*rules.Chain]bool, families []ru
 	var found []rules.ChainRef
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
+		index = make(map[string]*rules.Chain, len(t.Chains))
+		for j := range t.Chains {
+			index[t.Chains[j].Name] = &t.Chains[j]
+		}
 		for j := range t.Chains {
 			if c := &t.Chains[j]; c.Base != nil && (!isDecided(c.Base) || ofOthers(t, families)) {
-				visit(t, c)
+				visit(c)
 			}
 		}
 		for j := range t.Chains {

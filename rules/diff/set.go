@@ -26,13 +26,17 @@ type diagrams struct {
 	numbers []set
 	// results are those of recent operations. An entry that is overwritten costs time only.
 	results []result
+	// forgotten are the results of the last calls of forget, by node.
+	forgotten []forgotten
+	round     uint32
+	meter     *meter
 }
 
-// A result is what an operation made of two sets.
+// A result is what an operation made of two or three sets.
 type result struct {
-	op   operation
-	a, b set
-	is   set
+	op      operation
+	a, b, c set // c is none for an operation on two sets
+	is      set
 }
 
 type operation uint8
@@ -42,16 +46,33 @@ const (
 	opAnd
 	opOr
 	opMinus
+	opDiffer
+	opIfElse
+	opMeet // whose results are those of sets that have nothing in common
 )
 
-const firstSize = 1 << 11
+// The lengths of the tables to begin with, for all packets and for one.
+const (
+	firstSize      = 1 << 11
+	firstSizeOfOne = 1 << 4
+)
 
-func newDiagrams() *diagrams {
-	return &diagrams{
-		nodes:   []node{{bit: lastBit}, {bit: lastBit}},
-		numbers: make([]set, firstSize),
-		results: make([]result, firstSize),
-	}
+// mostResults bounds the table of results, which grows with the other up to there.
+const mostResults = 1 << 18
+
+// How many bytes the elements of the tables take.
+const (
+	nodeSize      = 12
+	numberSize    = 4
+	resultSize    = 20
+	forgottenSize = 8
+)
+
+func newDiagrams(size int, m *meter) *diagrams {
+	m.take(int64(size) * (nodeSize/2 + numberSize + resultSize))
+	d := &diagrams{numbers: make([]set, size), results: make([]result, size), meter: m}
+	d.nodes = append(make([]node, 0, size/2+1), node{bit: lastBit}, node{bit: lastBit})
+	return d
 }
 
 func hash(a, b, c uint32) uint32 {
@@ -65,6 +86,7 @@ func (d *diagrams) node(bit uint32, no, yes set) set {
 	if no == yes {
 		return no
 	}
+	d.meter.work()
 	mask := uint32(len(d.numbers) - 1)
 	i := hash(bit, uint32(no), uint32(yes)) & mask
 	for ; d.numbers[i] != 0; i = (i + 1) & mask {
@@ -81,11 +103,18 @@ func (d *diagrams) node(bit uint32, no, yes set) set {
 	return s
 }
 
-// grow doubles the tables.
+// grow doubles the tables. While they are copied there are both.
 func (d *diagrams) grow() {
-	d.numbers = make([]set, 2*len(d.numbers))
-	d.results = make([]result, 2*len(d.results))
-	mask := uint32(len(d.numbers) - 1)
+	size := 2 * len(d.numbers)
+	d.meter.take(int64(size) * (nodeSize/2 + numberSize))
+	d.nodes = append(make([]node, 0, size/2+1), d.nodes...)
+	d.numbers = make([]set, size)
+	d.meter.release(int64(size/2) * (nodeSize/2 + numberSize))
+	if len(d.results) < mostResults {
+		d.meter.take(int64(len(d.results)) * resultSize)
+		d.results = make([]result, 2*len(d.results))
+	}
+	mask := uint32(size - 1)
 	for s, n := range d.nodes[2:] {
 		i := hash(n.bit, uint32(n.no), uint32(n.yes)) & mask
 		for d.numbers[i] != 0 {
@@ -107,6 +136,77 @@ func (d *diagrams) minus(a, b set) set { return d.apply(opMinus, a, b) }
 // not returns the packets that are not in the set.
 func (d *diagrams) not(a set) set { return d.apply(opMinus, all, a) }
 
+// ifElse returns the packets that are in yes where they are in the condition, and in no elsewhere.
+func (d *diagrams) ifElse(condition, yes, no set) set {
+	switch {
+	case condition == all || yes == no:
+		return yes
+	case condition == none:
+		return no
+	case no == none:
+		return d.and(condition, yes)
+	case yes == none:
+		return d.minus(no, condition)
+	case yes == all:
+		return d.or(condition, no)
+	}
+	d.meter.work()
+	i := hash(uint32(condition), uint32(yes), uint32(no)*8+uint32(opIfElse))
+	if r := &d.results[i&uint32(len(d.results)-1)]; r.op == opIfElse && r.a == condition && r.b == yes && r.c == no {
+		return r.is
+	}
+	bit := min(d.nodes[condition].bit, d.nodes[yes].bit, d.nodes[no].bit)
+	conditionNo, conditionYes := d.at(condition, bit)
+	yesNo, yesYes := d.at(yes, bit)
+	noNo, noYes := d.at(no, bit)
+	lower := d.ifElse(conditionNo, yesNo, noNo)
+	is := d.node(bit, lower, d.ifElse(conditionYes, yesYes, noYes))
+	d.results[i&uint32(len(d.results)-1)] = result{opIfElse, condition, yes, no, is}
+	return is
+}
+
+// at returns the two sets with which a set goes on at a bit that none of its nodes comes before.
+func (d *diagrams) at(s set, bit uint32) (no, yes set) {
+	if n := d.nodes[s]; n.bit == bit {
+		return n.no, n.yes
+	}
+	return s, s
+}
+
+// differ returns the packets that are in one of the sets only.
+func (d *diagrams) differ(a, b set) set { return d.apply(opDiffer, a, b) }
+
+// meet reports whether the sets have a packet in common. It makes no nodes.
+func (d *diagrams) meet(a, b set) bool {
+	switch {
+	case a == none || b == none:
+		return false
+	case a == all || b == all || a == b:
+		return true
+	}
+	if a > b {
+		a, b = b, a
+	}
+	d.meter.work()
+	i := hash(uint32(a), uint32(b), uint32(opMeet))
+	if r := &d.results[i&uint32(len(d.results)-1)]; r.op == opMeet && r.a == a && r.b == b {
+		return false
+	}
+	x, y := d.nodes[a], d.nodes[b]
+	bit := min(x.bit, y.bit)
+	if x.bit != bit {
+		x.no, x.yes = a, a
+	}
+	if y.bit != bit {
+		y.no, y.yes = b, b
+	}
+	if d.meet(x.no, y.no) || d.meet(x.yes, y.yes) {
+		return true
+	}
+	d.results[i&uint32(len(d.results)-1)] = result{opMeet, a, b, none, none}
+	return false
+}
+
 // unite returns the union of many sets. Those that are alike meet late, which is much less work than one after the other.
 func (d *diagrams) unite(sets []set) set {
 	switch len(sets) {
@@ -127,6 +227,7 @@ func (d *diagrams) apply(op operation, a, b set) set {
 	if op != opMinus && a > b {
 		a, b = b, a
 	}
+	d.meter.work()
 	i := hash(uint32(a), uint32(b), uint32(op))
 	if r := &d.results[i&uint32(len(d.results)-1)]; r.op == op && r.a == a && r.b == b {
 		return r.is
@@ -142,7 +243,7 @@ func (d *diagrams) apply(op operation, a, b set) set {
 	no := d.apply(op, x.no, y.no)
 	is := d.node(bit, no, d.apply(op, x.yes, y.yes))
 	// The tables may have grown meanwhile.
-	d.results[i&uint32(len(d.results)-1)] = result{op, a, b, is}
+	d.results[i&uint32(len(d.results)-1)] = result{op, a, b, none, is}
 	return is
 }
 
@@ -167,6 +268,15 @@ func simple(op operation, a, b set) (is set, known bool) {
 		case b == none:
 			return a, true
 		}
+	case opDiffer:
+		switch {
+		case a == b:
+			return none, true
+		case a == none:
+			return b, true
+		case b == none:
+			return a, true
+		}
 	case opMinus:
 		switch {
 		case a == none || b == all || a == b:
@@ -178,24 +288,72 @@ func simple(op operation, a, b set) (is set, known bool) {
 	return none, false
 }
 
-// project forgets all bits but those to keep: a packet is in the result if some packet with the same kept bits is in the set.
-func (d *diagrams) project(s set, keep []bool) set {
-	known := map[set]set{none: none, all: all}
+// forget returns the packets that are in the set with some value of the bits that are not kept.
+func (d *diagrams) forget(s set, kept func(bit uint32) bool) set {
+	if s <= all {
+		return s
+	}
+	d.newRound()
 	var visit func(set) set
 	visit = func(s set) set {
-		if is, ok := known[s]; ok {
-			return is
+		if s <= all {
+			return s
 		}
+		if known := d.forgotten[s]; known.round == d.round {
+			return known.is
+		}
+		d.meter.work()
 		n := d.nodes[s]
-		no, yes := visit(n.no), visit(n.yes)
+		no := visit(n.no)
 		var is set
-		if keep[n.bit] {
-			is = d.node(n.bit, no, yes)
-		} else {
-			is = d.or(no, yes)
+		switch {
+		case kept(n.bit):
+			is = d.node(n.bit, no, visit(n.yes))
+		case no == all:
+			is = all
+		default:
+			is = d.or(no, visit(n.yes))
 		}
-		known[s] = is
+		d.forgotten[s] = forgotten{d.round, is}
 		return is
 	}
 	return visit(s)
+}
+
+// A forgotten is what forget has made of a node, in a round.
+type forgotten struct {
+	round uint32
+	is    set
+}
+
+// newRound makes nothing known of any node that there is.
+func (d *diagrams) newRound() {
+	if len(d.forgotten) < len(d.nodes) {
+		d.meter.take(int64(cap(d.nodes)) * forgottenSize)
+		d.meter.release(int64(len(d.forgotten)) * forgottenSize)
+		d.forgotten = make([]forgotten, cap(d.nodes))
+	}
+	d.round++
+}
+
+// support calls a function for each bit that the set depends on.
+func (d *diagrams) support(s set, do func(bit uint32)) {
+	d.newRound()
+	bits := map[uint32]bool{}
+	var visit func(set)
+	visit = func(s set) {
+		if s <= all || d.forgotten[s].round == d.round {
+			return
+		}
+		d.meter.work()
+		d.forgotten[s].round = d.round
+		n := d.nodes[s]
+		if !bits[n.bit] {
+			bits[n.bit] = true
+			do(n.bit)
+		}
+		visit(n.no)
+		visit(n.yes)
+	}
+	visit(s)
 }

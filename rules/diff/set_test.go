@@ -52,7 +52,7 @@ func (d *diagrams) table(s set) tableSet {
 
 func TestOperationsOnSets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := newDiagrams()
+		d := newDiagrams(firstSize, newMeter(Budget{}))
 		a, inA := anySet(t, d)
 		b, inB := anySet(t, d)
 		if (a == b) != (inA == inB) {
@@ -82,7 +82,7 @@ func TestOperationsOnSets(t *testing.T) {
 				want[n] = want[n] || inA[n&^6|middle]
 			}
 		}
-		if got := d.table(d.project(a, []bool{true, false, false, true})); got != want {
+		if got := d.table(d.forget(a, func(bit uint32) bool { return bit == 0 || bit == 3 })); got != want {
 			t.Fatalf("the projection of %v is %v, want %v", inA, got, want)
 		}
 	})
@@ -90,7 +90,7 @@ func TestOperationsOnSets(t *testing.T) {
 
 // TestTablesGrow makes more nodes than fit into the first tables.
 func TestTablesGrow(t *testing.T) {
-	s := newSpace(rules.IPv4, rules.Output, nil)
+	s := newSpace(rules.IPv4, rules.Output, deviceClasses(nil, newMeter(Budget{})), newMeter(Budget{}))
 	sets := make([]set, 5*firstSize)
 	for i := range sets {
 		sets[i] = s.is(destination, number(uint32(i*7919)))
@@ -112,7 +112,7 @@ func TestSpansOfAFieldAreASetAndBack(t *testing.T) {
 		"::/0", "::1/128", "fd00::/8", "ff00::/8", "8000::/1", "2001:db8::/33",
 	}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		s := newSpace(f, rules.Output, nil)
+		s := newSpace(f, rules.Output, deviceClasses(nil, newMeter(Budget{})), newMeter(Budget{}))
 		rapid.Check(t, func(t *rapid.T) {
 			var list []netipx.IPRange
 			for _, text := range rapid.SliceOf(rapid.SampledFrom(texts)).Draw(t, "prefixes") {
@@ -150,15 +150,15 @@ func TestInterfacesAreTheSameClassOnlyIfNoRuleTellsThemApart(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOfN(name, 0, 5).Draw(t, "names")
-		s := newSpace(rules.IPv4, rules.Prerouting, names)
+		s := newSpace(rules.IPv4, rules.Prerouting, deviceClasses(names, newMeter(Budget{})), newMeter(Budget{}))
 		device := rapid.StringMatching("[elo][t0]{0,3}").Draw(t, "device")
 		class := s.deviceOf(rules.Packet{InInterface: device})
 		if class < 0 {
-			t.Fatalf("%s has no class of %v", device, s.devices)
+			t.Fatalf("%s has no class of %v", device, s.devices.classes)
 		}
 		for _, n := range names {
-			if n.Contains(device) != n.Contains(s.devices[class].example) {
-				t.Fatalf("%s and %s are one class, but %s tells them apart", device, s.devices[class].example, n)
+			if n.Contains(device) != n.Contains(s.devices.classes[class].example) {
+				t.Fatalf("%s and %s are one class, but %s tells them apart", device, s.devices.classes[class].example, n)
 			}
 		}
 	})

@@ -1,69 +1,160 @@
 package diff
 
 import (
-	"math/bits"
+	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A space is all packets of one family that enter at one hook, as far as bits go. Sets of one space can be combined.
+// A space is all packets of one family that enter at one hook, as far as bits go, or one packet of
+// them. Sets of one space can be combined.
+//
+// In the space of one packet a field that is known of the packet is no question: a match of it is
+// fulfilled by all or by none.
 type space struct {
 	*diagrams
+	*layout
 	family rules.Family
 	hook   rules.Hook
-	// bits are those of each field, the most significant first.
-	bits [fieldCount][]uint32
-	// devices are the classes of interfaces.
-	devices []deviceClass
-	// Sets that are often needed: what leaves by lo, what is TCP, has ports, has a conntrack entry, has a socket.
-	overLoopback, tcp, withPorts, connected, owned set
-	// possible are the packets that can exist.
-	possible set
+	// one is the packet of the space; nil if all are in it.
+	one *onePacket
+	// devices are the classes of interfaces; none in the space of one packet.
+	devices *devices
+	// history is what the rules do to states that conditions depend on.
+	history history
+	// variables are what sets depend on beside the packet.
+	variables
+	// ranges has the packets with addresses in lists of ranges.
+	ranges map[rangesOf]set
+	// byNames has the packets with interfaces in lists of names.
+	byNames map[nameList]set
+	// translations reports that there are packets of connections whose address or port earlier packets have changed.
+	translations bool
+	// withoutAddress are the packets whose interface has no address of the family.
+	withoutAddress set
+	// Sets that are often needed: what leaves by lo, what is TCP, TCP or UDP, has ports, has ports that NAT changes, is of ICMP, has a
+	// conntrack entry, has a socket.
+	overLoopback, tcp, tcpOrUDP, withPorts, withNATPorts, isICMP, connected, owned set
+	// domain are the packets that can exist, once they are asked for: see possible.
+	domain set
 }
 
-// newSpace returns the space in which the interface names of the rulesets are told apart.
-func newSpace(f rules.Family, h rules.Hook, names []rules.InterfaceName) *space {
-	s := &space{diagrams: newDiagrams(), family: f, hook: h, devices: deviceClasses(names)}
-	width := [fieldCount]int{
-		destination: 32, source: 32, protocol: 8, destinationPort: 16, sourcePort: 16,
-		device: bits.Len(uint(len(s.devices) - 1)), user: 33, group: 32, state: 3, flags: 8, listener: 1,
+// A onePacket is a packet as values of fields.
+type onePacket struct {
+	rules.Packet
+	values [fieldCount]value
+	known  [fieldCount]bool
+}
+
+// newSpace returns the space of all packets in which the interfaces are told apart.
+func newSpace(f rules.Family, h rules.Hook, apart *devices, m *meter) *space {
+	s := &space{
+		diagrams: newDiagrams(firstSize, m), layout: layoutOf(f), family: f, hook: h, devices: apart,
 	}
-	if f == rules.IPv6 {
-		width[destination], width[source] = 128, 128
-	}
-	next := uint32(0)
-	take := func(f field) {
-		s.bits[f] = append(s.bits[f], next)
-		next++
-	}
-	for f := range mark {
-		for range width[f] {
-			take(f)
-		}
-	}
-	// The bits of the marks alternate: where one mark is a copy of the other, only then is the set small.
-	for range 32 {
-		take(mark)
-		take(connectionMark)
-	}
-	s.tcp = s.is(protocol, number(rules.TCP))
-	s.withPorts = s.or(s.tcp, s.is(protocol, number(rules.UDP)))
-	s.connected = s.states(func(state rules.State) bool { return state.HasConnection() })
-	s.owned = s.within(user, []span{{number[uint64](withSocket), number[uint64](2*withSocket - 1)}})
-	s.overLoopback = s.deviceNamed(func(name string) bool { return name == loopback })
-	s.possible = s.domain()
+	s.usual()
 	return s
 }
 
-// keep marks the bits of some fields, for project.
-func (s *space) keep(fields ...field) []bool {
-	kept := make([]bool, s.bits[connectionMark][31]+1)
-	for _, f := range fields {
-		for _, bit := range s.bits[f] {
-			kept[bit] = true
-		}
+// newSpaceOf returns the space of one packet.
+func newSpaceOf(p rules.Packet, m *meter) *space {
+	s := &space{
+		diagrams: newDiagrams(firstSizeOfOne, m), layout: layoutOf(p.Family()), family: p.Family(), hook: p.Hook, one: newOnePacket(p),
 	}
-	return kept
+	s.usual()
+	s.withoutAddress = s.redirectedNowhere(p)
+	s.domain, s.translations = all, true
+	return s
+}
+
+func (s *space) usual() {
+	s.tcp = s.is(protocol, number(rules.TCP))
+	s.tcpOrUDP = s.or(s.tcp, s.is(protocol, number(rules.UDP)))
+	// l4proto_manip_pkt in net/netfilter/nf_nat_proto.c; since Linux 6.17 conntrack knows no ports of DCCP.
+	s.withNATPorts = s.or(s.tcpOrUDP, s.or(s.is(protocol, number(rules.SCTP)), s.is(protocol, number(rules.UDPLite))))
+	s.withPorts = s.or(s.withNATPorts, s.is(protocol, number(rules.DCCP)))
+	s.isICMP = s.is(protocol, number(icmpOf(s.family)))
+	s.connected = s.states(func(state rules.State) bool { return state.HasConnection() })
+	s.owned = s.within(user, []span{{number[uint64](withSocket), number[uint64](2*withSocket - 1)}})
+	s.overLoopback = s.deviceNamed([]rules.InterfaceName{{Name: loopback}})
+}
+
+// redirectedNowhere returns whether the interface of a packet has no address to which a redirection at prerouting could lead.
+func (s *space) redirectedNowhere(p rules.Packet) set {
+	if p.InAddress.IsValid() {
+		return constant(p.InAddress.IsUnspecified())
+	}
+	to := p.Destination.Addr()
+	switch {
+	case s.family == rules.IPv4 || p.Hook == rules.Output:
+		return none
+	case to.IsMulticast():
+		return s.variable(variable{
+			key: "address of the scope", kind: unknownBit, text: "whether the interface has an address of the scope of " + to.String(),
+		})
+	}
+	// Nobody has addresses of these scopes any more (ipv6_addr_scope in net/ipv6/addrconf_core.c).
+	return constant(hasFormerScope(to))
+}
+
+// icmpOf is the protocol of a family's control messages.
+func icmpOf(f rules.Family) rules.Protocol {
+	if f == rules.IPv6 {
+		return rules.ICMPv6
+	}
+	return rules.ICMP
+}
+
+// newOnePacket finds out what is known of a packet.
+func newOnePacket(p rules.Packet) *onePacket {
+	o := &onePacket{Packet: p, values: valuesOf(p)}
+	for f := range fieldCount {
+		o.known[f] = true
+	}
+	o.known[newDestination], o.known[newPort] = false, false
+	o.known[destinationType] = o.values[destinationType] != value{}
+	o.known[sourceType] = o.values[sourceType] != value{}
+	o.known[inAddress] = p.InAddress.IsValid() || p.Hook == rules.Output
+	// Whether the socket of a connection is transparent is known only if the packet says that none is.
+	o.known[listener] = p.NoListener || p.State != rules.Established && p.State != rules.Related
+	o.known[device] = false // see deviceNamed
+	return o
+}
+
+// valuesOf returns the values of all fields but the interface. It is the inverse of packet.
+func valuesOf(p rules.Packet) [fieldCount]value {
+	v := [fieldCount]value{
+		destination: address(p.Destination.Addr()), source: address(p.Source.Addr()), protocol: number(p.Protocol),
+		destinationPort: number(p.Destination.Port()), sourcePort: number(p.Source.Port()),
+		icmp:  number(uint16(p.ICMPType)<<8 | uint16(p.ICMPCode)),
+		state: number(p.State), status: number(uint8(p.Status)), flags: number(p.Flags),
+		destinationType: number(p.DestinationType), sourceType: number(p.SourceType),
+		mark: number(p.Mark), connectionMark: number(p.ConntrackMark),
+	}
+	if is := addrTypeOf(p.Destination.Addr()); is != rules.AddrTypeUnknown {
+		v[destinationType] = number(is)
+	}
+	if is := addrTypeOf(p.Source.Addr()); is != rules.AddrTypeUnknown {
+		v[sourceType] = number(is)
+	}
+	if p.InAddress.IsValid() && p.Hook == rules.Prerouting {
+		v[inAddress] = address(p.InAddress)
+	}
+	if p.NoListener {
+		v[listener] = number[uint8](1)
+	}
+	if p.State == rules.New && p.Status&rules.StatusConfirmed != 0 {
+		v[state] = number(known)
+	}
+	if p.State == rules.Established {
+		v[status].low |= uint64(rules.StatusSeenReply | rules.StatusConfirmed)
+	}
+	if p.Reply {
+		v[reply] = number[uint8](1)
+	}
+	if p.Owner != nil {
+		v[user], v[group] = number(withSocket+uint64(p.Owner.UID)), number(p.Owner.GID)
+	}
+	return v
 }
 
 // states returns the packets in those states.
@@ -77,15 +168,38 @@ func (s *space) states(in func(rules.State) bool) set {
 	return packets
 }
 
-func (s *space) stateIs(st rules.State) set { return s.is(state, number(st)) }
+// known is a value of the field state beside those of [rules.State]: new, but not the connection's first packet.
+const known = rules.Untracked + 1
 
-// deviceNamed returns the packets of which the interface has such a name.
-func (s *space) deviceNamed(named func(string) bool) set {
-	packets := none
-	for i, c := range s.devices {
-		if named(c.example) {
-			packets = s.or(packets, s.is(device, number(uint32(i))))
-		}
+func (s *space) stateIs(st rules.State) set {
+	packets := s.is(state, number(st))
+	if st == rules.New {
+		packets = s.or(packets, s.is(state, number(known)))
 	}
 	return packets
+}
+
+// deviceNamed returns the packets of which the interface has one of the names.
+func (s *space) deviceNamed(names []rules.InterfaceName) set {
+	switch {
+	case s.one != nil && s.hook == rules.Output:
+		return constant(s.isNamed(names, s.one.OutInterface))
+	case s.one != nil:
+		return constant(s.isNamed(names, s.one.InInterface))
+	}
+	of := nameListOf(names)
+	packets, ok := s.byNames[of]
+	if !ok {
+		s.meter.charge(16 * len(names))
+		packets = s.within(device, s.devices.having(names))
+		s.meter.take(64)
+		put(&s.byNames, of, packets)
+	}
+	return packets
+}
+
+// isNamed reports whether an interface has one of the names.
+func (s *space) isNamed(names []rules.InterfaceName, device string) bool {
+	s.meter.charge(len(names))
+	return slices.ContainsFunc(names, func(n rules.InterfaceName) bool { return n.Contains(device) })
 }

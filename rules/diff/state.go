@@ -1,26 +1,76 @@
 package diff
 
-import "github.com/sluice-mesh/sluice/rules"
+import (
+	"net/netip"
 
-// A progress is what the rules have done to some packets so far: all that later rules can depend on, and the fate at the end.
-// Packets of equal progress are alike from there on.
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A progress is what the rules have done to some packets so far, but for marks: all that later rules
+// can depend on, and the outcome at the end. Packets of equal progress are alike from there on.
 type progress struct {
-	mark, connection markValue
-	// entry is the mark with which the packets came into the present chain of type route.
-	entry                        markValue
-	redirect, dnat, tproxy, zone uint16
-	zoned, mapped, toLoopback    bool
-	dropped                      bool
-	// rerouted tells that the packets were to leave, and that their mark led them back.
-	rerouted bool
+	target   target
+	tproxy   tproxyTarget
+	zone     uint16
+	tracking tracking
+	// helper is conntrack's helper of a connection that the packet begins.
+	helper string
+	// mapped reports that NAT is decided.
+	mapped bool
+	// toLoopback reports that a changed mark has led packets that were to leave back to this host, and rerouted that they have arrived.
+	toLoopback, rerouted bool
+	// leavesLoopback reports that packets that were to leave by lo are routed again by another mark, which does not lead to this host.
+	leavesLoopback bool
+	dropped        bool
+	// rejected is by what the sender of dropped packets is answered.
+	rejected string
 	// undecided is the number of what the model has no word for, counted from 1 in the walk's list.
 	undecided int
 }
+
+// A target is where NAT sends a connection. The zero value is its own destination.
+type target struct {
+	kind targetKind
+	// hook is where the rule was met.
+	hook rules.Hook
+	// addr to lastAddr are the addresses of which the kernel takes one; lastAddr is not valid for a single one.
+	addr, lastAddr netip.Addr
+	// port to last are the ports of which the kernel takes one, 0 stands for the connection's own; last is 0 for a single one.
+	port, last uint16
+}
+
+type targetKind uint8
+
+const (
+	noTarget targetKind = iota
+	redirectTarget
+	portTarget // another port of the same address
+	addrTarget
+)
+
+// tproxyTarget is the transparent listener that has a packet; the zero value for none.
+type tproxyTarget struct {
+	taken bool
+	addr  netip.Addr
+	port  uint16 // 0 for the packet's own
+}
+
+// tracking is what the rules have asked of conntrack before it sees the packet.
+type tracking uint8
+
+const (
+	tracked tracking = iota
+	// template: a zone was chosen. Until conntrack sees the packet, it has a new connection that stands for the one to come.
+	template
+	untracked
+)
 
 // A flow is packets that have come to a place of the ruleset alike.
 type flow struct {
 	packets set
 	progress
+	// mark and connection are the marks of the packets and of their connections.
+	mark, connection *markBits
 }
 
 // flows are disjoint sets of packets, one for each progress.
@@ -29,24 +79,32 @@ type flows struct {
 	index map[progress]int
 }
 
+// flowSize is how many bytes a flow takes in a list.
+const flowSize = 256
+
 // manyFlows is where a map is faster than a look at each.
 const manyFlows = 8
 
 // add unites the packets with those of the same progress.
-func (s *space) add(to *flows, from ...flow) {
+func (w *walk) add(to *flows, from ...flow) {
 	for _, f := range from {
 		if f.packets == none {
 			continue
 		}
+		w.meter.work()
 		i := to.find(f.progress)
 		if i < 0 {
+			w.meter.take(flowSize)
 			to.list = append(to.list, f)
 			if to.index != nil {
 				to.index[f.progress] = len(to.list) - 1
 			}
 			continue
 		}
-		to.list[i].packets = s.or(to.list[i].packets, f.packets)
+		other := &to.list[i]
+		other.mark = w.marks.merge(f.packets, f.mark, other.packets, other.mark)
+		other.connection = w.marks.merge(f.packets, f.connection, other.packets, other.connection)
+		other.packets = w.or(other.packets, f.packets)
 	}
 }
 
@@ -79,33 +137,32 @@ func (s *space) split(f flow, by set) (in, out flow) {
 	return in, out
 }
 
-// fate is the part of the progress that matters when a packet's way is over (see [rules.Fate.Same]).
-func (p progress) fate() progress {
+// divide splits each of the flows, and leaves out what is empty.
+func (s *space) divide(packets []flow, by set) (in, out []flow) {
+	for _, f := range packets {
+		s.meter.work()
+		a, b := s.split(f, by)
+		if a.packets != none {
+			in = append(in, a)
+		}
+		if b.packets != none {
+			out = append(out, b)
+		}
+	}
+	return in, out
+}
+
+// outcome is the part of the progress that matters when a packet's way is over (see [rules.Fate.Same]).
+func (p progress) outcome() progress {
 	switch {
 	case p.undecided != 0:
 		return progress{undecided: p.undecided}
 	case p.dropped:
-		return progress{dropped: true, connection: p.connection}
+		return progress{dropped: true, rejected: p.rejected}
 	}
-	return progress{
-		mark: p.mark, connection: p.connection,
-		redirect: p.redirect, dnat: p.dnat, tproxy: p.tproxy, zone: p.zone, rerouted: p.rerouted,
+	if p.tracking == template {
+		p.tracking = tracked // conntrack has replaced it
 	}
-}
-
-// sameBeside tells whether two fates differ in nothing but marks.
-func (p progress) sameBeside(q progress) bool {
-	p.mark, p.connection = q.mark, q.connection
-	return p == q
-}
-
-// localMarks are those of a routing's policies for a family.
-func localMarks(r rules.Routing, f rules.Family) []uint32 {
-	var marks []uint32
-	for _, p := range r.Policies {
-		if p.Family == f {
-			marks = append(marks, p.Mark)
-		}
-	}
-	return marks
+	p.mapped, p.toLoopback, p.leavesLoopback = false, false, false
+	return p
 }

@@ -1,230 +1,170 @@
 package diff
 
 import (
-	"slices"
+	"fmt"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A visit is that of packets to a run of rules.
+// A visit applies a run of rules to the packets that come to it.
 type visit struct {
 	*walk
-	chain rules.ChainRef
-	base  *rules.Base
-	run   run
-	depth int // of jumps
-	// next are the packets that go on behind the run, returned those that leave the chain for where it was called from.
-	next, returned *flows
+	summary *summary
+	chain   rules.ChainRef
+	place   *place
+	run     run
+	number  int // see call.visit
+	// next are the packets that go on behind the run.
+	next *flows
 }
+
+// rule is the first of the run, like which all the others are.
+func (v *visit) rule() *rules.Rule { return &v.chain.Chain.Rules[v.run.first] }
 
 // flow applies the rules of the run to some packets.
 func (v *visit) flow(f flow) {
+	v.meter.work()
+	if v.run.acts {
+		// What may have an effect has one whether or not the rest of the rule matches (EffectsBeforeFailedMatch,
+		// SocketMarkIsWritten).
+		v.undecided(unknownIn(v.rule()), f)
+		return
+	}
 	hit, rest := v.split(f, v.guard(f))
 	v.add(v.next, rest)
 	if hit.packets == none {
 		return
 	}
-	r := &v.chain.Chain.Rules[v.run.first]
-	if text := unknownMatch(r); text != "" {
-		v.undecided(text, hit)
-		return
+	at := -1
+	if v.one != nil {
+		at = len(v.summary.events)
+		v.note(event{packets: hit.packets, index: v.run.first})
 	}
-	v.act(r.Actions, []flow{hit})
+	v.act(v.rule().Actions, []flow{hit}, at)
 }
 
 // guard returns the packets of a flow that a rule of the run matches.
 func (v *visit) guard(f flow) set {
 	seen := v.view(&f.progress)
-	key := guarded{v.chain.Chain, v.run.first, seen}
-	packets, known := v.guards[key]
-	if !known {
-		sets := make([]set, 0, v.run.behind-v.run.first)
-		for i := v.run.first; i < v.run.behind; i++ {
-			sets = append(sets, v.static(&v.chain.Chain.Rules[i], seen))
-		}
-		packets = v.unite(sets)
-		v.guards[key] = packets
+	packets := v.staticGuard(&seen)
+	if v.run.static {
+		return packets
 	}
-	// A run with a match of marks is a single rule, and what it matches depends on what was done to the packets.
-	for _, m := range v.chain.Chain.Rules[v.run.first].Matches {
-		if m, ok := m.(rules.MatchMark); ok {
-			packets = v.and(packets, v.marked(m, f))
+	// A run with other matches is a single rule, and what these match depends on what was done to the packets.
+	for i, m := range v.rule().Matches {
+		if packets != none && !v.matches.isStatic(m) {
+			packets = v.and(packets, v.fulfil(m, f, packets, matchPart(i)))
 		}
 	}
 	return packets
 }
 
-// static returns the packets that fulfil all matches of the rule but those of marks.
-func (v *visit) static(r *rules.Rule, seen view) set {
+// staticGuard returns the packets that fulfil all static matches of a rule of the run.
+func (v *visit) staticGuard(seen *view) set {
+	if v.one != nil {
+		return v.static(v.rule(), seen)
+	}
+	key := guarded{v.chain.Chain, v.run.first, *seen}
+	packets, known := v.guards[key]
+	if known {
+		return packets
+	}
+	sets := make([]set, 0, v.run.behind-v.run.first)
+	for i := v.run.first; i < v.run.behind; i++ {
+		v.meter.work()
+		sets = append(sets, v.static(&v.chain.Chain.Rules[i], seen))
+	}
+	packets = v.unite(sets)
+	v.meter.take(guardSize)
+	put(&v.guards, key, packets)
+	return packets
+}
+
+// guardSize is how many bytes a known guard takes.
+const guardSize = 256
+
+// note adds an event.
+func (v *visit) note(e event) {
+	v.meter.take(eventSize)
+	v.summary.events = append(v.summary.events, e)
+}
+
+// A rulePart is a match or an action of a rule, by its place.
+type rulePart int
+
+func matchPart(i int) rulePart { return rulePart(i) }
+
+// actionPart is an action, and writtenPart what an action writes.
+func actionPart(i int) rulePart       { return rulePart(-2*i - 1) }
+func writtenPart(p rulePart) rulePart { return p - 1 }
+
+// static returns the packets that fulfil all static matches of the rule.
+func (v *visit) static(r *rules.Rule, seen *view) set {
 	packets := all
 	for i := range r.Matches {
-		switch r.Matches[i].(type) {
-		case rules.MatchMark, rules.Unknown:
-		default:
+		if v.matches.isStatic(r.Matches[i]) {
 			packets = v.and(packets, v.matches.static(&r.Matches[i], seen))
 		}
 	}
 	return packets
 }
 
-func (v *visit) marked(m rules.MatchMark, f flow) set {
-	if !m.Conntrack {
-		return v.markMatches(f.mark, m)
-	}
-	return v.and(v.connection(), v.markMatches(f.connection, m))
-}
-
-// connection returns the packets of which conntrack has an entry here.
-func (v *visit) connection() set {
-	if v.before {
-		return none
-	}
-	return v.connected
-}
-
-func unknownMatch(r *rules.Rule) string {
-	text := ""
-	for _, m := range r.Matches {
-		if u, ok := m.(rules.Unknown); ok {
-			text = u.Text
+// fulfil returns the packets of a flow that fulfil a match. Chance decides about those of asked; part tells the match from others of
+// the rule.
+func (v *visit) fulfil(match rules.Match, f flow, asked set, part rulePart) set {
+	seen := v.view(&f.progress)
+	switch m := match.(type) {
+	case rules.MatchMark:
+		if m.Conntrack {
+			return v.and(v.connection(&seen), v.marks.equals(v.connectionMark(f), m))
 		}
+		return v.marks.equals(f.mark, m)
+	case rules.MatchMarkRange:
+		if m.Conntrack {
+			return v.and(v.connection(&seen), v.unless(m.Not, v.marks.within(v.connectionMark(f), m.Values)))
+		}
+		return v.unless(m.Not, v.marks.within(f.mark, m.Values))
+	case rules.MatchListed:
+		return v.listed(m, f, asked, part)
+	case rules.Unknown:
+		return v.ask(m, v.and(f.packets, asked), part)
+	case rules.MatchReversePath:
+		if f.mark != v.marks.packet {
+			// Which route that is depends on the mark, which is another by now.
+			return v.unless(m.Not, v.variable(variable{
+				key: fmt.Sprint("path with mark ", m.Kind, *f.mark), step: v.step(),
+				text: "whether the source is reached by the interface that the packet came in by, with the mark that it has by then",
+			}))
+		}
+	case rules.MatchTuple:
+		if hasUnknown(m) {
+			return v.ask(rules.Unknown{Text: m.String(), Effect: rules.Reads, Data: rules.NoData}, v.and(f.packets, asked), part)
+		}
+		return v.tuple(m, func(one rules.Match) set { return v.fulfil(one, f, asked, part) })
 	}
-	return text
+	return v.matching(match, &seen)
 }
 
-// undecided ends the way of packets for which the model has no word.
-func (v *visit) undecided(text string, packets ...flow) {
-	step := rules.Step{Table: v.chain.Table, Chain: v.chain.Chain, Index: v.run.first, Base: v.base}
-	u := unknown{text, step}
-	i := slices.Index(v.unknown, u)
-	if i < 0 {
-		i = len(v.unknown)
-		v.unknown = append(v.unknown, u)
-	}
-	for _, f := range packets {
-		f.undecided = i + 1
-		v.add(&v.ended, f)
-	}
-}
-
-// act carries out the actions of a rule on the packets that it matched.
-func (v *visit) act(actions []rules.Action, packets []flow) {
-	for _, action := range actions {
-		if len(packets) == 0 {
-			return
-		}
-		switch a := action.(type) {
-		case rules.Verdict:
-			v.verdict(a, packets)
-			return
-		case rules.Jump:
-			target := v.chain.Table.Chain(a.Chain)
-			if target == nil || v.depth == len(v.chain.Table.Chains) {
-				v.undecided(a.String(), packets...)
-				return
-			}
-			packets = v.walk.chain(rules.ChainRef{Table: v.chain.Table, Chain: target}, v.base, packets, v.depth+1)
-			if a.Goto {
-				v.add(v.returned, packets...)
-				return
-			}
-		case rules.RedirectTo:
-			v.mapTo(packets, func(p *progress) { p.redirect = a.Port })
-			return
-		case rules.DNATPort:
-			v.mapTo(packets, func(p *progress) { p.dnat = a.Port })
-			return
-		case rules.TProxyDrop:
-			with, without := v.divide(packets, v.is(listener, value{}))
-			v.verdict(rules.Drop, without)
-			v.accept(with, func(p *progress) { p.tproxy, p.mark = a.Port, p.mark.set(a.Value, a.Mask) })
-			return
-		case rules.Unknown:
-			v.undecided(a.Text, packets...)
-			return
-		default:
-			packets = v.change(a, packets)
-		}
-	}
-	v.add(v.next, packets...)
-}
-
-func (v *visit) verdict(verdict rules.Verdict, packets []flow) {
-	switch verdict {
-	case rules.Accept:
-		v.add(&v.accepted, packets...)
-	case rules.Return:
-		v.add(v.returned, packets...)
-	case rules.Drop:
-		for _, f := range packets {
-			f.dropped = true
-			v.add(&v.ended, f)
-		}
-	}
-}
-
-func (v *visit) accept(packets []flow, change func(*progress)) {
-	for _, f := range packets {
-		change(&f.progress)
-		v.add(&v.accepted, f)
-	}
-}
-
-// mapTo accepts packets, and gives them another destination if they have none by now.
-func (v *visit) mapTo(packets []flow, change func(*progress)) {
-	v.accept(packets, func(p *progress) {
-		if !p.mapped {
-			p.mapped = true
-			change(p)
-		}
-	})
-}
-
-// divide splits each of the flows.
-func (v *visit) divide(packets []flow, by set) (in, out []flow) {
-	for _, f := range packets {
-		a, b := v.split(f, by)
-		if a.packets != none {
-			in = append(in, a)
-		}
-		if b.packets != none {
-			out = append(out, b)
-		}
-	}
-	return in, out
-}
-
-// change carries out an action after which the rule goes on. It returns the packets with which it does: for the others, it ends and
-// the next is tried.
-func (v *visit) change(action rules.Action, packets []flow) []flow {
-	apply := func(packets []flow, change func(*progress)) []flow {
-		var changed flows
-		for _, f := range packets {
-			change(&f.progress)
-			v.add(&changed, f)
-		}
-		return changed.list
-	}
-	switch a := action.(type) {
-	case rules.TProxy:
-		with, without := v.divide(packets, v.is(listener, value{}))
-		v.add(v.next, without...)
-		return apply(with, func(p *progress) { p.tproxy = a.Port })
-	case rules.SetMark:
-		return apply(packets, func(p *progress) { p.mark = p.mark.set(a.Value, a.Mask) })
-	case rules.SaveMark:
-		with, without := v.divide(packets, v.connection())
-		return append(apply(with, func(p *progress) { p.connection = p.mark }), without...)
-	case rules.RestoreMark:
-		with, without := v.divide(packets, v.connection())
-		v.add(v.next, without...)
-		return apply(with, func(p *progress) { p.mark = p.connection })
-	case rules.SetZone:
-		return apply(packets, func(p *progress) {
-			if v.before && !p.zoned {
-				p.zone, p.zoned = a.Zone, true
-			}
+// connectionMark is the mark of the packets' connections as the rules see it: before conntrack that of the template. Without a
+// connection nothing is fulfilled (MarkNeedsConnection).
+func (v *visit) connectionMark(f flow) *markBits {
+	seen := v.view(&f.progress)
+	switch {
+	case !seen.hasTemplate():
+		return f.connection
+	case v.savesEarly:
+		// xtables keeps one template for all packets of a rule, and a mark that is saved stays in it (TemplateIsShared).
+		return v.marks.unknown(variable{
+			key: "mark of template " + v.place.key(), kind: unknownBit, text: "the mark of a conntrack template, which is shared by many packets",
+			step: v.step(),
 		})
 	}
-	return packets // a counter
+	return v.marks.zero
 }
+
+// step is the present rule as a step of the evaluation.
+func (v *visit) step() *rules.Step {
+	return &rules.Step{Table: v.chain.Table, Chain: v.chain.Chain, Index: v.run.first, Base: v.place.chain.Chain.Base}
+}
+
+func (v *visit) hookHere() rules.Hook { return v.place.chain.Chain.Base.Hook }

@@ -1,25 +1,40 @@
 package diff
 
-import "github.com/sluice-mesh/sluice/rules"
+import (
+	"fmt"
 
-// A walk leads all packets of a space through a ruleset at once, on the ways on which [rules.Ruleset.Explain] leads one.
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A walk leads the packets of a space through a ruleset, as the kernel does: [Explain] one packet, [Decide] all at once.
 type walk struct {
 	*space
-	rs      *rules.Ruleset
+	rs *rules.Ruleset
+	// side tells what is not the same on both sides.
+	side    string
 	matches matcher
+	marks   *marks
 	// runs are those of each chain, harmless the chains that change no packet that comes back, guards what each run matches.
 	runs     map[*rules.Chain][]run
 	harmless map[*rules.Chain]bool
 	guards   map[guarded]set
+	chains   map[*rules.Table]map[string]*rules.Chain
+	ruleKeys map[*rules.Chain][]string
+	// summaries are what becomes of packets in chains, order the same in the order in which they were completed.
+	summaries map[call]*summary
+	order     []*summary
+	// savesEarly reports that a mark may be saved in a conntrack template.
+	savesEarly bool
 
-	// chain is the base chain that runs, second whether the packets are on their way back from lo, before whether conntrack has not
-	// seen them yet.
-	second, before bool
-	// accepted are those that the base chain accepted, ended those of which the way is over.
-	accepted, ended flows
-	// unknown is what undecided packets have met, and reached the chains to which any packet came.
-	unknown []unknown
-	reached map[*rules.Chain]bool
+	// updates are what the rules have written to states.
+	updates updates
+	// ended are the packets of which the way is over.
+	ended flows
+	// unknown is what undecided packets have met.
+	unknown      []unknown
+	unknownIndex map[unknown]int
+	// passes are the hooks that were traversed, in the space of one packet.
+	passes []passed
 }
 
 // An unknown is a place where the model has no word for what a rule does.
@@ -28,141 +43,336 @@ type unknown struct {
 	step rules.Step
 }
 
-// walkAll returns the fates of all possible packets of the space.
-func walkAll(s *space, rs *rules.Ruleset) *walk {
+// A passed is the traversal of a hook.
+type passed struct {
+	hook  rules.Hook
+	bases []passedBase
+	// leaving are the packets that go on behind the hook, ended those of which the way is over up to there.
+	leaving, ended []flow
+}
+
+// A passedBase is a base chain that packets came to.
+type passedBase struct {
+	place place
+	// skipped are the packets that the chain does not see because of NAT, by the fact that is the reason.
+	skipped map[Fact]set
+	calls   []event
+	// policy are the packets that its policy drops.
+	policy set
+}
+
+// walkAll leads all possible packets of the space through a ruleset.
+func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	w := &walk{
-		space: s, rs: rs, matches: matcher{s, map[seen]set{}},
-		runs: map[*rules.Chain][]run{}, harmless: map[*rules.Chain]bool{}, guards: map[guarded]set{}, reached: map[*rules.Chain]bool{},
+		space: s, rs: rs, side: side, matches: matcher{space: s}, marks: newMarks(s),
+		runs: map[*rules.Chain][]run{}, summaries: map[call]*summary{}, savesEarly: savesEarly(rs),
 	}
-	out := w.hook(s.hook, []flow{{s.possible, progress{mark: packetMark, connection: connMark}}})
+	out := w.hook(s.hook, false, []flow{{packets: all, mark: w.marks.packet, connection: w.marks.connection}})
 	if s.hook == rules.Output {
-		var arriving []flow
-		arriving, out = w.route(out)
-		w.second = true
-		out = append(out, w.hook(rules.Prerouting, arriving)...)
+		arriving, gone := w.route(out)
+		if len(arriving) > 0 {
+			gone = append(gone, w.hook(rules.Prerouting, true, arriving)...)
+		}
+		out = gone
 	}
 	w.add(&w.ended, out...)
 	return w
 }
 
-// hook leads packets through all base chains of a hook, and returns those that are not dropped.
-func (w *walk) hook(h rules.Hook, in []flow) []flow {
+// put adds to a map, which is made for the first key: for one packet most are never needed.
+func put[K comparable, V any](to *map[K]V, key K, value V) {
+	if *to == nil {
+		*to = map[K]V{}
+	}
+	(*to)[key] = value
+}
+
+// hook leads packets through all base chains of a hook (HooksRunByPriority), and returns those that are not dropped.
+func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
+	if w.one != nil {
+		w.passes = append(w.passes, passed{hook: h})
+	}
 	for _, c := range w.rs.BaseChains(h) {
-		if c.Table.Family == rules.Inet || c.Table.Family == w.family {
-			in = w.base(c, in)
+		w.meter.work()
+		if c.Table.Family != rules.Inet && c.Table.Family != w.family {
+			continue
 		}
+		p := place{chain: c, second: second}
+		position := c.Chain.Base.Position()
+		p.before = position < rules.ConntrackPriority
+		p.translated = second || position > translation
+		if position == rules.ConntrackPriority && c.Chain.Base.Type != rules.NAT && c.Chain.Base.Order < 0 {
+			p.before = true
+		}
+		if second || position != rules.ConntrackPriority || c.Chain.Base.Type == rules.NAT || c.Chain.Base.Order != 0 || idle(c.Chain) {
+			in = w.base(&p, in)
+			continue
+		}
+		// Which of the two was registered last, and so runs first, is not known (ConntrackPriorityTies).
+		first := w.variable(variable{
+			key: "before conntrack " + w.side + p.key(), kind: unknownBit,
+			text: fmt.Sprintf("whether chain %s runs before conntrack, which has the same priority", chainName(c)),
+		})
+		ahead, behind := w.divide(in, first)
+		early := p
+		early.before, early.tied = true, true
+		var out flows
+		w.add(&out, w.base(&early, ahead)...)
+		w.add(&out, w.base(&p, behind)...)
+		in = out.list
+	}
+	if w.one != nil {
+		pass := &w.passes[len(w.passes)-1]
+		pass.leaving, pass.ended = in, append([]flow(nil), w.ended.list...)
 	}
 	return in
 }
 
-// base leads packets through a base chain, and returns those that go on to the next.
-func (w *walk) base(c rules.ChainRef, in []flow) []flow {
-	base := c.Chain.Base
-	w.before = base.Position() < rules.ConntrackPriority && !w.second
-	w.accepted = flows{}
-	if base.Type == rules.NAT {
-		in = w.pastNAT(in)
-	}
-	for i := range in {
-		in[i].entry = in[i].mark
-	}
-	out := w.chain(c, base, in, 0)
-	if base.Drop {
-		for i := range out {
-			out[i].dropped = true
-		}
-		w.add(&w.ended, out...)
-		out = nil
-	}
-	w.add(&w.accepted, out...)
-	return w.rerouted(base, w.accepted.list)
+// translation is the priority at which the kernel translates at prerouting and output: NF_IP_PRI_NAT_DST of linux/netfilter_ipv4.h
+// (NATRunsTogether).
+const translation = -100
+
+// idle reports whether a base chain does nothing.
+func idle(c *rules.Chain) bool { return len(c.Rules) == 0 && !c.Base.Drop }
+
+func chainName(c rules.ChainRef) string {
+	return fmt.Sprintf("%s %s %s", c.Table.Family, c.Table.Name, c.Chain.Name)
 }
 
-// pastNAT lets those packets pass by a NAT chain of which the mapping is decided. It returns the others.
-func (w *walk) pastNAT(in []flow) []flow {
-	first := w.or(w.stateIs(rules.New), w.stateIs(rules.Related))
-	var entering []flow
+// base leads packets through a base chain, and returns those that go on to the next.
+func (w *walk) base(p *place, in []flow) []flow {
+	base := p.chain.Chain.Base
+	passing := passedBase{place: *p}
+	var out flows
+	if base.Type == rules.NAT {
+		in = w.pastNAT(in, &out, &passing)
+	}
 	for _, f := range in {
-		if f.mapped {
-			w.add(&w.accepted, f)
+		w.meter.work()
+		if f.packets == none {
 			continue
 		}
+		s := w.follow(call{p.chain.Chain, p, f.progress, f.mark, f.connection, 0}, p.chain)
+		s.entered = w.or(s.entered, f.packets)
+		w.addUpdates(&w.updates, &s.updates, f.packets)
+		passing.calls = append(passing.calls, event{packets: f.packets, call: s})
+		w.add(&w.ended, w.part(&s.ended, f.packets)...)
+		accepted := w.part(&s.accepted, f.packets)
+		for _, r := range w.part(&s.returned, f.packets) {
+			if base.Drop {
+				passing.policy = w.or(passing.policy, r.packets)
+				r.dropped = true
+				w.add(&w.ended, r)
+				continue
+			}
+			accepted = append(accepted, r)
+		}
+		for _, a := range accepted {
+			if base.Type == rules.Route {
+				w.reroute(a, f.mark, &out)
+			} else {
+				w.add(&out, a)
+			}
+		}
+	}
+	if w.one != nil {
+		w.meter.take(summarySize)
+		pass := &w.passes[len(w.passes)-1]
+		pass.bases = append(pass.bases, passing)
+	}
+	return out.list
+}
+
+// pastNAT lets those packets pass by a NAT chain that do not come to it (FirstNATMapping, and see skipsNAT). It returns the others.
+func (w *walk) pastNAT(in []flow, out *flows, passing *passedBase) []flow {
+	// Of what is related, ICMP errors are translated as the connection that they are about.
+	first := w.or(w.is(state, number(rules.New)), w.minus(w.stateIs(rules.Related), w.isICMP))
+	skip := func(f flow, fact Fact) {
+		w.add(out, f)
+		if w.one != nil && f.packets != none {
+			if passing.skipped == nil {
+				passing.skipped = map[Fact]set{}
+			}
+			passing.skipped[fact] = w.or(passing.skipped[fact], f.packets)
+		}
+	}
+	var entering []flow
+	for _, f := range in {
+		w.meter.work()
+		switch {
+		case f.tracking == untracked:
+			skip(f, UntrackedSkipsNAT)
+			continue
+		case f.mapped:
+			skip(f, NATDecidesOnce)
+			continue
+		}
+		if w.history.helps {
+			var following flow
+			following, f = w.split(f, w.followsMaster())
+			skip(following, HelperDecides)
+		}
 		enters, passes := w.split(f, first)
-		w.add(&w.accepted, passes)
+		tracked, others := w.split(passes, w.connected)
+		errors, answers := w.split(tracked, w.isICMP)
+		related, established := w.split(errors, w.stateIs(rules.Related))
+		skip(related, ErrorsSkipNAT)
+		skip(established, NATDecidesOnce)
+		skip(answers, NATDecidesOnce)
+		skip(others, UntrackedSkipsNAT)
 		entering = append(entering, enters)
 	}
 	return entering
 }
 
-// rerouted decides, at the end of a chain of type route, which packets of a changed mark are led to lo.
-func (w *walk) rerouted(base *rules.Base, in []flow) []flow {
-	var out flows
-	for _, f := range in {
-		if base.Type == rules.Route && f.mark != f.entry {
-			same, changed := w.split(f, w.sameMark(f.mark, f.entry))
-			local := none
-			for _, m := range localMarks(w.rs.Routing, w.family) {
-				local = w.or(local, w.markMatches(f.mark, rules.MatchMark{Value: m, Mask: ^uint32(0)}))
-			}
-			to, away := w.split(changed, local)
-			to.toLoopback, away.toLoopback = true, false
-			to.entry, away.entry = markValue{}, markValue{}
-			w.add(&out, to, away)
-			f = same
+// followsMaster returns the packets of connections whose NAT a helper has decided with the connection that announced them.
+func (w *walk) followsMaster() set {
+	related := w.minus(w.stateIs(rules.Related), w.isICMP)
+	return w.and(related, w.variable(variable{
+		key: "follows its master", kind: draw, text: "a helper has translated the connection as the one that announced it",
+	}))
+}
+
+// reroute decides, at the end of a chain of type route, which packets of a changed mark are led to lo (RouteChainsRouteAgain).
+func (w *walk) reroute(f flow, entry *markBits, out *flows) {
+	changed, same := w.split(f, w.marks.differs(f.mark, entry))
+	bound, changed := w.split(changed, w.bound())
+	w.add(out, bound)
+	link, changed := w.split(changed, w.staysOnLink())
+	if link.packets != none {
+		// The route is looked up anew by the same interface, and may not be found. Two rulesets that change the mark of the same packets lose
+		// the same, so that this matters only for the fate of one.
+		if w.one != nil {
+			var lost flow
+			link, lost = w.split(link, w.variable(variable{
+				key: "route on the link", kind: unknownBit, text: "whether the host has a route to the destination by the interface",
+			}))
+			lost.dropped = true
+			w.add(&w.ended, lost)
 		}
-		f.entry = markValue{}
-		w.add(&out, f)
+		w.add(out, link)
 	}
-	return out.list
+	to, away := w.split(changed, w.localMark(changed.mark))
+	to.toLoopback, away.toLoopback = true, false
+	to.leavesLoopback, away.leavesLoopback = false, true
+	w.add(out, to, away, same)
+}
+
+// localMark returns the packets whose mark the policy routes make local.
+func (w *walk) localMark(mark *markBits) set {
+	local := none
+	for _, m := range localMarks(w.rs.Routing, w.family) {
+		local = w.or(local, w.marks.equals(mark, rules.MatchMark{Value: m, Mask: ^uint32(0)}))
+	}
+	return local
+}
+
+// bound returns the packets of sockets that are bound to their interface: no new route leads them to another one (BoundSocketKeepsInterface).
+func (w *walk) bound() set {
+	return w.and(w.owned, w.variable(variable{key: boundKey, text: "the socket is bound to the interface"}))
+}
+
+// keepsLoopback returns the packets on lo that stay there if their mark, with which they were routed, is another by now
+// (OtherMarkLeavesLoopback).
+func (w *walk) keepsLoopback() set {
+	local := w.or(w.is(destinationType, number(rules.Local)), w.not(w.localMark(w.marks.packet)))
+	if local == all {
+		return all
+	}
+	return w.or(local, w.variable(variable{key: routeByLoopbackKey, text: "the host routes the destination by lo, whatever the mark"}))
+}
+
+// staysOnLink returns the packets of IPv6 that are routed by the interface that was chosen first (ip6_route_me_harder in
+// net/ipv6/netfilter.c), and so never to lo (LinkKeepsInterface).
+func (w *walk) staysOnLink() set {
+	if w.family != rules.IPv6 {
+		return none
+	}
+	linkLocal := w.matching(addresses(rules.Destination, "fe80::/10"), &view{})
+	return w.or(linkLocal, w.matching(addresses(rules.Destination, multicastIPv6), &view{}))
 }
 
 // route divides the packets that have left the output hook into those that arrive by lo and those that are gone.
 func (w *walk) route(in []flow) (arriving, gone []flow) {
-	var back flows
+	var back, away flows
 	arrive := func(f flow, rerouted bool) {
-		// On lo the packet keeps its conntrack entry: neither zone nor mapping can change.
-		f.tproxy, f.mapped, f.zoned, f.toLoopback, f.rerouted = 0, true, true, false, rerouted
+		// On lo the packet keeps its conntrack entry: no mapping can change (LoopbackKeepsConnection).
+		f.mapped, f.toLoopback, f.leavesLoopback, f.rerouted = true, false, false, rerouted
+		if f.tracking == template {
+			f.tracking = tracked // conntrack has replaced it
+		}
 		w.add(&back, f)
 	}
 	for _, f := range in {
-		if f.redirect != 0 {
-			arrive(f, false)
-			continue
+		var bound flow
+		bound, f = w.split(f, w.bound())
+		onLoopback, elsewhere := w.split(bound, w.overLoopback)
+		arrive(onLoopback, false)
+		if elsewhere.packets != none && elsewhere.target.kind == addrTarget {
+			// The interface's own address leads to lo all the same.
+			var moved flow
+			moved, elsewhere = w.split(elsewhere, w.otherAddress(elsewhere.target))
+			local, remote := w.split(moved, w.isLocal(moved.target))
+			arrive(local, false)
+			w.add(&away, remote)
 		}
-		here, away := w.split(f, w.overLoopback)
+		w.add(&away, elsewhere)
+		// Another destination makes the kernel look for a route again; on this host by lo (TranslationRoutesAgain).
+		var moved flow
+		moved, f = w.split(f, w.otherAddress(f.target))
+		if moved.packets != none {
+			local, remote := w.split(moved, w.isLocal(moved.target))
+			arrive(local, false)
+			marked, remote := w.split(remote, w.localMark(remote.mark))
+			arrive(marked, true)
+			w.add(&away, remote)
+		}
+		loopback := w.overLoopback
+		if f.leavesLoopback {
+			loopback = w.and(loopback, w.keepsLoopback())
+		}
+		here, leaving := w.split(f, w.or(loopback, w.leadsHere(f)))
 		arrive(here, false)
 		if f.toLoopback {
-			arrive(away, true)
+			arrive(leaving, true)
 		} else {
-			gone = append(gone, away)
+			w.add(&away, leaving)
 		}
 	}
-	return back.list, gone
+	return back.list, away.list
 }
 
-// chain leads packets through a chain and returns those that come out at its end.
-func (w *walk) chain(c rules.ChainRef, base *rules.Base, in []flow, depth int) []flow {
-	var present, returned flows
-	w.add(&present, in...)
-	if len(present.list) > 0 {
-		w.reached[c.Chain] = true
+// leadsHere returns the packets that earlier packets of their connection have led to this host.
+func (w *walk) leadsHere(f flow) set {
+	if f.tracking == untracked || f.mapped {
+		return none
 	}
-	for _, r := range w.runsOf(c) {
-		if len(present.list) == 0 {
-			break
-		}
-		var next flows
-		v := visit{walk: w, chain: c, base: base, run: r, depth: depth, next: &next, returned: &returned}
-		for _, f := range present.list {
-			v.flow(f)
-		}
-		present = next
+	again := w.retranslated()
+	if again == none {
+		return none
 	}
-	w.add(&returned, present.list...)
-	return returned.list
+	return w.and(again, w.variable(variable{key: "translated to this host", text: "earlier packets of the connection were sent to this host"}))
 }
 
-// view is what rules see of the packets of a flow.
-func (w *walk) view(p *progress) view {
-	return view{before: w.before, second: w.second, redirect: p.redirect, dnat: p.dnat}
+// otherAddress returns the packets that the target sends to another address than their own.
+func (w *walk) otherAddress(t target) set {
+	switch a, own := w.addressOf(t); {
+	case own:
+		return none
+	case a.IsValid():
+		return w.not(w.is(destination, address(a)))
+	}
+	return all // one of several
+}
+
+// isLocal returns the packets whose new destination is an address of this host.
+func (w *walk) isLocal(t target) set {
+	a, _ := w.addressOf(t)
+	if a.IsValid() && a.IsLoopback() {
+		return all
+	}
+	return w.variable(variable{
+		key:  fmt.Sprint("local ", t.addr, t.lastAddr),
+		text: fmt.Sprintf("whether %s, to which the packet is sent, is an address of this host", t.addr),
+	})
 }

@@ -2,6 +2,7 @@ package diff
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -25,6 +26,15 @@ func (s *space) ordinary(f field, chosen *[fieldCount]value) []value {
 			return []value{number(rules.ACK), {}}
 		}
 		return []value{number(rules.SYN), number(rules.ACK), {}}
+	case destinationType, sourceType:
+		return []value{number(rules.Unicast), number(rules.Local)}
+	case inAddress:
+		return append(s.ordinaryAddresses(destination, chosen), value{})
+	case icmp:
+		if s.family == rules.IPv6 {
+			return []value{number[uint32](128 << 8), {}}
+		}
+		return []value{number[uint32](8 << 8), {}}
 	case device:
 		return s.ordinaryDevices()
 	case source, destination:
@@ -34,17 +44,21 @@ func (s *space) ordinary(f field, chosen *[fieldCount]value) []value {
 }
 
 func (s *space) ordinaryDevices() []value {
-	var devices []value
-	for i, c := range s.devices {
+	var list []value
+	for i, c := range s.devices.classes {
 		n := number(uint32(i))
-		if c.example == "eth0" {
-			devices = append([]value{n}, devices...)
-		} else if c.example != loopback {
-			devices = append(devices, n)
+		switch {
+		case c.example == "eth0":
+			list = slices.Insert(list, 0, n)
+		case c.example != loopback && len(list) <= mostOrdinaryDevices:
+			list = append(list, n)
 		}
 	}
-	return devices
+	return list
 }
+
+// mostOrdinaryDevices is how many interfaces are tried beside eth0.
+const mostOrdinaryDevices = 64
 
 // ordinaryAddresses are those of a pod and of another machine, or on lo the pod's alone.
 func (s *space) ordinaryAddresses(f field, chosen *[fieldCount]value) []value {
@@ -53,7 +67,7 @@ func (s *space) ordinaryAddresses(f field, chosen *[fieldCount]value) []value {
 		pod, other, local = "fd00:10:244:1::5", "2001:db8::10", "::1"
 	}
 	texts := []string{pod}
-	switch over := s.devices[chosen[device].low].example; {
+	switch over := s.devices.classes[chosen[device].low].example; {
 	case over == loopback:
 		texts = []string{pod, local}
 	case (f == source) != (s.hook == rules.Output):
@@ -66,72 +80,89 @@ func (s *space) ordinaryAddresses(f field, chosen *[fieldCount]value) []value {
 	return values
 }
 
-// ordinaryWays returns the part of the set in which destination and interface go together best.
-func (s *space) ordinaryWays(packets set) set {
+// ordinaryWays returns conditions in the order in which they are wished: how destination and interface go together.
+func (s *space) ordinaryWays() []set {
 	prefix := loopbackIPv4
 	if s.family == rules.IPv6 {
 		prefix = loopbackIPv6
 	}
-	local := s.matching(addresses(rules.Destination, prefix), view{})
-	for _, ways := range []set{s.not(s.or(local, s.overLoopback)), s.minus(s.overLoopback, local), s.and(s.overLoopback, local)} {
-		if part := s.and(packets, ways); part != none {
-			return part
-		}
-	}
-	return packets
+	local := s.matching(addresses(rules.Destination, prefix), &view{})
+	return []set{s.not(s.or(local, s.overLoopback)), s.minus(s.overLoopback, local), s.and(s.overLoopback, local)}
 }
 
 // choiceOrder is that in which the fields of an example are chosen: what says most comes first.
 var choiceOrder = []field{
-	protocol, state, device, user, group, destinationPort, destination, source, sourcePort, flags, mark, connectionMark, listener,
+	protocol, state, reply, status, device, user, group, destinationPort, destination, source, sourcePort, flags, icmp, mark, connectionMark,
+	listener, destinationType, sourceType, inAddress, newDestination, newPort,
+}
+
+// A choice is the packets of which one is to be chosen: those in both sets, which are kept apart because they are small only so.
+type choice struct {
+	*space
+	packets, possible set
+}
+
+// narrow restricts the choice, unless nothing is left then.
+func (c *choice) narrow(to set) bool {
+	packets, possible := c.and(c.packets, to), c.and(c.possible, to)
+	if packets == none || !c.meet(packets, possible) {
+		return false
+	}
+	c.packets, c.possible = packets, possible
+	return true
 }
 
 // choose returns one packet of the set, with ordinary values where it has such.
 func (s *space) choose(packets set) [fieldCount]value {
 	var chosen [fieldCount]value
+	c := choice{s, packets, s.possible()}
+	if !s.exist(packets) {
+		return chosen
+	}
 	for _, f := range choiceOrder {
 		if f == device {
-			packets = s.ordinaryWays(packets)
+			for _, way := range s.ordinaryWays() {
+				if c.narrow(way) {
+					break
+				}
+			}
 		}
-		narrowed := none
+		found := false
 		for _, v := range s.ordinary(f, &chosen) {
-			if narrowed = s.and(packets, s.is(f, v)); narrowed != none {
+			if found = c.narrow(s.is(f, v)); found {
 				chosen[f] = v
 				break
 			}
 		}
-		if narrowed == none {
-			chosen[f] = s.some(f, packets)
-			narrowed = s.and(packets, s.is(f, chosen[f]))
+		if !found {
+			chosen[f] = c.some(f)
+			c.narrow(s.is(f, chosen[f]))
 		}
-		packets = narrowed
 	}
 	return chosen
 }
 
-// some returns a value that the field has in some packet of the set: the least, or in a range of several the one behind it, for the
+// some returns a value that the field has in some packet of the choice: the least, or in a range of several the one behind it, for the
 // first address of a network and the number 0 are not what an example should show.
-func (s *space) some(f field, packets set) value {
-	first := s.least(f, packets)
+func (c choice) some(f field) value {
+	first := c.least(f)
 	second := first.next()
 	isRange := f == destination || f == source || f == destinationPort || f == sourcePort || f == group || f == user
-	if isRange && first != (value{}).filled(len(s.bits[f])) && s.and(packets, s.is(f, second)) != none {
+	if isRange && first != (value{}).filled(len(c.bits[f])) && c.narrow(c.is(f, second)) {
 		return second
 	}
 	return first
 }
 
-// least returns the least value of a field in the set.
-func (s *space) least(f field, packets set) value {
+// least returns the least value of a field in the choice.
+func (c choice) least(f field) value {
 	var v value
-	width := len(s.bits[f])
-	for i, bit := range s.bits[f] {
-		if with := s.and(packets, s.node(bit, all, none)); with != none {
-			packets = with
-			continue
+	width := len(c.bits[f])
+	for i, bit := range c.bits[f] {
+		if !c.narrow(c.node(bit, all, none)) {
+			v = v.with(width - 1 - i)
+			c.narrow(c.node(bit, none, all))
 		}
-		v = v.with(width - 1 - i)
-		packets = s.and(packets, s.node(bit, none, all))
 	}
 	return v
 }
@@ -148,10 +179,15 @@ func (s *space) packet(v [fieldCount]value) rules.Packet {
 		Source:      netip.AddrPortFrom(v[source].address(width), uint16(v[sourcePort].low)),
 		Destination: netip.AddrPortFrom(v[destination].address(width), uint16(v[destinationPort].low)),
 		Mark:        uint32(v[mark].low), ConntrackMark: uint32(v[connectionMark].low),
-		State: rules.State(v[state].low), Flags: rules.TCPFlags(v[flags].low),
-		NoListener: v[listener].low == 1,
+		State: stateOf(v[state]), Flags: rules.TCPFlags(v[flags].low),
+		NoListener: v[listener].low == 1, Reply: v[reply].low == 1, Status: rules.Status(v[status].low),
+		ICMPType: uint8(v[icmp].low >> 8), ICMPCode: uint8(v[icmp].low),
+		DestinationType: rules.AddrType(v[destinationType].low), SourceType: rules.AddrType(v[sourceType].low),
 	}
-	name := s.devices[v[device].low].example
+	if s.hook == rules.Prerouting {
+		p.InAddress = v[inAddress].address(width)
+	}
+	name := s.devices.classes[v[device].low].example
 	if s.hook == rules.Output {
 		p.OutInterface = name
 	} else {
@@ -161,4 +197,11 @@ func (s *space) packet(v [fieldCount]value) rules.Packet {
 		p.Owner = &rules.Owner{UID: uint32(v[user].low), GID: uint32(v[group].low)}
 	}
 	return p
+}
+
+func stateOf(v value) rules.State {
+	if v == number(known) {
+		return rules.New
+	}
+	return rules.State(v.low)
 }

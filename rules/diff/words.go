@@ -20,14 +20,22 @@ var describedFields = []struct {
 	{sourcePort, "source port"},
 	{destination, "destination"},
 	{destinationPort, "destination port"},
+	{newDestination, "translated destination"},
+	{newPort, "translated port"},
 	{device, "interface"},
 	{user, "user"},
 	{group, "group"},
 	{state, "state"},
+	{reply, "direction"},
+	{status, "status"},
 	{flags, "flags"},
+	{icmp, "icmp type and code"},
 	{mark, "mark"},
 	{connectionMark, "connection mark"},
 	{listener, "listener"},
+	{destinationType, "destination type"},
+	{sourceType, "source type"},
+	{inAddress, "address of the interface"},
 }
 
 // describe returns the conditions of the box in words.
@@ -37,16 +45,26 @@ func (s *space) describe(b box) []Condition {
 		family = "IPv6"
 	}
 	conditions := []Condition{{"hook", s.hook.String()}, {"family", family}}
-	packets := s.and(s.possible, b.packets(s))
+	packets := s.and(b.packets(s), s.possible())
 	for _, d := range describedFields {
+		if b.fields[d.field] == all {
+			continue
+		}
 		others := b
-		others[d.field] = all
-		can := s.project(s.and(s.possible, others.packets(s)), s.keep(d.field))
-		has := s.project(packets, s.keep(d.field))
+		others.fields[d.field] = all
+		can := s.onlyField(s.and(others.packets(s), s.possible()), d.field)
+		has := s.onlyField(packets, d.field)
 		if can == has {
 			continue
 		}
-		conditions = append(conditions, Condition{d.name, s.values(d.field, has, can, b[d.field])})
+		conditions = append(conditions, Condition{d.name, s.values(d.field, has, can, b.fields[d.field])})
+	}
+	for _, l := range b.others {
+		answer := "no"
+		if l.is {
+			answer = "yes"
+		}
+		conditions = append(conditions, Condition{s.list[l.variable].text, answer})
 	}
 	return conditions
 }
@@ -66,7 +84,7 @@ func (s *space) values(f field, has, can, condition set) string {
 	if exact := s.spans(f, condition); len(exact) < len(positive) {
 		positive = exact
 	}
-	if len(negative) < len(positive) && f != listener && f != state {
+	if len(negative) < len(positive) && f != listener && f != state && f != reply {
 		return "not " + s.spanTexts(f, negative)
 	}
 	return s.spanTexts(f, positive)
@@ -74,6 +92,9 @@ func (s *space) values(f field, has, can, condition set) string {
 
 // mostListed is how many values of a list are written out.
 const mostListed = 3
+
+// mostWritten is how many values are written to be listed: more than a field with names for its values has.
+const mostWritten = 256
 
 // list joins texts: few of them with commas, of many the first.
 func list(texts []string) string {
@@ -86,6 +107,11 @@ func list(texts []string) string {
 func (s *space) spanTexts(f field, spans []span) string {
 	var texts []string
 	for _, v := range spans {
+		s.meter.work()
+		if len(texts) > mostWritten {
+			texts = append(texts, "") // list leaves it out
+			continue
+		}
 		texts = append(texts, s.spanText(f, v)...)
 	}
 	return list(texts)
@@ -94,7 +120,7 @@ func (s *space) spanTexts(f field, spans []span) string {
 func (s *space) spanText(f field, v span) []string {
 	first, last := v.first.low, v.last.low
 	switch f {
-	case source, destination:
+	case source, destination, newDestination, inAddress:
 		width := len(s.bits[f])
 		r := netipx.IPRangeFrom(v.first.address(width), v.last.address(width))
 		if first == last && v.first.high == v.last.high {
@@ -104,10 +130,16 @@ func (s *space) spanText(f field, v span) []string {
 			return []string{p.String()}
 		}
 		return []string{r.String()}
-	case state, protocol, listener:
+	case state, protocol, listener, reply, destinationType, sourceType:
+		if f == state {
+			last = min(last, uint64(known)) // there are no others
+		}
 		var texts []string
 		for n := first; n <= last; n++ {
 			texts = append(texts, valueName(f, n))
+		}
+		if f == state && last == uint64(known) && first < last {
+			texts = texts[:len(texts)-1]
 		}
 		if f == protocol && len(texts) > mostListed {
 			return []string{fmt.Sprintf("%s-%s", texts[0], texts[len(texts)-1])}
@@ -129,9 +161,19 @@ func (s *space) spanText(f field, v span) []string {
 func valueName(f field, n uint64) string {
 	switch f {
 	case state:
+		if n == uint64(known) {
+			return "new but not the first packet"
+		}
 		return rules.State(n).String()
 	case protocol:
 		return rules.Protocol(n).String()
+	case reply:
+		return [...]string{"original", "reply"}[n]
+	case destinationType, sourceType:
+		if n > uint64(rules.ResolvedType) {
+			return "other" // no address has such
+		}
+		return rules.AddrType(n).String()
 	}
 	return [...]string{"listens", "none listens"}[n]
 }
@@ -158,8 +200,11 @@ func (s *space) bitValues(f field, has, condition set) string {
 }
 
 func bitsText(f field, v uint32) string {
-	if f == flags {
+	switch f {
+	case flags:
 		return rules.TCPFlags(v).String()
+	case status:
+		return rules.Status(v).String()
 	}
 	return fmt.Sprintf("0x%x", v)
 }
@@ -184,7 +229,7 @@ func (s *space) patternText(f field, v, mask uint32, negated bool) string {
 // deviceValues writes names of interfaces.
 func (s *space) deviceValues(has, can set) string {
 	var in, out []deviceClass
-	for i, c := range s.devices {
+	for i, c := range s.devices.classes {
 		n := s.is(device, number(uint32(i)))
 		switch {
 		case s.and(n, has) != none:
@@ -202,9 +247,9 @@ func (s *space) deviceValues(has, can set) string {
 
 // deviceNames lists the classes, and for a prefix those of its names that are not meant.
 func deviceNames(classes, others []deviceClass) string {
-	var texts []string
-	for _, c := range classes {
-		text := c.name.String()
+	texts := make([]string, len(classes))
+	for i, c := range classes[:min(len(classes), mostListed+1)] { // list leaves out the text of those behind
+		texts[i] = c.name.String()
 		var but []string
 		for _, o := range others {
 			if c.name.Prefix && o.name != c.name && c.name.Contains(o.name.Name) {
@@ -212,9 +257,8 @@ func deviceNames(classes, others []deviceClass) string {
 			}
 		}
 		if len(but) > 0 {
-			text += " but not " + strings.Join(but, ", ")
+			texts[i] += " but not " + list(but)
 		}
-		texts = append(texts, text)
 	}
 	return list(texts)
 }

@@ -66,7 +66,7 @@ func (g Goal) judge(r *Row) (verdict, bool) {
 	return v, true
 }
 
-// compares tells whether the goal is about the other entry.
+// compares reports whether the goal is about the other entry.
 func (g Goal) compares(other *Entry) bool {
 	if g.Than == nil {
 		return other.Kind == Peer
@@ -79,7 +79,7 @@ func (g Goal) compares(other *Entry) bool {
 	return false
 }
 
-// worse tells whether a ratio is worse than another: more of a cost, less of a rate. What rounds to the same is not.
+// worse reports whether a ratio is worse than another: more of a cost, less of a rate. What rounds to the same is not.
 func (g Goal) worse(a, b float64) bool {
 	if math.Round(a*1000) == math.Round(b*1000) {
 		return false

@@ -168,7 +168,7 @@ func (e *Entry) label() string {
 	return e.Name
 }
 
-// compared tells whether the quantity has a column of ratios.
+// compared reports whether the quantity has a column of ratios.
 func (q Quantity) compared() bool {
 	for _, known := range quantities {
 		if known.Quantity == q {

@@ -27,7 +27,7 @@ var quantities = []struct {
 	Quantity
 	title  string
 	format func(float64) string
-	// ratio tells whether quotients of it say something.
+	// ratio reports whether quotients of it say something.
 	ratio bool
 }{
 	{Wall, "wall time", duration, true},

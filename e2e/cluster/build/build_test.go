@@ -1,9 +1,11 @@
 package build
 
 import (
+	"archive/zip"
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -188,5 +190,39 @@ func TestSeccompComesFromTheDistribution(t *testing.T) {
 	}
 	if env[0] != "CGO_ENABLED=1" {
 		t.Errorf("environment %q", env)
+	}
+}
+
+func TestTheSourceOfAModuleIsDownloadedWhereTheCacheHasNone(t *testing.T) {
+	proxy, cache := t.TempDir(), t.TempDir()
+	t.Setenv("GOPROXY", "file://"+proxy)
+	t.Setenv("GOMODCACHE", cache)
+	t.Setenv("GOSUMDB", "off")
+	t.Setenv("GOFLAGS", "-mod=mod -modcacherw")
+	var archive bytes.Buffer
+	files := zip.NewWriter(&archive)
+	for name, content := range map[string]string{"go.mod": "module example.com/m\n", "m.go": "package m\n"} {
+		w, err := files.Create("example.com/m@v1.0.0/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := files.Close(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(proxy, "example.com/m/@v"), map[string]string{
+		"list": "v1.0.0\n", "v1.0.0.info": `{"Version": "v1.0.0"}`, "v1.0.0.mod": "module example.com/m\n", "v1.0.0.zip": archive.String(),
+	})
+	b := &builder{source: t.TempDir()}
+	put(t, b.source, map[string]string{"user/go.mod": "module user\n\ngo 1.26\n\nrequire example.com/m v1.0.0\n"})
+	dir, err := b.moduleFolder(t.Context(), compilation{module: "user"}, "example.com/m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, filepath.Join(dir, "m.go")); got != "package m\n" {
+		t.Errorf("%s holds %q", dir, got)
 	}
 }

@@ -3,6 +3,7 @@ package build
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -93,4 +94,18 @@ func explained(err error) error {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
 	}
 	return err
+}
+
+// moduleFolder returns the folder with the source of a required module. It downloads a module that is not in the cache, for which
+// go list -m prints no folder.
+func (b *builder) moduleFolder(ctx context.Context, c compilation, module string) (string, error) {
+	out, err := b.run(ctx, c, "mod", "download", "-json", module)
+	if err != nil {
+		return "", err
+	}
+	var downloaded struct{ Dir string }
+	if err := json.Unmarshal([]byte(out), &downloaded); err != nil {
+		return "", fmt.Errorf("go mod download -json %s: %w", module, err)
+	}
+	return downloaded.Dir, nil
 }

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"github.com/sluice-mesh/sluice/install/image"
+	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
 var dns = part{

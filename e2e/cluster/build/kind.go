@@ -41,7 +41,7 @@ func ForKind(ctx context.Context, log io.Writer, engine, node bool) (*Software, 
 var kind = part{
 	name: "kind", from: []string{"kind.go", "kind"},
 	make: func(ctx context.Context, b *builder, out string) error {
-		module, err := b.run(ctx, compilation{module: "kind"}, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kind")
+		module, err := b.moduleFolder(ctx, compilation{module: "kind"}, "sigs.k8s.io/kind")
 		if err != nil {
 			return err
 		}

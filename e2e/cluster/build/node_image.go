@@ -44,7 +44,7 @@ var nodeImage = part{
 
 // kindFiles copies what kind's own image has, at the release of kind that is used, and then what is different here.
 func (t tree) kindFiles(ctx context.Context, b *builder) error {
-	module, err := b.run(ctx, compilation{module: "kind"}, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kind")
+	module, err := b.moduleFolder(ctx, compilation{module: "kind"}, "sigs.k8s.io/kind")
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ type Engine interface {
 // ImageOf is the name of a node image that the cluster of a name has for itself, and which goes with it.
 func ImageOf(cluster string) string { return "e2e.sluice.test/node:" + cluster }
 
-// Runs tells whether this machine has an engine that answers.
+// Runs reports whether this machine has an engine that answers.
 func Runs(ctx context.Context) bool {
 	const patience = 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -22,7 +22,7 @@ type parameter struct {
 	// pods are those that each value is tried in, and modes the modes; one of each, the usual, if there is none here.
 	pods  []pod
 	modes []string
-	// alone tells that the values mean nothing in combination with others, or are refused; idle that no rule is made.
+	// alone reports that the values mean nothing in combination with others, or are refused; idle that no rule is made.
 	alone, idle bool
 }
 

@@ -29,7 +29,7 @@ type Mirror struct {
 	Dir string
 }
 
-// ErrGone tells that the mirror has not got a file (any more).
+// ErrGone reports that the mirror has not got a file (any more).
 var ErrGone = errors.New("the mirror has not got it")
 
 // Fetch returns the package's file, of which the checksum is right. What the folder has is not fetched again. ErrGone is in the error when

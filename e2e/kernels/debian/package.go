@@ -34,7 +34,7 @@ func (p Package) String() string {
 	return fmt.Sprintf("%s %s (%s/%s, %s)", p.Name, p.Version, p.Archive, p.Suite, p.Arch)
 }
 
-// Match tells whether the package's name is as the pattern says, in path.Match's language.
+// Match reports whether the package's name is as the pattern says, in path.Match's language.
 func (p Package) Match(pattern string) bool {
 	ok, err := path.Match(pattern, p.Name)
 	return ok && err == nil

@@ -37,11 +37,11 @@ type Event struct {
 	Step string `json:",omitempty"`
 	// Line is a line that the step printed, to standard output or error.
 	Line *string `json:",omitempty"`
-	// Exit tells that the step has ended.
+	// Exit reports that the step has ended.
 	Exit *Exit `json:",omitempty"`
 	// Failed says what kept the guest from its work.
 	Failed string `json:",omitempty"`
-	// Done tells that all steps have been done: the last event.
+	// Done reports that all steps have been done: the last event.
 	Done bool `json:",omitempty"`
 }
 

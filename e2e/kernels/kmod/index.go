@@ -48,7 +48,7 @@ func (ix Index) Without(names ...string) Index {
 }
 
 // Order lists the modules to load, first those that others need, for what the kernel asks for: a module's name or alias. Nothing
-// here has it: no module. The error tells that a needed one is missing.
+// here has it: no module. The error reports that a needed one is missing.
 func (ix Index) Order(request string) ([]Module, error) {
 	request = plain(request)
 	var order []Module

@@ -84,7 +84,7 @@ func (a *Initramfs) file(name string, perm fs.FileMode, size int64, content io.R
 	a.write(content)
 }
 
-// first tells whether a name is new, and adds its parents then.
+// first reports whether a name is new, and adds its parents then.
 func (a *Initramfs) first(name string) bool {
 	if a.seen[name] {
 		a.fail(fmt.Errorf("%s is there twice", name))

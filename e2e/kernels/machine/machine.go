@@ -88,7 +88,7 @@ func (m Machine) Run(ctx context.Context, tell func(guest.Event)) (time.Duration
 	return used, fmt.Errorf("%s: %w\n%s%s", e.program, err, stderr.String(), tail)
 }
 
-// listen reads the console to its end. It tells whether the guest has done its work, and else how the console ended.
+// listen reads the console to its end. It reports whether the guest has done its work, and else how the console ended.
 func listen(console io.Reader, tell func(guest.Event)) (done bool, tail string, err error) {
 	lines := bufio.NewReader(console)
 	var last []string

@@ -18,9 +18,9 @@ type Way struct {
 	Server, At string
 	// Outbound and Inbound tell if the caller's proxy, and the server's, are to carry it.
 	Outbound, Inbound bool
-	// Transparent tells that the server's proxy keeps the caller's address, as with TPROXY.
+	// Transparent reports that the server's proxy keeps the caller's address, as with TPROXY.
 	Transparent bool
-	// Masqueraded tells that the caller's address is translated between the two pods, so that the chain is broken there: of the
+	// Masqueraded reports that the caller's address is translated between the two pods, so that the chain is broken there: of the
 	// caller's end, nothing is compared.
 	Masqueraded bool
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isNoIPv6 tells that a socket could not be made or bound because there is no IPv6 here.
+// isNoIPv6 reports that a socket could not be made or bound because there is no IPv6 here.
 func isNoIPv6(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)
 }

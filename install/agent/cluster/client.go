@@ -17,8 +17,9 @@ import (
 
 // A Client asks the API server. It is safe for concurrent use.
 type Client struct {
-	base string
-	http *http.Client
+	base   string
+	http   *http.Client
+	series *series
 }
 
 // New returns a client for an API server. It does not connect yet.
@@ -31,11 +32,14 @@ func New(config *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
-	return &Client{base: strings.TrimSuffix(base.String(), "/"), http: client}, nil
+	return &Client{base: strings.TrimSuffix(base.String(), "/"), http: client, series: newSeries()}, nil
 }
 
-// Close closes the connections that are kept for further questions.
-func (c *Client) Close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
+// Close closes the connections that are kept for further questions. Repetitions of events that are not written yet are given up.
+func (c *Client) Close() {
+	c.series.close()
+	utilnet.CloseIdleConnectionsFor(c.http.Transport)
+}
 
 // A StatusError is an answer of the API server that is not what was asked for.
 type StatusError struct {
@@ -48,24 +52,24 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("the API server answers %d: %s", e.Code, e.Message)
 }
 
-// IsNotFound tells whether the API server says that there is no such object.
+// IsNotFound reports whether the API server says that there is no such object.
 func IsNotFound(err error) bool { return codeOf(err) == http.StatusNotFound }
 
-// IsRefused tells whether the API server does not answer this agent: its credentials are not accepted, or not sufficient.
+// IsRefused reports whether the API server does not answer this agent: its credentials are not accepted, or not sufficient.
 func IsRefused(err error) bool {
 	return codeOf(err) == http.StatusUnauthorized || codeOf(err) == http.StatusForbidden
 }
 
-// IsConflict tells whether the object is not any more the one that the question was about.
+// IsConflict reports whether the object is not any more the one that the question was about.
 func IsConflict(err error) bool { return codeOf(err) == http.StatusConflict }
 
-// IsAnswer tells whether the API server has answered that it will not do it, however often it is asked.
+// IsAnswer reports whether the API server has answered that it will not do it, however often it is asked.
 func IsAnswer(err error) bool {
 	code := codeOf(err)
 	return code/100 == 4 && code != http.StatusUnauthorized && code != http.StatusTooManyRequests
 }
 
-// IsStatus tells whether the API server has answered at all.
+// IsStatus reports whether the API server has answered at all.
 func IsStatus(err error) bool { return codeOf(err) != 0 }
 
 func codeOf(err error) int {

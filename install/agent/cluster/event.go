@@ -1,14 +1,9 @@
 package cluster
 
 import (
-	"context"
 	"crypto/rand"
-	"net/http"
-	"net/url"
 	"strings"
 	"time"
-
-	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
 // An Object is what an event is about.
@@ -37,30 +32,12 @@ type Event struct {
 	// Node is where the agent that tells it runs.
 	Node string
 	Time time.Time
+	// Count is how often it has happened since it was told last; 0 is once.
+	Count int
 }
 
 // maxMessage is what the API server takes (ValidateEvent).
 const maxMessage = 1024
-
-// Tell writes an event, its message on one line. Those about objects without a namespace are in the namespace default.
-func (c *Client) Tell(ctx context.Context, e Event) error {
-	namespace := e.About.Namespace
-	if namespace == "" {
-		namespace = "default"
-	}
-	kind, when := "Normal", e.Time.UTC().Format(time.RFC3339)
-	if e.Warning {
-		kind = "Warning"
-	}
-	return c.do(ctx, http.MethodPost, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/events", nil, map[string]any{
-		"kind": "Event", "apiVersion": "v1",
-		"metadata":       Meta{Name: eventName(e.About.Name), Namespace: namespace},
-		"involvedObject": e.About, "type": kind, "reason": e.Reason, "message": text.Cut(text.Printable(e.Message), maxMessage),
-		"source":         map[string]string{"component": component, "host": e.Node},
-		"firstTimestamp": when, "lastTimestamp": when, "count": 1,
-		"reportingComponent": component, "reportingInstance": e.Node,
-	}, nil)
-}
 
 const component = "sluice-node"
 

@@ -30,7 +30,7 @@ type DaemonSet struct {
 	} `json:"spec"`
 }
 
-// Deleted tells whether the DaemonSet is being deleted. That cannot be taken back.
+// Deleted reports whether the DaemonSet is being deleted. That cannot be taken back.
 func (d *DaemonSet) Deleted() bool { return d.Meta.DeletionTimestamp != "" }
 
 // A Node is what is read of one.

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 )
 
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	s.hold(r)
 	sets := "/apis/apps/v1/namespaces/" + Namespace + "/daemonsets"
 	switch {
 	case r.Header.Get("Authorization") != "Bearer "+s.Token():
@@ -24,6 +26,8 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		s.changePod(w, r)
 	case strings.HasSuffix(r.URL.Path, "/events"):
 		s.takeEvent(w, r)
+	case r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/events/"):
+		s.updateEvent(w, r)
 	case s.forbidden(r):
 		answer(w, http.StatusForbidden, map[string]any{
 			"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": http.StatusForbidden,
@@ -169,6 +173,24 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request) {
 	}
 	s.change(func() { s.events = append(s.events, e) })
 	answer(w, http.StatusCreated, map[string]any{})
+}
+
+// updateEvent changes the fields of an event that a patch has.
+func (s *Server) updateEvent(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.events, func(e Event) bool { return e.Metadata.Name == path.Base(r.URL.Path) })
+	switch {
+	case s.eventCode != 0:
+		answer(w, s.eventCode, map[string]any{"message": "the event stays"})
+	case i < 0:
+		answer(w, http.StatusNotFound, map[string]any{"message": "not found"})
+	case json.NewDecoder(r.Body).Decode(&s.events[i]) != nil:
+		answer(w, http.StatusBadRequest, map[string]any{"message": "no patch"})
+	default:
+		s.updates++
+		answer(w, http.StatusOK, map[string]any{})
+	}
 }
 
 func answer(w http.ResponseWriter, code int, body any) {

@@ -3,8 +3,8 @@
 package clustertest
 
 import (
+	"crypto/tls"
 	"encoding/json"
-	"encoding/pem"
 	"io"
 	"log"
 	"net/http"
@@ -37,26 +37,37 @@ type Server struct {
 	tb   testing.TB
 	http *httptest.Server
 
-	mu   sync.Mutex
-	set  map[string]any // the DaemonSet; nil for none
-	node map[string]any
+	mu sync.Mutex
+	// ca signed certificate, which the server shows. identity is where both it and the token are projected, if they are.
+	ca          []byte
+	certificate tls.Certificate
+	identity    string
+	set         map[string]any // the DaemonSet; nil for none
+	node        map[string]any
 	// conflicts is how many patches of the node are refused.
 	conflicts int
 	agents    []string
 	events    []Event
+	// updates is how often one was changed, and eventCode what that is refused with; 0 for not at all.
+	updates   int
+	eventCode int
 	deletes   []string // bodies
 	code      int      // what requests about DaemonSets are refused with; 0 for not at all
 	// podChanges are requests to delete or patch pods, podCode is what they are refused with; 0 for not at all.
 	podChanges []string
 	podCode    int
-	podVerbs   []string // which are forbidden
+	podVerbs   []string                 // which are forbidden
+	held       map[string]chan struct{} // by verb; closed when requests are answered again
 	version    int
 	news       chan struct{} // closed and made anew with each change
 }
 
-// An Event is one that was told.
+// An Event is one that was told, as it is after the last update of it.
 type Event struct {
 	Type, Reason, Message string
+	Count                 int
+	FirstTimestamp        time.Time
+	LastTimestamp         time.Time
 	Metadata              struct{ Name string }
 	InvolvedObject        struct{ Kind, Name string }
 }
@@ -67,9 +78,11 @@ func Start(tb testing.TB) *Server {
 	s := &Server{Server: sourcetest.Start(tb), tb: tb, Watching: make(chan struct{}, 16), news: make(chan struct{})}
 	s.SetDaemonSet(`{}`)
 	s.node = map[string]any{"metadata": map[string]any{"name": Node, "labels": map[string]any{"role": "worker"}}}
-	s.SetToken(sourcetest.JWT("system:serviceaccount:"+Namespace+":sluice", time.Now(), time.Now().Add(time.Hour)))
+	s.SetToken(sourcetest.JWT(account, time.Now(), time.Now().Add(time.Hour)))
 	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.route))
 	s.http.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.ca, s.certificate = sourcetest.NewAuthority()
+	s.http.TLS = &tls.Config{GetConfigForClient: s.shown}
 	s.http.StartTLS()
 	tb.Cleanup(s.Stop)
 	return s
@@ -84,12 +97,55 @@ func (s *Server) Stop() {
 // Address is where the server is, without a scheme.
 func (s *Server) Address() string { return s.http.Listener.Addr().String() }
 
+// shown is what the server shows to a client that connects now.
+func (s *Server) shown(*tls.ClientHelloInfo) (*tls.Config, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{s.certificate}, NextProtos: []string{"http/1.1"},
+	}, nil
+}
+
+// RotateAuthority gives the server a certificate of a new authority, and ends all connections. What was projected stays.
+func (s *Server) RotateAuthority() {
+	ca, certificate := sourcetest.NewAuthority()
+	s.mu.Lock()
+	s.ca, s.certificate = ca, certificate
+	s.mu.Unlock()
+	s.http.CloseClientConnections()
+}
+
+// RecreateAccount makes the server reject all tokens so far, as one does whose ServiceAccount was deleted and created again, and ends all
+// connections. What was projected stays. The new token is valid from a time on, for an hour.
+func (s *Server) RecreateAccount(from time.Time) {
+	s.SetToken(sourcetest.JWT(account, from, from.Add(time.Hour)))
+	s.http.CloseClientConnections()
+}
+
+// account is the user that the agent's tokens are of.
+const account = "system:serviceaccount:" + Namespace + ":sluice"
+
 // Identity writes the files token and ca.crt that a kubelet gives a pod.
 func (s *Server) Identity(dir string) {
+	s.mu.Lock()
+	s.identity = dir
+	s.mu.Unlock()
+	s.Project()
+}
+
+// Project writes both files again, as they should be now.
+func (s *Server) Project() {
 	s.tb.Helper()
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.http.Certificate().Raw})
-	for name, content := range map[string][]byte{"token": []byte(s.Token()), "ca.crt": authority} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+	s.mu.Lock()
+	dir, ca := s.identity, s.ca
+	s.mu.Unlock()
+	for name, content := range map[string][]byte{"token": []byte(s.Token()), "ca.crt": ca} {
+		path := filepath.Join(dir, name)
+		err := os.WriteFile(path+".new", content, 0o600)
+		if err == nil {
+			err = os.Rename(path+".new", path)
+		}
+		if err != nil {
 			s.tb.Fatal(err)
 		}
 	}
@@ -159,6 +215,16 @@ func (s *Server) Events() []Event {
 	return append([]Event(nil), s.events...)
 }
 
+// EventUpdates returns how often an event was changed.
+func (s *Server) EventUpdates() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.updates
+}
+
+// RefuseEventUpdates makes the server refuse to change events with a code; 0 for not any more.
+func (s *Server) RefuseEventUpdates(code int) { s.change(func() { s.eventCode = code }) }
+
 // RefusePods makes the server answer requests to delete or patch pods with a code; 0 for not any more.
 func (s *Server) RefusePods(code int) {
 	s.mu.Lock()
@@ -171,6 +237,37 @@ func (s *Server) ForbidPods(verbs ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.podVerbs = verbs
+}
+
+// HoldPods makes requests to get, list or watch pods wait until the returned function is called.
+func (s *Server) HoldPods(verb string) (release func()) {
+	hold := make(chan struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held == nil {
+		s.held = map[string]chan struct{}{}
+	}
+	s.held[verb] = hold
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		delete(s.held, verb)
+		s.mu.Unlock()
+		close(hold)
+	})
+}
+
+// hold waits as long as requests like this one are held.
+func (s *Server) hold(r *http.Request) {
+	s.mu.Lock()
+	hold := s.held[podVerb(r)]
+	s.mu.Unlock()
+	if hold == nil {
+		return
+	}
+	select {
+	case <-hold:
+	case <-r.Context().Done():
+	}
 }
 
 // PodChanges returns the requests to delete or patch pods: method, path and body.

@@ -93,7 +93,7 @@ func (h Health) setLevel(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, h.level())
 }
 
-// local tells whether a peer is in our own network namespace.
+// local reports whether a peer is in our own network namespace.
 func local(peer string) bool {
 	host, _, err := net.SplitHostPort(peer)
 	if err != nil {

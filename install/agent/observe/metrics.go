@@ -91,6 +91,28 @@ func (m *Metrics) Observe(name string, value float64, labels ...string) {
 	m.histograms[name].WithLabelValues(labels...).Observe(value)
 }
 
+// Values returns the values of a counter or a gauge by one of its labels, rounded and summed over the others; those that are 0 too.
+func (m *Metrics) Values(name, label string) map[string]int {
+	families, err := m.registry.Gather()
+	if err != nil {
+		return nil
+	}
+	values := map[string]int{}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, metric := range f.GetMetric() {
+			for _, l := range metric.GetLabel() {
+				if l.GetName() == label {
+					values[l.GetValue()] += int(metric.GetCounter().GetValue() + metric.GetGauge().GetValue())
+				}
+			}
+		}
+	}
+	return values
+}
+
 // Handler serves the metrics, uncompressed: they are some 30 KB, and a compressor would keep a megabyte. Before each answer refresh is
 // called, to set what changes with time.
 func (m *Metrics) Handler(refresh func()) http.Handler {

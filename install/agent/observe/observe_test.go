@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -18,11 +19,16 @@ import (
 	"github.com/sluice-mesh/sluice/install/metrics"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if port := os.Getenv(floodEnv); port != "" {
+		flood(port)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func part(name string, ready bool) observe.Part { return observe.Part{Name: name, Ready: ready} }
 
-func TestJudge(t *testing.T) {
+func TestCombine(t *testing.T) {
 	kernel, binary, configuration := part(observe.Kernel, true), part(observe.Binary, true), part(observe.Configuration, true)
 	for _, tc := range []struct {
 		name  string
@@ -51,7 +57,7 @@ func TestJudge(t *testing.T) {
 		},
 		{"the plugin is not in the chain", []observe.Part{part(observe.Configuration, false), part(observe.Kubeconfig, true)}, false},
 	} {
-		if got := observe.Judge(tc.parts...).Ready; got != tc.want {
+		if got := observe.Combine(tc.parts...).Ready; got != tc.want {
 			t.Errorf("%s: ready %v", tc.name, got)
 		}
 	}
@@ -72,7 +78,7 @@ const (
 )
 
 func TestReadyz(t *testing.T) {
-	readiness := observe.Judge(observe.Part{Name: observe.Kernel, Reasons: []string{"no nf_tables"}}, part(observe.Kubeconfig, true))
+	readiness := observe.Combine(observe.Part{Name: observe.Kernel, Reasons: []string{"no nf_tables"}}, part(observe.Kubeconfig, true))
 	h := observe.Health{Ready: func() observe.Readiness { return readiness }}.Handler()
 	code, text := ask(h, "GET", "/readyz", there, "")
 	want := "not ready: an ADD on this node would not succeed now, or not for each pod\n[-] kernel\n    no nf_tables\n[+] kubeconfig\n"
@@ -87,12 +93,12 @@ func TestReadyz(t *testing.T) {
 	if diff := cmp.Diff(readiness, got); diff != "" {
 		t.Errorf("JSON (-want +got):\n%s", diff)
 	}
-	readiness = observe.Judge(part(observe.Kubeconfig, true))
+	readiness = observe.Combine(part(observe.Kubeconfig, true))
 	if code, text := ask(h, "GET", "/readyz", there, ""); code != 200 || !strings.HasPrefix(text, "ready:") {
 		t.Errorf("%d %s", code, text)
 	}
 	// What could not be found out is not said to be so.
-	readiness = observe.Judge(observe.Part{Name: observe.Kernel, Ready: true, Unknown: true}, part(observe.Kubeconfig, true))
+	readiness = observe.Combine(observe.Part{Name: observe.Kernel, Ready: true, Unknown: true}, part(observe.Kubeconfig, true))
 	code, text = ask(h, "GET", "/readyz", there, "")
 	if code != 200 || !strings.HasPrefix(text, "ready as far as is known: ") || !strings.HasSuffix(text, "\n[?] kernel\n[+] kubeconfig\n") {
 		t.Errorf("%d %s", code, text)
@@ -211,7 +217,7 @@ func TestServe(t *testing.T) {
 	done := make(chan error)
 	go func() {
 		hello := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }
-		done <- observe.Serve(ctx, l, http.HandlerFunc(hello))
+		done <- observe.Port{Handler: http.HandlerFunc(hello)}.Serve(ctx, l)
 	}()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+strings.Replace(l.Addr().String(), "[::]", "127.0.0.1", 1), nil)

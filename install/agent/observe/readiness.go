@@ -8,7 +8,7 @@ import (
 
 // A Part is one thing that an ADD needs.
 type Part struct {
-	// Name is a word: kernel, binary, configuration, rights, kubeconfig, socket.
+	// Name is a word: kernel, binary, configuration, rights, runtime, kubeconfig, socket.
 	Name string `json:"name"`
 	// Ready says that the part is as it should be.
 	Ready bool `json:"ready"`
@@ -18,27 +18,27 @@ type Part struct {
 	Reasons []string `json:"reasons,omitempty"`
 }
 
-// Readiness tells whether an ADD on this node would succeed now, and why.
+// Readiness reports whether an ADD on this node would succeed now, and why.
 type Readiness struct {
 	Ready bool   `json:"ready"`
 	Parts []Part `json:"parts"`
 }
 
-// Judge returns the readiness that the parts make. All of them are needed, but of kubeconfig and socket one is enough: they are
+// Combine returns the readiness that the parts make. All of them are needed, but of kubeconfig and socket one is enough: they are
 // two ways to the same pods.
-func Judge(parts ...Part) Readiness {
+func Combine(parts ...Part) Readiness {
 	r := Readiness{Ready: true, Parts: parts}
-	waysToPods, wayOpen := 0, false
+	paths, open := 0, false
 	for _, p := range parts {
 		switch p.Name {
 		case Kubeconfig, Socket:
-			waysToPods++
-			wayOpen = wayOpen || p.Ready
+			paths++
+			open = open || p.Ready
 		default:
 			r.Ready = r.Ready && p.Ready
 		}
 	}
-	r.Ready = r.Ready && (wayOpen || waysToPods == 0)
+	r.Ready = r.Ready && (open || paths == 0)
 	return r
 }
 
@@ -48,6 +48,7 @@ const (
 	Binary        = "binary"
 	Configuration = "configuration"
 	Rights        = "rights"
+	Runtime       = "runtime"
 	Kubeconfig    = "kubeconfig"
 	Socket        = "socket"
 )

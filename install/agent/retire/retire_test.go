@@ -25,8 +25,8 @@ const (
 
 type bed struct {
 	*clustertest.Server
-	client *cluster.Client
-	judge  *retire.Judge
+	client  *cluster.Client
+	decider *retire.Decider
 }
 
 func newBed(t *testing.T) *bed {
@@ -37,15 +37,15 @@ func newBed(t *testing.T) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.client.Close)
-	b.judge = b.patient(20 * time.Second)
+	b.decider = b.patient(20 * time.Second)
 	return b
 }
 
 // brief is for an API server that never says what is asked.
 const brief = 2 * time.Second
 
-// patient is a judge that asks for so long.
-func (b *bed) patient(patience time.Duration) *retire.Judge {
+// patient is a decider that asks for so long.
+func (b *bed) patient(patience time.Duration) *retire.Decider {
 	return retire.New(retire.Options{Client: b.client, DaemonSet: name, NodeName: clustertest.Node, Patience: patience})
 }
 
@@ -69,8 +69,8 @@ func TestDecide(t *testing.T) {
 		},
 		{"the rights are gone", "", func(b *bed) { b.Refuse(403) }, false, "403"},
 		{"the token is not accepted any more", "", func(b *bed) { b.SetToken("another") }, false, "401"},
-		{"the API server fails", "", func(b *bed) { b.Refuse(500); b.judge = b.patient(brief) }, false, "500"},
-		{"the API server is not reached", "", func(b *bed) { b.Stop(); b.judge = b.patient(brief) }, false, "does not say"},
+		{"the API server fails", "", func(b *bed) { b.Refuse(500); b.decider = b.patient(brief) }, false, "500"},
+		{"the API server is not reached", "", func(b *bed) { b.Stop(); b.decider = b.patient(brief) }, false, "does not say"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBed(t)
@@ -78,7 +78,7 @@ func TestDecide(t *testing.T) {
 			if tc.then != nil {
 				tc.then(b)
 			}
-			v := b.judge.Decide(t.Context())
+			v := b.decider.Decide(t.Context())
 			if v.Leave != tc.leave || !strings.Contains(v.Reason, tc.why) {
 				t.Errorf("leave: %v, since %s; want %v, since %q", v.Leave, v.Reason, tc.leave, tc.why)
 			}
@@ -101,12 +101,12 @@ func TestWhatWasSeenCounts(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBed(t)
 			broken := make(chan error, 10)
-			judge := retire.New(retire.Options{
+			decider := retire.New(retire.Options{
 				Client: b.client, DaemonSet: name, NodeName: clustertest.Node, Broken: func(err error) { broken <- err },
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			var group sync.WaitGroup
-			group.Go(func() { judge.Run(ctx) })
+			group.Go(func() { decider.Run(ctx) })
 			<-b.Watching
 			for _, set := range tc.seen {
 				b.SetDaemonSet(set)
@@ -115,7 +115,7 @@ func TestWhatWasSeenCounts(t *testing.T) {
 			if err := <-broken; !cluster.IsRefused(err) {
 				t.Fatal(err)
 			}
-			v := judge.Decide(t.Context())
+			v := decider.Decide(t.Context())
 			if v.Leave != tc.leave {
 				t.Errorf("leave: %v, since %s", v.Leave, v.Reason)
 			}

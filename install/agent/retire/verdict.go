@@ -14,8 +14,8 @@ type Verdict struct {
 	Reason string
 }
 
-// judge decides by what the API server says now. There is no DaemonSet if d is nil.
-func judge(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Verdict {
+// decide decides by what the API server says now. There is no DaemonSet if d is nil.
+func decide(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Verdict {
 	if v := goes(name, d); v.Leave {
 		return v
 	}

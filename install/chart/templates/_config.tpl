@@ -23,6 +23,7 @@
   "REPAIR_BROKEN_POD_LABEL_VALUE" .repair.brokenPodLabelValue
   "SLUICE_AUDIT" .audit.enabled
   "SLUICE_AUDIT_REPAIR" .audit.repair
+  "SLUICE_AUDIT_END_CONNECTIONS" .audit.endConnections
   "SLUICE_AUDIT_INTERVAL" .audit.interval
   "SLUICE_SEARCH_PROC" .searchProc
   "SLUICE_STARTUP_TAINT" .startupTaint

@@ -56,6 +56,22 @@ sluice.refuse fails with all values that Sluice cannot honour, each by name and 
 {{- if not (has $surge (list "" "0" "0%")) -}}
 {{- $said = append $said (printf "updateStrategy.rollingUpdate.maxSurge %v: two agents on one node would overwrite each other without end; leave it out" $surge) -}}
 {{- end -}}
+{{- if and $v.monitoringPort (eq (int $v.monitoringPort) (int $v.healthPort)) -}}
+{{- $said = append $said (printf "monitoringPort %d: is healthPort too; want two ports, as 15014 and 8000, or monitoringPort 0 for none" (int $v.monitoringPort)) -}}
+{{- end -}}
+{{- range $key := list "cniBinDir" "cniConfDir" "cniCacheDir" "cniNetnsDir" -}}
+{{- $dir := clean (index $v $key | default "/x") -}}
+{{- if has $dir (list "/" "/boot" "/dev" "/etc" "/home" "/lib" "/lib64" "/opt" "/proc" "/root" "/run" "/sbin" "/sys" "/tmp" "/usr" "/var" "/var/lib" "/var/run") -}}
+{{- $said = append $said (printf "%s %s: is a directory of the whole node, which the agent would be given; want one of CNI's own, as /opt/cni/bin or /etc/cni/net.d" $key (index $v $key)) -}}
+{{- end -}}
+{{- end -}}
+{{- $limit := (($v.resources | default $v.global.defaultResources | default dict).limits | default dict).memory -}}
+{{- if $limit -}}
+{{- $bytes := include "sluice.bytes" $limit | float64 -}}
+{{- if lt $bytes 134217728.0 -}}
+{{- $said = append $said (printf "resources.limits.memory %v: the agent would be killed for want of memory; want 128Mi at least, or no limit" $limit) -}}
+{{- end -}}
+{{- end -}}
 {{- $settings := .Files.Get "files/settings.yaml" | fromYaml -}}
 {{- range $name, $_ := $v.env -}}
 {{- if hasKey $settings.refused $name -}}
@@ -78,4 +94,17 @@ sluice.refuse fails with all values that Sluice cannot honour, each by name and 
 {{- $sum = addf $sum (mulf (trimSuffix $unit .) (index $units $unit)) -}}
 {{- end -}}
 {{- $sum -}}
+{{- end -}}
+
+{{/* sluice.bytes takes a quantity of memory, as 256Mi, 1e9 or 1.5G; what is none counts as 0. */}}
+{{- define "sluice.bytes" -}}
+{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "m" 0.001 -}}
+{{- $text := . | toString -}}
+{{- $unit := regexFind "[A-Za-z]+$" $text -}}
+{{- $number := trimSuffix $unit $text -}}
+{{- if and (hasKey $units $unit) (regexMatch "^[0-9.]+([eE][+]?[0-9]+)?$" $number) -}}
+{{- mulf (float64 $number) (index $units $unit) -}}
+{{- else -}}
+0
+{{- end -}}
 {{- end -}}

@@ -110,7 +110,7 @@ func TestACrowd(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("one is mended", `sluice_repairs_total{action="repair",cause="drift",result="success"} 1`)
-	if found, err := nftBackend(t).Check(namespaces[7], ruleset); err != nil || len(found.Differences) > 0 {
+	if found, err := nftBackend(t).Check(namespaces[7], ruleset, compat.Snapshot{}); err != nil || len(found.Differences) > 0 {
 		t.Errorf("%v, %v", found, err)
 	}
 	t.Logf("ready after %v, all of %d pods audited after %v; resident %d KiB, at most %d KiB", ready, crowd, audited, resident, highest)
@@ -140,14 +140,14 @@ func (b *bed) populate() ([]*netns.NS, rules.Ruleset) {
 			Replace(string(text)))
 		ns := netnstest.New(b.t)
 		r := redirectOf(b.t, pod)
-		ruleset = rules.Compile(r)
-		if _, err := nftBackend(b.t).Apply(ns, ruleset); err != nil {
+		ruleset = rules.MustCompile(r)
+		if _, err := nftBackend(b.t).Apply(ns, ruleset, compat.Snapshot{}); err != nil {
 			b.t.Fatal(err)
 		}
 		err := store.Put(record.Record{
 			Key: record.Key{ContainerID: fmt.Sprintf("c%d", i), IfName: "eth0"}, Netns: fmt.Sprintf("/var/run/netns/%d", i),
 			Pod:     record.Pod{Namespace: pod.Metadata.Namespace, Name: name, UID: uid},
-			Outcome: "redirect", Reason: "mesh-pod", Redirect: &r, Engine: compat.EngineNFT, Time: time.Now(),
+			Outcome: "redirect", Reason: "mesh-pod", Redirect: &r, Backend: compat.BackendNFT, Time: time.Now(),
 		})
 		if err != nil {
 			b.t.Fatal(err)
@@ -169,7 +169,7 @@ func redirectOf(t *testing.T, pod *decide.Pod) rules.Redirect {
 
 func nftBackend(t *testing.T) compat.Backend {
 	t.Helper()
-	backend, err := compat.Choose(compat.EngineNFT)
+	backend, err := compat.Choose(compat.BackendNFT)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,11 @@ import (
 func TestFrugal(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(64))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(256 << 20))
+	frugal()
+	if got := debug.SetMemoryLimit(-1); got != 256<<20/100*90 {
+		t.Errorf("with a limit of 256 MiB: %d bytes", got)
+	}
 	for _, row := range []struct {
 		name                        string
 		given                       int

@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapio"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 
 	"github.com/sluice-mesh/sluice/install/agent"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/agent/logs"
 	"github.com/sluice-mesh/sluice/install/agent/retire"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/install/token"
@@ -50,19 +50,43 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log, level, err := agent.NewLog(v.Text("SLUICE_LOG_LEVEL"), v.Bool("SLUICE_LOG_JSON"), os.Stderr)
+	log, err := newLog(v)
 	if err != nil {
 		return err
 	}
-	// What client-go has to say is told by us as well, and its lines are no JSON.
-	klog.LogToStderr(false)
-	klog.SetOutput(&zapio.Writer{Log: log, Level: zap.DebugLevel})
-	a, err := agent.New(agent.Options{Settings: v, Version: programVersion(), API: api, Noop: noop, Log: log, Level: level})
+	log.TakeOver()
+	a, err := agent.New(agent.Options{Settings: v, Version: programVersion(), API: api, Noop: noop, Log: log})
 	if err != nil {
 		return err
 	}
 	log.Info("sluice-node", zap.String("version", programVersion()), zap.String("node", v.Text("NODE_NAME")))
-	return a.Run(ctx)
+	if err := a.Run(ctx); err != nil {
+		log.Error("the agent ends", zap.Error(err))
+		return errLogged
+	}
+	return nil
+}
+
+func newLog(v settings.Values) (*logs.Log, error) {
+	return logs.New(v.Text("SLUICE_LOG_LEVEL"), v.Bool("SLUICE_LOG_JSON"), os.Stderr)
+}
+
+// errLogged is an error that is in the log already.
+var errLogged = errors.New("see the log")
+
+// report says why the program ends: in a line of JSON if the log is to be JSON, which is all that is asked of the settings, since these
+// may be what is wrong.
+func report(err error) {
+	if errors.Is(err, errLogged) {
+		return
+	}
+	if inJSON, _ := strconv.ParseBool(os.Getenv("SLUICE_LOG_JSON")); inJSON {
+		if log, failed := logs.New("info", true, os.Stderr); failed == nil {
+			log.Error("sluice-node fails", zap.Error(err))
+			return
+		}
+	}
+	fmt.Fprintln(os.Stderr, "sluice-node:", err)
 }
 
 func uninstall(ctx context.Context) error {
@@ -74,11 +98,11 @@ func uninstall(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log, _, err := agent.NewLog(v.Text("SLUICE_LOG_LEVEL"), v.Bool("SLUICE_LOG_JSON"), os.Stderr)
+	log, err := newLog(v)
 	if err != nil {
 		return err
 	}
-	return agent.Uninstall(ctx, v, noop, log)
+	return agent.Uninstall(ctx, v, noop, log.Logger)
 }
 
 // lenient returns the environment, and something for what only a running agent needs to know.
@@ -111,7 +135,7 @@ func uninstallEverywhere(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	log, _, err := agent.NewLog(v.Text("SLUICE_LOG_LEVEL"), v.Bool("SLUICE_LOG_JSON"), os.Stderr)
+	log, err := newLog(v)
 	if err != nil {
 		return err
 	}

@@ -46,54 +46,57 @@ type Work struct {
 // The main thread is avoided because it cannot be thrown away: when a locked
 // goroutine exits there, the runtime parks the thread for ever, and with it
 // /proc/self shows what was changed.
-func Run(w Work) error {
-	done := make(chan outcome, 1)
-	go w.start(done)
-	out := <-done
-	switch {
-	case out.panicked != nil:
-		panic(out.panicked)
-	case out.exited:
-		runtime.Goexit()
-	}
-	return out.err
+func Run(w Work) error { return (<-Start(w)).Return() }
+
+// Start starts what [Run] does, and returns a channel that delivers the outcome
+// once.
+func Start(w Work) <-chan Outcome {
+	done := make(chan Outcome, 1)
+	go w.run(done, nil)
+	return done
 }
 
-// outcome is how a piece of work ended: by return, panic or Goexit.
-type outcome struct {
+// Outcome is how a piece of work ended: by return, panic or Goexit.
+type Outcome struct {
 	err      error
 	panicked *Panic
 	exited   bool
 }
 
-// start does w on this goroutine's thread, or on another when this is the main
-// thread.
-func (w Work) start(done chan<- outcome) {
-	runtime.LockOSThread()
-	if unix.Gettid() != unix.Getpid() {
-		w.run(done)
-		return
+// Return ends the caller as the work ended: it returns the error, panics or
+// calls [runtime.Goexit].
+func (o Outcome) Return() error {
+	switch {
+	case o.panicked != nil:
+		panic(o.panicked)
+	case o.exited:
+		runtime.Goexit()
 	}
-	// While this goroutine holds the main thread, the next one is elsewhere. It
-	// answers the caller directly, or the caller too would be drawn here, and
-	// its next Run with it: 30 µs instead of 13.
-	elsewhere := make(chan struct{})
-	go func() {
-		runtime.LockOSThread()
-		close(elsewhere)
-		w.run(done)
-	}()
-	<-elsewhere
-	runtime.UnlockOSThread()
+	return o.err
 }
 
-// run does w on this goroutine's thread, which is locked, and unlocks it if it
-// is as before.
-func (w Work) run(done chan<- outcome) {
-	out, clean := outcome{exited: true}, false
+// run does w on this goroutine's thread, or on another if this is the main
+// thread, and unlocks the thread if it is as before. A goroutine that run starts
+// while it holds the main thread closes elsewhere, which is nil otherwise.
+func (w Work) run(done chan<- Outcome, elsewhere chan<- struct{}) {
+	runtime.LockOSThread()
+	switch {
+	case elsewhere != nil:
+		close(elsewhere)
+	case unix.Gettid() == unix.Getpid():
+		// While this goroutine holds the main thread, the next one is elsewhere. It
+		// answers the caller directly, or the caller too would be drawn here, and
+		// its next Run with it: 30 µs instead of 13.
+		started := make(chan struct{})
+		go w.run(done, started)
+		<-started
+		runtime.UnlockOSThread()
+		return
+	}
+	out, clean := Outcome{exited: true}, false
 	defer func() {
 		if v := recover(); v != nil {
-			out = outcome{panicked: &Panic{Value: v, Stack: debug.Stack()}}
+			out = Outcome{panicked: &Panic{Value: v, Stack: debug.Stack()}}
 		}
 		if clean {
 			runtime.UnlockOSThread()
@@ -107,5 +110,5 @@ func (w Work) run(done chan<- outcome) {
 	if err == nil {
 		err = w.Do()
 	}
-	out = outcome{err: err}
+	out = Outcome{err: err}
 }

@@ -108,5 +108,5 @@ func unmet(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// MustNotSkip tells whether a missing prerequisite is a failure: SLUICE_REQUIRE=1 or CI=true.
+// MustNotSkip reports whether a missing prerequisite is a failure: SLUICE_REQUIRE=1 or CI=true.
 func MustNotSkip() bool { return os.Getenv("SLUICE_REQUIRE") == "1" || os.Getenv("CI") == "true" }

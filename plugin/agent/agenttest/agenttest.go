@@ -1,4 +1,3 @@
-// Package agenttest has a node agent for tests of those who ask one: it answers what the test says.
 package agenttest
 
 import (
@@ -9,7 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// Listen makes a socket on which each connection is handed to serve, and then closed. It returns the path.
+// Listen makes a socket on which each connection is handed to serve, and then closed. It returns
+// the path.
 func Listen(t testing.TB, serve func(*net.UnixConn)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")

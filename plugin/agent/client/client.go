@@ -1,8 +1,3 @@
-// Package client is the plugin's side of the node agent's socket; package agent has the protocol.
-//
-// A [Client] is a [source.Source] that the agent's copy of the node's pods answers, and takes the plugin's log lines and the
-// outcome of each ADD to the agent. When the agent is away or slow its errors answer [source.IsUnavailable], so that
-// [source.First] goes on to the API server; nothing else fails because of it.
 package client
 
 import (
@@ -19,30 +14,33 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Options say how the node agent is asked.
+// Options configure a [Client].
 type Options struct {
 	// Socket is the path of its socket; see [agent.SocketIn].
 	Socket string
-	// Timeout is the time for a question from connecting to the end of the answer; [DefaultTimeout] if it is not positive.
+	// Timeout is the time for a question from connecting to the end of the answer; [DefaultTimeout]
+	// if it is not positive.
 	Timeout time.Duration
-	// Owner is the uid that the agent must run as: whoever else listens is not believed.
+	// Owner is the uid of the agent. A listener with another uid is refused.
 	Owner uint32
 }
 
-// DefaultTimeout is the time that an agent has for an answer. It answers from memory, or says within 0.8 s why it does not.
+// DefaultTimeout is the time for an answer of the agent. The agent answers from memory, or with an
+// error within 0.8 s.
 const DefaultTimeout = time.Second
 
 // A Client is a [source.Source] that asks the node agent. It is safe for concurrent use.
 type Client struct {
 	caller  agent.Caller
 	timeout time.Duration
-	// slow says that a question was not answered in time. The next one would not be either, and the runtime waits.
+	// slow is set when a question was not answered in time. The next one would not be either, and
+	// the runtime waits.
 	slow atomic.Bool
 }
 
 var _ source.Source = (*Client)(nil)
 
-// New returns a client. It does not connect: that is done for each question.
+// New returns a client. It connects for each request.
 func New(o Options) *Client {
 	c := &Client{caller: agent.Caller{Socket: o.Socket, Owner: o.Owner}, timeout: o.Timeout}
 	if c.timeout <= 0 {
@@ -88,8 +86,8 @@ func (c *Client) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Policy returns the plugin's configuration as the agent would have it now: an object with fields of package config. It may be
-// newer than the one that the runtime has. Without one it is nil.
+// Policy returns the plugin's configuration as the agent would have it now: an object with fields
+// of package config. It may be newer than the one that the runtime has. Without one it is nil.
 func (c *Client) Policy(ctx context.Context) (json.RawMessage, error) {
 	var policy map[string]json.RawMessage
 	if err := c.ask(ctx, agent.Request{Verb: agent.AskPolicy}, &policy); err != nil {
@@ -125,7 +123,8 @@ func (c *Client) ask(ctx context.Context, r agent.Request, into any) error {
 	return nil
 }
 
-// kindOf is the kind of an error of asking. One that this program does not know means that there is no answer.
+// kindOf is the kind of an error of asking. One that this program does not know means that there is
+// no answer.
 func kindOf(err error) source.Kind {
 	var refusal *agent.Refusal
 	if errors.As(err, &refusal) && slices.Contains(source.Kinds(), source.Kind(refusal.Kind)) {

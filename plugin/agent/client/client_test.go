@@ -141,7 +141,7 @@ func TestAnAgentThatIsNotThere(t *testing.T) {
 		if !source.IsUnavailable(err) {
 			t.Errorf("%q", source.KindOf(err))
 		}
-		checkText(t, c.Tell(added), path)
+		checkText(t, c.Report(added), path)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestAStrangerIsNotAsked(t *testing.T) {
 	if !source.IsUnavailable(err) || <-read != 0 {
 		t.Errorf("it was asked, or %q", source.KindOf(err))
 	}
-	checkText(t, c.Tell(added), "belongs to uid 65534")
+	checkText(t, c.Report(added), "belongs to uid 65534")
 }
 
 // asStranger calls f with the effective uid of nobody, on the thread of the caller.
@@ -237,11 +237,11 @@ func asStranger(t *testing.T, f func()) {
 func TestTheAPIServerIsAskedBehindTheAgent(t *testing.T) {
 	behind := patient(agenttest.Listen(t, agenttest.Reply(t, agenttest.Frames(`{"version":1}`, webPod))))
 	away := client.New(client.Options{Socket: "/nonexistent"})
-	if pod, err := source.First(away, behind).Pod(t.Context(), web); err != nil || pod.Metadata.Name != "web" {
+	if pod, err := source.Fallback(away, behind).Pod(t.Context(), web); err != nil || pod.Metadata.Name != "web" {
 		t.Errorf("%v, %v", pod, err)
 	}
 	gone := patient(agenttest.Listen(t, agenttest.Reply(t, agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`))))
-	if _, err := source.First(gone, behind).Pod(t.Context(), web); !source.IsNotFound(err) {
+	if _, err := source.Fallback(gone, behind).Pod(t.Context(), web); !source.IsNotFound(err) {
 		t.Errorf("what the agent knows is asked again: %v", err)
 	}
 }

@@ -1,5 +1,6 @@
-// Command sluice-cni is a chained CNI plugin that redirects the traffic of mesh pods to the proxy beside them, and leaves all others
-// alone. A container runtime executes it; package plugin describes what it does, and package config how it is configured.
+// Command sluice-cni is a chained CNI plugin that redirects the traffic of the pods of a mesh to
+// their proxies, and leaves all other pods alone. A container runtime executes it. Package plugin
+// describes what it does, package config its configuration.
 //
 //go:debug updatemaxprocs=0
 package main
@@ -9,7 +10,7 @@ import (
 	"os"
 
 	"github.com/sluice-mesh/sluice/plugin"
-	_ "github.com/sluice-mesh/sluice/plugin/brief" // a verb is done in milliseconds
+	_ "github.com/sluice-mesh/sluice/plugin/faststart" // a verb is done in milliseconds
 )
 
 // version is set by the linker (-X main.version=...).

@@ -1,5 +1,3 @@
-// Package podfile reads a pod, and perhaps its namespace, from a file, as kubectl get -o yaml writes it. It is apart from package decide,
-// which the plugin links and which reads no YAML.
 package podfile
 
 import (
@@ -16,7 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// maxSize is how many bytes are read. An API server takes objects of up to 1.5 MiB (etcd's --max-request-bytes), in JSON.
+// maxSize is how many bytes are read. An API server takes objects of up to 1.5 MiB (etcd's
+// --max-request-bytes), in JSON.
 const maxSize = 4 << 20
 
 // object is the part of a document that says what it is.
@@ -31,8 +30,9 @@ type object struct {
 	text []byte
 }
 
-// Read reads a pod in YAML or JSON. As for kubectl its namespace is default if it has none, and a name that the API server would
-// complete counts as it is. Anything but one pod is an error that says what it is.
+// Read reads a pod in YAML or JSON. As for kubectl its namespace is default if it has none, and a
+// name that the API server would complete counts as it is. Anything but one pod is an error that
+// says what it is.
 func Read(r io.Reader) (*decide.Pod, error) {
 	objects, err := read(r)
 	if err != nil {
@@ -44,8 +44,9 @@ func Read(r io.Reader) (*decide.Pod, error) {
 	return objects[0].pod()
 }
 
-// ReadWithNamespace reads a pod as [Read] does. The namespace of the pod may be beside it, in a YAML document of its own or in a List, as
-// kubectl get pod/web namespace/shop -n shop -o yaml writes it; otherwise it is nil.
+// ReadWithNamespace reads a pod as [Read] does. The namespace of the pod may be beside it, in a
+// YAML document of its own or in a List, as kubectl get pod/web namespace/shop -n shop -o yaml
+// writes it; otherwise it is nil.
 func ReadWithNamespace(r io.Reader) (*decide.Pod, *decide.Namespace, error) {
 	objects, err := read(r)
 	if err != nil {
@@ -124,8 +125,8 @@ func (o *object) pod() (*decide.Pod, error) {
 	return pod, nil
 }
 
-// documents splits a file into the YAML documents that have more in them than blanks and comments. A line that begins with three dashes
-// always begins a document: text inside of one is indented.
+// documents splits a file into the YAML documents that have more in them than blanks and comments.
+// A line that begins with three dashes always begins a document: text inside of one is indented.
 func documents(data []byte) [][]byte {
 	var found [][]byte
 	var current []byte

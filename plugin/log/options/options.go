@@ -1,5 +1,3 @@
-// Package options says what the plugin logs, and where to. It is apart from the log itself, and from the library that writes it, for the
-// sake of those who read a configuration and log nothing.
 package options
 
 import (
@@ -7,18 +5,19 @@ import (
 	"strings"
 )
 
-// Log says what is logged, and where to. The zero value logs to standard error only, from [Info] on.
+// Log has the settings of the log. The zero value logs to standard error only, from [Info] on.
 type Log struct {
-	// Level is the least level that is logged; [None] logs nothing.
+	// Level is the lowest level that is logged. [None] logs nothing.
 	Level Level
-	// File is the path of the log file, which is made with mode 0600 if there is none; empty for no file.
+	// File is the path of the log file, or empty for none. It is created with mode 0600.
 	File string
-	// MaxMegabytes is the size at which the file is rotated, 0 for never; Backups is how many rotated files are kept, and MaxDays how
-	// long, 0 for all and for ever.
+	// MaxMegabytes is the size at which the file is rotated, or 0 for never. Backups is the number
+	// of rotated files that are kept, or 0 for all, and MaxDays how long they are kept, or 0 for
+	// ever.
 	MaxMegabytes, Backups, MaxDays int
 }
 
-// A Level says how important a line is. The numbers are those of zap (go.uber.org/zap/zapcore).
+// A Level is the severity of a line, with the numbers of zap (go.uber.org/zap/zapcore).
 type Level int8
 
 // The levels.
@@ -31,10 +30,10 @@ const (
 	None  Level = Fatal + 1 // above all
 )
 
-// LevelWant is what [ParseLevel] reads.
+// LevelWant lists the levels for errors.
 const LevelWant = "debug, info, warn, error, fatal or none"
 
-// ParseLevel reads a level, in capital or small letters. Istio's words are among them.
+// ParseLevel parses the name of a level, in upper or lower case. It accepts Istio's names.
 func ParseLevel(text string) (Level, error) {
 	switch strings.ToLower(text) {
 	case "debug":

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A Behaviour is how the server treats one try. Those that are about connections treat a request alike, should it come on a
-// connection that is open already.
+// A Behaviour is how the server treats one try. Those that are about connections treat a request
+// alike, should it come on a connection that is open already.
 type Behaviour struct {
 	// connection takes over a connection before TLS; nil serves it.
 	connection func(*Server, net.Conn)
@@ -42,7 +42,8 @@ func Slow(d time.Duration) Behaviour {
 	})
 }
 
-// OtherUID answers with the object, as if it had another UID: the pod that had the name before, or has it now.
+// OtherUID answers with the object, as if it had another UID: the pod that had the name before, or
+// has it now.
 func OtherUID(uid string) Behaviour {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		s.answer(w, r, func(object map[string]any) {
@@ -116,7 +117,8 @@ func Reset() Behaviour {
 	}
 }
 
-// HangUp takes the request and closes the connection without an answer, as a server that is shut down.
+// HangUp takes the request and closes the connection without an answer, as a server that is shut
+// down.
 func HangUp() Behaviour {
 	return onRequest(func(*Server, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 }
@@ -156,7 +158,8 @@ func Drip(every time.Duration) Behaviour {
 			select {
 			case <-ticker.C:
 			case <-r.Context().Done():
-				// To return would end the answer in good order, which the client may see before its own end.
+				// To return would end the answer in good order, which the client may see before its
+				// own end.
 				panic(http.ErrAbortHandler)
 			}
 		}

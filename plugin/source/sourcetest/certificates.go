@@ -32,12 +32,20 @@ func (s *Server) CA() []byte { return authority().pem }
 // StrangerCA returns the certificate of another authority, in PEM.
 func StrangerCA() []byte { return stranger().pem }
 
-// ClientCertificate returns a certificate that is accepted in place of a token, and its key, in PEM.
+// NewAuthority makes a certificate authority, returned in PEM, and a certificate of an API server on this machine that it signed.
+func NewAuthority() (ca []byte, server tls.Certificate) {
+	c := newCertificates()
+	return c.pem, c.server
+}
+
+// ClientCertificate returns a certificate that is accepted in place of a token, and its key, in
+// PEM.
 func (s *Server) ClientCertificate() (certificate, key []byte) {
 	return authority().clientPEM, authority().clientKey
 }
 
-// ExpiredCertificate returns a client certificate that expired at the end of 1999, and its key, in PEM.
+// ExpiredCertificate returns a client certificate that expired at the end of 1999, and its key, in
+// PEM.
 func (s *Server) ExpiredCertificate() (certificate, key []byte) {
 	return authority().expiredPEM, authority().expiredKey
 }

@@ -1,10 +1,12 @@
-// Package sourcetest is a double of Kubernetes' API server for tests: an HTTPS server that knows pods and namespaces, asks for
-// credentials, writes a kubeconfig for itself, and misbehaves when told to.
+// Package sourcetest is a fake API server of Kubernetes for tests: an HTTPS server that has pods
+// and namespaces, requires credentials, writes a kubeconfig for itself, and returns faults on
+// request.
 //
 //	server := sourcetest.Start(t)
 //	server.Put(pod)
 //	server.Next(sourcetest.InternalError(), sourcetest.Silent())
-//	... the first try gets a 500, the second one is never answered, the third gets the pod
+//	... the first request gets a 500, the second is never answered, the third gets the pod
 //
-// Started by [StartInMemory] it needs no network, and works with the virtual time of testing/synctest.
+// A server of [StartInMemory] needs no network, and works with the virtual time of
+// testing/synctest.
 package sourcetest

@@ -7,15 +7,16 @@ import (
 	"path/filepath"
 )
 
-// Kubeconfig writes a kubeconfig for the server into a folder of its own, and returns its path. It has the server's certificate
-// authority and its token of this moment, in JSON as the node agent writes it.
+// Kubeconfig writes a kubeconfig for the server into a folder of its own, and returns its path. It
+// has the server's certificate authority and its token of this moment, in JSON as the node agent
+// writes it.
 func (s *Server) Kubeconfig() string {
 	s.tb.Helper()
 	return s.KubeconfigWith(func(_, _ map[string]any) {})
 }
 
-// KubeconfigWith is Kubeconfig with changes to the cluster and the user in it. A []byte is written in base64, as fields whose names
-// end in -data have it.
+// KubeconfigWith is Kubeconfig with changes to the cluster and the user in it. A []byte is written
+// in base64, as fields whose names end in -data have it.
 func (s *Server) KubeconfigWith(edit func(cluster, user map[string]any)) string {
 	s.tb.Helper()
 	path := filepath.Join(s.tb.TempDir(), "kubeconfig")
@@ -23,7 +24,8 @@ func (s *Server) KubeconfigWith(edit func(cluster, user map[string]any)) string 
 	return path
 }
 
-// WriteKubeconfig is KubeconfigWith for a path of the caller's. An existing file is replaced in one step.
+// WriteKubeconfig is KubeconfigWith for a path of the caller's. An existing file is replaced in one
+// step.
 func (s *Server) WriteKubeconfig(path string, edit func(cluster, user map[string]any)) {
 	s.tb.Helper()
 	cluster := map[string]any{"server": s.url, "certificate-authority-data": s.CA()}

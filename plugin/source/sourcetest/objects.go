@@ -11,8 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Put adds pods and namespaces, each given as YAML or JSON, or replaces those of the same name. apiVersion and kind may be left
-// out, and mean a pod then. A pod without a namespace is in default.
+// Put adds pods and namespaces, each given as YAML or JSON, or replaces those of the same name.
+// apiVersion and kind may be left out, and mean a pod then. A pod without a namespace is in
+// default.
 func (s *Server) Put(objects ...string) {
 	s.tb.Helper()
 	for _, text := range objects {
@@ -43,7 +44,8 @@ func podPath(namespace, name string) string {
 	return "/api/v1/namespaces/" + namespace + "/pods/" + name
 }
 
-// object returns what the server keeps at a path, as JSON; nil if there is nothing. The change is made to a copy.
+// object returns what the server keeps at a path, as JSON; nil if there is nothing. The change is
+// made to a copy.
 func (s *Server) object(at string, change func(object map[string]any)) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +67,7 @@ func (s *Server) object(at string, change func(object map[string]any)) []byte {
 	return text
 }
 
-// authorized tells whether the request has the token, or came with a good client certificate.
+// authorized reports whether the request has the token, or came with a good client certificate.
 func (s *Server) authorized(r *http.Request) bool {
 	if shown := r.TLS.PeerCertificates; len(shown) > 0 {
 		options := x509.VerifyOptions{Roots: authority().pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}

@@ -112,8 +112,8 @@ func (s *Server) Token() string {
 	return s.token
 }
 
-// Next tells the server how to treat the tries that come next, one behaviour for each connection or request; after them it does
-// what Always said.
+// Next tells the server how to treat the tries that come next, one behaviour for each connection or
+// request; after them it does what Always said.
 func (s *Server) Next(behaviours ...Behaviour) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +149,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.take(false).request(s, w, r)
 }
 
-// take returns the behaviour of a new connection or of a request. A connection leaves those that are about requests.
+// take returns the behaviour of a new connection or of a request. A connection leaves those that
+// are about requests.
 func (s *Server) take(connection bool) Behaviour {
 	s.mu.Lock()
 	defer s.mu.Unlock()

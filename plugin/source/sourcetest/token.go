@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Issue sets what answers requests for a token of a service account (TokenRequest), given for how many seconds it is wanted. Nil
-// forbids them, as it is at first. What is issued is not accepted by itself; see [Server.AddToken].
+// Issue sets what answers requests for a token of a service account (TokenRequest), given for how
+// many seconds it is wanted. Nil forbids them, as it is at first. What is issued is not accepted by
+// itself; see [Server.AddToken].
 func (s *Server) Issue(issue func(seconds int64) (token string, expiry time.Time)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

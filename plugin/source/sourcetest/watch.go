@@ -51,7 +51,8 @@ func (s *Server) change(at string, object map[string]any) {
 	s.wake()
 }
 
-// ForgetHistory ends all watches, and makes every version so far too old to watch from, as etcd does when it is compacted.
+// ForgetHistory ends all watches, and makes every version so far too old to watch from, as etcd
+// does when it is compacted.
 func (s *Server) ForgetHistory() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +66,7 @@ func (s *Server) wake() {
 	s.history.news = make(chan struct{})
 }
 
-// chosen tells whether a request for all objects of a resource is about one of them.
+// chosen reports whether a request for all objects of a resource is about one of them.
 func chosen(r *http.Request, object map[string]any) bool {
 	if kindOf(r) != object["kind"] {
 		return false

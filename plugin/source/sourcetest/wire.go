@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// wire is one end of a connection in memory. As on a real network Write does not wait for the peer, and what was written is still
-// there for the peer after Close. On a net.Pipe two ends that both write, such as a server that sends certificates and a client
-// that complains about the first, would wait for each other.
+// wire is one end of a connection in memory. As on a real network Write does not wait for the peer,
+// and what was written is still there for the peer after Close. On a net.Pipe two ends that both
+// write, such as a server that sends certificates and a client that complains about the first,
+// would wait for each other.
 type wire struct {
 	net.Conn          // what the peer sends
 	out      net.Conn // what the peer reads
@@ -64,7 +65,8 @@ func (w *wire) SetDeadline(t time.Time) error { return w.SetReadDeadline(t) }
 // SetWriteDeadline implements [net.Conn].
 func (w *wire) SetWriteDeadline(time.Time) error { return nil }
 
-// drain sends what is written until this end is closed and the peer has read all, or the peer is closed.
+// drain sends what is written until this end is closed and the peer has read all, or the peer is
+// closed.
 func (w *wire) drain() {
 	defer func() { _ = w.out.Close() }()
 	for {

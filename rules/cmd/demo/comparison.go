@@ -25,7 +25,7 @@ func compareWithIstio(p *paper, bed *testbed.Bed) error {
 	if err != nil {
 		return err
 	}
-	live, err := compat.ReadLive(bed.Pod, compat.PartAll)
+	live, err := compat.ReadLive(bed.Pod, compat.OriginAll)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func compareWithIstio(p *paper, bed *testbed.Bed) error {
 
 	changed := sidecar()
 	changed.OutboundExcludePorts = rules.Singles[uint16](excludedPort + 1)
-	result = diff.Decide(diff.Side{Ruleset: rules.Compile(changed)}, istio, diff.Options{})
+	result = diff.Decide(diff.Side{Ruleset: rules.MustCompile(changed)}, istio, diff.Options{})
 	p.verdict(result.Verdict(true) == diff.Different, fmt.Sprintf("with port %d excluded instead of %d: %s; for example", excludedPort+1,
 		excludedPort, result.Verdict(true)), string(diff.Different))
 	for _, c := range result.Classes {

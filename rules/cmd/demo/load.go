@@ -38,7 +38,7 @@ func changeUnderLoad(p *paper, bed *testbed.Bed) error {
 	excluded := netip.MustParsePrefix("192.0.2.0/24")
 	changed := sidecar()
 	changed.OutboundExcludeCIDRs = []netip.Prefix{excluded}
-	with, without := rules.Compile(changed), rules.Compile(sidecar())
+	with, without := rules.MustCompile(changed), rules.MustCompile(sidecar())
 	p.heading("One parameter changed under load: %s excluded, and included again", excluded)
 
 	if _, err := nft.Apply(bed.Pod, with); err != nil {

@@ -60,7 +60,7 @@ func perform(p *paper) (err error) {
 
 // program applies the redirection and prints what the kernel then has.
 func program(p *paper, bed *testbed.Bed) error {
-	rs := rules.Compile(sidecar())
+	rs := rules.MustCompile(sidecar())
 	start := time.Now()
 	result, err := nft.Apply(bed.Pod, rs)
 	took := time.Since(start)

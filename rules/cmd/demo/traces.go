@@ -51,7 +51,7 @@ func held() ([]string, error) {
 			return nil, err
 		}
 		for _, link := range links {
-			// An error tells that the thread or descriptor has gone since.
+			// An error reports that the thread or descriptor has gone since.
 			if ns, err := os.Readlink(link); err == nil && strings.HasPrefix(ns, "net:[") && ns != home {
 				found = append(found, fmt.Sprintf("%s in %s", link, ns))
 			}

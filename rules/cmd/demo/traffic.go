@@ -102,12 +102,12 @@ func showCaptured(p *paper, bed *testbed.Bed) error {
 			rows = append(rows, single)
 		}
 	}
-	return showAll(p, bed, rules.Compile(sidecar()), rows)
+	return showAll(p, bed, rules.MustCompile(sidecar()), rows)
 }
 
 func showLeftAlone(p *paper, bed *testbed.Bed) error {
 	p.heading("Left alone: straight to whom the caller wanted")
-	return showAll(p, bed, rules.Compile(sidecar()), leftAlone)
+	return showAll(p, bed, rules.MustCompile(sidecar()), leftAlone)
 }
 
 // showAll makes the rows' calls under the ruleset and writes what became of them.
@@ -147,12 +147,12 @@ func (r row) call(to netip.AddrPort) testbed.Call {
 	return testbed.Call{From: r.who.from, Owner: r.who.owner, Network: r.network, To: to, Timeout: patience}
 }
 
-// captures tells whether the proxy is to answer.
+// captures reports whether the proxy is to answer.
 func (r row) captures() bool {
 	return slices.Contains([]testbed.Name{testbed.Outbound, testbed.Inbound, testbed.DNS}, r.path[0])
 }
 
-// fulfilled tells whether those who were to answer did, and know whom the caller wanted. Nobody can know that of a datagram that
+// fulfilled reports whether those who were to answer did, and know whom the caller wanted. Nobody can know that of a datagram that
 // was redirected.
 func (r row) fulfilled(a testbed.Answer, to netip.AddrPort) bool {
 	hops := append([]testbed.Hop{a.Hop}, a.Upstream...)

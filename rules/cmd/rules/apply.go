@@ -17,16 +17,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const applyHelp = `Put the redirection into a network namespace: routes, and one nftables transaction. Nothing is done if it is there
-already; another one of ours is replaced without a gap. No process is executed.
+const applyHelp = `Program the redirection of a network namespace: routes, and one nftables transaction. If the rules are in place already,
+nothing is written. Other rules of ours are replaced without a gap.
 
-Where the kernel answers that it lacks what the rules need of nf_tables, or with --backend legacy, they become rules of
-iptables-legacy and ip6tables-legacy, table by table and beside the rules of others. What the other backend has of ours is
+If the kernel lacks a feature of nf_tables that the rules need, or with --backend legacy, the rules are written to the tables
+of iptables-legacy and ip6tables-legacy, table by table, beside the rules of others. Our rules in the other backend are
 removed once the new rules are in place.
 
-The flags and variables are those of istio-iptables, so that the arguments of an istio-init or istio-validation container
-work unchanged ("rules istio-iptables ..." is the same as "rules apply ..."). A flag outranks its variables, and a later
-variable the earlier. All bad inputs are reported, and then nothing is done.`
+Flags and variables are those of istio-iptables, so the arguments of an istio-init or istio-validation container work
+unchanged ("rules istio-iptables ..." is the same as "rules apply ..."). A flag overrides its variables, and a later variable
+overrides an earlier one. If any input is bad, every bad input is reported and nothing is changed.`
 
 const applyExamples = `  rules apply -p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x "" -b '*' -d 15090,15021,15020
   rules apply --netns /run/netns/pod -b '*' -i 10.0.0.0/8 --redirect-dns --nameserver 10.96.0.10
@@ -37,7 +37,7 @@ func newApplyCommand(s *system) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "apply [FLAG]...",
 		Aliases: []string{"istio-iptables"},
-		Short:   "put the redirection into a network namespace",
+		Short:   "program the redirection of a network namespace",
 		Long:    applyHelp,
 		Example: applyExamples,
 	}
@@ -62,7 +62,11 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 		if err := s.besideIstio(ns, redirect.Mode); err != nil {
 			s.warn("apply would be refused: %v", err)
 		}
-		return s.dryRun(ns, p, rules.Compile(redirect))
+		rs, err := rules.Compile(redirect)
+		if err != nil {
+			return err
+		}
+		return s.dryRun(ns, p, rs)
 	default:
 		if err := s.besideIstio(ns, redirect.Mode); err != nil {
 			return refused(err)
@@ -77,7 +81,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	if s.validate == nil {
 		return refused(errors.New("--run-validation: this program was built without validation"))
 	}
-	return s.validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout, engine: compat.Engine(p.backend)})
+	return s.validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout, engine: compat.BackendName(p.backend)})
 }
 
 // validation is what --run-validation asks for.
@@ -87,7 +91,7 @@ type validation struct {
 	podIPs    []netip.Addr
 	port      uint16 // the probe's
 	timeout   time.Duration
-	engine    compat.Engine
+	engine    compat.BackendName
 }
 
 // applied is what apply has done.
@@ -133,23 +137,27 @@ func (s *system) besideIstio(ns *netns.NS, mode rules.Mode) error {
 }
 
 func (s *system) program(ns *netns.NS, p *parameters, redirect rules.Redirect) error {
+	rs, err := rules.Compile(redirect)
+	if err != nil {
+		return err
+	}
 	backend, err := p.chosen()
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-	result, err := backend.Apply(ns, rules.Compile(redirect))
+	result, err := backend.Apply(ns, rs, compat.Snapshot{})
 	if err != nil {
 		return refused(err)
 	}
 	a := applied{
-		Outcome: string(result.Outcome), Namespace: ns.String(), Backend: string(result.Engine), Moved: result.Moved,
+		Outcome: string(result.Outcome), Namespace: ns.String(), Backend: string(result.Backend), Moved: result.Moved,
 		Rules: result.Rules, Sets: result.Sets, Elements: result.Elements, Routes: result.Routes, Bytes: result.Bytes,
 		Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
 	}
 	text := a.text()
 	if result.Moved {
-		text += fmt.Sprintf("the rules that %s had are removed\n", other(result.Engine))
+		text += fmt.Sprintf("the rules that %s had are removed\n", other(result.Backend))
 	}
 	if redirect.KeepEstablished {
 		a.Kept = &result.Kept
@@ -159,7 +167,7 @@ func (s *system) program(ns *netns.NS, p *parameters, redirect rules.Redirect) e
 }
 
 func (a applied) text() string {
-	text := fmt.Sprintf("%s in %s by %s: %s", a.Outcome, a.Namespace, compat.Engine(a.Backend), count(a.Rules, "rule"))
+	text := fmt.Sprintf("%s in %s by %s: %s", a.Outcome, a.Namespace, compat.BackendName(a.Backend), count(a.Rules, "rule"))
 	for _, part := range []struct {
 		n    int
 		noun string

@@ -3,11 +3,13 @@ package main
 import "github.com/sluice-mesh/sluice/compat"
 
 // chosen is the backend that the parameters name.
-func (p *parameters) chosen() (compat.Backend, error) { return compat.Choose(compat.Engine(p.backend)) }
+func (p *parameters) chosen() (compat.Backend, error) {
+	return compat.Choose(compat.BackendName(p.backend))
+}
 
 // concerned are the backends that a look or a removal is about: all with auto.
 func (p *parameters) concerned() ([]compat.Backend, error) {
-	if p.backend == string(compat.EngineAuto) {
+	if p.backend == string(compat.BackendAuto) {
 		return compat.Backends(), nil
 	}
 	b, err := p.chosen()
@@ -15,9 +17,9 @@ func (p *parameters) concerned() ([]compat.Backend, error) {
 }
 
 // other is the engine that is not this one.
-func other(e compat.Engine) compat.Engine {
-	if e == compat.EngineNFT {
-		return compat.EngineLegacy
+func other(e compat.BackendName) compat.BackendName {
+	if e == compat.BackendNFT {
+		return compat.BackendLegacy
 	}
-	return compat.EngineNFT
+	return compat.BackendNFT
 }

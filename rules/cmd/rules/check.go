@@ -9,29 +9,34 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-const checkHelp = `Tell whether a network namespace holds exactly the ruleset and the routing of the parameters. The kernel's complete state is
-read, decoded and compared, order included; a note of what was sent once has no part in it. Rules of other owners do
-not count. In iptables-legacy's tables our chains and the jumps to them are compared. Rules of ours in the other backend,
-which should have none, are a difference.
+const checkHelp = `Report whether a network namespace holds exactly the ruleset and the routes of the parameters. The complete state is read
+from the kernel, decoded and compared, including the order of rules. Rules of other owners do not count. In the tables of
+iptables-legacy, our chains and the jumps to them are compared. Rules of ours in the other backend are a difference.
 
-With --pod the node agent says which namespace that is, and which ruleset it should hold.
+If nothing differs, the rules of other owners, of every backend and table, are judged by what they do: whether packets that the
+ruleset captures bypass the proxy because of them, or whether that cannot be decided. Rules that drop packets are no bypass.
 
-The exit code is 0 if it does. It is 1 if not, and what is missing, extra, changed or reordered is listed.`
+With --pod the node agent provides the network namespace and the desired ruleset.
+
+The exit code is 0 if nothing differs and no captured packet bypasses the proxy. Otherwise it is 1, and every rule that is missing,
+extra, changed or reordered is listed, or the packets that bypass the proxy, with the rule that decides, or what is not known.`
 
 const checkExamples = `  rules check --pid 4711 -b '*' -i '*' -d 15090,15021,15020
   rules check --netns /run/netns/pod -b '*' -i '*' --output json
   kubectl exec -n istio-system ds/sluice-node -- rules check --pod default/web`
 
 func newCheckCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionBackend, sectionOutput), tolerated: actionSections}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionOutput), tolerated: actionSections}
 	cmd := &cobra.Command{
 		Use:     "check [FLAG]...",
-		Short:   "tell whether a namespace holds exactly that ruleset",
+		Short:   "report whether a namespace holds exactly this ruleset",
 		Long:    checkHelp,
 		Example: checkExamples,
 	}
@@ -49,6 +54,8 @@ type checked struct {
 	Backend     string             `json:"backend"`
 	Equal       bool               `json:"equal"`
 	Differences []rules.Difference `json:"differences"`
+	// Foreign is what rules of other owners do; left out if there are differences.
+	Foreign *foreign.Effect `json:"foreign,omitempty"`
 }
 
 func check(s *system, ns *netns.NS, p *parameters) error {
@@ -60,24 +67,53 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 	if err != nil {
 		return err
 	}
-	found, err := backend.Check(ns, rules.Compile(redirect))
+	desired, err := rules.Compile(redirect)
+	if err != nil {
+		return err
+	}
+	found, err := backend.Check(ns, desired, compat.Snapshot{})
 	if err != nil {
 		return refused(err)
 	}
-	return s.reportCheck(ns, found)
+	var effect *foreign.Effect
+	if len(found.Differences) == 0 {
+		read := foreign.Inspect(ns, desired, diff.DefaultBudget)
+		effect = &read.Effect
+	}
+	return s.reportCheck(ns, found, effect)
 }
 
-func (s *system) reportCheck(ns *netns.NS, found compat.Comparison) error {
-	equal := len(found.Differences) == 0
-	text := fmt.Sprintf("equal: %s holds exactly this ruleset, by %s\n", ns, found.Engine)
+// reportCheck prints what was found. The effect of rules of other owners is nil if there are differences.
+func (s *system) reportCheck(ns *netns.NS, found compat.Comparison, effect *foreign.Effect) error {
+	equal := effect != nil
+	text := fmt.Sprintf("equal: %s holds exactly this ruleset, by %s\n", ns, found.Backend)
 	if !equal {
-		text = s.listing(found.Differences) + fmt.Sprintf("%s in %s, by %s\n", count(len(found.Differences), "difference"), ns, found.Engine)
+		text = s.listing(found.Differences) + fmt.Sprintf("%s in %s, by %s\n", count(len(found.Differences), "difference"), ns, found.Backend)
+	} else {
+		text += s.effectText(effect)
 	}
-	result := checked{ns.String(), string(found.Engine), equal, append([]rules.Difference{}, found.Differences...)}
-	if err := s.print(text, result); err != nil || equal {
+	result := checked{ns.String(), string(found.Backend), equal, append([]rules.Difference{}, found.Differences...), effect}
+	if err := s.print(text, result); err != nil || equal && effect.Verdict() == foreign.None {
 		return err
 	}
 	return failure{code: exitDifferent}
+}
+
+// effectText describes what rules of other owners do; empty if they let nothing bypass the proxy.
+func (s *system) effectText(effect *foreign.Effect) string {
+	verdict, title := effect.Verdict(), "bypass: rules of other owners let captured traffic bypass the proxy"
+	if verdict == foreign.None {
+		return ""
+	}
+	if verdict == foreign.Unknown {
+		title = "unknown: whether rules of other owners let captured traffic bypass the proxy cannot be decided"
+	}
+	b := new(strings.Builder)
+	fmt.Fprintln(b, s.colour.Paint(colour.Red, title))
+	for _, sentence := range effect.Sentences() {
+		fmt.Fprintf(b, "  %s\n", sentence)
+	}
+	return b.String()
 }
 
 // listing groups the differences by their place.

@@ -16,16 +16,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const cleanupHelp = `Remove everything of ours from a network namespace: the rules first, be they in nf_tables or in iptables-legacy's tables,
-which stay without them, then the routes. With --backend nft or legacy only from there, and the routes stay if the other has
-rules of ours. With --istio also what Istio's own programs have left: the tables of istio-nftables, the chains and rules of
-istio-iptables, be they iptables-nft's or iptables-legacy's, the policy rules and routes of the mark and the table below, and
-::6 on lo. Rules of others stay. Whether there was anything to remove or not, the exit code is 0.
+const cleanupHelp = `Remove everything of ours from a network namespace: first the rules, from nf_tables and from the tables of iptables-legacy, then
+the routes. With --backend nft or legacy only that backend is cleaned, and the routes stay if the other backend has rules of
+ours. With --istio also remove what Istio's programs left: the tables of istio-nftables, the chains and rules of istio-iptables
+(from iptables-nft or iptables-legacy), the policy rules and routes of the mark and the table below, and ::6 on lo. Rules of
+others stay. The exit code is 0 even if there was nothing to remove.
 
-If something cannot be removed, what else can be is removed and listed nevertheless, and the exit code is 3. Istio's routes
-stay if rules of Istio's may have stayed, which may need them. With --dry-run the same is listed and nothing is touched.
+If something cannot be removed, everything else is removed and listed, and the exit code is 3. Istio's routes stay if rules of
+Istio may remain that need them. With --dry-run the same is listed and nothing is changed.
 
-"rules apply --cleanup-only" removes what is ours, too.`
+"rules apply --cleanup-only" removes our rules, too.`
 
 func newCleanupCommand(s *system) *cobra.Command {
 	in := &inputs{sections: []section{sectionCleanup, sectionTProxy, sectionNamespace, sectionBackend, sectionDryRun, sectionOutput}}
@@ -156,7 +156,7 @@ func removeIstio(ns *netns.NS, r rules.Redirect) ([]string, error) {
 	return append(removed, routes...), err
 }
 
-// noTables tells whether the error says that the kernel has no nf_tables, in which case nothing is there to be removed. A kernel without
+// noTables reports whether the error says that the kernel has no nf_tables, in which case nothing is there to be removed. A kernel without
 // iptables-legacy is no error to package compat.
 func noTables(err error) bool {
 	var unsupported *nft.UnsupportedError
@@ -166,8 +166,8 @@ func noTables(err error) bool {
 // contents names the tables that a backend has of ours.
 func contents(b compat.Backend, rs rules.Ruleset) []string {
 	prefix := ""
-	if b.Engine() == compat.EngineLegacy {
-		prefix = b.Engine().String() + " "
+	if b.Name() == compat.BackendLegacy {
+		prefix = b.Name().String() + " "
 	}
 	var names []string
 	for _, t := range rs.Tables {

@@ -3,42 +3,46 @@ package main
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-const diffHelp = `Decide whether two rulesets treat every packet alike: not by a sample and not by their text, but for all packets that can exist at
-the hooks where traffic is captured, prerouting and output. What is compared is the whole fate: whether it is accepted, the port
-it is redirected to, the transparent listener that gets it and what happens where none listens, both marks and the conntrack
-zone.
+const diffHelp = `Decide whether two rulesets treat every packet alike. The answer is a decision about all packets that can exist at the hooks
+prerouting and output, where redirection is decided; it is neither a sample nor a comparison of text. The outcomes compared are:
+acceptance, the port of a redirection, the transparent listener and what happens if there is none, packet mark, conntrack mark
+and conntrack zone.
 
-The left side is what the parameters mean. The right side is one of
+The left side is the ruleset of the parameters. The right side is one of
 
-  --iptables-save FILE [--ip6tables-save FILE]  what these commands printed; of a family without a file nothing is compared
+  --iptables-save FILE [--ip6tables-save FILE]  the output of these programs; a family without a file is not compared
   --istio-log FILE                              the log of an istio-init container, dry runs included; without any parameter
-                                                the left side is what the configuration in the log means
-  --netns PATH, --pid PID                       what the kernel holds in the namespace, of every owner, in the order in which
-                                                it runs
+                                                the left side is the ruleset of the configuration in the log
+  --netns PATH, --pid PID                       everything that the kernel holds in the namespace, of every owner, in the order
+                                                in which the kernel runs it
 
-With --pod the left side is what the node agent says that the pod should have, and without a file the right side what the kernel holds
-for it. A pod with an istio-init container is left alone, so that beside its log the left side is what the kernel holds for it.
+With --pod the left side is the desired ruleset of the pod, from the node agent, and without a file the right side is what the
+kernel holds for the pod. The plugin skips a pod with an istio-init container, so beside its log the left side is what the kernel
+holds for it.
 
-FILE may be - for the standard input. Or both sides are named: --left SPEC --right SPEC, with SPEC one of
+FILE may be - for standard input. Alternatively both sides are named: --left SPEC --right SPEC, where SPEC is one of
 
   save:V4[,V6]                             files as of iptables-save and ip6tables-save
   log:FILE                                 the log of an istio-init container
-  netns:PATH[:nft|legacy|iptables-nft]     all that is in the namespace, or only what one of the interfaces has made
-  flags:"FLAG..."                          parameters of the redirection, for the pod of the other side if that is a namespace; the
-                                           environment does not count
+  netns:PATH[:nft|legacy|iptables-nft]     everything in the namespace, or only the rules of one interface
+  flags:"FLAG..."                          parameters of a redirection, for the pod of the other side if that is a namespace;
+                                           environment variables are ignored
 
-Where the sides differ, the packets are told by classes, the simplest first, each with one packet as a witness, what either
-side does to it, and the rule that decides. A known deviation from Istio (see rules help deviations) is named and does not
-count, unless with --strict. What the model has no word for, and a packet meets, leaves the answer undecided, never guessed.
+Differences are listed by classes of packets, the simplest first. Each has one packet as a witness, the outcome on both sides,
+and the rule that decided. A known deviation from Istio (see rules help deviations) is named and does not count, unless with
+--strict. If the answer depends on an expression that the model does not know, it is "cannot decide".
 
-The exit code is 0 if the sides are equivalent, but for known deviations, 1 if they differ or cannot be decided, 2 for input that
-cannot be read, and 3 if the system or the kernel refuses.`
+--max-time and --max-memory bound the work. Beyond them the answer is "cannot decide".
+
+The exit code is 0 if both sides are equivalent except for known deviations, 1 if they differ or it cannot be decided, 2 for input
+that cannot be read, and 3 if the system or the kernel refuses.`
 
 const diffExamples = `  kubectl logs web -c istio-init | rules diff --istio-log -
   rules diff -b '*' -i '*' -d 15090,15021,15020 --iptables-save nat.save
@@ -83,7 +87,7 @@ func diffTable() []parameter {
 }
 
 func newDiffCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionDiff, sectionOutput), tolerated: actionSections}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionDiff, sectionBudget, sectionOutput), tolerated: actionSections}
 	var sides diff.Pair[spec]
 	in.check = func(p *parameters, args []string) []error {
 		var faults []error
@@ -171,7 +175,7 @@ func namedSides(in *inputs, p *parameters, others int) (diff.Pair[spec], []error
 	return sides, faults
 }
 
-// shaped tells whether a flag or a variable says anything about the redirection.
+// shaped reports whether a flag or a variable says anything about the redirection.
 func (in *inputs) shaped(s *system) bool {
 	for _, setting := range in.settings(s.variable) {
 		for _, of := range captureSections {
@@ -185,6 +189,7 @@ func (in *inputs) shaped(s *system) bool {
 
 // diff decides and reports.
 func (s *system) diff(p *parameters, specs diff.Pair[spec]) error {
+	budget := p.budget.From(time.Now())
 	right, err := s.load(p, specs.Right, specs.Left, nil)
 	if err != nil {
 		return err
@@ -200,8 +205,9 @@ func (s *system) diff(p *parameters, specs diff.Pair[spec]) error {
 		}
 	}
 	families := commonFamilies(left, right)
-	result := diff.Decide(left.Side, right.Side, diff.Options{Families: families})
+	result := diff.Decide(left.Side, right.Side, diff.Options{Families: families, Budget: budget})
 	report := newDiffReport(left, right, result, p.diff.strict)
+	report.byUnstated(families, budget)
 	if err := s.print(s.diffText(report), report.json()); err != nil || report.verdict() == diff.Equivalent {
 		return err
 	}

@@ -8,14 +8,18 @@ import (
 // The JSON form of a comparison. The help topic "json" describes it.
 type (
 	jsonDiff struct {
-		Verdict     diff.Verdict       `json:"verdict"`
-		Left        jsonSide           `json:"left"`
-		Right       jsonSide           `json:"right"`
-		Classes     []jsonClass        `json:"classes"`
-		More        bool               `json:"more,omitempty"`
-		Undecided   []jsonUndecided    `json:"undecided,omitempty"`
-		Routing     []rules.Difference `json:"routing,omitempty"`
-		NotCompared []string           `json:"notCompared,omitempty"`
+		Verdict   diff.Verdict    `json:"verdict"`
+		Left      jsonSide        `json:"left"`
+		Right     jsonSide        `json:"right"`
+		Classes   []jsonClass     `json:"classes"`
+		More      bool            `json:"more,omitempty"`
+		Undecided []jsonUndecided `json:"undecided,omitempty"`
+		// MoreUndecided reports that more is undecided than is listed.
+		MoreUndecided bool               `json:"moreUndecided,omitempty"`
+		Routing       []rules.Difference `json:"routing,omitempty"`
+		NotCompared   []string           `json:"notCompared,omitempty"`
+		Exhausted     string             `json:"exhausted,omitempty"`
+		Unstated      string             `json:"unstated,omitempty"`
 	}
 	jsonSide struct {
 		Name        string   `json:"name"`
@@ -40,11 +44,11 @@ type (
 		Rule  *jsonStep `json:"rule,omitempty"`
 	}
 	jsonUndecided struct {
-		Side    string   `json:"side"`
-		Text    string   `json:"text"`
-		Where   string   `json:"where"`
-		Rule    jsonStep `json:"rule"`
-		Witness string   `json:"witness"`
+		Side    string    `json:"side"`
+		Text    string    `json:"text"`
+		Where   string    `json:"where"`
+		Rule    *jsonStep `json:"rule,omitempty"`
+		Witness string    `json:"witness"`
 	}
 )
 
@@ -68,18 +72,28 @@ func (r diffReport) json() jsonDiff {
 			if u.Right {
 				name, side = "right", r.right
 			}
-			return jsonUndecided{name, u.Text, side.locate(&u.Step), jsonStepOf(&u.Step), u.Witness.String()}
+			return jsonUndecided{name, u.Text, side.locate(&u.Step), ruleOf(&u.Step), u.Witness.String()}
 		}),
 		Routing:     r.Routing,
 		NotCompared: r.notCompared,
+		Exhausted:   r.Exhausted, MoreUndecided: r.MoreUndecided,
+		Unstated: r.unstated,
 	}
 }
 
 func (side *diffSide) outcome(o diff.Outcome) jsonOutcome {
-	j := jsonOutcome{Fate: jsonFateOf(o.Fate), Where: side.locate(o.Decided)}
+	j := jsonOutcome{Fate: jsonFateOf(o.Fate), Where: side.decidedBy(o)}
 	if o.Decided != nil {
-		step := jsonStepOf(o.Decided)
-		j.Rule = &step
+		j.Rule = ruleOf(o.Decided)
 	}
 	return j
+}
+
+// ruleOf is the JSON form of the rule of a step; nil if it is none.
+func ruleOf(step *rules.Step) *jsonStep {
+	if step.Chain == nil {
+		return nil
+	}
+	j := jsonStepOf(step)
+	return &j
 }

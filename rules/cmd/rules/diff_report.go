@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -16,6 +18,8 @@ type diffReport struct {
 	strict bool
 	// notCompared names what was left out, and why.
 	notCompared []string
+	// unstated says that a parameter which a log does not state explains all differences; empty if none does.
+	unstated string
 }
 
 func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffReport {
@@ -42,8 +46,42 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 				side.name, strings.Join(chainTexts(side.chains), ", ")))
 		}
 	}
+	for _, side := range []*diffSide{left, right} {
+		for _, text := range side.elsewhere {
+			r.notCompared = append(r.notCompared, fmt.Sprintf("what %s does before and behind these hooks: %s", side.name, text))
+		}
+	}
 	return r
 }
+
+// byUnstated looks whether a parameter that a log does not state explains the differences.
+func (r *diffReport) byUnstated(families []rules.Family, budget diff.Budget) {
+	if r.verdict() != diff.Different {
+		return
+	}
+	for _, pair := range [][2]*diffSide{{r.left, r.right}, {r.right, r.left}} {
+		compiled, log := pair[0], pair[1]
+		if compiled.Redirect == nil || !slices.Contains(log.unstated, unstatedLoopback) {
+			continue
+		}
+		for _, prefix := range []string{"127.0.0.1/32", "127.0.0.0/8"} {
+			other := *compiled.Redirect
+			was := other.LoopbackCIDR
+			if other.LoopbackCIDR = netip.MustParsePrefix(prefix); other.LoopbackCIDR == was {
+				continue
+			}
+			side := diff.Side{Ruleset: rules.MustCompile(other), RoutingKnown: true, Redirect: &other}
+			again := diff.Decide(side, log.Side, diff.Options{Families: families, Budget: budget})
+			if again.Verdict(r.strict) == diff.Equivalent {
+				r.unstated = fmt.Sprintf("%s does not state %s: with %s instead of %s there is no difference", log.name, unstatedLoopback, prefix, was)
+				return
+			}
+		}
+	}
+}
+
+// unstatedLoopback is the parameter that no log states.
+const unstatedLoopback = "HOST_IPV4_LOOPBACK_CIDR"
 
 // verdict is the answer: without a difference it stays open while a side as a whole is not known, and with one while the side that
 // was compared is only one that it may be.
@@ -91,6 +129,15 @@ func (s *system) diffText(r diffReport) string {
 	for _, u := range r.Undecided {
 		s.undecidedText(b, r, u)
 	}
+	if r.MoreUndecided {
+		fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: it depends on more things than these, which are not known either"))
+	}
+	if r.Exhausted != "" {
+		fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: "+r.Exhausted+"; --max-time and --max-memory allow more"))
+	}
+	if r.unstated != "" {
+		fmt.Fprintf(b, "\n%s\n", r.unstated)
+	}
 	for _, side := range []*diffSide{r.left, r.right} {
 		for _, text := range side.undecided {
 			fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: "+side.name+": "+text))
@@ -114,7 +161,14 @@ func (r diffReport) summary() string {
 		parts = append(parts, count(n, "difference")+" of routing")
 	}
 	if n := len(r.Undecided); n > 0 {
-		parts = append(parts, countOf(n, "thing", "things")+" without a word in the model")
+		things := countOf(n, "thing", "things")
+		if r.MoreUndecided {
+			things = "more than " + things
+		}
+		parts = append(parts, things+" that the answer depends on and that are not known")
+	}
+	if r.Exhausted != "" {
+		parts = append(parts, r.Exhausted)
 	}
 	if n := r.unknown(); n > 0 {
 		parts = append(parts, countOf(n, "thing", "things")+" not known of a side")
@@ -172,8 +226,8 @@ func (s *system) classText(b *strings.Builder, r diffReport, c *diff.Class, devi
 	}
 	fmt.Fprintln(b, s.colour.Paint(colour.Bold, title))
 	fmt.Fprintf(b, "  witness  %s\n", c.Witness)
-	fmt.Fprintf(b, "  left     %s\n           %s\n", s.colour.Paint(colour.Red, c.Outcome.Left.Fate.String()), r.left.locate(c.Outcome.Left.Decided))
-	fmt.Fprintf(b, "  right    %s\n           %s\n", s.colour.Paint(colour.Green, c.Outcome.Right.Fate.String()), r.right.locate(c.Outcome.Right.Decided))
+	fmt.Fprintf(b, "  left     %s\n           %s\n", s.colour.Paint(colour.Red, c.Outcome.Left.Fate.String()), r.left.decidedBy(c.Outcome.Left))
+	fmt.Fprintf(b, "  right    %s\n           %s\n", s.colour.Paint(colour.Green, c.Outcome.Right.Fate.String()), r.right.decidedBy(c.Outcome.Right))
 }
 
 // undecidedText writes what the model has no word for.
@@ -182,7 +236,7 @@ func (s *system) undecidedText(b *strings.Builder, r diffReport, u diff.Undecide
 	if u.Right {
 		name, side = "right", r.right
 	}
-	fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: the model has no word for "+u.Text))
+	fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: it depends on "+u.Text))
 	fmt.Fprintf(b, "  %-7s  %s\n  witness  %s\n", name, side.locate(&u.Step), u.Witness)
 }
 

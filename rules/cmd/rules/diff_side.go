@@ -22,11 +22,13 @@ type diffSide struct {
 	family rules.Family // of which it has rules; Inet for both
 	// texts are those that the rules were read from, by family; a rule's position is the number of its line.
 	texts map[rules.Family]sourceText
-	// handles tells that a rule's position is the kernel's handle.
-	handles bool
 	// undecided is what is not known of the whole side, and could decide about packets.
 	undecided []string
-	// isGuess tells that the order of some chains is one of several that are possible.
+	// elsewhere are chains that no packet of the comparison meets, such as those at the ingress hook of a device.
+	elsewhere []string
+	// unstated are the parameters that a log does not state.
+	unstated []string
+	// isGuess reports that the order of some chains is one of several that are possible.
 	isGuess bool
 	// notes are what a reader should know of the side.
 	notes []string
@@ -63,10 +65,7 @@ func (s *system) load(p *parameters, from, beside spec, other *diffSide) (*diffS
 // other side's log says, or what rules show assumes.
 func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, error) {
 	if p.located != nil {
-		return &diffSide{
-			name: fmt.Sprintf("what pod %s should have", p.pod),
-			Side: diff.Side{Ruleset: rules.Compile(p.redirect), RoutingKnown: true, Redirect: &p.redirect},
-		}, nil
+		return compiledSide(fmt.Sprintf("what pod %s should have", p.pod), p.redirect)
 	}
 	if other != nil && other.logged != nil {
 		p.adopt(*other.logged)
@@ -74,17 +73,25 @@ func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, er
 	if !place.namesNamespace() {
 		p.assume()
 	}
-	side := &diffSide{name: cmp.Or(p.text, "the flags")}
-	err := place.inNamespace(func(ns *netns.NS) error {
-		redirect, err := s.complete(p, ns)
-		side.Redirect = &redirect
+	var redirect rules.Redirect
+	err := place.inNamespace(func(ns *netns.NS) (err error) {
+		redirect, err = s.complete(p, ns)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	side.Ruleset, side.RoutingKnown = rules.Compile(*side.Redirect), true
-	return side, nil
+	return compiledSide(cmp.Or(p.text, "the flags"), redirect)
+}
+
+// compiledSide is the side that parameters compile to.
+func compiledSide(name string, r rules.Redirect) (*diffSide, error) {
+	rs, err := rules.Compile(r)
+	if err != nil {
+		return nil, err
+	}
+	side := diff.Side{Ruleset: rs, RoutingKnown: true, Redirect: &r}
+	return &diffSide{name: name, Side: side}, nil
 }
 
 // adopt takes from a log what the pod was, where the parameters do not say it.
@@ -104,10 +111,7 @@ func loggedSide(other *diffSide) (*diffSide, error) {
 		return nil, fmt.Errorf("%s does not say what it was to program, so that the parameters are needed as flags: %w", other.name,
 			other.notLogged)
 	}
-	return &diffSide{
-		name: "the configuration in " + other.name,
-		Side: diff.Side{Ruleset: rules.Compile(*other.logged), RoutingKnown: true, Redirect: other.logged},
-	}, nil
+	return compiledSide("the configuration in "+other.name, *other.logged)
 }
 
 // loadSave reads the files of one or both families.
@@ -146,6 +150,7 @@ func (s *system) loadLog(path string) (*diffSide, error) {
 	side := &diffSide{
 		name: path, Side: diff.Side{Ruleset: rules.Ruleset{Tables: log.Tables}}, logged: log.Redirect,
 		notLogged: log.NoRedirect,
+		unstated:  log.Unstated,
 		texts:     map[rules.Family]sourceText{rules.IPv4: source, rules.IPv6: source},
 	}
 	if log.DryRun {
@@ -171,10 +176,10 @@ func (s *system) readFile(path string) ([]byte, error) {
 
 // loadNamespace reads what the kernel holds.
 func (s *system) loadNamespace(p *parameters, from spec) (*diffSide, error) {
-	side := &diffSide{handles: true}
+	side := &diffSide{}
 	read := func(ns *netns.NS) error {
 		side.name = ns.String()
-		if from.part != compat.PartAll {
+		if from.part != compat.OriginAll {
 			side.name += ", " + string(from.part)
 		}
 		live, err := compat.ReadLive(ns, from.part)
@@ -183,6 +188,7 @@ func (s *system) loadNamespace(p *parameters, from spec) (*diffSide, error) {
 		for _, a := range live.Ambiguous {
 			side.undecided = append(side.undecided, a.String())
 		}
+		side.elsewhere = live.Elsewhere
 		for _, f := range live.Others {
 			side.undecided = append(side.undecided, "what this does to packets is not known: "+f.String())
 		}
@@ -206,18 +212,26 @@ func commonFamilies(left, right *diffSide) []rules.Family {
 	return []rules.Family{rules.IPv4, rules.IPv6}
 }
 
+// decidedBy says what decided: a rule, or what else did.
+func (side *diffSide) decidedBy(o diff.Outcome) string {
+	if o.Decided == nil {
+		return o.Reason
+	}
+	return side.locate(o.Decided)
+}
+
 // locate says where a rule is, and what it says there.
 func (side *diffSide) locate(step *rules.Step) string {
-	if step == nil {
-		return "no rule"
+	if step == nil || step.Chain == nil {
+		return "not a rule"
 	}
 	rule := step.Rule()
-	if text, ok := side.texts[step.Table.Family]; ok && rule.Position > 0 && rule.Position <= uint64(len(text.lines)) {
-		return fmt.Sprintf("%s:%d: %s", text.name, rule.Position, bytes.TrimSpace(text.lines[rule.Position-1]))
+	if text, ok := side.texts[step.Table.Family]; ok && rule.Line > 0 && int(rule.Line) <= len(text.lines) {
+		return fmt.Sprintf("%s:%d: %s", text.name, rule.Line, shortened(string(bytes.TrimSpace(text.lines[rule.Line-1]))))
 	}
 	where := chainName(*step)
-	if side.handles && rule.Position != 0 && !compat.IsLegacy(step.Table) {
-		where += fmt.Sprintf(" handle %d", rule.Position)
+	if rule.Handle != 0 {
+		where += fmt.Sprintf(" handle %d", rule.Handle)
 	} else {
 		where += fmt.Sprintf(" rule %d", step.Index+1)
 	}

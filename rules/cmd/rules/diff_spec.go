@@ -15,7 +15,7 @@ import (
 type spec struct {
 	kind  specKind
 	paths [2]string // of files: of IPv4 and IPv6, or of one log; or of a namespace, empty for the one that the flags name
-	part  compat.Part
+	part  compat.Origin
 	// parameters of kindFlags.
 	parameters *parameters
 }
@@ -58,11 +58,11 @@ func parseSpec(n names, text string) (spec, error) {
 
 // parseNamespaceSpec splits off what follows the last colon, unless it is part of the path.
 func parseNamespaceSpec(text string) (spec, error) {
-	path, part := text, compat.PartAll
+	path, part := text, compat.OriginAll
 	if i := strings.LastIndexByte(text, ':'); i >= 0 && !strings.Contains(text[i:], "/") {
-		path, part = text[:i], compat.Part(text[i+1:])
+		path, part = text[:i], compat.Origin(text[i+1:])
 		switch part {
-		case compat.PartNFT, compat.PartLegacy, compat.PartIPTablesNFT:
+		case compat.OriginNFT, compat.OriginLegacy, compat.OriginIPTablesNFT:
 		default:
 			return spec{}, fmt.Errorf("%q is no part of a namespace's rules: want nft, legacy or iptables-nft", text[i+1:])
 		}
@@ -98,7 +98,7 @@ func parseFlagsSpec(n names, text string) (*parameters, error) {
 	return p, nil
 }
 
-// namesNamespace tells whether a flag or a variable says which namespace is meant.
+// namesNamespace reports whether a flag or a variable says which namespace is meant.
 func (p *parameters) namesNamespace() bool {
 	return p.netnsPath != "" || p.networkNamespace != "" || p.pid != 0
 }

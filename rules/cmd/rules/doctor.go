@@ -7,29 +7,31 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft/doctor"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-const doctorHelp = `Look for what could keep capture from working in a namespace: features of the kernel, of nf_tables and of iptables-legacy,
-permissions, sysctls, interfaces and addresses, policy rules and routes, and other owners of NAT, of nf_tables and of
-iptables-legacy, with their order beside ours. Each finding says what it means for capture by these parameters, and what to
-do. Nothing is changed, and no table of iptables-legacy comes into being by being looked at.
+const doctorHelp = `Look for anything that could keep redirection from working in a namespace: kernel features of nf_tables and iptables-legacy,
+permissions, sysctls, interfaces and addresses, policy rules and routes, rules of other owners with their order relative to
+ours, and captured traffic that bypasses the proxy because of them. Each finding says what it means for these parameters, and what to do. Nothing is changed, and no iptables-legacy table is
+created by looking.
 
-A finding is "ok", a "note" (it does no harm), a "warning" (something may come in the way) or a "problem". The exit code is 0
-if capture can work, 1 if there is a problem, and 3 if the kernel or a missing permission rules capture out.`
+A finding is "ok", a "note" (harmless), a "warning" (may interfere) or a "problem". The exit code is 0 if redirection can work, 1
+if there is a problem, and 3 if the kernel or a missing permission prevents redirection.`
 
 const doctorExamples = `  rules doctor --pid 4711
   kubectl exec -n istio-system ds/sluice-node -- rules doctor --pod default/web
   rules doctor --netns /run/netns/pod -m TPROXY -b '*' -i '*' --redirect-dns --capture-all-dns -o json`
 
 func newDoctorCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionBackend, sectionOutput), tolerated: actionSections}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionOutput), tolerated: actionSections}
 	cmd := &cobra.Command{
 		Use:     "doctor [FLAG]...",
-		Short:   "look for what could keep capture from working",
+		Short:   "look for what could keep redirection from working",
 		Long:    doctorHelp,
 		Example: doctorExamples,
 	}
@@ -55,10 +57,15 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 			return err
 		}
 	}
+	rs, err := rules.Compile(p.redirect)
+	if err != nil {
+		return err
+	}
 	facts := doctor.Gather(ns)
 	facts.Engine = p.backend
 	// What this process may not ask is a finding of nf_tables already.
-	facts.LegacyFeatures, _ = compat.ProbeLegacy(rules.Compile(p.redirect))
+	facts.LegacyFeatures, _ = compat.ProbeLegacy(rs)
+	facts.Foreign = foreignEffect(ns, rs)
 	findings := doctor.Judge(facts, p.redirect)
 	e := examined{Namespace: ns.String(), Kernel: facts.Kernel, Verdict: doctor.Sum(findings), Findings: findings}
 	if err := s.print(s.examinationText(e), e); err != nil {
@@ -71,6 +78,16 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 		return failure{code: exitRefused}
 	}
 	return nil
+}
+
+// foreignEffect returns what rules of other owners do to the traffic that a ruleset captures.
+func foreignEffect(ns *netns.NS, desired rules.Ruleset) *doctor.ForeignEffect {
+	effect := foreign.Examine(ns, desired, diff.DefaultBudget)
+	found := &doctor.ForeignEffect{Unknown: effect.Unknown}
+	if effect.Verdict() == foreign.Bypassed {
+		found.Bypasses = effect.Sentences()
+	}
+	return found
 }
 
 // completeForDoctor finds out what depends on the pod, as far as it is there.

@@ -9,23 +9,25 @@ import (
 // The exit codes, which scripts rely on.
 const (
 	exitDone      = 0   // done, or equal
-	exitDifferent = 1   // check or diff found a difference
+	exitDifferent = 1   // check or diff found a difference, or check a bypass
 	exitBadInput  = 2   // a flag, an argument or an environment variable, or the namespace or the pod that it names
 	exitRefused   = 3   // the kernel or the system refused, or lacks something
 	exitInvalid   = 126 // validation failed; Istio's repair controller waits for this code
 )
 
-const exitCodesHelp = `The exit code tells what became of the command:
+const exitCodesHelp = `Exit codes:
 
-  0    done; for check: the namespace holds exactly this ruleset; for diff: both sides treat every packet alike, but for known
-       deviations; for doctor: capture can work
-  1    check or diff found differences, or diff cannot decide; doctor found a problem
-  2    bad input: a flag, an argument or an environment variable, a network namespace that there is not, or a pod that is not on
-       this node or not redirected; nothing was touched
-  3    the kernel or the system refused, or lacks something; unless the error says otherwise nothing has changed
-  126  validation failed: the capture does not work (the code that Istio's repair controller looks for)
+  0    success; check: the namespace holds exactly this ruleset, and no rule of another owner makes captured traffic bypass the
+       proxy; diff: both sides treat every packet alike, except for known deviations; doctor: redirection can work; status: the
+       node is ready
+  1    check or diff found differences; check found traffic that bypasses the proxy because of rules of other owners; check or
+       diff cannot decide; doctor or status found a problem
+  2    bad input: a flag, an argument, an environment variable, a network namespace that does not exist, or a pod that is not on
+       this node or not redirected; nothing was changed
+  3    the kernel or the system refused, or lacks a feature; nothing was changed unless the error says otherwise
+  126  validation failed: redirection does not work (the code that Istio's repair controller looks for)
 
-Errors and warnings go to stderr, one a line ("rules: ..."). With --output json they are objects, one a line:
+Errors and warnings go to stderr, one per line ("rules: ..."). With --output json they are objects, one per line:
 {"error": "..."} and {"warning": "..."}.
 `
 

@@ -5,33 +5,38 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const explainHelp = `Tell what happens to packets: the rules that match, hook by hook and chain by chain, and the fate in one sentence.
+const explainHelp = `Follow packets through a ruleset: print the rules that match, hook by hook and chain by chain, and the outcome in one sentence.
 
-The ruleset is the one of the parameters, for the pod that rules show assumes. With --live it is what the kernel's nf_tables
-and iptables-legacy's tables hold in the namespace, of all owners; --netns or --pid without any flag that shapes the ruleset
-means the same.
+The ruleset is compiled from the parameters, for the same pod as in rules show. With --live it is everything that nf_tables and
+the tables of iptables-legacy hold in the namespace, of all owners. --netns or --pid without a parameter of the ruleset implies
+--live.
 
-With --pod it is the one of a pod, as kubectl get pod -o yaml writes it: what the CNI plugin would decide about the pod, by which
-reason, and the ruleset that it would program; packets need not be given then. Where the runtime passes annotations, these may decide
-earlier and for another reason, which a note then tells. A pod that has no address yet is taken for one with IPv4 alone, unless --pod-ip
-gives its addresses. Of a pod of this node (NAMESPACE/NAME) the node agent says so; with --live packets meet what the kernel holds for it.
+With --pod FILE the file is a pod as kubectl get pod -o yaml writes it. The decision of the CNI plugin about the pod, its reason
+and the ruleset are printed; packets are optional. Where the runtime passes annotations to the plugin, the plugin may decide
+earlier and for another reason; a note then says so. A pod without an address is assumed to have one IPv4 address, unless
+--pod-ip gives its addresses. With --pod NAMESPACE/NAME the node agent provides the desired ruleset of a pod of this node; with
+--live packets meet the rules that the kernel holds for this pod.
 
-Followed are the hooks at which traffic is captured, prerouting and output. What chains of others do at input, forward and
-postrouting is not seen: a packet whose fate is said to be a redirection may be dropped at input nevertheless.
+Packets are followed through the hooks prerouting and output, where redirection is decided. Chains of others at input, forward
+and postrouting are not followed: they may drop a packet whose outcome here is a redirection.
 
 A packet is one argument:
 
   %s
 
-Left out, the device is lo for an outgoing packet to a loopback address or to its own source and eth0 otherwise, the user
-is 0, the group is equal to the user, the state is new, and the flags of TCP are syn for a new connection and ack
-otherwise. no-listener says that no transparent proxy listens.`
+Defaults: the device is lo for an outgoing packet to a loopback address or to its own source, and eth0 otherwise; the user is 0;
+the group equals the user; the state is new; the TCP flags are syn for a new connection and ack otherwise. no-listener means
+that no transparent proxy listens. reply means the direction of answers. in-address is the address of the interface, to which
+a redirection of an incoming packet leads. A property that is not given and that decides is reported as not known. If the outcome
+depends on chance, as with a limit or a random number, or on a list that the rules only name, the other possible outcomes are
+listed with what they depend on.`
 
 const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'
   kubectl get pod web -o yaml | rules explain --pod -
@@ -40,7 +45,7 @@ const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000
   rules explain --pid 4711 'in tcp 10.244.2.9:51000 > 10.244.1.5:8080'`
 
 func newExplainCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionBackend, sectionExplain, sectionOutput), tolerated: actionSections}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionExplain, sectionBudget, sectionOutput), tolerated: actionSections}
 	var packets []rules.Packet
 	in.check = func(p *parameters, args []string) []error {
 		var errs []error
@@ -68,7 +73,7 @@ func newExplainCommand(s *system) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:     "explain [FLAG]... [PACKET]...",
-		Short:   "tell what happens to a packet, rule by rule",
+		Short:   "follow a packet through the rules",
 		Long:    fmt.Sprintf(explainHelp, strings.Join(wrap(rules.PacketSyntax, helpWidth-2), "\n  ")),
 		Example: explainExamples,
 	}
@@ -114,10 +119,11 @@ func explain(s *system, p *parameters, packets []rules.Packet) error {
 	case p.located != nil && !p.live:
 		return s.explainLocated(p, packets)
 	}
+	budget := p.budget.From(time.Now())
 	ruleset, err := s.rulesetToExplain(p)
 	if err != nil {
 		return err
 	}
-	text, traces := s.traces(ruleset, packets)
+	text, traces := s.traces(ruleset, packets, budget)
 	return s.print(text, map[string]any{"packets": traces})
 }

@@ -7,12 +7,14 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/decide/podfile"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // besidePod are the parameters that mean something beside --pod, which states all others.
@@ -125,10 +127,13 @@ func (p *parameters) settings() (*decide.Settings, error) {
 
 // printRedirected completes what is printed of a pod that is redirected.
 func (s *system) printRedirected(head string, result explainedPod, r rules.Redirect, packets []rules.Packet) error {
-	ruleset := rules.Compile(r)
+	ruleset, err := rules.Compile(r)
+	if err != nil {
+		return err
+	}
 	form := toJSON(ruleset)
 	result.Ruleset = &form
-	traces, traced := s.traces(ruleset, packets)
+	traces, traced := s.traces(ruleset, packets, diff.DefaultBudget.From(time.Now()))
 	result.Packets = traced
 	return s.print(strings.TrimRight(head+"\n"+ruleset.String()+"\n"+traces, "\n")+"\n", result)
 }
@@ -166,11 +171,11 @@ func (p *parameters) addressesOf(pod *decide.Pod) ([]netip.Addr, []decide.Note) 
 }
 
 // traces explains packets, as text and as objects.
-func (s *system) traces(ruleset rules.Ruleset, packets []rules.Packet) (string, []explained) {
+func (s *system) traces(ruleset rules.Ruleset, packets []rules.Packet, budget diff.Budget) (string, []explained) {
 	var texts []string
 	traces := []explained{}
 	for _, packet := range packets {
-		trace := ruleset.Explain(packet)
+		trace := diff.ExplainWithin(&ruleset, packet, budget)
 		texts = append(texts, s.traceText(packet, trace))
 		traces = append(traces, toExplained(packet, trace))
 	}

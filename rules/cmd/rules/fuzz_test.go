@@ -54,7 +54,7 @@ func FuzzInputs(f *testing.F) {
 		if err := redirect.Validate(); err != nil {
 			t.Fatalf("%v: accepted, but invalid: %v", args, err)
 		}
-		ruleset := rules.Compile(redirect)
+		ruleset := rules.MustCompile(redirect)
 		_ = ruleset.String()
 		_ = toJSON(ruleset)
 	})

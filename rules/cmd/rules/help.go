@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const rootHelp = `Program a mesh pod's traffic redirection as istio-iptables does, in one nftables transaction, or where the kernel has no
-nf_tables as iptables-legacy rules; without any other process.`
+const rootHelp = `Program, check, explain and compare the traffic redirection of mesh pods, as istio-iptables does it. The rules are written in
+one nftables transaction, or as iptables-legacy rules where the kernel has no nf_tables. No other program is executed.`
 
 // sectionTitles are the headings of help.
 var sectionTitles = [...]string{
@@ -23,7 +23,8 @@ var sectionTitles = [...]string{
 	sectionPod:       "The pod",
 	sectionSluice:    "Beyond Istio",
 	sectionNamespace: "The network namespace",
-	sectionAgent:     "A pod of this node",
+	sectionAgent:     "The node agent",
+	sectionRunDir:    "The node agent",
 	sectionBackend:   "The backend",
 	sectionDryRun:    "What to do",
 	sectionAction:    "What to do",
@@ -33,6 +34,7 @@ var sectionTitles = [...]string{
 	sectionShow:      "What to show",
 	sectionExplain:   "What to explain",
 	sectionDiff:      "What to compare",
+	sectionBudget:    "How much work it may take",
 	sectionCleanup:   "What to do",
 }
 

@@ -54,6 +54,7 @@ type (
 		Action string `json:"action"`
 		Port   uint16 `json:"port,omitempty"`
 		Zone   uint16 `json:"zone,omitempty"`
+		Helper string `json:"helper,omitempty"`
 		Chain  string `json:"chain,omitempty"`
 		Value  string `json:"value,omitempty"`
 		Mask   string `json:"mask,omitempty"`

@@ -61,7 +61,7 @@ func jsonActionOf(action rules.Action) jsonAction {
 	case rules.RestoreMark:
 		j.Action = "restore-mark"
 	case rules.SetZone:
-		j.Action, j.Zone = "set-zone", a.Zone
+		j.Action, j.Zone, j.Helper = "set-zone", a.Zone, a.Helper
 	case rules.Count:
 		j.Action = "count"
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"net/netip"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -75,8 +77,33 @@ func TestCompiledRulesAreKnown(t *testing.T) {
 	r := rules.DefaultRedirect()
 	r.Mode, r.InboundPorts.All, r.OutboundCIDRs.All, r.IPv6, r.DropInvalid, r.KeepEstablished = rules.ModeTProxy, true, true, true, true, true
 	r.DNS = rules.DNS{Capture: true, All: true}
-	text, err := json.Marshal(toJSON(rules.Compile(r)))
+	text, err := json.Marshal(toJSON(rules.MustCompile(r)))
 	if err != nil || strings.Contains(string(text), `"unknown"`) {
 		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// TestJSONHelpNamesEveryField holds that the topic json names each field of explain and diff.
+func TestJSONHelpNamesEveryField(t *testing.T) {
+	var fields func(of reflect.Type)
+	seen := map[reflect.Type]bool{}
+	fields = func(of reflect.Type) {
+		for of.Kind() == reflect.Slice || of.Kind() == reflect.Pointer {
+			of = of.Elem()
+		}
+		if of.Kind() != reflect.Struct || seen[of] {
+			return
+		}
+		seen[of] = true
+		for i := range of.NumField() {
+			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+			if name != "" && !regexp.MustCompile(`\b`+name+`\b`).MatchString(jsonHelp) {
+				t.Errorf("%s of %s is not in the topic", name, of)
+			}
+			fields(of.Field(i).Type)
+		}
+	}
+	for _, value := range []any{explained{}, jsonDiff{}, jsonTable{}} {
+		fields(reflect.TypeOf(value))
 	}
 }

@@ -16,23 +16,23 @@ func (s *system) rulesetToExplain(p *parameters) (rules.Ruleset, error) {
 	}
 	var live rules.Ruleset
 	err := p.inNamespace(func(ns *netns.NS) (err error) {
-		live, err = s.readLive(ns, compat.Engine(p.backend))
+		live, err = s.readLive(ns, compat.BackendName(p.backend))
 		return refused(err)
 	})
 	return live, err
 }
 
 // readLive reads the rules of all owners: of nf_tables, of iptables-legacy, or of both in the order in which packets meet them.
-func (s *system) readLive(ns *netns.NS, of compat.Engine) (rules.Ruleset, error) {
-	part := compat.PartAll
+func (s *system) readLive(ns *netns.NS, of compat.BackendName) (rules.Ruleset, error) {
+	part := compat.OriginAll
 	switch of {
-	case compat.EngineNFT:
+	case compat.BackendNFT:
 		return nft.ReadAll(ns)
-	case compat.EngineLegacy:
-		part = compat.PartLegacy
+	case compat.BackendLegacy:
+		part = compat.OriginLegacy
 	}
 	live, err := compat.ReadLive(ns, part)
-	if err != nil && of == compat.EngineAuto {
+	if err != nil && of == compat.BackendAuto {
 		if tables, nftErr := nft.ReadAll(ns); nftErr == nil {
 			s.warn("rules of iptables-legacy are not explained, and whether there are any is not known: %s",
 				strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -44,6 +44,9 @@ func (s *system) readLive(ns *netns.NS, of compat.Engine) (rules.Ruleset, error)
 	}
 	for _, a := range live.Ambiguous {
 		s.warn("%s: it may be otherwise than it is here", a)
+	}
+	for _, text := range live.Elsewhere {
+		s.warn("not explained: %s", text)
 	}
 	for _, f := range live.Others {
 		s.warn("what this does to packets is not known: %s", f)

@@ -101,7 +101,7 @@ func (s *system) locate(p *parameters) error {
 		return nil
 	}
 	p.redirect = *found.Redirect
-	if p.backend == string(compat.EngineAuto) && found.Backend != "" {
+	if p.backend == string(compat.BackendAuto) && found.Backend != "" {
 		p.backend = found.Backend
 	}
 	return nil
@@ -128,7 +128,7 @@ func (p *parameters) leftAlone() error {
 	return fmt.Errorf("pod %s is not redirected: %s", p.pod, decisionText(p.located))
 }
 
-// programsItself tells whether the pod is left alone because it has an istio-init container.
+// programsItself reports whether the pod is left alone because it has an istio-init container.
 func (p *parameters) programsItself() bool {
 	return p.located != nil && p.located.Redirect == nil && p.located.Reason == string(decide.IstioInit)
 }

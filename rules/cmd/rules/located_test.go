@@ -76,11 +76,11 @@ func meshPod(t *testing.T, ns *netns.NS) agent.Location {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
 	r.OutboundExcludePorts = rules.Singles[uint16](5432)
-	backend, err := compat.Choose(compat.EngineNFT)
+	backend, err := compat.Choose(compat.BackendNFT)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := backend.Apply(ns, rules.Compile(r)); err != nil {
+	if _, err := backend.Apply(ns, rules.MustCompile(r), compat.Snapshot{}); err != nil {
 		t.Fatal(err)
 	}
 	return agent.Location{
@@ -151,7 +151,7 @@ func TestCommandsAboutAPodOfTheNode(t *testing.T) {
 	}
 }
 
-// The addresses of a running pod tell whether a family of it passes the proxy.
+// The addresses of a running pod report whether a family of it passes the proxy.
 func TestExplainNamesTheFamilyThatIsLeftUncaptured(t *testing.T) {
 	single := meshPod(t, netnstest.New(t))
 	dual := single

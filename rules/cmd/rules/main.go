@@ -8,7 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 
-	_ "github.com/sluice-mesh/sluice/plugin/brief" // a command is done in milliseconds
+	_ "github.com/sluice-mesh/sluice/plugin/faststart" // a command is done in milliseconds
 )
 
 func main() {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -8,15 +10,18 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/vishvananda/netlink"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output in the scripts of testdata")
@@ -112,6 +117,7 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	"untouched": scriptUntouched,
 	"device":    scriptDevice,
 	"proxy":     scriptProxy,
+	"agent":     scriptAgent,
 }
 
 // scriptStatus runs a command and wants an exit code: status CODE COMMAND ARGUMENT...
@@ -126,6 +132,25 @@ func wantStatus(ts *testscript.TestScript, want string, err error) {
 	}
 	if got != want {
 		ts.Fatalf("exit status %s, want %s", got, want)
+	}
+}
+
+// scriptAgent starts a node agent that has a status: agent RUNDIR FILE.
+func scriptAgent(ts *testscript.TestScript, _ bool, args []string) {
+	status := json.RawMessage(ts.ReadFile(args[1]))
+	server := serve.New(serve.Options{Socket: agent.SocketIn(ts.MkAbs(args[0])), Status: func() any { return status }})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		server.Run(ctx)
+	}()
+	ts.Defer(func() {
+		cancel()
+		<-done
+	})
+	for !server.Listening() {
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -183,7 +208,7 @@ func scriptUntouched(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	routing, err := route.Read(ns)
 	ts.Check(err)
-	holders, err := compat.Holders(ns)
+	holders, err := compat.InstalledBackends(ns)
 	ts.Check(err)
 	if untouched := len(all.Tables)+len(holders) == 0 && routing.IsZero(); untouched == neg {
 		ts.Fatalf("untouched: %v; tables:\n%s", untouched, all)

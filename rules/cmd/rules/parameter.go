@@ -40,10 +40,12 @@ const (
 	sectionSluice
 	sectionNamespace
 	sectionAgent
+	sectionRunDir
 	sectionBackend
 	sectionShow
 	sectionExplain
 	sectionDiff
+	sectionBudget
 	sectionCleanup
 	sectionDryRun
 	sectionAction

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // parameters are what the flags and the environment say.
@@ -40,7 +41,9 @@ type parameters struct {
 
 	istio bool // of cleanup
 	diff  diffParameters
-	text  string // what was parsed, if it was a SPEC of diff
+	// budget bounds the work of diff and explain.
+	budget diff.Budget
+	text   string // what was parsed, if it was a SPEC of diff
 }
 
 // names finds the numeric ids of names. The kernel knows numbers only, and so do all packages but this command.
@@ -54,9 +57,10 @@ func defaultParameters(n names) *parameters {
 		envoyUser:    "istio-proxy",
 		probePort:    defaultProbePort,
 		probeTimeout: defaultProbeTimeout,
-		backend:      string(compat.EngineAuto),
+		backend:      string(compat.BackendAuto),
 		output:       outputText,
 		format:       formatNFT,
+		budget:       diff.DefaultBudget,
 		runDir:       config.DefaultRunDir,
 	}
 	// Empty means: to be found out. See complete.

@@ -23,6 +23,7 @@ var commands = []struct {
 	{[]string{"validate"}, newValidateCommand},
 	{[]string{"cleanup"}, newCleanupCommand},
 	{[]string{"doctor"}, newDoctorCommand},
+	{[]string{"status"}, newStatusCommand},
 	{[]string{"version"}, newVersionCommand},
 }
 

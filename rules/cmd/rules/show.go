@@ -19,7 +19,7 @@ const showExamples = `  rules show -b '*' -i '*' -d 15090,15021,15020 | nft --ch
   kubectl exec -n istio-system ds/sluice-node -- rules show --pod default/web`
 
 func newShowCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionShow, sectionOutput), tolerated: actionSections}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionShow, sectionOutput), tolerated: actionSections}
 	in.check = func(p *parameters, args []string) []error {
 		faults := noArguments(args)
 		switch {
@@ -63,7 +63,7 @@ func (s *system) compile(p *parameters) (rules.Ruleset, error) {
 		if err := p.leftAlone(); err != nil {
 			return rules.Ruleset{}, err
 		}
-		return rules.Compile(p.redirect), nil
+		return rules.Compile(p.redirect)
 	}
 	if p.netnsPath == "" && p.networkNamespace == "" && p.pid == 0 {
 		p.assume()
@@ -76,5 +76,5 @@ func (s *system) compile(p *parameters) (rules.Ruleset, error) {
 	if err != nil {
 		return rules.Ruleset{}, err
 	}
-	return rules.Compile(redirect), nil
+	return rules.Compile(redirect)
 }

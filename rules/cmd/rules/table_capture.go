@@ -14,26 +14,26 @@ func captureTable() []parameter {
 	return []parameter{
 		{
 			flag: "envoy-port", short: "p", value: "PORT", fallback: "15001", field: "ProxyPort", section: sectionProxy,
-			help: "where the proxy takes outbound connections; no variable sets it",
+			help: "port where the proxy accepts outbound connections; has no variable",
 			set:  redirect(rules.ParsePort, func(r r) *uint16 { return &r.ProxyPort }),
 		},
 		{
 			flag: "inbound-capture-port", short: "z", variables: []string{"INBOUND_CAPTURE_PORT"},
 			value: "PORT", fallback: "15006",
 			field: "InboundCapturePort", section: sectionProxy,
-			help: "where the proxy takes inbound connections",
+			help: "port where the proxy accepts inbound connections",
 			set:  redirect(rules.ParsePort, func(r r) *uint16 { return &r.InboundCapturePort }),
 		},
 		{
 			flag: "inbound-tunnel-port", short: "e", variables: []string{"INBOUND_TUNNEL_PORT"}, value: "PORT", fallback: "15008",
 			field: "TunnelPort", section: sectionProxy,
-			help: "where other proxies reach this one (HBONE); never captured",
+			help: "port where other proxies reach this one (HBONE); never captured",
 			set:  redirect(rules.ParsePort, func(r r) *uint16 { return &r.TunnelPort }),
 		},
 		{
 			flag: "proxy-uid", short: "u", variables: []string{"PROXY_UID"}, value: "USERS", list: true,
 			field: "ProxyUIDs", section: sectionProxy,
-			help: "the proxy's users, not captured again: ids, ranges of ids and names; without any the user $ENVOY_USER, or else 1337",
+			help: "users of the proxy, whose traffic is not captured: ids, ranges of ids, and names; by default the user $ENVOY_USER, else 1337",
 			set: func(p *parameters, text string) error {
 				return assign(&p.redirect.ProxyUIDs)(rules.ParseIDs(text, p.names.users))
 			},
@@ -41,14 +41,14 @@ func captureTable() []parameter {
 		{
 			flag: "proxy-gid", short: "g", variables: []string{"PROXY_GID"}, value: "GROUPS", list: true,
 			field: "ProxyGIDs", section: sectionProxy,
-			help: "the proxy's groups, likewise; without any the numbers of its users",
+			help: "groups of the proxy, whose traffic is not captured; by default the ids of its users",
 			set: func(p *parameters, text string) error {
 				return assign(&p.redirect.ProxyGIDs)(rules.ParseIDs(text, p.names.groups))
 			},
 		},
 		{
 			variables: []string{"ENVOY_USER"}, value: "USER", fallback: "istio-proxy", section: sectionProxy,
-			help: "the user whose id is the proxy's where --proxy-uid names none",
+			help: "user of the proxy if --proxy-uid is not given",
 			set:  word(func(p *parameters) *string { return &p.envoyUser }),
 		},
 		{
@@ -61,46 +61,46 @@ func captureTable() []parameter {
 		{
 			flag: "istio-inbound-ports", short: "b", variables: []string{"ISTIO_INBOUND_PORTS"}, value: "PORTS", list: true,
 			field: "InboundPorts", section: sectionInbound,
-			help: `the ports of which inbound connections are captured: "*" for all, or ports and ranges of ports`,
+			help: `ports whose inbound connections are captured: "*" for all, or ports and ranges of ports`,
 			set:  redirect(rules.ParsePortSelection, func(r r) *rules.PortSelection { return &r.InboundPorts }),
 		},
 		{
 			flag: "istio-local-exclude-ports", short: "d", variables: []string{"ISTIO_LOCAL_EXCLUDE_PORTS"},
 			value: "PORTS", list: true,
 			field: "InboundExcludePorts", section: sectionInbound,
-			help: `inbound ports left alone; used only with --istio-inbound-ports "*"`,
+			help: `inbound ports not captured; used only with --istio-inbound-ports "*"`,
 			set:  redirect(rules.ParsePorts, func(r r) *[]rules.PortRange { return &r.InboundExcludePorts }),
 		},
 		{
 			flag: "istio-inbound-tproxy-mark", short: "t", variables: []string{"ISTIO_INBOUND_TPROXY_MARK"}, value: "MARK",
 			fallback: "1337", field: "TProxyMark", section: sectionTProxy,
-			help: "the mark of packets that TPROXY makes local, decimal or hexadecimal",
+			help: "mark of packets that TPROXY delivers locally, decimal or hexadecimal",
 			set:  redirect(rules.ParseMark, func(r r) *uint32 { return &r.TProxyMark }),
 		},
 		{
 			flag: "istio-inbound-tproxy-route-table", short: "r", variables: []string{"ISTIO_INBOUND_TPROXY_ROUTE_TABLE"},
 			value:    "TABLE",
 			fallback: "133", field: "TProxyRouteTable", section: sectionTProxy,
-			help: "the routing table that makes them so",
+			help: "routing table that delivers these packets locally",
 			set:  redirect(rules.ParseMark, func(r r) *uint32 { return &r.TProxyRouteTable }),
 		},
 		{
 			flag: "istio-service-cidr", short: "i", variables: []string{"ISTIO_SERVICE_CIDR"}, value: "PREFIXES", list: true,
 			field: "OutboundCIDRs", section: sectionOutbound,
-			help: `the destinations of which outbound connections are captured: "*" for all, or prefixes`,
+			help: `destinations whose outbound connections are captured: "*" for all, or prefixes`,
 			set:  redirect(rules.ParsePrefixSelection, func(r r) *rules.PrefixSelection { return &r.OutboundCIDRs }),
 		},
 		{
 			flag: "istio-service-exclude-cidr", short: "x", variables: []string{"ISTIO_SERVICE_EXCLUDE_CIDR"},
 			value: "PREFIXES", list: true,
 			field: "OutboundExcludeCIDRs", section: sectionOutbound,
-			help: "destinations left alone, but for DNS",
+			help: "destinations not captured, except for DNS",
 			set:  redirect(rules.ParsePrefixes, func(r r) *[]netip.Prefix { return &r.OutboundExcludeCIDRs }),
 		},
 		{
 			flag: "istio-outbound-ports", short: "q", variables: []string{"ISTIO_OUTBOUND_PORTS"}, value: "PORTS", list: true,
 			field: "OutboundPorts", section: sectionOutbound,
-			help: "outbound ports captured whatever the destination",
+			help: "outbound ports captured for every destination",
 			set:  redirect(rules.ParsePorts, func(r r) *[]rules.PortRange { return &r.OutboundPorts }),
 		},
 		{
@@ -112,7 +112,7 @@ func captureTable() []parameter {
 		{
 			variables: []string{"ISTIO_OUTBOUND_OWNER_GROUPS"}, value: "GROUPS", fallback: "*", list: true,
 			field: "OwnerGroups", section: sectionOutbound,
-			help: `the groups whose outbound connections are captured: "*" for all, or up to 64 ids and names; empty for none`,
+			help: `groups whose outbound connections are captured: "*" for all, or up to 64 ids and names; empty for none`,
 			set: func(p *parameters, text string) error {
 				return assign(&p.redirect.OwnerGroups)(rules.ParseGroupSelection(text, p.names.groups))
 			},
@@ -120,7 +120,7 @@ func captureTable() []parameter {
 		{
 			variables: []string{"ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE"}, value: "GROUPS", list: true,
 			field: "OwnerGroupsExclude", section: sectionOutbound,
-			help: "groups left alone; used only while all are captured",
+			help: "groups not captured; used only if all groups are captured",
 			set: func(p *parameters, text string) error {
 				return assign(&p.redirect.OwnerGroupsExclude)(rules.ParseIDs(text, p.names.groups))
 			},
@@ -128,7 +128,7 @@ func captureTable() []parameter {
 		{
 			variables: []string{"ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"}, value: "PREFIX", fallback: "127.0.0.1/32",
 			field: "LoopbackCIDR", section: sectionOutbound,
-			help: "what counts as loopback destination in IPv4",
+			help: "IPv4 destinations that count as loopback",
 			set:  redirect(rules.ParseLoopbackCIDR, func(r r) *netip.Prefix { return &r.LoopbackCIDR }),
 		},
 		{
@@ -145,23 +145,23 @@ func captureTable() []parameter {
 			flag: "istio-exclude-interfaces", short: "c", variables: []string{"ISTIO_EXCLUDE_INTERFACES"},
 			value: "NAMES", list: true,
 			field: "ExcludeInterfaces", section: sectionPod,
-			help: `interfaces left alone in both directions; "eth+" and "eth*" mean all that begin so`,
+			help: `interfaces not captured in either direction; "eth+" and "eth*" match every name with this prefix`,
 			set:  redirect(rules.ParseInterfaces, func(r r) *[]rules.InterfaceName { return &r.ExcludeInterfaces }),
 		},
 		{
 			flag: "kube-virt-interfaces", short: "k", variables: []string{"KUBE_VIRT_INTERFACES"}, value: "NAMES", list: true,
 			field: "RerouteInterfaces", section: sectionPod,
-			help: "interfaces of machines inside the pod: what arrives there is captured as outbound",
+			help: "interfaces of virtual machines in the pod: packets from them are captured as outbound",
 			set:  redirect(rules.ParseInterfaces, func(r r) *[]rules.InterfaceName { return &r.RerouteInterfaces }),
 		},
 		{
 			flag: "drop-invalid", variables: []string{"DROP_INVALID", "INVALID_DROP"}, section: sectionPod,
-			help: "drop packets that conntrack finds invalid",
+			help: "drop packets that conntrack calls invalid",
 			set:  redirect(rules.ParseBool, func(r r) *bool { return &r.DropInvalid }),
 		},
 		{
 			flag: "dual-stack", variables: []string{"DUAL_STACK", "ISTIO_DUAL_STACK"}, section: sectionPod,
-			help: "capture IPv6 too where the pod has an IPv6 address besides; else the family of its first address decides",
+			help: "capture IPv6 too if the pod has an IPv6 address; otherwise the family of its first address decides",
 			set:  truth(func(p *parameters) *bool { return &p.dualStack }),
 		},
 	}

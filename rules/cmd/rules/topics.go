@@ -12,10 +12,10 @@ import (
 // topics are the pages of `rules help` that belong to no command.
 func topics() []*cobra.Command {
 	return []*cobra.Command{
-		topic("deviations", "what is treated otherwise than by istio-init", deviationsHelp),
+		topic("deviations", "deviations from the rules of istio-init", deviationsHelp),
 		topic("environment", "the environment variables", environmentHelp),
-		topic("exit-codes", "what the exit code tells", func() string { return exitCodesHelp }),
-		topic("json", "the output as JSON", func() string { return jsonHelp }),
+		topic("exit-codes", "the exit codes", func() string { return exitCodesHelp }),
+		topic("json", "JSON output", func() string { return jsonHelp }),
 	}
 }
 
@@ -27,12 +27,12 @@ func topic(name, short string, text func() string) *cobra.Command {
 
 func environmentHelp() string {
 	b := new(strings.Builder)
-	b.WriteString(`The variables are those of istio-iptables. A flag outranks its variables, and where a parameter has two, the second outranks the
-first. What is outranked is not looked at. An empty variable means an empty list; for a parameter that is not a list it
-counts as not set. A bad value is an error, where istio-iptables takes the default instead. --envoy-port has no variable.
+	b.WriteString(`The variables are those of istio-iptables. A flag overrides its variables; if a parameter has two variables, the second
+overrides the first. An overridden value is not read. An empty variable means an empty list; for a parameter that is not a list
+it counts as not set. A bad value is an error, whereas istio-iptables uses the default. --envoy-port has no variable.
 
-A flag that is marked repeatable may be given several times, and each adds to the list: the kernel limits one argument, and
-one variable, to 128 KiB, which some thousand prefixes exceed. Of another flag the last one counts.
+A flag marked repeatable may be given several times, and every value is added to the list. The kernel limits one argument and
+one variable to 128 KiB, which some thousand prefixes exceed. Of any other flag the last value counts.
 
 `)
 	for _, p := range table() {
@@ -48,15 +48,15 @@ one variable, to 128 KiB, which some thousand prefixes exceed. Of another flag t
 		}
 	}
 	b.WriteString(`
-NO_COLOR, if not empty, turns colours off; there are none where the output is not a terminal.
+NO_COLOR, if not empty, disables colours. Output that is not a terminal has no colours.
 `)
 	return b.String()
 }
 
 func deviationsHelp() string {
 	b := new(strings.Builder)
-	b.WriteString(`Every new connection is treated as by the iptables rules of istio-init, except for these deviations. --without ID turns one off,
---strict-istio all of them.
+	b.WriteString(`Every new connection has the outcome that the iptables rules of istio-init give it, except for these deviations. --without ID
+turns one off, --strict-istio all of them.
 `)
 	for _, d := range rules.Deviations {
 		fmt.Fprintf(b, "\n  %s\n", d.ID)
@@ -96,7 +96,7 @@ show (a RULESET)
             tproxy-or-drop                  port, value, mask
             set-mark                        value, mask
             save-mark, restore-mark         between packet and connection
-            set-zone                        zone
+            set-zone                        zone, helper
             count, unknown
   routing   policies[]: family (ip, ip6), mark, table, priority: a policy rule, and in its table the local default route by lo
             loopbackAddresses[]: addresses added to lo
@@ -112,17 +112,25 @@ apply       outcome (created, unchanged, updated, replaced, skipped), namespace,
             with --run-validation the object of validate follows
 check       namespace, backend, equal, differences[]: kind (missing, extra, changed, reordered), where, want, got; where a set is
             named, want and got are the elements that are missing or extra
-explain     packets[]: packet, fate, passes[]
+explain     packets[]: packet, fate, alternatives[] (other fates that it may have), dependsOn[] (what decides between
+            these), passes[]
             with --pod also: pod, outcome (skip, redirect), reason, sentence, notes[]: kind, sentence; ruleset (a RULESET)
-            fate:     text, captured, dropped, redirect (a port), dnat (a port), tproxy (a port), rerouted (to this host by
-                      its mark), zone, mark, connectionMark, undecided (why)
+            fate:     text, captured, dropped, rejected (by what its sender is answered), redirect and redirectLast (a port
+                      or the first and the last of several), toHost (redirected, of a protocol without ports), dnat and
+                      dnatLast (ports), dnatAddress and dnatAddressLast, tproxy (a port), tproxyAddress, rerouted (to this
+                      host by its mark), untracked, zone, helper (of conntrack), mark, connectionMark, undecided (why),
+                      unknownMarks (why the marks are)
             passes[]: hook, packet (as it enters), steps[]: family, table, chain, rule (from 1), text, comment,
-                      stopped (the action at which the rule ended early)
+                      stopped (the action at which the rule ended early); moreSteps (true if not all are listed), notes[]
+                      (what a policy or the kernel decided)
 diff        verdict (equivalent, different, cannot decide), left, right: name, notes[], undecided[], unreachable[] (chains)
             classes[]:   packets[] (field, values: all of them must hold), witness (a packet), deviations[] (the known ones that
-                         explain it), left, right: fate (as of explain), where (the rule, in words), rule (as a step of explain)
+                         explain it), left, right: fate (as of explain), where (the rule, policy or fact of the kernel that
+                         decides, in words), rule (as a step of explain, if it is one)
             more         true if there are more classes
-            undecided[]: side (left, right), text, where, rule, witness
+            exhausted    the limit of time or memory that was reached
+            unstated     the parameter that explains all differences and that the log does not state
+            undecided[]: side (left, right), text, where, rule, witness; moreUndecided (more than are listed)
             routing[]    differences as of check; notCompared[]
 validate    namespace, outcome (works, fails, captures nothing, not decided), running (a proxy), attempts, milliseconds,
             checks[]: name, packet (see rules explain), expected, found, status (ok, failed, not checked), reason, next

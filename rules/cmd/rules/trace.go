@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -14,20 +15,46 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 	fmt.Fprintln(b, s.colour.Paint(colour.Bold, packet.String()))
 	for _, pass := range trace.Passes {
 		fmt.Fprintf(b, "  %s\n", hookText(pass.Packet))
-		chain := ""
-		for _, step := range pass.Steps {
-			if name := chainName(step); name != chain {
-				chain = name
-				fmt.Fprintf(b, "    chain %s\n", chain)
-			}
-			fmt.Fprintf(b, "      rule %-3d %s\n", step.Index+1, stepText(step))
-		}
-		if len(pass.Steps) == 0 {
-			fmt.Fprintln(b, "    no rule matches")
-		}
+		passText(b, pass)
+	}
+	if trace.Exhausted != "" {
+		fmt.Fprintln(b, "  "+s.colour.Paint(colour.Bold, "Cannot decide: "+trace.Exhausted+"; --max-time and --max-memory allow more."))
+		return b.String()
 	}
 	fmt.Fprintln(b, "  "+s.colour.Paint(colour.Bold, fateSentence(trace.Fate)))
+	for _, f := range trace.Alternatives {
+		fmt.Fprintln(b, "  By chance: "+fateSentence(f))
+	}
+	if len(trace.DependsOn) > 0 {
+		fmt.Fprintln(b, "  This depends on: "+strings.Join(trace.DependsOn, "; "))
+	}
 	return b.String()
+}
+
+// passText writes the rules that matched at a hook, and what no rule decided.
+func passText(b *strings.Builder, pass rules.Pass) {
+	rest := pass.Notes // in the order of the steps
+	notes := func(before int) {
+		for ; len(rest) > 0 && rest[0].Before <= before; rest = rest[1:] {
+			fmt.Fprintf(b, "    %s\n", rest[0])
+		}
+	}
+	chain := ""
+	for i, step := range pass.Steps {
+		notes(i)
+		if name := chainName(step); name != chain {
+			chain = name
+			fmt.Fprintf(b, "    chain %s\n", chain)
+		}
+		fmt.Fprintf(b, "      rule %-3d %s\n", step.Index+1, stepText(step))
+	}
+	notes(len(pass.Steps))
+	switch {
+	case pass.MoreSteps:
+		fmt.Fprintf(b, "    and more: only the first %d rules that match are listed\n", len(pass.Steps))
+	case len(pass.Steps) == 0 && len(pass.Notes) == 0:
+		fmt.Fprintln(b, "    no rule matches")
+	}
 }
 
 func chainName(step rules.Step) string {
@@ -43,7 +70,7 @@ func hookText(p rules.Packet) string {
 }
 
 func stepText(step rules.Step) string {
-	text := step.Rule().String()
+	text := shortened(step.Rule().String())
 	if comment := step.Rule().Comment; comment != "" {
 		text += "  # " + comment
 	}
@@ -51,6 +78,17 @@ func stepText(step rules.Step) string {
 		text += "  (ended at " + step.Stopped.String() + ": no listener)"
 	}
 	return text
+}
+
+// longestRule is how many bytes of a rule are written where it is one of many things: lists of addresses may be of any length.
+const longestRule = 2000
+
+// shortened cuts the text of a rule that is longer than that.
+func shortened(text string) string {
+	if len(text) <= longestRule {
+		return text
+	}
+	return fmt.Sprintf("%s... (%d bytes more)", strings.ToValidUTF8(text[:longestRule], ""), len(text)-longestRule)
 }
 
 // fateSentence makes a sentence of the fate.
@@ -64,27 +102,41 @@ func fateSentence(f rules.Fate) string {
 // The JSON form of an explanation. The help topic "json" describes it.
 type (
 	explained struct {
-		Packet string       `json:"packet"`
-		Fate   jsonFate     `json:"fate"`
-		Passes []jsonPassed `json:"passes"`
+		Packet       string       `json:"packet"`
+		Fate         jsonFate     `json:"fate"`
+		Alternatives []jsonFate   `json:"alternatives,omitempty"`
+		DependsOn    []string     `json:"dependsOn,omitempty"`
+		Passes       []jsonPassed `json:"passes"`
 	}
 	jsonFate struct {
 		Text           string `json:"text"`
 		Captured       bool   `json:"captured"`
 		Dropped        bool   `json:"dropped"`
 		Redirect       uint16 `json:"redirect,omitempty"`
+		RedirectLast   uint16 `json:"redirectLast,omitempty"`
+		ToHost         bool   `json:"toHost,omitempty"`
+		Rejected       string `json:"rejected,omitempty"`
 		DNAT           uint16 `json:"dnat,omitempty"`
+		DNATLast       uint16 `json:"dnatLast,omitempty"`
+		DNATAddr       string `json:"dnatAddress,omitempty"`
+		DNATAddrLast   string `json:"dnatAddressLast,omitempty"`
+		TProxyAddr     string `json:"tproxyAddress,omitempty"`
+		Untracked      bool   `json:"untracked,omitempty"`
 		TProxy         uint16 `json:"tproxy,omitempty"`
 		Rerouted       bool   `json:"rerouted,omitempty"`
 		Zone           uint16 `json:"zone,omitempty"`
+		Helper         string `json:"helper,omitempty"`
 		Mark           string `json:"mark"`
 		ConnectionMark string `json:"connectionMark"`
 		Undecided      string `json:"undecided,omitempty"`
+		UnknownMarks   string `json:"unknownMarks,omitempty"`
 	}
 	jsonPassed struct {
 		Hook   string     `json:"hook"`
 		Packet string     `json:"packet"`
 		Steps  []jsonStep `json:"steps"`
+		More   bool       `json:"moreSteps,omitempty"`
+		Notes  []string   `json:"notes,omitempty"`
 	}
 	jsonStep struct {
 		Family  string `json:"family"`
@@ -99,18 +151,32 @@ type (
 
 func toExplained(packet rules.Packet, trace rules.Trace) explained {
 	return explained{
-		Packet: packet.String(),
-		Fate:   jsonFateOf(trace.Fate),
+		Packet:       packet.String(),
+		Fate:         jsonFateOf(trace.Fate),
+		Alternatives: list(trace.Alternatives, func(f *rules.Fate) jsonFate { return jsonFateOf(*f) }),
+		DependsOn:    trace.DependsOn,
 		Passes: list(trace.Passes, func(pass *rules.Pass) jsonPassed {
-			return jsonPassed{pass.Packet.Hook.String(), pass.Packet.String(), list(pass.Steps, jsonStepOf)}
+			return jsonPassed{
+				pass.Packet.Hook.String(), pass.Packet.String(), list(pass.Steps, jsonStepOf), pass.MoreSteps,
+				list(pass.Notes, func(n *rules.Note) string { return n.String() }),
+			}
 		}),
 	}
 }
 
 func jsonFateOf(f rules.Fate) jsonFate {
+	address := func(a netip.Addr) string {
+		if !a.IsValid() {
+			return ""
+		}
+		return a.String()
+	}
 	return jsonFate{
-		Text: fateSentence(f), Captured: f.Captured(), Dropped: f.Dropped, Redirect: f.Redirect, DNAT: f.DNATPort, TProxy: f.TProxy,
-		Rerouted: f.Rerouted, Zone: f.Zone, Mark: hex(f.Mark), ConnectionMark: hex(f.ConntrackMark), Undecided: f.Undecided,
+		Text: fateSentence(f), Captured: f.Captured(), Dropped: f.Dropped, Rejected: f.Rejected,
+		Redirect: f.Redirect, RedirectLast: f.RedirectLast, ToHost: f.ToHost,
+		DNAT: f.DNATPort, DNATLast: f.DNATPortLast, DNATAddr: address(f.DNATAddr), DNATAddrLast: address(f.DNATAddrLast),
+		TProxy: f.TProxy, TProxyAddr: address(f.TProxyAddr), Untracked: f.Untracked, UnknownMarks: f.UnknownMarks,
+		Rerouted: f.Rerouted, Zone: f.Zone, Helper: f.Helper, Mark: hex(f.Mark), ConnectionMark: hex(f.ConntrackMark), Undecided: f.Undecided,
 	}
 }
 

@@ -15,24 +15,23 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-const validateHelp = `Prove by real connections that a namespace captures what the parameters say, then read the rules back. What is tried: the
-proxy's calls to its own pod (to 127.0.0.6 and ::6, as Istio's validation does, and to the pod's addresses), an inbound
-connection from this host (with --netns or --pid), an outbound one of another user to an address that nobody has, DNS over
-UDP and TCP, and in TPROXY mode marked packets; in both families, as far as they are captured. Whether a connection is to
-be captured, and where it is to arrive, is what "rules explain" says of it.
+const validateHelp = `Test by real connections whether a namespace captures what the parameters say, then read the rules back. The connections are:
+calls of the proxy to its own pod (to 127.0.0.6 and ::6, as in Istio's validation, and to the addresses of the pod), an inbound
+connection from this host (with --netns or --pid), an outbound connection of another user to an address that no host has, DNS
+over UDP and TCP, and in TPROXY mode marked packets; each in both families, as far as they are captured. The expected outcome of
+a connection is the outcome that "rules explain" reports.
 
-Where no proxy runs yet, listeners stand in for it, for some milliseconds. Where one runs, nobody listens beside it: it is
-sent the connections, each is looked up among the kernel's sockets and hung up before a byte. What fails is tried again until
---probe-timeout, since the rules may be on their way.
+If no proxy runs yet, listeners take its place for some milliseconds. If a proxy runs, it gets the connections; each is found
+among the kernel's sockets and closed before a byte is sent. A failed check is repeated until --probe-timeout, because the rules
+may still be on their way.
 
-No privilege is needed, but without one fewer checks are possible; those that are not are listed, with the reason. As the
-proxy's user, like the istio-validation container, it is the proxy's calls. "rules apply --run-validation
+No privilege is needed, but fewer checks are possible without; skipped checks are listed with the reason. Run as the user of the
+proxy, as in the istio-validation container, the calls of the proxy are checked. "rules apply --run-validation
 --skip-rule-apply" does the same.
 
-The outcome is "works" if all that the parameters ask for was proved, and "works as far as checked" if a kind of check
-could not be done; the first line then names it. The exit code of both is 0. It is 126 if a check fails, and 3 if nothing
-could be proved. Parameters that capture nothing at all are not called
-valid: a warning says so, and the exit code is 0.`
+The outcome is "works" if everything that the parameters ask for was shown, and "works as far as checked" if a kind of check was
+not possible; the first line then names it. The exit code of both is 0. It is 126 if a check fails, and 3 if nothing could be
+shown. Parameters that capture nothing are not called valid: a warning says so, and the exit code is 0.`
 
 const validateExamples = `  rules validate --pid 4711 -b '*' -i '*' -d 15090,15021,15020
   rules istio-iptables -b '*' -i '*' --run-validation --skip-rule-apply`
@@ -41,7 +40,7 @@ func newValidateCommand(s *system) *cobra.Command {
 	in := &inputs{sections: ofCapture(sectionNamespace, sectionBackend, sectionProbe, sectionOutput), tolerated: []section{sectionDryRun, sectionAction, sectionIgnored}}
 	cmd := &cobra.Command{
 		Use:     "validate [FLAG]...",
-		Short:   "prove by connections that the capture works",
+		Short:   "test by connections whether redirection works",
 		Long:    validateHelp,
 		Example: validateExamples,
 	}
@@ -51,7 +50,7 @@ func newValidateCommand(s *system) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout, engine: compat.Engine(p.backend)})
+			return validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout, engine: compat.BackendName(p.backend)})
 		})
 	})
 }
@@ -76,11 +75,11 @@ func validate(s *system, v validation) error {
 	r, err := prove.Run(v.namespace, prove.Options{
 		Redirect: v.redirect, PodIPs: v.podIPs, Port: v.port, Timeout: v.timeout,
 		Compare: func(ns *netns.NS, want rules.Ruleset) ([]rules.Difference, error) {
-			found, err := backend.Check(ns, want)
+			found, err := backend.Check(ns, want, compat.Snapshot{})
 			return found.Differences, err
 		},
 		ReadAll: func(ns *netns.NS) (rules.Ruleset, error) {
-			live, err := compat.ReadLive(ns, compat.PartAll)
+			live, err := compat.ReadLive(ns, compat.OriginAll)
 			return live.Ruleset, err
 		},
 	})

@@ -67,7 +67,7 @@ func everything() rules.Ruleset {
 	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
 	r.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/64")}
 	r.OutboundExcludePorts = rules.Singles[uint16](5432, 9000)
-	return rules.Compile(r)
+	return rules.MustCompile(r)
 }
 
 // destroys deletes a table that is not there in the way that is no error where the kernel has it.

@@ -1,4 +1,4 @@
-// Command kernels boots real kernels, runs our tests on each, and compares the results with README's table: see package kernels.
+// Command kernels boots real kernels, runs our tests on each, and compares the results with the table of e2e/README.md: see package kernels.
 //
 // Exit code 0: all is as it must be, or -kernel or -shape left something out and the rest is. 1: something is not, or SLUICE_REQUIRE=1 or
 // CI=true and something that is needed is missing, which otherwise is said and ends it with 0.
@@ -36,7 +36,7 @@ func run(ctx context.Context) error {
 	mirror := flag.String("mirror", debian.DefaultMirror, "`URL` of the mirror of Debian's packages")
 	kernel := flag.String("kernel", "", "only kernels whose name has this in it: 5.10, arm64")
 	shape := flag.String("shape", "", "only shapes whose name has this in it: all, nf_tables, legacy")
-	update := flag.Bool("update", false, "write the table into README instead of comparing")
+	update := flag.Bool("update", false, "write the table into e2e/README.md instead of comparing")
 	pin := flag.Bool("pin", false, "look up the newest packages, write them down, and do nothing else")
 	timeout := flag.Duration("timeout", 10*time.Minute, "how long all may take")
 	limit := flag.Duration("limit", 0, "how long a machine may run (default two fifths of -timeout)")
@@ -73,7 +73,7 @@ func run(ctx context.Context) error {
 	if err != nil || *kernel+*shape != "" {
 		return err
 	}
-	return record(filepath.Join(*root, "README.md"), table, *update)
+	return record(filepath.Join(*root, "e2e", "README.md"), table, *update)
 }
 
 // choose lists the tasks.
@@ -98,7 +98,7 @@ func unavailable(err error) error {
 	return nil
 }
 
-// record compares the table with README's, or writes it there.
+// record compares the table with the one in the file, or writes it there.
 func record(file, table string, update bool) error {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -105,7 +105,7 @@ func (w world) redirect(change func(r *rules.Redirect)) {
 	r.InboundExcludePorts = rules.Singles[uint16](15020, 15021, 15090)
 	r.DNS = rules.DNS{Capture: true, All: true}
 	change(&r)
-	if _, err := nft.Apply(w.Pod, rules.Compile(r)); err != nil {
+	if _, err := nft.Apply(w.Pod, rules.MustCompile(r)); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -19,7 +19,7 @@ const (
 	Yellow Code = "33"
 )
 
-// A Painter tells whether text is painted; the zero value leaves it as it is.
+// A Painter reports whether text is painted; the zero value leaves it as it is.
 type Painter bool
 
 // For paints what is written to the file if that is a terminal whose user has not declined colours: by NO_COLOR

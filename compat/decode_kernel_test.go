@@ -1,0 +1,120 @@
+package compat_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/xt"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// kernelNames lists the matches or targets that the kernel has in a family.
+func kernelNames(t *testing.T, ns *netns.NS, f rules.Family, kind string) []string {
+	t.Helper()
+	// A table makes a modular kernel have the file, and its rules more names.
+	istiotest.Restore(t, ns, istiotest.Legacy, f,
+		"*mangle\n-A OUTPUT -m comment --comment x -j MARK --set-mark 1\nCOMMIT\n")
+	path := map[rules.Family]string{rules.IPv4: "ip_tables_", rules.IPv6: "ip6_tables_"}[f] + kind
+	path = "/proc/thread-self/net/" + path
+	var text []byte
+	err := ns.Do(func() (err error) {
+		text, err = os.ReadFile(path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := strings.Fields(string(text))
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) == 0 {
+		t.Fatalf("%s is empty", path)
+	}
+	return names
+}
+
+// eachExtension calls check with every revision of every match or target that the kernel has, and
+// structures of any bytes.
+func eachExtension(
+	t *testing.T, kind string, of xtables.Kind, check func(f rules.Family, x xt.Extension),
+) {
+	random := rand.New(rand.NewPCG(1, 2))
+	ns := netnstest.New(t)
+	for _, f := range istiotest.Families {
+		for _, name := range kernelNames(t, ns, f, kind) {
+			found := 0
+			for revision := range uint8(8) {
+				feature := xtables.Feature{Family: f, Kind: of, Name: name, Revision: revision}
+				if xtables.Probe(ns, feature) != nil {
+					continue
+				}
+				found++
+				for range 100 {
+					data := make([]byte, 512)
+					for i := range data[:random.IntN(80)] {
+						data[i] = byte(random.UintN(256) >> random.IntN(9))
+					}
+					check(f, xt.Extension{Name: name, Revision: uint32(revision), Data: data})
+				}
+			}
+			if found == 0 && name != "ERROR" && name != "" {
+				t.Errorf("%s has no revision below 8", name)
+			}
+		}
+	}
+}
+
+// TestEffectsOfAllMatches holds that no match of this kernel is taken for a condition unless
+// somebody has read its source: what is unknown has the effect that is noted for its name, or any.
+func TestEffectsOfAllMatches(t *testing.T) {
+	eachExtension(t, "matches", xtables.KindMatch, func(f rules.Family, x xt.Extension) {
+		noted := xt.MatchEffect(x.Name)
+		for _, p := range []rules.Protocol{rules.TCP, rules.UDP, rules.ICMP, rules.ICMPv6} {
+			r := rules.Rule{Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{p}}}}
+			for _, m := range xt.DecodeMatch(&r, f, x) {
+				u, unknown := m.(rules.Unknown)
+				switch {
+				case noted == rules.Records && unknown && u.Effect == noted:
+				case !noted.IsCondition() && (!unknown || u.Effect != rules.Anything):
+					t.Errorf("%s revision %d is %#v, and MatchEffect does not know it", x.Name, x.Revision, m)
+				case unknown && noted.IsCondition() && u.State != "" && (u.Effect == rules.Records || u.Effect == rules.Writes):
+				case unknown && u.Effect != noted && u.Effect != rules.Anything:
+					t.Errorf("%s revision %d has effect %d, want %d", x.Name, x.Revision, u.Effect, noted)
+				case unknown && u.Effect == rules.Anything && noted.IsCondition() && x.Name != "socket":
+					t.Errorf("revision %d of %s is not known: read its source", x.Revision, x.Name)
+				}
+			}
+		}
+	})
+}
+
+// targetWords are the targets that the model has a word for, in some of their uses.
+var targetWords = []string{"CONNMARK", "CT", "DNAT", "MARK", "NOTRACK", "REDIRECT", "REJECT", "TPROXY"}
+
+// observers are targets that change nothing about the packet and let the chain go on.
+var observers = []string{"AUDIT", "IDLETIMER", "LED", "LOG", "NFLOG", "TRACE", "ULOG"}
+
+// TestEffectsOfAllTargets is the same for targets: what is no word may do anything.
+func TestEffectsOfAllTargets(t *testing.T) {
+	eachExtension(t, "targets", xtables.KindTarget, func(f rules.Family, x xt.Extension) {
+		a := xt.DecodeTarget(f, x)
+		u, unknown := a.(rules.Unknown)
+		_, counts := a.(rules.Count)
+		switch {
+		case counts:
+			if !slices.Contains(observers, x.Name) {
+				t.Errorf("%s revision %d only counts", x.Name, x.Revision)
+			}
+		case unknown && (u.Effect == rules.Anything || u.Effect == rules.Writes || x.Name == "CONNMARK"):
+		case !unknown && slices.Contains(targetWords, x.Name):
+		default:
+			t.Errorf("%s revision %d is %#v", x.Name, x.Revision, a)
+		}
+	})
+}

@@ -1,0 +1,549 @@
+package compat_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A word is an option of iptables and what it is in the model.
+type word struct {
+	table string
+	rule  string // {8} and {6} in it are one of the family's addresses and another
+	// matches are beside that of the protocol, which the rule may compare with -p.
+	matches []rules.Match
+	// actions are without the counter.
+	actions []rules.Action
+	only    rules.Family // that has the option, both if it is empty
+	// notNFT says that iptables-nft does not write xtables' structure for it, but expressions of
+	// nf_tables.
+	notNFT bool
+}
+
+// words are what the model has a word for, of matches and targets with more than one meaning.
+func words(f rules.Family) []word {
+	addr := func(last byte) netip.Addr {
+		if f == rules.IPv4 {
+			return netip.AddrFrom4([4]byte{10, 0, 0, last})
+		}
+		return netip.AddrFrom16([16]byte{0: 0xfd, 15: last})
+	}
+	list := func(m ...rules.Match) []rules.Match { return m }
+	does := func(a ...rules.Action) []rules.Action { return a }
+	state := func(not bool, states ...rules.State) []rules.Match {
+		return list(rules.MatchState{Not: not, States: rules.States(states...)})
+	}
+	status := func(not bool, s rules.Status) []rules.Match { return list(rules.MatchStatus{Not: not, Status: s}) }
+	port := func(side rules.Side, not bool, ranges string) rules.MatchPort {
+		return rules.MatchPort{Side: side, Not: not, Ports: portRanges(ranges)}
+	}
+	either := func(not bool, ranges string) rules.Match {
+		return rules.MatchTuple{Not: not, Alternatives: [][]rules.Match{
+			{port(rules.Source, false, ranges)}, {port(rules.Destination, false, ranges)},
+		}}
+	}
+	icmp := func(not bool, first, last uint16) []rules.Match {
+		return list(rules.MatchICMP{V6: f == rules.IPv6, Not: not, Values: []rules.Range[uint16]{{First: first, Last: last}}})
+	}
+	reads := func(text string) []rules.Match { return list(rules.Unknown{Text: text, Effect: rules.Reads}) }
+	draws := func(text string) []rules.Match { return list(rules.Unknown{Text: text, Effect: rules.Draws}) }
+	does0 := func(text string) []rules.Action { return does(rules.Unknown{Text: text}) }
+	writes := func(effect rules.Effect, text, state string) []rules.Action {
+		return does(rules.Unknown{Text: text, Effect: effect, State: state})
+	}
+	types := rules.AddrTypes
+	const all = ^uint32(0)
+	v4, v6 := rules.IPv4, rules.IPv6
+	natRevision := map[rules.Family]string{v4: "target DNAT revision 2", v6: "target DNAT revision 2"}[f]
+	return []word{
+		{table: "mangle", rule: "-m addrtype --dst-type LOCAL", matches: list(
+			rules.MatchAddrType{Side: rules.Destination, Types: types(rules.Local)})},
+		{table: "mangle", rule: "-m addrtype ! --src-type MULTICAST --dst-type ANYCAST,LOCAL", matches: list(
+			rules.MatchAddrType{Not: true, Types: types(rules.Multicast)},
+			rules.MatchAddrType{Side: rules.Destination, Types: types(rules.Anycast, rules.Local)})},
+		{table: "mangle", rule: "-m addrtype ! --dst-type LOCAL,BROADCAST", only: v4, matches: list(
+			rules.MatchAddrType{Side: rules.Destination, Not: true, Types: types(rules.Local, rules.Broadcast)})},
+		{table: "mangle", rule: "-m addrtype --dst-type UNICAST", only: v4, matches: list(
+			rules.MatchAddrType{Side: rules.Destination, Types: types(rules.Unicast)})},
+		{
+			table: "mangle", rule: "-m addrtype --dst-type UNICAST",
+			only:    v6,
+			matches: reads("match addrtype revision 1"),
+		},
+		{
+			table: "mangle", rule: "-m addrtype --dst-type LOCAL,UNICAST",
+			only:    v6,
+			matches: reads("match addrtype revision 1"),
+		},
+		{
+			table: "mangle", rule: "-m addrtype --dst-type UNREACHABLE",
+			only:    v6,
+			matches: reads("match addrtype revision 1"),
+		},
+		{
+			table: "mangle", rule: "-m addrtype --dst-type LOCAL --limit-iface-in",
+			matches: reads("match addrtype revision 1"),
+		},
+
+		{table: "mangle", rule: "-m conntrack --ctstate SNAT", matches: state(false, rules.SNAT)},
+		{
+			table: "mangle", rule: "-m conntrack ! --ctstate NEW,DNAT,UNTRACKED",
+			matches: state(true, rules.New, rules.DNAT, rules.Untracked),
+		},
+		{
+			table: "mangle", rule: "-m state --state INVALID,ESTABLISHED",
+			matches: state(false, rules.Invalid, rules.Established),
+		},
+		{
+			table: "mangle", rule: "-m conntrack --ctstatus ASSURED,EXPECTED",
+			matches: status(false, rules.StatusAssured|rules.StatusExpected),
+		},
+		{
+			table: "mangle", rule: "-m conntrack ! --ctstatus SEEN_REPLY,CONFIRMED",
+			matches: status(true, rules.StatusSeenReply|rules.StatusConfirmed),
+		},
+		{table: "mangle", rule: "-m conntrack --ctdir ORIGINAL", matches: list(rules.MatchDirection{})},
+		{
+			table: "mangle", rule: "-m conntrack --ctdir REPLY",
+			matches: list(rules.MatchDirection{Reply: true}),
+		},
+		{
+			table: "mangle", rule: "-m conntrack --ctstate NEW --ctdir REPLY",
+			matches: reads("match conntrack revision 3"),
+		},
+		{
+			table: "mangle", rule: "-m conntrack --ctstate NEW --ctstatus ASSURED",
+			matches: reads("match conntrack revision 3"),
+		},
+		{
+			table: "mangle", rule: "-m conntrack --ctorigdst {8}",
+			matches: reads("match conntrack revision 3"),
+		},
+		{
+			table: "mangle", rule: "-m conntrack --ctreplsrc {8}",
+			matches: reads("match conntrack revision 3"),
+		},
+		{
+			table: "mangle", rule: "-m conntrack --ctorigdstport 80",
+			matches: reads("match conntrack revision 3"),
+		},
+		{
+			table: "mangle", rule: "-m conntrack --ctexpire 1:10",
+			matches: reads("match conntrack revision 3"),
+		},
+
+		{
+			table: "mangle", rule: "-p tcp -m multiport --ports 80,443:445",
+			matches: list(either(false, "80,443-445")),
+		},
+		{table: "mangle", rule: "-p udp -m multiport ! --ports 53", matches: list(either(true, "53"))},
+		{
+			table: "mangle", rule: "-p tcp -m multiport --dports 80,82:84",
+			matches: list(port(rules.Destination, false, "80,82-84")),
+		},
+		{
+			table: "mangle", rule: "-p sctp -m multiport --ports 80",
+			matches: list(rules.MatchTuple{Alternatives: [][]rules.Match{
+				list(port(rules.Source, false, "80")), list(port(rules.Destination, false, "80")),
+			}}),
+		},
+
+		{
+			table: "mangle", rule: "-m mark --mark 0x1/0xff",
+			matches: list(rules.MatchMark{Value: 1, Mask: 0xff}),
+		},
+		{table: "mangle", rule: "-m connmark ! --mark 0x1/0xff", matches: list(
+			rules.MatchMark{Conntrack: true, Not: true, Value: 1, Mask: 0xff})},
+
+		{
+			table: "mangle", rule: "-p icmp -m icmp --icmp-type echo-request",
+			only:    v4,
+			matches: icmp(false, 0x800, 0x8ff),
+		},
+		{
+			table: "mangle", rule: "-p icmp -m icmp ! --icmp-type fragmentation-needed",
+			only:    v4,
+			matches: icmp(true, 0x304, 0x304),
+		},
+		{table: "mangle", rule: "-p icmp -m icmp --icmp-type any", only: v4},
+		{
+			table: "mangle", rule: "-p ipv6-icmp -m icmp6 --icmpv6-type echo-request",
+			only:    v6,
+			matches: icmp(false, 0x8000, 0x80ff),
+		},
+		{
+			table: "mangle", rule: "-p ipv6-icmp -m icmp6 ! --icmpv6-type 1/4",
+			only:    v6,
+			matches: icmp(true, 0x104, 0x104),
+		},
+		{
+			table: "mangle", rule: "-p ipv6-icmp -m icmp6 --icmpv6-type 255",
+			only:    v6,
+			matches: icmp(false, 0xff00, 0xffff),
+		},
+
+		{table: "mangle", rule: "-m socket --transparent", matches: list(rules.MatchSocket{})},
+		{
+			table: "mangle", rule: "-m socket --transparent --nowildcard",
+			matches: list(rules.MatchSocket{Kind: "nowildcard"}),
+		},
+		{table: "mangle", rule: "-m socket", matches: reads("match socket revision 3")},
+		{table: "mangle", rule: "-m socket --nowildcard", matches: reads("match socket revision 3")},
+		{table: "raw", rule: "-m rpfilter", matches: list(rules.MatchReversePath{})},
+		{
+			table: "raw", rule: "-m rpfilter --validmark --invert",
+			matches: list(rules.MatchReversePath{Not: true, Kind: "validmark"}),
+		},
+		{
+			table: "raw", rule: "-m rpfilter --accept-local --loose",
+			matches: list(rules.MatchReversePath{Kind: "loose accept-local"}),
+		},
+
+		{
+			table: "mangle", rule: "-m statistic --mode random --probability 0.5",
+			matches: draws("match statistic revision 0"),
+		},
+		{
+			table: "mangle", rule: "-m limit --limit 5/sec",
+			notNFT:  true,
+			matches: draws("match limit revision 0"),
+		},
+		{
+			table: "mangle", rule: "-m recent --name x --set",
+			actions: writes(rules.Writes, "match recent revision 1", "recent x"),
+		},
+		{
+			table: "mangle", rule: "-m recent --name x --update",
+			actions: writes(rules.Records, "match recent revision 1", "recent x"),
+		},
+		{table: "mangle", rule: "-m recent --name x --rcheck", matches: draws("match recent revision 1")},
+		{table: "mangle", rule: "-m quota --quota 1000", matches: draws("match quota revision 0")},
+		{
+			table: "mangle", rule: "-m hashlimit --hashlimit-upto 5/sec --hashlimit-name x",
+			actions: writes(rules.Records, "match hashlimit revision 3", "hashlimit x"),
+		},
+		{
+			table: "mangle", rule: "-m connlimit --connlimit-above 3",
+			matches: draws("match connlimit revision 1"),
+		},
+		{
+			table: "mangle", rule: `-m bpf --bytecode "4,48 0 0 9,21 0 1 6,6 0 0 1,6 0 0 0"`,
+			matches: draws("match bpf revision 1"),
+		},
+		{
+			table: "mangle", rule: "-m cluster --cluster-total-nodes 2 --cluster-local-node 1 --cluster-hash-seed 1",
+			actions: does0("match cluster revision 0"),
+		},
+		{table: "mangle", rule: "-m length --length 100", matches: reads("match length revision 0")},
+		{table: "mangle", rule: "-m connlabel --label 1", matches: reads("match connlabel revision 0")},
+		{
+			table: "mangle", rule: "-s 10.0.0.1/255.0.0.255",
+			only: v4, notNFT: true,
+			matches: reads("source address 10.0.0.1 in the bits of 255.0.0.255"),
+		},
+		{
+			table: "mangle", rule: "! -d 10.0.0.1/255.0.0.255",
+			only: v4, notNFT: true,
+			matches: reads("not destination address 10.0.0.1 in the bits of 255.0.0.255"),
+		},
+		{
+			table: "mangle", rule: "! -d fd00::1/ff00::ff",
+			only: v6, notNFT: true,
+			matches: reads("not destination address fd00::1 in the bits of ff00::ff"),
+		},
+		{table: "mangle", rule: "-f", only: v4, notNFT: true, matches: reads("flags 0x1, inverted 0x0")},
+		{
+			table: "mangle", rule: "! -f",
+			only: v4, notNFT: true,
+			matches: reads("flags 0x1, inverted 0x20"),
+		},
+
+		// What restores a socket's mark has done so where the rule goes no further.
+		{
+			table: "mangle", rule: "-i lo -m socket --restore-skmark -m length --length 100 -m socket --transparent -j DROP",
+			notNFT:  true, // package nft has no Require yet
+			matches: list(rules.MatchInterface{Names: interfaceNames("lo")}),
+			actions: does(
+				rules.Unknown{Text: "match socket revision 3"},
+				rules.Require{Match: rules.Unknown{Text: "match length revision 0", Effect: rules.Reads}},
+				rules.Require{Match: rules.MatchSocket{}}, rules.Drop,
+			),
+		},
+		{
+			table: "mangle", rule: "-m length --length 100 -m socket --transparent --restore-skmark",
+			matches: reads("match length revision 0"), actions: does(rules.Unknown{Text: "match socket revision 3"}),
+		},
+
+		{
+			table: "mangle", rule: "-j MARK --set-xmark 0x3/0x1",
+			actions: does(rules.SetMark{Value: 3, Mask: 1}),
+		},
+		{table: "mangle", rule: "-j MARK --xor-mark 0x10", actions: does(rules.SetMark{Value: 0x10})},
+		{
+			table: "mangle", rule: "-j MARK --and-mark 0x10",
+			actions: does(rules.SetMark{Mask: all &^ 0x10}),
+		},
+		{
+			table: "mangle", rule: "-j MARK --or-mark 0x10",
+			actions: does(rules.SetMark{Value: 0x10, Mask: 0x10}),
+		},
+		{table: "mangle", rule: "-j CONNMARK --save-mark", actions: does(rules.SaveMark{})},
+		{table: "mangle", rule: "-j CONNMARK --restore-mark", actions: does(rules.RestoreMark{})},
+		{
+			table: "mangle", rule: "-j CONNMARK --set-mark 5",
+			actions: does(rules.MixMark{Conntrack: true, Xor: 5}),
+		},
+		{table: "mangle", rule: "-j CONNMARK --set-xmark 0x3/0x1", actions: does(
+			rules.MixMark{Conntrack: true, ConntrackMark: all &^ 1, Xor: 3})},
+		{table: "mangle", rule: "-j CONNMARK --or-mark 0x10", actions: does(
+			rules.MixMark{Conntrack: true, ConntrackMark: all &^ 0x10, Xor: 0x10})},
+		{table: "mangle", rule: "-j CONNMARK --save-mark --nfmask 0xff --ctmask 0xff00", actions: does(
+			rules.MixMark{Conntrack: true, ConntrackMark: all &^ 0xff00, Mark: 0xff})},
+		{table: "mangle", rule: "-j CONNMARK --restore-mark --nfmask 0xff --ctmask 0xff00", actions: does(
+			rules.MixMark{Mark: all &^ 0xff, ConntrackMark: 0xff00})},
+		{table: "mangle", rule: "-j CONNMARK --save-mark --left-shift-mark 4", actions: does(
+			rules.Unknown{Text: "target CONNMARK revision 2", Effect: rules.WritesConntrackMark})},
+		{table: "mangle", rule: "-j CONNMARK --restore-mark --right-shift-mark 4", actions: does(
+			rules.Unknown{Text: "target CONNMARK revision 2", Effect: rules.WritesMark})},
+
+		{table: "raw", rule: "-j CT --notrack", actions: does(rules.Notrack{})},
+		{table: "raw", rule: "-j NOTRACK", actions: does(rules.Notrack{})},
+		{table: "raw", rule: "-j CT --zone 7", actions: does(rules.SetZone{Zone: 7})},
+		{table: "raw", rule: "-j CT --zone-orig 7", actions: does0("target CT revision 2")},
+		{table: "raw", rule: "-j CT --zone-reply mark", actions: does0("target CT revision 2")},
+		{table: "raw", rule: "-j CT --ctevents new,destroy", actions: does0("target CT revision 2")},
+
+		{table: "nat", rule: "-p tcp -j REDIRECT", actions: does(rules.RedirectTo{})},
+		{
+			table: "nat", rule: "-p tcp -j REDIRECT --to-ports 80",
+			actions: does(rules.RedirectTo{Port: 80}),
+		},
+		{
+			table: "nat", rule: "-p tcp -j REDIRECT --to-ports 80-90",
+			actions: does(rules.RedirectTo{Port: 80, Last: 90}),
+		},
+		{
+			table: "nat", rule: "-p tcp -j REDIRECT --to-ports 80 --random",
+			actions: does(rules.RedirectTo{Port: 80}),
+		},
+		{
+			table: "nat", rule: "-p tcp -j REDIRECT --to-ports 80-90 --random",
+			actions: does0("target REDIRECT revision 0"),
+		},
+		{table: "nat", rule: "-j DNAT --to-destination {8}", actions: does(rules.DNATTo{Addr: addr(8)})},
+		{
+			table: "nat", rule: "-j DNAT --to-destination {6}-{8}",
+			actions: does(rules.DNATTo{Addr: addr(6), LastAddr: addr(8)}),
+		},
+		{
+			table: "nat", rule: "-j DNAT --to-destination {8} --persistent",
+			actions: does(rules.DNATTo{Addr: addr(8)}),
+		},
+		{
+			table: "nat", rule: "-j DNAT --to-destination {6}-{8} --persistent",
+			actions: does0(natRevision),
+		},
+		{
+			table: "nat", rule: "-p tcp -j DNAT --to-destination [{8}]:80",
+			actions: does(rules.DNATTo{Addr: addr(8), Port: 80}),
+		},
+		{table: "nat", rule: "-p tcp -j DNAT --to-destination [{6}-{8}]:80-90", actions: does(
+			rules.DNATTo{Addr: addr(6), LastAddr: addr(8), Port: 80, Last: 90})},
+		{
+			table: "nat", rule: "-p tcp -j DNAT --to-destination :80-90",
+			actions: does(rules.DNATPort{Port: 80, Last: 90}),
+		},
+		{
+			table: "nat", rule: "-p tcp -j DNAT --to-destination [{8}]:80-90/100",
+			actions: does0(natRevision),
+		},
+		{
+			table: "nat", rule: "-p tcp -j DNAT --to-destination [{8}]:80-90 --random",
+			actions: does0(natRevision),
+		},
+
+		{
+			table: "filter", rule: "-j REJECT",
+			only:    v4,
+			actions: does(rules.Reject{With: "icmp port-unreachable"}),
+		},
+		{
+			table: "filter", rule: "-j REJECT",
+			only:    v6,
+			actions: does(rules.Reject{With: "icmpv6 port-unreachable"}),
+		},
+		{
+			table: "filter", rule: "-p tcp -j REJECT --reject-with tcp-reset",
+			actions: does(rules.Reject{With: "tcp reset"}),
+		},
+		{
+			table: "filter", rule: "-j REJECT --reject-with icmp-net-unreachable",
+			only:    v4,
+			actions: does(rules.Reject{With: "icmp net-unreachable"}),
+		},
+		{
+			table: "filter", rule: "-j REJECT --reject-with icmp-host-unreachable",
+			only:    v4,
+			actions: does(rules.Reject{With: "icmp host-unreachable"}),
+		},
+		{
+			table: "filter", rule: "-j REJECT --reject-with icmp-proto-unreachable",
+			only:    v4,
+			actions: does(rules.Reject{With: "icmp prot-unreachable"}),
+		},
+		{
+			table: "filter", rule: "-j REJECT --reject-with icmp-net-prohibited",
+			only:    v4,
+			actions: does(rules.Reject{With: "icmp net-prohibited"}),
+		},
+		{
+			table: "filter", rule: "-j REJECT --reject-with icmp-host-prohibited",
+			only:    v4,
+			actions: does(rules.Reject{With: "icmp host-prohibited"}),
+		},
+		{
+			table: "filter", rule: "-j REJECT --reject-with icmp-admin-prohibited",
+			only:    v4,
+			actions: does(rules.Reject{With: "icmp admin-prohibited"}),
+		},
+		{
+			table: "filter", rule: "-j REJECT --reject-with icmp6-no-route",
+			only:    v6,
+			actions: does(rules.Reject{With: "icmpv6 no-route"}),
+		},
+		{
+			table: "filter", rule: "-j REJECT --reject-with icmp6-adm-prohibited",
+			only:    v6,
+			actions: does(rules.Reject{With: "icmpv6 admin-prohibited"}),
+		},
+		{
+			table: "filter", rule: "-j REJECT --reject-with icmp6-addr-unreachable",
+			only:    v6,
+			actions: does(rules.Reject{With: "icmpv6 addr-unreachable"}),
+		},
+		{
+			table: "filter", rule: "-j REJECT --reject-with icmp6-policy-fail",
+			only:    v6,
+			actions: does(rules.Reject{With: "icmpv6 policy-fail"}),
+		},
+		{
+			table: "filter", rule: "-j REJECT --reject-with icmp6-reject-route",
+			only:    v6,
+			actions: does(rules.Reject{With: "icmpv6 reject-route"}),
+		},
+
+		{table: "mangle", rule: "-p tcp -j TPROXY --on-port 15006 --on-ip {8} --tproxy-mark 0x3/0x1", actions: does(
+			rules.TProxyDrop{Port: 15006, Addr: addr(8), Value: 3, Mask: 1})},
+		{table: "mangle", rule: "-p udp -j TPROXY --on-port 0", actions: does(rules.TProxyDrop{})},
+
+		{table: "mangle", rule: "-j NFLOG --nflog-group 3"},
+		{table: "mangle", rule: "-j LOG"},
+		{table: "raw", rule: "-j TRACE", notNFT: true},
+		{table: "mangle", rule: "-j AUDIT --type accept"},
+		{
+			table: "mangle", rule: "-j RATEEST --rateest-name x --rateest-interval 250ms --rateest-ewmalog 0.5s",
+			actions: writes(rules.Writes, "target RATEEST revision 0", "rateest"),
+		},
+		{table: "mangle", rule: "-j IDLETIMER --timeout 10 --label x"},
+		{table: "mangle", rule: "-j DSCP --set-dscp 1", actions: does0("target DSCP revision 0")},
+		{table: "mangle", rule: "-j TEE --gateway {8}", actions: does0("target TEE revision 1")},
+		{
+			table: "mangle", rule: "-j CLASSIFY --set-class 1:1",
+			actions: does0("target CLASSIFY revision 0"),
+		},
+		{table: "nat", rule: "-j NETMAP --to {8}", actions: does0("target NETMAP revision 0")},
+		{table: "mangle", rule: "-j NFQUEUE --queue-num 1", actions: does0("target NFQUEUE revision 3")},
+	}
+}
+
+// withAddresses puts addresses of the family in the places of {8} and {6}.
+func (w word) withAddresses(f rules.Family) string {
+	if f == rules.IPv4 {
+		return strings.NewReplacer("[", "", "]", "", "{8}", "10.0.0.8", "{6}", "10.0.0.6").Replace(w.rule)
+	}
+	return strings.NewReplacer("{8}", "fd00::8", "{6}", "fd00::6").Replace(w.rule)
+}
+
+// tableReaders read what each kind of iptables has loaded.
+func tableReaders() map[istiotest.Variant]func(*netns.NS) []rules.Table {
+	return map[istiotest.Variant]func(*netns.NS) []rules.Table{
+		istiotest.Legacy: func(ns *netns.NS) []rules.Table { return must(compat.ReadTables(ns)) },
+		istiotest.NFT:    func(ns *netns.NS) []rules.Table { return must(nft.ReadAll(ns)).Tables },
+	}
+}
+
+// TestDecodeWords loads rules with the real programs and reads what the kernel has.
+func TestDecodeWords(t *testing.T) {
+	for variant, read := range tableReaders() {
+		name := map[istiotest.Variant]string{istiotest.Legacy: "legacy", istiotest.NFT: "nft"}[variant]
+		for _, f := range istiotest.Families {
+			ns := netnstest.New(t)
+			list := slices.DeleteFunc(words(f), func(w word) bool {
+				return w.only != rules.Inet && w.only != f || w.notNFT && variant == istiotest.NFT
+			})
+			istiotest.Restore(t, ns, variant, f, wordTables(f, list))
+			tables := read(ns)
+			for i, w := range list {
+				t.Run(fmt.Sprintf("%s %s -t %s %s", name, f, w.table, w.rule), func(t *testing.T) {
+					n := slices.IndexFunc(tables, func(table rules.Table) bool { return table.Family == f && table.Name == w.table })
+					w.check(t, tables[n].Chain(fmt.Sprint("W", i)).Rules[0])
+				})
+			}
+		}
+	}
+}
+
+// wordTables are tables with a chain for each word.
+func wordTables(f rules.Family, list []word) string {
+	var b strings.Builder
+	for _, table := range []string{"raw", "mangle", "nat", "filter"} {
+		fmt.Fprintf(&b, "*%s\n", table)
+		for i, w := range list {
+			if w.table == table {
+				fmt.Fprintf(&b, ":W%d - [0:0]\n[0:0] -A W%d %s\n", i, i, w.withAddresses(f))
+			}
+		}
+		b.WriteString("COMMIT\n")
+	}
+	return b.String()
+}
+
+// check compares a rule that was read. The bytes of what is unknown are only asked to be there.
+func (w word) check(t *testing.T, got rules.Rule) {
+	t.Helper()
+	isProtocol := func(m rules.Match) bool {
+		_, ok := m.(rules.MatchProtocol)
+		return ok
+	}
+	if protocol, _, ok := strings.Cut(strings.TrimPrefix(w.rule, "-p "), " "); ok && strings.HasPrefix(w.rule, "-p ") {
+		n := slices.IndexFunc(got.Matches, isProtocol)
+		if n < 0 || got.Matches[n].String() != "meta l4proto "+protocol {
+			t.Errorf("%v does not compare the protocol", got.Matches)
+		}
+	}
+	got.Matches = slices.DeleteFunc(got.Matches, isProtocol)
+	got.Actions = slices.DeleteFunc(got.Actions, func(a rules.Action) bool { return a == rules.Action(rules.Count{}) })
+	opts := cmp.Options{
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b netipx.IPRange) bool { return a == b }),
+		cmp.Comparer(func(a, b rules.Unknown) bool { return a.Text == b.Text && a.Effect == b.Effect }),
+	}
+	if diff := cmp.Diff(w.matches, got.Matches, opts); len(w.matches)+len(got.Matches) > 0 && diff != "" {
+		t.Errorf("matches, -want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff(w.actions, got.Actions, opts); len(w.actions)+len(got.Actions) > 0 && diff != "" {
+		t.Errorf("actions, -want +got:\n%s", diff)
+	}
+}

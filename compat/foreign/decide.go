@@ -1,0 +1,237 @@
+package foreign
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// A Verdict is the answer in a word.
+type Verdict string
+
+// The answers.
+const (
+	None     Verdict = "none"    // no captured packet bypasses the proxy
+	Bypassed Verdict = "bypass"  // some do
+	Unknown  Verdict = "unknown" // it cannot be decided
+)
+
+// An Effect is what the rules of others do to captured traffic.
+type Effect struct {
+	// Bypasses are classes of packets that bypass the proxy, the most general first; More reports that there are others.
+	Bypasses []Bypass `json:"bypasses"`
+	More     bool     `json:"more,omitempty"`
+	// Unknown lists what is not known and decides about captured packets, a sentence each.
+	Unknown []string `json:"unknown"`
+	// Exhausted reports that the budget did not suffice, or that the rules changed while they were read. To ask again may help.
+	Exhausted bool `json:"exhausted,omitempty"`
+}
+
+// Verdict returns the answer. A bypass outweighs what is unknown.
+func (e *Effect) Verdict() Verdict {
+	switch {
+	case len(e.Bypasses) > 0:
+		return Bypassed
+	case len(e.Unknown) > 0:
+		return Unknown
+	}
+	return None
+}
+
+// Sentences returns a sentence for each bypass, or for each thing that is unknown if there is no bypass.
+func (e *Effect) Sentences() []string {
+	if len(e.Bypasses) == 0 {
+		return e.Unknown
+	}
+	var list []string
+	for _, b := range e.Bypasses {
+		list = append(list, b.String())
+	}
+	if e.More {
+		list = append(list, "and others")
+	}
+	return list
+}
+
+// A Bypass is a class of packets that the ruleset captures and that reach another destination than the proxy.
+type Bypass struct {
+	// Packets describes the class, and Witness is one of its packets.
+	Packets string `json:"packets"`
+	Witness string `json:"witness"`
+	// Desired and Live are what the ruleset alone and all live rules do to the witness.
+	Desired string `json:"desired"`
+	Live    string `json:"live"`
+	// Rule is the rule that decides, with its table and chain; empty if no rule does. Then Reason says what does.
+	Rule   string `json:"rule,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Owner names the program by whose backend the rule was made.
+	Owner Owner `json:"owner,omitempty"`
+}
+
+// String describes the bypass in a sentence.
+func (b Bypass) String() string {
+	by := b.Reason
+	if b.Rule != "" {
+		by = fmt.Sprintf("rule of %s: %s", b.Owner, b.Rule)
+	}
+	return fmt.Sprintf("%s bypass the proxy (for example %s: %s; without the rules of others: %s); decided by %s",
+		b.Packets, b.Witness, b.Live, b.Desired, by)
+}
+
+// An Owner names a backend and who uses it.
+type Owner string
+
+// The owners.
+const (
+	OwnerSluice      Owner = "sluice"
+	OwnerNFT         Owner = "nft"
+	OwnerIPTablesNFT Owner = "iptables-nft"
+	OwnerLegacy      Owner = "iptables-legacy"
+)
+
+// ownerOf returns the owner of a table that [compat.ReadLive] returned.
+func ownerOf(step *rules.Step) Owner {
+	switch t := step.Table; {
+	case t.Family == rules.Inet && t.Name == rules.TableName, compat.IsOurs(step.Chain.Name) && compat.IsLegacy(t):
+		return OwnerSluice
+	case compat.IsLegacy(t):
+		return OwnerLegacy
+	case t.Comment == string(compat.OriginIPTablesNFT):
+		return OwnerIPTablesNFT
+	}
+	return OwnerNFT
+}
+
+// mostClasses is how many classes of packets are described.
+const mostClasses = 3
+
+// Decide returns what the rules of others in a namespace do to the traffic that the desired ruleset captures. Live is everything in the
+// namespace, our rules included. The budget bounds the whole work.
+func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
+	e := Effect{Bypasses: []Bypass{}, Unknown: unread(&live)}
+	if alone(&live) {
+		return e
+	}
+	orders, ok := ordersOf(live.Ambiguous)
+	if !ok {
+		for _, a := range live.Ambiguous {
+			e.Unknown = append(e.Unknown, a.String())
+		}
+		return e
+	}
+	deadline := time.Now().Add(b.Time)
+	var results []diff.Result
+	for _, set := range orders {
+		set()
+		within := b
+		if b.Time > 0 {
+			within.Time = max(time.Until(deadline), time.Millisecond)
+		}
+		results = append(results, diff.Bypass(desired, live.Ruleset, diff.Options{MaxClasses: mostClasses, Budget: within}))
+	}
+	e.add(results, live.Ambiguous)
+	return e
+}
+
+// add takes the results, one for each order in which the kernel may run the chains.
+func (e *Effect) add(results []diff.Result, ambiguous []compat.Ambiguity) {
+	bypassed := func(r diff.Result) bool { return len(r.Classes) > 0 }
+	for _, r := range results {
+		if r.Exhausted != "" {
+			e.Exhausted = true
+			e.unknown("the decision took " + r.Exhausted)
+		}
+		for _, u := range r.Undecided {
+			e.unknown(undecided(u))
+		}
+	}
+	switch n := len(results); {
+	case !slices.ContainsFunc(results, bypassed):
+	case n == 1, !slices.ContainsFunc(results, func(r diff.Result) bool { return !bypassed(r) }):
+		for _, c := range results[0].Classes {
+			e.Bypasses = append(e.Bypasses, bypassOf(c))
+		}
+		e.More = results[0].More
+	default:
+		for _, a := range ambiguous {
+			e.unknown(a.String())
+		}
+	}
+}
+
+func (e *Effect) unknown(text string) {
+	if !slices.Contains(e.Unknown, text) {
+		e.Unknown = append(e.Unknown, text)
+	}
+}
+
+// undecided describes what is not known.
+func undecided(u diff.Undecided) string {
+	text := fmt.Sprintf("what becomes of packets such as %s depends on %s", u.Witness, u.Text)
+	if u.Step.Chain != nil {
+		text += fmt.Sprintf(", in a rule of %s: %s", ownerOf(&u.Step), u.Step)
+	}
+	return text
+}
+
+func bypassOf(c diff.Class) Bypass {
+	live := c.Outcome.Right
+	b := Bypass{
+		Packets: describe(c.Packets), Witness: c.Witness.String(),
+		Desired: c.Outcome.Left.Fate.String(), Live: live.Fate.String(), Reason: live.Reason,
+	}
+	if live.Decided != nil {
+		b.Rule, b.Owner = live.Decided.String(), ownerOf(live.Decided)
+	}
+	return b
+}
+
+// describe writes conditions of packets in a line.
+func describe(conditions []diff.Condition) string {
+	words := make([]string, len(conditions))
+	for i, c := range conditions {
+		words[i] = c.Field + " " + c.Values
+	}
+	return "packets with " + strings.Join(words, ", ")
+}
+
+// unread lists what is live and is not read: it may do anything to packets.
+func unread(live *compat.Live) []string {
+	list := []string{}
+	for _, f := range live.Others {
+		list = append(list, "what this function of the kernel does to packets is not known: "+f.String())
+	}
+	for _, c := range live.Elsewhere {
+		if strings.HasPrefix(c, "table arp ") {
+			continue // meets no packet of IP
+		}
+		list = append(list, "what this chain does to packets is not known: "+c)
+	}
+	return list
+}
+
+// alone reports whether all rules are ours.
+func alone(live *compat.Live) bool {
+	for i := range live.Ruleset.Tables {
+		t := &live.Ruleset.Tables[i]
+		if t.Family == rules.Inet && t.Name == rules.TableName {
+			continue
+		}
+		for j := range t.Chains {
+			if !compat.IsLegacy(t) && len(t.Chains[j].Rules) > 0 || compat.IsLegacy(t) && !onlyOurs(&t.Chains[j]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// onlyOurs reports whether a chain of iptables-legacy has no rules but ours and jumps to them.
+func onlyOurs(c *rules.Chain) bool {
+	return compat.IsOurs(c.Name) || !slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return !compat.JumpsToOurs(&r) })
+}

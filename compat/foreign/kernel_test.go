@@ -1,0 +1,219 @@
+package foreign_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// A program gives rules to one of the kernel's backends.
+type program func(t *testing.T, bed *testbed.Bed, rules string)
+
+func legacy(t *testing.T, bed *testbed.Bed, text string) {
+	istiotest.Restore(t, bed.Pod, istiotest.Legacy, rules.IPv4, text)
+}
+
+func iptablesNFT(t *testing.T, bed *testbed.Bed, text string) {
+	istiotest.Restore(t, bed.Pod, istiotest.NFT, rules.IPv4, text)
+}
+
+func nftables(t *testing.T, bed *testbed.Bed, text string) {
+	istiotest.Run(t, bed.Pod, text, "nft", "-f", "-")
+}
+
+// The call that a test makes, whose packets its rules name: to a port of another machine, which the ruleset captures.
+var call = testbed.Call{
+	Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:8080"), Timeout: time.Second,
+}
+
+// TestEffect has, for rules of each backend, what a real connection does with them and what is decided.
+func TestEffect(t *testing.T) {
+	const redirected = testbed.Outbound
+	for _, row := range []struct {
+		name    string
+		make    program
+		rules   string
+		verdict foreign.Verdict
+		// says is a part of the answer. owner is that of the rule.
+		says  string
+		owner foreign.Owner
+		by    testbed.Name // who answers the call; empty for nobody
+	}{
+		{
+			name: "nothing", make: nftables, verdict: foreign.None, by: redirected,
+		},
+		{
+			name: "legacy NOTRACK", make: legacy, rules: "*raw\n-A OUTPUT -p tcp --dport 8080 -j NOTRACK\n-A PREROUTING -p tcp --sport 8080 -j NOTRACK\nCOMMIT\n",
+			verdict: foreign.Bypassed, says: "8080", owner: foreign.OwnerLegacy, by: testbed.Outside,
+		},
+		{
+			name: "legacy CT --notrack", make: legacy, rules: "*raw\n-A OUTPUT -p tcp --dport 8080 -j CT --notrack\n-A PREROUTING -p tcp --sport 8080 -j CT --notrack\nCOMMIT\n",
+			verdict: foreign.Bypassed, owner: foreign.OwnerLegacy, by: testbed.Outside,
+		},
+		{
+			name: "NOTRACK of iptables-nft", make: iptablesNFT, rules: "*raw\n-A OUTPUT -p tcp --dport 8080 -j NOTRACK\n-A PREROUTING -p tcp --sport 8080 -j NOTRACK\nCOMMIT\n",
+			verdict: foreign.Bypassed, owner: foreign.OwnerIPTablesNFT, by: testbed.Outside,
+		},
+		{
+			name: "notrack of nft", make: nftables, rules: `table ip own {
+				chain out { type filter hook output priority -300; tcp dport 8080 notrack; }
+				chain in { type filter hook prerouting priority -300; tcp sport 8080 notrack; }
+			}`,
+			verdict: foreign.Bypassed, owner: foreign.OwnerNFT, by: testbed.Outside,
+		},
+		{
+			name: "a translation that runs before ours", make: nftables, rules: `table ip own {
+				chain out { type nat hook output priority -150; tcp dport 8080 dnat to 10.9.9.8; }
+			}`,
+			verdict: foreign.Bypassed, says: "10.9.9.8", owner: foreign.OwnerNFT, by: testbed.Outside,
+		},
+		{
+			name: "an accept that runs before ours ends only its own chain", make: nftables, rules: `table ip own {
+				chain out { type nat hook output priority -150; tcp dport 8080 accept; }
+			}`,
+			verdict: foreign.None, by: redirected,
+		},
+		{
+			name: "NAT of iptables-legacy, which runs behind ours", make: legacy, rules: "*nat\n-A OUTPUT -p tcp -j REDIRECT --to-ports 9\n-A PREROUTING -p tcp -j REDIRECT --to-ports 9\nCOMMIT\n",
+			verdict: foreign.None, by: redirected,
+		},
+		{
+			name: "a firewall that drops", make: legacy, rules: "*filter\n-A OUTPUT -p tcp --dport 8080 -j DROP\nCOMMIT\n*raw\n-A OUTPUT -p tcp --dport 8080 -j DROP\nCOMMIT\n",
+			verdict: foreign.None,
+		},
+		{
+			name: "a firewall that accepts what it knows", make: iptablesNFT, rules: "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n-A OUTPUT -p tcp -j ACCEPT\nCOMMIT\n",
+			verdict: foreign.None, by: redirected,
+		},
+		{
+			name: "NOTRACK of traffic that is not captured", make: legacy, rules: "*raw\n-A OUTPUT -p udp --dport 5353 -j NOTRACK\nCOMMIT\n",
+			verdict: foreign.None, by: redirected,
+		},
+		{
+			name: "a set that the model has no word for", make: nftables, rules: `table ip own {
+				chain out { type filter hook output priority -300; tcp dport 8080 ip dscp 5 notrack; }
+			}`,
+			verdict: foreign.Unknown, says: "depends on", by: redirected,
+		},
+		{
+			name: "a chain at a device", make: nftables, rules: `table netdev own {
+				chain in { type filter hook ingress device "lo" priority 0; meta mark set 7; }
+			}`,
+			verdict: foreign.Unknown, says: "table netdev own chain in", by: redirected,
+		},
+	} {
+		for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
+			t.Run(row.name+"/"+string(e), func(t *testing.T) {
+				if e == compat.BackendLegacy && strings.Contains(row.rules, "type nat hook") {
+					return // the kernel lets only one of the two backends translate
+				}
+				bed, desired := redirectedPod(t, e)
+				if row.rules != "" {
+					row.make(t, bed, row.rules)
+				}
+				if e == compat.BackendNFT {
+					answer, err := bed.Dial(call)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if answer.By != row.by {
+						t.Errorf("the kernel: answered by %q, want %q", answer.By, row.by)
+					}
+				}
+				found := foreign.Inspect(bed.Pod, desired, diff.DefaultBudget)
+				text := strings.Join(found.Sentences(), "\n")
+				t.Log(text)
+				if found.Verdict() != row.verdict || !strings.Contains(text, row.says) {
+					t.Errorf("%s, want %s with %q: %s", found.Verdict(), row.verdict, row.says, text)
+				}
+				if row.verdict == foreign.Bypassed && found.Bypasses[0].Owner != row.owner {
+					t.Errorf("owner %q, want %q", found.Bypasses[0].Owner, row.owner)
+				}
+			})
+		}
+	}
+}
+
+// redirectedPod returns a pod that has its redirection, with the proxy that serves it.
+func redirectedPod(t testing.TB, e compat.BackendName) (*testbed.Bed, rules.Ruleset) {
+	t.Helper()
+	bed, err := testbed.New(testbed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = bed.Close() })
+	if err := bed.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
+		t.Fatal(err)
+	}
+	desired := compiled()
+	b, err := compat.Choose(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Apply(bed.Pod, desired, compat.Snapshot{}); err != nil {
+		t.Fatal(err)
+	}
+	return bed, desired
+}
+
+// compiled returns a ruleset that captures all that can be captured.
+func compiled() rules.Ruleset {
+	r := rules.DefaultRedirect()
+	r.IPv6 = true
+	r.OutboundCIDRs.All, r.InboundPorts.All = true, true
+	return rules.MustCompile(r)
+}
+
+// TestAReadingHoldsUntilALegacyTableChanges has changes of which the kernel tells nothing: of a rule's content, at the same size.
+func TestAReadingHoldsUntilALegacyTableChanges(t *testing.T) {
+	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
+		t.Run(string(e), func(t *testing.T) {
+			bed, desired := redirectedPod(t, e)
+			found := foreign.Inspect(bed.Pod, desired, diff.DefaultBudget)
+			for _, step := range []struct {
+				rules string
+				holds bool
+			}{
+				{"", true},
+				{"*raw\n-A OUTPUT -p udp --dport 8080 -m limit --limit 1/s -j NOTRACK\nCOMMIT\n", false},
+				{"", true},
+				{"*raw\n-D OUTPUT 1\n-A OUTPUT -p udp --dport 8081 -m limit --limit 1/s -j NOTRACK\nCOMMIT\n", false},
+				{"*raw\n-P OUTPUT DROP\nCOMMIT\n", false},
+			} {
+				if step.rules != "" {
+					istiotest.Run(t, bed.Pod, step.rules, "iptables-legacy-restore", "--noflush")
+				}
+				if _, err := bed.Dial(call); err != nil { // the rules count
+					t.Fatal(err)
+				}
+				if holds := found.Holds(bed.Pod); holds != step.holds {
+					t.Fatalf("after %q: holds %t, want %t", step.rules, holds, step.holds)
+				}
+				found = foreign.Inspect(bed.Pod, desired, diff.DefaultBudget)
+			}
+		})
+	}
+}
+
+// BenchmarkHolds measures what each audit of a pod costs beside the comparison of its own rules.
+func BenchmarkHolds(b *testing.B) {
+	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
+		b.Run(string(e), func(b *testing.B) {
+			bed, desired := redirectedPod(b, e)
+			found := foreign.Inspect(bed.Pod, desired, diff.DefaultBudget)
+			for b.Loop() {
+				if !found.Holds(bed.Pod) {
+					b.Fatal("it does not hold")
+				}
+			}
+		})
+	}
+}

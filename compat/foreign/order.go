@@ -1,0 +1,55 @@
+package foreign
+
+import (
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// mostOrders bounds the orders of base chains that are looked at: those of three pairs of chains, or of one set of three.
+const mostOrders = 8
+
+// ordersOf returns all orders in which the kernel may run base chains of which it does not tell the order. Each of the functions makes the
+// ruleset have one. It returns false if there are too many.
+//
+// Some of the orders may be impossible, since that of some pairs is known: more orders can only make an answer less certain.
+func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
+	orders := []func(){func() {}}
+	for _, a := range ambiguous {
+		if a.Chains[0].Chain.Base.Position() == rules.ConntrackPriority {
+			return nil, false // on which side of conntrack they run is not known either
+		}
+		var longer []func()
+		for _, p := range permutations(len(a.Chains), mostOrders) {
+			for _, before := range orders {
+				longer = append(longer, func() {
+					before()
+					for i, c := range a.Chains {
+						c.Chain.Base.Order = p[i]
+					}
+				})
+			}
+		}
+		if orders = longer; len(orders) == 0 || len(orders) > mostOrders {
+			return nil, false
+		}
+	}
+	return orders, true
+}
+
+// permutations returns all orders of n things, none if there are more than the limit.
+func permutations(n, limit int) [][]int {
+	all := [][]int{{}}
+	for i := range n {
+		var longer [][]int
+		for _, p := range all {
+			for at := range len(p) + 1 {
+				q := append(append(append([]int{}, p[:at]...), i), p[at:]...)
+				longer = append(longer, q)
+			}
+		}
+		if all = longer; len(all) > limit {
+			return nil
+		}
+	}
+	return all
+}

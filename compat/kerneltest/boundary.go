@@ -1,0 +1,242 @@
+package kerneltest
+
+import (
+	"net/netip"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// BoundaryPackets draws packets from the boundaries of the classes into which the rulesets divide
+// packets: for each rule of each of them a packet of which the fields lie at or beside an end of
+// what the rule's matches ask for, and as a rule those of the jumps that lead to its chain. The
+// packets can be sent one after the other.
+func (g *Generator) BoundaryPackets(n *Network, count int, rulesets ...*rules.Ruleset) []rules.Packet {
+	var ways []way
+	for _, rs := range rulesets {
+		for i := range rs.Tables {
+			for j := range rs.Tables[i].Chains {
+				c := &rs.Tables[i].Chains[j]
+				for k := range c.Rules {
+					ways = append(ways, way{&rs.Tables[i], c, &c.Rules[k]})
+				}
+			}
+		}
+	}
+	if len(ways) == 0 {
+		return nil
+	}
+	g.random.Shuffle(len(ways), func(i, j int) { ways[i], ways[j] = ways[j], ways[i] })
+	var packets []rules.Packet
+	met := meetings{}
+	for try := 0; len(packets) < count && try < 20*count; try++ {
+		p := g.packet()
+		g.lead(&p, ways[try%len(ways)])
+		if n.Complete(&p); n.Sendable(&p) == nil && met.add(&p) {
+			packets = append(packets, p)
+		}
+	}
+	return packets
+}
+
+// A way is a rule and its place.
+type way struct {
+	table *rules.Table
+	chain *rules.Chain
+	rule  *rules.Rule
+}
+
+// lead changes the packet so that it may come to the rule and lies at a boundary of what the rule
+// matches. Of the matches on the way, one in six is left out.
+func (g *Generator) lead(p *rules.Packet, w way) {
+	for range 8 {
+		for _, m := range matchesOf(w.rule) {
+			if !g.oneIn(6) {
+				g.approach(p, m)
+			}
+		}
+		if w.chain.Base != nil {
+			g.enter(p, w.chain.Base.Hook)
+			return
+		}
+		caller, ok := g.caller(w)
+		if !ok {
+			return
+		}
+		w = caller
+	}
+}
+
+// enter makes the packet one of the hook, as far as that leaves it one that can be sent: all packets
+// that a hook sees at prerouting may have left by lo before.
+func (g *Generator) enter(p *rules.Packet, h rules.Hook) {
+	switch {
+	case h == rules.Output && p.Hook != rules.Output:
+		p.Hook, p.InInterface, p.InAddress, p.NoReversePath = rules.Output, "", netip.Addr{}, false
+		p.Owner = &rules.Owner{UID: draw(g, packetIDs...), GID: draw(g, packetIDs...)}
+	case h == rules.Prerouting && p.Hook != rules.Prerouting && !p.Source.Addr().IsLoopback() &&
+		!p.Destination.Addr().IsLoopback() && p.Owner != nil && !g.oneIn(4):
+		p.Hook, p.OutInterface, p.Owner, p.Bound = rules.Prerouting, "", nil, false
+		p.InInterface = draw(g, interfaces...)
+	}
+}
+
+// caller returns a rule that jumps to the chain of another.
+func (g *Generator) caller(w way) (way, bool) {
+	var list []way
+	for i := range w.table.Chains {
+		c := &w.table.Chains[i]
+		for j := range c.Rules {
+			for _, a := range c.Rules[j].Actions {
+				if jump, ok := a.(rules.Jump); ok && jump.Chain == w.chain.Name {
+					list = append(list, way{w.table, c, &c.Rules[j]})
+				}
+			}
+		}
+	}
+	if len(list) == 0 {
+		return way{}, false
+	}
+	return draw(g, list...), true
+}
+
+// matchesOf returns the matches of a rule, also those behind statements.
+func matchesOf(r *rules.Rule) []rules.Match {
+	list := r.Matches[:len(r.Matches):len(r.Matches)]
+	for _, a := range r.Actions {
+		if q, ok := a.(rules.Require); ok {
+			list = append(list, q.Match)
+		}
+	}
+	return list
+}
+
+// approach gives the packet a value at a boundary of the match.
+func (g *Generator) approach(p *rules.Packet, match rules.Match) {
+	switch m := match.(type) {
+	case rules.MatchTuple:
+		if len(m.Alternatives) > 0 {
+			for _, part := range draw(g, m.Alternatives...) {
+				g.approach(p, part)
+			}
+		}
+	case rules.MatchInterface:
+		g.approachInterface(p, m)
+	case rules.MatchAddr:
+		g.approachAddr(p, m)
+	case rules.MatchProtocol:
+		g.approachProtocol(p, draw(g, m.Protocols...))
+	case rules.MatchPort:
+		g.approachPort(p, m)
+	case rules.MatchTCPFlags:
+		g.approachProtocol(p, rules.TCP)
+		if p.Protocol == rules.TCP && !p.State.HasConnection() || p.State == rules.New && p.Status == 0 {
+			p.Flags = draw(g, m.Value&m.Mask|p.Flags&^m.Mask, rules.SYN, rules.ACK, rules.SYN|rules.ACK, rules.RST)
+			p.State = InitialState(p)
+		}
+	case rules.MatchOwner:
+		if p.Owner != nil && len(m.IDs) > 0 {
+			id := beside(g, draw(g, m.IDs...))
+			if m.Group {
+				p.Owner = &rules.Owner{UID: p.Owner.UID, GID: id}
+			} else {
+				p.Owner = &rules.Owner{UID: id, GID: p.Owner.GID}
+			}
+		}
+	case rules.MatchMark:
+		other := uint32(1) << g.below(32)
+		g.approachMark(p, m.Conntrack, draw(g, m.Value, m.Value, m.Value|^m.Mask, m.Value^other))
+	case rules.MatchMarkRange:
+		g.approachMark(p, m.Conntrack, beside(g, draw(g, m.Values...)))
+	case rules.MatchICMP:
+		if code := beside(g, draw(g, m.Values...)); p.ICMPType != 0 && p.State == rules.New {
+			p.ICMPType, p.ICMPCode = uint8(code>>8), uint8(code)
+			p.State = InitialState(p)
+		}
+	case rules.MatchState, rules.MatchStatus, rules.MatchDirection:
+		if p.Owner != nil || p.Hook == rules.Prerouting {
+			p.Flags, p.Status, p.ConntrackMark, p.Reply, p.State = 0, 0, 0, false, rules.New
+			g.state(p)
+		}
+	}
+}
+
+// beside returns an end of a range, or a value beside an end.
+func beside[T uint16 | uint32](g *Generator, r rules.Range[T]) T {
+	return draw(g, r.First, r.Last, r.First, r.Last, r.First-1, r.Last+1)
+}
+
+func (g *Generator) approachInterface(p *rules.Packet, m rules.MatchInterface) {
+	name := draw(g, m.Names...)
+	for _, known := range interfaces {
+		if name.Contains(known) != g.oneIn(4) {
+			if p.Hook == rules.Prerouting && !m.Out {
+				p.InInterface = known
+			} else if p.Hook == rules.Output && m.Out && p.Owner != nil && p.Destination.Addr().Is4() && g.oneIn(3) {
+				p.Bound, p.OutInterface = true, known
+			}
+			return
+		}
+	}
+}
+
+// approachAddr changes an address of the packet. If the match is of the other family, or the address
+// is not one that a packet can have, it leaves the packet alone.
+func (g *Generator) approachAddr(p *rules.Packet, m rules.MatchAddr) {
+	r := draw(g, m.Ranges...)
+	a := draw(g, r.From(), r.To(), r.From(), r.To(), r.From().Prev(), r.To().Next())
+	if !a.IsValid() || a.Is4() != p.Destination.Addr().Is4() || a.IsUnspecified() {
+		return
+	}
+	other := p.Source.Addr()
+	if m.Side == rules.Source {
+		other = p.Destination.Addr()
+	}
+	if a == other || a.IsMulticast() || addrType(a) == rules.Broadcast || addrType(a) == rules.AddrTypeUnknown ||
+		p.Hook == rules.Prerouting && a.IsLoopback() {
+		return
+	}
+	if m.Side == rules.Source {
+		p.Source = netip.AddrPortFrom(a, p.Source.Port())
+	} else {
+		p.Destination = netip.AddrPortFrom(a, p.Destination.Port())
+	}
+}
+
+// approachProtocol makes the packet one of TCP or UDP, if it begins a connection.
+func (g *Generator) approachProtocol(p *rules.Packet, protocol rules.Protocol) {
+	if protocol != rules.TCP && protocol != rules.UDP || p.Protocol == protocol || p.State != rules.New || p.Status != 0 {
+		return
+	}
+	if p.Source.Port() == 0 {
+		p.Source = netip.AddrPortFrom(p.Source.Addr(), uint16(20000+g.below(10000)))
+		p.Destination = netip.AddrPortFrom(p.Destination.Addr(), draw(g, packetPorts...))
+	}
+	p.Protocol, p.ICMPType, p.ICMPCode, p.Flags = protocol, 0, 0, 0
+	if protocol == rules.TCP {
+		p.Flags = rules.SYN
+	}
+}
+
+func (g *Generator) approachPort(p *rules.Packet, m rules.MatchPort) {
+	if p.Protocol != rules.TCP && p.Protocol != rules.UDP {
+		g.approachProtocol(p, draw(g, rules.TCP, rules.UDP))
+	}
+	port := beside(g, draw(g, m.Ports...))
+	switch {
+	case port == 0 || p.Source.Port() == 0:
+	case m.Side == rules.Source:
+		p.Source = netip.AddrPortFrom(p.Source.Addr(), port)
+	default:
+		p.Destination = netip.AddrPortFrom(p.Destination.Addr(), port)
+	}
+}
+
+// approachMark gives the packet the mark, or a known connection of it.
+func (g *Generator) approachMark(p *rules.Packet, conntrack bool, mark uint32) {
+	switch {
+	case !conntrack:
+		p.Mark = mark
+	case p.Status != 0:
+		p.ConntrackMark = mark
+	}
+}

@@ -1,0 +1,164 @@
+package kerneltest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Attributes and messages of linux/netfilter/nfnetlink_conntrack.h.
+const (
+	subsysConntrack = 1
+	ctNew           = 0
+	ctDelete        = 2
+
+	ctaTupleOrig  = 1
+	ctaTupleReply = 2
+	ctaStatus     = 3
+	ctaProtoInfo  = 4
+	ctaTimeout    = 7
+	ctaMark       = 8
+	ctaNATDst     = 13
+	ctaZone       = 18
+
+	ctaTupleIP    = 1
+	ctaTupleProto = 2
+)
+
+// conntrack creates and deletes entries.
+type conntrack struct{ conn *netlink.Conn }
+
+func (n *Network) openConntrack() error {
+	return n.Pod.Do(func() error {
+		conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+		if err == nil {
+			n.conntrack = &conntrack{conn}
+		}
+		return err
+	})
+}
+
+// execute sends a message to a subsystem of nfnetlink.
+func execute(conn *netlink.Conn, kind uint16, flags netlink.HeaderFlags, family uint8, resource uint16, attributes []byte) error {
+	head := binary.BigEndian.AppendUint16([]byte{family, 0}, resource)
+	_, err := conn.Execute(netlink.Message{
+		Header: netlink.Header{
+			Type:  netlink.HeaderType(kind),
+			Flags: netlink.Request | netlink.Acknowledge | flags,
+		},
+		Data: append(head, attributes...),
+	})
+	return err
+}
+
+// flush deletes all entries.
+func (c *conntrack) flush() error {
+	if err := execute(c.conn, subsysConntrack<<8|ctDelete, 0, unix.AF_UNSPEC, 0, nil); err != nil {
+		return fmt.Errorf("flush conntrack: %w", err)
+	}
+	return nil
+}
+
+// A tuple is one direction of a connection.
+type tuple struct {
+	protocol rules.Protocol
+	from, to netip.AddrPort
+}
+
+func (t tuple) reversed() tuple { return tuple{t.protocol, t.to, t.from} }
+
+// An entry is a connection to create.
+type entry struct {
+	original, reply tuple
+	status          rules.Status
+	mark            uint32
+}
+
+// Zones are those in which connections are created, so that a packet has its state in each.
+var Zones = []uint16{0, 1, 5, 65535}
+
+// create creates the connection in all zones.
+func (c *conntrack) create(e entry) error {
+	for _, zone := range Zones {
+		if err := c.createIn(zone, e); err != nil {
+			return fmt.Errorf("create connection %v in zone %d: %w", e, zone, err)
+		}
+	}
+	return nil
+}
+
+func (c *conntrack) createIn(zone uint16, e entry) error {
+	encoder := netlink.NewAttributeEncoder()
+	encoder.ByteOrder = binary.BigEndian
+	encoder.Nested(ctaTupleOrig, e.original.encode)
+	encoder.Nested(ctaTupleReply, e.reply.encode)
+	encoder.Uint32(ctaStatus, uint32(e.status|rules.StatusConfirmed))
+	encoder.Uint32(ctaTimeout, 600)
+	encoder.Uint32(ctaMark, e.mark)
+	// Its own destination as a translation: so translation is decided, for nothing.
+	encoder.Nested(ctaNATDst, func(nat *netlink.AttributeEncoder) error {
+		const address4, address6 = 1, 4
+		if to := e.original.to.Addr(); to.Is4() {
+			nat.Bytes(address4, to.AsSlice())
+		} else {
+			nat.Bytes(address6, to.AsSlice())
+		}
+		return nil
+	})
+	if zone != 0 {
+		encoder.Uint16(ctaZone, zone)
+	}
+	if e.original.protocol == rules.TCP {
+		encoder.Nested(ctaProtoInfo, func(info *netlink.AttributeEncoder) error {
+			const tcp, state, flagsOriginal, flagsReply, synSent, established, liberal = 1, 1, 4, 5, 1, 3, 8
+			now := uint8(established)
+			if e.status&rules.StatusSeenReply == 0 {
+				now = synSent
+			}
+			info.Nested(tcp, func(a *netlink.AttributeEncoder) error {
+				a.Uint8(state, now)
+				a.Bytes(flagsOriginal, []byte{liberal, liberal})
+				a.Bytes(flagsReply, []byte{liberal, liberal})
+				return nil
+			})
+			return nil
+		})
+	}
+	attributes, err := encoder.Encode()
+	if err != nil {
+		return err
+	}
+	family := uint8(unix.AF_INET)
+	if e.original.from.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	kind := uint16(subsysConntrack<<8 | ctNew)
+	return execute(c.conn, kind, netlink.Create|netlink.Excl, family, 0, attributes)
+}
+
+func (t tuple) encode(a *netlink.AttributeEncoder) error {
+	a.Nested(ctaTupleIP, func(ip *netlink.AttributeEncoder) error {
+		const source4, destination4, source6, destination6 = 1, 2, 3, 4
+		from, to := uint16(source4), uint16(destination4)
+		if t.from.Addr().Is6() {
+			from, to = source6, destination6
+		}
+		ip.Bytes(from, t.from.Addr().AsSlice())
+		ip.Bytes(to, t.to.Addr().AsSlice())
+		return nil
+	})
+	a.Nested(ctaTupleProto, func(proto *netlink.AttributeEncoder) error {
+		const number, source, destination = 1, 2, 3
+		proto.ByteOrder = binary.BigEndian
+		proto.Uint8(number, uint8(t.protocol))
+		proto.Uint16(source, t.from.Port())
+		proto.Uint16(destination, t.to.Port())
+		return nil
+	})
+	return nil
+}

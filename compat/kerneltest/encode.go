@@ -1,0 +1,249 @@
+package kerneltest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/google/nftables/expr"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Each packet ends with magic and a token of four bytes. Before these, notesAt bytes behind the IP
+// header, there is room for the witness to write to (see note).
+const (
+	magic     = 0x51ce0a5d
+	notesAt   = 80
+	notesSize = 36
+	// The room has zeroes except for the status, which has bits that no connection has.
+	noStatus = 0xffffffff
+)
+
+// A note is what the witness writes into a packet: the conntrack fields that nfnetlink_log does not
+// have on all kernels.
+type note struct {
+	key      expr.CtKey
+	at, size uint32
+}
+
+// notes are the fields and their places in the room. The last two are of the original direction: the
+// destination that the connection's first packet had when conntrack saw it.
+var notes = []note{
+	{expr.CtKeyMARK, 0, 4},
+	{expr.CtKeySTATUS, 4, 4},
+	{expr.CtKeySTATE, 8, 4},
+	{expr.CtKeyZONE, 12, 2},
+	{expr.CtKeyDIRECTION, 14, 1},
+	{expr.CtKeyDST, 16, 16},
+	{expr.CtKeyPROTODST, 32, 2},
+}
+
+// newNotes returns the room before the witness has written.
+func newNotes() []byte {
+	b := make([]byte, notesSize)
+	binary.NativeEndian.PutUint32(b[4:], noStatus)
+	return b
+}
+
+// A Connection is the conntrack entry of a packet.
+type Connection struct {
+	Mark   uint32
+	Zone   uint16
+	Status rules.Status
+	State  rules.State
+	Reply  bool
+	// Original is the destination of the connection's first packet as conntrack has seen it.
+	Original netip.AddrPort
+}
+
+// The bits of nft's "ct state".
+const (
+	bitInvalid     = 1
+	bitEstablished = 2
+	bitRelated     = 4
+	bitNew         = 8
+	bitUntracked   = 64
+)
+
+// readNotes returns the state of a packet and its connection, or nil if it has none.
+func readNotes(b []byte, ipv4 bool) (rules.State, *Connection) {
+	state := rules.Invalid
+	switch binary.NativeEndian.Uint32(b[8:]) {
+	case bitUntracked:
+		state = rules.Untracked
+	case bitNew:
+		state = rules.New
+	case bitEstablished:
+		state = rules.Established
+	case bitRelated:
+		state = rules.Related
+	}
+	status := binary.NativeEndian.Uint32(b[4:])
+	if status == noStatus {
+		return state, nil
+	}
+	original := netip.AddrFrom16([16]byte(b[16:32]))
+	if ipv4 {
+		original = netip.AddrFrom4([4]byte(b[16:20]))
+	}
+	return state, &Connection{
+		Original: netip.AddrPortFrom(original, binary.BigEndian.Uint16(b[32:])),
+		Mark:     binary.NativeEndian.Uint32(b),
+		Zone:     binary.NativeEndian.Uint16(b[12:]),
+		Status:   rules.Status(status & 0x3f),
+		State:    state,
+		Reply:    b[14] != 0,
+	}
+}
+
+// encode writes the packet with its headers and the token. An ICMP error carries the beginning of
+// inner.
+func encode(p *rules.Packet, token uint32, inner []byte) []byte {
+	from, to := p.Source.Addr(), p.Destination.Addr()
+	var segment []byte
+	checksumAt := -1
+	switch p.Protocol {
+	case rules.TCP:
+		segment = make([]byte, 20)
+		binary.BigEndian.PutUint32(segment[4:], 1000)
+		if p.Flags&rules.ACK != 0 {
+			binary.BigEndian.PutUint32(segment[8:], 1000)
+		}
+		segment[12], segment[13] = 5<<4, byte(p.Flags)
+		binary.BigEndian.PutUint16(segment[14:], 1000)
+		checksumAt = 16
+	case rules.UDP:
+		segment = make([]byte, 8)
+		binary.BigEndian.PutUint16(segment[4:], notesAt+notesSize+8)
+		checksumAt = 6
+	case rules.ICMP, rules.ICMPv6:
+		segment = make([]byte, 8)
+		segment[0], segment[1] = p.ICMPType, p.ICMPCode
+		if inner == nil {
+			// The identifier is the connection's, so that no two echoes share one.
+			binary.BigEndian.PutUint16(segment[4:], uint16(token))
+		}
+		segment = append(segment, inner[:min(len(inner), 48)]...) // the headers of IPv6 and UDP
+		checksumAt = 2
+	default:
+		segment = make([]byte, 8)
+	}
+	if p.Protocol == rules.TCP || p.Protocol == rules.UDP {
+		binary.BigEndian.PutUint16(segment, p.Source.Port())
+		binary.BigEndian.PutUint16(segment[2:], p.Destination.Port())
+	}
+	segment = append(segment, make([]byte, notesAt-len(segment))...)
+	segment = append(segment, newNotes()...)
+	segment = binary.BigEndian.AppendUint32(segment, magic)
+	segment = binary.BigEndian.AppendUint32(segment, token)
+	if checksumAt >= 0 {
+		sum := sum16(0, segment)
+		if p.Protocol != rules.ICMP {
+			sum = sum16(sum, from.AsSlice())
+			sum = sum16(sum, to.AsSlice())
+			sum += uint32(p.Protocol) + uint32(len(segment))
+		}
+		checksum := fold(sum)
+		if checksum == 0 && p.Protocol == rules.UDP {
+			checksum = 0xffff
+		}
+		binary.BigEndian.PutUint16(segment[checksumAt:], checksum)
+	}
+	return append(header(from, to, p.Protocol, len(segment), uint16(token)), segment...)
+}
+
+// header returns the IP header.
+func header(from, to netip.Addr, protocol rules.Protocol, length int, id uint16) []byte {
+	var h []byte
+	if from.Is4() {
+		h = make([]byte, 12, 20)
+		h[0] = 0x45
+		binary.BigEndian.PutUint16(h[2:], uint16(20+length))
+		binary.BigEndian.PutUint16(h[4:], id|1) // the kernel replaces 0
+		h[8], h[9] = 64, byte(protocol)
+		h = append(append(h, from.AsSlice()...), to.AsSlice()...)
+		binary.BigEndian.PutUint16(h[10:], fold(sum16(0, h)))
+		return h
+	}
+	h = make([]byte, 8, 40)
+	h[0] = 0x60
+	binary.BigEndian.PutUint16(h[4:], uint16(length))
+	h[6], h[7] = byte(protocol), 64
+	return append(append(h, from.AsSlice()...), to.AsSlice()...)
+}
+
+// sum16 adds the data as 16-bit words, RFC 1071.
+func sum16(sum uint32, data []byte) uint32 {
+	for ; len(data) > 1; data = data[2:] {
+		sum += uint32(binary.BigEndian.Uint16(data))
+	}
+	if len(data) == 1 {
+		sum += uint32(data[0]) << 8
+	}
+	return sum
+}
+
+func fold(sum uint32) uint16 {
+	for sum>>16 != 0 {
+		sum = sum&0xffff + sum>>16
+	}
+	return ^uint16(sum)
+}
+
+// decoded is what a logged packet says.
+type decoded struct {
+	token     uint32
+	protocol  rules.Protocol
+	from, to  netip.AddrPort
+	hasTokens bool
+	state     rules.State
+	conn      *Connection
+	// answer is by what the kernel answers the packet with the token, or the packet that went where
+	// this one comes from; empty if the packet is no answer.
+	answer string
+}
+
+// decode reads a logged packet.
+func decode(b []byte) decoded {
+	var d decoded
+	var from, to netip.Addr
+	switch {
+	case len(b) >= 20 && b[0]>>4 == 4:
+		d.protocol = rules.Protocol(b[9])
+		from, to = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
+		b = b[min(len(b), int(b[0]&15)*4):]
+	case len(b) >= 40 && b[0]>>4 == 6:
+		d.protocol = rules.Protocol(b[6])
+		from, to = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
+		b = b[40:]
+	default:
+		return d
+	}
+	var fromPort, toPort uint16
+	if (d.protocol == rules.TCP || d.protocol == rules.UDP) && len(b) >= 4 {
+		fromPort, toPort = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
+	}
+	d.from, d.to = netip.AddrPortFrom(from, fromPort), netip.AddrPortFrom(to, toPort)
+	if end := notesAt + notesSize; len(b) == end+8 && binary.BigEndian.Uint32(b[end:]) == magic {
+		d.token, d.hasTokens = binary.BigEndian.Uint32(b[end+4:]), true
+		d.state, d.conn = readNotes(b[notesAt:], to.Is4())
+		return d
+	}
+	d.readAnswer(b)
+	return d
+}
+
+// readAnswer reads the answer to a rejected packet, from behind the IP header: a reset, or an ICMP
+// error, which carries the packet with its token.
+func (d *decoded) readAnswer(b []byte) {
+	switch {
+	case d.protocol == rules.TCP && len(b) >= 20 && rules.TCPFlags(b[13])&rules.RST != 0:
+		d.answer = "tcp reset"
+	case d.protocol == rules.ICMP && len(b) > 8+20 && b[0] == 3,
+		d.protocol == rules.ICMPv6 && len(b) > 8+40 && b[0] >= 1 && b[0] <= 4:
+		if inner := decode(b[8:]); inner.hasTokens {
+			d.answer, d.token = fmt.Sprintf("%s %d/%d", d.protocol, b[0], b[1]), inner.token
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package kerneltest_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// arrivals are packets and how far they come.
+var arrivals = []struct {
+	of               diff.Fact // only of packets that do not arrive
+	says, from, to   string
+	atRules, arrives bool
+}{
+	{0, "an ordinary packet", "10.244.1.1", "10.244.1.5", true, true},
+	{diff.LoopbackSourceNeverArrives, "from IPv4 loopback", "127.0.0.1", "10.244.1.5", true, false},
+	{diff.MulticastSourceNeverArrives, "from an IPv4 multicast address", "224.0.0.1", "10.244.1.5", true, false},
+	{0, "for IPv4 loopback", "10.244.1.1", "127.0.0.1", true, false},
+	{0, "an ordinary packet of IPv6", "fd00:10:244:1::1", "fd00:10:244:1::5", true, true},
+	{diff.LoopbackIPv6NeverArrives, "from IPv6 loopback", "::1", "fd00:10:244:1::5", false, false},
+	{diff.LoopbackIPv6NeverArrives, "for IPv6 loopback", "fd00:10:244:1::1", "::1", false, false},
+	{diff.MulticastSourceNeverArrives, "from an IPv6 multicast address", "ff02::1", "fd00:10:244:1::5", false, false},
+}
+
+// TestTheKernelKeepsTheConstraints sends packets that cannot exist to a real pod, each to a port of its own, and counts how far they
+// come: those that cannot exist reach no rule, or at least nobody whatever the rules say.
+func TestTheKernelKeepsTheConstraints(t *testing.T) {
+	pair := netnstest.NewPair(t)
+	const control, saved, savedTo = 1, 2, 3
+	ports := []uint16{control, saved, savedTo}
+	for i := range arrivals {
+		ports = append(ports, uint16(100+i))
+	}
+	if _, err := nft.Apply(pair.Pod, counting(ports, saved, savedTo)); err != nil {
+		t.Fatal(err)
+	}
+	sender := newSender(t, pair)
+	for i, tc := range arrivals {
+		sender.send(netip.MustParseAddr(tc.from), netip.MustParseAddr(tc.to), uint16(100+i))
+	}
+	sender.send(pair.NeighbourIP4, netip.MustParseAddr("127.0.0.1"), saved)
+	sender.send(pair.NeighbourIP4, pair.PodIP4, control)
+	hits := waitForHit(t, pair.Pod, control)
+	for i, tc := range arrivals {
+		port := uint16(100 + i)
+		atRules, arrives := hits[fmt.Sprint("prerouting ", port)] == 1, hits[fmt.Sprint("input ", port)] == 1
+		if atRules != tc.atRules || arrives != tc.arrives {
+			t.Errorf("%s: at the rules %t, want %t; arrives %t, want %t", tc.says, atRules, tc.atRules, arrives, tc.arrives)
+		}
+		p := rules.Packet{
+			Hook: rules.Prerouting, InInterface: "eth0", Protocol: rules.UDP,
+			Source:      netip.AddrPortFrom(netip.MustParseAddr(tc.from), 40000),
+			Destination: netip.AddrPortFrom(netip.MustParseAddr(tc.to), port),
+		}
+		// Routing drops what is for 127.0.0.1 only if no rule has redirected it.
+		if want := arrives || tc.to == "127.0.0.1"; diff.Possible(p) != want {
+			t.Errorf("%s: possible %t, want %t", tc.says, diff.Possible(p), want)
+		}
+	}
+	if hits[fmt.Sprint("input ", savedTo)] != 1 {
+		t.Error("a redirection does not save a packet for 127.0.0.1")
+	}
+}
+
+// counting counts the UDP packets to each port before the rules and behind routing, and redirects one port to another.
+func counting(ports []uint16, redirected, to uint16) rules.Ruleset {
+	before := rules.Chain{Name: "prerouting", Base: &rules.Base{Hook: rules.Prerouting, Priority: -300}}
+	behind := rules.Chain{Name: "input", Base: &rules.Base{Hook: rules.Input}}
+	nat := rules.Chain{Name: "nat", Base: &rules.Base{Type: rules.NAT, Hook: rules.Prerouting, Priority: -100}}
+	nat.Rules = []rules.Rule{onPort(redirected, rules.RedirectTo{Port: to})}
+	for _, port := range ports {
+		count := onPort(port, rules.Count{})
+		before.Rules, behind.Rules = append(before.Rules, count), append(behind.Rules, count)
+	}
+	return rules.Ruleset{Tables: []rules.Table{{Name: rules.TableName, Chains: []rules.Chain{before, behind, nat}}}}
+}
+
+// onPort returns a rule for the UDP packets to a port.
+func onPort(port uint16, a rules.Action) rules.Rule {
+	return rules.Rule{Actions: []rules.Action{a}, Matches: []rules.Match{
+		rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}},
+		rules.MatchPort{Side: rules.Destination, Ports: []rules.PortRange{{First: port, Last: port}}},
+	}}
+}
+
+// waitForHit returns the counters, by chain and port, as soon as a packet to the port has come through.
+func waitForHit(t *testing.T, pod *netns.NS, port uint16) map[string]uint64 {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		rs, err := nft.Read(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hits := map[string]uint64{}
+		for _, c := range rs.Tables[0].Chains {
+			for _, r := range c.Rules {
+				for _, m := range r.Matches {
+					if m, ok := m.(rules.MatchPort); ok {
+						hits[fmt.Sprint(c.Name, " ", m.Ports[0].First)] = r.Hits.Packets
+					}
+				}
+			}
+		}
+		if hits[fmt.Sprint("input ", port)] > 0 {
+			return hits
+		}
+	}
+	t.Fatal("no packet comes through")
+	return nil
+}
+
+// A sender sends packets with any header from the neighbour to the pod.
+type sender struct {
+	t        *testing.T
+	pair     netnstest.Pair
+	fd4, fd6 int
+}
+
+func newSender(t *testing.T, pair netnstest.Pair) sender {
+	t.Helper()
+	s := sender{t: t, pair: pair}
+	open := func(domain int) (fd int) {
+		err := pair.Neighbour.Do(func() (err error) {
+			fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW) // brings its own header
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		return fd
+	}
+	s.fd4, s.fd6 = open(unix.AF_INET), open(unix.AF_INET6)
+	return s
+}
+
+// send sends a UDP packet. The link leads to the pod whatever the header says.
+func (s sender) send(from, to netip.Addr, port uint16) {
+	s.t.Helper()
+	udp := binary.BigEndian.AppendUint16(nil, 40000)
+	udp = binary.BigEndian.AppendUint16(udp, port)
+	udp = append(udp, 0, 8, 0, 0)
+	var err error
+	if from.Is4() {
+		header := []byte{0x45, 0, 0, 28, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0}
+		header = append(append(header, from.AsSlice()...), to.AsSlice()...)
+		err = unix.Sendto(s.fd4, append(header, udp...), 0, &unix.SockaddrInet4{Addr: s.pair.PodIP4.As4()})
+	} else {
+		header := []byte{0x60, 0, 0, 0, 0, 8, unix.IPPROTO_UDP, 64}
+		header = append(append(header, from.AsSlice()...), to.AsSlice()...)
+		err = unix.Sendto(s.fd6, append(header, udp...), 0, &unix.SockaddrInet6{Addr: s.pair.PodIP6.As16()})
+	}
+	if err != nil {
+		s.t.Fatalf("%s to %s: %v", from, to, err)
+	}
+}

@@ -1,0 +1,337 @@
+package kerneltest_test
+
+import (
+	"github.com/sluice-mesh/sluice/compat/kerneltest"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// beforeConntrackFacts returns facts about chains that run before conntrack.
+func beforeConntrackFacts() (list factList) {
+	for _, p := range []kerneltest.Program{legacy, variant} {
+		name := string(p)
+		list.add(diff.NoConnectionBeforeConntrack, name+": in raw no state",
+			one(xtables(p, "raw",
+				"PREROUTING -m conntrack --ctstate INVALID -j MARK --set-mark 9")),
+			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
+		)
+		list.add(diff.NoConnectionBeforeConntrack, name+": in raw not untracked",
+			one(xtables(p, "raw",
+				"PREROUTING -m conntrack --ctstate UNTRACKED -j MARK --set-mark 9")),
+			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+		)
+		list.add(diff.TemplateIsNew, name+": a zone in raw, then state NEW",
+			one(
+				xtables(p, "raw",
+					"PREROUTING -j CT --zone 5",
+					"PREROUTING -m conntrack --ctstate NEW -j MARK --set-mark 9",
+				),
+			),
+			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
+		)
+		list.add(diff.TemplateIsNew, name+": a zone in raw, then the state of an established one",
+			one(
+				xtables(p, "raw",
+					"PREROUTING -j CT --zone 5",
+					"PREROUTING -m conntrack --ctstate NEW -j MARK --set-mark 9",
+				),
+			),
+			with(syn, established), "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
+		)
+		list.add(diff.TemplateIsForXTables, name+": a zone in raw, then status NONE",
+			one(
+				xtables(p, "raw",
+					"PREROUTING -j CT --zone 5",
+					"PREROUTING -m conntrack --ctstatus NONE -j MARK --set-mark 9",
+				),
+			),
+			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
+		)
+		list.add(diff.TemplateIsForXTables, name+": a zone in raw, then status CONFIRMED",
+			one(
+				xtables(p, "raw",
+					"PREROUTING -j CT --zone 5",
+					"PREROUTING -m conntrack --ctstatus CONFIRMED -j MARK --set-mark 9",
+				),
+			),
+			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
+		)
+		list.add(diff.StatusNeedsConnection, name+": in raw, status CONFIRMED negated without a connection",
+			one(
+				xtables(p, "raw",
+					"PREROUTING -m conntrack ! --ctstatus CONFIRMED -j MARK --set-mark 9",
+				),
+			),
+			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+		)
+		list.add(diff.StatusNeedsConnection, name+": in raw, ctdir without a connection",
+			one(xtables(p, "raw", "PREROUTING -m conntrack --ctdir ORIGINAL -j MARK --set-mark 9")),
+			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+		)
+		list.add(diff.TemplateIsForXTables, name+": a zone in raw, then direction ORIGINAL",
+			one(
+				xtables(p, "raw",
+					"PREROUTING -j CT --zone 5",
+					"PREROUTING -m conntrack --ctdir ORIGINAL -j MARK --set-mark 9",
+				),
+			),
+			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
+		)
+		list.add(diff.TemplateIsForXTables, name+": a zone in raw, then connection mark 0",
+			one(
+				xtables(p, "raw",
+					"PREROUTING -j CT --zone 5",
+					"PREROUTING -m connmark --mark 0 -j MARK --set-mark 9",
+				),
+			),
+			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
+		)
+		list.add(diff.MarkNeedsConnection, name+": in raw without a zone, connection mark 0",
+			one(xtables(p, "raw", "PREROUTING -m connmark --mark 0 -j MARK --set-mark 9")),
+			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+		)
+		list.add(diff.MarkNeedsConnection, name+": in raw without a zone, not connection mark 7",
+			one(xtables(p, "raw", "PREROUTING -m connmark ! --mark 7 -j MARK --set-mark 9")),
+			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+		)
+		list.add(diff.TemplateIsForXTables, name+": a zone in raw, then restore",
+			one(
+				xtables(p, "raw",
+					"PREROUTING -j MARK --set-mark 9",
+					"PREROUTING -j CT --zone 5",
+					"PREROUTING -j CONNMARK --restore-mark",
+				),
+			),
+			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
+		)
+		list.add(diff.TemplateIsForXTables, name+": a zone in raw, then save, then a match",
+			one(
+				xtables(p, "raw",
+					"PREROUTING -j MARK --set-mark 9",
+					"PREROUTING -j CT --zone 5",
+					"PREROUTING -j CONNMARK --save-mark",
+					"PREROUTING -m connmark --mark 9 -j MARK --set-mark 7",
+				),
+			),
+			syn, "to 10.244.1.5:81 mark 0x7 connection mark 0x0 zone 5",
+		)
+		list.add(diff.TemplateIsShared, name+": a mark saved on the template for the next packet",
+			one(
+				xtables(p, "raw",
+					"PREROUTING -j CT --zone 5",
+					"PREROUTING -j CONNMARK --set-mark 7",
+					"PREROUTING -j CONNMARK --restore-mark",
+				),
+			),
+			syn, "to 10.244.1.5:81 mark 0x7 connection mark 0x0 zone 5",
+		)
+		list.add(diff.TemplateIsNew, name+": CT without options, then state NEW",
+			one(
+				xtables(p, "raw",
+					"PREROUTING -j CT",
+					"PREROUTING -m conntrack --ctstate NEW -j MARK --set-mark 9",
+				),
+			),
+			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
+		)
+		list.add(diff.FirstTemplateStays, name+": CT without options, then zone 5",
+			one(xtables(p, "raw", "PREROUTING -j CT", "PREROUTING -j CT --zone 5")),
+			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+		)
+		list.add(diff.FirstTemplateStays, name+": zone 0, then zone 5",
+			one(xtables(p, "raw", "PREROUTING -j CT --zone 0", "PREROUTING -j CT --zone 5")),
+			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+		)
+		list.add(diff.NFTZoneOfUntracked, name+": notrack, then zone 5",
+			one(xtables(p, "raw", "PREROUTING -j CT --notrack", "PREROUTING -j CT --zone 5")),
+			syn, "to 10.244.1.5:81 mark 0x0 untracked",
+		)
+		list.add(diff.FirstTemplateStays, name+": zone 5, then notrack",
+			one(xtables(p, "raw", "PREROUTING -j CT --zone 5", "PREROUTING -j CT --notrack")),
+			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
+		)
+		list.add(diff.TemplateIsNew, name+": zone of the original direction only",
+			one(xtables(p, "raw", "PREROUTING -j CT --zone-orig 5")),
+			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
+		)
+		list.add(diff.NotrackNeedsNoConnection, name+": notrack, then state UNTRACKED",
+			one(
+				xtables(p, "raw",
+					"PREROUTING -j CT --notrack",
+					"PREROUTING -m conntrack --ctstate UNTRACKED -j MARK --set-mark 9",
+				),
+			),
+			syn, "to 10.244.1.5:81 mark 0x9 untracked",
+		)
+		list.add(diff.TemplateIsNew, name+": CT does not end the chain",
+			one(xtables(p, "raw", "PREROUTING -j CT --zone 5", "PREROUTING -j MARK --set-mark 9")),
+			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
+		)
+		list.add(diff.StatusNeedsConnection, name+": SNAT is no status of a packet without connection",
+			one(xtables(p, "raw", "PREROUTING -m conntrack ! --ctstate DNAT -j MARK --set-mark 9")),
+			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
+		)
+	}
+	list.add(diff.TemplateIsNew, "nft: a zone in raw, then ct state new",
+		one(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "ct state new meta mark set 9"})),
+		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
+	)
+	list.add(diff.TemplateIsForXTables, "nft: a zone in raw, then ct mark 0",
+		one(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "ct mark 0 meta mark set 9"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
+	)
+	list.add(diff.NoConnectionBeforeConntrack, "nft: in raw, ct state invalid",
+		one(chains(rules.Inet, []string{rawNFT, "ct state invalid meta mark set 9"})),
+		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
+	)
+	list.add(diff.MarkNeedsConnection, "nft: in raw, ct mark 0",
+		one(chains(rules.Inet, []string{rawNFT, "ct mark 0 meta mark set 9"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.MarkNeedsConnection, "nft: in raw, ct mark != 7",
+		one(chains(rules.Inet, []string{rawNFT, "ct mark != 7 meta mark set 9"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.TemplateIsForXTables, "nft: a zone in raw, then ct mark set",
+		one(
+			chains(rules.Inet,
+				[]string{rawNFT, "ct zone set 5", "ct mark set 7", "meta mark set ct mark"},
+			),
+		),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
+	)
+	list.add(diff.NFTZoneOfUntracked, "nft: notrack, then zone 5",
+		one(chains(rules.Inet, []string{rawNFT, "notrack", "ct zone set 5"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
+	)
+	list.add(diff.FirstTemplateStays, "nft: zone 5, then notrack",
+		one(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "notrack"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
+	)
+	list.add(diff.FirstTemplateStays, "nft: zone 5, then zone 1",
+		one(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "ct zone set 1"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
+	)
+	list.add(diff.FirstTemplateStays, "nft: zone 0, then zone 5",
+		one(chains(rules.Inet, []string{rawNFT, "ct zone set 0", "ct zone set 5"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.NFTZoneOfUntracked, "nft: zone and xtables' notrack",
+		one(
+			xtables(legacy, "raw", "PREROUTING -j CT --notrack"),
+			chains(rules.Inet, []string{base("filter", "prerouting", "-290"), "ct zone set 5"}),
+		),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
+	)
+	list.add(diff.TemplateIsNew, "nft: ct original zone",
+		one(chains(rules.Inet, []string{rawNFT, "ct original zone set 5"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
+	)
+	list.add(diff.TemplateIsForXTables, "nft: a zone in raw, then ct status confirmed",
+		one(
+			chains(rules.Inet,
+				[]string{rawNFT, "ct zone set 5", "ct status confirmed meta mark set 9"},
+			),
+		),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
+	)
+	list.add(diff.TemplateIsForXTables, "nft: a zone in raw, then ct direction original",
+		one(
+			chains(rules.Inet,
+				[]string{rawNFT, "ct zone set 5", "ct direction original meta mark set 9"},
+			),
+		),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
+	)
+	list.add(diff.TemplateIsForXTables, "nft: a zone in raw, then xtables' connection mark 0",
+		one(
+			chains(rules.Inet, []string{base("filter", "prerouting", "-310"), "ct zone set 5"}),
+			xtables(legacy, "raw", "PREROUTING -m connmark --mark 0 -j MARK --set-mark 9"),
+		),
+		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
+	)
+	list.add(diff.TemplateIsForXTables, "xtables' zone in raw, then nft's ct mark 0",
+		one(
+			xtables(legacy, "raw", "PREROUTING -j CT --zone 5"),
+			chains(rules.Inet,
+				[]string{base("filter", "prerouting", "-290"), "ct mark 0 meta mark set 9"},
+			),
+		),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
+	)
+	list = append(list, fact{
+		of: diff.TemplateIsShared, says: "legacy: the mark of the template is that of an earlier packet", listeners: true, want: "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5", before: []rules.Packet{udp}, packet: syn,
+		ruleset: one(xtables(legacy, "raw", "PREROUTING -j CT --zone 5",
+			"PREROUTING -m connmark --mark 7 -j MARK --set-mark 9", "PREROUTING -p udp -j CONNMARK --set-mark 7")),
+	})
+	list.add(diff.MarkNeedsConnection, "nft: without a connection, ct mark is not read in an expression either",
+		one(chains(rules.Inet, []string{rawNFT, "meta mark set ct mark | 0x1 drop"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.TemplateIsNew, "nft: a zone behind conntrack for an invalid packet makes it new",
+		one(chains(rules.Inet, []string{
+			mangleNFT, "ct zone set 5",
+			"ct state new meta mark set 9",
+		})),
+		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
+		"to 10.244.1.5:81 mark 0x9",
+	)
+	return list
+}
+
+// atConntrackFacts returns facts about chains at conntrack's own priority, and about its actions behind it.
+func atConntrackFacts() (list factList) {
+	list.add(diff.ConntrackPriorityTies, "nft: zone at -200",
+		one(chains(rules.Inet, []string{base("filter", "prerouting", "-200"), "ct zone set 5"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
+	)
+	list.add(diff.ConntrackPriorityTies, "nft: state at -200",
+		one(
+			chains(rules.Inet,
+				[]string{base("filter", "prerouting", "-200"), "ct state new meta mark set 9"},
+			),
+		),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.ConntrackPriorityTies, "nft: zone at -200, output",
+		one(chains(rules.Inet, []string{base("filter", "output", "-200"), "ct zone set 5"})),
+		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
+		"to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 5",
+	)
+	list.add(diff.HooksRunByPriority, "nft: state at -199",
+		one(
+			chains(rules.Inet,
+				[]string{base("filter", "prerouting", "-199"), "ct state new meta mark set 9"},
+			),
+		),
+		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
+	)
+	list.add(diff.ConntrackPriorityTies, "nft: notrack at -200",
+		one(chains(rules.Inet, []string{base("filter", "prerouting", "-200"), "notrack"})),
+		syn, "to 10.244.1.5:81 mark 0x0 untracked",
+	)
+	list.add(diff.ZoneBehindConntrack, "nft: zone behind conntrack is ignored",
+		one(chains(rules.Inet, []string{mangleNFT, "ct zone set 5"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.NotrackNeedsNoConnection, "nft: notrack behind conntrack is ignored",
+		one(chains(rules.Inet, []string{mangleNFT, "notrack"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.ZoneBehindConntrack, "nft: zone behind conntrack for an invalid packet",
+		one(chains(rules.Inet, []string{mangleNFT, "ct zone set 5"})),
+		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
+		"to 10.244.1.5:81 mark 0x0",
+	)
+	list.add(diff.NotrackNeedsNoConnection, "nft: notrack behind conntrack for an invalid packet",
+		one(chains(rules.Inet, []string{mangleNFT, "notrack"})),
+		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
+		"to 10.244.1.5:81 mark 0x0 untracked",
+	)
+	list.add(diff.TemplateIsForXTables, "nft: mark of the connection behind zone for an invalid packet",
+		one(chains(rules.Inet, []string{mangleNFT, "ct zone set 5", "ct mark 0 meta mark set 9"})),
+		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
+		"to 10.244.1.5:81 mark 0x0",
+	)
+	return list
+}

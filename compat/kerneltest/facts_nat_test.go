@@ -1,0 +1,250 @@
+package kerneltest_test
+
+import (
+	"github.com/sluice-mesh/sluice/compat/kerneltest"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// redirectionFacts returns facts about where a redirection leads.
+func redirectionFacts() (list factList) {
+	redirect := one(xtables(legacy, "nat", "PREROUTING -p tcp -j REDIRECT --to-ports 15006"))
+	redirect6 := one(chains(rules.Inet, []string{
+		base("nat", "prerouting", "-100"),
+		"meta l4proto tcp redirect to :15006",
+	}))
+	list.add(diff.RedirectTakesFirstAddress, "a redirection goes to the first address of the interface",
+		redirect,
+		in("eth0", rules.TCP, "10.9.9.9:1000", "10.1.2.3:80"),
+		"to 10.244.1.5:15006 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.NoAddressDrops, "a redirection by an interface without an address",
+		redirect,
+		in("eth2", rules.TCP, "10.9.9.9:1000", "10.1.2.3:80"), "dropped",
+	)
+	list.add(diff.RedirectTakesFirstAddress, "a redirection of IPv6 goes to the address added last",
+		redirect6,
+		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fd00:10:244:1::5]:80"),
+		"to [fd00:1::2]:15006 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.RedirectTakesScope, "a redirection of IPv6 for ::6",
+		redirect6,
+		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[::6]:80"), "dropped",
+	)
+	list.add(diff.RedirectTakesScope, "a redirection of IPv6 for a link-local address",
+		redirect6,
+		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fe80::1]:80"),
+		"to [fe80::5]:15006 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.NoAddressDrops, "a redirection of IPv6 by an interface without an address",
+		redirect6,
+		in("eth2", rules.TCP, "[2001:db8::9]:1000", "[fd00:10:244:1::5]:80"), "dropped",
+	)
+	list.add(diff.RedirectTakesScope, "a redirection of IPv6 for a site-local address",
+		redirect6,
+		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fec0::1]:80"), "dropped",
+	)
+	list.add(diff.RedirectTakesFirstAddress, "a redirection without a port",
+		one(xtables(legacy, "nat", "PREROUTING -j REDIRECT")),
+		in("eth0", rules.TCP, "10.9.9.9:1000", "10.1.2.3:80"),
+		"to 10.244.1.5:80 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.RedirectTakesFirstAddress, "a redirection of ICMP",
+		one(xtables(legacy, "nat", "PREROUTING -j REDIRECT")),
+		in("eth0", rules.ICMP, "10.9.9.9:0", "10.1.2.3:0"),
+		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.RedirectTakesFirstAddress, "a redirection of protocol 253",
+		one(xtables(legacy, "nat", "PREROUTING -j REDIRECT")),
+		in("eth0", 253, "10.9.9.9:0", "10.1.2.3:0"),
+		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.RedirectAtOutputIsLoopback, "a redirection of ICMP at output",
+		one(xtables(legacy, "nat", "OUTPUT -j REDIRECT")),
+		out(0, rules.ICMP, "10.244.1.5:0", "10.9.9.9:0"),
+		"to 127.0.0.1:0 mark 0x0 rerouted connection mark 0x0 zone 0",
+	)
+	return list
+}
+
+// natFacts returns facts about which packets enter chains of NAT, and about the second pass of packets on lo.
+func natFacts() (list factList) {
+	for _, p := range []kerneltest.Program{legacy, variant} {
+		list.add(diff.ErrorsSkipNAT, string(p)+": ICMP errors do not enter NAT",
+			one(xtables(p, "nat", "PREROUTING -j MARK --set-mark 9")),
+			with(in("eth0", rules.ICMP, "10.9.9.9:0", "10.244.1.5:0"), related),
+			"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
+		)
+	}
+	list.add(diff.ErrorsSkipNAT, "nft: ICMP errors do not enter NAT",
+		one(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
+		with(in("eth0", rules.ICMP, "10.9.9.9:0", "10.244.1.5:0"), related),
+		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.ErrorsSkipNAT, "nft: echo requests enter NAT",
+		one(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
+		in("eth0", rules.ICMP, "10.9.9.9:0", "10.244.1.5:0"), "dropped",
+	)
+	list.add(diff.NATDecidesOnce, "nft: a known new connection does not enter NAT",
+		one(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
+		with(udp, func(p *rules.Packet) { p.Status = rules.StatusConfirmed }),
+		"to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.UntrackedSkipsNAT, "nft: invalid packets do not enter NAT",
+		one(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
+		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
+		"to 10.244.1.5:81 mark 0x0",
+	)
+	list.add(diff.UntrackedSkipsNAT, "nft: untracked packets do not enter NAT",
+		one(
+			chains(rules.Inet,
+				[]string{rawNFT, "notrack"},
+				[]string{base("nat", "prerouting", "-100") + " policy drop;"},
+			),
+		),
+		syn, "to 10.244.1.5:81 mark 0x0 untracked",
+	)
+	list.add(diff.NATDecidesOnce, "a packet that was redirected at output does not enter NAT at prerouting",
+		one(
+			chains(rules.Inet,
+				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
+				[]string{base("nat", "prerouting", "-100") + " policy drop;"},
+			),
+		),
+		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
+		"to 127.0.0.1:15001 mark 0x0 rerouted connection mark 0x0 zone 0",
+	)
+	list.add(diff.NATDecidesOnce, "a packet to lo does not enter NAT at prerouting",
+		one(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
+		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
+		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.NATDecidesOnce, "a packet to lo does not enter NAT at prerouting, with a chain at output",
+		one(
+			chains(rules.Inet,
+				[]string{base("nat", "output", "-100"), "accept"},
+				[]string{base("nat", "prerouting", "-100") + " policy drop;"},
+			),
+		),
+		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
+		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.LoopbackKeepsConnection, "an untracked packet to lo is tracked at prerouting",
+		one(
+			chains(rules.Inet,
+				[]string{base("filter", "output", "-300"), "notrack"},
+				[]string{base("nat", "prerouting", "-100") + " policy drop;"},
+			),
+		),
+		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"), "to 10.1.2.3:80 mark 0x0 untracked",
+	)
+	list.add(diff.LoopbackKeepsConnection, "an invalid packet to lo, seen again at prerouting",
+		one(
+			chains(rules.Inet,
+				[]string{base("filter", "prerouting", "-150"), "ct state invalid meta mark set 9"},
+			),
+		),
+		with(out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"), func(p *rules.Packet) {
+			p.Flags,
+				p.State = rules.RST, rules.Invalid
+		}),
+		"to 10.1.2.3:80 mark 0x9",
+	)
+	list.add(diff.LoopbackKeepsConnection, "a zone for a packet on lo whose connection is known",
+		one(chains(rules.Inet, []string{rawNFT, "ct zone set 5"})),
+		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
+		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.LoopbackKeepsConnection, "in raw on lo the connection is there",
+		one(chains(rules.Inet, []string{rawNFT, "ct state new meta mark set 9"})),
+		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
+		"to 10.1.2.3:80 mark 0x9 connection mark 0x0 zone 0",
+	)
+	list.add(diff.LoopbackKeepsConnection, "notrack on lo for a packet whose connection is known",
+		one(chains(rules.Inet, []string{rawNFT, "notrack"})),
+		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
+		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.LoopbackKeepsConnection, "in raw on lo, behind a zone at output, the connection is there",
+		one(
+			xtables(legacy, "raw",
+				"OUTPUT -j CT --zone 5",
+				"PREROUTING -m connmark --mark 7 -j MARK --set-mark 9",
+			),
+		),
+		with(with(out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"), established),
+			func(p *rules.Packet) { p.ConntrackMark = 7 }),
+		"to 10.1.2.3:80 mark 0x9 connection mark 0x7 zone 5",
+	)
+	list.add(diff.LoopbackKeepsConnection, "in raw on lo, behind a zone and a redirection at output, the status is there",
+		one(
+			xtables(legacy, "raw",
+				"OUTPUT -j CT --zone 5",
+				"PREROUTING -m conntrack --ctstate DNAT -j MARK --set-mark 9",
+			),
+			xtables(legacy, "nat", "OUTPUT -p tcp -j REDIRECT --to-ports 15001"),
+		),
+		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
+		"to 127.0.0.1:15001 mark 0x9 rerouted connection mark 0x0 zone 5",
+	)
+	list.add(diff.LoopbackConfirms, "on lo the connection of a new packet is confirmed at prerouting",
+		one(
+			xtables(legacy, "raw",
+				"PREROUTING -m conntrack --ctstatus CONFIRMED -j MARK --set-mark 9"),
+		),
+		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
+		"to 10.1.2.3:80 mark 0x9 connection mark 0x0 zone 0",
+	)
+	list.add(diff.LoopbackConfirms, "at output the connection of a new packet is not confirmed",
+		one(xtables(legacy, "mangle",
+			"OUTPUT -m conntrack --ctstatus CONFIRMED -j MARK --set-mark 9")),
+		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
+		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
+	)
+	return list
+}
+
+// natOrderFacts returns facts about several chains of NAT.
+func natOrderFacts() (list factList) {
+	list.add(diff.FirstNATMapping, "the first chain of NAT that maps decides",
+		one(
+			chains(rules.Inet,
+				[]string{base("nat", "output", "-90"), "meta l4proto tcp redirect to :15001"},
+				[]string{base("nat", "output", "-110"), "meta l4proto tcp redirect to :15006"},
+			),
+		),
+		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
+		"to 127.0.0.1:15006 mark 0x0 rerouted connection mark 0x0 zone 0",
+	)
+	list.add(diff.FirstNATMapping, "a chain of NAT behind one that accepts still runs",
+		one(
+			chains(rules.Inet,
+				[]string{base("nat", "output", "-90"), "meta l4proto tcp redirect to :15001"},
+				[]string{base("nat", "output", "-110"), "accept"},
+			),
+		),
+		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
+		"to 127.0.0.1:15001 mark 0x0 rerouted connection mark 0x0 zone 0",
+	)
+	list.add(diff.FirstNATMapping, "a chain of NAT behind one that maps does not run",
+		one(
+			chains(rules.Inet,
+				[]string{base("nat", "output", "-90"), "meta mark set 9"},
+				[]string{base("nat", "output", "-110"), "meta l4proto tcp redirect to :15006"},
+			),
+		),
+		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
+		"to 127.0.0.1:15006 mark 0x0 rerouted connection mark 0x0 zone 0",
+	)
+	list.add(diff.NATRunsTogether, "a chain of NAT at priority 0 runs before a filter at -50",
+		one(
+			chains(rules.Inet,
+				[]string{base("nat", "output", "0"), "meta l4proto tcp redirect to :15001"},
+				[]string{base("filter", "output", "-50"), "tcp dport 15001 meta mark set 9"},
+			),
+		),
+		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
+		"to 127.0.0.1:15001 mark 0x9 rerouted connection mark 0x0 zone 0",
+	)
+	return list
+}

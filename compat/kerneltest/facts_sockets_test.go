@@ -1,0 +1,234 @@
+package kerneltest_test
+
+import (
+	"github.com/sluice-mesh/sluice/compat/kerneltest"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// socketsFacts returns facts about transparent listeners, and about owners.
+func socketsFacts() (list factList) {
+	list.add(diff.SocketsAfterPrerouting, "nft: users at prerouting without a socket",
+		one(chains(rules.Inet, []string{mangleNFT, "meta skuid != 0 meta mark set 9"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.TProxyAssignsSocket, "nft: behind tproxy a packet has the user of the listener",
+		one(
+			chains(rules.Inet,
+				[]string{mangleNFT, "meta l4proto tcp tproxy to :15006 accept"},
+				[]string{base("filter", "prerouting", "-140"), "meta skuid 1337 meta mark set 9"},
+			),
+		),
+		syn, "to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
+	)
+	list.add(diff.TProxyAssignsSocket, "nft: behind tproxy in the same chain too",
+		one(
+			chains(rules.Inet,
+				[]string{
+					mangleNFT, "meta l4proto tcp tproxy to :15006",
+					"meta skuid 1337 meta mark set 9",
+				},
+			),
+		),
+		syn, "to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
+	)
+	list.add(diff.TProxyAssignsSocket, "legacy: behind TPROXY a packet has the user of the listener",
+		one(
+			xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 15006"),
+			chains(rules.Inet,
+				[]string{base("filter", "prerouting", "-140"), "meta skuid 1337 meta mark set 9"},
+			),
+		),
+		syn, "to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
+	)
+	list.add(diff.TProxyAssignsSocket, "legacy: tproxy and then REDIRECT",
+		one(
+			xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 15006"),
+			xtables(legacy, "nat", "PREROUTING -p tcp -j REDIRECT --to-ports 15001"),
+		),
+		syn, "to 10.244.1.5:15001 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
+	)
+	list.add(diff.LastTProxyHolds, "nft: tproxy and then tproxy",
+		one(
+			chains(rules.Inet,
+				[]string{
+					mangleNFT, "meta l4proto tcp tproxy to :15006",
+					"meta l4proto tcp tproxy to :15001",
+				},
+			),
+		),
+		syn, "to 10.244.1.5:81 mark 0x0 with the listener of 0:1337 connection mark 0x0 zone 0",
+	)
+	list.add(diff.TProxyAssignsSocket, "nft: tproxy and then drop",
+		one(chains(rules.Inet, []string{mangleNFT, "meta l4proto tcp tproxy to :15006", "drop"})),
+		syn, "dropped",
+	)
+	list.add(diff.TProxyNeedsPorts, "nft: tproxy of ICMP ends the rule",
+		one(
+			chains(rules.Inet,
+				[]string{mangleNFT, "meta l4proto { tcp, icmp } tproxy to :15006 meta mark set 9"},
+			),
+		),
+		in("eth0", rules.ICMP, "10.9.9.9:0", "10.244.1.5:0"),
+		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.TProxyOfAnyState, "legacy: tproxy of an established packet",
+		one(xtables(legacy, "mangle",
+			"PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")),
+		with(syn, established),
+		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
+	)
+	list.add(diff.TProxyOfAnyState, "legacy: tproxy of a reply",
+		one(xtables(legacy, "mangle",
+			"PREROUTING -p udp -j TPROXY --on-port 15006 --tproxy-mark 9")),
+		with(with(udp, established), func(p *rules.Packet) { p.Reply = true }),
+		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
+	)
+	list.add(diff.TProxyOfAnyState, "nft: tproxy of a reply",
+		one(
+			chains(rules.Inet,
+				[]string{mangleNFT, "meta l4proto udp tproxy to :15006 meta mark set 9"},
+			),
+		),
+		with(with(udp, established), func(p *rules.Packet) { p.Reply = true }),
+		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
+	)
+	list.add(diff.TProxyOfAnyState, "nft: tproxy of an established packet",
+		one(
+			chains(rules.Inet,
+				[]string{mangleNFT, "meta l4proto tcp tproxy to :15006 meta mark set 9"},
+			),
+		),
+		with(syn, established),
+		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
+	)
+	list.add(diff.TProxyOnOwnPort, "legacy: TPROXY of port 0 is the packet's own",
+		one(xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 0")),
+		in("eth0", rules.TCP, "10.9.9.9:1000", "10.244.1.5:15006"),
+		"to 10.244.1.5:15006 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
+	)
+	list.add(diff.TProxyOnOwnPort, "legacy: TPROXY of port 0 without a listener",
+		one(xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 0")),
+		syn, "dropped",
+	)
+	list.add(diff.TProxyAssignsSocket, "legacy: TPROXY on another address",
+		one(xtables(legacy, "mangle",
+			"PREROUTING -p tcp -j TPROXY --on-port 15006 --on-ip 127.0.0.1")),
+		syn, "to 10.244.1.5:81 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
+	)
+	list.add(diff.TProxyOfAnyState, "nft: tproxy in raw for a packet that is invalid there",
+		one(chains(rules.Inet, []string{
+			rawNFT,
+			"meta l4proto tcp tproxy to :15006 meta mark set 9",
+		})),
+		syn, "to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
+	)
+	list.add(diff.TProxyOfAnyState, "legacy: TPROXY of a packet on lo",
+		one(xtables(legacy, "mangle",
+			"PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")),
+		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
+		"to 10.1.2.3:80 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
+	)
+	for _, p := range []kerneltest.Program{legacy, variant} {
+		without := fact{of: diff.NoListenerDrops, says: string(p) + ": TPROXY without a listener", ruleset: one(xtables(p,
+			"mangle", "PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")), packet: syn, want: "dropped"}
+		list = append(list, without)
+	}
+	list = append(list, fact{
+		of: diff.NoListenerEndsRule, says: "nft: tproxy without a listener",
+		ruleset: one(chains(rules.Inet, []string{
+			mangleNFT,
+			"meta l4proto tcp tproxy to :15006 meta mark set 9 accept", "meta mark set 7",
+		})), packet: syn, want: "to 10.244.1.5:81 mark 0x7 connection mark 0x0 zone 0",
+	})
+	alone := with(out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
+		func(p *rules.Packet) { p.Owner, p.State = nil, rules.Untracked })
+	for _, p := range []kerneltest.Program{legacy, variant} {
+		name := string(p)
+		list.add(diff.XTablesOwnerWithoutSocket, name+": not a user's, without a socket",
+			one(xtables(p, "mangle", "OUTPUT -m owner ! --uid-owner 1337 -j MARK --set-mark 9")),
+			alone, "to 10.9.9.9:80 mark 0x9 untracked",
+		)
+		list.add(diff.XTablesOwnerWithoutSocket, name+": not a group's, without a socket",
+			one(xtables(p, "mangle", "OUTPUT -m owner ! --gid-owner 1337 -j MARK --set-mark 9")),
+			alone, "to 10.9.9.9:80 mark 0x9 untracked",
+		)
+		list.add(diff.XTablesOwnerWithoutSocket, name+": a user's and not a group's, without a socket",
+			one(
+				xtables(p, "mangle",
+					"OUTPUT -m owner --uid-owner 1337 ! --gid-owner 1337 -j MARK --set-mark 9",
+				),
+			),
+			alone, "to 10.9.9.9:80 mark 0x0 untracked",
+		)
+		list.add(diff.XTablesOwnerWithoutSocket, name+": neither a user's nor a group's, without a socket",
+			one(
+				xtables(p, "mangle",
+					"OUTPUT -m owner ! --uid-owner 1337 ! --gid-owner 1337 -j MARK --set-mark 9",
+				),
+			),
+			alone, "to 10.9.9.9:80 mark 0x9 untracked",
+		)
+		list.add(diff.XTablesOwnerWithoutSocket, name+": a socket exists, without a socket",
+			one(xtables(p, "mangle", "OUTPUT -m owner --socket-exists -j MARK --set-mark 9")),
+			alone, "to 10.9.9.9:80 mark 0x0 untracked",
+		)
+		list.add(diff.XTablesOwnerWithoutSocket, name+": no socket exists, without a socket",
+			one(xtables(p, "mangle", "OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
+			alone, "to 10.9.9.9:80 mark 0x9 untracked",
+		)
+		list.add(diff.XTablesOwnerWithoutSocket, name+": no socket exists, with a socket",
+			one(xtables(p, "mangle", "OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
+			outward, "to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 0",
+		)
+		list.add(diff.XTablesOwnerWithoutSocket, name+": a socket exists and a user's, with a socket",
+			one(
+				xtables(p, "mangle",
+					"OUTPUT -m owner --socket-exists --uid-owner 0 -j MARK --set-mark 9",
+				),
+			),
+			outward, "to 10.9.9.9:80 mark 0x9 connection mark 0x0 zone 0",
+		)
+		list.add(diff.XTablesOwnerWithoutSocket, name+": no socket exists and not a user's, without a socket",
+			one(
+				xtables(p, "mangle",
+					"OUTPUT -m owner ! --socket-exists ! --uid-owner 0 -j MARK --set-mark 9",
+				),
+			),
+			alone, "to 10.9.9.9:80 mark 0x9 untracked",
+		)
+	}
+	list.add(diff.OwnerNeedsSocket, "nft: not a user's, without a socket",
+		one(
+			chains(rules.Inet,
+				[]string{base("filter", "output", "-150"), "meta skuid != 1337 meta mark set 9"},
+			),
+		),
+		alone, "to 10.9.9.9:80 mark 0x0 untracked",
+	)
+	list.add(diff.UntrackedFromElsewhere, "legacy: in raw a packet that enters untracked is not invalid",
+		one(xtables(legacy, "raw", "OUTPUT -m conntrack --ctstate INVALID -j MARK --set-mark 9")),
+		alone, "to 10.9.9.9:80 mark 0x0 untracked",
+	)
+	list.add(diff.UntrackedFromElsewhere, "legacy: in raw a packet that enters untracked is untracked",
+		one(xtables(legacy, "raw", "OUTPUT -m conntrack --ctstate UNTRACKED -j MARK --set-mark 9")),
+		alone, "to 10.9.9.9:80 mark 0x9 untracked",
+	)
+	list.add(diff.UntrackedFromElsewhere, "nft: in raw a packet that enters untracked is untracked",
+		one(
+			chains(rules.Inet,
+				[]string{base("filter", "output", "-300"), "ct state untracked meta mark set 9"},
+			),
+		),
+		alone, "to 10.9.9.9:80 mark 0x9 untracked",
+	)
+	list.add(diff.UntrackedFromElsewhere, "legacy: a zone for a packet that enters untracked",
+		one(xtables(legacy, "raw", "OUTPUT -j CT --zone 5")),
+		alone, "to 10.9.9.9:80 mark 0x0 untracked",
+	)
+	list.add(diff.UntrackedFromElsewhere, "nft: a zone for a packet that enters untracked",
+		one(chains(rules.Inet, []string{base("filter", "output", "-300"), "ct zone set 5"})),
+		alone, "to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 5",
+	)
+	return list
+}

@@ -1,0 +1,95 @@
+package kerneltest_test
+
+import (
+	"github.com/sluice-mesh/sluice/compat/kerneltest"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// statementsFacts returns facts about rules of nft whose statements stand before matches, and about effects of matches.
+func statementsFacts() (list factList) {
+	list.add(diff.EffectsBeforeFailedMatch, "nft: notrack before a match that fails",
+		one(chains(rules.Inet, []string{rawNFT, "notrack tcp dport 80 accept"})),
+		udp, "to 10.244.1.5:81 mark 0x0 untracked",
+	)
+	list.add(diff.EffectsBeforeFailedMatch, "nft: a mark before a match that fails",
+		one(chains(rules.Inet, []string{mangleNFT, "meta mark set 5 tcp dport 80 accept"})),
+		syn, "to 10.244.1.5:81 mark 0x5 connection mark 0x0 zone 0",
+	)
+	list.add(diff.EffectsBeforeFailedMatch, "nft: a connection mark before a match that fails",
+		one(chains(rules.Inet, []string{mangleNFT, "ct mark set 5 tcp dport 80 accept"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x5 zone 0",
+	)
+	list.add(diff.EffectsBeforeFailedMatch, "nft: a port is set before a match that fails",
+		one(chains(rules.Inet, []string{
+			mangleNFT,
+			"tcp dport set 9090 ip saddr 192.0.2.9 accept",
+		})),
+		syn, "to 10.244.1.5:9090 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.MissEndsRule, "nft: a mark of a map without the value ends the rule",
+		one(chains(rules.Inet, []string{mangleNFT, "meta mark set tcp dport map { 80 : 7 } drop"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.EffectsBeforeFailedMatch, "nft: a zone before a match that fails",
+		one(chains(rules.Inet, []string{rawNFT, "ct zone set 5 tcp dport 80 accept"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
+	)
+	list.add(diff.MarkNeedsConnection, "nft: restoring a mark without a connection ends the rule",
+		one(chains(rules.Inet, []string{rawNFT, "meta mark set ct mark drop"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.MarkNeedsConnection, "nft: saving a mark without a connection does not end the rule",
+		one(chains(rules.Inet, []string{rawNFT, "ct mark set 5 drop"})),
+		syn, "dropped",
+	)
+	for _, p := range []kerneltest.Program{legacy, variant} {
+		list.add(diff.SocketMarkIsWritten, string(p)+": the socket's mark before a match that fails", one(xtables(p, "mangle",
+			"PREROUTING -p tcp -m socket --nowildcard --restore-skmark -m mark --mark 0xdead -j DROP")),
+			in("eth0", rules.TCP, "10.9.9.9:1000",
+				"10.244.1.5:15006"), "to 10.244.1.5:15006 mark 0x100 connection mark 0x0 zone 0")
+	}
+	for _, family := range []string{"10.9.9.9:80", "[2001:db8::9]:80"} {
+		from := "10.244.1.5:1000"
+		if family[0] == '[' {
+			from = "[fd00:1::2]:1000"
+		}
+		reset := one(chains(rules.Inet, []string{base("filter", "output", "0"), "reject with tcp reset"}))
+		list.add(diff.ResetAnswersTCP, "a reset answers a packet of TCP to "+family, reset,
+			out(0, rules.TCP, from, family), "dropped, answered with tcp reset")
+		list.add(diff.ResetAnswersTCP, "a reset does not answer a reset to "+family, reset,
+			with(out(0, rules.TCP, from, family), func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }), "dropped")
+	}
+	solicitation := with(in("eth0", rules.ICMPv6, "[fd00:10:244:1::9]:0", "[fd00:10:244:1::5]:0"),
+		func(p *rules.Packet) { p.ICMPType, p.State = 135, rules.Untracked })
+	list.add(diff.NeighbourDiscoveryUntracked, "nft: neighbour discovery is untracked behind conntrack",
+		one(chains(rules.Inet, []string{mangleNFT, "ct state untracked meta mark set 9"})),
+		solicitation, "to [fd00:10:244:1::5]:0 mark 0x9 untracked")
+	list.add(diff.NeighbourDiscoveryUntracked, "nft: neighbour discovery is invalid before conntrack",
+		one(chains(rules.Inet, []string{rawNFT, "ct state untracked meta mark set 9"})),
+		solicitation, "to [fd00:10:244:1::5]:0 mark 0x0 untracked")
+	return list
+}
+
+// familiesFacts returns facts about rules of inet tables that speak of one family.
+func familiesFacts() (list factList) {
+	list.add(diff.OtherFamilyFailsMatch, "nft: contradictory families",
+		one(chains(rules.Inet, []string{mangleNFT, "meta nfproto ipv4 meta nfproto ipv6 drop"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.OtherFamilyFailsMatch, "nft: an IPv4 address in a chain for IPv6 only",
+		one(
+			chains(rules.Inet,
+				[]string{mangleNFT, "meta nfproto ipv6 goto b"},
+				[]string{"", "ip saddr != 192.0.2.9 drop"},
+			),
+		),
+		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fd00:1::2]:80"),
+		"to [fd00:1::2]:80 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.OtherFamilyFailsMatch, "nft: a negated address of the other family",
+		one(chains(rules.Inet, []string{mangleNFT, "ip6 saddr != ::1 drop"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+	)
+	return list
+}

@@ -1,0 +1,400 @@
+package kerneltest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// nft draws tables for the nft command.
+func (g *Generator) nft() Ruleset {
+	var rs Ruleset
+	for _, name := range []string{"a", "b"}[:1+g.below(2)] {
+		family := draw(g, rules.Inet, rules.Inet, rules.IPv4, rules.IPv6)
+		t := Table{Program: NFT, Family: family, Name: name}
+		n := nftDraw{Generator: g, family: family}
+		t.Sets = n.declare()
+		if g.Wide {
+			t.Sets = append(t.Sets, n.declareWide()...)
+		}
+		kinds := []string{
+			"filter hook prerouting", "filter hook output", "nat hook prerouting",
+			"nat hook output", "route hook output",
+		}
+		for i := range 1 + g.below(3) {
+			d := n
+			d.kind = draw(g, kinds...)
+			d.priority = draw(g, -300, -200, -150, -100, 0, 5, -199, -201)
+			if g.Wide {
+				d.priority = draw(g, d.priority, -310, -290, -140, -101, -99, -95, 110)
+			}
+			if g.conntrack && g.oneIn(2) {
+				d.priority = draw(g, -300, -290)
+			}
+			if d.kind[:3] == "nat" {
+				d.priority = draw(g, -100, -110, -90, 0)
+			}
+			own := g.below(3)
+			for j := range own {
+				d.jumps = append(d.jumps, fmt.Sprintf("c%d%d", i, j))
+			}
+			policy := "accept"
+			if g.oneIn(12) {
+				policy = "drop"
+			}
+			base := fmt.Sprintf("type %s priority %d; policy %s;", d.kind, d.priority, policy)
+			t.Chains = append(t.Chains, Chain{
+				Name: fmt.Sprint("base", i), Base: base,
+				Rules: append(d.probe(), d.rules(5)...),
+			})
+			for j := range own {
+				inner := d
+				inner.jumps = d.jumps[j+1:]
+				t.Chains = append(t.Chains, Chain{Name: d.jumps[j], Rules: inner.rules(3)})
+			}
+		}
+		rs = append(rs, t)
+	}
+	return rs
+}
+
+// An nftDraw is where rules are drawn for.
+type nftDraw struct {
+	*Generator
+	family   rules.Family
+	kind     string
+	priority int
+	jumps    []string
+}
+
+func (d *nftDraw) isNAT() bool        { return d.kind[:3] == "nat" }
+func (d *nftDraw) isPrerouting() bool { return d.kind[len(d.kind)-10:] == "prerouting" }
+
+// declare declares the sets that rules may use.
+func (d *nftDraw) declare() []string {
+	return []string{
+		"set addrs4 { type ipv4_addr; flags interval; elements = { 10.0.0.0/8, 192.0.2.9, 127.0.0.1-127.0.0.6 }; }",
+		"set addrs6 { type ipv6_addr; elements = { 2001:db8::9, fd00:1::2 }; }",
+		"set ports { type inet_service; flags interval; elements = { 53, 80-443, 15006 }; }",
+		"set ids { type uid; elements = { 1000, 1337 }; }",
+		"set marks { type mark; elements = { 0x5, 0x539 }; }",
+	}
+}
+
+func (d *nftDraw) rules(most int) []Rule {
+	list := make([]Rule, d.below(most)+1)
+	for i := range list {
+		list[i] = d.rule()
+	}
+	return list
+}
+
+// probe draws, once in two draws, a rule that does something to all packets, and one that asks for
+// something and shows what it has seen. So what a statement does meets what a match sees.
+func (d *nftDraw) probe() []Rule {
+	if d.oneIn(2) {
+		return nil
+	}
+	asks := Rule{d.match(), draw(d.Generator, "meta mark set meta mark ^ 0x10", "meta mark set meta mark ^ 0x10", "drop")}
+	return []Rule{{d.statement()}, asks}
+}
+
+// rule draws a rule, again if nft would see at once that nothing matches.
+func (d *nftDraw) rule() Rule {
+	for {
+		if r := d.anyRule(); !contradicts(r) {
+			return r
+		}
+	}
+}
+
+// contradicts reports whether the rule names two transport protocols or two families.
+func contradicts(r Rule) bool {
+	text := " " + strings.Join(r, " ")
+	count := func(words ...string) int {
+		sum := 0
+		for _, word := range words {
+			if strings.Contains(text, " "+word+" ") {
+				sum++
+			}
+		}
+		return sum
+	}
+	return count("tcp", "udp", "icmp", "icmpv6", "ipv6-icmp", "{ tcp, udp }", "253") > 1 ||
+		count("ip", "ip6", "icmp", "icmpv6", "ipv4", "ipv6") > 1
+}
+
+func (d *nftDraw) anyRule() Rule {
+	var r Rule
+	for range draw(d.Generator, 0, 1, 1, 1, 2, 2, 3) {
+		r = append(r, d.match())
+	}
+	for range draw(d.Generator, 0, 0, 1, 1, 1, 2) {
+		statement := d.statement()
+		// Mostly behind the matches.
+		at := len(r)
+		if d.oneIn(3) {
+			at = d.below(len(r) + 1)
+		}
+		r = slices.Insert(r, at, statement)
+	}
+	if verdict := d.verdict(); verdict != "" {
+		r = append(r, verdict)
+	}
+	if len(r) == 0 {
+		r = Rule{"counter"}
+	}
+	return r
+}
+
+// addrFamily draws the family of addresses of a match: mostly one that the table has.
+func (d *nftDraw) addrFamily() (rules.Family, string) {
+	family := d.family
+	if family == rules.Inet {
+		family = draw(d.Generator, rules.IPv4, rules.IPv4, rules.IPv6)
+	}
+	return family, map[rules.Family]string{rules.IPv4: "ip", rules.IPv6: "ip6"}[family]
+}
+
+// values draws what one value is compared with.
+func (d *nftDraw) values(one, span func() string) string {
+	switch d.below(6) {
+	case 0, 1:
+		return d.not("!= ") + "{ " + one() + ", " + span() + " }"
+	case 2:
+		return d.not("!= ") + span()
+	}
+	return d.not("!= ") + one()
+}
+
+func (d *nftDraw) addrs(family rules.Family) string {
+	one := func() string { return draw(d.Generator, someAddrs[family]...) }
+	if d.oneIn(8) {
+		return d.not("!= ") + map[rules.Family]string{
+			rules.IPv4: "@addrs4",
+			rules.IPv6: "@addrs6",
+		}[family]
+	}
+	if d.oneIn(4) {
+		return d.not("!= ") + draw(d.Generator, someRanges[family]...)
+	}
+	if d.oneIn(4) {
+		return d.not("!= ") + draw(d.Generator, somePrefixes[family]...)
+	}
+	if d.oneIn(3) {
+		return d.not("!= ") + "{ " + one() + ", " + draw(d.Generator,
+			somePrefixes[family]...) + " }"
+	}
+	return d.not("!= ") + one()
+}
+
+func (d *nftDraw) match() string {
+	g := d.Generator
+	if g.Wide && g.oneIn(3) {
+		return d.wide(d.wideMatch)
+	}
+	if !g.Ordinary && g.oneIn(20) || g.oneIn(150) {
+		return d.unusual()
+	}
+	family, ip := d.addrFamily()
+	port := func() string { return g.port() }
+	ports := func() string { return g.portRange("-") }
+	mark := func() string { return draw(g, someMarks...) }
+	kind := g.below(20)
+	if g.conntrack && g.oneIn(2) {
+		kind = draw(g, 10, 11, 12, 13, 14, 15)
+	}
+	switch kind {
+	case 0, 1:
+		device := draw(g, `"lo"`, `"eth0"`, `"eth1"`, `"eth*"`, `{ "lo", "eth0" }`)
+		if d.isPrerouting() {
+			return "iifname " + d.not("!= ") + device
+		}
+		return draw(g, "oifname ", "oifname ", "iifname ") + d.not("!= ") + device
+	case 2:
+		return ip + " saddr " + d.addrs(family)
+	case 3, 4:
+		return ip + " daddr " + d.addrs(family)
+	case 5, 6:
+		return draw(g, "tcp", "udp") + draw(g, " dport ", " dport ", " sport ") + d.values(port,
+			ports)
+	case 7:
+		if g.oneIn(3) {
+			return "tcp dport " + d.not("!= ") + "@ports"
+		}
+		return "meta l4proto " + d.not("!= ") + draw(g, "{ tcp, udp }", "tcp", "icmp", "253",
+			"udp") + draw(g, "", " th dport "+port())
+	case 8:
+		return "tcp flags " + draw(g, "syn", "& (syn|ack) == syn", "& (syn|ack) != syn", "!= syn",
+			"& (fin|syn|rst|ack) == syn", "syn / syn,ack")
+	case 9:
+		key := draw(g, "meta skuid ", "meta skgid ")
+		if g.oneIn(4) {
+			return "meta skuid " + d.not("!= ") + "@ids"
+		}
+		return key + d.values(func() string { return draw(g, "0", "1000", "1337") },
+			func() string { return draw(g, "0-1000", "1000-1337") })
+	case 10:
+		return "meta mark " + draw(g, d.values(mark, func() string { return "0x1-0x100" }),
+			"& "+draw(g, someMasks...)+draw(g, " == ", " != ")+mark(), "@marks")
+	case 11:
+		return "ct mark " + draw(g, d.values(mark, func() string { return "0x1-0x100" }),
+			"& "+draw(g, someMasks...)+draw(g, " == ", " != ")+mark())
+	case 12, 13:
+		return "ct state " + d.not("!= ") + draw(g, "new", "established", "related,established",
+			"invalid", "untracked", "new,untracked", "{ new, established }")
+	case 14:
+		return draw(g, "ct status ", "ct status != ") + draw(g, "snat", "dnat", "seen-reply",
+			"assured", "confirmed", "expected")
+	case 15:
+		return "ct direction " + draw(g, "original", "reply")
+	case 16:
+		return "fib " + draw(g, "daddr", "daddr", "saddr") + " type " + d.not("!= ") + draw(g,
+			"local", "unicast", "{ local, broadcast }", "multicast")
+	case 17:
+		if family == rules.IPv4 {
+			return draw(g, "icmp type "+draw(g, "echo-request", "destination-unreachable",
+				"{ 0, 8 }", "!= 8"), "icmp code 1", "meta l4proto icmp")
+		}
+		return draw(g, "icmpv6 type "+draw(g, "echo-request", "destination-unreachable", "!= 128"),
+			"meta l4proto ipv6-icmp")
+	case 18:
+		address := draw(g, someAddrs[family]...)
+		other := draw(g, someAddrs[family]...)
+		return fmt.Sprintf("%s %s . %s dport %s{ %s . %s, %s . %s }", ip, draw(g, "daddr",
+			"saddr"), draw(g, "tcp", "udp", "th"),
+			d.not("!= "), address, g.port(), other, "53")
+	}
+	if d.family == rules.Inet {
+		return draw(g, "meta nfproto ipv4", "meta nfproto ipv6", "meta nfproto != ipv4",
+			"meta protocol ip")
+	}
+	return "meta l4proto != udp"
+}
+
+// unusual draws a match that depends on chance or that the model has no word for.
+func (d *nftDraw) unusual() string {
+	list := []string{
+		"limit rate 1/second burst 3 packets", "numgen random mod 2 0", "numgen inc mod 2 0", "meta length 100-200", "ip dscp 0",
+		"ip ttl > 10", "meta priority 0", "@th,0,16 80", "meta cpu 0", "ct original daddr 10.9.9.9", "ct packets > 1", "meta pkttype host",
+		"jhash ip saddr mod 2 0", "ct zone 5", "ct id 5", "ip6 hoplimit > 3", "meta random < 0x7fffffff", "ip length 100-200",
+		"quota 1 mbytes", "meta time > 5", "rt classid 1",
+	}
+	if d.isPrerouting() {
+		list = append(list, "socket transparent 1", "socket mark 5", "fib saddr . iif oif missing",
+			"fib saddr . iif oif exists", "socket wildcard 0")
+	}
+	return draw(d.Generator, list...)
+}
+
+// statement draws what does not end the rule, unless it does so by itself.
+func (d *nftDraw) statement() string {
+	g := d.Generator
+	if g.Wide && g.oneIn(3) {
+		return d.wide(d.wideStatement)
+	}
+	mark := draw(g, someMarks...)
+	kind := g.below(12)
+	if g.conntrack && g.oneIn(2) {
+		kind = draw(g, 1, 3, 4, 5, 6)
+	}
+	switch kind {
+	case 0:
+		return "counter"
+	case 1, 2:
+		return "meta mark set " + draw(g, mark, mark, "meta mark & "+draw(g, someMasks...),
+			"meta mark | "+mark, "meta mark ^ "+mark,
+			"meta mark & 0xf | 0x100")
+	case 3:
+		return "meta mark set " + draw(g, "ct mark", "ct mark", "ct mark & 0xff",
+			"tcp dport map { 80 : 0x7, 443 : 0x5 }", "ct mark | 0x1")
+	case 4:
+		return "ct mark set " + draw(g, mark, mark, "meta mark", "meta mark", "ct mark & 0xf",
+			"ct mark | "+mark, "meta mark & 0xff", "ct mark ^ 0x1")
+	case 5, 6:
+		if d.priority < -200 && !d.isNAT() {
+			return draw(g, "notrack", "ct zone set 5", "ct zone set 1", "ct zone set 0", "notrack",
+				"ct original zone set 5")
+		}
+		if d.priority == -200 && !d.isNAT() {
+			return draw(g, "notrack", "ct zone set 5", "counter")
+		}
+		return "counter"
+	case 7:
+		if !g.Ordinary && g.oneIn(2) {
+			return draw(g, "tcp dport set 9090", "ip dscp set 1", "meta priority set 1",
+				"ct event set new", "ip daddr set 10.9.9.9",
+				"tcp sport set 53", "ip ttl set 7", "meta nftrace set 1", "update @addrs6 { ip6 saddr }")
+		}
+	case 8:
+		return draw(g, `log`, "counter")
+	case 9, 10:
+		if d.isPrerouting() && !d.isNAT() {
+			family := ""
+			if d.family == rules.Inet {
+				family = draw(g, "", " ip", " ip6")
+			}
+			return "meta l4proto " + draw(g, "tcp", "udp",
+				"{ tcp, udp }") + " tproxy" + family + " to :" + draw(g, "15001", "15006", "9090")
+		}
+	}
+	return "counter"
+}
+
+// verdict draws how the rule ends.
+func (d *nftDraw) verdict() string {
+	g := d.Generator
+	if g.Wide && g.oneIn(3) {
+		return d.wide(d.wideVerdict)
+	}
+	switch g.below(12) {
+	case 0, 1:
+		return "accept"
+	case 2:
+		return draw(g, "drop", "drop", "reject", "accept")
+	case 3:
+		return draw(g, "return", "continue")
+	case 4, 5:
+		if len(d.jumps) > 0 {
+			return draw(g, "jump ", "jump ", "goto ") + draw(g, d.jumps...)
+		}
+	case 6:
+		target := "drop"
+		if len(d.jumps) > 0 {
+			target = draw(g, "jump ", "goto ") + draw(g, d.jumps...)
+		}
+		return draw(g, "tcp dport vmap { 80 : accept, 443 : "+target+", 9000-9100 : return }",
+			"meta mark vmap { 0x5 : drop, 0x7 : "+target+" }",
+			"ct state vmap { new : "+target+", established : accept }", "meta l4proto vmap { tcp : "+target+", udp : accept }")
+	}
+	if !d.isNAT() {
+		return draw(g, "", "", "accept", "drop")
+	}
+	protocol := draw(g, "meta l4proto tcp ", "meta l4proto udp ", "meta l4proto { tcp, udp } ",
+		"tcp dport 80 ", "tcp dport 80 ")
+	switch g.below(6) {
+	case 0:
+		family, ip := d.addrFamily()
+		address := draw(g, someAddrs[family][:4]...)
+		bracketed := address
+		if family == rules.IPv6 {
+			bracketed = "[" + address + "]"
+		}
+		if d.family == rules.Inet {
+			ip = " " + ip
+		} else {
+			ip = ""
+		}
+		return draw(g, "meta l4proto tcp dnat"+ip+" to "+bracketed+":"+g.port(),
+			"dnat"+ip+" to "+address)
+	case 1:
+		return protocol + "dnat to :" + draw(g, g.port(), g.portRange("-"))
+	case 2:
+		return "redirect"
+	case 3:
+		return "tcp dport { 80, 443 } redirect to tcp dport map { 80 : 15001, 443 : 15006 }"
+	}
+	return protocol + "redirect to :" + draw(g, "15001", "15006", g.port(), g.portRange("-"))
+}

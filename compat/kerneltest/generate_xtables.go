@@ -1,0 +1,380 @@
+package kerneltest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// xtables draws tables of one or both families of iptables.
+func (g *Generator) xtables(p Program) Ruleset {
+	var rs Ruleset
+	families := draw(g, []rules.Family{rules.IPv4}, []rules.Family{rules.IPv4},
+		[]rules.Family{rules.IPv6},
+		[]rules.Family{rules.IPv4, rules.IPv6})
+	for _, family := range families {
+		for _, name := range []string{"raw", "mangle", "nat", "filter"} {
+			if g.oneIn(2) {
+				rs = append(rs, g.xtable(p, family, name))
+			}
+		}
+	}
+	if len(rs) == 0 {
+		return g.xtables(p)
+	}
+	return rs
+}
+
+// An xtDraw is where rules are drawn for.
+type xtDraw struct {
+	*Generator
+	family rules.Family
+	table  string
+	hooks  []string // builtin chains from which the chain is reached
+	jumps  []string // chains that may be jumped to
+}
+
+// xtable draws a table. Of its own chains those of OUTPUT begin with O, others with P.
+func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
+	t := Table{Program: p, Family: family, Name: name}
+	own := map[string][]string{}
+	for _, hook := range []string{"PREROUTING", "OUTPUT"} {
+		if !slices.Contains(builtin[name], hook) {
+			continue
+		}
+		for i := range g.below(3) {
+			own[hook] = append(own[hook], fmt.Sprintf("%c%d", hook[0], i))
+		}
+	}
+	for _, hook := range builtin[name] {
+		policy := "ACCEPT"
+		if (hook == "PREROUTING" || hook == "OUTPUT") && name != "nat" && g.oneIn(12) {
+			policy = "DROP"
+		}
+		c := Chain{Name: hook, Base: policy}
+		if hook == "PREROUTING" || hook == "OUTPUT" {
+			d := xtDraw{g, family, name, []string{hook}, own[hook]}
+			c.Rules = append(d.probe(), d.rules(5)...)
+		}
+		t.Chains = append(t.Chains, c)
+	}
+	for hook, names := range own {
+		for i, name := range names {
+			d := xtDraw{g, family, t.Name, []string{hook}, names[i+1:]}
+			t.Chains = append(t.Chains, Chain{Name: name, Rules: d.rules(3)})
+		}
+	}
+	// Maps have no order.
+	slices.SortStableFunc(t.Chains[len(builtin[name]):], func(a,
+		b Chain,
+	) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	return t
+}
+
+func (d xtDraw) rules(most int) []Rule {
+	list := make([]Rule, d.below(most)+1)
+	for i := range list {
+		list[i] = d.rule()
+	}
+	return list
+}
+
+// probe draws, once in two draws, a rule that does something to all packets, and one that asks for
+// something and shows what it has seen. So what a target does meets what a match sees.
+func (d xtDraw) probe() []Rule {
+	if d.oneIn(2) {
+		return nil
+	}
+	target, protocol := d.target()
+	cause := Rule{target}
+	if protocol != "" {
+		cause = Rule{"-p " + protocol, target}
+	}
+	shows := "-j MARK --xor-mark 0x10"
+	if d.table != "nat" && d.oneIn(3) {
+		shows = "-j DROP"
+	}
+	asks := Rule{"-p tcp", d.match("tcp"), shows}
+	if d.oneIn(2) {
+		asks = Rule{d.match("other"), shows}
+	}
+	return []Rule{cause, asks}
+}
+
+func (d xtDraw) rule() Rule {
+	var r Rule
+	target, protocol := d.target()
+	if protocol == "" {
+		protocol = draw(d.Generator, "", "", "", "tcp", "tcp", "udp", "other")
+	}
+	switch protocol {
+	case "tcp", "udp":
+		r = append(r, "-p "+protocol)
+	case "other":
+		icmp := "icmp"
+		if d.family == rules.IPv6 {
+			icmp = "ipv6-icmp"
+		}
+		r = append(r, draw(d.Generator, "-p "+icmp, "-p 253", "! -p tcp", "! -p udp", "-p all",
+			"! -p "+icmp))
+	}
+	for range draw(d.Generator, 0, 0, 1, 1, 1, 2, 2, 3) {
+		if m := d.match(protocol); m != "" &&
+			!slices.ContainsFunc(r,
+				func(other string) bool { return option(other) == option(m) }) {
+			r = append(r, m)
+		}
+	}
+	if target != "" {
+		r = append(r, target)
+	}
+	if d.Wide && d.oneIn(2) {
+		return d.reword(r)
+	}
+	return r
+}
+
+// option returns what a rule may have only once: the name of the match, or the option.
+func option(term string) string {
+	words := strings.Fields(strings.TrimPrefix(term, "! "))
+	switch words[0] {
+	case "-m":
+		if words[1] == "state" || words[1] == "conntrack" {
+			return "conntrack"
+		}
+		return words[1]
+	case "--syn":
+		return "--tcp-flags"
+	case "--dport", "--sport":
+		// Behind -m multiport they would abbreviate its options.
+		return "multiport"
+	}
+	return words[0]
+}
+
+// bang returns "! " once in three draws.
+func (d xtDraw) bang() string { return d.not("! ") }
+
+func (d xtDraw) addrs() string {
+	switch d.below(4) {
+	case 0:
+		return draw(d.Generator, somePrefixes[d.family]...)
+	case 1:
+		if d.family == rules.IPv4 {
+			return draw(d.Generator, "10.0.0.0/255.0.255.0", "10.9.9.9/255.255.255.254")
+		}
+	}
+	return draw(d.Generator, someAddrs[d.family]...)
+}
+
+func (d xtDraw) match(protocol string) string {
+	g := d.Generator
+	if g.Wide && g.oneIn(24) {
+		return d.wideMatch(protocol)
+	}
+	if !g.Ordinary && g.oneIn(20) || g.oneIn(150) {
+		return d.unusual()
+	}
+	output := d.hooks[0] == "OUTPUT"
+	kind := g.below(16)
+	if g.conntrack && g.oneIn(2) {
+		kind = draw(g, 11, 12, 13, 14)
+	}
+	switch kind {
+	case 0, 1:
+		device := draw(g, "lo", "eth0", "eth1", "eth+", "+", "eth2", "tun0")
+		if output {
+			return d.bang() + "-o " + device
+		}
+		return d.bang() + "-i " + device
+	case 2:
+		return d.bang() + "-s " + d.addrs()
+	case 3, 4:
+		return d.bang() + "-d " + d.addrs()
+	case 5:
+		return "-m iprange " + d.bang() + draw(g, "--src-range ", "--dst-range ") + draw(g,
+			someRanges[d.family]...)
+	case 6, 7:
+		if protocol != "tcp" && protocol != "udp" {
+			return ""
+		}
+		return d.bang() + draw(g, "--dport ", "--dport ", "--sport ") + draw(g, g.port(),
+			g.portRange(":"), ":"+g.port(), g.port()+":")
+	case 8:
+		if protocol != "tcp" && protocol != "udp" {
+			return ""
+		}
+		ports := g.port() + "," + draw(g, g.port(), g.portRange(":"))
+		return "-m multiport " + d.bang() + draw(g, "--dports ", "--dports ", "--sports ",
+			"--ports ") + ports
+	case 9:
+		if protocol == "tcp" {
+			return draw(g, "--syn", "! --syn", d.bang()+"--tcp-flags "+draw(g,
+				flagNames...)+" "+draw(g, "SYN", "ACK", "NONE", "ALL", "FIN"))
+		}
+		if protocol == "other" {
+			return ""
+		}
+	case 10:
+		if output {
+			return "-m owner " + draw(g, d.bang()+"--uid-owner "+draw(g, someIDs...),
+				d.bang()+"--gid-owner "+draw(g, someIDs...),
+				d.bang()+"--socket-exists", "--uid-owner 1337 ! --gid-owner "+draw(g, someIDs...))
+		}
+		if d.table == "raw" || d.table == "mangle" {
+			return "-m rpfilter" + draw(g, "", " --invert")
+		}
+		return ""
+	case 11:
+		return "-m mark " + d.bang() + "--mark " + draw(g, draw(g, someMarks...), g.masked())
+	case 12:
+		return "-m connmark " + d.bang() + "--mark " + draw(g, draw(g, someMarks...), g.masked())
+	case 13, 14:
+		states := draw(g, "NEW", "ESTABLISHED", "RELATED,ESTABLISHED", "INVALID", "UNTRACKED",
+			"NEW,UNTRACKED", "DNAT", "SNAT")
+		return draw(g, "-m conntrack "+d.bang()+"--ctstate "+states,
+			"-m conntrack "+d.bang()+"--ctstate "+states,
+			"-m state "+d.bang()+"--state "+draw(g, "NEW", "ESTABLISHED", "RELATED", "INVALID",
+				"UNTRACKED"),
+			"-m conntrack "+d.bang()+"--ctstatus "+draw(g, "NONE", "SEEN_REPLY", "ASSURED",
+				"CONFIRMED", "EXPECTED", "CONFIRMED,ASSURED"),
+			"-m conntrack --ctdir "+draw(g, "ORIGINAL", "REPLY"))
+	}
+	types := []string{"LOCAL", "LOCAL", "UNICAST", "MULTICAST", "UNICAST,LOCAL"}
+	if d.family == rules.IPv4 {
+		types = append(types, "LOCAL,BROADCAST", "BROADCAST")
+	}
+	return "-m addrtype " + d.bang() + draw(g, "--dst-type ", "--src-type ",
+		"--dst-type ") + draw(g, types...)
+}
+
+// unusual draws a match that depends on chance or that the model has no word for.
+func (d xtDraw) unusual() string {
+	g := d.Generator
+	list := []string{
+		"-m limit --limit 1/s --limit-burst 3", "-m statistic --mode random --probability 0.5",
+		"-m statistic --mode nth --every 2 --packet 0", "-m recent --name r --set", "-m recent --name r --rcheck",
+		"-m string --algo bm --string zzz", "-m u32 --u32 0>>28=4", "-m length --length 1:100",
+		"-m length --length 100:200", "-m dscp --dscp 0", "-m comment --comment text",
+		"-m pkttype --pkt-type unicast", "-m conntrack --ctproto tcp", "-m conntrack --ctorigdstport 80",
+		"-m hashlimit --hashlimit-above 1/s --hashlimit-name h", "-m time --timestart 00:00 --timestop 23:59",
+		"-m connbytes --connbytes 0:100 --connbytes-dir both --connbytes-mode packets", "-m cpu --cpu 0",
+		"-m connlabel --label 1", "-m quota --quota 100", "-m tcpmss --mss 1",
+	}
+	if d.family == rules.IPv4 {
+		list = append(list, "-m ttl --ttl-gt 10", "-m addrtype --dst-type LOCAL --limit-iface-in")
+	} else {
+		list = append(list, "-m hl --hl-gt 10")
+	}
+	if d.hooks[0] == "PREROUTING" {
+		list = append(list, "-m socket --transparent", "-m socket --nowildcard --restore-skmark",
+			"-m socket", "-m mac --mac-source 00:00:00:00:00:01", "-m pkttype --pkt-type broadcast")
+		if d.table == "raw" || d.table == "mangle" {
+			list = append(list, "-m rpfilter --loose", "-m rpfilter --validmark --invert")
+		}
+	} else {
+		list = append(list, "-m policy --dir out --pol none")
+	}
+	return draw(g, list...)
+}
+
+// target draws a target, and the protocol that it needs.
+func (d xtDraw) target() (target, protocol string) {
+	g := d.Generator
+	if g.Wide && g.oneIn(20) {
+		return d.wideTarget()
+	}
+	if !g.Ordinary && g.oneIn(40) {
+		return draw(g, "-j TOS --set-tos 4", "-j DSCP --set-dscp 1",
+			"-j HMARK --hmark-tuple src --hmark-mod 5 --hmark-rnd 1",
+			"-j NFLOG", "-j TRACE", "-j CONNSECMARK --save", "-j AUDIT --type accept", "-j CHECKSUM --checksum-fill"), ""
+	}
+	if g.conntrack && g.oneIn(2) {
+		return d.conntrackTarget(), ""
+	}
+	switch g.below(10) {
+	case 0:
+		return "-j ACCEPT", ""
+	case 1:
+		if d.table != "nat" {
+			return draw(g, "-j DROP", "-j DROP", "-j ACCEPT"), ""
+		}
+		return "-j ACCEPT", ""
+	case 2:
+		return "-j RETURN", ""
+	case 3, 4:
+		if len(d.jumps) > 0 {
+			return draw(g, "-j ", "-j ", "-g ") + draw(g, d.jumps...), ""
+		}
+		return draw(g, "", "-j LOG"), ""
+	case 5:
+		return "-j MARK " + draw(g, "--set-mark "+draw(g, someMarks...), "--set-mark "+g.masked(),
+			"--set-xmark "+g.masked(),
+			"--and-mark "+draw(g, someMasks...), "--or-mark "+draw(g,
+				someMarks...), "--xor-mark "+draw(g, someMarks...)), ""
+	case 6:
+		return "-j CONNMARK " + draw(g, "--set-mark "+draw(g, someMarks...),
+			"--set-mark "+g.masked(), "--set-xmark "+g.masked(),
+			"--save-mark", "--restore-mark", "--save-mark --mask 0xff", "--restore-mark --mask 0xff",
+			"--save-mark --nfmask 0xf --ctmask 0xff", "--restore-mark --nfmask 0xff --ctmask 0x1",
+			"--and-mark 0xf", "--or-mark 0x5", "--xor-mark 0x1"), ""
+	}
+	switch d.table {
+	case "nat":
+		if g.oneIn(3) {
+			address := draw(g, someAddrs[d.family][:4]...)
+			if d.family == rules.IPv6 {
+				address = "[" + address + "]"
+			}
+			return "-j DNAT --to-destination " + draw(g, address, address+":"+g.port(),
+					":"+g.port(), address+":"+g.portRange("-")),
+				draw(g, "tcp", "udp")
+		}
+		if g.oneIn(8) {
+			return "-j REDIRECT", ""
+		}
+		return "-j REDIRECT --to-ports " + draw(g, "15001", "15006", g.port(),
+			g.portRange("-")), draw(g, "tcp", "tcp", "udp")
+	case "raw":
+		return draw(g, "-j CT --notrack", "-j CT --notrack", "-j CT --zone 5", "-j CT --zone 1",
+			"-j CT --zone 5", "-j CT --zone 0",
+			"-j NOTRACK", "-j CT", "-j CT --zone 5"), ""
+	case "mangle":
+		if d.hooks[0] == "PREROUTING" {
+			text := "-j TPROXY --on-port " + g.tproxyPort()
+			if g.oneIn(4) {
+				ip := "127.0.0.1"
+				if d.family == rules.IPv6 {
+					ip = "::1"
+				}
+				text += " --on-ip " + ip
+			}
+			return text + draw(g, "", " --tproxy-mark "+g.masked(),
+				" --tproxy-mark 0x539"), draw(g, "tcp", "udp")
+		}
+	case "filter":
+		return draw(g, "-j REJECT", "-j DROP", "-j ACCEPT"), ""
+	}
+	return draw(g, "-j ACCEPT", "-j DROP", "-j RETURN", ""), ""
+}
+
+// conntrackTarget draws a target that tells conntrack what to do, or shows what a rule has seen.
+func (d xtDraw) conntrackTarget() string {
+	g := d.Generator
+	if d.table == "raw" && g.oneIn(2) {
+		return draw(g, "-j CT --zone 5", "-j CT --zone 1", "-j CT --notrack", "-j CT")
+	}
+	return draw(g, "-j MARK --set-mark ", "-j MARK --xor-mark ", "-j CONNMARK --set-mark ") + draw(g, someMarks...)
+}
+
+// tproxyPort draws a port of a listener, or rarely 0, which stands for the packet's own.
+func (g *Generator) tproxyPort() string {
+	if g.oneIn(60) {
+		return "0"
+	}
+	return draw(g, "15001", "15006", "9090")
+}

@@ -1,0 +1,93 @@
+package kerneltest_test
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+)
+
+// TestHelpersDecide holds that a connection which a helper has announced, and whose announcing connection was translated, is
+// translated as that one and meets no chain of NAT (diff.HelperDecides), and that without either it meets them.
+func TestHelpersDecide(t *testing.T) {
+	const (
+		assigns    = "table ip helper {\nct helper tftp {\ntype \"tftp\" protocol udp\n}\nchain c {\ntype filter hook output priority 0;\nudp dport { 69, 6969 } ct helper set \"tftp\"\n}\n}\n"
+		translates = "table ip translates {\nchain c {\ntype nat hook output priority -100;\nudp dport 6969 dnat to 10.244.1.1:69\n}\n}\n"
+		redirects  = "table ip redirects {\nchain c {\ntype nat hook prerouting priority -100;\nudp dport 40000 redirect to :41000\n}\n}\n"
+	)
+	for _, tc := range []struct {
+		says, rules string
+		server      string // to which the request is sent
+		port        int    // at which the announced connection arrives
+	}{
+		{"a helper, and a connection that is translated", assigns + translates + redirects, "10.244.1.1:6969", 40000},
+		{"a helper, and a connection that is not translated", assigns + redirects, "10.244.1.1:69", 41000},
+		{"no helper", translates + redirects, "10.244.1.1:6969", 41000},
+	} {
+		t.Run(tc.says, func(t *testing.T) {
+			bed, err := testbed.New(testbed.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := bed.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			istiotest.Run(t, bed.Pod, tc.rules, "nft", "-f", "-")
+			client, other := listenUDP(t, bed.Pod, "10.244.1.5:40000"), listenUDP(t, bed.Pod, "10.244.1.5:41000")
+			data := listenUDP(t, bed.Neighbour, "10.244.1.1:5000")
+			server, err := net.ResolveUDPAddr("udp4", tc.server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.WriteTo([]byte("\x00\x01file\x00octet\x00"), server); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := data.WriteTo([]byte("data"), client.LocalAddr()); err != nil {
+				t.Fatal(err)
+			}
+			arrived := make(chan int, 2)
+			for _, c := range []net.PacketConn{client, other} {
+				go func() {
+					buffer := make([]byte, 64)
+					for {
+						n, from, err := c.ReadFrom(buffer)
+						if err != nil {
+							return // closed
+						}
+						if string(buffer[:n]) == "data" && from.(*net.UDPAddr).Port == 5000 {
+							arrived <- c.LocalAddr().(*net.UDPAddr).Port
+						}
+					}
+				}()
+			}
+			select {
+			case port := <-arrived:
+				if port != tc.port {
+					t.Errorf("it arrived at port %d, want %d", port, tc.port)
+				}
+			case <-time.After(time.Minute):
+				t.Error("nothing arrived")
+			}
+		})
+	}
+}
+
+// listenUDP opens a socket in a namespace, which is closed with the test.
+func listenUDP(t *testing.T, ns *netns.NS, address string) net.PacketConn {
+	t.Helper()
+	var c net.PacketConn
+	err := ns.Do(func() (err error) {
+		c, err = net.ListenPacket("udp4", address)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}

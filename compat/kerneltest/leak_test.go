@@ -1,0 +1,68 @@
+package kerneltest_test
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat/kerneltest"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// TestNetworksLeakNothing makes networks, uses them and closes them: as many descriptors and
+// namespaces are open as before. TestMain looks for goroutines.
+func TestNetworksLeakNothing(t *testing.T) {
+	netnstest.RequireIDs(t, 1337, 1337)
+	round := func(seed uint64) {
+		n, err := kerneltest.NewNetwork()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.Trial(seed, 8); err != nil {
+			t.Error(err)
+		}
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	round(1) // starts the runtime's poller
+	descriptors, namespaces := open(t)
+	for seed := range uint64(5) {
+		round(seed)
+	}
+	for begin := time.Now(); ; runtime.Gosched() {
+		nowDescriptors, nowNamespaces := open(t)
+		if nowDescriptors <= descriptors && nowNamespaces <= namespaces {
+			return
+		}
+		if time.Since(begin) > 10*time.Second {
+			t.Fatalf("%d descriptors, then %d; %d namespaces, then %d", descriptors,
+				nowDescriptors, namespaces, nowNamespaces)
+		}
+	}
+}
+
+// open counts the descriptors of the process, and the network namespaces that these and its threads
+// keep.
+func open(t *testing.T) (descriptors, namespaces int) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, pattern := range []string{"/proc/self/fd/*", "/proc/self/task/*/ns/net"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pattern == "/proc/self/fd/*" {
+			descriptors = len(files)
+		}
+		for _, file := range files {
+			target, err := os.Readlink(file)
+			if matched, _ := filepath.Match("net:*", target); err == nil && matched {
+				seen[target] = true
+			}
+		}
+	}
+	return descriptors, len(seen)
+}

@@ -1,0 +1,392 @@
+package kerneltest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// The interfaces of the pod beside lo. eth2 has no address but is up.
+var interfaces = []string{"eth0", "eth1", "eth2"}
+
+// LocalMark is the mark with which the pod routes packets to itself.
+const LocalMark = 0x539
+
+// addresses of the pod's interfaces, in the order in which they are added.
+var addresses = []struct{ device, prefix string }{
+	{"eth0", "10.244.1.5/24"},
+	{"eth0", "10.1.2.3/32"},
+	{"eth0", "fd00:10:244:1::5/64"},
+	{"eth0", "fd00:1::2/128"},
+	{"eth0", "fe80::5/64"},
+	{"eth1", "10.0.2.1/24"},
+	{"eth1", "fd00:10:0:2::1/64"},
+	{"lo", "::6/128"},
+}
+
+// A Network is a pod with interfaces lo, eth0, eth1 and eth2, and the other ends of the last three.
+// It is not safe for concurrent use.
+type Network struct {
+	Pod *netns.NS
+
+	peer      *netns.NS
+	devices   map[string]*device
+	byIndex   map[uint32]string
+	raw       map[rawKey]int
+	listeners []int
+	log       *log
+	conntrack *conntrack
+	tables    *nftables.Conn
+	legacy    map[legacyTable]bool // loaded since Reset
+	token     uint32               // of the last packet
+	flows     uint32               // to make ports unique
+}
+
+// device is an interface of the pod and a packet socket that writes frames to it.
+type device struct {
+	name  string
+	index int
+	mac   net.HardwareAddr
+	peer  int          // index of the other end
+	fd    int          // packet socket of the other end; -1 for lo
+	addrs []netip.Addr // in the kernel's order
+}
+
+// NewNetwork makes the namespaces. [unix.EPERM] is in the error without CAP_SYS_ADMIN and
+// CAP_NET_ADMIN.
+func NewNetwork() (*Network, error) {
+	n := &Network{
+		devices: map[string]*device{}, byIndex: map[uint32]string{},
+		raw: map[rawKey]int{},
+	}
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"make the namespaces", n.makeNamespaces},
+		{"set the sysctls", n.setSysctls},
+		{"make the interfaces", n.makeInterfaces},
+		{"add addresses and routes", n.addRoutes},
+		{"open packet sockets", n.openPacketSockets},
+		{"open the log", n.openLog},
+		{"open conntrack", n.openConntrack},
+		{"open nftables", n.openTables},
+		{"load the witness", n.loadWitness},
+		{"wait for the links", n.waitForLinks},
+	} {
+		if err := step.do(); err != nil {
+			return nil, errors.Join(fmt.Errorf("make a network: %s: %w", step.what, err), n.Close())
+		}
+	}
+	return n, nil
+}
+
+// Close closes the sockets and the namespaces.
+func (n *Network) Close() error {
+	var faults []error
+	n.CloseListeners()
+	for _, fd := range n.raw {
+		faults = append(faults, unix.Close(fd))
+	}
+	for _, d := range n.devices {
+		if d.fd >= 0 {
+			faults = append(faults, unix.Close(d.fd))
+		}
+	}
+	if n.log != nil {
+		faults = append(faults, n.log.conn.Close())
+	}
+	if n.conntrack != nil {
+		faults = append(faults, n.conntrack.conn.Close())
+	}
+	if n.tables != nil {
+		faults = append(faults, n.tables.CloseLasting())
+	}
+	for _, ns := range []*netns.NS{n.Pod, n.peer} {
+		if ns != nil {
+			faults = append(faults, ns.Close())
+		}
+	}
+	*n = Network{}
+	return errors.Join(faults...)
+}
+
+func (n *Network) makeNamespaces() (err error) {
+	if n.Pod, err = netns.New(); err != nil {
+		return err
+	}
+	n.peer, err = netns.New()
+	return err
+}
+
+func (n *Network) setSysctls() error {
+	set := func(values map[string]string) error {
+		for name, value := range values {
+			if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	pod := func() error {
+		return set(map[string]string{
+			"ipv4/conf/all/rp_filter": "0",
+			// Each rejected packet is answered.
+			"ipv4/icmp_ratelimit":          "0",
+			"ipv4/icmp_ratemask":           "0",
+			"ipv6/icmp/ratelimit":          "0",
+			"ipv4/conf/default/rp_filter":  "0",
+			"ipv6/conf/default/accept_dad": "0",
+			// No link-local addresses but the one below.
+			"ipv6/conf/default/addr_gen_mode": "1",
+			"ipv6/conf/default/accept_ra":     "0",
+		})
+	}
+	peer := func() error { return set(map[string]string{"ipv6/conf/default/disable_ipv6": "1"}) }
+	return errors.Join(n.Pod.Do(pod), n.peer.Do(peer))
+}
+
+// inside runs fn with a route netlink socket of the namespace.
+func inside(ns *netns.NS, fn func(*netlink.Handle) error) error {
+	var h *netlink.Handle
+	err := ns.Do(func() (err error) {
+		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	return fn(h)
+}
+
+func (n *Network) makeInterfaces() error {
+	return inside(n.Pod, func(h *netlink.Handle) error {
+		for _, name := range interfaces {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = name
+			veth := &netlink.Veth{
+				LinkAttrs: attrs, PeerName: name,
+				PeerNamespace: netlink.NsFd(n.peer.FD()),
+			}
+			if err := h.LinkAdd(veth); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		for _, name := range append([]string{"lo"}, interfaces...) {
+			l, err := h.LinkByName(name)
+			if err != nil {
+				return err
+			}
+			if err := h.LinkSetUp(l); err != nil {
+				return err
+			}
+			index := l.Attrs().Index
+			n.devices[name] = &device{name: name, index: index, mac: l.Attrs().HardwareAddr, fd: -1}
+			n.byIndex[uint32(index)] = name
+		}
+		return n.setUpPeers()
+	})
+}
+
+func (n *Network) setUpPeers() error {
+	return inside(n.peer, func(h *netlink.Handle) error {
+		for _, name := range interfaces {
+			l, err := h.LinkByName(name)
+			if err != nil {
+				return err
+			}
+			if err := h.LinkSetUp(l); err != nil {
+				return err
+			}
+			n.devices[name].peer = l.Attrs().Index
+		}
+		return nil
+	})
+}
+
+func (n *Network) addRoutes() error {
+	return inside(n.Pod, func(h *netlink.Handle) error {
+		for _, a := range addresses {
+			l, err := h.LinkByName(a.device)
+			if err != nil {
+				return err
+			}
+			addr, err := netlink.ParseAddr(a.prefix)
+			if err != nil {
+				return err
+			}
+			if addr.IP.To4() == nil {
+				addr.Flags = unix.IFA_F_NODAD
+			}
+			if err := h.AddrAdd(l, addr); err != nil {
+				return fmt.Errorf("%s: %w", a.prefix, err)
+			}
+		}
+		for _, gateway := range []string{"10.244.1.1", "fd00:10:244:1::1"} {
+			if err := h.RouteAdd(&netlink.Route{Gw: net.ParseIP(gateway)}); err != nil {
+				return fmt.Errorf("default route by %s: %w", gateway, err)
+			}
+		}
+		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+			if err := n.addLocalMark(h, family); err != nil {
+				return err
+			}
+		}
+		return n.readAddresses(h)
+	})
+}
+
+// addLocalMark routes packets with [LocalMark] to the pod itself.
+func (n *Network) addLocalMark(h *netlink.Handle, family int) error {
+	const table, priority = 133, 133
+	rule := netlink.NewRule()
+	rule.Family, rule.Mark, rule.Table, rule.Priority = family, LocalMark, table, priority
+	if err := h.RuleAdd(rule); err != nil {
+		return fmt.Errorf("rule for mark: %w", err)
+	}
+	all := &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
+	if family == unix.AF_INET6 {
+		all = &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
+	}
+	route := &netlink.Route{
+		Dst: all, LinkIndex: n.devices["lo"].index, Table: table, Type: unix.RTN_LOCAL,
+		Scope: netlink.SCOPE_HOST,
+	}
+	if err := h.RouteAdd(route); err != nil {
+		return fmt.Errorf("route for mark: %w", err)
+	}
+	return nil
+}
+
+// readAddresses notes the first addresses of each interface, in the kernel's order.
+func (n *Network) readAddresses(h *netlink.Handle) error {
+	for name, d := range n.devices {
+		l, err := h.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		list, err := h.AddrList(l, netlink.FAMILY_ALL)
+		if err != nil {
+			return err
+		}
+		for _, a := range list {
+			addr, _ := netip.AddrFromSlice(a.IP)
+			addr = addr.Unmap()
+			d.addrs = append(d.addrs, addr)
+		}
+	}
+	return nil
+}
+
+// local reports whether the address is one of the pod's.
+func local(a netip.Addr) bool {
+	if a.IsLoopback() {
+		return true
+	}
+	return slices.ContainsFunc(addresses, func(known struct{ device, prefix string }) bool {
+		return netip.MustParsePrefix(known.prefix).Addr() == a
+	})
+}
+
+// route returns the interface by which the pod sends packets.
+func route(to netip.Addr, mark uint32) string {
+	if mark == LocalMark || local(to) {
+		return "lo"
+	}
+	for _, a := range addresses {
+		if netip.MustParsePrefix(a.prefix).Contains(to) {
+			return a.device
+		}
+	}
+	return "eth0"
+}
+
+// routeOf returns the interface by which the pod sends the packet if its socket is not bound.
+func routeOf(p *rules.Packet) string {
+	if p.Owner == nil {
+		return route(p.Destination.Addr(), 0)
+	}
+	return route(p.Destination.Addr(), p.Mark)
+}
+
+// addrType returns the type that routing makes of the address.
+func addrType(a netip.Addr) rules.AddrType {
+	switch {
+	case local(a):
+		return rules.Local
+	case a.IsLinkLocalUnicast() && a.Is6():
+		return rules.AddrTypeUnknown // it depends on the interface
+	case a.IsMulticast():
+		return rules.Multicast
+	case a == netip.MustParseAddr("255.255.255.255"), a == netip.MustParseAddr("10.244.1.255"),
+		a == netip.MustParseAddr("10.0.2.255"), a == netip.IPv4Unspecified():
+		return rules.Broadcast
+	}
+	return rules.Unicast
+}
+
+// Complete sets what the network says about a packet: the outgoing interface, the address that a
+// redirection gives it, the types of its addresses and the reverse path.
+func (n *Network) Complete(p *rules.Packet) {
+	from, to := p.Source.Addr(), p.Destination.Addr()
+	p.SourceType, p.DestinationType = addrType(from), addrType(to)
+	if p.Hook == rules.Output {
+		if p.Bound = p.Bound && p.Owner != nil && !local(to); !p.Bound {
+			p.OutInterface = routeOf(p)
+		}
+		return
+	}
+	p.NoReversePath = local(from) || route(from, 0) != p.InInterface
+	d := n.devices[p.InInterface]
+	if d == nil {
+		return
+	}
+	p.InAddress = d.redirectsTo(to)
+}
+
+// redirectsTo returns the address that a redirection gives packets to a destination, as
+// nf_nat_redirect_ipv4 and nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c find it: the
+// first address of the interface, and for an IPv6 destination of a scope the first of that scope.
+// The unspecified address stands for none.
+func (d *device) redirectsTo(to netip.Addr) netip.Addr {
+	for _, a := range d.addrs {
+		if a.Is4() == to.Is4() && (to.Is4() || scopeOf(to) == 0 || scopeOf(to)&scopeOf(a) != 0) {
+			return a
+		}
+	}
+	if to.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// scopeOf returns the scope of an IPv6 address as ipv6_addr_scope in include/net/ipv6.h does. It is
+// 0 for global addresses, but not for IPv4-compatible ones such as ::6.
+func scopeOf(a netip.Addr) int {
+	const loopback, linkLocal, siteLocal, compatible = 0x10, 0x20, 0x40, 0x80
+	bytes := a.As16()
+	switch {
+	case bytes[0] == 0xff:
+		return map[byte]int{1: loopback, 2: linkLocal, 5: siteLocal}[bytes[1]&0xf]
+	case a.IsLoopback():
+		return loopback
+	case a.IsLinkLocalUnicast():
+		return linkLocal
+	case bytes[0] == 0xfe && bytes[1]&0xc0 == 0xc0:
+		return siteLocal
+	case !a.IsUnspecified() && netip.MustParsePrefix("::/96").Contains(a):
+		return compatible
+	}
+	return 0
+}

@@ -1,0 +1,75 @@
+package kerneltest_test
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat/kerneltest"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func network(t testing.TB) *kerneltest.Network {
+	t.Helper()
+	netnstest.RequireIDs(t, 1337, 1337)
+	for _, program := range []string{"nft", "iptables-legacy-restore", "iptables-nft-restore"} {
+		netnstest.RequireBinary(t, program)
+	}
+	n, err := kerneltest.NewNetwork()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// TestPacketsAreWhatTheySay sends packets of all kinds without any rules: each enters its hook as it
+// is described, in the state that is said, and stays as it is.
+func TestPacketsAreWhatTheySay(t *testing.T) {
+	n := network(t)
+	if err := n.Load(nil); err != nil {
+		t.Fatal(err)
+	}
+	g := kerneltest.NewGenerator(1)
+	for range 20 {
+		if err := n.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		packets := g.Packets(n, 50)
+		observations, err := n.Observe(packets)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, o := range observations {
+			p := packets[i]
+			outcome, err := o.Outcome(&p)
+			if o.Err != nil || err != nil {
+				t.Fatal(p, o.Err, err)
+			}
+			want := kerneltest.Outcome{
+				To: p.Destination, Mark: p.Mark,
+				HasConnection: p.State.HasConnection(), Untracked: p.State == rules.Untracked,
+			}
+			if want.HasConnection {
+				want.ConntrackMark = p.ConntrackMark
+				if !p.Reply && p.State != rules.Related && (p.Protocol == rules.TCP || p.Protocol == rules.UDP) {
+					want.Original = p.Destination
+				}
+			}
+			if outcome != want {
+				t.Errorf("%s: %s, want %s", p, outcome, want)
+			}
+			last := o.Sights[len(o.Sights)-1]
+			if last.State != p.State {
+				t.Errorf("%s: state %s: %s", p, last.State, last)
+			}
+			if c := last.Connection; c != nil && p.State != rules.New && (c.Status != p.Status ||
+				c.Reply != p.Reply) {
+				t.Errorf("%s status %s reply %t: %s", p, p.Status, p.Reply, last)
+			}
+		}
+	}
+}

@@ -1,0 +1,325 @@
+package kerneltest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An Observation is what the kernel did to a packet.
+type Observation struct {
+	// Sights of the packet in the order in which the witness logged them.
+	Sights []Sight
+	// Answer is by what the kernel has answered the packet: "tcp reset", or protocol, type and code of
+	// an ICMP error. It is empty if there was no answer.
+	Answer string
+	// Err says why the packet could not be sent as it is described; nil if it was.
+	Err error
+}
+
+// at returns the last sight at a place, or nil.
+func (o *Observation) at(place string) *Sight {
+	for i := len(o.Sights) - 1; i >= 0; i-- {
+		if o.Sights[i].Place == place {
+			return &o.Sights[i]
+		}
+	}
+	return nil
+}
+
+// Observe sends the packets one after the other and returns what happened to each. Connections of
+// packets in other states than new are created before.
+func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return nil, err
+	}
+	// Packets of one processor stay in order.
+	var one unix.CPUSet
+	one.Set(someCPU(&all))
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.SchedSetaffinity(0, &all) }()
+
+	observations := make([]Observation, len(packets))
+	first := n.token + 1
+	for i := range packets {
+		n.token++
+		err := n.send(&packets[i], n.token)
+		if errors.Is(err, unix.EAGAIN) {
+			return nil, fmt.Errorf("the kernel keeps the packets of a socket: %s: %w", packets[i], err)
+		}
+		observations[i].Err = err
+	}
+	n.token++
+	if err := n.sentinel("eth0"); err != nil {
+		return nil, err
+	}
+	sights, err := n.until(n.token, 5*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sights {
+		if s.answer == "tcp reset" {
+			s.token = first + uint32(slices.IndexFunc(packets, func(p rules.Packet) bool {
+				return p.Protocol == rules.TCP && p.Source == s.To
+			}))
+		}
+		i := int(s.token - first)
+		if i < 0 || i >= len(packets) {
+			continue
+		}
+		if s.answer != "" {
+			if s.Place == "output begin" {
+				observations[i].Answer = s.answer
+			}
+			continue
+		}
+		if p := &packets[i]; s.Protocol == p.Protocol && s.From == p.Source {
+			observations[i].Sights = append(observations[i].Sights, s)
+		}
+	}
+	for i := range packets {
+		if observations[i].Err == nil {
+			observations[i].Err = observations[i].check(&packets[i])
+		}
+	}
+	return observations, nil
+}
+
+// someCPU returns one of the processors.
+func someCPU(set *unix.CPUSet) int {
+	skip := rand.IntN(set.Count())
+	for i := 0; ; i++ {
+		if !set.IsSet(i) {
+			continue
+		}
+		if skip == 0 {
+			return i
+		}
+		skip--
+	}
+}
+
+// ErrUnsendable is in the error of a packet that the network cannot send.
+var ErrUnsendable = errors.New("cannot be sent")
+
+// check returns an error if the packet was not what it should have been.
+func (o *Observation) check(p *rules.Packet) error {
+	if len(o.Sights) == 0 {
+		return fmt.Errorf("%w: it did not enter a hook", ErrUnsendable)
+	}
+	s := o.Sights[0]
+	want := Sight{
+		Place: p.Hook.String() + " begin", In: p.InInterface, Out: p.OutInterface, Protocol: p.Protocol,
+		From: p.Source, To: p.Destination, Mark: p.Mark,
+	}
+	if s.Place != want.Place || s.In != want.In || s.Out != want.Out ||
+		s.Protocol != want.Protocol ||
+		s.From != want.From || s.To != want.To || s.Mark != want.Mark {
+		return fmt.Errorf("%w: it entered as %v", ErrUnsendable, s)
+	}
+	if p.Hook == rules.Output && ((s.Owner == nil) != (p.Owner == nil) || s.Owner != nil &&
+		*s.Owner != *p.Owner) {
+		return fmt.Errorf("%w: it has another socket: %v", ErrUnsendable, s)
+	}
+	return nil
+}
+
+// sentinel sends the packet that ends an observation, with the current token.
+func (n *Network) sentinel(device string) error {
+	p := rules.Packet{
+		Protocol: rules.UDP, Source: netip.AddrPortFrom(peerAddr, 1),
+		Destination: netip.AddrPortFrom(netip.MustParseAddr("10.244.1.5"), sentinelPort),
+	}
+	return n.devices[device].writeFrame(encode(&p, n.token, nil), 0, ordinary)
+}
+
+// send sends a packet, with the connection that its state needs.
+func (n *Network) send(p *rules.Packet, token uint32) error {
+	if err := n.Sendable(p); err != nil {
+		return err
+	}
+	var inner []byte
+	e, ok := known(p)
+	if p.State == rules.Related {
+		// A connection of the receiver, and the packet of it that the error is about.
+		n.flows++
+		e, inner = aboutConnection(p, n.flows)
+	}
+	if ok {
+		if err := n.conntrack.create(e); err != nil {
+			return err
+		}
+	}
+	packet := encode(p, token, inner)
+	if p.Hook == rules.Prerouting {
+		return n.devices[p.InInterface].writeFrame(packet, p.Mark, ordinary)
+	}
+	if p.Owner == nil {
+		return n.devices["eth0"].writeFrame(packet, p.Mark, withoutSocket)
+	}
+	if err := n.writeRaw(p, packet); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnsendable, err)
+	}
+	return nil
+}
+
+// known returns the connection of the packet, and reports whether conntrack has it before.
+func known(p *rules.Packet) (entry, bool) {
+	own := tuple{p.Protocol, p.Source, p.Destination}
+	if p.Reply {
+		own = own.reversed()
+	}
+	return entry{own, own.reversed(), p.Status, p.ConntrackMark},
+		p.State == rules.Established || p.State == rules.Related || p.State == rules.New &&
+			p.Status != 0
+}
+
+// aboutConnection returns the connection that an ICMP error is about, and a packet of it, with
+// which the receiver of the error asked another host.
+func aboutConnection(p *rules.Packet, number uint32) (entry, []byte) {
+	to := netip.MustParseAddr("203.0.113.7")
+	if p.Destination.Addr().Is6() {
+		to = netip.MustParseAddr("2001:db8:113::7")
+	}
+	about := rules.Packet{
+		Protocol:    rules.UDP,
+		Source:      netip.AddrPortFrom(p.Destination.Addr(), uint16(1024+number%60000)),
+		Destination: netip.AddrPortFrom(to, 7),
+	}
+	original := tuple{rules.UDP, about.Source, about.Destination}
+	if !p.Reply {
+		original = original.reversed()
+	}
+	return entry{original, original.reversed(), p.Status, p.ConntrackMark}, encode(&about, 0, nil)
+}
+
+// Sendable returns an error that says why the network cannot send the packet, or nil.
+func (n *Network) Sendable(p *rules.Packet) error {
+	unsendable := func(why string) error { return fmt.Errorf("%w: %s", ErrUnsendable, why) }
+	switch {
+	case p.Hook == rules.Prerouting && (n.devices[p.InInterface] == nil || p.InInterface == "lo"):
+		return unsendable("no interface " + p.InInterface)
+	case p.Hook == rules.Prerouting && p.Owner != nil:
+		return unsendable("arriving with a socket")
+	case p.Hook == rules.Output && p.Owner == nil && (p.State != rules.Untracked ||
+		p.OutInterface != route(p.Destination.Addr(), 0)):
+		return unsendable("without a socket, but tracked or by another interface")
+	case p.Hook == rules.Output && n.devices[p.OutInterface] == nil:
+		return unsendable("no interface " + p.OutInterface)
+	case p.Hook == rules.Output && !p.Bound && p.OutInterface != routeOf(p):
+		return unsendable("by an interface that routing does not choose")
+	case p.Hook != rules.Output && p.Hook != rules.Prerouting:
+		return unsendable("at hook " + p.Hook.String())
+	}
+	ported := p.Protocol == rules.TCP || p.Protocol == rules.UDP
+	switch p.State {
+	case rules.New:
+		switch {
+		case p.Reply || p.Status&^rules.StatusConfirmed != 0:
+			return unsendable("a new packet with a status")
+		case InitialState(p) != rules.New:
+			return unsendable("conntrack does not begin a connection with it")
+		case p.Status == 0 && p.ConntrackMark != 0:
+			return unsendable("a new connection with a mark")
+		case p.Status != 0 && (!ported || p.Protocol == rules.TCP && p.Flags != rules.SYN):
+			return unsendable("a known new connection, but not UDP or TCP's SYN")
+		}
+	case rules.Established:
+		switch {
+		case !ported || p.Protocol == rules.TCP && p.Flags&^(rules.PSH|rules.URG) != rules.ACK:
+			return unsendable("established, but not UDP or TCP's ACK")
+		case p.Status != EstablishedStatus: // the packet itself makes it assured
+			return unsendable("established with status " + p.Status.String())
+		}
+	case rules.Related:
+		if !isICMPError(p) || p.Status != RelatedStatus {
+			return unsendable("related, but no ICMP error")
+		}
+	case rules.Invalid:
+		if InitialState(p) != rules.Invalid || p.ConntrackMark != 0 || p.Status != 0 || p.Reply {
+			return unsendable("not invalid")
+		}
+	case rules.Untracked:
+		if !isNeighbourDiscovery(p) && (p.Hook != rules.Output || p.Owner != nil) || p.ConntrackMark != 0 || p.Status != 0 ||
+			p.Reply {
+			return unsendable("untracked, but arriving or with a socket")
+		}
+	default:
+		return unsendable("state " + p.State.String())
+	}
+	return nil
+}
+
+// RelatedStatus is that of the connections about which the network sends ICMP errors.
+const RelatedStatus = rules.StatusConfirmed | rules.StatusSeenReply
+
+// EstablishedStatus is that of the established connections that the network can make.
+const EstablishedStatus = rules.StatusConfirmed | rules.StatusSeenReply | rules.StatusAssured
+
+func isICMPError(p *rules.Packet) bool {
+	switch p.Protocol {
+	case rules.ICMP:
+		return p.ICMPType == 3 || p.ICMPType == 11
+	case rules.ICMPv6:
+		return p.ICMPType >= 1 && p.ICMPType <= 4
+	}
+	return false
+}
+
+// isNeighbourDiscovery reports whether conntrack leaves the packet untracked by itself
+// (nf_conntrack_icmpv6_error in net/netfilter/nf_conntrack_proto_icmpv6.c).
+func isNeighbourDiscovery(p *rules.Packet) bool {
+	return p.Protocol == rules.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 137 || p.ICMPType == 143)
+}
+
+// InitialState returns the state that conntrack gives to a packet of which it does not know the
+// connection. Untracked stands for packets that the network does not send.
+func InitialState(p *rules.Packet) rules.State {
+	switch p.Protocol {
+	case rules.TCP:
+		// tcp_valid_flags and tcp_conntracks in net/netfilter/nf_conntrack_proto_tcp.c.
+		switch flags := p.Flags &^ (rules.PSH | rules.ECN | rules.CWR); flags {
+		case rules.SYN, rules.SYN | rules.URG, rules.ACK, rules.ACK | rules.URG:
+			return rules.New
+		}
+		return rules.Invalid
+	case rules.UDP:
+		return rules.New
+	case rules.ICMP:
+		switch p.ICMPType {
+		case 8, 13, 15, 17: // echo, timestamp, information and address mask requests
+			return rules.New
+		case 0: // echo reply
+			return rules.Invalid
+		}
+		return rules.Untracked
+	case rules.ICMPv6:
+		switch p.ICMPType {
+		case 128:
+			return rules.New
+		case 129:
+			return rules.Invalid
+		}
+		return rules.Untracked
+	}
+	if slices.Contains(transports, p.Protocol) {
+		return rules.New
+	}
+	return rules.Untracked
+}
+
+// transports are numbers of protocols that no part of the kernel understands.
+var transports = []rules.Protocol{253, 254}

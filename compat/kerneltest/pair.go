@@ -1,0 +1,334 @@
+package kerneltest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// A PairTally counts what became of decisions about two rulesets.
+type PairTally struct {
+	Pairs, Refused, Equivalent, Different, Undecidable int
+	// Confirmed are witnesses with the two fates that the decision claims, Unobservable those of
+	// which the fates differ in nothing that is observed, Unsent those that cannot be sent.
+	Confirmed, Unobservable int
+	Unsent                  map[string]int
+	// Boundary are those of the packets that were drawn from the boundaries of both rulesets' classes.
+	Boundary int
+	// Attacks are packets that were sent through both rulesets and had equal outcomes, Explained
+	// those that had different ones and are in a class or undecided.
+	Attacks, Explained int
+	Failures           []PairFailure
+}
+
+// Add adds what another tally counted.
+func (t *PairTally) Add(o PairTally) {
+	t.Pairs += o.Pairs
+	t.Refused += o.Refused
+	t.Equivalent += o.Equivalent
+	t.Different += o.Different
+	t.Undecidable += o.Undecidable
+	t.Confirmed += o.Confirmed
+	t.Unobservable += o.Unobservable
+	t.Boundary += o.Boundary
+	t.Attacks += o.Attacks
+	t.Explained += o.Explained
+	t.Failures = append(t.Failures, o.Failures...)
+	if t.Unsent == nil {
+		t.Unsent = map[string]int{}
+	}
+	for why, count := range o.Unsent {
+		t.Unsent[why] += count
+	}
+}
+
+// String writes the counts.
+func (t *PairTally) String() string {
+	unsent := 0
+	for _, count := range t.Unsent {
+		unsent += count
+	}
+	return fmt.Sprintf("%d pairs of rulesets (%d refused): %d equivalent, %d different, %d cannot decide\n"+
+		"  witnesses: %d confirmed, %d differ in nothing observable, %d cannot be sent %v\n"+
+		"  packets: %d alike, %d different as decided, %d failures; %d of them at boundaries\n", t.Pairs, t.Refused, t.Equivalent, t.Different,
+		t.Undecidable, t.Confirmed, t.Unobservable, unsent, t.Unsent, t.Attacks, t.Explained, len(t.Failures), t.Boundary)
+}
+
+// A PairFailure is a packet for which a decision is wrong.
+type PairFailure struct {
+	Seed        uint64
+	Left, Right Ruleset
+	Packet      rules.Packet
+	Listeners   bool
+	Claim       string
+	Outcomes    diff.Pair[Outcome]
+}
+
+// String writes all that is needed to try it again.
+func (f PairFailure) String() string {
+	return fmt.Sprintf("seed %d, listeners %t\nleft:\n%sright:\n%spacket %s status %s reply %t icmp %d/%d\nclaim: %s\nleft:  %s\nright: %s\n",
+		f.Seed, f.Listeners, f.Left, f.Right, f.Packet, f.Packet.Status, f.Packet.Reply, f.Packet.ICMPType, f.Packet.ICMPCode,
+		f.Claim, f.Outcomes.Left, f.Outcomes.Right)
+}
+
+// side is a ruleset as loaded and read.
+type side struct {
+	text      Ruleset
+	model     rules.Ruleset
+	ambiguous bool
+}
+
+func (n *Network) side(rs Ruleset) (side, error) {
+	if err := n.Load(rs); err != nil {
+		return side{}, err
+	}
+	live, err := n.Read()
+	return side{rs, live.Ruleset, len(live.Ambiguous) > 0}, err
+}
+
+// PairTrial draws two rulesets, decides whether they are alike, and sends packets through both.
+func (n *Network) PairTrial(seed uint64, packets int) (PairTally, error) {
+	t := PairTally{Unsent: map[string]int{}}
+	g := NewGenerator(seed)
+	g.Ordinary, g.Wide = seed%4 != 0, seed%4 == 2
+	for {
+		left := g.Ruleset()
+		var right Ruleset
+		switch g.below(8) {
+		case 0:
+			right = g.Ruleset()
+		case 1:
+			right = left.clone()
+		case 2:
+			right = g.translate(left)
+		default:
+			right = g.Mutate(left)
+		}
+		listeners := !g.oneIn(4)
+		drawn := g.Packets(n, packets)
+		err := n.pair(&t, left, right, drawn, listeners, g)
+		if IsRefused(err) {
+			t.Refused++
+			continue
+		}
+		for i := range t.Failures {
+			t.Failures[i].Seed = seed
+		}
+		if err != nil {
+			err = fmt.Errorf("seed %d: %w", seed, err)
+		}
+		return t, err
+	}
+}
+
+// translate returns the same rules for the other variant of iptables.
+func (g *Generator) translate(rs Ruleset) Ruleset {
+	rs = rs.clone()
+	for i := range rs {
+		switch rs[i].Program {
+		case Legacy:
+			rs[i].Program = IPTablesNFT
+		case IPTablesNFT:
+			rs[i].Program = Legacy
+		}
+	}
+	return rs
+}
+
+// pair decides about two rulesets and tries the decision with the packets, and with as many that the
+// generator draws from the boundaries of the classes, if there is a generator.
+func (n *Network) pair(t *PairTally, left, right Ruleset, drawn []rules.Packet, listeners bool, g *Generator) error {
+	l, err := n.side(left)
+	if err != nil {
+		return err
+	}
+	r, err := n.side(right)
+	if err != nil {
+		return err
+	}
+	if l.ambiguous || r.ambiguous {
+		return fmt.Errorf("%w: ambiguous order", errRefused)
+	}
+	result := diff.Decide(diff.Side{Ruleset: l.model, RoutingKnown: true},
+		diff.Side{Ruleset: r.model, RoutingKnown: true}, diff.Options{})
+	t.Pairs++
+	switch result.Verdict(true) {
+	case diff.Equivalent:
+		t.Equivalent++
+	case diff.Different:
+		t.Different++
+	default:
+		t.Undecidable++
+	}
+	// In the model all ports have a listener or none has.
+	listeners = listeners && !left.Has("--on-port 0") && !right.Has("--on-port 0")
+	if err := n.setListeners(listeners); err != nil {
+		return err
+	}
+	batches := [][]rules.Packet{slices.Clone(drawn)}
+	if g != nil {
+		boundary := g.BoundaryPackets(n, 2*len(drawn), &l.model, &r.model)
+		t.Boundary += len(boundary)
+		batches = append(batches, boundary)
+	}
+	for _, batch := range batches {
+		for i := range batch {
+			batch[i].NoListener = !listeners
+		}
+	}
+	var witnesses []rules.Packet
+	for _, c := range result.Classes {
+		witnesses = append(witnesses, n.sendableOf(c))
+	}
+	observed := map[*side][2][]Observation{}
+	for _, s := range []*side{&r, &l} {
+		if s == &l {
+			if err := n.Load(left); err != nil {
+				return err
+			}
+		}
+		var first []Observation
+		for _, batch := range batches {
+			if err := n.Flush(); err != nil {
+				return err
+			}
+			o, err := n.Observe(batch)
+			if err != nil {
+				return err
+			}
+			first = append(first, o...)
+		}
+		var second []Observation
+		for _, p := range witnesses {
+			if err := n.Flush(); err != nil {
+				return err
+			}
+			if err := n.setListeners(!p.NoListener); err != nil {
+				return err
+			}
+			o, err := n.Observe([]rules.Packet{p})
+			if err != nil {
+				return err
+			}
+			second = append(second, o[0])
+		}
+		if err := n.setListeners(listeners); err != nil {
+			return err
+		}
+		observed[s] = [2][]Observation{first, second}
+	}
+	attempt := pairAttempt{t, &l, &r, result, listeners}
+	for i, p := range slices.Concat(batches...) {
+		attempt.drawn(p, observed[&l][0][i], observed[&r][0][i])
+	}
+	for i, p := range witnesses {
+		attempt.witness(p, result.Classes[i], observed[&l][1][i], observed[&r][1][i])
+	}
+	return nil
+}
+
+// pairAttempt is a decision that is tried.
+type pairAttempt struct {
+	tally       *PairTally
+	left, right *side
+	result      diff.Result
+	listeners   bool
+}
+
+func (a *pairAttempt) fail(p rules.Packet, claim string, left, right Outcome) {
+	a.tally.Failures = append(a.tally.Failures, PairFailure{
+		Left: a.left.text, Right: a.right.text, Packet: p, Listeners: !p.NoListener, Claim: claim,
+		Outcomes: diff.Pair[Outcome]{Left: left, Right: right},
+	})
+}
+
+// outcomes returns what both sides did, or why that is not known.
+func outcomes(p *rules.Packet, left, right *Observation) (l, r Outcome, err error) {
+	for _, o := range []*Observation{left, right} {
+		if o.Err != nil {
+			return l, r, o.Err
+		}
+	}
+	if l, err = left.Outcome(p); err == nil {
+		r, err = right.Outcome(p)
+	}
+	return l, r, err
+}
+
+// drawn judges a packet that has nothing to do with the decision.
+func (a *pairAttempt) drawn(p rules.Packet, left, right Observation) {
+	l, r, err := outcomes(&p, &left, &right)
+	if err != nil {
+		return
+	}
+	leftFate, leftOthers := Explain(&a.left.model, p)
+	rightFate, rightOthers := Explain(&a.right.model, p)
+	if leftFate.RedirectLast != 0 || leftFate.DNATPortLast != 0 || rightFate.RedirectLast != 0 ||
+		rightFate.DNATPortLast != 0 {
+		l.To, r.To = p.Destination, p.Destination // the kernel draws the port
+	}
+	if !l.HasConnection || !r.HasConnection {
+		l.HasConnection, l.ConntrackMark, l.Zone = false, 0, 0
+		r.HasConnection, r.ConntrackMark, r.Zone = false, 0, 0
+	}
+	if leftFate.UnknownMarks != "" || rightFate.UnknownMarks != "" {
+		l.Mark, l.ConntrackMark, r.Mark, r.ConntrackMark = 0, 0, 0, 0
+	}
+	inClass := slices.ContainsFunc(a.result.Classes,
+		func(c diff.Class) bool { return c.Contains(p) })
+	// Of packets of bound sockets, and of those that a redirection drops, a decision speaks only where
+	// no others differ.
+	rare := p.Bound || p.InAddress.IsValid() && p.InAddress.IsUnspecified()
+	inClass = inClass || rare && a.result.Verdict(true) != diff.Equivalent
+	switch {
+	case l == r:
+		a.tally.Attacks++
+	case inClass, a.result.More, a.result.Exhausted != "", leftFate.Undecided != "", rightFate.Undecided != "", len(leftOthers)+len(rightOthers) > 0:
+		a.tally.Explained++
+	default:
+		a.fail(p, "alike: "+string(a.result.Verdict(true)), l, r)
+	}
+}
+
+// witness judges the witness of a class.
+func (a *pairAttempt) witness(p rules.Packet, c diff.Class, left, right Observation) {
+	l, r, err := outcomes(&p, &left, &right)
+	if err != nil {
+		a.tally.Unsent[cause(err)]++
+		return
+	}
+	var open []Listener
+	if !p.NoListener {
+		open = TProxyListeners
+	}
+	leftFate, rightFate := c.Outcome.Left.Fate, c.Outcome.Right.Fate
+	alone, _ := Explain(&a.left.model, p)
+	aloneRight, _ := Explain(&a.right.model, p)
+	// Of a witness that depends on the host, the class says how.
+	if p != c.Witness || alone.Undecided != "" || aloneRight.Undecided != "" {
+		leftFate, rightFate = alone, aloneRight
+	}
+	claim := fmt.Sprintf("different: %s; %s", leftFate, rightFate)
+	switch {
+	case leftFate.Undecided != "" || rightFate.Undecided != "":
+		a.tally.Unsent["undecided for the packet that can be sent"]++
+	case !Predicts(&p, leftFate, l, open) || !Predicts(&p, rightFate, r, open):
+		if a.unknownSocket(p) {
+			a.tally.Unsent["the model does not know the sockets for it"]++
+			return
+		}
+		a.fail(p, claim, l, r)
+	case l == r:
+		a.tally.Unobservable++
+	default:
+		a.tally.Confirmed++
+	}
+}
+
+// unknownSocket reports whether the packet may have another socket than the model knows.
+func (a *pairAttempt) unknownSocket(p rules.Packet) bool {
+	has := func(word string) bool { return a.left.text.Has(word) || a.right.text.Has(word) }
+	return !p.NoListener && (has("socket") || has("--on-port 0"))
+}

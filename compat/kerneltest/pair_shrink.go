@@ -1,0 +1,63 @@
+package kerneltest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// ShrinkPair removes parts of both rulesets, or of one, while a decision about them is
+// wrong, for 20 seconds.
+func (n *Network) ShrinkPair(f PairFailure) (PairFailure, error) {
+	smallest, begin := f, time.Now()
+	try := func(left, right Ruleset) (bool, error) {
+		var t PairTally
+		t.Unsent = map[string]int{}
+		err := n.pair(&t, left, right, []rules.Packet{f.Packet}, f.Listeners, nil)
+		if IsRefused(err) {
+			return false, nil
+		}
+		if err != nil || len(t.Failures) == 0 {
+			return false, err
+		}
+		smallest = t.Failures[0]
+		smallest.Seed = f.Seed
+		return true, nil
+	}
+	again, err := try(f.Left, f.Right)
+	if err != nil || !again {
+		return f, errors.Join(err, errors.New("the failure does not repeat for the packet alone"))
+	}
+	for changed := true; changed; {
+		changed = false
+		left, right := smallest.Left.smaller(), smallest.Right.smaller()
+		var candidates []diff.Pair[Ruleset]
+		if len(left) == len(right) {
+			for i := range left {
+				candidates = append(candidates, diff.Pair[Ruleset]{Left: left[i], Right: right[i]})
+			}
+		}
+		for _, l := range left {
+			candidates = append(candidates, diff.Pair[Ruleset]{Left: l, Right: smallest.Right})
+		}
+		for _, r := range right {
+			candidates = append(candidates, diff.Pair[Ruleset]{Left: smallest.Left, Right: r})
+		}
+		for _, c := range candidates {
+			if time.Since(begin) > maxShrinking {
+				return smallest, nil
+			}
+			fails, err := try(c.Left, c.Right)
+			if err != nil {
+				return smallest, err
+			}
+			if fails {
+				changed = true
+				break
+			}
+		}
+	}
+	return smallest, nil
+}

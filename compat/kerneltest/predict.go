@@ -1,0 +1,234 @@
+package kerneltest
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// ModelIsComplete tells the tests to fail where the model disagrees with the kernel. Without it they
+// report it.
+const ModelIsComplete = true
+
+// Explain returns the fate that the model gives the packet, and those that are possible by chance.
+func Explain(rs *rules.Ruleset, p rules.Packet) (fate rules.Fate, alternatives []rules.Fate) {
+	t := diff.Explain(rs, p)
+	return t.Fate, t.Alternatives
+}
+
+// An Outcome is a fate as far as it can be observed.
+type Outcome struct {
+	Dropped bool
+	// Answer is by what the sender of a dropped packet is answered; see [Observation].
+	Answer string
+	To     netip.AddrPort
+	Mark   uint32
+	// TProxy is the owner of the transparent listener that has the packet.
+	TProxy    rules.Owner
+	TProxied  bool
+	Untracked bool
+	// Rerouted reports whether the packet went to lo though it was to leave.
+	Rerouted bool
+	// HasConnection reports whether the following fields mean anything.
+	HasConnection bool
+	ConntrackMark uint32
+	Zone          uint16
+	// Original is the original destination of the connection, of which the packet tells it: a packet
+	// of the direction of the connection's first packet.
+	Original netip.AddrPort
+}
+
+// String writes the outcome in one line.
+func (o Outcome) String() string {
+	if o.Dropped && o.Answer != "" {
+		return "dropped, answered with " + o.Answer
+	}
+	if o.Dropped {
+		return "dropped"
+	}
+	text := fmt.Sprintf("to %s mark 0x%x", o.To, o.Mark)
+	if o.TProxied {
+		text += fmt.Sprintf(" with the listener of %d:%d", o.TProxy.UID, o.TProxy.GID)
+	}
+	if o.Rerouted {
+		text += " rerouted"
+	}
+	if o.Untracked {
+		text += " untracked"
+	}
+	if o.HasConnection {
+		text += fmt.Sprintf(" connection mark 0x%x zone %d", o.ConntrackMark, o.Zone)
+	}
+	return text
+}
+
+// Outcome returns what was observed. The error says that the packet vanished between the hooks.
+func (o *Observation) Outcome(p *rules.Packet) (Outcome, error) {
+	last := o.at("prerouting end")
+	if p.Hook == rules.Output {
+		sent := o.at("output end")
+		out := o.at("postrouting")
+		switch {
+		case sent == nil:
+			return Outcome{Dropped: true, Answer: o.Answer}, nil
+		case out == nil:
+			return Outcome{}, fmt.Errorf("%w: it left output, but did not come to postrouting",
+				ErrUnsendable)
+		case out.Out != "lo":
+			last = sent
+		case o.at("prerouting begin") == nil:
+			return Outcome{}, fmt.Errorf("%w: it left by lo, but did not arrive", ErrUnsendable)
+		}
+	}
+	if last == nil {
+		return Outcome{Dropped: true, Answer: o.Answer}, nil
+	}
+	result := Outcome{To: last.To, Mark: last.Mark, Untracked: last.State == rules.Untracked}
+	if last.Owner != nil && last.Place == "prerouting end" {
+		result.TProxied, result.TProxy = true, *last.Owner
+	}
+	result.Rerouted = p.Hook == rules.Output && p.OutInterface != "lo" &&
+		last.Place == "prerouting end"
+	if c := last.Connection; c != nil {
+		result.HasConnection, result.ConntrackMark, result.Zone = true, c.Mark, c.Zone
+		if isOriginal(p) {
+			result.Original = c.Original
+		}
+	}
+	return result, nil
+}
+
+// Predicts reports whether the fate says of the packet what was observed. Listeners are those that
+// were open.
+func Predicts(p *rules.Packet, f rules.Fate, o Outcome, listeners []Listener) bool {
+	if f.Dropped || o.Dropped {
+		return f.Dropped == o.Dropped && answers(p, f, o.Answer)
+	}
+	if isOriginal(p) && o.HasConnection && o.Original != p.Destination {
+		return false
+	}
+	taken := Outcome{}
+	for _, l := range listeners {
+		port := f.TProxy
+		if l.Port == port {
+			taken.TProxied, taken.TProxy = true, l.Owner
+		}
+	}
+	switch {
+	case f.UnknownMarks == "" && f.Mark != o.Mark, f.Untracked != o.Untracked &&
+		p.State != rules.Untracked:
+		return false
+	case o.HasConnection && f.Zone != o.Zone:
+		return false
+	case o.HasConnection && f.UnknownMarks == "" && f.ConntrackMark != o.ConntrackMark:
+		return false
+	case taken.TProxied != o.TProxied, taken.TProxy != o.TProxy:
+		return false
+	case f.TProxy != 0 && !taken.TProxied:
+		return false
+	case p.Status&rules.StatusDNAT != 0 && !isTranslated(f):
+		return true // where earlier packets were sent the fate does not say
+	case !sentTo(p, f, o.To):
+		return false
+	}
+	return isTranslated(f) || f.Rerouted == o.Rerouted
+}
+
+// isOriginal reports whether the packet's own destination is the original one of its connection: it
+// is no answer, no error about another packet, and of a protocol with ports.
+func isOriginal(p *rules.Packet) bool {
+	return !p.Reply && p.State != rules.Related && (p.Protocol == rules.TCP || p.Protocol == rules.UDP)
+}
+
+// icmpCodes are types and codes of the words that rules name answers by.
+var icmpCodes = map[string]string{
+	"icmp net-unreachable": "icmp 3/0", "icmp host-unreachable": "icmp 3/1", "icmp prot-unreachable": "icmp 3/2",
+	"icmp port-unreachable": "icmp 3/3", "icmp net-prohibited": "icmp 3/9", "icmp host-prohibited": "icmp 3/10",
+	"icmp admin-prohibited": "icmp 3/13",
+	"icmpv6 no-route":       "ipv6-icmp 1/0", "icmpv6 admin-prohibited": "ipv6-icmp 1/1", "icmpv6 addr-unreachable": "ipv6-icmp 1/3",
+	"icmpv6 port-unreachable": "ipv6-icmp 1/4", "icmpv6 policy-fail": "ipv6-icmp 1/5", "icmpv6 reject-route": "ipv6-icmp 1/6",
+}
+
+// icmpxCodes are those of the words for both families.
+var icmpxCodes = map[string]map[rules.Family]string{
+	"no-route":         {rules.IPv4: "icmp 3/0", rules.IPv6: "ipv6-icmp 1/0"},
+	"port-unreachable": {rules.IPv4: "icmp 3/3", rules.IPv6: "ipv6-icmp 1/4"},
+	"host-unreachable": {rules.IPv4: "icmp 3/1", rules.IPv6: "ipv6-icmp 1/3"},
+	"admin-prohibited": {rules.IPv4: "icmp 3/13", rules.IPv6: "ipv6-icmp 1/1"},
+}
+
+// answers reports whether a packet that a rule rejects in these words is answered so. An answer is
+// sent only to a host, and not to a reset or an ICMP error (nf_send_reset and nf_send_unreach in
+// net/ipv4/netfilter/nf_reject_ipv4.c, icmp_send in net/ipv4/icmp.c).
+func answers(p *rules.Packet, f rules.Fate, answer string) bool {
+	rejected := f.Rejected
+	with := strings.TrimPrefix(rejected, "reject with ")
+	want := icmpCodes[with]
+	if both, ok := strings.CutPrefix(with, "icmpx "); ok {
+		want = icmpxCodes[both][p.Family()]
+	}
+	switch {
+	case with == "tcp reset":
+		want = with
+	case rejected == "reject":
+		want = icmpxCodes["port-unreachable"][p.Family()]
+	}
+	if answer == "" && want != "" {
+		// A translation or another mark may have led the packet to lo, from where no answer finds a route.
+		return isTranslated(f) || f.Mark != p.Mark || !isAnswered(p, with)
+	}
+	return answer == want
+}
+
+// isTranslated reports whether the packet has another destination than its own.
+func isTranslated(f rules.Fate) bool {
+	return f.Redirect != 0 || f.ToHost || f.DNATPort != 0 || f.DNATAddr.IsValid()
+}
+
+// isAnswered reports whether the kernel answers the packet, if it has its own destination, in any case.
+func isAnswered(p *rules.Packet, with string) bool {
+	switch {
+	case p.Hook != rules.Output || p.OutInterface == "lo" || p.Bound || p.Source.Addr().IsLinkLocalUnicast() || p.DestinationType == rules.Multicast || p.DestinationType == rules.Broadcast:
+		return false
+	case with == "tcp reset":
+		return p.Flags&rules.RST == 0
+	}
+	return p.Protocol == rules.TCP || p.Protocol == rules.UDP
+}
+
+// sentTo reports whether the fate gives the packet the destination.
+func sentTo(p *rules.Packet, f rules.Fate, to netip.AddrPort) bool {
+	wantAddr, last := p.Destination.Addr(), netip.Addr{}
+	wantPort, lastPort := p.Destination.Port(), uint16(0)
+	switch {
+	case f.Redirect != 0 || f.ToHost:
+		wantAddr = p.InAddress
+		if p.Hook == rules.Output {
+			wantAddr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+			if to.Addr().Is6() {
+				wantAddr = netip.IPv6Loopback()
+			}
+		}
+		if f.Redirect != 0 {
+			wantPort, lastPort = f.Redirect, f.RedirectLast
+		}
+	case f.DNATAddr.IsValid() || f.DNATPort != 0:
+		if f.DNATAddr.IsValid() {
+			wantAddr, last = f.DNATAddr, f.DNATAddrLast
+		}
+		if f.DNATPort != 0 {
+			wantPort, lastPort = f.DNATPort, f.DNATPortLast
+		}
+	}
+	if !last.IsValid() {
+		last = wantAddr
+	}
+	if lastPort == 0 {
+		lastPort = wantPort
+	}
+	return wantAddr.Compare(to.Addr()) <= 0 && to.Addr().Compare(last) <= 0 &&
+		wantPort <= to.Port() && to.Port() <= lastPort
+}

@@ -1,0 +1,63 @@
+package kerneltest_test
+
+import (
+	"net"
+	"slices"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestChainsAtConntracksPriority holds that a chain at exactly conntrack's priority runs before
+// conntrack if conntrack was there first, and behind it otherwise: what was registered last runs
+// first. So the text of the rules does not say whether such a chain can choose a zone.
+func TestChainsAtConntracksPriority(t *testing.T) {
+	const (
+		chooses = "table ip a {\nchain c {\ntype filter hook output priority -200;\nct zone set 5\n}\n}\n"
+		tracks  = "table ip b {\nchain c {\ntype filter hook output priority 5;\nct state new counter\n}\n}\n"
+		counts  = "table ip c {\nchain c {\ntype filter hook output priority 10;\nct zone 5 counter\nct zone 0 counter\n}\n}\n"
+	)
+	for _, tc := range []struct {
+		says   string
+		loads  []string
+		zone   int
+		before bool // conntrack
+	}{
+		{"conntrack first", []string{tracks, chooses, counts}, 5, true},
+		{"the chain first", []string{chooses, tracks, counts}, 0, false},
+	} {
+		t.Run(tc.says, func(t *testing.T) {
+			ns := netnstest.New(t)
+			for _, text := range tc.loads {
+				istiotest.Run(t, ns, text, "nft", "-f", "-")
+			}
+			err := ns.Do(func() error {
+				c, err := net.Dial("udp4", "127.0.0.1:9")
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				_, err = c.Write([]byte("x"))
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			live, err := compat.ReadLive(ns, compat.OriginNFT)
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(live.Ruleset.Tables,
+				func(t rules.Table) bool { return t.Name == "c" })
+			hits := live.Ruleset.Tables[i].Chains[0].Rules
+			want := map[int]int{5: 0, 0: 1}[tc.zone]
+			if hits[want].Hits.Packets == 0 || hits[1-want].Hits.Packets != 0 {
+				t.Errorf("zone 5: %d packets, zone 0: %d; want them in zone %d",
+					hits[0].Hits.Packets, hits[1].Hits.Packets, tc.zone)
+			}
+		})
+	}
+}

@@ -1,0 +1,255 @@
+package kerneltest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// changing is held while a thread has other ids: that long the process is undumpable.
+var changing sync.Mutex
+
+// as runs fn in the namespace on a thread of the user and group, which own the sockets that fn
+// makes.
+func as(ns *netns.NS, owner rules.Owner, fn func() error) error {
+	return ns.Do(func() (err error) {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		changing.Lock()
+		defer changing.Unlock()
+		dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+		if err != nil {
+			return os.NewSyscallError("prctl", err)
+		}
+		// Changed ids make the process undumpable, see prctl(2).
+		defer func() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(dumpable), 0, 0, 0) }()
+		if err := become(owner); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, become(rules.Owner{})) }()
+		return fn()
+	})
+}
+
+// become sets the file system ids of the calling thread, the group first: only root may.
+func become(owner rules.Owner) error {
+	if owner == (rules.Owner{}) {
+		_, _ = unix.SetfsuidRetUid(0)
+	}
+	// What the calls with -1 return says whether the others succeeded, see setfsuid(2).
+	_, _ = unix.SetfsgidRetGid(int(owner.GID))
+	_, _ = unix.SetfsuidRetUid(int(owner.UID))
+	gid, _ := unix.SetfsgidRetGid(-1)
+	uid, _ := unix.SetfsuidRetUid(-1)
+	if uint32(uid) != owner.UID || uint32(gid) != owner.GID {
+		return fmt.Errorf("become user %d, group %d: %w", owner.UID, owner.GID, unix.EPERM)
+	}
+	return nil
+}
+
+// rawKey says what a raw socket is for.
+type rawKey struct {
+	owner  rules.Owner
+	ipv6   bool
+	device string // bound to it, if not empty
+}
+
+// rawSocket returns a socket of the pod that sends packets with their headers.
+func (n *Network) rawSocket(k rawKey) (int, error) {
+	if fd, ok := n.raw[k]; ok {
+		return fd, nil
+	}
+	domain := unix.AF_INET
+	if k.ipv6 {
+		domain = unix.AF_INET6
+	}
+	fd := -1
+	err := as(n.Pod, k.owner, func() (err error) {
+		fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		if err != nil {
+			return os.NewSyscallError("socket", err)
+		}
+		// A packet that the kernel keeps must not stop the test without a word.
+		timeout := unix.Timeval{Sec: 10}
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout); err != nil {
+			return os.NewSyscallError("SO_SNDTIMEO", err)
+		}
+		if k.device != "" {
+			err = os.NewSyscallError("SO_BINDTODEVICE", unix.BindToDevice(fd, k.device))
+		}
+		return errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1))
+	})
+	if err != nil {
+		return -1, fmt.Errorf("raw socket of user %d: %w", k.owner.UID, err)
+	}
+	n.raw[k] = fd
+	return fd, nil
+}
+
+// htons returns the number in network byte order.
+func htons(v uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
+}
+
+func (n *Network) openPacketSockets() error {
+	return n.peer.Do(func() error {
+		for _, name := range interfaces {
+			d := n.devices[name]
+			// Protocol 0: the socket receives nothing.
+			fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return os.NewSyscallError("socket", err)
+			}
+			d.fd = fd
+		}
+		return nil
+	})
+}
+
+// The first bytes of the source addresses of frames, which are locally administered ones.
+const (
+	ordinary      = 0x0200
+	withoutSocket = 0x0201 // the pod sends the packet itself
+)
+
+// writeFrame writes an IP packet to the other end of the interface.
+func (d *device) writeFrame(packet []byte, mark uint32, kind uint16) error {
+	frame := make([]byte, 14, 14+len(packet))
+	copy(frame, d.mac)
+	binary.BigEndian.PutUint16(frame[6:], kind)
+	binary.NativeEndian.PutUint32(frame[8:], mark)
+	protocol := uint16(unix.ETH_P_IP)
+	if packet[0]>>4 == 6 {
+		protocol = unix.ETH_P_IPV6
+	}
+	binary.BigEndian.PutUint16(frame[12:], protocol)
+	to := &unix.SockaddrLinklayer{Protocol: htons(protocol), Ifindex: d.peer}
+	return os.NewSyscallError("sendto", unix.Sendto(d.fd, append(frame, packet...), 0, to))
+}
+
+// writeRaw sends an IP packet from a socket of the pod.
+func (n *Network) writeRaw(p *rules.Packet, packet []byte) error {
+	to := p.Destination.Addr()
+	k := rawKey{owner: *p.Owner, ipv6: to.Is6()}
+	if p.Bound {
+		k.device = p.OutInterface
+	}
+	fd, err := n.rawSocket(k)
+	if err != nil {
+		return err
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(p.Mark)); err != nil {
+		return os.NewSyscallError("SO_MARK", err)
+	}
+	var addr unix.Sockaddr
+	if to.Is4() {
+		addr = &unix.SockaddrInet4{Addr: to.As4()}
+	} else {
+		addr = &unix.SockaddrInet6{Addr: to.As16()}
+	}
+	err = unix.Sendto(fd, packet, 0, addr)
+	// EPERM: a rule has dropped the packet. Other errors are those of routing after a rule has
+	// changed the packet.
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAGAIN) {
+		return os.NewSyscallError("sendto", err)
+	}
+	return nil
+}
+
+// A Listener is a transparent listener of the pod, for TCP and UDP of both families. Owner tells it
+// from others.
+type Listener struct {
+	Port  uint16
+	Owner rules.Owner
+}
+
+// ListenerMark is the mark of the listeners' sockets.
+const ListenerMark = 0x100
+
+// Listen opens transparent listeners. While a process that is just being started has copies of the
+// earlier ones (see [Network.CloseListeners]), it tries again.
+func (n *Network) Listen(listeners []Listener) error {
+	for begin := time.Now(); ; runtime.Gosched() {
+		err := n.listenOnce(listeners)
+		if err == nil {
+			return nil
+		}
+		n.CloseListeners()
+		if !errors.Is(err, unix.EADDRINUSE) || time.Since(begin) > 5*time.Second {
+			return err
+		}
+	}
+}
+
+func (n *Network) listenOnce(listeners []Listener) error {
+	for _, l := range listeners {
+		err := as(n.Pod, l.Owner, func() error {
+			for _, domain := range []int{unix.AF_INET, unix.AF_INET6} {
+				for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
+					if err := n.listen(domain, kind, l.Port); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("listen on port %d: %w", l.Port, err)
+		}
+	}
+	return nil
+}
+
+func (n *Network) listen(domain, kind int, port uint16) error {
+	fd, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	n.listeners = append(n.listeners, fd)
+	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
+	var addr unix.Sockaddr = &unix.SockaddrInet4{Port: int(port)}
+	if domain == unix.AF_INET6 {
+		level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
+		addr = &unix.SockaddrInet6{Port: int(port)}
+		if err := unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
+			return err
+		}
+	}
+	if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
+		return err
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, ListenerMark); err != nil {
+		return err
+	}
+	if err := unix.Bind(fd, addr); err != nil {
+		return err
+	}
+	if kind == unix.SOCK_STREAM {
+		return unix.Listen(fd, 16)
+	}
+	return nil
+}
+
+// CloseListeners closes what [Network.Listen] opened.
+func (n *Network) CloseListeners() {
+	for _, fd := range n.listeners {
+		// A process that is just being started has a copy of the socket until it executes its program.
+		_ = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 0)
+		_ = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 0)
+		_ = unix.Close(fd)
+	}
+	n.listeners = nil
+}
+
+// peerAddr is where the network's own packets come from.
+var peerAddr = netip.MustParseAddr("198.18.0.1")

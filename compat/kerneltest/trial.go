@@ -1,0 +1,398 @@
+package kerneltest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A Tally counts pairs of a ruleset and a packet by how the model did.
+type Tally struct {
+	Rulesets, Refused int
+	Agree             int
+	// UnknownMarks are those of Agree of which the model does not know the marks.
+	UnknownMarks int
+	Undecided    map[string]int // by cause
+	Unsendable   map[string]int // by cause
+	// Ambiguous are the pairs that would differ, of rulesets of which the order of chains is not known.
+	Ambiguous int
+	// ByProgram are the pairs and the undecided ones among them, by the programs of the ruleset.
+	ByProgram map[string]Share
+	Failures  []Failure
+}
+
+// A Share is how many of all pairs are undecided.
+type Share struct{ Undecided, Pairs int }
+
+// Percent returns the share in percent.
+func (s Share) Percent() float64 { return 100 * float64(s.Undecided) / float64(max(s.Pairs, 1)) }
+
+// IPTables returns the share of the rulesets that only iptables has made, of either kind.
+func (t *Tally) IPTables() Share {
+	var sum Share
+	for programs, share := range t.ByProgram {
+		if !slices.Contains(strings.Split(programs, "+"), string(NFT)) {
+			sum.Undecided += share.Undecided
+			sum.Pairs += share.Pairs
+		}
+	}
+	return sum
+}
+
+// programs names the programs of the ruleset.
+func (rs Ruleset) programs() string {
+	var names []string
+	for _, t := range rs {
+		names = append(names, string(t.Program))
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), "+")
+}
+
+// Pairs is the number of packets that were sent.
+func (t *Tally) Pairs() int { return t.Agree + t.undecided() + t.Ambiguous + len(t.Failures) }
+
+func (t *Tally) undecided() int {
+	sum := 0
+	for _, count := range t.Undecided {
+		sum += count
+	}
+	return sum
+}
+
+// Add adds what another tally counted.
+func (t *Tally) Add(other Tally) {
+	t.Rulesets += other.Rulesets
+	t.Refused += other.Refused
+	t.Agree += other.Agree
+	t.UnknownMarks += other.UnknownMarks
+	t.Ambiguous += other.Ambiguous
+	t.Failures = append(t.Failures, other.Failures...)
+	if t.ByProgram == nil {
+		t.ByProgram = map[string]Share{}
+	}
+	for programs, share := range other.ByProgram {
+		sum := t.ByProgram[programs]
+		t.ByProgram[programs] = Share{sum.Undecided + share.Undecided, sum.Pairs + share.Pairs}
+	}
+	addTo := func(to *map[string]int, from map[string]int) {
+		if *to == nil {
+			*to = map[string]int{}
+		}
+		for cause, count := range from {
+			(*to)[cause] += count
+		}
+	}
+	addTo(&t.Undecided, other.Undecided)
+	addTo(&t.Unsendable, other.Unsendable)
+}
+
+// String writes the counts, most frequent causes first.
+func (t *Tally) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text,
+		"%d rulesets (%d refused), %d pairs: %d agree (%d without their marks), %d undecided (%.1f %%), %d of ambiguous order, %d differ\n",
+		t.Rulesets, t.Refused, t.Pairs(), t.Agree, t.UnknownMarks, t.undecided(), 100*float64(t.undecided())/float64(max(t.Pairs(), 1)),
+		t.Ambiguous, len(t.Failures))
+	for _, programs := range slices.Sorted(maps.Keys(t.ByProgram)) {
+		share := t.ByProgram[programs]
+		fmt.Fprintf(&text, "  of %s: %d pairs, %.1f %% undecided\n", programs, share.Pairs,
+			share.Percent())
+	}
+	list := func(title string, counts map[string]int) {
+		causes := slices.Collect(maps.Keys(counts))
+		slices.SortFunc(causes, func(a, b string) int {
+			if counts[a] != counts[b] {
+				return counts[b] - counts[a]
+			}
+			return strings.Compare(a, b)
+		})
+		for i, cause := range causes {
+			if i == 25 {
+				fmt.Fprintf(&text, "  and %d more causes\n", len(causes)-i)
+				break
+			}
+			fmt.Fprintf(&text, "  %s: %5d %s\n", title, counts[cause], cause)
+		}
+	}
+	list("undecided", t.Undecided)
+	list("not sent", t.Unsendable)
+	return text.String()
+}
+
+// A Failure is a packet of which the model predicts what the kernel does not do.
+type Failure struct {
+	Seed      uint64
+	Ruleset   Ruleset
+	Packet    rules.Packet
+	Listeners bool // are open
+	Predicted []rules.Fate
+	Observed  Outcome
+	Sights    []Sight
+}
+
+// String writes all that is needed to try it again.
+func (f Failure) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text,
+		"seed %d, listeners %t\n%spacket %s status %s reply %t icmp %d/%d redirect to %s\n", f.Seed, f.Listeners,
+		f.Ruleset, f.Packet, f.Packet.Status, f.Packet.Reply, f.Packet.ICMPType, f.Packet.ICMPCode, f.Packet.InAddress)
+	for _, fate := range f.Predicted {
+		fmt.Fprintf(&text, "predicted %s %+v\n", fate, fate)
+	}
+	fmt.Fprintf(&text, "observed  %s\n", f.Observed)
+	for _, s := range f.Sights {
+		fmt.Fprintf(&text, "    %s\n", s)
+	}
+	return text.String()
+}
+
+// judged is what became of a packet.
+type judged struct {
+	err       error // not sent
+	undecided string
+	halfway   bool // the marks are not known
+	agrees    bool
+	failure   Failure
+}
+
+// try loads the ruleset and judges the packets. The error is that of a refused ruleset, or fatal.
+func (n *Network) try(rs Ruleset, packets []rules.Packet, listeners bool) (list []judged, ambiguous bool, err error) {
+	if err := n.Load(rs); err != nil {
+		return nil, false, err
+	}
+	live, err := n.Read()
+	if err != nil {
+		return nil, false, err
+	}
+	if err := n.setListeners(listeners); err != nil {
+		return nil, false, err
+	}
+	packets = slices.Clone(packets)
+	for i := range packets {
+		packets[i].NoListener = !listeners
+	}
+	observations, err := n.Observe(packets)
+	if err != nil {
+		return nil, false, err
+	}
+	open := map[bool][]Listener{true: TProxyListeners}[listeners]
+	sockets, ownPort := rs.Has("socket"), rs.Has("--on-port 0")
+	list = make([]judged, len(packets))
+	for i, o := range observations {
+		p := &packets[i]
+		j := &list[i]
+		if j.err = o.Err; j.err != nil {
+			continue
+		}
+		if sockets &&
+			slices.ContainsFunc(open,
+				func(l Listener) bool { return l.Port == p.Destination.Port() }) {
+			j.err = fmt.Errorf("%w: the model does not know the sockets for it", ErrUnsendable)
+			continue
+		}
+		if ownPort && listeners &&
+			!slices.ContainsFunc(open,
+				func(l Listener) bool { return l.Port == p.Destination.Port() }) {
+			j.err = fmt.Errorf("%w: in the model all ports have a listener or none has",
+				ErrUnsendable)
+			continue
+		}
+		outcome, err := o.Outcome(p)
+		if j.err = err; err != nil {
+			continue
+		}
+		fate, alternatives := Explain(&live.Ruleset, *p)
+		j.halfway = fate.UnknownMarks != ""
+		if fate.Undecided != "" {
+			j.undecided = fate.Undecided
+			continue
+		}
+		fates := append([]rules.Fate{fate}, alternatives...)
+		j.agrees = slices.ContainsFunc(fates, func(f rules.Fate) bool {
+			return Predicts(p, f,
+				outcome, open)
+		})
+		j.failure = Failure{
+			Ruleset: rs, Packet: *p, Listeners: listeners, Predicted: fates,
+			Observed: outcome, Sights: o.Sights,
+		}
+	}
+	return list, len(live.Ambiguous) > 0, nil
+}
+
+func (n *Network) setListeners(open bool) error {
+	if open == (len(n.listeners) > 0) {
+		return nil
+	}
+	if open {
+		return n.Listen(TProxyListeners)
+	}
+	n.CloseListeners()
+	return nil
+}
+
+// Trial draws a ruleset and packets and compares what the model and the kernel do with each.
+func (n *Network) Trial(seed uint64, packets int) (t Tally, err error) {
+	t = Tally{Undecided: map[string]int{}, Unsendable: map[string]int{}}
+	g := NewGenerator(seed)
+	g.Ordinary, g.Wide = seed%4 != 0, seed%4 == 2
+	for {
+		rs := g.Ruleset()
+		drawn := g.Packets(n, packets)
+		list, ambiguous, err := n.try(rs, drawn, !g.oneIn(4))
+		if IsRefused(err) {
+			t.Refused++
+			continue
+		}
+		if err != nil {
+			return t, fmt.Errorf("seed %d: %w\n%s", seed, err, rs)
+		}
+		t.Rulesets++
+		defer func() {
+			t.ByProgram = map[string]Share{rs.programs(): {t.undecided(), t.Pairs()}}
+		}()
+		for _, j := range list {
+			switch {
+			case j.err != nil:
+				t.Unsendable[cause(j.err)]++
+			case j.undecided != "":
+				t.Undecided[j.undecided]++
+			case j.agrees:
+				t.Agree++
+				if j.halfway {
+					t.UnknownMarks++
+				}
+			case ambiguous:
+				t.Ambiguous++
+			default:
+				j.failure.Seed = seed
+				t.Failures = append(t.Failures, j.failure)
+			}
+		}
+		return t, nil
+	}
+}
+
+// cause shortens an error so that equal causes are counted together.
+func cause(err error) string {
+	text := err.Error()
+	if before, _, ok := strings.Cut(text, " entered as"); ok {
+		return before + " entered otherwise"
+	}
+	return text
+}
+
+// maxShrinking bounds how long a failure is made smaller.
+const maxShrinking = 20 * time.Second
+
+// ErrNotRepeated reports that a packet alone is treated as predicted: what earlier packets of the batch
+// have left decided about it, such as a connection or a limit.
+var ErrNotRepeated = errors.New("the failure does not repeat for the packet alone")
+
+// Shrink removes rules, terms, chains and tables while the packet still fails, and for 20 seconds.
+func (n *Network) Shrink(f Failure) (Failure, error) {
+	smallest, begin := f, time.Now()
+	try := func(rs Ruleset) (bool, error) {
+		list, ambiguous, err := n.try(rs, []rules.Packet{f.Packet}, f.Listeners)
+		switch {
+		case IsRefused(err):
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		j := list[0]
+		if j.err != nil || j.undecided != "" || j.agrees || ambiguous {
+			return false, nil
+		}
+		j.failure.Seed = f.Seed
+		smallest = j.failure
+		return true, nil
+	}
+	again, err := try(f.Ruleset)
+	if err != nil || !again {
+		return f, errors.Join(err, ErrNotRepeated)
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, smaller := range smallest.Ruleset.smaller() {
+			if time.Since(begin) > maxShrinking {
+				return smallest, nil
+			}
+			fails, err := try(smaller)
+			if err != nil {
+				return smallest, err
+			}
+			if fails {
+				changed = true
+				break
+			}
+		}
+	}
+	return smallest, nil
+}
+
+// smaller returns the rulesets that lack one part, largest parts first.
+func (rs Ruleset) smaller() []Ruleset {
+	var list []Ruleset
+	for i := range rs {
+		if len(rs) > 1 {
+			list = append(list, slices.Delete(rs.clone(), i, i+1))
+		}
+	}
+	for i := range rs {
+		for j := range rs[i].Chains {
+			c := &rs[i].Chains[j]
+			if rs[i].Program == NFT || c.Base == "" {
+				without := rs.clone()
+				without[i].Chains = slices.Delete(without[i].Chains, j, j+1)
+				list = append(list, without)
+			}
+			if c.Base == "DROP" {
+				accepting := rs.clone()
+				accepting[i].Chains[j].Base = "ACCEPT"
+				list = append(list, accepting)
+			}
+			if len(c.Rules) > 1 {
+				empty := rs.clone()
+				empty[i].Chains[j].Rules = nil
+				list = append(list, empty)
+			}
+		}
+	}
+	for i := range rs {
+		if rs[i].Program == NFT && len(rs[i].Sets) > 0 {
+			without := rs.clone()
+			without[i].Sets = nil
+			list = append(list, without)
+		}
+		for j := range rs[i].Chains {
+			for k := range rs[i].Chains[j].Rules {
+				without := rs.clone()
+				c := &without[i].Chains[j]
+				c.Rules = slices.Delete(c.Rules, k, k+1)
+				list = append(list, without)
+			}
+		}
+	}
+	for i := range rs {
+		for j := range rs[i].Chains {
+			for k, r := range rs[i].Chains[j].Rules {
+				for l := range r {
+					if len(r) > 1 {
+						without := rs.clone()
+						c := &without[i].Chains[j]
+						c.Rules[k] = slices.Delete(c.Rules[k], l, l+1)
+						list = append(list, without)
+					}
+				}
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,323 @@
+package kerneltest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// WitnessTable is the name of the tables that observe packets: one of family inet and one of netdev.
+const WitnessTable = "witness"
+
+// sentinelPort is the port of the packets that say that all earlier ones are through.
+const sentinelPort = 65534
+
+// The witness runs before and behind all chains of a ruleset. It drops packets when they are
+// observed completely.
+//
+// The tables of one family send copies of packets that arrive in frames of [withoutSocket]: a copy
+// leaves by output and has no socket, and conntrack does not track it (nf_dup_ipv4 in
+// net/ipv4/netfilter/nf_dup_ipv4.c).
+const witness = `
+table ip witness {
+	chain copy {
+		type filter hook prerouting priority -1000001;
+		@ll,48,16 0x0201 dup to ip daddr
+		@ll,48,16 0x0201 drop
+	}
+}
+table ip6 witness {
+	chain copy {
+		type filter hook prerouting priority -1000001;
+		@ll,48,16 0x0201 dup to ip6 daddr
+		@ll,48,16 0x0201 drop
+	}
+}
+table inet witness {
+	chain note {
+	}
+	chain prerouting_begin {
+		type filter hook prerouting priority -1000000;
+		ip saddr 198.18.0.1 udp dport 65534 log prefix "sentinel" group 1 drop
+		log prefix "prerouting begin" group 1
+	}
+	chain prerouting_end {
+		type filter hook prerouting priority 1000000;
+		jump note
+		log prefix "prerouting end" group 1 drop
+	}
+	chain output_begin {
+		type filter hook output priority -1000000;
+		log prefix "output begin" group 1
+	}
+	chain output_end {
+		type filter hook output priority 1000000;
+		jump note
+		log prefix "output end" group 1
+	}
+	chain postrouting {
+		type filter hook postrouting priority -1000000;
+		log prefix "postrouting" group 1
+		oifname != "lo" drop
+	}
+	chain nat_prerouting {
+		type nat hook prerouting priority 1000000;
+	}
+	chain nat_output {
+		type nat hook output priority 1000000;
+	}
+}
+`
+
+func (n *Network) loadWitness() error {
+	text := witness + "table netdev witness {\n"
+	for _, name := range interfaces {
+		// Bytes 2 to 5 of the frame's source address are the mark.
+		text += fmt.Sprintf("chain %s {\ntype filter hook ingress device %s priority 0;\nmeta mark set @ll,64,32\n}\n", name, name)
+	}
+	if err := run(n.Pod, text+"}\n", "nft", "-f", "-"); err != nil {
+		return err
+	}
+	return n.addNotes()
+}
+
+// addNotes adds the rules that write the notes, for which the language of nft has no words.
+func (n *Network) addNotes() error {
+	c, err := nftables.New(nftables.WithNetNSFd(n.Pod.FD()))
+	if err != nil {
+		return err
+	}
+	chain := &nftables.Chain{
+		Name: "note", Table: &nftables.Table{Name: WitnessTable, Family: nftables.TableFamilyINet},
+	}
+	for _, note := range notes {
+		c.AddRule(&nftables.Rule{Table: chain.Table, Chain: chain, Exprs: []expr.Any{
+			&expr.Ct{Key: note.key, Register: 1},
+			&expr.Payload{
+				OperationType: expr.PayloadWrite, SourceRegister: 1,
+				Base: expr.PayloadBaseTransportHeader, Offset: notesAt + note.at, Len: note.size,
+			},
+		}})
+	}
+	return c.Flush()
+}
+
+// IsRefused reports whether a program has refused its input.
+func IsRefused(err error) bool { return errors.Is(err, errRefused) }
+
+// errRefused is in the error of a program that ended with a status other than 0.
+var errRefused = errors.New("refused")
+
+// run runs a program in the namespace.
+func run(ns *netns.NS, input, name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE=/dev/null",
+		"PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
+	cmd.Stdin = strings.NewReader(input)
+	output := new(strings.Builder)
+	cmd.Stdout, cmd.Stderr = output, output
+	err := ns.Do(cmd.Run)
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return fmt.Errorf("%s: %w: %s", name, errRefused, strings.TrimSpace(output.String()))
+	}
+	return err
+}
+
+// Attributes and messages of linux/netfilter/nfnetlink_log.h.
+const (
+	subsysLog  = 4
+	logConfig  = 1
+	logGroup   = 1
+	cfgCommand = 1
+	cfgMode    = 2
+	cfgCount   = 5
+
+	logMark     = 2
+	logIndev    = 4
+	logOutdev   = 5
+	logPayload  = 9
+	logPrefix   = 10
+	logUID      = 11
+	logGID      = 14
+	commandBind = 1
+	copyPacket  = 2
+)
+
+// log reads what the witness logs.
+type log struct{ conn *netlink.Conn }
+
+func (n *Network) openLog() error {
+	err := n.Pod.Do(func() error {
+		conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+		if err == nil {
+			n.log = &log{conn}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := n.log.conn.SetReadBuffer(16 << 20); err != nil {
+		return err
+	}
+	encoder := netlink.NewAttributeEncoder()
+	encoder.ByteOrder = binary.BigEndian
+	encoder.Uint8(cfgCommand, commandBind)
+	bind, err := encoder.Encode()
+	if err != nil {
+		return err
+	}
+	kind := uint16(subsysLog<<8 | logConfig)
+	if err := execute(n.log.conn, kind, 0, unix.AF_UNSPEC, logGroup, bind); err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	encoder = netlink.NewAttributeEncoder()
+	encoder.ByteOrder = binary.BigEndian
+	encoder.Bytes(cfgMode, []byte{0, 0, 0xff, 0xff, copyPacket, 0})
+	encoder.Uint32(cfgCount, 1)
+	config, err := encoder.Encode()
+	if err != nil {
+		return err
+	}
+	if err := execute(n.log.conn, kind, 0, unix.AF_UNSPEC, logGroup, config); err != nil {
+		return fmt.Errorf("configure: %w", err)
+	}
+	return nil
+}
+
+// A Sight is a packet as the witness logged it at one place.
+type Sight struct {
+	Place    string // "prerouting begin", "output end" and so on
+	In, Out  string // interfaces
+	Protocol rules.Protocol
+	From, To netip.AddrPort
+	Mark     uint32
+	Owner    *rules.Owner // of the socket, if it has one
+	// State and Connection, the packet's conntrack entry or nil, are known only where a hook ends.
+	State      rules.State
+	Connection *Connection
+
+	token  uint32
+	valid  bool   // has a token
+	answer string // see [decoded]
+}
+
+// String writes the sight in one line.
+func (s Sight) String() string {
+	text := fmt.Sprintf("%s: in %q out %q %s %s > %s mark 0x%x", s.Place, s.In, s.Out, s.Protocol,
+		s.From, s.To, s.Mark)
+	if s.Owner != nil {
+		text += fmt.Sprintf(" socket of %d:%d", s.Owner.UID, s.Owner.GID)
+	}
+	switch {
+	case s.Connection != nil:
+		c := s.Connection
+		text += fmt.Sprintf(" connection mark 0x%x zone %d status %s state %s reply %t",
+			c.Mark, c.Zone, c.Status, c.State, c.Reply)
+	default:
+		text += " " + s.State.String()
+	}
+	return text
+}
+
+// errLost says that the log ended before the packets were through.
+var errLost = errors.New("the log is incomplete")
+
+// until reads the log until the sentinel with the token.
+func (n *Network) until(sentinel uint32, wait time.Duration) ([]Sight, error) {
+	var sights []Sight
+	if err := n.log.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		return nil, err
+	}
+	for {
+		messages, err := n.log.conn.Receive()
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errLost, err)
+		}
+		for _, m := range messages {
+			if m.Header.Type != subsysLog<<8 || len(m.Data) < 4 {
+				continue
+			}
+			s, err := n.sight(m.Data[4:])
+			if err != nil {
+				return nil, err
+			}
+			switch {
+			case s.Place == "sentinel" && s.token == sentinel:
+				return sights, nil
+			case s.Place != "sentinel" && (s.valid || s.answer != ""):
+				sights = append(sights, s)
+			}
+		}
+	}
+}
+
+func (n *Network) sight(attributes []byte) (Sight, error) {
+	var s Sight
+	var owner rules.Owner
+	owned := false
+	a, err := netlink.NewAttributeDecoder(attributes)
+	if err != nil {
+		return s, err
+	}
+	a.ByteOrder = binary.BigEndian
+	for a.Next() {
+		switch a.Type() {
+		case logMark:
+			s.Mark = a.Uint32()
+		case logIndev:
+			s.In = n.byIndex[a.Uint32()]
+		case logOutdev:
+			s.Out = n.byIndex[a.Uint32()]
+		case logPayload:
+			d := decode(a.Bytes())
+			s.Protocol, s.From, s.To, s.token, s.valid = d.protocol, d.from, d.to, d.token, d.hasTokens
+			s.State, s.Connection, s.answer = d.state, d.conn, d.answer
+		case logPrefix:
+			s.Place = a.String()
+		case logUID:
+			owner.UID, owned = a.Uint32(), true
+		case logGID:
+			owner.GID, owned = a.Uint32(), true
+		}
+	}
+	if owned {
+		s.Owner = &owner
+	}
+	return s, a.Err()
+}
+
+// waitForLinks waits until a packet by each interface arrives: before that an interface drops what
+// it is to send (linkwatch_do_dev in net/core/link_watch.c).
+func (n *Network) waitForLinks() error {
+	begin := time.Now()
+	for _, name := range interfaces {
+		for {
+			n.token++
+			err := n.sentinel(name)
+			if err == nil {
+				_, err = n.until(n.token, 20*time.Millisecond)
+			}
+			if err == nil {
+				break
+			}
+			if time.Since(begin) > 10*time.Second {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package compat
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// encoded is our share of a table as the kernel wants it: our chains, and the rules that jump to
+// them from chains of others. The zero value is nothing.
+type encoded struct {
+	chains []encodedChain
+	jumps  []placedRule
+}
+
+type encodedChain struct {
+	name  string
+	rules []xtables.Rule
+}
+
+// A placedRule is a rule at an index of a chain of others.
+type placedRule struct {
+	chain string
+	index int
+	rule  xtables.Rule
+}
+
+// encodeOwn encodes a table that has no rules of others. A nil table has no rules. In built-in
+// chains our rules come first.
+func encodeOwn(id xtables.ID, t *rules.Table) (encoded, error) {
+	var p encoded
+	if t == nil {
+		return p, nil
+	}
+	for _, c := range t.Chains {
+		var list []xtables.Rule
+		for i := range c.Rules {
+			r, err := encodeForKernel(id.Family, &c.Rules[i])
+			if err != nil {
+				return p, fmt.Errorf("%s: chain %s: rule %d: %w", id, c.Name, i+1, err)
+			}
+			list = append(list, r)
+		}
+		if c.Base == nil {
+			p.chains = append(p.chains, encodedChain{c.Name, list})
+			continue
+		}
+		for i, r := range list {
+			p.jumps = append(p.jumps, placedRule{c.Name, i, r})
+		}
+	}
+	return p, nil
+}
+
+// removeOwn removes our share from the table and returns it. The counters of its rules start at 0
+// when it is inserted again.
+func removeOwn(t *xtables.Table) (encoded, error) {
+	var p encoded
+	var names []string
+	for i := range t.Chains {
+		c := &t.Chains[i]
+		kept := c.Rules[:0:0]
+		var own []xtables.Rule
+		for j := range c.Rules {
+			chain, _ := c.Rules[j].Jump()
+			if !IsOurs(c.Name) && !IsOurs(chain) {
+				kept = append(kept, c.Rules[j])
+				continue
+			}
+			r, err := renewed(t.Family, &c.Rules[j])
+			if err != nil {
+				return p, fmt.Errorf("%s: chain %s: rule %d: %w", t, c.Name, j+1, err)
+			}
+			if IsOurs(c.Name) {
+				own = append(own, r)
+			} else {
+				p.jumps = append(p.jumps, placedRule{c.Name, j, r})
+			}
+		}
+		if IsOurs(c.Name) {
+			names = append(names, c.Name)
+			p.chains = append(p.chains, encodedChain{c.Name, own})
+			continue
+		}
+		c.Rules = kept
+	}
+	for _, name := range names {
+		if err := t.DeleteChain(name); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// renewed returns a new rule, without counters, that does the same.
+func renewed(f rules.Family, r *xtables.Rule) (xtables.Rule, error) {
+	var target xtables.Target
+	target.Chain, target.Goto = r.Jump()
+	if verdict, ok := r.Verdict(); ok {
+		target.Verdict = verdict
+	} else if target.Chain == "" {
+		target.Extension = r.Target()
+	}
+	return xtables.NewRule(f, r.Header(), r.Matches(), target)
+}
+
+// insertInto inserts the share into a table that has none. A jump from a chain that another process
+// has deleted meanwhile is left out.
+func (p encoded) insertInto(t *xtables.Table) error {
+	for _, own := range p.chains {
+		c, err := t.AddChain(own.name)
+		if err != nil {
+			return err
+		}
+		c.Rules = slices.Clone(own.rules)
+	}
+	for _, j := range p.jumps {
+		if c := t.Chain(j.chain); c != nil {
+			c.Rules = slices.Insert(c.Rules, min(j.index, len(c.Rules)), j.rule)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package compat
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// readLegacy reads our share of the tables of iptables-legacy in the namespace of the thread. own
+// is ownRules or ownAndPreceding. It creates no table.
+func readLegacy(own func(*rules.Table) *rules.Table) (tables, error) {
+	ids, err := xtables.Tables(nil)
+	if err != nil {
+		return nil, err
+	}
+	found := tables{}
+	for _, id := range ids {
+		if !slices.Contains(kernelTables, id.Name) {
+			continue
+		}
+		t, err := xtables.Read(nil, id.Family, id.Name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		if share := own(decode(t)); share != nil {
+			found[id] = share
+		}
+	}
+	return found, nil
+}
+
+// ownRules returns our share of a table, or nil: our chains, and of all others the rules that jump
+// to them. Other rules and policies do not count.
+func ownRules(t *rules.Table) *rules.Table {
+	return ownPart(t, func(list []rules.Rule) []rules.Rule {
+		return slices.DeleteFunc(slices.Clone(list), func(r rules.Rule) bool { return !JumpsToOurs(&r) })
+	})
+}
+
+// ownAndPreceding returns ownRules with the rules of others before a jump to our chains. They may
+// keep packets from it: our jump should be first.
+func ownAndPreceding(t *rules.Table) *rules.Table {
+	return ownPart(t, func(list []rules.Rule) []rules.Rule {
+		for i := range slices.Backward(list) {
+			if JumpsToOurs(&list[i]) {
+				return list[:i+1]
+			}
+		}
+		return nil
+	})
+}
+
+// ownPart returns a table with our chains, and with the chains of others reduced to the rules that
+// keep returns, or nil if nothing is left.
+func ownPart(t *rules.Table, keep func([]rules.Rule) []rules.Rule) *rules.Table {
+	ours := rules.Table{Family: t.Family, Name: t.Name}
+	for _, c := range t.Chains {
+		if !IsOurs(c.Name) {
+			if c.Rules = keep(c.Rules); len(c.Rules) == 0 {
+				continue
+			}
+		}
+		if c.Base != nil {
+			c.Base = new(*c.Base)
+			c.Base.Drop = false
+		}
+		ours.Chains = append(ours.Chains, c)
+	}
+	if len(ours.Chains) == 0 {
+		return nil
+	}
+	return &ours
+}
+
+// IsOurs reports whether a chain of iptables-legacy has one of our names.
+func IsOurs(chain string) bool { return strings.HasPrefix(chain, chainPrefix) }
+
+// JumpsToOurs reports whether a rule of iptables-legacy jumps to a chain of ours.
+func JumpsToOurs(r *rules.Rule) bool {
+	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
+		jump, ok := a.(rules.Jump)
+		return ok && IsOurs(jump.Chain)
+	})
+}
+
+// count is the number of rules.
+func (m tables) count() int {
+	n := 0
+	for _, t := range m {
+		for _, c := range t.Chains {
+			n += len(c.Rules)
+		}
+	}
+	return n
+}
+
+// kept sums the counters of the rules that let established connections pass: those with Count.
+func kept(want, current tables) uint64 {
+	var n uint64
+	for id, t := range want {
+		for _, c := range t.Chains {
+			for i, r := range c.Rules {
+				if slices.Contains(r.Actions, rules.Action(rules.Count{})) {
+					n += current[id].Chain(c.Name).Rules[i].Hits.Packets
+				}
+			}
+		}
+	}
+	return n
+}
+
+// compare lists the differences of tables of iptables-legacy and routes. It ignores Count: every
+// rule in the kernel has counters.
+func compare(want, got rules.Ruleset) []rules.Difference {
+	return rules.Compare(uncounted(want), uncounted(got))
+}
+
+// uncounted returns the ruleset without Count actions.
+func uncounted(rs rules.Ruleset) rules.Ruleset {
+	rs.Tables = slices.Clone(rs.Tables)
+	for i := range rs.Tables {
+		chains := slices.Clone(rs.Tables[i].Chains)
+		for j := range chains {
+			list := slices.Clone(chains[j].Rules)
+			for k := range list {
+				list[k].Actions = withoutCount(list[k].Actions)
+			}
+			chains[j].Rules = list
+		}
+		rs.Tables[i].Chains = chains
+	}
+	return rs
+}

@@ -1,0 +1,151 @@
+package compat
+
+import (
+	"slices"
+
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// kernelTables are the tables that hold rules of ours, in the order in which they are written: raw
+// first, so that the answers to a query that nat redirects find its conntrack zone, and nat last.
+var kernelTables = []string{"raw", "mangle", "nat"}
+
+var families = []rules.Family{rules.IPv4, rules.IPv6}
+
+// tables are our rules, present or wanted, by table of the kernel.
+type tables map[xtables.ID]*rules.Table
+
+// list returns the tables in the order in which they are written.
+func (m tables) list() []rules.Table {
+	var list []rules.Table
+	for _, f := range families {
+		for _, name := range kernelTables {
+			if t := m[xtables.ID{Family: f, Name: name}]; t != nil {
+				list = append(list, *t)
+			}
+		}
+	}
+	return list
+}
+
+// tablesOf is the inverse of list.
+func tablesOf(list []rules.Table) tables {
+	m := tables{}
+	for i := range list {
+		m[xtables.ID{Family: list[i].Family, Name: list[i].Name}] = &list[i]
+	}
+	return m
+}
+
+// A step replaces our rules in one table by those of want, which is nil for none.
+type step struct {
+	id   xtables.ID
+	want *rules.Table
+}
+
+// steps lists the replacements that lead from the current tables to those wanted. Each replacement
+// is atomic, but all together are not: a packet may meet old rules in one table and new ones in the
+// next. This has the following consequences:
+//
+//   - raw chooses conntrack zones for DNS over UDP and captures nothing. Queries are captured as
+//     nat says, whatever raw holds; an answer may be lost.
+//   - Only mangle and nat capture connections. If one of the two changes, the change is atomic.
+//   - If both change, capture may move from one to the other, as it does with the mode. Between the
+//     two replacements a connection could then meet neither the old nor the new rules, or both. So
+//     mangle, which is first, gets a gate together with the new rules: it drops TCP. Then nat is
+//     replaced, and then the gate is removed. This takes one or two milliseconds. A client whose
+//     packet is dropped sends it again: a new connection after a second (TCP_TIMEOUT_INIT), an
+//     established one after 200 ms (TCP_RTO_MIN).
+//   - A family without rules of ours captures nothing that could bypass them, and needs no gate.
+//
+// A rollback carries out the steps in reverse and passes through the same states: it is as safe. A
+// process that is killed between two steps leaves old rules, new ones, or the gate.
+func steps(want, current tables) []step {
+	var list []step
+	for _, f := range families {
+		list = append(list, familySteps(f, want, current)...)
+	}
+	return list
+}
+
+func familySteps(f rules.Family, want, current tables) []step {
+	var list []step
+	changed := func(name string) bool {
+		id := xtables.ID{Family: f, Name: name}
+		return !sameTable(want[id], current[id])
+	}
+	held := func(name string) bool { return current[xtables.ID{Family: f, Name: name}] != nil }
+	gated := changed("mangle") && changed("nat") && (held("mangle") || held("nat"))
+	for _, name := range kernelTables {
+		if !changed(name) {
+			continue
+		}
+		id := xtables.ID{Family: f, Name: name}
+		s := step{id, want[id]}
+		if name == "mangle" && gated {
+			s.want = withGate(f, s.want)
+		}
+		list = append(list, s)
+	}
+	if gated {
+		id := xtables.ID{Family: f, Name: "mangle"}
+		list = append(list, step{id, want[id]})
+	}
+	return list
+}
+
+// sameTable reports whether two tables have the same rules. nil is a table without rules.
+func sameTable(a, b *rules.Table) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return len(compare(rules.Ruleset{Tables: []rules.Table{*a}}, rules.Ruleset{Tables: []rules.Table{*b}})) == 0
+}
+
+// gateChain is the chain that drops TCP while tables are replaced.
+const gateChain = chainPrefix + "GATE"
+
+// gateHooks are the hooks of the gate: those of our rules in mangle.
+var gateHooks = []struct {
+	chain string
+	hook  rules.Hook
+}{{"PREROUTING", rules.Prerouting}, {"OUTPUT", rules.Output}}
+
+// withGate returns a copy of a mangle table, or of none, that drops TCP before its rules.
+func withGate(f rules.Family, t *rules.Table) *rules.Table {
+	gated := rules.Table{Family: f, Name: "mangle"}
+	if t != nil {
+		if t.Chain(gateChain) != nil {
+			return t
+		}
+		gated.Chains = slices.Clone(t.Chains)
+	}
+	jump := rules.Rule{Actions: []rules.Action{rules.Jump{Chain: gateChain}}}
+	for _, at := range gateHooks {
+		if c := gated.Chain(at.chain); c != nil {
+			c.Rules = append([]rules.Rule{jump}, c.Rules...)
+			continue
+		}
+		gated.Chains = append(gated.Chains, rules.Chain{
+			Name: at.chain, Base: save.Base("mangle", at.hook, false), Rules: []rules.Rule{jump},
+		})
+	}
+	gated.Chains = append(gated.Chains, rules.Chain{Name: gateChain, Rules: []rules.Rule{{
+		Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
+		Actions: []rules.Action{rules.Drop},
+	}}})
+	return &gated
+}
+
+// savesMarks reports whether the table copies marks of packets to their connections. Two such
+// tables, one of each backend, break connections: the second takes the mark that the first gives to
+// a captured packet for the mark of a connection in the client's name.
+func savesMarks(t *rules.Table) bool {
+	return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
+		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
+			return slices.Contains(r.Actions, rules.Action(rules.SaveMark{}))
+		})
+	})
+}

@@ -1,0 +1,27 @@
+package compat
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// SaveText returns the rules that the legacy backend writes into an empty namespace, in the format
+// of iptables-save. A comment before each family names the program that loads it.
+func SaveText(l Legacy) (string, error) {
+	text := new(strings.Builder)
+	for _, f := range families {
+		of := slices.DeleteFunc(slices.Clone(l.Tables), func(t rules.Table) bool { return t.Family != f })
+		if len(of) == 0 {
+			continue
+		}
+		fmt.Fprintf(text, "# IPv%d: %stables-restore --noflush\n", f, f)
+		if err := save.Print(text, of); err != nil {
+			return "", err
+		}
+	}
+	return text.String(), nil
+}

@@ -1,0 +1,61 @@
+package compat_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestChainsAtThePlaceOfConntrackSayOnWhichSideTheyRun: at equal priority the kernel runs first what was registered last, and conntrack
+// registers when the first rule needs it.
+func TestChainsAtThePlaceOfConntrackSayOnWhichSideTheyRun(t *testing.T) {
+	ns := netnstest.New(t)
+	if _, err := nft.Hooks(ns); nft.IsNotSupported(err) {
+		t.Skip(err)
+	}
+	chain := func(table, rule string) string {
+		return "table inet " + table + " { chain c { type filter hook prerouting priority -200; " + rule + "; }; }"
+	}
+	orders := func() map[string]int {
+		live := readLive(t, ns, compat.OriginAll)
+		found := map[string]int{}
+		for _, c := range live.Ruleset.BaseChains(rules.Prerouting) {
+			found[c.Table.Name] = c.Chain.Base.Order
+		}
+		if len(live.Ambiguous) > 0 && found["tracks"] != 0 {
+			t.Errorf("open: %v", live.Ambiguous)
+		}
+		return found
+	}
+	nftables(t, ns, chain("older", "counter"))
+	if diff := cmp.Diff(map[string]int{"older": 0}, orders()); diff != "" {
+		t.Errorf("without conntrack, -want +got\n%s", diff)
+	}
+	nftables(t, ns, chain("tracks", "ct state new counter"))
+	nftables(t, ns, chain("newer", "counter"))
+	nftables(t, ns, chain("newest", "counter"))
+	if diff := cmp.Diff(map[string]int{"newest": -2, "newer": -1, "tracks": 1, "older": 2}, orders()); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// TestChainsElsewhereAreNamed has a chain at a device.
+func TestChainsElsewhereAreNamed(t *testing.T) {
+	ns := netnstest.New(t)
+	nftables(t, ns, `table netdev filter { chain ingress { type filter hook ingress device "lo" priority 0; drop; }; }`)
+	for part, want := range map[compat.Origin][]string{
+		compat.OriginAll:         {"table netdev filter chain ingress at ingress of lo (1 rule)"},
+		compat.OriginNFT:         {"table netdev filter chain ingress at ingress of lo (1 rule)"},
+		compat.OriginIPTablesNFT: nil,
+		compat.OriginLegacy:      nil,
+	} {
+		if diff := cmp.Diff(want, readLive(t, ns, part).Elsewhere); diff != "" {
+			t.Errorf("part %q, -want +got\n%s", part, diff)
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package save_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/nft/budgettest"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// What reading a text may take, and what a question within diff.AgentBudget may take of a processor, with what the meter does not count:
+// twenty times as much as was seen.
+var (
+	boundOfReading  = budgettest.Bound{Processor: 10 * time.Second, Allocated: 1 << 30}
+	boundOfQuestion = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
+)
+
+// askedPackets are explained.
+var askedPackets = []string{
+	"out tcp 10.244.1.5:40000 > 10.1.0.7:80 uid 7", "in tcp 10.1.0.7:40000 > 10.244.1.5:80", "out tcp 127.0.0.1:4000 > 127.0.0.1:80",
+}
+
+// checkBudget holds that questions about rulesets end within their budget.
+func checkBudget(t testing.TB, left, right rules.Ruleset) {
+	t.Helper()
+	boundOfQuestion.Check(t, "deciding", func() {
+		result := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: right}, diff.Options{Budget: diff.AgentBudget})
+		if len(result.Undecided) > diff.MostUndecided {
+			t.Errorf("%d things are undecided", len(result.Undecided))
+		}
+	})
+	for _, text := range askedPackets {
+		p, err := rules.ParsePacket(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		boundOfQuestion.Check(t, "explaining "+text, func() {
+			for _, pass := range diff.ExplainWithin(&left, p, diff.AgentBudget).Passes {
+				if len(pass.Steps) > diff.MostSteps {
+					t.Errorf("%d steps", len(pass.Steps))
+				}
+			}
+		})
+	}
+}
+
+func TestCostlyTextsEndWithinTheirBudget(t *testing.T) {
+	const many = 4000
+	for _, c := range costlyTexts {
+		t.Run(c.says, func(t *testing.T) {
+			var tables []rules.Table
+			boundOfReading.Check(t, "reading", func() { tables = parse(t, rules.IPv4, c.text(many)) })
+			changed := strings.Replace(c.text(many), "COMMIT", "-A OUTPUT -p tcp --dport 443 -j ACCEPT\nCOMMIT", 1)
+			checkBudget(t, rules.Ruleset{Tables: tables}, rules.Ruleset{Tables: parse(t, rules.IPv4, changed)})
+		})
+	}
+}
+
+// Sizes at which the answer used to take minutes, or gigabytes.
+func TestCostlyTextsAreDecided(t *testing.T) {
+	for _, c := range costlyTexts {
+		if c.atLeast == 0 {
+			continue
+		}
+		t.Run(c.says, func(t *testing.T) {
+			read := func() diff.Side {
+				return diff.Side{Ruleset: rules.Ruleset{Tables: parse(t, rules.IPv4, c.text(c.atLeast))}}
+			}
+			result := diff.Decide(read(), read(), diff.Options{Families: []rules.Family{rules.IPv4}, Budget: diff.Budget{Memory: 512 << 20}})
+			if verdict := result.Verdict(true); verdict != diff.Equivalent {
+				t.Errorf("%s: %s", verdict, result.Exhausted)
+			}
+		})
+	}
+}
+
+// FuzzDecideWithinBudget holds that whatever the text is, reading it, deciding about it and about it without a line, and explaining packets end within
+// their budget.
+func FuzzDecideWithinBudget(f *testing.F) {
+	for _, c := range costlyTexts {
+		f.Add(c.text(20), 5)
+		f.Add(c.text(500), 50)
+	}
+	f.Fuzz(func(t *testing.T, text string, without int) {
+		if len(text) > 64<<10 {
+			return
+		}
+		var tables []rules.Table
+		var err error
+		boundOfReading.Check(t, "reading", func() { tables, err = save.Parse(rules.IPv4, "f", strings.NewReader(text)) })
+		if err != nil {
+			return
+		}
+		left := rules.Ruleset{Tables: tables}
+		checkBudget(t, left, withoutLine(left, text, without))
+	})
+}
+
+// withoutLine is what the text means without a line, or the same ruleset if it means nothing then.
+func withoutLine(rs rules.Ruleset, text string, line int) rules.Ruleset {
+	lines := strings.Split(text, "\n")
+	at := int(uint(line) % uint(len(lines)))
+	tables, err := save.Parse(rules.IPv4, "f", strings.NewReader(strings.Join(append(lines[:at:at], lines[at+1:]...), "\n")))
+	if err != nil {
+		return rs
+	}
+	return rules.Ruleset{Tables: tables}
+}
+
+// FuzzDecideIstioLogWithinBudget holds the same of logs.
+func FuzzDecideIstioLogWithinBudget(f *testing.F) {
+	for _, c := range costlyTexts {
+		text := strings.ReplaceAll(strings.TrimSpace(c.text(20)), "\n", `\n`)
+		f.Add(`{"level":"info","msg":"Final iptables state (IPv4):\n` + text + `"}`)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 64<<10 {
+			return
+		}
+		var log save.IstioLog
+		var err error
+		boundOfReading.Check(t, "reading", func() { log, err = save.ParseIstioLog("f", strings.NewReader(text)) })
+		if err != nil {
+			return
+		}
+		right := rules.Ruleset{Tables: log.Tables}
+		if log.Redirect != nil {
+			right = rules.MustCompile(*log.Redirect)
+		}
+		checkBudget(t, rules.Ruleset{Tables: log.Tables}, right)
+	})
+}

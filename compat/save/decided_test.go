@@ -1,0 +1,184 @@
+package save_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// dumps returns the rules of each file of testdata/programs, and its family.
+func dumps(t *testing.T) map[string]rules.Ruleset {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("testdata", "programs", "*.save"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	found := map[string]rules.Ruleset{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tables, err := save.Parse(familyOfFile(file), file, bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[filepath.Base(file)] = rules.Ruleset{Tables: tables}
+	}
+	return found
+}
+
+func familyOfFile(name string) rules.Family {
+	if strings.HasSuffix(name, "-v6.save") {
+		return rules.IPv6
+	}
+	return rules.IPv4
+}
+
+// TestRulesOfProgramsAreDecided counts what cannot be decided of the rules of programs: nothing may
+// be unknown that decides about a packet where they are compared with themselves, with a ruleset that
+// has ours beside them, or with one that drops a port before them.
+func TestRulesOfProgramsAreDecided(t *testing.T) {
+	parameters := rules.DefaultRedirect()
+	parameters.IPv6, parameters.InboundPorts = true, rules.PortSelection{All: true}
+	parameters.OutboundCIDRs = rules.PrefixSelection{All: true}
+	redirect := rules.MustCompile(parameters)
+	dropped := rules.Table{Family: rules.Inet, Name: "other", Chains: []rules.Chain{{
+		Name: "in", Base: &rules.Base{Hook: rules.Prerouting, Type: rules.Filter, Priority: -290},
+		Rules: []rules.Rule{{
+			Matches: []rules.Match{
+				rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}},
+				rules.MatchPort{Side: rules.Destination, Ports: rules.Singles[uint16](4711)},
+			},
+			Actions: []rules.Action{rules.Drop},
+		}},
+	}}}
+	for name, rs := range dumps(t) {
+		with := func(tables ...rules.Table) rules.Ruleset {
+			return rules.Ruleset{Tables: append(append([]rules.Table{}, tables...), rs.Tables...)}
+		}
+		for _, tc := range []struct {
+			says  string
+			other rules.Ruleset
+			want  diff.Verdict
+		}{
+			{"itself", rs, diff.Equivalent},
+			{"itself and a drop", with(dropped), diff.Different},
+			{"itself and ours", with(redirect.Tables...), diff.Different},
+		} {
+			t.Run(name+" and "+tc.says, func(t *testing.T) {
+				r := diff.Decide(diff.Side{Ruleset: rs}, diff.Side{Ruleset: tc.other}, diff.Options{
+					MaxClasses: 3, Families: []rules.Family{familyOfFile(name)},
+				})
+				if got := r.Verdict(false); got != tc.want || len(r.Undecided) > 0 {
+					t.Errorf("%s, want %s; undecided:", got, tc.want)
+				}
+				for _, u := range r.Undecided {
+					t.Errorf("%s: %s", u.Text, u.Witness)
+				}
+				for _, c := range r.Classes {
+					for _, o := range []diff.Outcome{c.Outcome.Left, c.Outcome.Right} {
+						goes := o.Fate.Dropped || o.Fate.Captured() || o.Fate.DNATAddr.IsValid()
+						if o.Decided == nil && (o.Reason == "" || goes && strings.HasPrefix(o.Reason, "no ")) {
+							t.Errorf("%s: %q is named for what decided: %s", c.Witness, o.Reason, o.Fate)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestPacketsOfProgramsAreDecided explains packets of each protocol from and to the addresses and
+// ports that the rules name, with what a packet would have at a node: the types of its addresses and
+// the address of its interface.
+func TestPacketsOfProgramsAreDecided(t *testing.T) {
+	for name, rs := range dumps(t) {
+		t.Run(name, func(t *testing.T) {
+			packets := boundaryPackets(rs, familyOfFile(name))
+			undecided := map[string]int{}
+			for _, p := range packets {
+				trace := diff.Explain(&rs, p)
+				for _, fate := range append(trace.Alternatives, trace.Fate) {
+					if fate.Undecided != "" || fate.UnknownMarks != "" {
+						text := fmt.Sprint(fate.Undecided, fate.UnknownMarks)
+						if undecided[text]++; undecided[text] == 1 {
+							t.Errorf("%s: %s", p, text)
+						}
+					}
+				}
+			}
+			if len(packets) < 24 {
+				t.Errorf("only %d packets", len(packets))
+			}
+		})
+	}
+}
+
+// boundaryPackets makes packets of the first addresses and ports that the rules compare with.
+func boundaryPackets(rs rules.Ruleset, f rules.Family) []rules.Packet {
+	const most = 40
+	own, other := netip.MustParseAddr("10.244.1.5"), netip.MustParseAddr("192.0.2.10")
+	if f == rules.IPv6 {
+		own, other = netip.MustParseAddr("fd00::5"), netip.MustParseAddr("2001:db8::10")
+	}
+	addresses, ports := map[netip.Addr]bool{own: true, other: true}, map[uint16]bool{8080: true}
+	for _, table := range rs.Tables {
+		for _, c := range table.Chains {
+			for _, r := range c.Rules {
+				for _, m := range r.Matches {
+					switch m := m.(type) {
+					case rules.MatchAddr:
+						for _, a := range m.Ranges {
+							if !a.From().IsUnspecified() && !a.From().IsMulticast() && len(addresses) < most {
+								addresses[a.From()] = true
+							}
+						}
+					case rules.MatchPort:
+						for _, p := range m.Ports {
+							if len(ports) < most {
+								ports[p.First] = true
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	var packets []rules.Packet
+	for a := range addresses {
+		for port := range ports {
+			for _, protocol := range []rules.Protocol{rules.TCP, rules.UDP, rules.SCTP} {
+				in := rules.Packet{
+					Hook: rules.Prerouting, InInterface: "eth0", Protocol: protocol, Source: netip.AddrPortFrom(other, 40000),
+					Destination: netip.AddrPortFrom(a, port), InAddress: own, SourceType: rules.Unicast,
+				}
+				in.DestinationType = rules.Unicast
+				if a == own || a.IsLoopback() {
+					in.DestinationType = rules.Local
+				}
+				out := in
+				out.Hook, out.InInterface, out.InAddress = rules.Output, "", netip.Addr{}
+				out.OutInterface, out.Source = "eth0", netip.AddrPortFrom(own, 40000)
+				if in.DestinationType == rules.Local {
+					out.OutInterface = "lo"
+				}
+				out.SourceType = rules.Local
+				out.Owner = &rules.Owner{UID: 1000, GID: 1000}
+				if protocol == rules.TCP {
+					in.Flags, out.Flags = rules.SYN, rules.SYN
+				}
+				packets = append(packets, in, out)
+			}
+		}
+	}
+	return packets
+}

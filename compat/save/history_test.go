@@ -1,0 +1,160 @@
+package save_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// TestHistoriesAreCompared says what rules for later packets leave, and which conditions on it are the
+// same in two rulesets.
+func TestHistoriesAreCompared(t *testing.T) {
+	const (
+		listed  = "-A PREROUTING -p tcp -m recent --rcheck --name a -j DROP"
+		set     = "-A PREROUTING -m recent --set --name a"
+		blocked = "-A PREROUTING -m set --match-set bad src -j DROP"
+	)
+	for _, tc := range []struct {
+		says, left, right string
+		want              diff.Verdict
+	}{
+		{"a list that nothing writes to", listed, listed, diff.Equivalent},
+		{"a list that both write to", set + "\n" + listed, set + "\n" + listed, diff.Equivalent},
+		{"a list that one side writes to", set + "\n" + listed, listed, diff.Undecidable},
+		{"a write for other packets", set + " -s 10.0.0.0/8\n" + listed, set + "\n" + listed, diff.Undecidable},
+		{
+			"a write before a match that fails", "-A PREROUTING -m recent --set --name a -m mark --mark 7\n" + listed,
+			set + "\n" + listed, diff.Undecidable,
+		},
+		{"a write to another list", "-A PREROUTING -m recent --set --name b\n" + listed, listed, diff.Equivalent},
+		{
+			"a write behind a rule that ends the chain", "-A PREROUTING -p udp -j ACCEPT\n" + set + "\n" + listed, set + "\n" + listed,
+			diff.Undecidable,
+		},
+		{"a write at input", "-A INPUT -m recent --set --name a\n" + listed, listed, diff.Undecidable},
+		{"an update", "-A PREROUTING -m recent --update --name a\n" + listed, listed, diff.Undecidable},
+		{"--set is always fulfilled", set + " -j DROP", "-A PREROUTING -j DROP", diff.Equivalent},
+		{
+			"counts that rules share by a name", "-A PREROUTING -m hashlimit --hashlimit-upto 1/s --hashlimit-name h\n" +
+				"-A PREROUTING -m hashlimit --hashlimit-upto 1/s --hashlimit-name h -j DROP",
+			"-A PREROUTING -m hashlimit --hashlimit-upto 1/s --hashlimit-name h -j DROP", diff.Undecidable,
+		},
+		{
+			"labels of a connection", "-A PREROUTING -m connlabel --label 1 --set\n-A PREROUTING -m connlabel --label 1 -j DROP",
+			"-A PREROUTING -m connlabel --label 1 -j DROP", diff.Undecidable,
+		},
+		{
+			"labels that both set", "-A PREROUTING -m connlabel --label 1 --set\n-A PREROUTING -m connlabel --label 1 -j DROP",
+			"-A PREROUTING -m connlabel --label 1 --set\n-A PREROUTING -m connlabel --label 1 -j DROP", diff.Equivalent,
+		},
+		{
+			"a rate", "-A PREROUTING -j RATEEST --rateest-name r --rateest-interval 250ms --rateest-ewmalog 0.5s\n" +
+				"-A PREROUTING -m rateest --rateest r --rateest-gt --rateest-pps 5 -j DROP",
+			"-A PREROUTING -m rateest --rateest r --rateest-gt --rateest-pps 5 -j DROP", diff.Undecidable,
+		},
+		{"a set, in both", blocked, blocked, diff.Equivalent},
+		{
+			"a set, in another place", blocked + "\n-A PREROUTING -p tcp -j MARK --set-mark 1",
+			"-A PREROUTING -p tcp -j MARK --set-mark 1\n" + blocked, diff.Equivalent,
+		},
+		{"a set, on one side", blocked, "", diff.Different},
+		{"another set", blocked, strings.ReplaceAll(blocked, "bad", "worse"), diff.Different},
+		{"the other end", blocked, strings.ReplaceAll(blocked, "src", "dst"), diff.Different},
+		{
+			"a set, negated and reversed", blocked,
+			"-A PREROUTING -m set ! --match-set bad src -j ACCEPT\n-A PREROUTING -j DROP", diff.Equivalent,
+		},
+		{"a set that a rule adds to", "-A PREROUTING -p udp -j SET --add-set bad src\n" + blocked, blocked, diff.Undecidable},
+		{
+			"a set that both add to", "-A PREROUTING -p udp -j SET --add-set bad src\n" + blocked,
+			"-A PREROUTING -p udp -j SET --add-set bad src\n" + blocked, diff.Equivalent,
+		},
+		{"a set that may hold one that a rule adds to", "-A PREROUTING -p udp -j SET --add-set other src\n" + blocked, blocked, diff.Undecidable},
+		{"ports of SCTP", "-A PREROUTING -p sctp -m sctp --dport 80 -j DROP", "-A PREROUTING -p sctp -m multiport --dports 80 -j DROP", diff.Equivalent},
+		{"another port of SCTP", "-A PREROUTING -p sctp -m sctp --dport 80 -j DROP", "-A PREROUTING -p sctp -m sctp --dport 81 -j DROP", diff.Different},
+		{"ports of SCTP are not those of TCP", "-A PREROUTING -p sctp -m sctp --dport 80 -j DROP", "-A PREROUTING -p tcp -m tcp --dport 80 -j DROP", diff.Different},
+	} {
+		t.Run(tc.says, func(t *testing.T) {
+			r := diff.Decide(mangled(t, tc.left), mangled(t, tc.right), diff.Options{Families: []rules.Family{rules.IPv4}})
+			if got := r.Verdict(true); got != tc.want {
+				t.Errorf("%s, want %s\n%+v\n%+v", got, tc.want, r.Undecided, r.Classes)
+			}
+		})
+	}
+}
+
+// TestExplainNamesWhatAlternativesDependOn explains packets that a list decides about.
+func TestExplainNamesWhatAlternativesDependOn(t *testing.T) {
+	rs := mangled(t, "-A PREROUTING -m set --match-set bad src -j DROP").Ruleset
+	p, err := rules.ParsePacket("in tcp 192.0.2.10:40000 > 10.244.1.5:8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := diff.Explain(&rs, p)
+	if trace.Fate.Dropped || len(trace.Alternatives) != 1 || !trace.Alternatives[0].Dropped {
+		t.Errorf("%s, or %v", trace.Fate, trace.Alternatives)
+	}
+	if got := strings.Join(trace.DependsOn, "; "); got != "src ipset bad" {
+		t.Errorf("depends on %q", got)
+	}
+}
+
+// TestReasonIsThatOfTheFate holds that a redirection beside a drop is explained by the rule that redirects.
+func TestReasonIsThatOfTheFate(t *testing.T) {
+	const redirect = "-A PREROUTING -p tcp -j REDIRECT --to-ports 9"
+	left := sideOf(t, "nat", redirect)
+	right := sideOf(t, "nat", redirect)
+	right.Ruleset.Tables = append(right.Ruleset.Tables, mangled(t, "-A PREROUTING -p tcp -j DROP").Ruleset.Tables...)
+	r := diff.Decide(left, right, diff.Options{Families: []rules.Family{rules.IPv4}})
+	if len(r.Classes) == 0 {
+		t.Fatal("no class")
+	}
+	for _, c := range r.Classes {
+		if o := c.Outcome.Left; o.Fate.Redirect != 0 && (o.Decided == nil || o.Decided.Chain.Name != "PREROUTING") {
+			t.Errorf("%s: %s: %q", c.Witness, o.Fate, o.Reason)
+		}
+	}
+}
+
+// mangled reads rules of the table mangle.
+func mangled(t *testing.T, text string) diff.Side { return sideOf(t, "mangle", text) }
+
+// sideOf reads rules of a table.
+func sideOf(t *testing.T, table, text string) diff.Side {
+	t.Helper()
+	chains := ":PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
+	if table == "mangle" {
+		chains += ":INPUT ACCEPT [0:0]\n"
+	}
+	text = "*" + table + "\n" + chains + text + "\nCOMMIT\n"
+	tables, err := save.Parse(rules.IPv4, "text", strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return diff.Side{Ruleset: rules.Ruleset{Tables: tables}}
+}
+
+// TestHelpersAreCompared says what a helper of conntrack decides.
+func TestHelpersAreCompared(t *testing.T) {
+	const helper = "-A PREROUTING -p tcp -m tcp --dport 21 -j CT --helper ftp"
+	for _, tc := range []struct {
+		says, left, right string
+		want              diff.Verdict
+	}{
+		{"a helper", helper, helper, diff.Equivalent},
+		{"no helper", helper, "", diff.Different},
+		{"another helper", helper, strings.ReplaceAll(helper, "ftp", "sip"), diff.Different},
+		{"a helper behind a zone", "-A PREROUTING -j CT --zone 5\n" + helper, "-A PREROUTING -j CT --zone 5", diff.Equivalent},
+		{"a helper is a template", helper + "\n-A PREROUTING -p tcp -m tcp --dport 21 -j CT --notrack", helper, diff.Equivalent},
+	} {
+		t.Run(tc.says, func(t *testing.T) {
+			r := diff.Decide(sideOf(t, "raw", tc.left), sideOf(t, "raw", tc.right), diff.Options{Families: []rules.Family{rules.IPv4}})
+			if got := r.Verdict(true); got != tc.want {
+				t.Errorf("%s, want %s\n%+v\n%+v", got, tc.want, r.Undecided, r.Classes)
+			}
+		})
+	}
+}

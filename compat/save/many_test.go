@@ -1,0 +1,194 @@
+package save_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// addresses lists n addresses that have gaps between them.
+func addresses(n, first int) string {
+	var list []string
+	for i := range n {
+		list = append(list, fmt.Sprintf("%d.%d.%d.1", first, i>>8, i&0xff))
+	}
+	return strings.Join(list, ",")
+}
+
+// What lists of addresses make of one rule. Where they make too many, one rule with the same effect
+// stands for all, if there is one.
+func TestParseLongListsOfAddresses(t *testing.T) {
+	const tooMany = "want lists of addresses that are disjoint, or shorter ones: the lists of a text make up to 1048576 rules and matches"
+	for _, tc := range []struct {
+		says, text   string
+		rules        int
+		sources      int // ranges of the first rule
+		destinations int
+		want         string // the end of the error
+	}{
+		{"64 times 64", "-A OUTPUT -s " + addresses(64, 10) + " -d " + addresses(64, 20), 4096, 1, 1, ""},
+		{"65 times 64", "-A OUTPUT -s " + addresses(65, 10) + " -d " + addresses(64, 20), 1, 65, 64, ""},
+		{"1500 times 1500", "-A OUTPUT -s " + addresses(1500, 10) + " -d " + addresses(1500, 20), 1, 1500, 1500, ""},
+		{"5000", "-A OUTPUT -s " + addresses(5000, 10), 1, 5000, 0, ""},
+		{"5000 with one twice", "-A OUTPUT -s " + addresses(5000, 10) + ",10.0.0.1", 5001, 1, 0, ""},
+		{"adjacent ones", "-A OUTPUT -s 10.0.0.0/9,10.128.0.0/9 -d " + addresses(4096, 20), 1, 1, 4096, ""},
+		{"any address is none that could be disjoint", "-A OUTPUT -s 0.0.0.0/0,10.0.0.1 -d " + addresses(4096, 20), 8192, 0, 1, ""},
+		{"a host may have any address", "-A OUTPUT -s example.com,10.0.0.1 -d " + addresses(4096, 20), 8192, 0, 1, ""},
+		{"1500 times 1500 with one twice", "-A OUTPUT -s " + addresses(1499, 10) + ",10.0.0.0/24 -d " + addresses(1500, 20), 0, 0, 0, tooMany},
+		{
+			"many small ones", strings.Repeat("-A OUTPUT -s "+addresses(64, 10)+" -d "+addresses(64, 20)+"\n", 70), 0, 0, 0,
+			"more errors",
+		},
+	} {
+		t.Run(tc.says, func(t *testing.T) {
+			tables, err := save.Parse(rules.IPv4, "f", strings.NewReader("*nat\n"+tc.text+"\nCOMMIT\n"))
+			if tc.want != "" {
+				if err == nil || !strings.Contains(err.Error(), tooMany) && !strings.HasSuffix(err.Error(), tc.want) {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			list := tables[0].Chain("OUTPUT").Rules
+			var sources, destinations int
+			for _, m := range list[0].Matches {
+				if m, ok := m.(rules.MatchAddr); ok && m.Side == rules.Source {
+					sources = len(m.Ranges)
+				} else if ok {
+					destinations = len(m.Ranges)
+				}
+			}
+			if len(list) != tc.rules || sources != tc.sources || destinations != tc.destinations {
+				t.Errorf("%d rules, %d sources, %d destinations", len(list), sources, destinations)
+			}
+		})
+	}
+}
+
+// Once a rule stands for several, nothing says which one a number means. By its words it can be
+// deleted.
+func TestParseRefusesNumbersOfMergedRules(t *testing.T) {
+	many := "-s " + addresses(5000, 10) + " -j DROP\n"
+	for _, command := range []string{"-D OUTPUT 1", "-I OUTPUT 2 -j DROP"} {
+		_, err := save.Parse(rules.IPv4, "f", strings.NewReader("*filter\n-A OUTPUT "+many+command+"\nCOMMIT\n"))
+		const want = "want no number: a rule of chain OUTPUT has more than 4096 combinations of addresses, and is read as one"
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+	tables := parse(t, rules.IPv4, "*filter\n-A OUTPUT "+many+"-I OUTPUT -j RETURN\n-D OUTPUT "+many+"COMMIT\n")
+	if list := tables[0].Chain("OUTPUT").Rules; len(list) != 1 || list[0].Actions[1] != rules.Return {
+		t.Errorf("%d rules", len(list))
+	}
+}
+
+func TestParseBoundsTheWordsOfARule(t *testing.T) {
+	_, err := save.Parse(rules.IPv4, "f", strings.NewReader(rule(strings.Repeat("-m mark --mark 1 ", 257))))
+	if want := `f:2:4363: "-m": want at most 1024 words in a rule`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// A long token is not shown whole.
+func TestSyntaxErrorIsShort(t *testing.T) {
+	_, err := save.Parse(rules.IPv4, "f", strings.NewReader(rule("-s "+strings.Repeat("1/", 5000))))
+	if err == nil || len(err.Error()) > 300 {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Commands in any order leave in the chain what they leave in a plain list.
+func TestParseCommandsAsAListHasThem(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := "*filter\n:A - [0:0]\n"
+		type ruleAt struct{ mark, line int }
+		var want []ruleAt
+		commands := rapid.IntRange(0, 60).Draw(t, "commands")
+		for line := 3; line < 3+commands; line++ {
+			mark := rapid.IntRange(0, 3).Draw(t, "mark")
+			r := fmt.Sprintf("-m mark --mark %d", mark)
+			same := slices.IndexFunc(want, func(r ruleAt) bool { return r.mark == mark })
+			switch kind := rapid.IntRange(0, 9).Draw(t, "command"); {
+			case kind < 4:
+				text += "-A A " + r + "\n"
+				want = append(want, ruleAt{mark, line})
+			case kind < 6:
+				at := rapid.IntRange(0, len(want)).Draw(t, "place")
+				text += fmt.Sprintf("-I A %d %s\n", at+1, r)
+				want = slices.Insert(want, at, ruleAt{mark, line})
+			case kind < 7 && len(want) > 0:
+				at := rapid.IntRange(0, len(want)-1).Draw(t, "place")
+				text += fmt.Sprintf("-D A %d\n", at+1)
+				want = slices.Delete(want, at, at+1)
+			case kind < 9 && same >= 0:
+				text += "-D A " + r + "\n"
+				want = slices.Delete(want, same, same+1)
+			default:
+				text += "\n"
+			}
+		}
+		tables, err := save.Parse(rules.IPv4, "f", strings.NewReader(text+"COMMIT\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []ruleAt
+		for _, r := range tables[0].Chain("A").Rules {
+			got = append(got, ruleAt{int(r.Matches[0].(rules.MatchMark).Value), int(r.Line)})
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(ruleAt{}), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s-want +got:\n%s", text, diff)
+		}
+	})
+}
+
+// A list of n rules has about n/512 blocks of at most 512 rules, so that no command looks at more
+// than some n/256 blocks and 512 rules.
+func TestListsOfRulesHaveFewSmallBlocks(t *testing.T) {
+	const n = 20000
+	for says, at := range map[string]func(i int) int{
+		"at the end":    func(i int) int { return i },
+		"at the head":   func(int) int { return 0 },
+		"in the middle": func(i int) int { return i / 2 },
+		"anywhere":      func(i int) int { return i * 7919 % (i + 1) },
+	} {
+		indexes := make([]int, n)
+		for i := range indexes {
+			indexes[i] = at(i)
+		}
+		sizes := save.BlocksOf(indexes)
+		total := 0
+		for _, size := range sizes {
+			total += size
+		}
+		if total != n || len(sizes) > n/200 || slices.Max(sizes) > 512 {
+			t.Errorf("%s: %d rules in %d blocks of up to %d", says, total, len(sizes), slices.Max(sizes))
+		}
+	}
+}
+
+// A chain may go, come back and be referred to again.
+func TestParseChainsThatComeAndGo(t *testing.T) {
+	tables := parse(t, rules.IPv4, "*filter\n-N A\n-N B\n-A A -j B\n-A INPUT -j A\n-D A 1\n-X B\n-F\n-X A\n-N B\n-A INPUT -g B\n-N A\n-X A\nCOMMIT\n")
+	var names []string
+	for _, c := range tables[0].Chains {
+		names = append(names, c.Name)
+	}
+	if got := strings.Join(names, " "); got != "INPUT FORWARD OUTPUT B" {
+		t.Errorf("chains %s", got)
+	}
+	const text = "*filter\n-N A\n-N B\n-A INPUT -j B\n-F INPUT\n-A A -j B\n-D A -j B\n-A INPUT -m mark --mark 1 -j B\n-X B\nCOMMIT\n"
+	_, err := save.Parse(rules.IPv4, "f", strings.NewReader(text))
+	if want := `f:9:4: "B": want a chain to delete that no rule jumps to: INPUT does`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}

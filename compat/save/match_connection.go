@@ -1,0 +1,61 @@
+package save
+
+import (
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// stateBits are the names that iptables has for the states of connections, with their bits in a
+// [rules.StateSet].
+var stateBits = []namedBits{
+	{"NEW", 1 << rules.New},
+	{"ESTABLISHED", 1 << rules.Established},
+	{"RELATED", 1 << rules.Related},
+	{"INVALID", 1 << rules.Invalid},
+	{"UNTRACKED", 1 << rules.Untracked},
+	{"SNAT", 1 << rules.SNAT},
+	{"DNAT", 1 << rules.DNAT},
+}
+
+// statusBits are the names that iptables has for the bits of a [rules.Status].
+var statusBits = []namedBits{
+	{"NONE", 0},
+	{"EXPECTED", uint8(rules.StatusExpected)},
+	{"SEEN_REPLY", uint8(rules.StatusSeenReply)},
+	{"ASSURED", uint8(rules.StatusAssured)},
+	{"CONFIRMED", uint8(rules.StatusConfirmed)},
+}
+
+// connection reads the matches conntrack and state. Beside --ctstate other options are more than a
+// second condition: a packet without a connection matches by its state alone (conntrack_mt in
+// net/netfilter/xt_conntrack.c).
+func (r *moduleReader) connection() []rules.Match {
+	if len(r.options) == 0 {
+		r.fail(r.at, "an option behind it")
+		return nil
+	}
+	o := r.options[0]
+	if len(r.options) > 1 {
+		r.unknown = true
+		return nil
+	}
+	switch w := o.values[0]; o.name {
+	case "--ctstate", "--state":
+		const want = "states: a list of NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED, SNAT and DNAT"
+		set := r.list(w, stateBits, want)
+		return []rules.Match{rules.MatchState{Not: o.not, States: rules.StateSet(set)}}
+	case "--ctstatus":
+		const want = "status bits: NONE, or a list of EXPECTED, SEEN_REPLY, ASSURED and CONFIRMED"
+		set := r.list(w, statusBits, want)
+		return []rules.Match{rules.MatchStatus{Not: o.not, Status: rules.Status(set)}}
+	case "--ctdir":
+		reply := strings.EqualFold(w.text, "REPLY")
+		if !reply && !strings.EqualFold(w.text, "ORIGINAL") {
+			r.fail(w, "a direction: ORIGINAL or REPLY")
+		}
+		return []rules.Match{rules.MatchDirection{Reply: reply != o.not}}
+	}
+	r.unknown = true
+	return nil
+}

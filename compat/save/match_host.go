@@ -1,0 +1,88 @@
+package save
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// addrType reads the types of addresses. With an interface to look at, a type depends on more than
+// the address.
+func (r *moduleReader) addrType() []rules.Match {
+	var list []rules.Match
+	for _, o := range r.options {
+		switch o.name {
+		case "--src-type", "--dst-type":
+			m := rules.MatchAddrType{Not: o.not, Types: r.addrTypes(o.values[0])}
+			if o.name == "--dst-type" {
+				m.Side = rules.Destination
+			}
+			list = append(list, m)
+		default:
+			r.unknown = true
+		}
+	}
+	if len(list) == 0 {
+		r.fail(r.at, "--src-type or --dst-type behind it")
+	}
+	return list
+}
+
+// addrTypes reads a list of types. Of IPv6 the kernel has other types than routing (match_type6 in
+// net/netfilter/xt_addrtype.c): they overlap, and of a list an address must have several. Only
+// LOCAL or MULTICAST alone means the same there.
+func (r *moduleReader) addrTypes(w word) rules.AddrTypeSet {
+	var set rules.AddrTypeSet
+	for text := range strings.SplitSeq(w.text, ",") {
+		t, err := rules.ParseAddrType(text)
+		if err != nil {
+			r.fail(w, "types of addresses: a list of UNSPEC, UNICAST, LOCAL, BROADCAST, ANYCAST, "+
+				"MULTICAST, BLACKHOLE, UNREACHABLE, PROHIBIT, THROW, NAT and XRESOLVE")
+			return 0
+		}
+		set |= rules.AddrTypes(t)
+	}
+	same := set == rules.AddrTypes(rules.Local) || set == rules.AddrTypes(rules.Multicast)
+	r.unknown = r.unknown || r.family == rules.IPv6 && !same
+	return set
+}
+
+// socket reads the match socket, of which the model has the transparent ones. --restore-skmark sets
+// the packet's mark.
+func (r *moduleReader) socket() []rules.Match {
+	var m rules.MatchSocket
+	if r.option("--nowildcard") != nil {
+		m.Kind = "nowildcard"
+	}
+	if r.option("--restore-skmark") != nil {
+		r.unknown, r.effect = true, rules.Anything
+	}
+	r.unknown = r.unknown || r.option("--transparent") == nil
+	r.refuseNot()
+	return []rules.Match{m}
+}
+
+// pathFlags are the options of the match rpfilter that change how the route is looked up.
+var pathFlags = []string{"--loose", "--validmark", "--accept-local"}
+
+// reversePath reads the match rpfilter. The kernel takes packets of lo for ones that came by the
+// right interface, whatever the options.
+func (r *moduleReader) reversePath() []rules.Match {
+	var kind []string
+	for _, flag := range pathFlags {
+		if r.option(flag) != nil {
+			kind = append(kind, strings.TrimPrefix(flag, "--"))
+		}
+	}
+	r.refuseNot()
+	m := rules.MatchReversePath{Not: r.option("--invert") != nil, Kind: strings.Join(kind, " ")}
+	return []rules.Match{m}
+}
+
+// refuseNot refuses a ! before options that cannot have one.
+func (r *moduleReader) refuseNot() {
+	if i := slices.IndexFunc(r.options, func(o option) bool { return o.not }); i >= 0 {
+		r.never(r.options[i].at, true)
+	}
+}

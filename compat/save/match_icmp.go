@@ -1,0 +1,164 @@
+package save
+
+import (
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An icmpName is a name for a type of ICMP, or for one of its codes.
+type icmpName struct {
+	name            string
+	number          uint16 // the type
+	first, lastCode uint16 // its codes
+}
+
+// values are 256 times the type plus the code, as the kernel's match of both has them.
+func (n icmpName) values() rules.Range[uint16] {
+	return rules.Range[uint16]{First: n.number<<8 | n.first, Last: n.number<<8 | n.lastCode}
+}
+
+// icmpNames are those of extensions/libxt_icmp.h of iptables, for IPv4.
+var icmpNames = []icmpName{
+	{"any", anyICMP, 0, 0xff},
+	{"echo-reply", 0, 0, 0xff},
+	{"pong", 0, 0, 0xff},
+	{"destination-unreachable", 3, 0, 0xff},
+	{"network-unreachable", 3, 0, 0},
+	{"host-unreachable", 3, 1, 1},
+	{"protocol-unreachable", 3, 2, 2},
+	{"port-unreachable", 3, 3, 3},
+	{"fragmentation-needed", 3, 4, 4},
+	{"source-route-failed", 3, 5, 5},
+	{"network-unknown", 3, 6, 6},
+	{"host-unknown", 3, 7, 7},
+	{"network-prohibited", 3, 9, 9},
+	{"host-prohibited", 3, 10, 10},
+	{"TOS-network-unreachable", 3, 11, 11},
+	{"TOS-host-unreachable", 3, 12, 12},
+	{"communication-prohibited", 3, 13, 13},
+	{"host-precedence-violation", 3, 14, 14},
+	{"precedence-cutoff", 3, 15, 15},
+	{"source-quench", 4, 0, 0xff},
+	{"redirect", 5, 0, 0xff},
+	{"network-redirect", 5, 0, 0},
+	{"host-redirect", 5, 1, 1},
+	{"TOS-network-redirect", 5, 2, 2},
+	{"TOS-host-redirect", 5, 3, 3},
+	{"echo-request", 8, 0, 0xff},
+	{"ping", 8, 0, 0xff},
+	{"router-advertisement", 9, 0, 0xff},
+	{"router-solicitation", 10, 0, 0xff},
+	{"time-exceeded", 11, 0, 0xff},
+	{"ttl-exceeded", 11, 0, 0xff},
+	{"ttl-zero-during-transit", 11, 0, 0},
+	{"ttl-zero-during-reassembly", 11, 1, 1},
+	{"parameter-problem", 12, 0, 0xff},
+	{"ip-header-bad", 12, 0, 0},
+	{"required-option-missing", 12, 1, 1},
+	{"timestamp-request", 13, 0, 0xff},
+	{"timestamp-reply", 14, 0, 0xff},
+	{"address-mask-request", 17, 0, 0xff},
+	{"address-mask-reply", 18, 0, 0xff},
+}
+
+// icmpv6Names are those for IPv6.
+var icmpv6Names = []icmpName{
+	{"destination-unreachable", 1, 0, 0xff},
+	{"no-route", 1, 0, 0},
+	{"communication-prohibited", 1, 1, 1},
+	{"beyond-scope", 1, 2, 2},
+	{"address-unreachable", 1, 3, 3},
+	{"port-unreachable", 1, 4, 4},
+	{"failed-policy", 1, 5, 5},
+	{"reject-route", 1, 6, 6},
+	{"packet-too-big", 2, 0, 0xff},
+	{"time-exceeded", 3, 0, 0xff},
+	{"ttl-exceeded", 3, 0, 0xff},
+	{"ttl-zero-during-transit", 3, 0, 0},
+	{"ttl-zero-during-reassembly", 3, 1, 1},
+	{"parameter-problem", 4, 0, 0xff},
+	{"bad-header", 4, 0, 0},
+	{"unknown-header-type", 4, 1, 1},
+	{"unknown-option", 4, 2, 2},
+	{"echo-request", 128, 0, 0xff},
+	{"ping", 128, 0, 0xff},
+	{"echo-reply", 129, 0, 0xff},
+	{"pong", 129, 0, 0xff},
+	{"router-solicitation", 133, 0, 0xff},
+	{"router-advertisement", 134, 0, 0xff},
+	{"neighbour-solicitation", 135, 0, 0xff},
+	{"neighbor-solicitation", 135, 0, 0xff},
+	{"neighbour-advertisement", 136, 0, 0xff},
+	{"neighbor-advertisement", 136, 0, 0xff},
+	{"redirect", 137, 0, 0xff},
+}
+
+func (r *moduleReader) icmp() []rules.Match {
+	r.needs(rules.ICMP)
+	if r.family != rules.IPv4 {
+		r.fail(r.at, "a match of ip6tables, such as icmp6")
+	}
+	return r.icmpOption("--icmp-type", rules.MatchICMP{}, icmpNames)
+}
+
+func (r *moduleReader) icmpv6() []rules.Match {
+	r.needs(rules.ICMPv6)
+	if r.family != rules.IPv6 {
+		r.fail(r.at, "a match of iptables, such as icmp")
+	}
+	return r.icmpOption("--icmpv6-type", rules.MatchICMP{V6: true}, icmpv6Names)
+}
+
+// anyICMP is the type by which the kernel has any type of IPv4's ICMP (icmp_type_code_match in
+// net/ipv4/netfilter/ip_tables.c).
+const anyICMP = 255
+
+// anyCode is every type and code.
+var anyCode = rules.Range[uint16]{Last: 1<<16 - 1}
+
+// icmpOption reads a type, with or without a code. Where any type and code is asked for, nothing is
+// compared.
+func (r *moduleReader) icmpOption(name string, m rules.MatchICMP, names []icmpName) []rules.Match {
+	o := r.required(name)
+	if o == nil {
+		return nil
+	}
+	m.Not = o.not
+	values, ok := icmpValues(o.values[0].text, names)
+	if !ok {
+		r.fail(o.values[0], "a type of ICMP: its name, its number, or TYPE/CODE")
+		return nil
+	}
+	if !m.V6 && values.First>>8 == anyICMP {
+		values = anyCode
+	}
+	if values == anyCode && !m.Not {
+		return nil
+	}
+	m.Values = []rules.Range[uint16]{values}
+	return []rules.Match{m}
+}
+
+// icmpValues reads a name, of which the end may be missing if no other begins so, or numbers.
+func icmpValues(text string, names []icmpName) (rules.Range[uint16], bool) {
+	var found []icmpName
+	for _, n := range names {
+		switch {
+		case strings.EqualFold(n.name, text):
+			return n.values(), true
+		case text != "" && len(text) < len(n.name) && strings.EqualFold(n.name[:len(text)], text):
+			found = append(found, n)
+		}
+	}
+	if len(found) == 1 {
+		return found[0].values(), true
+	}
+	first, second, hasCode := strings.Cut(text, "/")
+	t, ok := number(first, 8)
+	if !hasCode {
+		return rules.Range[uint16]{First: uint16(t) << 8, Last: uint16(t)<<8 | 0xff}, ok
+	}
+	code, okCode := number(second, 8)
+	return rules.Single(uint16(t)<<8 | uint16(code)), ok && okCode
+}

@@ -1,0 +1,120 @@
+package save
+
+import (
+	"strings"
+
+	"github.com/sluice-mesh/sluice/nft/xt"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// These are matches and targets that depend on what earlier packets have left, or that leave
+// something themselves.
+
+// recent reads the match recent, which keeps a list of addresses under a name. --set adds the
+// packet's and is always fulfilled (recent_mt in net/netfilter/xt_recent.c).
+func (r *moduleReader) recent() []rules.Match {
+	r.unknown = true
+	r.state = xt.StateOfRecent(r.valueOf("--name", "DEFAULT"))
+	set := r.option("--set")
+	switch {
+	case set != nil && !set.not:
+		r.effect = rules.Writes
+	case set != nil || r.option("--update") != nil || r.option("--remove") != nil || r.option("--reap") != nil:
+		r.effect = rules.Records
+	}
+	return nil
+}
+
+// valueOf returns the value of an option, or another text if it is not given.
+func (r *moduleReader) valueOf(name, otherwise string) string {
+	if o := r.option(name); o != nil {
+		return o.values[0].text
+	}
+	return otherwise
+}
+
+// hashLimit reads the match hashlimit. Rules with one name share their counts.
+func (r *moduleReader) hashLimit() []rules.Match {
+	r.unknown, r.state = true, xt.StateOfHashLimit(r.valueOf("--hashlimit-name", ""))
+	return nil
+}
+
+// account reads the match nfacct. It counts packets in an object, and is fulfilled unless that has a
+// quota which is not used up.
+func (r *moduleReader) account() []rules.Match {
+	r.unknown, r.state = true, xt.StateOfAccount(r.valueOf("--nfacct-name", ""))
+	return nil
+}
+
+// rate reads the match rateest, which compares what the target RATEEST measures.
+func (r *moduleReader) rate() []rules.Match {
+	r.unknown, r.state = true, xt.StateOfRates
+	return nil
+}
+
+// listed reads the match set, of which the model has all but the counters of elements.
+func (r *moduleReader) listed() []rules.Match {
+	o := r.option("--match-set")
+	if o == nil {
+		o = r.option("--set")
+	}
+	if o == nil {
+		r.fail(r.at, "--match-set behind it")
+		return nil
+	}
+	m := rules.MatchListed{Not: o.not, List: "ipset " + o.values[0].text, Parts: o.values[1].text, State: xt.StateOfSets}
+	parts := strings.Split(m.Parts, ",")
+	for _, part := range parts {
+		if part != "src" && part != "dst" {
+			r.fail(o.values[1], "src, dst, or a list of them for a set of several fields")
+		}
+		m.Destination = m.Destination || part == "dst"
+	}
+	m.More = len(parts) > 1
+	for _, other := range r.options {
+		switch other.name {
+		case "--match-set", "--set", "--update-counters", "--update-subcounters":
+		case "--return-nomatch":
+			m.Parts += " " + other.name
+		default:
+			r.unknown, r.state = true, xt.StateOfSets
+		}
+	}
+	return []rules.Match{m}
+}
+
+// label reads the match connlabel, which with --set labels the connection.
+func (r *moduleReader) label() []rules.Match {
+	r.unknown, r.state = true, xt.StateOfLabels
+	if r.option("--set") != nil {
+		r.effect = rules.Records
+	}
+	return nil
+}
+
+// sctp reads the match sctp, of which the model has the ports.
+func (r *moduleReader) sctp() []rules.Match {
+	r.unknown = r.option("--chunk-types") != nil
+	return r.portsOf(rules.SCTP)
+}
+
+// dccp reads the match dccp, of which the model has the ports.
+func (r *moduleReader) dccp() []rules.Match {
+	r.unknown = r.option("--dccp-types") != nil || r.option("--dccp-option") != nil
+	return r.portsOf(rules.DCCP)
+}
+
+// changesSet reads the target SET. What --map-set does to the packet, the set says.
+func (r *moduleReader) changesSet() rules.Action {
+	r.unknown, r.state = true, xt.StateOfSets
+	if r.option("--map-set") == nil {
+		r.effect = rules.Writes
+	}
+	return nil
+}
+
+// measures reads the target RATEEST.
+func (r *moduleReader) measures() rules.Action {
+	r.unknown, r.effect, r.state = true, rules.Writes, xt.StateOfRates
+	return nil
+}

@@ -1,0 +1,64 @@
+package save
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// ports writes ports: one or a range by the protocol's own match, several by multiport.
+func (w *rulePrinter) ports(m rules.MatchPort) error {
+	texts, err := w.portTexts(m, m.Ports)
+	switch {
+	case err != nil:
+		return err
+	case len(texts) == 1 && w.protocol != rules.UDPLite:
+		w.add("-m", w.protocol.String())
+		w.option(m.Not, "--"+sideLetter(m.Side)+"port", texts[0])
+	default:
+		w.add("-m", "multiport")
+		w.option(m.Not, "--"+sideLetter(m.Side)+"ports", strings.Join(texts, ","))
+	}
+	return nil
+}
+
+// eitherPort writes ports of either side, which is the one tuple that iptables has.
+func (w *rulePrinter) eitherPort(m rules.MatchTuple) error {
+	if len(m.Alternatives) == 2 && len(m.Alternatives[0]) == 1 && len(m.Alternatives[1]) == 1 {
+		source, okSource := m.Alternatives[0][0].(rules.MatchPort)
+		destination, okDestination := m.Alternatives[1][0].(rules.MatchPort)
+		if okSource && okDestination && !source.Not && !destination.Not && source.Side == rules.Source &&
+			destination.Side == rules.Destination && slices.Equal(source.Ports, destination.Ports) {
+			texts, err := w.portTexts(m, source.Ports)
+			if err != nil {
+				return err
+			}
+			w.add("-m", "multiport")
+			w.option(m.Not, "--ports", strings.Join(texts, ","))
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: iptables has no such match", m)
+}
+
+// portTexts writes each port or range of a match, which must be as many as multiport has room for.
+func (w *rulePrinter) portTexts(m rules.Match, ports []rules.PortRange) ([]string, error) {
+	if !w.protocol.HasPorts() {
+		return nil, fmt.Errorf("%s: the rule must ask for a protocol with ports, such as tcp or udp", m)
+	}
+	room := maxMultiport
+	texts := make([]string, len(ports))
+	for i, p := range ports {
+		texts[i] = portText(p.First)
+		if room--; !p.IsSingle() {
+			texts[i] += ":" + portText(p.Last)
+			room--
+		}
+	}
+	if room < 0 || len(texts) == 0 {
+		return nil, fmt.Errorf("%s: iptables compares 1 to %d ports, of which a range counts as two", m, maxMultiport)
+	}
+	return texts, nil
+}

@@ -1,0 +1,56 @@
+package save_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
+)
+
+var update = flag.Bool("update", false, "write the golden files in testdata anew")
+
+// TestParseRulesOfPrograms reads what programs have made of which testdata/programs/README.md
+// tells, and lists what of it the model has no word for.
+func TestParseRulesOfPrograms(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "programs", "*.save"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := new(strings.Builder)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		family := rules.IPv4
+		if strings.HasSuffix(file, "-v6.save") {
+			family = rules.IPv6
+		}
+		tables, err := save.Parse(family, file, bytes.NewReader(data))
+		if err != nil {
+			t.Error(err)
+		}
+		got.WriteString(filepath.Base(file) + "\n" + rulestest.Unknowns(tables) + "\n")
+	}
+	golden := filepath.Join("testdata", "programs.golden")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("%s, to be written with -update (-want +got):\n%s", golden, diff)
+	}
+}

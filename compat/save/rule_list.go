@@ -1,0 +1,227 @@
+package save
+
+import (
+	"container/heap"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A ruleList is the rules of a chain, in blocks, so that to insert, to delete and to find a rule
+// costs little in a long chain too. The zero value is an empty list.
+type ruleList struct {
+	blocks []*ruleBlock
+	length int
+	// same are the rules by what makes them the same to -D; nil until something asks for it.
+	same map[string]*ruleQueue
+}
+
+// A ruleBlock is a part of a list: at most maxBlock rules, and at least one.
+type ruleBlock struct {
+	number  int // its index among the blocks
+	entries []*ruleEntry
+}
+
+const maxBlock = 512
+
+// A ruleEntry is a rule and where it is: its block, and its place among the rules that are the same
+// if the list knows these.
+type ruleEntry struct {
+	rule  rules.Rule
+	block *ruleBlock
+	same  *ruleQueue
+	index int
+}
+
+// insert puts a rule before the one of that index, or at the end.
+func (l *ruleList) insert(at int, r rules.Rule) {
+	if len(l.blocks) == 0 {
+		l.blocks = []*ruleBlock{{}}
+	}
+	b, i := l.find(at)
+	e := &ruleEntry{rule: r, block: b}
+	b.entries = slices.Insert(b.entries, i, e)
+	l.length++
+	if len(b.entries) > maxBlock {
+		l.split(b)
+	}
+	if l.same != nil {
+		l.addSame(e)
+	}
+}
+
+// find returns the block of an index, and the index within it.
+func (l *ruleList) find(at int) (*ruleBlock, int) {
+	last := l.blocks[len(l.blocks)-1]
+	if before := l.length - len(last.entries); at >= before {
+		return last, at - before
+	}
+	for _, b := range l.blocks {
+		if at < len(b.entries) {
+			return b, at
+		}
+		at -= len(b.entries)
+	}
+	return last, len(last.entries)
+}
+
+// split makes two blocks of one. At the end of the list, where most rules are inserted, it leaves
+// the first one full.
+func (l *ruleList) split(b *ruleBlock) {
+	half := len(b.entries) / 2
+	if b.number == len(l.blocks)-1 {
+		half = len(b.entries) - 1
+	}
+	other := &ruleBlock{entries: slices.Clone(b.entries[half:])}
+	clear(b.entries[half:])
+	b.entries = b.entries[:half]
+	for _, e := range other.entries {
+		e.block = other
+	}
+	l.blocks = slices.Insert(l.blocks, b.number+1, other)
+	l.renumber()
+}
+
+func (l *ruleList) renumber() {
+	for i, b := range l.blocks {
+		b.number = i
+	}
+}
+
+// delete takes the rule of an index out and returns it.
+func (l *ruleList) delete(at int) rules.Rule {
+	b, i := l.find(at)
+	e := b.entries[i]
+	if e.same != nil {
+		heap.Remove(e.same, e.index)
+	}
+	return l.remove(e, i)
+}
+
+// remove takes out an entry, which has that index in its block.
+func (l *ruleList) remove(e *ruleEntry, i int) rules.Rule {
+	b := e.block
+	b.entries = slices.Delete(b.entries, i, i+1)
+	l.length--
+	if len(b.entries) == 0 {
+		l.blocks = slices.Delete(l.blocks, b.number, b.number+1)
+		l.renumber()
+	}
+	return e.rule
+}
+
+// deleteSame takes out the first rule that is the same as another, and returns it; false if there
+// is none.
+func (l *ruleList) deleteSame(r *rules.Rule) (rules.Rule, bool) {
+	if l.same == nil {
+		l.same = map[string]*ruleQueue{}
+		for e := range l.all {
+			l.addSame(e)
+		}
+	}
+	queue := l.same[sameKey(r)]
+	if queue == nil || queue.Len() == 0 {
+		return rules.Rule{}, false
+	}
+	e := heap.Pop(queue).(*ruleEntry)
+	return l.remove(e, slices.Index(e.block.entries, e)), true
+}
+
+func (l *ruleList) addSame(e *ruleEntry) {
+	key := sameKey(&e.rule)
+	queue := l.same[key]
+	if queue == nil {
+		queue = &ruleQueue{}
+		l.same[key] = queue
+	}
+	e.same = queue
+	heap.Push(queue, e)
+}
+
+// sameKey is equal for two rules of a text if they compare the same and do the same, with the same
+// comment.
+func sameKey(r *rules.Rule) string {
+	var b strings.Builder
+	b.WriteString(r.Comment)
+	b.WriteString("\n")
+	b.WriteString(r.String())
+	for _, m := range r.Matches {
+		b.WriteString(socketlessText(m))
+	}
+	for _, a := range r.Actions {
+		if required, ok := a.(rules.Require); ok {
+			b.WriteString(socketlessText(required.Match))
+		}
+	}
+	return b.String()
+}
+
+// socketlessText is the only part of a match that its text does not have.
+func socketlessText(m rules.Match) string {
+	if owner, ok := m.(rules.MatchOwner); ok {
+		return fmt.Sprintf(" %t", owner.Socketless)
+	}
+	return ""
+}
+
+// all calls do with each entry in order, until it returns false.
+func (l *ruleList) all(do func(*ruleEntry) bool) {
+	for _, b := range l.blocks {
+		for _, e := range b.entries {
+			if !do(e) {
+				return
+			}
+		}
+	}
+}
+
+// rules returns the rules, nil if there are none.
+func (l *ruleList) rules() []rules.Rule {
+	if l.length == 0 {
+		return nil
+	}
+	list := make([]rules.Rule, 0, l.length)
+	for e := range l.all {
+		list = append(list, e.rule)
+	}
+	return list
+}
+
+// A ruleQueue is a heap of entries of one list by their place in it.
+type ruleQueue []*ruleEntry
+
+// Len implements heap.Interface.
+func (q ruleQueue) Len() int { return len(q) }
+
+// Less reports whether an entry is before another one in the list.
+func (q ruleQueue) Less(i, j int) bool {
+	a, b := q[i].block, q[j].block
+	if a != b {
+		return a.number < b.number
+	}
+	return slices.Index(a.entries, q[i]) < slices.Index(a.entries, q[j])
+}
+
+// Swap implements heap.Interface.
+func (q ruleQueue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (q *ruleQueue) Push(x any) {
+	e := x.(*ruleEntry)
+	e.index = len(*q)
+	*q = append(*q, e)
+}
+
+// Pop implements heap.Interface.
+func (q *ruleQueue) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return e
+}

@@ -1,0 +1,127 @@
+package save
+
+import (
+	"container/list"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A table is a table while its text is read.
+type table struct {
+	rules.Table           // without chains
+	chains      list.List // of *chain
+	named       map[string]*chain
+	filled      []*chain // those that have had a rule since all were emptied last
+}
+
+// A chain is a chain of such a table.
+type chain struct {
+	name   string
+	base   *rules.Base
+	place  *list.Element // in the table
+	rules  ruleList
+	jumps  int  // how many rules lead here
+	filled bool // it is in the table's list of these
+	// merged reports that one of its rules stands for several, so that rules have no numbers any
+	// more.
+	merged bool
+}
+
+// build returns the table as it is at its end.
+func (t *table) build() rules.Table {
+	for c := range t.all {
+		t.Chains = append(t.Chains, rules.Chain{Name: c.name, Base: c.base, Rules: c.rules.rules()})
+	}
+	return t.Table
+}
+
+// all calls do with each chain in order, until it returns false. Do may remove its chain.
+func (t *table) all(do func(*chain) bool) {
+	for e := t.chains.Front(); e != nil; {
+		next := e.Next()
+		if !do(e.Value.(*chain)) {
+			return
+		}
+		e = next
+	}
+}
+
+func (t *table) add(c *chain) {
+	c.place = t.chains.PushBack(c)
+	t.named[c.name] = c
+}
+
+// remove deletes a chain without rules.
+func (t *table) remove(c *chain) {
+	t.chains.Remove(c.place)
+	delete(t.named, c.name)
+}
+
+// insert puts rules into the chain.
+func (t *table) insert(c *chain, at int, list []rules.Rule) {
+	for i, r := range list {
+		c.rules.insert(at+i, r)
+		t.count(&r, 1)
+	}
+	if !c.filled && len(list) > 0 {
+		c.filled = true
+		t.filled = append(t.filled, c)
+	}
+}
+
+// delete takes the rule of an index out of the chain.
+func (t *table) delete(c *chain, at int) {
+	r := c.rules.delete(at)
+	t.count(&r, -1)
+}
+
+// deleteSame takes the first rule that is the same out of the chain; false if there is none.
+func (t *table) deleteSame(c *chain, r *rules.Rule) bool {
+	found, ok := c.rules.deleteSame(r)
+	if ok {
+		t.count(&found, -1)
+	}
+	return ok
+}
+
+// count notes that a rule has been inserted or deleted.
+func (t *table) count(r *rules.Rule, n int) {
+	if to := jumpOf(r); to != "" {
+		t.named[to].jumps += n
+	}
+}
+
+// jumpOf returns the chain that the rule leads to, empty if there is none.
+func jumpOf(r *rules.Rule) string {
+	jump, _ := r.Actions[len(r.Actions)-1].(rules.Jump)
+	return jump.Chain
+}
+
+// empty takes all rules out of a chain.
+func (t *table) empty(c *chain) {
+	for e := range c.rules.all {
+		t.count(&e.rule, -1)
+	}
+	c.rules, c.merged = ruleList{}, false
+}
+
+// emptyAll takes the rules out of all chains.
+func (t *table) emptyAll() {
+	for _, c := range t.filled {
+		c.filled = false
+		t.empty(c)
+	}
+	t.filled = nil
+}
+
+// jumper returns a chain that has a rule which leads to another one, nil if there is none.
+func (t *table) jumper(to *chain) *chain {
+	for c := range t.all {
+		for e := range c.rules.all {
+			if jumpOf(&e.rule) == to.name {
+				return c
+			}
+		}
+	}
+	return nil
+}

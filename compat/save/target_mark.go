@@ -1,0 +1,99 @@
+package save
+
+import (
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// setMark reads the target MARK: the mark loses the bits of a mask and is then xored with a value.
+func (r *moduleReader) setMark() rules.Action {
+	o := r.only("--set-xmark", "--set-mark", "--and-mark", "--or-mark", "--xor-mark")
+	if o == nil {
+		return nil
+	}
+	value, mask := r.xmark(o)
+	return rules.SetMark{Value: value, Mask: mask}
+}
+
+// xmark reads one of the five options that change a mark: it loses the bits of a mask and is then
+// xored with a value.
+func (r *moduleReader) xmark(o *option) (value, mask uint32) {
+	value, mask = r.mark(o.values[0])
+	isMasked := o.name == "--set-xmark" || o.name == "--set-mark"
+	if strings.Contains(o.values[0].text, "/") && !isMasked {
+		r.fail(o.values[0], "bits without a mask")
+	}
+	switch o.name {
+	case "--set-mark":
+		mask |= value
+	case "--and-mark":
+		value, mask = 0, ^value
+	case "--or-mark":
+		mask = value
+	case "--xor-mark":
+		mask = 0
+	}
+	return value, mask
+}
+
+// connmark reads the target CONNMARK (connmark_tg in net/netfilter/xt_connmark.c).
+func (r *moduleReader) connmark() rules.Action {
+	o := r.only("--save-mark", "--restore-mark",
+		"--set-xmark", "--set-mark", "--and-mark", "--or-mark", "--xor-mark")
+	if o == nil {
+		return nil
+	}
+	r.effect = rules.WritesConntrackMark
+	if o.name == "--restore-mark" {
+		r.effect = rules.WritesMark
+	}
+	if o.name != "--save-mark" && o.name != "--restore-mark" {
+		value, mask := r.xmark(o)
+		r.unknown = len(r.options) > 1
+		return rules.MixMark{Conntrack: true, ConntrackMark: ^mask, Xor: value}
+	}
+	packet, connection := allBits, allBits
+	for _, other := range r.options {
+		switch other.name {
+		case "--nfmask":
+			packet = r.bits(&other)
+		case "--ctmask":
+			connection = r.bits(&other)
+		case "--mask":
+			packet = r.bits(&other)
+			connection = packet
+			r.unknown = r.unknown || len(r.options) > 2
+		case "--left-shift-mark", "--right-shift-mark":
+			r.unknown = true
+		}
+	}
+	if o.name == "--restore-mark" {
+		return r.restoreMark(packet, connection)
+	}
+	if packet == allBits && connection == allBits {
+		return rules.SaveMark{}
+	}
+	return rules.MixMark{Conntrack: true, Mark: packet, ConntrackMark: ^connection}
+}
+
+// restoreMark copies bits of the connection's mark. Without one of these the model has no word that
+// leaves packets without a connection alone.
+func (r *moduleReader) restoreMark(packet, connection uint32) rules.Action {
+	if packet == allBits && connection == allBits {
+		return rules.RestoreMark{}
+	}
+	r.unknown = r.unknown || connection == 0
+	return rules.MixMark{Mark: ^packet, ConntrackMark: connection}
+}
+
+// bits reads a mask of 32 bits.
+func (r *moduleReader) bits(o *option) uint32 {
+	n, ok := number(o.values[0].text, 32)
+	if !ok {
+		r.fail(o.values[0], "bits of 32")
+	}
+	return uint32(n)
+}
+
+const allBits = ^uint32(0)

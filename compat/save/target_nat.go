@@ -1,0 +1,111 @@
+package save
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// redirect reads the target REDIRECT.
+func (r *moduleReader) redirect() rules.Action {
+	var a rules.RedirectTo
+	o := r.option("--to-ports")
+	if o != nil {
+		a.Port, a.Last = r.toPorts(o.values[0], o.values[0].text)
+	}
+	// At random the kernel takes any port of a range.
+	r.unknown = r.unknown || r.isRandom() && (o == nil || a.Last != 0)
+	return a
+}
+
+// isRandom reports whether the kernel is to choose at random.
+func (r *moduleReader) isRandom() bool {
+	return r.option("--random") != nil || r.option("--random-fully") != nil
+}
+
+// toPorts reads a port, or a range "FIRST-LAST" of which last is 0 if it has only one. Port 0 is a
+// port like others to the kernel, but not in the model.
+func (r *moduleReader) toPorts(w word, text string) (first, last uint16) {
+	a, b, isRange := strings.Cut(text, "-")
+	if !isRange || isName(text) {
+		a, b = text, text
+	}
+	first, last = r.port(w, a), r.port(w, b)
+	if first > last && !r.unknown {
+		r.fail(w, "a port or an ascending range of ports")
+	}
+	r.unknown = r.unknown || first == 0
+	if first == last {
+		last = 0
+	}
+	return first, last
+}
+
+// dnat reads the target DNAT: "[ADDRESS[-ADDRESS]][:PORT[-PORT[/BASE]]]", in IPv6 with the
+// addresses in brackets if ports follow.
+func (r *moduleReader) dnat() rules.Action {
+	o := r.required("--to-destination")
+	if o == nil {
+		return nil
+	}
+	w := o.values[0]
+	addresses, ports := splitDestination(w.text)
+	var a rules.DNATTo
+	if strings.Contains(ports, "/") {
+		r.unknown = true
+		return nil
+	}
+	if ports != "" {
+		a.Port, a.Last = r.toPorts(w, strings.TrimPrefix(ports, ":"))
+	}
+	if addresses == "" {
+		r.unknown = r.unknown || r.isRandom() && a.Last != 0
+		if ports == "" {
+			r.fail(w, "an address, a port, or both")
+		}
+		return rules.DNATPort{Port: a.Port, Last: a.Last}
+	}
+	a.Addr, a.LastAddr = r.toAddresses(w, addresses)
+	isRange := a.Last != 0 || a.LastAddr.IsValid()
+	persistent := r.option("--persistent") != nil
+	r.unknown = r.unknown || r.isRandom() && (ports == "" || isRange) || persistent && isRange
+	return a
+}
+
+// splitDestination parts the addresses from the ports, which keep their colon.
+func splitDestination(text string) (addresses, ports string) {
+	if inner, ok := strings.CutPrefix(text, "["); ok {
+		addresses, ports, ok = strings.Cut(inner, "]")
+		if !ok || ports != "" && ports[0] != ':' {
+			return text, "" // which is no address
+		}
+		return addresses, ports
+	}
+	i := strings.IndexByte(text, ':')
+	if i < 0 || strings.Contains(text[i+1:], ":") {
+		return text, "" // of several colons none is before a port
+	}
+	return text[:i], text[i:]
+}
+
+// toAddresses reads an address or a range of them, of which last is not valid if it has only one.
+// The kernel counts in a descending range as in one that goes over the last address, for which the
+// model has no word.
+func (r *moduleReader) toAddresses(w word, text string) (first, last netip.Addr) {
+	from, to, isRange := strings.Cut(text, "-")
+	if !isRange {
+		to = from
+	}
+	first, okFirst := r.address(from)
+	last, okLast := r.address(to)
+	switch {
+	case !okFirst || !okLast:
+		r.fail(w, "%s, a range of them, or a port behind a colon", r.wantAddress())
+	case first == last:
+		last = netip.Addr{}
+	case last.Less(first):
+		r.unknown = true
+	}
+	return first, last
+}

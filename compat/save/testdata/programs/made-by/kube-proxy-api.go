@@ -1,0 +1,79 @@
+// Command api answers the lists and watches of a kube-proxy from a file of objects, which never
+// change.
+//
+//	api -listen 127.0.0.1:8001 objects.json
+//
+// The file is a List of Kubernetes, in JSON.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"path"
+)
+
+// An object is one of Kubernetes.
+type object map[string]any
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:8001", "the address to listen at")
+	flag.Parse()
+	data, err := os.ReadFile(flag.Arg(0))
+	if err != nil {
+		log.Fatal(err)
+	}
+	var all struct{ Items []object }
+	if err := json.Unmarshal(data, &all); err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(http.ListenAndServe(*listen, server(all.Items)))
+}
+
+// kinds are the kinds of the objects that a kube-proxy asks for, by the last part of the path.
+var kinds = map[string]string{
+	"nodes": "Node", "services": "Service", "endpointslices": "EndpointSlice", "servicecidrs": "ServiceCIDR",
+}
+
+// server answers requests for all objects of a kind; any other is one that it does not know.
+func server(objects []object) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		log.Print(r.Method, " ", r.URL)
+		w.Header().Set("Content-Type", "application/json")
+		kind := kinds[path.Base(r.URL.Path)]
+		if r.Method != http.MethodGet || kind == "" {
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprintln(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}`)
+			return
+		}
+		var found []object
+		version := "v1"
+		for _, o := range objects {
+			if o["kind"] == kind {
+				found = append(found, o)
+				version = o["apiVersion"].(string)
+			}
+		}
+		out := json.NewEncoder(w)
+		if !r.URL.Query().Has("watch") {
+			_ = out.Encode(object{
+				"kind": kind + "List", "apiVersion": version, "metadata": object{"resourceVersion": "1"}, "items": found,
+			})
+			return
+		}
+		if r.URL.Query().Get("sendInitialEvents") == "true" {
+			for _, o := range found {
+				_ = out.Encode(object{"type": "ADDED", "object": o})
+			}
+			_ = out.Encode(object{"type": "BOOKMARK", "object": object{
+				"kind": kind, "apiVersion": version,
+				"metadata": object{"resourceVersion": "1", "annotations": object{"k8s.io/initial-events-end": "true"}},
+			}})
+		}
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}
+}

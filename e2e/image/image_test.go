@@ -1,0 +1,262 @@
+package image_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/e2e/image"
+)
+
+// program is the smallest that passes for a program: a header, and what a dynamic one asks a loader for.
+func program(t *testing.T, machine elf.Machine, dynamic bool) []byte {
+	t.Helper()
+	header := elf.Header64{
+		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
+		Type:  uint16(elf.ET_EXEC), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT),
+		Ehsize: 64, Phoff: 64, Phentsize: 56, Phnum: 1,
+	}
+	segment := elf.Prog64{Type: uint32(elf.PT_LOAD)}
+	if dynamic {
+		segment.Type = uint32(elf.PT_INTERP)
+	}
+	var out bytes.Buffer
+	for _, part := range []any{header, segment} {
+		if err := binary.Write(&out, binary.LittleEndian, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out.Bytes()
+}
+
+func static(t *testing.T) []byte {
+	t.Helper()
+	return program(t, elf.EM_X86_64, false)
+}
+
+func spec(amd64, arm64 image.Platform) image.Spec {
+	return image.Spec{
+		Ref: "registry.example:5000/mesh/sluice:v1", Platforms: []image.Platform{amd64, arm64},
+		Entrypoint: []string{"/usr/local/bin/p"}, User: "65532", Env: []string{"PATH=/usr/local/bin"},
+		Labels: map[string]string{"org.opencontainers.image.version": "v1", "org.opencontainers.image.source": "here"},
+	}
+}
+
+func root(content []byte) fstest.MapFS {
+	return fstest.MapFS{"usr/local/bin/p": {Data: content}, "opt/cni/bin/q": {Data: content}}
+}
+
+// unpack reads the archive, and checks that each blob is what its name says.
+func unpack(t *testing.T, archive []byte) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	for r := tar.NewReader(bytes.NewReader(archive)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[h.Name] = content
+		if want, blob := strings.CutPrefix(h.Name, "blobs/sha256/"); blob && want != "" && want != sum(content) {
+			t.Errorf("%s has the digest %s", h.Name, sum(content))
+		}
+	}
+}
+
+func sum(content []byte) string {
+	s := sha256.Sum256(content)
+	return hex.EncodeToString(s[:])
+}
+
+type document struct {
+	MediaType string
+	Manifests []reference
+	Config    reference
+	Layers    []reference
+	RootFS    struct {
+		DiffIDs []string `json:"diff_ids"`
+	}
+	Architecture string
+}
+
+type reference struct {
+	Digest      string
+	Size        int
+	Annotations map[string]string
+	Platform    struct{ Architecture, OS string }
+}
+
+// follow reads what a reference refers to.
+func follow(t *testing.T, files map[string][]byte, r reference) []byte {
+	t.Helper()
+	content, found := files["blobs/sha256/"+strings.TrimPrefix(r.Digest, "sha256:")]
+	if !found || len(content) != r.Size {
+		t.Fatalf("%s: found %v, %d bytes, want %d", r.Digest, found, len(content), r.Size)
+	}
+	return content
+}
+
+func read(t *testing.T, content []byte) document {
+	t.Helper()
+	var d document
+	if err := json.Unmarshal(content, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestArchiveIsAnImageForBothPlatforms(t *testing.T) {
+	programs := map[string][]byte{"amd64": static(t), "arm64": program(t, elf.EM_AARCH64, false)}
+	var out bytes.Buffer
+	report, err := image.Write(&out, spec(
+		image.Platform{Architecture: "amd64", Root: root(programs["amd64"])},
+		image.Platform{Architecture: "arm64", Root: root(programs["arm64"])}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := unpack(t, out.Bytes())
+	top := read(t, files["index.json"]).Manifests
+	if len(top) != 1 || top[0].Digest != report.Digest ||
+		top[0].Annotations["io.containerd.image.name"] != "registry.example:5000/mesh/sluice:v1" ||
+		top[0].Annotations["org.opencontainers.image.ref.name"] != "v1" {
+		t.Fatalf("%+v", top)
+	}
+	variants := read(t, follow(t, files, top[0])).Manifests
+	for i, architecture := range []string{"amd64", "arm64"} {
+		if variants[i].Platform.Architecture != architecture || variants[i].Platform.OS != "linux" ||
+			variants[i].Digest != report.Variants[i].Digest {
+			t.Errorf("%+v: %+v", variants[i], report.Variants[i])
+		}
+		m := read(t, follow(t, files, variants[i]))
+		config := read(t, follow(t, files, m.Config))
+		if config.Architecture != architecture || len(m.Layers) != 1 {
+			t.Errorf("%+v %+v", config, m)
+		}
+		checkLayer(t, follow(t, files, m.Layers[0]), config.RootFS.DiffIDs, programs[architecture])
+		if got := report.Variants[i]; got.Unpacked != int64(2*len(programs[architecture])) ||
+			got.Compressed != int64(m.Layers[0].Size+m.Config.Size+variants[i].Size) {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+func checkLayer(t *testing.T, compressed []byte, diffIDs []string, program []byte) {
+	t.Helper()
+	z, err := gzip.NewReader(bytes.NewReader(compressed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"sha256:" + sum(plain)}, diffIDs); diff != "" {
+		t.Error(diff)
+	}
+	got := map[string]int64{}
+	for r := tar.NewReader(bytes.NewReader(plain)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil || h.Mode != 0o755 || h.Uid != 0 || !h.ModTime.Equal(time.Unix(0, 0)) {
+			t.Fatalf("%v: %+v", err, h)
+		}
+		got[h.Name] = h.Size
+	}
+	size := int64(len(program))
+	want := map[string]int64{
+		"opt/": 0, "opt/cni/": 0, "opt/cni/bin/": 0, "opt/cni/bin/q": size,
+		"usr/": 0, "usr/local/": 0, "usr/local/bin/": 0, "usr/local/bin/p": size,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// On disk, the same files have other times, modes and places.
+func TestSameFilesGiveTheSameBytes(t *testing.T) {
+	content := static(t)
+	write := func(at time.Time, mode os.FileMode) (string, []byte) {
+		dir := t.TempDir()
+		for _, name := range []string{"usr/local/bin/p", "opt/cni/bin/q"} {
+			file := filepath.Join(dir, name)
+			for _, err := range []error{
+				os.MkdirAll(filepath.Dir(file), mode|0o700), os.WriteFile(file, content, mode), os.Chtimes(file, at, at),
+			} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		var out bytes.Buffer
+		s := spec(image.Platform{Architecture: "amd64", Root: os.DirFS(dir)}, image.Platform{Architecture: "amd64", Root: os.DirFS(dir)})
+		report, err := image.Write(&out, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report.Digest, out.Bytes()
+	}
+	digest, archive := write(time.Unix(1, 0), 0o600)
+	otherDigest, otherArchive := write(time.Unix(2_000_000_000, 7), 0o755)
+	if digest != otherDigest || !bytes.Equal(archive, otherArchive) {
+		t.Errorf("%s and %s, archives equal: %v", digest, otherDigest, bytes.Equal(archive, otherArchive))
+	}
+}
+
+func TestWhatWouldNotRunIsRefused(t *testing.T) {
+	static, dynamic := static(t), program(t, elf.EM_X86_64, true)
+	for _, c := range []struct {
+		why, ref, architecture string
+		root                   fstest.MapFS
+		want                   string
+	}{
+		{"a program that needs a loader", "a/b:c", "amd64", root(dynamic), "not static"},
+		{"a program for another machine", "a/b:c", "arm64", root(static), "not for arm64"},
+		{"a script", "a/b:c", "amd64", root([]byte("#!/bin/sh\n")), "not a program"},
+		{"no files", "a/b:c", "amd64", fstest.MapFS{}, "there are none"},
+		{"a link", "a/b:c", "amd64", fstest.MapFS{"p": {Mode: os.ModeSymlink, Data: []byte("q")}}, "not a regular file"},
+		{"an unknown machine", "a/b:c", "riscv64", root(static), "want amd64 or arm64"},
+		{"a name without a tag", "registry:5000/b", "amd64", root(static), "want registry/name:tag"},
+	} {
+		s := image.Spec{Ref: c.ref, Platforms: []image.Platform{{Architecture: c.architecture, Root: c.root}}}
+		if _, err := image.Write(io.Discard, s); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want …%s…", c.why, err, c.want)
+		}
+	}
+	if _, err := image.Write(io.Discard, image.Spec{Ref: "a/b:c"}); err == nil {
+		t.Error("an image for no platform")
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+func TestAFullDiskIsReported(t *testing.T) {
+	s := image.Spec{Ref: "a/b:c", Platforms: []image.Platform{{Architecture: "amd64", Root: root(static(t))}}}
+	if _, err := image.Write(full{}, s); err == nil || !strings.Contains(err.Error(), "write the archive: no space left") {
+		t.Error(err)
+	}
+}

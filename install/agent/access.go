@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/token"
+	"github.com/sluice-mesh/sluice/plugin/config"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+)
+
+// checkEvery is how often the plugin's kubeconfig is tried where it is the only way to pods: readiness then follows the API server
+// within about a minute, and 10,000 nodes make 330 connections each second. Otherwise it is left to package token, since the socket
+// needs no API server for the pods that the node has.
+const checkEvery = 30 * time.Second
+
+// tokenOptions say how the plugin's kubeconfig is kept.
+func tokenOptions(o Options, c *config.Config, changed func(token.Status)) token.Options {
+	v := o.Settings
+	t := token.Options{
+		Kubeconfig: c.Kubeconfig, Mode: fs.FileMode(v.Mode("KUBECONFIG_MODE")),
+		Server: o.API.Host, CAFile: o.API.CAFile, SkipTLSVerify: v.Bool("SKIP_TLS_VERIFY"), TokenFile: o.API.BearerTokenFile,
+		Namespaces: slices.ContainsFunc(c.Decide.Selectors, func(s decide.Selector) bool { return s.Namespaces != nil }),
+		Changed:    changed,
+	}
+	if own := v.Text("KUBE_CA_FILE"); own != "" {
+		t.CAFile = own
+	}
+	if !v.Bool("SLUICE_SERVE") {
+		t.CheckEvery = checkEvery
+	}
+	return t
+}
+
+// insertable returns an error that keeps the plugin out of the chain as long as pods would fail because of it.
+func (a *Agent) insertable() error {
+	if k := a.kernel.get(); !k.Ready {
+		return fmt.Errorf("the kernel: %s", k.Reasons[0])
+	}
+	s := a.publisher.Status()
+	if s.Usable(time.Now()) || a.serves() {
+		return nil
+	}
+	for _, err := range []error{s.Forbidden, s.Problem, s.Unavailable} {
+		if err != nil {
+			return fmt.Errorf("the plugin could not read pods: %w", err)
+		}
+	}
+	return errors.New("the plugin could not read pods: the API server has not answered yet")
+}
+
+// serves reports whether the plugin gets pods by the socket. The copy of the pods may be older than an outage of the API server, in which
+// no pod comes to the node; but not older than the right to follow them.
+func (a *Agent) serves() bool {
+	return a.server != nil && a.server.Listening() && a.podCache.Synced() && a.podCache.Refused() == nil
+}
+
+func (a *Agent) socketPart() observe.Part {
+	part := observe.Part{Name: observe.Socket, Ready: a.serves()}
+	if !a.server.Listening() {
+		part.Reasons = append(part.Reasons, "the plugin cannot reach the agent")
+	}
+	if !a.podCache.Synced() {
+		part.Reasons = append(part.Reasons, "the node's pods have not been listed yet")
+	}
+	if refused := a.podCache.Refused(); refused != nil {
+		part.Reasons = append(part.Reasons, "the node's pods are not followed: "+refused.Error())
+	}
+	return part
+}
+
+// kubeconfigPart tells of the kubeconfig at a path that has such a token.
+func kubeconfigPart(path string, s token.Status, now time.Time) observe.Part {
+	part := observe.Part{Name: observe.Kubeconfig, Ready: s.Usable(now)}
+	switch {
+	case s.Origin == "":
+		part.Reasons = []string{"no token was published yet"}
+	case s.Revoked:
+		part.Reasons = []string{"the API server does not accept the token any more"}
+	case !s.Expiry.IsZero():
+		part.Reasons = []string{fmt.Sprintf("the token expires at %s", s.Expiry.UTC().Format(time.RFC3339))}
+	}
+	if s.Forbidden != nil {
+		part.Reasons = append(part.Reasons, "the API server accepts the token, but a right is missing")
+	}
+	if s.Unavailable != nil {
+		since := s.UnavailableSince.UTC().Format(time.RFC3339)
+		part.Reasons = append(part.Reasons, fmt.Sprintf("no answer since %s: %v", since, s.Unavailable))
+	}
+	if s.Problem != nil {
+		part.Reasons = append(part.Reasons, s.Problem.Error())
+	}
+	if _, err := os.Stat(path); err != nil && s.Origin != "" {
+		part.Ready = false
+		part.Reasons = append(part.Reasons, err.Error())
+	}
+	return part
+}
+
+// rightsPart reports whether the API server lets the plugin read pods, and the agent that serves it follow them. One right may be enough
+// for the pods of this moment, but one that is missing does not come back by itself, as an API server does.
+func (a *Agent) rightsPart() observe.Part {
+	part := observe.Part{Name: observe.Rights, Reasons: a.missingRights()}
+	part.Ready = len(part.Reasons) == 0
+	// The kubeconfig may be there a moment before it is known whether the node's pods may be followed.
+	if a.server != nil && !a.podCache.Asked() {
+		part.Ready = false
+		part.Reasons = append(part.Reasons, "the API server has not been asked for the node's pods yet")
+	}
+	// The node's pods may be listed before the first try of the kubeconfig has shown what its user may do.
+	if !a.publisher.Status().RightsKnown {
+		part.Ready = false
+		part.Reasons = append(part.Reasons, "the API server has not said yet whether the plugin may read pods")
+	}
+	if s := a.identity.Status(); s.Problem != nil {
+		part.Ready = false
+		part.Reasons = append(part.Reasons, fmt.Sprintf("%v, since %s", s.Problem, s.Since.UTC().Format(time.RFC3339)))
+	}
+	return part
+}
+
+// missingRights are sentences with the API server's own words, which name the verb and the resource.
+func (a *Agent) missingRights() []string {
+	var missing []string
+	if err := a.publisher.Status().Forbidden; err != nil {
+		missing = append(missing, "the plugin lacks a right: "+err.Error())
+	}
+	if a.podCache == nil {
+		return missing
+	}
+	if refused := a.podCache.Refused(); apierrors.IsForbidden(refused) {
+		missing = append(missing, "the agent lacks a right: "+refused.Error())
+	}
+	return missing
+}

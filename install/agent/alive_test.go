@@ -1,0 +1,60 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/agent/heartbeat"
+	"github.com/sluice-mesh/sluice/plugin/agent/agenttest"
+)
+
+// A socket that listens and does not answer fails liveness; one that is not there, or answers, does not.
+func TestSocketThatDoesNotAnswer(t *testing.T) {
+	for _, row := range []struct {
+		name             string
+		listens, replies bool
+		stuck            bool
+	}{
+		{"it answers", true, true, false},
+		{"it cannot be made", false, false, false},
+		{"it listens and does not answer", true, false, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &caller{listening: func() bool { return row.listens }, ask: func(ctx context.Context) error {
+				if !row.replies {
+					<-ctx.Done()
+				}
+				return ctx.Err()
+			}}
+			m := heartbeat.New(heartbeat.Loop{Name: "socket", Longest: longestSilence, Progress: c.progress})
+			ctx, cancel := context.WithCancel(t.Context())
+			go c.run(ctx)
+			go m.Run(ctx)
+			time.Sleep(2 * longestSilence)
+			synctest.Wait()
+			if err := m.Stuck(); (err != nil) != row.stuck {
+				t.Errorf("%s: %v", row.name, err)
+			}
+			cancel()
+			synctest.Wait()
+		})
+	}
+}
+
+// The agent's own question is one that a server which lives answers from memory.
+func TestQuestionToOurselves(t *testing.T) {
+	alive := agenttest.Listen(t, agenttest.Reply(t, agenttest.Frames(`{"version":1}`, `{}`)))
+	mute := agenttest.Listen(t, func(c *net.UnixConn) { _, _ = c.Read(make([]byte, 1<<10)) })
+	for socket, want := range map[string]string{alive: "", mute: "no answer"} {
+		ctx, cancel := context.WithTimeout(t.Context(), longestAnswer)
+		err := newCaller(socket, nil).ask(ctx)
+		cancel()
+		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

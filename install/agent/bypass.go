@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/bypass"
+	"github.com/sluice-mesh/sluice/install/node"
+)
+
+// newBypass makes what knows whether the runtime passes the plugin by. Its file is on a tmpfs: after a reboot there are other sandboxes, and
+// the runtime has read its configuration.
+func (a *Agent) newBypass() *bypass.Detector {
+	d, err := bypass.New(bypass.Options{
+		Optional: !a.options.Settings.Bool("CHAINED_CNI_PLUGIN"),
+		File:     filepath.Join(a.config.RunDir, "bypass.json"),
+		Look:     func() { a.synced(a.node.Reconcile(context.Background())) },
+		Changed:  a.bypassChanged,
+	})
+	if err != nil {
+		a.options.Log.Warn("the agent begins without knowing of bypasses", zap.Error(err))
+	}
+	return d
+}
+
+// bypassChanged logs that a bypass began, was repeated, or is over, and brings the node's events up to date.
+func (a *Agent) bypassChanged() {
+	if b, stands := a.bypass.Standing(); stands {
+		a.options.Log.Error(bypassReason+": "+b.String(), zap.String("pod", b.Pod))
+	} else {
+		a.options.Log.Info("over: " + bypassReason + ": the plugin was called for a pod")
+	}
+	a.updateEvents()
+}
+
+// noteChain notes whether the chain was as it should be at the last pass over the node.
+func (a *Agent) noteChain(s node.Status) {
+	var why []string
+	for _, p := range s.Problems {
+		if p.Blocking {
+			why = append(why, a.reporter.onNode.Replace(p.String()))
+		}
+	}
+	a.bypass.Note(s.At, s.Installed(), len(s.Changes) > 0, strings.Join(why, "; "))
+}
+
+// runtimePart says whether the runtime uses the chain, as far as the pods that it has started show.
+func (a *Agent) runtimePart() observe.Part {
+	b, stands := a.bypass.Standing()
+	if !stands {
+		return observe.Part{Name: observe.Runtime, Ready: true}
+	}
+	return observe.Part{Name: observe.Runtime, Reasons: []string{b.String()}}
+}
+
+// passedBy reports whether the runtime uses a configuration without the plugin, as its files say.
+func (r *reporter) passedBy() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seen.passedBy
+}

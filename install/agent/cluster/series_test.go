@@ -1,0 +1,125 @@
+package cluster_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+)
+
+// repeat tells the same thing a number of times, each a second later than the one before.
+func repeat(t *testing.T, c *cluster.Client, times int) (first, last time.Time) {
+	t.Helper()
+	first = time.Now().Truncate(time.Second)
+	for i := range times {
+		last = first.Add(time.Duration(i) * time.Second)
+		if err := c.Tell(t.Context(), cluster.Event{
+			About: cluster.NodeObject("node-1"), Warning: true, Reason: "RivalWriter", Message: fmt.Sprint("the ", i+1, ". time"),
+			Node: "node-1", Time: last,
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return first, last
+}
+
+// count waits until the last event has a count.
+func count(t *testing.T, server *clustertest.Server, want int) clustertest.Event {
+	t.Helper()
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	timeout := time.After(30 * time.Second)
+	for {
+		events := server.Events()
+		if e := events[len(events)-1]; e.Count >= want {
+			return e
+		}
+		select {
+		case <-ticker.C:
+		case <-timeout:
+			t.Fatalf("no count of %d: %+v", want, events)
+		}
+	}
+}
+
+// What is repeated is one event, with how often, since when and when last, and few writes.
+func TestARepetitionIsCounted(t *testing.T) {
+	server, c := start(t)
+	c.SetPauses(50*time.Millisecond, time.Second)
+	first, last := repeat(t, c, 100)
+	e := count(t, server, 100)
+	if len(server.Events()) != 1 || e.Count != 100 || e.Message != "the 100. time" || !e.FirstTimestamp.Equal(first) || !e.LastTimestamp.Equal(last) {
+		t.Errorf("%d events, %+v", len(server.Events()), e)
+	}
+	if n := server.EventUpdates(); n > 10 {
+		t.Errorf("%d updates for 100 repetitions", n)
+	}
+	if err := c.Tell(t.Context(), cluster.Event{
+		About: cluster.NodeObject("node-1"), Warning: true, Reason: "RivalWriter", Message: "often", Time: last, Count: 23,
+	}); err != nil {
+		t.Error(err)
+	}
+	if e := count(t, server, 101); e.Count != 123 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// Another reason, another kind, or another object is another event.
+func TestEventsOfOthersAreNotCountedTogether(t *testing.T) {
+	server, c := start(t)
+	pod := cluster.Object{Kind: "Pod", APIVersion: "v1", Namespace: "shop", Name: "web", UID: "1"}
+	anew := pod
+	anew.UID = "2"
+	for _, e := range []cluster.Event{
+		{About: pod, Reason: "A"}, {About: pod, Reason: "B"}, {About: pod, Reason: "A", Warning: true}, {About: anew, Reason: "A"},
+	} {
+		if e.Time = time.Now(); c.Tell(t.Context(), e) != nil {
+			t.Error("not told")
+		}
+	}
+	if got := server.Events(); len(got) != 4 {
+		t.Errorf("%d events", len(got))
+	}
+}
+
+// An event that has expired, or that the agent may not change, is written anew with all repetitions.
+func TestARepetitionOfAnEventThatCannotBeChanged(t *testing.T) {
+	for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
+		server, c := start(t)
+		c.SetPauses(time.Millisecond, time.Millisecond)
+		server.RefuseEventUpdates(code)
+		repeat(t, c, 2)
+		if e := count(t, server, 2); len(server.Events()) != 2 || e.Count != 2 {
+			t.Errorf("%d: %+v", code, server.Events())
+		}
+	}
+}
+
+// While the API server does not answer, repetitions are kept.
+func TestARepetitionDuringAnOutage(t *testing.T) {
+	server, c := start(t)
+	c.SetPauses(time.Millisecond, 2*time.Millisecond)
+	repeat(t, c, 1)
+	server.RefuseEventUpdates(http.StatusInternalServerError)
+	repeat(t, c, 3)
+	server.RefuseEventUpdates(0)
+	if e := count(t, server, 4); len(server.Events()) != 1 || e.Count != 4 {
+		t.Errorf("%+v", server.Events())
+	}
+}
+
+// A first event that is not taken is the caller's to repeat.
+func TestAFirstEventThatIsNotTaken(t *testing.T) {
+	server, c := start(t)
+	e := cluster.Event{About: cluster.NodeObject("node-1"), Reason: "R", Time: time.Now()}
+	server.SetToken("another")
+	if err := c.Tell(t.Context(), e); err == nil {
+		t.Error("no error")
+	}
+	if len(server.Events()) != 0 {
+		t.Errorf("%+v", server.Events())
+	}
+}

@@ -1,0 +1,185 @@
+package credential
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"k8s.io/client-go/rest"
+
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A pod is an agent's pod: what the kubelet projects into it, and the run directory of the node.
+type pod struct {
+	t   *testing.T
+	dir string
+}
+
+func newPod(t *testing.T) *pod {
+	p := &pod{t, t.TempDir()}
+	p.project("token", "first")
+	p.project("ca.crt", string(sourcetest.StrangerCA()))
+	return p
+}
+
+func (p *pod) project(name, content string) {
+	p.t.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, name), []byte(content), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// start starts a monitor. What it ends with is sent to the channel.
+func (p *pod) start() (*Monitor, <-chan error) {
+	p.t.Helper()
+	m, err := New(Options{
+		API: &rest.Config{
+			Host: "https://localhost", BearerTokenFile: filepath.Join(p.dir, "token"),
+			TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(p.dir, "ca.crt")},
+		},
+		Record: filepath.Join(p.dir, "exits.json"),
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(p.t.Context())
+	p.t.Cleanup(cancel)
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	return m, done
+}
+
+// answer is what becomes of a request with a token.
+func answer(m *Monitor, token string, code int) {
+	m.seen(token, code, nil)
+}
+
+// exit returns after what time the monitor ends, while each second a request is answered.
+func exit(m *Monitor, done <-chan error, token string, code int, longest time.Duration) (time.Duration, error) {
+	begin := time.Now()
+	for time.Since(begin) < longest {
+		answer(m, token, code)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		select {
+		case err := <-done:
+			return time.Since(begin), err
+		default:
+		}
+	}
+	return longest, nil
+}
+
+// The kubelet replaces a token after 80 % of its life, and looks at the pod every 60 to 90 s.
+func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		age, life time.Duration
+		want      time.Duration
+	}{
+		{"a new token of ten minutes", 0, 10 * time.Minute, 10 * time.Minute},
+		{"one that should be replaced in a minute", 7 * time.Minute, 10 * time.Minute, 3 * time.Minute},
+		{"one that should have been replaced", time.Hour, 10 * time.Minute, 2 * time.Minute},
+		{"a token of an hour, which the API server makes valid for a year", 0, 365 * 24 * time.Hour, 50 * time.Minute},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				issued := time.Now().Add(-row.age)
+				token := sourcetest.JWT("system:serviceaccount:a:b", issued, issued.Add(row.life))
+				p := newPod(t)
+				p.project("token", token+"\n")
+				m, done := p.start()
+				took, err := exit(m, done, token, 401, 2*time.Hour)
+				if err == nil || took < row.want || took > row.want+look+time.Second {
+					t.Errorf("after %v: %v, want %v", took, err, row.want)
+				}
+				if n, why := m.Exits(); n != 1 || !strings.Contains(why, "401") {
+					t.Errorf("recorded: %d, %s", n, why)
+				}
+			})
+		})
+	}
+}
+
+// The pauses between exits double over restarts, up to an hour, and begin anew when a token was accepted for an hour.
+func TestExitsBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPod(t)
+		old := sourcetest.JWT("system:serviceaccount:a:b", time.Now().Add(-24*time.Hour), time.Now().Add(-23*time.Hour))
+		p.project("token", old)
+		for i, want := range []time.Duration{2, 2, 2, 4, 8, 16, 32, 60, 60} {
+			m, done := p.start()
+			took, err := exit(m, done, old, 401, 2*time.Hour)
+			if want *= time.Minute; err == nil || took < want || took > want+look+time.Second {
+				t.Errorf("exit %d after %v: %v, want %v", i+1, took, err, want)
+			}
+		}
+		m, done := p.start()
+		if took, err := exit(m, done, old, 200, 3*time.Hour); took < 3*time.Hour {
+			t.Errorf("it ends after %v though the token is accepted: %v", took, err)
+		}
+		if n, _ := m.Exits(); n != 0 {
+			t.Errorf("%d exits are still counted", n)
+		}
+	})
+}
+
+// What is rejected is the token that the kubelet has projected now: another one may do.
+func TestTokenThatIsReplacedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPod(t)
+		m, done := p.start()
+		answer(m, "an older one", 401)
+		if s := m.Status(); s.Problem != nil {
+			t.Errorf("a token that was replaced: %v", s.Problem)
+		}
+		answer(m, "first", 401)
+		if s := m.Status(); s.Problem == nil || !s.Since.Equal(time.Now()) {
+			t.Errorf("%+v", s)
+		}
+		p.project("token", "second")
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		select {
+		case err := <-done:
+			t.Errorf("it ends, though there is another token: %v", err)
+		default:
+		}
+		answer(m, "second", 403) // a right may be missing, but the token is accepted
+		if s := m.Status(); s.Problem != nil || !s.Accepted {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// An API server that is away says nothing of the token, and one with another authority nothing that a new start would mend.
+func TestNoAnswerIsNoRejection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, done := newPod(t).start()
+		m.seen("first", 0, errors.New("connection refused"))
+		if s := m.Status(); s != (Status{}) {
+			t.Errorf("away: %+v", s)
+		}
+		m.seen("first", 0, &tls.CertificateVerificationError{Err: errors.New("unknown authority")})
+		if s := m.Status(); s.Problem == nil || !strings.Contains(s.Problem.Error(), "unknown authority") {
+			t.Errorf("another authority: %+v", s)
+		}
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		select {
+		case err := <-done:
+			t.Error(err)
+		default:
+		}
+	})
+}

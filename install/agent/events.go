@@ -1,0 +1,172 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+)
+
+// A notice is what is wrong now, in the form of an event. Count is how often it has happened, where that is known; otherwise it happens
+// each time that it begins.
+type notice struct {
+	reason, message string
+	count           int
+}
+
+const (
+	// eventTime bounds one event, eventRetry is after how long one is tried again.
+	eventTime  = 10 * time.Second
+	eventRetry = 30 * time.Second
+	// recovered is the reason of the event that nothing is wrong any more.
+	recovered        = "Installed"
+	recoveredMessage = "the plugin is in the node's CNI chain, and a pod that starts now gets its redirection"
+)
+
+// nodeEvents tells the API server what is wrong, and that it is over. It compares what should be told with what was, so that
+// nothing is lost while the API server is away, and nothing old is told afterwards. What comes and goes, or happens again and again, is told
+// each time; [cluster.Client.Tell] counts it in one event.
+type nodeEvents struct {
+	tell func(context.Context, cluster.Event) error
+	node string
+	log  *zap.Logger
+	wake chan struct{}
+
+	mu   sync.Mutex
+	now  []notice
+	told map[string]told
+	open bool // a warning was told that is not over
+	past []notice
+}
+
+// told is the last event of a reason; it stands as long as the trouble lasts.
+type told struct {
+	stands bool
+	count  int
+}
+
+// A nodeEvent is an event, and how often what it tells of has happened until then, where that is known.
+type nodeEvent struct {
+	cluster.Event
+	total int
+}
+
+func newNodeEvents(tell func(context.Context, cluster.Event) error, nodeName string, log *zap.Logger) *nodeEvents {
+	return &nodeEvents{tell: tell, node: nodeName, log: log, wake: make(chan struct{}, 1), told: map[string]told{}}
+}
+
+// set says what is wrong now.
+func (a *nodeEvents) set(now []notice) {
+	a.mu.Lock()
+	a.now = now
+	a.mu.Unlock()
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// tellPast makes a warning be told once about what is over, or ends this process: it could not be told as long as it lasted.
+func (a *nodeEvents) tellPast(n notice) {
+	a.mu.Lock()
+	a.past = append(a.past, n)
+	a.mu.Unlock()
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run tells until ctx ends.
+func (a *nodeEvents) run(ctx context.Context) {
+	retry := time.NewTicker(eventRetry)
+	defer retry.Stop()
+	for {
+		wake := a.wake
+		if !a.deliver(ctx) {
+			wake = nil // an API server that is away is not asked with each pass over the node
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		case <-retry.C:
+		}
+	}
+}
+
+// deliver tells what is due, and reports whether the API server has taken all of it.
+func (a *nodeEvents) deliver(ctx context.Context) bool {
+	for _, e := range a.due(time.Now()) {
+		bounded, cancel := context.WithTimeout(ctx, eventTime)
+		err := a.tell(bounded, e.Event)
+		cancel()
+		if err != nil {
+			a.log.Warn("the node's events do not know it yet", zap.String("reason", e.Reason), zap.Error(err))
+			return false
+		}
+		a.note(e)
+	}
+	return true
+}
+
+// due returns the events that should be told now.
+func (a *nodeEvents) due(at time.Time) []nodeEvent {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	event := cluster.Event{About: cluster.NodeObject(a.node), Node: a.node, Time: at}
+	var events []nodeEvent
+	for _, n := range a.past {
+		e := event
+		e.Warning, e.Reason, e.Message = true, n.reason, n.message
+		events = append(events, nodeEvent{Event: e})
+	}
+	wrong := map[string]bool{}
+	for _, n := range a.now {
+		last := a.told[n.reason]
+		if more := n.since(last); !wrong[n.reason] && more > 0 {
+			e := event
+			e.Warning, e.Reason, e.Message, e.Count = true, n.reason, n.message, more
+			events = append(events, nodeEvent{e, n.count})
+		}
+		wrong[n.reason] = true
+	}
+	for reason := range a.told {
+		if !wrong[reason] {
+			delete(a.told, reason)
+		}
+	}
+	if len(a.now) == 0 && a.open {
+		event.Reason, event.Message = recovered, recoveredMessage
+		events = append(events, nodeEvent{event, 0})
+	}
+	return events
+}
+
+// since returns how often it has happened since it was told last.
+func (n notice) since(last told) int {
+	switch {
+	case !last.stands, n.count < last.count: // or it is counted anew
+		return max(1, n.count)
+	case n.count > last.count:
+		return n.count - last.count
+	}
+	return 0
+}
+
+// note remembers that an event was told.
+func (a *nodeEvents) note(e nodeEvent) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.past) > 0 && a.past[0].reason == e.Reason && a.past[0].message == e.Message {
+		a.past = a.past[1:]
+		return
+	}
+	a.open = e.Warning
+	if e.Warning {
+		a.told[e.Reason] = told{true, e.total}
+	}
+}

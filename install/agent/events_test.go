@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+)
+
+// Each trouble is told once, its end too, and each time that it comes back or happens again; an API server that was away hears what is
+// wrong then.
+func TestNodeEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []string
+		away := false
+		a := newNodeEvents(func(_ context.Context, e cluster.Event) error {
+			if away {
+				return errors.New("away")
+			}
+			text := e.Reason + " " + e.Message
+			if e.Count > 1 {
+				text += " " + strconv.Itoa(e.Count)
+			}
+			events = append(events, text)
+			return nil
+		}, "node-1", zap.NewNop())
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go a.run(ctx)
+		disk, rival := notice{reason: "DiskFull", message: "the disk"}, notice{"RivalWriter", "cilium", 3}
+		for _, step := range []struct {
+			name  string
+			away  bool
+			pass  time.Duration
+			wrong []notice
+			want  string // the events so far
+		}{
+			{"nothing was ever wrong", false, 0, nil, ""},
+			{"a disk is full", false, 0, []notice{disk}, "DiskFull the disk"},
+			{"it still is", false, time.Hour, []notice{disk}, "DiskFull the disk"},
+			{"a rival comes", false, 0, []notice{disk, rival}, "DiskFull the disk, RivalWriter cilium 3"},
+			{"all is over", false, time.Second, nil, "DiskFull the disk, RivalWriter cilium 3, Installed " + recoveredMessage},
+			{
+				"the rival is back at once", false, time.Second,
+				[]notice{rival},
+				"DiskFull the disk, RivalWriter cilium 3, Installed " + recoveredMessage + ", RivalWriter cilium 3",
+			},
+			{
+				"and has written twice more", false, time.Hour,
+				[]notice{{"RivalWriter", "cilium", 5}},
+				"DiskFull the disk, RivalWriter cilium 3, Installed " + recoveredMessage + ", RivalWriter cilium 3, RivalWriter cilium 2",
+			},
+			{
+				"a trouble that nobody can be told", true, time.Minute,
+				[]notice{disk, {"RivalWriter", "cilium", 5}},
+				"DiskFull the disk, RivalWriter cilium 3, Installed " + recoveredMessage + ", RivalWriter cilium 3, RivalWriter cilium 2",
+			},
+			{
+				"and now can, while the rival is counted anew", false, time.Minute,
+				[]notice{disk, rival},
+				"DiskFull the disk, RivalWriter cilium 3, Installed " + recoveredMessage +
+					", RivalWriter cilium 3, RivalWriter cilium 2, DiskFull the disk, RivalWriter cilium 3",
+			},
+		} {
+			away = step.away
+			a.set(step.wrong)
+			synctest.Wait()
+			time.Sleep(step.pass)
+			synctest.Wait()
+			if got := strings.Join(events, ", "); got != step.want {
+				t.Errorf("%s: told %s\nwant %s", step.name, got, step.want)
+			}
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// Each pass over the node says again what is wrong, and an API server that is away is not asked each time.
+func TestNodeEventsWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		a := newNodeEvents(func(context.Context, cluster.Event) error { asked.Add(1); return errors.New("away") }, "node-1", zap.NewNop())
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go a.run(ctx)
+		for range 10 {
+			a.set([]notice{{reason: "DiskFull", message: "the disk"}})
+			synctest.Wait()
+		}
+		if n := asked.Load(); n != 1 {
+			t.Errorf("asked %d times at once", n)
+		}
+		time.Sleep(eventRetry + time.Second)
+		synctest.Wait()
+		if n := asked.Load(); n != 2 {
+			t.Errorf("asked %d times with one retry", n)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,39 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/install/agent/credential"
+)
+
+// exitsFile is the file of the run directory that counts exits for want of credentials; see package credential.
+const exitsFile = "agent-exits.json"
+
+// credentialsReason is the reason of the event that the API server rejected the agent's credentials.
+const credentialsReason = "CredentialsRejected"
+
+// credentialsChanged reports what the API server makes of the agent's credentials, when that changes.
+func (a *Agent) credentialsChanged(s credential.Status) {
+	a.publisher.Check() // the plugin's token is of the same service account
+	a.reporter.mu.Lock()
+	last := a.reporter.seen.credentials
+	a.reporter.seen.credentials = s
+	a.reporter.mu.Unlock()
+	switch {
+	case s.Problem != nil:
+		a.options.Log.Error("the API server and the agent's credentials do not match", zap.Error(s.Problem))
+	case last.Problem != nil:
+		a.options.Log.Info("the API server accepts the agent's credentials again", zap.Time("since", last.Since))
+		a.events.tellPast(notice{reason: credentialsReason, message: fmt.Sprintf("%v, from %s to %s: new pods of the mesh could not be read",
+			last.Problem, last.Since.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))})
+	case !last.Accepted:
+		if n, why := a.identity.Exits(); n > 0 {
+			a.options.Log.Warn("agents of this node have exited for want of credentials", zap.Int("exits", n), zap.String("last", why))
+			a.events.tellPast(notice{reason: credentialsReason, message: fmt.Sprintf("the agent exited %d times; the last time: %s", n, why)})
+		}
+	}
+	a.updateEvents()
+}

@@ -1,0 +1,120 @@
+package agent_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	protocol "github.com/sluice-mesh/sluice/plugin/agent"
+	asking "github.com/sluice-mesh/sluice/plugin/agent/client"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// answers waits until the plugin gets a pod that came just now, by the socket and by its kubeconfig.
+func (r *running) answers(name string) {
+	r.t.Helper()
+	r.Put(`{"metadata": {"name": "` + name + `", "uid": "` + name + `"}, "spec": {"nodeName": "node-1", "containers": [{"name": "app"}]}}`)
+	ref := source.Ref{Namespace: "default", Name: name, UID: name}
+	api := source.NewAPIServer(source.Options{Kubeconfig: r.path("run/sluice-cni-kubeconfig")})
+	defer api.Close()
+	r.until("the kubeconfig is of use", func() bool {
+		_, err := api.Pod(r.t.Context(), ref)
+		return err == nil
+	})
+	r.until("the socket answers", func() bool {
+		socket := asking.New(asking.Options{Socket: protocol.SocketIn(r.path("run")), Timeout: 20 * time.Second})
+		_, err := socket.Pod(r.t.Context(), ref)
+		return err == nil
+	})
+}
+
+// eventOf returns the message of the last event of a reason; empty if there is none.
+func (b *bed) eventOf(reason string) string {
+	events := b.Events()
+	slices.Reverse(events)
+	if at := slices.IndexFunc(events, func(e clustertest.Event) bool { return e.Reason == reason }); at >= 0 {
+		return events[at].Message
+	}
+	return ""
+}
+
+// When the cluster's certificate authority is rotated, the node is not ready as soon as the API server shows the new certificate, and is
+// ready again once the kubelet has projected the new authority, without a new start.
+func TestRotatedAuthority(t *testing.T) {
+	netnstest.RequireRoot(t)
+	t.Parallel() // what fails is tried again after seconds
+	b := newBed(t)
+	r := b.run(nil)
+	r.ready()
+	b.RotateAuthority()
+	r.until("not ready", func() bool {
+		return strings.Contains(r.reasons(observe.Rights), "does not vouch for the API server's certificate")
+	})
+	if r.readiness().Ready {
+		t.Error("ready without a way to the API server")
+	}
+	b.Project()
+	r.ready()
+	r.until("the plugin's kubeconfig", func() bool { return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true") })
+	r.answers("later")
+	r.until("an event", func() bool { return strings.Contains(b.eventOf("CredentialsRejected"), "certificate") })
+	r.end()
+}
+
+// When the ServiceAccount is deleted and created again, the node is not ready as soon as the API server rejects the token, and is ready
+// again once the kubelet has projected another token, with a new kubeconfig of the plugin.
+func TestRecreatedServiceAccount(t *testing.T) {
+	netnstest.RequireRoot(t)
+	t.Parallel() // what fails is tried again after seconds
+	b := newBed(t)
+	r := b.run(nil)
+	r.ready()
+	b.RecreateAccount(time.Now().Add(-time.Minute))
+	r.until("not ready", func() bool {
+		return strings.Contains(r.reasons(observe.Rights), "rejects the agent's service account token (401), since ")
+	})
+	if r.readiness().Ready {
+		t.Error("ready with a token that is rejected")
+	}
+	b.Project()
+	r.ready()
+	r.until("the plugin's kubeconfig", func() bool { return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true") })
+	r.answers("later")
+	r.until("an event", func() bool { return strings.Contains(b.eventOf("CredentialsRejected"), "401") })
+	r.end()
+}
+
+// An agent whose token the kubelet should have replaced and did not exits with a reason and leaves the plugin where it is. The next one
+// says so once it has a token that is accepted.
+func TestTokenThatIsNotReplaced(t *testing.T) {
+	netnstest.RequireRoot(t)
+	t.Parallel() // what fails is tried again after seconds
+	b := newBed(t)
+	b.RecreateAccount(time.Now().Add(-50 * time.Minute)) // of the hour that it lives
+	config := b.Config()
+	b.patience = time.Nanosecond
+	r := b.start(config, nil)
+	r.ready()
+	b.RecreateAccount(time.Now().Add(-time.Minute))
+	err := <-r.done
+	if err == nil || !strings.Contains(err.Error(), "rejects the agent's service account token (401)") ||
+		!strings.Contains(err.Error(), "the kubelet has not replaced it") {
+		t.Errorf("the agent ends with %v", err)
+	}
+	if !slices.Contains(b.chain(), "sluice-cni") {
+		t.Error("the plugin is gone")
+	}
+	if _, err := os.Stat(b.path("run/agent-exits.json")); err != nil {
+		t.Error(err)
+	}
+	b.Project()
+	r = b.start(config, nil)
+	r.ready()
+	r.until("an event", func() bool { return strings.HasPrefix(b.eventOf("CredentialsRejected"), "the agent exited 1 times") })
+	r.end()
+}

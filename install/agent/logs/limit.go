@@ -1,0 +1,92 @@
+package logs
+
+import (
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+const (
+	// window is the time in which lines are counted. burst lines of a message and a level are logged in it, and burstOfAll of all.
+	window     = 10 * time.Second
+	burst      = 100
+	burstOfAll = 1000
+)
+
+// A limit counts lines. It is safe for concurrent use.
+type limit struct {
+	// suppressed is called with each line that is not logged.
+	suppressed func()
+
+	mu     sync.Mutex
+	begin  time.Time // of the window
+	all    int
+	counts map[message]int
+	// kept says how many lines of a message were suppressed since one was logged.
+	kept map[message]int
+}
+
+// A message is what lines are counted by; the texts of messages are fixed, but for a few.
+type message struct {
+	level zapcore.Level
+	text  string
+}
+
+// take reports whether a line may be logged, and how many of the same message were suppressed before it.
+func (l *limit) take(e zapcore.Entry) (before int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if age := e.Time.Sub(l.begin); l.counts == nil || age >= window || age < 0 {
+		l.begin, l.all, l.counts = e.Time, 0, map[message]int{}
+		if len(l.kept) > burstOfAll {
+			l.kept = nil
+		}
+	}
+	m := message{e.Level, e.Message}
+	if l.counts[m] >= burst || l.all >= burstOfAll {
+		if l.kept == nil {
+			l.kept = map[message]int{}
+		}
+		l.kept[m]++
+		return 0, false
+	}
+	l.counts[m]++
+	l.all++
+	before = l.kept[m]
+	delete(l.kept, m)
+	return before, true
+}
+
+// limited is a core behind a limit.
+type limited struct {
+	zapcore.Core
+	limit *limit
+}
+
+// With implements [zapcore.Core].
+func (c *limited) With(fields []zapcore.Field) zapcore.Core {
+	return &limited{c.Core.With(fields), c.limit}
+}
+
+// Check implements [zapcore.Core].
+func (c *limited) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return checked.AddCore(e, c)
+	}
+	return checked
+}
+
+// Write implements [zapcore.Core].
+func (c *limited) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	before, ok := c.limit.take(e)
+	if !ok {
+		c.limit.suppressed()
+		return nil
+	}
+	if before > 0 {
+		fields = append(fields[:len(fields):len(fields)], zap.Int("suppressed", before))
+	}
+	return c.Core.Write(e, fields)
+}

@@ -1,0 +1,139 @@
+package logs_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/klog/v2"
+
+	"github.com/sluice-mesh/sluice/install/agent/logs"
+)
+
+// TestMain keeps what libraries log by default from the tests' output.
+func TestMain(m *testing.M) {
+	defer klog.Flush()
+	os.Exit(m.Run())
+}
+
+func newLog(t *testing.T, level string) (*logs.Log, *bytes.Buffer) {
+	t.Helper()
+	var out bytes.Buffer
+	l, err := logs.New(level, true, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, &out
+}
+
+// A message that is repeated is logged a hundred times in ten seconds, then counted; others go on.
+func TestRepeatedLinesAreSuppressed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, out := newLog(t, "info")
+		suppressed := 0
+		l.OnSuppressed(func() { suppressed++ })
+		for i := range 1122 {
+			l.Warn("too many open files", zap.Int("try", i))
+		}
+		l.Warn("something else")
+		if n := strings.Count(out.String(), "too many open files"); n != 100 || suppressed != 1022 {
+			t.Errorf("%d lines, %d suppressed", n, suppressed)
+		}
+		if !strings.Contains(out.String(), "something else") {
+			t.Error("another message is suppressed")
+		}
+		time.Sleep(10 * time.Second)
+		out.Reset()
+		l.Warn("too many open files")
+		if !strings.Contains(out.String(), `"suppressed":1022`) {
+			t.Errorf("the next window begins with %s", out)
+		}
+	})
+}
+
+// Messages that differ are bounded as well.
+func TestLinesOfAllMessagesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, out := newLog(t, "info")
+		for i := range 5000 {
+			l.Info(fmt.Sprint("message ", i))
+		}
+		if n := strings.Count(out.String(), "\n"); n != 1000 {
+			t.Errorf("%d lines", n)
+		}
+	})
+}
+
+// The latest warnings and errors are kept whatever the level, one for each message, with the error of the last time.
+func TestRecent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := newLog(t, "none")
+		begin := time.Now()
+		l.Info("nothing wrong")
+		l.Warn("the API server", zap.Error(errors.New("refused")))
+		time.Sleep(time.Minute)
+		l.Error("the disk", zap.Error(errors.New("full")))
+		l.Warn("the API server", zap.Error(errors.New("timeout")))
+		l.Named("library").Warn("not ours")
+		got := l.Recent()
+		want := []logs.Line{
+			{First: begin, Last: begin.Add(time.Minute), Count: 2, Level: "warn", Message: "the API server", Error: "timeout"},
+			{First: begin.Add(time.Minute), Last: begin.Add(time.Minute), Count: 1, Level: "error", Message: "the disk", Error: "full"},
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%v\nwant %v", got, want)
+		}
+		for i := range 100 {
+			l.Warn(fmt.Sprint(i))
+		}
+		if n := len(l.Recent()); n != 16 {
+			t.Errorf("%d are kept", n)
+		}
+	})
+}
+
+// What libraries log is in the agent's format, and counts as one message of theirs.
+func TestLibraries(t *testing.T) {
+	l, out := newLog(t, "debug")
+	before := log.Writer()
+	flags := log.Flags()
+	t.Cleanup(func() {
+		log.SetOutput(before)
+		log.SetFlags(flags)
+		klog.ClearLogger()
+	})
+	l.TakeOver()
+	klog.ErrorS(errors.New("refused"), "Failed to watch", "type", "pods")
+	klog.Info("a line\nof two")
+	klog.V(4).Info("for developers")
+	log.Print("http: Accept error")
+	l.Standard("net/http").Print("http: TLS handshake error\n")
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	want := []string{"Failed to watch", "a line\nof two", "http: Accept error", "http: TLS handshake error"}
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines:\n%s", len(lines), out)
+	}
+	for i, line := range lines {
+		var got map[string]any
+		if err := json.Unmarshal([]byte(line), &got); err != nil || got["line"] != want[i] || got["msg"] != "the library says" {
+			t.Errorf("%v: %s, want %q", err, line, want[i])
+		}
+	}
+	if len(l.Recent()) > 0 {
+		t.Errorf("kept: %v", l.Recent())
+	}
+}
+
+func TestLevelThatIsNone(t *testing.T) {
+	if _, err := logs.New("loud", true, new(bytes.Buffer)); err == nil {
+		t.Error("it is taken")
+	}
+}

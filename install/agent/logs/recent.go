@@ -1,0 +1,71 @@
+package logs
+
+import (
+	"slices"
+	"sync"
+
+	"go.uber.org/zap/zapcore"
+)
+
+// longestRecent is how many messages are kept.
+const longestRecent = 16
+
+// recent keeps the latest warnings and errors, a line for each message, the last one first. It is safe for concurrent use.
+type recent struct {
+	mu   sync.Mutex
+	kept []Line
+}
+
+func (r *recent) lines() []Line {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.kept)
+}
+
+func (r *recent) add(e zapcore.Entry, failed string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	line := Line{First: e.Time, Level: e.Level.String(), Message: e.Message}
+	same := func(l Line) bool { return l.Message == line.Message && l.Level == line.Level }
+	if at := slices.IndexFunc(r.kept, same); at >= 0 {
+		line = r.kept[at]
+		r.kept = slices.Delete(r.kept, at, at+1)
+	}
+	line.Last, line.Error = e.Time, failed
+	line.Count++
+	r.kept = slices.Insert(r.kept, 0, line)
+	r.kept = r.kept[:min(len(r.kept), longestRecent)]
+}
+
+// recentCore is a core that writes warnings and errors of the agent to recent. Those of libraries have no say: what matters of them the
+// agent says itself.
+type recentCore struct{ recent *recent }
+
+// Enabled implements [zapcore.Core].
+func (c *recentCore) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel }
+
+// With implements [zapcore.Core]. Fields that a logger has always are not kept.
+func (c *recentCore) With([]zapcore.Field) zapcore.Core { return c }
+
+// Check implements [zapcore.Core].
+func (c *recentCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) && e.LoggerName == "" {
+		return checked.AddCore(e, c)
+	}
+	return checked
+}
+
+// Write implements [zapcore.Core].
+func (c *recentCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	failed := ""
+	for _, f := range fields {
+		if err, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
+			failed = err.Error()
+		}
+	}
+	c.recent.add(e, failed)
+	return nil
+}
+
+// Sync implements [zapcore.Core].
+func (c *recentCore) Sync() error { return nil }

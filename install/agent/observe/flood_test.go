@@ -1,0 +1,270 @@
+package observe_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// floodEnv makes the test's own program one that floods the port that it names.
+const floodEnv = "SLUICE_TEST_FLOOD"
+
+const (
+	// flooded is how many connections the flood has made when it says so; it goes on until it is killed.
+	flooded = 5000
+	// held is how many of them it keeps open at a time.
+	held = 4000
+)
+
+// flood opens connections as fast as it can, and begins a request on every other one that it never ends.
+func flood(port string) {
+	var made atomic.Int64
+	var group sync.WaitGroup
+	const workers = 8
+	for range workers {
+		group.Go(func() {
+			var open [held / workers]net.Conn
+			for i := 0; ; i = (i + 1) % len(open) {
+				if open[i] != nil {
+					_ = open[i].Close()
+				}
+				open[i], _ = net.DialTimeout("tcp", port, 5*time.Second)
+				if open[i] == nil {
+					continue
+				}
+				if i%2 == 0 {
+					_, _ = io.WriteString(open[i], "GET /readyz HTTP/1.1\r\nX-Slow: ")
+				}
+				if made.Add(1) == flooded {
+					fmt.Println("flooded")
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+// A network is a pod of the agent with three neighbours, each on a link of its own: the node, from where the kubelet probes, a pod of
+// Prometheus, and a pod that floods.
+type network struct {
+	t                             *testing.T
+	agent, node, prometheus, evil *netns.NS
+}
+
+const agentPort = "8000"
+
+func newNetwork(t *testing.T) *network {
+	t.Helper()
+	n := &network{t, netnstest.New(t), netnstest.New(t), netnstest.New(t), netnstest.New(t)}
+	for i, peer := range []*netns.NS{n.node, n.prometheus, n.evil} {
+		n.inside(n.agent, func(h *netlink.Handle) error {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = fmt.Sprint("eth", i)
+			return h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(peer.FD())})
+		})
+		n.address(n.agent, fmt.Sprint("eth", i), fmt.Sprintf("10.9.%d.2/24", i))
+		n.address(peer, "eth0", fmt.Sprintf("10.9.%d.1/24", i))
+	}
+	return n
+}
+
+func (n *network) inside(ns *netns.NS, do func(*netlink.Handle) error) {
+	n.t.Helper()
+	err := ns.Do(func() error {
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		return do(h)
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *network) address(ns *netns.NS, link, address string) {
+	n.t.Helper()
+	n.inside(ns, func(h *netlink.Handle) error {
+		l, err := h.LinkByName(link)
+		if err != nil {
+			return err
+		}
+		a, err := netlink.ParseAddr(address)
+		if err != nil {
+			return err
+		}
+		return errors.Join(h.AddrAdd(l, a), h.LinkSetUp(l))
+	})
+}
+
+// ask asks the agent from a neighbour on a new connection, as the kubelet does, which waits as long as the chart says.
+func (n *network) ask(from *netns.NS, at string) error {
+	transport := &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(_ context.Context, network, address string) (conn net.Conn, err error) {
+			err = from.Do(func() (err error) {
+				conn, err = net.DialTimeout(network, address, 5*time.Second)
+				return err
+			})
+			return conn, err
+		},
+	}
+	client := http.Client{Transport: transport, Timeout: 5 * time.Second}
+	answer, err := client.Get("http://" + at + ":" + agentPort + "/") //nolint:noctx // the client has a time limit
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if text, err := io.ReadAll(answer.Body); err != nil || string(text) != "hello" {
+		return fmt.Errorf("%d %q, %w", answer.StatusCode, text, err)
+	}
+	return nil
+}
+
+// attack starts the flood, and returns when it has made its connections and ready reports true.
+func (n *network) attack(ready func() bool) {
+	n.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(n.t.Context(), self)
+	cmd.Env = append(os.Environ(), floodEnv+"=10.9.2.2:"+agentPort)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if err := n.evil.Do(cmd.Start); err != nil {
+		n.t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "flooded\n" {
+		n.t.Errorf("the flood says %q, %v", line, err)
+	}
+	for !ready() {
+		runtime.Gosched()
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+}
+
+// A pod that makes thousands of connections gets no more than its places: probes and scrapes are answered all the while, and the agent
+// needs neither memory nor descriptors for it.
+func TestFlood(t *testing.T) {
+	netnstest.RequireRoot(t)
+	n := newNetwork(t)
+	var l net.Listener
+	err := n.agent.Do(func() (err error) {
+		l, err = observe.Listen(t.Context(), 8000)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var refused, reports atomic.Int64
+	port := observe.Port{
+		Handler:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }),
+		FromNode: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.9.0.1") },
+		Refused:  func() { refused.Add(1) },
+		Report: func(r observe.Refusals) {
+			reports.Add(1)
+			if r.Address != netip.MustParseAddr("10.9.2.1") || r.Count == 0 {
+				t.Errorf("reported: %+v", r)
+			}
+		},
+	}
+	var group sync.WaitGroup
+	group.Go(func() {
+		if err := port.Serve(ctx, l); err != nil {
+			t.Error(err)
+		}
+	})
+	beforeFDs, beforeMemory := descriptors(t), memory()
+	asking, stopAsking := context.WithCancel(ctx)
+	defer stopAsking()
+	var askers sync.WaitGroup
+	var probes, scrapes atomic.Int64
+	var mostFDs, mostMemory int // of the goroutine that probes
+	askers.Go(func() {
+		tick := time.NewTicker(50 * time.Millisecond) // fewer in a second than a node address may open
+		defer tick.Stop()
+		for asking.Err() == nil {
+			if err := n.ask(n.node, "10.9.0.2"); err != nil {
+				t.Errorf("probe %d: %v", probes.Load(), err)
+				return
+			}
+			mostFDs, mostMemory = max(mostFDs, descriptors(t)), max(mostMemory, memory())
+			probes.Add(1)
+			<-tick.C
+		}
+	})
+	askers.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for asking.Err() == nil {
+			if err := n.ask(n.prometheus, "10.9.1.2"); err != nil {
+				t.Errorf("scrape %d: %v", scrapes.Load(), err)
+				return
+			}
+			scrapes.Add(1)
+			<-tick.C
+		}
+	})
+	n.attack(func() bool { return probes.Load() >= 10 && scrapes.Load() >= 5 || t.Failed() })
+	stopAsking()
+	askers.Wait()
+	cancel()
+	group.Wait()
+	t.Logf("%d probes, %d scrapes, %d refused; descriptors %d before, %d at most; memory %d KiB before, %d KiB at most",
+		probes.Load(), scrapes.Load(), refused.Load(), beforeFDs, mostFDs, beforeMemory>>10, mostMemory>>10)
+	if most := beforeFDs + 64; mostFDs > most {
+		t.Errorf("%d descriptors, want at most %d", mostFDs, most)
+	}
+	if most := beforeMemory + 16<<20; mostMemory > most {
+		t.Errorf("%d KiB of memory, want at most %d KiB", mostMemory>>10, most>>10)
+	}
+	if refused.Load() < flooded/2 {
+		t.Errorf("only %d of %d connections were refused", refused.Load(), flooded)
+	}
+	if n := reports.Load(); n < 1 || n > 3 {
+		t.Errorf("%d reports, want one a minute", n)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Error(err)
+	}
+	return len(entries)
+}
+
+// memory is what the program has of the system for heap and stacks.
+func memory() int {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapInuse + m.StackInuse)
+}

@@ -1,0 +1,210 @@
+package observe
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Limits of what the clients of one port may cost. Each connection costs two descriptors at most and some 30 KiB.
+const (
+	// maxOpen and maxOpenOfOne bound the open connections of all addresses but the node's, and of one address. The kubelet opens two at
+	// a time, and each Prometheus one.
+	maxOpen      = 64
+	maxOpenOfOne = 8
+	// maxRate and maxRateOfOne bound the new connections of a second likewise.
+	maxRate      = 100
+	maxRateOfOne = 20
+	// maxAddresses bounds the addresses that are told apart in a second.
+	maxAddresses = 4096
+	// ofNode is how many more an address of the node may have: probes come from there.
+	ofNode = 4
+	// refusalPause is the least time between two reports of refusals.
+	refusalPause = time.Minute
+)
+
+// Refusals are the connections to a port that were refused since the last report.
+type Refusals struct {
+	Count int
+	// Address is the one that was refused last.
+	Address netip.Addr
+}
+
+// A limiter is a listener that refuses, or ends, connections beyond the limits. It never makes the queue of the kernel wait, in which
+// a probe may be: what is refused is accepted and reset at once. When all places are taken, the oldest connection of the address that has
+// the most gives way, so that who comes from another address is always served. Addresses of the node have places of their own.
+type limiter struct {
+	net.Listener
+	node func(netip.Addr) bool
+	// refused is called with each connection that is refused; report not more often than once in refusalPause.
+	refused func()
+	report  func(Refusals)
+	now     func() time.Time
+
+	mu       sync.Mutex
+	open     []*limited // the oldest first
+	places   map[netip.Addr]int
+	others   int       // how many of the open ones are not the node's
+	second   time.Time // when the counts of new connections began
+	rate     int
+	rates    map[netip.Addr]int
+	pending  Refusals
+	reported time.Time
+}
+
+// A limited connection is one that a limiter has let in.
+type limited struct {
+	net.Conn
+	limiter *limiter
+	address netip.Addr
+	node    bool
+	once    sync.Once
+}
+
+// Close closes the connection and frees its place.
+func (c *limited) Close() error {
+	c.once.Do(func() { c.limiter.leave(c) })
+	return c.Conn.Close()
+}
+
+// Accept returns the next connection that is let in.
+func (l *limiter) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if c := l.admit(conn); c != nil {
+			return c, nil
+		}
+		reset(conn)
+		l.refused()
+	}
+}
+
+// admit returns the connection with a place, or nil if it is refused. Where there is no place, another connection is ended.
+func (l *limiter) admit(conn net.Conn) net.Conn {
+	address := addressOf(conn)
+	c := &limited{Conn: conn, limiter: l, address: address, node: l.node(address)}
+	l.mu.Lock()
+	if !l.withinRate(address, c.node) {
+		l.pending.Count++
+		l.pending.Address = address
+		report, due := l.pending, l.now().Sub(l.reported) >= refusalPause
+		if due {
+			l.pending, l.reported = Refusals{}, l.now()
+		}
+		l.mu.Unlock()
+		if due {
+			l.report(report)
+		}
+		return nil
+	}
+	victim := l.victim(c)
+	l.enter(c)
+	l.mu.Unlock()
+	if victim != nil {
+		reset(victim)
+	}
+	return c
+}
+
+// withinRate counts a new connection of an address. The first one of an address in each second is let in however many others come.
+func (l *limiter) withinRate(address netip.Addr, node bool) bool {
+	now := l.now()
+	if l.rates == nil || now.Sub(l.second) >= time.Second {
+		l.second, l.rate, l.rates = now, 0, map[netip.Addr]int{}
+	}
+	n, known := l.rates[address]
+	switch {
+	case node:
+		if n >= ofNode*maxRateOfOne {
+			return false
+		}
+	case !known && len(l.rates) >= maxAddresses, n >= maxRateOfOne, known && l.rate >= maxRate:
+		return false
+	default:
+		l.rate++
+	}
+	l.rates[address] = n + 1
+	return true
+}
+
+// victim returns the connection that gives way to a new one; nil if there is a place.
+func (l *limiter) victim(to *limited) net.Conn {
+	allowed := maxOpenOfOne
+	if to.node {
+		allowed *= ofNode
+	}
+	if l.places[to.address] >= allowed {
+		return l.oldest(func(c *limited) bool { return c.address == to.address })
+	}
+	if to.node || l.others < maxOpen {
+		return nil
+	}
+	most := 0
+	for _, c := range l.open {
+		if !c.node {
+			most = max(most, l.places[c.address])
+		}
+	}
+	return l.oldest(func(c *limited) bool { return !c.node && l.places[c.address] == most })
+}
+
+// enter gives a connection a place.
+func (l *limiter) enter(c *limited) {
+	if l.places == nil {
+		l.places = map[netip.Addr]int{}
+	}
+	l.open = append(l.open, c)
+	l.places[c.address]++
+	if !c.node {
+		l.others++
+	}
+}
+
+func (l *limiter) oldest(of func(*limited) bool) net.Conn {
+	if at := slices.IndexFunc(l.open, of); at >= 0 {
+		return l.open[at]
+	}
+	return nil
+}
+
+// leave frees the place of a connection.
+func (l *limiter) leave(c *limited) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := slices.Index(l.open, c)
+	if at < 0 {
+		return
+	}
+	l.open = slices.Delete(l.open, at, at+1)
+	if l.places[c.address]--; l.places[c.address] == 0 {
+		delete(l.places, c.address)
+	}
+	if !c.node {
+		l.others--
+	}
+}
+
+// reset ends a connection without leaving anything of it in the kernel.
+func reset(conn net.Conn) {
+	inner := conn
+	if c, ok := conn.(*limited); ok {
+		inner = c.Conn
+	}
+	if tcp, ok := inner.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+func addressOf(conn net.Conn) netip.Addr {
+	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.Addr().Unmap().WithZone("")
+}

@@ -1,0 +1,165 @@
+package observe
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+// A peer is a connection from an address, which says whether it was closed.
+type peer struct {
+	net.Conn
+	from   string
+	closed bool
+}
+
+func (p *peer) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(p.from), 40000))
+}
+
+func (p *peer) Close() error {
+	p.closed = true
+	return nil
+}
+
+// A clock is a limiter whose time the test sets.
+type clock struct {
+	*limiter
+	at      time.Time
+	reports []Refusals
+}
+
+func newClock() *clock {
+	c := &clock{at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
+	c.limiter = &limiter{
+		node:   func(a netip.Addr) bool { return a == netip.MustParseAddr("10.0.0.1") },
+		report: func(r Refusals) { c.reports = append(c.reports, r) },
+		now:    func() time.Time { return c.at },
+	}
+	return c
+}
+
+// connect makes connections from addresses, and returns those that were let in.
+func (c *clock) connect(from ...string) (in []*peer) {
+	for _, address := range from {
+		p := &peer{from: address}
+		if c.admit(p) != nil {
+			in = append(in, p)
+		}
+	}
+	return in
+}
+
+func times(n int, from string) []string { return slices.Repeat([]string{from}, n) }
+
+func stillOpen(peers []*peer) (n int) {
+	for _, p := range peers {
+		if !p.closed {
+			n++
+		}
+	}
+	return n
+}
+
+// One address has eight places, and the oldest connection gives way to the newest.
+func TestPlacesOfAnAddress(t *testing.T) {
+	c := newClock()
+	in := c.connect(times(20, "10.1.0.7")...)
+	if len(in) != 20 || stillOpen(in) != 8 || in[11].closed != true || in[12].closed {
+		t.Errorf("%d were let in, %d are open", len(in), stillOpen(in))
+	}
+}
+
+// When many addresses have taken all places, the one that has the most gives way to one that has none.
+func TestPlacesOfAllAddresses(t *testing.T) {
+	c := newClock()
+	var in []*peer
+	for _, from := range []string{"10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8"} {
+		in = append(in, c.connect(times(8, from)...)...)
+	}
+	if stillOpen(in) != 64 {
+		t.Fatalf("%d are open", stillOpen(in))
+	}
+	if one := c.connect("10.1.0.9"); len(one) != 1 || one[0].closed || stillOpen(in) != 63 {
+		t.Errorf("the ninth address: %d let in, %d others open", len(one), stillOpen(in))
+	}
+	before := c.connect("10.0.0.1")
+	for i := range 300 {
+		c.at = c.at.Add(time.Second)
+		c.connect(times(20, netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}).String())...)
+	}
+	if before[0].closed {
+		t.Error("a connection of the node gave way to a pod's")
+	}
+	if n := len(c.open); n != 65 {
+		t.Errorf("%d connections, want 64 and the node's", n)
+	}
+}
+
+// An address makes twenty new connections a second, all of them a hundred together; the first of each address in a second is let in.
+func TestRates(t *testing.T) {
+	c := newClock()
+	if n := len(c.connect(times(50, "10.1.0.7")...)); n != 20 {
+		t.Errorf("%d of one address", n)
+	}
+	for i := range 10 {
+		c.connect(times(20, netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}).String())...)
+	}
+	if n := len(c.connect("10.1.0.8", "10.1.0.8")); n != 1 {
+		t.Errorf("%d of an address that comes when all have had their share", n)
+	}
+	if n := len(c.connect(times(100, "10.0.0.1")...)); n != 80 {
+		t.Errorf("%d of the node", n)
+	}
+	c.at = c.at.Add(time.Second)
+	if n := len(c.connect(times(50, "10.1.0.7")...)); n != 20 {
+		t.Errorf("%d in the next second", n)
+	}
+}
+
+// What is refused is reported once a minute, with what was refused meanwhile.
+func TestReports(t *testing.T) {
+	c := newClock()
+	for range 90 {
+		c.connect(times(30, "10.1.0.7")...)
+		c.at = c.at.Add(time.Second)
+	}
+	address := netip.MustParseAddr("10.1.0.7")
+	if want := []Refusals{{1, address}, {10 * 60, address}}; !slices.Equal(c.reports, want) {
+		t.Errorf("%v, want %v", c.reports, want)
+	}
+}
+
+// Only so many addresses are told apart.
+func TestManyAddresses(t *testing.T) {
+	c := newClock()
+	for i := range 3 * maxAddresses {
+		c.connect(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).String())
+	}
+	if n := len(c.rates); n > maxAddresses+1 {
+		t.Errorf("%d addresses", n)
+	}
+}
+
+// A connection that is closed twice, as net/http does, frees its place once.
+func TestPlacesAreFreed(t *testing.T) {
+	c := newClock()
+	conn := c.admit(&peer{from: "10.1.0.7"})
+	_, _ = conn.Close(), conn.Close()
+	if len(c.open) != 0 {
+		t.Errorf("%d are open", len(c.open))
+	}
+}
+
+func TestFromNode(t *testing.T) {
+	fromNode := FromNode("192.0.2.7, 2001:db8::7,,no address")
+	for address, want := range map[string]bool{
+		"192.0.2.7": true, "2001:db8::7": true, "127.0.0.1": true, "::1": true, "192.0.2.8": false, "2001:db8::8": false,
+	} {
+		if got := fromNode(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s: %v", address, got)
+		}
+	}
+}

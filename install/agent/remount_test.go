@@ -1,0 +1,80 @@
+package agent_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+	"github.com/sluice-mesh/sluice/install/file/filetest"
+)
+
+// The agent ends when the runtime reads another directory than the one that is mounted for it, says so first, and the next one, which gets
+// new mounts, finds the plugin's place in that. The parent of this process has other mounts, as a runtime has.
+func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	b := newBed(t)
+	dir := b.path("node/net.d")
+	b.put("node/net.d/10-net.conflist", primary)
+	for variable, value := range map[string]string{
+		"SLUICE_MOUNTED_PROC_DIR": "/proc", "SLUICE_HOST_NET_DIR": dir, "SLUICE_HOST_BIN_DIR": b.path("bin"),
+	} {
+		b.env[variable] = value
+	}
+	mount := func() {
+		if err := unix.Mount(dir, b.path("conf"), "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unmount := func() {
+		if err := unix.Unmount(b.path("conf"), unix.MNT_DETACH); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mount()
+	defer unmount()
+	r := b.run(nil)
+	r.ready()
+	if text := r.reasons("configuration"); strings.Contains(text, "not known") {
+		t.Errorf("the node's directory is not seen: %s", text)
+	}
+	if _, text := r.get("MONITORING_PORT", "/metrics"); !strings.Contains(text, `sluice_node_directory{directory="configuration",state="same"} 1`) {
+		t.Error("the metric does not say that the directory is the same")
+	}
+	if err := os.Rename(dir, dir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	b.put("node/net.d/10-net.conflist", primary)
+	r.until("not ready, and bypassed", func() bool {
+		_, text := r.get("MONITORING_PORT", "/metrics")
+		return !r.readiness().Ready && strings.Contains(text, "\nsluice_chain_bypassed 1\n")
+	})
+	select {
+	case err := <-r.done:
+		if err == nil || !strings.Contains(err.Error(), "new mounts") {
+			t.Errorf("ended with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("it goes on with a mount that the runtime does not read")
+	}
+	if !slices.ContainsFunc(b.Events(), func(e clustertest.Event) bool { return e.Reason == "DirectoryReplaced" }) {
+		t.Errorf("the node's events do not say why: %v", b.Events())
+	}
+	if !slices.Contains(b.chain(), "sluice-cni") {
+		t.Error("the plugin was taken off the node")
+	}
+	unmount()
+	mount()
+	r = b.run(nil)
+	r.ready()
+	if !slices.Contains(b.chain(), "sluice-cni") {
+		t.Error("the plugin is not in the chain that the runtime reads")
+	}
+	r.end()
+}

@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+)
+
+// status returns how the node is, for the command rules.
+func (a *Agent) status() agent.Status {
+	r := a.Readiness()
+	s := agent.Status{
+		Node: a.options.Settings.Text("NODE_NAME"), Version: a.options.Version, Time: time.Now(), Ready: r.Ready,
+		Drifts: a.metrics.Values("sluice_drifts_total", "kind"), Rivals: a.metrics.Values("sluice_rival_rewrites_total", "rival"),
+	}
+	if a.auditor != nil {
+		a.auditor.Measure()
+		s.Pods = a.metrics.Values("sluice_pods", "state")
+	}
+	for _, p := range r.Parts {
+		s.Topics = append(s.Topics, topicOf(p, r.Ready))
+	}
+	s.Topics = append(s.Topics, a.podsTopic(s.Pods), a.driftTopic(s.Drifts), a.rivalsTopic(s.Rivals))
+	for _, l := range a.options.Log.Recent() {
+		s.Errors = append(s.Errors, agent.LoggedError{
+			First: l.First, Last: l.Last, Count: l.Count, Level: l.Level, Message: l.Message, Error: l.Error,
+		})
+	}
+	return s
+}
+
+// topicNames are the words of the page for the parts of readiness whose own are others, and advice says what to do about each part.
+func topicName(part string) string {
+	switch part {
+	case observe.Binary:
+		return "plugin"
+	case observe.Configuration:
+		return "chain"
+	case observe.Kubeconfig:
+		return "api"
+	}
+	return part
+}
+
+func advice(part string) string {
+	switch part {
+	case observe.Kernel:
+		return "install or load the modules that are named; rules doctor lists what is missing"
+	case observe.Binary:
+		return "see the errors below for why the executable could not be written: the disk, the mount or its attributes"
+	case observe.Configuration:
+		return "see which file and which program are named; the chart's value cniConfFileName chooses another file"
+	case observe.Runtime:
+		return "see the pods that are named: start them anew; if it happens again, restart the container runtime, which may use an old configuration"
+	case observe.Rights:
+		return "give the ServiceAccount its roles back (helm upgrade does); a rejected token is replaced by the kubelet within ten minutes"
+	case observe.Kubeconfig:
+		return "see whether the API server is reached from this node and accepts the ServiceAccount's tokens"
+	case observe.Socket:
+		return "see the errors below: the agent cannot list the node's pods, or cannot make its socket"
+	}
+	return ""
+}
+
+// topicOf makes a topic of a part. The plugin reads pods by its kubeconfig or by the socket: one that is closed is no problem while the
+// node is ready.
+func topicOf(p observe.Part, ready bool) agent.Topic {
+	t := agent.Topic{Name: topicName(p.Name), State: agent.TopicOK, Facts: p.Reasons}
+	switch {
+	case !p.Ready && !ready:
+		t.State, t.Next = agent.TopicProblem, advice(p.Name)
+	case !p.Ready:
+		t.State, t.Next = agent.TopicUnknown, advice(p.Name)
+	case p.Unknown:
+		t.State = agent.TopicUnknown
+	}
+	return t
+}
+
+func (a *Agent) podsTopic(pods map[string]int) agent.Topic {
+	t := agent.Topic{Name: "pods", State: agent.TopicOK, Facts: counted(pods)}
+	switch {
+	case a.auditor == nil || len(pods) == 0:
+		t.State, t.Facts = agent.TopicOff, []string{"the pods of the node are not audited"}
+	case !a.podCache.Synced():
+		t.State, t.Facts = agent.TopicUnknown, []string{"the node's pods have not been listed yet"}
+	case pods["drifted"]+pods["unprotected"] > 0:
+		t.State = agent.TopicProblem
+		t.Next = "see the events of the pods; rules check --pod NAMESPACE/POD says what differs, and a new start of the pod gives it its rules"
+	case pods["unknown"] > 0:
+		t.Next = "pods whose network namespace is not found may have ended; rules check --pod NAMESPACE/POD says more"
+	}
+	return t
+}
+
+func (a *Agent) driftTopic(drifts map[string]int) agent.Topic {
+	t := agent.Topic{Name: "drift", State: agent.TopicOK, Facts: []string{"none since the agent started"}}
+	if !a.options.Settings.Bool("SLUICE_AUDIT") {
+		t.State, t.Facts = agent.TopicOff, []string{"pods are not compared with what they should have (audit.enabled)"}
+		return t
+	}
+	if found := counted(drifts); len(found) > 0 {
+		t.Facts = []string{"since the agent started: " + strings.Join(found, ", ")}
+		t.Next = "see the events of the pods for who may have changed their rules"
+	}
+	return t
+}
+
+func (a *Agent) rivalsTopic(rewrites map[string]int) agent.Topic {
+	t := agent.Topic{Name: "rivals", State: agent.TopicOK, Facts: []string{"none since the agent started"}}
+	if found := counted(rewrites); len(found) > 0 {
+		t.Facts = []string{"rewrites since the agent started: " + strings.Join(found, ", ")}
+	}
+	for _, r := range a.node.Status().Rivals {
+		t.State, t.Next = agent.TopicProblem, r.Advice
+		t.Facts = append(t.Facts, a.reporter.onNode.Replace(r.String()))
+	}
+	return t
+}
+
+// counted says how many there are of each, without those of which there is none.
+func counted(values map[string]int) []string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if n := values[name]; n > 0 {
+			list = append(list, fmt.Sprintf("%d %s", n, name))
+		}
+	}
+	return list
+}

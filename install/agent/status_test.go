@@ -1,0 +1,81 @@
+package agent_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	protocol "github.com/sluice-mesh/sluice/plugin/agent"
+)
+
+// status asks the agent how the node is, as rules status does.
+func (r *running) status() *protocol.Status {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	defer cancel()
+	s, err := protocol.Caller{Socket: protocol.SocketIn(r.path("run"))}.Status(ctx)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// topic returns a topic as one text: state, facts and what to do.
+func topic(s *protocol.Status, name string) string {
+	for _, t := range s.Topics {
+		if t.Name == name {
+			return string(t.State) + ": " + strings.Join(t.Facts, "; ") + " | " + t.Next
+		}
+	}
+	return ""
+}
+
+// The page shows chain, plugin, API server, socket, pods, drift and rivals, what is wrong with them, what to do, and the latest errors.
+func TestStatus(t *testing.T) {
+	netnstest.RequireRoot(t)
+	b := newBed(t)
+	b.added()
+	for variable, value := range map[string]string{
+		"SLUICE_MOUNTED_PROC_DIR": "/proc", "SLUICE_HOST_NET_DIR": b.path("conf"), "SLUICE_HOST_BIN_DIR": b.path("bin"),
+	} {
+		b.env[variable] = value
+	}
+	r := b.run(nil)
+	r.ready()
+	r.until("the pod is counted", func() bool { return r.status().Pods["unknown"] == 1 })
+	s := r.status()
+	if !s.Ready || !s.Healthy() || s.Node != "node-1" || s.Version != "test" {
+		t.Errorf("%+v", s)
+	}
+	for name, want := range map[string]string{
+		"kernel": "ok: it takes rules by nft | ",
+		"chain":  "ok: the runtime takes 10-net.conflist, which had these plugins: bridge",
+		"plugin": "ok: " + b.path("bin/sluice-cni"),
+		"rights": "ok:  | ",
+		"api":    "ok: the token expires at ",
+		"socket": "ok:  | ",
+		"pods":   "ok: 1 unknown | pods whose network namespace is not found may have ended",
+		"drift":  "ok: none since the agent started | ",
+		"rivals": "ok: none since the agent started | ",
+	} {
+		if got := topic(s, name); !strings.HasPrefix(got, want) {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	if err := os.Remove(b.path("conf/10-net.conflist")); err != nil {
+		t.Fatal(err)
+	}
+	r.until("not ready", func() bool { return !r.status().Ready })
+	r.until("the error", func() bool { return len(r.status().Errors) > 0 })
+	s = r.status()
+	if got := topic(s, "chain"); !strings.HasPrefix(got, "problem: ") || !strings.Contains(got, "NoNetworkConfiguration") || s.Healthy() {
+		t.Errorf("chain is %q, healthy %v", got, s.Healthy())
+	}
+	if e := s.Errors[0]; e.Level != "error" || !strings.Contains(e.Message, "NoNetworkConfiguration") {
+		t.Errorf("the last error is %+v", e)
+	}
+	r.end()
+}

@@ -1,0 +1,231 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/install/agent/credential"
+	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/node"
+	"github.com/sluice-mesh/sluice/install/token"
+)
+
+// seen is what was reported already: what stays as it was is not told again.
+type seen struct {
+	problems     []node.Problem
+	rewrites     map[string]uint64
+	failedWrites map[string]uint64
+	directories  node.Directories
+	passedBy     bool // the runtime uses a configuration without the plugin, as its files say
+	token        token.Status
+	// credentials are the agent's own.
+	credentials credential.Status
+}
+
+// Reasons of events that are not about the node's files.
+const (
+	kernelReason      = "KernelUnsupported"
+	tokenReason       = "TokenNotPublished"
+	rightsReason      = "RightsMissing"
+	unavailableReason = "APIServerUnavailable"
+	bypassReason      = "PluginBypassed"
+)
+
+// kernelAnswered reports what the kernel can do.
+func (a *Agent) kernelAnswered(p observe.Part) {
+	if p.Ready {
+		a.options.Log.Info("the kernel: " + p.Reasons[0])
+		return
+	}
+	a.options.Log.Error("nothing is installed, since the kernel could not do it", zap.Strings("why", p.Reasons))
+	a.events.set([]notice{{reason: kernelReason, message: "nothing is installed on this node: " + p.Reasons[0]}})
+}
+
+// synced reports what the node's files are like.
+func (a *Agent) synced(s node.Status) {
+	a.reporter.sync(s)
+	a.noteChain(s)
+	a.updateEvents()
+	a.remount(s)
+}
+
+// updateEvents compares the node's events with what is wrong now.
+func (a *Agent) updateEvents() {
+	s := a.node.Status()
+	if s.At.IsZero() {
+		return
+	}
+	problems := slices.Clone(s.Problems)
+	for i := range problems {
+		problems[i].Message = a.reporter.onNode.Replace(problems[i].Message)
+	}
+	list := conditions(problems, a.publisher.Status(), a.missingRights(), a.serves(), time.Now())
+	for i := range list {
+		if list[i].reason == string(node.Contested) {
+			list[i].count = rewrites(s.Rivals)
+		}
+	}
+	if b, stands := a.bypass.Standing(); stands {
+		list = append(list, notice{bypassReason, b.String(), b.Pods})
+	}
+	a.events.set(list)
+}
+
+// rewrites counts what all rivals have done.
+func rewrites(rivals []node.Rival) int {
+	count := 0
+	for _, r := range rivals {
+		count += r.Rewrites
+	}
+	return count
+}
+
+// conditions are the events of what is wrong with the node's files, with the plugin's kubeconfig, and with the rights that are missing.
+func conditions(problems []node.Problem, t token.Status, missing []string, serves bool, now time.Time) []notice {
+	var list []notice
+	// Before the first answer of the API server, waiting for it is how each start begins.
+	starting := t.Origin == "" && t.Problem == nil
+	for _, p := range problems {
+		if p.Reason != node.HeldBack || !starting && len(missing) == 0 { // which right is missing is told below
+			list = append(list, notice{reason: string(p.Reason), message: p.Message})
+		}
+	}
+	if len(missing) > 0 {
+		list = append(list, notice{reason: rightsReason, message: strings.Join(missing, "; ")})
+	}
+	if t.Problem != nil {
+		list = append(list, notice{reason: tokenReason, message: "the plugin's kubeconfig: " + t.Problem.Error()})
+	}
+	if t.Unavailable != nil && !t.Usable(now) && !serves {
+		list = append(list, notice{
+			reason: unavailableReason, message: "the API server does not answer the plugin's kubeconfig: " + t.Unavailable.Error(),
+		})
+	}
+	return list
+}
+
+// sync reports what is new in a status: changes, problems that came or went, and rivals.
+func (r *reporter) sync(s node.Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, path := range s.Changes {
+		r.log.Info("written", zap.String("file", r.onNode.Replace(path)))
+		r.metrics.Count("sluice_install_writes_total", 1, r.partOf(path), "success")
+	}
+	if len(s.Changes) > 0 && s.Installed() {
+		r.metrics.Count("istio_cni_installs_total", 1, "SUCCESS")
+	}
+	for _, p := range s.Problems {
+		if !slices.Contains(r.seen.problems, p) {
+			r.came(p)
+		}
+	}
+	for _, p := range r.seen.problems {
+		if !slices.Contains(s.Problems, p) {
+			r.log.Info("over: " + r.onNode.Replace(p.String()))
+		}
+	}
+	for rival, n := range s.Totals.Rewrites {
+		if more := n - r.seen.rewrites[rival]; more > 0 {
+			r.metrics.Count("sluice_rival_rewrites_total", float64(more), rival)
+		}
+	}
+	r.seen.problems, r.seen.rewrites = s.Problems, s.Totals.Rewrites
+	r.failedWrites(s.Totals.FailedWrites)
+	elsewhere := s.Directories.Configuration == node.Replaced || s.Directories.Configuration == node.Gone
+	r.seen.passedBy = elsewhere || !s.Installed() && s.Primary != "" && !slices.Contains(s.Plugins, pluginType)
+	r.directories(s.Directories)
+}
+
+// directories says what the directories are, and logs when that is not known any more, or again.
+func (r *reporter) directories(d node.Directories) {
+	for part, is := range map[string]node.Directory{observe.Configuration: d.Configuration, observe.Binary: d.Binary} {
+		for _, state := range []node.Directory{node.Same, node.Replaced, node.Gone, node.Unknown} {
+			r.metrics.SetBool("sluice_node_directory", is == state, part, string(state))
+		}
+	}
+	if last := r.seen.directories; !d.Known() && (last.Known() || last.Why != d.Why) {
+		r.log.Warn("whether the runtime reads the directories that the agent keeps is not known", zap.String("why", d.Why))
+	}
+	r.seen.directories = d
+}
+
+// came reports a problem that was not there before.
+func (r *reporter) came(p node.Problem) {
+	text := r.onNode.Replace(p.String())
+	if p.Reason == node.Polling {
+		r.metrics.Count("sluice_events_lost_total", 1, "files")
+	}
+	if !p.Blocking || p.Reason == node.HeldBack { // why it waits is told by what it waits for
+		r.log.Warn(text)
+		return
+	}
+	r.log.Error(text)
+}
+
+// failedWrites counts writes that failed since the last pass, under both names.
+func (r *reporter) failedWrites(total map[string]uint64) {
+	for part, n := range total {
+		more := float64(n - r.seen.failedWrites[part])
+		if more == 0 {
+			continue
+		}
+		istio := "CREATE_CNI_CONFIG_FAILURE"
+		if part == observe.Binary {
+			istio = "COPY_BINARIES_FAILURE"
+		}
+		r.metrics.Count("sluice_install_writes_total", more, part, "error")
+		r.metrics.Count("istio_cni_installs_total", more, istio)
+	}
+	r.seen.failedWrites = total
+}
+
+// published reports what became of a token.
+func (a *Agent) published(s token.Status) {
+	if a.stopping.Load() {
+		return
+	}
+	a.reporter.token(s)
+	a.updateEvents()
+}
+
+func (r *reporter) token(s token.Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := r.seen.token
+	r.seen.token = s
+	for _, c := range []struct {
+		result    string
+		now, then uint64
+	}{{"success", s.Published, last.Published}, {"refused", s.Refused, last.Refused}, {"error", s.Failed, last.Failed}} {
+		if c.now > c.then {
+			r.metrics.Count("sluice_token_publications_total", float64(c.now-c.then), c.result)
+		}
+	}
+	if s.Published > last.Published {
+		r.log.Info("the plugin's kubeconfig is published", zap.String("token", string(s.Origin)), zap.Time("expires", s.Expiry))
+		r.metrics.Count("sluice_install_writes_total", 1, observe.Kubeconfig, "success")
+	}
+	if s.Failed > last.Failed {
+		r.metrics.Count("sluice_install_writes_total", 1, observe.Kubeconfig, "error")
+		r.metrics.Count("istio_cni_installs_total", 1, "CREATE_KUBECONFIG_FAILURE")
+	}
+	r.trouble("the plugin's kubeconfig", s.Problem, last.Problem)
+	r.trouble("the plugin lacks a right", s.Forbidden, last.Forbidden)
+	if s.Unavailable == nil || last.Unavailable == nil { // how long a try took is another each time
+		r.trouble("the API server does not answer the plugin's kubeconfig", s.Unavailable, last.Unavailable)
+	}
+}
+
+// trouble logs what is wrong when it begins and when it changes, and when it is over.
+func (r *reporter) trouble(what string, now, last error) {
+	switch {
+	case now != nil && (last == nil || now.Error() != last.Error()):
+		r.log.Warn(what, zap.Error(now))
+	case now == nil && last != nil:
+		r.log.Info("over: " + what)
+	}
+}

@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/install/node"
+	"github.com/sluice-mesh/sluice/install/token"
+)
+
+// What keeps the plugin away is told once, by what it waits for; the start of the agent is nothing wrong.
+func TestConditions(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	heldBack := []node.Problem{{Reason: node.HeldBack, Message: "held back", Blocking: true}}
+	away := func(since time.Duration) token.Status {
+		return token.Status{Origin: token.Requested, Unavailable: errors.New("no connection"), UnavailableSince: now.Add(-since)}
+	}
+	for _, row := range []struct {
+		name    string
+		token   token.Status
+		missing []string
+		serves  bool
+		want    string // the reasons
+	}{
+		{"the agent starts", token.Status{}, nil, false, ""},
+		{"no token can be had", token.Status{Problem: errors.New("refused")}, nil, false, "NotReadyToInsert TokenNotPublished"},
+		{"a right is missing", token.Status{Origin: token.Requested, Forbidden: errors.New("403")}, []string{"get"}, false, "RightsMissing"},
+		{"the API server is away for a moment", away(time.Second), nil, false, "NotReadyToInsert"},
+		{"the API server is away", away(time.Minute), nil, false, "NotReadyToInsert APIServerUnavailable"},
+		{"and the node's pods are served", away(time.Minute), nil, true, "NotReadyToInsert"},
+	} {
+		var got []string
+		for _, n := range conditions(heldBack, row.token, row.missing, row.serves, now) {
+			got = append(got, n.reason)
+		}
+		if diff := cmp.Diff(row.want, strings.Join(got, " ")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", row.name, diff)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package audit_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A pod that has no ADD says by the time of its sandbox why: the plugin was not there yet, or the runtime passes it by. What is told of a
+// bypass stands until the plugin is called for another pod.
+func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
+	for name, row := range map[string]struct {
+		created time.Duration // from when the chain became as it should be
+		words   string
+		bypass  bool
+	}{
+		"before the plugin was there":    {-time.Minute, "before the agent found the plugin in the node's CNI chain", false},
+		"minutes after the installation": {5 * time.Minute, "without calling the plugin, although the node's CNI chain has been as it should be since", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ready := time.Now()
+				web := meshPod("web")
+				var s *space
+				w := node(t, nil, func(w *world) {
+					w.options.Bypass.Note(ready, true, true, "")
+					w.options.Bypass.Note(ready.Add(10*time.Minute), true, false, "")
+					w.created = ready.Add(row.created)
+					s = w.home(web)
+					w.put(web, running)
+				})
+				if !rules.Equal(rules.MustCompile(w.redirect(web)), s.has) {
+					t.Error("it was not repaired")
+				}
+				if len(w.events) != 1 || !strings.Contains(w.events[0].Message, row.words) {
+					t.Errorf("told %v, want %q", w.events, row.words)
+				}
+				b, stands := w.options.Bypass.Standing()
+				if stands != row.bypass || stands && b.Pod != "shop/web" {
+					t.Fatalf("stands %t: %v", stands, b)
+				}
+				if !row.bypass {
+					return
+				}
+				if got := w.metric("sluice_bypassed_pods_total{}"); got != 1 {
+					t.Errorf("%v bypassed pods are counted", got)
+				}
+				pass(time.Hour) // visits alone do not end it, nor count it again
+				if _, stands := w.options.Bypass.Standing(); !stands || w.metric("sluice_bypassed_pods_total{}") != 1 {
+					t.Errorf("stands %t, counted %v", stands, w.metric("sluice_bypassed_pods_total{}"))
+				}
+				if err := w.options.Records.Put(record.Record{
+					Key: record.Key{ContainerID: "c-later", IfName: "eth0"}, Netns: "/run/netns/later", Outcome: "skip", Reason: "not-injected",
+					Pod:  record.Pod{Namespace: "shop", Name: "later", UID: "uid-later"},
+					Time: w.created.Add(time.Minute),
+				}); err != nil {
+					t.Fatal(err)
+				}
+				w.put(meshPod("other"), running)
+				pass(time.Minute)
+				if _, stands := w.options.Bypass.Standing(); stands {
+					t.Error("it stands although the plugin was called for a later pod")
+				}
+			})
+		})
+	}
+}

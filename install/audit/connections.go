@@ -1,0 +1,43 @@
+package audit
+
+import (
+	"fmt"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// endConnections ends the connections of a pod that was repaired just now, of those that bypass the proxy since they were opened before. It
+// returns what an event should say of them, empty if there are none.
+func (v *reconciliation) endConnections(ns Namespace) string {
+	r, err := ns.EndConnections(rules.MustCompile(*v.desired.redirect), v.Connections)
+	var parts []string
+	count := func(n int, result, text string) {
+		if n > 0 {
+			v.Metrics.Count("sluice_bypassing_connections_total", float64(n), result)
+			parts = append(parts, fmt.Sprintf("%d %s", n, text))
+		}
+	}
+	count(r.Ended, "ended", "were ended")
+	count(r.Kept, "kept", "stay, as the agent is configured")
+	count(r.Failed, "failed", "could not be ended")
+	count(r.Undecided, "undecided", "stay, since it is not known whether they bypass it")
+	if err != nil {
+		v.Metrics.Count("sluice_bypassing_connections_total", 1, "error")
+		v.Log.Warn("connections that bypass the proxy may remain", zap.Stringer("pod", v.item.Ref), zap.Error(err))
+		parts = append(parts, "not all could be looked at: "+err.Error())
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	v.Log.Info("connections bypassed the proxy", zap.Stringer("pod", v.item.Ref), zap.Int("ended", r.Ended),
+		zap.Int("without_socket_destroyed", r.Broken), zap.Int("kept", r.Kept), zap.Int("failed", r.Failed),
+		zap.Int("undecided", r.Undecided), zap.String("example", r.Example), zap.String("undecided_example", r.UndecidedExample))
+	text := "; of the connections that were opened before and bypass the proxy, " + strings.Join(parts, ", ")
+	if r.Example != "" {
+		text += fmt.Sprintf(" (for example %s)", r.Example)
+	}
+	return text
+}

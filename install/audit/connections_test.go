@@ -1,0 +1,78 @@
+package audit_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/established"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+)
+
+// TestConnectionsOfAGapAreEnded has a connection that was opened while rules were missing.
+func TestConnectionsOfAGapAreEnded(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		bed := newBed(t)
+		r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
+		r.options.Connections = established.Options{ProcDir: "/proc", Keep: keep}
+		r.options.Used = func() time.Duration { return 0 }
+		_, b := r.add("web", bed.Pod, compat.BackendNFT)
+		if _, err := b.Remove(bed.Pod); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := bed.Open(testbed.Call{
+			Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:80"), Timeout: 5 * time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Close)
+		if answer := conn.Ask(); answer.By != testbed.Outside {
+			t.Fatal(answer)
+		}
+		r.start()
+		await(t, "it is repaired", func() bool { return r.states() == "1 redirected" })
+		result, text := "ended", "1 were ended"
+		if keep {
+			result, text = "kept", "1 stay, as the agent is configured"
+		}
+		await(t, "it is counted", func() bool { return r.metric("sluice_bypassing_connections_total{"+result+"}") == 1 })
+		await(t, "it is reported", func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return len(r.events) > 0 && strings.Contains(r.events[0].Message, text)
+		})
+		if answer := conn.Ask(); !keep && answer.By != "" {
+			t.Errorf("the connection goes on: %s", answer)
+		}
+	}
+}
+
+// TestConnectionsAreReportedAfterARepair has all that can become of them.
+func TestConnectionsAreReportedAfterARepair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *space
+		w := node(t, nil, func(w *world) {
+			s = w.redirected(meshPod("web"))
+			s.bypassing = established.Report{Ended: 3, Broken: 1, Failed: 2, Undecided: 4, Example: "tcp 10.0.0.7:40000 > 10.9.9.9:80"}
+		})
+		if s.ended != 0 {
+			t.Error("asked for without a repair")
+		}
+		w.flush(s)
+		pass(time.Second)
+		const want = "; of the connections that were opened before and bypass the proxy, 3 were ended, 2 could not be ended, " +
+			"4 stay, since it is not known whether they bypass it (for example tcp 10.0.0.7:40000 > 10.9.9.9:80)"
+		if s.ended != 1 || len(w.events) != 1 || !strings.HasSuffix(w.events[0].Message, want) {
+			t.Errorf("asked for %d times, told %+v", s.ended, w.events)
+		}
+		for result, n := range map[string]float64{"ended": 3, "failed": 2, "undecided": 4} {
+			if got := w.metric("sluice_bypassing_connections_total{" + result + "}"); got != n {
+				t.Errorf("%s: counted %v", result, got)
+			}
+		}
+	})
+}

@@ -1,0 +1,118 @@
+package audit_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+)
+
+// flaky is an API server that takes events only when it is there.
+type flaky struct {
+	*world
+	err error
+	of  string // the pod whose events it does not take; of all if empty
+}
+
+func (f *flaky) Tell(ctx context.Context, e cluster.Event) error {
+	f.mu.Lock()
+	err := f.err
+	f.mu.Unlock()
+	if err != nil && (f.of == "" || f.of == e.About.Name) {
+		return err
+	}
+	return f.world.Tell(ctx, e)
+}
+
+// Events wait for an API server that is away, and are dropped if it does not take them.
+func TestEventsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		f := &flaky{world: w, err: errors.New("away")}
+		w.options.Cluster = f
+		a, b := w.redirected(meshPod("a")), w.redirected(meshPod("b"))
+		w.start()
+		settle()
+		w.flush(a)
+		pass(10 * time.Minute)
+		w.set(func() { f.err = nil })
+		pass(time.Minute)
+		if told := w.told(); told != "RedirectRepaired" {
+			t.Errorf("told %q", told)
+		}
+		w.set(func() { f.err = &cluster.StatusError{Code: 403} })
+		w.flush(b)
+		w.set(func() { f.err = nil })
+		w.flush(a)
+		pass(time.Minute)
+		if told := w.told(); told != "RedirectRepaired" {
+			t.Errorf("told %q", told)
+		}
+	})
+}
+
+// A webhook that breaks for one namespace keeps nobody from hearing of the others.
+func TestAnEventThatIsNeverTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.options.Cluster = &flaky{world: w, err: &cluster.StatusError{Code: 500}, of: "a"}
+		a, b := w.redirected(meshPod("a")), w.redirected(meshPod("b"))
+		w.start()
+		settle()
+		w.flush(a)
+		w.flush(b)
+		pass(time.Minute)
+		if told := w.told(); told != "RedirectRepaired" {
+			t.Errorf("told %q", told)
+		}
+	})
+}
+
+// Names of tables are chosen by whoever makes them, and a terminal obeys control characters.
+func TestHostileNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, lines := observer.New(zap.DebugLevel)
+		w := node(t, nil, func(w *world) {
+			w.options.Log = zap.New(core)
+			w.redirected(meshPod("web")).foreign = foreign.Effect{
+				Unknown: []string{"table inet x\n2026-11-20 INFO all is well\x1b[2J has a rule"},
+			}
+		})
+		text := w.events[0].Message
+		for _, line := range lines.All() {
+			text += line.Message
+		}
+		if w.told() != "RedirectUnknown" || !strings.Contains(text, "all is well") || strings.ContainsFunc(text, unicode.IsControl) {
+			t.Errorf("%q", text)
+		}
+	})
+}
+
+// What happens again and again is told every few minutes, with how often it has happened since.
+func TestRepetitionsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		s := w.redirected(meshPod("web"))
+		w.start()
+		settle()
+		for range 3 {
+			w.flush(s)
+			pass(time.Second)
+		}
+		pass(5 * time.Minute)
+		w.flush(s)
+		pass(time.Second)
+		if len(w.events) != 2 || w.events[0].Count != 1 || w.events[1].Count != 3 {
+			t.Errorf("told %+v", w.events)
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package audit_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestLegacyNotrackIsFound has a pod whose process keeps conntrack from connections, by tables of which the kernel reports no changes.
+// The pod does not count as redirected, an event names the rule, and nothing is written.
+func TestLegacyNotrackIsFound(t *testing.T) {
+	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
+		t.Run(string(e), func(t *testing.T) {
+			bed := newBed(t)
+			r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
+			// What this test uses of processors by looking on and on is not the visit's.
+			r.options.Used = func() time.Duration { return 0 }
+			rs, b := r.add("web", bed.Pod, e)
+			r.start()
+			await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+			istiotest.Run(t, bed.Pod, "*raw\n-A OUTPUT -p tcp --dport 80 -j NOTRACK\n-A PREROUTING -p tcp --sport 80 -j NOTRACK\nCOMMIT\n",
+				"iptables-legacy-restore", "--noflush")
+			if captured(t, bed) {
+				t.Fatal("captured in spite of NOTRACK")
+			}
+			await(t, "it is found", func() bool { return r.states() == "1 drifted" })
+			await(t, "it is reported", func() bool {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				for _, event := range r.events {
+					if event.Reason == "RedirectBypassed" && strings.Contains(event.Message, "rule of iptables-legacy: ip raw OUTPUT") {
+						return true
+					}
+				}
+				return false
+			})
+			if n := r.metric("sluice_pods_foreign_rules{bypass}"); n != 1 {
+				t.Errorf("%v pods with a bypass", n)
+			}
+			if !stands(t, b, bed.Pod, rs) {
+				t.Error("the pod's own rules are others")
+			}
+			istiotest.Run(t, bed.Pod, "*raw\n-F\nCOMMIT\n", "iptables-legacy-restore", "--noflush")
+			await(t, "it is over", func() bool { return r.states() == "1 redirected" })
+			if n := r.metric("sluice_pods_foreign_rules{bypass}"); n != 0 {
+				t.Errorf("%v pods with a bypass", n)
+			}
+		})
+	}
+}
+
+// TestUnknownForeignRulesAreReported has a rule that the model has no word for: the pod counts as unknown.
+func TestUnknownForeignRulesAreReported(t *testing.T) {
+	bed := newBed(t)
+	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
+	// What this test uses of processors by looking on and on is not the visit's.
+	r.options.Used = func() time.Duration { return 0 }
+	r.add("web", bed.Pod, compat.BackendNFT)
+	r.start()
+	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	istiotest.Run(t, bed.Pod, "table ip own { chain out { type filter hook output priority -300; ip dscp 5 notrack; }; }", "nft", "-f", "-")
+	await(t, "it is unknown", func() bool { return r.states() == "1 unknown" })
+	await(t, "it is reported", func() bool { return strings.Contains(r.told(), "RedirectUnknown") })
+	if n := r.metric("sluice_pods_foreign_rules{unknown}"); n != 1 {
+		t.Errorf("%v pods with unknown rules", n)
+	}
+}
+
+// TestFirewallOfAPodIsNoDrift has rules that change nothing for captured traffic, or drop it.
+func TestFirewallOfAPodIsNoDrift(t *testing.T) {
+	bed := newBed(t)
+	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
+	// What this test uses of processors by looking on and on is not the visit's.
+	r.options.Used = func() time.Duration { return 0 }
+	r.add("web", bed.Pod, compat.BackendNFT)
+	r.start()
+	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+		istiotest.Restore(t, bed.Pod, istiotest.NFT, f,
+			"*filter\n:OUTPUT DROP [0:0]\n-A OUTPUT -p tcp -j ACCEPT\n-A OUTPUT -p udp --dport 53 -j ACCEPT\nCOMMIT\n")
+	}
+	before := r.metric("sluice_audits_total{equal}")
+	await(t, "it is audited again", func() bool { return r.metric("sluice_audits_total{equal}") >= before+3 })
+	if r.states() != "1 redirected" || r.told() != "" {
+		t.Errorf("%s, events %v", r.states(), r.events)
+	}
+}

@@ -1,0 +1,307 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"io/fs"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// errorPause is after how long a pod is visited again that could not be understood or looked at.
+const errorPause = 15 * time.Second
+
+// A reconciliation compares one pod with its desired state, once, and acts on the result.
+type reconciliation struct {
+	*Auditor
+	*pod
+	uid   string
+	item  podcache.Item
+	place *sandbox.Sandbox
+	heard heard
+	now   time.Time
+
+	state    State
+	effect   foreign.Verdict // of rules of others; empty if it was not asked for
+	compared bool
+	used     time.Duration
+	again    time.Time // when to come again; zero for when something happens
+}
+
+// reconcile reconciles a pod. It is called for a pod by one goroutine at a time.
+func (a *Auditor) reconcile(ctx context.Context, uid string) {
+	a.mu.Lock()
+	p := a.pods[uid]
+	if p == nil {
+		a.mu.Unlock()
+		return
+	}
+	v := &reconciliation{Auditor: a, pod: p, uid: uid, item: p.item, place: p.place, heard: p.heard, now: time.Now()}
+	if until := p.rest.until; until.After(v.now) {
+		a.schedule.plan(uid, until) // before anybody can forget the pod, and its plan
+		a.mu.Unlock()
+		return
+	}
+	p.heard = heard{}
+	a.mu.Unlock()
+
+	before := a.Used()
+	v.run(ctx)
+	v.used = a.Used() - before // of the whole process, and so no less than is the visit's
+
+	if gone := a.end(v); gone {
+		a.note("what was repaired is not forgotten", a.repairs.remove(uid))
+	}
+}
+
+// end keeps what a visit has found out, and reports whether the pod has gone meanwhile.
+func (a *Auditor) end(v *reconciliation) (gone bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := a.pods[v.uid]
+	if p != v.pod {
+		return p == nil
+	}
+	p.state, p.foreign = v.state, v.effect
+	p.rest.note(v.used, time.Now())
+	if v.compared {
+		p.audited = v.now
+	}
+	if !v.again.IsZero() {
+		a.schedule.plan(v.uid, v.again)
+	}
+	return false
+}
+
+func (v *reconciliation) run(ctx context.Context) {
+	if v.item.PodStatus.Deleted || v.item.PodStatus.Over() {
+		return
+	}
+	before := v.pod.records
+	if err := v.understand(ctx, v.pod, v.item); err != nil {
+		v.failUnderstanding(ctx, err)
+		return
+	}
+	if v.desired.decision.Outcome != decide.Redirect {
+		return
+	}
+	if !slices.Equal(before, v.pod.records) {
+		v.lose() // it may have another sandbox now
+	}
+	if !v.enters() {
+		if v.desired.origin == decided {
+			v.applyPolicy(ctx, time.Time{})
+		}
+		return
+	}
+	if !v.Compare && v.desired.origin != decided {
+		v.checkAfterRepair(ctx)
+		return
+	}
+	if ns := v.enter(ctx); ns != nil {
+		defer func() { _ = ns.Close() }()
+		v.look(ctx, ns)
+	}
+}
+
+// failUnderstanding handles a pod of which the desired state is not known. It counts as one of the mesh unless it was none before.
+func (v *reconciliation) failUnderstanding(ctx context.Context, err error) {
+	v.again = v.now.Add(errorPause)
+	if ctx.Err() != nil || source.IsNotFound(err) || source.IsReplaced(err) { // then it will soon be known to have gone
+		return
+	}
+	if v.version == "" || v.desired.decision.Outcome == decide.Redirect {
+		v.failed(err)
+	}
+}
+
+// enter opens the pod's namespace, and listens to it. It returns nil if there is none now.
+func (v *reconciliation) enter(ctx context.Context) Namespace {
+	if v.place == nil {
+		v.locate(ctx)
+		return nil
+	}
+	ns, err := v.Open(*v.place)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			v.Log.Debug("a sandbox is sought again", zap.Stringer("pod", v.item.Ref), zap.Error(err))
+		}
+		v.lose()
+		v.locate(ctx)
+		return nil
+	}
+	v.watchNamespace(ns)
+	return ns
+}
+
+// lose forgets where the sandbox was.
+func (v *reconciliation) lose() {
+	v.equal = equal{} // the kernel may give the namespace's number to another
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.pod.place == v.place {
+		v.pod.place = nil
+	}
+	v.place = nil
+}
+
+// locate requests the sandbox, and meanwhile does what needs none.
+func (v *reconciliation) locate(ctx context.Context) {
+	v.mu.Lock()
+	sought, missing := v.sought > 0, v.missing
+	v.mu.Unlock()
+	if sought && v.started() {
+		v.state = Unknown
+		v.unaudited(missing)
+		if v.desired.origin == decided {
+			v.applyPolicy(ctx, time.Time{})
+		}
+	}
+	v.locator.request(v.uid, sandbox.Pod{Namespace: v.item.Namespace, Name: v.item.Name, UID: v.desired.sandboxUID})
+}
+
+// watchNamespace subscribes to changes in the namespace. It precedes the comparison, so that no change is missed.
+func (v *reconciliation) watchNamespace(ns Namespace) {
+	v.mu.Lock()
+	events := v.events
+	if v.pods[v.uid] == v.pod {
+		// The number of a namespace that has ended may be another pod's by now.
+		if v.watched != v.place.ID && v.homes[v.watched] == v.uid {
+			delete(v.homes, v.watched)
+		}
+		v.watched = v.place.ID
+		v.homes[v.watched] = v.uid
+	}
+	v.mu.Unlock()
+	v.listens = false
+	if events == nil {
+		return
+	}
+	if err := events.Add(ns.NS()); err == nil {
+		v.listens = true
+	} else {
+		v.Log.Debug("a pod is visited by the timer only", zap.Stringer("pod", v.item.Ref), zap.Error(err))
+	}
+}
+
+// look compares what the pod has with what it should have, and acts upon it.
+func (v *reconciliation) look(ctx context.Context, ns Namespace) {
+	v.again = v.nextTurn()
+	if v.early() {
+		return
+	}
+	switch err := v.complete(ctx, v.pod, v.item, ns); {
+	case errors.Is(err, errNoAddress):
+		// They are still to come, or the pod's sandbox is being taken down, as its record already is.
+		v.state, v.again = Unknown, v.now.Add(errorPause)
+		return
+	case err != nil:
+		v.impossible(err)
+		return
+	}
+	start := time.Now()
+	found, err := v.compare(ns)
+	v.Metrics.Observe("sluice_audit_duration_seconds", time.Since(start).Seconds())
+	switch {
+	case err != nil:
+		v.failed(err)
+	case len(found.Differences) == 0:
+		v.Metrics.Count("sluice_audits_total", 1, "equal")
+		v.compared = true
+		v.desired.engine = found.Backend
+		v.trouble = trouble{mends: v.trouble.mends}
+		v.inspect(ns)
+		v.checkAfterRepair(ctx)
+	default:
+		v.Metrics.Count("sluice_audits_total", 1, "drift")
+		v.compared = true
+		v.differs(ctx, ns, found)
+	}
+}
+
+// compare compares. What was as it should be at the last visit is asked of the kernel only whether it has changed, where it can tell.
+func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err error) {
+	last := v.equal
+	v.equal = equal{}
+	rs, err := rules.Compile(*v.desired.redirect)
+	if err != nil {
+		return found, err
+	}
+	if last.in == v.place.ID && last.redirect == v.desired.redirect {
+		found, err = ns.Recheck(last.found, rs)
+	} else {
+		found, err = ns.Check(v.desired.engine, rs)
+	}
+	if err == nil && len(found.Differences) == 0 {
+		v.equal = equal{v.place.ID, v.desired.redirect, found}
+	}
+	return found, err
+}
+
+// early reports whether the pod's ADD may be still under way, and its addresses still to come, so that it must not be taken for a late
+// one: a process of the pod may be there before them. The other sources have a sandbox only after its ADD.
+func (v *reconciliation) early() bool {
+	return v.desired.origin == decided && v.place.Source == sandbox.Proc && !v.started()
+}
+
+// started reports whether the pod's status says that it has a sandbox with a network.
+func (v *reconciliation) started() bool { return v.desired.up || v.item.PodStatus.Phase == "Running" }
+
+// failed is for a namespace that cannot be looked into.
+func (v *reconciliation) failed(err error) {
+	v.Metrics.Count("sluice_audits_total", 1, "error")
+	v.unaudited(err)
+	v.state, v.again = Unknown, v.now.Add(errorPause)
+}
+
+// unaudited logs why a pod is unknown.
+func (v *reconciliation) unaudited(why error) {
+	if _, due := v.isDue(auditFailed); due {
+		v.Log.Warn("a pod cannot be audited", zap.Stringer("pod", v.item.Ref), zap.Error(why))
+	}
+}
+
+// impossible is for a pod of which nobody knows what it should have.
+func (v *reconciliation) impossible(err error) {
+	v.Metrics.Count("sluice_audits_total", 1, "error")
+	v.state, v.compared, v.again = Unprotected, true, v.now.Add(errorPause)
+	v.recordEvent(notRedirected, "the pod is not redirected, and cannot be: "+err.Error())
+}
+
+// turns is how many moments an interval has at which pods are visited without an event. So not all come at once, and those that come
+// together share what it takes to wake a thread and to have everything at hand: several times as much as a visit.
+const turns = 6
+
+// nextTurn is when the pod is visited next without an event: at one of the moments of the interval, always the same. They are counted
+// from when the auditor was made: nobody sets that clock back, after which there would be no turn until the old time has come again.
+func (v *reconciliation) nextTurn() time.Time {
+	if !v.Compare {
+		return time.Time{}
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(v.uid))
+	turn := v.begin.Add(v.now.Sub(v.begin).Truncate(v.Interval) + v.Interval/turns*time.Duration(h.Sum64()%turns))
+	if !turn.After(v.now) {
+		turn = turn.Add(v.Interval)
+	}
+	return turn
+}
+
+// engineOf is the engine to mend by: where the rules were, if that is known.
+func (v *reconciliation) engineOf(found compat.Comparison) compat.BackendName {
+	if v.desired.origin == decided {
+		return v.Engine
+	}
+	return found.Backend
+}

@@ -1,0 +1,196 @@
+package audit
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/bypass"
+	"github.com/sluice-mesh/sluice/install/repair"
+)
+
+// repairUnprotected handles a pod that has no rules and no successful ADD on record: it started before the plugin was on the node,
+// or without the plugin, or while neither agent nor API server answered.
+func (v *reconciliation) repairUnprotected(ctx context.Context, ns Namespace) {
+	others, err := ns.Istio()
+	if err != nil {
+		v.failed(err)
+		return
+	}
+	if len(others) > 0 {
+		v.state = Redirected
+		v.Log.Debug("a pod is left to Istio's rules", zap.Stringer("pod", v.item.Ref), zap.Int("rules", len(others)))
+		return
+	}
+	v.noteBypass()
+	pod, err := v.policyPod(ctx, v.item)
+	if err != nil {
+		v.again = v.now.Add(errorPause)
+		return
+	}
+	if !v.Policy.InPlace || !v.Policy.Selects(pod) {
+		v.recordEvent(notRedirected, v.cause()+", and it has no redirection: delete it to be made anew, or let the agent repair it (repair.repairPods)")
+		v.applyPolicy(ctx, time.Time{})
+		return
+	}
+	if at := v.trouble.mends.next(); at.After(v.now) {
+		v.again = at
+		return
+	}
+	v.inPlace(ctx, ns)
+}
+
+// cause is why the pod has no redirection. A record that decides nothing is of an ADD that could not read the pod.
+func (v *reconciliation) cause() string {
+	if len(v.pod.records) > 0 {
+		return "the plugin could not read the pod when it started"
+	}
+	return v.unrecorded().Sentence
+}
+
+// unrecorded is why the plugin was not called for the pod, by when its sandbox was made.
+func (v *reconciliation) unrecorded() bypass.Cause {
+	var created time.Time
+	if v.place != nil {
+		created = v.place.Created
+	}
+	return v.Bypass.Explain(created)
+}
+
+// noteBypass tells of a pod that was started without the plugin although the chain was as it should be.
+func (v *reconciliation) noteBypass() {
+	if len(v.pod.records) > 0 || v.unrecorded().Kind != bypass.Bypassed {
+		return
+	}
+	isNew, err := v.Bypass.Passed(v.item.Namespace+"/"+v.item.Name, v.uid, v.place.Created)
+	v.note("that the runtime passes the plugin by is not kept", err)
+	if isNew {
+		v.Metrics.Count("sluice_bypassed_pods_total", 1)
+	}
+}
+
+// inPlace gives a late pod its redirection.
+func (v *reconciliation) inPlace(ctx context.Context, ns Namespace) {
+	v.trouble.mends.note(v.now)
+	left, err := v.apply(ns, v.Engine, compat.Comparison{})
+	if err != nil || len(left) > 0 {
+		v.countRace(repair.InPlace, "error")
+		v.again = v.trouble.mends.next()
+		why := "what is left of it cannot be mended by the agent: " + oneLine(left)
+		if err != nil {
+			why = err.Error()
+		}
+		v.recordEvent(repairFailed, v.cause()+", and it cannot be given its redirection, so delete it to be made anew: "+why)
+		v.applyPolicy(ctx, time.Time{})
+		return
+	}
+	v.countRace(repair.InPlace, "success")
+	v.Metrics.Observe("sluice_repair_duration_seconds", time.Since(v.now).Seconds(), "race")
+	v.recordEvent(redirectRepaired, v.cause()+"; it has its redirection now"+v.endConnections(ns))
+	v.Log.Info("a pod that started without the plugin is redirected", zap.Stringer("pod", v.item.Ref), zap.String("why", v.cause()))
+	entry := repair.Entry{
+		UID: v.uid, Namespace: v.item.Namespace, Name: v.item.Name,
+		Redirect: *v.desired.redirect, Engine: v.desired.engine, Time: time.Now(),
+	}
+	v.note("what was repaired is not kept", v.repairs.put(entry))
+	v.desired.origin, v.desired.repaired = repaired, entry.Time
+	v.inspect(ns)
+}
+
+// checkAfterRepair looks whether a pod that was repaired in place has failed since. The times of containers have whole seconds.
+func (v *reconciliation) checkAfterRepair(ctx context.Context) {
+	if v.desired.origin == repaired {
+		v.applyPolicy(ctx, v.desired.repaired.Truncate(time.Second).Add(time.Second))
+	}
+}
+
+// applyPolicy does to a pod that has failed since a time what the policy says if it is not, or cannot be, repaired in place.
+func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
+	if v.acted == v.item.ResourceVersion || !v.Policy.Any() || !v.Policy.Broken(v.item.PodStatus, since) {
+		return
+	}
+	pod, err := v.policyPod(ctx, v.item)
+	if err != nil || !v.Policy.Selects(pod) {
+		return
+	}
+	action := v.Policy.Instead(pod)
+	if action == "" {
+		if v.desired.origin == repaired {
+			v.recordEvent(repairFailed, "the pod was given its redirection, and fails nevertheless: look at its validation container")
+		}
+		return
+	}
+	v.mu.Lock()
+	silent := v.silent
+	v.mu.Unlock()
+	for _, at := range []time.Time{silent, v.acts.next()} {
+		if at.After(time.Now()) {
+			v.again = earlier(v.again, at)
+			return
+		}
+	}
+	v.acts.note(v.now)
+	v.act(ctx, action)
+}
+
+const (
+	// actTime bounds one question to the API server, for which other pods may have to wait.
+	actTime = 3 * time.Second
+	// actSilence is for how long nothing is asked after one that was not answered.
+	actSilence = 30 * time.Second
+)
+
+// act deletes or labels a pod.
+func (v *reconciliation) act(ctx context.Context, action repair.Action) {
+	bounded, cancel := context.WithTimeout(ctx, actTime)
+	defer cancel()
+	name := cluster.Name{Namespace: v.item.Namespace, Name: v.item.Name}
+	reason, text := "DeleteBrokenPod", v.cause()+"; it is deleted to be made anew"
+	var err error
+	if action == repair.Delete {
+		err = v.Cluster.DeletePod(bounded, name, v.item.UID, v.item.ResourceVersion)
+	} else {
+		reason, text = "LabelBrokenPod", v.cause()+", and it has no redirection; it is labelled"
+		err = v.Cluster.LabelPod(bounded, name, v.item.UID, v.Policy.LabelKey, v.Policy.LabelValue)
+	}
+	switch {
+	case err == nil:
+		v.acted = v.item.ResourceVersion
+		v.countRace(action, "success")
+		v.recordEvent(reason, text)
+	case cluster.IsNotFound(err), cluster.IsConflict(err):
+		// It has gone, or has changed; then it is visited because of that.
+		v.acted = v.item.ResourceVersion
+		v.Metrics.Count("istio_cni_repair_pods_repaired_total", 1, string(action), "skip")
+	default:
+		v.countRace(action, "error")
+		v.again = earlier(v.again, v.acts.next())
+		if !cluster.IsStatus(err) {
+			v.mu.Lock()
+			v.silent = time.Now().Add(actSilence)
+			v.mu.Unlock()
+		}
+		v.Log.Warn("a broken pod stays", zap.Stringer("pod", v.item.Ref), zap.String("action", string(action)), zap.Error(err))
+	}
+}
+
+// countRace counts what was done about a late pod, under both names.
+func (v *reconciliation) countRace(action repair.Action, result string) {
+	v.Metrics.Count("sluice_repairs_total", 1, "race", string(action), result)
+	istio := "success"
+	if result == "error" {
+		istio = "fail"
+	}
+	v.Metrics.Count("istio_cni_repair_pods_repaired_total", 1, string(action), istio)
+}
+
+// earlier is the first of two times, of which one may be none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}

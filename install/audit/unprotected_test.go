@@ -1,0 +1,441 @@
+package audit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A pod that started before the plugin was there gets its redirection as soon as it is seen, and no failure is waited for.
+func TestALatePodIsRepairedInPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var s *space
+		w := node(t, nil, func(w *world) {
+			s = w.home(web)
+			w.put(web, podcache.PodStatus{Phase: "Pending"})
+		})
+		if !rules.Equal(rules.MustCompile(w.redirect(web)), s.has) || w.states() != "1 redirected" || w.told() != "RedirectRepaired" {
+			t.Errorf("applied %d times, %s", s.applied, w.states())
+		}
+		if w.metric("sluice_repairs_total{race,repair,success}") != 1 ||
+			w.metric("istio_cni_repair_pods_repaired_total{repair,success}") != 1 ||
+			w.metric("sluice_repair_duration_seconds_count{race}") != 1 {
+			t.Errorf("counted %v", w.counted)
+		}
+		// What it is mended by later is what was applied then, whatever became of its annotations; also for the next agent.
+		web.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "81"
+		for _, life := range []func(){w.again, func() {}} {
+			life()
+			w.put(web, running)
+			settle()
+			applied := s.applied
+			w.flush(s)
+			if s.applied != applied+1 || w.metric("sluice_repairs_total{drift,repair,success}") == 0 {
+				t.Errorf("applied %d times, counted %v", s.applied, w.counted)
+			}
+			delete(web.Metadata.Annotations, "traffic.sidecar.istio.io/excludeOutboundPorts")
+			if !rules.Equal(rules.MustCompile(w.redirect(web)), s.has) {
+				t.Error("the rules are others than before")
+			}
+		}
+		w.delete(web)
+		settle()
+		if kept, err := w.options.Repairs.List(); len(kept) > 0 || err != nil {
+			t.Errorf("kept of a pod that is gone: %v, %v", kept, err)
+		}
+	})
+}
+
+// A pod of which no sandbox is there yet is sought again, at once when it changes, and is not counted before it has an address.
+func TestAPodThatHasNoSandboxYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		web.Status = decide.PodStatus{}
+		w := node(t, nil, func(w *world) { w.put(web, podcache.PodStatus{Phase: "Pending"}) })
+		pass(10 * time.Minute)
+		if w.states() != "" || w.searches > 25 {
+			t.Errorf("%s, %d searches", w.states(), w.searches)
+		}
+		s := w.home(web)
+		web.Status.PodIP = "10.0.0.7"
+		w.put(web, podcache.PodStatus{Phase: "Pending"})
+		settle()
+		if s.applied != 1 || w.states() != "1 redirected" {
+			t.Errorf("applied %d times, %s", s.applied, w.states())
+		}
+	})
+}
+
+// What is found nowhere is counted, and sought without haste.
+func TestASandboxThatIsFoundNowhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		core, lines := observer.New(zap.InfoLevel)
+		w := node(t, nil, func(w *world) {
+			w.options.Log = zap.New(core)
+			w.put(web, running)
+		})
+		pass(time.Hour)
+		if n := lines.FilterField(zap.Error(errNowhere)).Len(); n < 1 || n > 12 {
+			t.Errorf("the reason is logged %d times in an hour", n)
+		}
+		if w.states() != "1 unknown" || w.searches > 80 || w.told() != "" {
+			t.Errorf("%s, %d searches", w.states(), w.searches)
+		}
+	})
+}
+
+// A sandbox that was made anew is found again.
+func TestANewSandbox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var old *space
+		w := node(t, nil, func(w *world) { old = w.redirected(web) })
+		w.mu.Lock()
+		delete(w.spaces, "/run/netns/"+old.id.String())
+		w.mu.Unlock()
+		s := w.redirected(web)
+		w.set(func() { s.has = rules.Ruleset{} })
+		pass(time.Second)
+		if s.applied != 1 || w.states() != "1 redirected" {
+			t.Errorf("applied %d times, %s", s.applied, w.states())
+		}
+		w.flush(s)
+		if s.applied != 2 {
+			t.Error("the new one is not heard")
+		}
+	})
+}
+
+// Who is to be left alone is not even looked at.
+func TestWhoIsLeftAlone(t *testing.T) {
+	for name, prepare := range map[string]func(*world, *decide.Pod) podcache.PodStatus{
+		"a pod that is being deleted": func(*world, *decide.Pod) podcache.PodStatus {
+			return podcache.PodStatus{Phase: "Running", Deleted: true}
+		},
+		"a pod that has succeeded":    func(*world, *decide.Pod) podcache.PodStatus { return podcache.PodStatus{Phase: "Succeeded"} },
+		"a pod that has failed":       func(*world, *decide.Pod) podcache.PodStatus { return podcache.PodStatus{Phase: "Failed"} },
+		"a pod of the host's network": func(_ *world, p *decide.Pod) podcache.PodStatus { p.Spec.HostNetwork = true; return running },
+		"a pod without a proxy":       func(_ *world, p *decide.Pod) podcache.PodStatus { p.Spec.Containers = nil; return running },
+		"a pod with istio-init": func(_ *world, p *decide.Pod) podcache.PodStatus {
+			p.Spec.InitContainers = []decide.Container{{Name: "istio-init"}}
+			return running
+		},
+		"a pod that has opted out": func(_ *world, p *decide.Pod) podcache.PodStatus {
+			p.Metadata.Labels = map[string]string{"sidecar.istio.io/inject": "false"}
+			return running
+		},
+		"a pod that ADD has left alone": func(w *world, p *decide.Pod) podcache.PodStatus { w.record(p, nil); return running },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				web := meshPod("web")
+				var s *space
+				w := node(t, nil, func(w *world) {
+					s = w.home(web)
+					w.put(web, prepare(w, web))
+				})
+				pass(10 * time.Minute)
+				if s.checked+s.applied > 0 || w.states() != "" || w.told() != "" {
+					t.Errorf("compared %d times, applied %d times, %s", s.checked, s.applied, w.states())
+				}
+			})
+		})
+	}
+}
+
+// What istio-cni has redirected stays as it is.
+func TestAPodOfIstioCNI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var s *space
+		w := node(t, nil, func(w *world) {
+			s = w.home(web)
+			s.istio = []string{"chain ip nat ISTIO_OUTPUT"}
+			w.put(web, broken(time.Now()))
+		})
+		pass(10 * time.Minute)
+		if s.applied > 0 || w.states() != "1 redirected" || w.told()+w.done() != "" {
+			t.Errorf("applied %d times, %s", s.applied, w.states())
+		}
+	})
+}
+
+// A pod whose parameters make no sense is told of, and is not guessed at.
+func TestParametersThatMakeNoSense(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		web.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "80a"
+		var s *space
+		w := node(t, nil, func(w *world) {
+			s = w.home(web)
+			w.put(web, running)
+		})
+		if s.applied > 0 || w.states() != "1 unprotected" || len(w.events) != 1 || !strings.Contains(w.events[0].Message, `"80a"`) {
+			t.Errorf("%s, told %+v", w.states(), w.events)
+		}
+	})
+}
+
+// What is done about a late pod says the policy, in istio-cni's order; deleting and labelling only if its validation fails.
+func TestPolicies(t *testing.T) {
+	const inPlace, deleting, labelling, nothing = "repaired", "delete shop/web uid-web@1",
+		"label shop/web uid-web cni.istio.io/uninitialized=true", ""
+	for _, row := range []struct {
+		name   string
+		env    map[string]string
+		broken string // what is done to a pod that has failed
+		waits  string // and to one that has not
+	}{
+		{"as the chart sets it", nil, inPlace, inPlace},
+		{"repair goes before the others", env("REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"), inPlace, inPlace},
+		{"delete goes before label", env("REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"), deleting, nothing},
+		{"label", env("REPAIR_REPAIR_PODS=false REPAIR_LABEL_PODS=true"), labelling, nothing},
+		{"none", env("REPAIR_REPAIR_PODS=false"), nothing, nothing},
+		{"not enabled", env("REPAIR_ENABLED=false REPAIR_DELETE_PODS=true"), nothing, nothing},
+		{
+			"delete without entering namespaces", env("SLUICE_AUDIT=false REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true"),
+			deleting, nothing,
+		},
+		{"repair without audit", env("SLUICE_AUDIT=false"), inPlace, inPlace},
+		{"another pod is selected", env("REPAIR_LABEL_SELECTORS=tier=web REPAIR_DELETE_PODS=true"), nothing, nothing},
+	} {
+		for _, fails := range []bool{true, false} {
+			want := row.waits
+			if fails {
+				want = row.broken
+			}
+			t.Run(row.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					web := meshPod("web")
+					var s *space
+					w := node(t, row.env, func(w *world) {
+						s = w.home(web)
+						life := running
+						if fails {
+							life = broken(time.Now().Add(-time.Minute))
+						}
+						w.put(web, life)
+					})
+					got := w.done()
+					if s.applied > 0 {
+						got = inPlace + got
+					}
+					if got != want {
+						t.Errorf("fails %v: %q, want %q", fails, got, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+func env(text string) map[string]string {
+	m := map[string]string{}
+	for _, pair := range strings.Fields(text) {
+		key, value, _ := strings.Cut(pair, "=")
+		m[key] = value
+	}
+	return m
+}
+
+// Where repair in place does not help, the next thing that is allowed is done: after a run that began later has failed, and once.
+func TestRepairThatDoesNotHelp(t *testing.T) {
+	for name, want := range map[string]string{
+		"REPAIR_DELETE_PODS=true": "delete shop/web uid-web@3",
+		"REPAIR_LABEL_PODS=true":  "label shop/web uid-web cni.istio.io/uninitialized=true",
+		"":                        "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				web := meshPod("web")
+				w := node(t, env(name), func(w *world) {
+					w.home(web)
+					w.put(web, broken(time.Now()))
+				})
+				w.told()
+				pass(10 * time.Second)
+				w.put(web, broken(time.Now().Add(-20*time.Second))) // the run that failed before
+				settle()
+				if done := w.done(); done != "" {
+					t.Fatalf("too early: %s", done)
+				}
+				w.put(web, broken(time.Now()))
+				settle()
+				if got := w.done(); got != want {
+					t.Errorf("%q, want %q", got, want)
+				}
+				if told := w.told(); (want == "") != (told == "RedirectRepairFailed") {
+					t.Errorf("told %s", told)
+				}
+			})
+		})
+	}
+}
+
+// Where it cannot be repaired, or its sandbox cannot be found, likewise.
+func TestRepairThatIsNotPossible(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost, refused := meshPod("lost"), meshPod("refused")
+		w := node(t, env("REPAIR_DELETE_PODS=true"), func(w *world) {
+			w.home(refused).refuse = errors.New("no memory")
+			w.put(refused, broken(time.Now()))
+			w.put(lost, broken(time.Now()))
+		})
+		pass(time.Second)
+		if got := w.done(); !strings.Contains(got, "delete shop/lost") || !strings.Contains(got, "delete shop/refused") {
+			t.Error(got)
+		}
+		if w.metric("sluice_repairs_total{race,delete,success}") < 2 || w.metric("istio_cni_repair_pods_repaired_total{repair,fail}") < 1 {
+			t.Errorf("counted %v", w.counted)
+		}
+	})
+}
+
+// An API server that is away, or a pod that has changed meanwhile, is asked again.
+func TestActsThatFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		w := node(t, env("REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true SLUICE_AUDIT=false"), func(w *world) {
+			w.refuse = errors.New("away")
+			w.put(web, broken(time.Now()))
+		})
+		pass(5 * time.Minute)
+		if n := strings.Count(w.done(), "delete"); n < 5 || n > 15 {
+			t.Errorf("tried %d times", n)
+		}
+		w.set(func() { w.refuse = &cluster.StatusError{Code: 409} })
+		pass(5 * time.Minute)
+		w.done()
+		pass(5 * time.Minute)
+		if done := w.done(); done != "" {
+			t.Errorf("without a change of the pod: %s", done)
+		}
+		w.set(func() { w.refuse = nil })
+		w.put(web, broken(time.Now()))
+		settle()
+		if w.done() == "" || w.metric("istio_cni_repair_pods_repaired_total{delete,skip}") == 0 {
+			t.Errorf("counted %v", w.counted)
+		}
+	})
+}
+
+// A process of the pod may be there before the pod's network (cri-dockerd), and before its ADD: neither is taken for a late pod, nor
+// for one with the addresses that it has so far.
+func TestAPodWhoseADDIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		web.Status = decide.PodStatus{}
+		var s *space
+		w := node(t, nil, func(w *world) {
+			w.source = sandbox.Proc
+			s = w.home(web)
+			w.put(web, podcache.PodStatus{Phase: "Pending"})
+		})
+		pass(10 * time.Second)
+		if s.applied > 0 || w.states() != "" || w.told() != "" {
+			t.Errorf("applied %d times, %s", s.applied, w.states())
+		}
+		w.set(func() { s.addresses = append(s.addresses, netip.MustParseAddr("fd00::7")) })
+		web.Status.PodIP = "10.0.0.7"
+		w.put(web, podcache.PodStatus{Phase: "Pending"})
+		settle()
+		r, _, err := decide.Parameters(web, s.addresses, w.options.Decide)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.applied != 1 || !rules.Equal(rules.MustCompile(r), s.has) || w.states() != "1 redirected" {
+			t.Errorf("applied %d times, %s", s.applied, w.states())
+		}
+	})
+}
+
+// Nothing is kept of a pod that goes while it is repaired.
+func TestAPodThatGoesWhileItIsRepaired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		w := node(t, nil, func(w *world) {
+			w.home(web).during = func() {
+				w.delete(web)
+				time.Sleep(time.Millisecond)
+			}
+			w.put(web, podcache.PodStatus{Phase: "Pending"})
+		})
+		pass(time.Second)
+		if kept, err := w.options.Repairs.List(); len(kept) > 0 || err != nil || w.Held() > 0 {
+			t.Errorf("kept %v, %v, and %d things", kept, err, w.Held())
+		}
+	})
+}
+
+// silent is an API server that takes connections and never answers.
+type silent struct{ *world }
+
+func (s silent) LabelPod(ctx context.Context, pod cluster.Name, _, _, _ string) error {
+	_ = s.act("label " + pod.String())
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// An API server that does not answer keeps nobody from being mended.
+func TestActsThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *space
+		w := node(t, map[string]string{"REPAIR_REPAIR_PODS": "false", "REPAIR_LABEL_PODS": "true"}, func(w *world) {
+			w.options.Cluster = silent{w}
+			s = w.redirected(meshPod("web"))
+			for i := range 60 {
+				p := meshPod(fmt.Sprintf("late-%d", i))
+				w.home(p)
+				w.put(p, broken(time.Now()))
+			}
+		})
+		pass(time.Minute)
+		w.flush(s)
+		pass(10 * time.Second)
+		if s.applied != 1 {
+			t.Errorf("applied %d times", s.applied)
+		}
+		if acts := strings.Count(w.done(), "label"); acts < 2 || acts > 20 {
+			t.Errorf("%d pods were tried", acts)
+		}
+	})
+}
+
+// A pod that ADD let start though it could not read it is repaired too, and is told why it had nothing.
+func TestAPodThatADDCouldNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var s *space
+		w := node(t, nil, func(w *world) {
+			s = w.home(web)
+			if err := w.options.Records.Put(record.Record{
+				Key: record.Key{ContainerID: "c", IfName: "eth0"}, Pod: record.Pod{Namespace: "shop", Name: "web", UID: "uid-web"},
+				Outcome: "skip", Reason: agent.PodUnreadable,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			w.put(web, running)
+		})
+		if s.applied != 1 || len(w.events) != 1 || !strings.HasPrefix(w.events[0].Message, "the plugin could not read the pod when it started; ") {
+			t.Errorf("applied %d times, told %+v", s.applied, w.events)
+		}
+	})
+}

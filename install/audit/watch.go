@@ -1,0 +1,104 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/nft/watch"
+)
+
+const (
+	// firstListen and longestListen are the pauses before it is tried again to listen, where that fails.
+	firstListen   = time.Second
+	longestListen = 5 * time.Minute
+	// lostShare is the time for each pod between two visits of all because of lost events: with 2 ms for a visit that looks for rules of
+	// others too, losses cost 2 % of a core at most.
+	lostShare = 100 * time.Millisecond
+)
+
+// listen hears of changes of rules until the context ends.
+func (a *Auditor) listen(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; failures++ {
+		begin := time.Now()
+		err := a.watchRules(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		a.Metrics.Count("sluice_events_lost_total", 1, "nftables")
+		a.Log.Warn("changes of rules are not heard; pods are visited by the timer", zap.Error(err))
+		if time.Since(begin) > longestListen {
+			failures = 0
+		}
+		timer := time.NewTimer(pauseAfter(failures, firstListen, longestListen))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// watchRules handles events until the context ends, or the subscription fails.
+func (a *Auditor) watchRules(ctx context.Context) error {
+	events, err := a.Listen()
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.events = events
+	a.mu.Unlock()
+	a.all() // who was visited before is not listened to yet
+	for {
+		var e watch.Event
+		if e, err = events.Next(ctx); err != nil {
+			break
+		}
+		if e.Lost {
+			a.Metrics.Count("sluice_events_lost_total", 1, "nftables")
+			a.all()
+		} else {
+			a.heard(e)
+		}
+	}
+	a.mu.Lock()
+	a.events = nil
+	a.mu.Unlock()
+	return errors.Join(err, events.Close())
+}
+
+// heard has the pod visited whose namespace was heard of.
+func (a *Auditor) heard(e watch.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	uid, ok := a.homes[e.NS]
+	if !ok {
+		return
+	}
+	now := time.Now()
+	p := a.pods[uid]
+	p.heard.note(e, now)
+	a.schedule.plan(uid, p.visits.next(now))
+}
+
+// all has all pods visited that have a sandbox, but not too soon after the last time.
+func (a *Auditor) all() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := time.Now()
+	switch next := a.round.Add(time.Duration(len(a.pods)) * lostShare); {
+	case a.round.After(at):
+		at = a.round // is planned already, but not for those who were visited since
+	case next.After(at):
+		at = next
+	}
+	a.round = at
+	for uid, p := range a.pods {
+		if p.place != nil {
+			p.heard.rules = true // perhaps
+			a.schedule.plan(uid, at)
+		}
+	}
+}

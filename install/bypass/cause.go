@@ -1,0 +1,75 @@
+package bypass
+
+import (
+	"fmt"
+	"time"
+)
+
+// A Cause is why a pod has no ADD of the plugin.
+type Cause struct {
+	Kind Kind
+	// Sentence says it, with the times that it rests upon.
+	Sentence string
+}
+
+// Kind is the kind of a cause.
+type Kind string
+
+// The kinds.
+const (
+	Early    Kind = "early"    // the sandbox is older than the chain with the plugin, as far as is known
+	Gap      Kind = "gap"      // it was made while the chain was not as it should be
+	Bypassed Kind = "bypassed" // it was made while the chain was as it should be
+	Optional Kind = "optional" // the plugin is not in the chain, by the settings
+	Unknown  Kind = "unknown"  // when it was made is not known
+)
+
+// Explain returns why a pod whose sandbox was made at a time, the zero time if that is not known, has no ADD of the plugin.
+func (d *Detector) Explain(created time.Time) Cause {
+	if d.options.Optional {
+		return Cause{Optional, "the plugin is not in the node's CNI chain, since chained is false, and the pod has not asked for its network"}
+	}
+	if created.IsZero() {
+		return Cause{Unknown, "the plugin was not called for the pod, and when its sandbox was made is not known"}
+	}
+	d.mu.Lock()
+	last, open := d.history.last(), d.history.open
+	d.mu.Unlock()
+	if open && created.After(last) && d.options.Look != nil {
+		d.options.Look() // what the chain was at that time is known only if it has not changed until now
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.history.explain(created)
+}
+
+func (h *history) explain(created time.Time) Cause {
+	made := "the pod's sandbox was made at " + stamp(created)
+	in, found := h.during(created)
+	switch {
+	case len(h.spans) == 0:
+		return Cause{Early, made + ", and the agent has not found the plugin in the node's CNI chain yet"}
+	case created.Before(h.spans[0].from):
+		return Cause{Early, fmt.Sprintf("%s, before the agent found the plugin in the node's CNI chain at %s", made, stamp(h.spans[0].from))}
+	case found && created.Sub(in.from) < settled:
+		return Cause{Early, fmt.Sprintf("%s, when the plugin had just been put into the node's CNI chain (%s)", made, stamp(in.from))}
+	case found:
+		return Cause{Bypassed, fmt.Sprintf("the runtime made the pod's sandbox at %s without calling the plugin, although the node's CNI chain "+
+			"has been as it should be since %s", stamp(created), stamp(in.from))}
+	}
+	return Cause{Gap, made + h.gap(in)}
+}
+
+// gap says what was wrong after a span.
+func (h *history) gap(before span) string {
+	text := ", while the node's CNI chain was not as it should be: it was last at " + stamp(before.last)
+	for _, s := range h.spans {
+		if s.from.After(before.last) {
+			return text + ", and again at " + stamp(s.from)
+		}
+	}
+	if h.why != "" {
+		text += " (" + h.why + ")"
+	}
+	return text
+}

@@ -1,0 +1,165 @@
+package bypass_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/bypass"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func at(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+
+func newDetector(t *testing.T, o bypass.Options) *bypass.Detector {
+	t.Helper()
+	d, err := bypass.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// The chain is right from 100 s to 200 s, wrong until 300 s, and right from then on; at 400 s a rival's work was put right.
+func TestTheCauseIsDecidedByTimes(t *testing.T) {
+	d := newDetector(t, bypass.Options{})
+	for s := 100; s <= 200; s += 10 {
+		d.Note(at(s), true, s == 100, "")
+	}
+	for s := 210; s < 300; s += 10 {
+		d.Note(at(s), false, false, "ReadOnlyFileSystem: conf")
+	}
+	for s := 300; s <= 500; s += 10 {
+		d.Note(at(s), true, s == 300 || s == 400, "")
+	}
+	for _, row := range []struct {
+		created time.Time
+		kind    bypass.Kind
+		words   []string
+	}{
+		{time.Time{}, bypass.Unknown, []string{"is not known"}},
+		{at(50), bypass.Early, []string{"made at 2026-01-01T12:00:50Z", "before the agent found the plugin", "12:01:40Z"}},
+		{at(101), bypass.Early, []string{"had just been put", "12:01:40Z"}},
+		{at(106), bypass.Bypassed, []string{"made the pod's sandbox at 2026-01-01T12:01:46Z without calling", "since 2026-01-01T12:01:40Z"}},
+		{at(200), bypass.Bypassed, nil},
+		{at(205), bypass.Gap, []string{"last at 2026-01-01T12:03:20Z", "again at 2026-01-01T12:05:00Z"}},
+		{at(250), bypass.Gap, nil},
+		{at(302), bypass.Early, []string{"had just been put"}},
+		{at(350), bypass.Bypassed, nil},
+		{at(395), bypass.Gap, nil},
+		{at(410), bypass.Bypassed, []string{"since 2026-01-01T12:06:40Z"}},
+	} {
+		got := d.Explain(row.created)
+		if got.Kind != row.kind {
+			t.Errorf("%s: %s, want %s: %s", row.created, got.Kind, row.kind, got.Sentence)
+		}
+		for _, w := range row.words {
+			if !strings.Contains(got.Sentence, w) {
+				t.Errorf("%s: %q lacks %q", row.created, got.Sentence, w)
+			}
+		}
+	}
+}
+
+func TestBeforeTheChainWasSeenNothingIsABypass(t *testing.T) {
+	d := newDetector(t, bypass.Options{})
+	if c := d.Explain(at(0)); c.Kind != bypass.Early {
+		t.Errorf("%v", c)
+	}
+	d.Note(at(1), false, false, "NoNetworkConfiguration")
+	if c := d.Explain(at(2)); c.Kind != bypass.Early {
+		t.Errorf("%v", c)
+	}
+}
+
+// Without a chain pods may start without the plugin.
+func TestWithoutAChainNothingIsABypass(t *testing.T) {
+	d := newDetector(t, bypass.Options{Optional: true})
+	d.Note(at(0), true, true, "")
+	d.Note(at(100), true, false, "")
+	if c := d.Explain(at(50)); c.Kind != bypass.Optional || !strings.Contains(c.Sentence, "chained is false") {
+		t.Errorf("%v", c)
+	}
+}
+
+// A pod that is younger than the last look at the chain is explained after another one.
+func TestTheChainIsLookedAtBeforeABypassIsTold(t *testing.T) {
+	for _, ok := range []bool{true, false} {
+		var d *bypass.Detector
+		looks := 0
+		d = newDetector(t, bypass.Options{Look: func() {
+			looks++
+			d.Note(at(20), ok, false, "removed")
+		}})
+		if d.Explain(at(5)); looks != 0 {
+			t.Error("looked at before the agent did so itself")
+		}
+		d.Note(at(0), true, true, "")
+		want := bypass.Gap
+		if ok {
+			want = bypass.Bypassed
+		}
+		if c := d.Explain(at(15)); c.Kind != want || looks != 1 {
+			t.Errorf("found %t: %v after %d looks", ok, c, looks)
+		}
+	}
+}
+
+// A bypass stands, for the next agent too, until the plugin was called for a pod that came later.
+func TestABypassStandsUntilAnADD(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bypass.json")
+	changes := 0
+	o := bypass.Options{File: path, Changed: func() { changes++ }}
+	d := newDetector(t, o)
+	d.Note(at(0), true, true, "")
+	d.Note(at(100), true, false, "")
+	passed := func(d *bypass.Detector, uid string, created time.Time, want bool) {
+		t.Helper()
+		if isNew, err := d.Passed("shop/"+uid, uid, created); err != nil || isNew != want {
+			t.Errorf("%s: new %t, %v", uid, isNew, err)
+		}
+	}
+	passed(d, "a", at(50), true)
+	passed(d, "a", at(50), false)
+	passed(d, "b", at(60), true)
+	passed(d, "early", at(55), false)
+	if b, stands := d.Standing(); !stands || b.Pod != "shop/b" || b.Pods != 2 || !b.Since.Equal(at(0)) {
+		t.Errorf("%t, %+v", stands, b)
+	}
+	d = newDetector(t, o)
+	b, stands := d.Standing()
+	if !stands || b.Pods != 2 || !strings.Contains(b.String(), "restart the container runtime") {
+		t.Errorf("the next agent knows: %t, %v", stands, b)
+	}
+	for _, early := range []time.Time{at(10), at(59), at(64)} { // that ADD may have begun with the chain before
+		if err := d.Added(early); err != nil {
+			t.Error(err)
+		}
+		if _, stands := d.Standing(); !stands {
+			t.Errorf("over because of an ADD at %s", early)
+		}
+	}
+	if err := d.Added(at(66)); err != nil {
+		t.Error(err)
+	}
+	if _, stands := d.Standing(); stands || changes != 3 {
+		t.Errorf("it stands %t after %d changes", stands, changes)
+	}
+	if _, stands := newDetector(t, o).Standing(); stands {
+		t.Error("the next agent does not know that it is over")
+	}
+}
+
+func TestWhatWasKeptAndCannotBeReadIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bypass.json")
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := bypass.New(bypass.Options{File: path})
+	if _, stands := d.Standing(); err == nil || stands {
+		t.Errorf("%v, %t", err, stands)
+	}
+}

@@ -1,0 +1,51 @@
+package filetest
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// immutable is FS_IMMUTABLE_FL of linux/fs.h.
+const immutable = 0x10
+
+// Immutable sets the immutable flag of a file (chattr +i) until the returned function is called, or the test ends. It needs root.
+func Immutable(t *testing.T, path string) (mutable func()) {
+	t.Helper()
+	flag(t, path, immutable, true)
+	set := true
+	mutable = func() {
+		if set {
+			flag(t, path, immutable, false)
+		}
+		set = false
+	}
+	t.Cleanup(mutable)
+	return mutable
+}
+
+// flag sets or clears an inode flag (ioctl_iflags(2)).
+func flag(t *testing.T, path string, bit int, on bool) {
+	t.Helper()
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) && !on {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // only its flags change
+	flags, err := unix.IoctlGetInt(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if flags |= bit; !on {
+		flags &^= bit
+	}
+	if err := unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags); err != nil {
+		t.Fatalf("flags of %s: %v", path, err)
+	}
+}

@@ -1,0 +1,50 @@
+package file
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// maxLinks is how many symbolic links the kernel follows in one path (path_resolution(7)).
+const maxLinks = 40
+
+// ResolveIn returns the path, below root, of what a process whose root directory is root finds at an absolute path: an absolute symbolic
+// link leads to a path below root, and ".." never above it. A path that does not exist is an error with [fs.ErrNotExist].
+func ResolveIn(root, path string) (string, error) {
+	at, way := "/", strings.Split(path, "/")
+	for links := 0; len(way) > 0; {
+		name := way[0]
+		way = way[1:]
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			at = filepath.Dir(at)
+			continue
+		}
+		next := filepath.Join(at, name)
+		info, err := os.Lstat(filepath.Join(root, next))
+		if err != nil {
+			return "", err
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			at = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return "", &fs.PathError{Op: "resolve", Path: path, Err: syscall.ELOOP}
+		}
+		target, err := os.Readlink(filepath.Join(root, next))
+		if err != nil {
+			return "", err
+		}
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		way = append(strings.Split(target, "/"), way...)
+	}
+	return filepath.Join(root, at), nil
+}

@@ -1,0 +1,256 @@
+package node_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/install/file/filetest"
+	"github.com/sluice-mesh/sluice/install/node"
+)
+
+// A mounted bed has directories of a node that are mounted for the agent as the runtime does that, and the process of a runtime with
+// mounts of its own.
+type mounted struct {
+	*bed
+	runtime *exec.Cmd
+	now     time.Time
+	n       *node.Node
+}
+
+// newMounted needs a process with private mounts.
+func newMounted(t *testing.T) *mounted {
+	t.Helper()
+	m := &mounted{bed: newBed(t), now: time.Unix(1_000_000, 0)}
+	m.put("node/etc/cni/net.d/10-a.conflist", list("calico"))
+	m.must(os.MkdirAll(m.path("node/opt/cni/bin"), 0o755))
+	m.settings.NodeCNIConfDir, m.settings.NodeCNIBinDir = m.path("node/etc/cni/net.d"), m.path("node/opt/cni/bin")
+	m.runtime = exec.CommandContext(t.Context(), "sleep", "infinity")
+	m.runtime.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	m.must(m.runtime.Start())
+	t.Cleanup(func() {
+		_ = m.runtime.Process.Kill()
+		_ = m.runtime.Wait()
+	})
+	root := fmt.Sprintf("/proc/%d/root", m.runtime.Process.Pid)
+	m.settings.NodeRoot = func() (string, error) { return root, nil }
+	m.mount("node/etc/cni/net.d", "conf")
+	m.mount("node/opt/cni/bin", "bin")
+	m.restart()
+	return m
+}
+
+func (m *mounted) mount(from, to string) {
+	m.t.Helper()
+	m.must(unix.Mount(m.path(from), m.path(to), "", unix.MS_BIND|unix.MS_REC, ""))
+	m.t.Cleanup(func() { m.must(unix.Unmount(m.path(to), unix.MNT_DETACH)) })
+}
+
+// restart starts another agent.
+func (m *mounted) restart() {
+	m.n = m.nodeOf(m.settings, node.Options{Now: func() time.Time { return m.now }})
+}
+
+// pass makes a pass after some time.
+func (m *mounted) pass(after time.Duration) node.Status {
+	m.now = m.now.Add(after)
+	return m.n.Reconcile(m.t.Context())
+}
+
+// onNode runs a command with the runtime's mounts.
+func (m *mounted) onNode(argv ...string) {
+	m.t.Helper()
+	argv = append([]string{"-m", "-t", strconv.Itoa(m.runtime.Process.Pid)}, argv...)
+	if out, err := exec.CommandContext(m.t.Context(), "nsenter", argv...).CombinedOutput(); err != nil {
+		m.t.Fatalf("%s: %v: %s", argv, err, out)
+	}
+}
+
+// The agent's mount leads to the directory that was there when it was made. The runtime goes by the path.
+func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	for what, row := range map[string]struct {
+		do      func(m *mounted, dir string)
+		private bool // only the runtime's mounts change
+	}{
+		"moved, and another one made": {do: func(m *mounted, dir string) {
+			m.must(os.Rename(dir, dir+".old"))
+			m.must(os.CopyFS(dir, os.DirFS(dir+".old")))
+		}},
+		"moved, and a link to another one made": {do: func(m *mounted, dir string) {
+			m.must(os.Rename(dir, dir+".old"))
+			m.must(os.CopyFS(dir+".new", os.DirFS(dir+".old")))
+			m.must(os.Symlink(dir+".new", dir))
+		}},
+		"moved with the directory above": {do: func(m *mounted, dir string) {
+			above := filepath.Dir(dir)
+			m.must(os.Rename(above, above+".old"))
+			m.must(os.CopyFS(above, os.DirFS(above+".old")))
+		}},
+		"removed, and made anew": {do: func(m *mounted, dir string) {
+			m.must(os.RemoveAll(dir))
+			m.must(os.MkdirAll(dir, 0o755))
+		}},
+		"mounted over": {private: true, do: func(m *mounted, dir string) { m.onNode("mount", "-t", "tmpfs", "tmpfs", dir) }},
+	} {
+		for _, dir := range []string{"node/etc/cni/net.d", "node/opt/cni/bin"} {
+			m := newMounted(t)
+			m.installed(m.pass(0))
+			if got := m.pass(0).Directories; got.Configuration != node.Same || got.Binary != node.Same || !got.Known() {
+				t.Fatalf("at first %+v", got)
+			}
+			row.do(m, m.path(dir))
+			s := m.pass(0)
+			blocking := false
+			for _, p := range s.Problems {
+				blocking = blocking || p.Blocking && p.Reason == node.DirectoryGone
+			}
+			if !blocking || s.Remount {
+				t.Errorf("%s %s: %v, mounted anew %t", dir, what, s.Problems, s.Remount)
+			}
+			if s = m.pass(time.Second); s.Remount {
+				t.Errorf("%s %s: given up after a second", dir, what)
+			}
+			if s = m.pass(2 * time.Second); !s.Remount {
+				t.Errorf("%s %s: not given up after three seconds: %+v", dir, what, s.Directories)
+			}
+		}
+	}
+}
+
+// A link in the place of the directory which leads to the same one changes nothing.
+func TestADirectoryThatIsReachedByALinkIsTheSame(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	m := newMounted(t)
+	m.installed(m.pass(0))
+	dir := m.path("node/etc/cni/net.d")
+	m.must(os.Rename(dir, dir+".real"))
+	s := m.pass(0)
+	if s.Installed() || s.Directories.Configuration != node.Gone {
+		t.Errorf("while there is none: %+v, %v", s.Directories, s.Problems)
+	}
+	if s = m.pass(time.Hour); s.Remount {
+		t.Error("a mount of what is not there does not help")
+	}
+	m.must(os.Symlink("net.d.real", dir))
+	m.installed(m.pass(0))
+}
+
+// What was moved back is the same again.
+func TestADirectoryThatComesBack(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	m := newMounted(t)
+	m.installed(m.pass(0))
+	dir := m.path("node/etc/cni/net.d")
+	for range 3 {
+		m.must(os.Rename(dir, dir+".old"))
+		m.must(os.Mkdir(dir, 0o755))
+		if s := m.pass(time.Second); s.Installed() || s.Remount {
+			t.Errorf("%v, %t", s.Problems, s.Remount)
+		}
+		m.must(os.Remove(dir))
+		m.must(os.Rename(dir+".old", dir))
+		m.installed(m.pass(time.Second))
+	}
+}
+
+// A file that is mounted over the configuration, or over the plugin, is what the runtime reads.
+func TestAFileThatIsMountedOverOnTheNode(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	for _, path := range []string{"node/etc/cni/net.d/10-a.conflist", "node/opt/cni/bin/sluice-cni"} {
+		m := newMounted(t)
+		m.installed(m.pass(0))
+		m.put("other", list("calico"))
+		m.onNode("mount", "--bind", m.path("other"), m.path(path))
+		s := m.pass(0)
+		if s.Installed() || s.Problems[0].Reason != node.DirectoryGone {
+			t.Errorf("%s: %v", path, s.Problems)
+		}
+		if s = m.pass(3 * time.Second); !s.Remount {
+			t.Errorf("%s: not mounted anew", path)
+		}
+		m.onNode("umount", m.path(path))
+		m.installed(m.pass(0))
+	}
+}
+
+// A directory that never was the node's, as by a wrong setting, is not ready, and the agent does not end every few seconds because of it.
+func TestADirectoryThatNeverWasTheNodes(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	m := newMounted(t)
+	m.must(os.MkdirAll(m.path("node/other"), 0o755))
+	m.settings.NodeCNIConfDir = m.path("node/other")
+	m.restart()
+	for range 10 {
+		if s := m.pass(10 * time.Second); s.Installed() || s.Remount {
+			t.Fatalf("%v, %t", s.Problems, s.Remount)
+		}
+	}
+	if s := m.pass(5 * time.Minute); !s.Remount {
+		t.Error("it is never tried anew")
+	}
+}
+
+// What cannot be compared is unknown, and no reason to refuse pods. A directory that was moved is recognised nevertheless.
+func TestADirectoryOfAHiddenNode(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	for why, root := range map[string]func() (string, error){
+		"not asked for": nil,
+		"not permitted": func() (string, error) { return "", unix.EPERM },
+		"no such root":  func() (string, error) { return "/proc/0/root", nil },
+	} {
+		m := newMounted(t)
+		m.settings.NodeRoot = root
+		m.restart()
+		s := m.pass(0)
+		m.installed(s)
+		if s.Directories.Known() || s.Directories.Configuration != node.Unknown || s.Directories.Why == "" {
+			t.Errorf("%s: %+v", why, s.Directories)
+		}
+		dir := m.path("node/etc/cni/net.d")
+		m.must(os.Rename(dir, dir+".old"))
+		m.must(os.CopyFS(dir, os.DirFS(dir+".old")))
+		if s = m.pass(0); s.Installed() || s.Directories.Configuration != node.Replaced {
+			t.Errorf("%s: %+v, %v", why, s.Directories, s.Problems)
+		}
+	}
+}
+
+// Events alone tell that a directory was moved.
+func TestThatADirectoryWasMovedIsNoticedAtOnce(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	m := newMounted(t)
+	m.installed(m.pass(0))
+	m.settings.Resync = time.Hour
+	statuses := m.running(m.node())
+	await(t, statuses, "in order", node.Status.Installed)
+	dir := m.path("node/etc/cni/net.d")
+	m.must(os.Rename(dir, dir+".old"))
+	m.must(os.CopyFS(dir, os.DirFS(dir+".old")))
+	s := await(t, statuses, "noticed", func(s node.Status) bool { return s.Directories.Configuration == node.Replaced })
+	if s.Installed() {
+		t.Error("it counts as in order")
+	}
+	await(t, statuses, "given up", func(s node.Status) bool { return s.Remount })
+}

@@ -1,0 +1,125 @@
+package repair
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An Entry is what is kept of a pod that was repaired in place. It stands for the record that ADD would have left.
+type Entry struct {
+	// UID is the pod's, Namespace and Name are for people.
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Redirect is what its rules were compiled from, Engine what has them.
+	Redirect rules.Redirect     `json:"redirect"`
+	Engine   compat.BackendName `json:"engine"`
+	// Time is when that was done.
+	Time time.Time `json:"time"`
+}
+
+// A Store is a directory of entries, one small file for each pod. Like the records of ADD it is on a tmpfs: after a reboot there are
+// other sandboxes. The methods are safe for concurrent use.
+type Store struct{ dir string }
+
+// In returns the store below the directory that agent and plugin share. It is made when something is put there.
+func In(runDir string) Store { return Store{filepath.Join(runDir, "repaired")} }
+
+const suffix = ".json"
+
+// file returns the path of a pod's entry. A UID is a user's text where the kubelet does not make it: that of a static pod.
+func (l Store) file(uid string) (string, error) {
+	if uid == "" || strings.HasPrefix(uid, ".") || strings.ContainsAny(uid, "/\x00") || len(uid) > 200 {
+		return "", fmt.Errorf("pod uid %q is no file name", uid)
+	}
+	return filepath.Join(l.dir, uid+suffix), nil
+}
+
+// Put keeps an entry, in the place of the one that the pod had.
+func (l Store) Put(e Entry) error {
+	if err := l.put(e); err != nil {
+		return fmt.Errorf("keep that pod %s/%s was repaired: %w", e.Namespace, e.Name, err)
+	}
+	return nil
+}
+
+func (l Store) put(e Entry) error {
+	path, err := l.file(e.UID)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		return err
+	}
+	// One writer: the agent. A draft that was left by a killed one is written anew.
+	draft := filepath.Join(l.dir, "."+filepath.Base(path))
+	if err := os.WriteFile(draft, append(data, '\n'), 0o600); err != nil {
+		return errors.Join(err, os.Remove(draft))
+	}
+	return os.Rename(draft, path)
+}
+
+// List returns all entries by the UIDs of their pods. Beside those, the error says which files cannot be used.
+func (l Store) List() (map[string]Entry, error) {
+	files, err := os.ReadDir(l.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return map[string]Entry{}, nil
+	}
+	entries := make(map[string]Entry, len(files))
+	for _, f := range files {
+		uid, found := strings.CutSuffix(f.Name(), suffix)
+		if !found || strings.HasPrefix(uid, ".") {
+			continue
+		}
+		e, readErr := read(filepath.Join(l.dir, f.Name()))
+		if readErr == nil && e.UID != uid {
+			readErr = fmt.Errorf("%s: it is about pod %q", f.Name(), e.UID)
+		}
+		if readErr != nil {
+			err = errors.Join(err, readErr)
+			continue
+		}
+		entries[uid] = e
+	}
+	return entries, err
+}
+
+func read(path string) (Entry, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Entry{}, err
+	}
+	var e Entry
+	if err := json.Unmarshal(data, &e); err != nil {
+		return Entry{}, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := e.Redirect.Validate(); err != nil {
+		return Entry{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return e, nil
+}
+
+// Remove forgets a pod. It is no error if nothing is kept.
+func (l Store) Remove(uid string) error {
+	path, err := l.file(uid)
+	if err != nil {
+		return nil // never kept
+	}
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package podcache_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+// Without the API server what is kept goes on to be answered, and what is not is said to be unavailable.
+func TestAnAPIServerThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.server.Always(sourcetest.InternalError())
+		w.server.ForgetHistory()
+		time.Sleep(time.Minute)
+		if _, fetched := w.pod(web); fetched {
+			t.Error("fetched")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, _, err := w.Pod(ctx, source.Ref{Namespace: "default", Name: "new", UID: "c"}); !source.IsUnavailable(err) {
+			t.Errorf("%v", err)
+		}
+		if err := w.Ready(t.Context()); !source.IsUnavailable(err) {
+			t.Errorf("%v", err)
+		}
+		if broken := w.broken(); len(broken) == 0 || !strings.Contains(broken[0].Error(), "watch pods: ") {
+			t.Errorf("broken %v", broken)
+		}
+		w.server.Always(sourcetest.Well())
+		time.Sleep(2 * time.Minute)
+		if err := w.Ready(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestBeforeTheFirstList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, func(s *sourcetest.Server) { s.Next(sourcetest.Forbidden(), sourcetest.Forbidden()) })
+		if w.Synced() || len(w.Pods()) > 0 {
+			t.Error("synced")
+		}
+		if err := w.Refused(); err == nil || !w.Asked() {
+			t.Errorf("%v, asked %v", err, w.Asked())
+		}
+		if _, fetched := w.pod(web); !fetched {
+			t.Error("not fetched")
+		}
+		if err := w.Ready(t.Context()); err != nil {
+			t.Errorf("what can be fetched is not ready: %v", err)
+		}
+	})
+}
+
+// An API server that does not let us follow pods has answered. One that is away has not, whatever it said before.
+func TestRefused(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		answer  sourcetest.Behaviour
+		refused string
+	}{
+		{"forbidden", sourcetest.Forbidden(), "watch pods: pods \"web\" is forbidden"},
+		{"the token is not accepted", sourcetest.Unauthorized(), "watch pods: Unauthorized"},
+		{"broken", sourcetest.InternalError(), ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := start(t)
+				check := func(when string, after time.Duration, want string) {
+					t.Helper()
+					time.Sleep(after)
+					synctest.Wait()
+					if err := w.Refused(); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+						t.Errorf("%s: %v; want %q", when, err, want)
+					}
+				}
+				check("at first", 6*time.Second, "")
+				w.server.Always(row.answer)
+				w.server.ForgetHistory()
+				check("then", 6*time.Second, row.refused)
+				w.server.Always(sourcetest.Reset())
+				check("away", time.Minute, "") // the client tries for ten seconds before it says so
+				w.server.Always(row.answer)
+				check("back, and the same", time.Minute, row.refused)
+				w.server.Always(sourcetest.Well())
+				check("well", 6*time.Second, "")
+			})
+		})
+	}
+}
+
+// noWatch is an API server that lets pods be listed, but not be watched.
+type noWatch struct {
+	http.RoundTripper
+	asked func()
+}
+
+// WrappedRoundTripper lets the connections be closed at the end.
+func (n noWatch) WrappedRoundTripper() http.RoundTripper { return n.RoundTripper }
+
+func (n noWatch) RoundTrip(r *http.Request) (*http.Response, error) {
+	if w := r.URL.Query().Get("watch"); w == "" {
+		return n.RoundTripper.RoundTrip(r)
+	}
+	n.asked()
+	recorder := httptest.NewRecorder()
+	recorder.WriteHeader(http.StatusForbidden)
+	return recorder.Result(), nil
+}
+
+// Each try lists the pods anew, which is no sign that they may be watched now.
+func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := sourcetest.StartInMemory(t)
+		server.Put(webPod)
+		config := configOf(server)
+		var m *podcache.Cache
+		tries := 0
+		config.Wrap(func(inner http.RoundTripper) http.RoundTripper {
+			return noWatch{inner, func() {
+				if asked := tries > 0; m.Asked() != asked || (m.Refused() != nil) != asked {
+					t.Errorf("at try %d: asked %v, refused %v", tries+1, m.Asked(), m.Refused())
+				}
+				tries++
+			}}
+		})
+		var err error
+		if m, err = podcache.New(podcache.Options{Config: config, NodeName: "here", Fetch: source.Fallback()}); err != nil {
+			t.Fatal(err)
+		}
+		stop := run(t, m)
+		time.Sleep(time.Minute)
+		stop()
+		if tries < 10 || !m.Synced() {
+			t.Errorf("%d tries, synced %v", tries, m.Synced())
+		}
+	})
+}
+
+// Errors are for logs: whatever fails, the token is not in them.
+func TestErrorsHaveNoToken(t *testing.T) {
+	for name, behaviour := range map[string]sourcetest.Behaviour{
+		"refused": sourcetest.Unauthorized(), "reset": sourcetest.Reset(), "no JSON": sourcetest.Reply(200, "application/json", "{"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := start(t, func(s *sourcetest.Server) { s.Always(behaviour) })
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_, _, err := w.Pod(ctx, source.Ref{Namespace: "default", Name: "new"})
+				if err := errors.Join(append(w.broken(), err)...); err == nil || strings.Contains(err.Error(), w.server.Token()) {
+					t.Errorf("%v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestOptionsThatCannotWork(t *testing.T) {
+	for text, o := range map[string]podcache.Options{
+		"it has no name":           {Config: &rest.Config{}},
+		"client of the API server": {Config: &rest.Config{Host: "::"}, NodeName: "here"},
+	} {
+		if _, err := podcache.New(o); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%v", err)
+		}
+	}
+}

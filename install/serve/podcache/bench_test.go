@@ -1,0 +1,70 @@
+package podcache_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+// injected is a pod as the injector makes it, with all that an API server adds, under another name.
+func injected(tb testing.TB, name string) string {
+	tb.Helper()
+	text, err := os.ReadFile("../../../plugin/decide/testdata/sidecar.yaml")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return strings.NewReplacer("orders-6d5f8c7b9-x2k4n", name).Replace(string(text))
+}
+
+// BenchmarkMemory reports what a cache of so many injected pods keeps on the heap.
+func BenchmarkMemory(b *testing.B) {
+	for _, pods := range []int{250, 1000} {
+		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
+			server := sourcetest.Start(b)
+			for i := range pods {
+				server.Put(injected(b, fmt.Sprintf("web-%d", i)))
+			}
+			config := configOf(server)
+			config.Dial = nil
+			for b.Loop() {
+				before := heap()
+				m, err := podcache.New(podcache.Options{Config: config, NodeName: "node-2", Fetch: source.Fallback()})
+				if err != nil {
+					b.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(b.Context())
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					m.Run(ctx)
+				}()
+				for deadline := time.Now().Add(time.Minute); len(m.Pods()) < pods; time.Sleep(time.Millisecond) {
+					if time.Now().After(deadline) {
+						b.Fatalf("%d pods", len(m.Pods()))
+					}
+				}
+				b.ReportMetric(float64(heap()-before)/1024, "KiB")
+				b.ReportMetric(float64(heap()-before)/float64(pods), "B/pod")
+				cancel()
+				<-done
+			}
+		})
+	}
+}
+
+// heap returns how many bytes of the heap are in use.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

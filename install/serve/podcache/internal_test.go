@@ -1,0 +1,68 @@
+package podcache
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// client-go may copy what it is given; a copy that shared memory would be changed by trimming.
+func TestCopiesAreDeep(t *testing.T) {
+	var l list
+	l.ResourceVersion = "7"
+	o := object{Spec: []byte(`{"a":1}`), Status: []byte(`{"b":2}`)}
+	o.Name, o.Annotations = "web", map[string]string{lastApplied: "x", "a": "b"}
+	l.Items = append(l.Items, o)
+	c := l.DeepCopyObject().(*list)
+	if _, err := trim(&c.Items[0]); err != nil {
+		t.Fatal(err)
+	}
+	c.Items[0].Spec[0], c.Items[0].Status[0] = 'x', 'x'
+	if d := cmp.Diff(map[string]string{lastApplied: "x", "a": "b"}, l.Items[0].Annotations); d != "" || c.ResourceVersion != "7" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	if got := string(l.Items[0].Spec) + string(l.Items[0].Status); got != `{"a":1}{"b":2}` {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestOnlyObjectsAreTrimmed(t *testing.T) {
+	if _, err := trim("x"); err == nil {
+		t.Error("a string is trimmed")
+	}
+}
+
+// Whatever a status says, what is kept of it is bounded.
+func FuzzLife(f *testing.F) {
+	f.Add([]byte(`{"restartPolicy":"Always"}`), []byte(`{"phase":"Pending","initContainerStatuses":[{"name":"a","state":{"terminated":{"exitCode":0}},
+		"lastState":{"terminated":{"exitCode":126,"message":"x","startedAt":"2026-11-20T12:00:00Z"}}}]}`))
+	f.Add([]byte(`{}`), []byte(`{"initContainerStatuses":[{"lastState":{"terminated":{"startedAt":7}}}]}`))
+	f.Fuzz(func(t *testing.T, spec, status []byte) {
+		l := lifeOf(&object{Spec: spec, Status: status})
+		length := 0
+		for _, c := range l.Init {
+			if c.Last != nil {
+				length += len(c.Last.Message)
+			}
+		}
+		if length > longestMessages {
+			t.Errorf("%d bytes of messages", length)
+		}
+	})
+}
+
+// The annotation by which a static pod is known is a user's text in any other pod.
+func TestALongHashIsNotKept(t *testing.T) {
+	for length, want := range map[int]int{32: 32, 200 << 10: 0} {
+		o := object{}
+		o.Name, o.Namespace, o.Annotations = "web", "shop", map[string]string{configHash: strings.Repeat("x", length)}
+		trimmed, err := trim(&o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(trimmed.(*object).kept.hash); got != want {
+			t.Errorf("of %d bytes %d are kept", length, got)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package podcache_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+)
+
+// lifeOf puts a pod that has these fields beside its name, and returns what is kept of its life.
+func lifeOf(t *testing.T, w *world, fields string) podcache.PodStatus {
+	t.Helper()
+	w.server.Put(`{metadata: {name: new, uid: c}, ` + fields + `}`)
+	synctest.Wait()
+	item, ok := w.Item("default", "new")
+	if !ok {
+		t.Fatal("the pod is not kept")
+	}
+	return item.PodStatus
+}
+
+func TestLife(t *testing.T) {
+	const failed = `{exitCode: 126, message: "no redirect", startedAt: "2026-11-20T12:00:00Z"}`
+	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for name, row := range map[string]struct {
+		fields string
+		want   podcache.PodStatus
+	}{
+		"a new pod": {`spec: {nodeName: here}`, podcache.PodStatus{}},
+		"a pod that runs": {
+			`spec: {nodeName: here, restartPolicy: Always, schedulerName: default-scheduler, serviceAccountName: web}, status: {phase: Running}`,
+			podcache.PodStatus{Phase: "Running", RestartPolicy: "Always", SchedulerName: "default-scheduler", ServiceAccount: "web"},
+		},
+		"an init container that fails": {
+			`spec: {nodeName: here}, status: {phase: Pending, initContainerStatuses: [
+				{name: istio-validation, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: ` + failed + `}}, {name: b, state: {waiting: {}}}]}`,
+			podcache.PodStatus{Phase: "Pending", Init: []podcache.InitContainer{
+				{Name: "istio-validation", Last: &podcache.Termination{ExitCode: 126, Message: "no redirect", Started: noon}},
+			}},
+		},
+		"one that has succeeded after that": {
+			`spec: {nodeName: here}, status: {phase: Running, initContainerStatuses: [
+				{name: istio-validation, state: {terminated: {exitCode: 0}}, lastState: {terminated: {exitCode: 126, startedAt: "x"}}}]}`,
+			podcache.PodStatus{Phase: "Running", Init: []podcache.InitContainer{
+				{Name: "istio-validation", Succeeded: true, Last: &podcache.Termination{ExitCode: 126}},
+			}},
+		},
+		"a status that is not understood": {`spec: {nodeName: here}, status: {phase: Running, initContainerStatuses: 7}`, podcache.PodStatus{Phase: "Running"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if diff := cmp.Diff(row.want, lifeOf(t, start(t), row.fields)); diff != "" {
+					t.Errorf("(-want +got)\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+func TestAPodThatIsBeingDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.server.Put(`{metadata: {name: new, uid: c, deletionTimestamp: "2026-11-20T12:00:00Z"}, spec: {nodeName: here}}`)
+		synctest.Wait()
+		if item, ok := w.Item("default", "new"); !ok || !item.PodStatus.Deleted || item.PodStatus.Over() {
+			t.Errorf("%+v", item)
+		}
+		if _, ok := w.Item("default", "gone"); ok {
+			t.Error("a pod that is not there is kept")
+		}
+	})
+}
+
+// Messages are bounded together, whatever the containers leave.
+func TestLongMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var list []string
+		for i := range 10 {
+			list = append(list, fmt.Sprintf(`{name: c%d, lastState: {terminated: {exitCode: 1, message: %s}}}`, i, strings.Repeat("x", 4000)))
+		}
+		life := lifeOf(t, start(t), `spec: {nodeName: here}, status: {initContainerStatuses: [`+strings.Join(list, ",")+`]}`)
+		length := 0
+		for _, c := range life.Init {
+			length += len(c.Last.Message)
+		}
+		if len(life.Init) != 10 || length != 8000 {
+			t.Errorf("%d containers with %d bytes", len(life.Init), length)
+		}
+	})
+}
+
+// Whoever wants to know is told which pod has changed, and that all may have after a new list.
+func TestChangesAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := sourcetest.StartInMemory(t)
+		server.Put(webPod)
+		var mu sync.Mutex
+		var told []string
+		m, err := podcache.New(podcache.Options{
+			Config: configOf(server), NodeName: "here", Fetch: source.Fallback(),
+			Changed: func(namespace, name string) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, namespace+"/"+name)
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := run(t, m)
+		defer stop()
+		for _, step := range []struct {
+			change func()
+			want   string
+		}{
+			{func() {}, "/"},
+			{func() { server.Put(`{metadata: {name: new, uid: c}, spec: {nodeName: here}}`) }, "default/new"},
+			{func() { server.DeletePod("default", "new") }, "default/new"},
+		} {
+			step.change()
+			synctest.Wait()
+			mu.Lock()
+			if got := strings.Join(told, " "); !strings.HasSuffix(got, step.want) {
+				t.Errorf("told %q, want %q", got, step.want)
+			}
+			told = nil
+			mu.Unlock()
+		}
+	})
+}
+
+// No part of a pod that anybody may choose makes what is kept of it long, though it is not decided by.
+func TestTextsThatNobodyNeeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, long := start(t), strings.Repeat("x", 200<<10)
+		l := lifeOf(t, w, `spec: {nodeName: here, schedulerName: `+long+`, serviceAccountName: `+long+`, restartPolicy: `+long+`},
+			status: {phase: `+long+`, initContainerStatuses: [{name: `+long+`, state: {terminated: {exitCode: 0}}}]}`)
+		if diff := cmp.Diff(podcache.PodStatus{Init: []podcache.InitContainer{{Succeeded: true}}}, l); diff != "" {
+			t.Errorf("(-want +got)\n%.500s", diff)
+		}
+	})
+}

@@ -1,0 +1,68 @@
+package nft
+
+import (
+	"fmt"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// verdicts are the kernel's codes of the verdicts.
+var verdicts = [...]expr.VerdictKind{
+	rules.Accept: expr.VerdictAccept, rules.Drop: expr.VerdictDrop, rules.Return: expr.VerdictReturn,
+}
+
+// action adds the expressions of an action.
+func (x *expressions) action(a rules.Action) error {
+	switch a := a.(type) {
+	case rules.Verdict:
+		x.verdict(verdicts[a], "")
+	case rules.Jump:
+		kind := expr.VerdictJump
+		if a.Goto {
+			kind = expr.VerdictGoto
+		}
+		x.verdict(kind, a.Chain)
+	case rules.RedirectTo:
+		x.immediate(portKey(a.Port))
+		x.redirect()
+	case rules.TProxy:
+		x.immediate(portKey(a.Port))
+		x.add(&expr.TProxy{Family: x.tproxyFamily(), RegPort: register})
+	case rules.SetMark:
+		if a.Mask == ^uint32(0) {
+			x.immediate(hostKey(a.Value))
+		} else {
+			x.meta(expr.MetaKeyMARK)
+			x.bitwise(hostKey(^a.Mask), hostKey(a.Value))
+		}
+		x.setMeta(expr.MetaKeyMARK)
+	case rules.SaveMark:
+		x.meta(expr.MetaKeyMARK)
+		x.setCT(expr.CtKeyMARK)
+	case rules.RestoreMark:
+		x.ct(expr.CtKeyMARK)
+		x.setMeta(expr.MetaKeyMARK)
+	case rules.SetZone:
+		if a.Helper != "" {
+			return fmt.Errorf("the action %s cannot be written in nf_tables", a)
+		}
+		x.immediate(native.AppendUint16(nil, a.Zone))
+		x.setCT(expr.CtKeyZONE)
+	case rules.Count:
+		x.add(&expr.Counter{})
+	default:
+		return fmt.Errorf("the action %s cannot be written in nf_tables", a)
+	}
+	return nil
+}
+
+// tproxyFamily is the family of the sockets that tproxy looks up: in an inet table both.
+func (x *expressions) tproxyFamily() byte {
+	if x.family == rules.Inet {
+		return unix.NFPROTO_UNSPEC
+	}
+	return nfproto(x.family)
+}

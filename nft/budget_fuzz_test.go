@@ -1,0 +1,116 @@
+package nft
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/budgettest"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// What decoding may take, and what a question within diff.AgentBudget may take of a processor, with what the meter does not count.
+var (
+	boundOfDecoding = budgettest.Bound{Processor: 5 * time.Second, Allocated: 512 << 20}
+	boundOfQuestion = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
+)
+
+// FuzzDecodeWithinBudget holds that whatever a rule and a set are: decoding thousands of such rules, which share the set, takes a bounded
+// time and memory, and so does a question about them.
+func FuzzDecodeWithinBudget(f *testing.F) {
+	elements := func(n int) []byte {
+		var list []byte
+		for i := range n {
+			list = appendElement(list, element{key: []byte{10, byte(i >> 8), byte(i), byte(i & 1)}, end: i&1 == 1})
+		}
+		return list
+	}
+	for _, copies := range []uint16{1, 3000} {
+		f.Add(lookupRule("set"), elements(2000), uint16(4), false, copies)
+		f.Add(lookupRule("set"), elements(2000), uint16(4), true, copies)
+		for _, e := range examples {
+			tx, err := Encode(compiled(e.change))
+			if err != nil {
+				f.Fatal(err)
+			}
+			for buf := tx.Bytes(); len(buf) > 0; buf = buf[align(int(native.Uint32(buf))):] {
+				if messageOf(buf) == messageType(unix.NFT_MSG_NEWRULE) {
+					f.Add(buf[unix.NLMSG_HDRLEN+4:native.Uint32(buf)], elements(10), uint16(4), true, copies)
+					break
+				}
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, rule, list []byte, keyLength uint16, interval bool, copies uint16) {
+		if len(rule) > 4<<10 || len(list) > 128<<10 {
+			return
+		}
+		set := &decodedSet{interval: interval, keyLength: int(keyLength)}
+		set.addElements(list)
+		chain := rules.Chain{Name: "output", Base: &rules.Base{Type: rules.Filter, Hook: rules.Output}}
+		boundOfDecoding.Check(t, "decoding", func() {
+			room := maxExpansion
+			for range copies % 4000 {
+				chain.Rules = append(chain.Rules, decodeRulesWithin(&room, rules.IPv4, setDecoder{"set": set}, rule)...)
+			}
+		})
+		checkBudget(t, rules.Ruleset{Tables: []rules.Table{{Family: rules.IPv4, Name: "t", Chains: []rules.Chain{chain}}}})
+	})
+}
+
+// checkBudget holds that questions about a ruleset end within their budget.
+func checkBudget(t *testing.T, rs rules.Ruleset) {
+	t.Helper()
+	for _, text := range []string{"out tcp 10.244.1.5:40000 > 10.1.0.7:80 uid 7", "out udp [fd00::1]:53 > [fd00::2]:53"} {
+		p, err := rules.ParsePacket(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		boundOfQuestion.Check(t, "explaining "+text, func() { diff.ExplainWithin(&rs, p, diff.AgentBudget) })
+	}
+	boundOfQuestion.Check(t, "deciding", func() {
+		diff.Decide(diff.Side{Ruleset: rs}, diff.Side{Ruleset: changed(rs)}, diff.Options{Budget: diff.AgentBudget})
+	})
+}
+
+// changed is the ruleset with a rule more at the end of its first base chain.
+func changed(rs rules.Ruleset) rules.Ruleset {
+	first := rs.Tables[0].Chains[0]
+	first.Rules = append(first.Rules[:len(first.Rules):len(first.Rules)], rules.Rule{Actions: []rules.Action{rules.Drop}})
+	table := rs.Tables[0]
+	table.Chains = append([]rules.Chain{first}, table.Chains[1:]...)
+	return rules.Ruleset{Tables: append([]rules.Table{table}, rs.Tables[1:]...)}
+}
+
+// FuzzReceiveWithinBudget holds the same of whatever the kernel may dump.
+func FuzzReceiveWithinBudget(f *testing.F) {
+	for _, seed := range recorded(f) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) == 0 || len(data) > 32<<10 {
+			return
+		}
+		c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
+			return [][]byte{answering(request, data)}
+		})
+		short := unix.Timeval{Usec: 1000}
+		if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &short); err != nil {
+			t.Fatal(err)
+		}
+		var rs rules.Ruleset
+		boundOfDecoding.Check(t, "decoding", func() {
+			tables, _, _ := c.listTables(nil)
+			for i, table := range tables {
+				table.Name = fmt.Sprint(i, table.Name)
+				rs.Tables = append(rs.Tables, table.Table)
+			}
+		})
+		if len(rs.Tables) > 0 && len(rs.Tables[0].Chains) > 0 {
+			checkBudget(t, rs)
+		}
+	})
+}

@@ -1,0 +1,121 @@
+package nft
+
+import (
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// TestRulesOfProgramsAreDecided counts what cannot be decided of the rules that programs made for
+// nftables: nothing may be unknown that decides about a packet where they are compared with themselves
+// or with a ruleset that drops a port before them.
+func TestRulesOfProgramsAreDecided(t *testing.T) {
+	for _, file := range programFiles(t, filepath.Join("testdata", "programs", "*.nft")) {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			ns := netnstest.New(t)
+			load(t, ns, contents(t, file))
+			rs, err := ReadAll(ns)
+			if err != nil {
+				t.Fatal(err)
+			}
+			decided(t, diff.Side{Ruleset: rs}, diff.Side{Ruleset: rs}, diff.Equivalent)
+			load(t, ns, `table inet other {
+				chain in { type filter hook prerouting priority -290; tcp dport 4711 drop; }
+			}`)
+			other, err := ReadAll(ns)
+			if err != nil {
+				t.Fatal(err)
+			}
+			decided(t, diff.Side{Ruleset: rs}, diff.Side{Ruleset: other}, diff.Different)
+			for _, text := range []string{
+				"in tcp 192.0.2.10:40000 > 10.96.0.14:80", "out tcp 10.244.1.5:40000 > 10.96.0.14:80", "in sctp 192.0.2.10:40000 > 10.96.0.10:9999",
+				"in tcp [2001:db8::1]:40000 > [fd00:10:96::e]:80", "in udp 192.0.2.10:40000 > 10.244.1.5:8080",
+			} {
+				p, err := rules.ParsePacket(text + " src-type unicast dst-type unicast")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if p.Hook == rules.Prerouting {
+					p.InAddress = netip.MustParseAddr("10.244.1.5")
+					if p.Family() == rules.IPv6 {
+						p.InAddress = netip.MustParseAddr("fd00::5")
+					}
+				}
+				if fate := diff.Explain(&rs, p).Fate; fate.Undecided != "" || fate.UnknownMarks != "" {
+					t.Errorf("%s: %s", p, fate)
+				}
+			}
+		})
+	}
+}
+
+// decided fails the test unless two sides have the verdict and nothing is undecided.
+func decided(t *testing.T, left, right diff.Side, want diff.Verdict) {
+	t.Helper()
+	r := diff.Decide(left, right, diff.Options{MaxClasses: 3})
+	if got := r.Verdict(true); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	for _, u := range r.Undecided {
+		t.Errorf("undecided: %s: %s", u.Text, u.Witness)
+	}
+}
+
+// TestSetsThatRulesChange says which conditions on sets that rules change are the same.
+func TestSetsThatRulesChange(t *testing.T) {
+	const (
+		sets = "set s { type ipv4_addr; flags dynamic; }\nset u { type ipv4_addr; flags dynamic; elements = { 10.0.0.1 }; }\n" +
+			"set v { type ipv4_addr; flags dynamic; elements = { 10.0.0.2 }; }\n"
+		read, add = "ip saddr @s drop\n", "add @s { ip saddr }\n"
+	)
+	for _, tc := range []struct {
+		says, left, right string
+		want              diff.Verdict
+	}{
+		{"a set that nothing changes", read, read, diff.Equivalent},
+		{"negated and reversed", read, "ip saddr != @s accept\nmeta nfproto ipv4 drop", diff.Equivalent},
+		{"the other end", read, strings.ReplaceAll(read, "saddr", "daddr"), diff.Different},
+		{"a set that both add to", add + read, add + read, diff.Equivalent},
+		{"a set that one side adds to", add + read, read, diff.Undecidable},
+		{"for other packets", "tcp dport 80 " + add + read, add + read, diff.Undecidable},
+		{"other keys", "add @s { ip daddr }\n" + read, add + read, diff.Undecidable},
+		{"labels of a connection", "ct label set 1\nct label 1 drop", "ct label 1 drop", diff.Undecidable},
+		{"a priority", "meta priority set 1:1\nmeta priority 1:1 drop", "meta priority 1:1 drop", diff.Undecidable},
+		{"a priority that nothing reads", "meta priority set 1:1\n", "", diff.Equivalent},
+	} {
+		t.Run(tc.says, func(t *testing.T) {
+			var sides [2]diff.Side
+			for i, text := range []string{tc.left, tc.right} {
+				ns := netnstest.New(t)
+				load(t, ns, "table inet t {\n"+sets+"chain c {\ntype filter hook prerouting priority -150;\n"+text+"\n}\n}")
+				rs, err := ReadAll(ns)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sides[i].Ruleset = rs
+			}
+			r := diff.Decide(sides[0], sides[1], diff.Options{})
+			if got := r.Verdict(true); got != tc.want {
+				t.Errorf("%s, want %s\n%+v\n%+v", got, tc.want, r.Undecided, r.Classes)
+			}
+		})
+	}
+	// What a set holds that does not time out is part of it.
+	hold := func(set string) diff.Side {
+		ns := netnstest.New(t)
+		load(t, ns, "table inet t {\n"+strings.ReplaceAll(sets, "set "+set, "set w")+
+			"chain c {\ntype filter hook prerouting priority -150;\nip saddr @w drop\n}\n}")
+		rs, err := ReadAll(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return diff.Side{Ruleset: rs}
+	}
+	decided(t, hold("u"), hold("u"), diff.Equivalent)
+	decided(t, hold("u"), hold("v"), diff.Different)
+}

@@ -1,0 +1,81 @@
+package nft
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// numgen reads a number that counts, or that is drawn.
+func (d *ruleDecoder) numgen(a attributes) error {
+	kind, ok := map[uint32]string{0: "inc", 1: "random"}[a.number(unix.NFTA_NG_TYPE)]
+	op := operand{
+		field: fieldNumber, length: 4, effect: rules.Draws,
+		modulus: a.number(unix.NFTA_NG_MODULUS), offset: a.number(unix.NFTA_NG_OFFSET),
+	}
+	op.text = fmt.Sprintf("numgen %s mod %d", kind, op.modulus)
+	if op.offset != 0 {
+		op.text += fmt.Sprintf(" offset %d", op.offset)
+	}
+	if !ok {
+		return errUnsupported
+	}
+	return d.store(a, unix.NFTA_NG_DREG, op)
+}
+
+// hash reads a number that is calculated of others.
+func (d *ruleDecoder) hash(a attributes) error {
+	op := operand{
+		field: fieldNumber, length: 4, effect: rules.Reads,
+		modulus: a.number(unix.NFTA_HASH_MODULUS), offset: a.number(unix.NFTA_HASH_OFFSET),
+	}
+	seed := "symhash"
+	if a.number(unix.NFTA_HASH_TYPE) == 0 { // NFT_HASH_JENKINS
+		ops, ok := d.operands(registerIndex(a, unix.NFTA_HASH_SREG), int(a.number(unix.NFTA_HASH_LEN)))
+		var texts []string
+		for _, source := range ops {
+			op.dependOn(source)
+			texts = append(texts, source.String())
+		}
+		// Without a seed the kernel has drawn one.
+		op.noData = op.noData || !ok || a.get(unix.NFTA_HASH_SEED) == nil
+		seed = fmt.Sprintf("jhash %s seed 0x%x", strings.Join(texts, " . "), a.number(unix.NFTA_HASH_SEED))
+	}
+	op.text = fmt.Sprintf("%s mod %d offset %d", seed, op.modulus, op.offset)
+	return d.store(a, unix.NFTA_HASH_DREG, op)
+}
+
+func (d *ruleDecoder) bitwise(a attributes) error {
+	op := d.load(a, unix.NFTA_BITWISE_SREG)
+	if a.number(nftaBitwiseOp) != bitwiseMaskXor || op.network || op.field <= fieldMapped {
+		return errUnsupported
+	}
+	mask, xor := constant(a, unix.NFTA_BITWISE_MASK), constant(a, unix.NFTA_BITWISE_XOR)
+	if len(mask) != op.length || len(xor) != op.length {
+		return errUnsupported
+	}
+	mask, xor = slices.Clone(mask), slices.Clone(xor)
+	if op.mask != nil { // (x & m ^ y) & n ^ z = x & (m & n) ^ (y & n ^ z)
+		for i := range mask {
+			xor[i] ^= op.xor[i] & mask[i]
+			mask[i] &= op.mask[i]
+		}
+	}
+	op.mask, op.xor = mask, xor
+	return d.store(a, unix.NFTA_BITWISE_DREG, op)
+}
+
+func (d *ruleDecoder) byteorder(a attributes) error {
+	op := d.load(a, unix.NFTA_BYTEORDER_SREG)
+	if a.number(unix.NFTA_BYTEORDER_OP) != unix.NFT_BYTEORDER_HTON || a.number(unix.NFTA_BYTEORDER_LEN) != 4 ||
+		a.number(unix.NFTA_BYTEORDER_SIZE) != 4 || op.mask != nil || op.length != 4 || op.network ||
+		op.field <= fieldMapped && op.field != fieldNumber {
+		return errUnsupported
+	}
+	op.network = true
+	return d.store(a, unix.NFTA_BYTEORDER_DREG, op)
+}

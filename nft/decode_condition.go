@@ -1,0 +1,101 @@
+package nft
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// These read the conditions that depend on earlier packets.
+
+// draw adds such a condition. Which packets it has seen before depends on the conditions before it.
+func (d *ruleDecoder) draw(text string) error {
+	d.unknown(text, rules.Draws, d.identity())
+	return nil
+}
+
+func (d *ruleDecoder) limitRate(a attributes) error {
+	unit, ok := map[uint64]string{1: "second", 60: "minute", 3600: "hour", 86400: "day", 604800: "week"}[a.number64(unix.NFTA_LIMIT_UNIT)]
+	if !ok {
+		unit = fmt.Sprintf("%d seconds", a.number64(unix.NFTA_LIMIT_UNIT))
+	}
+	over := ""
+	if a.number(unix.NFTA_LIMIT_FLAGS)&unix.NFT_LIMIT_F_INV != 0 {
+		over = "over "
+	}
+	what, burst := "", "packets"
+	if a.number(unix.NFTA_LIMIT_TYPE) == unix.NFT_LIMIT_PKT_BYTES {
+		what, burst = " bytes", "bytes"
+	}
+	return d.draw(fmt.Sprintf("limit rate %s%d%s/%s burst %d %s",
+		over, a.number64(unix.NFTA_LIMIT_RATE), what, unit, a.number(unix.NFTA_LIMIT_BURST), burst))
+}
+
+func (d *ruleDecoder) quota(a attributes) error {
+	over := ""
+	if a.number(unix.NFTA_QUOTA_FLAGS)&unix.NFT_QUOTA_F_INV != 0 {
+		over = "over "
+	}
+	return d.draw(fmt.Sprintf("quota %s%d bytes", over, a.number64(unix.NFTA_QUOTA_BYTES)))
+}
+
+func (d *ruleDecoder) connlimit(a attributes) error {
+	over := ""
+	if a.number(nftaConnlimitFlags)&1 != 0 { // NFT_CONNLIMIT_F_INV
+		over = "over "
+	}
+	return d.draw(fmt.Sprintf("ct count %s%d", over, a.number(nftaConnlimitCount)))
+}
+
+// dynset adds to a set or deletes from it, which nothing else of the packet tells. It ends the rule if the set is full, or if a limit that
+// belongs to the element is exceeded.
+func (d *ruleDecoder) dynset(a attributes) error {
+	d.pending = nil // and if the packet has not what was loaded
+	name := a.text(unix.NFTA_DYNSET_SET_NAME)
+	d.add(rules.Unknown{
+		Text: "dynset @" + name, Effect: rules.Records, Data: d.identityWith(a), State: d.sets[name].state(name),
+	})
+	return nil
+}
+
+// write adds that the rule changes what only conditions without a word depend on.
+func (d *ruleDecoder) write(state string, a attributes) {
+	d.add(rules.Unknown{Text: state + " set", Effect: rules.Writes, Data: d.identityWith(a), State: state})
+}
+
+// identityWith is the identity of all expressions with the present one.
+func (d *ruleDecoder) identityWith(a attributes) string {
+	id := d.identity()
+	if id == rules.NoData {
+		return id
+	}
+	return fmt.Sprintf("%s %x", id, []byte(a))
+}
+
+// objref reads the use of an object of the table. What the object is has not been read.
+func (d *ruleDecoder) objref(a attributes) error {
+	name := a.text(unix.NFTA_OBJREF_IMM_NAME)
+	switch a.number(unix.NFTA_OBJREF_IMM_TYPE) {
+	case nftObjectCounter, nftObjectCTTimeout:
+		d.count()
+	case nftObjectSecmark:
+		d.add(rules.Unknown{Text: "meta secmark set " + name, Effect: rules.Writes, Data: rules.NoData, State: "meta secmark"})
+	case nftObjectQuota:
+		d.unknown("quota name "+name, rules.Draws, rules.NoData)
+	case nftObjectLimit:
+		d.unknown("limit name "+name, rules.Draws, rules.NoData)
+	case nftObjectConnlimit:
+		d.unknown("ct count name "+name, rules.Draws, rules.NoData)
+	default:
+		return errUnsupported
+	}
+	return nil
+}
+
+// extensionMatch reads a match of xtables.
+func (d *ruleDecoder) extensionMatch(a attributes) error { return d.extension(false, a) }
+
+// extensionTarget carries out a target of xtables.
+func (d *ruleDecoder) extensionTarget(a attributes) error { return d.extension(true, a) }

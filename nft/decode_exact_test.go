@@ -1,0 +1,341 @@
+package nft
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// kernelExpressions are the names that Linux 6.18 registers with nft_register_expr in net/netfilter, net/ipv4/netfilter,
+// net/ipv6/netfilter and net/bridge/netfilter, and those of nft_basic_types.
+var kernelExpressions = strings.Fields(`
+	bitwise byteorder cmp connlimit counter ct dup dynset exthdr fib flow_offload fwd hash immediate inner last limit log lookup masq match
+	meta nat notrack numgen objref osf payload queue quota range redir reject rt socket synproxy target tproxy tunnel xfrm`)
+
+// TestEveryExpressionOfTheKernelIsInTheTable asks this kernel too which of them it has: it answers ENOENT for one that it has not.
+func TestEveryExpressionOfTheKernelIsInTheTable(t *testing.T) {
+	for _, name := range kernelExpressions {
+		if _, known := expressionNamed(name); !known {
+			t.Errorf("%s: not in the table", name)
+		}
+	}
+	ns := netnstest.New(t)
+	var missing []string
+	for _, name := range append(slices.Clone(kernelExpressions), "sluice") {
+		var err error
+		if e := ns.Do(func() error { err = tryExpression(name); return nil }); e != nil {
+			t.Fatal(e)
+		}
+		if strings.Contains(fmt.Sprint(err), "no such file") {
+			missing = append(missing, name)
+		}
+	}
+	t.Logf("this kernel has not: %v", missing)
+	if !slices.Contains(missing, "sluice") || len(missing) > len(kernelExpressions)/2 {
+		t.Errorf("the kernel's answers tell nothing: %v", missing)
+	}
+}
+
+// tryExpression adds a rule with an expression without attributes, which the kernel refuses.
+func tryExpression(name string) error {
+	c, err := dial()
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	chain := rules.Chain{Name: "c"}
+	e := newEncoder(0)
+	e.table = &rules.Table{Family: rules.Inet, Name: "t"}
+	e.message(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, description{})
+	e.text(unix.NFTA_TABLE_NAME, "t")
+	e.end()
+	e.writeChain(&chain)
+	e.message(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, description{chain: &chain})
+	e.text(unix.NFTA_RULE_TABLE, "t")
+	e.text(unix.NFTA_RULE_CHAIN, "c")
+	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
+	e.expression(name, func() {})
+	// And one that is refused, for those that take no attributes.
+	e.expression("cmp", func() {})
+	e.endNest(list)
+	e.end()
+	return c.commit(e.transaction())
+}
+
+// written makes a rule of expressions, as the kernel dumps it.
+func written(write func(*encoder)) attributes {
+	e := &encoder{table: &rules.Table{Family: rules.Inet}}
+	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
+	write(e)
+	e.endNest(list)
+	return e.buf
+}
+
+// numbers writes an expression with attributes that are numbers.
+func numbers(e *encoder, name string, attrs ...uint32) {
+	e.expression(name, func() {
+		for i := 0; i < len(attrs); i += 2 {
+			e.number(uint16(attrs[i]), attrs[i+1])
+		}
+	})
+}
+
+// TestExpressionsAreCarriedOutInTheirOrder has rules that no nft command writes, but that the kernel takes.
+func TestExpressionsAreCarriedOutInTheirOrder(t *testing.T) {
+	accept := func(e *encoder) { e.verdict(1, "") }
+	for _, row := range []struct {
+		name  string
+		write func(*encoder)
+		want  string
+	}{
+		{"a load that a packet may lack ends the rule", func(e *encoder) {
+			e.ct(unix.NFT_CT_MARK)
+			accept(e)
+		}, "reads(ct mark exists) | accept"},
+		{"one that no packet lacks does not", func(e *encoder) {
+			e.meta(unix.NFT_META_MARK)
+			accept(e)
+		}, "| accept"},
+		{"what was loaded before an action is not what the packet has behind it", func(e *encoder) {
+			e.meta(unix.NFT_META_MARK)
+			numbers(e, "notrack")
+			e.cmp(false, hostKey(1))
+			accept(e)
+		}, "| notrack [reads(register 0x01000000)?] accept"},
+		{"a constant is", func(e *encoder) {
+			e.immediate(hostKey(1))
+			numbers(e, "notrack")
+			e.setMeta(unix.NFT_META_MARK)
+		}, "| notrack meta mark set 0x1"},
+		{"a counter changes nothing", func(e *encoder) {
+			e.meta(unix.NFT_META_MARK)
+			e.expression("counter", func() {})
+			e.cmp(false, hostKey(1))
+			accept(e)
+		}, "meta mark 0x1 | counter accept"},
+		{"an expression that nobody knows may do anything", func(e *encoder) {
+			e.meta(unix.NFT_META_MARK)
+			numbers(e, "sluice")
+			e.cmp(false, hostKey(1))
+			accept(e)
+		}, "| anything(sluice) [reads(register 0x01000000)?] accept"},
+		{"a number that was drawn", func(e *encoder) {
+			numbers(e, "numgen", unix.NFTA_NG_DREG, register, unix.NFTA_NG_MODULUS, 2, unix.NFTA_NG_TYPE, 1)
+			e.bitwise(hostKey(1), hostKey(0))
+			e.cmp(false, hostKey(1))
+			accept(e)
+		}, "draws(bitwise 3=00000004 6=00000000 4=0800010001000000 5=0800010000000000 of numgen random mod 2 0x01000000) | accept"},
+		{"what another family's translation leaves goes on in the rule", func(e *encoder) {
+			e.immediate([]byte{10, 0, 0, 1})
+			numbers(e, "nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY, unix.NFPROTO_IPV4, unix.NFTA_NAT_REG_ADDR_MIN, register)
+			e.verdict(0, "")
+		}, "| anything(nat: not the last expression) drop"},
+		{"a port where it may be something else", func(e *encoder) {
+			e.immediate(portKey(80))
+			numbers(e, "redir", unix.NFTA_REDIR_REG_PROTO_MIN, register, unix.NFTA_REDIR_FLAGS, natRangeProtoSpecified)
+		}, "| anything(redir)"},
+		{"a proxy is for TCP and UDP", func(e *encoder) {
+			e.immediate(portKey(80))
+			numbers(e, "tproxy", nftaTProxyRegPort, register)
+		}, "meta l4proto { tcp, udp } | tproxy to :80"},
+		{"the bits of a mark twice", func(e *encoder) {
+			e.meta(unix.NFT_META_MARK)
+			e.bitwise(hostKey(0xff), hostKey(0x10))
+			e.bitwise(hostKey(0xf0), hostKey(0x1))
+			e.cmp(false, hostKey(0x31))
+			accept(e)
+		}, "meta mark & 0xf0 == 0x20 | accept"},
+		{"a name with something behind its end", func(e *encoder) {
+			e.meta(unix.NFT_META_IIFNAME)
+			e.cmp(false, []byte("lo\x00x"))
+			accept(e)
+		}, "reads(iifname 0x6c6f0078) | accept"},
+		{"4 bytes of an address of IPv6 are none of IPv4", func(e *encoder) {
+			e.family(rules.IPv6)
+			e.payload(payload{unix.NFT_PAYLOAD_NETWORK_HEADER, 8, 4})
+			e.bitwise([]byte{255, 255, 0, 0}, make([]byte, 4))
+			e.cmp(false, []byte{10, 0, 0, 0})
+			accept(e)
+		}, "meta nfproto ipv6 reads(ip6 saddr & 0xffff0000 0x0a000000) | accept"},
+		{"the next header of IPv6 need not be the transport protocol", func(e *encoder) {
+			e.family(rules.IPv6)
+			e.payload(ipv4Protocol)
+			e.cmp(false, []byte{6})
+			e.payload(destinationPort)
+			e.cmp(false, portKey(80))
+			accept(e)
+		}, "meta nfproto ipv6 reads(@nh,72,8 0x06) reads(th dport 0x0050) | accept"},
+		{"no packet has two families", func(e *encoder) {
+			e.family(rules.IPv4)
+			e.family(rules.IPv6)
+			e.payload(addrField(rules.IPv4, rules.Source))
+			e.cmp(false, []byte{10, 0, 0, 1})
+			accept(e)
+		}, "meta nfproto ipv6 ip saddr 10.0.0.1 | accept"},
+		{"nor two protocols", func(e *encoder) {
+			for _, p := range []byte{6, 132} {
+				e.meta(unix.NFT_META_L4PROTO)
+				e.cmp(false, []byte{p})
+			}
+			e.payload(destinationPort)
+			e.cmp(false, portKey(80))
+			accept(e)
+		}, "meta l4proto tcp meta l4proto sctp reads(th dport 0x0050) | accept"},
+		{"a verdict that ends the rule", func(e *encoder) {
+			e.verdict(unix.NFT_BREAK, "")
+			accept(e)
+		}, "reads(break) | accept"},
+		{"a packet inside another", func(e *encoder) {
+			e.meta(unix.NFT_META_MARK)
+			numbers(e, "inner")
+			e.cmp(false, hostKey(1))
+			accept(e)
+		}, "reads(inner)? reads(register 0x01000000)? | accept"},
+	} {
+		r := decodeRule(rules.Inet, nil, written(row.write))
+		if diff := cmp.Diff(row.want, shape(r)); diff != "" {
+			t.Errorf("%s, -want +got\n%s", row.name, diff)
+		}
+	}
+}
+
+// unknownsOf are the unknowns of a rule, in order.
+func unknownsOf(r rules.Rule) []rules.Unknown {
+	var list []rules.Unknown
+	for _, m := range r.Matches {
+		if u, ok := m.(rules.Unknown); ok {
+			list = append(list, u)
+		}
+	}
+	for _, a := range r.Actions {
+		if u, ok := a.(rules.Unknown); ok {
+			list = append(list, u)
+		}
+	}
+	return list
+}
+
+// TestUnknownsAreTheSameOnlyIfAllThatTheyDependOnIs compares the first unknown of two rules.
+func TestUnknownsAreTheSameOnlyIfAllThatTheyDependOnIs(t *testing.T) {
+	for _, row := range []struct {
+		a, b string
+		same bool
+	}{
+		{"snat ip to 1.1.1.1", "snat ip to 1.1.1.1", true},
+		{"snat ip to 1.1.1.1", "snat ip to 1.1.1.2", false},
+		{"masquerade", "masquerade random", false},
+		{"snat ip to ip saddr map { 1.1.1.1 : 2.2.2.2 }", "snat ip to ip saddr map { 1.1.1.1 : 2.2.2.2 }", true},
+		{"snat ip to ip saddr map { 1.1.1.1 : 2.2.2.2 }", "snat ip to ip saddr map { 1.1.1.1 : 2.2.2.3 }", false},
+		{"ip ttl 5 accept", "ip ttl 5 accept", true},
+		{"ip ttl 5 accept", "ip ttl 6 accept", false},
+		{"ip ttl { 5, 6 } accept", "ip ttl { 6, 5 } accept", true},
+		{"ip ttl { 5, 6 } accept", "ip ttl { 5, 7 } accept", false},
+		{"ip ttl { 5-6 } accept", "ip ttl { 5-7 } accept", false},
+		{"meta mark @marks accept", "meta mark @marks accept", false},
+		{"meta mark set tcp dport map { 80 : 1 }", "meta mark set tcp dport map { 80 : 1 }", true},
+		{"meta mark set tcp dport map { 80 : 1 }", "meta mark set tcp dport map { 80 : 2 }", false},
+		{"limit rate 5/second tcp dport 80 accept", "limit rate 5/second tcp dport 80 accept", true},
+		{"limit rate 5/second tcp dport 80 accept", "limit rate 6/second tcp dport 80 accept", false},
+		{"limit rate 5/second tcp dport 80 accept", "tcp dport 80 limit rate 5/second accept", false},
+		{"numgen random mod 2 0 accept", "numgen random mod 2 0 accept", true},
+		{"numgen random mod 2 0 accept", "numgen inc mod 2 0 accept", false},
+		{"jhash ip saddr mod 2 seed 5 0 accept", "jhash ip daddr mod 2 seed 5 0 accept", false},
+		{"jhash ip saddr mod 2 0 accept", "jhash ip saddr mod 2 0 accept", false}, // the kernel draws a seed for each
+		{"limit name slow accept", "limit name slow accept", false},
+	} {
+		ns := netnstest.New(t)
+		load(t, ns, "table inet t { limit slow { rate 1/second; }; "+objects+`
+			set marks { type mark; flags dynamic; }
+			set updated { type ipv4_addr; size 100; }
+			chain updates { update @updated { ip saddr }; }
+			chain c { type nat hook postrouting priority 100; `+row.a+"; "+row.b+"; }; }")
+		rs, err := ReadAll(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := rs.Tables[0].Chain("c").Rules
+		a, b := unknownsOf(list[0]), unknownsOf(list[1])
+		if len(a) == 0 || len(b) == 0 {
+			t.Errorf("%s, %s: nothing is unknown", &list[0], &list[1])
+			continue
+		}
+		if same := a[0] == b[0] && a[0].Data != rules.NoData; same != row.same {
+			t.Errorf("%s | %s: the same: %t\n%q\n%q", row.a, row.b, same, a[0], b[0])
+		}
+	}
+}
+
+// TestWhatIsMadeOfMapsIsBounded has many rules that use one large map or set.
+func TestWhatIsMadeOfMapsIsBounded(t *testing.T) {
+	const elements, list = 1 << 15, 200
+	verdicts := &decodedSet{keyLength: 4, verdicts: map[string]attributes{}}
+	pairs := &decodedSet{keyLength: 8, concat: true}
+	marks := &decodedSet{keyLength: 4}
+	for i := range uint32(elements) {
+		var m messages
+		m.number(unix.NFTA_VERDICT_CODE, ^uint32(3)) // NFT_GOTO, which is -4
+		m.text(unix.NFTA_VERDICT_CHAIN, fmt.Sprint(i))
+		key := hostKey(i)
+		verdicts.elements = append(verdicts.elements, element{key: key})
+		verdicts.verdicts[string(key)] = m.buf
+		pairs.elements = append(pairs.elements, element{key: slices.Concat(key, key)})
+		marks.elements = append(marks.elements, element{key: key})
+	}
+	sets := setDecoder{"verdicts": verdicts, "pairs": pairs, "marks": marks}
+	use := func(set string, verdict bool) attributes {
+		return written(func(e *encoder) {
+			e.meta(unix.NFT_META_MARK)
+			numbers(e, "meta", unix.NFTA_META_KEY, unix.NFT_META_MARK, unix.NFTA_META_DREG, unix.NFT_REG32_01)
+			e.expression("lookup", func() {
+				e.text(unix.NFTA_LOOKUP_SET, set)
+				e.number(unix.NFTA_LOOKUP_SREG, register)
+				if verdict {
+					e.number(unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT)
+				}
+			})
+			if !verdict {
+				e.verdict(1, "")
+			}
+		})
+	}
+	room, branches, unknown := maxExpansion, 0, 0
+	for range list {
+		read := decodeRulesWithin(&room, rules.Inet, sets, use("verdicts", true))
+		branches += len(read)
+		unknown += len(unknownsOf(read[0]))
+	}
+	if branches > maxExpansion || branches < elements || unknown == 0 {
+		t.Errorf("%d rules of %d were made, of which %d unknown", branches, list, unknown)
+	}
+	room = maxExpansion
+	var first []rules.Match
+	for i := range list {
+		r := decodeRulesWithin(&room, rules.Inet, sets, use("pairs", false))[0]
+		tuple, ok := r.Matches[0].(rules.MatchTuple)
+		if !ok || len(tuple.Alternatives) != elements {
+			t.Fatalf("rule %d: %d alternatives", i, len(tuple.Alternatives))
+		}
+		m := decodeRulesWithin(&room, rules.Inet, sets, use("marks", false))[0].Matches[0].(rules.MatchMarkRange)
+		if i == 0 {
+			first = []rules.Match{tuple, m}
+			continue
+		}
+		if &tuple.Alternatives[0] != &first[0].(rules.MatchTuple).Alternatives[0] || &m.Values[0] != &first[1].(rules.MatchMarkRange).Values[0] {
+			t.Fatal("each rule has its own copy of a set")
+		}
+	}
+	if taken := maxExpansion - room; taken > 4*elements {
+		t.Errorf("a set took %d of the room", taken)
+	}
+	large := &decodedSet{keyLength: 8, concat: true, lists: []attributes{{}}, listed: maxMap + 1}
+	if _, err := large.keys(); err == nil {
+		t.Error("a set of several fields has no bound")
+	}
+}

@@ -1,0 +1,156 @@
+package nft
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// keys returns the intervals of keys that the set holds, each with its first and last key, in no order; those of another set than
+// of intervals are single. A catchall element is not among them.
+func (s *decodedSet) keys() ([][2][]byte, error) {
+	if err := s.readable(); err != nil || s.keyList != nil {
+		return s.keyList, err
+	}
+	keys := make([][2][]byte, 0, len(s.elements))
+	switch {
+	case s.concat || !s.interval:
+		for _, el := range s.elements {
+			last := el.key
+			if to := s.lasts[string(el.key)]; to != nil {
+				last = to
+			}
+			keys = append(keys, [2][]byte{el.key, last})
+		}
+	default:
+		keys = s.intervals(keys)
+	}
+	s.keyList = keys
+	return keys, nil
+}
+
+// intervals appends the intervals of a set of them.
+func (s *decodedSet) intervals(keys [][2][]byte) [][2][]byte {
+	s.sort()
+	var lasts []byte // of all intervals
+	if len(s.elements) > 0 {
+		lasts = make([]byte, 0, len(s.elements)*len(s.elements[0].key))
+	}
+	for i, el := range s.elements {
+		if el.end {
+			continue
+		}
+		start := len(lasts)
+		if i+1 < len(s.elements) {
+			lasts = append(lasts, s.elements[i+1].key...)
+			decrement(lasts[start:])
+		} else {
+			lasts = append(lasts, bytes.Repeat([]byte{0xff}, len(el.key))...)
+		}
+		keys = append(keys, [2][]byte{el.key, lasts[start:len(lasts):len(lasts)]})
+	}
+	return keys
+}
+
+// identity stands for what the set holds: equal identities are equal sets. It is [rules.NoData] for one that cannot be read, that changes,
+// or that does not exist.
+func (s *decodedSet) identity() string {
+	if s == nil || s.readable() != nil {
+		return rules.NoData
+	}
+	if s.id != "" {
+		return s.id
+	}
+	s.sort()
+	h := sha256.New()
+	part := func(b []byte) {
+		_, _ = h.Write(native.AppendUint32(nil, uint32(len(b))))
+		_, _ = h.Write(b)
+	}
+	fmt.Fprintf(h, "%t %t %d", s.interval, s.catchall != nil, len(s.elements))
+	part(s.catchall)
+	for _, el := range s.elements {
+		part(el.key)
+		part([]byte{map[bool]byte{true: 1}[el.end]})
+		part(s.lasts[string(el.key)])
+		part(s.verdicts[string(el.key)])
+		part(s.data[string(el.key)])
+	}
+	s.id = fmt.Sprintf("%x", h.Sum(nil))
+	return s.id
+}
+
+// cacheKey says as what the keys of a set were read.
+type cacheKey struct {
+	field   field
+	network bool
+	ipv6    bool
+	how     string // of several fields: which they are
+}
+
+type cacheEntry[T any] struct {
+	value T
+	ok    bool
+}
+
+// cached is what make returns, which is called once for the keys of a set and a field: there may be many rules that use the set.
+func cached[T any](v values, op operand, compute func() (T, bool)) (T, bool) {
+	if v.set == nil {
+		return compute()
+	}
+	key := cacheKey{op.field, op.network, op.ipv6, ""}
+	if op.field == fieldNone {
+		key.how = op.text
+	}
+	if known, ok := v.set.cache[key].(cacheEntry[T]); ok {
+		return known.value, known.ok
+	}
+	value, ok := compute()
+	if v.set.cache == nil {
+		v.set.cache = map[cacheKey]any{}
+	}
+	v.set.cache[key] = cacheEntry[T]{value, ok}
+	return value, ok
+}
+
+// sort brings the elements into ascending order.
+func (s *decodedSet) sort() {
+	if !s.sorted {
+		slices.SortFunc(s.elements, compareElements)
+		s.sorted = true
+	}
+}
+
+// compareElements puts the end of an interval before the start of another at the same key. The kernel lists them in one order or the other.
+func compareElements(a, b element) int {
+	switch d := bytes.Compare(a.key, b.key); {
+	case d != 0 || a.end == b.end:
+		return d
+	case a.end:
+		return -1
+	}
+	return 1
+}
+
+// decrement makes the number one less, or all ones of 0.
+func decrement(key []byte) {
+	for i := len(key) - 1; i >= 0; i-- {
+		key[i]--
+		if key[i] != 0xff {
+			break
+		}
+	}
+}
+
+// increment makes the number one more, or 0 of all ones.
+func increment(key []byte) {
+	for i := len(key) - 1; i >= 0; i-- {
+		key[i]++
+		if key[i] != 0 {
+			break
+		}
+	}
+}

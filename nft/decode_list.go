@@ -1,0 +1,73 @@
+package nft
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A set that rules or timeouts change holds other elements at each packet. The model has it as a list under its name.
+
+// state names what rules change that write to the set of that name.
+func (s *decodedSet) state(name string) string {
+	if s == nil {
+		return "set " + name
+	}
+	return "set " + s.table + " " + name
+}
+
+// listed returns the condition that the operands are in a set that changes. It fails for what else than addresses, ports and protocols is
+// looked up, and where elements have limits.
+func (d *ruleDecoder) listed(ops []operand, negated bool, name string, s *decodedSet) (rules.Match, bool) {
+	if !s.changes || s.limits || s.verdicts != nil || s.data != nil {
+		return nil, false
+	}
+	m := rules.MatchListed{Not: negated, List: "@" + name, State: s.state(name)}
+	var parts []string
+	for _, op := range ops {
+		switch {
+		case op.mask != nil || op.noData || op.network:
+			return nil, false
+		case d.isAddr(op), op.field == fieldProtocol, op.field == fieldFamily:
+		case (op.field == fieldSourcePort || op.field == fieldDestinationPort) && op.ofPorts:
+		default:
+			return nil, false
+		}
+		m.Destination = m.Destination || op.field == fieldDestination || op.field == fieldDestinationPort
+		parts = append(parts, op.String())
+	}
+	m.Parts = strings.Join(parts, " . ")
+	s.load()
+	m.Contents = s.permanent
+	return m, true
+}
+
+// permanentContents stands for the elements that do not time out, in whatever order they were listed.
+func permanentContents(lists []attributes) string {
+	var elements []string
+	for _, list := range lists {
+		list.each(func(_ uint16, value []byte) {
+			el := attributes(value)
+			if el.get(unix.NFTA_SET_ELEM_TIMEOUT) != nil || el.get(unix.NFTA_SET_ELEM_EXPIRATION) != nil {
+				return
+			}
+			text := ""
+			for _, attr := range []uint16{
+				unix.NFTA_SET_ELEM_KEY, nftaSetElemKeyEnd, unix.NFTA_SET_ELEM_FLAGS, unix.NFTA_SET_ELEM_DATA,
+			} {
+				text += fmt.Sprintf("%x ", el.get(attr))
+			}
+			elements = append(elements, text)
+		})
+	}
+	if len(elements) == 0 {
+		return ""
+	}
+	slices.Sort(elements)
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(elements, "\n"))))
+}

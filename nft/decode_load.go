@@ -1,0 +1,143 @@
+package nft
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// field is something of a packet that expressions load.
+type field uint8
+
+const (
+	fieldNone field = iota
+	fieldConstant
+	fieldUnknown
+	fieldNumber // a number below another, drawn or calculated
+	fieldMapped // what a map has for a key
+	fieldIn
+	fieldOut
+	fieldInIndex
+	fieldOutIndex
+	fieldFamily
+	fieldProtocol
+	fieldSource
+	fieldDestination
+	fieldSourcePort
+	fieldDestinationPort
+	fieldPorts
+	fieldTCPFlags
+	fieldICMPType
+	fieldICMPCode
+	fieldICMPTypeCode
+	fieldUID
+	fieldGID
+	fieldMark
+	fieldConntrackMark
+	fieldState
+	fieldStatus
+	fieldDirection
+	fieldSourceType
+	fieldDestinationType
+	fieldReversePath       // whether the route exists
+	fieldReversePathIndex  // the interface of the route, 0 if there is none
+	fieldTransparentSocket // of packets that have a socket
+)
+
+// loadedField is what a meta, ct or fib expression loads: the field, its length and its text.
+func loadedField(f field, length int, text string) operand {
+	return operand{field: f, length: length, text: text, effect: rules.Reads}
+}
+
+// metaField is what a meta expression with the key loads; mayLack reports whether a packet may lack it.
+func metaField(key uint32) (op operand, mayLack bool) {
+	switch key {
+	case unix.NFT_META_IIFNAME:
+		return loadedField(fieldIn, interfaceNameLength, "iifname"), false
+	case unix.NFT_META_OIFNAME:
+		return loadedField(fieldOut, interfaceNameLength, "oifname"), false
+	case unix.NFT_META_IIF:
+		return loadedField(fieldInIndex, 4, "iif"), false
+	case unix.NFT_META_OIF:
+		return loadedField(fieldOutIndex, 4, "oif"), false
+	case unix.NFT_META_NFPROTO:
+		return loadedField(fieldFamily, 1, "meta nfproto"), false
+	case unix.NFT_META_L4PROTO:
+		return loadedField(fieldProtocol, 1, "meta l4proto"), false
+	case unix.NFT_META_SKUID:
+		return loadedField(fieldUID, 4, "meta skuid"), true
+	case unix.NFT_META_SKGID:
+		return loadedField(fieldGID, 4, "meta skgid"), true
+	case unix.NFT_META_MARK:
+		return loadedField(fieldMark, 4, "meta mark"), false
+	}
+	return operand{}, false
+}
+
+func (d *ruleDecoder) meta(a attributes) error {
+	key := a.number(unix.NFTA_META_KEY)
+	if a.get(unix.NFTA_META_SREG) == nil {
+		op, mayLack := metaField(key)
+		if mayLack {
+			return d.storePending(a, unix.NFTA_META_DREG, op)
+		}
+		return d.store(a, unix.NFTA_META_DREG, op)
+	}
+	switch key {
+	case unix.NFT_META_MARK:
+		d.setMark(d.load(a, unix.NFTA_META_SREG))
+	case unix.NFT_META_NFTRACE:
+		d.count()
+	case unix.NFT_META_PRIORITY:
+		d.write("meta priority", a)
+	case unix.NFT_META_SECMARK:
+		d.write("meta secmark", a)
+	default:
+		return errUnsupported
+	}
+	return nil
+}
+
+// ctField is what a ct expression with the key loads. All but the state a packet without connection lacks.
+func ctField(key uint32) operand {
+	switch key {
+	case unix.NFT_CT_MARK:
+		return loadedField(fieldConntrackMark, 4, "ct mark")
+	case unix.NFT_CT_STATE:
+		return loadedField(fieldState, 4, "ct state")
+	case unix.NFT_CT_STATUS:
+		return loadedField(fieldStatus, 4, "ct status")
+	case unix.NFT_CT_DIRECTION:
+		return loadedField(fieldDirection, 1, "ct direction")
+	}
+	return operand{}
+}
+
+func (d *ruleDecoder) ct(a attributes) error {
+	key := a.number(unix.NFTA_CT_KEY)
+	if a.get(unix.NFTA_CT_DIRECTION) != nil {
+		return errUnsupported // of a zone: it is that of one direction only
+	}
+	if a.get(unix.NFTA_CT_SREG) == nil {
+		if key == unix.NFT_CT_STATE {
+			return d.store(a, unix.NFTA_CT_DREG, ctField(key))
+		}
+		return d.storePending(a, unix.NFTA_CT_DREG, ctField(key))
+	}
+	op := d.load(a, unix.NFTA_CT_SREG)
+	switch {
+	case key == unix.NFT_CT_ZONE && len(op.constant) == 2:
+		d.act(rules.SetZone{Zone: native.Uint16(op.constant)})
+	case key == unix.NFT_CT_MARK:
+		d.setConntrackMark(op)
+	case key == unix.NFT_CT_EVENTMASK:
+		d.count()
+	case key == unix.NFT_CT_LABELS:
+		d.write("ct label", a)
+	case key == unix.NFT_CT_SECMARK:
+		d.write("ct secmark", a)
+	default:
+		return errUnsupported
+	}
+	return nil
+}

@@ -1,0 +1,286 @@
+package nft
+
+import (
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// maxExpansion bounds the conditions and actions that are made of the elements of maps, and of sets of several fields, in one reading:
+// some 50 MB. What does not fit is unknown. The rules of a table may all use one map, each with thousands of keys.
+const maxExpansion = 1 << 19
+
+// spend takes room for so many conditions and actions, if there is so much.
+func (d *ruleDecoder) spend(n int) bool {
+	if d.room == nil {
+		return true
+	}
+	if n > *d.room {
+		return false
+	}
+	*d.room -= n
+	return true
+}
+
+// operands returns what so many bytes of registers hold, from one register on: the fields of a concatenation.
+func (d *ruleDecoder) operands(r, length int) ([]operand, bool) {
+	var ops []operand
+	for length > 0 {
+		if r >= registerCount || d.registers[r] == nil {
+			return ops, false
+		}
+		op := *d.registers[r]
+		ops = append(ops, op)
+		if op.length == 0 {
+			return ops, false
+		}
+		r += words(op.length)
+		length -= 4 * words(op.length)
+	}
+	return ops, true
+}
+
+// lookup reads a lookup in a set: a condition, or a load of what a map has for the key.
+func (d *ruleDecoder) lookup(a attributes) error {
+	name := a.text(unix.NFTA_LOOKUP_SET)
+	s, r := d.sets[name], registerIndex(a, unix.NFTA_LOOKUP_SREG)
+	var ops []operand
+	ok := false
+	switch {
+	case s != nil && s.keyLength > 0:
+		ops, ok = d.operands(r, s.keyLength)
+	case r < registerCount && d.registers[r] != nil:
+		ops, ok = []operand{*d.registers[r]}, true
+	}
+	if !ok {
+		ops = append(ops, operand{noData: true})
+	}
+	switch {
+	case a.get(unix.NFTA_LOOKUP_DREG) == nil:
+		d.matchSet(ops, ok, a.number(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0, name, s)
+		return nil
+	case a.number(unix.NFTA_LOOKUP_DREG) == unix.NFT_REG_VERDICT:
+		if !ok || s == nil {
+			return errUnsupported
+		}
+		return d.verdictMap(ops, s)
+	}
+	return d.loadMapped(ops, ok, name, s, a)
+}
+
+// matchSet adds the condition that the operands are, or are not, in a set. The set is nil if it does not exist.
+func (d *ruleDecoder) matchSet(ops []operand, ok, negated bool, name string, s *decodedSet) {
+	v := values{set: s, name: name}
+	if s == nil {
+		d.condition(append(ops, operand{noData: true}), negated, v)
+		return
+	}
+	if s.anonymous {
+		v.name = ""
+	}
+	if matches, known := d.setMatches(ops, negated, v); ok && known {
+		d.use(ops...)
+		for _, m := range matches {
+			d.addMatch(m)
+		}
+		return
+	}
+	if m, known := d.listed(ops, negated, name, s); ok && known {
+		d.use(ops...)
+		d.addMatch(m)
+		return
+	}
+	d.condition(ops, negated, v)
+}
+
+// setMatches returns the conditions that the operands are, or are not, in a set.
+func (d *ruleDecoder) setMatches(ops []operand, negated bool, v values) ([]rules.Match, bool) {
+	if len(ops) == 1 && d.isAddr(ops[0]) {
+		if ranges := v.set.addrRanges(); len(ranges) > 0 && ranges[0].From().BitLen() == 8*ops[0].length {
+			return []rules.Match{rules.MatchAddr{Side: sideOf(ops[0].field), Not: negated, Ranges: ranges, Set: v.name}}, true
+		}
+	}
+	keys, err := v.set.keys()
+	if err != nil || v.set.catchall != nil {
+		return nil, false
+	}
+	v.keys = keys
+	if len(ops) == 1 && !v.set.concat {
+		matches, err := d.matchesOf(ops[0], negated, v)
+		return matches, err == nil
+	}
+	alternatives, ok := d.alternatives(ops, v)
+	switch {
+	case !ok || len(alternatives) == 0:
+		return nil, false
+	case len(alternatives) == 1 && !negated:
+		return alternatives[0], true
+	}
+	return []rules.Match{rules.MatchTuple{Not: negated, Alternatives: alternatives}}, true
+}
+
+// alternatives returns the conditions of each key of a concatenation.
+func (d *ruleDecoder) alternatives(ops []operand, v values) ([][]rules.Match, bool) {
+	how := operand{field: fieldNone, ipv6: d.family == rules.IPv6, text: d.signature(ops)}
+	return cached(v, how, func() ([][]rules.Match, bool) {
+		if !d.spend(len(v.keys) * (len(ops) + 1)) {
+			return nil, false
+		}
+		keys := slices.Clone(v.keys) // which the kernel lists in any order
+		slices.SortFunc(keys, func(a, b [2][]byte) int { return slices.Compare(a[0], b[0]) })
+		list := make([][]rules.Match, 0, len(keys))
+		for _, key := range keys {
+			matches, known, ok := d.tuple(ops, key)
+			if !ok || !known {
+				return nil, false
+			}
+			list = append(list, matches)
+		}
+		return list, true
+	})
+}
+
+// signature tells apart what keys may be read as.
+func (d *ruleDecoder) signature(ops []operand) string {
+	text := ""
+	for _, op := range ops {
+		text += fmt.Sprintf("%d %d %t %t %t %x %x %s;", op.field, op.length, op.network, op.ofPorts, op.ipv6, op.mask, op.xor, op.constant)
+	}
+	return text
+}
+
+// tuple returns the conditions of one key of a concatenation; known reports that the model has a word for each. It fails for a key that is
+// not one of the operands.
+func (d *ruleDecoder) tuple(ops []operand, key [2][]byte) (matches []rules.Match, known, ok bool) {
+	parts := make([][2][]byte, len(ops))
+	from := 0
+	ports := false
+	for i, op := range ops {
+		to, next := from+op.length, from+4*words(op.length)
+		if to > len(key[0]) || len(key[0]) != len(key[1]) {
+			return nil, false, false
+		}
+		next = min(next, len(key[0]))
+		parts[i] = [2][]byte{key[0][from:to], key[1][from:to]}
+		if !isZero(key[0][to:next]) || !isZero(key[1][to:next]) {
+			return nil, false, false // the kernel fills registers with zeros
+		}
+		if op.field == fieldProtocol && op.mask == nil && op.length == 1 && isSingle(parts[i]) {
+			p := rules.Protocol(parts[i][0][0])
+			ports = ports || p.HasPorts()
+		}
+		from = next
+	}
+	if from != len(key[0]) {
+		return nil, false, false
+	}
+	known = true
+	matches = make([]rules.Match, 0, len(ops))
+	for i, op := range ops {
+		if both, ok := typeAndCode(ops[i:], parts[i:]); ok {
+			matches = append(matches, both)
+			continue
+		}
+		if _, ok := typeAndCode(ops[max(i-1, 0):], parts[max(i-1, 0):]); ok {
+			continue // it was one condition with the type
+		}
+		op.ofPorts = op.ofPorts || ports
+		one, err := d.matchesOf(op, false, valueOf(parts[i][0], parts[i][1]))
+		if err != nil {
+			known = false
+			data := op.data
+			if op.noData {
+				data = rules.NoData
+			}
+			one = []rules.Match{rules.Unknown{Text: conditionText(op.String(), rangeText(parts[i]), false), Effect: rules.Reads, Data: data}}
+			if op.effect != rules.Reads {
+				return nil, false, false
+			}
+		}
+		matches = append(matches, one...)
+	}
+	return matches, known, true
+}
+
+// typeAndCode returns the condition that a type of ICMP and the code behind it are.
+func typeAndCode(ops []operand, parts [][2][]byte) (rules.Match, bool) {
+	if len(ops) < 2 || ops[0].field != fieldICMPType || ops[1].field != fieldICMPCode || ops[0].mask != nil || ops[1].mask != nil ||
+		!isSingle(parts[0]) {
+		return nil, false
+	}
+	kind := uint16(parts[0][0][0]) << 8
+	r := rules.Range[uint16]{First: kind | uint16(parts[1][0][0]), Last: kind | uint16(parts[1][1][0])}
+	return rules.MatchICMP{V6: ops[0].ipv6, Values: []rules.Range[uint16]{r}}, r.First <= r.Last
+}
+
+// loadMapped stores what a map has for the operands. Where it has nothing the rule ends.
+func (d *ruleDecoder) loadMapped(ops []operand, ok bool, name string, s *decodedSet, a attributes) error {
+	op := operand{field: fieldUnknown, length: longestValue, effect: rules.Reads, noData: s == nil}
+	v := values{set: s, name: name}
+	if s != nil {
+		if s.anonymous {
+			v.name = ""
+		}
+		op.length = s.dataLength
+		if op.length <= 0 || op.length > registerCount*4 {
+			op.length = registerCount * 4
+		}
+		if op.data = s.identity(); op.data == rules.NoData {
+			op.data, op.noData = "", true
+		} else if ok && s.data != nil {
+			op.field, op.mapped, op.sources = fieldMapped, s, ops
+		}
+	}
+	for i, source := range ops {
+		op.dependOn(source)
+		if i > 0 {
+			op.text += " . "
+		}
+		op.text += source.String()
+	}
+	op.text += " map " + v.String()
+	return d.storePending(a, unix.NFTA_LOOKUP_DREG, op)
+}
+
+// isMutable reports whether an operand may be something else for a packet that comes back from another chain.
+func (o operand) isMutable() bool {
+	switch o.field {
+	case fieldMark, fieldConntrackMark:
+		return true
+	case fieldReversePath, fieldReversePathIndex:
+		return len(o.constant) > 0
+	}
+	return false
+}
+
+// overlap reports whether two keys of a concatenation have a value in common. Of many keys it says yes.
+func overlap(ops []operand, keys [][2][]byte) bool {
+	const most = 64
+	if len(keys) > most {
+		return true
+	}
+	for i, a := range keys {
+		if slices.ContainsFunc(keys[:i], func(b [2][]byte) bool { return keysOverlap(ops, a, b) }) {
+			return true
+		}
+	}
+	return false
+}
+
+func keysOverlap(ops []operand, a, b [2][]byte) bool {
+	from := 0
+	for _, op := range ops {
+		to := from + op.length
+		if to > len(a[0]) || to > len(b[0]) {
+			return true
+		}
+		if slices.Compare(a[1][from:to], b[0][from:to]) < 0 || slices.Compare(b[1][from:to], a[0][from:to]) < 0 {
+			return false
+		}
+		from += 4 * words(op.length)
+	}
+	return true
+}

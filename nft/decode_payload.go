@@ -1,0 +1,97 @@
+package nft
+
+import (
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func (d *ruleDecoder) payload(a attributes) error {
+	if a.get(unix.NFTA_PAYLOAD_SREG) != nil {
+		return errUnsupported
+	}
+	p := payload{a.number(unix.NFTA_PAYLOAD_BASE), a.number(unix.NFTA_PAYLOAD_OFFSET), a.number(unix.NFTA_PAYLOAD_LEN)}
+	op := operand{field: fieldUnknown, length: int(p.length), effect: rules.Reads}
+	known := func(f field, text string) { op.field, op.text = f, text }
+	ports := d.limitedToPorts()
+	icmp := d.limitedTo(rules.ICMP)
+	op.ipv6 = d.limitedTo(rules.ICMPv6)
+	switch {
+	case icmp || op.ipv6:
+		switch p {
+		case icmpType:
+			known(fieldICMPType, "icmp type")
+		case icmpCode:
+			known(fieldICMPCode, "icmp code")
+		case icmpTypeCode:
+			known(fieldICMPTypeCode, "icmp type . code")
+		}
+	case p == sourcePort:
+		known(fieldSourcePort, "th sport")
+		op.ofPorts = ports
+	case p == destinationPort:
+		known(fieldDestinationPort, "th dport")
+		op.ofPorts = ports
+	case p == bothPorts && ports:
+		known(fieldPorts, "th sport . th dport")
+	case p == tcpFlags && d.limitedTo(rules.TCP):
+		known(fieldTCPFlags, "tcp flags")
+	case p == ipv4Protocol && d.family == rules.IPv4:
+		known(fieldProtocol, "ip protocol")
+	}
+	if p.base == unix.NFT_PAYLOAD_NETWORK_HEADER && d.family != rules.Inet {
+		// A prefix of whole bytes may load only those.
+		for side, addr := range [...]field{rules.Source: fieldSource, rules.Destination: fieldDestination} {
+			whole := addrField(d.family, rules.Side(side))
+			if p.offset == whole.offset && p.length <= whole.length && p.length > 0 {
+				known(addr, d.family.String()+" "+[...]string{"saddr", "daddr"}[side])
+			}
+		}
+	}
+	if op.text == "" {
+		op.text = p.String()
+	}
+	return d.storePending(a, unix.NFTA_PAYLOAD_DREG, op)
+}
+
+// String writes where the field lies as nft does: the base, and the offset and the length in bits.
+func (p payload) String() string {
+	base := fmt.Sprintf("%d", p.base)
+	if names := [...]string{"ll", "nh", "th", "ih"}; p.base < uint32(len(names)) {
+		base = names[p.base]
+	}
+	return fmt.Sprintf("@%s,%d,%d", base, uint64(p.offset)*8, uint64(p.length)*8)
+}
+
+// limitedTo reports whether only packets of the protocols come so far in the rule.
+func (d *ruleDecoder) limitedTo(protocols ...rules.Protocol) bool {
+	return d.isLimited && len(d.protocols) > 0 &&
+		!slices.ContainsFunc(d.protocols, func(p rules.Protocol) bool { return !slices.Contains(protocols, p) })
+}
+
+// limitedToPorts reports whether only packets of protocols with ports come so far in the rule.
+func (d *ruleDecoder) limitedToPorts() bool {
+	return d.limitedTo(rules.TCP, rules.UDP, rules.SCTP, rules.DCCP, rules.UDPLite)
+}
+
+// learn takes what a condition says about the packets that fulfil it.
+func (d *ruleDecoder) learn(m rules.Match) {
+	switch m := m.(type) {
+	case rules.MatchFamily:
+		if d.family == rules.Inet {
+			d.family = m.Family
+		}
+	case rules.MatchProtocol:
+		if m.Not {
+			return
+		}
+		if !d.isLimited {
+			d.isLimited, d.protocols = true, m.Protocols
+			return
+		}
+		d.protocols = slices.DeleteFunc(slices.Clone(d.protocols), func(p rules.Protocol) bool { return !slices.Contains(m.Protocols, p) })
+	}
+}

@@ -1,0 +1,109 @@
+package nft
+
+import (
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// metaKeys and ctKeys are nft's words for what meta and ct load, for conditions that the model has no word for.
+var (
+	metaKeys = [...]string{
+		"length", "protocol", "priority", "mark", "iif", "oif", "iifname", "oifname", "iiftype", "oiftype", "skuid", "skgid", "nftrace",
+		"rtclassid", "secmark", "nfproto", "l4proto", "ibrname", "obrname", "pkttype", "cpu", "iifgroup", "oifgroup", "cgroup", "random",
+		"ipsec", "iifkind", "oifkind", "ibrpvid", "ibrvproto", "time", "day", "hour", "sdif", "sdifname", "broute",
+	}
+	ctKeys = [...]string{
+		"state", "direction", "status", "mark", "secmark", "expiration", "helper", "l3proto", "saddr", "daddr", "protocol", "proto-src",
+		"proto-dst", "label", "packets", "bytes", "avgpkt", "zone", "event", "ip saddr", "ip daddr", "ip6 saddr", "ip6 daddr", "id",
+	}
+	socketKeys = [...]string{"transparent", "mark", "wildcard", "cgroupv2"}
+)
+
+// keyText is nft's word for a key, or the number.
+func keyText(names []string, key uint32) string {
+	if key < uint32(len(names)) {
+		return names[key]
+	}
+	return fmt.Sprint(key)
+}
+
+// loadText says what an expression loads: the attributes that are not registers, all of them.
+func loadText(name string, kind expressionKind, a attributes) string {
+	switch name {
+	case "meta":
+		return "meta " + keyText(metaKeys[:], a.number(unix.NFTA_META_KEY))
+	case "ct":
+		text := "ct "
+		if direction := a.get(unix.NFTA_CT_DIRECTION); len(direction) == 1 {
+			text += map[byte]string{0: "original ", 1: "reply "}[direction[0]]
+		}
+		return text + keyText(ctKeys[:], a.number(unix.NFTA_CT_KEY))
+	case "socket":
+		text := "socket " + keyText(socketKeys[:], a.number(nftaSocketKey))
+		if a.get(nftaSocketLevel) != nil {
+			text += fmt.Sprintf(" level %d", a.number(nftaSocketLevel))
+		}
+		return text
+	}
+	var parts []string
+	a.each(func(attrType uint16, value []byte) {
+		if attrType != kind.destination && (attrType != kind.sources[0] && attrType != kind.sources[1]) {
+			parts = append(parts, fmt.Sprintf("%d=%x", attrType, value))
+		}
+	})
+	return strings.TrimSpace(name + " " + strings.Join(parts, " "))
+}
+
+// longestValue is how many bytes a load takes at most of which the expression does not say how many: an address of IPv6, or a name.
+const longestValue = 16
+
+// loadLength is how many bytes of registers an expression fills, at most.
+func loadLength(name string, a attributes) int {
+	var length uint32
+	switch name {
+	case "payload":
+		length = a.number(unix.NFTA_PAYLOAD_LEN)
+	case "exthdr":
+		length = a.number(unix.NFTA_EXTHDR_LEN)
+	case "bitwise":
+		length = a.number(unix.NFTA_BITWISE_LEN)
+	case "byteorder":
+		length = a.number(unix.NFTA_BYTEORDER_LEN)
+	case "meta":
+		if key := a.number(unix.NFTA_META_KEY); key < uint32(len(metaKeys)) {
+			switch metaKeys[key] {
+			case "time":
+				return 8
+			case "iifname", "oifname", "ibrname", "obrname", "iifkind", "oifkind", "sdifname":
+				return longestValue
+			}
+			return 4
+		}
+	case "fib", "numgen", "hash", "tunnel":
+		if name != "fib" || a.number(unix.NFTA_FIB_RESULT) != unix.NFT_FIB_RESULT_OIFNAME {
+			return 4
+		}
+	}
+	if length == 0 || length > registerCount*4 {
+		return longestValue
+	}
+	return int(length)
+}
+
+// conditionText says that an operand is, or is not, what a value or a set says.
+func conditionText(operand, value string, negated bool) string {
+	if negated {
+		return operand + " != " + value
+	}
+	return operand + " " + value
+}
+
+// rangeText writes the first and the last key of an interval.
+func rangeText(key [2][]byte) string {
+	if string(key[0]) == string(key[1]) {
+		return fmt.Sprintf("0x%x", key[0])
+	}
+	return fmt.Sprintf("0x%x-0x%x", key[0], key[1])
+}

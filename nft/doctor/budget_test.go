@@ -1,0 +1,67 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft/budgettest"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// costlyTables are tables that an owner of a pod could make to keep the node's agent busy.
+func costlyTables() map[string]rules.Table {
+	base := func(list ...rules.Rule) rules.Chain {
+		return rules.Chain{Name: "b", Base: &rules.Base{Type: rules.Filter, Hook: rules.Output}, Rules: list}
+	}
+	jump := func(to int) rules.Rule {
+		return rules.Rule{Actions: []rules.Action{rules.Jump{Chain: fmt.Sprint("c", to)}}}
+	}
+	drawn := func(i int) rules.Rule {
+		return rules.Rule{
+			Matches: []rules.Match{rules.Unknown{Text: fmt.Sprintf("limit rate %d/second", i), Effect: rules.Draws}},
+			Actions: []rules.Action{rules.MixMark{Mark: ^uint32(0), Xor: uint32(i) * 0x9e3779b9}},
+		}
+	}
+	const levels = 14
+	nested := rules.Table{Family: rules.IPv4, Name: "nested", Chains: []rules.Chain{base(jump(0))}}
+	for i := range levels {
+		chain := rules.Chain{Name: fmt.Sprint("c", i), Rules: []rules.Rule{jump(i + 1), jump(i + 1)}}
+		if i == levels-1 {
+			chain.Rules = []rules.Rule{drawn(1)}
+		}
+		nested.Chains = append(nested.Chains, chain)
+	}
+	chance := rules.Table{Family: rules.IPv4, Name: "chance", Chains: []rules.Chain{base()}}
+	for i := range 20_000 {
+		chance.Chains[0].Rules = append(chance.Chains[0].Rules, drawn(i))
+	}
+	return map[string]rules.Table{"chains that jump twice": nested, "marks by chance": chance}
+}
+
+func TestJudgeEndsWithinTheBudgetOfAnAgent(t *testing.T) {
+	bound := budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
+	for says, table := range costlyTables() {
+		f := healthy()
+		f.Tables = []rules.Table{table}
+		bound.Check(t, says, func() { Judge(f, usual(rules.ModeRedirect)) })
+	}
+}
+
+// All samples together have one budget, and that it is spent is said once.
+func TestJudgeSaysThatItsBudgetIsSpent(t *testing.T) {
+	f := healthy()
+	f.Tables = []rules.Table{costlyTables()["marks by chance"]}
+	var told []string
+	for _, finding := range Judge(f, usual(rules.ModeRedirect)) {
+		if strings.Contains(finding.Verdict, "cannot be decided: more than") {
+			told = append(told, finding.Verdict)
+		}
+	}
+	limits := []string{diff.AgentBudget.Time.String() + " of work", fmt.Sprintf("%d MB of memory", diff.AgentBudget.Memory>>20)}
+	if len(told) != 1 || !strings.HasSuffix(told[0], limits[0]) && !strings.HasSuffix(told[0], limits[1]) {
+		t.Errorf("got %q", told)
+	}
+}

@@ -1,0 +1,37 @@
+package doctor
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestForeignEffect has what rules of other owners do to captured traffic, and what the sum of the findings is.
+func TestForeignEffect(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		effect   *ForeignEffect
+		severity Severity
+		verdict  Verdict
+	}{
+		{"not asked", nil, "", Sum(nil)},
+		{"none", &ForeignEffect{}, OK, Sum(nil)},
+		{"bypass", &ForeignEffect{Bypasses: []string{"the effect"}}, Problem, Disturbed},
+		{"unknown", &ForeignEffect{Unknown: []string{"the effect"}}, Warning, Sum(nil)},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			facts := healthy()
+			facts.Foreign = row.effect
+			findings := Judge(facts, usual(rules.ModeRedirect))
+			var severity Severity
+			for _, f := range findings {
+				if f.Verdict == "the effect" || f.Verdict == "no rule of another owner lets captured traffic bypass the proxy" {
+					severity = f.Severity
+				}
+			}
+			if severity != row.severity || Sum(findings) != row.verdict {
+				t.Errorf("%q, %s\n%s", severity, Sum(findings), list(findings))
+			}
+		})
+	}
+}

@@ -1,0 +1,128 @@
+package nft
+
+import (
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A HookedChain is a base chain that the model has no place for: of another family than ip, ip6 and inet, or at a device. Its rules are
+// not read.
+type HookedChain struct {
+	// Family is nft's word for the table's family.
+	Family, Table, Chain string
+	// Hook is nft's word for the hook, and Devices are those of which the packets pass it; none for a hook of all devices.
+	Hook    string
+	Devices []string
+	Rules   int
+	Drop    bool // the policy
+}
+
+// String describes the chain in a line.
+func (c HookedChain) String() string {
+	text := fmt.Sprintf("table %s %s chain %s at %s", c.Family, c.Table, c.Chain, c.Hook)
+	if len(c.Devices) > 0 {
+		text += " of " + strings.Join(c.Devices, ", ")
+	}
+	text += fmt.Sprintf(" (%d rules", c.Rules)
+	if c.Rules == 1 {
+		text = strings.TrimSuffix(text, "s")
+	}
+	if c.Drop {
+		text += ", policy drop"
+	}
+	return text + ")"
+}
+
+// elsewhere collects the base chains that do something to packets and that the model has no place for.
+type elsewhere struct {
+	dormant map[tableID]bool
+	chains  []HookedChain
+}
+
+type tableID struct {
+	family uint8
+	name   string
+}
+
+// addTable takes the table of any family.
+func (e *elsewhere) addTable(family uint8, a attributes) {
+	if a.number(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT == 0 {
+		return
+	}
+	if e.dormant == nil {
+		e.dormant = map[tableID]bool{}
+	}
+	e.dormant[tableID{family, a.text(unix.NFTA_TABLE_NAME)}] = true
+}
+
+// addChain takes a chain of any family.
+func (e *elsewhere) addChain(family uint8, a attributes) {
+	hook := attributes(a.get(unix.NFTA_CHAIN_HOOK))
+	table := a.text(unix.NFTA_CHAIN_TABLE)
+	number := hook.number(unix.NFTA_HOOK_HOOKNUM)
+	if _, known := familyOf(family); hook == nil || known && number != unix.NF_INET_NUMHOOKS || e.dormant[tableID{family, table}] {
+		return
+	}
+	c := HookedChain{
+		Family: familyName(family), Table: table, Chain: a.text(unix.NFTA_CHAIN_NAME), Hook: hookName(family, number),
+		Devices: devices(hook),
+		// A chain is used by its rules, and by jumps to it if it is no base chain (nft_use_inc in net/netfilter/nf_tables_api.c).
+		Rules: int(a.number(unix.NFTA_CHAIN_USE)),
+		Drop:  a.get(unix.NFTA_CHAIN_POLICY) != nil && a.number(unix.NFTA_CHAIN_POLICY) == 0,
+	}
+	if c.Rules > 0 || c.Drop {
+		e.chains = append(e.chains, c)
+	}
+}
+
+// devices lists the devices of a hook: one, or several since Linux 5.5.
+func devices(hook attributes) []string {
+	var names []string
+	if one := hook.text(unix.NFTA_HOOK_DEV); one != "" {
+		names = append(names, one)
+	}
+	attributes(hook.get(nftaHookDevs)).each(func(_ uint16, value []byte) {
+		if name := zeroTerminated(value); len(names) == 0 || names[0] != name {
+			names = append(names, name)
+		}
+	})
+	return names
+}
+
+// familyName is nft's word for a family.
+func familyName(family uint8) string {
+	if f, ok := familyOf(family); ok {
+		return f.String()
+	}
+	switch family {
+	case unix.NFPROTO_NETDEV:
+		return "netdev"
+	case unix.NFPROTO_BRIDGE:
+		return "bridge"
+	case unix.NFPROTO_ARP:
+		return "arp"
+	}
+	return fmt.Sprint(family)
+}
+
+// hookName is nft's word for a family's hook (linux/netfilter.h, netfilter_arp.h).
+func hookName(family uint8, number uint32) string {
+	var names []string
+	switch family {
+	case unix.NFPROTO_NETDEV:
+		names = []string{"ingress", "egress"}
+	case unix.NFPROTO_ARP:
+		names = []string{"input", "output", "forward"}
+	default:
+		for h, n := range hookNumbers {
+			if n == number {
+				return rules.Hook(h).String()
+			}
+		}
+	}
+	return keyText(names, number)
+}

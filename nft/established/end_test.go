@@ -1,0 +1,185 @@
+package established_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/established"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A connection is one that a test opens, and what becomes of it.
+type connection struct {
+	name string
+	call testbed.Call
+	// gap reports that it is opened while the rules are missing.
+	gap bool
+	// by is who answers it, and ends whether it does not survive.
+	by   testbed.Name
+	ends bool
+}
+
+const excluded = 9090
+
+func to(address string, port int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.MustParseAddr(address), uint16(port))
+}
+
+// connections are those of a family: an address outside, and the pod's own.
+func connections(outside, pod string) []connection {
+	out := func(owner rules.Owner, port int) testbed.Call {
+		return testbed.Call{Network: "tcp", Owner: owner, To: to(outside, port), Timeout: 2 * time.Second}
+	}
+	in := func(port int) testbed.Call {
+		return testbed.Call{Network: "tcp", From: testbed.FromNeighbour, To: to(pod, port), Timeout: 2 * time.Second}
+	}
+	app, proxy := testbed.ApplicationOwner, testbed.ProxyOwner
+	return []connection{
+		{name: "captured, outbound", call: out(app, 8080), by: testbed.Outbound},
+		{name: "captured, inbound", call: in(8080), by: testbed.Inbound},
+		{name: "the proxy's own", call: out(proxy, 8080), by: testbed.Outside},
+		{name: "excluded", call: out(app, excluded), by: testbed.Outside},
+		{name: "outbound in the gap", gap: true, call: out(app, 8080), by: testbed.Outside, ends: true},
+		{name: "inbound in the gap", gap: true, call: in(8080), by: testbed.Application, ends: true},
+		{name: "the proxy's own in the gap", gap: true, call: out(proxy, 8080), by: testbed.Outside},
+		{name: "with the proxy's group in the gap", gap: true, call: out(rules.Owner{UID: app.UID, GID: proxy.GID}, 8080), by: testbed.Outside},
+		{name: "excluded in the gap", gap: true, call: out(app, excluded), by: testbed.Outside},
+		{name: "excluded, inbound in the gap", gap: true, call: in(excluded), by: testbed.Application},
+	}
+}
+
+// desired returns a ruleset that captures all but one port.
+func desired(mode rules.Mode) rules.Ruleset {
+	r := rules.DefaultRedirect()
+	r.IPv6, r.Mode = true, mode
+	r.OutboundCIDRs.All, r.InboundPorts.All = true, true
+	r.InboundExcludePorts, r.OutboundExcludePorts = rules.Singles[uint16](excluded), rules.Singles[uint16](excluded)
+	return rules.MustCompile(r)
+}
+
+func newBed(t *testing.T, mode rules.Mode) *testbed.Bed {
+	t.Helper()
+	bed, err := testbed.New(testbed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = bed.Close() })
+	if err := bed.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner, Transparent: mode == rules.ModeTProxy}); err != nil {
+		t.Fatal(err)
+	}
+	if err := bed.StartApplication(testbed.ApplicationOwner); err != nil {
+		t.Fatal(err)
+	}
+	return bed
+}
+
+func apply(t *testing.T, bed *testbed.Bed, rs rules.Ruleset) {
+	t.Helper()
+	if _, err := nft.Apply(bed.Pod, rs); err != nil {
+		t.Fatal(err)
+	}
+	if err := bed.Settle(rs.Routing); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestConnectionsOfAGapEnd takes the rules away, and puts them back. Conntrack goes on in some of the gaps, by a rule of another owner.
+func TestConnectionsOfAGapEnd(t *testing.T) {
+	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
+		for _, tracked := range []bool{false, true} {
+			for family, list := range map[rules.Family][]connection{
+				rules.IPv4: connections("10.9.9.9", testbed.PodIP4.String()),
+				rules.IPv6: connections("2001:db8:9::9", testbed.PodIP6.String()),
+			} {
+				t.Run(fmt.Sprintf("%s, tracked %t, IPv%d", mode, tracked, family), func(t *testing.T) {
+					testGap(t, mode, tracked, list, established.Options{ProcDir: "/proc"})
+				})
+			}
+		}
+	}
+}
+
+func testGap(t *testing.T, mode rules.Mode, tracked bool, list []connection, o established.Options) {
+	bed, rs := newBed(t, mode), desired(mode)
+	apply(t, bed, rs)
+	open := make([]*testbed.Conn, len(list))
+	begin := func(gap bool) {
+		for i, c := range list {
+			if c.gap != gap {
+				continue
+			}
+			conn, err := bed.Open(c.call)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(conn.Close)
+			if answer := conn.Ask(); answer.By != c.by {
+				t.Fatalf("%s: answered by %s, want %s", c.name, answer, c.by)
+			}
+			open[i] = conn
+		}
+	}
+	begin(false)
+	if tracked {
+		istiotest.Run(t, bed.Pod, "table inet own { chain out { type filter hook output priority 0; ct state new counter; }; }", "nft", "-f", "-")
+	}
+	if _, err := nft.Remove(bed.Pod); err != nil {
+		t.Fatal(err)
+	}
+	begin(true)
+	apply(t, bed, rs)
+	report, err := established.End(bed.Pod, rs, o)
+	t.Logf("%+v", report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := 0
+	for i, c := range list {
+		answer := open[i].Ask()
+		if c.ends {
+			want++
+		}
+		if survived := answer.By == c.by; survived == (c.ends && !o.Keep) {
+			t.Errorf("%s: answered %s", c.name, answer)
+		}
+	}
+	switch {
+	case o.Keep && (report.Kept != want || report.Ended != 0), !o.Keep && (report.Ended != want || report.Broken != 0), report.Undecided != 0, report.Failed != 0:
+		t.Errorf("%d connections bypass the proxy: %+v", want, report)
+	case !strings.Contains(report.Example, ":8080"):
+		t.Errorf("example %q", report.Example)
+	}
+}
+
+// TestKeptConnections are counted. In this gap conntrack knows them: else their packets would meet the rules as those of new connections.
+func TestKeptConnections(t *testing.T) {
+	testGap(t, rules.ModeRedirect, true, connections("10.9.9.9", testbed.PodIP4.String()), established.Options{ProcDir: "/proc", Keep: true})
+}
+
+// TestWithoutGroups has sockets whose group is not known: what depends on it stays, and is counted.
+func TestWithoutGroups(t *testing.T) {
+	bed, rs := newBed(t, rules.ModeRedirect), desired(rules.ModeRedirect)
+	conn, err := bed.Open(testbed.Call{Network: "tcp", Owner: testbed.ApplicationOwner, To: to("10.9.9.9", 8080), Timeout: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if answer := conn.Ask(); answer.By != testbed.Outside {
+		t.Fatal(answer)
+	}
+	apply(t, bed, rs)
+	report, err := established.End(bed.Pod, rs, established.Options{})
+	if err != nil || report.Undecided != 1 || report.Ended != 0 || report.UndecidedExample == "" {
+		t.Errorf("%+v, %v", report, err)
+	}
+}

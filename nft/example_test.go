@@ -1,0 +1,107 @@
+package nft_test
+
+import (
+	"fmt"
+
+	"github.com/google/nftables"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// The parameters of a redirection compile into a ruleset, which one transaction programs into a
+// network namespace. The namespace of a pod is opened by netns.Open or netns.OpenPID.
+func Example() {
+	ns, err := netns.New()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer ns.Close()
+
+	redirect := rules.DefaultRedirect()
+	redirect.InboundPorts.All, redirect.OutboundCIDRs.All = true, true
+	ruleset, err := rules.Compile(redirect)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 2 {
+		result, err := nft.Apply(ns, ruleset)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(result.Outcome)
+	}
+	// Output:
+	// created
+	// unchanged
+}
+
+// What a namespace holds is read back as a ruleset, and compared with what it should hold.
+func ExampleRead() {
+	ns, err := netns.New()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer ns.Close()
+
+	redirect := rules.DefaultRedirect()
+	redirect.OutboundCIDRs.All = true
+	if _, err := nft.Apply(ns, rules.MustCompile(redirect)); err != nil {
+		fmt.Println(err)
+		return
+	}
+	live, err := nft.Read(ns)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	redirect.OutboundExcludePorts, _ = rules.ParsePorts("5432")
+	for _, difference := range rules.Compare(rules.MustCompile(redirect), live) {
+		fmt.Println(difference)
+	}
+	// Output:
+	// missing in chain inet sluice nat-output: tcp dport 5432 return
+}
+
+// A ruleset is committed in one transaction with what the caller has queued on its own connection.
+func ExampleAddTo() {
+	ns, err := netns.New()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer ns.Close()
+	conn, err := nftables.New(nftables.WithNetNSFd(ns.FD()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	conn.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "accounting"})
+	redirect := rules.DefaultRedirect()
+	redirect.OutboundCIDRs.All = true
+	if err := nft.AddTo(conn, rules.MustCompile(redirect)); err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := conn.Flush(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, table := range tables {
+		fmt.Println(table.Name)
+	}
+	// Output:
+	// accounting
+	// sluice
+}

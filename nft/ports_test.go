@@ -1,0 +1,55 @@
+package nft
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// everySecondPort is a list that no ranges shorten.
+func everySecondPort(n int) []rules.PortRange {
+	var list []rules.PortRange
+	for i := range n {
+		list = append(list, rules.Single(uint16(1+2*i)))
+	}
+	return list
+}
+
+// TestManyPortsAreASetOfIntervals has sets on both sides of the limit. Each is read as it was applied.
+func TestManyPortsAreASetOfIntervals(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	for n, want := range map[int]bool{2: false, rules.ManyPorts - 1: false, rules.ManyPorts: true, 5000: true} {
+		m := rules.MatchPort{Side: rules.Destination, Ports: everySecondPort(n)}
+		if s := setOf(m); s.interval != want {
+			t.Errorf("%d ports: intervals %t, want %t", n, s.interval, want)
+		}
+		r := rules.DefaultRedirect()
+		r.InboundPorts.All, r.InboundExcludePorts = true, m.Ports
+		rs := rules.MustCompile(r)
+		if _, err := Apply(ns, rs); err != nil {
+			t.Fatal(err)
+		}
+		holds(t, ns, rs)
+	}
+}
+
+// BenchmarkManyPorts applies ports of which no two are adjacent.
+func BenchmarkManyPorts(b *testing.B) {
+	for name, n := range map[string]int{"511": 511, "512": 512, "5000": 5000, "20000": 20000} {
+		b.Run(name, func(b *testing.B) {
+			r := rules.DefaultRedirect()
+			r.InboundPorts.All, r.InboundExcludePorts = true, everySecondPort(n)
+			rs := rules.MustCompile(r)
+			for b.Loop() {
+				b.StopTimer()
+				ns := netnstest.New(b)
+				b.StartTimer()
+				if _, err := Apply(ns, rs); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,126 @@
+package nft
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
+)
+
+// TestRulesOfProgramsAreRead loads what programs have made of which testdata/programs/README.md
+// tells, and lists what of it the model has no word for.
+func TestRulesOfProgramsAreRead(t *testing.T) {
+	got := new(strings.Builder)
+	for _, file := range programFiles(t, filepath.Join("testdata", "programs", "*.nft")) {
+		ns := netnstest.New(t)
+		load(t, ns, contents(t, file))
+		listUnknowns(t, got, filepath.Base(file), ns)
+	}
+	golden(t, "programs", got.String())
+}
+
+// TestRulesOfProgramsAreReadFromXtables does so with the rules that iptables-nft makes of others,
+// which compat/save has.
+func TestRulesOfProgramsAreReadFromXtables(t *testing.T) {
+	got := new(strings.Builder)
+	saved := filepath.Join("..", "compat", "save", "testdata", "programs", "*.save")
+	for _, file := range programFiles(t, saved) {
+		ns := netnstest.New(t)
+		makeWhatRulesName(t, ns, contents(t, file))
+		restorer := "iptables-nft-restore"
+		if strings.HasSuffix(file, "-v6.save") {
+			restorer = "ip6tables-nft-restore"
+		}
+		restore(t, ns, restorer, contents(t, file))
+		listUnknowns(t, got, filepath.Base(file), ns)
+	}
+	golden(t, "programs-xtables", got.String())
+}
+
+func programFiles(t *testing.T, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %d files, %v", pattern, len(files), err)
+	}
+	return files
+}
+
+func contents(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// listUnknowns writes what is unknown of a namespace's tables.
+func listUnknowns(t *testing.T, w *strings.Builder, name string, ns *netns.NS) {
+	t.Helper()
+	rs, err := ReadAll(ns)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	sameHandles(t, ns, rs)
+	w.WriteString(name + "\n" + rulestest.Unknowns(rs.Tables) + "\n")
+}
+
+// makeWhatRulesName makes the sets of addresses and the counters outside of the tables without
+// which the kernel refuses rules.
+func makeWhatRulesName(t *testing.T, ns *netns.NS, text string) {
+	t.Helper()
+	err := ns.Do(func() error {
+		words := strings.Fields(text)
+		made := map[string]bool{}
+		for i, word := range words[:len(words)-2] {
+			name := words[i+1]
+			if made[name] {
+				continue
+			}
+			switch word {
+			case "--match-set":
+				// The last word of the rule's match is src, dst or a list of them, one for each
+				// part of an element.
+				kind := "hash:net"
+				if strings.Contains(words[i+2], ",") {
+					kind = "hash:ip,port"
+				}
+				if err := netlink.IpsetCreate(name, kind, netlink.IpsetCreateOptions{}); err != nil {
+					return err
+				}
+			case "--nfacct-name":
+				if err := makeCounter(name); err != nil {
+					return err
+				}
+			default:
+				continue
+			}
+			made[name] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// makeCounter makes a counter of nfnetlink_acct, as "nfacct add" does
+// (linux/netfilter/nfnetlink_acct.h).
+func makeCounter(name string) error {
+	const nfnlMsgAcctNew, nfacctName = 0, 1
+	const request = unix.NFNL_SUBSYS_ACCT<<8 | nfnlMsgAcctNew
+	r := nl.NewNetlinkRequest(request, unix.NLM_F_CREATE|unix.NLM_F_ACK)
+	r.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC})
+	r.AddData(nl.NewRtAttr(nfacctName, nl.ZeroTerminated(name)))
+	_, err := r.Execute(unix.NETLINK_NETFILTER, 0)
+	return err
+}

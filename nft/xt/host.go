@@ -1,0 +1,115 @@
+package xt
+
+import (
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Sizes of struct xt_addrtype_info and xt_addrtype_info_v1.
+const (
+	addrTypeSize0 = 12
+	addrTypeSize1 = 8
+)
+
+// Flags of struct xt_addrtype_info_v1. Others limit the look-up to an interface. Revision 0 has a
+// number for each.
+const (
+	addrTypeNotSource      = 1 << 0
+	addrTypeNotDestination = 1 << 1
+)
+
+// allAddrTypes are the types that the model has.
+const allAddrTypes = rules.AddrTypeSet(1)<<(rules.ResolvedType+1) - 1
+
+// decodeAddrType reads struct xt_addrtype_info or _v1: sets of types for both ends, and which of
+// them are negated. A type that depends on an interface is not known to the model.
+func decodeAddrType(family rules.Family, revision uint32, info []byte) ([]rules.Match, bool) {
+	size := addrTypeSize1
+	if revision == 0 {
+		size = addrTypeSize0
+	}
+	if len(info) < size || family == rules.Inet || revision == 0 && family != rules.IPv4 {
+		return nil, false
+	}
+	var negated [2]bool
+	flags := native.Uint32(info[4:])
+	if revision == 0 {
+		other := native.Uint32(info[8:])
+		if flags > 1 || other > 1 {
+			return nil, false
+		}
+		negated = [2]bool{flags == 1, other == 1}
+	} else {
+		if flags&^(addrTypeNotSource|addrTypeNotDestination) != 0 {
+			return nil, false
+		}
+		negated = [2]bool{flags&addrTypeNotSource != 0, flags&addrTypeNotDestination != 0}
+	}
+	var found []rules.Match
+	for side := range 2 {
+		types := rules.AddrTypeSet(native.Uint16(info[2*side:]))
+		if types == 0 {
+			continue // the kernel does not look at the address, whether negated or not
+		}
+		if types&^allAddrTypes != 0 || family == rules.IPv6 && !isRouteType6(types) {
+			return nil, false
+		}
+		found = append(found, rules.MatchAddrType{
+			Side: rules.Side(side), Not: negated[side], Types: types,
+		})
+	}
+	return found, true
+}
+
+// isRouteType6 reports whether IPv6 looks up a type of the set as a route's type. Of others,
+// match_type6 (net/netfilter/xt_addrtype.c) looks at the address: any address that is not multicast
+// is UNICAST, a local one too; UNICAST,LOCAL is what is both; and UNREACHABLE is every route that
+// rejects.
+func isRouteType6(types rules.AddrTypeSet) bool {
+	return types&^rules.AddrTypes(rules.Local, rules.Anycast) == 0 ||
+		types == rules.AddrTypes(rules.Multicast)
+}
+
+// Flags of struct xt_socket_mtinfo1, 2 and 3. One more, XT_SOCKET_RESTORESKMARK, gives the packet the
+// socket's mark.
+const (
+	socketTransparent = 1 << 0
+	socketNoWildcard  = 1 << 1
+)
+
+// decodeSocket reads a socket match that asks for a transparent socket and no more.
+func decodeSocket(info []byte) ([]rules.Match, bool) {
+	if len(info) < 1 {
+		return nil, false
+	}
+	switch info[0] {
+	case socketTransparent:
+		return []rules.Match{rules.MatchSocket{}}, true
+	case socketTransparent | socketNoWildcard:
+		return []rules.Match{rules.MatchSocket{Kind: "nowildcard"}}, true
+	}
+	return nil, false
+}
+
+// reversePathKinds are the flags of struct xt_rpfilter_info, from bit 0 on, by iptables' words.
+var reversePathKinds = [...]string{"loose", "validmark", "accept-local"}
+
+// reversePathInvert is the flag that negates, behind the others.
+const reversePathInvert = 1 << 3
+
+// decodeReversePath reads struct xt_rpfilter_info.
+func decodeReversePath(info []byte) ([]rules.Match, bool) {
+	if len(info) < 1 || info[0] >= reversePathInvert<<1 {
+		return nil, false
+	}
+	var kinds []string
+	for i, kind := range reversePathKinds {
+		if info[0]&(1<<i) != 0 {
+			kinds = append(kinds, kind)
+		}
+	}
+	return []rules.Match{rules.MatchReversePath{
+		Not: info[0]&reversePathInvert != 0, Kind: strings.Join(kinds, " "),
+	}}, true
+}

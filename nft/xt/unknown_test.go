@@ -1,0 +1,81 @@
+package xt_test
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/xt"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestIdentity says which extensions that the model has no word for are the same.
+func TestIdentity(t *testing.T) {
+	pointer := numbers(0x1234, 0xffff8880)
+	limit := func(average, state uint32) []byte {
+		return packed(numbers(average, 5), numbers(state, 0), numbers(state, 9, 9, 0), pointer)
+	}
+	bpf := func(mode uint16, rest ...byte) []byte { return packed(mode, uint16(1), numbers(7), rest) }
+	pinned := []byte("/sys/fs/bpf/x")
+	for _, tc := range []struct {
+		name     string
+		match    string
+		revision uint32
+		a, b     []byte
+		same     bool
+	}{
+		{"the same bytes", "length", 0, numbers(1, 0), numbers(1, 0), true},
+		{"other bytes", "length", 0, numbers(1, 0), numbers(2, 0), false},
+		{"padding", "length", 0, numbers(1), numbers(1, 0), true},
+		{"nothing but zeros", "length", 0, nil, numbers(0, 0), true},
+		{"the kernel's state", "limit", 0, limit(3, 0), limit(3, 17), true},
+		{"another limit", "limit", 0, limit(3, 0), limit(4, 0), false},
+		{"another revision, which may have another layout", "limit", 1, limit(3, 0), limit(3, 17), false},
+		{"a set, whose elements change", "set", 4, numbers(1), numbers(1), false},
+		{"an account", "nfacct", 1, []byte("name"), []byte("name"), true},
+		{"another account", "nfacct", 1, []byte("name"), []byte("other"), false},
+		{"a program", "bpf", 1, bpf(0, 1, 2), bpf(0, 1, 2), true},
+		{"another program", "bpf", 1, bpf(0, 1, 2), bpf(0, 1, 3), false},
+		{"a pinned program", "bpf", 1, bpf(1, pinned...), bpf(1, pinned...), false},
+		{"a program by its descriptor", "bpf", 1, bpf(2), bpf(2), false},
+	} {
+		unknown := func(data []byte) rules.Unknown {
+			matches := xt.DecodeMatch(&rules.Rule{}, rules.IPv4, xt.Extension{Name: tc.match, Revision: tc.revision, Data: data})
+			u, ok := matches[0].(rules.Unknown)
+			if !ok || len(matches) != 1 {
+				t.Fatalf("%s: %v", tc.name, matches)
+			}
+			return u
+		}
+		a, b := unknown(tc.a), unknown(tc.b)
+		if same := a == b && a.Data != rules.NoData; same != tc.same {
+			t.Errorf("%s: %#v and %#v: same %t", tc.name, a, b, same)
+		}
+	}
+}
+
+// TestMatchEffect says what decides whether an unknown match is a condition.
+func TestMatchEffect(t *testing.T) {
+	for _, tc := range []struct {
+		match    string
+		revision uint32
+		data     []byte
+		want     rules.Effect
+	}{
+		{"length", 0, numbers(1), rules.Reads},
+		{"length", 1, numbers(1), rules.Anything}, // which Linux 6.18 does not have
+		{"limit", 0, numbers(1), rules.Draws},
+		{"bpf", 1, numbers(1), rules.Draws},
+		{"cluster", 0, numbers(1), rules.Anything},
+		{"geoip", 0, numbers(1), rules.Anything}, // which no kernel of kernel.org has
+		{"socket", 0, nil, rules.Reads},
+		{"socket", 2, []byte{2}, rules.Reads},
+		{"socket", 3, []byte{4}, rules.Anything},
+		{"socket", 3, []byte{8}, rules.Anything},
+		{"socket", 4, []byte{0}, rules.Anything},
+	} {
+		x := xt.Extension{Name: tc.match, Revision: tc.revision, Data: tc.data}
+		got := xt.DecodeMatch(&rules.Rule{}, rules.IPv4, x)[0].(rules.Unknown)
+		if got.Effect != tc.want {
+			t.Errorf("%s revision %d %x: effect %d, want %d", tc.match, tc.revision, tc.data, got.Effect, tc.want)
+		}
+	}
+}

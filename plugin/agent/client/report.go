@@ -1,0 +1,35 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/sluice-mesh/sluice/plugin/agent"
+)
+
+// sendTimeout bounds requests without an answer. They go into the socket's buffer: only a machine
+// that is stalled exceeds it.
+const sendTimeout = 100 * time.Millisecond
+
+// Report sends the result of an ADD. The agent does not answer: no error means that it was sent. It
+// takes at most 100 ms.
+func (c *Client) Report(a agent.Add) error {
+	if err := a.Validate(); err != nil {
+		return err
+	}
+	return c.send(agent.Request{Verb: agent.TellAdd, Add: &a})
+}
+
+// Write sends one line of the log. It never fails, so that a log can write to other places too. A
+// line that the agent does not receive, because it is absent or the line is too long, is lost.
+func (c *Client) Write(line []byte) (int, error) {
+	_ = c.send(agent.Request{Verb: agent.TellLog, Line: string(bytes.TrimRight(line, "\n"))})
+	return len(line), nil
+}
+
+func (c *Client) send(r agent.Request) error {
+	ctx, cancel := context.WithTimeout(context.Background(), min(sendTimeout, c.timeout))
+	defer cancel()
+	return c.caller.Send(ctx, r)
+}

@@ -1,0 +1,78 @@
+package client_test
+
+import (
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/agenttest"
+	"github.com/sluice-mesh/sluice/plugin/agent/client"
+)
+
+var added = agent.Add{
+	Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft", Duration: 1500 * time.Microsecond, Bytes: 4096,
+	Namespace: "default", Name: "web", UID: "556740d7",
+}
+
+func lockThreadForGood() { runtime.LockOSThread() } // the thread ends with its goroutine
+
+// collect makes a socket that keeps its reports.
+func collect(t *testing.T) (string, <-chan string) {
+	reported := make(chan string, 10)
+	return agenttest.Listen(t, func(c *net.UnixConn) {
+		text, err := agent.ReadFrame(c, agent.MaxRequest)
+		if err != nil {
+			t.Error(err)
+		}
+		if rest, err := io.ReadAll(c); err != nil || len(rest) > 0 {
+			t.Errorf("and then %q, %v", rest, err)
+		}
+		reported <- string(text)
+	}), reported
+}
+
+func TestTold(t *testing.T) {
+	path, reported := collect(t)
+	c := client.New(client.Options{Socket: path})
+	if err := c.Report(added); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Write([]byte("{\"msg\":\"ADD\"}\n")); n != 14 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	want := []string{
+		`{"version":1,"verb":"add","add":{"result":"success","decision":"redirect","reason":"mesh-pod","backend":"nft","duration_ns":1500000,"bytes":4096,` +
+			`"namespace":"default","name":"web","uid":"556740d7"}}`,
+		`{"version":1,"verb":"log","line":"{\"msg\":\"ADD\"}"}`,
+	}
+	if d := cmp.Diff(want, []string{<-reported, <-reported}); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+// A log goes on whatever becomes of its lines here.
+func TestWriteNeverFails(t *testing.T) {
+	path, reported := collect(t)
+	for _, c := range []*client.Client{client.New(client.Options{Socket: "/nonexistent"}), client.New(client.Options{Socket: path})} {
+		line := []byte(strings.Repeat("x", agent.MaxRequest))
+		if n, err := c.Write(line); n != len(line) || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+	if len(reported) > 0 {
+		t.Errorf("reported %q", <-reported)
+	}
+}
+
+// What is no outcome is not sent.
+func TestAnOutcomeIsLookedAt(t *testing.T) {
+	a := added
+	a.Result = "hm"
+	checkText(t, client.New(client.Options{Socket: "/nonexistent"}).Report(a), `result: "hm" is none of`)
+}

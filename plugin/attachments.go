@@ -1,0 +1,47 @@
+package plugin
+
+import (
+	"errors"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A pod may be attached to several networks whose chains have this plugin. All its attachments are
+// in one namespace, which has one set of rules.
+
+// otherAttachments returns the records of the pod's other attachments that are redirected. Records
+// that are damaged or cannot be read are left out.
+func (c *call) otherAttachments() []record.Record {
+	attachments, _ := c.store.Others(keyOf(c.args))
+	return slices.DeleteFunc(attachments, func(r record.Record) bool {
+		return r.Netns != c.args.Netns || r.Redirect == nil
+	})
+}
+
+// keepFamilies keeps capturing IPv6 if another attachment has it, although the addresses of this
+// one do not show that the pod has IPv6.
+func (c *call) keepFamilies(r *rules.Redirect, notes []decide.Note) []decide.Note {
+	captured := func(other record.Record) bool { return other.Redirect.IPv6 }
+	if r.IPv6 || !slices.ContainsFunc(c.otherAttachments(), captured) {
+		return notes
+	}
+	r.IPv6 = true
+	return slices.DeleteFunc(notes, func(n decide.Note) bool { return n.Kind == decide.IPv6Uncaptured })
+}
+
+// shareRules updates the records of the other attachments: the namespace has the new rules.
+func (c *call) shareRules(r record.Record) {
+	var err error
+	for _, other := range c.otherAttachments() {
+		other.Redirect, other.Backend = r.Redirect, r.Backend
+		err = errors.Join(err, c.store.Put(other))
+	}
+	if err != nil {
+		c.entry.put(zap.NamedError("other_records_error", err))
+	}
+}

@@ -1,0 +1,11 @@
+// Package record stores what the plugin knows about the attachments of a node's pods: one small
+// file per attachment, which ADD writes and DEL removes. CHECK and the node agent read it to learn
+// what a sandbox should hold.
+//
+// A [Store] is the folder of a run directory. A [Record] has a [Key], the pod, the decision, and
+// the parameters that the rules were compiled from. An [Index] keeps all records in memory and
+// reads only files that have changed.
+//
+//	store := record.In("/var/run/sluice-cni")
+//	r, err := store.Get(record.Key{ContainerID: id, IfName: "eth0"})
+package record

@@ -1,0 +1,71 @@
+package plugin
+
+import (
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A redirection installs the rules of a pod in its sandbox.
+type redirection struct {
+	*call
+	pod    *decide.Pod
+	result []byte
+	// record gets what the rules are compiled from, and the backend that has them.
+	record *record.Record
+}
+
+// run compiles the rules, applies them and reads them back. It runs in the sandbox.
+func (r *redirection) run() error {
+	redirect, err := r.parameters(nil, r.pod, r.result)
+	if err != nil {
+		return err
+	}
+	rs, err := rules.Compile(redirect)
+	if err != nil {
+		return failure(CodeParameters, "the parameters are invalid", err)
+	}
+	backend, err := r.Backend(r.config.Backend)
+	if err != nil {
+		return failure(CodeApply, "there is no such backend", err)
+	}
+	applied, err := backend.Apply(nil, rs, compat.Snapshot{})
+	verified := false
+	defer func() {
+		// Rules that were there before stay: without them a running pod would bypass the proxy.
+		if !verified && applied.Outcome == nft.Created {
+			r.remove(backend)
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	r.entry.applied(applied)
+	if err := r.verify(rs, applied); err != nil {
+		return err
+	}
+	verified = true
+	r.record.Redirect, r.record.Backend = &redirect, applied.Backend
+	return nil
+}
+
+// verify reads the rules back, and fails if they differ.
+func (r *redirection) verify(rs rules.Ruleset, applied compat.Result) error {
+	differences, err := r.differences(applied.Backend, nil, rs, applied.Snapshot())
+	if err != nil || len(differences) == 0 {
+		return err
+	}
+	return r.differ(CodeVerify, "the kernel has other rules for pod "+r.ref.Shown()+" than it was given",
+		differences)
+}
+
+// remove removes rules that this call has installed.
+func (r *redirection) remove(backend compat.Backend) {
+	if _, err := backend.Remove(nil); err != nil {
+		r.entry.put(zap.NamedError("not_removed", err))
+	}
+}

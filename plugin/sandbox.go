@@ -1,0 +1,43 @@
+package plugin
+
+import (
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// A sandbox is the network namespace of a pod, which a verb opens once.
+type sandbox struct {
+	ns *netns.NS
+	// err says why the namespace is not open. Not every verb needs it.
+	err error
+}
+
+// openSandbox opens the namespace that the runtime names. It refuses the host's, whose traffic is
+// not to be redirected. A namespace that cannot be opened is an error only where it is needed.
+func openSandbox(args *skel.CmdArgs) (sandbox, error) {
+	ns, err := netns.Open(args.Netns)
+	if err != nil {
+		return sandbox{err: failure(types.ErrInvalidNetNS,
+			"the network namespace of the pod cannot be opened", err)}, nil
+	}
+	if isHost(ns) && !overridden(args) {
+		_ = ns.Close()
+		return sandbox{}, failure(types.ErrInvalidNetNS,
+			"CNI_NETNS is the network namespace of the host", nil)
+	}
+	return sandbox{ns: ns}, nil
+}
+
+func (s sandbox) close() { _ = s.ns.Close() }
+
+// isHost reports whether the namespace is the plugin's own.
+func isHost(ns *netns.NS) bool { return ns.ID() == (*netns.NS)(nil).ID() }
+
+// overridden reports whether the caller allows the namespace of the host: see package skel.
+func overridden(args *skel.CmdArgs) bool {
+	return args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "true")
+}

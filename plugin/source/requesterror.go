@@ -1,0 +1,129 @@
+package source
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sluice-mesh/sluice/plugin/text"
+)
+
+// maxStatus bounds what is read of an answer that is not an object.
+const maxStatus = 64 << 10
+
+// A requestError says why a request failed.
+type requestError struct {
+	kind Kind
+	err  error
+	// final reports that a repeated request would fail too.
+	final bool
+	// late reports a timeout. The caller adds the time waited to the error.
+	late bool
+	// after is the time that the server asks to wait before the next request; zero if it does not.
+	after time.Duration
+}
+
+// unreached explains a request without an answer.
+func (c *client) unreached(err error) *requestError {
+	var certificate *tls.CertificateVerificationError
+	var connection *net.OpError
+	switch {
+	case errors.As(err, &certificate):
+		return &requestError{kind: Misconfigured, final: true, err: fmt.Errorf("kubeconfig %s does not fit the server: %w", c.kubeconfig, err)}
+	case errors.As(err, &connection) && connection.Op == "dial" && connection.Timeout():
+		return &requestError{kind: Unavailable, late: true, err: errors.New("no connection")}
+	case errors.As(err, &connection) && connection.Op == "dial":
+		return &requestError{kind: Unavailable, err: err}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return &requestError{kind: Unavailable, late: true, err: errors.New("no answer")}
+	case errors.Is(err, io.EOF):
+		return &requestError{kind: Unavailable, err: errors.New("it closed the connection without an answer")}
+	}
+	return &requestError{kind: Unavailable, err: err}
+}
+
+// refused explains an answer with a status other than 200.
+func (c *client) refused(answer *http.Response, p path, token string) *requestError {
+	s := readStatus(answer)
+	err := fmt.Errorf("it answers %d%s", answer.StatusCode, s.quoted())
+	switch code := answer.StatusCode; {
+	case code == http.StatusUnauthorized:
+		err = fmt.Errorf("it answers 401: it does not accept %s of kubeconfig %s", c.credentials.describe(token), c.kubeconfig)
+		return &requestError{kind: Unauthorized, final: true, err: err}
+	case code == http.StatusForbidden:
+		return &requestError{kind: Forbidden, final: true, err: err}
+	case code == http.StatusNotFound && s.Details.Kind == p.resource && s.Details.Name == p.name:
+		return &requestError{kind: NotFound, final: true, err: errors.New("it answers 404: there is none")}
+	case code == http.StatusNotFound:
+		// Not from an API server, or not about the object: a load balancer says this of a server
+		// that it cannot reach.
+		return &requestError{kind: Unavailable, err: err}
+	case code == http.StatusTooManyRequests, code == http.StatusRequestTimeout, code >= 500:
+		after := retryAfter(answer.Header.Get("Retry-After"))
+		if after > 0 {
+			err = fmt.Errorf("%w, and wants to be asked again after %v", err, after.Round(time.Millisecond))
+		}
+		return &requestError{kind: Unavailable, err: err, after: after}
+	}
+	return &requestError{kind: Unavailable, final: true, err: err}
+}
+
+// status is the body of an error of an API server (metav1.Status).
+type status struct {
+	Message string `json:"message"`
+	Details struct {
+		Kind string `json:"kind"`
+		Name string `json:"name"`
+	} `json:"details"`
+}
+
+// readStatus reads the status of an answer, or the zero value if it has none.
+func readStatus(answer *http.Response) status {
+	var s status
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxStatus))
+	if err != nil || json.Unmarshal(body, &s) != nil {
+		return status{}
+	}
+	return s
+}
+
+// quoted returns the server's message, to be appended to an error.
+func (s *status) quoted() string {
+	if s.Message == "" {
+		return ""
+	}
+	return ": " + shortQuote(s.Message)
+}
+
+// shortQuote quotes untrusted text so that it fits into a line.
+func shortQuote(words string) string { return text.Quote(words, 300) }
+
+// line is an error whose text fits into a line. Errors of net/http and crypto quote what a server
+// sent.
+type line struct{ err error }
+
+func (l line) Error() string { return text.Printable(text.Cut(l.err.Error(), 600)) }
+
+func (l line) Unwrap() error { return l.err }
+
+// longestAfter bounds Retry-After: far beyond every budget, and small enough to add a pause.
+const longestAfter = 1 << 31 * time.Second
+
+// retryAfter parses the header Retry-After (RFC 9110, 10.2.3). It returns at most longestAfter, and
+// zero for an invalid header.
+func retryAfter(header string) time.Duration {
+	if seconds, err := strconv.ParseUint(header, 10, 64); err == nil {
+		return time.Duration(min(seconds, uint64(longestAfter/time.Second))) * time.Second
+	}
+	if at, err := http.ParseTime(header); err == nil {
+		return min(max(0, time.Until(at)), longestAfter)
+	}
+	return 0
+}

@@ -1,0 +1,125 @@
+package plugin
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Runtimes call STATUS every few seconds (containerd every five), and its answers change seldom.
+// These are the times for which a success is valid.
+const (
+	kernelTTL = 5 * time.Minute // a module may be unloaded
+	sourceTTL = time.Minute     // credentials may expire
+)
+
+// A statusCache has the checks of STATUS that have succeeded lately, in a file of the run
+// directory. Failures are not cached, so that a repair is seen at once. Results of another boot or
+// of another version of the program are ignored.
+type statusCache struct {
+	path          string
+	now           time.Time
+	boot, program string
+}
+
+// cachedStatus is the content of the file. Good has the times of the successes.
+type cachedStatus struct {
+	Boot    string               `json:"boot"`
+	Program string               `json:"program"`
+	Good    map[string]time.Time `json:"good"`
+}
+
+const statusFile = "sluice-cni-status.json"
+
+// openStatusCache returns the cache of a run directory.
+func openStatusCache(runDir string, now time.Time) statusCache {
+	path := filepath.Join(runDir, statusFile)
+	return statusCache{path: path, now: now, boot: bootID(), program: programID()}
+}
+
+// check runs do, unless the check of that name has succeeded within ttl.
+func (c statusCache) check(name string, ttl time.Duration, do func() error) error {
+	if c.since(c.good()[name]) < ttl {
+		return nil
+	}
+	err := do()
+	// Read again: a call that failed meanwhile has invalidated the cache.
+	good := c.good()
+	delete(good, name)
+	if err == nil {
+		good[name] = c.now
+	}
+	maps.DeleteFunc(good, func(_ string, at time.Time) bool { return c.since(at) >= kernelTTL })
+	c.write(good)
+	return err
+}
+
+// since returns the time that has passed since at. For a time in the future, as after the clock was
+// set back, it is the longest duration.
+func (c statusCache) since(at time.Time) time.Duration {
+	if at.After(c.now) {
+		return math.MaxInt64
+	}
+	return c.now.Sub(at)
+}
+
+// invalidateStatus makes the next STATUS check everything.
+func invalidateStatus(runDir string) { _ = os.Remove(filepath.Join(runDir, statusFile)) }
+
+// good reads the file. The result is empty without a valid one.
+func (c statusCache) good() map[string]time.Time {
+	var s cachedStatus
+	data, err := os.ReadFile(c.path)
+	if err != nil || json.Unmarshal(data, &s) != nil {
+		return map[string]time.Time{}
+	}
+	if s.Boot != c.boot || s.Program != c.program || s.Good == nil {
+		return map[string]time.Time{}
+	}
+	return s.Good
+}
+
+// write writes the file. Errors are ignored: the checks are then repeated.
+func (c statusCache) write(good map[string]time.Time) {
+	if c.boot == "" || c.program == "" {
+		return
+	}
+	data, err := json.Marshal(cachedStatus{c.boot, c.program, good})
+	if err != nil || os.MkdirAll(filepath.Dir(c.path), 0o755) != nil {
+		return
+	}
+	draft, err := os.CreateTemp(filepath.Dir(c.path), "."+statusFile+".")
+	if err != nil {
+		return
+	}
+	_, err = draft.Write(data)
+	if closeErr := draft.Close(); err != nil || closeErr != nil || os.Rename(draft.Name(), c.path) != nil {
+		_ = os.Remove(draft.Name())
+	}
+}
+
+// bootID returns the id of the current boot of the kernel, or an empty string if it cannot be read.
+func bootID() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(id))
+}
+
+// programID returns an id of this version of the program, or an empty string if it is not known.
+func programID() string { return fileID("/proc/self/exe") }
+
+// fileID returns an id that changes when the file is written. It is empty if there is no such file.
+func fileID(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d bytes of %s", info.Size(), info.ModTime().UTC().Format(time.RFC3339Nano))
+}

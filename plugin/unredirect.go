@@ -1,0 +1,74 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+)
+
+// A pod that was redirected may have to be left alone when ADD is called for it again, because its
+// annotations or the configuration have changed.
+
+// unredirect removes the rules that an earlier ADD of the attachment has installed in the sandbox,
+// unless another attachment needs them. Rules without a record stay: a container of the pod may
+// have made them.
+func (c *call) unredirect() (removed bool, err error) {
+	if !c.wasRedirected() || len(c.otherAttachments()) > 0 {
+		return false, nil
+	}
+	if c.sandbox.ns != nil {
+		err = c.removeRules(c.sandbox.ns)
+	}
+	if err != nil {
+		message := fmt.Sprintf("the rules that pod %s had before cannot be removed", c.ref.Shown())
+		return false, failure(CodeApply, message, err)
+	}
+	c.entry.put(zap.String("outcome", "removed"))
+	return true, nil
+}
+
+// wasRedirected reports whether an earlier ADD of the attachment has redirected the pod.
+func (c *call) wasRedirected() bool {
+	earlier, err := c.store.Get(keyOf(c.args))
+	return err == nil && earlier.Redirect != nil && earlier.Netns == c.args.Netns
+}
+
+// removeRules removes our rules from the namespace.
+func (p *Plugin) removeRules(ns *netns.NS) error {
+	backend, err := p.Backend(compat.BackendAuto)
+	if err != nil {
+		return err
+	}
+	_, err = backend.Remove(ns)
+	return err
+}
+
+// checkUnredirected fails if the namespace of a pod that is left alone has rules of ours. They are
+// allowed if another attachment has them, or if the pod may be meant to have them or may make them
+// itself: nothing has looked for an istio-init where less was enough to decide.
+func (c *call) checkUnredirected(reason decide.Reason) error {
+	if !reason.RulesOutIstioInit() || len(c.otherAttachments()) > 0 {
+		return nil
+	}
+	installed, err := compat.InstalledBackends(c.sandbox.ns)
+	var found []string
+	for _, backend := range installed {
+		const format = "there are rules of ours by %s, and the pod is left alone (%s)"
+		found = append(found, fmt.Sprintf(format, backend.Name(), reason))
+	}
+	switch {
+	case len(found) > 0:
+		err = errors.Join(errors.New(strings.Join(found, "\n")), err)
+		message := fmt.Sprintf("pod %s is redirected and should not be", c.ref.Shown())
+		return failure(CodeDrift, message, err)
+	case err != nil:
+		return c.unverified(err)
+	}
+	return nil
+}

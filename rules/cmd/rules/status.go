@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/text"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+)
+
+const statusHelp = `Say how this node is, on one page: the kernel, the plugin's executable, its place in the CNI chain, rights, API server, socket, the
+mesh pods by the state of their redirection, drift, rivals, the latest errors of the agent, and what to do about each. The node
+agent is asked over its socket, so the command works in the agent's container and, as root, on the node. Nothing is changed.
+
+A topic is "ok", a "problem", "unknown" (it cannot be found out now, or the node is ready without it) or "off" (the chart's values
+turn it off). The exit code is 0 if the node is ready and nothing is a problem, 1 if it is not, 2 for a flag that is wrong, and 3 if
+no agent answers.`
+
+const statusExamples = `  kubectl exec -n istio-system ds/sluice-node -- rules status
+  rules status --cni-agent-run-dir /run/sluice-cni -o json`
+
+// statusTime bounds the question for the status, which the agent answers from memory.
+const statusTime = 5 * time.Second
+
+func newStatusCommand(s *system) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "status [FLAG]...",
+		Short:   "say how this node is, and what to do",
+		Long:    statusHelp,
+		Example: statusExamples,
+	}
+	in := &inputs{sections: []section{sectionRunDir, sectionOutput}}
+	return s.command(cmd, in, func(p *parameters, _ []string) error {
+		ctx, cancel := context.WithTimeout(context.Background(), statusTime)
+		defer cancel()
+		found, err := agent.Caller{Socket: agent.SocketIn(p.runDir)}.Status(ctx)
+		switch {
+		case err == nil:
+		case agent.IsAway(err):
+			return refused(fmt.Errorf("status: no node agent answers here: %w; see whether the pod of the DaemonSet sluice-node runs on this "+
+				"node (kubectl get pods -A -l k8s-app=sluice-node -o wide), and name its directory by --cni-agent-run-dir", err))
+		case agent.IsLate(ctx, err):
+			return refused(fmt.Errorf("status: the node agent does not answer within %v; the kubelet restarts it if it is stuck", statusTime))
+		default:
+			return refused(fmt.Errorf("status: node agent: %w", err))
+		}
+		if err := s.print(s.statusText(found), found); err != nil {
+			return err
+		}
+		if !found.Healthy() {
+			return failure{code: exitDifferent}
+		}
+		return nil
+	})
+}
+
+func topicColour(state agent.TopicState) colour.Code {
+	switch state {
+	case agent.TopicOK:
+		return colour.Green
+	case agent.TopicProblem:
+		return colour.Red
+	case agent.TopicOff:
+		return colour.Bold
+	}
+	return colour.Yellow
+}
+
+func (s *system) statusText(found *agent.Status) string {
+	verdict, sign := "ready", colour.Green
+	if !found.Ready {
+		verdict, sign = "not ready", colour.Red
+	}
+	b := new(strings.Builder)
+	fmt.Fprintf(b, "node %s: %s (agent %s, %s)\n", text.Printable(found.Node), s.colour.Paint(sign, verdict),
+		text.Printable(found.Version), moment(found.Time))
+	for _, t := range found.Topics {
+		s.writeTopic(b, t)
+	}
+	if len(found.Errors) > 0 {
+		fmt.Fprintf(b, "latest errors\n")
+	}
+	for _, e := range found.Errors {
+		line := e.Message
+		if e.Error != "" {
+			line += ": " + e.Error
+		}
+		fmt.Fprintf(b, "  %s  %-5s  %s%s\n", moment(e.Last), text.Printable(e.Level), text.Printable(line), repeated(e))
+	}
+	return b.String()
+}
+
+func (s *system) writeTopic(b *strings.Builder, t agent.Topic) {
+	facts := t.Facts
+	if len(facts) == 0 {
+		facts = []string{""}
+	}
+	state := s.colour.Paint(topicColour(t.State), fmt.Sprintf("%-7s", text.Printable(string(t.State))))
+	for i, fact := range facts {
+		if i > 0 {
+			state = fmt.Sprintf("%-7s", "")
+			t.Name = ""
+		}
+		fmt.Fprintln(b, strings.TrimRight(fmt.Sprintf("  %s  %-7s  %s", state, text.Printable(t.Name), text.Printable(fact)), " "))
+	}
+	if t.Next != "" {
+		fmt.Fprintf(b, "  %-7s  %-7s  next: %s\n", "", "", text.Printable(t.Next))
+	}
+}
+
+func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func repeated(e agent.LoggedError) string {
+	if e.Count < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d times since %s)", e.Count, moment(e.First))
+}

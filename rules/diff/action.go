@@ -1,0 +1,168 @@
+package diff
+
+import (
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// act carries out the actions of a rule on the packets that it matched; at is the index of its event, if there are events of rules.
+func (v *visit) act(actions []rules.Action, packets []flow, at int) {
+	for i, action := range actions {
+		if len(packets) == 0 {
+			return
+		}
+		v.meter.work()
+		switch a := action.(type) {
+		case rules.Verdict:
+			v.verdict(a, packets)
+			return
+		case rules.Jump:
+			if packets = v.jump(a, packets); a.Goto {
+				v.add(&v.summary.returned, packets...)
+				return
+			}
+		case rules.RedirectTo:
+			v.translate(packets, target{kind: redirectTarget, hook: v.hookHere(), port: a.Port, last: a.Last}, action)
+			return
+		case rules.DNATPort:
+			v.translate(packets, target{kind: portTarget, hook: v.hookHere(), port: a.Port, last: a.Last}, action)
+			return
+		case rules.DNATTo:
+			v.translate(packets, target{
+				kind: addrTarget, hook: v.hookHere(), addr: a.Addr, lastAddr: a.LastAddr, port: a.Port, last: a.Last,
+			}, action)
+			return
+		case rules.Reject:
+			v.reject(a, packets)
+			return
+		case rules.TProxyDrop: // NoListenerDrops
+			with, without := v.divide(packets, v.listens(a.Port))
+			v.stopped(at, without, action)
+			v.verdict(rules.Drop, without)
+			v.accept(with, func(f *flow) {
+				f.tproxy = tproxyTarget{true, a.Addr, a.Port}
+				f.mark = v.marks.set(f.mark, a.Value, a.Mask)
+			})
+			return
+		case rules.Unknown:
+			if packets = v.unknownAction(a, packets, actionPart(i)); packets == nil {
+				return
+			}
+		default:
+			packets = v.change(a, packets, at, actionPart(i))
+		}
+	}
+	v.add(v.next, packets...)
+}
+
+// listens returns the packets for which a tproxy to the port finds a transparent socket (TProxyNeedsPorts, TProxyOfAnyState). NoListener
+// of a packet says nothing of its own port (TProxyOnOwnPort).
+func (v *visit) listens(port uint16) set {
+	if port != 0 || v.one == nil {
+		return v.and(v.tcpOrUDP, v.not(v.bit(listener, 0)))
+	}
+	return v.and(v.tcpOrUDP, v.variable(variable{
+		key: "listens on the packet's port", kind: unknownBit, text: "whether a transparent socket listens on the packet's own port", step: v.step(),
+	}))
+}
+
+// stopped notes at which action the rule ended for some packets.
+func (v *visit) stopped(at int, packets []flow, action rules.Action) {
+	if at < 0 {
+		return
+	}
+	for _, f := range packets {
+		e := &v.summary.events[at]
+		rest := v.minus(e.packets, f.packets)
+		if rest == none {
+			e.stopped = action
+			continue
+		}
+		e.packets = rest
+		v.note(event{packets: f.packets, index: v.run.first, stopped: action})
+	}
+}
+
+func (v *visit) jump(a rules.Jump, packets []flow) []flow {
+	chain := v.chainOf(v.chain.Table, a.Chain)
+	if chain == nil {
+		v.undecided(a.String(), packets...)
+		return nil
+	}
+	var back flows
+	for _, f := range packets {
+		v.add(&back, v.call(rules.ChainRef{Table: v.chain.Table, Chain: chain}, f, a.String())...)
+	}
+	return back.list
+}
+
+func (v *visit) verdict(verdict rules.Verdict, packets []flow) {
+	switch verdict {
+	case rules.Accept:
+		v.add(&v.summary.accepted, packets...)
+	case rules.Return:
+		v.add(&v.summary.returned, packets...)
+	case rules.Drop:
+		for _, f := range packets {
+			f.dropped = true
+			v.add(&v.summary.ended, f)
+		}
+	}
+}
+
+// reject drops packets and answers them. A reset answers TCP only (ResetAnswersTCP).
+func (v *visit) reject(a rules.Reject, packets []flow) {
+	if a.With == "tcp reset" {
+		var others []flow
+		packets, others = v.divide(packets, v.tcp)
+		v.verdict(rules.Drop, others)
+	}
+	for _, f := range packets {
+		f.dropped, f.rejected = true, a.String()
+		v.add(&v.summary.ended, f)
+	}
+}
+
+func (v *visit) accept(packets []flow, change func(*flow)) {
+	for _, f := range packets {
+		change(&f)
+		v.add(&v.summary.accepted, f)
+	}
+}
+
+// translate accepts packets, and gives them another destination if they have none by now.
+func (v *visit) translate(packets []flow, to target, action rules.Action) {
+	for _, f := range packets {
+		if f.mapped {
+			v.add(&v.summary.accepted, f)
+			continue
+		}
+		if to.hasPort() {
+			// To other protocols a port is something else, as the id of ICMP, which the model does not have.
+			var others flow
+			if f, others = v.split(f, v.withNATPorts); others.packets != none {
+				v.undecided(action.String()+" for a protocol without ports", others)
+			}
+		}
+		if to.kind == redirectTarget && to.hook == rules.Prerouting {
+			var lost flow
+			if lost, f = v.split(f, v.withoutAddress); lost.packets != none {
+				lost.dropped = true
+				v.add(&v.summary.ended, lost)
+			}
+		}
+		f.target, f.mapped = to, true
+		v.add(&v.summary.accepted, f)
+	}
+}
+
+// require lets those packets go on in the rule that fulfil a match, and the others to the next rule (MissEndsRule).
+func (v *visit) require(m rules.Match, packets []flow, part rulePart) (on []flow) {
+	for _, f := range packets {
+		with, without := v.split(f, v.fulfil(m, f, f.packets, part))
+		v.add(v.next, without)
+		if with.packets != none {
+			on = append(on, with)
+		}
+	}
+	return on
+}

@@ -1,0 +1,176 @@
+package diff
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// filterOut is a ruleset of one chain at output.
+func filterOut(list ...rules.Rule) rules.Ruleset {
+	base := &rules.Base{Type: rules.Filter, Hook: rules.Output}
+	return rules.Ruleset{Tables: []rules.Table{{Family: rules.IPv4, Name: "t", Chains: []rules.Chain{{Name: "output", Base: base, Rules: list}}}}}
+}
+
+func asSide(rs rules.Ruleset) Side { return Side{Ruleset: rs, RoutingKnown: true} }
+
+func dropped(matches ...rules.Match) rules.Rule {
+	return rules.Rule{Matches: matches, Actions: []rules.Action{rules.Drop}}
+}
+
+func interfaceNamed(name string) rules.Match {
+	return rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: name}}}
+}
+
+// The time of a budget begins where the caller says, and the limit is named as it was given.
+func TestABudgetBeginsWithTheWork(t *testing.T) {
+	spent := Budget{Time: time.Hour}.From(time.Now().Add(-2 * time.Hour))
+	limit := within(func() { newMeter(spent).charge(stepsPerLook) })
+	if want := "more than 1h0m0s of work"; limit != want {
+		t.Errorf("got %q, want %q", limit, want)
+	}
+	if limit := within(func() { newMeter(Budget{}.From(time.Now())).charge(stepsPerLook) }); limit != "" {
+		t.Errorf("the default budget is spent: %s", limit)
+	}
+}
+
+// What is in use counts, and what was released does not.
+func TestAMeterCountsWhatIsInUse(t *testing.T) {
+	m := newMeter(Budget{Memory: 100 << 20})
+	limit := within(func() {
+		for range 1000 {
+			m.take(40 << 20)
+			m.release(40 << 20)
+		}
+		m.take(40 << 20)
+		m.take(40 << 20)
+	})
+	if want := "more than 100 MB of memory"; limit != want || m.memory != 80<<20 {
+		t.Errorf("got %q with %d MB in use, want %q", limit, m.memory>>20, want)
+	}
+}
+
+// The tables of a space take what the meter counts.
+func TestDiagramsCountTheirTables(t *testing.T) {
+	m := newMeter(Budget{Memory: 1 << 30})
+	d := newDiagrams(firstSize, m)
+	for i := range uint32(100_000) {
+		d.node(i, none, all)
+	}
+	d.newRound()
+	want := int64(cap(d.nodes)*nodeSize + len(d.numbers)*numberSize + len(d.results)*resultSize + len(d.forgotten)*forgottenSize)
+	if m.memory < want*99/100 || m.memory > want*101/100 {
+		t.Errorf("%d bytes are counted, the tables take %d", m.memory, want)
+	}
+}
+
+func TestAnExhaustedExplanationSaysSo(t *testing.T) {
+	rs := filterOut(dropped(interfaceNamed("eth0")))
+	p, err := rules.ParsePacket("out tcp 10.0.0.1:1 > 10.0.0.2:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := ExplainWithin(&rs, p, Budget{Memory: 1})
+	if want := "more than 0 MB of memory"; trace.Exhausted != want || trace.Fate.Undecided != want || len(trace.Passes) != 1 {
+		t.Errorf("got %+v", trace)
+	}
+}
+
+// A name in an alternative, or behind an action, tells interfaces apart like any other.
+func TestNamesOfInterfacesCountWhereverTheyAre(t *testing.T) {
+	port := rules.MatchPort{Side: rules.Destination, Ports: []rules.PortRange{rules.Single[uint16](80)}}
+	tuple := func(name string) rules.Match {
+		return rules.MatchTuple{Alternatives: [][]rules.Match{{interfaceNamed(name), port}, {interfaceNamed("other"), port}}}
+	}
+	for says, rule := range map[string]rules.Rule{
+		"in an alternative":    dropped(tuple("net7")),
+		"behind an action":     {Actions: []rules.Action{rules.Require{Match: interfaceNamed("net7")}, rules.Drop}},
+		"in one behind one":    {Actions: []rules.Action{rules.Require{Match: tuple("net7")}, rules.Drop}},
+		"as a match by itself": dropped(interfaceNamed("net7")),
+	} {
+		result := Decide(asSide(filterOut(rule)), asSide(filterOut()), Options{})
+		if len(result.Classes) == 0 || !strings.HasPrefix(result.Classes[0].Witness.OutInterface, "net7") &&
+			result.Classes[0].Witness.OutInterface != "other" {
+			t.Errorf("%s: %s, %v", says, result.Verdict(true), result.Classes)
+		}
+	}
+}
+
+func TestMoreInterfacesThanTheFieldHasNumbersFor(t *testing.T) {
+	var names []rules.InterfaceName
+	for i := range mostDevices {
+		names = append(names, rules.InterfaceName{Name: fmt.Sprintf("i%x", i)})
+	}
+	many := filterOut(dropped(rules.MatchInterface{Out: true, Names: names}))
+	result := Decide(asSide(many), asSide(filterOut()), Options{})
+	if want := "more than 65536 interfaces with rules of their own"; result.Exhausted != want || len(result.Classes) != 0 {
+		t.Errorf("got %q, %d classes", result.Exhausted, len(result.Classes))
+	}
+}
+
+// The rest of a prefix has an interface even where all short names with it are taken.
+func TestAPrefixHasARest(t *testing.T) {
+	names := []rules.InterfaceName{{Name: "a", Prefix: true}, {Name: "a"}}
+	for _, c := range "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_." {
+		names = append(names, rules.InterfaceName{Name: "a" + string(c)}, rules.InterfaceName{Name: "a0" + string(c), Prefix: c%2 == 0})
+	}
+	d := deviceClasses(names, newMeter(Budget{}))
+	i := d.find("a unlikely name")
+	if i < 0 || d.classes[i].name != names[0] || !strings.HasPrefix(d.classes[i].example, "a") {
+		t.Fatalf("class %d of %v", i, d.classes)
+	}
+	for _, n := range names[1:] {
+		if n.Contains(d.classes[i].example) {
+			t.Errorf("%s is an example of the rest, but %s has it", d.classes[i].example, n)
+		}
+	}
+}
+
+// Of many things that are not known the first are listed.
+func TestNoMoreUndecidedThanALimit(t *testing.T) {
+	unknown := func(n int) rules.Ruleset {
+		var list []rules.Rule
+		for i := range n {
+			list = append(list, dropped(rules.Unknown{Text: fmt.Sprintf("unknown %d", i), Effect: rules.Reads, Data: rules.NoData}))
+		}
+		return filterOut(list...)
+	}
+	for n, more := range map[int]bool{MostUndecided: false, MostUndecided + 1: true} {
+		result := Decide(asSide(unknown(n)), asSide(filterOut()), Options{Families: []rules.Family{rules.IPv4}})
+		if len(result.Undecided) != MostUndecided || result.MoreUndecided != more {
+			t.Errorf("of %d things %d are listed, and more: %t", n, len(result.Undecided), result.MoreUndecided)
+		}
+	}
+}
+
+// A rule with a long list is told as if it were several.
+func TestLongRulesAreToldLessOften(t *testing.T) {
+	var ranges []netipx.IPRange
+	for i := range 64 * 100 {
+		a := netip.AddrFrom4([4]byte{11, byte(i >> 8), byte(i), 0})
+		ranges = append(ranges, netipx.IPRangeFrom(a, a))
+	}
+	long := rules.Rule{
+		Matches: []rules.Match{rules.MatchAddr{Side: rules.Destination, Not: true, Ranges: ranges}},
+		Actions: []rules.Action{rules.SetMark{Value: 1, Mask: 1}},
+	}
+	list := make([]rules.Rule, 200)
+	for i := range list {
+		list[i] = long
+	}
+	rs := filterOut(list...)
+	p, err := rules.ParsePacket("out tcp 10.0.0.1:1 > 10.0.0.2:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := Explain(&rs, p).Passes[0]
+	if want := MostSteps/101 + 1; len(pass.Steps) != want || !pass.MoreSteps {
+		t.Errorf("%d steps, want %d", len(pass.Steps), want)
+	}
+}

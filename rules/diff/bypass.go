@@ -1,0 +1,75 @@
+package diff
+
+import "github.com/sluice-mesh/sluice/rules"
+
+// Bypass finds the packets that the desired ruleset hands to a proxy, and that the live ruleset neither
+// hands to the same port of this host nor drops. Packets that the live ruleset captures in addition,
+// or drops, are no bypass. The answer holds for all packets of connections that no earlier rule has translated.
+//
+// Result.Classes has the packets that bypass the proxy: Left is the outcome of the desired ruleset,
+// Right that of the live one. Result.Undecided lists what is not known and decides whether captured
+// packets bypass the proxy. Routing is not compared, and chains are not listed.
+//
+// Bypass is safe for concurrent use.
+func Bypass(desired, live rules.Ruleset, o Options) Result {
+	if o.MaxClasses <= 0 {
+		o.MaxClasses = DefaultMaxClasses
+	}
+	if len(o.Families) == 0 {
+		o.Families = []rules.Family{rules.IPv4, rules.IPv6}
+	}
+	d := newDecision(Side{Ruleset: desired, RoutingKnown: true}, Side{Ruleset: live, RoutingKnown: true})
+	d.options, d.meter, d.differ = o, newMeter(o.Budget), (*space).bypassing
+	d.result.Exhausted = within(func() { d.world(world{}, rules.Output, rules.Prerouting) })
+	if d.result.Exhausted == "" {
+		limit := within(func() { d.classes(o.MaxClasses) })
+		d.result.More = d.result.More || limit != ""
+		if len(d.result.Classes) == 0 {
+			d.result.Exhausted = limit
+		}
+		sortClasses(d.result.Classes)
+	}
+	return d.result
+}
+
+// bypassing compares two walks as [Bypass] does.
+func (s *space) bypassing(left, right *walk) comparison {
+	lefts, unknownLeft := left.outcomes()
+	rights, unknownRight := right.outcomes()
+	var c comparison
+	var sets, captured []set
+	for _, l := range lefts.list {
+		if !l.captured() {
+			continue
+		}
+		captured = append(captured, l.packets)
+		for _, r := range rights.list {
+			if r.dropped {
+				continue
+			}
+			packets := s.minus(s.and(l.packets, r.packets), s.sameCapture(&l, &r))
+			if packets != none {
+				c.differences = append(c.differences, difference{packets: packets, named: packets, left: l, right: r})
+				sets = append(sets, packets)
+			}
+		}
+	}
+	s.decided(&c, s.unite(sets), s.or(unknownLeft, s.and(unknownRight, s.unite(captured))))
+	return c
+}
+
+// captured reports whether a proxy gets the packets.
+func (p *progress) captured() bool {
+	return !p.dropped && (p.tproxy.taken || p.target.kind == redirectTarget)
+}
+
+// sameCapture returns the packets that two outcomes hand to the same port of this host.
+func (s *space) sameCapture(l, r *flow) set {
+	switch {
+	case !r.captured() || l.tproxy.taken != r.tproxy.taken:
+		return none
+	case l.tproxy.taken:
+		return s.samePort(target{port: l.tproxy.port}, target{port: r.tproxy.port})
+	}
+	return s.samePort(l.target, r.target)
+}

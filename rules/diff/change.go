@@ -1,0 +1,112 @@
+package diff
+
+import (
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// change carries out an action after which the rule goes on. It returns the packets with which it does: for the others, it ends and
+// the next is tried.
+func (v *visit) change(action rules.Action, packets []flow, at int, part rulePart) []flow {
+	if a, ok := action.(rules.Require); ok {
+		return v.require(a.Match, packets, part)
+	}
+	var on flows
+	for _, f := range packets {
+		seen := v.view(&f.progress)
+		switch a := action.(type) {
+		case rules.TProxy: // NoListenerEndsRule, TProxyAssignsSocket, LastTProxyHolds
+			with, without := v.split(f, v.listens(a.Port))
+			v.add(v.next, without)
+			if without.packets != none {
+				v.stopped(at, []flow{without}, action)
+			}
+			f = with
+			f.tproxy = tproxyTarget{true, a.Addr, a.Port}
+		case rules.SetMark:
+			f.mark = v.marks.set(f.mark, a.Value, a.Mask)
+		case rules.SaveMark:
+			f.connection = v.saved(f, seen, f.mark)
+		case rules.RestoreMark:
+			with, without := v.split(f, v.connection(&seen))
+			v.add(v.next, without)
+			f = with
+			f.mark = v.connectionMark(f)
+		case rules.MixMark:
+			f = v.mix(a, f, seen)
+		case rules.SetZone:
+			f = v.setZone(a, f, seen, &on)
+		case rules.Notrack:
+			if seen.hasTemplate() {
+				break // the packet keeps it (FirstTemplateStays)
+			}
+			var without flow // NotrackNeedsNoConnection
+			f, without = v.split(f, v.connection(&seen))
+			without.tracking = untracked
+			v.add(&on, without)
+		}
+		v.add(&on, f)
+	}
+	return on.list
+}
+
+// saved is the mark of a flow's connections after one was written to those that have one. A template is not kept.
+func (v *visit) saved(f flow, seen view, written *markBits) *markBits {
+	if seen.hasTemplate() {
+		return f.connection
+	}
+	return v.written(f, &seen, written, f.connection)
+}
+
+// written is the mark that packets of a flow with a connection have got, and the old one of others.
+func (v *visit) written(f flow, seen *view, mark, old *markBits) *markBits {
+	with, without := v.split(f, v.connection(seen))
+	return v.marks.merge(with.packets, mark, without.packets, old)
+}
+
+func (v *visit) mix(a rules.MixMark, f flow, seen view) flow {
+	mixed := v.marks.mix(f.mark, v.connectionMark(f), a.Mark, a.ConntrackMark, a.Xor)
+	switch {
+	case a.Conntrack:
+		f.connection = v.saved(f, seen, mixed)
+	case a.ConntrackMark == 0:
+		f.mark = mixed
+	default:
+		f.mark = v.written(f, &seen, mixed, f.mark)
+	}
+	return f
+}
+
+// setZone attaches a template with the zone to packets that conntrack has not seen, unless they have one. It returns packets with which
+// the rule goes on, and adds others of another zone.
+func (v *visit) setZone(a rules.SetZone, f flow, seen view, on *flows) flow {
+	if seen.hasTemplate() {
+		return f
+	}
+	// With a connection it has no effect (ZoneBehindConntrack).
+	connected, others := v.split(f, v.connection(&seen))
+	attach := func(f flow) {
+		f.zone, f.tracking = a.Zone, template
+		begins, others := v.split(f, v.or(v.is(state, number(rules.New)), v.stateIs(rules.Related)))
+		begins.helper = a.Helper
+		v.add(on, begins, others)
+	}
+	switch {
+	case others.packets == none:
+		return connected
+	case seen.before && f.tracking == untracked && seen.xtables:
+		v.add(on, others) // xtables leaves alone what is not to be tracked (NFTZoneOfUntracked)
+		return connected
+	case seen.before && f.tracking != template:
+		// What conntrack will say of a packet that entered untracked is not known. On lo conntrack looks anew at such a packet.
+		already, unseen := v.split(others, v.untrackedBefore())
+		attach(unseen)
+		if others = already; seen.xtables {
+			v.add(on, others)
+			return connected
+		}
+	}
+	if others.packets != none {
+		v.undecided(a.String()+" for a packet that conntrack does not track", others)
+	}
+	return connected
+}

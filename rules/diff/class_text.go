@@ -1,0 +1,46 @@
+package diff
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// String writes the field and its values, such as "destination port 443".
+func (c Condition) String() string { return c.Field + " " + c.Values }
+
+// String describes the class in four lines: the packets with the deviations that explain the
+// difference, an example, and what each side does to it by which rule.
+func (c Class) String() string {
+	words := make([]string, len(c.Packets))
+	for i, condition := range c.Packets {
+		words[i] = condition.String()
+	}
+	packets := strings.Join(words, ", ")
+	if len(c.Deviations) > 0 {
+		packets += fmt.Sprintf(" (known deviation %s)", joined(c.Deviations))
+	}
+	return fmt.Sprintf("%s\n\texample: %s\n\tleft:    %s\n\tright:   %s",
+		packets, c.Witness, c.Outcome.Left, c.Outcome.Right)
+}
+
+// String writes the fate of the packet and the rule, or the reason, that decided it.
+func (o Outcome) String() string {
+	switch {
+	case o.Decided != nil && o.Decided.Chain != nil:
+		return fmt.Sprintf("%s, by %s", o.Fate, o.Decided)
+	case o.Reason != "":
+		return fmt.Sprintf("%s, by %s", o.Fate, o.Reason)
+	}
+	return o.Fate.String()
+}
+
+// joined lists deviations in words.
+func joined(ids []rules.DeviationID) string {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = string(id)
+	}
+	return strings.Join(words, " with ")
+}

@@ -1,0 +1,364 @@
+package diff
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Explain follows a packet from the hook at which it enters through the hooks at which connections are captured: prerouting, and output,
+// after which a packet to the host itself meets prerouting too. It is what [Decide] does with all packets, for one.
+//
+// Chains at input, forward and postrouting are not followed, since [rules.Compile] makes none there: what those of others do, such as a
+// drop at input, is not in the fate. Nor is whether anybody listens (except for tproxy), and the routing of packets whose mark does not
+// change. If the interface's address is not known, it is taken to have one.
+//
+// The work is bounded by [DefaultBudget]. Explain is safe for concurrent use.
+func Explain(rs *rules.Ruleset, p rules.Packet) rules.Trace {
+	return ExplainWithin(rs, p, DefaultBudget)
+}
+
+// ExplainWithin is [Explain] with another budget. Where that ends, the fate is undecided.
+func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) {
+	if limit := within(func() { t = explain(rs, p, context{history: newHistory(rs), meter: newMeter(b)}) }); limit != "" {
+		return rules.Trace{
+			Passes:    []rules.Pass{{Packet: p}},
+			Fate:      rules.Fate{Undecided: limit},
+			Exhausted: limit,
+		}
+	}
+	return t
+}
+
+// A context is what is known beside the packet: the values of some variables, by key. The side is part of some keys.
+type context struct {
+	side    string
+	given   map[string]bool
+	history history
+	meter   *meter
+}
+
+// explain follows a packet.
+func explain(rs *rules.Ruleset, p rules.Packet, c context) rules.Trace {
+	s := newSpaceOf(p, c.meter)
+	s.given, s.history = c.given, c.history
+	x := &explanation{walk: walkAll(s, rs, c.side)}
+	t := rules.Trace{Fate: x.fate()}
+	if t.Alternatives = x.alternatives(t.Fate); len(t.Alternatives) > 0 {
+		t.DependsOn = x.chances()
+	}
+	for i := range x.passes {
+		t.Passes = append(t.Passes, x.pass(i))
+	}
+	return t
+}
+
+// An explanation tells of the way of one packet. Where that depends on chance or on something unknown, it tells of one possible way: no
+// rule matches by chance, nor by an unknown condition.
+type explanation struct {
+	*walk
+	told int // steps of the present pass
+}
+
+// holds reports whether the way that is told is among those of the set.
+func (x *explanation) holds(ways set) bool {
+	for ways > all {
+		x.meter.work()
+		ways = x.nodes[ways].no
+	}
+	return ways == all
+}
+
+// taken returns the flow that has the way that is told.
+func (x *explanation) taken(list []flow) (flow, bool) {
+	i := slices.IndexFunc(list, func(f flow) bool { return x.holds(f.packets) })
+	if i < 0 {
+		return flow{}, false
+	}
+	return list[i], true
+}
+
+// fate returns what becomes of the packet, undecided if that depends on what is not known.
+func (x *explanation) fate() rules.Fate {
+	told, _ := x.taken(x.ended.list)
+	fate := x.fateOf(told)
+	var causes []string
+	cause := func(text string) {
+		x.meter.charge(len(causes))
+		if !slices.Contains(causes, text) {
+			causes = append(causes, text)
+		}
+	}
+	unknown := func(ways set) {
+		for _, v := range x.unknownOf(ways) {
+			cause(v.text)
+		}
+	}
+	for i, f := range x.ended.list {
+		if f.undecided != 0 {
+			cause(x.walk.unknown[f.undecided-1].text)
+		}
+		for _, g := range x.ended.list[:i] {
+			x.meter.work()
+			if f.outcome() != g.outcome() && x.and(x.possibly(f.packets), x.possibly(g.packets)) != none {
+				unknown(f.packets)
+				unknown(g.packets)
+			}
+		}
+	}
+	if len(causes) > 0 {
+		return rules.Fate{Undecided: causesText(causes)}
+	}
+	// What differs only in what no longer matters has one outcome with several marks.
+	var alike flows
+	for _, f := range x.ended.list {
+		f.progress = f.outcome()
+		x.add(&alike, f)
+	}
+	for _, f := range alike.list {
+		for i := range f.mark {
+			for _, b := range [...]set{f.mark[i], f.connection[i]} {
+				// Nobody sees the mark of a packet that is dropped.
+				if seen := b != f.mark[i] || !f.dropped; seen && b > all && x.and(x.possibly(x.and(f.packets, b)), x.possibly(x.minus(f.packets, b))) != none {
+					unknown(b)
+				}
+			}
+		}
+	}
+	fate.UnknownMarks = causesText(causes)
+	return fate
+}
+
+// mostCauses is how many things are named that decide about a packet and are not known.
+const mostCauses = 10
+
+func causesText(causes []string) string {
+	if n := len(causes) - mostCauses; n > 1 {
+		return fmt.Sprintf("%s; and %d more", strings.Join(causes[:mostCauses], "; "), n)
+	}
+	return strings.Join(causes, "; ")
+}
+
+// alternatives returns the fates that the packet may have by chance, beside the one that is told.
+func (x *explanation) alternatives(told rules.Fate) []rules.Fate {
+	if told.Undecided != "" || !slices.ContainsFunc(x.list, func(v variable) bool { return v.kind == draw }) {
+		return nil
+	}
+	var found []rules.Fate
+	for _, f := range x.ended.list {
+		for _, part := range x.byMarks(f) {
+			x.meter.charge(1 + len(found))
+			fate := x.fateOf(part)
+			fate.UnknownMarks = told.UnknownMarks
+			if fate != told && !slices.Contains(found, fate) {
+				found = append(found, fate)
+			}
+		}
+	}
+	return found
+}
+
+// chances names the draws that the packet's outcome depends on.
+func (x explanation) chances() []string {
+	var found []string
+	add := func(bit uint32) {
+		i, ok := x.variableOf(bit)
+		if ok && x.list[i].kind == draw && !slices.Contains(found, x.list[i].text) {
+			found = append(found, x.list[i].text)
+		}
+	}
+	for _, f := range x.ended.list {
+		x.support(f.packets, add)
+		for i := range f.mark {
+			x.support(f.mark[i], add)
+			x.support(f.connection[i], add)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// mostAlternatives bounds the fates that differ in marks only.
+const mostAlternatives = 64
+
+// byMarks divides a flow into parts of which each has one mark.
+func (x *explanation) byMarks(f flow) []flow {
+	parts := []flow{f}
+	for i := range f.mark {
+		for _, b := range []set{f.mark[i], f.connection[i]} {
+			if b <= all || len(parts) >= mostAlternatives {
+				continue
+			}
+			var divided []flow
+			for _, p := range parts {
+				in, out := x.split(p, b)
+				for _, q := range []flow{in, out} {
+					if q.packets != none {
+						divided = append(divided, q)
+					}
+				}
+			}
+			parts = divided
+		}
+	}
+	return parts
+}
+
+// fateOf returns the fate of the packet in some way of a flow.
+func (x *explanation) fateOf(f flow) rules.Fate {
+	if f.undecided != 0 {
+		return rules.Fate{Undecided: x.walk.unknown[f.undecided-1].text}
+	}
+	fate := rules.Fate{
+		Dropped: f.dropped, Rejected: f.rejected, Zone: f.zone, Helper: f.helper, Untracked: f.tracking == untracked, Rerouted: f.rerouted,
+		Mark: x.markOf(f, f.mark), ConntrackMark: x.markOf(f, f.connection),
+	}
+	own := x.one.Destination.Port()
+	switch t := f.target; t.kind {
+	case redirectTarget:
+		fate.Redirect, fate.RedirectLast = cmp.Or(t.port, own), t.last
+		fate.ToHost = fate.Redirect == 0 && t.last == 0
+	case portTarget:
+		fate.DNATPort, fate.DNATPortLast = cmp.Or(t.port, own), t.last
+	case addrTarget:
+		fate.DNATAddr, fate.DNATAddrLast = t.addr, t.lastAddr
+		fate.DNATPort, fate.DNATPortLast = cmp.Or(t.port, own), t.last
+	}
+	if f.tproxy.taken {
+		fate.TProxy, fate.TProxyAddr = cmp.Or(f.tproxy.port, own), f.tproxy.addr
+	}
+	return fate
+}
+
+// markOf returns a mark in some way of a flow.
+func (x *explanation) markOf(f flow, b *markBits) uint32 {
+	n := uint32(0)
+	ways := f.packets
+	for i := range b {
+		if b[i] <= all {
+			n |= uint32(b[i]) << i // none is 0, and all is 1
+			continue
+		}
+		switch in := x.and(ways, b[i]); {
+		case x.minus(ways, b[i]) == none:
+			n |= 1 << i
+		case in != none && x.holds(in):
+			n |= 1 << i
+			ways = in
+		default:
+			ways = x.minus(ways, b[i])
+		}
+	}
+	return n
+}
+
+// pass returns the traversal of a hook.
+func (x *explanation) pass(i int) rules.Pass {
+	traversed := x.passes[i]
+	x.told = 0
+	p := rules.Pass{Packet: x.enters(i)}
+	for _, b := range traversed.bases {
+		x.baseOf(&p, b)
+	}
+	if f, ok := x.taken(traversed.ended); ok {
+		p.Fate = x.fateOf(f)
+	} else if f, ok := x.taken(traversed.leaving); ok {
+		p.Fate = x.fateOf(f)
+	}
+	return p
+}
+
+// enters returns the packet with which a pass begins.
+func (x *explanation) enters(i int) rules.Packet {
+	p := x.one.Packet
+	if i == 0 {
+		return p
+	}
+	if f, ok := x.taken(x.passes[i-1].leaving); ok {
+		fate := x.fateOf(f)
+		port := p.Destination.Port()
+		if f.target.hasPort() {
+			port = f.target.port
+		}
+		p.Mark, p.ConntrackMark = fate.Mark, fate.ConntrackMark
+		a, own := x.addressOf(f.target)
+		if own || !a.IsValid() {
+			a = p.Destination.Addr()
+		}
+		p.Destination = netip.AddrPortFrom(a, port)
+		if f.tracking == untracked {
+			p.State, p.ConntrackMark = rules.Untracked, 0
+		}
+	}
+	p.Hook, p.InInterface, p.OutInterface, p.Owner = rules.Prerouting, loopback, "", nil
+	return p
+}
+
+// baseOf adds what happened in a base chain.
+func (x *explanation) baseOf(p *rules.Pass, b passedBase) {
+	note := func(text string) {
+		p.Notes = append(p.Notes, rules.Note{Chain: b.place.chain, Before: len(p.Steps), Text: text})
+	}
+	for _, fact := range skipsNAT {
+		if ways, ok := b.skipped[fact]; ok && x.holds(ways) && !idle(b.place.chain.Chain) {
+			note("is not run: " + fact.String())
+		}
+	}
+	for _, c := range b.calls {
+		if x.holds(c.packets) {
+			x.steps(p, c.call, b.place.chain.Chain.Base)
+		}
+	}
+	if x.holds(b.policy) {
+		note("drops by its policy")
+	}
+}
+
+// MostSteps is how many steps of a pass are told. A rule with a list counts as one more step for every listPart of its values.
+const MostSteps = 10_000
+
+const listPart = 64
+
+// stepsOf returns as how many steps a rule counts.
+func stepsOf(r *rules.Rule) int {
+	values := 0
+	for _, m := range r.Matches {
+		switch m := m.(type) {
+		case rules.MatchAddr:
+			values += len(m.Ranges)
+		case rules.MatchTuple:
+			values += len(m.Alternatives)
+		case rules.MatchInterface:
+			values += len(m.Names)
+		case rules.MatchPort:
+			values += len(m.Ports)
+		case rules.MatchOwner:
+			values += len(m.IDs)
+		case rules.MatchMarkRange:
+			values += len(m.Values)
+		}
+	}
+	return 1 + values/listPart
+}
+
+// steps adds the rules that matched in a chain.
+func (x *explanation) steps(p *rules.Pass, s *summary, base *rules.Base) {
+	for _, e := range s.events {
+		x.meter.work()
+		switch {
+		case !x.holds(e.packets):
+		case x.told >= MostSteps:
+			p.MoreSteps = true
+			return
+		case e.call != nil:
+			x.steps(p, e.call, base)
+		default:
+			x.told += stepsOf(&s.chain.Chain.Rules[e.index])
+			p.Steps = append(p.Steps, rules.Step{Table: s.chain.Table, Chain: s.chain.Chain, Index: e.index, Base: base, Stopped: e.stopped})
+		}
+	}
+}

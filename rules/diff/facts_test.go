@@ -1,0 +1,73 @@
+package diff_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+var update = flag.Bool("update", false, "write FACTS.md")
+
+// TestEachFactIsDocumented holds that FACTS.md lists all facts as they are in the source, and that
+// the evaluation names each where it relies on it.
+func TestEachFactIsDocumented(t *testing.T) {
+	var page strings.Builder
+	page.WriteString(factsHead)
+	source := sourceWithout(t, "facts.go")
+	names := map[string]bool{}
+	for _, f := range diff.Facts() {
+		if f.Name() == "" || f.String() == "" || !strings.Contains(f.Source(), "/") || names[f.Name()] {
+			t.Errorf("fact %d: name %q, text %q, source %q", f, f.Name(), f, f.Source())
+		}
+		names[f.Name()] = true
+		if !strings.Contains(source, f.Name()) {
+			t.Errorf("nothing in the evaluation names %s", f.Name())
+		}
+		fmt.Fprintf(&page, "| %s | %s | %s |\n", f.Name(), f, f.Source())
+	}
+	if *update {
+		if err := os.WriteFile("FACTS.md", []byte(page.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile("FACTS.md"); err != nil || string(got) != page.String() {
+		t.Errorf("FACTS.md is not of these facts (%v): go test ./rules/diff -run TestEachFactIsDocumented -update", err)
+	}
+}
+
+const factsHead = `# What the kernel does, whatever the rules say
+
+Decisions of package diff rely on these facts. Each is a constant of facts.go, and package
+compat/kerneltest asks the kernel about each (TestKernelFacts, TestTheKernelKeepsTheConstraints).
+The functions are those of Linux 6.18. This page is made from facts.go by
+` + "`go test ./rules/diff -run TestEachFactIsDocumented -update`" + `.
+
+| name | fact | in the kernel |
+|---|---|---|
+`
+
+// sourceWithout returns the source of the package without its tests and one file.
+func sourceWithout(t *testing.T, file string) string {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, name := range files {
+		if name == file || strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(text)
+	}
+	return all.String()
+}

@@ -1,0 +1,224 @@
+package diff
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A history is what the rules do to states: lists, labels and counts that earlier packets have left
+// (see [rules.Unknown.State]).
+//
+// Two rulesets that begin with equal states keep them equal as long as each writes to a state at the
+// same rules, in the same order, for the same packets. A condition on such a state is then the same
+// on both sides where it is in the same rule. Otherwise the state is apart, and the outcome of each
+// condition on it is unknown.
+type history struct {
+	// written are the states that a rule of either side writes to.
+	written map[string]bool
+	// apart are the states that the two sides write to differently, and found those of which that is known only since the last decision.
+	apart, found map[string]bool
+	// helps reports that a rule of either side gives a connection a helper.
+	helps bool
+}
+
+// newHistory finds the states that rules write to.
+func newHistory(sides ...*rules.Ruleset) history {
+	h := history{written: map[string]bool{}, apart: map[string]bool{}, found: map[string]bool{}}
+	for _, rs := range sides {
+		for i := range rs.Tables {
+			for j := range rs.Tables[i].Chains {
+				c := &rs.Tables[i].Chains[j]
+				for state := range writtenIn(c) {
+					h.written[state] = true
+				}
+				h.helps = h.helps || slices.ContainsFunc(c.Rules, givesHelper)
+			}
+		}
+	}
+	return h
+}
+
+func givesHelper(r rules.Rule) bool {
+	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
+		zone, ok := a.(rules.SetZone)
+		return ok && zone.Helper != ""
+	})
+}
+
+// writtenIn returns the states that the rules of a chain write to.
+func writtenIn(c *rules.Chain) map[string]bool {
+	written := map[string]bool{}
+	for i := range c.Rules {
+		for _, a := range c.Rules[i].Actions {
+			if u, ok := a.(rules.Unknown); ok && (u.Effect == rules.Records || u.Effect == rules.Writes) {
+				written[u.State] = true
+			}
+		}
+	}
+	return written
+}
+
+// isApart reports whether what a condition depends on is not the same on both sides.
+func (h history) isApart(u rules.Unknown) bool {
+	if u.State == "" && u.Effect == rules.Reads {
+		return len(h.apart) > 0
+	}
+	return h.apart[u.State]
+}
+
+// An update is packets for which a rule writes to a state.
+type update struct {
+	state   string
+	packets set
+}
+
+// updates are those of a walk or a part of it, by what tells the rule from others, and their order.
+type updates struct {
+	byRule map[string]update
+	order  []string
+}
+
+func (s *space) addUpdate(to *updates, key string, u update) {
+	if u.packets == none {
+		return
+	}
+	if to.byRule == nil {
+		to.byRule = map[string]update{}
+	}
+	known, ok := to.byRule[key]
+	if !ok {
+		to.order = append(to.order, key)
+		s.meter.take(int64(len(key)) + 64)
+	}
+	u.packets = s.or(known.packets, u.packets)
+	to.byRule[key] = u
+}
+
+// addUpdates adds the updates of a chain for some of its packets.
+func (s *space) addUpdates(to, from *updates, packets set) {
+	for _, key := range from.order {
+		u := from.byRule[key]
+		u.packets = s.and(u.packets, packets)
+		s.addUpdate(to, key, u)
+	}
+}
+
+// record notes that the present rule writes to a state.
+func (v *visit) record(u rules.Unknown, packets []flow, part rulePart) {
+	key := strings.Join([]string{v.place.key(), v.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data}, "\x01")
+	for _, f := range packets {
+		v.addUpdate(&v.summary.updates, key, update{u.State, f.packets})
+	}
+}
+
+// compareUpdates finds the states that two walks write to differently.
+func (h history) compareUpdates(s *space, left, right *updates) {
+	ofState := func(u *updates, state string) []string {
+		return slices.DeleteFunc(slices.Clone(u.order), func(key string) bool {
+			s.meter.work()
+			return u.byRule[key].state != state
+		})
+	}
+	for state := range h.written {
+		keys := ofState(left, state)
+		apart := !slices.Equal(keys, ofState(right, state))
+		for _, key := range keys {
+			if !apart {
+				apart = s.exist(s.differ(left.byRule[key].packets, right.byRule[key].packets))
+			}
+		}
+		if apart && !h.apart[state] {
+			h.found[state] = true
+		}
+	}
+}
+
+// part takes what was found apart for apart, and reports whether there is such a state.
+func (h history) part() bool {
+	for state := range h.found {
+		h.apart[state] = true
+	}
+	found := len(h.found) > 0
+	clear(h.found)
+	return found
+}
+
+// compareElsewhere finds the states that are written to at hooks whose packets are not compared, unless both sides have the same chains
+// there.
+func (h history) compareElsewhere(left, right *rules.Ruleset) {
+	l, statesLeft := elsewhereText(left)
+	r, statesRight := elsewhereText(right)
+	if l == r {
+		return
+	}
+	for _, states := range []map[string]bool{statesLeft, statesRight} {
+		for state := range states {
+			h.found[state] = true
+		}
+	}
+}
+
+// elsewhereText writes the chains to which packets come from hooks other than prerouting and output, and names the states that these
+// write to.
+func elsewhereText(rs *rules.Ruleset) (string, map[string]bool) {
+	text := new(strings.Builder)
+	states := map[string]bool{}
+	for i := range rs.Tables {
+		t := &rs.Tables[i]
+		seen := map[string]bool{}
+		var visit func(c *rules.Chain)
+		visit = func(c *rules.Chain) {
+			if c == nil || seen[c.Name] {
+				return
+			}
+			seen[c.Name] = true
+			fmt.Fprintf(text, "chain %s %s %s", t.Family, t.Name, c.Name)
+			if c.Base != nil {
+				fmt.Fprintf(text, " %s %d %t", c.Base.Hook, c.Base.Priority, c.Base.Drop)
+			}
+			for state := range writtenIn(c) {
+				states[state] = true
+			}
+			for j := range c.Rules {
+				r := &c.Rules[j]
+				fmt.Fprintf(text, "\n%s %s", r, unknownData(r))
+				for _, a := range r.Actions {
+					if jump, ok := a.(rules.Jump); ok {
+						visit(t.Chain(jump.Chain))
+					}
+				}
+			}
+			text.WriteString("\n")
+		}
+		for j := range t.Chains {
+			if b := t.Chains[j].Base; b != nil && b.Hook != rules.Prerouting && b.Hook != rules.Output {
+				visit(&t.Chains[j])
+			}
+		}
+	}
+	return text.String(), states
+}
+
+// unknownData is what the text of a rule does not say of what is unknown in it.
+func unknownData(r *rules.Rule) string {
+	var data []string
+	add := func(m any) {
+		if u, ok := m.(rules.Unknown); ok {
+			data = append(data, u.Data)
+		}
+	}
+	for _, m := range r.Matches {
+		add(m)
+	}
+	for _, a := range r.Actions {
+		add(a)
+		if required, ok := a.(rules.Require); ok {
+			add(required.Match)
+		}
+	}
+	return strings.Join(data, "\x01")
+}

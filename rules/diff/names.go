@@ -1,0 +1,71 @@
+package diff
+
+import (
+	"unsafe"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// interfaceNames returns the names of interfaces that occur in the rulesets.
+func interfaceNames(rulesets ...rules.Ruleset) []rules.InterfaceName {
+	var n names
+	for _, rs := range rulesets {
+		for _, t := range rs.Tables {
+			for _, c := range t.Chains {
+				for _, r := range c.Rules {
+					n.addRule(r)
+				}
+			}
+		}
+	}
+	return n.list
+}
+
+// names collects the names of interfaces. A list that several rules share is looked at once.
+type names struct {
+	list   []rules.InterfaceName
+	lists  map[nameList]bool
+	tuples map[alternatives]bool
+}
+
+// nameList is a list of names, as a place in memory.
+type nameList struct {
+	first *rules.InterfaceName
+	count int
+}
+
+func nameListOf(list []rules.InterfaceName) nameList {
+	return nameList{unsafe.SliceData(list), len(list)}
+}
+
+func (n *names) addRule(r rules.Rule) {
+	for _, m := range r.Matches {
+		n.addMatch(m)
+	}
+	for _, a := range r.Actions {
+		if require, ok := a.(rules.Require); ok {
+			n.addMatch(require.Match)
+		}
+	}
+}
+
+func (n *names) addMatch(match rules.Match) {
+	switch m := match.(type) {
+	case rules.MatchInterface:
+		if of := nameListOf(m.Names); !n.lists[of] {
+			put(&n.lists, of, true)
+			n.list = append(n.list, m.Names...)
+		}
+	case rules.MatchTuple:
+		of := alternativesOf(m)
+		if n.tuples[of] {
+			return
+		}
+		put(&n.tuples, of, true)
+		for _, matches := range m.Alternatives {
+			for _, one := range matches {
+				n.addMatch(one)
+			}
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package diff_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// assume returns the ruleset with a value for each unknown condition.
+func assume(rs rules.Ruleset, fulfilled int) rules.Ruleset {
+	always := rules.MatchFamily{}
+	never := rules.MatchProtocol{Protocols: []rules.Protocol{0}}
+	assumed := rules.Ruleset{Routing: rs.Routing}
+	for _, t := range rs.Tables {
+		t.Chains = slices.Clone(t.Chains)
+		for i := range t.Chains {
+			c := &t.Chains[i]
+			c.Rules = slices.Clone(c.Rules)
+			for j := range c.Rules {
+				c.Rules[j].Matches = slices.Clone(c.Rules[j].Matches)
+				for k, m := range c.Rules[j].Matches {
+					if u, ok := m.(rules.Unknown); ok {
+						c.Rules[j].Matches[k] = never
+						if fulfilled>>(u.Text[len(u.Text)-1]-'0')&1 == 1 {
+							c.Rules[j].Matches[k] = always
+						}
+					}
+				}
+			}
+		}
+		assumed.Tables = append(assumed.Tables, t)
+	}
+	return assumed
+}
+
+// isOfNoScope reports whether a redirection drops the packet because of its destination. Such packets are compared only if no others differ.
+func isOfNoScope(p rules.Packet) bool {
+	to := p.Destination.Addr()
+	return p.Hook == rules.Prerouting && (netip.MustParsePrefix("::/96").Contains(to) || netip.MustParsePrefix("fec0::/10").Contains(to))
+}
+
+// toItself returns the fate without a translation that changes nothing.
+func toItself(p rules.Packet, f rules.Fate) rules.Fate {
+	if !f.DNATAddr.IsValid() && f.DNATPort == p.Destination.Port() {
+		f.DNATPort = 0
+	}
+	if p.Hook == rules.Output && p.Destination.Addr().IsLoopback() && f.Redirect == p.Destination.Port() {
+		f.Redirect = 0
+	}
+	return f
+}
+
+// isOpen reports whether a fate depends on what is not known.
+func isOpen(f rules.Fate) bool { return f.Undecided != "" || f.UnknownMarks != "" }
+
+// checkUnknown holds that what is said of a packet is true whatever the unknown conditions are.
+func checkUnknown(t rapid.TB, p rules.Packet, result diff.Result, left, right *rules.Ruleset) {
+	t.Helper()
+	if !diff.Possible(p) || isOfNoScope(p) || result.More || result.Exhausted != "" {
+		return
+	}
+	in := slices.ContainsFunc(result.Classes, func(c diff.Class) bool { return c.Contains(p) })
+	for fulfilled := range 1 << 3 {
+		l, r := assume(*left, fulfilled), assume(*right, fulfilled)
+		a, b := diff.Explain(&l, p).Fate, diff.Explain(&r, p).Fate
+		switch {
+		case isOpen(a) || isOpen(b):
+		case in && a.Same(b):
+			t.Fatalf("%s is in a class, but with conditions %b it is treated alike: %s", p, fulfilled, a)
+		case len(result.Undecided) == 0 && !in && !a.Same(b):
+			t.Fatalf("%s is in no class and nothing is undecided, but with conditions %b: %s and %s\n%s\n%s", p, fulfilled, a, b, left, right)
+		}
+	}
+}
+
+// near returns a packet that differs from another in a part or two.
+func (d dice) near(p rules.Packet) rules.Packet {
+	for range d.number("parts", 1) + 1 {
+		other := d.packet()
+		switch d.number("part", 9) {
+		case 0:
+			p.Source = netip.AddrPortFrom(other.Source.Addr(), p.Source.Port())
+		case 1:
+			p.Destination = netip.AddrPortFrom(other.Destination.Addr(), p.Destination.Port())
+		case 2:
+			p.Source = netip.AddrPortFrom(p.Source.Addr(), other.Source.Port())
+		case 3:
+			p.Destination = netip.AddrPortFrom(p.Destination.Addr(), other.Destination.Port())
+		case 4:
+			p.Mark = other.Mark
+		case 5:
+			p.ConntrackMark = other.ConntrackMark
+		case 6:
+			p.State, p.NoListener = other.State, other.NoListener
+		case 7:
+			p.Flags = other.Flags
+		case 8:
+			p.Owner = other.Owner
+		case 9:
+			p.Mark ^= 1 << d.number("bit", 31)
+		}
+	}
+	return p
+}
+
+// change returns the ruleset with a small change, or another one.
+func (d dice) change(rs rules.Ruleset) rules.Ruleset {
+	changed := rs
+	changed.Tables = slices.Clone(rs.Tables)
+	t := &changed.Tables[d.number("table", len(rs.Tables)-1)]
+	t.Chains = slices.Clone(t.Chains)
+	c := &t.Chains[d.number("chain", len(t.Chains)-1)]
+	c.Rules = slices.Clone(c.Rules)
+	other := d.rules(2)
+	switch at := d.number("at", len(c.Rules)); {
+	case len(other) > 0 && d.yes("insert"):
+		c.Rules = slices.Insert(c.Rules, at, other[0])
+	case at < len(c.Rules):
+		c.Rules = slices.Delete(c.Rules, at, at+1)
+	case d.number("another", 5) == 0:
+		return d.ruleset()
+	}
+	return changed
+}
+
+// TestDecisionsAgreeWithExplanations is the proof of the decision: for random rulesets, what it says of packets is what Explain
+// finds for them one by one.
+func TestDecisionsAgreeWithExplanations(t *testing.T) {
+	for name, dice := range map[string]func(*rapid.T) dice{"drawn": drawn, "fair": fair} {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				d := dice(t)
+				left := d.ruleset()
+				right := pick(d, "right", d.change, func(rules.Ruleset) rules.Ruleset { return d.ruleset() },
+					func(rules.Ruleset) rules.Ruleset { return rules.Ruleset{} })
+				checkDecision(t, d, left, right(left))
+			})
+		})
+	}
+}
+
+// checkDecision tries the witnesses, packets near them, and others.
+func checkDecision(t rapid.TB, d dice, left, right rules.Ruleset) {
+	result := diff.Decide(known(left), known(right), diff.Options{MaxClasses: 20, Budget: diff.Budget{Memory: 32 << 20}})
+	if result.Exhausted != "" {
+		return
+	}
+	for _, c := range result.Classes {
+		checkClass(t, c, &left, &right)
+		for range 3 {
+			checkPacket(t, d.near(c.Witness), result, &left, &right)
+		}
+	}
+	for range 30 {
+		p := d.packet()
+		checkPacket(t, p, result, &left, &right)
+		checkUnknown(t, p, result, &left, &right)
+	}
+}
+
+func known(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
+
+// checkClass holds that the witness of a class can exist, lies in it, and has the fates that it is said to have.
+func checkClass(t rapid.TB, c diff.Class, left, right *rules.Ruleset) {
+	t.Helper()
+	l, r := diff.Explain(left, c.Witness).Fate, diff.Explain(right, c.Witness).Fate
+	switch {
+	case isOpen(l) || isOpen(r):
+		// All that it may be differs: see checkUnknown.
+	case l.Same(r):
+		t.Fatalf("the witness %s of %v does not differ: %s\n%s\n%s", c.Witness, c.Packets, l, left, right)
+	case l != c.Outcome.Left.Fate || r != c.Outcome.Right.Fate:
+		t.Fatalf("the witness %s has other fates: %s and %s", c.Witness, l, r)
+	case !diff.Possible(c.Witness):
+		t.Fatalf("the witness %s cannot exist", c.Witness)
+	case !c.Contains(c.Witness):
+		t.Fatalf("the witness %s is not in its class %v", c.Witness, c.Packets)
+	}
+}
+
+// checkPacket holds that a packet is in one class if it differs, and in none if it does not.
+func checkPacket(t rapid.TB, p rules.Packet, result diff.Result, left, right *rules.Ruleset) {
+	t.Helper()
+	if !diff.Possible(p) || isOfNoScope(p) {
+		return
+	}
+	l, r := diff.Explain(left, p).Fate, diff.Explain(right, p).Fate
+	if isOpen(l) || isOpen(r) {
+		return // see checkUnknown
+	}
+	in := 0
+	for _, c := range result.Classes {
+		if c.Contains(p) {
+			in++
+		}
+	}
+	if toItself(p, l).Same(toItself(p, r)) && !l.Same(r) {
+		return // one side sends it to where the other lets it go
+	}
+	if want := map[bool]int{false: 1, true: 0}[l.Same(r)]; in != want && (want == 0 || !result.More) {
+		t.Fatalf("%s is in %d classes, want %d, exhausted %q\nleft  %s\nright %s\n%s\n%s\n%v\n%v", p, in, want, result.Exhausted, l, r, left, right, result.Undecided, classes(result))
+	}
+}

@@ -1,0 +1,161 @@
+package diff
+
+import (
+	"fmt"
+	"net/netip"
+
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// hasPort reports whether the target changes the port, and isRange whether the kernel chooses one of several.
+func (t target) hasPort() bool   { return t.port != 0 || t.last != 0 }
+func (t target) isRange() bool   { return t.last != 0 && t.last != t.port }
+func (t target) addrRange() bool { return t.lastAddr.IsValid() && t.lastAddr != t.addr }
+
+// loopbackAddress is where a redirection at output leads (RedirectAtOutputIsLoopback).
+func (s *space) loopbackAddress() netip.Addr {
+	if s.family == rules.IPv6 {
+		return netip.IPv6Loopback()
+	}
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+}
+
+// addressOf returns the single address to which the target leads, if it is one: it is not valid if it is the packet's own, which own
+// tells, or the interface's, or one of several.
+func (s *space) addressOf(t target) (a netip.Addr, own bool) {
+	switch {
+	case t.kind == noTarget || t.kind == portTarget:
+		return a, true
+	case t.kind == redirectTarget && t.hook == rules.Output:
+		return s.loopbackAddress(), false
+	case t.kind == addrTarget && !t.addrRange():
+		return t.addr, false
+	}
+	return a, false
+}
+
+// sameDestination returns the packets that both targets send to the same address and port.
+func (s *space) sameDestination(t, u target) set {
+	if t == u && !t.isRange() && !t.addrRange() {
+		return all
+	}
+	return s.and(s.samePort(t, u), s.sameAddress(t, u))
+}
+
+func (s *space) samePort(t, u target) set {
+	switch {
+	case t.isRange() || u.isRange():
+		if t.port == u.port && t.last == u.last {
+			return all // the same rule, or one like it: the kernel takes the first that is free
+		}
+		return none
+	case t.hasPort() && u.hasPort():
+		return constant(t.port == u.port)
+	case !t.hasPort() && !u.hasPort():
+		return all
+	}
+	return s.is(destinationPort, number(max(t.port, u.port)))
+}
+
+func (s *space) sameAddress(t, u target) set {
+	a, ownA := s.addressOf(t)
+	b, ownB := s.addressOf(u)
+	switch {
+	case ownA && ownB:
+		return all
+	case t.addrRange() || u.addrRange():
+		return constant(t.kind == u.kind && t.addr == u.addr && t.lastAddr == u.lastAddr)
+	case a.IsValid() && b.IsValid():
+		return constant(a == b)
+	case ownA && b.IsValid():
+		return s.is(destination, address(b))
+	case ownB && a.IsValid():
+		return s.is(destination, address(a))
+	case ownA || ownB:
+		// One is the interface's. Comparing two fields bit by bit takes a diagram of 2^32 nodes.
+		return s.variable(variable{
+			key: toItselfKey, kind: hostFact, text: "the packet is sent to the address that a redirection gives it",
+		})
+	case !a.IsValid() && !b.IsValid():
+		return all // both are the interface's
+	}
+	return s.is(inAddress, address(maxAddr(a, b)))
+}
+
+// maxAddr returns the one of two addresses that is valid.
+func maxAddr(a, b netip.Addr) netip.Addr {
+	if a.IsValid() {
+		return a
+	}
+	return b
+}
+
+// destinationIn returns the packets of which the destination lies in one of the ranges. After a redirection at prerouting that is the
+// address of the interface (RedirectTakesFirstAddress, RedirectTakesScope).
+func (s *space) destinationIn(vw *view, ranges []netipx.IPRange) set {
+	t := vw.target
+	switch a, own := s.addressOf(t); {
+	case own && s.seesRetranslated(vw):
+		return s.ifElse(s.retranslated(), s.addressIn(newDestination, ranges), s.addressIn(destination, ranges))
+	case own:
+		return s.addressIn(destination, ranges)
+	case a.IsValid():
+		return constant(isIn(a, ranges))
+	case t.kind == redirectTarget:
+		return s.addressIn(inAddress, ranges)
+	default:
+		return s.ofRange(span{address(t.addr), address(t.lastAddr)}, s.addressSpans(ranges), fmt.Sprint("which of ", t.addr, " to ", t.lastAddr, " the kernel takes"))
+	}
+}
+
+// portIn returns the packets of TCP and UDP of which the destination port lies in one of the spans.
+func (s *space) portIn(vw *view, spans []span) set {
+	t := vw.target
+	var packets set
+	switch {
+	case !t.hasPort() && s.seesRetranslated(vw):
+		packets = s.ifElse(s.retranslated(), s.within(newPort, spans), s.within(destinationPort, spans))
+	case !t.hasPort():
+		packets = s.within(destinationPort, spans)
+	case t.isRange():
+		packets = s.ofRange(span{number(t.port), number(t.last)}, spans, fmt.Sprint("which of the ports ", t.port, " to ", t.last, " the kernel takes"))
+	default:
+		packets = s.ofRange(span{number(t.port), number(t.port)}, spans, "")
+	}
+	return s.and(s.withPorts, packets)
+}
+
+// ofRange returns whether the value that the kernel takes of a range lies in one of the spans, if that does not depend on which it is.
+func (s *space) ofRange(of span, spans []span, text string) set {
+	s.meter.charge(len(spans))
+	for _, one := range spans {
+		switch {
+		case of.last.less(one.first) || one.last.less(of.first):
+		case !of.first.less(one.first) && !one.last.less(of.last):
+			return all
+		default:
+			s.meter.charge(textSteps * len(spans))
+			return s.variable(variable{key: fmt.Sprint(text, spans), kind: unknownBit, text: text})
+		}
+	}
+	return none
+}
+
+// seesRetranslated reports whether packets of connections that were translated before are seen with the destination that they get
+// (TranslationRepeats).
+func (s *space) seesRetranslated(vw *view) bool {
+	return vw.translated && vw.tracking != untracked && s.retranslated() != none
+}
+
+// retranslated returns the packets whose destination is translated as it was for earlier packets of the connection: nf_nat_packet in
+// net/netfilter/nf_nat_core.c.
+func (s *space) retranslated() set {
+	if !s.translations {
+		return none
+	}
+	bit := func(b rules.Status) set { return s.having(status, uint32(b), uint32(b)) }
+	later := s.minus(s.connected, s.is(state, number(rules.New)))
+	return s.and(later, s.ifElse(s.bit(reply, 0), bit(rules.StatusSNAT), bit(rules.StatusDNAT)))
+}

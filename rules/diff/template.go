@@ -1,0 +1,40 @@
+package diff
+
+import (
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// savesEarly reports whether a chain that may run before conntrack saves a mark, or jumps to one that does.
+func savesEarly(rs *rules.Ruleset) bool {
+	early := func(t *rules.Table) bool {
+		return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
+			return c.Base != nil && c.Base.Type != rules.NAT && c.Base.Position() <= rules.ConntrackPriority
+		})
+	}
+	saves := func(t *rules.Table) bool {
+		for _, c := range t.Chains {
+			for _, r := range c.Rules {
+				for _, a := range r.Actions {
+					switch a := a.(type) {
+					case rules.SaveMark:
+						return true
+					case rules.MixMark:
+						if a.Conntrack {
+							return true
+						}
+					}
+				}
+			}
+		}
+		return false
+	}
+	for i := range rs.Tables {
+		// nftables does not write to a template.
+		if t := &rs.Tables[i]; t.XTables && early(t) && saves(t) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,154 @@
+package diff
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// unknownIn names the unknown match of a rule that may have an effect.
+func unknownIn(r *rules.Rule) string {
+	for _, m := range r.Matches {
+		if u, ok := m.(rules.Unknown); ok && !u.Effect.IsCondition() {
+			return u.Text
+		}
+	}
+	return ""
+}
+
+// ask returns the packets that fulfil an unknown condition, and notes which ones it was asked for.
+func (v *visit) ask(u rules.Unknown, packets set, part rulePart) set {
+	asked := v.unknownVariable(u, part)
+	v.draw(asked.key, v.or(v.summary.drawn[asked.key], packets))
+	return v.variable(asked)
+}
+
+// unknownVariable is what stands for an unknown of the present rule. It is the same one in the same rule of the other side.
+func (v *visit) unknownVariable(u rules.Unknown, part rulePart) variable {
+	of, apart := "", u.Data == rules.NoData || v.history.isApart(u)
+	if apart {
+		of = v.side
+	}
+	found := variable{
+		key:  strings.Join([]string{v.place.key(), v.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data, of, strconv.Itoa(v.number)}, "\x01"),
+		text: u.Text, step: v.step(), kind: unknownBit,
+	}
+	if u.Effect == rules.Draws && (v.one != nil || !apart) {
+		found.kind = draw
+	}
+	return found
+}
+
+// ruleKey tells the present rule from others, and is the same for the same rule of the other side: chain and text, and of several with
+// the same text their number.
+func (v *visit) ruleKey() string {
+	keys, ok := v.ruleKeys[v.chain.Chain]
+	if !ok {
+		keys = make([]string, len(v.chain.Chain.Rules))
+		count := map[string]int{}
+		for i := range keys {
+			r := &v.chain.Chain.Rules[i]
+			v.meter.work()
+			if usesUnknown(r) {
+				keys[i] = v.textKey(r, count)
+			}
+		}
+		put(&v.ruleKeys, v.chain.Chain, keys)
+	}
+	return keys[v.run.first]
+}
+
+// textKey tells the rule from those of other chains and of other text.
+func (v *visit) textKey(r *rules.Rule, count map[string]int) string {
+	text := r.String() // which may hold a list of any length
+	v.meter.charge(len(text))
+	if len(text) > sha256.Size {
+		sum := sha256.Sum256([]byte(text))
+		text = string(sum[:])
+	}
+	key := fmt.Sprint(v.chain.Table.Family, " ", v.chain.Table.Name, " ", v.chain.Chain.Name, " ", text, " ", count[text])
+	count[text]++
+	v.meter.take(int64(len(key)+len(text)) + 64)
+	return key
+}
+
+// usesUnknown reports whether the rule has something that the model has no word for.
+func usesUnknown(r *rules.Rule) bool {
+	unknown := func(m rules.Match) bool {
+		_, ok := m.(rules.Unknown)
+		if _, listed := m.(rules.MatchListed); listed {
+			return true
+		}
+		tuple, isTuple := m.(rules.MatchTuple)
+		return ok || isTuple && hasUnknown(tuple)
+	}
+	for _, m := range r.Matches {
+		if unknown(m) {
+			return true
+		}
+	}
+	for _, a := range r.Actions {
+		require, ok := a.(rules.Require)
+		if _, is := a.(rules.Unknown); is || ok && unknown(require.Match) {
+			return true
+		}
+	}
+	return false
+}
+
+// undecided ends the way of packets for which the model has no word.
+func (v *visit) undecided(text string, packets ...flow) {
+	u := unknown{text, *v.step()}
+	i, ok := v.unknownIndex[u]
+	if !ok {
+		v.meter.take(256)
+		v.unknown = append(v.unknown, u)
+		i = len(v.unknown)
+		put(&v.unknownIndex, u, i)
+	}
+	if v.one != nil && len(packets) > 0 {
+		last := len(v.summary.events) - 1
+		if last < 0 || v.summary.events[last].index != v.run.first || v.summary.events[last].call != nil {
+			for _, f := range packets {
+				v.note(event{packets: f.packets, index: v.run.first})
+			}
+		}
+	}
+	for _, f := range packets {
+		f.progress = progress{undecided: i}
+		v.add(&v.summary.ended, f)
+	}
+}
+
+// unknownAction carries out what the model has no word for. It returns the packets with which the rule goes on, nil if that cannot be said.
+func (v *visit) unknownAction(a rules.Unknown, packets []flow, part rulePart) []flow {
+	switch a.Effect {
+	case rules.Reads, rules.Draws:
+		return v.require(a, packets, part)
+	case rules.Records:
+		v.record(a, packets, part)
+		a.Effect = rules.Draws
+		return v.require(a, packets, part)
+	case rules.Writes:
+		v.record(a, packets, part)
+		return packets
+	case rules.WritesMark, rules.WritesConntrackMark:
+		// It may also have ended the rule.
+		on := v.require(rules.Unknown{Text: a.Text, Data: a.Data, Effect: rules.Reads}, packets, part)
+		written := v.marks.unknown(v.unknownVariable(a, writtenPart(part)))
+		for i := range on {
+			seen := v.view(&on[i].progress)
+			if a.Effect == rules.WritesMark {
+				on[i].mark = written
+			} else {
+				on[i].connection = v.written(on[i], &seen, written, on[i].connection)
+			}
+		}
+		return on
+	}
+	v.undecided(a.Text, packets...)
+	return nil
+}

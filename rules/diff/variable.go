@@ -1,0 +1,176 @@
+package diff
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A variable is something beside the packet that an outcome may depend on: a bit behind those of the
+// packet. Of each key there is one, so that what has the same key on both sides has the same value.
+type variable struct {
+	key  string
+	kind variableKind
+	// text names it to people.
+	text string
+	// step is the rule that asks for it; nil if it is the kernel.
+	step *rules.Step
+}
+
+type variableKind uint8
+
+const (
+	// hostFact is something about the host that is the same for both sides, such as a route. A
+	// difference for one of its values is a difference.
+	hostFact variableKind = iota
+	// draw is chance, or what earlier packets have left: both values occur.
+	draw
+	// unknownBit is not known: what depends on it is undecided.
+	unknownBit
+)
+
+// variables are those of a space.
+type variables struct {
+	list  []variable
+	index map[string]int
+	// unknowns reports that one of them is an unknownBit.
+	unknowns bool
+	// unknownMarks are what the fields of unknown marks stand for.
+	unknownMarks []variable
+	// given are the values of some, by key: these are no variables.
+	given map[string]bool
+}
+
+// variable returns the packets for which the variable is 1.
+func (s *space) variable(v variable) set {
+	if is, ok := s.given[v.key]; ok {
+		return constant(is)
+	}
+	if s.one != nil && v.kind == hostFact {
+		if is, ok := s.one.fact(v.key); ok {
+			return constant(is)
+		}
+		v.kind = unknownBit
+	}
+	i, ok := s.index[v.key]
+	if !ok {
+		if s.index == nil {
+			s.index = map[string]int{}
+		}
+		i = len(s.list)
+		s.index[v.key] = i
+		s.list = append(s.list, v)
+		s.meter.take(int64(len(v.key)) + 128)
+	}
+	s.unknowns = s.unknowns || v.kind == unknownBit
+	return s.node(variableBit(i), none, all)
+}
+
+// firstVariable is the bit of the first variable. The bits of later ones come before it: what many rules by chance leave is then a
+// chain of nodes to which each rule adds one on top.
+const firstVariable = 1 << 31
+
+func variableBit(i int) uint32 { return firstVariable - uint32(i) }
+
+// variableOf returns the number of the variable that has a bit, and whether it is one of a variable.
+func (s *space) variableOf(bit uint32) (i int, ok bool) {
+	return int(firstVariable) - int(bit), int(bit) >= len(s.field)
+}
+
+// Keys of host facts that a packet knows.
+const (
+	reversePathKey     = "reverse path "
+	socketKey          = "transparent socket "
+	toItselfKey        = "redirected to itself"
+	boundKey           = "bound socket"
+	routeByLoopbackKey = "route by lo"
+)
+
+// fact returns what the packet says of a host fact.
+func (p *onePacket) fact(key string) (is, ok bool) {
+	switch {
+	case strings.HasPrefix(key, reversePathKey):
+		// A path that is no strict one may be a loose one.
+		return !p.NoReversePath, !p.NoReversePath || !strings.Contains(key, "loose")
+	case strings.HasPrefix(key, socketKey):
+		return p.TransparentSocket, true
+	case key == boundKey:
+		return p.Bound, true
+	case key == routeByLoopbackKey:
+		return false, p.DestinationType == rules.Unicast
+	case key == toItselfKey:
+		return p.InAddress == p.Destination.Addr(), p.InAddress.IsValid()
+	}
+	return false, false
+}
+
+// isUnknown reports whether a bit stands for something that is not known.
+func (s *space) isUnknown(bit uint32) bool {
+	if i, ok := s.variableOf(bit); ok {
+		return s.list[i].kind == unknownBit
+	}
+	if isUnknownMark(s.field[bit]) {
+		return true
+	}
+	// In the space of one packet the fields that are left are what is not known of it.
+	return s.one != nil
+}
+
+// possibly returns the packets that are in the set for some value of what is not known.
+func (s *space) possibly(packets set) set {
+	if !s.unknowns && s.one == nil {
+		return packets
+	}
+	return s.forget(packets, func(bit uint32) bool { return !s.isUnknown(bit) })
+}
+
+// certainly returns the packets that are in the set for all values of what is not known.
+func (s *space) certainly(packets set) set { return s.not(s.possibly(s.not(packets))) }
+
+// unknownOf names what a set depends on that is not known, and the rule that asks for it; nil if it is not a rule.
+func (s *space) unknownOf(packets set) (found []variable) {
+	var indices []int
+	s.support(packets, func(bit uint32) {
+		i, ok := s.variableOf(bit)
+		switch {
+		case !s.isUnknown(bit):
+		case ok:
+			indices = append(indices, i)
+		default:
+			v := variable{key: fmt.Sprint("field ", s.field[bit]), text: unknownField(s.field[bit])}
+			if isUnknownMark(s.field[bit]) {
+				v = s.unknownMarks[s.field[bit]-unknownMark]
+			}
+			for _, other := range found {
+				if other.key == v.key {
+					return
+				}
+			}
+			found = append(found, v)
+		}
+	})
+	slices.Sort(indices)
+	for _, i := range indices {
+		found = append(found, s.list[i])
+	}
+	return found
+}
+
+// unknownField names a part of a packet that may not be known.
+func unknownField(f field) string {
+	switch f {
+	case inAddress:
+		return "the address of the interface, which a redirection at prerouting gives the packet"
+	case newDestination, newPort:
+		return "to where earlier packets of the connection were translated"
+	case destinationType:
+		return "the type of the destination address"
+	case sourceType:
+		return "the type of the source address"
+	case listener:
+		return "whether the socket of the connection is transparent"
+	}
+	return "a part of the packet"
+}

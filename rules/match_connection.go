@@ -1,0 +1,117 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+)
+
+// MatchState matches the state of the packet's connection. A packet has one of the states of [State], and beside it [SNAT] or [DNAT] if
+// its connection is translated.
+type MatchState struct {
+	Not    bool
+	States StateSet
+}
+
+// MatchStatus matches packets of a connection that has any of the bits. A packet without a connection does not match, not even when
+// Not is set.
+type MatchStatus struct {
+	Not    bool
+	Status Status
+}
+
+// MatchDirection matches packets of a connection by their direction: those of its originator, or with Reply those of the other end. A
+// packet without a connection does not match.
+type MatchDirection struct{ Reply bool }
+
+func (m MatchState) rank() int     { return 12 }
+func (m MatchStatus) rank() int    { return 12 }
+func (m MatchDirection) rank() int { return 12 }
+
+// String writes the match in nft's syntax.
+func (m MatchState) String() string { return "ct state " + not(m.Not) + m.States.String() }
+
+// String writes the match in nft's syntax.
+func (m MatchStatus) String() string { return "ct status " + not(m.Not) + m.Status.String() }
+
+// String writes the match in nft's syntax.
+func (m MatchDirection) String() string {
+	if m.Reply {
+		return "ct direction reply"
+	}
+	return "ct direction original"
+}
+
+// Status is a set of bits that conntrack keeps for a connection: enum ip_conntrack_status of linux/netfilter/nf_conntrack_common.h,
+// without those that only the kernel itself uses.
+type Status uint8
+
+// The bits.
+const (
+	StatusExpected  Status = 1 << iota // another connection announced it
+	StatusSeenReply                    // packets were seen in both directions
+	StatusAssured                      // it is not dropped early
+	StatusConfirmed                    // its first packet has left
+	StatusSNAT                         // its source is translated
+	StatusDNAT                         // its destination is translated
+)
+
+var statusNames = [...]string{"expected", "seen-reply", "assured", "confirmed", "snat", "dnat"}
+
+// String writes the bits as nft does, or 0 if there are none.
+func (s Status) String() string {
+	var names []string
+	for i, name := range statusNames {
+		if s&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return "0"
+	}
+	return strings.Join(names, ",")
+}
+
+// MatchMark matches the packet's mark, or that of its connection, in the bits of Mask. The mark of a connection is not matched for a
+// packet without one.
+type MatchMark struct {
+	Conntrack   bool
+	Not         bool
+	Value, Mask uint32
+}
+
+// MatchMarkRange matches the packet's mark, or that of its connection, by ranges of its value.
+type MatchMarkRange struct {
+	Conntrack bool
+	Not       bool
+	Values    []Range[uint32] // normalised
+}
+
+func (m MatchMark) rank() int      { return rankOfMark(m.Conntrack) }
+func (m MatchMarkRange) rank() int { return rankOfMark(m.Conntrack) }
+
+func rankOfMark(conntrack bool) int {
+	if conntrack {
+		return 11
+	}
+	return 10
+}
+
+func markKey(conntrack bool) string {
+	if conntrack {
+		return "ct mark"
+	}
+	return "meta mark"
+}
+
+// String writes the match in nft's syntax.
+func (m MatchMark) String() string {
+	if m.Mask == ^uint32(0) {
+		return fmt.Sprintf("%s %s0x%x", markKey(m.Conntrack), not(m.Not), m.Value)
+	}
+	return fmt.Sprintf("%s & 0x%x %s 0x%x", markKey(m.Conntrack), m.Mask, equality(m.Not), m.Value)
+}
+
+// String writes the match in nft's syntax.
+func (m MatchMarkRange) String() string {
+	return markKey(m.Conntrack) + " " + operand(m.Not, m.Values, Range[uint32].String)
+}

@@ -1,0 +1,71 @@
+package rules_test
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// excludedPorts returns the list in the rule that excludes ports.
+func excludedPorts(t testing.TB, rs rules.Ruleset) []rules.PortRange {
+	for _, table := range rs.Tables {
+		for _, c := range table.Chains {
+			for _, r := range c.Rules {
+				for _, m := range r.Matches {
+					if m, ok := m.(rules.MatchPort); ok && r.Comment == "excluded inbound port" {
+						return m.Ports
+					}
+				}
+			}
+		}
+	}
+	t.Fatal("no rule excludes ports")
+	return nil
+}
+
+func excludingPorts(ports []rules.PortRange) rules.Ruleset {
+	r := rules.DefaultRedirect()
+	r.InboundPorts.All, r.InboundExcludePorts = true, ports
+	return rules.MustCompile(r)
+}
+
+// TestManyAdjacentPortsAreRanges has lists that a reader recognises, and those that only the kernel reads.
+func TestManyAdjacentPortsAreRanges(t *testing.T) {
+	for _, row := range []struct{ from, ports, want int }{
+		{15020, 2, 2}, {1, rules.ManyPorts - 1, rules.ManyPorts - 1}, {1, rules.ManyPorts, 1}, {1, 40000, 1}, {65536 - rules.ManyPorts, rules.ManyPorts, 1},
+	} {
+		var list []rules.PortRange
+		for i := range row.ports {
+			list = append(list, rules.Single(uint16(row.from+i)))
+		}
+		if got := excludedPorts(t, excludingPorts(list)); len(got) != row.want {
+			t.Errorf("%d ports from %d: %d ranges, want %d", row.ports, row.from, len(got), row.want)
+		}
+	}
+}
+
+// TestManyPortsAreTheSamePorts draws lists that are joined, and compares the rulesets with those of the same ports one by one.
+func TestManyPortsAreTheSamePorts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		numbers := rapid.SliceOfNDistinct(rapid.Uint16Range(1, 2000), rules.ManyPorts, rules.ManyPorts+100, rapid.ID[uint16]).Draw(t, "ports")
+		joined := excludingPorts(rules.Singles(numbers...))
+		single := excludingPorts(rules.Singles(numbers...))
+		for i := range single.Tables[0].Chains {
+			for _, r := range single.Tables[0].Chains[i].Rules {
+				for j, m := range r.Matches {
+					if m, ok := m.(rules.MatchPort); ok && r.Comment == "excluded inbound port" {
+						m.Ports = rules.Singles(numbers...)
+						r.Matches[j] = m
+					}
+				}
+			}
+		}
+		result := diff.Decide(diff.Side{Ruleset: joined}, diff.Side{Ruleset: single}, diff.Options{})
+		if result.Verdict(true) != diff.Equivalent {
+			t.Fatalf("%s: %+v", result.Verdict(true), result)
+		}
+	})
+}

@@ -1,0 +1,114 @@
+// Package rulestest is for tests of what reads rules.
+package rulestest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Unknowns lists what the model has no word for in rules that others made, each text once: what
+// packets at the hooks prerouting and output may reach, and what is in chains that nothing of the
+// model leads to from any hook, which a jump that is itself unknown may. Before each list it says
+// how many of how many rules have such a text.
+func Unknowns(tables []rules.Table) string {
+	text := new(strings.Builder)
+	for _, hook := range []rules.Hook{rules.Prerouting, rules.Output} {
+		atHook := func(c rules.Chain) bool { return c.Base != nil && c.Base.Hook == hook }
+		list(text, hook.String(), chainsOf(tables, atHook))
+	}
+	reached := chainsOf(tables, func(c rules.Chain) bool { return c.Base != nil })
+	var others []*rules.Chain
+	for i := range tables {
+		for j := range tables[i].Chains {
+			if c := &tables[i].Chains[j]; !slices.Contains(reached, c) {
+				others = append(others, c)
+			}
+		}
+	}
+	list(text, "not reached", others)
+	return text.String()
+}
+
+// chainsOf returns the chains to begin with and those that their rules lead to.
+func chainsOf(tables []rules.Table, begin func(rules.Chain) bool) []*rules.Chain {
+	var found []*rules.Chain
+	for i := range tables {
+		t := &tables[i]
+		var visit func(c *rules.Chain)
+		visit = func(c *rules.Chain) {
+			if c == nil || slices.Contains(found, c) {
+				return
+			}
+			found = append(found, c)
+			for _, r := range c.Rules {
+				for _, a := range r.Actions {
+					if jump, ok := a.(rules.Jump); ok {
+						visit(t.Chain(jump.Chain))
+					}
+				}
+			}
+		}
+		for j := range t.Chains {
+			if begin(t.Chains[j]) {
+				visit(&t.Chains[j])
+			}
+		}
+	}
+	return found
+}
+
+// list writes the texts of the chains, if there are any rules.
+func list(w *strings.Builder, what string, chains []*rules.Chain) {
+	var texts []string
+	total, with := 0, 0
+	for _, c := range chains {
+		total += len(c.Rules)
+		for _, r := range c.Rules {
+			if of := textsOf(r); len(of) > 0 {
+				with++
+				texts = append(texts, of...)
+			}
+		}
+	}
+	if total == 0 {
+		return
+	}
+	fmt.Fprintf(w, "%s: %d of %d rules\n", what, with, total)
+	slices.Sort(texts)
+	for _, text := range slices.Compact(texts) {
+		fmt.Fprintf(w, "\t%s\n", text)
+	}
+}
+
+// textsOf returns what is unknown of a rule.
+func textsOf(r rules.Rule) []string {
+	var texts []string
+	var match func(m rules.Match)
+	match = func(m rules.Match) {
+		switch m := m.(type) {
+		case rules.Unknown:
+			texts = append(texts, m.Text)
+		case rules.MatchTuple:
+			for _, alternative := range m.Alternatives {
+				for _, part := range alternative {
+					match(part)
+				}
+			}
+		}
+	}
+	for _, m := range r.Matches {
+		match(m)
+	}
+	for _, a := range r.Actions {
+		switch a := a.(type) {
+		case rules.Unknown:
+			texts = append(texts, a.Text)
+		case rules.Require:
+			match(a.Match)
+		}
+	}
+	return texts
+}
