@@ -175,7 +175,7 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusCreated, map[string]any{})
 }
 
-// updateEvent changes the fields of an event that a patch has.
+// updateEvent changes the fields of an event that a patch has, and makes the event the last.
 func (s *Server) updateEvent(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,6 +189,8 @@ func (s *Server) updateEvent(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusBadRequest, map[string]any{"message": "no patch"})
 	default:
 		s.updates++
+		e := s.events[i]
+		s.events = append(slices.Delete(s.events, i, i+1), e)
 		answer(w, http.StatusOK, map[string]any{})
 	}
 }

@@ -208,7 +208,7 @@ func (s *Server) Taints() string {
 // Refuse makes the server answer all requests about DaemonSets with a code, and ends watches; 0 for not any more.
 func (s *Server) Refuse(code int) { s.change(func() { s.code = code }) }
 
-// Events returns the events that were told.
+// Events returns the events in the order in which they were last written.
 func (s *Server) Events() []Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
