@@ -243,10 +243,10 @@ func beforeConntrackFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.TemplateIsForXTables, "nft: a zone in raw, then xtables' connection mark 0",
+	list.add(diff.TemplateIsForXTables, "nft: a zone in raw, then xtables' connection mark",
 		one(
 			chains(rules.Inet, []string{base("filter", "prerouting", "-310"), "ct zone set 5"}),
-			xtables(legacy, "raw", "PREROUTING -m connmark --mark 0 -j MARK --set-mark 9"),
+			xtables(legacy, "raw", "PREROUTING -m connmark --mark 0/0 -j MARK --set-mark 9"),
 		),
 		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 	)
@@ -309,6 +309,14 @@ func atConntrackFacts() (list factList) {
 	list.add(diff.ConntrackPriorityTies, "nft: notrack at -200",
 		one(chains(rules.Inet, []string{base("filter", "prerouting", "-200"), "notrack"})),
 		syn, "to 10.244.1.5:81 mark 0x0 untracked",
+	)
+	list.add(diff.ConntrackPriorityTies, "nft: notrack at -200 of an invalid packet on lo that has a template",
+		one(chains(rules.Inet, []string{base("filter", "prerouting", "-300"), "ct zone set 5"},
+			[]string{base("filter", "prerouting", "-200"), "notrack"})),
+		with(out(0, rules.TCP, "192.0.2.9:1000", "127.0.0.6:80"), func(p *rules.Packet) {
+			p.Flags, p.State = rules.FIN, rules.Invalid
+		}),
+		"to 127.0.0.6:80 mark 0x0",
 	)
 	list.add(diff.ZoneBehindConntrack, "nft: zone behind conntrack is ignored",
 		one(chains(rules.Inet, []string{mangleNFT, "ct zone set 5"})),

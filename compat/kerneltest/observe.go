@@ -217,6 +217,10 @@ func (n *Network) Sendable(p *rules.Packet) error {
 	case p.Hook == rules.Output && p.Owner == nil && (p.State != rules.Untracked ||
 		p.OutInterface != route(p.Destination.Addr(), 0)):
 		return unsendable("without a socket, but tracked or by another interface")
+	case p.Hook == rules.Output && p.Owner == nil && p.Protocol == rules.ICMPv6 &&
+		InitialState(p) == rules.Untracked:
+		// The witness's copy is untracked before conntrack, too, where others of its kind are not yet.
+		return unsendable("without a socket, and of a kind that conntrack does not track")
 	case p.Hook == rules.Output && n.devices[p.OutInterface] == nil:
 		return unsendable("no interface " + p.OutInterface)
 	case p.Hook == rules.Output && !p.Bound && p.OutInterface != routeOf(p):

@@ -85,7 +85,10 @@ func (v *visit) setZone(a rules.SetZone, f flow, seen view, on *flows) flow {
 	// With a connection it has no effect (ZoneBehindConntrack).
 	connected, others := v.split(f, v.connection(&seen))
 	attach := func(f flow) {
-		f.zone, f.tracking = a.Zone, template
+		f.zone, f.tracking = a.Zone, cpuTemplate
+		if seen.xtables {
+			f.tracking = template
+		}
 		begins, others := v.split(f, v.or(v.is(state, number(rules.New)), v.stateIs(rules.Related)))
 		begins.helper = a.Helper
 		v.add(on, begins, others)
@@ -96,7 +99,7 @@ func (v *visit) setZone(a rules.SetZone, f flow, seen view, on *flows) flow {
 	case seen.before && f.tracking == untracked && seen.xtables:
 		v.add(on, others) // xtables leaves alone what is not to be tracked (NFTZoneOfUntracked)
 		return connected
-	case seen.before && f.tracking != template:
+	case seen.before && !f.tracking.isTemplate():
 		// What conntrack will say of a packet that entered untracked is not known. On lo conntrack looks anew at such a packet.
 		already, unseen := v.split(others, v.untrackedBefore())
 		attach(unseen)

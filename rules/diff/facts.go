@@ -155,8 +155,8 @@ var factTexts = [...]factText{
 		"connmark_mt and connmark_tg in net/netfilter/xt_connmark.c, nft_ct_get_eval in net/netfilter/nft_ct.c",
 	},
 	TemplateIsShared: {
-		"TemplateIsShared", "the template of a rule of xtables is one for all packets, and keeps the mark that was written to it",
-		"xt_ct_tg_check in net/netfilter/xt_CT.c",
+		"TemplateIsShared", "a rule of xtables has one template for all packets, and nft has one per CPU for all rules of all namespaces; each keeps the mark that was written to it",
+		"xt_ct_tg_check in net/netfilter/xt_CT.c, nft_ct_tmpl_alloc_pcpu and nft_ct_set_zone_eval in net/netfilter/nft_ct.c",
 	},
 	FirstTemplateStays: {
 		"FirstTemplateStays", "a packet with a template keeps it: later zones and notrack have no effect",

@@ -60,10 +60,16 @@ type tracking uint8
 
 const (
 	tracked tracking = iota
-	// template: a zone was chosen. Until conntrack sees the packet, it has a new connection that stands for the one to come.
+	// template: a rule of xtables has chosen a zone. Until conntrack sees the packet, it has a new connection that stands for
+	// the one to come.
 	template
+	// cpuTemplate: a rule of nftables has chosen a zone. The template is one of the CPU (TemplateIsShared).
+	cpuTemplate
 	untracked
 )
+
+// isTemplate reports whether a zone was chosen.
+func (t tracking) isTemplate() bool { return t == template || t == cpuTemplate }
 
 // A flow is packets that have come to a place of the ruleset alike.
 type flow struct {
@@ -160,7 +166,7 @@ func (p progress) outcome() progress {
 	case p.dropped:
 		return progress{dropped: true, rejected: p.rejected}
 	}
-	if p.tracking == template {
+	if p.tracking.isTemplate() {
 		p.tracking = tracked // conntrack has replaced it
 	}
 	p.mapped, p.toLoopback, p.leavesLoopback = false, false, false

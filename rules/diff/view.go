@@ -23,7 +23,7 @@ func (v *visit) view(p *progress) view {
 }
 
 // hasTemplate reports whether the packets have a template for a connection.
-func (v *view) hasTemplate() bool { return v.before && v.tracking == template }
+func (v *view) hasTemplate() bool { return v.before && v.tracking.isTemplate() }
 
 // connection returns the packets for which conntrack has an entry, which may be a template (NoConnectionBeforeConntrack,
 // TemplateIsForXTables).

@@ -152,11 +152,15 @@ func (v *visit) connectionMark(f flow) *markBits {
 	switch {
 	case !seen.hasTemplate():
 		return f.connection
-	case v.savesEarly:
-		// xtables keeps one template for all packets of a rule, and a mark that is saved stays in it (TemplateIsShared).
+	case v.savesEarly, seen.tracking == cpuTemplate:
+		// A mark that was saved in a template stays in it (TemplateIsShared).
+		of := ""
+		if v.savesEarly {
+			of = v.side
+		}
 		return v.marks.unknown(variable{
-			key: "mark of template " + v.place.key(), kind: unknownBit, text: "the mark of a conntrack template, which is shared by many packets",
-			step: v.step(),
+			key: "mark of template " + of + v.place.key(), kind: unknownBit,
+			text: "the mark of a conntrack template, which is shared by many packets", step: v.step(),
 		})
 	}
 	return v.marks.zero

@@ -104,7 +104,7 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 		if position == rules.ConntrackPriority && c.Chain.Base.Type != rules.NAT && c.Chain.Base.Order < 0 {
 			p.before = true
 		}
-		if second || position != rules.ConntrackPriority || c.Chain.Base.Type == rules.NAT || c.Chain.Base.Order != 0 || idle(c.Chain) {
+		if position != rules.ConntrackPriority || c.Chain.Base.Type == rules.NAT || c.Chain.Base.Order != 0 || idle(c.Chain) {
 			in = w.base(&p, in)
 			continue
 		}
@@ -298,7 +298,7 @@ func (w *walk) route(in []flow) (arriving, gone []flow) {
 	arrive := func(f flow, rerouted bool) {
 		// On lo the packet keeps its conntrack entry: no mapping can change (LoopbackKeepsConnection).
 		f.mapped, f.toLoopback, f.leavesLoopback, f.rerouted = true, false, false, rerouted
-		if f.tracking == template {
+		if f.tracking.isTemplate() {
 			f.tracking = tracked // conntrack has replaced it
 		}
 		w.add(&back, f)

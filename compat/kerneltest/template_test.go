@@ -1,0 +1,60 @@
+package kerneltest_test
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat/kerneltest"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// TestTheTemplateOfNFTIsShared holds that a mark which xtables has written to the template of nft's
+// zones is there for packets of another namespace, and that no decision relies on its value.
+func TestTheTemplateOfNFTIsShared(t *testing.T) {
+	zone := chains(rules.Inet, []string{base("filter", "prerouting", "-310"), "ct zone set 5"})
+	writes, reads := network(t), network(t)
+	load := func(n *kerneltest.Network, list ...string) *rules.Ruleset {
+		t.Helper()
+		if err := n.Load(one(zone, xtables(legacy, "raw", list...))); err != nil {
+			t.Fatal(err)
+		}
+		live, err := n.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &live.Ruleset
+	}
+	load(writes, "PREROUTING -j CONNMARK --set-mark 7")
+	conditional := load(reads, "PREROUTING -m connmark --mark 7 -j MARK --set-mark 9")
+	send := func(n *kerneltest.Network) kerneltest.Outcome {
+		t.Helper()
+		p := syn
+		n.Complete(&p)
+		o, err := n.Observe([]rules.Packet{p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		outcome, err := o[0].Outcome(&p)
+		if err != nil || o[0].Err != nil {
+			t.Fatal(err, o[0].Err)
+		}
+		return outcome
+	}
+	// Each CPU has its own template. The one that handles a packet is the kernel's choice.
+	for send(writes); send(reads).Mark != 9; send(writes) {
+		if t.Context().Err() != nil {
+			t.Fatal("no packet has found the mark")
+		}
+	}
+	for _, list := range []string{"PREROUTING -j MARK --set-mark 9", "PREROUTING -j MARK --set-mark 0"} {
+		other := load(reads, list)
+		r := diff.Decide(diff.Side{Ruleset: *conditional}, diff.Side{Ruleset: *other}, diff.Options{})
+		if r.Verdict(true) == diff.Equivalent {
+			t.Errorf("a condition on the template's mark is said to be equivalent to %q", list)
+		}
+	}
+	r := diff.Decide(diff.Side{Ruleset: *conditional}, diff.Side{Ruleset: *conditional}, diff.Options{})
+	if r.Verdict(true) != diff.Equivalent {
+		t.Errorf("a ruleset and itself: %s", r.Verdict(true))
+	}
+}
