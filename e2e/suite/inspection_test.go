@@ -12,13 +12,13 @@ import (
 
 var inspection = part{name: "inspection", together: true, proofs: []proof{
 	{"rules check in the agent finds nothing wrong with a live pod", provesCheck},
-	{"no packet is treated otherwise than by istio-init with the same parameters", provesNoDifference},
-	{"with TPROXY only what the known deviation is about is treated otherwise than by istio-init", provesKnownDeviations},
+	{"every packet is treated as by istio-init with the same parameters", provesNoDifference},
+	{"with TPROXY only packets of the known deviation are treated differently from istio-init", provesKnownDeviations},
 }}
 
 // strict is proved with a chart that is to do as istio-init does.
 var strict = part{name: "strictIstio", proofs: []proof{
-	{"with TPROXY, too, no packet is treated otherwise than by istio-init", provesNoDeviation},
+	{"with TPROXY, too, every packet is treated as by istio-init", provesNoDeviation},
 }}
 
 func provesCheck(t *testing.T, w *world) {

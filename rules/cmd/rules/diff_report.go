@@ -130,7 +130,7 @@ func (s *system) diffText(r diffReport) string {
 		s.undecidedText(b, r, u)
 	}
 	if r.MoreUndecided {
-		fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: it depends on more things than these, which are not known either"))
+		fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: the answer depends on more unknown conditions than these"))
 	}
 	if r.Exhausted != "" {
 		fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: "+r.Exhausted+"; --max-time and --max-memory allow more"))
@@ -161,19 +161,19 @@ func (r diffReport) summary() string {
 		parts = append(parts, count(n, "difference")+" of routing")
 	}
 	if n := len(r.Undecided); n > 0 {
-		things := countOf(n, "thing", "things")
+		conditions := countOf(n, "unknown condition", "unknown conditions")
 		if r.MoreUndecided {
-			things = "more than " + things
+			conditions = "more than " + conditions
 		}
-		parts = append(parts, things+" that the answer depends on and that are not known")
+		parts = append(parts, conditions)
 	}
 	if r.Exhausted != "" {
 		parts = append(parts, r.Exhausted)
 	}
 	if n := r.unknown(); n > 0 {
-		parts = append(parts, countOf(n, "thing", "things")+" not known of a side")
+		parts = append(parts, countOf(n, "unknown property of a side", "unknown properties of a side"))
 	}
-	text := "no packet is treated otherwise"
+	text := "every packet is treated alike"
 	if len(parts) > 0 {
 		text = strings.Join(parts, ", ")
 	}
@@ -236,7 +236,7 @@ func (s *system) undecidedText(b *strings.Builder, r diffReport, u diff.Undecide
 	if u.Right {
 		name, side = "right", r.right
 	}
-	fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: it depends on "+u.Text))
+	fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: the answer depends on "+u.Text))
 	fmt.Fprintf(b, "  %-7s  %s\n  witness  %s\n", name, side.locate(&u.Step), u.Witness)
 }
 
