@@ -111,6 +111,10 @@ func TestEffectsOfAllTargets(t *testing.T) {
 			if !slices.Contains(observers, x.Name) {
 				t.Errorf("%s revision %d only counts", x.Name, x.Revision)
 			}
+		case unknown && u.Effect == rules.TranslatesSource:
+			if x.Name != "SNAT" && x.Name != "MASQUERADE" {
+				t.Errorf("%s revision %d only translates the source", x.Name, x.Revision)
+			}
 		case unknown && (u.Effect == rules.Anything || u.Effect == rules.Writes || x.Name == "CONNMARK"):
 		case !unknown && slices.Contains(targetWords, x.Name):
 		default:

@@ -101,7 +101,9 @@ func expressionNamed(name string) (kind expressionKind, known bool) {
 		return expressionKind{decode: (*ruleDecoder).reject}, true
 	case "target":
 		return expressionKind{decode: (*ruleDecoder).extensionTarget}, true
-	case "masq", "dup", "fwd", "queue", "flow_offload", "synproxy":
+	case "masq":
+		return expressionKind{effect: rules.TranslatesSource}, true
+	case "dup", "fwd", "queue", "flow_offload", "synproxy":
 		return expressionKind{}, true
 	}
 	return expressionKind{}, false
@@ -123,11 +125,15 @@ func (d *ruleDecoder) expression(name string, a attributes) {
 			return
 		}
 	}
-	if kind.effect == rules.Anything {
+	effect := kind.effect
+	if _, ok := err.(sourceTranslation); ok {
+		effect = rules.TranslatesSource
+	}
+	if effect == rules.Anything {
 		// It may have written to any register.
 		d.registers = [registerCount]*operand{}
 	}
-	d.unknown(unknownText(name, err), kind.effect, d.identity())
+	d.unknown(unknownText(name, err), effect, d.identity())
 }
 
 // noEffect stands for an expression that changes nothing of what the model has.

@@ -62,8 +62,16 @@ func (d *ruleDecoder) redirect(a attributes) error {
 	return nil
 }
 
+// A sourceTranslation is the error for a translation of the source, of which no more is known.
+type sourceTranslation struct{}
+
+func (sourceTranslation) Error() string { return "source " + errUnsupported.Error() }
+
 // nat reads a translation of the destination.
 func (d *ruleDecoder) nat(a attributes) error {
+	if a.number(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_SNAT {
+		return sourceTranslation{}
+	}
 	if r, ok := d.mappedRegister(a, unix.NFTA_NAT_REG_ADDR_MIN, unix.NFTA_NAT_REG_ADDR_MAX, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX); ok {
 		return d.mapBranches(r, func(one *ruleDecoder) error { return one.nat(a) })
 	}

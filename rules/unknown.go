@@ -44,6 +44,9 @@ const (
 	WritesMark
 	// WritesConntrackMark gives the packet's connection an unknown mark.
 	WritesConntrackMark
+	// TranslatesSource ends the evaluation in a chain of NAT at postrouting, and gives the packet another source (SNAT, MASQUERADE). In
+	// other chains it is Anything.
+	TranslatesSource
 )
 
 // IsCondition reports whether the effect is none.

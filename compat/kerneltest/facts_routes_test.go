@@ -168,6 +168,19 @@ func routesFacts() (list factList) {
 		)),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"), "to 10.1.2.3:80 mark 0x9 connection mark 0x0 zone 0",
 	)
+	toItself := out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80")
+	for _, p := range []kerneltest.Program{legacy, variant} {
+		name := string(p)
+		list.add(diff.LoopbackPassesPostrouting, name+": a mark of postrouting is there at prerouting",
+			one(xtables(p, "mangle",
+				"POSTROUTING -o lo -j MARK --set-mark 1",
+				"POSTROUTING ! -o lo -j DROP",
+				"POSTROUTING -m owner --uid-owner 0 -j CONNMARK --set-mark 2",
+				"PREROUTING -i lo -m mark --mark 1 -m connmark --mark 2 -j MARK --set-mark 9",
+			)),
+			toItself, "to 10.1.2.3:80 mark 0x9 connection mark 0x2 zone 0",
+		)
+	}
 	list = append(list, fact{
 		of: diff.TranslationRepeats, says: "a packet of a connection that was redirected, and would not be now",
 		ruleset: one(chains(rules.Inet, []string{base("nat", "output", "-100"), "meta mark 1 meta l4proto tcp redirect to :15001"})),

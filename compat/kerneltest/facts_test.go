@@ -207,6 +207,7 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 	asked := map[diff.Fact]bool{
 		diff.ConntrackPriorityTies: true, // TestChainsAtConntracksPriority
 		diff.HelperDecides:         true, // TestHelpersDecide
+		diff.ConntrackReassembles:  true, // TestFragments
 	}
 	for _, f := range facts() {
 		asked[f.of] = true

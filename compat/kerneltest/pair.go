@@ -304,8 +304,8 @@ func (a *pairAttempt) witness(p rules.Packet, c diff.Class, left, right Observat
 		open = TProxyListeners
 	}
 	leftFate, rightFate := c.Outcome.Left.Fate, c.Outcome.Right.Fate
-	alone, _ := Explain(&a.left.model, p)
-	aloneRight, _ := Explain(&a.right.model, p)
+	alone, leftOthers := Explain(&a.left.model, p)
+	aloneRight, rightOthers := Explain(&a.right.model, p)
 	// Of a witness that depends on the host, the class says how.
 	if p != c.Witness || alone.Undecided != "" || aloneRight.Undecided != "" {
 		leftFate, rightFate = alone, aloneRight
@@ -314,7 +314,8 @@ func (a *pairAttempt) witness(p rules.Packet, c diff.Class, left, right Observat
 	switch {
 	case leftFate.Undecided != "" || rightFate.Undecided != "":
 		a.tally.Unsent["undecided for the packet that can be sent"]++
-	case !Predicts(&p, leftFate, l, open) || !Predicts(&p, rightFate, r, open):
+	case !predictsAny(&p, append(leftOthers, leftFate), l, open) ||
+		!predictsAny(&p, append(rightOthers, rightFate), r, open):
 		if a.unknownSocket(p) {
 			a.tally.Unsent["the model does not know the sockets for it"]++
 			return

@@ -3,6 +3,7 @@ package kerneltest
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -99,6 +100,11 @@ func (o *Observation) Outcome(p *rules.Packet) (Outcome, error) {
 		}
 	}
 	return result, nil
+}
+
+// predictsAny reports whether one of the fates, of which chance decides, says what was observed.
+func predictsAny(p *rules.Packet, fates []rules.Fate, o Outcome, listeners []Listener) bool {
+	return slices.ContainsFunc(fates, func(f rules.Fate) bool { return Predicts(p, f, o, listeners) })
 }
 
 // Predicts reports whether the fate says of the packet what was observed. Listeners are those that

@@ -121,8 +121,8 @@ var openTargets = [...]openKind{
 	{name: "RATEEST", target: (*moduleReader).measures, options: "--rateest-name= --rateest-interval= --rateest-ewmalog="},
 	{name: "IDLETIMER", target: (*moduleReader).noAction, options: "--timeout= --label= --alarm"},
 	{name: "LED", target: (*moduleReader).noAction, options: "--led-trigger-id= --led-delay= --led-always-blink"},
-	{name: "SNAT", options: "--to-source= --random --random-fully --persistent"},
-	{name: "MASQUERADE", options: "--to-ports= --random --random-fully"},
+	{name: "SNAT", target: (*moduleReader).translatesSource, options: "--to-source= --random --random-fully --persistent"},
+	{name: "MASQUERADE", target: (*moduleReader).translatesSource, options: "--to-ports= --random --random-fully"},
 	{name: "NETMAP", options: "--to="},
 	{name: "SET", target: (*moduleReader).changesSet, options: `--add-set== --del-set== --map-set== --timeout= --exist --map-mark --map-prio
 		--map-queue`},
@@ -149,6 +149,12 @@ var openTarget = kind{open: true, target: (*moduleReader).unknownTarget}
 
 func (r *moduleReader) unknownTarget() rules.Action {
 	r.unknown = true
+	return nil
+}
+
+// translatesSource is the action of a target that gives the connection another source.
+func (r *moduleReader) translatesSource() rules.Action {
+	r.unknown, r.effect = true, rules.TranslatesSource
 	return nil
 }
 

@@ -121,6 +121,8 @@ func action(family rules.Family, x Extension) rules.Action {
 		return decodeCT(x.Revision, x.Data)
 	case key{"NOTRACK", 0}:
 		return rules.Notrack{}
+	case key{"SNAT", 0}, key{"SNAT", 1}, key{"SNAT", 2}, key{"MASQUERADE", 0}:
+		return unknownTarget(x, rules.TranslatesSource)
 	case key{"RATEEST", 0}:
 		u := unknownTarget(x, rules.Writes)
 		u.State = StateOfRates

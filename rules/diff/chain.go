@@ -12,6 +12,8 @@ type place struct {
 	chain rules.ChainRef
 	// before reports that conntrack has not seen the packets yet, second that they are on their way back from lo.
 	before, second bool
+	// leaving reports that they leave by lo and are at postrouting.
+	leaving bool
 	// translated reports that the chain runs behind the place where the kernel translates.
 	translated bool
 	// tied reports that the chain has conntrack's priority and is taken to run before it.
@@ -78,7 +80,7 @@ func (w *walk) follow(k call, c rules.ChainRef) *summary {
 		}
 		w.meter.work()
 		var next flows
-		v := visit{walk: w, summary: s, chain: c, place: k.place, run: r, number: k.visit, next: &next}
+		v := visit{walk: w, summary: s, chain: c, place: k.place, run: r, number: k.visit, source: k.source, next: &next}
 		for _, f := range present.list {
 			v.flow(f)
 		}

@@ -294,7 +294,11 @@ func (x *explanation) enters(i int) rules.Packet {
 			p.State, p.ConntrackMark = rules.Untracked, 0
 		}
 	}
-	p.Hook, p.InInterface, p.OutInterface, p.Owner = rules.Prerouting, loopback, "", nil
+	if p.Hook = x.passes[i].hook; p.Hook == rules.Postrouting {
+		p.OutInterface = loopback
+		return p
+	}
+	p.InInterface, p.OutInterface, p.Owner = loopback, "", nil
 	return p
 }
 

@@ -17,6 +17,8 @@ const (
 	TranslationRepeats
 	LoopbackKeepsConnection
 	LoopbackConfirms
+	LoopbackPassesPostrouting
+	ConntrackReassembles
 
 	RedirectTakesFirstAddress
 	RedirectTakesScope
@@ -113,6 +115,14 @@ var factTexts = [...]factText{
 	LoopbackConfirms: {
 		"LoopbackConfirms", "a new connection is confirmed when its first packet has left, and so before it arrives by lo",
 		"nf_confirm in net/netfilter/nf_conntrack_proto.c",
+	},
+	LoopbackPassesPostrouting: {
+		"LoopbackPassesPostrouting", "a packet that leaves by lo passes the chains of postrouting before those of prerouting",
+		"ip_output in net/ipv4/ip_output.c, ip6_output in net/ipv6/ip6_output.c",
+	},
+	ConntrackReassembles: {
+		"ConntrackReassembles", "where conntrack or a transparent proxy is used, rules from priority -400 on meet no fragments: the kernel reassembles packets before",
+		"ipv4_conntrack_defrag in net/ipv4/netfilter/nf_defrag_ipv4.c, ipv6_defrag in net/ipv6/netfilter/nf_defrag_ipv6_hooks.c",
 	},
 	RedirectTakesFirstAddress: {
 		"RedirectTakesFirstAddress", "a redirection at prerouting leads to the first address of the interface by which the packet came in",

@@ -77,14 +77,14 @@ func relevant(match rules.Match, v view) view {
 		return view{}
 	case rules.MatchAddr:
 		if m.Side == rules.Source {
-			return view{}
+			return view{source: v.source}
 		}
 	case rules.MatchPort:
 		if m.Side == rules.Source {
-			return view{}
+			return view{source: v.source}
 		}
 	case rules.MatchInterface:
-		return view{second: v.second}
+		return view{second: v.second, leaving: v.leaving}
 	case rules.MatchOwner:
 		return view{second: v.second, tproxy: v.tproxy}
 	}
@@ -195,9 +195,9 @@ func (s *space) matching(match rules.Match, v *view) set {
 // interfaceMatches returns the packets of an interface (OutInterfaceStays).
 func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 	switch {
-	case v.second && !m.Out:
+	case v.leaving && m.Out, v.second && !m.Out:
 		return constant(s.isNamed(m.Names, loopback) != m.Not)
-	case v.second || m.Out != (s.hook == rules.Output):
+	case v.leaving, v.second, m.Out != (s.hook == rules.Output):
 		return constant(s.isNamed(m.Names, "") != m.Not)
 	}
 	return s.unless(m.Not, s.deviceNamed(m.Names))
@@ -210,15 +210,23 @@ func (s *space) addressMatches(m rules.MatchAddr, v *view) set {
 	if m.Side == rules.Destination {
 		return s.unless(m.Not, s.destinationIn(v, m.Ranges))
 	}
+	if v.source != "" {
+		s.meter.charge(textSteps * len(m.Ranges))
+		return s.ofSource(m.String(), v)
+	}
 	return s.unless(m.Not, s.addressIn(source, m.Ranges))
 }
 
 func (s *space) portMatches(m rules.MatchPort, v *view) set {
 	s.meter.charge(len(m.Ports))
 	var packets set
-	if m.Side == rules.Destination {
+	switch {
+	case m.Side == rules.Destination:
 		packets = s.portIn(v, spansOf(m.Ports, 0))
-	} else {
+	case v.source != "":
+		s.meter.charge(textSteps * len(m.Ports))
+		return s.and(s.withPorts, s.ofSource(m.String(), v))
+	default:
 		packets = s.within(sourcePort, spansOf(m.Ports, 0))
 	}
 	return s.and(s.withPorts, s.unless(m.Not, packets))
@@ -283,6 +291,9 @@ func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
 			})
 		}
 	}
+	if m.Side == rules.Source && v.source != "" {
+		return s.ofSource(m.String(), v)
+	}
 	packets := none
 	for t := range rules.ResolvedType + 1 {
 		if m.Types.Has(t) {
@@ -295,7 +306,7 @@ func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
 // socketFound returns the packets for which the host has a transparent socket.
 func (s *space) socketFound(m rules.MatchSocket, v *view) set {
 	found := variable{key: socketKey + m.Kind, text: "whether the host has a transparent socket for the packet"}
-	if v.target != (target{}) || v.tproxy.taken {
+	if v.target != (target{}) || v.tproxy.taken || v.source != "" {
 		found.key, found.kind = fmt.Sprint("socket ", m.Kind, *v), unknownBit
 	}
 	return s.variable(found)

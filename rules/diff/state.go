@@ -15,6 +15,8 @@ type progress struct {
 	tracking tracking
 	// helper is conntrack's helper of a connection that the packet begins.
 	helper string
+	// source names what has given the packets another source, which is not known; empty if nothing has.
+	source string
 	// mapped reports that NAT is decided.
 	mapped bool
 	// toLoopback reports that a changed mark has led packets that were to leave back to this host, and rerouted that they have arrived.
@@ -169,6 +171,6 @@ func (p progress) outcome() progress {
 	if p.tracking.isTemplate() {
 		p.tracking = tracked // conntrack has replaced it
 	}
-	p.mapped, p.toLoopback, p.leavesLoopback = false, false, false
+	p.mapped, p.toLoopback, p.leavesLoopback, p.source = false, false, false, ""
 	return p
 }

@@ -33,7 +33,7 @@ func (v *visit) unknownVariable(u rules.Unknown, part rulePart) variable {
 		of = v.side
 	}
 	found := variable{
-		key:  strings.Join([]string{v.place.key(), v.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data, of, strconv.Itoa(v.number)}, "\x01"),
+		key:  strings.Join([]string{v.place.key(), v.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data, of, strconv.Itoa(v.number), v.source}, "\x01"),
 		text: u.Text, step: v.step(), kind: unknownBit,
 	}
 	if u.Effect == rules.Draws && (v.one != nil || !apart) {
@@ -123,6 +123,14 @@ func (v *visit) undecided(text string, packets ...flow) {
 	}
 }
 
+// translationBy names a translation of sources: alike on both sides only if it leads to the same source.
+func (v *visit) translationBy(a rules.Unknown) string {
+	if a.Data == rules.NoData {
+		return a.Text + v.side
+	}
+	return a.Text + a.Data
+}
+
 // unknownAction carries out what the model has no word for. It returns the packets with which the rule goes on, nil if that cannot be said.
 func (v *visit) unknownAction(a rules.Unknown, packets []flow, part rulePart) []flow {
 	switch a.Effect {
@@ -148,6 +156,11 @@ func (v *visit) unknownAction(a rules.Unknown, packets []flow, part rulePart) []
 			}
 		}
 		return on
+	case rules.TranslatesSource:
+		if base := v.place.chain.Chain.Base; base.Type == rules.NAT && base.Hook == rules.Postrouting {
+			v.accept(packets, func(f *flow) { f.source = v.translationBy(a) })
+			return nil
+		}
 	}
 	v.undecided(a.Text, packets...)
 	return nil

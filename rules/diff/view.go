@@ -8,6 +8,8 @@ type view struct {
 	before bool
 	// second reports that the packets have left by lo and arrive.
 	second bool
+	// leaving reports that the packets leave by lo, and are at postrouting.
+	leaving bool
 	// translated reports that the kernel has translated packets of connections for which that was decided before.
 	translated bool
 	// xtables reports that the rules are of iptables.
@@ -15,11 +17,15 @@ type view struct {
 	tracking tracking
 	target   target
 	tproxy   tproxyTarget
+	source   string
 }
 
 // view returns what rules see of the packets of a flow.
 func (v *visit) view(p *progress) view {
-	return view{translated: v.place.translated, before: v.place.before, second: v.place.second, xtables: v.place.chain.Table.XTables, tracking: p.tracking, target: p.target, tproxy: p.tproxy}
+	return view{
+		translated: v.place.translated, before: v.place.before, second: v.place.second, leaving: v.place.leaving,
+		xtables: v.place.chain.Table.XTables, tracking: p.tracking, target: p.target, tproxy: p.tproxy, source: p.source,
+	}
 }
 
 // hasTemplate reports whether the packets have a template for a connection.
@@ -66,7 +72,17 @@ func (s *space) statusAs(v *view, bits rules.Status) set {
 	if bits&rules.StatusDNAT != 0 {
 		packets = s.or(packets, s.translated(v.target))
 	}
+	if bits&rules.StatusSNAT != 0 && v.source != "" {
+		packets = s.or(packets, s.ofSource("translates", v))
+	}
 	return s.and(packets, s.connection(v))
+}
+
+// ofSource returns the packets of which something that depends on their unknown source holds.
+func (s *space) ofSource(condition string, v *view) set {
+	return s.variable(variable{
+		key: "source after " + v.source + "\x01" + condition, kind: unknownBit, text: "the source of the packet after " + v.source,
+	})
 }
 
 // translated returns the packets of which the target is another destination than their own.

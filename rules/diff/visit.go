@@ -14,6 +14,8 @@ type visit struct {
 	place   *place
 	run     run
 	number  int // see call.visit
+	// source names what has given the packets another source, see progress.source.
+	source string
 	// next are the packets that go on behind the run.
 	next *flows
 }

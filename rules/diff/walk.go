@@ -70,7 +70,7 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	out := w.hook(s.hook, false, []flow{{packets: all, mark: w.marks.packet, connection: w.marks.connection}})
 	if s.hook == rules.Output {
 		arriving, gone := w.route(out)
-		if len(arriving) > 0 {
+		if arriving = w.leave(arriving); len(arriving) > 0 {
 			gone = append(gone, w.hook(rules.Prerouting, true, arriving)...)
 		}
 		out = gone
@@ -87,6 +87,17 @@ func put[K comparable, V any](to *map[K]V, key K, value V) {
 	(*to)[key] = value
 }
 
+// leave leads packets that leave by lo through postrouting (LoopbackPassesPostrouting), and returns those that are not dropped.
+func (w *walk) leave(in []flow) []flow {
+	for _, c := range w.rs.BaseChains(rules.Postrouting) {
+		w.meter.work()
+		if (c.Table.Family == rules.Inet || c.Table.Family == w.family) && !idle(c.Chain) && len(in) > 0 {
+			return w.hook(rules.Postrouting, false, in)
+		}
+	}
+	return in
+}
+
 // hook leads packets through all base chains of a hook (HooksRunByPriority), and returns those that are not dropped.
 func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 	if w.one != nil {
@@ -101,6 +112,11 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 		position := c.Chain.Base.Position()
 		p.before = position < rules.ConntrackPriority
 		p.translated = second || position > translation
+		if h == rules.Postrouting {
+			p.leaving, p.before, p.translated = true, false, true
+			in = w.base(&p, in)
+			continue
+		}
 		if position == rules.ConntrackPriority && c.Chain.Base.Type != rules.NAT && c.Chain.Base.Order < 0 {
 			p.before = true
 		}
@@ -203,7 +219,7 @@ func (w *walk) pastNAT(in []flow, out *flows, passing *passedBase) []flow {
 		case f.tracking == untracked:
 			skip(f, UntrackedSkipsNAT)
 			continue
-		case f.mapped:
+		case f.mapped && !passing.place.leaving, f.source != "":
 			skip(f, NATDecidesOnce)
 			continue
 		}
@@ -371,8 +387,12 @@ func (w *walk) isLocal(t target) set {
 	if a.IsValid() && a.IsLoopback() {
 		return all
 	}
-	return w.variable(variable{
+	local := variable{
 		key:  fmt.Sprint("local ", t.addr, t.lastAddr),
 		text: fmt.Sprintf("whether %s, to which the packet is sent, is an address of this host", t.addr),
-	})
+	}
+	if w.one != nil {
+		local.kind = draw // both outcomes are told
+	}
+	return w.variable(local)
 }

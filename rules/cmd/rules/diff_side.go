@@ -37,6 +37,16 @@ type diffSide struct {
 	notLogged error
 }
 
+// meetsFragments reports whether rules of the side may meet fragments of packets.
+func (side *diffSide) meetsFragments() bool {
+	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+		if (side.family == rules.Inet || side.family == f) && diff.MeetsFragments(&side.Ruleset, f) {
+			return true
+		}
+	}
+	return false
+}
+
 // sourceText is a file of rules.
 type sourceText struct {
 	name  string

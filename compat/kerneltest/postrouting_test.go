@@ -1,0 +1,55 @@
+package kerneltest_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// TestASourceThatPostroutingTranslates holds that a packet which arrives by lo has the source that
+// postrouting gave it, and that no decision relies on the old one.
+func TestASourceThatPostroutingTranslates(t *testing.T) {
+	const with = `table ip a {
+		chain p { type filter hook prerouting priority -150; ip saddr 127.0.0.9 counter drop
+		}
+		chain n { type nat hook postrouting priority 100; oif "lo" counter snat to 127.0.0.9
+		}
+	}`
+	read := func(text string) (diff.Side, uint64) {
+		ns := netnstest.New(t)
+		istiotest.Run(t, ns, text, "nft", "-f", "-")
+		err := ns.Do(func() error {
+			c, err := net.Dial("udp4", "127.0.0.1:9")
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			_, err = c.Write([]byte("x"))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		live, err := compat.ReadLive(ns, compat.OriginNFT)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return diff.Side{Ruleset: live.Ruleset}, live.Ruleset.Tables[0].Chains[0].Rules[0].Hits.Packets
+	}
+	left, translated := read(with)
+	right, untranslated := read(strings.Replace(with, "snat to 127.0.0.9", "accept", 1))
+	if translated == 0 || untranslated != 0 {
+		t.Errorf("the kernel: %d packets from the new source, %d without a translation", translated, untranslated)
+	}
+	if r := diff.Decide(left, right, diff.Options{}); r.Verdict(true) == diff.Equivalent {
+		t.Error("with and without the translation are said to be equivalent")
+	}
+	if r := diff.Decide(left, left, diff.Options{}); r.Verdict(true) != diff.Equivalent {
+		t.Errorf("a ruleset and itself: %s", r.Verdict(true))
+	}
+}

@@ -1,0 +1,86 @@
+package diff
+
+import (
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// reassembly is the priority at which the kernel reassembles fragments at prerouting and output, if it does:
+// NF_IP_PRI_CONNTRACK_DEFRAG of linux/netfilter_ipv4.h.
+const reassembly = -400
+
+// MeetsFragments reports whether rules of the family that read ports, flags or ICMP types may meet fragments of packets, which
+// have none. A decision is about whole packets: where conntrack or a transparent proxy is used, the kernel reassembles fragments
+// before the rules (ConntrackReassembles).
+func MeetsFragments(rs *rules.Ruleset, family rules.Family) bool {
+	reads, reassembles, early := false, false, false
+	for i := range rs.Tables {
+		t := &rs.Tables[i]
+		if t.Family != rules.Inet && t.Family != family {
+			continue
+		}
+		for j := range t.Chains {
+			c := &t.Chains[j]
+			if c.Base != nil && c.Base.Position() < reassembly && len(c.Rules) > 0 {
+				early = true
+			}
+			for k := range c.Rules {
+				reads = reads || slices.ContainsFunc(c.Rules[k].Matches, readsTransport) || slices.ContainsFunc(c.Rules[k].Actions, requiresTransport)
+				reassembles = reassembles || usesConntrack(&c.Rules[k])
+			}
+		}
+	}
+	return reads && (early || !reassembles)
+}
+
+// requiresTransport reports whether an action ends the rule by such a condition.
+func requiresTransport(a rules.Action) bool {
+	require, ok := a.(rules.Require)
+	return ok && readsTransport(require.Match)
+}
+
+// readsTransport reports whether a condition is about what only the first fragment of a packet has.
+func readsTransport(m rules.Match) bool {
+	switch m := m.(type) {
+	case rules.MatchPort, rules.MatchTCPFlags, rules.MatchICMP:
+		return true
+	case rules.MatchTuple:
+		return slices.ContainsFunc(m.Alternatives, func(matches []rules.Match) bool {
+			return slices.ContainsFunc(matches, readsTransport)
+		})
+	}
+	return false
+}
+
+// usesConntrack reports whether the kernel enables conntrack, or the reassembly of fragments itself, for a rule.
+func usesConntrack(r *rules.Rule) bool {
+	if slices.ContainsFunc(r.Matches, readsConntrack) {
+		return true
+	}
+	for _, a := range r.Actions {
+		switch a := a.(type) {
+		case rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.TProxy, rules.TProxyDrop, rules.SaveMark, rules.RestoreMark,
+			rules.MixMark, rules.SetZone:
+			return true
+		case rules.Require:
+			if readsConntrack(a.Match) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// readsConntrack reports whether a condition is about the connection, or on a transparent socket.
+func readsConntrack(m rules.Match) bool {
+	switch m := m.(type) {
+	case rules.MatchState, rules.MatchStatus, rules.MatchDirection, rules.MatchSocket:
+		return true
+	case rules.MatchMark:
+		return m.Conntrack
+	case rules.MatchMarkRange:
+		return m.Conntrack
+	}
+	return false
+}
