@@ -23,6 +23,9 @@ func (g *Generator) nft() Ruleset {
 			"filter hook prerouting", "filter hook output", "nat hook prerouting",
 			"nat hook output", "route hook output",
 		}
+		if g.Wide && g.oneIn(4) {
+			kinds = append(kinds, "filter hook postrouting") // which packets pass that leave by lo
+		}
 		for i := range 1 + g.below(3) {
 			d := n
 			d.kind = draw(g, kinds...)
@@ -70,7 +73,7 @@ type nftDraw struct {
 }
 
 func (d *nftDraw) isNAT() bool        { return d.kind[:3] == "nat" }
-func (d *nftDraw) isPrerouting() bool { return d.kind[len(d.kind)-10:] == "prerouting" }
+func (d *nftDraw) isPrerouting() bool { return strings.HasSuffix(d.kind, " prerouting") }
 
 // declare declares the sets that rules may use.
 func (d *nftDraw) declare() []string {

@@ -58,6 +58,11 @@ func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
 			d := xtDraw{g, family, name, []string{hook}, own[hook]}
 			c.Rules = append(d.probe(), d.rules(5)...)
 		}
+		if hook == "POSTROUTING" && name == "mangle" && g.Wide && g.oneIn(3) {
+			// What leaves by lo passes it before PREROUTING. Its rules are drawn as those of OUTPUT.
+			d := xtDraw{g, family, name, []string{"OUTPUT"}, nil}
+			c.Rules = append(d.probe(), d.rules(3)...)
+		}
 		t.Chains = append(t.Chains, c)
 	}
 	for hook, names := range own {

@@ -298,3 +298,19 @@ func TestMarksThatAreNotKnown(t *testing.T) {
 		}
 	}
 }
+
+// TestReversePathWithAMark explains a packet of which it is known that its source is reached by its interface, for a condition that
+// asks with the packet's mark: policy routes may lead a mark elsewhere.
+func TestReversePathWithAMark(t *testing.T) {
+	for kind, decided := range map[string]bool{"": true, "mark": false} {
+		rs := ruleset(mangleIn(when(rules.Drop, rules.MatchReversePath{Not: true, Kind: kind})))
+		p := must(rules.ParsePacket("in tcp 192.0.2.1:1000 > 10.244.1.5:80 mark 5"))
+		if fate := diff.Explain(&rs, p).Fate; (fate.Undecided == "") != decided {
+			t.Errorf("kind %q: %s", kind, fate)
+		}
+		p.Mark = 0
+		if fate := diff.Explain(&rs, p).Fate; fate.Undecided != "" {
+			t.Errorf("kind %q without a mark: %s", kind, fate)
+		}
+	}
+}

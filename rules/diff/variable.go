@@ -91,6 +91,8 @@ const (
 // fact returns what the packet says of a host fact.
 func (p *onePacket) fact(key string) (is, ok bool) {
 	switch {
+	case strings.HasPrefix(key, reversePathKey) && strings.Contains(key, "mark") && p.Mark != 0:
+		return false, false // policy routes may send the mark elsewhere
 	case strings.HasPrefix(key, reversePathKey):
 		// A path that is no strict one may be a loose one.
 		return !p.NoReversePath, !p.NoReversePath || !strings.Contains(key, "loose")
