@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"errors"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -126,7 +127,7 @@ func (d *ruleDecoder) expression(name string, a attributes) {
 		}
 	}
 	effect := kind.effect
-	if _, ok := err.(sourceTranslation); ok {
+	if source := (sourceTranslation{}); errors.As(err, &source) {
 		effect = rules.TranslatesSource
 	}
 	if effect == rules.Anything {
