@@ -2,6 +2,7 @@ package nft
 
 import (
 	"errors"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/rules"
