@@ -8,7 +8,7 @@ DEMO = ./rules/cmd/demo
 # Programs of others, in the module e2e, with which tests compare ours.
 PEER = istio/cmd/istio-iptables
 # Packages whose tests `make test` runs with the race detector.
-RACE = $(patsubst %,./%/...,$(wildcard nft plugin install)) ./rules/cmd/...
+RACE = $(patsubst %,./%/...,$(wildcard nft plugin install)) ./compat/validation ./rules/cmd/...
 # What the image holds besides the plugin, its name, and for which architectures it is.
 IMAGE_COMMANDS = ./install/cmd/sluice-node ./rules/cmd/rules
 HUB ?= ghcr.io/sluice-mesh

@@ -110,15 +110,15 @@ func nothingHeld(t testing.TB, ns *netns.NS) {
 	}
 }
 
-// chainPrefix is how the names of our chains in iptables-legacy begin.
-const chainPrefix = "SLUICE_"
+// ChainPrefix is how the names of our chains in iptables-legacy begin.
+const ChainPrefix = "SLUICE_"
 
 // dumpWithoutOurs is what iptables-legacy has, with counters, but for our chains and the rules that mention them.
 func dumpWithoutOurs(t testing.TB, ns *netns.NS) string {
 	t.Helper()
 	var kept []string
 	for line := range strings.Lines(istiotest.Dump(t, ns, istiotest.Legacy)) {
-		if !strings.Contains(line, chainPrefix) {
+		if !strings.Contains(line, ChainPrefix) {
 			kept = append(kept, line)
 		}
 	}

@@ -15,8 +15,8 @@ type Legacy struct {
 	Routing rules.Routing
 }
 
-// chainPrefix begins the names of our chains.
-const chainPrefix = "SLUICE_"
+// ChainPrefix begins the names of our chains.
+const ChainPrefix = "SLUICE_"
 
 // Translate converts a ruleset into the form of iptables-legacy, with the same fate for every packet.
 // It supports what [rules.Compile] uses. An error names the chain and the rule that xtables cannot

@@ -80,7 +80,7 @@ const maxName = 28
 
 // reserve adds a chain with a free name.
 func (tr *translator) reserve(source, suffix string) string {
-	stem := chainPrefix + strings.Map(func(c rune) rune {
+	stem := ChainPrefix + strings.Map(func(c rune) rune {
 		if c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
 			return c
 		}

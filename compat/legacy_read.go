@@ -80,7 +80,7 @@ func ownPart(t *rules.Table, keep func([]rules.Rule) []rules.Rule) *rules.Table 
 }
 
 // IsOurs reports whether a chain of iptables-legacy has one of our names.
-func IsOurs(chain string) bool { return strings.HasPrefix(chain, chainPrefix) }
+func IsOurs(chain string) bool { return strings.HasPrefix(chain, ChainPrefix) }
 
 // JumpsToOurs reports whether a rule of iptables-legacy jumps to a chain of ours.
 func JumpsToOurs(r *rules.Rule) bool {

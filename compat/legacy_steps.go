@@ -105,7 +105,7 @@ func sameTable(a, b *rules.Table) bool {
 }
 
 // gateChain is the chain that drops TCP while tables are replaced.
-const gateChain = chainPrefix + "GATE"
+const gateChain = ChainPrefix + "GATE"
 
 // gateHooks are the hooks of the gate: those of our rules in mangle.
 var gateHooks = []struct {

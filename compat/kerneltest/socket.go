@@ -7,54 +7,18 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/owner"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// changing is held while a thread has other ids: that long the process is undumpable.
-var changing sync.Mutex
-
-// as runs fn in the namespace on a thread of the user and group, which own the sockets that fn
-// makes.
-func as(ns *netns.NS, owner rules.Owner, fn func() error) error {
-	return ns.Do(func() (err error) {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		changing.Lock()
-		defer changing.Unlock()
-		dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
-		if err != nil {
-			return os.NewSyscallError("prctl", err)
-		}
-		// Changed ids make the process undumpable, see prctl(2).
-		defer func() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(dumpable), 0, 0, 0) }()
-		if err := become(owner); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, become(rules.Owner{})) }()
-		return fn()
-	})
-}
-
-// become sets the file system ids of the calling thread, the group first: only root may.
-func become(owner rules.Owner) error {
-	if owner == (rules.Owner{}) {
-		_, _ = unix.SetfsuidRetUid(0)
-	}
-	// What the calls with -1 return says whether the others succeeded, see setfsuid(2).
-	_, _ = unix.SetfsgidRetGid(int(owner.GID))
-	_, _ = unix.SetfsuidRetUid(int(owner.UID))
-	gid, _ := unix.SetfsgidRetGid(-1)
-	uid, _ := unix.SetfsuidRetUid(-1)
-	if uint32(uid) != owner.UID || uint32(gid) != owner.GID {
-		return fmt.Errorf("become user %d, group %d: %w", owner.UID, owner.GID, unix.EPERM)
-	}
-	return nil
+// as runs fn in the namespace as the user and group, which own the sockets that fn makes.
+func as(ns *netns.NS, whose rules.Owner, fn func() error) error {
+	return ns.Do(func() error { return owner.As(int(whose.UID), int(whose.GID), fn) })
 }
 
 // rawKey says what a raw socket is for.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/sluice-mesh/sluice/nft/internal/owner"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/owner"
 	"github.com/sluice-mesh/sluice/rules"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/nft/internal/socket"
+	"github.com/sluice-mesh/sluice/nft/socket"
 	"github.com/sluice-mesh/sluice/rules"
 )
 

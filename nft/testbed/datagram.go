@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/nft/internal/socket"
+	"github.com/sluice-mesh/sluice/nft/socket"
 )
 
 // datagram is what a server receives and what it needs to answer from the address that was asked.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/nft/internal/socket"
+	"github.com/sluice-mesh/sluice/nft/socket"
 )
 
 // receiveBuffer is for messages that wait, of which each takes about 1 KiB of it. The kernel doubles the number.

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/nft/internal/socket"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/socket"
 )
 
 // A Watcher hears of changes in all namespaces that were added to it. Its methods are safe for concurrent use, [Watcher.Next] by one

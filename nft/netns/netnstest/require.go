@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/nft/internal/owner"
+	"github.com/sluice-mesh/sluice/nft/owner"
 )
 
 // RequireRoot skips the test unless it runs as root (of any user namespace)

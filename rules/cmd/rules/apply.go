@@ -81,7 +81,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	if s.validate == nil {
 		return refused(errors.New("--run-validation: this program was built without validation"))
 	}
-	return s.validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout, engine: compat.BackendName(p.backend)})
+	return s.validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout, backend: compat.BackendName(p.backend)})
 }
 
 // validation is what --run-validation asks for.
@@ -91,7 +91,7 @@ type validation struct {
 	podIPs    []netip.Addr
 	port      uint16 // the probe's
 	timeout   time.Duration
-	engine    compat.BackendName
+	backend   compat.BackendName
 }
 
 // applied is what apply has done.

@@ -16,7 +16,7 @@ func (p *parameters) concerned() ([]compat.Backend, error) {
 	return []compat.Backend{b}, err
 }
 
-// other is the engine that is not this one.
+// other is the backend that is not this one.
 func other(e compat.BackendName) compat.BackendName {
 	if e == compat.BackendNFT {
 		return compat.BackendLegacy

@@ -7,12 +7,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-mesh/sluice/compat"
-	"github.com/sluice-mesh/sluice/compat/foreign"
-	"github.com/sluice-mesh/sluice/nft/doctor"
+	"github.com/sluice-mesh/sluice/compat/doctor"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
-	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 const doctorHelp = `Look for anything that could keep redirection from working in a namespace: kernel features of nf_tables and iptables-legacy,
@@ -61,11 +59,8 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 	if err != nil {
 		return err
 	}
-	facts := doctor.Gather(ns)
-	facts.Engine = p.backend
-	// What this process may not ask is a finding of nf_tables already.
-	facts.LegacyFeatures, _ = compat.ProbeLegacy(rs)
-	facts.Foreign = foreignEffect(ns, rs)
+	facts := doctor.Gather(ns, rs)
+	facts.Backend = compat.BackendName(p.backend)
 	findings := doctor.Judge(facts, p.redirect)
 	e := examined{Namespace: ns.String(), Kernel: facts.Kernel, Verdict: doctor.Sum(findings), Findings: findings}
 	if err := s.print(s.examinationText(e), e); err != nil {
@@ -78,16 +73,6 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 		return failure{code: exitRefused}
 	}
 	return nil
-}
-
-// foreignEffect returns what rules of other owners do to the traffic that a ruleset captures.
-func foreignEffect(ns *netns.NS, desired rules.Ruleset) *doctor.ForeignEffect {
-	effect := foreign.Examine(ns, desired, diff.DefaultBudget)
-	found := &doctor.ForeignEffect{Unknown: effect.Unknown}
-	if effect.Verdict() == foreign.Bypassed {
-		found.Bypasses = effect.Sentences()
-	}
-	return found
 }
 
 // completeForDoctor finds out what depends on the pod, as far as it is there.

@@ -9,9 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-mesh/sluice/compat"
+	prove "github.com/sluice-mesh/sluice/compat/validation"
 	"github.com/sluice-mesh/sluice/nft/netns"
-	prove "github.com/sluice-mesh/sluice/nft/validation"
-	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
@@ -50,7 +49,7 @@ func newValidateCommand(s *system) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout, engine: compat.BackendName(p.backend)})
+			return validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout, backend: compat.BackendName(p.backend)})
 		})
 	})
 }
@@ -68,20 +67,8 @@ type validated struct {
 
 // validate is what --run-validation calls, too.
 func validate(s *system, v validation) error {
-	backend, err := compat.Choose(v.engine)
-	if err != nil {
-		return err
-	}
 	r, err := prove.Run(v.namespace, prove.Options{
-		Redirect: v.redirect, PodIPs: v.podIPs, Port: v.port, Timeout: v.timeout,
-		Compare: func(ns *netns.NS, want rules.Ruleset) ([]rules.Difference, error) {
-			found, err := backend.Check(ns, want, compat.Snapshot{})
-			return found.Differences, err
-		},
-		ReadAll: func(ns *netns.NS) (rules.Ruleset, error) {
-			live, err := compat.ReadLive(ns, compat.OriginAll)
-			return live.Ruleset, err
-		},
+		Redirect: v.redirect, PodIPs: v.podIPs, Port: v.port, Timeout: v.timeout, Backend: v.backend,
 	})
 	if err != nil {
 		return refused(err)

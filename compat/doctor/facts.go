@@ -3,6 +3,7 @@ package doctor
 import (
 	"net/netip"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -14,11 +15,11 @@ type Facts struct {
 	// Features are those of nft.Probe.
 	Features    []nft.Support
 	FeaturesErr error
-	// LegacyFeatures are what the parameters need of iptables-legacy, with the kernel's answers; none if it was not asked. Gather leaves them
-	// to the caller, who knows the parameters.
+	// LegacyFeatures are what the ruleset needs of iptables-legacy, with the kernel's answers; none if it could not be asked.
 	LegacyFeatures []nft.Support
-	// Engine is the one that is to have the rules: EngineNFT, EngineLegacy, or any other text for what the kernel supports.
-	Engine string
+	// Backend is the one that is to have the rules: compat.BackendNFT, compat.BackendLegacy, or any other text for what the kernel
+	// supports.
+	Backend compat.BackendName
 	// Settings are the namespace's sysctls under net, by their names: net.ipv4.conf.all.rp_filter. Of those that the kernel does
 	// not have there is none.
 	Settings    map[string]string
@@ -35,8 +36,8 @@ type Facts struct {
 	Legacy    []LegacyTable
 	LegacyErr error
 
-	// Foreign is what rules of other owners, of every backend and table, do to the traffic that the parameters capture; nil if that was
-	// not asked. Gather leaves it to the caller.
+	// Foreign is what rules of other owners, of every backend and table, do to the traffic that the ruleset captures; nil if that was
+	// not asked.
 	Foreign *ForeignEffect
 }
 

@@ -5,22 +5,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The values of Facts.Engine; any other means the first of the two that the kernel supports.
-const (
-	EngineNFT    = "nft"
-	EngineLegacy = "legacy"
-)
-
-// legacyChainPrefix begins the names of our chains in iptables-legacy, those of package compat.
-const legacyChainPrefix = "SLUICE_"
-
 // isOurs reports whether the table has chains of ours.
 func (t *LegacyTable) isOurs() bool {
-	return slices.ContainsFunc(t.Chains, func(chain string) bool { return strings.HasPrefix(chain, legacyChainPrefix) })
+	return slices.ContainsFunc(t.Chains, func(chain string) bool { return strings.HasPrefix(chain, compat.ChainPrefix) })
 }
 
 // inLegacy names the tables of iptables-legacy that have rules of ours.
@@ -61,10 +53,10 @@ func (j *judge) lackingLegacy() []nft.Feature {
 
 // usesLegacy reports whether the rules are to be iptables-legacy's.
 func (j *judge) usesLegacy() bool {
-	switch j.Engine {
-	case EngineNFT:
+	switch j.Backend {
+	case compat.BackendNFT:
 		return false
-	case EngineLegacy:
+	case compat.BackendLegacy:
 		return true
 	}
 	return len(j.lackingNFT()) > 0 && len(j.LegacyFeatures) > 0 && len(j.lackingLegacy()) == 0
@@ -74,11 +66,11 @@ func (j *judge) usesLegacy() bool {
 func (j *judge) legacyKernel() {
 	lacking := j.lackingLegacy()
 	switch {
-	case len(j.LegacyFeatures) == 0 && j.Engine == EngineLegacy:
+	case len(j.LegacyFeatures) == 0 && j.Backend == compat.BackendLegacy:
 		j.add("kernel", Note, fmt.Sprintf("what Linux %s has of iptables-legacy could not be asked, which takes CAP_SYS_ADMIN", j.Kernel),
 			"rules doctor as root says what this kernel has")
 	case len(j.LegacyFeatures) == 0:
-	case len(lacking) > 0 && (j.Engine == EngineLegacy || j.Engine != EngineNFT && len(j.lackingNFT()) > 0):
+	case len(lacking) > 0 && (j.Backend == compat.BackendLegacy || j.Backend != compat.BackendNFT && len(j.lackingNFT()) > 0):
 		for _, f := range lacking {
 			j.prevent("kernel", fmt.Sprintf("Linux %s lacks %s, which these parameters need", j.Kernel, f.Name),
 				fmt.Sprintf("a kernel with %s (Linux %s or later)", f.Option, f.Since))

@@ -13,15 +13,18 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Gather reads the facts of the namespace (nil: the current one). It changes nothing, creates no table of iptables-legacy, and
-// needs no privilege; without one more facts are missing.
-func Gather(ns *netns.NS) Facts {
+// Gather reads the facts of the namespace (nil: the current one) that matter for the desired ruleset. It changes nothing, creates no
+// table of iptables-legacy, and needs no privilege; without one more facts are missing.
+func Gather(ns *netns.NS, desired rules.Ruleset) Facts {
 	var f Facts
 	f.Kernel = release()
 	f.Features, f.FeaturesErr = nft.Probe()
@@ -36,7 +39,20 @@ func Gather(ns *netns.NS) Facts {
 	if err != nil {
 		f.SettingsErr, f.InterfacesErr, f.LegacyErr = err, err, err
 	}
+	// What this process may not ask is a finding of nf_tables already.
+	f.LegacyFeatures, _ = compat.ProbeLegacy(desired)
+	f.Foreign = foreignEffect(ns, desired)
 	return f
+}
+
+// foreignEffect returns what rules of other owners do to the traffic that a ruleset captures.
+func foreignEffect(ns *netns.NS, desired rules.Ruleset) *ForeignEffect {
+	effect := foreign.Examine(ns, desired, diff.DefaultBudget)
+	found := &ForeignEffect{Unknown: effect.Unknown}
+	if effect.Verdict() == foreign.Bypassed {
+		found.Bypasses = effect.Sentences()
+	}
+	return found
 }
 
 // release is the running kernel's, as uname -r.

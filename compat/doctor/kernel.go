@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -61,7 +62,7 @@ func (j *judge) needs(f nft.Feature) bool {
 func (j *judge) unaskedKernel() {
 	needed := nft.FeatureNAT
 	switch {
-	case j.Engine == EngineLegacy:
+	case j.Backend == compat.BackendLegacy:
 	case j.ours() != nil:
 		j.add("kernel", OK, fmt.Sprintf("Linux %s holds rules of ours already", j.Kernel), "")
 	case !nft.IsNotPermitted(j.FeaturesErr):

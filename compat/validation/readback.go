@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -12,9 +12,9 @@ import (
 // readBack compares the rules and routes in the kernel with those of the parameters.
 func (v *validator) readBack() Check {
 	c := Check{Name: "rules and routes", Kind: Rules, Proves: true, Expected: "exactly the ruleset and the routes of the parameters"}
-	differences, err := v.options.Compare(v.ns, v.wanted)
+	found, err := v.backend.Check(v.ns, v.wanted, compat.Snapshot{})
 	switch {
-	case nft.IsNotPermitted(err):
+	case compat.IsNotPermitted(err):
 		c.Status, c.Reason = NotChecked, "reading rules needs CAP_NET_ADMIN"
 		c.Next = onTheNode
 		return c
@@ -22,7 +22,7 @@ func (v *validator) readBack() Check {
 		c.Status, c.Reason, c.Next = NotChecked, err.Error(), "rules doctor looks for the cause"
 		return c
 	}
-	return judgeRules(c, differences)
+	return judgeRules(c, found.Differences)
 }
 
 // maxDifferences bounds how many a check lists; rules check lists all.
@@ -51,7 +51,7 @@ func (v *validator) explained(r Result) Result {
 	if r.Count(Failed) == 0 {
 		return r
 	}
-	live, err := v.options.ReadAll(v.ns)
+	live, err := compat.ReadLive(v.ns, compat.OriginAll)
 	if err != nil {
 		return r
 	}
@@ -60,7 +60,7 @@ func (v *validator) explained(r Result) Result {
 			continue
 		}
 		if packet, err := rules.ParsePacket(c.Packet); err == nil {
-			r.Checks[i].Reason = decided(diff.Explain(&live, packet), diff.Explain(&v.wanted, packet).Fate)
+			r.Checks[i].Reason = decided(diff.Explain(&live.Ruleset, packet), diff.Explain(&v.wanted, packet).Fate)
 		}
 	}
 	return r

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -106,11 +107,11 @@ func TestJudge(t *testing.T) {
 			f.Features = []nft.Support{{Feature: feature, Err: &nft.UnsupportedError{Feature: feature, Err: unix.ENOENT}}}
 		}
 	}
-	legacyLacks := func(engine string) func(*Facts) {
+	legacyLacks := func(backend compat.BackendName) func(*Facts) {
 		return func(f *Facts) {
 			feature := nft.Feature{Name: "table nat", Option: "CONFIG_IP_NF_NAT", Since: "2.6"}
 			f.LegacyFeatures = []nft.Support{{Feature: feature, Err: &nft.UnsupportedError{Feature: feature, Err: unix.ENOENT}}}
-			f.Engine = engine
+			f.Backend = backend
 		}
 	}
 	mark := rules.PolicyRoute{Family: rules.IPv4, Mark: 1337, Table: 133}
@@ -264,14 +265,14 @@ func TestJudge(t *testing.T) {
 		}, OK, "all that these parameters need of iptables-legacy, which has the rules", Works},
 		"legacy is all there is, and not wanted": {redirect, nil, func(f *Facts) {
 			lacks(nft.FeatureNAT)(f)
-			f.LegacyFeatures, f.Engine = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}, EngineNFT
+			f.LegacyFeatures, f.Backend = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}, compat.BackendNFT
 		}, Problem, "lacks NAT in inet tables", Prevented},
 		"legacy is there, too": {redirect, nil, func(f *Facts) {
 			f.LegacyFeatures = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}
 		}, OK, "all that these parameters need of iptables-legacy, too", Works},
 		"legacy is not there": {redirect, nil, legacyLacks(""), Note, "lacks table nat: these parameters can have nf_tables only", Works},
 		"legacy is wanted, and not there": {
-			redirect, nil, legacyLacks(EngineLegacy), Problem, "lacks table nat, which these parameters need", Prevented,
+			redirect, nil, legacyLacks(compat.BackendLegacy), Problem, "lacks table nat, which these parameters need", Prevented,
 		},
 		"neither is there": {redirect, nil, func(f *Facts) {
 			legacyLacks("")(f)
@@ -282,7 +283,7 @@ func TestJudge(t *testing.T) {
 			f.LegacyFeatures = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}
 		}, Note, "no nf_tables", Works},
 		"legacy is wanted, and could not be asked": {
-			redirect, nil, func(f *Facts) { f.FeaturesErr, f.Engine = unix.EPERM, EngineLegacy }, Note, "could not be asked", Works,
+			redirect, nil, func(f *Facts) { f.FeaturesErr, f.Backend = unix.EPERM, compat.BackendLegacy }, Note, "could not be asked", Works,
 		},
 		"legacy: ours": {
 			redirect, v4, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9}), OK,

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
@@ -29,16 +29,8 @@ type Options struct {
 	Port uint16
 	// Timeout is how long failing checks are tried again, since rules may still be on their way; 0 for DefaultTimeout.
 	Timeout time.Duration
-	// Compare reads the rules of the parameters back and lists in what they differ; nil for those of nftables.
-	Compare func(ns *netns.NS, want rules.Ruleset) ([]rules.Difference, error) `json:"-"`
-	// ReadAll reads the rules of all owners, for reasons why checks fail; nil for those of nftables.
-	ReadAll func(ns *netns.NS) (rules.Ruleset, error) `json:"-"`
-}
-
-// compareNFT is what Options.Compare is without one.
-func compareNFT(ns *netns.NS, want rules.Ruleset) ([]rules.Difference, error) {
-	found, err := nft.Read(ns)
-	return rules.Compare(want, found), err
+	// Backend is the one that has the rules; empty for [compat.BackendAuto].
+	Backend compat.BackendName
 }
 
 // The first attempt waits a tenth of a second for its probes, of which a captured one arrives within a millisecond, and each further
@@ -61,13 +53,11 @@ func Run(ns *netns.NS, o Options) (Result, error) {
 	}
 	o.Port = cmp.Or(o.Port, DefaultPort)
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
-	if o.Compare == nil {
-		o.Compare = compareNFT
+	backend, err := compat.Choose(cmp.Or(o.Backend, compat.BackendAuto))
+	if err != nil {
+		return Result{}, fmt.Errorf("validate: %w", err)
 	}
-	if o.ReadAll == nil {
-		o.ReadAll = nft.ReadAll
-	}
-	v := &validator{ns: ns, options: o, wanted: wanted, proved: map[string]Check{}}
+	v := &validator{ns: ns, options: o, backend: backend, wanted: wanted, proved: map[string]Check{}}
 	defer v.close()
 	if err := v.open(); err != nil {
 		return Result{}, fmt.Errorf("validate: %w", err)
@@ -93,6 +83,7 @@ type validator struct {
 	ns      *netns.NS
 	here    *netns.NS // where the caller is
 	options Options
+	backend compat.Backend
 	wanted  rules.Ruleset // what the parameters compile to
 	owners  *owners
 	pod     *network

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/sluice-mesh/sluice/nft/internal/owner"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/owner"
 	"github.com/sluice-mesh/sluice/rules"
 )
 

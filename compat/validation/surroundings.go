@@ -8,8 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/nft/internal/socket"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/socket"
 	"github.com/sluice-mesh/sluice/rules"
 )
 

@@ -1,0 +1,33 @@
+package doctor
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/sluice-mesh/sluice/compat/xtables"
+)
+
+// legacyTables reads the tables of iptables-legacy and ip6tables-legacy that exist in the thread's namespace. It creates none.
+func legacyTables() ([]LegacyTable, error) {
+	ids, err := xtables.Tables(nil)
+	var found []LegacyTable
+	for _, id := range ids {
+		t := LegacyTable{Family: id.Family, Name: id.Name}
+		read, err := xtables.Read(nil, id.Family, id.Name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			t.Err = err
+		default:
+			for _, c := range read.Chains {
+				if c.Hook == nil {
+					t.Chains = append(t.Chains, c.Name)
+				}
+				t.Rules += len(c.Rules)
+			}
+		}
+		found = append(found, t)
+	}
+	return found, err
+}
