@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
+	"github.com/sluice-mesh/sluice/install/dirwatch"
 )
 
 const (
@@ -14,31 +14,41 @@ const (
 	// firstPause and longestPause are between attempts that fail.
 	firstPause   = time.Second
 	longestPause = 30 * time.Second
+	// eventGap is the least time between two passes because of changed files. The plugin's log, which changes with each ADD, is in the
+	// directory of the kubeconfig.
+	eventGap = 100 * time.Millisecond
 )
 
 // Run publishes and renews until the context ends. What fails is tried again, with longer and longer pauses; see
 // [Publisher.Status]. The kubeconfig stays.
 func (p *Publisher) Run(ctx context.Context) {
-	events, stop := p.options.events()
-	defer stop()
+	changed := make(chan struct{}, 1)
+	watch := p.options.watch(changed)
+	defer watch.Close()
 	pause := firstPause
 	for {
+		if !p.options.Poll {
+			// Before the pass, or a change in between would go unnoticed. Where nothing can be watched, the timer is enough.
+			_ = watch.Renew(p.options.TokenFile, p.options.CAFile)
+		}
 		wait := resync
 		if err := p.pass(ctx); err != nil {
 			wait, pause = pause, min(2*pause, longestPause)
 		} else {
 			wait, pause = min(wait, time.Until(p.checkAt)), firstPause
 		}
-		if !p.rest(ctx, wait, events) {
+		if !p.rest(ctx, wait, changed) {
 			return
 		}
 	}
 }
 
-// rest waits for a time or an event that matters. It returns false if the context ends.
-func (p *Publisher) rest(ctx context.Context, wait time.Duration, events <-chan fsnotify.Event) bool {
-	timer := time.NewTimer(wait)
+// rest waits for a time, a request or a changed file. It returns false if the context ends.
+func (p *Publisher) rest(ctx context.Context, wait time.Duration, changed <-chan struct{}) bool {
+	timer, gap := time.NewTimer(wait), time.NewTimer(eventGap)
 	defer timer.Stop()
+	defer gap.Stop()
+	var events <-chan struct{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -48,44 +58,26 @@ func (p *Publisher) rest(ctx context.Context, wait time.Duration, events <-chan 
 		case <-p.again:
 			p.checkAt = time.Time{}
 			return true
-		case e, open := <-events:
-			if !open {
-				events = nil // the timer is enough
-			} else if p.options.matters(e) {
-				return true
-			}
+		case <-gap.C:
+			events = changed
+		case <-events:
+			return true
 		}
 	}
 }
 
-// events watches directories, since the files in them are replaced. Where that cannot be done, the timer has to do.
-func (o *Options) events() (<-chan fsnotify.Event, func()) {
-	if o.Poll {
-		return nil, func() {}
-	}
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return nil, func() {}
-	}
+// watch returns a watch of the directories of the files, which are replaced, not written.
+func (o *Options) watch(changed chan<- struct{}) *dirwatch.Watch {
+	var dirs []string
 	for _, path := range []string{o.TokenFile, o.CAFile, o.Kubeconfig} {
 		if path != "" {
-			_ = w.Add(filepath.Dir(path))
+			dirs = append(dirs, filepath.Dir(path))
 		}
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for range w.Errors { // nobody may wait for these to be read
-			continue
+	return dirwatch.New(func() {
+		select {
+		case changed <- struct{}{}:
+		default:
 		}
-	}()
-	return w.Events, func() {
-		_ = w.Close()
-		<-done
-	}
-}
-
-// matters reports whether an event is about our files. The plugin's log is in the directory of the kubeconfig.
-func (o *Options) matters(e fsnotify.Event) bool {
-	return filepath.Dir(e.Name) != filepath.Dir(o.Kubeconfig) || filepath.Base(e.Name) == filepath.Base(o.Kubeconfig)
+	}, dirs...)
 }
