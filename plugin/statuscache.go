@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // Runtimes call STATUS every few seconds (containerd every five), and its answers change seldom.
@@ -93,14 +95,7 @@ func (c statusCache) write(good map[string]time.Time) {
 	if err != nil || os.MkdirAll(filepath.Dir(c.path), 0o755) != nil {
 		return
 	}
-	draft, err := os.CreateTemp(filepath.Dir(c.path), "."+statusFile+".")
-	if err != nil {
-		return
-	}
-	_, err = draft.Write(data)
-	if closeErr := draft.Close(); err != nil || closeErr != nil || os.Rename(draft.Name(), c.path) != nil {
-		_ = os.Remove(draft.Name())
-	}
+	_ = file.Put(c.path, data)
 }
 
 // bootID returns the id of the current boot of the kernel, or an empty string if it cannot be read.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/install/agent/clustertest"
-	"github.com/sluice-mesh/sluice/install/file/filetest"
+	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
 // The agent ends when the runtime reads another directory than the one that is mounted for it, says so first, and the next one, which gets

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-mesh/sluice/install/file"
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // settled is how long after a change of the chain a runtime may still use the one that it had read: some tenths of a second until it reads

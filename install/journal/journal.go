@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/sluice-mesh/sluice/install/file"
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // A Journal is the record of a state directory. Values come from [Open]. A journal is used by one goroutine, and by one process at

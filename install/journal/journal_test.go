@@ -13,9 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/sluice-mesh/sluice/install/file"
-	"github.com/sluice-mesh/sluice/install/file/filetest"
 	"github.com/sluice-mesh/sluice/install/journal"
+	"github.com/sluice-mesh/sluice/plugin/file"
+	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

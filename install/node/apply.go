@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/sluice-mesh/sluice/install/file"
 	"github.com/sluice-mesh/sluice/install/journal"
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // apply makes targets true in their order, up to the first that fails. It returns the paths of those that it changed, and what could not

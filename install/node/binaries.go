@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sluice-mesh/sluice/install/file"
 	"github.com/sluice-mesh/sluice/install/journal"
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // install puts the executables in place. It reports whether the plugin can be named by a configuration, and whether that must be the

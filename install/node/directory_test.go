@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/install/file/filetest"
 	"github.com/sluice-mesh/sluice/install/node"
+	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
 // A mounted bed has directories of a node that are mounted for the agent as the runtime does that, and the process of a runtime with

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/install/file/filetest"
 	"github.com/sluice-mesh/sluice/install/node"
+	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
 // onDisk makes the bed's directory of that name a file system of its own.

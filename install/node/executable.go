@@ -9,8 +9,8 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/sluice-mesh/sluice/install/file"
 	"github.com/sluice-mesh/sluice/install/journal"
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 const executableMode = 0o755

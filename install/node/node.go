@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-mesh/sluice/install/file"
 	"github.com/sluice-mesh/sluice/install/journal"
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // A Node is kept as settings say. Its methods are safe for concurrent use.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 
-	"github.com/sluice-mesh/sluice/install/file"
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // A Problem is what keeps the node from what it should be, or may do so.

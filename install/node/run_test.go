@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/install/chain"
-	"github.com/sluice-mesh/sluice/install/file/filetest"
 	"github.com/sluice-mesh/sluice/install/journal"
 	"github.com/sluice-mesh/sluice/install/node"
+	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
 // Events alone must do.

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/install/file/filetest"
 	"github.com/sluice-mesh/sluice/install/node"
+	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
 // timeless reports whether this is a process in which a node can run in a bubble of synctest: without inotify, whose reader would keep the

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-mesh/sluice/install/file"
 	"github.com/sluice-mesh/sluice/install/journal"
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // A Report tells what uninstalling did.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/plugin/file"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -64,12 +65,7 @@ func (l Store) put(e Entry) error {
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return err
 	}
-	// One writer: the agent. A draft that was left by a killed one is written anew.
-	draft := filepath.Join(l.dir, "."+filepath.Base(path))
-	if err := os.WriteFile(draft, append(data, '\n'), 0o600); err != nil {
-		return errors.Join(err, os.Remove(draft))
-	}
-	return os.Rename(draft, path)
+	return file.Put(path, append(data, '\n'))
 }
 
 // List returns all entries by the UIDs of their pods. Beside those, the error says which files cannot be used.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // A Store is a directory of records. Its methods are safe for concurrent use, also by several
@@ -22,9 +24,6 @@ const suffix = ".json"
 
 // file returns the name of the record's file. Neither ids nor names of interfaces have colons.
 func (k Key) file() string { return k.ContainerID + ":" + k.IfName + suffix }
-
-// draft returns the prefix of the names of temporary files for the record.
-func (k Key) draft() string { return "." + k.file() + "." }
 
 // Put stores the record and replaces an earlier one of the attachment. The key must be valid.
 func (s Store) Put(r Record) error {
@@ -45,20 +44,8 @@ func (s Store) put(r Record) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(s.dir, r.draft()) // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(data, '\n'))
-	// Without fsync: after a crash of the node the sandboxes are gone too.
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(s.dir, r.file()))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	// After a crash of the node the sandboxes are gone, too.
+	return file.Put(filepath.Join(s.dir, r.file()), append(data, '\n'))
 }
 
 // Get returns the record of an attachment. [fs.ErrNotExist] is in the error if there is none. See
@@ -99,7 +86,7 @@ func (s Store) Remove(k Key) error {
 	}
 	names, err := s.names()
 	for _, name := range names {
-		if name == k.file() || strings.HasPrefix(name, k.draft()) {
+		if name == k.file() || strings.HasPrefix(name, file.Draft(k.file())) {
 			err = errors.Join(err, s.remove(name))
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/sluice-mesh/sluice/install/file"
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // exits are the exits of the agents of this node for want of credentials, the last ones in a row.

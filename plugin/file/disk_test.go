@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-mesh/sluice/install/file"
-	"github.com/sluice-mesh/sluice/install/file/filetest"
+	"github.com/sluice-mesh/sluice/plugin/file"
+	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
 // Istio's installer installed truncated plugins without an error for exactly the sizes that miss the end of the disk by one buffer.

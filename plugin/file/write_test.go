@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sluice-mesh/sluice/install/file"
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 func TestWrite(t *testing.T) {

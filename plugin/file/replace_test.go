@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/install/file"
-	"github.com/sluice-mesh/sluice/install/file/filetest"
+	"github.com/sluice-mesh/sluice/plugin/file"
+	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
 func TestReplace(t *testing.T) {

@@ -1,0 +1,33 @@
+package file
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Draft returns the prefix of the names of the temporary files of [Put] for the file at path, in its directory. A killed process leaves
+// one behind.
+func Draft(path string) string { return "." + filepath.Base(path) + "." }
+
+// Put replaces the file at path by one with the content, mode 0600 and no regard for the old one. It does not wait for the disk: use it
+// for state that is worthless after a crash of the node, such as what is known of sandboxes.
+func Put(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), Draft(path)) // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		removed := os.Remove(f.Name())
+		if errors.Is(removed, fs.ErrNotExist) {
+			removed = nil
+		}
+		return errors.Join(err, removed)
+	}
+	return nil
+}
