@@ -4,7 +4,9 @@
 // the name; then the directory is synchronised. A full disk, a read-only mount or a kill at any moment leaves the old file as it
 // was. Nothing is written when content and mode are right already. A symbolic link is followed: the file that it names is replaced.
 //
-// Errors are of type [*Error] and say what became of the file. The functions may be called concurrently and by several processes;
+// [Put] is for state that needs none of this: it only replaces the file.
+//
+// Errors of the others are of type [*Error] and say what became of the file. The functions may be called concurrently and by several processes;
 // only [Sweep] must not run while another writes.
 package file
 
