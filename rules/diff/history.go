@@ -157,9 +157,63 @@ func (h history) compareElsewhere(left, right *rules.Ruleset) {
 	}
 	for _, states := range []map[string]bool{statesLeft, statesRight} {
 		for state := range states {
-			h.found[state] = true
+			if state != connectionMarks || readsConnectionMark(left) || readsConnectionMark(right) {
+				h.found[state] = true
+			}
 		}
 	}
+}
+
+// connectionMarks is the state of the marks of connections, as far as hooks write to it whose packets are not compared.
+const connectionMarks = "\x00connection marks"
+
+// readsConnectionMark reports whether what a rule at prerouting or output does depends on the mark of a connection.
+func readsConnectionMark(rs *rules.Ruleset) bool {
+	found := false
+	compared := func(h rules.Hook) bool { return h == rules.Prerouting || h == rules.Output }
+	eachChainFrom(rs, compared, func(_ *rules.Table, c *rules.Chain) {
+		found = found || slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
+			return slices.ContainsFunc(r.Matches, comparesConnectionMark) || slices.ContainsFunc(r.Actions, usesConnectionMark)
+		})
+	})
+	return found
+}
+
+func comparesConnectionMark(m rules.Match) bool {
+	switch m := m.(type) {
+	case rules.MatchMark:
+		return m.Conntrack
+	case rules.MatchMarkRange:
+		return m.Conntrack
+	case rules.MatchTuple:
+		return slices.ContainsFunc(m.Alternatives, func(list []rules.Match) bool { return slices.ContainsFunc(list, comparesConnectionMark) })
+	}
+	return false
+}
+
+func usesConnectionMark(a rules.Action) bool {
+	switch a := a.(type) {
+	case rules.RestoreMark:
+		return true
+	case rules.MixMark:
+		return a.ConntrackMark != 0
+	case rules.Require:
+		return comparesConnectionMark(a.Match)
+	}
+	return false
+}
+
+// writesConnectionMark reports whether an action may change the mark of a connection.
+func writesConnectionMark(a rules.Action) bool {
+	switch a := a.(type) {
+	case rules.SaveMark:
+		return true
+	case rules.MixMark:
+		return a.Conntrack
+	case rules.Unknown:
+		return a.Effect == rules.WritesConntrackMark || a.Effect == rules.Anything
+	}
+	return false
 }
 
 // elsewhereText writes the chains to which packets come from hooks other than prerouting and output, and names the states that these
@@ -167,6 +221,30 @@ func (h history) compareElsewhere(left, right *rules.Ruleset) {
 func elsewhereText(rs *rules.Ruleset) (string, map[string]bool) {
 	text := new(strings.Builder)
 	states := map[string]bool{}
+	others := func(h rules.Hook) bool { return h != rules.Prerouting && h != rules.Output }
+	eachChainFrom(rs, others, func(t *rules.Table, c *rules.Chain) {
+		fmt.Fprintf(text, "chain %s %s %s", t.Family, t.Name, c.Name)
+		if c.Base != nil {
+			fmt.Fprintf(text, " %s %d %t", c.Base.Hook, c.Base.Priority, c.Base.Drop)
+		}
+		for state := range writtenIn(c) {
+			states[state] = true
+		}
+		for j := range c.Rules {
+			r := &c.Rules[j]
+			fmt.Fprintf(text, "\n%s %s", r, unknownData(r))
+			if slices.ContainsFunc(r.Actions, writesConnectionMark) {
+				states[connectionMarks] = true
+			}
+		}
+		text.WriteString("\n")
+	})
+	return text.String(), states
+}
+
+// eachChainFrom calls fn for the chains to which packets may come from base chains at some hooks, once for each, and first for those
+// that are jumped to last.
+func eachChainFrom(rs *rules.Ruleset, hooks func(rules.Hook) bool, fn func(*rules.Table, *rules.Chain)) {
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
 		seen := map[string]bool{}
@@ -176,31 +254,21 @@ func elsewhereText(rs *rules.Ruleset) (string, map[string]bool) {
 				return
 			}
 			seen[c.Name] = true
-			fmt.Fprintf(text, "chain %s %s %s", t.Family, t.Name, c.Name)
-			if c.Base != nil {
-				fmt.Fprintf(text, " %s %d %t", c.Base.Hook, c.Base.Priority, c.Base.Drop)
-			}
-			for state := range writtenIn(c) {
-				states[state] = true
-			}
 			for j := range c.Rules {
-				r := &c.Rules[j]
-				fmt.Fprintf(text, "\n%s %s", r, unknownData(r))
-				for _, a := range r.Actions {
+				for _, a := range c.Rules[j].Actions {
 					if jump, ok := a.(rules.Jump); ok {
 						visit(t.Chain(jump.Chain))
 					}
 				}
 			}
-			text.WriteString("\n")
+			fn(t, c)
 		}
 		for j := range t.Chains {
-			if b := t.Chains[j].Base; b != nil && b.Hook != rules.Prerouting && b.Hook != rules.Output {
+			if b := t.Chains[j].Base; b != nil && hooks(b.Hook) {
 				visit(&t.Chains[j])
 			}
 		}
 	}
-	return text.String(), states
 }
 
 // unknownData is what the text of a rule does not say of what is unknown in it.

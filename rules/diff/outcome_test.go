@@ -314,3 +314,30 @@ func TestReversePathWithAMark(t *testing.T) {
 		}
 	}
 }
+
+// TestMarksOfConnectionsFromOtherHooks has a chain at input that marks connections, and one at output that drops their packets: what
+// one packet meets does not say what becomes of the connection's later ones.
+func TestMarksOfConnectionsFromOtherHooks(t *testing.T) {
+	five := rules.MatchMark{Conntrack: true, Value: 5, Mask: ^uint32(0)}
+	saves := base(rules.Filter, rules.Input, 0, when(rules.MixMark{Conntrack: true, Xor: 5}, tcp))
+	drops := mangleOut(when(rules.Drop, five))
+	for _, tc := range []struct {
+		says        string
+		left, right rules.Ruleset
+		equivalent  bool
+	}{
+		{"only one side writes, both read", ruleset(saves, drops), ruleset(drops), false},
+		{"both write and read", ruleset(saves, drops), ruleset(saves, drops), true},
+		{"only one side writes, nobody reads", ruleset(saves), ruleset(), true},
+		{
+			"both write, one more packets", ruleset(saves, drops),
+			ruleset(base(rules.Filter, rules.Input, 0, when(rules.MixMark{Conntrack: true, Xor: 5})), drops), false,
+		},
+		{"what may do anything may write", ruleset(base(rules.Filter, rules.Forward, 0, when(rules.Unknown{Text: "x"})), drops), ruleset(drops), false},
+	} {
+		r := diff.Decide(diff.Side{Ruleset: tc.left}, diff.Side{Ruleset: tc.right}, diff.Options{})
+		if got := r.Verdict(true); (got == diff.Equivalent) != tc.equivalent {
+			t.Errorf("%s: %s", tc.says, got)
+		}
+	}
+}

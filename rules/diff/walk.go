@@ -67,7 +67,13 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 		space: s, rs: rs, side: side, matches: matcher{space: s}, marks: newMarks(s),
 		runs: map[*rules.Chain][]run{}, summaries: map[call]*summary{}, savesEarly: savesEarly(rs),
 	}
-	out := w.hook(s.hook, false, []flow{{packets: all, mark: w.marks.packet, connection: w.marks.connection}})
+	connection := w.marks.connection
+	if s.history.apart[connectionMarks] {
+		connection = w.marks.unknown(variable{
+			key: "connection mark " + side, kind: unknownBit, text: "the mark that chains at other hooks give the connection",
+		})
+	}
+	out := w.hook(s.hook, false, []flow{{packets: all, mark: w.marks.packet, connection: connection}})
 	if s.hook == rules.Output {
 		arriving, gone := w.route(out)
 		if arriving = w.leave(arriving); len(arriving) > 0 {
