@@ -70,7 +70,7 @@ type Result struct {
 	// Moved reports that the other backend had rules of ours. They are removed, unless the error
 	// says otherwise. The outcome is then "replaced".
 	Moved bool
-	// legacyEmpty is that of the snapshot.
+	// legacyEmpty has the meaning of Snapshot.legacyEmpty.
 	legacyEmpty bool
 }
 

@@ -50,7 +50,7 @@ type migration struct {
 	begun, exclusive bool
 	// old are our tables in iptables-legacy before the change.
 	old []rules.Table
-	// gates replace the old rules that would disturb those of nf_tables.
+	// gates replace old rules that would interfere with the rules of nf_tables.
 	gates writer
 }
 

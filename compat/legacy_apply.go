@@ -100,7 +100,7 @@ func (a *legacyApplier) replace(want tables) (Result, error) {
 		if err != nil {
 			return result, a.writer.undo(err)
 		}
-		// Our rules are put before those of others once. Two programs that insist would never end.
+		// Our rules are moved to the front once. Two programs that both insist would never stop.
 		own = ownRules
 		list := steps(want, current)
 		if result.Outcome == "" {

@@ -39,7 +39,7 @@ func tablesOf(list []rules.Table) tables {
 	return m
 }
 
-// A step replaces our rules in one table by those of want, which is nil for none.
+// A step replaces our rules in one table by want; nil removes them.
 type step struct {
 	id   xtables.ID
 	want *rules.Table
@@ -107,7 +107,7 @@ func sameTable(a, b *rules.Table) bool {
 // gateChain is the chain that drops TCP while tables are replaced.
 const gateChain = ChainPrefix + "GATE"
 
-// gateHooks are the hooks of the gate: those of our rules in mangle.
+// gateHooks are the hooks of the gate: the hooks of our rules in mangle.
 var gateHooks = []struct {
 	chain string
 	hook  rules.Hook

@@ -45,7 +45,7 @@ const maxAttempts = 20
 // Apply makes the ruleset what our table holds in the namespace (nil: the current one). It must have one table, the one that
 // [rules.Compile] makes.
 //
-// Routes are added first and removed last, all else happens in one transaction: whoever looks finds the old ruleset or the new
+// Routes are added first and removed last; everything else happens in one transaction. A reader finds the old ruleset or the new
 // one, and so does every packet. If Apply returns an error and no outcome, nothing has changed. With an error and an outcome the rules
 // are in place, but not all that is about their routes, as the error says; or the kernel's answers were lost, so that they may be.
 // Two at once in one namespace both succeed, and the result is one of the two rulesets.

@@ -16,7 +16,7 @@ import (
 // conn is a netlink socket that belongs to a network namespace, wherever its user runs. It is used by one goroutine at a time.
 type conn struct {
 	fd int
-	// requests counts the requests. Their sequence numbers are above those of a transaction's messages.
+	// requests counts the requests. Their sequence numbers are greater than the numbers of a transaction's messages.
 	requests uint32
 	// lastGeneration is the lower half of the ruleset's generation when the last answer was given.
 	lastGeneration uint16

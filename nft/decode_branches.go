@@ -289,7 +289,7 @@ func (b *brancher) rule(matches []rules.Match, room int, do func(*ruleDecoder) e
 	return nil
 }
 
-// finish makes the rules those of the decoder. One that has acted before cannot be several: each of these would act.
+// finish makes the branches the rules of the decoder. A rule that has already acted cannot be split, because each part would act.
 func (b *brancher) finish() error {
 	switch d := b.d; {
 	case len(b.branches) == 0: // all that is left is that it ends

@@ -18,7 +18,7 @@ type expressionKind struct {
 	// the registers hold that the attributes sources name, if there are such.
 	destination uint16
 	sources     [2]uint16
-	// Forms that load nothing have the effect, beside that of ending the rule.
+	// effect is what forms that load nothing may do, besides ending the rule.
 	effect rules.Effect
 }
 

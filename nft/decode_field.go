@@ -37,7 +37,7 @@ func numberRanges[T uint16 | uint32](keys [][2][]byte, read func([]byte) (T, boo
 	return rules.Normalise(ranges), true
 }
 
-// interfaceNames reads names. An interval is that of all names with the same beginning.
+// interfaceNames reads names. An interval stands for all names with one prefix.
 func interfaceNames(keys [][2][]byte) ([]rules.InterfaceName, bool) {
 	var names []rules.InterfaceName
 	for _, key := range keys {
@@ -61,7 +61,7 @@ func interfaceNames(keys [][2][]byte) ([]rules.InterfaceName, bool) {
 	return names, true
 }
 
-// loopbackIndex is that of lo in every namespace (LOOPBACK_IFINDEX in net/net_namespace.h). Which interface another one is, a rule does
+// loopbackIndex is the index of lo in every namespace (LOOPBACK_IFINDEX in net/net_namespace.h). Which interface another one is, a rule does
 // not tell.
 const loopbackIndex = 1
 
@@ -150,7 +150,7 @@ func icmpRanges(f field, keys [][2][]byte) ([]rules.Range[uint16], bool) {
 	return rules.Normalise(ranges), true
 }
 
-// directionKey reads a direction, and reports whether it is that of replies.
+// directionKey reads a direction and reports whether it is the reply direction.
 func directionKey(keys [][2][]byte) (reply, ok bool) {
 	if len(keys) != 1 || len(keys[0][0]) != 1 || !isSingle(keys[0]) || keys[0][0][0] > 1 {
 		return false, false
@@ -171,7 +171,7 @@ func addrTypes(keys [][2][]byte) (rules.AddrTypeSet, bool) {
 	return set, true
 }
 
-// missingPath reports whether the values are those of a route that does not exist.
+// missingPath reports whether the values stand for a missing route.
 func missingPath(f field, keys [][2][]byte) (missing, ok bool) {
 	key := keys[0]
 	if len(keys) != 1 || !isSingle(key) {

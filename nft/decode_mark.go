@@ -5,7 +5,7 @@ import "github.com/sluice-mesh/sluice/rules"
 // hasConnection is fulfilled by packets of a connection: a load of the connection's mark ends the rule for others.
 var hasConnection = rules.MatchMark{Conntrack: true}
 
-// maskOf returns the bits of a mark that an operand keeps, and those that it inverts then.
+// maskOf returns the bits of a mark that an operand keeps, and the bits that it then inverts.
 func maskOf(op operand) (mask, xor uint32, ok bool) {
 	if op.mask == nil {
 		return ^uint32(0), 0, op.length == 4 && !op.network

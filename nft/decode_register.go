@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// registerCount is how many registers of 4 bytes there are; those of 16 bytes are four of them each (linux/netfilter/nf_tables.h).
+// registerCount is the number of 4-byte registers; a 16-byte register is four of them (linux/netfilter/nf_tables.h).
 const registerCount = unix.NFT_REG32_15 - unix.NFT_REG32_00 + 1
 
 // registerIndex is the index of the first of the 4-byte registers that an attribute names, registerCount if it names none.

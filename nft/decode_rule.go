@@ -27,7 +27,7 @@ func decodeRule(family rules.Family, sets setDecoder, a attributes) rules.Rule {
 // matches of the rule up to its first action (other than [rules.Count]), and [rules.Require] behind it.
 type ruleDecoder struct {
 	family rules.Family // that the rule is known to be limited to, or Inet
-	// protocols are those that the rule is known to be limited to, if isLimited is set.
+	// protocols are the protocols that the rule is known to be limited to, if isLimited is set.
 	protocols []rules.Protocol
 	isLimited bool
 
@@ -213,7 +213,7 @@ func (d *ruleDecoder) identity() string {
 	if d.list == nil {
 		return rules.NoData
 	}
-	if d.history == nil { // that of most rules is never asked for
+	if d.history == nil { // most rules never need it
 		d.history = sha256.New()
 	}
 	for ; d.unhashed > 0; d.unhashed-- {

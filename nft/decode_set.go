@@ -17,7 +17,7 @@ type setDecoder map[string]*decodedSet
 type decodedSet struct {
 	anonymous  bool
 	interval   bool
-	concat     bool   // the intervals are those of several fields, each with its first and last key
+	concat     bool   // the key has several fields; each interval has a first and a last key
 	keyLength  int    // in bytes; 0 if not known
 	dataLength int    // of the values of a map
 	unknown    string // what the model has no word for

@@ -18,7 +18,7 @@
 // one batch of netlink messages, a [Transaction], which the kernel carries out as a whole or not
 // at all, and writes nothing if the namespace holds the ruleset already. The [Outcome] of its
 // [Result] says which of these it was. [Prepare] encodes a ruleset once for many namespaces.
-// [Plan] returns the transaction that Apply would send, [Encode] that of a first installation.
+// [Plan] returns the transaction that Apply would send, [Encode] the transaction of a first installation.
 // [Remove] deletes the table and the policy routes that belong to it.
 //
 // # Reading
@@ -71,5 +71,5 @@
 // # Concurrency
 //
 // All functions are safe for concurrent use, also by several processes in one namespace. A nil
-// namespace is that of the calling thread.
+// namespace is the calling thread's.
 package nft

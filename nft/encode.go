@@ -136,7 +136,7 @@ func (e *encoder) transaction() *Transaction {
 // for rules that nf_tables cannot express, none of which [rules.Compile] makes.
 func Encode(rs rules.Ruleset) (*Transaction, error) { return encode(rs, nil, 0) }
 
-// encode creates the tables of rs, and before deletes those of old.
+// encode deletes the tables of old and creates the tables of rs.
 func encode(rs rules.Ruleset, old []rules.Table, generation uint32) (*Transaction, error) {
 	e := newEncoder(generation)
 	for i := range old {

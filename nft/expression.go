@@ -65,7 +65,7 @@ func (x *expressions) rule(r *rules.Rule, sets []setRef) error {
 	return errors.Join(faults...)
 }
 
-// put appends a value to those of its type and returns where it is.
+// put appends a value to the slice of its type and returns its address.
 func put[T any](values *[]T, v T) *T {
 	*values = append(*values, v)
 	return &(*values)[len(*values)-1]
@@ -116,7 +116,7 @@ func (x *expressions) interval(negated bool, first, last []byte) {
 	})
 }
 
-// equality is the operation that finds equal values, or those that differ.
+// equality returns the comparison for equal values, or for different ones.
 func equality(negated bool) expr.CmpOp {
 	if negated {
 		return expr.CmpOpNeq
@@ -124,7 +124,7 @@ func equality(negated bool) expr.CmpOp {
 	return expr.CmpOpEq
 }
 
-// bitwise keeps the bits of mask and then inverts those of xor.
+// bitwise keeps the bits of mask and then inverts the bits of xor.
 func (x *expressions) bitwise(mask, xor []byte) {
 	x.add(&expr.Bitwise{
 		SourceRegister: register, DestRegister: register, Len: uint32(len(mask)),

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Prepared is a ruleset that many namespaces get, such as that of all pods with equal parameters: it is encoded once. It is safe for
+// Prepared is a ruleset that is encoded once and applied to many namespaces, such as all pods with equal parameters. It is safe for
 // concurrent use. Use [Prepare].
 type Prepared struct {
 	ruleset rules.Ruleset

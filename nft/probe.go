@@ -184,7 +184,7 @@ func (p featureProbe) table(number int) rules.Table {
 	return rules.Table{Family: rules.Inet, Name: fmt.Sprintf("probe-%d", number), Chains: []rules.Chain{c}}
 }
 
-// probes are those of all features but netlink itself.
+// probes has one probe for each feature except netlink itself.
 func probes() []featureProbe {
 	return []featureProbe{
 		{FeatureTables, rules.Base{Type: rules.Filter, Hook: rules.Output}, rules.Rule{}},

@@ -161,7 +161,7 @@ func intervalSet[T uint16 | uint32](ranges []rules.Range[T], keyType uint32, int
 	return s
 }
 
-// writeSet creates a set with its elements. The description is that of the rule that an anonymous set belongs to.
+// writeSet creates a set with its elements. The description names the rule to which an anonymous set belongs.
 func (e *encoder) writeSet(s *set, d description) {
 	flags := uint32(0)
 	if s.anonymous {

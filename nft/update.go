@@ -16,7 +16,7 @@ type setChange struct {
 }
 
 // changedSets compares two tables that may differ only in what named sets hold. It returns the changes, and whether nothing else
-// differs: a set of which the kernel's elements are not those that we would write for the same addresses is another.
+// differs: a set whose elements in the kernel are not what we would write for the same addresses counts as different.
 func changedSets(want *rules.Table, got *foundTable) ([]setChange, bool) {
 	var changes []setChange
 	gotSets := got.Sets()

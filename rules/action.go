@@ -71,9 +71,9 @@ type SaveMark struct{}
 // RestoreMark copies the connection's mark to its packet. In nftables a packet without connection ends the rule.
 type RestoreMark struct{}
 
-// MixMark gives the packet, or with Conntrack its connection, a mark of which each bit is that of the packet's mark if it is in Mark, xor
-// that of the connection's mark if it is in ConntrackMark, xor that of Xor. Without a connection a packet that lacks what is read or
-// written goes on in the rule unchanged.
+// MixMark sets the mark of the packet, or with Conntrack the mark of its connection, to
+// (packet mark & Mark) ^ (connection mark & ConntrackMark) ^ Xor. If the packet has no connection and the
+// connection's mark is read or written, the rule continues and changes nothing.
 type MixMark struct {
 	Conntrack           bool
 	Mark, ConntrackMark uint32

@@ -58,13 +58,13 @@ func compile(r Redirect) Ruleset {
 type compiler struct {
 	Redirect
 	families []Family // those captured
-	// included and excluded are the destinations, and servers those of DNS.
+	// included and excluded are the destinations, servers the DNS servers.
 	included, excluded, servers addressRanges
 	// proxyUser and proxyGroup match what the proxy sends.
 	proxyUser, proxyGroup Match
 	// loopbackIncluded switches off Istio's rule that leaves the application's traffic over lo alone.
 	loopbackIncluded bool
-	// matches and actions are those of all rules. To reserve memory for each rule's own took half of the time of Compile.
+	// matches and actions hold the matches and actions of all rules: one allocation per rule took half of Compile's time.
 	matches []Match
 	actions []Action
 }
@@ -187,7 +187,7 @@ func (b *chainBuilder) addAll(comment string, actions []Action, matches ...Match
 	b.chain.Rules = append(b.chain.Rules, r)
 }
 
-// keep appends items to those of all rules, and returns the copy.
+// keep appends items to the shared slice of all rules and returns the copy.
 func keep[T any](all *[]T, items []T) []T {
 	start := len(*all)
 	*all = append(*all, items...)

@@ -71,15 +71,15 @@ func (s Status) String() string {
 	return strings.Join(names, ",")
 }
 
-// MatchMark matches the packet's mark, or that of its connection, in the bits of Mask. The mark of a connection is not matched for a
-// packet without one.
+// MatchMark matches the packet's mark, or with Conntrack its connection's mark, in the bits of Mask. A packet without a connection
+// never matches a connection mark.
 type MatchMark struct {
 	Conntrack   bool
 	Not         bool
 	Value, Mask uint32
 }
 
-// MatchMarkRange matches the packet's mark, or that of its connection, by ranges of its value.
+// MatchMarkRange matches the packet's mark, or with Conntrack its connection's mark, by ranges of values.
 type MatchMarkRange struct {
 	Conntrack bool
 	Not       bool

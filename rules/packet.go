@@ -28,7 +28,7 @@ type Packet struct {
 	Reply bool
 	// Status is what conntrack has noted about the connection. A new connection has none of it but [StatusExpected] and [StatusConfirmed].
 	Status Status
-	// ICMPType and ICMPCode are those of ICMP and ICMPv6, 0 for other protocols.
+	// ICMPType and ICMPCode are set for ICMP and ICMPv6, and 0 for other protocols.
 	ICMPType, ICMPCode uint8
 	// InAddress is the address that a redirect at prerouting gives the packet: of InInterface the first one (IPv4), or the first one of the
 	// destination's scope (IPv6). The unspecified address says that it has none, the zero value that it is not known.
@@ -242,7 +242,7 @@ func impliedStatus(s State) Status {
 	return 0
 }
 
-// defaultFlags are those of a typical TCP packet of the state.
+// defaultFlags returns the flags of a typical TCP packet in the state.
 func defaultFlags(s State) TCPFlags {
 	if s == New {
 		return SYN

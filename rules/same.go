@@ -51,7 +51,7 @@ func sameMatch(a, b Match) bool {
 	return a == b
 }
 
-// A numbering gives rules numbers: the same to those that sameRule calls the same, and to no others.
+// A numbering numbers rules. Two rules have the same number if and only if sameRule reports true for them.
 type numbering struct {
 	seed maphash.Seed
 	// known are the rules met so far, by their hash, and count how many.

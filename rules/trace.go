@@ -70,7 +70,7 @@ func (s Step) String() string {
 }
 
 // BaseChains returns the base chains at a hook in the order in which the kernel runs them: by [Base.Position], then by [Base.Order].
-// Where these are equal, those of NAT come last and in the order of their priorities, and others in the order of the ruleset.
+// Where these are equal, NAT chains come last, by their priorities; other chains keep the order of the ruleset.
 func (rs *Ruleset) BaseChains(h Hook) []ChainRef {
 	var chains []ChainRef
 	for i := range rs.Tables {

@@ -17,7 +17,7 @@ type Unknown struct {
 	// is equal to nothing.
 	Data string
 	// State names what it depends on beside the packet and what Records and Writes change: a list of addresses, labels. Conditions of one
-	// state see what was written to it. Empty for Draws is a state of the rule's own, as that of a limit; empty for Reads is any.
+	// state see what was written to it. If it is empty, Draws has a state of the rule's own, such as a limit's; Reads may depend on any state.
 	State string
 }
 
@@ -58,8 +58,8 @@ func (Unknown) action()     {}
 // String returns the text that the model has no word for.
 func (m Unknown) String() string { return "unknown(" + m.Text + ")" }
 
-// MatchTuple matches packets that fulfil all conditions of one of the alternatives, or with Not those of none: nft's concatenations. A
-// packet that lacks one of the parts that are compared matches in neither case.
+// MatchTuple matches packets that fulfil all conditions of one alternative, as nft's concatenations do; with Not, packets that fulfil
+// no alternative. A packet that lacks one of the compared fields matches in neither case.
 type MatchTuple struct {
 	Not          bool
 	Alternatives [][]Match

@@ -84,7 +84,7 @@ func (r *Redirect) Validate() error {
 	return faults
 }
 
-// checker records a fault unless ok. It makes an interface value of each value, so that those of long lists come only if they are wrong.
+// checker records a fault unless ok. Callers pass the values of long lists only if they are wrong: each becomes an interface value.
 type checker func(ok bool, field string, value any, allowed string)
 
 func checkRanges[T uint16 | uint32](check checker, field string, ranges []Range[T]) {

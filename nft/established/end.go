@@ -31,7 +31,7 @@ const DefaultTime = 2 * time.Second
 
 // A Report counts connections.
 type Report struct {
-	// Ended were ended. Of these, Broken are those of which no socket was destroyed: they end with their next packet.
+	// Ended counts the connections that were ended. Broken of them had no socket to destroy: they end with their next packet.
 	Ended, Broken int
 	// Kept bypass the proxy and stay, since Options say so.
 	Kept int
@@ -81,7 +81,7 @@ type ender struct {
 	report  Report
 	// delete are the entries of conntrack to delete.
 	delete map[key]bool
-	err    error // the first of those that kept sockets from being destroyed
+	err    error // the first error that kept a socket from being destroyed
 }
 
 func (e *ender) run() error {

@@ -32,7 +32,7 @@ func (g *groups) of(inode uint32) (gid uint32, ok bool) {
 	return gid, ok
 }
 
-// look collects the sockets of the processes that are in the namespace, or of those that are not.
+// look collects the sockets of the processes inside the namespace, or of the processes outside.
 func (g *groups) look(inside bool) {
 	if g.found == nil {
 		g.found = map[uint32]uint32{}

@@ -14,13 +14,13 @@ import (
 
 // As runs fn in the caller's network namespace on a thread whose file system uid and gid are the given ones, and returns fn's error.
 // The sockets that fn makes, by socket or accept, are then owned by uid and gid in the eyes of "meta skuid" and "-m owner", for as
-// long as they are open and whoever uses them.
+// long as they are open, no matter which process uses them.
 //
 // Capabilities over the network stay, so fn may bind port 53 or set IP_TRANSPARENT; those over files go when uid is not 0. To own
 // sockets in another namespace call As inside [netns.NS.Do], not around it. As in Do, goroutines that fn starts stay outside, and a
 // panic or t.Fatal in fn passes through. When the calling thread has the ids already, fn is called directly, which needs no
 // privilege; otherwise it takes CAP_SETUID and CAP_SETGID. [unix.EPERM] is in the error when the process may not become uid and gid:
-// root of a user namespace can become only those that it maps. As is safe for concurrent use.
+// root of a user namespace can become only ids that it maps. As is safe for concurrent use.
 func As(uid, gid int, fn func() error) error {
 	// A caller that is moved to another thread between the two questions is on none with ids of its own: those are locked.
 	if current(unix.SetfsuidRetUid) == uid && current(unix.SetfsgidRetGid) == gid {

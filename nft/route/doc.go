@@ -28,5 +28,5 @@
 // packets.
 //
 // The functions are safe for concurrent use, also by several processes in one namespace. A nil
-// namespace is that of the calling thread.
+// namespace is the calling thread's.
 package route

@@ -32,7 +32,7 @@ func Holds(want rules.Routing) bool {
 // errUnclear ends a quick look.
 var errUnclear = errors.New("the quick look does not tell")
 
-// errForeign is that of an answer which is not the kernel's.
+// errForeign reports an answer that is not from the kernel.
 var errForeign = errors.New("another process answers in the kernel's place")
 
 // quickLook is what is known from the answers so far.

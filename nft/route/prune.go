@@ -124,7 +124,7 @@ func (p pruning) find(h *netlink.Handle) ([]object, error) {
 		return nil, err
 	}
 	var doomed []object
-	// The tables whose routes may go, and those that must not.
+	// The tables whose routes may be removed, and the tables whose routes must stay.
 	var left, used []localRoute
 	for _, r := range list {
 		if p.rule(r) && !slices.Contains(p.keep.Policies, r.policy) {
