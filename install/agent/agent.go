@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/retire"
 	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/bypass"
+	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/install/node"
 	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
@@ -98,7 +99,7 @@ func New(o Options) (*Agent, error) {
 		NodeName:  v.Text("NODE_NAME"),
 		Broken:    a.reporter.daemonSetUnseen,
 	})
-	o.Log.OnSuppressed(func() { a.metrics.Count("sluice_log_lines_suppressed_total", 1) })
+	o.Log.OnSuppressed(func() { a.metrics.Count(metrics.LogLinesSuppressed(), 1) })
 	a.publisher = token.New(tokenOptions(o, parsed, a.published))
 	a.fetch = source.NewAPIServer(source.Options{Kubeconfig: parsed.Kubeconfig, Budget: fetchTime, Try: fetchTime})
 	if v.Bool("SLUICE_SERVE") || v.Bool("SLUICE_AUDIT") || v.Bool("REPAIR_ENABLED") {

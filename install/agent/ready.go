@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
@@ -78,20 +79,20 @@ func (a *Agent) configurationPart(s node.Status) observe.Part {
 func (a *Agent) refresh() {
 	now := time.Now()
 	r := a.Readiness()
-	a.metrics.SetBool("sluice_install_ready", r.Ready)
-	a.metrics.SetBool("istio_cni_install_ready", r.Ready)
+	a.metrics.SetBool(metrics.InstallReady(), r.Ready)
+	a.metrics.SetBool(metrics.IstioInstallReady(), r.Ready)
 	for _, p := range r.Parts {
-		a.metrics.SetBool("sluice_install_part_ready", p.Ready, p.Name)
+		a.metrics.SetBool(metrics.InstallPartReady(p.Name), p.Ready)
 	}
 	_, bypassed := a.bypass.Standing()
-	a.metrics.SetBool("sluice_chain_bypassed", bypassed || a.reporter.passedBy())
+	a.metrics.SetBool(metrics.ChainBypassed(), bypassed || a.reporter.passedBy())
 	if a.auditor != nil {
 		a.auditor.Measure()
 	}
 	if s := a.publisher.Status(); s.Origin != "" {
-		a.metrics.Set("sluice_token_age_seconds", s.Age(now).Seconds())
+		a.metrics.Set(metrics.TokenAge(), s.Age(now).Seconds())
 		if !s.Expiry.IsZero() {
-			a.metrics.Set("sluice_token_expiry_timestamp_seconds", float64(s.Expiry.Unix()))
+			a.metrics.Set(metrics.TokenExpiry(), float64(s.Expiry.Unix()))
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/plugin/agent"
@@ -45,7 +46,7 @@ func (a *Agent) podsUnseen(err error) {
 }
 
 func (r *reporter) podsUnseen(err error) {
-	r.metrics.Count("sluice_events_lost_total", 1, "pods")
+	r.metrics.Count(metrics.EventsLost(metrics.SourcePods), 1)
 	r.log.Warn("the node's pods are not followed, and are asked for one by one", zap.Error(err))
 }
 
@@ -56,19 +57,19 @@ func (r *reporter) daemonSetUnseen(err error) {
 func (r *reporter) serveFailed(err error) { r.log.Warn("the agent's socket", zap.Error(err)) }
 
 func (r *reporter) answered(result serve.Result, took time.Duration) {
-	r.metrics.Count("sluice_serve_requests_total", 1, string(result))
-	r.metrics.Observe("sluice_serve_duration_seconds", took.Seconds())
+	r.metrics.Count(metrics.ServeRequests(string(result)), 1)
+	r.metrics.Observe(metrics.ServeDuration(), took.Seconds())
 }
 
 func (r *reporter) added(add agent.Add) {
-	r.metrics.Count("sluice_adds_total", 1, add.Result, add.Decision, add.Backend)
-	r.metrics.Count("sluice_add_reasons_total", 1, add.Reason)
+	r.metrics.Count(metrics.Adds(add.Result, add.Decision, add.Backend), 1)
+	r.metrics.Count(metrics.AddReasons(add.Reason), 1)
 	for _, family := range add.Uncaptured {
-		r.metrics.Count("sluice_uncaptured_pods_total", 1, family)
+		r.metrics.Count(metrics.UncapturedPods(family), 1)
 	}
-	r.metrics.Observe("sluice_add_duration_seconds", add.Duration.Seconds(), add.Result, add.Decision)
+	r.metrics.Observe(metrics.AddDuration(add.Result, add.Decision), add.Duration.Seconds())
 	if add.Bytes > 0 {
-		r.metrics.Observe("sluice_transaction_bytes", float64(add.Bytes), add.Backend)
+		r.metrics.Observe(metrics.TransactionBytes(add.Backend), float64(add.Bytes))
 	}
 }
 

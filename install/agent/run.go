@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/config"
 )
@@ -155,7 +156,7 @@ func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed cha
 		}
 		served := observe.Port{
 			Handler: port.handler, FromNode: fromNode, Log: library,
-			Refused: func() { a.metrics.Count("sluice_connections_refused_total", 1, port.name) },
+			Refused: func() { a.metrics.Count(metrics.ConnectionsRefused(port.name), 1) },
 			Report: func(r observe.Refusals) {
 				a.options.Log.Warn("connections to a port are refused, since there are too many",
 					zap.String("port", port.name), zap.Int("refused", r.Count), zap.Stringer("address", r.Address))

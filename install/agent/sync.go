@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/agent/credential"
 	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/install/node"
 	"github.com/sluice-mesh/sluice/install/token"
 )
@@ -113,10 +114,10 @@ func (r *reporter) sync(s node.Status) {
 	defer r.mu.Unlock()
 	for _, path := range s.Changes {
 		r.log.Info("written", zap.String("file", r.onNode.Replace(path)))
-		r.metrics.Count("sluice_install_writes_total", 1, r.partOf(path), "success")
+		r.metrics.Count(metrics.InstallWrites(r.partOf(path), metrics.Success), 1)
 	}
 	if len(s.Changes) > 0 && s.Installed() {
-		r.metrics.Count("istio_cni_installs_total", 1, "SUCCESS")
+		r.metrics.Count(metrics.IstioInstalls(metrics.InstallationSuccess), 1)
 	}
 	for _, p := range s.Problems {
 		if !slices.Contains(r.seen.problems, p) {
@@ -130,7 +131,7 @@ func (r *reporter) sync(s node.Status) {
 	}
 	for rival, n := range s.Totals.Rewrites {
 		if more := n - r.seen.rewrites[rival]; more > 0 {
-			r.metrics.Count("sluice_rival_rewrites_total", float64(more), rival)
+			r.metrics.Count(metrics.RivalRewrites(rival), float64(more))
 		}
 	}
 	r.seen.problems, r.seen.rewrites = s.Problems, s.Totals.Rewrites
@@ -144,7 +145,7 @@ func (r *reporter) sync(s node.Status) {
 func (r *reporter) directories(d node.Directories) {
 	for part, is := range map[string]node.Directory{observe.Configuration: d.Configuration, observe.Binary: d.Binary} {
 		for _, state := range []node.Directory{node.Same, node.Replaced, node.Gone, node.Unknown} {
-			r.metrics.SetBool("sluice_node_directory", is == state, part, string(state))
+			r.metrics.SetBool(metrics.NodeDirectory(part, string(state)), is == state)
 		}
 	}
 	if last := r.seen.directories; !d.Known() && (last.Known() || last.Why != d.Why) {
@@ -157,7 +158,7 @@ func (r *reporter) directories(d node.Directories) {
 func (r *reporter) came(p node.Problem) {
 	text := r.onNode.Replace(p.String())
 	if p.Reason == node.Polling {
-		r.metrics.Count("sluice_events_lost_total", 1, "files")
+		r.metrics.Count(metrics.EventsLost(metrics.SourceFiles), 1)
 	}
 	if !p.Blocking || p.Reason == node.HeldBack { // why it waits is told by what it waits for
 		r.log.Warn(text)
@@ -173,12 +174,12 @@ func (r *reporter) failedWrites(total map[string]uint64) {
 		if more == 0 {
 			continue
 		}
-		istio := "CREATE_CNI_CONFIG_FAILURE"
+		istio := metrics.InstallationConfig
 		if part == observe.Binary {
-			istio = "COPY_BINARIES_FAILURE"
+			istio = metrics.InstallationBinaries
 		}
-		r.metrics.Count("sluice_install_writes_total", more, part, "error")
-		r.metrics.Count("istio_cni_installs_total", more, istio)
+		r.metrics.Count(metrics.InstallWrites(part, metrics.Failure), more)
+		r.metrics.Count(metrics.IstioInstalls(istio), more)
 	}
 	r.seen.failedWrites = total
 }
@@ -198,20 +199,24 @@ func (r *reporter) token(s token.Status) {
 	last := r.seen.token
 	r.seen.token = s
 	for _, c := range []struct {
-		result    string
+		result    metrics.TokenResult
 		now, then uint64
-	}{{"success", s.Published, last.Published}, {"refused", s.Refused, last.Refused}, {"error", s.Failed, last.Failed}} {
+	}{
+		{metrics.TokenPublished, s.Published, last.Published},
+		{metrics.TokenRefused, s.Refused, last.Refused},
+		{metrics.TokenFailed, s.Failed, last.Failed},
+	} {
 		if c.now > c.then {
-			r.metrics.Count("sluice_token_publications_total", float64(c.now-c.then), c.result)
+			r.metrics.Count(metrics.TokenPublications(c.result), float64(c.now-c.then))
 		}
 	}
 	if s.Published > last.Published {
 		r.log.Info("the plugin's kubeconfig is published", zap.String("token", string(s.Origin)), zap.Time("expires", s.Expiry))
-		r.metrics.Count("sluice_install_writes_total", 1, observe.Kubeconfig, "success")
+		r.metrics.Count(metrics.InstallWrites(observe.Kubeconfig, metrics.Success), 1)
 	}
 	if s.Failed > last.Failed {
-		r.metrics.Count("sluice_install_writes_total", 1, observe.Kubeconfig, "error")
-		r.metrics.Count("istio_cni_installs_total", 1, "CREATE_KUBECONFIG_FAILURE")
+		r.metrics.Count(metrics.InstallWrites(observe.Kubeconfig, metrics.Failure), 1)
+		r.metrics.Count(metrics.IstioInstalls(metrics.InstallationKubeconfig), 1)
 	}
 	r.trouble("the plugin's kubeconfig", s.Problem, last.Problem)
 	r.trouble("the plugin lacks a right", s.Forbidden, last.Forbidden)

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -14,18 +15,18 @@ import (
 func (v *reconciliation) endConnections(ns Namespace) string {
 	r, err := ns.EndConnections(rules.MustCompile(*v.desired.redirect), v.Connections)
 	var parts []string
-	count := func(n int, result, text string) {
+	count := func(n int, result metrics.ConnectionResult, text string) {
 		if n > 0 {
-			v.Metrics.Count("sluice_bypassing_connections_total", float64(n), result)
+			v.Metrics.Count(metrics.BypassingConnections(result), float64(n))
 			parts = append(parts, fmt.Sprintf("%d %s", n, text))
 		}
 	}
-	count(r.Ended, "ended", "were ended")
-	count(r.Kept, "kept", "stay, as the agent is configured")
-	count(r.Failed, "failed", "could not be ended")
-	count(r.Undecided, "undecided", "stay, since it is not known whether they bypass it")
+	count(r.Ended, metrics.ConnectionEnded, "were ended")
+	count(r.Kept, metrics.ConnectionKept, "stay, as the agent is configured")
+	count(r.Failed, metrics.ConnectionFailed, "could not be ended")
+	count(r.Undecided, metrics.ConnectionUndecided, "stay, since it is not known whether they bypass it")
 	if err != nil {
-		v.Metrics.Count("sluice_bypassing_connections_total", 1, "error")
+		v.Metrics.Count(metrics.BypassingConnections(metrics.ConnectionError), 1)
 		v.Log.Warn("connections that bypass the proxy may remain", zap.Stringer("pod", v.item.Ref), zap.Error(err))
 		parts = append(parts, "not all could be looked at: "+err.Error())
 	}

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -63,7 +64,7 @@ func (v *reconciliation) mend(ns Namespace, found compat.Comparison, what string
 	v.trouble.mends.note(v.now)
 	left, err := v.apply(ns, v.engineOf(found), found)
 	if text := textOf(left); err == nil && text != "" {
-		v.Metrics.Count("sluice_repairs_total", 1, "drift", "repair", "error")
+		v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure), 1)
 		v.again, v.state = v.trouble.mends.next(), Drifted
 		v.trouble.text = text
 		if v.trouble.left != text {
@@ -73,13 +74,13 @@ func (v *reconciliation) mend(ns Namespace, found compat.Comparison, what string
 		return
 	}
 	if err != nil {
-		v.Metrics.Count("sluice_repairs_total", 1, "drift", "repair", "error")
+		v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure), 1)
 		v.again = v.trouble.mends.next()
 		v.recordEvent(repairFailed, what+"; it cannot be mended: "+err.Error())
 		return
 	}
-	v.Metrics.Count("sluice_repairs_total", 1, "drift", "repair", "success")
-	v.Metrics.Observe("sluice_repair_duration_seconds", time.Since(v.trouble.since).Seconds(), "drift")
+	v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Success), 1)
+	v.Metrics.Observe(metrics.RepairDuration(metrics.CauseDrift), time.Since(v.trouble.since).Seconds())
 	v.Log.Info("a pod is mended", zap.Stringer("pod", v.item.Ref), zap.String("why", what),
 		zap.Duration("after", time.Since(v.trouble.since)))
 	v.recordEvent(redirectRepaired, what+"; all is as it should be again"+v.endConnections(ns))
@@ -108,15 +109,15 @@ func (v *reconciliation) apply(ns Namespace, e compat.BackendName, found compat.
 // count counts the differences by their kinds.
 func (v *reconciliation) count(differences []rules.Difference, bare bool) {
 	if bare {
-		v.Metrics.Count("sluice_drifts_total", 1, "absent")
+		v.Metrics.Count(metrics.Drifts(metrics.DriftAbsent), 1)
 		return
 	}
 	for _, d := range differences {
-		kind := string(d.Kind)
+		kind := metrics.DriftKind(d.Kind)
 		if d.Where == "routing" {
-			kind = "routes"
+			kind = metrics.DriftRoutes
 		}
-		v.Metrics.Count("sluice_drifts_total", 1, kind)
+		v.Metrics.Count(metrics.Drifts(kind), 1)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/install/metrics"
 )
 
 // Measure sets the metrics that say how the pods stand now, if any are looked at.
@@ -31,12 +32,12 @@ func (a *Auditor) Measure() {
 	}
 	a.mu.Unlock()
 	for _, s := range States() {
-		a.Metrics.Set("sluice_pods", float64(counts[s]), string(s))
+		a.Metrics.Set(metrics.Pods(string(s)), float64(counts[s]))
 	}
 	for _, effect := range []foreign.Verdict{foreign.Bypassed, foreign.Unknown} {
-		a.Metrics.Set("sluice_pods_foreign_rules", float64(effects[effect]), string(effect))
+		a.Metrics.Set(metrics.PodsForeignRules(string(effect)), float64(effects[effect]))
 	}
 	if a.Compare && complete && a.Pods.Synced() {
-		a.Metrics.Set("sluice_audit_last_completed_timestamp_seconds", float64(oldest.UnixNano())/1e9)
+		a.Metrics.Set(metrics.AuditLastCompleted(), float64(oldest.UnixNano())/1e9)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/bypass"
+	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/install/repair"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
@@ -83,9 +84,9 @@ type Cluster interface {
 
 // Metrics take what is counted; see package metrics.
 type Metrics interface {
-	Count(name string, n float64, labels ...string)
-	Set(name string, value float64, labels ...string)
-	Observe(name string, value float64, labels ...string)
+	Count(s metrics.CounterSeries, n float64)
+	Set(s metrics.GaugeSeries, value float64)
+	Observe(s metrics.HistogramSeries, value float64)
 }
 
 // Events are heard of all namespaces that were added; [watch.Watcher] hears them.

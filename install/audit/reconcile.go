@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/decide"
@@ -212,19 +213,19 @@ func (v *reconciliation) look(ctx context.Context, ns Namespace) {
 	}
 	start := time.Now()
 	found, err := v.compare(ns)
-	v.Metrics.Observe("sluice_audit_duration_seconds", time.Since(start).Seconds())
+	v.Metrics.Observe(metrics.AuditDuration(), time.Since(start).Seconds())
 	switch {
 	case err != nil:
 		v.failed(err)
 	case len(found.Differences) == 0:
-		v.Metrics.Count("sluice_audits_total", 1, "equal")
+		v.Metrics.Count(metrics.Audits(metrics.AuditEqual), 1)
 		v.compared = true
 		v.desired.engine = found.Backend
 		v.trouble = trouble{mends: v.trouble.mends}
 		v.inspect(ns)
 		v.checkAfterRepair(ctx)
 	default:
-		v.Metrics.Count("sluice_audits_total", 1, "drift")
+		v.Metrics.Count(metrics.Audits(metrics.AuditDrift), 1)
 		v.compared = true
 		v.differs(ctx, ns, found)
 	}
@@ -260,7 +261,7 @@ func (v *reconciliation) started() bool { return v.desired.up || v.item.PodStatu
 
 // failed is for a namespace that cannot be looked into.
 func (v *reconciliation) failed(err error) {
-	v.Metrics.Count("sluice_audits_total", 1, "error")
+	v.Metrics.Count(metrics.Audits(metrics.AuditError), 1)
 	v.unaudited(err)
 	v.state, v.again = Unknown, v.now.Add(errorPause)
 }
@@ -274,7 +275,7 @@ func (v *reconciliation) unaudited(why error) {
 
 // impossible is for a pod of which nobody knows what it should have.
 func (v *reconciliation) impossible(err error) {
-	v.Metrics.Count("sluice_audits_total", 1, "error")
+	v.Metrics.Count(metrics.Audits(metrics.AuditError), 1)
 	v.state, v.compared, v.again = Unprotected, true, v.now.Add(errorPause)
 	v.recordEvent(notRedirected, "the pod is not redirected, and cannot be: "+err.Error())
 }

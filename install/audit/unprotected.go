@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/bypass"
+	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/install/repair"
 )
 
@@ -68,7 +69,7 @@ func (v *reconciliation) noteBypass() {
 	isNew, err := v.Bypass.Passed(v.item.Namespace+"/"+v.item.Name, v.uid, v.place.Created)
 	v.note("that the runtime passes the plugin by is not kept", err)
 	if isNew {
-		v.Metrics.Count("sluice_bypassed_pods_total", 1)
+		v.Metrics.Count(metrics.BypassedPods(), 1)
 	}
 }
 
@@ -88,7 +89,7 @@ func (v *reconciliation) inPlace(ctx context.Context, ns Namespace) {
 		return
 	}
 	v.countRace(repair.InPlace, "success")
-	v.Metrics.Observe("sluice_repair_duration_seconds", time.Since(v.now).Seconds(), "race")
+	v.Metrics.Observe(metrics.RepairDuration(metrics.CauseRace), time.Since(v.now).Seconds())
 	v.recordEvent(redirectRepaired, v.cause()+"; it has its redirection now"+v.endConnections(ns))
 	v.Log.Info("a pod that started without the plugin is redirected", zap.Stringer("pod", v.item.Ref), zap.String("why", v.cause()))
 	entry := repair.Entry{
@@ -159,14 +160,14 @@ func (v *reconciliation) act(ctx context.Context, action repair.Action) {
 	switch {
 	case err == nil:
 		v.acted = v.item.ResourceVersion
-		v.countRace(action, "success")
+		v.countRace(action, metrics.Success)
 		v.recordEvent(reason, text)
 	case cluster.IsNotFound(err), cluster.IsConflict(err):
 		// It has gone, or has changed; then it is visited because of that.
 		v.acted = v.item.ResourceVersion
-		v.Metrics.Count("istio_cni_repair_pods_repaired_total", 1, string(action), "skip")
+		v.Metrics.Count(metrics.IstioPodsRepaired(metrics.Action(action), metrics.PodSkipped), 1)
 	default:
-		v.countRace(action, "error")
+		v.countRace(action, metrics.Failure)
 		v.again = earlier(v.again, v.acts.next())
 		if !cluster.IsStatus(err) {
 			v.mu.Lock()
@@ -178,13 +179,13 @@ func (v *reconciliation) act(ctx context.Context, action repair.Action) {
 }
 
 // countRace counts what was done about a late pod, under both names.
-func (v *reconciliation) countRace(action repair.Action, result string) {
-	v.Metrics.Count("sluice_repairs_total", 1, "race", string(action), result)
-	istio := "success"
-	if result == "error" {
-		istio = "fail"
+func (v *reconciliation) countRace(action repair.Action, result metrics.Result) {
+	v.Metrics.Count(metrics.Repairs(metrics.CauseRace, metrics.Action(action), result), 1)
+	istio := metrics.PodSuccess
+	if result == metrics.Failure {
+		istio = metrics.PodFailed
 	}
-	v.Metrics.Count("istio_cni_repair_pods_repaired_total", 1, string(action), istio)
+	v.Metrics.Count(metrics.IstioPodsRepaired(metrics.Action(action), istio), 1)
 }
 
 // earlier is the first of two times, of which one may be none.

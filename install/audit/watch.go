@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/nft/watch"
 )
 
@@ -27,7 +28,7 @@ func (a *Auditor) listen(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		a.Metrics.Count("sluice_events_lost_total", 1, "nftables")
+		a.Metrics.Count(metrics.EventsLost(metrics.SourceNFTables), 1)
 		a.Log.Warn("changes of rules are not heard; pods are visited by the timer", zap.Error(err))
 		if time.Since(begin) > longestListen {
 			failures = 0
@@ -57,7 +58,7 @@ func (a *Auditor) watchRules(ctx context.Context) error {
 			break
 		}
 		if e.Lost {
-			a.Metrics.Count("sluice_events_lost_total", 1, "nftables")
+			a.Metrics.Count(metrics.EventsLost(metrics.SourceNFTables), 1)
 			a.all()
 		} else {
 			a.heard(e)

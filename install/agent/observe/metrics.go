@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/metrics"
 )
 
-// Metrics has a collector for each metric of the table, and no others. It is safe for concurrent use. Its methods panic for a
-// name that is not in the table with that type, and for a wrong number of labels.
+// Metrics has a collector for each metric of the table, and no others. It is safe for concurrent use.
 type Metrics struct {
 	registry   *prometheus.Registry
 	counters   map[string]*prometheus.CounterVec
@@ -29,7 +28,7 @@ func NewMetrics(version string) *Metrics {
 	for _, family := range metrics.All() {
 		m.registry.MustRegister(m.collector(family))
 	}
-	m.Set("sluice_build_info", 1, version, runtime.Version())
+	m.Set(metrics.BuildInfo(version, runtime.Version()), 1)
 	return m
 }
 
@@ -68,27 +67,27 @@ func combinations(labels []metrics.Label) [][]string {
 }
 
 // Count adds to a counter; n must not be negative.
-func (m *Metrics) Count(name string, n float64, labels ...string) {
-	m.counters[name].WithLabelValues(labels...).Add(n)
+func (m *Metrics) Count(s metrics.CounterSeries, n float64) {
+	m.counters[s.Name()].WithLabelValues(s.Labels()...).Add(n)
 }
 
 // Set sets a gauge.
-func (m *Metrics) Set(name string, value float64, labels ...string) {
-	m.gauges[name].WithLabelValues(labels...).Set(value)
+func (m *Metrics) Set(s metrics.GaugeSeries, value float64) {
+	m.gauges[s.Name()].WithLabelValues(s.Labels()...).Set(value)
 }
 
 // SetBool sets a gauge to 1 or 0.
-func (m *Metrics) SetBool(name string, value bool, labels ...string) {
+func (m *Metrics) SetBool(s metrics.GaugeSeries, value bool) {
 	number := 0.0
 	if value {
 		number = 1
 	}
-	m.Set(name, number, labels...)
+	m.Set(s, number)
 }
 
 // Observe adds an observation to a histogram.
-func (m *Metrics) Observe(name string, value float64, labels ...string) {
-	m.histograms[name].WithLabelValues(labels...).Observe(value)
+func (m *Metrics) Observe(s metrics.HistogramSeries, value float64) {
+	m.histograms[s.Name()].WithLabelValues(s.Labels()...).Observe(value)
 }
 
 // Values returns the values of a counter or a gauge by one of its labels, rounded and summed over the others; those that are 0 too.

@@ -144,25 +144,35 @@ func TestLogLevel(t *testing.T) {
 // Every metric of the table can be reported with its labels, and is shown with its help and type, and no other is.
 func TestMetrics(t *testing.T) {
 	m := observe.NewMetrics("v1")
-	for _, f := range metrics.All() {
-		labels := make([]string, len(f.Labels))
-		for i, l := range f.Labels {
-			labels[i] = "x"
-			if len(l.Values) > 0 {
-				labels[i] = l.Values[0]
-			}
-		}
-		switch f.Type {
-		case metrics.Counter:
-			m.Count(f.Name, 1, labels...)
-		case metrics.Gauge:
-			m.Set(f.Name, 1, labels...)
-		case metrics.Histogram:
-			m.Observe(f.Name, 1, labels...)
-		}
+	for _, s := range []metrics.CounterSeries{
+		metrics.RivalRewrites("x"), metrics.IstioInstalls(metrics.InstallationConfig), metrics.InstallWrites(observe.Binary, metrics.Failure),
+		metrics.TokenPublications(metrics.TokenRefused), metrics.Adds("success", "redirect", "nft"), metrics.AddReasons("x"),
+		metrics.UncapturedPods("ipv6"), metrics.ServeRequests("x"), metrics.Audits(metrics.AuditEqual), metrics.Drifts(metrics.DriftAbsent),
+		metrics.BypassedPods(), metrics.EventsLost(metrics.SourceFiles),
+		metrics.Repairs(metrics.CauseRace, metrics.ActionRepair, metrics.Success),
+		metrics.IstioPodsRepaired(metrics.ActionRepair, metrics.PodSkipped), metrics.BypassingConnections(metrics.ConnectionKept),
+		metrics.ConnectionsRefused("health"), metrics.LogLinesSuppressed(),
+	} {
+		m.Count(s, 1)
+	}
+	for _, s := range []metrics.GaugeSeries{
+		metrics.InstallReady(), metrics.IstioInstallReady(), metrics.InstallPartReady(observe.Binary), metrics.ChainBypassed(),
+		metrics.TokenAge(), metrics.TokenExpiry(), metrics.NodeDirectory("binary", "same"), metrics.Pods("drifted"),
+		metrics.PodsForeignRules("bypass"), metrics.AuditLastCompleted(), metrics.BuildInfo("v2", "x"),
+	} {
+		m.Set(s, 1)
+	}
+	for _, s := range []metrics.HistogramSeries{
+		metrics.AddDuration("success", "redirect"), metrics.TransactionBytes("nft"), metrics.ServeDuration(), metrics.AuditDuration(),
+		metrics.RepairDuration(metrics.CauseDrift),
+	} {
+		m.Observe(s, 1)
 	}
 	_, text := ask(m.Handler(func() {}), "GET", "/metrics", there, "")
 	for _, f := range metrics.All() {
+		if f.Type != metrics.Histogram && !strings.Contains(text, "\n"+f.Name+"{") && !strings.Contains(text, "\n"+f.Name+" ") {
+			t.Errorf("%s: no series", f.Name)
+		}
 		if !strings.Contains(text, "# HELP "+f.Name+" "+f.Help+"\n# TYPE "+f.Name+" "+string(f.Type)+"\n") {
 			t.Errorf("%s is not shown as in the table", f.Name)
 		}

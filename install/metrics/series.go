@@ -1,0 +1,197 @@
+package metrics
+
+import "strings"
+
+// A series is one time series: the name of a metric of the table and the values of its labels, in the order of the table.
+type series struct {
+	name   string
+	labels []string
+}
+
+// Name returns the name of the metric.
+func (s series) Name() string { return s.name }
+
+// Labels returns the values of the labels, in the order of the table.
+func (s series) Labels() []string { return s.labels }
+
+// String returns the name and the values of the labels: sluice_audits_total{drift}.
+func (s series) String() string { return s.name + "{" + strings.Join(s.labels, ",") + "}" }
+
+// The series of the three types of metrics. The functions below return them; nothing else does, so that a name or a label that is not in
+// the table does not compile.
+type (
+	CounterSeries   struct{ series }
+	GaugeSeries     struct{ series }
+	HistogramSeries struct{ series }
+)
+
+// The values of labels.
+type (
+	// Result is what became of an action.
+	Result string
+	// TokenResult is what became of a token that was to be published.
+	TokenResult string
+	// AuditResult is what an audit found.
+	AuditResult string
+	// DriftKind is a kind of difference.
+	DriftKind string
+	// Cause is why a pod was repaired, Action what was done about it, and PodResult what became of that, in istio-cni's words.
+	Cause     string
+	Action    string
+	PodResult string
+	// ConnectionResult is what became of a connection that bypasses the proxy.
+	ConnectionResult string
+	// Source is a source of events.
+	Source string
+	// Installation is a result of istio-cni's installations.
+	Installation string
+)
+
+// The values that callers name.
+const (
+	Success Result = "success"
+	Failure Result = "error"
+
+	TokenPublished TokenResult = "success"
+	TokenRefused   TokenResult = "refused"
+	TokenFailed    TokenResult = "error"
+
+	AuditEqual AuditResult = "equal"
+	AuditDrift AuditResult = "drift"
+	AuditError AuditResult = "error"
+
+	DriftAbsent DriftKind = "absent"
+	DriftRoutes DriftKind = "routes"
+
+	CauseDrift Cause = "drift"
+	CauseRace  Cause = "race"
+
+	ActionRepair Action = "repair"
+
+	PodSuccess PodResult = "success"
+	PodSkipped PodResult = "skip"
+	PodFailed  PodResult = "fail"
+
+	ConnectionEnded     ConnectionResult = "ended"
+	ConnectionKept      ConnectionResult = "kept"
+	ConnectionFailed    ConnectionResult = "failed"
+	ConnectionUndecided ConnectionResult = "undecided"
+	ConnectionError     ConnectionResult = "error"
+
+	SourceNFTables Source = "nftables"
+	SourceFiles    Source = "files"
+	SourcePods     Source = "pods"
+
+	InstallationSuccess    Installation = "SUCCESS"
+	InstallationBinaries   Installation = "COPY_BINARIES_FAILURE"
+	InstallationKubeconfig Installation = "CREATE_KUBECONFIG_FAILURE"
+	InstallationConfig     Installation = "CREATE_CNI_CONFIG_FAILURE"
+)
+
+func counter(name string, labels ...string) CounterSeries { return CounterSeries{series{name, labels}} }
+
+func gauge(name string, labels ...string) GaugeSeries { return GaugeSeries{series{name, labels}} }
+
+func histogram(name string, labels ...string) HistogramSeries {
+	return HistogramSeries{series{name, labels}}
+}
+
+// Installation.
+
+func InstallReady() GaugeSeries                { return gauge("sluice_install_ready") }
+func IstioInstallReady() GaugeSeries           { return gauge("istio_cni_install_ready") }
+func InstallPartReady(part string) GaugeSeries { return gauge("sluice_install_part_ready", part) }
+func ChainBypassed() GaugeSeries               { return gauge("sluice_chain_bypassed") }
+func TokenAge() GaugeSeries                    { return gauge("sluice_token_age_seconds") }
+func TokenExpiry() GaugeSeries                 { return gauge("sluice_token_expiry_timestamp_seconds") }
+
+func RivalRewrites(rival string) CounterSeries { return counter("sluice_rival_rewrites_total", rival) }
+
+func IstioInstalls(r Installation) CounterSeries {
+	return counter("istio_cni_installs_total", string(r))
+}
+
+func InstallWrites(part string, r Result) CounterSeries {
+	return counter("sluice_install_writes_total", part, string(r))
+}
+
+func NodeDirectory(directory, state string) GaugeSeries {
+	return gauge("sluice_node_directory", directory, state)
+}
+
+func TokenPublications(r TokenResult) CounterSeries {
+	return counter("sluice_token_publications_total", string(r))
+}
+
+// The calls of the plugin. Result, decision, backend, reason and family are those of the plugin's report.
+
+func Adds(result, decision, backend string) CounterSeries {
+	return counter("sluice_adds_total", result, decision, backend)
+}
+
+func AddDuration(result, decision string) HistogramSeries {
+	return histogram("sluice_add_duration_seconds", result, decision)
+}
+
+func AddReasons(reason string) CounterSeries { return counter("sluice_add_reasons_total", reason) }
+
+func UncapturedPods(family string) CounterSeries {
+	return counter("sluice_uncaptured_pods_total", family)
+}
+
+func TransactionBytes(backend string) HistogramSeries {
+	return histogram("sluice_transaction_bytes", backend)
+}
+
+func ServeRequests(result string) CounterSeries {
+	return counter("sluice_serve_requests_total", result)
+}
+
+func ServeDuration() HistogramSeries { return histogram("sluice_serve_duration_seconds") }
+
+// The audit.
+
+func Pods(state string) GaugeSeries { return gauge("sluice_pods", state) }
+
+func PodsForeignRules(effect string) GaugeSeries { return gauge("sluice_pods_foreign_rules", effect) }
+
+func Audits(r AuditResult) CounterSeries { return counter("sluice_audits_total", string(r)) }
+func AuditDuration() HistogramSeries     { return histogram("sluice_audit_duration_seconds") }
+
+func Drifts(kind DriftKind) CounterSeries { return counter("sluice_drifts_total", string(kind)) }
+func BypassedPods() CounterSeries         { return counter("sluice_bypassed_pods_total") }
+func EventsLost(source Source) CounterSeries {
+	return counter("sluice_events_lost_total", string(source))
+}
+
+func AuditLastCompleted() GaugeSeries {
+	return gauge("sluice_audit_last_completed_timestamp_seconds")
+}
+
+func Repairs(c Cause, a Action, r Result) CounterSeries {
+	return counter("sluice_repairs_total", string(c), string(a), string(r))
+}
+
+func RepairDuration(c Cause) HistogramSeries {
+	return histogram("sluice_repair_duration_seconds", string(c))
+}
+
+func IstioPodsRepaired(a Action, r PodResult) CounterSeries {
+	return counter("istio_cni_repair_pods_repaired_total", string(a), string(r))
+}
+
+func BypassingConnections(r ConnectionResult) CounterSeries {
+	return counter("sluice_bypassing_connections_total", string(r))
+}
+
+// The agent itself.
+
+func BuildInfo(version, goVersion string) GaugeSeries {
+	return gauge("sluice_build_info", version, goVersion)
+}
+
+func ConnectionsRefused(port string) CounterSeries {
+	return counter("sluice_connections_refused_total", port)
+}
+
+func LogLinesSuppressed() CounterSeries { return counter("sluice_log_lines_suppressed_total") }
