@@ -20,12 +20,14 @@ func (s series) String() string { return s.name + "{" + strings.Join(s.labels, "
 // The series of the three types of metrics. The functions below return them; nothing else does, so that a name or a label that is not in
 // the table does not compile.
 type (
-	CounterSeries   struct{ series }
-	GaugeSeries     struct{ series }
+	// CounterSeries is a series of a counter.
+	CounterSeries struct{ series }
+	// GaugeSeries is a series of a gauge.
+	GaugeSeries struct{ series }
+	// HistogramSeries is a series of a histogram.
 	HistogramSeries struct{ series }
 )
 
-// The values of labels.
 type (
 	// Result is what became of an action.
 	Result string
@@ -35,9 +37,11 @@ type (
 	AuditResult string
 	// DriftKind is a kind of difference.
 	DriftKind string
-	// Cause is why a pod was repaired, Action what was done about it, and PodResult what became of that, in istio-cni's words.
-	Cause     string
-	Action    string
+	// Cause is why a pod was repaired.
+	Cause string
+	// Action is what was done about a pod.
+	Action string
+	// PodResult is what became of an action, in the words of istio-cni.
 	PodResult string
 	// ConnectionResult is what became of a connection that bypasses the proxy.
 	ConnectionResult string
@@ -98,100 +102,141 @@ func histogram(name string, labels ...string) HistogramSeries {
 
 // Installation.
 
-func InstallReady() GaugeSeries                { return gauge("sluice_install_ready") }
-func IstioInstallReady() GaugeSeries           { return gauge("istio_cni_install_ready") }
-func InstallPartReady(part string) GaugeSeries { return gauge("sluice_install_part_ready", part) }
-func ChainBypassed() GaugeSeries               { return gauge("sluice_chain_bypassed") }
-func TokenAge() GaugeSeries                    { return gauge("sluice_token_age_seconds") }
-func TokenExpiry() GaugeSeries                 { return gauge("sluice_token_expiry_timestamp_seconds") }
+// InstallReady returns the series of sluice_install_ready.
+func InstallReady() GaugeSeries { return gauge("sluice_install_ready") }
 
+// IstioInstallReady returns the series of istio_cni_install_ready.
+func IstioInstallReady() GaugeSeries { return gauge("istio_cni_install_ready") }
+
+// InstallPartReady returns the series of sluice_install_part_ready.
+func InstallPartReady(part string) GaugeSeries { return gauge("sluice_install_part_ready", part) }
+
+// ChainBypassed returns the series of sluice_chain_bypassed.
+func ChainBypassed() GaugeSeries { return gauge("sluice_chain_bypassed") }
+
+// TokenAge returns the series of sluice_token_age_seconds.
+func TokenAge() GaugeSeries { return gauge("sluice_token_age_seconds") }
+
+// TokenExpiry returns the series of sluice_token_expiry_timestamp_seconds.
+func TokenExpiry() GaugeSeries { return gauge("sluice_token_expiry_timestamp_seconds") }
+
+// RivalRewrites returns the series of sluice_rival_rewrites_total.
 func RivalRewrites(rival string) CounterSeries { return counter("sluice_rival_rewrites_total", rival) }
 
+// IstioInstalls returns the series of istio_cni_installs_total.
 func IstioInstalls(r Installation) CounterSeries {
 	return counter("istio_cni_installs_total", string(r))
 }
 
+// InstallWrites returns the series of sluice_install_writes_total.
 func InstallWrites(part string, r Result) CounterSeries {
 	return counter("sluice_install_writes_total", part, string(r))
 }
 
+// NodeDirectory returns the series of sluice_node_directory.
 func NodeDirectory(directory, state string) GaugeSeries {
 	return gauge("sluice_node_directory", directory, state)
 }
 
+// TokenPublications returns the series of sluice_token_publications_total.
 func TokenPublications(r TokenResult) CounterSeries {
 	return counter("sluice_token_publications_total", string(r))
 }
 
-// The calls of the plugin. Result, decision, backend, reason and family are those of the plugin's report.
+// The calls of the plugin, by the fields of the plugin's report.
 
+// Adds returns the series of sluice_adds_total.
 func Adds(result, decision, backend string) CounterSeries {
 	return counter("sluice_adds_total", result, decision, backend)
 }
 
+// AddDuration returns the series of sluice_add_duration_seconds.
 func AddDuration(result, decision string) HistogramSeries {
 	return histogram("sluice_add_duration_seconds", result, decision)
 }
 
+// AddReasons returns the series of sluice_add_reasons_total.
 func AddReasons(reason string) CounterSeries { return counter("sluice_add_reasons_total", reason) }
 
+// UncapturedPods returns the series of sluice_uncaptured_pods_total.
 func UncapturedPods(family string) CounterSeries {
 	return counter("sluice_uncaptured_pods_total", family)
 }
 
+// TransactionBytes returns the series of sluice_transaction_bytes.
 func TransactionBytes(backend string) HistogramSeries {
 	return histogram("sluice_transaction_bytes", backend)
 }
 
+// ServeRequests returns the series of sluice_serve_requests_total.
 func ServeRequests(result string) CounterSeries {
 	return counter("sluice_serve_requests_total", result)
 }
 
+// ServeDuration returns the series of sluice_serve_duration_seconds.
 func ServeDuration() HistogramSeries { return histogram("sluice_serve_duration_seconds") }
 
 // The audit.
 
+// Pods returns the series of sluice_pods.
 func Pods(state string) GaugeSeries { return gauge("sluice_pods", state) }
 
+// PodsForeignRules returns the series of sluice_pods_foreign_rules.
 func PodsForeignRules(effect string) GaugeSeries { return gauge("sluice_pods_foreign_rules", effect) }
 
+// Audits returns the series of sluice_audits_total.
 func Audits(r AuditResult) CounterSeries { return counter("sluice_audits_total", string(r)) }
-func AuditDuration() HistogramSeries     { return histogram("sluice_audit_duration_seconds") }
 
+// AuditDuration returns the series of sluice_audit_duration_seconds.
+func AuditDuration() HistogramSeries { return histogram("sluice_audit_duration_seconds") }
+
+// Drifts returns the series of sluice_drifts_total.
 func Drifts(kind DriftKind) CounterSeries { return counter("sluice_drifts_total", string(kind)) }
-func BypassedPods() CounterSeries         { return counter("sluice_bypassed_pods_total") }
+
+// BypassedPods returns the series of sluice_bypassed_pods_total.
+func BypassedPods() CounterSeries { return counter("sluice_bypassed_pods_total") }
+
+// EventsLost returns the series of sluice_events_lost_total.
 func EventsLost(source Source) CounterSeries {
 	return counter("sluice_events_lost_total", string(source))
 }
 
+// AuditLastCompleted returns the series of sluice_audit_last_completed_timestamp_seconds.
 func AuditLastCompleted() GaugeSeries {
 	return gauge("sluice_audit_last_completed_timestamp_seconds")
 }
 
+// Repairs returns the series of sluice_repairs_total.
 func Repairs(c Cause, a Action, r Result) CounterSeries {
 	return counter("sluice_repairs_total", string(c), string(a), string(r))
 }
 
+// RepairDuration returns the series of sluice_repair_duration_seconds.
 func RepairDuration(c Cause) HistogramSeries {
 	return histogram("sluice_repair_duration_seconds", string(c))
 }
 
+// IstioPodsRepaired returns the series of istio_cni_repair_pods_repaired_total.
 func IstioPodsRepaired(a Action, r PodResult) CounterSeries {
 	return counter("istio_cni_repair_pods_repaired_total", string(a), string(r))
 }
 
+// BypassingConnections returns the series of sluice_bypassing_connections_total.
 func BypassingConnections(r ConnectionResult) CounterSeries {
 	return counter("sluice_bypassing_connections_total", string(r))
 }
 
 // The agent itself.
 
+// BuildInfo returns the series of sluice_build_info.
 func BuildInfo(version, goVersion string) GaugeSeries {
 	return gauge("sluice_build_info", version, goVersion)
 }
 
+// ConnectionsRefused returns the series of sluice_connections_refused_total.
 func ConnectionsRefused(port string) CounterSeries {
 	return counter("sluice_connections_refused_total", port)
 }
 
+// LogLinesSuppressed returns the series of sluice_log_lines_suppressed_total.
 func LogLinesSuppressed() CounterSeries { return counter("sluice_log_lines_suppressed_total") }
