@@ -39,6 +39,10 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				if len(w.events) != 1 || !strings.Contains(w.events[0].Message, row.words) {
 					t.Errorf("told %v, want %q", w.events, row.words)
 				}
+				cause := map[bool]string{true: "bypass", false: "race"}[row.bypass]
+				if got := w.metric("sluice_repairs_total{" + cause + ",repair,success}"); got != 1 {
+					t.Errorf("%v repairs for %s are counted", got, cause)
+				}
 				b, stands := w.options.Bypass.Standing()
 				if stands != row.bypass || stands && b.Pod != "shop/web" {
 					t.Fatalf("stands %t: %v", stands, b)

@@ -78,7 +78,7 @@ func (v *reconciliation) inPlace(ctx context.Context, ns Namespace) {
 	v.trouble.mends.note(v.now)
 	left, err := v.apply(ns, v.Engine, compat.Comparison{})
 	if err != nil || len(left) > 0 {
-		v.countRace(repair.InPlace, "error")
+		v.countUnprotected(repair.InPlace, metrics.Failure)
 		v.again = v.trouble.mends.next()
 		why := "what is left of it cannot be mended by the agent: " + oneLine(left)
 		if err != nil {
@@ -88,8 +88,8 @@ func (v *reconciliation) inPlace(ctx context.Context, ns Namespace) {
 		v.applyPolicy(ctx, time.Time{})
 		return
 	}
-	v.countRace(repair.InPlace, "success")
-	v.Metrics.Observe(metrics.RepairDuration(metrics.CauseRace), time.Since(v.now).Seconds())
+	v.countUnprotected(repair.InPlace, metrics.Success)
+	v.Metrics.Observe(metrics.RepairDuration(v.repairCause()), time.Since(v.now).Seconds())
 	v.recordEvent(redirectRepaired, v.cause()+"; it has its redirection now"+v.endConnections(ns))
 	v.Log.Info("a pod that started without the plugin is redirected", zap.Stringer("pod", v.item.Ref), zap.String("why", v.cause()))
 	entry := repair.Entry{
@@ -160,14 +160,14 @@ func (v *reconciliation) act(ctx context.Context, action repair.Action) {
 	switch {
 	case err == nil:
 		v.acted = v.item.ResourceVersion
-		v.countRace(action, metrics.Success)
+		v.countUnprotected(action, metrics.Success)
 		v.recordEvent(reason, text)
 	case cluster.IsNotFound(err), cluster.IsConflict(err):
 		// It has gone, or has changed; then it is visited because of that.
 		v.acted = v.item.ResourceVersion
 		v.Metrics.Count(metrics.IstioPodsRepaired(metrics.Action(action), metrics.PodSkipped), 1)
 	default:
-		v.countRace(action, metrics.Failure)
+		v.countUnprotected(action, metrics.Failure)
 		v.again = earlier(v.again, v.acts.next())
 		if !cluster.IsStatus(err) {
 			v.mu.Lock()
@@ -178,9 +178,17 @@ func (v *reconciliation) act(ctx context.Context, action repair.Action) {
 	}
 }
 
-// countRace counts what was done about a late pod, under both names.
-func (v *reconciliation) countRace(action repair.Action, result metrics.Result) {
-	v.Metrics.Count(metrics.Repairs(metrics.CauseRace, metrics.Action(action), result), 1)
+// repairCause is the cause by which repairs of a pod without redirection are counted.
+func (v *reconciliation) repairCause() metrics.Cause {
+	if v.unrecorded().Kind == bypass.Bypassed {
+		return metrics.CauseBypass
+	}
+	return metrics.CauseRace
+}
+
+// countUnprotected counts what was done about a pod without redirection, under both names.
+func (v *reconciliation) countUnprotected(action repair.Action, result metrics.Result) {
+	v.Metrics.Count(metrics.Repairs(v.repairCause(), metrics.Action(action), result), 1)
 	istio := metrics.PodSuccess
 	if result == metrics.Failure {
 		istio = metrics.PodFailed

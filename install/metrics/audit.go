@@ -31,15 +31,16 @@ var auditMetrics = []Metric{
 	},
 	{
 		Name: "sluice_repairs_total", Type: Counter,
-		Labels: []Label{{"cause", []string{"drift", "race"}}, {"action", []string{"repair", "label", "delete"}}, result},
-		Help:   "What was done about pods without their redirection; race means that the pod started without the plugin",
+		Labels: []Label{{"cause", []string{"drift", "race", "bypass"}}, {"action", []string{"repair", "label", "delete"}}, result},
+		Help: "What was done about pods without their redirection; race means that the pod started while the plugin was not in the chain, " +
+			"bypass that the runtime did not call it",
 	},
 	{
 		Name: "sluice_bypassed_pods_total", Type: Counter,
 		Help: "Mesh pods whose sandbox the runtime made without calling the plugin, although the node's CNI chain was as it should be",
 	},
 	{
-		Name: "sluice_repair_duration_seconds", Type: Histogram, Labels: []Label{{"cause", []string{"drift", "race"}}}, Buckets: durations,
+		Name: "sluice_repair_duration_seconds", Type: Histogram, Labels: []Label{{"cause", []string{"drift", "race", "bypass"}}}, Buckets: durations,
 		Help: "Time from seeing that a pod lacks its redirection until it was verified to have it",
 	},
 	{

@@ -69,6 +69,8 @@ const (
 
 	CauseDrift Cause = "drift"
 	CauseRace  Cause = "race"
+	// CauseBypass is a runtime that made the sandbox without calling the plugin, although the chain was as it should be.
+	CauseBypass Cause = "bypass"
 
 	ActionRepair Action = "repair"
 
