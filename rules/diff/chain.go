@@ -39,7 +39,8 @@ type call struct {
 // A summary is what becomes of packets in a chain.
 type summary struct {
 	chain rules.ChainRef
-	// returned are those that come out at the chain's end, accepted those that leave the base chain, ended those that go no further.
+	// returned are the packets that reach the chain's end, accepted the packets that leave the base chain, ended the packets whose
+	// evaluation has ended.
 	returned, accepted, ended flows
 	// drawn are the packets for which a variable was asked, by its key.
 	drawn map[string]set
@@ -103,7 +104,7 @@ const (
 // mostVisits is how often a packet may come to a chain in which chance decides, from one place.
 const mostVisits = 8
 
-// call leads packets through another chain, and returns those that come out at its end. The text names it if that cannot be said.
+// call leads packets through another chain, and returns the packets that reach its end. The text names the chain if that cannot be decided.
 func (v *visit) call(c rules.ChainRef, f flow, text string) []flow {
 	k := call{c.Chain, v.place, f.progress, f.mark, f.connection, v.number}
 	called := v.follow(k, c)

@@ -49,7 +49,7 @@ func (v *visit) change(action rules.Action, packets []flow, at int, part rulePar
 	return on.list
 }
 
-// saved is the mark of a flow's connections after one was written to those that have one. A template is not kept.
+// saved returns the mark of a flow's connections after a mark was written to them. A template's mark is not kept.
 func (v *visit) saved(f flow, seen view, written *markBits) *markBits {
 	if seen.hasTemplate() {
 		return f.connection

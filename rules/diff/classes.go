@@ -111,7 +111,7 @@ type literal struct {
 	is       bool
 }
 
-// packets returns those that fulfil all conditions.
+// packets returns the packets that fulfil all conditions.
 func (b *box) packets(s *space) set {
 	packets := all
 	for _, l := range b.others {
@@ -128,7 +128,7 @@ func (s *space) literal(l literal) set {
 	return s.unless(!l.is, s.node(variableBit(l.variable), none, all))
 }
 
-// widenOrder is that in which conditions are given up: first those that a reader can best do without. Addresses come last, when
+// widenOrder is the order in which conditions are dropped: first the ones that a reader needs least. Addresses come last, when
 // little else is left, because their sets are large.
 var widenOrder = []field{
 	newPort, newDestination, sourcePort, connectionMark, mark, flags, listener, inAddress, sourceType, destinationType, icmp, status, reply, group, user, device,
@@ -185,7 +185,7 @@ func (s *space) literals(packets set) []literal {
 	return found
 }
 
-// onlyField returns the packets of which the field has the value that it has in some packet of the set.
+// onlyField returns the packets whose field has the value of some packet of the set.
 func (s *space) onlyField(packets set, f field) set {
 	return s.forget(packets, func(bit uint32) bool { return int(bit) < len(s.field) && s.field[bit] == f })
 }

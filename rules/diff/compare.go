@@ -16,7 +16,7 @@ type difference struct {
 // differenceSize is how many bytes a difference takes, in a list that grows.
 const differenceSize = 1 << 10
 
-// outcomes returns the packets of each outcome, and all those that are undecided.
+// outcomes returns the packets of each outcome, and all undecided packets.
 func (w *walk) outcomes() (decided flows, undecided set) {
 	for _, f := range w.ended.list {
 		f.progress = f.outcome()
@@ -33,7 +33,7 @@ func (w *walk) outcomes() (decided flows, undecided set) {
 type comparison struct {
 	// differences are the packets that are treated differently, whatever is not known. They are disjoint.
 	differences []difference
-	// undecided are the packets of which that depends on what is not known.
+	// undecided are the packets for which the answer depends on unknowns.
 	undecided set
 	// depends is what decides about them: it holds of packets and what is not known.
 	depends set
@@ -88,7 +88,7 @@ func (s *space) compare(left, right *walk) comparison {
 	return c
 }
 
-// decided divides the packets that differ into those of which that is certain and those of which it depends on what is not known.
+// decided divides the packets that differ into packets that differ for certain and packets for which it depends on unknowns.
 func (s *space) decided(c *comparison, differing, unknown set) {
 	certain := s.minus(s.certainly(s.or(differing, unknown)), s.possibly(unknown))
 	if !s.unknowns {
@@ -132,7 +132,7 @@ func (s *space) alike(w *walk, l, r *flow) set {
 	return s.minus(packets, w.marksDiffer(l, r))
 }
 
-// marksDiffer returns the packets of two flows whose marks are not equal. Of dropped packets only that of the connection is seen.
+// marksDiffer returns the packets of two flows whose marks are not equal. For dropped packets only the connection's mark counts.
 func (w *walk) marksDiffer(l, r *flow) set {
 	packets := w.marks.differs(l.connection, r.connection)
 	if !l.dropped {

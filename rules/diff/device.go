@@ -16,7 +16,7 @@ const loopback = "lo"
 type deviceClass struct {
 	// example is the name of one of them.
 	example string
-	// name is what they have in common: a name, a prefix, or "" for those that no rule names.
+	// name is what they have in common: a name, a prefix, or "" for interfaces that no rule names.
 	name rules.InterfaceName
 }
 
@@ -128,7 +128,7 @@ func (d *devices) find(device string) int {
 	return slices.IndexFunc(d.classes, func(c deviceClass) bool { return c.name == name })
 }
 
-// having returns the numbers of the classes of which the interfaces have one of the names.
+// having returns the numbers of the classes whose interfaces have one of the names.
 func (d *devices) having(names []rules.InterfaceName) []span {
 	var found []span
 	for _, n := range names {

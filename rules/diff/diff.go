@@ -22,7 +22,7 @@ type Side struct {
 type Options struct {
 	// MaxClasses is how many classes of packets that differ are described at most; 0 stands for DefaultMaxClasses.
 	MaxClasses int
-	// Families are those of which packets are compared; none stands for IPv4 and IPv6.
+	// Families are the families whose packets are compared. Empty means IPv4 and IPv6.
 	Families []rules.Family
 	// Budget bounds the work.
 	Budget Budget
@@ -36,7 +36,7 @@ const MostUndecided = 100
 
 // A Result is what was decided.
 type Result struct {
-	// Classes are packets of which the fates differ (see [rules.Fate.Same]), those with the smallest description first, named
+	// Classes are packets whose outcomes differ (see [rules.Fate.Same]), those with the smallest description first, named
 	// deviations last. None of them shares a packet with another. Nothing is said of packets that are undecided on a side.
 	Classes []Class
 	// More reports that there are more classes than were asked for.

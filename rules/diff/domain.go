@@ -21,7 +21,7 @@ type constraint struct {
 	// fact is the constraint in words, with the place in the kernel that makes it one.
 	fact Fact
 	hook rules.Hook
-	// impossible are the conditions of which no packet of the hook fulfils all.
+	// impossible are conditions that no packet of the hook fulfils together.
 	impossible []rules.Match
 }
 
@@ -31,7 +31,7 @@ const (
 	multicastIPv4, multicastIPv6 = "224.0.0.0/4", "ff00::/8"
 )
 
-// constraints returns all there are, beside those which the packet's own form makes (see formed).
+// constraints returns all constraints except the ones that follow from the packet's own form (see formed).
 //
 // That an established connection never meets a NAT chain, and a packet that comes by lo none at prerouting, is not among them:
 // such packets exist, and the evaluation leads them past these chains.
@@ -163,7 +163,7 @@ func (s *space) formed() set {
 		// Conntrack leaves only neighbour discovery untracked by itself. That rules do it is part of the evaluation; a packet that a filter of
 		// tc has left untracked, or nft's dup, is not compared.
 		s.minus(all, s.untrackedBefore()),
-		// A new connection is one of which no answer was seen.
+		// A new connection has seen no answer.
 		s.or(s.not(first), s.and(isZero(reply), s.having(status, 0, uint32(noneOfFirst)))),
 		s.or(s.not(later), s.and(isZero(reply), s.having(status, uint32(rules.StatusConfirmed), uint32(noneOfNew|rules.StatusConfirmed)))),
 		s.or(s.not(s.stateIs(rules.Established)), has(rules.StatusSeenReply|rules.StatusConfirmed)),

@@ -64,7 +64,7 @@ type explanation struct {
 	told int // steps of the present pass
 }
 
-// holds reports whether the way that is told is among those of the set.
+// holds reports whether the set contains the explained case.
 func (x *explanation) holds(ways set) bool {
 	for ways > all {
 		x.meter.work()
@@ -73,7 +73,7 @@ func (x *explanation) holds(ways set) bool {
 	return ways == all
 }
 
-// taken returns the flow that has the way that is told.
+// taken returns the flow of the explained case.
 func (x *explanation) taken(list []flow) (flow, bool) {
 	i := slices.IndexFunc(list, func(f flow) bool { return x.holds(f.packets) })
 	if i < 0 {
@@ -143,7 +143,7 @@ func causesText(causes []string) string {
 	return strings.Join(causes, "; ")
 }
 
-// alternatives returns the fates that the packet may have by chance, beside the one that is told.
+// alternatives returns the outcomes that chance may give the packet, besides the explained one.
 func (x *explanation) alternatives(told rules.Fate) []rules.Fate {
 	if told.Undecided != "" || !slices.ContainsFunc(x.list, func(v variable) bool { return v.kind == draw }) {
 		return nil
@@ -185,7 +185,7 @@ func (x explanation) chances() []string {
 // mostAlternatives bounds the fates that differ in marks only.
 const mostAlternatives = 64
 
-// byMarks divides a flow into parts of which each has one mark.
+// byMarks divides a flow into parts with one mark each.
 func (x *explanation) byMarks(f flow) []flow {
 	parts := []flow{f}
 	for i := range f.mark {
@@ -322,7 +322,7 @@ func (x *explanation) baseOf(p *rules.Pass, b passedBase) {
 	}
 }
 
-// MostSteps is how many steps of a pass are told. A rule with a list counts as one more step for every listPart of its values.
+// MostSteps is how many steps of a pass are listed. A rule with a list counts as one more step for every listPart of its values.
 const MostSteps = 10_000
 
 const listPart = 64

@@ -36,23 +36,23 @@ const (
 	user      // 0 without a socket, else withSocket and the id
 	group     // 0 without a socket
 	listener  // 1 if a transparent socket is missing
-	inAddress // that of the interface, for redirections at prerouting
+	inAddress // the interface's address, for redirections at prerouting
 	state
 	reply          // 1 in the direction of answers
 	status         // the bits of rules.Status
-	newDestination // that of a translated connection
-	newPort        // that of a translated connection
+	newDestination // the destination of a translated connection
+	newPort        // the port of a translated connection
 	mark
 	connectionMark
-	unknownMark // the first of several marks of which nothing is known
+	unknownMark // the first of several unknown marks
 	fieldCount  = unknownMark + unknownMarks
 )
 
-// unknownMarks is how many marks of which nothing is known have a field. Others are made of variables behind all fields, which are so far
+// unknownMarks is how many unknown marks have a field. Others are made of variables behind all fields, which are so far
 // from the other marks that a comparison with these may exhaust the budget.
 const unknownMarks = 4
 
-// isUnknownMark reports whether the field is one of the marks of which nothing is known.
+// isUnknownMark reports whether the field is one of the unknown marks.
 func isUnknownMark(f field) bool { return f >= unknownMark }
 
 // Widths of the fields in bits, but for addresses.
@@ -177,7 +177,7 @@ func (v value) next() value {
 // A span is all values from the first to the last.
 type span struct{ first, last value }
 
-// union brings spans into ascending order, and makes one of those that overlap.
+// union sorts spans and merges spans that overlap.
 func union(spans []span) []span {
 	slices.SortFunc(spans, func(a, b span) int {
 		return cmp.Or(cmp.Compare(a.first.high, b.first.high), cmp.Compare(a.first.low, b.first.low))
@@ -195,7 +195,7 @@ func union(spans []span) []span {
 	return joined
 }
 
-// within returns the packets of which the field has a value in one of the spans, which are in ascending order and do not overlap.
+// within returns the packets whose field has a value in one of the spans, which are sorted and do not overlap.
 func (s *space) within(f field, spans []span) set {
 	if s.one != nil && s.one.known[f] {
 		v := s.one.values[f]
@@ -205,10 +205,10 @@ func (s *space) within(f field, spans []span) set {
 	return s.tree(s.bits[f], value{}, spans)
 }
 
-// is returns the packets of which the field has the value.
+// is returns the packets whose field has the value.
 func (s *space) is(f field, v value) set { return s.within(f, []span{{v, v}}) }
 
-// addressIn returns the packets of which the field, which is an address, lies in one of the ranges.
+// addressIn returns the packets whose field, an address, lies in one of the ranges.
 func (s *space) addressIn(f field, ranges []netipx.IPRange) set {
 	if s.one != nil && s.one.known[f] {
 		return constant(isIn(s.one.values[f].address(len(s.bits[f])), ranges))
@@ -249,7 +249,7 @@ func (s *space) addressSpans(ranges []netipx.IPRange) []span {
 	return spans
 }
 
-// bit returns the packets of which a bit of the field, counted from the least significant, is 1.
+// bit returns the packets in which a bit of the field, counted from the least significant, is 1.
 func (s *space) bit(f field, i int) set {
 	if s.one != nil && s.one.known[f] {
 		return constant(s.one.values[f].has(i))
@@ -311,7 +311,7 @@ func (s *space) firstSpans(f field, packets set, most int) []span {
 	return found[:min(len(found), most)]
 }
 
-// having returns the packets of which the bits of the field under the mask are those of the value.
+// having returns the packets in which the field's bits under the mask equal the value's.
 func (s *space) having(f field, v, mask uint32) set {
 	if v&^mask != 0 {
 		return none

@@ -19,7 +19,7 @@ import (
 type history struct {
 	// written are the states that a rule of either side writes to.
 	written map[string]bool
-	// apart are the states that the two sides write to differently, and found those of which that is known only since the last decision.
+	// apart are the states that the two sides write to differently; found are such states that the last decision has found.
 	apart, found map[string]bool
 	// helps reports that a rule of either side gives a connection a helper.
 	helps bool
@@ -76,7 +76,7 @@ type update struct {
 	packets set
 }
 
-// updates are those of a walk or a part of it, by what tells the rule from others, and their order.
+// updates holds the updates of a walk or a part of it, by the key of the rule, and their order.
 type updates struct {
 	byRule map[string]update
 	order  []string

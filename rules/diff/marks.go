@@ -7,7 +7,7 @@ import (
 )
 
 // A markBits is a mark after some rules, for all packets of a flow at once: of each bit, from the
-// least significant, the packets of which it is 1. What it says of other packets means nothing.
+// least significant, the packets in which it is 1. It says nothing about other packets.
 type markBits [32]set
 
 // marks makes one copy of each content, so that equal marks are one pointer.
@@ -43,7 +43,7 @@ func (m *marks) set(b *markBits, v, mask uint32) *markBits {
 	return m.mix(b, nil, ^mask, 0, v)
 }
 
-// mix returns the mark with the bits of a in one mask xor those of b in another xor a value.
+// mix returns the mark (a & ofA) ^ (b & ofB) ^ xor.
 func (m *marks) mix(a, b *markBits, ofA, ofB, xor uint32) *markBits {
 	m.meter.charge(len(a))
 	var mixed markBits
@@ -63,8 +63,8 @@ func (m *marks) mix(a, b *markBits, ofA, ofB, xor uint32) *markBits {
 	return m.of(mixed)
 }
 
-// merge returns the mark that is a for the packets of one set, and b for those of another, which have none in common. What it says of
-// others means nothing.
+// merge returns the mark that is a for the packets of one set and b for the packets of another, disjoint set. It says nothing about
+// other packets.
 func (m *marks) merge(ofA set, a *markBits, ofB set, b *markBits) *markBits {
 	if a == b {
 		return a
@@ -84,7 +84,7 @@ func (m *marks) merge(ofA set, a *markBits, ofB set, b *markBits) *markBits {
 	return m.of(merged)
 }
 
-// unknown returns a mark of which nothing is known.
+// unknown returns an unknown mark.
 func (m *marks) unknown(v variable) *markBits {
 	var b markBits
 	slot := slices.IndexFunc(m.unknownMarks, func(other variable) bool { return other.key == v.key })
@@ -105,7 +105,7 @@ func (m *marks) unknown(v variable) *markBits {
 	return m.of(b)
 }
 
-// equals returns the packets of which the mark fulfils the match.
+// equals returns the packets whose mark fulfils the match.
 func (m *marks) equals(b *markBits, match rules.MatchMark) set {
 	m.meter.charge(len(b))
 	packets := all
@@ -124,7 +124,7 @@ func (m *marks) equals(b *markBits, match rules.MatchMark) set {
 	return m.unless(match.Not, packets)
 }
 
-// within returns the packets of which the mark lies in one of the ranges.
+// within returns the packets whose mark lies in one of the ranges.
 func (m *marks) within(b *markBits, ranges []rules.Range[uint32]) set {
 	m.meter.charge(len(ranges))
 	spans := spansOf(ranges, 0)
@@ -144,7 +144,7 @@ func (m *marks) within(b *markBits, ranges []rules.Range[uint32]) set {
 	return visit(len(b), value{}, spans)
 }
 
-// differs returns the packets of which the two marks are not equal.
+// differs returns the packets whose two marks are not equal.
 func (m *marks) differs(a, b *markBits) set {
 	if a == b {
 		return none
@@ -157,7 +157,7 @@ func (m *marks) differs(a, b *markBits) set {
 	return packets
 }
 
-// localMarks are those of a routing's policies for a family.
+// localMarks returns the marks of a routing's policies for a family.
 func localMarks(r rules.Routing, f rules.Family) []uint32 {
 	var found []uint32
 	for _, p := range r.Policies {

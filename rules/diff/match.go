@@ -232,7 +232,7 @@ func (s *space) portMatches(m rules.MatchPort, v *view) set {
 	return s.and(s.withPorts, s.unless(m.Not, packets))
 }
 
-// spansOf converts ranges of numbers, to each of which the base is added.
+// spansOf converts ranges of numbers and adds the base to each bound.
 func spansOf[T uint16 | uint32](ranges []rules.Range[T], base uint64) []span {
 	spans := make([]span, len(ranges))
 	for i, r := range ranges {
@@ -312,7 +312,7 @@ func (s *space) socketFound(m rules.MatchSocket, v *view) set {
 	return s.variable(found)
 }
 
-// tuple returns the packets that fulfil an alternative, or none of them: then only those that have all that is compared.
+// tuple returns the packets that fulfil an alternative; with Not, the packets that have all compared fields and fulfil none.
 func (s *space) tuple(m rules.MatchTuple, fulfil func(rules.Match) set) set {
 	sets := make([]set, len(m.Alternatives))
 	for i, matches := range m.Alternatives {

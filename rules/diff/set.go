@@ -24,7 +24,7 @@ type diagrams struct {
 	nodes []node
 	// numbers finds a node's number by its content: a hash table with open addressing, its length a power of two.
 	numbers []set
-	// results are those of recent operations. An entry that is overwritten costs time only.
+	// results caches the results of recent operations. Overwriting an entry costs time only.
 	results []result
 	// forgotten are the results of the last calls of forget, by node.
 	forgotten []forgotten
@@ -48,7 +48,7 @@ const (
 	opMinus
 	opDiffer
 	opIfElse
-	opMeet // whose results are those of sets that have nothing in common
+	opMeet // whose results say that two sets are disjoint
 )
 
 // The lengths of the tables to begin with, for all packets and for one.

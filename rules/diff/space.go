@@ -46,7 +46,7 @@ type onePacket struct {
 	known  [fieldCount]bool
 }
 
-// newSpace returns the space of all packets in which the interfaces are told apart.
+// newSpace returns the space of all packets, with the given classes of interfaces.
 func newSpace(f rules.Family, h rules.Hook, apart *devices, m *meter) *space {
 	s := &space{
 		diagrams: newDiagrams(firstSize, m), layout: layoutOf(f), family: f, hook: h, devices: apart,
@@ -168,7 +168,7 @@ func (s *space) states(in func(rules.State) bool) set {
 	return packets
 }
 
-// known is a value of the field state beside those of [rules.State]: new, but not the connection's first packet.
+// known is a value of the field state besides the values of [rules.State]: new, but not the connection's first packet.
 const known = rules.Untracked + 1
 
 func (s *space) stateIs(st rules.State) set {
@@ -179,7 +179,7 @@ func (s *space) stateIs(st rules.State) set {
 	return packets
 }
 
-// deviceNamed returns the packets of which the interface has one of the names.
+// deviceNamed returns the packets whose interface has one of the names.
 func (s *space) deviceNamed(names []rules.InterfaceName) set {
 	switch {
 	case s.one != nil && s.hook == rules.Output:

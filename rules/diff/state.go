@@ -35,9 +35,9 @@ type target struct {
 	kind targetKind
 	// hook is where the rule was met.
 	hook rules.Hook
-	// addr to lastAddr are the addresses of which the kernel takes one; lastAddr is not valid for a single one.
+	// addr to lastAddr is the range from which the kernel takes an address; lastAddr is invalid for a single address.
 	addr, lastAddr netip.Addr
-	// port to last are the ports of which the kernel takes one, 0 stands for the connection's own; last is 0 for a single one.
+	// port to last is the range from which the kernel takes a port; port 0 is the connection's own, last 0 means a single port.
 	port, last uint16
 }
 
@@ -93,7 +93,7 @@ const flowSize = 256
 // manyFlows is where a map is faster than a look at each.
 const manyFlows = 8
 
-// add unites the packets with those of the same progress.
+// add unites the packets with the packets of equal progress.
 func (w *walk) add(to *flows, from ...flow) {
 	for _, f := range from {
 		if f.packets == none {

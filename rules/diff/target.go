@@ -92,7 +92,7 @@ func maxAddr(a, b netip.Addr) netip.Addr {
 	return b
 }
 
-// destinationIn returns the packets of which the destination lies in one of the ranges. After a redirection at prerouting that is the
+// destinationIn returns the packets whose destination lies in one of the ranges. After a redirection at prerouting that is the
 // address of the interface (RedirectTakesFirstAddress, RedirectTakesScope).
 func (s *space) destinationIn(vw *view, ranges []netipx.IPRange) set {
 	t := vw.target
@@ -110,7 +110,7 @@ func (s *space) destinationIn(vw *view, ranges []netipx.IPRange) set {
 	}
 }
 
-// portIn returns the packets of TCP and UDP of which the destination port lies in one of the spans.
+// portIn returns the TCP and UDP packets whose destination port lies in one of the spans.
 func (s *space) portIn(vw *view, spans []span) set {
 	t := vw.target
 	var packets set

@@ -61,7 +61,7 @@ func (v *visit) ruleKey() string {
 	return keys[v.run.first]
 }
 
-// textKey tells the rule from those of other chains and of other text.
+// textKey returns a key that differs from the keys of rules of other chains or with other text.
 func (v *visit) textKey(r *rules.Rule, count map[string]int) string {
 	text := r.String() // which may hold a list of any length
 	v.meter.charge(len(text))

@@ -31,7 +31,7 @@ const (
 	unknownBit
 )
 
-// variables are those of a space.
+// variables holds the variables of a space.
 type variables struct {
 	list  []variable
 	index map[string]int

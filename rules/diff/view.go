@@ -78,14 +78,14 @@ func (s *space) statusAs(v *view, bits rules.Status) set {
 	return s.and(packets, s.connection(v))
 }
 
-// ofSource returns the packets of which something that depends on their unknown source holds.
+// ofSource returns the packets whose unknown source fulfils a condition.
 func (s *space) ofSource(condition string, v *view) set {
 	return s.variable(variable{
 		key: "source after " + v.source + "\x01" + condition, kind: unknownBit, text: "the source of the packet after " + v.source,
 	})
 }
 
-// translated returns the packets of which the target is another destination than their own.
+// translated returns the packets whose target is not their own destination.
 func (s *space) translated(t target) set {
 	if t.kind == noTarget {
 		return none

@@ -14,7 +14,7 @@ type walk struct {
 	side    string
 	matches matcher
 	marks   *marks
-	// runs are those of each chain, harmless the chains that change no packet that comes back, guards what each run matches.
+	// runs holds the runs of each chain, harmless the chains that change no packet that returns, guards what each run matches.
 	runs     map[*rules.Chain][]run
 	harmless map[*rules.Chain]bool
 	guards   map[guarded]set
@@ -28,7 +28,7 @@ type walk struct {
 
 	// updates are what the rules have written to states.
 	updates updates
-	// ended are the packets of which the way is over.
+	// ended are the packets whose evaluation has ended.
 	ended flows
 	// unknown is what undecided packets have met.
 	unknown      []unknown
@@ -47,7 +47,7 @@ type unknown struct {
 type passed struct {
 	hook  rules.Hook
 	bases []passedBase
-	// leaving are the packets that go on behind the hook, ended those of which the way is over up to there.
+	// leaving are the packets that continue behind the hook, ended all packets whose evaluation has ended by then.
 	leaving, ended []flow
 }
 
@@ -93,7 +93,7 @@ func put[K comparable, V any](to *map[K]V, key K, value V) {
 	(*to)[key] = value
 }
 
-// leave leads packets that leave by lo through postrouting (LoopbackPassesPostrouting), and returns those that are not dropped.
+// leave leads packets that leave by lo through postrouting (LoopbackPassesPostrouting), and returns the packets that are not dropped.
 func (w *walk) leave(in []flow) []flow {
 	for _, c := range w.rs.BaseChains(rules.Postrouting) {
 		w.meter.work()
@@ -104,7 +104,7 @@ func (w *walk) leave(in []flow) []flow {
 	return in
 }
 
-// hook leads packets through all base chains of a hook (HooksRunByPriority), and returns those that are not dropped.
+// hook leads packets through all base chains of a hook (HooksRunByPriority), and returns the packets that are not dropped.
 func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 	if w.one != nil {
 		w.passes = append(w.passes, passed{hook: h})
@@ -161,7 +161,7 @@ func chainName(c rules.ChainRef) string {
 	return fmt.Sprintf("%s %s %s", c.Table.Family, c.Table.Name, c.Chain.Name)
 }
 
-// base leads packets through a base chain, and returns those that go on to the next.
+// base leads packets through a base chain, and returns the packets that continue to the next.
 func (w *walk) base(p *place, in []flow) []flow {
 	base := p.chain.Chain.Base
 	passing := passedBase{place: *p}
@@ -314,7 +314,7 @@ func (w *walk) staysOnLink() set {
 	return w.or(linkLocal, w.matching(addresses(rules.Destination, multicastIPv6), &view{}))
 }
 
-// route divides the packets that have left the output hook into those that arrive by lo and those that are gone.
+// route divides the packets that have passed the output hook into packets that arrive by lo and packets that leave the host.
 func (w *walk) route(in []flow) (arriving, gone []flow) {
 	var back, away flows
 	arrive := func(f flow, rerouted bool) {
@@ -398,7 +398,7 @@ func (w *walk) isLocal(t target) set {
 		text: fmt.Sprintf("whether %s, to which the packet is sent, is an address of this host", t.addr),
 	}
 	if w.one != nil {
-		local.kind = draw // both outcomes are told
+		local.kind = draw // both outcomes are listed
 	}
 	return w.variable(local)
 }

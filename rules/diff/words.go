@@ -69,7 +69,7 @@ func (s *space) describe(b box) []Condition {
 	return conditions
 }
 
-// values writes the values that a field has, out of those that it can have; condition is a set that makes this choice.
+// values writes the values of a field, out of all possible ones; condition is a set that makes this choice.
 func (s *space) values(f field, has, can, condition set) string {
 	if isBits(f) {
 		return s.bitValues(f, has, condition)
@@ -178,7 +178,7 @@ func valueName(f field, n uint64) string {
 	return [...]string{"listens", "none listens"}[n]
 }
 
-// bitValues writes values of which some bits matter: has is what they are, condition the set that plain has made.
+// bitValues writes values in which only some bits matter; has holds these bits, condition is the set that plain has made.
 func (s *space) bitValues(f field, has, condition set) string {
 	for _, c := range []struct {
 		values  set
