@@ -55,6 +55,7 @@ test: bin/cni/bridge
 test: ## Run the tests (as root or with sudo: all of them), in their short form and without the race detector.
 	@.ci/test -p $$((2 * $$(nproc))) -timeout 10m $(TESTFLAGS) ./...
 
+test-race: export SLUICE_CHECKS ?= 100
 test-race: bin/cni/bridge
 test-race: ## Run the tests of packages with concurrency under the race detector.
 	@.ci/test -race -p $$((2 * $$(nproc))) -timeout 20m $(TESTFLAGS) $(RACE)
@@ -171,11 +172,13 @@ lint: bin/tools/golangci-lint
 	cd e2e && ../bin/tools/golangci-lint run
 
 # A number of runs for the fuzz: go test fails now and then, with "context deadline exceeded", when a time limit ends.
+# The inputs that `make test` leaves out are tried with the race detector, or for packages without concurrency below.
 ci: export SLUICE_REQUIRE = 1
 ci: ## Run what a change must pass: lint, test, test-race, test-kernel, part of test-peers, a short fuzz, older kernels, a real Kubernetes and Istio.
 	@echo 'ci: lint'; $(MAKE) --no-print-directory lint
 	@echo 'ci: test'; $(MAKE) --no-print-directory test TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: race'; $(MAKE) --no-print-directory test-race TESTFLAGS='-count=1 $(TESTFLAGS)'
+	@echo 'ci: checks'; SLUICE_CHECKS=100 .ci/test -count=1 $(TESTFLAGS) ./rules ./compat
 	@echo 'ci: kernel'; $(MAKE) --no-print-directory test-kernel
 	@echo 'ci: peers'; $(MAKE) --no-print-directory test-peers SLUICE_LONG= TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: chart'; $(MAKE) --no-print-directory chart-test TESTFLAGS='-count=1 $(TESTFLAGS)'
