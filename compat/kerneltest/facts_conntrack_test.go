@@ -243,10 +243,12 @@ func beforeConntrackFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
+	// The template of nftables is one for all namespaces of the machine on a processor (nft_ct_pcpu_template in net/netfilter/nft_ct.c):
+	// it has the mark that some rule of xtables, maybe of another namespace, wrote last.
 	list.add(diff.TemplateIsForXTables, "nft: a zone in raw, then xtables' connection mark 0",
 		one(
 			chains(rules.Inet, []string{base("filter", "prerouting", "-310"), "ct zone set 5"}),
-			xtables(legacy, "raw", "PREROUTING -m connmark --mark 0 -j MARK --set-mark 9"),
+			xtables(legacy, "raw", "PREROUTING -j CONNMARK --set-mark 0", "PREROUTING -m connmark --mark 0 -j MARK --set-mark 9"),
 		),
 		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 	)
