@@ -7,7 +7,8 @@ COMMANDS = ./rules/cmd/rules ./plugin/cmd/sluice-cni
 DEMO = ./rules/cmd/demo
 # Programs of others, in the module e2e, with which tests compare ours.
 PEER = istio/cmd/istio-iptables
-# Packages whose tests `make test` runs with the race detector.
+# Packages with concurrency, whose tests `make test-race` runs. Not in `make test`: the race detector builds every package a
+# second time, and the tests under it take several times the processor's time.
 RACE = $(patsubst %,./%/...,$(wildcard nft plugin install)) ./compat/validation ./rules/cmd/...
 # What the image holds besides the plugin, its name, and for which architectures it is.
 IMAGE_COMMANDS = ./install/cmd/sluice-node ./rules/cmd/rules
@@ -31,13 +32,13 @@ SEED ?=
 BENCH ?= .
 COUNT ?= 6
 # The targets of test-fresh.
-TARGETS ?= help build demo test test-long test-kernel test-peers fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio \
+TARGETS ?= help build demo test test-race test-long test-kernel test-peers fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio \
 	e2e-kernels manifests chart-test image lint ci clean
 BENCHTIME ?= 300ms
 
 build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/
 
-.PHONY: help build demo test test-long test-kernel test-peers test-fresh fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio e2e-kernels manifests chart-test image lint ci clean
+.PHONY: help build demo test test-race test-long test-kernel test-peers test-fresh fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio e2e-kernels manifests chart-test image lint ci clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' Makefile
@@ -51,12 +52,17 @@ demo: ## Show the rules at work in a network namespace (root or sudo).
 
 # Tests wait more than they compute, for clocks and for other processes: hence more packages at a time than there are cores.
 test: bin/cni/bridge
-test: ## Run the tests (as root or with sudo: all of them).
-	@RACE='$(RACE)' .ci/test -p $$((2 * $$(nproc))) -timeout 10m $(TESTFLAGS)
+test: ## Run the tests (as root or with sudo: all of them), in their short form and without the race detector.
+	@.ci/test -p $$((2 * $$(nproc))) -timeout 10m $(TESTFLAGS) ./...
+
+test-race: export SLUICE_CHECKS ?= 100
+test-race: bin/cni/bridge
+test-race: ## Run the tests of packages with concurrency under the race detector.
+	@.ci/test -race -p $$((2 * $$(nproc))) -timeout 20m $(TESTFLAGS) $(RACE)
 
 test-long: bin/cni/bridge
 test-long: ## Run the tests with the long ones, all under the race detector.
-	@SLUICE_LONG=1 RACE=./... .ci/test -timeout 40m $(TESTFLAGS)
+	@SLUICE_LONG=1 .ci/test -race -timeout 40m $(TESTFLAGS) ./...
 	@$(MAKE) --no-print-directory test-kernel PAIRS=1000000
 
 test-kernel: export SLUICE_PAIRS = $(PAIRS)
@@ -72,7 +78,7 @@ test-peers: export MODULE = e2e
 test-peers: export EXCEPT = /e2e/(cluster|suite|injection)
 test-peers: ## Compare with Istio's own programs (root or sudo); SLUICE_LONG= in part, SLUICE_SEED=7 by other chance.
 test-peers: build bin/$(notdir $(PEER))
-	@.ci/test -p 1 -v -timeout 30m $(TESTFLAGS) | grep --line-buffered -vE '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS)'
+	@.ci/test -p 1 -v -timeout 30m $(TESTFLAGS) ./... | grep --line-buffered -vE '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS)'
 
 test-fresh: ## Run TARGETS (all) each on a clean clone with empty module and build caches; some take an hour.
 	@.ci/fresh $(TARGETS)
@@ -95,7 +101,7 @@ bench bench-peers: build bin/istio-cni bin/e2e/install-cni bin/e2e/istio/pilot-a
 
 bench-packages: bin/tools/golangci-lint
 bench-packages: ## Run the packages' own benchmarks COUNT (6) times; BASE=file compares with an earlier bin/bench.out.
-	@RACE= .ci/test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) $(TESTFLAGS) | tee bin/bench.out
+	@.ci/test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) $(TESTFLAGS) ./... | tee bin/bench.out
 	@bin/tools/benchstat $(BASE) bin/bench.out
 
 # One package at a time and -v, as above. What a cluster is made of is built by the user, and is there when root runs the tests.
@@ -166,10 +172,13 @@ lint: bin/tools/golangci-lint
 	cd e2e && ../bin/tools/golangci-lint run
 
 # A number of runs for the fuzz: go test fails now and then, with "context deadline exceeded", when a time limit ends.
+# The inputs that `make test` leaves out are tried with the race detector, or for packages without concurrency below.
 ci: export SLUICE_REQUIRE = 1
-ci: ## Run what a change must pass: lint, test, test-kernel, part of test-peers, a short fuzz, older kernels, a real Kubernetes and Istio.
+ci: ## Run what a change must pass: lint, test, test-race, test-kernel, part of test-peers, a short fuzz, older kernels, a real Kubernetes and Istio.
 	@echo 'ci: lint'; $(MAKE) --no-print-directory lint
 	@echo 'ci: test'; $(MAKE) --no-print-directory test TESTFLAGS='-count=1 $(TESTFLAGS)'
+	@echo 'ci: race'; $(MAKE) --no-print-directory test-race TESTFLAGS='-count=1 $(TESTFLAGS)'
+	@echo 'ci: checks'; SLUICE_CHECKS=100 .ci/test -count=1 $(TESTFLAGS) ./rules ./compat
 	@echo 'ci: kernel'; $(MAKE) --no-print-directory test-kernel
 	@echo 'ci: peers'; $(MAKE) --no-print-directory test-peers SLUICE_LONG= TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: chart'; $(MAKE) --no-print-directory chart-test TESTFLAGS='-count=1 $(TESTFLAGS)'

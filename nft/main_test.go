@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // roleVariable names, in the environment of a process that a test starts, the role in which it runs instead of the tests.
@@ -32,6 +33,10 @@ var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader, args []string) er
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVariable)
 	if role == "" {
+		if err := rulestest.SetChecks(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		goleak.VerifyTestMain(m)
 	}
 	if err := play(roles[role]); err != nil {

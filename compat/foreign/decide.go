@@ -124,14 +124,10 @@ func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
 		}
 		return e
 	}
-	deadline := time.Now().Add(b.Time)
+	within := b.From(time.Now())
 	var results []diff.Result
 	for _, set := range orders {
 		set()
-		within := b
-		if b.Time > 0 {
-			within.Time = max(time.Until(deadline), time.Millisecond)
-		}
 		results = append(results, diff.Bypass(desired, live.Ruleset, diff.Options{MaxClasses: mostClasses, Budget: within}))
 	}
 	e.add(results, live.Ambiguous)

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +36,16 @@ var hostile = []string{
 	"", "*", "80,443", "10.0.0.0/8", "::/0", "eth0", "TPROXY", "true", "65536", "-1", "\x00", "a\nb", "\x1b[31m", "日本",
 	"../../../../etc/cron.d/x", "/etc/passwd", "$(reboot)", "`id`", "; rm -rf /", "' OR 1=1 --", "%s%n", "{{.}}", "-m owner",
 	`{"containers":["istio-proxy"]}`, `"}, "level":"info"`, "lo; flush ruleset", `" drop comment "`, `";drop;"`, "eth0;reboot,k6t-*",
-	"lxc\u00e9", strings.Repeat("8,", 5000),
+	"lxc\u00e9", strings.Repeat("8,", 5000), "80\xff\xfe", "\xc3\x28,443", strings.Repeat("x", 256<<10), everySecond(40_000),
+}
+
+// everySecond returns a list of so many ports, no two of which are neighbours; as long as annotations may be together.
+func everySecond(n int) string {
+	var list []byte
+	for i := range n {
+		list = append(strconv.AppendInt(list, int64(1+2*i%65535), 10), ',')
+	}
+	return string(list[:len(list)-1])
 }
 
 // FuzzHostilePod gives ADD a pod whose annotations, labels, names, arguments and variables somebody has made up. Whatever becomes of

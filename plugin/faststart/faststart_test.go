@@ -31,34 +31,36 @@ func TestNobodyFollowsTheLimitOfProcessors(t *testing.T) {
 }
 
 // What is initialised before has the disadvantages of a second processor, and of a stack that grows.
-func TestMostPackagesAreInitialisedAfterIt(t *testing.T) {
-	for program := range programs {
-		t.Run(program, func(t *testing.T) {
-			order := initialised(t, program)
-			at := slices.Index(order, itself)
-			if at < 0 || at > len(order)/2 {
-				t.Errorf("it is number %d of %d:\n%s", at+1, len(order), order)
-			}
-			for _, later := range []string{"os", "net", "go.yaml.in/yaml/v2"} {
-				if i := slices.Index(order, later); i < at {
-					t.Errorf("%s is number %d, and this one %d", later, i+1, at+1)
-				}
-			}
-		})
+func checkPlace(t *testing.T, order []string) {
+	t.Helper()
+	at := slices.Index(order, itself)
+	if at < 0 || at > len(order)/2 {
+		t.Errorf("it is number %d of %d:\n%s", at+1, len(order), order)
+	}
+	for _, later := range []string{"os", "net", "go.yaml.in/yaml/v2"} {
+		if i := slices.Index(order, later); i < at {
+			t.Errorf("%s is number %d, and this one %d", later, i+1, at+1)
+		}
 	}
 }
 
 // Each package that initialises anything costs a page of the program's code, 3 microseconds or more, whatever it is that it makes; and most
 // of it would be for commands other than the one that runs. What is made of constants is in the file as it is.
-func TestNoOtherPackageOfOursIsInitialised(t *testing.T) {
+func checkOthers(t *testing.T, order []string) {
+	t.Helper()
+	for _, name := range order {
+		if name != itself && (strings.HasPrefix(name, "github.com/sluice-mesh/") || name == "main") {
+			t.Errorf("%s does something before main: it has a variable that is a map, or that a function makes", name)
+		}
+	}
+}
+
+// A program is built once for both tests.
+func TestOrderOfInitialisation(t *testing.T) {
 	for program := range programs {
-		t.Run(program, func(t *testing.T) {
-			for _, name := range initialised(t, program) {
-				if name != itself && (strings.HasPrefix(name, "github.com/sluice-mesh/") || name == "main") {
-					t.Errorf("%s does something before main: it has a variable that is a map, or that a function makes", name)
-				}
-			}
-		})
+		order := initialised(t, program)
+		t.Run(program+"/most packages are initialised after it", func(t *testing.T) { checkPlace(t, order) })
+		t.Run(program+"/no other package of ours is initialised", func(t *testing.T) { checkOthers(t, order) })
 	}
 }
 
@@ -68,7 +70,7 @@ const itself = "github.com/sluice-mesh/sluice/plugin/faststart"
 func initialised(t *testing.T, program string) []string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), program)
-	build := exec.Command("go", "build", "-o", path, programs[program])
+	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, programs[program])
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

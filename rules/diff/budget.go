@@ -2,17 +2,21 @@ package diff
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
 // A Budget bounds the work on one question. The zero value stands for [DefaultBudget].
 type Budget struct {
-	// Time is how long it may take; 0 stands for no limit.
+	// Time is how long the work may take on a processor; 0 stands for no limit. A pause in which the process does not run,
+	// because the node is busy or its control group is throttled, counts as at most two milliseconds.
 	Time time.Duration
 	// Memory is how many bytes it may take, with the garbage that the collector has not freed yet; 0 stands for no limit.
 	Memory int64
-	// begin is when the time begins; the zero value stands for the first step.
+	// begin is when the work has begun, the zero value if with the question.
 	begin time.Time
+	// spent is the time that the questions of one piece of work have taken, nil for a single question.
+	spent *atomic.Int64
 }
 
 // DefaultBudget is enough for the rules of any node that has been seen, by a factor of a hundred.
@@ -21,12 +25,13 @@ var DefaultBudget = Budget{Time: 10 * time.Second, Memory: 512 << 20}
 // AgentBudget is for a question which an agent asks for each of many pods, whose rules may have been made to be costly.
 var AgentBudget = Budget{Time: 50 * time.Millisecond, Memory: 16 << 20}
 
-// From returns the budget for work that began at a time, on several questions or with the reading of what they are about.
+// From returns the budget of all questions together that it is passed with, for work that has begun at a time. What passes
+// before the first question counts in full, what passes between the questions does not count.
 func (b Budget) From(begin time.Time) Budget {
 	if b == (Budget{}) {
 		b = DefaultBudget
 	}
-	b.begin = begin
+	b.begin, b.spent = begin, new(atomic.Int64)
 	return b
 }
 
@@ -38,12 +43,17 @@ type meter struct {
 	budget   Budget
 	memory   int64
 	untilNow int // how many steps are left before the time is looked at
+	now      func() time.Time
+	last     time.Time // when the time was last looked at
 	// spent is the limit that was reached, empty if none was.
 	spent string
 }
 
 // stepsPerLook is how many steps pass between two looks at the clock: a millisecond or less.
 const stepsPerLook = 1 << 12
+
+// mostPerLook is how much time counts between two looks. Where more has passed, the process did not run meanwhile.
+const mostPerLook = 2 * time.Millisecond
 
 // textSteps is how many steps it takes to write a value of a list.
 const textSteps = 16
@@ -55,10 +65,14 @@ func newMeter(b Budget) *meter {
 	if b == (Budget{}) {
 		b = DefaultBudget
 	}
-	if b.begin.IsZero() {
-		b.begin = time.Now()
+	m := &meter{budget: b, untilNow: stepsPerLook, now: time.Now, last: time.Now()}
+	if b.spent == nil {
+		m.budget.spent = new(atomic.Int64)
 	}
-	return &meter{budget: b, untilNow: stepsPerLook}
+	if !b.begin.IsZero() {
+		m.budget.spent.CompareAndSwap(0, int64(m.last.Sub(b.begin)))
+	}
+	return m
 }
 
 // work counts a step: an operation of constant cost.
@@ -78,7 +92,10 @@ func (m *meter) charge(steps int) {
 // look ends the work if its time is over.
 func (m *meter) look() {
 	m.untilNow = stepsPerLook
-	if limit := m.budget.Time; limit > 0 && time.Since(m.budget.begin) > limit {
+	now := m.now()
+	spent := m.budget.spent.Add(int64(min(now.Sub(m.last), mostPerLook)))
+	m.last = now
+	if limit := m.budget.Time; limit > 0 && time.Duration(spent) > limit {
 		m.exhaust(fmt.Sprintf("more than %s of work", limit))
 	}
 }

@@ -40,6 +40,46 @@ func TestABudgetBeginsWithTheWork(t *testing.T) {
 	}
 }
 
+// A process that does not run spends nothing but what may pass between two looks in which it runs.
+func TestAPauseOfTheProcessIsNoWork(t *testing.T) {
+	m := newMeter(Budget{Time: 10 * mostPerLook})
+	clock := m.last
+	m.now = func() time.Time {
+		clock = clock.Add(time.Hour)
+		return clock
+	}
+	for i := range 11 {
+		limit := within(func() { m.charge(stepsPerLook) })
+		if last := i == 10; last != (limit != "") {
+			t.Fatalf("after pause %d: %q", i+1, limit)
+		}
+	}
+	m = newMeter(Budget{Time: time.Hour})
+	m.now = func() time.Time {
+		clock = clock.Add(time.Microsecond)
+		return clock
+	}
+	m.last = clock
+	m.charge(stepsPerLook)
+	if spent := m.budget.spent.Load(); spent != int64(time.Microsecond) {
+		t.Errorf("a microsecond counts as %d ns", spent)
+	}
+}
+
+// Questions with one budget share it; what passes between them is not theirs.
+func TestQuestionsShareABudget(t *testing.T) {
+	b := Budget{Time: 3*mostPerLook + mostPerLook/2}.From(time.Now())
+	var limits []string
+	for range 4 {
+		m := newMeter(b)
+		m.now = func() time.Time { return m.last.Add(time.Hour) }
+		limits = append(limits, within(func() { m.charge(stepsPerLook) }))
+	}
+	if strings.Join(limits[:3], "") != "" || limits[3] == "" {
+		t.Errorf("got %q: the fourth is to be past the budget", limits)
+	}
+}
+
 // What is in use counts, and what was released does not.
 func TestAMeterCountsWhatIsInUse(t *testing.T) {
 	m := newMeter(Budget{Memory: 100 << 20})

@@ -8,12 +8,14 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 )
 
 const (
-	// watchSeconds is after how long the API server ends a watch, so that one which died unnoticed is made anew.
-	watchSeconds = "290"
+	// watchTime is after how long the API server ends a watch, so that one which died unnoticed is made anew. One that it does not end
+	// is given up after longestPause more.
+	watchTime    = 290 * time.Second
 	firstPause   = 500 * time.Millisecond
 	longestPause = 30 * time.Second
 )
@@ -67,10 +69,12 @@ func (c *Client) listDaemonSet(ctx context.Context, n Name, seen func(*DaemonSet
 
 // followDaemonSet tells changes until the watch ends.
 func (c *Client) followDaemonSet(ctx context.Context, n Name, version string, seen func(*DaemonSet)) error {
+	ctx, cancel := context.WithTimeout(ctx, watchTime+longestPause)
+	defer cancel()
 	query := only(n)
 	query.Set("watch", "true")
 	query.Set("resourceVersion", version)
-	query.Set("timeoutSeconds", watchSeconds)
+	query.Set("timeoutSeconds", strconv.Itoa(int(watchTime/time.Second)))
 	response, err := c.send(ctx, http.MethodGet, daemonSets(n.Namespace), query, nil)
 	if err != nil {
 		return err

@@ -11,6 +11,13 @@ import (
 )
 
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	faulty := s.faulty
+	s.mu.Unlock()
+	if faulty {
+		s.ServeHTTP(w, r)
+		return
+	}
 	s.hold(r)
 	sets := "/apis/apps/v1/namespaces/" + Namespace + "/daemonsets"
 	switch {

@@ -58,6 +58,7 @@ type Server struct {
 	podCode    int
 	podVerbs   []string                 // which are forbidden
 	held       map[string]chan struct{} // by verb; closed when requests are answered again
+	faulty     bool                     // [Server.Fault] decides what all requests are answered with
 	version    int
 	news       chan struct{} // closed and made anew with each change
 }
@@ -119,6 +120,20 @@ func (s *Server) RotateAuthority() {
 // connections. What was projected stays. The new token is valid from a time on, for an hour.
 func (s *Server) RecreateAccount(from time.Time) {
 	s.SetToken(sourcetest.JWT(account, from, from.Add(time.Hour)))
+	s.http.CloseClientConnections()
+}
+
+// Fault makes the server answer all requests as a behaviour says, and ends all connections.
+func (s *Server) Fault(b sourcetest.Behaviour) { s.setFault(b, true) }
+
+// Recover ends a fault, and all connections.
+func (s *Server) Recover() { s.setFault(sourcetest.Well(), false) }
+
+func (s *Server) setFault(b sourcetest.Behaviour, faulty bool) {
+	s.Always(b)
+	s.mu.Lock()
+	s.faulty = faulty
+	s.mu.Unlock()
 	s.http.CloseClientConnections()
 }
 

@@ -46,6 +46,25 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 	})
 }
 
+// A list that comes byte by byte is given up, and asked for again.
+func TestAListThatDoesNotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, func(s *sourcetest.Server) { s.Always(sourcetest.Drip(time.Second)) })
+		time.Sleep(3 * time.Minute)
+		if w.Synced() || !w.Asked() {
+			t.Errorf("synced %v, asked %v", w.Synced(), w.Asked())
+		}
+		if n := len(w.server.Requests()); n < 2 || n > 6 {
+			t.Errorf("%d requests in three minutes", n)
+		}
+		w.server.Always(sourcetest.Well())
+		time.Sleep(2 * time.Minute)
+		if !w.Synced() {
+			t.Error("not synced")
+		}
+	})
+}
+
 func TestBeforeTheFirstList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, func(s *sourcetest.Server) { s.Next(sourcetest.Forbidden(), sourcetest.Forbidden()) })

@@ -26,9 +26,25 @@ const (
 	longestPause  = 5 * time.Second
 )
 
+// listTime bounds a list and the beginning of a watch, which otherwise wait without end for an answer that comes byte by byte. A
+// list of a large cluster's namespaces takes seconds. A watch ends at the latest so long after the API server should have ended it.
+const listTime = time.Minute
+
 // namespacePause is client-go's own, from about a second to a minute: namespaces are those of the whole cluster, too much for each of
 // its nodes to ask for every few seconds. One that is new is fetched meanwhile.
 var namespacePause *wait.Backoff
+
+// A boundedWatch is a watch whose context ends with it.
+type boundedWatch struct {
+	watch.Interface
+	end func()
+}
+
+// Stop implements [watch.Interface].
+func (w boundedWatch) Stop() {
+	w.Interface.Stop()
+	w.end()
+}
 
 // watch keeps a store up to date until the context ends.
 func (m *Cache) watch(ctx context.Context, resource string, which fields.Selector, pause *wait.Backoff, s *store) {
@@ -43,6 +59,8 @@ func (m *Cache) watch(ctx context.Context, resource string, which fields.Selecto
 	}
 	observed := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			ctx, cancel := context.WithTimeout(ctx, listTime)
+			defer cancel()
 			list, err := from.ListWithContext(ctx, o)
 			if err != nil {
 				note(err) // otherwise the watch that comes next says whether pods are followed
@@ -50,9 +68,21 @@ func (m *Cache) watch(ctx context.Context, resource string, which fields.Selecto
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			ctx, cancel := context.WithCancel(ctx)
+			begin := time.AfterFunc(listTime, cancel)
 			w, err := from.WatchWithContext(ctx, o)
 			note(err)
-			return w, err
+			if !begin.Stop() || err != nil {
+				cancel()
+			}
+			if err != nil {
+				return nil, err
+			}
+			end := func() bool { return false }
+			if o.TimeoutSeconds != nil {
+				end = time.AfterFunc(time.Duration(*o.TimeoutSeconds)*time.Second+listTime, cancel).Stop
+			}
+			return boundedWatch{w, func() { end(); cancel() }}, nil
 		},
 	}
 	options := cache.ReflectorOptions{Name: "podcache", TypeDescription: resource, Backoff: pause}

@@ -1,0 +1,63 @@
+package agent_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/plugin/file/filetest"
+)
+
+// An agent whose directories are full says which file it cannot write, leaves no half of one, and is ready by itself once there is
+// space. What was written before stays: a token that cannot be renewed in time does not take the one that is there.
+func TestFullDisks(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	for _, row := range []struct{ dir, part, file string }{
+		{"run", observe.Kubeconfig, "sluice-cni-kubeconfig"},
+		{"conf", observe.Configuration, "conf"},
+		{"bin", observe.Configuration, "sluice-cni"},
+		{"state", observe.Configuration, "state"},
+	} {
+		t.Run(row.dir, func(t *testing.T) {
+			b := newBed(t)
+			disk := filetest.Disk(t, "64k")
+			if err := os.MkdirAll(b.path(row.dir), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Mount(disk, b.path(row.dir), "", unix.MS_BIND, ""); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := unix.Unmount(b.path(row.dir), unix.MNT_DETACH); err != nil {
+					t.Error(err)
+				}
+			})
+			if row.dir == "conf" {
+				b.put("conf/10-net.conflist", primary)
+			}
+			free := filetest.Fill(t, disk)
+			r := b.run(nil)
+			r.until("the full disk is named", func() bool {
+				text := r.reasons(row.part)
+				return strings.HasPrefix(text, "false ") && strings.Contains(text, "no space left on device") &&
+					strings.Contains(text, row.file)
+			})
+			if r.readiness().Ready {
+				t.Error("ready")
+			}
+			for _, file := range b.files(row.dir) {
+				if strings.Contains(file, ".tmp") {
+					t.Errorf("%s was left behind", file)
+				}
+			}
+			free()
+			r.ready()
+			r.end()
+		})
+	}
+}

@@ -1,0 +1,60 @@
+package audit_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"unicode"
+	"unicode/utf8"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// Annotations are written by whoever may make pods: a pod whose annotation makes no sense is reported, in a message that is short and
+// printable whatever the annotation is, and is not guessed at. Another pod of the node is repaired meanwhile.
+func TestHostileAnnotations(t *testing.T) {
+	const longest = 1024 // of the message of an event, as the API server has it
+	for name, value := range map[string]string{
+		"control characters": "80\n2026-11-20 INFO all is well\x1b[2J\x00",
+		"invalid UTF-8":      "80\xff\xfe,\xc3\x28",
+		"as long as may be":  strings.Repeat("x", 256<<10),
+		"40,000 values":      strings.Repeat("80a,", 40_000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				core, lines := observer.New(zap.DebugLevel)
+				bad, good := meshPod("bad"), meshPod("good")
+				bad.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = value
+				var badSpace, goodSpace *space
+				w := node(t, nil, func(w *world) {
+					w.options.Log = zap.New(core)
+					badSpace, goodSpace = w.home(bad), w.home(good)
+					w.put(bad, running)
+					w.put(good, running)
+				})
+				if badSpace.applied > 0 || goodSpace.applied != 1 {
+					t.Errorf("applied %d and %d times: %s", badSpace.applied, goodSpace.applied, w.states())
+				}
+				unprintable := func(c rune) bool { return !unicode.IsPrint(c) }
+				reported := 0
+				for _, e := range w.events {
+					if strings.Contains(e.Message, "excludeOutboundPorts") {
+						reported++
+					}
+					if !utf8.ValidString(e.Message) || strings.ContainsFunc(e.Message, unprintable) || len(e.Message) > 4*longest {
+						t.Errorf("an event of %d bytes: %.200q", len(e.Message), e.Message)
+					}
+				}
+				for _, line := range lines.All() {
+					if strings.ContainsFunc(line.Message, unicode.IsControl) {
+						t.Errorf("a line of the log: %.200q", line.Message)
+					}
+				}
+				if reported == 0 {
+					t.Errorf("not reported: %+v", w.events)
+				}
+			})
+		})
+	}
+}

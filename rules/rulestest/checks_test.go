@@ -1,0 +1,43 @@
+package rulestest_test
+
+import (
+	"flag"
+	"testing"
+
+	_ "pgregory.net/rapid" // defines the flag
+
+	"github.com/sluice-mesh/sluice/rules/rulestest"
+)
+
+func TestSetChecks(t *testing.T) {
+	const name = "rapid.checks"
+	f := flag.Lookup(name)
+	initial := f.Value.String()
+	for _, c := range []struct{ says, long, number, want string }{
+		{"the long form", "1", "7", initial},
+		{"a number", "", "7", "7"},
+		{"the short form", "", "", "25"},
+		{"the flag", "", "7", "25"}, // which is set by now
+	} {
+		if c.says == "a number" || c.says == "the short form" {
+			flag.CommandLine = unset(t)
+		}
+		t.Setenv("SLUICE_LONG", c.long)
+		t.Setenv("SLUICE_CHECKS", c.number)
+		if err := rulestest.SetChecks(); err != nil {
+			t.Fatal(err)
+		}
+		if got := flag.Lookup(name).Value.String(); got != c.want {
+			t.Errorf("%s: %s, want %s", c.says, got, c.want)
+		}
+	}
+}
+
+// unset returns the flags, none of them given, until the test ends.
+func unset(t *testing.T) *flag.FlagSet {
+	t.Helper()
+	before, flags := flag.CommandLine, flag.NewFlagSet("test", flag.ContinueOnError)
+	before.VisitAll(func(f *flag.Flag) { flags.Var(f.Value, f.Name, f.Usage) })
+	t.Cleanup(func() { flag.CommandLine = before })
+	return flags
+}
