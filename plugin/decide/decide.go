@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 // An Attachment is what the container runtime passes about a sandbox.
@@ -190,8 +191,7 @@ func ofInjection(pod *Pod, s *Settings) Decision {
 		return notInjected
 	}
 	sources := sourcesOf(pod, s)
-	parameter := modeParameter()
-	if mode := sources.find(&parameter); mode.text == modeNone {
+	if mode := sources.find(parameter.InterceptionMode()); mode.text == modeNone {
 		return skip(InterceptionNone, "%s is NONE", mode.source)
 	}
 	return podUnknown

@@ -45,14 +45,14 @@ func (r *result) note(kind NoteKind, format string, args ...any) {
 
 // noteFamily names the address whose family is not captured.
 func (r *result) noteFamily(addresses []netip.Addr) {
-	if i := slices.IndexFunc(addresses, netip.Addr.Is6); i >= 0 && !r.redirect.IPv6 {
+	if i := slices.IndexFunc(addresses, netip.Addr.Is6); i >= 0 && !r.Redirect.IPv6 {
 		r.note(IPv6Uncaptured, "the pod's IPv6 is left uncaptured: %s comes after an IPv4 address, and ISTIO_DUAL_STACK is not set",
 			addresses[i])
 	}
 }
 
 func (r *result) noteArguments(s *sources) {
-	if names := s.arguments.unknown; len(names) > 0 {
+	if names := s.arguments.Unknown; len(names) > 0 {
 		r.note(ArgumentUnknown, "arguments of container %s that are not known have no effect: %s", s.validation.Name, shortList(names))
 	}
 }
@@ -81,7 +81,7 @@ func (r *result) isProxyUser(c *Container, pod *Pod) bool {
 	for _, context := range []*SecurityContext{c.SecurityContext, pod.Spec.SecurityContext} {
 		if context != nil && context.RunAsUser != nil {
 			uid := *context.RunAsUser
-			return slices.ContainsFunc(r.redirect.ProxyUIDs, func(ids rules.IDRange) bool {
+			return slices.ContainsFunc(r.Redirect.ProxyUIDs, func(ids rules.IDRange) bool {
 				return int64(ids.First) <= uid && uid <= int64(ids.Last)
 			})
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 // The ports of the agent and of Envoy that istio-cni never captures inbound: the agent's status
@@ -20,12 +21,10 @@ const (
 
 // result is what the parameters make.
 type result struct {
-	redirect   rules.Redirect
-	dualStack  bool
-	allDNS     bool
-	statusPort uint16
-	notes      []Note
-	faults     rules.Faults
+	parameter.Values
+
+	notes  []Note
+	faults rules.Faults
 	// origins says, for each field of the Redirect, where its value comes from.
 	origins map[string]string
 	// annotated has the fields that an annotation states.
@@ -41,12 +40,12 @@ type result struct {
 // an error it is valid.
 func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, []Note, error) {
 	found := sourcesOf(pod, s)
-	r := &result{redirect: defaults(s), allDNS: true, origins: map[string]string{}, annotated: map[string]bool{}}
-	parameters := table()
+	r := &result{Values: parameter.Values{Redirect: defaults(s)}, origins: map[string]string{}, annotated: map[string]bool{}}
+	parameters := parameter.All()
 	for i := range parameters {
 		r.take(&found, &parameters[i])
 	}
-	if bare := found.arguments.bare; bare != "" {
+	if bare := found.arguments.Bare; bare != "" {
 		r.fault(fmt.Sprintf("argument %s of container %s", bare, found.validation.Name), `""`, "a value")
 	}
 	r.complete()
@@ -57,7 +56,7 @@ func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, 
 	}
 	r.noteArguments(&found)
 	r.noteInitContainers(&found)
-	return r.redirect, r.notes, nil
+	return r.Redirect, r.notes, nil
 }
 
 // defaults are those of istio-cni: all is captured, but for what asks the agent's status port.
@@ -65,12 +64,13 @@ func defaults(s *Settings) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All = true
 	r.OutboundCIDRs.All = true
+	r.DNS.All = true
 	r.Without = slices.Clone(s.Without)
 	return r
 }
 
 // take sets one parameter, if the pod states it.
-func (r *result) take(found *sources, p *parameter) {
+func (r *result) take(found *sources, p *parameter.Parameter) {
 	value := found.find(p)
 	if value.unread != "" {
 		r.note(VariableUnread, "%s comes from a source that is not read, and has no effect", value.unread)
@@ -78,13 +78,13 @@ func (r *result) take(found *sources, p *parameter) {
 	if !value.found() {
 		return
 	}
-	r.origins[p.field], r.annotated[p.field] = value.source, value.annotated
-	wrong := p.set(r, value.text)
+	r.origins[p.Field], r.annotated[p.Field] = value.source, value.annotated
+	wrong := p.SetOfPod(&r.Values, value.text)
 	for _, element := range wrong[:min(len(wrong), maxListed)] {
-		r.fault(value.source, quote(element), p.want)
+		r.fault(value.source, quote(element), p.Kind.Allowed())
 	}
 	if more := len(wrong) - maxListed; more > 0 {
-		r.fault(value.source, fmt.Sprintf("each of %d more elements", more), p.want)
+		r.fault(value.source, fmt.Sprintf("each of %d more elements", more), p.Kind.Allowed())
 	}
 }
 
@@ -97,26 +97,26 @@ func (r *result) complete() {
 	// Only the pod's own annotation takes the place of istio-cni's default; what is stated for all
 	// of the mesh comes beside it.
 	if !r.annotated["OutboundExcludePorts"] {
-		r.redirect.OutboundExcludePorts = rules.Normalise(append(rules.Singles[uint16](statusPort), r.redirect.OutboundExcludePorts...))
+		r.Redirect.OutboundExcludePorts = rules.Normalise(append(rules.Singles[uint16](statusPort), r.Redirect.OutboundExcludePorts...))
 	}
 	excluded := rules.Singles[uint16](statusPort, healthPort, prometheusPort)
-	if r.statusPort != 0 {
-		excluded = append(excluded, rules.Single(r.statusPort))
+	if r.StatusPort != 0 {
+		excluded = append(excluded, rules.Single(r.StatusPort))
 	}
-	r.redirect.InboundExcludePorts = rules.Normalise(append(excluded, r.redirect.InboundExcludePorts...))
+	r.Redirect.InboundExcludePorts = rules.Normalise(append(excluded, r.Redirect.InboundExcludePorts...))
 	// An empty -u or -g is none, for istio-iptables too.
-	if len(r.redirect.ProxyUIDs) == 0 {
-		r.redirect.ProxyUIDs = rules.Singles[uint32](rules.DefaultProxyID)
+	if len(r.Redirect.ProxyUIDs) == 0 {
+		r.Redirect.ProxyUIDs = rules.Singles[uint32](rules.DefaultProxyID)
 	}
-	if len(r.redirect.ProxyGIDs) == 0 {
-		r.redirect.ProxyGIDs = rules.Singles[uint32](rules.DefaultProxyID)
+	if len(r.Redirect.ProxyGIDs) == 0 {
+		r.Redirect.ProxyGIDs = rules.Singles[uint32](rules.DefaultProxyID)
 	}
-	// Which servers the pod's resolv.conf will name is not known when the sandbox is made.
-	r.redirect.DNS.All = r.redirect.DNS.Capture
-	if r.redirect.DNS.Capture && !r.allDNS {
+	if r.Redirect.DNS.Capture && !r.Redirect.DNS.All {
 		r.note(AllDNSCaptured, "CAPTURE_ALL_DNS is false, but the queries to all servers are captured, as by istio-cni: "+
 			"the pod's own are not known when its rules are made")
 	}
+	// The servers of the pod's resolv.conf are not known when the sandbox is made.
+	r.Redirect.DNS.All = r.Redirect.DNS.Capture
 }
 
 // setFamilies finds out from the pod's addresses which families are captured.
@@ -126,7 +126,7 @@ func (r *result) setFamilies(addresses []netip.Addr) {
 		r.fault("addresses of the pod", fmt.Sprintf("a list of %d", len(addresses)), "one that is neither loopback nor link-local")
 		return
 	}
-	r.redirect.IPv6 = rules.CapturesIPv6(deciding, r.dualStack)
+	r.Redirect.IPv6 = rules.CapturesIPv6(deciding, r.DualStack)
 	r.noteFamily(deciding)
 }
 
@@ -145,7 +145,7 @@ func Deciding(addresses []netip.Addr) []netip.Addr {
 // validate adds what is wrong with the redirection as a whole, by the names of the inputs.
 func (r *result) validate() {
 	var faults rules.Faults
-	if !errors.As(r.redirect.Validate(), &faults) {
+	if !errors.As(r.Redirect.Validate(), &faults) {
 		return
 	}
 	for _, f := range faults {

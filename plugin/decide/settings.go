@@ -1,6 +1,9 @@
 package decide
 
-import "github.com/sluice-mesh/sluice/rules"
+import (
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/parameter"
+)
 
 // Settings are what the plugin's configuration says about decisions. The zero value takes every
 // injected pod into the mesh, and recognises no node agent.
@@ -33,5 +36,5 @@ const (
 
 	injectName       = "sidecar.istio.io/inject" // a label, and an annotation
 	statusAnnotation = "sidecar.istio.io/status"
-	modeAnnotation   = "sidecar.istio.io/interceptionMode"
+	modeAnnotation   = parameter.ModeAnnotation
 )

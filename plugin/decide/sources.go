@@ -6,19 +6,20 @@ import (
 	"strconv"
 
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 // sources are the places in a pod where parameters are stated.
 type sources struct {
 	pod               *Pod
 	proxy, validation *Container // nil where the pod has none
-	arguments         arguments
+	arguments         parameter.Arguments
 }
 
 func sourcesOf(pod *Pod, s *Settings) sources {
 	found := sources{pod: pod, proxy: pod.proxy(s), validation: pod.validation(s)}
 	if found.validation != nil {
-		found.arguments = parseArguments(found.validation.Args)
+		found.arguments = parameter.ParseArguments(found.validation.Args)
 	}
 	return found
 }
@@ -37,19 +38,19 @@ type given struct {
 func (g given) found() bool { return g.source != "" }
 
 // find looks for the value of a parameter. What is outranked is not looked at, as in Istio.
-func (s *sources) find(p *parameter) given {
-	for _, name := range p.annotations {
+func (s *sources) find(p *parameter.Parameter) given {
+	for _, name := range p.Annotations {
 		if text, ok := s.pod.Metadata.Annotations[name]; ok {
 			return given{text: text, source: "annotation " + name, annotated: true}
 		}
 	}
-	if p.identity != nil {
-		if id := s.identity(p.identity); id.found() {
+	if p.SecurityContext != "" {
+		if id := s.identity(p.SecurityContext); id.found() {
 			return id
 		}
 	}
-	if text, ok := s.arguments.values[p.flag.long]; ok && p.flag.long != "" {
-		return given{text: text, source: fmt.Sprintf("argument %s of container %s", p.flag, s.validation.Name)}
+	if text, ok := s.arguments.Values[p.Flag]; ok && p.Flag != "" {
+		return given{text: text, source: fmt.Sprintf("argument %s of container %s", p.FlagName(), s.validation.Name)}
 	}
 	return s.variable(p)
 }
@@ -57,12 +58,12 @@ func (s *sources) find(p *parameter) given {
 // identity finds an id in the security context of the proxy, or else of the pod. As for istio-cni 0
 // stands for the proxy's usual number: a proxy that runs as root to bind low ports or to use TPROXY
 // is known by its group.
-func (s *sources) identity(id *identity) given {
-	source := "securityContext." + id.name + " of the pod"
-	value := valueOf(id, s.pod.Spec.SecurityContext)
+func (s *sources) identity(name string) given {
+	source := "securityContext." + name + " of the pod"
+	value := valueOf(name, s.pod.Spec.SecurityContext)
 	if s.proxy != nil {
-		if own := valueOf(id, s.proxy.SecurityContext); own != nil {
-			value, source = own, fmt.Sprintf("securityContext.%s of container %s", id.name, s.proxy.Name)
+		if own := valueOf(name, s.proxy.SecurityContext); own != nil {
+			value, source = own, fmt.Sprintf("securityContext.%s of container %s", name, s.proxy.Name)
 		}
 	}
 	switch {
@@ -74,18 +75,23 @@ func (s *sources) identity(id *identity) given {
 	return given{text: strconv.FormatInt(*value, 10), source: source}
 }
 
-func valueOf(id *identity, c *SecurityContext) *int64 {
-	if c == nil {
+func valueOf(name string, c *SecurityContext) *int64 {
+	switch {
+	case c == nil:
 		return nil
+	case name == "runAsGroup":
+		return c.RunAsGroup
 	}
-	return id.of(c)
+	return c.RunAsUser
 }
 
 // variable finds a variable of the proxy, or else of the validation container: the injector gives
 // the same to both.
-func (s *sources) variable(p *parameter) given {
+func (s *sources) variable(p *parameter.Parameter) given {
+	// An empty id is none.
+	list := p.List() && p.SecurityContext == ""
 	var unread string
-	for _, name := range slices.Backward(p.variables) {
+	for _, name := range slices.Backward(p.PodVariableNames()) {
 		for _, c := range []*Container{s.proxy, s.validation} {
 			v := c.variable(name)
 			if v == nil {
@@ -95,18 +101,10 @@ func (s *sources) variable(p *parameter) given {
 			switch {
 			case v.ValueFrom != nil:
 				unread = source
-			case v.Value != "" || p.list:
+			case v.Value != "" || list:
 				return given{text: v.Value, source: source, unread: unread}
 			}
 		}
 	}
 	return given{unread: unread}
-}
-
-// String writes the flag as errors name it.
-func (f flag) String() string {
-	if f.short != "" {
-		return "--" + f.long + " (-" + f.short + ")"
-	}
-	return "--" + f.long
 }

@@ -59,7 +59,7 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	lines, err := ours(ns, backends)
 	if p.istio && err == nil {
 		var more []string
-		more, err = istios(ns, p.redirect)
+		more, err = istios(ns, p.Redirect)
 		lines = append(lines, more...)
 	}
 	if err != nil && len(lines) == 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-mesh/sluice/rules/diff"
+	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 const diffHelp = `Decide whether two rulesets treat every packet alike. The answer is a decision about all packets that can exist at the hooks
@@ -168,7 +169,7 @@ func namedSides(in *inputs, p *parameters, others int) (diff.Pair[spec], []error
 		}
 		found, err := parseSpec(p.names, side.text)
 		if err != nil {
-			faults = append(faults, inEachLine(side.flag, err))
+			faults = append(faults, params.InEachLine(side.flag, err))
 		}
 		*side.to = found
 	}

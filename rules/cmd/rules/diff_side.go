@@ -75,7 +75,7 @@ func (s *system) load(p *parameters, from, beside spec, other *diffSide) (*diffS
 // other side's log says, or what rules show assumes.
 func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, error) {
 	if p.located != nil {
-		return compiledSide(fmt.Sprintf("what pod %s should have", p.pod), p.redirect)
+		return compiledSide(fmt.Sprintf("what pod %s should have", p.pod), p.Redirect)
 	}
 	if other != nil && other.logged != nil {
 		p.adopt(*other.logged)
@@ -107,11 +107,11 @@ func compiledSide(name string, r rules.Redirect) (*diffSide, error) {
 // adopt takes from a log what the pod was, where the parameters do not say it.
 func (p *parameters) adopt(logged rules.Redirect) {
 	if len(p.podIPs) == 0 {
-		p.dualStack = p.dualStack || logged.IPv6
+		p.DualStack = p.DualStack || logged.IPv6
 		p.assume()
 	}
-	if len(p.redirect.DNS.Servers) == 0 {
-		p.redirect.DNS.Servers = logged.DNS.Servers
+	if len(p.Redirect.DNS.Servers) == 0 {
+		p.Redirect.DNS.Servers = logged.DNS.Servers
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/rules"
+	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 // A spec says where the ruleset of a side comes from.
@@ -33,7 +34,7 @@ const (
 const specForms = `want save:V4[,V6], log:FILE, netns:PATH[:nft|legacy|iptables-nft] or flags:"FLAG..."`
 
 // parseSpec reads the value of --left or --right.
-func parseSpec(n names, text string) (spec, error) {
+func parseSpec(n params.Names, text string) (spec, error) {
 	kind, rest, ok := strings.Cut(text, ":")
 	if !ok || rest == "" {
 		return spec{}, fmt.Errorf("%q says no side: %s", text, specForms)
@@ -74,7 +75,7 @@ func parseNamespaceSpec(text string) (spec, error) {
 }
 
 // parseFlagsSpec reads flags as a shell would split them. The environment has no part in it, so that a SPEC means the same everywhere.
-func parseFlagsSpec(n names, text string) (*parameters, error) {
+func parseFlagsSpec(n params.Names, text string) (*parameters, error) {
 	// Quotes around the whole are the SPEC's own.
 	if len(text) >= 2 && text[0] == '"' && text[len(text)-1] == '"' && strings.Count(text, `"`) == 2 {
 		text = text[1 : len(text)-1]
@@ -89,7 +90,7 @@ func parseFlagsSpec(n names, text string) (*parameters, error) {
 	if err != nil {
 		return nil, err
 	}
-	none := &system{variable: func(string) (string, bool) { return "", false }, users: n.users, groups: n.groups}
+	none := &system{variable: func(string) (string, bool) { return "", false }, users: n.Users, groups: n.Groups}
 	p, err := in.parse(none, rest)
 	if err != nil {
 		return nil, err

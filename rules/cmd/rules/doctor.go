@@ -55,13 +55,13 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 			return err
 		}
 	}
-	rs, err := rules.Compile(p.redirect)
+	rs, err := rules.Compile(p.Redirect)
 	if err != nil {
 		return err
 	}
 	facts := doctor.Gather(ns, rs)
 	facts.Backend = compat.BackendName(p.backend)
-	findings := doctor.Judge(facts, p.redirect)
+	findings := doctor.Judge(facts, p.Redirect)
 	e := examined{Namespace: ns.String(), Kernel: facts.Kernel, Verdict: doctor.Sum(findings), Findings: findings}
 	if err := s.print(s.examinationText(e), e); err != nil {
 		return err
@@ -77,7 +77,7 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 
 // completeForDoctor finds out what depends on the pod, as far as it is there.
 func (s *system) completeForDoctor(p *parameters, ns *netns.NS) error {
-	p.identifyProxy()
+	p.IdentifyProxy(p.names.Users)
 	if err := s.findNameservers(p); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *system) completeForDoctor(p *parameters, ns *netns.NS) error {
 		p.podIPs, _ = s.podAddresses(ns)
 	}
 	p.assume()
-	p.redirect.IPv6 = rules.CapturesIPv6(p.podIPs, p.dualStack)
+	p.Redirect.IPv6 = rules.CapturesIPv6(p.podIPs, p.DualStack)
 	return nil
 }
 

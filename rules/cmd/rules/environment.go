@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
+	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 // A setting is the text of one parameter and where it was found.
@@ -26,12 +26,8 @@ func (in *inputs) settings(variable func(string) (string, bool)) []setting {
 			found = append(found, setting{p, texts, flagName(p)})
 			continue
 		}
-		for j := len(p.variables) - 1; j >= 0; j-- {
-			text, ok := variable(p.variables[j])
-			if ok && (text != "" || p.list) {
-				found = append(found, setting{p, []string{text}, "environment variable " + p.variables[j]})
-				break
-			}
+		if text, source := params.FromEnvironment(p.variables, p.list, variable); source != "" {
+			found = append(found, setting{p, []string{text}, source})
 		}
 	}
 	return found
@@ -47,19 +43,19 @@ func flagName(p *parameter) string {
 
 // parse reads all parameters. The error has one line for each input that is wrong.
 func (in *inputs) parse(s *system, args []string) (*parameters, error) {
-	p := defaultParameters(names{s.users, s.groups})
+	p := defaultParameters(params.Names{Users: s.users, Groups: s.groups})
 	var faults []error
 	sources := map[string]string{} // by field of the Redirect
 	for _, setting := range in.settings(s.variable) {
 		sources[setting.parameter.field] = setting.source
 		for _, text := range setting.texts {
 			if err := setting.parameter.set(p, text); err != nil {
-				faults = append(faults, inEachLine(setting.source, err))
+				faults = append(faults, params.InEachLine(setting.source, err))
 			}
 		}
 	}
 	if p.strictIstio {
-		p.redirect.StrictIstio()
+		p.Redirect.StrictIstio()
 	}
 	faults = append(faults, p.conflicts()...)
 	faults = append(faults, in.podFaults(p)...)
@@ -77,15 +73,9 @@ func (in *inputs) parse(s *system, args []string) (*parameters, error) {
 	return p, nil
 }
 
-// inEachLine puts the name of the source before each line of the error: a list may have several wrong elements.
-func inEachLine(source string, err error) error {
-	lines := strings.Split(err.Error(), "\n")
-	return errors.New(source + ": " + strings.Join(lines, "\n"+source+": "))
-}
-
 // faults are those of the redirection as a whole, by the names of the inputs.
 func (p *parameters) faults(sources map[string]string) []error {
-	r := p.redirect
+	r := p.Redirect
 	if len(r.ProxyUIDs) == 0 {
 		r.ProxyUIDs = rules.Singles[uint32](rules.DefaultProxyID)
 	}

@@ -32,7 +32,7 @@ func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
 func (s *system) noteOfLocated(p *parameters) (note jsonNote, found bool) {
 	_ = p.inNamespace(func(ns *netns.NS) error {
 		addresses, err := s.podAddresses(ns)
-		if i := slices.IndexFunc(addresses, netip.Addr.Is6); err == nil && i >= 0 && !p.redirect.IPv6 {
+		if i := slices.IndexFunc(addresses, netip.Addr.Is6); err == nil && i >= 0 && !p.Redirect.IPv6 {
 			sentence := fmt.Sprintf("the pod's IPv6 is left uncaptured: it has %s", addresses[i])
 			note, found = jsonNote{decide.IPv6Uncaptured, sentence}, true
 		}

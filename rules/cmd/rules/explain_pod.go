@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 	"github.com/sluice-mesh/sluice/rules/diff"
+	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 // besidePod are the parameters that mean something beside --pod, which states all others.
@@ -81,7 +82,7 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	addresses, assumed := p.addressesOf(pod)
 	redirect, notes, err := decide.Parameters(pod, addresses, settings)
 	if err != nil {
-		return inEachLine(result.Pod, err)
+		return params.InEachLine(result.Pod, err)
 	}
 	head += result.note(append(assumed, notes...)...)
 	return s.printRedirected(head, result, redirect, packets)
@@ -113,11 +114,11 @@ func (p *parameters) settings() (*decide.Settings, error) {
 		}
 		c, err := config.ParseList(text)
 		if err != nil {
-			return nil, inEachLine(p.config, err)
+			return nil, params.InEachLine(p.config, err)
 		}
 		settings = c.Decide
 	}
-	for _, id := range p.redirect.Without {
+	for _, id := range p.Redirect.Without {
 		if !slices.Contains(settings.Without, id) {
 			settings.Without = append(settings.Without, id)
 		}

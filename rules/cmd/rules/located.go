@@ -100,7 +100,7 @@ func (s *system) locate(p *parameters) error {
 	if found.Redirect == nil {
 		return nil
 	}
-	p.redirect = *found.Redirect
+	p.Redirect = *found.Redirect
 	if p.backend == string(compat.BackendAuto) && found.Backend != "" {
 		p.backend = found.Backend
 	}

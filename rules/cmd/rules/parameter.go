@@ -54,11 +54,6 @@ const (
 	sectionIgnored
 )
 
-// redirect sets a field of the Redirect.
-func redirect[T any](parse func(string) (T, error), field func(*rules.Redirect) *T) func(*parameters, string) error {
-	return func(p *parameters, text string) error { return assign(field(&p.redirect))(parse(text)) }
-}
-
 // assign returns a function that takes the result of a parser.
 func assign[T any](to *T) func(T, error) error {
 	return func(value T, err error) error {
@@ -93,7 +88,7 @@ func empty(text string) bool { return text == "" }
 func (p *parameters) addNameserver(text string) error {
 	server, err := rules.ParseServer(text)
 	if err == nil {
-		p.redirect.DNS.Servers = append(p.redirect.DNS.Servers, server)
+		p.Redirect.DNS.Servers = append(p.Redirect.DNS.Servers, server)
 	}
 	return err
 }
@@ -110,7 +105,7 @@ func (p *parameters) addPodIP(text string) error {
 func (p *parameters) addWithout(text string) error {
 	id, err := rules.ParseDeviationID(text)
 	if err == nil {
-		p.redirect.Without = append(p.redirect.Without, id)
+		p.Redirect.Without = append(p.Redirect.Without, id)
 	}
 	return err
 }

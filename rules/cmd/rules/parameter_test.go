@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sluice-mesh/sluice/rules"
+	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 // istioFlags are the flags of istio-iptables, as its source has them: name, letter, variables, default.
@@ -85,11 +86,11 @@ func TestDefaultsInHelpHold(t *testing.T) {
 		if p.fallback == "" {
 			continue
 		}
-		got := defaultParameters(names{})
+		got := defaultParameters(params.Names{})
 		if err := p.set(got, p.fallback); err != nil {
 			t.Errorf("--%s %s: %v", p.flag, p.fallback, err)
 		}
-		if want := defaultParameters(names{}); !reflect.DeepEqual(got, want) {
+		if want := defaultParameters(params.Names{}); !reflect.DeepEqual(got, want) {
 			t.Errorf("--%s %s: changes %+v to %+v", p.flag, p.fallback, want, got)
 		}
 	}

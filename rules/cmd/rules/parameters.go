@@ -7,17 +7,16 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/config"
-	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
+	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 // parameters are what the flags and the environment say.
 type parameters struct {
-	redirect rules.Redirect // without what is found in the pod: see complete
-	names    names
+	params.Values // without what is found in the pod: see complete
 
-	envoyUser   string // whose id is the proxy's, if no id is given
-	dualStack   bool
+	names params.Names
+
 	podIPs      []netip.Addr
 	strictIstio bool
 
@@ -46,15 +45,11 @@ type parameters struct {
 	text   string // what was parsed, if it was a SPEC of diff
 }
 
-// names finds the numeric ids of names. The kernel knows numbers only, and so do all packages but this command.
-type names struct{ users, groups rules.Lookup }
-
 // defaultParameters are those without any flag and variable.
-func defaultParameters(n names) *parameters {
-	p := &parameters{
-		redirect:     rules.DefaultRedirect(),
+func defaultParameters(n params.Names) *parameters {
+	return &parameters{
+		Values:       params.Defaults(),
 		names:        n,
-		envoyUser:    "istio-proxy",
 		probePort:    defaultProbePort,
 		probeTimeout: defaultProbeTimeout,
 		backend:      string(compat.BackendAuto),
@@ -63,9 +58,6 @@ func defaultParameters(n names) *parameters {
 		budget:       diff.DefaultBudget,
 		runDir:       config.DefaultRunDir,
 	}
-	// Empty means: to be found out. See complete.
-	p.redirect.ProxyUIDs, p.redirect.ProxyGIDs = nil, nil
-	return p
 }
 
 // Istio's defaults of the validation (tools/istio-iptables/pkg/constants).
@@ -82,19 +74,3 @@ const (
 	formatIPTables = "iptables"
 	formatJSON     = "json"
 )
-
-// identifyProxy fills in the proxy's users and groups as Istio does: without users the id of a well-known user, or else
-// Istio's number; without groups the numbers of the users.
-func (p *parameters) identifyProxy() {
-	r := &p.redirect
-	if len(r.ProxyUIDs) == 0 {
-		id, err := p.names.users(p.envoyUser)
-		if err != nil {
-			id = rules.DefaultProxyID
-		}
-		r.ProxyUIDs = rules.Singles(id)
-	}
-	if len(r.ProxyGIDs) == 0 {
-		r.ProxyGIDs = r.ProxyUIDs
-	}
-}

@@ -15,9 +15,9 @@ import (
 // complete returns the redirection with all that depends on the pod: its families, its nameservers, the proxy's ids.
 func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 	if p.located != nil {
-		return p.redirect, p.leftAlone()
+		return p.Redirect, p.leftAlone()
 	}
-	p.identifyProxy()
+	p.IdentifyProxy(p.names.Users)
 	if err := s.findNameservers(p); err != nil {
 		return rules.Redirect{}, err
 	}
@@ -28,12 +28,12 @@ func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 		}
 		p.podIPs = found
 	}
-	p.redirect.IPv6 = rules.CapturesIPv6(p.podIPs, p.dualStack)
-	if i := slices.IndexFunc(p.podIPs, netip.Addr.Is6); i >= 0 && !p.redirect.IPv6 {
+	p.Redirect.IPv6 = rules.CapturesIPv6(p.podIPs, p.DualStack)
+	if i := slices.IndexFunc(p.podIPs, netip.Addr.Is6); i >= 0 && !p.Redirect.IPv6 {
 		s.warn("the pod's IPv6 is left uncaptured: %s comes after an IPv4 address, and --dual-stack is not set", p.podIPs[i])
 	}
-	s.warnOfNameservers(p.redirect)
-	return p.redirect, nil
+	s.warnOfNameservers(p.Redirect)
+	return p.Redirect, nil
 }
 
 // assume puts addresses in the place of those of a pod that there is not.
@@ -42,7 +42,7 @@ func (p *parameters) assume() {
 		return
 	}
 	p.podIPs = []netip.Addr{netip.IPv4Unspecified()}
-	if p.dualStack {
+	if p.DualStack {
 		p.podIPs = append(p.podIPs, netip.IPv6Unspecified())
 	}
 }
@@ -66,7 +66,7 @@ func (s *system) podAddresses(ns *netns.NS) ([]netip.Addr, error) {
 
 // findNameservers fills in the servers whose queries are captured.
 func (s *system) findNameservers(p *parameters) error {
-	dns := &p.redirect.DNS
+	dns := &p.Redirect.DNS
 	if !dns.Capture || dns.All {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
+	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 // testSystem is one in which nothing is found, and its stderr.
@@ -57,8 +58,8 @@ func TestFamiliesOfThePod(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s, stderr := testSystem()
 			s.addresses = func(*netns.NS) ([]netip.Addr, error) { return test.found, nil }
-			p := defaultParameters(names{s.users, s.groups})
-			p.dualStack = test.dualStack
+			p := defaultParameters(params.Names{Users: s.users, Groups: s.groups})
+			p.DualStack = test.dualStack
 			r, err := s.complete(p, nil)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) || exitCode(err) != exitRefused {
@@ -133,10 +134,10 @@ func TestIdentityOfTheProxy(t *testing.T) {
 		{"groups only", nil, rules.Singles[uint32](7), "istio-proxy", users, rules.Singles[uint32](1400), rules.Singles[uint32](7)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := defaultParameters(names{users: test.users})
-			p.envoyUser, p.redirect.ProxyUIDs, p.redirect.ProxyGIDs = test.user, test.uids, test.gids
-			p.identifyProxy()
-			if r := p.redirect; !slices.Equal(r.ProxyUIDs, test.wantUIDs) || !slices.Equal(r.ProxyGIDs, test.wantGIDs) {
+			p := defaultParameters(params.Names{Users: test.users})
+			p.EnvoyUser, p.Redirect.ProxyUIDs, p.Redirect.ProxyGIDs = test.user, test.uids, test.gids
+			p.IdentifyProxy(p.names.Users)
+			if r := p.Redirect; !slices.Equal(r.ProxyUIDs, test.wantUIDs) || !slices.Equal(r.ProxyGIDs, test.wantGIDs) {
 				t.Errorf("uids %v, gids %v; want %v and %v", r.ProxyUIDs, r.ProxyGIDs, test.wantUIDs, test.wantGIDs)
 			}
 		})

@@ -63,7 +63,7 @@ func (s *system) compile(p *parameters) (rules.Ruleset, error) {
 		if err := p.leftAlone(); err != nil {
 			return rules.Ruleset{}, err
 		}
-		return rules.Compile(p.redirect)
+		return rules.Compile(p.Redirect)
 	}
 	if p.netnsPath == "" && p.networkNamespace == "" && p.pid == 0 {
 		p.assume()

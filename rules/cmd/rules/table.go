@@ -40,7 +40,7 @@ func otherTable() []parameter {
 			flag: "keep-established", section: sectionSluice,
 			help: "do not capture connections that are older than the rules; for running pods only, because a connection that " +
 				"conntrack has forgotten bypasses the proxy too",
-			set: redirect(rules.ParseBool, func(r *rules.Redirect) *bool { return &r.KeepEstablished }),
+			set: truth(func(p *parameters) *bool { return &p.Redirect.KeepEstablished }),
 		},
 		{
 			flag: "netns", value: "PATH", section: sectionNamespace,

@@ -1,4 +1,4 @@
-package decide
+package parameter
 
 import (
 	"slices"
@@ -6,16 +6,17 @@ import (
 	"unicode/utf8"
 )
 
-// arguments are what a command line of istio-iptables states, by the long names of its flags.
-type arguments struct {
-	values map[string]string
-	// unknown are flags that istio-iptables does not have, without their values.
-	unknown []string
-	// bare is the last flag, if it wants a value and there is none.
-	bare string
+// Arguments are the flags on a command line of istio-iptables.
+type Arguments struct {
+	// Values are the values of the flags, by long name.
+	Values map[string]string
+	// Unknown are flags that istio-iptables does not have, without their values.
+	Unknown []string
+	// Bare is the last flag, if it wants a value and has none.
+	Bare string
 }
 
-// A flag is one of istio-iptables.
+// A flag is a flag of istio-iptables.
 type flag struct {
 	long, short string
 	truth       bool // needs no value
@@ -43,10 +44,10 @@ var otherFlags = []flag{
 }
 
 func findFlag(matches func(flag) bool) (flag, bool) {
-	parameters := table()
-	for i := range parameters {
-		if matches(parameters[i].flag) {
-			return parameters[i].flag, true
+	all := All()
+	for i := range all {
+		if f := (flag{all[i].Flag, all[i].Short, all[i].Kind == Bool}); matches(f) {
+			return f, true
 		}
 	}
 	if i := slices.IndexFunc(otherFlags, matches); i >= 0 {
@@ -55,11 +56,11 @@ func findFlag(matches func(flag) bool) (flag, bool) {
 	return flag{}, false
 }
 
-// parseArguments reads a command line as istio-iptables does (github.com/spf13/pflag): the last of
-// several equal flags counts, and words that are neither flags nor their values are passed over. So
-// is the value of an unknown flag.
-func parseArguments(args []string) arguments {
-	a := arguments{values: map[string]string{}}
+// ParseArguments parses a command line as istio-iptables does (github.com/spf13/pflag): the last of
+// several equal flags counts, and words that are neither flags nor values are ignored, as is the
+// value of an unknown flag.
+func ParseArguments(args []string) Arguments {
+	a := Arguments{Values: map[string]string{}}
 	for len(args) > 0 && args[0] != "--" {
 		word := args[0]
 		args = args[1:]
@@ -74,11 +75,11 @@ func parseArguments(args []string) arguments {
 }
 
 // long reads what follows two dashes, and returns the arguments that are left.
-func (a *arguments) long(word string, rest []string) []string {
+func (a *Arguments) long(word string, rest []string) []string {
 	name, value, given := strings.Cut(word, "=")
 	f, known := findFlag(func(f flag) bool { return f.long == name && name != "" })
 	if !known {
-		a.unknown = append(a.unknown, "--"+name)
+		a.Unknown = append(a.Unknown, "--"+name)
 		return rest
 	}
 	return a.set(f, value, given, rest)
@@ -86,13 +87,13 @@ func (a *arguments) long(word string, rest []string) []string {
 
 // shorts reads the letters that follow one dash: any number of truth values, and then perhaps a
 // flag with its value.
-func (a *arguments) shorts(letters string, rest []string) []string {
+func (a *Arguments) shorts(letters string, rest []string) []string {
 	for letters != "" {
 		_, size := utf8.DecodeRuneInString(letters)
 		letter, after := letters[:size], letters[size:]
 		f, known := findFlag(func(f flag) bool { return f.short == letter })
 		if !known {
-			a.unknown = append(a.unknown, "-"+letter)
+			a.Unknown = append(a.Unknown, "-"+letter)
 			return rest
 		}
 		if value, given := strings.CutPrefix(after, "="); given || !f.truth {
@@ -104,17 +105,17 @@ func (a *arguments) shorts(letters string, rest []string) []string {
 	return rest
 }
 
-func (a *arguments) set(f flag, value string, given bool, rest []string) []string {
+func (a *Arguments) set(f flag, value string, given bool, rest []string) []string {
 	switch {
 	case given:
 	case f.truth:
 		value = "true"
 	case len(rest) == 0:
-		a.bare = "--" + f.long
+		a.Bare = "--" + f.long
 		return nil
 	default:
 		value, rest = rest[0], rest[1:]
 	}
-	a.values[f.long] = value
+	a.Values[f.long] = value
 	return rest
 }

@@ -1,0 +1,122 @@
+package parameter
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An Invocation is a run of istio-iptables in a pod.
+type Invocation struct {
+	// Args are the arguments. Words that are neither flags nor values of flags are ignored, so that
+	// a container's whole command line can be given.
+	Args []string
+	// Variable looks up an environment variable, such as os.LookupEnv. Nil means an empty
+	// environment.
+	Variable func(name string) (value string, found bool)
+	// Names find the ids of user and group names.
+	Names Names
+	// Addresses are the addresses of the pod in the order of its interfaces. Those that are
+	// loopback or link-local are ignored. Without any, IPv6 is not captured.
+	Addresses []netip.Addr
+	// Nameservers are the servers of the pod's resolv.conf. Without any, DNS is captured only if
+	// queries to all servers are.
+	Nameservers []netip.Addr
+}
+
+// Redirect returns the redirection that istio-iptables programs, with all deviations of Sluice on.
+// Flags take precedence over variables, as there.
+//
+// The error has one line for each wrong input: it names the flag or variable, the value and what is
+// allowed. Unlike istio-iptables, Redirect refuses unknown values of truth variables and of modes.
+// An unknown flag is an error; flags that do not shape the rules are ignored.
+func (in Invocation) Redirect() (rules.Redirect, error) {
+	args := ParseArguments(in.Args)
+	var errs []error
+	for _, name := range args.Unknown {
+		errs = append(errs, fmt.Errorf("%q is not a flag of istio-iptables", name))
+	}
+	if args.Bare != "" {
+		errs = append(errs, fmt.Errorf("%s: want a value", args.Bare))
+	}
+	v := Defaults()
+	sources := map[string]string{} // by field of the Redirect
+	all := All()
+	for i := range all {
+		p := &all[i]
+		text, source := in.find(p, args)
+		if source == "" {
+			continue
+		}
+		sources[p.Field] = source
+		if err := p.Set(&v, text, in.Names); err != nil {
+			errs = append(errs, InEachLine(source, err))
+		}
+	}
+	in.complete(&v)
+	var faults rules.Faults
+	if errors.As(v.Redirect.Validate(), &faults) {
+		for _, f := range faults {
+			f.Field = cmp.Or(sources[f.Field], f.Field)
+			errs = append(errs, errors.New(f.String()))
+		}
+	}
+	if len(errs) > 0 {
+		return rules.Redirect{}, errors.Join(errs...)
+	}
+	return v.Redirect, nil
+}
+
+// find returns the value of a parameter and the name of its source, which is empty if none states
+// the parameter.
+func (in Invocation) find(p *Parameter, args Arguments) (text, source string) {
+	if text, found := args.Values[p.Flag]; found && p.Flag != "" {
+		return text, p.FlagName()
+	}
+	if in.Variable == nil {
+		return "", ""
+	}
+	return FromEnvironment(p.Variables, p.List(), in.Variable)
+}
+
+// FromEnvironment returns the value of the last of the variables that is set, and the variable as
+// errors name it. The source is empty if none is set. An empty value counts if emptyCounts is true.
+func FromEnvironment(
+	variables []string, emptyCounts bool, variable func(string) (string, bool),
+) (text, source string) {
+	for _, name := range slices.Backward(variables) {
+		if text, found := variable(name); found && (text != "" || emptyCounts) {
+			return text, "environment variable " + name
+		}
+	}
+	return "", ""
+}
+
+// complete fills in what depends on the pod.
+func (in Invocation) complete(v *Values) {
+	v.IdentifyProxy(in.Names.Users)
+	var deciding []netip.Addr
+	for _, a := range in.Addresses {
+		if rules.DecidesFamily(a) {
+			deciding = append(deciding, a.Unmap())
+		}
+	}
+	v.Redirect.IPv6 = rules.CapturesIPv6(deciding, v.DualStack)
+	if dns := &v.Redirect.DNS; dns.Capture && !dns.All {
+		for _, server := range in.Nameservers {
+			dns.Servers = append(dns.Servers, server.Unmap().WithZone(""))
+		}
+		dns.Capture = len(dns.Servers) > 0
+	}
+}
+
+// InEachLine puts the source before each line of an error: a list may have several wrong elements.
+func InEachLine(source string, err error) error {
+	lines := strings.Split(err.Error(), "\n")
+	return errors.New(source + ": " + strings.Join(lines, "\n"+source+": "))
+}

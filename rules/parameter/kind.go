@@ -1,0 +1,165 @@
+package parameter
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+)
+
+// A Kind is the type of a parameter's value.
+type Kind uint8
+
+// The kinds.
+const (
+	Port Kind = iota
+	OptionalPort
+	Ports
+	PortSelection
+	Prefixes
+	PrefixSelection
+	LoopbackPrefix
+	Interfaces
+	IDs
+	GroupSelection
+	Mode
+	Mark
+	Bool
+	UserName
+)
+
+// Allowed describes the values that a pod may state. It follows "want" in errors.
+func (k Kind) Allowed() string {
+	switch k {
+	case Port:
+		return "a port from 1 to 65535"
+	case OptionalPort:
+		return "a port from 0 to 65535"
+	case Ports:
+		return "a list of ports from 0 to 65535, separated by commas"
+	case Prefixes:
+		return "a list of prefixes such as 10.0.0.0/8 or fd00::/8, separated by commas without blanks"
+	case LoopbackPrefix:
+		return "an IPv4 loopback prefix from /8 to /32, such as 127.0.0.1/32"
+	case Interfaces:
+		return "a list of interface names, separated by commas: a letter, and up to 14 letters, digits, _ . and -"
+	case IDs:
+		return "a list of numeric ids from 0 to 4294967294, and of ranges of them, separated by commas"
+	case Mode:
+		return "REDIRECT or TPROXY"
+	case Mark:
+		return "a number from 0 to 4294967295, decimal or hexadecimal (0x539)"
+	case Bool:
+		return "true or false"
+	case UserName:
+		return "the name of a user"
+	}
+	return `"*" for all, or ` + k.elements().Allowed()
+}
+
+// elements returns the kind of the list that "*" can replace, or the kind itself.
+func (k Kind) elements() Kind {
+	switch k {
+	case PortSelection:
+		return Ports
+	case PrefixSelection:
+		return Prefixes
+	case GroupSelection:
+		return IDs
+	}
+	return k
+}
+
+func (k Kind) list() bool {
+	switch k.elements() {
+	case Ports, Prefixes, Interfaces, IDs:
+		return true
+	}
+	return false
+}
+
+const wildcard = "*"
+
+// SetOfPod parses the text in the syntax of the injector's validation (istio.io/istio
+// pkg/kube/inject/validate.go) and stores the value, or returns the wrong elements and leaves the
+// values unchanged. The syntax is stricter than that of [Parameter.Set]: a port is no range, an
+// interface name has no wildcard, and an id is no name.
+func (p *Parameter) SetOfPod(v *Values, text string) (wrong []string) {
+	if text == wildcard && p.Kind != p.Kind.elements() {
+		return p.wrong(p.set(v, text, Names{}), text)
+	}
+	if p.Kind.elements() == Ports {
+		text = strings.TrimSpace(text)
+	}
+	valid := true
+	for element := range p.split(text) {
+		valid = valid && p.Kind.injectorAccepts(element)
+	}
+	if valid && p.set(v, text, Names{}) == nil {
+		return nil
+	}
+	for element := range p.split(text) {
+		if !p.Kind.injectorAccepts(element) || p.set(new(Values), element, Names{}) != nil {
+			wrong = append(wrong, element)
+		}
+	}
+	return wrong
+}
+
+func (p *Parameter) wrong(err error, text string) []string {
+	if err != nil {
+		return []string{text}
+	}
+	return nil
+}
+
+// split yields the elements of a list, or the value of another kind.
+func (p *Parameter) split(text string) func(yield func(string) bool) {
+	if !p.Kind.list() {
+		return func(yield func(string) bool) { yield(text) }
+	}
+	if text == "" {
+		return func(func(string) bool) {}
+	}
+	return strings.SplitSeq(text, ",")
+}
+
+// injectorAccepts reports whether the injector's syntax allows an element. The parser of the kind
+// checks the value.
+func (k Kind) injectorAccepts(element string) bool {
+	trimmed := strings.TrimSpace(element)
+	switch k.elements() {
+	case Ports:
+		return trimmed != "" && !strings.ContainsAny(trimmed, "-:*")
+	case Prefixes:
+		return element != "" && element == trimmed && element != wildcard
+	case Interfaces:
+		return isInterfaceName(trimmed)
+	case IDs:
+		return trimmed != wildcard
+	case Mode:
+		return element != "" // an empty text is REDIRECT for istio-iptables only
+	}
+	return true
+}
+
+func isInterfaceName(name string) bool {
+	if name == "" || len(name) > 15 {
+		return false
+	}
+	for i, c := range []byte(name) {
+		first := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		further := first || '0' <= c && c <= '9' || c == '_' || c == '.' || c == '-'
+		if !further || i == 0 && !first {
+			return false
+		}
+	}
+	return true
+}
+
+func parseOptionalPort(text string) (uint16, error) {
+	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16)
+	if err != nil {
+		return 0, errors.New(strconv.Quote(text) + " is not " + OptionalPort.Allowed())
+	}
+	return uint16(n), nil
+}

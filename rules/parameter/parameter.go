@@ -1,0 +1,115 @@
+package parameter
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A Parameter is one property of a redirection, and the names under which it can be stated.
+type Parameter struct {
+	// Field is the field of [rules.Redirect] that a fault of its validation names. It is empty if
+	// no such fault is possible.
+	Field string
+	// Kind is the type of the value.
+	Kind Kind
+	// Flag and Short are the long and the short name of istio-iptables' flag, or empty.
+	Flag, Short string
+	// Variables are the environment variables. A later one takes precedence over an earlier one,
+	// and the flag over all.
+	Variables []string
+	// PodVariables replace Variables where the injector states the value in another variable of
+	// the proxy container.
+	PodVariables []string
+	// Annotations are the annotations of a pod. The first that is present counts.
+	Annotations []string
+	// SecurityContext is the field of a container's or a pod's securityContext, or empty.
+	SecurityContext string
+	// Placeholder represents the value in help. It is empty for a truth value.
+	Placeholder string
+	// Default is the value without flag and variable, or empty.
+	Default string
+	// Section groups the parameters in help.
+	Section Section
+	// Help describes the parameter in a phrase.
+	Help string
+
+	set func(*Values, string, Names) error
+}
+
+// A Section is a topic of help.
+type Section uint8
+
+// The sections.
+const (
+	SectionProxy Section = iota
+	SectionInbound
+	SectionTProxy
+	SectionOutbound
+	SectionDNS
+	SectionPod
+)
+
+// Names find the numeric ids of user and group names. A nil lookup refuses names.
+type Names struct{ Users, Groups rules.Lookup }
+
+// All returns all parameters. The caller must not change them.
+//
+// The list is built at the first call, because most programs that link this package never need it.
+func All() []Parameter {
+	built.once.Do(func() {
+		built.all = slices.Concat(proxyParameters(), inboundParameters(), outboundParameters(), podParameters())
+	})
+	return built.all
+}
+
+var built struct {
+	once sync.Once
+	all  []Parameter
+}
+
+// InterceptionMode returns the parameter of the interception mode.
+func InterceptionMode() *Parameter {
+	all := All()
+	return &all[slices.IndexFunc(all, func(p Parameter) bool { return p.Kind == Mode })]
+}
+
+// List reports whether the value is a list. An empty variable is then an empty list; for other
+// kinds it counts as not set.
+func (p *Parameter) List() bool { return p.Kind.list() }
+
+// PodVariableNames returns the variables of the proxy container that state the value.
+func (p *Parameter) PodVariableNames() []string {
+	if p.PodVariables != nil {
+		return p.PodVariables
+	}
+	return p.Variables
+}
+
+// FlagName returns the flag as errors name it: --envoy-port (-p).
+func (p *Parameter) FlagName() string {
+	if p.Short != "" {
+		return "--" + p.Flag + " (-" + p.Short + ")"
+	}
+	return "--" + p.Flag
+}
+
+// Set parses the text in the syntax of istio-iptables and stores the value. The error has one line
+// for each wrong element and leaves the values unchanged.
+func (p *Parameter) Set(v *Values, text string, n Names) error { return p.set(v, text, n) }
+
+// to returns a setter for the field with the parser of its type.
+func to[T any](parse func(string) (T, error), field func(*Values) *T) func(*Values, string, Names) error {
+	return func(v *Values, text string, _ Names) error { return assign(field(v))(parse(text)) }
+}
+
+// assign returns a function that stores the result of a parser.
+func assign[T any](field *T) func(T, error) error {
+	return func(value T, err error) error {
+		if err == nil {
+			*field = value
+		}
+		return err
+	}
+}

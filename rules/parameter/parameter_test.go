@@ -1,0 +1,226 @@
+package parameter_test
+
+import (
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/parameter"
+)
+
+// sample is a valid value of a kind that differs from every default.
+func sample(k parameter.Kind) string {
+	switch k {
+	case parameter.Port, parameter.OptionalPort, parameter.Mark, parameter.IDs, parameter.GroupSelection:
+		return "4242"
+	case parameter.Ports, parameter.PortSelection:
+		return "4242,4343"
+	case parameter.Prefixes, parameter.PrefixSelection:
+		return "10.1.0.0/16,fd00::/8"
+	case parameter.LoopbackPrefix:
+		return "127.0.0.0/8"
+	case parameter.Interfaces:
+		return "net1,net2"
+	case parameter.Mode:
+		return "TPROXY"
+	case parameter.Bool:
+		return "true"
+	}
+	return "somebody"
+}
+
+// A wrong value of each kind, and of a list its wrong elements.
+func faulty(k parameter.Kind) (text string, wrong []string) {
+	switch k {
+	case parameter.Ports, parameter.PortSelection:
+		return "80,a,90-91,*", []string{"a", "90-91", "*"}
+	case parameter.Prefixes, parameter.PrefixSelection:
+		return "10.0.0.0/8, 10.1.0.0/16,10.2.0.1,*", []string{" 10.1.0.0/16", "10.2.0.1", "*"}
+	case parameter.Interfaces:
+		return "eth0,eth+,0eth,", []string{"eth+", "0eth", ""}
+	case parameter.IDs, parameter.GroupSelection:
+		return "1,root,5-4,*", []string{"root", "5-4", "*"}
+	case parameter.Mode:
+		return "", []string{""}
+	case parameter.UserName:
+		return "", nil
+	}
+	return "many", []string{"many"}
+}
+
+func TestEachParameterSetsItsOwnValue(t *testing.T) {
+	before := parameter.Defaults()
+	for _, p := range parameter.All() {
+		line, pod := parameter.Defaults(), parameter.Defaults()
+		if err := p.Set(&line, sample(p.Kind), parameter.Names{}); err != nil || reflect.DeepEqual(line, before) {
+			t.Errorf("%s: %v, or no change", p.Help, err)
+		}
+		if wrong := p.SetOfPod(&pod, sample(p.Kind)); wrong != nil || !reflect.DeepEqual(line, pod) {
+			t.Errorf("%s: a pod's value is %v, wrong %q, want %v", p.Help, pod, wrong, line)
+		}
+	}
+}
+
+func TestWrongElementsOfPods(t *testing.T) {
+	for _, p := range parameter.All() {
+		text, want := faulty(p.Kind)
+		got := parameter.Defaults()
+		if want == nil {
+			continue
+		}
+		if wrong := p.SetOfPod(&got, text); !slices.Equal(wrong, want) || !reflect.DeepEqual(got, parameter.Defaults()) {
+			t.Errorf("%s: %q has the wrong elements %q, want %q; the values must not change", p.Help, text, wrong, want)
+		}
+	}
+}
+
+// Names are unique, and a fault of a field finds its parameter.
+func TestNamesAreUnique(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range parameter.All() {
+		names := slices.Concat(p.Variables, p.PodVariables, p.Annotations, []string{"--" + p.Flag, "-" + p.Short, p.SecurityContext})
+		for _, name := range names {
+			if seen[name] && strings.Trim(name, "-") != "" {
+				t.Errorf("%s is the name of several parameters", name)
+			}
+			seen[name] = true
+		}
+		if _, found := reflect.TypeFor[rules.Redirect]().FieldByName(p.Field); p.Field != "" && !found {
+			t.Errorf("%s is no field of rules.Redirect", p.Field)
+		}
+	}
+}
+
+// The reference of the package's users is the catalogue.
+func TestManualListsEveryParameter(t *testing.T) {
+	const begin, end = "<!-- parameters: begin -->\n", "<!-- parameters: end -->\n"
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), begin)
+	got, _, found := strings.Cut(rest, end)
+	var want strings.Builder
+	want.WriteString("| flag | variables | annotations, securityContext | default | meaning |\n|---|---|---|---|---|\n")
+	for _, p := range parameter.All() {
+		flag := ""
+		if p.Flag != "" {
+			flag = "`" + p.FlagName() + "`"
+		}
+		row := []string{
+			flag, quoted(slices.Concat(p.Variables, p.PodVariables)),
+			quoted(append(slices.Clone(p.Annotations), p.SecurityContext)), quoted([]string{p.Default}), p.Help,
+		}
+		want.WriteString("| " + strings.Join(row, " | ") + " |\n")
+	}
+	if !found || got != want.String() {
+		t.Errorf("rules/README.md does not list the parameters. Between %q and %q it must have:\n%s", begin, end, want.String())
+	}
+}
+
+func quoted(names []string) string {
+	var all []string
+	for _, name := range names {
+		if name != "" {
+			all = append(all, "`"+name+"`")
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestInvocation(t *testing.T) {
+	both := []netip.Addr{netip.MustParseAddr("fe80::1"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}
+	known := func(string) (uint32, error) { return 4242, nil }
+	for _, test := range []struct {
+		name   string
+		in     parameter.Invocation
+		change func(r *rules.Redirect)
+	}{
+		{"nothing is the default", parameter.Invocation{}, func(*rules.Redirect) {}},
+		{"a flag outranks its variable", parameter.Invocation{
+			Args: []string{"-z", "1"}, Variable: environment("INBOUND_CAPTURE_PORT=2", "INBOUND_TUNNEL_PORT=3"),
+		}, func(r *rules.Redirect) { r.InboundCapturePort, r.TunnelPort = 1, 3 }},
+		{"the last variable counts", parameter.Invocation{
+			Variable: environment("DROP_INVALID=false", "INVALID_DROP=true"),
+		}, func(r *rules.Redirect) { r.DropInvalid = true }},
+		{"the first address decides on IPv6", parameter.Invocation{Addresses: both}, func(*rules.Redirect) {}},
+		{"dual stack captures IPv6 too", parameter.Invocation{
+			Args: []string{"--dual-stack"}, Addresses: both,
+		}, func(r *rules.Redirect) { r.IPv6 = true }},
+		{"groups follow users", parameter.Invocation{Args: []string{"-u", "7"}}, func(r *rules.Redirect) {
+			r.ProxyUIDs, r.ProxyGIDs = rules.Singles[uint32](7), rules.Singles[uint32](7)
+		}},
+		{"the proxy's user is looked up", parameter.Invocation{Names: parameter.Names{Users: known}}, func(r *rules.Redirect) {
+			r.ProxyUIDs, r.ProxyGIDs = rules.Singles[uint32](4242), rules.Singles[uint32](4242)
+		}},
+		{"DNS without a server is not captured", parameter.Invocation{Args: []string{"--redirect-dns"}}, func(*rules.Redirect) {}},
+		{"DNS is captured to the servers of the pod", parameter.Invocation{
+			Args: []string{"--redirect-dns"}, Nameservers: []netip.Addr{netip.MustParseAddr("fe80::a%eth0")},
+		}, func(r *rules.Redirect) {
+			r.DNS = rules.DNS{Capture: true, Servers: []netip.Addr{netip.MustParseAddr("fe80::a")}}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			want := rules.DefaultRedirect()
+			test.change(&want)
+			if got, err := test.in.Redirect(); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%+v, %v, want %+v", got, err, want)
+			}
+		})
+	}
+}
+
+func environment(variables ...string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		for _, v := range variables {
+			if value, found := strings.CutPrefix(v, name+"="); found {
+				return value, true
+			}
+		}
+		return "", false
+	}
+}
+
+// Every wrong input is in the error, by its own name.
+func TestInvocationReportsAllErrors(t *testing.T) {
+	_, err := parameter.Invocation{
+		Args:     []string{"--colour=red", "-p", "0", "-m", "NONE", "-o", "-1,5", "-z", "15001", "-r"},
+		Variable: environment("PROXY_UID=root", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR=10.0.0.0/8"),
+	}.Redirect()
+	const want = `"--colour" is not a flag of istio-iptables
+--istio-inbound-tproxy-route-table: want a value
+--envoy-port (-p): "0" is not a port (1-65535)
+environment variable PROXY_UID: "root" is not a numeric id (0-4294967294) nor an ascending range of ids
+--istio-inbound-interception-mode (-m): "NONE" is not a mode: want REDIRECT or TPROXY
+--istio-local-outbound-ports-exclude (-o): "-1" is not a port (0-65535) nor an ascending range of ports
+environment variable ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR: "10.0.0.0/8" is not an IPv4 loopback prefix from /8 to /32 (127.0.0.1/32)`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant\n%s", err, want)
+	}
+}
+
+// What is accepted is valid, and the same again.
+func FuzzInvocation(f *testing.F) {
+	f.Add("istio-iptables -p 15001 -z 15006 -u 1337 -m TPROXY -i * -x 10.0.0.0/8 -b * -d 15090,15021", "ISTIO_META_DNS_CAPTURE=true")
+	f.Add("--dual-stack -np1 -c eth+,net* --new=7 -- -z 3", "PROXY_UID=root,7-9 INVALID_DROP=1")
+	f.Fuzz(func(t *testing.T, args, variables string) {
+		in := parameter.Invocation{Args: strings.Split(args, " "), Variable: environment(strings.Split(variables, " ")...)}
+		r, err := in.Redirect()
+		if err != nil {
+			if !reflect.DeepEqual(r, rules.Redirect{}) {
+				t.Fatalf("%+v beside the error %v", r, err)
+			}
+			return
+		}
+		if err := r.Validate(); err != nil {
+			t.Fatalf("not valid: %v", err)
+		}
+		if again, err := in.Redirect(); err != nil || !reflect.DeepEqual(r, again) {
+			t.Fatalf("%+v, then %+v, %v", r, again, err)
+		}
+	})
+}

@@ -1,0 +1,118 @@
+package parameter
+
+import (
+	"net/netip"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func outboundParameters() []Parameter {
+	return []Parameter{
+		{
+			Field: "OutboundCIDRs", Kind: PrefixSelection,
+			Flag: "istio-service-cidr", Short: "i", Variables: []string{"ISTIO_SERVICE_CIDR"},
+			Annotations: []string{traffic + "includeOutboundIPRanges"},
+			Placeholder: "PREFIXES", Section: SectionOutbound,
+			Help: `destinations whose outbound connections are captured: "*" for all, or prefixes`,
+			set:  to(rules.ParsePrefixSelection, func(v *Values) *rules.PrefixSelection { return &v.Redirect.OutboundCIDRs }),
+		},
+		{
+			Field: "OutboundExcludeCIDRs", Kind: Prefixes,
+			Flag: "istio-service-exclude-cidr", Short: "x", Variables: []string{"ISTIO_SERVICE_EXCLUDE_CIDR"},
+			Annotations: []string{traffic + "excludeOutboundIPRanges"},
+			Placeholder: "PREFIXES", Section: SectionOutbound,
+			Help: "destinations not captured, except for DNS",
+			set:  to(rules.ParsePrefixes, func(v *Values) *[]netip.Prefix { return &v.Redirect.OutboundExcludeCIDRs }),
+		},
+		{
+			Field: "OutboundPorts", Kind: Ports,
+			Flag: "istio-outbound-ports", Short: "q", Variables: []string{"ISTIO_OUTBOUND_PORTS"},
+			Annotations: []string{traffic + "includeOutboundPorts"},
+			Placeholder: "PORTS", Section: SectionOutbound,
+			Help: "outbound ports captured for every destination",
+			set:  to(rules.ParsePorts, func(v *Values) *[]rules.PortRange { return &v.Redirect.OutboundPorts }),
+		},
+		{
+			Field: "OutboundExcludePorts", Kind: Ports,
+			Flag: "istio-local-outbound-ports-exclude", Short: "o", Variables: []string{"ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"},
+			Annotations: []string{traffic + "excludeOutboundPorts"},
+			Placeholder: "PORTS", Section: SectionOutbound,
+			Help: "outbound ports never captured, TCP and UDP; -o text and -o json stand for --output",
+			set:  to(rules.ParsePorts, func(v *Values) *[]rules.PortRange { return &v.Redirect.OutboundExcludePorts }),
+		},
+		{
+			Field: "OwnerGroups", Kind: GroupSelection,
+			Variables:   []string{"ISTIO_OUTBOUND_OWNER_GROUPS"},
+			Placeholder: "GROUPS", Default: "*", Section: SectionOutbound,
+			Help: `groups whose outbound connections are captured: "*" for all, or up to 64 ids and names; empty for none`,
+			set: func(v *Values, text string, n Names) error {
+				return assign(&v.Redirect.OwnerGroups)(rules.ParseGroupSelection(text, n.Groups))
+			},
+		},
+		{
+			Field: "OwnerGroupsExclude", Kind: IDs,
+			Variables:   []string{"ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE"},
+			Placeholder: "GROUPS", Section: SectionOutbound,
+			Help: "groups not captured; used only if all groups are captured",
+			set: func(v *Values, text string, n Names) error {
+				return assign(&v.Redirect.OwnerGroupsExclude)(rules.ParseIDs(text, n.Groups))
+			},
+		},
+		{
+			Field: "LoopbackCIDR", Kind: LoopbackPrefix,
+			Variables:   []string{"ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"},
+			Placeholder: "PREFIX", Default: "127.0.0.1/32", Section: SectionOutbound,
+			Help: "IPv4 destinations that count as loopback",
+			set:  to(rules.ParseLoopbackCIDR, func(v *Values) *netip.Prefix { return &v.Redirect.LoopbackCIDR }),
+		},
+	}
+}
+
+func podParameters() []Parameter {
+	return []Parameter{
+		{
+			Kind: Bool,
+			Flag: "redirect-dns", Variables: []string{"REDIRECT_DNS", "ISTIO_META_DNS_CAPTURE"},
+			Section: SectionDNS,
+			Help:    "capture DNS queries to the nameservers of the pod",
+			set:     to(rules.ParseBool, func(v *Values) *bool { return &v.Redirect.DNS.Capture }),
+		},
+		{
+			Kind: Bool,
+			Flag: "capture-all-dns", Variables: []string{"CAPTURE_ALL_DNS"},
+			Section: SectionDNS,
+			Help:    "with --redirect-dns: capture queries to any server",
+			set:     to(rules.ParseBool, func(v *Values) *bool { return &v.Redirect.DNS.All }),
+		},
+		{
+			Field: "ExcludeInterfaces", Kind: Interfaces,
+			Flag: "istio-exclude-interfaces", Short: "c", Variables: []string{"ISTIO_EXCLUDE_INTERFACES"},
+			Annotations: []string{traffic + "excludeInterfaces"},
+			Placeholder: "NAMES", Section: SectionPod,
+			Help: `interfaces not captured in either direction; "eth+" and "eth*" match every name with this prefix`,
+			set:  to(rules.ParseInterfaces, func(v *Values) *[]rules.InterfaceName { return &v.Redirect.ExcludeInterfaces }),
+		},
+		{
+			Field: "RerouteInterfaces", Kind: Interfaces,
+			Flag: "kube-virt-interfaces", Short: "k", Variables: []string{"KUBE_VIRT_INTERFACES"},
+			Annotations: []string{"istio.io/reroute-virtual-interfaces", traffic + "kubevirtInterfaces"},
+			Placeholder: "NAMES", Section: SectionPod,
+			Help: "interfaces of virtual machines in the pod: packets from them are captured as outbound",
+			set:  to(rules.ParseInterfaces, func(v *Values) *[]rules.InterfaceName { return &v.Redirect.RerouteInterfaces }),
+		},
+		{
+			Kind: Bool,
+			Flag: "drop-invalid", Variables: []string{"DROP_INVALID", "INVALID_DROP"},
+			Section: SectionPod,
+			Help:    "drop packets that conntrack calls invalid",
+			set:     to(rules.ParseBool, func(v *Values) *bool { return &v.Redirect.DropInvalid }),
+		},
+		{
+			Kind: Bool,
+			Flag: "dual-stack", Variables: []string{"DUAL_STACK", "ISTIO_DUAL_STACK"},
+			Section: SectionPod,
+			Help:    "capture IPv6 too if the pod has an IPv6 address; otherwise the family of its first address decides",
+			set:     to(rules.ParseBool, func(v *Values) *bool { return &v.DualStack }),
+		},
+	}
+}

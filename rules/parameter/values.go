@@ -1,0 +1,43 @@
+package parameter
+
+import (
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Values are the values of all parameters.
+type Values struct {
+	Redirect rules.Redirect
+	// EnvoyUser is the user whose id is the proxy's if no id is given.
+	EnvoyUser string
+	// DualStack reports that IPv6 is captured if the pod has any IPv6 address. Otherwise its first
+	// address decides.
+	DualStack bool
+	// StatusPort is the port of the agent that a pod states, or 0.
+	StatusPort uint16
+}
+
+// Defaults returns the values of istio-iptables without flags and variables. The ids of the proxy
+// are empty: [Values.IdentifyProxy] finds them.
+func Defaults() Values {
+	v := Values{Redirect: rules.DefaultRedirect(), EnvoyUser: "istio-proxy"}
+	v.Redirect.ProxyUIDs, v.Redirect.ProxyGIDs = nil, nil
+	return v
+}
+
+// IdentifyProxy fills in missing ids of the proxy as istio-iptables does: without users the id of
+// EnvoyUser, or 1337 if there is no such user; without groups the numbers of the users.
+func (v *Values) IdentifyProxy(users rules.Lookup) {
+	r := &v.Redirect
+	if len(r.ProxyUIDs) == 0 {
+		id := uint32(rules.DefaultProxyID)
+		if users != nil {
+			if found, err := users(v.EnvoyUser); err == nil {
+				id = found
+			}
+		}
+		r.ProxyUIDs = rules.Singles(id)
+	}
+	if len(r.ProxyGIDs) == 0 {
+		r.ProxyGIDs = r.ProxyUIDs
+	}
+}
