@@ -33,10 +33,7 @@ var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader, args []string) er
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVariable)
 	if role == "" {
-		if err := rulestest.SetChecks(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
+		rulestest.SetChecks(os.Getenv)
 		goleak.VerifyTestMain(m)
 	}
 	if err := play(roles[role]); err != nil {
