@@ -17,11 +17,14 @@ func TestFullDisks(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	for _, row := range []struct{ dir, part, file string }{
-		{"run", observe.Kubeconfig, "sluice-cni-kubeconfig"},
-		{"conf", observe.Configuration, "conf"},
-		{"bin", observe.Configuration, "sluice-cni"},
-		{"state", observe.Configuration, "state"},
+	for _, row := range []struct {
+		dir, part, file string
+		ready           bool // before there is space
+	}{
+		{"run", observe.Kubeconfig, "sluice-cni-kubeconfig", true}, // the plugin asks the agent by its socket
+		{"conf", observe.Configuration, "conf", false},
+		{"bin", observe.Configuration, "sluice-cni", false},
+		{"state", observe.Configuration, "state", false},
 	} {
 		t.Run(row.dir, func(t *testing.T) {
 			b := newBed(t)
@@ -47,7 +50,9 @@ func TestFullDisks(t *testing.T) {
 				return strings.HasPrefix(text, "false ") && strings.Contains(text, "no space left on device") &&
 					strings.Contains(text, row.file)
 			})
-			if r.readiness().Ready {
+			if row.ready {
+				r.ready()
+			} else if r.readiness().Ready {
 				t.Error("ready")
 			}
 			for _, file := range b.files(row.dir) {
@@ -56,6 +61,7 @@ func TestFullDisks(t *testing.T) {
 				}
 			}
 			free()
+			r.until("the file is written", func() bool { return !strings.HasPrefix(r.reasons(row.part), "false ") })
 			r.ready()
 			r.end()
 		})
