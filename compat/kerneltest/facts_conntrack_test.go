@@ -200,6 +200,17 @@ func beforeConntrackFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
+	for _, p := range []kerneltest.Program{legacy, variant} {
+		table := xtables(p, "raw", "PREROUTING -j CT --zone 5", "PREROUTING -m conntrack --ctstate NEW -j MARK --set-mark 9")
+		table.Family = rules.IPv6
+		list.add(diff.NeighbourDiscoveryUntracked, string(p)+": a zone for neighbour discovery that arrives by lo",
+			one(table),
+			with(out(0, rules.ICMPv6, "[fd00:10:0:2::1]:0", "[fd00:10:244:1::5]:0"), func(p *rules.Packet) {
+				p.ICMPType, p.State = 135, rules.Untracked
+			}),
+			"to [fd00:10:244:1::5]:0 mark 0x0 untracked",
+		)
+	}
 	list.add(diff.NFTZoneOfUntracked, "nft: notrack, then zone 5",
 		one(chains(rules.Inet, []string{rawNFT, "notrack", "ct zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",

@@ -100,8 +100,12 @@ func (v *visit) setZone(a rules.SetZone, f flow, seen view, on *flows) flow {
 		v.add(on, others) // xtables leaves alone what is not to be tracked (NFTZoneOfUntracked)
 		return connected
 	case seen.before && !f.tracking.isTemplate():
-		// What conntrack will say of a packet that entered untracked is not known. On lo conntrack looks anew at such a packet.
-		already, unseen := v.split(others, v.untrackedBefore())
+		// What conntrack will say of a packet that entered untracked is not known. On lo it has left neighbour discovery untracked.
+		leftAlone := v.untrackedBefore()
+		if seen.second {
+			leftAlone = v.stateIs(rules.Untracked)
+		}
+		already, unseen := v.split(others, leftAlone)
 		attach(unseen)
 		if others = already; seen.xtables {
 			v.add(on, others)
