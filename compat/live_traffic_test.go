@@ -1,15 +1,19 @@
 package compat_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
@@ -178,7 +182,7 @@ func answeredBy(t *testing.T, ns *netns.NS, timeout time.Duration) int {
 	answered := 0
 	err := ns.Do(func() error {
 		for number := range 6 {
-			l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", firstPort+number))
+			l, err := listen(fmt.Sprintf("127.0.0.1:%d", firstPort+number))
 			if err != nil {
 				return err
 			}
@@ -201,6 +205,17 @@ func answeredBy(t *testing.T, ns *netns.NS, timeout time.Duration) int {
 		t.Fatal(err)
 	}
 	return answered
+}
+
+// listen listens on an address. A process that another test is just starting has copies of earlier listeners until it executes its
+// program.
+func listen(address string) (net.Listener, error) {
+	for begin := time.Now(); ; runtime.Gosched() {
+		l, err := net.Listen("tcp4", address)
+		if !errors.Is(err, unix.EADDRINUSE) || time.Since(begin) > patience {
+			return l, err
+		}
+	}
 }
 
 func serve(l net.Listener, number byte) {

@@ -20,9 +20,10 @@ func (r *running) answers(name string) {
 	r.t.Helper()
 	r.Put(`{"metadata": {"name": "` + name + `", "uid": "` + name + `"}, "spec": {"nodeName": "node-1", "containers": [{"name": "app"}]}}`)
 	ref := source.Ref{Namespace: "default", Name: name, UID: name}
-	api := source.NewAPIServer(source.Options{Kubeconfig: r.path("run/sluice-cni-kubeconfig")})
-	defer api.Close()
 	r.until("the kubeconfig is of use", func() bool {
+		// Each process of the plugin reads the kubeconfig anew.
+		api := source.NewAPIServer(source.Options{Kubeconfig: r.path("run/sluice-cni-kubeconfig")})
+		defer api.Close()
 		_, err := api.Pod(r.t.Context(), ref)
 		return err == nil
 	})
