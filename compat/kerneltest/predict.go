@@ -17,6 +17,10 @@ const ModelIsComplete = true
 // Explain returns the fate that the model gives the packet, and those that are possible by chance.
 func Explain(rs *rules.Ruleset, p rules.Packet) (fate rules.Fate, alternatives []rules.Fate) {
 	t := diff.Explain(rs, p)
+	if t.Fate.Rejected != "" && len(t.DependsOn) > 0 {
+		// By chance the packet may have been translated before, from where no answer finds a route.
+		t.Alternatives = append(t.Alternatives, rules.Fate{Dropped: true})
+	}
 	return t.Fate, t.Alternatives
 }
 

@@ -100,9 +100,10 @@ func (v *visit) setZone(a rules.SetZone, f flow, seen view, on *flows) flow {
 		v.add(on, others) // xtables leaves alone what is not to be tracked (NFTZoneOfUntracked)
 		return connected
 	case seen.before && !f.tracking.isTemplate():
-		// What conntrack will say of a packet that entered untracked is not known. On lo it has left neighbour discovery untracked.
+		// What conntrack will say of a packet that entered untracked is not known. Neighbour discovery on lo it has left untracked: xtables
+		// leaves that alone, and conntrack does so again whatever zone nft gives it.
 		leftAlone := v.untrackedBefore()
-		if seen.second {
+		if seen.second && seen.xtables {
 			leftAlone = v.stateIs(rules.Untracked)
 		}
 		already, unseen := v.split(others, leftAlone)
