@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sluice-mesh/sluice/e2e/injection"
 	"github.com/sluice-mesh/sluice/e2e/mesh"
@@ -109,16 +108,7 @@ func (w *world) mustInstallIstiod(t *testing.T) {
 // newInjectedNamespace makes a namespace of the test's own, into the pods of which istiod injects.
 func (w *world) newInjectedNamespace(t *testing.T) string {
 	t.Helper()
-	name := w.newNamespace(t)
-	ns, err := w.client.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns.Labels["istio-injection"] = "enabled"
-	if _, err := w.client.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	return name
+	return w.newLabelledNamespace(t, map[string]string{"istio-injection": "enabled"})
 }
 
 // annotatedPod is a pod as a user writes it, with annotations.

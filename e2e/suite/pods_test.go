@@ -32,10 +32,17 @@ var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 // newNamespace makes a namespace of the test's own, which goes with it.
 func (w *world) newNamespace(t *testing.T) string {
 	t.Helper()
+	return w.newLabelledNamespace(t, nil)
+}
+
+// newLabelledNamespace makes a namespace that has labels from the beginning: the API server may know labels that come later only
+// after the next pod, to which it then applies no webhook.
+func (w *world) newLabelledNamespace(t *testing.T, labels map[string]string) string {
+	t.Helper()
 	last := t.Name()[strings.LastIndex(t.Name(), "/")+1:]
 	prefix := notInNames.ReplaceAllString(strings.ToLower(last), "-")
 	ns, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: strings.Trim(prefix[:min(len(prefix), 30)], "-") + "-"},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: strings.Trim(prefix[:min(len(prefix), 30)], "-") + "-", Labels: labels},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
