@@ -11,10 +11,10 @@ import (
 )
 
 // Explain follows a packet from the hook at which it enters through the hooks at which connections are captured: prerouting, and output,
-// after which a packet to the host itself meets prerouting too. It is what [Decide] does with all packets, for one.
+// after which a packet to the host itself meets postrouting and prerouting too. It is what [Decide] does with all packets, for one.
 //
-// Chains at input, forward and postrouting are not followed, since [rules.Compile] makes none there: what those of others do, such as a
-// drop at input, is not in the fate. Nor is whether anybody listens (except for tproxy), and the routing of packets whose mark does not
+// Chains at input and forward, and at postrouting for other packets, are not followed, since [rules.Compile] makes none there: what
+// chains of other owners do there, such as a drop at input, is not in the fate. Nor is whether anybody listens (except for tproxy), and the routing of packets whose mark does not
 // change. If the interface's address is not known, it is taken to have one.
 //
 // The work is bounded by [DefaultBudget]. Explain is safe for concurrent use.

@@ -303,15 +303,6 @@ func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
 	return packets
 }
 
-// socketFound returns the packets for which the host has a transparent socket.
-func (s *space) socketFound(m rules.MatchSocket, v *view) set {
-	found := variable{key: socketKey + m.Kind, text: "whether the host has a transparent socket for the packet"}
-	if v.target != (target{}) || v.tproxy.taken || v.source != "" {
-		found.key, found.kind = fmt.Sprint("socket ", m.Kind, *v), unknownBit
-	}
-	return s.variable(found)
-}
-
 // tuple returns the packets that fulfil an alternative; with Not, the packets that have all compared fields and fulfil none.
 func (s *space) tuple(m rules.MatchTuple, fulfil func(rules.Match) set) set {
 	sets := make([]set, len(m.Alternatives))

@@ -159,3 +159,14 @@ func (s *space) retranslated() set {
 	later := s.minus(s.connected, s.is(state, number(rules.New)))
 	return s.and(later, s.ifElse(s.bit(reply, 0), bit(rules.StatusSNAT), bit(rules.StatusDNAT)))
 }
+
+// otherAddress returns the packets that the target sends to another address than their own.
+func (w *walk) otherAddress(t target) set {
+	switch a, own := w.addressOf(t); {
+	case own:
+		return none
+	case a.IsValid():
+		return w.not(w.is(destination, address(a)))
+	}
+	return all // one of several
+}

@@ -1,6 +1,10 @@
 package diff
 
-import "github.com/sluice-mesh/sluice/rules"
+import (
+	"fmt"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
 
 // A view is what the rules of a chain see of packets instead of what they entered with.
 type view struct {
@@ -106,4 +110,13 @@ func (s *space) neighbourDiscovery() set {
 	const group, advertisement, report = 130, 136, 143 // types; between the first two are others of both
 	spans := []span{{number[uint32](group << 8), number[uint32](advertisement<<8 | 0xff)}, {number[uint32](report << 8), number[uint32](report<<8 | 0xff)}}
 	return s.and(s.isICMP, s.within(icmp, spans))
+}
+
+// socketFound returns the packets for which the host has a transparent socket.
+func (s *space) socketFound(m rules.MatchSocket, v *view) set {
+	found := variable{key: socketKey + m.Kind, text: "whether the host has a transparent socket for the packet"}
+	if v.target != (target{}) || v.tproxy.taken || v.source != "" {
+		found.key, found.kind = fmt.Sprint("socket ", m.Kind, *v), unknownBit
+	}
+	return s.variable(found)
 }

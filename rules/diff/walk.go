@@ -376,17 +376,6 @@ func (w *walk) leadsHere(f flow) set {
 	return w.and(again, w.variable(variable{key: "translated to this host", text: "earlier packets of the connection were sent to this host"}))
 }
 
-// otherAddress returns the packets that the target sends to another address than their own.
-func (w *walk) otherAddress(t target) set {
-	switch a, own := w.addressOf(t); {
-	case own:
-		return none
-	case a.IsValid():
-		return w.not(w.is(destination, address(a)))
-	}
-	return all // one of several
-}
-
 // isLocal returns the packets whose new destination is an address of this host.
 func (w *walk) isLocal(t target) set {
 	a, _ := w.addressOf(t)

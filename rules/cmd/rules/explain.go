@@ -24,8 +24,9 @@ earlier and for another reason; a note then says so. A pod without an address is
 --pod-ip gives its addresses. With --pod NAMESPACE/NAME the node agent provides the desired ruleset of a pod of this node; with
 --live packets meet the rules that the kernel holds for this pod.
 
-Packets are followed through the hooks prerouting and output, where redirection is decided. Chains of others at input, forward
-and postrouting are not followed: they may drop a packet whose outcome here is a redirection.
+Packets are followed through the hooks prerouting and output, where redirection is decided, and through postrouting if they leave
+by lo. Chains of others at input and forward, and at postrouting for other packets, are not followed: they may drop a packet whose
+outcome here is a redirection.
 
 A packet is one argument:
 
