@@ -6,6 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
+// onLoopback leaves by lo, from an address to which the host has no route.
+var onLoopback = with(out(1338, rules.UDP, "11.0.0.1:29565", "10.244.1.5:15006"), func(p *rules.Packet) { p.OutInterface = "lo" })
+
 // socketsFacts returns facts about transparent listeners, and about owners.
 func socketsFacts() (list factList) {
 	list.add(diff.SocketsAfterPrerouting, "nft: users at prerouting without a socket",
@@ -115,6 +118,16 @@ func socketsFacts() (list factList) {
 		one(xtables(legacy, "mangle",
 			"PREROUTING -p tcp -j TPROXY --on-port 15006 --on-ip 127.0.0.1")),
 		syn, "to 10.244.1.5:81 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
+	)
+	list.add(diff.SocketChangesReversePath, "nft: reverse path of a packet on lo without a socket",
+		one(chains(rules.IPv4, []string{mangleNFT, "fib saddr . iif oif exists drop"})),
+		onLoopback, "dropped",
+	)
+	list.add(diff.SocketChangesReversePath, "nft: reverse path of a packet on lo that has a socket",
+		one(chains(rules.IPv4, []string{
+			mangleNFT, "meta l4proto { tcp, udp } tproxy to :9090", "fib saddr . iif oif exists drop",
+		})),
+		onLoopback, "to 10.244.1.5:15006 mark 0x0 with the listener of 1000:0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyOfAnyState, "nft: tproxy in raw for a packet that is invalid there",
 		one(chains(rules.Inet, []string{

@@ -46,22 +46,29 @@ func Decide(left, right Side, o Options) Result {
 
 // decide compares the packets of all families and hooks.
 func (d *decision) decide() {
-	// A difference that only rare packets show is worth its words only if there is no other. So all packets are looked at first, and what is
-	// found is forgotten if others show a difference too.
 	translations := seesTranslations(d.sides.Left) || seesTranslations(d.sides.Right)
-	all := d.world(world{translations: translations}, rules.Output, rules.Prerouting)
-	if translations && all.differs() {
-		if usual := d.world(world{}, rules.Output, rules.Prerouting); usual.differs() {
-			all = usual
-		}
+	binds := routesAgain(d.sides.Left) || routesAgain(d.sides.Right)
+	all := d.world(world{translations: translations, bound: binds}, rules.Output, rules.Prerouting)
+	if all.differs() {
+		all = d.usual(translations, binds)
 	}
 	if !all.differs() && (redirects(d.sides.Left) || redirects(d.sides.Right)) {
 		all = d.world(world{withoutAddress: true}, rules.Prerouting)
 	}
-	if !all.differs() && (routesAgain(d.sides.Left) || routesAgain(d.sides.Right)) {
-		all = d.world(world{bound: true}, rules.Output)
-	}
 	d.paths, d.result.Undecided, d.result.MoreUndecided = all.paths, all.undecided, all.more
+}
+
+// usual compares packets where something differs, in the smallest world in which it does: a difference that only rare packets show
+// is worth its words only if there is no other.
+func (d *decision) usual(translations, binds bool) found {
+	usual := d.world(world{}, rules.Output, rules.Prerouting)
+	if !usual.differs() && translations {
+		usual = d.world(world{translations: true}, rules.Output, rules.Prerouting)
+	}
+	if !usual.differs() && binds {
+		usual = d.world(world{translations: translations, bound: true}, rules.Output, rules.Prerouting)
+	}
+	return usual
 }
 
 // A found is what was found in a world.
@@ -153,6 +160,9 @@ type decision struct {
 	// sides are the rulesets, with the routing by which their packets go.
 	sides Pair[*rules.Ruleset]
 	names []rules.InterfaceName
+	// diagrams are what the spaces of a family share, until they have more nodes than mostShared.
+	diagrams   map[rules.Family]*diagrams
+	mostShared int
 	// devices are what the names tell apart; nil until a path needs them.
 	devices *devices
 	// history is what the rules do to states.
@@ -190,7 +200,7 @@ func newDecision(left, right Side) *decision {
 		}
 	}
 	return &decision{
-		left: left, right: right, sides: Pair[*rules.Ruleset]{&l, &r}, names: names, history: newHistory(&l, &r), differ: (*space).compare,
+		left: left, right: right, sides: Pair[*rules.Ruleset]{&l, &r}, names: names, history: newHistory(&l, &r), differ: (*space).compare, mostShared: mostShared,
 		reached: Pair[map[*rules.Chain]bool]{map[*rules.Chain]bool{}, map[*rules.Chain]bool{}},
 	}
 }
@@ -200,8 +210,9 @@ func (d *decision) path(f rules.Family, h rules.Hook, w world) {
 	if d.devices == nil {
 		d.devices = deviceClasses(d.names, d.meter)
 	}
-	memory := d.meter.memory
-	s := newSpace(f, h, d.devices, d.meter)
+	shared := d.diagramsOf(f)
+	memory := d.meter.memory - shared.memory()
+	s := newSpace(f, h, d.devices, shared)
 	s.withoutAddress, s.translations, s.history = constant(w.withoutAddress), w.translations, d.history
 	if !w.bound {
 		s.given = map[string]bool{boundKey: false}
@@ -216,7 +227,25 @@ func (d *decision) path(f rules.Family, h rules.Hook, w world) {
 		d.paths = append(d.paths, path{s, d.explained(s, found.differences)})
 		return
 	}
-	d.meter.release(d.meter.memory - memory) // nothing refers to the space any more
+	// Nothing refers to the space any more, but others of the family may go on with its diagrams.
+	d.meter.release(d.meter.memory - memory - shared.memory())
+	if len(shared.nodes) > d.mostShared && !slices.ContainsFunc(d.paths, func(p path) bool { return p.diagrams == shared }) {
+		d.meter.release(shared.memory())
+		delete(d.diagrams, f)
+	}
+}
+
+// mostShared is how many nodes diagrams may have for a further space to go on with them.
+const mostShared = 1 << 16
+
+// diagramsOf returns diagrams for a space of the family. Its spaces have most sets in common, which the first one makes for all.
+func (d *decision) diagramsOf(f rules.Family) *diagrams {
+	shared := d.diagrams[f]
+	if shared == nil || len(shared.nodes) > d.mostShared {
+		shared = newDiagrams(firstSize, d.meter)
+		put(&d.diagrams, f, shared)
+	}
+	return shared
 }
 
 // reach notes the chains to which packets come.

@@ -1,8 +1,10 @@
 package diff
 
 import (
+	"cmp"
 	"math"
 	"net/netip"
+	"slices"
 
 	"go4.org/netipx"
 
@@ -94,7 +96,7 @@ func (s *space) possible() set {
 	if s.domain != none {
 		return s.domain
 	}
-	possible := s.formed()
+	conditions := s.formed()
 	for _, c := range constraints() {
 		if c.hook != s.hook {
 			continue
@@ -103,16 +105,27 @@ func (s *space) possible() set {
 		for _, m := range c.impossible {
 			impossible = s.and(impossible, s.matching(m, &view{}))
 		}
-		possible = s.minus(possible, impossible)
+		conditions = append(conditions, s.not(impossible))
 	}
 	if s.leavesOutScopes() {
 		// A redirection drops what is sent to them: no interface has an address of their scope.
 		for _, prefix := range formerScopes {
-			possible = s.minus(possible, s.matching(addresses(rules.Destination, prefix), &view{}))
+			conditions = append(conditions, s.not(s.matching(addresses(rules.Destination, prefix), &view{})))
 		}
 	}
-	s.domain = possible
-	return possible
+	s.domain = s.fulfilling(conditions)
+	return s.domain
+}
+
+// fulfilling returns the packets that are in all sets. A set that asks only for late bits comes first: what is already combined
+// is then only the lower part of what comes next, and is not walked again.
+func (s *space) fulfilling(conditions []set) set {
+	slices.SortStableFunc(conditions, func(a, b set) int { return cmp.Compare(s.nodes[b].bit, s.nodes[a].bit) })
+	packets := all
+	for _, c := range conditions {
+		packets = s.and(c, packets)
+	}
+	return packets
 }
 
 // formerScopes are prefixes of IPv6 addresses with a scope of their own: IPv4-compatible and site-local.
@@ -135,8 +148,8 @@ func (s *space) leavesOutScopes() bool {
 // exist reports whether some of the packets can exist.
 func (s *space) exist(packets set) bool { return packets != none && s.meet(packets, s.possible()) }
 
-// formed returns the packets that have only what a packet of their kind can have, and no bits without a meaning.
-func (s *space) formed() set {
+// formed returns sets that have in common the packets that have only what a packet of their kind can have, and no bits without a meaning.
+func (s *space) formed() []set {
 	isZero := func(fields ...field) set {
 		packets := all
 		for _, f := range fields {
@@ -148,11 +161,7 @@ func (s *space) formed() set {
 	first, later := s.is(state, number(rules.New)), s.is(state, number(known))
 	const noneOfNew = rules.StatusSeenReply | rules.StatusAssured
 	const noneOfFirst = noneOfNew | rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
-	packets := all
-	if s.one == nil {
-		packets = s.within(device, []span{{last: number(uint32(len(s.devices.classes) - 1))}})
-	}
-	for _, whole := range []set{
+	conditions := []set{
 		s.within(state, []span{{last: number(known)}}),
 		s.or(s.withPorts, isZero(sourcePort, destinationPort)),
 		s.or(s.tcp, isZero(flags)),
@@ -167,19 +176,19 @@ func (s *space) formed() set {
 		s.or(s.not(first), s.and(isZero(reply), s.having(status, 0, uint32(noneOfFirst)))),
 		s.or(s.not(later), s.and(isZero(reply), s.having(status, uint32(rules.StatusConfirmed), uint32(noneOfNew|rules.StatusConfirmed)))),
 		s.or(s.not(s.stateIs(rules.Established)), has(rules.StatusSeenReply|rules.StatusConfirmed)),
-		s.addrTypes(),
 		s.or(s.retranslated(), isZero(newDestination, newPort)),
 		s.or(constant(s.translations), s.having(status, 0, uint32(rules.StatusSNAT|rules.StatusDNAT))),
-	} {
-		packets = s.and(packets, whole)
+	}
+	if s.one == nil {
+		conditions = append(conditions, s.within(device, []span{{last: number(uint32(len(s.devices.classes) - 1))}}))
 	}
 	switch {
 	case s.hook == rules.Output:
-		packets = s.and(packets, isZero(inAddress))
+		conditions = append(conditions, isZero(inAddress))
 	case s.one == nil && s.withoutAddress == none:
-		packets = s.minus(packets, isZero(inAddress)) // which says that there is none
+		conditions = append(conditions, s.not(isZero(inAddress))) // which says that there is none
 	}
-	return packets
+	return append(conditions, s.addrTypes()...)
 }
 
 // addrTypeOf returns the type of an address that has the same one on each host, else AddrTypeUnknown.
@@ -195,26 +204,26 @@ func addrTypeOf(a netip.Addr) rules.AddrType {
 	return rules.AddrTypeUnknown
 }
 
-// addrTypes returns the packets whose addresses have a type that such addresses can have.
-func (s *space) addrTypes() set {
-	packets := all
+// addrTypes returns sets that have in common the packets whose addresses have a type that such addresses can have.
+func (s *space) addrTypes() []set {
+	var conditions []set
 	for _, side := range []struct {
 		address, kind field
 		of            rules.Side
 	}{{destination, destinationType, rules.Destination}, {source, sourceType, rules.Source}} {
-		packets = s.and(packets, s.within(side.kind, []span{{number(rules.Unicast), number(rules.ResolvedType)}}))
+		conditions = append(conditions, s.within(side.kind, []span{{number(rules.Unicast), number(rules.ResolvedType)}}))
 		local, multicast := loopbackIPv4, multicastIPv4
 		if s.family == rules.IPv6 {
 			local, multicast = loopbackIPv6, multicastIPv6
 		}
 		for prefix, is := range map[string]rules.AddrType{local: rules.Local, multicast: rules.Multicast} {
 			in := s.matching(addresses(side.of, prefix), &view{})
-			packets = s.and(packets, s.or(s.not(in), s.is(side.kind, number(is))))
+			conditions = append(conditions, s.or(s.not(in), s.is(side.kind, number(is))))
 		}
 		if s.family == rules.IPv4 {
 			broadcast := s.is(side.address, address(netip.AddrFrom4([4]byte{255, 255, 255, 255})))
-			packets = s.and(packets, s.or(s.not(broadcast), s.is(side.kind, number(rules.Broadcast))))
+			conditions = append(conditions, s.or(s.not(broadcast), s.is(side.kind, number(rules.Broadcast))))
 		}
 	}
-	return packets
+	return conditions
 }

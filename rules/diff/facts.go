@@ -44,6 +44,7 @@ const (
 	TProxyOfAnyState
 	TProxyNeedsPorts
 	TProxyOnOwnPort
+	SocketChangesReversePath
 	NoListenerDrops
 	NoListenerEndsRule
 	OwnerNeedsSocket
@@ -211,6 +212,10 @@ var factTexts = [...]factText{
 	TProxyOnOwnPort: {
 		"TProxyOnOwnPort", "tproxy on port 0 looks for a listener on the packet's own port",
 		"tproxy_tg4 in net/netfilter/xt_TPROXY.c",
+	},
+	SocketChangesReversePath: {
+		"SocketChangesReversePath", "nftables takes the source of a packet on lo as reachable, but looks for a route once the packet has a socket",
+		"nft_fib_can_skip in include/net/netfilter/nft_fib.h",
 	},
 	NoListenerDrops: {
 		"NoListenerDrops", "TPROXY of xtables drops a packet for which there is no listener",

@@ -178,12 +178,15 @@ func (s *space) matching(match rules.Match, v *view) set {
 	case rules.MatchAddrType:
 		return s.unless(m.Not, s.addrTypeIs(m, v))
 	case rules.MatchReversePath:
-		if v.second {
+		path := variable{key: reversePathKey + m.Kind, text: "whether the source is reached by the interface that the packet came in by"}
+		switch {
+		case v.tproxy.taken && !v.xtables:
+			// Older kernels do not (SocketChangesReversePath).
+			path.key, path.kind = fmt.Sprint("path of socket ", m.Kind, *v), unknownBit
+		case v.second:
 			return constant(!m.Not) // lo reaches all that came by it
 		}
-		return s.unless(m.Not, s.variable(variable{
-			key: reversePathKey + m.Kind, text: "whether the source is reached by the interface that the packet came in by",
-		}))
+		return s.unless(m.Not, s.variable(path))
 	case rules.MatchSocket:
 		return s.unless(m.Not, s.socketFound(m, v))
 	case rules.MatchTuple:

@@ -53,7 +53,7 @@ const (
 
 // The lengths of the tables to begin with, for all packets and for one.
 const (
-	firstSize      = 1 << 11
+	firstSize      = 1 << 14
 	firstSizeOfOne = 1 << 4
 )
 
@@ -73,6 +73,11 @@ func newDiagrams(size int, m *meter) *diagrams {
 	d := &diagrams{numbers: make([]set, size), results: make([]result, size), meter: m}
 	d.nodes = append(make([]node, 0, size/2+1), node{bit: lastBit}, node{bit: lastBit})
 	return d
+}
+
+// memory returns how many bytes the tables take.
+func (d *diagrams) memory() int64 {
+	return int64(len(d.numbers))*(nodeSize/2+numberSize) + int64(len(d.results))*resultSize + int64(len(d.forgotten))*forgottenSize
 }
 
 func hash(a, b, c uint32) uint32 {

@@ -47,9 +47,9 @@ type onePacket struct {
 }
 
 // newSpace returns the space of all packets, with the given classes of interfaces.
-func newSpace(f rules.Family, h rules.Hook, apart *devices, m *meter) *space {
+func newSpace(f rules.Family, h rules.Hook, apart *devices, d *diagrams) *space {
 	s := &space{
-		diagrams: newDiagrams(firstSize, m), layout: layoutOf(f), family: f, hook: h, devices: apart,
+		diagrams: d, layout: layoutOf(f), family: f, hook: h, devices: apart,
 	}
 	s.usual()
 	return s

@@ -2,6 +2,9 @@ package diff
 
 import (
 	"fmt"
+	"slices"
+
+	"go4.org/netipx"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -71,15 +74,45 @@ func (v *visit) staticGuard(seen *view) set {
 	if known {
 		return packets
 	}
-	sets := make([]set, 0, v.run.behind-v.run.first)
-	for i := v.run.first; i < v.run.behind; i++ {
-		v.meter.work()
-		sets = append(sets, v.static(&v.chain.Chain.Rules[i], seen))
-	}
-	packets = v.unite(sets)
+	packets = v.unite(v.runGuards(seen))
 	v.meter.take(guardSize)
 	put(&v.guards, key, packets)
 	return packets
+}
+
+// runGuards returns sets whose union is what the rules of the run match. Rules that match nothing but addresses, as iptables has for
+// a list of prefixes, are one list: it becomes a set faster than as many sets are united.
+func (v *visit) runGuards(seen *view) []set {
+	sets := make([]set, 0, v.run.behind-v.run.first)
+	var lists [rules.Destination + 1]netipx.IPSetBuilder
+	for i := v.run.first; i < v.run.behind; i++ {
+		v.meter.work()
+		r := &v.chain.Chain.Rules[i]
+		if m, ok := v.addressesOnly(r); ok && v.run.behind-v.run.first > 1 {
+			v.meter.charge(textSteps * len(m.Ranges))
+			for _, r := range m.Ranges {
+				lists[m.Side].AddRange(r)
+			}
+			continue
+		}
+		sets = append(sets, v.static(r, seen))
+	}
+	for side := range lists {
+		// What the builder refuses is a range that is none, and addressesOnly lets none pass.
+		if list, err := lists[side].IPSet(); err == nil && len(list.Ranges()) > 0 {
+			sets = append(sets, v.matching(rules.MatchAddr{Side: rules.Side(side), Ranges: list.Ranges()}, seen))
+		}
+	}
+	return sets
+}
+
+// addressesOnly returns the only match of a rule if that is a list of addresses of the family.
+func (v *visit) addressesOnly(r *rules.Rule) (m rules.MatchAddr, ok bool) {
+	if len(r.Matches) != 1 {
+		return m, false
+	}
+	m, ok = r.Matches[0].(rules.MatchAddr)
+	return m, ok && !m.Not && m.Family() == v.family && !slices.ContainsFunc(m.Ranges, func(r netipx.IPRange) bool { return !r.IsValid() })
 }
 
 // guardSize is how many bytes a known guard takes.
@@ -131,7 +164,7 @@ func (v *visit) fulfil(match rules.Match, f flow, asked set, part rulePart) set 
 	case rules.Unknown:
 		return v.ask(m, v.and(f.packets, asked), part)
 	case rules.MatchReversePath:
-		if f.mark != v.marks.packet {
+		if f.mark != v.marks.packet && (seen.xtables || !seen.tproxy.taken) {
 			// Which route that is depends on the mark, which is another by now.
 			return v.unless(m.Not, v.variable(variable{
 				key: fmt.Sprint("path with mark ", m.Kind, *f.mark), step: v.step(),

@@ -1,0 +1,33 @@
+package diff
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestMemoryOfAPathIsReleased holds that the meter counts, after a decision, only what the decision still holds: the diagrams that the
+// spaces of each family share.
+func TestMemoryOfAPathIsReleased(t *testing.T) {
+	r := rules.DefaultRedirect()
+	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
+	side := Side{Ruleset: rules.MustCompile(r)}
+	for _, most := range []int{mostShared, 0} {
+		d := newDecision(side, side)
+		d.options.Families = []rules.Family{rules.IPv4, rules.IPv6}
+		d.meter, d.mostShared = newMeter(DefaultBudget), most
+		d.devices = deviceClasses(d.names, d.meter)
+		before := d.meter.memory
+		d.decide()
+		want := before
+		for _, shared := range d.diagrams {
+			want += shared.memory()
+		}
+		if d.meter.memory != want {
+			t.Errorf("diagrams of more than %d nodes are left: the meter counts %d bytes, want %d", most, d.meter.memory, want)
+		}
+		if most == 0 && len(d.diagrams) > 0 {
+			t.Errorf("%d diagrams are held", len(d.diagrams))
+		}
+	}
+}
