@@ -215,6 +215,14 @@ func beforeConntrackFacts() (list factList) {
 		one(chains(rules.Inet, []string{rawNFT, "notrack", "ct zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
+	list.add(diff.NFTZoneOfUntracked, "nft: notrack, then zone 5 on lo begins a connection, which NAT decides about",
+		one(chains(rules.Inet,
+			[]string{base("filter", "output", "-300"), "notrack"},
+			[]string{rawNFT, "ct zone set 5"},
+			[]string{base("nat", "prerouting", "-100"), "drop"},
+		)),
+		out(0, rules.Protocol(254), "10.244.1.5:0", "10.244.1.5:0"), "dropped",
+	)
 	list.add(diff.FirstTemplateStays, "nft: zone 5, then notrack",
 		one(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "notrack"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",

@@ -148,6 +148,13 @@ func routesFacts() (list factList) {
 		one(chains(rules.Inet, []string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"})),
 		bound, "to 127.0.0.1:15001 mark 0x0 connection mark 0x0 zone 0",
 	)
+	list.add(diff.BoundSocketKeepsInterface, "a packet of a bound socket that is translated to a loopback address leaves by its interface",
+		one(chains(rules.Inet,
+			[]string{base("nat", "output", "-100"), "dnat ip to 127.0.0.6"},
+			[]string{base("filter", "prerouting", "-95"), "meta l4proto tcp drop"},
+		)),
+		bound, "to 127.0.0.6:80 mark 0x0 connection mark 0x0 zone 0",
+	)
 	list.add(diff.BoundSocketKeepsInterface, "a mark does not route a packet of a bound socket to this host",
 		one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
 		bound, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",

@@ -99,7 +99,7 @@ func (v *visit) setZone(a rules.SetZone, f flow, seen view, on *flows) flow {
 	case seen.before && f.tracking == untracked && seen.xtables:
 		v.add(on, others) // xtables leaves alone what is not to be tracked (NFTZoneOfUntracked)
 		return connected
-	case seen.before && !f.tracking.isTemplate():
+	case seen.before && !f.tracking.isTemplate() && (!seen.second || f.tracking != untracked):
 		// What conntrack will say of a packet that entered untracked is not known. Neighbour discovery on lo it has left untracked: xtables
 		// leaves that alone, and conntrack does so again whatever zone nft gives it.
 		leftAlone := v.untrackedBefore()
@@ -114,6 +114,7 @@ func (v *visit) setZone(a rules.SetZone, f flow, seen view, on *flows) flow {
 		}
 	}
 	if others.packets != none {
+		// What left untracked by lo begins another connection there, with translations of its own.
 		v.undecided(a.String()+" for a packet that conntrack does not track", others)
 	}
 	return connected

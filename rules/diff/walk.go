@@ -331,10 +331,14 @@ func (w *walk) route(in []flow) (arriving, gone []flow) {
 		onLoopback, elsewhere := w.split(bound, w.overLoopback)
 		arrive(onLoopback, false)
 		if elsewhere.packets != none && elsewhere.target.kind == addrTarget {
-			// The interface's own address leads to lo all the same.
+			// The interface's own address leads to lo all the same, but loopback addresses are no addresses of it.
 			var moved flow
 			moved, elsewhere = w.split(elsewhere, w.otherAddress(elsewhere.target))
-			local, remote := w.split(moved, w.isLocal(moved.target))
+			own := none
+			if a, _ := w.addressOf(moved.target); !a.IsLoopback() {
+				own = w.isLocal(moved.target)
+			}
+			local, remote := w.split(moved, own)
 			arrive(local, false)
 			w.add(&away, remote)
 		}
