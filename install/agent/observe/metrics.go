@@ -5,12 +5,14 @@ import (
 	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sluice-mesh/sluice/install/metrics"
 )
 
-// Metrics has a collector for each metric of the table, and no others. It is safe for concurrent use.
+// Metrics has a collector for each metric of the table, and the client library's of the process and of Go's runtime: process_open_fds,
+// process_resident_memory_bytes, go_goroutines and more. It is safe for concurrent use.
 type Metrics struct {
 	registry   *prometheus.Registry
 	counters   map[string]*prometheus.CounterVec
@@ -25,6 +27,10 @@ func NewMetrics(version string) *Metrics {
 		registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{},
 		gauges: map[string]*prometheus.GaugeVec{}, histograms: map[string]*prometheus.HistogramVec{},
 	}
+	m.registry.MustRegister(
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewGoCollector(collectors.WithGoCollectorMemStatsMetricsDisabled()),
+	)
 	for _, family := range metrics.All() {
 		m.registry.MustRegister(m.collector(family))
 	}

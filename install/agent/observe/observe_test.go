@@ -141,7 +141,8 @@ func TestLogLevel(t *testing.T) {
 	}
 }
 
-// Every metric of the table can be reported with its labels, and is shown with its help and type, and no other is.
+// Every metric of the table can be reported with its labels, and is shown with its help and type. Of others only those of the process
+// and of Go's runtime are.
 func TestMetrics(t *testing.T) {
 	m := observe.NewMetrics("v1")
 	for _, s := range []metrics.CounterSeries{
@@ -177,8 +178,14 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is not shown as in the table", f.Name)
 		}
 	}
-	if got := strings.Count(text, "# TYPE "); got != len(metrics.All()) {
-		t.Errorf("%d families, want %d", got, len(metrics.All()))
+	others := strings.Count(text, "# TYPE process_") + strings.Count(text, "# TYPE go_")
+	if got := strings.Count(text, "# TYPE "); got != len(metrics.All())+others {
+		t.Errorf("%d families, %d of them of the process, want %d", got, others, len(metrics.All())+others)
+	}
+	for _, name := range []string{"process_open_fds", "process_resident_memory_bytes", "go_goroutines"} {
+		if !strings.Contains(text, "\n"+name+" ") {
+			t.Errorf("no %s", name)
+		}
 	}
 }
 
