@@ -236,7 +236,7 @@ func words(f rules.Family) []word {
 		},
 		{
 			table: "mangle", rule: "-m connlimit --connlimit-above 3",
-			matches: draws("match connlimit revision 1"),
+			actions: does0("match connlimit revision 1"),
 		},
 		{
 			table: "mangle", rule: `-m bpf --bytecode "4,48 0 0 9,21 0 1 6,6 0 0 1,6 0 0 0"`,

@@ -41,12 +41,14 @@ func (d *ruleDecoder) quota(a attributes) error {
 	return d.draw(fmt.Sprintf("quota %s%d bytes", over, a.number64(unix.NFTA_QUOTA_BYTES)))
 }
 
+// connlimit counts connections. It drops a packet whose connection it cannot count (nft_connlimit_do_eval in net/netfilter/nft_connlimit.c).
 func (d *ruleDecoder) connlimit(a attributes) error {
 	over := ""
 	if a.number(nftaConnlimitFlags)&1 != 0 { // NFT_CONNLIMIT_F_INV
 		over = "over "
 	}
-	return d.draw(fmt.Sprintf("ct count %s%d", over, a.number(nftaConnlimitCount)))
+	d.unknown(fmt.Sprintf("ct count %s%d", over, a.number(nftaConnlimitCount)), rules.Anything, d.identity())
+	return nil
 }
 
 // dynset adds to a set or deletes from it, which nothing else of the packet tells. It ends the rule if the set is full, or if a limit that

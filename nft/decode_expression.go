@@ -78,7 +78,7 @@ func expressionNamed(name string) (kind expressionKind, known bool) {
 	case "quota":
 		return expressionKind{decode: (*ruleDecoder).quota, effect: rules.Draws}, true
 	case "connlimit":
-		return expressionKind{decode: (*ruleDecoder).connlimit, effect: rules.Draws}, true
+		return expressionKind{decode: (*ruleDecoder).connlimit}, true
 	case "dynset": // changes a set, and ends the rule if that is full or a limit in it exceeded
 		return expressionKind{decode: (*ruleDecoder).dynset, effect: rules.Reads}, true
 	case "match":

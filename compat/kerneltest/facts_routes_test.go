@@ -155,6 +155,15 @@ func routesFacts() (list factList) {
 		)),
 		bound, "to 127.0.0.6:80 mark 0x0 connection mark 0x0 zone 0",
 	)
+	for _, c := range []struct{ source, want string }{
+		{"[::]:0", "dropped"},
+		{"[2001:db8::1]:0", "to [2001:db8::10]:0 mark 0x0 connection mark 0x0 zone 0"},
+	} {
+		list.add(diff.UnspecifiedAddressHasNoType, "nft: the type of the source "+c.source,
+			one(chains(rules.Inet, []string{base("filter", "output", "0"), "fib saddr type unspec drop"})),
+			out(0, rules.Protocol(254), c.source, "[2001:db8::10]:0"), c.want,
+		)
+	}
 	list.add(diff.BoundSocketKeepsInterface, "a mark does not route a packet of a bound socket to this host",
 		one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
 		bound, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",

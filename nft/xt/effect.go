@@ -22,7 +22,7 @@ func MatchEffect(name string) rules.Effect {
 		"multiport", "osf", "owner", "physdev", "pkttype", "policy", "realm", "rpfilter", "rt", "sctp",
 		"socket", "srh", "state", "string", "tcp", "tcpmss", "time", "tos", "ttl", "u32", "udp", "udplite":
 		return rules.Reads
-	case "bpf", "connlimit", "limit", "quota", "rateest", "recent", "set", "statistic":
+	case "bpf", "limit", "quota", "rateest", "recent", "set", "statistic":
 		return rules.Draws
 	case "hashlimit", "nfacct":
 		return rules.Records

@@ -211,7 +211,11 @@ func (s *space) addrTypes() []set {
 		address, kind field
 		of            rules.Side
 	}{{destination, destinationType, rules.Destination}, {source, sourceType, rules.Source}} {
-		conditions = append(conditions, s.within(side.kind, []span{{number(rules.Unicast), number(rules.ResolvedType)}}))
+		first := rules.Unicast
+		if s.family == rules.IPv6 {
+			first = rules.AddrTypeUnknown // see UnspecifiedAddressHasNoType
+		}
+		conditions = append(conditions, s.within(side.kind, []span{{number(first), number(rules.ResolvedType)}}))
 		local, multicast := loopbackIPv4, multicastIPv4
 		if s.family == rules.IPv6 {
 			local, multicast = loopbackIPv6, multicastIPv6
@@ -219,6 +223,10 @@ func (s *space) addrTypes() []set {
 		for prefix, is := range map[string]rules.AddrType{local: rules.Local, multicast: rules.Multicast} {
 			in := s.matching(addresses(side.of, prefix), &view{})
 			conditions = append(conditions, s.or(s.not(in), s.is(side.kind, number(is))))
+		}
+		if s.family == rules.IPv6 {
+			typed := s.not(s.is(side.kind, number(rules.AddrTypeUnknown)))
+			conditions = append(conditions, s.or(typed, s.is(side.address, address(netip.IPv6Unspecified()))))
 		}
 		if s.family == rules.IPv4 {
 			broadcast := s.is(side.address, address(netip.AddrFrom4([4]byte{255, 255, 255, 255})))

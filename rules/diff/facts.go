@@ -67,6 +67,7 @@ const (
 	LoopbackSourceNeverArrives
 	LoopbackIPv6NeverArrives
 	MulticastSourceNeverArrives
+	UnspecifiedAddressHasNoType
 )
 
 // A factText is what a fact says.
@@ -292,6 +293,10 @@ var factTexts = [...]factText{
 	MulticastSourceNeverArrives: {
 		"MulticastSourceNeverArrives", "no packet from a multicast address arrives, whatever the rules did",
 		"ip_route_input_slow in net/ipv4/route.c, ip6_rcv_core in net/ipv6/ip6_input.c",
+	},
+	UnspecifiedAddressHasNoType: {
+		"UnspecifiedAddressHasNoType", "nftables gives the address :: the type unspec, and no other address",
+		"nft_fib6_eval_type in net/ipv6/netfilter/nft_fib_ipv6.c",
 	},
 }
 
