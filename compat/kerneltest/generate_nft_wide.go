@@ -140,7 +140,7 @@ var (
 	}
 	wideEffects = []string{
 		"tcp dport set $P", "udp dport set $P", "ip daddr set 10.9.9.9", "ip6 daddr set ::1", "th dport set $P",
-		"tcp flags set syn", "ip ttl set 7", "ip dscp set 1", "@th,16,16 set $P", "tcp option maxseg size set 1000",
+		"tcp urgptr set 1", "ip ttl set 7", "ip dscp set 1", "@th,16,16 set $P", "tcp option maxseg size set 1000",
 		"reset tcp option sack-perm", "meta pkttype set host", `tcp dport $P ct helper set "ftp"`, `ct timeout set "t"`,
 		"udp checksum set 0", "ip6 hoplimit set 3",
 	}

@@ -30,21 +30,20 @@ const sentinelPort = 65534
 //
 // The tables of one family send copies of packets that arrive in frames of [withoutSocket]: a copy
 // leaves by output and has no socket, and conntrack does not track it (nf_dup_ipv4 in
-// net/ipv4/netfilter/nf_dup_ipv4.c). A multicast packet that the kernel loops back has no frame, but bytes of its
-// IP header in that place: the frame's type tells them apart.
+// net/ipv4/netfilter/nf_dup_ipv4.c).
 const witness = `
 table ip witness {
 	chain copy {
 		type filter hook prerouting priority -1000001;
-		@ll,48,16 0x0201 @ll,96,16 0x0800 dup to ip daddr
-		@ll,48,16 0x0201 @ll,96,16 0x0800 drop
+		@ll,48,16 0x0201 dup to ip daddr
+		@ll,48,16 0x0201 drop
 	}
 }
 table ip6 witness {
 	chain copy {
 		type filter hook prerouting priority -1000001;
-		@ll,48,16 0x0201 @ll,96,16 0x86dd dup to ip6 daddr
-		@ll,48,16 0x0201 @ll,96,16 0x86dd drop
+		@ll,48,16 0x0201 dup to ip6 daddr
+		@ll,48,16 0x0201 drop
 	}
 }
 table inet witness {
