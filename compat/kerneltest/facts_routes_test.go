@@ -77,6 +77,14 @@ func routesFacts() (list factList) {
 		),
 		outward, "to 10.9.9.9:81 mark 0x539 connection mark 0x0 zone 0",
 	)
+	list.add(diff.TranslationRoutesAgain, "a translation routes by the mark of that moment, not by one that comes later",
+		one(chains(rules.Inet,
+			[]string{base("nat", "output", "-100"), "meta l4proto tcp dnat ip to 10.0.2.2:80"},
+			[]string{base("filter", "output", "0"), "meta mark set 0x539"},
+			[]string{base("filter", "prerouting", "-150"), "drop"},
+		)),
+		outward, "to 10.0.2.2:80 mark 0x539 connection mark 0x0 zone 0",
+	)
 	list.add(diff.RouteChainsRouteAgain, "legacy: a mark in filter does not route again",
 		one(xtables(legacy, "filter", "OUTPUT -j MARK --set-mark 0x539")),
 		outward, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",

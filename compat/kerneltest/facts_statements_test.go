@@ -60,6 +60,16 @@ func statementsFacts() (list factList) {
 		list.add(diff.ResetAnswersTCP, "a reset does not answer a reset to "+family, reset,
 			with(out(0, rules.TCP, from, family), func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }), "dropped")
 	}
+	for source, want := range map[string]string{
+		"10.244.1.5:1000": "dropped, answered with icmp 3/3", "11.0.0.1:1000": "dropped",
+	} {
+		list.add(diff.LoopbackAnswersThisHost, "a rejection of what is redirected at output from "+source,
+			one(chains(rules.Inet,
+				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
+				[]string{base("filter", "output", "0"), "reject with icmp port-unreachable"},
+			)),
+			out(0, rules.TCP, source, "10.9.9.9:80"), want)
+	}
 	solicitation := with(in("eth0", rules.ICMPv6, "[fd00:10:244:1::9]:0", "[fd00:10:244:1::5]:0"),
 		func(p *rules.Packet) { p.ICMPType, p.State = 135, rules.Untracked })
 	list.add(diff.NeighbourDiscoveryUntracked, "nft: neighbour discovery is untracked behind conntrack",

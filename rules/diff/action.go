@@ -117,6 +117,11 @@ func (v *visit) reject(a rules.Reject, packets []flow) {
 		v.verdict(rules.Drop, others)
 	}
 	for _, f := range packets {
+		seen := v.view(&f.progress)
+		unanswered, f := v.split(f, v.minus(
+			v.matching(addresses(rules.Destination, loopbackIPv4), &seen), v.is(sourceType, number(rules.Local)),
+		))
+		v.verdict(rules.Drop, []flow{unanswered}) // LoopbackAnswersThisHost
 		f.dropped, f.rejected = true, a.String()
 		v.add(&v.summary.ended, f)
 	}

@@ -62,6 +62,7 @@ const (
 	MissEndsRule
 	OtherFamilyFailsMatch
 	ResetAnswersTCP
+	LoopbackAnswersThisHost
 
 	LoopbackWasSent
 	LoopbackSourceNeverArrives
@@ -277,6 +278,10 @@ var factTexts = [...]factText{
 	ResetAnswersTCP: {
 		"ResetAnswersTCP", "a rejection by a reset answers packets of TCP that are no resets, and drops all without an answer but these",
 		"nf_reject_ip_tcphdr_get in net/ipv4/netfilter/nf_reject_ipv4.c",
+	},
+	LoopbackAnswersThisHost: {
+		"LoopbackAnswersThisHost", "a rejection answers a packet for an address of 127.0.0.0/8 only if the source is an address of this host, unless route_localnet is set",
+		"__mkroute_output in net/ipv4/route.c",
 	},
 	LoopbackWasSent: {
 		"LoopbackWasSent", "what comes by lo was sent before, and begins its way at output",

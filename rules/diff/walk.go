@@ -109,6 +109,7 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 	if w.one != nil {
 		w.passes = append(w.passes, passed{hook: h})
 	}
+	routed := h != rules.Output
 	for _, c := range w.rs.BaseChains(h) {
 		w.meter.work()
 		if c.Table.Family != rules.Inet && c.Table.Family != w.family {
@@ -116,6 +117,9 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 		}
 		p := place{chain: c, second: second}
 		position := c.Chain.Base.Position()
+		if position > translation && !routed {
+			in, routed = w.routeTranslated(in), true
+		}
 		p.before = position < rules.ConntrackPriority
 		p.translated = second || position > translation
 		if h == rules.Postrouting {
@@ -142,6 +146,9 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 		w.add(&out, w.base(&early, ahead)...)
 		w.add(&out, w.base(&p, behind)...)
 		in = out.list
+	}
+	if !routed {
+		in = w.routeTranslated(in)
 	}
 	if w.one != nil {
 		pass := &w.passes[len(w.passes)-1]
@@ -280,6 +287,30 @@ func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 	w.add(out, to, away, same)
 }
 
+// routeTranslated decides which packets that were translated to another address are led to lo by the mark that they have by then
+// (TranslationRoutesAgain). See route for those that are led there by the address.
+func (w *walk) routeTranslated(in []flow) []flow {
+	if len(localMarks(w.rs.Routing, w.family)) == 0 {
+		return in
+	}
+	var out flows
+	for _, f := range in {
+		moved := w.otherAddress(f.target)
+		if !f.mapped && f.tracking != untracked {
+			if again := w.and(w.retranslated(), w.localMark(f.mark)); w.and(again, f.packets) != none {
+				moved = w.and(again, w.variable(variable{
+					key: "translated to another address", text: "earlier packets of the connection were sent to another address",
+				}))
+			}
+		}
+		changed, same := w.split(f, w.minus(moved, w.bound()))
+		to, away := w.split(changed, w.localMark(changed.mark))
+		to.toLoopback, away.toLoopback = true, false
+		w.add(&out, to, away, same)
+	}
+	return out.list
+}
+
 // localMark returns the packets whose mark the policy routes make local.
 func (w *walk) localMark(mark *markBits) set {
 	local := none
@@ -349,9 +380,11 @@ func (w *walk) route(in []flow) (arriving, gone []flow) {
 		if moved.packets != none {
 			local, remote := w.split(moved, w.isLocal(moved.target))
 			arrive(local, false)
-			marked, remote := w.split(remote, w.localMark(remote.mark))
-			arrive(marked, true)
-			w.add(&away, remote)
+			if remote.toLoopback {
+				arrive(remote, true)
+			} else {
+				w.add(&away, remote)
+			}
 		}
 		loopback := w.overLoopback
 		if f.leavesLoopback {
