@@ -23,6 +23,9 @@ ISTIO = e2e/injection/build
 TESTFLAGS =
 # How long e2e-kernels may take; in ci, whose machine may have to fetch and build everything first, twice as long.
 LIMIT ?= 10m
+# How long soak takes, and test-long's form of it.
+SOAK ?= 1h
+SOAK_LONG ?= 5m
 FUZZTIME ?= 30s
 # The same for targets that hold input to its budget: one run takes up to seconds.
 BUDGETTIME ?= $(FUZZTIME)
@@ -32,13 +35,13 @@ SEED ?=
 BENCH ?= .
 COUNT ?= 6
 # The targets of test-fresh.
-TARGETS ?= help build demo test test-race test-long test-kernel test-peers fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio \
+TARGETS ?= help build demo test test-race test-long test-kernel test-peers soak fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio \
 	e2e-kernels manifests chart-test image lint ci clean
 BENCHTIME ?= 300ms
 
 build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/
 
-.PHONY: help build demo test test-race test-long test-kernel test-peers test-fresh fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio e2e-kernels manifests chart-test image lint ci clean
+.PHONY: help build demo test test-race test-long test-kernel test-peers test-fresh soak fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio e2e-kernels manifests chart-test image lint ci clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +66,7 @@ test-race: ## Run the tests of packages with concurrency under the race detector
 test-long: bin/cni/bridge
 test-long: ## Run the tests with the long ones, all under the race detector.
 	@SLUICE_LONG=1 .ci/test -race -timeout 40m $(TESTFLAGS) ./...
+	@$(MAKE) --no-print-directory soak SOAK=$(SOAK_LONG) SANDBOXES=5000 SLUICE_SOAK_WRITE=
 	@$(MAKE) --no-print-directory test-kernel PAIRS=1000000
 
 test-kernel: export SLUICE_PAIRS = $(PAIRS)
@@ -78,7 +82,16 @@ test-peers: export MODULE = e2e
 test-peers: export EXCEPT = /e2e/(cluster|suite|injection)
 test-peers: ## Compare with Istio's own programs (root or sudo); SLUICE_LONG= in part, SLUICE_SEED=7 by other chance.
 test-peers: build bin/$(notdir $(PEER))
+	@$(build-static) ./install/cmd/sluice-node
 	@.ci/test -p 1 -v -timeout 30m $(TESTFLAGS) ./... | grep --line-buffered -vE '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS)'
+
+soak: export SLUICE_SOAK = $(SOAK)
+soak: export SLUICE_SOAK_SANDBOXES = $(SANDBOXES)
+soak: export SLUICE_SOAK_WRITE ?= 1
+soak: build
+soak: ## Let SANDBOXES (5000 an hour) come and go on a node for SOAK (1h): the agent keeps nothing of them (root or sudo); writes e2e/bench/RESULTS.md.
+	@$(build-static) ./install/cmd/sluice-node
+	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 5h $(TESTFLAGS) -run '^TestSoak$$' ./soak
 
 test-fresh: ## Run TARGETS (all) each on a clean clone with empty module and build caches; some take an hour.
 	@.ci/fresh $(TARGETS)

@@ -46,41 +46,16 @@ func BenchmarkPeers(b *testing.B) {
 			fmt.Printf("\n## %s: %s\n\n%s", row.Topic, row.Name, report.Table(measured))
 			results.Rows = append(results.Rows, measured)
 		}
-		if selected.String() == "" {
-			write(b, results)
+		if selected.String() != "" {
+			continue
+		}
+		if old, err := report.Read("."); err == nil {
+			results.Soak = old.Soak // another run's
+		}
+		if err := report.Write(".", results); err != nil {
+			b.Fatal(err)
 		}
 	}
-}
-
-const resultsFile = "results.json"
-
-// write writes the results, the page and the plots.
-func write(tb testing.TB, r report.Results) {
-	text, err := r.Encode()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	files := rendered(r)
-	files[resultsFile] = text
-	for _, name := range plots(tb) {
-		if err := os.Remove(name); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	for name, content := range files {
-		if err := os.WriteFile(name, content, 0o644); err != nil {
-			tb.Fatal(err)
-		}
-	}
-}
-
-// rendered are the files that are rendered from the results.
-func rendered(r report.Results) map[string][]byte {
-	files := map[string][]byte{"RESULTS.md": report.Markdown(r)}
-	for _, p := range report.Plots(r) {
-		files[p.Name] = p.SVG
-	}
-	return files
 }
 
 // plots are the files of plots that are there.
@@ -94,18 +69,19 @@ func plots(tb testing.TB) []string {
 
 // The page that is committed is that of the results that are.
 func TestResultsAreRendered(t *testing.T) {
-	text, err := os.ReadFile(resultsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	results, err := report.Decode(text)
+	results, err := report.Read(".")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if os.Getenv("SLUICE_RENDER") != "" {
-		write(t, results)
+		if err := report.Write(".", results); err != nil {
+			t.Fatal(err)
+		}
 	}
-	files := rendered(results)
+	files, err := report.Files(results)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range plots(t) {
 		if files[name] == nil {
 			t.Errorf("%s is of no topic any more", name)
@@ -117,7 +93,7 @@ func TestResultsAreRendered(t *testing.T) {
 			t.Fatal(err)
 		}
 		if string(got) != string(want) {
-			t.Errorf("%s is not what %s says: \"make bench-peers\" measures and writes both, SLUICE_RENDER=1 go test renders anew", name, resultsFile)
+			t.Errorf("%s is not what %s says: \"make bench-peers\" measures and writes both, SLUICE_RENDER=1 go test renders anew", name, report.ResultsFile)
 		}
 	}
 }

@@ -32,6 +32,7 @@ func Markdown(r Results) []byte {
 		b.WriteString(Table(*row))
 	}
 	b.WriteString(beyond(r))
+	b.WriteString(soak(r.Soak))
 	return []byte(b.String())
 }
 

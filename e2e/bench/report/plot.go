@@ -25,13 +25,13 @@ func Plots(r Results) []Plot {
 	return plots
 }
 
-type plot struct {
+type topicPlot struct {
 	name  string
 	chart chart
 }
 
 // plotOf is the plot of a topic, if it has one: a group of bars for each of its rows.
-func plotOf(r Results, topic string) (plot, bool) {
+func plotOf(r Results, topic string) (topicPlot, bool) {
 	var c chart
 	for _, row := range r.Rows {
 		if row.Topic != topic || row.Plotted == "" {
@@ -49,7 +49,7 @@ func plotOf(r Results, topic string) (plot, bool) {
 		c.title, c.unit, c.format = topic, row.Plotted.title(), row.Plotted.format
 		c.groups = append(c.groups, g)
 	}
-	return plot{fileName(topic), c}, len(c.groups) > 0
+	return topicPlot{fileName(topic), c}, len(c.groups) > 0
 }
 
 // fileName makes one of a topic.

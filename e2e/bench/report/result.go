@@ -18,6 +18,8 @@ type Results struct {
 	Rows   []Row `json:"rows"`
 	// Pod describes the pod that simulations are about.
 	Pod Pod `json:"pod"`
+	// Soak is the last run of that test, which is a run of its own; nil for none.
+	Soak *Soak `json:"soak,omitempty"`
 }
 
 // A Machine is where the run took place.

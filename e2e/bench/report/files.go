@@ -1,0 +1,63 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// ResultsFile is the name of the file that has the results, beside the ones that are rendered from it.
+const ResultsFile = "results.json"
+
+// Read returns the results of a directory.
+func Read(dir string) (Results, error) {
+	text, err := os.ReadFile(filepath.Join(dir, ResultsFile))
+	if err != nil {
+		return Results{}, err
+	}
+	return Decode(text)
+}
+
+// Files returns the files that are rendered from the results, by name: the page and its plots.
+func Files(r Results) (map[string][]byte, error) {
+	files := map[string][]byte{"RESULTS.md": Markdown(r)}
+	for _, p := range Plots(r) {
+		files[p.Name] = p.SVG
+	}
+	if r.Soak != nil {
+		svg, err := plotSoak(r.Soak)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", soakPlot, err)
+		}
+		files[soakPlot] = svg
+	}
+	return files, nil
+}
+
+// Write writes the results into a directory with the files that are rendered from them, and removes plots of topics that are gone.
+func Write(dir string, r Results) error {
+	text, err := r.Encode()
+	if err != nil {
+		return err
+	}
+	files, err := Files(r)
+	if err != nil {
+		return err
+	}
+	files[ResultsFile] = text
+	old, err := filepath.Glob(filepath.Join(dir, "*.svg"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, path := range old {
+		if files[filepath.Base(path)] == nil {
+			errs = append(errs, os.Remove(path))
+		}
+	}
+	for name, content := range files {
+		errs = append(errs, os.WriteFile(filepath.Join(dir, name), content, 0o644))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,121 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// Soak is a run of the node agent while sandboxes come and go.
+type Soak struct {
+	Machine  Machine       `json:"machine"`
+	Duration time.Duration `json:"duration"`
+	// Sandboxes is how many came, and Live how many were there at a time.
+	Sandboxes int `json:"sandboxes"`
+	Live      int `json:"live"`
+	// Connections is how many were opened in live sandboxes; all were captured.
+	Connections int `json:"connections"`
+	// Repairs is how long it took until rules that were removed were back, in seconds.
+	Repairs Summary `json:"repairs"`
+	// LongestRepair is the longest of these times, in seconds.
+	LongestRepair float64 `json:"longestRepair"`
+	// Series are what was sampled of the agent.
+	Series []Series `json:"series"`
+}
+
+// A Series is a quantity over the time of a run.
+type Series struct {
+	Name string `json:"name"`
+	Unit string `json:"unit,omitempty"`
+	// Growth is how much more the last quarter may have than the second one, in the median.
+	Growth float64 `json:"growth"`
+	// Seconds are the times of the samples since the start of the run, Values the samples.
+	Seconds []float64 `json:"seconds"`
+	Values  []float64 `json:"values"`
+}
+
+// Quarters returns the medians of the second and the last quarter of the samples. In the first one caches fill.
+func (s Series) Quarters() (second, last float64) {
+	n := len(s.Values)
+	return Summarise(s.Values[n/4 : n/2]).Median, Summarise(s.Values[n-n/4:]).Median
+}
+
+// Flat reports whether the quantity has not grown by more than it may.
+func (s Series) Flat() bool {
+	second, last := s.Quarters()
+	return last-second <= s.Growth
+}
+
+const (
+	soakPlot            = "soak.svg"
+	soakColumns         = 2
+	soakTileX, soakTile = 14 * vg.Centimeter, 5 * vg.Centimeter
+)
+
+// soak renders the section of the page.
+func soak(s *Soak) string {
+	if s == nil {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n## Sandboxes that come and go\n\n![What the agent has while sandboxes come and go](%s)\n\n", soakPlot)
+	fmt.Fprintf(&b, "Written by `make soak`. %s, %d cores, Linux %s: %d sandboxes came and went in %s, %d at a time, by CNI calls of the "+
+		"installed plugin. %d connections were opened in them meanwhile, and all were captured. Rules were removed %d times, and were back "+
+		"after %s in the median and %s at most.\n\n",
+		s.Machine.CPU, s.Machine.Cores, s.Machine.Kernel, s.Sandboxes, s.Duration, s.Live, s.Connections,
+		s.Repairs.Samples, Wall.format(s.Repairs.Median), Wall.format(s.LongestRepair))
+	b.WriteString("| of the agent | second quarter | last quarter | largest | may grow by | |\n|---|---:|---:|---:|---:|---|\n")
+	for _, one := range s.Series {
+		second, last := one.Quarters()
+		verdict := "flat"
+		if !one.Flat() {
+			verdict = "**grows**"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", one.Name,
+			one.format(second), one.format(last), one.format(slices.Max(one.Values)), one.format(one.Growth), verdict)
+	}
+	return b.String()
+}
+
+func (s Series) format(v float64) string {
+	if s.Unit == "" {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.1f %s", v, s.Unit)
+}
+
+// plotSoak draws a chart for each series.
+func plotSoak(s *Soak) ([]byte, error) {
+	rows := (len(s.Series) + soakColumns - 1) / soakColumns
+	canvas := vgsvg.New(soakColumns*soakTileX, vg.Length(rows)*soakTile)
+	tiles := draw.Tiles{Rows: rows, Cols: soakColumns, PadX: vg.Centimeter, PadY: vg.Millimeter}
+	for i, series := range s.Series {
+		p := plot.New()
+		p.Title.Text, p.X.Label.Text = series.Name, "minutes"
+		if series.Unit != "" {
+			p.Title.Text += ", " + series.Unit
+		}
+		points := make(plotter.XYs, len(series.Values))
+		for j, v := range series.Values {
+			points[j] = plotter.XY{X: series.Seconds[j] / 60, Y: v}
+		}
+		line, err := plotter.NewLine(points)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", series.Name, err)
+		}
+		p.Add(plotter.NewGrid(), line)
+		p.Y.Min, p.Y.Max = 0, 1.1*max(slices.Max(series.Values), 1)
+		p.Draw(tiles.At(draw.New(canvas), i%soakColumns, i/soakColumns))
+	}
+	var b bytes.Buffer
+	_, err := canvas.WriteTo(&b)
+	return b.Bytes(), err
+}

@@ -1,0 +1,59 @@
+package soak
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// insideEnv says that the process has its own mount namespace already.
+const insideEnv = "SLUICE_SOAK_INSIDE"
+
+// TestMain runs the tests in a mount namespace of their own, in which /run belongs to them. What is mounted there later is also seen
+// in the namespaces that begin as copies of it, as the directories of a node are in a container that mounts them.
+func TestMain(m *testing.M) {
+	if os.Getenv(insideEnv) == "" && os.Geteuid() == 0 {
+		os.Exit(inside())
+	}
+	if os.Geteuid() == 0 {
+		if err := mountRun(); err != nil {
+			fmt.Fprintln(os.Stderr, "mount /run:", err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// inside executes the tests again, and returns the exit code.
+func inside() int {
+	self, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	c := exec.Command(self, os.Args[1:]...)
+	c.Env = append(os.Environ(), insideEnv+"=1")
+	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	err = c.Run()
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		return exit.ExitCode()
+	} else if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func mountRun() error {
+	return errors.Join(
+		unix.Mount("tmpfs", "/run", "tmpfs", 0, ""),
+		unix.Mount("", "/run", "", unix.MS_SHARED, ""),
+		os.MkdirAll(netnsDir, 0o755),
+	)
+}

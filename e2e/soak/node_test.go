@@ -1,0 +1,147 @@
+package soak
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+)
+
+const (
+	// netnsDir is where the runtime mounts network namespaces.
+	netnsDir = "/run/netns"
+	// accountDir is where the kubelet projects the service account.
+	accountDir = "/run/secrets/kubernetes.io/serviceaccount"
+	conflist   = "conf/10-net.conflist"
+)
+
+// primary is the configuration of the cluster's network, and its plugin, which says what an ordinary one would. The test has made the
+// network.
+const (
+	primary       = `{"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "address"}]}`
+	primaryPlugin = `#!/bin/sh
+[ "$CNI_COMMAND" = ADD ] || exit 0
+printf '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "%s"}], "ips": [{"address": "` + podAddress + `/24", "interface": 0}]}' "$CNI_NETNS"
+`
+)
+
+// A node is an agent, an API server, and a container runtime as far as it executes plugins.
+type node struct {
+	t       testing.TB
+	dir     string
+	api     *clustertest.Server
+	agent   *exec.Cmd
+	log     bytes.Buffer
+	metrics string // address of the agent's metrics
+	runtime *libcni.CNIConfig
+	client  http.Client
+}
+
+// newNode starts an agent, and returns when it is ready.
+func newNode(t testing.TB) *node {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "soak") // paths of sockets must be short
+	check(t, err)
+	n := &node{t: t, dir: dir, api: clustertest.Start(t), client: http.Client{Timeout: 10 * time.Second}}
+	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
+	for _, d := range []string{"conf", "bin", "primary", "run", "state", "image", "cache"} {
+		check(t, os.Mkdir(n.path(d), 0o755))
+	}
+	bin := filepath.Join("..", "..", "bin")
+	plugin, err := os.ReadFile(filepath.Join(bin, "sluice-cni"))
+	check(t, err)
+	check(t, os.WriteFile(n.path("image/sluice-cni"), plugin, 0o755))
+	check(t, os.WriteFile(n.path("primary/address"), []byte(primaryPlugin), 0o755))
+	check(t, os.WriteFile(n.path(conflist), []byte(primary), 0o644))
+	check(t, os.MkdirAll(accountDir, 0o755))
+	n.api.Identity(accountDir)
+	n.runtime = libcni.NewCNIConfigWithCacheDir([]string{n.path("bin"), n.path("primary")}, n.path("cache"), &invoke.DefaultExec{
+		RawExec: &invoke.RawExec{Stderr: io.Discard}, // the agent logs what the plugin does
+	})
+	program, err := filepath.Abs(filepath.Join(bin, "sluice-node"))
+	check(t, err)
+	n.start(program)
+	return n
+}
+
+func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
+
+// start executes the agent in a mount namespace that sees what is mounted on the node later.
+func (n *node) start(program string) {
+	n.t.Helper()
+	host, port, err := net.SplitHostPort(n.api.Address())
+	check(n.t, err)
+	health, metrics := clustertest.Port(n.t), clustertest.Port(n.t)
+	n.metrics = "http://127.0.0.1:" + metrics + "/metrics"
+	n.agent = exec.Command("unshare", "--mount", "--propagation", "slave", program, "run")
+	n.agent.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port,
+		"NODE_NAME=" + clustertest.Node, "POD_NAME=sluice-node-x7k2p", "POD_NAMESPACE=" + clustertest.Namespace,
+		"MOUNTED_CNI_NET_DIR=" + n.path("conf"), "SLUICE_MOUNTED_BIN_DIR=" + n.path("bin"), "SLUICE_MOUNTED_CACHE_DIR=" + n.path("cache"),
+		"SLUICE_HOST_NETNS_DIR=" + netnsDir, "SLUICE_MOUNTED_NETNS_DIR=" + netnsDir, "SLUICE_SEARCH_PROC=false",
+		"SLUICE_SOURCE_DIR=" + n.path("image"), "CNI_AGENT_RUN_DIR=" + n.path("run"), "SLUICE_STATE_DIR=" + n.path("state"),
+		"SLUICE_HEALTH_PORT=" + health, "MONITORING_PORT=" + metrics,
+	}
+	n.agent.Stdout, n.agent.Stderr = &n.log, &n.log
+	n.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	check(n.t, n.agent.Start())
+	n.t.Cleanup(func() {
+		_ = n.agent.Process.Signal(unix.SIGTERM)
+		if err := n.agent.Wait(); err != nil || n.t.Failed() {
+			n.t.Logf("the agent: %v\n%s", err, lastLines(n.log.String()))
+		}
+	})
+	eventually(n.t, "the node is ready", func() error {
+		r, err := n.client.Get("http://127.0.0.1:" + health + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = r.Body.Close() }()
+		if r.StatusCode != http.StatusOK {
+			return fmt.Errorf("readiness: %s", r.Status)
+		}
+		return nil
+	})
+}
+
+func lastLines(text string) string {
+	const most = 4000
+	text = text[max(len(text)-most, 0):]
+	return text[strings.IndexByte(text, '\n')+1:]
+}
+
+// patience is how long something that must happen may take on a machine that is busy with other things.
+const patience = 30 * time.Second
+
+// eventually waits until a condition has no error.
+func eventually(t testing.TB, what string, condition func() error) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if err = condition(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("not so after %s: %s: %v", patience, what, err)
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

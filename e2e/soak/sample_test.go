@@ -1,0 +1,121 @@
+package soak
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
+)
+
+// quantities are what is sampled of the agent, and how much more of it there may be in the last quarter of a run than in the second.
+// A descriptor, a thread or a goroutine for each sandbox would be thousands.
+func (n *node) quantities() []quantity {
+	return []quantity{
+		{report.Series{Name: "resident memory", Unit: "MB", Growth: 4}, n.memory},
+		{report.Series{Name: "descriptors", Growth: 8}, n.descriptors},
+		{report.Series{Name: "descriptors of network namespaces", Growth: 4}, n.namespaces},
+		{report.Series{Name: "goroutines", Growth: 16}, n.goroutines},
+		{report.Series{Name: "threads", Growth: 4}, n.threads},
+		{report.Series{Name: "files on disk", Growth: 4}, n.files},
+	}
+}
+
+// A quantity is a series, and how the next value is read.
+type quantity struct {
+	report.Series
+	read func() (float64, error)
+}
+
+// sample adds the present value.
+func (q *quantity) sample(since time.Time) error {
+	v, err := q.read()
+	if err != nil {
+		return fmt.Errorf("%s: %w", q.Name, err)
+	}
+	q.Seconds = append(q.Seconds, time.Since(since).Round(time.Millisecond).Seconds())
+	q.Values = append(q.Values, v)
+	return nil
+}
+
+func (n *node) memory() (float64, error) {
+	kilobytes, err := n.status("VmRSS")
+	return kilobytes / 1000 * 1.024, err
+}
+
+func (n *node) threads() (float64, error) { return n.status("Threads") }
+
+// status reads a number of /proc/PID/status.
+func (n *node) status(field string) (float64, error) {
+	text, err := os.ReadFile(n.proc("status"))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			return strconv.ParseFloat(strings.Fields(value)[0], 64)
+		}
+	}
+	return 0, fmt.Errorf("%s does not say %s", n.proc("status"), field)
+}
+
+func (n *node) proc(name string) string { return fmt.Sprintf("/proc/%d/%s", n.agent.Process.Pid, name) }
+
+func (n *node) descriptors() (float64, error) {
+	entries, err := os.ReadDir(n.proc("fd"))
+	return float64(len(entries)), err
+}
+
+func (n *node) namespaces() (float64, error) {
+	links, err := filepath.Glob(n.proc("fd/*"))
+	count := 0
+	for _, link := range links {
+		// One may be closed by now.
+		if to, err := os.Readlink(link); err == nil && (strings.HasPrefix(to, "net:[") || strings.HasPrefix(to, netnsDir)) {
+			count++
+		}
+	}
+	return float64(count), err
+}
+
+// goroutines reads the metric of that name.
+func (n *node) goroutines() (float64, error) {
+	r, err := n.client.Get(n.metrics)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = r.Body.Close() }()
+	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
+		if value, ok := strings.CutPrefix(lines.Text(), "go_goroutines "); ok {
+			return strconv.ParseFloat(value, 64)
+		}
+	}
+	return 0, errors.New("no metric go_goroutines")
+}
+
+// files counts what agent and plugin have written: the runtime's own cache does not count.
+func (n *node) files() (float64, error) {
+	names, err := n.written()
+	return float64(len(names)), err
+}
+
+func (n *node) written() (names []string, err error) {
+	for _, dir := range []string{"run", "state", "conf", "bin"} {
+		err = errors.Join(err, filepath.WalkDir(n.path(dir), func(path string, entry fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // removed meanwhile
+			}
+			if err == nil && !entry.IsDir() {
+				names = append(names, path)
+			}
+			return err
+		}))
+	}
+	return names, err
+}

@@ -1,0 +1,196 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+const (
+	podAddress = "10.244.7.9"
+	// elsewhere is an address that no sandbox has: a connection to it succeeds only if it is captured.
+	elsewhere = "10.96.0.1:80"
+	proxy     = "127.0.0.1:15001"
+)
+
+// A sandbox is a pod of the mesh: its network namespace, in which something listens as the proxy does.
+type sandbox struct {
+	id       string
+	ns       *netns.NS
+	listener net.Listener
+	accepted atomic.Int64
+	// busy is held by whoever changes the rules, and shared by whoever depends on them.
+	busy sync.RWMutex
+	gone bool
+}
+
+// newSandbox makes a namespace with an address and a route, mounts it as a runtime does, and executes the plugins.
+func (n *node) newSandbox(number int, pod string) (*sandbox, error) {
+	s := &sandbox{id: fmt.Sprintf("%064x", number)}
+	var err error
+	if s.ns, err = netns.New(); err != nil {
+		return nil, err
+	}
+	if err := s.ns.Do(s.connect); err != nil {
+		return nil, errors.Join(fmt.Errorf("make the network: %w", err), s.ns.Close())
+	}
+	go s.accept()
+	err = os.WriteFile(s.path(), nil, 0o600)
+	if err == nil {
+		err = unix.Mount(fmt.Sprintf("/proc/self/fd/%d", s.ns.FD()), s.path(), "", unix.MS_BIND, "")
+	}
+	if err == nil {
+		n.api.Put(strings.NewReplacer("NAME", s.name(), "UID", s.uid()).Replace(pod))
+		err = n.plugins(s, func(ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) error {
+			_, err := n.runtime.AddNetworkList(ctx, list, rt)
+			return err
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("ADD of %s: %w", s.name(), err), n.remove(s))
+	}
+	return s, nil
+}
+
+// connect makes an interface with the address and the default route, and listens. Nobody is at the other end of it: what is not captured
+// goes nowhere.
+func (s *sandbox) connect() error {
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer"}); err != nil {
+		return err
+	}
+	var eth0 netlink.Link
+	for _, name := range []string{"lo", "peer", "eth0"} {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		eth0 = link
+	}
+	address := &net.IPNet{IP: net.ParseIP(podAddress), Mask: net.CIDRMask(32, 32)}
+	if err := netlink.AddrAdd(eth0, &netlink.Addr{IPNet: address}); err != nil {
+		return err
+	}
+	everywhere := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
+	err := netlink.RouteAdd(&netlink.Route{LinkIndex: eth0.Attrs().Index, Dst: everywhere, Scope: netlink.SCOPE_LINK})
+	if err != nil {
+		return err
+	}
+	s.listener, err = net.Listen("tcp4", proxy)
+	return err
+}
+
+func (s *sandbox) accept() {
+	for {
+		c, err := s.listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		s.accepted.Add(1)
+		_ = c.Close()
+	}
+}
+
+func (s *sandbox) name() string { return "orders-" + s.id[len(s.id)-8:] }
+func (s *sandbox) uid() string  { return "uid-" + s.id[len(s.id)-8:] }
+func (s *sandbox) path() string { return filepath.Join(netnsDir, "cni-"+s.id[len(s.id)-8:]) }
+
+// plugins executes the plugins of the list that is installed now.
+func (n *node) plugins(s *sandbox, do func(context.Context, *libcni.NetworkConfigList, *libcni.RuntimeConf) error) error {
+	list, err := libcni.ConfListFromFile(n.path(conflist))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return do(ctx, list, &libcni.RuntimeConf{
+		ContainerID: s.id, NetNS: s.path(), IfName: "eth0",
+		Args: [][2]string{
+			{"IgnoreUnknown", "1"},
+			{"K8S_POD_NAMESPACE", "shop"},
+			{"K8S_POD_NAME", s.name()},
+			{"K8S_POD_INFRA_CONTAINER_ID", s.id},
+			{"K8S_POD_UID", s.uid()},
+		},
+	})
+}
+
+// remove takes a sandbox away as a runtime does.
+func (n *node) remove(s *sandbox) error {
+	s.busy.Lock()
+	defer s.busy.Unlock()
+	s.gone = true
+	err := n.plugins(s, func(ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) error {
+		return n.runtime.DelNetworkList(ctx, list, rt)
+	})
+	if err != nil {
+		err = fmt.Errorf("DEL of %s: %w", s.name(), err)
+	}
+	n.api.DeletePod("shop", s.name())
+	return errors.Join(err, s.listener.Close(), unix.Unmount(s.path(), unix.MNT_DETACH), os.Remove(s.path()), s.ns.Close())
+}
+
+// captured opens a connection to elsewhere, which must reach the proxy. It reports false if the sandbox is gone.
+func (s *sandbox) captured() (bool, error) {
+	s.busy.RLock()
+	defer s.busy.RUnlock()
+	if s.gone {
+		return false, nil
+	}
+	before := s.accepted.Load()
+	err := s.ns.Do(func() error {
+		c, err := net.DialTimeout("tcp4", elsewhere, patience/4)
+		if err != nil {
+			return err
+		}
+		// Until it is closed from the other side it may not have been accepted.
+		_, _ = c.Read(make([]byte, 1))
+		return c.Close()
+	})
+	if err != nil || s.accepted.Load() == before {
+		return true, fmt.Errorf("%s: a connection to %s was not captured: %w", s.name(), elsewhere, err)
+	}
+	return true, nil
+}
+
+// drift removes the rules, and returns how long it takes until the kernel has them again.
+func (s *sandbox) drift() (took time.Duration, done bool, err error) {
+	s.busy.Lock()
+	defer s.busy.Unlock()
+	if s.gone {
+		return 0, false, nil
+	}
+	want, err := nft.Read(s.ns)
+	if err != nil {
+		return 0, false, err
+	}
+	if _, err := nft.RemoveRules(s.ns); err != nil {
+		return 0, false, err
+	}
+	begin := time.Now()
+	for time.Since(begin) < patience {
+		got, err := nft.Read(s.ns)
+		if err == nil && len(got.Tables) > 0 && len(rules.Compare(want, got)) == 0 {
+			return time.Since(begin), true, nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return 0, false, fmt.Errorf("%s: rules that were removed are not back after %s", s.name(), patience)
+}

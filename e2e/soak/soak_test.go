@@ -1,0 +1,247 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/bench"
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
+	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// samples is how often the agent is looked at, and drifts how often rules are removed, in a run of any length.
+const samples, drifts = 120, 200
+
+// A plan is what a run does.
+type plan struct {
+	duration        time.Duration
+	sandboxes, live int
+	write           bool
+}
+
+// planned reads the plan from the environment.
+func planned(t *testing.T) plan {
+	t.Helper()
+	p := plan{duration: 20 * time.Second, live: 40, write: os.Getenv("SLUICE_SOAK_WRITE") == "1"}
+	if text := os.Getenv("SLUICE_SOAK"); text != "" {
+		var err error
+		if p.duration, err = time.ParseDuration(text); err != nil || p.duration < 10*time.Second {
+			t.Fatalf("SLUICE_SOAK=%q: want a duration from 10s on", text)
+		}
+	}
+	if p.duration >= time.Minute {
+		p.live = 250
+	}
+	p.sandboxes = max(200, int(5000*p.duration/time.Hour))
+	for name, to := range map[string]*int{"SLUICE_SOAK_SANDBOXES": &p.sandboxes, "SLUICE_SOAK_LIVE": &p.live} {
+		if text := os.Getenv(name); text != "" {
+			var err error
+			if *to, err = strconv.Atoi(text); err != nil || *to < 1 {
+				t.Fatalf("%s=%q: want a number from 1 on", name, text)
+			}
+		}
+	}
+	return p
+}
+
+// A run is the sandboxes that are there, and what was counted.
+type run struct {
+	*node
+	plan
+	pod string // a pod, with NAME and UID for what each has of its own
+
+	mu          sync.Mutex
+	there       []*sandbox
+	connections int
+	repairs     []float64 // in seconds
+}
+
+// TestSoak lets sandboxes come and go, and holds that every connection of a live one is captured, that rules which are removed come
+// back, that the agent has no more of anything at the end than in the beginning, and that nothing of the sandboxes is left.
+func TestSoak(t *testing.T) {
+	netnstest.RequireRoot(t)
+	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata", "sidecar.yaml"))
+	check(t, err)
+	r := &run{plan: planned(t), pod: strings.NewReplacer(
+		"name: orders-6d5f8c7b9-x2k4n", "name: NAME", "7d1e6c2a-4b0f-4a57-9f63-3b5d0a0005d9", "UID",
+		"nodeName: node-2", "nodeName: "+clustertest.Node,
+	).Replace(string(text))}
+	r.node = newNode(t)
+	before, err := r.written()
+	check(t, err)
+	for i := range min(r.live, r.sandboxes) {
+		check(t, r.come(i))
+	}
+	t.Logf("%s: %d sandboxes, %d at a time", r.duration, r.sandboxes, r.live)
+
+	quantities := r.quantities()
+	ctx, cancel := context.WithTimeout(t.Context(), r.duration)
+	defer cancel()
+	begin := time.Now()
+	var group sync.WaitGroup
+	each := func(times int, what string, do func(i int) error) {
+		group.Go(func() {
+			if err := paced(ctx, times, r.duration, do); err != nil {
+				t.Errorf("%s: %v", what, err)
+				cancel()
+			}
+		})
+	}
+	each(r.sandboxes-r.live, "sandboxes", func(i int) error { return r.replace(r.live + i) })
+	each(10*r.sandboxes, "traffic", func(int) error { return r.traffic() })
+	each(drifts, "drift", func(int) error { return r.drift() })
+	each(samples, "samples", func(i int) error {
+		if i%(samples/6) == 0 {
+			t.Logf("%5.0f s: %d connections, %d repairs", time.Since(begin).Seconds(), r.count(), len(r.repaired()))
+		}
+		for j := range quantities {
+			if err := quantities[j].sample(begin); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	group.Wait()
+	if t.Failed() {
+		return
+	}
+
+	result := report.Soak{
+		Machine: bench.Machine(), Duration: r.duration, Sandboxes: r.sandboxes, Live: r.live, Connections: r.count(),
+		Repairs: report.Summarise(r.repaired()), LongestRepair: slices.Max(r.repaired()),
+	}
+	for _, q := range quantities {
+		second, last := q.Quarters()
+		t.Logf("%-34s %8.1f %8.1f %s", q.Name, second, last, q.Unit)
+		if !q.Flat() {
+			t.Errorf("%s: %.1f in the second quarter, %.1f in the last: may grow by %.1f", q.Name, second, last, q.Growth)
+		}
+		result.Series = append(result.Series, q.Series)
+	}
+	t.Logf("%d connections, all captured; %d repairs, %.0f ms in the median, %.0f ms at most",
+		result.Connections, result.Repairs.Samples, 1e3*result.Repairs.Median, 1e3*result.LongestRepair)
+	for len(r.there) > 0 {
+		check(t, r.remove(r.take()))
+	}
+	eventually(t, "no file is left of a sandbox, and no namespace is open", func() error {
+		files, err := r.written()
+		if err != nil {
+			return err
+		}
+		open, err := r.namespaces()
+		// The plugin's log is new.
+		if err == nil && (len(files) > len(before)+1 || open > 1) {
+			err = fmt.Errorf("%d namespaces, and the files %v; before the sandboxes %v", int(open), files, before)
+		}
+		return err
+	})
+	if r.write {
+		writeSoak(t, result)
+	}
+}
+
+// writeSoak puts the result among those of the benchmarks.
+func writeSoak(t *testing.T, s report.Soak) {
+	dir := filepath.Join("..", "bench")
+	all, err := report.Read(dir)
+	check(t, err)
+	all.Soak = &s
+	check(t, report.Write(dir, all))
+}
+
+// paced does something so many times, evenly over a duration, and until the context ends.
+func paced(ctx context.Context, times int, over time.Duration, do func(i int) error) error {
+	begin := time.Now()
+	for i := range times {
+		wait := time.Until(begin.Add(over * time.Duration(i) / time.Duration(times)))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		if err := do(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) come(number int) error {
+	s, err := r.newSandbox(number, r.pod)
+	if err != nil {
+		return err
+	}
+	if _, err := s.captured(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.there = append(r.there, s)
+	return nil
+}
+
+// replace removes a sandbox, and makes another.
+func (r *run) replace(number int) error {
+	if err := r.remove(r.take()); err != nil {
+		return err
+	}
+	return r.come(number)
+}
+
+// take returns a sandbox, which is no longer one of those that are there.
+func (r *run) take() *sandbox {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := rand.IntN(len(r.there))
+	s := r.there[i]
+	r.there = slices.Delete(r.there, i, i+1)
+	return s
+}
+
+func (r *run) one() *sandbox {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.there[rand.IntN(len(r.there))]
+}
+
+func (r *run) traffic() error {
+	done, err := r.one().captured()
+	if done {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.connections++
+	}
+	return err
+}
+
+func (r *run) drift() error {
+	took, done, err := r.one().drift()
+	if done {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.repairs = append(r.repairs, took.Seconds())
+	}
+	return err
+}
+
+func (r *run) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.connections
+}
+
+func (r *run) repaired() []float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.repairs)
+}
