@@ -60,15 +60,28 @@ func statementsFacts() (list factList) {
 		list.add(diff.ResetAnswersTCP, "a reset does not answer a reset to "+family, reset,
 			with(out(0, rules.TCP, from, family), func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }), "dropped")
 	}
-	for source, want := range map[string]string{
-		"10.244.1.5:1000": "dropped, answered with icmp 3/3", "11.0.0.1:1000": "dropped",
+	for _, c := range []struct {
+		source, with string
+		bound        bool
+		want         string
+	}{
+		{"10.244.1.5:1000", "icmp port-unreachable", false, "dropped, answered with icmp 3/3"},
+		{"11.0.0.1:1000", "icmp port-unreachable", false, "dropped"},
+		{"11.0.0.1:1000", "icmp port-unreachable", true, "dropped, answered with icmp 3/3"},
+		{"11.0.0.1:1000", "tcp reset", true, "dropped"},
 	} {
-		list.add(diff.LoopbackAnswersThisHost, "a rejection of what is redirected at output from "+source,
+		says := "a rejection with " + c.with + " of what is redirected at output from " + c.source
+		if c.bound {
+			says += " by a bound socket"
+		}
+		list.add(diff.LoopbackAnswersThisHost, says,
 			one(chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
-				[]string{base("filter", "output", "0"), "reject with icmp port-unreachable"},
+				[]string{base("filter", "output", "0"), "reject with " + c.with},
 			)),
-			out(0, rules.TCP, source, "10.9.9.9:80"), want)
+			with(out(0, rules.TCP, c.source, "10.9.9.9:80"), func(p *rules.Packet) {
+				p.Bound, p.OutInterface = c.bound, "eth0"
+			}), c.want)
 	}
 	solicitation := with(in("eth0", rules.ICMPv6, "[fd00:10:244:1::9]:0", "[fd00:10:244:1::5]:0"),
 		func(p *rules.Packet) { p.ICMPType, p.State = 135, rules.Untracked })

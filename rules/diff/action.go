@@ -117,14 +117,22 @@ func (v *visit) reject(a rules.Reject, packets []flow) {
 		v.verdict(rules.Drop, others)
 	}
 	for _, f := range packets {
-		seen := v.view(&f.progress)
-		unanswered, f := v.split(f, v.minus(
-			v.matching(addresses(rules.Destination, loopbackIPv4), &seen), v.is(sourceType, number(rules.Local)),
-		))
-		v.verdict(rules.Drop, []flow{unanswered}) // LoopbackAnswersThisHost
-		f.dropped, f.rejected = true, a.String()
-		v.add(&v.summary.ended, f)
+		answered, unanswered := v.split(f, v.not(v.unanswered(a, f)))
+		v.verdict(rules.Drop, []flow{unanswered})
+		answered.dropped, answered.rejected = true, a.String()
+		v.add(&v.summary.ended, answered)
 	}
+}
+
+// unanswered returns the packets to which the kernel finds no way for an answer (LoopbackAnswersThisHost).
+func (v *visit) unanswered(a rules.Reject, f flow) set {
+	seen := v.view(&f.progress)
+	packets := v.minus(v.matching(addresses(rules.Destination, loopbackIPv4), &seen), v.is(sourceType, number(rules.Local)))
+	if packets != none && a.With != "tcp reset" && v.place.chain.Chain.Base.Hook == rules.Output {
+		// An error about a packet that does not stay on this host comes from another address of it.
+		packets = v.minus(packets, v.bound())
+	}
+	return packets
 }
 
 func (v *visit) accept(packets []flow, change func(*flow)) {
