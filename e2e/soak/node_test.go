@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,7 +48,7 @@ type node struct {
 	agent   *exec.Cmd
 	log     bytes.Buffer
 	metrics string // address of the agent's metrics
-	runtime *libcni.CNIConfig
+	plugin  *libcni.CNIConfig
 	client  http.Client
 }
 
@@ -69,7 +70,7 @@ func newNode(t testing.TB) *node {
 	check(t, os.WriteFile(n.path(conflist), []byte(primary), 0o644))
 	check(t, os.MkdirAll(accountDir, 0o755))
 	n.api.Identity(accountDir)
-	n.runtime = libcni.NewCNIConfigWithCacheDir([]string{n.path("bin"), n.path("primary")}, n.path("cache"), &invoke.DefaultExec{
+	n.plugin = libcni.NewCNIConfigWithCacheDir([]string{n.path("bin"), n.path("primary")}, n.path("cache"), &invoke.DefaultExec{
 		RawExec: &invoke.RawExec{Stderr: io.Discard}, // the agent logs what the plugin does
 	})
 	program, err := filepath.Abs(filepath.Join(bin, "sluice-node"))
@@ -98,8 +99,16 @@ func (n *node) start(program string) {
 	}
 	n.agent.Stdout, n.agent.Stderr = &n.log, &n.log
 	n.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	check(n.t, n.agent.Start())
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // when the thread ends that started the process, this is killed
+		started <- n.agent.Start()
+		<-ended
+		runtime.UnlockOSThread()
+	}()
+	check(n.t, <-started)
 	n.t.Cleanup(func() {
+		defer close(ended)
 		_ = n.agent.Process.Signal(unix.SIGTERM)
 		if err := n.agent.Wait(); err != nil || n.t.Failed() {
 			n.t.Logf("the agent: %v\n%s", err, lastLines(n.log.String()))

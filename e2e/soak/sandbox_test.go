@@ -57,7 +57,7 @@ func (n *node) newSandbox(number int, pod string) (*sandbox, error) {
 	if err == nil {
 		n.api.Put(strings.NewReplacer("NAME", s.name(), "UID", s.uid()).Replace(pod))
 		err = n.plugins(s, func(ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) error {
-			_, err := n.runtime.AddNetworkList(ctx, list, rt)
+			_, err := n.plugin.AddNetworkList(ctx, list, rt)
 			return err
 		})
 	}
@@ -138,7 +138,7 @@ func (n *node) remove(s *sandbox) error {
 	defer s.busy.Unlock()
 	s.gone = true
 	err := n.plugins(s, func(ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) error {
-		return n.runtime.DelNetworkList(ctx, list, rt)
+		return n.plugin.DelNetworkList(ctx, list, rt)
 	})
 	if err != nil {
 		err = fmt.Errorf("DEL of %s: %w", s.name(), err)
