@@ -54,6 +54,9 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	if err != nil {
 		return err
 	}
+	if !p.skipApply && redirect.CapturesNothing() {
+		s.warn("these parameters capture no connection, in or out, and no DNS; -b '*' -i '*' captures all")
+	}
 	switch {
 	case p.skipApply && p.runValidation:
 	case p.skipApply:

@@ -44,7 +44,8 @@ func (s *system) dryRun(ns *netns.NS, p *parameters, ruleset rules.Ruleset) erro
 	if messages != "" {
 		object.Transaction = strings.Split(messages, "\n")
 	}
-	return s.print(fmt.Sprintf("%s\n%s\n%s", ruleset, planHeading(ns, plan), messages), object)
+	text := fmt.Sprintf("%s\n%s\n%s", ruleset, planHeading(ns, plan), messages)
+	return s.print(strings.TrimRight(text, "\n")+"\n", object)
 }
 
 // planHeading says what the text of the plan is.

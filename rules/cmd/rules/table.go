@@ -43,8 +43,8 @@ func otherTable() []parameter {
 			set: truth(func(p *parameters) *bool { return &p.Redirect.KeepEstablished }),
 		},
 		{
-			flag: "netns", value: "PATH", section: sectionNamespace,
-			help: "network namespace, such as /run/netns/x or /proc/PID/ns/net; by default the current one",
+			flag: "netns", value: "PATH|NAME", section: sectionNamespace,
+			help: "network namespace: a path such as /proc/PID/ns/net, or a name of ip netns; by default the current one",
 			set:  (*parameters).setNetns,
 		},
 		{

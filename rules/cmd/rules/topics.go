@@ -32,7 +32,8 @@ overrides the first. An overridden value is not read. An empty variable means an
 it counts as not set. A bad value is an error, whereas istio-iptables uses the default. --envoy-port has no variable.
 
 A flag marked repeatable may be given several times, and every value is added to the list. The kernel limits one argument and
-one variable to 128 KiB, which some thousand prefixes exceed. Of any other flag the last value counts.
+one variable to 128 KiB, which some thousand prefixes exceed. An element @FILE of a list stands for the elements in the file,
+which are separated by commas, blanks or ends of lines; # begins a comment. Of any other flag the last value counts.
 
 `)
 	for _, p := range table() {
