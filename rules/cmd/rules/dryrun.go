@@ -22,6 +22,8 @@ type planned struct {
 	Bytes       int      `json:"bytes"`
 }
 
+func (planned) kind() string { return "DryRun" }
+
 // dryRun shows the ruleset and what apply would send to make it of what the namespace holds.
 func (s *system) dryRun(ns *netns.NS, p *parameters, ruleset rules.Ruleset) error {
 	backend, err := p.chosen()

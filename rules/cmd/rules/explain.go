@@ -126,5 +126,5 @@ func explain(s *system, p *parameters, packets []rules.Packet) error {
 		return err
 	}
 	text, traces := s.traces(ruleset, packets, budget)
-	return s.print(text, map[string]any{"packets": traces})
+	return s.print(text, explanation{traces})
 }

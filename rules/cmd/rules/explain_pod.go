@@ -32,6 +32,8 @@ type explainedPod struct {
 	Packets  []explained   `json:"packets,omitempty"`
 }
 
+func (explainedPod) kind() string { return "PodExplanation" }
+
 type jsonNote struct {
 	Kind     decide.NoteKind `json:"kind"`
 	Sentence string          `json:"sentence"`

@@ -28,7 +28,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the expected output in the scripts of testdata")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"rules": func() { os.Exit(run(scriptSystem(), os.Args[1:])) }})
+	testscript.Main(m, map[string]func(){"rules": func() { os.Exit(runRecorded(scriptSystem(), os.Args[1:])) }})
 }
 
 // scriptSystem is the real one, but for what RESOLV_CONF, NO_NF_TABLES and VALIDATION say.

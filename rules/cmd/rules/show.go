@@ -54,7 +54,7 @@ func show(s *system, p *parameters) error {
 			return err
 		}
 	}
-	return s.print(text, toJSON(ruleset))
+	return s.print(text, toDocument(ruleset))
 }
 
 // compile returns the ruleset of the parameters. It looks at addresses only in a namespace that they name.

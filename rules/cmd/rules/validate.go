@@ -65,19 +65,26 @@ type validated struct {
 	Checks       []prove.Check `json:"checks"`
 }
 
+func (validated) kind() string { return "Validation" }
+
 // validate is what --run-validation calls, too.
 func validate(s *system, v validation) error {
 	r, err := prove.Run(v.namespace, prove.Options{
 		Redirect: v.redirect, PodIPs: v.podIPs, Port: v.port, Timeout: v.timeout, Backend: v.backend,
 	})
 	if err != nil {
-		return refused(err)
+		return errors.Join(s.printApplied(v, nil), refused(err))
 	}
 	result := validated{
 		Namespace: v.namespace.String(), Outcome: r.Outcome(), NotChecked: r.Unchecked(), Running: r.Running, Attempts: r.Attempts,
 		Milliseconds: float64(r.Duration.Microseconds()) / 1000, Checks: r.Checks,
 	}
-	if err := s.print(s.validationText(result, r), result); err != nil {
+	if v.applied != nil {
+		err = s.printApplied(v, &result)
+	} else {
+		err = s.print(s.validationText(result, r), result)
+	}
+	if err != nil {
 		return err
 	}
 	switch result.Outcome {
@@ -89,6 +96,15 @@ func validate(s *system, v validation) error {
 		s.warn("these parameters capture no connection, in or out, and no DNS: there is nothing to validate")
 	}
 	return nil
+}
+
+// printApplied prints what apply has done before the validation, if it has not been printed yet.
+func (s *system) printApplied(v validation, result *validated) error {
+	if v.applied == nil {
+		return nil
+	}
+	v.applied.Validation = result
+	return s.print("", *v.applied)
 }
 
 func statusColour(s prove.Status) colour.Code {
