@@ -69,6 +69,9 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 	}
 	flags.VarP(letter, outputLetter, outputLetter, "")
 	flags.BoolVar(&in.helpAll, helpAllFlag, false, "")
+	if slices.Contains(in.sections, sectionExplain) {
+		args = withoutArrows(args)
+	}
 	err := flags.Parse(args)
 	switch {
 	case in.helpAll:

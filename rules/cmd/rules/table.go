@@ -10,7 +10,7 @@ import (
 
 // table lists all parameters.
 func table() []parameter {
-	return slices.Concat(captureTable(), otherTable(), diffTable(), budgetTable())
+	return slices.Concat(captureTable(), otherTable(), packetTable(), diffTable(), budgetTable())
 }
 
 // otherTable lists the parameters that are Sluice's own, and those of istio-iptables that say what to do.
@@ -117,8 +117,8 @@ func otherTable() []parameter {
 		{
 			flag: "pod", value: "NAMESPACE/NAME", section: sectionAgent,
 			help: "pod of this node: the node agent, in whose container this works, provides its network namespace and parameters; " +
-				"other parameters of the redirection are refused beside it. For rules explain also a YAML or JSON file with a pod, " +
-				"which needs no agent; - is standard input",
+				"other parameters of the redirection are refused beside it. For rules explain also a YAML or JSON file with a pod or " +
+				"a workload, which needs no agent; - is standard input",
 			set: (*parameters).setPod,
 		},
 		{
