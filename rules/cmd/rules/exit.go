@@ -88,21 +88,28 @@ type (
 	warningDocument struct {
 		Warning string `json:"warning"`
 	}
+	progressDocument struct {
+		Progress string `json:"progress"`
+	}
 )
 
-func (errorDocument) kind() string   { return "Error" }
-func (warningDocument) kind() string { return "Warning" }
+func (errorDocument) kind() string    { return "Error" }
+func (warningDocument) kind() string  { return "Warning" }
+func (progressDocument) kind() string { return "Progress" }
 
 func (s *system) notice(kind, text string) {
 	switch {
 	case s.json:
 		var d document = errorDocument{text}
-		if kind == "warning" {
+		switch kind {
+		case "warning":
 			d = warningDocument{text}
+		case "progress":
+			d = progressDocument{text}
 		}
 		line, _ := encode(d) // a string is always encoded
 		_, _ = s.stderr.Write(line)
-	case kind == "error":
+	case kind == "error" || kind == "progress":
 		fmt.Fprintf(s.stderr, "rules: %s\n", text)
 	default:
 		fmt.Fprintf(s.stderr, "rules: %s: %s\n", kind, text)

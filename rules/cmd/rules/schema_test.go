@@ -24,20 +24,21 @@ import (
 // documents lists a document of every kind, with what the schema says about it.
 func documents() map[document]string {
 	return map[document]string{
-		new(rulesetDocument): "rules show: a ruleset",
-		new(applied):         "rules apply: what was done",
-		new(planned):         "rules apply --dry-run: what would be done",
-		new(checked):         "rules check: what differs, and what rules of other owners do",
-		new(explanation):     "rules explain: the way of packets through the rules",
-		new(explainedPod):    "rules explain --pod: the decision of the CNI plugin about a pod",
-		new(jsonDiff):        "rules diff: the packets that two rulesets treat differently",
-		new(validated):       "rules validate: the connections that were tried",
-		new(cleaned):         "rules cleanup: what was removed, or with dryRun would be",
-		new(examined):        "rules doctor: what could keep redirection from working",
-		new(statusDocument):  "rules status: the state of the node",
-		new(build):           "rules version: the version of the program is \"release\"",
-		new(errorDocument):   "an error, on stderr, one object a line",
-		new(warningDocument): "a warning, on stderr, one object a line",
+		new(rulesetDocument):  "rules show: a ruleset",
+		new(applied):          "rules apply: what was done",
+		new(planned):          "rules apply --dry-run: what would be done",
+		new(checked):          "rules check: what differs, and what rules of other owners do",
+		new(explanation):      "rules explain: the way of packets through the rules",
+		new(explainedPod):     "rules explain --pod: the decision of the CNI plugin about a pod",
+		new(jsonDiff):         "rules diff: the packets that two rulesets treat differently",
+		new(validated):        "rules validate: the connections that were tried",
+		new(cleaned):          "rules cleanup: what was removed, or with dryRun would be",
+		new(examined):         "rules doctor: what could keep redirection from working",
+		new(statusDocument):   "rules status: the state of the node",
+		new(build):            "rules version: the version of the program is \"release\"",
+		new(errorDocument):    "an error, on stderr, one object a line",
+		new(warningDocument):  "a warning, on stderr, one object a line",
+		new(progressDocument): "what a command is waiting for, on stderr, one object a line",
 	}
 }
 

@@ -69,11 +69,11 @@ turns one off, --strict-istio all of them.
 	return b.String()
 }
 
-const jsonHelp = `With --output json each command prints one object to stdout; warnings and errors are objects on stderr, one a line.
+const jsonHelp = `With --output json each command prints one object to stdout; warnings, errors and progress are objects on stderr, one a line.
 Each object has "version" (1) and "kind". New fields may be added; "version" changes when an old reader would misunderstand.
 rules help json-schema prints the JSON Schema of all kinds.
 
-error, warning  (Error, Warning) error or warning: the text
+error, warning, progress  (Error, Warning, Progress) a field of the same name: the text
 
 show (Ruleset; in other objects a RULESET)
   tables[]  family (inet, ip, ip6), name,
