@@ -33,7 +33,7 @@ type Options struct {
 	Backend compat.BackendName
 	// Progress, if not nil, is called with the result of an attempt before another one, and the time
 	// that is left for more.
-	Progress func(r Result, left time.Duration)
+	Progress func(r Result, left time.Duration) `json:"-"`
 }
 
 // The first attempt waits a tenth of a second for its probes, of which a captured one arrives within a millisecond, and each further

@@ -53,7 +53,7 @@ const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000
   rules explain --pid 4711 'in tcp 10.244.2.9:51000 > 10.244.1.5:8080'`
 
 func newExplainCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionExplain, sectionBudget, sectionOutput), tolerated: actionSections}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionLive, sectionExplain, sectionBudget, sectionOutput), tolerated: actionSections}
 	var packets []rules.Packet
 	in.check = func(p *parameters, args []string) []error {
 		var errs []error
@@ -81,12 +81,7 @@ func newExplainCommand(s *system) *cobra.Command {
 		}
 		shaping := in.givenIn(captureSections)
 		p.live = p.live || len(shaping) == 0 && (p.netnsPath != "" || p.pid != 0)
-		if p.live {
-			for _, name := range shaping {
-				errs = append(errs, fmt.Errorf("--live explains what the kernel holds: --%s has no effect on that", name))
-			}
-		}
-		return errs
+		return append(errs, in.shapingLive(p)...)
 	}
 	cmd := &cobra.Command{
 		Use:     "explain [FLAG]... [PACKET]...",
@@ -95,6 +90,17 @@ func newExplainCommand(s *system) *cobra.Command {
 		Example: explainExamples,
 	}
 	return s.command(cmd, in, func(p *parameters, _ []string) error { return explain(s, p, packets) })
+}
+
+// shapingLive refuses parameters of the ruleset beside --live.
+func (in *inputs) shapingLive(p *parameters) []error {
+	var errs []error
+	if p.live {
+		for _, name := range in.givenIn(captureSections) {
+			errs = append(errs, fmt.Errorf("--live means what the kernel holds: --%s has no effect on that", name))
+		}
+	}
+	return errs
 }
 
 // nothingLive refuses to explain no packet by the rules of a running pod.
@@ -137,7 +143,7 @@ func explain(s *system, p *parameters, packets []rules.Packet) error {
 		return s.explainLocated(p, packets)
 	}
 	budget := p.budget.From(time.Now())
-	ruleset, err := s.rulesetToExplain(p)
+	ruleset, err := s.rulesetOf(p)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ var sectionTitles = [...]string{
 	sectionOutput:    "Output",
 	sectionIgnored:   titleIgnored,
 	sectionShow:      "What to show",
+	sectionLive:      "The live rules",
 	sectionExplain:   "What to explain",
 	sectionDiff:      "What to compare",
 	sectionBudget:    "How much work it may take",
@@ -96,7 +97,7 @@ func (p *parameter) isCommon() bool {
 	switch p.section {
 	case sectionNamespace:
 		return len(p.variables) == 0
-	case sectionAgent, sectionBackend, sectionShow, sectionExplain, sectionDiff, sectionCleanup, sectionDryRun, sectionOutput:
+	case sectionAgent, sectionBackend, sectionShow, sectionLive, sectionExplain, sectionDiff, sectionCleanup, sectionDryRun, sectionOutput:
 		return true
 	}
 	return p.flag != "" && strings.Contains(commonFlags, " "+p.flag+" ")

@@ -109,9 +109,9 @@ func otherTable() []parameter {
 				string(compat.BackendAuto), string(compat.BackendNFT), string(compat.BackendLegacy)),
 		},
 		{
-			flag: "live", section: sectionExplain,
-			help: "use the rules that the kernel holds in the namespace, of every owner, at the hooks prerouting and output, instead of " +
-				"the parameters; implied by --netns or --pid without a parameter",
+			flag: "live", section: sectionLive,
+			help: "use the rules that the kernel holds in the namespace, of every owner, instead of the parameters; for rules explain " +
+				"implied by --netns or --pid without a parameter",
 			set: truth(func(p *parameters) *bool { return &p.live }),
 		},
 		{
