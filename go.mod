@@ -6,6 +6,7 @@ require (
 	github.com/containernetworking/cni v1.3.1
 	github.com/go-logr/logr v1.4.3
 	github.com/google/go-cmp v0.7.0
+	github.com/google/jsonschema-go v0.4.3
 	github.com/google/nftables v0.3.1-0.20251119083706-1db35da82052
 	github.com/mattn/go-shellwords v1.0.16
 	github.com/mdlayher/netlink v1.8.1-0.20251028132421-dcc6cab9a6eb

@@ -56,11 +56,35 @@ func ParsePortSelection(text string) (PortSelection, error) {
 	if text == wildcard {
 		return PortSelection{All: true}, nil
 	}
+	if err := wildcardAmong(text); err != nil {
+		return PortSelection{}, err
+	}
 	ports, err := ParsePorts(text)
 	return PortSelection{Ports: ports}, err
 }
 
 const wildcard = "*"
+
+// wildcardAmong returns an error if "*" is one of several elements of a list.
+func wildcardAmong(text string) error {
+	var other string
+	found := false
+	for element := range strings.SplitSeq(text, ",") {
+		switch element = strings.TrimSpace(element); {
+		case element == wildcard:
+			found = true
+		case other == "":
+			other = element
+		}
+	}
+	switch {
+	case !found:
+		return nil
+	case other == "":
+		return errors.New(`"*" stands for all by itself: want it alone, without a comma`)
+	}
+	return fmt.Errorf(`"*" stands for all and cannot be in a list with %q: want "*" alone, or a list without it`, other)
+}
 
 // ParsePrefixes reads a list of prefixes. Host bits may be set; an address without length is refused, as in Istio.
 func ParsePrefixes(text string) ([]netip.Prefix, error) { return parseList(text, parsePrefix) }
@@ -77,6 +101,9 @@ func parsePrefix(text string) (netip.Prefix, error) {
 func ParsePrefixSelection(text string) (PrefixSelection, error) {
 	if text == wildcard {
 		return PrefixSelection{All: true}, nil
+	}
+	if err := wildcardAmong(text); err != nil {
+		return PrefixSelection{}, err
 	}
 	prefixes, err := ParsePrefixes(text)
 	return PrefixSelection{Prefixes: prefixes}, err
@@ -133,6 +160,9 @@ func parseID(text string) (uint32, error) {
 func ParseGroupSelection(text string, lookup Lookup) (GroupSelection, error) {
 	if text == wildcard {
 		return GroupSelection{All: true}, nil
+	}
+	if err := wildcardAmong(text); err != nil {
+		return GroupSelection{}, err
 	}
 	ids, err := ParseIDs(text, lookup)
 	return GroupSelection{IDs: ids}, err

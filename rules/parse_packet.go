@@ -21,10 +21,11 @@ const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev 
 //
 // Left out, the device is lo for an outgoing packet to a loopback address or to its own source and eth0 otherwise, the user
 // is 0 and the group equal to the user, the state new, and the flags of TCP syn for a new connection and ack otherwise.
+// The arrow may be -> too.
 // The error names every word that is wrong.
 func ParsePacket(text string) (Packet, error) {
 	words := strings.Fields(text)
-	if len(words) < 5 || words[3] != ">" {
+	if len(words) < 5 || words[3] != ">" && words[3] != "->" {
 		return Packet{}, fmt.Errorf("packet %q: want %s", text, PacketSyntax)
 	}
 	p := Packet{}

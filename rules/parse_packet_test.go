@@ -41,6 +41,7 @@ func TestParsePacketFillsInWhatIsLeftOut(t *testing.T) {
 			"a packet of a connection has an ACK", "in tcp 10.1.1.1:1 > 10.244.1.5:80 state established",
 			"in tcp 10.1.1.1:1 > 10.244.1.5:80 state established flags ack",
 		},
+		{"an arrow of two bytes", "in icmp 10.1.1.1 -> 10.244.1.5", "in icmp 10.1.1.1 > 10.244.1.5"},
 		{"blanks do not matter", "  in   icmp 10.1.1.1  >\t10.244.1.5 ", "in icmp 10.1.1.1 > 10.244.1.5"},
 		{"a protocol by its number", "in 6 10.1.1.1:1 > 10.244.1.5:80", "in tcp 10.1.1.1:1 > 10.244.1.5:80"},
 		{"marks in hexadecimal", "in icmp 10.1.1.1 > 10.244.1.5 mark 0x539 ctmark 1338", "in icmp 10.1.1.1 > 10.244.1.5 mark 1337 ctmark 0x53a"},

@@ -118,6 +118,7 @@ func TestParsersReject(t *testing.T) {
 		id       = "a numeric id (0-4294967294) nor an ascending range of ids"
 		name     = "the name of an interface: 1 to 15 bytes"
 		mark     = "a number from 0 to 4294967295"
+		beside   = "want \"*\" alone, or a list without it"
 	)
 	for _, tc := range []struct{ says, parser, text, allowed string }{
 		{"a mode in lower case, which Istio takes for REDIRECT", "mode", "tproxy", "REDIRECT or TPROXY"},
@@ -138,14 +139,14 @@ func TestParsersReject(t *testing.T) {
 		{"a hexadecimal port", "ports", "0x50", ports},
 		{"two ports without comma", "ports", "80 443", ports},
 		{"a wildcard where only a list may be", "ports", "*", ports},
-		{"a wildcard beside ports", "port selection", "80,*", ports},
+		{"a wildcard beside ports", "port selection", "80,*", beside},
 
 		{"an address without length, as Istio does", "prefixes", "10.0.0.0", prefix},
 		{"a length too long", "prefixes", "10.0.0.0/33", prefix},
 		{"a wildcard where only a list may be", "prefixes", "*", prefix},
 		{"a zone", "prefixes", "fe80::1%eth0/64", prefix},
 		{"a mask", "prefixes", "10.0.0.0/255.0.0.0", prefix},
-		{"a wildcard beside prefixes", "prefix selection", "10.0.0.0/8,*", prefix},
+		{"a wildcard beside prefixes", "prefix selection", "10.0.0.0/8,*", beside},
 		{"not a loopback address", "loopback", "10.0.0.1/32", loopback},
 		{"more than loopback addresses", "loopback", "127.0.0.0/7", loopback},
 		{"IPv6", "loopback", "::1/128", loopback},
@@ -193,7 +194,11 @@ func TestParsersReject(t *testing.T) {
 		if before, wildcard, both := strings.Cut(tc.text, ","); both && before != "" {
 			element = wildcard
 		}
-		for _, part := range []string{fmt.Sprintf("%q is ", element), tc.allowed} {
+		said := fmt.Sprintf("%q is ", element)
+		if tc.allowed == beside {
+			said = fmt.Sprintf("%q stands for all", element)
+		}
+		for _, part := range []string{said, tc.allowed} {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("%s: %s %q: error %q does not say %q", tc.says, tc.parser, tc.text, err, part)
 			}

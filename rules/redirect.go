@@ -56,6 +56,15 @@ type Redirect struct {
 	Without []DeviationID
 }
 
+// CapturesNothing reports whether no connection of the application, in or out, and no DNS query is
+// captured.
+func (r *Redirect) CapturesNothing() bool {
+	inbound := r.InboundPorts.All || len(r.InboundPorts.Ports) > 0
+	outbound := r.OutboundCIDRs.All || len(r.OutboundCIDRs.Prefixes) > 0 || len(r.OutboundPorts) > 0
+	anyGroup := r.OwnerGroups.All || len(r.OwnerGroups.IDs) > 0
+	return !inbound && !(outbound && anyGroup) && !r.DNS.active()
+}
+
 // Mode is how inbound connections are captured.
 type Mode string
 

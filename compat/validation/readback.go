@@ -2,9 +2,12 @@ package validation
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -22,7 +25,29 @@ func (v *validator) readBack() Check {
 		c.Status, c.Reason, c.Next = NotChecked, err.Error(), "rules doctor looks for the cause"
 		return c
 	}
+	if len(found.Differences) > 0 {
+		if owner := istioAlone(v.ns); owner != "" {
+			c.Status, c.Proves = NotChecked, false
+			c.Reason = "rules of Istio's own are here and none of Sluice, so that only connections are judged (" + owner + ")"
+			return c
+		}
+	}
 	return judgeRules(c, found.Differences)
+}
+
+// istioAlone returns a rule that a program of Istio has written, such as istio-init, if the namespace
+// has no rules of ours. It is empty if there are some, or if that is not known.
+func istioAlone(ns *netns.NS) string {
+	if installed, err := compat.InstalledBackends(ns); len(installed) > 0 || err != nil && !compat.IsNotSupported(err) {
+		return ""
+	}
+	// A backend that cannot be read has nothing to show.
+	tables, _ := nft.FindIstio(ns)
+	legacy, _ := compat.FindIstio(ns)
+	if found := slices.Concat(tables, legacy); len(found) > 0 {
+		return found[0]
+	}
+	return ""
 }
 
 // maxDifferences bounds how many a check lists; rules check lists all.

@@ -31,6 +31,9 @@ type Options struct {
 	Timeout time.Duration
 	// Backend is the one that has the rules; empty for [compat.BackendAuto].
 	Backend compat.BackendName
+	// Progress, if not nil, is called with the result of an attempt before another one, and the time
+	// that is left for more.
+	Progress func(r Result, left time.Duration) `json:"-"`
 }
 
 // The first attempt waits a tenth of a second for its probes, of which a captured one arrives within a millisecond, and each further
@@ -72,6 +75,9 @@ func Run(ns *netns.NS, o Options) (Result, error) {
 		// What is left must be enough to see that something works.
 		if r.Count(Failed) == 0 || o.Timeout-time.Since(start) < firstWait+pause {
 			break
+		}
+		if o.Progress != nil {
+			o.Progress(r, o.Timeout-time.Since(start))
 		}
 		time.Sleep(time.Until(next))
 	}

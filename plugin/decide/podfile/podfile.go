@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -22,6 +22,8 @@ const maxSize = 4 << 20
 type object struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
+		Namespace    string `json:"namespace"`
+		Name         string `json:"name"`
 		GenerateName string `json:"generateName"`
 	} `json:"metadata"`
 	// Items are the objects of a List, as kubectl writes several.
@@ -44,37 +46,6 @@ func Read(r io.Reader) (*decide.Pod, error) {
 	return objects[0].pod()
 }
 
-// ReadWithNamespace reads a pod as [Read] does. The namespace of the pod may be beside it, in a
-// YAML document of its own or in a List, as kubectl get pod/web namespace/shop -n shop -o yaml
-// writes it; otherwise it is nil.
-func ReadWithNamespace(r io.Reader) (*decide.Pod, *decide.Namespace, error) {
-	objects, err := read(r)
-	if err != nil {
-		return nil, nil, err
-	}
-	isNamespace := func(o object) bool { return o.Kind == "Namespace" }
-	at := slices.IndexFunc(objects, isNamespace)
-	rest := slices.DeleteFunc(slices.Clone(objects), isNamespace)
-	if len(rest) > 1 || len(objects) > 2 {
-		return nil, nil, errors.New("several objects: want one pod, and nothing beside it but its namespace")
-	}
-	if len(rest) == 0 {
-		rest = objects
-	}
-	pod, err := rest[0].pod()
-	if err != nil || at < 0 {
-		return pod, nil, err
-	}
-	namespace := new(decide.Namespace)
-	if err := yaml.Unmarshal(objects[at].text, namespace); err != nil {
-		return nil, nil, fmt.Errorf("no namespace in YAML or JSON: %w", err)
-	}
-	if namespace.Metadata.Name != pod.Metadata.Namespace {
-		return nil, nil, fmt.Errorf("the pod is in namespace %q, and the namespace beside it is %q", pod.Metadata.Namespace, namespace.Metadata.Name)
-	}
-	return pod, namespace, nil
-}
-
 // read returns the objects of a file, of which there is one at least: it may be an empty one.
 func read(r io.Reader) ([]object, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxSize+1))
@@ -90,7 +61,8 @@ func read(r io.Reader) ([]object, error) {
 		if err := yaml.Unmarshal(text, &o); err != nil {
 			return nil, fmt.Errorf("no pod in YAML or JSON: %w", err)
 		}
-		if o.Kind != "List" {
+		kind, isList := strings.CutSuffix(o.Kind, "List")
+		if !isList || kind != "" && len(o.Items) == 0 {
 			objects = append(objects, o)
 			continue
 		}
@@ -99,6 +71,7 @@ func read(r io.Reader) ([]object, error) {
 			if err := json.Unmarshal(item, &o); err != nil {
 				return nil, fmt.Errorf("no pod in YAML or JSON: %w", err)
 			}
+			o.Kind = cmp.Or(o.Kind, kind)
 			objects = append(objects, o)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -123,30 +124,67 @@ func TestAPodBesideItsNamespace(t *testing.T) {
 				"- kind: Namespace\n  metadata: {name: shop, labels: {mesh: on1}}\n", "on1", "",
 		},
 		{"a list of the pod alone", `{"kind":"List","items":[{"kind":"Pod","metadata":{"name":"web","namespace":"shop"}}]}`, "", ""},
+		{"a list of the API server", `{"kind":"PodList","items":[{"metadata":{"name":"web","namespace":"shop"}}]}`, "", ""},
 		{
 			"another namespace", pod + "---\nkind: Namespace\nmetadata: {name: other}\n", "",
 			`the pod is in namespace "shop", and the namespace beside it is "other"`,
 		},
-		{"the namespace alone", namespace, "", `kind "Namespace": want a Pod`},
-		{"two namespaces", pod + "---\n" + namespace + "---\n" + namespace, "", "several objects: want one pod"},
+		{"its namespace and another", pod + "---\nkind: Namespace\nmetadata: {name: other}\n---\n" + namespace, "on1", ""},
+		{"the namespace alone", namespace, "", `kind "Namespace": want a Pod, or a Deployment`},
 		{"two namespaces and no pod", namespace + "---\n" + namespace, "", `kind "Namespace": want a Pod`},
-		{"two pods", pod + "---\n" + pod, "", "several objects: want one pod"},
-		{"something else beside it", pod + "---\nkind: Service\n", "", "several objects: want one pod"},
 		{
 			"a namespace with fields of another type", pod + "---\nkind: Namespace\nmetadata: {name: shop, labels: [a]}\n", "",
 			"no namespace in YAML or JSON: ",
 		},
 		{"nothing", "", "", `kind ""`},
 	} {
-		p, n, err := podfile.ReadWithNamespace(strings.NewReader(row.text))
+		w, err := podfile.ReadWorkload(strings.NewReader(row.text))
 		if row.err != "" {
 			if err == nil || !strings.Contains(err.Error(), row.err) {
 				t.Errorf("%s: %v, want %q", row.name, err, row.err)
 			}
 			continue
 		}
-		if err != nil || p.Metadata.Name != "web" || (n != nil) != (row.label != "") || n != nil && n.Metadata.Labels["mesh"] != row.label {
-			t.Errorf("%s: %+v, %+v, %v", row.name, p, n, err)
+		if err != nil {
+			t.Errorf("%s: %v", row.name, err)
+			continue
+		}
+		n := w.Namespace
+		if w.Pod.Metadata.Name != "web" || w.Template || w.Source != "Pod shop/web" || len(w.Ignored) > 0 ||
+			(n != nil) != (row.label != "") || n != nil && n.Metadata.Labels["mesh"] != row.label {
+			t.Errorf("%s: %+v", row.name, w)
+		}
+	}
+}
+
+func TestTemplatesOfWorkloads(t *testing.T) {
+	const template = "{metadata: {labels: {app: web}, annotations: {a: b}}, spec: {containers: [{name: web}]}}"
+	for _, kind := range []string{"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"} {
+		spec := "{template: " + template + "}"
+		if kind == "CronJob" {
+			spec = "{jobTemplate: {spec: " + spec + "}}"
+		}
+		text := "kind: Service\nmetadata: {name: web}\n---\nkind: " + kind + "\nmetadata: {name: web, namespace: shop}\nspec: " + spec +
+			"\n---\nkind: Pod\nmetadata: {generateName: web-}\n"
+		w, err := podfile.ReadWorkload(strings.NewReader(text))
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+			continue
+		}
+		m := w.Pod.Metadata
+		if !w.Template || w.Source != kind+" shop/web" || m.Namespace != "shop" || m.Name != "web" || m.Labels["app"] != "web" ||
+			m.Annotations["a"] != "b" || len(w.Pod.Spec.Containers) != 1 || !slices.Equal(w.Ignored, []string{"Service web", "Pod web-"}) {
+			t.Errorf("%s: %+v, pod %+v", kind, w, w.Pod)
+		}
+	}
+	for text, says := range map[string]string{
+		"kind: Deployment\nmetadata: {name: web}\n":                 "Deployment web: there is no template of a pod",
+		"kind: Deployment\nspec: {template: {}}\n":                  "the Deployment has no name",
+		"kind: Job\nmetadata: {name: web}\nspec: {template: [1]}\n": "no Job in YAML or JSON: ",
+		"kind: Service\nmetadata: {name: web}\n---\nkind: Secret\n": `kind "Service": want a Pod, or a Deployment`,
+	} {
+		if w, err := podfile.ReadWorkload(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %+v, %v, want %q", text, w, err, says)
 		}
 	}
 }
@@ -156,15 +194,19 @@ func FuzzRead(f *testing.F) {
 	f.Add(`{"kind":"Pod","metadata":{"generateName":"x-"},"spec":{"securityContext":{"runAsUser":0}}}`)
 	f.Add("kind: Pod\nmetadata: {name: &a [*a]}\n")
 	f.Add("---\n---\nkind: Pod\nmetadata: {name: x}")
+	f.Add("kind: CronJob\nmetadata: {name: x}\nspec: {jobTemplate: {spec: {template: {spec: {}}}}}")
 	f.Add("kind: List\nitems: [{kind: Namespace, metadata: {name: a}}, {kind: Pod, metadata: {name: x, namespace: a}}]")
 	f.Fuzz(func(t *testing.T, text string) {
-		beside, namespace, besideErr := podfile.ReadWithNamespace(strings.NewReader(text))
-		if besideErr == nil && namespace != nil && namespace.Metadata.Name != beside.Metadata.Namespace {
-			t.Errorf("a pod of %q beside namespace %q", beside.Metadata.Namespace, namespace.Metadata.Name)
+		w, workloadErr := podfile.ReadWorkload(strings.NewReader(text))
+		if workloadErr == nil && (w.Pod == nil || w.Pod.Metadata.Name == "" || w.Pod.Metadata.Namespace == "") {
+			t.Errorf("no pod, no name or no namespace: %+v", w)
+		}
+		if workloadErr == nil && w.Namespace != nil && w.Namespace.Metadata.Name != w.Pod.Metadata.Namespace {
+			t.Errorf("a pod of %q beside namespace %q", w.Pod.Metadata.Namespace, w.Namespace.Metadata.Name)
 		}
 		pod, err := podfile.Read(strings.NewReader(text))
-		if (err == nil) != (besideErr == nil && namespace == nil) {
-			t.Errorf("a pod, or none: %v and %v", err, besideErr)
+		if err == nil && (workloadErr != nil || w.Template) {
+			t.Errorf("a pod, or none: %v and %v", err, workloadErr)
 		}
 		if err != nil {
 			return

@@ -54,6 +54,10 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	if err != nil {
 		return err
 	}
+	if !p.skipApply && redirect.CapturesNothing() {
+		s.warn("these parameters capture no connection, in or out, and no DNS; -b '*' -i '*' captures all")
+	}
+	var done *applied // and not printed yet
 	switch {
 	case p.skipApply && p.runValidation:
 	case p.skipApply:
@@ -71,7 +75,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 		if err := s.besideIstio(ns, redirect.Mode); err != nil {
 			return refused(err)
 		}
-		if err := s.program(ns, p, redirect); err != nil {
+		if done, err = s.program(ns, p, redirect); err != nil {
 			return err
 		}
 	}
@@ -81,7 +85,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	if s.validate == nil {
 		return refused(errors.New("--run-validation: this program was built without validation"))
 	}
-	return s.validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout, backend: compat.BackendName(p.backend)})
+	return s.validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout, backend: compat.BackendName(p.backend), applied: done})
 }
 
 // validation is what --run-validation asks for.
@@ -92,6 +96,8 @@ type validation struct {
 	port      uint16 // the probe's
 	timeout   time.Duration
 	backend   compat.BackendName
+	// applied is what apply has done before, if it is to be printed as one object with the result.
+	applied *applied
 }
 
 // applied is what apply has done.
@@ -107,7 +113,11 @@ type applied struct {
 	Bytes        int     `json:"bytes"`
 	Kept         *uint64 `json:"kept,omitempty"`
 	Milliseconds float64 `json:"milliseconds"`
+	// Validation is the result of --run-validation.
+	Validation *validated `json:"validation,omitempty"`
 }
+
+func (applied) kind() string { return "Apply" }
 
 // besideIstio looks for what Istio's own programs have left in the namespace. In TPROXY mode it returns why that forbids to apply, in the
 // other it warns. What a missing permission or the kernel hides is no hindrance.
@@ -136,19 +146,21 @@ func (s *system) besideIstio(ns *netns.NS, mode rules.Mode) error {
 	return nil
 }
 
-func (s *system) program(ns *netns.NS, p *parameters, redirect rules.Redirect) error {
+// program applies the ruleset and prints what was done. It returns that instead if --run-validation
+// prints it as one object with its result.
+func (s *system) program(ns *netns.NS, p *parameters, redirect rules.Redirect) (*applied, error) {
 	rs, err := rules.Compile(redirect)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	backend, err := p.chosen()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	start := time.Now()
 	result, err := backend.Apply(ns, rs, compat.Snapshot{})
 	if err != nil {
-		return refused(err)
+		return nil, refused(err)
 	}
 	a := applied{
 		Outcome: string(result.Outcome), Namespace: ns.String(), Backend: string(result.Backend), Moved: result.Moved,
@@ -163,7 +175,10 @@ func (s *system) program(ns *netns.NS, p *parameters, redirect rules.Redirect) e
 		a.Kept = &result.Kept
 		text += keptText(result.Kept, redirect.Mode)
 	}
-	return s.print(text, a)
+	if s.json && p.runValidation && s.validate != nil {
+		return &a, nil
+	}
+	return nil, s.print(text, a)
 }
 
 func (a applied) text() string {

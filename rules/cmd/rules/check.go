@@ -58,6 +58,8 @@ type checked struct {
 	Foreign *foreign.Effect `json:"foreign,omitempty"`
 }
 
+func (checked) kind() string { return "Check" }
+
 func check(s *system, ns *netns.NS, p *parameters) error {
 	redirect, err := s.complete(p, ns)
 	if err != nil {

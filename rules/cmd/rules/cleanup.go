@@ -47,6 +47,8 @@ type cleaned struct {
 	Removed   []string `json:"removed"`
 }
 
+func (cleaned) kind() string { return "Cleanup" }
+
 func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	ours, istios := s.removeOurs, removeIstio
 	if p.dryRun {

@@ -52,6 +52,8 @@ type (
 	}
 )
 
+func (jsonDiff) kind() string { return "Diff" }
+
 func (r diffReport) json() jsonDiff {
 	return jsonDiff{
 		Verdict: r.verdict(),

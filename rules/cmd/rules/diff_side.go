@@ -101,7 +101,11 @@ func compiledSide(name string, r rules.Redirect) (*diffSide, error) {
 		return nil, err
 	}
 	side := diff.Side{Ruleset: rs, RoutingKnown: true, Redirect: &r}
-	return &diffSide{name: name, Side: side}, nil
+	compiled := &diffSide{name: name, Side: side}
+	if r.CapturesNothing() {
+		compiled.notes = append(compiled.notes, "these parameters capture nothing: are the flags of the pod missing?")
+	}
+	return compiled, nil
 }
 
 // adopt takes from a log what the pod was, where the parameters do not say it.

@@ -49,6 +49,8 @@ type examined struct {
 	Findings  []doctor.Finding `json:"findings"`
 }
 
+func (examined) kind() string { return "Doctor" }
+
 func examine(s *system, ns *netns.NS, p *parameters) error {
 	if p.located == nil {
 		if err := s.completeForDoctor(p, ns); err != nil {

@@ -22,6 +22,8 @@ type planned struct {
 	Bytes       int      `json:"bytes"`
 }
 
+func (planned) kind() string { return "DryRun" }
+
 // dryRun shows the ruleset and what apply would send to make it of what the namespace holds.
 func (s *system) dryRun(ns *netns.NS, p *parameters, ruleset rules.Ruleset) error {
 	backend, err := p.chosen()
@@ -44,7 +46,8 @@ func (s *system) dryRun(ns *netns.NS, p *parameters, ruleset rules.Ruleset) erro
 	if messages != "" {
 		object.Transaction = strings.Split(messages, "\n")
 	}
-	return s.print(fmt.Sprintf("%s\n%s\n%s", ruleset, planHeading(ns, plan), messages), object)
+	text := fmt.Sprintf("%s\n%s\n%s", ruleset, planHeading(ns, plan), messages)
+	return s.print(strings.TrimRight(text, "\n")+"\n", object)
 }
 
 // planHeading says what the text of the plan is.

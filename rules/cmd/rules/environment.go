@@ -48,7 +48,11 @@ func (in *inputs) parse(s *system, args []string) (*parameters, error) {
 	sources := map[string]string{} // by field of the Redirect
 	for _, setting := range in.settings(s.variable) {
 		sources[setting.parameter.field] = setting.source
-		for _, text := range setting.texts {
+		texts, err := setting.parameter.expandLists(setting.texts)
+		if err != nil {
+			faults = append(faults, params.InEachLine(setting.source, err))
+		}
+		for _, text := range texts {
 			if err := setting.parameter.set(p, text); err != nil {
 				faults = append(faults, params.InEachLine(setting.source, err))
 			}

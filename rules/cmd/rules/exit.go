@@ -28,7 +28,7 @@ const exitCodesHelp = `Exit codes:
   126  validation failed: redirection does not work (the code that Istio's repair controller looks for)
 
 Errors and warnings go to stderr, one per line ("rules: ..."). With --output json they are objects, one per line:
-{"error": "..."} and {"warning": "..."}.
+{"version": 1, "kind": "Error", "error": "..."} and {"version": 1, "kind": "Warning", "warning": "..."}.
 `
 
 // failure is an error with the exit code that it leads to.
@@ -80,11 +80,36 @@ func (s *system) report(err error) {
 // warn writes a warning to stderr.
 func (s *system) warn(format string, args ...any) { s.notice("warning", fmt.Sprintf(format, args...)) }
 
+// What goes to stderr with --output json, one object a line.
+type (
+	errorDocument struct {
+		Error string `json:"error"`
+	}
+	warningDocument struct {
+		Warning string `json:"warning"`
+	}
+	progressDocument struct {
+		Progress string `json:"progress"`
+	}
+)
+
+func (errorDocument) kind() string    { return "Error" }
+func (warningDocument) kind() string  { return "Warning" }
+func (progressDocument) kind() string { return "Progress" }
+
 func (s *system) notice(kind, text string) {
 	switch {
 	case s.json:
-		_ = newEncoder(s.stderr).Encode(map[string]string{kind: text})
-	case kind == "error":
+		var d document = errorDocument{text}
+		switch kind {
+		case "warning":
+			d = warningDocument{text}
+		case "progress":
+			d = progressDocument{text}
+		}
+		line, _ := encode(d) // a string is always encoded
+		_, _ = s.stderr.Write(line)
+	case kind == "error" || kind == "progress":
 		fmt.Fprintf(s.stderr, "rules: %s\n", text)
 	default:
 		fmt.Fprintf(s.stderr, "rules: %s: %s\n", kind, text)

@@ -18,19 +18,24 @@ The ruleset is compiled from the parameters, for the same pod as in rules show. 
 the tables of iptables-legacy hold in the namespace, of all owners. --netns or --pid without a parameter of the ruleset implies
 --live.
 
-With --pod FILE the file is a pod as kubectl get pod -o yaml writes it. The decision of the CNI plugin about the pod, its reason
-and the ruleset are printed; packets are optional. Where the runtime passes annotations to the plugin, the plugin may decide
-earlier and for another reason; a note then says so. A pod without an address is assumed to have one IPv4 address, unless
---pod-ip gives its addresses. With --pod NAMESPACE/NAME the node agent provides the desired ruleset of a pod of this node; with
+With --pod FILE the file has a pod, or a workload with a template of one, as kubectl get -o yaml writes it. Of several objects the
+first is explained, which a note says. The decision of the CNI plugin about the pod, its reason and the ruleset are printed;
+packets are optional. A note names annotations that look misspelt.
+
+Where the runtime passes annotations to the plugin, the plugin may decide earlier and for another reason; a note then says so. A
+pod without an address is assumed to have one IPv4 address, unless --pod-ip gives its addresses. With --pod NAMESPACE/NAME the node agent provides the desired ruleset of a pod of this node; with
 --live packets meet the rules that the kernel holds for this pod.
 
 Packets are followed through the hooks prerouting and output, where redirection is decided, and through postrouting if they leave
 by lo. Chains of others at input and forward, and at postrouting for other packets, are not followed: they may drop a packet whose
 outcome here is a redirection.
 
-A packet is one argument:
+A packet is one argument, or several words. An arrow -> may stand for >; as words the arrow may be left out, because a shell
+takes an unquoted > for a file:
 
   %s
+
+--out or --in with a protocol, --from, --to, --dev, --uid, --gid and --state say the same; other words follow as arguments.
 
 Defaults: the device is lo for an outgoing packet to a loopback address or to its own source, and eth0 otherwise; the user is 0;
 the group equals the user; the state is new; the TCP flags are syn for a new connection and ack otherwise. no-listener means
@@ -40,17 +45,28 @@ depends on chance, as with a limit or a random number, or on a list that the rul
 listed with what they depend on.`
 
 const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'
+  rules explain -b '*' -i '*' out tcp 10.244.1.5:40000 10.96.0.1:443 uid 1000
+  rules explain -b '*' -i '*' --out tcp --from 10.244.1.5:40000 --to 10.96.0.1:443 --uid 1000
   kubectl get pod web -o yaml | rules explain --pod -
   kubectl get pod web -o yaml | rules explain --pod - --config /etc/cni/net.d/10-cluster.conflist
   kubectl exec -n istio-system ds/sluice-node -- rules explain --pod default/web --live 'in tcp 10.244.2.9:51000 > 10.244.1.5:8080'
   rules explain --pid 4711 'in tcp 10.244.2.9:51000 > 10.244.1.5:8080'`
 
 func newExplainCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionExplain, sectionBudget, sectionOutput), tolerated: actionSections}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionLive, sectionExplain, sectionBudget, sectionOutput), tolerated: actionSections}
 	var packets []rules.Packet
 	in.check = func(p *parameters, args []string) []error {
 		var errs []error
-		packets, errs = parsePackets(args)
+		texts := packetTexts(args)
+		if text, err := p.packet.text(args); err != nil {
+			errs = append(errs, err)
+		} else if text != "" {
+			texts = []string{text}
+		}
+		var wrong []error
+		packets, wrong = parsePackets(texts)
+		errs = append(errs, wrong...)
+		args = texts
 		if p.config != "" && p.podFile == "" {
 			errs = append(errs, errors.New("--config has an effect only beside --pod with a file"))
 		}
@@ -65,12 +81,7 @@ func newExplainCommand(s *system) *cobra.Command {
 		}
 		shaping := in.givenIn(captureSections)
 		p.live = p.live || len(shaping) == 0 && (p.netnsPath != "" || p.pid != 0)
-		if p.live {
-			for _, name := range shaping {
-				errs = append(errs, fmt.Errorf("--live explains what the kernel holds: --%s has no effect on that", name))
-			}
-		}
-		return errs
+		return append(errs, in.shapingLive(p)...)
 	}
 	cmd := &cobra.Command{
 		Use:     "explain [FLAG]... [PACKET]...",
@@ -79,6 +90,17 @@ func newExplainCommand(s *system) *cobra.Command {
 		Example: explainExamples,
 	}
 	return s.command(cmd, in, func(p *parameters, _ []string) error { return explain(s, p, packets) })
+}
+
+// shapingLive refuses parameters of the ruleset beside --live.
+func (in *inputs) shapingLive(p *parameters) []error {
+	var errs []error
+	if p.live {
+		for _, name := range in.givenIn(captureSections) {
+			errs = append(errs, fmt.Errorf("--live means what the kernel holds: --%s has no effect on that", name))
+		}
+	}
+	return errs
 }
 
 // nothingLive refuses to explain no packet by the rules of a running pod.
@@ -121,10 +143,10 @@ func explain(s *system, p *parameters, packets []rules.Packet) error {
 		return s.explainLocated(p, packets)
 	}
 	budget := p.budget.From(time.Now())
-	ruleset, err := s.rulesetToExplain(p)
+	ruleset, err := s.rulesetOf(p)
 	if err != nil {
 		return err
 	}
 	text, traces := s.traces(ruleset, packets, budget)
-	return s.print(text, map[string]any{"packets": traces})
+	return s.print(text, explanation{traces})
 }

@@ -32,16 +32,12 @@ type explainedPod struct {
 	Packets  []explained   `json:"packets,omitempty"`
 }
 
+func (explainedPod) kind() string { return "PodExplanation" }
+
 type jsonNote struct {
 	Kind     decide.NoteKind `json:"kind"`
 	Sentence string          `json:"sentence"`
 }
-
-// The kinds of notes that package decide does not have.
-const (
-	noteDecidedEarlier decide.NoteKind = "decided-earlier"
-	noteAddressAssumed decide.NoteKind = "address-assumed"
-)
 
 // note adds notes, and returns their lines.
 func (e *explainedPod) note(notes ...decide.Note) string {
@@ -55,10 +51,11 @@ func (e *explainedPod) note(notes ...decide.Note) string {
 
 // explainPod tells what the plugin would decide about the pod in a file, and what would then happen to the packets.
 func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
-	pod, namespace, err := s.readPod(p.podFile)
+	workload, err := s.readWorkload(p.podFile)
 	if err != nil {
 		return err
 	}
+	pod := workload.Pod
 	settings, err := p.settings()
 	if err != nil {
 		return err
@@ -66,7 +63,7 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	attachment := decide.Attachment{
 		Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, Annotations: pod.Metadata.Annotations,
 	}
-	decision := decide.Decide(decide.Input{Attachment: attachment, Pod: pod, Namespace: namespace}, settings)
+	decision := decide.Decide(decide.Input{Attachment: attachment, Pod: pod, Namespace: workload.Namespace}, settings)
 	result := explainedPod{
 		Pod: pod.Metadata.Namespace + "/" + pod.Metadata.Name, Outcome: decision.Outcome.String(), Reason: decision.Reason,
 		Sentence: decision.Sentence, Notes: []jsonNote{},
@@ -75,9 +72,10 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	if decision.Reason == decide.NamespaceUnknown {
 		head += "  the namespace may be in the file too: kubectl get pod/NAME namespace/NAMESPACE -n NAMESPACE -o yaml\n"
 	}
+	head += result.note(notesOfFile(workload, decision)...)
 	if decision.Outcome != decide.Redirect {
 		head += result.note(decidedEarlier(attachment, settings, decision)...)
-		return s.print(head, result)
+		return s.printLeftAlone(head, result, packets)
 	}
 	addresses, assumed := p.addressesOf(pod)
 	redirect, notes, err := decide.Parameters(pod, addresses, settings)
@@ -102,6 +100,26 @@ func decidedEarlier(a decide.Attachment, settings *decide.Settings, decision dec
 		Kind:     noteDecidedEarlier,
 		Sentence: fmt.Sprintf("where the runtime passes annotations, they decide before the pod is read: %s", early),
 	}}
+}
+
+// printLeftAlone completes what is printed of a pod for which the plugin writes no rules.
+func (s *system) printLeftAlone(head string, result explainedPod, packets []rules.Packet) error {
+	switch {
+	case len(packets) == 0:
+		return s.print(head, result)
+	case result.Outcome != decide.Skip.String() || result.Reason == decide.IstioInit:
+		head += result.note(decide.Note{
+			Kind:     notePacketsUnexplained,
+			Sentence: "the packets are not explained, because the rules of the pod are not known",
+		})
+		return s.print(head, result)
+	}
+	head += result.note(decide.Note{
+		Kind: noteNoRules, Sentence: "the plugin writes no rules for the pod; rules of others are not considered",
+	})
+	traces, traced := s.traces(rules.Ruleset{}, packets, diff.DefaultBudget.From(time.Now()))
+	result.Packets = traced
+	return s.print(head+"\n"+traces, result)
 }
 
 // settings are those of the plugin's configuration, if there is one, and the deviations that are turned off besides.
@@ -139,22 +157,22 @@ func (s *system) printRedirected(head string, result explainedPod, r rules.Redir
 	return s.print(strings.TrimRight(head+"\n"+ruleset.String()+"\n"+traces, "\n")+"\n", result)
 }
 
-// readPod reads the file, or the standard input. The namespace is nil if it is not in there.
-func (s *system) readPod(path string) (*decide.Pod, *decide.Namespace, error) {
+// readWorkload reads the file, or the standard input.
+func (s *system) readWorkload(path string) (*podfile.Workload, error) {
 	in := s.stdin
 	if path != "-" {
 		file, err := os.Open(path)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		defer func() { _ = file.Close() }()
 		in = file
 	}
-	pod, namespace, err := podfile.ReadWithNamespace(in)
+	workload, err := podfile.ReadWorkload(in)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return pod, namespace, nil
+	return workload, nil
 }
 
 // addressesOf are those that --pod-ip gives, or the pod's own; a pod that has none yet is taken to have one of IPv4, with a note.

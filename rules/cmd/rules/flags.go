@@ -19,6 +19,7 @@ type inputs struct {
 
 	parameters []parameter         // see load
 	given      map[string][]string // values by the name of the flag
+	helpAll    bool                // --help-all is given
 }
 
 // captureSections are the parameters of everything that compiles a ruleset.
@@ -67,14 +68,39 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 		}
 	}
 	flags.VarP(letter, outputLetter, outputLetter, "")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, pflag.ErrHelp) {
-			return nil, err
-		}
-		return nil, fmt.Errorf("%w; %s --help lists the flags", err, cmd)
+	flags.BoolVar(&in.helpAll, helpAllFlag, false, "")
+	if slices.Contains(in.sections, sectionExplain) {
+		args = withoutArrows(args)
+	}
+	err := flags.Parse(args)
+	switch {
+	case in.helpAll:
+		return nil, pflag.ErrHelp
+	case errors.Is(err, pflag.ErrHelp):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w%s; %s --help-all lists the flags", err, in.meantFlag(err), cmd)
 	}
 	in.joinLists()
 	return flags.Args(), nil
+}
+
+// helpAllFlag asks for the description of every flag.
+const helpAllFlag = "help-all"
+
+// meantFlag asks whether another flag was meant, if the error is that there is no such flag.
+func (in *inputs) meantFlag(err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return ""
+	}
+	names := []string{"help", helpAllFlag}
+	for _, p := range in.parameters {
+		if p.flag != "" {
+			names = append(names, p.flag)
+		}
+	}
+	return didYouMean(unknown.GetSpecifiedName(), "--", names)
 }
 
 // mentioned returns the names and the letters that may be those of flags in the arguments. Values that look like flags are among them.

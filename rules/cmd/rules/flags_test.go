@@ -47,9 +47,9 @@ func TestThousandsOfFlagsWithTheirValues(t *testing.T) {
 
 func TestFlagsThatThereAreNot(t *testing.T) {
 	for line, want := range map[string]string{
-		"--istio-inbound-port 80": "unknown flag: --istio-inbound-port; rules show --help lists the flags",
-		"-nZ":                     "unknown shorthand flag: 'Z' in -Z; rules show --help lists the flags",
-		"-n -b":                   "flag needs an argument: 'b' in -b; rules show --help lists the flags",
+		"--istio-inbound-port 80": "unknown flag: --istio-inbound-port; did you mean --istio-inbound-ports?; rules show --help-all lists the flags",
+		"-nZ":                     "unknown shorthand flag: 'Z' in -Z; rules show --help-all lists the flags",
+		"-n -b":                   "flag needs an argument: 'b' in -b; rules show --help-all lists the flags",
 		"-h":                      "pflag: help requested",
 	} {
 		if _, err := flagsOf(line); err == nil || err.Error() != want {

@@ -32,6 +32,7 @@ var sectionTitles = [...]string{
 	sectionOutput:    "Output",
 	sectionIgnored:   titleIgnored,
 	sectionShow:      "What to show",
+	sectionLive:      "The live rules",
 	sectionExplain:   "What to explain",
 	sectionDiff:      "What to compare",
 	sectionBudget:    "How much work it may take",
@@ -51,11 +52,79 @@ func printHelp(cmd *cobra.Command, _ []string) {
 		fmt.Fprintf(out, "\nUsage:\n  %s COMMAND [FLAG]...\n", cmd.Name())
 		printCommands(out, "Commands (rules COMMAND --help describes one)", cmd, true)
 		printCommands(out, "Topics (rules help TOPIC)", cmd, false)
+		fmt.Fprint(out, "\n--help-all describes every flag of a command, and without a command everything.\n")
 		fmt.Fprint(out, "\nExit codes: 0 done or equal, 1 different, 2 bad input, 3 kernel or permission, 126 validation failed.\n")
 	}
+	printExamples(out, cmd)
+}
+
+func printExamples(out io.Writer, cmd *cobra.Command) {
 	if cmd.Example != "" {
 		fmt.Fprintf(out, "\nExamples:\n%s\n", cmd.Example)
 	}
+}
+
+// printAllHelp writes the help of the program, of each command with every flag, and of each topic.
+func printAllHelp(root *cobra.Command) error {
+	if err := root.Help(); err != nil {
+		return err
+	}
+	out := root.OutOrStdout()
+	for _, c := range root.Commands() {
+		if c.Hidden {
+			continue
+		}
+		fmt.Fprintf(out, "\n%s\n\n", strings.ToUpper("rules "+c.Name()))
+		var err error
+		if c.Runnable() {
+			err = c.RunE(c, []string{"--" + helpAllFlag})
+		} else {
+			err = c.Help()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commonFlags are the parameters of istio-iptables that short help lists.
+const commonFlags = " istio-inbound-ports istio-local-exclude-ports istio-service-cidr istio-service-exclude-cidr " +
+	"istio-local-outbound-ports-exclude istio-inbound-interception-mode proxy-uid redirect-dns dual-stack pod-ip "
+
+// isCommon reports whether short help lists the parameter.
+func (p *parameter) isCommon() bool {
+	switch p.section {
+	case sectionNamespace:
+		return len(p.variables) == 0
+	case sectionAgent, sectionBackend, sectionShow, sectionLive, sectionExplain, sectionDiff, sectionCleanup, sectionDryRun, sectionOutput:
+		return true
+	}
+	return p.flag != "" && strings.Contains(commonFlags, " "+p.flag+" ")
+}
+
+// shortColumn is where the descriptions of short help begin.
+const shortColumn = 50
+
+// printShortHelp writes what a command does, its examples, and the flags that are used most.
+func (in *inputs) printShortHelp(cmd *cobra.Command) {
+	out := cmd.OutOrStdout()
+	summary, _, _ := strings.Cut(strings.TrimSpace(cmd.Long), "\n\n")
+	fmt.Fprintf(out, "%s\n\nUsage:\n  %s %s\n", summary, cmd.Parent().CommandPath(), cmd.Use)
+	printExamples(out, cmd)
+	fmt.Fprint(out, "\nFlags:\n")
+	all := in.inSections()
+	for i := range all {
+		if !all[i].isCommon() {
+			continue
+		}
+		synopsis := all[i].synopsis()
+		for _, line := range wrap(all[i].help, helpWidth-shortColumn) {
+			fmt.Fprintf(out, "  %-*s%s\n", shortColumn-2, synopsis, line)
+			synopsis = ""
+		}
+	}
+	fmt.Fprintf(out, "  %-*s%s\n", shortColumn-2, "--help-all", "describe the command in full, with every flag and variable")
 }
 
 func printCommands(out io.Writer, title string, parent *cobra.Command, runnable bool) {

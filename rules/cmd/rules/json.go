@@ -12,7 +12,10 @@ const jsonVersion = 1
 // The JSON form of a ruleset. The help topic "json" describes it.
 type (
 	jsonRuleset struct {
-		Version int         `json:"version"`
+		Version int `json:"version"`
+		rulesetDocument
+	}
+	rulesetDocument struct {
 		Tables  []jsonTable `json:"tables"`
 		Routing jsonRouting `json:"routing"`
 	}
@@ -72,10 +75,14 @@ type (
 	}
 )
 
-func toJSON(rs rules.Ruleset) jsonRuleset {
-	return jsonRuleset{
-		Version: jsonVersion,
-		Tables:  list(rs.Tables, jsonTableOf),
+func (rulesetDocument) kind() string { return "Ruleset" }
+
+// toJSON is the form of a ruleset that is part of a document, toDocument the one that is a document.
+func toJSON(rs rules.Ruleset) jsonRuleset { return jsonRuleset{jsonVersion, toDocument(rs)} }
+
+func toDocument(rs rules.Ruleset) rulesetDocument {
+	return rulesetDocument{
+		Tables: list(rs.Tables, jsonTableOf),
 		Routing: jsonRouting{
 			Policies: list(rs.Routing.Policies, func(p *rules.PolicyRoute) jsonPolicy {
 				return jsonPolicy{p.Family.String(), hex(p.Mark), p.Table, p.Priority}

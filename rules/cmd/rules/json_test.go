@@ -64,7 +64,7 @@ func TestEveryMatchHasJSON(t *testing.T) {
 func wantJSON(t *testing.T, value any, want string) {
 	t.Helper()
 	b := new(strings.Builder)
-	if err := newEncoder(b).Encode(value); err != nil {
+	if err := json.NewEncoder(b).Encode(value); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(b.String(), want) {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// rulesetToExplain is that of the parameters, or the live one.
-func (s *system) rulesetToExplain(p *parameters) (rules.Ruleset, error) {
+// rulesetOf is that of the parameters, or the live one.
+func (s *system) rulesetOf(p *parameters) (rules.Ruleset, error) {
 	if !p.live {
 		return s.compile(p)
 	}
@@ -34,7 +34,7 @@ func (s *system) readLive(ns *netns.NS, of compat.BackendName) (rules.Ruleset, e
 	live, err := compat.ReadLive(ns, part)
 	if err != nil && of == compat.BackendAuto {
 		if tables, nftErr := nft.ReadAll(ns); nftErr == nil {
-			s.warn("rules of iptables-legacy are not explained, and whether there are any is not known: %s",
+			s.warn("rules of iptables-legacy are left out, and whether there are any is not known: %s",
 				strings.ReplaceAll(err.Error(), "\n", "; "))
 			return tables, nil
 		}
@@ -46,7 +46,7 @@ func (s *system) readLive(ns *netns.NS, of compat.BackendName) (rules.Ruleset, e
 		s.warn("%s: it may be otherwise than it is here", a)
 	}
 	for _, text := range live.Elsewhere {
-		s.warn("not explained: %s", text)
+		s.warn("left out: %s", text)
 	}
 	for _, f := range live.Others {
 		s.warn("what this does to packets is not known: %s", f)

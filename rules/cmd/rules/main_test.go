@@ -14,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/serve"
@@ -27,7 +28,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the expected output in the scripts of testdata")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"rules": func() { os.Exit(run(scriptSystem(), os.Args[1:])) }})
+	testscript.Main(m, map[string]func(){"rules": func() { os.Exit(runRecorded(scriptSystem(), os.Args[1:])) }})
 }
 
 // scriptSystem is the real one, but for what RESOLV_CONF, NO_NF_TABLES and VALIDATION say.
@@ -113,6 +114,7 @@ func TestMissingProgramIsAnErrorWhereNothingMayBeSkipped(t *testing.T) {
 var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"status":    scriptStatus,
 	"namespace": scriptNamespace,
+	"netns":     scriptNetns,
 	"within":    scriptWithin,
 	"untouched": scriptUntouched,
 	"device":    scriptDevice,
@@ -161,6 +163,19 @@ func scriptNamespace(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Defer(func() { _ = ns.Close() })
 	ts.Check(ns.Do(func() error { return addresses(args[1:]) }))
 	ts.Check(os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), ts.MkAbs(args[0])))
+}
+
+// scriptNetns makes a namespace that ip-netns(8) knows by the name: netns NAME.
+func scriptNetns(ts *testscript.TestScript, _ bool, args []string) {
+	ns, err := netns.New()
+	ts.Check(err)
+	ts.Defer(func() { _ = ns.Close() })
+	ts.Check(os.MkdirAll(namedNamespaces, 0o755))
+	path := filepath.Join(namedNamespaces, args[0])
+	ts.Check(os.WriteFile(path, nil, 0o444))
+	ts.Defer(func() { _ = os.Remove(path) })
+	ts.Check(unix.Mount(fmt.Sprintf("/proc/self/fd/%d", ns.FD()), path, "", unix.MS_BIND, ""))
+	ts.Defer(func() { _ = unix.Unmount(path, unix.MNT_DETACH) })
 }
 
 func addresses(prefixes []string) error {

@@ -3,7 +3,11 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -27,11 +31,36 @@ func (p *parameters) openNamespace() (*netns.NS, error) {
 	path := cmp.Or(p.netnsPath, p.networkNamespace)
 	switch {
 	case p.pid != 0:
-		return netns.OpenPID(p.pid)
+		ns, err := netns.OpenPID(p.pid)
+		if errors.Is(err, unix.ENOENT) {
+			return nil, fmt.Errorf("--pid: there is no process %d, or it has ended", p.pid)
+		}
+		return ns, err
 	case path != "":
-		return netns.Open(path)
+		return openNamed(path)
 	}
 	return nil, nil
+}
+
+// namedNamespaces is where ip-netns(8) keeps namespaces by their names.
+const namedNamespaces = "/run/netns"
+
+// openNamed opens a namespace by its path, or by the name that ip-netns(8) knows it by.
+func openNamed(path string) (*netns.NS, error) {
+	if strings.Contains(path, "/") {
+		return netns.Open(path)
+	}
+	for _, dir := range []string{namedNamespaces, "/var/run/netns"} {
+		named := filepath.Join(dir, path)
+		if _, err := os.Lstat(named); err == nil {
+			return netns.Open(named)
+		}
+	}
+	ns, err := netns.Open(path)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, fmt.Errorf("there is no network namespace %q in %s, and no file of this name: %w", path, namedNamespaces, unix.ENOENT)
+	}
+	return ns, err
 }
 
 // noNamespace are the errors of open(2) that say that the path is wrong.

@@ -1,27 +1,48 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 )
 
+// A document is an object that a command prints as JSON. It is a struct without the fields "version"
+// and "kind", which encode adds. The published JSON Schema describes every kind.
+type document interface{ kind() string }
+
 // print writes a result to stdout, as text or as JSON.
-func (s *system) print(text string, object any) error {
+func (s *system) print(text string, d document) error {
 	if !s.json {
 		_, err := io.WriteString(s.stdout, text)
 		return refused(err)
 	}
-	encoder := newEncoder(s.stdout)
-	encoder.SetIndent("", "  ")
-	return refused(encoder.Encode(object))
+	line, err := encode(d)
+	if err != nil {
+		return err
+	}
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, line, "", "  "); err != nil {
+		return err
+	}
+	_, err = indented.WriteTo(s.stdout)
+	return refused(err)
 }
 
-// newEncoder writes JSON in which the & and > of rules are legible.
-func newEncoder(w io.Writer) *json.Encoder {
-	encoder := json.NewEncoder(w)
+// encode returns the document as one line of JSON, in which the & and > of rules are legible.
+func encode(d document) ([]byte, error) {
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
 	encoder.SetEscapeHTML(false)
-	return encoder
+	if err := encoder.Encode(d); err != nil {
+		return nil, err
+	}
+	head := fmt.Sprintf(`{"version":%d,"kind":%q`, jsonVersion, d.kind())
+	fields := line.Bytes()[len("{"):]
+	if fields[0] != '}' {
+		head += ","
+	}
+	return append([]byte(head), fields...), nil
 }
 
 // count writes a number of things.

@@ -43,6 +43,7 @@ const (
 	sectionRunDir
 	sectionBackend
 	sectionShow
+	sectionLive
 	sectionExplain
 	sectionDiff
 	sectionBudget

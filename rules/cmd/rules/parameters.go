@@ -33,6 +33,7 @@ type parameters struct {
 	live    bool   // of explain
 	podFile string // of explain
 	config  string // of explain: a file
+	packet  packetFlags
 
 	pod     podName         // which the node agent is asked for; the zero value for none
 	runDir  string          // that plugin and agent share

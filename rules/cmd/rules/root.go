@@ -24,11 +24,13 @@ var commands = []struct {
 	{[]string{"cleanup"}, newCleanupCommand},
 	{[]string{"doctor"}, newDoctorCommand},
 	{[]string{"status"}, newStatusCommand},
+	{[]string{"completion"}, newCompletionCommand},
 	{[]string{"version"}, newVersionCommand},
 }
 
 // run carries out the command line and returns the exit code.
 func run(s *system, args []string) int {
+	s.json = wantsJSON(args)
 	err := execute(s, args)
 	s.report(err)
 	return exitCode(err)
@@ -37,21 +39,51 @@ func run(s *system, args []string) int {
 // execute calls a sub-command that is named at once, and leaves all else, such as help, to cobra. To make those that are not needed, and to
 // let cobra look for the one that is, would take as long as to read its flags.
 func execute(s *system, args []string) error {
+	if len(args) > 0 && args[0] == "--version" {
+		args = append([]string{"version"}, args[1:]...)
+	}
 	root := newRootCommand(s)
-	if cmd := called(s, args); cmd != nil {
+	if cmd := called(s, args); cmd != nil && cmd.Name() != "completion" {
 		root.AddCommand(cmd)
-		err := cmd.RunE(cmd, args[1:])
-		if errors.Is(err, pflag.ErrHelp) {
-			return cmd.Help()
-		}
-		return err
+		return cmd.RunE(cmd, args[1:])
 	}
 	for _, c := range commands {
 		root.AddCommand(c.make(s))
 	}
 	root.AddCommand(topics()...)
+	root.InitDefaultHelpCmd()
+	if err := unknownCommand(root, args); err != nil {
+		return err
+	}
 	root.SetArgs(args)
 	return root.Execute()
+}
+
+// unknownCommand returns an error if the arguments begin with a word that is no command.
+func unknownCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") || strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		return nil
+	}
+	if found, _, err := root.Find(args[:1]); err == nil && found != root {
+		return nil
+	}
+	return fmt.Errorf("unknown command %q%s; rules help lists the commands", args[0], didYouMean(args[0], "", subcommands(root)))
+}
+
+// wantsJSON reports whether the arguments ask for JSON. It finds this out before they are parsed,
+// because an error of parsing is printed in the same format.
+func wantsJSON(args []string) bool {
+	for i, a := range args {
+		switch a {
+		case "--output=json", "-ojson", "-o=json", "--format=json":
+			return true
+		case "--output", "-o", "--format":
+			if i+1 < len(args) && args[i+1] == outputJSON {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // called makes the sub-command that the arguments begin with; nil if they do not.
@@ -75,12 +107,14 @@ func newRootCommand(s *system) *cobra.Command {
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return fmt.Errorf("unknown command %q; rules help lists the commands", args[0])
+	all := false
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if all {
+			return printAllHelp(cmd)
 		}
 		return cmd.Help()
 	}
+	root.Flags().BoolVar(&all, helpAllFlag, false, "")
 	root.SetOut(s.stdout)
 	root.SetErr(s.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
@@ -99,24 +133,46 @@ func newHelpCommand(root *cobra.Command) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			found, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
-				return fmt.Errorf("no help on %q; rules help lists the commands and topics", strings.Join(args, " "))
+				return fmt.Errorf("no help on %q%s; rules help lists the commands and topics", strings.Join(args, " "),
+					didYouMean(strings.Join(args, " "), "", subcommands(root)))
 			}
 			return found.Help()
 		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return subcommands(root), cobra.ShellCompDirectiveNoFileComp
+		},
 	}
+}
+
+// subcommands returns the names of the commands and topics.
+func subcommands(root *cobra.Command) []string {
+	var names []string
+	for _, c := range root.Commands() {
+		if !c.Hidden {
+			names = append(names, c.Name())
+		}
+	}
+	return names
 }
 
 // command completes a sub-command with its parameters, its help, and what it does.
 func (s *system) command(cmd *cobra.Command, in *inputs, do func(p *parameters, args []string) error) *cobra.Command {
 	cmd.DisableFlagParsing = true // by cobra: the flags are declared only when the command runs
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
-		printHelp(cmd, args)
-		in.load()
-		in.printFlags(cmd.OutOrStdout())
+		if in.load(); in.helpAll {
+			printHelp(cmd, args)
+			in.printFlags(cmd.OutOrStdout())
+			return
+		}
+		in.printShortHelp(cmd)
 	})
+	cmd.ValidArgsFunction = in.complete
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		in.load()
 		args, err := in.parseFlags(cmd.CommandPath(), args)
+		if errors.Is(err, pflag.ErrHelp) {
+			return cmd.Help()
+		}
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -11,17 +12,27 @@ import (
 )
 
 const showHelp = `Print the ruleset that apply would put into a namespace. This needs no privilege: unless --pod-ip, --netns or --pid says
-what addresses the pod has, it is taken to have one of IPv4, and with --dual-stack one of IPv6 besides.`
+what addresses the pod has, it is taken to have one of IPv4, and with --dual-stack one of IPv6 besides.
+
+With --live print the rules that the kernel holds in the namespace, of all owners, of nf_tables and of iptables-legacy. A rule
+that is not known is shown as unknown(...).`
 
 const showExamples = `  rules show -b '*' -i '*' -d 15090,15021,15020 | nft --check -f -
   rules show -b '*' -i '*' -m TPROXY --dual-stack --format iptables
   rules show -b '*' -i '*' --pod-ip fd00::5 --format json
+  rules show --live --netns pod
   kubectl exec -n istio-system ds/sluice-node -- rules show --pod default/web`
 
 func newShowCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionShow, sectionOutput), tolerated: actionSections}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionShow, sectionLive, sectionOutput), tolerated: actionSections}
 	in.check = func(p *parameters, args []string) []error {
-		faults := noArguments(args)
+		faults := append(noArguments(args), in.shapingLive(p)...)
+		if p.live && p.format == formatIPTables {
+			faults = append(faults, errors.New("--live and --format iptables: want one of them; iptables-save prints the live rules of iptables"))
+		}
+		if !p.live && len(in.given["backend"]) > 0 {
+			faults = append(faults, errors.New("--backend has an effect only beside --live; --format iptables prints the rules of iptables-legacy"))
+		}
 		switch {
 		case p.format == formatJSON:
 			p.output = outputJSON
@@ -40,7 +51,7 @@ func newShowCommand(s *system) *cobra.Command {
 }
 
 func show(s *system, p *parameters) error {
-	ruleset, err := s.compile(p)
+	ruleset, err := s.rulesetOf(p)
 	if err != nil {
 		return err
 	}
@@ -54,7 +65,7 @@ func show(s *system, p *parameters) error {
 			return err
 		}
 	}
-	return s.print(text, toJSON(ruleset))
+	return s.print(text, toDocument(ruleset))
 }
 
 // compile returns the ruleset of the parameters. It looks at addresses only in a namespace that they name.

@@ -49,7 +49,7 @@ func newStatusCommand(s *system) *cobra.Command {
 		default:
 			return refused(fmt.Errorf("status: node agent: %w", err))
 		}
-		if err := s.print(s.statusText(found), found); err != nil {
+		if err := s.print(s.statusText(found), statusDocumentOf(found)); err != nil {
 			return err
 		}
 		if !found.Healthy() {
@@ -57,6 +57,28 @@ func newStatusCommand(s *system) *cobra.Command {
 		}
 		return nil
 	})
+}
+
+// A statusDocument is the answer of the node agent. The version of the agent is not "version", which is
+// the one of the JSON.
+type statusDocument struct {
+	Node         string              `json:"node"`
+	AgentVersion string              `json:"agentVersion"`
+	Time         time.Time           `json:"time"`
+	Ready        bool                `json:"ready"`
+	Topics       []agent.Topic       `json:"topics"`
+	Pods         map[string]int      `json:"pods,omitempty"`
+	Drifts       map[string]int      `json:"drifts,omitempty"`
+	Rivals       map[string]int      `json:"rivals,omitempty"`
+	Errors       []agent.LoggedError `json:"errors,omitempty"`
+}
+
+func (statusDocument) kind() string { return "Status" }
+
+func statusDocumentOf(s *agent.Status) statusDocument {
+	return statusDocument{
+		s.Node, s.Version, s.Time, s.Ready, append([]agent.Topic{}, s.Topics...), s.Pods, s.Drifts, s.Rivals, s.Errors,
+	}
 }
 
 func topicColour(state agent.TopicState) colour.Code {

@@ -10,7 +10,7 @@ import (
 
 // table lists all parameters.
 func table() []parameter {
-	return slices.Concat(captureTable(), otherTable(), diffTable(), budgetTable())
+	return slices.Concat(captureTable(), otherTable(), packetTable(), diffTable(), budgetTable())
 }
 
 // otherTable lists the parameters that are Sluice's own, and those of istio-iptables that say what to do.
@@ -43,8 +43,8 @@ func otherTable() []parameter {
 			set: truth(func(p *parameters) *bool { return &p.Redirect.KeepEstablished }),
 		},
 		{
-			flag: "netns", value: "PATH", section: sectionNamespace,
-			help: "network namespace, such as /run/netns/x or /proc/PID/ns/net; by default the current one",
+			flag: "netns", value: "PATH|NAME", section: sectionNamespace,
+			help: "network namespace: a path such as /proc/PID/ns/net, or a name of ip netns; by default the current one",
 			set:  (*parameters).setNetns,
 		},
 		{
@@ -109,16 +109,16 @@ func otherTable() []parameter {
 				string(compat.BackendAuto), string(compat.BackendNFT), string(compat.BackendLegacy)),
 		},
 		{
-			flag: "live", section: sectionExplain,
-			help: "use the rules that the kernel holds in the namespace, of every owner, at the hooks prerouting and output, instead of " +
-				"the parameters; implied by --netns or --pid without a parameter",
+			flag: "live", section: sectionLive,
+			help: "use the rules that the kernel holds in the namespace, of every owner, instead of the parameters; for rules explain " +
+				"implied by --netns or --pid without a parameter",
 			set: truth(func(p *parameters) *bool { return &p.live }),
 		},
 		{
 			flag: "pod", value: "NAMESPACE/NAME", section: sectionAgent,
 			help: "pod of this node: the node agent, in whose container this works, provides its network namespace and parameters; " +
-				"other parameters of the redirection are refused beside it. For rules explain also a YAML or JSON file with a pod, " +
-				"which needs no agent; - is standard input",
+				"other parameters of the redirection are refused beside it. For rules explain also a YAML or JSON file with a pod or " +
+				"a workload, which needs no agent; - is standard input",
 			set: (*parameters).setPod,
 		},
 		{

@@ -16,6 +16,7 @@ func topics() []*cobra.Command {
 		topic("environment", "the environment variables", environmentHelp),
 		topic("exit-codes", "the exit codes", func() string { return exitCodesHelp }),
 		topic("json", "JSON output", func() string { return jsonHelp }),
+		topic("json-schema", "the JSON Schema of JSON output", func() string { return jsonSchema }),
 	}
 }
 
@@ -32,7 +33,8 @@ overrides the first. An overridden value is not read. An empty variable means an
 it counts as not set. A bad value is an error, whereas istio-iptables uses the default. --envoy-port has no variable.
 
 A flag marked repeatable may be given several times, and every value is added to the list. The kernel limits one argument and
-one variable to 128 KiB, which some thousand prefixes exceed. Of any other flag the last value counts.
+one variable to 128 KiB, which some thousand prefixes exceed. An element @FILE of a list stands for the elements in the file,
+which are separated by commas, blanks or ends of lines; # begins a comment. Of any other flag the last value counts.
 
 `)
 	for _, p := range table() {
@@ -67,11 +69,13 @@ turns one off, --strict-istio all of them.
 	return b.String()
 }
 
-const jsonHelp = `With --output json each command prints one object to stdout; warnings and errors are objects on stderr, one a line
-({"warning": "..."}, {"error": "..."}). New fields may be added; "version" changes when an old reader would misunderstand.
+const jsonHelp = `With --output json each command prints one object to stdout; warnings, errors and progress are objects on stderr, one a line.
+Each object has "version" (1) and "kind". New fields may be added; "version" changes when an old reader would misunderstand.
+rules help json-schema prints the JSON Schema of all kinds.
 
-show (a RULESET)
-  version   1
+error, warning, progress  (Error, Warning, Progress) a field of the same name: the text
+
+show (Ruleset; in other objects a RULESET)
   tables[]  family (inet, ip, ip6), name,
             sets[]:   name, family (ip, ip6), elements[] (address, prefix, or first-last)
             chains[]: name, rules[]; a base chain also has type (filter, nat, route), hook, priority (a number; smaller
@@ -101,18 +105,18 @@ show (a RULESET)
   routing   policies[]: family (ip, ip6), mark, table, priority: a policy rule, and in its table the local default route by lo
             loopbackAddresses[]: addresses added to lo
 
-apply       outcome (created, unchanged, updated, replaced, skipped), namespace, backend (nft, legacy), moved (true if the
+apply       (Apply) outcome (created, unchanged, updated, replaced, skipped), namespace, backend (nft, legacy), moved (true if the
             other backend had rules of ours, which are removed), rules, sets, elements, routes (changes of routing), bytes,
             milliseconds; with legacy there are no sets, elements and bytes
             with --keep-established also kept: packets of older connections that the rules have let pass
             (REDIRECT: one for each connection that conntrack did not know; TPROXY: of inbound ones all until the answer)
-            with --dry-run: outcome (dry-run), would (the outcome without it), namespace, backend, ruleset (a RULESET),
+            with --dry-run (DryRun): outcome (dry-run), would (the outcome without it), namespace, backend, ruleset (a RULESET),
             transaction[] (a line for each message, or with legacy the lines that iptables-restore would load; empty if
             unchanged), bytes
-            with --run-validation the object of validate follows
-check       namespace, backend, equal, differences[]: kind (missing, extra, changed, reordered), where, want, got; where a set is
-            named, want and got are the elements that are missing or extra
-explain     packets[]: packet, fate, alternatives[] (other fates that it may have), dependsOn[] (what decides between
+            with --run-validation: validation, the object of validate without version and kind
+check       (Check) namespace, backend, equal, differences[]: kind (missing, extra, changed, reordered), where, want, got; where a set is
+            named, want and got are the elements that are missing or extra; foreign: what rules of other owners do
+explain     (Explanation, with --pod PodExplanation) packets[]: packet, fate, alternatives[] (other fates that it may have), dependsOn[] (what decides between
             these), passes[]
             with --pod also: pod, outcome (skip, redirect), reason, sentence, notes[]: kind, sentence; ruleset (a RULESET)
             fate:     text, captured, dropped, rejected (by what its sender is answered), redirect and redirectLast (a port
@@ -123,7 +127,7 @@ explain     packets[]: packet, fate, alternatives[] (other fates that it may hav
             passes[]: hook, packet (as it enters), steps[]: family, table, chain, rule (from 1), text, comment,
                       stopped (the action at which the rule ended early); moreSteps (true if not all are listed), notes[]
                       (what a policy or the kernel decided)
-diff        verdict (equivalent, different, cannot decide), left, right: name, notes[], undecided[], unreachable[] (chains)
+diff        (Diff) verdict (equivalent, different, cannot decide), left, right: name, notes[], undecided[], unreachable[] (chains)
             classes[]:   packets[] (field, values: all of them must hold), witness (a packet), deviations[] (the known ones that
                          explain it), left, right: fate (as of explain), where (the rule, policy or fact of the kernel that
                          decides, in words), rule (as a step of explain, if it is one)
@@ -132,11 +136,13 @@ diff        verdict (equivalent, different, cannot decide), left, right: name, n
             unstated     the parameter that explains all differences and that the log does not state
             undecided[]: side (left, right), text, where, rule, witness; moreUndecided (more than are listed)
             routing[]    differences as of check; notCompared[]
-validate    namespace, outcome (works, fails, captures nothing, not decided), running (a proxy), attempts, milliseconds,
+validate    (Validation) namespace, outcome (works, fails, captures nothing, not decided), running (a proxy), attempts, milliseconds,
             checks[]: name, packet (see rules explain), expected, found, status (ok, failed, not checked), reason, next
-cleanup     namespace, dryRun, removed[] (with dryRun: what would be)
-doctor      namespace, kernel, verdict (works, disturbed, prevented),
+cleanup     (Cleanup) namespace, dryRun, removed[] (with dryRun: what would be)
+doctor      (Doctor) namespace, kernel, verdict (works, disturbed, prevented),
             findings[]: topic, severity (ok, note, warning, problem), verdict (a sentence), next,
                         prevented (by the kernel or a missing permission)
-version     version, commit, modified, go, platform
+status      (Status) node, agentVersion, time, ready, topics[]: name, state (ok, problem, unknown, off), facts[], next;
+            pods, drifts, rivals (counts by state, kind and name), errors[]: first, last, count, level, message, error
+version     (Version) release, commit, modified, go, platform
 `

@@ -101,6 +101,9 @@ func fateSentence(f rules.Fate) string {
 
 // The JSON form of an explanation. The help topic "json" describes it.
 type (
+	explanation struct {
+		Packets []explained `json:"packets"`
+	}
 	explained struct {
 		Packet       string       `json:"packet"`
 		Fate         jsonFate     `json:"fate"`
@@ -148,6 +151,8 @@ type (
 		Stopped string `json:"stopped,omitempty"`
 	}
 )
+
+func (explanation) kind() string { return "Explanation" }
 
 func toExplained(packet rules.Packet, trace rules.Trace) explained {
 	return explained{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,8 @@ a connection is the outcome that "rules explain" reports.
 
 If no proxy runs yet, listeners take its place for some milliseconds. If a proxy runs, it gets the connections; each is found
 among the kernel's sockets and closed before a byte is sent. A failed check is repeated until --probe-timeout, because the rules
-may still be on their way.
+may still be on their way; which checks have failed is written to stderr meanwhile. If the namespace has rules of Istio's own,
+as in the pod of an istio-init container, and none of Sluice, connections alone decide, and reading the rules back is not a check.
 
 No privilege is needed, but fewer checks are possible without; skipped checks are listed with the reason. Run as the user of the
 proxy, as in the istio-validation container, the calls of the proxy are checked. "rules apply --run-validation
@@ -65,19 +67,27 @@ type validated struct {
 	Checks       []prove.Check `json:"checks"`
 }
 
+func (validated) kind() string { return "Validation" }
+
 // validate is what --run-validation calls, too.
 func validate(s *system, v validation) error {
 	r, err := prove.Run(v.namespace, prove.Options{
 		Redirect: v.redirect, PodIPs: v.podIPs, Port: v.port, Timeout: v.timeout, Backend: v.backend,
+		Progress: s.progressOf(v),
 	})
 	if err != nil {
-		return refused(err)
+		return errors.Join(s.printApplied(v, nil), refused(err))
 	}
 	result := validated{
 		Namespace: v.namespace.String(), Outcome: r.Outcome(), NotChecked: r.Unchecked(), Running: r.Running, Attempts: r.Attempts,
 		Milliseconds: float64(r.Duration.Microseconds()) / 1000, Checks: r.Checks,
 	}
-	if err := s.print(s.validationText(result, r), result); err != nil {
+	if v.applied != nil {
+		err = s.printApplied(v, &result)
+	} else {
+		err = s.print(s.validationText(result, r), result)
+	}
+	if err != nil {
 		return err
 	}
 	switch result.Outcome {
@@ -89,6 +99,33 @@ func validate(s *system, v validation) error {
 		s.warn("these parameters capture no connection, in or out, and no DNS: there is nothing to validate")
 	}
 	return nil
+}
+
+// progressOf returns a function that writes to stderr which checks have failed, when these change.
+func (s *system) progressOf(v validation) func(prove.Result, time.Duration) {
+	last := ""
+	return func(r prove.Result, left time.Duration) {
+		var failed []string
+		for _, c := range r.Checks {
+			if c.Status == prove.Failed {
+				failed = append(failed, c.Name)
+			}
+		}
+		if names := strings.Join(failed, "; "); names != last {
+			last = names
+			s.notice("progress", fmt.Sprintf("validating %s: %s of %d failed (%s); trying again for %.1f s",
+				v.namespace, count(len(failed), "check"), len(r.Checks), names, left.Seconds()))
+		}
+	}
+}
+
+// printApplied prints what apply has done before the validation, if it has not been printed yet.
+func (s *system) printApplied(v validation, result *validated) error {
+	if v.applied == nil {
+		return nil
+	}
+	v.applied.Validation = result
+	return s.print("", *v.applied)
 }
 
 func statusColour(s prove.Status) colour.Code {

@@ -26,12 +26,14 @@ var version string
 
 // build is what is known of this executable.
 type build struct {
-	Version  string `json:"version"`
+	Version  string `json:"release"` // "version" is the one of the JSON
 	Commit   string `json:"commit,omitempty"`
 	Modified bool   `json:"modified,omitempty"` // since the commit
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
+
+func (build) kind() string { return "Version" }
 
 func thisBuild() build {
 	v := build{Version: cmp.Or(version, "(devel)"), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}

@@ -1,0 +1,122 @@
+package podfile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/sluice-mesh/sluice/plugin/decide"
+)
+
+// A Workload is a pod, or the template of the pods of a workload, among the objects of a file.
+type Workload struct {
+	// Pod has the name of the workload if it is a template.
+	Pod *decide.Pod
+	// Namespace is the namespace of the pod, or nil if the file does not have it.
+	Namespace *decide.Namespace
+	// Source names the object: "Deployment shop/web".
+	Source string
+	// Template reports that the pod is the template of a workload.
+	Template bool
+	// Ignored names the other objects of the file.
+	Ignored []string
+}
+
+// workloads names the kinds that have the template of a pod, for errors.
+const workloads = "Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job or CronJob"
+
+// template is where the workloads have the template of their pods.
+type template struct {
+	Spec struct {
+		Template    *decide.Pod `json:"template"`
+		JobTemplate struct {
+			Spec struct {
+				Template *decide.Pod `json:"template"`
+			} `json:"spec"`
+		} `json:"jobTemplate"`
+	} `json:"spec"`
+}
+
+// ReadWorkload reads the first pod, or the first workload with the template of one, from YAML
+// documents, JSON, and Lists as kubectl get -o yaml writes them. The namespace of the pod may be
+// beside it.
+func ReadWorkload(r io.Reader) (*Workload, error) {
+	objects, err := read(r)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(objects, func(o object) bool { return o.Kind == "Pod" || o.hasTemplate() })
+	if at < 0 {
+		return nil, fmt.Errorf("kind %q: want a Pod, or a %s", objects[0].Kind, workloads)
+	}
+	found := &Workload{Template: objects[at].hasTemplate()}
+	if found.Pod, err = objects[at].podOrTemplate(); err != nil {
+		return nil, err
+	}
+	m := found.Pod.Metadata
+	found.Source = fmt.Sprintf("%s %s/%s", objects[at].Kind, m.Namespace, m.Name)
+	var others []string // names of other namespaces
+	for i := range objects {
+		o := &objects[i]
+		switch {
+		case i == at:
+		case o.Kind == "Namespace":
+			namespace := new(decide.Namespace)
+			if err := yaml.Unmarshal(o.text, namespace); err != nil {
+				return nil, fmt.Errorf("no namespace in YAML or JSON: %w", err)
+			}
+			if namespace.Metadata.Name == m.Namespace {
+				found.Namespace = namespace
+			} else {
+				others = append(others, namespace.Metadata.Name)
+			}
+		default:
+			found.Ignored = append(found.Ignored, o.name())
+		}
+	}
+	if found.Namespace == nil && len(others) > 0 {
+		return nil, fmt.Errorf("the pod is in namespace %q, and the namespace beside it is %q", m.Namespace, strings.Join(others, ", "))
+	}
+	return found, nil
+}
+
+// hasTemplate reports whether the object is a workload.
+func (o *object) hasTemplate() bool {
+	switch o.Kind {
+	case "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob":
+		return true
+	}
+	return false
+}
+
+// name names the object in a list.
+func (o *object) name() string {
+	m := o.Metadata
+	return strings.TrimSpace(cmp.Or(o.Kind, "an object without a kind") + " " + cmp.Or(m.Name, m.GenerateName))
+}
+
+// podOrTemplate decodes a pod, or the template of a workload.
+func (o *object) podOrTemplate() (*decide.Pod, error) {
+	if !o.hasTemplate() {
+		return o.pod()
+	}
+	t := new(template)
+	if err := yaml.Unmarshal(o.text, t); err != nil {
+		return nil, fmt.Errorf("no %s in YAML or JSON: %w", o.Kind, err)
+	}
+	pod := cmp.Or(t.Spec.Template, t.Spec.JobTemplate.Spec.Template)
+	if pod == nil {
+		return nil, fmt.Errorf("%s: there is no template of a pod", o.name())
+	}
+	m := &pod.Metadata
+	m.Namespace = cmp.Or(o.Metadata.Namespace, "default")
+	if m.Name = cmp.Or(o.Metadata.Name, o.Metadata.GenerateName); m.Name == "" {
+		return nil, errors.New("the " + o.Kind + " has no name")
+	}
+	return pod, nil
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+const completionHelp = `Print a script that makes a shell complete the commands, the flags and the values of this program.
+
+The script for bash needs the package bash-completion.`
+
+const completionExamples = `  source <(rules completion bash)
+  rules completion bash > /etc/bash_completion.d/rules
+  rules completion zsh > "${fpath[1]}/_rules"
+  rules completion fish > ~/.config/fish/completions/rules.fish`
+
+func newCompletionCommand(s *system) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:       "completion bash|zsh|fish",
+		Short:     "print the completion script of a shell",
+		Long:      completionHelp,
+		Example:   completionExamples,
+		ValidArgs: []string{"bash", "zsh", "fish"},
+	}
+	in := &inputs{check: func(_ *parameters, args []string) []error {
+		if len(args) != 1 {
+			return []error{wantShell("")}
+		}
+		if !slices.Contains(cmd.ValidArgs, args[0]) {
+			return []error{wantShell(args[0])}
+		}
+		return nil
+	}}
+	return s.command(cmd, in, func(_ *parameters, args []string) error {
+		root := cmd.Root()
+		switch args[0] {
+		case "zsh":
+			return refused(root.GenZshCompletion(s.stdout))
+		case "fish":
+			return refused(root.GenFishCompletion(s.stdout, true))
+		}
+		return refused(root.GenBashCompletionV2(s.stdout, true))
+	})
+}
+
+// wantShell is the error of a shell that has no script.
+func wantShell(name string) error {
+	return fmt.Errorf("%q is no shell with a completion script: want bash, zsh or fish", name)
+}
+
+// complete returns what can follow the words of a command line, for the shell's completion.
+func (in *inputs) complete(cmd *cobra.Command, words []string, word string) ([]string, cobra.ShellCompDirective) {
+	if len(cmd.ValidArgs) > 0 && len(words) == 0 {
+		return cmd.ValidArgs, cobra.ShellCompDirectiveNoFileComp
+	}
+	in.load()
+	if flag, value, found := strings.Cut(word, "="); found && strings.HasPrefix(flag, "--") {
+		values, directive := in.completeValue(flag, value)
+		for i := range values {
+			values[i] = flag + "=" + values[i]
+		}
+		return values, directive
+	}
+	if len(words) > 0 {
+		if values, directive := in.completeValue(words[len(words)-1], word); directive != unknownFlag {
+			return values, directive
+		}
+	}
+	if !strings.HasPrefix(word, "-") {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var flags []string
+	for _, p := range in.inSections() {
+		if p.flag != "" && strings.HasPrefix("--"+p.flag, word) {
+			flags = append(flags, "--"+p.flag+"\t"+p.help)
+		}
+	}
+	for _, name := range [][2]string{{"--help", "describe the command"}, {"--help-all", "describe every flag"}} {
+		if strings.HasPrefix(name[0], word) {
+			flags = append(flags, name[0]+"\t"+name[1])
+		}
+	}
+	return flags, cobra.ShellCompDirectiveNoFileComp
+}
+
+// unknownFlag says that a word is no flag that wants a value.
+const unknownFlag cobra.ShellCompDirective = -1
+
+// completeValue returns the values of a flag that begin with a text.
+func (in *inputs) completeValue(flag, text string) ([]string, cobra.ShellCompDirective) {
+	i := slices.IndexFunc(in.parameters, func(p parameter) bool {
+		return p.value != "" && p.flag != "" && (flag == "--"+p.flag || p.short != "" && flag == "-"+p.short)
+	})
+	if i < 0 {
+		return nil, unknownFlag
+	}
+	p := &in.parameters[i]
+	if p.value == "PATH" || p.value == "FILE" || p.value == "PATH|NAME" && strings.Contains(text, "/") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	values := slices.DeleteFunc(p.values(), func(v string) bool { return !strings.HasPrefix(v, text) })
+	return values, cobra.ShellCompDirectiveNoFileComp
+}
+
+// values lists the values of a parameter that has a fixed set of them, or the named network namespaces.
+func (p *parameter) values() []string {
+	switch p.value {
+	case "MODE":
+		return []string{string(rules.ModeRedirect), string(rules.ModeTProxy)}
+	case "DEVIATION":
+		var ids []string
+		for _, d := range rules.Deviations {
+			ids = append(ids, string(d.ID))
+		}
+		return ids
+	case "PATH|NAME":
+		entries, _ := os.ReadDir(namedNamespaces) // without any there is nothing to complete
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	if strings.Contains(p.value, "|") && strings.ToLower(p.value) == p.value {
+		return strings.Split(p.value, "|")
+	}
+	return nil
+}

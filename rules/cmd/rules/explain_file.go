@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/decide/podfile"
+	params "github.com/sluice-mesh/sluice/rules/parameter"
+)
+
+// The kinds of notes that package decide does not have.
+const (
+	noteDecidedEarlier     decide.NoteKind = "decided-earlier"
+	noteAddressAssumed     decide.NoteKind = "address-assumed"
+	noteObjectTaken        decide.NoteKind = "object-taken"
+	noteNotInjected        decide.NoteKind = "template-not-injected"
+	noteAnnotationUnknown  decide.NoteKind = "annotation-unknown"
+	noteNoRules            decide.NoteKind = "no-rules"
+	notePacketsUnexplained decide.NoteKind = "packets-unexplained"
+)
+
+// notesOfFile says which object of the file is explained, and which annotations look misspelt.
+func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
+	var notes []decide.Note
+	note := func(kind decide.NoteKind, format string, args ...any) {
+		notes = append(notes, decide.Note{Kind: kind, Sentence: fmt.Sprintf(format, args...)})
+	}
+	source := w.Source
+	if w.Template {
+		source = "the template of the pods of " + w.Source
+	}
+	switch n := len(w.Ignored); {
+	case n > 0:
+		const some = 5
+		names := strings.Join(w.Ignored[:min(n, some)], ", ")
+		if n > some {
+			names += fmt.Sprintf(" and %d more", n-some)
+		}
+		note(noteObjectTaken, "this is %s; not explained: %s", source, names)
+	case w.Template:
+		note(noteObjectTaken, "this is %s", source)
+	}
+	if w.Template && (decision.Reason == decide.NotInjected || decision.Reason == decide.NoProxyContainer) {
+		note(noteNotInjected, "istiod adds the proxy when a pod is created; istioctl kube-inject adds it to a file")
+	}
+	annotations := w.Pod.Metadata.Annotations
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		if meant, wrong := misspelt(key); wrong {
+			sentence := fmt.Sprintf("annotation %s is unknown and has no effect", key)
+			if meant != "" {
+				sentence += ": did you mean " + meant + "?"
+			}
+			note(noteAnnotationUnknown, "%s", sentence)
+		}
+	}
+	return notes
+}
+
+// trafficPrefix is the prefix of annotations that are all known.
+const trafficPrefix = "traffic.sidecar.istio.io/"
+
+// misspelt reports whether an annotation of Istio looks like a misspelt one of the annotations that
+// shape a redirection, and which one is meant, if any.
+func misspelt(key string) (meant string, wrong bool) {
+	prefix, name, ok := strings.Cut(key, "/")
+	if !ok {
+		prefix, name = "", key
+	}
+	if prefix != "" && !strings.HasSuffix(prefix, "istio.io") {
+		return "", false
+	}
+	least := farthest + 1
+	all := params.All()
+	for i := range all {
+		for _, known := range all[i].Annotations {
+			if key == known {
+				return "", false
+			}
+			knownPrefix, knownName, _ := strings.Cut(known, "/")
+			distance := editDistance(strings.ToLower(name), strings.ToLower(knownName))
+			// A short name, such as port, is close to many, and other prefixes have the same.
+			if len(knownName) <= 6 && (distance > 1 || prefix != knownPrefix) {
+				continue
+			}
+			if distance < least {
+				meant, least = known, distance
+			}
+		}
+	}
+	return meant, meant != "" || strings.HasPrefix(key, trafficPrefix)
+}

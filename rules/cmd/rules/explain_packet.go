@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"strings"
+)
+
+// packetFlags are the parts of a packet that flags of explain state.
+type packetFlags struct{ out, in, from, to, dev, uid, gid, state string }
+
+// packetTable lists the parameters that state a packet.
+func packetTable() []parameter {
+	word := func(flag, value, help string, field func(*packetFlags) *string) parameter {
+		return parameter{
+			flag: flag, value: value, section: sectionExplain, help: help,
+			set: func(p *parameters, text string) error {
+				if text == "" || strings.ContainsAny(text, " \t\n") {
+					return errors.New("want one word")
+				}
+				*field(&p.packet) = text
+				return nil
+			},
+		}
+	}
+	return []parameter{
+		word("out", "PROTOCOL", "packet that leaves the pod", func(f *packetFlags) *string { return &f.out }),
+		word("in", "PROTOCOL", "packet that arrives at the pod", func(f *packetFlags) *string { return &f.in }),
+		word("from", "ADDRESS[:PORT]", "source of the packet", func(f *packetFlags) *string { return &f.from }),
+		word("to", "ADDRESS[:PORT]", "destination of the packet", func(f *packetFlags) *string { return &f.to }),
+		word("dev", "NAME", "interface of the packet", func(f *packetFlags) *string { return &f.dev }),
+		word("uid", "N", "user that sends the packet", func(f *packetFlags) *string { return &f.uid }),
+		word("gid", "N", "group that sends the packet", func(f *packetFlags) *string { return &f.gid }),
+		word("state", "new|established|related|invalid|untracked", "conntrack state of the packet",
+			func(f *packetFlags) *string { return &f.state }),
+	}
+}
+
+// text returns the packet of the flags, to which the arguments add further words. It is empty if no
+// flag is given.
+func (f packetFlags) text(args []string) (string, error) {
+	if f == (packetFlags{}) {
+		return "", nil
+	}
+	if (f.out == "") == (f.in == "") || f.from == "" || f.to == "" {
+		return "", errors.New("a packet by flags needs --out or --in with its protocol, --from and --to")
+	}
+	words := []string{"out", f.out}
+	if f.in != "" {
+		words = []string{"in", f.in}
+	}
+	words = append(words, f.from, ">", f.to)
+	for _, option := range [][2]string{{"dev", f.dev}, {"uid", f.uid}, {"gid", f.gid}, {"state", f.state}} {
+		if option[1] != "" {
+			words = append(words, option[0], option[1])
+		}
+	}
+	return strings.Join(append(words, args...), " "), nil
+}
+
+// withoutArrows replaces the arrow -> of a packet, which is no flag, by >.
+func withoutArrows(args []string) []string {
+	replaced := slices.Clone(args)
+	for i, a := range replaced {
+		if a == "->" {
+			replaced[i] = ">"
+		}
+	}
+	return replaced
+}
+
+// packetTexts returns the packets that the arguments state: each is one, or all are words of packets,
+// each of which begins with its direction.
+func packetTexts(args []string) []string {
+	if !slices.ContainsFunc(args, func(a string) bool { return len(strings.Fields(a)) < 2 }) {
+		return args
+	}
+	var packets [][]string
+	last := ""
+	for _, word := range strings.Fields(strings.Join(args, " ")) {
+		if n := len(packets); n == 0 || (word == "in" || word == "out") && last != "dev" {
+			packets = append(packets, []string{word})
+		} else {
+			packets[n-1] = append(packets[n-1], word)
+		}
+		last = word
+	}
+	var texts []string
+	for _, words := range packets {
+		const arrow = 3 // its place: in PROTOCOL SOURCE > DESTINATION
+		if len(words) > arrow && words[arrow] != ">" && words[arrow] != "->" {
+			words = slices.Insert(words, arrow, ">")
+		}
+		texts = append(texts, strings.Join(words, " "))
+	}
+	return texts
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode"
+)
+
+// maxListFile bounds the size of a file of list elements.
+const maxListFile = 64 << 20
+
+// expandLists replaces each element @FILE of a list by the elements in the file. A repeatable
+// parameter gets each element as a value of its own.
+func (p *parameter) expandLists(texts []string) ([]string, error) {
+	if !p.list && !p.repeat {
+		return texts, nil
+	}
+	var expanded []string
+	for _, text := range texts {
+		if !strings.Contains(text, "@") {
+			expanded = append(expanded, text)
+			continue
+		}
+		for element := range strings.SplitSeq(text, ",") {
+			path, isFile := strings.CutPrefix(strings.TrimSpace(element), "@")
+			if !isFile {
+				expanded = append(expanded, element)
+				continue
+			}
+			elements, err := readList(path)
+			if err != nil {
+				return nil, err
+			}
+			expanded = append(expanded, elements...)
+		}
+	}
+	if p.list && len(expanded) != 1 {
+		return []string{strings.Join(expanded, ",")}, nil
+	}
+	return expanded, nil
+}
+
+// readList reads elements separated by commas, blanks and ends of lines. A line's rest after # is a
+// comment.
+func readList(path string) ([]string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	text, err := io.ReadAll(io.LimitReader(file, maxListFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxListFile {
+		return nil, fmt.Errorf("%s: the file is larger than %d MiB", path, maxListFile>>20)
+	}
+	var elements []string
+	for line := range strings.Lines(string(text)) {
+		line, _, _ = strings.Cut(line, "#")
+		elements = append(elements, strings.FieldsFunc(line, func(c rune) bool { return c == ',' || unicode.IsSpace(c) })...)
+	}
+	return elements, nil
+}

@@ -1,0 +1,8 @@
+package main
+
+import _ "embed"
+
+// jsonSchema describes every object that --output json prints. TestSchema generates it.
+//
+//go:embed schema.json
+var jsonSchema string
