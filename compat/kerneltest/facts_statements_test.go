@@ -83,6 +83,17 @@ func statementsFacts() (list factList) {
 				p.Bound, p.OutInterface = c.bound, "eth0"
 			}), c.want)
 	}
+	for with, want := range map[string]string{"tcp reset": "dropped", "icmp port-unreachable": "dropped, answered with icmp 3/3"} {
+		list.add(diff.LoopbackAnswersThisHost, "a rejection with "+with+" of what arrives for a loopback address",
+			one(chains(rules.Inet, []string{mangleNFT, "meta l4proto tcp reject with " + with})),
+			in("eth0", rules.TCP, "10.9.9.9:1000", "127.0.0.1:81"), want)
+		list.add(diff.LoopbackAnswersThisHost, "a rejection with "+with+" of what arrives by lo from another source",
+			one(chains(rules.Inet,
+				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
+				[]string{mangleNFT, "meta l4proto tcp reject with " + with},
+			)),
+			out(0, rules.TCP, "11.0.0.1:1000", "10.9.9.9:80"), "dropped")
+	}
 	solicitation := with(in("eth0", rules.ICMPv6, "[fd00:10:244:1::9]:0", "[fd00:10:244:1::5]:0"),
 		func(p *rules.Packet) { p.ICMPType, p.State = 135, rules.Untracked })
 	list.add(diff.NeighbourDiscoveryUntracked, "nft: neighbour discovery is untracked behind conntrack",

@@ -128,9 +128,14 @@ func (v *visit) reject(a rules.Reject, packets []flow) {
 func (v *visit) unanswered(a rules.Reject, f flow) set {
 	seen := v.view(&f.progress)
 	packets := v.minus(v.matching(addresses(rules.Destination, loopbackIPv4), &seen), v.is(sourceType, number(rules.Local)))
-	if packets != none && a.With != "tcp reset" && v.place.chain.Chain.Base.Hook == rules.Output {
+	switch {
+	case packets == none || a.With == "tcp reset":
+	case v.place.second:
+	case v.hookHere() == rules.Output:
 		// An error about a packet that does not stay on this host comes from another address of it.
 		packets = v.minus(packets, v.bound())
+	default:
+		return none // and so does one about a packet that arrives
 	}
 	return packets
 }
