@@ -127,14 +127,17 @@ e2e: ## Test on a real Kubernetes in namespaces (root or sudo), which is built f
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 20m -skip '^TestIstio$$' $(TESTFLAGS) ./cluster/... ./suite/... | \
 		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
+# What e2e-kind proves: all, or with SHORT=1 that the chart is installed, a pod talks to another through both proxies, flushed rules
+# come back, and nothing is left after helm uninstall.
+KIND_TESTS = $(if $(SHORT),^TestSluice$$/^(installation|faults|leaving)$$/^(the_DaemonSet|one_pod|rules_that|after_helm),^Test(AnEngine|Kind|Sluice))
 # As e2e. Without a registry, root also makes the nodes' file system, of the distribution's packages.
 e2e-kind: export SLUICE_REQUIRE = 1
 e2e-kind: export E2E_PROVIDER = kind
 e2e-kind: $(SUITE)
-e2e-kind: ## Test on two nodes of kind (root or sudo); E2E_NODE_IMAGE=build assembles the image where no registry is reached.
+e2e-kind: ## Test on two nodes of kind (root or sudo), with SHORT=1 in part; E2E_NODE_IMAGE=build assembles the image where no registry is reached.
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
-	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 40m -run '^Test(AnEngine|Kind|Sluice)' $(TESTFLAGS) \
+	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 40m -run '$(KIND_TESTS)' $(TESTFLAGS) \
 		./cluster/docker ./cluster ./suite | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
 # As e2e. bin/e2e/istio/pilot-discovery stands for all of Istio's programs and charts.
