@@ -1,0 +1,174 @@
+package diff
+
+import (
+	"fmt"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// reroute decides, at the end of a chain of type route, which packets of a changed mark are led to lo (RouteChainsRouteAgain).
+func (w *walk) reroute(f flow, entry *markBits, out *flows) {
+	changed, same := w.split(f, w.marks.differs(f.mark, entry))
+	bound, changed := w.split(changed, w.bound())
+	w.add(out, bound)
+	link, changed := w.split(changed, w.staysOnLink())
+	if link.packets != none {
+		// The route is looked up anew by the same interface, and may not be found. Two rulesets that change the mark of the same packets lose
+		// the same, so that this matters only for the fate of one.
+		if w.one != nil {
+			var lost flow
+			link, lost = w.split(link, w.variable(variable{
+				key: "route on the link", kind: unknownBit, text: "whether the host has a route to the destination by the interface",
+			}))
+			lost.dropped = true
+			w.add(&w.ended, lost)
+		}
+		w.add(out, link)
+	}
+	to, away := w.split(changed, w.localMark(changed.mark))
+	to.toLoopback, away.toLoopback = true, false
+	to.leavesLoopback, away.leavesLoopback = false, true
+	w.add(out, to, away, same)
+}
+
+// routeTranslated decides which packets that were translated to another address are led to lo by the mark that they have by then
+// (TranslationRoutesAgain). See route for those that are led there by the address.
+func (w *walk) routeTranslated(in []flow) []flow {
+	if len(localMarks(w.rs.Routing, w.family)) == 0 {
+		return in
+	}
+	var out flows
+	for _, f := range in {
+		moved := w.otherAddress(f.target)
+		if !f.mapped && f.tracking != untracked {
+			if again := w.and(w.retranslated(), w.localMark(f.mark)); w.and(again, f.packets) != none {
+				moved = w.and(again, w.variable(variable{
+					key: "translated to another address", text: "earlier packets of the connection were sent to another address",
+				}))
+			}
+		}
+		changed, same := w.split(f, w.minus(moved, w.bound()))
+		to, away := w.split(changed, w.localMark(changed.mark))
+		to.toLoopback, away.toLoopback = true, false
+		w.add(&out, to, away, same)
+	}
+	return out.list
+}
+
+// localMark returns the packets whose mark the policy routes make local.
+func (w *walk) localMark(mark *markBits) set {
+	local := none
+	for _, m := range localMarks(w.rs.Routing, w.family) {
+		local = w.or(local, w.marks.equals(mark, rules.MatchMark{Value: m, Mask: ^uint32(0)}))
+	}
+	return local
+}
+
+// bound returns the packets of sockets that are bound to their interface: no new route leads them to another one (BoundSocketKeepsInterface).
+func (w *walk) bound() set {
+	return w.and(w.owned, w.variable(variable{key: boundKey, text: "the socket is bound to the interface"}))
+}
+
+// keepsLoopback returns the packets on lo that stay there if their mark, with which they were routed, is another by now
+// (OtherMarkLeavesLoopback).
+func (w *walk) keepsLoopback() set {
+	local := w.or(w.is(destinationType, number(rules.Local)), w.not(w.localMark(w.marks.packet)))
+	if local == all {
+		return all
+	}
+	return w.or(local, w.variable(variable{key: routeByLoopbackKey, text: "the host routes the destination by lo, whatever the mark"}))
+}
+
+// staysOnLink returns the packets of IPv6 that are routed by the interface that was chosen first (ip6_route_me_harder in
+// net/ipv6/netfilter.c), and so never to lo (LinkKeepsInterface).
+func (w *walk) staysOnLink() set {
+	if w.family != rules.IPv6 {
+		return none
+	}
+	linkLocal := w.matching(addresses(rules.Destination, "fe80::/10"), &view{})
+	return w.or(linkLocal, w.matching(addresses(rules.Destination, multicastIPv6), &view{}))
+}
+
+// route divides the packets that have passed the output hook into packets that arrive by lo and packets that leave the host.
+func (w *walk) route(in []flow) (arriving, gone []flow) {
+	var back, away flows
+	arrive := func(f flow, rerouted bool) {
+		// On lo the packet keeps its conntrack entry: no mapping can change (LoopbackKeepsConnection).
+		f.mapped, f.toLoopback, f.leavesLoopback, f.rerouted = true, false, false, rerouted
+		if f.tracking.isTemplate() {
+			f.tracking = tracked // conntrack has replaced it
+		}
+		w.add(&back, f)
+	}
+	for _, f := range in {
+		var bound flow
+		bound, f = w.split(f, w.bound())
+		onLoopback, elsewhere := w.split(bound, w.overLoopback)
+		arrive(onLoopback, false)
+		if elsewhere.packets != none && elsewhere.target.kind == addrTarget {
+			// The interface's own address leads to lo all the same, but loopback addresses are no addresses of it.
+			var moved flow
+			moved, elsewhere = w.split(elsewhere, w.otherAddress(elsewhere.target))
+			own := none
+			if a, _ := w.addressOf(moved.target); !a.IsLoopback() {
+				own = w.isLocal(moved.target)
+			}
+			local, remote := w.split(moved, own)
+			arrive(local, false)
+			w.add(&away, remote)
+		}
+		w.add(&away, elsewhere)
+		// Another destination makes the kernel look for a route again; on this host by lo (TranslationRoutesAgain).
+		var moved flow
+		moved, f = w.split(f, w.otherAddress(f.target))
+		if moved.packets != none {
+			local, remote := w.split(moved, w.isLocal(moved.target))
+			arrive(local, false)
+			if remote.toLoopback {
+				arrive(remote, true)
+			} else {
+				w.add(&away, remote)
+			}
+		}
+		loopback := w.overLoopback
+		if f.leavesLoopback {
+			loopback = w.and(loopback, w.keepsLoopback())
+		}
+		here, leaving := w.split(f, w.or(loopback, w.leadsHere(f)))
+		arrive(here, false)
+		if f.toLoopback {
+			arrive(leaving, true)
+		} else {
+			w.add(&away, leaving)
+		}
+	}
+	return back.list, away.list
+}
+
+// leadsHere returns the packets that earlier packets of their connection have led to this host.
+func (w *walk) leadsHere(f flow) set {
+	if f.tracking == untracked || f.mapped {
+		return none
+	}
+	again := w.retranslated()
+	if again == none {
+		return none
+	}
+	return w.and(again, w.variable(variable{key: "translated to this host", text: "earlier packets of the connection were sent to this host"}))
+}
+
+// isLocal returns the packets whose new destination is an address of this host.
+func (w *walk) isLocal(t target) set {
+	a, _ := w.addressOf(t)
+	if a.IsValid() && a.IsLoopback() {
+		return all
+	}
+	local := variable{
+		key:  fmt.Sprint("local ", t.addr, t.lastAddr),
+		text: fmt.Sprintf("whether %s, to which the packet is sent, is an address of this host", t.addr),
+	}
+	if w.one != nil {
+		local.kind = draw // both outcomes are listed
+	}
+	return w.variable(local)
+}
