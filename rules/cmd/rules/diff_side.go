@@ -103,7 +103,8 @@ func compiledSide(name string, r rules.Redirect) (*diffSide, error) {
 	side := diff.Side{Ruleset: rs, RoutingKnown: true, Redirect: &r}
 	compiled := &diffSide{name: name, Side: side}
 	if r.CapturesNothing() {
-		compiled.notes = append(compiled.notes, "these parameters capture nothing: are the flags of the pod missing?")
+		compiled.notes = append(compiled.notes,
+			"these parameters capture nothing: are the flags of the pod missing?")
 	}
 	return compiled, nil
 }
