@@ -60,6 +60,8 @@ func (s *system) load(p *parameters, from, beside spec, other *diffSide) (*diffS
 		return s.loadSave(from.paths)
 	case kindLog:
 		return s.loadLog(from.paths[0])
+	case kindNFT:
+		return s.loadListing(from.paths[0])
 	case kindNamespace:
 		return s.loadNamespace(p, from)
 	case kindLogged:
