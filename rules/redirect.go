@@ -61,8 +61,8 @@ type Redirect struct {
 func (r *Redirect) CapturesNothing() bool {
 	inbound := r.InboundPorts.All || len(r.InboundPorts.Ports) > 0
 	outbound := r.OutboundCIDRs.All || len(r.OutboundCIDRs.Prefixes) > 0 || len(r.OutboundPorts) > 0
-	anyGroup := r.OwnerGroups.All || len(r.OwnerGroups.IDs) > 0
-	return !inbound && !(outbound && anyGroup) && !r.DNS.active()
+	noGroup := !r.OwnerGroups.All && len(r.OwnerGroups.IDs) == 0
+	return !inbound && (!outbound || noGroup) && !r.DNS.active()
 }
 
 // Mode is how inbound connections are captured.

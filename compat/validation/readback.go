@@ -28,17 +28,19 @@ func (v *validator) readBack() Check {
 	if len(found.Differences) > 0 {
 		if owner := istioAlone(v.ns); owner != "" {
 			c.Status, c.Proves = NotChecked, false
-			c.Reason = "rules of Istio's own are here and none of Sluice, so that only connections are judged (" + owner + ")"
+			c.Reason = "rules of Istio's own are here and none of Sluice, so that only connections " +
+				"are judged (" + owner + ")"
 			return c
 		}
 	}
 	return judgeRules(c, found.Differences)
 }
 
-// istioAlone returns a rule that a program of Istio has written, such as istio-init, if the namespace
-// has no rules of ours. It is empty if there are some, or if that is not known.
+// istioAlone returns a rule that a program of Istio, such as istio-init, has written, if the
+// namespace has no rules of ours. It is empty if there are some, or if that is not known.
 func istioAlone(ns *netns.NS) string {
-	if installed, err := compat.InstalledBackends(ns); len(installed) > 0 || err != nil && !compat.IsNotSupported(err) {
+	installed, err := compat.InstalledBackends(ns)
+	if len(installed) > 0 || err != nil && !compat.IsNotSupported(err) {
 		return ""
 	}
 	// A backend that cannot be read has nothing to show.

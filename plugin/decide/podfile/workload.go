@@ -80,7 +80,8 @@ func ReadWorkload(r io.Reader) (*Workload, error) {
 		}
 	}
 	if found.Namespace == nil && len(others) > 0 {
-		return nil, fmt.Errorf("the pod is in namespace %q, and the namespace beside it is %q", m.Namespace, strings.Join(others, ", "))
+		return nil, fmt.Errorf("the pod is in namespace %q, and the namespace beside it is %q",
+			m.Namespace, strings.Join(others, ", "))
 	}
 	return found, nil
 }
@@ -97,7 +98,8 @@ func (o *object) hasTemplate() bool {
 // name names the object in a list.
 func (o *object) name() string {
 	m := o.Metadata
-	return strings.TrimSpace(cmp.Or(o.Kind, "an object without a kind") + " " + cmp.Or(m.Name, m.GenerateName))
+	kind := cmp.Or(o.Kind, "an object without a kind")
+	return strings.TrimSpace(kind + " " + cmp.Or(m.Name, m.GenerateName))
 }
 
 // podOrTemplate decodes a pod, or the template of a workload.

@@ -55,7 +55,8 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 		return err
 	}
 	if !p.skipApply && redirect.CapturesNothing() {
-		s.warn("these parameters capture no connection, in or out, and no DNS; -b '*' -i '*' captures all")
+		s.warn("these parameters capture no connection, in or out, and no DNS; " +
+			"-b '*' -i '*' captures all")
 	}
 	var done *applied // and not printed yet
 	switch {
@@ -85,7 +86,10 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	if s.validate == nil {
 		return refused(errors.New("--run-validation: this program was built without validation"))
 	}
-	return s.validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout, backend: compat.BackendName(p.backend), applied: done})
+	return s.validate(s, validation{
+		namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout,
+		backend: compat.BackendName(p.backend), applied: done,
+	})
 }
 
 // validation is what --run-validation asks for.

@@ -55,7 +55,9 @@ func wantShell(name string) error {
 }
 
 // complete returns what can follow the words of a command line, for the shell's completion.
-func (in *inputs) complete(cmd *cobra.Command, words []string, word string) ([]string, cobra.ShellCompDirective) {
+func (in *inputs) complete(
+	cmd *cobra.Command, words []string, word string,
+) ([]string, cobra.ShellCompDirective) {
 	if len(cmd.ValidArgs) > 0 && len(words) == 0 {
 		return cmd.ValidArgs, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -81,7 +83,9 @@ func (in *inputs) complete(cmd *cobra.Command, words []string, word string) ([]s
 			flags = append(flags, "--"+p.flag+"\t"+p.help)
 		}
 	}
-	for _, name := range [][2]string{{"--help", "describe the command"}, {"--help-all", "describe every flag"}} {
+	for _, name := range [][2]string{
+		{"--help", "describe the command"}, {"--help-all", "describe every flag"},
+	} {
 		if strings.HasPrefix(name[0], word) {
 			flags = append(flags, name[0]+"\t"+name[1])
 		}
@@ -95,20 +99,23 @@ const unknownFlag cobra.ShellCompDirective = -1
 // completeValue returns the values of a flag that begin with a text.
 func (in *inputs) completeValue(flag, text string) ([]string, cobra.ShellCompDirective) {
 	i := slices.IndexFunc(in.parameters, func(p parameter) bool {
-		return p.value != "" && p.flag != "" && (flag == "--"+p.flag || p.short != "" && flag == "-"+p.short)
+		isFlag := p.flag != "" && flag == "--"+p.flag || p.short != "" && flag == "-"+p.short
+		return isFlag && p.value != ""
 	})
 	if i < 0 {
 		return nil, unknownFlag
 	}
 	p := &in.parameters[i]
-	if p.value == "PATH" || p.value == "FILE" || p.value == "PATH|NAME" && strings.Contains(text, "/") {
+	isPath := p.value == "PATH" || p.value == "FILE"
+	if isPath || p.value == "PATH|NAME" && strings.Contains(text, "/") {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	values := slices.DeleteFunc(p.values(), func(v string) bool { return !strings.HasPrefix(v, text) })
 	return values, cobra.ShellCompDirectiveNoFileComp
 }
 
-// values lists the values of a parameter that has a fixed set of them, or the named network namespaces.
+// values lists the values of a parameter that has a fixed set of them, or the named network
+// namespaces.
 func (p *parameter) values() []string {
 	switch p.value {
 	case "MODE":

@@ -60,6 +60,8 @@ func (s *system) load(p *parameters, from, beside spec, other *diffSide) (*diffS
 		return s.loadSave(from.paths)
 	case kindLog:
 		return s.loadLog(from.paths[0])
+	case kindNFT:
+		return s.loadListing(from.paths[0])
 	case kindNamespace:
 		return s.loadNamespace(p, from)
 	case kindLogged:
@@ -103,7 +105,8 @@ func compiledSide(name string, r rules.Redirect) (*diffSide, error) {
 	side := diff.Side{Ruleset: rs, RoutingKnown: true, Redirect: &r}
 	compiled := &diffSide{name: name, Side: side}
 	if r.CapturesNothing() {
-		compiled.notes = append(compiled.notes, "these parameters capture nothing: are the flags of the pod missing?")
+		compiled.notes = append(compiled.notes,
+			"these parameters capture nothing: are the flags of the pod missing?")
 	}
 	return compiled, nil
 }

@@ -28,10 +28,11 @@ const (
 	kindSave
 	kindLog
 	kindNamespace
+	kindNFT    // what nft -j list ruleset printed
 	kindLogged // what the configuration in the other side's log means
 )
 
-const specForms = `want save:V4[,V6], log:FILE, netns:PATH[:nft|legacy|iptables-nft] or flags:"FLAG..."`
+const specForms = `want save:V4[,V6], nft:FILE, log:FILE, netns:PATH[:nft|legacy|iptables-nft] or flags:"FLAG..."`
 
 // parseSpec reads the value of --left or --right.
 func parseSpec(n params.Names, text string) (spec, error) {
@@ -48,6 +49,8 @@ func parseSpec(n params.Names, text string) (spec, error) {
 		return spec{kind: kindSave, paths: [2]string{v4, v6}}, nil
 	case "log":
 		return spec{kind: kindLog, paths: [2]string{rest}}, nil
+	case "nft":
+		return spec{kind: kindNFT, paths: [2]string{rest}}, nil
 	case "netns":
 		return parseNamespaceSpec(rest)
 	case "flags":
@@ -108,7 +111,7 @@ func (p *parameters) namesNamespace() bool {
 func (s spec) readsStdin() int {
 	n := 0
 	for _, path := range s.paths {
-		if path == "-" && (s.kind == kindSave || s.kind == kindLog) {
+		if path == "-" && s.kind != kindNamespace {
 			n++
 		}
 	}

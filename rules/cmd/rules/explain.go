@@ -23,8 +23,8 @@ first is explained, which a note says. The decision of the CNI plugin about the 
 packets are optional. A note names annotations that look misspelt.
 
 Where the runtime passes annotations to the plugin, the plugin may decide earlier and for another reason; a note then says so. A
-pod without an address is assumed to have one IPv4 address, unless --pod-ip gives its addresses. With --pod NAMESPACE/NAME the node agent provides the desired ruleset of a pod of this node; with
---live packets meet the rules that the kernel holds for this pod.
+pod without an address is assumed to have one IPv4 address, unless --pod-ip gives its addresses. With --pod NAMESPACE/NAME the
+node agent provides the desired ruleset of a pod of this node; with --live packets meet the rules that the kernel holds for it.
 
 Packets are followed through the hooks prerouting and output, where redirection is decided, and through postrouting if they leave
 by lo. Chains of others at input and forward, and at postrouting for other packets, are not followed: they may drop a packet whose
@@ -53,7 +53,11 @@ const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000
   rules explain --pid 4711 'in tcp 10.244.2.9:51000 > 10.244.1.5:8080'`
 
 func newExplainCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionLive, sectionExplain, sectionBudget, sectionOutput), tolerated: actionSections}
+	in := &inputs{
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionLive,
+			sectionExplain, sectionBudget, sectionOutput),
+		tolerated: actionSections,
+	}
 	var packets []rules.Packet
 	in.check = func(p *parameters, args []string) []error {
 		var errs []error
@@ -97,7 +101,8 @@ func (in *inputs) shapingLive(p *parameters) []error {
 	var errs []error
 	if p.live {
 		for _, name := range in.givenIn(captureSections) {
-			errs = append(errs, fmt.Errorf("--live means what the kernel holds: --%s has no effect on that", name))
+			errs = append(errs,
+				fmt.Errorf("--live means what the kernel holds: --%s has no effect on that", name))
 		}
 	}
 	return errs

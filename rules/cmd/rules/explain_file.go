@@ -43,8 +43,10 @@ func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 	case w.Template:
 		note(noteObjectTaken, "this is %s", source)
 	}
-	if w.Template && (decision.Reason == decide.NotInjected || decision.Reason == decide.NoProxyContainer) {
-		note(noteNotInjected, "istiod adds the proxy when a pod is created; istioctl kube-inject adds it to a file")
+	bare := decision.Reason == decide.NotInjected || decision.Reason == decide.NoProxyContainer
+	if w.Template && bare {
+		note(noteNotInjected,
+			"istiod adds the proxy when a pod is created; istioctl kube-inject adds it to a file")
 	}
 	annotations := w.Pod.Metadata.Annotations
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,5 +60,49 @@ func FuzzInputs(f *testing.F) {
 		ruleset := rules.MustCompile(redirect)
 		_ = ruleset.String()
 		_ = toJSON(ruleset)
+	})
+}
+
+// FuzzListFile reads a file of list elements, which must be the same list as their text.
+func FuzzListFile(f *testing.F) {
+	f.Add("10.0.0.0/8, 10.1.0.0/16\n# a comment\n10.2.0.0/16 10.3.0.0/16 # another\n")
+	f.Add(",\n,@x,\x00")
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(t.TempDir(), "list")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		elements, err := readList(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := parameter{list: true}
+		expanded, err := list.expandLists([]string{"first,@" + path + ",last"})
+		want := strings.Join(slices.Concat([]string{"first"}, elements, []string{"last"}), ",")
+		if err != nil || len(expanded) != 1 || expanded[0] != want {
+			t.Errorf("%q, %v, want %q", expanded, err, want)
+		}
+		for _, e := range elements {
+			if e == "" || strings.ContainsAny(e, ", \n#") {
+				t.Errorf("element %q", e)
+			}
+		}
+	})
+}
+
+// FuzzPacketWords splits the text of packets into words, which must state the same packets.
+func FuzzPacketWords(f *testing.F) {
+	f.Add("out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000", "in icmp 10.1.1.1 -> 10.244.1.5 dev out")
+	f.Add("out udp [fd00::5]:1 > [fd00::a]:53 dev in", "in tcp 10.1.1.1:1 > 10.244.1.5:80 no-listener")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		packets, errs := parsePackets([]string{a, b})
+		if len(errs) > 0 {
+			return
+		}
+		words := strings.Fields(packets[0].String() + " " + packets[1].String())
+		again, errs := parsePackets(packetTexts(words))
+		if len(errs) > 0 || !slices.EqualFunc(again, packets, func(a, b rules.Packet) bool { return a.String() == b.String() }) {
+			t.Errorf("%q: %v, %v", words, again, errs)
+		}
 	})
 }

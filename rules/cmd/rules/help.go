@@ -89,15 +89,17 @@ func printAllHelp(root *cobra.Command) error {
 }
 
 // commonFlags are the parameters of istio-iptables that short help lists.
-const commonFlags = " istio-inbound-ports istio-local-exclude-ports istio-service-cidr istio-service-exclude-cidr " +
-	"istio-local-outbound-ports-exclude istio-inbound-interception-mode proxy-uid redirect-dns dual-stack pod-ip "
+const commonFlags = " istio-inbound-ports istio-local-exclude-ports istio-service-cidr " +
+	"istio-service-exclude-cidr istio-local-outbound-ports-exclude " +
+	"istio-inbound-interception-mode proxy-uid redirect-dns dual-stack pod-ip "
 
 // isCommon reports whether short help lists the parameter.
 func (p *parameter) isCommon() bool {
 	switch p.section {
 	case sectionNamespace:
 		return len(p.variables) == 0
-	case sectionAgent, sectionBackend, sectionShow, sectionLive, sectionExplain, sectionDiff, sectionCleanup, sectionDryRun, sectionOutput:
+	case sectionAgent, sectionBackend, sectionShow, sectionLive, sectionExplain, sectionDiff,
+		sectionCleanup, sectionDryRun, sectionOutput:
 		return true
 	}
 	return p.flag != "" && strings.Contains(commonFlags, " "+p.flag+" ")
@@ -124,7 +126,8 @@ func (in *inputs) printShortHelp(cmd *cobra.Command) {
 			synopsis = ""
 		}
 	}
-	fmt.Fprintf(out, "  %-*s%s\n", shortColumn-2, "--help-all", "describe the command in full, with every flag and variable")
+	fmt.Fprintf(out, "  %-*s%s\n", shortColumn-2, "--help-all",
+		"describe the command in full, with every flag and variable")
 }
 
 func printCommands(out io.Writer, title string, parent *cobra.Command, runnable bool) {

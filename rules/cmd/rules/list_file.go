@@ -60,7 +60,8 @@ func readList(path string) ([]string, error) {
 	var elements []string
 	for line := range strings.Lines(string(text)) {
 		line, _, _ = strings.Cut(line, "#")
-		elements = append(elements, strings.FieldsFunc(line, func(c rune) bool { return c == ',' || unicode.IsSpace(c) })...)
+		separates := func(c rune) bool { return c == ',' || unicode.IsSpace(c) }
+		elements = append(elements, strings.FieldsFunc(line, separates)...)
 	}
 	return elements, nil
 }

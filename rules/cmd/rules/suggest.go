@@ -11,7 +11,7 @@ const farthest = 2
 // didYouMean returns a question about the names that are closest to a wrong one, to be appended to
 // an error. It is empty if no name is close. A name that begins with the wrong one is close too.
 func didYouMean(wrong, prefix string, names []string) string {
-	var close []string
+	var found []string
 	least := farthest
 	for _, name := range names {
 		distance := editDistance(wrong, name)
@@ -22,14 +22,14 @@ func didYouMean(wrong, prefix string, names []string) string {
 			continue
 		}
 		if distance < least {
-			close, least = nil, distance
+			found, least = nil, distance
 		}
-		close = append(close, prefix+name)
+		found = append(found, prefix+name)
 	}
-	if len(close) == 0 {
+	if len(found) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; did you mean %s?", strings.Join(close, " or "))
+	return fmt.Sprintf("; did you mean %s?", strings.Join(found, " or "))
 }
 
 // editDistance returns how many bytes must be inserted, removed or replaced to make b of a.

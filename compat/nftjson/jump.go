@@ -1,0 +1,54 @@
+package nftjson
+
+import (
+	"fmt"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// maxJumps is how deep the kernel lets chains jump (NFT_JUMP_STACK_SIZE).
+const maxJumps = 16
+
+// checkJumps returns an error if a rule jumps to a chain that is not listed, or if the jumps are a
+// loop or deeper than the kernel allows.
+func checkJumps(t *rules.Table) error {
+	depths := map[string]int{} // of the chains that have been seen: how deep jumps below them go
+	var visit func(c *rules.Chain, depth int) (int, error)
+	visit = func(c *rules.Chain, depth int) (int, error) {
+		if below, seen := depths[c.Name]; seen {
+			return below, nil
+		}
+		if depth > maxJumps {
+			return 0, fmt.Errorf("chain %s %s %s: the jumps are a loop, or deeper than %d", t.Family, t.Name, c.Name, maxJumps)
+		}
+		deepest := 0
+		for i := range c.Rules {
+			for _, a := range c.Rules[i].Actions {
+				jump, ok := a.(rules.Jump)
+				if !ok {
+					continue
+				}
+				target := t.Chain(jump.Chain)
+				if target == nil {
+					return 0, fmt.Errorf("chain %s %s %s jumps to %q, which is not listed", t.Family, t.Name, c.Name, jump.Chain)
+				}
+				below, err := visit(target, depth+1)
+				if err != nil {
+					return 0, err
+				}
+				deepest = max(deepest, below+1)
+			}
+		}
+		if deepest > maxJumps {
+			return 0, fmt.Errorf("chain %s %s %s: the jumps are deeper than %d", t.Family, t.Name, c.Name, maxJumps)
+		}
+		depths[c.Name] = deepest
+		return deepest, nil
+	}
+	for i := range t.Chains {
+		if _, err := visit(&t.Chains[i], 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,301 @@
+package nftjson
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// matches decodes a comparison that the model has; nil for any other.
+func (d *decoder) matches(op string, left, right json.RawMessage) []rules.Match {
+	key := keyOf(left)
+	if key == "" {
+		return maskedMatch(op, left, right)
+	}
+	if key == "ct state" {
+		return stateMatch(op, right)
+	}
+	if op != "==" && op != "!=" {
+		return nil
+	}
+	values := d.values(right)
+	if len(values) == 0 {
+		return nil
+	}
+	not := op == "!="
+	switch key {
+	case "meta nfproto":
+		return familyMatch(not, values)
+	case "meta l4proto":
+		return protocolMatch(not, values)
+	case "ip protocol":
+		if m := protocolMatch(not, values); m != nil {
+			return append([]rules.Match{rules.MatchFamily{Family: rules.IPv4}}, m...)
+		}
+	case "meta iifname", "meta oifname":
+		return interfaceMatch(key == "meta oifname", not, values)
+	case "meta skuid", "meta skgid":
+		if ids, ok := numbers[uint32](values); ok {
+			return []rules.Match{rules.MatchOwner{Group: key == "meta skgid", Not: not, IDs: rules.Normalise(ids)}}
+		}
+	case "meta mark", "ct mark":
+		if marks, ok := numbers[uint32](values); ok {
+			return markMatch(key == "ct mark", not, marks)
+		}
+	case "ip saddr", "ip daddr", "ip6 saddr", "ip6 daddr":
+		return addressMatch(key, not, values)
+	case "tcp sport", "tcp dport", "udp sport", "udp dport", "th sport", "th dport":
+		return d.portMatch(key, not, values)
+	}
+	return nil
+}
+
+// A span is a value, or the first and the last of a range, as JSON.
+type span struct{ first, last json.RawMessage }
+
+// values returns the values of the right side of a comparison: one, or those of a set. It is nil if
+// they are not known.
+func (d *decoder) values(right json.RawMessage) []span {
+	var name string
+	if json.Unmarshal(right, &name) == nil && strings.HasPrefix(name, "@") {
+		set, ok := d.in.sets[place{d.at.family, d.at.table, name[1:]}]
+		if !ok || d.in.changed[name[1:]] || changes(set.Flags) || len(set.Timeout) > 0 {
+			return nil
+		}
+		return spans(set.Elements)
+	}
+	var anonymous struct {
+		Set []json.RawMessage `json:"set"`
+	}
+	if exactly(right, &anonymous) && anonymous.Set != nil {
+		return spans(anonymous.Set)
+	}
+	return spans([]json.RawMessage{right})
+}
+
+// changes reports whether the flags of a set allow that its elements come and go by themselves.
+func changes(flags json.RawMessage) bool {
+	text := string(flags)
+	return strings.Contains(text, "timeout") || strings.Contains(text, "dynamic") || strings.Contains(text, "eval")
+}
+
+// spans reads elements: nil if one of them is something else than a value, a range or a prefix.
+func spans(elements []json.RawMessage) []span {
+	var list []span
+	for _, e := range elements {
+		var bounds struct {
+			Range []json.RawMessage `json:"range"`
+		}
+		var prefix struct {
+			Prefix struct {
+				Addr netip.Addr `json:"addr"`
+				Len  *int       `json:"len"`
+			} `json:"prefix"`
+		}
+		switch {
+		case isScalar(e):
+			list = append(list, span{e, e})
+		case exactly(e, &bounds) && len(bounds.Range) == 2 && isScalar(bounds.Range[0]) && isScalar(bounds.Range[1]):
+			list = append(list, span{bounds.Range[0], bounds.Range[1]})
+		case exactly(e, &prefix) && prefix.Prefix.Len != nil && prefix.Prefix.Addr.IsValid():
+			p, err := prefix.Prefix.Addr.Prefix(*prefix.Prefix.Len)
+			if err != nil {
+				return nil
+			}
+			r := netipx.RangeOfPrefix(p)
+			first, _ := json.Marshal(r.From())
+			last, _ := json.Marshal(r.To())
+			list = append(list, span{first, last})
+		default:
+			return nil
+		}
+	}
+	return list
+}
+
+func isScalar(e json.RawMessage) bool {
+	return len(e) > 0 && (e[0] == '"' || e[0] >= '0' && e[0] <= '9')
+}
+
+// words returns single values that are texts.
+func words(values []span) ([]string, bool) {
+	list := make([]string, len(values))
+	for i, v := range values {
+		if string(v.first) != string(v.last) || json.Unmarshal(v.first, &list[i]) != nil {
+			return nil, false
+		}
+	}
+	return list, true
+}
+
+// numbers returns the ranges of numbers. A name, such as that of a user or a service, is not known.
+func numbers[T uint16 | uint32](values []span) ([]rules.Range[T], bool) {
+	list := make([]rules.Range[T], len(values))
+	for i, v := range values {
+		r := &list[i]
+		if json.Unmarshal(v.first, &r.First) != nil || json.Unmarshal(v.last, &r.Last) != nil || r.First > r.Last {
+			return nil, false
+		}
+	}
+	return list, true
+}
+
+func familyMatch(not bool, values []span) []rules.Match {
+	names, ok := words(values)
+	if !ok || len(names) != 1 {
+		return nil
+	}
+	is, other := rules.IPv4, rules.IPv6
+	switch names[0] {
+	case "ipv4":
+	case "ipv6":
+		is, other = other, is
+	default:
+		return nil
+	}
+	if not {
+		is = other
+	}
+	return []rules.Match{rules.MatchFamily{Family: is}}
+}
+
+func protocolMatch(not bool, values []span) []rules.Match {
+	var protocols []rules.Protocol
+	for _, v := range values {
+		if string(v.first) != string(v.last) {
+			return nil
+		}
+		p, err := rules.ParseProtocol(strings.Trim(string(v.first), `"`))
+		if err != nil {
+			return nil
+		}
+		protocols = append(protocols, p)
+	}
+	slices.Sort(protocols)
+	return []rules.Match{rules.MatchProtocol{Not: not, Protocols: slices.Compact(protocols)}}
+}
+
+func interfaceMatch(out, not bool, values []span) []rules.Match {
+	names, ok := words(values)
+	if !ok {
+		return nil
+	}
+	m := rules.MatchInterface{Out: out, Not: not}
+	for _, name := range names {
+		base, isPrefix := strings.CutSuffix(name, "*")
+		if base == "" || strings.ContainsAny(base, `*\`) {
+			return nil
+		}
+		m.Names = append(m.Names, rules.InterfaceName{Name: base, Prefix: isPrefix})
+	}
+	slices.SortFunc(m.Names, func(a, b rules.InterfaceName) int { return strings.Compare(a.String(), b.String()) })
+	return []rules.Match{m}
+}
+
+func markMatch(conntrack, not bool, marks []rules.Range[uint32]) []rules.Match {
+	if len(marks) == 1 && marks[0].IsSingle() {
+		return []rules.Match{rules.MatchMark{Conntrack: conntrack, Not: not, Value: marks[0].First, Mask: ^uint32(0)}}
+	}
+	return []rules.Match{rules.MatchMarkRange{Conntrack: conntrack, Not: not, Values: rules.Normalise(marks)}}
+}
+
+func addressMatch(key string, not bool, values []span) []rules.Match {
+	family, side := rules.IPv4, rules.Source
+	if strings.HasPrefix(key, "ip6 ") {
+		family = rules.IPv6
+	}
+	if strings.HasSuffix(key, "daddr") {
+		side = rules.Destination
+	}
+	var ranges []netipx.IPRange
+	for _, v := range values {
+		var first, last netip.Addr
+		if json.Unmarshal(v.first, &first) != nil || json.Unmarshal(v.last, &last) != nil {
+			return nil
+		}
+		r := netipx.IPRangeFrom(first, last)
+		if !r.IsValid() || rules.FamilyOf(first) != family || first.Zone() != "" {
+			return nil
+		}
+		ranges = append(ranges, r)
+	}
+	return []rules.Match{rules.MatchAddr{Side: side, Not: not, Ranges: rules.NormaliseAddrs(ranges)}}
+}
+
+// portMatch decodes a port: of tcp or udp, which limits the rule to the protocol, or of any protocol
+// that the rule is limited to.
+func (d *decoder) portMatch(key string, not bool, values []span) []rules.Match {
+	ports, ok := numbers[uint16](values)
+	if !ok {
+		return nil
+	}
+	side := rules.Source
+	if strings.HasSuffix(key, "dport") {
+		side = rules.Destination
+	}
+	port := rules.MatchPort{Side: side, Not: not, Ports: rules.Normalise(ports)}
+	switch name, _, _ := strings.Cut(key, " "); name {
+	case "tcp":
+		return []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}, port}
+	case "udp":
+		return []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}, port}
+	}
+	if !d.hasPorts() {
+		return nil
+	}
+	return []rules.Match{port}
+}
+
+// stateMatch decodes ct state: one state, or any of several.
+func stateMatch(op string, right json.RawMessage) []rules.Match {
+	var names []string
+	var one string
+	var set struct {
+		Set []string `json:"set"`
+	}
+	switch {
+	case json.Unmarshal(right, &one) == nil && (op == "in" || op == "==" || op == "!="):
+		names = []string{one}
+	case json.Unmarshal(right, &names) == nil && op == "in":
+	case exactly(right, &set) && (op == "==" || op == "!="):
+		names = set.Set
+	}
+	states := map[string]rules.State{}
+	for s := rules.New; s <= rules.Untracked; s++ {
+		states[s.String()] = s
+	}
+	m := rules.MatchState{Not: op == "!="}
+	for _, name := range names {
+		s, ok := states[name]
+		if !ok {
+			return nil
+		}
+		m.States |= rules.States(s)
+	}
+	if m.States == 0 {
+		return nil
+	}
+	return []rules.Match{m}
+}
+
+// maskedMatch decodes the comparison of a mark under a mask.
+func maskedMatch(op string, left, right json.RawMessage) []rules.Match {
+	var and struct {
+		Operands []json.RawMessage `json:"&"`
+	}
+	var mask, value uint32
+	if op != "==" && op != "!=" || !exactly(left, &and) || len(and.Operands) != 2 ||
+		json.Unmarshal(and.Operands[1], &mask) != nil || json.Unmarshal(right, &value) != nil || string(right) == "null" {
+		return nil
+	}
+	key := keyOf(and.Operands[0])
+	if key != "meta mark" && key != "ct mark" || value&^mask != 0 {
+		return nil
+	}
+	return []rules.Match{rules.MatchMark{Conntrack: key == "ct mark", Not: op == "!=", Value: value, Mask: mask}}
+}
