@@ -19,7 +19,7 @@ var faults = part{name: "faults", proofs: []proof{
 	{"a pod that starts while the API server is away is captured", provesAPIServerAway},
 	{"without API server and agent a pod does not start, says why, and is captured when the agent answers", provesAgentBackFirst},
 	{"without API server and agent a pod does not start, says why, and is captured when the API server is back", provesAPIServerBackFirst},
-	{"a rival that overwrites the chain finds our element back in it", provesRival},
+	{"a conflicting writer that overwrites the chain finds our element back in it", provesConflictingWriter},
 	{"while the agent is updated pods start and stop, and each is captured", provesUpdate},
 	{"after a reboot of the node all pods come back captured", provesReboot},
 }}
@@ -60,7 +60,7 @@ func (w *world) agentSignals(t *testing.T) func(name string) {
 	}
 }
 
-func provesRival(t *testing.T, w *world) {
+func provesConflictingWriter(t *testing.T, w *world) {
 	const times = 5
 	for i := range times {
 		t.Logf("%d: back after at most %s", i+1, w.overwriteChain(t, w.chain()).Round(time.Millisecond))

@@ -102,12 +102,12 @@ func hasElement(t *testing.T, conflist []byte, kind string) bool {
 func (w *world) overwriteChain(t *testing.T, content []byte) time.Duration {
 	t.Helper()
 	file := w.node().Path(cluster.ConflistPath)
-	rival := filepath.Join(filepath.Dir(file), ".rival")
-	if err := errors.Join(os.WriteFile(rival, content, 0o644), os.Chmod(rival, 0o644)); err != nil {
+	writer := filepath.Join(filepath.Dir(file), ".other")
+	if err := errors.Join(os.WriteFile(writer, content, 0o644), os.Chmod(writer, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Now()
-	if err := os.Rename(rival, file); err != nil {
+	if err := os.Rename(writer, file); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, readyTime, "our element is back", func(context.Context) error {

@@ -35,7 +35,7 @@ func TestNodeEvents(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go a.run(ctx)
-		disk, rival := notice{reason: "DiskFull", message: "the disk"}, notice{"RivalWriter", "cilium", 3}
+		disk, writer := notice{reason: "DiskFull", message: "the disk"}, notice{"ConflictingWriter", "cilium", 3}
 		for _, step := range []struct {
 			name  string
 			away  bool
@@ -46,28 +46,28 @@ func TestNodeEvents(t *testing.T) {
 			{"nothing was ever wrong", false, 0, nil, ""},
 			{"a disk is full", false, 0, []notice{disk}, "DiskFull the disk"},
 			{"it still is", false, time.Hour, []notice{disk}, "DiskFull the disk"},
-			{"a rival comes", false, 0, []notice{disk, rival}, "DiskFull the disk, RivalWriter cilium 3"},
-			{"all is over", false, time.Second, nil, "DiskFull the disk, RivalWriter cilium 3, Installed " + recoveredMessage},
+			{"a conflicting writer comes", false, 0, []notice{disk, writer}, "DiskFull the disk, ConflictingWriter cilium 3"},
+			{"all is over", false, time.Second, nil, "DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage},
 			{
-				"the rival is back at once", false, time.Second,
-				[]notice{rival},
-				"DiskFull the disk, RivalWriter cilium 3, Installed " + recoveredMessage + ", RivalWriter cilium 3",
+				"the writer is back at once", false, time.Second,
+				[]notice{writer},
+				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage + ", ConflictingWriter cilium 3",
 			},
 			{
 				"and has written twice more", false, time.Hour,
-				[]notice{{"RivalWriter", "cilium", 5}},
-				"DiskFull the disk, RivalWriter cilium 3, Installed " + recoveredMessage + ", RivalWriter cilium 3, RivalWriter cilium 2",
+				[]notice{{"ConflictingWriter", "cilium", 5}},
+				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage + ", ConflictingWriter cilium 3, ConflictingWriter cilium 2",
 			},
 			{
 				"a trouble that nobody can be told", true, time.Minute,
-				[]notice{disk, {"RivalWriter", "cilium", 5}},
-				"DiskFull the disk, RivalWriter cilium 3, Installed " + recoveredMessage + ", RivalWriter cilium 3, RivalWriter cilium 2",
+				[]notice{disk, {"ConflictingWriter", "cilium", 5}},
+				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage + ", ConflictingWriter cilium 3, ConflictingWriter cilium 2",
 			},
 			{
-				"and now can, while the rival is counted anew", false, time.Minute,
-				[]notice{disk, rival},
-				"DiskFull the disk, RivalWriter cilium 3, Installed " + recoveredMessage +
-					", RivalWriter cilium 3, RivalWriter cilium 2, DiskFull the disk, RivalWriter cilium 3",
+				"and now can, while the writer is counted anew", false, time.Minute,
+				[]notice{disk, writer},
+				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage +
+					", ConflictingWriter cilium 3, ConflictingWriter cilium 2, DiskFull the disk, ConflictingWriter cilium 3",
 			},
 		} {
 			away = step.away

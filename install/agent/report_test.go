@@ -72,12 +72,12 @@ func TestSync(t *testing.T) {
 	s := node.Status{At: now, Primary: "05-cilium.conflist", Plugins: []string{"cilium-cni"}, Problems: []node.Problem{full, bypassed}}
 	s.Totals.Rewrites, s.Totals.FailedWrites = map[string]uint64{"cilium-agent": 3}, map[string]uint64{"binary": 1}
 	d.sync(s)
-	d.said("error DiskFull: write /opt/cni/bin/sluice-cni: no space", "error RivalWriter: cilium-agent writes 05-cilium.conflist")
+	d.said("error DiskFull: write /opt/cni/bin/sluice-cni: no space", "error ConflictingWriter: cilium-agent writes 05-cilium.conflist")
 	s.Totals.FailedWrites = map[string]uint64{"binary": 3} // it is tried again each second
 	d.sync(s)
 	d.said()
 	d.shows(
-		`sluice_rival_rewrites_total{rival="cilium-agent"} 3`,
+		`sluice_conflicting_writes_total{writer="cilium-agent"} 3`,
 		`sluice_install_writes_total{part="binary",result="error"} 3`, `istio_cni_installs_total{result="COPY_BINARIES_FAILURE"} 3`,
 	)
 	if !d.passedBy() {
@@ -92,10 +92,10 @@ func TestSync(t *testing.T) {
 	}
 	d.said(
 		"info written", "info written", "info over: DiskFull: write /opt/cni/bin/sluice-cni: no space",
-		"info over: RivalWriter: cilium-agent writes 05-cilium.conflist",
+		"info over: ConflictingWriter: cilium-agent writes 05-cilium.conflist",
 	)
 	d.shows(
-		`istio_cni_installs_total{result="SUCCESS"} 1`, `sluice_rival_rewrites_total{rival="cilium-agent"} 3`,
+		`istio_cni_installs_total{result="SUCCESS"} 1`, `sluice_conflicting_writes_total{writer="cilium-agent"} 3`,
 		`sluice_install_writes_total{part="binary",result="success"} 1`, `sluice_install_writes_total{part="configuration",result="success"} 1`,
 	)
 }

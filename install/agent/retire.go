@@ -54,7 +54,7 @@ func takeOff(ctx context.Context, n *node.Node, v settings.Values, log *zap.Logg
 	for _, l := range report.Left {
 		log.Warn(shown.Replace(l.String()))
 	}
-	if errors.Is(err, journal.ErrPresent) {
+	if errors.Is(err, journal.ErrAgentRunning) {
 		return fmt.Errorf("the plugin stays: %w", err)
 	}
 	if err != nil {

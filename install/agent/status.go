@@ -16,7 +16,7 @@ func (a *Agent) status() agent.Status {
 	r := a.Readiness()
 	s := agent.Status{
 		Node: a.options.Settings.Text("NODE_NAME"), Version: a.options.Version, Time: time.Now(), Ready: r.Ready,
-		Drifts: a.metrics.Values("sluice_drifts_total", "kind"), Rivals: a.metrics.Values("sluice_rival_rewrites_total", "rival"),
+		Drifts: a.metrics.Values("sluice_drifts_total", "kind"), ConflictingWriters: a.metrics.Values("sluice_conflicting_writes_total", "writer"),
 	}
 	if a.auditor != nil {
 		a.auditor.Measure()
@@ -25,7 +25,7 @@ func (a *Agent) status() agent.Status {
 	for _, p := range r.Parts {
 		s.Topics = append(s.Topics, topicOf(p, r.Ready))
 	}
-	s.Topics = append(s.Topics, a.podsTopic(s.Pods), a.driftTopic(s.Drifts), a.rivalsTopic(s.Rivals))
+	s.Topics = append(s.Topics, a.podsTopic(s.Pods), a.driftTopic(s.Drifts), a.conflictsTopic(s.ConflictingWriters))
 	for _, l := range a.options.Log.Recent() {
 		s.Errors = append(s.Errors, agent.LoggedError{
 			First: l.First, Last: l.Last, Count: l.Count, Level: l.Level, Message: l.Message, Error: l.Error,
@@ -111,12 +111,12 @@ func (a *Agent) driftTopic(drifts map[string]int) agent.Topic {
 	return t
 }
 
-func (a *Agent) rivalsTopic(rewrites map[string]int) agent.Topic {
-	t := agent.Topic{Name: "rivals", State: agent.TopicOK, Facts: []string{"none since the agent started"}}
+func (a *Agent) conflictsTopic(rewrites map[string]int) agent.Topic {
+	t := agent.Topic{Name: "conflicts", State: agent.TopicOK, Facts: []string{"none since the agent started"}}
 	if found := counted(rewrites); len(found) > 0 {
 		t.Facts = []string{"rewrites since the agent started: " + strings.Join(found, ", ")}
 	}
-	for _, r := range a.node.Status().Rivals {
+	for _, r := range a.node.Status().ConflictingWriters {
 		t.State, t.Next = agent.TopicProblem, r.Advice
 		t.Facts = append(t.Facts, a.reporter.onNode.Replace(r.String()))
 	}

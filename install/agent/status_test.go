@@ -33,7 +33,7 @@ func topic(s *protocol.Status, name string) string {
 	return ""
 }
 
-// The page shows chain, plugin, API server, socket, pods, drift and rivals, what is wrong with them, what to do, and the latest errors.
+// The page shows chain, plugin, API server, socket, pods, drift and conflicts, what is wrong with them, what to do, and the latest errors.
 func TestStatus(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newBed(t)
@@ -51,15 +51,15 @@ func TestStatus(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	for name, want := range map[string]string{
-		"kernel": "ok: it takes rules by nft | ",
-		"chain":  "ok: the runtime takes 10-net.conflist, which had these plugins: bridge",
-		"plugin": "ok: " + b.path("bin/sluice-cni"),
-		"rights": "ok:  | ",
-		"api":    "ok: the token expires at ",
-		"socket": "ok:  | ",
-		"pods":   "ok: 1 unknown | pods whose network namespace is not found may have ended",
-		"drift":  "ok: none since the agent started | ",
-		"rivals": "ok: none since the agent started | ",
+		"kernel":    "ok: it takes rules by nft | ",
+		"chain":     "ok: the runtime takes 10-net.conflist, which had these plugins: bridge",
+		"plugin":    "ok: " + b.path("bin/sluice-cni"),
+		"rights":    "ok:  | ",
+		"api":       "ok: the token expires at ",
+		"socket":    "ok:  | ",
+		"pods":      "ok: 1 unknown | pods whose network namespace is not found may have ended",
+		"drift":     "ok: none since the agent started | ",
+		"conflicts": "ok: none since the agent started | ",
 	} {
 		if got := topic(s, name); !strings.HasPrefix(got, want) {
 			t.Errorf("%s is %q, want %q", name, got, want)

@@ -66,7 +66,7 @@ func (a *Agent) updateEvents() {
 	list := conditions(problems, a.publisher.Status(), a.missingRights(), a.serves(), time.Now())
 	for i := range list {
 		if list[i].reason == string(node.Contested) {
-			list[i].count = rewrites(s.Rivals)
+			list[i].count = rewrites(s.ConflictingWriters)
 		}
 	}
 	if b, stands := a.bypass.Standing(); stands {
@@ -75,10 +75,10 @@ func (a *Agent) updateEvents() {
 	a.events.set(list)
 }
 
-// rewrites counts what all rivals have done.
-func rewrites(rivals []node.Rival) int {
+// rewrites counts what all conflicting writers have done.
+func rewrites(writers []node.ConflictingWriter) int {
 	count := 0
-	for _, r := range rivals {
+	for _, r := range writers {
 		count += r.Rewrites
 	}
 	return count
@@ -108,7 +108,7 @@ func conditions(problems []node.Problem, t token.Status, missing []string, serve
 	return list
 }
 
-// sync reports what is new in a status: changes, problems that came or went, and rivals.
+// sync reports what is new in a status: changes, problems that came or went, and conflicting writers.
 func (r *reporter) sync(s node.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,9 +129,9 @@ func (r *reporter) sync(s node.Status) {
 			r.log.Info("over: " + r.onNode.Replace(p.String()))
 		}
 	}
-	for rival, n := range s.Totals.Rewrites {
-		if more := n - r.seen.rewrites[rival]; more > 0 {
-			r.metrics.Count(metrics.RivalRewrites(rival), float64(more))
+	for writer, n := range s.Totals.Rewrites {
+		if more := n - r.seen.rewrites[writer]; more > 0 {
+			r.metrics.Count(metrics.ConflictingWrites(writer), float64(more))
 		}
 	}
 	r.seen.problems, r.seen.rewrites = s.Problems, s.Totals.Rewrites

@@ -15,7 +15,7 @@ type history struct {
 	why string
 }
 
-// keptSpans is how many spans are remembered. A rival may end one every few seconds.
+// keptSpans is how many spans are remembered. A conflicting writer may end one every few seconds.
 const keptSpans = 256
 
 // note takes in what was found at a time. Changed says that the chain is as it should be only since then.

@@ -181,9 +181,9 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 	must(t, lock.ReadOnly())
 	must(t, open(t, dir).Note("a", entry))
 	must(t, lock.Release())
-	one, err := journal.Attend(dir)
+	one, err := journal.RegisterAgent(dir)
 	must(t, err)
-	must(t, one.Leave())
+	must(t, one.Unregister())
 
 	writable := filetest.ReadOnly(t, dir)
 	lock, err = journal.Acquire(t.Context(), dir)
@@ -201,12 +201,12 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 	if err := j.Note("a", journal.Entry{Kind: journal.Created}); !file.IsReadOnly(err) {
 		t.Errorf("another entry: %v", err)
 	}
-	present, err := journal.Attend(dir)
+	present, err := journal.RegisterAgent(dir)
 	must(t, err)
-	if err := journal.Absent(dir); !errors.Is(err, journal.ErrPresent) {
+	if err := journal.CheckNoAgent(dir); !errors.Is(err, journal.ErrAgentRunning) {
 		t.Errorf("%v", err)
 	}
-	must(t, present.Leave())
+	must(t, present.Unregister())
 	must(t, lock.Release())
 	writable()
 
@@ -219,15 +219,15 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 
 func TestPresence(t *testing.T) {
 	dir := t.TempDir()
-	must(t, journal.Absent(dir))
-	one, err := journal.Attend(dir)
+	must(t, journal.CheckNoAgent(dir))
+	one, err := journal.RegisterAgent(dir)
 	must(t, err)
-	two, err := journal.Attend(dir) // a rolling update
+	two, err := journal.RegisterAgent(dir) // a rolling update
 	must(t, err)
-	must(t, one.Leave())
-	if err := journal.Absent(dir); !errors.Is(err, journal.ErrPresent) {
+	must(t, one.Unregister())
+	if err := journal.CheckNoAgent(dir); !errors.Is(err, journal.ErrAgentRunning) {
 		t.Errorf("%v", err)
 	}
-	must(t, two.Leave())
-	must(t, journal.Absent(dir))
+	must(t, two.Unregister())
+	must(t, journal.CheckNoAgent(dir))
 }

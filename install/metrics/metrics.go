@@ -30,7 +30,7 @@ type Metric struct {
 // A Label is one dimension of a metric.
 type Label struct {
 	Name string
-	// Values are all that may occur; empty if they are names from outside, of which there are few: rivals, versions.
+	// Values are all that may occur; empty if they are names from outside, of which there are few: programs, versions.
 	Values []string
 }
 

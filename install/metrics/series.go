@@ -122,8 +122,10 @@ func TokenAge() GaugeSeries { return gauge("sluice_token_age_seconds") }
 // TokenExpiry returns the series of sluice_token_expiry_timestamp_seconds.
 func TokenExpiry() GaugeSeries { return gauge("sluice_token_expiry_timestamp_seconds") }
 
-// RivalRewrites returns the series of sluice_rival_rewrites_total.
-func RivalRewrites(rival string) CounterSeries { return counter("sluice_rival_rewrites_total", rival) }
+// ConflictingWrites returns the series of sluice_conflicting_writes_total.
+func ConflictingWrites(writer string) CounterSeries {
+	return counter("sluice_conflicting_writes_total", writer)
+}
 
 // IstioInstalls returns the series of istio_cni_installs_total.
 func IstioInstalls(r Installation) CounterSeries {

@@ -26,7 +26,7 @@ var installMetrics = []Metric{
 			"unknown means that the agent does not see the node's directories",
 	},
 	{
-		Name: "sluice_rival_rewrites_total", Type: Counter, Labels: []Label{{Name: "rival"}},
+		Name: "sluice_conflicting_writes_total", Type: Counter, Labels: []Label{{Name: "writer"}},
 		Help: "How often somebody else took the plugin out of the configuration or its executable away, by the name of the one who did",
 	},
 	{

@@ -27,10 +27,10 @@ func (n *Node) apply(s Settings, j *journal.Journal, targets []Target) (changed 
 				return changed, unrecorded, err
 			}
 			changed = append(changed, path)
-			n.rivals.wrote(t.Name)
+			n.conflicts.wrote(t.Name)
 		}
 		if t.Forget {
-			n.rivals.released(t.Name)
+			n.conflicts.released(t.Name)
 			if err := j.Forget(confKey(t.Name)); err != nil {
 				unrecorded = append(unrecorded, fmt.Errorf("that %s is not ours any more is not recorded: %w", t.Name, err))
 			}

@@ -23,7 +23,7 @@ func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated
 			status.Changes = append(status.Changes, path)
 		}
 		if disturbed {
-			n.rivals.count(status.At, path, "", stranger)
+			n.conflicts.count(status.At, path, "", stranger)
 		}
 		n.countFailed(s, err)
 		if name == s.Type {

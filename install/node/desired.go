@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// Concessions are wishes that are given up for a time because they cannot be had, so that the one that matters can: that the plugin
+// Relaxed are wishes that are given up for a time because they cannot be had, so that the one that matters can: that the plugin
 // is in the chain.
-type Concessions struct {
+type Relaxed struct {
 	Position bool // other plugins may come after ours
 	Together bool // plugins in whose place ours comes may stay beside it
 	Outdated bool // an element of ours with another configuration may stay: its executable could not be replaced
@@ -19,8 +19,8 @@ type Concessions struct {
 
 // Desired computes what the configuration directory should be like. It looks at nothing but its arguments; only the settings' gate
 // is asked.
-func Desired(s Settings, f Found, c Concessions) State {
-	p := planner{Settings: s, found: f, concede: c}
+func Desired(s Settings, f Found, c Relaxed) State {
+	p := planner{Settings: s, found: f, relaxed: c}
 	switch {
 	case !s.Chained:
 		p.standalone()
@@ -37,7 +37,7 @@ type planner struct {
 	Settings
 	State
 	found   Found
-	concede Concessions
+	relaxed Relaxed
 }
 
 // chained puts the plugin into the configuration that the runtime uses, and keeps it up to date wherever else it is: if that
@@ -147,7 +147,7 @@ func (p *planner) standalone() {
 			record = journal.Entry{Kind: journal.Edited, Original: now.Data, Mode: mode}
 		}
 	}
-	if chain.Equal(now.Data, content) || p.concede.Outdated && p.found.carries(name, p.Type) {
+	if chain.Equal(now.Data, content) || p.relaxed.Outdated && p.found.carries(name, p.Type) {
 		content = now.Data
 	}
 	p.want(Target{Name: name, Was: now.Data, Content: content, Mode: mode}, record)

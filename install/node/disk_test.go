@@ -54,7 +54,7 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 	if !b.executableIs(pluginV1) || !b.elementIs(elementV1) {
 		t.Error("the old version was not left alone")
 	}
-	b.put("conf/10-a.conflist", list("calico", "tuning")) // a rival comes at the worst time
+	b.put("conf/10-a.conflist", list("calico", "tuning")) // a conflicting writer comes at the worst time
 	if s := upgrade(); !s.Installed() {
 		t.Errorf("%v", s.Problems)
 	}

@@ -18,5 +18,5 @@
 // configured to take a network by name, so it goes by the order of the files. The plugin is put where it would be needed without what
 // keeps runtimes from it, which is where those come that pass such a file over.
 //
-// Those who write the same files are noticed ([Rival]) and told about in the [Status]; they are never fought in silence.
+// Those who write the same files are noticed ([ConflictingWriter]) and told about in the [Status]; they are never fought in silence.
 package node

@@ -29,8 +29,8 @@ func TestWhoRemovesTheExecutableIsTold(t *testing.T) {
 				s = n.Reconcile(t.Context())
 			}
 			b.says(s, node.Contested, b.path("bin/sluice-cni")+" again and again", "pods that start in between fail", "find out what")
-			if len(s.Rivals) != 1 || s.Rivals[0].Rewrites != 3 || s.Rivals[0].File != b.path("bin/sluice-cni") || s.Totals.Rewrites["an unknown program"] != 3 {
-				t.Errorf("%v, %v", s.Rivals, s.Totals)
+			if len(s.ConflictingWriters) != 1 || s.ConflictingWriters[0].Rewrites != 3 || s.ConflictingWriters[0].File != b.path("bin/sluice-cni") || s.Totals.Rewrites["an unknown program"] != 3 {
+				t.Errorf("%v, %v", s.ConflictingWriters, s.Totals)
 			}
 			if !b.executableIs(pluginV1) {
 				t.Error("it was not put right")
@@ -41,7 +41,7 @@ func TestWhoRemovesTheExecutableIsTold(t *testing.T) {
 	}
 }
 
-// A rival that gets the place in the chain that it wants does not excuse one that removes the executable.
+// A conflicting writer that gets the place in the chain that it wants does not excuse one that removes the executable.
 func TestWhoRemovesTheExecutableIsToldBesideOneWhoIsBorne(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -55,8 +55,8 @@ func TestWhoRemovesTheExecutableIsToldBesideOneWhoIsBorne(t *testing.T) {
 		b.remove("bin/sluice-cni")
 		s = n.Reconcile(t.Context())
 	}
-	if s.Installed() || !slices.Contains(reasons(s), node.Shared) || len(s.Rivals) != 2 {
-		t.Errorf("%v, %v", s.Problems, s.Rivals)
+	if s.Installed() || !slices.Contains(reasons(s), node.Shared) || len(s.ConflictingWriters) != 2 {
+		t.Errorf("%v, %v", s.Problems, s.ConflictingWriters)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestAnUpgradeOfTheExecutableIsNoRivalry(t *testing.T) {
 		b.installed(n.Reconcile(t.Context()))
 		b.put("image/v1", pluginV1)
 	}
-	if s := n.Status(); len(s.Rivals) != 0 || len(s.Totals.Rewrites) != 0 {
-		t.Errorf("%v, %v", s.Rivals, s.Totals)
+	if s := n.Status(); len(s.ConflictingWriters) != 0 || len(s.Totals.Rewrites) != 0 {
+		t.Errorf("%v, %v", s.ConflictingWriters, s.Totals)
 	}
 }

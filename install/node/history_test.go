@@ -104,7 +104,7 @@ const all = 1 << 20
 // pass is one of ours.
 func (h *history) pass() {
 	for range 4 {
-		missing := node.Compare(node.Desired(h.settings, h.found, node.Concessions{}))
+		missing := node.Compare(node.Desired(h.settings, h.found, node.Relaxed{}))
 		if len(missing) == 0 {
 			h.check()
 			return
@@ -186,7 +186,7 @@ func lives(t *rapid.T) {
 			h.settings.Chained = !h.settings.Chained
 			h.settings.CNIConfFileName = map[bool]string{false: node.DefaultStandaloneFileName}[h.settings.Chained]
 		case 8: // a pass that is killed
-			h.apply(node.Compare(node.Desired(h.settings, h.found, node.Concessions{})), rapid.IntRange(0, 6).Draw(t, "after"))
+			h.apply(node.Compare(node.Desired(h.settings, h.found, node.Relaxed{})), rapid.IntRange(0, 6).Draw(t, "after"))
 		default:
 			h.pass()
 		}

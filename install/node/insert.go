@@ -27,7 +27,7 @@ func (p *planner) edit(name string, list *chain.List, inUse bool) {
 	now := p.found.Files[name]
 	content, element := now.Data, p.element(name)
 	defect := list.Inspect(p.Type, element)
-	if inUse && defect == chain.NotLast && p.concede.Position {
+	if inUse && defect == chain.NotLast && p.relaxed.Position {
 		p.report(Shared, false, "%s insists on the last place in %s; ours comes before it", list.Types()[len(list.Plugins)-1], name)
 	}
 	if len(displaced) > 0 || !p.bearable(defect, inUse) {
@@ -47,12 +47,12 @@ func (p *planner) edit(name string, list *chain.List, inUse bool) {
 
 // bearable reports whether a defect may stay. Behind a configuration that is in use, only what would do harm is mended.
 func (p *planner) bearable(d chain.Defect, inUse bool) bool {
-	return d == chain.None || d == chain.NotLast && (p.concede.Position || !inUse)
+	return d == chain.None || d == chain.NotLast && (p.relaxed.Position || !inUse)
 }
 
 // element is our element for a file: the one in it, as long as the executable is the one that it was written for.
 func (p *planner) element(name string) json.RawMessage {
-	if p.concede.Outdated {
+	if p.relaxed.Outdated {
 		if list, err := chain.Parse(p.found.Files[name].Data); err == nil && list.Has(p.Type) {
 			return list.Elements(p.Type)[0].Raw
 		}
@@ -150,7 +150,7 @@ func (p *planner) displaced(name string, list *chain.List) []string {
 		switch err := json.Unmarshal(plugin.Raw, &mode); {
 		case err == nil && mode.Ambient:
 			p.report(Shared, false, "%s in %s serves ambient mode and stays in the chain; both plugins run", plugin.Type, name)
-		case p.concede.Together && list.Has(p.Type):
+		case p.relaxed.Together && list.Has(p.Type):
 			p.report(Shared, false, "%s comes back into %s again and again: uninstall it; until then both plugins run", plugin.Type, name)
 		default:
 			types = append(types, plugin.Type)

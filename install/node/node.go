@@ -22,7 +22,7 @@ type Node struct {
 
 	pass        sync.Mutex // held during a pass; guards what follows
 	executables *executables
-	rivals      *rivals
+	conflicts   *conflicts
 	settling    settling
 	directories directories
 	inOrder     bool // the last pass found or made it so
@@ -48,7 +48,7 @@ func New(s Settings, o Options) (*Node, error) {
 		o.Now = time.Now
 	}
 	return &Node{
-		now: o.Now, wake: make(chan struct{}, 1), settings: s, executables: newExecutables(s.CNIBinDir), rivals: newRivals(),
+		now: o.Now, wake: make(chan struct{}, 1), settings: s, executables: newExecutables(s.CNIBinDir), conflicts: newConflicts(),
 		settling: settling{}, totals: Totals{FailedWrites: map[string]uint64{}},
 	}, nil
 }
@@ -118,7 +118,7 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 		n.totals.Failures++
 	}
 	n.inOrder = status.Installed()
-	n.totals.Rewrites = n.rivals.total
+	n.totals.Rewrites = n.conflicts.total
 	status.Totals = n.totals.clone()
 
 	n.mu.Lock()
@@ -147,7 +147,7 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 	if !n.swept {
 		n.sweep(s, status)
 		for name := range confEntries(j) {
-			n.rivals.wrote(name) // as far as we know: what happened in between is found out by looking
+			n.conflicts.wrote(name) // as far as we know: what happened in between is found out by looking
 		}
 	}
 	// A configuration without its executable would keep all pods from starting.
@@ -183,9 +183,9 @@ func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdate
 			break
 		}
 		status.settling = n.settling.mark(status.At, found.Files, n.inOrder)
-		concessions := n.rivals.concessions(status.At)
-		concessions.Outdated = outdated
-		state := Desired(s, found, concessions)
+		relaxed := n.conflicts.relaxedAt(status.At)
+		relaxed.Outdated = outdated
+		state := Desired(s, found, relaxed)
 		n.notice(s, found, state, status.At)
 		var changed []string
 		var unrecorded []error

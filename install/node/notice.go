@@ -25,36 +25,36 @@ func (n *Node) notice(s Settings, f Found, state State, now time.Time) {
 		if e := f.Entries[t.Name]; t.done() || t.Forget || e.Wrote(t.Was) {
 			continue
 		}
-		n.rivals.rewritten(now, t.Name, blame(s, f, t.Name, state.Plugins))
+		n.conflicts.rewritten(now, t.Name, blame(s, f, t.Name, state.Plugins))
 	}
-	for _, r := range n.rivals.active(now) {
-		n.rivals.yield(now, s, f.Files[r.File])
+	for _, r := range n.conflicts.active(now) {
+		n.conflicts.yield(now, s, f.Files[r.File])
 	}
 }
 
 // tell adds those who are at it now to a status. What they do is borne where the plugin is in the chain nevertheless, or is so nearly all
 // of the time.
 func (n *Node) tell(status *Status) {
-	status.Rivals = n.rivals.active(status.At)
-	conceded := n.rivals.concessions(status.At)
-	for _, r := range status.Rivals {
-		status.add(problem(Contested, r.fast() && (r.Plugin == "" || conceded == Concessions{}), "%v", r))
+	status.ConflictingWriters = n.conflicts.active(status.At)
+	relaxed := n.conflicts.relaxedAt(status.At)
+	for _, r := range status.ConflictingWriters {
+		status.add(problem(Contested, r.fast() && (r.Plugin == "" || relaxed == Relaxed{}), "%v", r))
 	}
 }
 
-// yield concedes what a rival wants if the plugin is in the file nevertheless.
-func (r *rivals) yield(now time.Time, s Settings, file File) {
+// yield concedes what a conflicting writer wants if the plugin is in the file nevertheless.
+func (r *conflicts) yield(now time.Time, s Settings, file File) {
 	list, err := chain.Parse(file.Data)
 	if err != nil || !list.Has(s.Type) {
 		return
 	}
 	for _, plugin := range s.TakeOver {
 		if list.Has(plugin) {
-			r.concede(now, Concessions{Together: true})
+			r.relax(now, Relaxed{Together: true})
 			return
 		}
 	}
 	if list.Inspect(s.Type, s.Element) == chain.NotLast {
-		r.concede(now, Concessions{Position: true})
+		r.relax(now, Relaxed{Position: true})
 	}
 }

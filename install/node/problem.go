@@ -30,7 +30,7 @@ const (
 	DirectoryGone   Reason = "DirectoryReplaced"      // the runtime does not read the directory that is mounted here
 	WrongExecutable Reason = "WrongExecutable"        // another program has the plugin's name, and cannot be replaced
 	HeldBack        Reason = "NotReadyToInsert"       // the plugin could not work yet
-	Contested       Reason = "RivalWriter"            // somebody else writes the same file again and again
+	Contested       Reason = "ConflictingWriter"      // somebody else writes the same file again and again
 	Shared          Reason = "OtherPluginStays"       // a plugin that ours should replace is still in the chain
 	DiskFull        Reason = "DiskFull"
 	ReadOnly        Reason = "ReadOnlyFileSystem"

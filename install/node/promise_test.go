@@ -33,7 +33,7 @@ func TestWithoutABlockingProblemPodsMeetThePlugin(t *testing.T) {
 		h.settings.IstioOwnedCNIConfig = rapid.Bool().Draw(t, "owned")
 		var state node.State
 		for range 4 {
-			state = node.Desired(h.settings, h.found, node.Concessions{})
+			state = node.Desired(h.settings, h.found, node.Relaxed{})
 			h.apply(node.Compare(state), all)
 		}
 		if slices.ContainsFunc(state.Problems, func(p node.Problem) bool { return p.Blocking }) {

@@ -22,10 +22,10 @@ const (
 // is.
 func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	s := n.current()
-	presence, err := journal.Attend(s.StateDir)
+	registration, err := journal.RegisterAgent(s.StateDir)
 	if err != nil {
 		// Only uninstalling by hand misses it.
-		presence = nil
+		registration = nil
 	}
 	watch := dirwatch.New(n.Wake, s.CNIConfDir, s.CNIBinDir)
 	defer watch.Close()
@@ -49,8 +49,8 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 			break
 		}
 	}
-	if presence != nil {
-		return errors.Join(context.Cause(ctx), presence.Leave())
+	if registration != nil {
+		return errors.Join(context.Cause(ctx), registration.Unregister())
 	}
 	return context.Cause(ctx)
 }
@@ -58,7 +58,7 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 // sleep waits for a reason to look again. It returns false when ctx ends.
 func (n *Node) sleep(ctx context.Context, status Status, blind bool) bool {
 	pause := gap
-	if len(status.Rivals) > 0 {
+	if len(status.ConflictingWriters) > 0 {
 		pause = contestedGap
 	}
 	if !wait(ctx, pause, nil) {

@@ -124,7 +124,7 @@ func TestUninstallingIsRefusedWhileAnAgentRuns(t *testing.T) {
 	b.put("conf/10-a.conflist", list("calico"))
 	statuses := b.running(b.node())
 	await(t, statuses, "installed", node.Status.Installed)
-	if _, err := b.node().Uninstall(t.Context(), 0); !errors.Is(err, journal.ErrPresent) {
+	if _, err := b.node().Uninstall(t.Context(), 0); !errors.Is(err, journal.ErrAgentRunning) {
 		t.Errorf("uninstalled beside a running agent: %v", err)
 	}
 	b.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})

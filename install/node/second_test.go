@@ -61,7 +61,7 @@ func TestWhatOthersDoIsPutRightWithinASecond(t *testing.T) {
 	}
 }
 
-// A rival that writes all the time is named within a second, and has the last word no longer than that.
+// A conflicting writer that writes all the time is named within a second, and has the last word no longer than that.
 func TestARivalIsNamedAndOverWithinASecond(t *testing.T) {
 	if !timeless(t) {
 		return
@@ -73,7 +73,7 @@ func TestARivalIsNamedAndOverWithinASecond(t *testing.T) {
 			b.put("conf/10-a.conflist", list("calico"))
 			n.Wake()
 		})
-		awaitWithin(t, time.Second, statuses, "named", func(s node.Status) bool { return len(s.Rivals) > 0 })
+		awaitWithin(t, time.Second, statuses, "named", func(s node.Status) bool { return len(s.ConflictingWriters) > 0 })
 		stop()
 		b.put("conf/10-a.conflist", list("calico"))
 		n.Wake()

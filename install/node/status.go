@@ -21,8 +21,8 @@ type Status struct {
 	// new mounts can keep those that it reads.
 	Directories Directories
 	Remount     bool
-	// Rivals are those who are writing over our files now.
-	Rivals []Rival
+	// ConflictingWriters are those who are writing over our files now.
+	ConflictingWriters []ConflictingWriter
 	// Noops are the types of plugins in whose place an executable lies that does nothing, for the sandboxes that still name them.
 	Noops []string
 	// Changes are the files that the pass changed, with their paths.

@@ -70,15 +70,15 @@ const (
 // or patience is over, its executable. Sandboxes of the agent's own pods are not waited for, since they end after the agent. Those
 // executables that are still named then, by results or by a configuration that others have copied from ours, are left, replaced by one
 // that does nothing, and so is the journal, which goes when nothing is left. It may be repeated, also after a kill, and refuses with
-// [journal.ErrPresent] while an agent runs, which would install again.
+// [journal.ErrAgentRunning] while an agent runs, which would install again.
 func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, error) {
 	n.pass.Lock()
 	defer n.pass.Unlock()
 	s := n.current()
 	// What others write from now on is their business.
-	n.rivals, n.swept = newRivals(), false
+	n.conflicts, n.swept = newConflicts(), false
 	var report Report
-	if err := journal.Absent(s.StateDir); err != nil {
+	if err := journal.CheckNoAgent(s.StateDir); err != nil {
 		return report, fmt.Errorf("uninstall: %w", err)
 	}
 	// Without the record of a damaged journal our element is taken out of today's bytes.

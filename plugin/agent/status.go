@@ -18,17 +18,17 @@ type Status struct {
 	// Topics are in the order in which they are shown.
 	Topics []Topic `json:"topics"`
 	// Pods counts the mesh pods of the node by the state of their redirection, Drifts the differences found since the agent started, by
-	// kind, and Rivals the times that another program wrote over ours, by its name. They are empty if nothing is audited or found.
-	Pods   map[string]int `json:"pods,omitempty"`
-	Drifts map[string]int `json:"drifts,omitempty"`
-	Rivals map[string]int `json:"rivals,omitempty"`
+	// kind, and ConflictingWriters the times that another program wrote over ours, by its name. They are empty if nothing is audited or found.
+	Pods               map[string]int `json:"pods,omitempty"`
+	Drifts             map[string]int `json:"drifts,omitempty"`
+	ConflictingWriters map[string]int `json:"conflictingWriters,omitempty"`
 	// Errors are the latest warnings and errors of the agent's log, the last one first.
 	Errors []LoggedError `json:"errors,omitempty"`
 }
 
 // A Topic is one thing that is shown of a node.
 type Topic struct {
-	// Name is a word: kernel, chain, plugin, rights, api, socket, pods, drift or rivals.
+	// Name is a word: kernel, chain, plugin, rights, api, socket, pods, drift or conflicts.
 	Name string `json:"name"`
 	// State is one of the states of topics.
 	State TopicState `json:"state"`

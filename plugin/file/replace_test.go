@@ -69,7 +69,7 @@ func replaceRow(t *testing.T, there *string, was []byte, want string, changedByT
 	clean(t, dir)
 }
 
-// A rival writes versions of its file one after another, in both ways that programs write files, and each must be found by us or be
+// A conflicting writer writes versions of its file one after another, in both ways that programs write files, and each must be found by us or be
 // there: none may be lost because we wrote at the same moment.
 func TestReplaceLosesNothingThatOthersWrite(t *testing.T) {
 	const versions = 200
@@ -77,11 +77,11 @@ func TestReplaceLosesNothingThatOthersWrite(t *testing.T) {
 	path := put(t, filepath.Join(dir, "file"), "0")
 	seen := map[string]bool{}
 	var mu sync.Mutex
-	var rival sync.WaitGroup
-	rival.Go(func() {
+	var writer sync.WaitGroup
+	writer.Go(func() {
 		for v := 1; v <= versions; v++ {
 			content := fmt.Sprint(v)
-			tmp := path + ".rival"
+			tmp := path + ".other"
 			if err := os.WriteFile(tmp, []byte(content), 0o600); err != nil {
 				t.Error(err)
 			}
@@ -126,7 +126,7 @@ func TestReplaceLosesNothingThatOthersWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rival.Wait()
+	writer.Wait()
 	clean(t, dir)
 }
 

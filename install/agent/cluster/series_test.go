@@ -17,7 +17,7 @@ func repeat(t *testing.T, c *cluster.Client, times int) (first, last time.Time) 
 	for i := range times {
 		last = first.Add(time.Duration(i) * time.Second)
 		if err := c.Tell(t.Context(), cluster.Event{
-			About: cluster.NodeObject("node-1"), Warning: true, Reason: "RivalWriter", Message: fmt.Sprint("the ", i+1, ". time"),
+			About: cluster.NodeObject("node-1"), Warning: true, Reason: "ConflictingWriter", Message: fmt.Sprint("the ", i+1, ". time"),
 			Node: "node-1", Time: last,
 		}); err != nil {
 			t.Fatal(err)
@@ -58,7 +58,7 @@ func TestARepetitionIsCounted(t *testing.T) {
 		t.Errorf("%d updates for 100 repetitions", n)
 	}
 	if err := c.Tell(t.Context(), cluster.Event{
-		About: cluster.NodeObject("node-1"), Warning: true, Reason: "RivalWriter", Message: "often", Time: last, Count: 23,
+		About: cluster.NodeObject("node-1"), Warning: true, Reason: "ConflictingWriter", Message: "often", Time: last, Count: 23,
 	}); err != nil {
 		t.Error(err)
 	}

@@ -146,7 +146,7 @@ func TestLogLevel(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	m := observe.NewMetrics("v1")
 	for _, s := range []metrics.CounterSeries{
-		metrics.RivalRewrites("x"), metrics.IstioInstalls(metrics.InstallationConfig), metrics.InstallWrites(observe.Binary, metrics.Failure),
+		metrics.ConflictingWrites("x"), metrics.IstioInstalls(metrics.InstallationConfig), metrics.InstallWrites(observe.Binary, metrics.Failure),
 		metrics.TokenPublications(metrics.TokenRefused), metrics.Adds("success", "redirect", "nft"), metrics.AddReasons("x"),
 		metrics.UncapturedPods("ipv6"), metrics.ServeRequests("x"), metrics.Audits(metrics.AuditEqual), metrics.Drifts(metrics.DriftAbsent),
 		metrics.BypassedPods(), metrics.EventsLost(metrics.SourceFiles),

@@ -14,7 +14,7 @@ import (
 )
 
 const statusHelp = `Say how this node is, on one page: the kernel, the plugin's executable, its place in the CNI chain, rights, API server, socket, the
-mesh pods by the state of their redirection, drift, rivals, the latest errors of the agent, and what to do about each. The node
+mesh pods by the state of their redirection, drift, conflicting writers, the latest errors of the agent, and what to do about each. The node
 agent is asked over its socket, so the command works in the agent's container and, as root, on the node. Nothing is changed.
 
 A topic is "ok", a "problem", "unknown" (it cannot be found out now, or the node is ready without it) or "off" (the chart's values
@@ -62,22 +62,22 @@ func newStatusCommand(s *system) *cobra.Command {
 // A statusDocument is the answer of the node agent. The version of the agent is not "version", which is
 // the one of the JSON.
 type statusDocument struct {
-	Node         string              `json:"node"`
-	AgentVersion string              `json:"agentVersion"`
-	Time         time.Time           `json:"time"`
-	Ready        bool                `json:"ready"`
-	Topics       []agent.Topic       `json:"topics"`
-	Pods         map[string]int      `json:"pods,omitempty"`
-	Drifts       map[string]int      `json:"drifts,omitempty"`
-	Rivals       map[string]int      `json:"rivals,omitempty"`
-	Errors       []agent.LoggedError `json:"errors,omitempty"`
+	Node               string              `json:"node"`
+	AgentVersion       string              `json:"agentVersion"`
+	Time               time.Time           `json:"time"`
+	Ready              bool                `json:"ready"`
+	Topics             []agent.Topic       `json:"topics"`
+	Pods               map[string]int      `json:"pods,omitempty"`
+	Drifts             map[string]int      `json:"drifts,omitempty"`
+	ConflictingWriters map[string]int      `json:"conflictingWriters,omitempty"`
+	Errors             []agent.LoggedError `json:"errors,omitempty"`
 }
 
 func (statusDocument) kind() string { return "Status" }
 
 func statusDocumentOf(s *agent.Status) statusDocument {
 	return statusDocument{
-		s.Node, s.Version, s.Time, s.Ready, append([]agent.Topic{}, s.Topics...), s.Pods, s.Drifts, s.Rivals, s.Errors,
+		s.Node, s.Version, s.Time, s.Ready, append([]agent.Topic{}, s.Topics...), s.Pods, s.Drifts, s.ConflictingWriters, s.Errors,
 	}
 }
 

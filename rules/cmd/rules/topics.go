@@ -143,6 +143,6 @@ doctor      (Doctor) namespace, kernel, verdict (works, disturbed, prevented),
             findings[]: topic, severity (ok, note, warning, problem), verdict (a sentence), next,
                         prevented (by the kernel or a missing permission)
 status      (Status) node, agentVersion, time, ready, topics[]: name, state (ok, problem, unknown, off), facts[], next;
-            pods, drifts, rivals (counts by state, kind and name), errors[]: first, last, count, level, message, error
+            pods, drifts, conflictingWriters (counts by state, kind and name), errors[]: first, last, count, level, message, error
 version     (Version) release, commit, modified, go, platform
 `

@@ -81,9 +81,9 @@ func TestARivalIsNamedWithinASecondAndWonOver(t *testing.T) {
 			await(t, statuses, "installed", node.Status.Installed)
 			stop := every(100*time.Millisecond, func() { row.do(b) })
 			// Three rewrites are reported: 0.3 s.
-			status := await(t, statuses, "reported", func(s node.Status) bool { return len(s.Rivals) > 0 })
+			status := await(t, statuses, "reported", func(s node.Status) bool { return len(s.ConflictingWriters) > 0 })
 			stop()
-			r := status.Rivals[0]
+			r := status.ConflictingWriters[0]
 			if r.File != row.file || r.Writer != row.writer || !strings.Contains(r.Advice, row.advice) {
 				t.Errorf("reported: %v", r)
 			}
@@ -133,21 +133,21 @@ func TestWhoCountsAsARival(t *testing.T) {
 	b.installed(pass())
 	b.installed(rewrite(time.Second))
 	b.installed(rewrite(time.Second)) // an upgrade of the network may write twice
-	if s := rewrite(time.Second); s.Installed() || len(s.Rivals) != 1 || s.Rivals[0].Rewrites != 3 {
+	if s := rewrite(time.Second); s.Installed() || len(s.ConflictingWriters) != 1 || s.ConflictingWriters[0].Rewrites != 3 {
 		t.Errorf("the third time: %+v", s)
 	}
 	now = now.Add(11 * time.Second)
 	b.installed(pass()) // calm again
-	if s := n.Status(); len(s.Rivals) != 0 {
-		t.Errorf("named after it has stopped: %v", s.Rivals)
+	if s := n.Status(); len(s.ConflictingWriters) != 0 {
+		t.Errorf("named after it has stopped: %v", s.ConflictingWriters)
 	}
 	if got := n.Status().Totals.Rewrites["Calico's install-cni"]; got != 3 {
 		t.Errorf("%d rewrites counted, want 3", got)
 	}
 }
 
-// A rival that leaves a pause is named as well, from its third time on until it has missed two of its turns. Pods nearly always meet the
-// plugin then, so the node is ready; it is not as soon as the rival becomes fast.
+// A conflicting writer that leaves a pause is named as well, from its third time on until it has missed two of its turns. Pods nearly always meet the
+// plugin then, so the node is ready; it is not as soon as the writer becomes fast.
 func TestASlowRivalIsNamed(t *testing.T) {
 	for _, period := range []time.Duration{12 * time.Second, time.Minute, 9 * time.Minute} {
 		t.Run(period.String(), func(t *testing.T) {
@@ -164,13 +164,13 @@ func TestASlowRivalIsNamed(t *testing.T) {
 			for i := range 10 {
 				s := rewrite(period)
 				b.installed(s)
-				if named := len(s.Rivals) == 1 && slices.Contains(reasons(s), node.Contested); named != (i >= 2) {
-					t.Errorf("rewrite %d: %v, %v", i+1, s.Rivals, s.Problems)
+				if named := len(s.ConflictingWriters) == 1 && slices.Contains(reasons(s), node.Contested); named != (i >= 2) {
+					t.Errorf("rewrite %d: %v, %v", i+1, s.ConflictingWriters, s.Problems)
 				}
 			}
 			now = now.Add(2 * period)
-			if s := n.Reconcile(t.Context()); len(s.Rivals) != min(1, int(10*time.Minute/(2*period))) {
-				t.Errorf("within two turns: %v", s.Rivals)
+			if s := n.Reconcile(t.Context()); len(s.ConflictingWriters) != min(1, int(10*time.Minute/(2*period))) {
+				t.Errorf("within two turns: %v", s.ConflictingWriters)
 			}
 			for range 2 {
 				rewrite(time.Second)
@@ -181,8 +181,8 @@ func TestASlowRivalIsNamed(t *testing.T) {
 			now = now.Add(11 * time.Second)
 			s := n.Reconcile(t.Context())
 			b.installed(s)
-			if len(s.Rivals) != 0 {
-				t.Errorf("named after it has stopped: %v", s.Rivals)
+			if len(s.ConflictingWriters) != 0 {
+				t.Errorf("named after it has stopped: %v", s.ConflictingWriters)
 			}
 		})
 	}
@@ -198,8 +198,8 @@ func TestRareRewritesAreNobodysFight(t *testing.T) {
 	for range 6 {
 		now = now.Add(15 * time.Minute)
 		b.put("conf/10-a.conflist", list("calico"))
-		if s := n.Reconcile(t.Context()); len(s.Rivals) != 0 {
-			t.Errorf("%v", s.Rivals)
+		if s := n.Reconcile(t.Context()); len(s.ConflictingWriters) != 0 {
+			t.Errorf("%v", s.ConflictingWriters)
 		}
 	}
 }
@@ -233,8 +233,8 @@ func TestARunningIstioAgentIsLeftAloneAfterAWhile(t *testing.T) {
 	}
 	b.wantChains(map[string]string{"10-a.conflist": "calico istio-cni sluice-cni"})
 	b.installed(status)
-	if !slices.Contains(reasons(status), node.Shared) || len(status.Rivals) != 1 || status.Rivals[0].Writer != "istio-cni's agent" {
-		t.Errorf("%v, %v", status.Problems, status.Rivals)
+	if !slices.Contains(reasons(status), node.Shared) || len(status.ConflictingWriters) != 1 || status.ConflictingWriters[0].Writer != "istio-cni's agent" {
+		t.Errorf("%v, %v", status.Problems, status.ConflictingWriters)
 	}
 	// The agent is uninstalled: its entry, and then its executable.
 	b.put("conf/10-a.conflist", list("calico", "sluice-cni"))
@@ -261,8 +261,8 @@ func TestInstallingAgainIsNoRivalry(t *testing.T) {
 		b.settings.IstioOwnedCNIConfig = !b.settings.IstioOwnedCNIConfig
 		b.must(n.Update(b.settings))
 	}
-	if s := n.Status(); len(s.Rivals) != 0 || len(s.Totals.Rewrites) != 0 {
-		t.Errorf("%v, %v", s.Rivals, s.Totals)
+	if s := n.Status(); len(s.ConflictingWriters) != 0 || len(s.Totals.Rewrites) != 0 {
+		t.Errorf("%v, %v", s.ConflictingWriters, s.Totals)
 	}
 }
 

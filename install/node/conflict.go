@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Rival is somebody who writes or removes a file again and again after we have written it.
-type Rival struct {
+// A ConflictingWriter is somebody who writes or removes a file again and again after we have written it.
+type ConflictingWriter struct {
 	// File is a configuration, without its directory, or the path of an executable. Plugin is the plugin by which they are known; it is
 	// empty for an executable.
 	File, Plugin string
@@ -22,7 +22,7 @@ type Rival struct {
 }
 
 // period is the average time between the last rewrites; 0 for a single one.
-func (r Rival) period() time.Duration {
+func (r ConflictingWriter) period() time.Duration {
 	n := min(r.Rewrites, contestedAfter)
 	if n < 2 {
 		return 0
@@ -31,10 +31,10 @@ func (r Rival) period() time.Duration {
 }
 
 // fast reports whether pods are likely to start between a rewrite and its repair.
-func (r Rival) fast() bool { return r.period() <= quiet }
+func (r ConflictingWriter) fast() bool { return r.period() <= quiet }
 
 // String says it without how often, which is other words each time: Rewrites counts.
-func (r Rival) String() string {
+func (r ConflictingWriter) String() string {
 	since := r.Since.UTC().Format(time.RFC3339)
 	if r.Plugin == "" {
 		return fmt.Sprintf("%s has removed or replaced %s again and again since %s; pods that start in between fail: %s",
@@ -45,36 +45,36 @@ func (r Rival) String() string {
 }
 
 const (
-	// A rival is who rewrites this often with less than memory in between. Once or twice is an upgrade.
+	// A conflicting writer is who rewrites this often with less than memory in between. Once or twice is an upgrade.
 	contestedAfter = 3
 	memory         = 10 * time.Minute
 	// One who on average rewrites with less than quiet in between leaves pods so much time without the plugin that the node is not ready.
 	quiet = 10 * time.Second
-	// conceded is how long a wish is given up that a rival does not grant.
-	conceded = 5 * time.Minute
+	// relaxed is how long a wish is given up that a conflicting writer does not grant.
+	relaxed = 5 * time.Minute
 )
 
-// rivals follows who writes over what we wrote. Not safe for concurrent use.
-type rivals struct {
+// conflicts follows who writes over what we wrote. Not safe for concurrent use.
+type conflicts struct {
 	armed    map[string]bool // files that hold what we wrote, as far as we know
-	contests map[string]*Rival
-	conceded Concessions
+	contests map[string]*ConflictingWriter
+	relaxed  Relaxed
 	until    time.Time
 	total    map[string]uint64 // rewrites by writer
 }
 
-func newRivals() *rivals {
-	return &rivals{armed: map[string]bool{}, contests: map[string]*Rival{}, total: map[string]uint64{}}
+func newConflicts() *conflicts {
+	return &conflicts{armed: map[string]bool{}, contests: map[string]*ConflictingWriter{}, total: map[string]uint64{}}
 }
 
 // wrote notes that a file holds what we want.
-func (r *rivals) wrote(name string) { r.armed[name] = true }
+func (r *conflicts) wrote(name string) { r.armed[name] = true }
 
 // released notes that a file is no business of ours any more.
-func (r *rivals) released(name string) { delete(r.armed, name) }
+func (r *conflicts) released(name string) { delete(r.armed, name) }
 
 // rewritten notes that a file does not hold what we want, and who did that. It counts once for each time that we put it right.
-func (r *rivals) rewritten(now time.Time, name, plugin string) {
+func (r *conflicts) rewritten(now time.Time, name, plugin string) {
 	if !r.armed[name] {
 		return
 	}
@@ -83,11 +83,11 @@ func (r *rivals) rewritten(now time.Time, name, plugin string) {
 }
 
 // count counts what somebody has done to a file.
-func (r *rivals) count(now time.Time, name, plugin string, w writer) {
+func (r *conflicts) count(now time.Time, name, plugin string, w writer) {
 	r.total[w.name]++
 	c := r.contests[name]
 	if c == nil || now.Sub(c.Last) > memory {
-		c = &Rival{File: name, Since: now}
+		c = &ConflictingWriter{File: name, Since: now}
 		r.contests[name] = c
 	}
 	c.Plugin, c.Writer, c.Advice, c.Last = plugin, w.name, w.advice, now
@@ -96,8 +96,8 @@ func (r *rivals) count(now time.Time, name, plugin string, w writer) {
 }
 
 // active returns those who are at it now, by file.
-func (r *rivals) active(now time.Time) []Rival {
-	var active []Rival
+func (r *conflicts) active(now time.Time) []ConflictingWriter {
+	var active []ConflictingWriter
 	for _, name := range slices.Sorted(maps.Keys(r.contests)) {
 		c := r.contests[name]
 		if now.Sub(c.Last) > memory {
@@ -112,17 +112,17 @@ func (r *rivals) active(now time.Time) []Rival {
 	return active
 }
 
-// concede gives up a wish for a time.
-func (r *rivals) concede(now time.Time, c Concessions) {
-	r.conceded.Position = r.conceded.Position || c.Position
-	r.conceded.Together = r.conceded.Together || c.Together
-	r.until = now.Add(conceded)
+// relaxed gives up a wish for a time.
+func (r *conflicts) relax(now time.Time, c Relaxed) {
+	r.relaxed.Position = r.relaxed.Position || c.Position
+	r.relaxed.Together = r.relaxed.Together || c.Together
+	r.until = now.Add(relaxed)
 }
 
-// concessions are what is given up now.
-func (r *rivals) concessions(now time.Time) Concessions {
+// relaxed are what is given up now.
+func (r *conflicts) relaxedAt(now time.Time) Relaxed {
 	if !now.Before(r.until) {
-		r.conceded = Concessions{}
+		r.relaxed = Relaxed{}
 	}
-	return r.conceded
+	return r.relaxed
 }
