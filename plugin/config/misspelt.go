@@ -3,6 +3,8 @@ package config
 import (
 	"strings"
 	"unicode"
+
+	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
 // maxSlips is the edit distance up to which a name is taken for a misspelt one. Our names are long,
@@ -14,11 +16,11 @@ func resembled(unknown string) (string, bool) {
 	unknown = plain(unknown)
 	best, slips := "", maxSlips+1
 	for _, f := range table() {
-		if d := distance(unknown, plain(f.Name)); d < slips {
+		if d := text.Distance(unknown, plain(f.Name), maxSlips); d < slips {
 			best, slips = f.Name, d
 		}
 	}
-	if d := distance(unknown, earlyObject); d < slips {
+	if d := text.Distance(unknown, earlyObject, maxSlips); d < slips {
 		best, slips = earlyObject, d
 	}
 	return best, slips <= maxSlips
@@ -33,29 +35,4 @@ func plain(name string) string {
 		}
 		return unicode.ToLower(letter)
 	}, name)
-}
-
-// distance returns the Levenshtein distance of two names, or a large number if their lengths differ
-// by more than maxSlips.
-func distance(a, b string) int {
-	if diff := len(a) - len(b); diff > maxSlips || -diff > maxSlips {
-		return maxSlips + 1
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

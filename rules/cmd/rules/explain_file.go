@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/decide/podfile"
+	"github.com/sluice-mesh/sluice/plugin/text"
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
@@ -82,7 +83,7 @@ func misspelt(key string) (meant string, wrong bool) {
 				return "", false
 			}
 			knownPrefix, knownName, _ := strings.Cut(known, "/")
-			distance := editDistance(strings.ToLower(name), strings.ToLower(knownName))
+			distance := text.Distance(strings.ToLower(name), strings.ToLower(knownName), farthest)
 			// A short name, such as port, is close to many, and other prefixes have the same.
 			if len(knownName) <= 6 && (distance > 1 || prefix != knownPrefix) {
 				continue

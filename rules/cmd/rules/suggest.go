@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"strings"
+
+	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
 // farthest is the edit distance up to which a name counts as misspelt.
@@ -14,7 +16,7 @@ func didYouMean(wrong, prefix string, names []string) string {
 	var found []string
 	least := farthest
 	for _, name := range names {
-		distance := editDistance(wrong, name)
+		distance := text.Distance(wrong, name, farthest)
 		if len(wrong) > 1 && strings.HasPrefix(name, wrong) {
 			distance = min(distance, farthest)
 		}
@@ -30,24 +32,4 @@ func didYouMean(wrong, prefix string, names []string) string {
 		return ""
 	}
 	return fmt.Sprintf("; did you mean %s?", strings.Join(found, " or "))
-}
-
-// editDistance returns how many bytes must be inserted, removed or replaced to make b of a.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1) // of distances between a prefix of a and each prefix of b
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
 }

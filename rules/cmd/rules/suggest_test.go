@@ -2,27 +2,6 @@ package main
 
 import "testing"
 
-func TestEditDistance(t *testing.T) {
-	for _, tc := range []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0},
-		{"", "abc", 3},
-		{"apply", "apply", 0},
-		{"aply", "apply", 1},
-		{"chekc", "check", 2},
-		{"diff", "status", 6},
-		{"kitten", "sitting", 3},
-	} {
-		for _, pair := range [][2]string{{tc.a, tc.b}, {tc.b, tc.a}} {
-			if got := editDistance(pair[0], pair[1]); got != tc.want {
-				t.Errorf("%q to %q: %d, want %d", pair[0], pair[1], got, tc.want)
-			}
-		}
-	}
-}
-
 func TestDidYouMean(t *testing.T) {
 	names := []string{"apply", "show", "check", "diff", "netns", "pod", "pod-ip"}
 	for wrong, want := range map[string]string{
