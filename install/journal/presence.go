@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Registration tells other processes that somebody keeps the node as it should be. Several may, during a rolling update. It ends with
-// the process, however that ends.
+// A Registration shows other processes that an agent runs on the node. During a rolling update there may be several. It ends with the
+// process, even if that is killed.
 type Registration struct{ f *os.File }
 
 const presenceName = "agents"
 
-// ErrAgentRunning is the error of what makes no sense while an agent runs.
+// ErrAgentRunning is the error of an action that is refused while an agent runs.
 var ErrAgentRunning = errors.New("an agent is running on this node")
 
-// RegisterAgent makes this process present in a state directory, which is made if it does not exist.
+// RegisterAgent registers this process in a state directory, which is created if it does not exist.
 func RegisterAgent(dir string) (*Registration, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
@@ -34,10 +34,10 @@ func RegisterAgent(dir string) (*Registration, error) {
 	return &Registration{f}, nil
 }
 
-// Unregister ends the presence.
+// Unregister ends the registration.
 func (p *Registration) Unregister() error { return p.f.Close() }
 
-// Absent returns nil if nobody is present in a state directory, and [ErrAgentRunning] if somebody is.
+// CheckNoAgent returns nil if no agent is registered in a state directory, and [ErrAgentRunning] if one is.
 func CheckNoAgent(dir string) error {
 	f, err := os.Open(filepath.Join(dir, presenceName))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A ConflictingWriter is somebody who writes or removes a file again and again after we have written it.
+// A ConflictingWriter is another program that writes or removes a file again and again after the agent has written it.
 type ConflictingWriter struct {
 	// File is a configuration, without its directory, or the path of an executable. Plugin is the plugin by which they are known; it is
 	// empty for an executable.
@@ -45,16 +45,16 @@ func (r ConflictingWriter) String() string {
 }
 
 const (
-	// A conflicting writer is who rewrites this often with less than memory in between. Once or twice is an upgrade.
+	// A conflicting writer rewrites at least this often with less than memory in between. Once or twice is an upgrade.
 	contestedAfter = 3
 	memory         = 10 * time.Minute
 	// One who on average rewrites with less than quiet in between leaves pods so much time without the plugin that the node is not ready.
 	quiet = 10 * time.Second
-	// relaxed is how long a wish is given up that a conflicting writer does not grant.
+	// relaxed is how long a constraint stays relaxed that a conflicting writer does not respect.
 	relaxed = 5 * time.Minute
 )
 
-// conflicts follows who writes over what we wrote. Not safe for concurrent use.
+// conflicts counts the writes of other programs over the files of the agent. It is not safe for concurrent use.
 type conflicts struct {
 	armed    map[string]bool // files that hold what we wrote, as far as we know
 	contests map[string]*ConflictingWriter
@@ -67,13 +67,13 @@ func newConflicts() *conflicts {
 	return &conflicts{armed: map[string]bool{}, contests: map[string]*ConflictingWriter{}, total: map[string]uint64{}}
 }
 
-// wrote notes that a file holds what we want.
+// wrote notes that a file has the desired content.
 func (r *conflicts) wrote(name string) { r.armed[name] = true }
 
-// released notes that a file is no business of ours any more.
+// released notes that the agent no longer manages a file.
 func (r *conflicts) released(name string) { delete(r.armed, name) }
 
-// rewritten notes that a file does not hold what we want, and who did that. It counts once for each time that we put it right.
+// rewritten notes that a file does not have the desired content, and by which program. It counts once per repair.
 func (r *conflicts) rewritten(now time.Time, name, plugin string) {
 	if !r.armed[name] {
 		return
@@ -82,7 +82,7 @@ func (r *conflicts) rewritten(now time.Time, name, plugin string) {
 	r.count(now, name, plugin, writerOf(plugin))
 }
 
-// count counts what somebody has done to a file.
+// count counts a write to a file.
 func (r *conflicts) count(now time.Time, name, plugin string, w writer) {
 	r.total[w.name]++
 	c := r.contests[name]
@@ -95,7 +95,7 @@ func (r *conflicts) count(now time.Time, name, plugin string, w writer) {
 	c.Rewrites++
 }
 
-// active returns those who are at it now, by file.
+// active returns the programs that conflict now, by file.
 func (r *conflicts) active(now time.Time) []ConflictingWriter {
 	var active []ConflictingWriter
 	for _, name := range slices.Sorted(maps.Keys(r.contests)) {
@@ -104,7 +104,7 @@ func (r *conflicts) active(now time.Time) []ConflictingWriter {
 			delete(r.contests, name)
 			continue
 		}
-		// Whoever has missed two of its turns has stopped, for now.
+		// A program that has missed two of its turns has stopped for now.
 		if c.Rewrites >= contestedAfter && now.Sub(c.Last) <= max(quiet, 2*c.period()) {
 			active = append(active, *c)
 		}
@@ -119,7 +119,7 @@ func (r *conflicts) relax(now time.Time, c Relaxed) {
 	r.until = now.Add(relaxed)
 }
 
-// relaxed are what is given up now.
+// relaxedAt returns the constraints that are relaxed now.
 func (r *conflicts) relaxedAt(now time.Time) Relaxed {
 	if !now.Before(r.until) {
 		r.relaxed = Relaxed{}

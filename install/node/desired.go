@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// Relaxed are wishes that are given up for a time because they cannot be had, so that the one that matters can: that the plugin
-// is in the chain.
+// Relaxed are the constraints that are relaxed for a time because they cannot be met, so that the one that matters is: the plugin is in
+// the chain.
 type Relaxed struct {
 	Position bool // other plugins may come after ours
 	Together bool // plugins in whose place ours comes may stay beside it

@@ -155,7 +155,7 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 		n.fillGaps(s, j, status)
 		n.configure(s, j, status, outdated)
 	}
-	n.tell(status)
+	n.addConflicts(status)
 }
 
 // sweep removes what a killed process left half-done.

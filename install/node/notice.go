@@ -19,7 +19,7 @@ func confEntries(j *journal.Journal) map[string]journal.Entry {
 	return entries
 }
 
-// notice finds out who has written over what we wrote, and gives in where that does no harm.
+// notice counts conflicting writes, and relaxes constraints where that does no harm.
 func (n *Node) notice(s Settings, f Found, state State, now time.Time) {
 	for _, t := range state.Files {
 		if e := f.Entries[t.Name]; t.done() || t.Forget || e.Wrote(t.Was) {
@@ -32,9 +32,9 @@ func (n *Node) notice(s Settings, f Found, state State, now time.Time) {
 	}
 }
 
-// tell adds those who are at it now to a status. What they do is borne where the plugin is in the chain nevertheless, or is so nearly all
+// addConflicts adds the conflicting writers to a status. They are no problem where the plugin is in the chain nevertheless, or nearly all
 // of the time.
-func (n *Node) tell(status *Status) {
+func (n *Node) addConflicts(status *Status) {
 	status.ConflictingWriters = n.conflicts.active(status.At)
 	relaxed := n.conflicts.relaxedAt(status.At)
 	for _, r := range status.ConflictingWriters {
@@ -42,7 +42,7 @@ func (n *Node) tell(status *Status) {
 	}
 }
 
-// yield concedes what a conflicting writer wants if the plugin is in the file nevertheless.
+// yield relaxes the constraint that a conflicting writer breaks, if the plugin is in the file nevertheless.
 func (r *conflicts) yield(now time.Time, s Settings, file File) {
 	list, err := chain.Parse(file.Data)
 	if err != nil || !list.Has(s.Type) {
