@@ -112,7 +112,7 @@ func (r *conflicts) active(now time.Time) []ConflictingWriter {
 	return active
 }
 
-// relaxed gives up a wish for a time.
+// relax relaxes constraints for a time.
 func (r *conflicts) relax(now time.Time, c Relaxed) {
 	r.relaxed.Position = r.relaxed.Position || c.Position
 	r.relaxed.Together = r.relaxed.Together || c.Together
