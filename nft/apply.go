@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
@@ -145,7 +146,7 @@ func (a *applier) end(s step, err error) error {
 		a.result.Outcome, a.result.Bytes = s.outcome, size
 		return nil
 	}
-	if lost := (*unknownOutcomeError)(nil); errors.As(err, &lost) {
+	if lost := (*nlmsg.LostError)(nil); errors.As(err, &lost) {
 		a.sent = Result{Outcome: s.outcome, Bytes: size}
 	}
 	return diagnose(err)
@@ -240,7 +241,7 @@ func (a *applier) hangUp() {
 
 // isRace reports whether another process came between reading and writing, or the answer was lost: both are reasons to read again.
 func isRace(err error) bool {
-	var lost *unknownOutcomeError
+	var lost *nlmsg.LostError
 	var refused *KernelError
 	switch {
 	case errors.Is(err, errVanished) || errors.As(err, &lost):

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/budgettest"
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -36,7 +37,7 @@ func FuzzDecodeWithinBudget(f *testing.F) {
 			if err != nil {
 				f.Fatal(err)
 			}
-			for buf := tx.Bytes(); len(buf) > 0; buf = buf[align(int(native.Uint32(buf))):] {
+			for buf := tx.Bytes(); len(buf) > 0; buf = buf[nlmsg.Align(int(native.Uint32(buf))):] {
 				if messageOf(buf) == messageType(unix.NFT_MSG_NEWRULE) {
 					f.Add(buf[unix.NLMSG_HDRLEN+4:native.Uint32(buf)], elements(10), uint16(4), true, copies)
 					break

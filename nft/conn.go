@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -63,17 +64,12 @@ func (c *conn) send(buf []byte) error {
 	if enlarged {
 		c.enlarge(len(buf))
 	}
-	for {
-		_, err := unix.Write(c.fd, buf) // to the kernel, unless an address says otherwise
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EMSGSIZE) && !enlarged: // net.core.wmem_default is smaller than usual
-			enlarged = true
-			c.enlarge(len(buf))
-		default:
-			return err
-		}
+	err := nlmsg.Send(c.fd, buf)
+	if errors.Is(err, unix.EMSGSIZE) && !enlarged { // net.core.wmem_default is smaller than usual
+		c.enlarge(len(buf))
+		err = nlmsg.Send(c.fd, buf)
 	}
+	return err
 }
 
 // enlarge lets the socket send so many bytes at once. The kernel doubles the size; without CAP_NET_ADMIN in the initial user namespace
@@ -88,51 +84,23 @@ func (c *conn) enlarge(size int) {
 var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 
 // receive waits for one datagram and calls do for each of its messages until do returns true, and reports whether it did.
-func (c *conn) receive(do func(header unix.NlMsghdr, body []byte) (bool, error)) (bool, error) {
+func (c *conn) receive(do func(nlmsg.Message) (bool, error)) (bool, error) {
 	return c.receiveBy(0, do)
 }
 
 // poll is receive without waiting: with [unix.EAGAIN] if nothing has arrived.
-func (c *conn) poll(do func(header unix.NlMsghdr, body []byte) (bool, error)) (bool, error) {
+func (c *conn) poll(do func(nlmsg.Message) (bool, error)) (bool, error) {
 	return c.receiveBy(unix.MSG_DONTWAIT, do)
 }
 
-func (c *conn) receiveBy(flags int, do func(header unix.NlMsghdr, body []byte) (bool, error)) (bool, error) {
+func (c *conn) receiveBy(flags int, do func(nlmsg.Message) (bool, error)) (bool, error) {
 	buf := buffers.Get().(*[64 << 10]byte)
 	defer buffers.Put(buf)
-	var n int
-	for {
-		var from unix.Sockaddr
-		var err error
-		if n, from, err = unix.Recvfrom(c.fd, buf[:], flags); err == nil {
-			// A process of the pod that may change its network can send what looks like an answer.
-			if sender, ok := from.(*unix.SockaddrNetlink); ok && sender.Pid != 0 {
-				continue
-			}
-			break
-		}
-		if !errors.Is(err, unix.EINTR) {
-			return false, &unknownOutcomeError{err}
-		}
+	datagram, err := nlmsg.Receive(c.fd, buf[:], flags)
+	if err != nil {
+		return false, err
 	}
-	data := buf[:n]
-	for len(data) >= unix.NLMSG_HDRLEN {
-		header := unix.NlMsghdr{
-			Len: native.Uint32(data), Type: native.Uint16(data[4:]), Flags: native.Uint16(data[6:]), Seq: native.Uint32(data[8:]),
-		}
-		if header.Len < unix.NLMSG_HDRLEN || int(header.Len) > len(data) {
-			return false, errMalformed
-		}
-		done, err := do(header, data[unix.NLMSG_HDRLEN:header.Len])
-		if done || err != nil {
-			return done, err
-		}
-		data = data[min(align(int(header.Len)), len(data)):]
-	}
-	if n == 0 || len(data) > 0 {
-		return false, errMalformed
-	}
-	return false, nil
+	return nlmsg.Each(datagram, do)
 }
 
 // drain throws away what else has arrived, among it the answers that got lost.
@@ -144,46 +112,6 @@ func (c *conn) drain() {
 			return
 		}
 	}
-}
-
-var errMalformed = errors.New("the kernel's answer is not well-formed netlink")
-
-// unknownOutcomeError reports that the answer to a request was lost, so that the request may have been carried out or not.
-type unknownOutcomeError struct{ err error }
-
-func (e *unknownOutcomeError) Error() string { return "the kernel's answer was lost: " + e.err.Error() }
-func (e *unknownOutcomeError) Unwrap() error { return e.err }
-
-// An answer is what a message of type NLMSG_ERROR says.
-type answer struct {
-	errno unix.Errno // 0 is an acknowledgement
-	text  string     // the kernel's explanation, or empty
-	// offset is where, in the message that is refused, the attribute lies that is the cause; 0 if that is not told.
-	offset uint32
-}
-
-func newAnswer(header unix.NlMsghdr, body []byte) (answer, error) {
-	if len(body) < 4+unix.NLMSG_HDRLEN {
-		return answer{}, errMalformed
-	}
-	a := answer{errno: unix.Errno(-int32(native.Uint32(body)))}
-	if header.Flags&unix.NLM_F_ACK_TLVS == 0 {
-		return a, nil
-	}
-	// The request follows, of which the header alone if it is capped.
-	skip := 4 + unix.NLMSG_HDRLEN
-	if header.Flags&unix.NLM_F_CAPPED == 0 {
-		skip = 4 + int(native.Uint32(body[4:]))
-	}
-	if skip < 0 || skip > len(body) {
-		return a, nil
-	}
-	tlvs := attributes(body[skip:])
-	a.text = tlvs.text(unix.NLMSGERR_ATTR_MSG)
-	if offset := tlvs.get(unix.NLMSGERR_ATTR_OFFS); len(offset) == 4 {
-		a.offset = native.Uint32(offset)
-	}
-	return a, nil
 }
 
 // commit sends a transaction and waits for the kernel's verdict.
@@ -199,8 +127,8 @@ func (c *conn) commit(t *Transaction) error {
 		// The kernel answers each message that it refuses, and the last one in any case.
 		c.drain()
 	}
-	if errors.Is(err, errMalformed) {
-		return &unknownOutcomeError{err}
+	if errors.Is(err, nlmsg.ErrMalformed) {
+		return &nlmsg.LostError{Err: err}
 	}
 	return err
 }
@@ -209,22 +137,22 @@ func (c *conn) commit(t *Transaction) error {
 func (c *conn) verdict(t *Transaction) error {
 	last := uint32(len(t.descriptions) - 2) // the one before the end of the batch asks for an acknowledgement
 	for {
-		done, err := c.receive(func(header unix.NlMsghdr, body []byte) (bool, error) {
-			if header.Type != unix.NLMSG_ERROR {
+		done, err := c.receive(func(m nlmsg.Message) (bool, error) {
+			if m.Type != unix.NLMSG_ERROR {
 				return false, nil
 			}
-			a, err := newAnswer(header, body)
+			a, err := m.Answer()
 			switch {
 			case err != nil:
 				return false, err
-			case int64(header.Seq) >= int64(len(t.descriptions)):
+			case int64(m.Sequence) >= int64(len(t.descriptions)):
 				return false, nil // to a request that was given up
-			case a.errno == 0:
-				return header.Seq == last, nil
+			case a.Errno == 0:
+				return m.Sequence == last, nil
 			}
-			d := t.descriptions[header.Seq]
-			d.refused = t.element(header.Seq, a.offset)
-			return false, &KernelError{Message: d.String(), Errno: a.errno, Text: a.text, msg: d.msg}
+			d := t.descriptions[m.Sequence]
+			d.refused = t.element(m.Sequence, a.Offset)
+			return false, &KernelError{Message: d.String(), Errno: a.Errno, Text: a.Text, msg: d.msg}
 		})
 		if done || err != nil {
 			return err
@@ -259,7 +187,7 @@ type question struct {
 
 // ask is request of any part of nfnetlink.
 func (c *conn) ask(q question, attrs func(*messages), do func(family uint8, a attributes)) (interrupted bool, err error) {
-	var m messages
+	m := messages{buf: make([]byte, 0, 64)} // enough for most
 	seq := firstRequest + c.requests
 	c.requests = (c.requests + 1) % firstRequest
 	m.begin(q.msgType, q.flags, seq, q.proto, 0)
@@ -267,48 +195,22 @@ func (c *conn) ask(q question, attrs func(*messages), do func(family uint8, a at
 		attrs(&m)
 	}
 	m.end()
-	if err := c.send(m.buf); err != nil {
-		return false, os.NewSyscallError("sendto", err)
-	}
-	for {
-		done, err := c.receive(func(header unix.NlMsghdr, body []byte) (bool, error) {
-			if header.Seq != seq {
-				return false, nil // to an earlier request, of which the answer was given up
-			}
-			interrupted = interrupted || header.Flags&unix.NLM_F_DUMP_INTR != 0
-			switch header.Type {
-			case unix.NLMSG_DONE:
-				if len(body) >= 4 && int32(native.Uint32(body)) < 0 {
-					return false, unix.Errno(-int32(native.Uint32(body)))
-				}
-				return true, nil
-			case unix.NLMSG_ERROR:
-				a, err := newAnswer(header, body)
-				switch {
-				case err != nil:
-					return false, err
-				case a.errno == 0: // nobody has asked for an acknowledgement
-					return false, errMalformed
-				}
-				return false, a.errno
-			}
-			if header.Type != q.answer || len(body) < 4 {
-				return false, errMalformed
-			}
-			c.lastGeneration = binary.BigEndian.Uint16(body[2:])
-			do(body[0], attributes(body[4:]))
-			return header.Flags&unix.NLM_F_MULTI == 0, nil
-		})
-		if done || err != nil {
-			return interrupted, err
+	buf := buffers.Get().(*[64 << 10]byte)
+	defer buffers.Put(buf)
+	return nlmsg.Exchange(c.fd, buf[:], m.buf, func(m nlmsg.Message) error {
+		if m.Type != q.answer || len(m.Body) < 4 {
+			return nlmsg.ErrMalformed
 		}
-	}
+		c.lastGeneration = binary.BigEndian.Uint16(m.Body[2:])
+		do(m.Body[0], attributes(m.Body[4:]))
+		return nil
+	})
 }
 
 // generation returns the number of the ruleset's state in the namespace, which every change increments.
 func (c *conn) generation() (uint32, error) {
 	var id uint32
-	_, err := c.request(unix.NFT_MSG_GETGEN, 0, rules.Inet, nil, func(_ uint8, a attributes) { id = a.number(unix.NFTA_GEN_ID) })
+	_, err := c.request(unix.NFT_MSG_GETGEN, 0, rules.Inet, nil, func(_ uint8, a attributes) { id = a.Number(unix.NFTA_GEN_ID) })
 	if err != nil {
 		return 0, explainRead("read the generation", err)
 	}
@@ -325,13 +227,13 @@ func (c *conn) isGeneration(generation uint32) (bool, error) {
 		return false, explainRead("compare the generation", os.NewSyscallError("sendto", err))
 	}
 	for {
-		_, err := c.poll(func(header unix.NlMsghdr, body []byte) (bool, error) {
-			if header.Type != unix.NLMSG_ERROR || header.Seq > 1 {
+		_, err := c.poll(func(m nlmsg.Message) (bool, error) {
+			if m.Type != unix.NLMSG_ERROR || m.Sequence > 1 {
 				return false, nil // to a request that was given up
 			}
-			a, err := newAnswer(header, body)
+			a, err := m.Answer()
 			if err == nil {
-				err = a.errno
+				err = a.Errno
 			}
 			return false, err
 		})
@@ -366,7 +268,7 @@ func (c *conn) findOurs() (*foundTable, error) {
 
 // explainRead wraps the error of a request.
 func explainRead(what string, err error) error {
-	if lost := (*unknownOutcomeError)(nil); errors.As(err, &lost) {
+	if lost := (*nlmsg.LostError)(nil); errors.As(err, &lost) {
 		if errors.Is(err, unix.EAGAIN) { // after replyTimeout; asking again would take as long
 			return fmt.Errorf("%s: the kernel does not answer", what)
 		}

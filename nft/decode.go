@@ -23,10 +23,10 @@ type foundTable struct {
 func decodeTable(family rules.Family, a attributes) foundTable {
 	return foundTable{
 		Table: rules.Table{
-			Family: family, Name: a.text(unix.NFTA_TABLE_NAME),
-			Comment: comment(a.get(nftaTableUserdata)),
+			Family: family, Name: a.Text(unix.NFTA_TABLE_NAME),
+			Comment: comment(a.Get(nftaTableUserdata)),
 		},
-		dormant: a.number(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT != 0,
+		dormant: a.Number(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT != 0,
 	}
 }
 
@@ -41,22 +41,22 @@ func (t *foundTable) addChain(a attributes) {
 
 // decodeChain reads a chain without its rules.
 func decodeChain(a attributes) rules.Chain {
-	c := rules.Chain{Name: a.text(unix.NFTA_CHAIN_NAME)}
-	hook := attributes(a.get(unix.NFTA_CHAIN_HOOK))
+	c := rules.Chain{Name: a.Text(unix.NFTA_CHAIN_NAME)}
+	hook := attributes(a.Get(unix.NFTA_CHAIN_HOOK))
 	if hook == nil {
 		return c
 	}
 	c.Base = &rules.Base{
-		Priority: int(int32(hook.number(unix.NFTA_HOOK_PRIORITY))),
-		Drop:     a.number(unix.NFTA_CHAIN_POLICY) == 0,
+		Priority: int(int32(hook.Number(unix.NFTA_HOOK_PRIORITY))),
+		Drop:     a.Number(unix.NFTA_CHAIN_POLICY) == 0,
 	}
 	for h, number := range hookNumbers {
-		if number == hook.number(unix.NFTA_HOOK_HOOKNUM) {
+		if number == hook.Number(unix.NFTA_HOOK_HOOKNUM) {
 			c.Base.Hook = rules.Hook(h)
 		}
 	}
 	for _, t := range []rules.ChainType{rules.Filter, rules.NAT, rules.Route} {
-		if t.String() == a.text(unix.NFTA_CHAIN_TYPE) {
+		if t.String() == a.Text(unix.NFTA_CHAIN_TYPE) {
 			c.Base.Type = t
 		}
 	}

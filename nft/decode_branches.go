@@ -99,7 +99,7 @@ func (d *ruleDecoder) verdictMap(ops []operand, s *decodedSet) error {
 	}
 	var rest *verdict
 	if s.catchall != nil {
-		v, err := decodeVerdict(s.catchall.get(unix.NFTA_DATA_VERDICT))
+		v, err := decodeVerdict(s.catchall.Get(unix.NFTA_DATA_VERDICT))
 		if err != nil {
 			return err
 		}

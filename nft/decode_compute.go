@@ -12,10 +12,10 @@ import (
 
 // numgen reads a number that counts, or that is drawn.
 func (d *ruleDecoder) numgen(a attributes) error {
-	kind, ok := map[uint32]string{0: "inc", 1: "random"}[a.number(unix.NFTA_NG_TYPE)]
+	kind, ok := map[uint32]string{0: "inc", 1: "random"}[a.Number(unix.NFTA_NG_TYPE)]
 	op := operand{
 		field: fieldNumber, length: 4, effect: rules.Draws,
-		modulus: a.number(unix.NFTA_NG_MODULUS), offset: a.number(unix.NFTA_NG_OFFSET),
+		modulus: a.Number(unix.NFTA_NG_MODULUS), offset: a.Number(unix.NFTA_NG_OFFSET),
 	}
 	op.text = fmt.Sprintf("numgen %s mod %d", kind, op.modulus)
 	if op.offset != 0 {
@@ -31,19 +31,19 @@ func (d *ruleDecoder) numgen(a attributes) error {
 func (d *ruleDecoder) hash(a attributes) error {
 	op := operand{
 		field: fieldNumber, length: 4, effect: rules.Reads,
-		modulus: a.number(unix.NFTA_HASH_MODULUS), offset: a.number(unix.NFTA_HASH_OFFSET),
+		modulus: a.Number(unix.NFTA_HASH_MODULUS), offset: a.Number(unix.NFTA_HASH_OFFSET),
 	}
 	seed := "symhash"
-	if a.number(unix.NFTA_HASH_TYPE) == 0 { // NFT_HASH_JENKINS
-		ops, ok := d.operands(registerIndex(a, unix.NFTA_HASH_SREG), int(a.number(unix.NFTA_HASH_LEN)))
+	if a.Number(unix.NFTA_HASH_TYPE) == 0 { // NFT_HASH_JENKINS
+		ops, ok := d.operands(registerIndex(a, unix.NFTA_HASH_SREG), int(a.Number(unix.NFTA_HASH_LEN)))
 		var texts []string
 		for _, source := range ops {
 			op.dependOn(source)
 			texts = append(texts, source.String())
 		}
 		// Without a seed the kernel has drawn one.
-		op.noData = op.noData || !ok || a.get(unix.NFTA_HASH_SEED) == nil
-		seed = fmt.Sprintf("jhash %s seed 0x%x", strings.Join(texts, " . "), a.number(unix.NFTA_HASH_SEED))
+		op.noData = op.noData || !ok || a.Get(unix.NFTA_HASH_SEED) == nil
+		seed = fmt.Sprintf("jhash %s seed 0x%x", strings.Join(texts, " . "), a.Number(unix.NFTA_HASH_SEED))
 	}
 	op.text = fmt.Sprintf("%s mod %d offset %d", seed, op.modulus, op.offset)
 	return d.store(a, unix.NFTA_HASH_DREG, op)
@@ -51,7 +51,7 @@ func (d *ruleDecoder) hash(a attributes) error {
 
 func (d *ruleDecoder) bitwise(a attributes) error {
 	op := d.load(a, unix.NFTA_BITWISE_SREG)
-	if a.number(nftaBitwiseOp) != bitwiseMaskXor || op.network || op.field <= fieldMapped {
+	if a.Number(nftaBitwiseOp) != bitwiseMaskXor || op.network || op.field <= fieldMapped {
 		return errUnsupported
 	}
 	mask, xor := constant(a, unix.NFTA_BITWISE_MASK), constant(a, unix.NFTA_BITWISE_XOR)
@@ -71,8 +71,8 @@ func (d *ruleDecoder) bitwise(a attributes) error {
 
 func (d *ruleDecoder) byteorder(a attributes) error {
 	op := d.load(a, unix.NFTA_BYTEORDER_SREG)
-	if a.number(unix.NFTA_BYTEORDER_OP) != unix.NFT_BYTEORDER_HTON || a.number(unix.NFTA_BYTEORDER_LEN) != 4 ||
-		a.number(unix.NFTA_BYTEORDER_SIZE) != 4 || op.mask != nil || op.length != 4 || op.network ||
+	if a.Number(unix.NFTA_BYTEORDER_OP) != unix.NFT_BYTEORDER_HTON || a.Number(unix.NFTA_BYTEORDER_LEN) != 4 ||
+		a.Number(unix.NFTA_BYTEORDER_SIZE) != 4 || op.mask != nil || op.length != 4 || op.network ||
 		op.field <= fieldMapped && op.field != fieldNumber {
 		return errUnsupported
 	}

@@ -17,37 +17,37 @@ func (d *ruleDecoder) draw(text string) error {
 }
 
 func (d *ruleDecoder) limitRate(a attributes) error {
-	unit, ok := map[uint64]string{1: "second", 60: "minute", 3600: "hour", 86400: "day", 604800: "week"}[a.number64(unix.NFTA_LIMIT_UNIT)]
+	unit, ok := map[uint64]string{1: "second", 60: "minute", 3600: "hour", 86400: "day", 604800: "week"}[a.Number64(unix.NFTA_LIMIT_UNIT)]
 	if !ok {
-		unit = fmt.Sprintf("%d seconds", a.number64(unix.NFTA_LIMIT_UNIT))
+		unit = fmt.Sprintf("%d seconds", a.Number64(unix.NFTA_LIMIT_UNIT))
 	}
 	over := ""
-	if a.number(unix.NFTA_LIMIT_FLAGS)&unix.NFT_LIMIT_F_INV != 0 {
+	if a.Number(unix.NFTA_LIMIT_FLAGS)&unix.NFT_LIMIT_F_INV != 0 {
 		over = "over "
 	}
 	what, burst := "", "packets"
-	if a.number(unix.NFTA_LIMIT_TYPE) == unix.NFT_LIMIT_PKT_BYTES {
+	if a.Number(unix.NFTA_LIMIT_TYPE) == unix.NFT_LIMIT_PKT_BYTES {
 		what, burst = " bytes", "bytes"
 	}
 	return d.draw(fmt.Sprintf("limit rate %s%d%s/%s burst %d %s",
-		over, a.number64(unix.NFTA_LIMIT_RATE), what, unit, a.number(unix.NFTA_LIMIT_BURST), burst))
+		over, a.Number64(unix.NFTA_LIMIT_RATE), what, unit, a.Number(unix.NFTA_LIMIT_BURST), burst))
 }
 
 func (d *ruleDecoder) quota(a attributes) error {
 	over := ""
-	if a.number(unix.NFTA_QUOTA_FLAGS)&unix.NFT_QUOTA_F_INV != 0 {
+	if a.Number(unix.NFTA_QUOTA_FLAGS)&unix.NFT_QUOTA_F_INV != 0 {
 		over = "over "
 	}
-	return d.draw(fmt.Sprintf("quota %s%d bytes", over, a.number64(unix.NFTA_QUOTA_BYTES)))
+	return d.draw(fmt.Sprintf("quota %s%d bytes", over, a.Number64(unix.NFTA_QUOTA_BYTES)))
 }
 
 // connlimit counts connections. It drops a packet whose connection it cannot count (nft_connlimit_do_eval in net/netfilter/nft_connlimit.c).
 func (d *ruleDecoder) connlimit(a attributes) error {
 	over := ""
-	if a.number(nftaConnlimitFlags)&1 != 0 { // NFT_CONNLIMIT_F_INV
+	if a.Number(nftaConnlimitFlags)&1 != 0 { // NFT_CONNLIMIT_F_INV
 		over = "over "
 	}
-	d.unknown(fmt.Sprintf("ct count %s%d", over, a.number(nftaConnlimitCount)), rules.Anything, d.identity())
+	d.unknown(fmt.Sprintf("ct count %s%d", over, a.Number(nftaConnlimitCount)), rules.Anything, d.identity())
 	return nil
 }
 
@@ -55,7 +55,7 @@ func (d *ruleDecoder) connlimit(a attributes) error {
 // belongs to the element is exceeded.
 func (d *ruleDecoder) dynset(a attributes) error {
 	d.pending = nil // and if the packet has not what was loaded
-	name := a.text(unix.NFTA_DYNSET_SET_NAME)
+	name := a.Text(unix.NFTA_DYNSET_SET_NAME)
 	d.add(rules.Unknown{
 		Text: "dynset @" + name, Effect: rules.Records, Data: d.identityWith(a), State: d.sets[name].state(name),
 	})
@@ -78,8 +78,8 @@ func (d *ruleDecoder) identityWith(a attributes) string {
 
 // objref reads the use of an object of the table. What the object is has not been read.
 func (d *ruleDecoder) objref(a attributes) error {
-	name := a.text(unix.NFTA_OBJREF_IMM_NAME)
-	switch a.number(unix.NFTA_OBJREF_IMM_TYPE) {
+	name := a.Text(unix.NFTA_OBJREF_IMM_NAME)
+	switch a.Number(unix.NFTA_OBJREF_IMM_TYPE) {
 	case nftObjectCounter, nftObjectCTTimeout:
 		d.count()
 	case nftObjectSecmark:

@@ -122,7 +122,7 @@ func (d *ruleDecoder) expression(name string, a attributes) {
 	if err == nil {
 		return
 	}
-	if kind.destination != 0 && a.get(kind.destination) != nil {
+	if kind.destination != 0 && a.Get(kind.destination) != nil {
 		if d.loadUnknown(name, kind, a) == nil {
 			return
 		}

@@ -7,6 +7,7 @@ import (
 
 	"go4.org/netipx"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -42,7 +43,7 @@ func interfaceNames(keys [][2][]byte) ([]rules.InterfaceName, bool) {
 	var names []rules.InterfaceName
 	for _, key := range keys {
 		first, last := key[0], key[1]
-		name := rules.InterfaceName{Name: zeroTerminated(first)}
+		name := rules.InterfaceName{Name: nlmsg.Text(first)}
 		n := len(name.Name)
 		switch {
 		case !isSingle(key):

@@ -6,7 +6,7 @@ import (
 
 // fib reads a lookup in the routing tables.
 func (d *ruleDecoder) fib(a attributes) error {
-	result, flags := a.number(unix.NFTA_FIB_RESULT), a.number(unix.NFTA_FIB_FLAGS)
+	result, flags := a.Number(unix.NFTA_FIB_RESULT), a.Number(unix.NFTA_FIB_FLAGS)
 	op := operand{}
 	switch {
 	case result == unix.NFT_FIB_RESULT_ADDRTYPE && flags == unix.NFTA_FIB_F_SADDR:
@@ -33,7 +33,7 @@ func (d *ruleDecoder) fib(a attributes) error {
 
 // socket reads whether the packet's socket is transparent. The expression ends the rule for a packet that has none.
 func (d *ruleDecoder) socket(a attributes) error {
-	if a.number(nftaSocketKey) != 0 { // NFT_SOCKET_TRANSPARENT
+	if a.Number(nftaSocketKey) != 0 { // NFT_SOCKET_TRANSPARENT
 		return errUnsupported
 	}
 	return d.storePending(a, nftaSocketDreg, loadedField(fieldTransparentSocket, 1, "socket transparent"))

@@ -51,16 +51,16 @@ func (d *ruleDecoder) listed(ops []operand, negated bool, name string, s *decode
 func permanentContents(lists []attributes) string {
 	var elements []string
 	for _, list := range lists {
-		list.each(func(_ uint16, value []byte) {
+		list.Each(func(_ uint16, value []byte) {
 			el := attributes(value)
-			if el.get(unix.NFTA_SET_ELEM_TIMEOUT) != nil || el.get(unix.NFTA_SET_ELEM_EXPIRATION) != nil {
+			if el.Get(unix.NFTA_SET_ELEM_TIMEOUT) != nil || el.Get(unix.NFTA_SET_ELEM_EXPIRATION) != nil {
 				return
 			}
 			text := ""
 			for _, attr := range []uint16{
 				unix.NFTA_SET_ELEM_KEY, nftaSetElemKeyEnd, unix.NFTA_SET_ELEM_FLAGS, unix.NFTA_SET_ELEM_DATA,
 			} {
-				text += fmt.Sprintf("%x ", el.get(attr))
+				text += fmt.Sprintf("%x ", el.Get(attr))
 			}
 			elements = append(elements, text)
 		})

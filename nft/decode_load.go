@@ -75,8 +75,8 @@ func metaField(key uint32) (op operand, mayLack bool) {
 }
 
 func (d *ruleDecoder) meta(a attributes) error {
-	key := a.number(unix.NFTA_META_KEY)
-	if a.get(unix.NFTA_META_SREG) == nil {
+	key := a.Number(unix.NFTA_META_KEY)
+	if a.Get(unix.NFTA_META_SREG) == nil {
 		op, mayLack := metaField(key)
 		if mayLack {
 			return d.storePending(a, unix.NFTA_META_DREG, op)
@@ -114,11 +114,11 @@ func ctField(key uint32) operand {
 }
 
 func (d *ruleDecoder) ct(a attributes) error {
-	key := a.number(unix.NFTA_CT_KEY)
-	if a.get(unix.NFTA_CT_DIRECTION) != nil {
+	key := a.Number(unix.NFTA_CT_KEY)
+	if a.Get(unix.NFTA_CT_DIRECTION) != nil {
 		return errUnsupported // of a zone: it is that of one direction only
 	}
-	if a.get(unix.NFTA_CT_SREG) == nil {
+	if a.Get(unix.NFTA_CT_SREG) == nil {
 		if key == unix.NFT_CT_STATE {
 			return d.store(a, unix.NFTA_CT_DREG, ctField(key))
 		}

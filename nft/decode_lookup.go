@@ -45,7 +45,7 @@ func (d *ruleDecoder) operands(r, length int) ([]operand, bool) {
 
 // lookup reads a lookup in a set: a condition, or a load of what a map has for the key.
 func (d *ruleDecoder) lookup(a attributes) error {
-	name := a.text(unix.NFTA_LOOKUP_SET)
+	name := a.Text(unix.NFTA_LOOKUP_SET)
 	s, r := d.sets[name], registerIndex(a, unix.NFTA_LOOKUP_SREG)
 	var ops []operand
 	ok := false
@@ -59,10 +59,10 @@ func (d *ruleDecoder) lookup(a attributes) error {
 		ops = append(ops, operand{noData: true})
 	}
 	switch {
-	case a.get(unix.NFTA_LOOKUP_DREG) == nil:
-		d.matchSet(ops, ok, a.number(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0, name, s)
+	case a.Get(unix.NFTA_LOOKUP_DREG) == nil:
+		d.matchSet(ops, ok, a.Number(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0, name, s)
 		return nil
-	case a.number(unix.NFTA_LOOKUP_DREG) == unix.NFT_REG_VERDICT:
+	case a.Number(unix.NFTA_LOOKUP_DREG) == unix.NFT_REG_VERDICT:
 		if !ok || s == nil {
 			return errUnsupported
 		}

@@ -40,7 +40,7 @@ func (d *ruleDecoder) compare(a attributes) error {
 		return errUnsupported
 	}
 	lowest, highest := make([]byte, len(value)), bytes.Repeat([]byte{0xff}, len(value))
-	switch kind := a.number(unix.NFTA_CMP_OP); kind {
+	switch kind := a.Number(unix.NFTA_CMP_OP); kind {
 	case unix.NFT_CMP_EQ, unix.NFT_CMP_NEQ:
 		d.match(op, kind == unix.NFT_CMP_NEQ, valueOf(value, value))
 		return nil
@@ -77,7 +77,7 @@ func (d *ruleDecoder) compareRange(a attributes) error {
 	if len(first) == 0 || len(first) != len(last) {
 		return errUnsupported
 	}
-	d.match(d.load(a, unix.NFTA_RANGE_SREG), a.number(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ, valueOf(first, last))
+	d.match(d.load(a, unix.NFTA_RANGE_SREG), a.Number(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ, valueOf(first, last))
 	return nil
 }
 
@@ -91,7 +91,7 @@ type interval struct {
 
 // continues reports whether an expression compares the same register with the upper end.
 func (i interval) continues(name string, a attributes) bool {
-	return i.open && name == "cmp" && a.number(unix.NFTA_CMP_OP) == unix.NFT_CMP_LTE && registerIndex(a, unix.NFTA_CMP_SREG) == i.register &&
+	return i.open && name == "cmp" && a.Number(unix.NFTA_CMP_OP) == unix.NFT_CMP_LTE && registerIndex(a, unix.NFTA_CMP_SREG) == i.register &&
 		len(constant(a, unix.NFTA_CMP_DATA)) == len(i.lower)
 }
 

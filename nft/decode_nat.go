@@ -28,15 +28,15 @@ func (d *ruleDecoder) mappedRegister(a attributes, attrs ...uint16) (int, bool) 
 
 // ports reads the ports that two attributes name the registers of: 0 for none, and for a range of one no last port.
 func (d *ruleDecoder) ports(a attributes, minAttr, maxAttr uint16) (first, last uint16, ok bool) {
-	if a.get(minAttr) == nil {
-		return 0, 0, a.get(maxAttr) == nil
+	if a.Get(minAttr) == nil {
+		return 0, 0, a.Get(maxAttr) == nil
 	}
 	key, ok := d.constantAt(a, minAttr, 2)
 	if !ok {
 		return 0, 0, false
 	}
 	first, _ = numberKey[uint16](key)
-	if a.get(maxAttr) != nil {
+	if a.Get(maxAttr) != nil {
 		if key, ok = d.constantAt(a, maxAttr, 2); !ok {
 			return 0, 0, false
 		}
@@ -55,7 +55,7 @@ func (d *ruleDecoder) redirect(a attributes) error {
 		return d.mapBranches(r, func(one *ruleDecoder) error { return one.redirect(a) })
 	}
 	first, last, ok := d.ports(a, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
-	if !ok || a.number(unix.NFTA_REDIR_FLAGS)&^(natRangeProtoSpecified|natRangePersistent) != 0 {
+	if !ok || a.Number(unix.NFTA_REDIR_FLAGS)&^(natRangeProtoSpecified|natRangePersistent) != 0 {
 		return errUnsupported
 	}
 	d.act(rules.RedirectTo{Port: first, Last: last})
@@ -69,20 +69,20 @@ func (sourceTranslation) Error() string { return "source " + errUnsupported.Erro
 
 // nat reads a translation of the destination.
 func (d *ruleDecoder) nat(a attributes) error {
-	if a.number(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_SNAT {
+	if a.Number(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_SNAT {
 		return sourceTranslation{}
 	}
 	if r, ok := d.mappedRegister(a, unix.NFTA_NAT_REG_ADDR_MIN, unix.NFTA_NAT_REG_ADDR_MAX, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX); ok {
 		return d.mapBranches(r, func(one *ruleDecoder) error { return one.nat(a) })
 	}
 	first, last, ok := d.ports(a, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
-	if !ok || a.number(unix.NFTA_NAT_TYPE) != unix.NFT_NAT_DNAT ||
-		a.number(unix.NFTA_NAT_FLAGS)&^(natRangeMapIPs|natRangeProtoSpecified|natRangePersistent) != 0 {
+	if !ok || a.Number(unix.NFTA_NAT_TYPE) != unix.NFT_NAT_DNAT ||
+		a.Number(unix.NFTA_NAT_FLAGS)&^(natRangeMapIPs|natRangeProtoSpecified|natRangePersistent) != 0 {
 		return errUnsupported
 	}
-	family := a.number(unix.NFTA_NAT_FAMILY)
+	family := a.Number(unix.NFTA_NAT_FAMILY)
 	var action rules.Action = rules.DNATPort{Port: first, Last: last}
-	if a.get(unix.NFTA_NAT_REG_ADDR_MIN) != nil {
+	if a.Get(unix.NFTA_NAT_REG_ADDR_MIN) != nil {
 		addr, lastAddr, ok := d.natAddrs(a, family)
 		if !ok {
 			return errUnsupported
@@ -112,7 +112,7 @@ func (d *ruleDecoder) natAddrs(a attributes, family uint32) (first, last netip.A
 		return first, last, false
 	}
 	first, _ = netip.AddrFromSlice(key)
-	if a.get(unix.NFTA_NAT_REG_ADDR_MAX) == nil {
+	if a.Get(unix.NFTA_NAT_REG_ADDR_MAX) == nil {
 		return first, last, true
 	}
 	if key, ok = d.constantAt(a, unix.NFTA_NAT_REG_ADDR_MAX, length); !ok {
@@ -129,15 +129,15 @@ func (d *ruleDecoder) natAddrs(a attributes, family uint32) (first, last netip.A
 // the packet's own, and the unspecified address for none.
 func (d *ruleDecoder) tproxy(a attributes) error {
 	action := rules.TProxy{}
-	if a.get(nftaTProxyRegPort) != nil {
+	if a.Get(nftaTProxyRegPort) != nil {
 		key, ok := d.constantAt(a, nftaTProxyRegPort, 2)
 		if !ok {
 			return errUnsupported
 		}
 		action.Port, _ = numberKey[uint16](key)
 	}
-	family := a.number(nftaTProxyFamily)
-	if a.get(nftaTProxyRegAddr) != nil {
+	family := a.Number(nftaTProxyFamily)
+	if a.Get(nftaTProxyRegAddr) != nil {
 		key, ok := d.constantAt(a, nftaTProxyRegAddr, map[uint32]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 16}[family])
 		if !ok || len(key) == 0 {
 			return errUnsupported
@@ -187,11 +187,11 @@ var (
 // reject reads with what the packet is answered.
 func (d *ruleDecoder) reject(a attributes) error {
 	code := uint8(0)
-	if value := a.get(unix.NFTA_REJECT_ICMP_CODE); len(value) == 1 {
+	if value := a.Get(unix.NFTA_REJECT_ICMP_CODE); len(value) == 1 {
 		code = value[0]
 	}
 	names, key := rejectBoth[:], "icmpx"
-	switch a.number(unix.NFTA_REJECT_TYPE) {
+	switch a.Number(unix.NFTA_REJECT_TYPE) {
 	case unix.NFT_REJECT_TCP_RST:
 		d.act(rules.Reject{With: "tcp reset"})
 		return nil

@@ -10,10 +10,10 @@ import (
 )
 
 func (d *ruleDecoder) payload(a attributes) error {
-	if a.get(unix.NFTA_PAYLOAD_SREG) != nil {
+	if a.Get(unix.NFTA_PAYLOAD_SREG) != nil {
 		return errUnsupported
 	}
-	p := payload{a.number(unix.NFTA_PAYLOAD_BASE), a.number(unix.NFTA_PAYLOAD_OFFSET), a.number(unix.NFTA_PAYLOAD_LEN)}
+	p := payload{a.Number(unix.NFTA_PAYLOAD_BASE), a.Number(unix.NFTA_PAYLOAD_OFFSET), a.Number(unix.NFTA_PAYLOAD_LEN)}
 	op := operand{field: fieldUnknown, length: int(p.length), effect: rules.Reads}
 	known := func(f field, text string) { op.field, op.text = f, text }
 	ports := d.limitedToPorts()

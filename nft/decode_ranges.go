@@ -18,7 +18,7 @@ func (s *decodedSet) addrRanges() []netipx.IPRange {
 	ok := s.lists != nil
 	usual := newPlain(s.keyLength)
 	for _, list := range s.lists {
-		list.each(func(_ uint16, value []byte) {
+		list.Each(func(_ uint16, value []byte) {
 			el, readable := usual.read(value)
 			if !readable {
 				el, readable = s.read(value)

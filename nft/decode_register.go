@@ -14,7 +14,7 @@ const registerCount = unix.NFT_REG32_15 - unix.NFT_REG32_00 + 1
 
 // registerIndex is the index of the first of the 4-byte registers that an attribute names, registerCount if it names none.
 func registerIndex(a attributes, attr uint16) int {
-	switch r := a.number(attr); {
+	switch r := a.Number(attr); {
 	case unix.NFT_REG_1 <= r && r <= unix.NFT_REG_4:
 		return int(r-unix.NFT_REG_1) * 4
 	case unix.NFT_REG32_00 <= r && r <= unix.NFT_REG32_15:
@@ -91,7 +91,7 @@ func (d *ruleDecoder) storePending(a attributes, attr uint16, op operand) error 
 func (d *ruleDecoder) loadUnknown(name string, kind expressionKind, a attributes) error {
 	op := operand{field: fieldUnknown, length: loadLength(name, a), text: loadText(name, kind, a), effect: rules.Reads}
 	for _, attr := range kind.sources {
-		if attr == 0 || a.get(attr) == nil {
+		if attr == 0 || a.Get(attr) == nil {
 			continue
 		}
 		source := d.load(a, attr)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -69,21 +70,21 @@ type cut struct{ matches, actions int }
 
 // decode reads the whole rule.
 func (d *ruleDecoder) decode(a attributes) {
-	d.list = a.get(unix.NFTA_RULE_EXPRESSIONS)
+	d.list = a.Get(unix.NFTA_RULE_EXPRESSIONS)
 	if d.room == nil {
 		room := maxExpansion
 		d.room = &room
 	}
-	d.rule.Handle = rules.Handle(a.number64(unix.NFTA_RULE_HANDLE))
-	d.rule.Comment = comment(a.get(unix.NFTA_RULE_USERDATA))
-	wellFormed := d.list.each(func(_ uint16, value []byte) {
+	d.rule.Handle = rules.Handle(a.Number64(unix.NFTA_RULE_HANDLE))
+	d.rule.Comment = comment(a.Get(unix.NFTA_RULE_USERDATA))
+	wellFormed := d.list.Each(func(_ uint16, value []byte) {
 		e := attributes(value)
-		name := string(bytes.TrimRight(e.get(unix.NFTA_EXPR_NAME), "\x00"))
-		if !d.interval.continues(name, e.get(unix.NFTA_EXPR_DATA)) {
+		name := string(bytes.TrimRight(e.Get(unix.NFTA_EXPR_NAME), "\x00"))
+		if !d.interval.continues(name, e.Get(unix.NFTA_EXPR_DATA)) {
 			d.closeInterval()
 		}
 		d.undoLast()
-		d.expression(name, e.get(unix.NFTA_EXPR_DATA))
+		d.expression(name, e.Get(unix.NFTA_EXPR_DATA))
 	})
 	d.closeInterval()
 	if !wellFormed {
@@ -195,12 +196,12 @@ func (d *ruleDecoder) hashExpression(name string, a attributes) {
 	case "counter", "last", "connlimit", "quota", "limit":
 		// Their texts have what does not change.
 	case "match", "target":
-		_, _ = d.history.Write(a.get(unix.NFTA_MATCH_NAME))
+		_, _ = d.history.Write(a.Get(unix.NFTA_MATCH_NAME))
 	case "lookup":
 		for _, attr := range []uint16{unix.NFTA_LOOKUP_SREG, unix.NFTA_LOOKUP_DREG, unix.NFTA_LOOKUP_FLAGS} {
-			_, _ = d.history.Write(a.get(attr))
+			_, _ = d.history.Write(a.Get(attr))
 		}
-		id := d.sets[a.text(unix.NFTA_LOOKUP_SET)].identity()
+		id := d.sets[a.Text(unix.NFTA_LOOKUP_SET)].identity()
 		d.unread = d.unread || id == rules.NoData
 		fmt.Fprintf(d.history, "\x00%s\x00", id)
 	default:
@@ -219,8 +220,8 @@ func (d *ruleDecoder) identity() string {
 	for ; d.unhashed > 0; d.unhashed-- {
 		length := int(native.Uint16(d.list))
 		e := d.list[unix.NLA_HDRLEN:length]
-		d.hashExpression(e.text(unix.NFTA_EXPR_NAME), e.get(unix.NFTA_EXPR_DATA))
-		d.list = d.list[min(align(length), len(d.list)):]
+		d.hashExpression(e.Text(unix.NFTA_EXPR_NAME), e.Get(unix.NFTA_EXPR_DATA))
+		d.list = d.list[min(nlmsg.Align(length), len(d.list)):]
 	}
 	if d.unread {
 		return rules.NoData
@@ -245,22 +246,22 @@ func (d *ruleDecoder) finish() {
 }
 
 func (d *ruleDecoder) counter(a attributes) error {
-	d.rule.Hits = rules.Hits{Packets: a.number64(unix.NFTA_COUNTER_PACKETS), Bytes: a.number64(unix.NFTA_COUNTER_BYTES)}
+	d.rule.Hits = rules.Hits{Packets: a.Number64(unix.NFTA_COUNTER_PACKETS), Bytes: a.Number64(unix.NFTA_COUNTER_BYTES)}
 	d.act(rules.Count{})
 	return nil
 }
 
 // constant reads a nested constant.
 func constant(a attributes, attr uint16) []byte {
-	return attributes(a.get(attr)).get(unix.NFTA_DATA_VALUE)
+	return attributes(a.Get(attr)).Get(unix.NFTA_DATA_VALUE)
 }
 
 func (d *ruleDecoder) immediate(a attributes) error {
-	if a.number(unix.NFTA_IMMEDIATE_DREG) != unix.NFT_REG_VERDICT {
+	if a.Number(unix.NFTA_IMMEDIATE_DREG) != unix.NFT_REG_VERDICT {
 		value := constant(a, unix.NFTA_IMMEDIATE_DATA)
 		return d.store(a, unix.NFTA_IMMEDIATE_DREG, operand{field: fieldConstant, length: len(value), constant: value})
 	}
-	v, err := decodeVerdict(attributes(a.get(unix.NFTA_IMMEDIATE_DATA)).get(unix.NFTA_DATA_VERDICT))
+	v, err := decodeVerdict(attributes(a.Get(unix.NFTA_IMMEDIATE_DATA)).Get(unix.NFTA_DATA_VERDICT))
 	switch {
 	case err != nil:
 		return err
@@ -282,10 +283,10 @@ type verdict struct {
 
 // decodeVerdict reads a verdict.
 func decodeVerdict(a attributes) (verdict, error) {
-	if len(a.get(unix.NFTA_VERDICT_CODE)) != 4 {
+	if len(a.Get(unix.NFTA_VERDICT_CODE)) != 4 {
 		return verdict{}, fmt.Errorf("no verdict, %w", errUnsupported)
 	}
-	switch code := int32(a.number(unix.NFTA_VERDICT_CODE)); code {
+	switch code := int32(a.Number(unix.NFTA_VERDICT_CODE)); code {
 	case 0:
 		return verdict{action: rules.Drop}, nil
 	case 1:
@@ -293,7 +294,7 @@ func decodeVerdict(a attributes) (verdict, error) {
 	case unix.NFT_RETURN:
 		return verdict{action: rules.Return}, nil
 	case unix.NFT_JUMP, unix.NFT_GOTO:
-		return verdict{action: rules.Jump{Chain: a.text(unix.NFTA_VERDICT_CHAIN), Goto: code == unix.NFT_GOTO}}, nil
+		return verdict{action: rules.Jump{Chain: a.Text(unix.NFTA_VERDICT_CHAIN), Goto: code == unix.NFT_GOTO}}, nil
 	case unix.NFT_CONTINUE:
 		return verdict{}, nil
 	case unix.NFT_BREAK:

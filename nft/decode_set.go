@@ -50,36 +50,36 @@ type decodedSet struct {
 const maxMap = 1 << 17
 
 func decodeSet(a attributes) *decodedSet {
-	flags := a.number(unix.NFTA_SET_FLAGS)
+	flags := a.Number(unix.NFTA_SET_FLAGS)
 	s := &decodedSet{
 		anonymous: flags&unix.NFT_SET_ANONYMOUS != 0, interval: flags&unix.NFT_SET_INTERVAL != 0, concat: flags&nftSetConcat != 0,
-		keyLength: int(a.number(unix.NFTA_SET_KEY_LEN)), dataLength: int(a.number(unix.NFTA_SET_DATA_LEN)),
+		keyLength: int(a.Number(unix.NFTA_SET_KEY_LEN)), dataLength: int(a.Number(unix.NFTA_SET_DATA_LEN)),
 		changes: flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0,
 	}
-	s.limits = decides(a.get(nftaSetExpr)) || a.get(nftaSetExpressions) != nil
+	s.limits = decides(a.Get(nftaSetExpr)) || a.Get(nftaSetExpressions) != nil
 	known := uint32(unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT | unix.NFT_SET_INTERVAL | nftSetConcat | nftSetExpr)
 	if flags&unix.NFT_SET_MAP != 0 {
 		known |= unix.NFT_SET_MAP
-		if a.number(unix.NFTA_SET_DATA_TYPE) == unix.NFT_DATA_VERDICT {
+		if a.Number(unix.NFTA_SET_DATA_TYPE) == unix.NFT_DATA_VERDICT {
 			s.verdicts = map[string]attributes{}
 		} else {
 			s.data = map[string][]byte{}
 		}
 	}
 	if other := flags &^ known; other != 0 {
-		s.unknown = fmt.Sprintf("set %s with flags 0x%x", a.text(unix.NFTA_SET_NAME), other)
+		s.unknown = fmt.Sprintf("set %s with flags 0x%x", a.Text(unix.NFTA_SET_NAME), other)
 	}
 	return s
 }
 
 // decides reports whether an expression of an element has a say in whether the element matches: a limit or a quota, but no counter.
 func decides(expression attributes) bool {
-	return expression != nil && !expression.hasText(unix.NFTA_EXPR_NAME, "counter") && !expression.hasText(unix.NFTA_EXPR_NAME, "last")
+	return expression != nil && !expression.HasText(unix.NFTA_EXPR_NAME, "counter") && !expression.HasText(unix.NFTA_EXPR_NAME, "last")
 }
 
 // addElements takes a part of the set's elements.
 func (s *decodedSet) addElements(list attributes) {
-	list.each(func(uint16, []byte) { s.listed++ })
+	list.Each(func(uint16, []byte) { s.listed++ })
 	s.lists = append(s.lists, slices.Clone(list))
 }
 
@@ -134,7 +134,7 @@ func (s *decodedSet) load() {
 	}
 	s.elements, s.catchall, s.lasts = make([]element, 0, s.size()), nil, nil
 	for _, list := range s.lists {
-		list.each(func(_ uint16, value []byte) {
+		list.Each(func(_ uint16, value []byte) {
 			if el, ok := s.read(value); ok {
 				s.elements = append(s.elements, el)
 			}
@@ -147,12 +147,12 @@ func (s *decodedSet) load() {
 func (s *decodedSet) read(a attributes) (el element, ok bool) {
 	var data, last attributes
 	catchall := false
-	a.each(func(attrType uint16, value []byte) {
+	a.Each(func(attrType uint16, value []byte) {
 		switch attrType {
 		case unix.NFTA_SET_ELEM_KEY:
-			el.key = attributes(value).get(unix.NFTA_DATA_VALUE)
+			el.key = attributes(value).Get(unix.NFTA_DATA_VALUE)
 		case nftaSetElemKeyEnd:
-			last = attributes(value).get(unix.NFTA_DATA_VALUE)
+			last = attributes(value).Get(unix.NFTA_DATA_VALUE)
 		case unix.NFTA_SET_ELEM_FLAGS:
 			if len(value) != 4 {
 				s.unknown = "set element with flags of another size"
@@ -171,7 +171,7 @@ func (s *decodedSet) read(a attributes) (el element, ok bool) {
 				s.unknown = "set element with expressions"
 			}
 		case nftaSetElemExpressions:
-			wellFormed := len(value) > 0 && attributes(value).each(func(_ uint16, e []byte) {
+			wellFormed := len(value) > 0 && attributes(value).Each(func(_ uint16, e []byte) {
 				if decides(e) {
 					s.unknown = "set element with expressions"
 				}
@@ -201,11 +201,11 @@ func (s *decodedSet) read(a attributes) (el element, ok bool) {
 	}
 	if data != nil && s.verdicts != nil {
 		s.keep(s.verdicts[string(el.key)] != nil)
-		s.verdicts[string(el.key)] = data.get(unix.NFTA_DATA_VERDICT)
+		s.verdicts[string(el.key)] = data.Get(unix.NFTA_DATA_VERDICT)
 	}
 	if data != nil && s.data != nil {
 		s.keep(s.data[string(el.key)] != nil)
-		s.data[string(el.key)] = data.get(unix.NFTA_DATA_VALUE)
+		s.data[string(el.key)] = data.Get(unix.NFTA_DATA_VALUE)
 	}
 	return el, true
 }

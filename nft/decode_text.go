@@ -33,22 +33,22 @@ func keyText(names []string, key uint32) string {
 func loadText(name string, kind expressionKind, a attributes) string {
 	switch name {
 	case "meta":
-		return "meta " + keyText(metaKeys[:], a.number(unix.NFTA_META_KEY))
+		return "meta " + keyText(metaKeys[:], a.Number(unix.NFTA_META_KEY))
 	case "ct":
 		text := "ct "
-		if direction := a.get(unix.NFTA_CT_DIRECTION); len(direction) == 1 {
+		if direction := a.Get(unix.NFTA_CT_DIRECTION); len(direction) == 1 {
 			text += map[byte]string{0: "original ", 1: "reply "}[direction[0]]
 		}
-		return text + keyText(ctKeys[:], a.number(unix.NFTA_CT_KEY))
+		return text + keyText(ctKeys[:], a.Number(unix.NFTA_CT_KEY))
 	case "socket":
-		text := "socket " + keyText(socketKeys[:], a.number(nftaSocketKey))
-		if a.get(nftaSocketLevel) != nil {
-			text += fmt.Sprintf(" level %d", a.number(nftaSocketLevel))
+		text := "socket " + keyText(socketKeys[:], a.Number(nftaSocketKey))
+		if a.Get(nftaSocketLevel) != nil {
+			text += fmt.Sprintf(" level %d", a.Number(nftaSocketLevel))
 		}
 		return text
 	}
 	var parts []string
-	a.each(func(attrType uint16, value []byte) {
+	a.Each(func(attrType uint16, value []byte) {
 		if attrType != kind.destination && (attrType != kind.sources[0] && attrType != kind.sources[1]) {
 			parts = append(parts, fmt.Sprintf("%d=%x", attrType, value))
 		}
@@ -64,15 +64,15 @@ func loadLength(name string, a attributes) int {
 	var length uint32
 	switch name {
 	case "payload":
-		length = a.number(unix.NFTA_PAYLOAD_LEN)
+		length = a.Number(unix.NFTA_PAYLOAD_LEN)
 	case "exthdr":
-		length = a.number(unix.NFTA_EXTHDR_LEN)
+		length = a.Number(unix.NFTA_EXTHDR_LEN)
 	case "bitwise":
-		length = a.number(unix.NFTA_BITWISE_LEN)
+		length = a.Number(unix.NFTA_BITWISE_LEN)
 	case "byteorder":
-		length = a.number(unix.NFTA_BYTEORDER_LEN)
+		length = a.Number(unix.NFTA_BYTEORDER_LEN)
 	case "meta":
-		if key := a.number(unix.NFTA_META_KEY); key < uint32(len(metaKeys)) {
+		if key := a.Number(unix.NFTA_META_KEY); key < uint32(len(metaKeys)) {
 			switch metaKeys[key] {
 			case "time":
 				return 8
@@ -82,7 +82,7 @@ func loadLength(name string, a attributes) int {
 			return 4
 		}
 	case "fib", "numgen", "hash", "tunnel":
-		if name != "fib" || a.number(unix.NFTA_FIB_RESULT) != unix.NFT_FIB_RESULT_OIFNAME {
+		if name != "fib" || a.Number(unix.NFTA_FIB_RESULT) != unix.NFT_FIB_RESULT_OIFNAME {
 			return 4
 		}
 	}

@@ -72,7 +72,7 @@ func TestWhatComesBehindAVerdictMapIsNotLost(t *testing.T) {
 	e.start = 0
 	e.buf = nil
 	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
-	whole := attributes(verdictMapRule()).get(unix.NFTA_RULE_EXPRESSIONS)
+	whole := attributes(verdictMapRule()).Get(unix.NFTA_RULE_EXPRESSIONS)
 	e.buf = append(e.buf, whole...)
 	e.verdict(0, "")
 	e.endNest(list)

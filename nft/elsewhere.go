@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -50,29 +51,29 @@ type tableID struct {
 
 // addTable takes the table of any family.
 func (e *elsewhere) addTable(family uint8, a attributes) {
-	if a.number(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT == 0 {
+	if a.Number(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT == 0 {
 		return
 	}
 	if e.dormant == nil {
 		e.dormant = map[tableID]bool{}
 	}
-	e.dormant[tableID{family, a.text(unix.NFTA_TABLE_NAME)}] = true
+	e.dormant[tableID{family, a.Text(unix.NFTA_TABLE_NAME)}] = true
 }
 
 // addChain takes a chain of any family.
 func (e *elsewhere) addChain(family uint8, a attributes) {
-	hook := attributes(a.get(unix.NFTA_CHAIN_HOOK))
-	table := a.text(unix.NFTA_CHAIN_TABLE)
-	number := hook.number(unix.NFTA_HOOK_HOOKNUM)
+	hook := attributes(a.Get(unix.NFTA_CHAIN_HOOK))
+	table := a.Text(unix.NFTA_CHAIN_TABLE)
+	number := hook.Number(unix.NFTA_HOOK_HOOKNUM)
 	if _, known := familyOf(family); hook == nil || known && number != unix.NF_INET_NUMHOOKS || e.dormant[tableID{family, table}] {
 		return
 	}
 	c := HookedChain{
-		Family: familyName(family), Table: table, Chain: a.text(unix.NFTA_CHAIN_NAME), Hook: hookName(family, number),
+		Family: familyName(family), Table: table, Chain: a.Text(unix.NFTA_CHAIN_NAME), Hook: hookName(family, number),
 		Devices: devices(hook),
 		// A chain is used by its rules, and by jumps to it if it is no base chain (nft_use_inc in net/netfilter/nf_tables_api.c).
-		Rules: int(a.number(unix.NFTA_CHAIN_USE)),
-		Drop:  a.get(unix.NFTA_CHAIN_POLICY) != nil && a.number(unix.NFTA_CHAIN_POLICY) == 0,
+		Rules: int(a.Number(unix.NFTA_CHAIN_USE)),
+		Drop:  a.Get(unix.NFTA_CHAIN_POLICY) != nil && a.Number(unix.NFTA_CHAIN_POLICY) == 0,
 	}
 	if c.Rules > 0 || c.Drop {
 		e.chains = append(e.chains, c)
@@ -82,11 +83,11 @@ func (e *elsewhere) addChain(family uint8, a attributes) {
 // devices lists the devices of a hook: one, or several since Linux 5.5.
 func devices(hook attributes) []string {
 	var names []string
-	if one := hook.text(unix.NFTA_HOOK_DEV); one != "" {
+	if one := hook.Text(unix.NFTA_HOOK_DEV); one != "" {
 		names = append(names, one)
 	}
-	attributes(hook.get(nftaHookDevs)).each(func(_ uint16, value []byte) {
-		if name := zeroTerminated(value); len(names) == 0 || names[0] != name {
+	attributes(hook.Get(nftaHookDevs)).Each(func(_ uint16, value []byte) {
+		if name := nlmsg.Text(value); len(names) == 0 || names[0] != name {
 			names = append(names, name)
 		}
 	})

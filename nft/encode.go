@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -50,12 +51,12 @@ func (t *Transaction) element(seq, offset uint32) string {
 	}
 	buf := t.buf
 	for range seq {
-		buf = buf[align(int(native.Uint32(buf))):]
+		buf = buf[nlmsg.Align(int(native.Uint32(buf))):]
 	}
 	if uint64(offset) >= uint64(native.Uint32(buf)) {
 		return ""
 	}
-	el := attributes(attributes(buf[offset:native.Uint32(buf)]).get(unix.NFTA_LIST_ELEM))
+	el := attributes(attributes(buf[offset:native.Uint32(buf)]).Get(unix.NFTA_LIST_ELEM))
 	key := constant(el, unix.NFTA_SET_ELEM_KEY)
 	if key == nil {
 		return ""

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -150,7 +151,7 @@ func hexDump(t *testing.T, batch []byte) string {
 			fmt.Fprintf(&b, "% x\n", batch[j:min(j+16, length)])
 		}
 		b.WriteString("\n")
-		batch = batch[align(int(length)):]
+		batch = batch[nlmsg.Align(int(length)):]
 	}
 	return b.String()
 }

@@ -44,12 +44,12 @@ func (x *expectation) met(found *foundTable) bool {
 // rule returns the next rule of a table's chain, without its comment, if it is the one that the expected table has there.
 func (x *expectation) rule(t *foundTable, c *rules.Chain, sets setDecoder, a attributes) (rules.Rule, bool) {
 	r := x.next(t, c)
-	if r == nil || !x.writes(r, sets, a.get(unix.NFTA_RULE_EXPRESSIONS)) {
+	if r == nil || !x.writes(r, sets, a.Get(unix.NFTA_RULE_EXPRESSIONS)) {
 		x.strange++
 		return rules.Rule{}, false
 	}
 	x.recognised++
-	handle := rules.Handle(a.number64(unix.NFTA_RULE_HANDLE))
+	handle := rules.Handle(a.Number64(unix.NFTA_RULE_HANDLE))
 	return rules.Rule{Matches: r.Matches, Actions: r.Actions, Handle: handle}, true
 }
 
@@ -89,9 +89,9 @@ func (x *expectation) writes(r *rules.Rule, sets setDecoder, expressions attribu
 // want. The kernel has given anonymous ones their names.
 func lookedUp(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef, bool) {
 	var lookups []string
-	expressions.each(func(_ uint16, value []byte) {
-		if e := attributes(value); e.hasText(unix.NFTA_EXPR_NAME, "lookup") {
-			lookups = append(lookups, attributes(e.get(unix.NFTA_EXPR_DATA)).text(unix.NFTA_LOOKUP_SET))
+	expressions.Each(func(_ uint16, value []byte) {
+		if e := attributes(value); e.HasText(unix.NFTA_EXPR_NAME, "lookup") {
+			lookups = append(lookups, attributes(e.Get(unix.NFTA_EXPR_DATA)).Text(unix.NFTA_LOOKUP_SET))
 		}
 	})
 	refs := make([]setRef, len(r.Matches))

@@ -179,7 +179,7 @@ func expressionsOf(t *testing.T, r rules.Rule) []byte {
 	}
 	for _, m := range split(t, tx.Bytes()) {
 		if m.Header.Type == messageType(unix.NFT_MSG_NEWRULE) {
-			return attributes(m.Data[4:]).get(unix.NFTA_RULE_EXPRESSIONS)
+			return attributes(m.Data[4:]).Get(unix.NFTA_RULE_EXPRESSIONS)
 		}
 	}
 	t.Fatal("no rule in the transaction")
@@ -197,11 +197,11 @@ var defaults = map[string][]uint16{
 // defaults: order and defaults differ between encoders.
 func describe(list attributes) []string {
 	var texts []string
-	list.each(func(_ uint16, value []byte) {
+	list.Each(func(_ uint16, value []byte) {
 		e := attributes(value)
-		name := e.text(unix.NFTA_EXPR_NAME)
+		name := e.Text(unix.NFTA_EXPR_NAME)
 		var attrs []string
-		attributes(e.get(unix.NFTA_EXPR_DATA)).each(func(attrType uint16, value []byte) {
+		attributes(e.Get(unix.NFTA_EXPR_DATA)).Each(func(attrType uint16, value []byte) {
 			isZero := !slices.ContainsFunc(value, func(b byte) bool { return b != 0 })
 			if !isZero || !slices.Contains(defaults[name], attrType) {
 				attrs = append(attrs, fmt.Sprintf("%d=%x", attrType, value))

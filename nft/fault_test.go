@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -68,7 +69,7 @@ func TestAnAnswerThatTheKernelCannotDeliver(t *testing.T) {
 		for _, state := range []string{"carried out", "refused, since the table is there"} {
 			flood(t, c)
 			err = c.commit(tx)
-			var lost *unknownOutcomeError
+			var lost *nlmsg.LostError
 			if !errors.As(err, &lost) || !errors.Is(err, unix.ENOBUFS) {
 				t.Fatalf("%s: %v, want the answer to be lost by ENOBUFS", state, err)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -20,7 +21,7 @@ func FuzzDecodeRule(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		for buf := tx.Bytes(); len(buf) > 0; buf = buf[align(int(native.Uint32(buf))):] {
+		for buf := tx.Bytes(); len(buf) > 0; buf = buf[nlmsg.Align(int(native.Uint32(buf))):] {
 			if messageOf(buf) == messageType(unix.NFT_MSG_NEWRULE) {
 				f.Add(buf[unix.NLMSG_HDRLEN+4 : native.Uint32(buf)])
 			}
@@ -85,8 +86,8 @@ func hasStranger(rule attributes) bool {
 		"nat", "log",
 	}
 	found := false
-	attributes(rule.get(unix.NFTA_RULE_EXPRESSIONS)).each(func(_ uint16, e []byte) {
-		found = found || !slices.Contains(known, attributes(e).text(unix.NFTA_EXPR_NAME))
+	attributes(rule.Get(unix.NFTA_RULE_EXPRESSIONS)).Each(func(_ uint16, e []byte) {
+		found = found || !slices.Contains(known, attributes(e).Text(unix.NFTA_EXPR_NAME))
 	})
 	return found
 }
@@ -132,7 +133,7 @@ func answering(request, data []byte) []byte {
 	datagram := append([]byte(nil), data...)
 	for rest := datagram; len(rest) >= unix.NLMSG_HDRLEN; {
 		copy(rest[8:12], request[8:12])
-		length := int64(align(int(native.Uint32(rest))))
+		length := int64(nlmsg.Align(int(native.Uint32(rest))))
 		if length < unix.NLMSG_HDRLEN || length > int64(len(rest)) {
 			break
 		}

@@ -26,10 +26,10 @@ const (
 // decodeHook reads one function of a list for the family.
 func decodeHook(family rules.Family, a attributes) HookFunction {
 	f := HookFunction{
-		Priority: int(int32(a.number(nfnlaHookPriority))), Name: a.text(nfnlaHookFunction), Module: a.text(nfnlaHookModule),
+		Priority: int(int32(a.Number(nfnlaHookPriority))), Name: a.Text(nfnlaHookFunction), Module: a.Text(nfnlaHookModule),
 	}
-	info := attributes(a.get(nfnlaHookChainInfo))
-	if info.number(nfnlaHookInfoType) == nfnlHookTypeNFTables && f.describe(info.get(nfnlaHookInfoDescription)) {
+	info := attributes(a.Get(nfnlaHookChainInfo))
+	if info.Number(nfnlaHookInfoType) == nfnlHookTypeNFTables && f.describe(info.Get(nfnlaHookInfoDescription)) {
 		return f
 	}
 	f.Kind = kindOf(f.Name)
@@ -41,13 +41,13 @@ func decodeHook(family rules.Family, a attributes) HookFunction {
 
 // describe reads which chain of nftables it is, and reports whether it is one of a family that we know.
 func (f *HookFunction) describe(a attributes) bool {
-	number := a.get(nfnlaChainFamily)
+	number := a.Get(nfnlaChainFamily)
 	if len(number) != 1 {
 		return false
 	}
 	family, ok := familyOf(number[0])
 	if ok {
-		f.Kind, f.Family, f.Table, f.Chain = HookChain, family, a.text(nfnlaChainTable), a.text(nfnlaChainName)
+		f.Kind, f.Family, f.Table, f.Chain = HookChain, family, a.Text(nfnlaChainTable), a.Text(nfnlaChainName)
 	}
 	return ok
 }

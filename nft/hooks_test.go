@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
@@ -162,7 +163,7 @@ func TestHooksOfOtherKernels(t *testing.T) {
 // placeOf names the hook that a request is about, as in "ip output".
 func placeOf(request []byte) string {
 	family, _ := familyOf(request[unix.NLMSG_HDRLEN])
-	number := attributes(request[unix.NLMSG_HDRLEN+4:]).number(nfnlaHookNumber)
+	number := attributes(request[unix.NLMSG_HDRLEN+4:]).Number(nfnlaHookNumber)
 	for h, n := range hookNumbers {
 		if hook := rules.Hook(h); n == number && hook != rules.Ingress {
 			return family.String() + " " + hook.String()
@@ -292,13 +293,13 @@ func FuzzDecodeHook(f *testing.F) {
 		for len(datagram) > unix.NLMSG_HDRLEN+4 {
 			length := int(native.Uint32(datagram))
 			f.Add(datagram[unix.NLMSG_HDRLEN+4 : length])
-			datagram = datagram[align(length):]
+			datagram = datagram[nlmsg.Align(length):]
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		a := attributes(data)
 		h := decodeHook(rules.IPv6, a)
-		if h.Kind == HookChain && a.get(nfnlaHookChainInfo) == nil {
+		if h.Kind == HookChain && a.Get(nfnlaHookChainInfo) == nil {
 			t.Errorf("%v without a description", h)
 		}
 		if h.Kind != HookChain && h.Chain != "" || h.Kind != HookChain && h.Kind != HookLegacy && h.Table != "" {

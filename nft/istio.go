@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/istio"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
@@ -73,7 +74,7 @@ func removeIstio() ([]string, error) {
 			return nil, fmt.Errorf("remove what Istio left: %w", err)
 		}
 		lines = nil
-		if lost := (*unknownOutcomeError)(nil); errors.As(err, &lost) {
+		if lost := (*nlmsg.LostError)(nil); errors.As(err, &lost) {
 			lines = found.lines()
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -148,20 +149,20 @@ func (c *conn) offer(t *Transaction) ([]refusal, error) {
 	var refusals []refusal
 	last := len(t.descriptions) - 2
 	for {
-		done, err := c.receive(func(header unix.NlMsghdr, body []byte) (bool, error) {
-			if header.Type != unix.NLMSG_ERROR {
+		done, err := c.receive(func(m nlmsg.Message) (bool, error) {
+			if m.Type != unix.NLMSG_ERROR {
 				return false, nil
 			}
-			a, err := newAnswer(header, body)
+			a, err := m.Answer()
 			if err != nil {
 				return false, err
 			}
-			if int(header.Seq) == last {
+			if int(m.Sequence) == last {
 				return true, nil
 			}
-			refusals = append(refusals, refusal{int(header.Seq), a.errno})
+			refusals = append(refusals, refusal{int(m.Sequence), a.Errno})
 			// The kernel refuses a whole batch at its beginning when it lacks the subsystem or the caller the right.
-			return header.Seq == 0, nil
+			return m.Sequence == 0, nil
 		})
 		if done || err != nil {
 			return refusals, err

@@ -148,5 +148,5 @@ func tableName(body []byte) string {
 	if len(body) < 4 {
 		return ""
 	}
-	return attributes(body[4:]).text(unix.NFTA_TABLE_NAME)
+	return attributes(body[4:]).Text(unix.NFTA_TABLE_NAME)
 }

@@ -264,7 +264,7 @@ func (c *conn) readTables(tables []foundTable, expected *expectation, others *el
 		if others != nil {
 			others.addChain(family, a)
 		}
-		if t := find(family, a.text(unix.NFTA_CHAIN_TABLE)); t != nil {
+		if t := find(family, a.Text(unix.NFTA_CHAIN_TABLE)); t != nil {
 			t.addChain(a)
 		}
 	})
@@ -277,7 +277,7 @@ func (c *conn) readTables(tables []foundTable, expected *expectation, others *el
 		t.elements = map[string]int{}
 		var names []string
 		list(unix.NFT_MSG_GETSET, t.Family, ofTable(unix.NFTA_SET_TABLE), func(_ uint8, a attributes) {
-			name := a.text(unix.NFTA_SET_NAME)
+			name := a.Text(unix.NFTA_SET_NAME)
 			sets[name] = decodeSet(a)
 			sets[name].table = t.Family.String() + " " + t.Name
 			names = append(names, name)
@@ -289,20 +289,20 @@ func (c *conn) readTables(tables []foundTable, expected *expectation, others *el
 			list(unix.NFT_MSG_GETSETELEM, t.Family, func(m *messages) {
 				m.text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
 				m.text(unix.NFTA_SET_ELEM_LIST_SET, name)
-			}, func(_ uint8, a attributes) { sets[name].addElements(a.get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) })
+			}, func(_ uint8, a attributes) { sets[name].addElements(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) })
 			t.elements[name] = sets[name].size()
 		}
 		t.UnusedSets = slices.Clone(t.namedSets) // so far
 		var chain *rules.Chain                   // of the rule before, mostly
 		var raw []rawRule
 		list(unix.NFT_MSG_GETRULE, t.Family, ofTable(unix.NFTA_RULE_TABLE), func(_ uint8, a attributes) {
-			if chain == nil || !a.hasText(unix.NFTA_RULE_CHAIN, chain.Name) {
-				chain = t.Chain(a.text(unix.NFTA_RULE_CHAIN))
+			if chain == nil || !a.HasText(unix.NFTA_RULE_CHAIN, chain.Name) {
+				chain = t.Chain(a.Text(unix.NFTA_RULE_CHAIN))
 			}
-			if chain == nil || !a.hasText(unix.NFTA_RULE_TABLE, t.Name) {
+			if chain == nil || !a.HasText(unix.NFTA_RULE_TABLE, t.Name) {
 				return
 			}
-			t.used(a.get(unix.NFTA_RULE_EXPRESSIONS))
+			t.used(a.Get(unix.NFTA_RULE_EXPRESSIONS))
 			if t.splits {
 				raw = append(raw, rawRule{chain, slices.Clone(a)})
 				return
@@ -327,12 +327,12 @@ type rawRule struct {
 // decodeRaw decodes rules and adds them to their chains. All are looked at before: one may change a set that another looks something up in.
 func decodeRaw(family rules.Family, sets setDecoder, raw []rawRule, room *int) {
 	for _, r := range raw {
-		attributes(r.attrs.get(unix.NFTA_RULE_EXPRESSIONS)).each(func(_ uint16, value []byte) {
+		attributes(r.attrs.Get(unix.NFTA_RULE_EXPRESSIONS)).Each(func(_ uint16, value []byte) {
 			e := attributes(value)
-			if !e.hasText(unix.NFTA_EXPR_NAME, "dynset") {
+			if !e.HasText(unix.NFTA_EXPR_NAME, "dynset") {
 				return
 			}
-			if s := sets[attributes(e.get(unix.NFTA_EXPR_DATA)).text(unix.NFTA_DYNSET_SET_NAME)]; s != nil {
+			if s := sets[attributes(e.Get(unix.NFTA_EXPR_DATA)).Text(unix.NFTA_DYNSET_SET_NAME)]; s != nil {
 				s.changes = true
 			}
 		})

@@ -33,7 +33,7 @@ func TestAReplacementKeepsTheChainsThatStayAttached(t *testing.T) {
 		var found []uint64
 		within(t, ns, func(c *conn) error {
 			_, err := c.dump(unix.NFT_MSG_GETCHAIN, rules.Inet, nil, func(_ uint8, a attributes) {
-				found = append(found, a.number64(unix.NFTA_CHAIN_HANDLE))
+				found = append(found, a.Number64(unix.NFTA_CHAIN_HANDLE))
 			})
 			return err
 		})

@@ -9,6 +9,7 @@ import (
 	"go4.org/netipx"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -220,7 +221,7 @@ func (e *encoder) writeElements(msg int, flags uint16, ref setRef, elements []el
 
 // appendElement writes an element. There may be thousands: that the lengths are known beforehand spares most of the time of nests.
 func appendElement(buf []byte, el element) []byte {
-	data := unix.NLA_HDRLEN + align(len(el.key)) // the attribute of the key's bytes, and what nests it
+	data := unix.NLA_HDRLEN + nlmsg.Align(len(el.key)) // the attribute of the key's bytes, and what nests it
 	length := 2*unix.NLA_HDRLEN + data
 	if el.end {
 		length += unix.NLA_HDRLEN + 4
@@ -233,5 +234,5 @@ func appendElement(buf []byte, el element) []byte {
 	buf = appendHeader(buf, unix.NFTA_SET_ELEM_KEY|unix.NLA_F_NESTED, unix.NLA_HDRLEN+data)
 	buf = appendHeader(buf, unix.NFTA_DATA_VALUE, unix.NLA_HDRLEN+len(el.key))
 	buf = append(buf, el.key...)
-	return append(buf, make([]byte, align(len(el.key))-len(el.key))...)
+	return append(buf, make([]byte, nlmsg.Align(len(el.key))-len(el.key))...)
 }

@@ -24,13 +24,13 @@ func (t *foundTable) used(expressions attributes) {
 	if len(t.UnusedSets) == 0 {
 		return
 	}
-	expressions.each(func(_ uint16, value []byte) {
+	expressions.Each(func(_ uint16, value []byte) {
 		e := attributes(value)
-		attr, ok := setNameOf(e.text(unix.NFTA_EXPR_NAME))
+		attr, ok := setNameOf(e.Text(unix.NFTA_EXPR_NAME))
 		if !ok {
 			return
 		}
-		name := attributes(e.get(unix.NFTA_EXPR_DATA)).text(attr)
+		name := attributes(e.Get(unix.NFTA_EXPR_DATA)).Text(attr)
 		t.UnusedSets = slices.DeleteFunc(t.UnusedSets, func(s string) bool { return s == name })
 	})
 }

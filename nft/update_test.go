@@ -151,7 +151,7 @@ func TestAnUpdateLeavesTheOtherElementsAlone(t *testing.T) {
 	for _, m := range split(t, tx.Bytes()) {
 		switch m.Header.Type {
 		case messageType(unix.NFT_MSG_NEWSETELEM), messageType(unix.NFT_MSG_DELSETELEM):
-			attributes(attributes(m.Data[4:]).get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)).each(func(uint16, []byte) {
+			attributes(attributes(m.Data[4:]).Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)).Each(func(uint16, []byte) {
 				got[messageNames[int(m.Header.Type&0xff)]]++
 			})
 		}

@@ -1,11 +1,11 @@
 package nft
 
 import (
-	"bytes"
 	"encoding/binary"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 )
 
 // Numbers of linux/netfilter/nf_tables.h that golang.org/x/sys/unix does not have.
@@ -87,17 +87,12 @@ var native = &binary.NativeEndian
 // begin starts a message with an nfnetlink header. The sequence number is chosen by the caller.
 func (m *messages) begin(msgType uint16, flags uint16, seq uint32, family uint8, resource uint16) {
 	m.start = len(m.buf)
-	var header [unix.NLMSG_HDRLEN + 4]byte
-	native.PutUint16(header[4:], msgType)
-	native.PutUint16(header[6:], unix.NLM_F_REQUEST|flags)
-	native.PutUint32(header[8:], seq)
-	header[unix.NLMSG_HDRLEN] = family
-	binary.BigEndian.PutUint16(header[unix.NLMSG_HDRLEN+2:], resource)
-	m.buf = append(m.buf, header[:]...)
+	m.buf = nlmsg.AppendHeader(m.buf, msgType, flags, seq)
+	m.buf = binary.BigEndian.AppendUint16(append(m.buf, family, 0), resource)
 }
 
 // end closes the message.
-func (m *messages) end() { native.PutUint32(m.buf[m.start:], uint32(len(m.buf)-m.start)) }
+func (m *messages) end() { nlmsg.SetLength(m.buf[m.start:]) }
 
 // beginBatch begins a transaction. A generation other than 0 makes the kernel refuse it when the ruleset has changed since.
 func (m *messages) beginBatch(generation uint32) {
@@ -175,78 +170,14 @@ func (m *messages) data(attrType uint16, value []byte) {
 	m.endNest(n)
 }
 
-// align rounds a length up to where the next attribute, or message, begins.
-func align(length int) int { return (length + unix.NLA_ALIGNTO - 1) &^ (unix.NLA_ALIGNTO - 1) }
-
 // attributes is the payload of a message or of a nested attribute.
-type attributes []byte
-
-// each calls do for every attribute and reports whether all of it was well-formed.
-func (a attributes) each(do func(attrType uint16, value []byte)) bool {
-	for len(a) >= unix.NLA_HDRLEN {
-		length := int(native.Uint16(a))
-		if length < unix.NLA_HDRLEN || length > len(a) {
-			return false
-		}
-		do(native.Uint16(a[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), a[unix.NLA_HDRLEN:length])
-		a = a[min(align(length), len(a)):]
-	}
-	return len(a) == 0
-}
-
-// get returns the first attribute of the type, or nil.
-func (a attributes) get(attrType uint16) []byte {
-	for len(a) >= unix.NLA_HDRLEN {
-		length := int(native.Uint16(a))
-		if length < unix.NLA_HDRLEN || length > len(a) {
-			return nil
-		}
-		if native.Uint16(a[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER) == attrType {
-			return a[unix.NLA_HDRLEN:length:length]
-		}
-		a = a[min(align(length), len(a)):]
-	}
-	return nil
-}
-
-// number returns a 32-bit number, 0 if there is none.
-func (a attributes) number(attrType uint16) uint32 {
-	value := a.get(attrType)
-	if len(value) != 4 {
-		return 0
-	}
-	return binary.BigEndian.Uint32(value)
-}
-
-// number64 returns a 64-bit number, 0 if there is none.
-func (a attributes) number64(attrType uint16) uint64 {
-	value := a.get(attrType)
-	if len(value) != 8 {
-		return 0
-	}
-	return binary.BigEndian.Uint64(value)
-}
-
-// text returns a string without its final zero.
-func (a attributes) text(attrType uint16) string { return zeroTerminated(a.get(attrType)) }
-
-// hasText reports whether the text is s.
-func (a attributes) hasText(attrType uint16, s string) bool {
-	text, _, _ := bytes.Cut(a.get(attrType), []byte{0})
-	return string(text) == s
-}
-
-// zeroTerminated is the part of a buffer before its first zero.
-func zeroTerminated(b []byte) string {
-	s, _, _ := strings.Cut(string(b), "\x00")
-	return s
-}
+type attributes = nlmsg.Attributes
 
 // comment finds the comment of a rule or a table in userdata, which is a list of one byte type, one byte length, and value.
 func comment(userdata []byte) string {
 	for len(userdata) >= 2 && len(userdata) >= 2+int(userdata[1]) {
 		if userdata[0] == udataComment {
-			return zeroTerminated(userdata[2 : 2+int(userdata[1])])
+			return nlmsg.Text(userdata[2 : 2+int(userdata[1])])
 		}
 		userdata = userdata[2+int(userdata[1]):]
 	}

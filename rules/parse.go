@@ -24,11 +24,26 @@ func ParseMode(text string) (Mode, error) {
 
 // ParsePort reads one port from 1 to 65535.
 func ParsePort(text string) (uint16, error) {
-	n, err := strconv.ParseUint(text, 10, 16)
-	if err != nil || n == 0 {
+	port, ok := parsePort(text)
+	if !ok || port == 0 {
 		return 0, fmt.Errorf("%q is not a port (1-65535)", text)
 	}
-	return uint16(n), nil
+	return port, nil
+}
+
+// ParseOptionalPort reads one port from 0 to 65535, where 0 stands for none.
+func ParseOptionalPort(text string) (uint16, error) {
+	port, ok := parsePort(text)
+	if !ok {
+		return 0, fmt.Errorf("%q is not a port from 0 to 65535", text)
+	}
+	return port, nil
+}
+
+// parsePort reads a port from 0 to 65535, and reports whether the text is one.
+func parsePort(text string) (uint16, bool) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return uint16(n), err == nil
 }
 
 // ParsePorts reads a list of ports and ranges of ports ("80,8000-9000" or "80,8000:9000"), normalised. Port 0 is allowed, as
@@ -43,12 +58,12 @@ func parsePortRange(text string) (PortRange, error) {
 	if !isRange {
 		last = first
 	}
-	a, errA := strconv.ParseUint(first, 10, 16)
-	b, errB := strconv.ParseUint(last, 10, 16)
-	if errA != nil || errB != nil || a > b {
+	a, okFirst := parsePort(first)
+	b, okLast := parsePort(last)
+	if !okFirst || !okLast || a > b {
 		return PortRange{}, fmt.Errorf("%q is not a port (0-65535) nor an ascending range of ports", text)
 	}
-	return PortRange{uint16(a), uint16(b)}, nil
+	return PortRange{a, b}, nil
 }
 
 // ParsePortSelection reads "*" for all ports, or a list as [ParsePorts] does.

@@ -13,6 +13,7 @@ import (
 var parsers = map[string]func(string) (any, error){
 	"mode":             func(text string) (any, error) { return rules.ParseMode(text) },
 	"port":             func(text string) (any, error) { return rules.ParsePort(text) },
+	"optional port":    func(text string) (any, error) { return rules.ParseOptionalPort(text) },
 	"ports":            func(text string) (any, error) { return rules.ParsePorts(text) },
 	"port selection":   func(text string) (any, error) { return rules.ParsePortSelection(text) },
 	"prefixes":         func(text string) (any, error) { return rules.ParsePrefixes(text) },
@@ -42,6 +43,8 @@ func TestParsersAccept(t *testing.T) {
 
 		{"the first port", "port", "1", "1"},
 		{"the last port", "port", "65535", "65535"},
+		{"no port is 0", "optional port", "0", "0"},
+		{"the last optional port", "optional port", "65535", "65535"},
 		{"no ports", "ports", "", "[]"},
 		{"a list of ports, in ascending order", "ports", "443,80", "[80 443]"},
 		{"blanks after commas, as Istio does", "ports", "15090, 15021", "[15021 15090]"},
@@ -125,6 +128,8 @@ func TestParsersReject(t *testing.T) {
 		{"the mode of pods that are not captured", "mode", "NONE", "REDIRECT or TPROXY"},
 
 		{"port 0", "port", "0", "a port (1-65535)"},
+		{"an optional port too high", "optional port", "65536", "a port from 0 to 65535"},
+		{"an optional port that is no number", "optional port", "x", "a port from 0 to 65535"},
 		{"a port too high", "port", "65536", "a port (1-65535)"},
 		{"no port", "port", "", "a port (1-65535)"},
 		{"a word", "ports", "80a", ports},

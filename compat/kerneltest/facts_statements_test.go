@@ -94,6 +94,21 @@ func statementsFacts() (list factList) {
 			)),
 			out(0, rules.TCP, "11.0.0.1:1000", "10.9.9.9:80"), "dropped")
 	}
+	list.add(diff.ErrorsComeFromThisHost, "a rejection of what a mark leads to this host",
+		one(chains(rules.Inet,
+			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
+			[]string{base("filter", "output", "0"), "reject with icmp port-unreachable"},
+		)), outward, "dropped")
+	list.add(diff.ErrorsComeFromThisHost, "a reset to what a mark leads to this host",
+		one(chains(rules.Inet,
+			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
+			[]string{base("filter", "output", "0"), "reject with tcp reset"},
+		)), outward, "dropped, answered with tcp reset")
+	list.add(diff.ErrorsComeFromThisHost, "a rejection of what a mark has led to this host, on lo",
+		one(chains(rules.Inet,
+			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
+			[]string{mangleNFT, "reject with icmp port-unreachable"},
+		)), outward, "dropped")
 	solicitation := with(in("eth0", rules.ICMPv6, "[fd00:10:244:1::9]:0", "[fd00:10:244:1::5]:0"),
 		func(p *rules.Packet) { p.ICMPType, p.State = 135, rules.Untracked })
 	list.add(diff.NeighbourDiscoveryUntracked, "nft: neighbour discovery is untracked behind conntrack",

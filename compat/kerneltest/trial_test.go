@@ -50,47 +50,24 @@ const mostUndecided = 5
 // TestModelPredictsKernel draws rulesets and packets and compares the fate that the model gives each
 // packet with what the kernel does.
 func TestModelPredictsKernel(t *testing.T) {
-	var (
-		first, want = seed(t), pairs(t)
-		mu          sync.Mutex
-		total       kerneltest.Tally
-		next        atomic.Uint64
-		shrunk      atomic.Int64
-		group       sync.WaitGroup
-	)
-	begin := time.Now()
-	for range workers() {
-		n := network(t)
-		group.Go(func() {
-			for {
-				mu.Lock()
-				done := uint64(total.Pairs()) >= want
-				mu.Unlock()
-				if done {
-					return
-				}
-				tally, err := n.Trial(first+next.Add(1)-1, packetsOfRuleset)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if len(tally.Failures) > 0 &&
-					shrunk.Add(1) <= int64(number(t, "SLUICE_FAILURES", 3)) {
-					small, err := n.Shrink(tally.Failures[0])
-					if errors.Is(err, kerneltest.ErrNotRepeated) {
-						t.Logf("%v\n%s", err, small)
-						tally.Failures = tally.Failures[1:]
-					} else {
-						disagree(t, "%v\n%s", err, small)
-					}
-				}
-				mu.Lock()
-				total.Add(tally)
-				mu.Unlock()
+	first, want, begin := seed(t), pairs(t), time.Now()
+	var total kerneltest.Tally
+	enough := func() bool { return uint64(total.Pairs()) >= want }
+	runTrials(t, first, &total, enough, func(
+		n *kerneltest.Network, seed uint64, shrinks func() bool,
+	) (kerneltest.Tally, error) {
+		tally, err := n.Trial(seed, packetsOfRuleset)
+		if err == nil && len(tally.Failures) > 0 && shrinks() {
+			small, err := n.Shrink(tally.Failures[0])
+			if errors.Is(err, kerneltest.ErrNotRepeated) {
+				t.Logf("%v\n%s", err, small)
+				tally.Failures = tally.Failures[1:]
+			} else {
+				disagree(t, "%v\n%s", err, small)
 			}
-		})
-	}
-	group.Wait()
+		}
+		return tally, err
+	})
 	t.Logf("SLUICE_SEED=%d: %s%.0f pairs/s", first, &total,
 		float64(total.Pairs())/time.Since(begin).Seconds())
 	if len(total.Failures) > 0 {
@@ -105,34 +82,54 @@ func TestModelPredictsKernel(t *testing.T) {
 // TestDecisionsHoldInKernel draws two rulesets, decides whether they treat all packets alike, and
 // sends the witnesses of the decision and other packets through both.
 func TestDecisionsHoldInKernel(t *testing.T) {
+	first, want, begin := seed(t), pairs(t)/10, time.Now()
+	var total kerneltest.PairTally
+	enough := func() bool { return uint64(total.Attacks+total.Explained+len(total.Failures)) >= want }
+	runTrials(t, first, &total, enough, func(
+		n *kerneltest.Network, seed uint64, shrinks func() bool,
+	) (kerneltest.PairTally, error) {
+		tally, err := n.PairTrial(seed, packetsOfRuleset)
+		if err == nil && len(tally.Failures) > 0 && shrinks() {
+			small, err := n.ShrinkPair(tally.Failures[0])
+			disagree(t, "%v\n%s", err, small)
+		}
+		return tally, err
+	})
+	t.Logf("SLUICE_SEED=%d: %s%.0f packets/s", first, &total,
+		float64(total.Attacks+total.Explained)/time.Since(begin).Seconds())
+	if len(total.Failures) > 0 {
+		disagree(t, "%d decisions are wrong", len(total.Failures))
+	}
+}
+
+// runTrials adds up trials of ascending seeds, several at a time, until there are enough. A trial
+// shrinks its first failure if shrinks returns true, which it does SLUICE_FAILURES times (3).
+func runTrials[T any](
+	t *testing.T, first uint64, total interface{ Add(T) }, enough func() bool,
+	trial func(n *kerneltest.Network, seed uint64, shrinks func() bool) (T, error),
+) {
 	var (
-		first, want = seed(t), pairs(t) / 10
-		mu          sync.Mutex
-		total       kerneltest.PairTally
-		next        atomic.Uint64
-		shown       atomic.Int64
-		group       sync.WaitGroup
+		mu     sync.Mutex // of total
+		next   atomic.Uint64
+		shrunk atomic.Int64
+		group  sync.WaitGroup
 	)
-	begin := time.Now()
+	most := int64(number(t, "SLUICE_FAILURES", 3))
+	shrinks := func() bool { return shrunk.Add(1) <= most }
 	for range workers() {
 		n := network(t)
 		group.Go(func() {
 			for {
 				mu.Lock()
-				done := uint64(total.Attacks+total.Explained+len(total.Failures)) >= want
+				done := enough()
 				mu.Unlock()
 				if done {
 					return
 				}
-				tally, err := n.PairTrial(first+next.Add(1)-1, packetsOfRuleset)
+				tally, err := trial(n, first+next.Add(1)-1, shrinks)
 				if err != nil {
 					t.Error(err)
 					return
-				}
-				if len(tally.Failures) > 0 &&
-					shown.Add(1) <= int64(number(t, "SLUICE_FAILURES", 3)) {
-					small, err := n.ShrinkPair(tally.Failures[0])
-					disagree(t, "%v\n%s", err, small)
 				}
 				mu.Lock()
 				total.Add(tally)
@@ -141,11 +138,6 @@ func TestDecisionsHoldInKernel(t *testing.T) {
 		})
 	}
 	group.Wait()
-	t.Logf("SLUICE_SEED=%d: %s%.0f packets/s", first, &total,
-		float64(total.Attacks+total.Explained)/time.Since(begin).Seconds())
-	if len(total.Failures) > 0 {
-		disagree(t, "%d decisions are wrong", len(total.Failures))
-	}
 }
 
 // workers is how many networks are used at a time: they wait for the kernel as long as they work.

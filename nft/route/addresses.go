@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
-	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -40,51 +40,25 @@ func listAddresses() ([]netip.Addr, error) {
 		return nil, err
 	}
 	defer q.close()
-	if _, err := unix.Write(q.fd, addressesRequest()); err != nil {
-		return nil, err
-	}
 	var addrs []netip.Addr
-	for {
-		n, err := q.receive()
-		if err != nil {
-			return nil, err
-		}
-		messages, err := syscall.ParseNetlinkMessage(q.buf[:n])
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range messages {
-			switch {
-			case m.Header.Flags&unix.NLM_F_DUMP_INTR != 0:
-				return nil, netlink.ErrDumpInterrupted
-			case m.Header.Type == unix.NLMSG_ERROR:
-				return nil, refusal(m.Data)
-			case m.Header.Type == unix.NLMSG_DONE:
-				return addrs, nil
-			case m.Header.Type == unix.RTM_NEWADDR && len(m.Data) >= unix.SizeofIfAddrmsg:
-				own, err := ownAddress(m.Data[unix.SizeofIfAddrmsg:])
-				if err != nil {
-					return nil, err
-				}
-				addrs = append(addrs, own...)
+	interrupted, err := nlmsg.Exchange(q.fd, q.buf[:], addressesRequest(), func(m nlmsg.Message) error {
+		if m.Type == unix.RTM_NEWADDR && len(m.Body) >= unix.SizeofIfAddrmsg {
+			if own := ownAddress(nlmsg.Attributes(m.Body[unix.SizeofIfAddrmsg:])); own.IsValid() {
+				addrs = append(addrs, own)
 			}
 		}
+		return nil
+	})
+	if err == nil && interrupted {
+		err = netlink.ErrDumpInterrupted
 	}
+	return addrs, err
 }
 
-// ownAddress is the address of the interface itself, of the attributes of one; none if it has none of IP.
-func ownAddress(attributes []byte) ([]netip.Addr, error) {
-	var local, other netip.Addr // the other end's, and that is the interface's own where there is no local one
-	err := eachAttribute(attributes, func(kind uint16, value []byte) {
-		switch kind {
-		case unix.IFA_LOCAL:
-			local, _ = netip.AddrFromSlice(value)
-		case unix.IFA_ADDRESS:
-			other, _ = netip.AddrFromSlice(value)
-		}
-	})
-	if own := cmp.Or(local, other); own.IsValid() && err == nil {
-		return []netip.Addr{own}, nil
-	}
-	return nil, err
+// ownAddress returns the address of the interface itself, an invalid one if it has none of IP. The address of attribute IFA_ADDRESS is
+// the other end's where there is a local one.
+func ownAddress(a nlmsg.Attributes) netip.Addr {
+	local, _ := netip.AddrFromSlice(a.Get(unix.IFA_LOCAL))
+	other, _ := netip.AddrFromSlice(a.Get(unix.IFA_ADDRESS))
+	return cmp.Or(local, other)
 }

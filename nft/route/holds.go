@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -32,9 +33,6 @@ func Holds(want rules.Routing) bool {
 // errUnclear ends a quick look.
 var errUnclear = errors.New("the quick look does not tell")
 
-// errForeign reports an answer that is not from the kernel.
-var errForeign = errors.New("another process answers in the kernel's place")
-
 // quickLook is what is known from the answers so far.
 type quickLook struct {
 	fd   int
@@ -52,7 +50,7 @@ type quickLook struct {
 }
 
 // quickSize is more than the kernel puts into a message of which it does not know the reader (NLMSG_GOODSIZE).
-const quickSize = 8<<10 + 1
+const quickSize = 8 << 10
 
 // quickBuffers are kept, as the audit of a node takes many quick looks, one after the other.
 var quickBuffers = sync.Pool{New: func() any { return new([quickSize]byte) }}
@@ -115,83 +113,37 @@ func (q *quickLook) complete() error {
 
 // list asks for a list and reads all of it. The kernel has begun to answer when it is asked.
 func (q *quickLook) list(request []byte) error {
-	if _, err := unix.Write(q.fd, request); err != nil {
-		return err
+	interrupted, err := nlmsg.Exchange(q.fd, q.buf[:], request, q.message)
+	if err == nil && interrupted {
+		return errUnclear
 	}
-	for {
-		n, err := q.receive()
-		if err != nil {
-			return err
-		}
-		if n == len(q.buf) {
-			return errUnclear // it was longer, perhaps
-		}
-		if done, err := q.read(q.buf[:n]); done || err != nil {
-			return err
-		}
-	}
+	return err
 }
 
-// receive fills the buffer with the next datagram. It fails for one that is not the kernel's: a process of the pod that may change its
-// network can send such, and so say that all is there.
-func (q *quickLook) receive() (int, error) {
-	n, from, err := unix.Recvfrom(q.fd, q.buf[:], 0)
-	if err != nil {
-		return 0, err
-	}
-	if sender, ok := from.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
-		return 0, errForeign
-	}
-	return n, nil
-}
-
-// read reads the messages of an answer, and reports whether it has come to the end of the list.
-func (q *quickLook) read(data []byte) (done bool, err error) {
-	for len(data) > 0 {
-		var header unix.NlMsghdr
-		if len(data) < unix.NLMSG_HDRLEN {
-			return false, errUnclear
-		}
-		header.Len, header.Type, header.Flags = native.Uint32(data), native.Uint16(data[4:]), native.Uint16(data[6:])
-		if header.Len < unix.NLMSG_HDRLEN || int(header.Len) > len(data) || header.Flags&unix.NLM_F_DUMP_INTR != 0 {
-			return false, errUnclear
-		}
-		if done, err := q.message(header.Type, data[unix.NLMSG_HDRLEN:header.Len]); done || err != nil {
-			return done, err
-		}
-		data = data[min((int(header.Len)+3)&^3, len(data)):]
-	}
-	return false, nil
-}
-
-func (q *quickLook) message(kind uint16, body []byte) (done bool, err error) {
-	switch kind {
+func (q *quickLook) message(m nlmsg.Message) error {
+	switch m.Type {
 	case unix.RTM_NEWADDR:
 		q.answered, q.passthrough = true, true
 	case unix.NLMSG_ERROR:
-		if q.answered {
-			return false, errUnclear
+		answer, err := m.Answer()
+		if q.answered || err != nil {
+			return errUnclear
 		}
 		q.answered = true
-		switch err := refusal(body); {
-		case q.adding && err == nil:
+		switch {
+		case q.adding && answer.Errno == 0:
 			q.added, q.passthrough = true, true
-		case q.adding && errors.Is(err, unix.EEXIST):
+		case q.adding && answer.Errno == unix.EEXIST:
 			q.passthrough = true
-		case q.adding || !errors.Is(err, unix.EADDRNOTAVAIL):
-			return false, errUnclear
+		case q.adding || answer.Errno != unix.EADDRNOTAVAIL:
+			return errUnclear
 		}
 	case unix.RTM_NEWRULE:
-		return false, q.rule(body)
+		return q.rule(m.Body)
 	case unix.RTM_NEWROUTE:
-		return false, q.route(body)
-	case unix.NLMSG_DONE:
-		if len(body) >= 4 && native.Uint32(body) != 0 {
-			return false, errUnclear
-		}
-		return true, nil
+		return q.route(m.Body)
 	}
-	return false, nil
+	return nil
 }
 
 // rule fails for a policy rule of our priority that is not one of those wanted. Whether it is ours is not for a quick look to tell.
@@ -203,8 +155,8 @@ func (q *quickLook) rule(body []byte) error {
 	p, others := rules.PolicyRoute{Family: FamilyOf(int(body[0]))}, body[1] != 0 || body[2] != 0 || body[3] != 0 ||
 		body[7] != nl.FR_ACT_TO_TBL || native.Uint32(body[8:]) != 0
 	mask := uint32(0)
-	err := eachAttribute(body[unix.SizeofRtMsg:], func(kind uint16, value []byte) {
-		switch n := number(value); kind {
+	wellFormed := nlmsg.Attributes(body[unix.SizeofRtMsg:]).Each(func(kind uint16, value []byte) {
+		switch n, _ := nlmsg.HostNumber(value); kind {
 		case nl.FRA_PRIORITY:
 			p.Priority = int(n)
 		case nl.FRA_FWMARK:
@@ -220,8 +172,11 @@ func (q *quickLook) rule(body []byte) error {
 			others = true
 		}
 	})
-	if err != nil || p.Priority != rules.PolicyPriority {
-		return err
+	if !wellFormed {
+		return errUnclear
+	}
+	if p.Priority != rules.PolicyPriority {
+		return nil
 	}
 	i := slices.Index(q.want.Policies, p)
 	if i < 0 || others || mask != ^uint32(0) {
@@ -236,21 +191,14 @@ func (q *quickLook) route(body []byte) error {
 	if len(body) < unix.SizeofRtMsg {
 		return errUnclear
 	}
-	var table, device, metric uint32
-	err := eachAttribute(body[unix.SizeofRtMsg:], func(kind uint16, value []byte) {
-		switch kind {
-		case unix.RTA_TABLE:
-			table = number(value)
-		case unix.RTA_OIF:
-			device = number(value)
-		case unix.RTA_PRIORITY:
-			metric = number(value)
-		}
-	})
+	a := nlmsg.Attributes(body[unix.SizeofRtMsg:])
+	table, _ := a.HostNumber(unix.RTA_TABLE)
+	device, _ := a.HostNumber(unix.RTA_OIF)
+	metric, _ := a.HostNumber(unix.RTA_PRIORITY)
 	want := localRoute{q.routed.Family, q.routed.Table}.kernel()
 	if FamilyOf(int(body[0])) == q.routed.Family && body[1] == 0 && body[2] == 0 && body[3] == 0 && int(body[7]) == want.Type &&
 		table == q.routed.Table && device == loopback && int(metric) == want.Priority {
 		q.routes++
 	}
-	return err
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -62,7 +63,7 @@ func FuzzQuickLook(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		q := quickLook{want: rules.Routing{Policies: []rules.PolicyRoute{want}}, found: make([]bool, 1), routed: want}
-		_, _ = q.read(data)
+		_, _ = nlmsg.Each(data, func(m nlmsg.Message) (bool, error) { return false, q.message(m) })
 		mark := native.AppendUint32(nil, want.Mark)
 		if q.found[0] && !bytes.Contains(data, mark) {
 			t.Errorf("found a rule without its mark in %x", data)

@@ -71,30 +71,6 @@ func routesRequest(p rules.PolicyRoute) []byte {
 	return list.Serialize()
 }
 
-// eachAttribute calls do with each attribute of a message.
-func eachAttribute(data []byte, do func(kind uint16, value []byte)) error {
-	for len(data) > 0 {
-		if len(data) < unix.SizeofRtAttr {
-			return errUnclear
-		}
-		length := int(native.Uint16(data))
-		if length < unix.SizeofRtAttr || length > len(data) {
-			return errUnclear
-		}
-		do(native.Uint16(data[2:]), data[unix.SizeofRtAttr:length])
-		data = data[min((length+3)&^3, len(data)):]
-	}
-	return nil
-}
-
-// number is an attribute of 4 bytes, 0 if it is shorter.
-func number(value []byte) uint32 {
-	if len(value) < 4 {
-		return 0
-	}
-	return native.Uint32(value)
-}
-
 // FamilyOf is the family of the kernel's number (AF_INET, AF_INET6); inet for all others.
 func FamilyOf(number int) rules.Family {
 	switch number {
@@ -104,15 +80,4 @@ func FamilyOf(number int) rules.Family {
 		return rules.IPv6
 	}
 	return rules.Inet
-}
-
-// refusal is the error in the body of a message of type NLMSG_ERROR, nil if that is an acknowledgement.
-func refusal(body []byte) error {
-	if len(body) < 4 {
-		return errUnclear
-	}
-	if errno := int32(native.Uint32(body)); errno != 0 {
-		return unix.Errno(-errno)
-	}
-	return nil
 }

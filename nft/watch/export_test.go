@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
@@ -61,7 +62,8 @@ func AskerFD(w *Watcher) int { return w.ids.fd }
 // GiveUp asks for the id of a namespace, and does not read the answer.
 func GiveUp(t testing.TB, w *Watcher, ns *netns.NS) {
 	t.Helper()
-	if err := w.ids.send(unix.RTM_GETNSID, 0, []attribute{{unix.NETNSA_FD, uint32(ns.FD())}}); err != nil {
+	request := w.ids.request(unix.RTM_GETNSID, 0, []attribute{{unix.NETNSA_FD, uint32(ns.FD())}})
+	if err := nlmsg.Send(w.ids.fd, request); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -9,11 +9,8 @@ import (
 // Where fields are in a message: those of its header, and at the same place after that the table of a route (struct rtmsg) and the
 // index of an interface (struct ifinfomsg, struct ifaddrmsg).
 const (
-	typeAt     = 4
-	flagsAt    = 6
-	sequenceAt = 8
-	bodyAt     = unix.NLMSG_HDRLEN
-	inBody     = bodyAt + 4
+	typeAt = 4
+	inBody = unix.NLMSG_HDRLEN + 4
 )
 
 // newGeneration is the type of the message that ends each transaction which changes anything.

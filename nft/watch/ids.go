@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
@@ -70,11 +71,7 @@ func (i *ids) of(ns *netns.NS) (int32, error) {
 
 // get returns the id of the namespace that a descriptor refers to, -1 if it has none.
 func (i *ids) get(fd int) (int32, error) {
-	answer, err := i.ask(unix.RTM_GETNSID, 0, attribute{unix.NETNSA_FD, uint32(fd)})
-	if id, ok := answer.nsid(); ok {
-		return id, nil
-	}
-	return -1, err
+	return i.ask(unix.RTM_GETNSID, 0, attribute{unix.NETNSA_FD, uint32(fd)})
 }
 
 // assign gives the namespace that a descriptor refers to an id that the kernel chooses.
@@ -96,54 +93,29 @@ type attribute struct {
 	value uint32
 }
 
-// ask asks the kernel what it answers by one message. That is returned, valid until the next question.
-func (i *ids) ask(kind, flags uint16, attributes ...attribute) (message, error) {
-	if err := i.send(kind, flags, attributes); err != nil {
-		return nil, err
-	}
-	return i.answer()
+// ask sends a request, and returns the id in the answer, -1 if it has none.
+func (i *ids) ask(kind, flags uint16, attributes ...attribute) (id int32, err error) {
+	id = -1
+	request := i.request(kind, flags, attributes)
+	_, err = nlmsg.Exchange(i.fd, i.buf[:], request, func(m nlmsg.Message) error {
+		if found, ok := nsid(m.Body); ok {
+			id = found
+		}
+		return nil
+	})
+	return id, err
 }
 
-func (i *ids) send(kind, flags uint16, attributes []attribute) error {
+// request writes the next request into the buffer.
+func (i *ids) request(kind, flags uint16, attributes []attribute) []byte {
 	i.sequence++
-	const rtgenmsg = 4 // with its padding
-	question := i.buf[:bodyAt+rtgenmsg]
-	clear(question)
+	request := nlmsg.AppendHeader(i.buf[:0], kind, flags, i.sequence)
+	request = append(request, 0, 0, 0, 0) // struct rtgenmsg with its padding
 	for _, a := range attributes {
-		question = native.AppendUint16(question, unix.NLA_HDRLEN+4)
-		question = native.AppendUint16(question, a.kind)
-		question = native.AppendUint32(question, a.value)
+		request = native.AppendUint16(request, unix.NLA_HDRLEN+4)
+		request = native.AppendUint16(request, a.kind)
+		request = native.AppendUint32(request, a.value)
 	}
-	native.PutUint32(question, uint32(len(question)))
-	native.PutUint16(question[typeAt:], kind)
-	native.PutUint16(question[flagsAt:], unix.NLM_F_REQUEST|flags)
-	native.PutUint32(question[sequenceAt:], i.sequence)
-	for {
-		_, err := unix.Write(i.fd, question) // to the kernel, as no address says otherwise
-		if !errors.Is(err, unix.EINTR) {
-			return os.NewSyscallError("write", err)
-		}
-	}
-}
-
-// answer reads what the kernel says to the last question.
-func (i *ids) answer() (message, error) {
-	for {
-		n, from, err := unix.Recvfrom(i.fd, i.buf[:], 0)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return nil, os.NewSyscallError("recvfrom", err)
-		}
-		m := message(i.buf[:n])
-		sender, ok := from.(*unix.SockaddrNetlink)
-		if !ok || sender.Pid != 0 || m.sequence() != i.sequence {
-			continue // another process's, or to a question whose answer was given up
-		}
-		if m.kind() == unix.NLMSG_ERROR {
-			return nil, m.errno()
-		}
-		return m, nil
-	}
+	nlmsg.SetLength(request)
+	return request
 }

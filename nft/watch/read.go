@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/socket"
 )
 
@@ -69,17 +70,19 @@ func (w *Watcher) drain(fd int, buf []byte) (some, lost bool, err error) {
 			some = true
 			// Not from the kernel: another process may send to the groups too.
 			if sender, ok := from.(*unix.SockaddrNetlink); ok && sender.Pid == 0 {
-				w.hear(origin(control[:c]), buf[:n])
+				if m, _, err := nlmsg.Next(buf[:n]); err == nil {
+					w.hear(origin(control[:c]), m)
+				}
 			}
 		}
 	}
 }
 
 // hear notes what a message says.
-func (w *Watcher) hear(from int32, m message) {
-	if m.kind() == unix.RTM_DELNSID {
+func (w *Watcher) hear(from int32, m nlmsg.Message) {
+	if m.Type == unix.RTM_DELNSID {
 		// An id is the business of the namespace where it counts.
-		if id, ok := m.nsid(); ok && from == nowhere {
+		if id, ok := nsid(m.Body); ok && from == nowhere {
 			w.forget(id)
 		}
 		return
@@ -91,9 +94,9 @@ func (w *Watcher) hear(from int32, m message) {
 		return
 	}
 	e := w.pending.of(ns)
-	if m.kind() == newGeneration {
+	if m.Type == newGeneration {
 		e.Rules = true
-		m.generation(e)
+		e.readGeneration(m.Body)
 	} else {
 		e.Routes = true
 	}

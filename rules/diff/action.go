@@ -124,20 +124,33 @@ func (v *visit) reject(a rules.Reject, packets []flow) {
 	}
 }
 
-// unanswered returns the packets to which the kernel finds no way for an answer (LoopbackAnswersThisHost).
+// unanswered returns the packets to which the kernel finds no way for an answer (LoopbackAnswersThisHost, ErrorsComeFromThisHost).
 func (v *visit) unanswered(a rules.Reject, f flow) set {
-	seen := v.view(&f.progress)
-	packets := v.minus(v.matching(addresses(rules.Destination, loopbackIPv4), &seen), v.is(sourceType, number(rules.Local)))
-	switch {
-	case packets == none || a.With == "tcp reset":
-	case v.place.second:
-	case v.hookHere() == rules.Output:
-		// An error about a packet that does not stay on this host comes from another address of it.
-		packets = v.minus(packets, v.bound())
-	default:
-		return none // and so does one about a packet that arrives
+	if v.family != rules.IPv4 {
+		return none
 	}
-	return packets
+	seen := v.view(&f.progress)
+	toLoopback := v.minus(v.matching(addresses(rules.Destination, loopbackIPv4), &seen), v.is(sourceType, number(rules.Local)))
+	onHost := none
+	switch {
+	case a.With == "tcp reset":
+		return toLoopback
+	case v.place.second, f.toLoopback:
+		onHost = all
+	case v.hookHere() != rules.Output:
+		return none // an error about a packet that arrives comes from another address
+	case !f.leavesLoopback:
+		onHost = v.overLoopback
+	}
+	if v.hookHere() == rules.Output {
+		// So does one about a packet that leaves the host.
+		toLoopback = v.minus(toLoopback, v.bound())
+	}
+	if v.and(onHost, f.packets) == none {
+		return toLoopback
+	}
+	local := v.addrTypeIs(rules.MatchAddrType{Side: rules.Destination, Types: rules.AddrTypes(rules.Local)}, &seen)
+	return v.or(toLoopback, v.minus(onHost, local))
 }
 
 func (v *visit) accept(packets []flow, change func(*flow)) {

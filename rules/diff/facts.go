@@ -63,6 +63,7 @@ const (
 	OtherFamilyFailsMatch
 	ResetAnswersTCP
 	LoopbackAnswersThisHost
+	ErrorsComeFromThisHost
 
 	LoopbackWasSent
 	LoopbackSourceNeverArrives
@@ -282,6 +283,10 @@ var factTexts = [...]factText{
 	LoopbackAnswersThisHost: {
 		"LoopbackAnswersThisHost", "a rejection answers a packet for an address of 127.0.0.0/8 only if the source is an address of this host, unless route_localnet is set",
 		"__mkroute_output in net/ipv4/route.c",
+	},
+	ErrorsComeFromThisHost: {
+		"ErrorsComeFromThisHost", "an ICMP error about a packet that a mark leads to this host comes from the packet's destination, and so is not sent if that is no address of the host",
+		"icmp_send in net/ipv4/icmp.c",
 	},
 	LoopbackWasSent: {
 		"LoopbackWasSent", "what comes by lo was sent before, and begins its way at output",

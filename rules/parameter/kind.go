@@ -1,9 +1,9 @@
 package parameter
 
 import (
-	"errors"
-	"strconv"
 	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // A Kind is the type of a parameter's value.
@@ -157,9 +157,5 @@ func isInterfaceName(name string) bool {
 }
 
 func parseOptionalPort(text string) (uint16, error) {
-	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16)
-	if err != nil {
-		return 0, errors.New(strconv.Quote(text) + " is not " + OptionalPort.Allowed())
-	}
-	return uint16(n), nil
+	return rules.ParseOptionalPort(strings.TrimSpace(text))
 }

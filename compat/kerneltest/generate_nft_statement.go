@@ -1,0 +1,113 @@
+package kerneltest
+
+import "github.com/sluice-mesh/sluice/rules"
+
+// statement draws what does not end the rule, unless it does so by itself.
+func (d *nftDraw) statement() string {
+	g := d.Generator
+	if g.Wide && g.oneIn(3) {
+		return d.wide(d.wideStatement)
+	}
+	mark := draw(g, someMarks...)
+	kind := g.below(12)
+	if g.conntrack && g.oneIn(2) {
+		kind = draw(g, 1, 3, 4, 5, 6)
+	}
+	switch kind {
+	case 0:
+		return "counter"
+	case 1, 2:
+		return "meta mark set " + draw(g, mark, mark, "meta mark & "+draw(g, someMasks...),
+			"meta mark | "+mark, "meta mark ^ "+mark,
+			"meta mark & 0xf | 0x100")
+	case 3:
+		return "meta mark set " + draw(g, "ct mark", "ct mark", "ct mark & 0xff",
+			"tcp dport map { 80 : 0x7, 443 : 0x5 }", "ct mark | 0x1")
+	case 4:
+		return "ct mark set " + draw(g, mark, mark, "meta mark", "meta mark", "ct mark & 0xf",
+			"ct mark | "+mark, "meta mark & 0xff", "ct mark ^ 0x1")
+	case 5, 6:
+		if d.priority < -200 && !d.isNAT() {
+			return draw(g, "notrack", "ct zone set 5", "ct zone set 1", "ct zone set 0", "notrack",
+				"ct original zone set 5")
+		}
+		if d.priority == -200 && !d.isNAT() {
+			return draw(g, "notrack", "ct zone set 5", "counter")
+		}
+		return "counter"
+	case 7:
+		if !g.Ordinary && g.oneIn(2) {
+			return draw(g, "tcp dport set 9090", "ip dscp set 1", "meta priority set 1",
+				"ct event set new", "ip daddr set 10.9.9.9",
+				"tcp sport set 53", "ip ttl set 7", "meta nftrace set 1", "update @addrs6 { ip6 saddr }")
+		}
+	case 8:
+		return draw(g, `log`, "counter")
+	case 9, 10:
+		if d.isPrerouting() && !d.isNAT() {
+			family := ""
+			if d.family == rules.Inet {
+				family = draw(g, "", " ip", " ip6")
+			}
+			return "meta l4proto " + draw(g, "tcp", "udp",
+				"{ tcp, udp }") + " tproxy" + family + " to :" + draw(g, "15001", "15006", "9090")
+		}
+	}
+	return "counter"
+}
+
+// verdict draws how the rule ends.
+func (d *nftDraw) verdict() string {
+	g := d.Generator
+	if g.Wide && g.oneIn(3) {
+		return d.wide(d.wideVerdict)
+	}
+	switch g.below(12) {
+	case 0, 1:
+		return "accept"
+	case 2:
+		return draw(g, "drop", "drop", "reject", "accept")
+	case 3:
+		return draw(g, "return", "continue")
+	case 4, 5:
+		if len(d.jumps) > 0 {
+			return draw(g, "jump ", "jump ", "goto ") + draw(g, d.jumps...)
+		}
+	case 6:
+		target := "drop"
+		if len(d.jumps) > 0 {
+			target = draw(g, "jump ", "goto ") + draw(g, d.jumps...)
+		}
+		return draw(g, "tcp dport vmap { 80 : accept, 443 : "+target+", 9000-9100 : return }",
+			"meta mark vmap { 0x5 : drop, 0x7 : "+target+" }",
+			"ct state vmap { new : "+target+", established : accept }", "meta l4proto vmap { tcp : "+target+", udp : accept }")
+	}
+	if !d.isNAT() {
+		return draw(g, "", "", "accept", "drop")
+	}
+	protocol := draw(g, "meta l4proto tcp ", "meta l4proto udp ", "meta l4proto { tcp, udp } ",
+		"tcp dport 80 ", "tcp dport 80 ")
+	switch g.below(6) {
+	case 0:
+		family, ip := d.addrFamily()
+		address := draw(g, someAddrs[family][:4]...)
+		bracketed := address
+		if family == rules.IPv6 {
+			bracketed = "[" + address + "]"
+		}
+		if d.family == rules.Inet {
+			ip = " " + ip
+		} else {
+			ip = ""
+		}
+		return draw(g, "meta l4proto tcp dnat"+ip+" to "+bracketed+":"+g.port(),
+			"dnat"+ip+" to "+address)
+	case 1:
+		return protocol + "dnat to :" + draw(g, g.port(), g.portRange("-"))
+	case 2:
+		return "redirect"
+	case 3:
+		return "tcp dport { 80, 443 } redirect to tcp dport map { 80 : 15001, 443 : 15006 }"
+	}
+	return protocol + "redirect to :" + draw(g, "15001", "15006", g.port(), g.portRange("-"))
+}

@@ -1,0 +1,95 @@
+package nlmsg
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+// Align rounds a length up to where the next attribute, or message, begins.
+func Align(length int) int { return (length + unix.NLA_ALIGNTO - 1) &^ (unix.NLA_ALIGNTO - 1) }
+
+// Attributes are the payload of a message or of a nested attribute.
+type Attributes []byte
+
+// next returns the first attribute, without the flags of its type, and the rest.
+func (a Attributes) next() (attrType uint16, value []byte, rest Attributes, ok bool) {
+	if len(a) < unix.NLA_HDRLEN {
+		return 0, nil, nil, false
+	}
+	length := int(native.Uint16(a))
+	if length < unix.NLA_HDRLEN || length > len(a) {
+		return 0, nil, nil, false
+	}
+	attrType = native.Uint16(a[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
+	return attrType, a[unix.NLA_HDRLEN:length:length], a[min(Align(length), len(a)):], true
+}
+
+// Each calls do for every attribute and reports whether all of them are well-formed.
+func (a Attributes) Each(do func(attrType uint16, value []byte)) bool {
+	for len(a) > 0 {
+		attrType, value, rest, ok := a.next()
+		if !ok {
+			return false
+		}
+		do(attrType, value)
+		a = rest
+	}
+	return true
+}
+
+// Get returns the first attribute of the type, or nil.
+func (a Attributes) Get(attrType uint16) []byte {
+	for {
+		found, value, rest, ok := a.next()
+		if !ok || found == attrType {
+			return value
+		}
+		a = rest
+	}
+}
+
+// Number returns a 32-bit number in network byte order, 0 if there is none.
+func (a Attributes) Number(attrType uint16) uint32 {
+	value := a.Get(attrType)
+	if len(value) != 4 {
+		return 0
+	}
+	return binary.BigEndian.Uint32(value)
+}
+
+// Number64 returns a 64-bit number in network byte order, 0 if there is none.
+func (a Attributes) Number64(attrType uint16) uint64 {
+	value := a.Get(attrType)
+	if len(value) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(value)
+}
+
+// HostNumber returns a 32-bit number in host byte order, and whether there is one.
+func (a Attributes) HostNumber(attrType uint16) (uint32, bool) { return HostNumber(a.Get(attrType)) }
+
+// HostNumber returns the 32-bit number in host byte order that a value holds, and whether it does.
+func HostNumber(value []byte) (uint32, bool) {
+	if len(value) != 4 {
+		return 0, false
+	}
+	return native.Uint32(value), true
+}
+
+// Text returns a string without its final zero.
+func (a Attributes) Text(attrType uint16) string { return Text(a.Get(attrType)) }
+
+// HasText reports whether the string is s.
+func (a Attributes) HasText(attrType uint16, s string) bool {
+	text, _, _ := bytes.Cut(a.Get(attrType), []byte{0})
+	return string(text) == s
+}
+
+// Text returns the part of a value before its first zero.
+func Text(value []byte) string {
+	text, _, _ := bytes.Cut(value, []byte{0})
+	return string(text)
+}

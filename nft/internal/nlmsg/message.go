@@ -1,0 +1,114 @@
+// Package nlmsg reads netlink messages, and sends requests whose answers it reads. It checks every
+// length, ignores datagrams that do not come from the kernel, and allocates nothing for a message.
+//
+//	_, err := nlmsg.Exchange(fd, buf, request, func(m nlmsg.Message) error {
+//		id := nlmsg.Attributes(m.Body[4:]).Number(unix.NFTA_GEN_ID)
+//		...
+//	})
+//
+// A [Message] and its [Attributes] are parts of the buffer that the datagram was read into.
+package nlmsg
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// native is the byte order of netlink. A pointer, since a copy would be made when the program starts.
+var native = &binary.NativeEndian
+
+// ErrMalformed reports an answer that no kernel sends.
+var ErrMalformed = errors.New("the kernel's answer is not well-formed netlink")
+
+// A Message is a netlink message without its length and port id.
+type Message struct {
+	Type, Flags uint16
+	Sequence    uint32
+	Body        []byte
+}
+
+// Next returns the first message of a datagram and the rest of the datagram.
+func Next(datagram []byte) (m Message, rest []byte, err error) {
+	if len(datagram) < unix.NLMSG_HDRLEN {
+		return Message{}, nil, ErrMalformed
+	}
+	length := native.Uint32(datagram)
+	if length < unix.NLMSG_HDRLEN || uint64(length) > uint64(len(datagram)) {
+		return Message{}, nil, ErrMalformed
+	}
+	m = Message{
+		Type: native.Uint16(datagram[4:]), Flags: native.Uint16(datagram[6:]),
+		Sequence: native.Uint32(datagram[8:]), Body: datagram[unix.NLMSG_HDRLEN:length:length],
+	}
+	return m, datagram[min(Align(int(length)), len(datagram)):], nil
+}
+
+// Each calls do for each message of a datagram until do returns true, and reports whether it did.
+// An empty datagram is malformed.
+func Each(datagram []byte, do func(Message) (done bool, err error)) (done bool, err error) {
+	for {
+		var m Message
+		if m, datagram, err = Next(datagram); err != nil {
+			return false, err
+		}
+		if done, err = do(m); done || err != nil || len(datagram) == 0 {
+			return done, err
+		}
+	}
+}
+
+// AppendHeader appends the header of a request. [SetLength] completes it.
+func AppendHeader(buf []byte, msgType, flags uint16, sequence uint32) []byte {
+	var header [unix.NLMSG_HDRLEN]byte
+	native.PutUint16(header[4:], msgType)
+	native.PutUint16(header[6:], unix.NLM_F_REQUEST|flags)
+	native.PutUint32(header[8:], sequence)
+	return append(buf, header[:]...)
+}
+
+// SetLength writes the length of a message that fills the buffer.
+func SetLength(message []byte) { native.PutUint32(message, uint32(len(message))) }
+
+// An Answer is the content of a message of type NLMSG_ERROR.
+type Answer struct {
+	Errno unix.Errno // 0 is an acknowledgement
+	Text  string     // the kernel's explanation, or empty
+	// Offset of the attribute in the refused message that is the cause; 0 if unknown.
+	Offset uint32
+}
+
+// Answer decodes a message of type NLMSG_ERROR.
+func (m Message) Answer() (Answer, error) {
+	if len(m.Body) < 4+unix.NLMSG_HDRLEN {
+		return Answer{}, ErrMalformed
+	}
+	a := Answer{Errno: unix.Errno(-int32(native.Uint32(m.Body)))}
+	if m.Flags&unix.NLM_F_ACK_TLVS == 0 {
+		return a, nil
+	}
+	// The refused request comes first; only its header if it is capped.
+	skip := uint64(4 + unix.NLMSG_HDRLEN)
+	if m.Flags&unix.NLM_F_CAPPED == 0 {
+		skip = 4 + uint64(native.Uint32(m.Body[4:]))
+	}
+	if skip > uint64(len(m.Body)) {
+		return a, nil
+	}
+	explanation := Attributes(m.Body[skip:])
+	a.Text = explanation.Text(unix.NLMSGERR_ATTR_MSG)
+	a.Offset, _ = explanation.HostNumber(unix.NLMSGERR_ATTR_OFFS)
+	return a, nil
+}
+
+// end returns the error in the body of a message of type NLMSG_DONE.
+func (m Message) end() error {
+	if len(m.Body) < 4 {
+		return nil
+	}
+	if errno := int32(native.Uint32(m.Body)); errno < 0 {
+		return unix.Errno(-errno)
+	}
+	return nil
+}
