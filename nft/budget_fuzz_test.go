@@ -55,7 +55,7 @@ func FuzzDecodeWithinBudget(f *testing.F) {
 		boundOfDecoding.Check(t, "decoding", func() {
 			room := maxExpansion
 			for range copies % 4000 {
-				chain.Rules = append(chain.Rules, decodeRulesWithin(&room, rules.IPv4, setDecoder{"set": set}, rule)...)
+				chain.Rules = append(chain.Rules, decodeRules(&room, rules.IPv4, setDecoder{"set": set}, rule)...)
 			}
 		})
 		checkBudget(t, rules.Ruleset{Tables: []rules.Table{{Family: rules.IPv4, Name: "t", Chains: []rules.Chain{chain}}}})

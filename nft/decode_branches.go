@@ -10,15 +10,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// decodeRules reads a rule as the rules of the model that do the same: several where a map ends it, one for each value, all with the
-// rule's handle. They cannot be written back one by one.
-func decodeRules(family rules.Family, sets setDecoder, a attributes) []rules.Rule {
-	room := maxExpansion
-	return decodeRulesWithin(&room, family, sets, a)
-}
-
-// decodeRulesWithin is decodeRules that takes what it needs from room.
-func decodeRulesWithin(room *int, family rules.Family, sets setDecoder, a attributes) []rules.Rule {
+// decodeRules reads a rule as the rules of the model that do the same: several where a map ends it,
+// one for each value, all with the rule's handle. They cannot be written back one by one. Each
+// subtracts what it needs from room.
+func decodeRules(room *int, family rules.Family, sets setDecoder, a attributes) []rules.Rule {
 	d := ruleDecoder{family: family, sets: sets, splits: true, room: room}
 	d.decode(a)
 	if d.split {

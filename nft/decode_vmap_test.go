@@ -35,7 +35,7 @@ func FuzzDecodeVerdictMap(f *testing.F) {
 			v, err := decodeVerdict(v)
 			none = none && err == nil && v.action == nil
 		}
-		for _, r := range decodeRules(rules.Inet, sets, verdictMapRule()) {
+		for _, r := range decodeAlone(rules.Inet, sets, verdictMapRule()) {
 			if r.Handle != 7 {
 				t.Errorf("handle %d of %s", r.Handle, &r)
 			}
@@ -79,7 +79,7 @@ func TestWhatComesBehindAVerdictMapIsNotLost(t *testing.T) {
 	var accept messages
 	accept.number(unix.NFTA_VERDICT_CODE, 1)
 	sets := setDecoder{"map": {elements: []element{{key: []byte{0, 80}}}, verdicts: map[string]attributes{"\x00P": accept.buf}}}
-	got := decodeRules(rules.Inet, sets, e.buf)
+	got := decodeAlone(rules.Inet, sets, e.buf)
 	if len(got) != 1 || got[0].String() != "meta l4proto tcp unknown(lookup: not the last expression) drop" {
 		t.Errorf("%v", got)
 	}
@@ -126,11 +126,17 @@ func TestAVerdictMapOfMarksLooksOnce(t *testing.T) {
 		})
 		e.endNest(list)
 		var got []string
-		for _, r := range decodeRules(rules.Inet, sets, e.buf) {
+		for _, r := range decodeAlone(rules.Inet, sets, e.buf) {
 			got = append(got, r.String())
 		}
 		if diff := cmp.Diff(row.wantTexts, got); diff != "" {
 			t.Errorf("%s, -want +got\n%s", row.name, diff)
 		}
 	}
+}
+
+// decodeAlone decodes a rule that may use all the room of a table.
+func decodeAlone(family rules.Family, sets setDecoder, a attributes) []rules.Rule {
+	room := maxExpansion
+	return decodeRules(&room, family, sets, a)
 }

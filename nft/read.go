@@ -338,7 +338,7 @@ func decodeRaw(family rules.Family, sets setDecoder, raw []rawRule, room *int) {
 		})
 	}
 	for _, r := range raw {
-		r.chain.Rules = append(r.chain.Rules, decodeRulesWithin(room, family, sets, r.attrs)...)
+		r.chain.Rules = append(r.chain.Rules, decodeRules(room, family, sets, r.attrs)...)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/plugin/record/recordtest"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
@@ -427,7 +428,7 @@ func TestManyADDsAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if all, err := record.In(runDir).List(); err != nil || len(all) != many {
+	if all, err := recordtest.List(record.In(runDir)); err != nil || len(all) != many {
 		t.Errorf("%d records, %v", len(all), err)
 	}
 	data, err := os.ReadFile(filepath.Join(runDir, "sluice-cni.log"))

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/plugin/record/recordtest"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -99,7 +100,7 @@ func TestGC(t *testing.T) {
 			if e := w.call("GC", c); (e == nil) != (tc.code == 0) || e != nil && e.Code != tc.code {
 				t.Errorf("%+v, want code %d", e, tc.code)
 			}
-			all, err := store.List()
+			all, err := recordtest.List(store)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -25,6 +25,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/decide/podfile"
 	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/plugin/record/recordtest"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
@@ -152,7 +153,7 @@ func (c sandboxCall) record(t testing.TB) record.Record {
 // wantNoRecord fails the test if something is kept.
 func (c sandboxCall) wantNoRecord(t testing.TB) {
 	t.Helper()
-	if all, err := record.In(c.runDir).List(); err != nil || len(all) > 0 {
+	if all, err := recordtest.List(record.In(c.runDir)); err != nil || len(all) > 0 {
 		t.Errorf("records: %+v, %v; want none", all, err)
 	}
 }

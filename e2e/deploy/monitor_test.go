@@ -19,6 +19,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/e2e/deploy"
 	"github.com/sluice-mesh/sluice/install/metrics"
+	"github.com/sluice-mesh/sluice/install/metrics/metricstest"
 )
 
 func TestMetricsPassPrometheusLint(t *testing.T) {
@@ -70,7 +71,7 @@ func checkQuery(t *testing.T, where, query string) (asked []string) {
 			grouped = append(grouped, n.Grouping...)
 		case *parser.VectorSelector:
 			name := strings.TrimSuffix(n.Name, "_bucket")
-			m, found := metrics.Find(name)
+			m, found := metricstest.Find(name)
 			if !found || (m.Type == metrics.Histogram) != (name != n.Name) {
 				t.Errorf("%s: no metric %s", where, n.Name)
 			}

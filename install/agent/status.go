@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
@@ -16,11 +17,11 @@ func (a *Agent) status() agent.Status {
 	r := a.Readiness()
 	s := agent.Status{
 		Node: a.options.Settings.Text("NODE_NAME"), Version: a.options.Version, Time: time.Now(), Ready: r.Ready,
-		Drifts: a.metrics.Values("sluice_drifts_total", "kind"), ConflictingWriters: a.metrics.Values("sluice_conflicting_writes_total", "writer"),
+		Drifts: observe.Values(a.metrics, metrics.Drifts), ConflictingWriters: observe.Values(a.metrics, metrics.ConflictingWrites),
 	}
 	if a.auditor != nil {
 		a.auditor.Measure()
-		s.Pods = a.metrics.Values("sluice_pods", "state")
+		s.Pods = observe.Values(a.metrics, metrics.Pods)
 	}
 	for _, p := range r.Parts {
 		s.Topics = append(s.Topics, topicOf(p, r.Ready))

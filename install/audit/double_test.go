@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/metrics"
+	"github.com/sluice-mesh/sluice/install/metrics/metricstest"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/nft"
@@ -201,7 +202,7 @@ func (w *world) Tell(_ context.Context, e cluster.Event) error {
 
 // known fails for a value of a label that the table does not have.
 func (w *world) known(name string, labels []string) {
-	m, _ := metrics.Find(name)
+	m, _ := metricstest.Find(name)
 	for i, l := range m.Labels {
 		if !slices.Contains(l.Values, labels[i]) {
 			w.t.Errorf("%s: label %s is never %q", name, l.Name, labels[i])

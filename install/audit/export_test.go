@@ -18,3 +18,10 @@ func (a *Auditor) Held() int {
 
 // Visit has a pod visited now.
 func (a *Auditor) Visit(uid string) { a.schedule.plan(uid, time.Now()) }
+
+// len returns how many pods are known.
+func (s *schedule) len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.slots)
+}

@@ -159,13 +159,6 @@ func (s *schedule) next(now time.Time) (uid string, wait time.Duration) {
 	return p.uid, 0
 }
 
-// len returns how many pods are known.
-func (s *schedule) len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.slots)
-}
-
 // queue is a heap of slots, the next one first.
 type queue []*slot
 

@@ -66,9 +66,6 @@ func Parse(data []byte) (*List, error) {
 	}, nil
 }
 
-// Bytes returns the list's text. It must not be changed.
-func (l *List) Bytes() []byte { return l.data }
-
 // Types returns the chain's types, first to last.
 func (l *List) Types() []string {
 	types := make([]string, len(l.Plugins))

@@ -47,13 +47,3 @@ func (m Metric) LabelNames() []string {
 func All() []Metric {
 	return slices.Concat(installMetrics, addMetrics, auditMetrics, operateMetrics, istioMetrics)
 }
-
-// Find returns a metric by its name.
-func Find(name string) (Metric, bool) {
-	all := All()
-	at := slices.IndexFunc(all, func(m Metric) bool { return m.Name == name })
-	if at < 0 {
-		return Metric{}, false
-	}
-	return all[at], true
-}

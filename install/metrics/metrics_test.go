@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sluice-mesh/sluice/install/metrics"
+	"github.com/sluice-mesh/sluice/install/metrics/metricstest"
 )
 
 var (
@@ -54,11 +55,11 @@ func TestSeriesAreFew(t *testing.T) {
 }
 
 func TestFind(t *testing.T) {
-	m, found := metrics.Find("sluice_adds_total")
+	m, found := metricstest.Find("sluice_adds_total")
 	if !found || !slices.Equal(m.LabelNames(), []string{"result", "decision", "backend"}) {
 		t.Errorf("found %v: %v", found, m)
 	}
-	if m, found := metrics.Find("sluice_add_total"); found {
+	if m, found := metricstest.Find("sluice_add_total"); found {
 		t.Errorf("found %v", m)
 	}
 }

@@ -53,22 +53,6 @@ func New(s Settings, o Options) (*Node, error) {
 	}, nil
 }
 
-// Update changes the settings and wakes [Node.Run]. The directories must stay the same.
-func (n *Node) Update(s Settings) error {
-	s = s.WithDefaults()
-	if err := s.Validate(); err != nil {
-		return err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if old := n.settings; s.CNIBinDir != old.CNIBinDir || s.CNIConfDir != old.CNIConfDir || s.StateDir != old.StateDir {
-		return errors.New("the directories of a node cannot change while it is kept")
-	}
-	n.settings = s
-	n.Wake()
-	return nil
-}
-
 // Wake makes [Node.Run] look at the node now.
 func (n *Node) Wake() {
 	select {

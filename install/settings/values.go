@@ -31,7 +31,7 @@ func Read(lookup func(name string) (string, bool)) (Values, error) {
 			values[s.Env] = value
 		}
 	}
-	for _, r := range refused {
+	for _, r := range Refused() {
 		if value, set := lookup(r.Env); set && value != "" {
 			faults = append(faults, fmt.Errorf("environment variable %s %s", r.Env, r.Reason))
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/plugin/record/recordtest"
 )
 
 // TestTheResultIsThePreviousPlugins compares what our plugin prints with what it was given, in every version.
@@ -104,7 +105,7 @@ func (n *node) wantKept(t testing.TB, pods ...*pod) {
 	for _, p := range pods {
 		want = append(want, p.id)
 	}
-	records, err := record.In(n.run).List()
+	records, err := recordtest.List(record.In(n.run))
 	if err != nil {
 		t.Error(err)
 	}

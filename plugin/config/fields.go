@@ -24,9 +24,6 @@ type Field struct {
 	set setter
 }
 
-// Fields returns all fields. Of two fields with the same meaning the later one takes precedence.
-func Fields() []Field { return table() }
-
 // The fields that code asks for by name.
 const (
 	runDirField  = "cni_agent_run_dir"
@@ -34,7 +31,8 @@ const (
 	earlyObject  = "kubernetes"
 )
 
-func table() []Field {
+// Fields returns all fields. Of two fields with the same meaning the later one takes precedence.
+func Fields() []Field {
 	return []Field{
 		{
 			runDirField, "an absolute path", DefaultRunDir,
@@ -129,7 +127,7 @@ func table() []Field {
 // setFields sets the given fields in the order of the table, and reports misspelt ones.
 func setFields(c *Config, given map[string]json.RawMessage) rules.Faults {
 	flat, faults := flatten(given)
-	for _, f := range table() {
+	for _, f := range Fields() {
 		raw, stated := flat[f.Name]
 		delete(flat, f.Name)
 		// null stands for a missing field.

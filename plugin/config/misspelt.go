@@ -15,7 +15,7 @@ const maxSlips = 2
 func resembled(unknown string) (string, bool) {
 	unknown = plain(unknown)
 	best, slips := "", maxSlips+1
-	for _, f := range table() {
+	for _, f := range Fields() {
 		if d := text.Distance(unknown, plain(f.Name), maxSlips); d < slips {
 			best, slips = f.Name, d
 		}

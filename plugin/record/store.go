@@ -100,10 +100,6 @@ func (s Store) remove(name string) error {
 	return nil
 }
 
-// List returns all records in the order of their keys. The error, which may come with records,
-// names the damaged files.
-func (s Store) List() ([]Record, error) { return s.list("", "") }
-
 // Keys returns the keys of all records in order. It reads only the names of files, which may be
 // damaged.
 func (s Store) Keys() ([]Key, error) {
@@ -118,7 +114,8 @@ func (s Store) Keys() ([]Key, error) {
 	return keys, err
 }
 
-// Of returns the records of all attachments of a container, as List does.
+// Of returns the records of all attachments of a container in the order of their keys. The error,
+// which may come with records, names the damaged files.
 func (s Store) Of(containerID string) ([]Record, error) { return s.list(containerID+":", "") }
 
 // Others returns the records of the other attachments of the same container.

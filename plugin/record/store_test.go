@@ -19,6 +19,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/plugin/record/recordtest"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -74,7 +75,7 @@ func TestRecordsAreKept(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "attachments")); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("%v, %v", info, err)
 	}
-	list, err := s.List()
+	list, err := recordtest.List(s)
 	if err != nil || len(list) != 2 || list[0].Key != want.Key || list[1].IfName != "net1" {
 		t.Errorf("%+v, %v", list, err)
 	}
@@ -150,13 +151,13 @@ func TestDamagedRecords(t *testing.T) {
 			if _, err := s.Get(key("a", "eth0")); !record.IsDamaged(err) {
 				t.Errorf("Get: %v", err)
 			}
-			if list, err := s.List(); len(list) != 1 || !record.IsDamaged(err) {
+			if list, err := recordtest.List(s); len(list) != 1 || !record.IsDamaged(err) {
 				t.Errorf("List: %+v, %v", list, err)
 			}
 			if gone, err := s.Prune("e2e", []record.Key{key("c", "eth0")}); len(gone) > 0 || err != nil {
 				t.Errorf("Prune: %v, %v", gone, err)
 			}
-			if list, err := s.List(); len(list) != 1 || err != nil {
+			if list, err := recordtest.List(s); len(list) != 1 || err != nil {
 				t.Errorf("List after Prune: %+v, %v", list, err)
 			}
 		})
@@ -195,7 +196,7 @@ func TestLeftoversOfAKilledProcess(t *testing.T) {
 		if err := os.WriteFile(left, []byte(`{"containerID":"a","ifname":"eth0"}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if list, err := s.List(); len(list) != 1 || err != nil {
+		if list, err := recordtest.List(s); len(list) != 1 || err != nil {
 			t.Errorf("List: %+v, %v", list, err)
 		}
 		if err := clean(); err != nil {
@@ -219,7 +220,7 @@ func TestWhatIsNoFileIsPassedOver(t *testing.T) {
 	if err := errors.Join(os.Mkdir(folder, 0o700), os.Symlink("/dev/null", link)); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := s.List(); err != nil || len(all) != 1 {
+	if all, err := recordtest.List(s); err != nil || len(all) != 1 {
 		t.Errorf("List: %v, %v", all, err)
 	}
 	gone, err := s.Prune("e2e", nil)
@@ -256,7 +257,7 @@ func TestReadersBesideWriters(t *testing.T) {
 			if _, err := s.Get(k); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Error(err)
 			}
-			if _, err := s.List(); err != nil {
+			if _, err := recordtest.List(s); err != nil {
 				t.Error(err)
 			}
 		}

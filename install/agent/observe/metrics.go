@@ -96,12 +96,14 @@ func (m *Metrics) Observe(s metrics.HistogramSeries, value float64) {
 	m.histograms[s.Name()].WithLabelValues(s.Labels()...).Observe(value)
 }
 
-// Values returns the values of a counter or a gauge by one of its labels, rounded and summed over the others; those that are 0 too.
-func (m *Metrics) Values(name, label string) map[string]int {
+// Values returns the values of a counter or gauge that has one label, rounded, by the value of that
+// label; zeros are included. The metric is named by the function that returns its series.
+func Values[L ~string, S interface{ Name() string }](m *Metrics, of func(label L) S) map[string]int {
 	families, err := m.registry.Gather()
 	if err != nil {
 		return nil
 	}
+	name := of("").Name()
 	values := map[string]int{}
 	for _, f := range families {
 		if f.GetName() != name {
@@ -109,9 +111,7 @@ func (m *Metrics) Values(name, label string) map[string]int {
 		}
 		for _, metric := range f.GetMetric() {
 			for _, l := range metric.GetLabel() {
-				if l.GetName() == label {
-					values[l.GetValue()] += int(metric.GetCounter().GetValue() + metric.GetGauge().GetValue())
-				}
+				values[l.GetValue()] += int(metric.GetCounter().GetValue() + metric.GetGauge().GetValue())
 			}
 		}
 	}
