@@ -34,6 +34,7 @@ var sectionTitles = [...]string{
 	sectionShow:      "What to show",
 	sectionExplain:   "What to explain",
 	sectionDiff:      "What to compare",
+	sectionTrace:     "What to trace",
 	sectionBudget:    "How much work it may take",
 	sectionCleanup:   "What to do",
 }

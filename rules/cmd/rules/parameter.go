@@ -45,6 +45,7 @@ const (
 	sectionShow
 	sectionExplain
 	sectionDiff
+	sectionTrace
 	sectionBudget
 	sectionCleanup
 	sectionDryRun
