@@ -119,7 +119,7 @@ func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 			base = s.Chain.Base
 		}
 		if base != nil {
-			s.Step.Base, s.Hook = base, base.Hook
+			s.Base, s.Hook = base, base.Hook
 		}
 		if e.Kind == trace.Rule || e.Kind == trace.Policy {
 			steps = append(steps, s)
@@ -152,7 +152,7 @@ func (o *Observation) decide() {
 					o.Outcome, o.Sentence = Captured, fmt.Sprintf("captured: %s (%d)", reason, a.Port)
 				}
 			case rules.Verdict:
-				if s.Owner == foreign.OwnerSluice && s.Step.Base != nil && s.Step.Base.Type == rules.NAT {
+				if s.Owner == foreign.OwnerSluice && s.Base != nil && s.Base.Type == rules.NAT {
 					o.Sentence = "not captured: " + reason + o.portText(s.Rule())
 				}
 			}
@@ -233,7 +233,7 @@ func (o *Observation) predictedPath() []string {
 func (o *Observation) observedPath() []string {
 	var path []string
 	for _, s := range o.Steps {
-		if s.Event.Kind == trace.Rule && o.traced(s.Step.Base) {
+		if s.Event.Kind == trace.Rule && o.traced(s.Base) {
 			path = append(path, place(s.Event.Family, s.Event.Table, s.Event.Chain, s.Event.Handle))
 		}
 	}

@@ -7,14 +7,19 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/compat/livetrace"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 func TestTraceIsNoDrift(t *testing.T) {
@@ -133,5 +138,30 @@ func TestTraceNamesBadFilters(t *testing.T) {
 		if code := run(s, append([]string{"trace"}, tc.args...)); code != exitBadInput || !strings.Contains(said.String(), tc.want) {
 			t.Errorf("%q: exit code %d: %s\nwant %q", tc.args, code, said, tc.want)
 		}
+	}
+}
+
+func TestTraceWritesAFileThatReproducesADifference(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	said := new(bytes.Buffer)
+	s := thisSystem()
+	s.stdout, s.stderr = said, said
+	tracer := &liveTracer{s: s, p: defaultParameters(params.Names{}), ruleset: rules.Ruleset{Tables: []rules.Table{{Name: "x"}}}}
+	tracer.summary.Sentences = map[string]int{}
+	packet, err := rules.ParsePacket("out tcp 10.0.0.1:4000 > 10.0.0.2:80 uid 0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := livetrace.Observation{Packet: packet, Outcome: livetrace.NotCaptured, Sentence: "not captured", Differences: []string{"other rule"}}
+	if err := tracer.print(o, livetrace.Process{}, false); err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "rules-trace-*.nft"))
+	if len(files) != 1 || !strings.Contains(said.String(), "other rule: please report, with "+files[0]) {
+		t.Fatalf("files %q; said %s", files, said)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil || !strings.Contains(string(text), "# rules explain --live '"+packet.String()+"'") || !strings.Contains(string(text), "table inet x") {
+		t.Errorf("%v, %s", err, text)
 	}
 }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -33,6 +35,29 @@ type tracedPacket struct {
 	Path        []string `json:"path"`
 	Differences []string `json:"differences,omitempty"`
 	NotCompared string   `json:"notCompared,omitempty"`
+	Reproducer  string   `json:"reproducer,omitempty"` // file with the ruleset and the packet
+}
+
+// mostReproducers bounds the files that a trace writes.
+const mostReproducers = 10
+
+// reproducer writes a file with what reproduces a difference: the packet, both paths, and the ruleset in nft's syntax.
+func (t *liveTracer) reproducer(o livetrace.Observation) (string, error) {
+	file, err := os.CreateTemp("", "rules-trace-*.nft")
+	if err != nil {
+		return "", err
+	}
+	b := new(strings.Builder)
+	fmt.Fprintf(b, "# rules explain --live '%s'\n", o.Packet)
+	for _, d := range o.Differences {
+		fmt.Fprintf(b, "# %s\n", d)
+	}
+	for _, s := range o.Steps {
+		fmt.Fprintf(b, "# kernel: %s: %s\n", s.Hook, s)
+	}
+	b.WriteString(t.ruleset.String())
+	_, err = file.WriteString(b.String())
+	return file.Name(), errors.Join(err, file.Close())
 }
 
 // A traceSummary is the last line of rules trace -o json. Kind is "summary".
@@ -68,6 +93,13 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 		}
 	}
 	line.Direction = direction
+	if len(o.Differences) > 0 && t.summary.Differences <= mostReproducers {
+		path, err := t.reproducer(o)
+		if err != nil {
+			t.s.warn("no file that reproduces the difference: %v", err)
+		}
+		line.Reproducer = path
+	}
 	for _, s := range o.Steps {
 		line.Path = append(line.Path, s.Hook.String()+": "+s.String())
 	}
@@ -85,7 +117,7 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 		}
 	}
 	for _, d := range o.Differences {
-		fmt.Fprintf(b, "    %s: please report; rules explain --live '%s'\n", d, line.Packet)
+		fmt.Fprintf(b, "    %s: please report, with %s\n", d, cmp.Or(line.Reproducer, "the ruleset"))
 	}
 	_, err := io.WriteString(t.s.stdout, b.String())
 	return refused(err)
