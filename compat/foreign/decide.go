@@ -94,8 +94,8 @@ const (
 	OwnerLegacy      Owner = "iptables-legacy"
 )
 
-// ownerOf returns the owner of a table that [compat.ReadLive] returned.
-func ownerOf(step *rules.Step) Owner {
+// OwnerOf returns the owner of a table that [compat.ReadLive] returned.
+func OwnerOf(step *rules.Step) Owner {
 	switch t := step.Table; {
 	case t.Family == rules.Inet && t.Name == rules.TableName, compat.IsOurs(step.Chain.Name) && compat.IsLegacy(t):
 		return OwnerSluice
@@ -170,7 +170,7 @@ func (e *Effect) unknown(text string) {
 func undecided(u diff.Undecided) string {
 	text := fmt.Sprintf("what becomes of packets such as %s depends on %s", u.Witness, u.Text)
 	if u.Step.Chain != nil {
-		text += fmt.Sprintf(", in a rule of %s: %s", ownerOf(&u.Step), u.Step)
+		text += fmt.Sprintf(", in a rule of %s: %s", OwnerOf(&u.Step), u.Step)
 	}
 	return text
 }
@@ -182,7 +182,7 @@ func bypassOf(c diff.Class) Bypass {
 		Desired: c.Outcome.Left.Fate.String(), Live: live.Fate.String(), Reason: live.Reason,
 	}
 	if live.Decided != nil {
-		b.Rule, b.Owner = live.Decided.String(), ownerOf(live.Decided)
+		b.Rule, b.Owner = live.Decided.String(), OwnerOf(live.Decided)
 	}
 	return b
 }

@@ -35,6 +35,7 @@ var sectionTitles = [...]string{
 	sectionLive:      "The live rules",
 	sectionExplain:   "What to explain",
 	sectionDiff:      "What to compare",
+	sectionTrace:     "What to trace",
 	sectionBudget:    "How much work it may take",
 	sectionCleanup:   "What to do",
 }
@@ -98,7 +99,7 @@ func (p *parameter) isCommon() bool {
 	switch p.section {
 	case sectionNamespace:
 		return len(p.variables) == 0
-	case sectionAgent, sectionBackend, sectionShow, sectionLive, sectionExplain, sectionDiff,
+	case sectionAgent, sectionBackend, sectionShow, sectionLive, sectionExplain, sectionDiff, sectionTrace,
 		sectionCleanup, sectionDryRun, sectionOutput:
 		return true
 	}

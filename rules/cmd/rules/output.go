@@ -29,6 +29,16 @@ func (s *system) print(text string, d document) error {
 	return refused(err)
 }
 
+// printLine writes one of the objects of a command that prints several, as a line.
+func (s *system) printLine(d document) error {
+	line, err := encode(d)
+	if err != nil {
+		return err
+	}
+	_, err = s.stdout.Write(line)
+	return refused(err)
+}
+
 // encode returns the document as one line of JSON, in which the & and > of rules are legible.
 func encode(d document) ([]byte, error) {
 	var line bytes.Buffer

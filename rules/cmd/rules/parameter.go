@@ -46,6 +46,7 @@ const (
 	sectionLive
 	sectionExplain
 	sectionDiff
+	sectionTrace
 	sectionBudget
 	sectionCleanup
 	sectionDryRun

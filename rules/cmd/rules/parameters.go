@@ -41,6 +41,7 @@ type parameters struct {
 
 	istio bool // of cleanup
 	diff  diffParameters
+	trace liveTraceParameters
 	// budget bounds the work of diff and explain.
 	budget diff.Budget
 	text   string // what was parsed, if it was a SPEC of diff

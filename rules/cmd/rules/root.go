@@ -19,6 +19,7 @@ var commands = []struct {
 	{[]string{"show"}, newShowCommand},
 	{[]string{"check"}, newCheckCommand},
 	{[]string{"explain"}, newExplainCommand},
+	{[]string{"trace"}, newLiveTraceCommand},
 	{[]string{"diff"}, newDiffCommand},
 	{[]string{"validate"}, newValidateCommand},
 	{[]string{"cleanup"}, newCleanupCommand},

@@ -35,6 +35,8 @@ func documents() map[document]string {
 		new(cleaned):          "rules cleanup: what was removed, or with dryRun would be",
 		new(examined):         "rules doctor: what could keep redirection from working",
 		new(statusDocument):   "rules status: the state of the node",
+		new(tracedPacket):     "rules trace: a packet, one object a line",
+		new(traceSummary):     "rules trace: the last line",
 		new(build):            "rules version: the version of the program is \"release\"",
 		new(errorDocument):    "an error, on stderr, one object a line",
 		new(warningDocument):  "a warning, on stderr, one object a line",

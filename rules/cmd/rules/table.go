@@ -10,7 +10,7 @@ import (
 
 // table lists all parameters.
 func table() []parameter {
-	return slices.Concat(captureTable(), otherTable(), packetTable(), diffTable(), budgetTable())
+	return slices.Concat(captureTable(), otherTable(), packetTable(), diffTable(), liveTraceTable(), budgetTable())
 }
 
 // otherTable lists the parameters that are Sluice's own, and those of istio-iptables that say what to do.

@@ -1,0 +1,241 @@
+// Package livetrace names the rules that traced packets met, says what became of the packets, and compares that with the
+// prediction of package diff.
+package livetrace
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// Outcome is a class of what became of a packet.
+type Outcome string
+
+// The outcomes.
+const (
+	Captured    Outcome = "captured"
+	NotCaptured Outcome = "not-captured"
+	Dropped     Outcome = "dropped"
+)
+
+// An Observation is a traced packet with the rules that it met.
+type Observation struct {
+	Time time.Time
+	// Packet is the packet as it entered the first hook. Its owner is nil where the socket is not known.
+	Packet rules.Packet
+	// Steps are the rules that matched, at all hooks.
+	Steps []Step
+	// Outcome and Sentence say what became of the packet. Sentence begins with the outcome in words.
+	Outcome  Outcome
+	Sentence string
+	// Predicted is the path that package diff predicts; Differences are where the kernel's differs from it.
+	Predicted   rules.Trace
+	Differences []string
+	// NotCompared says why the paths were not compared; empty if they were.
+	NotCompared string
+}
+
+// A Step is a rule that matched, or the policy of a chain.
+type Step struct {
+	rules.Step // Chain is nil if the ruleset lacks the chain, and Index is -1 for a policy and for a rule that it lacks
+	Event      trace.Event
+	Hook       rules.Hook // of the base chain
+	Owner      foreign.Owner
+}
+
+// String names the rule by its owner, its place, its text and its comment.
+func (s Step) String() string {
+	place := fmt.Sprintf("%s chain %s %s %s", s.Owner, s.Event.Family, s.Event.Table, s.Event.Chain)
+	switch {
+	case s.Event.Kind == trace.Policy:
+		return place + " policy " + verdictText(s.Event.Verdict)
+	case s.Chain == nil || s.Index < 0:
+		return fmt.Sprintf("%s rule with handle %d, which is not in the ruleset now", place, s.Event.Handle)
+	}
+	text := fmt.Sprintf("%s rule %d: %s", place, s.Index+1, s.Rule())
+	if c := s.Rule().Comment; c != "" {
+		text += "  # " + c
+	}
+	return text
+}
+
+func verdictText(v trace.Verdict) string {
+	if v == trace.Drop {
+		return "drop"
+	}
+	return "accept"
+}
+
+// Match names the rules that a packet met. The packet has what is known beside its events, such as its owner and the names of
+// interfaces. The ruleset is the live one. Match returns false if the first event of the packet was lost.
+func Match(rs *rules.Ruleset, p trace.Packet, packet rules.Packet, ownerKnown bool) (Observation, bool) {
+	if p.Header() == nil {
+		return Observation{}, false
+	}
+	o := Observation{Time: p.Time, Packet: packet, Steps: stepsOf(rs, p)}
+	o.decide()
+	o.compare(rs, ownerKnown)
+	return o, true
+}
+
+// PacketOf returns the packet as it entered its first hook.
+func PacketOf(p trace.Packet, interfaces map[uint32]string) rules.Packet {
+	first, h := p.Events[0], p.Header()
+	packet := rules.Packet{
+		Hook: rules.Output, Protocol: h.Protocol, Source: h.Source, Destination: h.Destination, Mark: first.Mark, Flags: h.Flags,
+		ICMPType: h.ICMPType, ICMPCode: h.ICMPCode, OutInterface: interfaces[first.Out],
+	}
+	if first.In != 0 {
+		packet.Hook, packet.InInterface, packet.OutInterface = rules.Prerouting, interfaces[first.In], ""
+	}
+	return packet
+}
+
+// stepsOf finds the rules of the events.
+func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
+	var steps []Step
+	var base *rules.Base
+	for _, e := range p.Events {
+		s := Step{Event: e, Owner: foreign.OwnerNFT}
+		s.Index = -1
+		for i := range rs.Tables {
+			t := &rs.Tables[i]
+			if t.Name != e.Table || t.Family != e.Family || compat.IsLegacy(t) {
+				continue
+			}
+			if s.Table, s.Chain = t, t.Chain(e.Chain); s.Chain != nil {
+				s.Index = slices.IndexFunc(s.Chain.Rules, func(r rules.Rule) bool { return r.Handle == e.Handle && e.Handle != 0 })
+				s.Owner = foreign.OwnerOf(&s.Step)
+			}
+		}
+		// The kernel sends the header in the first event of a base chain only.
+		if e.Header != nil && s.Chain != nil {
+			base = s.Chain.Base
+		}
+		if base != nil {
+			s.Base, s.Hook = base, base.Hook
+		}
+		if e.Kind == trace.Rule || e.Kind == trace.Policy {
+			steps = append(steps, s)
+		}
+	}
+	return steps
+}
+
+// decide says what became of the packet.
+func (o *Observation) decide() {
+	o.Outcome, o.Sentence = NotCaptured, "not captured: no rule captures it"
+	for _, s := range o.Steps {
+		if s.Event.Verdict == trace.Drop {
+			o.Outcome, o.Sentence = Dropped, "dropped by "+s.String()
+			return
+		}
+		if s.Index < 0 || o.Outcome == Captured {
+			continue
+		}
+		reason := s.Rule().Comment
+		if reason == "" {
+			reason = s.String()
+		}
+		for _, a := range s.Rule().Actions {
+			switch a := a.(type) {
+			case rules.RedirectTo:
+				o.Outcome, o.Sentence = Captured, fmt.Sprintf("captured: %s (%d)", reason, a.Port)
+			case rules.TProxy:
+				if s.Event.Verdict == trace.Accept { // else no listener was there, and the rule ended
+					o.Outcome, o.Sentence = Captured, fmt.Sprintf("captured: %s (%d)", reason, a.Port)
+				}
+			case rules.Verdict:
+				if s.Owner == foreign.OwnerSluice && s.Base != nil && s.Base.Type == rules.NAT {
+					o.Sentence = "not captured: " + reason + o.portText(s.Rule())
+				}
+			}
+		}
+	}
+}
+
+// portText names the destination port if the rule matches ports.
+func (o *Observation) portText(r *rules.Rule) string {
+	for _, m := range r.Matches {
+		if _, ok := m.(rules.MatchPort); ok {
+			return fmt.Sprintf(" %d", o.Packet.Destination.Port())
+		}
+	}
+	return ""
+}
+
+// compare compares the path with the one that package diff predicts.
+func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
+	if o.Packet.Hook == rules.Output && !ownerKnown {
+		o.NotCompared = "the owner of the socket is not known"
+		return
+	}
+	others := *rs
+	others.Tables = slices.DeleteFunc(slices.Clone(rs.Tables), func(t rules.Table) bool { return t.Name == trace.Table && t.Family == rules.Inet })
+	o.Predicted = diff.Explain(&others, o.Packet)
+	switch {
+	case o.Predicted.Exhausted != "":
+		o.NotCompared = "the prediction takes too much work: " + o.Predicted.Exhausted
+		return
+	case o.Predicted.Fate.Undecided != "":
+		o.NotCompared = "the model cannot predict: " + o.Predicted.Fate.Undecided
+		return
+	case len(o.Predicted.Alternatives) > 0:
+		o.NotCompared = "the path depends on chance"
+		return
+	}
+	predicted, observed := o.predictedPath(), o.observedPath()
+	for i := range max(len(predicted), len(observed)) {
+		p, k := at(predicted, i), at(observed, i)
+		if p != k {
+			o.Differences = append(o.Differences, fmt.Sprintf("rule %d of the path: the model predicted %s, the kernel ran %s", i+1, p, k))
+			return
+		}
+	}
+}
+
+func at(path []string, i int) string {
+	if i < len(path) {
+		return path[i]
+	}
+	return "no further rule"
+}
+
+// traced reports whether packets of the protocol are traced in the base chain, and followed by package diff.
+func (o *Observation) traced(b *rules.Base) bool {
+	return b != nil && (b.Hook == rules.Prerouting || b.Hook == rules.Output) &&
+		(o.Packet.Protocol == rules.TCP || b.Position() > rules.ConntrackPriority)
+}
+
+// place names a rule as the kernel does.
+func place(f rules.Family, table, chain string, h rules.Handle) string {
+	return fmt.Sprintf("%s %s %s handle %d", f, table, chain, h)
+}
+
+func (o *Observation) predictedPath() []string {
+	var path []string
+	for _, pass := range o.Predicted.Passes {
+		for _, s := range pass.Steps {
+			if o.traced(s.Base) && !compat.IsLegacy(s.Table) {
+				path = append(path, place(s.Table.Family, s.Table.Name, s.Chain.Name, s.Rule().Handle))
+			}
+		}
+	}
+	return slices.Compact(path) // a map of the kernel is several rules of the model
+}
+
+func (o *Observation) observedPath() []string {
+	var path []string
+	for _, s := range o.Steps {
+		if s.Event.Kind == trace.Rule && o.traced(s.Base) {
+			path = append(path, place(s.Event.Family, s.Event.Table, s.Event.Chain, s.Event.Handle))
+		}
+	}
+	return slices.Compact(path)
+}

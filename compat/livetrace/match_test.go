@@ -1,0 +1,65 @@
+package livetrace_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat/livetrace"
+	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// ruleset is a chain with two rules that match every packet.
+func ruleset() rules.Ruleset {
+	return rules.Ruleset{Tables: []rules.Table{{Name: "x", Chains: []rules.Chain{{
+		Name: "out", Base: &rules.Base{Hook: rules.Output},
+		Rules: []rules.Rule{
+			{Handle: 5, Actions: []rules.Action{rules.Count{}}},
+			{Handle: 6, Actions: []rules.Action{rules.Drop}, Comment: "closed"},
+		},
+	}}}}}
+}
+
+func TestMatchComparesRuleByRule(t *testing.T) {
+	h := &trace.Header{
+		Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40000"), Destination: netip.MustParseAddrPort("10.0.0.2:80"), Flags: rules.SYN,
+	}
+	first := trace.Event{Kind: trace.Rule, Table: "x", Chain: "out", Handle: 5, Verdict: trace.Continue, Out: 2, Header: h}
+	second := trace.Event{Kind: trace.Rule, Table: "x", Chain: "out", Handle: 6, Verdict: trace.Drop}
+	unknown := trace.Event{Kind: trace.Rule, Table: "x", Chain: "out", Handle: 7, Verdict: trace.Drop}
+	for name, tc := range map[string]struct {
+		events       []trace.Event
+		difference   string // of the only one; empty for none
+		wantSentence string
+	}{
+		"the same path":             {[]trace.Event{first, second}, "", "dropped by nft chain inet x out rule 2: drop  # closed"},
+		"a rule that did not match": {[]trace.Event{first}, "the model predicted inet x out handle 6, the kernel ran no further rule", "not captured: no rule captures it"},
+		"a rule that has gone": {
+			[]trace.Event{first, unknown},
+			"the model predicted inet x out handle 6, the kernel ran inet x out handle 7",
+			"dropped by nft chain inet x out rule with handle 7, which is not in the ruleset now",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rs := ruleset()
+			p := trace.Packet{Events: tc.events}
+			packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
+			packet.Owner = &rules.Owner{}
+			o, ok := livetrace.Match(&rs, p, packet, true)
+			if !ok || o.Sentence != tc.wantSentence {
+				t.Errorf("%v, %q, want %q", ok, o.Sentence, tc.wantSentence)
+			}
+			got := strings.Join(o.Differences, "; ")
+			if tc.difference == "" && got != "" || !strings.Contains(got, tc.difference) {
+				t.Errorf("differences %q, want %q", got, tc.difference)
+			}
+			if o.NotCompared != "" {
+				t.Errorf("not compared: %s", o.NotCompared)
+			}
+		})
+	}
+	if _, ok := livetrace.Match(&rules.Ruleset{}, trace.Packet{Events: []trace.Event{second}}, rules.Packet{}, true); ok {
+		t.Error("a packet without its first event is matched")
+	}
+}

@@ -1,0 +1,222 @@
+package trace
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Kind is the type of an event (enum nft_trace_types in linux/netfilter/nf_tables.h).
+type Kind uint32
+
+// The kinds.
+const (
+	// Policy is the end of a base chain.
+	Policy Kind = unix.NFT_TRACETYPE_POLICY
+	// Return is the end of a chain that a rule jumped to.
+	Return Kind = unix.NFT_TRACETYPE_RETURN
+	// Rule is a rule that matched.
+	Rule Kind = unix.NFT_TRACETYPE_RULE
+)
+
+// Verdict is the result of a rule or a policy, with the kernel's numbers: negative ones are of enum nft_verdicts, others of
+// linux/netfilter.h.
+type Verdict int32
+
+// The verdicts.
+const (
+	Drop     Verdict = 0
+	Accept   Verdict = 1
+	Stolen   Verdict = 2
+	Queue    Verdict = 3
+	Continue Verdict = unix.NFT_CONTINUE
+	Break    Verdict = unix.NFT_BREAK
+	Jump     Verdict = unix.NFT_JUMP
+	Goto     Verdict = unix.NFT_GOTO
+	Returned Verdict = unix.NFT_RETURN
+)
+
+// verdictMask is NF_VERDICT_MASK: the upper bits of a verdict are the number of a queue or an error.
+const verdictMask = 0xff
+
+// An Event is one message of the kernel about one packet.
+type Event struct {
+	Kind Kind
+	// ID is the same in all events of a packet, as long as the packet does not pass a device.
+	ID uint32
+	// Family is the family of the table; Inet if it is of both.
+	Family       rules.Family
+	Table, Chain string
+	Handle       rules.Handle // of the rule, if Kind is Rule
+	Verdict      Verdict      // of a rule, or the policy
+	Target       string       // chain of Jump and Goto
+	Mark         uint32
+	// In and Out are indexes of interfaces, 0 for none or if the kernel did not repeat them.
+	In, Out uint32
+	// Header is the packet, nil if the kernel did not repeat it. The kernel sends it in the first event of each base chain.
+	Header *Header
+	// State is conntrack's, if HasState. Kernels before 6.16 do not send it.
+	State    rules.State
+	HasState bool
+	Reply    bool // direction of answers
+}
+
+// A Header is what the headers of a packet say. Ports are 0 where the protocol has none, or the header is not complete.
+type Header struct {
+	Protocol            rules.Protocol
+	Source, Destination netip.AddrPort
+	Flags               rules.TCPFlags // of TCP
+	// ICMPType and ICMPCode are of ICMP and ICMPv6.
+	ICMPType, ICMPCode uint8
+}
+
+// Attributes that golang.org/x/sys/unix lacks (Linux 6.16, linux/netfilter/nf_tables.h).
+const (
+	attrDirection = 19
+	attrState     = 21
+)
+
+// bits of NFTA_TRACE_CT_STATE, NF_CT_STATE_BIT in linux/netfilter/nf_conntrack_common.h.
+const (
+	stateInvalid     = 1 << 0
+	stateEstablished = 1 << 1
+	stateRelated     = 1 << 2
+	stateNew         = 1 << 3
+	stateUntracked   = 1 << 6
+)
+
+var errShort = errors.New("trace message: no nfnetlink header")
+
+// Decode decodes the payload of a message NFT_MSG_TRACE, which begins with the nfnetlink header.
+func Decode(payload []byte) (Event, error) {
+	var e Event
+	if len(payload) < nfgenmsgLength {
+		return e, errShort
+	}
+	switch payload[0] {
+	case unix.NFPROTO_IPV4:
+		e.Family = rules.IPv4
+	case unix.NFPROTO_IPV6:
+		e.Family = rules.IPv6
+	}
+	d, err := netlink.NewAttributeDecoder(payload[nfgenmsgLength:])
+	if err != nil {
+		return e, fmt.Errorf("trace message: %w", err)
+	}
+	d.ByteOrder = binary.BigEndian
+	var network, transport []byte
+	protocol := uint32(0)
+	for d.Next() {
+		switch d.Type() {
+		case unix.NFTA_TRACE_TABLE:
+			e.Table = d.String()
+		case unix.NFTA_TRACE_CHAIN:
+			e.Chain = d.String()
+		case unix.NFTA_TRACE_RULE_HANDLE:
+			e.Handle = rules.Handle(d.Uint64())
+		case unix.NFTA_TRACE_TYPE:
+			e.Kind = Kind(d.Uint32())
+		case unix.NFTA_TRACE_VERDICT:
+			d.Nested(e.decodeVerdict)
+		case unix.NFTA_TRACE_POLICY:
+			e.Verdict = Verdict(d.Uint32() & verdictMask)
+		case unix.NFTA_TRACE_ID:
+			e.ID = d.Uint32()
+		case unix.NFTA_TRACE_NETWORK_HEADER:
+			network = d.Bytes()
+		case unix.NFTA_TRACE_TRANSPORT_HEADER:
+			transport = d.Bytes()
+		case unix.NFTA_TRACE_IIF:
+			e.In = d.Uint32()
+		case unix.NFTA_TRACE_OIF:
+			e.Out = d.Uint32()
+		case unix.NFTA_TRACE_MARK:
+			e.Mark = d.Uint32()
+		case unix.NFTA_TRACE_NFPROTO:
+			protocol = d.Uint32()
+		case attrDirection:
+			e.Reply = d.Uint8() == 1
+		case attrState:
+			e.State, e.HasState = stateOf(d.Uint32())
+		}
+	}
+	if err := d.Err(); err != nil {
+		return e, fmt.Errorf("trace message: %w", err)
+	}
+	if e.Kind == Rule && e.Handle == 0 {
+		e.Kind = Return // Linux 6.18 sends the end of a chain so
+	}
+	e.Header = decodeHeader(protocol, network, transport)
+	return e, nil
+}
+
+// nfgenmsgLength is the size of struct nfgenmsg.
+const nfgenmsgLength = 4
+
+func (e *Event) decodeVerdict(d *netlink.AttributeDecoder) error {
+	d.ByteOrder = binary.BigEndian
+	for d.Next() {
+		switch d.Type() {
+		case unix.NFTA_VERDICT_CODE:
+			if e.Verdict = Verdict(int32(d.Uint32())); e.Verdict >= 0 {
+				e.Verdict &= verdictMask
+			}
+		case unix.NFTA_VERDICT_CHAIN:
+			e.Target = d.String()
+		}
+	}
+	return nil
+}
+
+func stateOf(bits uint32) (rules.State, bool) {
+	switch {
+	case bits&stateNew != 0:
+		return rules.New, true
+	case bits&stateEstablished != 0:
+		return rules.Established, true
+	case bits&stateRelated != 0:
+		return rules.Related, true
+	case bits&stateUntracked != 0:
+		return rules.Untracked, true
+	case bits&stateInvalid != 0:
+		return rules.Invalid, true
+	}
+	return 0, false
+}
+
+// decodeHeader decodes the headers; nil if there is no complete network header.
+func decodeHeader(family uint32, network, transport []byte) *Header {
+	var h Header
+	var source, destination netip.Addr
+	switch {
+	case family == unix.NFPROTO_IPV4 && len(network) >= 20:
+		h.Protocol = rules.Protocol(network[9])
+		source, _ = netip.AddrFromSlice(network[12:16])
+		destination, _ = netip.AddrFromSlice(network[16:20])
+	case family == unix.NFPROTO_IPV6 && len(network) >= 40:
+		h.Protocol = rules.Protocol(network[6])
+		source, _ = netip.AddrFromSlice(network[8:24])
+		destination, _ = netip.AddrFromSlice(network[24:40])
+	default:
+		return nil
+	}
+	var ports [2]uint16
+	switch {
+	case h.Protocol.HasPorts() && len(transport) >= 4:
+		ports = [2]uint16{binary.BigEndian.Uint16(transport), binary.BigEndian.Uint16(transport[2:])}
+		if h.Protocol == rules.TCP && len(transport) >= 14 {
+			h.Flags = rules.TCPFlags(transport[13])
+		}
+	case (h.Protocol == rules.ICMP || h.Protocol == rules.ICMPv6) && len(transport) >= 2:
+		h.ICMPType, h.ICMPCode = transport[0], transport[1]
+	}
+	h.Source = netip.AddrPortFrom(source, ports[0])
+	h.Destination = netip.AddrPortFrom(destination, ports[1])
+	return &h
+}

@@ -1,0 +1,239 @@
+package trace_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// childVariable makes the test binary open and close sessions until it is killed.
+const childVariable = "TRACE_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childVariable) != "" {
+		child()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func child() {
+	ns, err := netns.Open("/proc/self/fd/3")
+	for err == nil {
+		var s *trace.Session
+		if s, err = trace.Open(ns, trace.Options{}); err == nil {
+			fmt.Println("open")
+			err = s.Close()
+		}
+	}
+	fmt.Println(err)
+	os.Exit(1)
+}
+
+// tableExists reports whether the namespace has the table of a session.
+func tableExists(t *testing.T, ns *netns.NS) bool {
+	t.Helper()
+	rs, err := nft.ReadAll(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(rs.Tables, func(x rules.Table) bool { return x.Name == trace.Table })
+}
+
+func open(t *testing.T, ns *netns.NS, f trace.Filter) *trace.Session {
+	t.Helper()
+	s, err := trace.Open(ns, trace.Options{Filter: f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// chains see all packets that leave, at the first place that nft allows and behind NAT.
+const chains = `table ip seen {
+	chain out { type filter hook output priority -310; counter; }
+	chain late { type filter hook output priority 10; counter; }
+}`
+
+// dial opens a connection to a port of lo on which nobody listens.
+func dial(t *testing.T, ns *netns.NS, network string, port int) {
+	t.Helper()
+	err := ns.Do(func() error {
+		c, err := net.Dial(network, fmt.Sprintf("127.0.0.1:%d", port))
+		if errors.Is(err, unix.ECONNREFUSED) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		_, err = c.Write([]byte("x"))
+		return errors.Join(err, c.Close())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// until reads events until one is of a packet to the port, and returns all before it and it.
+func until(t *testing.T, s *trace.Session, port uint16) []trace.Event {
+	t.Helper()
+	if err := s.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	var events []trace.Event
+	for {
+		b, err := s.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, b.Events...)
+		if slices.ContainsFunc(b.Events, func(e trace.Event) bool { return e.Header != nil && e.Header.Destination.Port() == port }) {
+			return events
+		}
+	}
+}
+
+// add adds tables in nft's syntax.
+func add(t *testing.T, ns *netns.NS, text string) {
+	t.Helper()
+	cmd := exec.Command(netnstest.RequireBinary(t, "nft"), "-f", "-")
+	cmd.Stdin = strings.NewReader(text)
+	if err := ns.Do(func() error {
+		out, err := cmd.CombinedOutput()
+		return errors.Join(err, refusal(out))
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refusal is what a program wrote; nil if that is nothing.
+func refusal(out []byte) error {
+	if len(out) == 0 {
+		return nil
+	}
+	return errors.New(string(out))
+}
+
+func TestSessionSeesFirstPacketsFromTheFirstChainOn(t *testing.T) {
+	ns := netnstest.New(t)
+	add(t, ns, chains)
+	s := open(t, ns, trace.Filter{})
+	dial(t, ns, "tcp", 1111)
+	dial(t, ns, "udp", 1112)
+	var seen []string
+	for _, e := range until(t, s, 1112) {
+		if e.Kind == trace.Rule && e.Header != nil {
+			seen = append(seen, fmt.Sprintf("%s %s %d", e.Header.Protocol, e.Chain, e.Header.Destination.Port()))
+		}
+	}
+	// The reset that answers the segment is not traced, and the datagram from behind conntrack on.
+	want := []string{"tcp out 1111", "tcp late 1111", "udp late 1112"}
+	if !slices.Equal(seen, want) {
+		t.Errorf("got %q, want %q", seen, want)
+	}
+}
+
+func TestFilterSelects(t *testing.T) {
+	ns := netnstest.New(t)
+	add(t, ns, chains)
+	s := open(t, ns, trace.Filter{Out: true, Port: 1111})
+	dial(t, ns, "tcp", 1110)
+	dial(t, ns, "tcp", 1111)
+	for _, e := range until(t, s, 1111) {
+		if e.Header != nil && e.Header.Destination.Port() != 1111 {
+			t.Errorf("a packet to port %d is traced", e.Header.Destination.Port())
+		}
+	}
+}
+
+func TestOneSessionAtATime(t *testing.T) {
+	ns := netnstest.New(t)
+	s := open(t, ns, trace.Filter{})
+	if _, err := trace.Open(ns, trace.Options{}); !errors.Is(err, trace.ErrBusy) {
+		t.Errorf("a second session: %v, want %v", err, trace.ErrBusy)
+	}
+	if err := trace.Remove(ns); err != nil || !tableExists(t, ns) {
+		t.Errorf("Remove (%v) removed the table of a session that runs", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if tableExists(t, ns) {
+		t.Error("the table is left after Close")
+	}
+}
+
+func TestLeftTableWithoutOwnerIsRemoved(t *testing.T) {
+	ns := netnstest.New(t)
+	for _, remove := range []func() error{
+		func() error { return trace.Remove(ns) },
+		func() error { return open(t, ns, trace.Filter{}).Close() },
+	} {
+		add(t, ns, "table inet "+trace.Table+" {}")
+		if !tableExists(t, ns) {
+			t.Fatal("there is no table to remove")
+		}
+		if err := remove(); err != nil || tableExists(t, ns) {
+			t.Errorf("the table is left: %v", err)
+		}
+	}
+}
+
+func TestKillLeavesNoTable(t *testing.T) {
+	ns := netnstest.New(t)
+	opened := 0
+	for range 200 {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), childVariable+"=1")
+		file := os.NewFile(uintptr(must(unix.Dup(ns.FD()))), "netns")
+		cmd.ExtraFiles = []*os.File{file}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		_ = file.Close()
+		// After some sessions, at any moment of the next one.
+		for range rand.IntN(2) {
+			if n, _ := out.Read(make([]byte, 5)); n > 0 {
+				opened++
+			}
+		}
+		time.Sleep(time.Duration(rand.Int64N(int64(30 * time.Millisecond))))
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		if tableExists(t, ns) {
+			t.Fatal("the table is left")
+		}
+	}
+	if opened == 0 {
+		t.Error("no child has opened a session")
+	}
+}
+
+func must(fd int, err error) int {
+	if err != nil {
+		panic(err)
+	}
+	return fd
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/livetrace"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+const liveTraceHelp = `Print the first packet of each new connection in a network namespace as it happens, what became of it, and the rule that decided.
+The rules of all owners in nf_tables are traced, native ones and those of iptables-nft; the rules of iptables-legacy are not.
+
+The command adds a table of its own, inet sluice_trace, that marks packets for tracing and changes nothing else. The kernel removes it
+when the command ends for any reason, from Linux 5.12 on. At most 1000 packets a second are traced at each hook. Of TCP the segments
+that open a connection are traced from the first chain on, of other protocols the packets before the first answer from behind conntrack
+on. For each packet the path that rules explain predicts is compared with the path in the kernel; a difference is printed with the packet
+in the syntax of rules explain.
+
+The command ends with Ctrl-C, after --for or --count, or when the process of --pid has ended, and then prints a summary.`
+
+const liveTraceExamples = `  rules trace --pid 4711
+  rules trace --netns /run/netns/pod --out --to 10.96.0.1:443 --from-uid 1000 -v
+  rules trace --pid 4711 --port 5432 --for 30s -o json`
+
+func newLiveTraceCommand(s *system) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "trace [FLAG]...",
+		Short:   "print connections as they happen, with the rule that decided",
+		Long:    liveTraceHelp,
+		Example: liveTraceExamples,
+	}
+	in := &inputs{sections: []section{sectionTrace, sectionNamespace, sectionOutput}, check: checkTrace}
+	return s.command(cmd, in, func(p *parameters, _ []string) error {
+		return p.inNamespace(func(ns *netns.NS) error { return refused(s.liveTrace(p, ns)) })
+	})
+}
+
+// settle is how long no event of a packet comes before the packet is printed.
+const settle = 50 * time.Millisecond
+
+// A liveTracer prints what a session reports.
+type liveTracer struct {
+	s         *system
+	p         *parameters
+	ns        *netns.NS
+	namespace *livetrace.Namespace
+	ruleset   rules.Ruleset
+	stale     bool
+	collector trace.Collector
+	senders   map[senderKey]livetrace.Process
+	summary   traceSummary
+}
+
+type senderKey struct {
+	protocol            rules.Protocol
+	source, destination string
+}
+
+func keyOf(h *trace.Header) senderKey {
+	return senderKey{h.Protocol, h.Source.String(), h.Destination.String()}
+}
+
+func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
+	namespace, err := livetrace.OpenNamespace(ns)
+	if err != nil {
+		return err
+	}
+	defer namespace.Close()
+	t := &liveTracer{s: s, p: p, ns: ns, namespace: namespace, senders: map[senderKey]livetrace.Process{}}
+	t.summary.Sentences = map[string]int{}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	if p.trace.duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, p.trace.duration)
+		defer cancel()
+	}
+	session, err := trace.Open(ns, trace.Options{Filter: p.trace.filter})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = session.Close() }()
+	if err := t.read(); err != nil {
+		return err
+	}
+	t.warnOfLegacy()
+	if !s.json {
+		fmt.Fprintf(s.stderr, "rules: tracing %s; Ctrl-C ends it\n", namespaceName(ns))
+	}
+	for ctx.Err() == nil && !t.full() {
+		if p.pid != 0 && errors.Is(unix.Kill(p.pid, 0), unix.ESRCH) {
+			s.warn("process %d has ended", p.pid)
+			break
+		}
+		_ = session.SetDeadline(time.Now().Add(settle))
+		batch, err := session.Next()
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		if err := t.take(batch); err != nil {
+			return err
+		}
+	}
+	return t.end()
+}
+
+func namespaceName(ns *netns.NS) string {
+	if ns == nil {
+		return "the current namespace"
+	}
+	return ns.String()
+}
+
+// read reads the live ruleset.
+func (t *liveTracer) read() error {
+	live, err := t.s.readLive(t.ns, compat.BackendAuto)
+	if err == nil {
+		t.ruleset, t.stale = live, false
+	}
+	return err
+}
+
+// warnOfLegacy says that the kernel does not trace rules of iptables-legacy this way.
+func (t *liveTracer) warnOfLegacy() {
+	for i := range t.ruleset.Tables {
+		x := &t.ruleset.Tables[i]
+		for _, c := range x.Chains {
+			if compat.IsLegacy(x) && (len(c.Rules) > 0 || c.Base != nil && c.Base.Drop) {
+				t.s.warn("the rules of iptables-legacy here are not traced: outcomes may be theirs (table %s %s)", x.Family, x.Name)
+				return
+			}
+		}
+	}
+}
+
+// take prints the packets that are complete.
+func (t *liveTracer) take(b trace.Batch) error {
+	now := time.Now()
+	t.stale = t.stale || b.Changed
+	if b.Lost > 0 {
+		t.summary.Lost += b.Lost
+		t.s.warn("%d events are lost: the buffer of the kernel was full", b.Lost)
+	}
+	t.collector.Add(now, b.Events...)
+	// At once: the socket may be closed soon.
+	for _, e := range b.Events {
+		if e.Header == nil || e.In != 0 {
+			continue
+		}
+		if _, known := t.senders[keyOf(e.Header)]; !known {
+			if p, ok := t.namespace.Sender(e.Header.Protocol, e.Header.Source, e.Header.Destination); ok {
+				t.senders[keyOf(e.Header)] = p
+			}
+		}
+	}
+	packets := t.collector.Take(now.Add(-settle))
+	if len(packets) == 0 {
+		return nil
+	}
+	interfaces, err := t.namespace.Interfaces()
+	if err != nil {
+		return err
+	}
+	for _, p := range packets {
+		if p.Header() == nil || t.full() {
+			continue
+		}
+		packet := livetrace.PacketOf(p, interfaces)
+		sender, known := t.senders[keyOf(p.Header())]
+		delete(t.senders, keyOf(p.Header()))
+		if known {
+			packet.Owner = &sender.Owner
+		}
+		if o, ok := livetrace.Match(&t.ruleset, p, packet, known); ok {
+			if err := t.print(o, sender, known); err != nil {
+				return err
+			}
+		}
+	}
+	// After the packets: they met the rules of before the change, or of after it.
+	if t.stale {
+		return t.read()
+	}
+	return nil
+}
+
+// full reports whether as many packets are printed as --count says.
+func (t *liveTracer) full() bool { return t.p.trace.count > 0 && t.summary.Packets >= t.p.trace.count }

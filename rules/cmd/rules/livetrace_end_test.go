@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/compat/livetrace"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+	params "github.com/sluice-mesh/sluice/rules/parameter"
+)
+
+func TestTraceIsNoDrift(t *testing.T) {
+	pair := netnstest.NewPair(t)
+	path := fmt.Sprintf("/proc/self/fd/%d", pair.Pod.FD())
+	said := new(bytes.Buffer)
+	s := thisSystem()
+	s.stdout, s.stderr = said, said
+	if code := run(s, []string{"apply", "--netns", path, "-b", "*", "-i", "*"}); code != 0 {
+		t.Fatalf("rules apply: exit code %d", code)
+	}
+	_, end := startTrace(t, pair.Pod)
+	if code := run(s, []string{"check", "--netns", path, "-b", "*", "-i", "*"}); code != 0 {
+		t.Errorf("rules check during a trace: exit code %d: %s", code, said)
+	}
+	if code := end(); code != 0 {
+		t.Errorf("exit code %d after an interrupt", code)
+	}
+}
+
+func TestTraceEndsWithItsProcess(t *testing.T) {
+	ns := netnstest.New(t)
+	child := exec.Command("sleep", "1000")
+	if err := ns.Do(child.Start); err != nil {
+		t.Fatal(err)
+	}
+	said, errs := io.Pipe()
+	s := thisSystem()
+	s.stdout, s.stderr = io.Discard, errs
+	done := make(chan int, 1)
+	go func() {
+		done <- run(s, []string{"trace", "--pid", strconv.Itoa(child.Process.Pid)})
+		_ = errs.Close()
+	}()
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(said, first); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Process.Kill()
+	_ = child.Wait()
+	text, err := io.ReadAll(said)
+	if err != nil || !strings.Contains(string(text), "has ended") {
+		t.Errorf("got %q, %v, want that the process has ended", text, err)
+	}
+	if code := <-done; code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+func TestTraceWritesOneObjectALineAndEndsByCount(t *testing.T) {
+	pair := netnstest.NewPair(t)
+	within(t, pair.Pod, "nft", "table ip seen { chain out { type filter hook output priority -300; counter; }; }")
+	out, in := io.Pipe()
+	s := thisSystem()
+	s.stdout, s.stderr = in, io.Discard
+	done := make(chan int, 1)
+	go func() {
+		path := fmt.Sprintf("/proc/self/fd/%d", pair.Pod.FD())
+		done <- run(s, []string{"trace", "--netns", path, "--count", "1", "--to", "10.9.9.9:80", "-o", "json"})
+		_ = in.Close()
+	}()
+	lines := json.NewDecoder(out)
+	read := make(chan error, 1)
+	type head struct {
+		Version int
+		Kind    string
+	}
+	var packet struct {
+		head
+		tracedPacket
+	}
+	go func() { read <- lines.Decode(&packet) }()
+	for waiting := true; waiting; { // until the session is open
+		err := pair.Pod.Do(func() error {
+			c, err := net.Dial("tcp4", "10.9.9.9:80")
+			if err == nil {
+				_ = c.Close()
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, unix.ECONNREFUSED) {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-read:
+			if err != nil {
+				t.Fatal(err)
+			}
+			waiting = false
+		default:
+		}
+	}
+	if packet.Version != 1 || packet.Kind != "TracedPacket" || packet.To != "10.9.9.9:80" || packet.Direction != "out" || packet.Outcome != "not-captured" {
+		t.Errorf("got %+v", packet)
+	}
+	var summary struct {
+		head
+		traceSummary
+	}
+	if err := lines.Decode(&summary); err != nil || summary.Kind != "TraceSummary" || summary.Packets != 1 {
+		t.Errorf("got %+v, %v, want the summary of one packet", summary, err)
+	}
+	if code := <-done; code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+func TestTraceNamesBadFilters(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--to", "web"}, `--to: "web" is not an address, such as 10.96.0.1`},
+		{[]string{"--port", "http"}, `"http"`},
+		{[]string{"--from-uid", "root"}, `"root" is not the number of a user (0 to 4294967295)`},
+		{[]string{"--in", "--out"}, "--in and --out: give one of them"},
+		{[]string{"--in", "--from-uid", "1"}, "--from-uid is of outgoing packets"},
+		{[]string{"--from", "10.0.0.1", "--to", "fd00::1"}, "different families"},
+		{[]string{"--for", "soon"}, `"soon" is not a duration, such as 30s`},
+		{[]string{"--count", "0"}, `"0" is not a number of packets (1 or more)`},
+		{[]string{"10.0.0.1"}, `unexpected argument "10.0.0.1"`},
+	} {
+		said := new(bytes.Buffer)
+		s := thisSystem()
+		s.stdout, s.stderr = said, said
+		if code := run(s, append([]string{"trace"}, tc.args...)); code != exitBadInput || !strings.Contains(said.String(), tc.want) {
+			t.Errorf("%q: exit code %d: %s\nwant %q", tc.args, code, said, tc.want)
+		}
+	}
+}
+
+func TestTraceWritesAFileThatReproducesADifference(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	said := new(bytes.Buffer)
+	s := thisSystem()
+	s.stdout, s.stderr = said, said
+	tracer := &liveTracer{s: s, p: defaultParameters(params.Names{}), ruleset: rules.Ruleset{Tables: []rules.Table{{Name: "x"}}}}
+	tracer.summary.Sentences = map[string]int{}
+	packet, err := rules.ParsePacket("out tcp 10.0.0.1:4000 > 10.0.0.2:80 uid 0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := livetrace.Observation{Packet: packet, Outcome: livetrace.NotCaptured, Sentence: "not captured", Differences: []string{"other rule"}}
+	if err := tracer.print(o, livetrace.Process{}, false); err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "rules-trace-*.nft"))
+	if len(files) != 1 || !strings.Contains(said.String(), "other rule: please report, with "+files[0]) {
+		t.Fatalf("files %q; said %s", files, said)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil || !strings.Contains(string(text), "# rules explain --live '"+packet.String()+"'") || !strings.Contains(string(text), "table inet x") {
+		t.Errorf("%v, %s", err, text)
+	}
+}

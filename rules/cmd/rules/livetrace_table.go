@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// liveTraceParameters are what only trace has.
+type liveTraceParameters struct {
+	filter   trace.Filter
+	verbose  bool
+	duration time.Duration // 0 for no end
+	count    int           // 0 for no end
+}
+
+// liveTraceTable lists the parameters of trace.
+func liveTraceTable() []parameter {
+	row := func(flag, value, help string, set func(p *parameters, text string) error) parameter {
+		return parameter{flag: flag, value: value, section: sectionTrace, help: help, set: set}
+	}
+	list := []parameter{
+		row("in", "", "only packets that arrive from another host", truth(func(p *parameters) *bool { return &p.trace.filter.In })),
+		row("out", "", "only packets that local processes send", truth(func(p *parameters) *bool { return &p.trace.filter.Out })),
+		row("to", "ADDRESS[:PORT]", "only packets to this address, as the sender wrote it", func(p *parameters, text string) error {
+			return assign(&p.trace.filter.To)(parseEnd(text))
+		}),
+		row("from", "ADDRESS[:PORT]", "only packets from this address", func(p *parameters, text string) error {
+			return assign(&p.trace.filter.From)(parseEnd(text))
+		}),
+		row("from-uid", "UID", "only packets of sockets of this user", func(p *parameters, text string) error {
+			uid, err := strconv.ParseUint(text, 10, 32)
+			if err != nil {
+				return fmt.Errorf("%q is not the number of a user (0 to 4294967295)", text)
+			}
+			p.trace.filter.UID = new(uint32)
+			*p.trace.filter.UID = uint32(uid)
+			return nil
+		}),
+		row("port", "PORT", "only packets to this port, as the sender wrote it", func(p *parameters, text string) error {
+			return assign(&p.trace.filter.Port)(rules.ParsePort(text))
+		}),
+		row("verbose", "", "also print each rule that a packet met, in order", truth(func(p *parameters) *bool { return &p.trace.verbose })),
+		row("for", "DURATION", "end after this time", func(p *parameters, text string) error {
+			d, err := time.ParseDuration(text)
+			if err != nil || d <= 0 {
+				return fmt.Errorf("%q is not a duration, such as 30s or 5m", text)
+			}
+			p.trace.duration = d
+			return nil
+		}),
+		row("count", "NUMBER", "end after so many packets", func(p *parameters, text string) error {
+			n, err := strconv.Atoi(text)
+			if err != nil || n <= 0 {
+				return fmt.Errorf("%q is not a number of packets (1 or more)", text)
+			}
+			p.trace.count = n
+			return nil
+		}),
+	}
+	for i := range list {
+		if list[i].flag == "verbose" {
+			list[i].short = "v"
+		}
+	}
+	return list
+}
+
+// parseEnd reads an address with or without a port.
+func parseEnd(text string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		return netip.AddrPortFrom(a.Unmap(), 0), nil
+	}
+	a, err := netip.ParseAddrPort(text)
+	if err != nil || a.Addr().Zone() != "" {
+		return a, fmt.Errorf("%q is not an address, such as 10.96.0.1, 10.96.0.1:443 or [fd00::1]:443", text)
+	}
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
+}
+
+// checkTrace finds filters that no packet passes.
+func checkTrace(p *parameters, args []string) []error {
+	f := p.trace.filter
+	var errs []error
+	for _, a := range args {
+		errs = append(errs, fmt.Errorf("unexpected argument %q: filters are flags, such as --to 10.96.0.1:443", a))
+	}
+	if f.In && f.Out {
+		errs = append(errs, errors.New("--in and --out: give one of them, or neither for both"))
+	}
+	if f.In && f.UID != nil {
+		errs = append(errs, errors.New("--from-uid is of outgoing packets: it has no place beside --in"))
+	}
+	if f.To.IsValid() && f.From.IsValid() && f.To.Addr().Is4() != f.From.Addr().Is4() {
+		errs = append(errs, errors.New("--from and --to are addresses of different families"))
+	}
+	if f.Port != 0 && f.To.Port() != 0 && f.Port != f.To.Port() {
+		errs = append(errs, errors.New("--port and the port of --to differ"))
+	}
+	return errs
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/trace"
+)
+
+// within runs a program in the namespace.
+func within(t *testing.T, ns *netns.NS, program string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(netnstest.RequireBinary(t, program), args...)
+	err := ns.Do(func() error {
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// listenAt listens in the namespace until the test ends.
+func listenAt(t *testing.T, ns *netns.NS, address string) {
+	t.Helper()
+	err := ns.Do(func() error {
+		l, err := net.Listen("tcp4", address)
+		if err == nil {
+			t.Cleanup(func() { _ = l.Close() })
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startTrace runs rules trace, and returns its lines, and a function that ends it as Ctrl-C does.
+func startTrace(t *testing.T, ns *netns.NS, args ...string) (lines *bufio.Scanner, end func() int) {
+	t.Helper()
+	out, in := io.Pipe()
+	messages, errs := io.Pipe()
+	s := thisSystem()
+	s.stdout, s.stderr = in, errs
+	done := make(chan int, 1)
+	go func() {
+		done <- run(s, append([]string{"trace", "--netns", fmt.Sprintf("/proc/self/fd/%d", ns.FD())}, args...))
+		_ = in.Close()
+		_ = errs.Close()
+	}()
+	stderr := bufio.NewScanner(messages)
+	for stderr.Scan() && !strings.HasPrefix(stderr.Text(), "rules: tracing") {
+		t.Log(stderr.Text())
+	}
+	go func() { _, _ = io.Copy(io.Discard, messages) }()
+	return bufio.NewScanner(out), func() int {
+		if err := unix.Kill(os.Getpid(), unix.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.Copy(io.Discard, out) }()
+		return <-done
+	}
+}
+
+func TestTraceOfRealConnections(t *testing.T) {
+	pair := netnstest.NewPair(t)
+	path := fmt.Sprintf("/proc/self/fd/%d", pair.Pod.FD())
+	s := thisSystem()
+	s.stdout, s.stderr = io.Discard, os.Stderr
+	if code := run(s, []string{"apply", "--netns", path, "-b", "*", "-i", "*", "--istio-local-outbound-ports-exclude", "5432,5433,5434"}); code != 0 {
+		t.Fatalf("rules apply: exit code %d", code)
+	}
+	within(t, pair.Pod, "nft", `table ip firewall { chain late { type filter hook output priority 20; tcp dport 5433 drop comment "no databases"; }; }`)
+	within(t, pair.Pod, "iptables-nft", "-A", "OUTPUT", "-p", "tcp", "--dport", "5434", "-j", "DROP")
+	listenAt(t, pair.Pod, ":15001")
+	listenAt(t, pair.Neighbour, ":5432")
+
+	lines, end := startTrace(t, pair.Pod, "--out", "-v")
+	for _, tc := range []struct {
+		port  int
+		wants []string
+	}{
+		{443, []string{": captured: outbound to the proxy (15001)", "output: sluice chain inet sluice nat-output"}},
+		{5432, []string{": not captured: excluded outbound port 5432"}},
+		{5433, []string{": dropped by nft chain ip firewall late rule 1", "# no databases"}},
+		{5434, []string{": dropped by iptables-nft chain ip filter OUTPUT rule 1"}},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		dialled := make(chan struct{})
+		go func() {
+			defer close(dialled)
+			_ = pair.Pod.Do(func() error {
+				c, err := (&net.Dialer{}).DialContext(ctx, "tcp4", fmt.Sprintf("10.9.9.9:%d", tc.port))
+				if err == nil {
+					<-ctx.Done()
+					_ = c.Close()
+				}
+				return err
+			})
+		}()
+		first := ""
+		for lines.Scan() && first == "" {
+			if strings.Contains(lines.Text(), fmt.Sprintf("> 10.9.9.9:%d uid 0", tc.port)) {
+				first = lines.Text()
+				break
+			}
+		}
+		// A wrong prediction or an unknown owner is a line of its own.
+		for lines.Scan() {
+			first += "\n" + lines.Text()
+			if strings.Contains(lines.Text(), "policy accept") || strings.Contains(first, "dropped") {
+				break
+			}
+		}
+		cancel()
+		<-dialled
+		for _, want := range tc.wants {
+			if !strings.Contains(first, want) {
+				t.Errorf("port %d: got %s\nwant %q", tc.port, first, want)
+			}
+		}
+		if strings.Contains(first, "model") {
+			t.Errorf("port %d: kernel and model differ, or were not compared: %s", tc.port, first)
+		}
+	}
+	if code := end(); code != 0 {
+		t.Errorf("exit code %d after an interrupt", code)
+	}
+	rs, err := nft.ReadAll(pair.Pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range rs.Tables {
+		if x.Name == trace.Table {
+			t.Error("the table is left")
+		}
+	}
+}
