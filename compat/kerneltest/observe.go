@@ -228,6 +228,9 @@ func (n *Network) Sendable(p *rules.Packet) error {
 	case p.Hook != rules.Output && p.Hook != rules.Prerouting:
 		return unsendable("at hook " + p.Hook.String())
 	}
+	if p.Source == p.Destination && p.Status != 0 {
+		return unsendable("of a connection with itself, whose directions conntrack does not tell apart")
+	}
 	ported := p.Protocol == rules.TCP || p.Protocol == rules.UDP
 	switch p.State {
 	case rules.New:
