@@ -24,7 +24,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// refusedLast is a ruleset of which the kernel takes all tables of iptables-legacy but the last, IPv6's nat.
+// refusedLast is a ruleset of which the kernel takes all tables of iptables-legacy but the last,
+// IPv6's nat.
 func refusedLast(t testing.TB, change ...func(*rules.Redirect)) compat.Legacy {
 	t.Helper()
 	l, err := compat.Translate(compiled(t, append(change, dual)...))
@@ -114,8 +115,8 @@ func TestAppliersAtOnce(t *testing.T) {
 	}
 }
 
-// Others who write the same tables meanwhile lose no rule, and neither do we. (Counters may be lost between a replacement and the next: the
-// kernel has no other way to keep them.)
+// Others who write the same tables meanwhile lose no rule, and neither do we. (Counters may be lost
+// between a replacement and the next: the kernel has no other way to keep them.)
 func TestOthersWriteTheTablesMeanwhile(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, "*nat\n[7:420] -A OUTPUT -o eth3 -j ACCEPT\nCOMMIT\n*mangle\nCOMMIT\n")
@@ -160,7 +161,8 @@ func TestOthersWriteTheTablesMeanwhile(t *testing.T) {
 	}
 }
 
-// Routes go in first: where they cannot, no table is touched, and it is no reason to try the other backend.
+// Routes go in first: where they cannot, no table is touched, and it is no reason to try the other
+// backend.
 func TestNothingIsAppliedWithoutItsRoutes(t *testing.T) {
 	for _, e := range append(slices.Clone(backends), compat.BackendAuto) {
 		t.Run(string(e), func(t *testing.T) {
@@ -181,7 +183,8 @@ func TestNothingIsAppliedWithoutItsRoutes(t *testing.T) {
 	}
 }
 
-// Neither comparing thousands of rules with as many others nor writing them takes the square of the time, which would be half a minute.
+// Neither comparing thousands of rules with as many others nor writing them takes the square of the
+// time, which would be half a minute.
 func TestLegacyExchangesThousandsOfPrefixesAtOnce(t *testing.T) {
 	ns := netnstest.New(t)
 	prefixes := func(last byte) func(*rules.Redirect) {

@@ -113,7 +113,8 @@ func nothingHeld(t testing.TB, ns *netns.NS) {
 // ChainPrefix is how the names of our chains in iptables-legacy begin.
 const ChainPrefix = "SLUICE_"
 
-// dumpWithoutOurs is what iptables-legacy has, with counters, but for our chains and the rules that mention them.
+// dumpWithoutOurs is what iptables-legacy has, with counters, but for our chains and the rules that
+// mention them.
 func dumpWithoutOurs(t testing.TB, ns *netns.NS) string {
 	t.Helper()
 	var kept []string
@@ -162,7 +163,8 @@ func TestBackendsHoldWhatTheyApply(t *testing.T) {
 	}
 }
 
-// What an earlier version has written with other comments is the same: an agent that is updated finds no drift and writes nothing.
+// What an earlier version has written with other comments is the same: an agent that is updated
+// finds no drift and writes nothing.
 func TestCommentsAreNoDrift(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {

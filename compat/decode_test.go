@@ -124,7 +124,8 @@ func TestDecodeRules(t *testing.T) {
 	}
 }
 
-// What a later kernel may compare, with any effect, is no condition but an action, and what follows it a condition of the rest.
+// What a later kernel may compare, with any effect, is no condition but an action, and what follows
+// it a condition of the rest.
 func TestDecodeHeaderOfALaterKernel(t *testing.T) {
 	lo := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}
 	length := rules.Unknown{Text: "match length revision 0", Effect: rules.Reads}
@@ -231,7 +232,8 @@ func FuzzDecodeHeader(f *testing.F) {
 	})
 }
 
-// encodeAgain holds that what the model can say of a header is encoded to a header of which it says the same.
+// encodeAgain holds that what the model can say of a header is encoded to a header of which it says
+// the same.
 func encodeAgain(t *testing.T, family rules.Family, matches []rules.Match) {
 	t.Helper()
 	for _, m := range matches {

@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestCheckFindsWhatSomebodyHasPutIntoOurRouting: with either backend, which have the routing in common.
+// TestCheckFindsWhatSomebodyHasPutIntoOurRouting: with either backend, which have the routing in
+// common.
 func TestCheckFindsWhatSomebodyHasPutIntoOurRouting(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
@@ -80,7 +81,8 @@ func TestCheckSinceASnapshotFindsTheSame(t *testing.T) {
 	}
 }
 
-// TestCheckSinceASnapshotWithoutPolicyRoutes: of a redirected pod's routing a quick look reports whether it has changed.
+// TestCheckSinceASnapshotWithoutPolicyRoutes: of a redirected pod's routing a quick look reports
+// whether it has changed.
 func TestCheckSinceASnapshotWithoutPolicyRoutes(t *testing.T) {
 	ip := netnstest.RequireBinary(t, "ip")
 	for name, command := range map[string]string{
@@ -104,7 +106,8 @@ func TestCheckSinceASnapshotWithoutPolicyRoutes(t *testing.T) {
 	}
 }
 
-// checkAgainAfter wants that after a command, nil for none, a namespace with the ruleset is checked since a snapshot as without one.
+// checkAgainAfter wants that after a command, nil for none, a namespace with the ruleset is checked
+// since a snapshot as without one.
 func checkAgainAfter(t *testing.T, e compat.BackendName, want rules.Ruleset, command []string) {
 	t.Helper()
 	ns := netnstest.New(t)
@@ -132,7 +135,8 @@ func checkAgainAfter(t *testing.T, e compat.BackendName, want rules.Ruleset, com
 	}
 }
 
-// TestApplySinceASnapshotDoesTheSame, after something has been found, and when something more has happened since.
+// TestApplySinceASnapshotDoesTheSame, after something has been found, and when something more has
+// happened since.
 func TestApplySinceASnapshotDoesTheSame(t *testing.T) {
 	nftables, ip := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "ip")
 	const add, flush, remove = "insert rule inet sluice nat-output accept", "flush chain inet sluice nat-output", "delete table inet sluice"
@@ -251,8 +255,8 @@ func TestApplyUsesWhatCheckHasRead(t *testing.T) {
 	}
 }
 
-// TestCheckAfterApplyDoesNotLookAtLegacyAgain: rules of ours there would have removed those of nf_tables
-// first. If those differ, it looks.
+// TestCheckAfterApplyDoesNotLookAtLegacyAgain: rules of ours there would have removed those of
+// nf_tables first. If those differ, it looks.
 func TestCheckAfterApplyDoesNotLookAtLegacyAgain(t *testing.T) {
 	nftables := netnstest.RequireBinary(t, "nft")
 	ns := netnstest.New(t)

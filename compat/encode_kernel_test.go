@@ -135,8 +135,8 @@ var matrix = map[string][]func(*rules.Redirect){
 	"a thousand prefixes": {dual, func(r *rules.Redirect) { r.OutboundExcludeCIDRs = manyPrefixes(1000) }},
 }
 
-// The kernel takes what is encoded, and has then what was translated. What the real programs print of it is, when they load it, the
-// same rules again.
+// The kernel takes what is encoded, and has then what was translated. What the real programs print
+// of it is, when they load it, the same rules again.
 func TestKernelHasWhatIsEncoded(t *testing.T) {
 	for name, change := range matrix {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +170,8 @@ func TestKernelHasWhatIsEncoded(t *testing.T) {
 	}
 }
 
-// dumpSorted is what the real programs print, by tables: these are in the order in which they came into being.
+// dumpSorted is what the real programs print, by tables: these are in the order in which they came
+// into being.
 func dumpSorted(t testing.TB, ns *netns.NS) []string {
 	t.Helper()
 	var list []string
@@ -300,7 +301,8 @@ func TestKernelRefusesRulesInOtherPlaces(t *testing.T) {
 	}
 }
 
-// Also rules that Compile does not make are such as the kernel takes, in their places. Those of a dozen rulesets are enough to see that.
+// Also rules that Compile does not make are such as the kernel takes, in their places. Those of a
+// dozen rulesets are enough to see that.
 func TestKernelTakesTheTranslationOfAnyRules(t *testing.T) {
 	rulesets := rapid.Custom(func(t *rapid.T) rules.Ruleset { return dice{t}.ruleset() })
 	for seed := range times(20, 500) {

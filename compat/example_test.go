@@ -67,8 +67,8 @@ func ExampleReadLive() {
 	fmt.Println(diff.Explain(&live.Ruleset, packet).Fate)
 }
 
-// The log of an istio-init container has the parameters that it was given, and the rules that it left.
-// diff.Decide compares these with the ruleset that rules.Compile makes of the parameters.
+// The log of an istio-init container has the parameters that it was given, and the rules that it
+// left. diff.Decide compares these with the ruleset that rules.Compile makes of the parameters.
 func Example_istioLog() {
 	file, err := os.Open("save/testdata/applied.log")
 	if err != nil {

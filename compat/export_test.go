@@ -7,11 +7,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ApplyLegacy is the legacy backend's Apply without the translation, for tables that the kernel refuses.
+// ApplyLegacy is the legacy backend's Apply without the translation, for tables that the kernel
+// refuses.
 var ApplyLegacy = applyLegacy
 
-// ApplyLegacyWithoutRollback is ApplyLegacy in which something cannot be rolled back: a table that does
-// not exist seems to have been written first.
+// ApplyLegacyWithoutRollback is ApplyLegacy in which something cannot be rolled back: a table that
+// does not exist seems to have been written first.
 func ApplyLegacyWithoutRollback(ns *netns.NS, want Legacy) (result Result, err error) {
 	err = ns.Do(func() (err error) {
 		a := legacyApplier{want: tablesOf(want.Tables)}
@@ -36,7 +37,8 @@ func ApplyNFT(ns *netns.NS, rs rules.Ruleset, apply func(*netns.NS, rules.Rulese
 	return result, err
 }
 
-// HasReading reports whether an Apply since the snapshot need not read the rules of nf_tables again.
+// HasReading reports whether an Apply since the snapshot need not read the rules of nf_tables
+// again.
 func HasReading(s Snapshot) bool { return len(s.reading.Tables) > 0 }
 
 // SetHits sets the counter of the first rule of the snapshot.
@@ -50,7 +52,8 @@ var LegacyTables = legacyTables
 // Described says what a feature is to people.
 var Described = described
 
-// Steps lists, for tests, what is written in which order: the tables, with "gate" behind those in which the gate is shut.
+// Steps lists, for tests, what is written in which order: the tables, with "gate" behind those in
+// which the gate is shut.
 func Steps(want, live []rules.Table) []string {
 	var names []string
 	for _, s := range steps(tablesOf(want), tablesOf(live)) {
@@ -68,7 +71,8 @@ func Steps(want, live []rules.Table) []string {
 // WithGate is an IPv4 mangle table that a killed process may leave.
 func WithGate() rules.Table { return *withGate(rules.IPv4, nil) }
 
-// BeginApply carries out that many of the steps to the tables, as a process that is then killed, and reports whether there are more.
+// BeginApply carries out that many of the steps to the tables, as a process that is then killed,
+// and reports whether there are more.
 func BeginApply(ns *netns.NS, want []rules.Table, count int) (more bool, err error) {
 	err = ns.Do(func() error {
 		live, err := readLegacy(ownRules)

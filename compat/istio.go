@@ -16,10 +16,10 @@ var istioTables = []string{"filter", "nat", "mangle", "raw"}
 // maxAttempts bounds how often a table is read again because another process changed it meanwhile.
 const maxAttempts = 20
 
-// RemoveIstio deletes the rules that istio-iptables wrote with iptables-legacy in the namespace (nil:
-// the current one), table by table, each atomically. Package [istio] describes how they are
-// recognised. Rules of others stay as they are, in their order and with their counters. Tables stay,
-// also empty ones, and none is created.
+// RemoveIstio deletes the rules that istio-iptables wrote with iptables-legacy in the namespace
+// (nil: the current one), table by table, each atomically. Package [istio] describes how they are
+// recognised. Rules of others stay as they are, in their order and with their counters. Tables
+// stay, also empty ones, and none is created.
 //
 // It returns what it deleted, one line each, also with an error: if a table cannot be replaced, the
 // others are replaced nevertheless. It needs the privileges of [xtables.Tables] and

@@ -132,7 +132,8 @@ func TestRemoveIstioBesideOthers(t *testing.T) {
 	}
 }
 
-// addDespiteOthers adds a rule. iptables itself gives up when the kernel says that the table has changed since it read it.
+// addDespiteOthers adds a rule. iptables itself gives up when the kernel says that the table has
+// changed since it read it.
 func addDespiteOthers(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	const resourceProblem = 4 // iptables(8): exit status when resources are busy
@@ -179,7 +180,8 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 	}
 }
 
-// From outside the user namespace of a pod (hostUsers: false), what is left must not have an owner match.
+// From outside the user namespace of a pod (hostUsers: false), what is left must not have an owner
+// match.
 func TestRemoveIstioInAnotherUserNamespace(t *testing.T) {
 	tproxy := istiotest.Cases(t, istiotest.Legacy)[1].IPv4
 	for _, others := range []string{

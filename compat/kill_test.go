@@ -36,7 +36,8 @@ var alwaysCaptured = []string{
 	"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 dev lo uid 1337",
 }
 
-// TestAKilledApplierLetsNothingPass kills it at a random moment: what was captured before is captured or dropped. The next one finishes.
+// TestAKilledApplierLetsNothingPass kills it at a random moment: what was captured before is
+// captured or dropped. The next one finishes.
 func TestAKilledApplierLetsNothingPass(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestBackendsLeakNothing counts what the process holds, before and after many applications, moves, refusals and removals. It does not run
-// beside other tests.
+// TestBackendsLeakNothing counts what the process holds, before and after many applications, moves,
+// refusals and removals. It does not run beside other tests.
 func TestBackendsLeakNothing(t *testing.T) {
 	netnstest.RequireRoot(t)
 	rs, refused := compiled(t, tproxy), refusedLast(t, tproxy)

@@ -18,9 +18,9 @@ type Legacy struct {
 // ChainPrefix begins the names of our chains.
 const ChainPrefix = "SLUICE_"
 
-// Translate converts a ruleset into the form of iptables-legacy, with the same fate for every packet.
-// It supports what [rules.Compile] uses. An error names the chain and the rule that xtables cannot
-// express. The time is linear in the number of prefixes.
+// Translate converts a ruleset into the form of iptables-legacy, with the same fate for every
+// packet. It supports what [rules.Compile] uses. An error names the chain and the rule that xtables
+// cannot express. The time is linear in the number of prefixes.
 //
 // A chain goes into the table of the built-in chain that calls it: a NAT chain into nat, a filter
 // chain into raw if it runs before conntrack, and into mangle otherwise. Families are separate. A
@@ -29,12 +29,12 @@ const ChainPrefix = "SLUICE_"
 //
 // Accept becomes a return to the built-in chain: as in nf_tables, the chains of others at the hook
 // see the packet next. ACCEPT of xtables would end the table, with the rules of others after our
-// jump. (REDIRECT and TPROXY do end it, which cannot be avoided.) A return leaves one chain only. So
-// the rules after a jump become a chain of their own, and the chain that is jumped to goes on to it
-// at its end (-g).
+// jump. (REDIRECT and TPROXY do end it, which cannot be avoided.) A return leaves one chain only.
+// So the rules after a jump become a chain of their own, and the chain that is jumped to goes on to
+// it at its end (-g).
 //
-// Every rule of xtables has counters. [rules.Count] is kept, although it has no effect, for readers of
-// the counters of these rules.
+// Every rule of xtables has counters. [rules.Count] is kept, although it has no effect, for readers
+// of the counters of these rules.
 func Translate(rs rules.Ruleset) (Legacy, error) {
 	l := Legacy{Routing: rs.Routing}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {

@@ -175,8 +175,8 @@ func inRule(c *rules.Chain, i int, err error) error {
 // Unwrap returns the error.
 func (e ruleError) Unwrap() error { return e.error }
 
-// place writes a rule of which next is what follows. Split reports that what follows is another chain
-// of ours now.
+// place writes a rule of which next is what follows. Split reports that what follows is another
+// chain of ours now.
 func (tr *translator) place(r ruleParts, next continued) (list []rules.Rule, split bool, err error) {
 	apart := len(r.except) > 0 || r.disturbs()
 	split = apart || slices.ContainsFunc(r.actions, func(a rules.Action) bool {

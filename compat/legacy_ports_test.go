@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestManyPortsFillTheirRules has 20,000 ports of which no two are adjacent: each rule takes as many as fit. The search for the ends of the
-// parts must not begin at the whole list: this test would not end.
+// TestManyPortsFillTheirRules has 20,000 ports of which no two are adjacent: each rule takes as
+// many as fit. The search for the ends of the parts must not begin at the whole list: this test
+// would not end.
 func TestManyPortsFillTheirRules(t *testing.T) {
 	const ports = 20000
 	r := rules.DefaultRedirect()

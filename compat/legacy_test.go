@@ -16,7 +16,8 @@ import (
 // tcp is what most rules compare.
 var tcp = rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
 
-// outputOf is a ruleset with one chain at output, and others that it may jump to: that with index 1 has the name "c1".
+// outputOf is a ruleset with one chain at output, and others that it may jump to: that with index 1
+// has the name "c1".
 func outputOf(t rules.ChainType, priority int, chains ...[]rules.Rule) rules.Ruleset {
 	table := rules.Table{Name: "test"}
 	for i, list := range chains {

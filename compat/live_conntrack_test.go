@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestChainsAtThePlaceOfConntrackSayOnWhichSideTheyRun: at equal priority the kernel runs first what was registered last, and conntrack
-// registers when the first rule needs it.
+// TestChainsAtThePlaceOfConntrackSayOnWhichSideTheyRun: at equal priority the kernel runs first
+// what was registered last, and conntrack registers when the first rule needs it.
 func TestChainsAtThePlaceOfConntrackSayOnWhichSideTheyRun(t *testing.T) {
 	ns := netnstest.New(t)
 	if _, err := nft.Hooks(ns); nft.IsNotSupported(err) {

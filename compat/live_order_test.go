@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// listed makes the kernel's list of output from lines as "ip: FUNCTION, FUNCTION": a function is a chain as "inet a p", a table of
-// iptables-legacy as "legacy raw", "NAT", or something else.
+// listed makes the kernel's list of output from lines as "ip: FUNCTION, FUNCTION": a function is a
+// chain as "inet a p", a table of iptables-legacy as "legacy raw", "NAT", or something else.
 func listed(lines ...string) []nft.HookList {
 	var lists []nft.HookList
 	for _, line := range lines {
@@ -195,7 +195,8 @@ func TestAnAmbiguitySaysWhoseChainsTheyAre(t *testing.T) {
 	}
 }
 
-// TestFunctionsOfOthersAreNamed: what a program of BPF does is not known, so that it must not be kept back.
+// TestFunctionsOfOthersAreNamed: what a program of BPF does is not known, so that it must not be
+// kept back.
 func TestFunctionsOfOthersAreNamed(t *testing.T) {
 	s := surroundings{hooks: listed("ip: nf_hook_run_bpf, NAT, inet a p", "ip6: nf_hook_run_bpf, legacy raw")}
 	want := []nft.HookFunction{{Name: "nf_hook_run_bpf"}}

@@ -134,8 +134,8 @@ func TestReadLiveMakesNothing(t *testing.T) {
 	}
 }
 
-// TestLiveRulesAreWhatTheirTextSays loads what istio-iptables writes with both kinds of iptables, and reads the same model from the kernel
-// as from the text.
+// TestLiveRulesAreWhatTheirTextSays loads what istio-iptables writes with both kinds of iptables,
+// and reads the same model from the kernel as from the text.
 func TestLiveRulesAreWhatTheirTextSays(t *testing.T) {
 	for variant, part := range map[istiotest.Variant]compat.Origin{istiotest.Legacy: compat.OriginLegacy, istiotest.NFT: compat.OriginIPTablesNFT} {
 		for _, c := range istiotest.Cases(t, variant) {
@@ -147,7 +147,8 @@ func TestLiveRulesAreWhatTheirTextSays(t *testing.T) {
 	}
 }
 
-// TestUsualRulesAreWhatTheirTextSays does so with each word that the model has, and the usual ones that it lacks.
+// TestUsualRulesAreWhatTheirTextSays does so with each word that the model has, and the usual ones
+// that it lacks.
 func TestUsualRulesAreWhatTheirTextSays(t *testing.T) {
 	for _, f := range families {
 		name := map[rules.Family]string{rules.IPv4: "live-v4.save", rules.IPv6: "live-v6.save"}[f]
@@ -163,7 +164,8 @@ func TestUsualRulesAreWhatTheirTextSays(t *testing.T) {
 	}
 }
 
-// sameAsText loads a text of each family and wants to read what the text says, without anything unknown.
+// sameAsText loads a text of each family and wants to read what the text says, without anything
+// unknown.
 func sameAsText(t *testing.T, variant istiotest.Variant, part compat.Origin, texts map[rules.Family]string) {
 	t.Helper()
 	ns := netnstest.New(t)
@@ -202,7 +204,8 @@ func wantKnown(t testing.TB, rs rules.Ruleset) {
 	}
 }
 
-// TestTablesOfIstioNFTablesAreKnown loads what istio-nftables sends to the nft command; recorded runs too, where they are.
+// TestTablesOfIstioNFTablesAreKnown loads what istio-nftables sends to the nft command; recorded
+// runs too, where they are.
 func TestTablesOfIstioNFTablesAreKnown(t *testing.T) {
 	golden := os.Getenv("SLUICE_GOLDEN")
 	if golden == "" {
@@ -235,8 +238,9 @@ func TestTablesOfIstioNFTablesAreKnown(t *testing.T) {
 	}
 }
 
-// TestLiveRulesAreOfOneMoment reads while a program replaces tables of iptables-legacy one after the other, first mangle and then raw: no
-// reading has a raw that is newer than the mangle beside it, though mangle is read first.
+// TestLiveRulesAreOfOneMoment reads while a program replaces tables of iptables-legacy one after
+// the other, first mangle and then raw: no reading has a raw that is newer than the mangle beside
+// it, though mangle is read first.
 func TestLiveRulesAreOfOneMoment(t *testing.T) {
 	ns := netnstest.New(t)
 	write := func(n int) error {

@@ -24,10 +24,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// An owner has one rule at output: of NAT to a port of its own, or one that chooses a zone of its own.
+// An owner has one rule at output: of NAT to a port of its own, or one that chooses a zone of its
+// own.
 type owner struct {
 	name string
-	// add and remove register its chain and take it away again; zone tells which of the two rules it has.
+	// add and remove register its chain and take it away again; zone tells which of the two rules
+	// it has.
 	add    func(t *testing.T, ns *netns.NS, zone bool)
 	remove func(t *testing.T, ns *netns.NS, zone bool)
 	number int // the zone, and the port less 9000
@@ -58,7 +60,8 @@ func tableOf(zone bool) string {
 	return "nat"
 }
 
-// owners are of all kinds. The table of iptables-legacy stays when its rules go, so that its place does too.
+// owners are of all kinds. The table of iptables-legacy stays when its rules go, so that its place
+// does too.
 func owners() []owner {
 	legacy, variant := owner{name: "legacy", number: 1}, owner{name: "variant", number: 2}
 	legacy.add = func(t *testing.T, ns *netns.NS, zone bool) {
@@ -84,8 +87,9 @@ func owners() []owner {
 	return list
 }
 
-// TestWhoeverWinsIsPredicted lets owners come and go in any order, and sends a real connection each time: the rule that decides is the
-// one that the model names, unless the model says that it does not know; then it is one of those that it names.
+// TestWhoeverWinsIsPredicted lets owners come and go in any order, and sends a real connection each
+// time: the rule that decides is the one that the model names, unless the model says that it does
+// not know; then it is one of those that it names.
 func TestWhoeverWinsIsPredicted(t *testing.T) {
 	for _, zone := range []bool{false, true} {
 		for seed := range uint64(12) {
@@ -176,7 +180,8 @@ func waitFor(port int) time.Duration {
 	return patience
 }
 
-// answeredBy connects to port 80, and returns the port that answers in time; 0 if it is port 80 itself, or nobody.
+// answeredBy connects to port 80, and returns the port that answers in time; 0 if it is port 80
+// itself, or nobody.
 func answeredBy(t *testing.T, ns *netns.NS, timeout time.Duration) int {
 	t.Helper()
 	answered := 0
@@ -207,8 +212,8 @@ func answeredBy(t *testing.T, ns *netns.NS, timeout time.Duration) int {
 	return answered
 }
 
-// listen listens on an address. A process that another test is just starting has copies of earlier listeners until it executes its
-// program.
+// listen listens on an address. A process that another test is just starting has copies of earlier
+// listeners until it executes its program.
 func listen(address string) (net.Listener, error) {
 	for begin := time.Now(); ; runtime.Gosched() {
 		l, err := net.Listen("tcp4", address)
@@ -229,7 +234,8 @@ func serve(l net.Listener, number byte) {
 	}
 }
 
-// zoneOf connects to port 80, where nobody listens, and returns the zone in which the witness counts it.
+// zoneOf connects to port 80, where nobody listens, and returns the zone in which the witness
+// counts it.
 func zoneOf(t *testing.T, ns *netns.NS) int {
 	t.Helper()
 	before := counted(t, ns)
@@ -256,7 +262,8 @@ func counted(t *testing.T, ns *netns.NS) []uint64 {
 	return packets
 }
 
-// TestPrioritiesOfNATOrderOnlyNAT has chains whose order the priorities tell, and those for which they do not mean what they say.
+// TestPrioritiesOfNATOrderOnlyNAT has chains whose order the priorities tell, and those for which
+// they do not mean what they say.
 func TestPrioritiesOfNATOrderOnlyNAT(t *testing.T) {
 	const translate, drop = "tcp dport 80 redirect to :9001;", "tcp dport 80 drop;"
 	for _, tc := range []struct {

@@ -20,8 +20,8 @@ var busy = []flow{
 	{"proxy", "tcp", "pod:8080", "inbound", "inbound"},
 }
 
-// changing are rulesets, each with the backend that is to have it. Between two neighbours, also the last and the first, capture moves
-// from table to table or from backend to backend.
+// changing are rulesets, each with the backend that is to have it. Between two neighbours, also the
+// last and the first, capture moves from table to table or from backend to backend.
 type changing []struct {
 	backend compat.BackendName
 	change  []func(*rules.Redirect)
@@ -54,8 +54,8 @@ var changes = map[string]changing{
 	},
 }
 
-// No connection that is captured before and after a change passes the proxy while the rules change, or is refused, or hangs, and those that last
-// go on.
+// No connection that is captured before and after a change passes the proxy while the rules change,
+// or is refused, or hangs, and those that last go on.
 func TestChangesUnderLoad(t *testing.T) {
 	for name, list := range changes {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +83,8 @@ func TestChangesUnderLoad(t *testing.T) {
 	}
 }
 
-// A load opens connections as fast as it can, one after the other of each kind, and uses as many that last.
+// A load opens connections as fast as it can, one after the other of each kind, and uses as many
+// that last.
 type load struct {
 	t       *testing.T
 	opened  atomic.Int64

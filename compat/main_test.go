@@ -15,11 +15,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// roleVariable names, in the environment of a process that a test starts, the role in which it runs instead of the tests.
+// roleVariable names, in the environment of a process that a test starts, the role in which it runs
+// instead of the tests.
 const roleVariable = "SLUICE_TEST_ROLE"
 
-// roles are what processes that tests start can do, in their own network namespace unless descriptor 3 is another one. What they print
-// is read by the test. An error ends the process.
+// roles are what processes that tests start can do, in their own network namespace unless
+// descriptor 3 is another one. What they print is read by the test. An error ends the process.
 var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader) error{
 	"apply alternately":    applyAlternately,
 	"apply as a container": applyAsContainer,

@@ -76,7 +76,8 @@ func TestAMoveThatFailsChangesNothing(t *testing.T) {
 	}
 }
 
-// Rules of ours in a backend where they should not be are a difference, and the routes stay for those that remain.
+// Rules of ours in a backend where they should not be are a difference, and the routes stay for
+// those that remain.
 func TestOneBackendDoesNotDisturbTheOther(t *testing.T) {
 	rs := compiled(t, tproxy, dual)
 	for i, e := range backends {

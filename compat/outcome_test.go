@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An error comes with the outcome where the rules are in place, and then no other backend is tried: here nftables has them, and the kernel
-// refuses to take the old ones out of iptables-legacy.
+// An error comes with the outcome where the rules are in place, and then no other backend is tried:
+// here nftables has them, and the kernel refuses to take the old ones out of iptables-legacy.
 func TestOldRulesThatCannotBeRemoved(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -68,8 +68,8 @@ func applyWithoutWritingLegacy(ns *netns.NS, _ *bufio.Reader) error {
 	return nil
 }
 
-// When the nft package's Apply fails behind its transaction, the move goes on, and the error is told; if the rules are not there, it is
-// undone.
+// When the nft package's Apply fails behind its transaction, the move goes on, and the error is
+// told; if the rules are not there, it is undone.
 func TestAMoveWhoseRoutesFail(t *testing.T) {
 	failed := errors.New("the rules are in place, but not all old routes are gone")
 	for _, tc := range []struct {
@@ -110,7 +110,8 @@ func TestAMoveWhoseRoutesFail(t *testing.T) {
 	}
 }
 
-// Old rules that are gone when they are looked for again count as found: whoever takes new ones back leaves these, since the pod had some.
+// Old rules that are gone when they are looked for again count as found: whoever takes new ones
+// back leaves these, since the pod had some.
 func TestAMoveFromRulesThatAnotherTakesAway(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
@@ -127,8 +128,8 @@ func TestAMoveFromRulesThatAnotherTakesAway(t *testing.T) {
 	equal(t, chosen(t, compat.BackendNFT), ns, rs)
 }
 
-// A move to iptables-legacy that nftables does not let go is undone, and has no outcome: here a process owns our table, which no other can
-// delete then.
+// A move to iptables-legacy that nftables does not let go is undone, and has no outcome: here a
+// process owns our table, which no other can delete then.
 func TestAMoveFromATableThatCannotBeDeleted(t *testing.T) {
 	ns := netnstest.New(t)
 	own(t, ns, "add table inet sluice { flags owner; chain nat-output { type nat hook output priority -110; oifname lo return; }; }")

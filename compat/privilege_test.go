@@ -21,8 +21,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestTheCapabilitiesOfAnInitContainerAreEnough runs as istio-init does: uid 0 in the pod's namespace with two capabilities, so that no
-// other namespace can be entered or made.
+// TestTheCapabilitiesOfAnInitContainerAreEnough runs as istio-init does: uid 0 in the pod's
+// namespace with two capabilities, so that no other namespace can be entered or made.
 func TestTheCapabilitiesOfAnInitContainerAreEnough(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -45,8 +45,8 @@ func TestTheCapabilitiesOfAnInitContainerAreEnough(t *testing.T) {
 	equal(t, chosen(t, compat.BackendLegacy), ns, compiled(t, tproxy, dual))
 }
 
-// giveUpCapabilities becomes a process in the role of a container: what a process of uid 0 has after it executes a program are the
-// capabilities of its bounding set.
+// giveUpCapabilities becomes a process in the role of a container: what a process of uid 0 has
+// after it executes a program are the capabilities of its bounding set.
 func giveUpCapabilities(*netns.NS, *bufio.Reader) error {
 	runtime.LockOSThread()
 	for c := range uintptr(unix.CAP_LAST_CAP + 1) {
@@ -100,7 +100,8 @@ func applyAsContainer(*netns.NS, *bufio.Reader) error {
 	return nil
 }
 
-// TestANamespaceOfAnotherUserNamespace is that of a pod with hostUsers: false, programmed from the host.
+// TestANamespaceOfAnotherUserNamespace is that of a pod with hostUsers: false, programmed from the
+// host.
 func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
@@ -206,8 +207,8 @@ func applyWithoutNFT(ns *netns.NS, _ *bufio.Reader) error {
 	return nil
 }
 
-// refuse makes the kernel answer calls of this process with the number: those whose first argument is the first value, unless that is
-// negative, and of which another argument is the second.
+// refuse makes the kernel answer calls of this process with the number: those whose first argument
+// is the first value, unless that is negative, and of which another argument is the second.
 func refuse(call uint32, first int, other, second uint32, errno unix.Errno) {
 	const (
 		number     = 0 // offsets in struct seccomp_data

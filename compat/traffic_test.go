@@ -22,7 +22,8 @@ type flow struct {
 	from, network, to, redirect, tproxy string
 }
 
-// verdicts are what becomes of traffic by istio-init's rules, with the deviations. Hosts stand for an address of each family.
+// verdicts are what becomes of traffic by istio-init's rules, with the deviations. Hosts stand for
+// an address of each family.
 var verdicts = []flow{
 	{"in", "tcp", "pod:8080", "inbound", "inbound"},
 	{"in", "tcp", "pod:15001", "inbound", "inbound"},
@@ -135,7 +136,8 @@ func program(t *testing.T, b compat.Backend, bed *testbed.Bed, rs rules.Ruleset)
 	return live.Ruleset
 }
 
-// try makes the calls, and compares who answers with what is wanted and with what the model says of the rules in the kernel.
+// try makes the calls, and compares who answers with what is wanted and with what the model says of
+// the rules in the kernel.
 func try(t *testing.T, bed *testbed.Bed, live *rules.Ruleset, mode rules.Mode, flows []flow) {
 	t.Helper()
 	for _, f := range flows {

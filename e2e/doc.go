@@ -1,5 +1,6 @@
-// Package e2e is the root of a module of its own for all that needs a cluster, another kernel or a peer's program, so that none of
-// their dependencies reaches the users of Sluice. It holds no code itself:
+// Package e2e is the root of a module of its own for all that needs a cluster, another kernel or a
+// peer's program, so that none of their dependencies reaches the users of Sluice. It holds no code
+// itself:
 //
 //	istio         runs Istio's programs in network namespaces like a pod's, and compares Sluice with them
 //	istio/cmd     those programs, as thin mains around their packages, at the version that go.mod says

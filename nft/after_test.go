@@ -19,7 +19,8 @@ func reading(t *testing.T, ns *netns.NS) Reading {
 	return r
 }
 
-// TestWhatHasJustBeenReadIsNotReadAgain counts the questions that the kernel is asked beside the transaction.
+// TestWhatHasJustBeenReadIsNotReadAgain counts the questions that the kernel is asked beside the
+// transaction.
 func TestWhatHasJustBeenReadIsNotReadAgain(t *testing.T) {
 	prefixes := excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...)
 	for _, row := range []struct {
@@ -54,7 +55,8 @@ func TestWhatHasJustBeenReadIsNotReadAgain(t *testing.T) {
 	}
 }
 
-// TestAChangeAfterTheReadingIsSeen has changes by which a plan from the old reading would leave another ruleset than is wanted.
+// TestAChangeAfterTheReadingIsSeen has changes by which a plan from the old reading would leave
+// another ruleset than is wanted.
 func TestAChangeAfterTheReadingIsSeen(t *testing.T) {
 	before := excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...)
 	want := excluding(prefixList("10.0.0.0/24", "10.0.4.0/24")...)
@@ -101,7 +103,8 @@ func TestAReadingOfAnotherNamespaceIsNotUsed(t *testing.T) {
 	holds(t, other, want)
 }
 
-// TestAReadingThatIsOfNoUseLeavesNothingBehind: it equals what is wanted, as where only the routes are to be mended.
+// TestAReadingThatIsOfNoUseLeavesNothingBehind: it equals what is wanted, as where only the routes
+// are to be mended.
 func TestAReadingThatIsOfNoUseLeavesNothingBehind(t *testing.T) {
 	want := example("sidecar-ipv4")
 	for _, row := range []struct {

@@ -42,7 +42,8 @@ func addrs(texts ...string) []netip.Addr {
 	return list
 }
 
-// drawRedirect draws valid parameters of a mode. The proxy's ports are such that each has one listener.
+// drawRedirect draws valid parameters of a mode. The proxy's ports are such that each has one
+// listener.
 func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.Mode = mode
@@ -121,7 +122,8 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 			fallthrough
 		default:
 			if c.Mark == r.TProxyMark && r.Mode == rules.ModeTProxy {
-				// Routed to lo, the call would reach the application at an address that is not the pod's: it cannot answer.
+				// Routed to lo, the call would reach the application at an address that is not the
+				// pod's: it cannot answer.
 				c.Mark = 0
 			}
 		}
@@ -129,7 +131,8 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 	})
 }
 
-// canCallAsClient reports whether answers to a foreign address come back to the pod: only TPROXY's marks and routes bring them.
+// canCallAsClient reports whether answers to a foreign address come back to the pod: only TPROXY's
+// marks and routes bring them.
 func canCallAsClient(r rules.Redirect, to netip.Addr) bool {
 	captures := r.InboundPorts.All || len(r.InboundPorts.Ports) > 0
 	excluded := slices.ContainsFunc(r.ExcludeInterfaces, func(n rules.InterfaceName) bool {

@@ -19,9 +19,9 @@ import (
 // How many calls are tried with each ruleset: making it takes as long as several of them.
 const fewestCalls, mostCalls = 10, 25
 
-// The model says what the kernel does: random parameters, random calls, and what rules.Explain says of each against who answers it.
-// A failure prints the seed and writes a file under testdata/rapid, which the next run tries first. With SLUICE_LONG in the
-// environment there are ten times as many.
+// The model says what the kernel does: random parameters, random calls, and what rules.Explain says
+// of each against who answers it. A failure prints the seed and writes a file under testdata/rapid,
+// which the next run tries first. With SLUICE_LONG in the environment there are ten times as many.
 func TestModelAgreesWithKernel(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	t.Parallel()
@@ -59,8 +59,8 @@ type agreement struct {
 	calls       []testbed.Call
 }
 
-// check makes the calls; it describes the first of which the kernel made something else than the model says, and counts those that
-// were captured.
+// check makes the calls; it describes the first of which the kernel made something else than the
+// model says, and counts those that were captured.
 func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 	b, err := testbed.New(testbed.Options{Interface: secondInterface})
 	if err != nil {
@@ -116,8 +116,9 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 	return "", captured
 }
 
-// connections are those that conntrack knows: what has become of the first datagram between two ends in a zone becomes of all that
-// follow, whoever sends them. (Connections of TCP have different ports here.)
+// connections are those that conntrack knows: what has become of the first datagram between two
+// ends in a zone becomes of all that follow, whoever sends them. (Connections of TCP have different
+// ports here.)
 type connections map[connection]testbed.Answer
 
 type connection struct {

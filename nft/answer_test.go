@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAnAnswerThatIsNotNetlinkIsAnError lists what no kernel sends. Nothing of it may be taken for an answer, or waited on for ever.
+// TestAnAnswerThatIsNotNetlinkIsAnError lists what no kernel sends. Nothing of it may be taken for
+// an answer, or waited on for ever.
 func TestAnAnswerThatIsNotNetlinkIsAnError(t *testing.T) {
 	table := func(request []byte) []byte {
 		return reply(request, messageType(unix.NFT_MSG_NEWTABLE), 0, append([]byte{unix.NFPROTO_INET, 0, 0, 0}, named("sluice")...)...)
@@ -64,7 +65,8 @@ func named(table string) []byte {
 	return m.buf
 }
 
-// TestTheKernelsExplanationIsPartOfTheError covers the forms in which it comes, of which old kernels have fewer.
+// TestTheKernelsExplanationIsPartOfTheError covers the forms in which it comes, of which old
+// kernels have fewer.
 func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 	var tlv messages
 	tlv.text(unix.NLMSGERR_ATTR_MSG, "because of the moon")

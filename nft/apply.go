@@ -30,26 +30,31 @@ const (
 type Result struct {
 	// Outcome comes with some errors too: see [Apply].
 	Outcome Outcome
-	// Rules, Sets and Elements count what the ruleset holds; Bytes is the size of the transaction, 0 if there was none.
+	// Rules, Sets and Elements count what the ruleset holds; Bytes is the size of the transaction,
+	// 0 if there was none.
 	Rules, Sets, Elements, Bytes int
 	// Routes is how many policy routes and addresses were added or removed.
 	Routes int
-	// Kept sums the packets that the rules for older connections (rules.Redirect.KeepEstablished) have let pass since they were made.
-	// In NAT chains that is one for each connection that conntrack did not know, in TPROXY's mangle chain each packet of such a
-	// connection until the application has answered. Connections that conntrack knew before are neither touched nor counted.
+	// Kept sums the packets that the rules for older connections (rules.Redirect.KeepEstablished)
+	// have let pass since they were made. In NAT chains that is one for each connection that
+	// conntrack did not know, in TPROXY's mangle chain each packet of such a connection until the
+	// application has answered. Connections that conntrack knew before are neither touched nor
+	// counted.
 	Kept uint64
 }
 
-// maxAttempts bounds how often Apply starts anew because another process changed the ruleset meanwhile.
+// maxAttempts bounds how often Apply starts anew because another process changed the ruleset
+// meanwhile.
 const maxAttempts = 20
 
-// Apply makes the ruleset what our table holds in the namespace (nil: the current one). It must have one table, the one that
-// [rules.Compile] makes.
+// Apply makes the ruleset what our table holds in the namespace (nil: the current one). It must
+// have one table, the one that [rules.Compile] makes.
 //
-// Routes are added first and removed last; everything else happens in one transaction. A reader finds the old ruleset or the new
-// one, and so does every packet. If Apply returns an error and no outcome, nothing has changed. With an error and an outcome the rules
-// are in place, but not all that is about their routes, as the error says; or the kernel's answers were lost, so that they may be.
-// Two at once in one namespace both succeed, and the result is one of the two rulesets.
+// Routes are added first and removed last; everything else happens in one transaction. A reader
+// finds the old ruleset or the new one, and so does every packet. If Apply returns an error and no
+// outcome, nothing has changed. With an error and an outcome the rules are in place, but not all
+// that is about their routes, as the error says; or the kernel's answers were lost, so that they
+// may be. Two at once in one namespace both succeed, and the result is one of the two rulesets.
 func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 	p, err := Prepare(rs)
 	if err != nil {
@@ -58,7 +63,8 @@ func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 	return p.Apply(ns, ApplyOptions{})
 }
 
-// inside runs do in the namespace, which all sockets that it opens then belong to, and names the namespace in its error.
+// inside runs do in the namespace, which all sockets that it opens then belong to, and names the
+// namespace in its error.
 func inside(ns *netns.NS, do func() error) error {
 	err := ns.Do(do)
 	if err != nil && ns != nil {
@@ -120,7 +126,8 @@ func (a *applier) apply(planned step) error {
 	return fmt.Errorf("given up after %d attempts, each overtaken by another process: %w", maxAttempts, err)
 }
 
-// replan returns the step, or a new one where it has no transaction: without one in the new step either, nothing is left to do.
+// replan returns the step, or a new one where it has no transaction: without one in the new step
+// either, nothing is left to do.
 func (a *applier) replan(s step) (step, error) {
 	if s.transaction != nil {
 		return s, nil
@@ -167,7 +174,8 @@ func (a *applier) outcome(err error) Result {
 	if err == nil {
 		return a.result
 	}
-	// Of a transaction whose answer was lost, and that nobody could look for, it is not known whether it took place.
+	// Of a transaction whose answer was lost, and that nobody could look for, it is not known
+	// whether it took place.
 	a.result.Outcome = cmp.Or(a.result.Outcome, a.sent.Outcome)
 	if a.result.Outcome == "" {
 		return Result{}
@@ -175,9 +183,10 @@ func (a *applier) outcome(err error) Result {
 	return a.result
 }
 
-// deepen gives the goroutine, which is a new one, a stack that suffices for the rest. To let it grow by and by, and be copied each time
-// with more calls on it, takes a twentieth of the time in which an unchanged ruleset is found to be so. The variable is not touched, which
-// would clear what is only reserved.
+// deepen gives the goroutine, which is a new one, a stack that suffices for the rest. To let it
+// grow by and by, and be copied each time with more calls on it, takes a twentieth of the time in
+// which an unchanged ruleset is found to be so. The variable is not touched, which would clear what
+// is only reserved.
 //
 //go:noinline
 func deepen(touch bool) byte {
@@ -192,8 +201,9 @@ func deepen(touch bool) byte {
 // patience is how long an applier waits for another, who needs a millisecond.
 const patience = 2 * time.Second
 
-// lock keeps other appliers of the namespace from taking away the routes that this one has just added. A transaction needs no lock, so
-// that a holder who does not let go only delays, and a system that allows no lock does no harm; taken is false then.
+// lock keeps other appliers of the namespace from taking away the routes that this one has just
+// added. A transaction needs no lock, so that a holder who does not let go only delays, and a
+// system that allows no lock does no harm; taken is false then.
 func lock(wait time.Duration) (release func(), taken bool) {
 	release, taken, err := (*netns.NS)(nil).Lock(wait)
 	if err != nil {
@@ -239,7 +249,8 @@ func (a *applier) hangUp() {
 	a.conn.close()
 }
 
-// isRace reports whether another process came between reading and writing, or the answer was lost: both are reasons to read again.
+// isRace reports whether another process came between reading and writing, or the answer was lost:
+// both are reasons to read again.
 func isRace(err error) bool {
 	var lost *nlmsg.LostError
 	var refused *KernelError

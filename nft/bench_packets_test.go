@@ -17,9 +17,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// BenchmarkConnect compares how long an application's connection takes to be set up through our rules, through those that istio-init
-// programs as iptables-legacy, and without any, with and without excluded prefixes. The connection is redirected to a listener of
-// the same pod; without rules it is made to that listener.
+// BenchmarkConnect compares how long an application's connection takes to be set up through our
+// rules, through those that istio-init programs as iptables-legacy, and without any, with and
+// without excluded prefixes. The connection is redirected to a listener of the same pod; without
+// rules it is made to that listener.
 func BenchmarkConnect(b *testing.B) {
 	netnstest.RequireRoot(b)
 	restore := netnstest.RequireBinary(b, "iptables-legacy-restore")
@@ -131,7 +132,8 @@ func (c *connecting) median() float64 {
 	return float64(c.times[len(c.times)/2]) / float64(time.Microsecond)
 }
 
-// loadLegacy loads what istio-init programs for the parameters in a pod with DNS capture, as its restore input says.
+// loadLegacy loads what istio-init programs for the parameters in a pod with DNS capture, as its
+// restore input says.
 func loadLegacy(b *testing.B, ns *netns.NS, restore string, r rules.Redirect) {
 	text := strings.Replace(legacyRules, "EXCLUDED\n", legacyExclusions(r.OutboundExcludeCIDRs), 1)
 	err := ns.Do(func() error {

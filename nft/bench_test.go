@@ -18,7 +18,8 @@ import (
 // sizes are the numbers of excluded prefixes per family with which the benchmarks run.
 var sizes = []int{0, 1000, 10000}
 
-// sidecar is what the injector asks for in a dual-stack pod with DNS capture, and n excluded prefixes of each family.
+// sidecar is what the injector asks for in a dual-stack pod with DNS capture, and n excluded
+// prefixes of each family.
 func sidecar(n int) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
@@ -116,7 +117,8 @@ type contestant struct {
 	prepare, run func(*netns.NS)
 }
 
-// compare runs the contestants in turn, b.N times each in a fresh namespace, and reports each one's median and its ratio to the first.
+// compare runs the contestants in turn, b.N times each in a fresh namespace, and reports each one's
+// median and its ratio to the first.
 func compare(b *testing.B, contestants ...contestant) {
 	b.Helper()
 	times := make([][]time.Duration, len(contestants))
@@ -213,7 +215,8 @@ func BenchmarkApplyUnchanged(b *testing.B) {
 	})
 }
 
-// BenchmarkApplyChange compares the change of one excluded prefix with finding that nothing is to be done.
+// BenchmarkApplyChange compares the change of one excluded prefix with finding that nothing is to
+// be done.
 func BenchmarkApplyChange(b *testing.B) {
 	for _, n := range sizes[1:] {
 		b.Run(fmt.Sprintf("prefixes=%d", n), func(b *testing.B) {

@@ -13,14 +13,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// What decoding may take, and what a question within diff.AgentBudget may take of a processor, with what the meter does not count.
+// What decoding may take, and what a question within diff.AgentBudget may take of a processor, with
+// what the meter does not count.
 var (
 	boundOfDecoding = budgettest.Bound{Processor: 5 * time.Second, Allocated: 512 << 20}
 	boundOfQuestion = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
 )
 
-// FuzzDecodeWithinBudget holds that whatever a rule and a set are: decoding thousands of such rules, which share the set, takes a bounded
-// time and memory, and so does a question about them.
+// FuzzDecodeWithinBudget holds that whatever a rule and a set are: decoding thousands of such
+// rules, which share the set, takes a bounded time and memory, and so does a question about them.
 func FuzzDecodeWithinBudget(f *testing.F) {
 	elements := func(n int) []byte {
 		var list []byte

@@ -61,7 +61,8 @@ func applyWhatIsAsked(ns *netns.NS, stdin *bufio.Reader, _ []string) error {
 	}
 }
 
-// TestEightInstallersAtOnce has each of them apply every example, first in an empty namespace, then over the others' work.
+// TestEightInstallersAtOnce has each of them apply every example, first in an empty namespace, then
+// over the others' work.
 func TestEightInstallersAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -86,8 +87,9 @@ func TestEightInstallersAtOnce(t *testing.T) {
 	}
 }
 
-// TestUpdatesOfOneSetAtOnce is about appliers that do not wait for each other, as Apply does for a bounded time: each changes the set
-// from what it has read, and only if nobody else has changed it since.
+// TestUpdatesOfOneSetAtOnce is about appliers that do not wait for each other, as Apply does for a
+// bounded time: each changes the set from what it has read, and only if nobody else has changed it
+// since.
 func TestUpdatesOfOneSetAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -147,7 +149,8 @@ func TestInstallersAndRemoversAtOnce(t *testing.T) {
 	}
 }
 
-// TestSomebodyElseWritesWithoutPause changes the generation of the ruleset all the time, in a table of its own.
+// TestSomebodyElseWritesWithoutPause changes the generation of the ruleset all the time, in a table
+// of its own.
 func TestSomebodyElseWritesWithoutPause(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)

@@ -14,10 +14,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// conn is a netlink socket that belongs to a network namespace, wherever its user runs. It is used by one goroutine at a time.
+// conn is a netlink socket that belongs to a network namespace, wherever its user runs. It is used
+// by one goroutine at a time.
 type conn struct {
 	fd int
-	// requests counts the requests. Their sequence numbers are greater than the numbers of a transaction's messages.
+	// requests counts the requests. Their sequence numbers are greater than the numbers of a
+	// transaction's messages.
 	requests uint32
 	// lastGeneration is the lower half of the ruleset's generation when the last answer was given.
 	lastGeneration uint16
@@ -25,7 +27,8 @@ type conn struct {
 	most int
 }
 
-// defaultSendBuffer is what a socket may send at once by default, less than net.core.wmem_default (212992).
+// defaultSendBuffer is what a socket may send at once by default, less than net.core.wmem_default
+// (212992).
 const defaultSendBuffer = 200 << 10
 
 // firstRequest is the sequence number of the first request.
@@ -44,7 +47,8 @@ func dial() (*conn, error) {
 		return nil, fmt.Errorf("open a netfilter socket: %w", err)
 	}
 	c := &conn{fd: fd}
-	// Explanations where the kernel has them, and without the request that they are about: both since Linux 4.12.
+	// Explanations where the kernel has them, and without the request that they are about: both
+	// since Linux 4.12.
 	_ = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
 	_ = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
 	err = unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &replyTimeout)
@@ -55,7 +59,8 @@ func dial() (*conn, error) {
 	return c, nil
 }
 
-// close closes the socket. After a transaction that deletes it waits for the kernel to free what was deleted: 8 to 20 ms.
+// close closes the socket. After a transaction that deletes it waits for the kernel to free what
+// was deleted: 8 to 20 ms.
 func (c *conn) close() { _ = unix.Close(c.fd) }
 
 // send writes a whole batch or request.
@@ -72,8 +77,8 @@ func (c *conn) send(buf []byte) error {
 	return err
 }
 
-// enlarge lets the socket send so many bytes at once. The kernel doubles the size; without CAP_NET_ADMIN in the initial user namespace
-// it also bounds it by net.core.wmem_max.
+// enlarge lets the socket send so many bytes at once. The kernel doubles the size; without
+// CAP_NET_ADMIN in the initial user namespace it also bounds it by net.core.wmem_max.
 func (c *conn) enlarge(size int) {
 	if unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, size) != nil {
 		_ = unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, size)
@@ -83,7 +88,8 @@ func (c *conn) enlarge(size int) {
 // buffers are for receiving: the kernel fills a dump's messages up to 32 KiB.
 var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 
-// receive waits for one datagram and calls do for each of its messages until do returns true, and reports whether it did.
+// receive waits for one datagram and calls do for each of its messages until do returns true, and
+// reports whether it did.
 func (c *conn) receive(do func(nlmsg.Message) (bool, error)) (bool, error) {
 	return c.receiveBy(0, do)
 }
@@ -165,8 +171,9 @@ func (t *Transaction) summary() string {
 	return fmt.Sprintf("take a transaction of %d messages, %d bytes", len(t.descriptions), len(t.buf))
 }
 
-// request sends one message and calls do with the family and the attributes of each message of the answer. With NLM_F_DUMP among the flags the
-// answer is a whole list; interrupted reports that the list changed meanwhile.
+// request sends one message and calls do with the family and the attributes of each message of the
+// answer. With NLM_F_DUMP among the flags the answer is a whole list; interrupted reports that the
+// list changed meanwhile.
 func (c *conn) request(msg int, flags uint16, family rules.Family, attrs func(*messages), do func(family uint8, a attributes)) (
 	interrupted bool, err error,
 ) {
@@ -174,7 +181,8 @@ func (c *conn) request(msg int, flags uint16, family rules.Family, attrs func(*m
 	if attrs == nil { // nothing is named: of all families
 		proto = unix.NFPROTO_UNSPEC
 	}
-	// To a question (GETTABLE) the kernel answers as if it made the thing (NEWTABLE), with the number before.
+	// To a question (GETTABLE) the kernel answers as if it made the thing (NEWTABLE), with the
+	// number before.
 	return c.ask(question{messageType(msg), messageType(msg - 1), flags, proto}, attrs, do)
 }
 
@@ -207,7 +215,8 @@ func (c *conn) ask(q question, attrs func(*messages), do func(family uint8, a at
 	})
 }
 
-// generation returns the number of the ruleset's state in the namespace, which every change increments.
+// generation returns the number of the ruleset's state in the namespace, which every change
+// increments.
 func (c *conn) generation() (uint32, error) {
 	var id uint32
 	_, err := c.request(unix.NFT_MSG_GETGEN, 0, rules.Inet, nil, func(_ uint8, a attributes) { id = a.Number(unix.NFTA_GEN_ID) })
@@ -217,8 +226,9 @@ func (c *conn) generation() (uint32, error) {
 	return id, nil
 }
 
-// isGeneration waits until no transaction is under way, and reports whether the generation is the given one then. It sends a transaction
-// of nothing, to which the kernel answers only if the generation is another.
+// isGeneration waits until no transaction is under way, and reports whether the generation is the
+// given one then. It sends a transaction of nothing, to which the kernel answers only if the
+// generation is another.
 func (c *conn) isGeneration(generation uint32) (bool, error) {
 	var m messages
 	m.beginBatch(generation)

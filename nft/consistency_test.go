@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestAReaderNeverSeesAMixture reads while another process replaces one ruleset by another without pause.
+// TestAReaderNeverSeesAMixture reads while another process replaces one ruleset by another without
+// pause.
 func TestAReaderNeverSeesAMixture(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -27,8 +28,8 @@ func TestAReaderNeverSeesAMixture(t *testing.T) {
 	}
 }
 
-// TestAReaderNeverSeesAMixtureOfSets reads while the elements of two sets are changed in place, each time in one transaction, as
-// fast as the kernel can.
+// TestAReaderNeverSeesAMixtureOfSets reads while the elements of two sets are changed in place,
+// each time in one transaction, as fast as the kernel can.
 func TestAReaderNeverSeesAMixtureOfSets(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)

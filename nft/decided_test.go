@@ -12,8 +12,8 @@ import (
 )
 
 // TestRulesOfProgramsAreDecided counts what cannot be decided of the rules that programs made for
-// nftables: nothing may be unknown that decides about a packet where they are compared with themselves
-// or with a ruleset that drops a port before them.
+// nftables: nothing may be unknown that decides about a packet where they are compared with
+// themselves or with a ruleset that drops a port before them.
 func TestRulesOfProgramsAreDecided(t *testing.T) {
 	for _, file := range programFiles(t, filepath.Join("testdata", "programs", "*.nft")) {
 		t.Run(filepath.Base(file), func(t *testing.T) {

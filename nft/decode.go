@@ -15,7 +15,8 @@ type foundTable struct {
 	dormant bool
 	// namedSets are the sets that do not belong to a rule.
 	namedSets []string
-	// elements counts the elements of each set. There are more than we would write when somebody else has written some.
+	// elements counts the elements of each set. There are more than we would write when somebody
+	// else has written some.
 	elements map[string]int
 }
 
@@ -30,7 +31,8 @@ func decodeTable(family rules.Family, a attributes) foundTable {
 	}
 }
 
-// addChain adds a chain without its rules. Those of a dormant table have no hook: that is what the kernel makes of them.
+// addChain adds a chain without its rules. Those of a dormant table have no hook: that is what the
+// kernel makes of them.
 func (t *foundTable) addChain(a attributes) {
 	c := decodeChain(a)
 	if t.dormant {

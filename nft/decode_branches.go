@@ -75,8 +75,9 @@ func (s *decodedSet) byValue() ([]keyGroup[string], error) {
 	return grouped(s, "values", func(first string) (string, error) { return string(s.data[first]), nil })
 }
 
-// verdictMap makes branches of a lookup of which the answer is a verdict. Where the map does not have the key the rule ends, and so it
-// does, as the lookup is its last expression, where the verdict is to continue.
+// verdictMap makes branches of a lookup of which the answer is a verdict. Where the map does not
+// have the key the rule ends, and so it does, as the lookup is its last expression, where the
+// verdict is to continue.
 func (d *ruleDecoder) verdictMap(ops []operand, s *decodedSet) error {
 	keys, err := s.keys()
 	if err != nil {
@@ -112,7 +113,8 @@ func (d *ruleDecoder) verdictMap(ops []operand, s *decodedSet) error {
 		last++
 	}
 	for i, g := range groups {
-		// The kernel looks once. A rule behind one whose chain may have changed what is looked up would look at another.
+		// The kernel looks once. A rule behind one whose chain may have changed what is looked up
+		// would look at another.
 		if g.value.comesBack() && i < last && mayChange(ops, g.keys) {
 			return errUnsupported
 		}
@@ -131,8 +133,8 @@ func (d *ruleDecoder) verdictMap(ops []operand, s *decodedSet) error {
 	return b.finish()
 }
 
-// mayChange reports whether operands that have one of the keys may have another when the packet comes back from a chain. A state changes
-// only for packets that have no connection yet.
+// mayChange reports whether operands that have one of the keys may have another when the packet
+// comes back from a chain. A state changes only for packets that have no connection yet.
 func mayChange(ops []operand, keys [][2][]byte) bool {
 	return slices.ContainsFunc(ops, func(op operand) bool {
 		if op.field == fieldState {
@@ -143,7 +145,8 @@ func mayChange(ops []operand, keys [][2][]byte) bool {
 	})
 }
 
-// mapBranches makes branches of an expression that ends the rule, one for each value of the map that a register holds the value of.
+// mapBranches makes branches of an expression that ends the rule, one for each value of the map
+// that a register holds the value of.
 func (d *ruleDecoder) mapBranches(r int, do func(*ruleDecoder) error) error {
 	op := d.registers[r]
 	keys, err := op.mapped.keys()
@@ -184,7 +187,8 @@ type brancher struct {
 	branches []rules.Rule
 }
 
-// branch adds the rule for keys, or where the model does not have a word for each of their fields several.
+// branch adds the rule for keys, or where the model does not have a word for each of their fields
+// several.
 func (b *brancher) branch(keys [][2][]byte, do func(*ruleDecoder) error) error {
 	if len(b.ops) == 1 {
 		matches, err := b.d.matchesOf(b.ops[0], false, values{keys: keys})
@@ -259,7 +263,8 @@ func (tooMany) Error() string { return "more than fits, " + errUnsupported.Error
 
 func (tooMany) Unwrap() error { return errUnsupported }
 
-// rule adds the rule for packets that fulfil the matches, of which the values take the room as well.
+// rule adds the rule for packets that fulfil the matches, of which the values take the room as
+// well.
 func (b *brancher) rule(matches []rules.Match, room int, do func(*ruleDecoder) error) error {
 	d := b.d
 	if !d.spend(room + 2 + len(d.rule.Matches) + len(d.rule.Actions) + len(matches)) {
@@ -284,7 +289,8 @@ func (b *brancher) rule(matches []rules.Match, room int, do func(*ruleDecoder) e
 	return nil
 }
 
-// finish makes the branches the rules of the decoder. A rule that has already acted cannot be split, because each part would act.
+// finish makes the branches the rules of the decoder. A rule that has already acted cannot be
+// split, because each part would act.
 func (b *brancher) finish() error {
 	switch d := b.d; {
 	case len(b.branches) == 0: // all that is left is that it ends
@@ -303,8 +309,8 @@ func (v verdict) comesBack() bool {
 	return ok && !jump.Goto
 }
 
-// numberBranches makes branches of a map of numbers that are drawn or calculated. Each but the last is taken by chance, and the last if
-// no other was and the map has all numbers.
+// numberBranches makes branches of a map of numbers that are drawn or calculated. Each but the last
+// is taken by chance, and the last if no other was and the map has all numbers.
 func numberBranches[V comparable](b brancher, groups []keyGroup[V], comesBack func(V) bool, do func(*ruleDecoder, V) error) error {
 	d, op := b.d, b.ops[0]
 	covered := uint64(0)

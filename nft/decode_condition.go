@@ -41,7 +41,8 @@ func (d *ruleDecoder) quota(a attributes) error {
 	return d.draw(fmt.Sprintf("quota %s%d bytes", over, a.Number64(unix.NFTA_QUOTA_BYTES)))
 }
 
-// connlimit counts connections. It drops a packet whose connection it cannot count (nft_connlimit_do_eval in net/netfilter/nft_connlimit.c).
+// connlimit counts connections. It drops a packet whose connection it cannot count
+// (nft_connlimit_do_eval in net/netfilter/nft_connlimit.c).
 func (d *ruleDecoder) connlimit(a attributes) error {
 	over := ""
 	if a.Number(nftaConnlimitFlags)&1 != 0 { // NFT_CONNLIMIT_F_INV
@@ -51,8 +52,8 @@ func (d *ruleDecoder) connlimit(a attributes) error {
 	return nil
 }
 
-// dynset adds to a set or deletes from it, which nothing else of the packet tells. It ends the rule if the set is full, or if a limit that
-// belongs to the element is exceeded.
+// dynset adds to a set or deletes from it, which nothing else of the packet tells. It ends the rule
+// if the set is full, or if a limit that belongs to the element is exceeded.
 func (d *ruleDecoder) dynset(a attributes) error {
 	d.pending = nil // and if the packet has not what was loaded
 	name := a.Text(unix.NFTA_DYNSET_SET_NAME)

@@ -13,13 +13,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// kernelExpressions are the names that Linux 6.18 registers with nft_register_expr in net/netfilter, net/ipv4/netfilter,
-// net/ipv6/netfilter and net/bridge/netfilter, and those of nft_basic_types.
+// kernelExpressions are the names that Linux 6.18 registers with nft_register_expr in
+// net/netfilter, net/ipv4/netfilter, net/ipv6/netfilter and net/bridge/netfilter, and those of
+// nft_basic_types.
 var kernelExpressions = strings.Fields(`
 	bitwise byteorder cmp connlimit counter ct dup dynset exthdr fib flow_offload fwd hash immediate inner last limit log lookup masq match
 	meta nat notrack numgen objref osf payload queue quota range redir reject rt socket synproxy target tproxy tunnel xfrm`)
 
-// TestEveryExpressionOfTheKernelIsInTheTable asks this kernel too which of them it has: it answers ENOENT for one that it has not.
+// TestEveryExpressionOfTheKernelIsInTheTable asks this kernel too which of them it has: it answers
+// ENOENT for one that it has not.
 func TestEveryExpressionOfTheKernelIsInTheTable(t *testing.T) {
 	for _, name := range kernelExpressions {
 		if _, known := expressionNamed(name); !known {
@@ -87,7 +89,8 @@ func numbers(e *encoder, name string, attrs ...uint32) {
 	})
 }
 
-// TestExpressionsAreCarriedOutInTheirOrder has rules that no nft command writes, but that the kernel takes.
+// TestExpressionsAreCarriedOutInTheirOrder has rules that no nft command writes, but that the
+// kernel takes.
 func TestExpressionsAreCarriedOutInTheirOrder(t *testing.T) {
 	accept := func(e *encoder) { e.verdict(1, "") }
 	for _, row := range []struct {

@@ -10,20 +10,23 @@ import (
 
 // An expressionKind says what an expression of nf_tables may do.
 type expressionKind struct {
-	// decode carries the expression out. Its error says that the model has no word for this form. It is nil if that holds for all.
+	// decode carries the expression out. Its error says that the model has no word for this form.
+	// It is nil if that holds for all.
 	decode func(*ruleDecoder, attributes) error
 	// What the forms may do that decode does not know:
 	//
-	// They load a register that the attribute destination names, if the expression has that attribute. What they load depends on what
-	// the registers hold that the attributes sources name, if there are such.
+	// They load a register that the attribute destination names, if the expression has that
+	// attribute. What they load depends on what the registers hold that the attributes sources
+	// name, if there are such.
 	destination uint16
 	sources     [2]uint16
 	// effect is what forms that load nothing may do, besides ending the rule.
 	effect rules.Effect
 }
 
-// expressionNamed returns the kind of the expression with the name. The list has all that Linux 6.18 registers, with nft_register_expr
-// and in nft_basic_types (net/netfilter/nf_tables_core.c). One that is not in the list may do anything.
+// expressionNamed returns the kind of the expression with the name. The list has all that Linux
+// 6.18 registers, with nft_register_expr and in nft_basic_types (net/netfilter/nf_tables_core.c).
+// One that is not in the list may do anything.
 func expressionNamed(name string) (kind expressionKind, known bool) {
 	switch name {
 	// Loads, and what changes a loaded value.
@@ -149,7 +152,8 @@ func (d *ruleDecoder) notrack(attributes) error {
 	return nil
 }
 
-// inner loads a field of a packet inside a tunnel, by an expression of its own. That may be to any register.
+// inner loads a field of a packet inside a tunnel, by an expression of its own. That may be to any
+// register.
 func (d *ruleDecoder) inner(attributes) error {
 	d.registers = [registerCount]*operand{}
 	d.unknown("inner", rules.Reads, rules.NoData)

@@ -62,8 +62,8 @@ func interfaceNames(keys [][2][]byte) ([]rules.InterfaceName, bool) {
 	return names, true
 }
 
-// loopbackIndex is the index of lo in every namespace (LOOPBACK_IFINDEX in net/net_namespace.h). Which interface another one is, a rule does
-// not tell.
+// loopbackIndex is the index of lo in every namespace (LOOPBACK_IFINDEX in net/net_namespace.h).
+// Which interface another one is, a rule does not tell.
 const loopbackIndex = 1
 
 // isLoopback reports whether the only value is the index of lo.

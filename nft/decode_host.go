@@ -31,7 +31,8 @@ func (d *ruleDecoder) fib(a attributes) error {
 	return d.store(a, unix.NFTA_FIB_DREG, op)
 }
 
-// socket reads whether the packet's socket is transparent. The expression ends the rule for a packet that has none.
+// socket reads whether the packet's socket is transparent. The expression ends the rule for a
+// packet that has none.
 func (d *ruleDecoder) socket(a attributes) error {
 	if a.Number(nftaSocketKey) != 0 { // NFT_SOCKET_TRANSPARENT
 		return errUnsupported

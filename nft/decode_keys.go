@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// keys returns the intervals of keys that the set holds, each with its first and last key, in no order; those of another set than
-// of intervals are single. A catchall element is not among them.
+// keys returns the intervals of keys that the set holds, each with its first and last key, in no
+// order; those of another set than of intervals are single. A catchall element is not among them.
 func (s *decodedSet) keys() ([][2][]byte, error) {
 	if err := s.readable(); err != nil || s.keyList != nil {
 		return s.keyList, err
@@ -55,8 +55,8 @@ func (s *decodedSet) intervals(keys [][2][]byte) [][2][]byte {
 	return keys
 }
 
-// identity stands for what the set holds: equal identities are equal sets. It is [rules.NoData] for one that cannot be read, that changes,
-// or that does not exist.
+// identity stands for what the set holds: equal identities are equal sets. It is [rules.NoData] for
+// one that cannot be read, that changes, or that does not exist.
 func (s *decodedSet) identity() string {
 	if s == nil || s.readable() != nil {
 		return rules.NoData
@@ -96,7 +96,8 @@ type cacheEntry[T any] struct {
 	ok    bool
 }
 
-// cached is what make returns, which is called once for the keys of a set and a field: there may be many rules that use the set.
+// cached is what make returns, which is called once for the keys of a set and a field: there may be
+// many rules that use the set.
 func cached[T any](v values, op operand, compute func() (T, bool)) (T, bool) {
 	if v.set == nil {
 		return compute()
@@ -124,7 +125,8 @@ func (s *decodedSet) sort() {
 	}
 }
 
-// compareElements puts the end of an interval before the start of another at the same key. The kernel lists them in one order or the other.
+// compareElements puts the end of an interval before the start of another at the same key. The
+// kernel lists them in one order or the other.
 func compareElements(a, b element) int {
 	switch d := bytes.Compare(a.key, b.key); {
 	case d != 0 || a.end == b.end:

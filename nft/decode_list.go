@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A set that rules or timeouts change holds other elements at each packet. The model has it as a list under its name.
+// A set that rules or timeouts change holds other elements at each packet. The model has it as a
+// list under its name.
 
 // state names what rules change that write to the set of that name.
 func (s *decodedSet) state(name string) string {
@@ -21,8 +22,8 @@ func (s *decodedSet) state(name string) string {
 	return "set " + s.table + " " + name
 }
 
-// listed returns the condition that the operands are in a set that changes. It fails for what else than addresses, ports and protocols is
-// looked up, and where elements have limits.
+// listed returns the condition that the operands are in a set that changes. It fails for what else
+// than addresses, ports and protocols is looked up, and where elements have limits.
 func (d *ruleDecoder) listed(ops []operand, negated bool, name string, s *decodedSet) (rules.Match, bool) {
 	if !s.changes || s.limits || s.verdicts != nil || s.data != nil {
 		return nil, false
@@ -47,7 +48,8 @@ func (d *ruleDecoder) listed(ops []operand, negated bool, name string, s *decode
 	return m, true
 }
 
-// permanentContents stands for the elements that do not time out, in whatever order they were listed.
+// permanentContents stands for the elements that do not time out, in whatever order they were
+// listed.
 func permanentContents(lists []attributes) string {
 	var elements []string
 	for _, list := range lists {

@@ -49,7 +49,8 @@ func loadedField(f field, length int, text string) operand {
 	return operand{field: f, length: length, text: text, effect: rules.Reads}
 }
 
-// metaField is what a meta expression with the key loads; mayLack reports whether a packet may lack it.
+// metaField is what a meta expression with the key loads; mayLack reports whether a packet may lack
+// it.
 func metaField(key uint32) (op operand, mayLack bool) {
 	switch key {
 	case unix.NFT_META_IIFNAME:
@@ -98,7 +99,8 @@ func (d *ruleDecoder) meta(a attributes) error {
 	return nil
 }
 
-// ctField is what a ct expression with the key loads. All but the state a packet without connection lacks.
+// ctField is what a ct expression with the key loads. All but the state a packet without connection
+// lacks.
 func ctField(key uint32) operand {
 	switch key {
 	case unix.NFT_CT_MARK:

@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxExpansion bounds the conditions and actions that are made of the elements of maps, and of sets of several fields, in one reading:
-// some 50 MB. What does not fit is unknown. The rules of a table may all use one map, each with thousands of keys.
+// maxExpansion bounds the conditions and actions that are made of the elements of maps, and of sets
+// of several fields, in one reading: some 50 MB. What does not fit is unknown. The rules of a table
+// may all use one map, each with thousands of keys.
 const maxExpansion = 1 << 19
 
 // spend takes room for so many conditions and actions, if there is so much.
@@ -25,7 +26,8 @@ func (d *ruleDecoder) spend(n int) bool {
 	return true
 }
 
-// operands returns what so many bytes of registers hold, from one register on: the fields of a concatenation.
+// operands returns what so many bytes of registers hold, from one register on: the fields of a
+// concatenation.
 func (d *ruleDecoder) operands(r, length int) ([]operand, bool) {
 	var ops []operand
 	for length > 0 {
@@ -71,7 +73,8 @@ func (d *ruleDecoder) lookup(a attributes) error {
 	return d.loadMapped(ops, ok, name, s, a)
 }
 
-// matchSet adds the condition that the operands are, or are not, in a set. The set is nil if it does not exist.
+// matchSet adds the condition that the operands are, or are not, in a set. The set is nil if it
+// does not exist.
 func (d *ruleDecoder) matchSet(ops []operand, ok, negated bool, name string, s *decodedSet) {
 	v := values{set: s, name: name}
 	if s == nil {
@@ -152,8 +155,8 @@ func (d *ruleDecoder) signature(ops []operand) string {
 	return text
 }
 
-// tuple returns the conditions of one key of a concatenation; known reports that the model has a word for each. It fails for a key that is
-// not one of the operands.
+// tuple returns the conditions of one key of a concatenation; known reports that the model has a
+// word for each. It fails for a key that is not one of the operands.
 func (d *ruleDecoder) tuple(ops []operand, key [2][]byte) (matches []rules.Match, known, ok bool) {
 	parts := make([][2][]byte, len(ops))
 	from := 0
@@ -245,7 +248,8 @@ func (d *ruleDecoder) loadMapped(ops []operand, ok bool, name string, s *decoded
 	return d.storePending(a, unix.NFTA_LOOKUP_DREG, op)
 }
 
-// isMutable reports whether an operand may be something else for a packet that comes back from another chain.
+// isMutable reports whether an operand may be something else for a packet that comes back from
+// another chain.
 func (o operand) isMutable() bool {
 	switch o.field {
 	case fieldMark, fieldConntrackMark:
@@ -256,7 +260,8 @@ func (o operand) isMutable() bool {
 	return false
 }
 
-// overlap reports whether two keys of a concatenation have a value in common. Of many keys it says yes.
+// overlap reports whether two keys of a concatenation have a value in common. Of many keys it says
+// yes.
 func overlap(ops []operand, keys [][2][]byte) bool {
 	const most = 64
 	if len(keys) > most {

@@ -2,7 +2,8 @@ package nft
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// hasConnection is fulfilled by packets of a connection: a load of the connection's mark ends the rule for others.
+// hasConnection is fulfilled by packets of a connection: a load of the connection's mark ends the
+// rule for others.
 var hasConnection = rules.MatchMark{Conntrack: true}
 
 // maskOf returns the bits of a mark that an operand keeps, and the bits that it then inverts.
@@ -36,7 +37,8 @@ func (d *ruleDecoder) setMark(op operand) {
 	}
 }
 
-// setConntrackMark gives the packet's connection an operand as its mark; without a connection nothing happens.
+// setConntrackMark gives the packet's connection an operand as its mark; without a connection
+// nothing happens.
 func (d *ruleDecoder) setConntrackMark(op operand) {
 	mask, xor, ok := maskOf(op)
 	value, isNumber := hostNumber(op.constant)

@@ -54,7 +54,8 @@ func (d *ruleDecoder) maskedMatches(op operand, negated bool, keys [][2][]byte) 
 // allStatus are the bits of the model; they have the kernel's values.
 const allStatus = rules.StatusExpected | rules.StatusSeenReply | rules.StatusAssured | rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
 
-// statusMatches returns the conditions that the bits of a connection's status under a mask have the value.
+// statusMatches returns the conditions that the bits of a connection's status under a mask have the
+// value.
 func statusMatches(mask, value uint32, negated bool) ([]rules.Match, error) {
 	if mask == 0 || mask&^uint32(allStatus) != 0 || value&^mask != 0 {
 		return nil, errUnsupported

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// values are what an operand is compared with: intervals of keys, each with its first and last key. If they are those of a set, what was
-// made of them before is used again.
+// values are what an operand is compared with: intervals of keys, each with its first and last key.
+// If they are those of a set, what was made of them before is used again.
 type values struct {
 	keys [][2][]byte
 	set  *decodedSet
@@ -33,7 +33,8 @@ func (v values) String() string {
 	return "{}"
 }
 
-// compare adds the match of a register with a constant. The two comparisons of an interval become one match.
+// compare adds the match of a register with a constant. The two comparisons of an interval become
+// one match.
 func (d *ruleDecoder) compare(a attributes) error {
 	op, value := d.load(a, unix.NFTA_CMP_SREG), constant(a, unix.NFTA_CMP_DATA)
 	if len(value) == 0 {
@@ -81,7 +82,8 @@ func (d *ruleDecoder) compareRange(a attributes) error {
 	return nil
 }
 
-// An interval is open after a comparison with its lower end, of which the next expression may compare with the upper one.
+// An interval is open after a comparison with its lower end, of which the next expression may
+// compare with the upper one.
 type interval struct {
 	open     bool
 	register int
@@ -158,8 +160,8 @@ func (d *ruleDecoder) condition(ops []operand, negated bool, v values) {
 	d.unknown(conditionText(text, v.String(), negated), u.effect, data)
 }
 
-// matchesOf returns the conditions that an operand has the values, or with negated that it has none of them. They are several where the
-// operand is several fields.
+// matchesOf returns the conditions that an operand has the values, or with negated that it has none
+// of them. They are several where the operand is several fields.
 func (d *ruleDecoder) matchesOf(op operand, negated bool, v values) ([]rules.Match, error) {
 	length, ok := cached(v, operand{text: "length"}, func() (int, bool) { return keyLength(v.keys) })
 	if !ok || length > op.length {

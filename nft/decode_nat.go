@@ -12,7 +12,8 @@ import (
 
 // These read the expressions that send a packet elsewhere, or refuse it.
 
-// mappedRegister returns the register, among those that attributes name, that holds what a map had for a key.
+// mappedRegister returns the register, among those that attributes name, that holds what a map had
+// for a key.
 func (d *ruleDecoder) mappedRegister(a attributes, attrs ...uint16) (int, bool) {
 	for _, attr := range attrs {
 		r := registerIndex(a, attr)
@@ -26,7 +27,8 @@ func (d *ruleDecoder) mappedRegister(a attributes, attrs ...uint16) (int, bool) 
 	return 0, false
 }
 
-// ports reads the ports that two attributes name the registers of: 0 for none, and for a range of one no last port.
+// ports reads the ports that two attributes name the registers of: 0 for none, and for a range of
+// one no last port.
 func (d *ruleDecoder) ports(a attributes, minAttr, maxAttr uint16) (first, last uint16, ok bool) {
 	if a.Get(minAttr) == nil {
 		return 0, 0, a.Get(maxAttr) == nil
@@ -91,7 +93,8 @@ func (d *ruleDecoder) nat(a attributes) error {
 	} else if first == 0 {
 		return errUnsupported
 	}
-	// Packets of the other family go on in the rule, unchanged (nft_nat_inet_eval in net/netfilter/nft_nat.c).
+	// Packets of the other family go on in the rule, unchanged (nft_nat_inet_eval in
+	// net/netfilter/nft_nat.c).
 	before := cut{len(d.rule.Matches), len(d.rule.Actions)}
 	known := d.family
 	if err := d.limit(family); err != nil {
@@ -125,8 +128,8 @@ func (d *ruleDecoder) natAddrs(a attributes, family uint32) (first, last netip.A
 	return first, last, !last.IsValid() || first.Less(last)
 }
 
-// tproxy ends the rule for packets of other protocols and families than it is for, and for those that find no socket. Port 0 stands for
-// the packet's own, and the unspecified address for none.
+// tproxy ends the rule for packets of other protocols and families than it is for, and for those
+// that find no socket. Port 0 stands for the packet's own, and the unspecified address for none.
 func (d *ruleDecoder) tproxy(a attributes) error {
 	action := rules.TProxy{}
 	if a.Get(nftaTProxyRegPort) != nil {
@@ -156,7 +159,8 @@ func (d *ruleDecoder) tproxy(a attributes) error {
 	return nil
 }
 
-// limit says that packets of other families than the kernel's number do not come further in the rule.
+// limit says that packets of other families than the kernel's number do not come further in the
+// rule.
 func (d *ruleDecoder) limit(nfproto uint32) error {
 	f, ok := familyOf(uint8(nfproto))
 	switch {
@@ -173,8 +177,8 @@ func (d *ruleDecoder) limit(nfproto uint32) error {
 	return nil
 }
 
-// What a packet is refused with: the codes of "destination unreachable" of ICMP (RFC 792, 1122, 1812), of ICMPv6 (RFC 4443), and nft's own
-// for both, by number.
+// What a packet is refused with: the codes of "destination unreachable" of ICMP (RFC 792, 1122,
+// 1812), of ICMPv6 (RFC 4443), and nft's own for both, by number.
 var (
 	rejectICMP = [...]string{
 		0: "net-unreachable", 1: "host-unreachable", 2: "prot-unreachable", 3: "port-unreachable", 9: "net-prohibited", 10: "host-prohibited",

@@ -7,8 +7,8 @@ import (
 	"go4.org/netipx"
 )
 
-// addrRanges returns the addresses that a set of intervals of them holds, normalised, nil if it is none such. They may be thousands:
-// hence without keys, and in the kernel's order without sorting.
+// addrRanges returns the addresses that a set of intervals of them holds, normalised, nil if it is
+// none such. They may be thousands: hence without keys, and in the kernel's order without sorting.
 func (s *decodedSet) addrRanges() []netipx.IPRange {
 	if s.ranges != nil || s.noRanges || !s.interval || s.concat || s.changes || s.unknown != "" {
 		return s.ranges

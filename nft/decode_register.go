@@ -9,10 +9,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// registerCount is the number of 4-byte registers; a 16-byte register is four of them (linux/netfilter/nf_tables.h).
+// registerCount is the number of 4-byte registers; a 16-byte register is four of them
+// (linux/netfilter/nf_tables.h).
 const registerCount = unix.NFT_REG32_15 - unix.NFT_REG32_00 + 1
 
-// registerIndex is the index of the first of the 4-byte registers that an attribute names, registerCount if it names none.
+// registerIndex is the index of the first of the 4-byte registers that an attribute names,
+// registerCount if it names none.
 func registerIndex(a attributes, attr uint16) int {
 	switch r := a.Number(attr); {
 	case unix.NFT_REG_1 <= r && r <= unix.NFT_REG_4:
@@ -31,7 +33,8 @@ func (d *ruleDecoder) load(a attributes, attr uint16) operand {
 	return operand{noData: true, effect: rules.Reads}
 }
 
-// holder returns the operand that a register is part of, and how many bytes before the register it begins.
+// holder returns the operand that a register is part of, and how many bytes before the register it
+// begins.
 func (d *ruleDecoder) holder(r int) (op *operand, begins int) {
 	for i := min(r, registerCount-1); i >= 0; i-- {
 		if op := d.registers[i]; op != nil {
@@ -57,7 +60,8 @@ func (d *ruleDecoder) constantAt(a attributes, attr uint16, length int) ([]byte,
 	return op.constant[begins : begins+length], true
 }
 
-// store fills the registers from the one that an attribute names, and so takes what others held that reach into them.
+// store fills the registers from the one that an attribute names, and so takes what others held
+// that reach into them.
 func (d *ruleDecoder) store(a attributes, attr uint16, op operand) error {
 	r := registerIndex(a, attr)
 	if r >= registerCount || op.field == fieldNone {
@@ -118,7 +122,8 @@ type operand struct {
 	loads []int
 	// text is the field in nft's words.
 	text string
-	// effect is Reads, or Draws if the value depends on chance; noData reports that it depends on what was not read.
+	// effect is Reads, or Draws if the value depends on chance; noData reports that it depends on
+	// what was not read.
 	effect rules.Effect
 	noData bool
 	// data is what the text does not say of the value.

@@ -22,10 +22,12 @@ func decodeRule(family rules.Family, sets setDecoder, a attributes) rules.Rule {
 	return d.rule
 }
 
-// ruleDecoder carries out the expressions of a rule on the registers, and collects what the rule asks for and does.
+// ruleDecoder carries out the expressions of a rule on the registers, and collects what the rule
+// asks for and does.
 //
-// The kernel evaluates expressions in order, and what one has done stays done when a later condition is not fulfilled. Conditions become
-// matches of the rule up to its first action (other than [rules.Count]), and [rules.Require] behind it.
+// The kernel evaluates expressions in order, and what one has done stays done when a later
+// condition is not fulfilled. Conditions become matches of the rule up to its first action (other
+// than [rules.Count]), and [rules.Require] behind it.
 type ruleDecoder struct {
 	family rules.Family // that the rule is known to be limited to, or Inet
 	// protocols are the protocols that the rule is known to be limited to, if isLimited is set.
@@ -34,11 +36,12 @@ type ruleDecoder struct {
 
 	sets      setDecoder
 	registers [registerCount]*operand
-	// pending are the loads that end the rule for packets without the field, as long as no condition depends on the field.
+	// pending are the loads that end the rule for packets without the field, as long as no
+	// condition depends on the field.
 	pending []pendingLoad
 	loads   int // counts those loads
-	// history is a hash of the expressions so far, with what sets hold in the place of their names; unread reports that it does not stand
-	// for all that they depend on.
+	// history is a hash of the expressions so far, with what sets hold in the place of their names;
+	// unread reports that it does not stand for all that they depend on.
 	history  hash.Hash
 	list     attributes // the expressions that are not in it yet
 	unhashed int        // how many of them have been carried out
@@ -48,9 +51,11 @@ type ruleDecoder struct {
 	interval interval
 	rule     rules.Rule
 	hasActed bool // the rule has another action than Count
-	// undo is where to cut the rule off if an expression follows: then the last one was not decoded right.
+	// undo is where to cut the rule off if an expression follows: then the last one was not decoded
+	// right.
 	undo *cut
-	// splits reports that a map may become several rules; then these are the branches of the map that was read last.
+	// splits reports that a map may become several rules; then these are the branches of the map
+	// that was read last.
 	splits   bool
 	split    bool // it has become branches, perhaps none
 	branches []rules.Rule
@@ -166,7 +171,8 @@ func (d *ruleDecoder) count() {
 	}
 }
 
-// requirePending adds the condition that the packet has what was loaded, for each load on which no condition depends.
+// requirePending adds the condition that the packet has what was loaded, for each load on which no
+// condition depends.
 func (d *ruleDecoder) requirePending() {
 	pending := d.pending
 	d.pending = nil
@@ -179,7 +185,8 @@ func (d *ruleDecoder) requirePending() {
 	}
 }
 
-// use says that a condition or an unknown action depends on the operands, and so on that the packet has them.
+// use says that a condition or an unknown action depends on the operands, and so on that the packet
+// has them.
 func (d *ruleDecoder) use(ops ...operand) {
 	if len(d.pending) == 0 {
 		return
@@ -209,7 +216,8 @@ func (d *ruleDecoder) hashExpression(name string, a attributes) {
 	}
 }
 
-// identity stands for all expressions so far, and for what their sets hold: equal identities are equal expressions.
+// identity stands for all expressions so far, and for what their sets hold: equal identities are
+// equal expressions.
 func (d *ruleDecoder) identity() string {
 	if d.list == nil {
 		return rules.NoData
@@ -275,7 +283,8 @@ func (d *ruleDecoder) immediate(a attributes) error {
 	return nil
 }
 
-// A verdict is what an expression says about what comes next: an action, or without one whether the rule ends.
+// A verdict is what an expression says about what comes next: an action, or without one whether the
+// rule ends.
 type verdict struct {
 	action rules.Action
 	ends   bool

@@ -35,8 +35,8 @@ type decodedSet struct {
 	keyList  [][2][]byte      // what keys has found
 	// lasts are the last keys of the intervals of several fields, by the first.
 	lasts map[string][]byte
-	// verdicts are what a verdict map has for its keys, by the key or the first key of an interval; nil if it is none. data are the values
-	// of another map.
+	// verdicts are what a verdict map has for its keys, by the key or the first key of an interval;
+	// nil if it is none. data are the values of another map.
 	verdicts map[string]attributes
 	data     map[string][]byte
 	// catchall is the element for all keys that are not in the set, nil if there is none.
@@ -46,7 +46,8 @@ type decodedSet struct {
 	id    string
 }
 
-// maxMap bounds the elements of a map, and of a set of several fields: they take more memory than others.
+// maxMap bounds the elements of a map, and of a set of several fields: they take more memory than
+// others.
 const maxMap = 1 << 17
 
 func decodeSet(a attributes) *decodedSet {
@@ -72,7 +73,8 @@ func decodeSet(a attributes) *decodedSet {
 	return s
 }
 
-// decides reports whether an expression of an element has a say in whether the element matches: a limit or a quota, but no counter.
+// decides reports whether an expression of an element has a say in whether the element matches: a
+// limit or a quota, but no counter.
 func decides(expression attributes) bool {
 	return expression != nil && !expression.HasText(unix.NFTA_EXPR_NAME, "counter") && !expression.HasText(unix.NFTA_EXPR_NAME, "last")
 }
@@ -86,10 +88,12 @@ func (s *decodedSet) addElements(list attributes) {
 // size is how many elements the set has.
 func (s *decodedSet) size() int { return max(s.listed, len(s.elements)) }
 
-// plain tells how elements are read that have a key of one length, perhaps flags, and nothing else: those of sets that hold thousands.
+// plain tells how elements are read that have a key of one length, perhaps flags, and nothing else:
+// those of sets that hold thousands.
 type plain struct {
 	length int
-	// header and flags are the headers of the two attributes, of the first with that of what it nests.
+	// header and flags are the headers of the two attributes, of the first with that of what it
+	// nests.
 	header uint64
 	flags  uint32
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestASetIsReadInWhateverOrderTheKernelListsIt has the elements of intervals that touch each other, of one that reaches to the end of
-// the space, and those by which the nft command closes the space before the first.
+// TestASetIsReadInWhateverOrderTheKernelListsIt has the elements of intervals that touch each
+// other, of one that reaches to the end of the space, and those by which the nft command closes the
+// space before the first.
 func TestASetIsReadInWhateverOrderTheKernelListsIt(t *testing.T) {
 	at := func(text string, end bool) element {
 		return element{key: netip.MustParseAddr(text).AsSlice(), end: end}
@@ -69,7 +70,8 @@ func formatKeys(t *testing.T, s *decodedSet) string {
 	return formatRanges(rules.NormaliseAddrs(ranges))
 }
 
-// dumped is a set of intervals of which the kernel lists the elements in this order, in two messages.
+// dumped is a set of intervals of which the kernel lists the elements in this order, in two
+// messages.
 func dumped(elements []element) *decodedSet {
 	s := &decodedSet{interval: true}
 	if len(elements) > 0 {
@@ -85,7 +87,8 @@ func dumped(elements []element) *decodedSet {
 	return s
 }
 
-// dumpElement writes an element as the kernel does (nf_tables_fill_setelem in net/netfilter/nf_tables_api.c): with the flags last.
+// dumpElement writes an element as the kernel does (nf_tables_fill_setelem in
+// net/netfilter/nf_tables_api.c): with the flags last.
 func dumpElement(list []byte, el element) []byte {
 	m := messages{buf: list, asDumped: true}
 	n := m.nest(unix.NFTA_LIST_ELEM)
@@ -105,7 +108,8 @@ func formatRanges(ranges []netipx.IPRange) string {
 	return strings.Join(texts, " ")
 }
 
-// TestElementsThatAreNoAddressesAreNotReadAsSuch has what somebody else may have made, and what a kernel never sends.
+// TestElementsThatAreNoAddressesAreNotReadAsSuch has what somebody else may have made, and what a
+// kernel never sends.
 func TestElementsThatAreNoAddressesAreNotReadAsSuch(t *testing.T) {
 	start, end := element{[]byte{10, 0, 0, 0}, false}, element{[]byte{11, 0, 0, 0}, true}
 	for _, row := range []struct {
@@ -147,7 +151,8 @@ func TestElementsThatAreNoAddressesAreNotReadAsSuch(t *testing.T) {
 	}
 }
 
-// TestAddressesAreReadAsTheirKeysAre has sets of few addresses that lie close together, with elements that need not fit.
+// TestAddressesAreReadAsTheirKeysAre has sets of few addresses that lie close together, with
+// elements that need not fit.
 func TestAddressesAreReadAsTheirKeysAre(t *testing.T) {
 	near := rapid.Custom(func(t *rapid.T) element {
 		last := rapid.SampledFrom([]byte{0, 1, 2, 3, 254, 255}).Draw(t, "address")
@@ -190,7 +195,8 @@ func TestAddressesAreReadAsTheirKeysAre(t *testing.T) {
 	})
 }
 
-// TestACommentIsFoundAmongOtherUserData holds for what newer versions of the nft command may store beside it.
+// TestACommentIsFoundAmongOtherUserData holds for what newer versions of the nft command may store
+// beside it.
 func TestACommentIsFoundAmongOtherUserData(t *testing.T) {
 	const kind = udataComment
 	plain := []byte{kind, 4, 'w', 'h', 'y', 0}
@@ -213,7 +219,8 @@ func TestACommentIsFoundAmongOtherUserData(t *testing.T) {
 	}
 }
 
-// TestRegistersOverlap is about the kernel's two names for the same memory: a register of 16 bytes is four of 4 bytes.
+// TestRegistersOverlap is about the kernel's two names for the same memory: a register of 16 bytes
+// is four of 4 bytes.
 func TestRegistersOverlap(t *testing.T) {
 	var d ruleDecoder
 	store := func(number uint32, op operand) {

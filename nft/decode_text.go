@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// metaKeys and ctKeys are nft's words for what meta and ct load, for conditions that the model has no word for.
+// metaKeys and ctKeys are nft's words for what meta and ct load, for conditions that the model has
+// no word for.
 var (
 	metaKeys = [...]string{
 		"length", "protocol", "priority", "mark", "iif", "oif", "iifname", "oifname", "iiftype", "oiftype", "skuid", "skgid", "nftrace",
@@ -56,7 +57,8 @@ func loadText(name string, kind expressionKind, a attributes) string {
 	return strings.TrimSpace(name + " " + strings.Join(parts, " "))
 }
 
-// longestValue is how many bytes a load takes at most of which the expression does not say how many: an address of IPv6, or a name.
+// longestValue is how many bytes a load takes at most of which the expression does not say how
+// many: an address of IPv6, or a name.
 const longestValue = 16
 
 // loadLength is how many bytes of registers an expression fills, at most.

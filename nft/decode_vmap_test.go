@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// FuzzDecodeVerdictMap holds that whatever a verdict map has for its keys, the rules that it becomes are complete: each has a verdict, or
-// something unknown, and the handle of the one.
+// FuzzDecodeVerdictMap holds that whatever a verdict map has for its keys, the rules that it
+// becomes are complete: each has a verdict, or something unknown, and the handle of the one.
 func FuzzDecodeVerdictMap(f *testing.F) {
 	verdict := func(code int32, chain string) []byte {
 		var m messages
@@ -85,7 +85,8 @@ func TestWhatComesBehindAVerdictMapIsNotLost(t *testing.T) {
 	}
 }
 
-// TestAVerdictMapOfMarksLooksOnce: where the chain of the first key sets the mark to the second, the packet does not meet that one too.
+// TestAVerdictMapOfMarksLooksOnce: where the chain of the first key sets the mark to the second,
+// the packet does not meet that one too.
 func TestAVerdictMapOfMarksLooksOnce(t *testing.T) {
 	verdict := func(code int32, chain string) []byte {
 		var m messages

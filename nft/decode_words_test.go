@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// filterWords are rules in the nft command's words, and what each is read as: matches, and behind "|" actions. What stands in brackets is a
-// match behind an action. A question mark says that two of the kind are never equal.
+// filterWords are rules in the nft command's words, and what each is read as: matches, and behind
+// "|" actions. What stands in brackets is a match behind an action. A question mark says that two
+// of the kind are never equal.
 var filterWords = [][]string{
 	{"notrack tcp dport 80 accept", "| notrack [meta l4proto tcp] [th dport 80] accept"},
 	{"meta mark set 7 tcp dport 80 accept", "| meta mark set 0x7 [meta l4proto tcp] [th dport 80] accept"},

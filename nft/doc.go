@@ -14,12 +14,12 @@
 //
 // # Writing
 //
-// [Apply] makes a ruleset the content of the table inet sluice in a network namespace. It sends
-// one batch of netlink messages, a [Transaction], which the kernel carries out as a whole or not
-// at all, and writes nothing if the namespace holds the ruleset already. The [Outcome] of its
-// [Result] says which of these it was. [Prepare] encodes a ruleset once for many namespaces.
-// [Plan] returns the transaction that Apply would send, [Encode] the transaction of a first installation.
-// [Remove] deletes the table and the policy routes that belong to it.
+// [Apply] makes a ruleset the content of the table inet sluice in a network namespace. It sends one
+// batch of netlink messages, a [Transaction], which the kernel carries out as a whole or not at
+// all, and writes nothing if the namespace holds the ruleset already. The [Outcome] of its [Result]
+// says which of these it was. [Prepare] encodes a ruleset once for many namespaces. [Plan] returns
+// the transaction that Apply would send, [Encode] the transaction of a first installation. [Remove]
+// deletes the table and the policy routes that belong to it.
 //
 // # Reading
 //

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestWhatSomebodyHasPutBesideOursIsFound: a reading tells it, and Apply takes away what is ours by its name, and nothing else.
+// TestWhatSomebodyHasPutBesideOursIsFound: a reading tells it, and Apply takes away what is ours by
+// its name, and nothing else.
 func TestWhatSomebodyHasPutBesideOursIsFound(t *testing.T) {
 	const (
 		someSet  = "add set inet sluice spare { type ipv4_addr; }"

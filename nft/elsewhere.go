@@ -10,12 +10,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A HookedChain is a base chain that the model has no place for: of another family than ip, ip6 and inet, or at a device. Its rules are
-// not read.
+// A HookedChain is a base chain that the model has no place for: of another family than ip, ip6 and
+// inet, or at a device. Its rules are not read.
 type HookedChain struct {
 	// Family is nft's word for the table's family.
 	Family, Table, Chain string
-	// Hook is nft's word for the hook, and Devices are those of which the packets pass it; none for a hook of all devices.
+	// Hook is nft's word for the hook, and Devices are those of which the packets pass it; none for
+	// a hook of all devices.
 	Hook    string
 	Devices []string
 	Rules   int
@@ -38,7 +39,8 @@ func (c HookedChain) String() string {
 	return text + ")"
 }
 
-// elsewhere collects the base chains that do something to packets and that the model has no place for.
+// elsewhere collects the base chains that do something to packets and that the model has no place
+// for.
 type elsewhere struct {
 	dormant map[tableID]bool
 	chains  []HookedChain
@@ -71,7 +73,8 @@ func (e *elsewhere) addChain(family uint8, a attributes) {
 	c := HookedChain{
 		Family: familyName(family), Table: table, Chain: a.Text(unix.NFTA_CHAIN_NAME), Hook: hookName(family, number),
 		Devices: devices(hook),
-		// A chain is used by its rules, and by jumps to it if it is no base chain (nft_use_inc in net/netfilter/nf_tables_api.c).
+		// A chain is used by its rules, and by jumps to it if it is no base chain (nft_use_inc in
+		// net/netfilter/nf_tables_api.c).
 		Rules: int(a.Number(unix.NFTA_CHAIN_USE)),
 		Drop:  a.Get(unix.NFTA_CHAIN_POLICY) != nil && a.Number(unix.NFTA_CHAIN_POLICY) == 0,
 	}

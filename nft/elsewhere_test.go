@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestChainsElsewhereAreNamed has chains of the families that the model does not have, and chains at a device. Those without rules do
-// nothing, and those of a dormant table are not called.
+// TestChainsElsewhereAreNamed has chains of the families that the model does not have, and chains
+// at a device. Those without rules do nothing, and those of a dormant table are not called.
 func TestChainsElsewhereAreNamed(t *testing.T) {
 	ns := netnstest.New(t)
 	load(t, ns, `

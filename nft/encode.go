@@ -11,12 +11,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Transaction is a batch of netlink messages that the kernel carries out as a whole or not at all.
+// A Transaction is a batch of netlink messages that the kernel carries out as a whole or not at
+// all.
 type Transaction struct {
 	buf []byte
 	// descriptions say what each message is about; its index is the message's sequence number.
 	descriptions []description
-	// deletes reports that the kernel has old objects to free afterwards, for which closing the socket waits.
+	// deletes reports that the kernel has old objects to free afterwards, for which closing the
+	// socket waits.
 	deletes bool
 }
 
@@ -44,7 +46,8 @@ type description struct {
 	refused string // the element of a named set that the kernel refused, if it told which
 }
 
-// element returns the element of a named set that lies at an offset of a message, empty if none does.
+// element returns the element of a named set that lies at an offset of a message, empty if none
+// does.
 func (t *Transaction) element(seq, offset uint32) string {
 	if t.descriptions[seq].element == "" {
 		return ""
@@ -109,7 +112,8 @@ type encoder struct {
 	deletes      bool
 }
 
-// newEncoder begins a batch. A generation other than 0 makes the kernel refuse it when the ruleset has changed since.
+// newEncoder begins a batch. A generation other than 0 makes the kernel refuse it when the ruleset
+// has changed since.
 func newEncoder(generation uint32) *encoder {
 	// Enough for the ruleset of most pods.
 	e := &encoder{messages: messages{buf: make([]byte, 0, 10<<10)}, descriptions: make([]description, 0, 40)}
@@ -125,7 +129,8 @@ func (e *encoder) message(msg int, flags uint16, d description) {
 	e.descriptions = append(e.descriptions, d)
 }
 
-// transaction ends the batch. Only the last message is acknowledged: when the kernel has committed all.
+// transaction ends the batch. Only the last message is acknowledged: when the kernel has committed
+// all.
 func (e *encoder) transaction() *Transaction {
 	e.ack()
 	e.endBatch(uint32(len(e.descriptions)))
@@ -133,8 +138,8 @@ func (e *encoder) transaction() *Transaction {
 	return &Transaction{buf: e.buf, descriptions: e.descriptions, deletes: e.deletes}
 }
 
-// Encode returns the transaction that creates the ruleset where none of its tables exist. Nothing is sent. It fails
-// for rules that nf_tables cannot express, none of which [rules.Compile] makes.
+// Encode returns the transaction that creates the ruleset where none of its tables exist. Nothing
+// is sent. It fails for rules that nf_tables cannot express, none of which [rules.Compile] makes.
 func Encode(rs rules.Ruleset) (*Transaction, error) { return encode(rs, nil, 0) }
 
 // encode deletes the tables of old and creates the tables of rs.
@@ -153,7 +158,8 @@ func encode(rs rules.Ruleset, old []rules.Table, generation uint32) (*Transactio
 	return e.transaction(), nil
 }
 
-// writeTable creates a table with its sets, chains and rules. It must not exist: of two that install at once, one fails.
+// writeTable creates a table with its sets, chains and rules. It must not exist: of two that
+// install at once, one fails.
 func (e *encoder) writeTable(t *rules.Table) error {
 	e.table = t
 	e.message(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, description{})
@@ -169,7 +175,8 @@ func (e *encoder) writeTable(t *rules.Table) error {
 	return errors.Join(expressibleComment(t.Comment), e.fillTable(t, chains))
 }
 
-// fillTable creates the named sets and the given chains of a table, and then the rules of all its chains.
+// fillTable creates the named sets and the given chains of a table, and then the rules of all its
+// chains.
 func (e *encoder) fillTable(t *rules.Table, chains []*rules.Chain) error {
 	refs := map[string]setRef{}
 	for _, m := range t.Sets() {
@@ -253,8 +260,8 @@ func (e *encoder) writeRule(c *rules.Chain, index int, named map[string]setRef) 
 	return err
 }
 
-// ruleSets returns the sets of a rule's matches, nil if no match needs one. It takes named sets from
-// named, and makes anonymous sets by add.
+// ruleSets returns the sets of a rule's matches, nil if no match needs one. It takes named sets
+// from named, and makes anonymous sets by add.
 func ruleSets(
 	r *rules.Rule, named map[string]setRef, add func(*set) (setRef, error),
 ) ([]setRef, error) {

@@ -41,8 +41,9 @@ func TestEncodeIsDeterministicAndLeavesTheRulesetAlone(t *testing.T) {
 	}
 }
 
-// TestABatchIsNumberedAndAcknowledgedOnce holds for the form on which error messages rely: the sequence number is the index of
-// the description, and only the message before the end of the batch asks for an answer.
+// TestABatchIsNumberedAndAcknowledgedOnce holds for the form on which error messages rely: the
+// sequence number is the index of the description, and only the message before the end of the batch
+// asks for an answer.
 func TestABatchIsNumberedAndAcknowledgedOnce(t *testing.T) {
 	tx, err := Encode(manyPrefixes(0, 5000))
 	if err != nil {
@@ -65,7 +66,8 @@ func TestABatchIsNumberedAndAcknowledgedOnce(t *testing.T) {
 	}
 }
 
-// TestWhatNfTablesCannotExpressIsAnError names the table, the chain, and the rule by its number and text.
+// TestWhatNfTablesCannotExpressIsAnError names the table, the chain, and the rule by its number and
+// text.
 func TestWhatNfTablesCannotExpressIsAnError(t *testing.T) {
 	long := strings.Repeat("x", 129)
 	for _, row := range []struct {

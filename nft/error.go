@@ -11,7 +11,8 @@ import (
 
 // A KernelError is the kernel's refusal of a transaction: nothing of it was carried out.
 type KernelError struct {
-	// Message says what the refused message was to do, in nft's words: it names table, chain and rule, or set and element.
+	// Message says what the refused message was to do, in nft's words: it names table, chain and
+	// rule, or set and element.
 	Message string
 	// Errno is the kernel's answer, Text its extended explanation if it has one.
 	Errno unix.Errno

@@ -62,7 +62,8 @@ var flows = []flow{
 // brief is how long an answer is waited for that is not to come.
 const brief = 3 * time.Second
 
-// open begins the flows, whose answers are waited for so long, and reports that the expected party answers on each.
+// open begins the flows, whose answers are waited for so long, and reports that the expected party
+// answers on each.
 func open(t *testing.T, bed *testbed.Bed, timeout time.Duration, expected func(flow) testbed.Name) []*testbed.Conn {
 	t.Helper()
 	var conns []*testbed.Conn

@@ -9,9 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An expectation recognises the rules of a table that is probably there already. The kernel dumps the expressions of a rule as we
-// send them, so that equal bytes are the same rule, and neither decoding nor comparing tells more. It is no more than a shortcut:
-// what it does not recognise is decoded.
+// An expectation recognises the rules of a table that is probably there already. The kernel dumps
+// the expressions of a rule as we send them, so that equal bytes are the same rule, and neither
+// decoding nor comparing tells more. It is no more than a shortcut: what it does not recognise is
+// decoded.
 type expectation struct {
 	table   *rules.Table // nil for none
 	encoder encoder
@@ -28,7 +29,8 @@ func newExpectation(t *rules.Table) *expectation {
 // begin begins another reading.
 func (x *expectation) begin() { x.recognised, x.strange = 0, 0 }
 
-// met reports whether the table that was read has exactly the expected chains and rules, and no other sets.
+// met reports whether the table that was read has exactly the expected chains and rules, and no
+// other sets.
 func (x *expectation) met(found *foundTable) bool {
 	expected := 0
 	for i := range x.table.Chains {
@@ -41,7 +43,8 @@ func (x *expectation) met(found *foundTable) bool {
 	return x.strange == 0 && x.recognised == expected && len(found.Chains) == len(x.table.Chains) && len(found.UnusedSets) == 0
 }
 
-// rule returns the next rule of a table's chain, without its comment, if it is the one that the expected table has there.
+// rule returns the next rule of a table's chain, without its comment, if it is the one that the
+// expected table has there.
 func (x *expectation) rule(t *foundTable, c *rules.Chain, sets setDecoder, a attributes) (rules.Rule, bool) {
 	r := x.next(t, c)
 	if r == nil || !x.writes(r, sets, a.Get(unix.NFTA_RULE_EXPRESSIONS)) {
@@ -68,7 +71,8 @@ func (x *expectation) next(t *foundTable, c *rules.Chain) *rules.Rule {
 	return &expected.Rules[len(c.Rules)]
 }
 
-// writes reports whether a rule is written as these expressions. Of one with a counter it never is: the kernel fills that.
+// writes reports whether a rule is written as these expressions. Of one with a counter it never is:
+// the kernel fills that.
 func (x *expectation) writes(r *rules.Rule, sets setDecoder, expressions attributes) bool {
 	if expressible(r) != nil {
 		return false
@@ -85,8 +89,8 @@ func (x *expectation) writes(r *rules.Rule, sets setDecoder, expressions attribu
 	return err == nil && bytes.Equal(x.encoder.buf, expressions)
 }
 
-// lookedUp returns the sets that expressions look up, for the matches of the rule that need one, if those hold what the matches
-// want. The kernel has given anonymous ones their names.
+// lookedUp returns the sets that expressions look up, for the matches of the rule that need one, if
+// those hold what the matches want. The kernel has given anonymous ones their names.
 func lookedUp(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef, bool) {
 	var lookups []string
 	expressions.Each(func(_ uint16, value []byte) {
@@ -107,7 +111,8 @@ func lookedUp(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef,
 	return refs, len(lookups) == 0
 }
 
-// holds reports whether a set that was read, with this name, is the one that a match needs. It may be nil.
+// holds reports whether a set that was read, with this name, is the one that a match needs. It may
+// be nil.
 func (s *decodedSet) holds(m rules.Match, name string) bool {
 	if s == nil || s.unknown != "" { // as far as it has been read
 		return false

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// expecting reads our table in the namespace while a ruleset is expected, and returns what the expectation says of it.
+// expecting reads our table in the namespace while a ruleset is expected, and returns what the
+// expectation says of it.
 func expecting(t tester, ns *netns.NS, rs rules.Ruleset) (x *expectation, met bool, got rules.Ruleset) {
 	t.Helper()
 	x = newExpectation(&rs.Tables[0])
@@ -32,7 +33,8 @@ func expecting(t tester, ns *netns.NS, rs rules.Ruleset) (x *expectation, met bo
 	return x, met, got
 }
 
-// TestWhatWasAppliedIsRecognised wants every rule to be dumped as it was sent, but for those with a counter.
+// TestWhatWasAppliedIsRecognised wants every rule to be dumped as it was sent, but for those with a
+// counter.
 func TestWhatWasAppliedIsRecognised(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
@@ -173,7 +175,8 @@ func TestASetThatIsNotTheWantedOne(t *testing.T) {
 	}
 }
 
-// TestTheGenerationIsGuessedRight: where nobody has written since the last answer, it is not asked for.
+// TestTheGenerationIsGuessedRight: where nobody has written since the last answer, it is not asked
+// for.
 func TestTheGenerationIsGuessedRight(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, ns, example("sidecar-ipv4"), Created)
@@ -188,7 +191,8 @@ func TestTheGenerationIsGuessedRight(t *testing.T) {
 	}
 }
 
-// TestAWrongGuessOfTheGenerationIsCorrected needs the kernel itself, which answers before the request is sent.
+// TestAWrongGuessOfTheGenerationIsCorrected needs the kernel itself, which answers before the
+// request is sent.
 func TestAWrongGuessOfTheGenerationIsCorrected(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, ns, example("sidecar-ipv4"), Created)
@@ -202,7 +206,8 @@ func TestAWrongGuessOfTheGenerationIsCorrected(t *testing.T) {
 	}
 }
 
-// generationRead reads our table and returns the generation of which it is, after a guess that is wrong by so much.
+// generationRead reads our table and returns the generation of which it is, after a guess that is
+// wrong by so much.
 func generationRead(t *testing.T, c *conn, wrong ...uint16) uint32 {
 	t.Helper()
 	found, err := c.findOurs()

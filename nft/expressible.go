@@ -10,8 +10,8 @@ import (
 // maxComment is how long a comment may be: what the nft command shows (NFTNL_UDATA_COMMENT_MAXLEN).
 const maxComment = 128
 
-// expressible returns why a rule cannot be written in nf_tables, or nil; [rules.Compile] makes none of which that is so. What
-// depends on the type alone is left to the encoder.
+// expressible returns why a rule cannot be written in nf_tables, or nil; [rules.Compile] makes none
+// of which that is so. What depends on the type alone is left to the encoder.
 func expressible(r *rules.Rule) error {
 	var faults []error
 	for _, m := range r.Matches {

@@ -32,8 +32,9 @@ func addrs(prefixes ...string) rules.MatchAddr {
 
 const all = ^uint32(0)
 
-// TestExpressionsAreThoseOfAnotherEncoder compares what each match and each action becomes, attribute by attribute, with what
-// github.com/google/nftables writes for the expressions that nft --debug=netlink shows for the same text.
+// TestExpressionsAreThoseOfAnotherEncoder compares what each match and each action becomes,
+// attribute by attribute, with what github.com/google/nftables writes for the expressions that nft
+// --debug=netlink shows for the same text.
 func TestExpressionsAreThoseOfAnotherEncoder(t *testing.T) {
 	meta := func(key expr.MetaKey) expr.Any { return &expr.Meta{Key: key, Register: 1} }
 	load := func(base expr.PayloadBase, offset, length uint32) expr.Any {
@@ -128,8 +129,8 @@ func TestExpressionsAreThoseOfAnotherEncoder(t *testing.T) {
 	}
 }
 
-// TestTheLibraryWritesTheSameExpressions compares the bytes of every rule of random rulesets with what
-// github.com/google/nftables writes for the same values.
+// TestTheLibraryWritesTheSameExpressions compares the bytes of every rule of random rulesets with
+// what github.com/google/nftables writes for the same values.
 func TestTheLibraryWritesTheSameExpressions(t *testing.T) {
 	redirects := AnyRedirect()
 	rapid.Check(t, func(t *rapid.T) {

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestALostAnswerIsReadBack loses the answer to the first transaction, after the kernel has carried it out and instead.
+// TestALostAnswerIsReadBack loses the answer to the first transaction, after the kernel has carried
+// it out and instead.
 func TestALostAnswerIsReadBack(t *testing.T) {
 	ignore := func([]byte) [][]byte { return nil }
 	for _, row := range []struct {
@@ -55,8 +56,9 @@ func TestALostAnswerIsReadBack(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatTheKernelCannotDeliver fills the socket's buffer with answers that nobody reads, so that the kernel has no room for
-// the one that counts. It then reports ENOBUFS, whether it has carried out the transaction or not.
+// TestAnAnswerThatTheKernelCannotDeliver fills the socket's buffer with answers that nobody reads,
+// so that the kernel has no room for the one that counts. It then reports ENOBUFS, whether it has
+// carried out the transaction or not.
 func TestAnAnswerThatTheKernelCannotDeliver(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
@@ -101,8 +103,8 @@ func flood(t *testing.T, c *conn) {
 	}
 }
 
-// TestAFailedTransactionLeavesNoAnswersBehind is about the kernel's habit of answering each message of a batch that it refuses:
-// the next question must not take one of these for its answer.
+// TestAFailedTransactionLeavesNoAnswersBehind is about the kernel's habit of answering each message
+// of a batch that it refuses: the next question must not take one of these for its answer.
 func TestAFailedTransactionLeavesNoAnswersBehind(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
@@ -130,7 +132,8 @@ func TestAFailedTransactionLeavesNoAnswersBehind(t *testing.T) {
 	})
 }
 
-// TestAnInterruptedDumpIsRepeated marks the first answers to each kind of question as interrupted, and drops a part of them.
+// TestAnInterruptedDumpIsRepeated marks the first answers to each kind of question as interrupted,
+// and drops a part of them.
 func TestAnInterruptedDumpIsRepeated(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("exclusions-dual")
@@ -191,7 +194,8 @@ func TestADumpThatIsAlwaysInterrupted(t *testing.T) {
 	}
 }
 
-// TestAKernelThatDoesNotAnswerIsNotAskedForever covers silence from the beginning, and from the transaction on.
+// TestAKernelThatDoesNotAnswerIsNotAskedForever covers silence from the beginning, and from the
+// transaction on.
 func TestAKernelThatDoesNotAnswerIsNotAskedForever(t *testing.T) {
 	for _, answered := range []int32{0, 1} {
 		t.Run(fmt.Sprintf("after %d answers", answered), func(t *testing.T) {

@@ -29,8 +29,8 @@ const objects = `
 	chain other { }
 `
 
-// foreignRules are rules in the nft command's words, and as the model writes what is read of them; empty for the same words. What is
-// not known must not look as if it were.
+// foreignRules are rules in the nft command's words, and as the model writes what is read of them;
+// empty for the same words. What is not known must not look as if it were.
 var foreignRules = []struct{ rule, want string }{
 	{"tcp dport 80 accept", ""},
 	{"tcp dport 10-20 accept", ""},

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// FuzzDecodeRule holds that whatever the kernel's rule is, it is read, and nothing of it is lost: a rule with an expression that was
-// not understood says so.
+// FuzzDecodeRule holds that whatever the kernel's rule is, it is read, and nothing of it is lost: a
+// rule with an expression that was not understood says so.
 func FuzzDecodeRule(f *testing.F) {
 	for _, e := range examples {
 		tx, err := Encode(compiled(e.change))
@@ -50,7 +50,8 @@ func FuzzDecodeRule(f *testing.F) {
 	})
 }
 
-// FuzzDecodeSet holds that whatever the elements of a set of intervals are, addresses are read as their keys are.
+// FuzzDecodeSet holds that whatever the elements of a set of intervals are, addresses are read as
+// their keys are.
 func FuzzDecodeSet(f *testing.F) {
 	for _, elements := range [][]element{
 		{{[]byte{11, 0, 0, 0}, true}, {[]byte{10, 0, 0, 0}, false}},
@@ -102,7 +103,8 @@ func lookupRule(set string) []byte {
 	return e.buf
 }
 
-// FuzzReceive holds that whatever arrives from the socket is an answer or an error, and that reading comes to an end.
+// FuzzReceive holds that whatever arrives from the socket is an answer or an error, and that
+// reading comes to an end.
 func FuzzReceive(f *testing.F) {
 	for _, seed := range recorded(f) {
 		f.Add(seed)
@@ -128,7 +130,8 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// answering makes recorded messages an answer to the request: with its sequence number, in as many messages as are whole.
+// answering makes recorded messages an answer to the request: with its sequence number, in as many
+// messages as are whole.
 func answering(request, data []byte) []byte {
 	datagram := append([]byte(nil), data...)
 	for rest := datagram; len(rest) >= unix.NLMSG_HDRLEN; {

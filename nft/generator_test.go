@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// AnyRedirect draws valid parameters. Half of the values come from few that often meet (a tunnel port that is DNS's, an interface
-// that is rerouted and excluded), the others from all there are.
+// AnyRedirect draws valid parameters. Half of the values come from few that often meet (a tunnel
+// port that is DNS's, an interface that is rerouted and excluded), the others from all there are.
 func AnyRedirect() *rapid.Generator[rules.Redirect] {
 	return rapid.Custom(func(t *rapid.T) rules.Redirect {
 		r := rules.DefaultRedirect()
@@ -112,7 +112,8 @@ func anyRange[T uint16 | uint32](number *rapid.Generator[T]) *rapid.Generator[ru
 	})
 }
 
-// AnyPrefix draws prefixes of both families, with host bits set: near each other, at the ends of the space, or anywhere.
+// AnyPrefix draws prefixes of both families, with host bits set: near each other, at the ends of
+// the space, or anywhere.
 func AnyPrefix() *rapid.Generator[netip.Prefix] {
 	var few []netip.Prefix
 	for _, text := range []string{
@@ -131,7 +132,8 @@ func AnyPrefix() *rapid.Generator[netip.Prefix] {
 	}))
 }
 
-// anyInterface draws prefixes of at most 14 bytes: nft's text has no room for the "*" behind longer ones.
+// anyInterface draws prefixes of at most 14 bytes: nft's text has no room for the "*" behind longer
+// ones.
 func anyInterface() *rapid.Generator[rules.InterfaceName] {
 	few := rapid.SampledFrom([]rules.InterfaceName{
 		{Name: "eth0"},

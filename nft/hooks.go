@@ -24,10 +24,11 @@ type HookList struct {
 type HookFunction struct {
 	Kind     HookKind
 	Priority int
-	// Name is the function's symbol, and Module the module that it is in; empty if the kernel does not tell, or has it built in.
+	// Name is the function's symbol, and Module the module that it is in; empty if the kernel does
+	// not tell, or has it built in.
 	Name, Module string
-	// Family and Table name the table of an nftables chain or of iptables-legacy, Chain the chain. Of a table of iptables-legacy the
-	// family is the list's.
+	// Family and Table name the table of an nftables chain or of iptables-legacy, Chain the chain.
+	// Of a table of iptables-legacy the family is the list's.
 	Family rules.Family
 	Table  string
 	Chain  string
@@ -57,17 +58,20 @@ const (
 	HookChain                     // a base chain of nftables
 	HookLegacy                    // a table of iptables-legacy
 	HookConntrack                 // finds the packet's connection
-	// HookNAT translates: it calls the base chains of NAT and the nat table of iptables-legacy, in the order of their own priorities, and
-	// of equal ones first what was registered last. No kernel up to Linux 7.2 lists these; later ones list them instead of HookNAT.
+	// HookNAT translates: it calls the base chains of NAT and the nat table of iptables-legacy, in
+	// the order of their own priorities, and of equal ones first what was registered last. No
+	// kernel up to Linux 7.2 lists these; later ones list them instead of HookNAT.
 	HookNAT
 	HookDefrag // puts fragments together
-	// HookLabel writes the label of a security module on what leaves, in each namespace of a host that has SELinux or Smack. It decides
-	// about no packet: it drops those of which it cannot write the label.
+	// HookLabel writes the label of a security module on what leaves, in each namespace of a host
+	// that has SELinux or Smack. It decides about no packet: it drops those of which it cannot
+	// write the label.
 	HookLabel
 )
 
-// Hooks lists what the kernel calls at prerouting and output in the namespace (nil: the current one), for both families. On a kernel
-// that has no such lists the error answers [IsNotSupported], without the right to ask [IsNotPermitted]. It writes nothing.
+// Hooks lists what the kernel calls at prerouting and output in the namespace (nil: the current
+// one), for both families. On a kernel that has no such lists the error answers [IsNotSupported],
+// without the right to ask [IsNotPermitted]. It writes nothing.
 func Hooks(ns *netns.NS) ([]HookList, error) {
 	var lists []HookList
 	err := inside(ns, func() error {

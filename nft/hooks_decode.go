@@ -39,7 +39,8 @@ func decodeHook(family rules.Family, a attributes) HookFunction {
 	return f
 }
 
-// describe reads which chain of nftables it is, and reports whether it is one of a family that we know.
+// describe reads which chain of nftables it is, and reports whether it is one of a family that we
+// know.
 func (f *HookFunction) describe(a attributes) bool {
 	number := a.Get(nfnlaChainFamily)
 	if len(number) != 1 {
@@ -68,7 +69,8 @@ func kindOf(function string) HookKind {
 		{"ipv6_defrag", HookDefrag},
 		{"ipv4_conntrack_", HookConntrack},
 		{"ipv6_conntrack_", HookConntrack},
-		// selinux_ip_output since Linux 5.17, before selinux_ipv4_output and selinux_ipv6_output; Smack's alike.
+		// selinux_ip_output since Linux 5.17, before selinux_ipv4_output and selinux_ipv6_output;
+		// Smack's alike.
 		{"selinux_ip", HookLabel},
 		{"smack_ip", HookLabel},
 	} {
@@ -79,7 +81,8 @@ func kindOf(function string) HookKind {
 	return HookOther
 }
 
-// legacyTable names the table of iptables-legacy that a function is for: by its symbol, or by its priority where all tables share one.
+// legacyTable names the table of iptables-legacy that a function is for: by its symbol, or by its
+// priority where all tables share one.
 func legacyTable(f HookFunction) string {
 	_, name, _ := strings.Cut(f.Name, "table_")
 	if table, _, ok := strings.Cut(name, "_"); ok {
@@ -88,8 +91,9 @@ func legacyTable(f HookFunction) string {
 	return legacyTableAt(f.Priority)
 }
 
-// legacyTableAt names the table of iptables-legacy that has the priority (enum nf_ip_hook_priorities; raw has one more by an option of its
-// module). nat has the one where the kernel translates.
+// legacyTableAt names the table of iptables-legacy that has the priority (enum
+// nf_ip_hook_priorities; raw has one more by an option of its module). nat has the one where the
+// kernel translates.
 func legacyTableAt(priority int) string {
 	switch priority {
 	case -450, -300:

@@ -20,7 +20,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// crowd is a namespace in which every kind of owner has something at the same places, registered in the order of the lines.
+// crowd is a namespace in which every kind of owner has something at the same places, registered in
+// the order of the lines.
 func crowd(t testing.TB) *netns.NS {
 	t.Helper()
 	ns := netnstest.New(t)
@@ -37,7 +38,8 @@ func crowd(t testing.TB) *netns.NS {
 	return ns
 }
 
-// wantCrowd is what the kernel calls for the crowd: at equal priority first what was registered last.
+// wantCrowd is what the kernel calls for the crowd: at equal priority first what was registered
+// last.
 var wantCrowd = map[string]string{
 	"ip prerouting": `
 -400: ipv4_conntrack_defrag of module nf_defrag_ipv4 (defrag)
@@ -105,7 +107,8 @@ func formatHooks(lists []HookList) map[string]string {
 	return got
 }
 
-// TestHooksAreListedInTheKernelsOrder asks this kernel; one that cannot answer must be known to be such.
+// TestHooksAreListedInTheKernelsOrder asks this kernel; one that cannot answer must be known to be
+// such.
 func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
 	ns := crowd(t)
 	lists, err := Hooks(ns)
@@ -172,7 +175,8 @@ func placeOf(request []byte) string {
 	return ""
 }
 
-// record writes what this kernel answers to testdata: a line for each place, with its name and the messages.
+// record writes what this kernel answers to testdata: a line for each place, with its name and the
+// messages.
 func record(t *testing.T, ns *netns.NS) {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
@@ -237,7 +241,8 @@ func TestHooksAreReadAgainWhenTheyChangeMeanwhile(t *testing.T) {
 	}
 }
 
-// TestHooksTellWhatIsMissing: the kernel's answers where it lacks the lists, and where the caller lacks the right.
+// TestHooksTellWhatIsMissing: the kernel's answers where it lacks the lists, and where the caller
+// lacks the right.
 func TestHooksTellWhatIsMissing(t *testing.T) {
 	for _, row := range []struct {
 		errno unix.Errno
@@ -287,7 +292,8 @@ func TestLegacyTablesAreToldApart(t *testing.T) {
 	}
 }
 
-// FuzzDecodeHook holds that whatever the kernel lists is read, and is a chain only if it is described as one.
+// FuzzDecodeHook holds that whatever the kernel lists is read, and is a chain only if it is
+// described as one.
 func FuzzDecodeHook(f *testing.F) {
 	for _, datagram := range recordedHooks(f, "testdata/hooks-linux-6.12.hex") {
 		for len(datagram) > unix.NLMSG_HDRLEN+4 {

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestIntervalsOfEveryKindAreReadAsTheyWereApplied lists what a kernel that refuses overlaps, and whose ends of intervals are
-// elements of their own, could get wrong.
+// TestIntervalsOfEveryKindAreReadAsTheyWereApplied lists what a kernel that refuses overlaps, and
+// whose ends of intervals are elements of their own, could get wrong.
 func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -54,8 +54,8 @@ func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 	}
 }
 
-// TestIntervalsOfRandomNumbersAreReadAsTheyWereApplied is about sets of ports and ids, of which the kernel must compare ids byte
-// by byte.
+// TestIntervalsOfRandomNumbersAreReadAsTheyWereApplied is about sets of ports and ids, of which the
+// kernel must compare ids byte by byte.
 func TestIntervalsOfRandomNumbersAreReadAsTheyWereApplied(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -125,8 +125,8 @@ func without(hole netip.Addr) []netip.Prefix {
 	return list
 }
 
-// manyPrefixes returns the ruleset that excludes n prefixes of each family, none of which touches another; they are numbered from
-// first on.
+// manyPrefixes returns the ruleset that excludes n prefixes of each family, none of which touches
+// another; they are numbered from first on.
 func manyPrefixes(first, n int) rules.Ruleset {
 	var list []netip.Prefix
 	for i := first; i < first+n; i++ {

@@ -14,16 +14,18 @@ import (
 // istioTables are the tables that istio-nftables makes, of family inet.
 var istioTables = []string{"istio-proxy-nat", "istio-proxy-mangle", "istio-proxy-raw"}
 
-// iptablesTables are the tables that iptables-nft makes, of families ip and ip6, as far as istio-iptables writes to them.
+// iptablesTables are the tables that iptables-nft makes, of families ip and ip6, as far as
+// istio-iptables writes to them.
 var iptablesTables = []string{"filter", "nat", "mangle", "raw"}
 
-// RemoveIstio deletes what Istio's own programs left in the namespace (nil: the current one), in one transaction: the tables of
-// istio-nftables, and what istio-iptables wrote with iptables-nft; package [istio] says how that is told from others' rules, which
-// keep their order and counters. Tables and built-in chains of iptables stay, also empty. iptables-legacy's tables are not seen here,
-// and routes are those of [github.com/sluice-mesh/sluice/nft/route.PruneIstio].
+// RemoveIstio deletes what Istio's own programs left in the namespace (nil: the current one), in
+// one transaction: the tables of istio-nftables, and what istio-iptables wrote with iptables-nft;
+// package [istio] says how that is told from others' rules, which keep their order and counters.
+// Tables and built-in chains of iptables stay, also empty. iptables-legacy's tables are not seen
+// here, and routes are those of [github.com/sluice-mesh/sluice/nft/route.PruneIstio].
 //
-// It returns what it deleted, a line each; nothing, and nothing is written, if there is nothing of Istio's. When it returns an error
-// nothing has changed.
+// It returns what it deleted, a line each; nothing, and nothing is written, if there is nothing of
+// Istio's. When it returns an error nothing has changed.
 func RemoveIstio(ns *netns.NS) ([]string, error) {
 	var removed []string
 	err := inside(ns, func() (err error) {
@@ -147,7 +149,8 @@ func (f istioRemains) lines() []string {
 	return lines
 }
 
-// encode writes the transaction. A chain can go only when no rule jumps to it any more, so all rules go before.
+// encode writes the transaction. A chain can go only when no rule jumps to it any more, so all
+// rules go before.
 func (f istioRemains) encode() *Transaction {
 	e := newEncoder(f.generation)
 	e.deletes = true

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Keys are values as the kernel compares them, in the packet or in a set. These functions write and read them.
+// Keys are values as the kernel compares them, in the packet or in a set. These functions write and
+// read them.
 
 func portKey(port uint16) []byte { return binary.BigEndian.AppendUint16(nil, port) }
 

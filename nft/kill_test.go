@@ -12,10 +12,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// alternatives are what the process of this test applies in turn: with other chains, sets and routes.
+// alternatives are what the process of this test applies in turn: with other chains, sets and
+// routes.
 var alternatives = []string{"tproxy-dual", "exclusions-dual"}
 
-// TestAnApplierThatIsKilledLeavesAWholeRuleset kills it at a random moment, and begins with an empty namespace every other time.
+// TestAnApplierThatIsKilledLeavesAWholeRuleset kills it at a random moment, and begins with an
+// empty namespace every other time.
 func TestAnApplierThatIsKilledLeavesAWholeRuleset(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -69,7 +71,8 @@ func applyAlternately(ns *netns.NS, _ *bufio.Reader, _ []string) error {
 	}
 }
 
-// wholeTable returns which alternative the namespace holds, and wants it to be a whole one or nothing; routes do not count.
+// wholeTable returns which alternative the namespace holds, and wants it to be a whole one or
+// nothing; routes do not count.
 func wholeTable(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	got, err := Read(ns)
@@ -88,7 +91,8 @@ func wholeTable(t *testing.T, ns *netns.NS) string {
 	return ""
 }
 
-// missesNoRoute wants the namespace to have the routing of the alternative, perhaps with that of the other one.
+// missesNoRoute wants the namespace to have the routing of the alternative, perhaps with that of
+// the other one.
 func missesNoRoute(t *testing.T, ns *netns.NS, name string) {
 	t.Helper()
 	if name == "nothing" {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestApplyLeaksNothing counts what the process holds, before and after more than 100 calls of Apply, or 1,000. It does not run beside
-// other tests.
+// TestApplyLeaksNothing counts what the process holds, before and after more than 100 calls of
+// Apply, or 1,000. It does not run beside other tests.
 func TestApplyLeaksNothing(t *testing.T) {
 	netnstest.RequireRoot(t)
 	round := func(i int) {

@@ -17,11 +17,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// roleVariable names, in the environment of a process that a test starts, the role in which it runs instead of the tests.
+// roleVariable names, in the environment of a process that a test starts, the role in which it runs
+// instead of the tests.
 const roleVariable = "SLUICE_TEST_ROLE"
 
-// roles are what processes that tests start can do. They work in their own network namespace unless descriptor 3 is another one, and
-// what they print is read by the test. An error ends the process.
+// roles are what processes that tests start can do. They work in their own network namespace unless
+// descriptor 3 is another one, and what they print is read by the test. An error ends the process.
 var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader, args []string) error{
 	"apply what is asked":  applyWhatIsAsked,
 	"apply alternately":    applyAlternately,
@@ -60,7 +61,8 @@ type process struct {
 	stderr strings.Builder
 }
 
-// start starts a process in a role. Without a namespace it has that of the test, or one of its own if attr says so.
+// start starts a process in a role. Without a namespace it has that of the test, or one of its own
+// if attr says so.
 func start(t testing.TB, ns *netns.NS, attr *syscall.SysProcAttr, role string, args ...string) *process {
 	t.Helper()
 	if !slices.Contains(roleNames(), role) {

@@ -45,7 +45,8 @@ func nfproto(f rules.Family) uint8 {
 	return unix.NFPROTO_INET
 }
 
-// stateBits are nf_tables' bits of the states (linux/netfilter/nf_conntrack_common.h, NF_CT_STATE_BIT).
+// stateBits are nf_tables' bits of the states (linux/netfilter/nf_conntrack_common.h,
+// NF_CT_STATE_BIT).
 var stateBits = [...]uint32{
 	rules.Invalid: 1, rules.Established: 1 << 1, rules.Related: 1 << 2, rules.New: 1 << 3, rules.Untracked: 1 << 6,
 }

@@ -6,8 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// orderChains sets the order of base chains where that of the ruleset is not the kernel's: a table lists its chains in the order in which
-// they were made, and the kernel runs first the one made last.
+// orderChains sets the order of base chains where that of the ruleset is not the kernel's: a table
+// lists its chains in the order in which they were made, and the kernel runs first the one made
+// last.
 func orderChains(rs *rules.Ruleset) {
 	for h := range hookNumbers {
 		for chains := rs.BaseChains(rules.Hook(h)); len(chains) > 0; {

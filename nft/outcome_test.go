@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestAnErrorBehindTheTransactionComesWithTheOutcome has somebody make the namespace's routes impossible while the rules go in, and hold
-// the lock, so that Apply looks at the routes again.
+// TestAnErrorBehindTheTransactionComesWithTheOutcome has somebody make the namespace's routes
+// impossible while the rules go in, and hold the lock, so that Apply looks at the routes again.
 func TestAnErrorBehindTheTransactionComesWithTheOutcome(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -43,12 +43,14 @@ func TestAnErrorBehindTheTransactionComesWithTheOutcome(t *testing.T) {
 	}
 }
 
-// TestAnErrorTellsWhetherRulesMayBeInPlace loses the answer to the first transaction, carried out or not, and then refuses something.
+// TestAnErrorTellsWhetherRulesMayBeInPlace loses the answer to the first transaction, carried out
+// or not, and then refuses something.
 func TestAnErrorTellsWhetherRulesMayBeInPlace(t *testing.T) {
 	isRead := func(request []byte) bool { return !isBatch(request) }
 	for _, row := range []struct {
 		name string
-		// first reports whether the first transaction reaches the kernel, and refuse what is refused once it was sent.
+		// first reports whether the first transaction reaches the kernel, and refuse what is
+		// refused once it was sent.
 		first  bool
 		refuse func(request []byte) bool
 		want   Outcome

@@ -10,11 +10,13 @@ import (
 // A step leads from what is there to the wanted ruleset.
 type step struct {
 	outcome Outcome
-	// transaction is nil if nothing is to be done. Others fail when the ruleset has changed since they were planned.
+	// transaction is nil if nothing is to be done. Others fail when the ruleset has changed since
+	// they were planned.
 	transaction *Transaction
 }
 
-// plan looks at what is there, unless that has just been read, and returns the step that makes the wanted ruleset of it.
+// plan looks at what is there, unless that has just been read, and returns the step that makes the
+// wanted ruleset of it.
 func (a *applier) plan() (step, error) {
 	a.count()
 	if s := a.planAfter(); s.transaction != nil {
@@ -22,7 +24,8 @@ func (a *applier) plan() (step, error) {
 	}
 	// Of a reading that is of no use nothing stays.
 	a.result.Kept, a.found = 0, nil
-	// A first installation needs no complete reading: its transaction fails if the table comes into being meanwhile.
+	// A first installation needs no complete reading: its transaction fails if the table comes into
+	// being meanwhile.
 	present, err := a.conn.findOurs()
 	if err != nil {
 		return step{}, err
@@ -64,8 +67,8 @@ func (a *applier) planFrom(old *foundTable, generation uint32) (step, error) {
 	return step{Updated, encodeUpdate(table, update, generation)}, nil
 }
 
-// planAfter is the step from what was read before this call: none if there was nothing, or if it needs no transaction, whose refusal would
-// tell that it is no longer so. It is tried once.
+// planAfter is the step from what was read before this call: none if there was nothing, or if it
+// needs no transaction, whose refusal would tell that it is no longer so. It is tried once.
 func (a *applier) planAfter() step {
 	last := a.last
 	a.last = Reading{}
@@ -79,8 +82,8 @@ func (a *applier) planAfter() step {
 	return s
 }
 
-// Plan returns what [Apply] would do to the tables of the namespace now, and the transaction that it would send: nil if none. It
-// reads, and changes nothing.
+// Plan returns what [Apply] would do to the tables of the namespace now, and the transaction that
+// it would send: nil if none. It reads, and changes nothing.
 func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
 	p, err := Prepare(rs)
 	if err != nil {

@@ -16,7 +16,8 @@ func everySecondPort(n int) []rules.PortRange {
 	return list
 }
 
-// TestManyPortsAreASetOfIntervals has sets on both sides of the limit. Each is read as it was applied.
+// TestManyPortsAreASetOfIntervals has sets on both sides of the limit. Each is read as it was
+// applied.
 func TestManyPortsAreASetOfIntervals(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)

@@ -21,7 +21,8 @@ func prepared(t testing.TB, rs rules.Ruleset) *Prepared {
 	return p
 }
 
-// Many namespaces at once, each of them twice: the batch that they share is as good for the last one as for the first.
+// Many namespaces at once, each of them twice: the batch that they share is as good for the last
+// one as for the first.
 func TestPreparedServesManyNamespaces(t *testing.T) {
 	rs := example("exclusions-dual")
 	p := prepared(t, rs)

@@ -45,8 +45,8 @@ func TestTheNftCommandLoadsItsOwnListing(t *testing.T) {
 	}
 }
 
-// TestTheTextOfARulesetIsTheRuleset holds for whatever parameters there are: the nft command loads what Ruleset.String writes, and
-// it reads back as the same ruleset.
+// TestTheTextOfARulesetIsTheRuleset holds for whatever parameters there are: the nft command loads
+// what Ruleset.String writes, and it reads back as the same ruleset.
 func TestTheTextOfARulesetIsTheRuleset(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestNetAdminAndNetRawAreEnough runs as an istio-init container does: uid 0 in the pod's namespace, with these two capabilities, so
-// that no other namespace can be entered or made.
+// TestNetAdminAndNetRawAreEnough runs as an istio-init container does: uid 0 in the pod's
+// namespace, with these two capabilities, so that no other namespace can be entered or made.
 func TestNetAdminAndNetRawAreEnough(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -104,8 +104,8 @@ func startWith(t *testing.T, ns *netns.NS, capabilities []int, role string) *pro
 	return p
 }
 
-// giveUpCapabilities becomes a process in the role of the first argument, with the capabilities of the others: those that a process
-// of uid 0 has after it executes a program are its bounding set.
+// giveUpCapabilities becomes a process in the role of the first argument, with the capabilities of
+// the others: those that a process of uid 0 has after it executes a program are its bounding set.
 func giveUpCapabilities(_ *netns.NS, _ *bufio.Reader, args []string) error {
 	runtime.LockOSThread()
 	kept := map[string]bool{}
@@ -150,7 +150,8 @@ func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
 	}
 }
 
-// TestABatchThatIsTooBigSaysWhatToDo sends as root of a user namespace, who may not enlarge the buffer as root may.
+// TestABatchThatIsTooBigSaysWhatToDo sends as root of a user namespace, who may not enlarge the
+// buffer as root may.
 func TestABatchThatIsTooBigSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	netnstest.RequireRoot(t)
@@ -169,7 +170,8 @@ func TestABatchThatIsTooBigSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// sendBig applies a ruleset for which the buffer must be enlarged, then sends what is larger than it can be.
+// sendBig applies a ruleset for which the buffer must be enlarged, then sends what is larger than
+// it can be.
 func sendBig(_ *netns.NS, _ *bufio.Reader, _ []string) error {
 	const prefixes = 3000
 	rs := manyPrefixes(0, prefixes)

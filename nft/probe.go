@@ -17,8 +17,9 @@ import (
 type Feature struct {
 	// Name says what it is for.
 	Name string
-	// Option is the kernel's configuration option, and the module if it is built as one. Since is the first version that has it for tables
-	// of family inet (by the kernel's documentation and history).
+	// Option is the kernel's configuration option, and the module if it is built as one. Since is
+	// the first version that has it for tables of family inet (by the kernel's documentation and
+	// history).
 	Option, Since string
 }
 
@@ -56,9 +57,10 @@ type Support struct {
 	Err     error
 }
 
-// Probe asks the kernel which features it has, in a namespace of its own that is gone afterwards. It needs CAP_SYS_ADMIN and
-// CAP_NET_ADMIN; without them the error answers IsNotPermitted, and only an Apply can tell. The answer is kept for the life of the
-// process: modules are loaded on demand, and what a kernel cannot do it does not learn.
+// Probe asks the kernel which features it has, in a namespace of its own that is gone afterwards.
+// It needs CAP_SYS_ADMIN and CAP_NET_ADMIN; without them the error answers IsNotPermitted, and only
+// an Apply can tell. The answer is kept for the life of the process: modules are loaded on demand,
+// and what a kernel cannot do it does not learn.
 func Probe() ([]Support, error) {
 	probed.Lock()
 	defer probed.Unlock()
@@ -141,7 +143,8 @@ type refusal struct {
 	errno   unix.Errno
 }
 
-// offer sends a transaction of which the last message must fail, and returns all refusals but the last.
+// offer sends a transaction of which the last message must fail, and returns all refusals but the
+// last.
 func (c *conn) offer(t *Transaction) ([]refusal, error) {
 	if err := c.send(t.buf); err != nil {
 		return nil, err
@@ -161,7 +164,8 @@ func (c *conn) offer(t *Transaction) ([]refusal, error) {
 				return true, nil
 			}
 			refusals = append(refusals, refusal{int(m.Sequence), a.Errno})
-			// The kernel refuses a whole batch at its beginning when it lacks the subsystem or the caller the right.
+			// The kernel refuses a whole batch at its beginning when it lacks the subsystem or the
+			// caller the right.
 			return m.Sequence == 0, nil
 		})
 		if done || err != nil {

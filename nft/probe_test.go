@@ -143,7 +143,8 @@ func tableOf(f Feature) string {
 	return probes()[i].table(i + 1).Name
 }
 
-// tableName returns the table that a message is about: chains, rules and sets have it in the same attribute.
+// tableName returns the table that a message is about: chains, rules and sets have it in the same
+// attribute.
 func tableName(body []byte) string {
 	if len(body) < 4 {
 		return ""

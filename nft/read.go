@@ -16,8 +16,9 @@ import (
 // ourFamily is the family of the table that Sluice owns, rules.TableName.
 const ourFamily = rules.Inet
 
-// Read returns our table and our routing as the kernel has them: without tables if ours does not exist. The tables are of one moment,
-// also while others write. What the model has no word for is [rules.Unknown].
+// Read returns our table and our routing as the kernel has them: without tables if ours does not
+// exist. The tables are of one moment, also while others write. What the model has no word for is
+// [rules.Unknown].
 func Read(ns *netns.NS) (rules.Ruleset, error) {
 	r, err := ReadSince(ns, 0, rules.Routing{})
 	return r.Ruleset, err
@@ -28,16 +29,18 @@ type Reading struct {
 	rules.Ruleset
 	// Generation is the number of the tables' state; 0 if it is not known.
 	Generation uint32
-	// Elsewhere are the chains that [ReadAllTables] has found beside those of Ruleset, or that it cannot say all about.
+	// Elsewhere are the chains that [ReadAllTables] has found beside those of Ruleset, or that it
+	// cannot say all about.
 	Elsewhere []HookedChain
 	// in is the namespace, and found are its tables, with what else a plan needs to know of them.
 	in    netns.ID
 	found []foundTable
 }
 
-// ReadSince is [Read] for those who have read before, at a generation of this namespace's nf_tables, of which every change has a number of
-// its own. If it is that of now still, the tables are left out: they are the same. The routing is the one that was read before, if a quick
-// look shows that, and is read otherwise.
+// ReadSince is [Read] for those who have read before, at a generation of this namespace's
+// nf_tables, of which every change has a number of its own. If it is that of now still, the tables
+// are left out: they are the same. The routing is the one that was read before, if a quick look
+// shows that, and is read otherwise.
 func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Reading, error) {
 	again := func() (rules.Routing, error) {
 		// A quick look does not see what others have in the tables of policy routes.
@@ -60,17 +63,18 @@ func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Reading,
 	})
 }
 
-// ReadAll returns every table of the families ip, ip6 and inet, of every owner, and our routing. A verdict map is several rules, all
-// with the handle of the one. The table made last comes first: so the kernel runs chains of equal priority unless somebody has added one
-// to an older table since (nf_hook_entries_grow in net/netfilter/core.c), and [rules.Ruleset.BaseChains] with it; of those of one table
-// the order is certain.
+// ReadAll returns every table of the families ip, ip6 and inet, of every owner, and our routing. A
+// verdict map is several rules, all with the handle of the one. The table made last comes first: so
+// the kernel runs chains of equal priority unless somebody has added one to an older table since
+// (nf_hook_entries_grow in net/netfilter/core.c), and [rules.Ruleset.BaseChains] with it; of those
+// of one table the order is certain.
 func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
 	r, err := ReadAllTables(ns)
 	return r.Ruleset, err
 }
 
-// ReadAllTables is [ReadAll] that also names the base chains with rules that are not among those of the ruleset, and those at devices, which
-// are.
+// ReadAllTables is [ReadAll] that also names the base chains with rules that are not among those of
+// the ruleset, and those at devices, which are.
 func ReadAllTables(ns *netns.NS) (Reading, error) {
 	routing := func() (rules.Routing, error) { return route.Read(nil) }
 	var others elsewhere
@@ -147,15 +151,16 @@ func (c *conn) readOurs(found *foundTable, expected *expectation) (snapshot, err
 	})
 }
 
-// maxReads bounds how often a reading is repeated because somebody wrote meanwhile. A reading takes a fraction of a millisecond, unless
-// a process of the pod has made ten thousands of rules: then maxReadTime bounds it.
+// maxReads bounds how often a reading is repeated because somebody wrote meanwhile. A reading takes
+// a fraction of a millisecond, unless a process of the pod has made ten thousands of rules: then
+// maxReadTime bounds it.
 const (
 	maxReads    = 1000
 	maxReadTime = 3 * time.Second
 )
 
-// maxReadSize bounds what is read, and so the memory for it: rules have some 250 bytes each, prefixes in sets 40. Whoever may change rules
-// in a pod could make its reader large otherwise.
+// maxReadSize bounds what is read, and so the memory for it: rules have some 250 bytes each,
+// prefixes in sets 40. Whoever may change rules in a pod could make its reader large otherwise.
 const maxReadSize = 64 << 20
 
 // errTooLong reports that there is more.
@@ -164,9 +169,9 @@ var errTooLong = errors.New("the nftables rules are more than can be read: their
 // errBusy reports that the ruleset kept changing.
 var errBusy = errors.New("the nftables ruleset changed during each of many readings: another process writes without pause")
 
-// consistent repeats a reading until nobody has written during it. A dump of several answers is not atomic in the kernel, and the number
-// of a new generation does not change at the same instant as what dumps show. Hence the wait, before and after, until no transaction
-// is under way.
+// consistent repeats a reading until nobody has written during it. A dump of several answers is not
+// atomic in the kernel, and the number of a new generation does not change at the same instant as
+// what dumps show. Hence the wait, before and after, until no transaction is under way.
 func (c *conn) consistent(read func() (tables []foundTable, interrupted bool, err error)) (snapshot, error) {
 	// In a pod's namespace half of the number is mostly all of it, which saves a question.
 	generation := uint32(c.lastGeneration)
@@ -203,7 +208,8 @@ func (c *conn) consistent(read func() (tables []foundTable, interrupted bool, er
 	return snapshot{}, errBusy
 }
 
-// listTables returns the names of all tables of the families that we know, and gives all tables to others unless that is nil.
+// listTables returns the names of all tables of the families that we know, and gives all tables to
+// others unless that is nil.
 func (c *conn) listTables(others *elsewhere) (tables []foundTable, interrupted bool, err error) {
 	interrupted, err = c.dump(unix.NFT_MSG_GETTABLE, rules.Inet, nil, func(family uint8, a attributes) {
 		if others != nil {
@@ -230,7 +236,8 @@ var dumpNames = [...]string{
 	unix.NFT_MSG_GETSET: "sets", unix.NFT_MSG_GETSETELEM: "elements",
 }
 
-// readTables fills the tables with their chains and rules. It gives the chains of all tables to others unless that is nil.
+// readTables fills the tables with their chains and rules. It gives the chains of all tables to
+// others unless that is nil.
 func (c *conn) readTables(tables []foundTable, expected *expectation, others *elsewhere) (_ []foundTable, interrupted bool, err error) {
 	var faults []error
 	expected.begin()
@@ -324,7 +331,8 @@ type rawRule struct {
 	attrs attributes
 }
 
-// decodeRaw decodes rules and adds them to their chains. All are looked at before: one may change a set that another looks something up in.
+// decodeRaw decodes rules and adds them to their chains. All are looked at before: one may change a
+// set that another looks something up in.
 func decodeRaw(family rules.Family, sets setDecoder, raw []rawRule, room *int) {
 	for _, r := range raw {
 		attributes(r.attrs.Get(unix.NFTA_RULE_EXPRESSIONS)).Each(func(_ uint16, value []byte) {

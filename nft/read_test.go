@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestIstiosTablesAreKnownToTheModel reads what istio-nftables (1.29) writes, as the nft command lists it.
+// TestIstiosTablesAreKnownToTheModel reads what istio-nftables (1.29) writes, as the nft command
+// lists it.
 func TestIstiosTablesAreKnownToTheModel(t *testing.T) {
 	for _, name := range []string{"istio-everything-dual", "istio-tproxy-dual"} {
 		t.Run(name, func(t *testing.T) {
@@ -26,7 +27,8 @@ func TestIstiosTablesAreKnownToTheModel(t *testing.T) {
 	}
 }
 
-// TestRecordedTablesOfIstioAreKnownToTheModel reads recorded runs of istio-nftables, which are not part of this repository.
+// TestRecordedTablesOfIstioAreKnownToTheModel reads recorded runs of istio-nftables, which are not
+// part of this repository.
 func TestRecordedTablesOfIstioAreKnownToTheModel(t *testing.T) {
 	dir := os.Getenv("SLUICE_GOLDEN")
 	if dir == "" {
@@ -70,7 +72,8 @@ func known(t *testing.T, ns *netns.NS, text string) rules.Ruleset {
 	return rs
 }
 
-// TestXtablesRulesAreReadInOrder loads rules of iptables-nft, some of which nf_tables has no expression for.
+// TestXtablesRulesAreReadInOrder loads rules of iptables-nft, some of which nf_tables has no
+// expression for.
 func TestXtablesRulesAreReadInOrder(t *testing.T) {
 	ns := netnstest.New(t)
 	restore(t, ns, "iptables-nft-restore", `*nat
@@ -102,7 +105,8 @@ COMMIT
 	}
 }
 
-// TestATableThatIsSwitchedOffIsNotReadAsIfItWorked is about the flag dormant: the kernel calls none of the table's chains.
+// TestATableThatIsSwitchedOffIsNotReadAsIfItWorked is about the flag dormant: the kernel calls none
+// of the table's chains.
 func TestATableThatIsSwitchedOffIsNotReadAsIfItWorked(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
@@ -151,7 +155,8 @@ func TestTablesOfOthersStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestTablesThatHaveNotChangedAreNotReadAgain: the kernel's number of the generation says whether they have.
+// TestTablesThatHaveNotChangedAreNotReadAgain: the kernel's number of the generation says whether
+// they have.
 func TestTablesThatHaveNotChangedAreNotReadAgain(t *testing.T) {
 	ns := netnstest.New(t)
 	load(t, ns, "table inet sluice { chain nat-output { counter accept; }; }")

@@ -43,7 +43,8 @@ func overlapping(set string) rules.Rule {
 	}
 }
 
-// TestARefusalNamesWhatWasRefusedAndChangesNothing applies rulesets that the kernel refuses, over nothing and over another one.
+// TestARefusalNamesWhatWasRefusedAndChangesNothing applies rulesets that the kernel refuses, over
+// nothing and over another one.
 func TestARefusalNamesWhatWasRefusedAndChangesNothing(t *testing.T) {
 	for _, row := range []struct {
 		name  string

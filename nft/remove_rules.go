@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// RemoveRules deletes our table and leaves the routes, for a caller whose rules elsewhere need these. It reports whether there was a table.
-// Unlike [Remove] it waits neither for appliers nor for the kernel to give the memory back.
+// RemoveRules deletes our table and leaves the routes, for a caller whose rules elsewhere need
+// these. It reports whether there was a table. Unlike [Remove] it waits neither for appliers nor
+// for the kernel to give the memory back.
 func RemoveRules(ns *netns.NS) (bool, error) {
 	removed := false
 	err := inside(ns, func() error {

@@ -7,15 +7,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// encodeReplacement makes the table that was found into the wanted one. Chains that stay attached as they are keep their place and
-// only get other rules. Were they created anew, a packet that is on its way through a hook while the kernel commits would meet both:
-// the new one before it is filled and the old one after it is emptied, and not be captured (of 20 million packets sent while
-// a table was deleted and created a million times, some 150 passed so); or both while they are filled, and a TPROXY rule that
-// comes second takes the mark that the first has set for the proxy's own, so that the connection hangs. Neither happens where
-// the chain stays.
+// encodeReplacement makes the table that was found into the wanted one. Chains that stay attached
+// as they are keep their place and only get other rules. Were they created anew, a packet that is
+// on its way through a hook while the kernel commits would meet both: the new one before it is
+// filled and the old one after it is emptied, and not be captured (of 20 million packets sent while
+// a table was deleted and created a million times, some 150 passed so); or both while they are
+// filled, and a TPROXY rule that comes second takes the mark that the first has set for the proxy's
+// own, so that the connection hangs. Neither happens where the chain stays.
 //
-// Where capture moves to another hook or priority, by a change of the mode or of the deviation nat-first, that cannot be had in one
-// transaction; nobody does that to a pod in service.
+// Where capture moves to another hook or priority, by a change of the mode or of the deviation
+// nat-first, that cannot be had in one transaction; nobody does that to a pod in service.
 func encodeReplacement(want *rules.Table, old *foundTable, generation uint32) (*Transaction, error) {
 	if old.dormant {
 		// Nothing else wakes the table.

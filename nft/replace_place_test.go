@@ -47,8 +47,9 @@ func TestAReplacementKeepsTheChainsThatStayAttached(t *testing.T) {
 	}
 }
 
-// TestNoPacketPassesAReplacement sends packets without pause while the rules that drop them are replaced without pause. Where chains are
-// deleted and created anew, one in 150,000 packets passes: only the long form could see that, the short one sees worse.
+// TestNoPacketPassesAReplacement sends packets without pause while the rules that drop them are
+// replaced without pause. Where chains are deleted and created anew, one in 150,000 packets passes:
+// only the long form could see that, the short one sees worse.
 func TestNoPacketPassesAReplacement(t *testing.T) {
 	duration := 500 * time.Millisecond
 	if os.Getenv("SLUICE_LONG") != "" {

@@ -98,8 +98,8 @@ func TestNoChangeNeedsNoLock(t *testing.T) {
 	t.Errorf("waited %s", shortest)
 }
 
-// TestRoutesThatTheRulesThatStayMayUseStay has a replacement fail after it has added routes that the old rules lacked. An applier of
-// the old ones may have found them complete then.
+// TestRoutesThatTheRulesThatStayMayUseStay has a replacement fail after it has added routes that
+// the old rules lacked. An applier of the old ones may have found them complete then.
 func TestRoutesThatTheRulesThatStayMayUseStay(t *testing.T) {
 	for _, row := range []struct {
 		present string

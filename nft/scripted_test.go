@@ -10,14 +10,16 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A script stands between a connection and the kernel: it is given a request and how to forward it, and returns the datagrams
-// that the connection is to receive.
+// A script stands between a connection and the kernel: it is given a request and how to forward it,
+// and returns the datagrams that the connection is to receive.
 type script func(request []byte, kernel func([]byte) [][]byte) [][]byte
 
-// scripted returns a connection of which a script answers the requests. The kernel is that of the namespace; nil for none.
+// scripted returns a connection of which a script answers the requests. The kernel is that of the
+// namespace; nil for none.
 func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 	t.Helper()
-	// A socket of another family in place of the kernel's: it keeps datagrams apart, and ignores the address.
+	// A socket of another family in place of the kernel's: it keeps datagrams apart, and ignores
+	// the address.
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +62,9 @@ func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 	return &conn{fd: pair[0]}
 }
 
-// impatient is the connection with a short wait for answers, for a script that does not give all of them. The others come as soon as
-// the goroutine of the script runs, on a busy machine some 100 ms later.
+// impatient is the connection with a short wait for answers, for a script that does not give all of
+// them. The others come as soon as the goroutine of the script runs, on a busy machine some 100 ms
+// later.
 func (c *conn) impatient(t testing.TB) *conn {
 	t.Helper()
 	timeout := unix.NsecToTimeval((2 * time.Second).Nanoseconds())
@@ -71,7 +74,8 @@ func (c *conn) impatient(t testing.TB) *conn {
 	return c
 }
 
-// answers sends a request to the kernel and returns all of its answer, which is there when the request has been sent.
+// answers sends a request to the kernel and returns all of its answer, which is there when the
+// request has been sent.
 func (c *conn) answers(request []byte) [][]byte {
 	if err := c.send(request); err != nil {
 		panic(err)
@@ -111,7 +115,8 @@ func reply(request []byte, msgType, flags uint16, body ...byte) []byte {
 	return m.buf
 }
 
-// refusalOf writes the kernel's answer that it refuses the message with the sequence number; 0 acknowledges it.
+// refusalOf writes the kernel's answer that it refuses the message with the sequence number; 0
+// acknowledges it.
 func refusalOf(seq uint32, errno unix.Errno, flags uint16, rest ...byte) []byte {
 	header := make([]byte, 12)
 	native.PutUint32(header[8:], seq)

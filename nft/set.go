@@ -24,13 +24,15 @@ type set struct {
 	elements  []element
 }
 
-// setRef is how expressions refer to a set: by name, and within the transaction that creates it by id.
+// setRef is how expressions refer to a set: by name, and within the transaction that creates it by
+// id.
 type setRef struct {
 	name string
 	id   uint32
 }
 
-// An element is a key of a set; in an interval set the end of an interval is an element of its own, one past the last key.
+// An element is a key of a set; in an interval set the end of an interval is an element of its own,
+// one past the last key.
 type element struct {
 	key []byte
 	end bool
@@ -95,8 +97,8 @@ func setOf(m rules.Match) *set {
 	return nil
 }
 
-// comparesEach reports whether a match is a comparison with each of its ports: cheaper than a set where that is possible, for
-// the kernel and in the number of objects.
+// comparesEach reports whether a match is a comparison with each of its ports: cheaper than a set
+// where that is possible, for the kernel and in the number of objects.
 func comparesEach(m rules.MatchPort) bool { return m.Not && len(m.Ports) <= 3 && !hasInterval(m.Ports) }
 
 func addrElements(m rules.MatchAddr) []element {
@@ -162,7 +164,8 @@ func intervalSet[T uint16 | uint32](ranges []rules.Range[T], keyType uint32, int
 	return s
 }
 
-// writeSet creates a set with its elements. The description names the rule to which an anonymous set belongs.
+// writeSet creates a set with its elements. The description names the rule to which an anonymous
+// set belongs.
 func (e *encoder) writeSet(s *set, d description) {
 	flags := uint32(0)
 	if s.anonymous {
@@ -186,8 +189,8 @@ func (e *encoder) writeSet(s *set, d description) {
 	e.writeElements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, s.ref, s.elements, d)
 }
 
-// elementSize is the most that an element takes besides its key, of at most 16 bytes, and maxElements keeps a message's list of them below
-// the 64 KiB that an attribute can hold.
+// elementSize is the most that an element takes besides its key, of at most 16 bytes, and
+// maxElements keeps a message's list of them below the 64 KiB that an attribute can hold.
 const (
 	elementSize = 20
 	maxElements = math.MaxUint16 / (elementSize + 16) / 2 * 2
@@ -219,7 +222,8 @@ func (e *encoder) writeElements(msg int, flags uint16, ref setRef, elements []el
 	}
 }
 
-// appendElement writes an element. There may be thousands: that the lengths are known beforehand spares most of the time of nests.
+// appendElement writes an element. There may be thousands: that the lengths are known beforehand
+// spares most of the time of nests.
 func appendElement(buf []byte, el element) []byte {
 	data := unix.NLA_HDRLEN + nlmsg.Align(len(el.key)) // the attribute of the key's bytes, and what nests it
 	length := 2*unix.NLA_HDRLEN + data

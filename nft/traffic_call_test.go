@@ -17,9 +17,10 @@ const patience = 20 * time.Second
 
 // A row of a traffic test is a call and who is to answer it.
 type row struct {
-	// call is "WHO NETWORK DESTINATION [from SOURCE] [mark N]". Who is "in" (the neighbour), "machine" (behind the second
-	// interface), or in the pod "app", "root", "proxy" (uid and gid 1337), "rootproxy" (uid 0, gid 1337), or UID:GID. Host names
-	// are those of hosts and stand for an address of each family: such a row is two calls.
+	// call is "WHO NETWORK DESTINATION [from SOURCE] [mark N]". Who is "in" (the neighbour),
+	// "machine" (behind the second interface), or in the pod "app", "root", "proxy" (uid and gid
+	// 1337), "rootproxy" (uid 0, gid 1337), or UID:GID. Host names are those of hosts and stand for
+	// an address of each family: such a row is two calls.
 	call string
 	// want is a name of package testbed, "silent" or "refused".
 	want string
@@ -65,8 +66,8 @@ func (r row) calls() []testbed.Call {
 	return calls
 }
 
-// parseCall reads a row's call, with the host names' IPv4 addresses (0) or IPv6 addresses (1); named reports that the destination is
-// such a name.
+// parseCall reads a row's call, with the host names' IPv4 addresses (0) or IPv6 addresses (1);
+// named reports that the destination is such a name.
 func parseCall(text string, family int) (c testbed.Call, named bool, err error) {
 	words := strings.Fields(text)
 	if len(words) < 3 || len(words)%2 == 0 {

@@ -39,7 +39,8 @@ func TestTrafficDNS(t *testing.T) {
 				{call: "in udp pod:15053", want: "dns"},
 				{call: "in tcp pod:53", want: "inbound"},
 				{call: "app udp pod:15053", want: "dns"},
-				// Rules a and c of the proxy's user come before; the group's rule a does not exempt port 53.
+				// Rules a and c of the proxy's user come before; the group's rule a does not exempt
+				// port 53.
 				{call: "proxy tcp pod:53", want: "application", tproxy: "inbound"},
 				{call: "rootproxy tcp pod:53", want: "inbound"},
 				{call: "proxy udp pod:53", want: "application"},
@@ -108,8 +109,9 @@ func TestTrafficDNS(t *testing.T) {
 	}
 }
 
-// Application and proxy may use the same addresses and ports for their queries, one after the other: without zones the second would
-// be taken for the first, whose translation conntrack still knows.
+// Application and proxy may use the same addresses and ports for their queries, one after the
+// other: without zones the second would be taken for the first, whose translation conntrack still
+// knows.
 func TestTrafficDNSZones(t *testing.T) {
 	t.Parallel()
 	for _, dns := range []struct {

@@ -6,8 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// diverted is what comes of TCP that the pod forwards in TPROXY mode: the answers, which arrive on eth0, belong to an established
-// connection, and the rule for those makes them the pod's own. Istio's does the same.
+// diverted is what comes of TCP that the pod forwards in TPROXY mode: the answers, which arrive on
+// eth0, belong to an established connection, and the rule for those makes them the pod's own.
+// Istio's does the same.
 const diverted = "silent"
 
 // The pod's second interface leads to a machine.

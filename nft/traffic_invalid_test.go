@@ -75,8 +75,9 @@ func (s strayPacket) explain(rs *rules.Ruleset, to netip.Addr) rules.Fate {
 	}).Fate
 }
 
-// send sends the invalid packet and then the valid one to the pod, and reports whether the first arrived. If it is to arrive it may
-// come late; otherwise the arrival of the second is enough to give it up.
+// send sends the invalid packet and then the valid one to the pod, and reports whether the first
+// arrived. If it is to arrive it may come late; otherwise the arrival of the second is enough to
+// give it up.
 func (s strayPacket) send(t *testing.T, b *testbed.Bed, to netip.Addr, expected bool) (arrived bool) {
 	t.Helper()
 	in := rawSocket(t, b.Pod, to, s.protocol)

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A pod with hostUsers: false: the namespace belongs to another user namespace, in whose numbers the ids are.
+// A pod with hostUsers: false: the namespace belongs to another user namespace, in whose numbers
+// the ids are.
 func TestTrafficInUserNamespace(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
@@ -35,7 +36,8 @@ func TestTrafficInUserNamespace(t *testing.T) {
 	}
 }
 
-// foreignTable redirects and drops at the usual priorities. The names of its ports: 9999 is the foreign proxy's.
+// foreignTable redirects and drops at the usual priorities. The names of its ports: 9999 is the
+// foreign proxy's.
 const foreignTable = `table inet foreign {
 	chain output {
 		type nat hook output priority -100; policy accept;
@@ -59,7 +61,8 @@ var foreignLegacy = []string{
 	"-A OUTPUT -p tcp --dport 7778 -j DROP",
 }
 
-// What Sluice captures is captured whatever others' rules say of it; what it leaves alone is theirs.
+// What Sluice captures is captured whatever others' rules say of it; what it leaves alone is
+// theirs.
 var besideForeign = []row{
 	{call: "app tcp world:80", want: "outbound"},
 	{call: "app tcp world:81", want: "outbound"},
@@ -126,7 +129,8 @@ func TestTrafficBesideForeignRules(t *testing.T) {
 	}
 }
 
-// At equal priority the chain that was registered last runs first: what the deviation nat-first is for.
+// At equal priority the chain that was registered last runs first: what the deviation nat-first is
+// for.
 func TestTrafficAtIstiosPriorities(t *testing.T) {
 	t.Parallel()
 	nftBinary := netnstest.RequireBinary(t, "nft")

@@ -105,7 +105,8 @@ func programRules(t *testing.T, b *testbed.Bed, rs rules.Ruleset) rules.Ruleset 
 	return rs
 }
 
-// try makes the rows' calls and compares the answers with the rows and with what the model says of the ruleset.
+// try makes the rows' calls and compares the answers with the rows and with what the model says of
+// the ruleset.
 func try(t *testing.T, b *testbed.Bed, rs rules.Ruleset, mode rules.Mode, rows []row) {
 	t.Helper()
 	for _, r := range rows {
@@ -124,7 +125,8 @@ func try(t *testing.T, b *testbed.Bed, rs rules.Ruleset, mode rules.Mode, rows [
 	}
 }
 
-// dial makes the call and explains it. It has patience, unless the model says that there will be no answer.
+// dial makes the call and explains it. It has patience, unless the model says that there will be no
+// answer.
 func dial(t *testing.T, b *testbed.Bed, rs *rules.Ruleset, c testbed.Call) (got, predicted testbed.Answer, trace rules.Trace) {
 	t.Helper()
 	if predicted, _ = b.Predict(rs, c, netip.AddrPort{}); predicted.Outcome != testbed.Silent {
@@ -154,7 +156,8 @@ func checkEnds(a testbed.Answer, c testbed.Call, fate rules.Fate) error {
 	if a.Outcome != testbed.Answered {
 		return nil
 	}
-	// NAT gives a connection another source port where an earlier one from the same port was redirected to the same end.
+	// NAT gives a connection another source port where an earlier one from the same port was
+	// redirected to the same end.
 	if a.Peer.Addr() != a.Own.Addr() || a.Peer != a.Own && fate.TProxy != 0 {
 		return fmt.Errorf("seen as %s, called from %s", a.Peer, a.Own)
 	}

@@ -46,8 +46,8 @@ func restartOpaque(t *testing.T, b *testbed.Bed) {
 	}
 }
 
-// A proxy that keeps the client's address calls the application from it, with the mark that brings the answers back to the proxy
-// and not to the client.
+// A proxy that keeps the client's address calls the application from it, with the mark that brings
+// the answers back to the proxy and not to the client.
 func TestTrafficInTheClientsName(t *testing.T) {
 	t.Parallel()
 	b := startBed(t, testbed.Options{}, rules.ModeTProxy, nil)

@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// What becomes of traffic with the usual parameters, as istio-init's rules have it, but for the deviations.
+// What becomes of traffic with the usual parameters, as istio-init's rules have it, but for the
+// deviations.
 var verdicts = []row{
 	{call: "in tcp pod:8080", want: "inbound"},
 	{call: "in tcp pod:80", want: "inbound"},

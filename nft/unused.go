@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setNameOf says which attribute of the expression names the set that it uses, if it is one that uses a set.
+// setNameOf says which attribute of the expression names the set that it uses, if it is one that
+// uses a set.
 func setNameOf(expression string) (attr uint16, ok bool) {
 	switch expression {
 	case "lookup":
@@ -19,7 +20,8 @@ func setNameOf(expression string) (attr uint16, ok bool) {
 	return 0, false
 }
 
-// used takes the sets that a rule's expressions use, known to the model or not, out of those that none uses.
+// used takes the sets that a rule's expressions use, known to the model or not, out of those that
+// none uses.
 func (t *foundTable) used(expressions attributes) {
 	if len(t.UnusedSets) == 0 {
 		return

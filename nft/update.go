@@ -9,14 +9,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A setChange is what must be deleted from and added to a named set. The elements of intervals that stay are not touched.
+// A setChange is what must be deleted from and added to a named set. The elements of intervals that
+// stay are not touched.
 type setChange struct {
 	ref            setRef
 	removed, added rules.MatchAddr
 }
 
-// changedSets compares two tables that may differ only in what named sets hold. It returns the changes, and whether nothing else
-// differs: a set whose elements in the kernel are not what we would write for the same addresses counts as different.
+// changedSets compares two tables that may differ only in what named sets hold. It returns the
+// changes, and whether nothing else differs: a set whose elements in the kernel are not what we
+// would write for the same addresses counts as different.
 func changedSets(want *rules.Table, got *foundTable) ([]setChange, bool) {
 	var changes []setChange
 	gotSets := got.Sets()
@@ -67,8 +69,8 @@ func withSets(t rules.Table, other *rules.Table) rules.Table {
 	return t
 }
 
-// unshared lists the ranges of a that are not ranges of b, and the other way round; both are in ascending order. Mostly they differ in
-// one place.
+// unshared lists the ranges of a that are not ranges of b, and the other way round; both are in
+// ascending order. Mostly they differ in one place.
 func unshared(a, b []netipx.IPRange) (onlyA, onlyB []netipx.IPRange) {
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
 		a, b = a[1:], b[1:]

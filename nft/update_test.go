@@ -14,8 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestAChangeOfSomePrefixesUpdatesTheSetInPlace lists changes to a set of 1,000 prefixes 20.0.0.0/24, 20.0.2.0/24 and so on, where
-// an element of the kernel's begins or ends with another one that stays.
+// TestAChangeOfSomePrefixesUpdatesTheSetInPlace lists changes to a set of 1,000 prefixes
+// 20.0.0.0/24, 20.0.2.0/24 and so on, where an element of the kernel's begins or ends with another
+// one that stays.
 func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 	const n = 1000
 	var base []netip.Prefix
@@ -137,8 +138,8 @@ func TestRandomChangesOfPrefixes(t *testing.T) {
 	})
 }
 
-// TestAnUpdateLeavesTheOtherElementsAlone looks at what the kernel is told: the elements that stay are neither deleted nor added,
-// so that no packet can meet a set without them.
+// TestAnUpdateLeavesTheOtherElementsAlone looks at what the kernel is told: the elements that stay
+// are neither deleted nor added, so that no packet can meet a set without them.
 func TestAnUpdateLeavesTheOtherElementsAlone(t *testing.T) {
 	from, to := manyPrefixes(0, 1000).Tables[0], manyPrefixes(1, 1000).Tables[0]
 	found := foundTable{Table: from, elements: map[string]int{"outbound-exclude-ipv4": 2000, "outbound-exclude-ipv6": 2000}}
@@ -162,8 +163,9 @@ func TestAnUpdateLeavesTheOtherElementsAlone(t *testing.T) {
 	}
 }
 
-// TestASetThatSomebodyElseHasChangedIsMended covers what the kernel can hold beside what we write: intervals that touch, and the
-// elements by which the nft command closes the space before the first one.
+// TestASetThatSomebodyElseHasChangedIsMended covers what the kernel can hold beside what we write:
+// intervals that touch, and the elements by which the nft command closes the space before the first
+// one.
 func TestASetThatSomebodyElseHasChangedIsMended(t *testing.T) {
 	for _, row := range []struct{ name, commands string }{
 		{"an element more", "add element inet sluice outbound-exclude-ipv4 { 30.0.0.0/8 }"},

@@ -51,13 +51,15 @@ const (
 	natRangeProtoSpecified = 2 // NF_NAT_RANGE_PROTO_SPECIFIED
 	natRangePersistent     = 8 // NF_NAT_RANGE_PERSISTENT
 
-	// Comments and byte orders in userdata are a convention of libnftnl (udata.h); the kernel only stores them.
+	// Comments and byte orders in userdata are a convention of libnftnl (udata.h); the kernel only
+	// stores them.
 	udataComment         = 0
 	udataSetKeyByteOrder = 0
 	byteOrderHost        = 1
 )
 
-// Types of set keys by which the nft command knows how to print them (nftables, include/datatype.h).
+// Types of set keys by which the nft command knows how to print them (nftables,
+// include/datatype.h).
 const (
 	typeProtocol  = 12
 	typeIPv4      = 7
@@ -77,11 +79,13 @@ func messageType(msg int) uint16 { return unix.NFNL_SUBSYS_NFTABLES<<8 | uint16(
 type messages struct {
 	buf   []byte
 	start int // of the message being written
-	// asDumped leaves out the mark of attributes that hold others, as the kernel does in its dumps. It accepts both.
+	// asDumped leaves out the mark of attributes that hold others, as the kernel does in its dumps.
+	// It accepts both.
 	asDumped bool
 }
 
-// native is the order of bytes in netlink. A pointer, since a copy would be made when the program starts.
+// native is the order of bytes in netlink. A pointer, since a copy would be made when the program
+// starts.
 var native = &binary.NativeEndian
 
 // begin starts a message with an nfnetlink header. The sequence number is chosen by the caller.
@@ -94,7 +98,8 @@ func (m *messages) begin(msgType uint16, flags uint16, seq uint32, family uint8,
 // end closes the message.
 func (m *messages) end() { nlmsg.SetLength(m.buf[m.start:]) }
 
-// beginBatch begins a transaction. A generation other than 0 makes the kernel refuse it when the ruleset has changed since.
+// beginBatch begins a transaction. A generation other than 0 makes the kernel refuse it when the
+// ruleset has changed since.
 func (m *messages) beginBatch(generation uint32) {
 	m.begin(unix.NFNL_MSG_BATCH_BEGIN, 0, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
 	if generation != 0 {
@@ -173,7 +178,8 @@ func (m *messages) data(attrType uint16, value []byte) {
 // attributes is the payload of a message or of a nested attribute.
 type attributes = nlmsg.Attributes
 
-// comment finds the comment of a rule or a table in userdata, which is a list of one byte type, one byte length, and value.
+// comment finds the comment of a rule or a table in userdata, which is a list of one byte type, one
+// byte length, and value.
 func comment(userdata []byte) string {
 	for len(userdata) >= 2 && len(userdata) >= 2+int(userdata[1]) {
 		if userdata[0] == udataComment {

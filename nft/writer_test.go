@@ -28,7 +28,8 @@ func writeWithoutPause(t *testing.T, ns *netns.NS) (stop func()) {
 	})
 }
 
-// updateWithoutPause changes the elements of the sets to those of the second version, and back, until stop is called.
+// updateWithoutPause changes the elements of the sets to those of the second version, and back,
+// until stop is called.
 func updateWithoutPause(t *testing.T, ns *netns.NS, versions []rules.Ruleset) (stop func()) {
 	var updates [2]*Transaction
 	for i := range updates {

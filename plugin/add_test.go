@@ -26,7 +26,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// The pods of these files are left alone: nothing is in their namespace, the result is the previous one, and the reason is kept.
+// The pods of these files are left alone: nothing is in their namespace, the result is the previous
+// one, and the reason is kept.
 func TestADDLeavesOthersAlone(t *testing.T) {
 	for file, reason := range map[string]decide.Reason{
 		"plain": decide.NoProxyContainer, "istio-init": decide.IstioInit, "host-network": decide.HostNetwork,
@@ -81,7 +82,8 @@ func TestADDAsksNobody(t *testing.T) {
 	}
 }
 
-// The pod is asked for by the names and the UID that the runtime gives, and the namespace only if a selector needs it.
+// The pod is asked for by the names and the UID that the runtime gives, and the namespace only if a
+// selector needs it.
 func TestADDAsksForThePod(t *testing.T) {
 	question := "pod shop/" + podName + " " + podUID
 	selecting := `"enablement_selectors":[{"namespaceSelector":{"matchLabels":{"mesh":"on"}}}]`
@@ -132,7 +134,8 @@ func TestADDKeepsARecord(t *testing.T) {
 	}
 }
 
-// A pod that cannot be read does not start, and the error says what to do; or it starts without redirection, and the log says it loudly.
+// A pod that cannot be read does not start, and the error says what to do; or it starts without
+// redirection, and the log says it loudly.
 func TestUnreadablePods(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -216,7 +219,8 @@ func TestUnreadableNamespace(t *testing.T) {
 	holdsNothing(t, ns)
 }
 
-// The configuration may be wrong for as long as the node agent needs to start: this is said loudly, and applies to no other pod.
+// The configuration may be wrong for as long as the node agent needs to start: this is said loudly,
+// and applies to no other pod.
 func TestADDOfTheNodeAgentWithAWrongConfiguration(t *testing.T) {
 	w := newWorld(t, "sidecar")
 	c := newCall(t, netnstest.New(t))
@@ -236,7 +240,8 @@ func TestADDOfTheNodeAgentWithAWrongConfiguration(t *testing.T) {
 	}
 }
 
-// An ADD that fails leaves what an earlier one has left, rules and record, so that the rules go when the pod is to be left alone.
+// An ADD that fails leaves what an earlier one has left, rules and record, so that the rules go
+// when the pod is to be left alone.
 func TestADDThatFailsAfterOneThatDidNot(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)

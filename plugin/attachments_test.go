@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// A pod with several attachments has one set of rules: they capture the families of all of them, whatever the order, and CHECK
-// finds for each what it expects.
+// A pod with several attachments has one set of rules: they capture the families of all of them,
+// whatever the order, and CHECK finds for each what it expects.
 func TestSeveralAttachments(t *testing.T) {
 	const v4, v6 = `{"address":"10.244.1.5/24"}`, `{"address":"fd00::5/64"}`
 	for _, tc := range []struct {
@@ -59,7 +59,8 @@ func TestSeveralAttachments(t *testing.T) {
 	}
 }
 
-// What is kept of other pods, of a pod that had the same id before, and of attachments that are left alone says nothing about this one.
+// What is kept of other pods, of a pod that had the same id before, and of attachments that are
+// left alone says nothing about this one.
 func TestAttachmentsThatAreNotBeside(t *testing.T) {
 	for name, change := range map[string]func(*record.Record){
 		"of another container":       func(r *record.Record) { r.ContainerID = strings.Repeat("e", 63) },

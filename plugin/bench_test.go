@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// BenchmarkAdd is an ADD of a pod of the mesh, from its decision to the record, and one that finds all
-// in place. It does not include the start of the program.
+// BenchmarkAdd is an ADD of a pod of the mesh, from its decision to the record, and one that finds
+// all in place. It does not include the start of the program.
 func BenchmarkAdd(b *testing.B) {
 	ns := netnstest.New(b)
 	w, c := newWorld(b, "sidecar"), newCall(b, ns)

@@ -35,7 +35,8 @@ func (s slow) Namespace(ctx context.Context, _ string) (*decide.Namespace, error
 	return nil, source.WithKind(source.Unavailable, context.Cause(ctx))
 }
 
-// All questions about a pod together take no longer than the budget of the API server, and a second for the node agent.
+// All questions about a pod together take no longer than the budget of the API server, and a second
+// for the node agent.
 func TestBudgetOfAllQuestions(t *testing.T) {
 	for _, tc := range []struct {
 		name     string

@@ -40,7 +40,8 @@ func TestDELWithoutAnything(t *testing.T) {
 	}
 }
 
-// refused are the ways in which package skel refuses a DEL whose configuration names a run directory.
+// refused are the ways in which package skel refuses a DEL whose configuration names a run
+// directory.
 var refused = map[string]struct{ was, is string }{
 	"a version that there is not": {`"cniVersion":"1.1.0","name"`, `"cniVersion":"7.0.0","name"`},
 	"no name":                     {`"name":"e2e"`, `"name":""`},
@@ -48,7 +49,8 @@ var refused = map[string]struct{ was, is string }{
 	"a version that is no text":   {`"cniVersion":"1.1.0","name"`, `"cniVersion":7,"name"`},
 }
 
-// Whatever is wrong with its configuration, DEL forgets the attachment where ADD has kept it, and removes its rules.
+// Whatever is wrong with its configuration, DEL forgets the attachment where ADD has kept it, and
+// removes its rules.
 func TestDELThatIsRefusedForgets(t *testing.T) {
 	host := netnstest.New(t)
 	for name, change := range refused {
@@ -68,8 +70,8 @@ func TestDELThatIsRefusedForgets(t *testing.T) {
 	}
 }
 
-// A DEL that is refused leaves what any other would leave: rules that the pod's other attachment needs, and that one's record, or those
-// of a sandbox that the runtime takes away.
+// A DEL that is refused leaves what any other would leave: rules that the pod's other attachment
+// needs, and that one's record, or those of a sandbox that the runtime takes away.
 func TestDELThatIsRefusedLeavesRules(t *testing.T) {
 	host := netnstest.New(t)
 	t.Run("of the pod's other attachment", func(t *testing.T) {
@@ -99,7 +101,8 @@ func TestDELThatIsRefusedLeavesRules(t *testing.T) {
 	})
 }
 
-// A DEL that is refused leaves the host's own namespace alone, too, unless the caller vouches for it.
+// A DEL that is refused leaves the host's own namespace alone, too, unless the caller vouches for
+// it.
 func TestDELThatIsRefusedInTheNamespaceOfTheHost(t *testing.T) {
 	w, host := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, host)
@@ -113,8 +116,8 @@ func TestDELThatIsRefusedInTheNamespaceOfTheHost(t *testing.T) {
 	holdsNothing(t, host)
 }
 
-// An environment that is not complete is refused before anybody has read standard input. DEL reads it nevertheless, and does not wait
-// for ever for its end.
+// An environment that is not complete is refused before anybody has read standard input. DEL reads
+// it nevertheless, and does not wait for ever for its end.
 func TestDELWithoutCompleteEnvironment(t *testing.T) {
 	host := netnstest.New(t)
 	without := func(environment []string) []string {
@@ -146,7 +149,8 @@ func TestDELWithoutCompleteEnvironment(t *testing.T) {
 	})
 }
 
-// DEL reads as much as a runtime could have to say, without a word on standard error, and no more of what does not end.
+// DEL reads as much as a runtime could have to say, without a word on standard error, and no more
+// of what does not end.
 func TestDELWithALongConfiguration(t *testing.T) {
 	w, host := newWorld(t, "plain"), netnstest.New(t)
 	for _, tc := range []struct {

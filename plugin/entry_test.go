@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// wantKeysOnce fails the test if an object has a key twice, of which most readers would keep one value.
+// wantKeysOnce fails the test if an object has a key twice, of which most readers would keep one
+// value.
 func wantKeysOnce(t testing.TB, object string) {
 	t.Helper()
 	seen := map[string]bool{}

@@ -46,7 +46,8 @@ func command(t *testing.T, verb string, c sandboxCall) *exec.Cmd {
 	cmd.Env = []string{
 		"CNI_COMMAND=" + verb, "CNI_PATH=/opt/cni/bin", "CNI_CONTAINERID=" + c.id, "CNI_IFNAME=" + cmp.Or(c.ifname, "eth0"),
 		"CNI_NETNS=" + c.netns, "CNI_ARGS=" + c.args,
-		// Under the race detector a program sleeps a second at its end, and one that counts coverage asks where to write it.
+		// Under the race detector a program sleeps a second at its end, and one that counts
+		// coverage asks where to write it.
 		"GORACE=atexit_sleep_ms=0", "GOCOVERDIR=" + t.TempDir(),
 	}
 	cmd.Stdin = strings.NewReader(c.stdin)

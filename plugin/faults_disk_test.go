@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// While the disk of the run directory is full, pods are redirected, checked and removed all the same, nothing is left half
-// written, and what could not be kept is in the log. Once there is space, an ADD keeps its record.
+// While the disk of the run directory is full, pods are redirected, checked and removed all the
+// same, nothing is left half written, and what could not be kept is in the log. Once there is
+// space, an ADD keeps its record.
 func TestAFullDisk(t *testing.T) {
 	if !filetest.Private(t) {
 		return

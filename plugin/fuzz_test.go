@@ -27,9 +27,9 @@ func (idle) Check(*netns.NS, rules.Ruleset, compat.Snapshot) (compat.Comparison,
 }
 func (idle) Remove(*netns.NS) (bool, error) { return false, nil }
 
-// FuzzVerbs gives the verbs what a runtime would never write. No verb panics; standard output has JSON or nothing; errors are
-// printable lines of bounded length. Nothing is written to disk, so that it is fast: what can become of a file name is tested with the
-// records.
+// FuzzVerbs gives the verbs what a runtime would never write. No verb panics; standard output has
+// JSON or nothing; errors are printable lines of bounded length. Nothing is written to disk, so
+// that it is fast: what can become of a file name is tested with the records.
 func FuzzVerbs(f *testing.F) {
 	c := newCall(f, nil)
 	f.Add([]byte(c.stdin), c.args, c.id)

@@ -67,8 +67,8 @@ func TestADDThatTheKernelRefuses(t *testing.T) {
 	c.wantNoRecord(t)
 }
 
-// Rules that are not as they were given fail the pod. New ones are removed; those of a running pod stay, which would pass the proxy
-// without.
+// Rules that are not as they were given fail the pod. New ones are removed; those of a running pod
+// stay, which would pass the proxy without.
 func TestADDThatIsNotVerified(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
@@ -89,8 +89,8 @@ func TestADDThatIsNotVerified(t *testing.T) {
 	holds(t, ns)
 }
 
-// Where the rules are in place although the backend fails, as when old routes cannot be removed, they are taken back if there were none
-// before: the pod does not start.
+// Where the rules are in place although the backend fails, as when old routes cannot be removed,
+// they are taken back if there were none before: the pod does not start.
 func TestADDThatFailsWithRulesInPlace(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
@@ -126,7 +126,8 @@ func TestADDThatFailsWithRulesInPlace(t *testing.T) {
 	}
 }
 
-// Rules that cannot be read are not said to be others: it is not known whether they are. ADD takes back what it has made nevertheless.
+// Rules that cannot be read are not said to be others: it is not known whether they are. ADD takes
+// back what it has made nevertheless.
 func TestRulesThatCannotBeRead(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
@@ -152,7 +153,8 @@ func TestRulesThatCannotBeRead(t *testing.T) {
 	holds(t, ns)
 }
 
-// A backend that cannot be used is not asked for in vain: auto takes the other, and the record says which.
+// A backend that cannot be used is not asked for in vain: auto takes the other, and the record says
+// which.
 func TestADDByLegacy(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
@@ -167,8 +169,8 @@ func TestADDByLegacy(t *testing.T) {
 	}
 }
 
-// A defect is an error for the runtime, with the place of the panic, also of one that happens inside of a namespace. It is logged and
-// counted as any other error.
+// A defect is an error for the runtime, with the place of the panic, also of one that happens
+// inside of a namespace. It is logged and counted as any other error.
 func TestPanics(t *testing.T) {
 	for name, panics := range map[string]func(ns *netns.NS) error{
 		"here":             func(*netns.NS) error { panic("impossible\nvalue") },

@@ -17,8 +17,8 @@ func descriptors(t *testing.T) int {
 	return len(files)
 }
 
-// A verb that has ended holds no file, socket or namespace, whether it has succeeded or not. Goroutines are looked at when all tests
-// have ended.
+// A verb that has ended holds no file, socket or namespace, whether it has succeeded or not.
+// Goroutines are looked at when all tests have ended.
 func TestVerbsLeakNothing(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)

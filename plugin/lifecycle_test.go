@@ -128,7 +128,8 @@ func tamper(t *testing.T, ns *netns.NS) {
 	}
 }
 
-// A plugin that stands alone has no previous result: it takes the addresses of the namespace, and prints an empty result.
+// A plugin that stands alone has no previous result: it takes the addresses of the namespace, and
+// prints an empty result.
 func TestADDWithoutPreviousResult(t *testing.T) {
 	bed := newPod(t, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	w := newWorld(t, "dual-stack")
@@ -144,8 +145,8 @@ func TestADDWithoutPreviousResult(t *testing.T) {
 	answers(t, bed, testbed.Outbound, testbed.Inbound)
 }
 
-// The addresses of a further attachment may say nothing about the pod's families: those of the namespace count then, as without a
-// result. A pod that has none fails.
+// The addresses of a further attachment may say nothing about the pod's families: those of the
+// namespace count then, as without a result. A pod that has none fails.
 func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 	bed := newPod(t, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	for _, row := range []struct {
@@ -194,7 +195,8 @@ func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 	}
 }
 
-// DEL leaves rules alone that somebody needs, or that the runtime takes away with the namespace in a moment.
+// DEL leaves rules alone that somebody needs, or that the runtime takes away with the namespace in
+// a moment.
 func TestDELLeavesRules(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, c *sandboxCall){
 		"of a Kubernetes sandbox": func(_ *testing.T, c *sandboxCall) { c.args += ";K8S_POD_INFRA_CONTAINER_ID=" + c.id },
@@ -229,7 +231,8 @@ func TestDELLeavesRules(t *testing.T) {
 	}
 }
 
-// CHECK does without a record, or with one that is damaged or another pod's: then it asks for the pod.
+// CHECK does without a record, or with one that is damaged or another pod's: then it asks for the
+// pod.
 func TestCHECKWithoutRecord(t *testing.T) {
 	for name, spoil := range map[string]func(*sandboxCall){
 		"none":          func(c *sandboxCall) { c.runDir = c.runDir + "/other" },

@@ -35,7 +35,8 @@ func TestResultsAreConverted(t *testing.T) {
 				c.prevResult = withField(t, results[form(from)], "cniVersion", from)
 				c.stdin = withField(t, c.with(), "cniVersion", to)
 				got, want := decoded(t, w.add(t, c)), decoded(t, withField(t, results[form(to)], "cniVersion", to))
-				// What a result says of DNS when there is nothing to say depends on who converts it.
+				// What a result says of DNS when there is nothing to say depends on who converts
+				// it.
 				delete(got, "dns")
 				delete(want, "dns")
 				if diff := cmp.Diff(want, got); diff != "" {
@@ -46,7 +47,8 @@ func TestResultsAreConverted(t *testing.T) {
 	}
 }
 
-// A result of the configuration's version is printed as it was written, whatever else is in it; without a version it gets that.
+// A result of the configuration's version is printed as it was written, whatever else is in it;
+// without a version it gets that.
 func TestResultsStayUntouched(t *testing.T) {
 	for _, tc := range []struct{ name, previous, want string }{
 		{

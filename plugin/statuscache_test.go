@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// STATUS finds out again only what may have changed: each row is a call after others, and what it looks at.
+// STATUS finds out again only what may have changed: each row is a call after others, and what it
+// looks at.
 func TestStatusRemembersWhatWasGood(t *testing.T) {
 	netnstest.RequireRoot(t)
 	w := newWorld(t, "")

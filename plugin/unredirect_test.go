@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// A pod that was redirected, and is to be left alone when ADD is called again, has no rules of ours then.
+// A pod that was redirected, and is to be left alone when ADD is called again, has no rules of ours
+// then.
 func TestADDAgainOfAPodThatIsLeftAloneNow(t *testing.T) {
 	for _, row := range []struct {
 		name, backend string
@@ -68,7 +69,8 @@ func TestADDAgainOfAPodThatCannotBeReadNow(t *testing.T) {
 	}
 }
 
-// Neither does CHECK say that such a pod should have no rules, whose record is lost or says nothing: the agent may have repaired it.
+// Neither does CHECK say that such a pod should have no rules, whose record is lost or says
+// nothing: the agent may have repaired it.
 func TestCHECKOfAPodThatCannotBeReadNow(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	w.add(t, newCall(t, ns))
@@ -103,8 +105,8 @@ func TestADDAgainFailsWhereRulesStay(t *testing.T) {
 	holdsNothing(t, ns)
 }
 
-// CHECK finds rules in a pod that is left alone, but for one that may make them itself: by its istio-init, which nobody looks for where
-// the runtime's annotations say enough.
+// CHECK finds rules in a pod that is left alone, but for one that may make them itself: by its
+// istio-init, which nobody looks for where the runtime's annotations say enough.
 func TestCHECKOfAPodThatIsLeftAlone(t *testing.T) {
 	const annotations = `"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":"b"}}`
 	injectedByHand := func(w *world) { delete(w.source.pod.Metadata.Annotations, "sidecar.istio.io/status") }
@@ -154,7 +156,8 @@ func TestCHECKOfAPodThatIsLeftAlone(t *testing.T) {
 	}
 }
 
-// CHECK of a pod that is left alone fails, too, where it cannot see whether there are rules: here for lack of a capability.
+// CHECK of a pod that is left alone fails, too, where it cannot see whether there are rules: here
+// for lack of a capability.
 func TestCHECKOfAPodThatIsLeftAloneAndCannotBeLookedAt(t *testing.T) {
 	host := netnstest.New(t)
 	w, ns := newWorld(t, "plain"), netnstest.New(t)

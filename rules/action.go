@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// An Action is something that a rule does with a packet. The types of this file, and [Unknown], are the only ones.
+// An Action is something that a rule does with a packet. The types of this file, and [Unknown], are
+// the only ones.
 type Action interface {
 	// String writes the action in nft's syntax.
 	String() string
@@ -30,36 +31,42 @@ type Jump struct {
 	Goto bool
 }
 
-// RedirectTo sends the connection to this host: to its loopback address at output, and at prerouting to the address of the interface by
-// which the packet came. It ends the evaluation. Port 0 leaves the port as it is; Last, if it is not 0, makes it a range of which the
-// kernel takes one, the connection's own if it is in the range and free.
+// RedirectTo sends the connection to this host: to its loopback address at output, and at
+// prerouting to the address of the interface by which the packet came. It ends the evaluation. Port
+// 0 leaves the port as it is; Last, if it is not 0, makes it a range of which the kernel takes one,
+// the connection's own if it is in the range and free.
 type RedirectTo struct{ Port, Last uint16 }
 
-// DNATPort sends the connection to another port of its destination; it ends the evaluation. Last, if it is not 0, makes it a range.
+// DNATPort sends the connection to another port of its destination; it ends the evaluation. Last,
+// if it is not 0, makes it a range.
 type DNATPort struct{ Port, Last uint16 }
 
-// DNATTo sends the connection to another address; it ends the evaluation. LastAddr, if it is valid, makes it a range of which the kernel
-// takes one, and so does Last for the port. Port 0 leaves the port as it is.
+// DNATTo sends the connection to another address; it ends the evaluation. LastAddr, if it is valid,
+// makes it a range of which the kernel takes one, and so does Last for the port. Port 0 leaves the
+// port as it is.
 type DNATTo struct {
 	Addr, LastAddr netip.Addr
 	Port, Last     uint16
 }
 
-// TProxy hands the packet to the socket that listens transparently on the port, and on Addr if that is valid. nftables goes on with the
-// next rule when no socket listens, and lets later actions of the rule set the mark and accept. Port 0 is the packet's own.
+// TProxy hands the packet to the socket that listens transparently on the port, and on Addr if that
+// is valid. nftables goes on with the next rule when no socket listens, and lets later actions of
+// the rule set the mark and accept. Port 0 is the packet's own.
 type TProxy struct {
 	Port uint16
 	Addr netip.Addr
 }
 
-// TProxyDrop is TProxy as xtables has it: it sets the mark and accepts when a socket listens, and drops when none does.
+// TProxyDrop is TProxy as xtables has it: it sets the mark and accepts when a socket listens, and
+// drops when none does.
 type TProxyDrop struct {
 	Port        uint16
 	Value, Mask uint32 // the mark loses the bits of Mask and is then xored with Value
 	Addr        netip.Addr
 }
 
-// Reject drops the packet and answers it. With says by what, in nft's words; "tcp reset" answers TCP packets only.
+// Reject drops the packet and answers it. With says by what, in nft's words; "tcp reset" answers
+// TCP packets only.
 type Reject struct{ With string }
 
 // SetMark sets the packet's mark: it loses the bits of Mask and is then xored with Value.
@@ -68,11 +75,12 @@ type SetMark struct{ Value, Mask uint32 }
 // SaveMark copies the packet's mark to its connection.
 type SaveMark struct{}
 
-// RestoreMark copies the connection's mark to its packet. In nftables a packet without connection ends the rule.
+// RestoreMark copies the connection's mark to its packet. In nftables a packet without connection
+// ends the rule.
 type RestoreMark struct{}
 
-// MixMark sets the mark of the packet, or with Conntrack the mark of its connection, to
-// (packet mark & Mark) ^ (connection mark & ConntrackMark) ^ Xor. If the packet has no connection and the
+// MixMark sets the mark of the packet, or with Conntrack the mark of its connection, to (packet
+// mark & Mark) ^ (connection mark & ConntrackMark) ^ Xor. If the packet has no connection and the
 // connection's mark is read or written, the rule continues and changes nothing.
 type MixMark struct {
 	Conntrack           bool
@@ -80,8 +88,9 @@ type MixMark struct {
 	Xor                 uint32
 }
 
-// SetZone puts the packet into a conntrack zone, unless an earlier rule has put it into one. With a Helper it gives a connection that the
-// packet begins conntrack's helper of that name, by which connections that this one announces are related to it.
+// SetZone puts the packet into a conntrack zone, unless an earlier rule has put it into one. With a
+// Helper it gives a connection that the packet begins conntrack's helper of that name, by which
+// connections that this one announces are related to it.
 type SetZone struct {
 	Zone   uint16
 	Helper string
@@ -90,7 +99,8 @@ type SetZone struct {
 // Notrack keeps conntrack from the packet, unless an earlier rule has put it into a zone.
 type Notrack struct{}
 
-// Require ends the rule for packets that do not fulfil the match. It stands for a match behind an action.
+// Require ends the rule for packets that do not fulfil the match. It stands for a match behind an
+// action.
 type Require struct{ Match Match }
 
 // Count counts the packet and has no other effect.

@@ -11,10 +11,12 @@ func newCommon(want, got []int) common {
 
 func (c common) keep(want, got int) { c.want[want], c.got[got] = true, true }
 
-// maxCells bounds what longestCommon may take, of time and memory: a thousand rules compared with a thousand others, some 4 MB.
+// maxCells bounds what longestCommon may take, of time and memory: a thousand rules compared with a
+// thousand others, some 4 MB.
 const maxCells = 1 << 20
 
-// commonRules finds a common subsequence of two lists of numbers, the longest unless they are long and repeat themselves.
+// commonRules finds a common subsequence of two lists of numbers, the longest unless they are long
+// and repeat themselves.
 func commonRules(want, got []int) common {
 	kept := newCommon(want, got)
 	first, last := 0, 0
@@ -63,24 +65,27 @@ func longestCommon(want, got []int) common {
 	return kept
 }
 
-// near bounds how many places of a rule in one list longCommon tries for each of its places in the other: those that are as often
-// repeated before, or so many times more or less.
+// near bounds how many places of a rule in one list longCommon tries for each of its places in the
+// other: those that are as often repeated before, or so many times more or less.
 const near = 4
 
-// A pair is the same rule in both lists, and the pair before it in the longest common subsequence that ends with it.
+// A pair is the same rule in both lists, and the pair before it in the longest common subsequence
+// that ends with it.
 type pair struct {
 	want, got int
 	before    *pair
 }
 
-// longCommon takes the time n log n (Hunt and Szymanski, A Fast Algorithm for Computing Longest Common Subsequences, 1977): there
-// are few pairs of places with the same rule. Where rules are repeated more than near times, it may miss the longest.
+// longCommon takes the time n log n (Hunt and Szymanski, A Fast Algorithm for Computing Longest
+// Common Subsequences, 1977): there are few pairs of places with the same rule. Where rules are
+// repeated more than near times, it may miss the longest.
 func longCommon(want, got []int) common {
 	places := map[int][]int{}
 	for j, number := range got {
 		places[number] = append(places[number], j)
 	}
-	// Of all subsequences of length k+1 so far, ends[k] is the last pair of the one that ends first in got.
+	// Of all subsequences of length k+1 so far, ends[k] is the last pair of the one that ends first
+	// in got.
 	var ends []*pair
 	seen := map[int]int{}
 	for i, number := range want {

@@ -18,7 +18,8 @@ func kept(list []int, keep []bool) []int {
 	return numbers
 }
 
-// TestLongListsHaveAsMuchInCommon compares the way of long lists with that of short ones, which tries everything.
+// TestLongListsHaveAsMuchInCommon compares the way of long lists with that of short ones, which
+// tries everything.
 func TestLongListsHaveAsMuchInCommon(t *testing.T) {
 	for _, row := range []struct {
 		name string

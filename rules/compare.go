@@ -5,11 +5,13 @@ import (
 	"slices"
 )
 
-// A Difference is one thing in which a ruleset that was found differs from the one that was expected.
+// A Difference is one thing in which a ruleset that was found differs from the one that was
+// expected.
 type Difference struct {
 	Kind DifferenceKind `json:"kind"`
-	// Where is the place: "table inet sluice", "chain inet sluice nat-output" or "routing"; or a set that rules of
-	// a chain use: "chain inet sluice nat-output, set outbound-exclude-ipv4", of which Want and Got list elements.
+	// Where is the place: "table inet sluice", "chain inet sluice nat-output" or "routing"; or a
+	// set that rules of a chain use: "chain inet sluice nat-output, set outbound-exclude-ipv4", of
+	// which Want and Got list elements.
 	Where string `json:"where"`
 	// Want is what was expected there and Got what was found; empty where there is none.
 	Want string `json:"want,omitempty"`
@@ -38,8 +40,9 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s in %s: %s", d.Kind, d.Where, d.Got)
 }
 
-// Compare lists in what got differs from want, as written: two rulesets that treat every packet alike by other rules do differ
-// here. The order of rules counts, that of tables and chains does not; comments, counters, handles and lines do not count.
+// Compare lists in what got differs from want, as written: two rulesets that treat every packet
+// alike by other rules do differ here. The order of rules counts, that of tables and chains does
+// not; comments, counters, handles and lines do not count.
 func Compare(want, got Ruleset) []Difference {
 	diffs := compareNamed(want.Tables, got.Tables,
 		func(t *Table) string { return "table " + t.Family.String() + " " + t.Name }, compareTables)

@@ -74,7 +74,8 @@ func TestCompareManyRules(t *testing.T) {
 	}
 }
 
-// TestCompareTakesStepsInProportion counts what is allocated, which each text, each pair of rules and each cell of a table is.
+// TestCompareTakesStepsInProportion counts what is allocated, which each text, each pair of rules
+// and each cell of a table is.
 func TestCompareTakesStepsInProportion(t *testing.T) {
 	perRule := func(n int) (objects, bytes float64) {
 		want, got := many(n, 1), many(n, 2)

@@ -8,7 +8,8 @@ import (
 	"go4.org/netipx"
 )
 
-// compareRules lists in what the rules of a chain differ, in a time and memory that grow little faster than their number.
+// compareRules lists in what the rules of a chain differ, in a time and memory that grow little
+// faster than their number.
 func compareRules(where string, want, got []Rule) []Difference {
 	n := newNumbering()
 	wanted, found := n.numbers(want), n.numbers(got)
@@ -47,12 +48,13 @@ func compareRules(where string, want, got []Rule) []Difference {
 	return diffs
 }
 
-// unpaired are the rules that were found where they are not wanted. The same rule is wanted elsewhere, or one that differs only in
-// the elements of sets, or none.
+// unpaired are the rules that were found where they are not wanted. The same rule is wanted
+// elsewhere, or one that differs only in the elements of sets, or none.
 type unpaired struct {
 	rules []*Rule
 	taken []bool
-	// The indices of rules, in order: of those with a number, and of those with named sets and the same text.
+	// The indices of rules, in order: of those with a number, and of those with named sets and the
+	// same text.
 	byNumber map[int][]int
 	byText   map[string][]int
 }
@@ -78,7 +80,8 @@ func (u *unpaired) takeSame(number int) bool {
 	return true
 }
 
-// takeChanged takes the first rule that differs only in what named sets hold, and returns in what; nothing if there is none.
+// takeChanged takes the first rule that differs only in what named sets hold, and returns in what;
+// nothing if there is none.
 func (u *unpaired) takeChanged(where string, want *Rule) []Difference {
 	if !usesSet(want) {
 		return nil
@@ -112,7 +115,8 @@ func usesSet(r *Rule) bool {
 	})
 }
 
-// changedSets describes two rules that differ only in what named sets hold; it returns nothing if they differ in more.
+// changedSets describes two rules that differ only in what named sets hold; it returns nothing if
+// they differ in more.
 func changedSets(where string, want, got *Rule) []Difference {
 	if len(want.Matches) != len(got.Matches) || want.String() != got.String() {
 		return nil

@@ -225,7 +225,8 @@ func TestCompareIgnoresWhatDoesNothing(t *testing.T) {
 	}
 }
 
-// TestEqualTellsAllKindsOfMatchesAndActionsApart holds that each of them differs from each other, also those that read alike.
+// TestEqualTellsAllKindsOfMatchesAndActionsApart holds that each of them differs from each other,
+// also those that read alike.
 func TestEqualTellsAllKindsOfMatchesAndActionsApart(t *testing.T) {
 	all := ^uint32(0)
 	addrs := rules.AddrRanges(prefixSelection("10.0.0.0/8").Prefixes)

@@ -13,13 +13,13 @@ import (
 const tableComment = "mesh redirect, by sluice"
 
 // Compile returns the ruleset that carries out the redirection. For invalid parameters, such as the
-// zero Redirect, it returns the [Faults] of [Redirect.Validate]; [DefaultRedirect] is where parameters
-// start. Equal parameters give equal rulesets. The time is linear in the number of prefixes, except
-// for sorting them.
+// zero Redirect, it returns the [Faults] of [Redirect.Validate]; [DefaultRedirect] is where
+// parameters start. Equal parameters give equal rulesets. The time is linear in the number of
+// prefixes, except for sorting them.
 //
 // Each new connection has the fate that istio-init's iptables rules give it, except for the
-// [Deviations] that are on. The rules are fewer: a rule that no packet can reach, or that changes no
-// packet's fate, is left out, and alike rules are merged.
+// [Deviations] that are on. The rules are fewer: a rule that no packet can reach, or that changes
+// no packet's fate, is left out, and alike rules are merged.
 func Compile(r Redirect) (Ruleset, error) {
 	if err := r.Validate(); err != nil {
 		return Ruleset{}, err
@@ -62,9 +62,11 @@ type compiler struct {
 	included, excluded, servers addressRanges
 	// proxyUser and proxyGroup match what the proxy sends.
 	proxyUser, proxyGroup Match
-	// loopbackIncluded switches off Istio's rule that leaves the application's traffic over lo alone.
+	// loopbackIncluded switches off Istio's rule that leaves the application's traffic over lo
+	// alone.
 	loopbackIncluded bool
-	// matches and actions hold the matches and actions of all rules: one allocation per rule took half of Compile's time.
+	// matches and actions hold the matches and actions of all rules: one allocation per rule took
+	// half of Compile's time.
 	matches []Match
 	actions []Action
 }
@@ -151,7 +153,8 @@ func (c *compiler) priority(ours, istio int) int {
 	return istio
 }
 
-// base begins a base chain. A family that is not captured leaves it at once: a rule that names no family would capture it.
+// base begins a base chain. A family that is not captured leaves it at once: a rule that names no
+// family would capture it.
 func (c *compiler) base(name string, t ChainType, h Hook, priority int) chainBuilder {
 	b := c.begin(name)
 	b.chain.Base = &Base{Type: t, Hook: h, Priority: priority}
@@ -194,7 +197,8 @@ func keep[T any](all *[]T, items []T) []T {
 	return (*all)[start:len(*all):len(*all)]
 }
 
-// build ends the chain. Rules that return at its end change nothing and are left out; so a guard alone makes no chain.
+// build ends the chain. Rules that return at its end change nothing and are left out; so a guard
+// alone makes no chain.
 func (b *chainBuilder) build() Chain {
 	rules := b.chain.Rules
 	for len(rules) > 0 && len(rules[len(rules)-1].Actions) == 1 && rules[len(rules)-1].Actions[0] == Return {
@@ -204,8 +208,8 @@ func (b *chainBuilder) build() Chain {
 	return b.chain
 }
 
-// capture appends a rule that captures TCP connections: with KeepEstablished only those that begin now, while the rest is
-// counted and left alone.
+// capture appends a rule that captures TCP connections: with KeepEstablished only those that begin
+// now, while the rest is counted and left alone.
 func (b *chainBuilder) capture(comment string, actions []Action, matches ...Match) {
 	if b.KeepEstablished {
 		notBegun := MatchTCPFlags{Not: true, Mask: SYN | ACK, Value: SYN}
@@ -232,9 +236,11 @@ func toPort(ports ...PortRange) MatchPort {
 	return MatchPort{Side: Destination, Ports: list}
 }
 
-// ManyPorts is from how many ports and ranges on a list is made for the kernel and no longer for a reader: adjacent ports become ranges, and
-// nftables gets a set of intervals. In a set of single ports the kernel looks for each new element at all others (net/netfilter/nft_set_bitmap.c).
-// To apply every second port of so many took, on Linux 6.18, as a set of ports and as one of intervals:
+// ManyPorts is from how many ports and ranges on a list is made for the kernel and no longer for a
+// reader: adjacent ports become ranges, and nftables gets a set of intervals. In a set of single
+// ports the kernel looks for each new element at all others (net/netfilter/nft_set_bitmap.c). To
+// apply every second port of so many took, on Linux 6.18, as a set of ports and as one of
+// intervals:
 //
 //	  500 ports   0.6 ms     0.6 ms
 //	1,000 ports   2.2 ms     1.2 ms
@@ -256,7 +262,8 @@ func byGroup(ids []IDRange) MatchOwner { return MatchOwner{Group: true, IDs: Nor
 
 func marked(mark uint32) MatchMark { return MatchMark{Value: mark, Mask: ^uint32(0)} }
 
-// interfaces returns a match for all the names without ending, and one for each that is a prefix: a set cannot hold those.
+// interfaces returns a match for all the names without ending, and one for each that is a prefix: a
+// set cannot hold those.
 func interfaces(out bool, names []InterfaceName) []Match {
 	names = slices.Clone(names)
 	slices.SortFunc(names, func(a, b InterfaceName) int { return cmp.Compare(a.String(), b.String()) })

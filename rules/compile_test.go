@@ -192,7 +192,8 @@ func TestPrioritiesAreTenEarlierThanIstiosButStrict(t *testing.T) {
 	}
 }
 
-// TestRulesAreInTheFormThatBackendsExpect holds for every rule: canonical matches, a comment that fits, and chains that exist.
+// TestRulesAreInTheFormThatBackendsExpect holds for every rule: canonical matches, a comment that
+// fits, and chains that exist.
 func TestRulesAreInTheFormThatBackendsExpect(t *testing.T) {
 	for _, r := range []rules.Redirect{
 		typical(everyParameter), typical(everyParameter, tproxyMode), typical(cniDefaults),

@@ -72,8 +72,9 @@ func TestRandomStrictRulesAreDecidedToBeTheReference(t *testing.T) {
 	})
 }
 
-// TestChangedRulesAreFound changes one rule of what was compiled. The packets that the rules can tell apart are tried one by one: if
-// one of them differs, the decision must say so, and if the decision says so, its witness must differ.
+// TestChangedRulesAreFound changes one rule of what was compiled. The packets that the rules can
+// tell apart are tried one by one: if one of them differs, the decision must say so, and if the
+// decision says so, its witness must differ.
 func TestChangedRulesAreFound(t *testing.T) {
 	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {

@@ -6,10 +6,12 @@ import (
 	"strings"
 )
 
-// A DeviationID names one way in which Sluice treats packets otherwise than istio-init's iptables rules do.
+// A DeviationID names one way in which Sluice treats packets otherwise than istio-init's iptables
+// rules do.
 type DeviationID string
 
-// The deviations. They are all there are: without them each new connection has the fate that istio-init gives it.
+// The deviations. They are all there are: without them each new connection has the fate that
+// istio-init gives it.
 const (
 	TunnelPortTProxy DeviationID = "tproxy-tunnel-port"
 	RerouteTProxy    DeviationID = "tproxy-reroute"

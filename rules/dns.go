@@ -1,6 +1,7 @@
 package rules
 
-// dnsServers calls do with the match of the captured servers, once for all of them or once for each family that has some.
+// dnsServers calls do with the match of the captured servers, once for all of them or once for each
+// family that has some.
 func (c *compiler) dnsServers(side Side, do func(servers ...Match)) {
 	switch {
 	case !c.DNS.active():

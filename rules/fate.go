@@ -7,37 +7,43 @@ import (
 
 // A Fate is all that a ruleset does to a packet.
 type Fate struct {
-	// Dropped reports that the packet goes no further. The other fields then say what was done to it before.
+	// Dropped reports that the packet goes no further. The other fields then say what was done to
+	// it before.
 	Dropped bool
-	// Rejected says by what the sender of a dropped packet is answered, in nft's words; empty if it is not.
+	// Rejected says by what the sender of a dropped packet is answered, in nft's words; empty if it
+	// is not.
 	Rejected string
-	// Redirect is the local port to which the connection is sent instead of its destination; 0 for none. RedirectLast, if it is not 0,
-	// is the last of the ports of which the kernel takes one.
+	// Redirect is the local port to which the connection is sent instead of its destination; 0 for
+	// none. RedirectLast, if it is not 0, is the last of the ports of which the kernel takes one.
 	Redirect, RedirectLast uint16
-	// ToHost reports that a packet of a protocol without ports is sent to this host instead of its destination.
+	// ToHost reports that a packet of a protocol without ports is sent to this host instead of its
+	// destination.
 	ToHost bool
-	// DNATPort is the port to which the connection is sent at its destination or at DNATAddr, instead of the one it asked for; 0 for that.
-	// DNATPortLast, if it is not 0, is the last of the ports of which the kernel takes one.
+	// DNATPort is the port to which the connection is sent at its destination or at DNATAddr,
+	// instead of the one it asked for; 0 for that. DNATPortLast, if it is not 0, is the last of the
+	// ports of which the kernel takes one.
 	DNATPort, DNATPortLast uint16
-	// DNATAddr is the address to which the connection is sent instead of its destination; not valid for that. DNATAddrLast, if it is
-	// valid, is the last of the addresses of which the kernel takes one.
+	// DNATAddr is the address to which the connection is sent instead of its destination; not valid
+	// for that. DNATAddrLast, if it is valid, is the last of the addresses of which the kernel
+	// takes one.
 	DNATAddr, DNATAddrLast netip.Addr
-	// TProxy is the port of the transparent listener that takes the packet; 0 for none. TProxyAddr is the address that it listens on, if
-	// the rule names one.
+	// TProxy is the port of the transparent listener that takes the packet; 0 for none. TProxyAddr
+	// is the address that it listens on, if the rule names one.
 	TProxy     uint16
 	TProxyAddr netip.Addr
 	// Mark and ConntrackMark are the marks of the packet and its connection afterwards.
 	Mark, ConntrackMark uint32
-	// Rerouted reports that a changed mark has led the packet, which was to leave, back to this host.
+	// Rerouted reports that a changed mark has led the packet, which was to leave, back to this
+	// host.
 	Rerouted bool
-	// Zone is the conntrack zone that the rules have chosen; 0 is conntrack's default. Untracked reports that they keep conntrack from the
-	// packet.
+	// Zone is the conntrack zone that the rules have chosen; 0 is conntrack's default. Untracked
+	// reports that they keep conntrack from the packet.
 	Zone      uint16
 	Untracked bool
 	// Helper is conntrack's helper that the rules give to the connection that the packet begins.
 	Helper string
-	// Undecided names what is not known, where the packet's fate depends on it; the other fields then mean nothing. UnknownMarks does so
-	// where only the marks depend on it.
+	// Undecided names what is not known, where the packet's fate depends on it; the other fields
+	// then mean nothing. UnknownMarks does so where only the marks depend on it.
 	Undecided, UnknownMarks string
 }
 
@@ -46,8 +52,9 @@ func (f Fate) Captured() bool {
 	return !f.Dropped && f.Undecided == "" && (f.Redirect != 0 || f.ToHost || f.TProxy != 0)
 }
 
-// Same reports whether two fates are the same to anybody who can see the packet or its connection: a packet that is dropped leaves
-// nothing behind but the mark of its connection and the answer to its sender. Where a fate is undecided nothing is the same.
+// Same reports whether two fates are the same to anybody who can see the packet or its connection:
+// a packet that is dropped leaves nothing behind but the mark of its connection and the answer to
+// its sender. Where a fate is undecided nothing is the same.
 func (f Fate) Same(g Fate) bool {
 	switch {
 	case f.Undecided != "" || g.Undecided != "" || f.UnknownMarks != "" || g.UnknownMarks != "":
@@ -115,7 +122,8 @@ func (f Fate) disposition() string {
 	return text
 }
 
-// translated writes the address, and the port if the packet has one, to which the connection is sent.
+// translated writes the address, and the port if the packet has one, to which the connection is
+// sent.
 func (f Fate) translated() string {
 	text := f.DNATAddr.String()
 	if f.DNATAddr.Is6() && f.DNATPort != 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// checkList holds what is so of every list: it is read exactly if each of its elements is, the error names those that are
-// not, and what was read is read again from what is printed of it.
+// checkList holds what is so of every list: it is read exactly if each of its elements is, the
+// error names those that are not, and what was read is read again from what is printed of it.
 func checkList[T fmt.Stringer](t *testing.T, parse func(string) ([]T, error), text string) []T {
 	t.Helper()
 	got, err := parse(text)

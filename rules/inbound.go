@@ -1,7 +1,7 @@
 package rules
 
-// natPrerouting decides about inbound connections in REDIRECT mode, and in both modes about those that arrive from a rerouted
-// interface.
+// natPrerouting decides about inbound connections in REDIRECT mode, and in both modes about those
+// that arrive from a rerouted interface.
 func (c *compiler) natPrerouting() Chain {
 	b := c.base("nat-prerouting", NAT, Prerouting, c.priority(NATPriority, IstioNATPriority))
 	for _, m := range interfaces(false, c.RerouteInterfaces) {
@@ -32,7 +32,8 @@ func (c *compiler) excludeInboundPorts(b *chainBuilder) {
 	}
 }
 
-// manglePrerouting drops invalid packets, and in TPROXY mode hands inbound connections to the proxy.
+// manglePrerouting drops invalid packets, and in TPROXY mode hands inbound connections to the
+// proxy.
 func (c *compiler) manglePrerouting() Chain {
 	b := c.base("mangle-prerouting", Filter, Prerouting, c.priority(ManglePriority, IstioManglePriority))
 	if c.Mode == ModeTProxy {

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An istioCase is one run of istio-iptables: its arguments, and the rules that it left in the namespace.
+// An istioCase is one run of istio-iptables: its arguments, and the rules that it left in the
+// namespace.
 type istioCase struct {
 	name     string
 	args     map[string]string // flags by name, environment variables in upper case, notes with a leading _
@@ -84,7 +85,8 @@ func readCase(t testing.TB, dir string) istioCase {
 func (c istioCase) parameters() rules.Redirect {
 	r := rules.DefaultRedirect()
 	lookup := func(name string) (uint32, error) { return map[string]uint32{"daemon": 1}[name], nil }
-	// Any mode but TPROXY is REDIRECT, whatever it says; the outbound port has no environment variable.
+	// Any mode but TPROXY is REDIRECT, whatever it says; the outbound port has no environment
+	// variable.
 	if c.setting("istio-inbound-interception-mode", "") == "TPROXY" {
 		r.Mode = rules.ModeTProxy
 	}
@@ -145,8 +147,8 @@ func (c istioCase) enabled(flag string) bool {
 	return err == nil && b
 }
 
-// readRouting reads the policy rules and the addresses of lo from the output of the ip command. The kernel has chosen the
-// priority; a rule that is there twice does what one does.
+// readRouting reads the policy rules and the addresses of lo from the output of the ip command. The
+// kernel has chosen the priority; a rule that is there twice does what one does.
 func readRouting(text string) rules.Routing {
 	var r rules.Routing
 	family := rules.IPv4

@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// istioReference returns the rules that istio-iptables makes of the parameters: one rule for each port, prefix and owner, in
-// the order of its program. TestReferenceIsIstio holds it to the recorded runs.
+// istioReference returns the rules that istio-iptables makes of the parameters: one rule for each
+// port, prefix and owner, in the order of its program. TestReferenceIsIstio holds it to the
+// recorded runs.
 func istioReference(r rules.Redirect) rules.Ruleset {
 	var rs rules.Ruleset
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {

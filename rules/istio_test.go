@@ -10,14 +10,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// leftovers are the runs that leave rules of the run before in place: what they leave is not what they were told.
+// leftovers are the runs that leave rules of the run before in place: what they leave is not what
+// they were told.
 var leftovers = map[string]string{
 	"126-reconcile-from-tproxy":        "the rules of TPROXY and of DNS stay when the new run has none",
 	"12a-rerun-dns-to-nodns-reconcile": "the conntrack zones of DNS stay when the new run captures none",
 }
 
-// TestStrictRulesTreatEveryPacketAsIstiosDo is the proof of Compile: without deviations, and for every recorded run of
-// istio-iptables, no packet can tell its rules from ours.
+// TestStrictRulesTreatEveryPacketAsIstiosDo is the proof of Compile: without deviations, and for
+// every recorded run of istio-iptables, no packet can tell its rules from ours.
 func TestStrictRulesTreatEveryPacketAsIstiosDo(t *testing.T) {
 	for _, c := range istioCases(t) {
 		t.Run(c.name, func(t *testing.T) {
@@ -44,8 +45,8 @@ func TestStrictRulesTreatEveryPacketAsIstiosDo(t *testing.T) {
 	}
 }
 
-// TestStrictRulesTreatRandomPacketsAsIstiosDo takes values of all sizes together with those in the rules, since the other test
-// compares one packet of each class.
+// TestStrictRulesTreatRandomPacketsAsIstiosDo takes values of all sizes together with those in the
+// rules, since the other test compares one packet of each class.
 func TestStrictRulesTreatRandomPacketsAsIstiosDo(t *testing.T) {
 	for _, c := range istioCases(t) {
 		if leftovers[c.name] != "" {
@@ -103,7 +104,8 @@ func TestOnlyNamedDeviationsDifferFromIstio(t *testing.T) {
 	}
 }
 
-// strict compiles the parameters of the run without deviations. A run that only cleans up leaves nothing.
+// strict compiles the parameters of the run without deviations. A run that only cleans up leaves
+// nothing.
 func (c istioCase) strict(t testing.TB) rules.Ruleset {
 	if c.cleaned() {
 		return rules.Ruleset{}
@@ -122,7 +124,8 @@ func deviation(r rules.Redirect, p rules.Packet, ours, theirs *rules.Ruleset) ru
 	if r.Mode != rules.ModeTProxy || last.Hook != rules.Prerouting || last.Protocol != rules.TCP {
 		return ""
 	}
-	// Either deviation leaves the packet to what REDIRECT mode would do with it: its mark stays, and no listener takes it.
+	// Either deviation leaves the packet to what REDIRECT mode would do with it: its mark stays,
+	// and no listener takes it.
 	expected := want.Fate
 	expected.Dropped, expected.TProxy, expected.Mark = false, 0, last.Mark
 	if len(want.Passes) == 1 && want.Fate.Dropped {

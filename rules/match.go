@@ -10,10 +10,12 @@ import (
 	"go4.org/netipx"
 )
 
-// A Match is one condition on a packet. The types of this package that are named Match, and [Unknown], are the only ones.
+// A Match is one condition on a packet. The types of this package that are named Match, and
+// [Unknown], are the only ones.
 //
-// A condition on something that the packet does not have (a port, a socket, a connection) is not fulfilled, not even when it is negated,
-// unless the type says otherwise. An interface that the packet does not have is one without a name.
+// A condition on something that the packet does not have (a port, a socket, a connection) is not
+// fulfilled, not even when it is negated, unless the type says otherwise. An interface that the
+// packet does not have is one without a name.
 type Match interface {
 	// String writes the condition in nft's syntax.
 	String() string
@@ -21,8 +23,8 @@ type Match interface {
 	rank() int
 }
 
-// SortMatches brings the matches of a rule into the canonical order, in which rules are compared. Conditions on equal
-// fields keep their order.
+// SortMatches brings the matches of a rule into the canonical order, in which rules are compared.
+// Conditions on equal fields keep their order.
 func SortMatches(matches []Match) {
 	slices.SortStableFunc(matches, func(a, b Match) int { return cmp.Compare(a.rank(), b.rank()) })
 }
@@ -53,7 +55,8 @@ type MatchFamily struct{ Family Family }
 type MatchAddr struct {
 	Side Side
 	Not  bool
-	// Ranges of one family, normalised. With Not, packets of that family with any other address match.
+	// Ranges of one family, normalised. With Not, packets of that family with any other address
+	// match.
 	Ranges []netipx.IPRange
 	// Set is the name under which nftables keeps the ranges when there are many, or empty.
 	Set string
@@ -65,7 +68,8 @@ type MatchProtocol struct {
 	Protocols []Protocol // in ascending order
 }
 
-// MatchPort matches a port of the protocols that have ports (see [Protocol.HasPorts]); it stands beside a MatchProtocol of these.
+// MatchPort matches a port of the protocols that have ports (see [Protocol.HasPorts]); it stands
+// beside a MatchProtocol of these.
 type MatchPort struct {
 	Side  Side
 	Not   bool
@@ -78,17 +82,19 @@ type MatchTCPFlags struct {
 	Mask, Value TCPFlags
 }
 
-// MatchOwner matches the user or group of the socket that sent the packet, as numeric ids of the network namespace's user
-// namespace.
+// MatchOwner matches the user or group of the socket that sent the packet, as numeric ids of the
+// network namespace's user namespace.
 type MatchOwner struct {
 	Group bool // the socket's group, else its user
 	Not   bool
 	IDs   []IDRange // normalised
-	// Socketless reports that a packet without socket matches when Not is set: xtables matches it, nftables does not.
+	// Socketless reports that a packet without socket matches when Not is set: xtables matches it,
+	// nftables does not.
 	Socketless bool
 }
 
-// InterfaceName is the name of a network interface, or with Prefix the beginning of the names of several.
+// InterfaceName is the name of a network interface, or with Prefix the beginning of the names of
+// several.
 type InterfaceName struct {
 	Name   string
 	Prefix bool

@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// MatchState matches the state of the packet's connection. A packet has one of the states of [State], and beside it [SNAT] or [DNAT] if
-// its connection is translated.
+// MatchState matches the state of the packet's connection. A packet has one of the states of
+// [State], and beside it [SNAT] or [DNAT] if its connection is translated.
 type MatchState struct {
 	Not    bool
 	States StateSet
 }
 
-// MatchStatus matches packets of a connection that has any of the bits. A packet without a connection does not match, not even when
-// Not is set.
+// MatchStatus matches packets of a connection that has any of the bits. A packet without a
+// connection does not match, not even when Not is set.
 type MatchStatus struct {
 	Not    bool
 	Status Status
 }
 
-// MatchDirection matches packets of a connection by their direction: those of its originator, or with Reply those of the other end. A
-// packet without a connection does not match.
+// MatchDirection matches packets of a connection by their direction: those of its originator, or
+// with Reply those of the other end. A packet without a connection does not match.
 type MatchDirection struct{ Reply bool }
 
 func (m MatchState) rank() int     { return 12 }
@@ -41,8 +41,8 @@ func (m MatchDirection) String() string {
 	return "ct direction original"
 }
 
-// Status is a set of bits that conntrack keeps for a connection: enum ip_conntrack_status of linux/netfilter/nf_conntrack_common.h,
-// without those that only the kernel itself uses.
+// Status is a set of bits that conntrack keeps for a connection: enum ip_conntrack_status of
+// linux/netfilter/nf_conntrack_common.h, without those that only the kernel itself uses.
 type Status uint8
 
 // The bits.
@@ -71,15 +71,16 @@ func (s Status) String() string {
 	return strings.Join(names, ",")
 }
 
-// MatchMark matches the packet's mark, or with Conntrack its connection's mark, in the bits of Mask. A packet without a connection
-// never matches a connection mark.
+// MatchMark matches the packet's mark, or with Conntrack its connection's mark, in the bits of
+// Mask. A packet without a connection never matches a connection mark.
 type MatchMark struct {
 	Conntrack   bool
 	Not         bool
 	Value, Mask uint32
 }
 
-// MatchMarkRange matches the packet's mark, or with Conntrack its connection's mark, by ranges of values.
+// MatchMarkRange matches the packet's mark, or with Conntrack its connection's mark, by ranges of
+// values.
 type MatchMarkRange struct {
 	Conntrack bool
 	Not       bool

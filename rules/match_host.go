@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// The matches of this file depend on more than the packet: on the routes, addresses and sockets of its host. Two rulesets that are
-// compared run on the same host, so that such a condition is fulfilled on both sides or on neither.
+// The matches of this file depend on more than the packet: on the routes, addresses and sockets of
+// its host. Two rulesets that are compared run on the same host, so that such a condition is
+// fulfilled on both sides or on neither.
 
 // AddrType is what routing makes of an address: a route's type (enum of linux/rtnetlink.h).
 type AddrType uint8
@@ -66,32 +67,37 @@ type MatchAddrType struct {
 	Types AddrTypeSet
 }
 
-// MatchReversePath matches packets whose source the host would reach by the interface that they came in by, or with Not those of which
-// it would not. Kind says how the route is looked up; conditions of one kind are the same condition.
+// MatchReversePath matches packets whose source the host would reach by the interface that they
+// came in by, or with Not those of which it would not. Kind says how the route is looked up;
+// conditions of one kind are the same condition.
 type MatchReversePath struct {
 	Not  bool
 	Kind string
 }
 
-// MatchSocket matches packets for which the host has a transparent socket, or with Not those for which it has none. Kind says how the
-// socket is looked up; conditions of one kind are the same condition.
+// MatchSocket matches packets for which the host has a transparent socket, or with Not those for
+// which it has none. Kind says how the socket is looked up; conditions of one kind are the same
+// condition.
 type MatchSocket struct {
 	Not  bool
 	Kind string
 }
 
-// MatchListed matches packets of which parts are in a list that the rules name and do not contain: an ipset, or a set of nftables that
-// changes by itself. For two rulesets a list of one name is one list, unless rules of one of them write to it and rules of the other do
-// not, or for other packets.
+// MatchListed matches packets of which parts are in a list that the rules name and do not contain:
+// an ipset, or a set of nftables that changes by itself. For two rulesets a list of one name is one
+// list, unless rules of one of them write to it and rules of the other do not, or for other
+// packets.
 type MatchListed struct {
 	Not bool
 	// List names it.
 	List string
 	// Parts are what is looked up: "src", "dst,dst", "ip saddr".
 	Parts string
-	// Destination reports that the parts have something that translation changes, More that they have more than addresses and ports.
+	// Destination reports that the parts have something that translation changes, More that they
+	// have more than addresses and ports.
 	Destination, More bool
-	// State names what rules write to that change the list, and Contents stands for what it held when it was read, as far as that was.
+	// State names what rules write to that change the list, and Contents stands for what it held
+	// when it was read, as far as that was.
 	State, Contents string
 }
 

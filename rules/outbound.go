@@ -46,15 +46,18 @@ func (c *compiler) groupOutput() Chain {
 	return b.build()
 }
 
-// loopbackOutput decides about what is sent over lo: accept leaves it alone, return leaves the decision to natOutput.
+// loopbackOutput decides about what is sent over lo: accept leaves it alone, return leaves the
+// decision to natOutput.
 //
-// For each user, then for each group of the proxy, istio-init has three rules: (a) over lo to another address than loopback is an
-// inbound connection to this pod; (b) over lo from anybody else is left alone; (c) from this owner is left alone. Rule b of
-// the first user leaves nothing over lo to the later owners except where DNS or an included loopback prefix restricts it, so that
-// most of their rules can never match.
+// For each user, then for each group of the proxy, istio-init has three rules: (a) over lo to
+// another address than loopback is an inbound connection to this pod; (b) over lo from anybody else
+// is left alone; (c) from this owner is left alone. Rule b of the first user leaves nothing over lo
+// to the later owners except where DNS or an included loopback prefix restricts it, so that most of
+// their rules can never match.
 //
-// Rule b is "not this user" there. Here it is "anybody", because the user in question is left alone too; so it also matches packets
-// without socket, as xtables' negated owner does and nftables' does not.
+// Rule b is "not this user" there. Here it is "anybody", because the user in question is left alone
+// too; so it also matches packets without socket, as xtables' negated owner does and nftables' does
+// not.
 func (c *compiler) loopbackOutput() Chain {
 	b := c.begin(loopbackChain)
 	for _, f := range c.families {

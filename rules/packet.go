@@ -13,9 +13,11 @@ type Packet struct {
 	InInterface  string // at Prerouting
 	OutInterface string // at Output: what routing chose
 	Protocol     Protocol
-	// Source and Destination are of one family. Ports are 0 for protocols without them (see [Protocol.HasPorts]).
+	// Source and Destination are of one family. Ports are 0 for protocols without them (see
+	// [Protocol.HasPorts]).
 	Source, Destination netip.AddrPort
-	// Owner is the sending socket's; nil at Prerouting, and for the packets that the kernel sends by itself.
+	// Owner is the sending socket's; nil at Prerouting, and for the packets that the kernel sends
+	// by itself.
 	Owner         *Owner
 	Mark          uint32
 	ConntrackMark uint32
@@ -24,22 +26,27 @@ type Packet struct {
 	// NoListener reports that a tproxy rule finds no transparent socket to hand the packet to.
 	NoListener bool
 
-	// Reply reports that the packet goes in the direction of its connection's answers. It needs a state with a connection other than New.
+	// Reply reports that the packet goes in the direction of its connection's answers. It needs a
+	// state with a connection other than New.
 	Reply bool
-	// Status is what conntrack has noted about the connection. A new connection has none of it but [StatusExpected] and [StatusConfirmed].
+	// Status is what conntrack has noted about the connection. A new connection has none of it but
+	// [StatusExpected] and [StatusConfirmed].
 	Status Status
 	// ICMPType and ICMPCode are set for ICMP and ICMPv6, and 0 for other protocols.
 	ICMPType, ICMPCode uint8
-	// InAddress is the address that a redirect at prerouting gives the packet: of InInterface the first one (IPv4), or the first one of the
-	// destination's scope (IPv6). The unspecified address says that it has none, the zero value that it is not known.
+	// InAddress is the address that a redirect at prerouting gives the packet: of InInterface the
+	// first one (IPv4), or the first one of the destination's scope (IPv6). The unspecified address
+	// says that it has none, the zero value that it is not known.
 	InAddress netip.Addr
-	// SourceType and DestinationType are what routing makes of the addresses, AddrTypeUnknown if that is not known.
+	// SourceType and DestinationType are what routing makes of the addresses, AddrTypeUnknown if
+	// that is not known.
 	SourceType, DestinationType AddrType
 	// NoReversePath reports that the host would not reach the source by InInterface.
 	NoReversePath bool
 	// TransparentSocket reports that the host has a transparent socket for the packet.
 	TransparentSocket bool
-	// Bound reports that the sending socket is bound to OutInterface (SO_BINDTODEVICE): no other route leads its packets elsewhere.
+	// Bound reports that the sending socket is bound to OutInterface (SO_BINDTODEVICE): no other
+	// route leads its packets elsewhere.
 	Bound bool
 }
 
@@ -91,8 +98,8 @@ const (
 	Invalid
 	Untracked
 
-	// SNAT and DNAT are no states, but members of a [StateSet] for packets of connections of which the source or the destination is
-	// translated, as xtables has it.
+	// SNAT and DNAT are no states, but members of a [StateSet] for packets of connections of which
+	// the source or the destination is translated, as xtables has it.
 	SNAT
 	DNAT
 )
@@ -162,8 +169,8 @@ func (f TCPFlags) String() string {
 	return strings.Join(names, " | ")
 }
 
-// String writes the packet in the syntax that [ParsePacket] reads, without what an ordinary packet has: an interface whose address is the
-// destination, and unicast addresses.
+// String writes the packet in the syntax that [ParsePacket] reads, without what an ordinary packet
+// has: an interface whose address is the destination, and unicast addresses.
 func (p Packet) String() string {
 	b := new(strings.Builder)
 	end := func(a netip.AddrPort) string {

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// The parsers read what istio-iptables' flags and Istio's annotations hold. Lists are separated by commas; blanks around an
-// element and empty elements are ignored, as Istio does. An error names every element that is wrong and what is allowed.
+// The parsers read what istio-iptables' flags and Istio's annotations hold. Lists are separated by
+// commas; blanks around an element and empty elements are ignored, as Istio does. An error names
+// every element that is wrong and what is allowed.
 
 // ParseMode reads the interception mode; the empty text is REDIRECT, Istio's default.
 func ParseMode(text string) (Mode, error) {
@@ -46,8 +47,8 @@ func parsePort(text string) (uint16, bool) {
 	return uint16(n), err == nil
 }
 
-// ParsePorts reads a list of ports and ranges of ports ("80,8000-9000" or "80,8000:9000"), normalised. Port 0 is allowed, as
-// in Istio, and never matches.
+// ParsePorts reads a list of ports and ranges of ports ("80,8000-9000" or "80,8000:9000"),
+// normalised. Port 0 is allowed, as in Istio, and never matches.
 func ParsePorts(text string) ([]PortRange, error) {
 	ranges, err := parseList(text, parsePortRange)
 	return Normalise(ranges), err
@@ -101,7 +102,8 @@ func wildcardAmong(text string) error {
 	return fmt.Errorf(`"*" stands for all and cannot be in a list with %q: want "*" alone, or a list without it`, other)
 }
 
-// ParsePrefixes reads a list of prefixes. Host bits may be set; an address without length is refused, as in Istio.
+// ParsePrefixes reads a list of prefixes. Host bits may be set; an address without length is
+// refused, as in Istio.
 func ParsePrefixes(text string) ([]netip.Prefix, error) { return parseList(text, parsePrefix) }
 
 func parsePrefix(text string) (netip.Prefix, error) {
@@ -136,8 +138,8 @@ func ParseLoopbackCIDR(text string) (netip.Prefix, error) {
 // A Lookup finds the numeric id of a user or group name.
 type Lookup func(name string) (uint32, error)
 
-// ParseIDs reads a list of numeric user or group ids and ranges of them ("1337,2000-2999"), in the order given. Names
-// are resolved by lookup; without one they are refused.
+// ParseIDs reads a list of numeric user or group ids and ranges of them ("1337,2000-2999"), in the
+// order given. Names are resolved by lookup; without one they are refused.
 func ParseIDs(text string, lookup Lookup) ([]IDRange, error) {
 	return parseList(text, func(text string) (IDRange, error) { return parseIDRange(text, lookup) })
 }
@@ -183,7 +185,8 @@ func ParseGroupSelection(text string, lookup Lookup) (GroupSelection, error) {
 	return GroupSelection{IDs: ids}, err
 }
 
-// ParseInterfaces reads a list of interface names. A last "+" (as in iptables) or "*" (as in nft) stands for every ending.
+// ParseInterfaces reads a list of interface names. A last "+" (as in iptables) or "*" (as in nft)
+// stands for every ending.
 func ParseInterfaces(text string) ([]InterfaceName, error) { return parseList(text, parseInterface) }
 
 func parseInterface(text string) (InterfaceName, error) {
@@ -219,7 +222,8 @@ func ParseBool(text string) (bool, error) {
 	return b, nil
 }
 
-// ParseServer reads the address of a DNS server. A zone is dropped: rules cannot match it (iptables drops it too).
+// ParseServer reads the address of a DNS server. A zone is dropped: rules cannot match it (iptables
+// drops it too).
 func ParseServer(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil {

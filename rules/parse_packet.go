@@ -19,10 +19,10 @@ const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev 
 //	out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000
 //	in tcp [fd00::9]:51000 > [fd00::5]:8080 dev eth0 state established
 //
-// Left out, the device is lo for an outgoing packet to a loopback address or to its own source and eth0 otherwise, the user
-// is 0 and the group equal to the user, the state new, and the flags of TCP syn for a new connection and ack otherwise.
-// The arrow may be -> too.
-// The error names every word that is wrong.
+// Left out, the device is lo for an outgoing packet to a loopback address or to its own source and
+// eth0 otherwise, the user is 0 and the group equal to the user, the state new, and the flags of
+// TCP syn for a new connection and ack otherwise. The arrow may be -> too. The error names every
+// word that is wrong.
 func ParsePacket(text string) (Packet, error) {
 	words := strings.Fields(text)
 	if len(words) < 5 || words[3] != ">" && words[3] != "->" {
@@ -183,7 +183,8 @@ func (p *Packet) parseOptions(words []string) error {
 	return errors.Join(faults...)
 }
 
-// setDevice sets the interface at the packet's hook; the empty name stands for the one that routing would likely choose.
+// setDevice sets the interface at the packet's hook; the empty name stands for the one that routing
+// would likely choose.
 func (p *Packet) setDevice(device string) {
 	local := p.Destination.Addr().IsLoopback() || p.Destination.Addr() == p.Source.Addr()
 	switch {

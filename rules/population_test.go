@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A population is packets that differ in all that some rulesets can tell apart: for each part of a packet, the values at
-// and beside every boundary that occurs in a rule. Values that no rule tells apart count as one, so that all combinations
-// stand for all packets.
+// A population is packets that differ in all that some rulesets can tell apart: for each part of a
+// packet, the values at and beside every boundary that occurs in a rule. Values that no rule tells
+// apart count as one, so that all combinations stand for all packets.
 type population struct {
 	family     rules.Family
 	hook       rules.Hook
@@ -38,10 +38,12 @@ func newPopulation(f rules.Family, h rules.Hook, rulesets ...rules.Ruleset) *pop
 	return p
 }
 
-// long is whether every combination is compared with the recorded runs, and ten times as many with the reference.
+// long is whether every combination is compared with the recorded runs, and ten times as many with
+// the reference.
 func long() bool { return os.Getenv("SLUICE_LONG") == "1" }
 
-// sampleLimit is how many packets of a population are compared with a recorded run where there are more combinations.
+// sampleLimit is how many packets of a population are compared with a recorded run where there are
+// more combinations.
 func sampleLimit() int {
 	if long() {
 		return math.MaxInt
@@ -58,8 +60,8 @@ func (p *population) size() int {
 	return n
 }
 
-// each calls do with every combination, or with a sample of them if there are more than the limit. The sample is always the
-// same. It ends when do returns false.
+// each calls do with every combination, or with a sample of them if there are more than the limit.
+// The sample is always the same. It ends when do returns false.
 func (p *population) each(limit int, do func(rules.Packet) bool) {
 	size := p.size()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -83,7 +85,8 @@ func (p *population) packet(index int) (packet rules.Packet, exists bool) {
 	return normal(packet)
 }
 
-// normal takes away what a packet of its kind cannot have, and reports whether the packet can exist.
+// normal takes away what a packet of its kind cannot have, and reports whether the packet can
+// exist.
 func normal(p rules.Packet) (rules.Packet, bool) {
 	if p.Protocol != rules.TCP && p.Protocol != rules.UDP {
 		p.Source = netip.AddrPortFrom(p.Source.Addr(), 0)
@@ -280,8 +283,8 @@ func (v vocabulary) owners() []change {
 	return every(owners, func(p *rules.Packet, o *rules.Owner) { p.Owner = o })
 }
 
-// markValues are the marks that a rule compares with or sets, or that a policy route matches. Where there are none, no mark is
-// told from another.
+// markValues are the marks that a rule compares with or sets, or that a policy route matches. Where
+// there are none, no mark is told from another.
 func (v vocabulary) markValues() []uint32 {
 	values := []uint32{0}
 	for _, m := range of[rules.MatchMark](v) {

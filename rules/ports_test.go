@@ -32,7 +32,8 @@ func excludingPorts(ports []rules.PortRange) rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-// TestManyAdjacentPortsAreRanges has lists that a reader recognises, and those that only the kernel reads.
+// TestManyAdjacentPortsAreRanges has lists that a reader recognises, and those that only the kernel
+// reads.
 func TestManyAdjacentPortsAreRanges(t *testing.T) {
 	for _, row := range []struct{ from, ports, want int }{
 		{15020, 2, 2}, {1, rules.ManyPorts - 1, rules.ManyPorts - 1}, {1, rules.ManyPorts, 1}, {1, 40000, 1}, {65536 - rules.ManyPorts, rules.ManyPorts, 1},
@@ -47,7 +48,8 @@ func TestManyAdjacentPortsAreRanges(t *testing.T) {
 	}
 }
 
-// TestManyPortsAreTheSamePorts draws lists that are joined, and compares the rulesets with those of the same ports one by one.
+// TestManyPortsAreTheSamePorts draws lists that are joined, and compares the rulesets with those of
+// the same ports one by one.
 func TestManyPortsAreTheSamePorts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		numbers := rapid.SliceOfNDistinct(rapid.Uint16Range(1, 2000), rules.ManyPorts, rules.ManyPorts+100, rapid.ID[uint16]).Draw(t, "ports")

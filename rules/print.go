@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// String writes the tables in the language of nft(8), so that `nft -f` loads them, and the routes as comments.
+// String writes the tables in the language of nft(8), so that `nft -f` loads them, and the routes
+// as comments.
 func (rs Ruleset) String() string {
 	b := new(strings.Builder)
 	for i := range rs.Tables {
@@ -40,7 +41,8 @@ func (t *Table) print(b *strings.Builder) {
 	b.WriteString("}\n")
 }
 
-// Sets returns, for each named set of the table, the first match that uses it, in the order of the rules.
+// Sets returns, for each named set of the table, the first match that uses it, in the order of the
+// rules.
 func (t *Table) Sets() []MatchAddr {
 	var sets []MatchAddr
 	seen := map[string]bool{}
@@ -82,7 +84,8 @@ func (r *Rule) String() string {
 	return strings.Join(words, " ")
 }
 
-// matchTexts writes the matches; a protocol before a port or TCP's flags is part of their text, as nft prints it.
+// matchTexts writes the matches; a protocol before a port or TCP's flags is part of their text, as
+// nft prints it.
 func (r *Rule) matchTexts() []string {
 	var words []string
 	protocol := ""

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// randomSample is how many packets of each family and direction are tried for each of the random parameters, of which
+// randomSample is how many packets of each family and direction are tried for each of the random
+// parameters, of which
 // -rapid.checks says how many.
 func randomSample() int {
 	if long() {
@@ -21,8 +22,8 @@ func randomSample() int {
 	return 12
 }
 
-// anyRedirect draws valid parameters from few values, so that they often meet: a tunnel port that is DNS's or excluded, an
-// interface that is rerouted and excluded, a user that is listed twice.
+// anyRedirect draws valid parameters from few values, so that they often meet: a tunnel port that
+// is DNS's or excluded, an interface that is rerouted and excluded, a user that is listed twice.
 func anyRedirect() *rapid.Generator[rules.Redirect] {
 	portRange := rapid.SampledFrom(ports("0,1,53,80,443,15001,15006,15008,15053,80-8080,65535"))
 	idRange := rapid.SampledFrom(ids("0,1,1337,1338,202,1337-1339,0-5000"))
@@ -69,8 +70,8 @@ func anyRedirect() *rapid.Generator[rules.Redirect] {
 	})
 }
 
-// TestStrictRulesTreatEveryPacketAsTheReferenceDoes goes beyond the recorded runs, to combinations of parameters that nobody
-// has recorded.
+// TestStrictRulesTreatEveryPacketAsTheReferenceDoes goes beyond the recorded runs, to combinations
+// of parameters that nobody has recorded.
 func TestStrictRulesTreatEveryPacketAsTheReferenceDoes(t *testing.T) {
 	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
@@ -104,8 +105,9 @@ func TestDeviationsChangeWhatTheyNameAndNoMore(t *testing.T) {
 	})
 }
 
-// TestKeepEstablishedIsAboutOldConnectionsOnly holds that a connection that begins has the same fate with and without it, and
-// that of the others no TCP packet is redirected, nor offered to a listener.
+// TestKeepEstablishedIsAboutOldConnectionsOnly holds that a connection that begins has the same
+// fate with and without it, and that of the others no TCP packet is redirected, nor offered to a
+// listener.
 func TestKeepEstablishedIsAboutOldConnectionsOnly(t *testing.T) {
 	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
@@ -144,7 +146,8 @@ func TestCompileIsDeterministicAndLeavesItsInputAlone(t *testing.T) {
 	})
 }
 
-// TestOrderAndDuplicatesOfListsMeanNothing leaves out the users of the proxy, of which the first is special.
+// TestOrderAndDuplicatesOfListsMeanNothing leaves out the users of the proxy, of which the first is
+// special.
 func TestOrderAndDuplicatesOfListsMeanNothing(t *testing.T) {
 	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {

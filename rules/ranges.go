@@ -10,7 +10,8 @@ import (
 	"go4.org/netipx"
 )
 
-// A Range is a closed interval of numbers: ports, or user and group ids. First equals Last for a single number.
+// A Range is a closed interval of numbers: ports, or user and group ids. First equals Last for a
+// single number.
 type Range[T uint16 | uint32] struct{ First, Last T }
 
 // PortRange is a range of TCP or UDP ports.
@@ -45,9 +46,9 @@ func (r Range[T]) String() string {
 	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }
 
-// Normalise returns the same numbers as the fewest ranges, in ascending order: overlapping ranges are merged and so are
-// adjacent ones that are ranges already. Adjacent single numbers stay single, because a list of ports is easier
-// to recognise than the range it happens to form.
+// Normalise returns the same numbers as the fewest ranges, in ascending order: overlapping ranges
+// are merged and so are adjacent ones that are ranges already. Adjacent single numbers stay single,
+// because a list of ports is easier to recognise than the range it happens to form.
 func Normalise[T uint16 | uint32](ranges []Range[T]) []Range[T] {
 	if len(ranges) == 0 {
 		return nil
@@ -96,8 +97,9 @@ func Contains[T uint16 | uint32](ranges []Range[T], n T) bool {
 	return found
 }
 
-// AddrRanges returns the addresses of the prefixes as the fewest ranges, in ascending order: duplicate, overlapping and
-// adjacent prefixes are merged, host bits are ignored. IPv4-mapped IPv6 prefixes count as IPv6.
+// AddrRanges returns the addresses of the prefixes as the fewest ranges, in ascending order:
+// duplicate, overlapping and adjacent prefixes are merged, host bits are ignored. IPv4-mapped IPv6
+// prefixes count as IPv6.
 func AddrRanges(prefixes []netip.Prefix) []netipx.IPRange {
 	ranges := make([]netipx.IPRange, 0, len(prefixes))
 	for _, p := range prefixes {
@@ -106,7 +108,8 @@ func AddrRanges(prefixes []netip.Prefix) []netipx.IPRange {
 	return NormaliseAddrs(ranges)
 }
 
-// NormaliseAddrs returns the same addresses as the fewest ranges, in ascending order. The argument is reordered.
+// NormaliseAddrs returns the same addresses as the fewest ranges, in ascending order. The argument
+// is reordered.
 func NormaliseAddrs(ranges []netipx.IPRange) []netipx.IPRange {
 	if len(ranges) == 0 {
 		return nil

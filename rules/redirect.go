@@ -4,7 +4,8 @@ import (
 	"net/netip"
 )
 
-// A Redirect is the parameters of a pod's redirection. Start from [DefaultRedirect]: the zero value is not valid.
+// A Redirect is the parameters of a pod's redirection. Start from [DefaultRedirect]: the zero value
+// is not valid.
 type Redirect struct {
 	// Mode is how inbound connections are captured. Outbound ones are redirected in either mode.
 	Mode Mode
@@ -12,10 +13,12 @@ type Redirect struct {
 	ProxyPort, InboundCapturePort uint16
 	// TunnelPort is where other proxies reach this one (HBONE); it is never captured; 1 to 65535.
 	TunnelPort uint16
-	// ProxyUIDs and ProxyGIDs are the proxy's own users and groups, whose traffic is not captured again. At least one each.
-	// The first user is special: Istio treats only its connections to the own pod as inbound.
+	// ProxyUIDs and ProxyGIDs are the proxy's own users and groups, whose traffic is not captured
+	// again. At least one each. The first user is special: Istio treats only its connections to the
+	// own pod as inbound.
 	ProxyUIDs, ProxyGIDs []IDRange
-	// TProxyMark marks packets that are to be local in TPROXY mode, TProxyRouteTable is the routing table that makes them so.
+	// TProxyMark marks packets that are to be local in TPROXY mode, TProxyRouteTable is the routing
+	// table that makes them so.
 	TProxyMark, TProxyRouteTable uint32
 
 	// InboundPorts are the ports of which inbound connections are captured.
@@ -25,7 +28,8 @@ type Redirect struct {
 
 	// OutboundCIDRs are the destinations of which outbound connections are captured.
 	OutboundCIDRs PrefixSelection
-	// OutboundExcludeCIDRs are destinations not captured; they outrank both inclusions, but not DNS.
+	// OutboundExcludeCIDRs are destinations not captured; they outrank both inclusions, but not
+	// DNS.
 	OutboundExcludeCIDRs []netip.Prefix
 	// OutboundPorts are captured whatever the destination's address.
 	OutboundPorts []PortRange
@@ -38,7 +42,8 @@ type Redirect struct {
 
 	// ExcludeInterfaces are left alone, in both directions.
 	ExcludeInterfaces []InterfaceName
-	// RerouteInterfaces lead to machines inside the pod (KubeVirt): what arrives there is captured as outbound.
+	// RerouteInterfaces lead to machines inside the pod (KubeVirt): what arrives there is captured
+	// as outbound.
 	RerouteInterfaces []InterfaceName
 
 	// LoopbackCIDR is what counts as the loopback destination in IPv4: within 127.0.0.0/8.
@@ -46,11 +51,13 @@ type Redirect struct {
 	DNS          DNS
 	// DropInvalid drops packets that conntrack finds invalid, of every protocol.
 	DropInvalid bool
-	// IPv6 reports that the pod's IPv6 is captured too; otherwise it is left alone. IPv4 always is, as in Istio.
+	// IPv6 reports that the pod's IPv6 is captured too; otherwise it is left alone. IPv4 always is,
+	// as in Istio.
 	IPv6 bool
 
-	// KeepEstablished leaves connections alone that are older than the rules: only the first packet of a connection, a SYN, is
-	// captured. For live pods only. It lets a connection pass the proxy after a conntrack flush.
+	// KeepEstablished leaves connections alone that are older than the rules: only the first packet
+	// of a connection, a SYN, is captured. For live pods only. It lets a connection pass the proxy
+	// after a conntrack flush.
 	KeepEstablished bool
 	// Without lists the deviations from Istio that are turned off.
 	Without []DeviationID
@@ -83,7 +90,8 @@ type PortSelection struct {
 // PrefixSelection is all addresses, those listed, or none.
 type PrefixSelection struct {
 	All bool
-	// Prefixes may have host bits set: whether one is a loopback prefix is decided, as in Istio, by the address as given.
+	// Prefixes may have host bits set: whether one is a loopback prefix is decided, as in Istio, by
+	// the address as given.
 	Prefixes []netip.Prefix
 }
 
@@ -96,7 +104,8 @@ type GroupSelection struct {
 // DNS says which queries go to the agent beside the proxy.
 type DNS struct {
 	Capture bool
-	// All captures queries to any server; else only those to Servers are. Without either, nothing is captured.
+	// All captures queries to any server; else only those to Servers are. Without either, nothing
+	// is captured.
 	All     bool
 	Servers []netip.Addr
 }
@@ -104,7 +113,8 @@ type DNS struct {
 // active reports whether there is anything to capture.
 func (d DNS) active() bool { return d.Capture && (d.All || len(d.Servers) > 0) }
 
-// DefaultRedirect returns what istio-iptables does without any argument: capture is set up, but for no port and no address.
+// DefaultRedirect returns what istio-iptables does without any argument: capture is set up, but for
+// no port and no address.
 func DefaultRedirect() Redirect {
 	return Redirect{
 		Mode:               ModeRedirect,

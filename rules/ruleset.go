@@ -5,9 +5,11 @@ import (
 	"slices"
 )
 
-// A Ruleset is all that decides about the packets of one network namespace, or the part of it that one program owns.
+// A Ruleset is all that decides about the packets of one network namespace, or the part of it that
+// one program owns.
 type Ruleset struct {
-	// Tables in an order that means nothing to the kernel, where a table is only a name space for chains, but see BaseChains.
+	// Tables in an order that means nothing to the kernel, where a table is only a name space for
+	// chains, but see BaseChains.
 	Tables []Table
 	// Routing is what the rules need of the routing tables.
 	Routing Routing
@@ -46,13 +48,16 @@ func (f Family) String() string {
 type Table struct {
 	Family Family
 	Name   string
-	// Comment is a note to readers, at most 128 bytes. It has no part in what the table does, nor in a comparison.
+	// Comment is a note to readers, at most 128 bytes. It has no part in what the table does, nor
+	// in a comparison.
 	Comment string
 	Chains  []Chain
-	// XTables reports that the rules are of iptables, where some matches and targets treat packets without a connection otherwise than those
-	// of nftables. It has no part in a comparison of the text of rules.
+	// XTables reports that the rules are of iptables, where some matches and targets treat packets
+	// without a connection otherwise than those of nftables. It has no part in a comparison of the
+	// text of rules.
 	XTables bool
-	// UnusedSets are the names of sets that were read and that no rule of the table uses: they do nothing.
+	// UnusedSets are the names of sets that were read and that no rule of the table uses: they do
+	// nothing.
 	UnusedSets []string
 }
 
@@ -65,7 +70,8 @@ func (t *Table) Chain(name string) *Chain {
 	return &t.Chains[i]
 }
 
-// A Chain is a list of rules: run for each packet at a hook (a base chain), or when another chain jumps to it.
+// A Chain is a list of rules: run for each packet at a hook (a base chain), or when another chain
+// jumps to it.
 type Chain struct {
 	Name string
 	// Base says where the kernel calls the chain; nil for a chain that is only jumped to.
@@ -78,22 +84,25 @@ type Base struct {
 	Type     ChainType
 	Hook     Hook
 	Priority int // chains of a hook run in ascending priority; see [Base.Position] for those of NAT
-	// Order says which of several chains at one position runs first: the one with the smaller number. It is 0 but where the kernel's
-	// order has been read, and has no part in a comparison. At [ConntrackPriority] a chain with a negative number runs before conntrack, one
-	// with a positive number behind it; 0 is not known.
+	// Order says which of several chains at one position runs first: the one with the smaller
+	// number. It is 0 but where the kernel's order has been read, and has no part in a comparison.
+	// At [ConntrackPriority] a chain with a negative number runs before conntrack, one with a
+	// positive number behind it; 0 is not known.
 	Order int
 	// Drop is the policy: what happens to a packet that leaves the chain at its end.
 	Drop bool
 }
 
-// Where the kernel runs all chains of NAT: NF_IP_PRI_NAT_DST and NF_IP_PRI_NAT_SRC in linux/netfilter_ipv4.h.
+// Where the kernel runs all chains of NAT: NF_IP_PRI_NAT_DST and NF_IP_PRI_NAT_SRC in
+// linux/netfilter_ipv4.h.
 const (
 	destinationNATPosition = -100
 	sourceNATPosition      = 100
 )
 
-// Position is where the chain runs among the functions of its hook. That is its priority, but not for chains of NAT: these run all
-// together, where the kernel translates (nf_nat_register_fn in net/netfilter/nf_nat_core.c), and there in the order of their priorities.
+// Position is where the chain runs among the functions of its hook. That is its priority, but not
+// for chains of NAT: these run all together, where the kernel translates (nf_nat_register_fn in
+// net/netfilter/nf_nat_core.c), and there in the order of their priorities.
 func (b *Base) Position() int {
 	switch {
 	case b.Type != NAT:
@@ -104,7 +113,8 @@ func (b *Base) Position() int {
 	return destinationNATPosition
 }
 
-// Hook is the place in the packet's way through the kernel: one of the constants. To name or to encode another number panics.
+// Hook is the place in the packet's way through the kernel: one of the constants. To name or to
+// encode another number panics.
 type Hook uint8
 
 // The hooks that redirection uses, and those where other owners' chains may be found.
@@ -135,16 +145,18 @@ const (
 // String returns nft's name of the type.
 func (t ChainType) String() string { return [...]string{"filter", "nat", "route"}[t] }
 
-// Priorities of the hooks that decide in which order Sluice's chains run beside others. Smaller runs first.
-// Conntrack itself runs at -200 (NF_IP_PRI_CONNTRACK, linux/netfilter_ipv4.h): zones are set before, states known after.
+// Priorities of the hooks that decide in which order Sluice's chains run beside others. Smaller
+// runs first. Conntrack itself runs at -200 (NF_IP_PRI_CONNTRACK, linux/netfilter_ipv4.h): zones
+// are set before, states known after.
 const (
-	// The priorities of iptables' tables and of istio-nftables: NF_IP_PRI_RAW, _MANGLE and _NAT_DST.
+	// The priorities of iptables' tables and of istio-nftables: NF_IP_PRI_RAW, _MANGLE and
+	// _NAT_DST.
 	IstioRawPriority    = -300
 	IstioManglePriority = -150
 	IstioNATPriority    = -100
 
-	// Ours are ten earlier: at equal priority the chain registered last runs first, and the first NAT chain that
-	// maps a connection, like the first rule that sets a zone, decides.
+	// Ours are ten earlier: at equal priority the chain registered last runs first, and the first
+	// NAT chain that maps a connection, like the first rule that sets a zone, decides.
 	RawPriority    = IstioRawPriority - 10
 	ManglePriority = IstioManglePriority - 10
 	NATPriority    = IstioNATPriority - 10
@@ -180,21 +192,22 @@ type Hits struct{ Packets, Bytes uint64 }
 type Routing struct {
 	// Policies are the policy routes, at most one a family.
 	Policies []PolicyRoute
-	// LoopbackAddrs are addresses of lo beside the kernel's own: ::6, from which the proxy makes its inbound connections.
-	// (127.0.0.6 needs none: all of 127.0.0.0/8 is local.)
+	// LoopbackAddrs are addresses of lo beside the kernel's own: ::6, from which the proxy makes
+	// its inbound connections. (127.0.0.6 needs none: all of 127.0.0.0/8 is local.)
 	LoopbackAddrs []netip.Addr
 
 	// Unrouted are policy routes of which the rule was read, but not the route: they do nothing.
 	Unrouted []PolicyRoute
-	// Others are, in words, what else was read at the priority of our policy rules, and in the tables that these look up.
+	// Others are, in words, what else was read at the priority of our policy rules, and in the
+	// tables that these look up.
 	Others []string
 }
 
 // IsZero reports whether nothing is needed of the routing tables.
 func (r Routing) IsZero() bool { return len(r.Policies) == 0 && len(r.LoopbackAddrs) == 0 }
 
-// A PolicyRoute makes packets with a mark local: a rule "fwmark Mark lookup Table" with the given Priority, and in that table
-// the route "local default dev lo".
+// A PolicyRoute makes packets with a mark local: a rule "fwmark Mark lookup Table" with the given
+// Priority, and in that table the route "local default dev lo".
 type PolicyRoute struct {
 	Family   Family
 	Mark     uint32 // compared in all bits

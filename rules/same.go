@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// sameRule reports whether two rules do the same to the same packets by the same matches and actions.
+// sameRule reports whether two rules do the same to the same packets by the same matches and
+// actions.
 func sameRule(a, b Rule) bool {
 	return slices.EqualFunc(a.Actions, b.Actions, SameAction) && slices.EqualFunc(a.Matches, b.Matches, sameMatch)
 }
@@ -51,7 +52,8 @@ func sameMatch(a, b Match) bool {
 	return a == b
 }
 
-// A numbering numbers rules. Two rules have the same number if and only if sameRule reports true for them.
+// A numbering numbers rules. Two rules have the same number if and only if sameRule reports true
+// for them.
 type numbering struct {
 	seed maphash.Seed
 	// known are the rules met so far, by their hash, and count how many.

@@ -32,7 +32,8 @@ var (
 	aloneProxy    = rules.Fate{Zone: rules.ProxyDNSZone}
 )
 
-// typical returns what istio-init is told by default: capture everything, but the proxy's own ports.
+// typical returns what istio-init is told by default: capture everything, but the proxy's own
+// ports.
 func typical(changes ...func(*rules.Redirect)) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All = true

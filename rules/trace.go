@@ -9,19 +9,23 @@ import (
 // loopback is the interface of the packets that a host sends to itself.
 const loopback = "lo"
 
-// ConntrackPriority is where conntrack runs among the chains of a hook (NF_IP_PRI_CONNTRACK): earlier chains choose a zone and
-// know no state. Of a chain with this priority and conntrack the one that was registered last runs first.
+// ConntrackPriority is where conntrack runs among the chains of a hook (NF_IP_PRI_CONNTRACK):
+// earlier chains choose a zone and know no state. Of a chain with this priority and conntrack the
+// one that was registered last runs first.
 const ConntrackPriority = -200
 
 // A Trace is the way of a packet through a ruleset.
 type Trace struct {
-	// Passes are the hooks that the packet traverses, in order: a packet to the host itself is sent and then arrives.
+	// Passes are the hooks that the packet traverses, in order: a packet to the host itself is sent
+	// and then arrives.
 	Passes []Pass
 	Fate   Fate
-	// Alternatives are the fates that the packet may have too: where rules match by a limit or a random number, or by a list that the rules
-	// only name. Fate is what becomes of it if none of them matches.
+	// Alternatives are the fates that the packet may have too: where rules match by a limit or a
+	// random number, or by a list that the rules only name. Fate is what becomes of it if none of
+	// them matches.
 	Alternatives []Fate
-	// Exhausted names the limit of the budget that was reached, if one was: then the way is not known.
+	// Exhausted names the limit of the budget that was reached, if one was: then the way is not
+	// known.
 	Exhausted string
 	// DependsOn says what decides between Fate and Alternatives.
 	DependsOn []string
@@ -69,8 +73,9 @@ func (s Step) String() string {
 	return fmt.Sprintf("%s %s %s #%d: %s", s.Table.Family, s.Table.Name, s.Chain.Name, s.Index+1, s.Rule())
 }
 
-// BaseChains returns the base chains at a hook in the order in which the kernel runs them: by [Base.Position], then by [Base.Order].
-// Where these are equal, NAT chains come last, by their priorities; other chains keep the order of the ruleset.
+// BaseChains returns the base chains at a hook in the order in which the kernel runs them: by
+// [Base.Position], then by [Base.Order]. Where these are equal, NAT chains come last, by their
+// priorities; other chains keep the order of the ruleset.
 func (rs *Ruleset) BaseChains(h Hook) []ChainRef {
 	var chains []ChainRef
 	for i := range rs.Tables {

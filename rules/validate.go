@@ -31,7 +31,8 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s: %s is not allowed: want %s", f.Field, f.Value, f.Allowed)
 }
 
-// Validate reports whether [Compile] can compile the parameters. The error is a [Faults] that lists all that are wrong.
+// Validate reports whether [Compile] can compile the parameters. The error is a [Faults] that lists
+// all that are wrong.
 func (r *Redirect) Validate() error {
 	var faults Faults
 	check := func(ok bool, field string, value any, allowed string) {
@@ -84,7 +85,8 @@ func (r *Redirect) Validate() error {
 	return faults
 }
 
-// checker records a fault unless ok. Callers pass the values of long lists only if they are wrong: each becomes an interface value.
+// checker records a fault unless ok. Callers pass the values of long lists only if they are wrong:
+// each becomes an interface value.
 type checker func(ok bool, field string, value any, allowed string)
 
 func checkRanges[T uint16 | uint32](check checker, field string, ranges []Range[T]) {
@@ -119,8 +121,9 @@ func isLoopbackCIDR(p netip.Prefix) bool {
 
 const interfaceWant = "the name of an interface: 1 to 15 bytes without blank, slash or colon; a last + or * means all that begin so"
 
-// validInterface follows dev_valid_name (linux/net/core/dev.c); IFNAMSIZ is 16 with the final zero. A last sign that stands for
-// every ending is no part of a name: neither "*" alone nor "eth++" would ever match.
+// validInterface follows dev_valid_name (linux/net/core/dev.c); IFNAMSIZ is 16 with the final zero.
+// A last sign that stands for every ending is no part of a name: neither "*" alone nor "eth++"
+// would ever match.
 func validInterface(name string) bool {
 	if name == "" || len(name) > 15 || name == "." || name == ".." || strings.HasSuffix(name, "*") || strings.HasSuffix(name, "+") {
 		return false

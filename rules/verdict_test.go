@@ -6,14 +6,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Marked fates of TPROXY mode: the proxy's calls to its own pod are marked before anything else happens to them.
+// Marked fates of TPROXY mode: the proxy's calls to its own pod are marked before anything else
+// happens to them.
 var (
 	selfCallAlone     = rules.Fate{Mark: rules.SelfCallMark}
 	selfCallToInbound = rules.Fate{Redirect: rules.DefaultInboundCapturePort, Mark: rules.SelfCallMark}
 )
 
-// verdicts is what istio-init's default arguments do to each kind of connection. The strict column is TPROXY without
-// deviations, which is what istio-init does.
+// verdicts is what istio-init's default arguments do to each kind of connection. The strict column
+// is TPROXY without deviations, which is what istio-init does.
 var verdicts = []struct {
 	says, ipv4, ipv6         string
 	redirect, tproxy, strict rules.Fate

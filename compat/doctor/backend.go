@@ -84,7 +84,8 @@ func (j *judge) legacyKernel() {
 	}
 }
 
-// asTheyRun are the parameters with the priorities that the rules have: in iptables-legacy, where they are or are to be, always Istio's.
+// asTheyRun are the parameters with the priorities that the rules have: in iptables-legacy, where
+// they are or are to be, always Istio's.
 func (j *judge) asTheyRun() rules.Redirect {
 	r := j.redirect
 	if j.ours() == nil && (len(j.inLegacy()) > 0 || j.usesLegacy()) {

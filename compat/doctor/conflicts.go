@@ -95,7 +95,8 @@ func (j *judge) server(f rules.Family) netip.Addr {
 	return unused(f)
 }
 
-// conflicts compares what becomes of samples by the parameters alone with what becomes of them among the other owners' rules.
+// conflicts compares what becomes of samples by the parameters alone with what becomes of them
+// among the other owners' rules.
 func (j *judge) conflicts() {
 	others := j.foreign()
 	if j.TablesErr != nil || len(others) == 0 {
@@ -150,8 +151,8 @@ func (j *judge) among(others []rules.Table) []rules.Table {
 	return all
 }
 
-// sameFate reports whether two fates are the same for capture: marks and zones are each owner's own business, but for TPROXY's mark on a
-// connection, of which all answers go to lo then.
+// sameFate reports whether two fates are the same for capture: marks and zones are each owner's own
+// business, but for TPROXY's mark on a connection, of which all answers go to lo then.
 func (j *judge) sameFate(a, b rules.Fate) bool {
 	return a.Dropped == b.Dropped && a.Redirect == b.Redirect && a.TProxy == b.TProxy && b.Undecided == "" &&
 		j.connectionMark(a) == j.connectionMark(b)
@@ -173,7 +174,8 @@ func (j *judge) fateText(f rules.Fate) string {
 	return f.String()
 }
 
-// otherwise says what becomes of the packet, and by which rule: the last one of a foreign table that matches.
+// otherwise says what becomes of the packet, and by which rule: the last one of a foreign table
+// that matches.
 func (j *judge) otherwise(t rules.Trace) string {
 	text := "it is " + j.fateText(t.Fate)
 	if step := lastForeign(t); step != nil {

@@ -8,20 +8,22 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Facts are what is to be known of a namespace and its kernel. An error beside a fact is why that fact is missing.
+// Facts are what is to be known of a namespace and its kernel. An error beside a fact is why that
+// fact is missing.
 type Facts struct {
 	// Kernel is the release of the running kernel, such as 6.18.44.
 	Kernel string
 	// Features are those of nft.Probe.
 	Features    []nft.Support
 	FeaturesErr error
-	// LegacyFeatures are what the ruleset needs of iptables-legacy, with the kernel's answers; none if it could not be asked.
+	// LegacyFeatures are what the ruleset needs of iptables-legacy, with the kernel's answers; none
+	// if it could not be asked.
 	LegacyFeatures []nft.Support
-	// Backend is the one that is to have the rules: compat.BackendNFT, compat.BackendLegacy, or any other text for what the kernel
-	// supports.
+	// Backend is the one that is to have the rules: compat.BackendNFT, compat.BackendLegacy, or any
+	// other text for what the kernel supports.
 	Backend compat.BackendName
-	// Settings are the namespace's sysctls under net, by their names: net.ipv4.conf.all.rp_filter. Of those that the kernel does
-	// not have there is none.
+	// Settings are the namespace's sysctls under net, by their names: net.ipv4.conf.all.rp_filter.
+	// Of those that the kernel does not have there is none.
 	Settings    map[string]string
 	SettingsErr error
 
@@ -29,22 +31,23 @@ type Facts struct {
 	Routing       RoutingFacts
 	InterfacesErr error // of Interfaces and Routing
 
-	// Tables are those of nf_tables, all owners', the one made last first: so the kernel runs chains of equal priority.
+	// Tables are those of nf_tables, all owners', the one made last first: so the kernel runs
+	// chains of equal priority.
 	Tables    []rules.Table
 	TablesErr error
 	// Legacy are the tables of iptables-legacy and ip6tables-legacy.
 	Legacy    []LegacyTable
 	LegacyErr error
 
-	// Foreign is what rules of other owners, of every backend and table, do to the traffic that the ruleset captures; nil if that was
-	// not asked.
+	// Foreign is what rules of other owners, of every backend and table, do to the traffic that the
+	// ruleset captures; nil if that was not asked.
 	Foreign *ForeignEffect
 }
 
 // A ForeignEffect is what rules of other owners do to captured traffic, in sentences.
 type ForeignEffect struct {
-	// Bypasses names the packets that bypass the proxy, with the rule by which they do. Unknown lists what is not known and decides
-	// about captured packets.
+	// Bypasses names the packets that bypass the proxy, with the rule by which they do. Unknown
+	// lists what is not known and decides about captured packets.
 	Bypasses, Unknown []string
 }
 
@@ -88,7 +91,8 @@ type Route struct {
 type LegacyTable struct {
 	Family rules.Family
 	Name   string // "nat"
-	// Chains are those that somebody made besides the built-in ones; Rules counts all rules but the built-in chains' policies.
+	// Chains are those that somebody made besides the built-in ones; Rules counts all rules but the
+	// built-in chains' policies.
 	Chains []string
 	Rules  int
 	// Err is why the content is not known.

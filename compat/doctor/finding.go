@@ -9,15 +9,16 @@ import (
 
 // A Finding is one thing worth knowing.
 type Finding struct {
-	// Topic groups findings: "kernel", "permission", "settings", "interfaces", "routing" or "rules".
+	// Topic groups findings: "kernel", "permission", "settings", "interfaces", "routing" or
+	// "rules".
 	Topic    string   `json:"topic"`
 	Severity Severity `json:"severity"`
 	// Verdict says in a sentence, without its full stop, what it is and what it means for capture.
 	Verdict string `json:"verdict"`
 	// Next is what to do about it; empty if nothing need be done.
 	Next string `json:"next,omitempty"`
-	// Prevented reports that the kernel, or a missing permission, rules capture out, rather than something that can be set right in
-	// the namespace.
+	// Prevented reports that the kernel, or a missing permission, rules capture out, rather than
+	// something that can be set right in the namespace.
 	Prevented bool `json:"prevented,omitempty"`
 }
 

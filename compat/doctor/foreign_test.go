@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestForeignEffect has what rules of other owners do to captured traffic, and what the sum of the findings is.
+// TestForeignEffect has what rules of other owners do to captured traffic, and what the sum of the
+// findings is.
 func TestForeignEffect(t *testing.T) {
 	for _, row := range []struct {
 		name     string

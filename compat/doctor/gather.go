@@ -22,8 +22,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Gather reads the facts of the namespace (nil: the current one) that matter for the desired ruleset. It changes nothing, creates no
-// table of iptables-legacy, and needs no privilege; without one more facts are missing.
+// Gather reads the facts of the namespace (nil: the current one) that matter for the desired
+// ruleset. It changes nothing, creates no table of iptables-legacy, and needs no privilege; without
+// one more facts are missing.
 func Gather(ns *netns.NS, desired rules.Ruleset) Facts {
 	var f Facts
 	f.Kernel = release()

@@ -76,7 +76,8 @@ func (j *judge) unaskedKernel() {
 	}
 }
 
-// older reports whether a release is of an earlier version than "major.minor". A release that cannot be read is not.
+// older reports whether a release is of an earlier version than "major.minor". A release that
+// cannot be read is not.
 func older(release, version string) bool {
 	var have, want [2]int
 	for i, text := range strings.SplitN(version, ".", 3) {

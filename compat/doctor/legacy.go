@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/compat/xtables"
 )
 
-// legacyTables reads the tables of iptables-legacy and ip6tables-legacy that exist in the thread's namespace. It creates none.
+// legacyTables reads the tables of iptables-legacy and ip6tables-legacy that exist in the thread's
+// namespace. It creates none.
 func legacyTables() ([]LegacyTable, error) {
 	ids, err := xtables.Tables(nil)
 	var found []LegacyTable

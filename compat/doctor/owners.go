@@ -100,7 +100,8 @@ func (j *judge) runsFirst(t *rules.Table, c *rules.Chain, ours int) bool {
 	return at(t.Family, t.Name) < at(rules.Inet, rules.TableName)
 }
 
-// conntrackPriority is where conntrack runs (NF_IP_PRI_CONNTRACK in linux/netfilter_ipv4.h): zones are chosen before.
+// conntrackPriority is where conntrack runs (NF_IP_PRI_CONNTRACK in linux/netfilter_ipv4.h): zones
+// are chosen before.
 const conntrackPriority = -200
 
 // natPriority is that of our chains of NAT.
@@ -148,7 +149,8 @@ func (j *judge) istio() {
 // removeIstio is what to do about rules of Istio's own programs.
 const removeIstio = "rules cleanup --istio removes them"
 
-// beside reports rules of Istio's own programs, and whether they are those that keep TPROXY's marks.
+// beside reports rules of Istio's own programs, and whether they are those that keep TPROXY's
+// marks.
 func (j *judge) beside(verdict string, marking bool) {
 	switch {
 	case !j.tproxy():

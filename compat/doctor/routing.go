@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// localTable is the table of the host's own addresses, which the kernel's first rule looks up (RT_TABLE_LOCAL).
+// localTable is the table of the host's own addresses, which the kernel's first rule looks up
+// (RT_TABLE_LOCAL).
 const localTable = 255
 
 // markRules judges the policy rules that packets with TPROXY's mark meet.

@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// sourceMark judges net.ipv4.conf.*.src_valid_mark. With it the kernel looks up the sender of a packet by the packet's mark, and
-// TPROXY's mark makes every address local (fib_validate_source in net/ipv4/fib_frontend.c). rp_filter has no such influence.
+// sourceMark judges net.ipv4.conf.*.src_valid_mark. With it the kernel looks up the sender of a
+// packet by the packet's mark, and TPROXY's mark makes every address local (fib_validate_source in
+// net/ipv4/fib_frontend.c). rp_filter has no such influence.
 func (j *judge) sourceMark() {
 	if j.SettingsErr != nil {
 		j.add("settings", Warning, "sysctls could not be read: "+j.SettingsErr.Error(), "mount /proc")
@@ -43,8 +44,8 @@ const nearlyFull = 0.9
 // conntrack judges the settings of conntrack, without which nothing is redirected.
 func (j *judge) conntrack() {
 	const dir = "net.netfilter.nf_conntrack_"
-	// With it the packet begins a connection again, is redirected to the proxy, and is reset there (tcp_new in
-	// net/netfilter/nf_conntrack_proto_tcp.c).
+	// With it the packet begins a connection again, is redirected to the proxy, and is reset there
+	// (tcp_new in net/netfilter/nf_conntrack_proto_tcp.c).
 	if loose, ok := j.setting(dir + "tcp_loose"); ok && loose == "0" {
 		j.add("settings", Warning, "nf_conntrack_tcp_loose is 0: when conntrack forgets a captured connection, its packets are invalid and go "+
 			"past the proxy", "sysctl -w net.netfilter.nf_conntrack_tcp_loose=1")
@@ -68,7 +69,8 @@ func (j *judge) number(name string) (int, bool) {
 	return n, ok && err == nil
 }
 
-// localPorts judges whether connections may be given the proxy's ports as their own, before the proxy listens there.
+// localPorts judges whether connections may be given the proxy's ports as their own, before the
+// proxy listens there.
 func (j *judge) localPorts() {
 	text, ok := j.setting("net.ipv4.ip_local_port_range")
 	var local rules.PortRange

@@ -23,12 +23,14 @@ const (
 
 // An Effect is what the rules of others do to captured traffic.
 type Effect struct {
-	// Bypasses are classes of packets that bypass the proxy, the most general first; More reports that there are others.
+	// Bypasses are classes of packets that bypass the proxy, the most general first; More reports
+	// that there are others.
 	Bypasses []Bypass `json:"bypasses"`
 	More     bool     `json:"more,omitempty"`
 	// Unknown lists what is not known and decides about captured packets, a sentence each.
 	Unknown []string `json:"unknown"`
-	// Exhausted reports that the budget did not suffice, or that the rules changed while they were read. To ask again may help.
+	// Exhausted reports that the budget did not suffice, or that the rules changed while they were
+	// read. To ask again may help.
 	Exhausted bool `json:"exhausted,omitempty"`
 }
 
@@ -43,7 +45,8 @@ func (e *Effect) Verdict() Verdict {
 	return None
 }
 
-// Sentences returns a sentence for each bypass, or for each thing that is unknown if there is no bypass.
+// Sentences returns a sentence for each bypass, or for each thing that is unknown if there is no
+// bypass.
 func (e *Effect) Sentences() []string {
 	if len(e.Bypasses) == 0 {
 		return e.Unknown
@@ -58,7 +61,8 @@ func (e *Effect) Sentences() []string {
 	return list
 }
 
-// A Bypass is a class of packets that the ruleset captures and that reach another destination than the proxy.
+// A Bypass is a class of packets that the ruleset captures and that reach another destination than
+// the proxy.
 type Bypass struct {
 	// Packets describes the class, and Witness is one of its packets.
 	Packets string `json:"packets"`
@@ -66,7 +70,8 @@ type Bypass struct {
 	// Desired and Live are what the ruleset alone and all live rules do to the witness.
 	Desired string `json:"desired"`
 	Live    string `json:"live"`
-	// Rule is the rule that decides, with its table and chain; empty if no rule does. Then Reason says what does.
+	// Rule is the rule that decides, with its table and chain; empty if no rule does. Then Reason
+	// says what does.
 	Rule   string `json:"rule,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Owner names the program by whose backend the rule was made.
@@ -110,8 +115,9 @@ func OwnerOf(step *rules.Step) Owner {
 // mostClasses is how many classes of packets are described.
 const mostClasses = 3
 
-// Decide returns what the rules of others in a namespace do to the traffic that the desired ruleset captures. Live is everything in the
-// namespace, our rules included. The budget bounds the whole work.
+// Decide returns what the rules of others in a namespace do to the traffic that the desired ruleset
+// captures. Live is everything in the namespace, our rules included. The budget bounds the whole
+// work.
 func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
 	e := Effect{Bypasses: []Bypass{}, Unknown: unread(&live)}
 	if alone(&live) {

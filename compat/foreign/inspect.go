@@ -17,8 +17,9 @@ type Reading struct {
 	legacy xtables.Digest
 }
 
-// Inspect reads all live rules of the namespace (nil: the current one), and decides what those of others do to the traffic that the
-// desired ruleset captures. What cannot be read is unknown. Our rules must be in place. The budget bounds the decision.
+// Inspect reads all live rules of the namespace (nil: the current one), and decides what those of
+// others do to the traffic that the desired ruleset captures. What cannot be read is unknown. Our
+// rules must be in place. The budget bounds the decision.
 func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Reading {
 	var r Reading
 	var err error
@@ -33,8 +34,8 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Reading {
 	return r
 }
 
-// Examine is [Inspect] for a namespace that need not have our rules: if it has none, the desired ruleset is taken to come beside what is
-// live, as the rules made last.
+// Examine is [Inspect] for a namespace that need not have our rules: if it has none, the desired
+// ruleset is taken to come beside what is live, as the rules made last.
 func Examine(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {
@@ -55,8 +56,9 @@ func hasOurs(live *compat.Live) bool {
 	})
 }
 
-// Holds reports whether an earlier reading of the namespace still holds, provided that no rule of nftables, no route and no desired rule
-// has changed since. It reads the tables of iptables-legacy, which change without an event. A reading that has failed never holds.
+// Holds reports whether an earlier reading of the namespace still holds, provided that no rule of
+// nftables, no route and no desired rule has changed since. It reads the tables of iptables-legacy,
+// which change without an event. A reading that has failed never holds.
 func (r *Reading) Holds(ns *netns.NS) bool {
 	if r.Exhausted {
 		return false

@@ -29,12 +29,14 @@ func nftables(t *testing.T, bed *testbed.Bed, text string) {
 	istiotest.Run(t, bed.Pod, text, "nft", "-f", "-")
 }
 
-// The call that a test makes, whose packets its rules name: to a port of another machine, which the ruleset captures.
+// The call that a test makes, whose packets its rules name: to a port of another machine, which the
+// ruleset captures.
 var call = testbed.Call{
 	Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:8080"), Timeout: time.Second,
 }
 
-// TestEffect has, for rules of each backend, what a real connection does with them and what is decided.
+// TestEffect has, for rules of each backend, what a real connection does with them and what is
+// decided.
 func TestEffect(t *testing.T) {
 	const redirected = testbed.Outbound
 	for _, row := range []struct {
@@ -172,7 +174,8 @@ func compiled() rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-// TestAReadingHoldsUntilALegacyTableChanges has changes of which the kernel tells nothing: of a rule's content, at the same size.
+// TestAReadingHoldsUntilALegacyTableChanges has changes of which the kernel tells nothing: of a
+// rule's content, at the same size.
 func TestAReadingHoldsUntilALegacyTableChanges(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {

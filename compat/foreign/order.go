@@ -5,13 +5,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// mostOrders bounds the orders of base chains that are looked at: those of three pairs of chains, or of one set of three.
+// mostOrders bounds the orders of base chains that are looked at: those of three pairs of chains,
+// or of one set of three.
 const mostOrders = 8
 
-// ordersOf returns all orders in which the kernel may run base chains of which it does not tell the order. Each of the functions makes the
-// ruleset have one. It returns false if there are too many.
+// ordersOf returns all orders in which the kernel may run base chains of which it does not tell the
+// order. Each of the functions makes the ruleset have one. It returns false if there are too many.
 //
-// Some of the orders may be impossible, since that of some pairs is known: more orders can only make an answer less certain.
+// Some of the orders may be impossible, since that of some pairs is known: more orders can only
+// make an answer less certain.
 func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
 	orders := []func(){func() {}}
 	for _, a := range ambiguous {

@@ -66,8 +66,8 @@ func (g *Generator) lead(p *rules.Packet, w way) {
 	}
 }
 
-// enter makes the packet one of the hook, as far as that leaves it one that can be sent: all packets
-// that a hook sees at prerouting may have left by lo before.
+// enter makes the packet one of the hook, as far as that leaves it one that can be sent: all
+// packets that a hook sees at prerouting may have left by lo before.
 func (g *Generator) enter(p *rules.Packet, h rules.Hook) {
 	switch {
 	case h == rules.Output && p.Hook != rules.Output:
@@ -179,8 +179,8 @@ func (g *Generator) approachInterface(p *rules.Packet, m rules.MatchInterface) {
 	}
 }
 
-// approachAddr changes an address of the packet. If the match is of the other family, or the address
-// is not one that a packet can have, it leaves the packet alone.
+// approachAddr changes an address of the packet. If the match is of the other family, or the
+// address is not one that a packet can have, it leaves the packet alone.
 func (g *Generator) approachAddr(p *rules.Packet, m rules.MatchAddr) {
 	r := draw(g, m.Ranges...)
 	a := draw(g, r.From(), r.To(), r.From(), r.To(), r.From().Prev(), r.To().Next())

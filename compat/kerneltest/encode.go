@@ -27,8 +27,8 @@ type note struct {
 	at, size uint32
 }
 
-// notes are the fields and their places in the room. The last two are of the original direction: the
-// destination that the connection's first packet had when conntrack saw it.
+// notes are the fields and their places in the room. The last two are of the original direction:
+// the destination that the connection's first packet had when conntrack saw it.
 var notes = []note{
 	{expr.CtKeyMARK, 0, 4},
 	{expr.CtKeySTATUS, 4, 4},

@@ -32,8 +32,9 @@ var arrivals = []struct {
 	{diff.MulticastSourceNeverArrives, "from an IPv6 multicast address", "ff02::1", "fd00:10:244:1::5", false, false},
 }
 
-// TestTheKernelKeepsTheConstraints sends packets that cannot exist to a real pod, each to a port of its own, and counts how far they
-// come: those that cannot exist reach no rule, or at least nobody whatever the rules say.
+// TestTheKernelKeepsTheConstraints sends packets that cannot exist to a real pod, each to a port of
+// its own, and counts how far they come: those that cannot exist reach no rule, or at least nobody
+// whatever the rules say.
 func TestTheKernelKeepsTheConstraints(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	const control, saved, savedTo = 1, 2, 3
@@ -72,7 +73,8 @@ func TestTheKernelKeepsTheConstraints(t *testing.T) {
 	}
 }
 
-// counting counts the UDP packets to each port before the rules and behind routing, and redirects one port to another.
+// counting counts the UDP packets to each port before the rules and behind routing, and redirects
+// one port to another.
 func counting(ports []uint16, redirected, to uint16) rules.Ruleset {
 	before := rules.Chain{Name: "prerouting", Base: &rules.Base{Hook: rules.Prerouting, Priority: -300}}
 	behind := rules.Chain{Name: "input", Base: &rules.Base{Hook: rules.Input}}
@@ -93,7 +95,8 @@ func onPort(port uint16, a rules.Action) rules.Rule {
 	}}
 }
 
-// waitForHit returns the counters, by chain and port, as soon as a packet to the port has come through.
+// waitForHit returns the counters, by chain and port, as soon as a packet to the port has come
+// through.
 func waitForHit(t *testing.T, pod *netns.NS, port uint16) map[string]uint64 {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {

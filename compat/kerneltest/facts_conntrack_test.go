@@ -298,7 +298,8 @@ func beforeConntrackFacts() (list factList) {
 	return list
 }
 
-// atConntrackFacts returns facts about chains at conntrack's own priority, and about its actions behind it.
+// atConntrackFacts returns facts about chains at conntrack's own priority, and about its actions
+// behind it.
 func atConntrackFacts() (list factList) {
 	list.add(diff.ConntrackPriorityTies, "nft: zone at -200",
 		one(chains(rules.Inet, []string{base("filter", "prerouting", "-200"), "ct zone set 5"})),

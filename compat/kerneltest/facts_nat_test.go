@@ -67,7 +67,8 @@ func redirectionFacts() (list factList) {
 	return list
 }
 
-// natFacts returns facts about which packets enter chains of NAT, and about the second pass of packets on lo.
+// natFacts returns facts about which packets enter chains of NAT, and about the second pass of
+// packets on lo.
 func natFacts() (list factList) {
 	for _, p := range []kerneltest.Program{legacy, variant} {
 		list.add(diff.ErrorsSkipNAT, string(p)+": ICMP errors do not enter NAT",

@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// statementsFacts returns facts about rules of nft whose statements stand before matches, and about effects of matches.
+// statementsFacts returns facts about rules of nft whose statements stand before matches, and about
+// effects of matches.
 func statementsFacts() (list factList) {
 	list.add(diff.EffectsBeforeFailedMatch, "nft: notrack before a match that fails",
 		one(chains(rules.Inet, []string{rawNFT, "notrack tcp dport 80 accept"})),

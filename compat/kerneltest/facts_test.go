@@ -144,8 +144,8 @@ func facts() factList {
 	)
 }
 
-// TestKernelFacts holds what the kernel does with single packets, and that the model says the same or
-// that it does not know.
+// TestKernelFacts holds what the kernel does with single packets, and that the model says the same
+// or that it does not know.
 func TestKernelFacts(t *testing.T) {
 	n := network(t)
 	for _, f := range facts() {
@@ -202,7 +202,8 @@ func TestKernelFacts(t *testing.T) {
 	}
 }
 
-// TestEachFactHasAKernelTest holds that the kernel is asked about each fact on which decisions rely.
+// TestEachFactHasAKernelTest holds that the kernel is asked about each fact on which decisions
+// rely.
 func TestEachFactHasAKernelTest(t *testing.T) {
 	asked := map[diff.Fact]bool{
 		diff.ConntrackPriorityTies: true, // TestChainsAtConntracksPriority

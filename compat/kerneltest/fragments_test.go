@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestFragments holds that rules meet fragments where nothing makes the kernel reassemble packets, at
-// most in chains before priority -400 where something does, and that package diff knows which.
+// TestFragments holds that rules meet fragments where nothing makes the kernel reassemble packets,
+// at most in chains before priority -400 where something does, and that package diff knows which.
 func TestFragments(t *testing.T) {
 	const port = "tcp dport 80 counter\n"
 	for _, tc := range []struct {

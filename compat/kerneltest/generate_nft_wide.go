@@ -31,8 +31,9 @@ func (d *nftDraw) declareWide() []string {
 	}
 }
 
-// fill replaces the words in braces by drawn values: $A and $B addresses, $C a prefix, $R a range of
-// addresses, $P and $Q ports, $S a span of ports, $M a mark, $K a mask, $T a verdict, $ip ip or ip6.
+// fill replaces the words in braces by drawn values: $A and $B addresses, $C a prefix, $R a range
+// of addresses, $P and $Q ports, $S a span of ports, $M a mark, $K a mask, $T a verdict, $ip ip or
+// ip6.
 func (d *nftDraw) fill(text string) string {
 	g := d.Generator
 	family, ip := d.addrFamily()

@@ -59,7 +59,8 @@ func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
 			c.Rules = append(d.probe(), d.rules(5)...)
 		}
 		if hook == "POSTROUTING" && name == "mangle" && g.Wide && g.oneIn(3) {
-			// What leaves by lo passes it before PREROUTING. Its rules are drawn as those of OUTPUT.
+			// What leaves by lo passes it before PREROUTING. Its rules are drawn as those of
+			// OUTPUT.
 			d := xtDraw{g, family, name, []string{"OUTPUT"}, nil}
 			c.Rules = append(d.probe(), d.rules(3)...)
 		}

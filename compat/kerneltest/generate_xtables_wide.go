@@ -71,8 +71,9 @@ func implicit(term string) bool {
 }
 
 var (
-	// devgroup is not among them: in a chain of iptables-nft that output jumps to, the kernel (6.18) does not refuse --src-group, and
-	// devgroup_mt in net/netfilter/xt_devgroup.c then reads the group of an interface that there is not, which kills the sender.
+	// devgroup is not among them: in a chain of iptables-nft that output jumps to, the kernel
+	// (6.18) does not refuse --src-group, and devgroup_mt in net/netfilter/xt_devgroup.c then reads
+	// the group of an interface that there is not, which kills the sender.
 	wideXTMatches = []string{
 		"-m helper --helper ftp", "-m conntrack --ctexpire 0:100", "-m conntrack ! --ctstate NEW,ESTABLISHED ! --ctstatus CONFIRMED",
 		"-m conntrack --ctproto 6 --ctdir ORIGINAL", "-m cluster --cluster-total-nodes 2 --cluster-local-node 1 --cluster-hash-seed 0x1",

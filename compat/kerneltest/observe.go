@@ -18,8 +18,8 @@ import (
 type Observation struct {
 	// Sights of the packet in the order in which the witness logged them.
 	Sights []Sight
-	// Answer is by what the kernel has answered the packet: "tcp reset", or protocol, type and code of
-	// an ICMP error. It is empty if there was no answer.
+	// Answer is by what the kernel has answered the packet: "tcp reset", or protocol, type and code
+	// of an ICMP error. It is empty if there was no answer.
 	Answer string
 	// Err says why the packet could not be sent as it is described; nil if it was.
 	Err error
@@ -219,7 +219,8 @@ func (n *Network) Sendable(p *rules.Packet) error {
 		return unsendable("without a socket, but tracked or by another interface")
 	case p.Hook == rules.Output && p.Owner == nil && p.Protocol == rules.ICMPv6 &&
 		InitialState(p) == rules.Untracked:
-		// The witness's copy is untracked before conntrack, too, where others of its kind are not yet.
+		// The witness's copy is untracked before conntrack, too, where others of its kind are not
+		// yet.
 		return unsendable("without a socket, and of a kind that conntrack does not track")
 	case p.Hook == rules.Output && n.devices[p.OutInterface] == nil:
 		return unsendable("no interface " + p.OutInterface)

@@ -15,7 +15,8 @@ type PairTally struct {
 	// which the fates differ in nothing that is observed, Unsent those that cannot be sent.
 	Confirmed, Unobservable int
 	Unsent                  map[string]int
-	// Boundary are those of the packets that were drawn from the boundaries of both rulesets' classes.
+	// Boundary are those of the packets that were drawn from the boundaries of both rulesets'
+	// classes.
 	Boundary int
 	// Attacks are packets that were sent through both rulesets and had equal outcomes, Explained
 	// those that had different ones and are in a class or undecided.
@@ -137,8 +138,8 @@ func (g *Generator) translate(rs Ruleset) Ruleset {
 	return rs
 }
 
-// pair decides about two rulesets and tries the decision with the packets, and with as many that the
-// generator draws from the boundaries of the classes, if there is a generator.
+// pair decides about two rulesets and tries the decision with the packets, and with as many that
+// the generator draws from the boundaries of the classes, if there is a generator.
 func (n *Network) pair(t *PairTally, left, right Ruleset, drawn []rules.Packet, listeners bool, g *Generator) error {
 	l, err := n.side(left)
 	if err != nil {
@@ -278,8 +279,8 @@ func (a *pairAttempt) drawn(p rules.Packet, left, right Observation) {
 	}
 	inClass := slices.ContainsFunc(a.result.Classes,
 		func(c diff.Class) bool { return c.Contains(p) })
-	// Of packets of bound sockets, and of those that a redirection drops, a decision speaks only where
-	// no others differ.
+	// Of packets of bound sockets, and of those that a redirection drops, a decision speaks only
+	// where no others differ.
 	rare := p.Bound || p.InAddress.IsValid() && p.InAddress.IsUnspecified()
 	inClass = inClass || rare && a.result.Verdict(true) != diff.Equivalent
 	switch {

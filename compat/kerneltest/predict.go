@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// ModelIsComplete tells the tests to fail where the model disagrees with the kernel. Without it they
-// report it.
+// ModelIsComplete tells the tests to fail where the model disagrees with the kernel. Without it
+// they report it.
 const ModelIsComplete = true
 
 // Explain returns the fate that the model gives the packet, and those that are possible by chance.
@@ -41,8 +41,8 @@ type Outcome struct {
 	HasConnection bool
 	ConntrackMark uint32
 	Zone          uint16
-	// Original is the original destination of the connection, of which the packet tells it: a packet
-	// of the direction of the connection's first packet.
+	// Original is the original destination of the connection, of which the packet tells it: a
+	// packet of the direction of the connection's first packet.
 	Original netip.AddrPort
 }
 
@@ -187,7 +187,8 @@ func answers(p *rules.Packet, f rules.Fate, answer string) bool {
 		want = icmpxCodes["port-unreachable"][p.Family()]
 	}
 	if answer == "" && want != "" {
-		// A translation or another mark may have led the packet to lo, from where no answer finds a route.
+		// A translation or another mark may have led the packet to lo, from where no answer finds a
+		// route.
 		return isTranslated(f) || f.Mark != p.Mark || !isAnswered(p, with)
 	}
 	return answer == want
@@ -198,7 +199,8 @@ func isTranslated(f rules.Fate) bool {
 	return f.Redirect != 0 || f.ToHost || f.DNATPort != 0 || f.DNATAddr.IsValid()
 }
 
-// isAnswered reports whether the kernel answers the packet, if it has its own destination, in any case.
+// isAnswered reports whether the kernel answers the packet, if it has its own destination, in any
+// case.
 func isAnswered(p *rules.Packet, with string) bool {
 	switch {
 	case p.Hook != rules.Output || p.OutInterface == "lo" || p.Bound || p.Source.Addr().IsLinkLocalUnicast() || p.DestinationType == rules.Multicast || p.DestinationType == rules.Broadcast:

@@ -36,8 +36,8 @@ type Table struct {
 // A Chain is a chain of a table.
 type Chain struct {
 	Name string
-	// Base is nft's declaration of a base chain, or the policy of a builtin chain of iptables; empty
-	// for other chains.
+	// Base is nft's declaration of a base chain, or the policy of a builtin chain of iptables;
+	// empty for other chains.
 	Base  string
 	Rules []Rule
 }

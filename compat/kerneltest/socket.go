@@ -207,7 +207,8 @@ func (n *Network) listen(domain, kind int, port uint16) error {
 // CloseListeners closes what [Network.Listen] opened.
 func (n *Network) CloseListeners() {
 	for _, fd := range n.listeners {
-		// A process that is just being started has a copy of the socket until it executes its program.
+		// A process that is just being started has a copy of the socket until it executes its
+		// program.
 		_ = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 0)
 		_ = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 0)
 		_ = unix.Close(fd)

@@ -19,7 +19,8 @@ type Tally struct {
 	UnknownMarks int
 	Undecided    map[string]int // by cause
 	Unsendable   map[string]int // by cause
-	// Ambiguous are the pairs that would differ, of rulesets of which the order of chains is not known.
+	// Ambiguous are the pairs that would differ, of rulesets of which the order of chains is not
+	// known.
 	Ambiguous int
 	// ByProgram are the pairs and the undecided ones among them, by the programs of the ruleset.
 	ByProgram map[string]Share
@@ -291,8 +292,8 @@ func cause(err error) string {
 // maxShrinking bounds how long a failure is made smaller.
 const maxShrinking = 20 * time.Second
 
-// ErrNotRepeated reports that a packet alone is treated as predicted: what earlier packets of the batch
-// have left decided about it, such as a connection or a limit.
+// ErrNotRepeated reports that a packet alone is treated as predicted: what earlier packets of the
+// batch have left decided about it, such as a connection or a limit.
 var ErrNotRepeated = errors.New("the failure does not repeat for the packet alone")
 
 // Shrink removes rules, terms, chains and tables while the packet still fails, and for 20 seconds.

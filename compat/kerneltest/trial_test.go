@@ -47,8 +47,8 @@ const packetsOfRuleset = 32
 // mostUndecided is the percentage of pairs of generated rulesets of iptables that may be undecided.
 const mostUndecided = 5
 
-// TestModelPredictsKernel draws rulesets and packets and compares the fate that the model gives each
-// packet with what the kernel does.
+// TestModelPredictsKernel draws rulesets and packets and compares the fate that the model gives
+// each packet with what the kernel does.
 func TestModelPredictsKernel(t *testing.T) {
 	first, want, begin := seed(t), pairs(t), time.Now()
 	var total kerneltest.Tally

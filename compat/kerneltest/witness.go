@@ -19,7 +19,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// WitnessTable is the name of the tables that observe packets: one of family inet and one of netdev.
+// WitnessTable is the name of the tables that observe packets: one of family inet and one of
+// netdev.
 const WitnessTable = "witness"
 
 // sentinelPort is the port of the packets that say that all earlier ones are through.

@@ -1,5 +1,5 @@
-// Package livetrace names the rules that traced packets met, says what became of the packets, and compares that with the
-// prediction of package diff.
+// Package livetrace names the rules that traced packets met, says what became of the packets, and
+// compares that with the prediction of package diff.
 package livetrace
 
 import (
@@ -27,14 +27,17 @@ const (
 // An Observation is a traced packet with the rules that it met.
 type Observation struct {
 	Time time.Time
-	// Packet is the packet as it entered the first hook. Its owner is nil where the socket is not known.
+	// Packet is the packet as it entered the first hook. Its owner is nil where the socket is not
+	// known.
 	Packet rules.Packet
 	// Steps are the rules that matched, at all hooks.
 	Steps []Step
-	// Outcome and Sentence say what became of the packet. Sentence begins with the outcome in words.
+	// Outcome and Sentence say what became of the packet. Sentence begins with the outcome in
+	// words.
 	Outcome  Outcome
 	Sentence string
-	// Predicted is the path that package diff predicts; Differences are where the kernel's differs from it.
+	// Predicted is the path that package diff predicts; Differences are where the kernel's differs
+	// from it.
 	Predicted   rules.Trace
 	Differences []string
 	// NotCompared says why the paths were not compared; empty if they were.
@@ -72,8 +75,9 @@ func verdictText(v trace.Verdict) string {
 	return "accept"
 }
 
-// Match names the rules that a packet met. The packet has what is known beside its events, such as its owner and the names of
-// interfaces. The ruleset is the live one. Match returns false if the first event of the packet was lost.
+// Match names the rules that a packet met. The packet has what is known beside its events, such as
+// its owner and the names of interfaces. The ruleset is the live one. Match returns false if the
+// first event of the packet was lost.
 func Match(rs *rules.Ruleset, p trace.Packet, packet rules.Packet, ownerKnown bool) (Observation, bool) {
 	if p.Header() == nil {
 		return Observation{}, false
@@ -207,7 +211,8 @@ func at(path []string, i int) string {
 	return "no further rule"
 }
 
-// traced reports whether packets of the protocol are traced in the base chain, and followed by package diff.
+// traced reports whether packets of the protocol are traced in the base chain, and followed by
+// package diff.
 func (o *Observation) traced(b *rules.Base) bool {
 	return b != nil && (b.Hook == rules.Prerouting || b.Hook == rules.Output) &&
 		(o.Packet.Protocol == rules.TCP || b.Position() > rules.ConntrackPriority)

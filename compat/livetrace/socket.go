@@ -51,8 +51,8 @@ type Process struct {
 	Name  string
 }
 
-// Sender returns who sent the packet; false if its socket is closed or not known. The group is the group of the process, and equals
-// the user where no process that this one may see has the socket.
+// Sender returns who sent the packet; false if its socket is closed or not known. The group is the
+// group of the process, and equals the user where no process that this one may see has the socket.
 func (n *Namespace) Sender(protocol rules.Protocol, source, destination netip.AddrPort) (Process, bool) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		list := n.handle.SocketDiagTCP

@@ -13,8 +13,8 @@ import (
 // A Listing is what a program has listed.
 type Listing struct {
 	Tables []rules.Table
-	// Undecided are sentences about what the listing does not state and what may decide about packets
-	// at prerouting and output.
+	// Undecided are sentences about what the listing does not state and what may decide about
+	// packets at prerouting and output.
 	Undecided []string
 	// Elsewhere describes chains with rules that no packet meets at the hooks of Tables, such as
 	// chains of a device.
@@ -222,8 +222,8 @@ func (in *reader) elsewhere(l *Listing, c chainObject) {
 	l.Elsewhere = append(l.Elsewhere, fmt.Sprintf("chain %s %s %s at %s", c.Family, c.Table, c.Name, *c.Hook))
 }
 
-// baseOf returns how a chain is attached: nil for a chain that is not. It is not known if the hook is
-// that of a device.
+// baseOf returns how a chain is attached: nil for a chain that is not. It is not known if the hook
+// is that of a device.
 func baseOf(c chainObject) (base *rules.Base, known bool, err error) {
 	if c.Hook == nil {
 		return nil, true, nil

@@ -227,8 +227,8 @@ func addressMatch(key string, not bool, values []span) []rules.Match {
 	return []rules.Match{rules.MatchAddr{Side: side, Not: not, Ranges: rules.NormaliseAddrs(ranges)}}
 }
 
-// portMatch decodes a port: of tcp or udp, which limits the rule to the protocol, or of any protocol
-// that the rule is limited to.
+// portMatch decodes a port: of tcp or udp, which limits the rule to the protocol, or of any
+// protocol that the rule is limited to.
 func (d *decoder) portMatch(key string, not bool, values []span) []rules.Match {
 	ports, ok := numbers[uint16](values)
 	if !ok {

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// readAddress reads an address, a prefix, or a list of these, of which each is for a rule of its own.
+// readAddress reads an address, a prefix, or a list of these, of which each is for a rule of its
+// own.
 func (r *ruleReader) readAddress(at word, not bool) {
 	side, place, bit := rules.Source, &r.header.source, uint(givenSource)
 	if at.raw == "-d" || strings.HasPrefix(at.raw, "--d") {
@@ -63,7 +64,8 @@ func (r *ruleReader) addressMatch(at, w word, text string, side rules.Side, not 
 	return rules.MatchAddr{Side: side, Not: not, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(prefix)}}
 }
 
-// address reads an address of the family. A zone is dropped: rules cannot match it (iptables drops it too).
+// address reads an address of the family. A zone is dropped: rules cannot match it (iptables drops
+// it too).
 func (r *ruleReader) address(text string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
 	return a.WithZone(""), err == nil && rules.FamilyOf(a) == r.family

@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// priority is that of the table (enum nf_ip_hook_priorities of linux/netfilter_ipv4.h); source NAT has one of its own.
+// priority is that of the table (enum nf_ip_hook_priorities of linux/netfilter_ipv4.h); source NAT
+// has one of its own.
 func priority(table string) int {
 	switch table {
 	case "raw":
@@ -23,8 +24,8 @@ func priority(table string) int {
 
 const sourceNATPriority = 100
 
-// hooksOf returns the hooks at which the table has a built-in chain, in the order of the kernel's numbers; nil if iptables has no such
-// table.
+// hooksOf returns the hooks at which the table has a built-in chain, in the order of the kernel's
+// numbers; nil if iptables has no such table.
 func hooksOf(table string) []rules.Hook {
 	switch table {
 	case "raw":
@@ -60,7 +61,8 @@ func Base(table string, hook rules.Hook, drop bool) *rules.Base {
 	return b
 }
 
-// newTable returns a table with its built-in chains, empty and accepting; false if iptables has none of that name.
+// newTable returns a table with its built-in chains, empty and accepting; false if iptables has
+// none of that name.
 func newTable(family rules.Family, name string) (*table, bool) {
 	hooks := hooksOf(name)
 	t := &table{Table: rules.Table{Family: family, Name: name, XTables: true}, named: map[string]*chain{}}

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// What reading a text may take, and what a question within diff.AgentBudget may take of a processor, with what the meter does not count:
-// twenty times as much as was seen.
+// What reading a text may take, and what a question within diff.AgentBudget may take of a
+// processor, with what the meter does not count: twenty times as much as was seen.
 var (
 	boundOfReading  = budgettest.Bound{Processor: 10 * time.Second, Allocated: 1 << 30}
 	boundOfQuestion = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
@@ -77,8 +77,8 @@ func TestCostlyTextsAreDecided(t *testing.T) {
 	}
 }
 
-// FuzzDecideWithinBudget holds that whatever the text is, reading it, deciding about it and about it without a line, and explaining packets end within
-// their budget.
+// FuzzDecideWithinBudget holds that whatever the text is, reading it, deciding about it and about
+// it without a line, and explaining packets end within their budget.
 func FuzzDecideWithinBudget(f *testing.F) {
 	for _, c := range costlyTexts {
 		f.Add(c.text(20), 5)

@@ -91,8 +91,8 @@ func (p *parser) policyCommand(words []word) *SyntaxError {
 	return p.setPolicy(c, words[2])
 }
 
-// emptyCommand reads "-F [CHAIN]", which takes the rules out of a chain or of all, and "-X [CHAIN]", which deletes one or all of
-// users.
+// emptyCommand reads "-F [CHAIN]", which takes the rules out of a chain or of all, and "-X
+// [CHAIN]", which deletes one or all of users.
 func (p *parser) emptyCommand(name string, words []word) *SyntaxError {
 	if len(words) > 1 {
 		return p.at(words[1], "the line to end")

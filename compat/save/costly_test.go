@@ -12,7 +12,8 @@ type costlyText struct {
 	// lines writes the rules of a table that has so many of something.
 	table string
 	lines func(w *costlyWriter, n int)
-	// atLeast is a size with which the answer is known within the default budget; 0 if that is not asked.
+	// atLeast is a size with which the answer is known within the default budget; 0 if that is not
+	// asked.
 	atLeast int
 }
 
@@ -51,7 +52,8 @@ func (w *costlyWriter) nested(n int, between, last string) {
 	w.line("-A C%d %s", n-1, last)
 }
 
-// costlyTexts are inputs that were found to take time or memory out of proportion, and others of their kind.
+// costlyTexts are inputs that were found to take time or memory out of proportion, and others of
+// their kind.
 var costlyTexts = []costlyText{
 	{"chains that jump twice", "nat", func(w *costlyWriter, n int) { w.nested(n, "", "-p tcp --dport 80 -j REDIRECT --to-ports 15001") }, 14},
 	{"a mark that changes nothing between two jumps", "mangle", func(w *costlyWriter, n int) {

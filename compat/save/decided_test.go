@@ -44,8 +44,8 @@ func familyOfFile(name string) rules.Family {
 }
 
 // TestRulesOfProgramsAreDecided counts what cannot be decided of the rules of programs: nothing may
-// be unknown that decides about a packet where they are compared with themselves, with a ruleset that
-// has ours beside them, or with one that drops a port before them.
+// be unknown that decides about a packet where they are compared with themselves, with a ruleset
+// that has ours beside them, or with one that drops a port before them.
 func TestRulesOfProgramsAreDecided(t *testing.T) {
 	parameters := rules.DefaultRedirect()
 	parameters.IPv6, parameters.InboundPorts = true, rules.PortSelection{All: true}
@@ -98,8 +98,8 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 }
 
 // TestPacketsOfProgramsAreDecided explains packets of each protocol from and to the addresses and
-// ports that the rules name, with what a packet would have at a node: the types of its addresses and
-// the address of its interface.
+// ports that the rules name, with what a packet would have at a node: the types of its addresses
+// and the address of its interface.
 func TestPacketsOfProgramsAreDecided(t *testing.T) {
 	for name, rs := range dumps(t) {
 		t.Run(name, func(t *testing.T) {

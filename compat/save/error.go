@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// A SyntaxError is a place of a text at which something else was expected. Parse and ParseIstioLog report several at once, joined
-// by [errors.Join].
+// A SyntaxError is a place of a text at which something else was expected. Parse and ParseIstioLog
+// report several at once, joined by [errors.Join].
 type SyntaxError struct {
 	File string
 	Line int // from 1
-	// Column is the byte of the line at which the token begins, from 1; 0 where the line is JSON, in which a byte of the text has
-	// no place of its own.
+	// Column is the byte of the line at which the token begins, from 1; 0 where the line is JSON,
+	// in which a byte of the text has no place of its own.
 	Column int
 	// Token is what is there; empty where the line ends.
 	Token string

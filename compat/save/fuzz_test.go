@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Whatever the text is: an error says where, and tables that can be printed are parsed as the same again.
+// Whatever the text is: an error says where, and tables that can be printed are parsed as the same
+// again.
 func FuzzParse(f *testing.F) {
 	for _, tc := range ruleCases {
 		family, text := tc.save()

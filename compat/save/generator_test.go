@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// anyTables draws tables of one family as xtables can have them, with rules that the kernel accepts in the chains where they are.
+// anyTables draws tables of one family as xtables can have them, with rules that the kernel accepts
+// in the chains where they are.
 var anyTables = tablesWith(false)
 
 // richTables draws tables that have all words of the printer.
@@ -81,7 +82,8 @@ func (g *generator) draw(t *rapid.T) rules.Table {
 	return table
 }
 
-// rule draws a rule. What the kernel allows at some hooks only is in chains of users that nothing jumps to: those of odd number.
+// rule draws a rule. What the kernel allows at some hooks only is in chains of users that nothing
+// jumps to: those of odd number.
 func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rules.Rule {
 	free := c.Base == nil && c.Name[len(c.Name)-1]%2 == 1
 	var r rules.Rule

@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// goldenRuns are the folders of recorded runs of istio-iptables. They are not part of the repository.
+// goldenRuns are the folders of recorded runs of istio-iptables. They are not part of the
+// repository.
 func goldenRuns(t testing.TB) []string {
 	dir := cmp.Or(os.Getenv("SLUICE_GOLDEN"), filepath.Join("..", "..", "..", "shared", "golden"))
 	runs, err := filepath.Glob(filepath.Join(dir, "*", "legacy-v4.save"))
@@ -66,7 +67,8 @@ func wantSame(t *testing.T, what string, want, got rules.Ruleset) {
 	}
 }
 
-// Of each recorded run, the two variants of iptables saved the same rules, none of them unknown, and the log says what was saved.
+// Of each recorded run, the two variants of iptables saved the same rules, none of them unknown,
+// and the log says what was saved.
 func TestParseRecordedRuns(t *testing.T) {
 	for _, run := range goldenRuns(t) {
 		t.Run(filepath.Base(run), func(t *testing.T) {
@@ -86,7 +88,8 @@ func TestParseRecordedRuns(t *testing.T) {
 	}
 }
 
-// A dry run says the rules that the real one then made, unless that failed, or met rules of a run before, or looked up names.
+// A dry run says the rules that the real one then made, unless that failed, or met rules of a run
+// before, or looked up names.
 func TestParseRecordedDryRuns(t *testing.T) {
 	for _, run := range goldenRuns(t) {
 		t.Run(filepath.Base(run), func(t *testing.T) {

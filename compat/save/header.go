@@ -64,7 +64,8 @@ func beginsHeaderOption(text string) bool {
 	return false
 }
 
-// matches lists what the header compares, for each rule that is to be: in the kernel's order, the interfaces first.
+// matches lists what the header compares, for each rule that is to be: in the kernel's order, the
+// interfaces first.
 func (h *header) matches() [][]rules.Match {
 	var list [][]rules.Match
 	for _, s := range orAny(h.source) {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestHistoriesAreCompared says what rules for later packets leave, and which conditions on it are the
-// same in two rulesets.
+// TestHistoriesAreCompared says what rules for later packets leave, and which conditions on it are
+// the same in two rulesets.
 func TestHistoriesAreCompared(t *testing.T) {
 	const (
 		listed  = "-A PREROUTING -p tcp -m recent --rcheck --name a -j DROP"
@@ -102,7 +102,8 @@ func TestExplainNamesWhatAlternativesDependOn(t *testing.T) {
 	}
 }
 
-// TestReasonIsThatOfTheFate holds that a redirection beside a drop is explained by the rule that redirects.
+// TestReasonIsThatOfTheFate holds that a redirection beside a drop is explained by the rule that
+// redirects.
 func TestReasonIsThatOfTheFate(t *testing.T) {
 	const redirect = "-A PREROUTING -p tcp -j REDIRECT --to-ports 9"
 	left := sideOf(t, "nat", redirect)

@@ -11,15 +11,18 @@ import (
 
 // An IstioLog is what the log of an istio-init container shows of its last run.
 type IstioLog struct {
-	// Tables are the tables that the run left, as Parse reads them, IPv4 first; [rules.Rule.Line] is a line of the log. A family whose
-	// state the run did not print has none: istio-init prints that of IPv6 if it captures IPv6.
+	// Tables are the tables that the run left, as Parse reads them, IPv4 first; [rules.Rule.Line]
+	// is a line of the log. A family whose state the run did not print has none: istio-init prints
+	// that of IPv6 if it captures IPv6.
 	Tables []rules.Table
-	// DryRun reports that the run changed nothing. Then Tables are what it would have made of empty tables.
+	// DryRun reports that the run changed nothing. Then Tables are what it would have made of empty
+	// tables.
 	DryRun bool
-	// FromInput reports that some tables are what iptables-restore was given, on empty tables: in a dry run, and where the log has no
-	// final state.
+	// FromInput reports that some tables are what iptables-restore was given, on empty tables: in a
+	// dry run, and where the log has no final state.
 	FromInput bool
-	// Failure is what the run failed with; empty if it did not. Tables are nevertheless what it left.
+	// Failure is what the run failed with; empty if it did not. Tables are nevertheless what it
+	// left.
 	Failure string
 	// Redirect is the parameters that the run printed. Nil if the log does not show all of them, or
 	// one of them cannot be used, or the run was to remove rules only: then NoRedirect says why.
@@ -73,7 +76,8 @@ func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 	return l, nil
 }
 
-// An istioRun is one run of istio-iptables: the entries of its log that say something about the rules.
+// An istioRun is one run of istio-iptables: the entries of its log that say something about the
+// rules.
 type istioRun struct {
 	dry    bool
 	native *logEntry // says that nftables was used
@@ -86,7 +90,8 @@ type istioRun struct {
 	saving rules.Family
 }
 
-// A stage is how far a run is. Runs go through the stages in ascending order, and may leave out some.
+// A stage is how far a run is. Runs go through the stages in ascending order, and may leave out
+// some.
 type stage uint8
 
 const (
@@ -100,7 +105,8 @@ const (
 	final6
 )
 
-// stageOf tells to which stage an entry belongs. The texts are those of istio-iptables, and of older versions of it.
+// stageOf tells to which stage an entry belongs. The texts are those of istio-iptables, and of
+// older versions of it.
 func stageOf(e *logEntry) stage {
 	title := e.title()
 	switch {

@@ -64,7 +64,8 @@ type configValue struct {
 	line int
 }
 
-// redirect reads what istio-iptables printed of its configuration (Config.Print of its tools/common/config).
+// redirect reads what istio-iptables printed of its configuration (Config.Print of its
+// tools/common/config).
 func (c *configReader) redirect() rules.Redirect {
 	r := rules.DefaultRedirect()
 	// To istio-iptables every mode but TPROXY is REDIRECT, whatever it says.

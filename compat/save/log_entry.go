@@ -51,14 +51,15 @@ func (p *lazyPattern) regexp() *regexp.Regexp {
 // A logReader takes a log apart.
 type logReader struct {
 	entries []logEntry
-	// leveled reports that entries with a level have been seen: the plain format of old versions has
-	// none.
+	// leveled reports that entries with a level have been seen: the plain format of old versions
+	// has none.
 	leveled bool
 	// indent is what an entry was indented by where it was copied.
 	indent int
 }
 
-// logEntries takes the log apart. Lines before the first entry are the end of one that is not there.
+// logEntries takes the log apart. Lines before the first entry are the end of one that is not
+// there.
 func logEntries(log string) []logEntry {
 	var r logReader
 	for line := range linesOf(log) {

@@ -67,7 +67,8 @@ func (r *moduleReader) tcpFlags() []rules.Match {
 	return []rules.Match{m}
 }
 
-// maxMultiport is how many ports a multiport match has room for; a range takes two (XT_MULTI_PORTS).
+// maxMultiport is how many ports a multiport match has room for; a range takes two
+// (XT_MULTI_PORTS).
 const maxMultiport = 15
 
 // multiport reads a list of ports of one side, or of either.

@@ -16,8 +16,9 @@ func (r *moduleReader) markOption(conntrack bool) []rules.Match {
 	return []rules.Match{m}
 }
 
-// owner reads the ids of a socket. As the kernel has it (owner_mt in net/netfilter/xt_owner.c), a packet without a socket matches
-// where all that is asked for is negated; and where a socket must not exist, nothing else can be asked of it.
+// owner reads the ids of a socket. As the kernel has it (owner_mt in net/netfilter/xt_owner.c), a
+// packet without a socket matches where all that is asked for is negated; and where a socket must
+// not exist, nothing else can be asked of it.
 func (r *moduleReader) owner() []rules.Match {
 	exists := r.option("--socket-exists")
 	var list []rules.Match

@@ -39,8 +39,8 @@ func (r *moduleReader) hashLimit() []rules.Match {
 	return nil
 }
 
-// account reads the match nfacct. It counts packets in an object, and is fulfilled unless that has a
-// quota which is not used up.
+// account reads the match nfacct. It counts packets in an object, and is fulfilled unless that has
+// a quota which is not used up.
 func (r *moduleReader) account() []rules.Match {
 	r.unknown, r.state = true, xt.StateOfAccount(r.valueOf("--nfacct-name", ""))
 	return nil

@@ -16,12 +16,13 @@ import (
 // order, and a rule of several addresses becomes several. A table that the text does not name is
 // not returned.
 //
-// The [rules.Rule.Line] of a rule is the number of its line; with its counter it is what the kernel's rule
-// would have, and every rule counts. File is the name that errors have for the text. An error of
-// the syntax is a [*SyntaxError]; all of a text, up to twenty, are joined, and no table is returned
-// beside them. Two blocks of one table are such an error, since the text of two programs may hold
-// two tables of that name. A text without any table is one error, which says what the text looks
-// like: an empty text is no ruleset, since it is what a command that failed has printed.
+// The [rules.Rule.Line] of a rule is the number of its line; with its counter it is what the
+// kernel's rule would have, and every rule counts. File is the name that errors have for the text.
+// An error of the syntax is a [*SyntaxError]; all of a text, up to twenty, are joined, and no table
+// is returned beside them. Two blocks of one table are such an error, since the text of two
+// programs may hold two tables of that name. A text without any table is one error, which says what
+// the text looks like: an empty text is no ruleset, since it is what a command that failed has
+// printed.
 //
 // Long lists of addresses make many rules. Where a rule with lists would make more than 4096, and
 // the addresses of each list are disjoint, it becomes one rule that matches all of them; its chain
@@ -60,7 +61,8 @@ func linesOf(text string) iter.Seq[textLine] {
 type textLine struct {
 	number int
 	text   string
-	// before is how many bytes of the line precede the text; -1 where bytes of the text have no place in the line.
+	// before is how many bytes of the line precede the text; -1 where bytes of the text have no
+	// place in the line.
 	before int
 }
 

@@ -336,7 +336,8 @@ func TestParseReportsThatItCannotRead(t *testing.T) {
 	}
 }
 
-// The rules of a pod as they were when istio-init was new: what of them capture a packet, today's rules are compared with elsewhere.
+// The rules of a pod as they were when istio-init was new: what of them capture a packet, today's
+// rules are compared with elsewhere.
 func TestParseEarlyListing(t *testing.T) {
 	rs := rules.Ruleset{Tables: parse(t, rules.IPv4, fixture(t, "early-listing.save"))}
 	for text, want := range map[string]rules.Fate{

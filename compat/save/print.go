@@ -11,14 +11,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Print writes tables of one family as iptables-save does, so that iptables-restore loads them and [Parse] reads the same tables
-// again, if they have all built-in chains. Counters are written; names of sets, positions, and a range of all ports, which means
-// nothing, do not come back.
+// Print writes tables of one family as iptables-save does, so that iptables-restore loads them and
+// [Parse] reads the same tables again, if they have all built-in chains. Counters are written;
+// names of sets, positions, and a range of all ports, which means nothing, do not come back.
 //
-// A rule must be one that xtables has: a comparison of each kind with one interface, one range of addresses, one protocol, one
-// range of ids or up to fifteen ports, and at most one action beside the counter. The error names table, chain and rule for all
-// that cannot be written, or else is w's; of tables with such a rule nothing is written. What the kernel allows at some hooks only
-// (an owner, TPROXY) is written wherever it is.
+// A rule must be one that xtables has: a comparison of each kind with one interface, one range of
+// addresses, one protocol, one range of ids or up to fifteen ports, and at most one action beside
+// the counter. The error names table, chain and rule for all that cannot be written, or else is
+// w's; of tables with such a rule nothing is written. What the kernel allows at some hooks only (an
+// owner, TPROXY) is written wherever it is.
 func Print(w io.Writer, tables []rules.Table) error {
 	var text bytes.Buffer
 	var faults []error
@@ -51,7 +52,8 @@ type tablePrinter struct {
 	faults []error
 }
 
-// fault records what is wrong with the table, or with its chain or rule that the printer is at; rules count from 1.
+// fault records what is wrong with the table, or with its chain or rule that the printer is at;
+// rules count from 1.
 func (p *tablePrinter) fault(rule int, err error) {
 	place := ""
 	if p.chain != nil {
@@ -109,7 +111,8 @@ func (p *tablePrinter) policy() (string, error) {
 	return "-", nil
 }
 
-// sameBase reports whether a chain is attached as the built-in one, whichever the order among chains at that place is.
+// sameBase reports whether a chain is attached as the built-in one, whichever the order among
+// chains at that place is.
 func sameBase(b *rules.Base, table string, hook rules.Hook) bool {
 	if b == nil {
 		return false
@@ -119,8 +122,8 @@ func sameBase(b *rules.Base, table string, hook rules.Hook) bool {
 	return *b == *builtIn
 }
 
-// How many arguments iptables-restore takes (MAX_ARGC of iptables' xshared.h), less those that it adds itself: three, and three
-// more for a counter. So many never fill its line of 10239 bytes.
+// How many arguments iptables-restore takes (MAX_ARGC of iptables' xshared.h), less those that it
+// adds itself: three, and three more for a counter. So many never fill its line of 10239 bytes.
 const (
 	maxWords     = 251
 	counterWords = 3

@@ -252,7 +252,8 @@ func TestPrintReturnsTheErrorOfTheWriter(t *testing.T) {
 	}
 }
 
-// iptables-restore takes a rule up to a length only. What Print writes it takes, and what Print refuses for its length it does not.
+// iptables-restore takes a rule up to a length only. What Print writes it takes, and what Print
+// refuses for its length it does not.
 func TestPrintKeepsRulesShortEnoughToLoad(t *testing.T) {
 	ports := rules.MatchPort{}
 	for i := range 7 {

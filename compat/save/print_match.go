@@ -40,7 +40,8 @@ func (w *rulePrinter) matches(list []rules.Match) error {
 	return nil
 }
 
-// headerWords returns the option of the header that compares the same thing, if there is one, and its words, if it can.
+// headerWords returns the option of the header that compares the same thing, if there is one, and
+// its words, if it can.
 func (w *rulePrinter) headerWords(m rules.Match) (option string, words []string, err error) {
 	var value string
 	var not bool
@@ -81,8 +82,8 @@ func sideLetter(s rules.Side) string {
 	return "s"
 }
 
-// interfaceText writes the name of an interface. What iptables refuses in built-in chains is an interface that packets have not
-// there.
+// interfaceText writes the name of an interface. What iptables refuses in built-in chains is an
+// interface that packets have not there.
 func (w *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
 	if base := w.chain.Base; base != nil {
 		without := map[bool][]rules.Hook{false: {rules.Output, rules.Postrouting}, true: {rules.Prerouting, rules.Input}}[m.Out]
@@ -107,7 +108,8 @@ func (w *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
 	return text, nil
 }
 
-// prefixText writes addresses that are a prefix. Of all addresses the header asks nothing, not even negated.
+// prefixText writes addresses that are a prefix. Of all addresses the header asks nothing, not even
+// negated.
 func (w *rulePrinter) prefixText(m rules.MatchAddr) (string, error) {
 	if len(m.Ranges) != 1 || m.Family() != w.table.Family {
 		return "", fmt.Errorf("%s: iptables compares one range of addresses of the table's family", m)
@@ -177,7 +179,8 @@ func (w *rulePrinter) tcpFlags(m rules.MatchTCPFlags) error {
 	return nil
 }
 
-// owner writes the ids of a socket. The range of all ids is any socket; xtables has it for users only.
+// owner writes the ids of a socket. The range of all ids is any socket; xtables has it for users
+// only.
 func (w *rulePrinter) owner(m rules.MatchOwner) error {
 	if len(m.IDs) != 1 || m.Socketless && !m.Not {
 		return fmt.Errorf("%s: iptables compares one range of ids", m)

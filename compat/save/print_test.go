@@ -39,7 +39,8 @@ func TestPrintedTablesAreParsedAsTheyWere(t *testing.T) {
 	})
 }
 
-// TestPrintedTablesAreLoadedAsTheyWere takes tables through the kernel: printed, loaded by iptables-legacy-restore, saved and parsed.
+// TestPrintedTablesAreLoadedAsTheyWere takes tables through the kernel: printed, loaded by
+// iptables-legacy-restore, saved and parsed.
 func TestPrintedTablesAreLoadedAsTheyWere(t *testing.T) {
 	ns := netnstest.New(t)
 	for seed := range 60 {

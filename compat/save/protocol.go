@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// protocolNames are those that iptables-save prints (xtables_chain_protos, and /etc/protocols as Debian has it), by their numbers.
+// protocolNames are those that iptables-save prints (xtables_chain_protos, and /etc/protocols as
+// Debian has it), by their numbers.
 var protocolNames = [...]string{
 	0: "all", 1: "icmp", 2: "igmp", 3: "ggp", 4: "ipencap", 5: "st", 6: "tcp", 8: "egp", 9: "igp", 12: "pup", 17: "udp", 20: "hmp",
 	22: "xns-idp", 27: "rdp", 29: "iso-tp4", rules.DCCP: "dccp", 36: "xtp", 37: "ddp", 38: "idpr-cmtp", 41: "ipv6", 43: "ipv6-route",

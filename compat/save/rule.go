@@ -192,7 +192,8 @@ func (r *ruleReader) splitOption() {
 	r.words = slices.Concat(r.words[:i], parts, r.words[i+1:])
 }
 
-// moduleOption takes an option of a module that the rule names, or of the one that its protocol stands for.
+// moduleOption takes an option of a module that the rule names, or of the one that its protocol
+// stands for.
 func (r *ruleReader) moduleOption(given []word) {
 	at := given[len(given)-1]
 	if m, o := r.findOption(r.modules, at); o != nil {
@@ -290,7 +291,8 @@ func (r *ruleReader) optionOf(m *module, of *optionKind, given []word) {
 	m.options = append(m.options, o)
 }
 
-// protocolModule is the match that the rule's protocol stands for, nil if the rule asks for none or already has it.
+// protocolModule is the match that the rule's protocol stands for, nil if the rule asks for none or
+// already has it.
 func (r *ruleReader) protocolModule() *module {
 	protocol, given := r.header.onlyProtocol()
 	if !given || slices.ContainsFunc(r.modules, func(m *module) bool { return m.implied }) {

@@ -428,7 +428,8 @@ func parse(t testing.TB, family rules.Family, text string) []rules.Table {
 	return tables
 }
 
-// TestParseRuleAsTheKernelHasIt loads each rule. What iptables-legacy-save prints of it, and what is in the kernel, are the same.
+// TestParseRuleAsTheKernelHasIt loads each rule. What iptables-legacy-save prints of it, and what
+// is in the kernel, are the same.
 func TestParseRuleAsTheKernelHasIt(t *testing.T) {
 	ns := netnstest.New(t)
 	for _, tc := range ruleCases {

@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// readTarget reads "-j TARGET" or "-g CHAIN". A target goes before a chain of the same name, as in iptables.
+// readTarget reads "-j TARGET" or "-g CHAIN". A target goes before a chain of the same name, as in
+// iptables.
 func (r *ruleReader) readTarget(at word, not bool) {
 	r.never(at, not)
 	r.once(at, givenTarget)
@@ -60,7 +61,8 @@ func (r *ruleReader) action() rules.Action {
 	return a
 }
 
-// only returns the one option that a target must have. Others beside it that are allowed are known, but have no word in the model.
+// only returns the one option that a target must have. Others beside it that are allowed are known,
+// but have no word in the model.
 func (r *moduleReader) only(names ...string) *option {
 	var found *option
 	for _, name := range names {

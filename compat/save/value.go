@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// isName reports whether the text may be the name of a user, a service, a protocol or a host, which only the system that loads the
-// rules can look up.
+// isName reports whether the text may be the name of a user, a service, a protocol or a host, which
+// only the system that loads the rules can look up.
 func isName(text string) bool {
 	if text == "" || !isLetter(rune(text[0])) {
 		return false
@@ -99,7 +99,8 @@ func (r *moduleReader) mark(w word) (value, mask uint32) {
 	return uint32(v), uint32(m)
 }
 
-// ids reads a numeric id or a range of them. The name of a user or a group is left to the system that loads the rules.
+// ids reads a numeric id or a range of them. The name of a user or a group is left to the system
+// that loads the rules.
 func (r *moduleReader) ids(w word) []rules.IDRange {
 	first, last, isRange := strings.Cut(w.text, "-")
 	if !isRange {

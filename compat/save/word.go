@@ -17,8 +17,9 @@ func (w word) isOption() bool { return len(w.raw) > 1 && w.raw[0] == '-' }
 
 const blanks = " \t\r"
 
-// splitWords cuts a line at its blanks. Double quotes keep blanks together, and inside of them a backslash keeps the next byte as
-// it is (add_param_to_argv of iptables' xshared.c). Where a quote is not closed it returns the place of the quote, else 0.
+// splitWords cuts a line at its blanks. Double quotes keep blanks together, and inside of them a
+// backslash keeps the next byte as it is (add_param_to_argv of iptables' xshared.c). Where a quote
+// is not closed it returns the place of the quote, else 0.
 func splitWords(line string, words []word) (_ []word, open int) {
 	for i := 0; i < len(line); {
 		if strings.IndexByte(blanks, line[i]) >= 0 {
@@ -44,7 +45,8 @@ func splitWords(line string, words []word) (_ []word, open int) {
 	return words, 0
 }
 
-// quotedWord reads a word with quotes in it and returns where it ends; -1, and the place of the quote, if a quote is not closed.
+// quotedWord reads a word with quotes in it and returns where it ends; -1, and the place of the
+// quote, if a quote is not closed.
 func quotedWord(line string, start int) (w word, end int) {
 	var text strings.Builder
 	open := -1

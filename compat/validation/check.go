@@ -11,13 +11,15 @@ type Check struct {
 	Name string `json:"name"`
 	// Kind is what checks of several families and addresses have in common.
 	Kind Kind `json:"kind"`
-	// Proves reports that the check, if it is ok, shows that rules or routes are there. That a setting does no harm, or that a connection
-	// that is not to be captured is not, would be so without any.
+	// Proves reports that the check, if it is ok, shows that rules or routes are there. That a
+	// setting does no harm, or that a connection that is not to be captured is not, would be so
+	// without any.
 	Proves bool `json:"proves"`
-	// Packet is the first packet of the connection, in the syntax of rules.ParsePacket; empty for a check without one. A port 0
-	// stands for one that the kernel would have chosen.
+	// Packet is the first packet of the connection, in the syntax of rules.ParsePacket; empty for a
+	// check without one. A port 0 stands for one that the kernel would have chosen.
 	Packet string `json:"packet,omitempty"`
-	// Expected is what the parameters say, Found what happened; each is a sentence without its full stop.
+	// Expected is what the parameters say, Found what happened; each is a sentence without its full
+	// stop.
 	Expected string `json:"expected"`
 	Found    string `json:"found,omitempty"`
 	Status   Status `json:"status"`
@@ -54,8 +56,8 @@ const (
 // A Result is what [Run] has found.
 type Result struct {
 	Checks []Check
-	// Empty reports that the parameters capture no connection of the application's, neither in nor out, and no DNS: there is nothing
-	// to prove, whatever the checks say.
+	// Empty reports that the parameters capture no connection of the application's, neither in nor
+	// out, and no DNS: there is nothing to prove, whatever the checks say.
 	Empty bool
 	// Running reports that a proxy listened already, so that no listener was opened beside it.
 	Running bool
@@ -91,8 +93,8 @@ func (r Result) Outcome() Outcome {
 	return Works
 }
 
-// Unchecked names the kinds of which something that the parameters ask for was not checked: "inbound", or "DNS in part" if another
-// check of the kind was done.
+// Unchecked names the kinds of which something that the parameters ask for was not checked:
+// "inbound", or "DNS in part" if another check of the kind was done.
 func (r Result) Unchecked() []string {
 	var kinds []Kind
 	done := map[Kind]bool{}

@@ -15,11 +15,12 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// overflowID is what an id without a number in a user namespace is there (overflowuid in kernel/sys.c).
+// overflowID is what an id without a number in a user namespace is there (overflowuid in
+// kernel/sys.c).
 const overflowID = 65534
 
-// An idMap translates ids between the user namespace of a network namespace and that of this process; the nil map leaves them as
-// they are.
+// An idMap translates ids between the user namespace of a network namespace and that of this
+// process; the nil map leaves them as they are.
 type idMap []idRange
 
 // idRange is a line of /proc/PID/uid_map, see user_namespaces(7).
@@ -66,8 +67,9 @@ func parseIDMap(r io.Reader) (idMap, error) {
 // errNoProcess reports that the user namespace's ids cannot be found out.
 var errNoProcess = errors.New("the network namespace belongs to another user namespace, of which /proc shows no process")
 
-// idMaps returns the maps of the namespace: nil ones if its user namespace is our own, or if the kernel does not say whose it is.
-// With an error they translate everything into overflowID, as the kernel does.
+// idMaps returns the maps of the namespace: nil ones if its user namespace is our own, or if the
+// kernel does not say whose it is. With an error they translate everything into overflowID, as the
+// kernel does.
 func idMaps(ns *netns.NS) (uids, gids idMap, err error) {
 	owner, ownerErr := userNamespace(ns)
 	own, ownErr := namespaceFile("/proc/thread-self/ns/user")
@@ -118,7 +120,8 @@ func userNamespace(ns *netns.NS) (fileID, error) {
 			return fmt.Errorf("open own namespace: %w", err)
 		}
 		defer func() { _ = unix.Close(file) }()
-		// EPERM: the owner is no descendant of our user namespace (ns_get_owner in kernel/user_namespace.c).
+		// EPERM: the owner is no descendant of our user namespace (ns_get_owner in
+		// kernel/user_namespace.c).
 		owner, err := unix.IoctlRetInt(file, unix.NS_GET_USERNS)
 		if err != nil {
 			return fmt.Errorf("ask for the owner of network namespace %s: %w", ns, err)

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// judge compares what was found with what was expected. Whether the rules were read back, and are those of the parameters, decides
-// what to do about a difference.
+// judge compares what was found with what was expected. Whether the rules were read back, and are
+// those of the parameters, decides what to do about a difference.
 func (t *probe) judge(o observation, equal bool) Check {
 	c := t.Check
 	if c.Status != "" {

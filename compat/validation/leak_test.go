@@ -73,7 +73,8 @@ func changedThreads(t *testing.T, home string) (changed []string) {
 	return changed
 }
 
-// isDumpable is 0 already where this process has started another user's: until that runs its program both share their memory.
+// isDumpable is 0 already where this process has started another user's: until that runs its
+// program both share their memory.
 func isDumpable(t *testing.T) int {
 	t.Helper()
 	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)

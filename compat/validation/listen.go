@@ -39,7 +39,8 @@ type listeners struct {
 	wg       sync.WaitGroup
 }
 
-// expect returns where the arrival of the caller's probe is announced. It is called before the probe is sent.
+// expect returns where the arrival of the caller's probe is announced. It is called before the
+// probe is sent.
 func (l *listeners) expect(c caller) <-chan arrival {
 	arrived := make(chan arrival, 1)
 	l.mu.Lock()
@@ -65,11 +66,11 @@ func (l *listeners) announce(c caller, a arrival) bool {
 	return ok
 }
 
-// listen opens a listener on a thread of the namespace, with the owner that the thread has. [unix.EADDRINUSE] is in the error when
-// somebody else listens there.
+// listen opens a listener on a thread of the namespace, with the owner that the thread has.
+// [unix.EADDRINUSE] is in the error when somebody else listens there.
 func (l *listeners) listen(e endpoint) error {
-	// Without SO_REUSEPORT, which a proxy's listener has: with it a listener of the proxy's own user would be given some of the
-	// connections that are the proxy's.
+	// Without SO_REUSEPORT, which a proxy's listener has: with it a listener of the proxy's own
+	// user would be given some of the connections that are the proxy's.
 	var options []socket.Option
 	if e.protocol == rules.TCP {
 		options = append(options, socket.ReuseAddr)
@@ -147,8 +148,8 @@ func (l *listeners) close() {
 	l.wg.Wait()
 }
 
-// The domain that probes ask for: there is none below invalid (RFC 6761, section 6.4), so that a server which is reached by mistake
-// has nothing to look up.
+// The domain that probes ask for: there is none below invalid (RFC 6761, section 6.4), so that a
+// server which is reached by mistake has nothing to look up.
 const domain = "\x06sluice\x07invalid\x00"
 
 // query is a DNS query for an address (RFC 1035, section 4.1).

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// asProcess holds the options with which this binary, run again, validates the namespace that it is in.
+// asProcess holds the options with which this binary, run again, validates the namespace that it is
+// in.
 const asProcess = "SLUICE_VALIDATE"
 
 func TestMain(m *testing.M) {

@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// markedPackets are packets to another host with TPROXY's mark, which the policy route makes local: so the application's answers
-// find the proxy that speaks in the client's name. A datagram shows it as well as a connection, and no other rule meets it.
+// markedPackets are packets to another host with TPROXY's mark, which the policy route makes local:
+// so the application's answers find the proxy that speaks in the client's name. A datagram shows it
+// as well as a connection, and no other rule meets it.
 func (p *planner) markedPackets(f rules.Family) {
 	routing := p.rules.Routing
 	i := slices.IndexFunc(routing.Policies, func(r rules.PolicyRoute) bool { return r.Family == f })
@@ -29,8 +30,9 @@ func (p *planner) markedPackets(f rules.Family) {
 	p.add(t)
 }
 
-// sourceCheck looks at the one setting that breaks TPROXY and that no connection from within shows: packets over lo are not routed
-// again when they arrive. It may fail, but proves nothing: the setting is in order where there is no rule, too.
+// sourceCheck looks at the one setting that breaks TPROXY and that no connection from within shows:
+// packets over lo are not routed again when they arrive. It may fail, but proves nothing: the
+// setting is in order where there is no rule, too.
 func (v *validator) sourceCheck() []Check {
 	if v.options.Redirect.Mode != rules.ModeTProxy {
 		return nil

@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// owners knows whose the sockets of this process are, and makes sockets of others. All numbers of rules.Owner are those of the
-// user namespace that owns the network namespace, as rules compare them.
+// owners knows whose the sockets of this process are, and makes sockets of others. All numbers of
+// rules.Owner are those of the user namespace that owns the network namespace, as rules compare
+// them.
 type owners struct {
 	self       rules.Owner
 	uids, gids idMap
@@ -31,7 +32,8 @@ func (o *owners) can(whose rules.Owner) bool {
 	return o.as(whose, func() error { return nil }) == nil
 }
 
-// as runs fn with the owner's file system ids (see [owner.As]): to rules, sockets that fn makes are the owner's.
+// as runs fn with the owner's file system ids (see [owner.As]): to rules, sockets that fn makes are
+// the owner's.
 func (o *owners) as(whose rules.Owner, fn func() error) error {
 	if whose == o.self {
 		return fn()

@@ -18,13 +18,14 @@ type probe struct {
 	trace  rules.Trace // what the parameters say of the packet
 	// hint, if not empty, is what to do should the probe fail.
 	hint string
-	// outside is for a probe from the namespace that this process runs in. When it does not arrive, a connection to control, which is
-	// not captured, reports whether the way there is to blame.
+	// outside is for a probe from the namespace that this process runs in. When it does not arrive,
+	// a connection to control, which is not captured, reports whether the way there is to blame.
 	outside bool
 	control netip.AddrPort
 	// awaited reports that a listener of ours is at the destination itself.
 	awaited bool
-	// agent, of a datagram, is whose answer must come back; nil if it is enough that the datagram arrives.
+	// agent, of a datagram, is whose answer must come back; nil if it is enough that the datagram
+	// arrives.
 	agent *rules.Owner
 }
 
@@ -42,8 +43,8 @@ type surroundings struct {
 	apart bool
 	// device returns the name of the interface that has the address.
 	device func(own netip.Addr) string
-	// reach returns the address from which this process, from outside of the namespace, reaches the pod's address without a hop
-	// between; an invalid one if it does not.
+	// reach returns the address from which this process, from outside of the namespace, reaches the
+	// pod's address without a hop between; an invalid one if it does not.
 	reach func(pod netip.Addr) netip.Addr
 }
 
@@ -57,7 +58,8 @@ type planner struct {
 	captures bool
 }
 
-// plan lists what to try of the wanted rules, which the parameters compile to, and reports whether the parameters capture anything of the application's.
+// plan lists what to try of the wanted rules, which the parameters compile to, and reports whether
+// the parameters capture anything of the application's.
 func plan(o Options, wanted rules.Ruleset, s surroundings) (probes []probe, captures bool) {
 	p := &planner{surroundings: s, options: o, rules: wanted}
 	families := []rules.Family{rules.IPv4}
@@ -74,8 +76,8 @@ func plan(o Options, wanted rules.Ruleset, s surroundings) (probes []probe, capt
 	return p.probes, p.captures
 }
 
-// add explains the packet and plans the probe, unless its owner or the routing prevents it. A probe that is prevented already has
-// a status.
+// add explains the packet and plans the probe, unless its owner or the routing prevents it. A probe
+// that is prevented already has a status.
 func (p *planner) add(t probe) {
 	t.packet.State, t.packet.Flags = rules.New, 0
 	if t.packet.Protocol == rules.TCP {
@@ -108,7 +110,8 @@ func (t *probe) skip(reason, next string) {
 	t.Status, t.Reason, t.Next = NotChecked, reason, next
 }
 
-// asksForTransparent reports whether a transparent listener would take the packet if there were one.
+// asksForTransparent reports whether a transparent listener would take the packet if there were
+// one.
 func (p *planner) asksForTransparent(t probe) bool {
 	t.packet.NoListener = false
 	return diff.Explain(&p.rules, t.packet).Fate.TProxy != 0
@@ -143,8 +146,8 @@ func (t *probe) port() uint16 {
 	return t.packet.Destination.Port()
 }
 
-// proxy is an owner of the proxy's: this process's own if it is such a one. Istio treats only the first user's connections to the
-// own pod as inbound.
+// proxy is an owner of the proxy's: this process's own if it is such a one. Istio treats only the
+// first user's connections to the own pod as inbound.
 func (p *planner) proxy() rules.Owner {
 	r := &p.options.Redirect
 	if r.ProxyUIDs[0].Contains(p.self.UID) {
@@ -153,7 +156,8 @@ func (p *planner) proxy() rules.Owner {
 	return rules.Owner{UID: r.ProxyUIDs[0].First, GID: r.ProxyGIDs[0].First}
 }
 
-// tproxyProxy is the owner that the injector gives the proxy in TPROXY mode: root, but of the proxy's group.
+// tproxyProxy is the owner that the injector gives the proxy in TPROXY mode: root, but of the
+// proxy's group.
 func (p *planner) tproxyProxy() rules.Owner {
 	r := &p.options.Redirect
 	if rules.Contains(rules.Normalise(r.ProxyGIDs), p.self.GID) && !rules.Contains(rules.Normalise(r.ProxyUIDs), p.self.UID) {
@@ -185,8 +189,9 @@ func (p *planner) applications() []rules.Owner {
 	return owners
 }
 
-// firstOutside returns the first id from 1000 on that is in none of the ranges, or else the last one below: 1000 itself if there is
-// none at all. Nobody can have the highest number, which stands for no id.
+// firstOutside returns the first id from 1000 on that is in none of the ranges, or else the last
+// one below: 1000 itself if there is none at all. Nobody can have the highest number, which stands
+// for no id.
 func firstOutside(ranges []rules.IDRange) uint32 {
 	const first = 1000
 	taken := rules.Normalise(ranges)

@@ -74,7 +74,8 @@ func TestWhatEachContainerCanCheck(t *testing.T) {
 	}
 }
 
-// Root of the proxy's group without a capability can try nothing in TPROXY mode. That no setting does harm is no proof of rules.
+// Root of the proxy's group without a capability can try nothing in TPROXY mode. That no setting
+// does harm is no proof of rules.
 func TestSettingsProveNothing(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	who := person{gid: 1337, caps: "-all"}
@@ -96,7 +97,8 @@ func TestSettingsProveNothing(t *testing.T) {
 	}
 }
 
-// Istio's own validation accepts whatever redirects the proxy's call. Ours is by the parameters, and says when they ask for nothing.
+// Istio's own validation accepts whatever redirects the proxy's call. Ours is by the parameters,
+// and says when they ask for nothing.
 func TestNothingToCapture(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	r := rules.DefaultRedirect()

@@ -72,8 +72,8 @@ func judgeRules(c Check, differences []rules.Difference) Check {
 	return c
 }
 
-// explained adds to the checks that failed what the rules of all owners in the namespace say of their packets, where they can be
-// read.
+// explained adds to the checks that failed what the rules of all owners in the namespace say of
+// their packets, where they can be read.
 func (v *validator) explained(r Result) Result {
 	if r.Count(Failed) == 0 {
 		return r

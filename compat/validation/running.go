@@ -27,7 +27,8 @@ const (
 	tcpClose  = 7
 )
 
-// sockets lists the namespace's TCP and UDP sockets. That needs no privilege, but a kernel that has CONFIG_INET_DIAG.
+// sockets lists the namespace's TCP and UDP sockets. That needs no privilege, but a kernel that has
+// CONFIG_INET_DIAG.
 func sockets(ns *netns.NS) ([]entry, error) {
 	var h *netlink.Handle
 	err := ns.Do(func() (err error) {
@@ -83,8 +84,8 @@ func taker(list []entry, caller netip.AddrPort) (local netip.AddrPort, found boo
 	return list[i].local, true
 }
 
-// translated returns the source of the answers that conntrack expects to the caller's datagram: where the datagram really went. It
-// needs CAP_NET_ADMIN.
+// translated returns the source of the answers that conntrack expects to the caller's datagram:
+// where the datagram really went. It needs CAP_NET_ADMIN.
 func translated(ns *netns.NS, caller, to netip.AddrPort) (netip.AddrPort, error) {
 	var h *netlink.Handle
 	err := ns.Do(func() (err error) {

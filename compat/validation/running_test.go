@@ -43,7 +43,8 @@ func runFromNeighbour(t *testing.T, bed *testbed.Bed, o Options) (r Result) {
 	return r
 }
 
-// Beside a running proxy everything is proved too, and the proxy gets each connection that is its own.
+// Beside a running proxy everything is proved too, and the proxy gets each connection that is its
+// own.
 func TestRunningProxyIsNotDisturbed(t *testing.T) {
 	for _, mode := range bothModes {
 		t.Run(string(mode), func(t *testing.T) {
@@ -76,8 +77,8 @@ func TestRunningProxyIsNotDisturbed(t *testing.T) {
 	}
 }
 
-// callAll calls the proxy without pause, in and out, until the returned function is called, which returns the answers. Each call must
-// be answered by the proxy.
+// callAll calls the proxy without pause, in and out, until the returned function is called, which
+// returns the answers. Each call must be answered by the proxy.
 func callAll(t *testing.T, bed *testbed.Bed) (stop func() []string) {
 	calls := []testbed.Call{
 		{From: testbed.FromNeighbour, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP4, 8080)},
@@ -194,7 +195,8 @@ func TestOtherUserNamespace(t *testing.T) {
 	if _, err := nft.Apply(bed.Pod, rules.MustCompile(o.Redirect)); err != nil {
 		t.Fatal(err)
 	}
-	// Nobody is left in the user namespace, so that its ids are not known; but this process is not the proxy.
+	// Nobody is left in the user namespace, so that its ids are not known; but this process is not
+	// the proxy.
 	r := runFromNeighbour(t, bed, o)
 	if r.Outcome() != WorksInPart || !slices.Contains(named(r, OK), "outbound, IPv6") || slices.Contains(named(r, OK), "the proxy calls 127.0.0.6") {
 		t.Error(describe(r))

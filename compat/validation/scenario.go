@@ -28,8 +28,8 @@ func passthroughOf(f rules.Family) netip.Addr {
 	return rules.PassthroughIPv4()
 }
 
-// selfCalls are the proxy's connections to its own pod, which are inbound ones: to 127.0.0.6 or ::6 as Istio's validation does, and
-// to the pod's addresses.
+// selfCalls are the proxy's connections to its own pod, which are inbound ones: to 127.0.0.6 or ::6
+// as Istio's validation does, and to the pod's addresses.
 func (p *planner) selfCalls(f rules.Family) {
 	to := passthroughOf(f)
 	passthrough := newTCP(SelfCalls, fmt.Sprintf("the proxy calls %s", to))
@@ -51,8 +51,8 @@ func (p *planner) selfCall(t probe, owner rules.Owner, from, to netip.Addr) {
 	p.add(t)
 }
 
-// inbound is a connection from another host. From within the namespace there is none: what a namespace sends to itself passes
-// other rules.
+// inbound is a connection from another host. From within the namespace there is none: what a
+// namespace sends to itself passes other rules.
 func (p *planner) inbound(f rules.Family) {
 	podIPs := p.podIPs(f)
 	anywhere := f == rules.IPv4 && len(p.podIPs(rules.IPv4)) == 0 && len(p.podIPs(rules.IPv6)) == 0
@@ -109,7 +109,8 @@ func testNets(f rules.Family) []netip.Addr {
 	}
 }
 
-// privateNets returns addresses at the ends of private networks (RFC 1918, RFC 6598, RFC 4193), for parameters that exclude all else.
+// privateNets returns addresses at the ends of private networks (RFC 1918, RFC 6598, RFC 4193), for
+// parameters that exclude all else.
 func privateNets(f rules.Family) []netip.Addr {
 	if f == rules.IPv6 {
 		return []netip.Addr{netip.MustParseAddr("fdff:ffff::1")}
@@ -120,7 +121,8 @@ func privateNets(f rules.Family) []netip.Addr {
 	}
 }
 
-// outbound is a connection of the application to a host outside, one that does not exist if the parameters capture such a one.
+// outbound is a connection of the application to a host outside, one that does not exist if the
+// parameters capture such a one.
 func (p *planner) outbound(f rules.Family) {
 	r := &p.options.Redirect
 	addrs := slices.Concat(testNets(f), corners(f, r.OutboundCIDRs.Prefixes, r.OutboundExcludeCIDRs), privateNets(f))
@@ -193,7 +195,8 @@ func newTCP(kind Kind, name string) probe {
 	return probe{Check: Check{Name: name, Kind: kind}, packet: rules.Packet{Protocol: rules.TCP}}
 }
 
-// fromApplication plans a connection of an application's owner to the first of the destinations that is captured.
+// fromApplication plans a connection of an application's owner to the first of the destinations
+// that is captured.
 func (p *planner) fromApplication(t probe, addrs []netip.Addr, ports []uint16) {
 	var noRoute error
 	for _, owner := range p.applications() {
@@ -231,7 +234,8 @@ func (p *planner) fromApplication(t probe, addrs []netip.Addr, ports []uint16) {
 	p.add(t)
 }
 
-// firstCaptured returns the first destination to which the packet is captured; that of the first port if none is.
+// firstCaptured returns the first destination to which the packet is captured; that of the first
+// port if none is.
 func (p *planner) firstCaptured(packet rules.Packet, to netip.Addr, ports []uint16) (netip.AddrPort, bool) {
 	packet.NoListener = false
 	for _, port := range ports {

@@ -39,8 +39,8 @@ const (
 	unknown                   // it was taken, but the kernel does not say by whom
 )
 
-// listen opens the listeners that the probes may arrive at, for this attempt. Beside a running proxy there are none: they would
-// take connections that are the proxy's.
+// listen opens the listeners that the probes may arrive at, for this attempt. Beside a running
+// proxy there are none: they would take connections that are the proxy's.
 func (v *validator) listen(l *listeners, probes []probe) {
 	opened := map[endpoint]error{}
 	open := func(e endpoint, owner rules.Owner) error {
@@ -74,8 +74,8 @@ func (v *validator) listen(l *listeners, probes []probe) {
 	}
 }
 
-// captureEndpoint is where the proxy would listen for the probe: only on the loopback address when that is enough, so that nobody
-// else can come.
+// captureEndpoint is where the proxy would listen for the probe: only on the loopback address when
+// that is enough, so that nobody else can come.
 func (v *validator) captureEndpoint(t *probe) endpoint {
 	f := t.packet.Family()
 	at := loopbackOf(f)
@@ -243,7 +243,8 @@ func (o *sent) datagram(v *validator, t *probe, s socket.Socket, deadline time.T
 	}
 }
 
-// conntracked sends an empty datagram, which no DNS server answers, and asks conntrack where it went.
+// conntracked sends an empty datagram, which no DNS server answers, and asks conntrack where it
+// went.
 func (o *sent) conntracked(v *validator, t *probe, s socket.Socket) {
 	err := s.Control(func(fd int) error { return unix.Send(fd, nil, 0) })
 	if err != nil {

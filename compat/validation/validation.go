@@ -25,30 +25,33 @@ type Options struct {
 	Redirect rules.Redirect
 	// PodIPs are the pod's addresses; without any, those of the namespace's interfaces.
 	PodIPs []netip.Addr
-	// Port is the one that probes connect to where the parameters do not ask for another; 0 for DefaultPort.
+	// Port is the one that probes connect to where the parameters do not ask for another; 0 for
+	// DefaultPort.
 	Port uint16
-	// Timeout is how long failing checks are tried again, since rules may still be on their way; 0 for DefaultTimeout.
+	// Timeout is how long failing checks are tried again, since rules may still be on their way; 0
+	// for DefaultTimeout.
 	Timeout time.Duration
 	// Backend is the one that has the rules; empty for [compat.BackendAuto].
 	Backend compat.BackendName
-	// Progress, if not nil, is called with the result of an attempt before another one, and the time
-	// that is left for more.
+	// Progress, if not nil, is called with the result of an attempt before another one, and the
+	// time that is left for more.
 	Progress func(r Result, left time.Duration) `json:"-"`
 }
 
-// The first attempt waits a tenth of a second for its probes, of which a captured one arrives within a millisecond, and each further
-// one twice as long, in case the host is busy.
+// The first attempt waits a tenth of a second for its probes, of which a captured one arrives
+// within a millisecond, and each further one twice as long, in case the host is busy.
 //
-// Two attempts begin at least a twentieth of a second after each other, and this time, too, is doubled, up to half a second.
+// Two attempts begin at least a twentieth of a second after each other, and this time, too, is
+// doubled, up to half a second.
 const (
 	firstWait  = 100 * time.Millisecond
 	firstPause = 50 * time.Millisecond
 	maxPause   = 500 * time.Millisecond
 )
 
-// Run tries whether the namespace (nil: the current one) captures what the parameters say, until nothing fails any more or the time
-// is over. Outside of the namespace is where the caller is. The error reports that nothing could be tried at all; what was tried and
-// failed is in the result.
+// Run tries whether the namespace (nil: the current one) captures what the parameters say, until
+// nothing fails any more or the time is over. Outside of the namespace is where the caller is. The
+// error reports that nothing could be tried at all; what was tried and failed is in the result.
 func Run(ns *netns.NS, o Options) (Result, error) {
 	wanted, err := rules.Compile(o.Redirect)
 	if err != nil {
@@ -94,7 +97,8 @@ type validator struct {
 	owners  *owners
 	pod     *network
 	around  *network // of here; nil if that is the same namespace
-	// proved are the probes' checks that an earlier attempt has found in order: they are not tried again.
+	// proved are the probes' checks that an earlier attempt has found in order: they are not tried
+	// again.
 	proved map[string]Check
 	// running reports that a proxy listens, transparent that this process may do so transparently.
 	running, transparent bool
@@ -136,7 +140,8 @@ func (v *validator) close() {
 
 // attempt tries everything once and waits that long for what has been sent.
 func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
-	// Where the kernel does not list sockets, a listener of the proxy's shows when ours cannot be opened.
+	// Where the kernel does not list sockets, a listener of the proxy's shows when ours cannot be
+	// opened.
 	list, _ := sockets(v.ns)
 	v.running, v.transparent = v.proxyListens(list), mayBeTransparent(v.ns)
 	probes, captures := plan(v.options, v.wanted, v.surroundings())

@@ -47,8 +47,8 @@ func validate(t testing.TB, pair netnstest.Pair, o Options) (r Result) {
 	return r
 }
 
-// patiently validates until the result is as it should be, three times at most: where a machine stands still for a tenth of a second, a
-// probe does not arrive in time.
+// patiently validates until the result is as it should be, three times at most: where a machine
+// stands still for a tenth of a second, a probe does not arrive in time.
 func patiently(validate func(timeout time.Duration) Result, ok func(Result) bool) (r Result) {
 	for _, timeout := range []time.Duration{300 * time.Millisecond, time.Second, 5 * time.Second} {
 		if r = validate(timeout); ok(r) {
@@ -252,8 +252,8 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// At equal priority the chain that came last runs first. The reason of what fails names the rule that really decides, and since our
-// own rules are in order, applying them is no advice.
+// At equal priority the chain that came last runs first. The reason of what fails names the rule
+// that really decides, and since our own rules are in order, applying them is no advice.
 func TestForeignChainDecides(t *testing.T) {
 	nftBinary := netnstest.RequireBinary(t, "nft")
 	pair := netnstest.NewPair(t)

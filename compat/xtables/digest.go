@@ -9,12 +9,12 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A Digest identifies the content of all tables of iptables-legacy of a namespace: chains, rules and policies, but not their counters.
-// The kernel has no number of changes for these tables.
+// A Digest identifies the content of all tables of iptables-legacy of a namespace: chains, rules
+// and policies, but not their counters. The kernel has no number of changes for these tables.
 type Digest [sha256.Size]byte
 
-// DigestTables returns the digest of the tables of the namespace (nil: the current one). It creates no table, and needs what [Tables] and
-// [Read] need. Without tables it reads two files.
+// DigestTables returns the digest of the tables of the namespace (nil: the current one). It creates
+// no table, and needs what [Tables] and [Read] need. Without tables it reads two files.
 func DigestTables(ns *netns.NS) (Digest, error) {
 	var d Digest
 	err := ns.Do(func() error {
@@ -58,7 +58,8 @@ func digestTable(h hash.Hash, id ID) error {
 	})
 }
 
-// blank sets to zero what the kernel changes by itself: counters, and the note by which it finds loops.
+// blank sets to zero what the kernel changes by itself: counters, and the note by which it finds
+// loops.
 func (l *layout) blank(entries []byte) error {
 	const counters = 16 // struct xt_counters
 	for len(entries) > 0 {

@@ -197,7 +197,8 @@ func TestAddChainRefuses(t *testing.T) {
 	}
 }
 
-// A table that nobody has asked for yet comes into being as the kernel makes it, and can be edited at once.
+// A table that nobody has asked for yet comes into being as the kernel makes it, and can be edited
+// at once.
 func TestOpenCreatesTheTable(t *testing.T) {
 	chains := map[string]string{
 		"raw": "PREROUTING OUTPUT", "mangle": "PREROUTING INPUT FORWARD OUTPUT POSTROUTING", "nat": "PREROUTING INPUT OUTPUT POSTROUTING",

@@ -122,7 +122,8 @@ func lastLines(text string) string { return text[max(len(text)-1000, 0):] }
 // primary is the configuration of a cluster's network.
 const primary = `{"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "bridge"}]}`
 
-// inPod mounts what the kubelet and the runtime would: the service account, and the namespaces of the pods.
+// inPod mounts what the kubelet and the runtime would: the service account, and the namespaces of
+// the pods.
 const inPod = `set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
@@ -289,7 +290,8 @@ func (a *nodeAgent) idle() (bench.Sample, error) {
 	return bench.Sample{report.Share: share, report.Memory: float64(memory)}, err
 }
 
-// cpu is the time that the agent's threads have run, by the clock that the kernel has for it (clock_getcpuclockid(3)).
+// cpu is the time that the agent's threads have run, by the clock that the kernel has for it
+// (clock_getcpuclockid(3)).
 func (a *nodeAgent) cpu() (time.Duration, error) {
 	const perProcess = 2 // CPUCLOCK_SCHED
 	var now unix.Timespec

@@ -97,7 +97,8 @@ func TestSidecarsFitIntoAnArgument(t *testing.T) {
 	}
 }
 
-// No prefixes touch, so that the kernel's set has as many intervals, and the change of one is the change of one element.
+// No prefixes touch, so that the kernel's set has as many intervals, and the change of one is the
+// change of one element.
 func TestSidecarsHaveAllTheirPrefixes(t *testing.T) {
 	for _, s := range []bench.Sidecar{{}, {IPv4: 1000, IPv6: 1000}, {IPv4: 10_000, IPv6: 10_000}, {IPv4: 1000, Other: true}} {
 		rs, err := s.Compile()

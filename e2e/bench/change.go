@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// changeRows measure the change of one prefix among many on a pod in service. What takes seconds has a row of its own, of few rounds.
+// changeRows measure the change of one prefix among many on a pod in service. What takes seconds
+// has a row of its own, of few rounds.
 func changeRows(t Tools) []Row {
 	before := Sidecar{IPv4: 1000}
 	after := before
@@ -42,7 +43,8 @@ func changeRows(t Tools) []Row {
 	return []Row{first, row("change-iptables", name+", beside iptables", 0.2, istioLegacy, istioNFT)}
 }
 
-// changing is the change by a programmer's commands, in a pod that another one has programmed before.
+// changing is the change by a programmer's commands, in a pod that another one has programmed
+// before.
 func (t Tools) changing(first, again programmer, before, after Sidecar) Contestant {
 	return Contestant{Name: again.name, Kind: again.kind, Prepare: func() (Task, error) {
 		ns, err := NewPod()
@@ -62,7 +64,8 @@ func (t Tools) changing(first, again programmer, before, after Sidecar) Contesta
 	}}
 }
 
-// changeInProcess has the ruleset ready, as a process that stays has it; one that has read the pod's rules before has those, too.
+// changeInProcess has the ruleset ready, as a process that stays has it; one that has read the
+// pod's rules before has those, too.
 func changeInProcess(name string, reads bool, before, after Sidecar) Contestant {
 	var old, want rules.Ruleset
 	return Contestant{

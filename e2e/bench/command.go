@@ -24,7 +24,8 @@ type Command struct {
 	In *netns.NS
 }
 
-// exec returns the command, and the file that its output goes to. Files and not pipes: nobody need be there to read and write.
+// exec returns the command, and the file that its output goes to. Files and not pipes: nobody need
+// be there to read and write.
 func (c *Command) exec() (cmd *exec.Cmd, out *os.File, err error) {
 	in, err := unnamed(c.Stdin)
 	if err != nil {

@@ -42,7 +42,8 @@ func connectRows(t Tools) []Row {
 	return []Row{row}
 }
 
-// connecting makes connections in one pod over all rounds; without a programmer the pod has no rules.
+// connecting makes connections in one pod over all rounds; without a programmer the pod has no
+// rules.
 func (t Tools) connecting(name string, kind report.Kind, p *programmer, s Sidecar) Contestant {
 	const connections = 500
 	var l *listening

@@ -49,7 +49,8 @@ func excluded(n int) string {
 	return fmt.Sprintf("%d excluded prefixes of each family", n)
 }
 
-// inPod is a task in this process, in a pod that another function has prepared; nil for a fresh one.
+// inPod is a task in this process, in a pod that another function has prepared; nil for a fresh
+// one.
 func inPod(prepare, do func(*netns.NS) error) (Task, error) {
 	ns, err := NewPod()
 	if err == nil && prepare != nil {

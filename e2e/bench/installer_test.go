@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/clustertest"
 )
 
-// asInstaller makes a directory what the installer's image and its pod's mounts are: its paths are fixed.
+// asInstaller makes a directory what the installer's image and its pod's mounts are: its paths are
+// fixed.
 const asInstaller = `set -e
 mount --make-rprivate /
 cd "$DIR"
@@ -16,8 +17,8 @@ touch install-cni
 mount --bind "$PROGRAM" install-cni
 exec chroot . /install-cni --ctrlz_port 0`
 
-// startInstaller starts Istio's, with the environment that its chart gives it by default, and returns when it is ready. Its port of
-// probes is fixed.
+// startInstaller starts Istio's, with the environment that its chart gives it by default, and
+// returns when it is ready. Its port of probes is fixed.
 func (a *nodeAgent) startInstaller(tools bench.Tools) error {
 	program, err := tools.Find(bench.InstallCNI)
 	if err != nil {

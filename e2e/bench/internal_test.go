@@ -23,7 +23,8 @@ func newTestPod(t *testing.T) *netns.NS {
 	return ns
 }
 
-// What is sent ready-made is all that Apply would have made, routing included: else it would be no floor.
+// What is sent ready-made is all that Apply would have made, routing included: else it would be no
+// floor.
 func TestTheFloorIsTheWholeWork(t *testing.T) {
 	ns := newTestPod(t)
 	rs, err := Sidecar{IPv4: 10, IPv6: 10}.Compile()
@@ -84,7 +85,8 @@ func TestTrafficCountsWhatIsLost(t *testing.T) {
 	}
 }
 
-// What our rules are compared with finds the connection of each packet, as they do: an empty NAT chain alone would not.
+// What our rules are compared with finds the connection of each packet, as they do: an empty NAT
+// chain alone would not.
 func TestPacketsAreComparedWithConntrackOn(t *testing.T) {
 	netnstest.RequireBinary(t, "nft")
 	for _, row := range []struct {
@@ -120,7 +122,8 @@ func TestPacketsAreComparedWithConntrackOn(t *testing.T) {
 	}
 }
 
-// Two commands are one task: their times and programs add up, and the largest of their processes counts.
+// Two commands are one task: their times and programs add up, and the largest of their processes
+// counts.
 func TestCommandsInTurnAreOneTask(t *testing.T) {
 	shell := func(text string) *Command {
 		return &Command{Path: "/bin/sh", Env: os.Environ(), Stdin: []byte(text)}

@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
-// Measure lets the contestants of a row do its task in turn, in so many rounds of which each begins with another one. The first time
-// of each does not count: it warms caches, and is where memory and executed programs are counted. A contestant that fails is left
-// out of the result, which says why.
+// Measure lets the contestants of a row do its task in turn, in so many rounds of which each begins
+// with another one. The first time of each does not count: it warms caches, and is where memory and
+// executed programs are counted. A contestant that fails is left out of the result, which says why.
 func Measure(row Row, rounds int) report.Row {
 	result := report.Row{ID: row.ID, Topic: row.Topic, Name: row.Name, Note: row.Note, Plotted: row.Plotted, Goals: row.Goals}
 	if row.Share > 0 {

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// An Attachment is a pod's network namespace as the plugin before ours in the chain leaves it, and what a runtime calls it.
+// An Attachment is a pod's network namespace as the plugin before ours in the chain leaves it, and
+// what a runtime calls it.
 type Attachment struct {
 	NS          *netns.NS
 	ContainerID string
@@ -79,7 +80,8 @@ func (a *Attachment) PrevResult() map[string]any {
 	}
 }
 
-// redirects tells by an error if the namespace's rules do not redirect what an application sends, or if they do and should not.
+// redirects tells by an error if the namespace's rules do not redirect what an application sends,
+// or if they do and should not.
 func redirects(ns *netns.NS, want bool) error {
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// trackingChain needs conntrack, and is called by no hook. An empty NAT chain alone does not: the kernel finds the connection of each packet
-// only in a namespace where some rule asks for it (nf_ct_netns_get in net/netfilter/nf_conntrack_proto.c), as every redirect does.
+// trackingChain needs conntrack, and is called by no hook. An empty NAT chain alone does not: the
+// kernel finds the connection of each packet only in a namespace where some rule asks for it
+// (nf_ct_netns_get in net/netfilter/nf_conntrack_proto.c), as every redirect does.
 const trackingChain = "add chain inet empty tracking\nadd rule inet empty tracking ct state new accept\n"
 
 // emptyNATChain is a programmer of one, and of what else the text has nft do.
@@ -53,7 +54,8 @@ func packetRows(t Tools) []Row {
 	return []Row{row}
 }
 
-// sending sends datagrams in one pod over all rounds, in each by other sockets: where the kernel puts those makes a difference too.
+// sending sends datagrams in one pod over all rounds, in each by other sockets: where the kernel
+// puts those makes a difference too.
 func (t Tools) sending(name string, kind report.Kind, p *programmer, s Sidecar) Contestant {
 	const datagrams = 5000
 	var pod *netns.NS
@@ -95,8 +97,9 @@ func (t Tools) sending(name string, kind report.Kind, p *programmer, s Sidecar) 
 	}
 }
 
-// threadTime is the CPU time of a function that does all its work in the calling thread and for it, such as the kernel's for packets over lo.
-// Others at work on the machine, who would make a difference of some percent disappear, do not count.
+// threadTime is the CPU time of a function that does all its work in the calling thread and for it,
+// such as the kernel's for packets over lo. Others at work on the machine, who would make a
+// difference of some percent disappear, do not count.
 func threadTime(do func() error) (time.Duration, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// BenchmarkPeers measures all rows, prints them, and writes results.json and what is rendered from it. "make bench-peers" builds the
-// programs and runs it once. With SLUICE_ROWS, a regular expression for the ids of rows, only these are measured, and nothing is
-// written.
+// BenchmarkPeers measures all rows, prints them, and writes results.json and what is rendered from
+// it. "make bench-peers" builds the programs and runs it once. With SLUICE_ROWS, a regular
+// expression for the ids of rows, only these are measured, and nothing is written.
 func BenchmarkPeers(b *testing.B) {
 	netnstest.RequireRoot(b)
 	rounds := 30

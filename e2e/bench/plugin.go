@@ -31,15 +31,16 @@ type Plugin struct {
 // A Pod is what CNI_ARGS says of a sandbox.
 type Pod struct {
 	Namespace, Name, UID string
-	// Annotations are passed to the plugin as containerd does if it is configured for that; nil for a runtime that does not.
+	// Annotations are passed to the plugin as containerd does if it is configured for that; nil for
+	// a runtime that does not.
 	Annotations map[string]string
 }
 
 // attachments counts them, so that each has an id of its own.
 var attachments atomic.Int64
 
-// Add is the plugin in a contest of ADD for the pod, each time in a namespace of its own, which has rules afterwards if and only if the
-// pod is redirected.
+// Add is the plugin in a contest of ADD for the pod, each time in a namespace of its own, which has
+// rules afterwards if and only if the pod is redirected.
 func (p *Plugin) Add(pod Pod, redirected bool) Contestant {
 	return Contestant{Name: p.Name, Kind: p.Kind, Prepare: func() (Task, error) {
 		a, err := NewAttachment(int(attachments.Add(1)))

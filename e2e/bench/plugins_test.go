@@ -59,7 +59,8 @@ func newWorld(b *testing.B, tools bench.Tools) *world {
 	return w
 }
 
-// startAgent starts what of the node agent answers the plugin of the run directory: the socket, and the mirror of the node's pods behind it.
+// startAgent starts what of the node agent answers the plugin of the run directory: the socket, and
+// the mirror of the node's pods behind it.
 func (w *world) startAgent(b *testing.B, runDir string) {
 	api := sourcetest.Start(b) // the plugin's is in the node's namespace
 	api.Put(w.texts...)
@@ -90,7 +91,8 @@ func (w *world) startAgent(b *testing.B, runDir string) {
 	}
 }
 
-// add adds a plugin with a run directory of its own and credentials in it, which it returns. It is in memory, as /var/run of a node is.
+// add adds a plugin with a run directory of its own and credentials in it, which it returns. It is
+// in memory, as /var/run of a node is.
 func (w *world) add(b *testing.B, name string, kind report.Kind, program, kubeconfig string, config map[string]any) (runDir string) {
 	dir, err := os.MkdirTemp("/dev/shm", "bench-peers-")
 	if err != nil {
@@ -134,7 +136,8 @@ func (w *world) pod(b *testing.B, name string) (bench.Pod, report.Pod) {
 	return bench.Pod{Namespace: m.Namespace, Name: m.Name, UID: m.UID, Annotations: m.Annotations}, report.Pod{Bytes: len(text)}
 }
 
-// rows are the tasks of plugins. Istio's does not ask the runtime for annotations, so that passing them to it changes nothing.
+// rows are the tasks of plugins. Istio's does not ask the runtime for annotations, so that passing
+// them to it changes nothing.
 func (w *world) rows() []bench.Row {
 	const topic = "The CNI plugin"
 	contest := func(enter func(*bench.Plugin) bench.Contestant) []bench.Contestant {

@@ -69,8 +69,8 @@ func (t Tools) fresh(p programmer, s Sidecar) Contestant {
 	return Contestant{Name: p.name, Kind: p.kind, Prepare: func() (Task, error) { return t.commandsInPod(p, s, s, nil) }}
 }
 
-// commandsInPod is the task to execute a programmer's commands for the sidecar, in a pod that another one has programmed before, unless
-// that is nil, for the sidecar as it was.
+// commandsInPod is the task to execute a programmer's commands for the sidecar, in a pod that
+// another one has programmed before, unless that is nil, for the sidecar as it was.
 func (t Tools) commandsInPod(p programmer, before, s Sidecar, first *programmer) (Task, error) {
 	ns, err := NewPod()
 	if err != nil {

@@ -11,7 +11,8 @@ type Row struct {
 	// ID, Topic, Name, Note and Plotted are those of the result.
 	ID, Topic, Name, Note string
 	Plotted               report.Quantity
-	// Share says how many of the run's rounds there are, for tasks that take little time or much; 0 is all.
+	// Share says how many of the run's rounds there are, for tasks that take little time or much; 0
+	// is all.
 	Share       float64
 	Contestants []Contestant
 	Goals       []report.Goal
@@ -31,7 +32,8 @@ type Contestant struct {
 type Task struct {
 	// Do does it, and returns what that took.
 	Do func() (Sample, error)
-	// Count does it in the place of Do, once, and returns what cannot be counted without making it slow; nil if there is nothing.
+	// Count does it in the place of Do, once, and returns what cannot be counted without making it
+	// slow; nil if there is nothing.
 	Count func() (Sample, error)
 	// Check tells afterwards whether the task was really done; nil if Do's error says enough.
 	Check func() error

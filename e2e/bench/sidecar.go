@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Sidecar is what the injector asks for in a dual-stack pod, with so many excluded prefixes of each family, none of which touch.
+// A Sidecar is what the injector asks for in a dual-stack pod, with so many excluded prefixes of
+// each family, none of which touch.
 type Sidecar struct {
 	IPv4, IPv6 int
 	// Plain leaves DNS capture out, and thus all rules but those of NAT.
@@ -20,7 +21,8 @@ type Sidecar struct {
 	Other bool
 }
 
-// Flags are those of istio-iptables, which are ours too, but for the pod's addresses, which both look up. Linux gives an argument 128 KiB: 10,000 prefixes of IPv4 just fit.
+// Flags are those of istio-iptables, which are ours too, but for the pod's addresses, which both
+// look up. Linux gives an argument 128 KiB: 10,000 prefixes of IPv4 just fit.
 func (s Sidecar) Flags() []string {
 	flags := []string{
 		"-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", strings.Join(s.prefixes(), ","),

@@ -42,8 +42,9 @@ func (t Tools) Find(name string) (string, error) {
 	return "", fmt.Errorf("no %s: \"make bench-peers\" builds it, or the packages nftables and iptables have it", name)
 }
 
-// install copies a built program, once, as every installer does: a file as the linker writes it takes longer to start than its copy,
-// by a tenth of the CPU time of a plugin, since the page cache holds it in smaller pieces.
+// install copies a built program, once, as every installer does: a file as the linker writes it
+// takes longer to start than its copy, by a tenth of the CPU time of a plugin, since the page cache
+// holds it in smaller pieces.
 func (t Tools) install(built string) (string, error) {
 	if t.Dir == "" {
 		return built, nil
@@ -124,8 +125,9 @@ func byFlags(name string, kind report.Kind, program string, before, after []stri
 	}}
 }
 
-// The programmers. A name of one of Istio's says what writes the rules in the end, or how that is chosen. Istio ships its code as a command
-// of pilot-agent, which the init container istio-init executes; the others are that code in a program that has nothing else.
+// The programmers. A name of one of Istio's says what writes the rules in the end, or how that is
+// chosen. Istio ships its code as a command of pilot-agent, which the init container istio-init
+// executes; the others are that code in a program that has nothing else.
 var (
 	rulesApply  = byFlags("rules apply", report.Ours, Rules, []string{"apply"}, nil)
 	rulesLegacy = byFlags("rules apply, legacy tables", report.Ours, Rules, []string{"apply"}, []string{"--backend", "legacy"})

@@ -22,8 +22,9 @@ type footprint struct {
 	executed int   // programs, without the command itself
 }
 
-// traced executes the command under ptrace, which makes it slow: its time says nothing. The memory that wait4 reports would not do,
-// since it counts what the process was before exec, which is this one.
+// traced executes the command under ptrace, which makes it slow: its time says nothing. The memory
+// that wait4 reports would not do, since it counts what the process was before exec, which is this
+// one.
 func (c *Command) traced() (Sample, error) {
 	var f footprint
 	// All requests of ptrace must come from the thread that started the process: do stays on one.
@@ -48,7 +49,8 @@ func (c *Command) traced() (Sample, error) {
 const traceOptions = unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC |
 	unix.PTRACE_O_TRACEEXIT | unix.PTRACE_O_EXITKILL
 
-// follow lets the process run and all that come from it, until the last one has ended, and returns the exit status of the first.
+// follow lets the process run and all that come from it, until the last one has ended, and returns
+// the exit status of the first.
 func (f *footprint) follow(root int) (status int, err error) {
 	known := map[int]bool{}
 	for {
@@ -101,7 +103,8 @@ func (f *footprint) stopped(pid int, ws unix.WaitStatus, known map[int]bool) (si
 	return 0
 }
 
-// LargestMemory is the most memory that a process, of which the number may be that of a thread, had resident since its exec, in bytes.
+// LargestMemory is the most memory that a process, of which the number may be that of a thread, had
+// resident since its exec, in bytes.
 func LargestMemory(pid int) (int64, error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

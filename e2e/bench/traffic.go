@@ -78,8 +78,9 @@ func join(from, to int) error {
 	return unix.Connect(from, address)
 }
 
-// run sends and answers until it is to stop and the last answers are there, or late. It has a thread to itself, whose pauses the kernel ends:
-// a ticker would be late whenever another goroutine is in a system call for long, and the traffic would seem to stand still.
+// run sends and answers until it is to stop and the last answers are there, or late. It has a
+// thread to itself, whose pauses the kernel ends: a ticker would be late whenever another goroutine
+// is in a system call for long, and the traffic would seem to stand still.
 func (t *traffic) run(quit <-chan struct{}) {
 	defer close(t.done)
 	begin := sync.OnceFunc(func() { close(t.begun) })
@@ -150,7 +151,8 @@ func (t *traffic) echo() (answers int, err error) {
 	return answers, nil
 }
 
-// stop ends the traffic, and tells how many datagrams were not answered and the longest time without an answer.
+// stop ends the traffic, and tells how many datagrams were not answered and the longest time
+// without an answer.
 func (t *traffic) stop() (lost int, gap time.Duration, err error) {
 	close(t.quit)
 	<-t.done

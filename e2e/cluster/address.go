@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Addresses of a cluster. They are in its own network namespace, so all clusters have the same. The pods' ranges are for more
-// pods than a kubelet runs.
+// Addresses of a cluster. They are in its own network namespace, so all clusters have the same. The
+// pods' ranges are for more pods than a kubelet runs.
 const (
 	nodeIPv4, nodeIPv6             = "10.89.0.2", "fd00:89::2"
 	podRangeIPv4, podRangeIPv6     = "10.244.0.0/22", "fd00:244::/64"

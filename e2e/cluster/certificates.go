@@ -16,7 +16,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// An authority signs what the cluster's programs show each other. It is valid for a day, as what it signs is.
+// An authority signs what the cluster's programs show each other. It is valid for a day, as what it
+// signs is.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey

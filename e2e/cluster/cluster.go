@@ -21,7 +21,8 @@ type Cluster struct {
 	clients    kubernetes.Interface
 	nodes      []Node
 	steps      *steps
-	// logs copies the logs of the nodes' services into a folder; end takes the nodes away. They are the provider's.
+	// logs copies the logs of the nodes' services into a folder; end takes the nodes away. They are
+	// the provider's.
 	logs func(dir string) error
 	end  func() error
 
@@ -29,7 +30,8 @@ type Cluster struct {
 	stopped error
 }
 
-// Kubeconfig is the path of a file with which this machine's kubectl is the cluster's administrator.
+// Kubeconfig is the path of a file with which this machine's kubectl is the cluster's
+// administrator.
 func (c *Cluster) Kubeconfig() string { return c.kubeconfig }
 
 // REST returns a copy of the same for client-go, without a limit on the number of requests.
@@ -38,8 +40,8 @@ func (c *Cluster) REST() *rest.Config { return rest.CopyConfig(c.config) }
 // Nodes are the machines, the one with the control plane first.
 func (c *Cluster) Nodes() []Node { return append([]Node(nil), c.nodes...) }
 
-// LoadImage makes the images of an archive (as e2e/image writes it, or docker save) known to all nodes. Pods name them with
-// imagePullPolicy Never or IfNotPresent.
+// LoadImage makes the images of an archive (as e2e/image writes it, or docker save) known to all
+// nodes. Pods name them with imagePullPolicy Never or IfNotPresent.
 func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	for _, n := range c.nodes {
 		if err := loadImage(ctx, n, archive); err != nil {
@@ -68,8 +70,9 @@ func said(output []byte, err error) error {
 	return nil
 }
 
-// Stop ends the cluster, and leaves nothing of it: no process, mount, cgroup, namespace or file. With E2E_KEEP=1 in the environment
-// it says first how to reach the cluster, and waits for an interrupt. The second time it does nothing.
+// Stop ends the cluster, and leaves nothing of it: no process, mount, cgroup, namespace or file.
+// With E2E_KEEP=1 in the environment it says first how to reach the cluster, and waits for an
+// interrupt. The second time it does nothing.
 func (c *Cluster) Stop() error {
 	c.stop.Do(func() {
 		if os.Getenv("E2E_KEEP") == "1" {

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Collect saves what there is to know about the cluster in a folder, which it makes: the logs of services, pods and their
-// containers, objects and events, the rulesets of every node and pod, and the nodes' conflists. It saves what it can, and returns
-// what it could not.
+// Collect saves what there is to know about the cluster in a folder, which it makes: the logs of
+// services, pods and their containers, objects and events, the rulesets of every node and pod, and
+// the nodes' conflists. It saves what it can, and returns what it could not.
 func (c *Cluster) Collect(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -61,7 +61,8 @@ func collectNode(ctx context.Context, n Node, dir string) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// ruleset prints what a network namespace has. The legacy tables are read only where they are: reading would make them.
+// ruleset prints what a network namespace has. The legacy tables are read only where they are:
+// reading would make them.
 const ruleset = `
 	ip address; ip rule; ip -6 rule; ip route show table all
 	nft list ruleset
@@ -77,7 +78,8 @@ func saveOutput(file string, cmd *exec.Cmd) error {
 	return said(nil, err)
 }
 
-// collectFailed collects what is known of a cluster that does not come up. The error says where that is.
+// collectFailed collects what is known of a cluster that does not come up. The error says where
+// that is.
 func (c *Cluster) collectFailed(dir, otherwise string) error {
 	if dir == "" {
 		if err := os.MkdirAll(otherwise, 0o755); err != nil {

@@ -23,7 +23,8 @@ func (o Options) kubelet() object {
 		"authorization": object{"mode": "Webhook"},
 		"clusterDomain": "cluster.local", "clusterDNS": []string{DNSAddress}, "resolvConf": resolvConf,
 		"featureGates": o.FeatureGates,
-		// This machine may have cgroups of version 1, swap, and no right to lower a process's score for the out-of-memory killer.
+		// This machine may have cgroups of version 1, swap, and no right to lower a process's score
+		// for the out-of-memory killer.
 		"failCgroupV1": false, "cgroupDriver": "cgroupfs", "failSwapOn": false, "oomScoreAdj": 0,
 		// Its disk is this machine's, of which the node must not think that it is its own to clean.
 		"evictionHard": object{
@@ -37,7 +38,8 @@ func (o Options) kubelet() object {
 	}
 }
 
-// proxy is the configuration of the node's kube-proxy. It may not change the size of the connection table, which is the kernel's.
+// proxy is the configuration of the node's kube-proxy. It may not change the size of the connection
+// table, which is the kernel's.
 func (o Options) proxy() object {
 	return object{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/build"
 )
 
-// A disk is the root of a node that has not booted yet. The first error stays, and ends the writing.
+// A disk is the root of a node that has not booted yet. The first error stays, and ends the
+// writing.
 type disk struct {
 	root string
 	err  error

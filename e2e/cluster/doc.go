@@ -1,6 +1,7 @@
-// Package cluster runs a real Kubernetes for tests, on this machine and without changing it: the API server, scheduler, controller
-// manager and etcd, and a node with kubelet, containerd, runc, kube-proxy (nftables) and the CNI plugins bridge and portmap, all built
-// from their Go modules. There is neither a container engine nor a registry.
+// Package cluster runs a real Kubernetes for tests, on this machine and without changing it: the
+// API server, scheduler, controller manager and etcd, and a node with kubelet, containerd, runc,
+// kube-proxy (nftables) and the CNI plugins bridge and portmap, all built from their Go modules.
+// There is neither a container engine nor a registry.
 //
 //	c, err := cluster.Start(ctx, cluster.Options{DualStack: true, DNS: true, Log: os.Stderr})
 //	...
@@ -10,29 +11,35 @@
 //
 // # The node
 //
-// It has namespaces of its own (mount, network, process, IPC, host name, cgroup) and a folder as its disk. /usr is this machine's,
-// read-only; everything else is the node's own: /etc/cni/net.d, /opt/cni/bin, /var/lib and so on are on its disk, and /run, where
-// containerd has the pods' network namespaces (/run/netns), is in memory. All its mounts are shared, so a pod that mounts
-// /var/run/netns with HostToContainer sees later ones. The node's interface leads nowhere: addresses outside are unreachable at once.
+// It has namespaces of its own (mount, network, process, IPC, host name, cgroup) and a folder as
+// its disk. /usr is this machine's, read-only; everything else is the node's own: /etc/cni/net.d,
+// /opt/cni/bin, /var/lib and so on are on its disk, and /run, where containerd has the pods'
+// network namespaces (/run/netns), is in memory. All its mounts are shared, so a pod that mounts
+// /var/run/netns with HostToContainer sees later ones. The node's interface leads nowhere:
+// addresses outside are unreachable at once.
 //
-// This process reaches the API server through a port of the loopback interface, and the node through [Node.Command] and [Node.Path].
-// A test that wants to send a packet in the node or in a pod runs a program there, by Command, exec, or a pod of its own.
+// This process reaches the API server through a port of the loopback interface, and the node
+// through [Node.Command] and [Node.Path]. A test that wants to send a packet in the node or in a
+// pod runs a program there, by Command, exec, or a pod of its own.
 //
 // # What it is not
 //
-// The kernel is this machine's: what is not in a namespace (modules, the time, most of /proc/sys beside net) a privileged pod can
-// change for all. The sysctls that the kubelet sets are covered by files of the node's own.
+// The kernel is this machine's: what is not in a namespace (modules, the time, most of /proc/sys
+// beside net) a privileged pod can change for all. The sysctls that the kubelet sets are covered by
+// files of the node's own.
 //
 // # kind
 //
-// [StartKind] makes the same of two nodes by kind, as many people have it: containers with systemd, in which kubeadm installs the control
-// plane as pods. The image of the nodes is kind's own, or, without a registry, one of Debian's packages and of what [Start] uses
-// ([BuildNodeImage]). Where no docker runs, the distribution's is unpacked, and runs in namespaces, as package docker describes. The
-// pods' network and DNS are those of [Start], and the nodes have the same methods; kube-proxy alone cannot be stopped, being a
-// DaemonSet's.
+// [StartKind] makes the same of two nodes by kind, as many people have it: containers with systemd,
+// in which kubeadm installs the control plane as pods. The image of the nodes is kind's own, or,
+// without a registry, one of Debian's packages and of what [Start] uses ([BuildNodeImage]). Where
+// no docker runs, the distribution's is unpacked, and runs in namespaces, as package docker
+// describes. The pods' network and DNS are those of [Start], and the nodes have the same methods;
+// kube-proxy alone cannot be stopped, being a DaemonSet's.
 //
 // # The end
 //
-// When the process that called Start or StartKind ends, in whatever way, nothing is left a moment later: see package machine. With
-// E2E_KEEP=1, Stop waits for an interrupt first, and says how to reach the cluster.
+// When the process that called Start or StartKind ends, in whatever way, nothing is left a moment
+// later: see package machine. With E2E_KEEP=1, Stop waits for an interrupt first, and says how to
+// reach the cluster.
 package cluster

@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The network namespaces that runtimes make are named like this. Those of others come and go while a test runs.
+// The network namespaces that runtimes make are named like this. Those of others come and go while
+// a test runs.
 const runtimeNetns = "/run/netns/cni-"
 
 // withoutForeignNetns leaves out the mounts of the latter.

@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A forwarder is a port on this machine's loopback interface that leads to one in a node. Connections are made by a thread of this
-// process inside the node's network namespace: no interface leads there.
+// A forwarder is a port on this machine's loopback interface that leads to one in a node.
+// Connections are made by a thread of this process inside the node's network namespace: no
+// interface leads there.
 type forwarder struct {
 	listener net.Listener
 	ns       func() string // the file of the namespace
@@ -40,7 +41,8 @@ func (f *forwarder) serve() {
 	}
 }
 
-// pass connects two connections until both directions are at their end. A client whose target is not there sees its own end.
+// pass connects two connections until both directions are at their end. A client whose target is
+// not there sees its own end.
 func (f *forwarder) pass(from net.Conn) {
 	defer func() { _ = from.Close() }()
 	to, err := f.dial()

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keep lets a person look at the cluster until an interrupt. It tells on the terminal, because go test may show what a test says
-// only when it has ended.
+// keep lets a person look at the cluster until an interrupt. It tells on the terminal, because go
+// test may show what a test says only when it has ended.
 func (c *Cluster) keep() {
 	interrupt := make(chan os.Signal, 1)
 	signal.Notify(interrupt, os.Interrupt, unix.SIGTERM)

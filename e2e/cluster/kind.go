@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/docker"
 )
 
-// BuildNodeImage is the Options.NodeImage that StartKind assembles itself, where no registry is reached.
+// BuildNodeImage is the Options.NodeImage that StartKind assembles itself, where no registry is
+// reached.
 const BuildNodeImage = "build"
 
 // A kindCluster is what kind has made: nodes that are containers of an engine.
@@ -29,9 +30,10 @@ type kindCluster struct {
 	containers []*kindNode
 }
 
-// StartKind makes a cluster of two nodes by kind, and returns when it is ready to run pods. It needs root. Where this machine runs no
-// docker, one of its own is unpacked from the distribution's packages, and it runs in its own namespaces. The first time the software
-// is built, which takes minutes. Stop it; when this process ends in another way the cluster ends with it.
+// StartKind makes a cluster of two nodes by kind, and returns when it is ready to run pods. It
+// needs root. Where this machine runs no docker, one of its own is unpacked from the distribution's
+// packages, and it runs in its own namespaces. The first time the software is built, which takes
+// minutes. Stop it; when this process ends in another way the cluster ends with it.
 func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a cluster of kind needs root: its tests look into the nodes' namespaces")
@@ -106,7 +108,8 @@ func (k *kindCluster) createNodes(ctx context.Context, image string) error {
 	}
 	create := k.engine.Command(ctx, argv...)
 	progress := &lines{log: func(line string) {
-		// Of each step it says that it begins, with a picture, and that it is done. The rest is for who has not run it for a test.
+		// Of each step it says that it begins, with a picture, and that it is done. The rest is for
+		// who has not run it for a test.
 		if step, is := strings.CutPrefix(line, "• "); is {
 			words := strings.FieldsFunc(step, func(r rune) bool { return r > unicode.MaxASCII })
 			k.steps.done("kind: %s", strings.TrimSpace(words[0]))

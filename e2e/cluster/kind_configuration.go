@@ -2,14 +2,15 @@ package cluster
 
 import "strings"
 
-// Networks of a cluster of kind. kubeadm gives every node a part of the pods' ranges: 256 addresses of IPv4.
+// Networks of a cluster of kind. kubeadm gives every node a part of the pods' ranges: 256 addresses
+// of IPv4.
 const (
 	kindPodRanges, kindPodRange         = "10.244.0.0/16,fd00:244::/56", "10.244.0.0/16"
 	kindServiceRanges, kindServiceRange = serviceRangeIPv4 + "," + serviceRange, serviceRangeIPv4
 )
 
-// kind is the configuration of kind: it makes the nodes and the control plane, and leaves the pods' network to the cluster, which has
-// the same as the local one.
+// kind is the configuration of kind: it makes the nodes and the control plane, and leaves the pods'
+// network to the cluster, which has the same as the local one.
 func (o Options) kind() object {
 	networking := object{
 		"disableDefaultCNI": true, "kubeProxyMode": "nftables", "ipFamily": "ipv4",
@@ -35,8 +36,9 @@ func (o Options) kindKubelet() object {
 	}
 }
 
-// kindControlPlane is what is different in the control plane: who leads without an election goes on when the API server is back, and does
-// not have to start again. At its usual 20 requests a second a new namespace waits for its service account.
+// kindControlPlane is what is different in the control plane: who leads without an election goes on
+// when the API server is back, and does not have to start again. At its usual 20 requests a second
+// a new namespace waits for its service account.
 func (o Options) kindControlPlane() object {
 	var args []object
 	for _, flag := range o.gated("--leader-elect=false", "--kube-api-qps=1000", "--kube-api-burst=2000") {
@@ -49,7 +51,8 @@ func (o Options) kindControlPlane() object {
 	}
 }
 
-// patch is an object as text within another. Strings, numbers and what is made of them can always be encoded.
+// patch is an object as text within another. Strings, numbers and what is made of them can always
+// be encoded.
 func patch(o object) string {
 	text, err := encoded(o)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/docker"
 )
 
-// image returns the name of the nodes' image in the engine; empty: kind has the engine fetch its own.
+// image returns the name of the nodes' image in the engine; empty: kind has the engine fetch its
+// own.
 func (k *kindCluster) image(ctx context.Context) (string, error) {
 	switch {
 	case k.options.NodeImage == BuildNodeImage:

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// collectLogs saves what the engine, kind's nodes and their services have logged. Pods' logs, of which the control plane's are some, are
-// the nodes' files.
+// collectLogs saves what the engine, kind's nodes and their services have logged. Pods' logs, of
+// which the control plane's are some, are the nodes' files.
 func (k *kindCluster) collectLogs(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -27,7 +27,8 @@ func (k *kindCluster) collectLogs(dir string) error {
 	return errors.Join(errs...)
 }
 
-// lines passes on the lines that a program writes, as soon as each is whole, and keeps the last ones.
+// lines passes on the lines that a program writes, as soon as each is whole, and keeps the last
+// ones.
 type lines struct {
 	log func(line string)
 

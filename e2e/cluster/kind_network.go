@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// reach makes the clients of an administrator, who reaches the API server through a port of this machine. Every node has an
-// administrator's credentials too.
+// reach makes the clients of an administrator, who reaches the API server through a port of this
+// machine. Every node has an administrator's credentials too.
 func (k *kindCluster) reach() error {
 	first := k.containers[0]
 	credentials, err := os.ReadFile(first.Path(adminConfig))

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// Folders of a node with the pods that its kubelet runs without being told by an API server, and with those that were stopped.
+// Folders of a node with the pods that its kubelet runs without being told by an API server, and
+// with those that were stopped.
 const (
 	manifests        = kubernetesDir + "/manifests"
 	stoppedManifests = kubernetesDir + "/stopped"
@@ -19,8 +20,8 @@ const (
 // isUnit tells the services that systemd runs from those that are pods.
 func isUnit(service string) bool { return service == Kubelet || service == Containerd }
 
-// StopService implements Node. The services of the control plane are static pods: without its manifest, the kubelet ends one. kube-proxy
-// is a DaemonSet's, which runs on every node.
+// StopService implements Node. The services of the control plane are static pods: without its
+// manifest, the kubelet ends one. kube-proxy is a DaemonSet's, which runs on every node.
 func (n *kindNode) StopService(ctx context.Context, service string) error {
 	if isUnit(service) {
 		_, err := n.run(ctx, "systemctl", "stop", service)
@@ -37,7 +38,8 @@ func (n *kindNode) StopService(ctx context.Context, service string) error {
 		if err != nil || id == "" {
 			return err
 		}
-		// The kubelet would give it half a minute, and ends none at all if it has not heard from the API server since it was started.
+		// The kubelet would give it half a minute, and ends none at all if it has not heard from
+		// the API server since it was started.
 		if ids := n.containers(ctx, service); len(ids) > 0 {
 			_, err = n.run(ctx, append([]string{"crictl", "stop", "--timeout=2"}, ids...)...)
 		}
@@ -83,7 +85,8 @@ func (n *kindNode) containers(ctx context.Context, service string) []string {
 	return strings.Fields(out)
 }
 
-// KillService implements Node. A container is started again by the kubelet, which waits ten seconds when that happens often.
+// KillService implements Node. A container is started again by the kubelet, which waits ten seconds
+// when that happens often.
 func (n *kindNode) KillService(ctx context.Context, service string) error {
 	pid, err := n.servicePID(ctx, service)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster"
 )
 
-// mustBeForKind skips the test, which takes minutes, when kind is not what this run of the tests is for.
+// mustBeForKind skips the test, which takes minutes, when kind is not what this run of the tests is
+// for.
 func mustBeForKind(t *testing.T) {
 	t.Helper()
 	if os.Getenv("E2E_PROVIDER") != "kind" {

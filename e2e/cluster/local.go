@@ -15,8 +15,9 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
 )
 
-// Start makes a cluster of one node, and returns when it is ready to run pods. It needs root. The first time it builds the
-// software, which takes minutes. Stop it; when this process ends in another way the cluster ends with it.
+// Start makes a cluster of one node, and returns when it is ready to run pods. It needs root. The
+// first time it builds the software, which takes minutes. Stop it; when this process ends in
+// another way the cluster ends with it.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a cluster of namespaces needs root")
@@ -82,7 +83,8 @@ func boot(ctx context.Context, o Options, s *steps, software *build.Software) (c
 	return c, nil
 }
 
-// machine is what the node is made of: this machine's programs and libraries, and the cluster's own.
+// machine is what the node is made of: this machine's programs and libraries, and the cluster's
+// own.
 func (o Options) machine(software *build.Software) machine.Spec {
 	spec := machine.Spec{
 		Hostname: o.Name, Services: o.services(),

@@ -48,7 +48,8 @@ func (c *Cluster) ready(ctx context.Context, o Options, software *build.Software
 	return c.runDNS(ctx)
 }
 
-// nodeReady returns when the API server has it from the kubelet, after a time, that the node is ready.
+// nodeReady returns when the API server has it from the kubelet, after a time, that the node is
+// ready.
 func (c *Cluster) nodeReady(ctx context.Context, name string, after time.Time) error {
 	err := c.steps.reach(ctx, "the API server is ready", func(ctx context.Context) error {
 		return c.clients.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()

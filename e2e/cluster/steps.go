@@ -39,8 +39,8 @@ func (s *steps) Write(p []byte) (int, error) {
 	return s.log.Write(p)
 }
 
-// reach waits until check says nil, for as long as a slow machine could take, and tells every few seconds what it waits for. The
-// error has the last that check said.
+// reach waits until check says nil, for as long as a slow machine could take, and tells every few
+// seconds what it waits for. The error has the last that check said.
 func (s *steps) reach(ctx context.Context, what string, check func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

@@ -52,7 +52,8 @@ func (s *subject) mustAnswer(t *testing.T, pod, url string) {
 	})
 }
 
-// mustHaveSaved fails the test unless what is known of the cluster can be saved, and has texts in files by their patterns.
+// mustHaveSaved fails the test unless what is known of the cluster can be saved, and has texts in
+// files by their patterns.
 func (s *subject) mustHaveSaved(t *testing.T, texts map[string]string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "saved")
@@ -71,7 +72,8 @@ func (s *subject) mustHaveSaved(t *testing.T, texts map[string]string) {
 	}
 }
 
-// mustLeaveNothing fails the test unless the cluster can be stopped, twice, and nothing is left of it in its folder nor on this machine.
+// mustLeaveNothing fails the test unless the cluster can be stopped, twice, and nothing is left of
+// it in its folder nor on this machine.
 func (s *subject) mustLeaveNothing(t *testing.T, parent string, before map[string]string) {
 	t.Helper()
 	if err := errors.Join(s.Stop(), s.Stop()); err != nil {

@@ -33,8 +33,8 @@ func TestMigrationIsDocumentedWithoutAGap(t *testing.T) {
 	}
 }
 
-// kubectl debug mounts the node's root at /host. There the settings that are given must find what the agent left, and so must the defaults
-// of those that are not.
+// kubectl debug mounts the node's root at /host. There the settings that are given must find what
+// the agent left, and so must the defaults of those that are not.
 func TestUninstallationByHandFindsTheNode(t *testing.T) {
 	text := readme(t, "../../install/chart/README.md")
 	_, command, found := strings.Cut(text, "\necho '")

@@ -28,7 +28,8 @@ func (d daemonSet) GetClientFor(apiVersion, kind string) (dynamic.NamespaceableR
 	return fake.NewSimpleDynamicClient(runtime.NewScheme(), o).Resource(asked), true, nil
 }
 
-// Helm deletes what a new chart does not have, and istio-cni leaves the nodes as soon as its pods are told to stop.
+// Helm deletes what a new chart does not have, and istio-cni leaves the nodes as soon as its pods
+// are told to stop.
 func TestIstioCNIIsNotUpgradedInPlace(t *testing.T) {
 	theirs := daemonSet{deploy.Namespace, "istio-cni-node", "istio-cni"}
 	for _, c := range []struct {

@@ -53,7 +53,8 @@ func TestMetricsPassPrometheusLint(t *testing.T) {
 // external are labels that whoever scrapes adds.
 var external = []string{"instance", "node", "le", model.MetricNameLabel}
 
-// checkQuery checks that a query asks for what there is: metrics of the table, with labels and values that they can have.
+// checkQuery checks that a query asks for what there is: metrics of the table, with labels and
+// values that they can have.
 func checkQuery(t *testing.T, where, query string) (asked []string) {
 	t.Helper()
 	// What Grafana fills in.

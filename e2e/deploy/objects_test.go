@@ -123,7 +123,8 @@ func TestOurPodsStayOutOfTheMesh(t *testing.T) {
 	}
 }
 
-// The plugin lets pods of ours pass by a DaemonSet's name before a suffix without a dash, or by the annotation.
+// The plugin lets pods of ours pass by a DaemonSet's name before a suffix without a dash, or by the
+// annotation.
 func TestThePluginKnowsOurPods(t *testing.T) {
 	deployed, hooks := render(t, "podAnnotations: {"+decide.AgentAnnotation+": 'false'}", deploy.Options{})
 	agent, hook := deployed.agent(t), job(t, hooks)
@@ -159,7 +160,8 @@ func TestPodsOfTheAgent(t *testing.T) {
 	if c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.LivenessProbe.HTTPGet.Path != "/healthz" {
 		t.Errorf("%v %v", c.ReadinessProbe, c.LivenessProbe)
 	}
-	// These have the same path on the node, where the plugin and the files that it writes refer to it.
+	// These have the same path on the node, where the plugin and the files that it writes refer to
+	// it.
 	for _, v := range pod.Volumes {
 		if (v.Name == "run" || v.Name == "state") && v.HostPath.Path != mounts[v.Name] {
 			t.Errorf("%s is %s on the node, and %s in the container", v.Name, v.HostPath.Path, mounts[v.Name])

@@ -46,7 +46,8 @@ func TestValuesThatPassThrough(t *testing.T) {
 	}
 }
 
-// As by istio-cni's chart, those of all of Istio's charts count where the agent has none, and amounts of nothing are left out.
+// As by istio-cni's chart, those of all of Istio's charts count where the agent has none, and
+// amounts of nothing are left out.
 func TestResources(t *testing.T) {
 	const global = "global: {defaultResources: {requests: {cpu: 7m, memory: null}, limits: {memory: null}}}"
 	for _, c := range []struct{ why, values, want string }{

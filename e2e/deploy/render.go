@@ -1,5 +1,6 @@
-// Package deploy tests what puts Sluice on a cluster: the chart, the manifests rendered from it, the alert rules and the dashboard, and
-// the image. It is a module of its own because of what it tests with: Helm, Prometheus and a registry, all as libraries.
+// Package deploy tests what puts Sluice on a cluster: the chart, the manifests rendered from it,
+// the alert rules and the dashboard, and the image. It is a module of its own because of what it
+// tests with: Helm, Prometheus and a registry, all as libraries.
 package deploy
 
 import (

@@ -1,6 +1,7 @@
-// Package image builds container images that hold static programs and nothing else, for several platforms and without a
-// container engine. [Write] writes an archive in the layout of the Open Container Initiative (OCI). Equal files give equal
-// bytes, independent of their times, owners and order on disk, as long as the same release of Go compresses them.
+// Package image builds container images that hold static programs and nothing else, for several
+// platforms and without a container engine. [Write] writes an archive in the layout of the Open
+// Container Initiative (OCI). Equal files give equal bytes, independent of their times, owners and
+// order on disk, as long as the same release of Go compresses them.
 package image
 
 import (
@@ -36,7 +37,8 @@ type Spec struct {
 type Platform struct {
 	// Architecture is Go's name: amd64 or arm64. The operating system is Linux.
 	Architecture string
-	// Root is its file system: regular files and their directories. All files are static programs for the architecture.
+	// Root is its file system: regular files and their directories. All files are static programs
+	// for the architecture.
 	Root fs.FS
 }
 
@@ -55,7 +57,8 @@ type Variant struct {
 	Compressed, Unpacked int64
 }
 
-// Write writes an image as an archive that `ctr images import`, `docker load`, `kind load image-archive`, skopeo and crane read.
+// Write writes an image as an archive that `ctr images import`, `docker load`, `kind load
+// image-archive`, skopeo and crane read.
 func Write(w io.Writer, spec Spec) (Report, error) {
 	if err := spec.validate(); err != nil {
 		return Report{}, err
@@ -83,7 +86,8 @@ func Write(w io.Writer, spec Spec) (Report, error) {
 	return report, writeLayout(w, spec.Ref, index)
 }
 
-// writeLayout writes the layout of an index as an archive. The annotations are the names that containerd and others read.
+// writeLayout writes the layout of an index as an archive. The annotations are the names that
+// containerd and others read.
 func writeLayout(w io.Writer, ref string, index v1.ImageIndex) error {
 	dir, err := os.MkdirTemp("", "image")
 	if err != nil {
@@ -128,7 +132,8 @@ func splitRef(ref string) (name, tag string) {
 	return strings.TrimSuffix(ref, ":"+tag), tag
 }
 
-// newVariant returns the image of one platform. It has no time of creation, which would make equal images differ.
+// newVariant returns the image of one platform. It has no time of creation, which would make equal
+// images differ.
 func newVariant(spec Spec, p Platform) (v1.Image, Variant, error) {
 	files, unpacked, err := newLayer(p)
 	if err != nil {

@@ -23,7 +23,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
-// program is the smallest that passes for a program: a header, and what a dynamic one asks a loader for.
+// program is the smallest that passes for a program: a header, and what a dynamic one asks a loader
+// for.
 func program(t *testing.T, machine elf.Machine, dynamic bool) []byte {
 	t.Helper()
 	header := elf.Header64{

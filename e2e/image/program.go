@@ -10,7 +10,8 @@ import (
 // machines are the architectures by Go's names.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// checkProgram refuses what would not run in an empty image on the architecture: there is neither a loader nor a library.
+// checkProgram refuses what would not run in an empty image on the architecture: there is neither a
+// loader nor a library.
 func checkProgram(content []byte, architecture string) error {
 	machine, known := machines[architecture]
 	if !known {

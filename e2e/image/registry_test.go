@@ -36,7 +36,8 @@ func built(t *testing.T, architecture string) image.Platform {
 	return image.Platform{Architecture: architecture, Root: os.DirFS(dir)}
 }
 
-// What others read of the image is what was meant, and what a registry has of it has the digest that was printed.
+// What others read of the image is what was meant, and what a registry has of it has the digest
+// that was printed.
 func TestOthersReadTheImage(t *testing.T) {
 	var archive bytes.Buffer
 	spec := image.Spec{

@@ -11,8 +11,9 @@ import (
 	"sync"
 )
 
-// An apiServer is an API server's double: what is put into it can be read, listed and created, and nothing ever changes. It knows no
-// schema, no users and no versions. The zero value is empty. It is safe for concurrent use.
+// An apiServer is an API server's double: what is put into it can be read, listed and created, and
+// nothing ever changes. It knows no schema, no users and no versions. The zero value is empty. It
+// is safe for concurrent use.
 type apiServer struct {
 	mu      sync.Mutex
 	objects map[key]json.RawMessage
@@ -121,7 +122,8 @@ func (s *apiServer) store(w http.ResponseWriter, r *http.Request, k key) {
 	answer(w, http.StatusCreated, object)
 }
 
-// watch tells of no change until the client has enough. A client that wants what there is by a watch has to ask for a list instead.
+// watch tells of no change until the client has enough. A client that wants what there is by a
+// watch has to ask for a list instead.
 func watch(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("sendInitialEvents") != "" {
 		refuse(w, http.StatusUnprocessableEntity, "Invalid")
@@ -133,7 +135,8 @@ func watch(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// listOf is a list without a kind, which every client reads as the one that it asks for, but for the one that asks for metadata.
+// listOf is a list without a kind, which every client reads as the one that it asks for, but for
+// the one that asks for metadata.
 func listOf(r *http.Request, items []json.RawMessage) map[string]any {
 	list := map[string]any{"metadata": map[string]string{"resourceVersion": "1"}, "items": items}
 	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") {

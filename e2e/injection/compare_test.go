@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// compare holds what the plugin makes of its pod against what istio-init does in the other one: but for what has a name no packet is
-// treated otherwise, and what has a name is there.
+// compare holds what the plugin makes of its pod against what istio-init does in the other one: but
+// for what has a name no packet is treated otherwise, and what has a name is there.
 func compare(t *testing.T, tools injection.Tools, s subject, pod, initialised *corev1.Pod) {
 	t.Helper()
 	ours := parameters(t, s, pod)
@@ -81,7 +81,8 @@ func decideWithout(ours rules.Redirect, theirs rules.Ruleset, undone []differenc
 		diff.Side{Ruleset: theirs, RoutingKnown: true}, diff.Options{})
 }
 
-// runInit runs the pod's istio-init in a pod's network namespace, and returns the rules that it leaves.
+// runInit runs the pod's istio-init in a pod's network namespace, and returns the rules that it
+// leaves.
 func runInit(t *testing.T, tools injection.Tools, s subject, pod *corev1.Pod) rules.Ruleset {
 	t.Helper()
 	i := slices.IndexFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == "istio-init" })

@@ -45,7 +45,8 @@ var controls = []control{
 		subjects: []subject{
 			{name: "a sidecar", user: openShiftUser},
 			{name: "a container among others", user: openShiftUser, annotations: annotated(nativeAnnotation, "false")},
-			// For TPROXY the injector makes the proxy run as root, whatever the namespace's users are.
+			// For TPROXY the injector makes the proxy run as root, whatever the namespace's users
+			// are.
 			{name: "TPROXY", annotations: annotated(mesh.ModeAnnotation, "TPROXY"), deviations: tproxy},
 		},
 	},

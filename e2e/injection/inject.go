@@ -16,8 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Inject asks istiod's webhook, as an API server does when somebody creates the pod, and returns the pod that would be created: the
-// same if there is nothing to inject. The error says why istiod refuses the pod.
+// Inject asks istiod's webhook, as an API server does when somebody creates the pod, and returns
+// the pod that would be created: the same if there is nothing to inject. The error says why istiod
+// refuses the pod.
 func (i *Istiod) Inject(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	p := *pod
 	p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}

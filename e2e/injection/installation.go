@@ -49,7 +49,8 @@ func ToolsOf(bin string) (Tools, error) {
 // Chart is the folder of the chart of istiod.
 func (t Tools) Chart() string { return filepath.Join(t.Charts, "istio-control", "istio-discovery") }
 
-// An Installation is Istio's control plane as a user installs it by Helm. The zero value is the default one.
+// An Installation is Istio's control plane as a user installs it by Helm. The zero value is the
+// default one.
 type Installation struct {
 	// Revision is the control plane's; empty for the default one.
 	Revision string

@@ -42,8 +42,9 @@ type Istiod struct {
 	host   string // whom the webhook's certificate is for
 }
 
-// Start runs istiod as the chart installs it, in a network namespace of its own, and returns when it is ready to inject. It knows the
-// namespaces given, and one node. It needs root. The caller closes it.
+// Start runs istiod as the chart installs it, in a network namespace of its own, and returns when
+// it is ready to inject. It knows the namespaces given, and one node. It needs root. The caller
+// closes it.
 func Start(ctx context.Context, tools Tools, in Installation, namespaces ...corev1.Namespace) (*Istiod, error) {
 	i := &Istiod{api: &apiServer{}, ended: make(chan struct{}), host: "istiod" + in.suffix() + "." + SystemNamespace + ".svc"}
 	err := i.start(ctx, tools, in, namespaces)
@@ -92,8 +93,8 @@ func (i *Istiod) run(program string, container corev1.Container) error {
 	defer func() { _ = log.Close() }()
 	i.cmd = exec.Command(program, append(container.Args, "--kubeconfig", config, "--ctrlz_port", "0")...)
 	i.cmd.Dir, i.cmd.Stdout, i.cmd.Stderr = i.dir, log, log
-	// Nothing of a test that is killed may go on. The signal comes when the thread ends that has started the process, so that one
-	// waits for it.
+	// Nothing of a test that is killed may go on. The signal comes when the thread ends that has
+	// started the process, so that one waits for it.
 	i.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	i.cmd.Env = []string{"POD_NAME=istiod", "POD_NAMESPACE=" + SystemNamespace, "SERVICE_ACCOUNT=istiod", "HOME=" + i.dir}
 	for _, v := range container.Env {
@@ -152,7 +153,8 @@ func (i *Istiod) dial(_ context.Context, network, address string) (conn net.Conn
 	return conn, err
 }
 
-// trust makes the client trust the authority that istiod has made for itself, as the webhook's configuration says it in a cluster.
+// trust makes the client trust the authority that istiod has made for itself, as the webhook's
+// configuration says it in a cluster.
 func (i *Istiod) trust() error {
 	var secret corev1.Secret
 	if err := json.Unmarshal(i.api.get(key{"api/v1/secrets", SystemNamespace, "istio-ca-secret"}), &secret); err != nil {

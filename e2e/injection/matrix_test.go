@@ -21,8 +21,8 @@ import (
 // bin is where the Makefile puts what it builds.
 const bin = "../../bin"
 
-// TestInjectedPods holds the decision about what istiod injects for a CNI plugin, and the rules that follow, against the rules that
-// the real istio-init makes of what istiod injects for it.
+// TestInjectedPods holds the decision about what istiod injects for a CNI plugin, and the rules
+// that follow, against the rules that the real istio-init makes of what istiod injects for it.
 func TestInjectedPods(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tools, err := injection.ToolsOf(bin)
@@ -82,7 +82,8 @@ func inject(t *testing.T, i *injection.Istiod, s subject) *corev1.Pod {
 	return pod
 }
 
-// mustBeInjected reports that the control plane and the pod are what the test says, and not by mistake as all others.
+// mustBeInjected reports that the control plane and the pod are what the test says, and not by
+// mistake as all others.
 func mustBeInjected(t *testing.T, c control, s subject, pod *corev1.Pod) {
 	t.Helper()
 	if revision := cmp.Or(c.Revision, "default"); pod.Annotations["istio.io/rev"] != revision {

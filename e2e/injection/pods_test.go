@@ -33,8 +33,9 @@ type subject struct {
 	skipped decide.Reason
 	// user is as whom the proxy runs, 1337 if 0.
 	user uint32
-	// deviations are the named ones that a packet shows when our rules are compared with those of istio-init. Others are what the
-	// plugin does otherwise, as istio-cni does; nil stands for usual.
+	// deviations are the named ones that a packet shows when our rules are compared with those of
+	// istio-init. Others are what the plugin does otherwise, as istio-cni does; nil stands for
+	// usual.
 	deviations []rules.DeviationID
 	others     []difference
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// TestRefusals: what istiod refuses is refused by the plugin too, which meets it in pods that were injected otherwise; and so is what
-// istiod lets pass, although istio-init would fail on it.
+// TestRefusals: what istiod refuses is refused by the plugin too, which meets it in pods that were
+// injected otherwise; and so is what istiod lets pass, although istio-init would fail on it.
 func TestRefusals(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tools, err := injection.ToolsOf(bin)

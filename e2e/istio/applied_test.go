@@ -11,11 +11,12 @@ import (
 // isLong reports whether all is wanted, however long it takes.
 func isLong() bool { return os.Getenv("SLUICE_LONG") != "" }
 
-// appliedGroups are those of which our rules are put into the kernel also when there is little time.
+// appliedGroups are those of which our rules are put into the kernel also when there is little
+// time.
 var appliedGroups = []string{"usual", "everything", "random"}
 
-// checkApplied lets our command put the rules of the same arguments into the kernel, with either backend, and holds what is there then
-// against what istio-iptables left.
+// checkApplied lets our command put the rules of the same arguments into the kernel, with either
+// backend, and holds what is there then against what istio-iptables left.
 func (s subject) checkApplied(t *testing.T, istios diff.Side) {
 	t.Helper()
 	if !isLong() && !slices.Contains(appliedGroups, s.Group) {

@@ -19,7 +19,8 @@ const (
 	different  = 1
 )
 
-// TestDiffCommand holds the answers of "rules diff" against what the real istio-iptables left, in all ways to tell it what that is.
+// TestDiffCommand holds the answers of "rules diff" against what the real istio-iptables left, in
+// all ways to tell it what that is.
 func TestDiffCommand(t *testing.T) {
 	program(t, ourCommand)
 	for _, row := range []struct {
@@ -57,7 +58,8 @@ func TestDiffCommand(t *testing.T) {
 	}
 }
 
-// sidesOf are the flags that name what the run left: the namespace, and for iptables its log and the output of iptables-save too.
+// sidesOf are the flags that name what the run left: the namespace, and for iptables its log and
+// the output of iptables-save too.
 func sidesOf(t *testing.T, c istio.Configuration, engine string, ns *netns.NS, run istio.Result) [][]string {
 	t.Helper()
 	sides := [][]string{{"--netns=/proc/self/ns/net"}}

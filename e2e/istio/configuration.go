@@ -7,10 +7,11 @@ import (
 
 // A Configuration is what istio-iptables is started with, and the pod that it is started in.
 type Configuration struct {
-	// Name is unique among the configurations of a matrix, Group says what several of them have in common: the parameter that is
-	// varied.
+	// Name is unique among the configurations of a matrix, Group says what several of them have in
+	// common: the parameter that is varied.
 	Name, Group string
-	// Args are the arguments, Env the environment as far as istio-iptables looks at it, each "NAME=value".
+	// Args are the arguments, Env the environment as far as istio-iptables looks at it, each
+	// "NAME=value".
 	Args, Env []string
 	Pod       Pod
 	// ResolvConf is the content of /etc/resolv.conf.

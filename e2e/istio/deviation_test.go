@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// deviationsExpected are the deviations that a packet shows when the rules of the parameters are compared with istio-iptables'. It is
-// said here once more, in terms of the parameters alone.
+// deviationsExpected are the deviations that a packet shows when the rules of the parameters are
+// compared with istio-iptables'. It is said here once more, in terms of the parameters alone.
 func deviationsExpected(r rules.Redirect) map[rules.DeviationID]bool {
 	expected := map[rules.DeviationID]bool{}
 	if r.Mode == rules.ModeTProxy {

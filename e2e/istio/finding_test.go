@@ -9,8 +9,9 @@ import (
 // A finding is something that istio-nftables does otherwise than istio-iptables.
 type finding struct {
 	id, sentence string
-	// repair changes istio-nftables' rules so that they do this as istio-iptables' do. Once all are repaired nothing differs, and with
-	// one of them left the packets that differ are those of the finding.
+	// repair changes istio-nftables' rules so that they do this as istio-iptables' do. Once all are
+	// repaired nothing differs, and with one of them left the packets that differ are those of the
+	// finding.
 	repair func(s subject, rs *rules.Ruleset)
 	// expected tells, of the parameters alone, whether there are such packets.
 	expected func(r rules.Redirect) bool

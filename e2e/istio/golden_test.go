@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// leftovers are the recorded runs that leave rules of the run before in place: what they leave is not what they were told.
+// leftovers are the recorded runs that leave rules of the run before in place: what they leave is
+// not what they were told.
 var leftovers = map[string]string{
 	"126-reconcile-from-tproxy":        "the rules of TPROXY and of DNS stay when the new run has none",
 	"12a-rerun-dns-to-nodns-reconcile": "the conntrack zones of DNS stay when the new run captures none",
@@ -25,8 +26,8 @@ var leftovers = map[string]string{
 // otherModes are the recorded runs with a mode that we refuse, and that Istio takes for REDIRECT.
 var otherModes = []string{"099-mode-lowercase", "09a-mode-none"}
 
-// TestRecordedRuns compares our rules with those that istio-iptables left in runs which were recorded, where they are: in the folder
-// that SLUICE_GOLDEN names, or else beside the repository.
+// TestRecordedRuns compares our rules with those that istio-iptables left in runs which were
+// recorded, where they are: in the folder that SLUICE_GOLDEN names, or else beside the repository.
 func TestRecordedRuns(t *testing.T) {
 	dir := cmp.Or(os.Getenv("SLUICE_GOLDEN"), filepath.Join("..", "..", "..", "shared", "golden"))
 	cases, err := filepath.Glob(filepath.Join(dir, "[0-9]*-*"))
@@ -87,7 +88,8 @@ func recorded(t *testing.T, dir string) (s subject, cleaned bool) {
 	return newSubject(t, c), args["cleanup-only"] == true
 }
 
-// recordedRules are those of iptables-legacy after the run. Its routes are left out: a run that only removes rules adds some.
+// recordedRules are those of iptables-legacy after the run. Its routes are left out: a run that
+// only removes rules adds some.
 func recordedRules(t *testing.T, dir string) rules.Ruleset {
 	t.Helper()
 	return parseSaved(t, [2]string{"legacy-v4.save", "legacy-v6.save"}, func(name string) (string, error) {

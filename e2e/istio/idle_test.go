@@ -13,7 +13,8 @@ import (
 // dryRun is a finding about what istio-nftables does when it is to do nothing.
 var dryRun = finding{id: "dry-run", sentence: "a dry run puts the rules into the kernel"}
 
-// checkIdle runs the programs, and sees that none leaves rules, but for istio-nftables in a dry run.
+// checkIdle runs the programs, and sees that none leaves rules, but for istio-nftables in a dry
+// run.
 func (n *tally) checkIdle(t *testing.T, c istio.Configuration) {
 	t.Helper()
 	for _, engine := range []string{byLegacy, byNative} {

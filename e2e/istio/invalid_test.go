@@ -17,8 +17,9 @@ import (
 // patience is how long to wait for what should come at once.
 const patience = 10 * time.Second
 
-// confirmByTruncation sends the witness as a datagram that claims to be longer than it is, which conntrack finds invalid (udp_error,
-// net/netfilter/nf_conntrack_proto_udp.c), and then a sound one.
+// confirmByTruncation sends the witness as a datagram that claims to be longer than it is, which
+// conntrack finds invalid (udp_error, net/netfilter/nf_conntrack_proto_udp.c), and then a sound
+// one.
 func confirmByTruncation(t *testing.T, w witnessed) diff.Pair[string] {
 	p := w.class.Witness
 	if p.Protocol != rules.UDP || p.State != rules.Invalid || !p.Destination.Addr().Is4() {
@@ -39,8 +40,8 @@ const (
 	soundLen     = 16
 )
 
-// arrives sends the invalid datagram and then the sound one from the neighbour, and reports whether the first arrived. They keep their
-// order.
+// arrives sends the invalid datagram and then the sound one from the neighbour, and reports whether
+// the first arrived. They keep their order.
 func arrives(t *testing.T, l loaded, p rules.Packet) bool {
 	t.Helper()
 	in, out := rawSocket(t, l.Pod, p.Destination.Addr()), rawSocket(t, l.Neighbour, p.Source.Addr())

@@ -34,13 +34,15 @@ func program(t testing.TB, p istio.Program) istio.Program {
 	return istio.Program(path)
 }
 
-// How many random configurations there are, and from which seed, unless the environment says otherwise.
+// How many random configurations there are, and from which seed, unless the environment says
+// otherwise.
 const (
 	fewRandom, manyRandom = 40, 400
 	defaultSeed           = 20261120
 )
 
-// configurations are every parameter alone and random combinations: many with SLUICE_LONG, of another seed with SLUICE_SEED.
+// configurations are every parameter alone and random combinations: many with SLUICE_LONG, of
+// another seed with SLUICE_SEED.
 func configurations(t testing.TB) []istio.Configuration {
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("SLUICE_SEED"), strconv.Itoa(defaultSeed)), 10, 64)
 	if err != nil {

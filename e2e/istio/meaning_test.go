@@ -22,20 +22,23 @@ func capturesInbound(r rules.Redirect, port uint16) bool {
 	return rules.Contains(rules.Normalise(r.InboundPorts.Ports), port)
 }
 
-// capturesAnywhere reports whether outbound connections are captured that go to no address in particular.
+// capturesAnywhere reports whether outbound connections are captured that go to no address in
+// particular.
 func capturesAnywhere(r rules.Redirect) bool {
 	rerouted := r.OutboundCIDRs.All && len(r.RerouteInterfaces) > 0
 	return (r.OutboundCIDRs.All || len(includedPorts(r)) > 0) && hasGroups(r) || rerouted
 }
 
-// capturesOutbound reports whether some outbound connection is captured by its address or port, be it over lo.
+// capturesOutbound reports whether some outbound connection is captured by its address or port, be
+// it over lo.
 func capturesOutbound(r rules.Redirect) bool {
 	return slices.ContainsFunc(inclusions(r), func(included []netip.Prefix) bool {
 		return len(capturedAddresses(r, included, asGiven).Ranges()) > 0
 	})
 }
 
-// inclusions are the addresses to which connections are captured, but for those excluded: of any port, and of the included ports.
+// inclusions are the addresses to which connections are captured, but for those excluded: of any
+// port, and of the included ports.
 func inclusions(r rules.Redirect) [][]netip.Prefix {
 	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	all := [][]netip.Prefix{r.OutboundCIDRs.Prefixes}
@@ -79,7 +82,8 @@ func unmapped(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 }
 
-// includedPorts are those of which connections are captured wherever they go, without that of DNS where it is captured anyhow.
+// includedPorts are those of which connections are captured wherever they go, without that of DNS
+// where it is captured anyhow.
 func includedPorts(r rules.Redirect) []uint16 {
 	var ports []uint16
 	excluded := rules.Normalise(r.OutboundExcludePorts)

@@ -13,7 +13,8 @@ type nativeRefusal struct {
 	says []string
 	// expected reports whether the configuration meets it.
 	expected func(s subject) bool
-	// instead writes an argument so that nft reads it as iptables reads the original; nil if there is no way.
+	// instead writes an argument so that nft reads it as iptables reads the original; nil if there
+	// is no way.
 	instead func(name, value string) string
 }
 

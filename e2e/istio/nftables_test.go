@@ -60,8 +60,9 @@ func (n *tally) print() {
 	}
 }
 
-// checkNative runs istio-iptables with --native-nftables and compares what it left with what it leaves with legacy iptables: what
-// differs must be the findings that are expected, and nothing else.
+// checkNative runs istio-iptables with --native-nftables and compares what it left with what it
+// leaves with legacy iptables: what differs must be the findings that are expected, and nothing
+// else.
 func (n *tally) checkNative(t *testing.T, s subject, legacy rules.Ruleset) {
 	t.Helper()
 	native, ok := n.startNative(t, s)
@@ -93,7 +94,8 @@ func (n *tally) checkNative(t *testing.T, s subject, legacy rules.Ruleset) {
 	}
 }
 
-// startNative runs istio-nftables and reads its rules. It returns false if the configuration is one that it refuses.
+// startNative runs istio-nftables and reads its rules. It returns false if the configuration is one
+// that it refuses.
 func (n *tally) startNative(t *testing.T, s subject) (rules.Ruleset, bool) {
 	t.Helper()
 	c := s.Configuration

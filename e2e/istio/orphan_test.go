@@ -21,9 +21,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// confirmByOrphan lets a process of the pod send more to another one than that takes, and close. The connection lives on without a
-// socket: the kernel asks every few hundred milliseconds whether there is room. Then conntrack forgets the connection, and the next
-// such packet is a new connection's, over lo, of nobody: the witness. If it is not captured the rest arrives.
+// confirmByOrphan lets a process of the pod send more to another one than that takes, and close.
+// The connection lives on without a socket: the kernel asks every few hundred milliseconds whether
+// there is room. Then conntrack forgets the connection, and the next such packet is a new
+// connection's, over lo, of nobody: the witness. If it is not captured the rest arrives.
 func confirmByOrphan(t *testing.T, w witnessed) diff.Pair[string] {
 	p := w.class.Witness
 	if p.Owner != nil || p.Protocol != rules.TCP || p.Destination.Addr() != testbed.PodIP4 {
@@ -39,7 +40,8 @@ func confirmByOrphan(t *testing.T, w witnessed) diff.Pair[string] {
 	return diff.Pair[string]{Left: broken.Error(), Right: "all arrives"}
 }
 
-// deliver returns why the receiver does not receive what was sent before its connection was forgotten, or nil if it does.
+// deliver returns why the receiver does not receive what was sent before its connection was
+// forgotten, or nil if it does.
 func deliver(t *testing.T, l loaded, to netip.AddrPort) error {
 	t.Helper()
 	var client, server *net.TCPConn
@@ -100,7 +102,8 @@ func fill(t *testing.T, c *net.TCPConn) (sent int64) {
 	return sent
 }
 
-// forget flushes the pod's conntrack table, and waits until the connection from the port is known again or is gone.
+// forget flushes the pod's conntrack table, and waits until the connection from the port is known
+// again or is gone.
 func forget(t *testing.T, l loaded, port uint16) {
 	t.Helper()
 	err := l.Pod.Do(func() error {
@@ -129,7 +132,8 @@ func isKnown(port uint16) (bool, error) {
 	return slices.ContainsFunc(flows, func(f *netlink.ConntrackFlow) bool { return f.Forward.SrcPort == port }), err
 }
 
-// hasSocket reports whether the kernel has a TCP socket of the pod's address and the port, be it nobody's.
+// hasSocket reports whether the kernel has a TCP socket of the pod's address and the port, be it
+// nobody's.
 func hasSocket(port uint16) (bool, error) {
 	address := testbed.PodIP4.As4()
 	local := fmt.Sprintf(": %08X:%04X ", binary.NativeEndian.Uint32(address[:]), port)

@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestPeers compares our rules with those of the real istio-iptables, for every configuration of the matrix.
+// TestPeers compares our rules with those of the real istio-iptables, for every configuration of
+// the matrix.
 func TestPeers(t *testing.T) {
 	program(t, istioIptables)
 	all := configurations(t)
@@ -54,7 +55,8 @@ func checkRefusal(t *testing.T, c istio.Configuration) {
 	check("rules", ours, c.Refused.ByUs)
 }
 
-// checkCommand holds what our command makes of the same arguments, in the same kind of pod, against the ruleset that is compared.
+// checkCommand holds what our command makes of the same arguments, in the same kind of pod, against
+// the ruleset that is compared.
 func (s subject) checkCommand(t *testing.T) {
 	t.Helper()
 	for _, side := range []struct {
@@ -95,7 +97,8 @@ func showOurs(t *testing.T, c istio.Configuration, more ...string) istio.Result 
 	return r
 }
 
-// checkIptables runs istio-iptables with legacy iptables and compares what it left with our rules. It returns what it left.
+// checkIptables runs istio-iptables with legacy iptables and compares what it left with our rules.
+// It returns what it left.
 func (s subject) checkIptables(t *testing.T) rules.Ruleset {
 	t.Helper()
 	ns, result := start(t, s.Configuration, byLegacy)

@@ -13,13 +13,15 @@ import (
 	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
-// The pod's interface, and the one at the other end, which is in the same namespace: nothing is ever sent there.
+// The pod's interface, and the one at the other end, which is in the same namespace: nothing is
+// ever sent there.
 const (
 	ethName = "eth0"
 	endName = "eth0-end"
 )
 
-// NewNamespace makes a network namespace with the interfaces and addresses of the pod. The caller closes it.
+// NewNamespace makes a network namespace with the interfaces and addresses of the pod. The caller
+// closes it.
 func (p Pod) NewNamespace() (*netns.NS, error) {
 	n, err := netns.New()
 	if err != nil {

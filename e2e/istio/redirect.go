@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An input is a parameter of istio-iptables that shapes its rules: a flag, or variables of the environment of which the last that is
-// set counts, or both, when the flag counts.
+// An input is a parameter of istio-iptables that shapes its rules: a flag, or variables of the
+// environment of which the last that is set counts, or both, when the flag counts.
 type input struct {
 	flag, short string
 	variables   []string
@@ -33,8 +33,8 @@ func set[T any](parse func(string) (T, error), of func(*rules.Redirect) *T) func
 	}
 }
 
-// inputs are those of istio.io/istio tools/istio-iptables/pkg/cmd/root.go. This is on purpose not the table of our own command, which is
-// held against it.
+// inputs are those of istio.io/istio tools/istio-iptables/pkg/cmd/root.go. This is on purpose not
+// the table of our own command, which is held against it.
 func inputs() []input {
 	type r = *rules.Redirect
 	ports := func(field func(r) *[]rules.PortRange) func(r, string) error { return set(rules.ParsePorts, field) }
@@ -93,7 +93,8 @@ func inputs() []input {
 	}
 }
 
-// Redirect is what the configuration means, with every deviation on. The error names what is not accepted.
+// Redirect is what the configuration means, with every deviation on. The error names what is not
+// accepted.
 func (c Configuration) Redirect() (rules.Redirect, error) {
 	r := rules.DefaultRedirect()
 	r.ProxyUIDs, r.ProxyGIDs = nil, nil

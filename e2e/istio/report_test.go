@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// describe writes what a comparison found, so that a person sees what is wrong: the classes of packets, a witness of each, both fates
-// and the rules that decided.
+// describe writes what a comparison found, so that a person sees what is wrong: the classes of
+// packets, a witness of each, both fates and the rules that decided.
 func describe(r diff.Result, left, right string) string {
 	var b strings.Builder
 	for _, c := range r.Classes {

@@ -23,9 +23,9 @@ type Result struct {
 // A Program is an executable.
 type Program string
 
-// Run starts the program with the arguments in the namespace, and waits for its end. It sees the configuration's resolv.conf and
-// environment and no other, and shares no lock of iptables with anybody. The error reports that it could not be started, not that it
-// failed.
+// Run starts the program with the arguments in the namespace, and waits for its end. It sees the
+// configuration's resolv.conf and environment and no other, and shares no lock of iptables with
+// anybody. The error reports that it could not be started, not that it failed.
 func (p Program) Run(ns *netns.NS, c Configuration, args ...string) (Result, error) {
 	dir, err := os.MkdirTemp("", "istio-iptables-")
 	if err != nil {
@@ -43,7 +43,8 @@ func (p Program) Run(ns *netns.NS, c Configuration, args ...string) (Result, err
 	return run(ns, cmd)
 }
 
-// Save is what iptables-save of a variant (a name such as "iptables-legacy-save") prints in the namespace.
+// Save is what iptables-save of a variant (a name such as "iptables-legacy-save") prints in the
+// namespace.
 func Save(ns *netns.NS, program string) (string, error) {
 	cmd := exec.Command(program)
 	cmd.Env = environment("")
@@ -54,7 +55,8 @@ func Save(ns *netns.NS, program string) (string, error) {
 	return r.Output, err
 }
 
-// environment lets programs find the commands of administrators, and lets iptables take a lock of this folder, if there is any.
+// environment lets programs find the commands of administrators, and lets iptables take a lock of
+// this folder, if there is any.
 func environment(dir string) []string {
 	env := []string{"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"}
 	if dir != "" {

@@ -50,7 +50,8 @@ func (s subject) strictSide() diff.Side {
 	return diff.Side{Ruleset: s.strict, RoutingKnown: true, Redirect: &r}
 }
 
-// The ways to make istio-iptables use an engine. Before the arguments, so that those of a configuration count.
+// The ways to make istio-iptables use an engine. Before the arguments, so that those of a
+// configuration count.
 const (
 	byLegacy = "--force-iptables-binary=legacy"
 	byNative = "--native-nftables"

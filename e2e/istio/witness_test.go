@@ -18,8 +18,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestWitnessesAreReal makes, for each finding, the decision's own witness come true: among the rules of the real istio-nftables and
-// among those of istio-iptables, and the two ends differ as the decision says.
+// TestWitnessesAreReal makes, for each finding, the decision's own witness come true: among the
+// rules of the real istio-nftables and among those of istio-iptables, and the two ends differ as
+// the decision says.
 func TestWitnessesAreReal(t *testing.T) {
 	program(t, istioIptables)
 	for _, row := range []struct {

@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/machine"
 )
 
-// binaries are what is compiled for each architecture, by the path in a machine: the module's folder, and go's arguments.
+// binaries are what is compiled for each architecture, by the path in a machine: the module's
+// folder, and go's arguments.
 var binaries = map[string]struct {
 	module string
 	args   []string

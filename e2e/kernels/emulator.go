@@ -17,8 +17,8 @@ var emulatorPackages = map[string]string{"amd64": "qemu-system-x86", "arm64": "q
 // Required reports whether something that is missing is a failure: SLUICE_REQUIRE=1 or CI=true.
 func Required() bool { return os.Getenv("SLUICE_REQUIRE") == "1" || os.Getenv("CI") == "true" }
 
-// Emulators sees to it that what emulates the tasks' architectures is there: as root, and in CI, it installs the distribution's packages. The
-// error says what is missing.
+// Emulators sees to it that what emulates the tasks' architectures is there: as root, and in CI, it
+// installs the distribution's packages. The error says what is missing.
 func Emulators(ctx context.Context, root string, tasks []Task) error {
 	missing := missingEmulators(tasks)
 	if len(missing) == 0 {

@@ -42,8 +42,9 @@ type Task struct {
 // String names the task: "5.10 amd64, no nf_tables".
 func (t Task) String() string { return t.Kernel.String() + ", " + t.Shape.Name }
 
-// Do does the tasks, and returns their results in the same order. The error is of all that was not as it must be; where nothing could be
-// measured the result has no Release. An UnavailableError in it ends the whole.
+// Do does the tasks, and returns their results in the same order. The error is of all that was not
+// as it must be; where nothing could be measured the result has no Release. An UnavailableError in
+// it ends the whole.
 func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 	r.begin = time.Now()
 	list, err := debian.ParseList(pinned)

@@ -29,14 +29,16 @@ const (
 	stepTests  = "tests of "
 )
 
-// The parameters with which rules are applied: those of a usual pod, whose network is not there and therefore named.
+// The parameters with which rules are applied: those of a usual pod, whose network is not there and
+// therefore named.
 var parameters = []string{"-i", "*", "-b", "*", "--pod-ip", "10.244.1.5"}
 
-// testLimit is for a test that hangs. By the machine's clock, which does not run while the host is busy, all take no minute.
+// testLimit is for a test that hangs. By the machine's clock, which does not run while the host is
+// busy, all take no minute.
 const testLimit = 3 * time.Minute
 
-// testsAtOnce is how many tests run at the same time: before Linux 6.12 one of traffic takes a second, for most of which the machine's
-// one processor is idle.
+// testsAtOnce is how many tests run at the same time: before Linux 6.12 one of traffic takes a
+// second, for most of which the machine's one processor is idle.
 const testsAtOnce = "4"
 
 // steps are what a machine does.

@@ -12,7 +12,8 @@ import (
 const introduction = "Debian's kernels for clouds, each with all of its modules and without those of one backend, booted under qemu by " +
 	"`make e2e-kernels`; there run the\ntests of the backends that ask the kernel, real connections included:\n\n"
 
-// Table is what was measured, in Markdown. Times and what the distribution's updates change are not in it.
+// Table is what was measured, in Markdown. Times and what the distribution's updates change are not
+// in it.
 func Table(results []Result) string {
 	var text strings.Builder
 	text.WriteString(introduction)

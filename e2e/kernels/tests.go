@@ -16,8 +16,9 @@ type testSet struct {
 	tests       []string
 }
 
-// Of both packages those tests run of which the result is the kernel's: traffic, what it takes and refuses, what it shows. Left out is
-// what is decided in memory, what asks for a thousand repetitions, and what compares with a program whose own age matters.
+// Of both packages those tests run of which the result is the kernel's: traffic, what it takes and
+// refuses, what it shows. Left out is what is decided in memory, what asks for a thousand
+// repetitions, and what compares with a program whose own age matters.
 var testSets = []testSet{
 	{pkg: "nft", nft: true, tests: []string{
 		"TestThisKernelSupportsEverything",

@@ -84,7 +84,8 @@ func unpackKernel(deb, dir string) error {
 	return os.WriteFile(filepath.Join(dir, modulesFile), text, 0o644)
 }
 
-// possible are the files of modules that may be wanted, or needed by these: to decompress all of them takes long.
+// possible are the files of modules that may be wanted, or needed by these: to decompress all of
+// them takes long.
 var possible = regexp.MustCompile(`/kernel/(net|lib|crypto|arch/[^/]*/(lib|crypto)|drivers/net/(veth|dummy))[./].*ko(\.xz)?$`)
 
 // wanted are the modules that a machine gets, besides what these need.

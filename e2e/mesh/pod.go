@@ -25,7 +25,8 @@ const NameLabel = "mesh.test/name"
 // appUser is the application's user and group.
 const appUser = 1000
 
-// Pod is a pod with the application alone, which listens on its ports and is ready when it answers the kubelet.
+// Pod is a pod with the application alone, which listens on its ports and is ready when it answers
+// the kubelet.
 func Pod(namespace, name string) *corev1.Pod {
 	app := Container(AppContainer, "serve", "-tcp", "8080,9090", "-udp", "7000")
 	app.ReadinessProbe = probe("/ready", Port)

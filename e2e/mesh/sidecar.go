@@ -37,18 +37,21 @@ const (
 	proxyReadyPort = 15021
 )
 
-// A Sidecar says how a proxy is injected. The zero value is a container among others, with REDIRECT.
+// A Sidecar says how a proxy is injected. The zero value is a container among others, with
+// REDIRECT.
 type Sidecar struct {
 	// Native makes it an init container that stays, so that it runs before those that follow.
 	Native bool
 	// TProxy makes the mode TPROXY.
 	TProxy bool
-	// Env is what is added to the environment of the proxy and the validation, as ISTIO_META_DNS_CAPTURE.
+	// Env is what is added to the environment of the proxy and the validation, as
+	// ISTIO_META_DNS_CAPTURE.
 	Env map[string]string
 }
 
-// Inject adds to a pod what Istio's injector adds when a CNI plugin redirects: an init container that checks the redirection, the
-// proxy, and the annotation that says so. The validation's arguments repeat the pod's annotations, as Istio's do.
+// Inject adds to a pod what Istio's injector adds when a CNI plugin redirects: an init container
+// that checks the redirection, the proxy, and the annotation that says so. The validation's
+// arguments repeat the pod's annotations, as Istio's do.
 func Inject(pod *corev1.Pod, s Sidecar) *corev1.Pod {
 	pod.Annotations[StatusAnnotation] = `{"containers":["istio-proxy"],"initContainers":["istio-validation"],"revision":"default"}`
 	// The plugin, as istio-cni, leaves pods alone whose proxy is of another type.

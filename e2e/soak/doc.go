@@ -1,8 +1,10 @@
-// Package soak has a test that runs the node agent while thousands of sandboxes come and go, and holds that it keeps nothing of them.
+// Package soak has a test that runs the node agent while thousands of sandboxes come and go, and
+// holds that it keeps nothing of them.
 //
-// The agent is the program that the image has, the plugin is executed by libcni with the configuration that the agent installs, as a
-// container runtime does, and the API server is a double. All of it runs in a mount namespace of its own, each sandbox in a network
-// namespace of its own. At the same time live sandboxes have traffic, and lose their rules now and then.
+// The agent is the program that the image has, the plugin is executed by libcni with the
+// configuration that the agent installs, as a container runtime does, and the API server is a
+// double. All of it runs in a mount namespace of its own, each sandbox in a network namespace of
+// its own. At the same time live sandboxes have traffic, and lose their rules now and then.
 //
 // [TestSoak] takes its length from the environment:
 //

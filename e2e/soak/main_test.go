@@ -14,8 +14,9 @@ import (
 // insideEnv says that the process has its own mount namespace already.
 const insideEnv = "SLUICE_SOAK_INSIDE"
 
-// TestMain runs the tests in a mount namespace of their own, in which /run belongs to them. What is mounted there later is also seen
-// in the namespaces that begin as copies of it, as the directories of a node are in a container that mounts them.
+// TestMain runs the tests in a mount namespace of their own, in which /run belongs to them. What is
+// mounted there later is also seen in the namespaces that begin as copies of it, as the directories
+// of a node are in a container that mounts them.
 func TestMain(m *testing.M) {
 	if os.Getenv(insideEnv) == "" && os.Geteuid() == 0 {
 		os.Exit(inside())

@@ -30,8 +30,8 @@ const (
 	conflist   = "conf/10-net.conflist"
 )
 
-// primary is the configuration of the cluster's network, and its plugin, which says what an ordinary one would. The test has made the
-// network.
+// primary is the configuration of the cluster's network, and its plugin, which says what an
+// ordinary one would. The test has made the network.
 const (
 	primary       = `{"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "address"}]}`
 	primaryPlugin = `#!/bin/sh
@@ -133,7 +133,8 @@ func lastLines(text string) string {
 	return text[strings.IndexByte(text, '\n')+1:]
 }
 
-// patience is how long something that must happen may take on a machine that is busy with other things.
+// patience is how long something that must happen may take on a machine that is busy with other
+// things.
 const patience = 30 * time.Second
 
 // eventually waits until a condition has no error.

@@ -14,8 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
-// quantities are what is sampled of the agent, and how much more of it there may be in the last quarter of a run than in the second.
-// A descriptor, a thread or a goroutine for each sandbox would be thousands.
+// quantities are what is sampled of the agent, and how much more of it there may be in the last
+// quarter of a run than in the second. A descriptor, a thread or a goroutine for each sandbox would
+// be thousands.
 func (n *node) quantities() []quantity {
 	return []quantity{
 		{report.Series{Name: "resident memory", Unit: "MB", Growth: 4}, n.memory},

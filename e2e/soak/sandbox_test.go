@@ -23,12 +23,14 @@ import (
 
 const (
 	podAddress = "10.244.7.9"
-	// elsewhere is an address that no sandbox has: a connection to it succeeds only if it is captured.
+	// elsewhere is an address that no sandbox has: a connection to it succeeds only if it is
+	// captured.
 	elsewhere = "10.96.0.1:80"
 	proxy     = "127.0.0.1:15001"
 )
 
-// A sandbox is a pod of the mesh: its network namespace, in which something listens as the proxy does.
+// A sandbox is a pod of the mesh: its network namespace, in which something listens as the proxy
+// does.
 type sandbox struct {
 	id       string
 	ns       *netns.NS
@@ -39,7 +41,8 @@ type sandbox struct {
 	gone bool
 }
 
-// newSandbox makes a namespace with an address and a route, mounts it as a runtime does, and executes the plugins.
+// newSandbox makes a namespace with an address and a route, mounts it as a runtime does, and
+// executes the plugins.
 func (n *node) newSandbox(number int, pod string) (*sandbox, error) {
 	s := &sandbox{id: fmt.Sprintf("%064x", number)}
 	var err error
@@ -67,8 +70,8 @@ func (n *node) newSandbox(number int, pod string) (*sandbox, error) {
 	return s, nil
 }
 
-// connect makes an interface with the address and the default route, and listens. Nobody is at the other end of it: what is not captured
-// goes nowhere.
+// connect makes an interface with the address and the default route, and listens. Nobody is at the
+// other end of it: what is not captured goes nowhere.
 func (s *sandbox) connect() error {
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer"}); err != nil {
 		return err
@@ -147,7 +150,8 @@ func (n *node) remove(s *sandbox) error {
 	return errors.Join(err, s.listener.Close(), unix.Unmount(s.path(), unix.MNT_DETACH), os.Remove(s.path()), s.ns.Close())
 }
 
-// captured opens a connection to elsewhere, which must reach the proxy. It reports false if the sandbox is gone.
+// captured opens a connection to elsewhere, which must reach the proxy. It reports false if the
+// sandbox is gone.
 func (s *sandbox) captured() (bool, error) {
 	s.busy.RLock()
 	defer s.busy.RUnlock()

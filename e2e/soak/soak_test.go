@@ -19,7 +19,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// samples is how often the agent is looked at, and drifts how often rules are removed, in a run of any length.
+// samples is how often the agent is looked at, and drifts how often rules are removed, in a run of
+// any length.
 const samples, drifts = 120, 200
 
 // A plan is what a run does.
@@ -66,8 +67,9 @@ type run struct {
 	repairs     []float64 // in seconds
 }
 
-// TestSoak lets sandboxes come and go, and holds that every connection of a live one is captured, that rules which are removed come
-// back, that the agent has no more of anything at the end than in the beginning, and that nothing of the sandboxes is left.
+// TestSoak lets sandboxes come and go, and holds that every connection of a live one is captured,
+// that rules which are removed come back, that the agent has no more of anything at the end than in
+// the beginning, and that nothing of the sandboxes is left.
 func TestSoak(t *testing.T) {
 	netnstest.RequireRoot(t)
 	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata", "sidecar.yaml"))

@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// wait is for how long a caller tries again while nobody answers: kube-proxy programs services up to a second late.
+// wait is for how long a caller tries again while nobody answers: kube-proxy programs services up
+// to a second late.
 const wait = "10s"
 
 // addresses are a pod's, by family; invalid where it has none.
@@ -51,7 +52,8 @@ func (w *world) mustGo(t *testing.T, from *corev1.Pod, url string, way path.Way)
 	return r
 }
 
-// mustCapture fails the test unless a request from one pod to the other's address of IPv4 is carried by both proxies.
+// mustCapture fails the test unless a request from one pod to the other's address of IPv4 is
+// carried by both proxies.
 func (w *world) mustCapture(t *testing.T, from, to *corev1.Pod) {
 	t.Helper()
 	four, _ := addresses(to)

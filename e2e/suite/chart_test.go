@@ -18,7 +18,8 @@ import (
 
 const (
 	chartDir = "../../install/chart"
-	// release is the chart's name in the cluster, agentNamespace where it is installed, and agent its DaemonSet.
+	// release is the chart's name in the cluster, agentNamespace where it is installed, and agent
+	// its DaemonSet.
 	release        = "sluice"
 	agentNamespace = "istio-system"
 	agent          = "sluice-node"
@@ -85,7 +86,8 @@ func (w *world) mustUninstall(t *testing.T) {
 	t.Logf("helm uninstall: %s", time.Since(begin).Round(time.Millisecond))
 }
 
-// agentsReady tells by an error if not all agents are ready, in the version that the DaemonSet has now.
+// agentsReady tells by an error if not all agents are ready, in the version that the DaemonSet has
+// now.
 func (w *world) agentsReady(ctx context.Context, name string) error {
 	d, err := w.client.AppsV1().DaemonSets(agentNamespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

@@ -64,7 +64,8 @@ func (c *churn) note(err error) {
 	c.errs = append(c.errs, err)
 }
 
-// end waits for the last pod, and fails the test if one failed, had to be tried again or was not captured.
+// end waits for the last pod, and fails the test if one failed, had to be tried again or was not
+// captured.
 func (c *churn) end(t *testing.T) {
 	t.Helper()
 	<-c.done

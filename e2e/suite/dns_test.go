@@ -47,8 +47,8 @@ func withResolver(pod *corev1.Pod, s *corev1.Service) *corev1.Pod {
 	return pod
 }
 
-// mustResolve fails the test unless a pod's query is answered by the server, and was carried by the proxy of a pod; none if that is
-// empty. More are arguments of mesh lookup.
+// mustResolve fails the test unless a pod's query is answered by the server, and was carried by the
+// proxy of a pod; none if that is empty. More are arguments of mesh lookup.
 func (w *world) mustResolve(t *testing.T, from *corev1.Pod, proxy string, more ...string) {
 	t.Helper()
 	var r name.Resolution

@@ -81,7 +81,8 @@ func leftAlone(ns, name string) *corev1.Pod {
 	return p
 }
 
-// mustPassBy fails the test unless a request from a pod with a proxy goes past it, and is found to have.
+// mustPassBy fails the test unless a request from a pod with a proxy goes past it, and is found to
+// have.
 func (w *world) mustPassBy(t *testing.T, from, to *corev1.Pod) {
 	t.Helper()
 	four, _ := addresses(to)

@@ -122,8 +122,8 @@ func provesReboot(t *testing.T, w *world) {
 	eventually(t, readyTime, "the agent is back", func(ctx context.Context) error { return w.agentsReady(ctx, agent) })
 }
 
-// restarted waits until a pod is ready whose containers have all been started since a time: until the kubelet has seen to it, the API
-// server says what was before.
+// restarted waits until a pod is ready whose containers have all been started since a time: until
+// the kubelet has seen to it, the API server says what was before.
 func (w *world) restarted(t *testing.T, pod *corev1.Pod, since time.Time) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod

@@ -97,8 +97,8 @@ func hasElement(t *testing.T, conflist []byte, kind string) bool {
 	return len(list) > 0 && typeOf(t, list[len(list)-1]) == kind
 }
 
-// overwriteChain replaces the node's configuration, as other CNI plugins' agents write theirs, and returns how long it took until our
-// element was the last again.
+// overwriteChain replaces the node's configuration, as other CNI plugins' agents write theirs, and
+// returns how long it took until our element was the last again.
 func (w *world) overwriteChain(t *testing.T, content []byte) time.Duration {
 	t.Helper()
 	file := w.node().Path(cluster.ConflistPath)

@@ -34,8 +34,8 @@ var packed = map[string]map[string]string{
 	istioCNIImage: {"usr/local/bin/install-cni": "e2e/install-cni", "opt/cni/bin/istio-cni": "istio-cni"},
 }
 
-// packImages packs the images that are not packed yet, or of which a program was built since, and returns the archives of all. What is
-// not built is an error that says so.
+// packImages packs the images that are not packed yet, or of which a program was built since, and
+// returns the archives of all. What is not built is an error that says so.
 func packImages() ([]string, error) {
 	archives := []string{sluiceArchive}
 	dir := filepath.Join(bin, "e2e", "images")
@@ -54,7 +54,8 @@ func packImages() ([]string, error) {
 	return archives, nil
 }
 
-// pack writes the archive of an image with programs of bin by their places, unless it is newer than all of them.
+// pack writes the archive of an image with programs of bin by their places, unless it is newer than
+// all of them.
 func pack(archive, ref string, programs map[string]string, entrypoint ...string) error {
 	root, packed := fstest.MapFS{}, builtAt(archive)
 	fresh := !packed.IsZero()

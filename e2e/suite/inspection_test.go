@@ -40,7 +40,8 @@ func provesNoDifference(t *testing.T, w *world) {
 	w.mustBeEquivalent(t, ours, log)
 }
 
-// provesKnownDeviations compares, in the agent, what it says that the pod should have: first with the kernel, then with the log.
+// provesKnownDeviations compares, in the agent, what it says that the pod should have: first with
+// the kernel, then with the log.
 func provesKnownDeviations(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
 	ours := w.run(t, tproxyPod(ns))[0]
@@ -84,5 +85,6 @@ func tproxyPod(ns string) *corev1.Pod {
 	return mesh.Inject(mesh.Pod(ns, "ours"), mesh.Sidecar{TProxy: true, Env: dualStack})
 }
 
-// tproxyArgs are the parameters that it has: with istio-cni's 15020 where no annotation says which outbound ports are excluded.
+// tproxyArgs are the parameters that it has: with istio-cni's 15020 where no annotation says which
+// outbound ports are excluded.
 var tproxyArgs = []string{"-m", "TPROXY", "-o", "15020"}

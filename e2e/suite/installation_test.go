@@ -33,7 +33,8 @@ func provesTheChain(t *testing.T, w *world) {
 	}
 }
 
-// provesTheManifests asks by a dry run on the server. Kinds of OpenShift and Multus, of which this cluster knows nothing, are left out.
+// provesTheManifests asks by a dry run on the server. Kinds of OpenShift and Multus, of which this
+// cluster knows nothing, are left out.
 func provesTheManifests(t *testing.T, w *world) {
 	files, err := filepath.Glob("../../install/manifests/*.yaml")
 	if err != nil || len(files) == 0 {

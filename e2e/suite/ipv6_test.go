@@ -56,7 +56,8 @@ func withoutIPv4(t *testing.T, chain []byte) []byte {
 	return text
 }
 
-// mustHaveRead waits until the runtime has read a configuration with our element that is as it should be.
+// mustHaveRead waits until the runtime has read a configuration with our element that is as it
+// should be.
 func (w *world) mustHaveRead(t *testing.T, is func(list string) bool) {
 	t.Helper()
 	eventually(t, readyTime, "the runtime has read the configuration", func(ctx context.Context) error {

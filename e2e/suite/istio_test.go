@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// The images of Istio, with its own programs but for Envoy, in whose place is the sample application's proxy.
+// The images of Istio, with its own programs but for Envoy, in whose place is the sample
+// application's proxy.
 const (
 	istiodImage     = "mesh.test/pilot:e2e"
 	istioProxyImage = "mesh.test/proxyv2:e2e"
@@ -38,8 +39,8 @@ var istioImages = []struct {
 	},
 }
 
-// TestIstio proves on a cluster of its own what concerns pods that the real istiod injects, and that the real istio-validation
-// checks.
+// TestIstio proves on a cluster of its own what concerns pods that the real istiod injects, and
+// that the real istio-validation checks.
 func TestIstio(t *testing.T) {
 	netnstest.RequireRoot(t)
 	w := newWorld(t)
@@ -71,7 +72,8 @@ const (
 	proxyConfig   = "proxy.istio.io/config"
 )
 
-// mustInstallIstiod installs Istio's control plane as its users do, for pods that a CNI plugin redirects.
+// mustInstallIstiod installs Istio's control plane as its users do, for pods that a CNI plugin
+// redirects.
 func (w *world) mustInstallIstiod(t *testing.T) {
 	t.Helper()
 	tools, err := injection.ToolsOf(bin)
@@ -120,8 +122,8 @@ func annotatedPod(ns, name string, annotations map[string]string) *corev1.Pod {
 	return p
 }
 
-// runInjected makes the pods "a" and "b" with the same annotations, and returns them when they are ready, which means that
-// istio-validation has not failed.
+// runInjected makes the pods "a" and "b" with the same annotations, and returns them when they are
+// ready, which means that istio-validation has not failed.
 func (w *world) runInjected(t *testing.T, annotations map[string]string) (a, b *corev1.Pod) {
 	t.Helper()
 	ns := w.newInjectedNamespace(t)
@@ -139,7 +141,8 @@ func (w *world) runInjected(t *testing.T, annotations map[string]string) (a, b *
 	return pods[0], pods[1]
 }
 
-// provesInjection makes the proof that two pods with the annotations reach each other through their proxies.
+// provesInjection makes the proof that two pods with the annotations reach each other through their
+// proxies.
 func provesInjection(annotations map[string]string) func(t *testing.T, w *world) {
 	return func(t *testing.T, w *world) {
 		a, b := w.runInjected(t, annotations)

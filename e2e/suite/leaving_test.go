@@ -28,8 +28,9 @@ func provesUninstall(t *testing.T, w *world) {
 	w.run(t, mesh.Pod(ns, "c"))
 }
 
-// mustBeAsBefore fails the test unless the nodes' configurations and plugins are what they were, but for programs in the place of plugins
-// that a runtime may still ask to remove pods: these let it, and do nothing.
+// mustBeAsBefore fails the test unless the nodes' configurations and plugins are what they were,
+// but for programs in the place of plugins that a runtime may still ask to remove pods: these let
+// it, and do nothing.
 func (w *world) mustBeAsBefore(t *testing.T) {
 	t.Helper()
 	now := w.nodeFiles(t)
@@ -53,7 +54,8 @@ func (w *world) mustBeAsBefore(t *testing.T) {
 	}
 }
 
-// provesMigration installs the real istio-cni beside us, leaves it alone on the node, and comes back; pods of each time stay.
+// provesMigration installs the real istio-cni beside us, leaves it alone on the node, and comes
+// back; pods of each time stay.
 func provesMigration(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
 	first := w.run(t, inMesh(ns, "first"))[0]
@@ -83,8 +85,9 @@ func provesMigration(t *testing.T, w *world) {
 	w.mustCapture(t, last, first)
 }
 
-// mustRefuseToReplace fails the test unless our chart refuses to upgrade the release of istio-cni, and leaves the nodes as they are. Such an
-// upgrade would leave them without either plugin for a while.
+// mustRefuseToReplace fails the test unless our chart refuses to upgrade the release of istio-cni,
+// and leaves the nodes as they are. Such an upgrade would leave them without either plugin for a
+// while.
 func (w *world) mustRefuseToReplace(t *testing.T, theirs string) {
 	t.Helper()
 	before := conflist(t, w.node())

@@ -32,8 +32,8 @@ func (w *world) copyOracles(t *testing.T) {
 	}
 }
 
-// istioLog is the log of the real istio-iptables, which redirects a pod of its own. More are arguments besides those that it always has
-// from the injector.
+// istioLog is the log of the real istio-iptables, which redirects a pod of its own. More are
+// arguments besides those that it always has from the injector.
 func (w *world) istioLog(t *testing.T, ns string, more ...string) string {
 	t.Helper()
 	theirs := w.run(t, mesh.Pod(ns, "theirs"))[0]
@@ -48,7 +48,8 @@ func (w *world) istioLog(t *testing.T, ns string, more ...string) string {
 	return log
 }
 
-// mustBeEquivalent fails the test unless what the kernel holds for a pod of ours treats every packet as the rules in the log do.
+// mustBeEquivalent fails the test unless what the kernel holds for a pod of ours treats every
+// packet as the rules in the log do.
 func (w *world) mustBeEquivalent(t *testing.T, ours *corev1.Pod, log string, more ...string) {
 	t.Helper()
 	diff := w.node().Command(t.Context(), append([]string{

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// An outage is a time without an API server, in which a pod is started: the runtime ends its sandbox, and the kubelet, which knows the
-// pod, makes it another.
+// An outage is a time without an API server, in which a pod is started: the runtime ends its
+// sandbox, and the kubelet, which knows the pod, makes it another.
 type outage struct {
 	*world
 	// a is the pod, and b another that it can ask.
@@ -33,8 +33,9 @@ func (w *world) newOutage(t *testing.T) *outage {
 	return o
 }
 
-// mustBeKnown waits until the agent knows the pod. After an earlier outage it looks for the API server within five seconds, and fetches
-// pods one by one until then: from an API server that is away again it cannot.
+// mustBeKnown waits until the agent knows the pod. After an earlier outage it looks for the API
+// server within five seconds, and fetches pods one by one until then: from an API server that is
+// away again it cannot.
 func (o *outage) mustBeKnown(t *testing.T) {
 	t.Helper()
 	eventually(t, readyTime, "the agent knows the pod", func(ctx context.Context) error {
@@ -73,11 +74,13 @@ func (o *outage) startPod(t *testing.T) {
 	}
 }
 
-// mustRun waits until the pod's application runs in a new sandbox, and fails the test unless that has rules.
+// mustRun waits until the pod's application runs in a new sandbox, and fails the test unless that
+// has rules.
 func (o *outage) mustRun(t *testing.T) {
 	t.Helper()
 	var now sandbox
-	// Where the API server is back, kube-proxy may look for it half a minute later, and know no way to it until then.
+	// Where the API server is back, kube-proxy may look for it half a minute later, and know no way
+	// to it until then.
 	took := eventually(t, 2*readyTime, "the pod's application runs in a new sandbox", func(ctx context.Context) (err error) {
 		if now, err = o.sandbox(ctx, o.a); err == nil && now.id == o.before.id {
 			err = errors.New("the old sandbox is ready")
@@ -109,7 +112,8 @@ func (o *outage) end(t *testing.T) {
 	})
 }
 
-// mustCaptureAgain fails the test unless the pod, once the API server knows that it was started anew, is captured.
+// mustCaptureAgain fails the test unless the pod, once the API server knows that it was started
+// anew, is captured.
 func (o *outage) mustCaptureAgain(t *testing.T) {
 	t.Helper()
 	o.mustCapture(t, o.restarted(t, o.a, o.begin), o.b)

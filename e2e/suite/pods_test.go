@@ -35,8 +35,8 @@ func (w *world) newNamespace(t *testing.T) string {
 	return w.newLabelledNamespace(t, nil)
 }
 
-// newLabelledNamespace makes a namespace that has labels from the beginning: the API server may know labels that come later only
-// after the next pod, to which it then applies no webhook.
+// newLabelledNamespace makes a namespace that has labels from the beginning: the API server may
+// know labels that come later only after the next pod, to which it then applies no webhook.
 func (w *world) newLabelledNamespace(t *testing.T, labels map[string]string) string {
 	t.Helper()
 	last := t.Name()[strings.LastIndex(t.Name(), "/")+1:]
@@ -54,7 +54,8 @@ func (w *world) newLabelledNamespace(t *testing.T, labels map[string]string) str
 			t.Error(err)
 		}
 	})
-	// Without it the API server refuses pods. After the API server was away, who makes it may look for it half a minute later.
+	// Without it the API server refuses pods. After the API server was away, who makes it may look
+	// for it half a minute later.
 	eventually(t, readyTime, "namespace "+ns.Name+" has its service account", func(ctx context.Context) error {
 		_, err := w.client.CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default", metav1.GetOptions{})
 		return err
@@ -164,7 +165,8 @@ func (w *world) warnings(ctx context.Context, pod *corev1.Pod) []string {
 	return lines
 }
 
-// exec runs a command in a container, and returns what it prints; a command that fails is an error with what it prints there.
+// exec runs a command in a container, and returns what it prints; a command that fails is an error
+// with what it prints there.
 func (w *world) exec(ctx context.Context, pod *corev1.Pod, container string, argv ...string) (string, error) {
 	request := w.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: container, Command: argv, Stdout: true, Stderr: true}, scheme.ParameterCodec)

@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster"
 )
 
-// A provider is a cluster of its own for these tests, with nodes that may be broken. Its methods are those of [cluster.Cluster].
+// A provider is a cluster of its own for these tests, with nodes that may be broken. Its methods
+// are those of [cluster.Cluster].
 type provider interface {
 	Kubeconfig() string
 	REST() *rest.Config
@@ -23,7 +24,8 @@ type provider interface {
 
 var _ provider = (*cluster.Cluster)(nil)
 
-// providerVariable names the provider. Without it nothing is run: a cluster is more than who says "go test" expects.
+// providerVariable names the provider. Without it nothing is run: a cluster is more than who says
+// "go test" expects.
 const providerVariable = "E2E_PROVIDER"
 
 // startProvider starts the cluster that the environment asks for, with images from archives.

@@ -13,7 +13,8 @@ import (
 
 // A sandbox is what the runtime of the node has of a pod.
 type sandbox struct {
-	// id is the runtime's, netns the path of the network namespace on the node, and pid that of the process that holds it.
+	// id is the runtime's, netns the path of the network namespace on the node, and pid that of the
+	// process that holds it.
 	id, netns string
 	pid       int
 }

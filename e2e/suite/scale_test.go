@@ -13,20 +13,23 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// crowd is how many pods start at once. A node has 110 at most, a few of which are the cluster's own.
+// crowd is how many pods start at once. A node has 110 at most, a few of which are the cluster's
+// own.
 const crowd = 100
 
 var scale = part{name: "scale", proofs: []proof{
 	{"a hundred pods that start at once are redirected, in time and memory that are reported", provesCrowd},
 }}
 
-// provesCrowd starts pods with rules. What the same takes without the plugin is known if that was proved too.
+// provesCrowd starts pods with rules. What the same takes without the plugin is known if that was
+// proved too.
 func provesCrowd(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
 	countBefore, timeBefore := w.addTime(t, w.node())
 	took := w.startCrowd(t, ns, func(p *corev1.Pod) { p.Annotations[mesh.StatusAnnotation] = "{}" })
 	count, altogether := w.addTime(t, w.node())
-	// The plugin has a tenth of a second for telling the agent, which a busy machine may not allow each time.
+	// The plugin has a tenth of a second for telling the agent, which a busy machine may not allow
+	// each time.
 	if count -= countBefore; count < 1 || count > crowd {
 		t.Fatalf("the agent was told of %d ADDs", count)
 	}
@@ -49,7 +52,8 @@ func provesPlainCrowd(t *testing.T, w *world) {
 	t.Logf("%d pods run after %s", crowd, w.plainCrowd.Round(time.Millisecond))
 }
 
-// mustAllHaveRules fails the test unless there are as many network namespaces with our table as there are pods.
+// mustAllHaveRules fails the test unless there are as many network namespaces with our table as
+// there are pods.
 func (w *world) mustAllHaveRules(t *testing.T) {
 	t.Helper()
 	out, err := w.onNode(t.Context(), "sh", "-c",
@@ -107,7 +111,8 @@ func (w *world) endCrowd(t *testing.T, ns string) {
 	})
 }
 
-// agentMemory is what the kernel says of the agent's process: what is resident, and the most that was.
+// agentMemory is what the kernel says of the agent's process: what is resident, and the most that
+// was.
 func (w *world) agentMemory(t *testing.T) string {
 	t.Helper()
 	pid, err := w.containerPID(t.Context(), w.agentPod(t), agent)

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// atOnce is how many tests that share the cluster run at the same time: they wait for containers most of the time.
+// atOnce is how many tests that share the cluster run at the same time: they wait for containers
+// most of the time.
 const atOnce = "6"
 
 func TestMain(m *testing.M) {
@@ -26,11 +27,13 @@ type proof struct {
 // A part has proofs that are alike.
 type part struct {
 	name string
-	// Together: the proofs change nothing that concerns others, so that they may run at the same time.
+	// Together: the proofs change nothing that concerns others, so that they may run at the same
+	// time.
 	together bool
 	// Bare: the chart is not installed.
 	bare bool
-	// Nodes is how many nodes the proofs need; on a cluster with fewer they are no part of the test.
+	// Nodes is how many nodes the proofs need; on a cluster with fewer they are no part of the
+	// test.
 	nodes  int
 	proofs []proof
 }

@@ -28,7 +28,8 @@ func provesAgentBackFirst(t *testing.T, w *world) {
 	o := w.newOutage(t)
 	signal := w.agentSignals(t)
 	o.stopAPIServer(t)
-	// Where this ends early, the kubelet sees after a minute that the agent does not live, and starts another.
+	// Where this ends early, the kubelet sees after a minute that the agent does not live, and
+	// starts another.
 	signal("STOP")
 	o.startPod(t)
 	o.mustNotStart(t, "node agent: no answer within")
@@ -39,7 +40,8 @@ func provesAgentBackFirst(t *testing.T, w *world) {
 	o.mustCaptureAgain(t)
 }
 
-// provesAPIServerBackFirst has an update of the agent to an image that no node has, so that there is no agent.
+// provesAPIServerBackFirst has an update of the agent to an image that no node has, so that there
+// is no agent.
 func provesAPIServerBackFirst(t *testing.T, w *world) {
 	o := w.newOutage(t)
 	w.takeAgentAway(t)
@@ -51,7 +53,8 @@ func provesAPIServerBackFirst(t *testing.T, w *world) {
 	o.mustCaptureAgain(t)
 }
 
-// takeAgentAway leaves the node without an agent until the test ends, as an update does that goes wrong. The chain keeps our element.
+// takeAgentAway leaves the node without an agent until the test ends, as an update does that goes
+// wrong. The chain keeps our element.
 func (w *world) takeAgentAway(t *testing.T) {
 	t.Helper()
 	agents := w.client.AppsV1().DaemonSets(agentNamespace)
@@ -65,7 +68,8 @@ func (w *world) takeAgentAway(t *testing.T) {
 		return err
 	}
 	t.Cleanup(func() {
-		// Where the API server was away, controllers and kubelet may each look for it half a minute later.
+		// Where the API server was away, controllers and kubelet may each look for it half a minute
+		// later.
 		eventually(t, 2*readyTime, "the agent is back", func(ctx context.Context) error {
 			if err := setImage(ctx, d.Spec.Template.Spec.Containers[0].Image); err != nil {
 				return err
@@ -84,7 +88,8 @@ func (w *world) takeAgentAway(t *testing.T) {
 	}
 }
 
-// mustNotStart waits until an ADD for the pod fails, and fails the test unless the plugin has logged why, and nothing of the pod runs.
+// mustNotStart waits until an ADD for the pod fails, and fails the test unless the plugin has
+// logged why, and nothing of the pod runs.
 func (o *outage) mustNotStart(t *testing.T, why string) {
 	t.Helper()
 	eventually(t, readyTime, "an ADD fails", func(context.Context) error {
@@ -124,7 +129,8 @@ func (o *outage) failedADDs(t *testing.T) (said []string) {
 	return said
 }
 
-// mustSayWhy fails the test unless kubectl describe tells, of a pod that did not start at first, why.
+// mustSayWhy fails the test unless kubectl describe tells, of a pod that did not start at first,
+// why.
 func (o *outage) mustSayWhy(t *testing.T) {
 	t.Helper()
 	// The kubelet tries every ten seconds to write its events.

@@ -22,11 +22,13 @@ type world struct {
 	client kubernetes.Interface
 	// image is Sluice's, by name.
 	image string
-	// fresh are the files of the nodes before anything was installed, and chains their configurations by the nodes' names.
+	// fresh are the files of the nodes before anything was installed, and chains their
+	// configurations by the nodes' names.
 	fresh  files
 	chains map[string][]byte
 
-	// plainCrowd is how long pods take that start at once without the plugin; 0 if that is not known.
+	// plainCrowd is how long pods take that start at once without the plugin; 0 if that is not
+	// known.
 	plainCrowd time.Duration
 
 	mu        sync.Mutex
@@ -35,7 +37,8 @@ type world struct {
 	logs      string
 }
 
-// maxCollected is for how many failures the cluster's state is saved: each takes seconds, and the first tell most.
+// maxCollected is for how many failures the cluster's state is saved: each takes seconds, and the
+// first tell most.
 const maxCollected = 3
 
 // newWorld starts the cluster. It is stopped when the test ends, whatever ends it.
@@ -118,8 +121,8 @@ func (w *world) saveOnFailure(t *testing.T) {
 	})
 }
 
-// eventually waits until a condition holds, which it asks for every tenth of a second, and fails the test after the time given with the
-// last reason why it did not. It returns how long it took.
+// eventually waits until a condition holds, which it asks for every tenth of a second, and fails
+// the test after the time given with the last reason why it did not. It returns how long it took.
 func eventually(t *testing.T, within time.Duration, what string, condition func(ctx context.Context) error) time.Duration {
 	t.Helper()
 	// In a cleanup the test's context is done.

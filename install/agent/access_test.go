@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/token"
 )
 
-// A kubeconfig is a way to pods as long as the API server would answer it with pods, and it says why it is none.
+// A kubeconfig is a way to pods as long as the API server would answer it with pods, and it says
+// why it is none.
 func TestKubeconfigPart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -57,8 +58,8 @@ func TestKubeconfigPart(t *testing.T) {
 	}
 }
 
-// Where the kubeconfig is the only way to pods, it is tried often enough that readiness notices an outage; and it is tried for what the
-// plugin needs.
+// Where the kubeconfig is the only way to pods, it is tried often enough that readiness notices an
+// outage; and it is tried for what the plugin needs.
 func TestTokenOptions(t *testing.T) {
 	const authority = "/service/account/ca.crt"
 	for _, row := range []struct {

@@ -32,14 +32,15 @@ type Options struct {
 	Settings settings.Values
 	// Version is the program's.
 	Version string
-	// API says where the API server is, and as whom to ask: by BearerTokenFile, which the kubelet keeps, and CAFile, since both
-	// go into the plugin's kubeconfig.
+	// API says where the API server is, and as whom to ask: by BearerTokenFile, which the kubelet
+	// keeps, and CAFile, since both go into the plugin's kubeconfig.
 	API *rest.Config
 	// Noop is an executable that does nothing; see [node.Settings].
 	Noop string
 	// Log gets the agent's lines and the plugin's.
 	Log *logs.Log
-	// Patience is how long the kubelet has to replace a token that the API server rejects; see [credential.Options].
+	// Patience is how long the kubelet has to replace a token that the API server rejects; see
+	// [credential.Options].
 	Patience time.Duration
 	// Runnables run beside the installation from the start until the agent is told to stop.
 	Runnables []Runnable
@@ -69,7 +70,8 @@ type Agent struct {
 	ended     chan error  // has room for why the agent ends itself
 }
 
-// fetchTime bounds a question of the plugin that has to be passed on to the API server: beyond it the plugin asks for itself.
+// fetchTime bounds a question of the plugin that has to be passed on to the API server: beyond it
+// the plugin asks for itself.
 const fetchTime = 700 * time.Millisecond
 
 // New puts an agent together. Nothing is done yet. The error lists what is wrong with the settings.

@@ -58,8 +58,8 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-// An agent installs, serves and tells; stopped for an upgrade it leaves all in place, and the next one takes over; stopped
-// because it is deleted it leaves nothing.
+// An agent installs, serves and tells; stopped for an upgrade it leaves all in place, and the next
+// one takes over; stopped because it is deleted it leaves nothing.
 func TestLifeOfANode(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newBed(t)
@@ -119,7 +119,8 @@ func TestLifeOfANode(t *testing.T) {
 	}
 }
 
-// When the agent is ready, the plugin redirects a pod by the configuration that the agent has written.
+// When the agent is ready, the plugin redirects a pod by the configuration that the agent has
+// written.
 func TestReadyMeansThatADDWorks(t *testing.T) {
 	pod := netnstest.New(t)
 	b := newBed(t)
@@ -167,7 +168,8 @@ spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [pr
 	r.end()
 }
 
-// A node whose kernel cannot do it gets nothing installed, and says why: to the probe, and to its events.
+// A node whose kernel cannot do it gets nothing installed, and says why: to the probe, and to its
+// events.
 func TestKernelIsAskedFirst(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newBed(t)
@@ -211,7 +213,8 @@ func TestPluginComesWhenItCanWork(t *testing.T) {
 	r.end()
 }
 
-// What is broken by others is mended, and a node that cannot be kept is not ready, in the node's own paths.
+// What is broken by others is mended, and a node that cannot be kept is not ready, in the node's
+// own paths.
 func TestReadinessFollowsTheNode(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newBed(t)

@@ -10,15 +10,17 @@ import (
 )
 
 const (
-	// longestVisit is how long the auditor may be at one pod: it enters it, reads and repairs its rules, and asks the API server, each
-	// within seconds.
+	// longestVisit is how long the auditor may be at one pod: it enters it, reads and repairs its
+	// rules, and asks the API server, each within seconds.
 	longestVisit = 2 * time.Minute
-	// longestSilence is how long the socket may not answer, longestAnswer how long one answer may take.
+	// longestSilence is how long the socket may not answer, longestAnswer how long one answer may
+	// take.
 	longestSilence = time.Minute
 	longestAnswer  = 5 * time.Second
 )
 
-// loops are what must make progress for the agent to be alive: what keeps the node, what audits, and what answers the plugin.
+// loops are what must make progress for the agent to be alive: what keeps the node, what audits,
+// and what answers the plugin.
 func (a *Agent) loops() []heartbeat.Loop {
 	loops := []heartbeat.Loop{{Name: "installer", Longest: a.longestSync(), Progress: func() (uint64, bool) {
 		s := a.node.Status()
@@ -36,7 +38,8 @@ func (a *Agent) loops() []heartbeat.Loop {
 	return loops
 }
 
-// A caller asks the agent's own socket, as the plugin does: that it listens does not say that anybody answers.
+// A caller asks the agent's own socket, as the plugin does: that it listens does not say that
+// anybody answers.
 type caller struct {
 	listening func() bool
 	ask       func(context.Context) error

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent/agenttest"
 )
 
-// A socket that listens and does not answer fails liveness; one that is not there, or answers, does not.
+// A socket that listens and does not answer fails liveness; one that is not there, or answers, does
+// not.
 func TestSocketThatDoesNotAnswer(t *testing.T) {
 	for _, row := range []struct {
 		name             string

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// newBypass makes what knows whether the runtime passes the plugin by. Its file is on a tmpfs: after a reboot there are other sandboxes, and
-// the runtime has read its configuration.
+// newBypass makes what knows whether the runtime passes the plugin by. Its file is on a tmpfs:
+// after a reboot there are other sandboxes, and the runtime has read its configuration.
 func (a *Agent) newBypass() *bypass.Detector {
 	d, err := bypass.New(bypass.Options{
 		Optional: !a.options.Settings.Bool("CHAINED_CNI_PLUGIN"),
@@ -27,7 +27,8 @@ func (a *Agent) newBypass() *bypass.Detector {
 	return d
 }
 
-// bypassChanged logs that a bypass began, was repeated, or is over, and brings the node's events up to date.
+// bypassChanged logs that a bypass began, was repeated, or is over, and brings the node's events up
+// to date.
 func (a *Agent) bypassChanged() {
 	if b, stands := a.bypass.Standing(); stands {
 		a.options.Log.Error(bypassReason+": "+b.String(), zap.String("pod", b.Pod))

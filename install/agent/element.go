@@ -29,8 +29,8 @@ type element struct {
 	APITryTimeout       string          `json:"api_try_timeout"`
 }
 
-// Element returns the plugin's configuration by the settings, and how the plugin understands it. The error names the fields that
-// the plugin would refuse.
+// Element returns the plugin's configuration by the settings, and how the plugin understands it.
+// The error names the fields that the plugin would refuse.
 func Element(v settings.Values) (json.RawMessage, *config.Config, error) {
 	e := element{
 		Type: pluginType,

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// A notice is what is wrong now, in the form of an event. Count is how often it has happened, where that is known; otherwise it happens
-// each time that it begins.
+// A notice is what is wrong now, in the form of an event. Count is how often it has happened, where
+// that is known; otherwise it happens each time that it begins.
 type notice struct {
 	reason, message string
 	count           int
@@ -26,9 +26,10 @@ const (
 	recoveredMessage = "the plugin is in the node's CNI chain, and a pod that starts now gets its redirection"
 )
 
-// nodeEvents tells the API server what is wrong, and that it is over. It compares what should be told with what was, so that
-// nothing is lost while the API server is away, and nothing old is told afterwards. What comes and goes, or happens again and again, is told
-// each time; [cluster.Client.Tell] counts it in one event.
+// nodeEvents tells the API server what is wrong, and that it is over. It compares what should be
+// told with what was, so that nothing is lost while the API server is away, and nothing old is told
+// afterwards. What comes and goes, or happens again and again, is told each time;
+// [cluster.Client.Tell] counts it in one event.
 type nodeEvents struct {
 	tell func(context.Context, cluster.Event) error
 	node string
@@ -48,7 +49,8 @@ type told struct {
 	count  int
 }
 
-// A nodeEvent is an event, and how often what it tells of has happened until then, where that is known.
+// A nodeEvent is an event, and how often what it tells of has happened until then, where that is
+// known.
 type nodeEvent struct {
 	cluster.Event
 	total int
@@ -69,7 +71,8 @@ func (a *nodeEvents) set(now []notice) {
 	}
 }
 
-// tellPast makes a warning be told once about what is over, or ends this process: it could not be told as long as it lasted.
+// tellPast makes a warning be told once about what is over, or ends this process: it could not be
+// told as long as it lasted.
 func (a *nodeEvents) tellPast(n notice) {
 	a.mu.Lock()
 	a.past = append(a.past, n)

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// Each trouble is told once, its end too, and each time that it comes back or happens again; an API server that was away hears what is
-// wrong then.
+// Each trouble is told once, its end too, and each time that it comes back or happens again; an API
+// server that was away hears what is wrong then.
 func TestNodeEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []string
@@ -84,7 +84,8 @@ func TestNodeEvents(t *testing.T) {
 	})
 }
 
-// Each pass over the node says again what is wrong, and an API server that is away is not asked each time.
+// Each pass over the node says again what is wrong, and an API server that is away is not asked
+// each time.
 func TestNodeEventsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32

@@ -10,12 +10,14 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
-// apiFaults are what an API server may do to a node agent, and what readiness says of the rights then: an answer that
-// refuses makes the node unready, since it does not pass by itself, an outage does not.
+// apiFaults are what an API server may do to a node agent, and what readiness says of the rights
+// then: an answer that refuses makes the node unready, since it does not pass by itself, an outage
+// does not.
 var apiFaults = map[string]struct {
 	fault  sourcetest.Behaviour
 	rights string
-	// Questions hang for longer than a test waits. Package podcache has the tests of what comes of that.
+	// Questions hang for longer than a test waits. Package podcache has the tests of what comes of
+	// that.
 	hangs bool
 }{
 	"403":     {sourcetest.Forbidden(), "false the agent lacks a right: ", false},
@@ -24,12 +26,12 @@ var apiFaults = map[string]struct {
 	"trickle": {sourcetest.Drip(time.Second), "true ", true},
 }
 
-// mostAsked is how many requests an agent sends at most while the API server is faulty: each of its parts a few at once,
-// and then with pauses.
+// mostAsked is how many requests an agent sends at most while the API server is faulty: each of its
+// parts a few at once, and then with pauses.
 func mostAsked(d time.Duration) int { return 30 + 5*int(d/time.Second) }
 
-// While the API server is faulty the agent says so, asks with pauses, keeps the plugin, and serves the pods that it has. It
-// recovers without a new start.
+// While the API server is faulty the agent says so, asks with pauses, keeps the plugin, and serves
+// the pods that it has. It recovers without a new start.
 func TestFaultsOfTheAPIServer(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for name, f := range apiFaults {
@@ -65,8 +67,8 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// An agent that starts while the API server is away or faulty is not ready, says why, keeps the plugin that its predecessor
-// has put there, and is ready once the API server answers.
+// An agent that starts while the API server is away or faulty is not ready, says why, keeps the
+// plugin that its predecessor has put there, and is ready once the API server answers.
 func TestAStartDuringAFault(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for name, f := range apiFaults {

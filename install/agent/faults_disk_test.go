@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// An agent whose directories are full says which file it cannot write, leaves no half of one, and is ready by itself once there is
-// space. What was written before stays: a token that cannot be renewed in time does not take the one that is there.
+// An agent whose directories are full says which file it cannot write, leaves no half of one, and
+// is ready by itself once there is space. What was written before stays: a token that cannot be
+// renewed in time does not take the one that is there.
 func TestFullDisks(t *testing.T) {
 	if !filetest.Private(t) {
 		return

@@ -9,13 +9,16 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/credential"
 )
 
-// exitsFile is the file of the run directory that counts exits for want of credentials; see package credential.
+// exitsFile is the file of the run directory that counts exits for want of credentials; see package
+// credential.
 const exitsFile = "agent-exits.json"
 
-// credentialsReason is the reason of the event that the API server rejected the agent's credentials.
+// credentialsReason is the reason of the event that the API server rejected the agent's
+// credentials.
 const credentialsReason = "CredentialsRejected"
 
-// credentialsChanged reports what the API server makes of the agent's credentials, when that changes.
+// credentialsChanged reports what the API server makes of the agent's credentials, when that
+// changes.
 func (a *Agent) credentialsChanged(s credential.Status) {
 	a.publisher.Check() // the plugin's token is of the same service account
 	a.reporter.mu.Lock()

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// answers waits until the plugin gets a pod that came just now, by the socket and by its kubeconfig.
+// answers waits until the plugin gets a pod that came just now, by the socket and by its
+// kubeconfig.
 func (r *running) answers(name string) {
 	r.t.Helper()
 	r.Put(`{"metadata": {"name": "` + name + `", "uid": "` + name + `"}, "spec": {"nodeName": "node-1", "containers": [{"name": "app"}]}}`)
@@ -44,8 +45,9 @@ func (b *bed) eventOf(reason string) string {
 	return ""
 }
 
-// When the cluster's certificate authority is rotated, the node is not ready as soon as the API server shows the new certificate, and is
-// ready again once the kubelet has projected the new authority, without a new start.
+// When the cluster's certificate authority is rotated, the node is not ready as soon as the API
+// server shows the new certificate, and is ready again once the kubelet has projected the new
+// authority, without a new start.
 func TestRotatedAuthority(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // what fails is tried again after seconds
@@ -67,8 +69,9 @@ func TestRotatedAuthority(t *testing.T) {
 	r.end()
 }
 
-// When the ServiceAccount is deleted and created again, the node is not ready as soon as the API server rejects the token, and is ready
-// again once the kubelet has projected another token, with a new kubeconfig of the plugin.
+// When the ServiceAccount is deleted and created again, the node is not ready as soon as the API
+// server rejects the token, and is ready again once the kubelet has projected another token, with a
+// new kubeconfig of the plugin.
 func TestRecreatedServiceAccount(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // what fails is tried again after seconds
@@ -90,8 +93,8 @@ func TestRecreatedServiceAccount(t *testing.T) {
 	r.end()
 }
 
-// An agent whose token the kubelet should have replaced and did not exits with a reason and leaves the plugin where it is. The next one
-// says so once it has a token that is accepted.
+// An agent whose token the kubelet should have replaced and did not exits with a reason and leaves
+// the plugin where it is. The next one says so once it has a token that is accepted.
 func TestTokenThatIsNotReplaced(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // what fails is tried again after seconds

@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// kernelRetry is how often a kernel is asked that could not do it: modules may be installed meanwhile.
+// kernelRetry is how often a kernel is asked that could not do it: modules may be installed
+// meanwhile.
 const kernelRetry = 30 * time.Second
 
 // A kernel knows whether rules can be had here.

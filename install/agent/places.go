@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
-// NodeSettings returns what the node should be like. The noop is an executable that does nothing; see [node.Settings].
+// NodeSettings returns what the node should be like. The noop is an executable that does nothing;
+// see [node.Settings].
 func NodeSettings(v settings.Values, element json.RawMessage, noop string) node.Settings {
 	return node.Settings{
 		CNIBinDir:                   v.Text("SLUICE_MOUNTED_BIN_DIR"),
@@ -34,7 +35,8 @@ func NodeSettings(v settings.Values, element json.RawMessage, noop string) node.
 	}
 }
 
-// onNode makes sentences about the agent's mounts ones about the node's directories, which is where a user has to look.
+// onNode makes sentences about the agent's mounts ones about the node's directories, which is where
+// a user has to look.
 func onNode(v settings.Values) *strings.Replacer {
 	return strings.NewReplacer(
 		v.Text("SLUICE_MOUNTED_BIN_DIR"), v.Text("SLUICE_HOST_BIN_DIR"),

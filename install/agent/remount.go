@@ -10,16 +10,18 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// errMounts is the error of an agent that ends because the runtime reads other directories than the ones that are mounted for it.
+// errMounts is the error of an agent that ends because the runtime reads other directories than the
+// ones that are mounted for it.
 var errMounts = errors.New("the runtime reads other directories than the agent's mounts: " +
 	"the agent ends, and the kubelet starts it with new mounts")
 
 // farewellTime is how long an agent that ends waits for the API server to take its last events.
 const farewellTime = 5 * time.Second
 
-// remount ends the agent where only new mounts help. The runtime makes them: so they are what it reads itself, however the directories
-// were replaced, and no right to write elsewhere on the node is needed. Kubelet restarts the container, later and later if that does not
-// help. Until then pods are served by the kubeconfig, and nothing is lost: what the agent knows is on disk.
+// remount ends the agent where only new mounts help. The runtime makes them: so they are what it
+// reads itself, however the directories were replaced, and no right to write elsewhere on the node
+// is needed. Kubelet restarts the container, later and later if that does not help. Until then pods
+// are served by the kubeconfig, and nothing is lost: what the agent knows is on disk.
 func (a *Agent) remount(s node.Status) {
 	if !s.Remount {
 		return

@@ -13,8 +13,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// The agent ends when the runtime reads another directory than the one that is mounted for it, says so first, and the next one, which gets
-// new mounts, finds the plugin's place in that. The parent of this process has other mounts, as a runtime has.
+// The agent ends when the runtime reads another directory than the one that is mounted for it, says
+// so first, and the next one, which gets new mounts, finds the plugin's place in that. The parent
+// of this process has other mounts, as a runtime has.
 func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
 	if !filetest.Private(t) {
 		return

@@ -162,7 +162,8 @@ func TestPluginLine(t *testing.T) {
 	d.said("warn plugin: ADD", "error plugin: DEL", "info plugin: ", "info plugin: ", "info plugin: a b")
 }
 
-// An agent without the rights of the plugin cannot know what the kernel can, does not hold that against it, and says so.
+// An agent without the rights of the plugin cannot know what the kernel can, does not hold that
+// against it, and says so.
 func TestKernelThatMayNotBeAsked(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for _, tc := range []struct {

@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// retire takes the plugin off the node if no agent comes back, and reports whether it has. What serves the plugin goes on.
+// retire takes the plugin off the node if no agent comes back, and reports whether it has. What
+// serves the plugin goes on.
 func (a *Agent) retire(ctx context.Context) (done bool, err error) {
 	verdict := a.decider.Decide(ctx)
 	if !verdict.Leave {
@@ -63,8 +64,8 @@ func takeOff(ctx context.Context, n *node.Node, v settings.Values, log *zap.Logg
 	return nil
 }
 
-// removeAccess removes the plugin's access to pods, when nothing needs it and nothing serves it any more: a server would make its socket
-// again.
+// removeAccess removes the plugin's access to pods, when nothing needs it and nothing serves it any
+// more: a server would make its socket again.
 func removeAccess(v settings.Values, kubeconfig string, log *zap.Logger) error {
 	err := errors.Join(serve.Remove(agent.SocketIn(v.Text("CNI_AGENT_RUN_DIR"))), removeFile(kubeconfig))
 	if err != nil {

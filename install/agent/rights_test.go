@@ -23,8 +23,9 @@ func (b *bed) tainted() {
 	b.env["SLUICE_STARTUP_TAINT"] = "cni.istio.io/not-ready"
 }
 
-// Without a right to pods the plugin stays away where each pod would fail because of it, and the node is not ready and keeps its taint
-// in any case. Which right is missing is said in the API server's own words, and that it has come is noticed soon.
+// Without a right to pods the plugin stays away where each pod would fail because of it, and the
+// node is not ready and keeps its taint in any case. Which right is missing is said in the API
+// server's own words, and that it has come is noticed soon.
 func TestRightsThatAreMissing(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for _, row := range []struct {
@@ -98,7 +99,8 @@ func (w waiting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(r)
 }
 
-// The kubeconfig is there a moment before it is known whether pods may be followed, and a taint that is gone does not come back.
+// The kubeconfig is there a moment before it is known whether pods may be followed, and a taint
+// that is gone does not come back.
 func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newBed(t)
@@ -116,8 +118,8 @@ func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 	r.end()
 }
 
-// The node's pods may be listed before the API server has said whether the plugin may read pods, and a taint that is gone does not come
-// back.
+// The node's pods may be listed before the API server has said whether the plugin may read pods,
+// and a taint that is gone does not come back.
 func TestTaintStaysUntilThePluginsRightIsKnown(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newBed(t)
@@ -141,7 +143,8 @@ func TestTaintStaysUntilThePluginsRightIsKnown(t *testing.T) {
 	r.end()
 }
 
-// A right that is taken away closes the way that the agent had, though it still has the pods of before.
+// A right that is taken away closes the way that the agent had, though it still has the pods of
+// before.
 func TestRightsThatAreTakenAway(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // it waits for seconds

@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/config"
 )
 
-// A Runnable does something on the node beside the installation, until ctx ends. It must then return soon.
+// A Runnable does something on the node beside the installation, until ctx ends. It must then
+// return soon.
 type Runnable func(ctx context.Context, w Dependencies)
 
 // Dependencies is what runnables share with the agent.
@@ -34,12 +35,14 @@ type Dependencies struct {
 	Ready func() observe.Readiness
 }
 
-// insertPoll is how often is looked at the start whether the plugin can be inserted: it is to be there within a second.
+// insertPoll is how often is looked at the start whether the plugin can be inserted: it is to be
+// there within a second.
 const insertPoll = 20 * time.Millisecond
 
-// Run keeps the node until ctx ends, and then takes the plugin off it if no agent comes back. The error is one of the ports, of
-// uninstalling, or of credentials that only a new start may replace (see package credential), or says that the agent must be started anew
-// because the runtime reads other directories than the agent's mounts.
+// Run keeps the node until ctx ends, and then takes the plugin off it if no agent comes back. The
+// error is one of the ports, of uninstalling, or of credentials that only a new start may replace
+// (see package credential), or says that the agent must be started anew because the runtime reads
+// other directories than the agent's mounts.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.cluster.Close()
 	defer a.fetch.Close()
@@ -120,7 +123,8 @@ func (a *Agent) work(ctx context.Context, group *sync.WaitGroup) {
 	}
 }
 
-// wakeWhenInsertable makes the node be looked at as soon as the plugin could work, for which there is no event.
+// wakeWhenInsertable makes the node be looked at as soon as the plugin could work, for which there
+// is no event.
 func (a *Agent) wakeWhenInsertable(ctx context.Context) {
 	ticker := time.NewTicker(insertPoll)
 	defer ticker.Stop()
@@ -177,11 +181,12 @@ func metricsOnly(h http.Handler) http.Handler {
 	return mux
 }
 
-// longestSync is after how long without a pass the agent counts as stuck: passes wait for another process for some seconds, and for
-// the timer.
+// longestSync is after how long without a pass the agent counts as stuck: passes wait for another
+// process for some seconds, and for the timer.
 func (a *Agent) longestSync() time.Duration {
 	return time.Minute + 3*a.options.Settings.Duration("SLUICE_RESYNC_INTERVAL")
 }
 
-// alive returns an error if something that the agent has to do is stuck, so that only a new start helps.
+// alive returns an error if something that the agent has to do is stuck, so that only a new start
+// helps.
 func (a *Agent) alive() error { return a.heartbeat.Stuck() }

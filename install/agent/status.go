@@ -35,7 +35,8 @@ func (a *Agent) status() agent.Status {
 	return s
 }
 
-// topicNames are the words of the page for the parts of readiness whose own are others, and advice says what to do about each part.
+// topicNames are the words of the page for the parts of readiness whose own are others, and advice
+// says what to do about each part.
 func topicName(part string) string {
 	switch part {
 	case observe.Binary:
@@ -68,8 +69,8 @@ func advice(part string) string {
 	return ""
 }
 
-// topicOf makes a topic of a part. The plugin reads pods by its kubeconfig or by the socket: one that is closed is no problem while the
-// node is ready.
+// topicOf makes a topic of a part. The plugin reads pods by its kubeconfig or by the socket: one
+// that is closed is no problem while the node is ready.
 func topicOf(p observe.Part, ready bool) agent.Topic {
 	t := agent.Topic{Name: topicName(p.Name), State: agent.TopicOK, Facts: p.Reasons}
 	switch {

@@ -33,7 +33,8 @@ func topic(s *protocol.Status, name string) string {
 	return ""
 }
 
-// The page shows chain, plugin, API server, socket, pods, drift and conflicts, what is wrong with them, what to do, and the latest errors.
+// The page shows chain, plugin, API server, socket, pods, drift and conflicts, what is wrong with
+// them, what to do, and the latest errors.
 func TestStatus(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newBed(t)

@@ -84,7 +84,8 @@ func rewrites(writers []node.ConflictingWriter) int {
 	return count
 }
 
-// conditions are the events of what is wrong with the node's files, with the plugin's kubeconfig, and with the rights that are missing.
+// conditions are the events of what is wrong with the node's files, with the plugin's kubeconfig,
+// and with the rights that are missing.
 func conditions(problems []node.Problem, t token.Status, missing []string, serves bool, now time.Time) []notice {
 	var list []notice
 	// Before the first answer of the API server, waiting for it is how each start begins.
@@ -108,7 +109,8 @@ func conditions(problems []node.Problem, t token.Status, missing []string, serve
 	return list
 }
 
-// sync reports what is new in a status: changes, problems that came or went, and conflicting writers.
+// sync reports what is new in a status: changes, problems that came or went, and conflicting
+// writers.
 func (r *reporter) sync(s node.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/token"
 )
 
-// What keeps the plugin away is told once, by what it waits for; the start of the agent is nothing wrong.
+// What keeps the plugin away is told once, by what it waits for; the start of the agent is nothing
+// wrong.
 func TestConditions(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	heldBack := []node.Problem{{Reason: node.HeldBack, Message: "held back", Blocking: true}}

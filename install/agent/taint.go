@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	// taintPoll is how often is looked whether an ADD would succeed; taintRetry is the longest pause after what fails.
+	// taintPoll is how often is looked whether an ADD would succeed; taintRetry is the longest
+	// pause after what fails.
 	taintPoll  = 100 * time.Millisecond
 	taintRetry = 30 * time.Second
 	taintTime  = 10 * time.Second
 )
 
-// removeTaint returns what removes the start-up taint of a key from the node once an ADD would succeed there. It does so once: a
-// taint that comes later has another reason.
+// removeTaint returns what removes the start-up taint of a key from the node once an ADD would
+// succeed there. It does so once: a taint that comes later has another reason.
 func removeTaint(key string) Runnable {
 	return func(ctx context.Context, w Dependencies) {
 		pause := taintPoll

@@ -34,7 +34,8 @@ type Auditor struct {
 	events Events
 	// round is when all pods were visited, or will be, because of lost events.
 	round time.Time
-	// silent is until when the API server is not asked to delete or label a pod, as it did not answer the last time.
+	// silent is until when the API server is not asked to delete or label a pod, as it did not
+	// answer the last time.
 	silent time.Time
 }
 
@@ -73,7 +74,8 @@ func (a *Auditor) Run(ctx context.Context) {
 	group.Wait()
 }
 
-// Changed reports that a pod has changed, was made or is gone; with empty names that any of them may have. It does not wait.
+// Changed reports that a pod has changed, was made or is gone; with empty names that any of them
+// may have. It does not wait.
 func (a *Auditor) Changed(namespace, name string) {
 	if a.audits() { // otherwise nobody takes it
 		a.changes.note(podName{namespace, name})

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A pod that has no ADD says by the time of its sandbox why: the plugin was not there yet, or the runtime passes it by. What is told of a
-// bypass stands until the plugin is called for another pod.
+// A pod that has no ADD says by the time of its sandbox why: the plugin was not there yet, or the
+// runtime passes it by. What is told of a bypass stands until the plugin is called for another pod.
 func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 	for name, row := range map[string]struct {
 		created time.Duration // from when the chain became as it should be

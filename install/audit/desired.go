@@ -33,7 +33,8 @@ type desired struct {
 	redirect *rules.Redirect
 	engine   compat.BackendName
 	repaired time.Time // when it was, by that store
-	// sandboxUID is by what the kubelet knows the pod, and up reports that its status has an address: it has a sandbox.
+	// sandboxUID is by what the kubelet knows the pod, and up reports that its status has an
+	// address: it has a sandbox.
 	sandboxUID string
 	up         bool
 }
@@ -51,11 +52,12 @@ func (a *Auditor) object(ctx context.Context, item podcache.Item) (*decide.Pod, 
 	return pod, nil
 }
 
-// configHash is the annotation that has, in the API server's copy of a static pod, the UID by which the kubelet knows it.
+// configHash is the annotation that has, in the API server's copy of a static pod, the UID by which
+// the kubelet knows it.
 const configHash = "kubernetes.io/config.hash"
 
-// recordsOf returns what ADD has stored of a pod. The annotation is a user's text, and counts only if it leads to records of the same
-// pod: by another's it would be taken for that one.
+// recordsOf returns what ADD has stored of a pod. The annotation is a user's text, and counts only
+// if it leads to records of the same pod: by another's it would be taken for that one.
 func (a *Auditor) recordsOf(pod *decide.Pod) []*record.Record {
 	if list := a.records.Of(pod.Metadata.UID); len(list) > 0 {
 		return list
@@ -100,8 +102,9 @@ func (a *Auditor) desiredOf(ctx context.Context, pod *decide.Pod, records []*rec
 	return w, err
 }
 
-// ofADD is the record that says what the pod should have; nil if there is none. Of several attachments those that are redirected have
-// the same rules, and a sandbox that came later counts more.
+// ofADD is the record that says what the pod should have; nil if there is none. Of several
+// attachments those that are redirected have the same rules, and a sandbox that came later counts
+// more.
 func ofADD(records []*record.Record) *record.Record {
 	var best *record.Record
 	for _, r := range records {

@@ -88,7 +88,8 @@ func (v *reconciliation) mend(ns Namespace, found compat.Comparison, what string
 	v.inspect(ns)
 }
 
-// apply gives the pod what it should have instead of what was found, and returns what differs nevertheless.
+// apply gives the pod what it should have instead of what was found, and returns what differs
+// nevertheless.
 func (v *reconciliation) apply(ns Namespace, e compat.BackendName, found compat.Comparison) ([]rules.Difference, error) {
 	rs, err := rules.Compile(*v.desired.redirect)
 	if err != nil {

@@ -79,7 +79,8 @@ func first(s *space) *rules.Chain {
 	return nil
 }
 
-// Changes in silence, as of iptables-legacy, are found within the interval; lost events make all pods be visited at once.
+// Changes in silence, as of iptables-legacy, are found within the interval; lost events make all
+// pods be visited at once.
 func TestWhatIsNotHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a, b *space
@@ -192,8 +193,8 @@ func TestWhatCannotBeMended(t *testing.T) {
 	})
 }
 
-// Rules of others by which traffic bypasses the proxy are reported once and shown, and nothing is written. The decision is made when
-// rules may have changed.
+// Rules of others by which traffic bypasses the proxy are reported once and shown, and nothing is
+// written. The decision is made when rules may have changed.
 func TestRulesOfOthersByWhichTrafficBypassesTheProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
@@ -220,7 +221,8 @@ func TestRulesOfOthersByWhichTrafficBypassesTheProxy(t *testing.T) {
 	})
 }
 
-// A decision that took more than its budget is made again soon. Only if that fails too an event reports it.
+// A decision that took more than its budget is made again soon. Only if that fails too an event
+// reports it.
 func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
@@ -296,7 +298,8 @@ func TestWithoutAudit(t *testing.T) {
 	})
 }
 
-// What was as it should be is only asked whether it has changed since; any difference, or another sandbox, makes it be read again.
+// What was as it should be is only asked whether it has changed since; any difference, or another
+// sandbox, makes it be read again.
 func TestWhatIsEqualIsRechecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
@@ -314,7 +317,8 @@ func TestWhatIsEqualIsRechecked(t *testing.T) {
 	})
 }
 
-// The timer's visits come together, at a few moments of the interval: each pod's at one of them, in each interval.
+// The timer's visits come together, at a few moments of the interval: each pod's at one of them, in
+// each interval.
 func TestVisitsComeTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var spaces []*space

@@ -23,8 +23,8 @@ const (
 	auditFailed = "AuditFailed"
 )
 
-// tellPause is the least time between two events of a reason on a pod: a pod whose processes change its rules on and on shall not
-// flood the API server.
+// tellPause is the least time between two events of a reason on a pod: a pod whose processes change
+// its rules on and on shall not flood the API server.
 const tellPause = 5 * time.Minute
 
 // told is when something was told for a reason last, and how often it has happened since.
@@ -33,7 +33,8 @@ type told struct {
 	since int
 }
 
-// isDue reports whether an event of the reason is due again, and how often it has happened since the last one.
+// isDue reports whether an event of the reason is due again, and how often it has happened since
+// the last one.
 func (v *reconciliation) isDue(reason string) (times int, due bool) {
 	last, known := v.told[reason]
 	last.since++
@@ -45,7 +46,8 @@ func (v *reconciliation) isDue(reason string) (times int, due bool) {
 	return last.since, true
 }
 
-// recordEvent queues an event on the pod, and logs it, unless one of the reason was recorded a short time ago.
+// recordEvent queues an event on the pod, and logs it, unless one of the reason was recorded a
+// short time ago.
 func (v *reconciliation) recordEvent(reason, message string) {
 	times, due := v.isDue(reason)
 	if !due {
@@ -65,10 +67,11 @@ func (v *reconciliation) recordEvent(reason, message string) {
 }
 
 const (
-	// longestQueue is how many events wait while the API server is away; beyond that the oldest are dropped.
+	// longestQueue is how many events wait while the API server is away; beyond that the oldest are
+	// dropped.
 	longestQueue = 500
-	// tellTime bounds one event. After tellRetry the next one is tried if nobody answers, and after tellNext if it is only this one that
-	// fails.
+	// tellTime bounds one event. After tellRetry the next one is tried if nobody answers, and after
+	// tellNext if it is only this one that fails.
 	tellTime  = 10 * time.Second
 	tellRetry = 30 * time.Second
 	tellNext  = 5 * time.Second
@@ -76,8 +79,8 @@ const (
 	tellLife = time.Hour
 )
 
-// An eventQueue sends events one after the other, so that no caller waits for the API server. Those that fail are sent again after all
-// others.
+// An eventQueue sends events one after the other, so that no caller waits for the API server. Those
+// that fail are sent again after all others.
 type eventQueue struct {
 	send func(context.Context, cluster.Event) error
 	log  *zap.Logger

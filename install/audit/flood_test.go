@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A pod that somebody annotates on and on costs no more than one whose processes change its rules, and what counts is its last state.
+// A pod that somebody annotates on and on costs no more than one whose processes change its rules,
+// and what counts is its last state.
 func TestAPodThatChangesOnAndOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -38,7 +39,8 @@ func TestAPodThatChangesOnAndOn(t *testing.T) {
 	})
 }
 
-// A pod that makes each look at it long, by ten thousands of rules, is looked at the less often, and keeps nobody waiting.
+// A pod that makes each look at it long, by ten thousands of rules, is looked at the less often,
+// and keeps nobody waiting.
 func TestAPodThatMakesVisitsLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s, other *space

@@ -12,7 +12,8 @@ import (
 // others is what rules of other owners do to the captured traffic of a pod.
 type others struct {
 	reading foreign.Reading
-	// The reading is of this namespace, redirection and generation of nftables, and of no other. The generation is 0 if it is unknown.
+	// The reading is of this namespace, redirection and generation of nftables, and of no other.
+	// The generation is 0 if it is unknown.
 	in         netns.ID
 	redirect   *rules.Redirect
 	generation uint32
@@ -20,12 +21,12 @@ type others struct {
 	exhausted bool
 }
 
-// secondTry is how many times as long a decision may take that has taken more than its budget. Of a pod whose rules make that happen again
-// and again, [rest] bounds the cost.
+// secondTry is how many times as long a decision may take that has taken more than its budget. Of a
+// pod whose rules make that happen again and again, [rest] bounds the cost.
 const secondTry = 10
 
-// inspect decides what rules of others do to the captured traffic of a pod whose own rules are as desired. The agent does not touch them.
-// The decision is repeated when rules have changed.
+// inspect decides what rules of others do to the captured traffic of a pod whose own rules are as
+// desired. The agent does not touch them. The decision is repeated when rules have changed.
 func (v *reconciliation) inspect(ns Namespace) {
 	v.state = Redirected
 	generation := v.equal.found.Snapshot.Generation
@@ -49,7 +50,8 @@ func (v *reconciliation) inspect(ns Namespace) {
 			strings.Join(found.Sentences(), "; "))
 	case foreign.Unknown:
 		v.state = Unknown
-		// The time may have passed because the node is busy: only when it passes again is that reported.
+		// The time may have passed because the node is busy: only when it passes again is that
+		// reported.
 		v.others.exhausted = found.Exhausted
 		if found.Exhausted && !exhausted {
 			v.again = earlier(v.again, v.now.Add(firstPause))

@@ -10,8 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestLegacyNotrackIsFound has a pod whose process keeps conntrack from connections, by tables of which the kernel reports no changes.
-// The pod does not count as redirected, an event names the rule, and nothing is written.
+// TestLegacyNotrackIsFound has a pod whose process keeps conntrack from connections, by tables of
+// which the kernel reports no changes. The pod does not count as redirected, an event names the
+// rule, and nothing is written.
 func TestLegacyNotrackIsFound(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
@@ -53,7 +54,8 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 	}
 }
 
-// TestUnknownForeignRulesAreReported has a rule that the model has no word for: the pod counts as unknown.
+// TestUnknownForeignRulesAreReported has a rule that the model has no word for: the pod counts as
+// unknown.
 func TestUnknownForeignRulesAreReported(t *testing.T) {
 	bed := newBed(t)
 	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})

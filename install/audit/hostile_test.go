@@ -11,8 +11,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// Annotations are written by whoever may make pods: a pod whose annotation makes no sense is reported, in a message that is short and
-// printable whatever the annotation is, and is not guessed at. Another pod of the node is repaired meanwhile.
+// Annotations are written by whoever may make pods: a pod whose annotation makes no sense is
+// reported, in a message that is short and printable whatever the annotation is, and is not guessed
+// at. Another pod of the node is repaired meanwhile.
 func TestHostileAnnotations(t *testing.T) {
 	const longest = 1024 // of the message of an event, as the API server has it
 	for name, value := range map[string]string{

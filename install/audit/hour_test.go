@@ -15,8 +15,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An hour in which thousands of pods come, change and go, with and without ADD, and somebody takes their rules away: at the end all that
-// are left are redirected, and when they are gone too, nothing is kept of any, in memory or on disk.
+// An hour in which thousands of pods come, change and go, with and without ADD, and somebody takes
+// their rules away: at the end all that are left are redirected, and when they are gone too,
+// nothing is kept of any, in memory or on disk.
 func TestAnHourOfEvents(t *testing.T) {
 	before := descriptors(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -42,7 +42,8 @@ func newKernelWorld(t testing.TB, env map[string]string) *kernelWorld {
 	return r
 }
 
-// add makes the node have a running pod in a namespace, which ADD has redirected by an engine; empty for one of which ADD knows nothing.
+// add makes the node have a running pod in a namespace, which ADD has redirected by an engine;
+// empty for one of which ADD knows nothing.
 func (r *kernelWorld) add(name string, ns *netns.NS, e compat.BackendName) (rules.Ruleset, compat.Backend) {
 	r.t.Helper()
 	p := meshPod(name)
@@ -122,7 +123,8 @@ func captured(t testing.TB, bed *testbed.Bed) bool {
 	return answer.By == testbed.Outbound
 }
 
-// Rules that are flushed in a live pod come back, in either engine, and connections are captured again.
+// Rules that are flushed in a live pod come back, in either engine, and connections are captured
+// again.
 func TestALivePodHeals(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
@@ -186,7 +188,8 @@ func TestRoutesHeal(t *testing.T) {
 	await(t, "it is counted", func() bool { return r.metric("sluice_drifts_total{routes}") > 0 })
 }
 
-// A table of NAT that somebody puts before ours, and that translates, is heard of and told, and is his to take away.
+// A table of NAT that somebody puts before ours, and that translates, is heard of and told, and is
+// his to take away.
 func TestATableBeforeOurs(t *testing.T) {
 	nft := netnstest.RequireBinary(t, "nft")
 	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})

@@ -4,16 +4,17 @@ import "time"
 
 // What one pod may cost, whatever its processes do.
 const (
-	// visitPeriod is how often a pod is compared on and on because of its events or its changes, after a burst of visitBurst that are not
-	// delayed. A comparison takes less than a millisecond.
+	// visitPeriod is how often a pod is compared on and on because of its events or its changes,
+	// after a burst of visitBurst that are not delayed. A comparison takes less than a millisecond.
 	visitPeriod = 2 * time.Second
 	visitBurst  = 10
-	// A visit that uses longVisit of a processor or more, as of a pod whose processes have made ten thousands of rules, is followed by a
-	// pause that is restFactor times as long: such a pod costs 5 % of a core.
+	// A visit that uses longVisit of a processor or more, as of a pod whose processes have made ten
+	// thousands of rules, is followed by a pause that is restFactor times as long: such a pod costs
+	// 5 % of a core.
 	longVisit  = 100 * time.Millisecond
 	restFactor = 20
-	// A pod is mended freeMends times without delay; each further time the pause doubles from firstPause to longestPause. After
-	// calm without a mend it begins anew.
+	// A pod is mended freeMends times without delay; each further time the pause doubles from
+	// firstPause to longestPause. After calm without a mend it begins anew.
 	freeMends    = 3
 	firstPause   = time.Second
 	longestPause = time.Minute

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Locate returns where a pod of the node is, and what it should have there, whether it is audited or not. The errors are those of
-// [source.Source].
+// Locate returns where a pod of the node is, and what it should have there, whether it is audited
+// or not. The errors are those of [source.Source].
 func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Location, error) {
 	item, ok := a.Pods.Item(namespace, name)
 	if !ok {
@@ -51,7 +51,8 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 	return l, nil
 }
 
-// drafted are the parameters of a pod of whose ADD nothing is known: by its sandbox, or without one by its status.
+// drafted are the parameters of a pod of whose ADD nothing is known: by its sandbox, or without one
+// by its status.
 func (a *Auditor) drafted(object *decide.Pod, place *sandbox.Sandbox) (*rules.Redirect, error) {
 	if place == nil {
 		r, _, err := decide.Parameters(object, object.Addresses(), a.Decide)
@@ -65,7 +66,8 @@ func (a *Auditor) drafted(object *decide.Pod, place *sandbox.Sandbox) (*rules.Re
 	return a.parameters(object, ns)
 }
 
-// placeOf returns the sandbox of a pod, which is sought if it is not known; nil if there is none, with the reason.
+// placeOf returns the sandbox of a pod, which is sought if it is not known; nil if there is none,
+// with the reason.
 func (a *Auditor) placeOf(ctx context.Context, uid string, p sandbox.Pod) (*sandbox.Sandbox, error) {
 	a.mu.Lock()
 	known := a.pods[uid]

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Where any pod of the node is, and what it should have, is answered: audited or not, and also when nothing is audited.
+// Where any pod of the node is, and what it should have, is answered: audited or not, and also when
+// nothing is audited.
 func TestLocate(t *testing.T) {
 	opted := func(p *decide.Pod) { p.Metadata.Labels = map[string]string{"sidecar.istio.io/inject": "false"} }
 	for _, row := range []struct {

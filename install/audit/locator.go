@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/sandbox"
 )
 
-// Pauses between searches for the sandbox of a pod that was not found. It is sought at once when the pod changes.
+// Pauses between searches for the sandbox of a pod that was not found. It is sought at once when
+// the pod changes.
 const (
 	firstSearch   = 250 * time.Millisecond
 	longestSearch = time.Minute
@@ -17,7 +18,8 @@ const (
 	gather = 5 * time.Millisecond
 )
 
-// A locator finds sandboxes: of all pods that wait for it together, since one search in /proc serves all.
+// A locator finds sandboxes: of all pods that wait for it together, since one search in /proc
+// serves all.
 type locator struct {
 	auditor *Auditor
 	wake    chan struct{} // has room for one
@@ -94,7 +96,8 @@ func (a *Auditor) found(uid string, place sandbox.Sandbox) {
 	}
 }
 
-// notFound has the sandbox sought again later. The moments are the same for all pods that wait as long, so that one search serves them.
+// notFound has the sandbox sought again later. The moments are the same for all pods that wait as
+// long, so that one search serves them.
 func (a *Auditor) notFound(uid string, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -28,11 +28,12 @@ import (
 // Options say what is audited and how. All fields are needed but where it is said.
 type Options struct {
 	NodeName string
-	// Compare looks at all pods, again and again; Mend repairs what differs in place. Interval is after how long a pod is looked at
-	// again when no event says so.
+	// Compare looks at all pods, again and again; Mend repairs what differs in place. Interval is
+	// after how long a pod is looked at again when no event says so.
 	Compare, Mend bool
 	Interval      time.Duration
-	// Connections says what becomes of connections that bypass the proxy since they were opened before a repair.
+	// Connections says what becomes of connections that bypass the proxy since they were opened
+	// before a repair.
 	Connections established.Options
 	// Policy is about pods that started before the plugin was there.
 	Policy repair.Policy
@@ -42,7 +43,8 @@ type Options struct {
 	// Records are those of ADD, Repairs has what was repaired.
 	Records record.Store
 	Repairs repair.Store
-	// Bypass knows since when the node's CNI chain is as it should be, and is told of pods that were started without the plugin since.
+	// Bypass knows since when the node's CNI chain is as it should be, and is told of pods that
+	// were started without the plugin since.
 	Bypass *bypass.Detector
 
 	Pods    Pods
@@ -76,7 +78,8 @@ type Pods interface {
 
 // Cluster is what is done by the API server.
 type Cluster interface {
-	// DeletePod deletes the pod if it is still the one of the version, LabelPod labels it if it is still the one of the UID.
+	// DeletePod deletes the pod if it is still the one of the version, LabelPod labels it if it is
+	// still the one of the UID.
 	DeletePod(ctx context.Context, pod cluster.Name, uid, resourceVersion string) error
 	LabelPod(ctx context.Context, pod cluster.Name, uid, key, value string) error
 	Tell(ctx context.Context, e cluster.Event) error
@@ -108,10 +111,12 @@ type Namespace interface {
 	Mend(e compat.BackendName, rs rules.Ruleset, found compat.Comparison) (compat.Result, error)
 	// Bare reports whether no engine has a rule of ours.
 	Bare() (bool, error)
-	// Foreign returns what rules of others do to the traffic that the ruleset captures. It returns the last reading if that is not nil and
-	// the tables of iptables-legacy have not changed since, and decides anew within the budget otherwise.
+	// Foreign returns what rules of others do to the traffic that the ruleset captures. It returns
+	// the last reading if that is not nil and the tables of iptables-legacy have not changed since,
+	// and decides anew within the budget otherwise.
 	Foreign(rs rules.Ruleset, last *foreign.Reading, b diff.Budget) foreign.Reading
-	// EndConnections ends connections that bypass the proxy although the ruleset captures such ones; see [established.End].
+	// EndConnections ends connections that bypass the proxy although the ruleset captures such
+	// ones; see [established.End].
 	EndConnections(rs rules.Ruleset, o established.Options) (established.Report, error)
 	// Istio lists what Istio's programs have left, a line for each thing.
 	Istio() ([]string, error)

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A State is how a pod stands, in the words of the metric. The empty one is that of pods that have no redirection to lose: those of no
-// mesh, and those that have no sandbox yet.
+// A State is how a pod stands, in the words of the metric. The empty one is that of pods that have
+// no redirection to lose: those of no mesh, and those that have no sandbox yet.
 type State string
 
 // The states.

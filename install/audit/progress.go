@@ -2,8 +2,9 @@ package audit
 
 import "time"
 
-// Progress returns the number of the visit that has lasted longest, and whether there is one: as long as a worker is stuck, both stay.
-// Where none is made though one is due, it is the number of the last one.
+// Progress returns the number of the visit that has lasted longest, and whether there is one: as
+// long as a worker is stuck, both stay. Where none is made though one is due, it is the number of
+// the last one.
 func (a *Auditor) Progress() (visit uint64, busy bool) { return a.schedule.progress(time.Now()) }
 
 func (s *schedule) progress(now time.Time) (visit uint64, busy bool) {
@@ -20,7 +21,8 @@ func (s *schedule) progress(now time.Time) (visit uint64, busy bool) {
 	return visit, busy
 }
 
-// Waiting returns how often changes of pods were taken over, and whether there are some that were not yet.
+// Waiting returns how often changes of pods were taken over, and whether there are some that were
+// not yet.
 func (a *Auditor) Waiting() (taken uint64, busy bool) {
 	a.changes.mu.Lock()
 	defer a.changes.mu.Unlock()

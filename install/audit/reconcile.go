@@ -116,7 +116,8 @@ func (v *reconciliation) run(ctx context.Context) {
 	}
 }
 
-// failUnderstanding handles a pod of which the desired state is not known. It counts as one of the mesh unless it was none before.
+// failUnderstanding handles a pod of which the desired state is not known. It counts as one of the
+// mesh unless it was none before.
 func (v *reconciliation) failUnderstanding(ctx context.Context, err error) {
 	v.again = v.now.Add(errorPause)
 	if ctx.Err() != nil || source.IsNotFound(err) || source.IsReplaced(err) { // then it will soon be known to have gone
@@ -172,7 +173,8 @@ func (v *reconciliation) locate(ctx context.Context) {
 	v.locator.request(v.uid, sandbox.Pod{Namespace: v.item.Namespace, Name: v.item.Name, UID: v.desired.sandboxUID})
 }
 
-// watchNamespace subscribes to changes in the namespace. It precedes the comparison, so that no change is missed.
+// watchNamespace subscribes to changes in the namespace. It precedes the comparison, so that no
+// change is missed.
 func (v *reconciliation) watchNamespace(ns Namespace) {
 	v.mu.Lock()
 	events := v.events
@@ -204,7 +206,8 @@ func (v *reconciliation) look(ctx context.Context, ns Namespace) {
 	}
 	switch err := v.complete(ctx, v.pod, v.item, ns); {
 	case errors.Is(err, errNoAddress):
-		// They are still to come, or the pod's sandbox is being taken down, as its record already is.
+		// They are still to come, or the pod's sandbox is being taken down, as its record already
+		// is.
 		v.state, v.again = Unknown, v.now.Add(errorPause)
 		return
 	case err != nil:
@@ -231,7 +234,8 @@ func (v *reconciliation) look(ctx context.Context, ns Namespace) {
 	}
 }
 
-// compare compares. What was as it should be at the last visit is asked of the kernel only whether it has changed, where it can tell.
+// compare compares. What was as it should be at the last visit is asked of the kernel only whether
+// it has changed, where it can tell.
 func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err error) {
 	last := v.equal
 	v.equal = equal{}
@@ -250,8 +254,9 @@ func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err err
 	return found, err
 }
 
-// early reports whether the pod's ADD may be still under way, and its addresses still to come, so that it must not be taken for a late
-// one: a process of the pod may be there before them. The other sources have a sandbox only after its ADD.
+// early reports whether the pod's ADD may be still under way, and its addresses still to come, so
+// that it must not be taken for a late one: a process of the pod may be there before them. The
+// other sources have a sandbox only after its ADD.
 func (v *reconciliation) early() bool {
 	return v.desired.origin == decided && v.place.Source == sandbox.Proc && !v.started()
 }
@@ -280,12 +285,14 @@ func (v *reconciliation) impossible(err error) {
 	v.recordEvent(notRedirected, "the pod is not redirected, and cannot be: "+err.Error())
 }
 
-// turns is how many moments an interval has at which pods are visited without an event. So not all come at once, and those that come
-// together share what it takes to wake a thread and to have everything at hand: several times as much as a visit.
+// turns is how many moments an interval has at which pods are visited without an event. So not all
+// come at once, and those that come together share what it takes to wake a thread and to have
+// everything at hand: several times as much as a visit.
 const turns = 6
 
-// nextTurn is when the pod is visited next without an event: at one of the moments of the interval, always the same. They are counted
-// from when the auditor was made: nobody sets that clock back, after which there would be no turn until the old time has come again.
+// nextTurn is when the pod is visited next without an event: at one of the moments of the interval,
+// always the same. They are counted from when the auditor was made: nobody sets that clock back,
+// after which there would be no turn until the old time has come again.
 func (v *reconciliation) nextTurn() time.Time {
 	if !v.Compare {
 		return time.Time{}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A schedule says when which pod is to be visited. A pod is visited by one worker at a time; what is asked for meanwhile comes after.
-// Its methods are safe for concurrent use.
+// A schedule says when which pod is to be visited. A pod is visited by one worker at a time; what
+// is asked for meanwhile comes after. Its methods are safe for concurrent use.
 type schedule struct {
 	mu    sync.Mutex
 	slots map[string]*slot
@@ -101,9 +101,10 @@ func (s *schedule) done(uid string) {
 	}
 }
 
-// run visits pods when it is time, until the context ends and all visits with it. Each of so many workers goes on from pod to pod as
-// long as one is due, since to wake somebody takes longer than a visit. What is due stays in the queue until a worker is free, so that
-// what is planned meanwhile is the same visit.
+// run visits pods when it is time, until the context ends and all visits with it. Each of so many
+// workers goes on from pod to pod as long as one is due, since to wake somebody takes longer than a
+// visit. What is due stays in the queue until a worker is free, so that what is planned meanwhile
+// is the same visit.
 func (s *schedule) run(ctx context.Context, workers int, reconcile func(ctx context.Context, uid string)) {
 	var group sync.WaitGroup
 	for range workers {
@@ -119,7 +120,8 @@ func (s *schedule) run(ctx context.Context, workers int, reconcile func(ctx cont
 	group.Wait()
 }
 
-// take waits for the next pod that is due and takes it from the queue. It returns "" when the context ends.
+// take waits for the next pod that is due and takes it from the queue. It returns "" when the
+// context ends.
 func (s *schedule) take(ctx context.Context, timer *time.Timer) string {
 	for ctx.Err() == nil {
 		uid, wait := s.next(time.Now())

@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever is planned and dropped while visits take their time: no pod is visited twice at a time, each one at the earliest time that
-// was planned or after it, and nothing is kept at the end.
+// Whatever is planned and dropped while visits take their time: no pod is visited twice at a time,
+// each one at the earliest time that was planned or after it, and nothing is kept at the end.
 func TestSchedule(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.SliceOfN(rapid.IntRange(0, 4*8*20), 1, 60).Draw(rt, "steps")
@@ -125,7 +125,8 @@ func TestPausesDouble(t *testing.T) {
 	}
 }
 
-// What is planned by the wall clock would not come for an hour after somebody sets that back by an hour.
+// What is planned by the wall clock would not come for an hour after somebody sets that back by an
+// hour.
 func TestTurnsKeepToTheMonotonicClock(t *testing.T) {
 	a := &Auditor{begin: time.Now(), schedule: newSchedule(), pods: map[string]*pod{"web": {}}}
 	a.Compare, a.Interval = true, time.Minute

@@ -13,8 +13,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/repair"
 )
 
-// repairUnprotected handles a pod that has no rules and no successful ADD on record: it started before the plugin was on the node,
-// or without the plugin, or while neither agent nor API server answered.
+// repairUnprotected handles a pod that has no rules and no successful ADD on record: it started
+// before the plugin was on the node, or without the plugin, or while neither agent nor API server
+// answered.
 func (v *reconciliation) repairUnprotected(ctx context.Context, ns Namespace) {
 	others, err := ns.Istio()
 	if err != nil {
@@ -44,7 +45,8 @@ func (v *reconciliation) repairUnprotected(ctx context.Context, ns Namespace) {
 	v.inPlace(ctx, ns)
 }
 
-// cause is why the pod has no redirection. A record that decides nothing is of an ADD that could not read the pod.
+// cause is why the pod has no redirection. A record that decides nothing is of an ADD that could
+// not read the pod.
 func (v *reconciliation) cause() string {
 	if len(v.pod.records) > 0 {
 		return "the plugin could not read the pod when it started"
@@ -61,7 +63,8 @@ func (v *reconciliation) unrecorded() bypass.Cause {
 	return v.Bypass.Explain(created)
 }
 
-// noteBypass tells of a pod that was started without the plugin although the chain was as it should be.
+// noteBypass tells of a pod that was started without the plugin although the chain was as it should
+// be.
 func (v *reconciliation) noteBypass() {
 	if len(v.pod.records) > 0 || v.unrecorded().Kind != bypass.Bypassed {
 		return
@@ -101,14 +104,16 @@ func (v *reconciliation) inPlace(ctx context.Context, ns Namespace) {
 	v.inspect(ns)
 }
 
-// checkAfterRepair looks whether a pod that was repaired in place has failed since. The times of containers have whole seconds.
+// checkAfterRepair looks whether a pod that was repaired in place has failed since. The times of
+// containers have whole seconds.
 func (v *reconciliation) checkAfterRepair(ctx context.Context) {
 	if v.desired.origin == repaired {
 		v.applyPolicy(ctx, v.desired.repaired.Truncate(time.Second).Add(time.Second))
 	}
 }
 
-// applyPolicy does to a pod that has failed since a time what the policy says if it is not, or cannot be, repaired in place.
+// applyPolicy does to a pod that has failed since a time what the policy says if it is not, or
+// cannot be, repaired in place.
 func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
 	if v.acted == v.item.ResourceVersion || !v.Policy.Any() || !v.Policy.Broken(v.item.PodStatus, since) {
 		return

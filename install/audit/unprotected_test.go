@@ -22,7 +22,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A pod that started before the plugin was there gets its redirection as soon as it is seen, and no failure is waited for.
+// A pod that started before the plugin was there gets its redirection as soon as it is seen, and no
+// failure is waited for.
 func TestALatePodIsRepairedInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -39,7 +40,8 @@ func TestALatePodIsRepairedInPlace(t *testing.T) {
 			w.metric("sluice_repair_duration_seconds_count{race}") != 1 {
 			t.Errorf("counted %v", w.counted)
 		}
-		// What it is mended by later is what was applied then, whatever became of its annotations; also for the next agent.
+		// What it is mended by later is what was applied then, whatever became of its annotations;
+		// also for the next agent.
 		web.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "81"
 		for _, life := range []func(){w.again, func() {}} {
 			life()
@@ -63,7 +65,8 @@ func TestALatePodIsRepairedInPlace(t *testing.T) {
 	})
 }
 
-// A pod of which no sandbox is there yet is sought again, at once when it changes, and is not counted before it has an address.
+// A pod of which no sandbox is there yet is sought again, at once when it changes, and is not
+// counted before it has an address.
 func TestAPodThatHasNoSandboxYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -194,7 +197,8 @@ func TestParametersThatMakeNoSense(t *testing.T) {
 	})
 }
 
-// What is done about a late pod says the policy, in istio-cni's order; deleting and labelling only if its validation fails.
+// What is done about a late pod says the policy, in istio-cni's order; deleting and labelling only
+// if its validation fails.
 func TestPolicies(t *testing.T) {
 	const inPlace, deleting, labelling, nothing = "repaired", "delete shop/web uid-web@1",
 		"label shop/web uid-web cni.istio.io/uninitialized=true", ""
@@ -256,7 +260,8 @@ func env(text string) map[string]string {
 	return m
 }
 
-// Where repair in place does not help, the next thing that is allowed is done: after a run that began later has failed, and once.
+// Where repair in place does not help, the next thing that is allowed is done: after a run that
+// began later has failed, and once.
 func TestRepairThatDoesNotHelp(t *testing.T) {
 	for name, want := range map[string]string{
 		"REPAIR_DELETE_PODS=true": "delete shop/web uid-web@3",
@@ -337,8 +342,8 @@ func TestActsThatFail(t *testing.T) {
 	})
 }
 
-// A process of the pod may be there before the pod's network (cri-dockerd), and before its ADD: neither is taken for a late pod, nor
-// for one with the addresses that it has so far.
+// A process of the pod may be there before the pod's network (cri-dockerd), and before its ADD:
+// neither is taken for a late pod, nor for one with the addresses that it has so far.
 func TestAPodWhoseADDIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -419,7 +424,8 @@ func TestActsThatHang(t *testing.T) {
 	})
 }
 
-// A pod that ADD let start though it could not read it is repaired too, and is told why it had nothing.
+// A pod that ADD let start though it could not read it is repaired too, and is told why it had
+// nothing.
 func TestAPodThatADDCouldNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")

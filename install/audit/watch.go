@@ -12,11 +12,12 @@ import (
 )
 
 const (
-	// firstListen and longestListen are the pauses before it is tried again to listen, where that fails.
+	// firstListen and longestListen are the pauses before it is tried again to listen, where that
+	// fails.
 	firstListen   = time.Second
 	longestListen = 5 * time.Minute
-	// lostShare is the time for each pod between two visits of all because of lost events: with 2 ms for a visit that looks for rules of
-	// others too, losses cost 2 % of a core at most.
+	// lostShare is the time for each pod between two visits of all because of lost events: with 2
+	// ms for a visit that looks for rules of others too, losses cost 2 % of a core at most.
 	lostShare = 100 * time.Millisecond
 )
 

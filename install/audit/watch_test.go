@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Where nobody can listen, the timer serves, and it is tried again; pods that were visited before are listened to then.
+// Where nobody can listen, the timer serves, and it is tried again; pods that were visited before
+// are listened to then.
 func TestListeningThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -41,7 +42,8 @@ func TestListeningThatFails(t *testing.T) {
 	})
 }
 
-// Between a loss and the round that makes up for it more may be lost: who was visited meanwhile is visited again.
+// Between a loss and the round that makes up for it more may be lost: who was visited meanwhile is
+// visited again.
 func TestALossBeforeTheRoundOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space

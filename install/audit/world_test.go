@@ -310,7 +310,8 @@ func (w *world) done() string {
 	return text
 }
 
-// settle lets the auditor finish what it can do now: a search for sandboxes waits for others a moment.
+// settle lets the auditor finish what it can do now: a search for sandboxes waits for others a
+// moment.
 func settle() { pass(10 * time.Millisecond) }
 
 // pass lets time pass.

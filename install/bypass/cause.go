@@ -24,7 +24,8 @@ const (
 	Unknown  Kind = "unknown"  // when it was made is not known
 )
 
-// Explain returns why a pod whose sandbox was made at a time, the zero time if that is not known, has no ADD of the plugin.
+// Explain returns why a pod whose sandbox was made at a time, the zero time if that is not known,
+// has no ADD of the plugin.
 func (d *Detector) Explain(created time.Time) Cause {
 	if d.options.Optional {
 		return Cause{Optional, "the plugin is not in the node's CNI chain, since chained is false, and the pod has not asked for its network"}

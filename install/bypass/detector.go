@@ -12,25 +12,28 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// settled is how long after a change of the chain a runtime may still use the one that it had read: some tenths of a second until it reads
-// the new one (containerd), and then until the sandbox is made.
+// settled is how long after a change of the chain a runtime may still use the one that it had read:
+// some tenths of a second until it reads the new one (containerd), and then until the sandbox is
+// made.
 const settled = 5 * time.Second
 
-// Options of a detector. The zero value has the plugin in the chain, and forgets a bypass when the process ends.
+// Options of a detector. The zero value has the plugin in the chain, and forgets a bypass when the
+// process ends.
 type Options struct {
-	// Optional says that pods may start without the plugin, since it is not in the chain: they must ask for its network. Then nothing is a
-	// bypass.
+	// Optional says that pods may start without the plugin, since it is not in the chain: they must
+	// ask for its network. Then nothing is a bypass.
 	Optional bool
 	// File keeps a bypass that stands, for the next agent. It should not outlast a reboot.
 	File string
-	// Look looks at the chain now, and notes what it has found by [Detector.Note]. It is called before a bypass is told.
+	// Look looks at the chain now, and notes what it has found by [Detector.Note]. It is called
+	// before a bypass is told.
 	Look func()
 	// Changed is called when a bypass begins, is repeated, or is over, and no lock is held.
 	Changed func()
 }
 
-// A Detector knows since when the chain is as it should be, and whether the runtime passes it by. Use [New]. Its methods are safe for
-// concurrent use.
+// A Detector knows since when the chain is as it should be, and whether the runtime passes it by.
+// Use [New]. Its methods are safe for concurrent use.
 type Detector struct {
 	options Options
 
@@ -61,7 +64,8 @@ func (b Bypass) String() string {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// New returns a detector. The error says why what an earlier agent has kept is not known; the detector is of use nevertheless.
+// New returns a detector. The error says why what an earlier agent has kept is not known; the
+// detector is of use nevertheless.
 func New(o Options) (*Detector, error) {
 	d := &Detector{options: o}
 	if o.File == "" {
@@ -82,7 +86,8 @@ func New(o Options) (*Detector, error) {
 	return d, nil
 }
 
-// Note takes in what the chain was found to be at a time. Changed says that it is as it should be only since then, and why what is wrong.
+// Note takes in what the chain was found to be at a time. Changed says that it is as it should be
+// only since then, and why what is wrong.
 func (d *Detector) Note(at time.Time, ok, changed bool, why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -99,8 +104,8 @@ func (d *Detector) Standing() (Bypass, bool) {
 	return *d.stands, true
 }
 
-// Passed notes a pod that [Detector.Explain] calls a bypass, and reports whether it is a new one. The error says that the next agent will not
-// know.
+// Passed notes a pod that [Detector.Explain] calls a bypass, and reports whether it is a new one.
+// The error says that the next agent will not know.
 func (d *Detector) Passed(pod, uid string, created time.Time) (isNew bool, err error) {
 	d.mu.Lock()
 	in, _ := d.history.during(created)
@@ -119,8 +124,8 @@ func (d *Detector) Passed(pod, uid string, created time.Time) (isNew bool, err e
 	return true, err
 }
 
-// Added notes that the plugin was called for a pod, and was done at that time: if that is long enough after the last bypass, the runtime
-// uses the chain.
+// Added notes that the plugin was called for a pod, and was done at that time: if that is long
+// enough after the last bypass, the runtime uses the chain.
 func (d *Detector) Added(at time.Time) error {
 	d.mu.Lock()
 	if d.stands == nil || at.Before(d.stands.Created.Add(settled)) {

@@ -23,7 +23,8 @@ func newDetector(t *testing.T, o bypass.Options) *bypass.Detector {
 	return d
 }
 
-// The chain is right from 100 s to 200 s, wrong until 300 s, and right from then on; at 400 s a conflicting writer's work was put right.
+// The chain is right from 100 s to 200 s, wrong until 300 s, and right from then on; at 400 s a
+// conflicting writer's work was put right.
 func TestTheCauseIsDecidedByTimes(t *testing.T) {
 	d := newDetector(t, bypass.Options{})
 	for s := 100; s <= 200; s += 10 {

@@ -18,7 +18,8 @@ type history struct {
 // keptSpans is how many spans are remembered. A conflicting writer may end one every few seconds.
 const keptSpans = 256
 
-// note takes in what was found at a time. Changed says that the chain is as it should be only since then.
+// note takes in what was found at a time. Changed says that the chain is as it should be only since
+// then.
 func (h *history) note(at time.Time, ok, changed bool, why string) {
 	if !ok {
 		h.open, h.why = false, why

@@ -12,11 +12,12 @@ import (
 	"github.com/containernetworking/cni/libcni"
 )
 
-// chainedVersion is what a list gets whose only plugin was configured for a version without chains, or for none. Istio's installer
-// takes the same.
+// chainedVersion is what a list gets whose only plugin was configured for a version without chains,
+// or for none. Istio's installer takes the same.
 const chainedVersion = "0.3.1"
 
-// FromPlain returns the list that means the same as a plain configuration, with its bytes as the only plugin.
+// FromPlain returns the list that means the same as a plain configuration, with its bytes as the
+// only plugin.
 func FromPlain(data []byte) (*List, error) {
 	conf, err := libcni.NetworkPluginConfFromBytes(data)
 	if err != nil {
@@ -39,19 +40,20 @@ func FromPlain(data []byte) (*List, error) {
 	return Parse(list)
 }
 
-// ListName returns the name of the file of the list that comes in the place of a plain configuration. Taken reports the names that
-// others use.
+// ListName returns the name of the file of the list that comes in the place of a plain
+// configuration. Taken reports the names that others use.
 func ListName(plain string, taken func(name string) bool) string {
 	name := strings.TrimSuffix(plain, filepath.Ext(plain)) + ".conflist"
 	for stem := plain + "-sluice"; taken(name); stem += "-" {
-		// Right behind the plain one and before those that are taken, so that it is used when that is gone.
+		// Right behind the plain one and before those that are taken, so that it is used when that
+		// is gone.
 		name = stem + ".conflist"
 	}
 	return name
 }
 
-// Standalone returns a plain configuration of our plugin alone, which Multus runs for the networks of a pod: the element with a
-// version and the network's name, unless it has them.
+// Standalone returns a plain configuration of our plugin alone, which Multus runs for the networks
+// of a pod: the element with a version and the network's name, unless it has them.
 func Standalone(element json.RawMessage, cniVersion, network string) ([]byte, error) {
 	var head struct{ CNIVersion, Name, Type *string }
 	if err := json.Unmarshal(element, &head); err != nil || head.Type == nil {

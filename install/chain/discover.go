@@ -21,7 +21,8 @@ type File struct {
 // A Choice is the configuration that a runtime uses.
 type Choice struct {
 	File
-	// List is what the file holds; the list that means the same if the file is a plain configuration.
+	// List is what the file holds; the list that means the same if the file is a plain
+	// configuration.
 	List *List
 	// Plain says that the file is a plain configuration, not a list.
 	Plain bool
@@ -35,7 +36,8 @@ type Skipped struct {
 
 func (s Skipped) String() string { return fmt.Sprintf("%s: %v", s.Name, s.Reason) }
 
-// ErrNone is the error of a directory in which there is no valid configuration, or not the one that was named.
+// ErrNone is the error of a directory in which there is no valid configuration, or not the one that
+// was named.
 var ErrNone = errors.New("no valid network configuration")
 
 // IsConfiguration reports whether runtimes look at files of this name.
@@ -43,9 +45,10 @@ func IsConfiguration(name string) bool {
 	return slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(name))
 }
 
-// Discover returns the configuration that a runtime uses of a directory with these files: the first valid one in the order of the
-// names, or the one with the given name, where .conf and .conflist are the same. Files that were passed over are returned as well:
-// CRI-O leaves them out, and containerd refuses the whole directory for one of them, as long as it comes before a valid one.
+// Discover returns the configuration that a runtime uses of a directory with these files: the first
+// valid one in the order of the names, or the one with the given name, where .conf and .conflist
+// are the same. Files that were passed over are returned as well: CRI-O leaves them out, and
+// containerd refuses the whole directory for one of them, as long as it comes before a valid one.
 func Discover(files []File, named string) (Choice, []Skipped, error) {
 	var skipped []Skipped
 	for _, f := range candidates(files, named) {
@@ -80,7 +83,8 @@ func candidates(files []File, named string) []File {
 	return found
 }
 
-// sibling is the other name that a named configuration may have: an installer may write a list or turn it into one.
+// sibling is the other name that a named configuration may have: an installer may write a list or
+// turn it into one.
 func sibling(named string) string {
 	if stem, ok := strings.CutSuffix(named, ".conf"); ok {
 		return stem + ".conflist"
@@ -91,7 +95,8 @@ func sibling(named string) string {
 	return named
 }
 
-// Read judges one file as the runtimes do: the extension alone says whether it is a list. The error says why it is not valid.
+// Read judges one file as the runtimes do: the extension alone says whether it is a list. The error
+// says why it is not valid.
 func Read(f File) (Choice, error) {
 	if f.Err != nil {
 		return Choice{}, f.Err

@@ -20,8 +20,8 @@ const (
 	NotLast   Defect = "is not last"    // others come after it
 )
 
-// Inspect tells what is wrong with the plugin of the type in the list, compared with the wanted element. JSON values are compared,
-// not text: one who only reformats the list has changed nothing.
+// Inspect tells what is wrong with the plugin of the type in the list, compared with the wanted
+// element. JSON values are compared, not text: one who only reformats the list has changed nothing.
 func (l *List) Inspect(plugin string, element json.RawMessage) Defect {
 	ours := l.Elements(plugin)
 	switch {
@@ -55,8 +55,9 @@ func value(raw json.RawMessage) (any, error) {
 	return v, err
 }
 
-// Insert returns the list's text with the element as the last plugin, in the style of its neighbour. Elements that have the type of
-// the element or one of the types in place of which it comes are taken out. The element must be a JSON object with a type.
+// Insert returns the list's text with the element as the last plugin, in the style of its
+// neighbour. Elements that have the type of the element or one of the types in place of which it
+// comes are taken out. The element must be a JSON object with a type.
 func (l *List) Insert(element json.RawMessage, inPlaceOf ...string) ([]byte, error) {
 	var head struct{ Type string }
 	if err := json.Unmarshal(element, &head); err != nil || head.Type == "" {
@@ -79,8 +80,8 @@ func (l *List) add(element json.RawMessage) []byte {
 	return slices.Concat(l.data[:last.end], []byte(","), before, like(element, last.Raw, before), l.data[last.end:])
 }
 
-// Remove returns the list's text without the plugins of the types. What [List.Insert] put in leaves no trace. Without any plugin
-// left the list is not valid.
+// Remove returns the list's text without the plugins of the types. What [List.Insert] put in leaves
+// no trace. Without any plugin left the list is not valid.
 func (l *List) Remove(types ...string) []byte {
 	data, plugins := l.data, slices.Clone(l.Plugins)
 	for i := len(plugins) - 1; i >= 0; i-- {

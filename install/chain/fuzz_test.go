@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/chain"
 )
 
-// Whatever valid list there is: after insertion it is valid for libcni with the same other plugins, and after removal it has the
-// bytes that it had.
+// Whatever valid list there is: after insertion it is valid for libcni with the same other plugins,
+// and after removal it has the bytes that it had.
 func FuzzInsertRemove(f *testing.F) {
 	for _, text := range lists {
 		f.Add([]byte(text), []byte(element))
@@ -58,7 +58,8 @@ func FuzzInsertRemove(f *testing.F) {
 	})
 }
 
-// Any directory has an answer, a plain configuration that is chosen can become a list, and what Multus delegates to is judged.
+// Any directory has an answer, a plain configuration that is chosen can become a list, and what
+// Multus delegates to is judged.
 func FuzzDiscover(f *testing.F) {
 	f.Add("10-a.conf", []byte(`{"name":"n","type":"a"}`), "20-b.conflist", []byte(lists["one line"]), "")
 	f.Add("10-a.json", []byte(`{"name":1}`), "20-b.conflist", []byte(`{}`), "20-b.conf")

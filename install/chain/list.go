@@ -11,15 +11,18 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// A List is a valid network configuration list: its text, and where the plugins stand in it. Values come from [Parse].
+// A List is a valid network configuration list: its text, and where the plugins stand in it. Values
+// come from [Parse].
 type List struct {
 	// Name is the network's.
 	Name string
-	// CNIVersion is the version of the specification in which the runtime calls the plugins; it may be empty.
+	// CNIVersion is the version of the specification in which the runtime calls the plugins; it may
+	// be empty.
 	CNIVersion string
 	// Plugins is the chain as far as it stands in the list, first to last; never empty.
 	Plugins []Plugin
-	// OnlyInlined says that the runtime takes no further plugins from the folder that is named as the network.
+	// OnlyInlined says that the runtime takes no further plugins from the folder that is named as
+	// the network.
 	OnlyInlined bool
 
 	data []byte
@@ -35,7 +38,8 @@ type Plugin struct {
 	start, end int // where Raw stands in the list
 }
 
-// ErrNoPlugins is the error of a list that has no plugins in it. From CNI 1.3 on it may be valid with those of a folder.
+// ErrNoPlugins is the error of a list that has no plugins in it. From CNI 1.3 on it may be valid
+// with those of a folder.
 var ErrNoPlugins = errors.New("no plugins in the list")
 
 // Parse reads a list as libcni does. The data must not be changed afterwards.
@@ -89,7 +93,8 @@ func (l *List) Elements(plugin string) []Plugin {
 	return found
 }
 
-// Chains reports whether plugins of the list can be given the result of the one before, which came with version 0.3.0.
+// Chains reports whether plugins of the list can be given the result of the one before, which came
+// with version 0.3.0.
 func (l *List) Chains() bool { return chains(l.CNIVersion) }
 
 func chains(cniVersion string) bool {
@@ -100,8 +105,8 @@ func chains(cniVersion string) bool {
 	return err == nil && ok
 }
 
-// elements finds the elements of the plugins of a list that libcni has accepted. Where a key is written twice the last one counts,
-// as for libcni.
+// elements finds the elements of the plugins of a list that libcni has accepted. Where a key is
+// written twice the last one counts, as for libcni.
 func elements(data []byte) ([]Plugin, error) {
 	var found []Plugin
 	err := eachMember(data, func(key string, d *json.Decoder) error {

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Mentions returns the types of plugins that a configuration names anywhere, sorted: those of its chain, and those within them, as of the
-// copies to which Multus delegates. It returns none of what is not JSON.
+// Mentions returns the types of plugins that a configuration names anywhere, sorted: those of its
+// chain, and those within them, as of the copies to which Multus delegates. It returns none of what
+// is not JSON.
 func Mentions(data []byte) []string {
 	v, err := value(json.RawMessage(data))
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Delegation is what a configuration that begins with Multus runs for each pod in the place of a network of its own.
+// Delegation is what a configuration that begins with Multus runs for each pod in the place of a
+// network of its own.
 type Delegation string
 
 // The delegations, seen from another configuration of the same directory.
@@ -19,11 +20,13 @@ const (
 	Copied       Delegation = "holds a copy of a configuration without the plugin"
 )
 
-// IsMultus reports whether plugins of the type run the networks of others. A shim calls Multus' daemon.
+// IsMultus reports whether plugins of the type run the networks of others. A shim calls Multus'
+// daemon.
 func IsMultus(plugin string) bool { return plugin == "multus" || plugin == "multus-shim" }
 
-// Delegates reports whether a configuration runs what another one holds, for which that one has the plugin of a type. See "clusterNetwork"
-// and "delegates" in Multus' configuration reference; the latter is ignored beside the former.
+// Delegates reports whether a configuration runs what another one holds, for which that one has the
+// plugin of a type. See "clusterNetwork" and "delegates" in Multus' configuration reference; the
+// latter is ignored beside the former.
 func (c Choice) Delegates(to Choice, plugin string) Delegation {
 	multus := c.List.Plugins[0]
 	if !IsMultus(multus.Type) {
@@ -53,7 +56,8 @@ func (c Choice) Delegates(to Choice, plugin string) Delegation {
 	return Unclear
 }
 
-// copied judges the first delegate, which is the network of each pod: a list, or a plain configuration.
+// copied judges the first delegate, which is the network of each pod: a list, or a plain
+// configuration.
 func copied(delegate json.RawMessage, plugin string) Delegation {
 	list, err := Parse(delegate)
 	if err != nil {

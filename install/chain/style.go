@@ -15,7 +15,8 @@ func (l *List) spaceBefore(i int) []byte {
 	return l.data[from:start]
 }
 
-// like formats an element as its neighbour is: over several lines or on one, with its indentation and its line ends.
+// like formats an element as its neighbour is: over several lines or on one, with its indentation
+// and its line ends.
 func like(element, neighbour json.RawMessage, before []byte) []byte {
 	var out bytes.Buffer
 	unit, multiline := indentation(neighbour, before)
@@ -34,7 +35,8 @@ func like(element, neighbour json.RawMessage, before []byte) []byte {
 	return out.Bytes()
 }
 
-// indentation returns by what the members of an element are indented from the element, and whether they stand on lines of their own.
+// indentation returns by what the members of an element are indented from the element, and whether
+// they stand on lines of their own.
 func indentation(element json.RawMessage, before []byte) (unit []byte, multiline bool) {
 	if bytes.IndexByte(before, '\n') < 0 {
 		return nil, false

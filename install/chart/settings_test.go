@@ -1,5 +1,5 @@
-// Package chart_test keeps what the chart says of the agent's settings in step with their table. What the chart renders is tested in
-// the module e2e/deploy.
+// Package chart_test keeps what the chart says of the agent's settings in step with their table.
+// What the chart renders is tested in the module e2e/deploy.
 package chart_test
 
 import (
@@ -17,7 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "write files/settings.yaml and the tables of README.md from the tables in Go")
 
-// The chart refuses variables under the key env that have a key of their own, are not to be changed, or mean nothing here.
+// The chart refuses variables under the key env that have a key of their own, are not to be
+// changed, or mean nothing here.
 func TestRefusalsFollowTheTable(t *testing.T) {
 	var want strings.Builder
 	fmt.Fprintln(&want, "# Generated from the table of settings; see settings_test.go.\nkeys:")

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An instance is one of inotify(7). It keeps no paths: a directory is known by the descriptor that the kernel gives it, the same under all
-// its names and wherever it is moved. A book of paths would be wrong as soon as two directories take each other's names.
+// An instance is one of inotify(7). It keeps no paths: a directory is known by the descriptor that
+// the kernel gives it, the same under all its names and wherever it is moved. A book of paths would
+// be wrong as soon as two directories take each other's names.
 type instance struct {
 	fd     int
 	file   *os.File // of fd
@@ -43,7 +44,8 @@ func (i *instance) watch(dir string) (descriptor int, err error) {
 // drop ends the watch of a directory. That of one that was removed has ended.
 func (i *instance) drop(descriptor int) { _, _ = unix.InotifyRmWatch(i.fd, uint32(descriptor)) }
 
-// read passes events on. What they say does not matter, nor whether some are lost: whoever is woken looks at everything.
+// read passes events on. What they say does not matter, nor whether some are lost: whoever is woken
+// looks at everything.
 func (i *instance) read(wake func()) {
 	buffer := make([]byte, 4096) // has room for some events: one is at most 16 bytes and a name (inotify(7))
 	for {

@@ -21,8 +21,9 @@ func trails(links []string) []string {
 	return slices.Compact(dirs)
 }
 
-// trail returns the directories a change in which may make a link lead to another file, or to one with another content: those of all links
-// on the way and that of the file. Where the way ends before, the last is the one in which it could go on.
+// trail returns the directories a change in which may make a link lead to another file, or to one
+// with another content: those of all links on the way and that of the file. Where the way ends
+// before, the last is the one in which it could go on.
 func trail(link string) []string {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(link))
 	if err != nil {
@@ -45,7 +46,8 @@ type walk struct {
 	way []string
 }
 
-// step goes on by one name. It reports whether that depended on what the directory holds under it: a link, or the end of the way.
+// step goes on by one name. It reports whether that depended on what the directory holds under it:
+// a link, or the end of the way.
 func (w *walk) step() bool {
 	name := w.way[0]
 	w.way = w.way[1:]

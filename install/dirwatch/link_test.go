@@ -64,7 +64,8 @@ func TestAChangeBehindALinkWakes(t *testing.T) {
 	}
 }
 
-// Where a link led before is not watched any more, even if it was a directory that is watched under another name.
+// Where a link led before is not watched any more, even if it was a directory that is watched under
+// another name.
 func TestWhereALinkLedBeforeIsNotWatched(t *testing.T) {
 	root := linked(t, map[string]string{"dir/link": "../real/file", "alias": "dir"})
 	w := dirwatch.New(func() {}, filepath.Join(root, "alias"))
@@ -123,7 +124,8 @@ func TestALinkToItselfLeadsNowhere(t *testing.T) {
 	}
 }
 
-// linked is a directory with three others, of which two have a file, and with links; ROOT in what they name is the directory.
+// linked is a directory with three others, of which two have a file, and with links; ROOT in what
+// they name is the directory.
 func linked(t *testing.T, links map[string]string) string {
 	t.Helper()
 	root := t.TempDir()

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/dirwatch"
 )
 
-// Whatever directories do with their names, those are watched that have them when the watch is renewed, and no other.
+// Whatever directories do with their names, those are watched that have them when the watch is
+// renewed, and no other.
 func TestDirectoriesTakeEachOthersNames(t *testing.T) {
 	root := linked(t, map[string]string{"dir/a": "../real/file", "dir/b": "../other/file", "dir/c": "../hops/old"})
 	behind := []string{"real", "other", "hops"}

@@ -1,4 +1,5 @@
-// Package dirwatch reports that something has changed in directories, to those who then look at everything and have a timer as well.
+// Package dirwatch reports that something has changed in directories, to those who then look at
+// everything and have a timer as well.
 package dirwatch
 
 import (
@@ -7,8 +8,8 @@ import (
 	"slices"
 )
 
-// A Watch wakes somebody when something changes in directories. Directories that come, go or are replaced are found by renewing it. It is
-// used by one goroutine at a time.
+// A Watch wakes somebody when something changes in directories. Directories that come, go or are
+// replaced are found by renewing it. It is used by one goroutine at a time.
 type Watch struct {
 	wake func()
 	dirs []string
@@ -20,14 +21,15 @@ type Watch struct {
 // descriptors are those of directories that are watched.
 type descriptors map[int]bool
 
-// New returns a watch of directories that calls wake, from a goroutine of its own, when something has changed. Nothing is watched before
-// [Watch.Renew].
+// New returns a watch of directories that calls wake, from a goroutine of its own, when something
+// has changed. Nothing is watched before [Watch.Renew].
 func New(wake func(), dirs ...string) *Watch { return &Watch{wake: wake, dirs: dirs} }
 
-// Renew makes sure that all directories are watched from now on, and with them those through which symbolic links lead to the files that
-// they name, for links in these directories. What has none of these names any more is not watched any more. It returns why some are not
-// watched; they may be when it is called next. It is called before each look at them: so no change is missed but that of a directory that
-// was replaced since.
+// Renew makes sure that all directories are watched from now on, and with them those through which
+// symbolic links lead to the files that they name, for links in these directories. What has none of
+// these names any more is not watched any more. It returns why some are not watched; they may be
+// when it is called next. It is called before each look at them: so no change is missed but that of
+// a directory that was replaced since.
 func (w *Watch) Renew(links ...string) error {
 	if w.inotify == nil {
 		opened, err := open(w.wake)
@@ -60,7 +62,8 @@ func (w *Watch) add(now descriptors, dir string) error {
 	return err
 }
 
-// renewals bounds how often links are followed again. Of one that changes so often there are events.
+// renewals bounds how often links are followed again. Of one that changes so often there are
+// events.
 const renewals = 3
 
 // addBehind watches directories to which links lead.

@@ -20,7 +20,8 @@ const (
 // An Entry describes what was changed.
 type Entry struct {
 	Kind Kind `json:"kind"`
-	// Original is what the file held before us; of a converted one, what the removed file held; of a created one nothing.
+	// Original is what the file held before us; of a converted one, what the removed file held; of
+	// a created one nothing.
 	Original []byte `json:"original,omitempty"`
 	// From is the name of the removed file; of a converted one only.
 	From string `json:"from,omitempty"`
@@ -28,8 +29,8 @@ type Entry struct {
 	Mode fs.FileMode `json:"mode,omitempty"`
 	// Written are the checksums of what we wrote: one, or two while a change may be under way.
 	Written []string `json:"written"`
-	// Versions are the checksums of the plugin's executables that were installed, the newest last; of no other file. One of them may
-	// stay in use as long as it cannot be replaced.
+	// Versions are the checksums of the plugin's executables that were installed, the newest last;
+	// of no other file. One of them may stay in use as long as it cannot be replaced.
 	Versions []string `json:"versions,omitempty"`
 	// Taken are the elements of other plugins in whose place ours came, as they were written.
 	Taken [][]byte `json:"taken,omitempty"`
@@ -38,8 +39,8 @@ type Entry struct {
 // Wrote reports whether data is what we wrote, and nobody after us.
 func (e Entry) Wrote(data []byte) bool { return slices.Contains(e.Written, Sum(data)) }
 
-// Writing returns the entry for a change of the file from what it holds now to content. Until the change is made the file may hold
-// what we wrote earlier.
+// Writing returns the entry for a change of the file from what it holds now to content. Until the
+// change is made the file may hold what we wrote earlier.
 func (e Entry) Writing(now, content []byte) Entry {
 	next := e
 	next.Written = []string{Sum(content)}

@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// Whatever the file holds: it is read, refused as another version's, or put aside. What was read can be written and read again.
+// Whatever the file holds: it is read, refused as another version's, or put aside. What was read
+// can be written and read again.
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte(`{"version":1,"entries":{"conf/a":{"kind":"edited","original":"e30=","mode":420,"written":["x"],"taken":["e30="]}}}`))
 	f.Add([]byte(`{"version":1,"entries":null}`))

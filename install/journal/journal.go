@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// A Journal is the record of a state directory. Values come from [Open]. A journal is used by one goroutine, and by one process at
-// a time: hold the [Lock].
+// A Journal is the record of a state directory. Values come from [Open]. A journal is used by one
+// goroutine, and by one process at a time: hold the [Lock].
 type Journal struct {
 	path    string
 	entries map[string]Entry
@@ -35,8 +35,9 @@ type content struct {
 // ErrDamaged is in the error of a journal that cannot be understood.
 var ErrDamaged = errors.New("the journal is damaged")
 
-// Open reads the journal of a state directory, which is made if it does not exist. A damaged journal is put aside: then the error has
-// [ErrDamaged] in it and the returned journal is empty but of use.
+// Open reads the journal of a state directory, which is made if it does not exist. A damaged
+// journal is put aside: then the error has [ErrDamaged] in it and the returned journal is empty but
+// of use.
 func Open(dir string) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
@@ -77,8 +78,8 @@ func (j *Journal) Entry(path string) (Entry, bool) {
 // Paths returns the files that have an entry, in order.
 func (j *Journal) Paths() []string { return slices.Sorted(maps.Keys(j.entries)) }
 
-// Note records what will be done to the file at path, in the place of an earlier entry. When it returns without an error the record
-// is on disk.
+// Note records what will be done to the file at path, in the place of an earlier entry. When it
+// returns without an error the record is on disk.
 func (j *Journal) Note(path string, e Entry) error {
 	before, had := j.entries[path]
 	j.entries[path] = e

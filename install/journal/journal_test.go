@@ -169,7 +169,8 @@ func users(t *testing.T, path string) int {
 	return n
 }
 
-// A state directory that has become read-only: what is there can be read and locked, and what is recorded may be recorded again.
+// A state directory that has become read-only: what is there can be read and locked, and what is
+// recorded may be recorded again.
 func TestAReadOnlyStateDirectory(t *testing.T) {
 	if !filetest.Private(t) {
 		return

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// A Lock keeps other processes from changing the node at the same time. It ends with the process, however that ends.
+// A Lock keeps other processes from changing the node at the same time. It ends with the process,
+// however that ends.
 type Lock struct {
 	f        *os.File
 	readOnly error
@@ -23,12 +24,14 @@ type Lock struct {
 
 const (
 	lockName = "lock"
-	// lockPoll is how often a lock that somebody holds is tried: they hold it for some milliseconds.
+	// lockPoll is how often a lock that somebody holds is tried: they hold it for some
+	// milliseconds.
 	lockPoll = 10 * time.Millisecond
 )
 
-// Acquire takes the lock of a state directory, which is made if it does not exist. It waits until ctx ends; the error says which
-// process holds the lock. In a directory that has become read-only the lock can still be taken: see [Lock.ReadOnly].
+// Acquire takes the lock of a state directory, which is made if it does not exist. It waits until
+// ctx ends; the error says which process holds the lock. In a directory that has become read-only
+// the lock can still be taken: see [Lock.ReadOnly].
 func Acquire(ctx context.Context, dir string) (*Lock, error) {
 	path := filepath.Join(dir, lockName)
 	for {
@@ -61,8 +64,8 @@ func Acquire(ctx context.Context, dir string) (*Lock, error) {
 	}
 }
 
-// open opens a file to be locked, which is made if it does not exist. Where that cannot be because the file system is read-only, one that
-// is there does as well, and readOnly says so.
+// open opens a file to be locked, which is made if it does not exist. Where that cannot be because
+// the file system is read-only, one that is there does as well, and readOnly says so.
 func open(path string) (f *os.File, readOnly, err error) {
 	f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if !file.IsReadOnly(err) {
@@ -100,13 +103,15 @@ func current(f *os.File, path string) bool {
 	return err == nil && os.SameFile(held, named)
 }
 
-// ReadOnly returns why nothing can be recorded in the state directory: its file system is read-only. What was recorded before can be read.
+// ReadOnly returns why nothing can be recorded in the state directory: its file system is
+// read-only. What was recorded before can be read.
 func (l *Lock) ReadOnly() error { return l.readOnly }
 
 // Release gives the lock back.
 func (l *Lock) Release() error { return l.f.Close() }
 
-// Discard removes the lock's file and the state directory, if nothing else is in it, and gives the lock back.
+// Discard removes the lock's file and the state directory, if nothing else is in it, and gives the
+// lock back.
 func (l *Lock) Discard() error {
 	dir := filepath.Dir(l.f.Name())
 	_ = os.Remove(filepath.Join(dir, presenceName))

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Registration shows other processes that an agent runs on the node. During a rolling update there may be several. It ends with the
-// process, even if that is killed.
+// A Registration shows other processes that an agent runs on the node. During a rolling update
+// there may be several. It ends with the process, even if that is killed.
 type Registration struct{ f *os.File }
 
 const presenceName = "agents"
@@ -37,7 +37,8 @@ func RegisterAgent(dir string) (*Registration, error) {
 // Unregister ends the registration.
 func (p *Registration) Unregister() error { return p.f.Close() }
 
-// CheckNoAgent returns nil if no agent is registered in a state directory, and [ErrAgentRunning] if one is.
+// CheckNoAgent returns nil if no agent is registered in a state directory, and [ErrAgentRunning] if
+// one is.
 func CheckNoAgent(dir string) error {
 	f, err := os.Open(filepath.Join(dir, presenceName))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,6 +1,8 @@
-// Package metrics is the table of the node agent's metrics: names, help, labels and buckets, from which the agent makes its collectors
-// and against which the dashboard and the alert rules are tested. Names follow the conventions of Prometheus: base units, counters end
-// in _total. What begins with istio_cni_ has the name and the meaning that istio-cni gives it, so that existing alerts go on.
+// Package metrics is the table of the node agent's metrics: names, help, labels and buckets, from
+// which the agent makes its collectors and against which the dashboard and the alert rules are
+// tested. Names follow the conventions of Prometheus: base units, counters end in _total. What
+// begins with istio_cni_ has the name and the meaning that istio-cni gives it, so that existing
+// alerts go on.
 package metrics
 
 import "slices"
@@ -30,7 +32,8 @@ type Metric struct {
 // A Label is one dimension of a metric.
 type Label struct {
 	Name string
-	// Values are all that may occur; empty if they are names from outside, of which there are few: programs, versions.
+	// Values are all that may occur; empty if they are names from outside, of which there are few:
+	// programs, versions.
 	Values []string
 }
 

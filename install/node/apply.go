@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// apply makes targets true in their order, up to the first that fails. It returns the paths of those that it changed, and what could not
-// be recorded.
+// apply makes targets true in their order, up to the first that fails. It returns the paths of
+// those that it changed, and what could not be recorded.
 func (n *Node) apply(s Settings, j *journal.Journal, targets []Target) (changed []string, unrecorded []error, err error) {
 	for _, t := range targets {
 		path := filepath.Join(s.CNIConfDir, t.Name)
@@ -39,8 +39,9 @@ func (n *Node) apply(s Settings, j *journal.Journal, targets []Target) (changed 
 	return changed, unrecorded, nil
 }
 
-// dispensable reports whether a change may be made although it cannot be recorded: with what the journal knows of the file the plugin can
-// be taken out of it again, and nothing of others is lost that it does not know.
+// dispensable reports whether a change may be made although it cannot be recorded: with what the
+// journal knows of the file the plugin can be taken out of it again, and nothing of others is lost
+// that it does not know.
 func dispensable(j *journal.Journal, t Target) bool {
 	old, recorded := j.Entry(confKey(t.Name))
 	return recorded && slices.EqualFunc(old.Taken, t.Entry.Taken, slices.Equal) &&

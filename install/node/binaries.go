@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// install puts the executables in place. It reports whether the plugin can be named by a configuration, and whether that must be the
-// one that the plugin there was written for.
+// install puts the executables in place. It reports whether the plugin can be named by a
+// configuration, and whether that must be the one that the plugin there was written for.
 func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated, ok bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.Binaries)) {
 		path := filepath.Join(s.CNIBinDir, name)
@@ -81,8 +81,8 @@ func versions(j *journal.Journal, name string) []string {
 	return e.Versions
 }
 
-// putVersion records and copies a version of an executable. Where it cannot be recorded any more, it is copied if the journal knows at
-// least whose the name is.
+// putVersion records and copies a version of an executable. Where it cannot be recorded any more,
+// it is copied if the journal knows at least whose the name is.
 func (n *Node) putVersion(j *journal.Journal, name, source string, status *Status) (changed, disturbed bool, err error) {
 	sum, err := n.executables.sum(source)
 	if err != nil {
@@ -102,7 +102,8 @@ func (n *Node) putVersion(j *journal.Journal, name, source string, status *Statu
 	return n.executables.put(name, source)
 }
 
-// putNoop records and copies the executable that does nothing. Its checksum is kept, by which it is recognised without its source.
+// putNoop records and copies the executable that does nothing. Its checksum is kept, by which it is
+// recognised without its source.
 func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, err error) {
 	sum, err := n.executables.sum(source)
 	if err != nil {
@@ -121,8 +122,8 @@ func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, e
 // recount is how old the count of references may be.
 const recount = time.Minute
 
-// fillGaps keeps an executable that does nothing in the place of each that ours came instead of, while there are sandboxes whose
-// removal needs it.
+// fillGaps keeps an executable that does nothing in the place of each that ours came instead of,
+// while there are sandboxes whose removal needs it.
 func (n *Node) fillGaps(s Settings, j *journal.Journal, status *Status) {
 	if s.Noop == "" {
 		return

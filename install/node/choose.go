@@ -38,7 +38,8 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 	return choice, true
 }
 
-// find returns the configuration to insert into: the one that runtimes take, the named one, or the list that we have made of that.
+// find returns the configuration to insert into: the one that runtimes take, the named one, or the
+// list that we have made of that.
 func (p *planner) find(files []chain.File) (chain.Choice, []chain.Skipped, error) {
 	name := p.CNIConfFileName
 	if list, ok := p.standIn(name); ok {
@@ -64,8 +65,8 @@ func (p *planner) standIn(plain string) (string, bool) {
 	return "", false
 }
 
-// passedOver tells about a file that is not valid. First says that runtimes come to it before a valid one: it decides what they do, unless
-// our own configuration comes before it.
+// passedOver tells about a file that is not valid. First says that runtimes come to it before a
+// valid one: it decides what they do, unless our own configuration comes before it.
 func (p *planner) passedOver(s chain.Skipped, first bool) {
 	file := p.found.Files[s.Name]
 	switch {
@@ -87,8 +88,9 @@ const (
 	removeIt       = "correct it, or take it out of the directory"
 )
 
-// comesAfterOurs reports whether runtimes find our own configuration before a file that is not valid. Before one that cannot be read here
-// none is put: it may be the network of the node, and ours would be a copy of another.
+// comesAfterOurs reports whether runtimes find our own configuration before a file that is not
+// valid. Before one that cannot be read here none is put: it may be the network of the node, and
+// ours would be a copy of another.
 func (p *planner) comesAfterOurs(name string) bool {
 	_, exists := p.found.Files[p.IstioOwnedCNIConfigFileName]
 	return p.Settings.owned() && p.IstioOwnedCNIConfigFileName < name && (exists || p.found.Files[name].Err == nil)
@@ -114,9 +116,11 @@ func (p *planner) bypass(files []chain.File, chosen chain.Choice) {
 	}
 }
 
-// notInUse reports that another configuration comes before the named one, unless pods come to that nevertheless. Of a delegation that cannot
-// be followed here ([chain.Unclear]) it only tells, and the node counts as it should be although pods may have no redirection: where that
-// leads is known to the API server or to another directory, and a node on which it leads to the named one would never be ready.
+// notInUse reports that another configuration comes before the named one, unless pods come to that
+// nevertheless. Of a delegation that cannot be followed here ([chain.Unclear]) it only tells, and
+// the node counts as it should be although pods may have no redirection: where that leads is known
+// to the API server or to another directory, and a node on which it leads to the named one would
+// never be ready.
 func (p *planner) notInUse(named, first chain.Choice) {
 	delegation := first.Delegates(named, p.Type)
 	switch {

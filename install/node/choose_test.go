@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// says fails unless a status has the one problem, which keeps the node from being ready, with all these words.
+// says fails unless a status has the one problem, which keeps the node from being ready, with all
+// these words.
 func (b *bed) says(s node.Status, reason node.Reason, words ...string) {
 	b.t.Helper()
 	b.blocked(s, reason, "")
@@ -21,7 +22,8 @@ func (b *bed) says(s node.Status, reason node.Reason, words ...string) {
 	}
 }
 
-// A named configuration, and a network that comes before it: no pod comes to the plugin, and that is never silent.
+// A named configuration, and a network that comes before it: no pod comes to the plugin, and that
+// is never silent.
 func TestWhatComesBeforeTheNamedConfigurationIsNamed(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -96,8 +98,9 @@ func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	b.installed(b.reconcile())
 }
 
-// A copy of the second network before a first one that cannot be read here would change the network of the node. A runtime that cannot read
-// it either may take the second one, which therefore has the plugin meanwhile.
+// A copy of the second network before a first one that cannot be read here would change the network
+// of the node. A runtime that cannot read it either may take the second one, which therefore has
+// the plugin meanwhile.
 func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -133,7 +136,8 @@ func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	b.restored(before)
 }
 
-// A file that its owner is writing is not valid for a moment. That is no reason to be not ready, unless it stays so.
+// A file that its owner is writing is not valid for a moment. That is no reason to be not ready,
+// unless it stays so.
 func TestAFileThatIsBeingWritten(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))

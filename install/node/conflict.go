@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// A ConflictingWriter is another program that writes or removes a file again and again after the agent has written it.
+// A ConflictingWriter is another program that writes or removes a file again and again after the
+// agent has written it.
 type ConflictingWriter struct {
-	// File is a configuration, without its directory, or the path of an executable. Plugin is the plugin by which they are known; it is
-	// empty for an executable.
+	// File is a configuration, without its directory, or the path of an executable. Plugin is the
+	// plugin by which they are known; it is empty for an executable.
 	File, Plugin string
 	// Writer is the program, as far as it can be told from the plugin; Advice what to do about it.
 	Writer, Advice string
@@ -45,16 +46,19 @@ func (r ConflictingWriter) String() string {
 }
 
 const (
-	// A conflicting writer rewrites at least this often with less than memory in between. Once or twice is an upgrade.
+	// A conflicting writer rewrites at least this often with less than memory in between. Once or
+	// twice is an upgrade.
 	contestedAfter = 3
 	memory         = 10 * time.Minute
-	// One who on average rewrites with less than quiet in between leaves pods so much time without the plugin that the node is not ready.
+	// One who on average rewrites with less than quiet in between leaves pods so much time without
+	// the plugin that the node is not ready.
 	quiet = 10 * time.Second
 	// relaxed is how long a constraint stays relaxed that a conflicting writer does not respect.
 	relaxed = 5 * time.Minute
 )
 
-// conflicts counts the writes of other programs over the files of the agent. It is not safe for concurrent use.
+// conflicts counts the writes of other programs over the files of the agent. It is not safe for
+// concurrent use.
 type conflicts struct {
 	armed    map[string]bool // files that hold what we wrote, as far as we know
 	contests map[string]*ConflictingWriter
@@ -73,7 +77,8 @@ func (r *conflicts) wrote(name string) { r.armed[name] = true }
 // released notes that the agent no longer manages a file.
 func (r *conflicts) released(name string) { delete(r.armed, name) }
 
-// rewritten notes that a file does not have the desired content, and by which program. It counts once per repair.
+// rewritten notes that a file does not have the desired content, and by which program. It counts
+// once per repair.
 func (r *conflicts) rewritten(now time.Time, name, plugin string) {
 	if !r.armed[name] {
 		return

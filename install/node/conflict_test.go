@@ -146,8 +146,9 @@ func TestWhoCountsAsARival(t *testing.T) {
 	}
 }
 
-// A conflicting writer that leaves a pause is named as well, from its third time on until it has missed two of its turns. Pods nearly always meet the
-// plugin then, so the node is ready; it is not as soon as the writer becomes fast.
+// A conflicting writer that leaves a pause is named as well, from its third time on until it has
+// missed two of its turns. Pods nearly always meet the plugin then, so the node is ready; it is not
+// as soon as the writer becomes fast.
 func TestASlowRivalIsNamed(t *testing.T) {
 	for _, period := range []time.Duration{12 * time.Second, time.Minute, 9 * time.Minute} {
 		t.Run(period.String(), func(t *testing.T) {
@@ -204,7 +205,8 @@ func TestRareRewritesAreNobodysFight(t *testing.T) {
 	}
 }
 
-// istio-cni's agent puts its entry back. Both plugins in the chain are harmless, a file that is never at rest is not.
+// istio-cni's agent puts its entry back. Both plugins in the chain are harmless, a file that is
+// never at rest is not.
 func TestARunningIstioAgentIsLeftAloneAfterAWhile(t *testing.T) {
 	b := newBed(t)
 	b.executable("istio-cni", "istio's plugin")

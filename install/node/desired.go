@@ -9,16 +9,16 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// Relaxed are the constraints that are relaxed for a time because they cannot be met, so that the one that matters is: the plugin is in
-// the chain.
+// Relaxed are the constraints that are relaxed for a time because they cannot be met, so that the
+// one that matters is: the plugin is in the chain.
 type Relaxed struct {
 	Position bool // other plugins may come after ours
 	Together bool // plugins in whose place ours comes may stay beside it
 	Outdated bool // an element of ours with another configuration may stay: its executable could not be replaced
 }
 
-// Desired computes what the configuration directory should be like. It looks at nothing but its arguments; only the settings' gate
-// is asked.
+// Desired computes what the configuration directory should be like. It looks at nothing but its
+// arguments; only the settings' gate is asked.
 func Desired(s Settings, f Found, c Relaxed) State {
 	p := planner{Settings: s, found: f, relaxed: c}
 	switch {
@@ -40,8 +40,8 @@ type planner struct {
 	relaxed Relaxed
 }
 
-// chained puts the plugin into the configuration that the runtime uses, and keeps it up to date wherever else it is: if that
-// configuration goes away, the next one has it already.
+// chained puts the plugin into the configuration that the runtime uses, and keeps it up to date
+// wherever else it is: if that configuration goes away, the next one has it already.
 func (p *planner) chained() {
 	own := p.leftovers()
 	files := p.found.configurations(own...)
@@ -64,8 +64,8 @@ func (p *planner) chained() {
 	}
 }
 
-// releaseLeftovers takes them away. A copy of a primary configuration is better than nothing while there is none; a stand-alone one
-// is no network.
+// releaseLeftovers takes them away. A copy of a primary configuration is better than nothing while
+// there is none; a stand-alone one is no network.
 func (p *planner) releaseLeftovers(primary bool) {
 	for _, name := range p.leftovers() {
 		if primary || filepath.Ext(name) != ".conflist" {
@@ -86,7 +86,8 @@ func (p *planner) leftovers() []string {
 	return names
 }
 
-// owned keeps a copy of the primary configuration with the plugin in it. Where that cannot be, the plugin goes into the primary one.
+// owned keeps a copy of the primary configuration with the plugin in it. Where that cannot be, the
+// plugin goes into the primary one.
 func (p *planner) owned() {
 	name := p.IstioOwnedCNIConfigFileName
 	now, exists := p.found.Files[name]
@@ -97,7 +98,8 @@ func (p *planner) owned() {
 	}
 	others := p.found.configurations(append(p.leftovers(), name)...)
 	if _, hidden := p.hidden(others); hidden && !exists {
-		// A copy of what comes next might be put before the network of the node. A runtime that passes over what is hidden takes the next.
+		// A copy of what comes next might be put before the network of the node. A runtime that
+		// passes over what is hidden takes the next.
 		p.chained()
 		return
 	}

@@ -36,14 +36,16 @@ type Directories struct {
 func (d Directories) Known() bool { return d.Configuration != Unknown && d.Binary != Unknown }
 
 const (
-	// remountAfter is how long a directory that was the node's is another one before only a new mount is expected to help: whoever moves
-	// directories may be about to move them back.
+	// remountAfter is how long a directory that was the node's is another one before only a new
+	// mount is expected to help: whoever moves directories may be about to move them back.
 	remountAfter = 2 * time.Second
-	// remountLate is the same for one that was never the node's: then a new mount is unlikely to help, and shall not be made again and again.
+	// remountLate is the same for one that was never the node's: then a new mount is unlikely to
+	// help, and shall not be made again and again.
 	remountLate = 5 * time.Minute
 )
 
-// directories follow whether what this process keeps is what the runtime finds at the same paths of the node. Not safe for concurrent use.
+// directories follow whether what this process keeps is what the runtime finds at the same paths of
+// the node. Not safe for concurrent use.
 type directories struct {
 	mounts map[string]*mount // by the path on the node
 }
@@ -67,8 +69,8 @@ func (d *directories) of(onNode string) *mount {
 	return m
 }
 
-// check compares the directories, and in them the configuration in use and the plugin, with the node's, and adds what is wrong to a
-// status.
+// check compares the directories, and in them the configuration in use and the plugin, with the
+// node's, and adds what is wrong to a status.
 func (d *directories) check(s Settings, status *Status) {
 	root, hidden := "", errors.New("the node's root directory is not seen from here")
 	if s.NodeRoot != nil {
@@ -93,8 +95,8 @@ func (d *directories) check(s Settings, status *Status) {
 	status.Directories.Binary = look(s.CNIBinDir, s.NodeCNIBinDir, s.Type)
 }
 
-// compare says what a directory of this process is on the node. Where the node is hidden, only a directory that was moved or removed is
-// recognised, by its place in its file system.
+// compare says what a directory of this process is on the node. Where the node is hidden, only a
+// directory that was moved or removed is recognised, by its place in its file system.
 func (m *mount) compare(dir, root, onNode string, hidden error) (Directory, error) {
 	if hidden == nil {
 		found, err := sameFile(dir, root, onNode)
@@ -143,8 +145,8 @@ func (m *mount) judge(found Directory, status *Status, onNode string, whole bool
 	}
 }
 
-// sameFile compares a file of this process with what a process with that root directory finds at a path. Of one that is being replaced at
-// this moment it takes the second look.
+// sameFile compares a file of this process with what a process with that root directory finds at a
+// path. Of one that is being replaced at this moment it takes the second look.
 func sameFile(path, root, onNode string) (found Directory, err error) {
 	for range 3 {
 		found, err = lookTwice(path, root, onNode)
@@ -188,8 +190,9 @@ func absent(root string, err error) (Directory, error) {
 	return Gone, nil
 }
 
-// mountRoot returns where the root of the mount at a directory is now in its file system (proc_pid_mountinfo(5)). It follows the
-// directory when that is moved on the node, and says so when it is removed.
+// mountRoot returns where the root of the mount at a directory is now in its file system
+// (proc_pid_mountinfo(5)). It follows the directory when that is moved on the node, and says so
+// when it is removed.
 func mountRoot(dir string) (string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// A mounted bed has directories of a node that are mounted for the agent as the runtime does that, and the process of a runtime with
-// mounts of its own.
+// A mounted bed has directories of a node that are mounted for the agent as the runtime does that,
+// and the process of a runtime with mounts of its own.
 type mounted struct {
 	*bed
 	runtime *exec.Cmd
@@ -73,7 +73,8 @@ func (m *mounted) onNode(argv ...string) {
 	}
 }
 
-// The agent's mount leads to the directory that was there when it was made. The runtime goes by the path.
+// The agent's mount leads to the directory that was there when it was made. The runtime goes by the
+// path.
 func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -189,7 +190,8 @@ func TestAFileThatIsMountedOverOnTheNode(t *testing.T) {
 	}
 }
 
-// A directory that never was the node's, as by a wrong setting, is not ready, and the agent does not end every few seconds because of it.
+// A directory that never was the node's, as by a wrong setting, is not ready, and the agent does
+// not end every few seconds because of it.
 func TestADirectoryThatNeverWasTheNodes(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -208,7 +210,8 @@ func TestADirectoryThatNeverWasTheNodes(t *testing.T) {
 	}
 }
 
-// What cannot be compared is unknown, and no reason to refuse pods. A directory that was moved is recognised nevertheless.
+// What cannot be compared is unknown, and no reason to refuse pods. A directory that was moved is
+// recognised nevertheless.
 func TestADirectoryOfAHiddenNode(t *testing.T) {
 	if !filetest.Private(t) {
 		return

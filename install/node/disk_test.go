@@ -128,7 +128,8 @@ func TestReadOnlyDirectories(t *testing.T) {
 	}
 }
 
-// What was recorded before the state directory became read-only, or full, is enough to keep the node right.
+// What was recorded before the state directory became read-only, or full, is enough to keep the
+// node right.
 func TestWithoutARecordWhatIsRecordedIsKeptRight(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -229,7 +230,8 @@ func TestWithoutARecordNobodyIsDisplaced(t *testing.T) {
 	b.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})
 }
 
-// A directory of the node is mounted into the agent's container. If it is removed and made anew there, the mount shows the old one.
+// A directory of the node is mounted into the agent's container. If it is removed and made anew
+// there, the mount shows the old one.
 func TestADirectoryThatWasReplacedUnderItsMount(t *testing.T) {
 	if !filetest.Private(t) {
 		return

@@ -15,8 +15,9 @@ import (
 
 const executableMode = 0o755
 
-// executables compares executables with the files that they are copies of. Contents are read once: as long as neither file has
-// changed by its status (which no write can avoid), what was found stays true. Not safe for concurrent use.
+// executables compares executables with the files that they are copies of. Contents are read once:
+// as long as neither file has changed by its status (which no write can avoid), what was found
+// stays true. Not safe for concurrent use.
 type executables struct {
 	dir   string
 	known map[pair]verdict
@@ -36,7 +37,8 @@ type checksum struct {
 	sum string
 }
 
-// identity changes with each change of a file's content: the kernel sets the last time, and nobody else can.
+// identity changes with each change of a file's content: the kernel sets the last time, and nobody
+// else can.
 type identity struct {
 	dev, ino uint64
 	size     int64
@@ -92,7 +94,8 @@ func (x *executables) sum(path string) (string, error) {
 	return x.sums[path].sum, nil
 }
 
-// judge says what the executable is: the one that source is, one of these earlier versions, or another program.
+// judge says what the executable is: the one that source is, one of these earlier versions, or
+// another program.
 func (x *executables) judge(name, source string, versions []string) Executable {
 	if same, err := x.holds(name, source); err == nil && same {
 		return Verified
@@ -116,8 +119,8 @@ func (x *executables) exists(name string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }
 
-// put makes the executable a copy of source, and reports whether there was anything to do, and whether that was because somebody else
-// has removed or changed it since it was one.
+// put makes the executable a copy of source, and reports whether there was anything to do, and
+// whether that was because somebody else has removed or changed it since it was one.
 func (x *executables) put(name, source string) (changed, disturbed bool, err error) {
 	disturbed = x.disturbed(name, source)
 	if same, err := x.holds(name, source); err == nil && same {
@@ -125,13 +128,15 @@ func (x *executables) put(name, source string) (changed, disturbed bool, err err
 	}
 	x.forget(name)
 	if changed, err = file.Copy(filepath.Join(x.dir, name), source, executableMode); err == nil {
-		// So it is known from now on which file is ours. If it is not there any more, the next look finds that out.
+		// So it is known from now on which file is ours. If it is not there any more, the next look
+		// finds that out.
 		_, _ = x.holds(name, source)
 	}
 	return changed, disturbed, err
 }
 
-// disturbed reports whether the executable is not the file any more that was compared with source last.
+// disturbed reports whether the executable is not the file any more that was compared with source
+// last.
 func (x *executables) disturbed(name, source string) bool {
 	known, ok := x.known[pair{name, source}]
 	if !ok {

@@ -41,7 +41,8 @@ func TestWhoRemovesTheExecutableIsTold(t *testing.T) {
 	}
 }
 
-// A conflicting writer that gets the place in the chain that it wants does not excuse one that removes the executable.
+// A conflicting writer that gets the place in the chain that it wants does not excuse one that
+// removes the executable.
 func TestWhoRemovesTheExecutableIsToldBesideOneWhoIsBorne(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))

@@ -124,7 +124,8 @@ func hasPlugins(folder string) bool {
 	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return filepath.Ext(e.Name()) == ".conf" })
 }
 
-// errGone is the error of a directory that is mounted here and has been removed where it was mounted from.
+// errGone is the error of a directory that is mounted here and has been removed where it was
+// mounted from.
 var errGone = errors.New("it was removed on the node, and one that was made in its place is not seen from here")
 
 func checkLinked(dir string) error {

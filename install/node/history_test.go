@@ -18,7 +18,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// A history is a configuration directory in memory, what others did to it and what we did. It knows what must be left without us.
+// A history is a configuration directory in memory, what others did to it and what we did. It knows
+// what must be left without us.
 type history struct {
 	t        *rapid.T
 	settings node.Settings
@@ -68,8 +69,8 @@ func without(data string) string {
 	return data
 }
 
-// apply makes targets true as the node does, with a check that they are what the node would refuse otherwise. It is killed after so
-// many of the two steps that each takes.
+// apply makes targets true as the node does, with a check that they are what the node would refuse
+// otherwise. It is killed after so many of the two steps that each takes.
 func (h *history) apply(targets []node.Target, steps int) {
 	for _, t := range targets {
 		if now, ok := h.found.Files[t.Name]; ok != (t.Was != nil) || string(now.Data) != string(t.Was) {
@@ -144,7 +145,8 @@ func (h *history) chains() map[string]string {
 	return got
 }
 
-// Whatever others do between our passes, in whatever mode: the plugin is where runtimes look, and without us there is what they wrote.
+// Whatever others do between our passes, in whatever mode: the plugin is where runtimes look, and
+// without us there is what they wrote.
 func TestAnyHistory(t *testing.T) {
 	rounds := 3
 	if os.Getenv("SLUICE_LONG") == "1" {

@@ -45,12 +45,14 @@ func (p *planner) edit(name string, list *chain.List, inUse bool) {
 	p.want(Target{Name: name, Was: now.Data, Content: content, Mode: now.Mode}, e)
 }
 
-// bearable reports whether a defect may stay. Behind a configuration that is in use, only what would do harm is mended.
+// bearable reports whether a defect may stay. Behind a configuration that is in use, only what
+// would do harm is mended.
 func (p *planner) bearable(d chain.Defect, inUse bool) bool {
 	return d == chain.None || d == chain.NotLast && (p.relaxed.Position || !inUse)
 }
 
-// element is our element for a file: the one in it, as long as the executable is the one that it was written for.
+// element is our element for a file: the one in it, as long as the executable is the one that it
+// was written for.
 func (p *planner) element(name string) json.RawMessage {
 	if p.relaxed.Outdated {
 		if list, err := chain.Parse(p.found.Files[name].Data); err == nil && list.Has(p.Type) {
@@ -60,8 +62,8 @@ func (p *planner) element(name string) json.RawMessage {
 	return p.Element
 }
 
-// convert makes a list in the place of a plain configuration. The list is complete before the plain file goes, and until then the
-// plain one is used.
+// convert makes a list in the place of a plain configuration. The list is complete before the plain
+// file goes, and until then the plain one is used.
 func (p *planner) convert(choice chain.Choice) {
 	name, ok := p.converted(choice.Name)
 	if !ok {
@@ -84,7 +86,8 @@ func (p *planner) convert(choice chain.Choice) {
 	}
 }
 
-// converted returns the list that we made of a plain configuration earlier, if it is still as we made it.
+// converted returns the list that we made of a plain configuration earlier, if it is still as we
+// made it.
 func (p *planner) converted(plain string) (string, bool) {
 	for name, e := range p.found.Entries {
 		if now, exists := p.found.Files[name]; exists && e.Kind == journal.Converted && e.From == plain && e.Wrote(now.Data) {
@@ -94,8 +97,8 @@ func (p *planner) converted(plain string) (string, bool) {
 	return "", false
 }
 
-// want adds a target and its record. Nothing is wanted that would put the plugin onto the node while it could not work: then it
-// returns false.
+// want adds a target and its record. Nothing is wanted that would put the plugin onto the node
+// while it could not work: then it returns false.
 func (p *planner) want(t Target, e journal.Entry) bool {
 	if p.held(t.Name) {
 		return false
@@ -108,7 +111,8 @@ func (p *planner) want(t Target, e journal.Entry) bool {
 	return true
 }
 
-// held asks the gate, unless the plugin is on the node already: taking it out would let pods start without redirection.
+// held asks the gate, unless the plugin is on the node already: taking it out would let pods start
+// without redirection.
 func (p *planner) held(name string) bool {
 	if p.Gate == nil || len(p.found.Entries) > 0 {
 		return false

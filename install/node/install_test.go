@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// Each row is a node as it may be found, what becomes of it, and by that the promise that uninstalling restores each byte.
+// Each row is a node as it may be found, what becomes of it, and by that the promise that
+// uninstalling restores each byte.
 func TestInstall(t *testing.T) {
 	for name, row := range map[string]struct {
 		settings func(s *node.Settings)

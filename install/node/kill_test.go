@@ -120,7 +120,8 @@ func TestAKillAtAnyMoment(t *testing.T) {
 	}
 }
 
-// Every moment there is, between each two system calls that change a file; without SLUICE_LONG every seventh.
+// Every moment there is, between each two system calls that change a file; without SLUICE_LONG
+// every seventh.
 func TestAKillBeforeEachChange(t *testing.T) {
 	forms, step := []form{takeOver, inPlain}, 7
 	if os.Getenv("SLUICE_LONG") == "1" {
@@ -210,8 +211,8 @@ func killWhile(t *testing.T, b *bed, job string, longest map[string]time.Duratio
 	return status.Signaled()
 }
 
-// intact fails unless pods could start at this moment: there is a valid network with all plugins of others, and no plugin is named
-// that is not there in full.
+// intact fails unless pods could start at this moment: there is a valid network with all plugins of
+// others, and no plugin is named that is not there in full.
 func intact(b *bed, f form) {
 	b.t.Helper()
 	entries, err := os.ReadDir(b.path("conf"))

@@ -287,7 +287,8 @@ func (b *bed) running(n *node.Node) <-chan node.Status {
 	return statuses
 }
 
-// patience ends a test that waits in vain. What is waited for takes some milliseconds on a machine that has nothing else to do.
+// patience ends a test that waits in vain. What is waited for takes some milliseconds on a machine
+// that has nothing else to do.
 const patience = 30 * time.Second
 
 // await reads statuses until one answers ok, and returns it.

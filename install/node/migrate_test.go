@@ -58,8 +58,8 @@ func TestAPlainConfigurationIsConvertedWithoutAMomentWithout(t *testing.T) {
 	b.put("conf/10-a.conf", plainBridge)
 	before := b.everything()
 	watched(func() {
-		// The names and then the files, as runtimes read: a file that has gone in between is an error for them, too, and they read
-		// again. So is it here.
+		// The names and then the files, as runtimes read: a file that has gone in between is an
+		// error for them, too, and they read again. So is it here.
 		types, err := inUse(b)
 		for tries := 0; err != nil && tries < 3; tries++ {
 			types, err = inUse(b)

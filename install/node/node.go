@@ -77,7 +77,8 @@ func (n *Node) current() Settings {
 // lockPatience is how long a pass waits for another process. Theirs takes some milliseconds.
 const lockPatience = 5 * time.Second
 
-// Reconcile makes one pass: it looks at the node and puts right what is not as it should be. What could not be done is in the status.
+// Reconcile makes one pass: it looks at the node and puts right what is not as it should be. What
+// could not be done is in the status.
 func (n *Node) Reconcile(ctx context.Context) Status {
 	n.pass.Lock()
 	defer n.pass.Unlock()
@@ -111,7 +112,8 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 	return status
 }
 
-// exclusively calls do with the journal while no other process changes the node. ReadOnly is why nothing can be recorded in it.
+// exclusively calls do with the journal while no other process changes the node. ReadOnly is why
+// nothing can be recorded in it.
 func (n *Node) exclusively(ctx context.Context, s Settings, do func(j *journal.Journal, damage, readOnly error) error) error {
 	ctx, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()
@@ -126,7 +128,8 @@ func (n *Node) exclusively(ctx context.Context, s Settings, do func(j *journal.J
 	return errors.Join(err, lock.Release())
 }
 
-// converge puts executables in place, and then the configuration that names them. It tells who is against that.
+// converge puts executables in place, and then the configuration that names them. It tells who is
+// against that.
 func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 	if !n.swept {
 		n.sweep(s, status)

@@ -32,8 +32,8 @@ func (n *Node) notice(s Settings, f Found, state State, now time.Time) {
 	}
 }
 
-// addConflicts adds the conflicting writers to a status. They are no problem where the plugin is in the chain nevertheless, or nearly all
-// of the time.
+// addConflicts adds the conflicting writers to a status. They are no problem where the plugin is in
+// the chain nevertheless, or nearly all of the time.
 func (n *Node) addConflicts(status *Status) {
 	status.ConflictingWriters = n.conflicts.active(status.At)
 	relaxed := n.conflicts.relaxedAt(status.At)
@@ -42,7 +42,8 @@ func (n *Node) addConflicts(status *Status) {
 	}
 }
 
-// yield relaxes the constraint that a conflicting writer breaks, if the plugin is in the file nevertheless.
+// yield relaxes the constraint that a conflicting writer breaks, if the plugin is in the file
+// nevertheless.
 func (r *conflicts) yield(now time.Time, s Settings, file File) {
 	list, err := chain.Parse(file.Data)
 	if err != nil || !list.Has(s.Type) {

@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// The sandboxes of the agent and of the job that uninstalls end after the agent: to wait for them is in vain.
+// The sandboxes of the agent and of the job that uninstalls end after the agent: to wait for them
+// is in vain.
 func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))

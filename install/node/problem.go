@@ -12,7 +12,8 @@ import (
 type Problem struct {
 	Reason  Reason
 	Message string // a sentence for a user, with what to do where that is known
-	// Blocking says that a pod which starts now may be without redirection, or may not start because of us.
+	// Blocking says that a pod which starts now may be without redirection, or may not start
+	// because of us.
 	Blocking bool
 }
 

@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// Whatever is in the directory, under whatever settings: where no problem is blocking, the first file that a runtime comes to is valid and
-// has the plugin, or Multus is there and perhaps delegates to what has it.
+// Whatever is in the directory, under whatever settings: where no problem is blocking, the first
+// file that a runtime comes to is valid and has the plugin, or Multus is there and perhaps
+// delegates to what has it.
 func TestWithoutABlockingProblemPodsMeetThePlugin(t *testing.T) {
 	names := rapid.SampledFrom([]string{"01-a.conflist", "05-b.conf", "05-b.conflist", "10-c.conflist", "20-d.json", "30-e.conf"})
 	contents := rapid.SampledFrom([]string{

@@ -20,10 +20,11 @@ type Use struct {
 	Own int
 }
 
-// References counts, by type of plugin, the sandboxes whose cached result names the plugin. A runtime that works from this cache
-// (CRI-O does) runs the executables for DEL even if the configuration has changed since. Own tells which pods are the agent's. A
-// sandbox of which it cannot be said whose it is, is not. Directories that do not exist hold nothing; files that are no cached results
-// are passed over.
+// References counts, by type of plugin, the sandboxes whose cached result names the plugin. A
+// runtime that works from this cache (CRI-O does) runs the executables for DEL even if the
+// configuration has changed since. Own tells which pods are the agent's. A sandbox of which it
+// cannot be said whose it is, is not. Directories that do not exist hold nothing; files that are no
+// cached results are passed over.
 func References(dirs []string, own func(namespace, pod string) bool) (map[string]Use, error) {
 	counts := map[string]Use{}
 	var errs []error
@@ -55,11 +56,13 @@ func References(dirs []string, own func(namespace, pod string) bool) (map[string
 	return counts, errors.Join(errs...)
 }
 
-// cachedResult is what counts of a result as libcni caches it; the zero value is that of a file that is none.
+// cachedResult is what counts of a result as libcni caches it; the zero value is that of a file
+// that is none.
 type cachedResult struct {
 	Kind   string `json:"kind"`
 	Config []byte `json:"config"`
-	// Args has pairs of strings. They are read apart: in a form that is not understood, they must not hide a sandbox.
+	// Args has pairs of strings. They are read apart: in a form that is not understood, they must
+	// not hide a sandbox.
 	Args json.RawMessage `json:"cniArgs"`
 }
 
@@ -91,7 +94,8 @@ func (r cachedResult) types() map[string]bool {
 	return types
 }
 
-// pod returns whose sandbox it is; nobody's if that is not clear, as it is not when an argument is given twice.
+// pod returns whose sandbox it is; nobody's if that is not clear, as it is not when an argument is
+// given twice.
 func (r cachedResult) pod() (namespace, name string) {
 	var args [][2]string
 	if json.Unmarshal(r.Args, &args) != nil {
@@ -107,8 +111,8 @@ func (r cachedResult) pod() (namespace, name string) {
 	return values["K8S_POD_NAMESPACE"], values["K8S_POD_NAME"]
 }
 
-// mentions returns, by type of plugin, the path of the first configuration of a directory that names it anywhere. In a directory that does
-// not exist none does.
+// mentions returns, by type of plugin, the path of the first configuration of a directory that
+// names it anywhere. In a directory that does not exist none does.
 func mentions(dir string) (map[string]string, error) {
 	files, _, err := readConfigurations(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// Released computes what the configuration directory should be like without us: the original bytes where nobody else wrote, else
-// today's bytes without our element. Plugins in whose place ours came get it back if their executable is there.
+// Released computes what the configuration directory should be like without us: the original bytes
+// where nobody else wrote, else today's bytes without our element. Plugins in whose place ours came
+// get it back if their executable is there.
 func Released(s Settings, f Found) State {
 	var state State
 	names := maps.Clone(f.Entries)
@@ -63,7 +64,8 @@ func releaseConverted(s Settings, f Found, t Target, e journal.Entry, ours bool)
 	return []Target{{Name: e.From, Content: e.Original, Mode: e.Mode}, t}
 }
 
-// takeOut returns a list that others wrote without our element, and with those that ours had displaced.
+// takeOut returns a list that others wrote without our element, and with those that ours had
+// displaced.
 func takeOut(s Settings, f Found, data []byte, e journal.Entry) []byte {
 	return giveBack(f, without(data, []string{s.Type}), e)
 }
@@ -97,7 +99,8 @@ func unusable(s Settings, f Found) []string {
 	return types
 }
 
-// without returns what was there before us, less the types. A plain configuration of such a type is not brought back.
+// without returns what was there before us, less the types. A plain configuration of such a type is
+// not brought back.
 func without(data []byte, types []string) []byte {
 	list, err := chain.Parse(data)
 	if err == nil {

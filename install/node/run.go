@@ -12,14 +12,15 @@ import (
 const (
 	// retry is how long a node that is not as it should be is left alone without an event.
 	retry = time.Second
-	// gap is the least time between two passes; contestedGap while somebody writes the same files all the time.
+	// gap is the least time between two passes; contestedGap while somebody writes the same files
+	// all the time.
 	gap          = 10 * time.Millisecond
 	contestedGap = 20 * time.Millisecond
 )
 
-// Run keeps the node until ctx ends. It looks when something changes in the directories or where links in them lead, when it is woken,
-// and by a timer. Publish, if not nil, gets the status of each pass, and holds up the next one. When Run ends the plugin stays where it
-// is.
+// Run keeps the node until ctx ends. It looks when something changes in the directories or where
+// links in them lead, when it is woken, and by a timer. Publish, if not nil, gets the status of
+// each pass, and holds up the next one. When Run ends the plugin stays where it is.
 func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	s := n.current()
 	registration, err := journal.RegisterAgent(s.StateDir)

@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// timeless reports whether this is a process in which a node can run in a bubble of synctest: without inotify, whose reader would keep the
-// bubble's time from passing. There a test wakes the node as an event would. What a pass takes counts for nothing; what it waits does.
+// timeless reports whether this is a process in which a node can run in a bubble of synctest:
+// without inotify, whose reader would keep the bubble's time from passing. There a test wakes the
+// node as an event would. What a pass takes counts for nothing; what it waits does.
 func timeless(t *testing.T) bool {
 	t.Helper()
 	if !filetest.Private(t) {
@@ -61,7 +62,8 @@ func TestWhatOthersDoIsPutRightWithinASecond(t *testing.T) {
 	}
 }
 
-// A conflicting writer that writes all the time is named within a second, and has the last word no longer than that.
+// A conflicting writer that writes all the time is named within a second, and has the last word no
+// longer than that.
 func TestARivalIsNamedAndOverWithinASecond(t *testing.T) {
 	if !timeless(t) {
 		return
@@ -81,7 +83,8 @@ func TestARivalIsNamedAndOverWithinASecond(t *testing.T) {
 	})
 }
 
-// Whoever writes a file may take a moment. A file that stays invalid is told without a further event.
+// Whoever writes a file may take a moment. A file that stays invalid is told without a further
+// event.
 func TestWhatCannotBePutRightIsToldWithinASecond(t *testing.T) {
 	if !timeless(t) {
 		return

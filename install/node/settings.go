@@ -11,27 +11,34 @@ import (
 	"time"
 )
 
-// Settings say what the node shall be like. The names are those of Istio's chart where there is such a setting.
+// Settings say what the node shall be like. The names are those of Istio's chart where there is
+// such a setting.
 type Settings struct {
-	// CNIBinDir and CNIConfDir are the directories of the executables and of the network configurations, as this process sees them.
-	// They must exist.
+	// CNIBinDir and CNIConfDir are the directories of the executables and of the network
+	// configurations, as this process sees them. They must exist.
 	CNIBinDir, CNIConfDir string
-	// NodeRoot returns a path of this process that leads to the root directory which the runtime has, as /proc/PID/root of a process that it
-	// has started; the error says why there is none. There the runtime finds the directories at NodeCNIBinDir and NodeCNIConfDir, with which
-	// CNIBinDir and CNIConfDir are compared at each pass. If nil, whether they are the same is unknown.
+	// NodeRoot returns a path of this process that leads to the root directory which the runtime
+	// has, as /proc/PID/root of a process that it has started; the error says why there is none.
+	// There the runtime finds the directories at NodeCNIBinDir and NodeCNIConfDir, with which
+	// CNIBinDir and CNIConfDir are compared at each pass. If nil, whether they are the same is
+	// unknown.
 	NodeRoot                      func() (string, error)
 	NodeCNIBinDir, NodeCNIConfDir string
-	// CNIConfFileName names the configuration to insert into; if empty, the first valid one is taken, as runtimes do. Where another one
-	// comes before the named one, pods have no redirection, and the node is not as it should be, unless that is one of Multus, which
-	// delegates to the named one, or may do so: where it names neither a file of the directory nor the copy of one (no clusterNetwork and
-	// no delegates, a NetworkAttachmentDefinition, a directory), that is told, but the node counts as it should be. For a stand-alone
-	// configuration it is the name of the file to write (YYY-sluice-cni.conf), which must not end in .conflist.
+	// CNIConfFileName names the configuration to insert into; if empty, the first valid one is
+	// taken, as runtimes do. Where another one comes before the named one, pods have no
+	// redirection, and the node is not as it should be, unless that is one of Multus, which
+	// delegates to the named one, or may do so: where it names neither a file of the directory nor
+	// the copy of one (no clusterNetwork and no delegates, a NetworkAttachmentDefinition, a
+	// directory), that is told, but the node counts as it should be. For a stand-alone
+	// configuration it is the name of the file to write (YYY-sluice-cni.conf), which must not end
+	// in .conflist.
 	CNIConfFileName string
-	// Chained puts the plugin at the end of the node's chain. Otherwise a stand-alone configuration is written, which Multus runs for
-	// pods that ask for its network.
+	// Chained puts the plugin at the end of the node's chain. Otherwise a stand-alone configuration
+	// is written, which Multus runs for pods that ask for its network.
 	Chained bool
-	// IstioOwnedCNIConfig leaves the primary configuration alone and keeps a copy of it with the plugin, under a name that comes
-	// before it: IstioOwnedCNIConfigFileName (02-istio-cni.conflist).
+	// IstioOwnedCNIConfig leaves the primary configuration alone and keeps a copy of it with the
+	// plugin, under a name that comes before it: IstioOwnedCNIConfigFileName
+	// (02-istio-cni.conflist).
 	IstioOwnedCNIConfig         bool
 	IstioOwnedCNIConfigFileName string
 	// CNIConfGroupRead lets the group read a stand-alone configuration: mode 0640, not 0600.
@@ -43,24 +50,30 @@ type Settings struct {
 	Element json.RawMessage
 	// NetworkName and CNIVersion complete a stand-alone configuration (istio-cni, 0.3.1).
 	NetworkName, CNIVersion string
-	// Binaries are the executables to put into CNIBinDir, by name: the paths to copy them from. One must have Type for its name.
+	// Binaries are the executables to put into CNIBinDir, by name: the paths to copy them from. One
+	// must have Type for its name.
 	Binaries map[string]string
-	// Noop is the path of an executable that does nothing successfully. It takes the place of executables that are gone while cached
-	// results of the runtime name them. If empty, none is put there and uninstalling leaves the plugin itself in that case.
+	// Noop is the path of an executable that does nothing successfully. It takes the place of
+	// executables that are gone while cached results of the runtime name them. If empty, none is
+	// put there and uninstalling leaves the plugin itself in that case.
 	Noop string
-	// TakeOver are types of plugins in whose place ours comes, and which get it back when ours goes (istio-cni). Elements with
-	// ambient_enabled stay.
+	// TakeOver are types of plugins in whose place ours comes, and which get it back when ours goes
+	// (istio-cni). Elements with ambient_enabled stay.
 	TakeOver []string
 
-	// StateDir keeps the journal. It should survive a reboot of the node: without it, uninstalling only takes our element out.
+	// StateDir keeps the journal. It should survive a reboot of the node: without it, uninstalling
+	// only takes our element out.
 	StateDir string
-	// ResultDirs are where runtimes cache the results of ADD (/var/lib/cni/results and /var/lib/cni/cache/results).
+	// ResultDirs are where runtimes cache the results of ADD (/var/lib/cni/results and
+	// /var/lib/cni/cache/results).
 	ResultDirs []string
-	// AgentNamespace is the namespace of the agent's pods, AgentDaemonSet the name of their DaemonSet, and of the job that uninstalls
-	// all nodes. If either is empty, no pod is known to be the agent's. See [Settings.OwnPod].
+	// AgentNamespace is the namespace of the agent's pods, AgentDaemonSet the name of their
+	// DaemonSet, and of the job that uninstalls all nodes. If either is empty, no pod is known to
+	// be the agent's. See [Settings.OwnPod].
 	AgentNamespace, AgentDaemonSet string
-	// Gate is asked before the plugin is put where it is not yet: an error keeps it away, so that no pod meets a plugin that
-	// cannot work. If nil, nothing is asked. It is called from the goroutine of the pass.
+	// Gate is asked before the plugin is put where it is not yet: an error keeps it away, so that
+	// no pod meets a plugin that cannot work. If nil, nothing is asked. It is called from the
+	// goroutine of the pass.
 	Gate func() error
 	// Resync is how long nothing is looked at without an event (10 s).
 	Resync time.Duration
@@ -129,8 +142,9 @@ func (s Settings) Validate() error {
 	return errors.Join(errs...)
 }
 
-// OwnPod reports whether a pod is one of the agent's, or of the job that uninstalls all nodes: in their namespace, and with a name as a
-// controller gives it, which appends a dash and a word to its own.
+// OwnPod reports whether a pod is one of the agent's, or of the job that uninstalls all nodes: in
+// their namespace, and with a name as a controller gives it, which appends a dash and a word to its
+// own.
 func (s Settings) OwnPod(namespace, pod string) bool {
 	word, found := strings.CutPrefix(pod, s.AgentDaemonSet+"-")
 	return s.AgentNamespace != "" && namespace == s.AgentNamespace && s.AgentDaemonSet != "" &&

@@ -7,15 +7,16 @@ import (
 	"github.com/sluice-mesh/sluice/install/chain"
 )
 
-// settle is how long a file of a node in order may be invalid before that counts: its owner may be writing it at this moment, and the next
-// event says that it is done. Less than the second in which what others do is to be told.
+// settle is how long a file of a node in order may be invalid before that counts: its owner may be
+// writing it at this moment, and the next event says that it is done. Less than the second in which
+// what others do is to be told.
 const settle = 500 * time.Millisecond
 
 // settling follows since when files are not valid. Not safe for concurrent use.
 type settling map[string]time.Time
 
-// mark says which files are settling, and returns whether any is. Where the node was not in order before, none is given any time: so
-// what was wrong from the beginning is never taken to be right.
+// mark says which files are settling, and returns whether any is. Where the node was not in order
+// before, none is given any time: so what was wrong from the beginning is never taken to be right.
 func (s settling) mark(now time.Time, files map[string]File, inOrder bool) bool {
 	maps.DeleteFunc(s, func(name string, _ time.Time) bool {
 		_, exists := files[name]

@@ -10,20 +10,22 @@ import (
 type Status struct {
 	// At is when the pass began; the zero time before the first one.
 	At time.Time
-	// Primary is the file that runtimes take, without its directory, and Plugins the chain in it before the pass; nil if it cannot be read.
+	// Primary is the file that runtimes take, without its directory, and Plugins the chain in it
+	// before the pass; nil if it cannot be read.
 	Primary string
 	Plugins []string
 	// Problems are what is not as it should be; none if all is well.
 	Problems []Problem
 	// Executable says what has the plugin's name in the directory of executables.
 	Executable Executable
-	// Directories say whether the runtime reads the directories that are kept. Remount says that it does not, and that only a process with
-	// new mounts can keep those that it reads.
+	// Directories say whether the runtime reads the directories that are kept. Remount says that it
+	// does not, and that only a process with new mounts can keep those that it reads.
 	Directories Directories
 	Remount     bool
 	// ConflictingWriters are those who are writing over our files now.
 	ConflictingWriters []ConflictingWriter
-	// Noops are the types of plugins in whose place an executable lies that does nothing, for the sandboxes that still name them.
+	// Noops are the types of plugins in whose place an executable lies that does nothing, for the
+	// sandboxes that still name them.
 	Noops []string
 	// Changes are the files that the pass changed, with their paths.
 	Changes []string
@@ -46,7 +48,8 @@ type Totals struct {
 // Executable says what an executable of the plugin's name is, by its content.
 type Executable string
 
-// What an executable may be. The empty one is not known: it was not looked at yet, or cannot be read.
+// What an executable may be. The empty one is not known: it was not looked at yet, or cannot be
+// read.
 const (
 	Verified Executable = "verified" // the one of the agent's image
 	Outdated Executable = "outdated" // one that an earlier agent installed, and that cannot be replaced now
@@ -54,8 +57,8 @@ const (
 	Absent   Executable = "absent"   // there is none that can be run
 )
 
-// Installed reports whether the plugin is in the chain of the node and its executable is there: a pod that starts now meets it.
-// It is false before the first pass.
+// Installed reports whether the plugin is in the chain of the node and its executable is there: a
+// pod that starts now meets it. It is false before the first pass.
 func (s Status) Installed() bool {
 	return !s.At.IsZero() && !slices.ContainsFunc(s.Problems, func(p Problem) bool { return p.Blocking })
 }

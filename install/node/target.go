@@ -11,7 +11,8 @@ import (
 type Target struct {
 	// Name is without the directory.
 	Name string
-	// Was is what the file holds now; nil if there is none. Somebody who writes it in the meantime is not overwritten.
+	// Was is what the file holds now; nil if there is none. Somebody who writes it in the meantime
+	// is not overwritten.
 	Was []byte
 	// Content is what it should hold; nil if it should not be there.
 	Content []byte
@@ -32,7 +33,8 @@ func (t Target) done() bool {
 type State struct {
 	// Files are the targets, in the order in which they must be made true.
 	Files []Target
-	// Primary is the name of the file that runtimes take, once the targets are true; empty if there is none.
+	// Primary is the name of the file that runtimes take, once the targets are true; empty if there
+	// is none.
 	Primary string
 	// Plugins is the chain of that file as it is now; nil if it cannot be read.
 	Plugins []string

@@ -16,8 +16,8 @@ var changing = map[uint64]bool{
 	unix.SYS_RENAMEAT: true, unix.SYS_RENAMEAT2: true, unix.SYS_UNLINKAT: true, unix.SYS_LINKAT: true,
 }
 
-// killBefore runs a victim and kills it before it makes the nth system call that changes files, counted from where its work begins.
-// It reports whether there were so many.
+// killBefore runs a victim and kills it before it makes the nth system call that changes files,
+// counted from where its work begins. It reports whether there were so many.
 func killBefore(t *testing.T, b *bed, job string, nth int) bool {
 	t.Helper()
 	runtime.LockOSThread() // who started the process is who may trace it
@@ -94,7 +94,8 @@ func (tr *tracing) stopped(pid int, status unix.WaitStatus) unix.Signal {
 	}
 }
 
-// entered reports whether the call that a thread begins is the one before which the process is to be killed.
+// entered reports whether the call that a thread begins is the one before which the process is to
+// be killed.
 func (tr *tracing) entered(pid int) bool {
 	var info struct { // ptrace(2), PTRACE_GET_SYSCALL_INFO
 		op     uint8

@@ -23,8 +23,8 @@ type Report struct {
 	Left []Leftover
 }
 
-// A Leftover is an executable that stays because the removal of sandboxes needs it, or a configuration of others names it. A later run
-// removes it.
+// A Leftover is an executable that stays because the removal of sandboxes needs it, or a
+// configuration of others names it. A later run removes it.
 type Leftover struct {
 	Path       string
 	References int    // sandboxes whose cached result names it
@@ -61,16 +61,19 @@ func (l Leftover) whose() string {
 const (
 	// poll is how often cached results are looked at while their end is waited for.
 	poll = 500 * time.Millisecond
-	// afterglow is how long a runtime may still use the configuration that it had read: some tenths of a second until it reads the new
-	// one (containerd), and then until the sandbox is made and its result is cached.
+	// afterglow is how long a runtime may still use the configuration that it had read: some tenths
+	// of a second until it reads the new one (containerd), and then until the sandbox is made and
+	// its result is cached.
 	afterglow = 2 * time.Second
 )
 
-// Uninstall takes the plugin off the node: first out of the configuration, and then, once no cached result of a runtime names it any more
-// or patience is over, its executable. Sandboxes of the agent's own pods are not waited for, since they end after the agent. Those
-// executables that are still named then, by results or by a configuration that others have copied from ours, are left, replaced by one
-// that does nothing, and so is the journal, which goes when nothing is left. It may be repeated, also after a kill, and refuses with
-// [journal.ErrAgentRunning] while an agent runs, which would install again.
+// Uninstall takes the plugin off the node: first out of the configuration, and then, once no cached
+// result of a runtime names it any more or patience is over, its executable. Sandboxes of the
+// agent's own pods are not waited for, since they end after the agent. Those executables that are
+// still named then, by results or by a configuration that others have copied from ours, are left,
+// replaced by one that does nothing, and so is the journal, which goes when nothing is left. It may
+// be repeated, also after a kill, and refuses with [journal.ErrAgentRunning] while an agent runs,
+// which would install again.
 func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, error) {
 	n.pass.Lock()
 	defer n.pass.Unlock()
@@ -127,8 +130,9 @@ func (n *Node) restore(s Settings, j *journal.Journal, report *Report) error {
 	return err
 }
 
-// awaitRelease waits until no cached result names the plugin but those of the agent's own pods, and returns what they name at the end.
-// Where they cannot be read, each executable counts as named. After a change that was made just now, results may still come.
+// awaitRelease waits until no cached result names the plugin but those of the agent's own pods, and
+// returns what they name at the end. Where they cannot be read, each executable counts as named.
+// After a change that was made just now, results may still come.
 func awaitRelease(ctx context.Context, s Settings, patience time.Duration, justChanged bool) map[string]Use {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -238,7 +238,8 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 
 func contains(s, part string) bool { return strings.Contains(s, part) }
 
-// A sandbox that was being made when the configuration changed has its result cached only afterwards.
+// A sandbox that was being made when the configuration changed has its result cached only
+// afterwards.
 func TestASandboxThatIsBeingMadeKeepsItsExecutable(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))

@@ -43,8 +43,8 @@ func writerOf(plugin string) writer {
 // stranger is whoever writes where no installer of a network does.
 var stranger = writer{"an unknown program", "find out what cleans or writes the directory of plugins on the node, and stop it"}
 
-// blame tells which plugin's installer has changed a file that we had written: who wants to be where we are, or else the owner of
-// the network.
+// blame tells which plugin's installer has changed a file that we had written: who wants to be
+// where we are, or else the owner of the network.
 func blame(s Settings, f Found, name string, primary []string) string {
 	plugins := primary
 	if there, err := chain.Read(chain.File{Name: name, Data: f.Files[name].Data}); err == nil {

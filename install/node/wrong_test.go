@@ -93,7 +93,8 @@ func TestAWrongExecutableThatIsMounted(t *testing.T) {
 	b.installed(b.reconcile())
 }
 
-// An earlier version of ours does its work where it cannot be replaced; by its digest it is known, also to the next agent.
+// An earlier version of ours does its work where it cannot be replaced; by its digest it is known,
+// also to the next agent.
 func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))

@@ -10,7 +10,8 @@ const (
 	Label   Action = "label"
 )
 
-// Instead returns what is to be done about a broken pod that is not repaired in place; nothing if all that is allowed is done.
+// Instead returns what is to be done about a broken pod that is not repaired in place; nothing if
+// all that is allowed is done.
 func (p *Policy) Instead(pod Pod) Action {
 	_, labelled := pod.Metadata.Labels[p.LabelKey]
 	switch {

@@ -69,14 +69,15 @@ type Pod struct {
 	Node string
 }
 
-// Selects reports whether the policy is about the pod: it has the sidecar's annotation, and both selectors match.
+// Selects reports whether the policy is about the pod: it has the sidecar's annotation, and both
+// selectors match.
 func (p *Policy) Selects(pod Pod) bool {
 	_, injected := pod.Metadata.Annotations[p.annotation]
 	return injected && p.labels.Matches(labels.Set(pod.Metadata.Labels)) && p.fields.Matches(fieldsOf(pod))
 }
 
-// Broken reports whether the pod's validation has failed in a run that began at that time or later, and has not succeeded since. The zero
-// time means any run.
+// Broken reports whether the pod's validation has failed in a run that began at that time or later,
+// and has not succeeded since. The zero time means any run.
 func (p *Policy) Broken(life podcache.PodStatus, since time.Time) bool {
 	return slices.ContainsFunc(life.Init, func(c podcache.InitContainer) bool {
 		return c.Name == p.initContainer && !c.Succeeded && c.Last != nil && !c.Last.Started.Before(since) &&
@@ -100,7 +101,8 @@ func fieldsOf(pod Pod) fields.Set {
 	}
 }
 
-// knownFields fails for a selector that asks for what pods are not known by here: it would match none.
+// knownFields fails for a selector that asks for what pods are not known by here: it would match
+// none.
 func knownFields(s fields.Selector) error {
 	var faults []error
 	for _, r := range s.Requirements() {

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// policy returns the policy of an environment, given as words name=value; a comma stands for a blank in a value.
+// policy returns the policy of an environment, given as words name=value; a comma stands for a
+// blank in a value.
 func policy(t *testing.T, env string) (repair.Policy, error) {
 	t.Helper()
 	set := map[string]string{"NODE_NAME": "node-1", "POD_NAME": "agent", "POD_NAMESPACE": "system"}

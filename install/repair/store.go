@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An Entry is what is kept of a pod that was repaired in place. It stands for the record that ADD would have left.
+// An Entry is what is kept of a pod that was repaired in place. It stands for the record that ADD
+// would have left.
 type Entry struct {
 	// UID is the pod's, Namespace and Name are for people.
 	UID       string `json:"uid"`
@@ -28,16 +29,18 @@ type Entry struct {
 	Time time.Time `json:"time"`
 }
 
-// A Store is a directory of entries, one small file for each pod. Like the records of ADD it is on a tmpfs: after a reboot there are
-// other sandboxes. The methods are safe for concurrent use.
+// A Store is a directory of entries, one small file for each pod. Like the records of ADD it is on
+// a tmpfs: after a reboot there are other sandboxes. The methods are safe for concurrent use.
 type Store struct{ dir string }
 
-// In returns the store below the directory that agent and plugin share. It is made when something is put there.
+// In returns the store below the directory that agent and plugin share. It is made when something
+// is put there.
 func In(runDir string) Store { return Store{filepath.Join(runDir, "repaired")} }
 
 const suffix = ".json"
 
-// file returns the path of a pod's entry. A UID is a user's text where the kubelet does not make it: that of a static pod.
+// file returns the path of a pod's entry. A UID is a user's text where the kubelet does not make
+// it: that of a static pod.
 func (l Store) file(uid string) (string, error) {
 	if uid == "" || strings.HasPrefix(uid, ".") || strings.ContainsAny(uid, "/\x00") || len(uid) > 200 {
 		return "", fmt.Errorf("pod uid %q is no file name", uid)
@@ -68,7 +71,8 @@ func (l Store) put(e Entry) error {
 	return file.Put(path, append(data, '\n'))
 }
 
-// List returns all entries by the UIDs of their pods. Beside those, the error says which files cannot be used.
+// List returns all entries by the UIDs of their pods. Beside those, the error says which files
+// cannot be used.
 func (l Store) List() (map[string]Entry, error) {
 	files, err := os.ReadDir(l.dir)
 	if errors.Is(err, fs.ErrNotExist) {

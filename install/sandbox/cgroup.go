@@ -2,11 +2,12 @@ package sandbox
 
 import "strings"
 
-// podOf returns the UID of the pod that a process belongs to, from the text of its /proc/PID/cgroup; empty if it belongs to none.
+// podOf returns the UID of the pod that a process belongs to, from the text of its
+// /proc/PID/cgroup; empty if it belongs to none.
 //
-// The kubelet names a pod's cgroup pod<UID> (driver cgroupfs) or kubepods-<class>-pod<UID with _ for ->.slice (driver systemd), and
-// both may have more before it, as in kind. Seen from a cgroup namespace a path may begin with /../. Levels below are
-// the pod's own, and may have any name.
+// The kubelet names a pod's cgroup pod<UID> (driver cgroupfs) or kubepods-<class>-pod<UID with _
+// for ->.slice (driver systemd), and both may have more before it, as in kind. Seen from a cgroup
+// namespace a path may begin with /../. Levels below are the pod's own, and may have any name.
 func podOf(cgroup string) (uid string) {
 	for line := range strings.Lines(cgroup) {
 		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":") // the hierarchy's number
@@ -52,8 +53,8 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s, "", false
 }
 
-// isUID reports whether the text may be a pod's UID: 36 characters with hyphens, or the 32 of a static pod's hash. Others than the
-// kubelet may have cgroups that begin with "pod".
+// isUID reports whether the text may be a pod's UID: 36 characters with hyphens, or the 32 of a
+// static pod's hash. Others than the kubelet may have cgroups that begin with "pod".
 func isUID(s string) bool {
 	if len(s) != 36 && len(s) != 32 {
 		return false

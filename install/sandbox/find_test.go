@@ -396,8 +396,8 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// When a sandbox was made is said by the kernel: of a mounted namespace by its file, of one that only a process shows by the process. Its
-// clocks for this have ticks of 10 ms.
+// When a sandbox was made is said by the kernel: of a mounted namespace by its file, of one that
+// only a process shows by the process. Its clocks for this have ticks of 10 ms.
 func TestWhenASandboxWasMade(t *testing.T) {
 	const tick = 20 * time.Millisecond
 	n, p, q := newNode(t), newPod(), newPod()

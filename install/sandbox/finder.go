@@ -16,14 +16,16 @@ type Options struct {
 	RunDir string
 	// ResultDirs have the runtime's cached results; those that do not exist hold nothing.
 	ResultDirs []string
-	// HostNetnsDir is the node's path of the directory where the runtime mounts network namespaces; /var/run/netns if empty.
-	// NetnsDir is where the finder sees it; the same if empty. Mounts must propagate there.
+	// HostNetnsDir is the node's path of the directory where the runtime mounts network namespaces;
+	// /var/run/netns if empty. NetnsDir is where the finder sees it; the same if empty. Mounts must
+	// propagate there.
 	HostNetnsDir, NetnsDir string
 	// ProcDir is the node's /proc. Nothing is searched there if it is empty.
 	ProcDir string
 }
 
-// Finder finds sandboxes, and remembers them while they are there. It is safe for concurrent use; who searches makes others wait.
+// Finder finds sandboxes, and remembers them while they are there. It is safe for concurrent use;
+// who searches makes others wait.
 type Finder struct {
 	netns   netnsDir
 	proc    procDir
@@ -32,7 +34,8 @@ type Finder struct {
 
 	mu    sync.Mutex
 	found map[string]known // by UID
-	// sweepAt is at how many remembered sandboxes those are forgotten that nobody asks for any more, since they have ended.
+	// sweepAt is at how many remembered sandboxes those are forgotten that nobody asks for any
+	// more, since they have ended.
 	sweepAt int
 }
 
@@ -55,8 +58,8 @@ func New(o Options) *Finder {
 	return f
 }
 
-// Find returns the sandboxes of the pods, by their UIDs, and the pods that have none that can be found. One search serves all. It ends
-// early when ctx does.
+// Find returns the sandboxes of the pods, by their UIDs, and the pods that have none that can be
+// found. One search serves all. It ends early when ctx does.
 func (f *Finder) Find(ctx context.Context, pods []Pod) (found map[string]Sandbox, missing []Missing) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,7 +93,8 @@ func (f *Finder) Find(ctx context.Context, pods []Pod) (found map[string]Sandbox
 	return s.found, missing
 }
 
-// known is a sandbox that was found, while the pod's newest record was that of a container; of none if that is empty.
+// known is a sandbox that was found, while the pod's newest record was that of a container; of none
+// if that is empty.
 type known struct {
 	Sandbox
 	recorded string
@@ -114,7 +118,8 @@ func (f *Finder) remembered(p Pod) (Sandbox, bool) {
 	return k.Sandbox, true
 }
 
-// sweep forgets sandboxes that have ended. It costs a look at each, once for as many that were remembered since the last time.
+// sweep forgets sandboxes that have ended. It costs a look at each, once for as many that were
+// remembered since the last time.
 func (f *Finder) sweep() {
 	if len(f.found) < f.sweepAt {
 		return

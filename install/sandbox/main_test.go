@@ -27,7 +27,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A node has the directories that a finder looks at.
 type node struct {
 	run, netns, cache string
-	// proc has the processes that a test puts there, and first of all the test as the node's first process.
+	// proc has the processes that a test puts there, and first of all the test as the node's first
+	// process.
 	proc string
 	// now is when the next record is made.
 	now time.Time
@@ -50,7 +51,8 @@ func (n *node) process(t testing.TB, as, pid int) {
 	}
 }
 
-// finder returns a finder that sees the directory of network namespaces at another place than the node.
+// finder returns a finder that sees the directory of network namespaces at another place than the
+// node.
 func (n *node) finder() *sandbox.Finder {
 	return sandbox.New(sandbox.Options{
 		RunDir: n.run, ResultDirs: []string{filepath.Join(n.cache, "results"), filepath.Join(n.cache, "cache", "results")},
@@ -66,7 +68,8 @@ func newPod() sandbox.Pod {
 	return sandbox.Pod{Namespace: "shop", Name: fmt.Sprintf("orders-%d", i), UID: fmt.Sprintf("7d1e6c2a-4b0f-4a57-9f63-%012x", i)}
 }
 
-// link puts a namespace into the directory, and returns its path on the node. No mount, which a killed test would leave behind.
+// link puts a namespace into the directory, and returns its path on the node. No mount, which a
+// killed test would leave behind.
 func (n *node) link(t testing.TB, ns *netns.NS, name string) string {
 	t.Helper()
 	if err := os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), filepath.Join(n.netns, name)); err != nil {
@@ -75,7 +78,8 @@ func (n *node) link(t testing.TB, ns *netns.NS, name string) string {
 	return "/var/run/netns/" + name
 }
 
-// mount is link by a mount, as runtimes do it, which only the calling thread has from then on. The thread is to be thrown away.
+// mount is link by a mount, as runtimes do it, which only the calling thread has from then on. The
+// thread is to be thrown away.
 func (n *node) mount(t testing.TB, ns *netns.NS, name string) error {
 	t.Helper()
 	path := filepath.Join(n.netns, name)

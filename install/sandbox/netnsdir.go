@@ -21,7 +21,8 @@ func (d netnsDir) place(onNode string) (path string, ok bool) {
 	return filepath.Join(d.path, name), true
 }
 
-// mounted returns the paths of the namespaces in the directory. Files that are no namespaces have other identities.
+// mounted returns the paths of the namespaces in the directory. Files that are no namespaces have
+// other identities.
 func (d netnsDir) mounted() (map[netns.ID]string, error) {
 	names, err := readNames(d.path)
 	paths := make(map[netns.ID]string, len(names))

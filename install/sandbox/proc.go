@@ -32,7 +32,8 @@ func (d procDir) namespace(pid int) (netns.ID, error) {
 	return id, err
 }
 
-// podOf returns the UID of the pod that a process belongs to; empty if it belongs to none, or has ended.
+// podOf returns the UID of the pod that a process belongs to; empty if it belongs to none, or has
+// ended.
 func (d procDir) podOf(pid int) string {
 	var buf [16 << 10]byte // 13 hierarchies with paths of 1 KiB
 	n, err := readSmall(string(d)+"/"+strconv.Itoa(pid)+"/cgroup", buf[:])
@@ -53,7 +54,8 @@ func (d procDir) started(pid int) (uint64, error) {
 	return startedIn(buf[:n])
 }
 
-// startedIn returns the field starttime of a /proc/PID/stat. The name of the process, in brackets, may have any bytes.
+// startedIn returns the field starttime of a /proc/PID/stat. The name of the process, in brackets,
+// may have any bytes.
 func startedIn(stat []byte) (uint64, error) {
 	const field = 22 - 3 // fields are counted from 1; after the name comes the third
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
@@ -63,7 +65,8 @@ func startedIn(stat []byte) (uint64, error) {
 	return strconv.ParseUint(string(fields[field]), 10, 64)
 }
 
-// confirms reports whether a sandbox that was found here is still the pod's: the number of a process may be used again.
+// confirms reports whether a sandbox that was found here is still the pod's: the number of a
+// process may be used again.
 func (d procDir) confirms(s Sandbox) bool {
 	pid, ok := d.process(s.Path)
 	return !ok || d.podOf(pid) == s.Pod.UID

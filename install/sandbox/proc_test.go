@@ -61,7 +61,8 @@ func TestAPodCannotPassForAnother(t *testing.T) {
 	wantFound(t, f, hostile, ns, sandbox.Proc)
 }
 
-// CRI-O's conmon is in the pod's group and in the node's namespace, and so is all of a pod with hostNetwork.
+// CRI-O's conmon is in the pod's group and in the node's namespace, and so is all of a pod with
+// hostNetwork.
 func TestProcessesInTheNodesNamespaceDoNotCount(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	dir := cgroup(t, anyHierarchy(t), group(p))
@@ -185,7 +186,8 @@ func TestWithoutTheRightToLookAtProcesses(t *testing.T) {
 	})
 }
 
-// The agent's container may have a cgroup namespace of its own, in which the groups of others begin with /../.
+// The agent's container may have a cgroup namespace of its own, in which the groups of others begin
+// with /../.
 func TestFromACgroupNamespace(t *testing.T) {
 	hierarchy, ok := hierarchies(t)["version 1"] // where threads move alone
 	if !ok {

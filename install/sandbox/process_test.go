@@ -44,7 +44,8 @@ func anyHierarchy(t testing.TB) string {
 	return ""
 }
 
-// cgroup makes a control group, of which the test's name is the first level, and returns its directory.
+// cgroup makes a control group, of which the test's name is the first level, and returns its
+// directory.
 func cgroup(t testing.TB, hierarchy, path string) string {
 	t.Helper()
 	top := fmt.Sprintf("sluice-%d", os.Getpid())

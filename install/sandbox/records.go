@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// records are what the plugin's ADD has stored. A record is read once: a container's pod and namespace never change.
+// records are what the plugin's ADD has stored. A record is read once: a container's pod and
+// namespace never change.
 type records struct {
 	none   bool // no directory is given
 	store  record.Store
@@ -16,7 +17,8 @@ type records struct {
 	claims claims
 }
 
-// refresh reads what is new. The error says what cannot be read, which is tried again the next time.
+// refresh reads what is new. The error says what cannot be read, which is tried again the next
+// time.
 func (r *records) refresh() error {
 	if r.none {
 		return nil

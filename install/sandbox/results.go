@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// results are what the runtime has cached of its plugins' results. A file is read again when it has changed.
+// results are what the runtime has cached of its plugins' results. A file is read again when it has
+// changed.
 type results struct {
 	dirs   []string
 	known  map[string]cached // by file
@@ -81,11 +82,12 @@ func (r *results) read(file string) (cached, error) {
 	return c, nil
 }
 
-// longestResult is more than any cached result has: it holds the configuration of the chain, and the pod's annotations, which have at
-// most 256 KiB, twice.
+// longestResult is more than any cached result has: it holds the configuration of the chain, and
+// the pod's annotations, which have at most 256 KiB, twice.
 const longestResult = 2 << 20
 
-// readRegular reads a file that is neither a link nor anything that could hang the reader, nor huge.
+// readRegular reads a file that is neither a link nor anything that could hang the reader, nor
+// huge.
 func readRegular(file string) ([]byte, error) {
 	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -107,12 +109,12 @@ func readRegular(file string) ([]byte, error) {
 	return text, err
 }
 
-// loopback is the interface of a network of its own that containerd adds before the pod's (cni-loopback): its result is there while the
-// ADD of the chain is under way.
+// loopback is the interface of a network of its own that containerd adds before the pod's
+// (cni-loopback): its result is there while the ADD of the chain is under way.
 const loopback = "lo"
 
-// parseResult returns the claim in a result as libcni caches it (kind cniCacheV1). It is of no pod if the text is something else in
-// JSON, of a sandbox that is no pod's, or of the loopback network.
+// parseResult returns the claim in a result as libcni caches it (kind cniCacheV1). It is of no pod
+// if the text is something else in JSON, of a sandbox that is no pod's, or of the loopback network.
 func parseResult(text []byte) (claim, error) {
 	var c struct {
 		Kind        string      `json:"kind"`

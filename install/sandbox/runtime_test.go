@@ -10,7 +10,8 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// plugins stands for all plugins of a chain, which give the container an interface in the namespace that it names.
+// plugins stands for all plugins of a chain, which give the container an interface in the namespace
+// that it names.
 type plugins string
 
 var _ invoke.Exec = plugins("")

@@ -12,7 +12,8 @@ import (
 // Pod names a pod.
 type Pod struct {
 	Namespace, Name string
-	// UID is by what the kubelet knows the pod. That of a static pod is in its annotation kubernetes.io/config.hash.
+	// UID is by what the kubelet knows the pod. That of a static pod is in its annotation
+	// kubernetes.io/config.hash.
 	UID string
 }
 
@@ -35,19 +36,22 @@ const (
 // Sandbox is a pod's network namespace.
 type Sandbox struct {
 	Pod Pod
-	// Path is the namespace's file, which can be opened while the namespace lives; see [Sandbox.Open].
+	// Path is the namespace's file, which can be opened while the namespace lives; see
+	// [Sandbox.Open].
 	Path string
 	// ID recognises the namespace while it lives.
 	ID netns.ID
 	// ContainerID is the runtime's id of the sandbox; empty if it was found in /proc.
 	ContainerID string
 	Source      Source
-	// Created is when the namespace was made, or the process started that shows it, by the node's clock; zero if that is not known.
+	// Created is when the namespace was made, or the process started that shows it, by the node's
+	// clock; zero if that is not known.
 	Created time.Time
 }
 
-// Open opens the namespace, to be closed soon: that keeps it from ending. [fs.ErrNotExist] is in the error if its file is gone, and
-// it is an error too if the file is another namespace by now. Find the pod again then.
+// Open opens the namespace, to be closed soon: that keeps it from ending. [fs.ErrNotExist] is in
+// the error if its file is gone, and it is an error too if the file is another namespace by now.
+// Find the pod again then.
 func (s Sandbox) Open() (*netns.NS, error) {
 	ns, err := netns.Open(s.Path)
 	if err != nil {
@@ -78,6 +82,7 @@ func identify(path string) (netns.ID, error) {
 // Missing is a pod whose sandbox was not found.
 type Missing struct {
 	Pod Pod
-	// Err says why, by source. That is no failure: a pod that is about to start or to end has no sandbox.
+	// Err says why, by source. That is no failure: a pod that is about to start or to end has no
+	// sandbox.
 	Err error
 }

@@ -14,7 +14,8 @@ type search struct {
 	ctx    context.Context
 	found  map[string]Sandbox
 	wanted map[string]*Missing // by UID: what is not found yet
-	// own and host are the namespaces that are nobody's sandbox; host is empty if there is no /proc to know it from.
+	// own and host are the namespaces that are nobody's sandbox; host is empty if there is no /proc
+	// to know it from.
 	own, host netns.ID
 	// trouble is what a source as a whole could not do.
 	trouble error

@@ -99,7 +99,8 @@ func (s *search) candidate(pid int, uid string, mounts func() map[netns.ID]strin
 	return c, nil
 }
 
-// isOthers is an error if another pod is known to have the namespace: a privileged process may enter whose it likes.
+// isOthers is an error if another pod is known to have the namespace: a privileged process may
+// enter whose it likes.
 func (s *search) isOthers(c candidate, uid string) error {
 	if c.mounted {
 		onNode := filepath.Join(s.netns.onNode, filepath.Base(c.path))

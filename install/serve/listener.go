@@ -31,8 +31,8 @@ type listener struct {
 	last time.Time // when nobody is let in any more; set before left is closed
 }
 
-// open makes a socket, and puts it in the place of the one that has the path. The kernel lets whoever connects meanwhile find
-// either.
+// open makes a socket, and puts it in the place of the one that has the path. The kernel lets
+// whoever connects meanwhile find either.
 func open(path string) (*listener, error) {
 	d, err := tryOpen(path)
 	if err != nil {
@@ -70,7 +70,8 @@ func tryOpen(path string) (*listener, error) {
 	return d, nil
 }
 
-// secure makes the directory if there is none, and keeps everybody out of it but its owner, which must be this process.
+// secure makes the directory if there is none, and keeps everybody out of it but its owner, which
+// must be this process.
 func secure(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -123,7 +124,8 @@ func (d *listener) inPlace() bool {
 	return err == nil && os.SameFile(now, d.made)
 }
 
-// leave lets those in who are waiting already, and then nobody. It does not wait; there may be no listener.
+// leave lets those in who are waiting already, and then nobody. It does not wait; there may be no
+// listener.
 func (d *listener) leave() {
 	if d == nil {
 		return
@@ -135,8 +137,9 @@ func (d *listener) leave() {
 	})
 }
 
-// next waits for the next caller. When the listener is left, the last one is the one after whom nobody comes for a while; where nobody
-// else has the socket that may be never, and so it ends anyhow.
+// next waits for the next caller. When the listener is left, the last one is the one after whom
+// nobody comes for a while; where nobody else has the socket that may be never, and so it ends
+// anyhow.
 func (d *listener) next() (*net.UnixConn, error) {
 	select {
 	case <-d.left:
@@ -148,7 +151,8 @@ func (d *listener) next() (*net.UnixConn, error) {
 	return d.AcceptUnix()
 }
 
-// pause waits after an error of accepting, such as too many open files. It returns false if the listener is left meanwhile.
+// pause waits after an error of accepting, such as too many open files. It returns false if the
+// listener is left meanwhile.
 func (d *listener) pause() bool {
 	timer := time.NewTimer(drainTime)
 	defer timer.Stop()
@@ -162,7 +166,8 @@ func (d *listener) pause() bool {
 
 func (d *listener) close() { _ = d.Close() }
 
-// Remove removes the socket when the node is to be left without an agent. It is no error if there is none.
+// Remove removes the socket when the node is to be left without an agent. It is no error if there
+// is none.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove socket: %w", err)

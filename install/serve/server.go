@@ -14,27 +14,33 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Objects are what the plugin asks for. All methods are called concurrently; errors have a [source.Kind].
+// Objects are what the plugin asks for. All methods are called concurrently; errors have a
+// [source.Kind].
 type Objects interface {
-	// Pod and Namespace return an object in JSON, and whether the API server had to be asked for it.
+	// Pod and Namespace return an object in JSON, and whether the API server had to be asked for
+	// it.
 	Pod(ctx context.Context, ref source.Ref) (object []byte, fetched bool, err error)
 	Namespace(ctx context.Context, name string) (object []byte, fetched bool, err error)
 	// Ready reports whether pods can be answered now.
 	Ready(ctx context.Context) error
 }
 
-// Options say what is served. All functions are called concurrently, and must not wait but where it is said.
+// Options say what is served. All functions are called concurrently, and must not wait but where it
+// is said.
 type Options struct {
-	// Socket is the path of the socket; see [agent.SocketIn]. Its directory is made if there is none, and gets the mode 0700.
+	// Socket is the path of the socket; see [agent.SocketIn]. Its directory is made if there is
+	// none, and gets the mode 0700.
 	Socket string
 	// Objects answers the plugin's questions.
 	Objects Objects
 	// Policy returns the plugin's configuration as it should be now, a JSON object; nil for none.
 	Policy func() json.RawMessage
-	// Locate answers where a pod of the node is, and what it should have there. Its errors have a [source.Kind]: NotFound if the node
-	// has no such pod. It may wait until the context is done; nil means that nobody knows.
+	// Locate answers where a pod of the node is, and what it should have there. Its errors have a
+	// [source.Kind]: NotFound if the node has no such pod. It may wait until the context is done;
+	// nil means that nobody knows.
 	Locate func(ctx context.Context, namespace, name string) (agent.Location, error)
-	// Status answers how the node is, with what can be written as JSON; nil means that nobody knows.
+	// Status answers how the node is, with what can be written as JSON; nil means that nobody
+	// knows.
 	Status func() any
 	// Log takes a line of the plugin's log, one JSON object without the end of the line.
 	Log func(line []byte)
@@ -42,18 +48,21 @@ type Options struct {
 	Added func(agent.Add)
 	// Answered counts questions, with the time that the answer took.
 	Answered func(Result, time.Duration)
-	// Failed takes what went wrong, for the log: a peer that is not root, a request that is not understood, a socket that was lost.
+	// Failed takes what went wrong, for the log: a peer that is not root, a request that is not
+	// understood, a socket that was lost.
 	Failed func(error)
 }
 
 // Limits of what callers may cost.
 const (
 	maxConnections = 64
-	// requestTime is for the request to arrive, and again for the answer to be taken: the peer is on the same machine.
+	// requestTime is for the request to arrive, and again for the answer to be taken: the peer is
+	// on the same machine.
 	requestTime = time.Second
 	// answerTime is less than the plugin waits, so that it hears why there is no answer.
 	answerTime = 800 * time.Millisecond
-	// locateTime is for a question that is not the plugin's but a person's, and less than the command rules waits.
+	// locateTime is for a question that is not the plugin's but a person's, and less than the
+	// command rules waits.
 	locateTime = 2500 * time.Millisecond
 	// drainTime is for those who found the socket before it was given up.
 	drainTime = 50 * time.Millisecond
@@ -67,7 +76,8 @@ type Server struct {
 	listening atomic.Bool
 }
 
-// New returns a server that does not listen yet. Functions that are nil in the options are not called.
+// New returns a server that does not listen yet. Functions that are nil in the options are not
+// called.
 func New(o Options) *Server {
 	if o.Policy == nil {
 		o.Policy = func() json.RawMessage { return nil }
@@ -95,12 +105,13 @@ func New(o Options) *Server {
 	return &Server{options: o, slots: make(chan struct{}, maxConnections)}
 }
 
-// Listening reports whether the socket is there and leads to this server or to another living one; not before Run, and not after it.
+// Listening reports whether the socket is there and leads to this server or to another living one;
+// not before Run, and not after it.
 func (s *Server) Listening() bool { return s.listening.Load() }
 
-// Run serves until the context ends, and returns when all that was asked is answered. The socket stays where it is, since the next
-// agent replaces it, and a plugin that finds nobody behind it goes to the API server at once. What cannot be done is told to
-// Options.Failed and tried again.
+// Run serves until the context ends, and returns when all that was asked is answered. The socket
+// stays where it is, since the next agent replaces it, and a plugin that finds nobody behind it
+// goes to the API server at once. What cannot be done is told to Options.Failed and tried again.
 func (s *Server) Run(ctx context.Context) {
 	look := newSocketWatcher(s.options.Socket)
 	defer look.close()
@@ -132,7 +143,8 @@ func (s *Server) Run(ctx context.Context) {
 	s.handlers.Wait()
 }
 
-// accept lets in whoever comes through a listener, but no more at a time than allowed, until the listener is left.
+// accept lets in whoever comes through a listener, but no more at a time than allowed, until the
+// listener is left.
 func (s *Server) accept(d *listener) {
 	defer d.close()
 	for {

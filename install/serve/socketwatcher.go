@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// guardTime is how often the socket is looked at while another agent has it, whose death changes nothing in the directory, and while
-	// it cannot be made or nobody tells of changes.
+	// guardTime is how often the socket is looked at while another agent has it, whose death
+	// changes nothing in the directory, and while it cannot be made or nobody tells of changes.
 	guardTime = time.Second
 	// netTime is how often it is looked at otherwise, when it is told of changes.
 	netTime = 10 * time.Second
@@ -19,8 +19,8 @@ const (
 	guardGap = 10 * time.Millisecond
 )
 
-// A socketWatcher says when to look at the socket again: often enough, and no oftener, since a process that wakes up each second uses more
-// of a processor by that than by its work.
+// A socketWatcher says when to look at the socket again: often enough, and no oftener, since a
+// process that wakes up each second uses more of a processor by that than by its work.
 type socketWatcher struct {
 	watch   *dirwatch.Watch
 	changed chan struct{} // has room for one
@@ -67,7 +67,8 @@ func (l *socketWatcher) wait(ctx context.Context, inPlace bool) bool {
 
 func (l *socketWatcher) close() { l.watch.Close() }
 
-// guard returns the listener that leads here: the given one, as long as nobody has taken it away, or a new one.
+// guard returns the listener that leads here: the given one, as long as nobody has taken it away,
+// or a new one.
 func (s *Server) guard(current *listener) (*listener, error) {
 	if current != nil && (current.inPlace() || answers(s.options.Socket)) {
 		return current, nil

@@ -73,7 +73,8 @@ func TestTheSocketBelongsToWhoeverIsAlive(t *testing.T) {
 	}
 }
 
-// Whoever removes the socket, or its directory, is noticed at once, and not only when the timer says to look.
+// Whoever removes the socket, or its directory, is noticed at once, and not only when the timer
+// says to look.
 func TestARemovedSocketIsMadeAgain(t *testing.T) {
 	for name, remove := range map[string]func(path string) error{
 		"the socket":    os.Remove,
@@ -96,7 +97,8 @@ func TestARemovedSocketIsMadeAgain(t *testing.T) {
 	}
 }
 
-// An agent looks whether the one that has taken the socket is alive, and does not take it back as long as it is.
+// An agent looks whether the one that has taken the socket is alive, and does not take it back as
+// long as it is.
 func TestAgentsDoNotFightForTheSocket(t *testing.T) {
 	w := start(t, socket(t), serve.Options{Objects: echo})
 	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: w.path + ".other", Net: "unix"})

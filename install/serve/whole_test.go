@@ -87,7 +87,8 @@ func TestAgentAndAPIServerAgree(t *testing.T) {
 	}
 }
 
-// BenchmarkPod asks for an injected pod over the socket, and of the API server over a connection that is open already.
+// BenchmarkPod asks for an injected pod over the socket, and of the API server over a connection
+// that is open already.
 func BenchmarkPod(b *testing.B) {
 	text, err := os.ReadFile("../../plugin/decide/testdata/sidecar.yaml")
 	if err != nil {

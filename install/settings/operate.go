@@ -35,7 +35,8 @@ var operateSettings = []Setting{
 	},
 }
 
-// placeSettings are where things are: in the container, and for messages and the plugin on the node.
+// placeSettings are where things are: in the container, and for messages and the plugin on the
+// node.
 var placeSettings = []Setting{
 	{
 		Env: "CNI_AGENT_RUN_DIR", Fixed: true, Kind: Path, Default: RunDir, Example: "/run/mesh",

@@ -1,6 +1,7 @@
 package settings
 
-// A Refusal is a variable of Istio's installer that means nothing here, or would mean something else.
+// A Refusal is a variable of Istio's installer that means nothing here, or would mean something
+// else.
 type Refusal struct {
 	Env string
 	// Reason completes the sentence that begins with the variable's name.

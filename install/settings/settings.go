@@ -1,8 +1,10 @@
-// Package settings is the table of the node agent's settings: the environment variables it reads, and the keys of the chart's values
-// that set them. The agent, the chart's documentation and the chart's tests are checked against this one table.
+// Package settings is the table of the node agent's settings: the environment variables it reads,
+// and the keys of the chart's values that set them. The agent, the chart's documentation and the
+// chart's tests are checked against this one table.
 //
-// Names are Istio's where its installer has the same setting; those that begin with SLUICE_ are ours. A variable of Istio's that
-// means nothing here is refused with a reason, [Refused], so that nobody believes it to be in force.
+// Names are Istio's where its installer has the same setting; those that begin with SLUICE_ are
+// ours. A variable of Istio's that means nothing here is refused with a reason, [Refused], so that
+// nobody believes it to be in force.
 package settings
 
 import "slices"
@@ -11,8 +13,8 @@ import "slices"
 type Setting struct {
 	// Env is the variable's name.
 	Env string
-	// Helm is the key in the chart's values, with a dot between an object and its field; empty if there is none, and then the key
-	// env.NAME sets it unless it is Fixed.
+	// Helm is the key in the chart's values, with a dot between an object and its field; empty if
+	// there is none, and then the key env.NAME sets it unless it is Fixed.
 	Helm string
 	// Kind says what values are allowed.
 	Kind Kind
@@ -24,7 +26,8 @@ type Setting struct {
 	Example string
 	// Required settings have no default: the chart takes them from the pod.
 	Required bool
-	// Fixed settings are the chart's to decide, since its mounts and rights depend on them; Required ones are so too.
+	// Fixed settings are the chart's to decide, since its mounts and rights depend on them;
+	// Required ones are so too.
 	Fixed bool
 	// Help says what the setting is for.
 	Help string

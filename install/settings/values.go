@@ -8,12 +8,14 @@ import (
 	"time"
 )
 
-// Values are all settings as text, defaults filled in. They come from [Read], which has checked them: the methods panic if they are
-// asked for a setting that is not in the table, or for one of another kind.
+// Values are all settings as text, defaults filled in. They come from [Read], which has checked
+// them: the methods panic if they are asked for a setting that is not in the table, or for one of
+// another kind.
 type Values map[string]string
 
-// Read takes the settings from an environment, of which lookup returns one variable. The error names all that is wrong: values that are
-// not allowed, required settings that are missing, and variables of Istio's that are refused.
+// Read takes the settings from an environment, of which lookup returns one variable. The error
+// names all that is wrong: values that are not allowed, required settings that are missing, and
+// variables of Istio's that are refused.
 func Read(lookup func(name string) (string, bool)) (Values, error) {
 	values := Values{}
 	var faults []error

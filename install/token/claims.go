@@ -28,7 +28,8 @@ func claimsOf(token string) claims {
 	return c
 }
 
-// account returns namespace and name of the service account that the token is for; empty if it is for none.
+// account returns namespace and name of the service account that the token is for; empty if it is
+// for none.
 func (c claims) account() (namespace, name string) {
 	rest, found := strings.CutPrefix(c.Subject, "system:serviceaccount:")
 	namespace, name, named := strings.Cut(rest, ":")
@@ -42,7 +43,8 @@ func (c claims) account() (namespace, name string) {
 func (c claims) issued() time.Time { return seconds(c.IssuedAt) }
 func (c claims) expiry() time.Time { return seconds(c.Expiry) }
 
-// Validity returns from when to when a token says that it is valid; zero times if it does not say. Nothing is verified.
+// Validity returns from when to when a token says that it is valid; zero times if it does not say.
+// Nothing is verified.
 func Validity(token string) (issued, expiry time.Time) {
 	c := claimsOf(token)
 	return c.issued(), c.expiry()

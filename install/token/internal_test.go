@@ -37,8 +37,8 @@ func FuzzClaims(f *testing.F) {
 	})
 }
 
-// FuzzIssued reads any answer to a request for a token: there is a token that fits into a header, or an error on one line without
-// it.
+// FuzzIssued reads any answer to a request for a token: there is a token that fits into a header,
+// or an error on one line without it.
 func FuzzIssued(f *testing.F) {
 	f.Add(201, `{"status":{"token":"a.b.c"}}`)
 	f.Add(403, `{"message":"no\n"}`)

@@ -25,8 +25,8 @@ const issueTime = 10 * time.Second
 // errNotPermitted is in the error of a request that the API server forbids, or does not know.
 var errNotPermitted = errors.New("requesting a token is not permitted")
 
-// issue asks the API server for a token of the account that the given one is for. It is bound to no pod: a token that died with the
-// agent's would be worth nothing just when the plugin needs it.
+// issue asks the API server for a token of the account that the given one is for. It is bound to no
+// pod: a token that died with the agent's would be worth nothing just when the plugin needs it.
 func (o *Options) issue(ctx context.Context, with string) (string, error) {
 	namespace, name := claimsOf(with).account()
 	if name == "" {

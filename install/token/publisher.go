@@ -23,19 +23,22 @@ type Options struct {
 	Mode       fs.FileMode
 	// Server is the URL of the API server; see [ServerURL].
 	Server string
-	// CAFile has its certificate authority in PEM. With SkipTLSVerify there is none, and nobody verifies who answers.
+	// CAFile has its certificate authority in PEM. With SkipTLSVerify there is none, and nobody
+	// verifies who answers.
 	CAFile        string
 	SkipTLSVerify bool
 	// TokenFile is the token that the kubelet projects into the agent's pod.
 	TokenFile string
-	// Lifetime is what is asked for in a TokenRequest (24 h); the API server may give less. Half of it is what an outage of the API
-	// server or of the agent may last.
+	// Lifetime is what is asked for in a TokenRequest (24 h); the API server may give less. Half of
+	// it is what an outage of the API server or of the agent may last.
 	Lifetime time.Duration
-	// CheckEvery is how often the published token is tried again (10 min), as long as the tries succeed.
+	// CheckEvery is how often the published token is tried again (10 min), as long as the tries
+	// succeed.
 	CheckEvery time.Duration
 	// Namespaces says that the plugin reads namespaces too, and must have the right to.
 	Namespaces bool
-	// Poll looks at the files every 10 s only, and not when they change: for file systems without inotify.
+	// Poll looks at the files every 10 s only, and not when they change: for file systems without
+	// inotify.
 	Poll bool
 	// Dial connects, as [net.Dialer.DialContext] does; nil connects by TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -45,13 +48,14 @@ type Options struct {
 
 const (
 	defaultLifetime = 24 * time.Hour
-	// defaultCheck is how often the published token is tried again, and askEvery how often it is asked whether a better one than a
-	// projected one can be had.
+	// defaultCheck is how often the published token is tried again, and askEvery how often it is
+	// asked whether a better one than a projected one can be had.
 	defaultCheck = 10 * time.Minute
 	askEvery     = 10 * time.Minute
-	// checkAgain is after how long a try is repeated that did not succeed: a right may have come, or the API server be back. On 10,000
-	// nodes without rights that is 2,000 connections each second, less than what they make to follow their pods.
-	// It is spread by half of itself, so that the nodes do not all come at once when the API server is back.
+	// checkAgain is after how long a try is repeated that did not succeed: a right may have come,
+	// or the API server be back. On 10,000 nodes without rights that is 2,000 connections each
+	// second, less than what they make to follow their pods. It is spread by half of itself, so
+	// that the nodes do not all come at once when the API server is back.
 	checkAgain = 5 * time.Second
 )
 
@@ -85,7 +89,8 @@ func New(o Options) *Publisher {
 	return &Publisher{options: o, again: make(chan struct{}, 1)}
 }
 
-// Check makes Run try the published token at once, and look for another if that is not accepted. It does not wait.
+// Check makes Run try the published token at once, and look for another if that is not accepted. It
+// does not wait.
 func (p *Publisher) Check() {
 	select {
 	case p.again <- struct{}{}:
@@ -111,11 +116,13 @@ func (p *Publisher) set(change func(*Status)) {
 	}
 }
 
-// pass compares what is published with what should be, and does what is needed. It returns what is wrong.
+// pass compares what is published with what should be, and does what is needed. It returns what is
+// wrong.
 func (p *Publisher) pass(ctx context.Context) error {
 	now := time.Now()
 	if p.content != nil {
-		// Before anything else: whoever changed the file did not ask whether the API server is there.
+		// Before anything else: whoever changed the file did not ask whether the API server is
+		// there.
 		if _, err := file.Write(p.options.Kubeconfig, p.content, p.options.Mode); err != nil {
 			return p.failed(err)
 		}
@@ -158,8 +165,8 @@ func (o *Options) projected() (string, error) {
 	return token, nil
 }
 
-// next returns the token that should be published: a new one, or where none can be had the projected one. A failure that may pass
-// is no reason to replace a token that is good.
+// next returns the token that should be published: a new one, or where none can be had the
+// projected one. A failure that may pass is no reason to replace a token that is good.
 func (p *Publisher) next(ctx context.Context, projected string) (string, Origin, error) {
 	token, err := p.options.issue(ctx, projected)
 	switch {
@@ -171,7 +178,8 @@ func (p *Publisher) next(ctx context.Context, projected string) (string, Origin,
 	return "", "", fmt.Errorf("request a token: %w", err)
 }
 
-// check tries the published token. If the API server does not accept it any more, the pass looks for another.
+// check tries the published token. If the API server does not accept it any more, the pass looks
+// for another.
 func (p *Publisher) check(ctx context.Context, now time.Time) {
 	err := p.options.try(ctx, p.content)
 	if ctx.Err() != nil {
@@ -216,7 +224,8 @@ func (p *Publisher) publish(ctx context.Context, now time.Time, token string, or
 	case err != nil && kind != source.Forbidden:
 		return p.failed(fmt.Errorf("token not published, since it cannot be tried: %w", err))
 	}
-	// A token that is accepted, but whose owner lacks a right, is published nevertheless: the right may come, while the old token goes.
+	// A token that is accepted, but whose owner lacks a right, is published nevertheless: the right
+	// may come, while the old token goes.
 	forbidden := err
 	if _, err := file.Write(p.options.Kubeconfig, content, p.options.Mode); err != nil {
 		p.set(func(s *Status) { s.answered(forbidden) })
@@ -234,7 +243,8 @@ func (p *Publisher) publish(ctx context.Context, now time.Time, token string, or
 	return nil
 }
 
-// plan sets when the next token is due. The node's clock need not be that of the API server: only lifetimes count.
+// plan sets when the next token is due. The node's clock need not be that of the API server: only
+// lifetimes count.
 func (p *Publisher) plan(now time.Time, origin Origin) {
 	if !now.After(p.renewAt) {
 		return

@@ -54,7 +54,8 @@ func TestModeAndUnverifiedServers(t *testing.T) {
 	})
 }
 
-// A token that is asked for has a life that does not end with the agent's pod, and is renewed when half of it is over.
+// A token that is asked for has a life that does not end with the agent's pod, and is renewed when
+// half of it is over.
 func TestRequestedTokensAreRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lifetimes []int64

@@ -14,13 +14,13 @@ const (
 	// firstPause and longestPause are between attempts that fail.
 	firstPause   = time.Second
 	longestPause = 30 * time.Second
-	// eventGap is the least time between two passes because of changed files. The plugin's log, which changes with each ADD, is in the
-	// directory of the kubeconfig.
+	// eventGap is the least time between two passes because of changed files. The plugin's log,
+	// which changes with each ADD, is in the directory of the kubeconfig.
 	eventGap = 100 * time.Millisecond
 )
 
-// Run publishes and renews until the context ends. What fails is tried again, with longer and longer pauses; see
-// [Publisher.Status]. The kubeconfig stays.
+// Run publishes and renews until the context ends. What fails is tried again, with longer and
+// longer pauses; see [Publisher.Status]. The kubeconfig stays.
 func (p *Publisher) Run(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	watch := p.options.watch(changed)
@@ -28,7 +28,8 @@ func (p *Publisher) Run(ctx context.Context) {
 	pause := firstPause
 	for {
 		if !p.options.Poll {
-			// Before the pass, or a change in between would go unnoticed. Where nothing can be watched, the timer is enough.
+			// Before the pass, or a change in between would go unnoticed. Where nothing can be
+			// watched, the timer is enough.
 			_ = watch.Renew(p.options.TokenFile, p.options.CAFile)
 		}
 		wait := resync

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
-// A rotation by the kubelet, which exchanges a link to a directory, is published when it happens; so is a kubeconfig put back.
+// A rotation by the kubelet, which exchanges a link to a directory, is published when it happens;
+// so is a kubeconfig put back.
 func TestFilesAreWatched(t *testing.T) {
 	server := sourcetest.Start(t)
 	dir := t.TempDir()

@@ -8,8 +8,9 @@ import (
 	"strconv"
 )
 
-// ServerURL returns where the API server is, by what the kubelet tells each pod: KUBERNETES_SERVICE_PROTOCOL, which is https if
-// it is empty, KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT. The error names all variables that are wrong.
+// ServerURL returns where the API server is, by what the kubelet tells each pod:
+// KUBERNETES_SERVICE_PROTOCOL, which is https if it is empty, KUBERNETES_SERVICE_HOST and
+// KUBERNETES_SERVICE_PORT. The error names all variables that are wrong.
 func ServerURL(getenv func(name string) string) (string, error) {
 	protocol := cmp.Or(getenv("KUBERNETES_SERVICE_PROTOCOL"), "https")
 	host, port := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT")

@@ -84,7 +84,8 @@ func TestNothingIsPublishedUntried(t *testing.T) {
 	})
 }
 
-// A service account that may read no pods is a matter of rights that may come: its token is published, but of no use until they do.
+// A service account that may read no pods is a matter of rights that may come: its token is
+// published, but of no use until they do.
 func TestATokenWithoutRights(t *testing.T) {
 	const answer = `it answers 403: "pods \"web\" is forbidden: User \"system:serviceaccount:sluice-system:sluice-cni\" cannot get resource \"pods\"`
 	synctest.Test(t, func(t *testing.T) {
@@ -137,7 +138,8 @@ func TestATokenWithoutTheRightToNamespaces(t *testing.T) {
 	}
 }
 
-// What does not answer when it is tried is no way to pods, but an outage that a pod's start outlasts does not count.
+// What does not answer when it is tried is no way to pods, but an outage that a pod's start
+// outlasts does not count.
 func TestAnAPIServerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, func(w *world) { w.options.CheckEvery = 30 * time.Second })
@@ -171,7 +173,8 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 	})
 }
 
-// What the API server does not accept any more is replaced if there is something better, and otherwise stays and is told.
+// What the API server does not accept any more is replaced if there is something better, and
+// otherwise stays and is told.
 func TestAPublishedTokenThatIsRevoked(t *testing.T) {
 	t.Run("and cannot be replaced", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

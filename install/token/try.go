@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// try asks the API server by a kubeconfig as the plugin would. The errors have a [source.Kind]; that the plugin may not read what it
-// needs is an error too.
+// try asks the API server by a kubeconfig as the plugin would. The errors have a [source.Kind];
+// that the plugin may not read what it needs is an error too.
 func (o *Options) try(ctx context.Context, kubeconfig []byte) error {
 	f, err := inMemory(kubeconfig)
 	if err != nil {

@@ -11,14 +11,16 @@ import (
 
 // Bound is how much a piece of work may take.
 type Bound struct {
-	// Processor is how much time of a processor. Unlike the time that passes, it does not depend on what else the machine does. Work
-	// within a budget of time that passes takes no more of it, but for what follows the last look at the clock.
+	// Processor is how much time of a processor. Unlike the time that passes, it does not depend on
+	// what else the machine does. Work within a budget of time that passes takes no more of it, but
+	// for what follows the last look at the clock.
 	Processor time.Duration
 	// Allocated is how many bytes are allocated, whether or not they are freed meanwhile.
 	Allocated uint64
 }
 
-// Check runs a function, and fails the test if it takes more than the bound. What other goroutines allocate counts as well.
+// Check runs a function, and fails the test if it takes more than the bound. What other goroutines
+// allocate counts as well.
 func (b Bound) Check(t testing.TB, what string, do func()) {
 	t.Helper()
 	runtime.LockOSThread()

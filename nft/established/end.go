@@ -31,7 +31,8 @@ const DefaultTime = 2 * time.Second
 
 // A Report counts connections.
 type Report struct {
-	// Ended counts the connections that were ended. Broken of them had no socket to destroy: they end with their next packet.
+	// Ended counts the connections that were ended. Broken of them had no socket to destroy: they
+	// end with their next packet.
 	Ended, Broken int
 	// Kept bypass the proxy and stay, since Options say so.
 	Kept int
@@ -39,13 +40,15 @@ type Report struct {
 	Failed int
 	// Undecided stay since it is not known whether they bypass the proxy.
 	Undecided int
-	// Example is one of those that bypass the proxy, and UndecidedExample one of the undecided; empty for none.
+	// Example is one of those that bypass the proxy, and UndecidedExample one of the undecided;
+	// empty for none.
 	Example, UndecidedExample string
 }
 
-// End ends the connections of the namespace that bypass the proxy although the ruleset, which is in place, captures such connections. It
-// needs CAP_NET_ADMIN in the user namespace that owns the network namespace, and CAP_SYS_PTRACE for groups. Where the error is not
-// nil, the report has what was done nevertheless.
+// End ends the connections of the namespace that bypass the proxy although the ruleset, which is in
+// place, captures such connections. It needs CAP_NET_ADMIN in the user namespace that owns the
+// network namespace, and CAP_SYS_PTRACE for groups. Where the error is not nil, the report has what
+// was done nevertheless.
 func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 	e := ender{options: o, delete: map[key]bool{}}
 	err := ns.Do(func() error {
@@ -105,8 +108,8 @@ func (e *ender) run() error {
 	return errors.Join(e.err, e.deleteEntries())
 }
 
-// take decides about a connection, and ends it if it bypasses the proxy. The target is where it leads, not valid if that is not known. The
-// entry is nil if conntrack does not know it.
+// take decides about a connection, and ends it if it bypasses the proxy. The target is where it
+// leads, not valid if that is not known. The entry is nil if conntrack does not know it.
 func (e *ender) take(first tuple, target netip.AddrPort, c *entry) {
 	ends := []*netlink.Socket{e.sockets[first.pair], e.sockets[first.reversed()]}
 	alive := ends[0] != nil || ends[1] != nil || first.protocol == rules.UDP
@@ -138,7 +141,8 @@ func (e *ender) take(first tuple, target netip.AddrPort, c *entry) {
 	}
 }
 
-// count counts a connection of which sockets were destroyed, or not, and which breaks nevertheless if it has an entry.
+// count counts a connection of which sockets were destroyed, or not, and which breaks nevertheless
+// if it has an entry.
 func (e *ender) count(destroyed, breaks bool) {
 	switch {
 	case destroyed:
@@ -190,7 +194,8 @@ func (e *ender) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	return e.delete[key{c.original, c.zone}]
 }
 
-// destroy asks the kernel to destroy a socket of TCP. [netlink.SocketDestroy] does that for IPv4 only.
+// destroy asks the kernel to destroy a socket of TCP. [netlink.SocketDestroy] does that for IPv4
+// only.
 func destroy(s *netlink.Socket) error {
 	request := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
 	request.AddRawData(diagRequest(s))

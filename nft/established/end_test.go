@@ -93,7 +93,8 @@ func apply(t *testing.T, bed *testbed.Bed, rs rules.Ruleset) {
 	}
 }
 
-// TestConnectionsOfAGapEnd takes the rules away, and puts them back. Conntrack goes on in some of the gaps, by a rule of another owner.
+// TestConnectionsOfAGapEnd takes the rules away, and puts them back. Conntrack goes on in some of
+// the gaps, by a rule of another owner.
 func TestConnectionsOfAGapEnd(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		for _, tracked := range []bool{false, true} {
@@ -161,7 +162,8 @@ func testGap(t *testing.T, mode rules.Mode, tracked bool, list []connection, o e
 	}
 }
 
-// TestKeptConnections are counted. In this gap conntrack knows them: else their packets would meet the rules as those of new connections.
+// TestKeptConnections are counted. In this gap conntrack knows them: else their packets would meet
+// the rules as those of new connections.
 func TestKeptConnections(t *testing.T) {
 	testGap(t, rules.ModeRedirect, true, connections("10.9.9.9", testbed.PodIP4.String()), established.Options{ProcDir: "/proc", Keep: true})
 }

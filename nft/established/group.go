@@ -10,9 +10,10 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// groups finds the groups of sockets by the numbers of their inodes: those of their files in the node's /proc. It looks at the processes of
-// the namespace when it is first asked, and at all others when a socket belongs to none of them: a process may have got the socket from
-// another. To look at the files of other processes takes CAP_SYS_PTRACE.
+// groups finds the groups of sockets by the numbers of their inodes: those of their files in the
+// node's /proc. It looks at the processes of the namespace when it is first asked, and at all
+// others when a socket belongs to none of them: a process may have got the socket from another. To
+// look at the files of other processes takes CAP_SYS_PTRACE.
 type groups struct {
 	procDir string // empty if there is none
 	ns      netns.ID

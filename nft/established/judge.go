@@ -19,7 +19,8 @@ type judge struct {
 	ruleset  *rules.Ruleset
 	groups   *groups
 	deadline time.Time
-	// sourcePorts reports that rules ask for the source port. Users and named groups are ids that stand for all there are.
+	// sourcePorts reports that rules ask for the source port. Users and named groups are ids that
+	// stand for all there are.
 	sourcePorts bool
 	users, gids []uint32
 	fates       map[question]rules.Fate
@@ -45,7 +46,8 @@ const (
 	undecided                // that depends on what is not known
 )
 
-// judge decides about a connection that begins with the tuple. Target is where it leads; not valid if that is not known.
+// judge decides about a connection that begins with the tuple. Target is where it leads; not valid
+// if that is not known.
 func (j *judge) judge(first tuple, target netip.AddrPort) opinion {
 	initiator := j.sockets[first.pair]
 	q := question{protocol: first.protocol, pair: first.pair}
@@ -87,7 +89,8 @@ func (j *judge) opinion(q question, f rules.Fate, target netip.AddrPort) opinion
 	return bypasses
 }
 
-// byListener decides about a connection that a transparent listener should have: its socket has the user of the listener.
+// byListener decides about a connection that a transparent listener should have: its socket has the
+// user of the listener.
 func (j *judge) byListener(q question, port uint16) opinion {
 	acceptor := j.sockets[q.reversed()]
 	if acceptor == nil {
@@ -100,8 +103,8 @@ func (j *judge) byListener(q question, port uint16) opinion {
 	return bypasses
 }
 
-// owners returns who may have sent the first packet: one owner if user and group are known or do not matter, else one for each case that
-// the rules tell apart.
+// owners returns who may have sent the first packet: one owner if user and group are known or do
+// not matter, else one for each case that the rules tell apart.
 func (j *judge) owners(h rules.Hook, s *netlink.Socket) []rules.Owner {
 	if h != rules.Output {
 		return []rules.Owner{{}}
@@ -168,8 +171,8 @@ func (j *judge) device(a netip.Addr) string {
 	return name
 }
 
-// idsOf returns one id of each range that a match of the ruleset names, and one that none names: all that the rules tell apart, as long
-// as ranges do not overlap.
+// idsOf returns one id of each range that a match of the ruleset names, and one that none names:
+// all that the rules tell apart, as long as ranges do not overlap.
 func idsOf(rs *rules.Ruleset, group bool) []uint32 {
 	ids := []uint32{}
 	other := uint32(1)

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A pair is the ends of a socket or of one direction of a connection: its own or the source, and the other or the destination.
+// A pair is the ends of a socket or of one direction of a connection: its own or the source, and
+// the other or the destination.
 type pair struct{ from, to netip.AddrPort }
 
 func (p pair) reversed() pair { return pair{p.to, p.from} }
@@ -56,7 +57,8 @@ type table struct {
 	addresses map[netip.Addr]bool // of this host
 }
 
-// attempts is how often a dump is repeated that a change has interrupted. The last one counts nevertheless: it lists what has not changed.
+// attempts is how often a dump is repeated that a change has interrupted. The last one counts
+// nevertheless: it lists what has not changed.
 const attempts = 5
 
 // list repeats a dump that was interrupted.

@@ -47,8 +47,9 @@ func returnFor(r *rules.Rule, out bool) (rules.InterfaceName, bool) {
 	return oneInterface(r.Matches[0], out)
 }
 
-// reroutes reports whether a rule sends what comes in by an interface to ISTIO_REDIRECT, as for virtual machines. Such rules are
-// inserted at the head of the chain, whereas all others are appended.
+// reroutes reports whether a rule sends what comes in by an interface to ISTIO_REDIRECT, as for
+// virtual machines. Such rules are inserted at the head of the chain, whereas all others are
+// appended.
 func reroutes(r *rules.Rule) bool {
 	return jumpOf(r) == chainRedirect && len(r.Matches) > 0 && isInput(r.Matches[0])
 }
@@ -58,8 +59,9 @@ func isInput(m rules.Match) bool {
 	return ok
 }
 
-// excluded takes the rules for --istio-exclude-interfaces: for all interfaces one in PREROUTING and one in OUTPUT, before what
-// else Istio appends to these chains. Others' rules may stand directly before them.
+// excluded takes the rules for --istio-exclude-interfaces: for all interfaces one in PREROUTING and
+// one in OUTPUT, before what else Istio appends to these chains. Others' rules may stand directly
+// before them.
 func (f *finder) excluded() {
 	in, out := f.base(prerouting), f.base(output)
 	if in < 0 || out < 0 {
@@ -85,8 +87,9 @@ func (f *finder) excluded() {
 	}
 }
 
-// find returns the index of the first rule of the last place where PREROUTING returns for just these interfaces in this order, or -1.
-// The place ends before another rule of Istio's, if the chain has one.
+// find returns the index of the first rule of the last place where PREROUTING returns for just
+// these interfaces in this order, or -1. The place ends before another rule of Istio's, if the
+// chain has one.
 func (f *finder) find(runs []run, chain int, names []rules.InterfaceName) int {
 	list := f.table.Chains[chain].Rules
 	anchor := slices.ContainsFunc(f.Rules, func(p Position) bool {
@@ -109,7 +112,8 @@ func isReturn(r *rules.Rule) bool {
 	return ok
 }
 
-// rerouted takes the rules for --kube-virt-interfaces that return: one an interface, directly after those that send to ISTIO_REDIRECT.
+// rerouted takes the rules for --kube-virt-interfaces that return: one an interface, directly after
+// those that send to ISTIO_REDIRECT.
 func (f *finder) rerouted() {
 	in := f.base(prerouting)
 	if in < 0 {

@@ -1,17 +1,18 @@
-// Package istio recognises what istio-iptables wrote into a table of iptables, of either kind, so that it can be removed without
-// touching a rule of anybody else.
+// Package istio recognises what istio-iptables wrote into a table of iptables, of either kind, so
+// that it can be removed without touching a rule of anybody else.
 //
-// Only a table that has an ISTIO_ chain holds anything of Istio's: these chains, the rules anywhere that jump to them, and what
-// istio-iptables writes into the built-in chains. Of the last some have a shape that says whose they are (the marks of TPROXY mode).
-// Others do not: "-i eth1 -j RETURN" may be anybody's, and counts as Istio's only where it stands as istio-iptables placed it,
-// for an interface
+// Only a table that has an ISTIO_ chain holds anything of Istio's: these chains, the rules anywhere
+// that jump to them, and what istio-iptables writes into the built-in chains. Of the last some have
+// a shape that says whose they are (the marks of TPROXY mode). Others do not: "-i eth1 -j RETURN"
+// may be anybody's, and counts as Istio's only where it stands as istio-iptables placed it, for an
+// interface
 //
 //   - that is excluded: as "-o eth1 -j RETURN" in OUTPUT too, both directly before Istio's own first rules, in the same order if
 //     there are several (in the nat PREROUTING of TPROXY mode, which has no other rule of Istio's, anywhere);
 //   - that is rerouted: directly after the rules that send what comes in by it to ISTIO_REDIRECT.
 //
-// What somebody has moved or put something before stays, and so does a rerouted interface's RETURN when no outbound address was
-// captured, because nothing reports that it is Istio's.
+// What somebody has moved or put something before stays, and so does a rerouted interface's RETURN
+// when no outbound address was captured, because nothing reports that it is Istio's.
 package istio
 
 import (
@@ -48,8 +49,8 @@ type Remains struct {
 // A Position is that of a rule: the index of its chain in the table, and its own in the chain.
 type Position struct{ Chain, Rule int }
 
-// Find recognises what Istio left in a table of iptables, which must be complete: all its chains with all their rules in order,
-// and in each rule the counter that iptables gives it.
+// Find recognises what Istio left in a table of iptables, which must be complete: all its chains
+// with all their rules in order, and in each rule the counter that iptables gives it.
 func Find(t *rules.Table) Remains {
 	f := finder{Remains{table: t}}
 	for i := range t.Chains {
@@ -98,7 +99,8 @@ func (r Remains) Lines() []string {
 	return lines
 }
 
-// isIstio reports whether the chain is one of Istio's. A base chain is not: iptables has no way to make one with another name.
+// isIstio reports whether the chain is one of Istio's. A base chain is not: iptables has no way to
+// make one with another name.
 func isIstio(c *rules.Chain) bool { return c.Base == nil && strings.HasPrefix(c.Name, ChainPrefix) }
 
 func withoutCount(actions []rules.Action) []rules.Action {

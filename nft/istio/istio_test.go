@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// rule makes a rule of iptables from words: "in eth1", "out eth1", "tcp", "udp", "mark 1337", "dst 10.0.0.0/8", "not dst 127.0.0.1/32",
-// "uid 1337", "comment", "uncounted", and one of "return", "drop", "save", "set 1338", or "jump" or "goto" with a chain.
+// rule makes a rule of iptables from words: "in eth1", "out eth1", "tcp", "udp", "mark 1337", "dst
+// 10.0.0.0/8", "not dst 127.0.0.1/32", "uid 1337", "comment", "uncounted", and one of "return",
+// "drop", "save", "set 1338", or "jump" or "goto" with a chain.
 func rule(t *testing.T, text string) rules.Rule {
 	t.Helper()
 	r := rules.Rule{Actions: []rules.Action{rules.Count{}}}

@@ -10,7 +10,8 @@ import (
 const (
 	// defaultMark is that of --istio-inbound-tproxy-mark.
 	defaultMark = 1337
-	// outboundMark is OutboundMark in Istio's tools/istio-iptables/pkg/constants: of connections from the proxy to its own pod.
+	// outboundMark is OutboundMark in Istio's tools/istio-iptables/pkg/constants: of connections
+	// from the proxy to its own pod.
 	outboundMark = 1338
 
 	allBits = ^uint32(0)
@@ -29,7 +30,8 @@ func (f *finder) marks() {
 	})
 }
 
-// inboundMark is the mark for which Istio's inbound chain returns in its first rule, whatever else it holds.
+// inboundMark is the mark for which Istio's inbound chain returns in its first rule, whatever else
+// it holds.
 func (f *finder) inboundMark() uint32 {
 	c := f.table.Chain(chainInbound)
 	if c == nil || len(c.Rules) == 0 || len(c.Rules[0].Matches) != 2 {
@@ -55,7 +57,8 @@ func (f *finder) shapes(chain string, has func(*rules.Rule) bool) {
 	}
 }
 
-// shape reports whether a rule is just what istio-iptables writes: these matches, iptables' counter, this action, and nothing else.
+// shape reports whether a rule is just what istio-iptables writes: these matches, iptables'
+// counter, this action, and nothing else.
 func shape(r *rules.Rule, action rules.Action, matches ...func(rules.Match) bool) bool {
 	if r.Comment != "" || len(r.Matches) != len(matches) || !slices.Equal(r.Actions, []rules.Action{rules.Count{}, action}) {
 		return false
@@ -97,7 +100,8 @@ func oneInterface(m rules.Match, out bool) (rules.InterfaceName, bool) {
 	return i.Names[0], true
 }
 
-// notToLoopback matches "! -d" with an address or prefix within 127.0.0.0/8 (ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR), or with ::1.
+// notToLoopback matches "! -d" with an address or prefix within 127.0.0.0/8
+// (ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR), or with ::1.
 func notToLoopback(m rules.Match) bool {
 	a, ok := m.(rules.MatchAddr)
 	if !ok || a.Side != rules.Destination || !a.Not || len(a.Ranges) != 1 {

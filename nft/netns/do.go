@@ -73,8 +73,8 @@ type home struct {
 	id     ID
 }
 
-// openHome opens the namespace of the calling thread, which is locked. Its identity is cheaper to have from the descriptor than
-// from another look into /proc: 5 µs of 25 for all of Do.
+// openHome opens the namespace of the calling thread, which is locked. Its identity is cheaper to
+// have from the descriptor than from another look into /proc: 5 µs of 25 for all of Do.
 func openHome() (home, error) {
 	h, err := netns.GetFromPath(threadNS)
 	if err != nil {
@@ -88,7 +88,8 @@ func openHome() (home, error) {
 	return home{thread: unix.Gettid(), handle: h, id: id}, nil
 }
 
-// enter moves the calling thread to its namespace, which it closes, and reports whether the thread is there.
+// enter moves the calling thread to its namespace, which it closes, and reports whether the thread
+// is there.
 func (h home) enter() bool {
 	err := netns.Set(h.handle)
 	_ = h.handle.Close()

@@ -8,13 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockName is an abstract socket address. Those belong to a network namespace, cost nothing to take, need no privilege and no file
-// system, and are free again when their owner ends, however it does.
+// lockName is an abstract socket address. Those belong to a network namespace, cost nothing to
+// take, need no privilege and no file system, and are free again when their owner ends, however it
+// does.
 const lockName = "@sluice.lock"
 
-// Lock keeps others who lock the same namespace waiting until release is called: what takes several steps, such as rules with their
-// routes, is then done by one at a time. It is advisory, and bounded: when the lock is not free within wait, it returns without
-// it, and taken is false. A process of the pod that takes the address can thus delay us, but not stop us.
+// Lock keeps others who lock the same namespace waiting until release is called: what takes several
+// steps, such as rules with their routes, is then done by one at a time. It is advisory, and
+// bounded: when the lock is not free within wait, it returns without it, and taken is false. A
+// process of the pod that takes the address can thus delay us, but not stop us.
 func (n *NS) Lock(wait time.Duration) (release func(), taken bool, err error) {
 	fd := -1
 	err = n.Do(func() (err error) {

@@ -30,7 +30,8 @@ type NS struct {
 // file. A file that is no namespace (what is left under /run/netns when its
 // mount is gone) and a namespace of another type are errors too.
 func Open(path string) (*NS, error) {
-	// O_NONBLOCK, which netns.GetFromPath lacks: a FIFO in the file's place must not block the caller.
+	// O_NONBLOCK, which netns.GetFromPath lacks: a FIFO in the file's place must not block the
+	// caller.
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("network namespace %s: %w", path, openError(err))
@@ -146,8 +147,8 @@ func (n *NS) Handle() netns.NsHandle {
 	return n.handle
 }
 
-// FD returns the descriptor of [NS.Handle], for calls that take a number (netlink's IFLA_NET_NS_FD).
-// It is -1 for a nil or closed NS.
+// FD returns the descriptor of [NS.Handle], for calls that take a number (netlink's
+// IFLA_NET_NS_FD). It is -1 for a nil or closed NS.
 func (n *NS) FD() int { return int(n.Handle()) }
 
 // Close lets go of the namespace; a function that [NS.Do] is running finishes

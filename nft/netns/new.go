@@ -18,8 +18,8 @@ func New() (*NS, error) {
 	var n *NS
 	err := thread.Run(thread.Work{
 		Enter: func() error { return unix.Unshare(unix.CLONE_NEWNET) },
-		// Not netns.New: it opens /proc/PID/task/TID, which is another process's where /proc is that of
-		// another PID namespace.
+		// Not netns.New: it opens /proc/PID/task/TID, which is another process's where /proc is
+		// that of another PID namespace.
 		Do: func() error {
 			h, err := netns.GetFromPath(threadNS)
 			if err != nil {

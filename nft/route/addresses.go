@@ -32,8 +32,9 @@ func Addresses(ns *netns.NS) ([]netip.Addr, error) {
 	}), nil
 }
 
-// listAddresses lists all addresses in the namespace of the thread. In a process that does little else, package netlink would take four
-// times as long: it prepares to wait for what never lets anybody wait.
+// listAddresses lists all addresses in the namespace of the thread. In a process that does little
+// else, package netlink would take four times as long: it prepares to wait for what never lets
+// anybody wait.
 func listAddresses() ([]netip.Addr, error) {
 	q, err := newQuickLook(rules.Routing{})
 	if err != nil {
@@ -55,8 +56,8 @@ func listAddresses() ([]netip.Addr, error) {
 	return addrs, err
 }
 
-// ownAddress returns the address of the interface itself, an invalid one if it has none of IP. The address of attribute IFA_ADDRESS is
-// the other end's where there is a local one.
+// ownAddress returns the address of the interface itself, an invalid one if it has none of IP. The
+// address of attribute IFA_ADDRESS is the other end's where there is a local one.
 func ownAddress(a nlmsg.Attributes) netip.Addr {
 	local, _ := netip.AddrFromSlice(a.Get(unix.IFA_LOCAL))
 	other, _ := netip.AddrFromSlice(a.Get(unix.IFA_ADDRESS))

@@ -105,7 +105,8 @@ func TestRoutesOfAChange(t *testing.T) {
 	}
 }
 
-// TestFinishAddsWhatOthersTook has somebody prune in between, as an applier does that does not wait for the lock.
+// TestFinishAddsWhatOthersTook has somebody prune in between, as an applier does that does not wait
+// for the lock.
 func TestFinishAddsWhatOthersTook(t *testing.T) {
 	n := netnstest.New(t)
 	err := n.Do(func() error {

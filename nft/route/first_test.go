@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The way for a namespace without anything of ours, which is in place only, leads to where the other does.
+// The way for a namespace without anything of ours, which is in place only, leads to where the
+// other does.
 func TestTheFirstIsAsAnyOther(t *testing.T) {
 	added := func(want rules.Routing, inPlace bool) (list []netlink.Addr, change route.Change) {
 		n := netnstest.New(t)
@@ -117,7 +118,8 @@ func TestWhatWasThereStaysInPlace(t *testing.T) {
 	}
 }
 
-// With something of ours there beside, what was added by the first way is taken back as by the other.
+// With something of ours there beside, what was added by the first way is taken back as by the
+// other.
 func TestWhatIsAddedBesideStaleRulesIsTakenBack(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, ourRule4)

@@ -43,13 +43,15 @@ type quickLook struct {
 	passthrough bool // ::6 is there
 	// adding reports that ::6 is to be added, and not asked for; added that it was.
 	adding, added bool
-	// routed is the policy route whose table is being listed, and routes how often its route is there.
+	// routed is the policy route whose table is being listed, and routes how often its route is
+	// there.
 	routed rules.PolicyRoute
 	routes int
 	buf    *[quickSize]byte
 }
 
-// quickSize is more than the kernel puts into a message of which it does not know the reader (NLMSG_GOODSIZE).
+// quickSize is more than the kernel puts into a message of which it does not know the reader
+// (NLMSG_GOODSIZE).
 const quickSize = 8 << 10
 
 // quickBuffers are kept, as the audit of a node takes many quick looks, one after the other.
@@ -146,7 +148,8 @@ func (q *quickLook) message(m nlmsg.Message) error {
 	return nil
 }
 
-// rule fails for a policy rule of our priority that is not one of those wanted. Whether it is ours is not for a quick look to tell.
+// rule fails for a policy rule of our priority that is not one of those wanted. Whether it is ours
+// is not for a quick look to tell.
 func (q *quickLook) rule(body []byte) error {
 	if len(body) < unix.SizeofRtMsg {
 		return errUnclear

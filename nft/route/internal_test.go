@@ -45,7 +45,8 @@ func TestDumpStartsOverWhenInterrupted(t *testing.T) {
 	}
 }
 
-// FuzzQuickLook holds that whatever the kernel answers is read, and that a wanted policy route is not found where there is none.
+// FuzzQuickLook holds that whatever the kernel answers is read, and that a wanted policy route is
+// not found where there is none.
 func FuzzQuickLook(f *testing.F) {
 	want := rules.PolicyRoute{Family: rules.IPv4, Mark: 1337, Table: 133, Priority: rules.PolicyPriority}
 	for _, answer := range []string{
@@ -74,7 +75,8 @@ func FuzzQuickLook(f *testing.F) {
 	})
 }
 
-// A process of the pod may answer in the kernel's place, and before it, that what is wanted is there.
+// A process of the pod may answer in the kernel's place, and before it, that what is wanted is
+// there.
 func TestAnswersOfProcessesAreNotBelieved(t *testing.T) {
 	err := netnstest.New(t).Do(func() error {
 		q, err := newQuickLook(rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}})

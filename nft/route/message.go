@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// native is the order of bytes in netlink. A pointer, since a copy would be made when the program starts.
+// native is the order of bytes in netlink. A pointer, since a copy would be made when the program
+// starts.
 var native = &binary.NativeEndian
 
 // lookingRequest asks for ::6 on lo, and for the policy rules of all families.
@@ -18,7 +19,8 @@ func lookingRequest() []byte {
 	return quick.looking.of(func() []byte { return sixAndRules(nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)) })
 }
 
-// addingRequest asks to add ::6 to lo, as [loopbackAddr] does, and for the policy rules of all families.
+// addingRequest asks to add ::6 to lo, as [loopbackAddr] does, and for the policy rules of all
+// families.
 func addingRequest() []byte {
 	return quick.adding.of(func() []byte {
 		return sixAndRules(nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK),
@@ -30,7 +32,8 @@ func addingRequest() []byte {
 // quick are the requests of a quick look, which are always the same.
 var quick struct{ looking, adding request }
 
-// A request is made when it is first sent: a variable of sync.OnceValue would be one when the program starts.
+// A request is made when it is first sent: a variable of sync.OnceValue would be one when the
+// program starts.
 type request struct {
 	once  sync.Once
 	bytes []byte
@@ -41,7 +44,8 @@ func (r *request) of(write func() []byte) []byte {
 	return r.bytes
 }
 
-// sixAndRules completes a request about ::6 on lo, and asks for the policy rules of all families as well.
+// sixAndRules completes a request about ::6 on lo, and asks for the policy rules of all families as
+// well.
 func sixAndRules(six *nl.NetlinkRequest, attributes ...*nl.RtAttr) []byte {
 	m := nl.NewIfAddrmsg(unix.AF_INET6)
 	m.Prefixlen, m.Index = 128, loopback

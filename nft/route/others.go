@@ -42,7 +42,8 @@ func others(h *netlink.Handle, list []foundRule, found *rules.Routing) error {
 	return nil
 }
 
-// ruleText writes a rule as the ip command does, as far as it is known; rare selectors are left out.
+// ruleText writes a rule as the ip command does, as far as it is known; rare selectors are left
+// out.
 func ruleText(r foundRule) string {
 	k := r.kernel
 	words := []string{fmt.Sprintf("ip -%d rule priority %d", r.policy.Family, k.Priority)}
@@ -67,7 +68,8 @@ func ruleText(r foundRule) string {
 	return strings.Join(words, " ")
 }
 
-// routeType is the ip command's name of what happens to packets that take a route, empty for types that are not set by hand.
+// routeType is the ip command's name of what happens to packets that take a route, empty for types
+// that are not set by hand.
 func routeType(number int) string {
 	names := [...]string{
 		unix.RTN_UNICAST: "unicast", unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast", unix.RTN_BLACKHOLE: "blackhole",
@@ -79,7 +81,8 @@ func routeType(number int) string {
 	return names[number]
 }
 
-// routeText writes a route of the table of another as the ip command does, but with the number of the device.
+// routeText writes a route of the table of another as the ip command does, but with the number of
+// the device.
 func routeText(of localRoute, r netlink.Route) string {
 	text := fmt.Sprintf("ip -%d route %s %s", of.ip, routeType(r.Type), destination(r.Dst))
 	if r.Tos != 0 {

@@ -14,7 +14,8 @@ import (
 func TestPrune(t *testing.T) {
 	const (
 		other4 = "-4 rule 133 from all fwmark 0x63 lookup 1000"
-		// Without a priority the kernel takes the one before that of the first rule after table local's (fib_default_rule_pref).
+		// Without a priority the kernel takes the one before that of the first rule after table
+		// local's (fib_default_rule_pref).
 		istio4 = "-4 rule 132 from all fwmark 0x539 lookup 133"
 	)
 	for _, tc := range []struct {

@@ -26,8 +26,9 @@ func (s Socket) Accept() (Socket, error) {
 	return Of(fd), nil
 }
 
-// WhenReadable calls fn with the descriptor whenever it may be readable, until fn returns something else than EAGAIN. That is
-// returned; what the kernel has refused to fn is a [unix.Errno], what ends the waiting is none.
+// WhenReadable calls fn with the descriptor whenever it may be readable, until fn returns something
+// else than EAGAIN. That is returned; what the kernel has refused to fn is a [unix.Errno], what
+// ends the waiting is none.
 func (s Socket) WhenReadable(fn func(fd int) error) error {
 	raw, err := s.SyscallConn()
 	if err != nil {
@@ -44,8 +45,8 @@ func (s Socket) WhenReadable(fn func(fd int) error) error {
 	return fnErr
 }
 
-// Connected waits until the connection is made, or returns why it is not: [unix.ECONNRESET] if it was, but the other end has hung up
-// already.
+// Connected waits until the connection is made, or returns why it is not: [unix.ECONNRESET] if it
+// was, but the other end has hung up already.
 func (s Socket) Connected() error {
 	raw, err := s.SyscallConn()
 	if err != nil {
@@ -91,14 +92,15 @@ func (s Socket) Ends() (local, peer netip.AddrPort) {
 	return local, peer
 }
 
-// Original returns the destination that the caller of an accepted connection had asked for. Where it was not translated that is the
-// socket's own address.
+// Original returns the destination that the caller of an accepted connection had asked for. Where
+// it was not translated that is the socket's own address.
 func (s Socket) Original() netip.AddrPort {
 	local, _ := s.Ends()
 	dst := local
 	_ = s.Control(func(fd int) error {
-		// The option is the same for both families (IP6T_SO_ORIGINAL_DST in linux/netfilter_ipv6/ip6_tables.h). The structures of
-		// these calls are only room for what the kernel writes, a sockaddr.
+		// The option is the same for both families (IP6T_SO_ORIGINAL_DST in
+		// linux/netfilter_ipv6/ip6_tables.h). The structures of these calls are only room for what
+		// the kernel writes, a sockaddr.
 		if local.Addr().Is4() {
 			sa, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)
 			if err == nil {
@@ -118,7 +120,8 @@ func (s Socket) Original() netip.AddrPort {
 	return dst
 }
 
-// Abort closes a connection with a reset: neither a byte nor a TIME_WAIT remains of it, which would use up ports.
+// Abort closes a connection with a reset: neither a byte nor a TIME_WAIT remains of it, which would
+// use up ports.
 func (s Socket) Abort() {
 	_ = s.Control(func(fd int) error {
 		return unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})

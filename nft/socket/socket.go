@@ -1,5 +1,5 @@
-// Package socket opens TCP and UDP sockets without Go's net package around them: that would hide who owns them, their marks, their
-// original destinations and what the kernel answers.
+// Package socket opens TCP and UDP sockets without Go's net package around them: that would hide
+// who owns them, their marks, their original destinations and what the kernel answers.
 package socket
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Socket is one that the runtime's poller knows, so that only the goroutine waits that uses it. Its methods obey the file's
-// deadlines, and are safe for concurrent use.
+// A Socket is one that the runtime's poller knows, so that only the goroutine waits that uses it.
+// Its methods obey the file's deadlines, and are safe for concurrent use.
 type Socket struct{ *os.File }
 
 // An Option is a socket option that is a number.
@@ -27,7 +27,8 @@ var (
 	BothFamilies = Option{unix.SOL_IPV6, unix.IPV6_V6ONLY, 0}
 )
 
-// Transparent lets a socket of the family have addresses that are not the host's; it needs CAP_NET_ADMIN or CAP_NET_RAW.
+// Transparent lets a socket of the family have addresses that are not the host's; it needs
+// CAP_NET_ADMIN or CAP_NET_RAW.
 func Transparent(f rules.Family) Option {
 	if f == rules.IPv6 {
 		return Option{unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 1}
@@ -38,8 +39,9 @@ func Transparent(f rules.Family) Option {
 // Mark is the mark of the packets that a socket sends; it needs CAP_NET_ADMIN or CAP_NET_RAW.
 func Mark(mark uint32) Option { return Option{unix.SOL_SOCKET, unix.SO_MARK, int(mark)} }
 
-// New makes a socket of the calling thread's namespace and ids, which the caller closes or gives to [Of]. The family is IPv4 or IPv6;
-// a socket of IPv6 leaves IPv4 to whom it may concern, unless BothFamilies is among the options.
+// New makes a socket of the calling thread's namespace and ids, which the caller closes or gives to
+// [Of]. The family is IPv4 or IPv6; a socket of IPv6 leaves IPv4 to whom it may concern, unless
+// BothFamilies is among the options.
 func New(f rules.Family, p rules.Protocol, options ...Option) (fd int, err error) {
 	domain, kind := unix.AF_INET, unix.SOCK_STREAM
 	if f == rules.IPv6 {
@@ -90,8 +92,8 @@ func BoundTo(fd int) netip.AddrPort {
 	return AddrPort(sa)
 }
 
-// AddrPort is the address that the kernel's form holds, in IPv4 also where a socket of both families has it; an invalid one if it is
-// of no IP socket.
+// AddrPort is the address that the kernel's form holds, in IPv4 also where a socket of both
+// families has it; an invalid one if it is of no IP socket.
 func AddrPort(sa unix.Sockaddr) netip.AddrPort {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:

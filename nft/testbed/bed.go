@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Owners of the pod's processes: a proxy as the injector makes it for REDIRECT and for TPROXY, and an application.
+// Owners of the pod's processes: a proxy as the injector makes it for REDIRECT and for TPROXY, and
+// an application.
 var (
 	ProxyOwner       = rules.Owner{UID: 1337, GID: 1337}
 	TProxyOwner      = rules.Owner{UID: 0, GID: 1337}
@@ -19,11 +20,14 @@ var (
 
 // Options say how a bed is made. The zero value is the usual pod: eth0 and lo, both families.
 type Options struct {
-	// Pod is an existing namespace to make the pod in, which stays the caller's to close; nil for a new one.
+	// Pod is an existing namespace to make the pod in, which stays the caller's to close; nil for a
+	// new one.
 	Pod *netns.NS
-	// IDBase is added to the user and group ids of the pod's processes: where the ids of the pod's user namespace begin.
+	// IDBase is added to the user and group ids of the pod's processes: where the ids of the pod's
+	// user namespace begin.
 	IDBase int
-	// Interface is the name of a second interface of the pod, behind which there is a machine; empty for none.
+	// Interface is the name of a second interface of the pod, behind which there is a machine;
+	// empty for none.
 	Interface string
 }
 
@@ -43,8 +47,9 @@ type Bed struct {
 	proxy       *proxy
 }
 
-// New makes the namespaces and joins them. The neighbour listens: it accepts connections and datagrams to every address outside
-// of the pod, on every port. [unix.EPERM] is in the error without CAP_SYS_ADMIN and CAP_NET_ADMIN.
+// New makes the namespaces and joins them. The neighbour listens: it accepts connections and
+// datagrams to every address outside of the pod, on every port. [unix.EPERM] is in the error
+// without CAP_SYS_ADMIN and CAP_NET_ADMIN.
 func New(o Options) (*Bed, error) {
 	b := &Bed{options: o}
 	if err := b.join(); err != nil {
@@ -57,8 +62,8 @@ func New(o Options) (*Bed, error) {
 	return b, nil
 }
 
-// StartApplication starts the pod's application. It listens on every port that a call is made to, but for the proxy's, when the
-// proxy was started first.
+// StartApplication starts the pod's application. It listens on every port that a call is made to,
+// but for the proxy's, when the proxy was started first.
 func (b *Bed) StartApplication(owner rules.Owner) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,7 +88,8 @@ func (b *Bed) StopProxy() {
 	p.close()
 }
 
-// Close ends all servers and connections and lets go of the namespaces, which then vanish. Closing again does nothing.
+// Close ends all servers and connections and lets go of the namespaces, which then vanish. Closing
+// again does nothing.
 func (b *Bed) Close() error {
 	b.mu.Lock()
 	b.closed = true

@@ -179,7 +179,8 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// A forwarding proxy is asked directly here; with redirection its answers are those of whom the caller wanted.
+// A forwarding proxy is asked directly here; with redirection its answers are those of whom the
+// caller wanted.
 func TestProxyForwardsWhatIsNotItsOwn(t *testing.T) {
 	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner, Forward: true})
 	got, err := b.Dial(call(testbed.FromPod, "tcp", "127.0.0.1:15001"))

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// DefaultTimeout is how long a call waits for its answer. Within a host an answer takes far less than a millisecond; what takes so
-// much longer was dropped, or the host is busy.
+// DefaultTimeout is how long a call waits for its answer. Within a host an answer takes far less
+// than a millisecond; what takes so much longer was dropped, or the host is busy.
 const DefaultTimeout = 150 * time.Millisecond
 
 // Place is where a call is made from.
@@ -99,7 +99,8 @@ type Answer struct {
 	Err error
 }
 
-// String says who answered: "outbound 10.9.9.9:80", with whom he asked himself, or what happened instead.
+// String says who answered: "outbound 10.9.9.9:80", with whom he asked himself, or what happened
+// instead.
 func (a Answer) String() string {
 	switch a.Outcome {
 	case Answered:

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Conn is a call that lasts: a connection, or a socket that sends its datagrams to one destination. It is not safe for
-// concurrent use.
+// A Conn is a call that lasts: a connection, or a socket that sends its datagrams to one
+// destination. It is not safe for concurrent use.
 type Conn struct {
 	s       socket.Socket
 	answers *bufio.Reader
@@ -30,8 +30,9 @@ type Conn struct {
 // tokens tells calls apart.
 var tokens atomic.Uint64
 
-// Dial makes the call, asks once, and hangs up. Whoever the call is for listens on its port, as long as he is there at all. The
-// error reports that the call could not be made, not that it was not answered: the answer says that.
+// Dial makes the call, asks once, and hangs up. Whoever the call is for listens on its port, as
+// long as he is there at all. The error reports that the call could not be made, not that it was
+// not answered: the answer says that.
 func (b *Bed) Dial(c Call) (Answer, error) {
 	conn, err := b.Open(c)
 	if err != nil {

@@ -33,7 +33,8 @@ func (s *server) answerDatagrams(l socket.Socket, e endpoint) {
 			continue
 		}
 		token := strings.TrimSuffix(d.text, "\n")
-		// A caller who has gone makes the next call on the socket fail, not this one: nothing to do about either.
+		// A caller who has gone makes the next call on the socket fail, not this one: nothing to do
+		// about either.
 		_ = reply(l, d, encode(token, r.respond(token)))
 		r.close()
 	}

@@ -26,8 +26,8 @@ const (
 // A Hop is one server that a call has reached.
 type Hop struct {
 	By Name
-	// To is the destination that the caller had asked for, as the server finds it out. A datagram's is known only as far as it was
-	// not translated: then it is the same as Local.
+	// To is the destination that the caller had asked for, as the server finds it out. A datagram's
+	// is known only as far as it was not translated: then it is the same as Local.
 	To netip.AddrPort
 	// Local is the server's own address for this call, Peer the caller's.
 	Local, Peer netip.AddrPort

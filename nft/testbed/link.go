@@ -83,8 +83,9 @@ func routeBy(n *netns.NS, gateways ...netip.Addr) error {
 	})
 }
 
-// routeNeighbour makes every address local except the link's and the machine's. All of it is in table local, for there the kernel
-// looks whether an IPv4 source address is the host's (__ip_dev_find in net/ipv4/devinet.c); in main, answers would fail.
+// routeNeighbour makes every address local except the link's and the machine's. All of it is in
+// table local, for there the kernel looks whether an IPv4 source address is the host's
+// (__ip_dev_find in net/ipv4/devinet.c); in main, answers would fail.
 func routeNeighbour(n *netns.NS) error {
 	return inside(n, func(h *netlink.Handle) error {
 		lo, err := h.LinkByName(loName)
@@ -117,7 +118,8 @@ func routeNeighbour(n *netns.NS) error {
 	})
 }
 
-// Settle waits until the addresses that the ruleset's routing gives the pod's lo are destinations, which the kernel makes them later.
+// Settle waits until the addresses that the ruleset's routing gives the pod's lo are destinations,
+// which the kernel makes them later.
 func (b *Bed) Settle(routing rules.Routing) error {
 	for _, a := range routing.LoopbackAddrs {
 		if err := settle(b.Pod, loName, a); err != nil {
@@ -127,9 +129,10 @@ func (b *Bed) Settle(routing rules.Routing) error {
 	return nil
 }
 
-// settle waits for what the kernel does later, in work queues: until the queueing discipline is attached an interface drops what it
-// is to send (linkwatch_do_dev in net/core/link_watch.c); until duplicate address detection is through, even when there is none to
-// do, an IPv6 address is no destination, and packets to it leave the host (addrconf_dad_work in net/ipv6/addrconf.c).
+// settle waits for what the kernel does later, in work queues: until the queueing discipline is
+// attached an interface drops what it is to send (linkwatch_do_dev in net/core/link_watch.c); until
+// duplicate address detection is through, even when there is none to do, an IPv6 address is no
+// destination, and packets to it leave the host (addrconf_dad_work in net/ipv6/addrconf.c).
 func settle(n *netns.NS, name string, a netip.Addr) error {
 	var changes *nl.NetlinkSocket
 	err := n.Do(func() (err error) {

@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Packet returns the first packet of the call as it enters the pod's rules. The caller's own address is own, as far as it is known
-// (see [Answer]); routing is that of the bed with the ruleset's.
+// Packet returns the first packet of the call as it enters the pod's rules. The caller's own
+// address is own, as far as it is known (see [Answer]); routing is that of the bed with the
+// ruleset's.
 func (b *Bed) Packet(rs *rules.Ruleset, c Call, own netip.AddrPort) rules.Packet {
 	p := rules.Packet{Protocol: rules.TCP, Source: own, Destination: c.To, Flags: rules.SYN, NoListener: !b.listensTransparently()}
 	if c.Network == "udp" {
@@ -31,8 +32,8 @@ func (b *Bed) Packet(rs *rules.Ruleset, c Call, own netip.AddrPort) rules.Packet
 	return p
 }
 
-// Predict returns what the rules' model says of the call: who answers, and for which destination. Only these fields of the answer
-// are set, and of a datagram's only who answers.
+// Predict returns what the rules' model says of the call: who answers, and for which destination.
+// Only these fields of the answer are set, and of a datagram's only who answers.
 func (b *Bed) Predict(rs *rules.Ruleset, c Call, own netip.AddrPort) (Answer, rules.Trace) {
 	trace := diff.Explain(rs, b.Packet(rs, c, own))
 	fate := trace.Fate
@@ -41,7 +42,8 @@ func (b *Bed) Predict(rs *rules.Ruleset, c Call, own netip.AddrPort) (Answer, ru
 	case fate.Dropped:
 		return Answer{Outcome: Silent}, trace
 	case fate.Captured():
-		// The transparent listener has the packet even if it is translated as well: its socket is chosen before.
+		// The transparent listener has the packet even if it is translated as well: its socket is
+		// chosen before.
 		port = cmp.Or(fate.TProxy, fate.Redirect)
 	case b.isMachines(c.To.Addr()) && !b.local(rs, c):
 		return answered(Machine, c), trace
@@ -64,8 +66,9 @@ func (b *Bed) Predict(rs *rules.Ruleset, c Call, own netip.AddrPort) (Answer, ru
 	return answered(Application, c), trace
 }
 
-// answersDiverted reports whether the answers to a packet that the pod forwards get a mark that makes them the pod's own, so that they
-// never arrive. Istio's rule for established connections in TPROXY mode does that.
+// answersDiverted reports whether the answers to a packet that the pod forwards get a mark that
+// makes them the pod's own, so that they never arrive. Istio's rule for established connections in
+// TPROXY mode does that.
 func answersDiverted(rs *rules.Ruleset, p rules.Packet) bool {
 	p.Source, p.Destination = p.Destination, p.Source
 	p.InInterface, p.State = ethName, rules.Established
@@ -82,7 +85,8 @@ func madeLocal(rs *rules.Ruleset, f rules.Family, mark uint32) bool {
 	})
 }
 
-// Agrees reports whether the answer is as predicted: the same server, asked for the same destination.
+// Agrees reports whether the answer is as predicted: the same server, asked for the same
+// destination.
 func (a Answer) Agrees(predicted Answer) bool {
 	if a.Outcome != predicted.Outcome {
 		return false
@@ -124,7 +128,8 @@ func (b *Bed) device(rs *rules.Ruleset, c Call) string {
 	return ethName
 }
 
-// local reports whether the pod receives the call itself: the address is its own, or a policy route makes it so.
+// local reports whether the pod receives the call itself: the address is its own, or a policy route
+// makes it so.
 func (b *Bed) local(rs *rules.Ruleset, c Call) bool {
 	if isPods(c.To.Addr()) {
 		return true

@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// passthrough6 is the source of the proxy's inbound connections in IPv6; only the rules' routing makes it the pod's.
+// passthrough6 is the source of the proxy's inbound connections in IPv6; only the rules' routing
+// makes it the pod's.
 var passthrough6 = rules.PassthroughIPv6()
 
 // ProxyOptions say how the pod's proxy runs.
@@ -21,8 +22,8 @@ type ProxyOptions struct {
 	Owner rules.Owner
 	// Transparent makes the inbound listener transparent, as TPROXY needs it.
 	Transparent bool
-	// Forward makes the proxy ask the original destination itself, and answer what it was answered: outbound as its own user,
-	// inbound from 127.0.0.6 or ::6.
+	// Forward makes the proxy ask the original destination itself, and answer what it was answered:
+	// outbound as its own user, inbound from 127.0.0.6 or ::6.
 	Forward bool
 	// Outbound, Inbound and Tunnel are the ports of these listeners; 0 for Istio's.
 	Outbound, Inbound, Tunnel uint16
@@ -38,7 +39,8 @@ type proxy struct {
 	names   map[uint16]Name // of the ports
 }
 
-// StartProxy starts the pod's proxy and the agent beside it. They listen on their ports of every address.
+// StartProxy starts the pod's proxy and the agent beside it. They listen on their ports of every
+// address.
 func (b *Bed) StartProxy(o ProxyOptions) error {
 	p := &proxy{options: o, names: map[uint16]Name{
 		cmp.Or(o.Outbound, rules.DefaultProxyPort):         Outbound,

@@ -33,8 +33,8 @@ type endpoint struct {
 	port     uint16
 }
 
-// A greeter begins the conversation with a caller who has reached a port as the hop says, but for the name that the greeter knows.
-// What it returns answers each request.
+// A greeter begins the conversation with a caller who has reached a port as the hop says, but for
+// the name that the greeter knows. What it returns answers each request.
 type greeter func(e endpoint, h Hop) (responder, error)
 
 // A responder answers requests, each a token, on one connection.

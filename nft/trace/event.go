@@ -25,8 +25,8 @@ const (
 	Rule Kind = unix.NFT_TRACETYPE_RULE
 )
 
-// Verdict is the result of a rule or a policy, with the kernel's numbers: negative ones are of enum nft_verdicts, others of
-// linux/netfilter.h.
+// Verdict is the result of a rule or a policy, with the kernel's numbers: negative ones are of enum
+// nft_verdicts, others of linux/netfilter.h.
 type Verdict int32
 
 // The verdicts.
@@ -42,7 +42,8 @@ const (
 	Returned Verdict = unix.NFT_RETURN
 )
 
-// verdictMask is NF_VERDICT_MASK: the upper bits of a verdict are the number of a queue or an error.
+// verdictMask is NF_VERDICT_MASK: the upper bits of a verdict are the number of a queue or an
+// error.
 const verdictMask = 0xff
 
 // An Event is one message of the kernel about one packet.
@@ -59,7 +60,8 @@ type Event struct {
 	Mark         uint32
 	// In and Out are indexes of interfaces, 0 for none or if the kernel did not repeat them.
 	In, Out uint32
-	// Header is the packet, nil if the kernel did not repeat it. The kernel sends it in the first event of each base chain.
+	// Header is the packet, nil if the kernel did not repeat it. The kernel sends it in the first
+	// event of each base chain.
 	Header *Header
 	// State is conntrack's, if HasState. Kernels before 6.16 do not send it.
 	State    rules.State
@@ -67,7 +69,8 @@ type Event struct {
 	Reply    bool // direction of answers
 }
 
-// A Header is what the headers of a packet say. Ports are 0 where the protocol has none, or the header is not complete.
+// A Header is what the headers of a packet say. Ports are 0 where the protocol has none, or the
+// header is not complete.
 type Header struct {
 	Protocol            rules.Protocol
 	Source, Destination netip.AddrPort

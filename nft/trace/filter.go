@@ -13,7 +13,8 @@ import (
 
 // A Filter selects the packets that are traced. The zero value selects all.
 type Filter struct {
-	// In selects packets that arrive from another host, and Out those that local sockets send; neither means both.
+	// In selects packets that arrive from another host, and Out those that local sockets send;
+	// neither means both.
 	In, Out bool
 	// To and From are addresses of the packet as it enters its first hook; a port of 0 is any port.
 	To, From netip.AddrPort
@@ -67,7 +68,8 @@ func end(a netip.AddrPort, offset4, offset6, offsetPort uint32) []expr.Any {
 	return list
 }
 
-// port matches a port. SCTP, DCCP and UDP-Lite have theirs where TCP and UDP have them; other protocols have none.
+// port matches a port. SCTP, DCCP and UDP-Lite have theirs where TCP and UDP have them; other
+// protocols have none.
 func port(offset uint32, n uint16) []expr.Any {
 	return []expr.Any{load(expr.PayloadBaseTransportHeader, offset, 2), compare(expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, n))}
 }

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A Packet is the events of one packet, in order. A packet that passes lo has those of output and prerouting.
+// A Packet is the events of one packet, in order. A packet that passes lo has those of output and
+// prerouting.
 type Packet struct {
 	// Time is when the first event was read.
 	Time   time.Time
@@ -17,7 +18,8 @@ type Packet struct {
 // Header returns the packet as it entered the first chain; nil if that event was lost.
 func (p *Packet) Header() *Header { return p.Events[0].Header }
 
-// continues reports whether the event begins the passage of the packet from lo, where the kernel gives it another id.
+// continues reports whether the event begins the passage of the packet from lo, where the kernel
+// gives it another id.
 func (p *Packet) continues(e Event, loopback uint32) bool {
 	h := p.Header()
 	return e.In == loopback && h != nil && p.Events[0].In == 0 && len(p.ids) == 1 && e.Header.Protocol == h.Protocol && e.Header.Source == h.Source
@@ -59,8 +61,8 @@ func (c *Collector) of(now time.Time, e Event) *Packet {
 	return p
 }
 
-// Take returns and forgets the packets of which the last event was read before the time. All events of a packet come within
-// microseconds, unless it is queued to a program.
+// Take returns and forgets the packets of which the last event was read before the time. All events
+// of a packet come within microseconds, unless it is queued to a program.
 func (c *Collector) Take(before time.Time) []Packet {
 	var done []Packet
 	c.packets = slices.DeleteFunc(c.packets, func(p *Packet) bool {

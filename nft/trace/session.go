@@ -24,10 +24,12 @@ import (
 // Table is the name of the table of a session, of family inet.
 const Table = "sluice_trace"
 
-// DefaultRate is how many packets a second are traced by default at each hook: a thousand packets cause some 20,000 messages.
+// DefaultRate is how many packets a second are traced by default at each hook: a thousand packets
+// cause some 20,000 messages.
 const DefaultRate = 1000
 
-// receiveBuffer is for messages that wait to be read, of which each takes about 1 KiB of it. The kernel doubles the number.
+// receiveBuffer is for messages that wait to be read, of which each takes about 1 KiB of it. The
+// kernel doubles the number.
 const receiveBuffer = 8 << 20
 
 // Options configure a session.
@@ -148,11 +150,12 @@ type Batch struct {
 	Lost uint32
 }
 
-// SetDeadline makes [Session.Next] return [os.ErrDeadlineExceeded] at that time; the zero value is never.
+// SetDeadline makes [Session.Next] return [os.ErrDeadlineExceeded] at that time; the zero value is
+// never.
 func (s *Session) SetDeadline(t time.Time) error { return s.events.SetReadDeadline(t) }
 
-// Next waits for messages and returns those that have arrived. It is called by one goroutine at a time. After [Session.Close]
-// the error is [os.ErrClosed].
+// Next waits for messages and returns those that have arrived. It is called by one goroutine at a
+// time. After [Session.Close] the error is [os.ErrClosed].
 func (s *Session) Next() (Batch, error) {
 	var b Batch
 	err := s.events.WhenReadable(func(fd int) error {
@@ -215,7 +218,8 @@ func (b *Batch) add(data []byte) {
 	}
 }
 
-// dropped returns how many messages the kernel has not put into the buffer of the socket, 0 before Linux 4.12.
+// dropped returns how many messages the kernel has not put into the buffer of the socket, 0 before
+// Linux 4.12.
 func dropped(fd int) uint32 {
 	const drops = 8 // SK_MEMINFO_DROPS, linux/sock_diag.h
 	var info [drops + 1]uint32
@@ -244,8 +248,9 @@ func (s *Session) Close() error {
 	return s.err
 }
 
-// Remove removes the table of a session that was killed, from a kernel without owner tables. It reports no error if there is no
-// such table; the table of a session that runs remains if the kernel has owner tables.
+// Remove removes the table of a session that was killed, from a kernel without owner tables. It
+// reports no error if there is no such table; the table of a session that runs remains if the
+// kernel has owner tables.
 func Remove(ns *netns.NS) error {
 	return ns.Do(func() error {
 		c, err := nftables.New()

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// BenchmarkChange is the processor time of a change, unheard and heard: what is heard costs the kernel a message, and us to read it.
+// BenchmarkChange is the processor time of a change, unheard and heard: what is heard costs the
+// kernel a message, and us to read it.
 func BenchmarkChange(b *testing.B) {
 	b.Run("unheard", func(b *testing.B) {
 		c := change(b, netnstest.New(b), 0)
@@ -46,7 +47,8 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// BenchmarkFlood is how many events become of it when a pod changes its rules as fast as one processor can.
+// BenchmarkFlood is how many events become of it when a pod changes its rules as fast as one
+// processor can.
 func BenchmarkFlood(b *testing.B) {
 	agent, pod := netnstest.New(b), netnstest.New(b)
 	w := open(b, agent)

@@ -16,7 +16,8 @@ type changer struct {
 	flags uint16 // of the message, beside the usual ones
 }
 
-// change returns a changer in a namespace. Its socket has the port id, or one of the kernel's choice if that is 0.
+// change returns a changer in a namespace. Its socket has the port id, or one of the kernel's
+// choice if that is 0.
 func change(t testing.TB, ns *netns.NS, port uint32) *changer {
 	t.Helper()
 	c := &changer{}

@@ -2,22 +2,26 @@ package watch
 
 import "github.com/sluice-mesh/sluice/nft/netns"
 
-// An Event says that something may have changed in a namespace. It stands for all that was heard there since the one before.
+// An Event says that something may have changed in a namespace. It stands for all that was heard
+// there since the one before.
 type Event struct {
-	// Lost says that messages were lost, so that whatever there is must be looked at: all namespaces, rules and routes. The other
-	// fields are empty then.
+	// Lost says that messages were lost, so that whatever there is must be looked at: all
+	// namespaces, rules and routes. The other fields are empty then.
 	Lost bool
 	// NS is the namespace.
 	NS netns.ID
-	// Rules says that the nftables rules have changed, Routes that policy routes or what they need may have.
+	// Rules says that the nftables rules have changed, Routes that policy routes or what they need
+	// may have.
 	Rules, Routes bool
 	// Count is how many changes the event stands for.
 	Count int
-	// Generation is the number of the ruleset after the last change of rules; it wraps around. Rules that were read at this generation
-	// have no news in them: so is told apart what the hearer has done itself.
+	// Generation is the number of the ruleset after the last change of rules; it wraps around.
+	// Rules that were read at this generation have no news in them: so is told apart what the
+	// hearer has done itself.
 	Generation uint32
-	// PID is the thread that made the last change of rules, as the initial PID namespace numbers it, and Process its name, which it may
-	// have given itself. Both are empty if the kernel does not say, as before Linux 4.12.
+	// PID is the thread that made the last change of rules, as the initial PID namespace numbers
+	// it, and Process its name, which it may have given itself. Both are empty if the kernel does
+	// not say, as before Linux 4.12.
 	PID     uint32
 	Process string
 }

@@ -45,8 +45,8 @@ func Ports(t testing.TB, w *Watcher) (ports []uint32) {
 	return ports
 }
 
-// Asker is the port id of the socket by which the watcher asks for ids, which it has after the first question, and the number of the
-// last question.
+// Asker is the port id of the socket by which the watcher asks for ids, which it has after the
+// first question, and the number of the last question.
 func Asker(t testing.TB, w *Watcher) (port, question uint32) {
 	t.Helper()
 	a, err := unix.Getsockname(w.ids.fd)

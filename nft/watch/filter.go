@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where fields are in a message: those of its header, and at the same place after that the table of a route (struct rtmsg) and the
-// index of an interface (struct ifinfomsg, struct ifaddrmsg).
+// Where fields are in a message: those of its header, and at the same place after that the table of
+// a route (struct rtmsg) and the index of an interface (struct ifinfomsg, struct ifaddrmsg).
 const (
 	typeAt = 4
 	inBody = unix.NLMSG_HDRLEN + 4
@@ -28,7 +28,8 @@ func rulesFilter() []unix.SockFilter {
 	}
 }
 
-// routesFilter passes what may be about policy routes, and the end of ids. Each comes alone in a datagram.
+// routesFilter passes what may be about policy routes, and the end of ids. Each comes alone in a
+// datagram.
 func routesFilter() []unix.SockFilter {
 	return []unix.SockFilter{
 		/*  0 */ load16(typeAt),
@@ -71,7 +72,8 @@ func unlessEqual(n uint32, skip uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: n, Jf: skip}
 }
 
-// network16 is what a filter loads where the kernel has written n: loads are in network byte order, messages are not.
+// network16 is what a filter loads where the kernel has written n: loads are in network byte order,
+// messages are not.
 func network16(n uint16) uint32 {
 	return uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, n)))
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/watch"
 )
 
-// The kernel keeps a message from sockets that have the port id of the one that made the change and wants an echo.
+// The kernel keeps a message from sockets that have the port id of the one that made the change and
+// wants an echo.
 func TestAPodCannotGuessAPortThatMakesItUnheard(t *testing.T) {
 	agent, pod := netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
@@ -112,7 +113,8 @@ func TestTheAnswerToAnotherQuestionDoesNotCount(t *testing.T) {
 	wantHeard(t, w, first, pod)
 }
 
-// Who adds a pod while the watcher is closed must not ask, and read from, what has the number of its descriptor by then.
+// Who adds a pod while the watcher is closed must not ask, and read from, what has the number of
+// its descriptor by then.
 func TestAClosedWatcherAsksNobody(t *testing.T) {
 	agent, pod := netnstest.New(t), netnstest.New(t)
 	var w *watch.Watcher
@@ -159,7 +161,8 @@ func wantHeard(t *testing.T, w *watch.Watcher, namespaces ...*netns.NS) {
 	}
 }
 
-// What does not fit into the buffer is lost. That is told once, after which everything is heard again.
+// What does not fit into the buffer is lost. That is told once, after which everything is heard
+// again.
 func TestALossIsTold(t *testing.T) {
 	agent, pod, quiet := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)

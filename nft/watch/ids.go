@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// ids are those that namespaces have in one of them. They are asked for by one goroutine at a time. A question is two system calls and
-// leaves no garbage: each look at a pod adds its namespace, and thus asks.
+// ids are those that namespaces have in one of them. They are asked for by one goroutine at a time.
+// A question is two system calls and leaves no garbage: each look at a pod adds its namespace, and
+// thus asks.
 type ids struct {
 	fd       int // -1 when closed
 	sequence uint32
@@ -58,7 +59,8 @@ func (i *ids) of(ns *netns.NS) (int32, error) {
 	if err != nil || id >= 0 {
 		return id, err
 	}
-	// The kernel refuses if the namespace has got one meanwhile, as by somebody who lists interfaces.
+	// The kernel refuses if the namespace has got one meanwhile, as by somebody who lists
+	// interfaces.
 	if err := i.assign(fd); err != nil && !errors.Is(err, unix.EEXIST) {
 		return 0, needs(err, "CAP_NET_ADMIN")
 	}
@@ -81,7 +83,8 @@ func (i *ids) assign(fd int) error {
 	return err
 }
 
-// inUse reports whether a namespace has the id. Kernels before 4.20 do not tell; the answer is yes then.
+// inUse reports whether a namespace has the id. Kernels before 4.20 do not tell; the answer is yes
+// then.
 func (i *ids) inUse(id int32) bool {
 	_, err := i.ask(unix.RTM_GETNSID, 0, attribute{unix.NETNSA_NSID, uint32(id)})
 	return !errors.Is(err, unix.ENOENT)

@@ -58,7 +58,8 @@ func next(t testing.TB, w *watch.Watcher) watch.Event {
 	return e
 }
 
-// nothing makes sure that nothing was heard before what is done now: changes in a namespace of their own, heard by each socket.
+// nothing makes sure that nothing was heard before what is done now: changes in a namespace of
+// their own, heard by each socket.
 func nothing(t testing.TB, w *watch.Watcher) {
 	t.Helper()
 	marker := netnstest.New(t)

@@ -11,7 +11,8 @@ import (
 // native is the byte order of netlink.
 var native = binary.NativeEndian
 
-// attributes returns the attributes after a header of 4 bytes: struct nfgenmsg, or struct rtgenmsg with its padding.
+// attributes returns the attributes after a header of 4 bytes: struct nfgenmsg, or struct rtgenmsg
+// with its padding.
 func attributes(body []byte) nlmsg.Attributes { return nlmsg.Attributes(body[min(4, len(body)):]) }
 
 // readGeneration decodes the end of a transaction.
@@ -27,7 +28,8 @@ func nsid(body []byte) (int32, bool) {
 	return int32(id), ok
 }
 
-// nowhere stands for the listener's own namespace in what it hears, even if that has an id in itself. No id is negative.
+// nowhere stands for the listener's own namespace in what it hears, even if that has an id in
+// itself. No id is negative.
 const nowhere int32 = -1
 
 // origin is the id of the namespace where a message comes from, from what came beside it.

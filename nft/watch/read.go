@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// pause is between two looks at a socket. It bounds the work, and delays only what comes soon after something else.
+	// pause is between two looks at a socket. It bounds the work, and delays only what comes soon
+	// after something else.
 	pause = 100 * time.Millisecond
 	// longPause is after a loss, since that makes the hearer look at everything.
 	longPause = time.Second
@@ -36,7 +37,8 @@ func (w *Watcher) read(s socket.Socket) error {
 		if err != nil {
 			return err
 		}
-		// Not before all is read that had arrived: the kernel drops what comes until then, and does not say so again.
+		// Not before all is read that had arrived: the kernel drops what comes until then, and does
+		// not say so again.
 		if lost {
 			w.lose()
 		}
@@ -54,8 +56,9 @@ func (w *Watcher) read(s socket.Socket) error {
 	}
 }
 
-// drain hears all that has arrived; the error is EAGAIN when that is done. It reports whether there was anything, and whether something
-// is lost. There is an end: once the buffer was full the kernel adds nothing until it is empty.
+// drain hears all that has arrived; the error is EAGAIN when that is done. It reports whether there
+// was anything, and whether something is lost. There is an end: once the buffer was full the kernel
+// adds nothing until it is empty.
 func (w *Watcher) drain(fd int, buf []byte) (some, lost bool, err error) {
 	var control [64]byte
 	for {

@@ -13,13 +13,15 @@ import (
 	"github.com/sluice-mesh/sluice/nft/socket"
 )
 
-// receiveBuffer is for messages that wait, of which each takes about 1 KiB of it. The kernel doubles the number.
+// receiveBuffer is for messages that wait, of which each takes about 1 KiB of it. The kernel
+// doubles the number.
 const receiveBuffer = 1 << 20
 
 // A group is one of the kernel's multicast groups of a protocol.
 type group int
 
-// listen opens a socket of a protocol in the thread's namespace that hears of all namespaces what passes the filter.
+// listen opens a socket of a protocol in the thread's namespace that hears of all namespaces what
+// passes the filter.
 func listen(protocol int, filter []unix.SockFilter, groups ...group) (socket.Socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
 	if err != nil {

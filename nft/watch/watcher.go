@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/socket"
 )
 
-// A Watcher hears of changes in all namespaces that were added to it. Its methods are safe for concurrent use, [Watcher.Next] by one
-// goroutine at a time.
+// A Watcher hears of changes in all namespaces that were added to it. Its methods are safe for
+// concurrent use, [Watcher.Next] by one goroutine at a time.
 type Watcher struct {
 	ids     *ids
 	sockets []socket.Socket
@@ -24,14 +24,16 @@ type Watcher struct {
 	wake    chan struct{} // has room for one
 
 	mu sync.Mutex
-	// known are the namespaces by their ids. Which ids are in use is changed only while this is locked.
+	// known are the namespaces by their ids. Which ids are in use is changed only while this is
+	// locked.
 	known   map[int32]netns.ID
 	pending pending
 	failed  error
 }
 
-// Open begins to listen, in the network namespace of the calling thread. The error names the capability that is missing, if one is,
-// and [unix.EPERM] is in it then. [unix.EPROTONOSUPPORT] is in it if the kernel has no nf_tables at all.
+// Open begins to listen, in the network namespace of the calling thread. The error names the
+// capability that is missing, if one is, and [unix.EPERM] is in it then. [unix.EPROTONOSUPPORT] is
+// in it if the kernel has no nf_tables at all.
 func Open() (*Watcher, error) {
 	w := &Watcher{own: (*netns.NS)(nil).ID(), closed: make(chan struct{}), wake: make(chan struct{}, 1), known: map[int32]netns.ID{}}
 	if err := w.open(); err != nil {
@@ -77,9 +79,10 @@ func (w *Watcher) Close() error {
 	return err
 }
 
-// Add makes the watcher hear of a namespace from now on: look at it after this, and no change is missed. To add one again does
-// nothing. A namespace needs not be taken out: when it ends the watcher forgets it, and does not keep it from ending. A nil ns is the
-// one of the calling thread. The error has [os.ErrClosed] in it after [Watcher.Close].
+// Add makes the watcher hear of a namespace from now on: look at it after this, and no change is
+// missed. To add one again does nothing. A namespace needs not be taken out: when it ends the
+// watcher forgets it, and does not keep it from ending. A nil ns is the one of the calling thread.
+// The error has [os.ErrClosed] in it after [Watcher.Close].
 func (w *Watcher) Add(ns *netns.NS) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,8 +98,9 @@ func (w *Watcher) Add(ns *netns.NS) error {
 	return nil
 }
 
-// Next waits until something was heard, and returns it. The error is the context's, [os.ErrClosed] after [Watcher.Close], or what
-// keeps the watcher from ever hearing anything again; then it is to be closed.
+// Next waits until something was heard, and returns it. The error is the context's, [os.ErrClosed]
+// after [Watcher.Close], or what keeps the watcher from ever hearing anything again; then it is to
+// be closed.
 func (w *Watcher) Next(ctx context.Context) (Event, error) {
 	for {
 		if e, ok, err := w.take(); ok || err != nil {

@@ -19,7 +19,8 @@ func addComment(r *rules.Rule, info []byte) {
 	r.Comment += string(text)
 }
 
-// EncodeComment writes a comment as the match that it is for xtables: one that every packet fulfils.
+// EncodeComment writes a comment as the match that it is for xtables: one that every packet
+// fulfils.
 func EncodeComment(text string) (Extension, error) {
 	if len(text) >= commentSize || bytes.ContainsRune([]byte(text), 0) {
 		return Extension{}, fmt.Errorf("comment %q: it has a zero byte or more than %d bytes", text, commentSize-1)

@@ -534,8 +534,8 @@ func TestDecodeTarget(t *testing.T) {
 	}
 }
 
-// Nothing is read outside of a structure, and of each something is said, if only that nothing is known. What is known is encoded to
-// what means the same.
+// Nothing is read outside of a structure, and of each something is said, if only that nothing is
+// known. What is known is encoded to what means the same.
 func FuzzDecode(f *testing.F) {
 	for _, x := range samples() {
 		f.Add(x.Name, x.Revision, x.Data, true)

@@ -7,9 +7,9 @@ import "github.com/sluice-mesh/sluice/rules"
 // only read the packet, or keep a history of their own; any other name is [rules.Anything].
 //
 // Options give a match of the list another effect: --restore-skmark of socket writes the packet's
-// mark, --set of connlabel the labels of its connection, and --set, --update, --remove and --reap of
-// recent the list. The caller knows the options. That a match drops a malformed packet, or one for which it has no
-// memory (par->hotdrop), is no effect here: the model has no malformed packets.
+// mark, --set of connlabel the labels of its connection, and --set, --update, --remove and --reap
+// of recent the list. The caller knows the options. That a match drops a malformed packet, or one
+// for which it has no memory (par->hotdrop), is no effect here: the model has no malformed packets.
 //
 // cluster is not in the list, for it turns a packet that the link layer takes for multicast into
 // one for the host (xt_cluster_mt in net/netfilter/xt_cluster.c). bpf can draw a random number,

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// encodable are matches of a rule for TCP, with the bytes that little-endian machines have for them: what iptables 1.8.9 writes for the
-// same, apart from the revisions.
+// encodable are matches of a rule for TCP, with the bytes that little-endian machines have for
+// them: what iptables 1.8.9 writes for the same, apart from the revisions.
 var encodable = []struct {
 	match rules.Match
 	want  string // of name, revision and bytes, without zeros at the end

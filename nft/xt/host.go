@@ -71,8 +71,8 @@ func isRouteType6(types rules.AddrTypeSet) bool {
 		types == rules.AddrTypes(rules.Multicast)
 }
 
-// Flags of struct xt_socket_mtinfo1, 2 and 3. One more, XT_SOCKET_RESTORESKMARK, gives the packet the
-// socket's mark.
+// Flags of struct xt_socket_mtinfo1, 2 and 3. One more, XT_SOCKET_RESTORESKMARK, gives the packet
+// the socket's mark.
 const (
 	socketTransparent = 1 << 0
 	socketNoWildcard  = 1 << 1

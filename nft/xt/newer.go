@@ -2,8 +2,9 @@ package xt
 
 import "slices"
 
-// Newer returns a target that [EncodeTarget] has written as kernels of later versions have it too, the newest first; none if there is
-// none. Programs print only the newest revision that they and the kernel know.
+// Newer returns a target that [EncodeTarget] has written as kernels of later versions have it too,
+// the newest first; none if there is none. Programs print only the newest revision that they and
+// the kernel know.
 func Newer(x Extension) []Extension {
 	switch (key{x.Name, x.Revision}) {
 	case key{"CONNMARK", 1}: // Linux 4.17

@@ -16,11 +16,13 @@ const (
 // ownerSize is that of struct xt_owner_match_info.
 const ownerSize = 20
 
-// anybody is all numbers: a packet that somebody sent is one that has a socket. As an id the last number does not exist.
+// anybody is all numbers: a packet that somebody sent is one that has a socket. As an id the last
+// number does not exist.
 var anybody = rules.IDRange{First: 0, Last: ^uint32(0)}
 
-// decodeOwner reads struct xt_owner_match_info. As owner_mt (net/netfilter/xt_owner.c) has it, a packet without socket matches where all
-// that is asked for is negated. (Sockets of the kernel itself, which have no owner, are no packets of the model.)
+// decodeOwner reads struct xt_owner_match_info. As owner_mt (net/netfilter/xt_owner.c) has it, a
+// packet without socket matches where all that is asked for is negated. (Sockets of the kernel
+// itself, which have no owner, are no packets of the model.)
 func decodeOwner(info []byte) ([]rules.Match, bool) {
 	if len(info) < ownerSize {
 		return nil, false

@@ -28,7 +28,8 @@ var allPorts = rules.PortRange{First: 0, Last: 1<<16 - 1}
 // knownFlags are those of TCP that the model has.
 const knownFlags = rules.FIN | rules.SYN | rules.RST | rules.PSH | rules.ACK | rules.URG
 
-// decodeTCP reads struct xt_tcp; isTCP reports that the rule compares the protocol, without which the kernel takes any packet for TCP.
+// decodeTCP reads struct xt_tcp; isTCP reports that the rule compares the protocol, without which
+// the kernel takes any packet for TCP.
 func decodeTCP(info []byte, isTCP bool) ([]rules.Match, bool) {
 	if !isTCP || len(info) < tcpSize {
 		return nil, false
@@ -54,7 +55,8 @@ func decodeUDP(info []byte, isUDP bool) ([]rules.Match, bool) {
 	return found, ok && negated&^known == 0
 }
 
-// Where struct xt_sctp_info has what is asked for and what of it is negated, and its size; and the bits.
+// Where struct xt_sctp_info has what is asked for and what of it is negated, and its size; and the
+// bits.
 const (
 	sctpFlagsAt  = 284
 	sctpNegateAt = 288
@@ -146,7 +148,8 @@ func decodeMultiport(info []byte, hasPorts bool) ([]rules.Match, bool) {
 	return []rules.Match{rules.MatchPort{Side: rules.Side(side), Not: negated != 0, Ports: ports}}, true
 }
 
-// portEncoder writes matches: one structure for all that one can hold of TCP's or UDP's header, at the place of the first of it.
+// portEncoder writes matches: one structure for all that one can hold of TCP's or UDP's header, at
+// the place of the first of it.
 type portEncoder struct {
 	protocol rules.Protocol
 	matches  []rules.Match

@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// States of [rules.Unknown] that xtables has: a list of recent, the counts of hashlimit and an object
-// of nfnetlink_acct by their names; and all rates, all sets of addresses, since one may hold others,
-// and the labels of a connection.
+// States of [rules.Unknown] that xtables has: a list of recent, the counts of hashlimit and an
+// object of nfnetlink_acct by their names; and all rates, all sets of addresses, since one may hold
+// others, and the labels of a connection.
 const (
 	StateOfRates  = "rateest"
 	StateOfSets   = "ipset"
@@ -24,8 +24,8 @@ func StateOfHashLimit(name string) string { return "hashlimit " + name }
 // StateOfAccount names the state of an object of nfnetlink_acct.
 func StateOfAccount(name string) string { return "nfacct " + name }
 
-// Flags of check_set in struct xt_recent_mtinfo, and where it is: behind two numbers. A name and the
-// side follow it.
+// Flags of check_set in struct xt_recent_mtinfo, and where it is: behind two numbers. A name and
+// the side follow it.
 const (
 	recentSet     = 1 << 1
 	recentUpdate  = 1 << 2
@@ -35,7 +35,8 @@ const (
 	recentNameAt  = 10
 )
 
-// labelSet is the flag of struct xt_connlabel_mtinfo that labels, and labelFlagsAt where the flags are.
+// labelSet is the flag of struct xt_connlabel_mtinfo that labels, and labelFlagsAt where the flags
+// are.
 const labelSet, labelFlagsAt = 1 << 1, 2
 
 // withState adds the state to an unknown match, and says whether the match writes to it.

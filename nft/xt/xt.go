@@ -13,7 +13,8 @@ import (
 type Extension struct {
 	Name     string
 	Revision uint32
-	// Data is the extension's structure. When decoded it may be longer than the kernel's, by padding; encoded it has none.
+	// Data is the extension's structure. When decoded it may be longer than the kernel's, by
+	// padding; encoded it has none.
 	Data []byte
 }
 
@@ -135,8 +136,9 @@ func action(family rules.Family, x Extension) rules.Action {
 	return nil
 }
 
-// EncodeMatches writes the matches that a rule's own comparisons have no place for, in their order, but for the protocol: that is for
-// the caller to compare, and given because the structure for ports depends on it. The error names the match that xtables cannot say.
+// EncodeMatches writes the matches that a rule's own comparisons have no place for, in their order,
+// but for the protocol: that is for the caller to compare, and given because the structure for
+// ports depends on it. The error names the match that xtables cannot say.
 func EncodeMatches(protocol rules.Protocol, matches []rules.Match) ([]Extension, error) {
 	e := portEncoder{protocol: protocol, matches: matches}
 	for _, m := range matches {
@@ -209,7 +211,8 @@ func EncodeTarget(family rules.Family, action rules.Action) (Extension, error) {
 	return Extension{}, fmt.Errorf("%s: xtables has no target for it", action)
 }
 
-// The byte orders of numbers. They are pointers, since copies would be made at the start of every program.
+// The byte orders of numbers. They are pointers, since copies would be made at the start of every
+// program.
 var (
 	native  = &binary.NativeEndian
 	network = &binary.BigEndian

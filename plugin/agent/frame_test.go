@@ -67,8 +67,8 @@ func FuzzReadFrame(f *testing.F) {
 	})
 }
 
-// FuzzLocation answers the question for a location by anything: it is about the pod that was asked for and makes sense, or there is an
-// error on one line.
+// FuzzLocation answers the question for a location by anything: it is about the pod that was asked
+// for and makes sense, or there is an error on one line.
 func FuzzLocation(f *testing.F) {
 	f.Add(agenttest.Frames(`{"version":1}`, located))
 	f.Add(agenttest.Frames(`{"version":1,"kind":"not-found","error":"none\n"}`))
@@ -93,7 +93,8 @@ func FuzzLocation(f *testing.F) {
 	})
 }
 
-// FuzzRequest reads any request as the agent does: what is supported has a version and a verb of ours.
+// FuzzRequest reads any request as the agent does: what is supported has a version and a verb of
+// ours.
 func FuzzRequest(f *testing.F) {
 	f.Add(1, "pod")
 	f.Add(2, "pod")

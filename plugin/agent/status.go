@@ -17,8 +17,9 @@ type Status struct {
 	Ready bool `json:"ready"`
 	// Topics are in the order in which they are shown.
 	Topics []Topic `json:"topics"`
-	// Pods counts the mesh pods of the node by the state of their redirection, Drifts the differences found since the agent started, by
-	// kind, and ConflictingWriters the times that another program wrote over ours, by its name. They are empty if nothing is audited or found.
+	// Pods counts the mesh pods of the node by the state of their redirection, Drifts the
+	// differences found since the agent started, by kind, and ConflictingWriters the times that
+	// another program wrote over ours, by its name. They are empty if nothing is audited or found.
 	Pods               map[string]int `json:"pods,omitempty"`
 	Drifts             map[string]int `json:"drifts,omitempty"`
 	ConflictingWriters map[string]int `json:"conflictingWriters,omitempty"`

@@ -2,7 +2,8 @@ package chaintest_test
 
 import "testing"
 
-// TestASkippedPodCostsNoQuestion counts what the API server is asked where the runtime passes the pod's annotations.
+// TestASkippedPodCostsNoQuestion counts what the API server is asked where the runtime passes the
+// pod's annotations.
 func TestASkippedPodCostsNoQuestion(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -19,12 +19,13 @@ type misbehaviour struct {
 	name string
 	// make changes the node, or its API server.
 	make func(t testing.TB, n *node)
-	// hangs reports that a try takes all of its time, and long that there is only one, which may take its time on a busy machine.
+	// hangs reports that a try takes all of its time, and long that there is only one, which may
+	// take its time on a busy machine.
 	hangs, long bool
 }
 
-// misbehaviours are those of every run, and rarer those of long ones: their tries are repeated until the budget is used up. What users
-// see is in testdata/unreadable.txt.
+// misbehaviours are those of every run, and rarer those of long ones: their tries are repeated
+// until the budget is used up. What users see is in testdata/unreadable.txt.
 var misbehaviours, rarer = []misbehaviour{
 	{"401", always(sourcetest.Unauthorized()), false, true},
 	{"403", always(sourcetest.Forbidden()), false, true},
@@ -76,7 +77,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestAnUnreadablePod tells what becomes of a pod that cannot be read, by either policy, and what STATUS says of the node.
+// TestAnUnreadablePod tells what becomes of a pod that cannot be read, by either policy, and what
+// STATUS says of the node.
 func TestAnUnreadablePod(t *testing.T) {
 	t.Parallel()
 	rows := misbehaviours
@@ -144,7 +146,8 @@ func TestASlowAPIServer(t *testing.T) {
 	}
 }
 
-// varying is what differs between runs: where a connection broke, addresses, numbers of tries, times, ids.
+// varying is what differs between runs: where a connection broke, addresses, numbers of tries,
+// times, ids.
 var varying = regexp.MustCompile(`dial tcp \S+ connect: connection reset|(read|write) tcp \S+ (read|write): |127\.0\.0\.1:\d{2,5}| \(\d+ tries in [^)]+\)|orders-\d+|7d1e6c2a-[-0-9a-f]+| within [0-9.]+m?s`)
 
 // shown is an error as the kubelet puts it into an event, with words for what varies.

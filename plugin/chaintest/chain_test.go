@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestChain is the life of a mesh pod in a real chain, by every version of the specification and with every plugin before ours.
+// TestChain is the life of a mesh pod in a real chain, by every version of the specification and
+// with every plugin before ours.
 func TestChain(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -67,7 +68,8 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestADeletedAttachmentIsNoLongerCaptured deletes one whose namespace stays, as cnitool does: it names no sandbox of Kubernetes.
+// TestADeletedAttachmentIsNoLongerCaptured deletes one whose namespace stays, as cnitool does: it
+// names no sandbox of Kubernetes.
 func TestADeletedAttachmentIsNoLongerCaptured(t *testing.T) {
 	t.Parallel()
 	p := newNode(t).newPod(t, "tproxy")
@@ -97,7 +99,8 @@ func TestAWrongPod(t *testing.T) {
 	p.node.wantKept(t)
 }
 
-// wantCheck runs CHECK. Where the version has it, its error must name the drift; no drift, no error.
+// wantCheck runs CHECK. Where the version has it, its error must name the drift; no drift, no
+// error.
 func (p *pod) wantCheck(t testing.TB, c chain, drift string) {
 	t.Helper()
 	err := p.check(t, c)
@@ -117,7 +120,8 @@ func (p *pod) wantCheck(t testing.TB, c chain, drift string) {
 	}
 }
 
-// tamper lets the application's connections pass the proxy, as somebody in the pod could who has CAP_NET_ADMIN.
+// tamper lets the application's connections pass the proxy, as somebody in the pod could who has
+// CAP_NET_ADMIN.
 func (p *pod) tamper(t testing.TB, c chain) {
 	t.Helper()
 	if c.fields["backend"] == "legacy" {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestACrowd adds many pods at once, as a node does when it starts, and tells what part of that time is each plugin's.
+// TestACrowd adds many pods at once, as a node does when it starts, and tells what part of that
+// time is each plugin's.
 func TestACrowd(t *testing.T) {
 	t.Parallel()
 	pods := make([]*pod, times(12, 100))
@@ -41,7 +42,8 @@ func TestACrowd(t *testing.T) {
 	n.wantKept(t)
 }
 
-// wantLines fails the test unless the log file has so many lines of the verb, and nothing but whole lines.
+// wantLines fails the test unless the log file has so many lines of the verb, and nothing but whole
+// lines.
 func (n *node) wantLines(t testing.TB, verb string, want int) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(n.run, "sluice-cni*.log"))

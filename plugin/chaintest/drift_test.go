@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 )
 
-// TestCheckNamesTheDrift changes what ADD has left, in one way at a time. CHECK says how, and the next ADD mends it.
+// TestCheckNamesTheDrift changes what ADD has left, in one way at a time. CHECK says how, and the
+// next ADD mends it.
 func TestCheckNamesTheDrift(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

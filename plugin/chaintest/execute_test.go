@@ -27,7 +27,8 @@ type execution struct {
 	stdout, stderr bytes.Buffer
 }
 
-// execution returns one of the verb for the pod. The previous result is in the form of the chain's version; nil for none.
+// execution returns one of the verb for the pod. The previous result is in the form of the chain's
+// version; nil for none.
 func (p *pod) execution(t testing.TB, verb string, c chain, previous *types100.Result) *execution {
 	t.Helper()
 	list := c.list(t, p.node)
@@ -75,7 +76,8 @@ func (x *execution) cmd() *exec.Cmd {
 	return cmd
 }
 
-// run executes the plugin in the node's namespace. The error is the plugin's own, if it answers by one.
+// run executes the plugin in the node's namespace. The error is the plugin's own, if it answers by
+// one.
 func (x *execution) run(n *node) error {
 	err := n.ns.Do(func() error { return x.cmd().Run() })
 	var exit *exec.ExitError

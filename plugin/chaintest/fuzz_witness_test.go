@@ -35,7 +35,8 @@ func (w *witness) Check(ns *netns.NS, rs rules.Ruleset, _ compat.Snapshot) (comp
 	return compat.Comparison{}, nil
 }
 
-// wordsOfRules are the texts in the source of package rules: what its compiler can write into rules on its own.
+// wordsOfRules are the texts in the source of package rules: what its compiler can write into rules
+// on its own.
 func wordsOfRules(t testing.TB) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob("../../rules/*.go")
@@ -63,7 +64,8 @@ func wordsOfRules(t testing.TB) map[string]bool {
 	return words
 }
 
-// wantOurWords fails the test unless all comments and names in the rules are ours, and those of interfaces are harmless.
+// wantOurWords fails the test unless all comments and names in the rules are ours, and those of
+// interfaces are harmless.
 func wantOurWords(t testing.TB, rs rules.Ruleset, ours map[string]bool) {
 	t.Helper()
 	want := func(what, word string) {
@@ -110,7 +112,8 @@ func wantOurWordsInRule(t testing.TB, rule rules.Rule, want func(what, word stri
 	}
 }
 
-// wantInterface fails the test unless the name has nothing in it that means something elsewhere, such as in a ruleset as text.
+// wantInterface fails the test unless the name has nothing in it that means something elsewhere,
+// such as in a ruleset as text.
 func wantInterface(t testing.TB, name string) {
 	t.Helper()
 	if !harmless.MatchString(name) {

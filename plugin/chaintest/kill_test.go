@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestAKilledADDLeavesAllRulesOrNone kills the plugin with SIGKILL at random moments of an ADD. With nft a pod has its whole ruleset
-// then or nothing of it; with either backend the next ADD completes it, and DEL leaves nothing.
+// TestAKilledADDLeavesAllRulesOrNone kills the plugin with SIGKILL at random moments of an ADD.
+// With nft a pod has its whole ruleset then or nothing of it; with either backend the next ADD
+// completes it, and DEL leaves nothing.
 func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {

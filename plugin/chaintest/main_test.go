@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin"
 )
 
-// TestMain is the plugin where the executable is run by the plugin's name: what these tests execute is what they are built with.
+// TestMain is the plugin where the executable is run by the plugin's name: what these tests execute
+// is what they are built with.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == pluginName {
 		os.Exit(plugin.Main("test"))

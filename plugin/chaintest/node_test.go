@@ -21,18 +21,20 @@ import (
 // referencePlugins are those of the chain that are not ours; "make bin/cni/bridge" builds them.
 var referencePlugins = []string{"bridge", "ptp", "host-local", "portmap"}
 
-// outsideIPs are addresses beyond the pods' network, one of each family. The node has them, and a server there answers as [outside].
+// outsideIPs are addresses beyond the pods' network, one of each family. The node has them, and a
+// server there answers as [outside].
 var outsideIPs = []string{"10.9.9.9", "fd00:9::9"}
 
-// A node is the namespace of a host, with the folders of its container runtime and its API server. What the plugins change of a
-// host's network they change there.
+// A node is the namespace of a host, with the folders of its container runtime and its API server.
+// What the plugins change of a host's network they change there.
 type node struct {
 	ns  *netns.NS
 	api *sourcetest.Server
 	cni *libcni.CNIConfig
 	// clock executes the plugins for cni.
 	clock *clock
-	// bin has the executables, run is the run directory of our plugin, and state is the other plugins'.
+	// bin has the executables, run is the run directory of our plugin, and state is the other
+	// plugins'.
 	bin, run, state string
 	// unknownPods are those that the API server does not have.
 	unknownPods bool
@@ -46,7 +48,8 @@ func newNode(t testing.TB) *node {
 	n.clock = &clock{Exec: &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: t.Output()}}, took: map[string][]time.Duration{}}
 	n.cni = libcni.NewCNIConfigWithCacheDir([]string{n.bin}, filepath.Join(n.state, "cache"), n.clock)
 	n.in(t, func() error {
-		// The bridge has its IPv6 address at once, and not after a second in which a duplicate could answer.
+		// The bridge has its IPv6 address at once, and not after a second in which a duplicate
+		// could answer.
 		if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0o644); err != nil {
 			return err
 		}
@@ -84,7 +87,8 @@ func (n *node) in(t testing.TB, fn func() error) {
 	}
 }
 
-// linkExecutables makes the folder of plugins. Ours is this test's executable, unless SLUICE_CNI names another one.
+// linkExecutables makes the folder of plugins. Ours is this test's executable, unless SLUICE_CNI
+// names another one.
 func linkExecutables(t testing.TB, dir string) {
 	t.Helper()
 	ours := os.Getenv("SLUICE_CNI")

@@ -63,7 +63,8 @@ func (n *node) newSandbox(t testing.TB) *pod {
 		uid:      fmt.Sprintf("7d1e6c2a-4b0f-4a57-9f63-%012x", number),
 		hostPort: 20000 + int(number), annotations: map[string]string{},
 	}
-	// No mount, which a killed test would leave behind. Without the link the namespace is as good as gone, and before it is.
+	// No mount, which a killed test would leave behind. Without the link the namespace is as good
+	// as gone, and before it is.
 	if err := os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), p.ns.FD()), p.path); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record/recordtest"
 )
 
-// TestTheResultIsThePreviousPlugins compares what our plugin prints with what it was given, in every version.
+// TestTheResultIsThePreviousPlugins compares what our plugin prints with what it was given, in
+// every version.
 func TestTheResultIsThePreviousPlugins(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -56,7 +57,8 @@ func TestTheResultIsThePreviousPlugins(t *testing.T) {
 	}
 }
 
-// TestTheHostsNamespaceIsRefusedByOneAnswer gives ADD the node's own namespace, for pods of the mesh and others.
+// TestTheHostsNamespaceIsRefusedByOneAnswer gives ADD the node's own namespace, for pods of the
+// mesh and others.
 func TestTheHostsNamespaceIsRefusedByOneAnswer(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

@@ -99,7 +99,8 @@ func as(uid int, fn func() error) error {
 	return fn()
 }
 
-// wantTraffic fails the test unless the pod's connections are all captured, or, for a pod that is left alone, none.
+// wantTraffic fails the test unless the pod's connections are all captured, or, for a pod that is
+// left alone, none.
 func (p *pod) wantTraffic(t testing.TB, captured bool) {
 	t.Helper()
 	out, in := outside, application

@@ -206,7 +206,8 @@ func TestMisspeltFields(t *testing.T) {
 	}
 }
 
-// No two fields are so alike that one could be a slip of the other, and none is like what CNI, Istio and runtimes have.
+// No two fields are so alike that one could be a slip of the other, and none is like what CNI,
+// Istio and runtimes have.
 func TestNamesAreFarApart(t *testing.T) {
 	others := []string{
 		"args", "capabilities", "ipam", "dns", "prevResult", "runtimeConfig", "disableCheck", "disableGC", "cni.dev/attachments",
@@ -221,7 +222,8 @@ func TestNamesAreFarApart(t *testing.T) {
 	}
 }
 
-// Every call of the plugin reads its configuration in a new process, where memory that is used for the first time is what takes longest.
+// Every call of the plugin reads its configuration in a new process, where memory that is used for
+// the first time is what takes longest.
 func TestReadingTakesLittleMemory(t *testing.T) {
 	data := with(`"prevResult":{"ips":[]},"capabilities":{},"runtimeConfig":{},"cni_agent_run_dir":"/run/s"`)
 	result := testing.Benchmark(func(b *testing.B) {

@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// TestArguments reads the proxy's port, 15001 unless the arguments say otherwise, and the inbound port, 15006.
+// TestArguments reads the proxy's port, 15001 unless the arguments say otherwise, and the inbound
+// port, 15006.
 func TestArguments(t *testing.T) {
 	for _, test := range []struct {
 		name, args       string
@@ -54,7 +55,8 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestFlagsWithoutEffect puts each before one that has an effect: it must take its own value, and no more.
+// TestFlagsWithoutEffect puts each before one that has an effect: it must take its own value, and
+// no more.
 func TestFlagsWithoutEffect(t *testing.T) {
 	read := func(args ...string) uint16 {
 		pod := meshPod()

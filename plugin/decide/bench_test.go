@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// BenchmarkPod goes from the API server's answer to the parameters. The pod is padded to 20 kB, as one with more containers,
-// volumes and managed fields would be.
+// BenchmarkPod goes from the API server's answer to the parameters. The pod is padded to 20 kB, as
+// one with more containers, volumes and managed fields would be.
 func BenchmarkPod(b *testing.B) {
 	data := podJSON(b, "annotations")
 	padding, err := json.Marshal(map[string]any{"f:metadata": map[string]string{"f:labels": string(bytes.Repeat([]byte("x"), 80))}})

@@ -130,8 +130,8 @@ func TestThePodDecides(t *testing.T) {
 	}
 }
 
-// TestFirstReasonCounts begins with a mesh pod and gives it one reason to be skipped after the other, from the last that is
-// looked for to the first: each must outrank those before.
+// TestFirstReasonCounts begins with a mesh pod and gives it one reason to be skipped after the
+// other, from the last that is looked for to the first: each must outrank those before.
 func TestFirstReasonCounts(t *testing.T) {
 	pod := readPod(t, "native-sidecar")
 	in := decide.Input{Attachment: attachment(pod), Pod: pod}
@@ -266,7 +266,8 @@ func TestWithoutThePodNothingIsDecided(t *testing.T) {
 	}
 }
 
-// TestEarlyAgreesWithThePod wants that whatever is skipped for its annotations would be skipped for the pod too.
+// TestEarlyAgreesWithThePod wants that whatever is skipped for its annotations would be skipped for
+// the pod too.
 func TestEarlyAgreesWithThePod(t *testing.T) {
 	for _, name := range podNames(t) {
 		pod := readPod(t, name)
@@ -288,7 +289,8 @@ func TestReasonsAreAllThereOnce(t *testing.T) {
 	}
 }
 
-// TestReasonsThatRuleOutIstioInit gives every pod an istio-init: no decision, early or late, then has a reason that says there is none.
+// TestReasonsThatRuleOutIstioInit gives every pod an istio-init: no decision, early or late, then
+// has a reason that says there is none.
 func TestReasonsThatRuleOutIstioInit(t *testing.T) {
 	for _, name := range podNames(t) {
 		pod := readPod(t, name)

@@ -49,7 +49,8 @@ func TestEverythingWrongIsListed(t *testing.T) {
 	}
 }
 
-// TestValuesTheInjectorRefuses holds the values that the injector's validation refuses, one in each place.
+// TestValuesTheInjectorRefuses holds the values that the injector's validation refuses, one in each
+// place.
 func TestValuesTheInjectorRefuses(t *testing.T) {
 	const (
 		ports    = traffic + "includeInboundPorts"

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// checkPod decides on a pod and makes its parameters: without an error they are valid, compile, and are the same again; what an
-// error or a note says is short, and on one line each.
+// checkPod decides on a pod and makes its parameters: without an error they are valid, compile, and
+// are the same again; what an error or a note says is short, and on one line each.
 func checkPod(t rapid.TB, pod *decide.Pod, addresses []netip.Addr) {
 	s := decide.Settings{AgentNamespace: "sluice-system", AgentDaemonSet: "sluice-node", ExcludeNamespaces: []string{"kube-system"}}
 	in := decide.Input{Attachment: attachment(pod), Pod: pod}
@@ -81,7 +81,8 @@ func FuzzPod(f *testing.F) {
 	})
 }
 
-// FuzzValue puts one hostile value into a place that is read, which a mutation of a whole pod seldom hits.
+// FuzzValue puts one hostile value into a place that is read, which a mutation of a whole pod
+// seldom hits.
 func FuzzValue(f *testing.F) {
 	for _, value := range []string{
 		"*", "", "80", "80,443", "80-90", "0x539", "1337", "10.0.0.0/8", "::ffff:10.0.0.0/104", "eth0", "NONE", "TPROXY", "true",

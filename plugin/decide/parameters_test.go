@@ -119,7 +119,8 @@ func kinds(notes []decide.Note) []decide.NoteKind {
 	return kinds
 }
 
-// meshPod is a pod with no more than a decision wants: no annotation and no argument states any parameter.
+// meshPod is a pod with no more than a decision wants: no annotation and no argument states any
+// parameter.
 func meshPod() *decide.Pod {
 	return &decide.Pod{
 		Metadata: decide.Metadata{

@@ -46,7 +46,8 @@ func places(annotations, argument, letter, variables string) []place {
 	return all
 }
 
-// stated has, for each parameter, the places in which it can be stated, the first of which outranks those after it; and two values.
+// stated has, for each parameter, the places in which it can be stated, the first of which outranks
+// those after it; and two values.
 var stated = []struct {
 	name   string
 	places []place
@@ -213,7 +214,8 @@ func TestEachPlaceOfEachParameter(t *testing.T) {
 	}
 }
 
-// TestEarlierPlacesOutrankLaterOnes states a parameter in two places, with a value and with another one or a wrong one.
+// TestEarlierPlacesOutrankLaterOnes states a parameter in two places, with a value and with another
+// one or a wrong one.
 func TestEarlierPlacesOutrankLaterOnes(t *testing.T) {
 	for _, test := range stated {
 		want := usual()

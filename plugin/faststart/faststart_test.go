@@ -30,7 +30,8 @@ func TestNobodyFollowsTheLimitOfProcessors(t *testing.T) {
 	}
 }
 
-// What is initialised before has the disadvantages of a second processor, and of a stack that grows.
+// What is initialised before has the disadvantages of a second processor, and of a stack that
+// grows.
 func checkPlace(t *testing.T, order []string) {
 	t.Helper()
 	at := slices.Index(order, itself)
@@ -44,8 +45,9 @@ func checkPlace(t *testing.T, order []string) {
 	}
 }
 
-// Each package that initialises anything costs a page of the program's code, 3 microseconds or more, whatever it is that it makes; and most
-// of it would be for commands other than the one that runs. What is made of constants is in the file as it is.
+// Each package that initialises anything costs a page of the program's code, 3 microseconds or
+// more, whatever it is that it makes; and most of it would be for commands other than the one that
+// runs. What is made of constants is in the file as it is.
 func checkOthers(t *testing.T, order []string) {
 	t.Helper()
 	for _, name := range order {

@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// Istio's installer installed truncated plugins without an error for exactly the sizes that miss the end of the disk by one buffer.
+// Istio's installer installed truncated plugins without an error for exactly the sizes that miss
+// the end of the disk by one buffer.
 func TestAFullDiskNeverTruncates(t *testing.T) {
 	if !filetest.Private(t) {
 		return

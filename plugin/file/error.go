@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// ErrChanged is in the error of a change that was given up because somebody else wrote the file in the meantime. What they wrote is
-// in place.
+// ErrChanged is in the error of a change that was given up because somebody else wrote the file in
+// the meantime. What they wrote is in place.
 var ErrChanged = errors.New("somebody else wrote it in the meantime")
 
 // An Error says which file could not be changed, and what is there now.
@@ -40,8 +40,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s %s: %v (%s)", e.Op, e.Path, cause, e.State)
 }
 
-// cause is the error without the path that the message has already, and without the names of temporary files, which are other ones each
-// time: what fails again and again has one message.
+// cause is the error without the path that the message has already, and without the names of
+// temporary files, which are other ones each time: what fails again and again has one message.
 func (e *Error) cause() error {
 	var path *fs.PathError
 	if errors.As(e.Err, &path) && (path.Path == e.Path || isTemporary(filepath.Base(path.Path))) {

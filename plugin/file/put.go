@@ -7,12 +7,13 @@ import (
 	"path/filepath"
 )
 
-// Draft returns the prefix of the names of the temporary files of [Put] for the file at path, in its directory. A killed process leaves
-// one behind.
+// Draft returns the prefix of the names of the temporary files of [Put] for the file at path, in
+// its directory. A killed process leaves one behind.
 func Draft(path string) string { return "." + filepath.Base(path) + "." }
 
-// Put replaces the file at path by one with the content, mode 0600 and no regard for the old one. It does not wait for the disk: use it
-// for state that is worthless after a crash of the node, such as what is known of sandboxes.
+// Put replaces the file at path by one with the content, mode 0600 and no regard for the old one.
+// It does not wait for the disk: use it for state that is worthless after a crash of the node, such
+// as what is known of sandboxes.
 func Put(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), Draft(path)) // mode 0600
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Remove removes the file at path, if there is one, for good, and reports whether there was one. A symbolic link is removed, not
-// what it names.
+// Remove removes the file at path, if there is one, for good, and reports whether there was one. A
+// symbolic link is removed, not what it names.
 func Remove(path string) (existed bool, err error) {
 	err = os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -24,8 +24,8 @@ func Remove(path string) (existed bool, err error) {
 	return true, nil
 }
 
-// RemoveIf removes a file that others write too, if it holds was. Otherwise [ErrChanged] is in the error and the file stays. A file
-// that is gone already is no error.
+// RemoveIf removes a file that others write too, if it holds was. Otherwise [ErrChanged] is in the
+// error and the file stays. A file that is gone already is no error.
 func RemoveIf(path string, was []byte) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -52,8 +52,9 @@ func RemoveIf(path string, was []byte) error {
 	return nil
 }
 
-// Sweep removes temporary files from dir that a killed process left there, and returns their names. Nobody else may be writing there
-// by this package at the same time: hold a lock. A directory that does not exist is clean.
+// Sweep removes temporary files from dir that a killed process left there, and returns their names.
+// Nobody else may be writing there by this package at the same time: hold a lock. A directory that
+// does not exist is clean.
 func Sweep(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

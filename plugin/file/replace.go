@@ -9,10 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Replace is Write for a file that others write too. Only if the file holds was does it get content; was == nil means that there
-// must be no file, an empty was that it must be empty. Otherwise [ErrChanged] is in the error and what somebody else wrote stays,
-// even if they wrote it between our last look and the change: old and new content are exchanged, so that what was really displaced
-// can be compared, and put back. File systems that cannot exchange two files leave a gap of some microseconds there.
+// Replace is Write for a file that others write too. Only if the file holds was does it get
+// content; was == nil means that there must be no file, an empty was that it must be empty.
+// Otherwise [ErrChanged] is in the error and what somebody else wrote stays, even if they wrote it
+// between our last look and the change: old and new content are exchanged, so that what was really
+// displaced can be compared, and put back. File systems that cannot exchange two files leave a gap
+// of some microseconds there.
 func Replace(path string, was, content []byte, mode fs.FileMode) error {
 	target, info, err := resolve(path)
 	if err != nil {
@@ -67,8 +69,8 @@ func (t *temporary) create(target string) error {
 	return err
 }
 
-// exchange lets the temporary file and the file at target change places, and undoes it where the file that came out is not the
-// one that was.
+// exchange lets the temporary file and the file at target change places, and undoes it where the
+// file that came out is not the one that was.
 func (t *temporary) exchange(target string, was, content []byte) error {
 	switch err := swap(t.path, target); {
 	case unsupported(err):
@@ -96,8 +98,8 @@ func (t *temporary) exchange(target string, was, content []byte) error {
 	return errors.Join(ErrChanged, err, t.putBack(target, out, content))
 }
 
-// putBack returns what came out to its place. Whoever writes there meanwhile is the newest and wins: what comes out must be what
-// was last put in.
+// putBack returns what came out to its place. Whoever writes there meanwhile is the newest and
+// wins: what comes out must be what was last put in.
 func (t *temporary) putBack(target string, held, placed []byte) error {
 	const tries = 100 // a writer that is faster a hundred times in a row does not exist
 	for range tries {
@@ -125,7 +127,8 @@ func swap(a, b string) error {
 	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 }
 
-// unsupported reports whether the file system or the kernel does not know the kind of rename (renameat2(2), ERRORS).
+// unsupported reports whether the file system or the kernel does not know the kind of rename
+// (renameat2(2), ERRORS).
 func unsupported(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP)
 }

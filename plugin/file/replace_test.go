@@ -69,8 +69,9 @@ func replaceRow(t *testing.T, there *string, was []byte, want string, changedByT
 	clean(t, dir)
 }
 
-// A conflicting writer writes versions of its file one after another, in both ways that programs write files, and each must be found by us or be
-// there: none may be lost because we wrote at the same moment.
+// A conflicting writer writes versions of its file one after another, in both ways that programs
+// write files, and each must be found by us or be there: none may be lost because we wrote at the
+// same moment.
 func TestReplaceLosesNothingThatOthersWrite(t *testing.T) {
 	const versions = 200
 	dir := t.TempDir()

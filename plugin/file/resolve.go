@@ -11,8 +11,9 @@ import (
 // maxLinks is how many symbolic links the kernel follows in one path (path_resolution(7)).
 const maxLinks = 40
 
-// ResolveIn returns the path, below root, of what a process whose root directory is root finds at an absolute path: an absolute symbolic
-// link leads to a path below root, and ".." never above it. A path that does not exist is an error with [fs.ErrNotExist].
+// ResolveIn returns the path, below root, of what a process whose root directory is root finds at
+// an absolute path: an absolute symbolic link leads to a path below root, and ".." never above it.
+// A path that does not exist is an error with [fs.ErrNotExist].
 func ResolveIn(root, path string) (string, error) {
 	at, way := "/", strings.Split(path, "/")
 	for links := 0; len(way) > 0; {

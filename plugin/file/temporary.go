@@ -17,8 +17,8 @@ type temporary struct {
 	info fs.FileInfo
 }
 
-// prepare writes size bytes of content beside the file at path. The owner is that of the old file where there is one and where
-// changing owners is permitted.
+// prepare writes size bytes of content beside the file at path. The owner is that of the old file
+// where there is one and where changing owners is permitted.
 func prepare(path string, content io.ReadSeeker, size int64, mode fs.FileMode) (*temporary, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), prefix+"*"+suffix)
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	"syscall"
 )
 
-// Write makes the file at path hold content, with the permission bits of mode whatever the umask, and reports whether there was
-// anything to do. Where only the mode differs the content is left alone.
+// Write makes the file at path hold content, with the permission bits of mode whatever the umask,
+// and reports whether there was anything to do. Where only the mode differs the content is left
+// alone.
 func Write(path string, content []byte, mode fs.FileMode) (changed bool, err error) {
 	target, info, err := resolve(path)
 	if err != nil {
@@ -29,8 +30,9 @@ func Write(path string, content []byte, mode fs.FileMode) (changed bool, err err
 	return put("write", path, target, bytes.NewReader(content), int64(len(content)), mode)
 }
 
-// Copy makes the file at path hold what the regular file source holds, and reports whether there was anything to do. Contents are
-// streamed. A program that runs from the old file keeps running from it.
+// Copy makes the file at path hold what the regular file source holds, and reports whether there
+// was anything to do. Contents are streamed. A program that runs from the old file keeps running
+// from it.
 func Copy(path, source string, mode fs.FileMode) (changed bool, err error) {
 	from, err := os.Open(source)
 	if err != nil {
@@ -121,7 +123,8 @@ func setMode(op, path, target string, info fs.FileInfo, mode fs.FileMode) (bool,
 	return true, nil
 }
 
-// resolve follows symbolic links. It returns no info where there is no file; a link that leads nowhere is an error.
+// resolve follows symbolic links. It returns no info where there is no file; a link that leads
+// nowhere is an error.
 func resolve(path string) (string, fs.FileInfo, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -82,7 +82,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// The file is rotated at its size. Of the old ones those are kept that are neither too many nor too old.
+// The file is rotated at its size. Of the old ones those are kept that are neither too many nor too
+// old.
 func TestRotation(t *testing.T) {
 	now := time.Now()
 	const first, second, third = "sluice-2026-01-01T00-00-00.000000.log", "sluice-2026-01-02T03-04-05.678901.log", "sluice-2026-01-02T13-04-05.678901.log"
@@ -181,8 +182,8 @@ func TestRotationLeavesOtherFilesAlone(t *testing.T) {
 	}
 }
 
-// Whoever writes and rotates beside others, each line is in one of the files, whole. A file is rotated when it is full; what others
-// write at that moment comes on top of it.
+// Whoever writes and rotates beside others, each line is in one of the files, whole. A file is
+// rotated when it is full; what others write at that moment comes on top of it.
 func TestWritersBesideEachOther(t *testing.T) {
 	dir := t.TempDir()
 	o := options.Log{File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1}
@@ -221,7 +222,8 @@ func TestWritersBesideEachOther(t *testing.T) {
 	}
 }
 
-// A file that cannot be written, or that would make the plugin wait, is left out, and standard error says so.
+// A file that cannot be written, or that would make the plugin wait, is left out, and standard
+// error says so.
 func TestFilesThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	pipe, plain := filepath.Join(dir, "pipe"), filepath.Join(dir, "plain")

@@ -123,7 +123,8 @@ func (x *Index) Of(uid string) []*Record {
 	return x.pods[uid]
 }
 
-// Newest returns when the last ADD was done of which a record was seen, also if that is removed meanwhile; the zero time for none.
+// Newest returns when the last ADD was done of which a record was seen, also if that is removed
+// meanwhile; the zero time for none.
 func (x *Index) Newest() time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -85,8 +85,9 @@ func TestIndexMissesNothing(t *testing.T) {
 	}
 }
 
-// So is one that comes while a long reading lasts, and leaves the directory with the time that it had before. The time counts for a
-// few milliseconds, which a busy machine may let pass before the reading begins: one round of many is enough.
+// So is one that comes while a long reading lasts, and leaves the directory with the time that it
+// had before. The time counts for a few milliseconds, which a busy machine may let pass before the
+// reading begins: one round of many is enough.
 func TestIndexMissesNothingOfALongReading(t *testing.T) {
 	root := t.TempDir()
 	s := record.In(root)

@@ -164,7 +164,8 @@ func TestDamagedRecords(t *testing.T) {
 	}
 }
 
-// Whoever asks what is beside an attachment does not depend on its own record, not even on whether it is whole.
+// Whoever asks what is beside an attachment does not depend on its own record, not even on whether
+// it is whole.
 func TestBesideAnAttachment(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)
@@ -183,7 +184,8 @@ func TestBesideAnAttachment(t *testing.T) {
 	}
 }
 
-// What a process leaves that is killed before the record is complete is no record, and goes with the next Remove or Prune.
+// What a process leaves that is killed before the record is complete is no record, and goes with
+// the next Remove or Prune.
 func TestLeftoversOfAKilledProcess(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)
@@ -281,7 +283,8 @@ func TestPutFails(t *testing.T) {
 	}
 }
 
-// FuzzKey gives names of attachments that nobody should have: whatever they are, there is one file below the folder, or an error and none.
+// FuzzKey gives names of attachments that nobody should have: whatever they are, there is one file
+// below the folder, or an error and none.
 func FuzzKey(f *testing.F) {
 	for _, id := range []string{"a", "..", "../x", "/etc/passwd", "a/b", "a:b", "a\x00", "", strings.Repeat("a", 300), "ä"} {
 		f.Add(id, "eth0")

@@ -99,7 +99,8 @@ func TestMisbehaviour(t *testing.T) {
 	}
 }
 
-// TestLastingMisbehaviour asks an API server that does not become well, in virtual time: the budget is kept.
+// TestLastingMisbehaviour asks an API server that does not become well, in virtual time: the budget
+// is kept.
 func TestLastingMisbehaviour(t *testing.T) {
 	for _, row := range []struct {
 		name      string

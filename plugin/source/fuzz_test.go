@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
-// FuzzKubeconfig reads any bytes as a kubeconfig. No connection succeeds, so that only the text counts; errors are a short line.
+// FuzzKubeconfig reads any bytes as a kubeconfig. No connection succeeds, so that only the text
+// counts; errors are a short line.
 func FuzzKubeconfig(f *testing.F) {
 	server := sourcetest.StartInMemory(f)
 	for _, edit := range []func(cluster, user fields){
@@ -57,8 +58,8 @@ func FuzzKubeconfig(f *testing.F) {
 	})
 }
 
-// FuzzAnswer lets an API server answer anything: a pod is the one that was asked for, and an error a short line. The budget
-// suffices for one try.
+// FuzzAnswer lets an API server answer anything: a pod is the one that was asked for, and an error
+// a short line. The budget suffices for one try.
 func FuzzAnswer(f *testing.F) {
 	for _, body := range []string{
 		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"default","uid":"556740d7-0403-486a-8758-b92ee8a08100"}}`,

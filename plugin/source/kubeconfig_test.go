@@ -38,8 +38,8 @@ type kubeconfigCase struct {
 	text string
 }
 
-// run asks with the changed kubeconfig, in JSON as the node agent writes it, and in YAML as others do. Errors name it, have no secrets,
-// and come at once: to try again brings the same.
+// run asks with the changed kubeconfig, in JSON as the node agent writes it, and in YAML as others
+// do. Errors name it, have no secrets, and come at once: to try again brings the same.
 func (c kubeconfigCase) run(t *testing.T) {
 	server, _ := inMemory(t)
 	path := server.KubeconfigWith(func(cluster, user fields) { c.edit(server, cluster, user) })
@@ -235,7 +235,8 @@ func TestPathsAreRelativeToTheKubeconfig(t *testing.T) {
 	})
 }
 
-// A kubeconfig that somebody has written means the same in JSON and in YAML: names and tokens need no quotes.
+// A kubeconfig that somebody has written means the same in JSON and in YAML: names and tokens need
+// no quotes.
 func TestNumbersAreTextsInJSONAsInYAML(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := inMemory(t)

@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
-// TestNetwork asks over TCP, in real time: what a network in memory cannot show. What never answers is given little time, in which on
-// a busy machine any step may be the one that takes too long: of such an error only the kind is certain. What answers has much.
+// TestNetwork asks over TCP, in real time: what a network in memory cannot show. What never answers
+// is given little time, in which on a busy machine any step may be the one that takes too long: of
+// such an error only the kind is certain. What answers has much.
 func TestNetwork(t *testing.T) {
 	silence := sourcetest.Deaf(t)
 	deaf := func(cluster, _ fields) { cluster["server"] = silence }
@@ -41,7 +42,8 @@ func TestNetwork(t *testing.T) {
 			api := newSource(t, source.Options{Kubeconfig: server.KubeconfigWith(row.edit), Budget: row.budget, Try: row.try})
 			got := ask(t.Context(), api, web)
 			got.check(t, row.kind, row.text)
-			// Less than without a budget of its own; what it takes exactly is for virtual time to say.
+			// Less than without a budget of its own; what it takes exactly is for virtual time to
+			// say.
 			if got.took > 9*time.Second {
 				t.Errorf("took %v of a budget of %v", got.took, row.budget)
 			}

@@ -15,7 +15,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// As in a container runtime that fetches images through a proxy: it must not count. net/http reads this once.
+	// As in a container runtime that fetches images through a proxy: it must not count. net/http
+	// reads this once.
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy"} {
 		_ = os.Setenv(name, "http://environment.test:3128")
 	}
@@ -100,7 +101,8 @@ func (o outcome) check(t *testing.T, kind source.Kind, text string) {
 	checkText(t, o.err, text)
 }
 
-// checkText looks for a text in an error, and sees to it that the error is a line that fits into an event.
+// checkText looks for a text in an error, and sees to it that the error is a line that fits into an
+// event.
 func checkText(t *testing.T, err error, text string) {
 	t.Helper()
 	if !strings.Contains(err.Error(), text) {

@@ -4,7 +4,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// act carries out the actions of a rule on the packets that it matched; at is the index of its event, if there are events of rules.
+// act carries out the actions of a rule on the packets that it matched; at is the index of its
+// event, if there are events of rules.
 func (v *visit) act(actions []rules.Action, packets []flow, at int) {
 	for i, action := range actions {
 		if len(packets) == 0 {
@@ -54,8 +55,9 @@ func (v *visit) act(actions []rules.Action, packets []flow, at int) {
 	v.add(v.next, packets...)
 }
 
-// listens returns the packets for which a tproxy to the port finds a transparent socket (TProxyNeedsPorts, TProxyOfAnyState). NoListener
-// of a packet says nothing of its own port (TProxyOnOwnPort).
+// listens returns the packets for which a tproxy to the port finds a transparent socket
+// (TProxyNeedsPorts, TProxyOfAnyState). NoListener of a packet says nothing of its own port
+// (TProxyOnOwnPort).
 func (v *visit) listens(port uint16) set {
 	if port != 0 || v.one == nil {
 		return v.and(v.tcpOrUDP, v.not(v.bit(listener, 0)))
@@ -124,7 +126,8 @@ func (v *visit) reject(a rules.Reject, packets []flow) {
 	}
 }
 
-// unanswered returns the packets to which the kernel finds no way for an answer (LoopbackAnswersThisHost, ErrorsComeFromThisHost).
+// unanswered returns the packets to which the kernel finds no way for an answer
+// (LoopbackAnswersThisHost, ErrorsComeFromThisHost).
 func (v *visit) unanswered(a rules.Reject, f flow) set {
 	if v.family != rules.IPv4 {
 		return none
@@ -168,7 +171,8 @@ func (v *visit) translate(packets []flow, to target, action rules.Action) {
 			continue
 		}
 		if to.hasPort() {
-			// To other protocols a port is something else, as the id of ICMP, which the model does not have.
+			// To other protocols a port is something else, as the id of ICMP, which the model does
+			// not have.
 			var others flow
 			if f, others = v.split(f, v.withNATPorts); others.packets != none {
 				v.undecided(action.String()+" for a protocol without ports", others)
@@ -186,7 +190,8 @@ func (v *visit) translate(packets []flow, to target, action rules.Action) {
 	}
 }
 
-// require lets those packets go on in the rule that fulfil a match, and the others to the next rule (MissEndsRule).
+// require lets those packets go on in the rule that fulfil a match, and the others to the next rule
+// (MissEndsRule).
 func (v *visit) require(m rules.Match, packets []flow, part rulePart) (on []flow) {
 	for _, f := range packets {
 		with, without := v.split(f, v.fulfil(m, f, f.packets, part))

@@ -8,25 +8,30 @@ import (
 
 // A Budget bounds the work on one question. The zero value stands for [DefaultBudget].
 type Budget struct {
-	// Time is how long the work may take on a processor; 0 stands for no limit. A pause in which the process does not run,
-	// because the node is busy or its control group is throttled, counts as at most two milliseconds.
+	// Time is how long the work may take on a processor; 0 stands for no limit. A pause in which
+	// the process does not run, because the node is busy or its control group is throttled, counts
+	// as at most two milliseconds.
 	Time time.Duration
-	// Memory is how many bytes it may take, with the garbage that the collector has not freed yet; 0 stands for no limit.
+	// Memory is how many bytes it may take, with the garbage that the collector has not freed yet;
+	// 0 stands for no limit.
 	Memory int64
 	// begin is when the work has begun, the zero value if with the question.
 	begin time.Time
-	// spent is the time that the questions of one piece of work have taken, nil for a single question.
+	// spent is the time that the questions of one piece of work have taken, nil for a single
+	// question.
 	spent *atomic.Int64
 }
 
 // DefaultBudget is enough for the rules of any node that has been seen, by a factor of a hundred.
 var DefaultBudget = Budget{Time: 10 * time.Second, Memory: 512 << 20}
 
-// AgentBudget is for a question which an agent asks for each of many pods, whose rules may have been made to be costly.
+// AgentBudget is for a question which an agent asks for each of many pods, whose rules may have
+// been made to be costly.
 var AgentBudget = Budget{Time: 50 * time.Millisecond, Memory: 16 << 20}
 
-// From returns the budget of all questions together that it is passed with, for work that has begun at a time. What passes
-// before the first question counts in full, what passes between the questions does not count.
+// From returns the budget of all questions together that it is passed with, for work that has begun
+// at a time. What passes before the first question counts in full, what passes between the
+// questions does not count.
 func (b Budget) From(begin time.Time) Budget {
 	if b == (Budget{}) {
 		b = DefaultBudget
@@ -38,7 +43,8 @@ func (b Budget) From(begin time.Time) Budget {
 // An exhausted is what a panic carries from where the budget ends to where the question was asked.
 type exhausted struct{ limit string }
 
-// A meter counts the work on a question. Each loop that grows with the input counts its steps, and each table that grows its bytes.
+// A meter counts the work on a question. Each loop that grows with the input counts its steps, and
+// each table that grows its bytes.
 type meter struct {
 	budget   Budget
 	memory   int64
@@ -52,13 +58,15 @@ type meter struct {
 // stepsPerLook is how many steps pass between two looks at the clock: a millisecond or less.
 const stepsPerLook = 1 << 12
 
-// mostPerLook is how much time counts between two looks. Where more has passed, the process did not run meanwhile.
+// mostPerLook is how much time counts between two looks. Where more has passed, the process did not
+// run meanwhile.
 const mostPerLook = 2 * time.Millisecond
 
 // textSteps is how many steps it takes to write a value of a list.
 const textSteps = 16
 
-// liveShare is which part of the memory may be in use at a time: the collector runs when as much again is garbage.
+// liveShare is which part of the memory may be in use at a time: the collector runs when as much
+// again is garbage.
 const liveShare = 2
 
 func newMeter(b Budget) *meter {

@@ -2,9 +2,10 @@ package diff
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// Bypass finds the packets that the desired ruleset hands to a proxy, and that the live ruleset neither
-// hands to the same port of this host nor drops. Packets that the live ruleset captures in addition,
-// or drops, are no bypass. The answer holds for all packets of connections that no earlier rule has translated.
+// Bypass finds the packets that the desired ruleset hands to a proxy, and that the live ruleset
+// neither hands to the same port of this host nor drops. Packets that the live ruleset captures in
+// addition, or drops, are no bypass. The answer holds for all packets of connections that no
+// earlier rule has translated.
 //
 // Result.Classes has the packets that bypass the proxy: Left is the outcome of the desired ruleset,
 // Right that of the live one. Result.Undecided lists what is not known and decides whether captured

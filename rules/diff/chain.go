@@ -10,7 +10,8 @@ import (
 // A place is where a base chain runs.
 type place struct {
 	chain rules.ChainRef
-	// before reports that conntrack has not seen the packets yet, second that they are on their way back from lo.
+	// before reports that conntrack has not seen the packets yet, second that they are on their way
+	// back from lo.
 	before, second bool
 	// leaving reports that they leave by lo and are at postrouting.
 	leaving bool
@@ -25,22 +26,23 @@ func (p *place) key() string {
 	return fmt.Sprint(p.chain.Chain.Base.Hook, p.second, p.tied, chainName(p.chain))
 }
 
-// A call is a chain, and how packets come to it. All that come alike are treated alike, so that a call is followed once, for all packets
-// there could be, however often a chain is jumped to.
+// A call is a chain, and how packets come to it. All that come alike are treated alike, so that a
+// call is followed once, for all packets there could be, however often a chain is jumped to.
 type call struct {
 	chain *rules.Chain
 	place *place
 	progress
 	mark, connection *markBits
-	// visit numbers the times that a packet comes to the chain, if chance decides there: each time anew.
+	// visit numbers the times that a packet comes to the chain, if chance decides there: each time
+	// anew.
 	visit int
 }
 
 // A summary is what becomes of packets in a chain.
 type summary struct {
 	chain rules.ChainRef
-	// returned are the packets that reach the chain's end, accepted the packets that leave the base chain, ended the packets whose
-	// evaluation has ended.
+	// returned are the packets that reach the chain's end, accepted the packets that leave the base
+	// chain, ended the packets whose evaluation has ended.
 	returned, accepted, ended flows
 	// drawn are the packets for which a variable was asked, by its key.
 	drawn map[string]set
@@ -95,7 +97,8 @@ func (w *walk) follow(k call, c rules.ChainRef) *summary {
 	return s
 }
 
-// How many bytes a call takes: for what is known of it, and on the stack as long as it runs, which is copied when it grows.
+// How many bytes a call takes: for what is known of it, and on the stack as long as it runs, which
+// is copied when it grows.
 const (
 	summarySize = 512
 	stackSize   = 4 << 10
@@ -104,7 +107,8 @@ const (
 // mostVisits is how often a packet may come to a chain in which chance decides, from one place.
 const mostVisits = 8
 
-// call leads packets through another chain, and returns the packets that reach its end. The text names the chain if that cannot be decided.
+// call leads packets through another chain, and returns the packets that reach its end. The text
+// names the chain if that cannot be decided.
 func (v *visit) call(c rules.ChainRef, f flow, text string) []flow {
 	k := call{c.Chain, v.place, f.progress, f.mark, f.connection, v.number}
 	called := v.follow(k, c)
@@ -131,7 +135,8 @@ func (v *visit) call(c rules.ChainRef, f flow, text string) []flow {
 	return v.part(&called.returned, f.packets)
 }
 
-// drewBefore reports whether chance has decided about some of the packets already where the called chain asks for it.
+// drewBefore reports whether chance has decided about some of the packets already where the called
+// chain asks for it.
 func (v *visit) drewBefore(called *summary, packets set) bool {
 	for key, asked := range called.drawn {
 		v.meter.work()

@@ -4,8 +4,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// change carries out an action after which the rule goes on. It returns the packets with which it does: for the others, it ends and
-// the next is tried.
+// change carries out an action after which the rule goes on. It returns the packets with which it
+// does: for the others, it ends and the next is tried.
 func (v *visit) change(action rules.Action, packets []flow, at int, part rulePart) []flow {
 	if a, ok := action.(rules.Require); ok {
 		return v.require(a.Match, packets, part)
@@ -49,7 +49,8 @@ func (v *visit) change(action rules.Action, packets []flow, at int, part rulePar
 	return on.list
 }
 
-// saved returns the mark of a flow's connections after a mark was written to them. A template's mark is not kept.
+// saved returns the mark of a flow's connections after a mark was written to them. A template's
+// mark is not kept.
 func (v *visit) saved(f flow, seen view, written *markBits) *markBits {
 	if seen.hasTemplate() {
 		return f.connection
@@ -76,8 +77,8 @@ func (v *visit) mix(a rules.MixMark, f flow, seen view) flow {
 	return f
 }
 
-// setZone attaches a template with the zone to packets that conntrack has not seen, unless they have one. It returns packets with which
-// the rule goes on, and adds others of another zone.
+// setZone attaches a template with the zone to packets that conntrack has not seen, unless they
+// have one. It returns packets with which the rule goes on, and adds others of another zone.
 func (v *visit) setZone(a rules.SetZone, f flow, seen view, on *flows) flow {
 	if seen.hasTemplate() {
 		return f
@@ -100,8 +101,9 @@ func (v *visit) setZone(a rules.SetZone, f flow, seen view, on *flows) flow {
 		v.add(on, others) // xtables leaves alone what is not to be tracked (NFTZoneOfUntracked)
 		return connected
 	case seen.before && !f.tracking.isTemplate() && (!seen.second || f.tracking != untracked):
-		// What conntrack will say of a packet that entered untracked is not known. Neighbour discovery on lo it has left untracked: xtables
-		// leaves that alone, and conntrack does so again whatever zone nft gives it.
+		// What conntrack will say of a packet that entered untracked is not known. Neighbour
+		// discovery on lo it has left untracked: xtables leaves that alone, and conntrack does so
+		// again whatever zone nft gives it.
 		leftAlone := v.untrackedBefore()
 		if seen.second && seen.xtables {
 			leftAlone = v.stateIs(rules.Untracked)

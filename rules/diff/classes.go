@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// classes describes what differs, in at most that many classes. Each difference has its turn, so that one of a thousand classes hides none
-// that one describes.
+// classes describes what differs, in at most that many classes. Each difference has its turn, so
+// that one of a thousand classes hides none that one describes.
 func (d *decision) classes(most int) {
 	for _, named := range []bool{false, true} {
 		for open := true; open; {
@@ -128,15 +128,15 @@ func (s *space) literal(l literal) set {
 	return s.unless(!l.is, s.node(variableBit(l.variable), none, all))
 }
 
-// widenOrder is the order in which conditions are dropped: first the ones that a reader needs least. Addresses come last, when
-// little else is left, because their sets are large.
+// widenOrder is the order in which conditions are dropped: first the ones that a reader needs
+// least. Addresses come last, when little else is left, because their sets are large.
 var widenOrder = []field{
 	newPort, newDestination, sourcePort, connectionMark, mark, flags, listener, inAddress, sourceType, destinationType, icmp, status, reply, group, user, device,
 	destinationPort, protocol, state, source, destination,
 }
 
-// widen returns a box around the packet with nothing in it, of what can exist, that is not in the set, and that cannot be wider in
-// any one field.
+// widen returns a box around the packet with nothing in it, of what can exist, that is not in the
+// set, and that cannot be wider in any one field.
 func (s *space) widen(chosen [fieldCount]value, within set) box {
 	var b box
 	for f := range fieldCount {
@@ -166,7 +166,8 @@ func (s *space) widen(chosen [fieldCount]value, within set) box {
 	return b
 }
 
-// literals returns a value of each variable that a set of packets depends on, with which it is not empty.
+// literals returns a value of each variable that a set of packets depends on, with which it is not
+// empty.
 func (s *space) literals(packets set) []literal {
 	var found []literal
 	for packets != none && packets != all {
@@ -193,8 +194,8 @@ func (s *space) onlyField(packets set, f field) set {
 // isBits reports whether the values of the field are not a number, but bits.
 func isBits(f field) bool { return f == mark || f == connectionMark || f == flags || f == status }
 
-// plain returns the set of values if it is easy to describe, else a part of it around the value that is: those in which some of the
-// bits are as they are in the value.
+// plain returns the set of values if it is easy to describe, else a part of it around the value
+// that is: those in which some of the bits are as they are in the value.
 func (s *space) plain(f field, v uint32, values set) set {
 	for _, easy := range []set{values, s.not(values)} {
 		if _, _, ok := s.pattern(f, easy); ok || s.isFew(f, easy) {
@@ -227,7 +228,8 @@ func (s *space) firstValues(f field, values set, most int) []uint32 {
 	return found
 }
 
-// pattern returns the bits that all values of the set have in common, if the set is all values that have these.
+// pattern returns the bits that all values of the set have in common, if the set is all values that
+// have these.
 func (s *space) pattern(f field, values set) (v, mask uint32, ok bool) {
 	if values == none {
 		return 0, 0, false

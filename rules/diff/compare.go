@@ -5,8 +5,8 @@ import "github.com/sluice-mesh/sluice/rules"
 // A difference is packets that two rulesets treat differently, each in one way.
 type difference struct {
 	packets set
-	// named are these, and beside them packets that a rule of one side sends to where they go anyway: a description that must leave them
-	// out is no help.
+	// named are these, and beside them packets that a rule of one side sends to where they go
+	// anyway: a description that must leave them out is no help.
 	named       set
 	left, right flow
 	// deviations explain it.
@@ -31,7 +31,8 @@ func (w *walk) outcomes() (decided flows, undecided set) {
 
 // A comparison is what two walks of one space differ in.
 type comparison struct {
-	// differences are the packets that are treated differently, whatever is not known. They are disjoint.
+	// differences are the packets that are treated differently, whatever is not known. They are
+	// disjoint.
 	differences []difference
 	// undecided are the packets for which the answer depends on unknowns.
 	undecided set
@@ -88,7 +89,8 @@ func (s *space) compare(left, right *walk) comparison {
 	return c
 }
 
-// decided divides the packets that differ into packets that differ for certain and packets for which it depends on unknowns.
+// decided divides the packets that differ into packets that differ for certain and packets for
+// which it depends on unknowns.
 func (s *space) decided(c *comparison, differing, unknown set) {
 	certain := s.minus(s.certainly(s.or(differing, unknown)), s.possibly(unknown))
 	if !s.unknowns {
@@ -117,7 +119,8 @@ func (s *space) existing(list []difference) []difference {
 	return found
 }
 
-// alike returns the packets for which two outcomes come to the same, though they are written differently.
+// alike returns the packets for which two outcomes come to the same, though they are written
+// differently.
 func (s *space) alike(w *walk, l, r *flow) set {
 	p, q := l.progress, r.progress
 	p.target, q.target = target{}, target{}
@@ -132,7 +135,8 @@ func (s *space) alike(w *walk, l, r *flow) set {
 	return s.minus(packets, w.marksDiffer(l, r))
 }
 
-// marksDiffer returns the packets of two flows whose marks are not equal. For dropped packets only the connection's mark counts.
+// marksDiffer returns the packets of two flows whose marks are not equal. For dropped packets only
+// the connection's mark counts.
 func (w *walk) marksDiffer(l, r *flow) set {
 	packets := w.marks.differs(l.connection, r.connection)
 	if !l.dropped {

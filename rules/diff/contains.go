@@ -4,7 +4,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Contains reports whether a packet that is possible (see [Possible]) belongs to the class, or may belong to it by chance.
+// Contains reports whether a packet that is possible (see [Possible]) belongs to the class, or may
+// belong to it by chance.
 func (c *Class) Contains(p rules.Packet) bool {
 	if p.Hook != c.space.hook || p.Family() != c.space.family {
 		return false

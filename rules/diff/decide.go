@@ -6,11 +6,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Decide finds the packets that two rulesets treat differently. It looks at neither text nor samples: the answer holds for every packet
-// that can enter at prerouting or output (see [Possible]), and what becomes of packets is what [Explain] finds.
+// Decide finds the packets that two rulesets treat differently. It looks at neither text nor
+// samples: the answer holds for every packet that can enter at prerouting or output (see
+// [Possible]), and what becomes of packets is what [Explain] finds.
 //
-// The time is near-linear in the number of rules for all rulesets that programs write. There are others, for which it is not: the
-// budget bounds it, and then Result.Exhausted says so. Decide is safe for concurrent use.
+// The time is near-linear in the number of rules for all rulesets that programs write. There are
+// others, for which it is not: the budget bounds it, and then Result.Exhausted says so. Decide is
+// safe for concurrent use.
 func Decide(left, right Side, o Options) Result {
 	if o.MaxClasses <= 0 {
 		o.MaxClasses = DefaultMaxClasses
@@ -22,7 +24,8 @@ func Decide(left, right Side, o Options) Result {
 	d.options, d.meter = o, newMeter(o.Budget)
 	d.result.Exhausted = within(func() {
 		d.history.compareElsewhere(d.sides.Left, d.sides.Right)
-		// What differs does so for equal states. So only where nothing differs it matters whether the states remain equal.
+		// What differs does so for equal states. So only where nothing differs it matters whether
+		// the states remain equal.
 		for again := true; again; again = len(d.paths) == 0 && d.history.part() {
 			d.decide()
 		}
@@ -58,8 +61,8 @@ func (d *decision) decide() {
 	d.paths, d.result.Undecided, d.result.MoreUndecided = all.paths, all.undecided, all.more
 }
 
-// usual compares packets where something differs, in the smallest world in which it does: a difference that only rare packets show
-// is worth its words only if there is no other.
+// usual compares packets where something differs, in the smallest world in which it does: a
+// difference that only rare packets show is worth its words only if there is no other.
 func (d *decision) usual(translations, binds bool) found {
 	usual := d.world(world{}, rules.Output, rules.Prerouting)
 	if !usual.differs() && translations {
@@ -101,8 +104,9 @@ type world struct {
 	bound bool
 }
 
-// seesTranslations reports whether the fate of a packet may depend on how earlier packets of its connection were translated: a chain runs
-// behind the place where the kernel translates, or meets packets on lo, or a rule asks for it.
+// seesTranslations reports whether the fate of a packet may depend on how earlier packets of its
+// connection were translated: a chain runs behind the place where the kernel translates, or meets
+// packets on lo, or a rule asks for it.
 func seesTranslations(rs *rules.Ruleset) bool {
 	asks := func(m rules.Match) bool {
 		_, status := m.(rules.MatchStatus)
@@ -238,7 +242,8 @@ func (d *decision) path(f rules.Family, h rules.Hook, w world) {
 // mostShared is how many nodes diagrams may have for a further space to go on with them.
 const mostShared = 1 << 16
 
-// diagramsOf returns diagrams for a space of the family. Its spaces have most sets in common, which the first one makes for all.
+// diagramsOf returns diagrams for a space of the family. Its spaces have most sets in common, which
+// the first one makes for all.
 func (d *decision) diagramsOf(f rules.Family) *diagrams {
 	shared := d.diagrams[f]
 	if shared == nil || len(shared.nodes) > d.mostShared {
@@ -327,8 +332,8 @@ func isOf(rs *rules.Ruleset, c *rules.Chain) bool {
 	return false
 }
 
-// unreachable lists the chains of a side to which no packet comes. Where the way of some packets ended at what the model has no word
-// for, it is not known to which they would have come.
+// unreachable lists the chains of a side to which no packet comes. Where the way of some packets
+// ended at what the model has no word for, it is not known to which they would have come.
 func (d *decision) unreachable(right bool, families []rules.Family) []rules.ChainRef {
 	if slices.ContainsFunc(d.result.Undecided, func(u Undecided) bool { return u.Right == right }) {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestMemoryOfAPathIsReleased holds that the meter counts, after a decision, only what the decision still holds: the diagrams that the
-// spaces of each family share.
+// TestMemoryOfAPathIsReleased holds that the meter counts, after a decision, only what the decision
+// still holds: the diagrams that the spaces of each family share.
 func TestMemoryOfAPathIsReleased(t *testing.T) {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All = true, true

@@ -21,7 +21,8 @@ type part struct {
 	goes bool
 }
 
-// parts in the order of what they mean to a reader: if a packet is dropped on one side only, its marks do not matter.
+// parts in the order of what they mean to a reader: if a packet is dropped on one side only, its
+// marks do not matter.
 var parts = []part{
 	{
 		name:    "drops it",
@@ -127,8 +128,9 @@ func differingPart(a, b rules.Fate) part {
 	return parts[max(i, 0)]
 }
 
-// decidedBy returns what gave that part of the fate its value: the rule that has set it, or else a policy or a fact of the kernel, or
-// else the last rule that ended a chain in which others might have.
+// decidedBy returns what gave that part of the fate its value: the rule that has set it, or else a
+// policy or a fact of the kernel, or else the last rule that ended a chain in which others might
+// have.
 func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) Outcome {
 	o := Outcome{Fate: t.Fate}
 	var ending *rules.Step

@@ -18,7 +18,8 @@ func (s *Side) has(id rules.DeviationID) bool {
 	return s.Redirect != nil && !slices.Contains(s.Redirect.Without, id)
 }
 
-// without returns the ruleset of the side as it is without some deviations. A deviation does not change the routing.
+// without returns the ruleset of the side as it is without some deviations. A deviation does not
+// change the routing.
 func (s *Side) without(present *rules.Ruleset, ids []rules.DeviationID) *rules.Ruleset {
 	if !slices.ContainsFunc(ids, s.has) {
 		return present
@@ -33,8 +34,9 @@ func (s *Side) without(present *rules.Ruleset, ids []rules.DeviationID) *rules.R
 	return &other
 }
 
-// variants returns one for each choice of deviations that are on, the smallest choices first. A deviation is switched off on every
-// side that has it. Those that change no rule of either side are left out.
+// variants returns one for each choice of deviations that are on, the smallest choices first. A
+// deviation is switched off on every side that has it. Those that change no rule of either side are
+// left out.
 func (d *decision) variants() []variant {
 	var on []rules.DeviationID
 	for _, deviation := range rules.Deviations {
@@ -68,7 +70,8 @@ func (d *decision) variant(ids []rules.DeviationID) variant {
 	return variant{ids, Pair[*rules.Ruleset]{d.left.without(d.sides.Left, ids), d.right.without(d.sides.Right, ids)}}
 }
 
-// explained divides the differences by the deviations that explain them: without these there is no difference.
+// explained divides the differences by the deviations that explain them: without these there is no
+// difference.
 func (d *decision) explained(s *space, found []difference) []difference {
 	if d.known == nil {
 		d.known = d.variants()

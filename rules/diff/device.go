@@ -28,13 +28,15 @@ const mostDevices = 1 << 16
 
 // devices are the classes of interfaces that the rules of a decision tell apart.
 type devices struct {
-	// classes are in the order of their examples, so that the classes of a prefix are next to each other.
+	// classes are in the order of their examples, so that the classes of a prefix are next to each
+	// other.
 	classes []deviceClass
 	// named has the names in rules, prefixed the prefixes in rules.
 	named, prefixed map[string]bool
 }
 
-// deviceClasses returns the classes for the names in rules: lo, each name, the rest of each prefix, and the rest of all.
+// deviceClasses returns the classes for the names in rules: lo, each name, the rest of each prefix,
+// and the rest of all.
 func deviceClasses(names []rules.InterfaceName, m *meter) *devices {
 	d := &devices{named: map[string]bool{}, prefixed: map[string]bool{}}
 	for _, n := range names {
@@ -89,7 +91,8 @@ func (d *devices) addRest(m *meter) {
 	}
 }
 
-// example returns the name of an interface that begins with the prefix, and not with a longer one, and that is not named itself.
+// example returns the name of an interface that begins with the prefix, and not with a longer one,
+// and that is not named itself.
 func (d *devices) example(prefix string, m *meter) (string, bool) {
 	const characters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
 	isFree := func(name string) bool { return !d.named[name] && name != loopback && name != "" && name != "." }

@@ -231,7 +231,8 @@ func TestWordsForWhatDiffers(t *testing.T) {
 	}
 }
 
-// overLoopback reports whether the class is of packets that meet a rule at prerouting only after they were sent over lo.
+// overLoopback reports whether the class is of packets that meet a rule at prerouting only after
+// they were sent over lo.
 func overLoopback(class string) bool {
 	return strings.HasPrefix(class, "hook output; family IPv4; ") && strings.Contains(class, "interface lo")
 }

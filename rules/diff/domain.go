@@ -11,14 +11,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A constraint says which packets cannot exist at a hook. A constraint too many hides a difference, one too few shows a packet that
-// nobody will ever see: so only those are here of which the kernel leaves no doubt.
+// A constraint says which packets cannot exist at a hook. A constraint too many hides a difference,
+// one too few shows a packet that nobody will ever see: so only those are here of which the kernel
+// leaves no doubt.
 //
-// Some that come to mind are wrong. A local process sends from a foreign address (IP_TRANSPARENT, IP_HDRINCL), to 127.0.0.1 by eth0
-// and to the world by lo (SO_BINDTODEVICE). A packet without a socket may begin a connection (sockets of the kernel itself). A
-// packet has a mark when it arrives (tc, an ingress chain). A connection that counts as new has a mark (it was saved when an
-// earlier packet passed). A new TCP connection begins without SYN (nf_conntrack_tcp_loose). A packet for 127.0.0.1 arrives by eth0:
-// only routing drops it as martian, which comes after the rules, and a redirection saves it.
+// Some that come to mind are wrong. A local process sends from a foreign address (IP_TRANSPARENT,
+// IP_HDRINCL), to 127.0.0.1 by eth0 and to the world by lo (SO_BINDTODEVICE). A packet without a
+// socket may begin a connection (sockets of the kernel itself). A packet has a mark when it arrives
+// (tc, an ingress chain). A connection that counts as new has a mark (it was saved when an earlier
+// packet passed). A new TCP connection begins without SYN (nf_conntrack_tcp_loose). A packet for
+// 127.0.0.1 arrives by eth0: only routing drops it as martian, which comes after the rules, and a
+// redirection saves it.
 type constraint struct {
 	// fact is the constraint in words, with the place in the kernel that makes it one.
 	fact Fact
@@ -33,10 +36,12 @@ const (
 	multicastIPv4, multicastIPv6 = "224.0.0.0/4", "ff00::/8"
 )
 
-// constraints returns all constraints except the ones that follow from the packet's own form (see formed).
+// constraints returns all constraints except the ones that follow from the packet's own form (see
+// formed).
 //
-// That an established connection never meets a NAT chain, and a packet that comes by lo none at prerouting, is not among them:
-// such packets exist, and the evaluation leads them past these chains.
+// That an established connection never meets a NAT chain, and a packet that comes by lo none at
+// prerouting, is not among them: such packets exist, and the evaluation leads them past these
+// chains.
 func constraints() []constraint {
 	return []constraint{
 		{
@@ -81,7 +86,8 @@ func addresses(side rules.Side, prefix string) rules.MatchAddr {
 	return rules.MatchAddr{Side: side, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(netip.MustParsePrefix(prefix))}}
 }
 
-// Possible reports whether a packet can enter at its hook. Of what it does not say, some value must be possible.
+// Possible reports whether a packet can enter at its hook. Of what it does not say, some value must
+// be possible.
 func Possible(p rules.Packet) bool {
 	if p.Hook != rules.Prerouting && p.Hook != rules.Output || rules.FamilyOf(p.Source.Addr()) != p.Family() {
 		return false
@@ -91,7 +97,8 @@ func Possible(p rules.Packet) bool {
 	return s.possible() != none
 }
 
-// possible returns the packets that can exist. No walk asks for them: sets are small as long as they need not say what is impossible.
+// possible returns the packets that can exist. No walk asks for them: sets are small as long as
+// they need not say what is impossible.
 func (s *space) possible() set {
 	if s.domain != none {
 		return s.domain
@@ -117,8 +124,9 @@ func (s *space) possible() set {
 	return s.domain
 }
 
-// fulfilling returns the packets that are in all sets. A set that asks only for late bits comes first: what is already combined
-// is then only the lower part of what comes next, and is not walked again.
+// fulfilling returns the packets that are in all sets. A set that asks only for late bits comes
+// first: what is already combined is then only the lower part of what comes next, and is not walked
+// again.
 func (s *space) fulfilling(conditions []set) set {
 	slices.SortStableFunc(conditions, func(a, b set) int { return cmp.Compare(s.nodes[b].bit, s.nodes[a].bit) })
 	packets := all
@@ -128,7 +136,8 @@ func (s *space) fulfilling(conditions []set) set {
 	return packets
 }
 
-// formerScopes are prefixes of IPv6 addresses with a scope of their own: IPv4-compatible and site-local.
+// formerScopes are prefixes of IPv6 addresses with a scope of their own: IPv4-compatible and
+// site-local.
 var formerScopes = [...]string{"::/96", "fec0::/10"}
 
 func hasFormerScope(a netip.Addr) bool {
@@ -140,7 +149,8 @@ func hasFormerScope(a netip.Addr) bool {
 	return false
 }
 
-// leavesOutScopes reports whether packets for addresses of some scopes are not among those that can exist.
+// leavesOutScopes reports whether packets for addresses of some scopes are not among those that can
+// exist.
 func (s *space) leavesOutScopes() bool {
 	return s.one == nil && s.family == rules.IPv6 && s.hook == rules.Prerouting && s.withoutAddress == none
 }
@@ -148,7 +158,8 @@ func (s *space) leavesOutScopes() bool {
 // exist reports whether some of the packets can exist.
 func (s *space) exist(packets set) bool { return packets != none && s.meet(packets, s.possible()) }
 
-// formed returns sets that have in common the packets that have only what a packet of their kind can have, and no bits without a meaning.
+// formed returns sets that have in common the packets that have only what a packet of their kind
+// can have, and no bits without a meaning.
 func (s *space) formed() []set {
 	isZero := func(fields ...field) set {
 		packets := all
@@ -169,8 +180,9 @@ func (s *space) formed() []set {
 		s.or(s.owned, isZero(user, group)),
 		// Conntrack keeps marks, bits and a direction only for the connections that it knows.
 		s.or(s.connected, isZero(connectionMark, status, reply)),
-		// Conntrack leaves only neighbour discovery untracked by itself. That rules do it is part of the evaluation; a packet that a filter of
-		// tc has left untracked, or nft's dup, is not compared.
+		// Conntrack leaves only neighbour discovery untracked by itself. That rules do it is part
+		// of the evaluation; a packet that a filter of tc has left untracked, or nft's dup, is not
+		// compared.
 		s.minus(all, s.untrackedBefore()),
 		// A new connection has seen no answer.
 		s.or(s.not(first), s.and(isZero(reply), s.having(status, 0, uint32(noneOfFirst)))),
@@ -191,7 +203,8 @@ func (s *space) formed() []set {
 	return append(conditions, s.addrTypes()...)
 }
 
-// addrTypeOf returns the type of an address that has the same one on each host, else AddrTypeUnknown.
+// addrTypeOf returns the type of an address that has the same one on each host, else
+// AddrTypeUnknown.
 func addrTypeOf(a netip.Addr) rules.AddrType {
 	switch {
 	case a.IsLoopback():
@@ -204,7 +217,8 @@ func addrTypeOf(a netip.Addr) rules.AddrType {
 	return rules.AddrTypeUnknown
 }
 
-// addrTypes returns sets that have in common the packets whose addresses have a type that such addresses can have.
+// addrTypes returns sets that have in common the packets whose addresses have a type that such
+// addresses can have.
 func (s *space) addrTypes() []set {
 	var conditions []set
 	for _, side := range []struct {

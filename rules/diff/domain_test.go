@@ -71,7 +71,8 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// TestTheDomainIsThePossiblePackets compares with dropping everything: what differs is all packets of the domain.
+// TestTheDomainIsThePossiblePackets compares with dropping everything: what differs is all packets
+// of the domain.
 func TestTheDomainIsThePossiblePackets(t *testing.T) {
 	drops := func(h rules.Hook) rules.Chain { return base(rules.Filter, h, -150, when(rules.Drop)) }
 	everything := rules.Ruleset{Tables: []rules.Table{{Name: "t", Chains: []rules.Chain{drops(rules.Prerouting), drops(rules.Output)}}}}

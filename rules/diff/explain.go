@@ -10,12 +10,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Explain follows a packet from the hook at which it enters through the hooks at which connections are captured: prerouting, and output,
-// after which a packet to the host itself meets postrouting and prerouting too. It is what [Decide] does with all packets, for one.
+// Explain follows a packet from the hook at which it enters through the hooks at which connections
+// are captured: prerouting, and output, after which a packet to the host itself meets postrouting
+// and prerouting too. It is what [Decide] does with all packets, for one.
 //
-// Chains at input and forward, and at postrouting for other packets, are not followed, since [rules.Compile] makes none there: what
-// chains of other owners do there, such as a drop at input, is not in the fate. Nor is whether anybody listens (except for tproxy), and the routing of packets whose mark does not
-// change. If the interface's address is not known, it is taken to have one.
+// Chains at input and forward, and at postrouting for other packets, are not followed, since
+// [rules.Compile] makes none there: what chains of other owners do there, such as a drop at input,
+// is not in the fate. Nor is whether anybody listens (except for tproxy), and the routing of
+// packets whose mark does not change. If the interface's address is not known, it is taken to have
+// one.
 //
 // The work is bounded by [DefaultBudget]. Explain is safe for concurrent use.
 func Explain(rs *rules.Ruleset, p rules.Packet) rules.Trace {
@@ -34,7 +37,8 @@ func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) 
 	return t
 }
 
-// A context is what is known beside the packet: the values of some variables, by key. The side is part of some keys.
+// A context is what is known beside the packet: the values of some variables, by key. The side is
+// part of some keys.
 type context struct {
 	side    string
 	given   map[string]bool
@@ -57,8 +61,8 @@ func explain(rs *rules.Ruleset, p rules.Packet, c context) rules.Trace {
 	return t
 }
 
-// An explanation tells of the way of one packet. Where that depends on chance or on something unknown, it tells of one possible way: no
-// rule matches by chance, nor by an unknown condition.
+// An explanation tells of the way of one packet. Where that depends on chance or on something
+// unknown, it tells of one possible way: no rule matches by chance, nor by an unknown condition.
 type explanation struct {
 	*walk
 	told int // steps of the present pass
@@ -322,7 +326,8 @@ func (x *explanation) baseOf(p *rules.Pass, b passedBase) {
 	}
 }
 
-// MostSteps is how many steps of a pass are listed. A rule with a list counts as one more step for every listPart of its values.
+// MostSteps is how many steps of a pass are listed. A rule with a list counts as one more step for
+// every listPart of its values.
 const MostSteps = 10_000
 
 const listPart = 64

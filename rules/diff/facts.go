@@ -1,7 +1,7 @@
 package diff
 
-// A Fact is something that the kernel does whatever the rules say, and on which decisions rely. Package compat/kerneltest has cases
-// for each that ask the kernel.
+// A Fact is something that the kernel does whatever the rules say, and on which decisions rely.
+// Package compat/kerneltest has cases for each that ask the kernel.
 type Fact uint8
 
 // The facts. [Fact.String] says each of them in a sentence, [Fact.Source] where the kernel does it.

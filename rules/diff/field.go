@@ -18,10 +18,12 @@ import (
 // A field is one part of a packet.
 type field uint8
 
-// The fields, in the order in which the diagrams ask for their bits. Addresses come first: there are long lists of them, and a list on
-// top of the diagram is walked once, not once for each combination of what stands above it.
+// The fields, in the order in which the diagrams ask for their bits. Addresses come first: there
+// are long lists of them, and a list on top of the diagram is walked once, not once for each
+// combination of what stands above it.
 //
-// Fields that limit each other are next to each other, or all that stands between them would be there once for each case.
+// Fields that limit each other are next to each other, or all that stands between them would be
+// there once for each case.
 const (
 	destination     field = iota
 	destinationType       // rules.AddrType
@@ -48,8 +50,9 @@ const (
 	fieldCount  = unknownMark + unknownMarks
 )
 
-// unknownMarks is how many unknown marks have a field. Others are made of variables behind all fields, which are so far
-// from the other marks that a comparison with these may exhaust the budget.
+// unknownMarks is how many unknown marks have a field. Others are made of variables behind all
+// fields, which are so far from the other marks that a comparison with these may exhaust the
+// budget.
 const unknownMarks = 4
 
 // isUnknownMark reports whether the field is one of the unknown marks.
@@ -83,7 +86,8 @@ func newLayout(addressWidth int) *layout {
 			take(f)
 		}
 	}
-	// The bits of the marks alternate: where one mark is a copy of the other, only then is the set small.
+	// The bits of the marks alternate: where one mark is a copy of the other, only then is the set
+	// small.
 	for range width[mark] {
 		for f := mark; f < fieldCount; f++ {
 			take(f)
@@ -195,7 +199,8 @@ func union(spans []span) []span {
 	return joined
 }
 
-// within returns the packets whose field has a value in one of the spans, which are sorted and do not overlap.
+// within returns the packets whose field has a value in one of the spans, which are sorted and do
+// not overlap.
 func (s *space) within(f field, spans []span) set {
 	if s.one != nil && s.one.known[f] {
 		v := s.one.values[f]

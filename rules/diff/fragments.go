@@ -6,13 +6,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// reassembly is the priority at which the kernel reassembles fragments at prerouting and output, if it does:
-// NF_IP_PRI_CONNTRACK_DEFRAG of linux/netfilter_ipv4.h.
+// reassembly is the priority at which the kernel reassembles fragments at prerouting and output, if
+// it does: NF_IP_PRI_CONNTRACK_DEFRAG of linux/netfilter_ipv4.h.
 const reassembly = -400
 
-// MeetsFragments reports whether rules of the family that read ports, flags or ICMP types may meet fragments of packets, which
-// have none. A decision is about whole packets: where conntrack or a transparent proxy is used, the kernel reassembles fragments
-// before the rules (ConntrackReassembles).
+// MeetsFragments reports whether rules of the family that read ports, flags or ICMP types may meet
+// fragments of packets, which have none. A decision is about whole packets: where conntrack or a
+// transparent proxy is used, the kernel reassembles fragments before the rules
+// (ConntrackReassembles).
 func MeetsFragments(rs *rules.Ruleset, family rules.Family) bool {
 	reads, reassembles, early := false, false, false
 	for i := range rs.Tables {
@@ -53,7 +54,8 @@ func readsTransport(m rules.Match) bool {
 	return false
 }
 
-// usesConntrack reports whether the kernel enables conntrack, or the reassembly of fragments itself, for a rule.
+// usesConntrack reports whether the kernel enables conntrack, or the reassembly of fragments
+// itself, for a rule.
 func usesConntrack(r *rules.Rule) bool {
 	if slices.ContainsFunc(r.Matches, readsConntrack) {
 		return true

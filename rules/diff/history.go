@@ -12,14 +12,15 @@ import (
 // A history is what the rules do to states: lists, labels and counts that earlier packets have left
 // (see [rules.Unknown.State]).
 //
-// Two rulesets that begin with equal states keep them equal as long as each writes to a state at the
-// same rules, in the same order, for the same packets. A condition on such a state is then the same
-// on both sides where it is in the same rule. Otherwise the state is apart, and the outcome of each
-// condition on it is unknown.
+// Two rulesets that begin with equal states keep them equal as long as each writes to a state at
+// the same rules, in the same order, for the same packets. A condition on such a state is then the
+// same on both sides where it is in the same rule. Otherwise the state is apart, and the outcome of
+// each condition on it is unknown.
 type history struct {
 	// written are the states that a rule of either side writes to.
 	written map[string]bool
-	// apart are the states that the two sides write to differently; found are such states that the last decision has found.
+	// apart are the states that the two sides write to differently; found are such states that the
+	// last decision has found.
 	apart, found map[string]bool
 	// helps reports that a rule of either side gives a connection a helper.
 	helps bool
@@ -147,8 +148,8 @@ func (h history) part() bool {
 	return found
 }
 
-// compareElsewhere finds the states that are written to at hooks whose packets are not compared, unless both sides have the same chains
-// there.
+// compareElsewhere finds the states that are written to at hooks whose packets are not compared,
+// unless both sides have the same chains there.
 func (h history) compareElsewhere(left, right *rules.Ruleset) {
 	l, statesLeft := elsewhereText(left)
 	r, statesRight := elsewhereText(right)
@@ -164,10 +165,12 @@ func (h history) compareElsewhere(left, right *rules.Ruleset) {
 	}
 }
 
-// connectionMarks is the state of the marks of connections, as far as hooks write to it whose packets are not compared.
+// connectionMarks is the state of the marks of connections, as far as hooks write to it whose
+// packets are not compared.
 const connectionMarks = "\x00connection marks"
 
-// readsConnectionMark reports whether what a rule at prerouting or output does depends on the mark of a connection.
+// readsConnectionMark reports whether what a rule at prerouting or output does depends on the mark
+// of a connection.
 func readsConnectionMark(rs *rules.Ruleset) bool {
 	found := false
 	compared := func(h rules.Hook) bool { return h == rules.Prerouting || h == rules.Output }
@@ -216,8 +219,8 @@ func writesConnectionMark(a rules.Action) bool {
 	return false
 }
 
-// elsewhereText writes the chains to which packets come from hooks other than prerouting and output, and names the states that these
-// write to.
+// elsewhereText writes the chains to which packets come from hooks other than prerouting and
+// output, and names the states that these write to.
 func elsewhereText(rs *rules.Ruleset) (string, map[string]bool) {
 	text := new(strings.Builder)
 	states := map[string]bool{}
@@ -242,8 +245,8 @@ func elsewhereText(rs *rules.Ruleset) (string, map[string]bool) {
 	return text.String(), states
 }
 
-// eachChainFrom calls fn for the chains to which packets may come from base chains at some hooks, once for each, and first for those
-// that are jumped to last.
+// eachChainFrom calls fn for the chains to which packets may come from base chains at some hooks,
+// once for each, and first for those that are jumped to last.
 func eachChainFrom(rs *rules.Ruleset, hooks func(rules.Hook) bool, fn func(*rules.Table, *rules.Chain)) {
 	for i := range rs.Tables {
 		t := &rs.Tables[i]

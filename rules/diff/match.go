@@ -91,7 +91,8 @@ func relevant(match rules.Match, v view) view {
 	return v
 }
 
-// isStatic reports whether what the match matches depends on nothing that rules change beside the view.
+// isStatic reports whether what the match matches depends on nothing that rules change beside the
+// view.
 func (m *matcher) isStatic(match rules.Match) bool {
 	switch match := match.(type) {
 	case rules.MatchMark, rules.MatchMarkRange, rules.MatchListed, rules.Unknown:
@@ -244,8 +245,8 @@ func spansOf[T uint16 | uint32](ranges []rules.Range[T], base uint64) []span {
 	return spans
 }
 
-// ownerMatches returns the packets that fulfil a match of a user or group (SocketsAfterPrerouting, OwnerNeedsSocket,
-// XTablesOwnerWithoutSocket).
+// ownerMatches returns the packets that fulfil a match of a user or group (SocketsAfterPrerouting,
+// OwnerNeedsSocket, XTablesOwnerWithoutSocket).
 func (s *space) ownerMatches(m rules.MatchOwner, v *view) set {
 	s.meter.charge(len(m.IDs))
 	if v.tproxy.taken {
@@ -306,7 +307,8 @@ func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
 	return packets
 }
 
-// tuple returns the packets that fulfil an alternative; with Not, the packets that have all compared fields and fulfil none.
+// tuple returns the packets that fulfil an alternative; with Not, the packets that have all
+// compared fields and fulfil none.
 func (s *space) tuple(m rules.MatchTuple, fulfil func(rules.Match) set) set {
 	sets := make([]set, len(m.Alternatives))
 	for i, matches := range m.Alternatives {
@@ -327,7 +329,8 @@ func (s *space) tuple(m rules.MatchTuple, fulfil func(rules.Match) set) set {
 	return s.minus(compared, packets)
 }
 
-// negated returns the match that packets fulfil which have what the match compares, but another value.
+// negated returns the match that packets fulfil which have what the match compares, but another
+// value.
 func negated(match rules.Match) rules.Match {
 	switch m := match.(type) {
 	case rules.MatchInterface:

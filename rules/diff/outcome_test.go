@@ -169,7 +169,8 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotCompared is about chains at other hooks: they change no answer, but whoever reads it must know of them.
+// TestWhatIsNotCompared is about chains at other hooks: they change no answer, but whoever reads it
+// must know of them.
 func TestWhatIsNotCompared(t *testing.T) {
 	rs := ruleset(
 		base(rules.Filter, rules.Input, 0, when(rules.Drop, tcp)), base(rules.Filter, rules.Forward, 0), natIn(when(redirect(1), tcp)),
@@ -279,7 +280,8 @@ func TestNoMoreClassesThanAskedFor(t *testing.T) {
 	}
 }
 
-// TestMarksThatAreNotKnown explains packets of which one mark or another is possible in outcomes that are told apart on the way only.
+// TestMarksThatAreNotKnown explains packets of which one mark or another is possible in outcomes
+// that are told apart on the way only.
 func TestMarksThatAreNotKnown(t *testing.T) {
 	five := rules.SetMark{Value: 5, Mask: ^uint32(0)}
 	toHost := when(rules.DNATTo{Addr: netip.MustParseAddr("10.244.1.5")}, protocol(rules.TCP))
@@ -299,8 +301,9 @@ func TestMarksThatAreNotKnown(t *testing.T) {
 	}
 }
 
-// TestReversePathWithAMark explains a packet of which it is known that its source is reached by its interface, for a condition that
-// asks with the packet's mark: policy routes may lead a mark elsewhere.
+// TestReversePathWithAMark explains a packet of which it is known that its source is reached by its
+// interface, for a condition that asks with the packet's mark: policy routes may lead a mark
+// elsewhere.
 func TestReversePathWithAMark(t *testing.T) {
 	for kind, decided := range map[string]bool{"": true, "mark": false} {
 		rs := ruleset(mangleIn(when(rules.Drop, rules.MatchReversePath{Not: true, Kind: kind})))
@@ -315,8 +318,9 @@ func TestReversePathWithAMark(t *testing.T) {
 	}
 }
 
-// TestMarksOfConnectionsFromOtherHooks has a chain at input that marks connections, and one at output that drops their packets: what
-// one packet meets does not say what becomes of the connection's later ones.
+// TestMarksOfConnectionsFromOtherHooks has a chain at input that marks connections, and one at
+// output that drops their packets: what one packet meets does not say what becomes of the
+// connection's later ones.
 func TestMarksOfConnectionsFromOtherHooks(t *testing.T) {
 	five := rules.MatchMark{Conntrack: true, Value: 5, Mask: ^uint32(0)}
 	saves := base(rules.Filter, rules.Input, 0, when(rules.MixMark{Conntrack: true, Xor: 5}, tcp))

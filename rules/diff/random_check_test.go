@@ -38,7 +38,8 @@ func assume(rs rules.Ruleset, fulfilled int) rules.Ruleset {
 	return assumed
 }
 
-// isOfNoScope reports whether a redirection drops the packet because of its destination. Such packets are compared only if no others differ.
+// isOfNoScope reports whether a redirection drops the packet because of its destination. Such
+// packets are compared only if no others differ.
 func isOfNoScope(p rules.Packet) bool {
 	to := p.Destination.Addr()
 	return p.Hook == rules.Prerouting && (netip.MustParsePrefix("::/96").Contains(to) || netip.MustParsePrefix("fec0::/10").Contains(to))
@@ -128,8 +129,8 @@ func (d dice) change(rs rules.Ruleset) rules.Ruleset {
 	return changed
 }
 
-// TestDecisionsAgreeWithExplanations is the proof of the decision: for random rulesets, what it says of packets is what Explain
-// finds for them one by one.
+// TestDecisionsAgreeWithExplanations is the proof of the decision: for random rulesets, what it
+// says of packets is what Explain finds for them one by one.
 func TestDecisionsAgreeWithExplanations(t *testing.T) {
 	for name, dice := range map[string]func(*rapid.T) dice{"drawn": drawn, "fair": fair} {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +166,8 @@ func checkDecision(t rapid.TB, d dice, left, right rules.Ruleset) {
 
 func known(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
 
-// checkClass holds that the witness of a class can exist, lies in it, and has the fates that it is said to have.
+// checkClass holds that the witness of a class can exist, lies in it, and has the fates that it is
+// said to have.
 func checkClass(t rapid.TB, c diff.Class, left, right *rules.Ruleset) {
 	t.Helper()
 	l, r := diff.Explain(left, c.Witness).Fate, diff.Explain(right, c.Witness).Fate

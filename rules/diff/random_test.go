@@ -165,7 +165,8 @@ func (d dice) rules(chains int) []rules.Rule {
 	return list
 }
 
-// ruleset draws two tables with base chains at equal and other priorities, and chains that these jump to.
+// ruleset draws two tables with base chains at equal and other priorities, and chains that these
+// jump to.
 func (d dice) ruleset() rules.Ruleset {
 	var rs rules.Ruleset
 	for _, name := range []string{"a", "b"} {

@@ -21,7 +21,8 @@ func ofOthers(t *rules.Table, families []rules.Family) bool {
 	})
 }
 
-// elsewhere lists the base chains that act on packets of the families at hooks that have no part in the decision.
+// elsewhere lists the base chains that act on packets of the families at hooks that have no part in
+// the decision.
 func elsewhere(rs *rules.Ruleset, families []rules.Family) []rules.ChainRef {
 	var found []rules.ChainRef
 	for i := range rs.Tables {
@@ -36,8 +37,9 @@ func elsewhere(rs *rules.Ruleset, families []rules.Family) []rules.ChainRef {
 	return found
 }
 
-// unreachable lists the chains to which no packet comes: neither on the paths that were decided, nor by jumps from base chains whose
-// packets, or some of them, have no part in the decision. Of these nothing is known but the jumps.
+// unreachable lists the chains to which no packet comes: neither on the paths that were decided,
+// nor by jumps from base chains whose packets, or some of them, have no part in the decision. Of
+// these nothing is known but the jumps.
 func unreachable(rs *rules.Ruleset, reached map[*rules.Chain]bool, families []rules.Family) []rules.ChainRef {
 	var index map[string]*rules.Chain // of the present table
 	var visit func(c *rules.Chain)

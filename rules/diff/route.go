@@ -6,15 +6,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// reroute decides, at the end of a chain of type route, which packets of a changed mark are led to lo (RouteChainsRouteAgain).
+// reroute decides, at the end of a chain of type route, which packets of a changed mark are led to
+// lo (RouteChainsRouteAgain).
 func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 	changed, same := w.split(f, w.marks.differs(f.mark, entry))
 	bound, changed := w.split(changed, w.bound())
 	w.add(out, bound)
 	link, changed := w.split(changed, w.staysOnLink())
 	if link.packets != none {
-		// The route is looked up anew by the same interface, and may not be found. Two rulesets that change the mark of the same packets lose
-		// the same, so that this matters only for the fate of one.
+		// The route is looked up anew by the same interface, and may not be found. Two rulesets
+		// that change the mark of the same packets lose the same, so that this matters only for the
+		// fate of one.
 		if w.one != nil {
 			var lost flow
 			link, lost = w.split(link, w.variable(variable{
@@ -31,8 +33,9 @@ func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 	w.add(out, to, away, same)
 }
 
-// routeTranslated decides which packets that were translated to another address are led to lo by the mark that they have by then
-// (TranslationRoutesAgain). See route for those that are led there by the address.
+// routeTranslated decides which packets that were translated to another address are led to lo by
+// the mark that they have by then (TranslationRoutesAgain). See route for those that are led there
+// by the address.
 func (w *walk) routeTranslated(in []flow) []flow {
 	if len(localMarks(w.rs.Routing, w.family)) == 0 {
 		return in
@@ -64,13 +67,14 @@ func (w *walk) localMark(mark *markBits) set {
 	return local
 }
 
-// bound returns the packets of sockets that are bound to their interface: no new route leads them to another one (BoundSocketKeepsInterface).
+// bound returns the packets of sockets that are bound to their interface: no new route leads them
+// to another one (BoundSocketKeepsInterface).
 func (w *walk) bound() set {
 	return w.and(w.owned, w.variable(variable{key: boundKey, text: "the socket is bound to the interface"}))
 }
 
-// keepsLoopback returns the packets on lo that stay there if their mark, with which they were routed, is another by now
-// (OtherMarkLeavesLoopback).
+// keepsLoopback returns the packets on lo that stay there if their mark, with which they were
+// routed, is another by now (OtherMarkLeavesLoopback).
 func (w *walk) keepsLoopback() set {
 	local := w.or(w.is(destinationType, number(rules.Local)), w.not(w.localMark(w.marks.packet)))
 	if local == all {
@@ -79,8 +83,8 @@ func (w *walk) keepsLoopback() set {
 	return w.or(local, w.variable(variable{key: routeByLoopbackKey, text: "the host routes the destination by lo, whatever the mark"}))
 }
 
-// staysOnLink returns the packets of IPv6 that are routed by the interface that was chosen first (ip6_route_me_harder in
-// net/ipv6/netfilter.c), and so never to lo (LinkKeepsInterface).
+// staysOnLink returns the packets of IPv6 that are routed by the interface that was chosen first
+// (ip6_route_me_harder in net/ipv6/netfilter.c), and so never to lo (LinkKeepsInterface).
 func (w *walk) staysOnLink() set {
 	if w.family != rules.IPv6 {
 		return none
@@ -89,11 +93,13 @@ func (w *walk) staysOnLink() set {
 	return w.or(linkLocal, w.matching(addresses(rules.Destination, multicastIPv6), &view{}))
 }
 
-// route divides the packets that have passed the output hook into packets that arrive by lo and packets that leave the host.
+// route divides the packets that have passed the output hook into packets that arrive by lo and
+// packets that leave the host.
 func (w *walk) route(in []flow) (arriving, gone []flow) {
 	var back, away flows
 	arrive := func(f flow, rerouted bool) {
-		// On lo the packet keeps its conntrack entry: no mapping can change (LoopbackKeepsConnection).
+		// On lo the packet keeps its conntrack entry: no mapping can change
+		// (LoopbackKeepsConnection).
 		f.mapped, f.toLoopback, f.leavesLoopback, f.rerouted = true, false, false, rerouted
 		if f.tracking.isTemplate() {
 			f.tracking = tracked // conntrack has replaced it
@@ -106,7 +112,8 @@ func (w *walk) route(in []flow) (arriving, gone []flow) {
 		onLoopback, elsewhere := w.split(bound, w.overLoopback)
 		arrive(onLoopback, false)
 		if elsewhere.packets != none && elsewhere.target.kind == addrTarget {
-			// The interface's own address leads to lo all the same, but loopback addresses are no addresses of it.
+			// The interface's own address leads to lo all the same, but loopback addresses are no
+			// addresses of it.
 			var moved flow
 			moved, elsewhere = w.split(elsewhere, w.otherAddress(elsewhere.target))
 			own := none
@@ -118,7 +125,8 @@ func (w *walk) route(in []flow) (arriving, gone []flow) {
 			w.add(&away, remote)
 		}
 		w.add(&away, elsewhere)
-		// Another destination makes the kernel look for a route again; on this host by lo (TranslationRoutesAgain).
+		// Another destination makes the kernel look for a route again; on this host by lo
+		// (TranslationRoutesAgain).
 		var moved flow
 		moved, f = w.split(f, w.otherAddress(f.target))
 		if moved.packets != none {

@@ -2,11 +2,13 @@ package diff
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// A run is consecutive rules of a chain that can be applied as one, to the packets that any of them matches. Where iptables has a
-// rule for each of ten thousand prefixes, this is what makes the decision fast.
+// A run is consecutive rules of a chain that can be applied as one, to the packets that any of them
+// matches. Where iptables has a rule for each of ten thousand prefixes, this is what makes the
+// decision fast.
 type run struct {
 	first, behind int // indices of rules
-	// static reports that what the rules match depends on nothing that rules change, acts that a match may have an effect.
+	// static reports that what the rules match depends on nothing that rules change, acts that a
+	// match may have an effect.
 	static, acts bool
 }
 
@@ -19,15 +21,16 @@ type guarded struct {
 
 // runsOf divides the rules of a chain into runs, and leaves out rules that do nothing.
 //
-// Rules with equal actions are one rule for the union of their packets if a packet that one of them has matched is not changed by
-// the others that match it too. That is so
+// Rules with equal actions are one rule for the union of their packets if a packet that one of them
+// has matched is not changed by the others that match it too. That is so
 //   - if the actions end the chain for every packet: no later rule of the run sees it;
 //   - if they do the same to a packet the second time as once, and nothing that the rules match depends on it;
 //   - if they are a jump to a chain that changes no packet that comes back: all that do are as before, and the next rule of the run
 //     sends them through the same chain again, with the same result.
 //
-// And what a rule matches must not depend on marks or unknown conditions, for then the union is not the same for all packets. In the
-// space of one packet each rule is a run, since each that matches is a step.
+// And what a rule matches must not depend on marks or unknown conditions, for then the union is not
+// the same for all packets. In the space of one packet each rule is a run, since each that matches
+// is a step.
 func (w *walk) runsOf(c rules.ChainRef) []run {
 	if known, ok := w.runs[c.Chain]; ok {
 		return known
@@ -115,7 +118,8 @@ func (w *walk) joinable(t *rules.Table, action rules.Action) bool {
 	return w.onlyDecides(t, action)
 }
 
-// onlyDecides reports whether the action ends the chain, or is a jump from which every packet comes back as it was.
+// onlyDecides reports whether the action ends the chain, or is a jump from which every packet comes
+// back as it was.
 func (w *walk) onlyDecides(t *rules.Table, action rules.Action) bool {
 	switch a := action.(type) {
 	case rules.Verdict, rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.TProxyDrop, rules.Reject:
@@ -127,7 +131,8 @@ func (w *walk) onlyDecides(t *rules.Table, action rules.Action) bool {
 	return false
 }
 
-// changesNothing reports whether every packet that comes back from the chain is as it was, and its way depends on nothing but what it is.
+// changesNothing reports whether every packet that comes back from the chain is as it was, and its
+// way depends on nothing but what it is.
 func (w *walk) changesNothing(t *rules.Table, c *rules.Chain) bool {
 	if known, ok := w.harmless[c]; ok {
 		return known

@@ -1,6 +1,7 @@
 package diff
 
-// A set is a set of packets, as the number of a node of the decision diagrams that hold it. Equal sets have equal numbers.
+// A set is a set of packets, as the number of a node of the decision diagrams that hold it. Equal
+// sets have equal numbers.
 type set uint32
 
 // The two sets that need no question.
@@ -9,8 +10,9 @@ const (
 	all  set = 1
 )
 
-// A node asks for one bit of the packet and goes on with another set for each answer. On every way down the numbers of the bits
-// ascend, and no bit is asked for that does not matter: this is what makes equal sets equal nodes.
+// A node asks for one bit of the packet and goes on with another set for each answer. On every way
+// down the numbers of the bits ascend, and no bit is asked for that does not matter: this is what
+// makes equal sets equal nodes.
 type node struct {
 	bit     uint32
 	no, yes set
@@ -19,10 +21,12 @@ type node struct {
 // lastBit is the bit of the two sets that need no question: behind all others.
 const lastBit = ^uint32(0)
 
-// diagrams hold all nodes of one space. Nodes are only ever added: a decision is short, and then all of it is garbage.
+// diagrams hold all nodes of one space. Nodes are only ever added: a decision is short, and then
+// all of it is garbage.
 type diagrams struct {
 	nodes []node
-	// numbers finds a node's number by its content: a hash table with open addressing, its length a power of two.
+	// numbers finds a node's number by its content: a hash table with open addressing, its length a
+	// power of two.
 	numbers []set
 	// results caches the results of recent operations. Overwriting an entry costs time only.
 	results []result
@@ -212,7 +216,8 @@ func (d *diagrams) meet(a, b set) bool {
 	return false
 }
 
-// unite returns the union of many sets. Those that are alike meet late, which is much less work than one after the other.
+// unite returns the union of many sets. Those that are alike meet late, which is much less work
+// than one after the other.
 func (d *diagrams) unite(sets []set) set {
 	switch len(sets) {
 	case 0:

@@ -28,12 +28,13 @@ type space struct {
 	ranges map[rangesOf]set
 	// byNames has the packets with interfaces in lists of names.
 	byNames map[nameList]set
-	// translations reports that there are packets of connections whose address or port earlier packets have changed.
+	// translations reports that there are packets of connections whose address or port earlier
+	// packets have changed.
 	translations bool
 	// withoutAddress are the packets whose interface has no address of the family.
 	withoutAddress set
-	// Sets that are often needed: what leaves by lo, what is TCP, TCP or UDP, has ports, has ports that NAT changes, is of ICMP, has a
-	// conntrack entry, has a socket.
+	// Sets that are often needed: what leaves by lo, what is TCP, TCP or UDP, has ports, has ports
+	// that NAT changes, is of ICMP, has a conntrack entry, has a socket.
 	overLoopback, tcp, tcpOrUDP, withPorts, withNATPorts, isICMP, connected, owned set
 	// domain are the packets that can exist, once they are asked for: see possible.
 	domain set
@@ -69,7 +70,8 @@ func newSpaceOf(p rules.Packet, m *meter) *space {
 func (s *space) usual() {
 	s.tcp = s.is(protocol, number(rules.TCP))
 	s.tcpOrUDP = s.or(s.tcp, s.is(protocol, number(rules.UDP)))
-	// l4proto_manip_pkt in net/netfilter/nf_nat_proto.c; since Linux 6.17 conntrack knows no ports of DCCP.
+	// l4proto_manip_pkt in net/netfilter/nf_nat_proto.c; since Linux 6.17 conntrack knows no ports
+	// of DCCP.
 	s.withNATPorts = s.or(s.tcpOrUDP, s.or(s.is(protocol, number(rules.SCTP)), s.is(protocol, number(rules.UDPLite))))
 	s.withPorts = s.or(s.withNATPorts, s.is(protocol, number(rules.DCCP)))
 	s.isICMP = s.is(protocol, number(icmpOf(s.family)))
@@ -78,7 +80,8 @@ func (s *space) usual() {
 	s.overLoopback = s.deviceNamed([]rules.InterfaceName{{Name: loopback}})
 }
 
-// redirectedNowhere returns whether the interface of a packet has no address to which a redirection at prerouting could lead.
+// redirectedNowhere returns whether the interface of a packet has no address to which a redirection
+// at prerouting could lead.
 func (s *space) redirectedNowhere(p rules.Packet) set {
 	if p.InAddress.IsValid() {
 		return constant(p.InAddress.IsUnspecified())
@@ -114,7 +117,8 @@ func newOnePacket(p rules.Packet) *onePacket {
 	o.known[destinationType] = o.values[destinationType] != value{}
 	o.known[sourceType] = o.values[sourceType] != value{}
 	o.known[inAddress] = p.InAddress.IsValid() || p.Hook == rules.Output
-	// Whether the socket of a connection is transparent is known only if the packet says that none is.
+	// Whether the socket of a connection is transparent is known only if the packet says that none
+	// is.
 	o.known[listener] = p.NoListener || p.State != rules.Established && p.State != rules.Related
 	o.known[device] = false // see deviceNamed
 	return o
@@ -168,7 +172,8 @@ func (s *space) states(in func(rules.State) bool) set {
 	return packets
 }
 
-// known is a value of the field state besides the values of [rules.State]: new, but not the connection's first packet.
+// known is a value of the field state besides the values of [rules.State]: new, but not the
+// connection's first packet.
 const known = rules.Untracked + 1
 
 func (s *space) stateIs(st rules.State) set {

@@ -6,8 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A progress is what the rules have done to some packets so far, but for marks: all that later rules
-// can depend on, and the outcome at the end. Packets of equal progress are alike from there on.
+// A progress is what the rules have done to some packets so far, but for marks: all that later
+// rules can depend on, and the outcome at the end. Packets of equal progress are alike from there
+// on.
 type progress struct {
 	target   target
 	tproxy   tproxyTarget
@@ -15,13 +16,16 @@ type progress struct {
 	tracking tracking
 	// helper is conntrack's helper of a connection that the packet begins.
 	helper string
-	// source names what has given the packets another source, which is not known; empty if nothing has.
+	// source names what has given the packets another source, which is not known; empty if nothing
+	// has.
 	source string
 	// mapped reports that NAT is decided.
 	mapped bool
-	// toLoopback reports that a changed mark has led packets that were to leave back to this host, and rerouted that they have arrived.
+	// toLoopback reports that a changed mark has led packets that were to leave back to this host,
+	// and rerouted that they have arrived.
 	toLoopback, rerouted bool
-	// leavesLoopback reports that packets that were to leave by lo are routed again by another mark, which does not lead to this host.
+	// leavesLoopback reports that packets that were to leave by lo are routed again by another
+	// mark, which does not lead to this host.
 	leavesLoopback bool
 	dropped        bool
 	// rejected is by what the sender of dropped packets is answered.
@@ -35,9 +39,11 @@ type target struct {
 	kind targetKind
 	// hook is where the rule was met.
 	hook rules.Hook
-	// addr to lastAddr is the range from which the kernel takes an address; lastAddr is invalid for a single address.
+	// addr to lastAddr is the range from which the kernel takes an address; lastAddr is invalid for
+	// a single address.
 	addr, lastAddr netip.Addr
-	// port to last is the range from which the kernel takes a port; port 0 is the connection's own, last 0 means a single port.
+	// port to last is the range from which the kernel takes a port; port 0 is the connection's own,
+	// last 0 means a single port.
 	port, last uint16
 }
 
@@ -62,10 +68,11 @@ type tracking uint8
 
 const (
 	tracked tracking = iota
-	// template: a rule of xtables has chosen a zone. Until conntrack sees the packet, it has a new connection that stands for
-	// the one to come.
+	// template: a rule of xtables has chosen a zone. Until conntrack sees the packet, it has a new
+	// connection that stands for the one to come.
 	template
-	// cpuTemplate: a rule of nftables has chosen a zone. The template is one of the CPU (TemplateIsShared).
+	// cpuTemplate: a rule of nftables has chosen a zone. The template is one of the CPU
+	// (TemplateIsShared).
 	cpuTemplate
 	untracked
 )
@@ -160,7 +167,8 @@ func (s *space) divide(packets []flow, by set) (in, out []flow) {
 	return in, out
 }
 
-// outcome is the part of the progress that matters when a packet's way is over (see [rules.Fate.Same]).
+// outcome is the part of the progress that matters when a packet's way is over (see
+// [rules.Fate.Same]).
 func (p progress) outcome() progress {
 	switch {
 	case p.undecided != 0:

@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// hasPort reports whether the target changes the port, and isRange whether the kernel chooses one of several.
+// hasPort reports whether the target changes the port, and isRange whether the kernel chooses one
+// of several.
 func (t target) hasPort() bool   { return t.port != 0 || t.last != 0 }
 func (t target) isRange() bool   { return t.last != 0 && t.last != t.port }
 func (t target) addrRange() bool { return t.lastAddr.IsValid() && t.lastAddr != t.addr }
@@ -22,8 +23,8 @@ func (s *space) loopbackAddress() netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
-// addressOf returns the single address to which the target leads, if it is one: it is not valid if it is the packet's own, which own
-// tells, or the interface's, or one of several.
+// addressOf returns the single address to which the target leads, if it is one: it is not valid if
+// it is the packet's own, which own tells, or the interface's, or one of several.
 func (s *space) addressOf(t target) (a netip.Addr, own bool) {
 	switch {
 	case t.kind == noTarget || t.kind == portTarget:
@@ -92,8 +93,9 @@ func maxAddr(a, b netip.Addr) netip.Addr {
 	return b
 }
 
-// destinationIn returns the packets whose destination lies in one of the ranges. After a redirection at prerouting that is the
-// address of the interface (RedirectTakesFirstAddress, RedirectTakesScope).
+// destinationIn returns the packets whose destination lies in one of the ranges. After a
+// redirection at prerouting that is the address of the interface (RedirectTakesFirstAddress,
+// RedirectTakesScope).
 func (s *space) destinationIn(vw *view, ranges []netipx.IPRange) set {
 	t := vw.target
 	switch a, own := s.addressOf(t); {
@@ -127,7 +129,8 @@ func (s *space) portIn(vw *view, spans []span) set {
 	return s.and(s.withPorts, packets)
 }
 
-// ofRange returns whether the value that the kernel takes of a range lies in one of the spans, if that does not depend on which it is.
+// ofRange returns whether the value that the kernel takes of a range lies in one of the spans, if
+// that does not depend on which it is.
 func (s *space) ofRange(of span, spans []span, text string) set {
 	s.meter.charge(len(spans))
 	for _, one := range spans {
@@ -143,14 +146,14 @@ func (s *space) ofRange(of span, spans []span, text string) set {
 	return none
 }
 
-// seesRetranslated reports whether packets of connections that were translated before are seen with the destination that they get
-// (TranslationRepeats).
+// seesRetranslated reports whether packets of connections that were translated before are seen with
+// the destination that they get (TranslationRepeats).
 func (s *space) seesRetranslated(vw *view) bool {
 	return vw.translated && vw.tracking != untracked && s.retranslated() != none
 }
 
-// retranslated returns the packets whose destination is translated as it was for earlier packets of the connection: nf_nat_packet in
-// net/netfilter/nf_nat_core.c.
+// retranslated returns the packets whose destination is translated as it was for earlier packets of
+// the connection: nf_nat_packet in net/netfilter/nf_nat_core.c.
 func (s *space) retranslated() set {
 	if !s.translations {
 		return none

@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// savesEarly reports whether a chain that may run before conntrack saves a mark, or jumps to one that does.
+// savesEarly reports whether a chain that may run before conntrack saves a mark, or jumps to one
+// that does.
 func savesEarly(rs *rules.Ruleset) bool {
 	early := func(t *rules.Table) bool {
 		return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {

@@ -26,7 +26,8 @@ func (v *visit) ask(u rules.Unknown, packets set, part rulePart) set {
 	return v.variable(asked)
 }
 
-// unknownVariable is what stands for an unknown of the present rule. It is the same one in the same rule of the other side.
+// unknownVariable is what stands for an unknown of the present rule. It is the same one in the same
+// rule of the other side.
 func (v *visit) unknownVariable(u rules.Unknown, part rulePart) variable {
 	of, apart := "", u.Data == rules.NoData || v.history.isApart(u)
 	if apart {
@@ -42,8 +43,8 @@ func (v *visit) unknownVariable(u rules.Unknown, part rulePart) variable {
 	return found
 }
 
-// ruleKey tells the present rule from others, and is the same for the same rule of the other side: chain and text, and of several with
-// the same text their number.
+// ruleKey tells the present rule from others, and is the same for the same rule of the other side:
+// chain and text, and of several with the same text their number.
 func (v *visit) ruleKey() string {
 	keys, ok := v.ruleKeys[v.chain.Chain]
 	if !ok {
@@ -123,7 +124,8 @@ func (v *visit) undecided(text string, packets ...flow) {
 	}
 }
 
-// translationBy names a translation of sources: alike on both sides only if it leads to the same source.
+// translationBy names a translation of sources: alike on both sides only if it leads to the same
+// source.
 func (v *visit) translationBy(a rules.Unknown) string {
 	if a.Data == rules.NoData {
 		return a.Text + v.side
@@ -131,7 +133,8 @@ func (v *visit) translationBy(a rules.Unknown) string {
 	return a.Text + a.Data
 }
 
-// unknownAction carries out what the model has no word for. It returns the packets with which the rule goes on, nil if that cannot be said.
+// unknownAction carries out what the model has no word for. It returns the packets with which the
+// rule goes on, nil if that cannot be said.
 func (v *visit) unknownAction(a rules.Unknown, packets []flow, part rulePart) []flow {
 	switch a.Effect {
 	case rules.Reads, rules.Draws:

@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A variable is something beside the packet that an outcome may depend on: a bit behind those of the
-// packet. Of each key there is one, so that what has the same key on both sides has the same value.
+// A variable is something beside the packet that an outcome may depend on: a bit behind those of
+// the packet. Of each key there is one, so that what has the same key on both sides has the same
+// value.
 type variable struct {
 	key  string
 	kind variableKind
@@ -68,13 +69,14 @@ func (s *space) variable(v variable) set {
 	return s.node(variableBit(i), none, all)
 }
 
-// firstVariable is the bit of the first variable. The bits of later ones come before it: what many rules by chance leave is then a
-// chain of nodes to which each rule adds one on top.
+// firstVariable is the bit of the first variable. The bits of later ones come before it: what many
+// rules by chance leave is then a chain of nodes to which each rule adds one on top.
 const firstVariable = 1 << 31
 
 func variableBit(i int) uint32 { return firstVariable - uint32(i) }
 
-// variableOf returns the number of the variable that has a bit, and whether it is one of a variable.
+// variableOf returns the number of the variable that has a bit, and whether it is one of a
+// variable.
 func (s *space) variableOf(bit uint32) (i int, ok bool) {
 	return int(firstVariable) - int(bit), int(bit) >= len(s.field)
 }
@@ -131,7 +133,8 @@ func (s *space) possibly(packets set) set {
 // certainly returns the packets that are in the set for all values of what is not known.
 func (s *space) certainly(packets set) set { return s.not(s.possibly(s.not(packets))) }
 
-// unknownOf names what a set depends on that is not known, and the rule that asks for it; nil if it is not a rule.
+// unknownOf names what a set depends on that is not known, and the rule that asks for it; nil if it
+// is not a rule.
 func (s *space) unknownOf(packets set) (found []variable) {
 	var indices []int
 	s.support(packets, func(bit uint32) {

@@ -14,7 +14,8 @@ type view struct {
 	second bool
 	// leaving reports that the packets leave by lo, and are at postrouting.
 	leaving bool
-	// translated reports that the kernel has translated packets of connections for which that was decided before.
+	// translated reports that the kernel has translated packets of connections for which that was
+	// decided before.
 	translated bool
 	// xtables reports that the rules are of iptables.
 	xtables  bool
@@ -35,8 +36,8 @@ func (v *visit) view(p *progress) view {
 // hasTemplate reports whether the packets have a template for a connection.
 func (v *view) hasTemplate() bool { return v.before && v.tracking.isTemplate() }
 
-// connection returns the packets for which conntrack has an entry, which may be a template (NoConnectionBeforeConntrack,
-// TemplateIsForXTables).
+// connection returns the packets for which conntrack has an entry, which may be a template
+// (NoConnectionBeforeConntrack, TemplateIsForXTables).
 func (s *space) connection(v *view) set {
 	switch {
 	case v.hasTemplate():
@@ -48,7 +49,8 @@ func (s *space) connection(v *view) set {
 	return s.connected
 }
 
-// stateAs returns the packets that have one of the states as the rules see it (TemplateIsNew, UntrackedFromElsewhere).
+// stateAs returns the packets that have one of the states as the rules see it (TemplateIsNew,
+// UntrackedFromElsewhere).
 func (s *space) stateAs(v *view, in func(rules.State) bool) set {
 	switch {
 	case v.tracking == untracked:
@@ -56,13 +58,15 @@ func (s *space) stateAs(v *view, in func(rules.State) bool) set {
 	case v.hasTemplate():
 		return constant(in(rules.New))
 	case v.before && !v.second:
-		// What conntrack is to leave alone is not marked so before it was seen, unless that was done elsewhere.
+		// What conntrack is to leave alone is not marked so before it was seen, unless that was
+		// done elsewhere.
 		return s.ifElse(s.untrackedBefore(), constant(in(rules.Untracked)), constant(in(rules.Invalid)))
 	}
 	return s.states(in)
 }
 
-// statusAs returns the packets of connections that have any of the bits (StatusNeedsConnection, LoopbackConfirms).
+// statusAs returns the packets of connections that have any of the bits (StatusNeedsConnection,
+// LoopbackConfirms).
 func (s *space) statusAs(v *view, bits rules.Status) set {
 	if v.hasTemplate() {
 		return constant(v.xtables && bits&rules.StatusConfirmed != 0)
@@ -102,7 +106,8 @@ func (s *space) untrackedBefore() set {
 	return s.minus(s.stateIs(rules.Untracked), s.neighbourDiscovery())
 }
 
-// neighbourDiscovery returns the packets that conntrack leaves untracked by itself (NeighbourDiscoveryUntracked).
+// neighbourDiscovery returns the packets that conntrack leaves untracked by itself
+// (NeighbourDiscoveryUntracked).
 func (s *space) neighbourDiscovery() set {
 	if s.family != rules.IPv6 {
 		return none

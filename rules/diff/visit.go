@@ -30,8 +30,8 @@ func (v *visit) rule() *rules.Rule { return &v.chain.Chain.Rules[v.run.first] }
 func (v *visit) flow(f flow) {
 	v.meter.work()
 	if v.run.acts {
-		// What may have an effect has one whether or not the rest of the rule matches (EffectsBeforeFailedMatch,
-		// SocketMarkIsWritten).
+		// What may have an effect has one whether or not the rest of the rule matches
+		// (EffectsBeforeFailedMatch, SocketMarkIsWritten).
 		v.undecided(unknownIn(v.rule()), f)
 		return
 	}
@@ -55,7 +55,8 @@ func (v *visit) guard(f flow) set {
 	if v.run.static {
 		return packets
 	}
-	// A run with other matches is a single rule, and what these match depends on what was done to the packets.
+	// A run with other matches is a single rule, and what these match depends on what was done to
+	// the packets.
 	for i, m := range v.rule().Matches {
 		if packets != none && !v.matches.isStatic(m) {
 			packets = v.and(packets, v.fulfil(m, f, packets, matchPart(i)))
@@ -80,8 +81,9 @@ func (v *visit) staticGuard(seen *view) set {
 	return packets
 }
 
-// runGuards returns sets whose union is what the rules of the run match. Rules that match nothing but addresses, as iptables has for
-// a list of prefixes, are one list: it becomes a set faster than as many sets are united.
+// runGuards returns sets whose union is what the rules of the run match. Rules that match nothing
+// but addresses, as iptables has for a list of prefixes, are one list: it becomes a set faster than
+// as many sets are united.
 func (v *visit) runGuards(seen *view) []set {
 	sets := make([]set, 0, v.run.behind-v.run.first)
 	var lists [rules.Destination + 1]netipx.IPSetBuilder
@@ -144,8 +146,8 @@ func (v *visit) static(r *rules.Rule, seen *view) set {
 	return packets
 }
 
-// fulfil returns the packets of a flow that fulfil a match. Chance decides about those of asked; part tells the match from others of
-// the rule.
+// fulfil returns the packets of a flow that fulfil a match. Chance decides about those of asked;
+// part tells the match from others of the rule.
 func (v *visit) fulfil(match rules.Match, f flow, asked set, part rulePart) set {
 	seen := v.view(&f.progress)
 	switch m := match.(type) {
@@ -180,8 +182,8 @@ func (v *visit) fulfil(match rules.Match, f flow, asked set, part rulePart) set 
 	return v.matching(match, &seen)
 }
 
-// connectionMark is the mark of the packets' connections as the rules see it: before conntrack that of the template. Without a
-// connection nothing is fulfilled (MarkNeedsConnection).
+// connectionMark is the mark of the packets' connections as the rules see it: before conntrack that
+// of the template. Without a connection nothing is fulfilled (MarkNeedsConnection).
 func (v *visit) connectionMark(f flow) *markBits {
 	seen := v.view(&f.progress)
 	switch {

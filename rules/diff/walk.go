@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A walk leads the packets of a space through a ruleset, as the kernel does: [Explain] one packet, [Decide] all at once.
+// A walk leads the packets of a space through a ruleset, as the kernel does: [Explain] one packet,
+// [Decide] all at once.
 type walk struct {
 	*space
 	rs *rules.Ruleset
@@ -14,13 +15,15 @@ type walk struct {
 	side    string
 	matches matcher
 	marks   *marks
-	// runs holds the runs of each chain, harmless the chains that change no packet that returns, guards what each run matches.
+	// runs holds the runs of each chain, harmless the chains that change no packet that returns,
+	// guards what each run matches.
 	runs     map[*rules.Chain][]run
 	harmless map[*rules.Chain]bool
 	guards   map[guarded]set
 	chains   map[*rules.Table]map[string]*rules.Chain
 	ruleKeys map[*rules.Chain][]string
-	// summaries are what becomes of packets in chains, order the same in the order in which they were completed.
+	// summaries are what becomes of packets in chains, order the same in the order in which they
+	// were completed.
 	summaries map[call]*summary
 	order     []*summary
 	// savesEarly reports that a mark may be saved in a conntrack template.
@@ -47,14 +50,16 @@ type unknown struct {
 type passed struct {
 	hook  rules.Hook
 	bases []passedBase
-	// leaving are the packets that continue behind the hook, ended all packets whose evaluation has ended by then.
+	// leaving are the packets that continue behind the hook, ended all packets whose evaluation has
+	// ended by then.
 	leaving, ended []flow
 }
 
 // A passedBase is a base chain that packets came to.
 type passedBase struct {
 	place place
-	// skipped are the packets that the chain does not see because of NAT, by the fact that is the reason.
+	// skipped are the packets that the chain does not see because of NAT, by the fact that is the
+	// reason.
 	skipped map[Fact]set
 	calls   []event
 	// policy are the packets that its policy drops.
@@ -93,7 +98,8 @@ func put[K comparable, V any](to *map[K]V, key K, value V) {
 	(*to)[key] = value
 }
 
-// leave leads packets that leave by lo through postrouting (LoopbackPassesPostrouting), and returns the packets that are not dropped.
+// leave leads packets that leave by lo through postrouting (LoopbackPassesPostrouting), and returns
+// the packets that are not dropped.
 func (w *walk) leave(in []flow) []flow {
 	for _, c := range w.rs.BaseChains(rules.Postrouting) {
 		w.meter.work()
@@ -104,7 +110,8 @@ func (w *walk) leave(in []flow) []flow {
 	return in
 }
 
-// hook leads packets through all base chains of a hook (HooksRunByPriority), and returns the packets that are not dropped.
+// hook leads packets through all base chains of a hook (HooksRunByPriority), and returns the
+// packets that are not dropped.
 func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 	if w.one != nil {
 		w.passes = append(w.passes, passed{hook: h})
@@ -134,7 +141,8 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 			in = w.base(&p, in)
 			continue
 		}
-		// Which of the two was registered last, and so runs first, is not known (ConntrackPriorityTies).
+		// Which of the two was registered last, and so runs first, is not known
+		// (ConntrackPriorityTies).
 		first := w.variable(variable{
 			key: "before conntrack " + w.side + p.key(), kind: unknownBit,
 			text: fmt.Sprintf("whether chain %s runs before conntrack, which has the same priority", chainName(c)),
@@ -157,8 +165,8 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 	return in
 }
 
-// translation is the priority at which the kernel translates at prerouting and output: NF_IP_PRI_NAT_DST of linux/netfilter_ipv4.h
-// (NATRunsTogether).
+// translation is the priority at which the kernel translates at prerouting and output:
+// NF_IP_PRI_NAT_DST of linux/netfilter_ipv4.h (NATRunsTogether).
 const translation = -100
 
 // idle reports whether a base chain does nothing.
@@ -212,7 +220,8 @@ func (w *walk) base(p *place, in []flow) []flow {
 	return out.list
 }
 
-// pastNAT lets those packets pass by a NAT chain that do not come to it (FirstNATMapping, and see skipsNAT). It returns the others.
+// pastNAT lets those packets pass by a NAT chain that do not come to it (FirstNATMapping, and see
+// skipsNAT). It returns the others.
 func (w *walk) pastNAT(in []flow, out *flows, passing *passedBase) []flow {
 	// Of what is related, ICMP errors are translated as the connection that they are about.
 	first := w.or(w.is(state, number(rules.New)), w.minus(w.stateIs(rules.Related), w.isICMP))
@@ -254,7 +263,8 @@ func (w *walk) pastNAT(in []flow, out *flows, passing *passedBase) []flow {
 	return entering
 }
 
-// followsMaster returns the packets of connections whose NAT a helper has decided with the connection that announced them.
+// followsMaster returns the packets of connections whose NAT a helper has decided with the
+// connection that announced them.
 func (w *walk) followsMaster() set {
 	related := w.minus(w.stateIs(rules.Related), w.isICMP)
 	return w.and(related, w.variable(variable{

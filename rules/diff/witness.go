@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ordinary returns values of a field that a person expects in an example, the best first. The fields that come before it in
-// choiceOrder are chosen already.
+// ordinary returns values of a field that a person expects in an example, the best first. The
+// fields that come before it in choiceOrder are chosen already.
 func (s *space) ordinary(f field, chosen *[fieldCount]value) []value {
 	switch f {
 	case protocol:
@@ -80,7 +80,8 @@ func (s *space) ordinaryAddresses(f field, chosen *[fieldCount]value) []value {
 	return values
 }
 
-// ordinaryWays returns conditions in the order in which they are wished: how destination and interface go together.
+// ordinaryWays returns conditions in the order in which they are wished: how destination and
+// interface go together.
 func (s *space) ordinaryWays() []set {
 	prefix := loopbackIPv4
 	if s.family == rules.IPv6 {
@@ -96,7 +97,8 @@ var choiceOrder = []field{
 	listener, destinationType, sourceType, inAddress, newDestination, newPort,
 }
 
-// A choice is the packets of which one is to be chosen: those in both sets, which are kept apart because they are small only so.
+// A choice is the packets of which one is to be chosen: those in both sets, which are kept apart
+// because they are small only so.
 type choice struct {
 	*space
 	packets, possible set
@@ -142,8 +144,9 @@ func (s *space) choose(packets set) [fieldCount]value {
 	return chosen
 }
 
-// some returns a value that the field has in some packet of the choice: the least, or in a range of several the one behind it, for the
-// first address of a network and the number 0 are not what an example should show.
+// some returns a value that the field has in some packet of the choice: the least, or in a range of
+// several the one behind it, for the first address of a network and the number 0 are not what an
+// example should show.
 func (c choice) some(f field) value {
 	first := c.least(f)
 	second := first.next()

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// describedFields are the fields of a packet with their names, in the order of a description. The user comes with the socket.
+// describedFields are the fields of a packet with their names, in the order of a description. The
+// user comes with the socket.
 var describedFields = []struct {
 	field field
 	name  string
@@ -69,7 +70,8 @@ func (s *space) describe(b box) []Condition {
 	return conditions
 }
 
-// values writes the values of a field, out of all possible ones; condition is a set that makes this choice.
+// values writes the values of a field, out of all possible ones; condition is a set that makes this
+// choice.
 func (s *space) values(f field, has, can, condition set) string {
 	if isBits(f) {
 		return s.bitValues(f, has, condition)
@@ -93,7 +95,8 @@ func (s *space) values(f field, has, can, condition set) string {
 // mostListed is how many values of a list are written out.
 const mostListed = 3
 
-// mostWritten is how many values are written to be listed: more than a field with names for its values has.
+// mostWritten is how many values are written to be listed: more than a field with names for its
+// values has.
 const mostWritten = 256
 
 // list joins texts: few of them with commas, of many the first.
@@ -178,7 +181,8 @@ func valueName(f field, n uint64) string {
 	return [...]string{"listens", "none listens"}[n]
 }
 
-// bitValues writes values in which only some bits matter; has holds these bits, condition is the set that plain has made.
+// bitValues writes values in which only some bits matter; has holds these bits, condition is the
+// set that plain has made.
 func (s *space) bitValues(f field, has, condition set) string {
 	for _, c := range []struct {
 		values  set

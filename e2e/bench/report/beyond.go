@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// The ids of the rows that a simulation needs, and in these the names of our plugin as it is deployed and without an agent.
+// The ids of the rows that a simulation needs, and in these the names of our plugin as it is
+// deployed and without an agent.
 const (
 	AddRow       = "add"
 	DelRow       = "del"
@@ -18,12 +19,14 @@ const (
 	nodePods, clusterNodes = 500, 10_000
 	// rolloutHours is how long the restart of the whole cluster takes.
 	rolloutHours = 8
-	// watchEvents is how often a watcher hears of a pod from the time that it is bound to the node until it is gone: bound, containers
-	// creating, address known, init containers done, ready; then to be deleted, not ready, gone.
+	// watchEvents is how often a watcher hears of a pod from the time that it is bound to the node
+	// until it is gone: bound, containers creating, address known, init containers done, ready;
+	// then to be deleted, not ready, gone.
 	watchEvents = 8
 )
 
-// A pattern is what a CNI plugin and its agent ask of the API server, and what an attachment costs them.
+// A pattern is what a CNI plugin and its agent ask of the API server, and what an attachment costs
+// them.
 type pattern struct {
 	name string
 	// gets are the requests for a pod at each ADD, on so many new TLS connections.
@@ -31,7 +34,8 @@ type pattern struct {
 	addCPU, delCPU    float64
 }
 
-// beyond renders what the measured costs mean for nodes and clusters that are larger than the machine.
+// beyond renders what the measured costs mean for nodes and clusters that are larger than the
+// machine.
 func beyond(r Results) string {
 	columns := patterns(r)
 	if columns == nil {
@@ -55,7 +59,8 @@ agent the plugin asks as istio-cni does, which is Sluice at its worst. What agen
 	return b.String()
 }
 
-// patterns are istio-cni's with the better of its modes, and ours; nil unless all of them were measured.
+// patterns are istio-cni's with the better of its modes, and ours; nil unless all of them were
+// measured.
 func patterns(r Results) []pattern {
 	add, del := r.Row(AddRow), r.Row(DelRow)
 	if add == nil || del == nil || r.Pod.Bytes == 0 {

@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 )
 
-// ResultsFile is the name of the file that has the results, beside the ones that are rendered from it.
+// ResultsFile is the name of the file that has the results, beside the ones that are rendered from
+// it.
 const ResultsFile = "results.json"
 
 // Read returns the results of a directory.
@@ -35,7 +36,8 @@ func Files(r Results) (map[string][]byte, error) {
 	return files, nil
 }
 
-// Write writes the results into a directory with the files that are rendered from them, and removes plots of topics that are gone.
+// Write writes the results into a directory with the files that are rendered from them, and removes
+// plots of topics that are gone.
 func Write(dir string, r Results) error {
 	text, err := r.Encode()
 	if err != nil {

@@ -11,10 +11,11 @@ type Goal struct {
 	// Of is the entry.
 	Of       string   `json:"of"`
 	Quantity Quantity `json:"quantity"`
-	// Than are the entries that it is compared with, each of which it must hold against; nil for all peers. A name that is not there,
-	// since it was left out, does not count.
+	// Than are the entries that it is compared with, each of which it must hold against; nil for
+	// all peers. A name that is not there, since it was left out, does not count.
 	Than []string `json:"than,omitempty"`
-	// Factor is what the entry may have at the most of what the others have, or with Rate at the least.
+	// Factor is what the entry may have at the most of what the others have, or with Rate at the
+	// least.
 	Factor float64 `json:"factor,omitempty"`
 	// Limit is the most that it may have in any case; 0 for no limit, and Zero for none at all.
 	Limit float64 `json:"limit,omitempty"`
@@ -26,7 +27,8 @@ type verdict struct {
 	// wanted says what the goal is, and got what the entry has reached.
 	wanted, got string
 	met         bool
-	// value is the entry's, against the one of the other that it does worst against, if it is compared with any.
+	// value is the entry's, against the one of the other that it does worst against, if it is
+	// compared with any.
 	value   Summary
 	against *Entry
 	ratio   float64
@@ -79,7 +81,8 @@ func (g Goal) compares(other *Entry) bool {
 	return false
 }
 
-// worse reports whether a ratio is worse than another: more of a cost, less of a rate. What rounds to the same is not.
+// worse reports whether a ratio is worse than another: more of a cost, less of a rate. What rounds
+// to the same is not.
 func (g Goal) worse(a, b float64) bool {
 	if math.Round(a*1000) == math.Round(b*1000) {
 		return false

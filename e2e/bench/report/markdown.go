@@ -14,7 +14,8 @@ do better.
 
 `
 
-// Markdown renders the results as a page. It refers to the plots by the names that [Plots] gives them.
+// Markdown renders the results as a page. It refers to the plots by the names that [Plots] gives
+// them.
 func Markdown(r Results) []byte {
 	var b strings.Builder
 	b.WriteString(introduction)
@@ -84,7 +85,8 @@ func goals(rows []Row) string {
 	return b.String()
 }
 
-// Table renders a row: its entries with the ratio of each to the first one of ours, its goals, and what was left out.
+// Table renders a row: its entries with the ratio of each to the first one of ours, its goals, and
+// what was left out.
 func Table(row Row) string {
 	var b strings.Builder
 	if len(row.Entries) > 0 {
@@ -214,10 +216,12 @@ func (g Goal) sentence(v verdict) string {
 // oneLine is the text without its line ends.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// maxReason is how much of a reason is written: some programs log all their parameters when they fail.
+// maxReason is how much of a reason is written: some programs log all their parameters when they
+// fail.
 const maxReason = 300
 
-// abridged is the text without its middle if it is long: what failed stands at its beginning, and why at its end.
+// abridged is the text without its middle if it is long: what failed stands at its beginning, and
+// why at its end.
 func abridged(text string) string {
 	if len(text) <= maxReason {
 		return text

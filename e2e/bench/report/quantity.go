@@ -96,7 +96,8 @@ func count(n float64) string { return strconv.FormatFloat(n, 'f', 0, 64) }
 
 func percent(part float64) string { return three(part*100) + " %" }
 
-// three writes a number with three digits, of which none after the point where it has as many before.
+// three writes a number with three digits, of which none after the point where it has as many
+// before.
 func three(x float64) string {
 	switch {
 	case x == 0:

@@ -83,7 +83,8 @@ func example() report.Results {
 	}
 }
 
-// The page and the plots are what the files in testdata are; "go test -update" writes them anew, to be looked at.
+// The page and the plots are what the files in testdata are; "go test -update" writes them anew, to
+// be looked at.
 func TestPageAndPlots(t *testing.T) {
 	files := map[string][]byte{"RESULTS.md": report.Markdown(example())}
 	for _, p := range report.Plots(example()) {

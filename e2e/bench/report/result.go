@@ -1,5 +1,5 @@
-// Package report renders what was measured: a page of tables, in Markdown, and plots, in SVG. It measures nothing itself, and equal
-// results give equal bytes.
+// Package report renders what was measured: a page of tables, in Markdown, and plots, in SVG. It
+// measures nothing itself, and equal results give equal bytes.
 package report
 
 import (

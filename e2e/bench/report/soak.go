@@ -42,7 +42,8 @@ type Series struct {
 	Values  []float64 `json:"values"`
 }
 
-// Quarters returns the medians of the second and the last quarter of the samples. In the first one caches fill.
+// Quarters returns the medians of the second and the last quarter of the samples. In the first one
+// caches fill.
 func (s Series) Quarters() (second, last float64) {
 	n := len(s.Values)
 	return Summarise(s.Values[n/4 : n/2]).Median, Summarise(s.Values[n-n/4:]).Median

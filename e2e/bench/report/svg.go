@@ -26,7 +26,8 @@ type bar struct {
 	kind  Kind
 }
 
-// Measures of a chart, in pixels. The names have the left part, the values the room behind the bars.
+// Measures of a chart, in pixels. The names have the left part, the values the room behind the
+// bars.
 const (
 	chartWidth, nameWidth, valueWidth = 820, 320, 90
 	barHeight, barGap                 = 16, 5

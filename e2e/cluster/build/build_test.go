@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// workshop is a builder whose source folder has a small program, one that does not compile, and a text.
+// workshop is a builder whose source folder has a small program, one that does not compile, and a
+// text.
 func workshop(t *testing.T) (*builder, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer

@@ -96,8 +96,8 @@ func explained(err error) error {
 	return err
 }
 
-// moduleFolder returns the folder with the source of a required module. It downloads a module that is not in the cache, for which
-// go list -m prints no folder.
+// moduleFolder returns the folder with the source of a required module. It downloads a module that
+// is not in the cache, for which go list -m prints no folder.
 func (b *builder) moduleFolder(ctx context.Context, c compilation, module string) (string, error) {
 	out, err := b.run(ctx, c, "mod", "download", "-json", module)
 	if err != nil {

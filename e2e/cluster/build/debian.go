@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The system of a node that a container is: what the Dockerfile of kind's own installs, but for storage. Later releases have a systemd
-// that does not run with cgroups of version 1.
+// The system of a node that a container is: what the Dockerfile of kind's own installs, but for
+// storage. Later releases have a systemd that does not run with cgroups of version 1.
 const (
 	debianRelease  = "bookworm"
 	debianMirror   = "http://deb.debian.org/debian"
@@ -43,8 +43,8 @@ var debian = part{
 	},
 }
 
-// debootstrap returns the program that installs Debian into a folder, and what it needs in its environment. Where it is not installed,
-// the distribution's package is unpacked into a folder.
+// debootstrap returns the program that installs Debian into a folder, and what it needs in its
+// environment. Where it is not installed, the distribution's package is unpacked into a folder.
 func debootstrap(ctx context.Context, dir string) (program string, env []string, err error) {
 	if program, err = exec.LookPath("debootstrap"); err == nil {
 		return program, nil, nil

@@ -14,8 +14,8 @@ import (
 	"runtime"
 )
 
-// A dockerArchive is an image as docker save writes it: of one layer, which is not compressed, with several names. It may have links and
-// programs that need libraries, which package image has not.
+// A dockerArchive is an image as docker save writes it: of one layer, which is not compressed, with
+// several names. It may have links and programs that need libraries, which package image has not.
 type dockerArchive struct {
 	refs, env []string
 	root      string

@@ -12,11 +12,13 @@ import (
 // NodeInit is the first process of a node whose file system is Software.NodeRoot.
 const NodeInit = "/kind/bin/boot"
 
-// DockerPath are the folders with programs in Software.Docker, in the order in which they are to be searched.
+// DockerPath are the folders with programs in Software.Docker, in the order in which they are to be
+// searched.
 var DockerPath = []string{"bin", "unpacked/usr/bin", "unpacked/usr/sbin"}
 
-// ForKind is Build for a cluster of kind: it returns kind too, a docker if engine says so, and the file system of a node if node does.
-// The last two are of the distribution's packages, for which it needs their mirrors. For a docker without such a node it returns crane.
+// ForKind is Build for a cluster of kind: it returns kind too, a docker if engine says so, and the
+// file system of a node if node does. The last two are of the distribution's packages, for which it
+// needs their mirrors. For a docker without such a node it returns crane.
 func ForKind(ctx context.Context, log io.Writer, engine, node bool) (*Software, error) {
 	b, unlock, err := open(ctx, log)
 	if err != nil {

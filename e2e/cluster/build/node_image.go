@@ -12,8 +12,9 @@ import (
 	"strings"
 )
 
-// nodeImage is the file system of a node that is a container, like kind's own node image: Debian with kind's files and the software of a
-// node, and the images of the control plane, which the node imports when it first boots.
+// nodeImage is the file system of a node that is a container, like kind's own node image: Debian
+// with kind's files and the software of a node, and the images of the control plane, which the node
+// imports when it first boots.
 var nodeImage = part{
 	name: "node-image",
 	from: slices.Concat([]string{"node_image.go", "tree.go", "docker_archive.go", "node", "kind"},
@@ -28,7 +29,8 @@ var nodeImage = part{
 			return err
 		}
 		root := tree(filepath.Join(out, "root"))
-		// What is in several folders is on the disk once. A file of these is replaced, and never written to.
+		// What is in several folders is on the disk once. A file of these is replaced, and never
+		// written to.
 		if err := in(ctx, out, "cp", "-al", filepath.Join(system, "root"), string(root)); err != nil {
 			return err
 		}
@@ -42,7 +44,8 @@ var nodeImage = part{
 	found: func(s *Software, dir string) { s.NodeRoot = filepath.Join(dir, "root") },
 }
 
-// kindFiles copies what kind's own image has, at the release of kind that is used, and then what is different here.
+// kindFiles copies what kind's own image has, at the release of kind that is used, and then what is
+// different here.
 func (t tree) kindFiles(ctx context.Context, b *builder) error {
 	module, err := b.moduleFolder(ctx, compilation{module: "kind"}, "sigs.k8s.io/kind")
 	if err != nil {
@@ -51,7 +54,8 @@ func (t tree) kindFiles(ctx context.Context, b *builder) error {
 	return errors.Join(t.copy(filepath.Join(module, "images/base/files")), t.copy(filepath.Join(b.source, "node")))
 }
 
-// services enables and disables what kind's Dockerfile does, and keeps systemd from changing settings of the whole kernel.
+// services enables and disables what kind's Dockerfile does, and keeps systemd from changing
+// settings of the whole kernel.
 func (t tree) services() error {
 	const units = "etc/systemd/system/"
 	errs := []error{
@@ -89,8 +93,8 @@ func (t tree) programs(ctx context.Context, s *Software) error {
 	return errors.Join(errs...)
 }
 
-// containerd writes its configuration, which is kind's with what root may do here, and the specification that all containers begin
-// with.
+// containerd writes its configuration, which is kind's with what root may do here, and the
+// specification that all containers begin with.
 func (t tree) containerd(ctx context.Context, s *Software) error {
 	const file = "etc/containerd/config.toml"
 	content, err := os.ReadFile(t.path(file))
@@ -124,7 +128,8 @@ func (t tree) containerd(ctx context.Context, s *Software) error {
 	return errors.Join(t.write(file, []byte(changed), 0o644), t.write("etc/containerd/cri-base.json", base, 0o644))
 }
 
-// images writes the archives that the node imports: the sandbox's, and one image that has all the names that kubeadm wants.
+// images writes the archives that the node imports: the sandbox's, and one image that has all the
+// names that kubeadm wants.
 func (t tree) images(ctx context.Context, s *Software, version string) error {
 	sandbox, err := os.ReadFile(s.Pause)
 	if err != nil {

@@ -51,7 +51,8 @@ func (b *builder) part(ctx context.Context, p part) (string, error) {
 	return dir, os.Rename(unfinished, dir)
 }
 
-// key identifies what a part is built from: the names and the content of its files, the release of Go and the architecture.
+// key identifies what a part is built from: the names and the content of its files, the release of
+// Go and the architecture.
 func (b *builder) key(p part) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintln(sum, runtime.Version(), runtime.GOARCH)

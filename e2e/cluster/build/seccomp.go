@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// seccomp returns the environment in which runc is built with libseccomp. Where its headers are not installed, the distribution's
-// package is unpacked into a folder.
+// seccomp returns the environment in which runc is built with libseccomp. Where its headers are not
+// installed, the distribution's package is unpacked into a folder.
 func (b *builder) seccomp(ctx context.Context, dir string) (env []string, err error) {
 	env = []string{"CGO_ENABLED=1"}
 	if exec.CommandContext(ctx, "pkg-config", "--exists", "libseccomp").Run() == nil {
@@ -24,14 +24,15 @@ func (b *builder) seccomp(ctx context.Context, dir string) (env []string, err er
 	if err != nil || len(configuration) != 1 {
 		return nil, errors.Join(fmt.Errorf("libseccomp-dev in %s has no pkg-config file", dir), err)
 	}
-	// What pkg-config says is no part of the key under which go build keeps a package, and the next folder is another: the flags are.
+	// What pkg-config says is no part of the key under which go build keeps a package, and the next
+	// folder is another: the flags are.
 	libraries := filepath.Dir(configuration[0])
 	return append(env, "PKG_CONFIG_PATH="+configuration[0], "PKG_CONFIG_SYSROOT_DIR="+dir,
 		"CGO_CFLAGS=-I"+filepath.Join(dir, "usr/include"), "CGO_LDFLAGS=-L"+libraries), nil
 }
 
-// download puts a package of the distribution into a folder. Where the machine does not know what the distribution has, it asks
-// in that folder, so that nothing else changes.
+// download puts a package of the distribution into a folder. Where the machine does not know what
+// the distribution has, it asks in that folder, so that nothing else changes.
 func download(ctx context.Context, dir, name string) error {
 	first := in(ctx, dir, "apt-get", "-qq", "download", name)
 	if first == nil {

@@ -14,18 +14,21 @@ import (
 
 // Software says where the programs of a node are on this machine.
 type Software struct {
-	// Kubernetes has kubelet, kubectl, kubeadm, etcd and what else runs on a node of the control plane; Runtime has containerd and
-	// its shim, runc, ctr and crictl; Plugins has the CNI plugins. They are folders of programs that need no library.
+	// Kubernetes has kubelet, kubectl, kubeadm, etcd and what else runs on a node of the control
+	// plane; Runtime has containerd and its shim, runc, ctr and crictl; Plugins has the CNI
+	// plugins. They are folders of programs that need no library.
 	Kubernetes, Runtime, Plugins string
 	// Keeper is the program of the package's sibling cmd/node.
 	Keeper string
 	// Logs is a folder, which need not be there, for what is to be seen after a failure.
 	Logs string
-	// Pause and DNS are archives of images: of a pod's sandbox, PauseImage, and of CoreDNS, DNSImage.
+	// Pause and DNS are archives of images: of a pod's sandbox, PauseImage, and of CoreDNS,
+	// DNSImage.
 	Pause, DNS string
-	// Kind is a folder that has kind, and the name of its node image in the file image. Crane is that program. Docker is a folder with
-	// a docker, whose programs are in the folders DockerPath of it. NodeRoot is the file system of a node of kind, root's, to be read.
-	// Only ForKind tells them.
+	// Kind is a folder that has kind, and the name of its node image in the file image. Crane is
+	// that program. Docker is a folder with a docker, whose programs are in the folders DockerPath
+	// of it. NodeRoot is the file system of a node of kind, root's, to be read. Only ForKind tells
+	// them.
 	Kind, Crane, Docker, NodeRoot string
 }
 
@@ -35,8 +38,9 @@ const (
 	DNSImage   = "e2e.sluice.test/coredns:1"
 )
 
-// Build returns the software of a node, and builds first what is not there. What was built is kept in bin/e2e of the checkout, in a
-// folder for each part and the hash of what it is built from; several processes may build at a time. log gets the progress.
+// Build returns the software of a node, and builds first what is not there. What was built is kept
+// in bin/e2e of the checkout, in a folder for each part and the hash of what it is built from;
+// several processes may build at a time. log gets the progress.
 func Build(ctx context.Context, log io.Writer) (*Software, error) {
 	b, unlock, err := open(ctx, log)
 	if err != nil {
@@ -74,7 +78,8 @@ func (b *builder) parts(ctx context.Context, s *Software, parts ...part) error {
 	return nil
 }
 
-// folder is where this package is: the modules that are built lie in it. The process is anywhere in the checkout's module e2e.
+// folder is where this package is: the modules that are built lie in it. The process is anywhere in
+// the checkout's module e2e.
 func folder(ctx context.Context) (string, error) {
 	list := exec.CommandContext(ctx, "go", "list", "-find", "-f", "{{.Dir}}", "github.com/sluice-mesh/sluice/e2e/cluster/build")
 	out, err := list.Output()

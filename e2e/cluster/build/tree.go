@@ -29,7 +29,8 @@ func (t tree) link(target, file string) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(t.path(file)), 0o755), os.RemoveAll(t.path(file)), os.Symlink(target, t.path(file)))
 }
 
-// copy copies the files of a folder to the same places. Those in folders of programs are programs: a module has no modes.
+// copy copies the files of a folder to the same places. Those in folders of programs are programs:
+// a module has no modes.
 func (t tree) copy(from string) error {
 	return filepath.WalkDir(from, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

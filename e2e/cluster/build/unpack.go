@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 )
 
-// unpack unpacks packages of the distribution into a folder, which it makes, without installing them.
+// unpack unpacks packages of the distribution into a folder, which it makes, without installing
+// them.
 func unpack(ctx context.Context, dir string, names ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

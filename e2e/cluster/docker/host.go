@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A host is the engine of this machine. A process that waits for the end of this one takes the cluster away, whatever ends this one.
+// A host is the engine of this machine. A process that waits for the end of this one takes the
+// cluster away, whatever ends this one.
 type host struct {
 	env   []string
 	dir   string
@@ -24,7 +25,8 @@ type host struct {
 	closed error
 }
 
-// takeAway waits for the end of its input. What was never made is not there to be removed: only what is left counts.
+// takeAway waits for the end of its input. What was never made is not there to be removed: only
+// what is left counts.
 const takeAway = `
 	cat >/dev/null
 	kind delete cluster --quiet --name "$1"
@@ -36,8 +38,8 @@ const takeAway = `
 	[ -z "$left" ] || { echo "left in docker: $left" >&2; exit 1; }
 	rm -f "$3.log"`
 
-// UseHost returns the engine of this machine for a cluster. The folder of a program kind is searched for it first; parent is where the
-// cluster's own folder is made.
+// UseHost returns the engine of this machine for a cluster. The folder of a program kind is
+// searched for it first; parent is where the cluster's own folder is made.
 func UseHost(kind, parent, cluster string) (Engine, error) {
 	dir, err := os.MkdirTemp(parent, "sluice-e2e-kind-")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/docker"
 )
 
-// fakes makes the programs docker and kind in a folder, which write down what they are asked to do. What docker ps says is in the
-// file left.
+// fakes makes the programs docker and kind in a folder, which write down what they are asked to do.
+// What docker ps says is in the file left.
 func fakes(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()

@@ -16,8 +16,8 @@ import (
 // An own engine is in a machine of namespaces, which nothing leaves: it reaches no registry.
 type own struct{ *machine.Machine }
 
-// StartOwn starts an engine of the software, which has Docker and Kind, in a folder that it makes in parent. It returns
-// before the engine answers.
+// StartOwn starts an engine of the software, which has Docker and Kind, in a folder that it makes
+// in parent. It returns before the engine answers.
 func StartOwn(ctx context.Context, software *build.Software, parent string) (Engine, error) {
 	dir, err := machine.NewDir(parent)
 	if err != nil {
@@ -77,8 +77,8 @@ func install(root string) error {
 	return errors.Join(append(errs, libraries(root))...)
 }
 
-// libraries links what this machine has in folders of libraries. The one of /lib/modules, which kind gives to every node, is there even
-// on a machine whose kernel has none.
+// libraries links what this machine has in folders of libraries. The one of /lib/modules, which
+// kind gives to every node, is there even on a machine whose kernel has none.
 func libraries(root string) error {
 	var errs []error
 	for _, name := range []string{"lib32", "lib64", "libx32"} {

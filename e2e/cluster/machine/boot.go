@@ -17,8 +17,9 @@ type guest struct {
 	Hierarchies []hierarchy
 }
 
-// Boot is init, the first process of a machine's namespaces: it makes the machine as in says first, and then does what in asks for.
-// It returns at the end of in, and the kernel ends all others when the process does.
+// Boot is init, the first process of a machine's namespaces: it makes the machine as in says first,
+// and then does what in asks for. It returns at the end of in, and the kernel ends all others when
+// the process does.
 func Boot(in io.Reader, out io.Writer) error {
 	unix.CloseOnExec(lockFD)
 	requests, replies := json.NewDecoder(in), json.NewEncoder(out)

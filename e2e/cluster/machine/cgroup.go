@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A hierarchy is one of cgroups as this machine has it mounted: the only one of version 2, or one of several.
+// A hierarchy is one of cgroups as this machine has it mounted: the only one of version 2, or one
+// of several.
 type hierarchy struct {
 	Mount   string // where
 	Type    string // cgroup or cgroup2
@@ -79,8 +80,8 @@ func mountedHierarchies() ([]hierarchy, error) {
 	return hierarchies(mountinfo, cgroup)
 }
 
-// within calls fn while this process is in the cgroup of the name, which it makes where it is not there, in every hierarchy: what
-// fn starts stays there.
+// within calls fn while this process is in the cgroup of the name, which it makes where it is not
+// there, in every hierarchy: what fn starts stays there.
 func within(all []hierarchy, name string, fn func() error) (err error) {
 	defer func() {
 		for _, h := range all {
@@ -117,7 +118,8 @@ func join(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
 }
 
-// removeCgroups removes the cgroups of the name and those below them, in which no process is, or soon will be.
+// removeCgroups removes the cgroups of the name and those below them, in which no process is, or
+// soon will be.
 func removeCgroups(all []hierarchy, name string) error {
 	var errs []error
 	for _, h := range all {
@@ -132,7 +134,8 @@ func removeCgroups(all []hierarchy, name string) error {
 	return errors.Join(errs...)
 }
 
-// removeTree removes folders from the innermost on. The files in a cgroup are no obstacle, and can't be removed.
+// removeTree removes folders from the innermost on. The files in a cgroup are no obstacle, and
+// can't be removed.
 func removeTree(dir string) error {
 	var folders []string
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

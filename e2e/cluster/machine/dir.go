@@ -16,7 +16,8 @@ type Dir struct {
 	lock *os.File
 }
 
-// NewDir makes a folder for a machine in parent, and removes what machines whose keepers were killed left there.
+// NewDir makes a folder for a machine in parent, and removes what machines whose keepers were
+// killed left there.
 func NewDir(parent string) (*Dir, error) {
 	if err := Sweep(parent); err != nil {
 		return nil, err
@@ -54,7 +55,8 @@ func (d *Dir) Root() string { return filepath.Join(d.path, rootDir) }
 // Remove removes the folder of a machine that is not to be started.
 func (d *Dir) Remove() error { return errors.Join(d.lock.Close(), os.RemoveAll(d.path)) }
 
-// Sweep removes the folders and cgroups of machines in parent whose keeper is gone without having done so: it was killed.
+// Sweep removes the folders and cgroups of machines in parent whose keeper is gone without having
+// done so: it was killed.
 func Sweep(parent string) error {
 	locks, err := filepath.Glob(filepath.Join(parent, prefix+"*", lockFile))
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// namespaces are the ones that a process is in and this one is not. They stay until the test ends, or the kernel would use their
-// numbers again.
+// namespaces are the ones that a process is in and this one is not. They stay until the test ends,
+// or the kernel would use their numbers again.
 func namespaces(t *testing.T, pid int) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}

@@ -14,14 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Keep is the keeper: it does what in asks for, and answers on out. It returns at the end of in, when the machine and its folder,
-// dir, are gone.
+// Keep is the keeper: it does what in asks for, and answers on out. It returns at the end of in,
+// when the machine and its folder, dir, are gone.
 func Keep(dir string, in io.Reader, out io.Writer) error {
 	all, err := mountedHierarchies()
 	if err != nil {
 		return err
 	}
-	// A caller may have been given descriptors that it knows nothing of, and passes on. They are not for the machine.
+	// A caller may have been given descriptors that it knows nothing of, and passes on. They are
+	// not for the machine.
 	if err := unix.CloseRange(lockFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("keep descriptors from the machine: %w", err)
 	}

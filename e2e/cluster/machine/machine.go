@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Machine runs until it is closed, or this process ends. Its methods are safe for concurrent use; what they ask the machine for,
-// it does one after the other.
+// A Machine runs until it is closed, or this process ends. Its methods are safe for concurrent use;
+// what they ask the machine for, it does one after the other.
 type Machine struct {
 	dir    string
 	spec   Spec
@@ -31,8 +31,8 @@ type Machine struct {
 	closed bool
 }
 
-// Start boots a machine in a folder that NewDir made, and returns when its services are about to start.
-// program is the path of cmd/node. The folder is gone when Start fails.
+// Start boots a machine in a folder that NewDir made, and returns when its services are about to
+// start. program is the path of cmd/node. The folder is gone when Start fails.
 func Start(ctx context.Context, program string, dir *Dir, spec Spec) (*Machine, error) {
 	m := &Machine{dir: dir.path, spec: spec}
 	if err := m.keep(program, dir); err != nil {
@@ -44,8 +44,8 @@ func Start(ctx context.Context, program string, dir *Dir, spec Spec) (*Machine, 
 	return m, nil
 }
 
-// keep starts the keeper. It has no descriptor of ours but its own pipes: whoever waits for the end of our output need not wait for
-// the keeper's.
+// keep starts the keeper. It has no descriptor of ours but its own pipes: whoever waits for the end
+// of our output need not wait for the keeper's.
 func (m *Machine) keep(program string, dir *Dir) error {
 	encoded, err := json.Marshal(m.spec)
 	if err != nil {
@@ -75,7 +75,8 @@ func (m *Machine) keep(program string, dir *Dir) error {
 	return keeper.Start()
 }
 
-// ask asks the keeper, one question at a time, and gives up waiting for the answer when ctx is done.
+// ask asks the keeper, one question at a time, and gives up waiting for the answer when ctx is
+// done.
 func (m *Machine) ask(ctx context.Context, r request) (reply, error) {
 	type result struct {
 		reply
@@ -96,8 +97,8 @@ func (m *Machine) ask(ctx context.Context, r request) (reply, error) {
 	}
 }
 
-// Reboot ends every process of the machine at once, and with them its mounts and its network; then it boots the machine again from
-// the same root, with all services wanted.
+// Reboot ends every process of the machine at once, and with them its mounts and its network; then
+// it boots the machine again from the same root, with all services wanted.
 func (m *Machine) Reboot(ctx context.Context) error {
 	got, err := m.ask(ctx, request{Do: boot})
 	m.mu.Lock()
@@ -106,7 +107,8 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	return err
 }
 
-// StopService ends a service by SIGTERM, and after 2 seconds by SIGKILL, and returns when it is gone. It stays away.
+// StopService ends a service by SIGTERM, and after 2 seconds by SIGKILL, and returns when it is
+// gone. It stays away.
 func (m *Machine) StopService(ctx context.Context, name string) error {
 	_, err := m.ask(ctx, request{Do: stopService, Service: name})
 	return err
@@ -139,9 +141,11 @@ func (m *Machine) Path(file string) string {
 	return filepath.Join("/proc", strconv.Itoa(m.PID()), "root", file)
 }
 
-// Command returns a command that runs inside the machine, with the environment of its services, and dies with ctx.
+// Command returns a command that runs inside the machine, with the environment of its services, and
+// dies with ctx.
 func (m *Machine) Command(ctx context.Context, argv ...string) *exec.Cmd {
-	// nsenter waits for the command, which is in another process namespace, and would be outlived by it.
+	// nsenter waits for the command, which is in another process namespace, and would be outlived
+	// by it.
 	args := []string{
 		"-t", strconv.Itoa(m.PID()), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--", "/usr/bin/setpriv", "--pdeathsig", "KILL",
 	}

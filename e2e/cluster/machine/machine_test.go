@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
 )
 
-// A machine with a shell, a service that runs for ever, one that ends at once, and one that waits for a socket that is not there.
+// A machine with a shell, a service that runs for ever, one that ends at once, and one that waits
+// for a socket that is not there.
 func small(t *testing.T) (*machine.Dir, machine.Spec) {
 	t.Helper()
 	dir, err := machine.NewDir(t.TempDir())

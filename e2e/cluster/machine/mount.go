@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountAll makes the tree of mounts of a machine with the root and read-only binds, and enters it. Outside of its mount namespace
-// none of it is seen.
+// mountAll makes the tree of mounts of a machine with the root and read-only binds, and enters it.
+// Outside of its mount namespace none of it is seen.
 func mountAll(root string, binds map[string]string, hierarchies []hierarchy) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
@@ -29,7 +29,8 @@ func mountAll(root string, binds map[string]string, hierarchies []hierarchy) err
 		{"proc", "proc", ""},
 		{"sysfs", "sys", ""},
 		{"tmpfs", "run", "mode=755"},
-		// In a user namespace of its own, a pod may mount proc only if there is one that nothing covers, as shield covers the first.
+		// In a user namespace of its own, a pod may mount proc only if there is one that nothing
+		// covers, as shield covers the first.
 		{"proc", "run/proc", ""},
 		{"tmpfs", "tmp", "mode=1777"},
 		{"tmpfs", "dev", "mode=755"},
@@ -89,7 +90,8 @@ func bind(source, target string, readOnly bool) error {
 	return nil
 }
 
-// devices gives the machine those that its programs use, without those that are about this machine's hardware.
+// devices gives the machine those that its programs use, without those that are about this
+// machine's hardware.
 func devices(root string) error {
 	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty", "kmsg", "fuse", "net/tun"} {
 		err := bind("/dev/"+name, filepath.Join(root, "dev", name), false)
@@ -107,8 +109,8 @@ func devices(root string) error {
 	return nil
 }
 
-// mountCgroups mounts the hierarchies that this machine has, at the same places. In the cgroup namespace their roots are the
-// machine's own cgroups.
+// mountCgroups mounts the hierarchies that this machine has, at the same places. In the cgroup
+// namespace their roots are the machine's own cgroups.
 func mountCgroups(root string, hierarchies []hierarchy) error {
 	for _, h := range hierarchies {
 		if h.Type == "cgroup" {
@@ -143,7 +145,8 @@ func mountCgroups(root string, hierarchies []hierarchy) error {
 	return nil
 }
 
-// delegate lets a cgroup of version 2 have others below it with all its controllers, for which no process may be in itself.
+// delegate lets a cgroup of version 2 have others below it with all its controllers, for which no
+// process may be in itself.
 func delegate(cgroup string) error {
 	services := filepath.Join(cgroup, "init")
 	if err := os.Mkdir(services, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -164,8 +167,8 @@ func delegate(cgroup string) error {
 	return nil
 }
 
-// shield covers what is of the whole kernel with files of the machine's own. The kubelet wants these values and sets others; it
-// also takes a new boot id for a reboot.
+// shield covers what is of the whole kernel with files of the machine's own. The kubelet wants
+// these values and sets others; it also takes a new boot id for a reboot.
 func shield(root string) error {
 	id, err := os.ReadFile("/proc/sys/kernel/random/uuid")
 	if err != nil {
@@ -193,7 +196,8 @@ func shield(root string) error {
 	return nil
 }
 
-// pivot makes a folder, which is a mount, the root of this process and of all that it starts, and lets go of the old root.
+// pivot makes a folder, which is a mount, the root of this process and of all that it starts, and
+// lets go of the old root.
 func pivot(root string) error {
 	if err := unix.Chdir(root); err != nil {
 		return fmt.Errorf("enter %s: %w", root, err)

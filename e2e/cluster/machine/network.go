@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connect gives the machine's network namespace its interface and the role of a router. There is nothing outside, and who sends
-// there is told so at once, instead of waiting for an answer.
+// connect gives the machine's network namespace its interface and the role of a router. There is
+// nothing outside, and who sends there is told so at once, instead of waiting for an answer.
 func connect(addresses, routes []string) error {
 	for _, name := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv6/conf/default/forwarding"} {
 		if err := os.WriteFile("/proc/sys/"+name, []byte("1"), 0); err != nil && !os.IsNotExist(err) {

@@ -6,9 +6,11 @@ type Spec struct {
 	Hostname string
 	// Binds are files and folders of this machine that it sees, read-only, by where it sees them.
 	Binds map[string]string
-	// Addresses of its interface eth0, each with its prefix length, as 10.89.0.2/24. The other end of the link is nowhere.
+	// Addresses of its interface eth0, each with its prefix length, as 10.89.0.2/24. The other end
+	// of the link is nowhere.
 	Addresses []string
-	// Routes are networks that lead to eth0, as 10.96.0.0/16: without a route nobody could send to an address that is translated.
+	// Routes are networks that lead to eth0, as 10.96.0.0/16: without a route nobody could send to
+	// an address that is translated.
 	Routes []string
 	// Services are what init runs, from the first boot on.
 	Services []Service
@@ -20,8 +22,8 @@ type Spec struct {
 type Service struct {
 	Name string
 	Argv []string
-	// After is a socket that must take connections before the service starts, as unix:/run/x.sock or tcp:127.0.0.1:80. Empty:
-	// none.
+	// After is a socket that must take connections before the service starts, as unix:/run/x.sock
+	// or tcp:127.0.0.1:80. Empty: none.
 	After string
 }
 

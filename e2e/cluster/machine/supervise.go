@@ -156,8 +156,8 @@ func listens(address string) bool {
 	return true
 }
 
-// do does what a request asks for. It returns when a process is gone that should go, but waits for none to start: that may wait
-// for another service, of which the next request is.
+// do does what a request asks for. It returns when a process is gone that should go, but waits for
+// none to start: that may wait for another service, of which the next request is.
 func (s *supervisor) do(r request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package matrix lists the configurations for which Sluice is compared with istio-iptables: every parameter alone, with the values
-// that its meaning turns on, and random combinations of them.
+// Package matrix lists the configurations for which Sluice is compared with istio-iptables: every
+// parameter alone, with the values that its meaning turns on, and random combinations of them.
 package matrix
 
 import (
@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/istio"
 )
 
-// A setting is one flag ("proxy-uid=1338") or, in upper case, one environment variable. "~proxy-uid" leaves a flag out.
+// A setting is one flag ("proxy-uid=1338") or, in upper case, one environment variable.
+// "~proxy-uid" leaves a flag out.
 type setting string
 
 // A parameter is a row of the matrix: what is varied, and how.
@@ -19,10 +20,12 @@ type parameter struct {
 	group string
 	// values are the settings that are tried one after the other.
 	values []value
-	// pods are those that each value is tried in, and modes the modes; one of each, the usual, if there is none here.
+	// pods are those that each value is tried in, and modes the modes; one of each, the usual, if
+	// there is none here.
 	pods  []pod
 	modes []string
-	// alone reports that the values mean nothing in combination with others, or are refused; idle that no rule is made.
+	// alone reports that the values mean nothing in combination with others, or are refused; idle
+	// that no rule is made.
 	alone, idle bool
 }
 

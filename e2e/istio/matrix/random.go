@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/istio"
 )
 
-// Random returns n combinations of parameters. The same seed yields the same ones, and more of them when n is greater.
+// Random returns n combinations of parameters. The same seed yields the same ones, and more of them
+// when n is greater.
 func Random(seed uint64, n int) []istio.Configuration {
 	all := make([]istio.Configuration, n)
 	for i := range all {
@@ -21,7 +22,8 @@ func Random(seed uint64, n int) []istio.Configuration {
 	return all
 }
 
-// combination draws a pod, a mode, and for some parameters a value: one of those that are tried alone, or a random list.
+// combination draws a pod, a mode, and for some parameters a value: one of those that are tried
+// alone, or a random list.
 func combination(r *rand.Rand) istio.Configuration {
 	var settings []setting
 	var resolvConf string

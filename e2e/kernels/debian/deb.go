@@ -67,8 +67,8 @@ func Files(deb string, each func(File) error) error {
 	}
 }
 
-// member returns the member of an archive of ar(5): a line that begins it, then for each member a header of 60 bytes and the content,
-// padded to an even length.
+// member returns the member of an archive of ar(5): a line that begins it, then for each member a
+// header of 60 bytes and the content, padded to an even length.
 func member(r io.Reader, name string) (io.Reader, error) {
 	const magic, headerSize, sizeBegin, sizeEnd = "!<arch>\n", 60, 48, 58
 	begin := make([]byte, len(magic))

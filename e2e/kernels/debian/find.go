@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// Newest returns the newest package of the sources whose name is as the pattern says. Sources that do not exist have none.
+// Newest returns the newest package of the sources whose name is as the pattern says. Sources that
+// do not exist have none.
 func (m Mirror) Newest(ctx context.Context, sources []Source, pattern string) (Package, error) {
 	var found []Package
 	for _, s := range sources {

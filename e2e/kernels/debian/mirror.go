@@ -23,7 +23,8 @@ const DefaultMirror = "https://deb.debian.org"
 
 // A Mirror is where packages come from, and a folder that keeps them.
 type Mirror struct {
-	// URL is the mirror's; a mirror without https is trusted with lists of packages, never with packages that have a known checksum.
+	// URL is the mirror's; a mirror without https is trusted with lists of packages, never with
+	// packages that have a known checksum.
 	URL string
 	// Dir keeps what was fetched; it comes into being.
 	Dir string
@@ -32,8 +33,8 @@ type Mirror struct {
 // ErrGone reports that the mirror has not got a file (any more).
 var ErrGone = errors.New("the mirror has not got it")
 
-// Fetch returns the package's file, of which the checksum is right. What the folder has is not fetched again. ErrGone is in the error when
-// the mirror has not got it.
+// Fetch returns the package's file, of which the checksum is right. What the folder has is not
+// fetched again. ErrGone is in the error when the mirror has not got it.
 func (m Mirror) Fetch(ctx context.Context, p Package) (string, error) {
 	file := filepath.Join(m.Dir, path.Base(p.Path))
 	if sum, err := checksum(file); err == nil && sum == p.SHA256 {

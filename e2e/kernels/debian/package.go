@@ -1,4 +1,5 @@
-// Package debian fetches packages of the distribution, without its tools and without installing anything.
+// Package debian fetches packages of the distribution, without its tools and without installing
+// anything.
 package debian
 
 import (

@@ -44,7 +44,8 @@ func comparePart(a, b string) int {
 
 func digit(c byte) bool { return '0' <= c && c <= '9' }
 
-// weight orders first characters: a tilde before the end, the end and digits before letters, letters before all others.
+// weight orders first characters: a tilde before the end, the end and digits before letters,
+// letters before all others.
 func weight(s string) int {
 	switch {
 	case s == "" || digit(s[0]):

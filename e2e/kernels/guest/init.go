@@ -17,7 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/kmod"
 )
 
-// Init is the first process: it prepares the machine, does the steps of PlanFile, tells events to console, and turns the machine off.
+// Init is the first process: it prepares the machine, does the steps of PlanFile, tells events to
+// console, and turns the machine off.
 func Init(console io.Writer) {
 	tell := func(e Event) { _, _ = io.WriteString(console, e.line()) }
 	if err := work(tell); err != nil {

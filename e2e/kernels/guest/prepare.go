@@ -15,7 +15,8 @@ const ModprobePath = "/sbin/modprobe"
 // searchPath is where programs are looked for.
 const searchPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
-// prepare makes the machine one in which network namespaces can be made and modules are loaded on demand.
+// prepare makes the machine one in which network namespaces can be made and modules are loaded on
+// demand.
 func prepare() error {
 	for _, m := range []struct{ kind, target string }{
 		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}, {"tmpfs", "/run"},

@@ -1,5 +1,5 @@
-// Package guest is what runs inside a virtual machine: the first process, which does a list of steps and tells of each over the
-// console, and the loader of modules that the kernel calls.
+// Package guest is what runs inside a virtual machine: the first process, which does a list of
+// steps and tells of each over the console, and the loader of modules that the kernel calls.
 package guest
 
 import (
@@ -67,7 +67,8 @@ func (e Event) line() string {
 	return mark + string(text) + "\n"
 }
 
-// ParseEvent reads a line of the console. Not ok: it is not an event but something that the kernel printed.
+// ParseEvent reads a line of the console. Not ok: it is not an event but something that the kernel
+// printed.
 func ParseEvent(line string) (e Event, ok bool, err error) {
 	_, text, ok := strings.Cut(line, mark)
 	if !ok {

@@ -30,7 +30,8 @@ func (ix Index) Only(keep func(Module) bool) Index {
 	return ix.filter(func(m Module) bool { return kept[m.Name] })
 }
 
-// Without returns the index without the modules of these names, and without all that need one of them.
+// Without returns the index without the modules of these names, and without all that need one of
+// them.
 func (ix Index) Without(names ...string) Index {
 	gone := map[string]bool{}
 	for _, name := range names {
@@ -47,8 +48,9 @@ func (ix Index) Without(names ...string) Index {
 	return ix.filter(func(m Module) bool { return !gone[m.Name] })
 }
 
-// Order lists the modules to load, first those that others need, for what the kernel asks for: a module's name or alias. Nothing
-// here has it: no module. The error reports that a needed one is missing.
+// Order lists the modules to load, first those that others need, for what the kernel asks for: a
+// module's name or alias. Nothing here has it: no module. The error reports that a needed one is
+// missing.
 func (ix Index) Order(request string) ([]Module, error) {
 	request = plain(request)
 	var order []Module

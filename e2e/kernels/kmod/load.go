@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Load loads what the kernel or somebody asks for, with what it needs. What nothing here has is an error; what is loaded already is none.
+// Load loads what the kernel or somebody asks for, with what it needs. What nothing here has is an
+// error; what is loaded already is none.
 func (ix Index) Load(request string) error {
 	order, err := ix.Order(request)
 	if err != nil {

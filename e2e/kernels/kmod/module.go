@@ -1,5 +1,5 @@
-// Package kmod knows what a kernel's modules are called and what they need, and loads them: for an initramfs that has no kmod and
-// no depmod.
+// Package kmod knows what a kernel's modules are called and what they need, and loads them: for an
+// initramfs that has no kmod and no depmod.
 package kmod
 
 import (

@@ -1,4 +1,5 @@
-// Package machine boots kernels in virtual machines that have nothing but an initramfs and a console.
+// Package machine boots kernels in virtual machines that have nothing but an initramfs and a
+// console.
 package machine
 
 import (
@@ -12,8 +13,9 @@ import (
 	"strings"
 )
 
-// An Initramfs writes an archive from which a kernel unpacks its first file system. It is not compressed: an emulated processor
-// unpacks slowly. Parents of what is added come into being by themselves. The first error is returned by Close.
+// An Initramfs writes an archive from which a kernel unpacks its first file system. It is not
+// compressed: an emulated processor unpacks slowly. Parents of what is added come into being by
+// themselves. The first error is returned by Close.
 type Initramfs struct {
 	out   *bufio.Writer
 	seen  map[string]bool
@@ -107,7 +109,8 @@ func (a *Initramfs) parents(name string) {
 	}
 }
 
-// entry writes the header of the format newc: hexadecimal numbers, then the name, padded to a multiple of four.
+// entry writes the header of the format newc: hexadecimal numbers, then the name, padded to a
+// multiple of four.
 func (a *Initramfs) entry(name string, mode int, size int64, device int) {
 	name = strings.TrimPrefix(name, "/")
 	a.inode++

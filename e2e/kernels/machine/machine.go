@@ -32,23 +32,27 @@ type emulator struct {
 	console string
 }
 
-// Of amd64's newest processor one thing is left out that qemu emulates by halting all others (cx16).
+// Of amd64's newest processor one thing is left out that qemu emulates by halting all others
+// (cx16).
 var emulators = map[string]emulator{
 	"amd64": {"qemu-system-x86_64", []string{"-cpu", "max,-cx16"}, "ttyS0"},
 	"arm64": {"qemu-system-aarch64", []string{"-machine", "virt", "-cpu", "cortex-a72"}, "ttyAMA0"},
 }
 
-// Emulator is the program that emulates the architecture: one of Debian's package qemu-system-x86 or qemu-system-arm.
+// Emulator is the program that emulates the architecture: one of Debian's package qemu-system-x86
+// or qemu-system-arm.
 func Emulator(arch string) string { return emulators[arch].program }
 
-// memory is what a machine has, in MiB: five times what tests were seen to need beside the initramfs.
+// memory is what a machine has, in MiB: five times what tests were seen to need beside the
+// initramfs.
 const memory = "1024"
 
-// Run boots the machine and calls tell with each event, in order, until the guest turns it off. It returns the processor time that this
-// took. The error says that it has not come about: with the end of what the console showed.
+// Run boots the machine and calls tell with each event, in order, until the guest turns it off. It
+// returns the processor time that this took. The error says that it has not come about: with the
+// end of what the console showed.
 //
-// The clock of the machine counts its instructions (icount), and where nothing is to do the time is skipped: a busy host makes the
-// machine slower but no timeout in it shorter.
+// The clock of the machine counts its instructions (icount), and where nothing is to do the time is
+// skipped: a busy host makes the machine slower but no timeout in it shorter.
 func (m Machine) Run(ctx context.Context, tell func(guest.Event)) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.Limit, fmt.Errorf("not finished after %s", m.Limit))
 	defer cancel()
@@ -88,7 +92,8 @@ func (m Machine) Run(ctx context.Context, tell func(guest.Event)) (time.Duration
 	return used, fmt.Errorf("%s: %w\n%s%s", e.program, err, stderr.String(), tail)
 }
 
-// listen reads the console to its end. It reports whether the guest has done its work, and else how the console ended.
+// listen reads the console to its end. It reports whether the guest has done its work, and else how
+// the console ended.
 func listen(console io.Reader, tell func(guest.Event)) (done bool, tail string, err error) {
 	lines := bufio.NewReader(console)
 	var last []string

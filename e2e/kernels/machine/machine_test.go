@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
 )
 
-// The archive is one that cpio reads: newc, by the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
+// The archive is one that cpio reads: newc, by the kernel's
+// Documentation/driver-api/early-userspace/buffer-format.rst.
 func TestAnInitramfsHasItsFilesWithTheirParents(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "program")
 	if err := os.WriteFile(source, []byte("program"), 0o600); err != nil {

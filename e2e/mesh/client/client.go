@@ -1,4 +1,5 @@
-// Package client asks servers of a mesh, and reports both what they answered and the caller's own end.
+// Package client asks servers of a mesh, and reports both what they answered and the caller's own
+// end.
 package client
 
 import (
@@ -20,8 +21,9 @@ const (
 	pause = 50 * time.Millisecond
 )
 
-// Get asks a URL by a connection of its own. While nobody answers it tries again, for as long as the context lasts, but at least once;
-// whatever is answered with status 200 counts, and is not asked again.
+// Get asks a URL by a connection of its own. While nobody answers it tries again, for as long as
+// the context lasts, but at least once; whatever is answered with status 200 counts, and is not
+// asked again.
 func Get(ctx context.Context, caller, url string) path.Report {
 	return retry(ctx, func() path.Report {
 		r := path.Report{Caller: caller}

@@ -1,5 +1,5 @@
-// Package name asks and answers DNS queries so that it can be told who answered: the server, and the proxy that carried the query, each
-// add a record of their own.
+// Package name asks and answers DNS queries so that it can be told who answered: the server, and
+// the proxy that carried the query, each add a record of their own.
 package name
 
 import (
@@ -27,7 +27,8 @@ var (
 type Resolution struct {
 	// Proxy is the pod of the proxy that carried the query; empty if none did.
 	Proxy string `json:"proxy,omitempty"`
-	// Server is the pod of the server, and Peer whom it saw; empty and invalid if it is not one of this package.
+	// Server is the pod of the server, and Peer whom it saw; empty and invalid if it is not one of
+	// this package.
 	Server string         `json:"server,omitempty"`
 	Peer   netip.AddrPort `json:"peer,omitzero"`
 	// Addresses are the answers, and Code is the response code, as "RCodeSuccess".

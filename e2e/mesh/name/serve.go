@@ -10,8 +10,8 @@ import (
 // A Responder answers a query of a peer.
 type Responder func(network string, query []byte, peer netip.AddrPort) ([]byte, error)
 
-// Serve answers queries by UDP and TCP at an address, until the context ends or a socket fails. What the responder refuses, and callers
-// who hang up, get no answer.
+// Serve answers queries by UDP and TCP at an address, until the context ends or a socket fails.
+// What the responder refuses, and callers who hang up, get no answer.
 func Serve(ctx context.Context, at string, respond Responder) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -6,29 +6,33 @@ import (
 	"net/netip"
 )
 
-// passthrough4 and passthrough6 are whom an application sees that a proxy without TPROXY connects to.
+// passthrough4 and passthrough6 are whom an application sees that a proxy without TPROXY connects
+// to.
 var (
 	passthrough4 = netip.MustParseAddr("127.0.0.6")
 	passthrough6 = netip.MustParseAddr("::6")
 )
 
-// A Way is how a request is to go. The zero value is that of a pod outside the mesh to another: past all proxies.
+// A Way is how a request is to go. The zero value is that of a pod outside the mesh to another:
+// past all proxies.
 type Way struct {
-	// Server is the pod that is to answer; any if empty. At is what in it; the application ("app") if empty.
+	// Server is the pod that is to answer; any if empty. At is what in it; the application ("app")
+	// if empty.
 	Server, At string
 	// Outbound and Inbound tell if the caller's proxy, and the server's, are to carry it.
 	Outbound, Inbound bool
 	// Transparent reports that the server's proxy keeps the caller's address, as with TPROXY.
 	Transparent bool
-	// Masqueraded reports that the caller's address is translated between the two pods, so that the chain is broken there: of the
-	// caller's end, nothing is compared.
+	// Masqueraded reports that the caller's address is translated between the two pods, so that the
+	// chain is broken there: of the caller's end, nothing is compared.
 	Masqueraded bool
 }
 
 // Captured is the way from one pod of the mesh to another.
 func Captured(server string) Way { return Way{Server: server, Outbound: true, Inbound: true} }
 
-// Check returns nil if the request was answered and went exactly this way. The error says where it did not.
+// Check returns nil if the request was answered and went exactly this way. The error says where it
+// did not.
 func (r Report) Check(w Way) error {
 	if r.Answer == nil {
 		return fmt.Errorf("%s was not answered: %s", r.Caller, r.Error)

@@ -36,8 +36,8 @@ func (c carrier) serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// carry connects the caller with the destination that it asked for, until both have said all. A destination that cannot be reached
-// is a reset for the caller, as its own attempt would have been.
+// carry connects the caller with the destination that it asked for, until both have said all. A
+// destination that cannot be reached is a reset for the caller, as its own attempt would have been.
 func (c carrier) carry(ctx context.Context, down *net.TCPConn) error {
 	defer func() { _ = down.Close() }()
 	hop := path.Hop{Proxy: c.proxy, Direction: c.direction, Peer: addrPort(down.RemoteAddr())}

@@ -14,7 +14,8 @@ import (
 // answerTimeout bounds the wait for the resolver.
 const answerTimeout = 3 * time.Second
 
-// resolve starts what forwards DNS queries. It listens on loopback, as answers must come from where the redirect has led the queries.
+// resolve starts what forwards DNS queries. It listens on loopback, as answers must come from where
+// the redirect has led the queries.
 func (o Options) resolve(ctx context.Context, serve func(func() error)) {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		serve(func() error {

@@ -1,6 +1,7 @@
-// Package proxy is a transparent proxy that stands for Envoy and the agent beside it: the same ports, the same addresses towards the
-// application, and nothing of what they decide. It carries a connection to the destination that its caller asked for, and writes into
-// a request over HTTP that it did (see package path), so that what it did not carry can be told from what it did.
+// Package proxy is a transparent proxy that stands for Envoy and the agent beside it: the same
+// ports, the same addresses towards the application, and nothing of what they decide. It carries a
+// connection to the destination that its caller asked for, and writes into a request over HTTP that
+// it did (see package path), so that what it did not carry can be told from what it did.
 //
 //	15001  outbound connections
 //	15006  inbound connections, to the application as 127.0.0.6 or ::6, or with the caller's address if Transparent
@@ -29,7 +30,8 @@ const (
 
 var ownPorts = []uint16{15008, 15020, 15021, 15090}
 
-// mark is that of connections to the application which have the caller's address; the redirect routes their answers to the proxy.
+// mark is that of connections to the application which have the caller's address; the redirect
+// routes their answers to the proxy.
 const mark = 1337
 
 // Options say who the proxy is.
@@ -87,8 +89,8 @@ func (o Options) carry(ctx context.Context, serve func(func() error)) error {
 	return nil
 }
 
-// listen listens on a port of all addresses, by a socket for each family that there is: only such a one tells the original
-// destination of either.
+// listen listens on a port of all addresses, by a socket for each family that there is: only such a
+// one tells the original destination of either.
 func listen(ctx context.Context, port uint16, transparent bool) ([]net.Listener, error) {
 	var listeners []net.Listener
 	for network, any := range map[string]string{"tcp4": "0.0.0.0", "tcp6": "::"} {

@@ -14,8 +14,9 @@ import (
 // methods begin the requests that are signed.
 var methods = [][]byte{[]byte(http.MethodGet + " "), []byte(http.MethodHead + " "), []byte(http.MethodPost + " ")}
 
-// sendSigned copies a connection's one direction. If that begins as a request over HTTP, the hop is added as its first header; all
-// else, and later requests of the connection, stay as they are. It never waits for more than the caller has sent.
+// sendSigned copies a connection's one direction. If that begins as a request over HTTP, the hop is
+// added as its first header; all else, and later requests of the connection, stay as they are. It
+// never waits for more than the caller has sent.
 func sendSigned(to io.Writer, from io.Reader, hop path.Hop) error {
 	first := make([]byte, 4096)
 	n, err := from.Read(first)

@@ -41,8 +41,8 @@ func control(c syscall.RawConn, do func(fd int) error) error {
 	return failed
 }
 
-// original is the destination that the caller of an accepted connection had asked for: what conntrack remembers, or the own address
-// of a connection that was not translated.
+// original is the destination that the caller of an accepted connection had asked for: what
+// conntrack remembers, or the own address of a connection that was not translated.
 func original(c *net.TCPConn) (netip.AddrPort, error) {
 	local := addrPort(c.LocalAddr())
 	raw, err := c.SyscallConn()

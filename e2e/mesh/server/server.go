@@ -1,4 +1,5 @@
-// Package server is the application's side of a mesh: HTTP and UDP servers that answer with what they see of the caller.
+// Package server is the application's side of a mesh: HTTP and UDP servers that answer with what
+// they see of the caller.
 package server
 
 import (
@@ -20,8 +21,8 @@ const HopHeader = "X-Mesh-Hop"
 // lastPrefix begins the URL path that asks for an earlier answer.
 const lastPrefix = "/last"
 
-// Handler answers every request with a [path.Answer] of a place in a pod; below /last, with the answer to the last request for the
-// rest of the URL's path, 404 if there was none.
+// Handler answers every request with a [path.Answer] of a place in a pod; below /last, with the
+// answer to the last request for the rest of the URL's path, 404 if there was none.
 func Handler(pod, at string) http.Handler {
 	h := &handler{pod: pod, at: at, last: map[string]path.Answer{}}
 	return http.HandlerFunc(h.serve)

@@ -35,7 +35,8 @@ func New(config *rest.Config) (*Client, error) {
 	return &Client{base: strings.TrimSuffix(base.String(), "/"), http: client, series: newSeries()}, nil
 }
 
-// Close closes the connections that are kept for further questions. Repetitions of events that are not written yet are given up.
+// Close closes the connections that are kept for further questions. Repetitions of events that are
+// not written yet are given up.
 func (c *Client) Close() {
 	c.series.close()
 	utilnet.CloseIdleConnectionsFor(c.http.Transport)
@@ -55,7 +56,8 @@ func (e *StatusError) Error() string {
 // IsNotFound reports whether the API server says that there is no such object.
 func IsNotFound(err error) bool { return codeOf(err) == http.StatusNotFound }
 
-// IsRefused reports whether the API server does not answer this agent: its credentials are not accepted, or not sufficient.
+// IsRefused reports whether the API server does not answer this agent: its credentials are not
+// accepted, or not sufficient.
 func IsRefused(err error) bool {
 	return codeOf(err) == http.StatusUnauthorized || codeOf(err) == http.StatusForbidden
 }
@@ -63,7 +65,8 @@ func IsRefused(err error) bool {
 // IsConflict reports whether the object is not any more the one that the question was about.
 func IsConflict(err error) bool { return codeOf(err) == http.StatusConflict }
 
-// IsAnswer reports whether the API server has answered that it will not do it, however often it is asked.
+// IsAnswer reports whether the API server has answered that it will not do it, however often it is
+// asked.
 func IsAnswer(err error) bool {
 	code := codeOf(err)
 	return code/100 == 4 && code != http.StatusUnauthorized && code != http.StatusTooManyRequests

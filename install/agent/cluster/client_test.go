@@ -112,7 +112,8 @@ func TestTell(t *testing.T) {
 	}
 }
 
-// Of strangers' words an event has what a terminal can bear, and a pod with the longest of names has events too.
+// Of strangers' words an event has what a terminal can bear, and a pod with the longest of names
+// has events too.
 func TestTellOfStrangers(t *testing.T) {
 	server, c := start(t)
 	long := cluster.Object{Kind: "Pod", APIVersion: "v1", Namespace: "shop", Name: strings.Repeat("x", 235) + "-" + strings.Repeat("y", 17)}

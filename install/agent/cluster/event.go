@@ -16,7 +16,8 @@ type Object struct {
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
-// NodeObject is a node, as kubectl describe looks for its events: the kubelet gives the name in the place of the UID.
+// NodeObject is a node, as kubectl describe looks for its events: the kubelet gives the name in the
+// place of the UID.
 func NodeObject(name string) Object {
 	return Object{Kind: "Node", APIVersion: "v1", Name: name, UID: name}
 }

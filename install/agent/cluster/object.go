@@ -68,7 +68,8 @@ func (c *Client) Node(ctx context.Context, name string) (*Node, error) {
 	return n, nil
 }
 
-// DeleteDaemonSet deletes a DaemonSet once its pods are gone (in the foreground), and does not wait.
+// DeleteDaemonSet deletes a DaemonSet once its pods are gone (in the foreground), and does not
+// wait.
 func (c *Client) DeleteDaemonSet(ctx context.Context, n Name) error {
 	options := map[string]any{"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
 	return c.do(ctx, http.MethodDelete, daemonSets(n.Namespace)+"/"+url.PathEscape(n.Name), nil, options, nil)

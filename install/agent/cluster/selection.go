@@ -34,8 +34,9 @@ type Requirement struct {
 	Values   []string `json:"values"`
 }
 
-// Selects reports whether pods of the spec may run on a node, by its labels and name. Taints do not count: they come and go with
-// troubles of the node, and whoever is driven away by one comes back. The error says that a requirement is not understood.
+// Selects reports whether pods of the spec may run on a node, by its labels and name. Taints do not
+// count: they come and go with troubles of the node, and whoever is driven away by one comes back.
+// The error says that a requirement is not understood.
 func (s *PodSpec) Selects(n *Node) (bool, error) {
 	if !labels.SelectorFromSet(s.NodeSelector).Matches(labels.Set(n.Meta.Labels)) {
 		return false, nil

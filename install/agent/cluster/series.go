@@ -11,16 +11,19 @@ import (
 )
 
 const (
-	// firstUpdate is the least time between two writes of an event that is repeated, and doubles with each up to longestUpdate.
+	// firstUpdate is the least time between two writes of an event that is repeated, and doubles
+	// with each up to longestUpdate.
 	firstUpdate   = 10 * time.Second
 	longestUpdate = 5 * time.Minute
-	// seriesLife is how long the API server keeps an event that is not written any more (kube-apiserver's --event-ttl).
+	// seriesLife is how long the API server keeps an event that is not written any more
+	// (kube-apiserver's --event-ttl).
 	seriesLife = time.Hour
 	updateTime = 10 * time.Second
 )
 
-// series are the events that were written: one that is repeated counts up in the same object, with the last message and time, as the
-// kubelet's do. Repetitions between two writes are written together.
+// series are the events that were written: one that is repeated counts up in the same object, with
+// the last message and time, as the kubelet's do. Repetitions between two writes are written
+// together.
 type series struct {
 	first, longest time.Duration // pauses between writes
 
@@ -69,8 +72,9 @@ func (s *series) close() {
 	}
 }
 
-// Tell writes an event, its message on one line. Those about objects without a namespace are in the namespace default. A repetition is
-// counted in the event that was written before: at once if that is some time ago, and otherwise, which is no error, later.
+// Tell writes an event, its message on one line. Those about objects without a namespace are in the
+// namespace default. A repetition is counted in the event that was written before: at once if that
+// is some time ago, and otherwise, which is no error, later.
 func (c *Client) Tell(ctx context.Context, e Event) error {
 	e.Count = max(1, e.Count)
 	key := subjectOf(e)
@@ -134,7 +138,8 @@ func (c *Client) plan(key subject, w *written) {
 	})
 }
 
-// update writes the pending repetitions of a series. What fails is tried again after the next pause.
+// update writes the pending repetitions of a series. What fails is tried again after the next
+// pause.
 func (c *Client) update(ctx context.Context, key subject) {
 	c.series.mu.Lock()
 	w := c.series.known[key]

@@ -85,7 +85,8 @@ func TestEventsOfOthersAreNotCountedTogether(t *testing.T) {
 	}
 }
 
-// An event that has expired, or that the agent may not change, is written anew with all repetitions.
+// An event that has expired, or that the agent may not change, is written anew with all
+// repetitions.
 func TestARepetitionOfAnEventThatCannotBeChanged(t *testing.T) {
 	for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
 		server, c := start(t)

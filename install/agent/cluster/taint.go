@@ -26,8 +26,8 @@ func (t *Taint) UnmarshalJSON(text []byte) error {
 // MarshalJSON implements [json.Marshaler].
 func (t Taint) MarshalJSON() ([]byte, error) { return t.raw, nil }
 
-// Untaint removes all taints of a key from a node as it was read, and reports whether there were any. If the node has changed
-// since, the API server refuses, and the node must be read again.
+// Untaint removes all taints of a key from a node as it was read, and reports whether there were
+// any. If the node has changed since, the API server refuses, and the node must be read again.
 func (c *Client) Untaint(ctx context.Context, n *Node, key string) (bool, error) {
 	left := []Taint{}
 	for _, t := range n.Spec.Taints {

@@ -13,15 +13,16 @@ import (
 )
 
 const (
-	// watchTime is after how long the API server ends a watch, so that one which died unnoticed is made anew. One that it does not end
-	// is given up after longestPause more.
+	// watchTime is after how long the API server ends a watch, so that one which died unnoticed is
+	// made anew. One that it does not end is given up after longestPause more.
 	watchTime    = 290 * time.Second
 	firstPause   = 500 * time.Millisecond
 	longestPause = 30 * time.Second
 )
 
-// WatchDaemonSet calls seen with a DaemonSet as it is, and again after each change, until ctx ends; with nil if there is none.
-// What fails is told to broken, if that is not nil, and tried again with longer and longer pauses.
+// WatchDaemonSet calls seen with a DaemonSet as it is, and again after each change, until ctx ends;
+// with nil if there is none. What fails is told to broken, if that is not nil, and tried again with
+// longer and longer pauses.
 func (c *Client) WatchDaemonSet(ctx context.Context, n Name, seen func(*DaemonSet), broken func(error)) {
 	pause := firstPause
 	for ctx.Err() == nil {
@@ -33,7 +34,8 @@ func (c *Client) WatchDaemonSet(ctx context.Context, n Name, seen func(*DaemonSe
 		if err != nil && ctx.Err() == nil && broken != nil {
 			broken(fmt.Errorf("watch DaemonSet %s: %w", n, err))
 		}
-		// Without an error too: the API server ends watches from time to time, and a broken one at once.
+		// Without an error too: the API server ends watches from time to time, and a broken one at
+		// once.
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
-// A watch whose answer never begins is given up some time after the API server should have ended it, and so is one whose answer comes
-// byte by byte. Then there is another one.
+// A watch whose answer never begins is given up some time after the API server should have ended
+// it, and so is one whose answer comes byte by byte. Then there is another one.
 func TestAWatchThatDoesNotEnd(t *testing.T) {
 	for says, behaviour := range map[string]sourcetest.Behaviour{
 		"no answer":    sourcetest.Mute(),

@@ -51,7 +51,8 @@ func (s *Server) forbidden(r *http.Request) bool {
 	return slices.Contains(s.podVerbs, podVerb(r))
 }
 
-// podVerb is what a right to read pods would have to name for a request; empty if it is about something else.
+// podVerb is what a right to read pods would have to name for a request; empty if it is about
+// something else.
 func podVerb(r *http.Request) string {
 	switch watch := r.URL.Query().Get("watch"); {
 	case strings.Contains(r.URL.Path, "/pods/"):
@@ -159,7 +160,8 @@ func (s *Server) listAgents(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"items": items})
 }
 
-// changePod keeps a request to delete or patch a pod, and refuses it if the pods are refused. The pod stays.
+// changePod keeps a request to delete or patch a pod, and refuses it if the pods are refused. The
+// pod stays.
 func (s *Server) changePod(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	s.mu.Lock()

@@ -1,5 +1,6 @@
-// Package clustertest is a double of the API server for tests of the node agent: pods and tokens as package sourcetest has them,
-// and beside them the agent's DaemonSet, its node, its pods and events.
+// Package clustertest is a double of the API server for tests of the node agent: pods and tokens as
+// package sourcetest has them, and beside them the agent's DaemonSet, its node, its pods and
+// events.
 package clustertest
 
 import (
@@ -38,7 +39,8 @@ type Server struct {
 	http *httptest.Server
 
 	mu sync.Mutex
-	// ca signed certificate, which the server shows. identity is where both it and the token are projected, if they are.
+	// ca signed certificate, which the server shows. identity is where both it and the token are
+	// projected, if they are.
 	ca          []byte
 	certificate tls.Certificate
 	identity    string
@@ -48,12 +50,14 @@ type Server struct {
 	conflicts int
 	agents    []string
 	events    []Event
-	// updates is how often one was changed, and eventCode what that is refused with; 0 for not at all.
+	// updates is how often one was changed, and eventCode what that is refused with; 0 for not at
+	// all.
 	updates   int
 	eventCode int
 	deletes   []string // bodies
 	code      int      // what requests about DaemonSets are refused with; 0 for not at all
-	// podChanges are requests to delete or patch pods, podCode is what they are refused with; 0 for not at all.
+	// podChanges are requests to delete or patch pods, podCode is what they are refused with; 0 for
+	// not at all.
 	podChanges []string
 	podCode    int
 	podVerbs   []string                 // which are forbidden
@@ -73,7 +77,8 @@ type Event struct {
 	InvolvedObject        struct{ Kind, Name string }
 }
 
-// Start starts a server that has the DaemonSet, and the node with the label role=worker. It ends with the test.
+// Start starts a server that has the DaemonSet, and the node with the label role=worker. It ends
+// with the test.
 func Start(tb testing.TB) *Server {
 	tb.Helper()
 	s := &Server{Server: sourcetest.Start(tb), tb: tb, Watching: make(chan struct{}, 16), news: make(chan struct{})}
@@ -107,7 +112,8 @@ func (s *Server) shown(*tls.ClientHelloInfo) (*tls.Config, error) {
 	}, nil
 }
 
-// RotateAuthority gives the server a certificate of a new authority, and ends all connections. What was projected stays.
+// RotateAuthority gives the server a certificate of a new authority, and ends all connections. What
+// was projected stays.
 func (s *Server) RotateAuthority() {
 	ca, certificate := sourcetest.NewAuthority()
 	s.mu.Lock()
@@ -116,8 +122,9 @@ func (s *Server) RotateAuthority() {
 	s.http.CloseClientConnections()
 }
 
-// RecreateAccount makes the server reject all tokens so far, as one does whose ServiceAccount was deleted and created again, and ends all
-// connections. What was projected stays. The new token is valid from a time on, for an hour.
+// RecreateAccount makes the server reject all tokens so far, as one does whose ServiceAccount was
+// deleted and created again, and ends all connections. What was projected stays. The new token is
+// valid from a time on, for an hour.
 func (s *Server) RecreateAccount(from time.Time) {
 	s.SetToken(sourcetest.JWT(account, from, from.Add(time.Hour)))
 	s.http.CloseClientConnections()
@@ -197,7 +204,8 @@ func (s *Server) SetDaemonSet(text string) {
 // SetAgents sets the names of the agent's pods.
 func (s *Server) SetAgents(names ...string) { s.change(func() { s.agents = names }) }
 
-// SetTaints sets the node's taints, given as a JSON list. So many patches of the node are answered by a conflict.
+// SetTaints sets the node's taints, given as a JSON list. So many patches of the node are answered
+// by a conflict.
 func (s *Server) SetTaints(text string, conflicts int) {
 	s.tb.Helper()
 	var taints []any
@@ -220,7 +228,8 @@ func (s *Server) Taints() string {
 	return string(text)
 }
 
-// Refuse makes the server answer all requests about DaemonSets with a code, and ends watches; 0 for not any more.
+// Refuse makes the server answer all requests about DaemonSets with a code, and ends watches; 0 for
+// not any more.
 func (s *Server) Refuse(code int) { s.change(func() { s.code = code }) }
 
 // Events returns the events in the order in which they were last written.
@@ -240,14 +249,16 @@ func (s *Server) EventUpdates() int {
 // RefuseEventUpdates makes the server refuse to change events with a code; 0 for not any more.
 func (s *Server) RefuseEventUpdates(code int) { s.change(func() { s.eventCode = code }) }
 
-// RefusePods makes the server answer requests to delete or patch pods with a code; 0 for not any more.
+// RefusePods makes the server answer requests to delete or patch pods with a code; 0 for not any
+// more.
 func (s *Server) RefusePods(code int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.podCode = code
 }
 
-// ForbidPods makes the server forbid to get, list or watch pods, as one does whose ClusterRole lacks these verbs; none for not any more.
+// ForbidPods makes the server forbid to get, list or watch pods, as one does whose ClusterRole
+// lacks these verbs; none for not any more.
 func (s *Server) ForbidPods(verbs ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 const (
 	// defaultPatience is more than the 60 to 90 s in which the kubelet looks at each pod once.
 	defaultPatience = 2 * time.Minute
-	// unknownLife is what a token is taken to live that does not say. The kubelet asks for an hour where the pod asks for nothing.
+	// unknownLife is what a token is taken to live that does not say. The kubelet asks for an hour
+	// where the pod asks for nothing.
 	unknownLife = time.Hour
 	// look is how often the token file is compared with the token that was rejected.
 	look = 10 * time.Second
@@ -29,19 +30,21 @@ type Options struct {
 	API *rest.Config
 	// Record is the path of the file that counts exits across restarts.
 	Record string
-	// Changed is called when the credentials begin to be rejected, are rejected for another reason, or are accepted again. It must not
-	// wait.
+	// Changed is called when the credentials begin to be rejected, are rejected for another reason,
+	// or are accepted again. It must not wait.
 	Changed func(Status)
-	// Patience is how long the kubelet has to replace a token that is rejected, from the time on when it should; 2 min if it is 0.
+	// Patience is how long the kubelet has to replace a token that is rejected, from the time on
+	// when it should; 2 min if it is 0.
 	Patience time.Duration
 }
 
-// Status is what the API server makes of the agent's credentials. The zero value is of an agent that has not asked yet.
+// Status is what the API server makes of the agent's credentials. The zero value is of an agent
+// that has not asked yet.
 type Status struct {
 	// Accepted is set once the API server has accepted the token.
 	Accepted bool
-	// Problem says that the API server rejects the token, or that its certificate is not trusted, and Since from when on; nil and zero
-	// if neither is so, as far as is known.
+	// Problem says that the API server rejects the token, or that its certificate is not trusted,
+	// and Since from when on; nil and zero if neither is so, as far as is known.
 	Problem error
 	Since   time.Time
 }
@@ -82,8 +85,8 @@ func (m *Monitor) Status() Status {
 	return m.status
 }
 
-// Exits returns how often agents of this node have exited for want of credentials since these were accepted the last time, and why
-// the last of them did.
+// Exits returns how often agents of this node have exited for want of credentials since these were
+// accepted the last time, and why the last of them did.
 func (m *Monitor) Exits() (count int, why string) {
 	e := loadExits(m.options.Record)
 	return e.Count, e.Why
@@ -138,8 +141,8 @@ func (m *Monitor) set(rejected string, problem error) {
 	}
 }
 
-// Run returns nil when ctx ends, and an error when the agent should exit, since the kubelet leaves it with a token that is rejected.
-// The exit is recorded then.
+// Run returns nil when ctx ends, and an error when the agent should exit, since the kubelet leaves
+// it with a token that is rejected. The exit is recorded then.
 func (m *Monitor) Run(ctx context.Context) error {
 	for {
 		wait, err := m.next(time.Now())
@@ -187,7 +190,8 @@ func (m *Monitor) next(now time.Time) (time.Duration, error) {
 	return 0, err
 }
 
-// settle forgets the exits once the credentials have been accepted for the longest pause, and returns how long to wait.
+// settle forgets the exits once the credentials have been accepted for the longest pause, and
+// returns how long to wait.
 func (m *Monitor) settle(now time.Time, status Status) time.Duration {
 	e := loadExits(m.options.Record)
 	if e.Count == 0 || !status.Accepted || status.Problem != nil {
@@ -200,7 +204,8 @@ func (m *Monitor) settle(now time.Time, status Status) time.Duration {
 	return idle
 }
 
-// renewal returns when the kubelet should have replaced a token that is rejected since a time: after 80 % of its life.
+// renewal returns when the kubelet should have replaced a token that is rejected since a time:
+// after 80 % of its life.
 func renewal(text string, since time.Time) time.Time {
 	issued, expiry := token.Validity(text)
 	if issued.IsZero() || expiry.IsZero() {

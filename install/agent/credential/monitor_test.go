@@ -111,7 +111,8 @@ func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 	}
 }
 
-// The pauses between exits double over restarts, up to an hour, and begin anew when a token was accepted for an hour.
+// The pauses between exits double over restarts, up to an hour, and begin anew when a token was
+// accepted for an hour.
 func TestExitsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod(t)
@@ -162,7 +163,8 @@ func TestTokenThatIsReplacedInTime(t *testing.T) {
 	})
 }
 
-// An API server that is away says nothing of the token, and one with another authority nothing that a new start would mend.
+// An API server that is away says nothing of the token, and one with another authority nothing that
+// a new start would mend.
 func TestNoAnswerIsNoRejection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, done := newPod(t).start()

@@ -50,8 +50,8 @@ func forget(path string) error {
 	return nil
 }
 
-// next returns the earliest time of the next exit; zero if there was none before. A last one in the future is of another clock, and
-// counts as now.
+// next returns the earliest time of the next exit; zero if there was none before. A last one in the
+// future is of another clock, and counts as now.
 func (e exits) next(now time.Time) time.Time {
 	if e.Count == 0 {
 		return time.Time{}

@@ -12,11 +12,13 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// A transport sends requests to the API server with the token, and trusts the authority, that the files hold at the time of the request.
-// client-go would use an old token for up to a minute, and an old authority for five. It is safe for concurrent use.
+// A transport sends requests to the API server with the token, and trusts the authority, that the
+// files hold at the time of the request. client-go would use an old token for up to a minute, and
+// an old authority for five. It is safe for concurrent use.
 type transport struct {
 	tokenFile, caFile string
-	// seen is called with the token and the outcome of each request; the code is 0 if there is no answer.
+	// seen is called with the token and the outcome of each request; the code is 0 if there is no
+	// answer.
 	seen func(token string, code int, err error)
 
 	mu      sync.Mutex
@@ -52,8 +54,8 @@ func (t *transport) trust(ca []byte) bool {
 	return true
 }
 
-// renewed returns the transport for the present content of the CA file. A file that cannot be read, or holds no certificate, changes
-// nothing: it may be half written.
+// renewed returns the transport for the present content of the CA file. A file that cannot be read,
+// or holds no certificate, changes nothing: it may be half written.
 func (t *transport) renewed() *http.Transport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,7 +99,8 @@ func readToken(path string) (string, error) {
 	return string(bytes.TrimSpace(text)), nil
 }
 
-// WrappedRoundTripper implements [utilnet.RoundTripperWrapper], by which idle connections are closed.
+// WrappedRoundTripper implements [utilnet.RoundTripperWrapper], by which idle connections are
+// closed.
 func (t *transport) WrappedRoundTripper() http.RoundTripper {
 	t.mu.Lock()
 	defer t.mu.Unlock()

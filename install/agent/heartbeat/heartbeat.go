@@ -1,6 +1,7 @@
-// Package heartbeat finds loops that are stuck: that have something to do and make no progress. Time is counted by looks of its own, of
-// which there are none while the process is stopped, is given no processor, or the node sleeps. So a loop is not taken for stuck because
-// the clock has moved.
+// Package heartbeat finds loops that are stuck: that have something to do and make no progress.
+// Time is counted by looks of its own, of which there are none while the process is stopped, is
+// given no processor, or the node sleeps. So a loop is not taken for stuck because the clock has
+// moved.
 package heartbeat
 
 import (
@@ -18,7 +19,8 @@ const Pause = 10 * time.Second
 type Loop struct {
 	// Name is a word for the error.
 	Name string
-	// Progress returns a number that changes with each step, and whether the loop has anything to do. It must not wait.
+	// Progress returns a number that changes with each step, and whether the loop has anything to
+	// do. It must not wait.
 	Progress func() (step uint64, busy bool)
 	// Longest is how long one step may take.
 	Longest time.Duration
@@ -65,7 +67,8 @@ func (m *Monitor) look() {
 	}
 }
 
-// Stuck returns an error that names the loops that have made no progress for longer than they may; nil if there are none.
+// Stuck returns an error that names the loops that have made no progress for longer than they may;
+// nil if there are none.
 func (m *Monitor) Stuck() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

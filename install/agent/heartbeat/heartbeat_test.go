@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/heartbeat"
 )
 
-// A loop is stuck when it has something to do and its step stays the same for longer than a step may take; it is not when it has nothing
-// to do, or goes on.
+// A loop is stuck when it has something to do and its step stays the same for longer than a step
+// may take; it is not when it has nothing to do, or goes on.
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var step atomic.Uint64
@@ -50,7 +50,8 @@ func TestStuck(t *testing.T) {
 	})
 }
 
-// Hours in which the monitor does not run, since the process is stopped, are not the loop's: what counts is how often it was seen.
+// Hours in which the monitor does not run, since the process is stopped, are not the loop's: what
+// counts is how often it was seen.
 func TestTimeInWhichNothingRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := heartbeat.New(heartbeat.Loop{

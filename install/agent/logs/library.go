@@ -10,8 +10,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TakeOver makes libraries log here: those that use klog, as client-go does, and those that use the standard library's logger, as
-// net/http does by default. client-go's lines are for debugging, since the agent says itself what fails.
+// TakeOver makes libraries log here: those that use klog, as client-go does, and those that use the
+// standard library's logger, as net/http does by default. client-go's lines are for debugging,
+// since the agent says itself what fails.
 func (l *Log) TakeOver() {
 	klog.SetLoggerWithOptions(logr.New(&sink{l.Named("client-go")}), klog.ContextualLogger(true))
 	// The agent has no flags of klog's, whose default is to write to standard error as well.
@@ -20,12 +21,14 @@ func (l *Log) TakeOver() {
 	log.SetOutput(l.StandardWriter("standard"))
 }
 
-// Standard returns a logger of the standard library for a library of a name. Its lines are warnings.
+// Standard returns a logger of the standard library for a library of a name. Its lines are
+// warnings.
 func (l *Log) Standard(library string) *log.Logger {
 	return log.New(l.StandardWriter(library), "", 0)
 }
 
-// StandardWriter returns what takes lines of a library as warnings. Their text is a field, so that they are counted as one message.
+// StandardWriter returns what takes lines of a library as warnings. Their text is a field, so that
+// they are counted as one message.
 func (l *Log) StandardWriter(library string) interface{ Write([]byte) (int, error) } {
 	return writer{l.Named(library)}
 }
@@ -53,7 +56,8 @@ var _ logr.LogSink = (*sink)(nil)
 // Init implements [logr.LogSink].
 func (s *sink) Init(logr.RuntimeInfo) {}
 
-// Enabled implements [logr.LogSink]. More verbose levels than 0 are for those who develop the library.
+// Enabled implements [logr.LogSink]. More verbose levels than 0 are for those who develop the
+// library.
 func (s *sink) Enabled(level int) bool { return level == 0 && s.to.Core().Enabled(zapcore.DebugLevel) }
 
 // Info implements [logr.LogSink].
@@ -72,7 +76,8 @@ func (s *sink) WithValues(pairs ...any) logr.LogSink { return &sink{s.to.With(fi
 // WithName implements [logr.LogSink].
 func (s *sink) WithName(name string) logr.LogSink { return &sink{s.to.Named(name)} }
 
-// fieldsOf makes fields of keys and values. Values are written as text: any may be given, and none must fail.
+// fieldsOf makes fields of keys and values. Values are written as text: any may be given, and none
+// must fail.
 func fieldsOf(pairs []any) []zapcore.Field {
 	fields := make([]zapcore.Field, 0, len(pairs)/2+2)
 	for i := 0; i+1 < len(pairs); i += 2 {

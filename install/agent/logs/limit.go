@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// window is the time in which lines are counted. burst lines of a message and a level are logged in it, and burstOfAll of all.
+	// window is the time in which lines are counted. burst lines of a message and a level are
+	// logged in it, and burstOfAll of all.
 	window     = 10 * time.Second
 	burst      = 100
 	burstOfAll = 1000
@@ -34,7 +35,8 @@ type message struct {
 	text  string
 }
 
-// take reports whether a line may be logged, and how many of the same message were suppressed before it.
+// take reports whether a line may be logged, and how many of the same message were suppressed
+// before it.
 func (l *limit) take(e zapcore.Entry) (before int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,6 @@
-// Package logs makes the agent's log: lines of one format, of which a message that is repeated too often is suppressed and counted, those
-// of libraries included, and the latest warnings and errors kept for rules status.
+// Package logs makes the agent's log: lines of one format, of which a message that is repeated too
+// often is suppressed and counted, those of libraries included, and the latest warnings and errors
+// kept for rules status.
 package logs
 
 import (
@@ -54,7 +55,8 @@ func (l *Log) Recent() []Line { return l.recent.lines() }
 
 // A Line is a warning or an error that was logged.
 type Line struct {
-	// First and Last are when the message was logged for the first time and for the last, Count is how often.
+	// First and Last are when the message was logged for the first time and for the last, Count is
+	// how often.
 	First, Last time.Time
 	Count       int
 	Level       string

@@ -72,7 +72,8 @@ func TestLinesOfAllMessagesAreBounded(t *testing.T) {
 	})
 }
 
-// The latest warnings and errors are kept whatever the level, one for each message, with the error of the last time.
+// The latest warnings and errors are kept whatever the level, one for each message, with the error
+// of the last time.
 func TestRecent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := newLog(t, "none")

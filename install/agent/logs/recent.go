@@ -10,7 +10,8 @@ import (
 // longestRecent is how many messages are kept.
 const longestRecent = 16
 
-// recent keeps the latest warnings and errors, a line for each message, the last one first. It is safe for concurrent use.
+// recent keeps the latest warnings and errors, a line for each message, the last one first. It is
+// safe for concurrent use.
 type recent struct {
 	mu   sync.Mutex
 	kept []Line
@@ -37,8 +38,8 @@ func (r *recent) add(e zapcore.Entry, failed string) {
 	r.kept = r.kept[:min(len(r.kept), longestRecent)]
 }
 
-// recentCore is a core that writes warnings and errors of the agent to recent. Those of libraries have no say: what matters of them the
-// agent says itself.
+// recentCore is a core that writes warnings and errors of the agent to recent. Those of libraries
+// have no say: what matters of them the agent says itself.
 type recentCore struct{ recent *recent }
 
 // Enabled implements [zapcore.Core].

@@ -30,13 +30,15 @@ import (
 const floodEnv = "SLUICE_TEST_FLOOD"
 
 const (
-	// flooded is how many connections the flood has made when it says so; it goes on until it is killed.
+	// flooded is how many connections the flood has made when it says so; it goes on until it is
+	// killed.
 	flooded = 5000
 	// held is how many of them it keeps open at a time.
 	held = 4000
 )
 
-// flood opens connections as fast as it can, and begins a request on every other one that it never ends.
+// flood opens connections as fast as it can, and begins a request on every other one that it never
+// ends.
 func flood(port string) {
 	var made atomic.Int64
 	var group sync.WaitGroup
@@ -64,8 +66,8 @@ func flood(port string) {
 	group.Wait()
 }
 
-// A network is a pod of the agent with three neighbours, each on a link of its own: the node, from where the kubelet probes, a pod of
-// Prometheus, and a pod that floods.
+// A network is a pod of the agent with three neighbours, each on a link of its own: the node, from
+// where the kubelet probes, a pod of Prometheus, and a pod that floods.
 type network struct {
 	t                             *testing.T
 	agent, node, prometheus, evil *netns.NS
@@ -118,7 +120,8 @@ func (n *network) address(ns *netns.NS, link, address string) {
 	})
 }
 
-// ask asks the agent from a neighbour on a new connection, as the kubelet does, which waits as long as the chart says.
+// ask asks the agent from a neighbour on a new connection, as the kubelet does, which waits as long
+// as the chart says.
 func (n *network) ask(from *netns.NS, at string) error {
 	transport := &http.Transport{
 		DisableKeepAlives: true,
@@ -169,8 +172,8 @@ func (n *network) attack(ready func() bool) {
 	_ = cmd.Wait()
 }
 
-// A pod that makes thousands of connections gets no more than its places: probes and scrapes are answered all the while, and the agent
-// needs neither memory nor descriptors for it.
+// A pod that makes thousands of connections gets no more than its places: probes and scrapes are
+// answered all the while, and the agent needs neither memory nor descriptors for it.
 func TestFlood(t *testing.T) {
 	netnstest.RequireRoot(t)
 	n := newNetwork(t)

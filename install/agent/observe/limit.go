@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// Limits of what the clients of one port may cost. Each connection costs two descriptors at most and some 30 KiB.
+// Limits of what the clients of one port may cost. Each connection costs two descriptors at most
+// and some 30 KiB.
 const (
-	// maxOpen and maxOpenOfOne bound the open connections of all addresses but the node's, and of one address. The kubelet opens two at
-	// a time, and each Prometheus one.
+	// maxOpen and maxOpenOfOne bound the open connections of all addresses but the node's, and of
+	// one address. The kubelet opens two at a time, and each Prometheus one.
 	maxOpen      = 64
 	maxOpenOfOne = 8
 	// maxRate and maxRateOfOne bound the new connections of a second likewise.
@@ -32,13 +33,16 @@ type Refusals struct {
 	Address netip.Addr
 }
 
-// A limiter is a listener that refuses, or ends, connections beyond the limits. It never makes the queue of the kernel wait, in which
-// a probe may be: what is refused is accepted and reset at once. When all places are taken, the oldest connection of the address that has
-// the most gives way, so that who comes from another address is always served. Addresses of the node have places of their own.
+// A limiter is a listener that refuses, or ends, connections beyond the limits. It never makes the
+// queue of the kernel wait, in which a probe may be: what is refused is accepted and reset at once.
+// When all places are taken, the oldest connection of the address that has the most gives way, so
+// that who comes from another address is always served. Addresses of the node have places of their
+// own.
 type limiter struct {
 	net.Listener
 	node func(netip.Addr) bool
-	// refused is called with each connection that is refused; report not more often than once in refusalPause.
+	// refused is called with each connection that is refused; report not more often than once in
+	// refusalPause.
 	refused func()
 	report  func(Refusals)
 	now     func() time.Time
@@ -84,7 +88,8 @@ func (l *limiter) Accept() (net.Conn, error) {
 	}
 }
 
-// admit returns the connection with a place, or nil if it is refused. Where there is no place, another connection is ended.
+// admit returns the connection with a place, or nil if it is refused. Where there is no place,
+// another connection is ended.
 func (l *limiter) admit(conn net.Conn) net.Conn {
 	address := addressOf(conn)
 	c := &limited{Conn: conn, limiter: l, address: address, node: l.node(address)}
@@ -111,7 +116,8 @@ func (l *limiter) admit(conn net.Conn) net.Conn {
 	return c
 }
 
-// withinRate counts a new connection of an address. The first one of an address in each second is let in however many others come.
+// withinRate counts a new connection of an address. The first one of an address in each second is
+// let in however many others come.
 func (l *limiter) withinRate(address netip.Addr, node bool) bool {
 	now := l.now()
 	if l.rates == nil || now.Sub(l.second) >= time.Second {

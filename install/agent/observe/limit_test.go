@@ -72,7 +72,8 @@ func TestPlacesOfAnAddress(t *testing.T) {
 	}
 }
 
-// When many addresses have taken all places, the one that has the most gives way to one that has none.
+// When many addresses have taken all places, the one that has the most gives way to one that has
+// none.
 func TestPlacesOfAllAddresses(t *testing.T) {
 	c := newClock()
 	var in []*peer
@@ -98,7 +99,8 @@ func TestPlacesOfAllAddresses(t *testing.T) {
 	}
 }
 
-// An address makes twenty new connections a second, all of them a hundred together; the first of each address in a second is let in.
+// An address makes twenty new connections a second, all of them a hundred together; the first of
+// each address in a second is let in.
 func TestRates(t *testing.T) {
 	c := newClock()
 	if n := len(c.connect(times(50, "10.1.0.7")...)); n != 20 {

@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/metrics"
 )
 
-// Metrics has a collector for each metric of the table, and the client library's of the process and of Go's runtime: process_open_fds,
-// process_resident_memory_bytes, go_goroutines and more. It is safe for concurrent use.
+// Metrics has a collector for each metric of the table, and the client library's of the process and
+// of Go's runtime: process_open_fds, process_resident_memory_bytes, go_goroutines and more. It is
+// safe for concurrent use.
 type Metrics struct {
 	registry   *prometheus.Registry
 	counters   map[string]*prometheus.CounterVec
@@ -20,8 +21,9 @@ type Metrics struct {
 	histograms map[string]*prometheus.HistogramVec
 }
 
-// NewMetrics returns the collectors of an agent of a version. Counters whose labels have known values begin with 0, so that the
-// first event is an increase; of others nothing is shown until there is something.
+// NewMetrics returns the collectors of an agent of a version. Counters whose labels have known
+// values begin with 0, so that the first event is an increase; of others nothing is shown until
+// there is something.
 func NewMetrics(version string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{},
@@ -57,7 +59,8 @@ func (m *Metrics) collector(f metrics.Metric) prometheus.Collector {
 	return h
 }
 
-// combinations returns all values that the labels may have together; none if one has values that are not known.
+// combinations returns all values that the labels may have together; none if one has values that
+// are not known.
 func combinations(labels []metrics.Label) [][]string {
 	all := [][]string{nil}
 	for _, l := range labels {
@@ -118,8 +121,8 @@ func Values[L ~string, S interface{ Name() string }](m *Metrics, of func(label L
 	return values
 }
 
-// Handler serves the metrics, uncompressed: they are some 30 KB, and a compressor would keep a megabyte. Before each answer refresh is
-// called, to set what changes with time.
+// Handler serves the metrics, uncompressed: they are some 30 KB, and a compressor would keep a
+// megabyte. Before each answer refresh is called, to set what changes with time.
 func (m *Metrics) Handler(refresh func()) http.Handler {
 	inner := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{DisableCompression: true})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

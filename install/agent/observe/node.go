@@ -7,9 +7,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// FromNode returns what reports whether an address is the node's own, from where the kubelet probes the agent: those given, separated by
-// commas, the default gateways, which most network plugins give the node's end of a pod's link, and loopback, where kubectl
-// port-forward comes from. What is given and is no address is left out.
+// FromNode returns what reports whether an address is the node's own, from where the kubelet probes
+// the agent: those given, separated by commas, the default gateways, which most network plugins
+// give the node's end of a pod's link, and loopback, where kubectl port-forward comes from. What is
+// given and is no address is left out.
 func FromNode(given string) func(netip.Addr) bool {
 	node := map[netip.Addr]bool{}
 	for text := range strings.SplitSeq(given, ",") {

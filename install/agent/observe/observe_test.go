@@ -141,8 +141,8 @@ func TestLogLevel(t *testing.T) {
 	}
 }
 
-// Every metric of the table can be reported with its labels, and is shown with its help and type. Of others only those of the process
-// and of Go's runtime are.
+// Every metric of the table can be reported with its labels, and is shown with its help and type.
+// Of others only those of the process and of Go's runtime are.
 func TestMetrics(t *testing.T) {
 	m := observe.NewMetrics("v1")
 	for _, s := range []metrics.CounterSeries{
@@ -200,7 +200,8 @@ func TestMetricsAreNotCompressed(t *testing.T) {
 	}
 }
 
-// A counter that appears with its first event has no increase; a gauge that shows 0 without being measured raises alarms.
+// A counter that appears with its first event has no increase; a gauge that shows 0 without being
+// measured raises alarms.
 func TestMetricsAtFirst(t *testing.T) {
 	refreshed := false
 	_, text := ask(observe.NewMetrics("v1").Handler(func() { refreshed = true }), "GET", "/metrics", there, "")

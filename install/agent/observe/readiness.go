@@ -24,8 +24,8 @@ type Readiness struct {
 	Parts []Part `json:"parts"`
 }
 
-// Combine returns the readiness that the parts make. All of them are needed, but of kubeconfig and socket one is enough: they are
-// two ways to the same pods.
+// Combine returns the readiness that the parts make. All of them are needed, but of kubeconfig and
+// socket one is enough: they are two ways to the same pods.
 func Combine(parts ...Part) Readiness {
 	r := Readiness{Ready: true, Parts: parts}
 	paths, open := 0, false
@@ -53,8 +53,8 @@ const (
 	Socket        = "socket"
 )
 
-// String says it in lines, as Kubernetes' own servers do: a plus for each part that is as it should be, a question mark for one of
-// which that is not known.
+// String says it in lines, as Kubernetes' own servers do: a plus for each part that is as it should
+// be, a question mark for one of which that is not known.
 func (r Readiness) String() string {
 	var b strings.Builder
 	switch {

@@ -46,17 +46,19 @@ func Listen(ctx context.Context, port int) (net.Listener, error) {
 // A Port is what is served on a listener, and to whom.
 type Port struct {
 	Handler http.Handler
-	// FromNode reports whether an address is the node's own, from where the kubelet probes; nil if none is known to be.
+	// FromNode reports whether an address is the node's own, from where the kubelet probes; nil if
+	// none is known to be.
 	FromNode func(netip.Addr) bool
-	// Refused is called with each connection that is refused, and Report with their number, once in a minute at most. Both may be nil.
+	// Refused is called with each connection that is refused, and Report with their number, once in
+	// a minute at most. Both may be nil.
 	Refused func()
 	Report  func(Refusals)
 	// Log takes what net/http has to say; nil discards nothing and writes to the standard logger.
 	Log *log.Logger
 }
 
-// Serve answers those who connect to a listener, within the limits of package observe, until ctx ends, and closes it. Those who are being
-// answered then are answered to the end, within a second.
+// Serve answers those who connect to a listener, within the limits of package observe, until ctx
+// ends, and closes it. Those who are being answered then are answered to the end, within a second.
 func (p Port) Serve(ctx context.Context, l net.Listener) error {
 	guarded := &limiter{Listener: l, node: p.FromNode, refused: p.Refused, report: p.Report, now: time.Now}
 	if guarded.node == nil {

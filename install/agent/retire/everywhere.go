@@ -9,13 +9,15 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// everywherePoll is how often the agents that are left are counted: there is the right to list pods, and none to watch them.
+// everywherePoll is how often the agents that are left are counted: there is the right to list
+// pods, and none to watch them.
 const everywherePoll = time.Second
 
-// Everywhere deletes the agent's DaemonSet, and returns when all agents have ended: as long as one of them lives, the API server
-// shows a DaemonSet that is being deleted, by which the agent knows that it should uninstall. What fails on the way is told to
-// waiting, if that is not nil, as is who is waited for, and tried again until ctx ends. No DaemonSet is no error. A refusal of
-// the API server is final.
+// Everywhere deletes the agent's DaemonSet, and returns when all agents have ended: as long as one
+// of them lives, the API server shows a DaemonSet that is being deleted, by which the agent knows
+// that it should uninstall. What fails on the way is told to waiting, if that is not nil, as is who
+// is waited for, and tried again until ctx ends. No DaemonSet is no error. A refusal of the API
+// server is final.
 func Everywhere(ctx context.Context, c *cluster.Client, d cluster.Name, waiting func(string)) error {
 	if waiting == nil {
 		waiting = func(string) {}

@@ -86,7 +86,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Helm takes rights away right after the DaemonSet: what was seen until then counts, and only the last of it.
+// Helm takes rights away right after the DaemonSet: what was seen until then counts, and only the
+// last of it.
 func TestWhatWasSeenCounts(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

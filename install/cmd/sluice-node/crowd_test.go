@@ -27,7 +27,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Of the program in a crowd: what it is executed as after the mounts are made, and where namespaces that it inherits are mounted.
+// Of the program in a crowd: what it is executed as after the mounts are made, and where namespaces
+// that it inherits are mounted.
 const (
 	programEnv = "SLUICE_TEST_PROGRAM"
 	netnsEnv   = "SLUICE_TEST_NETNS"
@@ -36,8 +37,8 @@ const (
 // firstInherited is the first descriptor of exec.Cmd.ExtraFiles.
 const firstInherited = 3
 
-// becomeProgram mounts the namespaces that this process was given, and executes the program that is named, if one is, with the
-// capabilities that it has in a cluster.
+// becomeProgram mounts the namespaces that this process was given, and executes the program that is
+// named, if one is, with the capabilities that it has in a cluster.
 func becomeProgram() error {
 	program := os.Getenv(programEnv)
 	if program == "" {
@@ -66,14 +67,16 @@ func becomeProgram() error {
 	return unix.Exec(program, os.Args, os.Environ())
 }
 
-// granted are the capabilities that the chart gives an agent that audits, and searches nothing in /proc.
+// granted are the capabilities that the chart gives an agent that audits, and searches nothing in
+// /proc.
 var granted = []uintptr{unix.CAP_DAC_OVERRIDE, unix.CAP_NET_ADMIN, unix.CAP_NET_BROADCAST, unix.CAP_NET_RAW, unix.CAP_SYS_ADMIN}
 
 // crowd is how many pods a node has, as the kubelet allows with twice its default.
 const crowd = 250
 
-// The program with its capabilities and as many pods of the mesh as a node has: ready within a second, all pods audited, and in less than 30 MB. The bounds
-// here are wider, since other tests run beside this one; the figures are logged.
+// The program with its capabilities and as many pods of the mesh as a node has: ready within a
+// second, all pods audited, and in less than 30 MB. The bounds here are wider, since other tests
+// run beside this one; the figures are logged.
 func TestACrowd(t *testing.T) {
 	b := newBed(t)
 	program := b.path("sluice-node")
@@ -120,7 +123,8 @@ func TestACrowd(t *testing.T) {
 	b.end(p)
 }
 
-// populate makes pods whose ADD was done, their namespaces with rules, and their records. It returns the namespaces and what they have.
+// populate makes pods whose ADD was done, their namespaces with rules, and their records. It
+// returns the namespaces and what they have.
 func (b *bed) populate() ([]*netns.NS, rules.Ruleset) {
 	b.t.Helper()
 	text, err := os.ReadFile("../../../plugin/decide/testdata/sidecar.yaml")

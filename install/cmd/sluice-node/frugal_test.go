@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// The environment may say less than the program, as the chart's does where there is a limit, and not more.
+// The environment may say less than the program, as the chart's does where there is a limit, and
+// not more.
 func TestFrugal(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(64))

@@ -1,5 +1,6 @@
-// Command sluice-node is the node agent: it installs the CNI plugin, guards it and serves it, as package agent describes. Its
-// settings are environment variables; the table is in package settings.
+// Command sluice-node is the node agent: it installs the CNI plugin, guards it and serves it, as
+// package agent describes. Its settings are environment variables; the table is in package
+// settings.
 //
 //	sluice-node run                  keep this node until SIGTERM
 //	sluice-node uninstall            take the plugin off this node, on which no agent may run
@@ -9,8 +10,8 @@
 //
 //	kubectl port-forward ds/sluice-node 8000 & curl -X PUT -d debug localhost:8000/log-level
 //
-// A runtime that executes it as a CNI plugin gets one that does nothing: a copy of it takes the place of plugins that are gone,
-// and that sandboxes still name.
+// A runtime that executes it as a CNI plugin gets one that does nothing: a copy of it takes the
+// place of plugins that are gone, and that sandboxes still name.
 package main
 
 import (

@@ -22,7 +22,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// identityEnv makes the test's own program the agent, in a pod whose service account is in that directory.
+// identityEnv makes the test's own program the agent, in a pod whose service account is in that
+// directory.
 const identityEnv = "SLUICE_TEST_IDENTITY"
 
 func TestMain(m *testing.M) {

@@ -74,8 +74,8 @@ func newLog(v settings.Values) (*logs.Log, error) {
 // errLogged is an error that is in the log already.
 var errLogged = errors.New("see the log")
 
-// report says why the program ends: in a line of JSON if the log is to be JSON, which is all that is asked of the settings, since these
-// may be what is wrong.
+// report says why the program ends: in a line of JSON if the log is to be JSON, which is all that
+// is asked of the settings, since these may be what is wrong.
 func report(err error) {
 	if errors.Is(err, errLogged) {
 		return
@@ -116,7 +116,8 @@ func lenient(name string) (string, bool) {
 	return "", false
 }
 
-// uninstallEverywhere runs in a pod that is not the agent's, and knows of the settings only namespace and level.
+// uninstallEverywhere runs in a pod that is not the agent's, and knows of the settings only
+// namespace and level.
 func uninstallEverywhere(ctx context.Context) error {
 	namespace := os.Getenv("POD_NAMESPACE")
 	if namespace == "" {

@@ -17,7 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
-// Without the API server what is kept goes on to be answered, and what is not is said to be unavailable.
+// Without the API server what is kept goes on to be answered, and what is not is said to be
+// unavailable.
 func TestAnAPIServerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
@@ -83,7 +84,8 @@ func TestBeforeTheFirstList(t *testing.T) {
 	})
 }
 
-// An API server that does not let us follow pods has answered. One that is away has not, whatever it said before.
+// An API server that does not let us follow pods has answered. One that is away has not, whatever
+// it said before.
 func TestRefused(t *testing.T) {
 	for _, row := range []struct {
 		name    string

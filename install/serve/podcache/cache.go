@@ -19,17 +19,20 @@ import (
 
 // Options say what is cached.
 type Options struct {
-	// Config says where the API server is, and as whom to ask; [rest.InClusterConfig] for an agent in a pod.
+	// Config says where the API server is, and as whom to ask; [rest.InClusterConfig] for an agent
+	// in a pod.
 	Config *rest.Config
 	// NodeName is the name of the node whose pods are kept.
 	NodeName string
 	// Fetch is asked for what is not kept.
 	Fetch source.Source
-	// Changed is called with the name of each pod that was changed, made or removed, if it is not nil; with empty ones when all were
-	// listed anew, so that any of them may have been. It must not wait.
+	// Changed is called with the name of each pod that was changed, made or removed, if it is not
+	// nil; with empty ones when all were listed anew, so that any of them may have been. It must
+	// not wait.
 	Changed func(namespace, name string)
-	// Broken is called with the error when a watch cannot be made, and every half minute as long as it cannot, if it is not nil. Events
-	// may be lost until it can; what is kept is then listed anew.
+	// Broken is called with the error when a watch cannot be made, and every half minute as long as
+	// it cannot, if it is not nil. Events may be lost until it can; what is kept is then listed
+	// anew.
 	Broken func(error)
 }
 
@@ -75,8 +78,9 @@ func (o *Options) tellChange(n name) {
 	}
 }
 
-// Run keeps the cache up to date until the context ends. What fails is tried again: pods after at most five seconds, namespaces with
-// longer and longer pauses, up to a minute. Meanwhile the last state stays.
+// Run keeps the cache up to date until the context ends. What fails is tried again: pods after at
+// most five seconds, namespaces with longer and longer pauses, up to a minute. Meanwhile the last
+// state stays.
 func (m *Cache) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -96,14 +100,16 @@ func (m *Cache) Run(ctx context.Context) {
 // Synced reports whether the node's pods have been listed.
 func (m *Cache) Synced() bool { return m.pods.ready() }
 
-// Asked reports whether anything came of the first question for the node's pods, be it an answer or none.
+// Asked reports whether anything came of the first question for the node's pods, be it an answer or
+// none.
 func (m *Cache) Asked() bool { return m.Synced() || m.pods.trouble() != nil }
 
-// Refused returns the API server's answer that it does not let us list or watch the node's pods, and nil again once it does, or does not
-// answer: what is kept grows old while it refuses.
+// Refused returns the API server's answer that it does not let us list or watch the node's pods,
+// and nil again once it does, or does not answer: what is kept grows old while it refuses.
 func (m *Cache) Refused() error { return m.pods.refusal() }
 
-// Ready reports whether a pod can be answered: the cache follows the API server, or that can be asked.
+// Ready reports whether a pod can be answered: the cache follows the API server, or that can be
+// asked.
 func (m *Cache) Ready(ctx context.Context) error {
 	if m.Synced() && m.pods.trouble() == nil {
 		return nil
@@ -111,7 +117,8 @@ func (m *Cache) Ready(ctx context.Context) error {
 	return m.options.Fetch.Ready(ctx)
 }
 
-// Pod returns the JSON of a pod, and whether it had to be fetched. It must not be changed. The errors are those of [source.Source].
+// Pod returns the JSON of a pod, and whether it had to be fetched. It must not be changed. The
+// errors are those of [source.Source].
 func (m *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bool, err error) {
 	if k := m.pods.get(name{ref.Namespace, ref.Name}); k != nil && k.hasUID(ref.UID) {
 		return k.json, false, nil
@@ -120,7 +127,8 @@ func (m *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bo
 	return pod, true, err
 }
 
-// Namespace returns the JSON of a namespace with its labels, as Pod does. The first question is what makes the cache watch them.
+// Namespace returns the JSON of a namespace with its labels, as Pod does. The first question is
+// what makes the cache watch them.
 func (m *Cache) Namespace(ctx context.Context, which string) (namespace []byte, fetched bool, err error) {
 	m.once.Do(func() { close(m.wantsNamespaces) })
 	if k := m.namespaces.get(name{"", which}); k != nil {
@@ -153,7 +161,8 @@ type Item struct {
 	PodStatus       PodStatus
 }
 
-// Pods returns the pods of the node in the order of their names; none before they are listed. [Cache.Pod] has the rest.
+// Pods returns the pods of the node in the order of their names; none before they are listed.
+// [Cache.Pod] has the rest.
 func (m *Cache) Pods() []Item {
 	items := m.pods.all()
 	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.String(), b.String()) })

@@ -19,7 +19,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// client-go's own wait for some time after the last error of the process; a bubble of synctest begins long before that.
+	// client-go's own wait for some time after the last error of the process; a bubble of synctest
+	// begins long before that.
 	utilruntime.ErrorHandlers = nil
 	goleak.VerifyTestMain(m)
 }
@@ -52,7 +53,8 @@ type world struct {
 	told []error
 }
 
-// start starts a cache, which has everything when this returns, unless the server misbehaves. It must be in a bubble of synctest.
+// start starts a cache, which has everything when this returns, unless the server misbehaves. It
+// must be in a bubble of synctest.
 func start(t *testing.T, prepare ...func(*sourcetest.Server)) *world {
 	t.Helper()
 	w := &world{t: t, server: sourcetest.StartInMemory(t)}

@@ -23,15 +23,16 @@ const configHash = "kubernetes.io/config.hash"
 // lastApplied is written by kubectl, doubles a pod, and never counts.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// object is a pod or a namespace: first as the API server sends it, and then as it is kept. The types of k8s.io/api are not linked,
-// and their many fields are never decoded.
+// object is a pod or a namespace: first as the API server sends it, and then as it is kept. The
+// types of k8s.io/api are not linked, and their many fields are never decoded.
 type object struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              json.RawMessage `json:"spec,omitempty"`
 	Status            json.RawMessage `json:"status,omitempty"`
 
-	// kept is what will be kept. When it is there, all but the identity is gone from the fields above.
+	// kept is what will be kept. When it is there, all but the identity is gone from the fields
+	// above.
 	kept *kept
 }
 
@@ -43,8 +44,9 @@ func (o *object) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// trim turns an object into what is kept of it. Of one that is not understood that is its name: whoever asks for it shall hear why.
-// An error would make client-go log the whole object, with all that its owner wrote into it.
+// trim turns an object into what is kept of it. Of one that is not understood that is its name:
+// whoever asks for it shall hear why. An error would make client-go log the whole object, with all
+// that its owner wrote into it.
 func trim(what any) (any, error) {
 	o, ok := what.(*object)
 	if !ok {

@@ -17,7 +17,8 @@ import (
 
 const newPod = `{metadata: {name: new, uid: c}, spec: {nodeName: here}}`
 
-// However long the API server was away, a pod that was made meanwhile is known soon after it is back.
+// However long the API server was away, a pod that was made meanwhile is known soon after it is
+// back.
 func TestAPodIsKnownSoonAfterAnOutage(t *testing.T) {
 	for name, behaviour := range map[string]sourcetest.Behaviour{
 		"errors": sourcetest.InternalError(), "connections are reset": sourcetest.Reset(),
@@ -80,8 +81,8 @@ func (w *world) knowsNew() {
 	}
 }
 
-// All agents of a cluster lose an API server at the same time. What they ask of the next one is spread from the first try on, since
-// nothing but their pauses keeps them apart.
+// All agents of a cluster lose an API server at the same time. What they ask of the next one is
+// spread from the first try on, since nothing but their pauses keeps them apart.
 func TestTriesAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
@@ -111,7 +112,8 @@ func TestTriesAreSpread(t *testing.T) {
 	})
 }
 
-// Namespaces are those of the cluster: each node asking for them every few seconds would be too much.
+// Namespaces are those of the cluster: each node asking for them every few seconds would be too
+// much.
 func TestNamespacesAreAskedForSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)

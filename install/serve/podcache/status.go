@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// PodStatus is how far a pod has come, and what else a field selector may ask for. The plugin is not told of it. The zero value is a pod of
-// which nothing is known.
+// PodStatus is how far a pod has come, and what else a field selector may ask for. The plugin is
+// not told of it. The zero value is a pod of which nothing is known.
 type PodStatus struct {
 	// Deleted reports that the pod is being deleted. That cannot be taken back.
 	Deleted bool
@@ -27,7 +27,8 @@ type InitContainer struct {
 	Name string
 	// Succeeded reports that its last run has ended well.
 	Succeeded bool
-	// Last is the run before the present one, or before the one that waits to begin; nil if there was none.
+	// Last is the run before the present one, or before the one that waits to begin; nil if there
+	// was none.
 	Last *Termination
 }
 

@@ -137,7 +137,8 @@ func TestChangesAreTold(t *testing.T) {
 	})
 }
 
-// No part of a pod that anybody may choose makes what is kept of it long, though it is not decided by.
+// No part of a pod that anybody may choose makes what is kept of it long, though it is not decided
+// by.
 func TestTextsThatNobodyNeeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, long := start(t), strings.Repeat("x", 200<<10)

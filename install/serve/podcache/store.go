@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// store is what a watch keeps up to date. It is safe for concurrent use. Without a watch it is empty.
+// store is what a watch keeps up to date. It is safe for concurrent use. Without a watch it is
+// empty.
 type store struct {
 	mu      sync.RWMutex
 	objects map[name]*kept
@@ -33,7 +34,8 @@ type kept struct {
 	life PodStatus // of a pod
 }
 
-// hasUID reports whether the object is the one that the kubelet knows by the UID. Everything has the empty one.
+// hasUID reports whether the object is the one that the kubelet knows by the UID. Everything has
+// the empty one.
 func (k *kept) hasUID(uid string) bool { return uid == "" || k.uid == uid || k.hash == uid }
 
 // get returns an object with its text; nil if there is none.
@@ -111,7 +113,8 @@ func (s *store) note(err error) (tell bool) {
 	return tell
 }
 
-// Transformer implements [cache.TransformingStore]: while a list is streamed its objects are trimmed one by one.
+// Transformer implements [cache.TransformingStore]: while a list is streamed its objects are
+// trimmed one by one.
 func (s *store) Transformer() cache.TransformFunc { return trim }
 
 // Add implements [cache.ReflectorStore].

@@ -13,12 +13,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// podPause is how long the pods of the node are not followed after a failure: evenly spread from half a second to five, from the first
-// failure on and without growing. client-go's own pauses grow to a minute, in which the audit would know nothing of a new pod.
+// podPause is how long the pods of the node are not followed after a failure: evenly spread from
+// half a second to five, from the first failure on and without growing. client-go's own pauses grow
+// to a minute, in which the audit would know nothing of a new pod.
 //
-// One agent asks every 2.75 s on average, and for the pods of one node only, which API servers have an index for. On 10,000 nodes that
-// is 3,600 connections each second that a server refuses, and when it is back 2,200 lists each second for five seconds. These are of a
-// service account: priority and fairness puts them behind what the nodes themselves need.
+// One agent asks every 2.75 s on average, and for the pods of one node only, which API servers have
+// an index for. On 10,000 nodes that is 3,600 connections each second that a server refuses, and
+// when it is back 2,200 lists each second for five seconds. These are of a service account:
+// priority and fairness puts them behind what the nodes themselves need.
 var podPause = wait.Backoff{Duration: shortestPause, Jitter: float64(longestPause/shortestPause) - 1}
 
 const (
@@ -26,12 +28,14 @@ const (
 	longestPause  = 5 * time.Second
 )
 
-// listTime bounds a list and the beginning of a watch, which otherwise wait without end for an answer that comes byte by byte. A
-// list of a large cluster's namespaces takes seconds. A watch ends at the latest so long after the API server should have ended it.
+// listTime bounds a list and the beginning of a watch, which otherwise wait without end for an
+// answer that comes byte by byte. A list of a large cluster's namespaces takes seconds. A watch
+// ends at the latest so long after the API server should have ended it.
 const listTime = time.Minute
 
-// namespacePause is client-go's own, from about a second to a minute: namespaces are those of the whole cluster, too much for each of
-// its nodes to ask for every few seconds. One that is new is fetched meanwhile.
+// namespacePause is client-go's own, from about a second to a minute: namespaces are those of the
+// whole cluster, too much for each of its nodes to ask for every few seconds. One that is new is
+// fetched meanwhile.
 var namespacePause *wait.Backoff
 
 // A boundedWatch is a watch whose context ends with it.

@@ -53,10 +53,10 @@ func Receive(fd int, buf []byte, flags int) ([]byte, error) {
 	}
 }
 
-// Exchange sends one or more requests in one datagram, with ascending sequence numbers, and calls do
-// for each message of the answers until the last request is answered: by an acknowledgement if it
-// asks for one, else by the end of a list or a message outside a list. Interrupted reports that a
-// list changed while the kernel wrote it.
+// Exchange sends one or more requests in one datagram, with ascending sequence numbers, and calls
+// do for each message of the answers until the last request is answered: by an acknowledgement if
+// it asks for one, else by the end of a list or a message outside a list. Interrupted reports that
+// a list changed while the kernel wrote it.
 //
 // An error that answers the last request is returned; earlier requests' acknowledgements and errors
 // are messages for do. Answers are read into buf, which may hold the requests.

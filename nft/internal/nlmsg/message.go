@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// native is the byte order of netlink. A pointer, since a copy would be made when the program starts.
+// native is the byte order of netlink. A pointer, since a copy would be made when the program
+// starts.
 var native = &binary.NativeEndian
 
 // ErrMalformed reports an answer that no kernel sends.

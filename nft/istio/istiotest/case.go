@@ -1,4 +1,5 @@
-// Package istiotest loads into namespaces what Istio's programs leave there, among rules of others, for the tests of its removal.
+// Package istiotest loads into namespaces what Istio's programs leave there, among rules of others,
+// for the tests of its removal.
 package istiotest
 
 import (
@@ -39,8 +40,8 @@ func (c Case) Save(f rules.Family) string {
 	return c.IPv6
 }
 
-// Cases returns those of this package, and those that were recorded from the real programs where they are: in the folder that
-// SLUICE_GOLDEN names, or else beside the repository.
+// Cases returns those of this package, and those that were recorded from the real programs where
+// they are: in the folder that SLUICE_GOLDEN names, or else beside the repository.
 func Cases(t testing.TB, v Variant) []Case {
 	t.Helper()
 	tables := read(t, "nft.txt")
@@ -77,8 +78,8 @@ func Cases(t testing.TB, v Variant) []Case {
 	return cases
 }
 
-// Before and After are rules of others, which were there before Istio's and which came later: look-alikes of Istio's among them, and
-// every match and target that needs care.
+// Before and After are rules of others, which were there before Istio's and which came later:
+// look-alikes of Istio's among them, and every match and target that needs care.
 func Before(t testing.TB, f rules.Family) string {
 	t.Helper()
 	return read(t, "before-"+fileName(f))

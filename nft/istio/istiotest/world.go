@@ -17,7 +17,8 @@ import (
 // Families are those that iptables has tables of.
 var Families = []rules.Family{rules.IPv4, rules.IPv6}
 
-// Load makes a namespace in which others' rules are around the case's, loaded by the real programs of the variant.
+// Load makes a namespace in which others' rules are around the case's, loaded by the real programs
+// of the variant.
 func Load(t testing.TB, v Variant, c Case) *netns.NS {
 	t.Helper()
 	return load(t, v, c)
@@ -26,8 +27,8 @@ func Load(t testing.TB, v Variant, c Case) *netns.NS {
 // remaining holds what [Remaining] has found, by variant and what Istio's rules leave.
 var remaining sync.Map
 
-// Remaining is what must be left of a namespace of [Load] when all of Istio's is gone, as [Dump] has it: the same as in one that never
-// had it.
+// Remaining is what must be left of a namespace of [Load] when all of Istio's is gone, as [Dump]
+// has it: the same as in one that never had it.
 func Remaining(t testing.TB, v Variant, c Case) string {
 	t.Helper()
 	without := Case{IPv4: shell(c.IPv4), IPv6: shell(c.IPv6)}
@@ -52,13 +53,15 @@ func load(t testing.TB, v Variant, c Case) *netns.NS {
 	return ns
 }
 
-// Restore loads rules with the counters that they say, beside what is there, with iptables-restore or its twin.
+// Restore loads rules with the counters that they say, beside what is there, with iptables-restore
+// or its twin.
 func Restore(t testing.TB, ns *netns.NS, v Variant, f rules.Family, save string) {
 	t.Helper()
 	Run(t, ns, WithCounters(save), program(v, f)+"-restore", "--noflush", "--counters")
 }
 
-// WithCounters adds the counters that iptables-restore wants of chains when it is to take those of rules.
+// WithCounters adds the counters that iptables-restore wants of chains when it is to take those of
+// rules.
 func WithCounters(save string) string {
 	var lines []string
 	for line := range strings.Lines(save) {
@@ -70,7 +73,8 @@ func WithCounters(save string) string {
 	return strings.Join(lines, "")
 }
 
-// Save lists the tables with counters, by iptables-save or its twin, without the comments that say when.
+// Save lists the tables with counters, by iptables-save or its twin, without the comments that say
+// when.
 func Save(t testing.TB, ns *netns.NS, v Variant, f rules.Family) string {
 	t.Helper()
 	var lines []string
@@ -82,7 +86,8 @@ func Save(t testing.TB, ns *netns.NS, v Variant, f rules.Family) string {
 	return strings.Join(lines, "")
 }
 
-// Dump lists the tables of both families with counters, and for iptables-nft all that nf_tables has.
+// Dump lists the tables of both families with counters, and for iptables-nft all that nf_tables
+// has.
 func Dump(t testing.TB, ns *netns.NS, v Variant) string {
 	t.Helper()
 	text := Save(t, ns, v, rules.IPv4) + Save(t, ns, v, rules.IPv6)
@@ -97,7 +102,8 @@ func program(v Variant, f rules.Family) string {
 	return name + v.program
 }
 
-// Run runs a program in the namespace and returns its output. iptables' lock is one of the test's own.
+// Run runs a program in the namespace and returns its output. iptables' lock is one of the test's
+// own.
 func Run(t testing.TB, ns *netns.NS, input, name string, args ...string) string {
 	t.Helper()
 	out, err := TryRun(t, ns, input, name, args...)

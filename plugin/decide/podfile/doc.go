@@ -1,6 +1,6 @@
 // Package podfile reads a pod, or the template of a workload's pods, and optionally its namespace,
-// from a file as kubectl get -o yaml writes it. It is separate from package decide, because the plugin
-// does not read YAML.
+// from a file as kubectl get -o yaml writes it. It is separate from package decide, because the
+// plugin does not read YAML.
 //
 //	pod, err := podfile.Read(file)
 package podfile

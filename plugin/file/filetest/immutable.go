@@ -12,7 +12,8 @@ import (
 // immutable is FS_IMMUTABLE_FL of linux/fs.h.
 const immutable = 0x10
 
-// Immutable sets the immutable flag of a file (chattr +i) until the returned function is called, or the test ends. It needs root.
+// Immutable sets the immutable flag of a file (chattr +i) until the returned function is called, or
+// the test ends. It needs root.
 func Immutable(t *testing.T, path string) (mutable func()) {
 	t.Helper()
 	flag(t, path, immutable, true)

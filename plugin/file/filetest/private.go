@@ -1,4 +1,5 @@
-// Package filetest lets tests of files mount what they need: full disks, read-only directories. It is for tests only.
+// Package filetest lets tests of files mount what they need: full disks, read-only directories. It
+// is for tests only.
 package filetest
 
 import (
@@ -13,9 +14,9 @@ import (
 
 const env = "SLUICE_PRIVATE_MOUNTS"
 
-// Private reports whether the process has mounts of its own. Otherwise it runs the test again in a process that has, fails if that
-// fails, and returns false: then the test has nothing more to do. Only for tests that are no subtests. Root is not needed where user
-// namespaces are permitted.
+// Private reports whether the process has mounts of its own. Otherwise it runs the test again in a
+// process that has, fails if that fails, and returns false: then the test has nothing more to do.
+// Only for tests that are no subtests. Root is not needed where user namespaces are permitted.
 func Private(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(env) == t.Name() {

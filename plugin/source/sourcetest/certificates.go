@@ -32,7 +32,8 @@ func (s *Server) CA() []byte { return authority().pem }
 // StrangerCA returns the certificate of another authority, in PEM.
 func StrangerCA() []byte { return stranger().pem }
 
-// NewAuthority makes a certificate authority, returned in PEM, and a certificate of an API server on this machine that it signed.
+// NewAuthority makes a certificate authority, returned in PEM, and a certificate of an API server
+// on this machine that it signed.
 func NewAuthority() (ca []byte, server tls.Certificate) {
 	c := newCertificates()
 	return c.pem, c.server

@@ -111,7 +111,8 @@ func TestBehavioursAreTakenInTurn(t *testing.T) {
 	}
 }
 
-// TestBehavioursOfConnections meets those on connections that are open already: they are about the request then.
+// TestBehavioursOfConnections meets those on connections that are open already: they are about the
+// request then.
 func TestBehavioursOfConnections(t *testing.T) {
 	for _, row := range []struct {
 		name        string

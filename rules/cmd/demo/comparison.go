@@ -12,13 +12,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// istioLog is what istio-init printed (istio.io/istio v0.0.0-20260827124520-eed52ebb66ad, iptables-legacy 1.8.9) in a pod like the
-// one of this demonstration, for the parameters of sidecar.
+// istioLog is what istio-init printed (istio.io/istio v0.0.0-20260827124520-eed52ebb66ad,
+// iptables-legacy 1.8.9) in a pod like the one of this demonstration, for the parameters of
+// sidecar.
 //
 //go:embed istio-init.log
 var istioLog string
 
-// compareWithIstio decides whether the pod treats every packet as istio-init would, and whether a change of parameters is found.
+// compareWithIstio decides whether the pod treats every packet as istio-init would, and whether a
+// change of parameters is found.
 func compareWithIstio(p *paper, bed *testbed.Bed) error {
 	p.heading("The pod compared with what istio-init programs (its log), for every possible packet")
 	log, err := save.ParseIstioLog("istio-init.log", strings.NewReader(istioLog))

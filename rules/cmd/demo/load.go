@@ -33,7 +33,8 @@ type tally struct {
 // load is a row that is called over and over.
 var load = []row{captured[0], captured[3]}
 
-// changeUnderLoad excludes a prefix and includes it again, while connections are opened as fast as possible.
+// changeUnderLoad excludes a prefix and includes it again, while connections are opened as fast as
+// possible.
 func changeUnderLoad(p *paper, bed *testbed.Bed) error {
 	excluded := netip.MustParsePrefix("192.0.2.0/24")
 	changed := sidecar()
@@ -67,7 +68,8 @@ func changeUnderLoad(p *paper, bed *testbed.Bed) error {
 	return row{app, "tcp", there, "included again", by(testbed.Outbound, testbed.Outside)}.show(p, bed, without)
 }
 
-// replace applies the rulesets in turn, with some connections between any two, and returns how long each application took.
+// replace applies the rulesets in turn, with some connections between any two, and returns how long
+// each application took.
 func (t *tally) replace(bed *testbed.Bed, rulesets []rules.Ruleset) ([]time.Duration, error) {
 	var times []time.Duration
 	for i := range replacements {

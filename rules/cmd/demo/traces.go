@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// mounts lists the mounts that keep one of the namespaces alive, as a file under /run/netns would. It is asked while the namespaces
-// are open: later their numbers may be others'.
+// mounts lists the mounts that keep one of the namespaces alive, as a file under /run/netns would.
+// It is asked while the namespaces are open: later their numbers may be others'.
 func mounts(namespaces ...*netns.NS) ([]string, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -28,8 +28,9 @@ func mounts(namespaces ...*netns.NS) ([]string, error) {
 	return found, nil
 }
 
-// waitUntilUnheld waits, for a second at most, until no thread and no descriptor of this process is in another namespace than its
-// own, and lists those that are: the kernel is given the time to end a thread.
+// waitUntilUnheld waits, for a second at most, until no thread and no descriptor of this process is
+// in another namespace than its own, and lists those that are: the kernel is given the time to end
+// a thread.
 func waitUntilUnheld() (found []string, err error) {
 	for start := time.Now(); time.Since(start) < time.Second; time.Sleep(time.Millisecond) {
 		if found, err = held(); err != nil || len(found) == 0 {

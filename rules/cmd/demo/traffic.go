@@ -35,7 +35,8 @@ func (c caller) String() string {
 	return c.name
 }
 
-// row is a call, to an address of each family, and who is to answer it, from the first who is reached to the last.
+// row is a call, to an address of each family, and who is to answer it, from the first who is
+// reached to the last.
 type row struct {
 	who     caller
 	network string
@@ -120,7 +121,8 @@ func showAll(p *paper, bed *testbed.Bed, rs rules.Ruleset, rows []row) error {
 	return nil
 }
 
-// show makes the row's calls and writes what became of them, in one line. They are to agree with the row and with the model.
+// show makes the row's calls and writes what became of them, in one line. They are to agree with
+// the row and with the model.
 func (r row) show(p *paper, bed *testbed.Bed, rs rules.Ruleset) error {
 	var where, what []string
 	ok := true
@@ -152,8 +154,8 @@ func (r row) captures() bool {
 	return slices.Contains([]testbed.Name{testbed.Outbound, testbed.Inbound, testbed.DNS}, r.path[0])
 }
 
-// fulfilled reports whether those who were to answer did, and know whom the caller wanted. Nobody can know that of a datagram that
-// was redirected.
+// fulfilled reports whether those who were to answer did, and know whom the caller wanted. Nobody
+// can know that of a datagram that was redirected.
 func (r row) fulfilled(a testbed.Answer, to netip.AddrPort) bool {
 	hops := append([]testbed.Hop{a.Hop}, a.Upstream...)
 	return a.Outcome == testbed.Answered && slices.EqualFunc(hops, r.path, func(h testbed.Hop, want testbed.Name) bool {

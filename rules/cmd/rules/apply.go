@@ -123,8 +123,9 @@ type applied struct {
 
 func (applied) kind() string { return "Apply" }
 
-// besideIstio looks for what Istio's own programs have left in the namespace. In TPROXY mode it returns why that forbids to apply, in the
-// other it warns. What a missing permission or the kernel hides is no hindrance.
+// besideIstio looks for what Istio's own programs have left in the namespace. In TPROXY mode it
+// returns why that forbids to apply, in the other it warns. What a missing permission or the kernel
+// hides is no hindrance.
 func (s *system) besideIstio(ns *netns.NS, mode rules.Mode) error {
 	tables, err := nft.FindIstio(ns)
 	legacy, legacyErr := compat.FindIstio(ns)

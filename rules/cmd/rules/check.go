@@ -85,7 +85,8 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 	return s.reportCheck(ns, found, effect)
 }
 
-// reportCheck prints what was found. The effect of rules of other owners is nil if there are differences.
+// reportCheck prints what was found. The effect of rules of other owners is nil if there are
+// differences.
 func (s *system) reportCheck(ns *netns.NS, found compat.Comparison, effect *foreign.Effect) error {
 	equal := effect != nil
 	text := fmt.Sprintf("equal: %s holds exactly this ruleset, by %s\n", ns, found.Backend)

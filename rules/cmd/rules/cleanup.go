@@ -76,7 +76,8 @@ func withoutRules() rules.Routing {
 	return rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
 }
 
-// findOurs lists what there is of ours in the backends, and the routes unless another backend needs them.
+// findOurs lists what there is of ours in the backends, and the routes unless another backend needs
+// them.
 func (s *system) findOurs(ns *netns.NS, backends []compat.Backend) ([]string, error) {
 	var lines []string
 	var faults []error
@@ -142,8 +143,8 @@ func findIstio(ns *netns.NS, r rules.Redirect) ([]string, error) {
 	return slices.Concat(tables, legacy, routes), errors.Join(err, legacyErr, routesErr)
 }
 
-// removeIstio removes what Istio's own programs have left, and lists what it has removed also beside an error. The rules go first: they
-// need the routes.
+// removeIstio removes what Istio's own programs have left, and lists what it has removed also
+// beside an error. The rules go first: they need the routes.
 func removeIstio(ns *netns.NS, r rules.Redirect) ([]string, error) {
 	tables, err := nft.RemoveIstio(ns)
 	if noTables(err) {
@@ -158,8 +159,8 @@ func removeIstio(ns *netns.NS, r rules.Redirect) ([]string, error) {
 	return append(removed, routes...), err
 }
 
-// noTables reports whether the error says that the kernel has no nf_tables, in which case nothing is there to be removed. A kernel without
-// iptables-legacy is no error to package compat.
+// noTables reports whether the error says that the kernel has no nf_tables, in which case nothing
+// is there to be removed. A kernel without iptables-legacy is no error to package compat.
 func noTables(err error) bool {
 	var unsupported *nft.UnsupportedError
 	return errors.As(err, &unsupported)

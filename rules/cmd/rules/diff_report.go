@@ -18,7 +18,8 @@ type diffReport struct {
 	strict bool
 	// notCompared names what was left out, and why.
 	notCompared []string
-	// unstated says that a parameter which a log does not state explains all differences; empty if none does.
+	// unstated says that a parameter which a log does not state explains all differences; empty if
+	// none does.
 	unstated string
 }
 
@@ -86,8 +87,8 @@ func (r *diffReport) byUnstated(families []rules.Family, budget diff.Budget) {
 // unstatedLoopback is the parameter that no log states.
 const unstatedLoopback = "HOST_IPV4_LOOPBACK_CIDR"
 
-// verdict is the answer: without a difference it stays open while a side as a whole is not known, and with one while the side that
-// was compared is only one that it may be.
+// verdict is the answer: without a difference it stays open while a side as a whole is not known,
+// and with one while the side that was compared is only one that it may be.
 func (r diffReport) verdict() diff.Verdict {
 	verdict := r.Verdict(r.strict)
 	if r.left.isGuess || r.right.isGuess || verdict == diff.Equivalent && r.unknown() > 0 {
@@ -99,7 +100,8 @@ func (r diffReport) verdict() diff.Verdict {
 // unknown is how many things are not known of the sides as a whole.
 func (r diffReport) unknown() int { return len(r.left.undecided) + len(r.right.undecided) }
 
-// counted tells how many classes count as differences, and how many are known deviations that do not.
+// counted tells how many classes count as differences, and how many are known deviations that do
+// not.
 func (r diffReport) counted() (differences, known int) {
 	for _, c := range r.Classes {
 		if len(c.Deviations) > 0 && !r.strict {
@@ -190,7 +192,8 @@ func (side *diffSide) heading() string {
 	return strings.Join(append([]string{side.name}, side.notes...), "; ")
 }
 
-// classTexts writes the classes of packets: of those by the same known deviations only the simplest, unless they count.
+// classTexts writes the classes of packets: of those by the same known deviations only the
+// simplest, unless they count.
 func (s *system) classTexts(b *strings.Builder, r diffReport) {
 	known := map[string]int{}
 	for _, c := range r.Classes {

@@ -20,11 +20,13 @@ type diffSide struct {
 	diff.Side
 	name   string       // of the whole
 	family rules.Family // of which it has rules; Inet for both
-	// texts are those that the rules were read from, by family; a rule's position is the number of its line.
+	// texts are those that the rules were read from, by family; a rule's position is the number of
+	// its line.
 	texts map[rules.Family]sourceText
 	// undecided is what is not known of the whole side, and could decide about packets.
 	undecided []string
-	// elsewhere are chains that no packet of the comparison meets, such as those at the ingress hook of a device.
+	// elsewhere are chains that no packet of the comparison meets, such as those at the ingress
+	// hook of a device.
 	elsewhere []string
 	// unstated are the parameters that a log does not state.
 	unstated []string
@@ -53,7 +55,8 @@ type sourceText struct {
 	lines [][]byte
 }
 
-// load reads one side; beside says where the other side is from, and other is that side if it has been read already, or nil.
+// load reads one side; beside says where the other side is from, and other is that side if it has
+// been read already, or nil.
 func (s *system) load(p *parameters, from, beside spec, other *diffSide) (*diffSide, error) {
 	switch from.kind {
 	case kindSave:
@@ -73,8 +76,8 @@ func (s *system) load(p *parameters, from, beside spec, other *diffSide) (*diffS
 	return s.loadFlags(p, from.parameters, other)
 }
 
-// loadFlags compiles parameters. What they do not say of the pod is what the namespace at a place has, or if that is none what the
-// other side's log says, or what rules show assumes.
+// loadFlags compiles parameters. What they do not say of the pod is what the namespace at a place
+// has, or if that is none what the other side's log says, or what rules show assumes.
 func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, error) {
 	if p.located != nil {
 		return compiledSide(fmt.Sprintf("what pod %s should have", p.pod), p.Redirect)

@@ -77,7 +77,8 @@ func parseNamespaceSpec(text string) (spec, error) {
 	return spec{kind: kindNamespace, paths: [2]string{path}, part: part}, nil
 }
 
-// parseFlagsSpec reads flags as a shell would split them. The environment has no part in it, so that a SPEC means the same everywhere.
+// parseFlagsSpec reads flags as a shell would split them. The environment has no part in it, so
+// that a SPEC means the same everywhere.
 func parseFlagsSpec(n params.Names, text string) (*parameters, error) {
 	// Quotes around the whole are the SPEC's own.
 	if len(text) >= 2 && text[0] == '"' && text[len(text)-1] == '"' && strings.Count(text, `"`) == 2 {

@@ -17,7 +17,8 @@ type planned struct {
 	Namespace string      `json:"namespace"`
 	Backend   string      `json:"backend"`
 	Ruleset   jsonRuleset `json:"ruleset"`
-	// Transaction has a line for each message, or with iptables-legacy what its programs would load.
+	// Transaction has a line for each message, or with iptables-legacy what its programs would
+	// load.
 	Transaction []string `json:"transaction"`
 	Bytes       int      `json:"bytes"`
 }

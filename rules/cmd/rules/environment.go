@@ -16,8 +16,8 @@ type setting struct {
 	source    string // for errors
 }
 
-// settings chooses, for each parameter that is set anywhere, the source that counts: the flag, or else the last of its
-// variables. What is outranked is not looked at, as in Istio.
+// settings chooses, for each parameter that is set anywhere, the source that counts: the flag, or
+// else the last of its variables. What is outranked is not looked at, as in Istio.
 func (in *inputs) settings(variable func(string) (string, bool)) []setting {
 	var found []setting
 	for i := range in.parameters {

@@ -69,8 +69,8 @@ func withoutArrows(args []string) []string {
 	return replaced
 }
 
-// packetTexts returns the packets that the arguments state: each is one, or all are words of packets,
-// each of which begins with its direction.
+// packetTexts returns the packets that the arguments state: each is one, or all are words of
+// packets, each of which begins with its direction.
 func packetTexts(args []string) []string {
 	if !slices.ContainsFunc(args, func(a string) bool { return len(strings.Fields(a)) < 2 }) {
 		return args

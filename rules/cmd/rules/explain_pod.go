@@ -49,7 +49,8 @@ func (e *explainedPod) note(notes ...decide.Note) string {
 	return text
 }
 
-// explainPod tells what the plugin would decide about the pod in a file, and what would then happen to the packets.
+// explainPod tells what the plugin would decide about the pod in a file, and what would then happen
+// to the packets.
 func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	workload, err := s.readWorkload(p.podFile)
 	if err != nil {
@@ -86,8 +87,8 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	return s.printRedirected(head, result, redirect, packets)
 }
 
-// decidedEarlier notes the decision that a runtime's annotations bring before the pod is read, if that has another reason. It is what the
-// record and the metrics then have.
+// decidedEarlier notes the decision that a runtime's annotations bring before the pod is read, if
+// that has another reason. It is what the record and the metrics then have.
 func decidedEarlier(a decide.Attachment, settings *decide.Settings, decision decide.Decision) []decide.Note {
 	if len(a.Annotations) == 0 {
 		a.Annotations = map[string]string{"kubernetes.io/config.source": "api"} // as the kubelet adds to those that a runtime passes
@@ -122,7 +123,8 @@ func (s *system) printLeftAlone(head string, result explainedPod, packets []rule
 	return s.print(head+"\n"+traces, result)
 }
 
-// settings are those of the plugin's configuration, if there is one, and the deviations that are turned off besides.
+// settings are those of the plugin's configuration, if there is one, and the deviations that are
+// turned off besides.
 func (p *parameters) settings() (*decide.Settings, error) {
 	settings := decide.Settings{}
 	if p.config != "" {
@@ -175,7 +177,8 @@ func (s *system) readWorkload(path string) (*podfile.Workload, error) {
 	return workload, nil
 }
 
-// addressesOf are those that --pod-ip gives, or the pod's own; a pod that has none yet is taken to have one of IPv4, with a note.
+// addressesOf are those that --pod-ip gives, or the pod's own; a pod that has none yet is taken to
+// have one of IPv4, with a note.
 func (p *parameters) addressesOf(pod *decide.Pod) ([]netip.Addr, []decide.Note) {
 	if len(p.podIPs) > 0 {
 		return p.podIPs, nil

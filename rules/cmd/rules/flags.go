@@ -14,7 +14,8 @@ type inputs struct {
 	sections []section
 	// tolerated parameters have no effect on the command.
 	tolerated []section
-	// check, if not nil, finds what else is wrong with the parameters and the arguments. Without it arguments are wrong.
+	// check, if not nil, finds what else is wrong with the parameters and the arguments. Without it
+	// arguments are wrong.
 	check func(p *parameters, args []string) []error
 
 	parameters []parameter         // see load
@@ -27,14 +28,15 @@ var captureSections = []section{
 	sectionProxy, sectionInbound, sectionTProxy, sectionOutbound, sectionDNS, sectionPod, sectionSluice,
 }
 
-// actionSections are the parameters by which an init container says what to do. Commands that only look tolerate them, so that
-// the arguments of such a container can be pasted.
+// actionSections are the parameters by which an init container says what to do. Commands that only
+// look tolerate them, so that the arguments of such a container can be pasted.
 var actionSections = []section{sectionDryRun, sectionAction, sectionProbe, sectionIgnored}
 
 // ofCapture are those and others.
 func ofCapture(others ...section) []section { return slices.Concat(captureSections, others) }
 
-// load takes the parameters from the table. Only a command that runs does so: it would slow down the start of all others.
+// load takes the parameters from the table. Only a command that runs does so: it would slow down
+// the start of all others.
 func (in *inputs) load() {
 	in.given = map[string][]string{}
 	in.parameters = slices.DeleteFunc(table(), func(p parameter) bool {
@@ -42,8 +44,8 @@ func (in *inputs) load() {
 	})
 }
 
-// parseFlags reads the command line and returns the arguments that are not flags. A wrong value is no error yet: the values are
-// read together, so that all faults can be reported.
+// parseFlags reads the command line and returns the arguments that are not flags. A wrong value is
+// no error yet: the values are read together, so that all faults can be reported.
 func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 	flags := pflag.NewFlagSet(cmd, pflag.ContinueOnError)
 	flags.Usage = func() {}
@@ -103,7 +105,8 @@ func (in *inputs) meantFlag(err error) string {
 	return didYouMean(unknown.GetSpecifiedName(), "--", names)
 }
 
-// mentioned returns the names and the letters that may be those of flags in the arguments. Values that look like flags are among them.
+// mentioned returns the names and the letters that may be those of flags in the arguments. Values
+// that look like flags are among them.
 func mentioned(args []string) (names map[string]bool, letters string) {
 	names = map[string]bool{}
 	var all strings.Builder // there may be thousands of prefixes behind as many letters
@@ -129,7 +132,8 @@ func (v flagValue) Set(text string) error {
 	return nil
 }
 
-// give keeps one value of a flag. The values of a list add up, those of a repeatable flag count each, else the last one counts.
+// give keeps one value of a flag. The values of a list add up, those of a repeatable flag count
+// each, else the last one counts.
 func (in *inputs) give(p *parameter, text string) {
 	if !p.repeat && !p.list {
 		in.given[p.flag] = nil
@@ -156,7 +160,8 @@ func (v flagValue) Type() string {
 	return v.p.value
 }
 
-// outputLetter means --output in front of its values, and Istio's --istio-local-outbound-ports-exclude in front of ports.
+// outputLetter means --output in front of its values, and Istio's
+// --istio-local-outbound-ports-exclude in front of ports.
 const (
 	outputLetter = "o"
 	outputFlag   = "output"

@@ -37,7 +37,8 @@ func TestFlagsAreFoundInAllSpellings(t *testing.T) {
 	}
 }
 
-// Each flag costs the same, however many there are: to collect the letters must not copy those before.
+// Each flag costs the same, however many there are: to collect the letters must not copy those
+// before.
 func TestThousandsOfFlagsWithTheirValues(t *testing.T) {
 	args := slices.Repeat([]string{"-x10.96.0.1/32"}, 20_000)
 	if n := testing.AllocsPerRun(1, func() { mentioned(args) }); n > 100 {

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// FuzzInputs reads lines as arguments, and lines that begin with $ as variables. What is accepted must compile.
+// FuzzInputs reads lines as arguments, and lines that begin with $ as variables. What is accepted
+// must compile.
 func FuzzInputs(f *testing.F) {
 	for _, lines := range []string{
 		"-p\n15001\n-z\n15006\n-u\n1337\n-m\nREDIRECT\n-i\n*\n-x\n\n-b\n*\n-d\n15090,15021,15020\n--log_output_level=default:info",

@@ -170,7 +170,8 @@ func (in *inputs) printFlags(out io.Writer) {
 	}
 }
 
-// inSections orders the parameters by section, and in a section as the table does, without those that have no effect.
+// inSections orders the parameters by section, and in a section as the table does, without those
+// that have no effect.
 func (in *inputs) inSections() []parameter {
 	return slices.SortedStableFunc(func(yield func(parameter) bool) {
 		for _, p := range in.parameters {

@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// jsonVersion changes when a reader of the older form would misunderstand the newer. New fields and new words may come without.
+// jsonVersion changes when a reader of the older form would misunderstand the newer. New fields and
+// new words may come without.
 const jsonVersion = 1
 
 // The JSON form of a ruleset. The help topic "json" describes it.
@@ -77,7 +78,8 @@ type (
 
 func (rulesetDocument) kind() string { return "Ruleset" }
 
-// toJSON is the form of a ruleset that is part of a document, toDocument the one that is a document.
+// toJSON is the form of a ruleset that is part of a document, toDocument the one that is a
+// document.
 func toJSON(rs rules.Ruleset) jsonRuleset { return jsonRuleset{jsonVersion, toDocument(rs)} }
 
 func toDocument(rs rules.Ruleset) rulesetDocument {

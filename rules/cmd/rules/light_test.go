@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// The command starts in milliseconds, and is copied into other people's images: what is big or slow to start is not linked.
+// The command starts in milliseconds, and is copied into other people's images: what is big or slow
+// to start is not linked.
 func TestTheCommandStaysLight(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {

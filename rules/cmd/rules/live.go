@@ -22,7 +22,8 @@ func (s *system) rulesetOf(p *parameters) (rules.Ruleset, error) {
 	return live, err
 }
 
-// readLive reads the rules of all owners: of nf_tables, of iptables-legacy, or of both in the order in which packets meet them.
+// readLive reads the rules of all owners: of nf_tables, of iptables-legacy, or of both in the order
+// in which packets meet them.
 func (s *system) readLive(ns *netns.NS, of compat.BackendName) (rules.Ruleset, error) {
 	part := compat.OriginAll
 	switch of {

@@ -38,7 +38,8 @@ func (tracedPacket) kind() string { return "TracedPacket" }
 // mostReproducers bounds the files that a trace writes.
 const mostReproducers = 10
 
-// reproducer writes a file with what reproduces a difference: the packet, both paths, and the ruleset in nft's syntax.
+// reproducer writes a file with what reproduces a difference: the packet, both paths, and the
+// ruleset in nft's syntax.
 func (t *liveTracer) reproducer(o livetrace.Observation) (string, error) {
 	file, err := os.CreateTemp("", "rules-trace-*.nft")
 	if err != nil {

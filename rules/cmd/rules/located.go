@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// locateTime bounds the question for a pod. The agent answers within a second, or says why it does not.
+// locateTime bounds the question for a pod. The agent answers within a second, or says why it does
+// not.
 const locateTime = 3 * time.Second
 
 // podName is a pod's namespace and name, as --pod has them.
@@ -42,7 +43,8 @@ func parsePodName(words string) (podName, error) {
 	return podName{namespace, name}, nil
 }
 
-// setPod takes a name, or a file for explain. A file that is there is meant, and what looks like one.
+// setPod takes a name, or a file for explain. A file that is there is meant, and what looks like
+// one.
 func (p *parameters) setPod(words string) error {
 	if words == "" {
 		return errors.New("it is empty: want NAMESPACE/NAME")
@@ -88,7 +90,8 @@ func (in *inputs) podFaults(p *parameters) []error {
 	return errs
 }
 
-// locate asks the node agent for the pod, and makes the parameters mean its namespace and its redirection.
+// locate asks the node agent for the pod, and makes the parameters mean its namespace and its
+// redirection.
 func (s *system) locate(p *parameters) error {
 	ctx, cancel := context.WithTimeout(context.Background(), locateTime)
 	defer cancel()
@@ -120,7 +123,8 @@ func (s *system) unlocated(ctx context.Context, p *parameters, err error) error 
 	return refused(fmt.Errorf("pod %s: node agent: %w", p.pod, err))
 }
 
-// leftAlone is the error of a command that is about the rules of a pod which should have none; nil for others.
+// leftAlone is the error of a command that is about the rules of a pod which should have none; nil
+// for others.
 func (p *parameters) leftAlone() error {
 	if p.located == nil || p.located.Redirect != nil {
 		return nil

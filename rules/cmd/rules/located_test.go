@@ -23,7 +23,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// node is a node agent that has these pods, by their names in the namespace default. It returns its run directory.
+// node is a node agent that has these pods, by their names in the namespace default. It returns its
+// run directory.
 func node(t *testing.T, pods map[string]agent.Location) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -89,7 +90,8 @@ func meshPod(t *testing.T, ns *netns.NS) agent.Location {
 	}
 }
 
-// A pod of the node is all that a command need be told: what it should have, and where it is, says the agent.
+// A pod of the node is all that a command need be told: what it should have, and where it is, says
+// the agent.
 func TestCommandsAboutAPodOfTheNode(t *testing.T) {
 	ns := netnstest.New(t)
 	good := meshPod(t, ns)
@@ -198,7 +200,8 @@ func istioLog(t *testing.T) string {
 	return log
 }
 
-// The log of a pod's own init container is compared with what the kernel holds for the pod: for Sluice it is one to be left alone.
+// The log of a pod's own init container is compared with what the kernel holds for the pod: for
+// Sluice it is one to be left alone.
 func TestTheLogOfAnInitContainerAgainstItsPod(t *testing.T) {
 	ns := netnstest.New(t)
 	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD())
@@ -260,7 +263,8 @@ func TestCommandsWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// FuzzPodName reads any name: what is one has two parts that could be in a path, and is written as it was read.
+// FuzzPodName reads any name: what is one has two parts that could be in a path, and is written as
+// it was read.
 func FuzzPodName(f *testing.F) {
 	for _, text := range []string{"default/web", "a/b.c", "", "/", "../..", "a/b/c", "A/b", "a/b..c"} {
 		f.Add(text)

@@ -1,5 +1,5 @@
-// Command rules programs, shows, checks and explains the traffic redirection of a mesh pod. Its flags and environment
-// variables are those of istio-iptables; `rules help` describes it.
+// Command rules programs, shows, checks and explains the traffic redirection of a mesh pod. Its
+// flags and environment variables are those of istio-iptables; `rules help` describes it.
 //
 //go:debug updatemaxprocs=0
 package main
@@ -16,8 +16,8 @@ func main() {
 	os.Exit(run(thisSystem(), os.Args[1:]))
 }
 
-// sparePrefixes keeps the garbage collector from looking through thousands of prefixes, which are all needed until the end. The kernel
-// bounds a command line, and so the memory that this takes.
+// sparePrefixes keeps the garbage collector from looking through thousands of prefixes, which are
+// all needed until the end. The kernel bounds a command line, and so the memory that this takes.
 func sparePrefixes(args []string) {
 	size := 0
 	for _, a := range args {

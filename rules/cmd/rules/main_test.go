@@ -78,8 +78,8 @@ func runScripts(t *testing.T, dir string) {
 	})
 }
 
-// scriptCondition is [program:NAME]: whether the program is installed. Where no test may be left out, a missing one is an error,
-// which testscript's own [exec:NAME] is not.
+// scriptCondition is [program:NAME]: whether the program is installed. Where no test may be left
+// out, a missing one is an error, which testscript's own [exec:NAME] is not.
 func scriptCondition(condition string) (bool, error) {
 	name, ok := strings.CutPrefix(condition, "program:")
 	if !ok {
@@ -156,7 +156,8 @@ func scriptAgent(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// scriptNamespace makes a namespace with the addresses: namespace NAME ADDRESS/LENGTH... It can be opened by its name.
+// scriptNamespace makes a namespace with the addresses: namespace NAME ADDRESS/LENGTH... It can be
+// opened by its name.
 func scriptNamespace(ts *testscript.TestScript, _ bool, args []string) {
 	ns, err := netns.New()
 	ts.Check(err)
@@ -215,7 +216,8 @@ func scriptWithin(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// scriptUntouched wants no table of nftables, no rules of ours in iptables-legacy, and no route of ours: untouched NAME
+// scriptUntouched wants no table of nftables, no rules of ours in iptables-legacy, and no route of
+// ours: untouched NAME
 func scriptUntouched(ts *testscript.TestScript, neg bool, args []string) {
 	ns := opened(ts, args[0])
 	defer ns.Close()
@@ -230,7 +232,8 @@ func scriptUntouched(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// Thousands of prefixes, which all live until the end, are no reason to look for garbage; a short command line changes nothing.
+// Thousands of prefixes, which all live until the end, are no reason to look for garbage; a short
+// command line changes nothing.
 func TestManyPrefixesSpareTheCollector(t *testing.T) {
 	for size, want := range map[int]int{100: 100, 100_000: 400} {
 		before := debug.SetGCPercent(100)

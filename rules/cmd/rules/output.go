@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// A document is an object that a command prints as JSON. It is a struct without the fields "version"
-// and "kind", which encode adds. The published JSON Schema describes every kind.
+// A document is an object that a command prints as JSON. It is a struct without the fields
+// "version" and "kind", which encode adds. The published JSON Schema describes every kind.
 type document interface{ kind() string }
 
 // print writes a result to stdout, as text or as JSON.

@@ -15,7 +15,8 @@ import (
 // A parameter is one input. Help, parsing and the names in errors all come from its row in [table].
 type parameter struct {
 	flag, short string
-	// variables of the environment, of which a later one outranks the earlier, and the flag outranks all.
+	// variables of the environment, of which a later one outranks the earlier, and the flag
+	// outranks all.
 	variables []string
 	value     string // stands for the value in help; empty for a truth value
 	fallback  string // what holds without flag and variable, as shown in help
@@ -112,7 +113,8 @@ func (p *parameters) addWithout(text string) error {
 	return err
 }
 
-// setNetns refuses the empty path, which a script's unset variable yields: the current namespace may be the host's.
+// setNetns refuses the empty path, which a script's unset variable yields: the current namespace
+// may be the host's.
 func (p *parameters) setNetns(text string) error {
 	if text == "" {
 		return errors.New("the path is empty: leave the flag out to mean the current namespace")

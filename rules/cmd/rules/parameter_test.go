@@ -11,7 +11,8 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// istioFlags are the flags of istio-iptables, as its source has them: name, letter, variables, default.
+// istioFlags are the flags of istio-iptables, as its source has them: name, letter, variables,
+// default.
 var istioFlags = []struct {
 	flag, short, variables, fallback string
 }{
@@ -80,7 +81,8 @@ func TestVariablesAreNamedAfterTheFlag(t *testing.T) {
 	}
 }
 
-// TestDefaultsInHelpHold sets each parameter to the default that help shows, which must change nothing.
+// TestDefaultsInHelpHold sets each parameter to the default that help shows, which must change
+// nothing.
 func TestDefaultsInHelpHold(t *testing.T) {
 	for _, p := range table() {
 		if p.fallback == "" {
@@ -100,7 +102,8 @@ func TestEveryParameterIsDescribed(t *testing.T) {
 	seen := map[string]section{}
 	for _, p := range table() {
 		for _, name := range append(slices.Clone(p.variables), "--"+p.flag) {
-			// The packets of explain and the filters of trace have the same words. No command has both.
+			// The packets of explain and the filters of trace have the same words. No command has
+			// both.
 			other, found := seen[name]
 			if found && name != "--" && (other != sectionExplain || p.section != sectionTrace) {
 				t.Errorf("%s: twice in the table", name)
@@ -113,7 +116,8 @@ func TestEveryParameterIsDescribed(t *testing.T) {
 	}
 }
 
-// TestFaultsAreNamedAfterInputs wants a parameter for every field of which rules.Validate reports faults.
+// TestFaultsAreNamedAfterInputs wants a parameter for every field of which rules.Validate reports
+// faults.
 func TestFaultsAreNamedAfterInputs(t *testing.T) {
 	fields := map[string]bool{}
 	for _, p := range table() {

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// complete returns the redirection with all that depends on the pod: its families, its nameservers, the proxy's ids.
+// complete returns the redirection with all that depends on the pod: its families, its nameservers,
+// the proxy's ids.
 func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 	if p.located != nil {
 		return p.Redirect, p.leftAlone()
@@ -84,7 +85,8 @@ func (s *system) findNameservers(p *parameters) error {
 	return nil
 }
 
-// warnOfNameservers names the servers whose queries pass the proxy since their family is not captured.
+// warnOfNameservers names the servers whose queries pass the proxy since their family is not
+// captured.
 func (s *system) warnOfNameservers(r rules.Redirect) {
 	if !r.DNS.Capture || r.DNS.All || r.IPv6 {
 		return
@@ -100,8 +102,8 @@ func (s *system) warnOfNameservers(r rules.Redirect) {
 	}
 }
 
-// nameservers reads resolv.conf(5) as Istio does: every server counts, not only the first three, and what is not an address is
-// passed over.
+// nameservers reads resolv.conf(5) as Istio does: every server counts, not only the first three,
+// and what is not an address is passed over.
 func nameservers(path string) ([]netip.Addr, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -37,8 +37,9 @@ func run(s *system, args []string) int {
 	return exitCode(err)
 }
 
-// execute calls a sub-command that is named at once, and leaves all else, such as help, to cobra. To make those that are not needed, and to
-// let cobra look for the one that is, would take as long as to read its flags.
+// execute calls a sub-command that is named at once, and leaves all else, such as help, to cobra.
+// To make those that are not needed, and to let cobra look for the one that is, would take as long
+// as to read its flags.
 func execute(s *system, args []string) error {
 	if len(args) > 0 && args[0] == "--version" {
 		args = append([]string{"version"}, args[1:]...)

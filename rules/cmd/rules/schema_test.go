@@ -127,7 +127,8 @@ func without(references map[reflect.Type]*jsonschema.Schema, but reflect.Type) m
 	return others
 }
 
-// loosen allows other fields if open is true. It takes null away, because the program prints no null.
+// loosen allows other fields if open is true. It takes null away, because the program prints no
+// null.
 func loosen(s *jsonschema.Schema, open bool) {
 	if s == nil {
 		return
@@ -184,8 +185,8 @@ func TestSchemaRefusesWhatIsNotPrinted(t *testing.T) {
 	}
 }
 
-// validateOutput returns an error if an object of a stream is not as the published schema says, or has
-// a field of which that says nothing.
+// validateOutput returns an error if an object of a stream is not as the published schema says, or
+// has a field of which that says nothing.
 func validateOutput(stream io.Reader) error {
 	schema := new(jsonschema.Schema)
 	if err := json.Unmarshal([]byte(jsonSchema), schema); err != nil {
@@ -237,8 +238,8 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.Writer.Write(p)
 }
 
-// runRecorded is run, and holds all JSON against the schema: one object on stdout, and any number on
-// stderr. A script that a command fails in this way sees exit code 99.
+// runRecorded is run, and holds all JSON against the schema: one object on stdout, and any number
+// on stderr. A script that a command fails in this way sees exit code 99.
 func runRecorded(s *system, args []string) int {
 	out, errs := &recorder{Writer: s.stdout}, &recorder{Writer: s.stderr}
 	s.stdout, s.stderr = out, errs

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// BenchmarkProcess compares whole processes: an empty Go program is the floor of rules apply into a fresh namespace, with the
-// arguments of istio-init. The aim is three times the floor.
+// BenchmarkProcess compares whole processes: an empty Go program is the floor of rules apply into a
+// fresh namespace, with the arguments of istio-init. The aim is three times the floor.
 func BenchmarkProcess(b *testing.B) {
 	ns := netnstest.New(b)
 	dir := b.TempDir()

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-// system is all that the command takes from the world around it and gives to it, but for the kernel's rules.
+// system is all that the command takes from the world around it and gives to it, but for the
+// kernel's rules.
 type system struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -23,8 +24,8 @@ type system struct {
 	users, groups  rules.Lookup                          // ids by name
 	addresses      func(*netns.NS) ([]netip.Addr, error) // of the interfaces, in the kernel's order
 	resolvConf     string                                // path of resolv.conf(5)
-	// validate proves by connections that the capture works, for --run-validation. The error of a capture that does not work is
-	// made with invalid.
+	// validate proves by connections that the capture works, for --run-validation. The error of a
+	// capture that does not work is made with invalid.
 	validate func(*system, validation) error
 
 	json bool // the user wants results, warnings and errors as JSON

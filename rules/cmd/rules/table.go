@@ -13,7 +13,8 @@ func table() []parameter {
 	return slices.Concat(captureTable(), otherTable(), packetTable(), diffTable(), liveTraceTable(), budgetTable())
 }
 
-// otherTable lists the parameters that are Sluice's own, and those of istio-iptables that say what to do.
+// otherTable lists the parameters that are Sluice's own, and those of istio-iptables that say what
+// to do.
 func otherTable() []parameter {
 	return []parameter{
 		{
@@ -157,7 +158,8 @@ func otherTable() []parameter {
 	}
 }
 
-// ignored is a parameter of istio-iptables that has no meaning here. A truth value (no placeholder) is checked nevertheless.
+// ignored is a parameter of istio-iptables that has no meaning here. A truth value (no placeholder)
+// is checked nevertheless.
 func ignored(flag, variable, value, why string) parameter {
 	p := parameter{flag: flag, value: value, help: why, section: sectionIgnored}
 	if variable != "" {

@@ -80,7 +80,8 @@ func stepText(step rules.Step) string {
 	return text
 }
 
-// longestRule is how many bytes of a rule are written where it is one of many things: lists of addresses may be of any length.
+// longestRule is how many bytes of a rule are written where it is one of many things: lists of
+// addresses may be of any length.
 const longestRule = 2000
 
 // shortened cuts the text of a rule that is longer than that.

@@ -13,7 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// scriptDevice gives a namespace an interface with a default route: device NAMESPACE INTERFACE ADDRESS/LENGTH...
+// scriptDevice gives a namespace an interface with a default route: device NAMESPACE INTERFACE
+// ADDRESS/LENGTH...
 func scriptDevice(ts *testscript.TestScript, _ bool, args []string) {
 	ns := opened(ts, args[0])
 	defer ns.Close()
@@ -43,8 +44,9 @@ func scriptDevice(ts *testscript.TestScript, _ bool, args []string) {
 	}))
 }
 
-// scriptProxy runs a command in a namespace as the proxy's user, without any capability, writes what it says to the files out and
-// err, and wants an exit code: proxy NAMESPACE CODE rules ARGUMENT...
+// scriptProxy runs a command in a namespace as the proxy's user, without any capability, writes
+// what it says to the files out and err, and wants an exit code: proxy NAMESPACE CODE rules
+// ARGUMENT...
 func scriptProxy(ts *testscript.TestScript, _ bool, args []string) {
 	ns := opened(ts, args[0])
 	defer ns.Close()

@@ -21,7 +21,8 @@ func newVersionCommand(s *system) *cobra.Command {
 	})
 }
 
-// version is set by the linker (-X main.version=...); without it what the Go toolchain has noted counts.
+// version is set by the linker (-X main.version=...); without it what the Go toolchain has noted
+// counts.
 var version string
 
 // build is what is known of this executable.

@@ -1,5 +1,6 @@
-// Command kubernetes is the whole control plane, the node's agents and etcd as one program: what it is called by, or else its
-// first argument, says which of them it is. One program is linked once, and takes a third of the space of eight.
+// Command kubernetes is the whole control plane, the node's agents and etcd as one program: what it
+// is called by, or else its first argument, says which of them it is. One program is linked once,
+// and takes a third of the space of eight.
 package main
 
 import (

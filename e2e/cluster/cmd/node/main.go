@@ -1,5 +1,6 @@
-// Command node is the keeper of a machine and its init, as package machine describes them. It is a program of its own, and not the
-// caller's, because init runs alone in its namespaces, where a test binary has no business.
+// Command node is the keeper of a machine and its init, as package machine describes them. It is a
+// program of its own, and not the caller's, because init runs alone in its namespaces, where a test
+// binary has no business.
 //
 //	node keep DIR    is the keeper of the machine in the folder
 //	node init DIR    is its first process, started by the keeper

@@ -1,6 +1,7 @@
-// Command runc is what a container engine calls as runc where root has not all capabilities: runc refuses to give a container one that
-// it has not itself, and a privileged container asks for all. The program takes what root has not out of the container's specification,
-// and becomes the next runc in the PATH.
+// Command runc is what a container engine calls as runc where root has not all capabilities: runc
+// refuses to give a container one that it has not itself, and a privileged container asks for all.
+// The program takes what root has not out of the container's specification, and becomes the next
+// runc in the PATH.
 package main
 
 import (

@@ -34,7 +34,8 @@ func boundingSet() (map[string]bool, error) {
 	return set, nil
 }
 
-// restrict rewrites a file that specifies a container or a process, where there is one, without the capabilities that are not in a set.
+// restrict rewrites a file that specifies a container or a process, where there is one, without the
+// capabilities that are not in a set.
 func restrict(file string, set map[string]bool) error {
 	content, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) { // runc says it better

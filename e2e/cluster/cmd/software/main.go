@@ -1,5 +1,6 @@
-// Command software builds what a node needs, as the tests would, so that they find it: a user builds, and root runs the tests. With
-// E2E_PROVIDER=kind in the environment it builds what a cluster of kind needs too; only root can make its nodes' file system.
+// Command software builds what a node needs, as the tests would, so that they find it: a user
+// builds, and root runs the tests. With E2E_PROVIDER=kind in the environment it builds what a
+// cluster of kind needs too; only root can make its nodes' file system.
 package main
 
 import (

@@ -1,5 +1,6 @@
-// Command pilot-agent stands in an image for Istio's, of which the real one is beside it: only for "proxy", which would start Envoy,
-// the sample application's proxy runs. All else that injected containers ask for (istio-iptables, wait, request) is the real one's.
+// Command pilot-agent stands in an image for Istio's, of which the real one is beside it: only for
+// "proxy", which would start Envoy, the sample application's proxy runs. All else that injected
+// containers ask for (istio-iptables, wait, request) is the real one's.
 package main
 
 import (
@@ -22,7 +23,8 @@ func main() {
 	os.Exit(1)
 }
 
-// command is what to run in place of pilot-agent with arguments. The mode is Istio's word for how inbound connections come.
+// command is what to run in place of pilot-agent with arguments. The mode is Istio's word for how
+// inbound connections come.
 func command(args []string, mode string) []string {
 	if !slices.Equal(args[:min(len(args), 2)], []string{"proxy", "sidecar"}) {
 		return append([]string{realAgent}, args...)

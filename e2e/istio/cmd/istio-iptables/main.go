@@ -1,4 +1,5 @@
-// Command istio-iptables is Istio's, as pilot-agent embeds it: the program with which Sluice's rules are compared.
+// Command istio-iptables is Istio's, as pilot-agent embeds it: the program with which Sluice's
+// rules are compared.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command facts prints, as JSON, what a kernel has of what rules and diagnosis can use: kernels.Facts.
+// Command facts prints, as JSON, what a kernel has of what rules and diagnosis can use:
+// kernels.Facts.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command guest is the only program of the project's own that an initramfs needs: /init, and by another name the kernel's modprobe.
+// Command guest is the only program of the project's own that an initramfs needs: /init, and by
+// another name the kernel's modprobe.
 package main
 
 import (

@@ -1,7 +1,9 @@
-// Command kernels boots real kernels, runs our tests on each, and compares the results with the table of e2e/README.md: see package kernels.
+// Command kernels boots real kernels, runs our tests on each, and compares the results with the
+// table of e2e/README.md: see package kernels.
 //
-// Exit code 0: all is as it must be, or -kernel or -shape left something out and the rest is. 1: something is not, or SLUICE_REQUIRE=1 or
-// CI=true and something that is needed is missing, which otherwise is said and ends it with 0.
+// Exit code 0: all is as it must be, or -kernel or -shape left something out and the rest is. 1:
+// something is not, or SLUICE_REQUIRE=1 or CI=true and something that is needed is missing, which
+// otherwise is said and ends it with 0.
 package main
 
 import (

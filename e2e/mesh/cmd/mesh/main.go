@@ -1,4 +1,5 @@
-// Command mesh is a sample application of a mesh and the proxy beside it, for tests, in one program:
+// Command mesh is a sample application of a mesh and the proxy beside it, for tests, in one
+// program:
 //
 //	mesh proxy sidecar [-transparent]             the proxy that stands for Envoy; its arguments begin as pilot-agent's
 //	mesh serve [-tcp 8080,9090] [-udp 7000]       an application: HTTP and UDP servers that tell what they see

@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A world is a pod with an application and a proxy, and outside of it a server that stands for all others.
+// A world is a pod with an application and a proxy, and outside of it a server that stands for all
+// others.
 type world struct {
 	netnstest.Pair
 	t *testing.T

@@ -22,8 +22,8 @@ const (
 // A Painter reports whether text is painted; the zero value leaves it as it is.
 type Painter bool
 
-// For paints what is written to the file if that is a terminal whose user has not declined colours: by NO_COLOR
-// (https://no-color.org), or by a TERM that knows none.
+// For paints what is written to the file if that is a terminal whose user has not declined colours:
+// by NO_COLOR (https://no-color.org), or by a TERM that knows none.
 func For(f *os.File) Painter {
 	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return false

@@ -1,4 +1,5 @@
-// Command dns is CoreDNS with the plugins that a cluster's Corefile names. Its own main links the clients of three clouds too.
+// Command dns is CoreDNS with the plugins that a cluster's Corefile names. Its own main links the
+// clients of three clouds too.
 package main
 
 import (
