@@ -42,6 +42,9 @@ type Observation struct {
 	Differences []string
 	// NotCompared says why the paths were not compared; empty if they were.
 	NotCompared string
+	// Repeated reports that the packet is not the first one of its connection, such as a SYN that
+	// is sent again: NAT does not decide about it, and the outcome is not the connection's.
+	Repeated bool
 }
 
 // A Step is a rule that matched, or the policy of a chain.
@@ -83,9 +86,35 @@ func Match(rs *rules.Ruleset, p trace.Packet, packet rules.Packet, ownerKnown bo
 		return Observation{}, false
 	}
 	o := Observation{Time: p.Time, Packet: packet, Steps: stepsOf(rs, p)}
+	if o.Repeated = repeated(p); o.Repeated {
+		o.Packet.Status = rules.StatusConfirmed
+	}
 	o.decide()
 	o.compare(rs, ownerKnown)
+	if len(o.Differences) > 0 && !o.Repeated {
+		// A kernel before 6.16 does not say whether it has seen the connection before.
+		again := o
+		again.Packet.Status, again.Differences = rules.StatusConfirmed, nil
+		if again.compare(rs, ownerKnown); len(again.Differences) == 0 && again.NotCompared == "" {
+			o = again
+			o.Repeated = true
+		}
+	}
 	return o, true
+}
+
+// repeated reports whether the kernel says that it has seen the connection before the packet. What
+// arrives by lo has been seen at output.
+func repeated(p trace.Packet) bool {
+	for _, e := range p.Events {
+		if e.Header != nil && e.In != p.Events[0].In {
+			return false
+		}
+		if e.Confirmed {
+			return true
+		}
+	}
+	return false
 }
 
 // PacketOf returns the packet as it entered its first hook.

@@ -67,7 +67,7 @@ func (n *Namespace) Sender(protocol rules.Protocol, source, destination netip.Ad
 		for _, s := range sockets {
 			if s.ID.SourcePort == source.Port() && (s.ID.DestinationPort == destination.Port() || s.ID.DestinationPort == 0 && protocol == rules.UDP) {
 				local, _ := netip.AddrFromSlice(s.ID.Source)
-				if local.Unmap() == source.Addr() || local.IsUnspecified() {
+				if local = local.Unmap(); local == source.Addr() || local.IsUnspecified() {
 					return processOf(s), true
 				}
 			}

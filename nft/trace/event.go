@@ -67,6 +67,9 @@ type Event struct {
 	State    rules.State
 	HasState bool
 	Reply    bool // direction of answers
+	// Confirmed reports that an earlier packet of the connection has passed, or this one on its way
+	// to lo. Kernels before 6.16 do not say so.
+	Confirmed bool
 }
 
 // A Header is what the headers of a packet say. Ports are 0 where the protocol has none, or the
@@ -82,6 +85,7 @@ type Header struct {
 // Attributes that golang.org/x/sys/unix lacks (Linux 6.16, linux/netfilter/nf_tables.h).
 const (
 	attrDirection = 19
+	attrStatus    = 20
 	attrState     = 21
 )
 
@@ -93,6 +97,9 @@ const (
 	stateNew         = 1 << 3
 	stateUntracked   = 1 << 6
 )
+
+// statusConfirmed is IPS_CONFIRMED of NFTA_TRACE_CT_STATUS.
+const statusConfirmed = 1 << 3
 
 var errShort = errors.New("trace message: no nfnetlink header")
 
@@ -145,6 +152,8 @@ func Decode(payload []byte) (Event, error) {
 			protocol = d.Uint32()
 		case attrDirection:
 			e.Reply = d.Uint8() == 1
+		case attrStatus:
+			e.Confirmed = d.Uint32()&statusConfirmed != 0
 		case attrState:
 			e.State, e.HasState = stateOf(d.Uint32())
 		}

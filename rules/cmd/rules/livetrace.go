@@ -182,7 +182,7 @@ func (t *liveTracer) take(b trace.Batch) error {
 		if known {
 			packet.Owner = &sender.Owner
 		}
-		if o, ok := livetrace.Match(&t.ruleset, p, packet, known); ok {
+		if o, ok := livetrace.Match(&t.ruleset, p, packet, known); ok && (!o.Repeated || len(o.Differences) > 0) {
 			if err := t.print(o, sender, known); err != nil {
 				return err
 			}

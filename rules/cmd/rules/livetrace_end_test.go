@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,9 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -174,4 +177,77 @@ func TestTraceWritesAFileThatReproducesADifference(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "# rules explain --live '"+packet.String()+"'") || !strings.Contains(string(text), "table inet x") {
 		t.Errorf("%v, %s", err, text)
 	}
+}
+
+// A SYN that is sent again is no connection, and NAT does not decide about it. The socket of a
+// datagram is found though it is not connected.
+func TestTraceOfRepeatedSegments(t *testing.T) {
+	pair := netnstest.NewPair(t)
+	within(t, pair.Neighbour, "nft", "table ip silent { chain c { type filter hook prerouting priority 0; tcp dport 5432 drop; }; }")
+	// Of a chain that is not of NAT there are events for each packet.
+	within(t, pair.Pod, "nft", "table ip other { chain c { type filter hook output priority 0; }; }")
+	s := thisSystem()
+	s.stdout, s.stderr = io.Discard, os.Stderr
+	path := fmt.Sprintf("/proc/self/fd/%d", pair.Pod.FD())
+	if code := run(s, []string{"apply", "--netns", path, "-b", "*", "-i", "*", "--istio-local-outbound-ports-exclude", "5432"}); code != 0 {
+		t.Fatalf("rules apply: exit code %d", code)
+	}
+	lines, _ := startTrace(t, pair.Pod, "--out", "--count", "2")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		_ = pair.Pod.Do(func() error {
+			_, err := (&net.Dialer{}).DialContext(ctx, "tcp4", "10.9.9.9:5432")
+			return err
+		})
+	}()
+	var socket net.PacketConn
+	err := pair.Pod.Do(func() (err error) {
+		for {
+			segments, err := os.ReadFile("/proc/thread-self/net/snmp")
+			if err != nil {
+				return err
+			}
+			// The kernel counts a segment before it sends it: then the first one is on its way.
+			if retransmitted(string(segments)) > 1 {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if socket, err = net.ListenPacket("udp4", ":0"); err != nil {
+			return err
+		}
+		_, err = socket.WriteTo([]byte("x"), &net.UDPAddr{IP: net.IPv4(10, 9, 9, 9), Port: 9999})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = socket.Close() }()
+	var got []string
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), " > ") {
+			got = append(got, lines.Text())
+		}
+	}
+	if len(got) != 2 || !strings.Contains(got[0], "> 10.9.9.9:5432 uid 0") || !strings.Contains(got[1], "> 10.9.9.9:9999 uid 0") {
+		t.Errorf("got %q, want a connection and a datagram of user 0", got)
+	}
+}
+
+// retransmitted reads the number of segments that TCP has sent again.
+func retransmitted(snmp string) int {
+	var names []string
+	for line := range strings.Lines(snmp) {
+		words := strings.Fields(line)
+		switch {
+		case words[0] != "Tcp:":
+		case names == nil:
+			names = words
+		default:
+			n, _ := strconv.Atoi(words[slices.Index(names, "RetransSegs")])
+			return n
+		}
+	}
+	return 0
 }
