@@ -119,8 +119,9 @@ func (p plain) read(a attributes) (el element, ok bool) {
 	if len(a) != unix.NLA_HDRLEN+4 || native.Uint32(a) != p.flags {
 		return element{}, false
 	}
-	el.end = binary.BigEndian.Uint32(a[unix.NLA_HDRLEN:])&unix.NFT_SET_ELEM_INTERVAL_END != 0
-	return el, true
+	flags := binary.BigEndian.Uint32(a[unix.NLA_HDRLEN:])
+	el.end = flags&unix.NFT_SET_ELEM_INTERVAL_END != 0
+	return el, flags&^unix.NFT_SET_ELEM_INTERVAL_END == 0
 }
 
 // load reads the elements, once.
