@@ -277,7 +277,8 @@ func TestPlainElementsAreReadAsAllOthers(t *testing.T) {
 	}{
 		{"a key", write(four, nil), true},
 		{"the end of an interval", write(four, flags(unix.NFT_SET_ELEM_INTERVAL_END)), true},
-		{"flags that do not end one", write(four, flags(2)), true},
+		{"flags that do not end one", write(four, flags(0)), true},
+		{"a key with the flag of a catch-all element", write(four, flags(nftSetElemCatchall)), false},
 		{"a key of another length", write(six, nil), false},
 		{"an expression", write(four, func(m *messages) { m.attr(nftaSetElemExpressions, nil) }), false},
 		{"a number that is no flags", write(four, func(m *messages) { m.number(unix.NFTA_SET_ELEM_TIMEOUT, 1) }), false},
