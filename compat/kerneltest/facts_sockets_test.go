@@ -1,6 +1,8 @@
 package kerneltest_test
 
 import (
+	"net/netip"
+
 	"github.com/sluice-mesh/sluice/compat/kerneltest"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -211,6 +213,18 @@ func socketsFacts() (list factList) {
 			alone, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
 	}
+	copied := with(alone, func(p *rules.Packet) {
+		p.Destination, p.OutInterface = netip.MustParseAddrPort("10.244.1.5:80"), "lo"
+	})
+	list.add(diff.InputInterfaceAtPostrouting, "a copy of a packet that leaves by lo",
+		one(chains(rules.Inet, []string{base("filter", "postrouting", "0"), `iifname "lo" meta mark set 9`})),
+		copied, "to 10.244.1.5:80 mark 0x9 untracked",
+	)
+	list.add(diff.InputInterfaceAtPostrouting, "a packet of a socket that leaves by lo",
+		one(chains(rules.Inet, []string{base("filter", "postrouting", "0"), `iifname "lo" meta mark set 9`})),
+		with(outward, func(p *rules.Packet) { p.Mark = kerneltest.LocalMark }),
+		"to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
+	)
 	list.add(diff.OwnerNeedsSocket, "nft: not a user's, without a socket",
 		one(
 			chains(rules.Inet,

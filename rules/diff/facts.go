@@ -57,6 +57,7 @@ const (
 	BoundSocketKeepsInterface
 	TranslationRoutesAgain
 	OutInterfaceStays
+	InputInterfaceAtPostrouting
 
 	EffectsBeforeFailedMatch
 	MissEndsRule
@@ -263,6 +264,10 @@ var factTexts = [...]factText{
 	OutInterfaceStays: {
 		"OutInterfaceStays", "the rules of output see the interface that was chosen first, also when another route was found",
 		"nf_hook_state in include/linux/netfilter.h",
+	},
+	InputInterfaceAtPostrouting: {
+		"InputInterfaceAtPostrouting", "a packet that has no socket, such as a copy of another one, may have an input interface at postrouting",
+		"ip_output in net/ipv4/ip_output.c, ip6_output in net/ipv6/ip6_output.c, nf_dup_ipv4 in net/ipv4/netfilter/nf_dup_ipv4.c",
 	},
 	EffectsBeforeFailedMatch: {
 		"EffectsBeforeFailedMatch", "an expression has its effect also if a later one of the rule ends that",

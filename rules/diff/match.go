@@ -196,11 +196,17 @@ func (s *space) matching(match rules.Match, v *view) set {
 	panic(fmt.Sprintf("no set of packets for a match of type %T", match))
 }
 
-// interfaceMatches returns the packets of an interface (OutInterfaceStays).
+// interfaceMatches returns the packets of an interface (OutInterfaceStays,
+// InputInterfaceAtPostrouting).
 func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 	switch {
 	case v.leaving && m.Out, v.second && !m.Out:
 		return constant(s.isNamed(m.Names, loopback) != m.Not)
+	case v.leaving && s.hook == rules.Output:
+		return s.ifElse(s.owned, constant(s.isNamed(m.Names, "") != m.Not), s.unless(m.Not, s.variable(variable{
+			key: fmt.Sprint("input interface at postrouting ", m.Names), kind: unknownBit,
+			text: "by which interface the packet came in, which has no socket and leaves",
+		})))
 	case v.leaving, v.second, m.Out != (s.hook == rules.Output):
 		return constant(s.isNamed(m.Names, "") != m.Not)
 	}
