@@ -27,8 +27,9 @@ func (a Ambiguity) String() string {
 	return fmt.Sprintf("hook %s: which comes first of %s is not known, since the kernel does not tell", a.Hook, strings.Join(names, ", "))
 }
 
-// liveHooks are the hooks at which connections are captured.
-var liveHooks = []rules.Hook{rules.Prerouting, rules.Output}
+// liveHooks are the hooks at which connections are captured, and the one that packets on lo pass
+// between these two.
+var liveHooks = []rules.Hook{rules.Prerouting, rules.Output, rules.Postrouting}
 
 // orderLive sets the order of the base chains at liveHooks, and returns what is ambiguous. The
 // tables from the index on are of iptables-legacy.

@@ -57,20 +57,20 @@ const (
 	HookOther     HookKind = iota // a BPF program, or anything else
 	HookChain                     // a base chain of nftables
 	HookLegacy                    // a table of iptables-legacy
-	HookConntrack                 // finds the packet's connection
+	HookConntrack                 // finds or confirms the packet's connection
 	// HookNAT translates: it calls the base chains of NAT and the nat table of iptables-legacy, in
 	// the order of their own priorities, and of equal ones first what was registered last. No
 	// kernel up to Linux 7.2 lists these; later ones list them instead of HookNAT.
 	HookNAT
 	HookDefrag // puts fragments together
-	// HookLabel writes the label of a security module on what leaves, in each namespace of a host
-	// that has SELinux or Smack. It decides about no packet: it drops those of which it cannot
-	// write the label.
+	// HookLabel is a function of a security module: SELinux, Smack or AppArmor. SELinux and Smack
+	// write a label to packets that leave, and drop those to which they cannot write it; AppArmor
+	// checks packets that have a mark of the security table. All namespaces of the host have it.
 	HookLabel
 )
 
-// Hooks lists what the kernel calls at prerouting and output in the namespace (nil: the current
-// one), for both families. On a kernel that has no such lists the error answers [IsNotSupported],
+// Hooks lists what the kernel calls at prerouting, output and postrouting in the namespace (nil: the
+// current one), for both families. On a kernel that has no such lists the error answers [IsNotSupported],
 // without the right to ask [IsNotPermitted]. It writes nothing.
 func Hooks(ns *netns.NS) ([]HookList, error) {
 	var lists []HookList
@@ -90,7 +90,7 @@ func Hooks(ns *netns.NS) ([]HookList, error) {
 func (c *conn) hooks() ([]HookList, error) {
 	var lists []HookList
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		for _, h := range []rules.Hook{rules.Prerouting, rules.Output} {
+		for _, h := range []rules.Hook{rules.Prerouting, rules.Output, rules.Postrouting} {
 			l, err := c.hookList(f, h)
 			if err != nil {
 				return nil, err

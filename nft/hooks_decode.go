@@ -69,10 +69,17 @@ func kindOf(function string) HookKind {
 		{"ipv6_defrag", HookDefrag},
 		{"ipv4_conntrack_", HookConntrack},
 		{"ipv6_conntrack_", HookConntrack},
+		// The functions of conntrack at postrouting: nf_confirm since Linux 6.4.
+		{"nf_confirm", HookConntrack},
+		{"ipv4_confirm", HookConntrack},
+		{"ipv6_confirm", HookConntrack},
+		{"ipv4_helper", HookConntrack},
+		{"ipv6_helper", HookConntrack},
 		// selinux_ip_output since Linux 5.17, before selinux_ipv4_output and selinux_ipv6_output;
 		// Smack's alike.
 		{"selinux_ip", HookLabel},
 		{"smack_ip", HookLabel},
+		{"apparmor_ip", HookLabel},
 	} {
 		if strings.HasPrefix(function, known.prefix) {
 			return known.kind
@@ -92,15 +99,15 @@ func legacyTable(f HookFunction) string {
 }
 
 // legacyTableAt names the table of iptables-legacy that has the priority (enum
-// nf_ip_hook_priorities; raw has one more by an option of its module). nat has the one where the
-// kernel translates.
+// nf_ip_hook_priorities; raw has one more by an option of its module). nat has the two at which
+// the kernel translates.
 func legacyTableAt(priority int) string {
 	switch priority {
 	case -450, -300:
 		return "raw"
 	case -150:
 		return "mangle"
-	case -100:
+	case -100, 100:
 		return "nat"
 	case 0:
 		return "filter"

@@ -318,6 +318,16 @@ func atConntrackFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		"to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 5",
 	)
+	list.add(diff.HooksRunByPriority, "chains of one priority at postrouting",
+		one(
+			chains(rules.Inet,
+				[]string{base("filter", "postrouting", "110"), "meta mark != 9 drop"},
+				[]string{base("filter", "postrouting", "110"), "meta mark set 9"},
+			),
+		),
+		out(0, rules.TCP, "10.244.1.5:1000", "127.0.0.6:80"),
+		"to 127.0.0.6:80 mark 0x9 connection mark 0x0 zone 0",
+	)
 	list.add(diff.HooksRunByPriority, "nft: state at -199",
 		one(
 			chains(rules.Inet,

@@ -59,6 +59,18 @@ func redirectionFacts() (list factList) {
 		in("eth0", 253, "10.9.9.9:0", "10.1.2.3:0"),
 		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
 	)
+	for _, c := range []struct{ says, to, want string }{
+		{"has a port of the range", "127.0.0.1:443", "to 127.0.0.1:443 mark 0x0 connection mark 0x0 zone 0"},
+		{"has another port", "127.0.0.1:80", "to 127.0.0.1:90 mark 0x9 connection mark 0x0 zone 0"},
+	} {
+		list.add(diff.FreePortIsKept, "a redirection to a range of ports, for a packet that "+c.says,
+			kerneltest.Ruleset{
+				xtables(legacy, "nat", "OUTPUT -p tcp -j REDIRECT --to-ports 90-443"),
+				chains(rules.Inet, []string{base("filter", "prerouting", "-150"), "ct status dnat meta mark set 9"}),
+			},
+			out(0, rules.TCP, "10.244.1.5:1000", c.to), c.want,
+		)
+	}
 	list.add(diff.RedirectAtOutputIsLoopback, "a redirection of ICMP at output",
 		one(xtables(legacy, "nat", "OUTPUT -j REDIRECT")),
 		out(0, rules.ICMP, "10.244.1.5:0", "10.9.9.9:0"),

@@ -110,6 +110,24 @@ func statementsFacts() (list factList) {
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{mangleNFT, "reject with icmp port-unreachable"},
 		)), outward, "dropped")
+	const unreachable, answer = "icmpv6 port-unreachable", "dropped, answered with ipv6-icmp 1/4"
+	for _, c := range []struct{ source, with, plain, onLoopback string }{
+		{"[fe80::9]:1000", unreachable, answer, "dropped"},
+		{"[fe80::5]:1000", unreachable, answer, "dropped"}, // of this host
+		{"[2001:db9::9]:1000", unreachable, answer, answer},
+		{"[fe80::9]:1000", "tcp reset", "dropped, answered with tcp reset", "dropped, answered with tcp reset"},
+	} {
+		says := "a rejection with " + c.with + " of a packet from " + c.source
+		packet := out(0, rules.TCP, c.source, "[2001:db9::1]:80")
+		toThisHost := out(0, rules.TCP, c.source, "[fd00:10:244:1::5]:80")
+		reject := []string{base("filter", "output", "0"), "meta l4proto tcp reject with " + c.with}
+		redirect := []string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"}
+		marks := []string{base("route", "output", "-150"), "meta mark set 0x539"}
+		list.add(diff.LinkLocalIsAnsweredByItsLink, says, one(chains(rules.Inet, reject)), packet, c.plain)
+		list.add(diff.LinkLocalIsAnsweredByItsLink, says+" to this host", one(chains(rules.Inet, reject)), toThisHost, c.plain)
+		list.add(diff.LinkLocalIsAnsweredByItsLink, says+", redirected", one(chains(rules.Inet, redirect, reject)), packet, c.onLoopback)
+		list.add(diff.LinkLocalIsAnsweredByItsLink, says+", led to this host by a mark", one(chains(rules.Inet, marks, reject)), packet, c.onLoopback)
+	}
 	solicitation := with(in("eth0", rules.ICMPv6, "[fd00:10:244:1::9]:0", "[fd00:10:244:1::5]:0"),
 		func(p *rules.Packet) { p.ICMPType, p.State = 135, rules.Untracked })
 	list.add(diff.NeighbourDiscoveryUntracked, "nft: neighbour discovery is untracked behind conntrack",

@@ -66,18 +66,13 @@ func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
 		}
 		t.Chains = append(t.Chains, c)
 	}
-	for hook, names := range own {
+	for _, hook := range []string{"OUTPUT", "PREROUTING"} {
+		names := own[hook]
 		for i, name := range names {
 			d := xtDraw{g, family, t.Name, []string{hook}, names[i+1:]}
 			t.Chains = append(t.Chains, Chain{Name: name, Rules: d.rules(3)})
 		}
 	}
-	// Maps have no order.
-	slices.SortStableFunc(t.Chains[len(builtin[name]):], func(a,
-		b Chain,
-	) int {
-		return strings.Compare(a.Name, b.Name)
-	})
 	return t
 }
 

@@ -1,6 +1,8 @@
 package diff
 
 import (
+	"fmt"
+
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -127,12 +129,12 @@ func (v *visit) reject(a rules.Reject, packets []flow) {
 }
 
 // unanswered returns the packets to which the kernel finds no way for an answer
-// (LoopbackAnswersThisHost, ErrorsComeFromThisHost).
+// (LoopbackAnswersThisHost, ErrorsComeFromThisHost, LinkLocalIsAnsweredByItsLink).
 func (v *visit) unanswered(a rules.Reject, f flow) set {
-	if v.family != rules.IPv4 {
-		return none
-	}
 	seen := v.view(&f.progress)
+	if v.family != rules.IPv4 {
+		return v.unansweredLinkLocal(a, f, &seen)
+	}
 	toLoopback := v.minus(v.matching(addresses(rules.Destination, loopbackIPv4), &seen), v.is(sourceType, number(rules.Local)))
 	onHost := none
 	switch {
@@ -154,6 +156,29 @@ func (v *visit) unanswered(a rules.Reject, f flow) set {
 	}
 	local := v.addrTypeIs(rules.MatchAddrType{Side: rules.Destination, Types: rules.AddrTypes(rules.Local)}, &seen)
 	return v.or(toLoopback, v.minus(onHost, local))
+}
+
+// unansweredLinkLocal returns the packets from link-local addresses on lo that the kernel does not
+// answer. It answers those for which the route names another interface, as routes to addresses of
+// this host do.
+func (v *visit) unansweredLinkLocal(a rules.Reject, f flow, seen *view) set {
+	onLoopback := v.overLoopback
+	switch {
+	case a.With == "tcp reset", v.hookHere() != rules.Output && !v.place.second:
+		return none
+	case v.place.second || f.toLoopback:
+		onLoopback = all
+	case f.leavesLoopback:
+		return none
+	}
+	packets := v.and(onLoopback, v.matching(addresses(rules.Source, linkLocalIPv6), seen))
+	if v.and(packets, f.packets) == none {
+		return none
+	}
+	return v.and(packets, v.variable(variable{
+		key: fmt.Sprint("link-local answer ", *seen), kind: unknownBit,
+		text: "whether the kernel answers a packet on lo that comes from a link-local address",
+	}))
 }
 
 func (v *visit) accept(packets []flow, change func(*flow)) {

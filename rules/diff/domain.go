@@ -33,6 +33,7 @@ type constraint struct {
 // The prefixes that the constraints speak of.
 const (
 	loopbackIPv4, loopbackIPv6   = "127.0.0.0/8", "::1/128"
+	linkLocalIPv6                = "fe80::/10"
 	multicastIPv4, multicastIPv6 = "224.0.0.0/4", "ff00::/8"
 )
 

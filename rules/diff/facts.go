@@ -23,6 +23,7 @@ const (
 	RedirectTakesFirstAddress
 	RedirectTakesScope
 	RedirectAtOutputIsLoopback
+	FreePortIsKept
 	NoAddressDrops
 
 	NoConnectionBeforeConntrack
@@ -66,6 +67,7 @@ const (
 	LoopbackAnswersThisHost
 	ErrorsComeFromThisHost
 
+	LinkLocalIsAnsweredByItsLink
 	LoopbackWasSent
 	LoopbackSourceNeverArrives
 	LoopbackIPv6NeverArrives
@@ -140,6 +142,10 @@ var factTexts = [...]factText{
 	RedirectAtOutputIsLoopback: {
 		"RedirectAtOutputIsLoopback", "a redirection at output leads to 127.0.0.1 or ::1",
 		"nf_nat_redirect_ipv4 and nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c",
+	},
+	FreePortIsKept: {
+		"FreePortIsKept", "a translation to a range of ports leaves a port of the range as it is, and takes the first of the range for others, unless another connection has that",
+		"get_unique_tuple and nf_nat_l4proto_unique_tuple in net/netfilter/nf_nat_core.c",
 	},
 	NoAddressDrops: {
 		"NoAddressDrops", "a redirection at prerouting drops what came by an interface without an address of the family",
@@ -292,6 +298,10 @@ var factTexts = [...]factText{
 	ErrorsComeFromThisHost: {
 		"ErrorsComeFromThisHost", "an ICMP error about a packet that a mark leads to this host comes from the packet's destination, and so is not sent if that is no address of the host",
 		"icmp_send in net/ipv4/icmp.c",
+	},
+	LinkLocalIsAnsweredByItsLink: {
+		"LinkLocalIsAnsweredByItsLink", "an ICMPv6 error to a link-local address leaves by the interface that the route of the rejected packet names, and so is not sent if that is lo",
+		"icmp6_send and icmp6_dev in net/ipv6/icmp.c",
 	},
 	LoopbackWasSent: {
 		"LoopbackWasSent", "what comes by lo was sent before, and begins its way at output",

@@ -89,7 +89,7 @@ func (w *walk) staysOnLink() set {
 	if w.family != rules.IPv6 {
 		return none
 	}
-	linkLocal := w.matching(addresses(rules.Destination, "fe80::/10"), &view{})
+	linkLocal := w.matching(addresses(rules.Destination, linkLocalIPv6), &view{})
 	return w.or(linkLocal, w.matching(addresses(rules.Destination, multicastIPv6), &view{}))
 }
 

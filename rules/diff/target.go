@@ -45,13 +45,20 @@ func (s *space) sameDestination(t, u target) set {
 	return s.and(s.samePort(t, u), s.sameAddress(t, u))
 }
 
+// samePort returns the packets that both targets send to the same port (FreePortIsKept).
 func (s *space) samePort(t, u target) set {
 	switch {
+	case t.isRange() && u.isRange() && t.port == u.port && t.last == u.last:
+		return all
 	case t.isRange() || u.isRange():
-		if t.port == u.port && t.last == u.last {
-			return all // the same rule, or one like it: the kernel takes the first that is free
+		same := none
+		for _, one := range s.portsUnlessTaken(t) {
+			for _, other := range s.portsUnlessTaken(u) {
+				same = s.or(same, s.and(s.and(one.packets, other.packets), s.samePort(one.target, other.target)))
+			}
 		}
-		return none
+		text := "whether the port that the kernel takes first is in use"
+		return s.ifElse(s.variable(variable{key: text, text: text}), s.taken(fmt.Sprint("ports of ", t, u)), same)
 	case t.hasPort() && u.hasPort():
 		return constant(t.port == u.port)
 	case !t.hasPort() && !u.hasPort():
@@ -60,14 +67,53 @@ func (s *space) samePort(t, u target) set {
 	return s.is(destinationPort, number(max(t.port, u.port)))
 }
 
+// A portOf is the port to which a target sends some packets.
+type portOf struct {
+	packets set
+	target  target
+}
+
+// portsUnlessTaken returns the ports to which the target sends packets where no other connection
+// has them.
+func (s *space) portsUnlessTaken(t target) []portOf {
+	if !t.isRange() {
+		return []portOf{{all, target{port: t.port}}}
+	}
+	kept := s.within(destinationPort, []span{{number(t.port), number(t.last)}})
+	return []portOf{{kept, target{}}, {s.not(kept), target{port: t.port}}}
+}
+
+// taken returns the packets for which the kernel's choice fulfils a condition.
+func (s *space) taken(condition string) set {
+	return s.variable(variable{
+		key: "taken " + condition, kind: unknownBit, text: "which address or port of a range the kernel takes",
+	})
+}
+
 func (s *space) sameAddress(t, u target) set {
 	a, ownA := s.addressOf(t)
 	b, ownB := s.addressOf(u)
 	switch {
 	case ownA && ownB:
 		return all
-	case t.addrRange() || u.addrRange():
-		return constant(t.kind == u.kind && t.addr == u.addr && t.lastAddr == u.lastAddr)
+	case t.addrRange() && u.addrRange():
+		if t.addr == u.addr && t.lastAddr == u.lastAddr {
+			return all // a hash of the connection's addresses decides
+		}
+		return s.minus(s.taken(fmt.Sprint("addresses of ", t, u)), constant(t.lastAddr.Less(u.addr) || u.lastAddr.Less(t.addr)))
+	case u.addrRange():
+		return s.sameAddress(u, t)
+	case t.addrRange():
+		var possible set
+		switch of := (span{address(t.addr), address(t.lastAddr)}); {
+		case ownB:
+			possible = s.within(destination, []span{of})
+		case b.IsValid():
+			possible = constant(!address(b).less(of.first) && !of.last.less(address(b)))
+		default:
+			possible = s.within(inAddress, []span{of})
+		}
+		return s.and(possible, s.taken(fmt.Sprint("addresses of ", t, u)))
 	case a.IsValid() && b.IsValid():
 		return constant(a == b)
 	case ownA && b.IsValid():
