@@ -241,6 +241,9 @@ func (b *brancher) others(keys [][2][]byte, do func(*ruleDecoder) error) error {
 		if !b.d.spend(len(keys) * (len(b.ops) + 1)) {
 			return errTooMany
 		}
+		if comparesOtherThanPorts(b.ops) {
+			return errUnsupported
+		}
 		m := rules.MatchTuple{Not: true}
 		for _, key := range keys {
 			one, known, ok := b.d.tuple(b.ops, key)

@@ -117,12 +117,21 @@ func (d *ruleDecoder) setMatches(ops []operand, negated bool, v values) ([]rules
 	}
 	alternatives, ok := d.alternatives(ops, v)
 	switch {
-	case !ok || len(alternatives) == 0:
+	case !ok || len(alternatives) == 0, negated && comparesOtherThanPorts(ops):
 		return nil, false
 	case len(alternatives) == 1 && !negated:
 		return alternatives[0], true
 	}
 	return []rules.Match{rules.MatchTuple{Not: negated, Alternatives: alternatives}}, true
+}
+
+// comparesOtherThanPorts reports whether an operand is a port only in packets of some protocols.
+// In packets of other protocols the kernel compares other data at the same place, and these packets
+// match a negated lookup.
+func comparesOtherThanPorts(ops []operand) bool {
+	return slices.ContainsFunc(ops, func(op operand) bool {
+		return (op.field == fieldSourcePort || op.field == fieldDestinationPort) && !op.ofPorts
+	})
 }
 
 // alternatives returns the conditions of each key of a concatenation.

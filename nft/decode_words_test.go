@@ -89,6 +89,10 @@ var filterWords = [][]string{
 	{"icmp type . icmp code { 8 . 0 } accept", "meta nfproto ipv4 meta l4proto icmp icmp type . code 8 . 0 | accept"},
 	{"icmpv6 type 135 icmpv6 code 0 accept", "meta nfproto ipv6 meta l4proto ipv6-icmp icmpv6 type . code 135 . 0 | accept"},
 	{"ip daddr . meta l4proto . th dport { 1.2.3.4 . tcp . 80 } accept", "ip daddr 1.2.3.4 meta l4proto tcp th dport 80 | accept"},
+	// Of other protocols the kernel compares other data than ports.
+	{"meta l4proto . th dport != { tcp . 80, udp . 53 } accept", "reads(meta l4proto . th dport != { 2 elements }) | accept"},
+	{"meta l4proto { tcp, udp } meta l4proto . th dport != { tcp . 80, udp . 53 } accept", "!= { meta l4proto tcp . th dport 80, meta l4proto udp . th dport 53 } meta l4proto { tcp, udp } | accept"},
+	{"meta l4proto . th dport vmap { tcp . 80 : accept, * : drop }", "| anything(lookup)"},
 	{"meta mark set ct mark and 0xf or 0x10", "ct mark & 0x0 == 0x0 | meta mark set ct mark & 0xf ^ 0x10"},
 	{"ct mark set meta mark and 0xf xor 0x3", "| ct mark set meta mark & 0xf ^ 0x3"},
 	{"meta mark { 1-5, 9 } accept", "meta mark { 1-5, 9 } | accept"},
