@@ -97,8 +97,8 @@ var choiceOrder = []field{
 	listener, destinationType, sourceType, inAddress, newDestination, newPort,
 }
 
-// A choice is the packets of which one is to be chosen: those in both sets, which are kept apart
-// because they are small only so.
+// A choice is the packets of which one is chosen: those of packets that are possible. The two sets
+// are kept apart because their intersection may be large. Restricting packets alone suffices.
 type choice struct {
 	*space
 	packets, possible set
@@ -106,11 +106,11 @@ type choice struct {
 
 // narrow restricts the choice, unless nothing is left then.
 func (c *choice) narrow(to set) bool {
-	packets, possible := c.and(c.packets, to), c.and(c.possible, to)
-	if packets == none || !c.meet(packets, possible) {
+	packets := c.and(c.packets, to)
+	if packets == none || !c.meet(packets, c.possible) {
 		return false
 	}
-	c.packets, c.possible = packets, possible
+	c.packets = packets
 	return true
 }
 
