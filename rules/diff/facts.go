@@ -68,6 +68,7 @@ const (
 	ErrorsComeFromThisHost
 
 	LinkLocalIsAnsweredByItsLink
+	UnspecifiedAddressIsReplaced
 	LoopbackWasSent
 	LoopbackSourceNeverArrives
 	LoopbackIPv6NeverArrives
@@ -302,6 +303,10 @@ var factTexts = [...]factText{
 	LinkLocalIsAnsweredByItsLink: {
 		"LinkLocalIsAnsweredByItsLink", "an ICMPv6 error to a link-local address leaves by the interface that the route of the rejected packet names, and so is not sent if that is lo",
 		"icmp6_send and icmp6_dev in net/ipv6/icmp.c",
+	},
+	UnspecifiedAddressIsReplaced: {
+		"UnspecifiedAddressIsReplaced", "sockets send to a loopback address instead of the unspecified one; a packet of a raw socket to the unspecified address may be lost when a route is looked for again",
+		"rawv6_send_hdrinc in net/ipv6/raw.c, ip6_route_me_harder in net/ipv6/netfilter.c",
 	},
 	LoopbackWasSent: {
 		"LoopbackWasSent", "what comes by lo was sent before, and begins its way at output",

@@ -10,6 +10,7 @@ import (
 // lo (RouteChainsRouteAgain).
 func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 	changed, same := w.split(f, w.marks.differs(f.mark, entry))
+	changed = w.rerouteUnspecified(changed, out)
 	bound, changed := w.split(changed, w.bound())
 	w.add(out, bound)
 	link, changed := w.split(changed, w.staysOnLink())
@@ -31,6 +32,28 @@ func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 	to.toLoopback, away.toLoopback = true, false
 	to.leavesLoopback, away.leavesLoopback = false, true
 	w.add(out, to, away, same)
+}
+
+// rerouteUnspecified separates packets to the unspecified address, such as raw sockets can send. The
+// kernel drops them or routes them to lo, which depends on the family and on the socket
+// (UnspecifiedAddressIsReplaced). It returns the other packets.
+func (w *walk) rerouteUnspecified(changed flow, out *flows) flow {
+	address := unspecifiedIPv4
+	if w.family == rules.IPv6 {
+		address = unspecifiedIPv6
+	}
+	unspecified, changed := w.split(changed, w.matching(addresses(rules.Destination, address), &view{}))
+	if unspecified.packets == none {
+		return changed
+	}
+	unknown := func(text string) set { return w.variable(variable{key: text, text: text, kind: unknownBit}) }
+	lost, unspecified := w.split(unspecified, unknown("whether the kernel finds a route to the unspecified address"))
+	lost.dropped = true
+	w.add(&w.ended, lost)
+	to, same := w.split(unspecified, unknown("whether the kernel routes the unspecified address to lo"))
+	to.toLoopback, to.leavesLoopback = true, false
+	w.add(out, to, same)
+	return changed
 }
 
 // routeTranslated decides which packets that were translated to another address are led to lo by
