@@ -172,12 +172,20 @@ func routesFacts() (list factList) {
 			out(0, rules.Protocol(254), c.source, "[2001:db8::10]:0"), c.want,
 		)
 	}
-	list.add(diff.UnspecifiedAddressIsReplaced, "a packet of a bound socket to the unspecified address, with another mark",
-		one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 7"})),
-		with(out(0, rules.UDP, "[fd00:10:244:1::5]:40000", "[::]:8080"), func(p *rules.Packet) {
-			p.Bound, p.OutInterface = true, "lo"
-		}), "dropped",
-	)
+	for _, c := range []struct{ mark, to, want string }{
+		{"7", "[::]:8080", "dropped"},
+		{"0x539", "[::]:8080", "to [::]:8080 mark 0x539 connection mark 0x0 zone 0"},
+		{"7", "0.0.0.0:8080", "to 0.0.0.0:8080 mark 0x7 connection mark 0x0 zone 0"},
+	} {
+		from := "10.244.1.5:40000"
+		if c.to[0] == '[' {
+			from = "[fd00:10:244:1::5]:40000"
+		}
+		list.add(diff.UnspecifiedAddressIsReplaced, "a packet of a socket bound to lo to "+c.to+", with mark "+c.mark,
+			one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set " + c.mark})),
+			with(out(0, rules.UDP, from, c.to), func(p *rules.Packet) { p.Bound, p.OutInterface = true, "lo" }), c.want,
+		)
+	}
 	list.add(diff.BoundSocketKeepsInterface, "a mark does not route a packet of a bound socket to this host",
 		one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
 		bound, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",

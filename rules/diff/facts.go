@@ -305,7 +305,7 @@ var factTexts = [...]factText{
 		"icmp6_send and icmp6_dev in net/ipv6/icmp.c",
 	},
 	UnspecifiedAddressIsReplaced: {
-		"UnspecifiedAddressIsReplaced", "sockets send to a loopback address instead of the unspecified one; a packet of a raw socket to the unspecified address may be lost when a route is looked for again",
+		"UnspecifiedAddressIsReplaced", "sockets send to a loopback address instead of the unspecified one; a packet of a raw socket that is bound to lo to the IPv6 unspecified address is lost when a route is looked for again",
 		"rawv6_send_hdrinc in net/ipv6/raw.c, ip6_route_me_harder in net/ipv6/netfilter.c",
 	},
 	LoopbackWasSent: {

@@ -10,7 +10,9 @@ import (
 // lo (RouteChainsRouteAgain).
 func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 	changed, same := w.split(f, w.marks.differs(f.mark, entry))
-	changed = w.rerouteUnspecified(changed, out)
+	lost, changed := w.split(changed, w.lostOnLoopback(changed))
+	lost.dropped = true
+	w.add(&w.ended, lost)
 	bound, changed := w.split(changed, w.bound())
 	w.add(out, bound)
 	link, changed := w.split(changed, w.staysOnLink())
@@ -19,7 +21,6 @@ func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 		// that change the mark of the same packets lose the same, so that this matters only for the
 		// fate of one.
 		if w.one != nil {
-			var lost flow
 			link, lost = w.split(link, w.variable(variable{
 				key: "route on the link", kind: unknownBit, text: "whether the host has a route to the destination by the interface",
 			}))
@@ -34,26 +35,15 @@ func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 	w.add(out, to, away, same)
 }
 
-// rerouteUnspecified separates packets to the unspecified address, such as raw sockets can send. The
-// kernel drops them or routes them to lo, which depends on the family and on the socket
-// (UnspecifiedAddressIsReplaced). It returns the other packets.
-func (w *walk) rerouteUnspecified(changed flow, out *flows) flow {
-	address := unspecifiedIPv4
-	if w.family == rules.IPv6 {
-		address = unspecifiedIPv6
+// lostOnLoopback returns the packets of sockets that are bound to lo for which the kernel finds no
+// route: those to the unspecified address, as raw sockets can send them, unless the mark leads them
+// to lo (UnspecifiedAddressIsReplaced).
+func (w *walk) lostOnLoopback(f flow) set {
+	if w.family != rules.IPv6 {
+		return none // routed as a loopback address
 	}
-	unspecified, changed := w.split(changed, w.matching(addresses(rules.Destination, address), &view{}))
-	if unspecified.packets == none {
-		return changed
-	}
-	unknown := func(text string) set { return w.variable(variable{key: text, text: text, kind: unknownBit}) }
-	lost, unspecified := w.split(unspecified, unknown("whether the kernel finds a route to the unspecified address"))
-	lost.dropped = true
-	w.add(&w.ended, lost)
-	to, same := w.split(unspecified, unknown("whether the kernel routes the unspecified address to lo"))
-	to.toLoopback, to.leavesLoopback = true, false
-	w.add(out, to, same)
-	return changed
+	unspecified := w.matching(addresses(rules.Destination, unspecifiedIPv6), &view{})
+	return w.minus(w.and(w.and(w.bound(), w.overLoopback), unspecified), w.localMark(f.mark))
 }
 
 // routeTranslated decides which packets that were translated to another address are led to lo by
