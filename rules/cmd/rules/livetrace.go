@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,11 +29,13 @@ that open a connection are traced from the first chain on, of other protocols th
 on. For each packet the path that rules explain predicts is compared with the path in the kernel; a difference is printed with the packet
 in the syntax of rules explain.
 
-The command ends with Ctrl-C, after --for or --count, or when the process of --pid has ended, and then prints a summary.`
+The command ends with Ctrl-C, after --for or --count, or when the process of --pid or the network namespace has ended, and then
+prints a summary.`
 
 const liveTraceExamples = `  rules trace --pid 4711
   rules trace --netns /run/netns/pod --out --to 10.96.0.1:443 --from-uid 1000 -v
-  rules trace --pid 4711 --port 5432 --for 30s -o json`
+  rules trace --pid 4711 --port 5432 --for 30s -o json
+  kubectl exec -n istio-system ds/sluice-node -- rules trace --pod default/web --for 1m`
 
 func newLiveTraceCommand(s *system) *cobra.Command {
 	cmd := &cobra.Command{
@@ -40,7 +44,7 @@ func newLiveTraceCommand(s *system) *cobra.Command {
 		Long:    liveTraceHelp,
 		Example: liveTraceExamples,
 	}
-	in := &inputs{sections: []section{sectionTrace, sectionNamespace, sectionOutput}, check: checkTrace}
+	in := &inputs{sections: []section{sectionTrace, sectionNamespace, sectionAgent, sectionRunDir, sectionOutput}, check: checkTrace}
 	return s.command(cmd, in, func(p *parameters, _ []string) error {
 		return p.inNamespace(func(ns *netns.NS) error { return refused(s.liveTrace(p, ns)) })
 	})
@@ -86,6 +90,15 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 		ctx, cancel = context.WithTimeout(ctx, p.trace.duration)
 		defer cancel()
 	}
+	if p.trace.untilEOF {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			_, _ = io.Copy(io.Discard, s.stdin)
+			cancel()
+		}()
+	}
 	session, err := trace.Open(ns, trace.Options{Filter: p.trace.filter})
 	if err != nil {
 		return err
@@ -99,8 +112,8 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 		fmt.Fprintf(s.stderr, "rules: tracing %s; Ctrl-C ends it\n", namespaceName(ns))
 	}
 	for ctx.Err() == nil && !t.full() {
-		if p.pid != 0 && errors.Is(unix.Kill(p.pid, 0), unix.ESRCH) {
-			s.warn("process %d has ended", p.pid)
+		if ended := p.ended(); ended != "" {
+			s.warn("%s", ended)
 			break
 		}
 		_ = session.SetDeadline(time.Now().Add(settle))
@@ -113,6 +126,23 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 		}
 	}
 	return t.end()
+}
+
+// ended returns a sentence if what the parameters name no longer exists, and "" otherwise.
+func (p *parameters) ended() string {
+	if p.pid != 0 {
+		if errors.Is(unix.Kill(p.pid, 0), unix.ESRCH) {
+			return fmt.Sprintf("process %d has ended", p.pid)
+		}
+		return ""
+	}
+	if _, err := os.Stat(p.netnsPath); !strings.Contains(p.netnsPath, "/") || !errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	if p.located != nil {
+		return fmt.Sprintf("pod %s has ended", p.pod)
+	}
+	return fmt.Sprintf("network namespace %s no longer exists", p.netnsPath)
 }
 
 func namespaceName(ns *netns.NS) string {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat/livetrace"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/rules"
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
@@ -69,6 +70,53 @@ func TestTraceEndsWithItsProcess(t *testing.T) {
 	}
 	if code := <-done; code != 0 {
 		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+// TestTraceOfAPod traces the namespace that the node agent names, and ends with it or with standard
+// input.
+func TestTraceOfAPod(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(path string, stdin io.Closer) error
+		want string
+	}{
+		{"the pod ends", func(path string, _ io.Closer) error { return os.Remove(path) }, "pod default/web has ended"},
+		{"standard input ends", func(_ string, stdin io.Closer) error { return stdin.Close() }, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ns := netnstest.New(t)
+			path := filepath.Join(t.TempDir(), "netns")
+			if err := os.Symlink(fmt.Sprintf("/proc/self/fd/%d", ns.FD()), path); err != nil {
+				t.Fatal(err)
+			}
+			located := meshPod(t, ns)
+			located.NetNS = path
+			dir := node(t, map[string]agent.Location{"web": located})
+			errs, errsIn := io.Pipe()
+			stdin, stdinIn := io.Pipe()
+			s := thisSystem()
+			s.stdin, s.stdout, s.stderr = stdin, io.Discard, errsIn
+			done := make(chan int, 1)
+			go func() {
+				done <- run(s, []string{"trace", "--pod", "default/web", "--cni-agent-run-dir", dir, "--until-eof"})
+				_ = errsIn.Close()
+			}()
+			if _, err := io.ReadFull(errs, make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.end(path, stdinIn); err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(errs)
+			if err != nil || !strings.Contains(string(text), c.want) {
+				t.Errorf("got %q, %v, want %q", text, err, c.want)
+			}
+			if code := <-done; code != 0 {
+				t.Errorf("exit code %d, want 0", code)
+			}
+			_ = stdinIn.Close()
+		})
 	}
 }
 

@@ -17,6 +17,7 @@ type liveTraceParameters struct {
 	verbose  bool
 	duration time.Duration // 0 for no end
 	count    int           // 0 for no end
+	untilEOF bool
 }
 
 // liveTraceTable lists the parameters of trace.
@@ -63,6 +64,8 @@ func liveTraceTable() []parameter {
 			return nil
 		}),
 	}
+	list = append(list, row("until-eof", "", "end when standard input ends, as when the client of kubectl exec -i is gone",
+		truth(func(p *parameters) *bool { return &p.trace.untilEOF })))
 	for i := range list {
 		if list[i].flag == "verbose" {
 			list[i].short = "v"
