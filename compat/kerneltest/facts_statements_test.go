@@ -100,6 +100,10 @@ func statementsFacts() (list factList) {
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{base("filter", "output", "0"), "reject with icmp port-unreachable"},
 		)), outward, "dropped")
+	list.add(diff.ErrorsComeFromThisHost, "a rejection of what a raw socket that is bound to lo sends to the unspecified address",
+		one(chains(rules.Inet, []string{base("filter", "output", "0"), "reject with icmp port-unreachable"})),
+		with(out(0, rules.UDP, "10.244.1.5:40000", "0.0.0.0:8080"), func(p *rules.Packet) { p.Bound, p.OutInterface = true, "lo" }),
+		"dropped, answered with icmp 3/3")
 	list.add(diff.ErrorsComeFromThisHost, "a reset to what a mark leads to this host",
 		one(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},

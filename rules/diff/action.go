@@ -155,6 +155,7 @@ func (v *visit) unanswered(a rules.Reject, f flow) set {
 		return toLoopback
 	}
 	local := v.addrTypeIs(rules.MatchAddrType{Side: rules.Destination, Types: rules.AddrTypes(rules.Local)}, &seen)
+	local = v.or(local, v.matching(addresses(rules.Destination, unspecifiedIPv4), &seen))
 	return v.or(toLoopback, v.minus(onHost, local))
 }
 

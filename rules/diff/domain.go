@@ -32,10 +32,10 @@ type constraint struct {
 
 // The prefixes that the constraints speak of.
 const (
-	loopbackIPv4, loopbackIPv6   = "127.0.0.0/8", "::1/128"
-	linkLocalIPv6                = "fe80::/10"
-	unspecifiedIPv6              = "::/128"
-	multicastIPv4, multicastIPv6 = "224.0.0.0/4", "ff00::/8"
+	loopbackIPv4, loopbackIPv6       = "127.0.0.0/8", "::1/128"
+	linkLocalIPv6                    = "fe80::/10"
+	unspecifiedIPv4, unspecifiedIPv6 = "0.0.0.0/32", "::/128"
+	multicastIPv4, multicastIPv6     = "224.0.0.0/4", "ff00::/8"
 )
 
 // constraints returns all constraints except the ones that follow from the packet's own form (see
