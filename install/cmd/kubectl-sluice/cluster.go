@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+// A cluster is what the plugin uses of the API server.
+type cluster struct{ config *rest.Config }
+
+func (o *options) connect() (cluster, error) {
+	config, err := o.config.ToRESTConfig()
+	if err != nil {
+		return cluster{}, inputError{err}
+	}
+	return cluster{config}, nil
+}
+
+// client returns a client of an API group.
+func (c cluster) client(gv schema.GroupVersion) (*rest.RESTClient, error) {
+	config := rest.CopyConfig(c.config)
+	config.GroupVersion, config.NegotiatedSerializer = &gv, scheme.Codecs.WithoutConversion()
+	if config.APIPath = "/apis"; gv.Group == "" {
+		config.APIPath = "/api"
+	}
+	return rest.RESTClientFor(config)
+}
+
+// get reads an object into one.
+func (c cluster) get(ctx context.Context, gv schema.GroupVersion, resource, namespace, name string, into runtime.Object) error {
+	client, err := c.client(gv)
+	if err != nil {
+		return err
+	}
+	return client.Get().Namespace(namespace).Resource(resource).Name(name).Do(ctx).Into(into)
+}
+
+// list reads objects of the core group; of all namespaces if none is given.
+func (c cluster) list(ctx context.Context, resource, namespace string, o metav1.ListOptions, into runtime.Object) error {
+	client, err := c.client(corev1.SchemeGroupVersion)
+	if err != nil {
+		return err
+	}
+	return client.Get().Namespace(namespace).Resource(resource).VersionedParams(&o, scheme.ParameterCodec).Do(ctx).Into(into)
+}
+
+// agents lists the pods of the node agents that run on a node, or on all nodes if it is "".
+func (o *options) agents(ctx context.Context, c cluster, node string) ([]corev1.Pod, error) {
+	list := metav1.ListOptions{LabelSelector: o.agentSelector}
+	if node != "" {
+		list.FieldSelector = "spec.nodeName=" + node
+	}
+	var pods corev1.PodList
+	err := c.list(ctx, "pods", o.agentNamespace, list, &pods)
+	if o.agentNamespace == "" && apierrors.IsForbidden(err) {
+		err = c.list(ctx, "pods", "istio-system", list, &pods)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list node agents: %w", err)
+	}
+	return pods.Items, nil
+}
+
+// agentOf returns the pod of the node agent on a node.
+func (o *options) agentOf(ctx context.Context, c cluster, node string) (*corev1.Pod, error) {
+	pods, err := o.agents(ctx, c, node)
+	if err != nil {
+		return nil, err
+	}
+	for i := range pods {
+		if pods[i].Status.Phase == corev1.PodRunning && pods[i].DeletionTimestamp == nil {
+			return &pods[i], nil
+		}
+	}
+	return nil, fmt.Errorf("no node agent runs on node %s (pods with the labels %s)", node, o.agentSelector)
+}
+
+// exec runs a command in the container of a node agent. The error of a command that fails is an
+// exec.CodeExitError.
+func (c cluster) exec(ctx context.Context, pod *corev1.Pod, in io.Reader, out, errOut io.Writer, command ...string) error {
+	client, err := c.client(corev1.SchemeGroupVersion)
+	if err != nil {
+		return err
+	}
+	target := client.Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").VersionedParams(
+		&corev1.PodExecOptions{Container: agentContainer, Command: command, Stdin: in != nil, Stdout: true, Stderr: true},
+		scheme.ParameterCodec).URL()
+	executor, err := c.executor(target)
+	if err != nil {
+		return err
+	}
+	return executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: out, Stderr: errOut})
+}
+
+// executor uses WebSockets, or SPDY where the API server has none, as kubectl does.
+func (c cluster) executor(target *url.URL) (remotecommand.Executor, error) {
+	spdy, err := remotecommand.NewSPDYExecutor(c.config, "POST", target)
+	if err != nil {
+		return nil, err
+	}
+	websocket, err := remotecommand.NewWebSocketExecutor(c.config, "GET", target.String())
+	if err != nil {
+		return nil, err
+	}
+	return remotecommand.NewFallbackExecutor(websocket, spdy, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	})
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+const longHelp = `Run the command rules about pods in the node agents of their nodes, with your own rights.
+
+POD is NAMESPACE/NAME, NAME, or KIND/NAME with a kind that has pods: deployment, statefulset, daemonset, replicaset, job or
+cronjob, which stand for all their running pods. A name without a namespace is in the namespace of --namespace or of the current
+context. With --selector there is no POD. Flags behind POD are those of rules VERB; "kubectl sluice VERB POD --help" describes them.
+
+Required rights: get and list pods (and get the kinds above) in the namespaces of the pods; list pods and create pods/exec in the
+namespace of the node agents; for status also list nodes.
+
+The exit code is that of rules VERB; of several pods the highest. 2: the command line is wrong, or there is no such pod. 3: the
+API server or a node agent is not reached, or refuses.`
+
+const examples = `  kubectl sluice trace shop/web --out --for 1m
+  kubectl sluice explain deployment/web -n shop "out tcp 10.0.0.7 > 10.96.0.1:443"
+  kubectl sluice check -n shop -l app=web
+  kubectl logs web -c istio-init | kubectl sluice diff web --istio-log -
+  kubectl sluice status --watch`
+
+// options are what all commands have.
+type options struct {
+	streams        genericiooptions.IOStreams
+	config         *genericclioptions.ConfigFlags
+	agentNamespace string
+	agentSelector  string
+	selector       string
+	// release lets the next signal end the process.
+	release func()
+}
+
+// agentContainer is the container of the node agent that has the command rules.
+const agentContainer = "sluice-node"
+
+func newCommand(streams genericiooptions.IOStreams, release func()) *cobra.Command {
+	o := &options{streams: streams, config: genericclioptions.NewConfigFlags(true), release: release}
+	root := &cobra.Command{
+		Use: "kubectl-sluice", Version: version, Short: "inspect the traffic redirection of mesh pods", Long: longHelp, Example: examples,
+		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sluice"},
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return inputError{err} })
+	flags := root.PersistentFlags()
+	o.config.AddFlags(flags)
+	flags.StringVar(&o.agentNamespace, "agent-namespace", "", "namespace of the node agents [default: search all namespaces, or istio-system without the right to]")
+	flags.StringVar(&o.agentSelector, "agent-selector", "k8s-app=sluice-node", "label selector of the pods of the node agents")
+	flags.StringVarP(&o.selector, "selector", "l", "", "label selector of the pods, instead of POD")
+	for _, v := range []struct{ name, short string }{
+		{"trace", "print connections of pods as they happen, with the rule that decided"},
+		{"explain", "follow a packet through the rules of pods"},
+		{"check", "report whether pods hold exactly the rules that they should have"},
+		{"diff", "decide for every packet whether a ruleset is the same as a pod's"},
+		{"show", "print the ruleset of pods"},
+		{"doctor", "look for what could keep redirection from working in pods"},
+	} {
+		root.AddCommand(o.newVerb(v.name, v.short))
+	}
+	root.AddCommand(o.newStatus())
+	return root
+}
+
+// newVerb returns a command that runs rules VERB in the node agents.
+func (o *options) newVerb(verb, short string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: verb + " POD [FLAG OF RULES]...", Short: short,
+		// The flags behind POD are those of rules.
+		DisableFlagParsing: true,
+		ValidArgsFunction:  o.completePod,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			own, rest, err := split(cmd, args)
+			if err != nil {
+				return err
+			}
+			if helpWanted(own) {
+				return cmd.Help()
+			}
+			if err := cmd.Root().PersistentFlags().Parse(own); err != nil {
+				return inputError{err}
+			}
+			target := ""
+			if o.selector == "" {
+				if len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
+					return badInput("%s: POD or --selector is required", verb)
+				}
+				target, rest = rest[0], rest[1:]
+			}
+			return o.runVerb(cmd.Context(), verb, target, rest)
+		},
+	}
+	return cmd
+}
+
+func helpWanted(args []string) bool {
+	for _, a := range args {
+		if a == "-h" || a == "--help" {
+			return true
+		}
+	}
+	return false
+}
+
+// split separates the flags of kubectl sluice from the other arguments. Before POD all flags are its
+// own. Behind POD only the ones are that rules does not have, since people write -n and --context
+// anywhere.
+func split(cmd *cobra.Command, args []string) (own, rest []string, err error) {
+	flags := cmd.Root().PersistentFlags()
+	anywhere := map[string]bool{"namespace": true, "n": true, "context": true, "kubeconfig": true, "selector": true, "l": true, "agent-namespace": true}
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		if a == "--" {
+			return own, append(rest, args[i+1:]...), nil
+		}
+		if !strings.HasPrefix(a, "-") || a == "-" {
+			rest = append(rest, a)
+			continue
+		}
+		name, _, hasValue := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		if len(rest) > 0 && !anywhere[name] {
+			rest = append(rest, a)
+			continue
+		}
+		flag := flags.Lookup(name)
+		if flag == nil && len(name) == 1 {
+			flag = flags.ShorthandLookup(name)
+		}
+		own = append(own, a)
+		switch {
+		case a == "-h" || a == "--help":
+		case flag == nil:
+			return nil, nil, badInput("unknown flag %s before POD: the flags of rules %s follow POD", a, cmd.Name())
+		case !hasValue && flag.NoOptDefVal == "":
+			if i++; i == len(args) {
+				return nil, nil, badInput("flag %s needs a value", a)
+			}
+			own = append(own, args[i])
+		}
+	}
+	return own, rest, nil
+}

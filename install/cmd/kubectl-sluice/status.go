@@ -1,0 +1,263 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientexec "k8s.io/client-go/util/exec"
+
+	"github.com/sluice-mesh/sluice/plugin/agent"
+)
+
+// agentsAtOnce is how many node agents are queried at the same time, and agentTimeout how long each
+// may take.
+const (
+	agentsAtOnce = 16
+	agentTimeout = 10 * time.Second
+)
+
+// A nodeStatus is the line of a node.
+type nodeStatus struct {
+	Node  string `json:"node"`
+	Ready bool   `json:"ready"`
+	// Reasons say why the node is not ready, or what is not known of it.
+	Reasons      []string       `json:"reasons,omitempty"`
+	AgentPod     string         `json:"agentPod,omitempty"`
+	AgentVersion string         `json:"agentVersion,omitempty"`
+	Pods         map[string]int `json:"pods,omitempty"`
+	Drifts       map[string]int `json:"drifts,omitempty"`
+	Conflicts    map[string]int `json:"conflictingWriters,omitempty"`
+}
+
+// A clusterStatus is what status prints.
+type clusterStatus struct {
+	Version  int            `json:"version"`
+	Kind     string         `json:"kind"`
+	Nodes    []nodeStatus   `json:"nodes"`
+	Ready    int            `json:"ready"`
+	Versions map[string]int `json:"agentVersions"`
+	Pods     map[string]int `json:"pods"`
+	Drifts   map[string]int `json:"drifts"`
+}
+
+func (o *options) newStatus() *cobra.Command {
+	var (
+		watch    bool
+		interval time.Duration
+		output   string
+	)
+	cmd := &cobra.Command{
+		Use: "status [POD]", Short: "print the state of all node agents, or of the rules of pods",
+		Long: `Without POD print a line for each node: whether its node agent is ready or why not, its version, the mesh pods by the state of their
+redirection, and how often rules were changed by others and repaired. With POD print what rules check says of the pod.
+
+The exit code is 0 if all nodes are ready and 1 if not.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return badInput("status: at most one POD")
+			}
+			return nil
+		},
+		ValidArgsFunction: o.completePod,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case output != "text" && output != "json":
+				return badInput("--output: %q is not text or json", output)
+			case interval < time.Second:
+				return badInput("--interval: %v is less than 1s", interval)
+			case len(args) == 1 || o.selector != "":
+				return o.runVerb(cmd.Context(), "check", strings.Join(args, ""), []string{"--output", output})
+			}
+			return o.status(cmd.Context(), output == "json", watch, interval)
+		},
+	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "repeat until interrupted")
+	cmd.Flags().DurationVar(&interval, "interval", 5*time.Second, "time between two repetitions of --watch, at least 1s")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+func (o *options) status(ctx context.Context, asJSON, watch bool, interval time.Duration) error {
+	c, err := o.connect()
+	if err != nil {
+		return err
+	}
+	for {
+		found, err := o.clusterStatus(ctx, c)
+		if err != nil {
+			return err
+		}
+		if err := found.write(o.streams.Out, asJSON); err != nil {
+			return err
+		}
+		if !watch {
+			if found.Ready < len(found.Nodes) {
+				return clientexec.CodeExitError{Err: fmt.Errorf("%d of %d nodes are ready", found.Ready, len(found.Nodes)), Code: 1}
+			}
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(interval):
+		}
+		if !asJSON {
+			fmt.Fprintln(o.streams.Out)
+		}
+	}
+}
+
+// clusterStatus queries the node agents of all nodes.
+func (o *options) clusterStatus(ctx context.Context, c cluster) (clusterStatus, error) {
+	var nodes corev1.NodeList
+	if err := c.list(ctx, "nodes", "", metav1.ListOptions{}, &nodes); err != nil {
+		return clusterStatus{}, fmt.Errorf("list nodes: %w", err)
+	}
+	agents, err := o.agents(ctx, c, "")
+	if err != nil {
+		return clusterStatus{}, err
+	}
+	found := clusterStatus{Version: 1, Kind: "ClusterStatus", Nodes: make([]nodeStatus, len(nodes.Items))}
+	group := new(errgroup.Group)
+	group.SetLimit(agentsAtOnce)
+	for i := range nodes.Items {
+		group.Go(func() error {
+			found.Nodes[i] = o.nodeStatus(ctx, c, nodes.Items[i].Name, agents)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	slices.SortFunc(found.Nodes, func(a, b nodeStatus) int { return strings.Compare(a.Node, b.Node) })
+	found.sum()
+	return found, ctx.Err()
+}
+
+// nodeStatus queries the node agent of a node.
+func (o *options) nodeStatus(ctx context.Context, c cluster, node string, agents []corev1.Pod) nodeStatus {
+	status := nodeStatus{Node: node}
+	i := slices.IndexFunc(agents, func(p corev1.Pod) bool { return p.Spec.NodeName == node && p.DeletionTimestamp == nil })
+	if i < 0 {
+		status.Reasons = []string{"the node has no node agent"}
+		return status
+	}
+	if status.AgentPod = agents[i].Name; agents[i].Status.Phase != corev1.PodRunning {
+		status.Reasons = []string{fmt.Sprintf("the node agent is not running: phase %s", agents[i].Status.Phase)}
+		return status
+	}
+	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+	defer cancel()
+	var out, errOut bytes.Buffer
+	err := c.exec(ctx, &agents[i], nil, &out, &errOut, "rules", "status", "--output", "json")
+	var found agent.Status
+	if decodeErr := json.Unmarshal(out.Bytes(), &statusJSON{&found, &status.AgentVersion}); decodeErr != nil {
+		status.Reasons = []string{fmt.Sprintf("unknown: rules status in the node agent: %v %s", cmp.Or(err, decodeErr), firstLine(errOut.String()))}
+		return status
+	}
+	status.Ready, status.Pods, status.Drifts, status.Conflicts = found.Ready, found.Pods, found.Drifts, found.ConflictingWriters
+	for _, t := range found.Topics {
+		if t.State == agent.TopicProblem {
+			status.Reasons = append(status.Reasons, fmt.Sprintf("%s: %s", t.Name, strings.Join(t.Facts, "; ")))
+		}
+	}
+	return status
+}
+
+// statusJSON decodes the output of rules status, in which the version of the agent is agentVersion
+// and version the one of the format.
+type statusJSON struct {
+	status  *agent.Status
+	version *string
+}
+
+func (s *statusJSON) UnmarshalJSON(data []byte) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(fields["agentVersion"], s.version); err != nil {
+		return fmt.Errorf("agentVersion: %w", err)
+	}
+	delete(fields, "version")
+	rest, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(rest, s.status)
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+func (s *clusterStatus) sum() {
+	s.Versions, s.Pods, s.Drifts = map[string]int{}, map[string]int{}, map[string]int{}
+	add := func(to, from map[string]int) {
+		for key, n := range from {
+			to[key] += n
+		}
+	}
+	for _, n := range s.Nodes {
+		if n.Ready {
+			s.Ready++
+		}
+		if n.AgentVersion != "" {
+			s.Versions[n.AgentVersion]++
+		}
+		add(s.Pods, n.Pods)
+		add(s.Drifts, n.Drifts)
+	}
+}
+
+func (s *clusterStatus) write(to io.Writer, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(to).Encode(s)
+	}
+	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NODE\tREADY\tAGENT\tPODS\tDRIFTS\tCONFLICTS")
+	for _, n := range s.Nodes {
+		ready := "no"
+		if n.Ready {
+			ready = "yes"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", n.Node, ready, cmp.Or(n.AgentVersion, "unknown"), counts(n.Pods), counts(n.Drifts), counts(n.Conflicts))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, n := range s.Nodes {
+		for _, r := range n.Reasons {
+			fmt.Fprintf(to, "%s: %s\n", n.Node, r)
+		}
+	}
+	if len(s.Versions) > 1 {
+		fmt.Fprintf(to, "the node agents have different versions: %s\n", counts(s.Versions))
+	}
+	_, err := fmt.Fprintf(to, "%d of %d nodes are ready; pods: %s\n", s.Ready, len(s.Nodes), counts(s.Pods))
+	return err
+}
+
+// counts writes numbers by name, without the zeros.
+func counts(of map[string]int) string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		if of[name] != 0 {
+			words = append(words, strconv.Itoa(of[name])+" "+name)
+		}
+	}
+	return cmp.Or(strings.Join(words, ", "), "none")
+}

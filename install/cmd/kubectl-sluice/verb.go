@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	clientexec "k8s.io/client-go/util/exec"
+)
+
+// traceVerb runs until it is told to end, in all pods at the same time.
+const traceVerb = "trace"
+
+// runVerb runs rules VERB about the pods that the user names.
+func (o *options) runVerb(ctx context.Context, verb, target string, args []string) error {
+	if slices.Contains(args, "-h") || slices.Contains(args, "--help") || slices.Contains(args, "--help-all") {
+		return o.remoteHelp(ctx, verb, args)
+	}
+	args, input, err := o.input(args)
+	if err != nil {
+		return err
+	}
+	c, err := o.connect()
+	if err != nil {
+		return err
+	}
+	pods, err := o.pods(ctx, c, target)
+	if err != nil {
+		return err
+	}
+	if verb == traceVerb {
+		return o.trace(ctx, c, pods, args)
+	}
+	var failed error
+	for i := range pods {
+		if len(pods) > 1 {
+			fmt.Fprintf(o.streams.ErrOut, "pod %s/%s on node %s\n", pods[i].Namespace, pods[i].Name, pods[i].Spec.NodeName)
+		}
+		var stdin io.Reader
+		if input != nil {
+			stdin = bytes.NewReader(input)
+		}
+		err := o.inAgent(ctx, c, &pods[i], stdin, o.streams.Out, o.streams.ErrOut, append([]string{verb}, args...))
+		if err != nil && !isRemote(err) && len(pods) > 1 {
+			fmt.Fprintf(o.streams.ErrOut, "kubectl sluice: pod %s/%s: %v\n", pods[i].Namespace, pods[i].Name, err)
+			err = clientexec.CodeExitError{Err: err, Code: exitFailed}
+		}
+		failed = worse(failed, err)
+	}
+	return failed
+}
+
+// remoteHelp prints the help of rules VERB, which any node agent has.
+func (o *options) remoteHelp(ctx context.Context, verb string, args []string) error {
+	c, err := o.connect()
+	if err != nil {
+		return err
+	}
+	agents, err := o.agents(ctx, c, "")
+	if err != nil {
+		return err
+	}
+	for i := range agents {
+		if agents[i].Status.Phase == corev1.PodRunning {
+			help := "--help"
+			if slices.Contains(args, "--help-all") {
+				help = "--help-all"
+			}
+			return c.exec(ctx, &agents[i], nil, o.streams.Out, o.streams.ErrOut, "rules", verb, help)
+		}
+	}
+	return errors.New("no node agent runs in the cluster")
+}
+
+// fileFlags are the flags of rules with a file, which is on the machine of the user.
+var fileFlags = []string{"--iptables-save", "--ip6tables-save", "--nft-json", "--istio-log"}
+
+// input returns the arguments with "-" instead of a file, and the content of the file or of
+// standard input; nil if the arguments name neither.
+func (o *options) input(args []string) ([]string, []byte, error) {
+	args = slices.Clone(args)
+	var input []byte
+	from := ""
+	for i := range args {
+		value := &args[i]
+		flag, inline, isInline := strings.Cut(args[i], "=")
+		if !slices.Contains(fileFlags, flag) {
+			continue
+		}
+		if !isInline {
+			if i+1 == len(args) {
+				continue
+			}
+			value, inline = &args[i+1], args[i+1]
+		}
+		if from != "" {
+			return nil, nil, badInput("%s and %s: at most one file can be sent to a node agent", from, flag)
+		}
+		var err error
+		if inline == "-" {
+			input, err = io.ReadAll(o.streams.In)
+		} else {
+			input, err = os.ReadFile(inline)
+		}
+		if err != nil {
+			return nil, nil, badInput("%s: %w", flag, err)
+		}
+		if from, *value = flag, "-"; isInline {
+			*value = flag + "=-"
+		}
+		if input == nil {
+			input = []byte{} // an empty file
+		}
+	}
+	return args, input, nil
+}
+
+// inAgent runs rules about a pod in the node agent of its node.
+func (o *options) inAgent(ctx context.Context, c cluster, pod *corev1.Pod, in io.Reader, out, errOut io.Writer, args []string) error {
+	agent, err := o.agentOf(ctx, c, pod.Spec.NodeName)
+	if err != nil {
+		return err
+	}
+	command := append([]string{"rules", args[0], "--pod", pod.Namespace + "/" + pod.Name}, args[1:]...)
+	return c.exec(ctx, agent, in, out, errOut, command...)
+}
+
+// trace traces all pods at the same time until each trace has ended. The first signal ends the
+// standard input of the traces, which then print their summaries.
+func (o *options) trace(ctx context.Context, c cluster, pods []corev1.Pod, args []string) error {
+	var (
+		group  sync.WaitGroup
+		lock   sync.Mutex
+		failed error
+	)
+	for i := range pods {
+		pod := &pods[i]
+		out, errOut := o.streams.Out, o.streams.ErrOut
+		if len(pods) > 1 {
+			prefix := fmt.Sprintf("%s/%s: ", pod.Namespace, pod.Name)
+			out, errOut = &lineWriter{to: out, prefix: prefix, lock: &lock}, &lineWriter{to: errOut, prefix: prefix, lock: &lock}
+		}
+		stdin, end := io.Pipe()
+		stop := context.AfterFunc(ctx, func() {
+			o.release()
+			_ = end.Close()
+		})
+		group.Go(func() {
+			defer stop()
+			command := append([]string{traceVerb, "--until-eof"}, args...)
+			err := o.inAgent(context.WithoutCancel(ctx), c, pod, stdin, out, errOut, command)
+			lock.Lock()
+			defer lock.Unlock()
+			if err != nil && !isRemote(err) && len(pods) > 1 {
+				fmt.Fprintf(o.streams.ErrOut, "kubectl sluice: pod %s/%s: %v\n", pod.Namespace, pod.Name, err)
+				err = clientexec.CodeExitError{Err: err, Code: exitFailed}
+			}
+			failed = worse(failed, err)
+		})
+	}
+	group.Wait()
+	return failed
+}
+
+// isRemote reports whether a command in a node agent ended with an exit code.
+func isRemote(err error) bool { return errors.As(err, new(clientexec.CodeExitError)) }
+
+// worse returns the error with the higher exit code.
+func worse(a, b error) error {
+	x, y := new(clientexec.CodeExitError), new(clientexec.CodeExitError)
+	switch {
+	case b == nil, errors.As(a, x) && errors.As(b, y) && x.Code >= y.Code, a != nil && !errors.As(a, x):
+		return a
+	}
+	return b
+}
+
+// A lineWriter writes whole lines with a prefix, unless they are JSON.
+type lineWriter struct {
+	to     io.Writer
+	prefix string
+	lock   *sync.Mutex
+	rest   []byte
+}
+
+func (w *lineWriter) Write(data []byte) (int, error) {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	w.rest = append(w.rest, data...)
+	for {
+		line, rest, found := bytes.Cut(w.rest, []byte("\n"))
+		if !found {
+			return len(data), nil
+		}
+		prefix := w.prefix
+		if bytes.HasPrefix(line, []byte("{")) {
+			prefix = ""
+		}
+		if _, err := fmt.Fprintf(w.to, "%s%s\n", prefix, line); err != nil {
+			return 0, err
+		}
+		w.rest = rest
+	}
+}
