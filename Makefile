@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 VERSION = $(shell git describe --always --dirty 2>/dev/null || echo devel)
-COMMANDS = ./rules/cmd/rules ./plugin/cmd/sluice-cni
+COMMANDS = ./rules/cmd/rules ./plugin/cmd/sluice-cni ./install/cmd/kubectl-sluice
 DEMO = ./rules/cmd/demo
 # Programs of others, in the module e2e, with which tests compare ours.
 PEER = istio/cmd/istio-iptables

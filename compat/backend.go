@@ -18,7 +18,7 @@ const (
 	BackendAuto   BackendName = "auto"   // the first that the kernel supports, nft before legacy: see [Choose]
 )
 
-// String returns the name for people: "iptables-legacy" instead of "legacy".
+// String returns the display name: "iptables-legacy" instead of "legacy".
 func (n BackendName) String() string {
 	if n == BackendLegacy {
 		return "iptables-legacy"
@@ -29,53 +29,56 @@ func (n BackendName) String() string {
 // A Backend puts rulesets into network namespaces. Callers get one from [Choose],
 // [InstalledBackends] or [Backends]. A nil namespace is the calling thread's.
 //
-// Apply, Check and Plan take an earlier [Snapshot] of the same namespace, for the same ruleset. It
-// saves reading what has not changed since; the zero value is always correct.
+// Apply, Check and Plan take prev, an earlier [Snapshot] of the same namespace for the same ruleset.
+// It lets them skip reading state that has not changed. The zero value is always correct: it makes
+// them read everything.
 //
-// All methods are safe for concurrent use, also by several processes in one namespace. Their errors
-// answer [IsNotPermitted] and [IsNotSupported].
+// All methods are safe for concurrent use, also by several processes in one namespace. Classify
+// their errors with [IsNotPermitted] and [IsNotSupported].
 type Backend interface {
-	// Name returns the backend's name. It is auto if the kernel's answer to Apply decides.
+	// Name returns the backend's name. It is auto if Apply selects the backend at run time.
 	Name() BackendName
-	// Apply makes the namespace hold the ruleset of rules.Compile: it adds missing routes, changes
-	// the rules, removes our rules from the other backend, and removes routes that are no longer
-	// needed. If the namespace holds all of it already, nothing is written. At no moment does a
-	// connection bypass the proxy that both the old and the new rules capture.
+	// Apply programs the ruleset that rules.Compile returned. It adds missing routes, changes the
+	// rules, removes Sluice's rules from the other backend, and removes routes that are no longer
+	// needed. It writes nothing if the namespace already matches. A connection that both the old
+	// and the new rules capture never bypasses the proxy during the change.
 	//
-	// An error without an outcome means that the namespace is unchanged. An error with an outcome
-	// means that the rules are in place, or may be, and that the error describes what is not; or
-	// that not everything written could be rolled back.
-	Apply(ns *netns.NS, rs rules.Ruleset, since Snapshot) (Result, error)
-	// Check compares what the namespace holds of ours with what Apply leaves: rules, routes, and no
-	// rules of ours in the other backend. Entries of others in our routing tables
-	// (rules.Routing.Others) are differences too, although Apply does not remove them.
-	Check(ns *netns.NS, rs rules.Ruleset, since Snapshot) (Comparison, error)
-	// Read returns our rules, in the backend's own form, and our routes. Without rules of ours the
-	// result has no tables.
+	// If Result.Outcome is empty, an error means that the namespace is unchanged. Otherwise an
+	// error means that the new rules are or may be in place; it describes what is incomplete, or
+	// what could not be rolled back.
+	Apply(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Result, error)
+	// Check compares Sluice's rules and routes in the namespace with the state that Apply
+	// establishes, which includes that the other backend has no rules of Sluice. Foreign entries in
+	// Sluice's routing tables (rules.Routing.Others) are differences too, although Apply does not
+	// remove them.
+	Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparison, error)
+	// Read returns Sluice's rules, in the form of the backend, and Sluice's routes. The result has
+	// no tables if the backend holds no rules of Sluice.
 	Read(ns *netns.NS) (rules.Ruleset, error)
-	// Remove deletes our rules, and our routes unless the other backend has rules that need them.
-	// It reports whether there was anything to delete. A kernel that lacks the backend has nothing.
+	// Remove deletes Sluice's rules, and Sluice's routes unless rules in the other backend need
+	// them. It reports whether it deleted anything, and returns false and no error if the kernel
+	// does not support the backend.
 	Remove(ns *netns.NS) (bool, error)
-	// Plan returns what Apply would do now. It changes nothing. With [EmptySnapshot] it is a dry
-	// run for a namespace without rules of ours, which is not read.
-	Plan(ns *netns.NS, rs rules.Ruleset, since Snapshot) (Plan, error)
+	// Plan returns what Apply would do, without changing anything. With [EmptySnapshot] it does not
+	// read the namespace and assumes that it holds no rules or routes of Sluice.
+	Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Plan, error)
 }
 
-// A Result describes what [Backend.Apply] did. Sets, elements and bytes are those of nft; with
-// legacy they are 0, and rules are counted in the tables of both families.
+// A Result describes what [Backend.Apply] did. With the legacy backend Sets, Elements and Bytes are
+// 0, and Rules counts the rules of both families.
 type Result struct {
 	nft.Result
-	// Backend has the rules.
+	// Backend is the backend that now holds the rules.
 	Backend BackendName
-	// Moved reports that the other backend had rules of ours. They are removed, unless the error
-	// says otherwise. The outcome is then "replaced".
+	// Moved reports that the other backend held rules of Sluice. Apply removed them, unless the
+	// error says otherwise. The outcome is then "replaced".
 	Moved bool
 	// legacyEmpty has the meaning of Snapshot.legacyEmpty.
 	legacyEmpty bool
 }
 
-// Snapshot returns what Apply has learned of the namespace, for a Check that follows at once. The
-// rules themselves are not part of it: Check reads them from the kernel.
+// Snapshot returns what Apply learned about the namespace, for an immediately following Check. It
+// does not contain the rules: Check reads them from the kernel.
 func (r Result) Snapshot() Snapshot {
 	return Snapshot{backend: r.Backend, legacyEmpty: r.legacyEmpty}
 }
@@ -84,8 +87,8 @@ func (r Result) Snapshot() Snapshot {
 type Plan struct {
 	Backend BackendName
 	Outcome nft.Outcome
-	// Text is what would be given to the kernel: with nft one line per message; with legacy the
-	// input of iptables-restore and ip6tables-restore, each after a line that names the program.
+	// Text is the input that the kernel would get: for nft one line per netlink message, for legacy
+	// the input of iptables-restore and ip6tables-restore, each after a line that names the program.
 	// It is empty if nothing would change.
 	Text string
 	// Bytes is the size of nft's transaction.
@@ -94,33 +97,36 @@ type Plan struct {
 
 // A Comparison is what [Backend.Check] found.
 type Comparison struct {
-	// Backend is the one whose rules were compared.
+	// Backend is the backend whose rules were compared.
 	Backend BackendName
-	// Differences is empty if the namespace holds exactly what Apply leaves.
+	// Differences is empty if the namespace is in the state that Apply establishes.
 	Differences []rules.Difference
-	// Rules reports whether the backend has rules of ours.
-	Rules bool
+	// HasRules reports whether the backend holds rules of Sluice.
+	HasRules bool
 	// Snapshot is for a later Check, or an Apply that repairs the differences.
 	Snapshot Snapshot
 }
 
-// A Snapshot is what a call has read of a namespace. The zero value says nothing.
+// A Snapshot caches what an earlier call learned about a namespace. The zero value carries no
+// information.
 type Snapshot struct {
-	// Generation is the number of nf_tables' state in the namespace, or 0 if it is not known.
+	// Generation is the generation ID of the nf_tables ruleset (NFT_MSG_GETGEN), or 0 if unknown.
 	Generation uint32
 	backend    BackendName
-	// inSync reports that the tables of Generation are those of the ruleset; anyRules that they
-	// hold rules.
-	inSync, anyRules bool
-	// reading is what nf_tables held, if that differed from the ruleset.
-	reading nft.Reading
-	// legacyEmpty reports that iptables-legacy had no rules of ours when the rules of nf_tables
-	// were put in place. That holds as long as those rules stay: moving them removes them.
+	// inSync reports that at Generation the tables matched the ruleset, and hasRules that they held
+	// at least one rule.
+	inSync, hasRules bool
+	// lastRead is the content of nf_tables, if it differed from the ruleset.
+	lastRead nft.Reading
+	// legacyEmpty reports that iptables-legacy held no rules of Sluice when Apply programmed
+	// nf_tables. This stays valid while the rules in nf_tables exist, because Apply with the legacy
+	// backend removes them.
 	legacyEmpty bool
-	empty       bool
+	// empty reports that the namespace holds no rules and routes of Sluice.
+	empty bool
 }
 
-// EmptySnapshot returns the snapshot of a namespace that holds no rules and routes of ours.
+// EmptySnapshot returns the snapshot of a namespace that holds no rules and routes of Sluice.
 func EmptySnapshot() Snapshot { return Snapshot{empty: true} }
 
 // anyRules reports whether the tables hold a rule.
@@ -132,8 +138,8 @@ func anyRules(tables []rules.Table) bool {
 // Backends returns nft and legacy, in the order of preference.
 func Backends() []Backend { return []Backend{nftBackend{}, legacyBackend{}} }
 
-// InstalledBackends returns the backends that have rules of ours in the namespace. Backends that
-// cannot be read are in the error, which may come with a result.
+// InstalledBackends returns the backends that hold rules of Sluice in the namespace. The error joins
+// the read failures of single backends; the result is valid even then.
 func InstalledBackends(ns *netns.NS) ([]Backend, error) {
 	var installed []Backend
 	var errs []error

@@ -77,19 +77,19 @@ func (e *unsupportedError) Error() string {
 func (e *unsupportedError) Unwrap() []error { return []error{e.nft, e.legacy} }
 
 // Plan implements Backend.
-func (b autoBackend) Plan(ns *netns.NS, rs rules.Ruleset, since Snapshot) (Plan, error) {
-	if since.empty {
+func (b autoBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Plan, error) {
+	if prev.empty {
 		ns = nil
 	}
-	return b.supported(ns, rs).Plan(ns, rs, since)
+	return b.supported(ns, rs).Plan(ns, rs, prev)
 }
 
 // Check implements Backend.
-func (b autoBackend) Check(ns *netns.NS, rs rules.Ruleset, since Snapshot) (Comparison, error) {
-	if since.backend == BackendNFT {
-		return b.nftBackend.Check(ns, rs, since)
+func (b autoBackend) Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparison, error) {
+	if prev.backend == BackendNFT {
+		return b.nftBackend.Check(ns, rs, prev)
 	}
-	return b.installed(ns, rs).Check(ns, rs, since)
+	return b.installed(ns, rs).Check(ns, rs, prev)
 }
 
 // Read implements Backend.

@@ -42,13 +42,13 @@ func applyLegacy(ns *netns.NS, want Legacy) (result Result, err error) {
 }
 
 // Plan implements Backend.
-func (legacyBackend) Plan(ns *netns.NS, rs rules.Ruleset, since Snapshot) (p Plan, err error) {
+func (legacyBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (p Plan, err error) {
 	want, err := Translate(rs)
 	if err != nil {
 		return Plan{}, err
 	}
 	p = Plan{Backend: BackendLegacy, Outcome: nft.Created}
-	if !since.empty {
+	if !prev.empty {
 		err = inside(ns, func() (err error) {
 			p.Outcome, err = planLegacy(tablesOf(want.Tables))
 			return err
@@ -94,7 +94,7 @@ func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Comparis
 	return Comparison{
 		Backend:     BackendLegacy,
 		Differences: append(diffs, otherBackend(BackendNFT, others.Tables)...),
-		Rules:       anyRules(found.Tables),
+		HasRules:    anyRules(found.Tables),
 		Snapshot:    Snapshot{backend: BackendLegacy},
 	}, err
 }

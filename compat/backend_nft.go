@@ -19,10 +19,10 @@ type nftBackend struct {
 func (nftBackend) Name() BackendName { return BackendNFT }
 
 // Apply implements Backend.
-func (b nftBackend) Apply(ns *netns.NS, rs rules.Ruleset, since Snapshot) (result Result, err error) {
+func (b nftBackend) Apply(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (result Result, err error) {
 	if ns != nil {
 		err = inside(ns, func() (err error) {
-			result, err = b.Apply(nil, rs, since)
+			result, err = b.Apply(nil, rs, prev)
 			return err
 		})
 		return result, err
@@ -32,7 +32,7 @@ func (b nftBackend) Apply(ns *netns.NS, rs rules.Ruleset, since Snapshot) (resul
 		return Result{}, err
 	}
 	m := migration{ruleset: rs}
-	o := nft.ApplyOptions{Since: since.reading, BeforeChange: m.begin}
+	o := nft.ApplyOptions{Since: prev.lastRead, BeforeChange: m.begin}
 	applied, err := p.Apply(nil, o)
 	result, err = m.finish(applied, err)
 	if b.fallback && result.Outcome == "" && lacksNFT(err) {
@@ -125,8 +125,8 @@ func (r *Result) clearLegacy(rs rules.Ruleset) error {
 }
 
 // Plan implements Backend.
-func (nftBackend) Plan(ns *netns.NS, rs rules.Ruleset, since Snapshot) (Plan, error) {
-	if since.empty {
+func (nftBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Plan, error) {
+	if prev.empty {
 		transaction, err := nft.Encode(rs)
 		if err != nil {
 			return Plan{}, err
@@ -158,34 +158,34 @@ func nftPlan(outcome nft.Outcome, t *nft.Transaction) Plan {
 
 // Check implements Backend. While our table in nf_tables is unchanged, iptables-legacy has no rules
 // of ours either: moving the rules there removes them from the table.
-func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset, since Snapshot) (Comparison, error) {
-	if !since.inSync {
-		since.Generation = 0
+func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparison, error) {
+	if !prev.inSync {
+		prev.Generation = 0
 	}
-	found, err := nft.ReadSince(ns, since.Generation, rs.Routing)
+	found, err := nft.ReadSince(ns, prev.Generation, rs.Routing)
 	if err != nil {
 		return Comparison{}, err
 	}
-	if found.Generation != 0 && found.Generation == since.Generation {
+	if found.Generation != 0 && found.Generation == prev.Generation {
 		routes := rules.Compare(rules.Ruleset{Routing: rs.Routing}, found.Ruleset)
 		return Comparison{
-			Backend: BackendNFT, Differences: routes, Rules: since.anyRules, Snapshot: since,
+			Backend: BackendNFT, Differences: routes, HasRules: prev.hasRules, Snapshot: prev,
 		}, nil
 	}
 	c := Comparison{
-		Backend: BackendNFT, Differences: rules.Compare(rs, found.Ruleset), Rules: anyRules(found.Tables),
+		Backend: BackendNFT, Differences: rules.Compare(rs, found.Ruleset), HasRules: anyRules(found.Tables),
 	}
-	if !since.legacyEmpty || len(c.Differences) > 0 {
+	if !prev.legacyEmpty || len(c.Differences) > 0 {
 		var old []rules.Table
 		old, err = legacyTables(ns)
 		c.Differences = append(c.Differences, otherBackend(BackendLegacy, old)...)
 	}
 	c.Snapshot = Snapshot{
 		Generation: found.Generation, backend: BackendNFT,
-		inSync: err == nil && len(c.Differences) == 0, anyRules: c.Rules,
+		inSync: err == nil && len(c.Differences) == 0, hasRules: c.HasRules,
 	}
 	if len(c.Differences) > 0 {
-		c.Snapshot.reading = found
+		c.Snapshot.lastRead = found
 	}
 	return c, err
 }

@@ -178,8 +178,8 @@ func TestApplySinceASnapshotDoesTheSame(t *testing.T) {
 						t.Fatal(err)
 					}
 					bare := row.found == remove || strings.HasPrefix(row.found, "flush table")
-					if found.Rules == bare {
-						t.Errorf("rules of ours: %t", found.Rules)
+					if found.HasRules == bare {
+						t.Errorf("rules of ours: %t", found.HasRules)
 					}
 					if read := e != compat.BackendLegacy && row.found != "" && row.found != remove; compat.HasReading(found.Snapshot) != read {
 						t.Errorf("what was read is kept: %t", !read)
@@ -216,8 +216,8 @@ func TestAComparisonTellsWhetherThereAreRules(t *testing.T) {
 			b, want := chosen(t, e), compiled(t, dual)
 			tells := func(rules bool) {
 				t.Helper()
-				if found, err := b.Check(ns, want, compat.Snapshot{}); err != nil || found.Rules != rules {
-					t.Errorf("%t, %v", found.Rules, err)
+				if found, err := b.Check(ns, want, compat.Snapshot{}); err != nil || found.HasRules != rules {
+					t.Errorf("%t, %v", found.HasRules, err)
 				}
 			}
 			tells(false)

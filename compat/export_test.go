@@ -39,11 +39,11 @@ func ApplyNFT(ns *netns.NS, rs rules.Ruleset, apply func(*netns.NS, rules.Rulese
 
 // HasReading reports whether an Apply since the snapshot need not read the rules of nf_tables
 // again.
-func HasReading(s Snapshot) bool { return len(s.reading.Tables) > 0 }
+func HasReading(s Snapshot) bool { return len(s.lastRead.Tables) > 0 }
 
 // SetHits sets the counter of the first rule of the snapshot.
 func SetHits(s Snapshot, packets uint64) {
-	s.reading.Tables[0].Chains[0].Rules[0].Hits.Packets = packets
+	s.lastRead.Tables[0].Chains[0].Rules[0].Hits.Packets = packets
 }
 
 // LegacyTables is how the nft backend looks for our rules in iptables-legacy.

@@ -279,9 +279,9 @@ func (a *pairAttempt) drawn(p rules.Packet, left, right Observation) {
 	}
 	inClass := slices.ContainsFunc(a.result.Classes,
 		func(c diff.Class) bool { return c.Contains(p) })
-	// Of packets of bound sockets, and of those that a redirection drops, a decision speaks only
-	// where no others differ.
-	rare := p.Bound || p.InAddress.IsValid() && p.InAddress.IsUnspecified()
+	// A decision covers packets of bound sockets, packets that a redirection drops and packets that
+	// enter untracked only where no other packets differ.
+	rare := p.Bound || p.State == rules.Untracked && p.Owner == nil || p.InAddress.IsValid() && p.InAddress.IsUnspecified()
 	inClass = inClass || rare && a.result.Verdict(true) != diff.Equivalent
 	switch {
 	case l == r:

@@ -88,7 +88,7 @@ func (f *fetcher) fetch(ctx context.Context, pattern string, sources []debian.So
 	if err == nil {
 		return file, p, nil
 	}
-	if !errors.Is(err, debian.ErrGone) {
+	if !errors.Is(err, debian.ErrNotFound) {
 		return "", p, &UnavailableError{err}
 	}
 	newest, findErr := f.mirror.Newest(ctx, sources, pattern)

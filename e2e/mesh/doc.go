@@ -1,9 +1,10 @@
-// Package mesh makes the pods of a sample application: as a user writes them, and as Istio's
-// injector changes them when a CNI plugin is to redirect. Their image holds the commands mesh
-// (below cmd) and rules, and nothing else:
+// Package mesh builds the pods of a sample application: plain ones, and pods as Istio's injector
+// rewrites them when istio-cni is enabled, that is, without an istio-init container. Their image
+// contains only the commands mesh (package cmd/mesh) and rules. The packages below are:
 //
-//	path    which way a request went, and whether that was right
-//	proxy   stands for Envoy and its agent
-//	server  the application's servers, and client who asks them
-//	name    the same for DNS
+//	path    records the proxies that a request passed and checks them
+//	proxy   is a stub of Envoy and istio-agent
+//	server  is the server of the application
+//	client  sends requests to it
+//	name    is a minimal DNS server and client
 package mesh

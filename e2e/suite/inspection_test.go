@@ -1,6 +1,9 @@
 package suite_test
 
 import (
+	"io"
+	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -12,6 +15,7 @@ import (
 
 var inspection = part{name: "inspection", together: true, proofs: []proof{
 	{"rules check in the agent finds nothing wrong with a live pod", provesCheck},
+	{"kubectl sluice checks, explains and traces pods, and prints the state of the nodes", provesPlugin},
 	{"every packet is treated as by istio-init with the same parameters", provesNoDifference},
 	{"with TPROXY only packets of the known deviation are treated differently from istio-init", provesKnownDeviations},
 }}
@@ -27,6 +31,59 @@ func provesCheck(t *testing.T, w *world) {
 	if out, err := w.exec(t.Context(), w.agentPod(t), agent, "rules", "check", "--pod", a.Namespace+"/"+a.Name); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
+}
+
+func provesPlugin(t *testing.T, w *world) {
+	ns := w.newNamespace(t)
+	pods := w.run(t, inMesh(ns, "a"), inMesh(ns, "b"))
+	a, b := pods[0], pods[1]
+	kubectl := func(args ...string) *exec.Cmd {
+		search := "PATH=" + oracles + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+		return w.node().Command(t.Context(), append([]string{"env", search, "kubectl", "sluice"}, args...)...)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"check", ns + "/a"}, "equal: "},
+		{[]string{"status", "--namespace", ns, "a"}, "equal: "},
+		{[]string{"show", "a", "-n", ns, "--live"}, "redirect to :15006"},
+		{[]string{"explain", ns + "/a", "out tcp 10.0.0.1:40000 > 10.0.0.2:80 uid 1000"}, "redirected to port 15001"},
+		{[]string{"status"}, "nodes are ready"},
+	} {
+		if out, err := kubectl(c.args...).CombinedOutput(); err != nil || !strings.Contains(string(out), c.want) {
+			t.Errorf("%q: %v, want %q: %s", c.args, err, c.want, out)
+		}
+	}
+	if out, err := kubectl("check", ns+"/nobody").CombinedOutput(); err == nil || !strings.Contains(string(out), "not found") {
+		t.Errorf("a pod that does not exist: %v: %s", err, out)
+	}
+	trace := kubectl("trace", ns+"/a", "--out", "--port", strconv.Itoa(mesh.Port), "--count", "1")
+	var said strings.Builder
+	started, errs := make(chan struct{}), new(strings.Builder)
+	trace.Stdout, trace.Stderr = &said, &firstWrite{errs, started}
+	if err := trace.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-started
+	w.mustCapture(t, a, b)
+	if err := trace.Wait(); err != nil || !strings.Contains(said.String(), "captured: outbound to the proxy") {
+		t.Errorf("trace: %v: %s%s", err, &said, errs)
+	}
+}
+
+// A firstWrite closes a channel when something is written.
+type firstWrite struct {
+	to      io.Writer
+	written chan struct{}
+}
+
+func (w *firstWrite) Write(p []byte) (int, error) {
+	if w.written != nil {
+		close(w.written)
+		w.written = nil
+	}
+	return w.to.Write(p)
 }
 
 func provesNoDifference(t *testing.T, w *world) {

@@ -21,7 +21,7 @@ func (w *world) copyOracles(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, program := range []string{"istio-iptables", "rules"} {
+	for _, program := range []string{"istio-iptables", "rules", "kubectl-sluice"} {
 		content, err := os.ReadFile(filepath.Join(bin, program))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, program), content, 0o755)

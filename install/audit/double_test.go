@@ -138,7 +138,7 @@ func (s *space) Check(e compat.BackendName, want rules.Ruleset) (compat.Comparis
 	if s.stranger != "" {
 		got.Routing.Others = []string{s.stranger}
 	}
-	return compat.Comparison{Backend: e, Differences: rules.Compare(want, got), Rules: len(got.Tables) > 0}, nil
+	return compat.Comparison{Backend: e, Differences: rules.Compare(want, got), HasRules: len(got.Tables) > 0}, nil
 }
 
 func (s *space) Recheck(last compat.Comparison, want rules.Ruleset) (compat.Comparison, error) {

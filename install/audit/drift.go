@@ -17,7 +17,7 @@ import (
 // differs acts upon differences.
 func (v *reconciliation) differs(ctx context.Context, ns Namespace, found compat.Comparison) {
 	bare := false
-	if !found.Rules { // perhaps the other engine has some
+	if !found.HasRules { // perhaps the other engine has some
 		var err error
 		if bare, err = ns.Bare(); err != nil {
 			v.failed(err)

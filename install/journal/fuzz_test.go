@@ -25,7 +25,7 @@ func FuzzOpen(f *testing.F) {
 		case j == nil || len(j.Paths()) == 0:
 			return // the disk takes its time to write
 		}
-		must(t, j.Note("conf/new", journal.Entry{Kind: journal.Created}))
+		must(t, j.Record("conf/new", journal.Entry{Kind: journal.Created}))
 		if got := open(t, dir).Paths(); len(got) != len(j.Paths()) {
 			t.Fatalf("%q became %q", j.Paths(), got)
 		}

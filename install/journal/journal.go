@@ -13,8 +13,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// A Journal is the record of a state directory. Values come from [Open]. A journal is used by one
-// goroutine, and by one process at a time: hold the [Lock].
+// A Journal records the changes that were made to files of the node. It is stored in the state
+// directory; [Open] returns it. At most one process, which holds the [Lock], and one goroutine may
+// use it at a time.
 type Journal struct {
 	path    string
 	entries map[string]Entry
@@ -32,12 +33,12 @@ type content struct {
 	Entries map[string]Entry `json:"entries"`
 }
 
-// ErrDamaged is in the error of a journal that cannot be understood.
+// ErrDamaged is wrapped by errors about a journal that cannot be decoded.
 var ErrDamaged = errors.New("the journal is damaged")
 
-// Open reads the journal of a state directory, which is made if it does not exist. A damaged
-// journal is put aside: then the error has [ErrDamaged] in it and the returned journal is empty but
-// of use.
+// Open reads the journal of a state directory, and creates the directory if it does not exist. It
+// renames a damaged journal; then it returns an empty, usable journal and an error that wraps
+// [ErrDamaged]. A journal of a newer program is an error.
 func Open(dir string) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
@@ -52,24 +53,27 @@ func Open(dir string) (*Journal, error) {
 	}
 	c := content{}
 	if err := json.Unmarshal(data, &c); err != nil {
-		return j, j.putAside(err)
+		return j, j.rename(err)
 	}
-	if c.Version != version {
+	if c.Version < 1 {
+		return j, j.rename(fmt.Errorf("version %d is not a version of the format", c.Version))
+	}
+	if c.Version > version {
 		return nil, fmt.Errorf("%s: version %d was written by a newer program; this one understands %d", j.path, c.Version, version)
 	}
 	maps.Copy(j.entries, c.Entries)
 	return j, nil
 }
 
-func (j *Journal) putAside(reason error) error {
-	aside := filepath.Join(filepath.Dir(j.path), damagedName)
-	if err := os.Rename(j.path, aside); err != nil {
-		return fmt.Errorf("%s: %w: %w, and cannot be put aside: %w", j.path, ErrDamaged, reason, err)
+func (j *Journal) rename(reason error) error {
+	renamed := filepath.Join(filepath.Dir(j.path), damagedName)
+	if err := os.Rename(j.path, renamed); err != nil {
+		return fmt.Errorf("%s: %w: %w, and cannot be renamed: %w", j.path, ErrDamaged, reason, err)
 	}
-	return fmt.Errorf("%s: %w: %w; it is kept as %s", j.path, ErrDamaged, reason, aside)
+	return fmt.Errorf("%s: %w: %w; it was renamed to %s", j.path, ErrDamaged, reason, renamed)
 }
 
-// Entry returns what was done to the file at path, if anything.
+// Entry returns the change that was made to the file at path, and whether there was one.
 func (j *Journal) Entry(path string) (Entry, bool) {
 	e, ok := j.entries[path]
 	return e, ok
@@ -78,21 +82,23 @@ func (j *Journal) Entry(path string) (Entry, bool) {
 // Paths returns the files that have an entry, in order.
 func (j *Journal) Paths() []string { return slices.Sorted(maps.Keys(j.entries)) }
 
-// Note records what will be done to the file at path, in the place of an earlier entry. When it
-// returns without an error the record is on disk.
-func (j *Journal) Note(path string, e Entry) error {
+// Record stores the intended change of the file at path, which replaces an earlier entry. When it
+// returns without an error the entry is on disk.
+func (j *Journal) Record(path string, e Entry) error {
 	before, had := j.entries[path]
 	j.entries[path] = e
 	if err := j.save(); err != nil {
-		if delete(j.entries, path); had {
+		if had {
 			j.entries[path] = before
+		} else {
+			delete(j.entries, path)
 		}
 		return err
 	}
 	return nil
 }
 
-// Forget removes the entries of files that are as if we had never been there.
+// Forget removes the entries of files that have been restored completely.
 func (j *Journal) Forget(paths ...string) error {
 	before := maps.Clone(j.entries)
 	for _, path := range paths {

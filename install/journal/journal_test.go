@@ -42,8 +42,8 @@ func TestWhatIsNotedIsOnDisk(t *testing.T) {
 		Kind: journal.Converted, Original: []byte("\x00any\xff bytes\r\n"), From: "10-a.conf", Mode: 0o640, Written: []string{"a", "b"},
 		Taken: [][]byte{[]byte(`{"type" :"istio-cni"}`)},
 	}
-	must(t, open(t, dir).Note("conf/b", want))
-	must(t, open(t, dir).Note("conf/a", journal.Entry{Kind: journal.Created, Written: []string{}}))
+	must(t, open(t, dir).Record("conf/b", want))
+	must(t, open(t, dir).Record("conf/a", journal.Entry{Kind: journal.Created, Written: []string{}}))
 	j := open(t, dir)
 	got, ok := j.Entry("conf/b")
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
@@ -76,12 +76,12 @@ func TestWhatCannotBeNotedIsNotRemembered(t *testing.T) {
 	}
 	dir := filetest.Disk(t, "64k")
 	j := open(t, dir)
-	must(t, j.Note("a", journal.Entry{Kind: journal.Created}))
+	must(t, j.Record("a", journal.Entry{Kind: journal.Created}))
 	filetest.Fill(t, dir)
-	if err := j.Note("b", journal.Entry{Kind: journal.Edited, Original: make([]byte, 8<<10)}); !file.IsFull(err) {
+	if err := j.Record("b", journal.Entry{Kind: journal.Edited, Original: make([]byte, 8<<10)}); !file.IsFull(err) {
 		t.Errorf("%v", err)
 	}
-	if err := j.Note("a", journal.Entry{Kind: journal.Edited, Original: make([]byte, 8<<10)}); !file.IsFull(err) {
+	if err := j.Record("a", journal.Entry{Kind: journal.Edited, Original: make([]byte, 8<<10)}); !file.IsFull(err) {
 		t.Errorf("%v", err)
 	}
 	for _, j := range []*journal.Journal{j, open(t, dir)} {
@@ -93,7 +93,7 @@ func TestWhatCannotBeNotedIsNotRemembered(t *testing.T) {
 
 func TestADamagedJournalIsPutAside(t *testing.T) {
 	dir := t.TempDir()
-	for _, damage := range []string{"", "{", `{"version":1,"entries":[]}`} {
+	for _, damage := range []string{"", "{", `{"version":1,"entries":[]}`, `{}`} {
 		must(t, os.WriteFile(filepath.Join(dir, "journal.json"), []byte(damage), 0o600))
 		j, err := journal.Open(dir)
 		if !errors.Is(err, journal.ErrDamaged) || j == nil || len(j.Paths()) != 0 {
@@ -102,7 +102,7 @@ func TestADamagedJournalIsPutAside(t *testing.T) {
 		if kept, err := os.ReadFile(filepath.Join(dir, "journal.damaged")); err != nil || string(kept) != damage {
 			t.Errorf("%q, %v", kept, err)
 		}
-		must(t, j.Note("a", journal.Entry{Kind: journal.Created}))
+		must(t, j.Record("a", journal.Entry{Kind: journal.Created}))
 		open(t, dir)
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "journal.json"), []byte(`{"version":2}`), 0o600))
@@ -180,7 +180,7 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 	lock, err := journal.Acquire(t.Context(), dir)
 	must(t, err)
 	must(t, lock.ReadOnly())
-	must(t, open(t, dir).Note("a", entry))
+	must(t, open(t, dir).Record("a", entry))
 	must(t, lock.Release())
 	one, err := journal.RegisterAgent(dir)
 	must(t, err)
@@ -198,8 +198,8 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 		t.Errorf("locked twice: %v", err)
 	}
 	j := open(t, dir)
-	must(t, j.Note("a", entry))
-	if err := j.Note("a", journal.Entry{Kind: journal.Created}); !file.IsReadOnly(err) {
+	must(t, j.Record("a", entry))
+	if err := j.Record("a", journal.Entry{Kind: journal.Created}); !file.IsReadOnly(err) {
 		t.Errorf("another entry: %v", err)
 	}
 	present, err := journal.RegisterAgent(dir)

@@ -15,7 +15,7 @@ func (n *Node) apply(s Settings, j *journal.Journal, targets []Target) (changed 
 	for _, t := range targets {
 		path := filepath.Join(s.CNIConfDir, t.Name)
 		if t.Entry != nil {
-			if err := j.Note(confKey(t.Name), *t.Entry); err != nil {
+			if err := j.Record(confKey(t.Name), *t.Entry); err != nil {
 				if !dispensable(j, t) {
 					return changed, unrecorded, err
 				}

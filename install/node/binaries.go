@@ -92,7 +92,7 @@ func (n *Node) putVersion(j *journal.Journal, name, source string, status *Statu
 	if !slices.Contains(e.Versions, sum) {
 		e.Kind = journal.Created
 		e.Versions = append(e.Versions[max(0, len(e.Versions)-keptVersions+1):len(e.Versions):len(e.Versions)], sum)
-		if err := j.Note(binKey(name), e); err != nil {
+		if err := j.Record(binKey(name), e); err != nil {
 			if !recorded {
 				return false, false, err
 			}
@@ -111,7 +111,7 @@ func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, e
 	}
 	if e, recorded := j.Entry(binKey(name)); !recorded || !slices.Contains(e.Written, sum) {
 		e.Kind, e.Written = journal.Created, append(e.Written, sum)
-		if err := j.Note(binKey(name), e); err != nil {
+		if err := j.Record(binKey(name), e); err != nil {
 			return false, err
 		}
 	}

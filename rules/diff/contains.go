@@ -1,6 +1,8 @@
 package diff
 
 import (
+	"slices"
+
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -14,6 +16,9 @@ func (c *Class) Contains(p rules.Packet) bool {
 	values[device] = number(uint32(c.space.deviceOf(p)))
 	if to := p.Destination.Addr(); c.redirects && c.space.leavesOutScopes() && hasFormerScope(to) {
 		return false
+	}
+	if !c.space.untracked && c.space.contains(c.space.untrackedBefore(), &values) {
+		return false // these packets were not compared where others differ
 	}
 	for f, condition := range c.box.fields {
 		if !c.space.holds(condition, field(f), values[f]) {
@@ -32,6 +37,18 @@ func (c *Class) Contains(p rules.Packet) bool {
 		}
 	}
 	return true
+}
+
+// contains reports whether a set that depends on fields alone contains a packet with the values.
+func (s *space) contains(packets set, values *[fieldCount]value) bool {
+	for packets != none && packets != all {
+		n := s.nodes[packets]
+		f := s.field[n.bit]
+		if packets = n.no; values[f].has(len(s.bits[f]) - 1 - slices.Index(s.bits[f], n.bit)) {
+			packets = n.yes
+		}
+	}
+	return packets == all
 }
 
 // holds reports whether the value fulfils a condition on its field.

@@ -58,6 +58,13 @@ func (d *decision) decide() {
 	if !all.differs() && (redirects(d.sides.Left) || redirects(d.sides.Right)) {
 		all = d.world(world{withoutAddress: true}, rules.Prerouting)
 	}
+	if !all.differs() && (readsUntracked(d.sides.Left) || readsUntracked(d.sides.Right)) {
+		untracked := d.world(world{untracked: true}, rules.Output, rules.Prerouting)
+		if d.result.UntrackedOpen = len(untracked.undecided) > 0; len(untracked.paths) > 0 {
+			untracked.undecided, untracked.more = nil, false
+			all = untracked
+		}
+	}
 	d.paths, d.result.Undecided, d.result.MoreUndecided = all.paths, all.undecided, all.more
 }
 
@@ -102,6 +109,8 @@ type world struct {
 	translations bool
 	// bound: sockets may be bound to an interface.
 	bound bool
+	// untracked: packets may enter untracked.
+	untracked bool
 }
 
 // seesTranslations reports whether the fate of a packet may depend on how earlier packets of its
@@ -126,6 +135,40 @@ func seesTranslations(rs *rules.Ruleset) bool {
 					if q, ok := a.(rules.Require); ok && asks(q.Match) {
 						return true
 					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// readsUntracked reports whether a rule distinguishes packets that enter untracked from packets
+// without a connection. Other rules treat both alike (UntrackedFromElsewhere).
+func readsUntracked(rs *rules.Ruleset) bool {
+	distinguishes := func(m rules.Match) bool {
+		state, ok := m.(rules.MatchState)
+		return ok && state.States.Has(rules.Untracked) != state.States.Has(rules.Invalid)
+	}
+	matches := func(m rules.Match) bool {
+		tuple, ok := m.(rules.MatchTuple)
+		return distinguishes(m) || ok && slices.ContainsFunc(tuple.Alternatives, func(alternative []rules.Match) bool {
+			return slices.ContainsFunc(alternative, distinguishes)
+		})
+	}
+	changes := func(a rules.Action) bool {
+		switch a := a.(type) {
+		case rules.SetZone, rules.Notrack:
+			return true
+		case rules.Require:
+			return matches(a.Match)
+		}
+		return false
+	}
+	for _, t := range rs.Tables {
+		for _, c := range t.Chains {
+			for i := range c.Rules {
+				if slices.ContainsFunc(c.Rules[i].Matches, matches) || slices.ContainsFunc(c.Rules[i].Actions, changes) {
+					return true
 				}
 			}
 		}
@@ -217,7 +260,7 @@ func (d *decision) path(f rules.Family, h rules.Hook, w world) {
 	shared := d.diagramsOf(f)
 	memory := d.meter.memory - shared.memory()
 	s := newSpace(f, h, d.devices, shared)
-	s.withoutAddress, s.translations, s.history = constant(w.withoutAddress), w.translations, d.history
+	s.withoutAddress, s.translations, s.untracked, s.history = constant(w.withoutAddress), w.translations, w.untracked, d.history
 	if !w.bound {
 		s.given = map[string]bool{boundKey: false}
 	}

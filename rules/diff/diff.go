@@ -52,6 +52,10 @@ type Result struct {
 	Undecided []Undecided
 	// MoreUndecided reports that there are more than the MostUndecided which are listed.
 	MoreUndecided bool
+	// UntrackedOpen reports that packets that enter untracked, as copies and packets of a filter of
+	// tc do, were compared in part only: what the kernel does with those to which a rule gives a
+	// zone is not known.
+	UntrackedOpen bool
 	// Exhausted names the limit of the budget that was reached, if one was: then nothing is known.
 	Exhausted string
 	// Routing lists differences of policy routes and loopback addresses: Want is what the left side

@@ -182,10 +182,9 @@ func (s *space) formed() []set {
 		s.or(s.owned, isZero(user, group)),
 		// Conntrack keeps marks, bits and a direction only for the connections that it knows.
 		s.or(s.connected, isZero(connectionMark, status, reply)),
-		// Conntrack leaves only neighbour discovery untracked by itself. That rules do it is part
-		// of the evaluation; a packet that a filter of tc has left untracked, or nft's dup, is not
-		// compared.
-		s.minus(all, s.untrackedBefore()),
+		// Conntrack leaves only neighbour discovery untracked by itself. Rules that do so are part
+		// of the evaluation. Few packets enter untracked: those of a filter of tc, and copies.
+		s.or(constant(s.untracked), s.not(s.untrackedBefore())),
 		// A new connection has seen no answer.
 		s.or(s.not(first), s.and(isZero(reply), s.having(status, 0, uint32(noneOfFirst)))),
 		s.or(s.not(later), s.and(isZero(reply), s.having(status, uint32(rules.StatusConfirmed), uint32(noneOfNew|rules.StatusConfirmed)))),

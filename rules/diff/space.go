@@ -31,6 +31,8 @@ type space struct {
 	// translations reports that there are packets of connections whose address or port earlier
 	// packets have changed.
 	translations bool
+	// untracked reports that there are packets that enter untracked (UntrackedFromElsewhere).
+	untracked bool
 	// withoutAddress are the packets whose interface has no address of the family.
 	withoutAddress set
 	// Sets that are often needed: what leaves by lo, what is TCP, TCP or UDP, has ports, has ports
@@ -63,7 +65,7 @@ func newSpaceOf(p rules.Packet, m *meter) *space {
 	}
 	s.usual()
 	s.withoutAddress = s.redirectedNowhere(p)
-	s.domain, s.translations = all, true
+	s.domain, s.translations, s.untracked = all, true, true
 	return s
 }
 

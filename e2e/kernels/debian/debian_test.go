@@ -97,14 +97,14 @@ func TestAPackageIsFetchedOnceAndChecked(t *testing.T) {
 	}
 
 	p.SHA256 = sum("other")
-	if file, err := m.Fetch(t.Context(), p); err == nil || errors.Is(err, debian.ErrGone) {
+	if file, err := m.Fetch(t.Context(), p); err == nil || errors.Is(err, debian.ErrNotFound) {
 		t.Errorf("%s, error %v, want that the checksum is wrong", file, err)
 	}
 	if left, err := filepath.Glob(filepath.Join(m.Dir, ".part-*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, error %v", left, err)
 	}
 	p.Path = "pool/gone.deb"
-	if _, err := m.Fetch(t.Context(), p); !errors.Is(err, debian.ErrGone) {
+	if _, err := m.Fetch(t.Context(), p); !errors.Is(err, debian.ErrNotFound) {
 		t.Errorf("error %v, want that it is gone", err)
 	}
 }

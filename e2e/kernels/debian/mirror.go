@@ -30,11 +30,11 @@ type Mirror struct {
 	Dir string
 }
 
-// ErrGone reports that the mirror has not got a file (any more).
-var ErrGone = errors.New("the mirror has not got it")
+// ErrNotFound reports that the mirror does not have a file, or no longer has it.
+var ErrNotFound = errors.New("not found on the mirror")
 
 // Fetch returns the package's file, of which the checksum is right. What the folder has is not
-// fetched again. ErrGone is in the error when the mirror has not got it.
+// fetched again. ErrNotFound is in the error when the mirror has not got it.
 func (m Mirror) Fetch(ctx context.Context, p Package) (string, error) {
 	file := filepath.Join(m.Dir, path.Base(p.Path))
 	if sum, err := checksum(file); err == nil && sum == p.SHA256 {
@@ -137,7 +137,7 @@ func (m Mirror) get(ctx context.Context, file string) (io.ReadCloser, error) {
 	}
 	_ = response.Body.Close()
 	if response.StatusCode == http.StatusNotFound {
-		return nil, fmt.Errorf("%s: %w", url, ErrGone)
+		return nil, fmt.Errorf("%s: %w", url, ErrNotFound)
 	}
 	return nil, fmt.Errorf("%s: %s", url, response.Status)
 }

@@ -7,27 +7,27 @@ import (
 	"net/netip"
 )
 
-// A Responder answers a query of a peer.
+// A Responder answers a DNS query from a peer.
 type Responder func(network string, query []byte, peer netip.AddrPort) ([]byte, error)
 
-// Serve answers queries by UDP and TCP at an address, until the context ends or a socket fails.
-// What the responder refuses, and callers who hang up, get no answer.
-func Serve(ctx context.Context, at string, respond Responder) error {
+// Serve serves DNS over UDP and TCP on addr until ctx is canceled, when it returns nil, or until a
+// socket fails. A query for which respond returns an error gets no reply.
+func Serve(ctx context.Context, addr string, respond Responder) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var config net.ListenConfig
-	packets, err := config.ListenPacket(ctx, "udp", at)
+	udp, err := config.ListenPacket(ctx, "udp", addr)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = packets.Close() }()
-	streams, err := config.Listen(ctx, "tcp", at)
+	defer func() { _ = udp.Close() }()
+	tcp, err := config.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = streams.Close() }()
-	go func() { cancel(servePackets(packets, respond)) }()
-	go func() { cancel(serveStreams(streams, respond)) }()
+	defer func() { _ = tcp.Close() }()
+	go func() { cancel(serveUDP(udp, respond)) }()
+	go func() { cancel(serveTCP(tcp, respond)) }()
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
@@ -35,7 +35,7 @@ func Serve(ctx context.Context, at string, respond Responder) error {
 	return nil
 }
 
-func servePackets(l net.PacketConn, respond Responder) error {
+func serveUDP(l net.PacketConn, respond Responder) error {
 	for {
 		query := make([]byte, maxDatagram)
 		n, peer, err := l.ReadFrom(query)
@@ -50,8 +50,8 @@ func servePackets(l net.PacketConn, respond Responder) error {
 	}
 }
 
-// serveStreams answers one query of each connection.
-func serveStreams(l net.Listener, respond Responder) error {
+// serveTCP answers the first query of each connection.
+func serveTCP(l net.Listener, respond Responder) error {
 	for {
 		conn, err := l.Accept()
 		if err != nil {

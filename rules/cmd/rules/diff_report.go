@@ -47,6 +47,9 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 				side.name, strings.Join(chainTexts(side.chains), ", ")))
 		}
 	}
+	if result.UntrackedOpen {
+		r.notCompared = append(r.notCompared, "packets that enter untracked (copies, and packets of a filter of tc) and get a conntrack zone")
+	}
 	for _, side := range []*diffSide{left, right} {
 		if side.meetsFragments() {
 			r.notCompared = append(r.notCompared, fmt.Sprintf("fragments of packets: no rule of %s makes the kernel reassemble them before its rules", side.name))
