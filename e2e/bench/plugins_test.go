@@ -20,15 +20,15 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 // A world is what all plugins find: a node, its API server, and the pods that this one knows.
 type world struct {
 	tools       bench.Tools
 	node        *netns.NS
-	api         *sourcetest.Server
+	api         *apiservertest.Server
 	texts       []string // of its pods
 	mesh, plain bench.Pod
 	size        report.Pod // of the mesh pod
@@ -38,7 +38,7 @@ type world struct {
 func newWorld(b *testing.B, tools bench.Tools) *world {
 	w := &world{tools: tools, node: netnstest.New(b)}
 	if err := w.node.Do(func() error {
-		w.api = sourcetest.Start(b)
+		w.api = apiservertest.Start(b)
 		return nil
 	}); err != nil {
 		b.Fatal(err)
@@ -62,7 +62,7 @@ func newWorld(b *testing.B, tools bench.Tools) *world {
 // startAgent starts what of the node agent answers the plugin of the run directory: the socket, and
 // the mirror of the node's pods behind it.
 func (w *world) startAgent(b *testing.B, runDir string) {
-	api := sourcetest.Start(b) // the plugin's is in the node's namespace
+	api := apiservertest.Start(b) // the plugin's is in the node's namespace
 	api.Put(w.texts...)
 	fetch := source.NewAPIServer(source.Options{Kubeconfig: api.Kubeconfig()})
 	b.Cleanup(fetch.Close)

@@ -104,7 +104,7 @@ func (w waiting) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newBed(t)
-	config, answered := b.Config(), make(chan struct{})
+	config, answered := b.config(), make(chan struct{})
 	config.Wrap(func(inner http.RoundTripper) http.RoundTripper { return waiting{inner, answered} })
 	r := b.start(config, nil)
 	r.until("inserted", func() bool {

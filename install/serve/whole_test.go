@@ -15,14 +15,14 @@ import (
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 // node is an API server, and a socket that answers from a cache of its pods.
 func node(t testing.TB, put ...string) (api source.Source, w *world) {
-	server := sourcetest.Start(t)
+	server := apiservertest.Start(t)
 	server.Put(put...)
 	api = source.NewAPIServer(source.Options{Kubeconfig: server.Kubeconfig()})
 	t.Cleanup(api.Close)

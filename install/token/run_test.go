@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/token"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 // A rotation by the kubelet, which exchanges a link to a directory, is published when it happens;
 // so is a kubeconfig put back.
 func TestFilesAreWatched(t *testing.T) {
-	server := sourcetest.Start(t)
+	server := apiservertest.Start(t)
 	dir := t.TempDir()
 	volume := filepath.Join(dir, "volume")
 	project := func(name, text string) {

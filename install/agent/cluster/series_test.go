@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
-	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 // repeat tells the same thing a number of times, each a second later than the one before.
@@ -27,7 +27,7 @@ func repeat(t *testing.T, c *cluster.Client, times int) (first, last time.Time) 
 }
 
 // count waits until the last event has a count.
-func count(t *testing.T, server *clustertest.Server, want int) clustertest.Event {
+func count(t *testing.T, server *apiservertest.Server, want int) apiservertest.Event {
 	t.Helper()
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()

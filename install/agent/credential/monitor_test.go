@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
 
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,7 +28,7 @@ type pod struct {
 func newPod(t *testing.T) *pod {
 	p := &pod{t, t.TempDir()}
 	p.project("token", "first")
-	p.project("ca.crt", string(sourcetest.StrangerCA()))
+	p.project("ca.crt", string(apiservertest.StrangerCA()))
 	return p
 }
 
@@ -95,7 +95,7 @@ func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				issued := time.Now().Add(-row.age)
-				token := sourcetest.JWT("system:serviceaccount:a:b", issued, issued.Add(row.life))
+				token := apiservertest.JWT("system:serviceaccount:a:b", issued, issued.Add(row.life))
 				p := newPod(t)
 				p.project("token", token+"\n")
 				m, done := p.start()
@@ -116,7 +116,7 @@ func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 func TestExitsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod(t)
-		old := sourcetest.JWT("system:serviceaccount:a:b", time.Now().Add(-24*time.Hour), time.Now().Add(-23*time.Hour))
+		old := apiservertest.JWT("system:serviceaccount:a:b", time.Now().Add(-24*time.Hour), time.Now().Add(-23*time.Hour))
 		p.project("token", old)
 		for i, want := range []time.Duration{2, 2, 2, 4, 8, 16, 32, 60, 60} {
 			m, done := p.start()

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 // Without the API server what is kept goes on to be answered, and what is not is said to be
@@ -22,7 +22,7 @@ import (
 func TestAnAPIServerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
-		w.server.Always(sourcetest.InternalError())
+		w.server.Always(apiservertest.InternalError())
 		w.server.ForgetHistory()
 		time.Sleep(time.Minute)
 		if _, fetched := w.pod(web); fetched {
@@ -39,7 +39,7 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 		if broken := w.broken(); len(broken) == 0 || !strings.Contains(broken[0].Error(), "watch pods: ") {
 			t.Errorf("broken %v", broken)
 		}
-		w.server.Always(sourcetest.Well())
+		w.server.Always(apiservertest.Well())
 		time.Sleep(2 * time.Minute)
 		if err := w.Ready(t.Context()); err != nil {
 			t.Error(err)
@@ -50,7 +50,7 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 // A list that comes byte by byte is given up, and asked for again.
 func TestAListThatDoesNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, func(s *sourcetest.Server) { s.Always(sourcetest.Drip(time.Second)) })
+		w := start(t, func(s *apiservertest.Server) { s.Always(apiservertest.Drip(time.Second)) })
 		time.Sleep(3 * time.Minute)
 		if w.Synced() || !w.Asked() {
 			t.Errorf("synced %v, asked %v", w.Synced(), w.Asked())
@@ -58,7 +58,7 @@ func TestAListThatDoesNotEnd(t *testing.T) {
 		if n := len(w.server.Requests()); n < 2 || n > 6 {
 			t.Errorf("%d requests in three minutes", n)
 		}
-		w.server.Always(sourcetest.Well())
+		w.server.Always(apiservertest.Well())
 		time.Sleep(2 * time.Minute)
 		if !w.Synced() {
 			t.Error("not synced")
@@ -68,7 +68,7 @@ func TestAListThatDoesNotEnd(t *testing.T) {
 
 func TestBeforeTheFirstList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, func(s *sourcetest.Server) { s.Next(sourcetest.Forbidden(), sourcetest.Forbidden()) })
+		w := start(t, func(s *apiservertest.Server) { s.Next(apiservertest.Forbidden(), apiservertest.Forbidden()) })
 		if w.Synced() || len(w.Pods()) > 0 {
 			t.Error("synced")
 		}
@@ -89,12 +89,12 @@ func TestBeforeTheFirstList(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for _, row := range []struct {
 		name    string
-		answer  sourcetest.Behaviour
+		answer  apiservertest.Behaviour
 		refused string
 	}{
-		{"forbidden", sourcetest.Forbidden(), "watch pods: pods \"web\" is forbidden"},
-		{"the token is not accepted", sourcetest.Unauthorized(), "watch pods: Unauthorized"},
-		{"broken", sourcetest.InternalError(), ""},
+		{"forbidden", apiservertest.Forbidden(), "watch pods: pods \"web\" is forbidden"},
+		{"the token is not accepted", apiservertest.Unauthorized(), "watch pods: Unauthorized"},
+		{"broken", apiservertest.InternalError(), ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -111,11 +111,11 @@ func TestRefused(t *testing.T) {
 				w.server.Always(row.answer)
 				w.server.ForgetHistory()
 				check("then", 6*time.Second, row.refused)
-				w.server.Always(sourcetest.Reset())
+				w.server.Always(apiservertest.Reset())
 				check("away", time.Minute, "") // the client tries for ten seconds before it says so
 				w.server.Always(row.answer)
 				check("back, and the same", time.Minute, row.refused)
-				w.server.Always(sourcetest.Well())
+				w.server.Always(apiservertest.Well())
 				check("well", 6*time.Second, "")
 			})
 		})
@@ -144,7 +144,7 @@ func (n noWatch) RoundTrip(r *http.Request) (*http.Response, error) {
 // Each try lists the pods anew, which is no sign that they may be watched now.
 func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := sourcetest.StartInMemory(t)
+		server := apiservertest.StartInMemory(t)
 		server.Put(webPod)
 		config := configOf(server)
 		var m *podcache.Cache
@@ -172,12 +172,12 @@ func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
 
 // Errors are for logs: whatever fails, the token is not in them.
 func TestErrorsHaveNoToken(t *testing.T) {
-	for name, behaviour := range map[string]sourcetest.Behaviour{
-		"refused": sourcetest.Unauthorized(), "reset": sourcetest.Reset(), "no JSON": sourcetest.Reply(200, "application/json", "{"),
+	for name, behaviour := range map[string]apiservertest.Behaviour{
+		"refused": apiservertest.Unauthorized(), "reset": apiservertest.Reset(), "no JSON": apiservertest.Reply(200, "application/json", "{"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := start(t, func(s *sourcetest.Server) { s.Always(behaviour) })
+				w := start(t, func(s *apiservertest.Server) { s.Always(behaviour) })
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				_, _, err := w.Pod(ctx, source.Ref{Namespace: "default", Name: "new"})

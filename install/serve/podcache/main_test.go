@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ const (
 )
 
 // configOf is how a cache in a pod would reach the server.
-func configOf(server *sourcetest.Server) *rest.Config {
+func configOf(server *apiservertest.Server) *rest.Config {
 	return &rest.Config{
 		Host: server.URL(), Dial: server.Dial, BearerToken: server.Token(),
 		TLSClientConfig: rest.TLSClientConfig{CAData: server.CA()},
@@ -46,7 +46,7 @@ func configOf(server *sourcetest.Server) *rest.Config {
 type world struct {
 	*podcache.Cache
 	t      *testing.T
-	server *sourcetest.Server
+	server *apiservertest.Server
 	stop   func()
 
 	mu   sync.Mutex
@@ -55,9 +55,9 @@ type world struct {
 
 // start starts a cache, which has everything when this returns, unless the server misbehaves. It
 // must be in a bubble of synctest.
-func start(t *testing.T, prepare ...func(*sourcetest.Server)) *world {
+func start(t *testing.T, prepare ...func(*apiservertest.Server)) *world {
 	t.Helper()
-	w := &world{t: t, server: sourcetest.StartInMemory(t)}
+	w := &world{t: t, server: apiservertest.StartInMemory(t)}
 	w.server.Put(webPod, elsewhere, defaultNamespace)
 	for _, f := range prepare {
 		f(w.server)
