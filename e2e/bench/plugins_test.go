@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/sluice-mesh/sluice/e2e/bench"
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -66,10 +66,11 @@ func (w *world) startAgent(b *testing.B, runDir string) {
 	api.Put(w.texts...)
 	fetch := source.NewAPIServer(source.Options{Kubeconfig: api.Kubeconfig()})
 	b.Cleanup(fetch.Close)
-	m, err := podcache.New(podcache.Options{
-		Config:   &rest.Config{Host: api.URL(), BearerToken: api.Token(), TLSClientConfig: rest.TLSClientConfig{CAData: api.CA()}},
-		NodeName: "node-2", Fetch: fetch,
-	})
+	client, err := apiclient.New(apiclient.Options{Server: api.URL(), TokenFile: api.TokenFile(), CAFile: api.CAFile()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	m, err := podcache.New(podcache.Options{Client: client, NodeName: "node-2", Fetch: fetch})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -16,12 +16,12 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"k8s.io/client-go/rest"
 
 	"github.com/sluice-mesh/sluice/install/agent"
 	"github.com/sluice-mesh/sluice/install/agent/logs"
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/install/agent/observe/observetest"
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/plugin"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
@@ -124,15 +124,13 @@ func (b *bed) run(change func(*agent.Agent), runnables ...agent.Runnable) *runni
 }
 
 // config returns how the API server is reached.
-func (b *bed) config() *rest.Config {
+func (b *bed) config() apiclient.Options {
 	b.t.Helper()
-	return &rest.Config{
-		Host: b.URL(), BearerTokenFile: b.TokenFile(), TLSClientConfig: rest.TLSClientConfig{CAFile: b.CAFile()},
-	}
+	return apiclient.Options{Server: b.URL(), TokenFile: b.TokenFile(), CAFile: b.CAFile()}
 }
 
 // start starts an agent with an API server of the caller's choice.
-func (b *bed) start(api *rest.Config, change func(*agent.Agent), runnables ...agent.Runnable) *running {
+func (b *bed) start(api apiclient.Options, change func(*agent.Agent), runnables ...agent.Runnable) *running {
 	b.t.Helper()
 	v, err := settings.Read(func(name string) (string, bool) { value, set := b.env[name]; return value, set })
 	if err != nil {

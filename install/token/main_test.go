@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/token"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
@@ -40,8 +41,9 @@ func start(t *testing.T, prepare func(w *world)) *world {
 	t.Helper()
 	dir := t.TempDir()
 	w := &world{t: t, server: apiservertest.StartInMemory(t), options: token.Options{
-		Kubeconfig: filepath.Join(dir, "kubeconfig"), CAFile: filepath.Join(dir, "ca.crt"), TokenFile: filepath.Join(dir, "token"),
-		Poll: true,
+		Options:    apiclient.Options{CAFile: filepath.Join(dir, "ca.crt"), TokenFile: filepath.Join(dir, "token")},
+		Kubeconfig: filepath.Join(dir, "kubeconfig"),
+		Poll:       true,
 	}}
 	w.options.Dial, w.options.Server = w.server.Dial, w.server.URL()
 	w.project(jwt(time.Hour))

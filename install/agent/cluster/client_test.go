@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
-	"k8s.io/client-go/rest"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
@@ -19,12 +19,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func start(t *testing.T) (*apiservertest.Server, *cluster.Client) {
 	t.Helper()
 	server := apiservertest.StartForAgent(t)
-	c, err := cluster.New(&rest.Config{
-		Host: server.URL(), BearerTokenFile: server.TokenFile(), TLSClientConfig: rest.TLSClientConfig{CAFile: server.CAFile()},
-	})
+	api, err := apiclient.New(apiclient.Options{Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile()})
 	if err != nil {
 		t.Fatal(err)
 	}
+	c := cluster.New(api)
 	t.Cleanup(c.Close)
 	return server, c
 }

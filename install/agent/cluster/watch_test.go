@@ -7,9 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
@@ -26,13 +25,11 @@ func TestAWatchThatDoesNotEnd(t *testing.T) {
 				list := apiservertest.Reply(http.StatusOK, "application/json", `{"metadata":{"resourceVersion":"1"},"items":[]}`)
 				server.Next(list, behaviour)
 				server.Always(list)
-				c, err := cluster.New(&rest.Config{
-					Host: server.URL(), Dial: server.Dial, BearerToken: server.Token(),
-					TLSClientConfig: rest.TLSClientConfig{CAData: server.CA()},
-				})
+				api, err := apiclient.New(apiclient.Options{Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(), Dial: server.Dial})
 				if err != nil {
 					t.Fatal(err)
 				}
+				c := cluster.New(api)
 				defer c.Close()
 				ctx, cancel := context.WithCancel(t.Context())
 				broken, done := make(chan error, 1000), make(chan struct{})

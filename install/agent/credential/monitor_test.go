@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"k8s.io/client-go/rest"
 
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
@@ -42,16 +41,10 @@ func (p *pod) project(name, content string) {
 // start starts a monitor. What it ends with is sent to the channel.
 func (p *pod) start() (*Monitor, <-chan error) {
 	p.t.Helper()
-	m, err := New(Options{
-		API: &rest.Config{
-			Host: "https://localhost", BearerTokenFile: filepath.Join(p.dir, "token"),
-			TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(p.dir, "ca.crt")},
-		},
+	m := New(Options{
+		TokenFile: filepath.Join(p.dir, "token"), CAFile: filepath.Join(p.dir, "ca.crt"),
 		Record: filepath.Join(p.dir, "exits.json"),
 	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(p.t.Context())
 	p.t.Cleanup(cancel)
 	done := make(chan error, 1)
@@ -61,7 +54,7 @@ func (p *pod) start() (*Monitor, <-chan error) {
 
 // answer is what becomes of a request with a token.
 func answer(m *Monitor, token string, code int) {
-	m.seen(token, code, nil)
+	m.Outcome(token, code, nil)
 }
 
 // exit returns after what time the monitor ends, while each second a request is answered.
@@ -168,11 +161,11 @@ func TestTokenThatIsReplacedInTime(t *testing.T) {
 func TestNoAnswerIsNoRejection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, done := newPod(t).start()
-		m.seen("first", 0, errors.New("connection refused"))
+		m.Outcome("first", 0, errors.New("connection refused"))
 		if s := m.Status(); s != (Status{}) {
 			t.Errorf("away: %+v", s)
 		}
-		m.seen("first", 0, &tls.CertificateVerificationError{Err: errors.New("unknown authority")})
+		m.Outcome("first", 0, &tls.CertificateVerificationError{Err: errors.New("unknown authority")})
 		if s := m.Status(); s.Problem == nil || !strings.Contains(s.Problem.Error(), "unknown authority") {
 			t.Errorf("another authority: %+v", s)
 		}

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"k8s.io/client-go/rest"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/agent/retire"
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
@@ -33,12 +33,11 @@ type bed struct {
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	b := &bed{Server: apiservertest.StartForAgent(t)}
-	var err error
-	if b.client, err = cluster.New(&rest.Config{
-		Host: b.URL(), BearerTokenFile: b.TokenFile(), TLSClientConfig: rest.TLSClientConfig{CAFile: b.CAFile()},
-	}); err != nil {
+	api, err := apiclient.New(apiclient.Options{Server: b.URL(), TokenFile: b.TokenFile(), CAFile: b.CAFile()})
+	if err != nil {
 		t.Fatal(err)
 	}
+	b.client = cluster.New(api)
 	t.Cleanup(b.client.Close)
 	b.decider = b.patient(20 * time.Second)
 	return b

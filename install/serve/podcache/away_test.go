@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"k8s.io/client-go/rest"
 
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
@@ -122,43 +119,26 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// noWatch is an API server that lets pods be listed, but not be watched.
-type noWatch struct {
-	http.RoundTripper
-	asked func()
-}
-
-// WrappedRoundTripper lets the connections be closed at the end.
-func (n noWatch) WrappedRoundTripper() http.RoundTripper { return n.RoundTripper }
-
-func (n noWatch) RoundTrip(r *http.Request) (*http.Response, error) {
-	if w := r.URL.Query().Get("watch"); w == "" {
-		return n.RoundTripper.RoundTrip(r)
-	}
-	n.asked()
-	recorder := httptest.NewRecorder()
-	recorder.WriteHeader(http.StatusForbidden)
-	return recorder.Result(), nil
-}
-
 // Each try lists the pods anew, which is no sign that they may be watched now.
 func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := apiservertest.StartInMemory(t)
 		server.Put(webPod)
-		config := configOf(server)
+		server.ForbidPods("watch")
+		options := optionsFor(server)
 		var m *podcache.Cache
 		tries := 0
-		config.Wrap(func(inner http.RoundTripper) http.RoundTripper {
-			return noWatch{inner, func() {
-				if asked := tries > 0; m.Asked() != asked || (m.Refused() != nil) != asked {
-					t.Errorf("at try %d: asked %v, refused %v", tries+1, m.Asked(), m.Refused())
-				}
-				tries++
-			}}
-		})
+		options.Outcome = func(_ string, code int, _ error) {
+			if code != http.StatusForbidden {
+				return
+			}
+			if asked := tries > 0; m.Asked() != asked || (m.Refused() != nil) != asked {
+				t.Errorf("at try %d: asked %v, refused %v", tries+1, m.Asked(), m.Refused())
+			}
+			tries++
+		}
 		var err error
-		if m, err = podcache.New(podcache.Options{Config: config, NodeName: "here", Fetch: source.Fallback()}); err != nil {
+		if m, err = podcache.New(podcache.Options{Client: client(t, options), NodeName: "here", Fetch: source.Fallback()}); err != nil {
 			t.Fatal(err)
 		}
 		stop := run(t, m)
@@ -189,13 +169,8 @@ func TestErrorsHaveNoToken(t *testing.T) {
 	}
 }
 
-func TestOptionsThatCannotWork(t *testing.T) {
-	for text, o := range map[string]podcache.Options{
-		"it has no name":           {Config: &rest.Config{}},
-		"client of the API server": {Config: &rest.Config{Host: "::"}, NodeName: "here"},
-	} {
-		if _, err := podcache.New(o); err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("%v", err)
-		}
+func TestNodeNameIsNeeded(t *testing.T) {
+	if _, err := podcache.New(podcache.Options{}); err == nil || !strings.Contains(err.Error(), "it has no name") {
+		t.Errorf("%v", err)
 	}
 }

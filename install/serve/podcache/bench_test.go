@@ -32,11 +32,11 @@ func BenchmarkMemory(b *testing.B) {
 			for i := range pods {
 				server.Put(injected(b, fmt.Sprintf("web-%d", i)))
 			}
-			config := configOf(server)
-			config.Dial = nil
+			options := optionsFor(server)
+			options.Dial = nil
 			for b.Loop() {
 				before := heap()
-				m, err := podcache.New(podcache.Options{Config: config, NodeName: "node-2", Fetch: source.Fallback()})
+				m, err := podcache.New(podcache.Options{Client: client(b, options), NodeName: "node-2", Fetch: source.Fallback()})
 				if err != nil {
 					b.Fatal(err)
 				}

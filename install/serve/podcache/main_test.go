@@ -10,8 +10,8 @@ import (
 
 	"go.uber.org/goleak"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/rest"
 
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
@@ -34,12 +34,19 @@ const (
 	defaultNamespace = `{kind: Namespace, metadata: {name: default, labels: {istio-injection: enabled}}}`
 )
 
-// configOf is how a cache in a pod would reach the server.
-func configOf(server *apiservertest.Server) *rest.Config {
-	return &rest.Config{
-		Host: server.URL(), Dial: server.Dial, BearerToken: server.Token(),
-		TLSClientConfig: rest.TLSClientConfig{CAData: server.CA()},
+// optionsFor returns how a cache in a pod would reach the server.
+func optionsFor(server *apiservertest.Server) apiclient.Options {
+	return apiclient.Options{Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(), Dial: server.Dial}
+}
+
+// client returns a client of the API server.
+func client(t testing.TB, o apiclient.Options) *apiclient.Client {
+	t.Helper()
+	c, err := apiclient.New(o)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return c
 }
 
 // world is a cache of a server in memory.
@@ -65,7 +72,7 @@ func start(t *testing.T, prepare ...func(*apiservertest.Server)) *world {
 	api := source.NewAPIServer(source.Options{Kubeconfig: w.server.Kubeconfig(), Dial: w.server.Dial})
 	var err error
 	w.Cache, err = podcache.New(podcache.Options{
-		Config: configOf(w.server), NodeName: "here", Fetch: api,
+		Client: client(t, optionsFor(w.server)), NodeName: "here", Fetch: api,
 		Broken: func(err error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

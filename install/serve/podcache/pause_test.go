@@ -45,15 +45,15 @@ func TestAPodIsKnownSoonAfterConnectionsWereRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := apiservertest.StartInMemory(t)
 		server.Put(webPod)
-		config := configOf(server)
+		options := optionsFor(server)
 		var down atomic.Bool
-		config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		options.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			if down.Load() {
 				return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 			}
 			return server.Dial(ctx, network, address)
 		}
-		m, err := podcache.New(podcache.Options{Config: config, NodeName: "here", Fetch: source.Fallback()})
+		m, err := podcache.New(podcache.Options{Client: client(t, options), NodeName: "here", Fetch: source.Fallback()})
 		if err != nil {
 			t.Fatal(err)
 		}

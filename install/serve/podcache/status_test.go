@@ -105,7 +105,7 @@ func TestChangesAreTold(t *testing.T) {
 		var mu sync.Mutex
 		var told []string
 		m, err := podcache.New(podcache.Options{
-			Config: configOf(server), NodeName: "here", Fetch: source.Fallback(),
+			Client: client(t, optionsFor(server)), NodeName: "here", Fetch: source.Fallback(),
 			Changed: func(namespace, name string) {
 				mu.Lock()
 				defer mu.Unlock()
