@@ -186,9 +186,17 @@ func (r *running) get(port, path string) (code int, text string) {
 	return answer.StatusCode, string(body)
 }
 
+// readiness returns the readiness; the zero value if the port is not open. The port closes
+// connections that are too many in a second, as polling may open: then it asks again.
 func (r *running) readiness() observe.Readiness {
 	r.t.Helper()
-	_, text := r.get("SLUICE_HEALTH_PORT", "/readyz?format=json")
+	code, text := 0, ""
+	for range 100 {
+		if code, text = r.get("SLUICE_HEALTH_PORT", "/readyz?format=json"); code != 0 || strings.Contains(text, "refused") {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 	var readiness observe.Readiness
 	_ = json.Unmarshal([]byte(text), &readiness) // the port may not be open yet
 	return readiness
