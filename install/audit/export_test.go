@@ -9,7 +9,7 @@ func (a *Auditor) Held() int {
 	a.repairs.mu.Lock()
 	defer a.repairs.mu.Unlock()
 	n := len(a.pods) + len(a.named) + len(a.homes) + len(a.locator.wanted) + a.changes.Len() + len(a.repairs.entries) +
-		len(a.eventQueue.queue)
+		a.eventQueue.queue.Len()
 	if a.queue != nil {
 		n += a.queue.Len()
 	}
