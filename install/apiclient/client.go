@@ -59,7 +59,9 @@ func New(o Options) (*Client, error) {
 	if c.http, err = rest.HTTPClientFor(c.config); err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
-	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}
 	return c, nil
 }
 
@@ -81,7 +83,9 @@ func (c *Client) REST(path string, content rest.ContentConfig) (*rest.RESTClient
 // Do sends a request for a path and returns the answer, whatever its status code. A body that is
 // not nil is sent as JSON, with [http.MethodPatch] as a merge patch. The caller must close the
 // body of the answer, and bound the request by ctx.
-func (c *Client) Do(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
+func (c *Client) Do(
+	ctx context.Context, method, path string, query url.Values, body any,
+) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)

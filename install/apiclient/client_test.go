@@ -21,7 +21,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func optionsFor(s *apiservertest.Server) apiclient.Options {
-	return apiclient.Options{Server: s.URL(), TokenFile: s.TokenFile(), CAFile: s.CAFile(), UserAgent: "agent/1"}
+	return apiclient.Options{
+		Server: s.URL(), TokenFile: s.TokenFile(), CAFile: s.CAFile(), UserAgent: "agent/1",
+	}
 }
 
 func newClient(t *testing.T, o apiclient.Options) *apiclient.Client {
@@ -101,7 +103,8 @@ func TestAuthorityStaysWithoutAnother(t *testing.T) {
 // The token goes to no other server.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	other, s := apiservertest.Start(t), apiservertest.Start(t)
-	s.Always(apiservertest.ReplyWith(http.StatusTemporaryRedirect, http.Header{"Location": {other.URL() + "/api/v1/namespaces"}}, ""))
+	location := http.Header{"Location": {other.URL() + "/api/v1/namespaces"}}
+	s.Always(apiservertest.ReplyWith(http.StatusTemporaryRedirect, location, ""))
 	c := newClient(t, optionsFor(s))
 	if code, err := get(t, c); code != http.StatusTemporaryRedirect || err != nil {
 		t.Errorf("%d, %v", code, err)
@@ -125,7 +128,9 @@ func TestRequestsHaveTheUserAgentAndAContentType(t *testing.T) {
 	s := apiservertest.Start(t)
 	c := newClient(t, optionsFor(s))
 	for method, want := range map[string]string{
-		http.MethodGet: "", http.MethodPost: "application/json", http.MethodPatch: "application/merge-patch+json",
+		http.MethodGet:   "",
+		http.MethodPost:  "application/json",
+		http.MethodPatch: "application/merge-patch+json",
 	} {
 		var body any
 		if method != http.MethodGet {
@@ -140,7 +145,8 @@ func TestRequestsHaveTheUserAgentAndAContentType(t *testing.T) {
 		}
 		requests := s.Requests()
 		h := requests[len(requests)-1].Header
-		if h.Get("Content-Type") != want || h.Get("User-Agent") != "agent/1" || h.Get("Accept") != "application/json" {
+		if h.Get("Content-Type") != want || h.Get("User-Agent") != "agent/1" ||
+			h.Get("Accept") != "application/json" {
 			t.Errorf("%s: %v", method, h)
 		}
 	}
@@ -167,7 +173,8 @@ func TestOptionsThatCannotWork(t *testing.T) {
 		t.Errorf("without verification: %d, %v", code, err)
 	}
 	o.TokenFile = noCA + ".missing"
-	if _, err := get(t, newClient(t, o)); err == nil || !strings.Contains(err.Error(), "service account token: ") {
+	_, err := get(t, newClient(t, o))
+	if err == nil || !strings.Contains(err.Error(), "service account token: ") {
 		t.Errorf("without a token: %v", err)
 	}
 }

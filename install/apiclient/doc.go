@@ -6,7 +6,7 @@
 // for five. It follows no redirect, which would send the token to another server.
 //
 //	client, err := apiclient.New(apiclient.Options{
-//		Server: "https://10.96.0.1:443", TokenFile: tokenFile, CAFile: caFile, UserAgent: "sluice-node",
+//		Server: "https://10.96.0.1:443", TokenFile: tokenFile, CAFile: caFile,
 //	})
 //	...
 //	defer client.Close()

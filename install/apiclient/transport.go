@@ -36,7 +36,8 @@ func newTransport(o Options) (*transport, error) {
 		return nil, fmt.Errorf("certificate authority of the API server: %w", err)
 	}
 	if !t.trust(ca) {
-		return nil, fmt.Errorf("certificate authority of the API server: %s has no certificate in PEM", o.CAFile)
+		return nil, fmt.Errorf("certificate authority of the API server: %s has no certificate in PEM",
+			o.CAFile)
 	}
 	return t, nil
 }
@@ -53,7 +54,9 @@ func (t *transport) trust(ca []byte) bool {
 }
 
 func (t *transport) use(config *tls.Config) {
-	t.current = utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: config, DialContext: t.options.Dial})
+	t.current = utilnet.SetTransportDefaults(&http.Transport{
+		TLSClientConfig: config, DialContext: t.options.Dial,
+	})
 }
 
 // renewed returns the transport for the current content of the CA file. A file that cannot be read,

@@ -77,7 +77,7 @@ func (a *Auditor) Run(ctx context.Context) {
 	if a.Compare {
 		group.Go(func() { a.listen(ctx) })
 	}
-	a.work(ctx, a.queue, a.reconcile)
+	a.work(ctx, a.reconcile)
 	group.Wait()
 }
 
@@ -171,9 +171,9 @@ func (a *Auditor) plan(uid string, at time.Time) { a.queue.AddAfter(uid, time.Un
 
 // forget forgets a pod that is gone.
 func (a *Auditor) forget(uid string) {
-	for _, limiter := range []interface{ Forget(uid string) }{a.queue, a.failures.delays, a.actions.delays} {
-		limiter.Forget(uid)
-	}
+	a.queue.Forget(uid)
+	a.failures.delays.Forget(uid)
+	a.actions.delays.Forget(uid)
 	a.note("what was repaired is not forgotten", a.repairs.remove(uid))
 }
 

@@ -51,7 +51,8 @@ func (v *reconciliation) differs(ctx context.Context, ns Namespace, found compat
 	if at := v.trouble.next(text, v.now); at.After(v.now) {
 		v.again = at
 		if v.trouble.left != text {
-			v.recordEvent(drifted, fmt.Sprintf("%s; it is changed again and again, and will be mended in %s: find out who changes it",
+			v.recordEvent(drifted, fmt.Sprintf(
+				"%s; it is changed again and again, and will be repaired in %s: find out who changes it",
 				what, at.Sub(v.now).Round(time.Millisecond)))
 		}
 		return

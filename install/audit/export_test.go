@@ -8,8 +8,8 @@ func (a *Auditor) Held() int {
 	defer a.locator.mu.Unlock()
 	a.repairs.mu.Lock()
 	defer a.repairs.mu.Unlock()
-	n := len(a.pods) + len(a.named) + len(a.homes) + len(a.locator.wanted) + a.changes.Len() + len(a.repairs.entries) +
-		a.eventQueue.queue.Len()
+	n := len(a.pods) + len(a.named) + len(a.homes) + len(a.locator.wanted) + a.changes.Len() +
+		len(a.repairs.entries) + a.eventQueue.queue.Len()
 	if a.queue != nil {
 		n += a.queue.Len()
 	}
@@ -18,7 +18,8 @@ func (a *Auditor) Held() int {
 
 // Retries is how many attempts the rate limiters keep of a pod: none of one that is gone.
 func (a *Auditor) Retries(uid string) int {
-	return a.queue.NumRequeues(uid) + a.failures.delays.NumRequeues(uid) + a.actions.delays.NumRequeues(uid)
+	return a.queue.NumRequeues(uid) + a.failures.delays.NumRequeues(uid) +
+		a.actions.delays.NumRequeues(uid)
 }
 
 // Visit has a pod visited now.

@@ -23,8 +23,8 @@ const (
 	// processes remove is missing for about a second.
 	repairBurst  = 3
 	repairPeriod = time.Second
-	// A repair that does not help, and a deletion or label, is followed by a pause that doubles from
-	// firstPause to longestPause. After calm without one it begins anew.
+	// A repair that does not help, and a deletion or label, is followed by a pause that doubles
+	// from firstPause to longestPause. After calm without one it begins anew.
 	firstPause   = time.Second
 	longestPause = time.Minute
 	calm         = 10 * time.Minute
@@ -66,7 +66,8 @@ type backoff struct {
 }
 
 func newBackoff() backoff {
-	return backoff{workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstPause, longestPause)}
+	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstPause, longestPause)
+	return backoff{delays}
 }
 
 // attempt is the last attempt for a pod.

@@ -14,7 +14,8 @@ const workers = 2
 // work reconciles the pods in the queue until the context ends, and all reconciliations with it.
 // The queue gives a pod to one worker at a time. A pod that is gone may still be in the queue, from
 // which nothing can be removed: reconciling it does nothing.
-func (a *Auditor) work(ctx context.Context, queue workqueue.TypedInterface[string], reconcile func(ctx context.Context, uid string)) {
+func (a *Auditor) work(ctx context.Context, reconcile func(ctx context.Context, uid string)) {
+	queue := a.queue
 	defer context.AfterFunc(ctx, queue.ShutDown)()
 	var group sync.WaitGroup
 	for range workers {
@@ -39,9 +40,7 @@ func (a *Auditor) work(ctx context.Context, queue workqueue.TypedInterface[strin
 // newQueue returns the queue of the UIDs of pods. Its rate limiter spaces the searches for the
 // sandbox of a pod.
 func newQueue(begin time.Time) workqueue.TypedRateLimitingInterface[string] {
-	return workqueue.NewTypedRateLimitingQueue[string](together{
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstSearch, longestSearch), begin,
-	})
+	return workqueue.NewTypedRateLimitingQueue[string](newTogether(begin))
 }
 
 // together extends the delays of a rate limiter so that items with the same delay are due at the
@@ -49,6 +48,11 @@ func newQueue(begin time.Time) workqueue.TypedRateLimitingInterface[string] {
 type together struct {
 	workqueue.TypedRateLimiter[string]
 	begin time.Time
+}
+
+func newTogether(begin time.Time) together {
+	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstSearch, longestSearch)
+	return together{delays, begin}
 }
 
 // When implements [workqueue.TypedRateLimiter].

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/client-go/util/workqueue"
 	"pgregory.net/rapid"
 )
 
@@ -28,7 +27,7 @@ func TestWorkers(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				a.work(ctx, a.queue, func(_ context.Context, uid string) {
+				a.work(ctx, func(_ context.Context, uid string) {
 					mu.Lock()
 					if busy[uid] {
 						t.Errorf("%s is visited twice at a time", uid)
@@ -92,7 +91,7 @@ func TestALongVisitKeepsNobodyWaiting(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			a.work(ctx, a.queue, func(ctx context.Context, uid string) {
+			a.work(ctx, func(ctx context.Context, uid string) {
 				visited <- uid
 				<-ctx.Done()
 			})
@@ -116,7 +115,7 @@ func TestALongVisitKeepsNobodyWaiting(t *testing.T) {
 // Pods whose sandboxes were not found as often are sought together, whenever that was.
 func TestSearchesComeTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		searches := together{workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstSearch, longestSearch), time.Now()}
+		searches := newTogether(time.Now())
 		var moments []time.Time
 		for i := range 3 {
 			moments = append(moments, time.Now().Add(searches.When(fmt.Sprint(i))))
@@ -140,7 +139,7 @@ func TestTheQueueIsNotDrained(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		a.work(ctx, a.queue, func(context.Context, string) { t.Error("a visit after the end") })
+		a.work(ctx, func(context.Context, string) { t.Error("a visit after the end") })
 	})
 }
 
@@ -172,7 +171,7 @@ func TestTurnsKeepToTheMonotonicClock(t *testing.T) {
 	if wait := turn.Sub(now); !strings.Contains(turn.String(), " m=") || wait <= 0 || wait > time.Minute {
 		t.Errorf("the next turn is at %v, %v from now", turn, wait)
 	}
-	searches := together{workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstSearch, longestSearch), a.begin}
+	searches := newTogether(a.begin)
 	if wait := searches.When("web"); wait <= 0 || wait > firstSearch {
 		t.Errorf("the next search is %v from now", wait)
 	}

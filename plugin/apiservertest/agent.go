@@ -51,13 +51,14 @@ func (s *Server) SetDaemonSet(text string) {
 
 // SetAgents sets the names of the agent's pods.
 func (s *Server) SetAgents(names ...string) {
-	labels := map[string]any{"k8s-app": DaemonSet}
 	agents := map[string]bool{}
 	for _, name := range names {
-		agents[podPath(Namespace, name)] = true
-		s.change(podPath(Namespace, name), map[string]any{
-			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "namespace": Namespace, "labels": labels},
-		})
+		metadata := map[string]any{
+			"name": name, "namespace": Namespace, "labels": map[string]any{"k8s-app": DaemonSet},
+		}
+		at := podPath(Namespace, name)
+		agents[at] = true
+		s.change(at, map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
 	}
 	s.mu.Lock()
 	var gone []string
@@ -118,7 +119,9 @@ func (s *Server) SetTaints(text string, conflicts int) {
 	if err := json.Unmarshal([]byte(text), &taints); err != nil {
 		s.tb.Fatal(err)
 	}
-	s.update(nodePath, func(node map[string]any) { node["spec"] = map[string]any{"taints": taints} })
+	s.update(nodePath, func(node map[string]any) {
+		node["spec"] = map[string]any{"taints": taints}
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conflicts = conflicts

@@ -64,7 +64,8 @@ func (s *Server) patchEvent(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := s.events.list
-	i := slices.IndexFunc(list, func(e Event) bool { return e.Metadata.Name == path.Base(r.URL.Path) })
+	name := path.Base(r.URL.Path)
+	i := slices.IndexFunc(list, func(e Event) bool { return e.Metadata.Name == name })
 	switch {
 	case s.events.code != 0:
 		refuse(w, s.events.code, "the event stays")

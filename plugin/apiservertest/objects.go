@@ -86,7 +86,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, change func(obje
 	case !s.authorized(r):
 		refuse(w, http.StatusUnauthorized, "Unauthorized")
 	case s.refusesPods(r):
-		refuse(w, http.StatusForbidden, `pods is forbidden: User "`+account+`" cannot `+podVerb(r)+` resource "pods" in API group ""`)
+		refuse(w, http.StatusForbidden, `pods is forbidden: User "`+account+`" cannot `+podVerb(r)+
+			` resource "pods" in API group ""`)
 	case s.refusesDaemonSets(r) != 0:
 		refuse(w, s.refusesDaemonSets(r), "daemonsets.apps is refused")
 	case method == http.MethodPost && name == "token":
@@ -101,7 +102,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, change func(obje
 		s.patchNode(w, r)
 	case method == http.MethodDelete && resource == "daemonsets":
 		s.deleteDaemonSet(w, r)
-	case (method == http.MethodDelete || method == http.MethodPatch) && strings.Contains(r.URL.Path, "/pods/"):
+	case (method == http.MethodDelete || method == http.MethodPatch) &&
+		strings.Contains(r.URL.Path, "/pods/"):
 		s.changePod(w, r)
 	case method != http.MethodGet:
 		refuse(w, http.StatusMethodNotAllowed, "the server does not allow this method")
@@ -120,7 +122,8 @@ func refuse(w http.ResponseWriter, code int, message string) {
 }
 
 func notFound(w http.ResponseWriter, resource, name string) {
-	write(w, http.StatusNotFound, statusOf(http.StatusNotFound, resource+` "`+name+`" not found`, resource, name))
+	const code = http.StatusNotFound
+	write(w, code, statusOf(code, resource+` "`+name+`" not found`, resource, name))
 }
 
 // statusOf returns a metav1.Status.

@@ -1,6 +1,7 @@
 package apiservertest
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -76,9 +77,8 @@ func StartForAgent(tb testing.TB) *Server {
 	tb.Helper()
 	s := Start(tb)
 	s.SetDaemonSet(`{}`)
-	s.change(nodePath, map[string]any{
-		"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": Node, "labels": map[string]any{"role": "worker"}},
-	})
+	metadata := map[string]any{"name": Node, "labels": map[string]any{"role": "worker"}}
+	s.change(nodePath, map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": metadata})
 	s.SetToken(JWT(account, time.Now(), time.Now().Add(time.Hour)))
 	return s
 }
@@ -181,6 +181,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, Request{Time: time.Now(), Path: r.URL.Path, Header: r.Header.Clone()})
 	s.mu.Unlock()
+	// The context of a request ends with its connection only once the body is read.
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	s.take(false).request(s, w, r)
 }
 

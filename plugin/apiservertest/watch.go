@@ -91,7 +91,8 @@ func chosen(r *http.Request, at string, object map[string]any) bool {
 	spec, _ := object["spec"].(map[string]any)
 	metadata := object["metadata"].(map[string]any)
 	switch key, value, _ := strings.Cut(query.Get("fieldSelector"), "="); {
-	case key == "spec.nodeName" && spec["nodeName"] != value, key == "metadata.name" && metadata["name"] != value:
+	case key == "spec.nodeName" && spec["nodeName"] != value,
+		key == "metadata.name" && metadata["name"] != value:
 		return false
 	}
 	key, value, selects := strings.Cut(query.Get("labelSelector"), "=")

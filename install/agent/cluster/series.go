@@ -33,8 +33,9 @@ type series struct {
 
 	mu     sync.Mutex
 	known  map[subject]*written
-	queue  workqueue.TypedRateLimitingInterface[subject] // series whose pause is over; nil before the first event
 	closed bool
+	// queue has the series whose pause is over; nil before the first event.
+	queue workqueue.TypedRateLimitingInterface[subject]
 }
 
 // subject is what events of one series have in common.
@@ -107,7 +108,8 @@ func (c *Client) startSeries() {
 	if s.queue != nil || s.closed {
 		return
 	}
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[subject](s.first, s.longest))
+	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[subject](s.first, s.longest)
+	queue := workqueue.NewTypedRateLimitingQueue(delays)
 	ctx, stop := context.WithCancel(context.Background())
 	s.queue, s.stop = queue, stop
 	s.workers.Go(func() {

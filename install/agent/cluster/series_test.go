@@ -124,3 +124,21 @@ func TestAFirstEventThatIsNotTaken(t *testing.T) {
 		t.Errorf("%+v", server.Events())
 	}
 }
+
+// Close does not wait for an API server that does not answer.
+func TestCloseEndsAWrite(t *testing.T) {
+	server, c := start(t)
+	c.SetPauses(time.Millisecond, time.Millisecond)
+	repeat(t, c, 1)
+	server.Always(apiservertest.Mute())
+	before := len(server.Requests())
+	repeat(t, c, 1)
+	for len(server.Requests()) == before {
+		time.Sleep(time.Millisecond)
+	}
+	begin := time.Now()
+	c.Close()
+	if took := time.Since(begin); took > 5*time.Second { // a write may take ten
+		t.Errorf("Close takes %v", took)
+	}
+}
