@@ -18,7 +18,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 // An output is what the executable has written, and how it ended.
@@ -90,8 +90,8 @@ func pathOf(ns *netns.NS) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpi
 // The executable reads the pod from an API server by a kubeconfig, and programs the sandbox.
 func TestTheExecutable(t *testing.T) {
 	host, pod := netnstest.New(t), netnstest.New(t)
-	var server *sourcetest.Server
-	if err := host.Do(func() error { server = sourcetest.Start(t); return nil }); err != nil {
+	var server *apiservertest.Server
+	if err := host.Do(func() error { server = apiservertest.Start(t); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	server.Put(podFile(t, "sidecar"))

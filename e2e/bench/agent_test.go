@@ -21,9 +21,9 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/e2e/bench"
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
-	"github.com/sluice-mesh/sluice/install/agent/clustertest"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/decide/podfile"
 	"github.com/sluice-mesh/sluice/plugin/record"
@@ -82,7 +82,7 @@ func agentContestant(b *testing.B, name string, kind report.Kind, start func(*no
 type nodeAgent struct {
 	process    *exec.Cmd
 	log        bytes.Buffer
-	api        *clustertest.Server
+	api        *apiservertest.Server
 	pod        *decide.Pod // what all pods are but for their names
 	text       string      // of that
 	namespaces []*netns.NS
@@ -103,10 +103,10 @@ func newNodeAgent(b *testing.B) (*nodeAgent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &nodeAgent{api: clustertest.Start(b), pod: pod, text: string(text), dir: dir}
+	a := &nodeAgent{api: apiservertest.StartForAgent(b), pod: pod, text: string(text), dir: dir}
 	for i := range agentPods {
 		name, uid := podName(i)
-		a.api.Put(strings.NewReplacer(pod.Metadata.Name, name, pod.Metadata.UID, uid, "nodeName: node-2", "nodeName: "+clustertest.Node).
+		a.api.Put(strings.NewReplacer(pod.Metadata.Name, name, pod.Metadata.UID, uid, "nodeName: node-2", "nodeName: "+apiservertest.Node).
 			Replace(a.text))
 	}
 	return a, nil
@@ -157,7 +157,7 @@ func (a *nodeAgent) startSluice(tools bench.Tools) error {
 	if err != nil {
 		return err
 	}
-	a.api.Identity(a.path("identity"))
+	a.api.ProjectInto(a.path("identity"))
 	ports, err := freePorts(2)
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func (a *nodeAgent) startSluice(tools bench.Tools) error {
 	}
 	err = a.run(inPod,
 		"PROGRAM="+program, "NAMESPACES="+strings.Join(spaces, " "),
-		"NODE_NAME="+clustertest.Node, "POD_NAME=sluice-node-x7k2p", "POD_NAMESPACE="+clustertest.Namespace,
+		"NODE_NAME="+apiservertest.Node, "POD_NAME=sluice-node-x7k2p", "POD_NAMESPACE="+apiservertest.Namespace,
 		"MOUNTED_CNI_NET_DIR="+a.path("conf"), "SLUICE_MOUNTED_BIN_DIR="+a.path("bin"), "SLUICE_MOUNTED_CACHE_DIR="+a.path("cache"),
 		"SLUICE_SOURCE_DIR="+a.path("image"), "CNI_AGENT_RUN_DIR="+a.path("run"), "SLUICE_STATE_DIR="+a.path("state"),
 		"SLUICE_MOUNTED_NETNS_DIR="+a.path("netns"), "SLUICE_SEARCH_PROC=false",

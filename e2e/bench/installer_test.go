@@ -4,7 +4,7 @@ import (
 	"os"
 
 	"github.com/sluice-mesh/sluice/e2e/bench"
-	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 // asInstaller makes a directory what the installer's image and its pod's mounts are: its paths are
@@ -28,10 +28,10 @@ func (a *nodeAgent) startInstaller(tools bench.Tools) error {
 	if err := a.make("proc", "tmp", "etc", "opt/cni/bin", "host/opt/cni/bin", "host/etc/cni/net.d", "var/run/istio-cni", account); err != nil {
 		return err
 	}
-	a.api.Identity(a.path(account))
+	a.api.ProjectInto(a.path(account))
 	for name, content := range map[string]string{
 		"etc/hosts": "127.0.0.1 localhost\n", "host/etc/cni/net.d/10-net.conflist": primary,
-		"opt/cni/bin/istio-cni": "the plugin", account + "/namespace": clustertest.Namespace,
+		"opt/cni/bin/istio-cni": "the plugin", account + "/namespace": apiservertest.Namespace,
 	} {
 		if err := os.WriteFile(a.path(name), []byte(content), 0o700); err != nil {
 			return err
@@ -44,9 +44,9 @@ func (a *nodeAgent) startInstaller(tools bench.Tools) error {
 	err = a.run(asInstaller,
 		"PROGRAM="+program, "CHAINED_CNI_PLUGIN=true", "AMBIENT_ENABLED=false", "EXCLUDE_NAMESPACES=kube-system",
 		"REPAIR_ENABLED=true", "REPAIR_REPAIR_PODS=true", "REPAIR_LABEL_PODS=false", "REPAIR_DELETE_PODS=false",
-		"REPAIR_INIT_CONTAINER_NAME=istio-validation", "REPAIR_NODE_NAME="+clustertest.Node, "REPAIR_RUN_AS_DAEMON=true",
-		"REPAIR_SIDECAR_ANNOTATION=sidecar.istio.io/status", "NODE_NAME="+clustertest.Node, "KUBERNETES_NODE_NAME="+clustertest.Node,
-		"POD_NAME=istio-cni-node-x7k2p", "POD_NAMESPACE="+clustertest.Namespace, "MONITORING_PORT="+ports[0])
+		"REPAIR_INIT_CONTAINER_NAME=istio-validation", "REPAIR_NODE_NAME="+apiservertest.Node, "REPAIR_RUN_AS_DAEMON=true",
+		"REPAIR_SIDECAR_ANNOTATION=sidecar.istio.io/status", "NODE_NAME="+apiservertest.Node, "KUBERNETES_NODE_NAME="+apiservertest.Node,
+		"POD_NAME=istio-cni-node-x7k2p", "POD_NAMESPACE="+apiservertest.Namespace, "MONITORING_PORT="+ports[0])
 	if err != nil {
 		return err
 	}

@@ -10,25 +10,25 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/sluice-mesh/sluice/e2e/bench"
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 // A world is what all plugins find: a node, its API server, and the pods that this one knows.
 type world struct {
 	tools       bench.Tools
 	node        *netns.NS
-	api         *sourcetest.Server
+	api         *apiservertest.Server
 	texts       []string // of its pods
 	mesh, plain bench.Pod
 	size        report.Pod // of the mesh pod
@@ -38,7 +38,7 @@ type world struct {
 func newWorld(b *testing.B, tools bench.Tools) *world {
 	w := &world{tools: tools, node: netnstest.New(b)}
 	if err := w.node.Do(func() error {
-		w.api = sourcetest.Start(b)
+		w.api = apiservertest.Start(b)
 		return nil
 	}); err != nil {
 		b.Fatal(err)
@@ -62,14 +62,15 @@ func newWorld(b *testing.B, tools bench.Tools) *world {
 // startAgent starts what of the node agent answers the plugin of the run directory: the socket, and
 // the mirror of the node's pods behind it.
 func (w *world) startAgent(b *testing.B, runDir string) {
-	api := sourcetest.Start(b) // the plugin's is in the node's namespace
+	api := apiservertest.Start(b) // the plugin's is in the node's namespace
 	api.Put(w.texts...)
 	fetch := source.NewAPIServer(source.Options{Kubeconfig: api.Kubeconfig()})
 	b.Cleanup(fetch.Close)
-	m, err := podcache.New(podcache.Options{
-		Config:   &rest.Config{Host: api.URL(), BearerToken: api.Token(), TLSClientConfig: rest.TLSClientConfig{CAData: api.CA()}},
-		NodeName: "node-2", Fetch: fetch,
-	})
+	client, err := apiclient.New(apiclient.Options{Server: api.URL(), TokenFile: api.TokenFile(), CAFile: api.CAFile()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	m, err := podcache.New(podcache.Options{Client: client, NodeName: "node-2", Fetch: fetch})
 	if err != nil {
 		b.Fatal(err)
 	}

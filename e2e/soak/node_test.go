@@ -19,7 +19,8 @@ import (
 	"github.com/containernetworking/cni/pkg/invoke"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+	"github.com/sluice-mesh/sluice/install/agent/observe/observetest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 const (
@@ -44,7 +45,7 @@ printf '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "%s"}
 type node struct {
 	t       testing.TB
 	dir     string
-	api     *clustertest.Server
+	api     *apiservertest.Server
 	agent   *exec.Cmd
 	log     bytes.Buffer
 	metrics string // address of the agent's metrics
@@ -57,7 +58,7 @@ func newNode(t testing.TB) *node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "soak") // paths of sockets must be short
 	check(t, err)
-	n := &node{t: t, dir: dir, api: clustertest.Start(t), client: http.Client{Timeout: 10 * time.Second}}
+	n := &node{t: t, dir: dir, api: apiservertest.StartForAgent(t), client: http.Client{Timeout: 10 * time.Second}}
 	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
 	for _, d := range []string{"conf", "bin", "primary", "run", "state", "image", "cache"} {
 		check(t, os.Mkdir(n.path(d), 0o755))
@@ -69,7 +70,7 @@ func newNode(t testing.TB) *node {
 	check(t, os.WriteFile(n.path("primary/address"), []byte(primaryPlugin), 0o755))
 	check(t, os.WriteFile(n.path(conflist), []byte(primary), 0o644))
 	check(t, os.MkdirAll(accountDir, 0o755))
-	n.api.Identity(accountDir)
+	n.api.ProjectInto(accountDir)
 	n.plugin = libcni.NewCNIConfigWithCacheDir([]string{n.path("bin"), n.path("primary")}, n.path("cache"), &invoke.DefaultExec{
 		RawExec: &invoke.RawExec{Stderr: io.Discard}, // the agent logs what the plugin does
 	})
@@ -86,12 +87,12 @@ func (n *node) start(program string) {
 	n.t.Helper()
 	host, port, err := net.SplitHostPort(n.api.Address())
 	check(n.t, err)
-	health, metrics := clustertest.Port(n.t), clustertest.Port(n.t)
+	health, metrics := observetest.Port(n.t), observetest.Port(n.t)
 	n.metrics = "http://127.0.0.1:" + metrics + "/metrics"
 	n.agent = exec.Command("unshare", "--mount", "--propagation", "slave", program, "run")
 	n.agent.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port,
-		"NODE_NAME=" + clustertest.Node, "POD_NAME=sluice-node-x7k2p", "POD_NAMESPACE=" + clustertest.Namespace,
+		"NODE_NAME=" + apiservertest.Node, "POD_NAME=sluice-node-x7k2p", "POD_NAMESPACE=" + apiservertest.Namespace,
 		"MOUNTED_CNI_NET_DIR=" + n.path("conf"), "SLUICE_MOUNTED_BIN_DIR=" + n.path("bin"), "SLUICE_MOUNTED_CACHE_DIR=" + n.path("cache"),
 		"SLUICE_HOST_NETNS_DIR=" + netnsDir, "SLUICE_MOUNTED_NETNS_DIR=" + netnsDir, "SLUICE_SEARCH_PROC=false",
 		"SLUICE_SOURCE_DIR=" + n.path("image"), "CNI_AGENT_RUN_DIR=" + n.path("run"), "SLUICE_STATE_DIR=" + n.path("state"),

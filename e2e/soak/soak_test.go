@@ -15,8 +15,8 @@ import (
 
 	"github.com/sluice-mesh/sluice/e2e/bench"
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
-	"github.com/sluice-mesh/sluice/install/agent/clustertest"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 // samples is how often the agent is looked at, and drifts how often rules are removed, in a run of
@@ -76,7 +76,7 @@ func TestSoak(t *testing.T) {
 	check(t, err)
 	r := &run{plan: planned(t), pod: strings.NewReplacer(
 		"name: orders-6d5f8c7b9-x2k4n", "name: NAME", "7d1e6c2a-4b0f-4a57-9f63-3b5d0a0005d9", "UID",
-		"nodeName: node-2", "nodeName: "+clustertest.Node,
+		"nodeName: node-2", "nodeName: "+apiservertest.Node,
 	).Replace(string(text))}
 	r.node = newNode(t)
 	before, err := r.written()

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/token"
 	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/plugin/decide"
@@ -27,7 +28,10 @@ func tokenOptions(o Options, c *config.Config, changed func(token.Status)) token
 	v := o.Settings
 	t := token.Options{
 		Kubeconfig: c.Kubeconfig, Mode: fs.FileMode(v.Mode("KUBECONFIG_MODE")),
-		Server: o.API.Host, CAFile: o.API.CAFile, SkipTLSVerify: v.Bool("SKIP_TLS_VERIFY"), TokenFile: o.API.BearerTokenFile,
+		Options: apiclient.Options{
+			Server: o.API.Server, CAFile: o.API.CAFile, SkipTLSVerify: v.Bool("SKIP_TLS_VERIFY"),
+			TokenFile: o.API.TokenFile, UserAgent: o.API.UserAgent,
+		},
 		Namespaces: slices.ContainsFunc(c.Decide.Selectors, func(s decide.Selector) bool { return s.Namespaces != nil }),
 		Changed:    changed,
 	}

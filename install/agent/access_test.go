@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/client-go/rest"
 
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/install/token"
 )
@@ -66,13 +66,13 @@ func TestTokenOptions(t *testing.T) {
 		name, value string
 		want        token.Options
 	}{
-		{"SLUICE_SERVE", "true", token.Options{CAFile: authority}},
-		{"SLUICE_SERVE", "false", token.Options{CAFile: authority, CheckEvery: 30 * time.Second}},
-		{"KUBE_CA_FILE", "/own/ca.crt", token.Options{CAFile: "/own/ca.crt"}},
-		{"SLUICE_ENABLEMENT_SELECTORS", `[{"podSelector":{"matchLabels":{"a":"b"}}}]`, token.Options{CAFile: authority}},
+		{"SLUICE_SERVE", "true", token.Options{Options: apiclient.Options{CAFile: authority}}},
+		{"SLUICE_SERVE", "false", token.Options{Options: apiclient.Options{CAFile: authority}, CheckEvery: 30 * time.Second}},
+		{"KUBE_CA_FILE", "/own/ca.crt", token.Options{Options: apiclient.Options{CAFile: "/own/ca.crt"}}},
+		{"SLUICE_ENABLEMENT_SELECTORS", `[{"podSelector":{"matchLabels":{"a":"b"}}}]`, token.Options{Options: apiclient.Options{CAFile: authority}}},
 		{
 			"SLUICE_ENABLEMENT_SELECTORS", `[{"namespaceSelector":{"matchLabels":{"a":"b"}}}]`,
-			token.Options{CAFile: authority, Namespaces: true},
+			token.Options{Options: apiclient.Options{CAFile: authority}, Namespaces: true},
 		},
 	} {
 		env := map[string]string{"NODE_NAME": "n", "POD_NAME": "p", "POD_NAMESPACE": "s", row.name: row.value}
@@ -84,8 +84,8 @@ func TestTokenOptions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		api := &rest.Config{Host: "https://h", BearerTokenFile: "/t", TLSClientConfig: rest.TLSClientConfig{CAFile: authority}}
-		row.want.Kubeconfig, row.want.Mode, row.want.Server, row.want.TokenFile = parsed.Kubeconfig, 0o600, api.Host, api.BearerTokenFile
+		api := apiclient.Options{Server: "https://h", TokenFile: "/t", CAFile: authority}
+		row.want.Kubeconfig, row.want.Mode, row.want.Server, row.want.TokenFile = parsed.Kubeconfig, 0o600, api.Server, api.TokenFile
 		if diff := cmp.Diff(row.want, tokenOptions(Options{Settings: v, API: api}, parsed, nil)); diff != "" {
 			t.Errorf("%s=%s (-want +got):\n%s", row.name, row.value, diff)
 		}

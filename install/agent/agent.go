@@ -6,14 +6,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/agent/credential"
 	"github.com/sluice-mesh/sluice/install/agent/heartbeat"
 	"github.com/sluice-mesh/sluice/install/agent/logs"
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/install/agent/retire"
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/bypass"
 	"github.com/sluice-mesh/sluice/install/metrics"
@@ -32,9 +31,8 @@ type Options struct {
 	Settings settings.Values
 	// Version is the program's.
 	Version string
-	// API says where the API server is, and as whom to ask: by BearerTokenFile, which the kubelet
-	// keeps, and CAFile, since both go into the plugin's kubeconfig.
-	API *rest.Config
+	// API says where the API server is, and as whom to ask. The agent sets Outcome.
+	API apiclient.Options
 	// Noop is an executable that does nothing; see [node.Settings].
 	Noop string
 	// Log gets the agent's lines and the plugin's.
@@ -82,16 +80,16 @@ func New(o Options) (*Agent, error) {
 	}
 	v := o.Settings
 	a := &Agent{options: o, config: parsed, metrics: observe.NewMetrics(o.Version), kernel: newKernel(parsed.Backend), ended: make(chan error, 1)}
-	a.identity, err = credential.New(credential.Options{
-		API: o.API, Record: filepath.Join(v.Text("CNI_AGENT_RUN_DIR"), exitsFile), Changed: a.credentialsChanged,
-		Patience: o.Patience,
+	a.identity = credential.New(credential.Options{
+		TokenFile: o.API.TokenFile, CAFile: o.API.CAFile, Record: filepath.Join(v.Text("CNI_AGENT_RUN_DIR"), exitsFile),
+		Changed: a.credentialsChanged, Patience: o.Patience,
 	})
+	o.API.Outcome = a.identity.Outcome
+	api, err := apiclient.New(o.API)
 	if err != nil {
 		return nil, err
 	}
-	if a.cluster, err = cluster.New(a.identity.Client()); err != nil {
-		return nil, err
-	}
+	a.cluster = cluster.New(api)
 	a.events = newNodeEvents(a.cluster.Tell, v.Text("NODE_NAME"), o.Log.Logger)
 	a.reporter = newReporter(v, o.Log.Logger, a.metrics)
 	a.bypass = a.newBypass()
@@ -105,7 +103,7 @@ func New(o Options) (*Agent, error) {
 	a.publisher = token.New(tokenOptions(o, parsed, a.published))
 	a.fetch = source.NewAPIServer(source.Options{Kubeconfig: parsed.Kubeconfig, Budget: fetchTime, Try: fetchTime})
 	if v.Bool("SLUICE_SERVE") || v.Bool("SLUICE_AUDIT") || v.Bool("REPAIR_ENABLED") {
-		if err := a.prepareAudit(); err != nil {
+		if err := a.prepareAudit(api); err != nil {
 			return nil, err
 		}
 	}

@@ -195,7 +195,7 @@ func TestPluginComesWhenItCanWork(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newBed(t)
 	good := b.Token()
-	config := b.Config() // has the good token
+	config := b.config() // has the good token
 	b.SetToken("another")
 	r := b.start(config, nil)
 	r.until("refused", func() bool { return strings.Contains(r.reasons(observe.Configuration), "could not read pods") })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/repair"
 	"github.com/sluice-mesh/sluice/install/sandbox"
@@ -15,14 +16,14 @@ import (
 )
 
 // prepareAudit makes what follows the node's pods, and what audits them.
-func (a *Agent) prepareAudit() error {
+func (a *Agent) prepareAudit(api *apiclient.Client) error {
 	v := a.options.Settings
 	policy, err := repair.New(v)
 	if err != nil {
 		return err
 	}
 	a.podCache, err = podcache.New(podcache.Options{
-		Config: a.identity.Client(), NodeName: v.Text("NODE_NAME"), Fetch: a.fetch, Broken: a.podsUnseen,
+		Client: api, NodeName: v.Text("NODE_NAME"), Fetch: a.fetch, Broken: a.podsUnseen,
 		Changed: func(namespace, name string) { a.auditor.Changed(namespace, name) },
 	})
 	if err != nil {

@@ -127,7 +127,7 @@ func TestSelectorsAreRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := agent.New(agent.Options{Settings: v, API: b.Config(), Log: log}); err == nil || !strings.Contains(err.Error(), "REPAIR_LABEL_SELECTORS") {
+	if _, err := agent.New(agent.Options{Settings: v, API: b.config(), Log: log}); err == nil || !strings.Contains(err.Error(), "REPAIR_LABEL_SELECTORS") {
 		t.Errorf("%v", err)
 	}
 }

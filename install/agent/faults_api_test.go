@@ -7,24 +7,24 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 // apiFaults are what an API server may do to a node agent, and what readiness says of the rights
 // then: an answer that refuses makes the node unready, since it does not pass by itself, an outage
 // does not.
 var apiFaults = map[string]struct {
-	fault  sourcetest.Behaviour
+	fault  apiservertest.Behaviour
 	rights string
 	// Questions hang for longer than a test waits. Package podcache has the tests of what comes of
 	// that.
 	hangs bool
 }{
 	// The agent's rights or the plugin's: what is asked first.
-	"403":     {sourcetest.Forbidden(), "false the ", false},
-	"429":     {sourcetest.TooManyRequests("1"), "true ", false},
-	"500":     {sourcetest.InternalError(), "true ", false},
-	"trickle": {sourcetest.Drip(time.Second), "true ", true},
+	"403":     {apiservertest.Forbidden(), "false the ", false},
+	"429":     {apiservertest.TooManyRequests("1"), "true ", false},
+	"500":     {apiservertest.InternalError(), "true ", false},
+	"trickle": {apiservertest.Drip(time.Second), "true ", true},
 }
 
 // mostAsked is how many requests an agent sends at most while the API server is faulty: each of its
@@ -78,7 +78,7 @@ func TestAStartDuringAFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // what fails is tried again after seconds
 			b := newBed(t)
-			config := b.Config()
+			config := b.config()
 			first := b.start(config, nil)
 			first.ready()
 			b.Fault(f.fault)

@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-mesh/sluice/install/agent/clustertest"
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
 	asking "github.com/sluice-mesh/sluice/plugin/agent/client"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
@@ -39,7 +39,7 @@ func (r *running) answers(name string) {
 func (b *bed) eventOf(reason string) string {
 	events := b.Events()
 	slices.Reverse(events)
-	if at := slices.IndexFunc(events, func(e clustertest.Event) bool { return e.Reason == reason }); at >= 0 {
+	if at := slices.IndexFunc(events, func(e apiservertest.Event) bool { return e.Reason == reason }); at >= 0 {
 		return events[at].Message
 	}
 	return ""
@@ -100,7 +100,7 @@ func TestTokenThatIsNotReplaced(t *testing.T) {
 	t.Parallel() // what fails is tried again after seconds
 	b := newBed(t)
 	b.RecreateAccount(time.Now().Add(-50 * time.Minute)) // of the hour that it lives
-	config := b.Config()
+	config := b.config()
 	b.patience = time.Nanosecond
 	r := b.start(config, nil)
 	r.ready()

@@ -16,14 +16,15 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"k8s.io/client-go/rest"
 
 	"github.com/sluice-mesh/sluice/install/agent"
-	"github.com/sluice-mesh/sluice/install/agent/clustertest"
 	"github.com/sluice-mesh/sluice/install/agent/logs"
 	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/agent/observe/observetest"
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/plugin"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 // TestMain is the plugin too: a runtime says what it wants in the environment.
@@ -45,7 +46,7 @@ const primary = `{
 
 // A bed is a node with a primary network, an agent's image, and an API server.
 type bed struct {
-	*clustertest.Server
+	*apiservertest.Server
 	t   *testing.T
 	dir string
 	env map[string]string
@@ -61,12 +62,12 @@ func newBed(t *testing.T) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	b := &bed{Server: clustertest.Start(t), t: t, dir: dir}
+	b := &bed{Server: apiservertest.StartForAgent(t), t: t, dir: dir}
 	b.env = map[string]string{
-		"NODE_NAME": clustertest.Node, "POD_NAME": "sluice-node-x7k2p", "POD_NAMESPACE": clustertest.Namespace,
+		"NODE_NAME": apiservertest.Node, "POD_NAME": "sluice-node-x7k2p", "POD_NAMESPACE": apiservertest.Namespace,
 		"MOUNTED_CNI_NET_DIR": b.path("conf"), "SLUICE_MOUNTED_BIN_DIR": b.path("bin"), "SLUICE_MOUNTED_CACHE_DIR": b.path("cache"),
 		"SLUICE_SOURCE_DIR": b.path("image"), "CNI_AGENT_RUN_DIR": b.path("run"), "SLUICE_STATE_DIR": b.path("state"),
-		"SLUICE_HEALTH_PORT": clustertest.Port(t), "MONITORING_PORT": clustertest.Port(t), "SLUICE_UNINSTALL_TIMEOUT": "100ms",
+		"SLUICE_HEALTH_PORT": observetest.Port(t), "MONITORING_PORT": observetest.Port(t), "SLUICE_UNINSTALL_TIMEOUT": "100ms",
 	}
 	for name, content := range map[string]string{
 		"conf/10-net.conflist": primary, "image/sluice-cni": "the plugin", "image/noop": "does nothing",
@@ -119,11 +120,17 @@ type running struct {
 // run starts an agent, after a change to it.
 func (b *bed) run(change func(*agent.Agent), runnables ...agent.Runnable) *running {
 	b.t.Helper()
-	return b.start(b.Config(), change, runnables...)
+	return b.start(b.config(), change, runnables...)
+}
+
+// config returns how the API server is reached.
+func (b *bed) config() apiclient.Options {
+	b.t.Helper()
+	return apiclient.Options{Server: b.URL(), TokenFile: b.TokenFile(), CAFile: b.CAFile()}
 }
 
 // start starts an agent with an API server of the caller's choice.
-func (b *bed) start(api *rest.Config, change func(*agent.Agent), runnables ...agent.Runnable) *running {
+func (b *bed) start(api apiclient.Options, change func(*agent.Agent), runnables ...agent.Runnable) *running {
 	b.t.Helper()
 	v, err := settings.Read(func(name string) (string, bool) { value, set := b.env[name]; return value, set })
 	if err != nil {
@@ -179,9 +186,17 @@ func (r *running) get(port, path string) (code int, text string) {
 	return answer.StatusCode, string(body)
 }
 
+// readiness returns the readiness; the zero value if the port is not open. The port closes
+// connections that are too many in a second, as polling may open: then it asks again.
 func (r *running) readiness() observe.Readiness {
 	r.t.Helper()
-	_, text := r.get("SLUICE_HEALTH_PORT", "/readyz?format=json")
+	code, text := 0, ""
+	for range 100 {
+		if code, text = r.get("SLUICE_HEALTH_PORT", "/readyz?format=json"); code != 0 || strings.Contains(text, "refused") {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 	var readiness observe.Readiness
 	_ = json.Unmarshal([]byte(text), &readiness) // the port may not be open yet
 	return readiness

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
@@ -64,7 +64,7 @@ func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("it goes on with a mount that the runtime does not read")
 	}
-	if !slices.ContainsFunc(b.Events(), func(e clustertest.Event) bool { return e.Reason == "DirectoryReplaced" }) {
+	if !slices.ContainsFunc(b.Events(), func(e apiservertest.Event) bool { return e.Reason == "DirectoryReplaced" }) {
 		t.Errorf("the node's events do not say why: %v", b.Events())
 	}
 	if !slices.Contains(b.chain(), "sluice-cni") {

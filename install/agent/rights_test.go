@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -79,41 +78,22 @@ func TestRightsThatAreMissing(t *testing.T) {
 	}
 }
 
-// waiting holds requests for the node's pods back.
-type waiting struct {
-	http.RoundTripper
-	until <-chan struct{}
-}
-
-// WrappedRoundTripper lets the connections be closed at the end.
-func (w waiting) WrappedRoundTripper() http.RoundTripper { return w.RoundTripper }
-
-func (w waiting) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.Path == "/api/v1/pods" {
-		select {
-		case <-w.until:
-		case <-r.Context().Done():
-			return nil, r.Context().Err()
-		}
-	}
-	return w.RoundTripper.RoundTrip(r)
-}
-
 // The kubeconfig is there a moment before it is known whether pods may be followed, and a taint
 // that is gone does not come back.
 func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newBed(t)
-	config, answered := b.Config(), make(chan struct{})
-	config.Wrap(func(inner http.RoundTripper) http.RoundTripper { return waiting{inner, answered} })
-	r := b.start(config, nil)
+	answers := []func(){b.HoldPods("list"), b.HoldPods("watch")}
+	r := b.run(nil)
 	r.until("inserted", func() bool {
 		return slices.Contains(b.chain(), "sluice-cni") && strings.HasPrefix(r.reasons(observe.Configuration), "true")
 	})
 	if text := r.reasons(observe.Rights); r.readiness().Ready || text != "false the API server has not been asked for the node's pods yet" {
 		t.Errorf("rights: %s", text)
 	}
-	close(answered)
+	for _, answer := range answers {
+		answer()
+	}
 	r.ready()
 	r.end()
 }

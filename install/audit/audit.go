@@ -3,31 +3,34 @@ package audit
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// workers is how many pods are visited at a time.
-const workers = 2
-
 // An Auditor audits the pods of a node. Use [New]. Its methods are safe for concurrent use.
 type Auditor struct {
 	Options
 	records    *record.Index
 	repairs    *repairs
-	schedule   *schedule
-	changes    *changes
+	changes    workqueue.TypedInterface[podName]
+	taken      atomic.Uint64 // changes that were taken over
+	visits     visits
+	failures   backoff // of repairs
+	actions    backoff // deletions and labels
 	locator    *locator
 	eventQueue *eventQueue
 	begin      time.Time // what moments are counted from; it has a reading of the monotonic clock
 
 	mu    sync.Mutex
-	pods  map[string]*pod // by UID
+	queue workqueue.TypedRateLimitingInterface[string] // UIDs; nil before Run
+	pods  map[string]*pod                              // by UID
 	named map[podName]string
 	homes map[netns.ID]string // the UID of the pod whose namespace it is
 	// events is what hears of namespaces; nil if nothing is heard now.
@@ -45,8 +48,9 @@ type podName struct{ namespace, name string }
 // New returns an auditor. Nothing is done before Run.
 func New(o Options) *Auditor {
 	a := &Auditor{
-		Options: o, records: o.Records.Index(), repairs: &repairs{store: o.Repairs}, schedule: newSchedule(),
-		changes: newChanges(), eventQueue: newEventQueue(o.Cluster.Tell, o.Log), begin: time.Now(),
+		Options: o, records: o.Records.Index(), repairs: &repairs{store: o.Repairs},
+		changes: workqueue.NewTyped[podName](), failures: newBackoff(), actions: newBackoff(),
+		eventQueue: newEventQueue(o.Cluster.Tell, o.Log), begin: time.Now(),
 		pods: map[string]*pod{}, named: map[podName]string{}, homes: map[netns.ID]string{},
 	}
 	a.locator = newLocator(a)
@@ -61,6 +65,9 @@ func (a *Auditor) Run(ctx context.Context) {
 	if err := a.repairs.load(); err != nil {
 		a.Log.Warn("what was repaired before is not known of all pods", zap.Error(err))
 	}
+	a.mu.Lock()
+	a.queue = newQueue(a.begin)
+	a.mu.Unlock()
 	var group sync.WaitGroup
 	group.Go(func() { a.follow(ctx) })
 	group.Go(func() { a.eventQueue.run(ctx) })
@@ -70,7 +77,7 @@ func (a *Auditor) Run(ctx context.Context) {
 	if a.Compare {
 		group.Go(func() { a.listen(ctx) })
 	}
-	a.schedule.run(ctx, workers, a.reconcile)
+	a.work(ctx, a.reconcile)
 	group.Wait()
 }
 
@@ -78,29 +85,29 @@ func (a *Auditor) Run(ctx context.Context) {
 // may have. It does not wait.
 func (a *Auditor) Changed(namespace, name string) {
 	if a.audits() { // otherwise nobody takes it
-		a.changes.note(podName{namespace, name})
+		a.changes.Add(podName{namespace, name})
 	}
 }
 
 // follow keeps what is known of the pods up to date.
 func (a *Auditor) follow(ctx context.Context) {
-	a.changes.note(podName{})
+	defer context.AfterFunc(ctx, a.changes.ShutDown)()
+	a.changes.Add(podName{})
 	for {
-		select {
-		case <-ctx.Done():
+		n, shutdown := a.changes.Get()
+		if shutdown || ctx.Err() != nil {
 			return
-		case <-a.changes.wake:
 		}
-		for _, n := range a.changes.take() {
-			switch {
-			case !a.Pods.Synced(): // then they will all be listed
-			case n == podName{}:
-				a.list()
-			default:
-				item, ok := a.Pods.Item(n.namespace, n.name)
-				a.know(n, item, ok)
-			}
+		a.taken.Add(1)
+		switch {
+		case !a.Pods.Synced(): // then they will all be listed
+		case n == podName{}:
+			a.list()
+		default:
+			item, ok := a.Pods.Item(n.namespace, n.name)
+			a.know(n, item, ok)
 		}
+		a.changes.Done(n)
 	}
 }
 
@@ -146,22 +153,27 @@ func (a *Auditor) know(n podName, item podcache.Item, ok bool) {
 	}
 	p, now := a.pods[item.UID], time.Now()
 	if p == nil {
-		p = &pod{told: map[string]told{}}
+		p = newPod()
 		a.pods[item.UID], a.named[n] = p, item.UID
 	} else if p.item.ResourceVersion == item.ResourceVersion {
 		return
 	}
 	p.item = item
-	at := p.visits.next(now)
+	at := p.changeTurn.next(now)
 	if at.Equal(now) { // one that changes on and on is not sought at each of its changes
-		p.sought = 0
+		a.queue.Forget(item.UID)
 	}
-	a.schedule.plan(item.UID, at)
+	a.plan(item.UID, at)
 }
+
+// plan has a pod visited at a time, or earlier if that is planned already.
+func (a *Auditor) plan(uid string, at time.Time) { a.queue.AddAfter(uid, time.Until(at)) }
 
 // forget forgets a pod that is gone.
 func (a *Auditor) forget(uid string) {
-	a.schedule.drop(uid)
+	a.queue.Forget(uid)
+	a.failures.delays.Forget(uid)
+	a.actions.delays.Forget(uid)
 	a.note("what was repaired is not forgotten", a.repairs.remove(uid))
 }
 

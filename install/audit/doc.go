@@ -18,12 +18,18 @@
 //
 // # What for
 //
-// A pod that differs from what it should have is mended by one transaction of the backend, which is
-// then read back. If that does not help, it is tried again after pauses that double up to a minute;
-// what cannot be taken away (another's rules among our routes) is told, and tried again likewise. A
-// pod whose processes change its rules on and on is thus mended up to once a minute, and visited at
-// most every two seconds, as is one that is itself changed on and on. Where its rules are so many
-// that a visit takes long, the visits are so rare that they use 5 % of a core.
+// A pod that differs from what it should have is repaired by one transaction of the backend, which
+// is then read back. A pod whose processes change its rules on and on is repaired three times at
+// once, and then once a second: its traffic bypasses the proxy from a change to the next repair.
+// A pod that is itself changed on and on is visited every two seconds. Where the rules of a pod are
+// so many that a visit takes long, the visits are so rare that they use 5 % of a core.
+//
+// A repair that fails is tried again after pauses that double up to a minute. What a repair cannot
+// remove, such as a rule of another owner among our policy routes, is reported and tried again
+// likewise, which does not delay the repair of other differences.
+//
+// The pods wait in a rate-limiting work queue of client-go, from which two workers take them. The
+// queue keeps a pod that is gone until its next visit would be due, and the visit does nothing.
 //
 // Connections that were opened before a repair, and bypass the proxy since, are ended (package
 // established), unless the agent is configured to keep them.

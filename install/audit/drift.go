@@ -48,11 +48,12 @@ func (v *reconciliation) differs(ctx context.Context, ns Namespace, found compat
 		v.recordEvent(drifted, what+"; it is only reported, as the agent is configured")
 		return
 	}
-	if at := v.trouble.mends.next(); at.After(v.now) {
+	if at := v.trouble.next(text, v.now); at.After(v.now) {
 		v.again = at
 		if v.trouble.left != text {
-			v.recordEvent(drifted, fmt.Sprintf("%s; it was mended %d times, and will be again in %s: find out who changes it",
-				what, v.trouble.mends.times, at.Sub(v.now).Round(time.Second)))
+			v.recordEvent(drifted, fmt.Sprintf(
+				"%s; it is changed again and again, and will be repaired in %s: find out who changes it",
+				what, at.Sub(v.now).Round(time.Millisecond)))
 		}
 		return
 	}
@@ -61,11 +62,12 @@ func (v *reconciliation) differs(ctx context.Context, ns Namespace, found compat
 
 // mend repairs a difference, and looks whether that has helped.
 func (v *reconciliation) mend(ns Namespace, found compat.Comparison, what string) {
-	v.trouble.mends.note(v.now)
+	v.trouble.repairs.ReserveN(v.now, 1)
 	left, err := v.apply(ns, v.engineOf(found), found)
 	if text := textOf(left); err == nil && text != "" {
 		v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure), 1)
-		v.again, v.state = v.trouble.mends.next(), Drifted
+		v.state = Drifted
+		v.repairFailed()
 		v.trouble.text = text
 		if v.trouble.left != text {
 			v.trouble.left = text
@@ -75,7 +77,7 @@ func (v *reconciliation) mend(ns Namespace, found compat.Comparison, what string
 	}
 	if err != nil {
 		v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure), 1)
-		v.again = v.trouble.mends.next()
+		v.repairFailed()
 		v.recordEvent(repairFailed, what+"; it cannot be mended: "+err.Error())
 		return
 	}
@@ -84,8 +86,14 @@ func (v *reconciliation) mend(ns Namespace, found compat.Comparison, what string
 	v.Log.Info("a pod is mended", zap.Stringer("pod", v.item.Ref), zap.String("why", what),
 		zap.Duration("after", time.Since(v.trouble.since)))
 	v.recordEvent(redirectRepaired, what+"; all is as it should be again"+v.endConnections(ns))
-	v.trouble = trouble{mends: v.trouble.mends}
+	v.trouble.over()
 	v.inspect(ns)
+}
+
+// repairFailed has the pod visited when another repair is allowed.
+func (v *reconciliation) repairFailed() {
+	v.failures.note(v.uid, &v.trouble.failed, v.now)
+	v.again = v.trouble.failed.next
 }
 
 // apply gives the pod what it should have instead of what was found, and returns what differs

@@ -2,10 +2,10 @@ package audit
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/plugin/text"
@@ -82,63 +82,39 @@ const (
 // An eventQueue sends events one after the other, so that no caller waits for the API server. Those
 // that fail are sent again after all others.
 type eventQueue struct {
-	send func(context.Context, cluster.Event) error
-	log  *zap.Logger
-	wake chan struct{} // has room for one
-
-	mu    sync.Mutex
-	queue []cluster.Event
+	send  func(context.Context, cluster.Event) error
+	log   *zap.Logger
+	queue workqueue.TypedInterface[cluster.Event]
 }
 
 func newEventQueue(send func(context.Context, cluster.Event) error, log *zap.Logger) *eventQueue {
-	return &eventQueue{send: send, log: log, wake: make(chan struct{}, 1)}
+	return &eventQueue{send: send, log: log, queue: workqueue.NewTyped[cluster.Event]()}
 }
 
 func (t *eventQueue) add(e cluster.Event) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.queue) == longestQueue {
-		t.queue = t.queue[1:]
+	if t.queue.Len() >= longestQueue {
+		oldest, _ := t.queue.Get()
+		t.queue.Done(oldest)
 	}
-	t.queue = append(t.queue, e)
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take removes the oldest event.
-func (t *eventQueue) take() (e cluster.Event, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.queue) == 0 {
-		t.queue = nil
-		return e, false
-	}
-	e, t.queue = t.queue[0], t.queue[1:]
-	return e, true
+	t.queue.Add(e)
 }
 
 // run tells until the context ends.
 func (t *eventQueue) run(ctx context.Context) {
+	defer context.AfterFunc(ctx, t.queue.ShutDown)()
 	for {
-		e, ok := t.take()
-		if !ok {
-			select {
-			case <-ctx.Done():
-				return
-			case <-t.wake:
-			}
-			continue
+		e, shutdown := t.queue.Get()
+		if shutdown || ctx.Err() != nil {
+			return
 		}
-		if pause := t.deliver(ctx, e); pause > 0 {
-			timer := time.NewTimer(pause)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			case <-timer.C:
-			}
+		pause := t.deliver(ctx, e)
+		t.queue.Done(e)
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
 		}
 	}
 }

@@ -1,27 +1,26 @@
 package audit
 
-import "time"
-
 // Held is how many things the auditor keeps of pods: none of those that are gone.
 func (a *Auditor) Held() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.locator.mu.Lock()
 	defer a.locator.mu.Unlock()
-	a.changes.mu.Lock()
-	defer a.changes.mu.Unlock()
 	a.repairs.mu.Lock()
 	defer a.repairs.mu.Unlock()
-	return len(a.pods) + len(a.named) + len(a.homes) + a.schedule.len() + len(a.schedule.queue) + len(a.locator.wanted) +
-		len(a.changes.names) + len(a.repairs.entries) + len(a.eventQueue.queue)
+	n := len(a.pods) + len(a.named) + len(a.homes) + len(a.locator.wanted) + a.changes.Len() +
+		len(a.repairs.entries) + a.eventQueue.queue.Len()
+	if a.queue != nil {
+		n += a.queue.Len()
+	}
+	return n
+}
+
+// Retries is how many attempts the rate limiters keep of a pod: none of one that is gone.
+func (a *Auditor) Retries(uid string) int {
+	return a.queue.NumRequeues(uid) + a.failures.delays.NumRequeues(uid) +
+		a.actions.delays.NumRequeues(uid)
 }
 
 // Visit has a pod visited now.
-func (a *Auditor) Visit(uid string) { a.schedule.plan(uid, time.Now()) }
-
-// len returns how many pods are known.
-func (s *schedule) len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.slots)
-}
+func (a *Auditor) Visit(uid string) { a.queue.Add(uid) }

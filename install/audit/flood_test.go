@@ -1,12 +1,14 @@
 package audit_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sluice-mesh/sluice/nft/watch"
+	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -91,6 +93,42 @@ func TestChangesThatNobodyAsksFor(t *testing.T) {
 		}
 		if held := w.Held(); held > 0 {
 			t.Errorf("%d things are kept", held)
+		}
+	})
+}
+
+// Of a pod that is gone nothing is kept that spaces searches and repairs, also if it goes during a
+// visit.
+func TestAttemptsOfAPodThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nowhere, refusing, leaving := meshPod("nowhere"), meshPod("refusing"), meshPod("leaving")
+		w := node(t, nil)
+		w.put(nowhere, running)
+		spaces := []*space{w.redirected(refusing), w.redirected(leaving)}
+		settle()
+		for _, s := range spaces {
+			w.set(func() { s.refuse = errors.New("no memory") })
+		}
+		w.set(func() {
+			spaces[1].during = func() {
+				w.delete(leaving)
+				time.Sleep(time.Millisecond)
+			}
+		})
+		w.flush(spaces[0])
+		w.flush(spaces[1])
+		pass(time.Minute)
+		for p, kept := range map[*decide.Pod]bool{nowhere: true, refusing: true, leaving: false} {
+			if n := w.Retries(p.Metadata.UID); (n > 0) != kept {
+				t.Errorf("%s: %d attempts are kept", p.Metadata.Name, n)
+			}
+			w.delete(p)
+		}
+		synctest.Wait()
+		for _, p := range []*decide.Pod{nowhere, refusing} {
+			if n := w.Retries(p.Metadata.UID); n > 0 {
+				t.Errorf("%s is gone: %d attempts are kept", p.Metadata.Name, n)
+			}
 		}
 	})
 }

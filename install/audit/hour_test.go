@@ -24,6 +24,7 @@ func TestAnHourOfEvents(t *testing.T) {
 		w := node(t, nil)
 		draw := rand.New(rand.NewPCG(1, 2))
 		there := map[string]*decide.Pod{}
+		known := map[string]bool{} // all UIDs that ever were
 		one := func() *decide.Pod {
 			for _, p := range there {
 				return p
@@ -31,6 +32,7 @@ func TestAnHourOfEvents(t *testing.T) {
 			return nil
 		}
 		gone := func(p *decide.Pod) {
+			known[p.Metadata.UID] = true
 			w.mu.Lock()
 			delete(w.spaces, w.homes[p.Metadata.UID])
 			delete(w.homes, p.Metadata.UID)
@@ -95,6 +97,11 @@ func TestAnHourOfEvents(t *testing.T) {
 		pass(time.Second)
 		if held := w.Held(); held != 0 {
 			t.Errorf("%d things are kept of pods that are gone", held)
+		}
+		for uid := range known {
+			if n := w.Retries(uid); n > 0 {
+				t.Errorf("%d attempts are kept of %s, which is gone", n, uid)
+			}
 		}
 		for path, s := range w.spaces {
 			if s.open != 0 {

@@ -1,43 +1,53 @@
 package audit
 
-import "time"
+import (
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/client-go/util/workqueue"
+)
 
 // What one pod may cost, whatever its processes do.
 const (
-	// visitPeriod is how often a pod is compared on and on because of its events or its changes,
-	// after a burst of visitBurst that are not delayed. A comparison takes less than a millisecond.
-	visitPeriod = 2 * time.Second
-	visitBurst  = 10
+	// A pod is compared without delay visitBurst times because of its events or its changes, and
+	// then once in eventPeriod or changePeriod. A comparison takes less than a millisecond.
+	visitBurst   = 10
+	eventPeriod  = time.Second
+	changePeriod = 2 * time.Second
 	// A visit that uses longVisit of a processor or more, as of a pod whose processes have made ten
 	// thousands of rules, is followed by a pause that is restFactor times as long: such a pod costs
 	// 5 % of a core.
 	longVisit  = 100 * time.Millisecond
 	restFactor = 20
-	// A pod is mended freeMends times without delay; each further time the pause doubles from
-	// firstPause to longestPause. After calm without a mend it begins anew.
-	freeMends    = 3
+	// A pod is repaired without delay repairBurst times, and then once in repairPeriod: what its
+	// processes remove is missing for about a second.
+	repairBurst  = 3
+	repairPeriod = time.Second
+	// A repair that does not help, and a deletion or label, is followed by a pause that doubles
+	// from firstPause to longestPause. After calm without one it begins anew.
 	firstPause   = time.Second
 	longestPause = time.Minute
 	calm         = 10 * time.Minute
 )
 
-// visits limits how often a pod is visited because of its events and its changes.
-type visits struct{ paid time.Time } // until when visits are paid for
+// newLimiter returns a limiter of what happens to a pod.
+func newLimiter(period time.Duration, burst int) *rate.Limiter {
+	return rate.NewLimiter(rate.Every(period), burst)
+}
 
-// next takes one visit, and returns when it may be.
-func (v *visits) next(now time.Time) time.Time {
-	if v.paid.Before(now) {
-		v.paid = now
+// turn limits how often a pod is visited for one reason.
+type turn struct {
+	limiter *rate.Limiter
+	at      time.Time // of the last visit that was taken
+}
+
+// next returns when the pod may be visited. It takes a visit, unless one that was taken before is
+// still to come.
+func (t *turn) next(now time.Time) time.Time {
+	if !t.at.After(now) {
+		t.at = now.Add(t.limiter.ReserveN(now, 1).DelayFrom(now))
 	}
-	at := v.paid.Add(-visitBurst * visitPeriod)
-	v.paid = v.paid.Add(visitPeriod)
-	if limit := now.Add((visitBurst + 1) * visitPeriod); v.paid.After(limit) {
-		v.paid = limit // visits that are asked for while one waits are the same one
-	}
-	if at.Before(now) {
-		return now
-	}
-	return at
+	return t.at
 }
 
 // rest is the pause after a long visit.
@@ -50,35 +60,26 @@ func (r *rest) note(used time.Duration, now time.Time) {
 	}
 }
 
-// attempts limits how often something is done to a pod.
-type attempts struct {
-	times int
-	last  time.Time
+// backoff spaces attempts at something that is done to pods.
+type backoff struct {
+	delays workqueue.TypedRateLimiter[string] // by the pods' UIDs
 }
 
-// note counts one attempt.
-func (a *attempts) note(now time.Time) {
+func newBackoff() backoff {
+	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstPause, longestPause)
+	return backoff{delays}
+}
+
+// attempt is the last attempt for a pod.
+type attempt struct {
+	last time.Time // zero if there was none
+	next time.Time // from when on another one is allowed
+}
+
+// note counts an attempt for a pod.
+func (b backoff) note(uid string, a *attempt, now time.Time) {
 	if now.Sub(a.last) > calm {
-		a.times = 0
+		b.delays.Forget(uid)
 	}
-	a.times, a.last = a.times+1, now
-}
-
-// next returns from when on another attempt is allowed.
-func (a *attempts) next() time.Time {
-	if a.times < freeMends {
-		return a.last
-	}
-	return a.last.Add(pauseAfter(a.times-freeMends, firstPause, longestPause))
-}
-
-// pauseAfter doubles a pause with each of a number of times.
-func pauseAfter(times int, first, longest time.Duration) time.Duration {
-	pause := first
-	for range min(times, 30) {
-		if pause *= 2; pause >= longest {
-			return longest
-		}
-	}
-	return min(pause, longest)
+	a.last, a.next = now, now.Add(b.delays.When(uid))
 }

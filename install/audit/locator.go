@@ -92,19 +92,16 @@ func (a *Auditor) found(uid string, place sandbox.Sandbox) {
 	defer a.mu.Unlock()
 	if p := a.pods[uid]; p != nil {
 		p.place, p.missing = &place, nil
-		a.schedule.plan(uid, time.Now())
+		a.queue.Add(uid)
 	}
 }
 
-// notFound has the sandbox sought again later. The moments are the same for all pods that wait as
-// long, so that one search serves them.
+// notFound has the sandbox sought again later.
 func (a *Auditor) notFound(uid string, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p := a.pods[uid]; p != nil {
 		p.missing = why
-		pause := pauseAfter(p.sought, firstSearch, longestSearch)
-		a.schedule.plan(uid, a.begin.Add((time.Since(a.begin) + pause).Truncate(pause)))
-		p.sought++
+		a.queue.AddRateLimited(uid)
 	}
 }

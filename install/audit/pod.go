@@ -3,6 +3,8 @@ package audit
 import (
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/install/sandbox"
@@ -39,12 +41,11 @@ type pod struct {
 	// audited is when the pod was last compared.
 	audited time.Time
 	place   *sandbox.Sandbox // nil if it is not known
-	// sought is how often the sandbox was looked for in vain, and missing why.
-	sought  int
-	missing error
-	visits  visits
-	rest    rest
-	heard   heard
+	missing error            // why the sandbox was not found
+	// Visits because of events, and of changes of the pod.
+	eventTurn, changeTurn turn
+	rest                  rest
+	heard                 heard
 
 	// And the worker's that visits the pod:
 
@@ -57,8 +58,17 @@ type pod struct {
 	others  others
 	told    map[string]told
 	trouble trouble
-	acts    attempts // deleting and labelling
-	acted   string   // the version of the object that was deleted or labelled, or was not any more there for it
+	action  attempt // deleting and labelling
+	acted   string  // the version of the object that was deleted or labelled, or was not any more there for it
+}
+
+func newPod() *pod {
+	return &pod{
+		told:       map[string]told{},
+		eventTurn:  turn{limiter: newLimiter(eventPeriod, visitBurst)},
+		changeTurn: turn{limiter: newLimiter(changePeriod, visitBurst)},
+		trouble:    trouble{repairs: newLimiter(repairPeriod, repairBurst)},
+	}
 }
 
 // heard is what the events since the last visit say.
@@ -84,8 +94,23 @@ type trouble struct {
 	since time.Time // zero if there is none
 	text  string    // of the differences, to know them again
 	left  string    // those that mending did not take away
-	mends attempts
+
+	repairs *rate.Limiter // of all repairs
+	failed  attempt       // the last repair that failed or left something
 }
+
+// next returns from when on the differences may be repaired.
+func (t *trouble) next(text string, now time.Time) time.Time {
+	if at := t.failed.next; at.After(now) && (t.left == "" || t.left == text) {
+		return at
+	}
+	r := t.repairs.ReserveN(now, 1)
+	defer r.CancelAt(now)
+	return now.Add(r.DelayFrom(now))
+}
+
+// over forgets a difference, but not what limits repairs.
+func (t *trouble) over() { *t = trouble{repairs: t.repairs, failed: attempt{last: t.failed.last}} }
 
 // equal is the last comparison that found no difference; of no namespace if the last one found any.
 type equal struct {

@@ -3,44 +3,49 @@ package audit
 import (
 	"testing"
 	"time"
+
+	"k8s.io/client-go/util/workqueue"
 )
 
 // A visit that does not end is seen however many others do; so is one that is due and never made.
 func TestProgress(t *testing.T) {
-	s, now := newSchedule(), time.Now()
+	a := &Auditor{}
 	check := func(name string, wantVisit uint64, wantBusy bool) {
 		t.Helper()
-		if visit, busy := s.progress(now); visit != wantVisit || busy != wantBusy {
+		if visit, busy := a.Progress(); visit != wantVisit || busy != wantBusy {
 			t.Errorf("%s: visit %d, busy %v; want %d, %v", name, visit, busy, wantVisit, wantBusy)
 		}
 	}
+	check("not begun", 0, false)
+	a.queue = newQueue(time.Now())
+	defer a.queue.ShutDown()
 	check("nothing is planned", 0, false)
-	s.plan("later", now.Add(time.Minute))
+	a.plan("later", time.Now().Add(time.Hour))
 	check("nothing is due", 0, false)
-	s.plan("stuck", now)
+	a.plan("stuck", time.Now())
 	check("one is due", 0, true)
-	s.next(now)
+	a.queue.Get()
+	stuck := a.visits.begin()
 	check("it is visited", 1, true)
 	for range 3 {
-		s.plan("other", now)
-		s.next(now)
-		s.done("other")
+		a.visits.end(a.visits.begin())
 	}
 	check("others go on", 1, true)
-	s.done("stuck")
-	check("it has ended", 0, false)
+	a.visits.end(stuck)
+	check("it has ended", 4, false)
 }
 
 func TestWaiting(t *testing.T) {
-	a := &Auditor{changes: newChanges()}
+	a := &Auditor{changes: workqueue.NewTyped[podName]()}
 	if _, busy := a.Waiting(); busy {
 		t.Error("busy without a change")
 	}
-	a.changes.note(podName{"default", "web"})
-	before, busy := a.Waiting()
-	a.changes.take()
-	after, still := a.Waiting()
-	if !busy || still || after == before {
-		t.Errorf("%d, %v before it is taken; %d, %v after", before, busy, after, still)
+	a.changes.Add(podName{"default", "web"})
+	if _, busy := a.Waiting(); !busy {
+		t.Error("not busy with a change")
+	}
+	a.changes.Get()
+	if _, busy := a.Waiting(); busy {
+		t.Error("busy with a change that was taken")
 	}
 }

@@ -50,7 +50,7 @@ func (a *Auditor) reconcile(ctx context.Context, uid string) {
 	}
 	v := &reconciliation{Auditor: a, pod: p, uid: uid, item: p.item, place: p.place, heard: p.heard, now: time.Now()}
 	if until := p.rest.until; until.After(v.now) {
-		a.schedule.plan(uid, until) // before anybody can forget the pod, and its plan
+		a.plan(uid, until)
 		a.mu.Unlock()
 		return
 	}
@@ -62,7 +62,7 @@ func (a *Auditor) reconcile(ctx context.Context, uid string) {
 	v.used = a.Used() - before // of the whole process, and so no less than is the visit's
 
 	if gone := a.end(v); gone {
-		a.note("what was repaired is not forgotten", a.repairs.remove(uid))
+		a.forget(uid) // again, since the visit may have kept something
 	}
 }
 
@@ -80,7 +80,7 @@ func (a *Auditor) end(v *reconciliation) (gone bool) {
 		p.audited = v.now
 	}
 	if !v.again.IsZero() {
-		a.schedule.plan(v.uid, v.again)
+		a.plan(v.uid, v.again)
 	}
 	return false
 }
@@ -161,7 +161,7 @@ func (v *reconciliation) lose() {
 // locate requests the sandbox, and meanwhile does what needs none.
 func (v *reconciliation) locate(ctx context.Context) {
 	v.mu.Lock()
-	sought, missing := v.sought > 0, v.missing
+	sought, missing := v.queue.NumRequeues(v.uid) > 0, v.missing
 	v.mu.Unlock()
 	if sought && v.started() {
 		v.state = Unknown
@@ -224,7 +224,7 @@ func (v *reconciliation) look(ctx context.Context, ns Namespace) {
 		v.Metrics.Count(metrics.Audits(metrics.AuditEqual), 1)
 		v.compared = true
 		v.desired.engine = found.Backend
-		v.trouble = trouble{mends: v.trouble.mends}
+		v.trouble.over()
 		v.inspect(ns)
 		v.checkAfterRepair(ctx)
 	default:

@@ -38,7 +38,7 @@ func (v *reconciliation) repairUnprotected(ctx context.Context, ns Namespace) {
 		v.applyPolicy(ctx, time.Time{})
 		return
 	}
-	if at := v.trouble.mends.next(); at.After(v.now) {
+	if at := v.trouble.next("", v.now); at.After(v.now) {
 		v.again = at
 		return
 	}
@@ -78,11 +78,11 @@ func (v *reconciliation) noteBypass() {
 
 // inPlace gives a late pod its redirection.
 func (v *reconciliation) inPlace(ctx context.Context, ns Namespace) {
-	v.trouble.mends.note(v.now)
+	v.trouble.repairs.ReserveN(v.now, 1)
 	left, err := v.apply(ns, v.Engine, compat.Comparison{})
 	if err != nil || len(left) > 0 {
 		v.countUnprotected(repair.InPlace, metrics.Failure)
-		v.again = v.trouble.mends.next()
+		v.repairFailed()
 		why := "what is left of it cannot be mended by the agent: " + oneLine(left)
 		if err != nil {
 			why = err.Error()
@@ -132,13 +132,13 @@ func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
 	v.mu.Lock()
 	silent := v.silent
 	v.mu.Unlock()
-	for _, at := range []time.Time{silent, v.acts.next()} {
+	for _, at := range []time.Time{silent, v.action.next} {
 		if at.After(time.Now()) {
 			v.again = earlier(v.again, at)
 			return
 		}
 	}
-	v.acts.note(v.now)
+	v.actions.note(v.uid, &v.action, v.now)
 	v.act(ctx, action)
 }
 
@@ -173,7 +173,7 @@ func (v *reconciliation) act(ctx context.Context, action repair.Action) {
 		v.Metrics.Count(metrics.IstioPodsRepaired(metrics.Action(action), metrics.PodSkipped), 1)
 	default:
 		v.countUnprotected(action, metrics.Failure)
-		v.again = earlier(v.again, v.acts.next())
+		v.again = earlier(v.again, v.action.next)
 		if !cluster.IsStatus(err) {
 			v.mu.Lock()
 			v.silent = time.Now().Add(actSilence)

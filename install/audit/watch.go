@@ -6,24 +6,27 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/nft/watch"
 )
 
 const (
-	// firstListen and longestListen are the pauses before it is tried again to listen, where that
-	// fails.
-	firstListen   = time.Second
+	// longestListen is the longest pause before it is tried again to listen, where that fails.
 	longestListen = 5 * time.Minute
 	// lostShare is the time for each pod between two visits of all because of lost events: with 2
 	// ms for a visit that looks for rules of others too, losses cost 2 % of a core at most.
 	lostShare = 100 * time.Millisecond
 )
 
+// listenPauses are from one second to longestListen.
+var listenPauses = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 30, Cap: longestListen}
+
 // listen hears of changes of rules until the context ends.
 func (a *Auditor) listen(ctx context.Context) {
-	for failures := 0; ctx.Err() == nil; failures++ {
+	pauses := listenPauses
+	for ctx.Err() == nil {
 		begin := time.Now()
 		err := a.watchRules(ctx)
 		if ctx.Err() != nil {
@@ -32,9 +35,9 @@ func (a *Auditor) listen(ctx context.Context) {
 		a.Metrics.Count(metrics.EventsLost(metrics.SourceNFTables), 1)
 		a.Log.Warn("changes of rules are not heard; pods are visited by the timer", zap.Error(err))
 		if time.Since(begin) > longestListen {
-			failures = 0
+			pauses = listenPauses
 		}
-		timer := time.NewTimer(pauseAfter(failures, firstListen, longestListen))
+		timer := time.NewTimer(pauses.Step())
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
@@ -82,7 +85,7 @@ func (a *Auditor) heard(e watch.Event) {
 	now := time.Now()
 	p := a.pods[uid]
 	p.heard.note(e, now)
-	a.schedule.plan(uid, p.visits.next(now))
+	a.plan(uid, p.eventTurn.next(now))
 }
 
 // all has all pods visited that have a sandbox, but not too soon after the last time.
@@ -100,7 +103,7 @@ func (a *Auditor) all() {
 	for uid, p := range a.pods {
 		if p.place != nil {
 			p.heard.rules = true // perhaps
-			a.schedule.plan(uid, at)
+			a.plan(uid, at)
 		}
 	}
 }

@@ -8,30 +8,29 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 // node is an API server, and a socket that answers from a cache of its pods.
 func node(t testing.TB, put ...string) (api source.Source, w *world) {
-	server := sourcetest.Start(t)
+	server := apiservertest.Start(t)
 	server.Put(put...)
 	api = source.NewAPIServer(source.Options{Kubeconfig: server.Kubeconfig()})
 	t.Cleanup(api.Close)
-	m, err := podcache.New(podcache.Options{
-		Config: &rest.Config{
-			Host: server.URL(), BearerToken: server.Token(), TLSClientConfig: rest.TLSClientConfig{CAData: server.CA()},
-		},
-		NodeName: "node-2", Fetch: api,
-	})
+	client, err := apiclient.New(apiclient.Options{Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := podcache.New(podcache.Options{Client: client, NodeName: "node-2", Fetch: api})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 func TestClaims(t *testing.T) {
 	at := time.Unix(1_800_000_000, 0)
-	c := claimsOf(sourcetest.JWT("system:serviceaccount:mesh:sluice", at, at.Add(time.Hour)))
+	c := claimsOf(apiservertest.JWT("system:serviceaccount:mesh:sluice", at, at.Add(time.Hour)))
 	if namespace, name := c.account(); namespace != "mesh" || name != "sluice" || !c.issued().Equal(at) || !c.expiry().Equal(at.Add(time.Hour)) {
 		t.Errorf("%+v", c)
 	}
@@ -26,8 +26,8 @@ func TestClaims(t *testing.T) {
 
 // FuzzClaims reads anything as a token: names of an account are fit for a path, or there are none.
 func FuzzClaims(f *testing.F) {
-	f.Add(sourcetest.JWT("system:serviceaccount:mesh:sluice", time.Unix(1, 0), time.Unix(2, 0)))
-	f.Add(sourcetest.JWT("system:serviceaccount:../x", time.Unix(-1, 0), time.Unix(0, 0)))
+	f.Add(apiservertest.JWT("system:serviceaccount:mesh:sluice", time.Unix(1, 0), time.Unix(2, 0)))
+	f.Add(apiservertest.JWT("system:serviceaccount:../x", time.Unix(-1, 0), time.Unix(0, 0)))
 	f.Add("a.e30.c")
 	f.Fuzz(func(t *testing.T, text string) {
 		namespace, name := claimsOf(text).account()

@@ -1,21 +1,18 @@
 package token
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
@@ -32,31 +29,18 @@ func (o *Options) issue(ctx context.Context, with string) (string, error) {
 	if name == "" {
 		return "", fmt.Errorf("%w: the token of the agent is of no service account", errNotPermitted)
 	}
-	transport, err := o.transport()
+	client, err := apiclient.New(o.Options)
 	if err != nil {
 		return "", err
 	}
-	defer transport.CloseIdleConnections()
-	body, err := json.Marshal(map[string]any{
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, issueTime)
+	defer cancel()
+	path := "/api/v1/namespaces/" + url.PathEscape(namespace) + "/serviceaccounts/" + url.PathEscape(name) + "/token"
+	answer, err := client.Do(ctx, http.MethodPost, path, nil, map[string]any{
 		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
 		"spec": map[string]any{"expirationSeconds": int64(o.Lifetime.Seconds())},
 	})
-	if err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithTimeout(ctx, issueTime)
-	defer cancel()
-	at := o.Server + "/api/v1/namespaces/" + url.PathEscape(namespace) + "/serviceaccounts/" + url.PathEscape(name) + "/token"
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, at, bytes.NewReader(body))
-	if err != nil {
-		return "", err
-	}
-	r.Header = http.Header{
-		"Authorization": {"Bearer " + with}, "Content-Type": {"application/json"}, "Accept": {"application/json"},
-		"User-Agent": {"sluice-node"},
-	}
-	// The transport and not a http.Client, which would follow redirects and take the token along.
-	answer, err := transport.RoundTrip(r)
 	if err != nil {
 		return "", err
 	}
@@ -89,20 +73,6 @@ func readIssued(answer *http.Response) (string, error) {
 		return "", errors.New("the API server's answer has no token")
 	}
 	return status.Token, nil
-}
-
-// transport prepares a connection to the API server.
-func (o *Options) transport() (*http.Transport, error) {
-	trust := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.SkipTLSVerify}
-	if !o.SkipTLSVerify {
-		authority, err := os.ReadFile(o.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("certificate authority: %w", err)
-		}
-		trust.RootCAs = x509.NewCertPool()
-		trust.RootCAs.AppendCertsFromPEM(authority)
-	}
-	return &http.Transport{DialContext: o.Dial, TLSClientConfig: trust, DisableKeepAlives: true, TLSHandshakeTimeout: issueTime / 2}, nil
 }
 
 // wellFormed reports whether a token has only characters that a header may have.

@@ -13,8 +13,9 @@ import (
 	"go.uber.org/goleak"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/token"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,21 +26,24 @@ const account = "system:serviceaccount:sluice-system:sluice"
 type world struct {
 	*token.Publisher
 	t       *testing.T
-	server  *sourcetest.Server
+	server  *apiservertest.Server
 	options token.Options
 	stop    func()
 }
 
 // jwt returns a token that is good from now on for some time.
-func jwt(life time.Duration) string { return sourcetest.JWT(account, time.Now(), time.Now().Add(life)) }
+func jwt(life time.Duration) string {
+	return apiservertest.JWT(account, time.Now(), time.Now().Add(life))
+}
 
 // start starts a publisher for an agent that has a projected token, and waits for its first pass.
 func start(t *testing.T, prepare func(w *world)) *world {
 	t.Helper()
 	dir := t.TempDir()
-	w := &world{t: t, server: sourcetest.StartInMemory(t), options: token.Options{
-		Kubeconfig: filepath.Join(dir, "kubeconfig"), CAFile: filepath.Join(dir, "ca.crt"), TokenFile: filepath.Join(dir, "token"),
-		Poll: true,
+	w := &world{t: t, server: apiservertest.StartInMemory(t), options: token.Options{
+		Options:    apiclient.Options{CAFile: filepath.Join(dir, "ca.crt"), TokenFile: filepath.Join(dir, "token")},
+		Kubeconfig: filepath.Join(dir, "kubeconfig"),
+		Poll:       true,
 	}}
 	w.options.Dial, w.options.Server = w.server.Dial, w.server.URL()
 	w.project(jwt(time.Hour))

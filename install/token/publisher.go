@@ -7,11 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"net"
-	"os"
 	"sync"
 	"time"
 
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/plugin/file"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
@@ -21,14 +20,9 @@ type Options struct {
 	// Kubeconfig is the path of the plugin's kubeconfig, Mode its mode (0600).
 	Kubeconfig string
 	Mode       fs.FileMode
-	// Server is the URL of the API server; see [ServerURL].
-	Server string
-	// CAFile has its certificate authority in PEM. With SkipTLSVerify there is none, and nobody
-	// verifies who answers.
-	CAFile        string
-	SkipTLSVerify bool
-	// TokenFile is the token that the kubelet projects into the agent's pod.
-	TokenFile string
+	// Options say where the API server is. TokenFile is the token that the kubelet projects into the
+	// agent's pod.
+	apiclient.Options
 	// Lifetime is what is asked for in a TokenRequest (24 h); the API server may give less. Half of
 	// it is what an outage of the API server or of the agent may last.
 	Lifetime time.Duration
@@ -40,8 +34,6 @@ type Options struct {
 	// Poll looks at the files every 10 s only, and not when they change: for file systems without
 	// inotify.
 	Poll bool
-	// Dial connects, as [net.Dialer.DialContext] does; nil connects by TCP.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Changed is called with each new status, if it is not nil, and must not wait.
 	Changed func(Status)
 }
@@ -154,11 +146,10 @@ func (p *Publisher) pass(ctx context.Context) error {
 
 // projected reads the token of the agent's pod.
 func (o *Options) projected() (string, error) {
-	text, err := os.ReadFile(o.TokenFile)
+	token, err := apiclient.ReadToken(o.TokenFile)
 	if err != nil {
-		return "", fmt.Errorf("service account token: %w", err)
+		return "", err
 	}
-	token := string(bytes.TrimSpace(text))
 	if !wellFormed(token) {
 		return "", fmt.Errorf("service account token: %s has none", o.TokenFile)
 	}

@@ -175,7 +175,7 @@ func TestServerURL(t *testing.T) {
 		{"", "kubernetes.default.svc", "443", "https://kubernetes.default.svc:443", ""},
 		{"http", "10.96.0.1", "443", "", `KUBERNETES_SERVICE_PROTOCOL: "http": want https`},
 		{"", "", "443", "", "KUBERNETES_SERVICE_HOST: not set"},
-		{"", "", "x", "", "KUBERNETES_SERVICE_PORT: \"x\": want a port (1-65535)"},
+		{"", "", "x", "", "KUBERNETES_SERVICE_PORT: \"x\" is not a port (1-65535)"},
 		{"", "a", "0", "", "KUBERNETES_SERVICE_PORT: \"0\""},
 		{"", "a", "65536", "", "KUBERNETES_SERVICE_PORT: \"65536\""},
 	} {

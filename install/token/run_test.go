@@ -8,14 +8,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/token"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 // A rotation by the kubelet, which exchanges a link to a directory, is published when it happens;
 // so is a kubeconfig put back.
 func TestFilesAreWatched(t *testing.T) {
-	server := sourcetest.Start(t)
+	server := apiservertest.Start(t)
 	dir := t.TempDir()
 	volume := filepath.Join(dir, "volume")
 	project := func(name, text string) {
@@ -41,9 +42,11 @@ func TestFilesAreWatched(t *testing.T) {
 	}
 	changed := make(chan token.Status, 100)
 	o := token.Options{
-		Kubeconfig: filepath.Join(dir, "run", "kubeconfig"), Server: server.URL(),
-		CAFile: filepath.Join(volume, "ca.crt"), TokenFile: filepath.Join(volume, "token"),
-		Changed: func(s token.Status) { changed <- s },
+		Options: apiclient.Options{
+			Server: server.URL(), CAFile: filepath.Join(volume, "ca.crt"), TokenFile: filepath.Join(volume, "token"),
+		},
+		Kubeconfig: filepath.Join(dir, "run", "kubeconfig"),
+		Changed:    func(s token.Status) { changed <- s },
 	}
 	if err := os.Mkdir(filepath.Dir(o.Kubeconfig), 0o755); err != nil {
 		t.Fatal(err)

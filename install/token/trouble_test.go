@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 // A new token that is no good does not get in the place of one that is.
@@ -23,7 +23,7 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 		}, "request a token: the API server answers 401: it does not accept the projected token", true},
 		{"one that cannot be tried", func(w *world) {
 			w.project(jwt(2 * time.Hour))
-			w.server.Always(sourcetest.InternalError())
+			w.server.Always(apiservertest.InternalError())
 		}, "request a token: the API server answers 500", false},
 		{"one that was issued, but is refused", func(w *world) {
 			w.server.Issue(func(int64) (string, time.Time) { return jwt(time.Hour), time.Now() })
@@ -36,7 +36,7 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 		{"one of half of an authority", func(w *world) { w.write(w.options.CAFile, "-----BEGIN") }, "has no certificate in PEM", false},
 		{"one with an authority that is gone", func(w *world) { _ = os.Remove(w.options.CAFile) }, "certificate authority: ", false},
 		{"one with another authority", func(w *world) {
-			w.write(w.options.CAFile, string(sourcetest.StrangerCA()))
+			w.write(w.options.CAFile, string(apiservertest.StrangerCA()))
 		}, "token not published, since it cannot be tried", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 					t.Errorf("another kubeconfig, or %v", err)
 				}
 				// When the trouble is over, all is well.
-				w.server.Always(sourcetest.Well())
+				w.server.Always(apiservertest.Well())
 				w.server.Issue(nil)
 				w.write(w.options.CAFile, string(w.server.CA()))
 				w.project(jwt(3 * time.Hour))
@@ -71,12 +71,12 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 
 func TestNothingIsPublishedUntried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, func(w *world) { w.server.Always(sourcetest.InternalError()) })
+		w := start(t, func(w *world) { w.server.Always(apiservertest.InternalError()) })
 		if _, text := w.published(); text != "" || w.Status().Usable(time.Now()) || w.Status().Age(time.Now()) != 0 {
 			t.Errorf("%+v", w.Status())
 		}
 		w.checkProblem("cannot be tried")
-		w.server.Always(sourcetest.Well())
+		w.server.Always(apiservertest.Well())
 		later(time.Second)
 		if !w.Status().Usable(time.Now()) {
 			t.Errorf("not tried again within a second: %+v", w.Status())
@@ -89,7 +89,7 @@ func TestNothingIsPublishedUntried(t *testing.T) {
 func TestATokenWithoutRights(t *testing.T) {
 	const answer = `it answers 403: "pods \"web\" is forbidden: User \"system:serviceaccount:sluice-system:sluice-cni\" cannot get resource \"pods\"`
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, func(w *world) { w.server.Always(sourcetest.Forbidden()) })
+		w := start(t, func(w *world) { w.server.Always(apiservertest.Forbidden()) })
 		if _, text := w.published(); text == "" {
 			t.Error("not published")
 		}
@@ -99,18 +99,18 @@ func TestATokenWithoutRights(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		// That the API server is away is no sign that the right has come.
-		w.server.Always(sourcetest.Reset())
+		w.server.Always(apiservertest.Reset())
 		later(time.Minute)
 		if s := w.Status(); s.Usable(time.Now()) || s.Forbidden == nil {
 			t.Errorf("%+v", s)
 		}
-		w.server.Always(sourcetest.Well())
+		w.server.Always(apiservertest.Well())
 		later(5 * time.Second)
 		if s := w.Status(); !s.Usable(time.Now()) || s.Forbidden != nil || s.Published != 1 {
 			t.Errorf("%+v", s)
 		}
 		// Rights may be taken away as well.
-		w.server.Always(sourcetest.Forbidden())
+		w.server.Always(apiservertest.Forbidden())
 		later(10 * time.Minute)
 		if s := w.Status(); s.Usable(time.Now()) {
 			t.Errorf("%+v", s)
@@ -124,7 +124,7 @@ func TestATokenWithoutTheRightToNamespaces(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := start(t, func(w *world) {
 				w.options.Namespaces = needed
-				w.server.Next(sourcetest.Forbidden(), sourcetest.Well(), sourcetest.Forbidden()) // a token, pods, namespaces
+				w.server.Next(apiservertest.Forbidden(), apiservertest.Well(), apiservertest.Forbidden()) // a token, pods, namespaces
 			})
 			s := w.Status()
 			if s.Usable(time.Now()) == needed || needed && !strings.HasPrefix(s.Forbidden.Error(), "namespace default: ") {
@@ -150,23 +150,23 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 			}
 		}
 		for range 10 {
-			w.server.Always(sourcetest.Reset())
+			w.server.Always(apiservertest.Reset())
 			later(25 * time.Second)
 			usable("after a short outage", true)
-			w.server.Always(sourcetest.Well())
+			w.server.Always(apiservertest.Well())
 			later(5 * time.Second)
 			if err := w.Status().Unavailable; err != nil {
 				t.Errorf("5 s after the outage: %v", err)
 			}
 		}
-		for name, behaviour := range map[string]sourcetest.Behaviour{"gone": sourcetest.Reset(), "broken": sourcetest.InternalError()} {
+		for name, behaviour := range map[string]apiservertest.Behaviour{"gone": apiservertest.Reset(), "broken": apiservertest.InternalError()} {
 			w.server.Always(behaviour)
 			later(65 * time.Second)
 			usable("a minute after it was "+name, false)
 			if s := w.Status(); s.Unavailable == nil || s.Problem != nil || s.Published != 1 {
 				t.Errorf("%+v", s)
 			}
-			w.server.Always(sourcetest.Well())
+			w.server.Always(apiservertest.Well())
 			later(5 * time.Second)
 			usable("when it is back", true)
 		}
@@ -221,7 +221,7 @@ func TestAKubeconfigThatSomebodyChangesComesBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := start(t, nil)
 				before, _ := os.ReadFile(w.options.Kubeconfig)
-				w.server.Always(sourcetest.InternalError()) // the API server is not needed for it
+				w.server.Always(apiservertest.InternalError()) // the API server is not needed for it
 				if err := change(w.options.Kubeconfig); err != nil {
 					t.Fatal(err)
 				}

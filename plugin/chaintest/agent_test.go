@@ -13,8 +13,8 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 // A nodeAgent is the node agent's side of the socket, with all that it receives.
@@ -90,7 +90,7 @@ func (o *nodeAgent) last(t testing.TB) (agent.Add, []string) {
 func TestPodsComeFromTheAgent(t *testing.T) {
 	t.Parallel()
 	n, o := newNode(t), &nodeAgent{}
-	n.api.Always(sourcetest.InternalError())
+	n.api.Always(apiservertest.InternalError())
 	n.serveAgent(t, o)
 	p := n.newSandbox(t)
 	c := chain{version: latest, dual: true}
@@ -180,7 +180,7 @@ func TestAnAgentThatFails(t *testing.T) {
 			}
 			n.wantLogged(t, p, `"decision":"redirect"`)
 
-			n.api.Always(sourcetest.Mute())
+			n.api.Always(apiservertest.Mute())
 			const budget = time.Second
 			if took, err := add(n.newPod(t, "sidecar"), budget); err == nil || took < row.more+budget {
 				t.Errorf("beside an API server that does not answer, ADD took %v of %v: %v", took, row.more+budget, err)

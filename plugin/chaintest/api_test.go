@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 // A misbehaviour is a way in which a pod cannot be read.
@@ -27,17 +27,17 @@ type misbehaviour struct {
 // misbehaviours are those of every run, and rarer those of long ones: their tries are repeated
 // until the budget is used up. What users see is in testdata/unreadable.txt.
 var misbehaviours, rarer = []misbehaviour{
-	{"401", always(sourcetest.Unauthorized()), false, true},
-	{"403", always(sourcetest.Forbidden()), false, true},
+	{"401", always(apiservertest.Unauthorized()), false, true},
+	{"403", always(apiservertest.Forbidden()), false, true},
 	{"404 of the pod", func(_ testing.TB, n *node) { n.unknownPods = true }, false, true},
-	{"429", always(sourcetest.TooManyRequests("1")), false, false},
-	{"500", always(sourcetest.InternalError()), false, false},
-	{"connections are reset", always(sourcetest.Reset()), false, false},
-	{"no byte after the connection", always(sourcetest.Silent()), true, false},
-	{"a huge answer", always(sourcetest.Reply(200, "application/json", strings.Repeat(" ", 9<<20))), false, true},
+	{"429", always(apiservertest.TooManyRequests("1")), false, false},
+	{"500", always(apiservertest.InternalError()), false, false},
+	{"connections are reset", always(apiservertest.Reset()), false, false},
+	{"no byte after the connection", always(apiservertest.Silent()), true, false},
+	{"a huge answer", always(apiservertest.Reply(200, "application/json", strings.Repeat(" ", 9<<20))), false, true},
 	{"a stranger's certificate", func(_ testing.TB, n *node) {
 		n.api.WriteKubeconfig(n.kubeconfig(), func(cluster, _ map[string]any) {
-			cluster["certificate-authority-data"] = sourcetest.StrangerCA()
+			cluster["certificate-authority-data"] = apiservertest.StrangerCA()
 		})
 	}, false, true},
 	{"no kubeconfig", func(t testing.TB, n *node) { must(t, os.Remove(n.kubeconfig())) }, false, false},
@@ -45,23 +45,23 @@ var misbehaviours, rarer = []misbehaviour{
 		must(t, os.WriteFile(n.kubeconfig(), []byte("token: [secret"), 0o600))
 	}, false, false},
 }, []misbehaviour{
-	{"404 of a load balancer", always(sourcetest.Reply(404, "text/plain", "404 page not found\n")), false, false},
-	{"answers are reset half-way", always(sourcetest.ResetAnswer()), false, false},
-	{"answers end half-way", always(sourcetest.Truncated()), false, false},
-	{"no answer to the request", always(sourcetest.Mute()), true, false},
-	{"an answer without end", always(sourcetest.Drip(time.Millisecond)), true, false},
+	{"404 of a load balancer", always(apiservertest.Reply(404, "text/plain", "404 page not found\n")), false, false},
+	{"answers are reset half-way", always(apiservertest.ResetAnswer()), false, false},
+	{"answers end half-way", always(apiservertest.Truncated()), false, false},
+	{"no answer to the request", always(apiservertest.Mute()), true, false},
+	{"an answer without end", always(apiservertest.Drip(time.Millisecond)), true, false},
 	{"no connection", func(t testing.TB, n *node) {
 		n.in(t, func() error {
-			n.point(t, sourcetest.Deaf(t))
+			n.point(t, apiservertest.Deaf(t))
 			return nil
 		})
 	}, true, false},
 	{"nobody listens", func(t testing.TB, n *node) { n.point(t, "https://127.0.0.1:1") }, false, false},
-	{"a page of a proxy", always(sourcetest.Reply(200, "text/html", "<html><body>please log in</body></html>")), false, false},
-	{"another pod of the name", always(sourcetest.OtherUID("11111111-1111-1111-1111-111111111111")), false, false},
+	{"a page of a proxy", always(apiservertest.Reply(200, "text/html", "<html><body>please log in</body></html>")), false, false},
+	{"another pod of the name", always(apiservertest.OtherUID("11111111-1111-1111-1111-111111111111")), false, false},
 }
 
-func always(b sourcetest.Behaviour) func(testing.TB, *node) {
+func always(b apiservertest.Behaviour) func(testing.TB, *node) {
 	return func(_ testing.TB, n *node) { n.api.Always(b) }
 }
 
@@ -136,8 +136,8 @@ func (n *node) unreadablePod(t testing.TB) *pod {
 func TestASlowAPIServer(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	n.api.Next(sourcetest.Slow(50*time.Millisecond), sourcetest.InternalError(), sourcetest.Reset(), sourcetest.Truncated(),
-		sourcetest.OtherUID("11111111-1111-1111-1111-111111111111"))
+	n.api.Next(apiservertest.Slow(50*time.Millisecond), apiservertest.InternalError(), apiservertest.Reset(), apiservertest.Truncated(),
+		apiservertest.OtherUID("11111111-1111-1111-1111-111111111111"))
 	for range 2 {
 		p := n.newPod(t, "sidecar")
 		p.mustAdd(t, chain{version: latest})

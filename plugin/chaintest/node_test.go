@@ -15,7 +15,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 // referencePlugins are those of the chain that are not ours; "make bin/cni/bridge" builds them.
@@ -29,7 +29,7 @@ var outsideIPs = []string{"10.9.9.9", "fd00:9::9"}
 // What the plugins change of a host's network they change there.
 type node struct {
 	ns  *netns.NS
-	api *sourcetest.Server
+	api *apiservertest.Server
 	cni *libcni.CNIConfig
 	// clock executes the plugins for cni.
 	clock *clock
@@ -69,7 +69,7 @@ func newNode(t testing.TB) *node {
 	})
 	n.serve(t, n.ns, outside, ":80")
 	n.in(t, func() error {
-		n.api = sourcetest.Start(t)
+		n.api = apiservertest.Start(t)
 		return nil
 	})
 	n.api.WriteKubeconfig(n.kubeconfig(), func(_, _ map[string]any) {})

@@ -9,13 +9,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 // paths returns what was asked for.
-func paths(s *sourcetest.Server) []string {
+func paths(s *apiservertest.Server) []string {
 	var paths []string
 	for _, r := range s.Requests() {
 		paths = append(paths, r.Path)
@@ -119,7 +119,7 @@ func TestNamesThatKubernetesDoesNotAllowAreNotAskedFor(t *testing.T) {
 func TestNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, api := inMemory(t)
-		server.Next(sourcetest.InternalError())
+		server.Next(apiservertest.InternalError())
 		got, err := api.Namespace(t.Context(), "default")
 		if err != nil {
 			t.Fatal(err)
@@ -133,10 +133,10 @@ func TestNamespace(t *testing.T) {
 		if d := cmp.Diff([]string{"/api/v1/namespaces/default", "/api/v1/namespaces/default", "/api/v1/namespaces/gone"}, paths(server)); d != "" {
 			t.Errorf("(-want +got)\n%s", d)
 		}
-		server.Always(sourcetest.Reply(200, "application/json", `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"other"}}`))
+		server.Always(apiservertest.Reply(200, "application/json", `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"other"}}`))
 		_, err = api.Namespace(t.Context(), "default")
 		checkText(t, err, `namespace default: API server memory.test:443: its answer is about "other"`)
-		server.Always(sourcetest.Reply(200, "application/json", webPod))
+		server.Always(apiservertest.Reply(200, "application/json", webPod))
 		_, err = api.Namespace(t.Context(), "default")
 		checkText(t, err, `namespace default: API server memory.test:443: its answer is no Namespace`)
 	})
@@ -159,15 +159,15 @@ func TestPodAndNamespaceShareAConnection(t *testing.T) {
 func TestReady(t *testing.T) {
 	for _, row := range []struct {
 		name      string
-		behaviour sourcetest.Behaviour
+		behaviour apiservertest.Behaviour
 		kind      source.Kind
 		text      string
 	}{
-		{"when pods can be read", sourcetest.Well(), "", ""},
-		{"not with credentials that are refused", sourcetest.Unauthorized(), source.Unauthorized, "does not accept the token"},
-		{"not when pods may not be read", sourcetest.Forbidden(), source.Forbidden, "403"},
-		{"not when nothing answers", sourcetest.Mute(), source.Unavailable, "API server memory.test:443: no answer within 4s"},
-		{"not when something fails, which is not tried again", sourcetest.InternalError(), source.Unavailable, "500"},
+		{"when pods can be read", apiservertest.Well(), "", ""},
+		{"not with credentials that are refused", apiservertest.Unauthorized(), source.Unauthorized, "does not accept the token"},
+		{"not when pods may not be read", apiservertest.Forbidden(), source.Forbidden, "403"},
+		{"not when nothing answers", apiservertest.Mute(), source.Unavailable, "API server memory.test:443: no answer within 4s"},
+		{"not when something fails, which is not tried again", apiservertest.InternalError(), source.Unavailable, "500"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

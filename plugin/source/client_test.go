@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 func TestServerBelowAPath(t *testing.T) {
@@ -32,7 +32,7 @@ func TestWhichProxyCounts(t *testing.T) {
 		{"that of the kubeconfig, by SOCKS", "socks5://proxy.test:1080", "proxy.test:1080"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			server := sourcetest.StartInMemory(t)
+			server := apiservertest.StartInMemory(t)
 			path := server.KubeconfigWith(func(cluster, _ fields) {
 				if row.proxy != "" {
 					cluster["proxy-url"] = row.proxy
@@ -51,7 +51,7 @@ func TestWhichProxyCounts(t *testing.T) {
 }
 
 func TestTimeToConnectIsToldFromTimeToAnswer(t *testing.T) {
-	server := sourcetest.StartInMemory(t)
+	server := apiservertest.StartInMemory(t)
 	api := newSource(t, source.Options{Kubeconfig: server.Kubeconfig(), Dial: func(context.Context, string, string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}
 	}})

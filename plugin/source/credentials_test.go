@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 // jwt returns a token that says when it expires, as those of service accounts do.
@@ -23,90 +23,90 @@ func TestUser(t *testing.T) {
 	folder := t.TempDir()
 	expired := jwt(time.Date(1999, 12, 31, 23, 0, 0, 0, time.UTC))
 	for _, row := range []kubeconfigCase{
-		{"a wrong token", func(_ *sourcetest.Server, _, user fields) {
+		{"a wrong token", func(_ *apiservertest.Server, _, user fields) {
 			user["token"] = secret
 		}, source.Unauthorized, "it answers 401: it does not accept the token of kubeconfig"},
-		{"an expired token", func(_ *sourcetest.Server, _, user fields) {
+		{"an expired token", func(_ *apiservertest.Server, _, user fields) {
 			user["token"] = expired
 		}, source.Unauthorized, "it does not accept the token (expired since 1999-12-31T23:00:00Z) of kubeconfig"},
-		{"a token that should be good", func(_ *sourcetest.Server, _, user fields) {
+		{"a token that should be good", func(_ *apiservertest.Server, _, user fields) {
 			user["token"] = jwt(time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC))
 		}, source.Unauthorized, "it does not accept the token of kubeconfig"},
-		{"no credentials", func(_ *sourcetest.Server, _, user fields) {
+		{"no credentials", func(_ *apiservertest.Server, _, user fields) {
 			delete(user, "token")
 		}, source.Unauthorized, "it does not accept a user without credentials of kubeconfig"},
-		{"a token that does not fit into a header", func(_ *sourcetest.Server, _, user fields) {
+		{"a token that does not fit into a header", func(_ *apiservertest.Server, _, user fields) {
 			user["token"] = secret + "\r\nHost: x"
 		}, source.Misconfigured, "its user's token has characters that no token has"},
-		{"the token is in a file", func(s *sourcetest.Server, _, user fields) {
+		{"the token is in a file", func(s *apiservertest.Server, _, user fields) {
 			delete(user, "token")
 			user["tokenFile"] = write(t, folder, "token", []byte(s.Token()+"\n"))
 		}, "", ""},
-		{"the token of a file counts more", func(s *sourcetest.Server, _, user fields) {
+		{"the token of a file counts more", func(s *apiservertest.Server, _, user fields) {
 			user["token"] = secret
 			user["tokenFile"] = write(t, folder, "token", []byte(s.Token()))
 		}, "", ""},
-		{"the token stands in for a file that is not there", func(_ *sourcetest.Server, _, user fields) {
+		{"the token stands in for a file that is not there", func(_ *apiservertest.Server, _, user fields) {
 			user["tokenFile"] = "/does/not/exist"
 		}, "", ""},
-		{"the file of the token is not there", func(_ *sourcetest.Server, _, user fields) {
+		{"the file of the token is not there", func(_ *apiservertest.Server, _, user fields) {
 			delete(user, "token")
 			user["tokenFile"] = "/does/not/exist"
 		}, source.Misconfigured, "its user's tokenFile: open /does/not/exist"},
-		{"the file of the token has a name of many lines", func(_ *sourcetest.Server, _, user fields) {
+		{"the file of the token has a name of many lines", func(_ *apiservertest.Server, _, user fields) {
 			delete(user, "token")
 			user["tokenFile"] = "/\n" + strings.Repeat("/..", 500)
 		}, source.Misconfigured, "its user's tokenFile: open /"},
-		{"the file of the certificate has one", func(_ *sourcetest.Server, _, user fields) {
+		{"the file of the certificate has one", func(_ *apiservertest.Server, _, user fields) {
 			user["client-certificate"] = "/\n" + strings.Repeat("/x", 500)
 		}, source.Misconfigured, "its user's client-certificate: open /"},
-		{"the file of the token is empty", func(_ *sourcetest.Server, _, user fields) {
+		{"the file of the token is empty", func(_ *apiservertest.Server, _, user fields) {
 			delete(user, "token")
 			user["tokenFile"] = write(t, folder, "empty", []byte("\n"))
 		}, source.Misconfigured, "empty is empty"},
-		{"a client certificate", func(s *sourcetest.Server, _, user fields) {
+		{"a client certificate", func(s *apiservertest.Server, _, user fields) {
 			delete(user, "token")
 			user["client-certificate-data"], user["client-key-data"] = s.ClientCertificate()
 		}, "", ""},
-		{"a client certificate in files", func(s *sourcetest.Server, _, user fields) {
+		{"a client certificate in files", func(s *apiservertest.Server, _, user fields) {
 			delete(user, "token")
 			certificate, key := s.ClientCertificate()
 			user["client-certificate"] = write(t, folder, "client.crt", certificate)
 			user["client-key"] = write(t, folder, "client.key", key)
 		}, "", ""},
-		{"an expired client certificate", func(s *sourcetest.Server, _, user fields) {
+		{"an expired client certificate", func(s *apiservertest.Server, _, user fields) {
 			delete(user, "token")
 			user["client-certificate-data"], user["client-key-data"] = s.ExpiredCertificate()
 		}, source.Unauthorized, "it does not accept the client certificate (expired since 1999-12-31T00:00:00Z) of kubeconfig"},
-		{"a client certificate without its key", func(s *sourcetest.Server, _, user fields) {
+		{"a client certificate without its key", func(s *apiservertest.Server, _, user fields) {
 			user["client-certificate-data"], _ = s.ClientCertificate()
 		}, source.Misconfigured, "its user's client-certificate and client-key: tls: failed to find any PEM data in key input"},
-		{"a client certificate that is not there", func(_ *sourcetest.Server, _, user fields) {
+		{"a client certificate that is not there", func(_ *apiservertest.Server, _, user fields) {
 			user["client-certificate"] = "/does/not/exist"
 		}, source.Misconfigured, "its user's client-certificate: open /does/not/exist"},
-		{"a client key that is not there", func(s *sourcetest.Server, _, user fields) {
+		{"a client key that is not there", func(s *apiservertest.Server, _, user fields) {
 			user["client-certificate-data"], _ = s.ClientCertificate()
 			user["client-key"] = "/does/not/exist"
 		}, source.Misconfigured, "its user's client-key: open /does/not/exist"},
-		{"an exec plugin", func(_ *sourcetest.Server, _, user fields) {
+		{"an exec plugin", func(_ *apiservertest.Server, _, user fields) {
 			user["exec"] = fields{"apiVersion": "client.authentication.k8s.io/v1", "command": "aws", "env": []any{secret}}
 		}, source.Misconfigured, "its user has an exec plugin, but nothing is executed here: give it a token"},
-		{"no exec plugin", func(_ *sourcetest.Server, _, user fields) { user["exec"], user["auth-provider"] = nil, nil }, "", ""},
-		{"an auth-provider", func(_ *sourcetest.Server, _, user fields) {
+		{"no exec plugin", func(_ *apiservertest.Server, _, user fields) { user["exec"], user["auth-provider"] = nil, nil }, "", ""},
+		{"an auth-provider", func(_ *apiservertest.Server, _, user fields) {
 			user["auth-provider"] = fields{"name": "gcp"}
 		}, source.Misconfigured, "its user has an auth-provider"},
-		{"a password", func(_ *sourcetest.Server, _, user fields) {
+		{"a password", func(_ *apiservertest.Server, _, user fields) {
 			user["username"], user["password"] = "me", secret
 		}, source.Misconfigured, "its user has a password"},
 		{
 			"acting as another user",
-			func(_ *sourcetest.Server, _, user fields) { user["as"] = "admin" }, source.Misconfigured, "its user acts as another one",
+			func(_ *apiservertest.Server, _, user fields) { user["as"] = "admin" }, source.Misconfigured, "its user acts as another one",
 		},
 		{
 			"acting with another UID",
-			func(_ *sourcetest.Server, _, user fields) { user["as-uid"] = "1" }, source.Misconfigured, "its user acts as another one",
+			func(_ *apiservertest.Server, _, user fields) { user["as-uid"] = "1" }, source.Misconfigured, "its user acts as another one",
 		},
-		{"acting as a group", func(_ *sourcetest.Server, _, user fields) {
+		{"acting as a group", func(_ *apiservertest.Server, _, user fields) {
 			user["as-groups"] = []any{"system:masters"}
 		}, source.Misconfigured, "its user acts as another one"},
 	} {

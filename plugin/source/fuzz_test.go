@@ -11,14 +11,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 // FuzzKubeconfig reads any bytes as a kubeconfig. No connection succeeds, so that only the text
 // counts; errors are a short line.
 func FuzzKubeconfig(f *testing.F) {
-	server := sourcetest.StartInMemory(f)
+	server := apiservertest.StartInMemory(f)
 	for _, edit := range []func(cluster, user fields){
 		func(_, _ fields) {},
 		func(cluster, user fields) {
@@ -79,8 +79,8 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		synctest.Test(t, func(t *testing.T) {
-			server := sourcetest.StartInMemory(t)
-			server.Always(sourcetest.ReplyWith(code, http.Header{"Content-Type": {contentType}, "Retry-After": {retryAfter}}, body))
+			server := apiservertest.StartInMemory(t)
+			server.Always(apiservertest.ReplyWith(code, http.Header{"Content-Type": {contentType}, "Retry-After": {retryAfter}}, body))
 			const budget = 10 * time.Millisecond
 			api := newSource(t, source.Options{Kubeconfig: server.Kubeconfig(), Dial: server.Dial, Budget: budget})
 			got := ask(t.Context(), api, web)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 // secret must not be found in any error.
@@ -33,7 +33,7 @@ func write(t *testing.T, folder, name string, text []byte) string {
 // kubeconfigCase changes a good kubeconfig, and tells what comes of it.
 type kubeconfigCase struct {
 	name string
-	edit func(s *sourcetest.Server, cluster, user fields)
+	edit func(s *apiservertest.Server, cluster, user fields)
 	kind source.Kind
 	text string
 }
@@ -56,7 +56,7 @@ func (c kubeconfigCase) run(t *testing.T) {
 }
 
 // ask asks with the kubeconfig of the path.
-func (c kubeconfigCase) ask(t *testing.T, server *sourcetest.Server, path string) {
+func (c kubeconfigCase) ask(t *testing.T, server *apiservertest.Server, path string) {
 	t.Helper()
 	got := ask(t.Context(), newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial}), web)
 	got.check(t, c.kind, c.text)
@@ -75,69 +75,69 @@ func (c kubeconfigCase) ask(t *testing.T, server *sourcetest.Server, path string
 func TestCluster(t *testing.T) {
 	folder := t.TempDir()
 	for _, row := range []kubeconfigCase{
-		{"token and authority are embedded", func(*sourcetest.Server, fields, fields) {}, "", ""},
-		{"the authority is in a file", func(s *sourcetest.Server, cluster, _ fields) {
+		{"token and authority are embedded", func(*apiservertest.Server, fields, fields) {}, "", ""},
+		{"the authority is in a file", func(s *apiservertest.Server, cluster, _ fields) {
 			delete(cluster, "certificate-authority-data")
 			cluster["certificate-authority"] = write(t, folder, "ca.crt", s.CA())
 		}, "", ""},
-		{"embedded data count more than a file", func(_ *sourcetest.Server, cluster, _ fields) {
+		{"embedded data count more than a file", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["certificate-authority"] = "/does/not/exist"
 		}, "", ""},
-		{"the file of the authority is not there", func(_ *sourcetest.Server, cluster, _ fields) {
+		{"the file of the authority is not there", func(_ *apiservertest.Server, cluster, _ fields) {
 			delete(cluster, "certificate-authority-data")
 			cluster["certificate-authority"] = "/does/not/exist"
 		}, source.Misconfigured, "its cluster's certificate-authority: open /does/not/exist: no such file"},
-		{"the authority is no certificate", func(_ *sourcetest.Server, cluster, _ fields) {
+		{"the authority is no certificate", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["certificate-authority-data"] = []byte(secret)
 		}, source.Misconfigured, "its cluster's certificate-authority has no certificate in PEM"},
-		{"the authority is another one", func(_ *sourcetest.Server, cluster, _ fields) {
-			cluster["certificate-authority-data"] = sourcetest.StrangerCA()
+		{"the authority is another one", func(_ *apiservertest.Server, cluster, _ fields) {
+			cluster["certificate-authority-data"] = apiservertest.StrangerCA()
 		}, source.Misconfigured, "does not fit the server: tls: failed to verify certificate: x509: certificate signed by unknown authority"},
-		{"without an authority that of the system counts", func(_ *sourcetest.Server, cluster, _ fields) {
+		{"without an authority that of the system counts", func(_ *apiservertest.Server, cluster, _ fields) {
 			delete(cluster, "certificate-authority-data")
 		}, source.Misconfigured, "does not fit the server: tls: failed to verify certificate"},
-		{"the server is not verified", func(_ *sourcetest.Server, cluster, _ fields) {
+		{"the server is not verified", func(_ *apiservertest.Server, cluster, _ fields) {
 			delete(cluster, "certificate-authority-data")
 			cluster["insecure-skip-tls-verify"] = true
 		}, "", ""},
-		{"an authority without verification is a contradiction", func(_ *sourcetest.Server, cluster, _ fields) {
+		{"an authority without verification is a contradiction", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["insecure-skip-tls-verify"] = true
 		}, source.Misconfigured, "of which only one can be meant"},
-		{"the server goes by another name", func(_ *sourcetest.Server, cluster, _ fields) {
+		{"the server goes by another name", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["server"] = "https://10.96.0.1"
 			cluster["tls-server-name"] = "localhost"
 		}, "", ""},
-		{"the server's certificate has another name", func(_ *sourcetest.Server, cluster, _ fields) {
+		{"the server's certificate has another name", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["server"] = "https://10.96.0.1"
 		}, source.Misconfigured, "certificate is valid for 127.0.0.1, ::1, not 10.96.0.1"},
-		{"plain text is not spoken", func(_ *sourcetest.Server, cluster, _ fields) {
+		{"plain text is not spoken", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["server"] = "http://10.96.0.1"
 		}, source.Misconfigured, `its cluster's server "http://10.96.0.1" is not an https URL`},
-		{"plain text with a secret in the query", func(_ *sourcetest.Server, cluster, _ fields) {
+		{"plain text with a secret in the query", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["server"] = "http://10.96.0.1/?token=" + secret
 		}, source.Misconfigured, `its cluster's server "http://10.96.0.1" is not an https URL`},
-		{"a server without a host", func(_ *sourcetest.Server, cluster, _ fields) {
+		{"a server without a host", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["server"] = "https:///api"
 		}, source.Misconfigured, "is not an https URL"},
-		{"a server that is no URL", func(_ *sourcetest.Server, cluster, _ fields) {
+		{"a server that is no URL", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["server"] = "https://me:" + secret + "@[::1"
 		}, source.Misconfigured, "its cluster's server is not a URL"},
-		{"a password in the URL", func(_ *sourcetest.Server, cluster, _ fields) {
+		{"a password in the URL", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["server"] = "https://me:" + secret + "@memory.test"
 		}, source.Misconfigured, "its cluster's server has a user in its URL"},
-		{"a proxy of a kind that is not known", func(_ *sourcetest.Server, cluster, _ fields) {
+		{"a proxy of a kind that is not known", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["proxy-url"] = "ftp://me:" + secret + "@proxy.test"
 		}, source.Misconfigured, "its cluster's proxy-url is not an http, https or socks5 URL"},
-		{"a proxy without a host", func(_ *sourcetest.Server, cluster, _ fields) {
+		{"a proxy without a host", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["proxy-url"] = "proxy.test"
 		}, source.Misconfigured, "its cluster's proxy-url is not"},
-		{"fields that nobody knows", func(_ *sourcetest.Server, cluster, user fields) {
+		{"fields that nobody knows", func(_ *apiservertest.Server, cluster, user fields) {
 			cluster["extensions"], cluster["disable-compression"], user["comment"] = []any{}, true, "ours"
 		}, "", ""},
-		{"a field of another type", func(_ *sourcetest.Server, _, user fields) {
+		{"a field of another type", func(_ *apiservertest.Server, _, user fields) {
 			user["token"] = fields{"value": secret}
 		}, source.Misconfigured, "it is no kubeconfig: users.user.token is a object"},
-		{"data that are not base64", func(_ *sourcetest.Server, _, user fields) {
+		{"data that are not base64", func(_ *apiservertest.Server, _, user fields) {
 			user["client-key-data"] = secret
 		}, source.Misconfigured, "it is no kubeconfig: not YAML, or with data that is not base64"},
 	} {

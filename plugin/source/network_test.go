@@ -4,15 +4,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 // TestNetwork asks over TCP, in real time: what a network in memory cannot show. What never answers
 // is given little time, in which on a busy machine any step may be the one that takes too long: of
 // such an error only the kind is certain. What answers has much.
 func TestNetwork(t *testing.T) {
-	silence := sourcetest.Deaf(t)
+	silence := apiservertest.Deaf(t)
 	deaf := func(cluster, _ fields) { cluster["server"] = silence }
 	nobody := func(cluster, _ fields) { cluster["server"] = "https://127.0.0.1:1" }
 	same := func(_, _ fields) {}
@@ -21,22 +21,22 @@ func TestNetwork(t *testing.T) {
 	for _, row := range []struct {
 		name        string
 		edit        func(cluster, user fields)
-		always      sourcetest.Behaviour
+		always      apiservertest.Behaviour
 		budget, try time.Duration
 		kind        source.Kind
 		text        string
 	}{
-		{"an API server that is well", same, sourcetest.Well(), 30 * time.Second, 30 * time.Second, "", ""},
-		{"one that never accepts", deaf, sourcetest.Well(), short, short / 3, source.Unavailable, ""},
-		{"one that is not there", nobody, sourcetest.Well(), long, long, source.Unavailable, "connect: connection refused"},
-		{"one that never says hello", same, sourcetest.Silent(), short, short / 3, source.Unavailable, ""},
-		{"one that never answers", same, sourcetest.Mute(), short, short / 3, source.Unavailable, ""},
-		{"one that resets the connection", same, sourcetest.Reset(), long, long, source.Unavailable, "connection reset by peer"},
-		{"one that resets within the answer", same, sourcetest.ResetAnswer(), long, long, source.Unavailable, "its answer is cut short"},
+		{"an API server that is well", same, apiservertest.Well(), 30 * time.Second, 30 * time.Second, "", ""},
+		{"one that never accepts", deaf, apiservertest.Well(), short, short / 3, source.Unavailable, ""},
+		{"one that is not there", nobody, apiservertest.Well(), long, long, source.Unavailable, "connect: connection refused"},
+		{"one that never says hello", same, apiservertest.Silent(), short, short / 3, source.Unavailable, ""},
+		{"one that never answers", same, apiservertest.Mute(), short, short / 3, source.Unavailable, ""},
+		{"one that resets the connection", same, apiservertest.Reset(), long, long, source.Unavailable, "connection reset by peer"},
+		{"one that resets within the answer", same, apiservertest.ResetAnswer(), long, long, source.Unavailable, "its answer is cut short"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			server := sourcetest.Start(t)
+			server := apiservertest.Start(t)
 			server.Put(webPod)
 			server.Always(row.always)
 			api := newSource(t, source.Options{Kubeconfig: server.KubeconfigWith(row.edit), Budget: row.budget, Try: row.try})

@@ -10,14 +10,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 func TestEachTryHasAConnectionOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, api := inMemory(t)
-		server.Next(sourcetest.InternalError(), sourcetest.InternalError())
+		server.Next(apiservertest.InternalError(), apiservertest.InternalError())
 		ask(t.Context(), api, web).check(t, "", "")
 		if n := server.Connections(); n != 3 {
 			t.Errorf("%d connections, want 3: behind a load balancer only another one finds another API server", n)
@@ -28,7 +28,7 @@ func TestEachTryHasAConnectionOfItsOwn(t *testing.T) {
 func TestPausesGrowAndDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, api := inMemory(t)
-		server.Always(sourcetest.InternalError())
+		server.Always(apiservertest.InternalError())
 		ask(t.Context(), api, web).check(t, source.Unavailable, "500")
 		requests := server.Requests()
 		step, halves := 100*time.Millisecond, 0
@@ -51,7 +51,7 @@ func TestPausesGrowAndDiffer(t *testing.T) {
 func TestConfiguredTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := inMemory(t)
-		server.Always(sourcetest.Mute())
+		server.Always(apiservertest.Mute())
 		api := newSource(t, source.Options{Kubeconfig: server.Kubeconfig(), Dial: server.Dial, Budget: 3 * time.Second, Try: time.Second})
 		got := ask(t.Context(), api, web)
 		got.check(t, source.Unavailable, "(3 tries in 3s)")
@@ -64,14 +64,14 @@ func TestConfiguredTimes(t *testing.T) {
 func TestEndOfTheContextEndsTheQuestion(t *testing.T) {
 	for _, row := range []struct {
 		name      string
-		behaviour sourcetest.Behaviour
+		behaviour apiservertest.Behaviour
 		kind      source.Kind
 	}{
-		{"while nothing answers", sourcetest.Mute(), source.Unavailable},
-		{"within a handshake", sourcetest.Silent(), source.Unavailable},
-		{"within an answer", sourcetest.Drip(100 * time.Millisecond), source.Unavailable},
-		{"within a pause", sourcetest.TooManyRequests("5"), source.Unavailable},
-		{"while the pod is another one", sourcetest.OtherUID("new"), source.Replaced},
+		{"while nothing answers", apiservertest.Mute(), source.Unavailable},
+		{"within a handshake", apiservertest.Silent(), source.Unavailable},
+		{"within an answer", apiservertest.Drip(100 * time.Millisecond), source.Unavailable},
+		{"within a pause", apiservertest.TooManyRequests("5"), source.Unavailable},
+		{"while the pod is another one", apiservertest.OtherUID("new"), source.Replaced},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestEndOfTheContextEndsTheQuestion(t *testing.T) {
 func TestManyAskAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, api := inMemory(t)
-		server.Next(sourcetest.Reset(), sourcetest.Unauthorized(), sourcetest.InternalError())
+		server.Next(apiservertest.Reset(), apiservertest.Unauthorized(), apiservertest.InternalError())
 		var questions sync.WaitGroup
 		var mu sync.Mutex
 		kinds := map[source.Kind]int{}

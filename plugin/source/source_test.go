@@ -9,9 +9,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 func TestMain(m *testing.M) {
@@ -56,9 +56,9 @@ metadata:
 var web = source.Ref{Namespace: "default", Name: "web", UID: "556740d7-0403-486a-8758-b92ee8a08100"}
 
 // inMemory starts a server that knows the pods, and a source that asks it. Both end with the test.
-func inMemory(t *testing.T) (*sourcetest.Server, *source.APIServer) {
+func inMemory(t *testing.T) (*apiservertest.Server, *source.APIServer) {
 	t.Helper()
-	server := sourcetest.StartInMemory(t)
+	server := apiservertest.StartInMemory(t)
 	server.Put(webPod, staticPod, defaultNamespace)
 	return server, newSource(t, source.Options{Kubeconfig: server.Kubeconfig(), Dial: server.Dial})
 }

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,35 +10,25 @@ import (
 	"net/url"
 	"strings"
 
-	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/rest"
+	"github.com/sluice-mesh/sluice/install/apiclient"
 )
 
 // A Client asks the API server. It is safe for concurrent use.
 type Client struct {
-	base   string
-	http   *http.Client
+	api    *apiclient.Client
 	series *series
 }
 
-// New returns a client for an API server. It does not connect yet.
-func New(config *rest.Config) (*Client, error) {
-	base, _, err := rest.DefaultServerURL(config.Host, "", groupless, true)
-	if err != nil {
-		return nil, fmt.Errorf("client of the API server: %w", err)
-	}
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("client of the API server: %w", err)
-	}
-	return &Client{base: strings.TrimSuffix(base.String(), "/"), http: client, series: newSeries()}, nil
+// New returns a client that sends its requests with api.
+func New(api *apiclient.Client) *Client {
+	return &Client{api: api, series: newSeries()}
 }
 
-// Close closes the connections that are kept for further questions. Repetitions of events that are
-// not written yet are given up.
+// Close closes idle connections, also those of api. Repetitions of events that are not written yet
+// are given up.
 func (c *Client) Close() {
 	c.series.close()
-	utilnet.CloseIdleConnectionsFor(c.http.Transport)
+	c.api.Close()
 }
 
 // A StatusError is an answer of the API server that is not what was asked for.
@@ -108,30 +97,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 
 // send sends a request, and returns the answer if that is a success.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
-	var content io.Reader
-	if body != nil {
-		text, err := json.Marshal(body)
-		if err != nil {
-			return nil, err
-		}
-		content = bytes.NewReader(text)
-	}
-	at := c.base + path
-	if len(query) > 0 {
-		at += "?" + query.Encode()
-	}
-	request, err := http.NewRequestWithContext(ctx, method, at, content)
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set("Accept", "application/json")
-	switch {
-	case method == http.MethodPatch:
-		request.Header.Set("Content-Type", "application/merge-patch+json")
-	case body != nil:
-		request.Header.Set("Content-Type", "application/json")
-	}
-	response, err := c.http.Do(request)
+	response, err := c.api.Do(ctx, method, path, query, body)
 	if err != nil {
 		return nil, err
 	}

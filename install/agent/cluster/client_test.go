@@ -10,23 +10,25 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
-	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+	"github.com/sluice-mesh/sluice/install/apiclient"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func start(t *testing.T) (*clustertest.Server, *cluster.Client) {
+func start(t *testing.T) (*apiservertest.Server, *cluster.Client) {
 	t.Helper()
-	server := clustertest.Start(t)
-	c, err := cluster.New(server.Config())
+	server := apiservertest.StartForAgent(t)
+	api, err := apiclient.New(apiclient.Options{Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile()})
 	if err != nil {
 		t.Fatal(err)
 	}
+	c := cluster.New(api)
 	t.Cleanup(c.Close)
 	return server, c
 }
 
-var name = cluster.Name{Namespace: clustertest.Namespace, Name: clustertest.DaemonSet}
+var name = cluster.Name{Namespace: apiservertest.Namespace, Name: apiservertest.DaemonSet}
 
 // The watch shows what there is, each change, the end, and what comes after an interruption.
 func TestWatchDaemonSet(t *testing.T) {
@@ -52,12 +54,12 @@ func TestWatchDaemonSet(t *testing.T) {
 	expect(t, seen, "being deleted")
 	server.SetDaemonSet("")
 	expect(t, seen, "none")
-	server.Refuse(403)
+	server.RefuseDaemonSets(403)
 	if err := <-broken; !cluster.IsRefused(err) || !strings.Contains(err.Error(), "daemonsets.apps is refused") {
 		t.Errorf("broken: %v", err)
 	}
 	server.SetDaemonSet(`{}`)
-	server.Refuse(0)
+	server.RefuseDaemonSets(0)
 	expect(t, seen, "there")
 	cancel()
 	<-done
@@ -150,7 +152,7 @@ func TestPodsAreChangedUnderConditions(t *testing.T) {
 	for code, row := range map[int]struct{ conflict, answer bool }{
 		409: {true, true}, 403: {false, true}, 401: {false, false}, 429: {false, false}, 500: {false, false},
 	} {
-		server.RefusePods(code)
+		server.RefusePodChanges(code)
 		err := c.DeletePod(t.Context(), pod, "1", "7")
 		if cluster.IsConflict(err) != row.conflict || cluster.IsAnswer(err) != row.answer || !cluster.IsStatus(err) {
 			t.Errorf("%d: conflict %v, answer %v: %v", code, cluster.IsConflict(err), cluster.IsAnswer(err), err)

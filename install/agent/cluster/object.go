@@ -4,11 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
-
-var groupless = schema.GroupVersion{Version: "v1"}
 
 // Meta is what is read of an object's metadata.
 type Meta struct {

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/util/workqueue"
+
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
@@ -23,13 +25,17 @@ const (
 
 // series are the events that were written: one that is repeated counts up in the same object, with
 // the last message and time, as the kubelet's do. Repetitions between two writes are written
-// together.
+// together, by a worker that the first event starts.
 type series struct {
 	first, longest time.Duration // pauses between writes
+	workers        sync.WaitGroup
+	stop           context.CancelFunc // ends what is being written; nil before the first event
 
 	mu     sync.Mutex
 	known  map[subject]*written
 	closed bool
+	// queue has the series whose pause is over; nil before the first event.
+	queue workqueue.TypedRateLimitingInterface[subject]
 }
 
 // subject is what events of one series have in common.
@@ -45,11 +51,9 @@ type written struct {
 	first   time.Time
 	count   int       // as it was written last
 	at      time.Time // when
-	pause   time.Duration
-	busy    bool // it is being written
-	pending int  // repetitions that are not written yet
+	queued  bool      // it is being written, or will be in the queue when the pause is over
+	pending int       // repetitions that are not written yet
 	last    Event
-	timer   *time.Timer // nil if nothing is planned
 }
 
 func newSeries() *series {
@@ -60,116 +64,131 @@ func subjectOf(e Event) subject {
 	return subject{e.About.Kind, e.About.Namespace, e.About.Name, e.About.UID, e.Warning, e.Reason}
 }
 
-// close ends what is planned. Nothing is written any more but what is being written.
+// close ends what is planned and being written, and waits for it.
 func (s *series) close() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.closed = true
-	for _, w := range s.known {
-		if w.timer != nil {
-			w.timer.Stop()
-		}
+	queue, stop := s.queue, s.stop
+	s.mu.Unlock()
+	if queue != nil {
+		stop()
+		queue.ShutDown()
+		s.workers.Wait()
 	}
 }
 
 // Tell writes an event, its message on one line. Those about objects without a namespace are in the
-// namespace default. A repetition is counted in the event that was written before: at once if that
-// is some time ago, and otherwise, which is no error, later.
+// namespace default. A repetition is counted in the event that was written before, which is no
+// error: soon if that is some time ago, and otherwise later.
 func (c *Client) Tell(ctx context.Context, e Event) error {
 	e.Count = max(1, e.Count)
-	key := subjectOf(e)
-	c.series.mu.Lock()
-	c.series.expire(time.Now())
-	w := c.series.known[key]
+	key, s := subjectOf(e), c.series
+	s.mu.Lock()
+	c.startSeries()
+	s.expire(time.Now())
+	w := s.known[key]
 	if w == nil {
-		w = &written{name: eventName(e.About.Name), first: e.Time, pause: c.series.first, busy: true}
-		c.series.known[key] = w
-		c.series.mu.Unlock()
+		w = &written{name: eventName(e.About.Name), first: e.Time, queued: true}
+		s.known[key] = w
+		s.mu.Unlock()
 		return c.begin(ctx, key, w, e)
 	}
+	defer s.mu.Unlock()
 	w.pending, w.last = w.pending+e.Count, e
-	due := !w.busy && time.Since(w.at) >= w.pause
-	if !due {
-		c.plan(key, w)
-	}
-	c.series.mu.Unlock()
-	if due {
-		c.update(ctx, key)
+	if !w.queued {
+		w.queued = true
+		s.queue.Add(key)
 	}
 	return nil
+}
+
+// startSeries starts the worker, if it is not started. The lock is held.
+func (c *Client) startSeries() {
+	s := c.series
+	if s.queue != nil || s.closed {
+		return
+	}
+	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[subject](s.first, s.longest)
+	queue := workqueue.NewTypedRateLimitingQueue(delays)
+	ctx, stop := context.WithCancel(context.Background())
+	s.queue, s.stop = queue, stop
+	s.workers.Go(func() {
+		for {
+			key, shutdown := queue.Get()
+			if shutdown {
+				return
+			}
+			c.update(ctx, key)
+			queue.Done(key)
+		}
+	})
 }
 
 // expire forgets events that the API server does not have any more.
 func (s *series) expire(now time.Time) {
 	for key, w := range s.known {
-		if !w.busy && w.pending == 0 && now.Sub(w.at) > seriesLife {
-			delete(s.known, key)
+		if !w.queued && now.Sub(w.at) > seriesLife {
+			s.forget(key)
 		}
 	}
+}
+
+func (s *series) forget(key subject) {
+	delete(s.known, key)
+	s.queue.Forget(key)
 }
 
 // begin writes the first event of a series.
 func (c *Client) begin(ctx context.Context, key subject, w *written, e Event) error {
 	err := c.create(ctx, w, e, e.Count)
-	c.series.mu.Lock()
-	defer c.series.mu.Unlock()
-	w.busy, w.at, w.count = false, time.Now(), e.Count
-	switch {
-	case err != nil && w.pending == 0:
-		delete(c.series.known, key)
-	case err != nil: // repetitions came meanwhile, and write it
-		w.count = 0
-		c.plan(key, w)
-	case w.pending > 0:
-		c.plan(key, w)
+	s := c.series
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.at, w.count = time.Now(), e.Count
+	if err != nil {
+		w.count = 0 // repetitions that came meanwhile write it
 	}
+	if s.closed || err != nil && w.pending == 0 {
+		delete(s.known, key)
+		return err
+	}
+	s.queue.AddRateLimited(key)
 	return err
 }
 
-// plan has the pending repetitions written when the pause is over. The lock is held.
-func (c *Client) plan(key subject, w *written) {
-	if w.timer != nil || w.busy || c.series.closed {
-		return
-	}
-	w.timer = time.AfterFunc(time.Until(w.at.Add(w.pause)), func() {
-		ctx, cancel := context.WithTimeout(context.Background(), updateTime)
-		defer cancel()
-		c.update(ctx, key)
-	})
-}
-
-// update writes the pending repetitions of a series. What fails is tried again after the next
-// pause.
+// update writes the pending repetitions of a series whose pause is over. What fails is tried again
+// after the next pause.
 func (c *Client) update(ctx context.Context, key subject) {
-	c.series.mu.Lock()
-	w := c.series.known[key]
-	if w == nil || w.busy || w.pending == 0 || c.series.closed {
-		c.series.mu.Unlock()
+	s := c.series
+	s.mu.Lock()
+	w := s.known[key]
+	if w == nil || s.closed {
+		s.mu.Unlock()
 		return
 	}
-	if w.timer != nil {
-		w.timer.Stop()
-		w.timer = nil
+	if w.pending == 0 {
+		w.queued = false
+		s.mu.Unlock()
+		return
 	}
-	w.busy = true
 	added, e, total := w.pending, w.last, w.count+w.pending
-	c.series.mu.Unlock()
+	s.mu.Unlock()
 
+	ctx, cancel := context.WithTimeout(ctx, updateTime)
+	defer cancel()
 	err := c.patch(ctx, w, e, total)
 	if IsAnswer(err) { // it has expired, or may not be changed
 		w.name = eventName(e.About.Name)
 		err = c.create(ctx, w, e, total)
 	}
 
-	c.series.mu.Lock()
-	defer c.series.mu.Unlock()
-	w.busy, w.at, w.pause = false, time.Now(), min(2*w.pause, c.series.longest)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.at = time.Now()
 	if err == nil || IsAnswer(err) || time.Since(e.Time) > seriesLife {
 		w.count, w.pending = total, w.pending-added
 	}
-	if w.pending > 0 {
-		c.plan(key, w)
-	}
+	s.queue.AddRateLimited(key)
 }
 
 // create makes an event.

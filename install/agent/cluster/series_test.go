@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
-	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 // repeat tells the same thing a number of times, each a second later than the one before.
@@ -27,7 +27,7 @@ func repeat(t *testing.T, c *cluster.Client, times int) (first, last time.Time) 
 }
 
 // count waits until the last event has a count.
-func count(t *testing.T, server *clustertest.Server, want int) clustertest.Event {
+func count(t *testing.T, server *apiservertest.Server, want int) apiservertest.Event {
 	t.Helper()
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
@@ -122,5 +122,23 @@ func TestAFirstEventThatIsNotTaken(t *testing.T) {
 	}
 	if len(server.Events()) != 0 {
 		t.Errorf("%+v", server.Events())
+	}
+}
+
+// Close does not wait for an API server that does not answer.
+func TestCloseEndsAWrite(t *testing.T) {
+	server, c := start(t)
+	c.SetPauses(time.Millisecond, time.Millisecond)
+	repeat(t, c, 1)
+	server.Always(apiservertest.Mute())
+	before := len(server.Requests())
+	repeat(t, c, 1)
+	for len(server.Requests()) == before {
+		time.Sleep(time.Millisecond)
+	}
+	begin := time.Now()
+	c.Close()
+	if took := time.Since(begin); took > 5*time.Second { // a write may take ten
+		t.Errorf("Close takes %v", took)
 	}
 }

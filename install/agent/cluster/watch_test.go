@@ -7,32 +7,29 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+	"github.com/sluice-mesh/sluice/install/apiclient"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 // A watch whose answer never begins is given up some time after the API server should have ended
 // it, and so is one whose answer comes byte by byte. Then there is another one.
 func TestAWatchThatDoesNotEnd(t *testing.T) {
-	for says, behaviour := range map[string]sourcetest.Behaviour{
-		"no answer":    sourcetest.Mute(),
-		"byte by byte": sourcetest.Drip(time.Second),
+	for says, behaviour := range map[string]apiservertest.Behaviour{
+		"no answer":    apiservertest.Mute(),
+		"byte by byte": apiservertest.Drip(time.Second),
 	} {
 		t.Run(says, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := sourcetest.StartInMemory(t)
-				list := sourcetest.Reply(http.StatusOK, "application/json", `{"metadata":{"resourceVersion":"1"},"items":[]}`)
+				server := apiservertest.StartInMemory(t)
+				list := apiservertest.Reply(http.StatusOK, "application/json", `{"metadata":{"resourceVersion":"1"},"items":[]}`)
 				server.Next(list, behaviour)
 				server.Always(list)
-				c, err := cluster.New(&rest.Config{
-					Host: server.URL(), Dial: server.Dial, BearerToken: server.Token(),
-					TLSClientConfig: rest.TLSClientConfig{CAData: server.CA()},
-				})
+				api, err := apiclient.New(apiclient.Options{Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(), Dial: server.Dial})
 				if err != nil {
 					t.Fatal(err)
 				}
+				c := cluster.New(api)
 				defer c.Close()
 				ctx, cancel := context.WithCancel(t.Context())
 				broken, done := make(chan error, 1000), make(chan struct{})

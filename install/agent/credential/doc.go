@@ -3,8 +3,8 @@
 //
 // A ServiceAccount that is deleted and created again has another UID, and the API server rejects
 // all tokens of the old one (401). A certificate authority that is rotated leaves connections whose
-// certificate the old one did not sign. Both files are read before each request, so that a new one
-// is used by the next.
+// certificate the old one did not sign. Package apiclient reads both files before each request, and
+// tells [Monitor.Outcome] what became of it.
 //
 // The kubelet replaces a token after 80 % of its life and not earlier: it caches it by the pod and
 // does not know the UID of the ServiceAccount (kubernetes/kubernetes#132802). The chart asks for

@@ -9,8 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/rest"
-
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/token"
 )
 
@@ -24,10 +23,10 @@ const (
 	look = 10 * time.Second
 )
 
-// Options of a [Monitor]. API and Record are needed.
+// Options of a [Monitor]. TokenFile, CAFile and Record are needed.
 type Options struct {
-	// API says where the API server is. It must name a BearerTokenFile and a CAFile.
-	API *rest.Config
+	// TokenFile and CAFile are the paths of the credentials.
+	TokenFile, CAFile string
 	// Record is the path of the file that counts exits across restarts.
 	Record string
 	// Changed is called when the credentials begin to be rejected, are rejected for another reason,
@@ -49,33 +48,23 @@ type Status struct {
 	Since   time.Time
 }
 
-// A Monitor watches the credentials. Use [New]. It is safe for concurrent use.
+// A Monitor watches the credentials by the outcome of requests. Use [New], and pass
+// [Monitor.Outcome] to the client of the API server. It is safe for concurrent use.
 type Monitor struct {
-	options   Options
-	transport *transport
-	wake      chan struct{}
+	options Options
+	wake    chan struct{}
 
 	mu       sync.Mutex
 	status   Status
 	rejected string // the token that the API server rejects; empty if it rejects none
 }
 
-// New returns a monitor. It reads the CA file.
-func New(o Options) (*Monitor, error) {
+// New returns a monitor.
+func New(o Options) *Monitor {
 	if o.Patience == 0 {
 		o.Patience = defaultPatience
 	}
-	m := &Monitor{options: o, wake: make(chan struct{}, 1)}
-	var err error
-	m.transport, err = newTransport(o.API.BearerTokenFile, o.API.CAFile, m.seen)
-	return m, err
-}
-
-// Client returns the configuration of clients that are watched.
-func (m *Monitor) Client() *rest.Config {
-	c := rest.CopyConfig(m.options.API)
-	c.TLSClientConfig, c.BearerTokenFile, c.Transport = rest.TLSClientConfig{}, "", m.transport
-	return c
+	return &Monitor{options: o, wake: make(chan struct{}, 1)}
 }
 
 // Status returns what is known now.
@@ -92,12 +81,12 @@ func (m *Monitor) Exits() (count int, why string) {
 	return e.Count, e.Why
 }
 
-// seen takes the outcome of a request.
-func (m *Monitor) seen(used string, code int, err error) {
+// Outcome takes the outcome of a request with a token. The code is 0 if there is no answer.
+func (m *Monitor) Outcome(used string, code int, err error) {
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &untrusted):
-		m.set("", fmt.Errorf("%s does not vouch for the API server's certificate: %w", m.options.API.CAFile, untrusted.Err))
+		m.set("", fmt.Errorf("%s does not vouch for the API server's certificate: %w", m.options.CAFile, untrusted.Err))
 	case err != nil:
 		// An API server that is away says nothing of credentials.
 	case code != http.StatusUnauthorized:
@@ -111,7 +100,7 @@ func (m *Monitor) seen(used string, code int, err error) {
 
 // projected returns the token in the file; empty if it cannot be read.
 func (m *Monitor) projected() string {
-	text, _ := readToken(m.options.API.BearerTokenFile)
+	text, _ := apiclient.ReadToken(m.options.TokenFile)
 	return text
 }
 

@@ -12,9 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"k8s.io/client-go/rest"
 
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,7 +27,7 @@ type pod struct {
 func newPod(t *testing.T) *pod {
 	p := &pod{t, t.TempDir()}
 	p.project("token", "first")
-	p.project("ca.crt", string(sourcetest.StrangerCA()))
+	p.project("ca.crt", string(apiservertest.StrangerCA()))
 	return p
 }
 
@@ -42,16 +41,10 @@ func (p *pod) project(name, content string) {
 // start starts a monitor. What it ends with is sent to the channel.
 func (p *pod) start() (*Monitor, <-chan error) {
 	p.t.Helper()
-	m, err := New(Options{
-		API: &rest.Config{
-			Host: "https://localhost", BearerTokenFile: filepath.Join(p.dir, "token"),
-			TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(p.dir, "ca.crt")},
-		},
+	m := New(Options{
+		TokenFile: filepath.Join(p.dir, "token"), CAFile: filepath.Join(p.dir, "ca.crt"),
 		Record: filepath.Join(p.dir, "exits.json"),
 	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(p.t.Context())
 	p.t.Cleanup(cancel)
 	done := make(chan error, 1)
@@ -61,7 +54,7 @@ func (p *pod) start() (*Monitor, <-chan error) {
 
 // answer is what becomes of a request with a token.
 func answer(m *Monitor, token string, code int) {
-	m.seen(token, code, nil)
+	m.Outcome(token, code, nil)
 }
 
 // exit returns after what time the monitor ends, while each second a request is answered.
@@ -95,7 +88,7 @@ func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				issued := time.Now().Add(-row.age)
-				token := sourcetest.JWT("system:serviceaccount:a:b", issued, issued.Add(row.life))
+				token := apiservertest.JWT("system:serviceaccount:a:b", issued, issued.Add(row.life))
 				p := newPod(t)
 				p.project("token", token+"\n")
 				m, done := p.start()
@@ -116,7 +109,7 @@ func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 func TestExitsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod(t)
-		old := sourcetest.JWT("system:serviceaccount:a:b", time.Now().Add(-24*time.Hour), time.Now().Add(-23*time.Hour))
+		old := apiservertest.JWT("system:serviceaccount:a:b", time.Now().Add(-24*time.Hour), time.Now().Add(-23*time.Hour))
 		p.project("token", old)
 		for i, want := range []time.Duration{2, 2, 2, 4, 8, 16, 32, 60, 60} {
 			m, done := p.start()
@@ -168,11 +161,11 @@ func TestTokenThatIsReplacedInTime(t *testing.T) {
 func TestNoAnswerIsNoRejection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, done := newPod(t).start()
-		m.seen("first", 0, errors.New("connection refused"))
+		m.Outcome("first", 0, errors.New("connection refused"))
 		if s := m.Status(); s != (Status{}) {
 			t.Errorf("away: %+v", s)
 		}
-		m.seen("first", 0, &tls.CertificateVerificationError{Err: errors.New("unknown authority")})
+		m.Outcome("first", 0, &tls.CertificateVerificationError{Err: errors.New("unknown authority")})
 		if s := m.Status(); s.Problem == nil || !strings.Contains(s.Problem.Error(), "unknown authority") {
 			t.Errorf("another authority: %+v", s)
 		}

@@ -10,13 +10,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
-	"github.com/sluice-mesh/sluice/install/agent/clustertest"
 	"github.com/sluice-mesh/sluice/install/agent/retire"
+	"github.com/sluice-mesh/sluice/install/apiclient"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var name = cluster.Name{Namespace: clustertest.Namespace, Name: clustertest.DaemonSet}
+var name = cluster.Name{Namespace: apiservertest.Namespace, Name: apiservertest.DaemonSet}
 
 const (
 	beingDeleted = `{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}`
@@ -24,18 +25,19 @@ const (
 )
 
 type bed struct {
-	*clustertest.Server
+	*apiservertest.Server
 	client  *cluster.Client
 	decider *retire.Decider
 }
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
-	b := &bed{Server: clustertest.Start(t)}
-	var err error
-	if b.client, err = cluster.New(b.Config()); err != nil {
+	b := &bed{Server: apiservertest.StartForAgent(t)}
+	api, err := apiclient.New(apiclient.Options{Server: b.URL(), TokenFile: b.TokenFile(), CAFile: b.CAFile()})
+	if err != nil {
 		t.Fatal(err)
 	}
+	b.client = cluster.New(api)
 	t.Cleanup(b.client.Close)
 	b.decider = b.patient(20 * time.Second)
 	return b
@@ -46,7 +48,7 @@ const brief = 2 * time.Second
 
 // patient is a decider that asks for so long.
 func (b *bed) patient(patience time.Duration) *retire.Decider {
-	return retire.New(retire.Options{Client: b.client, DaemonSet: name, NodeName: clustertest.Node, Patience: patience})
+	return retire.New(retire.Options{Client: b.client, DaemonSet: name, NodeName: apiservertest.Node, Patience: patience})
 }
 
 // Only what the API server confirms takes the plugin off the node.
@@ -67,9 +69,9 @@ func TestDecide(t *testing.T) {
 			{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Like"}]}]}}}}}}}`,
 			nil, false, "not known",
 		},
-		{"the rights are gone", "", func(b *bed) { b.Refuse(403) }, false, "403"},
+		{"the rights are gone", "", func(b *bed) { b.RefuseDaemonSets(403) }, false, "403"},
 		{"the token is not accepted any more", "", func(b *bed) { b.SetToken("another") }, false, "401"},
-		{"the API server fails", "", func(b *bed) { b.Refuse(500); b.decider = b.patient(brief) }, false, "500"},
+		{"the API server fails", "", func(b *bed) { b.RefuseDaemonSets(500); b.decider = b.patient(brief) }, false, "500"},
 		{"the API server is not reached", "", func(b *bed) { b.Stop(); b.decider = b.patient(brief) }, false, "does not say"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -103,7 +105,7 @@ func TestWhatWasSeenCounts(t *testing.T) {
 			b := newBed(t)
 			broken := make(chan error, 10)
 			decider := retire.New(retire.Options{
-				Client: b.client, DaemonSet: name, NodeName: clustertest.Node, Broken: func(err error) { broken <- err },
+				Client: b.client, DaemonSet: name, NodeName: apiservertest.Node, Broken: func(err error) { broken <- err },
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			var group sync.WaitGroup
@@ -112,7 +114,7 @@ func TestWhatWasSeenCounts(t *testing.T) {
 			for _, set := range tc.seen {
 				b.SetDaemonSet(set)
 			}
-			b.Refuse(403)
+			b.RefuseDaemonSets(403)
 			if err := <-broken; !cluster.IsRefused(err) {
 				t.Fatal(err)
 			}
@@ -155,7 +157,7 @@ func TestEverywhere(t *testing.T) {
 	})
 	t.Run("without the right it ends at once", func(t *testing.T) {
 		b := newBed(t)
-		b.Refuse(403)
+		b.RefuseDaemonSets(403)
 		if err := retire.Everywhere(t.Context(), b.client, name, nil); !cluster.IsRefused(err) {
 			t.Error(err)
 		}

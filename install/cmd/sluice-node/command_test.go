@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 // On SIGTERM the plugin stays, unless the API server confirms that no agent comes back.
@@ -75,11 +75,11 @@ func TestUninstallByHand(t *testing.T) {
 
 func TestUninstallCluster(t *testing.T) {
 	b := newBed(t)
-	env := append(b.env[:3:3], "POD_NAMESPACE="+clustertest.Namespace, "SLUICE_LOG_LEVEL=info")
+	env := append(b.env[:3:3], "POD_NAMESPACE="+apiservertest.Namespace, "SLUICE_LOG_LEVEL=info")
 	if out, err := start(t, env, "", "uninstall", "--cluster").wait(); err != nil || len(b.Deletes()) != 1 {
 		t.Errorf("%v, %d deletes: %s", err, len(b.Deletes()), out)
 	}
-	b.Refuse(403)
+	b.RefuseDaemonSets(403)
 	if out, err := start(t, env, "", "uninstall", "--cluster").wait(); err == nil || !strings.Contains(out, "403") {
 		t.Errorf("without the right: %v: %s", err, out)
 	}

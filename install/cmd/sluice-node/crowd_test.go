@@ -18,9 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat"
-	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+	"github.com/sluice-mesh/sluice/install/agent/observe/observetest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/decide/podfile"
 	"github.com/sluice-mesh/sluice/plugin/record"
@@ -88,7 +89,7 @@ func TestACrowd(t *testing.T) {
 	if err := os.Mkdir(b.path("netns"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	port := clustertest.Port(t)
+	port := observetest.Port(t)
 	b.env = append(b.env, programEnv+"="+program, netnsEnv+"="+b.path("netns"), "SLUICE_MOUNTED_NETNS_DIR="+b.path("netns"),
 		"SLUICE_AUDIT_INTERVAL=1h", "SLUICE_SEARCH_PROC=false", "MONITORING_PORT="+port)
 	namespaces, ruleset := b.populate()
@@ -140,7 +141,7 @@ func (b *bed) populate() ([]*netns.NS, rules.Ruleset) {
 	var ruleset rules.Ruleset
 	for i := range crowd {
 		name, uid := fmt.Sprintf("orders-%d", i), fmt.Sprintf("7d1e6c2a-%d", i)
-		b.Put(strings.NewReplacer("orders-6d5f8c7b9-x2k4n", name, pod.Metadata.UID, uid, "nodeName: node-2", "nodeName: "+clustertest.Node).
+		b.Put(strings.NewReplacer("orders-6d5f8c7b9-x2k4n", name, pod.Metadata.UID, uid, "nodeName: node-2", "nodeName: "+apiservertest.Node).
 			Replace(string(text)))
 		ns := netnstest.New(b.t)
 		r := redirectOf(b.t, pod)

@@ -18,8 +18,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/install/agent/clustertest"
+	"github.com/sluice-mesh/sluice/install/agent/observe/observetest"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 // identityEnv makes the test's own program the agent, in a pod whose service account is in that
@@ -63,7 +64,7 @@ func mountIdentity(dir string) error {
 const primary = `{"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "bridge"}]}`
 
 type bed struct {
-	*clustertest.Server
+	*apiservertest.Server
 	t   *testing.T
 	dir string
 	env []string
@@ -78,7 +79,7 @@ func newBed(t *testing.T) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	b := &bed{Server: clustertest.Start(t), t: t, dir: dir}
+	b := &bed{Server: apiservertest.StartForAgent(t), t: t, dir: dir}
 	for _, d := range []string{"conf", "bin", "run", "image", "identity"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
@@ -86,13 +87,13 @@ func newBed(t *testing.T) *bed {
 	}
 	b.put("conf/10-net.conflist", primary)
 	b.put("image/sluice-cni", "the plugin")
-	b.Identity(b.path("identity"))
-	port := clustertest.Port(t)
+	b.ProjectInto(b.path("identity"))
+	port := observetest.Port(t)
 	b.url = "http://127.0.0.1:" + port
 	host, apiPort, _ := net.SplitHostPort(b.Address())
 	b.env = []string{
 		identityEnv + "=" + b.path("identity"), "KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + apiPort,
-		"NODE_NAME=" + clustertest.Node, "POD_NAME=sluice-node-x7k2p", "POD_NAMESPACE=" + clustertest.Namespace,
+		"NODE_NAME=" + apiservertest.Node, "POD_NAME=sluice-node-x7k2p", "POD_NAMESPACE=" + apiservertest.Namespace,
 		"MOUNTED_CNI_NET_DIR=" + b.path("conf"), "SLUICE_MOUNTED_BIN_DIR=" + b.path("bin"), "SLUICE_MOUNTED_CACHE_DIR=" + b.path("cache"),
 		"SLUICE_SOURCE_DIR=" + b.path("image"), "CNI_AGENT_RUN_DIR=" + b.path("run"), "SLUICE_STATE_DIR=" + b.path("state"),
 		"SLUICE_HEALTH_PORT=" + port, "MONITORING_PORT=0", "SLUICE_UNINSTALL_TIMEOUT=100ms", "SLUICE_LOG_JSON=true",

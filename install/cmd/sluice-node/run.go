@@ -8,12 +8,12 @@ import (
 	"strconv"
 
 	"go.uber.org/zap"
-	"k8s.io/client-go/rest"
 
 	"github.com/sluice-mesh/sluice/install/agent"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/agent/logs"
 	"github.com/sluice-mesh/sluice/install/agent/retire"
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/install/token"
 )
@@ -24,15 +24,14 @@ const (
 	caFile    = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 )
 
-// apiServer says where the API server is. Both files are read again when they change.
-func apiServer() (*rest.Config, error) {
+// apiServer says where the API server is.
+func apiServer() (apiclient.Options, error) {
 	server, err := token.ServerURL(os.Getenv)
 	if err != nil {
-		return nil, fmt.Errorf("the API server: %w", err)
+		return apiclient.Options{}, fmt.Errorf("the API server: %w", err)
 	}
-	return &rest.Config{
-		Host: server, BearerTokenFile: tokenFile, TLSClientConfig: rest.TLSClientConfig{CAFile: caFile},
-		UserAgent: "sluice-node/" + programVersion(),
+	return apiclient.Options{
+		Server: server, TokenFile: tokenFile, CAFile: caFile, UserAgent: "sluice-node/" + programVersion(),
 	}, nil
 }
 
@@ -131,10 +130,11 @@ func uninstallEverywhere(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := cluster.New(api)
+	sender, err := apiclient.New(api)
 	if err != nil {
 		return err
 	}
+	client := cluster.New(sender)
 	defer client.Close()
 	log, err := newLog(v)
 	if err != nil {

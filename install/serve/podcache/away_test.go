@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 // Without the API server what is kept goes on to be answered, and what is not is said to be
@@ -22,7 +19,7 @@ import (
 func TestAnAPIServerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
-		w.server.Always(sourcetest.InternalError())
+		w.server.Always(apiservertest.InternalError())
 		w.server.ForgetHistory()
 		time.Sleep(time.Minute)
 		if _, fetched := w.pod(web); fetched {
@@ -39,7 +36,7 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 		if broken := w.broken(); len(broken) == 0 || !strings.Contains(broken[0].Error(), "watch pods: ") {
 			t.Errorf("broken %v", broken)
 		}
-		w.server.Always(sourcetest.Well())
+		w.server.Always(apiservertest.Well())
 		time.Sleep(2 * time.Minute)
 		if err := w.Ready(t.Context()); err != nil {
 			t.Error(err)
@@ -50,7 +47,7 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 // A list that comes byte by byte is given up, and asked for again.
 func TestAListThatDoesNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, func(s *sourcetest.Server) { s.Always(sourcetest.Drip(time.Second)) })
+		w := start(t, func(s *apiservertest.Server) { s.Always(apiservertest.Drip(time.Second)) })
 		time.Sleep(3 * time.Minute)
 		if w.Synced() || !w.Asked() {
 			t.Errorf("synced %v, asked %v", w.Synced(), w.Asked())
@@ -58,7 +55,7 @@ func TestAListThatDoesNotEnd(t *testing.T) {
 		if n := len(w.server.Requests()); n < 2 || n > 6 {
 			t.Errorf("%d requests in three minutes", n)
 		}
-		w.server.Always(sourcetest.Well())
+		w.server.Always(apiservertest.Well())
 		time.Sleep(2 * time.Minute)
 		if !w.Synced() {
 			t.Error("not synced")
@@ -68,7 +65,7 @@ func TestAListThatDoesNotEnd(t *testing.T) {
 
 func TestBeforeTheFirstList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, func(s *sourcetest.Server) { s.Next(sourcetest.Forbidden(), sourcetest.Forbidden()) })
+		w := start(t, func(s *apiservertest.Server) { s.Next(apiservertest.Forbidden(), apiservertest.Forbidden()) })
 		if w.Synced() || len(w.Pods()) > 0 {
 			t.Error("synced")
 		}
@@ -89,12 +86,12 @@ func TestBeforeTheFirstList(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for _, row := range []struct {
 		name    string
-		answer  sourcetest.Behaviour
+		answer  apiservertest.Behaviour
 		refused string
 	}{
-		{"forbidden", sourcetest.Forbidden(), "watch pods: pods \"web\" is forbidden"},
-		{"the token is not accepted", sourcetest.Unauthorized(), "watch pods: Unauthorized"},
-		{"broken", sourcetest.InternalError(), ""},
+		{"forbidden", apiservertest.Forbidden(), "watch pods: pods \"web\" is forbidden"},
+		{"the token is not accepted", apiservertest.Unauthorized(), "watch pods: Unauthorized"},
+		{"broken", apiservertest.InternalError(), ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -111,54 +108,37 @@ func TestRefused(t *testing.T) {
 				w.server.Always(row.answer)
 				w.server.ForgetHistory()
 				check("then", 6*time.Second, row.refused)
-				w.server.Always(sourcetest.Reset())
+				w.server.Always(apiservertest.Reset())
 				check("away", time.Minute, "") // the client tries for ten seconds before it says so
 				w.server.Always(row.answer)
 				check("back, and the same", time.Minute, row.refused)
-				w.server.Always(sourcetest.Well())
+				w.server.Always(apiservertest.Well())
 				check("well", 6*time.Second, "")
 			})
 		})
 	}
 }
 
-// noWatch is an API server that lets pods be listed, but not be watched.
-type noWatch struct {
-	http.RoundTripper
-	asked func()
-}
-
-// WrappedRoundTripper lets the connections be closed at the end.
-func (n noWatch) WrappedRoundTripper() http.RoundTripper { return n.RoundTripper }
-
-func (n noWatch) RoundTrip(r *http.Request) (*http.Response, error) {
-	if w := r.URL.Query().Get("watch"); w == "" {
-		return n.RoundTripper.RoundTrip(r)
-	}
-	n.asked()
-	recorder := httptest.NewRecorder()
-	recorder.WriteHeader(http.StatusForbidden)
-	return recorder.Result(), nil
-}
-
 // Each try lists the pods anew, which is no sign that they may be watched now.
 func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := sourcetest.StartInMemory(t)
+		server := apiservertest.StartInMemory(t)
 		server.Put(webPod)
-		config := configOf(server)
+		server.ForbidPods("watch")
+		options := optionsFor(server)
 		var m *podcache.Cache
 		tries := 0
-		config.Wrap(func(inner http.RoundTripper) http.RoundTripper {
-			return noWatch{inner, func() {
-				if asked := tries > 0; m.Asked() != asked || (m.Refused() != nil) != asked {
-					t.Errorf("at try %d: asked %v, refused %v", tries+1, m.Asked(), m.Refused())
-				}
-				tries++
-			}}
-		})
+		options.Outcome = func(_ string, code int, _ error) {
+			if code != http.StatusForbidden {
+				return
+			}
+			if asked := tries > 0; m.Asked() != asked || (m.Refused() != nil) != asked {
+				t.Errorf("at try %d: asked %v, refused %v", tries+1, m.Asked(), m.Refused())
+			}
+			tries++
+		}
 		var err error
-		if m, err = podcache.New(podcache.Options{Config: config, NodeName: "here", Fetch: source.Fallback()}); err != nil {
+		if m, err = podcache.New(podcache.Options{Client: client(t, options), NodeName: "here", Fetch: source.Fallback()}); err != nil {
 			t.Fatal(err)
 		}
 		stop := run(t, m)
@@ -172,12 +152,12 @@ func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
 
 // Errors are for logs: whatever fails, the token is not in them.
 func TestErrorsHaveNoToken(t *testing.T) {
-	for name, behaviour := range map[string]sourcetest.Behaviour{
-		"refused": sourcetest.Unauthorized(), "reset": sourcetest.Reset(), "no JSON": sourcetest.Reply(200, "application/json", "{"),
+	for name, behaviour := range map[string]apiservertest.Behaviour{
+		"refused": apiservertest.Unauthorized(), "reset": apiservertest.Reset(), "no JSON": apiservertest.Reply(200, "application/json", "{"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := start(t, func(s *sourcetest.Server) { s.Always(behaviour) })
+				w := start(t, func(s *apiservertest.Server) { s.Always(behaviour) })
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				_, _, err := w.Pod(ctx, source.Ref{Namespace: "default", Name: "new"})
@@ -189,13 +169,8 @@ func TestErrorsHaveNoToken(t *testing.T) {
 	}
 }
 
-func TestOptionsThatCannotWork(t *testing.T) {
-	for text, o := range map[string]podcache.Options{
-		"it has no name":           {Config: &rest.Config{}},
-		"client of the API server": {Config: &rest.Config{Host: "::"}, NodeName: "here"},
-	} {
-		if _, err := podcache.New(o); err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("%v", err)
-		}
+func TestNodeNameIsNeeded(t *testing.T) {
+	if _, err := podcache.New(podcache.Options{}); err == nil || !strings.Contains(err.Error(), "it has no name") {
+		t.Errorf("%v", err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 // injected is a pod as the injector makes it, with all that an API server adds, under another name.
@@ -28,15 +28,15 @@ func injected(tb testing.TB, name string) string {
 func BenchmarkMemory(b *testing.B) {
 	for _, pods := range []int{250, 1000} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
-			server := sourcetest.Start(b)
+			server := apiservertest.Start(b)
 			for i := range pods {
 				server.Put(injected(b, fmt.Sprintf("web-%d", i)))
 			}
-			config := configOf(server)
-			config.Dial = nil
+			options := optionsFor(server)
+			options.Dial = nil
 			for b.Loop() {
 				before := heap()
-				m, err := podcache.New(podcache.Options{Config: config, NodeName: "node-2", Fetch: source.Fallback()})
+				m, err := podcache.New(podcache.Options{Client: client(b, options), NodeName: "node-2", Fetch: source.Fallback()})
 				if err != nil {
 					b.Fatal(err)
 				}

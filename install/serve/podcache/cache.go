@@ -4,24 +4,22 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/fields"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
 // Options say what is cached.
 type Options struct {
-	// Config says where the API server is, and as whom to ask; [rest.InClusterConfig] for an agent
-	// in a pod.
-	Config *rest.Config
+	// Client sends the requests. Run closes its idle connections at the end.
+	Client *apiclient.Client
 	// NodeName is the name of the node whose pods are kept.
 	NodeName string
 	// Fetch is asked for what is not kept.
@@ -55,14 +53,12 @@ func New(o Options) (*Cache, error) {
 	if o.NodeName == "" {
 		return nil, errors.New("pods of the node: it has no name")
 	}
-	config := rest.CopyConfig(o.Config)
-	config.APIPath = "/api"
-	config.GroupVersion = &group
-	config.NegotiatedSerializer = codecs().WithoutConversion()
-	config.AcceptContentTypes, config.ContentType = "application/json", "application/json"
-	client, err := rest.RESTClientFor(config)
+	client, err := o.Client.REST("/api", rest.ContentConfig{
+		GroupVersion: &group, NegotiatedSerializer: codecs().WithoutConversion(),
+		AcceptContentTypes: "application/json", ContentType: "application/json",
+	})
 	if err != nil {
-		return nil, fmt.Errorf("client of the API server: %w", err)
+		return nil, err
 	}
 	return &Cache{
 		options: o, client: client,
@@ -94,7 +90,7 @@ func (m *Cache) Run(ctx context.Context) {
 		}
 	})
 	group.Wait()
-	utilnet.CloseIdleConnectionsFor(m.client.Client.Transport)
+	m.options.Client.Close()
 }
 
 // Synced reports whether the node's pods have been listed.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 func TestPodsOfTheNodeAreKept(t *testing.T) {
@@ -70,8 +70,8 @@ func TestChangesAreFollowed(t *testing.T) {
 // Servers before Kubernetes 1.34 do not stream lists.
 func TestAServerThatDoesNotStreamLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, func(s *sourcetest.Server) {
-			s.Next(sourcetest.Reply(422, "application/json", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`))
+		w := start(t, func(s *apiservertest.Server) {
+			s.Next(apiservertest.Reply(422, "application/json", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`))
 		})
 		if got := names(w.Pods()); got != "default/web=556740d7 " {
 			t.Errorf("pods %s", got)
@@ -132,7 +132,7 @@ func TestWhatIsFetched(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := start(t, func(s *sourcetest.Server) {
+				w := start(t, func(s *apiservertest.Server) {
 					if row.put != "" {
 						s.Put(row.put)
 					}

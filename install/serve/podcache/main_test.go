@@ -10,12 +10,12 @@ import (
 
 	"go.uber.org/goleak"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/rest"
 
+	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 func TestMain(m *testing.M) {
@@ -34,19 +34,26 @@ const (
 	defaultNamespace = `{kind: Namespace, metadata: {name: default, labels: {istio-injection: enabled}}}`
 )
 
-// configOf is how a cache in a pod would reach the server.
-func configOf(server *sourcetest.Server) *rest.Config {
-	return &rest.Config{
-		Host: server.URL(), Dial: server.Dial, BearerToken: server.Token(),
-		TLSClientConfig: rest.TLSClientConfig{CAData: server.CA()},
+// optionsFor returns how a cache in a pod would reach the server.
+func optionsFor(server *apiservertest.Server) apiclient.Options {
+	return apiclient.Options{Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(), Dial: server.Dial}
+}
+
+// client returns a client of the API server.
+func client(t testing.TB, o apiclient.Options) *apiclient.Client {
+	t.Helper()
+	c, err := apiclient.New(o)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return c
 }
 
 // world is a cache of a server in memory.
 type world struct {
 	*podcache.Cache
 	t      *testing.T
-	server *sourcetest.Server
+	server *apiservertest.Server
 	stop   func()
 
 	mu   sync.Mutex
@@ -55,9 +62,9 @@ type world struct {
 
 // start starts a cache, which has everything when this returns, unless the server misbehaves. It
 // must be in a bubble of synctest.
-func start(t *testing.T, prepare ...func(*sourcetest.Server)) *world {
+func start(t *testing.T, prepare ...func(*apiservertest.Server)) *world {
 	t.Helper()
-	w := &world{t: t, server: sourcetest.StartInMemory(t)}
+	w := &world{t: t, server: apiservertest.StartInMemory(t)}
 	w.server.Put(webPod, elsewhere, defaultNamespace)
 	for _, f := range prepare {
 		f(w.server)
@@ -65,7 +72,7 @@ func start(t *testing.T, prepare ...func(*sourcetest.Server)) *world {
 	api := source.NewAPIServer(source.Options{Kubeconfig: w.server.Kubeconfig(), Dial: w.server.Dial})
 	var err error
 	w.Cache, err = podcache.New(podcache.Options{
-		Config: configOf(w.server), NodeName: "here", Fetch: api,
+		Client: client(t, optionsFor(w.server)), NodeName: "here", Fetch: api,
 		Broken: func(err error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 const newPod = `{metadata: {name: new, uid: c}, spec: {nodeName: here}}`
@@ -20,9 +20,9 @@ const newPod = `{metadata: {name: new, uid: c}, spec: {nodeName: here}}`
 // However long the API server was away, a pod that was made meanwhile is known soon after it is
 // back.
 func TestAPodIsKnownSoonAfterAnOutage(t *testing.T) {
-	for name, behaviour := range map[string]sourcetest.Behaviour{
-		"errors": sourcetest.InternalError(), "connections are reset": sourcetest.Reset(),
-		"too many requests": sourcetest.TooManyRequests("1"),
+	for name, behaviour := range map[string]apiservertest.Behaviour{
+		"errors": apiservertest.InternalError(), "connections are reset": apiservertest.Reset(),
+		"too many requests": apiservertest.TooManyRequests("1"),
 	} {
 		for _, outage := range []time.Duration{time.Second, time.Minute, 10 * time.Minute} {
 			t.Run(name+" for "+outage.String(), func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestAPodIsKnownSoonAfterAnOutage(t *testing.T) {
 					w.server.ForgetHistory()
 					time.Sleep(outage)
 					w.server.Put(newPod)
-					w.server.Always(sourcetest.Well())
+					w.server.Always(apiservertest.Well())
 					w.knowsNew()
 				})
 			})
@@ -43,17 +43,17 @@ func TestAPodIsKnownSoonAfterAnOutage(t *testing.T) {
 // A server that restarts refuses connections for a while.
 func TestAPodIsKnownSoonAfterConnectionsWereRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := sourcetest.StartInMemory(t)
+		server := apiservertest.StartInMemory(t)
 		server.Put(webPod)
-		config := configOf(server)
+		options := optionsFor(server)
 		var down atomic.Bool
-		config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		options.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			if down.Load() {
 				return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 			}
 			return server.Dial(ctx, network, address)
 		}
-		m, err := podcache.New(podcache.Options{Config: config, NodeName: "here", Fetch: source.Fallback()})
+		m, err := podcache.New(podcache.Options{Client: client(t, options), NodeName: "here", Fetch: source.Fallback()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,11 +61,11 @@ func TestAPodIsKnownSoonAfterConnectionsWereRefused(t *testing.T) {
 		defer stop()
 		synctest.Wait()
 		down.Store(true)
-		server.Always(sourcetest.Reset()) // of the connections that are open
+		server.Always(apiservertest.Reset()) // of the connections that are open
 		server.ForgetHistory()
 		time.Sleep(10 * time.Minute)
 		server.Put(newPod)
-		server.Always(sourcetest.Well())
+		server.Always(apiservertest.Well())
 		down.Store(false)
 		(&world{Cache: m, t: t}).knowsNew()
 	})
@@ -86,7 +86,7 @@ func (w *world) knowsNew() {
 func TestTriesAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
-		w.server.Always(sourcetest.InternalError())
+		w.server.Always(apiservertest.InternalError())
 		w.server.ForgetHistory()
 		time.Sleep(time.Hour)
 		var pauses []time.Duration
@@ -121,7 +121,7 @@ func TestNamespacesAreAskedForSeldom(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		w.server.Always(sourcetest.InternalError())
+		w.server.Always(apiservertest.InternalError())
 		w.server.ForgetHistory()
 		time.Sleep(time.Hour)
 		tries := 0
@@ -141,7 +141,7 @@ func TestATroubleThatGoesOnIsToldSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
 		for _, outage := range []int{1, 2} {
-			w.server.Always(sourcetest.InternalError())
+			w.server.Always(apiservertest.InternalError())
 			w.server.ForgetHistory()
 			time.Sleep(6 * time.Second)
 			synctest.Wait()
@@ -153,7 +153,7 @@ func TestATroubleThatGoesOnIsToldSeldom(t *testing.T) {
 			if n := len(w.broken()); n < 15 || n > 21 {
 				t.Errorf("outage %d: told %d times in ten minutes", outage, n)
 			}
-			w.server.Always(sourcetest.Well())
+			w.server.Always(apiservertest.Well())
 			time.Sleep(6 * time.Second)
 			synctest.Wait()
 			if n := len(w.broken()); n > 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
 )
 
 // lifeOf puts a pod that has these fields beside its name, and returns what is kept of its life.
@@ -100,12 +100,12 @@ func TestLongMessages(t *testing.T) {
 // Whoever wants to know is told which pod has changed, and that all may have after a new list.
 func TestChangesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := sourcetest.StartInMemory(t)
+		server := apiservertest.StartInMemory(t)
 		server.Put(webPod)
 		var mu sync.Mutex
 		var told []string
 		m, err := podcache.New(podcache.Options{
-			Config: configOf(server), NodeName: "here", Fetch: source.Fallback(),
+			Client: client(t, optionsFor(server)), NodeName: "here", Fetch: source.Fallback(),
 			Changed: func(namespace, name string) {
 				mu.Lock()
 				defer mu.Unlock()

@@ -1,4 +1,4 @@
-package sourcetest
+package apiservertest
 
 import (
 	"crypto/ecdsa"
@@ -23,21 +23,18 @@ type certificates struct {
 	expiredPEM, expiredKey []byte
 }
 
-// authority signs for all servers of a process, stranger is another one that nobody trusts.
+// authority signs for all servers of a process, and stranger for none.
 var authority, stranger = sync.OnceValue(newCertificates), sync.OnceValue(newCertificates)
 
 // CA returns the certificate of the authority that signed the server's certificate, in PEM.
-func (s *Server) CA() []byte { return authority().pem }
+func (s *Server) CA() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.authority.pem
+}
 
 // StrangerCA returns the certificate of another authority, in PEM.
 func StrangerCA() []byte { return stranger().pem }
-
-// NewAuthority makes a certificate authority, returned in PEM, and a certificate of an API server
-// on this machine that it signed.
-func NewAuthority() (ca []byte, server tls.Certificate) {
-	c := newCertificates()
-	return c.pem, c.server
-}
 
 // ClientCertificate returns a certificate that is accepted in place of a token, and its key, in
 // PEM.
@@ -55,7 +52,7 @@ func newCertificates() *certificates {
 	// The virtual time of testing/synctest begins with the year 2000.
 	from, to := time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "sourcetest"}, NotBefore: from, NotAfter: to,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "apiservertest"}, NotBefore: from, NotAfter: to,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	key := newKey()

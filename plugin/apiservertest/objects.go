@@ -1,11 +1,10 @@
-package sourcetest
+package apiservertest
 
 import (
 	"crypto/x509"
 	"encoding/json"
 	"net/http"
 	"path"
-	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -53,16 +52,14 @@ func (s *Server) object(at string, change func(object map[string]any)) []byte {
 	if !ok {
 		return nil
 	}
-	text, err := json.Marshal(kept)
-	if err == nil && change != nil {
+	text := inJSON(kept)
+	if change != nil {
 		var copied map[string]any
-		if err = json.Unmarshal(text, &copied); err == nil {
-			change(copied)
-			text, err = json.Marshal(copied)
+		if err := json.Unmarshal(text, &copied); err != nil {
+			panic(err)
 		}
-	}
-	if err != nil {
-		panic(err)
+		change(copied)
+		text = inJSON(copied)
 	}
 	return text
 }
@@ -76,46 +73,78 @@ func (s *Server) authorized(r *http.Request) bool {
 		}
 	}
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return ok && slices.Contains(append(s.more, s.token), token)
+	return ok && s.accepts(token)
 }
 
 // answer answers as an API server does.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, change func(object map[string]any)) {
+	s.waitForPods(r)
 	name := path.Base(r.URL.Path)
 	resource := path.Base(path.Dir(r.URL.Path))
+	method := r.Method
 	switch text := s.object(r.URL.Path, change); {
 	case !s.authorized(r):
-		write(w, http.StatusUnauthorized, statusOf(http.StatusUnauthorized, "Unauthorized", "", ""))
-	case r.Method == http.MethodPost && name == "token":
+		refuse(w, http.StatusUnauthorized, "Unauthorized")
+	case s.refusesPods(r):
+		refuse(w, http.StatusForbidden, `pods is forbidden: User "`+account+`" cannot `+podVerb(r)+
+			` resource "pods" in API group ""`)
+	case s.refusesDaemonSets(r) != 0:
+		refuse(w, s.refusesDaemonSets(r), "daemonsets.apps is refused")
+	case method == http.MethodPost && name == "token":
 		s.issueToken(w, r)
-	case r.Method != http.MethodGet:
-		write(w, http.StatusMethodNotAllowed, statusOf(http.StatusMethodNotAllowed, "the server does not allow this method", "", ""))
-	case r.URL.Path == "/api/v1/pods", r.URL.Path == "/api/v1/namespaces":
+	case method == http.MethodPost && name == "events":
+		s.createEvent(w, r)
+	case method == http.MethodPatch && resource == "events":
+		s.patchEvent(w, r)
+	case text == nil && (resource == "nodes" || resource == "daemonsets"):
+		notFound(w, resource, name)
+	case method == http.MethodPatch && resource == "nodes":
+		s.patchNode(w, r)
+	case method == http.MethodDelete && resource == "daemonsets":
+		s.deleteDaemonSet(w, r)
+	case (method == http.MethodDelete || method == http.MethodPatch) &&
+		strings.Contains(r.URL.Path, "/pods/"):
+		s.changePod(w, r)
+	case method != http.MethodGet:
+		refuse(w, http.StatusMethodNotAllowed, "the server does not allow this method")
+	case kindOf(r) != "":
 		s.collection(w, r)
 	case text == nil:
-		write(w, http.StatusNotFound, statusOf(http.StatusNotFound, resource+` "`+name+`" not found`, resource, name))
+		notFound(w, resource, name)
 	default:
 		write(w, http.StatusOK, text)
 	}
 }
 
+// refuse answers with a metav1.Status.
+func refuse(w http.ResponseWriter, code int, message string) {
+	write(w, code, statusOf(code, message, "", ""))
+}
+
+func notFound(w http.ResponseWriter, resource, name string) {
+	const code = http.StatusNotFound
+	write(w, code, statusOf(code, resource+` "`+name+`" not found`, resource, name))
+}
+
 // statusOf returns a metav1.Status.
 func statusOf(code int, message, kind, name string) []byte {
-	text, err := json.Marshal(map[string]any{
+	return inJSON(map[string]any{
 		"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure",
 		"message": message, "reason": strings.ReplaceAll(http.StatusText(code), " ", ""), "code": code,
 		"details": map[string]any{"kind": kind, "name": name},
 	})
-	if err != nil {
-		panic(err)
-	}
-	return text
 }
 
 func write(w http.ResponseWriter, code int, text []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_, _ = w.Write(text)
+}
+
+func inJSON(value any) []byte {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return text
 }

@@ -1,11 +1,39 @@
-package sourcetest
+package apiservertest
 
 import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"time"
 )
+
+// SetToken sets the only bearer token that is accepted from now on.
+func (s *Server) SetToken(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token, s.more = token, nil
+}
+
+// AddToken adds a bearer token to those that are accepted.
+func (s *Server) AddToken(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.more = append(s.more, token)
+}
+
+// Token returns the bearer token that is accepted.
+func (s *Server) Token() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.token
+}
+
+func (s *Server) accepts(token string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return token == s.token || slices.Contains(s.more, token)
+}
 
 // Issue sets what answers requests for a token of a service account (TokenRequest), given for how
 // many seconds it is wanted. Nil forbids them, as it is at first. What is issued is not accepted by

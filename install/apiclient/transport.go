@@ -1,4 +1,4 @@
-package credential
+package apiclient
 
 import (
 	"bytes"
@@ -12,14 +12,10 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// A transport sends requests to the API server with the token, and trusts the authority, that the
-// files hold at the time of the request. client-go would use an old token for up to a minute, and
-// an old authority for five. It is safe for concurrent use.
+// A transport adds the token to each request, and trusts the authority that the CA file has at the
+// time of the request. It is safe for concurrent use.
 type transport struct {
-	tokenFile, caFile string
-	// seen is called with the token and the outcome of each request; the code is 0 if there is no
-	// answer.
-	seen func(token string, code int, err error)
+	options Options
 
 	mu      sync.Mutex
 	ca      []byte // what current trusts
@@ -29,14 +25,19 @@ type transport struct {
 var _ utilnet.RoundTripperWrapper = (*transport)(nil)
 
 // newTransport reads the CA file.
-func newTransport(tokenFile, caFile string, seen func(token string, code int, err error)) (*transport, error) {
-	ca, err := os.ReadFile(caFile)
+func newTransport(o Options) (*transport, error) {
+	t := &transport{options: o}
+	if o.SkipTLSVerify {
+		t.use(&tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true})
+		return t, nil
+	}
+	ca, err := os.ReadFile(o.CAFile)
 	if err != nil {
 		return nil, fmt.Errorf("certificate authority of the API server: %w", err)
 	}
-	t := &transport{tokenFile: tokenFile, caFile: caFile, seen: seen}
 	if !t.trust(ca) {
-		return nil, fmt.Errorf("certificate authority of the API server: %s has no certificate in PEM", caFile)
+		return nil, fmt.Errorf("certificate authority of the API server: %s has no certificate in PEM",
+			o.CAFile)
 	}
 	return t, nil
 }
@@ -48,18 +49,25 @@ func (t *transport) trust(ca []byte) bool {
 		return false
 	}
 	t.ca = ca
-	t.current = utilnet.SetTransportDefaults(&http.Transport{
-		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool},
-	})
+	t.use(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool})
 	return true
 }
 
-// renewed returns the transport for the present content of the CA file. A file that cannot be read,
-// or holds no certificate, changes nothing: it may be half written.
+func (t *transport) use(config *tls.Config) {
+	t.current = utilnet.SetTransportDefaults(&http.Transport{
+		TLSClientConfig: config, DialContext: t.options.Dial,
+	})
+}
+
+// renewed returns the transport for the current content of the CA file. A file that cannot be read,
+// or has no certificate, changes nothing: it may be half written.
 func (t *transport) renewed() *http.Transport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	ca, err := os.ReadFile(t.caFile)
+	if t.options.SkipTLSVerify {
+		return t.current
+	}
+	ca, err := os.ReadFile(t.options.CAFile)
 	if err != nil || bytes.Equal(ca, t.ca) {
 		return t.current
 	}
@@ -72,7 +80,7 @@ func (t *transport) renewed() *http.Transport {
 
 // RoundTrip implements [http.RoundTripper].
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	token, err := readToken(t.tokenFile)
+	token, err := ReadToken(t.options.TokenFile)
 	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close()
@@ -82,16 +90,18 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+token)
 	response, err := t.renewed().RoundTrip(r)
-	code := 0
-	if err == nil {
-		code = response.StatusCode
+	if t.options.Outcome != nil {
+		code := 0
+		if err == nil {
+			code = response.StatusCode
+		}
+		t.options.Outcome(token, code, err)
 	}
-	t.seen(token, code, err)
 	return response, err
 }
 
-// readToken returns the token in a file.
-func readToken(path string) (string, error) {
+// ReadToken returns the token in a file.
+func ReadToken(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("service account token: %w", err)

@@ -1,4 +1,5 @@
-package clustertest
+// Package observetest reserves ports for tests of the node agent's HTTP listeners.
+package observetest
 
 import (
 	"strconv"
@@ -7,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Port returns a TCP port for an agent to listen on. Until the test ends the kernel gives it to
-// nobody who asks for any port, as other tests on the machine do.
+// Port returns a TCP port for an agent to listen on. Until the test ends the kernel does not assign
+// the port to a socket that asks for any free port.
 func Port(tb testing.TB) string {
 	tb.Helper()
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -16,8 +17,8 @@ func Port(tb testing.TB) string {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = unix.Close(fd) })
-	// Whoever names the port may have it nevertheless, for nobody listens here, and listeners of Go
-	// set this option too.
+	// A socket that names the port can still bind it: this socket does not listen, and Go sets the
+	// same option on listeners.
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		tb.Fatal(err)
 	}

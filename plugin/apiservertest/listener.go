@@ -1,26 +1,29 @@
-package sourcetest
+package apiservertest
 
-import "net"
+import (
+	"net"
+	"net/http"
+)
 
-// door accepts connections and lets those through that are to be served.
-type door struct {
+// listener accepts connections and returns those that are to be served.
+type listener struct {
 	net.Listener
 	server *Server
 }
 
 // Accept implements [net.Listener].
-func (d *door) Accept() (net.Conn, error) {
+func (l *listener) Accept() (net.Conn, error) {
 	for {
-		c, err := d.Listener.Accept()
+		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		d.server.count()
-		b := d.server.take(true)
+		l.server.count()
+		b := l.server.take(true)
 		if b.connection == nil {
 			return c, nil
 		}
-		b.connection(d.server, c)
+		b.connection(l.server, c)
 	}
 }
 
@@ -28,6 +31,32 @@ func (s *Server) count() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.accepted++
+}
+
+// track keeps the set of connections that are served.
+func (s *Server) track(c net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		s.served[c] = true
+	case http.StateClosed, http.StateHijacked:
+		delete(s.served, c)
+	default:
+	}
+}
+
+// CloseConnections closes all connections that are served.
+func (s *Server) CloseConnections() {
+	s.mu.Lock()
+	var served []net.Conn
+	for c := range s.served {
+		served = append(served, c)
+	}
+	s.mu.Unlock()
+	for _, c := range served {
+		_ = c.Close()
+	}
 }
 
 // hold keeps a connection open until the server ends.

@@ -1,9 +1,10 @@
-package sourcetest
+package apiservertest
 
 import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ type history struct {
 // event is one change.
 type event struct {
 	version int
+	path    string
 	Type    string         `json:"type"`
 	Object  map[string]any `json:"object"`
 }
@@ -28,6 +30,20 @@ type event struct {
 func (s *Server) change(at string, object map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.replace(at, object)
+}
+
+// update changes a copy of the object at a path, and puts it there.
+func (s *Server) update(at string, edit func(object map[string]any)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	object := maps.Clone(s.objects[at])
+	object["metadata"] = maps.Clone(object["metadata"].(map[string]any))
+	edit(object)
+	s.replace(at, object)
+}
+
+func (s *Server) replace(at string, object map[string]any) {
 	what := "ADDED"
 	before, known := s.objects[at]
 	switch {
@@ -47,7 +63,7 @@ func (s *Server) change(at string, object map[string]any) {
 	if what != "DELETED" {
 		s.objects[at] = object
 	}
-	s.history.events = append(s.history.events, event{s.history.version, what, object})
+	s.history.events = append(s.history.events, event{s.history.version, at, what, object})
 	s.wake()
 }
 
@@ -66,21 +82,48 @@ func (s *Server) wake() {
 	s.history.news = make(chan struct{})
 }
 
-// chosen reports whether a request for all objects of a resource is about one of them.
-func chosen(r *http.Request, object map[string]any) bool {
-	if kindOf(r) != object["kind"] {
+// chosen reports whether a request for a collection is about the object at a path.
+func chosen(r *http.Request, at string, object map[string]any) bool {
+	if path.Dir(at) != r.URL.Path && (r.URL.Path != "/api/v1/pods" || object["kind"] != "Pod") {
 		return false
 	}
-	node, selects := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "spec.nodeName=")
+	query := r.URL.Query()
 	spec, _ := object["spec"].(map[string]any)
-	return !selects || spec["nodeName"] == node
+	metadata := object["metadata"].(map[string]any)
+	switch key, value, _ := strings.Cut(query.Get("fieldSelector"), "="); {
+	case key == "spec.nodeName" && spec["nodeName"] != value,
+		key == "metadata.name" && metadata["name"] != value:
+		return false
+	}
+	key, value, selects := strings.Cut(query.Get("labelSelector"), "=")
+	return !selects || hasLabel(object, key, value)
 }
 
+func hasLabel(object map[string]any, key, value string) bool {
+	labels, _ := object["metadata"].(map[string]any)["labels"].(map[string]any)
+	return labels[key] == value
+}
+
+// collections match the paths of collections by the kind of their objects.
+var collections = map[string]string{
+	"/api/v1/pods": "Pod", "/api/v1/namespaces": "Namespace",
+	"/api/v1/namespaces/*/pods": "Pod", "/apis/apps/v1/namespaces/*/daemonsets": "DaemonSet",
+}
+
+// kindOf returns the kind of the objects of the collection that a request is about; empty if it is
+// about no collection.
 func kindOf(r *http.Request) string {
-	if strings.HasSuffix(r.URL.Path, "/pods") {
-		return "Pod"
+	for pattern, kind := range collections {
+		if ok, _ := path.Match(pattern, r.URL.Path); ok {
+			return kind
+		}
 	}
-	return "Namespace"
+	return ""
+}
+
+func isWatch(r *http.Request) bool {
+	v := r.URL.Query().Get("watch")
+	return v == "true" || v == "1"
 }
 
 // collection answers a request for the list of a resource, or to watch it.
@@ -88,13 +131,13 @@ func (s *Server) collection(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	objects := []map[string]any{}
 	for _, at := range slices.Sorted(maps.Keys(s.objects)) {
-		if chosen(r, s.objects[at]) {
+		if chosen(r, at, s.objects[at]) {
 			objects = append(objects, s.objects[at])
 		}
 	}
 	version := s.history.version
 	s.mu.Unlock()
-	if v := r.URL.Query().Get("watch"); v == "true" || v == "1" {
+	if isWatch(r) {
 		s.watch(w, r, objects, version)
 		return
 	}
@@ -118,6 +161,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[str
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	_ = http.NewResponseController(w).Flush()
+	if kindOf(r) == "DaemonSet" {
+		select {
+		case s.Watching <- struct{}{}:
+		default:
+		}
+	}
 	since, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	if r.URL.Query().Get("sendInitialEvents") == "true" {
 		for _, object := range objects {
@@ -134,6 +183,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[str
 	for {
 		s.mu.Lock()
 		events, oldest, news := slices.Clone(s.history.events), s.history.oldest, s.history.news
+		refused := kindOf(r) == "DaemonSet" && s.daemonSets.code != 0
 		s.mu.Unlock()
 		if since < oldest {
 			gone := map[string]any{}
@@ -145,10 +195,13 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[str
 			return
 		}
 		for _, e := range events {
-			if e.version > since && chosen(r, e.Object) {
+			if e.version > since && chosen(r, e.path, e.Object) {
 				send(e.Type, e.Object)
 			}
 			since = max(since, e.version)
+		}
+		if refused {
+			return
 		}
 		select {
 		case <-news:
@@ -156,12 +209,4 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[str
 			return
 		}
 	}
-}
-
-func inJSON(value any) []byte {
-	text, err := json.Marshal(value)
-	if err != nil {
-		panic(err)
-	}
-	return text
 }

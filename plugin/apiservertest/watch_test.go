@@ -1,4 +1,4 @@
-package sourcetest_test
+package apiservertest_test
 
 import (
 	"bufio"
@@ -11,11 +11,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 func TestListsAndTokensAreAnsweredAsAnAPIServerDoes(t *testing.T) {
-	s := sourcetest.Start(t)
+	s := apiservertest.Start(t)
 	s.Put("{metadata: {name: a}, spec: {nodeName: x}}", "{metadata: {name: b}, spec: {nodeName: y1}}", "{kind: Namespace, metadata: {name: ns}}")
 	c := client(t, s, nil)
 	for path, want := range map[string]string{
@@ -51,7 +51,7 @@ func TestListsAndTokensAreAnsweredAsAnAPIServerDoes(t *testing.T) {
 }
 
 func TestWatchesStreamEvents(t *testing.T) {
-	s := sourcetest.Start(t)
+	s := apiservertest.Start(t)
 	s.Put("{metadata: {name: a}, spec: {nodeName: x}}", "{metadata: {name: b}, spec: {nodeName: y1}}")
 	watch := func(query string) func() string {
 		ctx, cancel := context.WithCancel(t.Context())

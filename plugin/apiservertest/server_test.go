@@ -1,4 +1,4 @@
-package sourcetest_test
+package apiservertest_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"sigs.k8s.io/yaml"
 
-	"github.com/sluice-mesh/sluice/plugin/source/sourcetest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const webPath = "/api/v1/namespaces/default/pods/web"
 
 // client speaks to a server whose authority it trusts.
-func client(t *testing.T, s *sourcetest.Server, dial func(context.Context, string, string) (net.Conn, error)) *http.Client {
+func client(t *testing.T, s *apiservertest.Server, dial func(context.Context, string, string) (net.Conn, error)) *http.Client {
 	t.Helper()
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(s.CA())
@@ -36,7 +36,7 @@ func client(t *testing.T, s *sourcetest.Server, dial func(context.Context, strin
 }
 
 // ask makes a request and returns status and body.
-func ask(t *testing.T, c *http.Client, s *sourcetest.Server, method, path, token string) (int, map[string]any) {
+func ask(t *testing.T, c *http.Client, s *apiservertest.Server, method, path, token string) (int, map[string]any) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.URL()+path, nil)
 	if err != nil {
@@ -73,10 +73,10 @@ func TestServerAnswersAsAnAPIServer(t *testing.T) {
 		{"a path that is not there", http.MethodGet, "/", "sluice.test.token", 404, "Status", `/ "/" not found`},
 		{"no token", http.MethodGet, webPath, "", 401, "Status", "Unauthorized"},
 		{"another token", http.MethodGet, webPath, "other", 401, "Status", "Unauthorized"},
-		{"a change", http.MethodDelete, webPath, "sluice.test.token", 405, "Status", "the server does not allow this method"},
+		{"a change", http.MethodDelete, "/api/v1/namespaces/default", "sluice.test.token", 405, "Status", "the server does not allow this method"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := sourcetest.Start(t)
+			s := apiservertest.Start(t)
 			s.Put("metadata: {name: web, uid: a}", "kind: Namespace\nmetadata: {name: default}", "metadata: {name: web2}")
 			s.DeletePod("default", "web2")
 			code, body := ask(t, client(t, s, nil), s, row.method, row.path, row.token)
@@ -89,14 +89,14 @@ func TestServerAnswersAsAnAPIServer(t *testing.T) {
 }
 
 func TestBehavioursAreTakenInTurn(t *testing.T) {
-	s := sourcetest.Start(t)
+	s := apiservertest.Start(t)
 	s.Put("metadata: {name: web, uid: a}")
-	s.Next(sourcetest.InternalError(), sourcetest.OtherUID("b"))
+	s.Next(apiservertest.InternalError(), apiservertest.OtherUID("b"))
 	c := client(t, s, nil)
 	var got []any
 	for range 4 {
 		if len(got) == 3 {
-			s.Always(sourcetest.Forbidden())
+			s.Always(apiservertest.Forbidden())
 		}
 		code, body := ask(t, c, s, http.MethodGet, webPath, s.Token())
 		metadata, _ := body["metadata"].(map[string]any)
@@ -116,16 +116,16 @@ func TestBehavioursAreTakenInTurn(t *testing.T) {
 func TestBehavioursOfConnections(t *testing.T) {
 	for _, row := range []struct {
 		name        string
-		behaviour   sourcetest.Behaviour
+		behaviour   apiservertest.Behaviour
 		answered    bool
 		connections int
 	}{
-		{"silent", sourcetest.Silent(), false, 1},
-		{"reset, after which net/http takes another connection", sourcetest.Reset(), true, 2},
+		{"silent", apiservertest.Silent(), false, 1},
+		{"reset, after which net/http takes another connection", apiservertest.Reset(), true, 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := sourcetest.StartInMemory(t)
+				s := apiservertest.StartInMemory(t)
 				s.Put("metadata: {name: web}")
 				c := client(t, s, s.Dial)
 				c.Timeout = time.Second
@@ -145,7 +145,7 @@ func TestBehavioursOfConnections(t *testing.T) {
 
 func TestDeafNeverAccepts(t *testing.T) {
 	d := net.Dialer{Timeout: 50 * time.Millisecond}
-	c, err := d.DialContext(t.Context(), "tcp", sourcetest.Deaf(t)[len("https://"):])
+	c, err := d.DialContext(t.Context(), "tcp", apiservertest.Deaf(t)[len("https://"):])
 	if err == nil {
 		c.Close()
 		t.Fatal("accepted")
@@ -156,7 +156,7 @@ func TestDeafNeverAccepts(t *testing.T) {
 }
 
 func TestKubeconfigIsReplaced(t *testing.T) {
-	s := sourcetest.Start(t)
+	s := apiservertest.Start(t)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	for _, token := range []string{"first", "second"} {
 		s.SetToken(token)

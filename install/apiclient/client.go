@@ -1,0 +1,113 @@
+package apiclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+)
+
+// Options of a [Client]. Server and TokenFile are needed, and CAFile unless SkipTLSVerify is set.
+type Options struct {
+	// Server is the URL of the API server.
+	Server string
+	// TokenFile is the path of the bearer token.
+	TokenFile string
+	// CAFile is the path of the API server's certificate authority in PEM.
+	CAFile string
+	// SkipTLSVerify accepts any certificate of the API server. CAFile is not read then.
+	SkipTLSVerify bool
+	// UserAgent is the User-Agent header of the requests.
+	UserAgent string
+	// Dial connects, as [net.Dialer.DialContext] does; nil connects by TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Outcome is called with the token and the outcome of each request, if it is not nil. The code
+	// is 0 if there is no answer.
+	Outcome func(token string, code int, err error)
+}
+
+// A Client sends requests to the API server. It is safe for concurrent use.
+type Client struct {
+	config *rest.Config
+	base   string
+	http   *http.Client
+}
+
+// New returns a client. It reads the CA file, and does not connect.
+func New(o Options) (*Client, error) {
+	base, _, err := rest.DefaultServerURL(o.Server, "", schema.GroupVersion{Version: "v1"}, true)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server: %w", err)
+	}
+	t, err := newTransport(o)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{
+		config: &rest.Config{Host: o.Server, UserAgent: o.UserAgent, Transport: t},
+		base:   strings.TrimSuffix(base.String(), "/"),
+	}
+	if c.http, err = rest.HTTPClientFor(c.config); err != nil {
+		return nil, fmt.Errorf("client of the API server: %w", err)
+	}
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}
+	return c, nil
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
+
+// REST returns a client for the resources of a group and version below a path such as "/api". It
+// shares the connections of c.
+func (c *Client) REST(path string, content rest.ContentConfig) (*rest.RESTClient, error) {
+	config := rest.CopyConfig(c.config)
+	config.APIPath, config.ContentConfig = path, content
+	client, err := rest.RESTClientForConfigAndClient(config, c.http)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server: %w", err)
+	}
+	return client, nil
+}
+
+// Do sends a request for a path and returns the answer, whatever its status code. A body that is
+// not nil is sent as JSON, with [http.MethodPatch] as a merge patch. The caller must close the
+// body of the answer, and bound the request by ctx.
+func (c *Client) Do(
+	ctx context.Context, method, path string, query url.Values, body any,
+) (*http.Response, error) {
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(text)
+	}
+	at := c.base + path
+	if len(query) > 0 {
+		at += "?" + query.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, method, at, content)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "application/json")
+	switch {
+	case method == http.MethodPatch:
+		request.Header.Set("Content-Type", "application/merge-patch+json")
+	case body != nil:
+		request.Header.Set("Content-Type", "application/json")
+	}
+	return c.http.Do(request)
+}

@@ -1,0 +1,180 @@
+package apiclient_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+
+	"github.com/sluice-mesh/sluice/install/apiclient"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func optionsFor(s *apiservertest.Server) apiclient.Options {
+	return apiclient.Options{
+		Server: s.URL(), TokenFile: s.TokenFile(), CAFile: s.CAFile(), UserAgent: "agent/1",
+	}
+}
+
+func newClient(t *testing.T, o apiclient.Options) *apiclient.Client {
+	t.Helper()
+	c, err := apiclient.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// get returns the status code of a request for the namespaces; 0 if there is no answer.
+func get(t *testing.T, c *apiclient.Client) (int, error) {
+	t.Helper()
+	answer, err := c.Do(t.Context(), http.MethodGet, "/api/v1/namespaces", nil, nil)
+	if err != nil {
+		return 0, err
+	}
+	return answer.StatusCode, answer.Body.Close()
+}
+
+// A new token and a new certificate authority are used by the next request.
+func TestCredentialsAreRenewed(t *testing.T) {
+	s := apiservertest.Start(t)
+	var outcomes []string
+	o := optionsFor(s)
+	o.Outcome = func(token string, code int, err error) {
+		text := token + " " + http.StatusText(code)
+		if err != nil {
+			text = token + " no answer"
+		}
+		outcomes = append(outcomes, text)
+	}
+	c := newClient(t, o)
+	expect := func(want int) {
+		t.Helper()
+		if code, err := get(t, c); code != want || (want == 0) != (err != nil) {
+			t.Errorf("%d, %v; want %d", code, err, want)
+		}
+	}
+	s.SetToken("first")
+	s.Project()
+	expect(200)
+	s.SetToken("second")
+	expect(401)
+	s.Project()
+	expect(200)
+	s.RotateAuthority()
+	expect(0)
+	s.Project()
+	expect(200)
+	want := []string{"first OK", "first Unauthorized", "second OK", "second no answer", "second OK"}
+	if !slices.Equal(outcomes, want) {
+		t.Errorf("outcomes %q, want %q", outcomes, want)
+	}
+}
+
+// A CA file that is half written, or missing, leaves the authority of before.
+func TestAuthorityStaysWithoutAnother(t *testing.T) {
+	s := apiservertest.Start(t)
+	c := newClient(t, optionsFor(s))
+	if err := os.WriteFile(s.CAFile(), []byte("-----BEGIN CERT"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, err := get(t, c); code != 200 || err != nil {
+		t.Errorf("half written: %d, %v", code, err)
+	}
+	if err := os.Remove(s.CAFile()); err != nil {
+		t.Fatal(err)
+	}
+	if code, err := get(t, c); code != 200 || err != nil {
+		t.Errorf("missing: %d, %v", code, err)
+	}
+}
+
+// The token goes to no other server.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	other, s := apiservertest.Start(t), apiservertest.Start(t)
+	location := http.Header{"Location": {other.URL() + "/api/v1/namespaces"}}
+	s.Always(apiservertest.ReplyWith(http.StatusTemporaryRedirect, location, ""))
+	c := newClient(t, optionsFor(s))
+	if code, err := get(t, c); code != http.StatusTemporaryRedirect || err != nil {
+		t.Errorf("%d, %v", code, err)
+	}
+	client, err := c.REST("/api", rest.ContentConfig{
+		GroupVersion:         &schema.GroupVersion{Version: "v1"},
+		NegotiatedSerializer: serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Get().Resource("namespaces").DoRaw(t.Context()); err == nil {
+		t.Error("a client of client-go takes the redirect for an answer")
+	}
+	if n := len(other.Requests()); n > 0 || len(s.Requests()) != 2 {
+		t.Errorf("%d requests, %d followed a redirect", len(s.Requests()), n)
+	}
+}
+
+func TestRequestsHaveTheUserAgentAndAContentType(t *testing.T) {
+	s := apiservertest.Start(t)
+	c := newClient(t, optionsFor(s))
+	for method, want := range map[string]string{
+		http.MethodGet:   "",
+		http.MethodPost:  "application/json",
+		http.MethodPatch: "application/merge-patch+json",
+	} {
+		var body any
+		if method != http.MethodGet {
+			body = map[string]int{"a": 1}
+		}
+		answer, err := c.Do(t.Context(), method, "/api/v1/namespaces/a", nil, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := answer.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+		requests := s.Requests()
+		h := requests[len(requests)-1].Header
+		if h.Get("Content-Type") != want || h.Get("User-Agent") != "agent/1" ||
+			h.Get("Accept") != "application/json" {
+			t.Errorf("%s: %v", method, h)
+		}
+	}
+}
+
+func TestOptionsThatCannotWork(t *testing.T) {
+	s := apiservertest.Start(t)
+	noCA := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(noCA, []byte("none"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for text, o := range map[string]apiclient.Options{
+		"client of the API server":                       {Server: "::", CAFile: s.CAFile()},
+		"certificate authority of the API server: open ": {Server: s.URL(), CAFile: noCA + ".missing"},
+		"ca.crt has no certificate in PEM":               {Server: s.URL(), CAFile: noCA},
+	} {
+		if _, err := apiclient.New(o); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%v, want %q", err, text)
+		}
+	}
+	o := optionsFor(s)
+	o.CAFile, o.SkipTLSVerify = "", true
+	if code, err := get(t, newClient(t, o)); code != 200 || err != nil {
+		t.Errorf("without verification: %d, %v", code, err)
+	}
+	o.TokenFile = noCA + ".missing"
+	_, err := get(t, newClient(t, o))
+	if err == nil || !strings.Contains(err.Error(), "service account token: ") {
+		t.Errorf("without a token: %v", err)
+	}
+}

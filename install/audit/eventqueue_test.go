@@ -1,0 +1,56 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+)
+
+// While the API server is away the oldest events are dropped beyond the bound, and one try is made
+// in half a minute, however many wait.
+func TestTheEventQueueIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		away.Store(true)
+		var tries atomic.Int32
+		var sent []string
+		q := newEventQueue(func(_ context.Context, e cluster.Event) error {
+			tries.Add(1)
+			if away.Load() {
+				return errors.New("away")
+			}
+			sent = append(sent, e.Reason)
+			return nil
+		}, zap.NewNop())
+		for i := range longestQueue + 7 {
+			q.add(cluster.Event{Reason: fmt.Sprint(i), Time: time.Now()})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			q.run(ctx)
+		}()
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if tries := tries.Load(); tries != 11 { // the first at once
+			t.Errorf("%d tries in five minutes", tries)
+		}
+		away.Store(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(sent) != longestQueue || sent[0] != "18" || sent[len(sent)-1] != "17" {
+			t.Errorf("%d events are sent, from %s to %s", len(sent), sent[0], sent[len(sent)-1])
+		}
+		cancel()
+		<-done
+	})
+}

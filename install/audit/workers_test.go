@@ -1,0 +1,178 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Whatever is planned and dropped while visits take their time: no pod is visited twice at a time,
+// each one after it was planned and no later than at the earliest of these times, and nothing is
+// kept at the end. A visit that was planned before is not withdrawn, and counts.
+func TestWorkers(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		steps := rapid.SliceOfN(rapid.IntRange(0, 4*8*20), 1, 60).Draw(rt, "steps")
+		synctest.Test(t, func(t *testing.T) {
+			a := &Auditor{begin: time.Now()}
+			a.queue = newQueue(a.begin)
+			var mu sync.Mutex
+			busy, due, there := map[string]bool{}, map[string]time.Time{}, map[string]bool{}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				a.work(ctx, func(_ context.Context, uid string) {
+					mu.Lock()
+					if busy[uid] {
+						t.Errorf("%s is visited twice at a time", uid)
+					}
+					if !there[uid] {
+						mu.Unlock()
+						return
+					}
+					busy[uid] = true
+					if at, planned := due[uid]; planned && time.Since(at) > 20*time.Millisecond {
+						t.Errorf("%s is visited %v too late", uid, time.Since(at))
+					}
+					delete(due, uid)
+					mu.Unlock()
+					time.Sleep(3 * time.Millisecond)
+					mu.Lock()
+					busy[uid] = false
+					mu.Unlock()
+				})
+			}()
+			for _, n := range steps {
+				uid := fmt.Sprint(n % 8)
+				mu.Lock()
+				if n/8%4 == 0 {
+					delete(due, uid)
+					delete(there, uid)
+					a.queue.Forget(uid)
+				} else {
+					at := time.Now().Add(time.Duration(n/32) * time.Millisecond)
+					if was, planned := due[uid]; !planned || at.Before(was) {
+						due[uid] = at
+					}
+					there[uid] = true
+					a.plan(uid, at)
+				}
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+				synctest.Wait()
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if len(due) > 0 {
+				t.Errorf("never visited: %v", due)
+			}
+			if _, running := a.Progress(); running || a.queue.Len() > 0 {
+				t.Error("something is kept")
+			}
+			cancel()
+			<-done
+		})
+	})
+}
+
+// While one worker is busy for long, another visits what was planned beside it.
+func TestALongVisitKeepsNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &Auditor{begin: time.Now()}
+		a.queue = newQueue(a.begin)
+		ctx, cancel := context.WithCancel(t.Context())
+		visited := make(chan string, 2)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			a.work(ctx, func(ctx context.Context, uid string) {
+				visited <- uid
+				<-ctx.Done()
+			})
+		}()
+		synctest.Wait()
+		a.plan("long", time.Now())
+		a.plan("next", time.Now().Add(time.Millisecond))
+		if first := <-visited; first != "long" {
+			t.Errorf("%s is first", first)
+		}
+		begin := time.Now()
+		<-visited
+		if waited := time.Since(begin); waited > time.Millisecond {
+			t.Errorf("the other one is visited after %v", waited)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// Pods whose sandboxes were not found as often are sought together, whenever that was.
+func TestSearchesComeTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		searches := newTogether(time.Now())
+		var moments []time.Time
+		for i := range 3 {
+			moments = append(moments, time.Now().Add(searches.When(fmt.Sprint(i))))
+			time.Sleep(80 * time.Millisecond)
+		}
+		for _, at := range moments {
+			if !at.Equal(moments[0]) || !at.Equal(searches.begin.Add(firstSearch)) {
+				t.Errorf("searches at %v", moments)
+			}
+		}
+	})
+}
+
+// After the end no pod is visited that is still in the queue.
+func TestTheQueueIsNotDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &Auditor{begin: time.Now()}
+		a.queue = newQueue(a.begin)
+		for i := range 10 {
+			a.queue.Add(fmt.Sprint(i))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		a.work(ctx, func(context.Context, string) { t.Error("a visit after the end") })
+	})
+}
+
+func TestPausesDouble(t *testing.T) {
+	b, now := newBackoff(), time.Unix(1000, 0)
+	var a attempt
+	var pauses []string
+	for range 9 {
+		b.note("web", &a, now)
+		pauses = append(pauses, a.next.Sub(now).String())
+	}
+	if got := fmt.Sprint(pauses); got != "[1s 2s 4s 8s 16s 32s 1m0s 1m0s 1m0s]" {
+		t.Error(got)
+	}
+	now = now.Add(calm + time.Second)
+	b.note("web", &a, now)
+	if pause := a.next.Sub(now); pause != time.Second {
+		t.Errorf("after a calm: %v", pause)
+	}
+}
+
+// What is planned by the wall clock would not come for an hour after somebody sets that back by an
+// hour.
+func TestTurnsKeepToTheMonotonicClock(t *testing.T) {
+	a := &Auditor{begin: time.Now(), pods: map[string]*pod{"web": {}}}
+	a.Compare, a.Interval = true, time.Minute
+	now := time.Now()
+	turn := (&reconciliation{Auditor: a, uid: "web", now: now}).nextTurn()
+	if wait := turn.Sub(now); !strings.Contains(turn.String(), " m=") || wait <= 0 || wait > time.Minute {
+		t.Errorf("the next turn is at %v, %v from now", turn, wait)
+	}
+	searches := newTogether(a.begin)
+	if wait := searches.When("web"); wait <= 0 || wait > firstSearch {
+		t.Errorf("the next search is %v from now", wait)
+	}
+}

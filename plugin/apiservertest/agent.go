@@ -1,0 +1,160 @@
+package apiservertest
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"path"
+)
+
+// The names of the node agent's objects.
+const (
+	Namespace = "sluice-system"
+	DaemonSet = "sluice-node"
+	Node      = "node-1"
+)
+
+// account is the user of the agent's tokens.
+const account = "system:serviceaccount:" + Namespace + ":sluice"
+
+const (
+	podsPath      = "/api/v1/namespaces/" + Namespace + "/pods"
+	nodePath      = "/api/v1/nodes/" + Node
+	daemonSetPath = "/apis/apps/v1/namespaces/" + Namespace + "/daemonsets/" + DaemonSet
+)
+
+// daemonSets is the state of requests about DaemonSets. The server's mutex guards it.
+type daemonSets struct {
+	code    int      // the status code that all requests get; 0 for none
+	deletes []string // bodies
+}
+
+// SetDaemonSet sets the DaemonSet, given as JSON without a name; empty for none.
+func (s *Server) SetDaemonSet(text string) {
+	s.tb.Helper()
+	if text == "" {
+		s.change(daemonSetPath, nil)
+		return
+	}
+	var set map[string]any
+	if err := json.Unmarshal([]byte(text), &set); err != nil {
+		s.tb.Fatal(err)
+	}
+	metadata, _ := set["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	metadata["name"], metadata["namespace"] = DaemonSet, Namespace
+	set["apiVersion"], set["kind"], set["metadata"] = "apps/v1", "DaemonSet", metadata
+	s.change(daemonSetPath, set)
+}
+
+// SetAgents sets the names of the agent's pods.
+func (s *Server) SetAgents(names ...string) {
+	agents := map[string]bool{}
+	for _, name := range names {
+		metadata := map[string]any{
+			"name": name, "namespace": Namespace, "labels": map[string]any{"k8s-app": DaemonSet},
+		}
+		at := podPath(Namespace, name)
+		agents[at] = true
+		s.change(at, map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
+	}
+	s.mu.Lock()
+	var gone []string
+	for at, object := range s.objects {
+		if path.Dir(at) == podsPath && hasLabel(object, "k8s-app", DaemonSet) && !agents[at] {
+			gone = append(gone, at)
+		}
+	}
+	s.mu.Unlock()
+	for _, at := range gone {
+		s.change(at, nil)
+	}
+}
+
+// RefuseDaemonSets makes the server answer all requests about DaemonSets with a status code, and
+// end their watches. A code of 0 ends this.
+func (s *Server) RefuseDaemonSets(code int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.daemonSets.code = code
+	s.wake()
+}
+
+// refusesDaemonSets returns the status code that a request is refused with; 0 for none.
+func (s *Server) refusesDaemonSets(r *http.Request) int {
+	if path.Base(r.URL.Path) != "daemonsets" && path.Base(path.Dir(r.URL.Path)) != "daemonsets" {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.daemonSets.code
+}
+
+// Deletes returns the bodies of the requests to delete the DaemonSet.
+func (s *Server) Deletes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.daemonSets.deletes...)
+}
+
+// deleteDaemonSet marks the DaemonSet as being deleted.
+func (s *Server) deleteDaemonSet(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	s.mu.Lock()
+	s.daemonSets.deletes = append(s.daemonSets.deletes, string(body))
+	s.mu.Unlock()
+	s.update(r.URL.Path, func(set map[string]any) {
+		set["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+	})
+	write(w, http.StatusOK, s.object(r.URL.Path, nil))
+}
+
+// SetTaints sets the node's taints, given as a JSON list. So many patches of a node are answered
+// with a conflict.
+func (s *Server) SetTaints(text string, conflicts int) {
+	s.tb.Helper()
+	var taints []any
+	if err := json.Unmarshal([]byte(text), &taints); err != nil {
+		s.tb.Fatal(err)
+	}
+	s.update(nodePath, func(node map[string]any) {
+		node["spec"] = map[string]any{"taints": taints}
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conflicts = conflicts
+}
+
+// Taints returns the node's taints as JSON.
+func (s *Server) Taints() string {
+	var node struct {
+		Spec struct{ Taints json.RawMessage }
+	}
+	if err := json.Unmarshal(s.object(nodePath, nil), &node); err != nil {
+		s.tb.Fatal(err)
+	}
+	return string(node.Spec.Taints)
+}
+
+// patchNode replaces the spec of a node.
+func (s *Server) patchNode(w http.ResponseWriter, r *http.Request) {
+	var patch struct{ Spec map[string]any }
+	if json.NewDecoder(r.Body).Decode(&patch) != nil {
+		refuse(w, http.StatusBadRequest, "no patch")
+		return
+	}
+	s.mu.Lock()
+	conflict := s.conflicts > 0
+	if conflict {
+		s.conflicts--
+	}
+	s.mu.Unlock()
+	if conflict {
+		refuse(w, http.StatusConflict, "the object has been modified")
+		return
+	}
+	s.update(r.URL.Path, func(node map[string]any) { node["spec"] = patch.Spec })
+	write(w, http.StatusOK, s.object(r.URL.Path, nil))
+}

@@ -1,0 +1,16 @@
+// Package apiservertest is a fake Kubernetes API server for tests: an HTTPS server that stores pods
+// and namespaces, checks credentials, writes a kubeconfig for itself, and returns faults on
+// request.
+//
+//	server := apiservertest.Start(t)
+//	server.Put(pod)
+//	server.Next(apiservertest.InternalError(), apiservertest.Silent())
+//	... the first request gets a 500, the second is never answered, the third gets the pod
+//
+// A server of [StartInMemory] needs no network, and works with the virtual time of
+// testing/synctest.
+//
+// A server of [StartForAgent] has in addition what the node agent asks for: its DaemonSet, its node
+// and a token of its service account. [Server.TokenFile] and [Server.CAFile] return what a kubelet
+// projects into the agent's pod.
+package apiservertest

@@ -1,0 +1,82 @@
+package apiservertest
+
+import (
+	"encoding/json"
+	"net/http"
+	"path"
+	"slices"
+	"time"
+)
+
+// events is the state of requests about events. The server's mutex guards it.
+type events struct {
+	list    []Event
+	updates int // how many patches succeeded
+	code    int // the status code that patches get; 0 for none
+}
+
+// An Event is one that a client created, with all later patches.
+type Event struct {
+	Type, Reason, Message string
+	Count                 int
+	FirstTimestamp        time.Time
+	LastTimestamp         time.Time
+	Metadata              struct{ Name string }
+	InvolvedObject        struct{ Kind, Name string }
+}
+
+// Events returns the events in the order in which they were last written.
+func (s *Server) Events() []Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Event(nil), s.events.list...)
+}
+
+// EventUpdates returns how often an event was changed.
+func (s *Server) EventUpdates() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.events.updates
+}
+
+// RefuseEventUpdates makes the server answer patches of events with a status code. A code of 0 ends
+// this.
+func (s *Server) RefuseEventUpdates(code int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events.code = code
+}
+
+func (s *Server) createEvent(w http.ResponseWriter, r *http.Request) {
+	var e Event
+	if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	s.mu.Lock()
+	s.events.list = append(s.events.list, e)
+	s.mu.Unlock()
+	write(w, http.StatusCreated, []byte("{}"))
+}
+
+// patchEvent changes the fields of an event that a patch has, and moves the event to the end.
+func (s *Server) patchEvent(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.events.list
+	name := path.Base(r.URL.Path)
+	i := slices.IndexFunc(list, func(e Event) bool { return e.Metadata.Name == name })
+	switch {
+	case s.events.code != 0:
+		refuse(w, s.events.code, "the event stays")
+	case i < 0:
+		refuse(w, http.StatusNotFound, "not found")
+	case json.NewDecoder(r.Body).Decode(&list[i]) != nil:
+		refuse(w, http.StatusBadRequest, "no patch")
+	default:
+		s.events.updates++
+		e := list[i]
+		s.events.list = append(slices.Delete(list, i, i+1), e)
+		write(w, http.StatusOK, []byte("{}"))
+	}
+}

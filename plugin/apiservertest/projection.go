@@ -1,0 +1,72 @@
+package apiservertest
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// ProjectInto writes into a directory the files token and ca.crt that a kubelet projects into a
+// pod. Project writes them there from now on.
+func (s *Server) ProjectInto(dir string) {
+	s.tb.Helper()
+	s.mu.Lock()
+	s.projected = dir
+	s.mu.Unlock()
+	s.Project()
+}
+
+// Project writes both files again, with the current token and certificate authority.
+func (s *Server) Project() {
+	s.tb.Helper()
+	s.mu.Lock()
+	dir := s.projected
+	s.mu.Unlock()
+	for name, content := range map[string][]byte{"token": []byte(s.Token()), "ca.crt": s.CA()} {
+		path := filepath.Join(dir, name)
+		err := os.WriteFile(path+".new", content, 0o600)
+		if err == nil {
+			err = os.Rename(path+".new", path)
+		}
+		if err != nil {
+			s.tb.Fatal(err)
+		}
+	}
+}
+
+// TokenFile returns the path of the projected token. The first call projects both files into a
+// directory of the test, unless ProjectInto has named one.
+func (s *Server) TokenFile() string { return s.projectedFile("token") }
+
+// CAFile returns the path of the projected certificate authority, like TokenFile.
+func (s *Server) CAFile() string { return s.projectedFile("ca.crt") }
+
+func (s *Server) projectedFile(name string) string {
+	s.tb.Helper()
+	s.mu.Lock()
+	dir := s.projected
+	s.mu.Unlock()
+	if dir == "" {
+		dir = s.tb.TempDir()
+		s.ProjectInto(dir)
+	}
+	return filepath.Join(dir, name)
+}
+
+// RotateAuthority gives the server a certificate of a new authority, and closes all connections.
+// The projected files stay.
+func (s *Server) RotateAuthority() {
+	authority := newCertificates()
+	s.mu.Lock()
+	s.authority = authority
+	s.mu.Unlock()
+	s.CloseConnections()
+}
+
+// RecreateAccount makes the server reject all tokens so far, as an API server does after the
+// ServiceAccount was deleted and created again, and closes all connections. The projected files
+// stay. The new token is valid for an hour from the given time.
+func (s *Server) RecreateAccount(from time.Time) {
+	s.SetToken(JWT(account, from, from.Add(time.Hour)))
+	s.CloseConnections()
+}

@@ -1,0 +1,206 @@
+package apiservertest
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A Server is a fake API server. It is safe for concurrent use.
+type Server struct {
+	// Watching gets a value when a watch of DaemonSets begins.
+	Watching chan struct{}
+
+	tb      testing.TB
+	url     string
+	network *memory // nil on TCP
+	http    http.Server
+	done    chan struct{} // closed when the server accepts no more connections
+
+	mu        sync.Mutex
+	authority *certificates             // signed the server's certificate
+	objects   map[string]map[string]any // by path
+	history   history
+	token     string
+	more      []string // tokens that are accepted too
+	issue     func(seconds int64) (token string, expiry time.Time)
+	projected string // the directory of the projected token and CA; empty if there is none
+	next      []Behaviour
+	always    Behaviour
+	requests  []Request
+	accepted  int
+	served    map[net.Conn]bool
+	held      []net.Conn
+
+	daemonSets daemonSets
+	pods       pods
+	events     events
+	conflicts  int // how many patches of a node are answered with a conflict
+}
+
+// A Request is one that reached the server through TLS.
+type Request struct {
+	Time   time.Time
+	Path   string
+	Header http.Header
+}
+
+// Start starts a server on a free port of 127.0.0.1. It ends with the test.
+func Start(tb testing.TB) *Server {
+	tb.Helper()
+	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return start(tb, l, &Server{url: "https://" + l.Addr().String()})
+}
+
+// StartInMemory starts a server that is reached by [Server.Dial] only. It ends with the test.
+func StartInMemory(tb testing.TB) *Server {
+	tb.Helper()
+	network := newMemory()
+	return start(tb, network, &Server{url: "https://" + memoryName + ":443", network: network})
+}
+
+// StartForAgent starts a server on a free port of 127.0.0.1 that has the node agent's DaemonSet,
+// and the node with the label role=worker. The accepted token belongs to the agent's service
+// account. The server ends with the test.
+func StartForAgent(tb testing.TB) *Server {
+	tb.Helper()
+	s := Start(tb)
+	s.SetDaemonSet(`{}`)
+	metadata := map[string]any{"name": Node, "labels": map[string]any{"role": "worker"}}
+	s.change(nodePath, map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+	s.SetToken(JWT(account, time.Now(), time.Now().Add(time.Hour)))
+	return s
+}
+
+func start(tb testing.TB, l net.Listener, s *Server) *Server {
+	s.tb, s.token, s.objects, s.always = tb, "sluice.test.token", map[string]map[string]any{}, Well()
+	s.authority, s.served = authority(), map[net.Conn]bool{}
+	s.Watching, s.history.news = make(chan struct{}, 16), make(chan struct{})
+	s.http = http.Server{
+		Handler:           s,
+		ErrorLog:          log.New(io.Discard, "", 0),
+		ReadHeaderTimeout: time.Minute,
+		ConnState:         s.track,
+	}
+	trust := &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: s.tlsConfig}
+	s.done = make(chan struct{})
+	go func() {
+		defer close(s.done)
+		_ = s.http.Serve(tls.NewListener(&listener{Listener: l, server: s}, trust))
+	}()
+	tb.Cleanup(s.Stop)
+	return s
+}
+
+// tlsConfig returns the configuration for a client that connects now.
+func (s *Server) tlsConfig(*tls.ClientHelloInfo) (*tls.Config, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &tls.Config{
+		Certificates: []tls.Certificate{s.authority.server},
+		ClientCAs:    authority().pool,
+		// Like an API server, which answers 401 to an invalid client certificate.
+		ClientAuth: tls.RequestClientCert,
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"http/1.1"},
+	}, nil
+}
+
+// Stop stops the server: from now on it cannot be reached.
+func (s *Server) Stop() {
+	_ = s.http.Close()
+	<-s.done
+	s.release()
+}
+
+// URL returns where the server is.
+func (s *Server) URL() string { return s.url }
+
+// Address returns where the server is, without a scheme.
+func (s *Server) Address() string { return strings.TrimPrefix(s.url, "https://") }
+
+// Dial connects to the server, whatever the address.
+func (s *Server) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	if s.network == nil {
+		return new(net.Dialer).DialContext(ctx, "tcp", s.Address())
+	}
+	return s.network.dial(ctx)
+}
+
+// Next tells the server how to treat the tries that come next, one behaviour for each connection or
+// request; after them it does what Always said.
+func (s *Server) Next(behaviours ...Behaviour) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next = append(s.next, behaviours...)
+}
+
+// Always tells the server how to treat all other tries; at first [Well].
+func (s *Server) Always(b Behaviour) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.always = b
+}
+
+// Fault is Always, and closes all connections.
+func (s *Server) Fault(b Behaviour) {
+	s.Always(b)
+	s.CloseConnections()
+}
+
+// Recover ends a fault, and closes all connections.
+func (s *Server) Recover() { s.Fault(Well()) }
+
+// Requests returns the requests so far.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Request(nil), s.requests...)
+}
+
+// Connections returns how many connections were accepted so far.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.accepted
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.requests = append(s.requests, Request{Time: time.Now(), Path: r.URL.Path, Header: r.Header.Clone()})
+	s.mu.Unlock()
+	// The context of a request ends with its connection only once the body is read.
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	s.take(false).request(s, w, r)
+}
+
+// take returns the behaviour of a new connection or of a request. A connection leaves those that
+// are about requests.
+func (s *Server) take(connection bool) Behaviour {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.always
+	if len(s.next) > 0 {
+		b = s.next[0]
+	}
+	if connection && b.connection == nil {
+		return b
+	}
+	if len(s.next) > 0 {
+		s.next = s.next[1:]
+	}
+	return b
+}
