@@ -291,7 +291,7 @@ func (d *decision) diagramsOf(f rules.Family) *diagrams {
 	shared := d.diagrams[f]
 	if shared == nil || len(shared.nodes) > d.mostShared {
 		shared = newDiagrams(firstSize, d.meter)
-		put(&d.diagrams, f, shared)
+		lazySet(&d.diagrams, f, shared)
 	}
 	return shared
 }

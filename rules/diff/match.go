@@ -36,7 +36,7 @@ func (m *matcher) static(match *rules.Match, v *view) set {
 	if !ok {
 		packets = m.matching(*match, v)
 		m.meter.take(guardSize)
-		put(&m.known, key, packets)
+		lazySet(&m.known, key, packets)
 	}
 	return packets
 }
@@ -65,7 +65,7 @@ func (m *matcher) sharedTuple(tuple rules.MatchTuple, v *view) set {
 	if !ok {
 		packets = m.matching(tuple, v)
 		m.meter.take(guardSize)
-		put(&m.tuples, key, packets)
+		lazySet(&m.tuples, key, packets)
 	}
 	return packets
 }
@@ -104,7 +104,7 @@ func (m *matcher) isStatic(match rules.Match) bool {
 		static, known := m.staticTuples[key]
 		if !known {
 			static = m.onlyStatic(match.Alternatives)
-			put(&m.staticTuples, key, static)
+			lazySet(&m.staticTuples, key, static)
 		}
 		return static
 	}

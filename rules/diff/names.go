@@ -53,7 +53,7 @@ func (n *names) addMatch(match rules.Match) {
 	switch m := match.(type) {
 	case rules.MatchInterface:
 		if of := nameListOf(m.Names); !n.lists[of] {
-			put(&n.lists, of, true)
+			lazySet(&n.lists, of, true)
 			n.list = append(n.list, m.Names...)
 		}
 	case rules.MatchTuple:
@@ -61,7 +61,7 @@ func (n *names) addMatch(match rules.Match) {
 		if n.tuples[of] {
 			return
 		}
-		put(&n.tuples, of, true)
+		lazySet(&n.tuples, of, true)
 		for _, matches := range m.Alternatives {
 			for _, one := range matches {
 				n.addMatch(one)

@@ -2,35 +2,42 @@ package diff
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// A run is consecutive rules of a chain that can be applied as one, to the packets that any of them
-// matches. Where iptables has a rule for each of ten thousand prefixes, this is what makes the
-// decision fast.
+// Consecutive rules with the same action are evaluated as one rule that matches the union of their
+// packets. This keeps Decide fast where iptables needs a rule for each of ten thousand prefixes: one
+// union and one action instead of ten thousand.
+//
+// Merging is correct only if evaluating the merged rule once has the effect of evaluating its rules
+// one after the other, that is, if no rule of the run changes what a later one does to the packets
+// that it matched itself. That holds for three kinds of actions:
+//
+//   - Actions that end the evaluation of the chain: no later rule of the run sees the packet.
+//   - Idempotent actions: a second execution changes nothing.
+//   - Jumps to a pure chain, one that returns packets unmodified: the next rule of the run would send
+//     the packet through the same chain again, with the same result.
+//
+// In addition no match of the run may depend on state that rules modify, such as marks, because
+// then the union would not be one fixed set of packets.
+
+// A run is a range of rules of a chain that are evaluated as one.
 type run struct {
-	first, behind int // indices of rules
-	// static reports that what the rules match depends on nothing that rules change, acts that a
-	// match may have an effect.
-	static, acts bool
+	first, end int // indices of rules; end is exclusive
+	// isStatic reports that the matches do not depend on state that rules modify.
+	isStatic bool
+	// hasSideEffects reports that a match may have a side effect.
+	hasSideEffects bool
 }
 
-// guarded is a run and what its rules see.
-type guarded struct {
+// A guardKey is the key under which the packets that a run matches are cached: the run, and the view
+// in which it is evaluated.
+type guardKey struct {
 	chain *rules.Chain
 	first int
 	view  view
 }
 
-// runsOf divides the rules of a chain into runs, and leaves out rules that do nothing.
-//
-// Rules with equal actions are one rule for the union of their packets if a packet that one of them
-// has matched is not changed by the others that match it too. That is so
-//   - if the actions end the chain for every packet: no later rule of the run sees it;
-//   - if they do the same to a packet the second time as once, and nothing that the rules match depends on it;
-//   - if they are a jump to a chain that changes no packet that comes back: all that do are as before, and the next rule of the run
-//     sends them through the same chain again, with the same result.
-//
-// And what a rule matches must not depend on marks or unknown conditions, for then the union is not
-// the same for all packets. In the space of one packet each rule is a run, since each that matches
-// is a step.
+// runsOf divides the rules of a chain into runs. It leaves out rules without an action or a side
+// effect. When one packet is explained, rules are not merged, because each rule that matches is a
+// step of the explanation.
 func (w *walk) runsOf(c rules.ChainRef) []run {
 	if known, ok := w.runs[c.Chain]; ok {
 		return known
@@ -43,65 +50,69 @@ func (w *walk) runsOf(c rules.ChainRef) []run {
 	for i := range list {
 		w.meter.work()
 		if w.one == nil {
-			if n := len(runs); n > 0 && runs[n-1].behind == i && w.joins(c.Table, &list[runs[n-1].first], &list[i]) {
-				runs[n-1].behind = i + 1
+			if n := len(runs); n > 0 && runs[n-1].end == i && w.canMerge(c.Table, &list[runs[n-1].first], &list[i]) {
+				runs[n-1].end = i + 1
 				continue
 			}
-			if effects(&list[i]) == 0 && onlyConditions(&list[i]) {
+			if countActions(&list[i]) == 0 && !hasSideEffects(&list[i]) {
 				continue
 			}
 		}
-		runs = append(runs, run{i, i + 1, w.onlyStatic(&list[i]), !onlyConditions(&list[i])})
+		runs = append(runs, run{i, i + 1, w.hasStaticMatches(&list[i]), hasSideEffects(&list[i])})
 	}
-	w.meter.take(int64(cap(runs)) * 24)
+	w.meter.take(int64(cap(runs)) * runSize)
 	w.runs[c.Chain] = runs
 	return runs
 }
 
-// effects counts the actions of a rule beside counting.
-func effects(r *rules.Rule) int {
+// runSize is the size of a run in bytes.
+const runSize = 24
+
+// countActions returns the number of actions of a rule, not counting counters.
+func countActions(r *rules.Rule) int {
 	n := 0
 	for _, a := range r.Actions {
-		if _, counts := a.(rules.Count); !counts {
+		if _, isCounter := a.(rules.Count); !isCounter {
 			n++
 		}
 	}
 	return n
 }
 
-// onlyConditions reports whether no match of the rule may have an effect.
-func onlyConditions(r *rules.Rule) bool {
+// hasSideEffects reports whether a match of the rule may have a side effect.
+func hasSideEffects(r *rules.Rule) bool {
 	for _, m := range r.Matches {
 		if u, ok := m.(rules.Unknown); ok && !u.Effect.IsCondition() {
-			return false
+			return true
 		}
 	}
-	return true
+	return false
 }
 
-// joins reports whether a rule can be one with the first of a run.
-func (w *walk) joins(t *rules.Table, first, r *rules.Rule) bool {
-	action := onlyEffect(first)
-	return action != nil && same(action, onlyEffect(r)) && w.onlyStatic(first) && w.onlyStatic(r) && w.joinable(t, action)
+// canMerge reports whether a rule can be merged into a run that begins with first.
+func (w *walk) canMerge(t *rules.Table, first, r *rules.Rule) bool {
+	action := singleAction(first)
+	return action != nil && sameAction(action, singleAction(r)) && w.hasStaticMatches(first) && w.hasStaticMatches(r) && w.isMergeable(t, action)
 }
 
-func same(a, b rules.Action) bool { return b != nil && rules.SameAction(a, b) }
+func sameAction(a, b rules.Action) bool { return b != nil && rules.SameAction(a, b) }
 
-// onlyEffect is the action of a rule that does one thing, beside counting.
-func onlyEffect(r *rules.Rule) rules.Action {
-	if effects(r) != 1 {
+// singleAction returns the only action of a rule, not counting counters; nil if it has none or
+// several.
+func singleAction(r *rules.Rule) rules.Action {
+	if countActions(r) != 1 {
 		return nil
 	}
 	for _, a := range r.Actions {
-		if _, counts := a.(rules.Count); !counts {
+		if _, isCounter := a.(rules.Count); !isCounter {
 			return a
 		}
 	}
 	return nil
 }
 
-// onlyStatic reports whether what the rule matches depends on nothing that rules change.
-func (w *walk) onlyStatic(r *rules.Rule) bool {
+// hasStaticMatches reports whether no match of the rule depends on state that rules modify.
+func (w *walk) hasStaticMatches(r *rules.Rule) bool {
 	for _, m := range r.Matches {
 		if !w.matches.isStatic(m) {
 			return false
@@ -110,34 +121,35 @@ func (w *walk) onlyStatic(r *rules.Rule) bool {
 	return true
 }
 
-// joinable reports whether rules that have only this action can be one.
-func (w *walk) joinable(t *rules.Table, action rules.Action) bool {
+// isMergeable reports whether rules that have only this action can be merged.
+func (w *walk) isMergeable(t *rules.Table, action rules.Action) bool {
 	if a, ok := action.(rules.SetMark); ok {
+		// The mark becomes mark&^Mask ^ Value: idempotent if Value has only bits that Mask clears.
 		return a.Value&^a.Mask == 0
 	}
-	return w.onlyDecides(t, action)
+	return w.isTerminalOrPureJump(t, action)
 }
 
-// onlyDecides reports whether the action ends the chain, or is a jump from which every packet comes
-// back as it was.
-func (w *walk) onlyDecides(t *rules.Table, action rules.Action) bool {
+// isTerminalOrPureJump reports whether the action ends the evaluation of the chain, or is a jump to
+// a pure chain.
+func (w *walk) isTerminalOrPureJump(t *rules.Table, action rules.Action) bool {
 	switch a := action.(type) {
 	case rules.Verdict, rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.TProxyDrop, rules.Reject:
 		return true
 	case rules.Jump:
 		target := w.chainOf(t, a.Chain)
-		return target != nil && w.changesNothing(t, target)
+		return target != nil && w.isPure(t, target)
 	}
 	return false
 }
 
-// changesNothing reports whether every packet that comes back from the chain is as it was, and its
-// way depends on nothing but what it is.
-func (w *walk) changesNothing(t *rules.Table, c *rules.Chain) bool {
-	if known, ok := w.harmless[c]; ok {
+// isPure reports whether the chain returns packets unmodified, and decides about a packet only by
+// what no rule modifies.
+func (w *walk) isPure(t *rules.Table, c *rules.Chain) bool {
+	if known, ok := w.pureChains[c]; ok {
 		return known
 	}
-	put(&w.harmless, c, false) // in a circle of jumps
+	lazySet(&w.pureChains, c, false) // ends the recursion if jumps form a cycle
 	for i := range c.Rules {
 		w.meter.work()
 		for _, m := range c.Rules[i].Matches {
@@ -146,16 +158,16 @@ func (w *walk) changesNothing(t *rules.Table, c *rules.Chain) bool {
 			}
 		}
 		for _, action := range c.Rules[i].Actions {
-			if _, counts := action.(rules.Count); !counts && !w.onlyDecides(t, action) {
+			if _, isCounter := action.(rules.Count); !isCounter && !w.isTerminalOrPureJump(t, action) {
 				return false
 			}
 		}
 	}
-	w.harmless[c] = true
+	w.pureChains[c] = true
 	return true
 }
 
-// chainOf finds a chain of the table by its name; nil if it has none.
+// chainOf returns the chain of the table with a name, or nil if there is none.
 func (w *walk) chainOf(t *rules.Table, name string) *rules.Chain {
 	index, ok := w.chains[t]
 	if !ok {
@@ -165,7 +177,7 @@ func (w *walk) chainOf(t *rules.Table, name string) *rules.Chain {
 			index[t.Chains[i].Name] = &t.Chains[i]
 		}
 		w.meter.take(int64(len(index)) * 64)
-		put(&w.chains, t, index)
+		lazySet(&w.chains, t, index)
 	}
 	return index[name]
 }

@@ -200,7 +200,7 @@ func (s *space) deviceNamed(names []rules.InterfaceName) set {
 		s.meter.charge(16 * len(names))
 		packets = s.within(device, s.devices.having(names))
 		s.meter.take(64)
-		put(&s.byNames, of, packets)
+		lazySet(&s.byNames, of, packets)
 	}
 	return packets
 }

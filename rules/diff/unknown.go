@@ -57,7 +57,7 @@ func (v *visit) ruleKey() string {
 				keys[i] = v.textKey(r, count)
 			}
 		}
-		put(&v.ruleKeys, v.chain.Chain, keys)
+		lazySet(&v.ruleKeys, v.chain.Chain, keys)
 	}
 	return keys[v.run.first]
 }
@@ -108,7 +108,7 @@ func (v *visit) undecided(text string, packets ...flow) {
 		v.meter.take(256)
 		v.unknown = append(v.unknown, u)
 		i = len(v.unknown)
-		put(&v.unknownIndex, u, i)
+		lazySet(&v.unknownIndex, u, i)
 	}
 	if v.one != nil && len(packets) > 0 {
 		last := len(v.summary.events) - 1

@@ -29,7 +29,7 @@ func (v *visit) rule() *rules.Rule { return &v.chain.Chain.Rules[v.run.first] }
 // flow applies the rules of the run to some packets.
 func (v *visit) flow(f flow) {
 	v.meter.work()
-	if v.run.acts {
+	if v.run.hasSideEffects {
 		// What may have an effect has one whether or not the rest of the rule matches
 		// (EffectsBeforeFailedMatch, SocketMarkIsWritten).
 		v.undecided(unknownIn(v.rule()), f)
@@ -52,7 +52,7 @@ func (v *visit) flow(f flow) {
 func (v *visit) guard(f flow) set {
 	seen := v.view(&f.progress)
 	packets := v.staticGuard(&seen)
-	if v.run.static {
+	if v.run.isStatic {
 		return packets
 	}
 	// A run with other matches is a single rule, and what these match depends on what was done to
@@ -70,14 +70,14 @@ func (v *visit) staticGuard(seen *view) set {
 	if v.one != nil {
 		return v.static(v.rule(), seen)
 	}
-	key := guarded{v.chain.Chain, v.run.first, *seen}
+	key := guardKey{v.chain.Chain, v.run.first, *seen}
 	packets, known := v.guards[key]
 	if known {
 		return packets
 	}
 	packets = v.unite(v.runGuards(seen))
 	v.meter.take(guardSize)
-	put(&v.guards, key, packets)
+	lazySet(&v.guards, key, packets)
 	return packets
 }
 
@@ -85,12 +85,12 @@ func (v *visit) staticGuard(seen *view) set {
 // but addresses, as iptables has for a list of prefixes, are one list: it becomes a set faster than
 // as many sets are united.
 func (v *visit) runGuards(seen *view) []set {
-	sets := make([]set, 0, v.run.behind-v.run.first)
+	sets := make([]set, 0, v.run.end-v.run.first)
 	var lists [rules.Destination + 1]netipx.IPSetBuilder
-	for i := v.run.first; i < v.run.behind; i++ {
+	for i := v.run.first; i < v.run.end; i++ {
 		v.meter.work()
 		r := &v.chain.Chain.Rules[i]
-		if m, ok := v.addressesOnly(r); ok && v.run.behind-v.run.first > 1 {
+		if m, ok := v.addressesOnly(r); ok && v.run.end-v.run.first > 1 {
 			v.meter.charge(textSteps * len(m.Ranges))
 			for _, r := range m.Ranges {
 				lists[m.Side].AddRange(r)

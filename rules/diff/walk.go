@@ -15,13 +15,13 @@ type walk struct {
 	side    string
 	matches matcher
 	marks   *marks
-	// runs holds the runs of each chain, harmless the chains that change no packet that returns,
+	// runs holds the runs of each chain, pureChains the chains that change no packet that returns,
 	// guards what each run matches.
-	runs     map[*rules.Chain][]run
-	harmless map[*rules.Chain]bool
-	guards   map[guarded]set
-	chains   map[*rules.Table]map[string]*rules.Chain
-	ruleKeys map[*rules.Chain][]string
+	runs       map[*rules.Chain][]run
+	pureChains map[*rules.Chain]bool
+	guards     map[guardKey]set
+	chains     map[*rules.Table]map[string]*rules.Chain
+	ruleKeys   map[*rules.Chain][]string
 	// summaries are what becomes of packets in chains, order the same in the order in which they
 	// were completed.
 	summaries map[call]*summary
@@ -90,8 +90,9 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	return w
 }
 
-// put adds to a map, which is made for the first key: for one packet most are never needed.
-func put[K comparable, V any](to *map[K]V, key K, value V) {
+// lazySet sets an element of a map, and makes the map first if it is nil. When one packet is explained,
+// most of these maps are never needed.
+func lazySet[K comparable, V any](to *map[K]V, key K, value V) {
 	if *to == nil {
 		*to = map[K]V{}
 	}
