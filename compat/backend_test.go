@@ -192,7 +192,7 @@ func TestLegacyWithoutIPv6LeavesNothingThere(t *testing.T) {
 	}
 }
 
-// A table that the rules do not need does not come into being: packets would pass it.
+// A table that the rules do not need does not are created: packets would pass it.
 func TestLegacyMakesNoMoreTablesThanItNeeds(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
@@ -269,7 +269,7 @@ func TestLegacyFindsAndRepairsDrift(t *testing.T) {
 	}
 }
 
-// Rules of others behind ours, and their policies, are no drift.
+// Rules of others after ours, and their policies, are no drift.
 func TestLegacyLeavesOthersOutOfTheComparison(t *testing.T) {
 	ns := netnstest.New(t)
 	b, rs := chosen(t, compat.BackendLegacy), compiled(t, tproxy)

@@ -179,7 +179,7 @@ func (d *headerDecoder) address(a xtables.Address, side rules.Side, invert uint8
 	if a.Mask.IsUnspecified() && (a.Addr.IsUnspecified() || a.Addr.Is6()) {
 		return // no packet of IPv4 has another address than 0.0.0.0 in no bits (ip_packet_match)
 	}
-	ones, _ := net.IPMask(a.Mask.AsSlice()).Size() // 0 if one is behind a zero
+	ones, _ := net.IPMask(a.Mask.AsSlice()).Size() // 0 if one is after a zero
 	p := netip.PrefixFrom(a.Addr, ones)
 	if ones == 0 || p.Masked() != p {
 		name := map[rules.Side]string{rules.Source: "source", rules.Destination: "destination"}[side]

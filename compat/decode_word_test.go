@@ -22,7 +22,7 @@ import (
 type word struct {
 	table string
 	rule  string // {8} and {6} in it are one of the family's addresses and another
-	// matches are beside that of the protocol, which the rule may compare with -p.
+	// matches are besides that of the protocol, which the rule may compare with -p.
 	matches []rules.Match
 	// actions are without the counter.
 	actions []rules.Action

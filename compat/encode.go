@@ -13,7 +13,7 @@ import (
 
 // encodeRule writes a rule of one family for a table of the kernel; decodeRule reads it back the
 // same. The rule must be one that xtables has: at most one value for each of its own comparisons,
-// conditions in the canonical order, and one action beside the counter that every rule has anyway.
+// conditions in the canonical order, and one action besides the counter that every rule has anyway.
 // The error names the condition or action that is not so.
 func encodeRule(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 	e := headerEncoder{family: family}

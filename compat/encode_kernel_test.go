@@ -261,7 +261,7 @@ const printed = `
 -A SLUICE_PREROUTING -p udp -m udp --sport 53 -j CT --zone 1
 `
 
-// What the kernel asks for beside the structures, as package xt says.
+// What the kernel asks for besides the structures, as package xt says.
 func TestKernelRefusesRulesInOtherPlaces(t *testing.T) {
 	redirect, proxied := rules.RedirectTo{Port: 1}, rules.TProxyDrop{Port: 1}
 	owner := []rules.Match{rules.MatchOwner{IDs: idRanges("0")}}

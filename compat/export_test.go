@@ -52,7 +52,7 @@ var LegacyTables = legacyTables
 // Described says what a feature is to people.
 var Described = described
 
-// Steps lists, for tests, what is written in which order: the tables, with "gate" behind those in
+// Steps lists, for tests, what is written in which order: the tables, with "gate" after those in
 // which the gate is shut.
 func Steps(want, live []rules.Table) []string {
 	var names []string

@@ -92,7 +92,7 @@ func letsNothingPass(t *testing.T, ns *netns.NS) []rules.Fate {
 	return fates
 }
 
-// TestNoStepLetsAnythingPass ends a change behind each of its steps. The next one finishes.
+// TestNoStepLetsAnythingPass ends a change after each of its steps. The next one finishes.
 func TestNoStepLetsAnythingPass(t *testing.T) {
 	ns := netnstest.New(t)
 	b := chosen(t, compat.BackendLegacy)

@@ -87,7 +87,8 @@ func (d dice) redirect() rules.Redirect {
 	return r
 }
 
-// anyPacket draws a packet of the values that the rulesets are drawn from, and of some beside them.
+// anyPacket draws a packet of the values that the rulesets are drawn from, and of some besides
+// them.
 func anyPacket(r *rand.Rand) rules.Packet {
 	addrs := []string{"10.1.2.3", "10.96.0.10", "11.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.6", "192.0.2.1"}
 	if r.IntN(2) == 0 {

@@ -239,7 +239,7 @@ func TestTablesOfIstioNFTablesAreKnown(t *testing.T) {
 }
 
 // TestLiveRulesAreOfOneMoment reads while a program replaces tables of iptables-legacy one after
-// the other, first mangle and then raw: no reading has a raw that is newer than the mangle beside
+// the other, first mangle and then raw: no reading has a raw that is newer than the mangle next to
 // it, though mangle is read first.
 func TestLiveRulesAreOfOneMoment(t *testing.T) {
 	ns := netnstest.New(t)

@@ -68,7 +68,7 @@ func applyWithoutWritingLegacy(ns *netns.NS, _ *bufio.Reader) error {
 	return nil
 }
 
-// When the nft package's Apply fails behind its transaction, the move goes on, and the error is
+// When the nft package's Apply fails after its transaction, the move goes on, and the error is
 // told; if the rules are not there, it is undone.
 func TestAMoveWhoseRoutesFail(t *testing.T) {
 	failed := errors.New("the rules are in place, but not all old routes are gone")

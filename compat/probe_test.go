@@ -88,8 +88,8 @@ func TestDescribedNamesOptionModuleAndVersion(t *testing.T) {
 	}
 }
 
-// TestARefusalNamesWhatTheKernelLacks runs where the kernel has not got TPROXY's target, as far as
-// it can be asked.
+// TestARefusalNamesWhatTheKernelLacks runs where the kernel does not have TPROXY's target, as far
+// as it can be asked.
 func TestARefusalNamesWhatTheKernelLacks(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A backend is the kernel's, but for what a test puts in the place of its methods.
+// A backend is the kernel's, but for what a test puts instead of its methods.
 type backend struct {
 	compat.Backend
 	apply func(*netns.NS, rules.Ruleset) (compat.Result, error)
@@ -37,7 +37,7 @@ func (b backend) Check(ns *netns.NS, rs rules.Ruleset, since compat.Snapshot) (c
 	return b.Backend.Check(ns, rs, since)
 }
 
-// use puts a backend in the place of each backend's.
+// use puts a backend instead of each backend's.
 func (w *world) use(t *testing.T, b backend) {
 	t.Helper()
 	w.Backend = func(e compat.BackendName) (_ compat.Backend, err error) {

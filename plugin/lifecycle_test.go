@@ -116,7 +116,7 @@ func TestLifeOfAPod(t *testing.T) {
 	}
 }
 
-// tamper removes the rules behind the plugin's back.
+// tamper removes the rules between two calls of the plugin.
 func tamper(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	b, err := compat.Choose(compat.BackendAuto)

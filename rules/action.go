@@ -99,7 +99,7 @@ type SetZone struct {
 // Notrack keeps conntrack from the packet, unless an earlier rule has put it into a zone.
 type Notrack struct{}
 
-// Require ends the rule for packets that do not fulfil the match. It stands for a match behind an
+// Require ends the rule for packets that do not fulfil the match. It represents a match after an
 // action.
 type Require struct{ Match Match }
 

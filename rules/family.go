@@ -13,7 +13,7 @@ func DecidesFamily(a netip.Addr) bool {
 	return a.IsValid() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsLinkLocalMulticast()
 }
 
-// CapturesIPv6 reports whether the IPv6 of a pod with these addresses is captured beside its IPv4,
+// CapturesIPv6 reports whether the IPv6 of a pod with these addresses is captured besides its IPv4,
 // as Istio decides it: by the first of them, and in a dual-stack pod by whether there is one of
 // IPv6 at all. Each must decide (see [DecidesFamily]); without any it is false.
 func CapturesIPv6(addresses []netip.Addr, dualStack bool) bool {

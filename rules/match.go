@@ -69,7 +69,7 @@ type MatchProtocol struct {
 }
 
 // MatchPort matches a port of the protocols that have ports (see [Protocol.HasPorts]); it stands
-// beside a MatchProtocol of these.
+// besides a MatchProtocol of these.
 type MatchPort struct {
 	Side  Side
 	Not   bool

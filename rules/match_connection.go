@@ -6,7 +6,7 @@ import (
 )
 
 // MatchState matches the state of the packet's connection. A packet has one of the states of
-// [State], and beside it [SNAT] or [DNAT] if its connection is translated.
+// [State], and besides it [SNAT] or [DNAT] if its connection is translated.
 type MatchState struct {
 	Not    bool
 	States StateSet

@@ -12,7 +12,7 @@ import (
 )
 
 // A population is packets that differ in all that some rulesets can tell apart: for each part of a
-// packet, the values at and beside every boundary that occurs in a rule. Values that no rule tells
+// packet, the values at and besides every boundary that occurs in a rule. Values that no rule tells
 // apart count as one, so that all combinations stand for all packets.
 type population struct {
 	family     rules.Family
@@ -204,7 +204,7 @@ func setAddr(p *rules.Packet, side rules.Side, a netip.Addr) {
 	*end = netip.AddrPortFrom(a, end.Port())
 }
 
-// portValues are ordinary ports, and those at and beside both ends of each range.
+// portValues are ordinary ports, and those at and besides both ends of each range.
 func (v vocabulary) portValues(side rules.Side) []uint16 {
 	values := []uint16{8080, 40000}
 	for _, m := range of[rules.MatchPort](v) {
@@ -255,7 +255,7 @@ func setInterface(p *rules.Packet, h rules.Hook, name string) {
 	}
 }
 
-// idValues are root, an ordinary one, and those at and beside both ends of each range.
+// idValues are root, an ordinary one, and those at and besides both ends of each range.
 func (v vocabulary) idValues(group bool) []uint32 {
 	values := []uint32{0, 5000}
 	for _, m := range of[rules.MatchOwner](v) {

@@ -87,7 +87,7 @@ type Base struct {
 	// Order says which of several chains at one position runs first: the one with the smaller
 	// number. It is 0 but where the kernel's order has been read, and has no part in a comparison.
 	// At [ConntrackPriority] a chain with a negative number runs before conntrack, one with a
-	// positive number behind it; 0 is not known.
+	// positive number after it; 0 is not known.
 	Order int
 	// Drop is the policy: what happens to a packet that leaves the chain at its end.
 	Drop bool
@@ -192,7 +192,7 @@ type Hits struct{ Packets, Bytes uint64 }
 type Routing struct {
 	// Policies are the policy routes, at most one a family.
 	Policies []PolicyRoute
-	// LoopbackAddrs are addresses of lo beside the kernel's own: ::6, from which the proxy makes
+	// LoopbackAddrs are addresses of lo besides the kernel's own: ::6, from which the proxy makes
 	// its inbound connections. (127.0.0.6 needs none: all of 127.0.0.0/8 is local.)
 	LoopbackAddrs []netip.Addr
 

@@ -110,10 +110,10 @@ func decisions(t rules.Trace) string {
 	return b.String()
 }
 
-// isFulfilled reports whether a packet fulfils a match, behind conntrack.
+// isFulfilled reports whether a packet fulfils a match, after conntrack.
 func isFulfilled(m rules.Match, p rules.Packet) bool { return len(fulfilled([]rules.Match{m}, p)) > 0 }
 
-// fulfilled returns the indices of the matches that a packet fulfils, behind conntrack.
+// fulfilled returns the indices of the matches that a packet fulfils, after conntrack.
 func fulfilled[M rules.Match](matches []M, p rules.Packet) []int {
 	zero := func(a netip.AddrPort, beside netip.AddrPort) netip.AddrPort {
 		switch {

@@ -18,7 +18,7 @@ type Unknown struct {
 	// Data is what Text does not say of it. Two unknowns in the same rule of two rulesets are the
 	// same if Text and Data are equal; NoData is equal to nothing.
 	Data string
-	// State names what it depends on beside the packet and what Records and Writes change: a list
+	// State names what it depends on besides the packet and what Records and Writes change: a list
 	// of addresses, labels. Conditions of one state see what was written to it. If it is empty,
 	// Draws has a state of the rule's own, such as a limit's; Reads may depend on any state.
 	State string
@@ -28,7 +28,7 @@ type Unknown struct {
 // elements of a set that change.
 const NoData = "\x00"
 
-// Effect is what an [Unknown] may do to a packet, beside ending its rule.
+// Effect is what an [Unknown] may do to a packet, besides ending its rule.
 type Effect uint8
 
 // The effects.

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Facts are what is to be known of a namespace and its kernel. An error beside a fact is why that
+// Facts are what is to be known of a namespace and its kernel. The error of a fact says why that
 // fact is missing.
 type Facts struct {
 	// Kernel is the release of the running kernel, such as 6.18.44.

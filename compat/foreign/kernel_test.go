@@ -206,7 +206,8 @@ func TestAReadingHoldsUntilALegacyTableChanges(t *testing.T) {
 	}
 }
 
-// BenchmarkHolds measures what each audit of a pod costs beside the comparison of its own rules.
+// BenchmarkHolds measures what each audit of a pod costs in addition to the comparison of its own
+// rules.
 func BenchmarkHolds(b *testing.B) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		b.Run(string(e), func(b *testing.B) {

@@ -7,7 +7,7 @@ import (
 )
 
 // BoundaryPackets draws packets from the boundaries of the classes into which the rulesets divide
-// packets: for each rule of each of them a packet of which the fields lie at or beside an end of
+// packets: for each rule of each of them a packet of which the fields lie at or next to an end of
 // what the rule's matches ask for, and as a rule those of the jumps that lead to its chain. The
 // packets can be sent one after the other.
 func (g *Generator) BoundaryPackets(n *Network, count int, rulesets ...*rules.Ruleset) []rules.Packet {
@@ -99,7 +99,7 @@ func (g *Generator) caller(w way) (way, bool) {
 	return draw(g, list...), true
 }
 
-// matchesOf returns the matches of a rule, also those behind statements.
+// matchesOf returns the matches of a rule, also those after statements.
 func matchesOf(r *rules.Rule) []rules.Match {
 	list := r.Matches[:len(r.Matches):len(r.Matches)]
 	for _, a := range r.Actions {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Each packet ends with magic and a token of four bytes. Before these, notesAt bytes behind the IP
+// Each packet ends with magic and a token of four bytes. Before these, notesAt bytes after the IP
 // header, there is room for the witness to write to (see note).
 const (
 	magic     = 0x51ce0a5d
@@ -234,7 +234,7 @@ func decode(b []byte) decoded {
 	return d
 }
 
-// readAnswer reads the answer to a rejected packet, from behind the IP header: a reset, or an ICMP
+// readAnswer reads the answer to a rejected packet after the IP header: a reset, or an ICMP
 // error, which carries the packet with its token.
 func (d *decoded) readAnswer(b []byte) {
 	switch {

@@ -73,7 +73,7 @@ func TestTheKernelKeepsTheConstraints(t *testing.T) {
 	}
 }
 
-// counting counts the UDP packets to each port before the rules and behind routing, and redirects
+// counting counts the UDP packets to each port before the rules and after routing, and redirects
 // one port to another.
 func counting(ports []uint16, redirected, to uint16) rules.Ruleset {
 	before := rules.Chain{Name: "prerouting", Base: &rules.Base{Hook: rules.Prerouting, Priority: -300}}

@@ -299,7 +299,7 @@ func beforeConntrackFacts() (list factList) {
 }
 
 // atConntrackFacts returns facts about chains at conntrack's own priority, and about its actions
-// behind it.
+// after it.
 func atConntrackFacts() (list factList) {
 	list.add(diff.ConntrackPriorityTies, "nft: zone at -200",
 		one(chains(rules.Inet, []string{base("filter", "prerouting", "-200"), "ct zone set 5"})),

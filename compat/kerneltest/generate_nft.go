@@ -136,7 +136,7 @@ func (d *nftDraw) anyRule() Rule {
 	}
 	for range draw(d.Generator, 0, 0, 1, 1, 1, 2) {
 		statement := d.statement()
-		// Mostly behind the matches.
+		// Mostly after the matches.
 		at := len(r)
 		if d.oneIn(3) {
 			at = d.below(len(r) + 1)

@@ -151,7 +151,7 @@ func option(term string) string {
 	case "--syn":
 		return "--tcp-flags"
 	case "--dport", "--sport":
-		// Behind -m multiport they would abbreviate its options.
+		// After -m multiport they would abbreviate its options.
 		return "multiport"
 	}
 	return words[0]

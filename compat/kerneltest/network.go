@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The interfaces of the pod beside lo. eth2 has no address but is up.
+// The interfaces of the pod besides lo. eth2 has no address but is up.
 var interfaces = []string{"eth0", "eth1", "eth2"}
 
 // LocalMark is the mark with which the pod routes packets to itself.
@@ -62,7 +62,7 @@ type device struct {
 	addrs []netip.Addr // in the kernel's order
 }
 
-// NewNetwork makes the namespaces. [unix.EPERM] is in the error without CAP_SYS_ADMIN and
+// NewNetwork makes the namespaces. [unix.EPERM] is wrapped by the error without CAP_SYS_ADMIN and
 // CAP_NET_ADMIN.
 func NewNetwork() (*Network, error) {
 	n := &Network{

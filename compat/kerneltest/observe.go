@@ -112,7 +112,7 @@ func someCPU(set *unix.CPUSet) int {
 	}
 }
 
-// ErrUnsendable is in the error of a packet that the network cannot send.
+// ErrUnsendable is wrapped by the error of a packet that the network cannot send.
 var ErrUnsendable = errors.New("cannot be sent")
 
 // check returns an error if the packet was not what it should have been.

@@ -12,7 +12,7 @@ import (
 )
 
 // TestChainsAtConntracksPriority holds that a chain at exactly conntrack's priority runs before
-// conntrack if conntrack was there first, and behind it otherwise: what was registered last runs
+// conntrack if conntrack was there first, and after it otherwise: what was registered last runs
 // first. So the text of the rules does not say whether such a chain can choose a zone.
 func TestChainsAtConntracksPriority(t *testing.T) {
 	const (

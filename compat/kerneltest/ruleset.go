@@ -45,7 +45,7 @@ type Chain struct {
 // A Rule is the words of a rule, in terms that can be left out one by one.
 type Rule []string
 
-// String writes what the programs are given, each behind a comment with its name.
+// String writes what the programs are given, each after a comment with its name.
 func (rs Ruleset) String() string {
 	var text strings.Builder
 	for _, r := range rs.runs() {

@@ -26,7 +26,7 @@ const WitnessTable = "witness"
 // sentinelPort is the port of the packets that say that all earlier ones are through.
 const sentinelPort = 65534
 
-// The witness runs before and behind all chains of a ruleset. It drops packets when they are
+// The witness runs before and after all chains of a ruleset. It drops packets when they are
 // observed completely.
 //
 // The tables of one family send copies of packets that arrive in frames of [withoutSocket]: a copy
@@ -119,7 +119,7 @@ func (n *Network) addNotes() error {
 // IsRefused reports whether a program has refused its input.
 func IsRefused(err error) bool { return errors.Is(err, errRefused) }
 
-// errRefused is in the error of a program that ended with a status other than 0.
+// errRefused is wrapped by the error of a program that ended with a status other than 0.
 var errRefused = errors.New("refused")
 
 // run runs a program in the namespace.

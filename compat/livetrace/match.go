@@ -78,7 +78,7 @@ func verdictText(v trace.Verdict) string {
 	return "accept"
 }
 
-// Match names the rules that a packet met. The packet has what is known beside its events, such as
+// Match names the rules that a packet met. The packet has what is known besides its events, such as
 // its owner and the names of interfaces. The ruleset is the live one. Match returns false if the
 // first event of the packet was lost.
 func Match(rs *rules.Ruleset, p trace.Packet, packet rules.Packet, ownerKnown bool) (Observation, bool) {

@@ -71,7 +71,7 @@ func (r *ruleReader) address(text string) (netip.Addr, bool) {
 	return a.WithZone(""), err == nil && rules.FamilyOf(a) == r.family
 }
 
-// maskBits reads the length of a prefix, or a mask; -1 for a mask with a one behind a zero.
+// maskBits reads the length of a prefix, or a mask; -1 for a mask with a one after a zero.
 func (r *ruleReader) maskBits(text string, most int) (int, bool) {
 	if n, ok := number(text, 8); ok {
 		return int(n), int(n) <= most

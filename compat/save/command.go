@@ -139,7 +139,7 @@ func (p *parser) deleteChain(c *chain, at word) *SyntaxError {
 	return p.at(at, "a chain to delete that no rule jumps to: %s does", p.table().jumper(c).name)
 }
 
-// ruleCommand reads what is behind -A, -I or -D.
+// ruleCommand reads the rest of -A, -I or -D.
 func (p *parser) ruleCommand(name string, words []word, hits *rules.Hits) *SyntaxError {
 	if len(words) == 0 {
 		return p.atEnd("a chain")
@@ -187,7 +187,7 @@ func (p *parser) ruleNumber(name string, c *chain, w word) (int, *SyntaxError) {
 	}
 	last := c.rules.length
 	if name == "-I" {
-		last++ // the place behind the last rule
+		last++ // a new rule after the last one
 	}
 	n, err := strconv.Atoi(w.raw)
 	if err != nil || n < 1 || n > last {

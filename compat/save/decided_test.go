@@ -45,7 +45,7 @@ func familyOfFile(name string) rules.Family {
 
 // TestRulesOfProgramsAreDecided counts what cannot be decided of the rules of programs: nothing may
 // be unknown that decides about a packet where they are compared with themselves, with a ruleset
-// that has ours beside them, or with one that drops a port before them.
+// that has ours in addition to them, or with one that drops a port before them.
 func TestRulesOfProgramsAreDecided(t *testing.T) {
 	parameters := rules.DefaultRedirect()
 	parameters.IPv6, parameters.InboundPorts = true, rules.PortSelection{All: true}

@@ -5,7 +5,7 @@
 // A rule becomes what it does. What the model has no word for is [rules.Unknown] with exactly the
 // words that say it, never a guess, and with what it may do: other matches and targets, and names
 // of users, services or hosts, since nothing is looked up. An unknown match that may do more than
-// end the rule is one of the rule's actions, and the matches behind it follow it as
+// end the rule is one of the rule's actions, and the matches after it follow it as
 // [rules.Require]. LOG, NFLOG, ULOG, TRACE, AUDIT, RATEEST, IDLETIMER and LED change nothing about
 // a packet, so that such a rule only counts.
 //

@@ -43,7 +43,7 @@ func (r *ruleReader) headers(others int) (list [][]rules.Match, merged bool) {
 	return h.matches(), false
 }
 
-// headerSize is what a rule counts for beside its match modules: itself, as two matches, and some
+// headerSize is what a rule counts for besides its match modules: itself, as two matches, and some
 // for what its header compares.
 const headerSize = 4
 

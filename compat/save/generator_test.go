@@ -247,7 +247,7 @@ func (g *generator) icmp() rules.Protocol {
 	return rules.ICMP
 }
 
-// addRich draws conditions beside those that every table has.
+// addRich draws conditions besides those that every table has.
 func (g *generator) addRich(t *rapid.T, r *rules.Rule, protocol rules.Protocol, free bool) {
 	not := rapid.Bool().Draw(t, "not")
 	list := []rules.Match{
@@ -288,7 +288,7 @@ func (g *generator) addrType(t *rapid.T, not bool) rules.Match {
 	return m
 }
 
-// richTargets draws what a rule may do beside what every table has.
+// richTargets draws what a rule may do besides what every table has.
 func (g *generator) richTargets(t *rapid.T, port uint16, hasPorts, free bool) []rules.Action {
 	bits := rapid.OneOf(rapid.Just(^uint32(0)), rapid.Uint32Range(1, 1<<32-2))
 	a, b, value := bits.Draw(t, "bits"), bits.Draw(t, "other bits"), rapid.Uint32().Draw(t, "value")

@@ -102,7 +102,7 @@ func TestExplainNamesWhatAlternativesDependOn(t *testing.T) {
 	}
 }
 
-// TestReasonIsThatOfTheFate holds that a redirection beside a drop is explained by the rule that
+// TestReasonIsThatOfTheFate holds that a redirection besides a drop is explained by the rule that
 // redirects.
 func TestReasonIsThatOfTheFate(t *testing.T) {
 	const redirect = "-A PREROUTING -p tcp -j REDIRECT --to-ports 9"

@@ -234,7 +234,7 @@ func (r *istioRun) failure() string {
 		return ""
 	}
 	if strings.HasPrefix(r.last.title(), "panic: ") {
-		return r.last.title() // what is behind it is where in the program
+		return r.last.title() // what is after it is where in the program
 	}
 	return strings.TrimSpace(r.last.message())
 }

@@ -118,7 +118,7 @@ func (r *logReader) add(level string, first textLine) {
 	r.entries = append(r.entries, logEntry{level: level, lines: []textLine{first}})
 }
 
-// behind is the line without its first n bytes.
+// behind returns the line without its first n bytes.
 func (l textLine) behind(n int) textLine {
 	l.text = l.text[n:]
 	if l.before >= 0 {

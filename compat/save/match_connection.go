@@ -27,7 +27,7 @@ var statusBits = []namedBits{
 	{"CONFIRMED", uint8(rules.StatusConfirmed)},
 }
 
-// connection reads the matches conntrack and state. Beside --ctstate other options are more than a
+// connection reads the matches conntrack and state. Besides --ctstate other options are more than a
 // second condition: a packet without a connection matches by its state alone (conntrack_mt in
 // net/netfilter/xt_conntrack.c).
 func (r *moduleReader) connection() []rules.Match {

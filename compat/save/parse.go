@@ -19,7 +19,7 @@ import (
 // The [rules.Rule.Line] of a rule is the number of its line; with its counter it is what the
 // kernel's rule would have, and every rule counts. File is the name that errors have for the text.
 // An error of the syntax is a [*SyntaxError]; all of a text, up to twenty, are joined, and no table
-// is returned beside them. Two blocks of one table are such an error, since the text of two
+// is returned besides them. Two blocks of one table are such an error, since the text of two
 // programs may hold two tables of that name. A text without any table is one error, which says what
 // the text looks like: an empty text is no ruleset, since it is what a command that failed has
 // printed.
@@ -160,7 +160,7 @@ func (p *parser) readLine() *SyntaxError {
 	return p.command(words)
 }
 
-// comment looks for the one comment that says something: iptables-nft-save writes it instead of a table that it cannot show.
+// comment looks for the one comment that says something: iptables-nft-save writes it for a table that it cannot show.
 func (p *parser) comment() *SyntaxError {
 	if strings.Contains(p.line.text, " is incompatible, use 'nft' tool") {
 		return p.at(word{raw: p.line.text, column: 1}, "the table itself: it is not in this text")

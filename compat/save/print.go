@@ -16,7 +16,7 @@ import (
 // names of sets, positions, and a range of all ports, which means nothing, do not come back.
 //
 // A rule must be one that xtables has: a comparison of each kind with one interface, one range of
-// addresses, one protocol, one range of ids or up to fifteen ports, and at most one action beside
+// addresses, one protocol, one range of ids or up to fifteen ports, and at most one action besides
 // the counter. The error names table, chain and rule for all that cannot be written, or else is
 // w's; of tables with such a rule nothing is written. What the kernel allows at some hooks only (an
 // owner, TPROXY) is written wherever it is.
@@ -90,7 +90,7 @@ func (p *tablePrinter) print() {
 	p.WriteString("COMMIT\n")
 }
 
-// policy returns what stands behind the name of the chain.
+// policy returns the policy of the chain as iptables-save prints it.
 func (p *tablePrinter) policy() (string, error) {
 	c := p.chain
 	hook, builtIn := HookOf(p.table.Name, c.Name)

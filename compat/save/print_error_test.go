@@ -68,7 +68,7 @@ func TestPrintNamesWhatCannotBeWritten(t *testing.T) {
 	for _, tc := range []struct {
 		table string
 		rule  rules.Rule
-		want  string // behind the place
+		want  string // after the place
 	}{
 		{"nat", ruleOf(rules.Accept, rules.Drop), "accept drop: iptables has one action for each rule"},
 		{"nat", ruleOf(rules.Count{}, rules.Count{}), "counter: iptables has no such target"},

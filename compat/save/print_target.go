@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// actions writes the target, behind an optional counter.
+// actions writes the target, after an optional counter.
 func (w *rulePrinter) actions(list []rules.Action) error {
 	if len(list) > 0 && list[0] == (rules.Count{}) {
 		list = list[1:]

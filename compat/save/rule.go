@@ -38,7 +38,7 @@ type option struct {
 	values [2]word // as many as the option has
 }
 
-// readRule reads what is behind the chain of a rule. Several addresses make several rules, and a
+// readRule reads the rest of a rule after its chain. Several addresses make several rules, and a
 // rule for the other family makes none; merged reports that the one rule stands for several. Hits
 // is the counter before the command, nil if there is none.
 func (p *parser) readRule(
@@ -85,7 +85,7 @@ const maxRuleWords = 1024
 
 // conditions returns what the matches of the rule ask for. The kernel evaluates them in the order
 // in which the rule names them, and ends the rule at the first that is not fulfilled. So a match
-// that may do something to the packet is an action, and the matches behind it are required after
+// that may do something to the packet is an action, and the matches after it are required after
 // it.
 func (r *ruleReader) conditions() (matches []rules.Match, actions []rules.Action) {
 	for _, m := range r.modules {
@@ -176,7 +176,7 @@ func (r *ruleReader) readOption() {
 	}
 }
 
-// splitOption parts an option "--dport=80", also behind a "!".
+// splitOption parts an option "--dport=80", also after a "!".
 func (r *ruleReader) splitOption() {
 	i := 0
 	if r.words[0].is("!") && len(r.words) > 1 {

@@ -311,7 +311,7 @@ func TestPrintRuleAsItWasParsed(t *testing.T) {
 }
 
 // An unknown match says what it may do. One that may do anything comes after what the rule asks for
-// before it, and what the rule asks for behind it is required after it.
+// before it, and what the rule asks for after it is required after it.
 func TestParseSaysWhatTheUnknownMayDo(t *testing.T) {
 	for _, tc := range []struct {
 		table, rule string

@@ -61,8 +61,8 @@ func (r *ruleReader) action() rules.Action {
 	return a
 }
 
-// only returns the one option that a target must have. Others beside it that are allowed are known,
-// but have no word in the model.
+// only returns the one option that a target must have. Others besides it that are allowed are
+// known, but have no word in the model.
 func (r *moduleReader) only(names ...string) *option {
 	var found *option
 	for _, name := range names {

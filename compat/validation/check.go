@@ -59,7 +59,7 @@ type Result struct {
 	// Empty reports that the parameters capture no connection of the application's, neither in nor
 	// out, and no DNS: there is nothing to prove, whatever the checks say.
 	Empty bool
-	// Running reports that a proxy listened already, so that no listener was opened beside it.
+	// Running reports that a proxy listened already, so that no listener was opened besides it.
 	Running bool
 	// Attempts is how often all was tried before nothing failed or the time was over.
 	Attempts int

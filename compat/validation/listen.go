@@ -67,7 +67,7 @@ func (l *listeners) announce(c caller, a arrival) bool {
 }
 
 // listen opens a listener on a thread of the namespace, with the owner that the thread has.
-// [unix.EADDRINUSE] is in the error when somebody else listens there.
+// [unix.EADDRINUSE] is wrapped by the error when somebody else listens there.
 func (l *listeners) listen(e endpoint) error {
 	// Without SO_REUSEPORT, which a proxy's listener has: with it a listener of the proxy's own
 	// user would be given some of the connections that are the proxy's.

@@ -15,7 +15,7 @@ import (
 type owners struct {
 	self       rules.Owner
 	uids, gids idMap
-	// unmapped is why nobody else's sockets can be made, where the numbers could not be found out.
+	// unmapped is why sockets of other users cannot be made, where the numbers could not be found out.
 	unmapped error
 }
 

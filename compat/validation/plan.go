@@ -29,7 +29,7 @@ type probe struct {
 	agent *rules.Owner
 }
 
-// surroundings are what a plan depends on beside the parameters.
+// surroundings are what a plan depends on besides the parameters.
 type surroundings struct {
 	self rules.Owner
 	can  func(rules.Owner) bool

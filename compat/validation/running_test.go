@@ -43,7 +43,7 @@ func runFromNeighbour(t *testing.T, bed *testbed.Bed, o Options) (r Result) {
 	return r
 }
 
-// Beside a running proxy everything is proved too, and the proxy gets each connection that is its
+// Besides a running proxy everything is proved too, and the proxy gets each connection that is its
 // own.
 func TestRunningProxyIsNotDisturbed(t *testing.T) {
 	for _, mode := range bothModes {

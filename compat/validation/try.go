@@ -39,7 +39,7 @@ const (
 	unknown                   // it was taken, but the kernel does not say by whom
 )
 
-// listen opens the listeners that the probes may arrive at, for this attempt. Beside a running
+// listen opens the listeners that the probes may arrive at, for this attempt. Besides a running
 // proxy there are none: they would take connections that are the proxy's.
 func (v *validator) listen(l *listeners, probes []probe) {
 	opened := map[endpoint]error{}
@@ -75,7 +75,7 @@ func (v *validator) listen(l *listeners, probes []probe) {
 }
 
 // captureEndpoint is where the proxy would listen for the probe: only on the loopback address when
-// that is enough, so that nobody else can come.
+// that is enough, so that nothing else can arrive.
 func (v *validator) captureEndpoint(t *probe) endpoint {
 	f := t.packet.Family()
 	at := loopbackOf(f)

@@ -113,7 +113,7 @@ func NamedInterface(name string, prefix bool) (Interface, error) {
 	}
 	compared := len(name)
 	if !prefix {
-		compared++ // and the zero behind it
+		compared++ // and the zero after it
 	}
 	copy(i.Name[:], name)
 	copy(i.Mask[:], bytes.Repeat([]byte{0xff}, compared))

@@ -197,7 +197,7 @@ func TestAddChainRefuses(t *testing.T) {
 	}
 }
 
-// A table that nobody has asked for yet comes into being as the kernel makes it, and can be edited
+// A table that nobody has asked for yet is created as the kernel makes it, and can be edited
 // at once.
 func TestOpenCreatesTheTable(t *testing.T) {
 	chains := map[string]string{

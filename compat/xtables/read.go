@@ -80,9 +80,9 @@ func readProc(path string) ([]byte, error) {
 	}
 }
 
-// Read returns a table of the namespace (nil: the current one). [fs.ErrNotExist] is in the error if
-// the table does not exist; reading never creates it. It needs CAP_NET_ADMIN and CAP_NET_RAW in the
-// user namespace that owns the network namespace.
+// Read returns a table of the namespace (nil: the current one). [fs.ErrNotExist] is wrapped by the
+// error if the table does not exist; reading never creates it. It needs CAP_NET_ADMIN and
+// CAP_NET_RAW in the user namespace that owns the network namespace.
 func Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	var t *Table
 	err := do(ns, "read", ID{family, name}, func(c *conn) (err error) {
@@ -98,7 +98,7 @@ func Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 // Open returns a table of the namespace (nil: the current one) like [Read], and creates it if it
 // does not exist, with empty built-in chains of policy accept. The kernel loads the module of the
 // table if necessary, and from then on the packets of the namespace traverse the table.
-// [fs.ErrNotExist] is in the error if the kernel has no such table.
+// [fs.ErrNotExist] is wrapped by the error if the kernel has no such table.
 func Open(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	var t *Table
 	err := do(ns, "open", ID{family, name}, func(c *conn) (err error) {

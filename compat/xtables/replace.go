@@ -14,10 +14,10 @@ import (
 // Replace makes the table, as it was read and then edited, the one that the kernel has: at once, so
 // that each packet meets the old rules or the new ones. The rules that were there keep their
 // counters; for a moment these lack what was counted before. What the kernel keeps of some matches
-// beside (-m limit, quota, statistic) starts anew, as with any change by iptables-legacy.
+// besides (-m limit, quota, statistic) starts anew, as with any change by iptables-legacy.
 //
-// [ErrChanged] is in the error if another process has changed the table since it was read. The
-// kernel compares no more than the number of entries, so a change between our last look and the
+// [ErrChanged] is wrapped by the error if another process has changed the table since it was read.
+// The kernel compares no more than the number of entries, so a change between our last look and the
 // replacement that keeps that number, as of a policy, is overwritten; iptables' own lock file is
 // not taken. Afterwards the table is read again: t is then what the kernel has, unless there is a
 // [ReplacedError]. After any other error nothing has changed.

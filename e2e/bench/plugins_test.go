@@ -60,7 +60,7 @@ func newWorld(b *testing.B, tools bench.Tools) *world {
 }
 
 // startAgent starts what of the node agent answers the plugin of the run directory: the socket, and
-// the mirror of the node's pods behind it.
+// the mirror of the node's pods after it.
 func (w *world) startAgent(b *testing.B, runDir string) {
 	api := apiservertest.Start(b) // the plugin's is in the node's namespace
 	api.Put(w.texts...)

@@ -32,7 +32,7 @@ type Contestant struct {
 type Task struct {
 	// Do does it, and returns what that took.
 	Do func() (Sample, error)
-	// Count does it in the place of Do, once, and returns what cannot be counted without making it
+	// Count does it instead of Do, once, and returns what cannot be counted without making it
 	// slow; nil if there is nothing.
 	Count func() (Sample, error)
 	// Check tells afterwards whether the task was really done; nil if Do's error says enough.

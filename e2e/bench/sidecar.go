@@ -17,7 +17,7 @@ type Sidecar struct {
 	Plain bool
 	// Single is for a pod that has IPv4 only.
 	Single bool
-	// Other puts another prefix in the place of the last one.
+	// Other puts another prefix instead of the last one.
 	Other bool
 }
 

@@ -85,7 +85,7 @@ func (d *disk) install(o Options, s *build.Software) error {
 	return nil
 }
 
-// libraries links the folders of libraries, which a distribution has in /usr or beside it.
+// libraries links the folders of libraries, which a distribution has in /usr or next to it.
 func (d *disk) libraries() {
 	for _, name := range []string{"lib", "lib32", "lib64", "libx32"} {
 		if _, err := os.Stat(filepath.Join("/usr", name)); err == nil {

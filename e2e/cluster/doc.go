@@ -25,8 +25,8 @@
 // # What it is not
 //
 // The kernel is this machine's: what is not in a namespace (modules, the time, most of /proc/sys
-// beside net) a privileged pod can change for all. The sysctls that the kubelet sets are covered by
-// files of the node's own.
+// other than net) a privileged pod can change for all. The sysctls that the kubelet sets are
+// covered by files of the node's own.
 //
 // # kind
 //

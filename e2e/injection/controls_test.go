@@ -78,5 +78,5 @@ var controls = []control{
 	},
 }
 
-// usualExcluded: the plugin leaves the usual status port alone beside the mesh's own.
+// usualExcluded: the plugin leaves the usual status port alone besides the mesh's own.
 var usualExcluded = []difference{usualStatusPortExcluded}

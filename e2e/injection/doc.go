@@ -4,7 +4,7 @@
 //	build     pilot-discovery, which is istiod, and pilot-agent, at the version that go.mod says, as a module of their own
 //	cmd       pilot-agent with a stand-in for Envoy
 //
-// [Start] runs istiod as Istio's chart installs it, with a double in the place of the API server,
+// [Start] runs istiod as Istio's chart installs it, with a double instead of the API server,
 // and [Istiod.Inject] asks its webhook. The tests have each pod injected twice: for a CNI plugin,
 // and for istio-init, which says what the plugin is to do.
 package injection

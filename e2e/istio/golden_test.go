@@ -27,7 +27,7 @@ var leftovers = map[string]string{
 var otherModes = []string{"099-mode-lowercase", "09a-mode-none"}
 
 // TestRecordedRuns compares our rules with those that istio-iptables left in runs which were
-// recorded, where they are: in the folder that SLUICE_GOLDEN names, or else beside the repository.
+// recorded, where they are: in the folder that SLUICE_GOLDEN names, or else next to the repository.
 func TestRecordedRuns(t *testing.T) {
 	dir := cmp.Or(os.Getenv("SLUICE_GOLDEN"), filepath.Join("..", "..", "..", "shared", "golden"))
 	cases, err := filepath.Glob(filepath.Join(dir, "[0-9]*-*"))

@@ -19,7 +19,7 @@ func testPath(pkg string) string { return "/sluice/" + pkg + "/" + pkg + ".test"
 // engines are those that are asked for by name, automatic choice first.
 var engines = []compat.BackendName{compat.BackendAuto, compat.BackendNFT, compat.BackendLegacy}
 
-// Names of steps; those that apply, check and clean have the engine behind.
+// Names of steps; those that apply, check and clean end with the name of the backend.
 const (
 	stepFacts  = "facts"
 	stepDoctor = "doctor"

@@ -29,7 +29,7 @@ func provesUninstall(t *testing.T, w *world) {
 }
 
 // mustBeAsBefore fails the test unless the nodes' configurations and plugins are what they were,
-// but for programs in the place of plugins that a runtime may still ask to remove pods: these let
+// but for programs instead of plugins that a runtime may still ask to remove pods: these let
 // it, and do nothing.
 func (w *world) mustBeAsBefore(t *testing.T) {
 	t.Helper()
@@ -54,8 +54,8 @@ func (w *world) mustBeAsBefore(t *testing.T) {
 	}
 }
 
-// provesMigration installs the real istio-cni beside us, leaves it alone on the node, and comes
-// back; pods of each time stay.
+// provesMigration installs the real istio-cni in addition to Sluice, leaves it alone on the node,
+// and comes back; pods of each time stay.
 func provesMigration(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
 	first := w.run(t, inMesh(ns, "first"))[0]

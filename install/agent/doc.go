@@ -41,7 +41,7 @@
 //
 // # Audit
 //
-// Beside that the pods that run are audited from the start (package audit), whether the plugin can
+// In addition, the pods that run are audited from the start (package audit), whether the plugin can
 // be installed or not: for that nothing is needed but the node's pods, which the API server says,
 // and the kernel. Whoever serves the plugin from the same copy of the pods can also tell where each
 // of them is, and what it should have there.

@@ -130,8 +130,8 @@ func TestLossesWithoutEnd(t *testing.T) {
 	})
 }
 
-// A pod whose processes flush its rules on and on is repaired once a second, which costs little, and
-// is told of.
+// A pod whose processes flush its rules on and on is repaired once a second, which costs little,
+// and is told of.
 func TestAHostilePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s, other *space
@@ -222,7 +222,7 @@ func TestWhatCannotBeMended(t *testing.T) {
 			!strings.Contains(w.events[0].Message, "lookup 7") {
 			t.Errorf("told %+v", w.events)
 		}
-		// Rules beside it are mended nevertheless.
+		// Other rules are repaired nevertheless.
 		applied := s.applied
 		w.flush(s)
 		pass(time.Minute)

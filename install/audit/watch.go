@@ -55,7 +55,7 @@ func (a *Auditor) watchRules(ctx context.Context) error {
 	a.mu.Lock()
 	a.events = events
 	a.mu.Unlock()
-	a.all() // who was visited before is not listened to yet
+	a.all() // who was visited before is rejected yet
 	for {
 		var e watch.Event
 		if e, err = events.Next(ctx); err != nil {

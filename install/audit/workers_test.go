@@ -81,7 +81,7 @@ func TestWorkers(t *testing.T) {
 	})
 }
 
-// While one worker is busy for long, another visits what was planned beside it.
+// While one worker is busy for long, another visits what is due meanwhile.
 func TestALongVisitKeepsNobodyWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Auditor{begin: time.Now()}

@@ -40,12 +40,12 @@ func FromPlain(data []byte) (*List, error) {
 	return Parse(list)
 }
 
-// ListName returns the name of the file of the list that comes in the place of a plain
+// ListName returns the name of the file of the list that comes instead of a plain
 // configuration. Taken reports the names that others use.
 func ListName(plain string, taken func(name string) bool) string {
 	name := strings.TrimSuffix(plain, filepath.Ext(plain)) + ".conflist"
 	for stem := plain + "-sluice"; taken(name); stem += "-" {
-		// Right behind the plain one and before those that are taken, so that it is used when that
+		// Right after the plain one and before those that are taken, so that it is used when that
 		// is gone.
 		name = stem + ".conflist"
 	}

@@ -73,7 +73,7 @@ func (l *List) Insert(element json.RawMessage, inPlaceOf ...string) ([]byte, err
 	return rest.add(element), nil
 }
 
-// add puts an element behind the last one.
+// add puts an element after the last one.
 func (l *List) add(element json.RawMessage) []byte {
 	last := l.Plugins[len(l.Plugins)-1]
 	before := l.spaceBefore(len(l.Plugins) - 1)
@@ -92,7 +92,7 @@ func (l *List) Remove(types ...string) []byte {
 		switch {
 		case i > 0: // with the comma and the space before it
 			from = plugins[i-1].end
-		case len(plugins) > 1: // with the comma and the space behind it
+		case len(plugins) > 1: // with the comma and the space after it
 			to = plugins[1].start
 		}
 		data = slices.Concat(data[:from], data[to:])

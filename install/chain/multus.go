@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Delegation is what a configuration that begins with Multus runs for each pod in the place of a
+// Delegation is what a configuration that begins with Multus runs for each pod instead of a
 // network of its own.
 type Delegation string
 
@@ -26,7 +26,7 @@ func IsMultus(plugin string) bool { return plugin == "multus" || plugin == "mult
 
 // Delegates reports whether a configuration runs what another one holds, for which that one has the
 // plugin of a type. See "clusterNetwork" and "delegates" in Multus' configuration reference; the
-// latter is ignored beside the former.
+// latter is ignored if there is the former.
 func (c Choice) Delegates(to Choice, plugin string) Delegation {
 	multus := c.List.Plugins[0]
 	if !IsMultus(multus.Type) {

@@ -41,7 +41,7 @@ func indentation(element json.RawMessage, before []byte) (unit []byte, multiline
 	if bytes.IndexByte(before, '\n') < 0 {
 		return nil, false
 	}
-	inner := element[1:] // behind the brace
+	inner := element[1:] // after the brace
 	end := 0
 	for end < len(inner) && isSpace(inner[end]) {
 		end++
@@ -56,7 +56,7 @@ func indentation(element json.RawMessage, before []byte) (unit []byte, multiline
 	return nil, true
 }
 
-// margin is what stands between the last line end and the text behind it.
+// margin is what stands between the last line end and the text after it.
 func margin(space []byte) []byte { return space[bytes.LastIndexByte(space, '\n')+1:] }
 
 func isSpace(b byte) bool { return b == ' ' || b == '\t' || b == '\n' || b == '\r' }

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/dirwatch"
 )
 
-// Each row changes what the file behind dir/link is, without a change in dir.
+// Each row changes what the file after dir/link is, without a change in dir.
 func TestAChangeBehindALinkWakes(t *testing.T) {
 	for name, row := range map[string]struct {
 		links  map[string]string // from, to

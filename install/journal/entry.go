@@ -14,7 +14,7 @@ type Kind string
 const (
 	Edited    Kind = "edited"    // it was there before, and others own it
 	Created   Kind = "created"   // it was not there before
-	Converted Kind = "converted" // it was made in the place of another file, which was removed
+	Converted Kind = "converted" // it was made instead of another file, which was removed
 )
 
 // An Entry describes what was changed.

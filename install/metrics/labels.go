@@ -6,7 +6,7 @@ var (
 	result  = Label{"result", []string{"success", "error"}}
 	backend = Label{"backend", []string{"nft", "legacy", "none"}}
 	part    = Label{"part", []string{"binary", "kubeconfig", "configuration"}}
-	// readyPart has beside the parts that are written what an ADD needs.
+	// readyPart has besides the parts that are written what an ADD needs.
 	readyPart = Label{"part", []string{"kernel", "binary", "configuration", "rights", "runtime", "kubeconfig", "socket"}}
 	// decision is what was made of a pod at ADD: redirected, left alone by its owner's or the
 	// mesh's will, not to be read, or nothing, since the call failed before.

@@ -122,7 +122,7 @@ func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, e
 // recount is how old the count of references may be.
 const recount = time.Minute
 
-// fillGaps keeps an executable that does nothing in the place of each that ours came instead of,
+// fillGaps keeps a no-op executable at the path of each executable that ours replaced,
 // while there are sandboxes whose removal needs it.
 func (n *Node) fillGaps(s Settings, j *journal.Journal, status *Status) {
 	if s.Noop == "" {
@@ -151,7 +151,7 @@ func (n *Node) fillGaps(s Settings, j *journal.Journal, status *Status) {
 	}
 }
 
-// fill puts the executable that does nothing in the place of a plugin's.
+// fill writes the no-op executable to the path of a plugin's.
 func (n *Node) fill(s Settings, j *journal.Journal, plugin string, status *Status) error {
 	changed, err := n.putNoop(j, plugin, s.Noop)
 	if changed {

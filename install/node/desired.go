@@ -13,7 +13,7 @@ import (
 // one that matters is: the plugin is in the chain.
 type Relaxed struct {
 	Position bool // other plugins may come after ours
-	Together bool // plugins in whose place ours comes may stay beside it
+	Together bool // plugins in whose place ours comes may stay in addition to it
 	Outdated bool // an element of ours with another configuration may stay: its executable could not be replaced
 }
 

@@ -128,7 +128,7 @@ func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 	}
 }
 
-// A link in the place of the directory which leads to the same one changes nothing.
+// A link instead of the directory which leads to the same one changes nothing.
 func TestADirectoryThatIsReachedByALinkIsTheSame(t *testing.T) {
 	if !filetest.Private(t) {
 		return

@@ -17,7 +17,7 @@ import (
 type Found struct {
 	// Files are the files of the configuration directory that runtimes look at, by name.
 	Files map[string]File
-	// Folders are the networks that have plugins in a folder beside the list.
+	// Folders are the networks that have plugins in a folder next to the list.
 	Folders map[string]bool
 	// Entries are what was done to files of the configuration directory, by name.
 	Entries map[string]journal.Entry

@@ -62,7 +62,7 @@ func (p *planner) element(name string) json.RawMessage {
 	return p.Element
 }
 
-// convert makes a list in the place of a plain configuration. The list is complete before the plain
+// convert makes a list instead of a plain configuration. The list is complete before the plain
 // file goes, and until then the plain one is used.
 func (p *planner) convert(choice chain.Choice) {
 	name, ok := p.converted(choice.Name)

@@ -37,7 +37,7 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 	b.restored(before)
 }
 
-// Beside the agent's own, sandboxes of others are waited for, whatever their pods are called.
+// Besides the agent's own, sandboxes of others are waited for, whatever their pods are called.
 func TestUninstallWaitsForOthersBesideItsOwn(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))

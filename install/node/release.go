@@ -10,8 +10,8 @@ import (
 )
 
 // Released computes what the configuration directory should be like without us: the original bytes
-// where nobody else wrote, else today's bytes without our element. Plugins in whose place ours came
-// get it back if their executable is there.
+// where no other process wrote, else today's bytes without our element. Plugins in whose place ours
+// came get it back if their executable is there.
 func Released(s Settings, f Found) State {
 	var state State
 	names := maps.Clone(f.Entries)

@@ -48,7 +48,7 @@ func (l Store) file(uid string) (string, error) {
 	return filepath.Join(l.dir, uid+suffix), nil
 }
 
-// Put keeps an entry, in the place of the one that the pod had.
+// Put keeps an entry, instead of the one that the pod had.
 func (l Store) Put(e Entry) error {
 	if err := l.put(e); err != nil {
 		return fmt.Errorf("keep that pod %s/%s was repaired: %w", e.Namespace, e.Name, err)
@@ -71,7 +71,7 @@ func (l Store) put(e Entry) error {
 	return file.Put(path, append(data, '\n'))
 }
 
-// List returns all entries by the UIDs of their pods. Beside those, the error says which files
+// List returns all entries by the UIDs of their pods. Besides those, the error says which files
 // cannot be used.
 func (l Store) List() (map[string]Entry, error) {
 	files, err := os.ReadDir(l.dir)

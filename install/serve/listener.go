@@ -31,7 +31,7 @@ type listener struct {
 	last time.Time // when nobody is let in any more; set before left is closed
 }
 
-// open makes a socket, and puts it in the place of the one that has the path. The kernel lets
+// open makes a socket, and puts it instead of the one that has the path. The kernel lets
 // whoever connects meanwhile find either.
 func open(path string) (*listener, error) {
 	d, err := tryOpen(path)
@@ -138,7 +138,7 @@ func (d *listener) leave() {
 }
 
 // next waits for the next caller. When the listener is left, the last one is the one after whom
-// nobody comes for a while; where nobody else has the socket that may be never, and so it ends
+// nobody comes for a while; where no other process has the socket that may be never, and so it ends
 // anyhow.
 func (d *listener) next() (*net.UnixConn, error) {
 	select {

@@ -19,7 +19,8 @@ import (
 // issueTime bounds a request for a token.
 const issueTime = 10 * time.Second
 
-// errNotPermitted is in the error of a request that the API server forbids, or does not know.
+// errNotPermitted is wrapped by the error of a request that the API server forbids, or does not
+// know.
 var errNotPermitted = errors.New("requesting a token is not permitted")
 
 // issue asks the API server for a token of the account that the given one is for. It is bound to no

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// A new token that is no good does not get in the place of one that is.
+// A new token that is no good does not get instead of one that is.
 func TestTokensThatAreNotPublished(t *testing.T) {
 	for _, row := range []struct {
 		name    string

@@ -116,7 +116,7 @@ func (c Caller) send(ctx context.Context, r Request) (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// errAway is in the error if there is no listener.
+// errAway is wrapped by the error if there is no listener.
 var errAway = errors.New("it is not running")
 
 // IsAway reports whether the error means that there is no agent.

@@ -18,7 +18,7 @@ const (
 
 const headLength = 4
 
-// errTooLong is in the error of a frame that is longer than allowed.
+// errTooLong is wrapped by the error of a frame that is longer than allowed.
 var errTooLong = errors.New("too long")
 
 // ReadFrame reads a frame of at most so many bytes. It takes no more memory than what was sent. An

@@ -128,7 +128,7 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 	}
 }
 
-// TestAnAgentThatFails starts pods beside an agent that is dead or hangs: they cost its timeout
+// TestAnAgentThatFails starts pods besides an agent that is dead or hangs: they cost its timeout
 // once, and what time they have for the API server is left whole.
 func TestAnAgentThatFails(t *testing.T) {
 	t.Parallel()

@@ -12,8 +12,8 @@ func TestArgsInAnyForm(t *testing.T) {
 	n := newNode(t)
 	for _, c := range []struct {
 		name, args string
-		// captured reports that the pod is found and gets its rules; failure is in the error if it
-		// cannot start.
+		// captured reports that the pod is found and gets its rules; failure is wrapped by the
+		// error if it cannot start.
 		captured bool
 		failure  string
 	}{

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the texts of testdata that differ anew")
 
-// texts is a file of testdata with texts, each behind a line "# NAME", in the order of their names.
+// texts is a file of testdata with texts, each after a line "# NAME", in the order of their names.
 type texts struct {
 	mu     sync.Mutex
 	file   string

@@ -1,7 +1,7 @@
 // Package file puts files in place so that a reader finds the old content or the new, never a part
 // of either.
 //
-// New content goes to a temporary file beside the old one. It is counted, synchronised with the
+// New content goes to a temporary file next to the old one. It is counted, synchronised with the
 // disk and read back before it gets the name; then the directory is synchronised. A full disk, a
 // read-only mount or a kill at any moment leaves the old file as it was. Nothing is written when
 // content and mode are right already. A symbolic link is followed: the file that it names is

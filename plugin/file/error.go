@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// ErrChanged is in the error of a change that was given up because somebody else wrote the file in
-// the meantime. What they wrote is in place.
+// ErrChanged is wrapped by the error of a change that was given up because somebody else wrote the
+// file in the meantime. What they wrote is in place.
 var ErrChanged = errors.New("somebody else wrote it in the meantime")
 
 // An Error says which file could not be changed, and what is there now.

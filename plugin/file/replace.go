@@ -11,10 +11,10 @@ import (
 
 // Replace is Write for a file that others write too. Only if the file holds was does it get
 // content; was == nil means that there must be no file, an empty was that it must be empty.
-// Otherwise [ErrChanged] is in the error and what somebody else wrote stays, even if they wrote it
-// between our last look and the change: old and new content are exchanged, so that what was really
-// displaced can be compared, and put back. File systems that cannot exchange two files leave a gap
-// of some microseconds there.
+// Otherwise [ErrChanged] is wrapped by the error and what somebody else wrote stays, even if they
+// wrote it between our last look and the change: old and new content are exchanged, so that what
+// was really displaced can be compared, and put back. File systems that cannot exchange two files
+// leave a gap of some microseconds there.
 func Replace(path string, was, content []byte, mode fs.FileMode) error {
 	target, info, err := resolve(path)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"syscall"
 )
 
-// A temporary is complete, synchronised new content that waits beside its file for the name.
+// A temporary is complete, synchronised new content that waits next to its file for the name.
 type temporary struct {
 	path string
 	info fs.FileInfo
 }
 
-// prepare writes size bytes of content beside the file at path. The owner is that of the old file
+// prepare writes size bytes of content next to the file at path. The owner is that of the old file
 // where there is one and where changing owners is permitted.
 func prepare(path string, content io.ReadSeeker, size int64, mode fs.FileMode) (*temporary, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), prefix+"*"+suffix)

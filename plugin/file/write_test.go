@@ -81,7 +81,7 @@ func TestTheOwnerStays(t *testing.T) {
 	path := put(t, filepath.Join(t.TempDir(), "file"), "old")
 	if err := os.Chown(path, 4711, 4712); err != nil {
 		if errors.Is(err, fs.ErrPermission) {
-			return // then nobody else's file can be there either
+			return // then no other process's file can be there either
 		}
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 // Open returns what a logger of zap writes to, and a function that closes its file. It is safe for
-// concurrent use. The file is opened when something is logged; whether it cannot be is in the error
-// of writing. Each of the others gets every line too, by one call of Write.
+// concurrent use. The file is opened when something is logged; whether it cannot be is wrapped by
+// the error of writing. Each of the others gets every line too, by one call of Write.
 //
 // This package makes no logger, since that of zap links net/http, which the readers of a
 // configuration need not have.

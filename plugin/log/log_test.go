@@ -182,7 +182,7 @@ func TestRotationLeavesOtherFilesAlone(t *testing.T) {
 	}
 }
 
-// Whoever writes and rotates beside others, each line is in one of the files, whole. A file is
+// Whoever writes and rotates besides others, each line is in one of the files, whole. A file is
 // rotated when it is full; what others write at that moment comes on top of it.
 func TestWritersBesideEachOther(t *testing.T) {
 	dir := t.TempDir()

@@ -65,7 +65,7 @@ type Pod struct {
 	UID       string `json:"uid,omitempty"`
 }
 
-// errDamaged is in the error for a file without a valid record.
+// errDamaged is wrapped by the error for a file without a valid record.
 var errDamaged = errors.New("is no record")
 
 // IsDamaged reports whether the error is about a file without a valid record, such as an edited

@@ -48,8 +48,8 @@ func (s Store) put(r Record) error {
 	return file.Put(filepath.Join(s.dir, r.file()), append(data, '\n'))
 }
 
-// Get returns the record of an attachment. [fs.ErrNotExist] is in the error if there is none. See
-// [IsDamaged] for invalid files.
+// Get returns the record of an attachment. [fs.ErrNotExist] is wrapped by the error if there is
+// none. See [IsDamaged] for invalid files.
 func (s Store) Get(k Key) (Record, error) {
 	if err := k.Validate(); err != nil {
 		return Record{}, err

@@ -164,7 +164,7 @@ func TestDamagedRecords(t *testing.T) {
 	}
 }
 
-// Whoever asks what is beside an attachment does not depend on its own record, not even on whether
+// Whoever asks what is besides an attachment does not depend on its own record, not even on whether
 // it is whole.
 func TestBesideAnAttachment(t *testing.T) {
 	dir := t.TempDir()

@@ -20,7 +20,7 @@ const secret = "hush-hush"
 
 type fields = map[string]any
 
-// write writes a file beside others of a test, and returns its path.
+// write writes a file besides others of a test, and returns its path.
 func write(t *testing.T, folder, name string, text []byte) string {
 	t.Helper()
 	path := filepath.Join(folder, name)

@@ -122,7 +122,7 @@ func TestAnExhaustedExplanationSaysSo(t *testing.T) {
 	}
 }
 
-// A name in an alternative, or behind an action, tells interfaces apart like any other.
+// A name in an alternative, or after an action, tells interfaces apart like any other.
 func TestNamesOfInterfacesCountWhereverTheyAre(t *testing.T) {
 	port := rules.MatchPort{Side: rules.Destination, Ports: []rules.PortRange{rules.Single[uint16](80)}}
 	tuple := func(name string) rules.Match {

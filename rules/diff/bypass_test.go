@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestBypass has, beside a ruleset that redirects what is sent to port 80, rules of others at raw.
+// TestBypass has, besides a ruleset that redirects what is sent to port 80, rules of others at raw.
 func TestBypass(t *testing.T) {
 	own := ruleset(base(rules.NAT, rules.Output, -100, when(redirect(15001), tcp, toPort(80))))
 	raw := func(list ...rules.Rule) rules.Chain { return base(rules.Filter, rules.Output, -300, list...) }

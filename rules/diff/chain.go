@@ -15,7 +15,7 @@ type place struct {
 	before, second bool
 	// leaving reports that they leave by lo and are at postrouting.
 	leaving bool
-	// translated reports that the chain runs behind the place where the kernel translates.
+	// translated reports that the chain runs after the place where the kernel translates.
 	translated bool
 	// tied reports that the chain has conntrack's priority and is taken to run before it.
 	tied bool

@@ -5,7 +5,7 @@ import "github.com/sluice-mesh/sluice/rules"
 // A difference is packets that two rulesets treat differently, each in one way.
 type difference struct {
 	packets set
-	// named are these, and beside them packets that a rule of one side sends to where they go
+	// named are these, and besides them packets that a rule of one side sends to where they go
 	// anyway: a description that must leave them out is no help.
 	named       set
 	left, right flow
@@ -125,12 +125,16 @@ func (s *space) alike(w *walk, l, r *flow) set {
 	p, q := l.progress, r.progress
 	p.target, q.target = target{}, target{}
 	p.tproxy.port, q.tproxy.port = 0, 0
+	packets := all
+	if !p.tracking.isTemplate() && !q.tracking.isTemplate() && p.tracking != q.tracking {
+		// Notrack changes nothing of a packet that entered untracked.
+		packets, p.tracking = s.untrackedBefore(), q.tracking
+	}
 	if p != q {
 		return none
 	}
-	packets := all
 	if !p.dropped {
-		packets = s.and(s.sameDestination(l.target, r.target), s.samePort(target{port: l.tproxy.port}, target{port: r.tproxy.port}))
+		packets = s.and(packets, s.and(s.sameDestination(l.target, r.target), s.samePort(target{port: l.tproxy.port}, target{port: r.tproxy.port})))
 	}
 	return s.minus(packets, w.marksDiffer(l, r))
 }

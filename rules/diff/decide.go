@@ -114,7 +114,7 @@ type world struct {
 }
 
 // seesTranslations reports whether the fate of a packet may depend on how earlier packets of its
-// connection were translated: a chain runs behind the place where the kernel translates, or meets
+// connection were translated: a chain runs after the place where the kernel translates, or meets
 // packets on lo, or a rule asks for it.
 func seesTranslations(rs *rules.Ruleset) bool {
 	asks := func(m rules.Match) bool {

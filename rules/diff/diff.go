@@ -83,7 +83,7 @@ const (
 
 // Verdict tells what was decided: a difference that is found outweighs what is undecided. Known
 // deviations count only if strict. Differences without a name are listed before those with one, so
-// that none of them is behind the end of the list if all that are listed have a name.
+// that none of them is after the end of the list if all that are listed have a name.
 func (r *Result) Verdict(strict bool) Verdict {
 	differs := func(c Class) bool { return strict || len(c.Deviations) == 0 }
 	switch {
@@ -121,7 +121,7 @@ type Condition struct {
 	// Field is the part: "hook", "family", "protocol", "source", "destination", "source port",
 	// "destination port", "interface", "user", "group", "mark", "connection mark", "state",
 	// "direction", "status", "flags", "icmp type and code", "listener", "destination type", "source
-	// type" or "address of the interface"; or what decides beside the packet, such as the text of a
+	// type" or "address of the interface"; or what decides besides the packet, such as the text of a
 	// rule's limit, with the value "yes" or "no".
 	Field string
 	// Values says which values it has, in the words of nft: "443", "not 10.0.0.0/8", "1337", "&

@@ -33,7 +33,7 @@
 //
 // # What is not known
 //
-// A condition that the model has no word for is a variable (variable.go): a bit behind those of the
+// A condition that the model has no word for is a variable (variable.go): a bit after those of the
 // packet. Chance, as a limit or a random number, is a variable of which both values occur, and a
 // fact about the host, such as a route, is one that is the same on both sides. A variable of a rule
 // has the same value in the same rule of the other side. An expression that may have an effect ends

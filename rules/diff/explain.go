@@ -37,7 +37,7 @@ func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) 
 	return t
 }
 
-// A context is what is known beside the packet: the values of some variables, by key. The side is
+// A context is what is known besides the packet: the values of some variables, by key. The side is
 // part of some keys.
 type context struct {
 	side    string

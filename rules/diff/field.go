@@ -50,7 +50,7 @@ const (
 	fieldCount  = unknownMark + unknownMarks
 )
 
-// unknownMarks is how many unknown marks have a field. Others are made of variables behind all
+// unknownMarks is how many unknown marks have a field. Others are made of variables after all
 // fields, which are so far from the other marks that a comparison with these may exhaust the
 // budget.
 const unknownMarks = 4

@@ -91,7 +91,7 @@ func relevant(match rules.Match, v view) view {
 	return v
 }
 
-// isStatic reports whether what the match matches depends on nothing that rules change beside the
+// isStatic reports whether what the match matches depends on nothing that rules change besides the
 // view.
 func (m *matcher) isStatic(match rules.Match) bool {
 	switch match := match.(type) {

@@ -162,7 +162,7 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 	if len(r.Unreachable.Right) > 0 || r.Verdict(true) != diff.Equivalent {
 		t.Errorf("what no packet reaches matters: %v, %v", r.Unreachable.Right, r.Undecided)
 	}
-	// Behind a rule that nobody knows, nobody knows what is reached.
+	// After a rule that nobody knows, nobody knows what is reached.
 	strange := ruleset(mangleIn(when(jump("c"), rules.Unknown{Text: "strange"}), when(jump("d"))), chain("c"), chain("d"))
 	if r := decide(rs, strange); len(r.Unreachable.Left) != 4 || len(r.Unreachable.Right) > 0 {
 		t.Errorf("left %v, right %v", r.Unreachable.Left, r.Unreachable.Right)

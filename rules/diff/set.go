@@ -18,7 +18,7 @@ type node struct {
 	no, yes set
 }
 
-// lastBit is the bit of the two sets that need no question: behind all others.
+// lastBit is the bit of the two sets that need no question: after all others.
 const lastBit = ^uint32(0)
 
 // diagrams hold all nodes of one space. Nodes are only ever added: a decision is short, and then

@@ -22,7 +22,7 @@ type space struct {
 	devices *devices
 	// history is what the rules do to states that conditions depend on.
 	history history
-	// variables are what sets depend on beside the packet.
+	// variables are what sets depend on besides the packet.
 	variables
 	// ranges has the packets with addresses in lists of ranges.
 	ranges map[rangesOf]set

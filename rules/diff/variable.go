@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A variable is something beside the packet that an outcome may depend on: a bit behind those of
+// A variable is something besides the packet that an outcome may depend on: a bit after those of
 // the packet. Of each key there is one, so that what has the same key on both sides has the same
 // value.
 type variable struct {

@@ -19,7 +19,7 @@ type visit struct {
 	number  int // see call.visit
 	// source names what has given the packets another source, see progress.source.
 	source string
-	// next are the packets that go on behind the run.
+	// next are the packets that go on after the run.
 	next *flows
 }
 

@@ -57,7 +57,7 @@ func (s *space) ordinaryDevices() []value {
 	return list
 }
 
-// mostOrdinaryDevices is how many interfaces are tried beside eth0.
+// mostOrdinaryDevices is how many interfaces are tried besides eth0.
 const mostOrdinaryDevices = 64
 
 // ordinaryAddresses are those of a pod and of another machine, or on lo the pod's alone.
@@ -145,7 +145,7 @@ func (s *space) choose(packets set) [fieldCount]value {
 }
 
 // some returns a value that the field has in some packet of the choice: the least, or in a range of
-// several the one behind it, for the first address of a network and the number 0 are not what an
+// several the one after it, for the first address of a network and the number 0 are not what an
 // example should show.
 func (c choice) some(f field) value {
 	first := c.least(f)

@@ -14,7 +14,7 @@ const (
 	WithoutAgent = "sluice-cni, no agent"
 )
 
-// What a simulation assumes, beside what was measured.
+// What a simulation assumes, besides what was measured.
 const (
 	nodePods, clusterNodes = 500, 10_000
 	// rolloutHours is how long the restart of the whole cluster takes.

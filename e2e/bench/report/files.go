@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// ResultsFile is the name of the file that has the results, beside the ones that are rendered from
+// ResultsFile is the name of the file that has the results, besides the ones that are rendered from
 // it.
 const ResultsFile = "results.json"
 

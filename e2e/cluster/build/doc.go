@@ -1,5 +1,5 @@
 // Package build makes the software of a Kubernetes node from Go modules, each at the version that a
-// module of its own in a folder beside this file says, so that what one program requires never
+// module of its own in a folder next to this file says, so that what one program requires never
 // decides what another is built with:
 //
 //	kubernetes  the control plane, kubelet, kube-proxy, kubectl, kubeadm and etcd, as one program; CoreDNS, which shares most of it

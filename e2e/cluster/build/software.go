@@ -52,7 +52,7 @@ func Build(ctx context.Context, log io.Writer) (*Software, error) {
 	return s, b.parts(ctx, s, keeper, pause, containers, kubernetes, dns)
 }
 
-// open returns a builder that nobody else is beside until unlock.
+// open returns a builder, and locks out other processes until unlock.
 func open(ctx context.Context, log io.Writer) (b *builder, unlock func(), err error) {
 	source, err := folder(ctx)
 	if err != nil {

@@ -26,7 +26,7 @@ type Mirror struct {
 	// URL is the mirror's; a mirror without https is trusted with lists of packages, never with
 	// packages that have a known checksum.
 	URL string
-	// Dir keeps what was fetched; it comes into being.
+	// Dir keeps what was fetched; it is created.
 	Dir string
 }
 
@@ -34,7 +34,7 @@ type Mirror struct {
 var ErrNotFound = errors.New("not found on the mirror")
 
 // Fetch returns the package's file, of which the checksum is right. What the folder has is not
-// fetched again. ErrNotFound is in the error when the mirror has not got it.
+// fetched again. ErrNotFound is wrapped by the error when the mirror does not have it.
 func (m Mirror) Fetch(ctx context.Context, p Package) (string, error) {
 	file := filepath.Join(m.Dir, path.Base(p.Path))
 	if sum, err := checksum(file); err == nil && sum == p.SHA256 {
@@ -51,7 +51,7 @@ func (m Mirror) Fetch(ctx context.Context, p Package) (string, error) {
 	return file, nil
 }
 
-// keep writes the content beside the file and renames it when its checksum is right.
+// keep writes the content next to the file and renames it when its checksum is right.
 func keep(file, want string, content io.Reader) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err

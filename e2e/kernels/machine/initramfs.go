@@ -14,7 +14,7 @@ import (
 )
 
 // An Initramfs writes an archive from which a kernel unpacks its first file system. It is not
-// compressed: an emulated processor unpacks slowly. Parents of what is added come into being by
+// compressed: an emulated processor unpacks slowly. Parents of what is added are created by
 // themselves. The first error is returned by Close.
 type Initramfs struct {
 	out   *bufio.Writer

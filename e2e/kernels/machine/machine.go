@@ -43,7 +43,7 @@ var emulators = map[string]emulator{
 // or qemu-system-arm.
 func Emulator(arch string) string { return emulators[arch].program }
 
-// memory is what a machine has, in MiB: five times what tests were seen to need beside the
+// memory is what a machine has, in MiB: five times what tests were seen to need besides the
 // initramfs.
 const memory = "1024"
 

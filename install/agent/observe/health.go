@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/log/options"
 )
 
-// Health says what is served beside the metrics. All functions are called concurrently.
+// Health says what is served besides the metrics. All functions are called concurrently.
 type Health struct {
 	// Ready tells the readiness of this moment.
 	Ready func() Readiness

@@ -12,7 +12,7 @@ const longHelp = `Run the command rules about pods in the node agents of their n
 
 POD is NAMESPACE/NAME, NAME, or KIND/NAME with a kind that has pods: deployment, statefulset, daemonset, replicaset, job or
 cronjob, which stand for all their running pods. A name without a namespace is in the namespace of --namespace or of the current
-context. With --selector there is no POD. Flags behind POD are those of rules VERB; "kubectl sluice VERB POD --help" describes them.
+context. With --selector there is no POD. Flags after POD are those of rules VERB; "kubectl sluice VERB POD --help" describes them.
 
 Required rights: get and list pods (and get the kinds above) in the namespaces of the pods; list pods and create pods/exec in the
 namespace of the node agents; for status also list nodes.
@@ -73,7 +73,7 @@ func newCommand(streams genericiooptions.IOStreams, release func()) *cobra.Comma
 func (o *options) newVerb(verb, short string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: verb + " POD [FLAG OF RULES]...", Short: short,
-		// The flags behind POD are those of rules.
+		// Flags after POD are those of rules.
 		DisableFlagParsing: true,
 		ValidArgsFunction:  o.completePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -109,9 +109,10 @@ func helpWanted(args []string) bool {
 	return false
 }
 
-// split separates the flags of kubectl sluice from the other arguments. Before POD all flags are its
-// own. Behind POD only the ones are that rules does not have, since people write -n and --context
-// anywhere.
+// split separates the flags of kubectl sluice from the other arguments. Before POD all flags are
+// its own. After POD only those flags are its own that rules does not have, because users write -n
+// and
+// --context anywhere.
 func split(cmd *cobra.Command, args []string) (own, rest []string, err error) {
 	flags := cmd.Root().PersistentFlags()
 	anywhere := map[string]bool{"namespace": true, "n": true, "context": true, "kubeconfig": true, "selector": true, "l": true, "agent-namespace": true}
@@ -137,7 +138,7 @@ func split(cmd *cobra.Command, args []string) (own, rest []string, err error) {
 		switch {
 		case a == "-h" || a == "--help":
 		case flag == nil:
-			return nil, nil, badInput("unknown flag %s before POD: the flags of rules %s follow POD", a, cmd.Name())
+			return nil, nil, badInput("unknown flag %s before POD: flags of rules %s follow POD", a, cmd.Name())
 		case !hasValue && flag.NoOptDefVal == "":
 			if i++; i == len(args) {
 				return nil, nil, badInput("flag %s needs a value", a)

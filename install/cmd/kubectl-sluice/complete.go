@@ -36,7 +36,7 @@ func (o *options) completePod(cmd *cobra.Command, args []string, begin string) (
 	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// podNames returns the names of the pods in a namespace, each behind a prefix.
+// podNames returns the names of the pods in a namespace, with a prefix.
 func (o *options) podNames(cmd *cobra.Command, c cluster, namespace, prefix string) []string {
 	var pods corev1.PodList
 	if err := c.list(cmd.Context(), "pods", namespace, metav1.ListOptions{}, &pods); err != nil {

@@ -23,6 +23,6 @@ func nothing() int {
 	if err == nil {
 		return 0
 	}
-	_ = err.Print() // there is nobody else to tell
+	_ = err.Print() // there is nowhere else to report it
 	return 1
 }

@@ -7,6 +7,6 @@
 // into their pods.
 //
 // A pod is kept as the JSON of a [decide.Pod], in one piece of memory without pointers, which is
-// the answer to the plugin as it is. Beside it is how far the pod has come ([PodStatus]), for the
+// the answer to the plugin as it is. Besides it is how far the pod has come ([PodStatus]), for the
 // agent alone. 250 injected pods take 1.0 MiB, and 1,000 take 3.8 MiB (BenchmarkMemory).
 package podcache

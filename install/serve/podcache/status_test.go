@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// lifeOf puts a pod that has these fields beside its name, and returns what is kept of its life.
+// lifeOf puts a pod that has these fields besides its name, and returns what is kept of its life.
 func lifeOf(t *testing.T, w *world, fields string) podcache.PodStatus {
 	t.Helper()
 	w.server.Put(`{metadata: {name: new, uid: c}, ` + fields + `}`)

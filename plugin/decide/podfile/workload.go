@@ -44,7 +44,7 @@ type template struct {
 
 // ReadWorkload reads the first pod, or the first workload with the template of one, from YAML
 // documents, JSON, and Lists as kubectl get -o yaml writes them. The namespace of the pod may be
-// beside it.
+// besides it.
 func ReadWorkload(r io.Reader) (*Workload, error) {
 	objects, err := read(r)
 	if err != nil {

@@ -40,8 +40,8 @@ func demo(t *testing.T, path string) *exec.Cmd {
 	return cmd
 }
 
-// host is a namespace for the demonstration to be at home in, so that nobody else changes what it
-// may leave behind there.
+// host is a namespace for the demonstration to be at home in, so that no other process changes what
+// it may leave behind there.
 type host struct{ *netns.NS }
 
 func newHost(t *testing.T) host { return host{netnstest.New(t)} }

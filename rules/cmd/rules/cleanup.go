@@ -105,7 +105,7 @@ func (s *system) findOurs(ns *netns.NS, backends []compat.Backend) ([]string, er
 	return append(lines, routes...), errors.Join(append(faults, err)...)
 }
 
-// removeOurs removes what there is of ours, and lists what it has removed also beside an error.
+// removeOurs removes what there is of ours, and lists what it has removed also besides an error.
 func (s *system) removeOurs(ns *netns.NS, backends []compat.Backend) ([]string, error) {
 	// A state that cannot be read can be removed nevertheless.
 	lines, unread := s.findOurs(ns, backends)
@@ -144,7 +144,7 @@ func findIstio(ns *netns.NS, r rules.Redirect) ([]string, error) {
 }
 
 // removeIstio removes what Istio's own programs have left, and lists what it has removed also
-// beside an error. The rules go first: they need the routes.
+// besides an error. The rules go first: they need the routes.
 func removeIstio(ns *netns.NS, r rules.Redirect) ([]string, error) {
 	tables, err := nft.RemoveIstio(ns)
 	if noTables(err) {

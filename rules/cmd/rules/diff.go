@@ -140,7 +140,7 @@ func sidesOf(s *system, in *inputs, p *parameters) (diff.Pair[spec], []error) {
 	case d.left != "" || d.right != "":
 		return namedSides(in, p, len(found))
 	case len(found) == 0:
-		return diff.Pair[spec]{}, []error{errors.New("nothing to compare with: want --iptables-save, --nft-json, --istio-log, --netns, --pid or --pod, or " +
+		return diff.Pair[spec]{}, []error{errors.New("no second ruleset: give --iptables-save, --nft-json, --istio-log, --netns, --pid or --pod, or " +
 			"--left and --right")}
 	case len(found) > 1:
 		return diff.Pair[spec]{}, []error{errors.New("--iptables-save, --nft-json, --istio-log and the namespace (--netns, --pid) exclude each other: " +
@@ -153,17 +153,17 @@ func sidesOf(s *system, in *inputs, p *parameters) (diff.Pair[spec], []error) {
 	return diff.Pair[spec]{Left: left, Right: found[0]}, nil
 }
 
-// namedSides reads --left and --right, beside which nothing else says what to compare.
+// namedSides reads --left and --right, besides which nothing else says what to compare.
 func namedSides(in *inputs, p *parameters, others int) (diff.Pair[spec], []error) {
 	var faults []error
 	if p.diff.left == "" || p.diff.right == "" {
 		faults = append(faults, errors.New("--left and --right: want both"))
 	}
 	if others > 0 {
-		faults = append(faults, errors.New("--left and --right name both sides: no other file or namespace has a place beside them"))
+		faults = append(faults, errors.New("--left and --right name both sides: they cannot be combined with another file or namespace"))
 	}
 	for _, flag := range in.givenIn(captureSections) {
-		faults = append(faults, fmt.Errorf("--%s has no effect beside --left and --right: write it into a SPEC, as in flags:\"-b *\"", flag))
+		faults = append(faults, fmt.Errorf("--%s cannot be combined with --left and --right: write it into a SPEC, as in flags:\"-b *\"", flag))
 	}
 	var sides diff.Pair[spec]
 	for _, side := range []struct {

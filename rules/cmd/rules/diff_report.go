@@ -55,7 +55,7 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 			r.notCompared = append(r.notCompared, fmt.Sprintf("fragments of packets: no rule of %s makes the kernel reassemble them before its rules", side.name))
 		}
 		for _, text := range side.elsewhere {
-			r.notCompared = append(r.notCompared, fmt.Sprintf("what %s does before and behind these hooks: %s", side.name, text))
+			r.notCompared = append(r.notCompared, fmt.Sprintf("what %s does before and after these hooks: %s", side.name, text))
 		}
 	}
 	return r

@@ -72,7 +72,7 @@ func newExplainCommand(s *system) *cobra.Command {
 		errs = append(errs, wrong...)
 		args = texts
 		if p.config != "" && p.podFile == "" {
-			errs = append(errs, errors.New("--config has an effect only beside --pod with a file"))
+			errs = append(errs, errors.New("--config requires --pod with a file"))
 		}
 		if p.podFile != "" {
 			return append(errs, in.podConflicts(p)...)
@@ -96,7 +96,7 @@ func newExplainCommand(s *system) *cobra.Command {
 	return s.command(cmd, in, func(p *parameters, _ []string) error { return explain(s, p, packets) })
 }
 
-// shapingLive refuses parameters of the ruleset beside --live.
+// shapingLive refuses parameters of the ruleset besides --live.
 func (in *inputs) shapingLive(p *parameters) []error {
 	var errs []error
 	if p.live {

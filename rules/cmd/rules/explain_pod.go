@@ -18,7 +18,7 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// besidePod are the parameters that mean something beside --pod, which states all others.
+// besidePod are the parameters that mean something besides --pod, which states all others.
 var besidePod = []string{"pod-ip", "strict-istio", "without"}
 
 // An explainedPod is what the CNI plugin would do with a pod.
@@ -204,16 +204,16 @@ func (s *system) traces(ruleset rules.Ruleset, packets []rules.Packet, budget di
 	return strings.Join(texts, "\n"), traces
 }
 
-// podConflicts are inputs that have no effect beside --pod.
+// podConflicts are inputs that have no effect besides --pod.
 func (in *inputs) podConflicts(p *parameters) []error {
 	var errs []error
 	for _, name := range in.givenIn(captureSections) {
 		if !slices.Contains(besidePod, name) {
-			errs = append(errs, fmt.Errorf("--pod says how the pod is redirected: --%s has no effect beside it", name))
+			errs = append(errs, fmt.Errorf("--pod provides the parameters of the pod: --%s cannot be combined with it", name))
 		}
 	}
 	if p.live || p.namesNamespace() {
-		errs = append(errs, errors.New("--pod explains what the plugin would do: --live, --netns and --pid have no place beside it"))
+		errs = append(errs, errors.New("--pod explains what the plugin would do: --live, --netns and --pid cannot be combined with it"))
 	}
 	return errs
 }

@@ -109,7 +109,7 @@ func (in *inputs) meantFlag(err error) string {
 // that look like flags are among them.
 func mentioned(args []string) (names map[string]bool, letters string) {
 	names = map[string]bool{}
-	var all strings.Builder // there may be thousands of prefixes behind as many letters
+	var all strings.Builder // there may be thousands of prefixes after as many letters
 	for _, a := range args {
 		if name, long := strings.CutPrefix(a, "--"); long {
 			name, _, _ = strings.Cut(name, "=")
@@ -170,7 +170,7 @@ const (
 
 type letterValue struct {
 	in       *inputs
-	ports    *parameter // Istio's; nil where the command has not got it
+	ports    *parameter // Istio's; nil where the command does not have it
 	setPorts func(*parameters, string) error
 }
 

@@ -25,8 +25,8 @@ The rules of all owners in nf_tables are traced, native ones and those of iptabl
 
 The command adds a table of its own, inet sluice_trace, that marks packets for tracing and changes nothing else. The kernel removes it
 when the command ends for any reason, from Linux 5.12 on. At most 1000 packets a second are traced at each hook. Of TCP the segments
-that open a connection are traced from the first chain on, of other protocols the packets before the first answer from behind conntrack
-on. For each packet the path that rules explain predicts is compared with the path in the kernel; a difference is printed with the packet
+that open a connection are traced from the first chain on, of other protocols the packets before the first answer from conntrack on
+. For each packet the path that rules explain predicts is compared with the path in the kernel; a difference is printed with the packet
 in the syntax of rules explain.
 
 The command ends with Ctrl-C, after --for or --count, or when the process of --pid or the network namespace has ended, and then

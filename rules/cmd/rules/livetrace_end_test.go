@@ -187,7 +187,7 @@ func TestTraceNamesBadFilters(t *testing.T) {
 		{[]string{"--port", "http"}, `"http"`},
 		{[]string{"--from-uid", "root"}, `"root" is not the number of a user (0 to 4294967295)`},
 		{[]string{"--in", "--out"}, "--in and --out: give one of them"},
-		{[]string{"--in", "--from-uid", "1"}, "--from-uid is of outgoing packets"},
+		{[]string{"--in", "--from-uid", "1"}, "--from-uid selects outgoing packets"},
 		{[]string{"--from", "10.0.0.1", "--to", "fd00::1"}, "different families"},
 		{[]string{"--for", "soon"}, `"soon" is not a duration, such as 30s`},
 		{[]string{"--count", "0"}, `"0" is not a number of packets (1 or more)`},

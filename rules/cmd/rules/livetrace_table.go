@@ -97,7 +97,7 @@ func checkTrace(p *parameters, args []string) []error {
 		errs = append(errs, errors.New("--in and --out: give one of them, or neither for both"))
 	}
 	if f.In && f.UID != nil {
-		errs = append(errs, errors.New("--from-uid is of outgoing packets: it has no place beside --in"))
+		errs = append(errs, errors.New("--from-uid selects outgoing packets: it cannot be combined with --in"))
 	}
 	if f.To.IsValid() && f.From.IsValid() && f.To.Addr().Is4() != f.From.Addr().Is4() {
 		errs = append(errs, errors.New("--from and --to are addresses of different families"))

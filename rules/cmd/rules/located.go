@@ -68,7 +68,7 @@ func (p *parameters) setRunDir(path string) error {
 	return nil
 }
 
-// podFaults are what is wrong beside --pod.
+// podFaults are what is wrong besides --pod.
 func (in *inputs) podFaults(p *parameters) []error {
 	var errs []error
 	if p.podFile != "" && !slices.Contains(in.sections, sectionExplain) {
@@ -82,10 +82,10 @@ func (in *inputs) podFaults(p *parameters) []error {
 		return nil
 	}
 	for _, name := range in.givenIn(captureSections) {
-		errs = append(errs, fmt.Errorf("the node agent says how the pod is redirected: --%s has no effect beside --pod", name))
+		errs = append(errs, fmt.Errorf("the node agent provides the parameters of the pod: --%s cannot be combined with --pod", name))
 	}
 	for _, name := range in.givenIn([]section{sectionNamespace}) {
-		errs = append(errs, fmt.Errorf("--pod and --%s: want one of them", name))
+		errs = append(errs, fmt.Errorf("--pod and --%s: give only one of them", name))
 	}
 	return errs
 }

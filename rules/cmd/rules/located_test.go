@@ -57,7 +57,7 @@ func node(t *testing.T, pods map[string]agent.Location) string {
 	return dir
 }
 
-// command runs the command line beside an agent.
+// command runs the command line besides an agent.
 func command(t *testing.T, runDir, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return commandOn(thisSystem(), runDir, stdin, args...)
@@ -137,8 +137,8 @@ func TestCommandsAboutAPodOfTheNode(t *testing.T) {
 		{"its rules are known nevertheless", []string{"show", "--pod", "default/away"}, 0, "table inet sluice", ""},
 		{"no name", []string{"check", "--pod", "web"}, 2, "", `rules: --pod: "web" names no pod: want NAMESPACE/NAME, such as default/web`},
 		{"no name, but a path", []string{"show", "--pod", "../../web"}, 2, "", `"../../web" names no pod`},
-		{"a parameter beside it", []string{"check", "--pod", "default/web", "-b", "80"}, 2, "", "--istio-inbound-ports has no effect beside --pod"},
-		{"a namespace beside it", []string{"check", "--pod", "default/web", "--pid", "1"}, 2, "", "--pod and --pid: want one of them"},
+		{"a parameter beside it", []string{"check", "--pod", "default/web", "-b", "80"}, 2, "", "--istio-inbound-ports cannot be combined with --pod"},
+		{"a namespace beside it", []string{"check", "--pod", "default/web", "--pid", "1"}, 2, "", "--pod and --pid: give only one of them"},
 		{"live rules without a packet", []string{"explain", "--live", "--pod", "default/web"}, 2, "", "--live: no packet to explain"},
 		{"two sides besides", []string{"diff", "--pod", "default/web", "--left", "save:a", "--right", "save:b"}, 2, "", "name both sides"},
 		{"a directory that is none", []string{"check", "--pod", "default/web", "--cni-agent-run-dir", "run"}, 2, "", `"run" is no absolute path`},

@@ -37,7 +37,7 @@ func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 	return p.Redirect, nil
 }
 
-// assume puts addresses in the place of those of a pod that there is not.
+// assume puts addresses instead of those of a pod that there is not.
 func (p *parameters) assume() {
 	if len(p.podIPs) > 0 {
 		return

@@ -31,7 +31,7 @@ func newShowCommand(s *system) *cobra.Command {
 			faults = append(faults, errors.New("--live and --format iptables: want one of them; iptables-save prints the live rules of iptables"))
 		}
 		if !p.live && len(in.given["backend"]) > 0 {
-			faults = append(faults, errors.New("--backend has an effect only beside --live; --format iptables prints the rules of iptables-legacy"))
+			faults = append(faults, errors.New("--backend requires --live; --format iptables prints the rules of iptables-legacy"))
 		}
 		switch {
 		case p.format == formatJSON:

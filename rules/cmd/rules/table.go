@@ -118,7 +118,7 @@ func otherTable() []parameter {
 		{
 			flag: "pod", value: "NAMESPACE/NAME", section: sectionAgent,
 			help: "pod of this node: the node agent, in whose container this works, provides its network namespace and parameters; " +
-				"other parameters of the redirection are refused beside it. For rules explain also a YAML or JSON file with a pod or " +
+				"it cannot be combined with other parameters of the redirection. For rules explain also a YAML or JSON file with a pod or " +
 				"a workload, which needs no agent; - is standard input",
 			set: (*parameters).setPod,
 		},

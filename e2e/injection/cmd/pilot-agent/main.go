@@ -1,6 +1,6 @@
-// Command pilot-agent stands in an image for Istio's, of which the real one is beside it: only for
-// "proxy", which would start Envoy, the sample application's proxy runs. All else that injected
-// containers ask for (istio-iptables, wait, request) is the real one's.
+// Command pilot-agent stands in an image for Istio's, of which the real one is in the same
+// directory: only for "proxy", which would start Envoy, the sample application's proxy runs. All
+// else that injected containers ask for (istio-iptables, wait, request) is the real one's.
 package main
 
 import (

@@ -48,7 +48,7 @@ func gather() (kernels.Facts, error) {
 	return facts, nil
 }
 
-// missing names the features that the kernel has not got.
+// missing names the features that the kernel does not have.
 func missing(features []nft.Support) []string {
 	var names []string
 	for _, f := range features {
