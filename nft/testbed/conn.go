@@ -129,8 +129,8 @@ func (i identity) open(c Call, protocol rules.Protocol) (*Conn, error) {
 			}
 		}
 		conn.started = socket.Connect(fd, c.To)
-		conn.own = socket.BoundTo(fd)
-		conn.s = socket.Of(fd)
+		conn.own = socket.LocalAddr(fd)
+		conn.s = socket.FromFD(fd)
 		return nil
 	})
 	if err != nil {
@@ -154,7 +154,7 @@ func (c *Conn) ask() Answer {
 	if err := c.s.SetDeadline(time.Now().Add(c.timeout)); err != nil {
 		return unanswered(err)
 	}
-	if err := c.s.Connected(); err != nil {
+	if err := c.s.WaitConnected(); err != nil {
 		return unanswered(err)
 	}
 	token := strconv.FormatUint(tokens.Add(1), 10)

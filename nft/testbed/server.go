@@ -118,7 +118,7 @@ func listen(e endpoint, options ...socket.Option) (socket.Socket, error) {
 		_ = unix.Close(fd)
 		return socket.Socket{}, fmt.Errorf("listen on port %d: %w", e.port, err)
 	}
-	return socket.Of(fd), nil
+	return socket.FromFD(fd), nil
 }
 
 // close ends everything and waits for its end.
@@ -162,8 +162,8 @@ func (s *server) converse(c socket.Socket, e endpoint) {
 		s.mu.Unlock()
 		_ = c.Close()
 	}()
-	local, peer := c.Ends()
-	r, err := s.greet(e, Hop{To: c.Original(), Local: local, Peer: peer})
+	local, peer := c.Addrs()
+	r, err := s.greet(e, Hop{To: c.OriginalDst(), Local: local, Peer: peer})
 	if err != nil {
 		return
 	}

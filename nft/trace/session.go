@@ -126,7 +126,7 @@ func (s *Session) listen() error {
 	if err != nil {
 		return os.NewSyscallError("socket", err)
 	}
-	s.events = socket.Of(fd)
+	s.events = socket.FromFD(fd)
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer) // as much as net.core.rmem_max allows
 	}
