@@ -32,7 +32,7 @@ func TestAnErrorBehindTheTransactionComesWithTheOutcome(t *testing.T) {
 	want := example("tproxy-dual")
 	a := newApplier(c, prepared(t, want), ApplyOptions{})
 	err := ns.Do(a.run)
-	if err == nil || !strings.HasPrefix(err.Error(), "the rules are in place, but not their routes: ") {
+	if err == nil || !strings.HasPrefix(err.Error(), "the rules are in place, but not all of their routes: ") {
 		t.Errorf("%v, want that the routes are not in place", err)
 	}
 	if got := a.outcome(err); got.Outcome != Created || got.Rules == 0 || got.Bytes == 0 || got.Routes != 5 {
