@@ -198,20 +198,20 @@ func TestEncodeRefusesWhatXtablesHasNot(t *testing.T) {
 		matches  []rules.Match
 		want     string
 	}{
-		{"ports of any protocol", 0, []rules.Match{port}, "th sport 80: ports are of TCP or UDP, and only one of them"},
-		{"flags of UDP", rules.UDP, []rules.Match{flags}, "flags are of TCP, and some must be compared"},
-		{"no flags", rules.TCP, []rules.Match{rules.MatchTCPFlags{}}, "some must be compared"},
-		{"flags twice", rules.TCP, []rules.Match{flags, flags}, "flags are compared twice"},
-		{"many ports", rules.TCP, []rules.Match{many}, "a multiport match has 1 to 15 ports, of which a range takes two"},
-		{"no ports", rules.TCP, []rules.Match{rules.MatchPort{}}, "a multiport match has 1 to 15 ports"},
-		{"several owners", 0, []rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](1, 2)}}, "an owner match has one range of ids"},
-		{"the id that is none", 0, []rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](all)}}, "the last number, which is none"},
-		{"nobody", 0, []rules.Match{rules.MatchOwner{Not: true, IDs: []rules.IDRange{{Last: all}}}}, "the last number, which is none"},
-		{"several ranges", 0, []rules.Match{rules.MatchAddr{}}, "an iprange match has one range of addresses"},
-		{"a family", 0, []rules.Match{rules.MatchFamily{Family: rules.IPv4}}, "meta nfproto ipv4: xtables has no match for it"},
-		{"what is only read", 0, []rules.Match{rules.MatchSocket{}}, "it is not written as a match of xtables, only read"},
-		{"a range of marks", 0, []rules.Match{rules.MatchMarkRange{}}, "xtables has no match for it"},
-		{"an unknown", 0, []rules.Match{rules.Unknown{Text: "x"}}, "unknown(x): xtables has no match for it"},
+		{"ports of any protocol", 0, []rules.Match{port}, "th sport 80: a match of ports needs a match of the protocol, TCP or UDP"},
+		{"flags of UDP", rules.UDP, []rules.Match{flags}, "a match of TCP flags needs a match of the protocol TCP and at least one flag"},
+		{"no flags", rules.TCP, []rules.Match{rules.MatchTCPFlags{}}, "at least one flag"},
+		{"flags twice", rules.TCP, []rules.Match{flags, flags}, "a rule can match TCP flags only once"},
+		{"many ports", rules.TCP, []rules.Match{many}, "a multiport match must have 1 to 15 ports; a range counts as two"},
+		{"no ports", rules.TCP, []rules.Match{rules.MatchPort{}}, "a multiport match must have 1 to 15 ports"},
+		{"several owners", 0, []rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](1, 2)}}, "an owner match must have exactly one range of ids"},
+		{"the id that is none", 0, []rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](all)}}, "the invalid id 4294967295"},
+		{"nobody", 0, []rules.Match{rules.MatchOwner{Not: true, IDs: []rules.IDRange{{Last: all}}}}, "the invalid id 4294967295"},
+		{"several ranges", 0, []rules.Match{rules.MatchAddr{}}, "an iprange match must have exactly one range of addresses"},
+		{"a family", 0, []rules.Match{rules.MatchFamily{Family: rules.IPv4}}, "meta nfproto ipv4: xtables has no such match"},
+		{"what is only read", 0, []rules.Match{rules.MatchSocket{}}, "encoding it as an xtables match is not supported"},
+		{"a range of marks", 0, []rules.Match{rules.MatchMarkRange{}}, "xtables has no such match"},
+		{"an unknown", 0, []rules.Match{rules.Unknown{Text: "x"}}, "unknown(x): xtables has no such match"},
 	} {
 		if _, err := xt.EncodeMatches(tc.protocol, tc.matches); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %s", tc.name, err, tc.want)
