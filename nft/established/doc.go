@@ -4,10 +4,10 @@
 // # Selection
 //
 // [End] lists the connections of the namespace: the conntrack entries, and the TCP sockets without
-// a conntrack entry. For each connection it reconstructs the first packet, and evaluates the ruleset
-// for it with [diff.ExplainWithin]. A connection bypasses the proxy if the ruleset would have
-// captured the packet, but the connection does not lead to the proxy. Connections of the proxy,
-// excluded connections and captured connections are kept.
+// a conntrack entry. For each connection it reconstructs the first packet, and evaluates the
+// ruleset for it with [diff.ExplainWithin]. A connection bypasses the proxy if the ruleset would
+// have captured the packet, but the connection does not lead to the proxy. Connections of the
+// proxy, excluded connections and captured connections are kept.
 //
 // The addresses of the first packet are conntrack's original direction. Without a conntrack entry,
 // End assumes that a socket whose local port has a listener was accepted, and that the namespace

@@ -9,8 +9,8 @@ import (
 // Offsets of fields in a message.
 const (
 	typeOffset = 4
-	// tableOffset is the offset of the table in struct rtmsg, and indexOffset of the interface index
-	// in struct ifinfomsg and struct ifaddrmsg.
+	// tableOffset is the offset of the table in struct rtmsg, and indexOffset of the interface
+	// index in struct ifinfomsg and struct ifaddrmsg.
 	tableOffset = unix.NLMSG_HDRLEN + 4
 	indexOffset = unix.NLMSG_HDRLEN + 4
 )

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// An idClient reads and assigns the namespace ids (nsid) of other namespaces in the namespace of its
-// socket. It must be used by one goroutine at a time. A request takes two system calls and no
+// An idClient reads and assigns the namespace ids (nsid) of other namespaces in the namespace of
+// its socket. It must be used by one goroutine at a time. A request takes two system calls and no
 // allocations, because every check of a pod calls [Watcher.Add], which sends one.
 type idClient struct {
 	fd       int // -1 when closed

@@ -58,7 +58,8 @@ func subscribe(fd int, filter []unix.SockFilter, groups []group) error {
 	return nil
 }
 
-// bind binds the socket to a random port id, which pods cannot guess. See the package documentation.
+// bind binds the socket to a random port id, which pods cannot guess. See the package
+// documentation.
 func bind(fd int) error {
 	for {
 		var id [4]byte
