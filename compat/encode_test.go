@@ -80,14 +80,14 @@ func TestEncodeRefusesWhatIsNotOneRule(t *testing.T) {
 			"ports of all protocols but TCP", rule([]rules.Match{
 				rules.MatchProtocol{Not: true, Protocols: []rules.Protocol{6}}, rules.MatchPort{Ports: portRanges("80")},
 			}),
-			"th sport 80: ports are of TCP or UDP, and only one of them",
+			"th sport 80: a match of ports needs a match of the protocol, TCP or UDP",
 		},
 		{
 			"two actions", rule(nil, rules.Count{}, rules.SaveMark{}, rules.Accept),
 			"ct mark set meta mark and accept: a rule of xtables has one target",
 		},
-		{"tproxy without its drop", rule(nil, rules.TProxy{Port: 1}), "tproxy to :1: xtables has no target for it"},
-		{"a long comment", rules.Rule{Comment: strings.Repeat("x", 256)}, "more than 255 bytes"},
+		{"tproxy without its drop", rule(nil, rules.TProxy{Port: 1}), "tproxy to :1: xtables has no such target"},
+		{"a long comment", rules.Rule{Comment: strings.Repeat("x", 256)}, "at most 255 bytes"},
 	} {
 		if _, err := compat.EncodeRule(rules.IPv4, &tc.rule); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %s", tc.name, err, tc.want)

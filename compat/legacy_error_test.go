@@ -79,7 +79,7 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 		{"a mark that is mixed", mangle(rule(nil, rules.MixMark{Mark: 0xff, ConntrackMark: 0xff00})), ""},
 		{
 			"a mark that is mixed with a number", mangle(rule(nil, rules.MixMark{Mark: 0xff, ConntrackMark: 0xff00, Xor: 1})),
-			"CONNMARK copies a mark or sets one, but not both",
+			"CONNMARK can either copy a mark or set a value",
 		},
 		{
 			"a condition behind an action", mangle(rule(nil, rules.SetMark{Value: 1, Mask: 1}, rules.Require{Match: tcp}, rules.Drop)),
@@ -95,12 +95,12 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 		},
 		{
 			"ports that are reversed", natOf([]rules.Rule{rule([]rules.Match{tcp}, rules.RedirectTo{Port: 2, Last: 1})}),
-			"ports 2-1 are no range",
+			"ports 2-1: the first port must be 1 or more",
 		},
 		{"a range of ports", natOf([]rules.Rule{rule([]rules.Match{tcp}, rules.RedirectTo{Port: 1, Last: 2})}), ""},
 		{
 			"what is only read", mangle(rule([]rules.Match{rules.MatchSocket{}}, rules.Drop)),
-			"socket transparent 1: it is not written as a match of xtables, only read",
+			"socket transparent 1: encoding it as an xtables match is not supported",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// verdicts are the kernel's codes of the verdicts.
+// verdicts contains the kernel's codes of the verdicts.
 var verdicts = [...]expr.VerdictKind{
 	rules.Accept: expr.VerdictAccept, rules.Drop: expr.VerdictDrop, rules.Return: expr.VerdictReturn,
 }
@@ -47,19 +47,19 @@ func (x *expressions) action(a rules.Action) error {
 		x.setMeta(expr.MetaKeyMARK)
 	case rules.SetZone:
 		if a.Helper != "" {
-			return fmt.Errorf("the action %s cannot be written in nf_tables", a)
+			return fmt.Errorf("the action %s is not supported in nf_tables", a)
 		}
 		x.immediate(native.AppendUint16(nil, a.Zone))
 		x.setCT(expr.CtKeyZONE)
 	case rules.Count:
 		x.add(&expr.Counter{})
 	default:
-		return fmt.Errorf("the action %s cannot be written in nf_tables", a)
+		return fmt.Errorf("the action %s is not supported in nf_tables", a)
 	}
 	return nil
 }
 
-// tproxyFamily is the family of the sockets that tproxy looks up: in an inet table both.
+// tproxyFamily returns the family of the sockets that tproxy looks up: both in an inet table.
 func (x *expressions) tproxyFamily() byte {
 	if x.family == rules.Inet {
 		return unix.NFPROTO_UNSPEC

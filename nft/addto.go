@@ -11,15 +11,15 @@ import (
 )
 
 // AddTo queues messages on c that create the tables of rs, with their sets, chains and rules.
-// Nothing is sent before c.Flush, which commits them together with all else that the caller has
-// queued. Flush fails if one of the tables exists. After an error for a rule that nf_tables
-// cannot express nothing is queued.
+// c.Flush sends them, in one transaction with the other messages that the caller has queued. Flush
+// fails if one of the tables exists. AddTo returns an error and queues nothing if a rule is not
+// supported in nf_tables.
 //
 // Policy routes (rs.Routing) are not part of an nftables transaction: see
 // [github.com/sluice-mesh/sluice/nft/route.Ensure]. The library writes no comments of tables, and
 // marks the keys of all anonymous sets as big-endian, so that the nft command prints user ids and
-// interface names in such sets wrongly. Neither changes what the kernel does. Use [Apply] unless
-// the rules must be committed together with rules of the caller's.
+// interface names in such sets wrongly. Neither affects packets. Use [Apply] unless the rules must
+// be committed together with other rules of the caller.
 func AddTo(c *nftables.Conn, rs rules.Ruleset) error {
 	if _, err := Encode(rs); err != nil {
 		return err
@@ -61,7 +61,7 @@ func addTable(c *nftables.Conn, t *rules.Table) error {
 	return nil
 }
 
-// addRule queues a rule after the anonymous sets that it needs. named are the sets of the table.
+// addRule queues a rule after its anonymous sets. named contains the named sets of the table.
 func addRule(
 	c *nftables.Conn, family rules.Family, chain *nftables.Chain, r *rules.Rule,
 	named map[string]setRef,
@@ -82,28 +82,28 @@ func addRule(
 	return nil
 }
 
-// addSet queues a set with its elements and returns how rules refer to it.
+// addSet queues a set with its elements and returns the reference for rules.
 func addSet(c *nftables.Conn, table *nftables.Table, s *set) (setRef, error) {
 	keys := nftables.SetDatatype{Bytes: s.keyLength}
 	keys.SetNFTMagic(s.keyType)
-	to := &nftables.Set{
+	librarySet := &nftables.Set{
 		Table: table, Name: s.ref.name, KeyType: keys,
 		Anonymous: s.anonymous, Constant: s.anonymous, Interval: s.interval,
 	}
 	if s.hostOrder {
-		to.KeyByteOrder = binaryutil.NativeEndian
+		librarySet.KeyByteOrder = binaryutil.NativeEndian
 	}
 	elements := make([]nftables.SetElement, len(s.elements))
 	for i, el := range s.elements {
 		elements[i] = nftables.SetElement{Key: el.key, IntervalEnd: el.end}
 	}
-	if err := c.AddSet(to, elements); err != nil {
-		return setRef{}, fmt.Errorf("add set %s: %w", to.Name, err)
+	if err := c.AddSet(librarySet, elements); err != nil {
+		return setRef{}, fmt.Errorf("add set %s: %w", librarySet.Name, err)
 	}
-	return setRef{to.Name, to.ID}, nil
+	return setRef{librarySet.Name, librarySet.ID}, nil
 }
 
-// libraryChain returns the library's form of a chain.
+// libraryChain converts a chain to the library's type.
 func libraryChain(table *nftables.Table, from *rules.Chain) *nftables.Chain {
 	chain := &nftables.Chain{Name: from.Name, Table: table}
 	if b := from.Base; b != nil {

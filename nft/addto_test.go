@@ -118,7 +118,7 @@ func TestARuleThatNfTablesCannotExpressLeavesTheLibraryTransactionAsItWas(t *tes
 	}
 }
 
-// tableNames are the names of the inet tables of a namespace.
+// tableNames returns the names of the inet tables of a namespace.
 func tableNames(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	tables, err := library(t, ns).ListTablesOfFamily(unix.NFPROTO_INET)

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// reading is what the namespace has now.
+// reading returns the current reading of the namespace.
 func reading(t *testing.T, ns *netns.NS) Reading {
 	t.Helper()
 	r, err := ReadSince(ns, 0, rules.Routing{})
@@ -19,7 +19,7 @@ func reading(t *testing.T, ns *netns.NS) Reading {
 	return r
 }
 
-// TestWhatHasJustBeenReadIsNotReadAgain counts the questions that the kernel is asked beside the
+// TestWhatHasJustBeenReadIsNotReadAgain counts the requests to the kernel in addition to the
 // transaction.
 func TestWhatHasJustBeenReadIsNotReadAgain(t *testing.T) {
 	prefixes := excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...)
@@ -55,8 +55,8 @@ func TestWhatHasJustBeenReadIsNotReadAgain(t *testing.T) {
 	}
 }
 
-// TestAChangeAfterTheReadingIsSeen has changes by which a plan from the old reading would leave
-// another ruleset than is wanted.
+// TestAChangeAfterTheReadingIsSeen makes changes after which a plan from the old reading would lead
+// to a wrong ruleset.
 func TestAChangeAfterTheReadingIsSeen(t *testing.T) {
 	before := excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...)
 	want := excluding(prefixList("10.0.0.0/24", "10.0.4.0/24")...)
@@ -87,14 +87,14 @@ func TestAChangeAfterTheReadingIsSeen(t *testing.T) {
 	}
 }
 
-// TestAReadingOfAnotherNamespaceIsNotUsed has two with the same number of changes.
+// TestAReadingOfAnotherNamespaceIsNotUsed uses two namespaces with the same generation.
 func TestAReadingOfAnotherNamespaceIsNotUsed(t *testing.T) {
 	one, other := netnstest.New(t), netnstest.New(t)
 	applied(t, one, excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...), Created)
 	applied(t, other, excluding(prefixList("10.0.0.0/24", "10.0.8.0/24")...), Created)
 	last := reading(t, one)
 	if now := reading(t, other); now.Generation != last.Generation {
-		t.Fatalf("generations %d and %d: the test tests nothing", last.Generation, now.Generation)
+		t.Fatalf("generations %d and %d: want equal generations", last.Generation, now.Generation)
 	}
 	want := excluding(prefixList("10.0.0.0/24", "10.0.4.0/24")...)
 	if _, err := prepared(t, want).Apply(other, ApplyOptions{Since: last}); err != nil {
@@ -103,8 +103,8 @@ func TestAReadingOfAnotherNamespaceIsNotUsed(t *testing.T) {
 	holds(t, other, want)
 }
 
-// TestAReadingThatIsOfNoUseLeavesNothingBehind: it equals what is wanted, as where only the routes
-// are to be mended.
+// TestAReadingThatIsOfNoUseLeavesNothingBehind passes a reading that equals the wanted ruleset, as
+// if only the routes had to be repaired.
 func TestAReadingThatIsOfNoUseLeavesNothingBehind(t *testing.T) {
 	want := example("sidecar-ipv4")
 	for _, row := range []struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Parameters and calls are drawn from the same few values, so that they often meet.
+// Parameters and calls are drawn from the same few values, so that they often coincide.
 var (
 	somePorts = []uint16{1, 53, 80, 443, 3306, 8080, 9000, 15001, 15006, 15008, 15020, 15021, 15053, 15090, 16001, 16006, 20000}
 	someIDs   = []uint32{0, 5, 1000, 1337, 1338, 2000, 2003, 65533}
@@ -42,8 +42,8 @@ func addrs(texts ...string) []netip.Addr {
 	return list
 }
 
-// drawRedirect draws valid parameters of a mode. The proxy's ports are such that each has one
-// listener.
+// drawRedirect draws valid parameters of a mode. The ports of the proxy are distinct, so that each
+// has one listener.
 func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.Mode = mode
@@ -91,7 +91,7 @@ func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
 	return r
 }
 
-// anyCall draws a call that, were there no rules, would be answered.
+// anyCall draws a call that is answered if there are no rules.
 func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 	return rapid.Custom(func(t *rapid.T) testbed.Call {
 		c := testbed.Call{Network: rapid.SampledFrom([]string{"tcp", "tcp", "udp"}).Draw(t, "network")}
@@ -122,8 +122,8 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 			fallthrough
 		default:
 			if c.Mark == r.TProxyMark && r.Mode == rules.ModeTProxy {
-				// Routed to lo, the call would reach the application at an address that is not the
-				// pod's: it cannot answer.
+				// A policy route delivers the call to the application on an address that the pod
+				// does not have, so that the application cannot reply.
 				c.Mark = 0
 			}
 		}
@@ -131,8 +131,8 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 	})
 }
 
-// canCallAsClient reports whether answers to a foreign address come back to the pod: only TPROXY's
-// marks and routes bring them.
+// canCallAsClient reports whether replies to a foreign address are delivered to the pod, which
+// needs the marks and routes of TPROXY.
 func canCallAsClient(r rules.Redirect, to netip.Addr) bool {
 	captures := r.InboundPorts.All || len(r.InboundPorts.Ports) > 0
 	excluded := slices.ContainsFunc(r.ExcludeInterfaces, func(n rules.InterfaceName) bool {
@@ -141,7 +141,7 @@ func canCallAsClient(r rules.Redirect, to netip.Addr) bool {
 	return r.Mode == rules.ModeTProxy && captures && !excluded && (r.IPv6 || to.Is4()) && slices.Contains(podAddrs, to)
 }
 
-// drawClient draws the address and mark of a proxy that calls in its client's name.
+// drawClient draws the address and mark of a proxy that calls with the address of its client.
 func drawClient(t *rapid.T, c *testbed.Call, r rules.Redirect) {
 	clients := slices.DeleteFunc(slices.Clone(worldAddrs), func(a netip.Addr) bool { return a.Is4() != c.To.Addr().Is4() })
 	c.Local = netip.AddrPortFrom(rapid.SampledFrom(clients).Draw(t, "client"), 0)
@@ -170,12 +170,12 @@ func drawSource(t *rapid.T, c *testbed.Call, r rules.Redirect) {
 	c.Local = netip.AddrPortFrom(rapid.SampledFrom(own).Draw(t, "source"), 0)
 }
 
-// oftenTrue is true three times of four.
+// oftenTrue is true with a probability of 75 %.
 func oftenTrue(t *rapid.T, label string) bool {
 	return rapid.SampledFrom([]bool{true, true, true, false}).Draw(t, label)
 }
 
-// someOf draws at most n of the values; mostly none.
+// someOf draws at most n of the values, usually none.
 func someOf[T any](t *rapid.T, label string, values []T, n int) []T {
 	if oftenTrue(t, "no "+label) {
 		return nil
@@ -194,7 +194,7 @@ func somePortRanges(t *rapid.T, label string) []rules.PortRange {
 	}), 1, 3).Draw(t, label)
 }
 
-// somePrefixes draws prefixes of addresses that are called, in their IPv6 spelling too.
+// somePrefixes draws prefixes of the addresses of calls, including IPv4-mapped ones.
 func somePrefixes(t *rapid.T, label string) []netip.Prefix {
 	if rapid.Bool().Draw(t, "no "+label) {
 		return nil

@@ -16,12 +16,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// How many calls are tried with each ruleset: making it takes as long as several of them.
+// The number of calls for each ruleset. Creating a ruleset takes as long as several calls.
 const fewestCalls, mostCalls = 10, 25
 
-// The model says what the kernel does: random parameters, random calls, and what rules.Explain says
-// of each against who answers it. A failure prints the seed and writes a file under testdata/rapid,
-// which the next run tries first. With SLUICE_LONG in the environment there are ten times as many.
+// The test compares the prediction of the model (rules.Explain) with the server that answers, for
+// random parameters and random calls. A failure prints the seed and writes a file under
+// testdata/rapid, which the next run tries first. SLUICE_LONG in the environment increases the
+// number tenfold.
 func TestModelAgreesWithKernel(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	t.Parallel()
@@ -45,22 +46,22 @@ func TestModelAgreesWithKernel(t *testing.T) {
 				})
 				t.Logf("%d calls, %d of them captured", cases, captured)
 				if captured < cases/10 || captured > cases*9/10 {
-					t.Errorf("of %d calls %d were captured: the choice of calls is lopsided", cases, captured)
+					t.Errorf("of %d calls %d were captured, which is too few or too many", cases, captured)
 				}
 			})
 		}
 	}
 }
 
-// agreement is one ruleset and the calls to be tried with it.
+// agreement is a ruleset with the calls to try.
 type agreement struct {
 	redirect    rules.Redirect
 	transparent bool // the proxy listens transparently
 	calls       []testbed.Call
 }
 
-// check makes the calls; it describes the first of which the kernel made something else than the
-// model says, and counts those that were captured.
+// check makes the calls. It describes the first call whose result differs from the model's
+// prediction, and returns the number of captured calls.
 func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 	b, err := testbed.New(testbed.Options{Interface: secondInterface})
 	if err != nil {
@@ -86,7 +87,7 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 		if c.Transparent && trace.Fate.Redirect != 0 {
 			continue // to 127.0.0.1 from another host's address: whether that arrives is for routing to say
 		}
-		c.Timeout = patience
+		c.Timeout = callTimeout
 		if predicted.Outcome == testbed.Silent {
 			c.Timeout = 60 * time.Millisecond
 		}
@@ -96,18 +97,19 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 		}
 		predicted, trace = b.Predict(&rs, c, got.Own)
 		predicted = known.first(c, got.Own, trace.Fate.Zone, predicted)
-		if got.Outcome == testbed.Silent && predicted.Outcome != testbed.Silent && c.Timeout != patience {
-			// By its own end it is one that is answered after all, on a busy machine not that soon.
-			c.Local, c.Timeout = got.Own, patience
+		if got.Outcome == testbed.Silent && predicted.Outcome != testbed.Silent && c.Timeout != callTimeout {
+			// The wrong prediction may be due to a timeout on a busy machine: try again with a
+			// longer one.
+			c.Local, c.Timeout = got.Own, callTimeout
 			if got, err = b.Dial(c); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if !got.Agrees(predicted) {
-			return fmt.Sprintf("%s\n\tgot       %s\n\tpredicted %s\n%s\n%s", c, got, predicted, story(trace), rs), 0
+			return fmt.Sprintf("%s\n\tgot       %s\n\tpredicted %s\n%s\n%s", c, got, predicted, formatTrace(trace), rs), 0
 		}
-		if err := checkEnds(got, c, trace.Fate); err != nil {
-			return fmt.Sprintf("%s: %s: %v\n%s\n%s", c, got, err, story(trace), rs), 0
+		if err := checkAddrs(got, c, trace.Fate); err != nil {
+			return fmt.Sprintf("%s: %s: %v\n%s\n%s", c, got, err, formatTrace(trace), rs), 0
 		}
 		if trace.Fate.Captured() {
 			captured++
@@ -116,9 +118,9 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 	return "", captured
 }
 
-// connections are those that conntrack knows: what has become of the first datagram between two
-// ends in a zone becomes of all that follow, whoever sends them. (Connections of TCP have different
-// ports here.)
+// connections contains the predictions for the connections that conntrack knows: the first datagram
+// between two addresses in a zone determines the destination of all later ones, regardless of the
+// sender. TCP connections are not affected, because their ports differ.
 type connections map[connection]testbed.Answer
 
 type connection struct {
@@ -126,7 +128,7 @@ type connection struct {
 	zone     uint16
 }
 
-// first returns what was predicted for the connection's first call.
+// first returns the prediction for the first call of the connection.
 func (known connections) first(c testbed.Call, own netip.AddrPort, zone uint16, predicted testbed.Answer) testbed.Answer {
 	if c.Network != "udp" {
 		return predicted

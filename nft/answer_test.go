@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAnAnswerThatIsNotNetlinkIsAnError lists what no kernel sends. Nothing of it may be taken for
-// an answer, or waited on for ever.
+// TestAnAnswerThatIsNotNetlinkIsAnError has malformed answers. They must neither be accepted nor
+// make the connection wait forever.
 func TestAnAnswerThatIsNotNetlinkIsAnError(t *testing.T) {
 	table := func(request []byte) []byte {
 		return reply(request, messageType(unix.NFT_MSG_NEWTABLE), 0, append([]byte{unix.NFPROTO_INET, 0, 0, 0}, named("sluice")...)...)
@@ -50,7 +50,7 @@ func TestAnAnswerThatIsNotNetlinkIsAnError(t *testing.T) {
 			c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
 				return [][]byte{row.answer(request)}
 			})
-			found, err := c.impatient(t).findOurs()
+			found, err := c.withShortTimeout(t).findOurs()
 			if found != nil || err == nil || !strings.Contains(err.Error(), row.want) {
 				t.Errorf("table %v, error %v, want %q", found, err, row.want)
 			}
@@ -58,15 +58,15 @@ func TestAnAnswerThatIsNotNetlinkIsAnError(t *testing.T) {
 	}
 }
 
-// named writes the attribute of a table's name.
+// named encodes the attribute of a table's name.
 func named(table string) []byte {
 	var m messages
 	m.text(unix.NFTA_TABLE_NAME, table)
 	return m.buf
 }
 
-// TestTheKernelsExplanationIsPartOfTheError covers the forms in which it comes, of which old
-// kernels have fewer.
+// TestTheKernelsExplanationIsPartOfTheError covers the formats of extended acknowledgements, some
+// of which old kernels do not use.
 func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 	var tlv messages
 	tlv.text(unix.NLMSGERR_ATTR_MSG, "because of the moon")
@@ -111,7 +111,7 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 	}
 }
 
-// TestAnErrorOfTheWholeBatchIsNamedAsSuch is what the kernel answers to the begin of a batch.
+// TestAnErrorOfTheWholeBatchIsNamedAsSuch has errors in the answer to the begin message of a batch.
 func TestAnErrorOfTheWholeBatchIsNamedAsSuch(t *testing.T) {
 	tx, err := Encode(example("sidecar-ipv4"))
 	if err != nil {
@@ -119,13 +119,13 @@ func TestAnErrorOfTheWholeBatchIsNamedAsSuch(t *testing.T) {
 	}
 	c := scripted(t, nil, func([]byte, func([]byte) [][]byte) [][]byte { return [][]byte{refusalOf(0, unix.EPERM, 0)} })
 	if err := c.commit(tx); !IsNotPermitted(err) || IsNotSupported(err) {
-		t.Errorf("%v, want that it is not permitted", err)
+		t.Errorf("%v, want a permission error", err)
 	}
-	// Where nf_tables is not in the kernel, nfnetlink knows no such subsystem.
+	// Without nf_tables in the kernel, nfnetlink returns EINVAL for the unknown subsystem.
 	c = scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
 		return [][]byte{refusalOf(native.Uint32(request[8:]), unix.EINVAL, 0)}
 	})
 	if _, err := c.findOurs(); !IsNotSupported(err) || !strings.Contains(err.Error(), FeatureTables.Option) {
-		t.Errorf("%v, want that nf_tables is not supported", err)
+		t.Errorf("%v, want an error that nf_tables is not supported", err)
 	}
 }

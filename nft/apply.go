@@ -15,46 +15,47 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Outcome says what Apply found and did.
+// Outcome is the kind of change that Apply made.
 type Outcome string
 
 // The outcomes.
 const (
-	Created   Outcome = "created"   // there was nothing of ours
-	Unchanged Outcome = "unchanged" // exactly this ruleset was there: nothing was written
-	Updated   Outcome = "updated"   // only elements of sets or routes differed, and were added and deleted in place
-	Replaced  Outcome = "replaced"  // another ruleset was there
+	Created   Outcome = "created"   // the namespace had no table of Sluice
+	Unchanged Outcome = "unchanged" // the namespace had the ruleset: nothing was written
+	Updated   Outcome = "updated"   // only set elements or routes differed and were changed in place
+	Replaced  Outcome = "replaced"  // the namespace had another ruleset
 )
 
-// A Result describes what Apply did. The zero value is nothing.
+// A Result describes the change that Apply made. The zero value means no change.
 type Result struct {
-	// Outcome comes with some errors too: see [Apply].
+	// Outcome is set with some errors too: see [Apply].
 	Outcome Outcome
-	// Rules, Sets and Elements count what the ruleset holds; Bytes is the size of the transaction,
-	// 0 if there was none.
+	// Rules, Sets and Elements are the numbers of objects in the ruleset. Bytes is the size of the
+	// transaction, 0 if there was none.
 	Rules, Sets, Elements, Bytes int
-	// Routes is how many policy routes and addresses were added or removed.
+	// Routes is the number of policy routes and addresses that were added or removed.
 	Routes int
-	// Kept sums the packets that the rules for older connections (rules.Redirect.KeepEstablished)
-	// have let pass since they were made. In NAT chains that is one for each connection that
-	// conntrack did not know, in TPROXY's mangle chain each packet of such a connection until the
-	// application has answered. Connections that conntrack knew before are neither touched nor
-	// counted.
+	// Kept is the number of packets that the rules for older connections
+	// (rules.Redirect.KeepEstablished) have accepted since the rules were created. NAT chains count
+	// one packet of each connection that had no conntrack entry. TPROXY's mangle chain counts each
+	// packet of such a connection until the application has replied. Connections that already had a
+	// conntrack entry are neither affected nor counted.
 	Kept uint64
 }
 
-// maxAttempts bounds how often Apply starts anew because another process changed the ruleset
-// meanwhile.
+// maxAttempts bounds the attempts of Apply after concurrent changes of the ruleset by other
+// processes.
 const maxAttempts = 20
 
-// Apply makes the ruleset what our table holds in the namespace (nil: the current one). It must
-// have one table, the one that [rules.Compile] makes.
+// Apply replaces the content of the table of Sluice in the namespace with the ruleset. A nil
+// namespace is the current one. The ruleset must have exactly the table that [rules.Compile] makes.
 //
-// Routes are added first and removed last; everything else happens in one transaction. A reader
-// finds the old ruleset or the new one, and so does every packet. If Apply returns an error and no
-// outcome, nothing has changed. With an error and an outcome the rules are in place, but not all
-// that is about their routes, as the error says; or the kernel's answers were lost, so that they
-// may be. Two at once in one namespace both succeed, and the result is one of the two rulesets.
+// Apply adds routes before, and removes routes after, one transaction with all other changes.
+// Readers and packets observe either the old ruleset or the new one. If Apply returns an error
+// without an outcome, nothing has changed. With an error and an outcome, either the rules are in
+// place but a change of routes failed, or the kernel's answer was lost and the rules may be in
+// place. Two concurrent calls in one namespace both succeed, and the result is one of the two
+// rulesets.
 func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 	p, err := Prepare(rs)
 	if err != nil {
@@ -63,8 +64,7 @@ func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 	return p.Apply(ns, ApplyOptions{})
 }
 
-// inside runs do in the namespace, which all sockets that it opens then belong to, and names the
-// namespace in its error.
+// inside runs do in the namespace and adds the name of the namespace to the error.
 func inside(ns *netns.NS, do func() error) error {
 	err := ns.Do(do)
 	if err != nil && ns != nil {
@@ -73,13 +73,13 @@ func inside(ns *netns.NS, do func() error) error {
 	return err
 }
 
-// run makes the namespace of the thread hold the wanted rules and routes.
+// run applies the wanted rules and routes to the namespace of the thread.
 func (a *applier) run() error {
 	planned, err := a.plan()
 	if err != nil && !isRace(err) {
 		return err
 	}
-	// Finding that there is nothing to do takes no lock.
+	// Without a change, no lock is needed.
 	if err == nil && planned.transaction == nil && route.Holds(a.want.Routing) {
 		a.result.Outcome = Unchanged
 		return nil
@@ -87,8 +87,8 @@ func (a *applier) run() error {
 	release, exclusive := lock(0)
 	if !exclusive {
 		release()
-		release, exclusive = lock(patience)
-		planned = step{} // the ruleset may have changed meanwhile
+		release, exclusive = lock(lockTimeout)
+		planned = step{} // the ruleset may have changed while waiting
 	}
 	defer release()
 	if a.beforeChange != nil {
@@ -101,7 +101,7 @@ func (a *applier) run() error {
 		return err
 	}
 	if err := a.apply(planned); err != nil {
-		// Unused routes do no harm: without the lock they stay.
+		// Without the lock keep the routes: they are harmless, and another process may use them.
 		if exclusive {
 			err = errors.Join(err, routes.Rollback(a.found))
 		}
@@ -110,7 +110,7 @@ func (a *applier) run() error {
 	return a.finish(routes, exclusive)
 }
 
-// apply carries out the step, and plans anew as often as another process comes between.
+// apply executes the step. It plans again after each concurrent change by another process.
 func (a *applier) apply(planned step) error {
 	var err error
 	for range maxAttempts {
@@ -123,11 +123,12 @@ func (a *applier) apply(planned step) error {
 		}
 		planned = step{}
 	}
-	return fmt.Errorf("given up after %d attempts, each overtaken by another process: %w", maxAttempts, err)
+	return fmt.Errorf("gave up after %d attempts because of concurrent changes by other processes: %w",
+		maxAttempts, err)
 }
 
-// replan returns the step, or a new one where it has no transaction: without one in the new step
-// either, nothing is left to do.
+// replan returns the step if it has a transaction, otherwise a new one. If the new step has no
+// transaction, nothing is left to do.
 func (a *applier) replan(s step) (step, error) {
 	if s.transaction != nil {
 		return s, nil
@@ -140,13 +141,13 @@ func (a *applier) replan(s step) (step, error) {
 	return s, err
 }
 
-// begin notes that the transaction of the step is about to be sent.
+// begin updates the state before the transaction of the step is sent.
 func (a *applier) begin(s step) {
 	a.deleted = a.deleted || s.transaction.deletes
-	a.sent = Result{} // an earlier attempt was not carried out, or another process has replaced it
+	a.sent = Result{} // an earlier attempt was not executed, or another process has overwritten it
 }
 
-// end notes what the kernel answered to the transaction of the step, and explains a refusal.
+// end records the result of the transaction of the step, and adds missing features to an error.
 func (a *applier) end(s step, err error) error {
 	size := len(s.transaction.buf)
 	if err == nil {
@@ -159,7 +160,7 @@ func (a *applier) end(s step, err error) error {
 	return diagnose(err)
 }
 
-// finish removes the routes that the rules in place do not need, and counts what changed.
+// finish removes unneeded routes, and counts the changes of routes.
 func (a *applier) finish(routes route.Change, exclusive bool) error {
 	changed, err := routes.Finish(a.result.Outcome != Created, exclusive)
 	a.result.Routes = changed
@@ -169,13 +170,13 @@ func (a *applier) finish(routes route.Change, exclusive bool) error {
 	return err
 }
 
-// outcome is the result of a run that has ended with the error, nil if it did not fail.
+// outcome returns the result of a run that returned err.
 func (a *applier) outcome(err error) Result {
 	if err == nil {
 		return a.result
 	}
-	// Of a transaction whose answer was lost, and that nobody could look for, it is not known
-	// whether it took place.
+	// If the answer was lost and the tables could not be read again, it is unknown whether the
+	// transaction was executed.
 	a.result.Outcome = cmp.Or(a.result.Outcome, a.sent.Outcome)
 	if a.result.Outcome == "" {
 		return Result{}
@@ -183,13 +184,12 @@ func (a *applier) outcome(err error) Result {
 	return a.result
 }
 
-// deepen gives the goroutine, which is a new one, a stack that suffices for the rest. To let it
-// grow by and by, and be copied each time with more calls on it, takes a twentieth of the time in
-// which an unchanged ruleset is found to be so. The variable is not touched, which would clear what
-// is only reserved.
+// growStack grows the stack of a new goroutine to the size that Apply needs. Otherwise the runtime
+// would grow and copy the stack several times, which takes 5 % of the time of an Apply without
+// changes. touch must be false, so that the array is reserved but not cleared.
 //
 //go:noinline
-func deepen(touch bool) byte {
+func growStack(touch bool) byte {
 	const depth = 12 << 10
 	if !touch {
 		return 0
@@ -198,40 +198,42 @@ func deepen(touch bool) byte {
 	return space[os.Getpid()%depth]
 }
 
-// patience is how long an applier waits for another, who needs a millisecond.
-const patience = 2 * time.Second
+// lockTimeout bounds the wait for another applier, which holds the lock for about a millisecond.
+const lockTimeout = 2 * time.Second
 
-// lock keeps other appliers of the namespace from taking away the routes that this one has just
-// added. A transaction needs no lock, so that a holder who does not let go only delays, and a
-// system that allows no lock does no harm; taken is false then.
-func lock(wait time.Duration) (release func(), taken bool) {
-	release, taken, err := (*netns.NS)(nil).Lock(wait)
+// lock prevents other appliers in the namespace from removing routes that this one has added. It is
+// an optimization, because transactions are atomic: a process that does not release the lock only
+// causes a delay. acquired is false after a timeout, and on systems without this lock.
+func lock(wait time.Duration) (release func(), acquired bool) {
+	release, acquired, err := (*netns.NS)(nil).Lock(wait)
 	if err != nil {
 		return func() {}, false
 	}
-	return release, taken
+	return release, acquired
 }
 
-// applier is one call of Apply.
+// applier is the state of a call of Apply.
 type applier struct {
 	conn     *conn
 	want     rules.Ruleset
 	creation func() (*Transaction, error)
-	// last is what was read before this call, until it has been used.
+	// last is the reading before this call. It is used once.
 	last Reading
 	// beforeChange is [ApplyOptions.BeforeChange].
 	beforeChange func(exclusive bool) error
 	result       Result
-	// found is our table at the last look, if there was one.
+	// found is the table of Sluice at the last reading, if it existed.
 	found []rules.Table
-	// sent has outcome and size of a transaction of which the answer was lost.
+	// sent contains the outcome and size of a transaction whose answer was lost.
 	sent Result
 	// deleted reports that closing the socket will wait for the kernel.
 	deleted bool
 }
 
 func newApplier(c *conn, p *Prepared, o ApplyOptions) *applier {
-	a := &applier{conn: c, want: p.ruleset, creation: p.creation, last: o.Since, beforeChange: o.BeforeChange}
+	a := &applier{
+		conn: c, want: p.ruleset, creation: p.creation, last: o.Since, beforeChange: o.BeforeChange,
+	}
 	if len(a.last.found) > 0 {
 		if id := (*netns.NS)(nil).ID(); id != a.last.in || id == (netns.ID{}) {
 			a.last = Reading{}
@@ -240,8 +242,8 @@ func newApplier(c *conn, p *Prepared, o ApplyOptions) *applier {
 	return a
 }
 
-// hangUp closes the socket, in the background where that takes long.
-func (a *applier) hangUp() {
+// close closes the socket, in the background if it waits for the kernel.
+func (a *applier) close() {
 	if a.deleted {
 		go a.conn.close()
 		return
@@ -249,23 +251,23 @@ func (a *applier) hangUp() {
 	a.conn.close()
 }
 
-// isRace reports whether another process came between reading and writing, or the answer was lost:
-// both are reasons to read again.
+// isRace reports whether the ruleset must be read again, because another process has changed it
+// after it was read or because the answer was lost.
 func isRace(err error) bool {
 	var lost *nlmsg.LostError
-	var refused *KernelError
+	var kernelErr *KernelError
 	switch {
 	case errors.Is(err, errVanished) || errors.As(err, &lost):
 		return true
-	case !errors.As(err, &refused):
+	case !errors.As(err, &kernelErr):
 		return false
-	case refused.Errno == unix.EEXIST:
-		return refused.msg == unix.NFT_MSG_NEWTABLE // somebody else's first installation
+	case kernelErr.Errno == unix.EEXIST:
+		return kernelErr.msg == unix.NFT_MSG_NEWTABLE // a concurrent first installation
 	}
-	return refused.Errno == unix.ERESTART // the generation is another
+	return kernelErr.Errno == unix.ERESTART // the generation has changed
 }
 
-// count fills in what the ruleset holds.
+// count sets the result to the numbers of objects in the ruleset.
 func (a *applier) count() {
 	a.result = Result{}
 	for i := range a.want.Tables {
@@ -280,7 +282,7 @@ func (a *applier) count() {
 	}
 }
 
-// kept sums the counters of the rules that let older connections pass: no others of ours count.
+// kept returns the sum of the packet counters. Only rules for older connections have counters.
 func kept(t *rules.Table) uint64 {
 	var n uint64
 	for _, c := range t.Chains {
@@ -291,7 +293,7 @@ func kept(t *rules.Table) uint64 {
 	return n
 }
 
-// Remove deletes our table and then our routes, and reports whether there was anything of them.
+// Remove deletes the table of Sluice and then its routes, and reports whether it deleted something.
 func Remove(ns *netns.NS) (bool, error) {
 	var removed bool
 	err := inside(ns, func() (err error) {
@@ -303,7 +305,7 @@ func Remove(ns *netns.NS) (bool, error) {
 
 // remove is Remove in the namespace of the thread.
 func remove() (bool, error) {
-	release, _ := lock(patience)
+	release, _ := lock(lockTimeout)
 	defer release()
 	c, err := dial()
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// BenchmarkConnect compares how long an application's connection takes to be set up through our
-// rules, through those that istio-init programs as iptables-legacy, and without any, with and
-// without excluded prefixes. The connection is redirected to a listener of the same pod; without
-// rules it is made to that listener.
+// BenchmarkConnect compares the time to connect through the rules of Sluice, through the
+// iptables-legacy rules of istio-init, and without rules, each with and without excluded prefixes.
+// The connection is redirected to a listener of the same pod; without rules it is made to that
+// listener directly.
 func BenchmarkConnect(b *testing.B) {
 	netnstest.RequireRoot(b)
 	restore := netnstest.RequireBinary(b, "iptables-legacy-restore")
@@ -48,7 +48,7 @@ func BenchmarkConnect(b *testing.B) {
 	}
 }
 
-// connecting is a pod in which connections are made and measured.
+// connecting is a pod in which the benchmark makes connections.
 type connecting struct {
 	name  string
 	ns    *netns.NS
@@ -94,7 +94,7 @@ func newConnecting(b *testing.B, name string, to unix.SockaddrInet4, program fun
 	return c
 }
 
-// round makes connections one after the other.
+// round makes connections one after another.
 func (c *connecting) round(b *testing.B) {
 	const connections = 500
 	err := c.ns.Do(func() error {
@@ -119,21 +119,20 @@ func connect(to *unix.SockaddrInet4) error {
 		return err
 	}
 	defer unix.Close(fd)
-	// Closing by reset leaves no port behind in TIME_WAIT.
+	// Close with a reset: the connection does not enter TIME_WAIT, which would occupy a port.
 	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
 		return err
 	}
 	return unix.Connect(fd, to)
 }
 
-// median is in microseconds.
+// median returns the median in microseconds.
 func (c *connecting) median() float64 {
 	slices.Sort(c.times)
 	return float64(c.times[len(c.times)/2]) / float64(time.Microsecond)
 }
 
-// loadLegacy loads what istio-init programs for the parameters in a pod with DNS capture, as its
-// restore input says.
+// loadLegacy loads the restore input of istio-init for the parameters, in a pod with DNS capture.
 func loadLegacy(b *testing.B, ns *netns.NS, restore string, r rules.Redirect) {
 	text := strings.Replace(legacyRules, "EXCLUDED\n", legacyExclusions(r.OutboundExcludeCIDRs), 1)
 	err := ns.Do(func() error {

@@ -15,10 +15,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// sizes are the numbers of excluded prefixes per family with which the benchmarks run.
+// sizes contains the numbers of excluded prefixes per family.
 var sizes = []int{0, 1000, 10000}
 
-// sidecar is what the injector asks for in a dual-stack pod with DNS capture, and n excluded
+// sidecar returns the injector's parameters for a dual-stack pod with DNS capture, with n excluded
 // prefixes of each family.
 func sidecar(n int) rules.Redirect {
 	r := rules.DefaultRedirect()
@@ -27,7 +27,7 @@ func sidecar(n int) rules.Redirect {
 	r.IPv6 = true
 	r.DNS = rules.DNS{Capture: true, All: true}
 	for i := range n {
-		// Every second /24 and /64, so that none can be merged.
+		// Use every second /24 and /64, so that no two prefixes can be merged.
 		v4 := netip.AddrFrom4([4]byte{byte(20 + i>>15), byte(i >> 7), byte(i << 1), 0})
 		v6 := netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, byte(i >> 15), byte(i >> 7), byte(i << 1)})
 		r.OutboundExcludeCIDRs = append(r.OutboundExcludeCIDRs, netip.PrefixFrom(v4, 24), netip.PrefixFrom(v6, 56))
@@ -35,7 +35,7 @@ func sidecar(n int) rules.Redirect {
 	return r
 }
 
-// floor sends ready-made bytes: what any program must at least do.
+// floor sends encoded bytes: the minimum work of any program.
 type floor struct{ rules, routing []byte }
 
 func newFloor(b *testing.B, rs rules.Ruleset) floor {
@@ -66,7 +66,7 @@ func newFloor(b *testing.B, rs rules.Ruleset) floor {
 		route.AddData(nl.NewRtAttr(unix.RTA_OIF, native.AppendUint32(nil, loopbackIndex)))
 		routing = slices.Concat(routing, rule.Serialize(), route.Serialize())
 	}
-	// The last one, and the only one that the kernel answers to.
+	// The last message is the only one that the kernel acknowledges.
 	address := nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	msg := nl.NewIfAddrmsg(unix.AF_INET6)
 	msg.Prefixlen, msg.Flags, msg.Index = 128, unix.IFA_F_NODAD, loopbackIndex
@@ -111,14 +111,14 @@ func exchange(b *testing.B, ns *netns.NS, protocol int, request []byte) {
 	}
 }
 
-// contestant is something to be timed in a namespace, after what prepares it.
+// contestant is an operation to time in a namespace, with its preparation.
 type contestant struct {
 	name         string
 	prepare, run func(*netns.NS)
 }
 
-// compare runs the contestants in turn, b.N times each in a fresh namespace, and reports each one's
-// median and its ratio to the first.
+// compare runs the contestants alternately, b.N times each in a new namespace, and reports the
+// median of each and its ratio to the first.
 func compare(b *testing.B, contestants ...contestant) {
 	b.Helper()
 	times := make([][]time.Duration, len(contestants))
@@ -148,7 +148,7 @@ func compare(b *testing.B, contestants ...contestant) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// captures are the redirections of the benchmarks, with so many excluded prefixes of each family.
+// captures returns the redirects of the benchmarks, with n excluded prefixes of each family.
 var captures = []struct {
 	name     string
 	redirect func(n int) rules.Redirect
@@ -170,8 +170,8 @@ func benchmark(b *testing.B, do func(*testing.B, rules.Redirect)) {
 	}
 }
 
-// BenchmarkApplyFresh compares a first installation, from parameters to committed rules, and from a
-// prepared ruleset, with sending the same bytes ready-made.
+// BenchmarkApplyFresh compares a first installation, from parameters and from a prepared ruleset,
+// with sending the encoded bytes.
 func BenchmarkApplyFresh(b *testing.B) {
 	benchmark(b, func(b *testing.B, r rules.Redirect) {
 		rs := rules.MustCompile(r)
@@ -191,7 +191,7 @@ func BenchmarkApplyFresh(b *testing.B) {
 	})
 }
 
-// BenchmarkEncode makes the transaction of a first installation.
+// BenchmarkEncode measures the encoding of a first installation.
 func BenchmarkEncode(b *testing.B) {
 	benchmark(b, func(b *testing.B, r rules.Redirect) {
 		rs := rules.MustCompile(r)
@@ -204,7 +204,7 @@ func BenchmarkEncode(b *testing.B) {
 	})
 }
 
-// BenchmarkApplyUnchanged compares finding that nothing is to be done with a first installation.
+// BenchmarkApplyUnchanged compares an Apply without a change with a first installation.
 func BenchmarkApplyUnchanged(b *testing.B) {
 	benchmark(b, func(b *testing.B, r rules.Redirect) {
 		rs := rules.MustCompile(r)
@@ -215,8 +215,7 @@ func BenchmarkApplyUnchanged(b *testing.B) {
 	})
 }
 
-// BenchmarkApplyChange compares the change of one excluded prefix with finding that nothing is to
-// be done.
+// BenchmarkApplyChange compares the change of one excluded prefix with an Apply without a change.
 func BenchmarkApplyChange(b *testing.B) {
 	for _, n := range sizes[1:] {
 		b.Run(fmt.Sprintf("prefixes=%d", n), func(b *testing.B) {
@@ -229,7 +228,7 @@ func BenchmarkApplyChange(b *testing.B) {
 	}
 }
 
-// withAnotherPrefix puts another prefix in the place of the first one.
+// withAnotherPrefix replaces the first prefix.
 func withAnotherPrefix(r rules.Redirect) rules.Redirect {
 	r.OutboundExcludeCIDRs = append(slices.Clone(r.OutboundExcludeCIDRs[1:]), netip.MustParsePrefix("192.0.2.0/24"))
 	return r

@@ -13,15 +13,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// What decoding may take, and what a question within diff.AgentBudget may take of a processor, with
-// what the meter does not count.
+// The bounds of decoding, and of a question within diff.AgentBudget, including work that the budget
+// does not count.
 var (
 	boundOfDecoding = budgettest.Bound{Processor: 5 * time.Second, Allocated: 512 << 20}
 	boundOfQuestion = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
 )
 
-// FuzzDecodeWithinBudget holds that whatever a rule and a set are: decoding thousands of such
-// rules, which share the set, takes a bounded time and memory, and so does a question about them.
+// FuzzDecodeWithinBudget checks that decoding thousands of copies of any rule, which share any set,
+// takes bounded time and memory, and that questions about them do too.
 func FuzzDecodeWithinBudget(f *testing.F) {
 	elements := func(n int) []byte {
 		var list []byte
@@ -63,7 +63,7 @@ func FuzzDecodeWithinBudget(f *testing.F) {
 	})
 }
 
-// checkBudget holds that questions about a ruleset end within their budget.
+// checkBudget checks that questions about a ruleset end within their budget.
 func checkBudget(t *testing.T, rs rules.Ruleset) {
 	t.Helper()
 	for _, text := range []string{"out tcp 10.244.1.5:40000 > 10.1.0.7:80 uid 7", "out udp [fd00::1]:53 > [fd00::2]:53"} {
@@ -78,7 +78,7 @@ func checkBudget(t *testing.T, rs rules.Ruleset) {
 	})
 }
 
-// changed is the ruleset with a rule more at the end of its first base chain.
+// changed returns the ruleset with an additional rule at the end of its first base chain.
 func changed(rs rules.Ruleset) rules.Ruleset {
 	first := rs.Tables[0].Chains[0]
 	first.Rules = append(first.Rules[:len(first.Rules):len(first.Rules)], rules.Rule{Actions: []rules.Action{rules.Drop}})
@@ -87,7 +87,7 @@ func changed(rs rules.Ruleset) rules.Ruleset {
 	return rules.Ruleset{Tables: append([]rules.Table{table}, rs.Tables[1:]...)}
 }
 
-// FuzzReceiveWithinBudget holds the same of whatever the kernel may dump.
+// FuzzReceiveWithinBudget checks the same for any dump of the kernel.
 func FuzzReceiveWithinBudget(f *testing.F) {
 	for _, seed := range recorded(f) {
 		f.Add(seed)

@@ -24,7 +24,7 @@ func TestTwoProcessesInstallAtOnce(t *testing.T) {
 	outcomes := map[string]int{}
 	for range times(50, 1000) {
 		for i, p := range appliers {
-			p.tell(t, names[i])
+			p.writeLine(t, names[i])
 		}
 		for _, p := range appliers {
 			outcome := p.line(t)
@@ -45,7 +45,7 @@ func TestTwoProcessesInstallAtOnce(t *testing.T) {
 	}
 }
 
-// applyWhatIsAsked applies the examples that it reads the names of, and prints the outcomes.
+// applyWhatIsAsked applies the examples whose names it reads, and prints the outcomes.
 func applyWhatIsAsked(ns *netns.NS, stdin *bufio.Reader, _ []string) error {
 	for {
 		name, err := stdin.ReadString('\n')
@@ -61,8 +61,8 @@ func applyWhatIsAsked(ns *netns.NS, stdin *bufio.Reader, _ []string) error {
 	}
 }
 
-// TestEightInstallersAtOnce has each of them apply every example, first in an empty namespace, then
-// over the others' work.
+// TestEightInstallersAtOnce has each installer apply every example, first in an empty namespace,
+// then over the results of the others.
 func TestEightInstallersAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -87,9 +87,9 @@ func TestEightInstallersAtOnce(t *testing.T) {
 	}
 }
 
-// TestUpdatesOfOneSetAtOnce is about appliers that do not wait for each other, as Apply does for a
-// bounded time: each changes the set from what it has read, and only if nobody else has changed it
-// since.
+// TestUpdatesOfOneSetAtOnce covers appliers that do not wait for each other, because Apply waits
+// for the lock only for a bounded time: each changes the set according to its reading, if there was
+// no other change since.
 func TestUpdatesOfOneSetAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -115,7 +115,7 @@ func TestUpdatesOfOneSetAtOnce(t *testing.T) {
 	}
 }
 
-// TestInstallersAndRemoversAtOnce ends with one whole ruleset or none.
+// TestInstallersAndRemoversAtOnce must end with one complete ruleset or none.
 func TestInstallersAndRemoversAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -149,8 +149,8 @@ func TestInstallersAndRemoversAtOnce(t *testing.T) {
 	}
 }
 
-// TestSomebodyElseWritesWithoutPause changes the generation of the ruleset all the time, in a table
-// of its own.
+// TestSomebodyElseWritesWithoutPause changes the generation of the ruleset continuously, in another
+// table.
 func TestSomebodyElseWritesWithoutPause(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -168,7 +168,7 @@ func TestSomebodyElseWritesWithoutPause(t *testing.T) {
 	}
 }
 
-// TestSomebodyElseWritesAndTheTableIsLong: whoever reads the rules of a pod must not be kept by it.
+// TestSomebodyElseWritesAndTheTableIsLong checks that a pod cannot block a reader of its rules.
 func TestSomebodyElseWritesAndTheTableIsLong(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -190,7 +190,7 @@ func TestSixtyFourNamespacesAtOnce(t *testing.T) {
 	}
 	atOnce(t, len(namespaces), func(i int) error {
 		for j := range times(2, 20) {
-			// Another ruleset in each, so that a mix-up shows.
+			// Use a different ruleset in each namespace to detect mix-ups.
 			want := manyPrefixes(i, 2+j)
 			if _, err := Apply(namespaces[i], want); err != nil {
 				return err
@@ -207,7 +207,7 @@ func TestSixtyFourNamespacesAtOnce(t *testing.T) {
 	})
 }
 
-// atOnce calls do in n goroutines, which begin together.
+// atOnce calls do in n goroutines, which start together.
 func atOnce(t *testing.T, n int, do func(i int) error) {
 	t.Helper()
 	var ready, done sync.WaitGroup
@@ -231,7 +231,7 @@ func atOnce(t *testing.T, n int, do func(i int) error) {
 	}
 }
 
-// holdsOneOf wants the namespace to hold exactly one of the examples, once and with its routing.
+// holdsOneOf checks that the namespace has exactly one of the examples, with its routing.
 func holdsOneOf(t *testing.T, ns *netns.NS, names ...string) {
 	t.Helper()
 	got, err := ReadAll(ns)

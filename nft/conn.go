@@ -14,27 +14,27 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// conn is a netlink socket that belongs to a network namespace, wherever its user runs. It is used
-// by one goroutine at a time.
+// conn is a netlink socket in the network namespace in which it was opened. It must be used by one
+// goroutine at a time.
 type conn struct {
 	fd int
-	// requests counts the requests. Their sequence numbers are greater than the numbers of a
-	// transaction's messages.
+	// requests is the number of requests. Their sequence numbers start at firstRequest.
 	requests uint32
-	// lastGeneration is the lower half of the ruleset's generation when the last answer was given.
+	// lastGeneration is the lower half of the ruleset's generation in the last answer.
 	lastGeneration uint16
-	// most is how many bytes of rules are read; maxReadSize if 0.
-	most int
+	// maxSize is the maximum number of bytes of rules that are read. 0 means maxReadSize.
+	maxSize int
 }
 
-// defaultSendBuffer is what a socket may send at once by default, less than net.core.wmem_default
-// (212992).
+// defaultSendBuffer is a size that the default send buffer can hold, a little less than
+// net.core.wmem_default (212992).
 const defaultSendBuffer = 200 << 10
 
-// firstRequest is the sequence number of the first request.
+// firstRequest is the sequence number of the first request. It is greater than the sequence numbers
+// of a transaction's messages.
 const firstRequest = 1 << 31
 
-// replyTimeout bounds the wait for the kernel, which has always answered when the request returns.
+// replyTimeout bounds the wait for an answer. The kernel answers before the send returns.
 var replyTimeout = unix.Timeval{Sec: 10}
 
 // dial opens a socket in the namespace of the thread.
@@ -47,8 +47,7 @@ func dial() (*conn, error) {
 		return nil, fmt.Errorf("open a netfilter socket: %w", err)
 	}
 	c := &conn{fd: fd}
-	// Explanations where the kernel has them, and without the request that they are about: both
-	// since Linux 4.12.
+	// Extended acknowledgements without a copy of the request, supported since Linux 4.12.
 	_ = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
 	_ = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
 	err = unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &replyTimeout)
@@ -59,11 +58,11 @@ func dial() (*conn, error) {
 	return c, nil
 }
 
-// close closes the socket. After a transaction that deletes it waits for the kernel to free what
-// was deleted: 8 to 20 ms.
+// close closes the socket. After a transaction with deletions it waits 8 to 20 ms until the kernel
+// has freed the deleted objects.
 func (c *conn) close() { _ = unix.Close(c.fd) }
 
-// send writes a whole batch or request.
+// send sends a complete batch or request.
 func (c *conn) send(buf []byte) error {
 	enlarged := len(buf) > defaultSendBuffer
 	if enlarged {
@@ -77,29 +76,29 @@ func (c *conn) send(buf []byte) error {
 	return err
 }
 
-// enlarge lets the socket send so many bytes at once. The kernel doubles the size; without
-// CAP_NET_ADMIN in the initial user namespace it also bounds it by net.core.wmem_max.
+// enlarge sets the size of the send buffer. The kernel doubles the size. Without CAP_NET_ADMIN in
+// the initial user namespace it limits the size to net.core.wmem_max.
 func (c *conn) enlarge(size int) {
 	if unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, size) != nil {
 		_ = unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, size)
 	}
 }
 
-// buffers are for receiving: the kernel fills a dump's messages up to 32 KiB.
+// buffers contains receive buffers. The kernel's datagrams of a dump have up to 32 KiB.
 var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 
-// receive waits for one datagram and calls do for each of its messages until do returns true, and
-// reports whether it did.
+// receive waits for one datagram and calls do for each of its messages until do returns true or an
+// error. It returns the results of the last call.
 func (c *conn) receive(do func(nlmsg.Message) (bool, error)) (bool, error) {
-	return c.receiveBy(0, do)
+	return c.receiveFlags(0, do)
 }
 
-// poll is receive without waiting: with [unix.EAGAIN] if nothing has arrived.
+// poll is like receive, but returns [unix.EAGAIN] instead of waiting.
 func (c *conn) poll(do func(nlmsg.Message) (bool, error)) (bool, error) {
-	return c.receiveBy(unix.MSG_DONTWAIT, do)
+	return c.receiveFlags(unix.MSG_DONTWAIT, do)
 }
 
-func (c *conn) receiveBy(flags int, do func(nlmsg.Message) (bool, error)) (bool, error) {
+func (c *conn) receiveFlags(flags int, do func(nlmsg.Message) (bool, error)) (bool, error) {
 	buf := buffers.Get().(*[64 << 10]byte)
 	defer buffers.Put(buf)
 	datagram, err := nlmsg.Receive(c.fd, buf[:], flags)
@@ -109,7 +108,7 @@ func (c *conn) receiveBy(flags int, do func(nlmsg.Message) (bool, error)) (bool,
 	return nlmsg.Each(datagram, do)
 }
 
-// drain throws away what else has arrived, among it the answers that got lost.
+// drain discards all received datagrams and the pending error of lost ones.
 func (c *conn) drain() {
 	var buf [unix.NLMSG_HDRLEN]byte
 	for {
@@ -120,17 +119,17 @@ func (c *conn) drain() {
 	}
 }
 
-// commit sends a transaction and waits for the kernel's verdict.
+// commit sends a transaction and waits for its result.
 func (c *conn) commit(t *Transaction) error {
 	err := c.send(t.buf)
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		err = &KernelError{Message: t.summary(), Errno: errno}
 	}
 	if err == nil {
-		err = c.verdict(t)
+		err = c.receiveResult(t)
 	}
 	if err != nil {
-		// The kernel answers each message that it refuses, and the last one in any case.
+		// The kernel answers each rejected message and the last message.
 		c.drain()
 	}
 	if errors.Is(err, nlmsg.ErrMalformed) {
@@ -139,9 +138,10 @@ func (c *conn) commit(t *Transaction) error {
 	return err
 }
 
-// verdict receives answers up to the first refusal or the acknowledgement.
-func (c *conn) verdict(t *Transaction) error {
-	last := uint32(len(t.descriptions) - 2) // the one before the end of the batch asks for an acknowledgement
+// receiveResult receives answers up to the first error or the acknowledgement.
+func (c *conn) receiveResult(t *Transaction) error {
+	// The last message before the end of the batch has NLM_F_ACK.
+	last := uint32(len(t.descriptions) - 2)
 	for {
 		done, err := c.receive(func(m nlmsg.Message) (bool, error) {
 			if m.Type != unix.NLMSG_ERROR {
@@ -152,12 +152,12 @@ func (c *conn) verdict(t *Transaction) error {
 			case err != nil:
 				return false, err
 			case int64(m.Sequence) >= int64(len(t.descriptions)):
-				return false, nil // to a request that was given up
+				return false, nil // a late answer to an abandoned request
 			case a.Errno == 0:
 				return m.Sequence == last, nil
 			}
 			d := t.descriptions[m.Sequence]
-			d.refused = t.element(m.Sequence, a.Offset)
+			d.rejected = t.element(m.Sequence, a.Offset)
 			return false, &KernelError{Message: d.String(), Errno: a.Errno, Text: a.Text, msg: d.msg}
 		})
 		if done || err != nil {
@@ -166,36 +166,39 @@ func (c *conn) verdict(t *Transaction) error {
 	}
 }
 
-// summary names the transaction as a whole.
+// summary describes the transaction for errors that do not concern a single message.
 func (t *Transaction) summary() string {
 	return fmt.Sprintf("take a transaction of %d messages, %d bytes", len(t.descriptions), len(t.buf))
 }
 
-// request sends one message and calls do with the family and the attributes of each message of the
-// answer. With NLM_F_DUMP among the flags the answer is a whole list; interrupted reports that the
-// list changed meanwhile.
-func (c *conn) request(msg int, flags uint16, family rules.Family, attrs func(*messages), do func(family uint8, a attributes)) (
-	interrupted bool, err error,
-) {
+// request sends a request of nf_tables and calls do with the family and the attributes of each
+// message of the answer. With NLM_F_DUMP in the flags the answer is a list; interrupted reports
+// that the listed objects changed during the dump. Without attributes the request applies to all
+// families.
+func (c *conn) request(
+	msg int, flags uint16, family rules.Family,
+	attrs func(*messages), do func(family uint8, a attributes),
+) (interrupted bool, err error) {
 	proto := nfproto(family)
-	if attrs == nil { // nothing is named: of all families
+	if attrs == nil {
 		proto = unix.NFPROTO_UNSPEC
 	}
-	// To a question (GETTABLE) the kernel answers as if it made the thing (NEWTABLE), with the
-	// number before.
+	// The type of the answer to a GET request is the type of the NEW message, which precedes it.
 	return c.ask(question{messageType(msg), messageType(msg - 1), flags, proto}, attrs, do)
 }
 
-// A question is the header of a request, and the type of what the kernel answers with.
+// A question is the header of a request of nfnetlink, and the type of the messages of its answer.
 type question struct {
 	msgType, answer uint16
 	flags           uint16
 	proto           uint8
 }
 
-// ask is request of any part of nfnetlink.
-func (c *conn) ask(q question, attrs func(*messages), do func(family uint8, a attributes)) (interrupted bool, err error) {
-	m := messages{buf: make([]byte, 0, 64)} // enough for most
+// ask is like request, for any subsystem of nfnetlink.
+func (c *conn) ask(
+	q question, attrs func(*messages), do func(family uint8, a attributes),
+) (interrupted bool, err error) {
+	m := messages{buf: make([]byte, 0, 64)} // enough for most requests
 	seq := firstRequest + c.requests
 	c.requests = (c.requests + 1) % firstRequest
 	m.begin(q.msgType, q.flags, seq, q.proto, 0)
@@ -215,20 +218,22 @@ func (c *conn) ask(q question, attrs func(*messages), do func(family uint8, a at
 	})
 }
 
-// generation returns the number of the ruleset's state in the namespace, which every change
+// generation returns the generation id of the ruleset in the namespace, which every change
 // increments.
 func (c *conn) generation() (uint32, error) {
 	var id uint32
-	_, err := c.request(unix.NFT_MSG_GETGEN, 0, rules.Inet, nil, func(_ uint8, a attributes) { id = a.Number(unix.NFTA_GEN_ID) })
+	_, err := c.request(unix.NFT_MSG_GETGEN, 0, rules.Inet, nil, func(_ uint8, a attributes) {
+		id = a.Number(unix.NFTA_GEN_ID)
+	})
 	if err != nil {
 		return 0, explainRead("read the generation", err)
 	}
 	return id, nil
 }
 
-// isGeneration waits until no transaction is under way, and reports whether the generation is the
-// given one then. It sends a transaction of nothing, to which the kernel answers only if the
-// generation is another.
+// isGeneration waits until no transaction is in progress, and reports whether the generation then
+// equals the given one. It sends an empty transaction, which the kernel answers only if the
+// generation differs.
 func (c *conn) isGeneration(generation uint32) (bool, error) {
 	var m messages
 	m.beginBatch(generation)
@@ -239,7 +244,7 @@ func (c *conn) isGeneration(generation uint32) (bool, error) {
 	for {
 		_, err := c.poll(func(m nlmsg.Message) (bool, error) {
 			if m.Type != unix.NLMSG_ERROR || m.Sequence > 1 {
-				return false, nil // to a request that was given up
+				return false, nil // a late answer to an abandoned request
 			}
 			a, err := m.Answer()
 			if err == nil {
@@ -258,7 +263,7 @@ func (c *conn) isGeneration(generation uint32) (bool, error) {
 	}
 }
 
-// findOurs returns our table without its chains, or nil. It is the cheapest question there is.
+// findOurs returns the table of Sluice without its chains, or nil. It is the cheapest request.
 func (c *conn) findOurs() (*foundTable, error) {
 	var found *foundTable
 	_, err := c.request(unix.NFT_MSG_GETTABLE, 0, ourFamily,
@@ -271,25 +276,25 @@ func (c *conn) findOurs() (*foundTable, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, explainRead(fmt.Sprintf("look for table %s %s", ourFamily, rules.TableName), err)
+		return nil, explainRead(fmt.Sprintf("get table %s %s", ourFamily, rules.TableName), err)
 	}
 	return found, nil
 }
 
 // explainRead wraps the error of a request.
-func explainRead(what string, err error) error {
+func explainRead(operation string, err error) error {
 	if lost := (*nlmsg.LostError)(nil); errors.As(err, &lost) {
-		if errors.Is(err, unix.EAGAIN) { // after replyTimeout; asking again would take as long
-			return fmt.Errorf("%s: the kernel does not answer", what)
+		if errors.Is(err, unix.EAGAIN) { // replyTimeout has passed: do not let the caller retry
+			return fmt.Errorf("%s: the kernel does not answer", operation)
 		}
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", operation, err)
 	}
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-		// nfnetlink's answer for a subsystem that is not there.
+		// nfnetlink returns these errors for a missing subsystem.
 		return &UnsupportedError{Feature: FeatureTables, Err: err}
 	}
 	if errno := unix.Errno(0); errors.As(err, &errno) {
-		return &KernelError{Message: what, Errno: errno}
+		return &KernelError{Message: operation, Errno: errno}
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return fmt.Errorf("%s: %w", operation, err)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestAReaderNeverSeesAMixture reads while another process replaces one ruleset by another without
-// pause.
+// TestAReaderNeverSeesAMixture reads while another process replaces two rulesets by each other
+// continuously.
 func TestAReaderNeverSeesAMixture(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -29,7 +29,7 @@ func TestAReaderNeverSeesAMixture(t *testing.T) {
 }
 
 // TestAReaderNeverSeesAMixtureOfSets reads while the elements of two sets are changed in place,
-// each time in one transaction, as fast as the kernel can.
+// each time in one transaction, at the maximum rate.
 func TestAReaderNeverSeesAMixtureOfSets(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -38,7 +38,8 @@ func TestAReaderNeverSeesAMixtureOfSets(t *testing.T) {
 	stop := updateWithoutPause(t, ns, versions)
 	defer stop()
 	seen := [2]int{}
-	// One socket: closing one waits for the kernel to free what others have deleted.
+	// Use one socket: closing a socket waits until the kernel has freed objects that others have
+	// deleted.
 	within(t, ns, func(c *conn) error {
 		for i := 0; i < times(400, 20_000) || seen[0] == 0 || seen[1] == 0; i++ {
 			found, err := c.readOurs(&foundTable{Table: rules.Table{Name: rules.TableName}}, newExpectation(nil))
@@ -63,7 +64,7 @@ func TestAReaderNeverSeesAMixtureOfSets(t *testing.T) {
 	t.Log(seen)
 }
 
-// sameTables compares without routing.
+// sameTables compares rulesets without their routing.
 func sameTables(a, b rules.Ruleset) bool {
 	return rules.Equal(rules.Ruleset{Tables: a.Tables}, rules.Ruleset{Tables: b.Tables})
 }

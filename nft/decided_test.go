@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestRulesOfProgramsAreDecided counts what cannot be decided of the rules that programs made for
-// nftables: nothing may be unknown that decides about a packet where they are compared with
-// themselves or with a ruleset that drops a port before them.
+// TestRulesOfProgramsAreDecided counts undecided packets for rules that programs have added to
+// nftables. No unknown expression may affect the comparison of the rules with themselves, or with a
+// ruleset that first drops a port.
 func TestRulesOfProgramsAreDecided(t *testing.T) {
 	for _, file := range programFiles(t, filepath.Join("testdata", "programs", "*.nft")) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 	}
 }
 
-// decided fails the test unless two sides have the verdict and nothing is undecided.
+// decided fails the test unless the two sides have the verdict and nothing is undecided.
 func decided(t *testing.T, left, right diff.Side, want diff.Verdict) {
 	t.Helper()
 	r := diff.Decide(left, right, diff.Options{MaxClasses: 3})
@@ -66,7 +66,7 @@ func decided(t *testing.T, left, right diff.Side, want diff.Verdict) {
 	}
 }
 
-// TestSetsThatRulesChange says which conditions on sets that rules change are the same.
+// TestSetsThatRulesChange lists equal and different conditions on sets that rules change.
 func TestSetsThatRulesChange(t *testing.T) {
 	const (
 		sets = "set s { type ipv4_addr; flags dynamic; }\nset u { type ipv4_addr; flags dynamic; elements = { 10.0.0.1 }; }\n" +
@@ -105,7 +105,7 @@ func TestSetsThatRulesChange(t *testing.T) {
 			}
 		})
 	}
-	// What a set holds that does not time out is part of it.
+	// The elements without a timeout distinguish sets.
 	hold := func(set string) diff.Side {
 		ns := netnstest.New(t)
 		load(t, ns, "table inet t {\n"+strings.ReplaceAll(sets, "set "+set, "set w")+

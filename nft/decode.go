@@ -6,21 +6,21 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A foundTable is a table of which chains and rules may not have been read yet.
+// A foundTable is a table of the kernel. Its chains and rules may not have been read yet.
 type foundTable struct {
 	rules.Table
-	// splits reports that a rule with a verdict map is read as several.
+	// splits means that a rule with a verdict map is decoded as several rules.
 	splits bool
-	// dormant reports that the kernel calls none of the table's chains.
+	// dormant reports that the table has the flag dormant: the kernel calls none of its chains.
 	dormant bool
-	// namedSets are the sets that do not belong to a rule.
+	// namedSets contains the names of the sets that are not anonymous.
 	namedSets []string
-	// elements counts the elements of each set. There are more than we would write when somebody
-	// else has written some.
+	// elements contains the number of elements of each set. It differs from the number that the
+	// encoder would write if another process has changed the set.
 	elements map[string]int
 }
 
-// decodeTable reads a table without its chains.
+// decodeTable decodes a table without its chains.
 func decodeTable(family rules.Family, a attributes) foundTable {
 	return foundTable{
 		Table: rules.Table{
@@ -31,8 +31,8 @@ func decodeTable(family rules.Family, a attributes) foundTable {
 	}
 }
 
-// addChain adds a chain without its rules. Those of a dormant table have no hook: that is what the
-// kernel makes of them.
+// addChain adds a chain without its rules. Chains of a dormant table have no hook, because the
+// kernel unregisters it.
 func (t *foundTable) addChain(a attributes) {
 	c := decodeChain(a)
 	if t.dormant {
@@ -41,7 +41,7 @@ func (t *foundTable) addChain(a attributes) {
 	t.Chains = append(t.Chains, c)
 }
 
-// decodeChain reads a chain without its rules.
+// decodeChain decodes a chain without its rules.
 func decodeChain(a attributes) rules.Chain {
 	c := rules.Chain{Name: a.Text(unix.NFTA_CHAIN_NAME)}
 	hook := attributes(a.Get(unix.NFTA_CHAIN_HOOK))

@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// decodeRules reads a rule as the rules of the model that do the same: several where a map ends it,
-// one for each value, all with the rule's handle. They cannot be written back one by one. Each
-// subtracts what it needs from room.
+// decodeRules decodes a rule as equivalent rules of the model: if the rule ends with a map there is
+// one for each value, all with the rule's handle. These rules cannot be written back separately.
+// decodeRules subtracts their size from room.
 func decodeRules(room *int, family rules.Family, sets setDecoder, a attributes) []rules.Rule {
 	d := ruleDecoder{family: family, sets: sets, splits: true, room: room}
 	d.decode(a)
@@ -22,7 +22,7 @@ func decodeRules(room *int, family rules.Family, sets setDecoder, a attributes) 
 	return []rules.Rule{d.rule}
 }
 
-// A keyGroup is the keys of a map that have the same value.
+// A keyGroup contains the keys of a map with equal values.
 type keyGroup[V comparable] struct {
 	value V
 	keys  [][2][]byte
@@ -50,10 +50,12 @@ func groupKeys[V comparable](keys [][2][]byte, valueOf func(first string) (V, er
 	return groups, nil
 }
 
-// grouped is groupKeys for the keys of a set, which are grouped once.
-func grouped[V comparable](s *decodedSet, how string, valueOf func(first string) (V, error)) ([]keyGroup[V], error) {
+// cachedGroups is groupKeys for the keys of a set. It caches the result under the name.
+func cachedGroups[V comparable](
+	s *decodedSet, name string, valueOf func(first string) (V, error),
+) ([]keyGroup[V], error) {
 	var err error
-	groups, ok := cached(values{set: s}, operand{text: how}, func() ([]keyGroup[V], bool) {
+	groups, ok := cached(values{set: s}, operand{text: name}, func() ([]keyGroup[V], bool) {
 		var groups []keyGroup[V]
 		groups, err = groupKeys(s.keyList, valueOf)
 		return groups, err == nil
@@ -64,20 +66,24 @@ func grouped[V comparable](s *decodedSet, how string, valueOf func(first string)
 	return groups, err
 }
 
-// byVerdict groups the keys of a verdict map, but for those of which the verdict is none.
-func (s *decodedSet) byVerdict() ([]keyGroup[verdict], error) {
-	groups, err := grouped(s, "verdicts", func(first string) (verdict, error) { return decodeVerdict(s.verdicts[first]) })
-	return slices.DeleteFunc(slices.Clone(groups), func(g keyGroup[verdict]) bool { return g.value.action == nil }), err
+// groupByVerdict groups the keys of a verdict map, except for keys whose verdict has no action.
+func (s *decodedSet) groupByVerdict() ([]keyGroup[verdict], error) {
+	groups, err := cachedGroups(s, "verdicts", func(first string) (verdict, error) {
+		return decodeVerdict(s.verdicts[first])
+	})
+	noAction := func(g keyGroup[verdict]) bool { return g.value.action == nil }
+	return slices.DeleteFunc(slices.Clone(groups), noAction), err
 }
 
-// byValue groups the keys of another map.
-func (s *decodedSet) byValue() ([]keyGroup[string], error) {
-	return grouped(s, "values", func(first string) (string, error) { return string(s.data[first]), nil })
+// groupByValue groups the keys of a map of data.
+func (s *decodedSet) groupByValue() ([]keyGroup[string], error) {
+	return cachedGroups(s, "values", func(first string) (string, error) {
+		return string(s.data[first]), nil
+	})
 }
 
-// verdictMap makes branches of a lookup of which the answer is a verdict. Where the map does not
-// have the key the rule ends, and so it does, as the lookup is its last expression, where the
-// verdict is to continue.
+// verdictMap splits the rule at the lookup of a verdict map. The rule ends if the map does not have
+// the key. It also ends with the verdict continue, because the lookup is its last expression.
 func (d *ruleDecoder) verdictMap(ops []operand, s *decodedSet) error {
 	keys, err := s.keys()
 	if err != nil {
@@ -89,52 +95,58 @@ func (d *ruleDecoder) verdictMap(ops []operand, s *decodedSet) error {
 	if len(keys) > *d.room {
 		return errTooMany
 	}
-	groups, err := s.byVerdict()
+	groups, err := s.groupByVerdict()
 	if err != nil {
 		return err
 	}
-	var rest *verdict
+	var catchall *verdict
 	if s.catchall != nil {
 		v, err := decodeVerdict(s.catchall.Get(unix.NFTA_DATA_VERDICT))
 		if err != nil {
 			return err
 		}
-		rest = &v
+		catchall = &v
+	}
+	act := func(branch *ruleDecoder, v verdict) error {
+		branch.act(v.action)
+		return nil
 	}
 	if len(ops) == 1 && ops[0].field == fieldNumber && ops[0].mask == nil {
-		if rest != nil {
+		if catchall != nil {
 			return errUnsupported
 		}
 		b := brancher{d: d, ops: ops}
-		return numberBranches(b, groups, verdict.comesBack, func(one *ruleDecoder, v verdict) error { one.act(v.action); return nil })
+		return numberBranches(b, groups, verdict.returns, act)
 	}
 	last := len(groups) - 1
-	if rest != nil && rest.action != nil {
+	if catchall != nil && catchall.action != nil {
 		last++
 	}
 	for i, g := range groups {
-		// The kernel looks once. A rule behind one whose chain may have changed what is looked up
-		// would look at another.
-		if g.value.comesBack() && i < last && mayChange(ops, g.keys) {
+		// The kernel evaluates the operands once. If a chain that returns may change them, a later
+		// branch would evaluate other values.
+		if g.value.returns() && i < last && mayChange(ops, g.keys) {
 			return errUnsupported
 		}
 	}
 	b := brancher{d: d, ops: ops}
 	for _, g := range groups {
-		if err := b.branch(g.keys, func(one *ruleDecoder) error { one.act(g.value.action); return nil }); err != nil {
+		err := b.branch(g.keys, func(branch *ruleDecoder) error { return act(branch, g.value) })
+		if err != nil {
 			return err
 		}
 	}
-	if rest != nil && rest.action != nil {
-		if err := b.others(keys, func(one *ruleDecoder) error { one.act(rest.action); return nil }); err != nil {
+	if catchall != nil && catchall.action != nil {
+		err := b.otherKeys(keys, func(branch *ruleDecoder) error { return act(branch, *catchall) })
+		if err != nil {
 			return err
 		}
 	}
 	return b.finish()
 }
 
-// mayChange reports whether operands that have one of the keys may have another when the packet
-// comes back from a chain. A state changes only for packets that have no connection yet.
+// mayChange reports whether operands that match one of the keys may match another key when the
+// packet returns from a chain. A state changes only for packets that have no connection yet.
 func mayChange(ops []operand, keys [][2][]byte) bool {
 	return slices.ContainsFunc(ops, func(op operand) bool {
 		if op.field == fieldState {
@@ -145,8 +157,8 @@ func mayChange(ops []operand, keys [][2][]byte) bool {
 	})
 }
 
-// mapBranches makes branches of an expression that ends the rule, one for each value of the map
-// that a register holds the value of.
+// mapBranches splits the rule at an expression that ends the rule and uses register r, which holds
+// the value of a map: there is one branch for each value of the map.
 func (d *ruleDecoder) mapBranches(r int, do func(*ruleDecoder) error) error {
 	op := d.registers[r]
 	keys, err := op.mapped.keys()
@@ -159,36 +171,37 @@ func (d *ruleDecoder) mapBranches(r int, do func(*ruleDecoder) error) error {
 	if len(keys) > *d.room {
 		return errTooMany
 	}
-	groups, err := op.mapped.byValue()
+	groups, err := op.mapped.groupByValue()
 	if err != nil {
 		return err
 	}
 	b := brancher{d: d, ops: op.sources, mapped: op}
-	replaced := func(one *ruleDecoder, value string) error {
-		one.registers[r] = &operand{field: fieldConstant, length: len(value), constant: []byte(value)}
-		return do(one)
+	withValue := func(branch *ruleDecoder, value string) error {
+		branch.registers[r] = &operand{field: fieldConstant, length: len(value), constant: []byte(value)}
+		return do(branch)
 	}
 	if len(op.sources) == 1 && op.sources[0].field == fieldNumber && op.sources[0].mask == nil {
-		return numberBranches(b, groups, func(string) bool { return false }, replaced)
+		return numberBranches(b, groups, func(string) bool { return false }, withValue)
 	}
 	for _, g := range groups {
-		if err := b.branch(g.keys, func(one *ruleDecoder) error { return replaced(one, g.value) }); err != nil {
+		err := b.branch(g.keys, func(branch *ruleDecoder) error { return withValue(branch, g.value) })
+		if err != nil {
 			return err
 		}
 	}
 	return b.finish()
 }
 
-// A brancher makes the rules of which each is for some keys of a map.
+// A brancher splits a rule into branches, each for some keys of a map.
 type brancher struct {
 	d        *ruleDecoder
 	ops      []operand
-	mapped   *operand // what is loaded from the map
+	mapped   *operand // the value that is loaded from the map
 	branches []rules.Rule
 }
 
-// branch adds the rule for keys, or where the model does not have a word for each of their fields
-// several.
+// branch adds the branch for keys, or several branches if the model cannot represent all of their
+// fields.
 func (b *brancher) branch(keys [][2][]byte, do func(*ruleDecoder) error) error {
 	if len(b.ops) == 1 {
 		matches, err := b.d.matchesOf(b.ops[0], false, values{keys: keys})
@@ -202,11 +215,11 @@ func (b *brancher) branch(keys [][2][]byte, do func(*ruleDecoder) error) error {
 		if !b.d.spend(len(b.ops) + 1) {
 			return errTooMany
 		}
-		matches, known, ok := b.d.tuple(b.ops, key)
+		matches, supported, ok := b.d.tuple(b.ops, key)
 		if !ok {
 			return errUnsupported
 		}
-		if known {
+		if supported {
 			alternatives = append(alternatives, matches)
 		} else if err := b.rule(matches, 0, do); err != nil {
 			return err
@@ -221,15 +234,15 @@ func (b *brancher) branch(keys [][2][]byte, do func(*ruleDecoder) error) error {
 	return b.rule([]rules.Match{rules.MatchTuple{Alternatives: alternatives}}, 0, do)
 }
 
-// others adds the rule for all keys but these.
-func (b *brancher) others(keys [][2][]byte, do func(*ruleDecoder) error) error {
+// otherKeys adds the branch for all keys except these.
+func (b *brancher) otherKeys(keys [][2][]byte, do func(*ruleDecoder) error) error {
 	var matches []rules.Match
 	switch {
 	case len(keys) == 0:
-		// What is loaded need not be compared.
-		one := *b.d
+		// Every key matches, so that only the existence of the loaded fields is a condition.
+		branch := *b.d
 		b.d.use(b.ops...)
-		for _, p := range one.pending {
+		for _, p := range branch.pending {
 			matches = append(matches, rules.Unknown{Text: p.text + " exists", Effect: rules.Reads, Data: rules.NoData})
 		}
 	case len(b.ops) == 1:
@@ -246,18 +259,18 @@ func (b *brancher) others(keys [][2][]byte, do func(*ruleDecoder) error) error {
 		}
 		m := rules.MatchTuple{Not: true}
 		for _, key := range keys {
-			one, known, ok := b.d.tuple(b.ops, key)
-			if !ok || !known {
+			tuple, supported, ok := b.d.tuple(b.ops, key)
+			if !ok || !supported {
 				return errUnsupported
 			}
-			m.Alternatives = append(m.Alternatives, one)
+			m.Alternatives = append(m.Alternatives, tuple)
 		}
 		matches = []rules.Match{m}
 	}
 	return b.rule(matches, len(keys), do)
 }
 
-// errTooMany reports that maxExpansion is reached.
+// errTooMany is the error when maxExpansion is exceeded.
 var errTooMany error = tooMany{}
 
 type tooMany struct{}
@@ -266,37 +279,36 @@ func (tooMany) Error() string { return "more than fits, " + errUnsupported.Error
 
 func (tooMany) Unwrap() error { return errUnsupported }
 
-// rule adds the rule for packets that fulfil the matches, of which the values take the room as
-// well.
+// rule adds a branch with additional matches, whose values take the given room.
 func (b *brancher) rule(matches []rules.Match, room int, do func(*ruleDecoder) error) error {
 	d := b.d
 	if !d.spend(room + 2 + len(d.rule.Matches) + len(d.rule.Actions) + len(matches)) {
 		return errTooMany
 	}
-	one := *d
-	one.history, one.list = nil, nil
-	one.rule.Matches, one.rule.Actions = slices.Clone(d.rule.Matches), slices.Clone(d.rule.Actions)
-	one.protocols = slices.Clip(d.protocols)
-	one.use(b.ops...)
+	branch := *d
+	branch.history, branch.list = nil, nil
+	branch.rule.Matches, branch.rule.Actions = slices.Clone(d.rule.Matches), slices.Clone(d.rule.Actions)
+	branch.protocols = slices.Clip(d.protocols)
+	branch.use(b.ops...)
 	if b.mapped != nil {
-		one.use(*b.mapped)
+		branch.use(*b.mapped)
 	}
 	for _, m := range matches {
-		one.addMatch(m)
+		branch.addMatch(m)
 	}
-	if err := do(&one); err != nil {
+	if err := do(&branch); err != nil {
 		return err
 	}
-	one.finish()
-	b.branches = append(b.branches, one.rule)
+	branch.finish()
+	b.branches = append(b.branches, branch.rule)
 	return nil
 }
 
-// finish makes the branches the rules of the decoder. A rule that has already acted cannot be
-// split, because each part would act.
+// finish stores the branches in the decoder. A rule that already has an action cannot be split,
+// because each branch would repeat the action.
 func (b *brancher) finish() error {
 	switch d := b.d; {
-	case len(b.branches) == 0: // all that is left is that it ends
+	case len(b.branches) == 0: // the rule only ends
 		d.undo = &cut{len(d.rule.Matches), len(d.rule.Actions)}
 	case len(b.branches) > 1 && d.hasActed:
 		return errUnsupported
@@ -306,19 +318,22 @@ func (b *brancher) finish() error {
 	return nil
 }
 
-// comesBack reports whether the packet is back in the chain after the verdict.
-func (v verdict) comesBack() bool {
+// returns reports whether the evaluation returns to the chain after the verdict.
+func (v verdict) returns() bool {
 	jump, ok := v.action.(rules.Jump)
 	return ok && !jump.Goto
 }
 
-// numberBranches makes branches of a map of numbers that are drawn or calculated. Each but the last
-// is taken by chance, and the last if no other was and the map has all numbers.
-func numberBranches[V comparable](b brancher, groups []keyGroup[V], comesBack func(V) bool, do func(*ruleDecoder, V) error) error {
+// numberBranches splits the rule at a map whose keys are random or calculated numbers. The model
+// has no condition for the number. Each branch except the last has an unknown condition. The last
+// one has none if the map has all numbers, because it applies if no other branch does.
+func numberBranches[V comparable](
+	b brancher, groups []keyGroup[V], returns func(V) bool, do func(*ruleDecoder, V) error,
+) error {
 	d, op := b.d, b.ops[0]
 	covered := uint64(0)
 	var texts []string
-	var taken []V
+	var possible []V
 	for _, g := range groups {
 		n, text, ok := op.numbers(g.keys)
 		if !ok {
@@ -326,27 +341,30 @@ func numberBranches[V comparable](b brancher, groups []keyGroup[V], comesBack fu
 		}
 		if n > 0 {
 			covered += n
-			texts, taken = append(texts, text), append(taken, g.value)
+			texts, possible = append(texts, text), append(possible, g.value)
 		}
 	}
-	for i, v := range taken {
-		last := i == len(taken)-1
-		if comesBack(v) && !last {
-			return errUnsupported // to a rule that does not know
+	for i, v := range possible {
+		last := i == len(possible)-1
+		if returns(v) && !last {
+			return errUnsupported // a later branch could apply too
 		}
 		var matches []rules.Match
 		if !last || covered < uint64(op.modulus) {
-			matches = append(matches, rules.Unknown{Text: op.String() + " " + texts[i], Effect: op.effect, Data: d.drawData(op)})
+			matches = append(matches, rules.Unknown{
+				Text: op.String() + " " + texts[i], Effect: op.effect, Data: d.numberData(op),
+			})
 		}
-		if err := b.rule(matches, len(texts[i])/16, func(one *ruleDecoder) error { return do(one, v) }); err != nil {
+		err := b.rule(matches, len(texts[i])/16, func(branch *ruleDecoder) error { return do(branch, v) })
+		if err != nil {
 			return err
 		}
 	}
 	return b.finish()
 }
 
-// drawData is the data of a condition that an operand has some value.
-func (d *ruleDecoder) drawData(op operand) string {
+// numberData returns the Data of an unknown condition of a number.
+func (d *ruleDecoder) numberData(op operand) string {
 	if op.noData {
 		return rules.NoData
 	}
@@ -360,7 +378,7 @@ func (d *ruleDecoder) drawData(op operand) string {
 	return fmt.Sprintf("%d %s", d.draws, id)
 }
 
-// numbers counts the values of the operand among the keys, and writes them.
+// numbers returns the number of possible values of the operand in the keys, and the keys as text.
 func (o operand) numbers(keys [][2][]byte) (n uint64, text string, ok bool) {
 	ranges, ok := hostRanges(o, keys)
 	if !ok || o.modulus == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// numgen reads a number that counts, or that is drawn.
+// numgen decodes the load of an incremented or random number.
 func (d *ruleDecoder) numgen(a attributes) error {
 	kind, ok := map[uint32]string{0: "inc", 1: "random"}[a.Number(unix.NFTA_NG_TYPE)]
 	op := operand{
@@ -27,7 +27,7 @@ func (d *ruleDecoder) numgen(a attributes) error {
 	return d.store(a, unix.NFTA_NG_DREG, op)
 }
 
-// hash reads a number that is calculated of others.
+// hash decodes the load of a hash of registers or of the packet.
 func (d *ruleDecoder) hash(a attributes) error {
 	op := operand{
 		field: fieldNumber, length: 4, effect: rules.Reads,
@@ -41,7 +41,7 @@ func (d *ruleDecoder) hash(a attributes) error {
 			op.dependOn(source)
 			texts = append(texts, source.String())
 		}
-		// Without a seed the kernel has drawn one.
+		// Without a seed the kernel uses a random one.
 		op.noData = op.noData || !ok || a.Get(unix.NFTA_HASH_SEED) == nil
 		seed = fmt.Sprintf("jhash %s seed 0x%x", strings.Join(texts, " . "), a.Number(unix.NFTA_HASH_SEED))
 	}

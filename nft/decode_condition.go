@@ -8,10 +8,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// These read the conditions that depend on earlier packets.
+// This file decodes conditions that depend on earlier packets.
 
-// draw adds such a condition. Which packets it has seen before depends on the conditions before it.
-func (d *ruleDecoder) draw(text string) error {
+// stateful adds a condition that depends on the packets that it was evaluated for before, and
+// therefore on the conditions before it.
+func (d *ruleDecoder) stateful(text string) error {
 	d.unknown(text, rules.Draws, d.identity())
 	return nil
 }
@@ -25,12 +26,12 @@ func (d *ruleDecoder) limitRate(a attributes) error {
 	if a.Number(unix.NFTA_LIMIT_FLAGS)&unix.NFT_LIMIT_F_INV != 0 {
 		over = "over "
 	}
-	what, burst := "", "packets"
+	rateUnit, burstUnit := "", "packets"
 	if a.Number(unix.NFTA_LIMIT_TYPE) == unix.NFT_LIMIT_PKT_BYTES {
-		what, burst = " bytes", "bytes"
+		rateUnit, burstUnit = " bytes", "bytes"
 	}
-	return d.draw(fmt.Sprintf("limit rate %s%d%s/%s burst %d %s",
-		over, a.Number64(unix.NFTA_LIMIT_RATE), what, unit, a.Number(unix.NFTA_LIMIT_BURST), burst))
+	return d.stateful(fmt.Sprintf("limit rate %s%d%s/%s burst %d %s",
+		over, a.Number64(unix.NFTA_LIMIT_RATE), rateUnit, unit, a.Number(unix.NFTA_LIMIT_BURST), burstUnit))
 }
 
 func (d *ruleDecoder) quota(a attributes) error {
@@ -38,11 +39,11 @@ func (d *ruleDecoder) quota(a attributes) error {
 	if a.Number(unix.NFTA_QUOTA_FLAGS)&unix.NFT_QUOTA_F_INV != 0 {
 		over = "over "
 	}
-	return d.draw(fmt.Sprintf("quota %s%d bytes", over, a.Number64(unix.NFTA_QUOTA_BYTES)))
+	return d.stateful(fmt.Sprintf("quota %s%d bytes", over, a.Number64(unix.NFTA_QUOTA_BYTES)))
 }
 
-// connlimit counts connections. It drops a packet whose connection it cannot count
-// (nft_connlimit_do_eval in net/netfilter/nft_connlimit.c).
+// connlimit decodes a limit of connections. The kernel drops a packet whose connection cannot be
+// counted (nft_connlimit_do_eval in net/netfilter/nft_connlimit.c).
 func (d *ruleDecoder) connlimit(a attributes) error {
 	over := ""
 	if a.Number(nftaConnlimitFlags)&1 != 0 { // NFT_CONNLIMIT_F_INV
@@ -52,10 +53,10 @@ func (d *ruleDecoder) connlimit(a attributes) error {
 	return nil
 }
 
-// dynset adds to a set or deletes from it, which nothing else of the packet tells. It ends the rule
-// if the set is full, or if a limit that belongs to the element is exceeded.
+// dynset decodes the addition to or deletion from a set, which does not affect the packet. The
+// expression ends the rule if the set is full, or if a limit of the element is exceeded.
 func (d *ruleDecoder) dynset(a attributes) error {
-	d.pending = nil // and if the packet has not what was loaded
+	d.pending = nil // the expression also ends the rule if a loaded field is missing
 	name := a.Text(unix.NFTA_DYNSET_SET_NAME)
 	d.add(rules.Unknown{
 		Text: "dynset @" + name, Effect: rules.Records, Data: d.identityWith(a), State: d.sets[name].state(name),
@@ -63,12 +64,12 @@ func (d *ruleDecoder) dynset(a attributes) error {
 	return nil
 }
 
-// write adds that the rule changes what only conditions without a word depend on.
+// write adds the change of a state that affects only conditions unknown to the model.
 func (d *ruleDecoder) write(state string, a attributes) {
 	d.add(rules.Unknown{Text: state + " set", Effect: rules.Writes, Data: d.identityWith(a), State: state})
 }
 
-// identityWith is the identity of all expressions with the present one.
+// identityWith returns the identity of the expressions so far, including the current one.
 func (d *ruleDecoder) identityWith(a attributes) string {
 	id := d.identity()
 	if id == rules.NoData {
@@ -77,7 +78,7 @@ func (d *ruleDecoder) identityWith(a attributes) string {
 	return fmt.Sprintf("%s %x", id, []byte(a))
 }
 
-// objref reads the use of an object of the table. What the object is has not been read.
+// objref decodes the use of an object of the table. The object itself is not read.
 func (d *ruleDecoder) objref(a attributes) error {
 	name := a.Text(unix.NFTA_OBJREF_IMM_NAME)
 	switch a.Number(unix.NFTA_OBJREF_IMM_TYPE) {
@@ -97,8 +98,8 @@ func (d *ruleDecoder) objref(a attributes) error {
 	return nil
 }
 
-// extensionMatch reads a match of xtables.
+// extensionMatch decodes a match of xtables.
 func (d *ruleDecoder) extensionMatch(a attributes) error { return d.extension(false, a) }
 
-// extensionTarget carries out a target of xtables.
+// extensionTarget decodes a target of xtables.
 func (d *ruleDecoder) extensionTarget(a attributes) error { return d.extension(true, a) }

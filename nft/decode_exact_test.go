@@ -13,15 +13,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// kernelExpressions are the names that Linux 6.18 registers with nft_register_expr in
+// kernelExpressions contains the names that Linux 6.18 registers with nft_register_expr in
 // net/netfilter, net/ipv4/netfilter, net/ipv6/netfilter and net/bridge/netfilter, and those of
 // nft_basic_types.
 var kernelExpressions = strings.Fields(`
 	bitwise byteorder cmp connlimit counter ct dup dynset exthdr fib flow_offload fwd hash immediate inner last limit log lookup masq match
 	meta nat notrack numgen objref osf payload queue quota range redir reject rt socket synproxy target tproxy tunnel xfrm`)
 
-// TestEveryExpressionOfTheKernelIsInTheTable asks this kernel too which of them it has: it answers
-// ENOENT for one that it has not.
+// TestEveryExpressionOfTheKernelIsInTheTable also queries the running kernel, which returns ENOENT
+// for an expression that it does not support.
 func TestEveryExpressionOfTheKernelIsInTheTable(t *testing.T) {
 	for _, name := range kernelExpressions {
 		if _, known := expressionNamed(name); !known {
@@ -45,7 +45,7 @@ func TestEveryExpressionOfTheKernelIsInTheTable(t *testing.T) {
 	}
 }
 
-// tryExpression adds a rule with an expression without attributes, which the kernel refuses.
+// tryExpression adds a rule with an expression without attributes, which the kernel rejects.
 func tryExpression(name string) error {
 	c, err := dial()
 	if err != nil {
@@ -64,14 +64,14 @@ func tryExpression(name string) error {
 	e.text(unix.NFTA_RULE_CHAIN, "c")
 	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
 	e.expression(name, func() {})
-	// And one that is refused, for those that take no attributes.
+	// Add a second, invalid expression, for expressions without attributes.
 	e.expression("cmp", func() {})
 	e.endNest(list)
 	e.end()
 	return c.commit(e.transaction())
 }
 
-// written makes a rule of expressions, as the kernel dumps it.
+// written encodes a rule of expressions like the kernel's dump.
 func written(write func(*encoder)) attributes {
 	e := &encoder{table: &rules.Table{Family: rules.Inet}}
 	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
@@ -80,7 +80,7 @@ func written(write func(*encoder)) attributes {
 	return e.buf
 }
 
-// numbers writes an expression with attributes that are numbers.
+// numbers encodes an expression with numeric attributes.
 func numbers(e *encoder, name string, attrs ...uint32) {
 	e.expression(name, func() {
 		for i := 0; i < len(attrs); i += 2 {
@@ -89,8 +89,8 @@ func numbers(e *encoder, name string, attrs ...uint32) {
 	})
 }
 
-// TestExpressionsAreCarriedOutInTheirOrder has rules that no nft command writes, but that the
-// kernel takes.
+// TestExpressionsAreCarriedOutInTheirOrder has rules that no nft command creates, but that the
+// kernel accepts.
 func TestExpressionsAreCarriedOutInTheirOrder(t *testing.T) {
 	accept := func(e *encoder) { e.verdict(1, "") }
 	for _, row := range []struct {
@@ -209,7 +209,7 @@ func TestExpressionsAreCarriedOutInTheirOrder(t *testing.T) {
 	}
 }
 
-// unknownsOf are the unknowns of a rule, in order.
+// unknownsOf returns the unknown conditions and actions of a rule, in order.
 func unknownsOf(r rules.Rule) []rules.Unknown {
 	var list []rules.Unknown
 	for _, m := range r.Matches {

@@ -8,28 +8,27 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An expressionKind says what an expression of nf_tables may do.
+// An expressionKind describes a type of expressions of nf_tables.
 type expressionKind struct {
-	// decode carries the expression out. Its error says that the model has no word for this form.
-	// It is nil if that holds for all.
+	// decode decodes an expression, or returns an error if the model cannot represent it. It is nil
+	// if the model can represent no expression of the type.
 	decode func(*ruleDecoder, attributes) error
-	// What the forms may do that decode does not know:
+	// The following fields describe the expressions that decode rejects.
 	//
-	// They load a register that the attribute destination names, if the expression has that
-	// attribute. What they load depends on what the registers hold that the attributes sources
-	// name, if there are such.
+	// destination is the attribute of the register that the expression loads, 0 if it loads none.
+	// sources contains the attributes of the registers that the loaded value depends on.
 	destination uint16
 	sources     [2]uint16
-	// effect is what forms that load nothing may do, besides ending the rule.
+	// effect is the effect of expressions that load no register, besides ending the rule.
 	effect rules.Effect
 }
 
-// expressionNamed returns the kind of the expression with the name. The list has all that Linux
-// 6.18 registers, with nft_register_expr and in nft_basic_types (net/netfilter/nf_tables_core.c).
-// One that is not in the list may do anything.
+// expressionNamed returns the kind of the expression with the name. It knows all expressions that
+// Linux 6.18 registers with nft_register_expr and in nft_basic_types
+// (net/netfilter/nf_tables_core.c). An expression with another name may have any effect.
 func expressionNamed(name string) (kind expressionKind, known bool) {
 	switch name {
-	// Loads, and what changes a loaded value.
+	// Loads, and expressions that change a loaded value.
 	case "immediate":
 		return expressionKind{decode: (*ruleDecoder).immediate}, true
 	case "meta":
@@ -66,7 +65,7 @@ func expressionNamed(name string) (kind expressionKind, known bool) {
 		return expressionKind{destination: nftaTunnelDreg}, true
 	case "xfrm":
 		return expressionKind{destination: nftaXfrmDreg}, true
-	case "inner": // loads what the expression loads that it holds
+	case "inner": // contains another expression that loads a register
 		return expressionKind{decode: (*ruleDecoder).inner}, true
 
 	// Conditions.
@@ -82,12 +81,12 @@ func expressionNamed(name string) (kind expressionKind, known bool) {
 		return expressionKind{decode: (*ruleDecoder).quota, effect: rules.Draws}, true
 	case "connlimit":
 		return expressionKind{decode: (*ruleDecoder).connlimit}, true
-	case "dynset": // changes a set, and ends the rule if that is full or a limit in it exceeded
+	case "dynset": // changes a set, and ends the rule if it is full or a limit is exceeded
 		return expressionKind{decode: (*ruleDecoder).dynset, effect: rules.Reads}, true
 	case "match":
 		return expressionKind{decode: (*ruleDecoder).extensionMatch}, true
 
-	// Effects, and what has none.
+	// Actions, and expressions without an effect.
 	case "counter":
 		return expressionKind{decode: (*ruleDecoder).counter}, true
 	case "log", "last":
@@ -114,7 +113,7 @@ func expressionNamed(name string) (kind expressionKind, known bool) {
 	return expressionKind{}, false
 }
 
-// expression carries out one expression.
+// expression decodes an expression.
 func (d *ruleDecoder) expression(name string, a attributes) {
 	kind, _ := expressionNamed(name)
 	err := errUnsupported
@@ -135,13 +134,13 @@ func (d *ruleDecoder) expression(name string, a attributes) {
 		effect = rules.TranslatesSource
 	}
 	if effect == rules.Anything {
-		// It may have written to any register.
+		// The expression may write to any register.
 		d.registers = [registerCount]*operand{}
 	}
 	d.unknown(unknownText(name, err), effect, d.identity())
 }
 
-// noEffect stands for an expression that changes nothing of what the model has.
+// noEffect decodes an expression that does not affect the packet in the model.
 func (d *ruleDecoder) noEffect(attributes) error {
 	d.count()
 	return nil
@@ -152,8 +151,7 @@ func (d *ruleDecoder) notrack(attributes) error {
 	return nil
 }
 
-// inner loads a field of a packet inside a tunnel, by an expression of its own. That may be to any
-// register.
+// inner decodes a nested expression, which loads a field of a packet in a tunnel to any register.
 func (d *ruleDecoder) inner(attributes) error {
 	d.registers = [registerCount]*operand{}
 	d.unknown("inner", rules.Reads, rules.NoData)

@@ -11,20 +11,21 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// These read keys as values of a field. Each key is an interval with its first and last value.
+// This file decodes keys as values of a field. Each key is an interval with its first and last
+// value.
 
-// hostRanges reads numbers of the machine, or turned into network order where they are intervals.
+// hostRanges decodes numbers in host byte order, or in network byte order if they were converted.
 func hostRanges(op operand, keys [][2][]byte) ([]rules.Range[uint32], bool) {
 	if op.network {
 		return numberRanges(keys, numberKey[uint32])
 	}
 	if slices.ContainsFunc(keys, func(key [2][]byte) bool { return !isSingle(key) }) {
-		return nil, false // the kernel would compare the bytes in the wrong order
+		return nil, false // the kernel compares bytes, which is wrong for intervals in host order
 	}
 	return numberRanges(keys, hostNumber)
 }
 
-// numberRanges reads intervals of numbers.
+// numberRanges decodes intervals of numbers.
 func numberRanges[T uint16 | uint32](keys [][2][]byte, read func([]byte) (T, bool)) ([]rules.Range[T], bool) {
 	ranges := make([]rules.Range[T], 0, len(keys))
 	for _, key := range keys {
@@ -38,7 +39,7 @@ func numberRanges[T uint16 | uint32](keys [][2][]byte, read func([]byte) (T, boo
 	return rules.Normalise(ranges), true
 }
 
-// interfaceNames reads names. An interval stands for all names with one prefix.
+// interfaceNames decodes names. An interval represents all names with a prefix.
 func interfaceNames(keys [][2][]byte) ([]rules.InterfaceName, bool) {
 	var names []rules.InterfaceName
 	for _, key := range keys {
@@ -62,17 +63,17 @@ func interfaceNames(keys [][2][]byte) ([]rules.InterfaceName, bool) {
 	return names, true
 }
 
-// loopbackIndex is the index of lo in every namespace (LOOPBACK_IFINDEX in net/net_namespace.h).
-// Which interface another one is, a rule does not tell.
+// loopbackIndex is the index of lo in every namespace (LOOPBACK_IFINDEX in
+// net/net_namespace.h). The interface with another index cannot be determined from a rule.
 const loopbackIndex = 1
 
-// isLoopback reports whether the only value is the index of lo.
+// isLoopback reports whether the keys are exactly the index of lo.
 func isLoopback(keys [][2][]byte) bool {
 	index, ok := hostNumber(keys[0][0])
 	return ok && len(keys) == 1 && index == loopbackIndex && isSingle(keys[0])
 }
 
-// familyKey reads the one family that is meant. There are two.
+// familyKey decodes a family. A negated family is the other one of IPv4 and IPv6.
 func familyKey(keys [][2][]byte, negated bool) (rules.Family, bool) {
 	if len(keys) != 1 || len(keys[0][0]) != 1 || !isSingle(keys[0]) {
 		return rules.Inet, false
@@ -87,7 +88,7 @@ func familyKey(keys [][2][]byte, negated bool) (rules.Family, bool) {
 	return f, true
 }
 
-// protocolKeys reads protocols.
+// protocolKeys decodes protocols.
 func protocolKeys(keys [][2][]byte) ([]rules.Protocol, bool) {
 	var protocols []rules.Protocol
 	for _, key := range keys {
@@ -102,7 +103,7 @@ func protocolKeys(keys [][2][]byte) ([]rules.Protocol, bool) {
 	return slices.Compact(protocols), true
 }
 
-// addrMatch reads addresses of the family that the rule is limited to.
+// addrMatch decodes a match of addresses of the family that the rule is limited to.
 func addrMatch(family rules.Family, f field, negated bool, v values) (rules.Match, bool) {
 	op := operand{field: f, ipv6: family == rules.IPv6}
 	size := int(addrField(family, sideOf(f)).length)
@@ -113,7 +114,7 @@ func addrMatch(family rules.Family, f field, negated bool, v values) (rules.Matc
 func addrKeys(keys [][2][]byte, size int) ([]netipx.IPRange, bool) {
 	ranges := make([]netipx.IPRange, 0, len(keys))
 	for _, key := range keys {
-		// A prefix of whole bytes is compared as those bytes.
+		// A prefix with a multiple of 8 bits is compared as the leading bytes.
 		r, ok := addrRange(extend(key[0], size, 0), extend(key[1], size, 0xff))
 		if !ok {
 			return nil, false
@@ -124,14 +125,14 @@ func addrKeys(keys [][2][]byte, size int) ([]netipx.IPRange, bool) {
 }
 
 func extend(key []byte, size int, fill byte) []byte {
-	key = slices.Clip(key) // it is not ours
+	key = slices.Clip(key) // do not write to the caller's array
 	for len(key) < size {
 		key = append(key, fill)
 	}
 	return key
 }
 
-// icmpRanges reads types, codes or both.
+// icmpRanges decodes types, codes or both.
 func icmpRanges(f field, keys [][2][]byte) ([]rules.Range[uint16], bool) {
 	var ranges []rules.Range[uint16]
 	for _, key := range keys {
@@ -151,7 +152,7 @@ func icmpRanges(f field, keys [][2][]byte) ([]rules.Range[uint16], bool) {
 	return rules.Normalise(ranges), true
 }
 
-// directionKey reads a direction and reports whether it is the reply direction.
+// directionKey decodes a direction and reports whether it is the reply direction.
 func directionKey(keys [][2][]byte) (reply, ok bool) {
 	if len(keys) != 1 || len(keys[0][0]) != 1 || !isSingle(keys[0]) || keys[0][0][0] > 1 {
 		return false, false
@@ -159,7 +160,7 @@ func directionKey(keys [][2][]byte) (reply, ok bool) {
 	return keys[0][0][0] == 1, true
 }
 
-// addrTypes reads types of routes.
+// addrTypes decodes types of routes.
 func addrTypes(keys [][2][]byte) (rules.AddrTypeSet, bool) {
 	var set rules.AddrTypeSet
 	for _, key := range keys {
@@ -172,7 +173,7 @@ func addrTypes(keys [][2][]byte) (rules.AddrTypeSet, bool) {
 	return set, true
 }
 
-// missingPath reports whether the values stand for a missing route.
+// missingPath reports whether the values represent a missing route.
 func missingPath(f field, keys [][2][]byte) (missing, ok bool) {
 	key := keys[0]
 	if len(keys) != 1 || !isSingle(key) {

@@ -4,7 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fib reads a lookup in the routing tables.
+// fib decodes a lookup in the routing tables.
 func (d *ruleDecoder) fib(a attributes) error {
 	result, flags := a.Number(unix.NFTA_FIB_RESULT), a.Number(unix.NFTA_FIB_FLAGS)
 	op := operand{}
@@ -31,8 +31,8 @@ func (d *ruleDecoder) fib(a attributes) error {
 	return d.store(a, unix.NFTA_FIB_DREG, op)
 }
 
-// socket reads whether the packet's socket is transparent. The expression ends the rule for a
-// packet that has none.
+// socket decodes the load of whether the packet's socket is transparent. The expression ends the
+// rule for a packet without a socket.
 func (d *ruleDecoder) socket(a attributes) error {
 	if a.Number(nftaSocketKey) != 0 { // NFT_SOCKET_TRANSPARENT
 		return errUnsupported

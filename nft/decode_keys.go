@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// keys returns the intervals of keys that the set holds, each with its first and last key, in no
-// order; those of another set than of intervals are single. A catchall element is not among them.
+// keys returns the keys of the set as intervals with their first and last key, in unspecified
+// order. If the set is not an interval set, first and last key are equal. The catchall element is
+// not included.
 func (s *decodedSet) keys() ([][2][]byte, error) {
 	if err := s.readable(); err != nil || s.keyList != nil {
 		return s.keyList, err
@@ -20,8 +21,8 @@ func (s *decodedSet) keys() ([][2][]byte, error) {
 	case s.concat || !s.interval:
 		for _, el := range s.elements {
 			last := el.key
-			if to := s.lasts[string(el.key)]; to != nil {
-				last = to
+			if end := s.lasts[string(el.key)]; end != nil {
+				last = end
 			}
 			keys = append(keys, [2][]byte{el.key, last})
 		}
@@ -32,7 +33,7 @@ func (s *decodedSet) keys() ([][2][]byte, error) {
 	return keys, nil
 }
 
-// intervals appends the intervals of a set of them.
+// intervals appends the intervals of an interval set.
 func (s *decodedSet) intervals(keys [][2][]byte) [][2][]byte {
 	s.sort()
 	var lasts []byte // of all intervals
@@ -55,8 +56,8 @@ func (s *decodedSet) intervals(keys [][2][]byte) [][2][]byte {
 	return keys
 }
 
-// identity stands for what the set holds: equal identities are equal sets. It is [rules.NoData] for
-// one that cannot be read, that changes, or that does not exist.
+// identity returns a hash of the elements: sets with equal identities are equal. It returns
+// [rules.NoData] for a set that cannot be decoded, that changes, or that does not exist.
 func (s *decodedSet) identity() string {
 	if s == nil || s.readable() != nil {
 		return rules.NoData
@@ -83,12 +84,12 @@ func (s *decodedSet) identity() string {
 	return s.id
 }
 
-// cacheKey says as what the keys of a set were read.
+// cacheKey identifies the type as which the keys of a set were decoded.
 type cacheKey struct {
 	field   field
 	network bool
 	ipv6    bool
-	how     string // of several fields: which they are
+	text    string // identifies other results, if field is fieldNone
 }
 
 type cacheEntry[T any] struct {
@@ -96,18 +97,18 @@ type cacheEntry[T any] struct {
 	ok    bool
 }
 
-// cached is what make returns, which is called once for the keys of a set and a field: there may be
-// many rules that use the set.
+// cached returns the result of compute and caches it for the keys of a set and a field, because
+// many rules may use the set.
 func cached[T any](v values, op operand, compute func() (T, bool)) (T, bool) {
 	if v.set == nil {
 		return compute()
 	}
 	key := cacheKey{op.field, op.network, op.ipv6, ""}
 	if op.field == fieldNone {
-		key.how = op.text
+		key.text = op.text
 	}
-	if known, ok := v.set.cache[key].(cacheEntry[T]); ok {
-		return known.value, known.ok
+	if entry, ok := v.set.cache[key].(cacheEntry[T]); ok {
+		return entry.value, entry.ok
 	}
 	value, ok := compute()
 	if v.set.cache == nil {
@@ -117,7 +118,7 @@ func cached[T any](v values, op operand, compute func() (T, bool)) (T, bool) {
 	return value, ok
 }
 
-// sort brings the elements into ascending order.
+// sort sorts the elements in ascending order.
 func (s *decodedSet) sort() {
 	if !s.sorted {
 		slices.SortFunc(s.elements, compareElements)
@@ -125,8 +126,8 @@ func (s *decodedSet) sort() {
 	}
 }
 
-// compareElements puts the end of an interval before the start of another at the same key. The
-// kernel lists them in one order or the other.
+// compareElements orders elements by key, and the end of an interval before the start of another
+// with the same key. The kernel lists these in unspecified order.
 func compareElements(a, b element) int {
 	switch d := bytes.Compare(a.key, b.key); {
 	case d != 0 || a.end == b.end:
@@ -137,7 +138,7 @@ func compareElements(a, b element) int {
 	return 1
 }
 
-// decrement makes the number one less, or all ones of 0.
+// decrement subtracts 1 from the number. 0 becomes all ones.
 func decrement(key []byte) {
 	for i := len(key) - 1; i >= 0; i-- {
 		key[i]--
@@ -147,7 +148,7 @@ func decrement(key []byte) {
 	}
 }
 
-// increment makes the number one more, or 0 of all ones.
+// increment adds 1 to the number. All ones become 0.
 func increment(key []byte) {
 	for i := len(key) - 1; i >= 0; i-- {
 		key[i]++

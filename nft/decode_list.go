@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A set that rules or timeouts change holds other elements at each packet. The model has it as a
-// list under its name.
+// The elements of a set that rules or timeouts change differ between packets. The model represents
+// such a set as a list with a name.
 
-// state names what rules change that write to the set of that name.
+// state returns the name of the state that rules change if they write to the set.
 func (s *decodedSet) state(name string) string {
 	if s == nil {
 		return "set " + name
@@ -22,8 +22,8 @@ func (s *decodedSet) state(name string) string {
 	return "set " + s.table + " " + name
 }
 
-// listed returns the condition that the operands are in a set that changes. It fails for what else
-// than addresses, ports and protocols is looked up, and where elements have limits.
+// listed returns the condition that the operands are in a set that changes. It supports addresses,
+// ports and protocols, and elements without limits.
 func (d *ruleDecoder) listed(ops []operand, negated bool, name string, s *decodedSet) (rules.Match, bool) {
 	if !s.changes || s.limits || s.verdicts != nil || s.data != nil {
 		return nil, false
@@ -48,8 +48,8 @@ func (d *ruleDecoder) listed(ops []operand, negated bool, name string, s *decode
 	return m, true
 }
 
-// permanentContents stands for the elements that do not time out, in whatever order they were
-// listed.
+// permanentContents returns a hash of the elements that do not time out, independent of their
+// order.
 func permanentContents(lists []attributes) string {
 	var elements []string
 	for _, list := range lists {

@@ -6,15 +6,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// field is something of a packet that expressions load.
+// field is a field of a packet that expressions load.
 type field uint8
 
 const (
 	fieldNone field = iota
 	fieldConstant
 	fieldUnknown
-	fieldNumber // a number below another, drawn or calculated
-	fieldMapped // what a map has for a key
+	fieldNumber // a random or calculated number
+	fieldMapped // the value of a map
 	fieldIn
 	fieldOut
 	fieldInIndex
@@ -41,17 +41,17 @@ const (
 	fieldDestinationType
 	fieldReversePath       // whether the route exists
 	fieldReversePathIndex  // the interface of the route, 0 if there is none
-	fieldTransparentSocket // of packets that have a socket
+	fieldTransparentSocket // whether the socket is transparent, for packets with a socket
 )
 
-// loadedField is what a meta, ct or fib expression loads: the field, its length and its text.
+// loadedField returns an operand for a field with its length and its text.
 func loadedField(f field, length int, text string) operand {
 	return operand{field: f, length: length, text: text, effect: rules.Reads}
 }
 
-// metaField is what a meta expression with the key loads; mayLack reports whether a packet may lack
-// it.
-func metaField(key uint32) (op operand, mayLack bool) {
+// metaField returns the operand that a meta expression with the key loads, and whether it is absent
+// in some packets.
+func metaField(key uint32) (op operand, optional bool) {
 	switch key {
 	case unix.NFT_META_IIFNAME:
 		return loadedField(fieldIn, interfaceNameLength, "iifname"), false
@@ -78,8 +78,8 @@ func metaField(key uint32) (op operand, mayLack bool) {
 func (d *ruleDecoder) meta(a attributes) error {
 	key := a.Number(unix.NFTA_META_KEY)
 	if a.Get(unix.NFTA_META_SREG) == nil {
-		op, mayLack := metaField(key)
-		if mayLack {
+		op, optional := metaField(key)
+		if optional {
 			return d.storePending(a, unix.NFTA_META_DREG, op)
 		}
 		return d.store(a, unix.NFTA_META_DREG, op)
@@ -99,8 +99,8 @@ func (d *ruleDecoder) meta(a attributes) error {
 	return nil
 }
 
-// ctField is what a ct expression with the key loads. All but the state a packet without connection
-// lacks.
+// ctField returns the operand that a ct expression with the key loads. All fields except the state
+// are absent in packets without a connection.
 func ctField(key uint32) operand {
 	switch key {
 	case unix.NFT_CT_MARK:
@@ -118,7 +118,7 @@ func ctField(key uint32) operand {
 func (d *ruleDecoder) ct(a attributes) error {
 	key := a.Number(unix.NFTA_CT_KEY)
 	if a.Get(unix.NFTA_CT_DIRECTION) != nil {
-		return errUnsupported // of a zone: it is that of one direction only
+		return errUnsupported // a zone for only one direction
 	}
 	if a.Get(unix.NFTA_CT_SREG) == nil {
 		if key == unix.NFT_CT_STATE {

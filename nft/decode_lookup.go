@@ -9,12 +9,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxExpansion bounds the conditions and actions that are made of the elements of maps, and of sets
-// of several fields, in one reading: some 50 MB. What does not fit is unknown. The rules of a table
-// may all use one map, each with thousands of keys.
+// maxExpansion bounds the conditions and actions that one reading creates from the elements of
+// maps and of sets with several fields, to about 50 MB: all rules of a table may use a map with
+// thousands of keys. Expressions beyond the bound are decoded as unknown.
 const maxExpansion = 1 << 19
 
-// spend takes room for so many conditions and actions, if there is so much.
+// spend subtracts n conditions and actions from the room, and reports whether there was enough.
 func (d *ruleDecoder) spend(n int) bool {
 	if d.room == nil {
 		return true
@@ -26,7 +26,7 @@ func (d *ruleDecoder) spend(n int) bool {
 	return true
 }
 
-// operands returns what so many bytes of registers hold, from one register on: the fields of a
+// operands returns the operands in length bytes of registers from register r: the fields of a
 // concatenation.
 func (d *ruleDecoder) operands(r, length int) ([]operand, bool) {
 	var ops []operand
@@ -45,7 +45,7 @@ func (d *ruleDecoder) operands(r, length int) ([]operand, bool) {
 	return ops, true
 }
 
-// lookup reads a lookup in a set: a condition, or a load of what a map has for the key.
+// lookup decodes a lookup in a set, which is a condition, or in a map, which loads a value.
 func (d *ruleDecoder) lookup(a attributes) error {
 	name := a.Text(unix.NFTA_LOOKUP_SET)
 	s, r := d.sets[name], registerIndex(a, unix.NFTA_LOOKUP_SREG)
@@ -84,14 +84,14 @@ func (d *ruleDecoder) matchSet(ops []operand, ok, negated bool, name string, s *
 	if s.anonymous {
 		v.name = ""
 	}
-	if matches, known := d.setMatches(ops, negated, v); ok && known {
+	if matches, supported := d.setMatches(ops, negated, v); ok && supported {
 		d.use(ops...)
 		for _, m := range matches {
 			d.addMatch(m)
 		}
 		return
 	}
-	if m, known := d.listed(ops, negated, name, s); ok && known {
+	if m, supported := d.listed(ops, negated, name, s); ok && supported {
 		d.use(ops...)
 		d.addMatch(m)
 		return
@@ -136,17 +136,18 @@ func comparesOtherThanPorts(ops []operand) bool {
 
 // alternatives returns the conditions of each key of a concatenation.
 func (d *ruleDecoder) alternatives(ops []operand, v values) ([][]rules.Match, bool) {
-	how := operand{field: fieldNone, ipv6: d.family == rules.IPv6, text: d.signature(ops)}
-	return cached(v, how, func() ([][]rules.Match, bool) {
+	cacheOp := operand{field: fieldNone, ipv6: d.family == rules.IPv6, text: d.signature(ops)}
+	return cached(v, cacheOp, func() ([][]rules.Match, bool) {
 		if !d.spend(len(v.keys) * (len(ops) + 1)) {
 			return nil, false
 		}
-		keys := slices.Clone(v.keys) // which the kernel lists in any order
+		// Sort: the kernel lists keys in unspecified order.
+		keys := slices.Clone(v.keys)
 		slices.SortFunc(keys, func(a, b [2][]byte) int { return slices.Compare(a[0], b[0]) })
 		list := make([][]rules.Match, 0, len(keys))
 		for _, key := range keys {
-			matches, known, ok := d.tuple(ops, key)
-			if !ok || !known {
+			matches, supported, ok := d.tuple(ops, key)
+			if !ok || !supported {
 				return nil, false
 			}
 			list = append(list, matches)
@@ -155,18 +156,19 @@ func (d *ruleDecoder) alternatives(ops []operand, v values) ([][]rules.Match, bo
 	})
 }
 
-// signature tells apart what keys may be read as.
+// signature returns a cache key for the decoding of keys as the operands.
 func (d *ruleDecoder) signature(ops []operand) string {
 	text := ""
 	for _, op := range ops {
-		text += fmt.Sprintf("%d %d %t %t %t %x %x %s;", op.field, op.length, op.network, op.ofPorts, op.ipv6, op.mask, op.xor, op.constant)
+		text += fmt.Sprintf("%d %d %t %t %t %x %x %s;",
+			op.field, op.length, op.network, op.ofPorts, op.ipv6, op.mask, op.xor, op.constant)
 	}
 	return text
 }
 
-// tuple returns the conditions of one key of a concatenation; known reports that the model has a
-// word for each. It fails for a key that is not one of the operands.
-func (d *ruleDecoder) tuple(ops []operand, key [2][]byte) (matches []rules.Match, known, ok bool) {
+// tuple returns the conditions of one key of a concatenation. supported reports that the model can
+// represent each of them. ok is false if the key does not fit the operands.
+func (d *ruleDecoder) tuple(ops []operand, key [2][]byte) (matches []rules.Match, supported, ok bool) {
 	parts := make([][2][]byte, len(ops))
 	from := 0
 	ports := false
@@ -189,7 +191,7 @@ func (d *ruleDecoder) tuple(ops []operand, key [2][]byte) (matches []rules.Match
 	if from != len(key[0]) {
 		return nil, false, false
 	}
-	known = true
+	supported = true
 	matches = make([]rules.Match, 0, len(ops))
 	for i, op := range ops {
 		if both, ok := typeAndCode(ops[i:], parts[i:]); ok {
@@ -197,30 +199,32 @@ func (d *ruleDecoder) tuple(ops []operand, key [2][]byte) (matches []rules.Match
 			continue
 		}
 		if _, ok := typeAndCode(ops[max(i-1, 0):], parts[max(i-1, 0):]); ok {
-			continue // it was one condition with the type
+			continue // the condition of the type includes the code
 		}
 		op.ofPorts = op.ofPorts || ports
-		one, err := d.matchesOf(op, false, valueOf(parts[i][0], parts[i][1]))
+		part, err := d.matchesOf(op, false, valueOf(parts[i][0], parts[i][1]))
 		if err != nil {
-			known = false
+			supported = false
 			data := op.data
 			if op.noData {
 				data = rules.NoData
 			}
-			one = []rules.Match{rules.Unknown{Text: conditionText(op.String(), rangeText(parts[i]), false), Effect: rules.Reads, Data: data}}
+			part = []rules.Match{rules.Unknown{
+				Text: conditionText(op.String(), rangeText(parts[i]), false), Effect: rules.Reads, Data: data,
+			}}
 			if op.effect != rules.Reads {
 				return nil, false, false
 			}
 		}
-		matches = append(matches, one...)
+		matches = append(matches, part...)
 	}
-	return matches, known, true
+	return matches, supported, true
 }
 
-// typeAndCode returns the condition that a type of ICMP and the code behind it are.
+// typeAndCode returns the condition of an ICMP type and the following code.
 func typeAndCode(ops []operand, parts [][2][]byte) (rules.Match, bool) {
-	if len(ops) < 2 || ops[0].field != fieldICMPType || ops[1].field != fieldICMPCode || ops[0].mask != nil || ops[1].mask != nil ||
-		!isSingle(parts[0]) {
+	if len(ops) < 2 || ops[0].field != fieldICMPType || ops[1].field != fieldICMPCode ||
+		ops[0].mask != nil || ops[1].mask != nil || !isSingle(parts[0]) {
 		return nil, false
 	}
 	kind := uint16(parts[0][0][0]) << 8
@@ -228,7 +232,8 @@ func typeAndCode(ops []operand, parts [][2][]byte) (rules.Match, bool) {
 	return rules.MatchICMP{V6: ops[0].ipv6, Values: []rules.Range[uint16]{r}}, r.First <= r.Last
 }
 
-// loadMapped stores what a map has for the operands. Where it has nothing the rule ends.
+// loadMapped stores the value of a map for the operands. The expression ends the rule if the map
+// has no value.
 func (d *ruleDecoder) loadMapped(ops []operand, ok bool, name string, s *decodedSet, a attributes) error {
 	op := operand{field: fieldUnknown, length: longestValue, effect: rules.Reads, noData: s == nil}
 	v := values{set: s, name: name}
@@ -257,7 +262,7 @@ func (d *ruleDecoder) loadMapped(ops []operand, ok bool, name string, s *decoded
 	return d.storePending(a, unix.NFTA_LOOKUP_DREG, op)
 }
 
-// isMutable reports whether an operand may be something else for a packet that comes back from
+// isMutable reports whether the value of an operand may differ after the packet returns from
 // another chain.
 func (o operand) isMutable() bool {
 	switch o.field {
@@ -269,11 +274,11 @@ func (o operand) isMutable() bool {
 	return false
 }
 
-// overlap reports whether two keys of a concatenation have a value in common. Of many keys it says
-// yes.
+// overlap reports whether two keys of a concatenation may have a common value. It returns true for
+// more than 64 keys, without comparing them.
 func overlap(ops []operand, keys [][2][]byte) bool {
-	const most = 64
-	if len(keys) > most {
+	const maxCompared = 64
+	if len(keys) > maxCompared {
 		return true
 	}
 	for i, a := range keys {

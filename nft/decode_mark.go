@@ -2,11 +2,11 @@ package nft
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// hasConnection is fulfilled by packets of a connection: a load of the connection's mark ends the
-// rule for others.
+// hasConnection matches packets of a connection. A load of the connection's mark ends the rule for
+// other packets.
 var hasConnection = rules.MatchMark{Conntrack: true}
 
-// maskOf returns the bits of a mark that an operand keeps, and the bits that it then inverts.
+// maskOf returns the mask and the xor value of an operand that is a mark.
 func maskOf(op operand) (mask, xor uint32, ok bool) {
 	if op.mask == nil {
 		return ^uint32(0), 0, op.length == 4 && !op.network
@@ -16,7 +16,7 @@ func maskOf(op operand) (mask, xor uint32, ok bool) {
 	return mask, xor, okMask && okXor && !op.network
 }
 
-// setMark gives the packet an operand as its mark.
+// setMark adds the action that sets the packet's mark to an operand.
 func (d *ruleDecoder) setMark(op operand) {
 	mask, xor, ok := maskOf(op)
 	value, isNumber := hostNumber(op.constant)
@@ -37,8 +37,8 @@ func (d *ruleDecoder) setMark(op operand) {
 	}
 }
 
-// setConntrackMark gives the packet's connection an operand as its mark; without a connection
-// nothing happens.
+// setConntrackMark adds the action that sets the connection's mark to an operand. The action has no
+// effect on packets without a connection.
 func (d *ruleDecoder) setConntrackMark(op operand) {
 	mask, xor, ok := maskOf(op)
 	value, isNumber := hostNumber(op.constant)
@@ -58,7 +58,7 @@ func (d *ruleDecoder) setConntrackMark(op operand) {
 	}
 }
 
-// writeUnknown adds the action that writes an operand for which the model has no word.
+// writeUnknown adds an unknown action that writes an operand.
 func (d *ruleDecoder) writeUnknown(text string, op operand, effect rules.Effect) {
 	data := op.data
 	switch {

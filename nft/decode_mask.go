@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maskedMatches returns the conditions that some bits of a field have a value.
+// maskedMatches returns the conditions that the masked bits of a field have the value.
 func (d *ruleDecoder) maskedMatches(op operand, negated bool, keys [][2][]byte) ([]rules.Match, error) {
 	value := keys[0][0]
 	if len(keys) != 1 || !isSingle(keys[0]) || len(value) != len(op.mask) || op.network {
@@ -20,29 +20,35 @@ func (d *ruleDecoder) maskedMatches(op operand, negated bool, keys [][2][]byte) 
 	}
 	number, _ := hostNumber(value)
 	mask, isNumber := hostNumber(op.mask)
-	one := func(m rules.Match) ([]rules.Match, error) { return []rules.Match{m}, nil }
+	single := func(m rules.Match) ([]rules.Match, error) { return []rules.Match{m}, nil }
 	switch op.field {
 	case fieldSource, fieldDestination:
 		first, ok := netip.AddrFromSlice(value)
 		ones, contiguous := prefixLength(op.mask)
 		p := netip.PrefixFrom(first, ones)
-		if !ok || !contiguous || len(value) != int(addrField(d.family, sideOf(op.field)).length) || p.Masked().Addr() != first {
+		length := int(addrField(d.family, sideOf(op.field)).length)
+		if !ok || !contiguous || len(value) != length || p.Masked().Addr() != first {
 			return nil, errUnsupported
 		}
-		return one(rules.MatchAddr{Side: sideOf(op.field), Not: negated, Ranges: rules.AddrRanges([]netip.Prefix{p})})
+		ranges := rules.AddrRanges([]netip.Prefix{p})
+		return single(rules.MatchAddr{Side: sideOf(op.field), Not: negated, Ranges: ranges})
 	case fieldTCPFlags:
-		return one(rules.MatchTCPFlags{Not: negated, Mask: rules.TCPFlags(op.mask[0]), Value: rules.TCPFlags(value[0])})
+		return single(rules.MatchTCPFlags{
+			Not: negated, Mask: rules.TCPFlags(op.mask[0]), Value: rules.TCPFlags(value[0]),
+		})
 	case fieldMark, fieldConntrackMark:
 		if !isNumber {
 			return nil, errUnsupported
 		}
-		return one(rules.MatchMark{Conntrack: op.field == fieldConntrackMark, Not: negated, Value: number, Mask: mask})
+		return single(rules.MatchMark{
+			Conntrack: op.field == fieldConntrackMark, Not: negated, Value: number, Mask: mask,
+		})
 	case fieldState:
 		states, ok := statesOf(mask)
 		if !ok || !isNumber || number != 0 || states == 0 {
 			return nil, errUnsupported
 		}
-		return one(rules.MatchState{Not: !negated, States: states})
+		return single(rules.MatchState{Not: !negated, States: states})
 	case fieldStatus:
 		if isNumber {
 			return statusMatches(mask, number, negated)
@@ -51,10 +57,11 @@ func (d *ruleDecoder) maskedMatches(op operand, negated bool, keys [][2][]byte) 
 	return nil, errUnsupported
 }
 
-// allStatus are the bits of the model; they have the kernel's values.
-const allStatus = rules.StatusExpected | rules.StatusSeenReply | rules.StatusAssured | rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
+// allStatus contains the bits that the model supports. They have the kernel's values.
+const allStatus = rules.StatusExpected | rules.StatusSeenReply | rules.StatusAssured |
+	rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
 
-// statusMatches returns the conditions that the bits of a connection's status under a mask have the
+// statusMatches returns the conditions that the masked bits of a connection's status have the
 // value.
 func statusMatches(mask, value uint32, negated bool) ([]rules.Match, error) {
 	if mask == 0 || mask&^uint32(allStatus) != 0 || value&^mask != 0 {
@@ -77,7 +84,7 @@ func statusMatches(mask, value uint32, negated bool) ([]rules.Match, error) {
 	return matches, nil
 }
 
-// statesOf reads nf_tables' bits of states.
+// statesOf decodes nf_tables' bits of states.
 func statesOf(mask uint32) (rules.StateSet, bool) {
 	var states rules.StateSet
 	for state, bit := range stateBits {
@@ -89,7 +96,7 @@ func statesOf(mask uint32) (rules.StateSet, bool) {
 	return states, mask == 0
 }
 
-// singleStates reads values of which each is the bit of one state: a packet has only one.
+// singleStates decodes values that are bits of single states. A packet has exactly one state.
 func singleStates(keys [][2][]byte) (rules.StateSet, bool) {
 	var states rules.StateSet
 	for _, key := range keys {
@@ -103,7 +110,7 @@ func singleStates(keys [][2][]byte) (rules.StateSet, bool) {
 	return states, true
 }
 
-// prefixLength counts the leading ones of a mask and reports whether no other bit is set.
+// prefixLength returns the number of leading ones of a mask, and whether all other bits are zero.
 func prefixLength(mask []byte) (int, bool) {
 	ones := 0
 	for i, b := range mask {

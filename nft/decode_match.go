@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// values are what an operand is compared with: intervals of keys, each with its first and last key.
-// If they are those of a set, what was made of them before is used again.
+// values contains the values that an operand is compared with: intervals of keys, each with its
+// first and last key. If they are from a set, decoded keys are cached in the set.
 type values struct {
 	keys [][2][]byte
 	set  *decodedSet
@@ -20,7 +20,7 @@ type values struct {
 
 func valueOf(first, last []byte) values { return values{keys: [][2][]byte{{first, last}}} }
 
-// String writes the values in nft's words.
+// String returns the values in nft's syntax.
 func (v values) String() string {
 	switch {
 	case v.name != "":
@@ -33,8 +33,8 @@ func (v values) String() string {
 	return "{}"
 }
 
-// compare adds the match of a register with a constant. The two comparisons of an interval become
-// one match.
+// compare adds the match of a register with a constant. It combines the two comparisons of an
+// interval in one match.
 func (d *ruleDecoder) compare(a attributes) error {
 	op, value := d.load(a, unix.NFTA_CMP_SREG), constant(a, unix.NFTA_CMP_DATA)
 	if len(value) == 0 {
@@ -46,8 +46,9 @@ func (d *ruleDecoder) compare(a attributes) error {
 		d.match(op, kind == unix.NFT_CMP_NEQ, valueOf(value, value))
 		return nil
 	case unix.NFT_CMP_GTE:
-		held := op
-		d.interval = interval{open: true, register: registerIndex(a, unix.NFTA_CMP_SREG), op: &held, lower: value}
+		operand := op
+		r := registerIndex(a, unix.NFTA_CMP_SREG)
+		d.interval = interval{open: true, register: r, op: &operand, lower: value}
 		return nil
 	case unix.NFT_CMP_LTE:
 		if d.interval.open {
@@ -82,8 +83,8 @@ func (d *ruleDecoder) compareRange(a attributes) error {
 	return nil
 }
 
-// An interval is open after a comparison with its lower end, of which the next expression may
-// compare with the upper one.
+// An interval is open after a comparison with its lower bound, until the next expression, which may
+// compare with its upper bound.
 type interval struct {
 	open     bool
 	register int
@@ -91,13 +92,14 @@ type interval struct {
 	lower    []byte
 }
 
-// continues reports whether an expression compares the same register with the upper end.
+// continues reports whether an expression compares the same register with the upper bound.
 func (i interval) continues(name string, a attributes) bool {
-	return i.open && name == "cmp" && a.Number(unix.NFTA_CMP_OP) == unix.NFT_CMP_LTE && registerIndex(a, unix.NFTA_CMP_SREG) == i.register &&
+	return i.open && name == "cmp" && a.Number(unix.NFTA_CMP_OP) == unix.NFT_CMP_LTE &&
+		registerIndex(a, unix.NFTA_CMP_SREG) == i.register &&
 		len(constant(a, unix.NFTA_CMP_DATA)) == len(i.lower)
 }
 
-// closeInterval adds the match of an interval that reaches to the last value.
+// closeInterval adds the match of an open interval, without an upper bound.
 func (d *ruleDecoder) closeInterval() {
 	i := d.interval
 	if !i.open {
@@ -107,7 +109,7 @@ func (d *ruleDecoder) closeInterval() {
 	d.match(*i.op, false, valueOf(i.lower, bytes.Repeat([]byte{0xff}, len(i.lower))))
 }
 
-// match adds the match of an operand with values, or a condition that the model has no word for.
+// match adds the match of an operand with values, or an unknown condition.
 func (d *ruleDecoder) match(op operand, negated bool, v values) {
 	matches, err := d.matchesOf(op, negated, v)
 	if err != nil {
@@ -120,12 +122,12 @@ func (d *ruleDecoder) match(op operand, negated bool, v values) {
 	}
 }
 
-// addMatch adds a match and what it says about the packets behind it.
+// addMatch adds a match, and limits the family and the protocols of later packets.
 func (d *ruleDecoder) addMatch(m rules.Match) {
 	if f, ok := m.(rules.MatchFamily); ok && d.hasActed && f.Family == d.family {
-		return // it is known, and nothing changes it
+		return // redundant: the family is known and never changes
 	}
-	d.learn(m)
+	d.limitBy(m)
 	if port, ok := m.(rules.MatchPort); ok {
 		d.addPort(port)
 		return
@@ -133,7 +135,7 @@ func (d *ruleDecoder) addMatch(m rules.Match) {
 	d.add(m)
 }
 
-// condition adds a comparison that the model has no word for.
+// condition adds a comparison as an unknown condition.
 func (d *ruleDecoder) condition(ops []operand, negated bool, v values) {
 	u := operand{effect: rules.Reads}
 	text := ""
@@ -160,8 +162,8 @@ func (d *ruleDecoder) condition(ops []operand, negated bool, v values) {
 	d.unknown(conditionText(text, v.String(), negated), u.effect, data)
 }
 
-// matchesOf returns the conditions that an operand has the values, or with negated that it has none
-// of them. They are several where the operand is several fields.
+// matchesOf returns the conditions that an operand has one of the values or, if negated, none of
+// them. There are several conditions if the operand consists of several fields.
 func (d *ruleDecoder) matchesOf(op operand, negated bool, v values) ([]rules.Match, error) {
 	length, ok := cached(v, operand{text: "length"}, func() (int, bool) { return keyLength(v.keys) })
 	if !ok || length > op.length {
@@ -185,25 +187,30 @@ func (d *ruleDecoder) matchesOf(op operand, negated bool, v values) ([]rules.Mat
 	return nil, errUnsupported
 }
 
-// keyLength is the length of all keys; it fails if there is none, or if they have not the same.
+// keyLength returns the common length of all keys. It reports false without keys or if the lengths
+// differ.
 func keyLength(keys [][2][]byte) (int, bool) {
 	if len(keys) == 0 || len(keys[0][0]) == 0 {
 		return 0, false
 	}
 	length := len(keys[0][0])
-	return length, !slices.ContainsFunc(keys, func(key [2][]byte) bool { return len(key[0]) != length || len(key[1]) != length })
+	differs := func(key [2][]byte) bool { return len(key[0]) != length || len(key[1]) != length }
+	return length, !slices.ContainsFunc(keys, differs)
 }
 
 func isSingle(key [2][]byte) bool { return bytes.Equal(key[0], key[1]) }
 
-// matchOf returns the condition that an operand without mask has the values, if it is one.
+// matchOf returns the condition that an operand without mask has one of the values, if the model
+// has such a condition.
 func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, bool) {
 	switch op.field {
 	case fieldIn, fieldOut:
 		names, ok := cached(v, op, func() ([]rules.InterfaceName, bool) { return interfaceNames(v.keys) })
 		return rules.MatchInterface{Out: op.field == fieldOut, Not: negated, Names: names}, ok
 	case fieldInIndex, fieldOutIndex:
-		return rules.MatchInterface{Out: op.field == fieldOutIndex, Not: negated, Names: []rules.InterfaceName{{Name: "lo"}}}, isLoopback(v.keys)
+		return rules.MatchInterface{
+			Out: op.field == fieldOutIndex, Not: negated, Names: []rules.InterfaceName{{Name: "lo"}},
+		}, isLoopback(v.keys)
 	case fieldFamily:
 		f, ok := familyKey(v.keys, negated)
 		return rules.MatchFamily{Family: f}, ok
@@ -222,7 +229,7 @@ func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, 
 		value := v.keys[0][0][0]
 		return rules.MatchTCPFlags{Not: negated, Mask: 0xff, Value: rules.TCPFlags(value)}, len(v.keys) == 1 && isSingle(v.keys[0])
 	case fieldICMPType, fieldICMPCode, fieldICMPTypeCode:
-		if op.field == fieldICMPCode && !d.spend(len(v.keys)<<8) { // a code is one range for each type
+		if op.field == fieldICMPCode && !d.spend(len(v.keys)<<8) { // one range for each type
 			return nil, false
 		}
 		icmp, ok := cached(v, op, func() ([]rules.Range[uint16], bool) { return icmpRanges(op.field, v.keys) })
@@ -236,7 +243,10 @@ func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, 
 	case fieldMark, fieldConntrackMark:
 		marks, ok := cached(v, op, func() ([]rules.Range[uint32], bool) { return hostRanges(op, v.keys) })
 		if ok && len(marks) == 1 && marks[0].IsSingle() {
-			return rules.MatchMark{Conntrack: op.field == fieldConntrackMark, Not: negated, Value: marks[0].First, Mask: ^uint32(0)}, true
+			return rules.MatchMark{
+				Conntrack: op.field == fieldConntrackMark, Not: negated,
+				Value: marks[0].First, Mask: ^uint32(0),
+			}, true
 		}
 		return rules.MatchMarkRange{Conntrack: op.field == fieldConntrackMark, Not: negated, Values: marks}, ok
 	case fieldDirection:
@@ -249,21 +259,22 @@ func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, 
 		missing, ok := missingPath(op.field, v.keys)
 		return rules.MatchReversePath{Not: missing != negated, Kind: string(op.constant)}, ok
 	case fieldTransparentSocket:
-		// The model has no word for a packet that has a socket, but no transparent one.
-		is := v.keys[0][0][0] == 1 && !negated || v.keys[0][0][0] == 0 && negated
-		return rules.MatchSocket{Kind: "nft"}, is && len(v.keys) == 1 && isSingle(v.keys[0])
+		// The model cannot represent a packet whose socket is not transparent.
+		transparent := v.keys[0][0][0] == 1 && !negated || v.keys[0][0][0] == 0 && negated
+		return rules.MatchSocket{Kind: "nft"}, transparent && len(v.keys) == 1 && isSingle(v.keys[0])
 	}
 	return nil, false
 }
 
-// maxJoinedPorts bounds the ports of matches that become one: each is a copy.
+// maxJoinedPorts bounds the ports of combined matches, because each combination copies the ports.
 const maxJoinedPorts = 64
 
-// addPort adds a match of ports. Not this and not that is one match with both.
+// addPort adds a match of ports. It combines negated matches of one side.
 func (d *ruleDecoder) addPort(m rules.MatchPort) {
 	if !d.hasActed && m.Not {
 		for i, other := range d.rule.Matches {
-			if o, ok := other.(rules.MatchPort); ok && o.Not && o.Side == m.Side && len(o.Ports)+len(m.Ports) <= maxJoinedPorts {
+			o, ok := other.(rules.MatchPort)
+			if ok && o.Not && o.Side == m.Side && len(o.Ports)+len(m.Ports) <= maxJoinedPorts {
 				o.Ports = rules.Normalise(slices.Concat(o.Ports, m.Ports))
 				d.rule.Matches[i] = o
 				return

@@ -10,25 +10,24 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// These read the expressions that send a packet elsewhere, or refuse it.
+// This file decodes expressions that change the destination of a packet, or reject it.
 
-// mappedRegister returns the register, among those that attributes name, that holds what a map had
-// for a key.
+// mappedRegister returns the first register of the given attributes that holds the value of a map.
 func (d *ruleDecoder) mappedRegister(a attributes, attrs ...uint16) (int, bool) {
 	for _, attr := range attrs {
 		r := registerIndex(a, attr)
 		if r >= registerCount {
 			continue
 		}
-		if op, begins := d.holder(r); op != nil && op.field == fieldMapped {
-			return r - begins/4, true
+		if op, offset := d.operandAt(r); op != nil && op.field == fieldMapped {
+			return r - offset/4, true
 		}
 	}
 	return 0, false
 }
 
-// ports reads the ports that two attributes name the registers of: 0 for none, and for a range of
-// one no last port.
+// ports returns the ports in the registers of two attributes. A missing port is 0; the last port is
+// also 0 if it equals the first.
 func (d *ruleDecoder) ports(a attributes, minAttr, maxAttr uint16) (first, last uint16, ok bool) {
 	if a.Get(minAttr) == nil {
 		return 0, 0, a.Get(maxAttr) == nil
@@ -47,14 +46,14 @@ func (d *ruleDecoder) ports(a attributes, minAttr, maxAttr uint16) (first, last 
 	if last == first {
 		last = 0
 	}
-	// Packets of other protocols have something else where the port would be.
+	// Other protocols have other fields at the offset of the port.
 	ok = first != 0 && (last == 0 || last > first) && d.limitedToPorts()
 	return first, last, ok
 }
 
 func (d *ruleDecoder) redirect(a attributes) error {
 	if r, ok := d.mappedRegister(a, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX); ok {
-		return d.mapBranches(r, func(one *ruleDecoder) error { return one.redirect(a) })
+		return d.mapBranches(r, func(branch *ruleDecoder) error { return branch.redirect(a) })
 	}
 	first, last, ok := d.ports(a, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
 	if !ok || a.Number(unix.NFTA_REDIR_FLAGS)&^(natRangeProtoSpecified|natRangePersistent) != 0 {
@@ -64,18 +63,20 @@ func (d *ruleDecoder) redirect(a attributes) error {
 	return nil
 }
 
-// A sourceTranslation is the error for a translation of the source, of which no more is known.
+// A sourceTranslation is the error for source NAT, which the model supports only as an effect.
 type sourceTranslation struct{}
 
 func (sourceTranslation) Error() string { return "source " + errUnsupported.Error() }
 
-// nat reads a translation of the destination.
+// nat decodes destination NAT.
 func (d *ruleDecoder) nat(a attributes) error {
 	if a.Number(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_SNAT {
 		return sourceTranslation{}
 	}
-	if r, ok := d.mappedRegister(a, unix.NFTA_NAT_REG_ADDR_MIN, unix.NFTA_NAT_REG_ADDR_MAX, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX); ok {
-		return d.mapBranches(r, func(one *ruleDecoder) error { return one.nat(a) })
+	r, ok := d.mappedRegister(a, unix.NFTA_NAT_REG_ADDR_MIN, unix.NFTA_NAT_REG_ADDR_MAX,
+		unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
+	if ok {
+		return d.mapBranches(r, func(branch *ruleDecoder) error { return branch.nat(a) })
 	}
 	first, last, ok := d.ports(a, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
 	if !ok || a.Number(unix.NFTA_NAT_TYPE) != unix.NFT_NAT_DNAT ||
@@ -93,21 +94,22 @@ func (d *ruleDecoder) nat(a attributes) error {
 	} else if first == 0 {
 		return errUnsupported
 	}
-	// Packets of the other family go on in the rule, unchanged (nft_nat_inet_eval in
-	// net/netfilter/nft_nat.c).
+	// For packets of the other family the kernel continues with the next expression
+	// (nft_nat_inet_eval in net/netfilter/nft_nat.c). The match of the family is correct only if
+	// there is no next expression.
 	before := cut{len(d.rule.Matches), len(d.rule.Actions)}
-	known := d.family
-	if err := d.limit(family); err != nil {
+	previous := d.family
+	if err := d.limitFamily(family); err != nil {
 		return err
 	}
-	if d.family != known {
+	if d.family != previous {
 		d.undo = &before
 	}
 	d.act(action)
 	return nil
 }
 
-// natAddrs reads the addresses of a translation. The last one is not valid for a range of one.
+// natAddrs returns the addresses of a NAT. The last address is invalid if it equals the first.
 func (d *ruleDecoder) natAddrs(a attributes, family uint32) (first, last netip.Addr, ok bool) {
 	length := map[uint32]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 16}[family]
 	key, ok := d.constantAt(a, unix.NFTA_NAT_REG_ADDR_MIN, length)
@@ -128,8 +130,9 @@ func (d *ruleDecoder) natAddrs(a attributes, family uint32) (first, last netip.A
 	return first, last, !last.IsValid() || first.Less(last)
 }
 
-// tproxy ends the rule for packets of other protocols and families than it is for, and for those
-// that find no socket. Port 0 stands for the packet's own, and the unspecified address for none.
+// tproxy decodes TPROXY. The expression ends the rule for packets of other protocols and families,
+// and for packets without a socket. Port 0 means the destination port of the packet, and the
+// unspecified address means no address.
 func (d *ruleDecoder) tproxy(a attributes) error {
 	action := rules.TProxy{}
 	if a.Get(nftaTProxyRegPort) != nil {
@@ -141,7 +144,8 @@ func (d *ruleDecoder) tproxy(a attributes) error {
 	}
 	family := a.Number(nftaTProxyFamily)
 	if a.Get(nftaTProxyRegAddr) != nil {
-		key, ok := d.constantAt(a, nftaTProxyRegAddr, map[uint32]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 16}[family])
+		length := map[uint32]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 16}[family]
+		key, ok := d.constantAt(a, nftaTProxyRegAddr, length)
 		if !ok || len(key) == 0 {
 			return errUnsupported
 		}
@@ -149,7 +153,7 @@ func (d *ruleDecoder) tproxy(a attributes) error {
 			action.Addr = addr
 		}
 	}
-	if err := d.limit(family); err != nil {
+	if err := d.limitFamily(family); err != nil {
 		return err
 	}
 	if !d.limitedTo(rules.TCP, rules.UDP) {
@@ -159,9 +163,8 @@ func (d *ruleDecoder) tproxy(a attributes) error {
 	return nil
 }
 
-// limit says that packets of other families than the kernel's number do not come further in the
-// rule.
-func (d *ruleDecoder) limit(nfproto uint32) error {
+// limitFamily limits the rule to packets of the family with the kernel's number.
+func (d *ruleDecoder) limitFamily(nfproto uint32) error {
 	f, ok := familyOf(uint8(nfproto))
 	switch {
 	case nfproto == unix.NFPROTO_UNSPEC:
@@ -177,18 +180,23 @@ func (d *ruleDecoder) limit(nfproto uint32) error {
 	return nil
 }
 
-// What a packet is refused with: the codes of "destination unreachable" of ICMP (RFC 792, 1122,
-// 1812), of ICMPv6 (RFC 4443), and nft's own for both, by number.
+// Names of the codes of "destination unreachable" by number: of ICMP (RFC 792, 1122, 1812), of
+// ICMPv6 (RFC 4443), and of nft's icmpx for both.
 var (
 	rejectICMP = [...]string{
-		0: "net-unreachable", 1: "host-unreachable", 2: "prot-unreachable", 3: "port-unreachable", 9: "net-prohibited", 10: "host-prohibited",
-		13: "admin-prohibited",
+		0: "net-unreachable", 1: "host-unreachable", 2: "prot-unreachable", 3: "port-unreachable",
+		9: "net-prohibited", 10: "host-prohibited", 13: "admin-prohibited",
 	}
-	rejectICMPv6 = [...]string{0: "no-route", 1: "admin-prohibited", 3: "addr-unreachable", 4: "port-unreachable", 5: "policy-fail", 6: "reject-route"}
-	rejectBoth   = [...]string{0: "no-route", 1: "port-unreachable", 2: "host-unreachable", 3: "admin-prohibited"}
+	rejectICMPv6 = [...]string{
+		0: "no-route", 1: "admin-prohibited", 3: "addr-unreachable", 4: "port-unreachable",
+		5: "policy-fail", 6: "reject-route",
+	}
+	rejectBoth = [...]string{
+		0: "no-route", 1: "port-unreachable", 2: "host-unreachable", 3: "admin-prohibited",
+	}
 )
 
-// reject reads with what the packet is answered.
+// reject decodes a reject with its reply.
 func (d *ruleDecoder) reject(a attributes) error {
 	code := uint8(0)
 	if value := a.Get(unix.NFTA_REJECT_ICMP_CODE); len(value) == 1 {

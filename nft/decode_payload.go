@@ -43,7 +43,7 @@ func (d *ruleDecoder) payload(a attributes) error {
 		known(fieldProtocol, "ip protocol")
 	}
 	if p.base == unix.NFT_PAYLOAD_NETWORK_HEADER && d.family != rules.Inet {
-		// A prefix of whole bytes may load only those.
+		// For a prefix with a multiple of 8 bits, rules may load only the leading bytes.
 		for side, addr := range [...]field{rules.Source: fieldSource, rules.Destination: fieldDestination} {
 			whole := addrField(d.family, rules.Side(side))
 			if p.offset == whole.offset && p.length <= whole.length && p.length > 0 {
@@ -57,7 +57,8 @@ func (d *ruleDecoder) payload(a attributes) error {
 	return d.storePending(a, unix.NFTA_PAYLOAD_DREG, op)
 }
 
-// String writes where the field lies as nft does: the base, and the offset and the length in bits.
+// String returns the location of the field in nft's syntax: the base, and the offset and the length
+// in bits.
 func (p payload) String() string {
 	base := fmt.Sprintf("%d", p.base)
 	if names := [...]string{"ll", "nh", "th", "ih"}; p.base < uint32(len(names)) {
@@ -66,19 +67,19 @@ func (p payload) String() string {
 	return fmt.Sprintf("@%s,%d,%d", base, uint64(p.offset)*8, uint64(p.length)*8)
 }
 
-// limitedTo reports whether only packets of the protocols come so far in the rule.
+// limitedTo reports whether earlier matches limit the rule to packets of the protocols.
 func (d *ruleDecoder) limitedTo(protocols ...rules.Protocol) bool {
 	return d.isLimited && len(d.protocols) > 0 &&
 		!slices.ContainsFunc(d.protocols, func(p rules.Protocol) bool { return !slices.Contains(protocols, p) })
 }
 
-// limitedToPorts reports whether only packets of protocols with ports come so far in the rule.
+// limitedToPorts reports whether earlier matches limit the rule to packets of protocols with ports.
 func (d *ruleDecoder) limitedToPorts() bool {
 	return d.limitedTo(rules.TCP, rules.UDP, rules.SCTP, rules.DCCP, rules.UDPLite)
 }
 
-// learn takes what a condition says about the packets that fulfil it.
-func (d *ruleDecoder) learn(m rules.Match) {
+// limitBy records the family and the protocols to which a match limits the rule.
+func (d *ruleDecoder) limitBy(m rules.Match) {
 	switch m := m.(type) {
 	case rules.MatchFamily:
 		if d.family == rules.Inet {

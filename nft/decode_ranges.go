@@ -7,8 +7,9 @@ import (
 	"go4.org/netipx"
 )
 
-// addrRanges returns the addresses that a set of intervals of them holds, normalised, nil if it is
-// none such. They may be thousands: hence without keys, and in the kernel's order without sorting.
+// addrRanges returns the normalised address ranges of an interval set of addresses, or nil for
+// another set. Because there may be thousands, it decodes the elements directly, and sorts them
+// only if the kernel has not listed them in descending order.
 func (s *decodedSet) addrRanges() []netipx.IPRange {
 	if s.ranges != nil || s.noRanges || !s.interval || s.concat || s.changes || s.unknown != "" {
 		return s.ranges
@@ -16,14 +17,14 @@ func (s *decodedSet) addrRanges() []netipx.IPRange {
 	s.noRanges = true
 	d := descent{ranges: make([]netipx.IPRange, 0, s.size()/2+1)}
 	ok := s.lists != nil
-	usual := newPlain(s.keyLength)
+	format := newPlain(s.keyLength)
 	for _, list := range s.lists {
 		list.Each(func(_ uint16, value []byte) {
-			el, readable := usual.read(value)
-			if !readable {
-				el, readable = s.read(value)
+			el, decoded := format.read(value)
+			if !decoded {
+				el, decoded = s.read(value)
 			}
-			ok = ok && readable && d.add(el)
+			ok = ok && decoded && d.add(el)
 		})
 	}
 	if s.unknown != "" || s.catchall != nil {
@@ -44,35 +45,37 @@ func (s *decodedSet) addrRanges() []netipx.IPRange {
 	return s.ranges
 }
 
-// A descent makes ranges of the elements of a set of intervals, from the highest to the lowest.
+// A descent builds ranges from the elements of an interval set in descending order.
 type descent struct {
 	ranges []netipx.IPRange
-	above  netip.Addr // the key of the element before, not valid for the first one
-	end    bool       // that one was
+	above  netip.Addr // the key of the previous element, invalid for the first one
+	end    bool       // the previous element is the end of an interval
 }
 
-// add adds the next element. It fails for one that is no address, or not the next lower.
+// add adds the next element. It returns false if the key is not an address, or if the order is not
+// descending.
 func (d *descent) add(el element) bool {
-	at, ok := netip.AddrFromSlice(el.key)
+	addr, ok := netip.AddrFromSlice(el.key)
 	if !ok {
 		return false
 	}
 	n, first := len(d.ranges), !d.above.IsValid()
 	if !first {
-		order := at.Compare(d.above)
-		if at.BitLen() != d.above.BitLen() || order > 0 || order == 0 && (d.end || !el.end) {
+		order := addr.Compare(d.above)
+		if addr.BitLen() != d.above.BitLen() || order > 0 || order == 0 && (d.end || !el.end) {
 			return false
 		}
 	}
 	switch {
 	case el.end:
-	case n > 0 && d.ranges[n-1].From() == d.above: // they touch
-		d.ranges[n-1] = netipx.IPRangeFrom(at, d.ranges[n-1].To())
+	case n > 0 && d.ranges[n-1].From() == d.above: // adjacent ranges
+		d.ranges[n-1] = netipx.IPRangeFrom(addr, d.ranges[n-1].To())
 	case first:
-		d.ranges = append(d.ranges, netipx.IPRangeFrom(at, netipx.RangeOfPrefix(netip.PrefixFrom(at, 0)).To()))
+		lastAddr := netipx.RangeOfPrefix(netip.PrefixFrom(addr, 0)).To()
+		d.ranges = append(d.ranges, netipx.IPRangeFrom(addr, lastAddr))
 	default:
-		d.ranges = append(d.ranges, netipx.IPRangeFrom(at, d.above.Prev()))
+		d.ranges = append(d.ranges, netipx.IPRangeFrom(addr, d.above.Prev()))
 	}
-	d.above, d.end = at, el.end
+	d.above, d.end = addr, el.end
 	return true
 }

@@ -13,8 +13,8 @@ import (
 // (linux/netfilter/nf_tables.h).
 const registerCount = unix.NFT_REG32_15 - unix.NFT_REG32_00 + 1
 
-// registerIndex is the index of the first of the 4-byte registers that an attribute names,
-// registerCount if it names none.
+// registerIndex returns the index of the first 4-byte register of an attribute, or registerCount if
+// the attribute is missing or invalid.
 func registerIndex(a attributes, attr uint16) int {
 	switch r := a.Number(attr); {
 	case unix.NFT_REG_1 <= r && r <= unix.NFT_REG_4:
@@ -25,7 +25,7 @@ func registerIndex(a attributes, attr uint16) int {
 	return registerCount
 }
 
-// load is what a register that an attribute names holds.
+// load returns the operand in the register of an attribute.
 func (d *ruleDecoder) load(a attributes, attr uint16) operand {
 	if r := registerIndex(a, attr); r < registerCount && d.registers[r] != nil {
 		return *d.registers[r]
@@ -33,9 +33,9 @@ func (d *ruleDecoder) load(a attributes, attr uint16) operand {
 	return operand{noData: true, effect: rules.Reads}
 }
 
-// holder returns the operand that a register is part of, and how many bytes before the register it
-// begins.
-func (d *ruleDecoder) holder(r int) (op *operand, begins int) {
+// operandAt returns the operand that includes a register, and the offset in bytes of the register
+// in the operand.
+func (d *ruleDecoder) operandAt(r int) (op *operand, offset int) {
 	for i := min(r, registerCount-1); i >= 0; i-- {
 		if op := d.registers[i]; op != nil {
 			if r < i+words(op.length) {
@@ -47,21 +47,21 @@ func (d *ruleDecoder) holder(r int) (op *operand, begins int) {
 	return nil, 0
 }
 
-// constantAt returns so many bytes of a constant, from the register on that an attribute names.
+// constantAt returns length bytes of a constant that starts in the register of an attribute.
 func (d *ruleDecoder) constantAt(a attributes, attr uint16, length int) ([]byte, bool) {
 	r := registerIndex(a, attr)
 	if r >= registerCount {
 		return nil, false
 	}
-	op, begins := d.holder(r)
-	if op == nil || op.field != fieldConstant || begins+length > len(op.constant) {
+	op, offset := d.operandAt(r)
+	if op == nil || op.field != fieldConstant || offset+length > len(op.constant) {
 		return nil, false
 	}
-	return op.constant[begins : begins+length], true
+	return op.constant[offset : offset+length], true
 }
 
-// store fills the registers from the one that an attribute names, and so takes what others held
-// that reach into them.
+// store stores an operand in the registers from the register of an attribute. It removes operands
+// that overlap these registers.
 func (d *ruleDecoder) store(a attributes, attr uint16, op operand) error {
 	r := registerIndex(a, attr)
 	if r >= registerCount || op.field == fieldNone {
@@ -80,20 +80,24 @@ func (d *ruleDecoder) storeAt(r int, op operand) {
 	d.registers[r] = &op
 }
 
-// storePending is store of what a packet may lack: then the load ends the rule.
+// storePending is store for an optional field: the load ends the rule for packets without it.
 func (d *ruleDecoder) storePending(a attributes, attr uint16, op operand) error {
 	d.loads++
 	op.loads = append(slices.Clip(op.loads), d.loads)
 	if err := d.store(a, attr, op); err != nil {
 		return err
 	}
-	d.pending = append(d.pending, pendingLoad{number: d.loads, text: op.String(), data: op.data, noData: op.noData})
+	d.pending = append(d.pending, pendingLoad{
+		number: d.loads, text: op.String(), data: op.data, noData: op.noData,
+	})
 	return nil
 }
 
-// loadUnknown stores something that the model has no word for.
+// loadUnknown stores an operand that the model cannot represent.
 func (d *ruleDecoder) loadUnknown(name string, kind expressionKind, a attributes) error {
-	op := operand{field: fieldUnknown, length: loadLength(name, a), text: loadText(name, kind, a), effect: rules.Reads}
+	op := operand{
+		field: fieldUnknown, length: loadLength(name, a), text: loadText(name, kind, a), effect: rules.Reads,
+	}
 	for _, attr := range kind.sources {
 		if attr == 0 || a.Get(attr) == nil {
 			continue
@@ -105,37 +109,37 @@ func (d *ruleDecoder) loadUnknown(name string, kind expressionKind, a attributes
 	return d.storePending(a, kind.destination, op)
 }
 
-// words is how many 4-byte registers so many bytes take.
+// words returns the number of 4-byte registers for length bytes.
 func words(length int) int { return (length + 3) / 4 }
 
-// An operand is what a register holds: a field of the packet, perhaps masked, or a constant.
+// An operand is the content of a register: a field of the packet, possibly masked, or a constant.
 type operand struct {
 	field    field
 	length   int    // in bytes
 	constant []byte // of fieldConstant
 	mask     []byte // nil for all bits
 	xor      []byte
-	network  bool // a number of the machine, turned into network order
-	ofPorts  bool // of fields that may be ports: the packet is one of TCP or UDP
-	ipv6     bool // of ICMP: it is ICMPv6
-	// loads are the numbers of the loads that it comes from and that a packet may lack.
+	network  bool // a number that was converted from host to network byte order
+	ofPorts  bool // for port fields: the protocol has ports
+	ipv6     bool // for ICMP fields: ICMPv6
+	// loads contains the numbers of the pending loads that the value depends on.
 	loads []int
-	// text is the field in nft's words.
+	// text is the field in nft's syntax.
 	text string
-	// effect is Reads, or Draws if the value depends on chance; noData reports that it depends on
-	// what was not read.
+	// effect is Reads, or Draws if the value is random. noData reports that the value depends on
+	// data that was not read.
 	effect rules.Effect
 	noData bool
-	// data is what the text does not say of the value.
+	// data identifies the properties of the value that text does not include.
 	data string
-	// Of fieldNumber, a number from offset on: how many there are.
+	// For fieldNumber: the number is at least offset and less than offset+modulus.
 	modulus, offset uint32
-	// Of fieldMapped: the map, and what was looked up in it.
+	// For fieldMapped: the map and the looked-up operands.
 	mapped  *decodedSet
 	sources []operand
 }
 
-// dependOn says that the value also depends on another.
+// dependOn records that the value also depends on another operand.
 func (o *operand) dependOn(other operand) {
 	o.loads = append(slices.Clip(o.loads), other.loads...)
 	o.noData = o.noData || other.noData
@@ -145,7 +149,7 @@ func (o *operand) dependOn(other operand) {
 	}
 }
 
-// String writes the operand in words like nft's.
+// String returns the operand in a syntax like nft's.
 func (o operand) String() string {
 	text := o.text
 	switch {
@@ -167,6 +171,6 @@ func isZero(b []byte) bool { return !slices.ContainsFunc(b, func(b byte) bool { 
 
 // isAddr reports whether an operand is a whole address.
 func (d *ruleDecoder) isAddr(o operand) bool {
-	ofAddr := o.field == fieldSource || o.field == fieldDestination
-	return ofAddr && o.mask == nil && o.length == int(addrField(d.family, sideOf(o.field)).length)
+	hasAddr := o.field == fieldSource || o.field == fieldDestination
+	return hasAddr && o.mask == nil && o.length == int(addrField(d.family, sideOf(o.field)).length)
 }

@@ -15,51 +15,51 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// decodeRule reads a rule. Expressions that the model has no word for become [rules.Unknown].
+// decodeRule decodes a rule. Expressions that the model cannot represent become [rules.Unknown].
 func decodeRule(family rules.Family, sets setDecoder, a attributes) rules.Rule {
 	d := ruleDecoder{family: family, sets: sets}
 	d.decode(a)
 	return d.rule
 }
 
-// ruleDecoder carries out the expressions of a rule on the registers, and collects what the rule
-// asks for and does.
+// ruleDecoder evaluates the expressions of a rule symbolically: registers hold operands instead of
+// values, and comparisons of registers become matches of the model.
 //
-// The kernel evaluates expressions in order, and what one has done stays done when a later
-// condition is not fulfilled. Conditions become matches of the rule up to its first action (other
-// than [rules.Count]), and [rules.Require] behind it.
+// The kernel evaluates expressions in order, and an action remains in effect if a later condition
+// is false. Therefore conditions become matches of the rule up to its first action (other than
+// [rules.Count]), and [rules.Require] actions after it.
 type ruleDecoder struct {
-	family rules.Family // that the rule is known to be limited to, or Inet
-	// protocols are the protocols that the rule is known to be limited to, if isLimited is set.
+	family rules.Family // the family to which the rule is limited, or Inet
+	// protocols contains the protocols to which the rule is limited, if isLimited is set.
 	protocols []rules.Protocol
 	isLimited bool
 
 	sets      setDecoder
 	registers [registerCount]*operand
-	// pending are the loads that end the rule for packets without the field, as long as no
-	// condition depends on the field.
+	// pending contains the loads of optional fields on which no condition depends yet. A load ends
+	// the rule for packets without the field.
 	pending []pendingLoad
-	loads   int // counts those loads
-	// history is a hash of the expressions so far, with what sets hold in the place of their names;
-	// unread reports that it does not stand for all that they depend on.
+	loads   int // number of loads of optional fields
+	// history is a hash of the expressions so far, with the contents of sets instead of their
+	// names. unread reports that it does not cover all data that the expressions depend on.
 	history  hash.Hash
-	list     attributes // the expressions that are not in it yet
-	unhashed int        // how many of them have been carried out
+	list     attributes // the expressions that are not in history yet
+	unhashed int        // number of decoded expressions in list
 	unread   bool
-	draws    int // counts the conditions that draw
+	draws    int // number of random or stateful conditions
 
 	interval interval
 	rule     rules.Rule
-	hasActed bool // the rule has another action than Count
-	// undo is where to cut the rule off if an expression follows: then the last one was not decoded
-	// right.
+	hasActed bool // the rule has an action other than Count
+	// undo is the state before the last expression, if the decoding of that expression is correct
+	// only at the end of the rule.
 	undo *cut
-	// splits reports that a map may become several rules; then these are the branches of the map
-	// that was read last.
+	// splits means that a map may split the rule into branches, and split reports that the last
+	// expression did, possibly into no branches.
 	splits   bool
-	split    bool // it has become branches, perhaps none
+	split    bool
 	branches []rules.Rule
-	room     *int // for what branches and tuples take; see maxExpansion
+	room     *int // remaining size of branches and tuples; see maxExpansion
 }
 
 // A pendingLoad is a load that ends the rule for packets without the field.
@@ -70,10 +70,10 @@ type pendingLoad struct {
 	noData bool
 }
 
-// A cut is the number of matches and actions that a rule had.
+// A cut is the number of matches and actions of a rule at an earlier point.
 type cut struct{ matches, actions int }
 
-// decode reads the whole rule.
+// decode decodes the rule.
 func (d *ruleDecoder) decode(a attributes) {
 	d.list = a.Get(unix.NFTA_RULE_EXPRESSIONS)
 	if d.room == nil {
@@ -99,7 +99,8 @@ func (d *ruleDecoder) decode(a attributes) {
 	d.finish()
 }
 
-// undoLast takes back what was decoded on the condition that no expression follows: one follows.
+// undoLast replaces the last expression by an unknown one if its decoding is correct only at the
+// end of the rule. It is called before the next expression.
 func (d *ruleDecoder) undoLast() {
 	switch {
 	case d.split:
@@ -114,19 +115,19 @@ func (d *ruleDecoder) undoLast() {
 
 var errUnsupported = errors.New("not known to the model")
 
-// unknownText names an expression, and what of it the model does not know if the error says more.
+// unknownText returns the name of an expression, with the detail of the error.
 func unknownText(name string, err error) string {
-	more := strings.TrimSpace(strings.TrimSuffix(err.Error(), errUnsupported.Error()))
-	if more == "" {
+	detail := strings.TrimSpace(strings.TrimSuffix(err.Error(), errUnsupported.Error()))
+	if detail == "" {
 		return name
 	}
-	return name + ": " + more
+	return name + ": " + detail
 }
 
-// unknown adds what the model has no word for: a condition, or an action.
+// unknown adds an unknown condition or action.
 func (d *ruleDecoder) unknown(text string, effect rules.Effect, data string) {
 	if effect == rules.Anything {
-		d.pending = nil // it may also end the rule
+		d.pending = nil // the expression may also end the rule
 	}
 	if effect == rules.Draws && data != rules.NoData {
 		data = fmt.Sprintf("%d %s", d.draws, data)
@@ -148,7 +149,8 @@ func (d *ruleDecoder) add(m rules.Match) {
 	}
 }
 
-// act adds an action. Whatever of the packet is in a register may not be what the packet has then.
+// act adds an action. It clears the registers with fields of the packet, which the action may
+// change.
 func (d *ruleDecoder) act(action rules.Action) {
 	if action == rules.Action(rules.Count{}) {
 		d.rule.Actions = append(d.rule.Actions, action)
@@ -164,15 +166,14 @@ func (d *ruleDecoder) act(action rules.Action) {
 	}
 }
 
-// count adds what changes nothing about the packet, unless something did already.
+// count adds an action without an effect on the packet, unless the last action is one.
 func (d *ruleDecoder) count() {
 	if n := len(d.rule.Actions); n == 0 || d.rule.Actions[n-1] != rules.Action(rules.Count{}) {
 		d.act(rules.Count{})
 	}
 }
 
-// requirePending adds the condition that the packet has what was loaded, for each load on which no
-// condition depends.
+// requirePending adds a condition that the field exists for each pending load.
 func (d *ruleDecoder) requirePending() {
 	pending := d.pending
 	d.pending = nil
@@ -185,8 +186,8 @@ func (d *ruleDecoder) requirePending() {
 	}
 }
 
-// use says that a condition or an unknown action depends on the operands, and so on that the packet
-// has them.
+// use removes the pending loads of the operands, because a condition or an unknown action depends
+// on the operands and therefore on the existence of their fields.
 func (d *ruleDecoder) use(ops ...operand) {
 	if len(d.pending) == 0 {
 		return
@@ -196,12 +197,12 @@ func (d *ruleDecoder) use(ops ...operand) {
 	})
 }
 
-// hashExpression adds an expression to the history, without what changes by itself.
+// hashExpression adds an expression to the history, without values that packets change.
 func (d *ruleDecoder) hashExpression(name string, a attributes) {
 	fmt.Fprintf(d.history, "\x00%s\x00", name)
 	switch name {
 	case "counter", "last", "connlimit", "quota", "limit":
-		// Their texts have what does not change.
+		// The text of the condition includes the constant values.
 	case "match", "target":
 		_, _ = d.history.Write(a.Get(unix.NFTA_MATCH_NAME))
 	case "lookup":
@@ -216,13 +217,13 @@ func (d *ruleDecoder) hashExpression(name string, a attributes) {
 	}
 }
 
-// identity stands for all expressions so far, and for what their sets hold: equal identities are
-// equal expressions.
+// identity returns a hash of all expressions so far and of the contents of their sets: expressions
+// with equal identities are equal. It returns [rules.NoData] if a set cannot be read.
 func (d *ruleDecoder) identity() string {
 	if d.list == nil {
 		return rules.NoData
 	}
-	if d.history == nil { // most rules never need it
+	if d.history == nil { // created on demand: most rules need no identity
 		d.history = sha256.New()
 	}
 	for ; d.unhashed > 0; d.unhashed-- {
@@ -237,7 +238,7 @@ func (d *ruleDecoder) identity() string {
 	return fmt.Sprintf("%x", d.history.Sum(nil))
 }
 
-// finish brings the rule into the form that Compile gives it.
+// finish converts the rule to the canonical form of [rules.Compile].
 func (d *ruleDecoder) finish() {
 	var families []rules.Family
 	for _, m := range d.rule.Matches {
@@ -245,7 +246,7 @@ func (d *ruleDecoder) finish() {
 			families = append(families, addr.Family())
 		}
 	}
-	// The match of an address says the family by itself.
+	// A match of an address implies the family.
 	d.rule.Matches = slices.DeleteFunc(d.rule.Matches, func(m rules.Match) bool {
 		f, ok := m.(rules.MatchFamily)
 		return ok && slices.Contains(families, f.Family)
@@ -259,7 +260,7 @@ func (d *ruleDecoder) counter(a attributes) error {
 	return nil
 }
 
-// constant reads a nested constant.
+// constant decodes a nested constant.
 func constant(a attributes, attr uint16) []byte {
 	return attributes(a.Get(attr)).Get(unix.NFTA_DATA_VALUE)
 }
@@ -283,14 +284,13 @@ func (d *ruleDecoder) immediate(a attributes) error {
 	return nil
 }
 
-// A verdict is what an expression says about what comes next: an action, or without one whether the
-// rule ends.
+// A verdict is a decoded verdict: an action or, if action is nil, the end of the rule or no effect.
 type verdict struct {
 	action rules.Action
 	ends   bool
 }
 
-// decodeVerdict reads a verdict.
+// decodeVerdict decodes a verdict.
 func decodeVerdict(a attributes) (verdict, error) {
 	if len(a.Get(unix.NFTA_VERDICT_CODE)) != 4 {
 		return verdict{}, fmt.Errorf("no verdict, %w", errUnsupported)

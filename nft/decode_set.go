@@ -10,55 +10,57 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setDecoder holds the sets of a table while its rules are read.
+// setDecoder contains the sets of a table by name.
 type setDecoder map[string]*decodedSet
 
-// decodedSet is a set as it was read.
+// decodedSet is a set of the kernel.
 type decodedSet struct {
 	anonymous  bool
 	interval   bool
 	concat     bool   // the key has several fields; each interval has a first and a last key
-	keyLength  int    // in bytes; 0 if not known
+	keyLength  int    // in bytes, 0 if unknown
 	dataLength int    // of the values of a map
-	unknown    string // what the model has no word for
+	unknown    string // the reason that the model cannot represent the set
 	changes    bool   // rules or timeouts add and remove elements
-	limits     bool   // elements may have an expression that decides
+	limits     bool   // elements may have an expression that affects the match
 	table      string // the family and the name
-	permanent  string // what of a set that changes does not time out
-	// lists are the elements as they were dumped, so many, until load has read them.
+	permanent  string // permanentContents of a set that changes
+	// lists contains the dumped elements until load has decoded them, and listed is their number.
 	lists    []attributes
 	listed   int
 	elements []element
-	sorted   bool             // the elements are
-	ranges   []netipx.IPRange // what addrRanges has found
-	noRanges bool             // or that it has found none
-	keyList  [][2][]byte      // what keys has found
-	// lasts are the last keys of the intervals of several fields, by the first.
+	sorted   bool             // elements is sorted
+	ranges   []netipx.IPRange // cached result of addrRanges
+	noRanges bool             // addrRanges has been called
+	keyList  [][2][]byte      // cached result of keys
+	// lasts maps the first keys of intervals of several fields to the last keys.
 	lasts map[string][]byte
-	// verdicts are what a verdict map has for its keys, by the key or the first key of an interval;
-	// nil if it is none. data are the values of another map.
+	// verdicts maps the keys of a verdict map, or the first keys of intervals, to verdicts. It is
+	// nil for other sets. data contains the values of a map of data.
 	verdicts map[string]attributes
 	data     map[string][]byte
-	// catchall is the element for all keys that are not in the set, nil if there is none.
+	// catchall is the data of the element for all other keys, nil if there is none.
 	catchall attributes
-	// cache has what keys were read as, and id what identity has found.
+	// cache contains decoded keys, and id the cached result of identity.
 	cache map[cacheKey]any
 	id    string
 }
 
-// maxMap bounds the elements of a map, and of a set of several fields: they take more memory than
-// others.
+// maxMap bounds the elements of a map and of a set with several fields, which take more memory than
+// the elements of other sets.
 const maxMap = 1 << 17
 
 func decodeSet(a attributes) *decodedSet {
 	flags := a.Number(unix.NFTA_SET_FLAGS)
 	s := &decodedSet{
-		anonymous: flags&unix.NFT_SET_ANONYMOUS != 0, interval: flags&unix.NFT_SET_INTERVAL != 0, concat: flags&nftSetConcat != 0,
+		anonymous: flags&unix.NFT_SET_ANONYMOUS != 0, interval: flags&unix.NFT_SET_INTERVAL != 0,
+		concat:    flags&nftSetConcat != 0,
 		keyLength: int(a.Number(unix.NFTA_SET_KEY_LEN)), dataLength: int(a.Number(unix.NFTA_SET_DATA_LEN)),
 		changes: flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0,
 	}
-	s.limits = decides(a.Get(nftaSetExpr)) || a.Get(nftaSetExpressions) != nil
-	known := uint32(unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT | unix.NFT_SET_INTERVAL | nftSetConcat | nftSetExpr)
+	s.limits = affectsMatch(a.Get(nftaSetExpr)) || a.Get(nftaSetExpressions) != nil
+	known := uint32(unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT | unix.NFT_SET_INTERVAL |
+		nftSetConcat | nftSetExpr)
 	if flags&unix.NFT_SET_MAP != 0 {
 		known |= unix.NFT_SET_MAP
 		if a.Number(unix.NFTA_SET_DATA_TYPE) == unix.NFT_DATA_VERDICT {
@@ -73,27 +75,28 @@ func decodeSet(a attributes) *decodedSet {
 	return s
 }
 
-// decides reports whether an expression of an element has a say in whether the element matches: a
-// limit or a quota, but no counter.
-func decides(expression attributes) bool {
-	return expression != nil && !expression.HasText(unix.NFTA_EXPR_NAME, "counter") && !expression.HasText(unix.NFTA_EXPR_NAME, "last")
+// affectsMatch reports whether an expression of an element affects whether the element matches,
+// like a limit or a quota, and unlike a counter.
+func affectsMatch(expression attributes) bool {
+	return expression != nil && !expression.HasText(unix.NFTA_EXPR_NAME, "counter") &&
+		!expression.HasText(unix.NFTA_EXPR_NAME, "last")
 }
 
-// addElements takes a part of the set's elements.
+// addElements adds a part of the set's elements.
 func (s *decodedSet) addElements(list attributes) {
 	list.Each(func(uint16, []byte) { s.listed++ })
 	s.lists = append(s.lists, slices.Clone(list))
 }
 
-// size is how many elements the set has.
+// size returns the number of elements.
 func (s *decodedSet) size() int { return max(s.listed, len(s.elements)) }
 
-// plain tells how elements are read that have a key of one length, perhaps flags, and nothing else:
-// those of sets that hold thousands.
+// plain is a fast decoder of elements that have only a key of the given length and, optionally,
+// flags. Sets with thousands of elements have this format.
 type plain struct {
 	length int
-	// header and flags are the headers of the two attributes, of the first with that of what it
-	// nests.
+	// header is the header of the key's attribute with the header of the nested attribute, and
+	// flags the header of the flags' attribute.
 	header uint64
 	flags  uint32
 }
@@ -102,10 +105,11 @@ func newPlain(keyLength int) plain {
 	value := unix.NLA_HDRLEN + keyLength
 	header := appendHeader(nil, unix.NFTA_SET_ELEM_KEY, unix.NLA_HDRLEN+value)
 	header = appendHeader(header, unix.NFTA_DATA_VALUE, value)
-	return plain{keyLength, native.Uint64(header), native.Uint32(appendHeader(nil, unix.NFTA_SET_ELEM_FLAGS, unix.NLA_HDRLEN+4))}
+	flags := appendHeader(nil, unix.NFTA_SET_ELEM_FLAGS, unix.NLA_HDRLEN+4)
+	return plain{keyLength, native.Uint64(header), native.Uint32(flags)}
 }
 
-// read reads an element if it is a plain one.
+// read decodes an element if it has the format.
 func (p plain) read(a attributes) (el element, ok bool) {
 	const start = 2 * unix.NLA_HDRLEN
 	end := start + p.length
@@ -124,7 +128,7 @@ func (p plain) read(a attributes) (el element, ok bool) {
 	return el, flags&^unix.NFT_SET_ELEM_INTERVAL_END == 0
 }
 
-// load reads the elements, once.
+// load decodes the elements once.
 func (s *decodedSet) load() {
 	if s.lists == nil {
 		return
@@ -148,7 +152,7 @@ func (s *decodedSet) load() {
 	s.lists = nil
 }
 
-// read reads an element. The result shares its bytes.
+// read decodes an element. The result refers to the bytes of a.
 func (s *decodedSet) read(a attributes) (el element, ok bool) {
 	var data, last attributes
 	catchall := false
@@ -172,12 +176,12 @@ func (s *decodedSet) read(a attributes) (el element, ok bool) {
 		case unix.NFTA_SET_ELEM_OBJREF:
 			s.unknown = "set element with an object"
 		case unix.NFTA_SET_ELEM_EXPR:
-			if decides(value) {
+			if affectsMatch(value) {
 				s.unknown = "set element with expressions"
 			}
 		case nftaSetElemExpressions:
 			wellFormed := len(value) > 0 && attributes(value).Each(func(_ uint16, e []byte) {
-				if decides(e) {
+				if affectsMatch(e) {
 					s.unknown = "set element with expressions"
 				}
 			})
@@ -201,28 +205,28 @@ func (s *decodedSet) read(a attributes) (el element, ok bool) {
 		if s.lasts == nil {
 			s.lasts = map[string][]byte{}
 		}
-		s.keep(s.lasts[string(el.key)] != nil)
+		s.checkDuplicate(s.lasts[string(el.key)] != nil)
 		s.lasts[string(el.key)] = last
 	}
 	if data != nil && s.verdicts != nil {
-		s.keep(s.verdicts[string(el.key)] != nil)
+		s.checkDuplicate(s.verdicts[string(el.key)] != nil)
 		s.verdicts[string(el.key)] = data.Get(unix.NFTA_DATA_VERDICT)
 	}
 	if data != nil && s.data != nil {
-		s.keep(s.data[string(el.key)] != nil)
+		s.checkDuplicate(s.data[string(el.key)] != nil)
 		s.data[string(el.key)] = data.Get(unix.NFTA_DATA_VALUE)
 	}
 	return el, true
 }
 
-// keep notes whether two elements begin at the same key.
-func (s *decodedSet) keep(twice bool) {
-	if twice {
+// checkDuplicate marks the set as unknown if two elements start at the same key.
+func (s *decodedSet) checkDuplicate(duplicate bool) {
+	if duplicate {
 		s.unknown = "set with a key twice"
 	}
 }
 
-// readable returns why the elements cannot be read, nil if they can.
+// readable returns an error if the model cannot represent the elements.
 func (s *decodedSet) readable() error {
 	s.load()
 	switch {

@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestASetIsReadInWhateverOrderTheKernelListsIt has the elements of intervals that touch each
-// other, of one that reaches to the end of the space, and those by which the nft command closes the
-// space before the first.
+// TestASetIsReadInWhateverOrderTheKernelListsIt has adjacent intervals, an interval up to the end
+// of the address space, and the element with which the nft command ends the space before the first
+// interval.
 func TestASetIsReadInWhateverOrderTheKernelListsIt(t *testing.T) {
 	at := func(text string, end bool) element {
 		return element{key: netip.MustParseAddr(text).AsSlice(), end: end}
@@ -70,8 +70,7 @@ func formatKeys(t *testing.T, s *decodedSet) string {
 	return formatRanges(rules.NormaliseAddrs(ranges))
 }
 
-// dumped is a set of intervals of which the kernel lists the elements in this order, in two
-// messages.
+// dumped returns an interval set whose elements are in the given order, in two messages.
 func dumped(elements []element) *decodedSet {
 	s := &decodedSet{interval: true}
 	if len(elements) > 0 {
@@ -87,8 +86,8 @@ func dumped(elements []element) *decodedSet {
 	return s
 }
 
-// dumpElement writes an element as the kernel does (nf_tables_fill_setelem in
-// net/netfilter/nf_tables_api.c): with the flags last.
+// dumpElement encodes an element like the kernel (nf_tables_fill_setelem in
+// net/netfilter/nf_tables_api.c), with the flags last.
 func dumpElement(list []byte, el element) []byte {
 	m := messages{buf: list, asDumped: true}
 	n := m.nest(unix.NFTA_LIST_ELEM)
@@ -108,8 +107,8 @@ func formatRanges(ranges []netipx.IPRange) string {
 	return strings.Join(texts, " ")
 }
 
-// TestElementsThatAreNoAddressesAreNotReadAsSuch has what somebody else may have made, and what a
-// kernel never sends.
+// TestElementsThatAreNoAddressesAreNotReadAsSuch has elements of other programs, and elements that
+// the kernel never sends.
 func TestElementsThatAreNoAddressesAreNotReadAsSuch(t *testing.T) {
 	start, end := element{[]byte{10, 0, 0, 0}, false}, element{[]byte{11, 0, 0, 0}, true}
 	for _, row := range []struct {
@@ -151,8 +150,8 @@ func TestElementsThatAreNoAddressesAreNotReadAsSuch(t *testing.T) {
 	}
 }
 
-// TestAddressesAreReadAsTheirKeysAre has sets of few addresses that lie close together, with
-// elements that need not fit.
+// TestAddressesAreReadAsTheirKeysAre has sets of few adjacent addresses, possibly with inconsistent
+// elements.
 func TestAddressesAreReadAsTheirKeysAre(t *testing.T) {
 	near := rapid.Custom(func(t *rapid.T) element {
 		last := rapid.SampledFrom([]byte{0, 1, 2, 3, 254, 255}).Draw(t, "address")
@@ -185,7 +184,7 @@ func TestAddressesAreReadAsTheirKeysAre(t *testing.T) {
 		if formatRanges(got) != formatRanges(want) {
 			t.Fatalf("%s, want %s", formatRanges(got), formatRanges(want))
 		}
-		// The elements are those that we would write just if they are as many.
+		// The elements equal the encoder's if and only if their number does.
 		ours := addrElements(rules.MatchAddr{Ranges: got})
 		slices.SortFunc(elements, compareElements)
 		same := slices.EqualFunc(elements, ours, func(a, b element) bool { return compareElements(a, b) == 0 })
@@ -195,8 +194,8 @@ func TestAddressesAreReadAsTheirKeysAre(t *testing.T) {
 	})
 }
 
-// TestACommentIsFoundAmongOtherUserData holds for what newer versions of the nft command may store
-// beside it.
+// TestACommentIsFoundAmongOtherUserData covers other userdata that newer versions of the nft
+// command may store.
 func TestACommentIsFoundAmongOtherUserData(t *testing.T) {
 	const kind = udataComment
 	plain := []byte{kind, 4, 'w', 'h', 'y', 0}
@@ -219,8 +218,8 @@ func TestACommentIsFoundAmongOtherUserData(t *testing.T) {
 	}
 }
 
-// TestRegistersOverlap is about the kernel's two names for the same memory: a register of 16 bytes
-// is four of 4 bytes.
+// TestRegistersOverlap covers the two names of the same memory: a 16-byte register consists of four
+// 4-byte registers.
 func TestRegistersOverlap(t *testing.T) {
 	var d ruleDecoder
 	store := func(number uint32, op operand) {
@@ -256,7 +255,8 @@ func TestRegistersOverlap(t *testing.T) {
 	}
 }
 
-// TestPlainElementsAreReadAsAllOthers, and what is not plain is left to the way that reads all.
+// TestPlainElementsAreReadAsAllOthers compares the fast decoder with the general one, which decodes
+// all other elements.
 func TestPlainElementsAreReadAsAllOthers(t *testing.T) {
 	write := func(key []byte, rest func(*messages)) attributes {
 		m := messages{asDumped: true}

@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// metaKeys and ctKeys are nft's words for what meta and ct load, for conditions that the model has
-// no word for.
+// nft's names of the keys of meta, ct and socket, for unknown conditions.
 var (
 	metaKeys = [...]string{
 		"length", "protocol", "priority", "mark", "iif", "oif", "iifname", "oifname", "iiftype", "oiftype", "skuid", "skgid", "nftrace",
@@ -22,7 +21,7 @@ var (
 	socketKeys = [...]string{"transparent", "mark", "wildcard", "cgroupv2"}
 )
 
-// keyText is nft's word for a key, or the number.
+// keyText returns nft's name of a key, or the number.
 func keyText(names []string, key uint32) string {
 	if key < uint32(len(names)) {
 		return names[key]
@@ -30,7 +29,7 @@ func keyText(names []string, key uint32) string {
 	return fmt.Sprint(key)
 }
 
-// loadText says what an expression loads: the attributes that are not registers, all of them.
+// loadText describes the operand that an expression loads by all attributes except registers.
 func loadText(name string, kind expressionKind, a attributes) string {
 	switch name {
 	case "meta":
@@ -57,11 +56,11 @@ func loadText(name string, kind expressionKind, a attributes) string {
 	return strings.TrimSpace(name + " " + strings.Join(parts, " "))
 }
 
-// longestValue is how many bytes a load takes at most of which the expression does not say how
-// many: an address of IPv6, or a name.
+// longestValue is the maximum number of bytes of a load without a specified length: an IPv6 address
+// or a name.
 const longestValue = 16
 
-// loadLength is how many bytes of registers an expression fills, at most.
+// loadLength returns the maximum number of bytes that an expression loads.
 func loadLength(name string, a attributes) int {
 	var length uint32
 	switch name {
@@ -94,7 +93,7 @@ func loadLength(name string, a attributes) int {
 	return int(length)
 }
 
-// conditionText says that an operand is, or is not, what a value or a set says.
+// conditionText describes the comparison of an operand with a value or a set.
 func conditionText(operand, value string, negated bool) string {
 	if negated {
 		return operand + " != " + value
@@ -102,7 +101,7 @@ func conditionText(operand, value string, negated bool) string {
 	return operand + " " + value
 }
 
-// rangeText writes the first and the last key of an interval.
+// rangeText formats an interval.
 func rangeText(key [2][]byte) string {
 	if string(key[0]) == string(key[1]) {
 		return fmt.Sprintf("0x%x", key[0])

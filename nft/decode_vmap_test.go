@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// FuzzDecodeVerdictMap holds that whatever a verdict map has for its keys, the rules that it
-// becomes are complete: each has a verdict, or something unknown, and the handle of the one.
+// FuzzDecodeVerdictMap checks that the rules of any verdict map are complete: each has a verdict or
+// an unknown expression, and the handle of the original rule.
 func FuzzDecodeVerdictMap(f *testing.F) {
 	verdict := func(code int32, chain string) []byte {
 		var m messages
@@ -29,7 +29,7 @@ func FuzzDecodeVerdictMap(f *testing.F) {
 			interval: interval, elements: []element{{key: first}, {key: second}},
 			verdicts: map[string]attributes{string(first): firstVerdict, string(second): secondVerdict},
 		}}
-		// Where each verdict is to go on, or to end the rule, nothing is left of the map.
+		// If each verdict continues or ends the rule, the map has no effect.
 		none := true
 		for _, v := range sets["map"].verdicts {
 			v, err := decodeVerdict(v)
@@ -47,7 +47,7 @@ func FuzzDecodeVerdictMap(f *testing.F) {
 	})
 }
 
-// verdictMapRule is "tcp dport vmap @map", with handle 7.
+// verdictMapRule returns "tcp dport vmap @map", with handle 7.
 func verdictMapRule() []byte {
 	e := newEncoder(0)
 	e.start = 0
@@ -66,7 +66,8 @@ func verdictMapRule() []byte {
 	return e.buf
 }
 
-// TestWhatComesBehindAVerdictMapIsNotLost: no nft command writes it, but the kernel would take it.
+// TestWhatComesBehindAVerdictMapIsNotLost has a rule that no nft command creates, but that the
+// kernel accepts.
 func TestWhatComesBehindAVerdictMapIsNotLost(t *testing.T) {
 	e := newEncoder(0)
 	e.start = 0
@@ -85,8 +86,8 @@ func TestWhatComesBehindAVerdictMapIsNotLost(t *testing.T) {
 	}
 }
 
-// TestAVerdictMapOfMarksLooksOnce: where the chain of the first key sets the mark to the second,
-// the packet does not meet that one too.
+// TestAVerdictMapOfMarksLooksOnce checks that if the chain of the first key sets the mark to the
+// second key, the packet does not match the second key too.
 func TestAVerdictMapOfMarksLooksOnce(t *testing.T) {
 	verdict := func(code int32, chain string) []byte {
 		var m messages
@@ -136,7 +137,7 @@ func TestAVerdictMapOfMarksLooksOnce(t *testing.T) {
 	}
 }
 
-// decodeAlone decodes a rule that may use all the room of a table.
+// decodeAlone decodes a rule with all the room of a table.
 func decodeAlone(family rules.Family, sets setDecoder, a attributes) []rules.Rule {
 	room := maxExpansion
 	return decodeRules(&room, family, sets, a)

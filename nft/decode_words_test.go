@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// filterWords are rules in the nft command's words, and what each is read as: matches, and behind
-// "|" actions. What stands in brackets is a match behind an action. A question mark says that two
-// of the kind are never equal.
+// filterWords contains rules in nft's syntax with their decoded form: matches and, after "|",
+// actions. A match after an action is in brackets. A question mark means that two such conditions
+// are never equal.
 var filterWords = [][]string{
 	{"notrack tcp dport 80 accept", "| notrack [meta l4proto tcp] [th dport 80] accept"},
 	{"meta mark set 7 tcp dport 80 accept", "| meta mark set 0x7 [meta l4proto tcp] [th dport 80] accept"},
@@ -110,7 +110,7 @@ var filterWords = [][]string{
 	{"jhash ip saddr mod 2 0 accept", "meta nfproto ipv4 reads(jhash ip saddr seed 0x0 mod 2 offset 0 0x00000000)? | accept"},
 }
 
-// natWords are the same for a chain of NAT.
+// natWords is like filterWords, for a NAT chain.
 var natWords = [][]string{
 	{"tcp dport 1 dnat ip to 1.2.3.4-1.2.3.9:80-90", "meta nfproto ipv4 meta l4proto tcp th dport 1 | dnat ip to 1.2.3.4-1.2.3.9:80-90"},
 	{"tcp dport 1 dnat ip to 1.2.3.4 persistent", "meta nfproto ipv4 meta l4proto tcp th dport 1 | dnat ip to 1.2.3.4"},
@@ -130,7 +130,7 @@ var natWords = [][]string{
 	{"dnat ip prefix to ip daddr map { 10.0.0.0/24 : 192.168.1.0/24 }", "meta nfproto ipv4 | anything(nat)"},
 }
 
-// TestWordsOfOthers has the rules that nft, kube-proxy and container runtimes write.
+// TestWordsOfOthers has rules of nft, kube-proxy and container runtimes.
 func TestWordsOfOthers(t *testing.T) {
 	for hook, list := range map[string][][]string{"prerouting": filterWords, "nat prerouting": natWords} {
 		ns := netnstest.New(t)
@@ -150,7 +150,7 @@ func TestWordsOfOthers(t *testing.T) {
 	}
 }
 
-// readForeign loads rules into a chain of an inet table, and returns what each is read as.
+// readForeign loads rules into a chain of an inet table, and returns the decoded form of each.
 func readForeign(t *testing.T, ns *netns.NS, hook string, list []string) [][]rules.Rule {
 	t.Helper()
 	chainType, priority := "filter", -300

@@ -7,12 +7,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ipv4Protocol is where iptables-nft looks for the transport protocol before 1.8.8, instead of
-// asking for meta l4proto.
+// ipv4Protocol is the field that iptables-nft before 1.8.8 loads to match the transport protocol,
+// instead of meta l4proto.
 var ipv4Protocol = payload{unix.NFT_PAYLOAD_NETWORK_HEADER, 9, 1}
 
-// extension adds a match or target of xtables, which iptables-nft uses for what it has no
-// expression of nf_tables for.
+// extension adds a match or target of xtables, which iptables-nft uses if it has no equivalent
+// expression of nf_tables.
 func (d *ruleDecoder) extension(target bool, a attributes) error {
 	if target {
 		action := xt.DecodeTarget(d.family, xt.Extension{

@@ -15,7 +15,7 @@ func (e *encoder) deleteTable(t *rules.Table) {
 	e.end()
 }
 
-// deleteChain deletes a chain that has no rules.
+// deleteChain deletes a chain, which must have no rules.
 func (e *encoder) deleteChain(c *rules.Chain) {
 	e.message(unix.NFT_MSG_DELCHAIN, 0, description{chain: c})
 	e.text(unix.NFTA_CHAIN_TABLE, e.table.Name)
@@ -23,7 +23,7 @@ func (e *encoder) deleteChain(c *rules.Chain) {
 	e.end()
 }
 
-// deleteRule deletes a rule of the chain, or all of its rules if r is nil.
+// deleteRule deletes a rule of the chain, or all rules if r is nil.
 func (e *encoder) deleteRule(c *rules.Chain, r *rules.Rule) {
 	e.message(unix.NFT_MSG_DELRULE, 0, description{chain: c, rule: r})
 	e.text(unix.NFTA_RULE_TABLE, e.table.Name)

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestWhatSomebodyHasPutBesideOursIsFound: a reading tells it, and Apply takes away what is ours by
-// its name, and nothing else.
+// TestWhatSomebodyHasPutBesideOursIsFound checks that a reading reports foreign objects, and that
+// Apply removes only those in the table of Sluice.
 func TestWhatSomebodyHasPutBesideOursIsFound(t *testing.T) {
 	const (
 		someSet  = "add set inet sluice spare { type ipv4_addr; }"
@@ -26,7 +26,7 @@ func TestWhatSomebodyHasPutBesideOursIsFound(t *testing.T) {
 		ip      string
 		found   []string
 		outcome Outcome
-		// left are the differences after Apply.
+		// left contains the differences after Apply.
 		left []string
 	}{
 		{"a set", "exclusions-dual", someSet, "", []string{extraSet}, Replaced, nil},

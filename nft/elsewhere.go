@@ -10,20 +10,20 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A HookedChain is a base chain that the model has no place for: of another family than ip, ip6 and
-// inet, or at a device. Its rules are not read.
+// A HookedChain is a base chain that the model does not support: its family is not ip, ip6 or inet,
+// or it is attached to devices. Its rules are not read.
 type HookedChain struct {
-	// Family is nft's word for the table's family.
+	// Family is nft's name of the table's family.
 	Family, Table, Chain string
-	// Hook is nft's word for the hook, and Devices are those of which the packets pass it; none for
-	// a hook of all devices.
+	// Hook is nft's name of the hook. Devices contains the devices that the hook is attached to; it
+	// is empty for a hook of all devices.
 	Hook    string
 	Devices []string
 	Rules   int
-	Drop    bool // the policy
+	Drop    bool // the policy is drop
 }
 
-// String describes the chain in a line.
+// String describes the chain in one line.
 func (c HookedChain) String() string {
 	text := fmt.Sprintf("table %s %s chain %s at %s", c.Family, c.Table, c.Chain, c.Hook)
 	if len(c.Devices) > 0 {
@@ -39,8 +39,7 @@ func (c HookedChain) String() string {
 	return text + ")"
 }
 
-// elsewhere collects the base chains that do something to packets and that the model has no place
-// for.
+// elsewhere collects the base chains with an effect on packets that the model does not support.
 type elsewhere struct {
 	dormant map[tableID]bool
 	chains  []HookedChain
@@ -51,7 +50,7 @@ type tableID struct {
 	name   string
 }
 
-// addTable takes the table of any family.
+// addTable adds a table of any family.
 func (e *elsewhere) addTable(family uint8, a attributes) {
 	if a.Number(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT == 0 {
 		return
@@ -62,19 +61,20 @@ func (e *elsewhere) addTable(family uint8, a attributes) {
 	e.dormant[tableID{family, a.Text(unix.NFTA_TABLE_NAME)}] = true
 }
 
-// addChain takes a chain of any family.
+// addChain adds a chain of any family if the model does not support it.
 func (e *elsewhere) addChain(family uint8, a attributes) {
 	hook := attributes(a.Get(unix.NFTA_CHAIN_HOOK))
 	table := a.Text(unix.NFTA_CHAIN_TABLE)
 	number := hook.Number(unix.NFTA_HOOK_HOOKNUM)
-	if _, known := familyOf(family); hook == nil || known && number != unix.NF_INET_NUMHOOKS || e.dormant[tableID{family, table}] {
+	_, known := familyOf(family)
+	if hook == nil || known && number != unix.NF_INET_NUMHOOKS || e.dormant[tableID{family, table}] {
 		return
 	}
 	c := HookedChain{
 		Family: familyName(family), Table: table, Chain: a.Text(unix.NFTA_CHAIN_NAME), Hook: hookName(family, number),
 		Devices: devices(hook),
-		// A chain is used by its rules, and by jumps to it if it is no base chain (nft_use_inc in
-		// net/netfilter/nf_tables_api.c).
+		// The use count of a base chain is the number of its rules; no rule can jump to it
+		// (nft_use_inc in net/netfilter/nf_tables_api.c).
 		Rules: int(a.Number(unix.NFTA_CHAIN_USE)),
 		Drop:  a.Get(unix.NFTA_CHAIN_POLICY) != nil && a.Number(unix.NFTA_CHAIN_POLICY) == 0,
 	}
@@ -83,11 +83,11 @@ func (e *elsewhere) addChain(family uint8, a attributes) {
 	}
 }
 
-// devices lists the devices of a hook: one, or several since Linux 5.5.
+// devices returns the devices of a hook: one, or several since Linux 5.5.
 func devices(hook attributes) []string {
 	var names []string
-	if one := hook.Text(unix.NFTA_HOOK_DEV); one != "" {
-		names = append(names, one)
+	if name := hook.Text(unix.NFTA_HOOK_DEV); name != "" {
+		names = append(names, name)
 	}
 	attributes(hook.Get(nftaHookDevs)).Each(func(_ uint16, value []byte) {
 		if name := nlmsg.Text(value); len(names) == 0 || names[0] != name {
@@ -97,7 +97,7 @@ func devices(hook attributes) []string {
 	return names
 }
 
-// familyName is nft's word for a family.
+// familyName returns nft's name of a family.
 func familyName(family uint8) string {
 	if f, ok := familyOf(family); ok {
 		return f.String()
@@ -113,7 +113,7 @@ func familyName(family uint8) string {
 	return fmt.Sprint(family)
 }
 
-// hookName is nft's word for a family's hook (linux/netfilter.h, netfilter_arp.h).
+// hookName returns nft's name of a family's hook (linux/netfilter.h, netfilter_arp.h).
 func hookName(family uint8, number uint32) string {
 	var names []string
 	switch family {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestChainsElsewhereAreNamed has chains of the families that the model does not have, and chains
-// at a device. Those without rules do nothing, and those of a dormant table are not called.
+// TestChainsElsewhereAreNamed has chains of families that the model does not support, and chains of
+// devices. Chains without rules and chains of a dormant table have no effect.
 func TestChainsElsewhereAreNamed(t *testing.T) {
 	ns := netnstest.New(t)
 	load(t, ns, `

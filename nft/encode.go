@@ -11,21 +11,20 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Transaction is a batch of netlink messages that the kernel carries out as a whole or not at
-// all.
+// A Transaction is a batch of netlink messages that the kernel executes completely or not at all.
 type Transaction struct {
 	buf []byte
-	// descriptions say what each message is about; its index is the message's sequence number.
+	// descriptions describes the messages; the index is the sequence number.
 	descriptions []description
-	// deletes reports that the kernel has old objects to free afterwards, for which closing the
-	// socket waits.
+	// deletes reports that the transaction deletes objects. Closing the socket then waits until the
+	// kernel has freed them.
 	deletes bool
 }
 
-// Bytes returns the messages as they are sent.
+// Bytes returns the encoded messages.
 func (t *Transaction) Bytes() []byte { return t.buf }
 
-// String lists the messages, one a line.
+// String lists the messages, one per line.
 func (t *Transaction) String() string {
 	b := new(strings.Builder)
 	for i, d := range t.descriptions {
@@ -34,20 +33,19 @@ func (t *Transaction) String() string {
 	return b.String()
 }
 
-// A description is what a message is about, for errors and listings.
+// A description describes a message for errors and listings.
 type description struct {
-	msg     int
-	table   *rules.Table
-	chain   *rules.Chain
-	rule    *rules.Rule
-	index   int // of the rule in the chain
-	set     string
-	element string // of a named set: the first of the message
-	refused string // the element of a named set that the kernel refused, if it told which
+	msg      int
+	table    *rules.Table
+	chain    *rules.Chain
+	rule     *rules.Rule
+	index    int // of the rule in the chain
+	set      string
+	element  string // the first element of the message, for a named set
+	rejected string // the element of a named set that the kernel rejected, if known
 }
 
-// element returns the element of a named set that lies at an offset of a message, empty if none
-// does.
+// element returns the element of a named set at an offset of a message, or "".
 func (t *Transaction) element(seq, offset uint32) string {
 	if t.descriptions[seq].element == "" {
 		return ""
@@ -67,15 +65,16 @@ func (t *Transaction) element(seq, offset uint32) string {
 	return formatKey(key)
 }
 
-// messageNames are nft's commands for the messages that we send.
+// messageNames contains nft's commands for the messages.
 var messageNames = [...]string{
 	unix.NFT_MSG_NEWTABLE: "add table", unix.NFT_MSG_DELTABLE: "delete table", unix.NFT_MSG_NEWCHAIN: "add chain",
 	unix.NFT_MSG_DELCHAIN: "delete chain", unix.NFT_MSG_NEWRULE: "add rule", unix.NFT_MSG_DELRULE: "delete rule",
-	unix.NFT_MSG_NEWSET: "add set", unix.NFT_MSG_DELSET: "delete set", unix.NFT_MSG_NEWSETELEM: "add elements", unix.NFT_MSG_DELSETELEM: "delete elements",
+	unix.NFT_MSG_NEWSET: "add set", unix.NFT_MSG_DELSET: "delete set",
+	unix.NFT_MSG_NEWSETELEM: "add elements", unix.NFT_MSG_DELSETELEM: "delete elements",
 	unix.NFNL_MSG_BATCH_BEGIN: "begin", unix.NFNL_MSG_BATCH_END: "commit",
 }
 
-// String writes what the message does in nft's words.
+// String describes the message in nft's syntax.
 func (d description) String() string {
 	text := messageNames[d.msg]
 	if d.table == nil {
@@ -90,8 +89,8 @@ func (d description) String() string {
 		text += fmt.Sprintf(" #%d: %s", d.index+1, d.rule)
 	case d.rule != nil:
 		text += fmt.Sprintf(" handle %d", d.rule.Handle)
-	case d.refused != "":
-		text += fmt.Sprintf(" %s: %s", d.set, d.refused)
+	case d.rejected != "":
+		text += fmt.Sprintf(" %s: %s", d.set, d.rejected)
 	case d.element != "":
 		text += fmt.Sprintf(" %s from %s on", d.set, d.element)
 	case d.set != "":
@@ -102,35 +101,35 @@ func (d description) String() string {
 	return text
 }
 
-// encoder writes a transaction.
+// encoder encodes a transaction.
 type encoder struct {
 	messages
 	table        *rules.Table
 	descriptions []description
-	exprs        expressions // of the rule that is being written
+	exprs        expressions // of the current rule
 	lastSetID    uint32
 	deletes      bool
 }
 
-// newEncoder begins a batch. A generation other than 0 makes the kernel refuse it when the ruleset
-// has changed since.
+// newEncoder starts a batch. If the generation is not 0, the kernel rejects the batch if the
+// ruleset has another generation.
 func newEncoder(generation uint32) *encoder {
-	// Enough for the ruleset of most pods.
+	// The capacity is sufficient for the ruleset of most pods.
 	e := &encoder{messages: messages{buf: make([]byte, 0, 10<<10)}, descriptions: make([]description, 0, 40)}
 	e.beginBatch(generation)
 	e.descriptions = append(e.descriptions, description{msg: unix.NFNL_MSG_BATCH_BEGIN})
 	return e
 }
 
-// message begins a message about something in the current table.
+// message starts a message about an object of the current table.
 func (e *encoder) message(msg int, flags uint16, d description) {
 	d.msg, d.table = msg, e.table
 	e.begin(messageType(msg), flags, uint32(len(e.descriptions)), nfproto(e.table.Family), 0)
 	e.descriptions = append(e.descriptions, d)
 }
 
-// transaction ends the batch. Only the last message is acknowledged: when the kernel has committed
-// all.
+// transaction ends the batch. Only the last message requests an acknowledgement, which the kernel
+// sends after the commit.
 func (e *encoder) transaction() *Transaction {
 	e.ack()
 	e.endBatch(uint32(len(e.descriptions)))
@@ -138,8 +137,9 @@ func (e *encoder) transaction() *Transaction {
 	return &Transaction{buf: e.buf, descriptions: e.descriptions, deletes: e.deletes}
 }
 
-// Encode returns the transaction that creates the ruleset where none of its tables exist. Nothing
-// is sent. It fails for rules that nf_tables cannot express, none of which [rules.Compile] makes.
+// Encode returns the transaction that creates the tables of the ruleset, which must not exist, and
+// sends nothing. It returns an error for rules that nf_tables does not support. [rules.Compile]
+// makes no such rules.
 func Encode(rs rules.Ruleset) (*Transaction, error) { return encode(rs, nil, 0) }
 
 // encode deletes the tables of old and creates the tables of rs.
@@ -148,18 +148,18 @@ func encode(rs rules.Ruleset, old []rules.Table, generation uint32) (*Transactio
 	for i := range old {
 		e.deleteTable(&old[i])
 	}
-	var faults []error
+	var errs []error
 	for i := range rs.Tables {
-		faults = append(faults, e.writeTable(&rs.Tables[i]))
+		errs = append(errs, e.writeTable(&rs.Tables[i]))
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	return e.transaction(), nil
 }
 
-// writeTable creates a table with its sets, chains and rules. It must not exist: of two that
-// install at once, one fails.
+// writeTable creates a table with its sets, chains and rules. The transaction fails if the table
+// exists, so that one of two concurrent installations fails.
 func (e *encoder) writeTable(t *rules.Table) error {
 	e.table = t
 	e.message(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, description{})
@@ -175,7 +175,7 @@ func (e *encoder) writeTable(t *rules.Table) error {
 	return errors.Join(expressibleComment(t.Comment), e.fillTable(t, chains))
 }
 
-// fillTable creates the named sets and the given chains of a table, and then the rules of all its
+// fillTable creates the named sets and the given chains of a table, and then the rules of all
 // chains.
 func (e *encoder) fillTable(t *rules.Table, chains []*rules.Chain) error {
 	refs := map[string]setRef{}
@@ -189,17 +189,17 @@ func (e *encoder) fillTable(t *rules.Table, chains []*rules.Chain) error {
 	for _, c := range chains {
 		e.writeChain(c)
 	}
-	var faults []error
+	var errs []error
 	for i := range t.Chains {
 		c := &t.Chains[i]
 		for j := range c.Rules {
 			if err := e.writeRule(c, j, refs); err != nil {
 				d := description{msg: unix.NFT_MSG_NEWRULE, table: t, chain: c, rule: &c.Rules[j], index: j}
-				faults = append(faults, fmt.Errorf("%s: %w", d, err))
+				errs = append(errs, fmt.Errorf("%s: %w", d, err))
 			}
 		}
 	}
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }
 
 func (e *encoder) nextSetID() uint32 {
@@ -207,7 +207,7 @@ func (e *encoder) nextSetID() uint32 {
 	return e.lastSetID
 }
 
-// hookNumbers are the kernel's numbers of the hooks.
+// hookNumbers contains the kernel's numbers of the hooks.
 var hookNumbers = [...]uint32{
 	rules.Prerouting: unix.NF_INET_PRE_ROUTING, rules.Input: unix.NF_INET_LOCAL_IN, rules.Forward: unix.NF_INET_FORWARD,
 	rules.Output: unix.NF_INET_LOCAL_OUT, rules.Postrouting: unix.NF_INET_POST_ROUTING, rules.Ingress: unix.NF_INET_NUMHOOKS,
@@ -232,7 +232,7 @@ func (e *encoder) writeChain(c *rules.Chain) {
 	e.end()
 }
 
-// writeRule appends a rule to its chain, after the anonymous sets that it needs.
+// writeRule creates the anonymous sets of a rule and appends the rule to its chain.
 func (e *encoder) writeRule(c *rules.Chain, index int, named map[string]setRef) error {
 	r := &c.Rules[index]
 	if err := expressible(r); err != nil {
@@ -260,8 +260,8 @@ func (e *encoder) writeRule(c *rules.Chain, index int, named map[string]setRef) 
 	return err
 }
 
-// ruleSets returns the sets of a rule's matches, nil if no match needs one. It takes named sets
-// from named, and makes anonymous sets by add.
+// ruleSets returns the references to the sets of a rule's matches, or nil if no match needs a set.
+// It looks up named sets in named and creates anonymous sets with add.
 func ruleSets(
 	r *rules.Rule, named map[string]setRef, add func(*set) (setRef, error),
 ) ([]setRef, error) {
@@ -285,7 +285,8 @@ func ruleSets(
 	return refs, nil
 }
 
-// expressions writes what a rule does. refs are the sets of its matches, nil if no match needs one.
+// expressions encodes the expressions of a rule. refs contains the references to the sets of its
+// matches; it is nil if no match needs a set.
 func (e *encoder) expressions(r *rules.Rule, refs []setRef) error {
 	e.exprs.family = e.table.Family
 	e.exprs.reset()

@@ -41,9 +41,9 @@ func TestEncodeIsDeterministicAndLeavesTheRulesetAlone(t *testing.T) {
 	}
 }
 
-// TestABatchIsNumberedAndAcknowledgedOnce holds for the form on which error messages rely: the
+// TestABatchIsNumberedAndAcknowledgedOnce checks the format that error messages rely on: the
 // sequence number is the index of the description, and only the message before the end of the batch
-// asks for an answer.
+// requests an acknowledgement.
 func TestABatchIsNumberedAndAcknowledgedOnce(t *testing.T) {
 	tx, err := Encode(manyPrefixes(0, 5000))
 	if err != nil {
@@ -66,8 +66,8 @@ func TestABatchIsNumberedAndAcknowledgedOnce(t *testing.T) {
 	}
 }
 
-// TestWhatNfTablesCannotExpressIsAnError names the table, the chain, and the rule by its number and
-// text.
+// TestWhatNfTablesCannotExpressIsAnError checks that the error names the table, the chain, and the
+// number and text of the rule.
 func TestWhatNfTablesCannotExpressIsAnError(t *testing.T) {
 	long := strings.Repeat("x", 129)
 	for _, row := range []struct {
@@ -76,40 +76,40 @@ func TestWhatNfTablesCannotExpressIsAnError(t *testing.T) {
 		want string
 	}{
 		{"xtables' TPROXY", action(rules.TProxyDrop{Port: 15006}), "TPROXY redirect 0.0.0.0:15006"},
-		{"an owner that packets without socket match", match(rules.MatchOwner{Not: true, Socketless: true, IDs: rules.Singles[uint32](1)}), "without socket"},
+		{"an owner that packets without socket match", match(rules.MatchOwner{Not: true, Socketless: true, IDs: rules.Singles[uint32](1)}), "without a socket"},
 		{"a match that is not known", match(rules.Unknown{Text: "log"}), "unknown(log)"},
 		{"an action that is not known", action(rules.Unknown{Text: "log"}), "unknown(log)"},
-		{"a match of no address", match(rules.MatchAddr{}), "no value"},
-		{"a match of no address of a named set", match(rules.MatchAddr{Set: "s"}), "no value"},
-		{"a match of no port", match(rules.MatchPort{}), "no value"},
-		{"a match of no owner", match(rules.MatchOwner{}), "no value"},
-		{"a match of no interface", match(rules.MatchInterface{}), "no value"},
-		{"a match of no protocol", match(rules.MatchProtocol{}), "no value"},
-		{"a match of any family", match(rules.MatchFamily{}), "no value"},
+		{"a match of no address", match(rules.MatchAddr{}), "at least one value"},
+		{"a match of no address of a named set", match(rules.MatchAddr{Set: "s"}), "at least one value"},
+		{"a match of no port", match(rules.MatchPort{}), "at least one value"},
+		{"a match of no owner", match(rules.MatchOwner{}), "at least one value"},
+		{"a match of no interface", match(rules.MatchInterface{}), "at least one value"},
+		{"a match of no protocol", match(rules.MatchProtocol{}), "at least one value"},
+		{"a match of any family", match(rules.MatchFamily{}), "at least one value"},
 		{"a prefix among several interfaces", match(rules.MatchInterface{Names: names("eth0,tap+")}), "eth0"},
 		{"an interface name that is too long", match(rules.MatchInterface{Names: []rules.InterfaceName{{Name: long}}}), long},
 		{"a redirect that leaves the port", action(rules.RedirectTo{}), "one port"},
 		{"a redirect to several ports", action(rules.RedirectTo{Port: 80, Last: 90}), "one port"},
 		{"a redirect to no first port", action(rules.RedirectTo{Last: 90}), "one port"},
-		{"another port", action(rules.DNATPort{Port: 80}), "cannot be written"},
-		{"several other ports", action(rules.DNATPort{Port: 80, Last: 90}), "cannot be written"},
-		{"another address", action(rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1")}), "cannot be written"},
-		{"a proxy at the packet's port", action(rules.TProxy{}), "no port"},
-		{"a proxy at an address", action(rules.TProxy{Port: 80, Addr: netip.MustParseAddr("::1")}), "an address"},
-		{"a refusal", action(rules.Reject{}), "cannot be written"},
-		{"marks that are mixed", action(rules.MixMark{}), "cannot be written"},
-		{"no tracking", action(rules.Notrack{}), "cannot be written"},
-		{"a match behind an action", action(rules.Require{Match: rules.MatchFamily{Family: rules.IPv4}}), "cannot be written"},
-		{"translated connections", match(rules.MatchState{States: rules.States(rules.New, rules.DNAT)}), "no states"},
-		{"no state", match(rules.MatchState{}), "no value"},
-		{"a connection's status", match(rules.MatchStatus{Status: rules.StatusDNAT}), "cannot be written"},
-		{"a direction", match(rules.MatchDirection{}), "cannot be written"},
-		{"marks", match(rules.MatchMarkRange{Values: rules.Singles[uint32](1)}), "cannot be written"},
-		{"a type of address", match(rules.MatchAddrType{Types: rules.AddrTypes(rules.Local)}), "cannot be written"},
-		{"a route back", match(rules.MatchReversePath{}), "cannot be written"},
-		{"a socket", match(rules.MatchSocket{}), "cannot be written"},
-		{"a type of ICMP", match(rules.MatchICMP{Values: rules.Singles[uint16](8)}), "cannot be written"},
-		{"several fields", match(rules.MatchTuple{}), "cannot be written"},
+		{"another port", action(rules.DNATPort{Port: 80}), "not supported in nf_tables"},
+		{"several other ports", action(rules.DNATPort{Port: 80, Last: 90}), "not supported in nf_tables"},
+		{"another address", action(rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1")}), "not supported in nf_tables"},
+		{"a proxy at the packet's port", action(rules.TProxy{}), "must have a port"},
+		{"a proxy at an address", action(rules.TProxy{Port: 80, Addr: netip.MustParseAddr("::1")}), "no address"},
+		{"a refusal", action(rules.Reject{}), "not supported in nf_tables"},
+		{"marks that are mixed", action(rules.MixMark{}), "not supported in nf_tables"},
+		{"no tracking", action(rules.Notrack{}), "not supported in nf_tables"},
+		{"a match behind an action", action(rules.Require{Match: rules.MatchFamily{Family: rules.IPv4}}), "not supported in nf_tables"},
+		{"translated connections", match(rules.MatchState{States: rules.States(rules.New, rules.DNAT)}), "are not states"},
+		{"no state", match(rules.MatchState{}), "at least one value"},
+		{"a connection's status", match(rules.MatchStatus{Status: rules.StatusDNAT}), "not supported in nf_tables"},
+		{"a direction", match(rules.MatchDirection{}), "not supported in nf_tables"},
+		{"marks", match(rules.MatchMarkRange{Values: rules.Singles[uint32](1)}), "not supported in nf_tables"},
+		{"a type of address", match(rules.MatchAddrType{Types: rules.AddrTypes(rules.Local)}), "not supported in nf_tables"},
+		{"a route back", match(rules.MatchReversePath{}), "not supported in nf_tables"},
+		{"a socket", match(rules.MatchSocket{}), "not supported in nf_tables"},
+		{"a type of ICMP", match(rules.MatchICMP{Values: rules.Singles[uint16](8)}), "not supported in nf_tables"},
+		{"several fields", match(rules.MatchTuple{}), "not supported in nf_tables"},
 		{"a comment that is too long", rules.Rule{Actions: []rules.Action{rules.Accept}, Comment: long}, "comment"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func action(a rules.Action) rules.Rule { return rules.Rule{Actions: []rules.Acti
 
 func match(m rules.Match) rules.Rule { return rules.Rule{Matches: []rules.Match{m}} }
 
-// hexDump writes a batch, a paragraph for each message.
+// hexDump formats a batch with a paragraph for each message.
 func hexDump(t *testing.T, batch []byte) string {
 	t.Helper()
 	var b strings.Builder
@@ -158,7 +158,7 @@ func hexDump(t *testing.T, batch []byte) string {
 	return b.String()
 }
 
-// split takes a batch apart.
+// split splits a batch into its messages.
 func split(t *testing.T, batch []byte) []syscall.NetlinkMessage {
 	t.Helper()
 	msgs, err := syscall.ParseNetlinkMessage(batch)

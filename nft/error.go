@@ -9,19 +9,20 @@ import (
 	"github.com/sluice-mesh/sluice/nft/route"
 )
 
-// A KernelError is the kernel's refusal of a transaction: nothing of it was carried out.
+// A KernelError is the error of a transaction or request that the kernel rejected. Nothing of the
+// transaction was executed.
 type KernelError struct {
-	// Message says what the refused message was to do, in nft's words: it names table, chain and
-	// rule, or set and element.
+	// Message describes the rejected message in nft's syntax. It names table, chain and rule, or
+	// set and element.
 	Message string
-	// Errno is the kernel's answer, Text its extended explanation if it has one.
+	// Errno is the kernel's error, and Text its extended explanation, if any.
 	Errno unix.Errno
 	Text  string
 
-	msg int // the type of the refused message, 0 if all of the transaction was
+	msg int // the type of the rejected message, 0 if the whole transaction was rejected
 }
 
-// Error says what was refused and why.
+// Error returns the rejected message, the kernel's error, and advice for some errors.
 func (e *KernelError) Error() string {
 	text := fmt.Sprintf("the kernel refuses to %s: %s", e.Message, e.Errno.Error())
 	if e.Text != "" {
@@ -36,27 +37,28 @@ func (e *KernelError) Error() string {
 // Unwrap returns the errno.
 func (e *KernelError) Unwrap() error { return e.Errno }
 
-// advise says what an errno likely means for nf_tables.
+// advise returns the likely cause of an errno of nf_tables.
 func advise(errno unix.Errno) string {
 	switch errno {
 	case unix.EPERM:
-		return "CAP_NET_ADMIN is needed in the user namespace that owns the network namespace, and no other process may own the table"
+		return "CAP_NET_ADMIN is needed in the user namespace that owns the network namespace," +
+			" and no other process may own the table"
 	case unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT:
 		return "the kernel lacks a feature: `rules doctor` names it"
 	case unix.EMSGSIZE:
-		return "the batch is larger than the socket's buffer may be: raise net.core.wmem_max, or run with CAP_NET_ADMIN in the initial" +
-			" user namespace"
+		return "the batch is larger than the maximum send buffer: raise net.core.wmem_max," +
+			" or run with CAP_NET_ADMIN in the initial user namespace"
 	}
 	return ""
 }
 
-// IsNotPermitted reports whether the error comes from a lack of privilege.
+// IsNotPermitted reports whether the error is caused by a missing privilege.
 func IsNotPermitted(err error) bool {
-	// The kernel answers EACCES as well where a sysctl has disabled IPv6.
+	// The kernel also returns EACCES if a sysctl disables IPv6.
 	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) && !errors.Is(err, route.ErrNoIPv6)
 }
 
-// IsNotSupported reports whether the error comes from something that this kernel does not have.
+// IsNotSupported reports whether the error is caused by a missing feature of the kernel.
 func IsNotSupported(err error) bool {
 	var unsupported *UnsupportedError
 	return errors.As(err, &unsupported) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) ||

@@ -29,7 +29,7 @@ func install(t *testing.T, ns *netns.NS, r rules.Redirect) nft.Result {
 	return result
 }
 
-// flow is a lasting connection, and who answers on it while it is not captured and while it is.
+// flow is a lasting connection with the servers that answer without and with capture.
 type flow struct {
 	name             string
 	call             testbed.Call
@@ -59,11 +59,11 @@ var flows = []flow{
 	},
 }
 
-// brief is how long an answer is waited for that is not to come.
+// brief is the timeout for answers that are not expected.
 const brief = 3 * time.Second
 
-// open begins the flows, whose answers are waited for so long, and reports that the expected party
-// answers on each.
+// open opens the flows with a timeout for answers, and checks that the expected server answers on
+// each.
 func open(t *testing.T, bed *testbed.Bed, timeout time.Duration, expected func(flow) testbed.Name) []*testbed.Conn {
 	t.Helper()
 	var conns []*testbed.Conn
@@ -91,7 +91,7 @@ func TestKeepEstablishedLeavesOlderConnectionsAlone(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			bed := startBed(t, testbed.Options{}, mode, nil)
-			older := open(t, bed, patience, whenDirect)
+			older := open(t, bed, callTimeout, whenDirect)
 
 			r := sidecar(mode)
 			r.KeepEstablished = true
@@ -103,7 +103,7 @@ func TestKeepEstablishedLeavesOlderConnectionsAlone(t *testing.T) {
 					}
 				}
 			}
-			open(t, bed, patience, whenCaptured)
+			open(t, bed, callTimeout, whenCaptured)
 			if result := install(t, bed.Pod, r); result.Outcome != nft.Unchanged || result.Kept < uint64(len(flows)) {
 				t.Errorf("a second apply: %+v, want it unchanged with at least the %d connections kept", result, len(flows))
 			}
@@ -146,9 +146,10 @@ func TestConntrackFlushLetsNoPayloadPassTheProxy(t *testing.T) {
 			if n := outside.Load(); n != 0 {
 				t.Errorf("%d bytes of payload left the pod beside the proxy", n)
 			}
-			// The watch itself works: what is not captured is seen.
+			// Check that the watch works: it counts the payload of a connection that is not
+			// captured.
 			free := testbed.Call{
-				Network: "tcp", Owner: testbed.ProxyOwner, To: netip.MustParseAddrPort("10.9.9.9:80"), Timeout: patience,
+				Network: "tcp", Owner: testbed.ProxyOwner, To: netip.MustParseAddrPort("10.9.9.9:80"), Timeout: callTimeout,
 			}
 			if answer, err := bed.Dial(free); err != nil || answer.By != testbed.Outside {
 				t.Fatalf("the proxy's own connection: %s, %v", answer, err)
@@ -199,7 +200,7 @@ func watchPayload(t *testing.T, ns *netns.NS, port uint16) *atomic.Uint64 {
 	return &payload
 }
 
-// payloadTo returns how much TCP payload for the port an IP packet carries.
+// payloadTo returns the number of bytes of TCP payload for the port in an IP packet.
 func payloadTo(packet []byte, port uint16) uint64 {
 	const tcpHeader = 20
 	header, total := 40, len(packet)
@@ -217,10 +218,10 @@ func payloadTo(packet []byte, port uint16) uint64 {
 	return uint64(total - header - int(packet[header+12]>>4)*4)
 }
 
-// waitFor waits until a condition holds, which other goroutines bring about.
+// waitFor waits for a condition that other goroutines bring about.
 func waitFor(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(callTimeout)
 	for !holds() {
 		if time.Now().After(deadline) {
 			t.Fatal("waited in vain for " + what)

@@ -40,7 +40,7 @@ func Example() {
 	// unchanged
 }
 
-// What a namespace holds is read back as a ruleset, and compared with what it should hold.
+// The example reads the ruleset of a namespace and compares it with the desired one.
 func ExampleRead() {
 	ns, err := netns.New()
 	if err != nil {
@@ -68,7 +68,7 @@ func ExampleRead() {
 	// missing in chain inet sluice nat-output: tcp dport 5432 return
 }
 
-// A ruleset is committed in one transaction with what the caller has queued on its own connection.
+// The example commits a ruleset in one transaction with messages that the caller has queued.
 func ExampleAddTo() {
 	ns, err := netns.New()
 	if err != nil {

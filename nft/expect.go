@@ -16,8 +16,9 @@ import (
 type expectation struct {
 	table   *rules.Table // nil for none
 	encoder encoder
-	// recognised and strange count the rules of the last reading, of all tables.
-	recognised, strange int
+	// recognised and others count the expected and the other rules of the last reading, in all
+	// tables.
+	recognised, others int
 }
 
 func newExpectation(t *rules.Table) *expectation {
@@ -26,12 +27,12 @@ func newExpectation(t *rules.Table) *expectation {
 	return x
 }
 
-// begin begins another reading.
-func (x *expectation) begin() { x.recognised, x.strange = 0, 0 }
+// begin resets the counts for another reading.
+func (x *expectation) begin() { x.recognised, x.others = 0, 0 }
 
-// met reports whether the table that was read has exactly the expected chains and rules, and no
+// isMet reports whether the table that was read has exactly the expected chains and rules, and no
 // other sets.
-func (x *expectation) met(found *foundTable) bool {
+func (x *expectation) isMet(found *foundTable) bool {
 	expected := 0
 	for i := range x.table.Chains {
 		c := &x.table.Chains[i]
@@ -40,15 +41,16 @@ func (x *expectation) met(found *foundTable) bool {
 			return false
 		}
 	}
-	return x.strange == 0 && x.recognised == expected && len(found.Chains) == len(x.table.Chains) && len(found.UnusedSets) == 0
+	return x.others == 0 && x.recognised == expected &&
+		len(found.Chains) == len(x.table.Chains) && len(found.UnusedSets) == 0
 }
 
-// rule returns the next rule of a table's chain, without its comment, if it is the one that the
-// expected table has there.
+// rule returns the next rule of a table's chain, without its comment, if it equals the expected
+// rule at this position.
 func (x *expectation) rule(t *foundTable, c *rules.Chain, sets setDecoder, a attributes) (rules.Rule, bool) {
 	r := x.next(t, c)
-	if r == nil || !x.writes(r, sets, a.Get(unix.NFTA_RULE_EXPRESSIONS)) {
-		x.strange++
+	if r == nil || !x.equals(r, sets, a.Get(unix.NFTA_RULE_EXPRESSIONS)) {
+		x.others++
 		return rules.Rule{}, false
 	}
 	x.recognised++
@@ -56,7 +58,7 @@ func (x *expectation) rule(t *foundTable, c *rules.Chain, sets setDecoder, a att
 	return rules.Rule{Matches: r.Matches, Actions: r.Actions, Handle: handle}, true
 }
 
-// next returns the rule that the chain is expected to have next.
+// next returns the expected rule at the next position of the chain, or nil.
 func (x *expectation) next(t *foundTable, c *rules.Chain) *rules.Rule {
 	if x.table == nil || x.table.Family != t.Family || x.table.Name != t.Name {
 		return nil
@@ -71,9 +73,9 @@ func (x *expectation) next(t *foundTable, c *rules.Chain) *rules.Rule {
 	return &expected.Rules[len(c.Rules)]
 }
 
-// writes reports whether a rule is written as these expressions. Of one with a counter it never is:
-// the kernel fills that.
-func (x *expectation) writes(r *rules.Rule, sets setDecoder, expressions attributes) bool {
+// equals reports whether the expressions equal the encoded rule. A rule with a counter is never
+// equal, because the kernel changes the counter.
+func (x *expectation) equals(r *rules.Rule, sets setDecoder, expressions attributes) bool {
 	if expressible(r) != nil {
 		return false
 	}
@@ -89,8 +91,9 @@ func (x *expectation) writes(r *rules.Rule, sets setDecoder, expressions attribu
 	return err == nil && bytes.Equal(x.encoder.buf, expressions)
 }
 
-// lookedUp returns the sets that expressions look up, for the matches of the rule that need one, if
-// those hold what the matches want. The kernel has given anonymous ones their names.
+// lookedUp returns the sets that the expressions look up, for the matches of the rule that need a
+// set, if the contents of the sets equal the matches. The kernel has chosen the names of anonymous
+// sets.
 func lookedUp(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef, bool) {
 	var lookups []string
 	expressions.Each(func(_ uint16, value []byte) {
@@ -111,10 +114,9 @@ func lookedUp(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef,
 	return refs, len(lookups) == 0
 }
 
-// holds reports whether a set that was read, with this name, is the one that a match needs. It may
-// be nil.
+// holds reports whether the set with the name is the set of a match. The set may be nil.
 func (s *decodedSet) holds(m rules.Match, name string) bool {
-	if s == nil || s.unknown != "" { // as far as it has been read
+	if s == nil || s.unknown != "" {
 		return false
 	}
 	if addr, ok := m.(rules.MatchAddr); ok {
@@ -122,10 +124,12 @@ func (s *decodedSet) holds(m rules.Match, name string) bool {
 			slices.Equal(s.addrRanges(), addr.Ranges) && s.size() == addrElementCount(addr.Ranges)
 	}
 	want := setOf(m)
-	if s.readable() != nil || s.catchall != nil || s.concat || s.interval != want.interval || !s.anonymous || len(s.elements) != len(want.elements) {
+	if s.readable() != nil || s.catchall != nil || s.concat || s.interval != want.interval ||
+		!s.anonymous || len(s.elements) != len(want.elements) {
 		return false
 	}
 	s.sort()
 	slices.SortFunc(want.elements, compareElements)
-	return slices.EqualFunc(s.elements, want.elements, func(a, b element) bool { return compareElements(a, b) == 0 })
+	equal := func(a, b element) bool { return compareElements(a, b) == 0 }
+	return slices.EqualFunc(s.elements, want.elements, equal)
 }

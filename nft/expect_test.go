@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// expecting reads our table in the namespace while a ruleset is expected, and returns what the
-// expectation says of it.
+// expecting reads the table of Sluice in the namespace with an expectation of a ruleset, and
+// returns the results of the expectation.
 func expecting(t tester, ns *netns.NS, rs rules.Ruleset) (x *expectation, met bool, got rules.Ruleset) {
 	t.Helper()
 	x = newExpectation(&rs.Tables[0])
@@ -26,15 +26,15 @@ func expecting(t tester, ns *netns.NS, rs rules.Ruleset) (x *expectation, met bo
 		if err != nil {
 			return err
 		}
-		met = x.met(&snapshot.tables[0])
+		met = x.isMet(&snapshot.tables[0])
 		got.Tables = []rules.Table{snapshot.tables[0].Table}
 		return nil
 	})
 	return x, met, got
 }
 
-// TestWhatWasAppliedIsRecognised wants every rule to be dumped as it was sent, but for those with a
-// counter.
+// TestWhatWasAppliedIsRecognised checks that the kernel dumps every rule as it was sent, except
+// rules with a counter.
 func TestWhatWasAppliedIsRecognised(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
@@ -51,8 +51,8 @@ func TestWhatWasAppliedIsRecognised(t *testing.T) {
 				}
 			}
 			x, met, got := expecting(t, ns, rs)
-			if x.strange != counters || met != (counters == 0) {
-				t.Errorf("%d rules were not recognised, want %d; met %v", x.strange, counters, met)
+			if x.others != counters || met != (counters == 0) {
+				t.Errorf("%d rules were not recognised, want %d; met %v", x.others, counters, met)
 			}
 			if !sameTables(rs, got) {
 				t.Errorf("read\n%s", listing(rules.Compare(rules.Ruleset{Tables: rs.Tables}, got)))
@@ -61,7 +61,7 @@ func TestWhatWasAppliedIsRecognised(t *testing.T) {
 	}
 }
 
-// TestAnExpectationIsNotWishfulThinking changes the ruleset by a little, whatever that is.
+// TestAnExpectationIsNotWishfulThinking makes small changes of the ruleset.
 func TestAnExpectationIsNotWishfulThinking(t *testing.T) {
 	for _, row := range []struct{ name, change string }{
 		{"a rule more at the end", "add rule inet sluice nat-output accept"},
@@ -92,7 +92,7 @@ func TestAnExpectationIsNotWishfulThinking(t *testing.T) {
 	}
 }
 
-// TestAnExpectationChangesNothingOfWhatIsRead expects one ruleset and finds another.
+// TestAnExpectationChangesNothingOfWhatIsRead expects a ruleset that differs from the actual one.
 func TestAnExpectationChangesNothingOfWhatIsRead(t *testing.T) {
 	ns := netnstest.New(t)
 	redirects := AnyRedirect()
@@ -117,7 +117,7 @@ func TestAnExpectationChangesNothingOfWhatIsRead(t *testing.T) {
 	})
 }
 
-// TestASetThatIsNotTheWantedOne covers what a dump could say of a set with the right name.
+// TestASetThatIsNotTheWantedOne covers sets with the expected name and other contents.
 func TestASetThatIsNotTheWantedOne(t *testing.T) {
 	const name = "excluded"
 	web := ports(false, "80,443")
@@ -175,8 +175,8 @@ func TestASetThatIsNotTheWantedOne(t *testing.T) {
 	}
 }
 
-// TestTheGenerationIsGuessedRight: where nobody has written since the last answer, it is not asked
-// for.
+// TestTheGenerationIsGuessedRight checks that the generation is not requested if there was no
+// change since the last answer.
 func TestTheGenerationIsGuessedRight(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, ns, example("sidecar-ipv4"), Created)
@@ -191,8 +191,8 @@ func TestTheGenerationIsGuessedRight(t *testing.T) {
 	}
 }
 
-// TestAWrongGuessOfTheGenerationIsCorrected needs the kernel itself, which answers before the
-// request is sent.
+// TestAWrongGuessOfTheGenerationIsCorrected needs the kernel, which answers before the send of the
+// request returns.
 func TestAWrongGuessOfTheGenerationIsCorrected(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, ns, example("sidecar-ipv4"), Created)
@@ -206,8 +206,8 @@ func TestAWrongGuessOfTheGenerationIsCorrected(t *testing.T) {
 	}
 }
 
-// generationRead reads our table and returns the generation of which it is, after a guess that is
-// wrong by so much.
+// generationRead reads the table of Sluice with a guess that differs from the generation by the
+// given number, and returns the generation of the result.
 func generationRead(t *testing.T, c *conn, wrong ...uint16) uint32 {
 	t.Helper()
 	found, err := c.findOurs()

@@ -7,27 +7,27 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxComment is how long a comment may be: what the nft command shows (NFTNL_UDATA_COMMENT_MAXLEN).
+// maxComment is the maximum length of a comment that nft prints (NFTNL_UDATA_COMMENT_MAXLEN).
 const maxComment = 128
 
-// expressible returns why a rule cannot be written in nf_tables, or nil; [rules.Compile] makes none
-// of which that is so. What depends on the type alone is left to the encoder.
+// expressible returns an error for a rule that nf_tables does not support. [rules.Compile] makes no
+// such rules. The encoder rejects unsupported types of matches and actions.
 func expressible(r *rules.Rule) error {
-	var faults []error
+	var errs []error
 	for _, m := range r.Matches {
 		if err := expressibleMatch(m); err != nil {
-			faults = append(faults, fmt.Errorf("the match %s cannot be written in nf_tables: %w", m, err))
+			errs = append(errs, fmt.Errorf("the match %s is not supported in nf_tables: %w", m, err))
 		}
 	}
 	for _, a := range r.Actions {
 		if err := expressibleAction(a); err != nil {
-			faults = append(faults, fmt.Errorf("the action %s cannot be written in nf_tables: %w", a, err))
+			errs = append(errs, fmt.Errorf("the action %s is not supported in nf_tables: %w", a, err))
 		}
 	}
 	if err := expressibleComment(r.Comment); err != nil {
-		faults = append(faults, err)
+		errs = append(errs, err)
 	}
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }
 
 func expressibleMatch(m rules.Match) error {
@@ -40,7 +40,7 @@ func expressibleMatch(m rules.Match) error {
 				return fmt.Errorf("the name is longer than %d bytes", interfaceNameLength-1)
 			}
 			if n.Prefix && values > 1 {
-				return errors.New("a set cannot hold the beginning of a name")
+				return errors.New("a set cannot contain the prefix of a name")
 			}
 		}
 	case rules.MatchFamily:
@@ -55,7 +55,7 @@ func expressibleMatch(m rules.Match) error {
 		values = len(m.Ports)
 	case rules.MatchState:
 		if m.States.Has(rules.SNAT) || m.States.Has(rules.DNAT) {
-			return errors.New("SNAT and DNAT are no states there")
+			return errors.New("SNAT and DNAT are not states of nf_tables")
 		}
 		if m.States == 0 {
 			values = 0
@@ -63,25 +63,25 @@ func expressibleMatch(m rules.Match) error {
 	case rules.MatchOwner:
 		values = len(m.IDs)
 		if m.Socketless {
-			return errors.New("it also matches packets without socket")
+			return errors.New("nf_tables cannot match packets without a socket")
 		}
 	}
 	if values == 0 {
-		return errors.New("it has no value to compare with")
+		return errors.New("it needs at least one value")
 	}
 	return nil
 }
 
-// expressibleAction refuses the forms of actions that the encoder does not write.
+// expressibleAction returns an error for an action that the encoder does not support.
 func expressibleAction(a rules.Action) error {
 	switch a := a.(type) {
 	case rules.RedirectTo:
 		if a.Port == 0 || a.Last != 0 && a.Last != a.Port {
-			return errors.New("it has not one port")
+			return errors.New("it must have exactly one port")
 		}
 	case rules.TProxy:
 		if a.Port == 0 || a.Addr.IsValid() {
-			return errors.New("it has an address, or no port")
+			return errors.New("it must have a port and no address")
 		}
 	}
 	return nil

@@ -9,14 +9,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// register is the one that all our expressions use: each is consumed before the next is loaded.
+// register is the register of all encoded expressions: each value is used before the next is
+// loaded.
 const register = unix.NFT_REG_1
 
-// expressions is the one mapping from the matches and actions of a rule to nf_tables expressions,
-// in the types of google/nftables. The encoder writes them into its transaction, an [expectation]
-// compares them with a dump, and [AddTo] hands them to the library.
+// expressions maps the matches and actions of a rule to nf_tables expressions of google/nftables.
+// The encoder writes them to its transaction, an [expectation] compares them with a dump, and
+// [AddTo] passes them to the library.
 //
-// Values of one type share an allocation, and so do all keys: a ruleset has hundreds of them.
+// Values of one type share an allocation, and so do all keys, because a ruleset has hundreds.
 type expressions struct {
 	family rules.Family // of the table
 	list   []expr.Any
@@ -32,7 +33,7 @@ type expressions struct {
 	keys       []byte
 }
 
-// reset removes all expressions and keeps the memory: the earlier ones must not be used any more.
+// reset removes all expressions and reuses their memory: they must no longer be used.
 func (x *expressions) reset() {
 	x.list, x.keys = x.list[:0], x.keys[:0]
 	x.metas, x.cts, x.payloads = x.metas[:0], x.cts[:0], x.payloads[:0]
@@ -40,33 +41,34 @@ func (x *expressions) reset() {
 	x.verdicts, x.redirects = x.verdicts[:0], x.redirects[:0]
 }
 
-// rule adds what a rule does. sets are the sets of its matches, nil if no match needs one.
+// rule adds the expressions of a rule. sets contains the references to the sets of its matches; it
+// is nil if no match needs a set.
 func (x *expressions) rule(r *rules.Rule, sets []setRef) error {
-	var faults []error
-	guarded := rules.Inet
+	var errs []error
+	matched := rules.Inet // the family that the rule already matches
 	for i, m := range r.Matches {
-		if addr, ok := m.(rules.MatchAddr); ok && x.family == rules.Inet && guarded != addr.Family() {
-			guarded = addr.Family()
-			x.isFamily(guarded)
+		if addr, ok := m.(rules.MatchAddr); ok && x.family == rules.Inet && matched != addr.Family() {
+			matched = addr.Family()
+			x.matchFamily(matched)
 		}
 		var set setRef
 		if sets != nil {
 			set = sets[i]
 		}
 		if err := x.match(m, set); err != nil {
-			faults = append(faults, err)
+			errs = append(errs, err)
 		}
 	}
 	for _, a := range r.Actions {
 		if err := x.action(a); err != nil {
-			faults = append(faults, err)
+			errs = append(errs, err)
 		}
 	}
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }
 
-// put appends a value to the slice of its type and returns its address.
-func put[T any](values *[]T, v T) *T {
+// appendTo appends a value to the slice of its type and returns its address.
+func appendTo[T any](values *[]T, v T) *T {
 	*values = append(*values, v)
 	return &(*values)[len(*values)-1]
 }
@@ -81,33 +83,33 @@ func (x *expressions) key(key []byte) []byte {
 func (x *expressions) add(e expr.Any) { x.list = append(x.list, e) }
 
 func (x *expressions) meta(key expr.MetaKey) {
-	x.add(put(&x.metas, expr.Meta{Key: key, Register: register}))
+	x.add(appendTo(&x.metas, expr.Meta{Key: key, Register: register}))
 }
 
 func (x *expressions) setMeta(key expr.MetaKey) {
-	x.add(put(&x.metas, expr.Meta{Key: key, SourceRegister: true, Register: register}))
+	x.add(appendTo(&x.metas, expr.Meta{Key: key, SourceRegister: true, Register: register}))
 }
 
 func (x *expressions) ct(key expr.CtKey) {
-	x.add(put(&x.cts, expr.Ct{Key: key, Register: register}))
+	x.add(appendTo(&x.cts, expr.Ct{Key: key, Register: register}))
 }
 
 func (x *expressions) setCT(key expr.CtKey) {
-	x.add(put(&x.cts, expr.Ct{Key: key, SourceRegister: true, Register: register}))
+	x.add(appendTo(&x.cts, expr.Ct{Key: key, SourceRegister: true, Register: register}))
 }
 
 func (x *expressions) payload(p payload) {
-	x.add(put(&x.payloads, expr.Payload{
+	x.add(appendTo(&x.payloads, expr.Payload{
 		DestRegister: register, Base: expr.PayloadBase(p.base), Offset: p.offset, Len: p.length,
 	}))
 }
 
 func (x *expressions) immediate(value []byte) {
-	x.add(put(&x.immediates, expr.Immediate{Register: register, Data: x.key(value)}))
+	x.add(appendTo(&x.immediates, expr.Immediate{Register: register, Data: x.key(value)}))
 }
 
 func (x *expressions) cmp(negated bool, value []byte) {
-	x.add(put(&x.cmps, expr.Cmp{Op: equality(negated), Register: register, Data: x.key(value)}))
+	x.add(appendTo(&x.cmps, expr.Cmp{Op: equality(negated), Register: register, Data: x.key(value)}))
 }
 
 func (x *expressions) interval(negated bool, first, last []byte) {
@@ -116,7 +118,7 @@ func (x *expressions) interval(negated bool, first, last []byte) {
 	})
 }
 
-// equality returns the comparison for equal values, or for different ones.
+// equality returns the operator for equal or, if negated, for different values.
 func equality(negated bool) expr.CmpOp {
 	if negated {
 		return expr.CmpOpNeq
@@ -124,7 +126,7 @@ func equality(negated bool) expr.CmpOp {
 	return expr.CmpOpEq
 }
 
-// bitwise keeps the bits of mask and then inverts the bits of xor.
+// bitwise sets the register to (register & mask) ^ xor.
 func (x *expressions) bitwise(mask, xor []byte) {
 	x.add(&expr.Bitwise{
 		SourceRegister: register, DestRegister: register, Len: uint32(len(mask)),
@@ -132,7 +134,8 @@ func (x *expressions) bitwise(mask, xor []byte) {
 	})
 }
 
-// toNetworkOrder turns a 32-bit number round: the kernel compares intervals byte by byte.
+// toNetworkOrder converts a 32-bit number to network byte order, because the kernel compares
+// intervals byte by byte.
 func (x *expressions) toNetworkOrder() {
 	x.add(&expr.Byteorder{
 		SourceRegister: register, DestRegister: register, Op: expr.ByteorderHton, Len: 4, Size: 4,
@@ -140,17 +143,17 @@ func (x *expressions) toNetworkOrder() {
 }
 
 func (x *expressions) lookup(negated bool, set setRef) {
-	x.add(put(&x.lookups, expr.Lookup{
+	x.add(appendTo(&x.lookups, expr.Lookup{
 		SourceRegister: register, SetName: set.name, SetID: set.id, Invert: negated,
 	}))
 }
 
 func (x *expressions) verdict(kind expr.VerdictKind, chain string) {
-	x.add(put(&x.verdicts, expr.Verdict{Kind: kind, Chain: chain}))
+	x.add(appendTo(&x.verdicts, expr.Verdict{Kind: kind, Chain: chain}))
 }
 
 func (x *expressions) redirect() {
-	x.add(put(&x.redirects, expr.Redir{
+	x.add(appendTo(&x.redirects, expr.Redir{
 		RegisterProtoMin: register, RegisterProtoMax: register, Flags: natRangeProtoSpecified,
 	}))
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// be and host write numbers as the wire has them.
+// be and host encode numbers in network and in host byte order.
 func be(b ...byte) []byte { return b }
 
 func host(n uint32) []byte { return native.AppendUint32(nil, n) }
@@ -32,9 +32,9 @@ func addrs(prefixes ...string) rules.MatchAddr {
 
 const all = ^uint32(0)
 
-// TestExpressionsAreThoseOfAnotherEncoder compares what each match and each action becomes,
-// attribute by attribute, with what github.com/google/nftables writes for the expressions that nft
-// --debug=netlink shows for the same text.
+// TestExpressionsAreThoseOfAnotherEncoder compares the encoding of each match and each action,
+// attribute by attribute, with github.com/google/nftables's encoding of the expressions that nft
+// --debug=netlink prints for the same text.
 func TestExpressionsAreThoseOfAnotherEncoder(t *testing.T) {
 	meta := func(key expr.MetaKey) expr.Any { return &expr.Meta{Key: key, Register: 1} }
 	load := func(base expr.PayloadBase, offset, length uint32) expr.Any {
@@ -130,7 +130,7 @@ func TestExpressionsAreThoseOfAnotherEncoder(t *testing.T) {
 }
 
 // TestTheLibraryWritesTheSameExpressions compares the bytes of every rule of random rulesets with
-// what github.com/google/nftables writes for the same values.
+// github.com/google/nftables's encoding of the same values.
 func TestTheLibraryWritesTheSameExpressions(t *testing.T) {
 	redirects := AnyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
@@ -187,15 +187,15 @@ func expressionsOf(t *testing.T, r rules.Rule) []byte {
 	return nil
 }
 
-// defaults are the attributes that one encoder may leave out where the other writes zeros.
+// defaults contains the attributes that one encoder may omit where the other writes zeros.
 var defaults = map[string][]uint16{
 	"bitwise": {nftaBitwiseOp},
 	"lookup":  {unix.NFTA_LOOKUP_FLAGS},
 	"counter": {unix.NFTA_COUNTER_BYTES, unix.NFTA_COUNTER_PACKETS},
 }
 
-// describe writes a list of expressions, each with its attributes in ascending order and without
-// defaults: order and defaults differ between encoders.
+// describe formats a list of expressions with sorted attributes and without defaults, because order
+// and defaults differ between encoders.
 func describe(list attributes) []string {
 	var texts []string
 	list.Each(func(_ uint16, value []byte) {

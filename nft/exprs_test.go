@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The methods of this file write single expressions, for rules that only other programs make.
+// The methods of this file encode expressions that only other programs use.
 
 func (e *encoder) one(add func(x *expressions)) {
 	e.exprs.reset()
@@ -36,7 +36,7 @@ func (e *encoder) bitwise(mask, xor []byte) {
 	e.one(func(x *expressions) { x.bitwise(mask, xor) })
 }
 
-func (e *encoder) family(f rules.Family) { e.one(func(x *expressions) { x.isFamily(f) }) }
+func (e *encoder) family(f rules.Family) { e.one(func(x *expressions) { x.matchFamily(f) }) }
 
 func (e *encoder) lookup(negated bool, set setRef) {
 	e.one(func(x *expressions) { x.lookup(negated, set) })

@@ -15,13 +15,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestALostAnswerIsReadBack loses the answer to the first transaction, after the kernel has carried
-// it out and instead.
+// TestALostAnswerIsReadBack loses the answer to the first transaction, after its execution or
+// without it.
 func TestALostAnswerIsReadBack(t *testing.T) {
 	ignore := func([]byte) [][]byte { return nil }
 	for _, row := range []struct {
 		name string
-		// first answers the first transaction, given what the kernel would.
+		// first returns the answer to the first transaction. It receives a function that forwards
+		// the request to the kernel.
 		first func(request []byte, kernel func([]byte) [][]byte) [][]byte
 		want  Outcome
 	}{
@@ -42,7 +43,7 @@ func TestALostAnswerIsReadBack(t *testing.T) {
 				}
 				return kernel(request)
 			})
-			a := newApplier(c.impatient(t), prepared(t, example("exclusions-dual")), ApplyOptions{})
+			a := newApplier(c.withShortTimeout(t), prepared(t, example("exclusions-dual")), ApplyOptions{})
 			if err := a.apply(step{}); err != nil {
 				t.Fatal(err)
 			}
@@ -56,9 +57,9 @@ func TestALostAnswerIsReadBack(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatTheKernelCannotDeliver fills the socket's buffer with answers that nobody reads,
-// so that the kernel has no room for the one that counts. It then reports ENOBUFS, whether it has
-// carried out the transaction or not.
+// TestAnAnswerThatTheKernelCannotDeliver fills the receive buffer with unread answers, so that it
+// has no room for the final answer. The kernel then reports ENOBUFS, whether it has executed the
+// transaction or not.
 func TestAnAnswerThatTheKernelCannotDeliver(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
@@ -87,7 +88,7 @@ func TestAnAnswerThatTheKernelCannotDeliver(t *testing.T) {
 	holds(t, ns, rs)
 }
 
-// flood asks without reading until the answers do not fit.
+// flood sends requests without reading until the answers exceed the buffer.
 func flood(t *testing.T, c *conn) {
 	t.Helper()
 	if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0); err != nil { // the kernel's minimum
@@ -103,8 +104,8 @@ func flood(t *testing.T, c *conn) {
 	}
 }
 
-// TestAFailedTransactionLeavesNoAnswersBehind is about the kernel's habit of answering each message
-// of a batch that it refuses: the next question must not take one of these for its answer.
+// TestAFailedTransactionLeavesNoAnswersBehind covers batches with several rejected messages, each
+// of which the kernel answers: the next request must not receive one of these answers.
 func TestAFailedTransactionLeavesNoAnswersBehind(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
@@ -132,8 +133,8 @@ func TestAFailedTransactionLeavesNoAnswersBehind(t *testing.T) {
 	})
 }
 
-// TestAnInterruptedDumpIsRepeated marks the first answers to each kind of question as interrupted,
-// and drops a part of them.
+// TestAnInterruptedDumpIsRepeated marks the first answers to each kind of request as interrupted,
+// and drops some of them.
 func TestAnInterruptedDumpIsRepeated(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("exclusions-dual")
@@ -168,7 +169,7 @@ func TestAnInterruptedDumpIsRepeated(t *testing.T) {
 	}
 }
 
-// TestADumpThatIsAlwaysInterrupted ends with an error, after a bounded time.
+// TestADumpThatIsAlwaysInterrupted must end with an error, after a bounded time.
 func TestADumpThatIsAlwaysInterrupted(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -194,7 +195,7 @@ func TestADumpThatIsAlwaysInterrupted(t *testing.T) {
 	}
 }
 
-// TestAKernelThatDoesNotAnswerIsNotAskedForever covers silence from the beginning, and from the
+// TestAKernelThatDoesNotAnswerIsNotAskedForever has no answers from the beginning, and from the
 // transaction on.
 func TestAKernelThatDoesNotAnswerIsNotAskedForever(t *testing.T) {
 	for _, answered := range []int32{0, 1} {
@@ -207,7 +208,7 @@ func TestAKernelThatDoesNotAnswerIsNotAskedForever(t *testing.T) {
 				}
 				return kernel(request)
 			})
-			a := newApplier(c.impatient(t), prepared(t, example("sidecar-ipv4")), ApplyOptions{})
+			a := newApplier(c.withShortTimeout(t), prepared(t, example("sidecar-ipv4")), ApplyOptions{})
 			if err := a.apply(step{}); err == nil || !strings.Contains(err.Error(), "the kernel does not answer") {
 				t.Errorf("%v, want that the kernel does not answer", err)
 			}

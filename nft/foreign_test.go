@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// objects are what the rules of this test refer to.
+// objects contains the objects that the rules of this test refer to.
 const objects = `
 	set ports { type inet_service; elements = { 80, 443 }; }
 	set joined { type ipv4_addr; flags interval; auto-merge; elements = { 1.2.3.4, 1.2.3.5 }; }
@@ -29,8 +29,8 @@ const objects = `
 	chain other { }
 `
 
-// foreignRules are rules in the nft command's words, and as the model writes what is read of them;
-// empty for the same words. What is not known must not look as if it were.
+// foreignRules contains rules in nft's syntax with their decoded form, which is empty if it equals
+// the syntax. Unknown expressions must not be decoded as known ones.
 var foreignRules = []struct{ rule, want string }{
 	{"tcp dport 80 accept", ""},
 	{"tcp dport 10-20 accept", ""},
@@ -156,7 +156,7 @@ var foreignNAT = []struct{ rule, want string }{
 	{"tcp dport vmap { 1 : accept, 2 : return }", "tcp dport 1 accept\ntcp dport 2 return"},
 }
 
-// TestForeignRulesAreReadOrUnknown looks at each rule of a table that somebody else made.
+// TestForeignRulesAreReadOrUnknown checks each rule of a table of another program.
 func TestForeignRulesAreReadOrUnknown(t *testing.T) {
 	ns := netnstest.New(t)
 	var filter, nat, want []string
@@ -207,10 +207,10 @@ func expected(rule, want string) string {
 	return want
 }
 
-// reason is why an expression is unknown.
+// reason matches the reason of an unknown expression.
 var reason = regexp.MustCompile(`unknown\((\w+): [^)]*\)`)
 
-// ruleTexts writes the rules of all chains in order, without reasons.
+// ruleTexts formats the rules of all chains in order, without reasons.
 func ruleTexts(rs rules.Ruleset) []string {
 	var texts []string
 	for _, table := range rs.Tables {
@@ -229,7 +229,8 @@ var (
 	listedRule  = regexp.MustCompile(`^\t\t.* # handle (\d+)$`)
 )
 
-// sameHandles wants exactly the rules that the nft command lists, chain by chain and in this order.
+// sameHandles checks that the rules are exactly those that the nft command lists, by chain and in
+// this order.
 func sameHandles(t *testing.T, ns *netns.NS, rs rules.Ruleset) {
 	t.Helper()
 	want, got := map[string][]string{}, map[string][]string{}

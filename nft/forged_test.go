@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A process of the pod may answer in the kernel's place, and before it.
+// A process of the pod may send a forged answer before the kernel's.
 func TestAnswersOfProcessesDoNotCount(t *testing.T) {
 	err := netnstest.New(t).Do(func() error {
 		c, err := dial()

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// FuzzDecodeRule holds that whatever the kernel's rule is, it is read, and nothing of it is lost: a
-// rule with an expression that was not understood says so.
+// FuzzDecodeRule checks that any rule is decoded without loss: a rule with an unsupported
+// expression contains an unknown.
 func FuzzDecodeRule(f *testing.F) {
 	for _, e := range examples {
 		tx, err := Encode(compiled(e.change))
@@ -39,7 +39,7 @@ func FuzzDecodeRule(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, family := range []rules.Family{rules.Inet, rules.IPv4, rules.IPv6} {
 			r := decodeRule(family, sets, data)
-			if hasStranger(data) && !strings.Contains(r.String(), "unknown(") {
+			if hasUnknownName(data) && !strings.Contains(r.String(), "unknown(") {
 				t.Errorf("nothing is unknown in %s", &r)
 			}
 			rs := rules.Ruleset{Tables: []rules.Table{{Family: family, Chains: []rules.Chain{{Rules: []rules.Rule{r}}}}}}
@@ -50,8 +50,7 @@ func FuzzDecodeRule(f *testing.F) {
 	})
 }
 
-// FuzzDecodeSet holds that whatever the elements of a set of intervals are, addresses are read as
-// their keys are.
+// FuzzDecodeSet checks that the addresses of any interval set equal its decoded keys.
 func FuzzDecodeSet(f *testing.F) {
 	for _, elements := range [][]element{
 		{{[]byte{11, 0, 0, 0}, true}, {[]byte{10, 0, 0, 0}, false}},
@@ -80,8 +79,8 @@ func FuzzDecodeSet(f *testing.F) {
 	})
 }
 
-// hasStranger reports whether a rule has an expression whose name means nothing to us.
-func hasStranger(rule attributes) bool {
+// hasUnknownName reports whether a rule has an expression with an unknown name.
+func hasUnknownName(rule attributes) bool {
 	known := []string{
 		"meta", "ct", "payload", "immediate", "bitwise", "byteorder", "cmp", "range", "lookup", "counter", "redir", "tproxy", "match", "target",
 		"nat", "log",
@@ -93,7 +92,7 @@ func hasStranger(rule attributes) bool {
 	return found
 }
 
-// lookupRule is a rule that looks the destination address up in a set.
+// lookupRule returns a rule that looks up the destination address in a set.
 func lookupRule(set string) []byte {
 	e := &encoder{table: &rules.Table{Family: rules.IPv4}}
 	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
@@ -103,8 +102,7 @@ func lookupRule(set string) []byte {
 	return e.buf
 }
 
-// FuzzReceive holds that whatever arrives from the socket is an answer or an error, and that
-// reading comes to an end.
+// FuzzReceive checks that any received data is an answer or an error, and that reading terminates.
 func FuzzReceive(f *testing.F) {
 	for _, seed := range recorded(f) {
 		f.Add(seed)
@@ -130,8 +128,8 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// answering makes recorded messages an answer to the request: with its sequence number, in as many
-// messages as are whole.
+// answering returns the complete messages of a recording as an answer to the request, with its
+// sequence number.
 func answering(request, data []byte) []byte {
 	datagram := append([]byte(nil), data...)
 	for rest := datagram; len(rest) >= unix.NLMSG_HDRLEN; {
@@ -145,7 +143,7 @@ func answering(request, data []byte) []byte {
 	return datagram
 }
 
-// recorded returns what the kernel answers when an example is read.
+// recorded returns the kernel's answers when an example is read.
 func recorded(f *testing.F) [][]byte {
 	f.Helper()
 	if unix.Geteuid() != 0 {

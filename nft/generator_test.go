@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// AnyRedirect draws valid parameters. Half of the values come from few that often meet (a tunnel
-// port that is DNS's, an interface that is rerouted and excluded), the others from all there are.
+// AnyRedirect draws valid parameters. Half of the values come from a few that often coincide (a
+// tunnel port that equals the DNS port, an interface that is both rerouted and excluded), the
+// others from the whole range.
 func AnyRedirect() *rapid.Generator[rules.Redirect] {
 	return rapid.Custom(func(t *rapid.T) rules.Redirect {
 		r := rules.DefaultRedirect()
@@ -88,7 +89,7 @@ func anyPorts() *rapid.Generator[rules.PortRange] {
 		anyRange(rapid.Uint16()))
 }
 
-// anyIDs leaves out the last number, which is no id.
+// anyIDs omits the last number, which is not a valid id.
 func anyIDs() *rapid.Generator[rules.IDRange] {
 	return rapid.OneOf(
 		rapid.SampledFrom([]rules.IDRange{
@@ -112,8 +113,8 @@ func anyRange[T uint16 | uint32](number *rapid.Generator[T]) *rapid.Generator[ru
 	})
 }
 
-// AnyPrefix draws prefixes of both families, with host bits set: near each other, at the ends of
-// the space, or anywhere.
+// AnyPrefix draws prefixes of both families, with host bits set: adjacent ones, ones at the ends of
+// the address space, or any.
 func AnyPrefix() *rapid.Generator[netip.Prefix] {
 	var few []netip.Prefix
 	for _, text := range []string{
@@ -132,7 +133,7 @@ func AnyPrefix() *rapid.Generator[netip.Prefix] {
 	}))
 }
 
-// anyInterface draws prefixes of at most 14 bytes: nft's text has no room for the "*" behind longer
+// anyInterface draws prefixes of at most 14 bytes, because nft has no room for the "*" after longer
 // ones.
 func anyInterface() *rapid.Generator[rules.InterfaceName] {
 	few := rapid.SampledFrom([]rules.InterfaceName{

@@ -33,7 +33,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// examples are parameters with which golden files are made.
+// examples contains the parameters of the golden files.
 var examples = []struct {
 	name   string
 	change func(r *rules.Redirect)
@@ -90,7 +90,7 @@ func captureAll(r *rules.Redirect) {
 	r.InboundExcludePorts = portList("15020,15021,15090")
 }
 
-// compiled returns the ruleset for the default parameters with a change.
+// compiled returns the ruleset of the default parameters after a change.
 func compiled(change func(r *rules.Redirect)) rules.Ruleset {
 	r := rules.DefaultRedirect()
 	change(&r)

@@ -10,15 +10,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestIntervalsOfEveryKindAreReadAsTheyWereApplied lists what a kernel that refuses overlaps, and
-// whose ends of intervals are elements of their own, could get wrong.
+// TestIntervalsOfEveryKindAreReadAsTheyWereApplied has intervals with edge cases: the kernel
+// rejects overlaps, and the ends of intervals are separate elements.
 func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	for _, row := range []struct {
 		name     string
 		prefixes []netip.Prefix
-		// ranges is how many there are in the end, of both families.
+		// ranges is the expected number of ranges of both families.
 		ranges int
 	}{
 		{"overlapping", prefixList("10.0.0.0/8", "10.1.0.0/16", "192.168.0.0/16", "fd00::/8", "fd00:1::/32", "fe80::/10"), 4},
@@ -54,8 +54,8 @@ func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 	}
 }
 
-// TestIntervalsOfRandomNumbersAreReadAsTheyWereApplied is about sets of ports and ids, of which the
-// kernel must compare ids byte by byte.
+// TestIntervalsOfRandomNumbersAreReadAsTheyWereApplied covers sets of ports and ids. The kernel
+// compares ids byte by byte.
 func TestIntervalsOfRandomNumbersAreReadAsTheyWereApplied(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -91,7 +91,7 @@ func TestTenThousandPrefixesOfEachFamilyAreOneTransaction(t *testing.T) {
 	applied(t, ns, rs, Unchanged)
 }
 
-// excluding returns the ruleset that excludes the destinations, in a pod of both families.
+// excluding returns the ruleset that excludes the destinations, in a dual-stack pod.
 func excluding(prefixes ...netip.Prefix) rules.Ruleset {
 	return compiled(func(r *rules.Redirect) {
 		captureAll(r)
@@ -114,7 +114,7 @@ func excluded(rs rules.Ruleset) []rules.MatchAddr {
 	return found
 }
 
-// without lists the prefixes of all IPv4 addresses but one.
+// without returns the prefixes of all IPv4 addresses except one.
 func without(hole netip.Addr) []netip.Prefix {
 	var list []netip.Prefix
 	for bits := 1; bits <= 32; bits++ {
@@ -125,8 +125,8 @@ func without(hole netip.Addr) []netip.Prefix {
 	return list
 }
 
-// manyPrefixes returns the ruleset that excludes n prefixes of each family, none of which touches
-// another; they are numbered from first on.
+// manyPrefixes returns the ruleset that excludes n prefixes of each family, numbered from first, no
+// two of which are adjacent.
 func manyPrefixes(first, n int) rules.Ruleset {
 	var list []netip.Prefix
 	for i := first; i < first+n; i++ {
@@ -135,7 +135,7 @@ func manyPrefixes(first, n int) rules.Ruleset {
 	return excluding(list...)
 }
 
-// prefix4 and prefix6 are every second /24 and /56.
+// prefix4 and prefix6 return every second /24 and /56.
 func prefix4(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(20 + i>>15), byte(i >> 7), byte(i << 1), 0}), 24)
 }

@@ -11,21 +11,22 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// istioTables are the tables that istio-nftables makes, of family inet.
+// istioTables contains the inet tables of istio-nftables.
 var istioTables = []string{"istio-proxy-nat", "istio-proxy-mangle", "istio-proxy-raw"}
 
-// iptablesTables are the tables that iptables-nft makes, of families ip and ip6, as far as
-// istio-iptables writes to them.
+// iptablesTables contains the tables of iptables-nft, of the families ip and ip6, to which
+// istio-iptables adds rules.
 var iptablesTables = []string{"filter", "nat", "mangle", "raw"}
 
-// RemoveIstio deletes what Istio's own programs left in the namespace (nil: the current one), in
-// one transaction: the tables of istio-nftables, and what istio-iptables wrote with iptables-nft;
-// package [istio] says how that is told from others' rules, which keep their order and counters.
-// Tables and built-in chains of iptables stay, also empty. iptables-legacy's tables are not seen
-// here, and routes are those of [github.com/sluice-mesh/sluice/nft/route.PruneIstio].
+// RemoveIstio deletes the rules of Istio's programs in the namespace, in one transaction: the
+// tables of istio-nftables, and the rules and chains that istio-iptables added with iptables-nft.
+// Package [istio] identifies them. Other rules keep their order and counters. RemoveIstio keeps the
+// tables and built-in chains of iptables, even empty ones, and does not access the tables of
+// iptables-legacy. [github.com/sluice-mesh/sluice/nft/route.PruneIstio] removes routes. A nil
+// namespace is the current one.
 //
-// It returns what it deleted, a line each; nothing, and nothing is written, if there is nothing of
-// Istio's. When it returns an error nothing has changed.
+// RemoveIstio returns a line for each deleted object. Without objects of Istio it writes nothing.
+// If it returns an error nothing has changed.
 func RemoveIstio(ns *netns.NS) ([]string, error) {
 	var removed []string
 	err := inside(ns, func() (err error) {
@@ -35,7 +36,7 @@ func RemoveIstio(ns *netns.NS) ([]string, error) {
 	return removed, err
 }
 
-// FindIstio returns what RemoveIstio would delete, a line each, and writes nothing.
+// FindIstio returns a line for each object that RemoveIstio would delete.
 func FindIstio(ns *netns.NS) ([]string, error) {
 	var found istioRemains
 	err := inside(ns, func() error {
@@ -60,7 +61,7 @@ func removeIstio() ([]string, error) {
 		return nil, err
 	}
 	defer c.close()
-	var lines []string // of a transaction of which the answer was lost
+	var lines []string // of a transaction whose answer was lost
 	for range maxAttempts {
 		found, err := c.findIstio()
 		if err != nil {
@@ -73,35 +74,36 @@ func removeIstio() ([]string, error) {
 			return found.lines(), nil
 		}
 		if !isRace(err) {
-			return nil, fmt.Errorf("remove what Istio left: %w", err)
+			return nil, fmt.Errorf("remove the rules of Istio: %w", err)
 		}
 		lines = nil
 		if lost := (*nlmsg.LostError)(nil); errors.As(err, &lost) {
 			lines = found.lines()
 		}
 	}
-	return nil, fmt.Errorf("remove what Istio left: given up after %d attempts, each overtaken by another process", maxAttempts)
+	return nil, fmt.Errorf("remove the rules of Istio: gave up after %d attempts because of concurrent"+
+		" changes by other processes", maxAttempts)
 }
 
-// istioRemains is what Istio left at one generation of the ruleset.
+// istioRemains contains the objects of Istio at one generation of the ruleset.
 type istioRemains struct {
 	generation uint32
-	whole      []rules.Table // of istio-nftables, without their chains
+	whole      []rules.Table // tables of istio-nftables, without their chains
 	shared     []sharedTable
 }
 
-// A sharedTable is one in which others' rules stay.
+// A sharedTable is a table of iptables-nft, which may have other rules too.
 type sharedTable struct {
 	table   rules.Table
 	remains istio.Remains
 }
 
-// IsZero reports whether there is nothing.
+// IsZero reports whether there are no objects of Istio.
 func (f istioRemains) IsZero() bool { return len(f.whole) == 0 && len(f.shared) == 0 }
 
-// findIstio reads the tables that Istio may have written to, and recognises what is Istio's.
+// findIstio reads the tables that Istio may have changed, and identifies the objects of Istio.
 func (c *conn) findIstio() (istioRemains, error) {
-	// That there is none of these tables, as in most pods, takes one question.
+	// If none of these tables exists, as in most pods, one request is enough.
 	if tables, interrupted, err := c.listIstioTables(); err != nil || !interrupted && len(tables) == 0 {
 		return istioRemains{}, err
 	}
@@ -126,7 +128,7 @@ func (c *conn) findIstio() (istioRemains, error) {
 	return remains, err
 }
 
-// listIstioTables returns the names of the tables that Istio may have written to.
+// listIstioTables returns the tables that Istio may have changed, without their chains.
 func (c *conn) listIstioTables() (tables []foundTable, interrupted bool, err error) {
 	tables, interrupted, err = c.listTables(nil)
 	return slices.DeleteFunc(tables, func(t foundTable) bool {
@@ -137,7 +139,7 @@ func (c *conn) listIstioTables() (tables []foundTable, interrupted bool, err err
 	}), interrupted, err
 }
 
-// lines names what is deleted.
+// lines returns a line for each object to delete.
 func (f istioRemains) lines() []string {
 	var lines []string
 	for i := range f.whole {
@@ -149,8 +151,8 @@ func (f istioRemains) lines() []string {
 	return lines
 }
 
-// encode writes the transaction. A chain can go only when no rule jumps to it any more, so all
-// rules go before.
+// encode returns the transaction. It deletes rules before chains, because the kernel rejects the
+// deletion of a chain that is the target of a jump.
 func (f istioRemains) encode() *Transaction {
 	e := newEncoder(f.generation)
 	e.deletes = true

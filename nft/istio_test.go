@@ -39,7 +39,7 @@ func TestRemoveIstioLeavesWhatOthersWrote(t *testing.T) {
 	}
 }
 
-// wantNoIstio wants that nothing is found, and nothing written.
+// wantNoIstio checks that no rules of Istio are found and that nothing is written.
 func wantNoIstio(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	before := istioGeneration(t, ns)
@@ -72,7 +72,7 @@ func istioGeneration(t *testing.T, ns *netns.NS) uint32 {
 func TestRemoveIstioWhereNothingIs(t *testing.T) {
 	ns := netnstest.New(t)
 	wantNoIstio(t, ns)
-	// No table of another name or family is Istio's, and no chain of another name.
+	// Tables of other names or families, and chains of other names, are not Istio's.
 	istiotest.Run(t, ns, `
 add table ip istio-proxy-nat
 add table inet istio-ambient-nat
@@ -127,7 +127,7 @@ COMMIT
 	}
 }
 
-// iptables-nft makes the chains in an order of its own.
+// iptables-nft creates the chains in another order.
 func lineSet(lines []string) map[string]bool {
 	set := map[string]bool{}
 	for _, l := range lines {
@@ -136,7 +136,7 @@ func lineSet(lines []string) map[string]bool {
 	return set
 }
 
-// A reference that iptables cannot have made keeps a chain in place.
+// A reference that iptables cannot create prevents the deletion of a chain.
 func TestRemoveIstioRemovesAllOrNothing(t *testing.T) {
 	c := istiotest.Cases(t, istiotest.NFT)[0]
 	ns := istiotest.Load(t, istiotest.NFT, c)
@@ -151,7 +151,7 @@ func TestRemoveIstioRemovesAllOrNothing(t *testing.T) {
 	}
 }
 
-// A rule that comes after the look is not lost, and what it stands before is looked at again.
+// A rule that is added after the reading is kept, and the table is read again.
 func TestRemoveIstioIsGuarded(t *testing.T) {
 	ns := istiotest.Load(t, istiotest.NFT, istiotest.Cases(t, istiotest.NFT)[0])
 	err := inside(ns, func() error {
@@ -233,7 +233,7 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 	for range 20 {
 		round()
 	}
-	// Sockets are closed in the background.
+	// Sockets are closed asynchronously.
 	eventually(t, "the descriptors are as before", func() bool { return descriptors() <= before }, func() string {
 		return fmt.Sprintf("%d before, %d after", before, descriptors())
 	})

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Keys are values as the kernel compares them, in the packet or in a set. These functions write and
-// read them.
+// Keys are values in the representation in which the kernel compares them with packets or with
+// sets. This file encodes and decodes them.
 
 func portKey(port uint16) []byte { return binary.BigEndian.AppendUint16(nil, port) }
 
@@ -21,7 +21,7 @@ func networkKey(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) 
 
 func addrKey(a netip.Addr) []byte { return a.AsSlice() }
 
-// appendAddr appends addrKey, which makes no garbage.
+// appendAddr appends addrKey without an allocation.
 func appendAddr(key []byte, a netip.Addr) []byte {
 	if a.Is4() {
 		bytes := a.As4()
@@ -31,7 +31,7 @@ func appendAddr(key []byte, a netip.Addr) []byte {
 	return append(key, bytes[:]...)
 }
 
-// interfaceKey is the whole name with its padding, or for a prefix the beginning alone.
+// interfaceKey returns the complete name with its padding, or a prefix without padding.
 func interfaceKey(n rules.InterfaceName) []byte {
 	if n.Prefix {
 		return []byte(n.Name)
@@ -50,7 +50,7 @@ func hasInterval[T uint16 | uint32](ranges []rules.Range[T]) bool {
 	return false
 }
 
-// addrRange reads an interval of addresses.
+// addrRange decodes an interval of addresses.
 func addrRange(first, last []byte) (netipx.IPRange, bool) {
 	a, okA := netip.AddrFromSlice(first)
 	b, okB := netip.AddrFromSlice(last)
@@ -58,7 +58,7 @@ func addrRange(first, last []byte) (netipx.IPRange, bool) {
 	return r, okA && okB && r.IsValid()
 }
 
-// formatKey writes a key for messages to people.
+// formatKey formats a key for error messages.
 func formatKey(key []byte) string {
 	if a, ok := netip.AddrFromSlice(key); ok {
 		return a.String()
@@ -66,7 +66,7 @@ func formatKey(key []byte) string {
 	return fmt.Sprintf("0x%x", key)
 }
 
-// numberKey reads a number of 2 or 4 bytes in network order.
+// numberKey decodes a number of 2 or 4 bytes in network byte order.
 func numberKey[T uint16 | uint32](key []byte) (T, bool) {
 	switch any(T(0)).(type) {
 	case uint16:
@@ -81,7 +81,7 @@ func numberKey[T uint16 | uint32](key []byte) (T, bool) {
 	return 0, false
 }
 
-// hostNumber reads a number of 4 bytes in the machine's order.
+// hostNumber decodes a number of 4 bytes in host byte order.
 func hostNumber(key []byte) (uint32, bool) {
 	if len(key) != 4 {
 		return 0, false

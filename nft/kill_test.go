@@ -12,12 +12,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// alternatives are what the process of this test applies in turn: with other chains, sets and
-// routes.
+// alternatives contains the rulesets that the process of this test applies alternately. They differ
+// in chains, sets and routes.
 var alternatives = []string{"tproxy-dual", "exclusions-dual"}
 
-// TestAnApplierThatIsKilledLeavesAWholeRuleset kills it at a random moment, and begins with an
-// empty namespace every other time.
+// TestAnApplierThatIsKilledLeavesAWholeRuleset kills an applier at a random moment, every other
+// time in an empty namespace.
 func TestAnApplierThatIsKilledLeavesAWholeRuleset(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -34,7 +34,7 @@ func TestAnApplierThatIsKilledLeavesAWholeRuleset(t *testing.T) {
 				p.line(t)
 			}
 		}
-		// An Apply takes about 1 ms; this spends the time without giving up the processor.
+		// An Apply takes about 1 ms. Spin instead of sleeping, which is not precise enough.
 		for begin, wait := time.Now(), time.Duration(random.IntN(3_000))*time.Microsecond; time.Since(begin) < wait; {
 			continue
 		}
@@ -46,7 +46,7 @@ func TestAnApplierThatIsKilledLeavesAWholeRuleset(t *testing.T) {
 		missesNoRoute(t, ns, state)
 		found[state]++
 
-		// The next one mends what is left, be it routes without rules.
+		// The next Apply repairs the state, such as routes without rules.
 		applied(t, ns, example(alternatives[0]), Created, Replaced, Unchanged)
 		holds(t, ns, example(alternatives[0]))
 		if i%2 == 1 {
@@ -59,7 +59,7 @@ func TestAnApplierThatIsKilledLeavesAWholeRuleset(t *testing.T) {
 	t.Log(found)
 }
 
-// applyAlternately applies the alternatives in turn and prints a line before each time.
+// applyAlternately applies the alternatives alternately and prints a line before each Apply.
 func applyAlternately(ns *netns.NS, _ *bufio.Reader, _ []string) error {
 	for i := 0; ; i++ {
 		if _, err := fmt.Println("next"); err != nil {
@@ -71,8 +71,8 @@ func applyAlternately(ns *netns.NS, _ *bufio.Reader, _ []string) error {
 	}
 }
 
-// wholeTable returns which alternative the namespace holds, and wants it to be a whole one or
-// nothing; routes do not count.
+// wholeTable returns the alternative that the namespace has, and fails the test unless it is
+// complete or absent, regardless of routes.
 func wholeTable(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	got, err := Read(ns)
@@ -91,7 +91,7 @@ func wholeTable(t *testing.T, ns *netns.NS) string {
 	return ""
 }
 
-// missesNoRoute wants the namespace to have the routing of the alternative, perhaps with that of
+// missesNoRoute checks that the namespace has the routing of the alternative, possibly with that of
 // the other one.
 func missesNoRoute(t *testing.T, ns *netns.NS, name string) {
 	t.Helper()

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestApplyLeaksNothing counts what the process holds, before and after more than 100 calls of
-// Apply, or 1,000. It does not run beside other tests.
+// TestApplyLeaksNothing counts the resources of the process before and after 100 or 1,000 calls of
+// Apply. It does not run in parallel with other tests.
 func TestApplyLeaksNothing(t *testing.T) {
 	netnstest.RequireRoot(t)
 	round := func(i int) {
@@ -34,7 +34,7 @@ func TestApplyLeaksNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The first ones start threads, and the runtime's poller.
+	// The first calls start threads and the runtime's poller.
 	for i := range 10 {
 		round(i)
 	}
@@ -42,13 +42,13 @@ func TestApplyLeaksNothing(t *testing.T) {
 	for i := range times(40, 400) {
 		round(i)
 	}
-	// Sockets are closed in the background, and the kernel takes its time with namespaces.
+	// Sockets are closed asynchronously, and the kernel destroys namespaces with a delay.
 	var after held
 	eventually(t, "the descriptors and namespaces are as before", func() bool {
 		after = holdings(t)
 		return after.descriptors <= before.descriptors && after.namespaces <= before.namespaces
 	}, func() string { return fmt.Sprintf("%+v, then %+v", before, after) })
-	// The runtime keeps threads that it has once needed.
+	// The runtime keeps its threads.
 	if after.threads > before.threads+10 {
 		t.Errorf("threads: %d, then %d", before.threads, after.threads)
 	}
@@ -68,10 +68,10 @@ func setLoopbackUp(t *testing.T, ns *netns.NS) {
 	}
 }
 
-// held is what a process, and the kernel for it, holds.
+// held contains the resources of a process and of the kernel for it.
 type held struct{ descriptors, threads, namespaces int }
 
-// holdings counts. Namespaces are those that the process's descriptors and threads keep.
+// holdings counts resources. Namespaces are those of the process's descriptors and threads.
 func holdings(t *testing.T) held {
 	t.Helper()
 	count := func(pattern string) int {
@@ -93,7 +93,8 @@ func holdings(t *testing.T) held {
 	return held{count("/proc/self/fd/*"), count("/proc/self/task/*"), len(seen)}
 }
 
-// TestADescriptorAboveAThousandWorks is about select(2), which cannot wait for one from 1024 on.
+// TestADescriptorAboveAThousandWorks covers descriptors from 1024 on, which select(2) does not
+// support.
 func TestADescriptorAboveAThousandWorks(t *testing.T) {
 	ns := netnstest.New(t)
 	var limit unix.Rlimit

@@ -17,12 +17,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// roleVariable names, in the environment of a process that a test starts, the role in which it runs
-// instead of the tests.
+// roleVariable is an environment variable. It makes a process that a test starts run a role instead
+// of the tests.
 const roleVariable = "SLUICE_TEST_ROLE"
 
-// roles are what processes that tests start can do. They work in their own network namespace unless
-// descriptor 3 is another one, and what they print is read by the test. An error ends the process.
+// roles contains the functions of processes that tests start. They run in the namespace of the
+// process, or in that of descriptor 3, and the test reads their output. An error ends the process.
 var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader, args []string) error{
 	"apply what is asked":  applyWhatIsAsked,
 	"apply alternately":    applyAlternately,
@@ -53,7 +53,7 @@ func play(role func(*netns.NS, *bufio.Reader, []string) error) error {
 	return role(ns, bufio.NewReader(os.Stdin), os.Args[1:])
 }
 
-// A process is one that a test has started.
+// A process is a process of a test.
 type process struct {
 	*exec.Cmd
 	stdin  io.WriteCloser
@@ -61,8 +61,8 @@ type process struct {
 	stderr strings.Builder
 }
 
-// start starts a process in a role. Without a namespace it has that of the test, or one of its own
-// if attr says so.
+// start starts a process in a role. Without a namespace the process runs in that of the test, or in
+// a new one if attr specifies it.
 func start(t testing.TB, ns *netns.NS, attr *syscall.SysProcAttr, role string, args ...string) *process {
 	t.Helper()
 	if !slices.Contains(roleNames(), role) {
@@ -128,8 +128,8 @@ func (p *process) line(t testing.TB) string {
 	return strings.TrimSuffix(text, "\n")
 }
 
-// tell writes a line to the process.
-func (p *process) tell(t testing.TB, text string) {
+// writeLine writes a line to the process.
+func (p *process) writeLine(t testing.TB, text string) {
 	t.Helper()
 	if _, err := fmt.Fprintln(p.stdin, text); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Where the fields lie in their headers: base, offset and length (RFC 791, 8200, 9293).
+// payload is the location of a field in its header (RFC 791, 8200, 9293).
 type payload struct{ base, offset, length uint32 }
 
 var (
@@ -34,7 +34,7 @@ func addrField(f rules.Family, side rules.Side) payload {
 	return p
 }
 
-// nfproto is the kernel's number of a family.
+// nfproto returns the kernel's number of a family.
 func nfproto(f rules.Family) uint8 {
 	switch f {
 	case rules.IPv4:
@@ -45,13 +45,13 @@ func nfproto(f rules.Family) uint8 {
 	return unix.NFPROTO_INET
 }
 
-// stateBits are nf_tables' bits of the states (linux/netfilter/nf_conntrack_common.h,
+// stateBits contains nf_tables' bits of the states (linux/netfilter/nf_conntrack_common.h,
 // NF_CT_STATE_BIT).
 var stateBits = [...]uint32{
 	rules.Invalid: 1, rules.Established: 1 << 1, rules.Related: 1 << 2, rules.New: 1 << 3, rules.Untracked: 1 << 6,
 }
 
-// match adds the expressions of a match; set is the set that holds its values, if it needs one.
+// match adds the expressions of a match. set is the set of its values, if it needs one.
 func (x *expressions) match(m rules.Match, set setRef) error {
 	switch m := m.(type) {
 	case rules.MatchInterface:
@@ -66,7 +66,7 @@ func (x *expressions) match(m rules.Match, set setRef) error {
 			x.cmp(m.Not, interfaceKey(m.Names[0]))
 		}
 	case rules.MatchFamily:
-		x.isFamily(m.Family)
+		x.matchFamily(m.Family)
 	case rules.MatchAddr:
 		x.addr(m, set)
 	case rules.MatchProtocol:
@@ -124,13 +124,13 @@ func (x *expressions) match(m rules.Match, set setRef) error {
 		x.bitwise(hostKey(bits), hostKey(0))
 		x.cmp(!m.Not, hostKey(0))
 	default:
-		return fmt.Errorf("the match %s cannot be written in nf_tables", m)
+		return fmt.Errorf("the match %s is not supported in nf_tables", m)
 	}
 	return nil
 }
 
-// isFamily compares the family of the packet.
-func (x *expressions) isFamily(f rules.Family) {
+// matchFamily compares the family of the packet.
+func (x *expressions) matchFamily(f rules.Family) {
 	x.meta(expr.MetaKeyNFPROTO)
 	x.cmp(false, []byte{nfproto(f)})
 }
@@ -172,7 +172,7 @@ func prefixMask(p netip.Prefix) []byte {
 }
 
 // matchRange compares the register with one value or one range, or looks it up in a set. single and
-// interval make the keys of single numbers and of the ends of ranges.
+// interval encode single numbers and the bounds of ranges.
 func matchRange[T uint16 | uint32](
 	x *expressions, negated bool, values []rules.Range[T], set setRef, single, interval func(T) []byte,
 ) {

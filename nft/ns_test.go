@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// tester is what a test and a check of package rapid have in common.
+// tester contains the common methods of a test and of a check of package rapid.
 type tester interface {
 	Helper()
 	Fatal(args ...any)
@@ -22,10 +22,10 @@ type tester interface {
 	Errorf(format string, args ...any)
 }
 
-// long reports whether the long forms of the tests are to run.
+// long reports whether the long forms of the tests are enabled.
 var long = os.Getenv("SLUICE_LONG") == "1"
 
-// times is how often a test repeats what chance decides.
+// times returns the number of repetitions of a randomized test.
 func times(short, inLong int) int {
 	if long {
 		return inLong
@@ -33,7 +33,7 @@ func times(short, inLong int) int {
 	return short
 }
 
-// applied applies the ruleset, wants the outcome, and returns the result.
+// applied applies the ruleset, checks the outcome, and returns the result.
 func applied(t tester, ns *netns.NS, rs rules.Ruleset, want ...Outcome) Result {
 	t.Helper()
 	result, err := Apply(ns, rs)
@@ -49,7 +49,7 @@ func applied(t tester, ns *netns.NS, rs rules.Ruleset, want ...Outcome) Result {
 	return result
 }
 
-// holds wants the namespace to hold exactly the ruleset, as the kernel has it.
+// holds checks that the namespace has exactly the ruleset.
 func holds(t tester, ns *netns.NS, want rules.Ruleset) {
 	t.Helper()
 	got, err := Read(ns)
@@ -69,13 +69,13 @@ func listing(diffs []rules.Difference) string {
 	return strings.Join(lines, "\n")
 }
 
-// nftCommand runs the nft command in the namespace and returns what it prints.
+// nftCommand runs the nft command in the namespace and returns its output.
 func nftCommand(t testing.TB, ns *netns.NS, stdin string, args ...string) string {
 	t.Helper()
 	return command(t, ns, stdin, "nft", args...)
 }
 
-// restore makes one of iptables' commands load the text.
+// restore loads the text with a restore command of iptables.
 func restore(t testing.TB, ns *netns.NS, program, text string) {
 	t.Helper()
 	command(t, ns, text, program)
@@ -98,13 +98,13 @@ func command(t testing.TB, ns *netns.NS, stdin, program string, args ...string) 
 	return string(out)
 }
 
-// load makes the nft command add the text's tables.
+// load adds the text's tables with the nft command.
 func load(t testing.TB, ns *netns.NS, text string) {
 	t.Helper()
 	nftCommand(t, ns, text, "-f", "-")
 }
 
-// generationOf returns the number of the namespace's ruleset, which every change increments.
+// generationOf returns the generation id of the namespace's ruleset.
 func generationOf(t tester, ns *netns.NS) (id uint32) {
 	t.Helper()
 	within(t, ns, func(c *conn) (err error) {
@@ -114,7 +114,7 @@ func generationOf(t tester, ns *netns.NS) (id uint32) {
 	return id
 }
 
-// within opens a socket in the namespace for do.
+// within opens a socket in the namespace and passes it to do.
 func within(t tester, ns *netns.NS, do func(c *conn) error) {
 	t.Helper()
 	err := ns.Do(func() error {
@@ -130,7 +130,7 @@ func within(t tester, ns *netns.NS, do func(c *conn) error) {
 	}
 }
 
-// empty wants the namespace to have no table of any owner and no routing of ours.
+// empty checks that the namespace has no tables and no routing of Sluice.
 func empty(t tester, ns *netns.NS) {
 	t.Helper()
 	all, err := ReadAll(ns)

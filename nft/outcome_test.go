@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestAnErrorBehindTheTransactionComesWithTheOutcome has somebody make the namespace's routes
-// impossible while the rules go in, and hold the lock, so that Apply looks at the routes again.
+// TestAnErrorBehindTheTransactionComesWithTheOutcome makes the namespace's routes impossible during
+// the transaction, and holds the lock, so that Apply checks the routes again.
 func TestAnErrorBehindTheTransactionComesWithTheOutcome(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -32,7 +32,7 @@ func TestAnErrorBehindTheTransactionComesWithTheOutcome(t *testing.T) {
 	want := example("tproxy-dual")
 	a := newApplier(c, prepared(t, want), ApplyOptions{})
 	err := ns.Do(a.run)
-	if err == nil || !strings.HasPrefix(err.Error(), "the rules are in place, but not their routes: ") {
+	if err == nil || !strings.HasPrefix(err.Error(), "the rules are in place, but not all of their routes: ") {
 		t.Errorf("%v, want that the routes are not in place", err)
 	}
 	if got := a.outcome(err); got.Outcome != Created || got.Rules == 0 || got.Bytes == 0 || got.Routes != 5 {
@@ -43,14 +43,14 @@ func TestAnErrorBehindTheTransactionComesWithTheOutcome(t *testing.T) {
 	}
 }
 
-// TestAnErrorTellsWhetherRulesMayBeInPlace loses the answer to the first transaction, carried out
-// or not, and then refuses something.
+// TestAnErrorTellsWhetherRulesMayBeInPlace loses the answer to the first transaction, executed or
+// not, and then rejects a request.
 func TestAnErrorTellsWhetherRulesMayBeInPlace(t *testing.T) {
 	isRead := func(request []byte) bool { return !isBatch(request) }
 	for _, row := range []struct {
 		name string
-		// first reports whether the first transaction reaches the kernel, and refuse what is
-		// refused once it was sent.
+		// first reports whether the first transaction reaches the kernel, and refuse selects the
+		// requests to reject after it.
 		first  bool
 		refuse func(request []byte) bool
 		want   Outcome
@@ -75,7 +75,7 @@ func TestAnErrorTellsWhetherRulesMayBeInPlace(t *testing.T) {
 				}
 				return kernel(request)
 			})
-			a := newApplier(c.impatient(t), prepared(t, example("sidecar-ipv4")), ApplyOptions{})
+			a := newApplier(c.withShortTimeout(t), prepared(t, example("sidecar-ipv4")), ApplyOptions{})
 			err := ns.Do(a.run)
 			if err == nil {
 				t.Fatal("no error")

@@ -7,25 +7,25 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A step leads from what is there to the wanted ruleset.
+// A step is a planned change from the current to the wanted ruleset.
 type step struct {
 	outcome Outcome
-	// transaction is nil if nothing is to be done. Others fail when the ruleset has changed since
-	// they were planned.
+	// transaction is nil if no change is needed. It fails if the ruleset has changed since the
+	// plan.
 	transaction *Transaction
 }
 
-// plan looks at what is there, unless that has just been read, and returns the step that makes the
-// wanted ruleset of it.
+// plan reads the current table, unless the caller has passed a reading, and returns the step to the
+// wanted ruleset.
 func (a *applier) plan() (step, error) {
 	a.count()
-	if s := a.planAfter(); s.transaction != nil {
+	if s := a.planFromLast(); s.transaction != nil {
 		return s, nil
 	}
-	// Of a reading that is of no use nothing stays.
+	// Discard the results of the earlier reading.
 	a.result.Kept, a.found = 0, nil
-	// A first installation needs no complete reading: its transaction fails if the table comes into
-	// being meanwhile.
+	// A first installation needs no complete reading, because its transaction fails if another
+	// process creates the table in the meantime.
 	present, err := a.conn.findOurs()
 	if err != nil {
 		return step{}, err
@@ -44,14 +44,14 @@ func (a *applier) plan() (step, error) {
 		return step{}, errVanished
 	}
 	old := &found.tables[0]
-	if expected.met(old) {
+	if expected.isMet(old) {
 		a.found = []rules.Table{old.Table}
 		return step{Unchanged, nil}, nil
 	}
 	return a.planFrom(old, found.generation)
 }
 
-// planFrom is the step from a table that was read at a generation.
+// planFrom returns the step from a table that was read at a generation.
 func (a *applier) planFrom(old *foundTable, generation uint32) (step, error) {
 	table := &a.want.Tables[0]
 	a.found = []rules.Table{old.Table}
@@ -67,9 +67,10 @@ func (a *applier) planFrom(old *foundTable, generation uint32) (step, error) {
 	return step{Updated, encodeUpdate(table, update, generation)}, nil
 }
 
-// planAfter is the step from what was read before this call: none if there was nothing, or if it
-// needs no transaction, whose refusal would tell that it is no longer so. It is tried once.
-func (a *applier) planAfter() step {
+// planFromLast returns the step from the reading that the caller has passed, without a transaction
+// if there is none. A step without a transaction must not be used, because only the kernel's
+// rejection of a transaction reports that the reading is outdated. The reading is used once.
+func (a *applier) planFromLast() step {
 	last := a.last
 	a.last = Reading{}
 	if len(last.found) != 1 || last.Generation == 0 {
@@ -82,8 +83,8 @@ func (a *applier) planAfter() step {
 	return s
 }
 
-// Plan returns what [Apply] would do to the tables of the namespace now, and the transaction that
-// it would send: nil if none. It reads, and changes nothing.
+// Plan returns the outcome that [Apply] would have for the tables of the namespace, and the
+// transaction that it would send, nil if none. It changes nothing.
 func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
 	p, err := Prepare(rs)
 	if err != nil {
@@ -107,5 +108,5 @@ func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
 	return s.outcome, s.transaction, err
 }
 
-// errVanished reports that the table was deleted between two looks.
-var errVanished = errors.New("the table has gone")
+// errVanished is the error if the table was deleted between two requests.
+var errVanished = errors.New("the table was deleted concurrently")

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// everySecondPort is a list that no ranges shorten.
+// everySecondPort returns a list that cannot be shortened to ranges.
 func everySecondPort(n int) []rules.PortRange {
 	var list []rules.PortRange
 	for i := range n {
@@ -16,8 +16,7 @@ func everySecondPort(n int) []rules.PortRange {
 	return list
 }
 
-// TestManyPortsAreASetOfIntervals has sets on both sides of the limit. Each is read as it was
-// applied.
+// TestManyPortsAreASetOfIntervals has sets on both sides of the limit.
 func TestManyPortsAreASetOfIntervals(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -36,7 +35,7 @@ func TestManyPortsAreASetOfIntervals(t *testing.T) {
 	}
 }
 
-// BenchmarkManyPorts applies ports of which no two are adjacent.
+// BenchmarkManyPorts applies ports no two of which are adjacent.
 func BenchmarkManyPorts(b *testing.B) {
 	for name, n := range map[string]int{"511": 511, "512": 512, "5000": 5000, "20000": 20000} {
 		b.Run(name, func(b *testing.B) {

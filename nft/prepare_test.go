@@ -21,8 +21,8 @@ func prepared(t testing.TB, rs rules.Ruleset) *Prepared {
 	return p
 }
 
-// Many namespaces at once, each of them twice: the batch that they share is as good for the last
-// one as for the first.
+// Apply the ruleset twice to each of many namespaces concurrently: sharing the batch must not
+// affect the results.
 func TestPreparedServesManyNamespaces(t *testing.T) {
 	rs := example("exclusions-dual")
 	p := prepared(t, rs)
@@ -47,7 +47,7 @@ func TestPreparedServesManyNamespaces(t *testing.T) {
 	group.Wait()
 }
 
-// Two namespaces get one and the same slice of bytes.
+// Two namespaces must receive the same slice of bytes.
 func TestPreparedEncodesOnce(t *testing.T) {
 	p := prepared(t, example("sidecar-ipv4"))
 	first, err := p.creation()
@@ -79,8 +79,8 @@ func TestPrepareRefusesOtherTables(t *testing.T) {
 	}
 }
 
-// BeforeChange runs once before a change, while other appliers wait, and not if there is nothing to
-// change. Its error ends Apply with nothing changed.
+// BeforeChange is called once before a change, while other appliers wait, and is not called without
+// a change. If it returns an error, Apply changes nothing.
 func TestBeforeChange(t *testing.T) {
 	rs := example("tproxy-dual")
 	ns := netnstest.New(t)

@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestTheNftCommandListsOurTable shows what an administrator sees: the golden files are to be read.
+// TestTheNftCommandListsOurTable compares the output of the nft command with golden files, which
+// should be readable for administrators.
 func TestTheNftCommandListsOurTable(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
@@ -21,7 +22,7 @@ func TestTheNftCommandListsOurTable(t *testing.T) {
 	}
 }
 
-// TestTheNftCommandLoadsItsOwnListing makes sure that a saved listing restores the rules.
+// TestTheNftCommandLoadsItsOwnListing checks that a saved listing restores the rules.
 func TestTheNftCommandLoadsItsOwnListing(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
@@ -45,8 +46,8 @@ func TestTheNftCommandLoadsItsOwnListing(t *testing.T) {
 	}
 }
 
-// TestTheTextOfARulesetIsTheRuleset holds for whatever parameters there are: the nft command loads
-// what Ruleset.String writes, and it reads back as the same ruleset.
+// TestTheTextOfARulesetIsTheRuleset checks for random parameters that the nft command loads the
+// output of Ruleset.String, and that the result reads back as the same ruleset.
 func TestTheTextOfARulesetIsTheRuleset(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -65,7 +66,7 @@ func TestTheTextOfARulesetIsTheRuleset(t *testing.T) {
 	})
 }
 
-// joined joins the ranges of ports and ids that touch, as the nft command does in anonymous sets.
+// joined merges adjacent ranges of ports and ids, like the nft command in anonymous sets.
 func joined(rs rules.Ruleset) rules.Ruleset {
 	for _, table := range rs.Tables {
 		for _, chain := range table.Chains {

@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestNetAdminAndNetRawAreEnough runs as an istio-init container does: uid 0 in the pod's
-// namespace, with these two capabilities, so that no other namespace can be entered or made.
+// TestNetAdminAndNetRawAreEnough runs like an istio-init container: as uid 0 in the pod's namespace
+// with only these two capabilities, so that it can neither enter nor create another namespace.
 func TestNetAdminAndNetRawAreEnough(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -32,14 +32,14 @@ func TestNetAdminAndNetRawAreEnough(t *testing.T) {
 		}
 	}
 	holds(t, ns, manyPrefixes(1, 5))
-	p.tell(t, "remove")
+	p.writeLine(t, "remove")
 	if got := p.line(t); got != "removed: true" {
 		t.Error(got)
 	}
 	empty(t, ns)
 }
 
-// TestWithoutNetAdminNothingIsPermitted says which capability is missing.
+// TestWithoutNetAdminNothingIsPermitted checks that the error names the missing capability.
 func TestWithoutNetAdminNothingIsPermitted(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -52,7 +52,7 @@ func TestWithoutNetAdminNothingIsPermitted(t *testing.T) {
 	empty(t, ns)
 }
 
-// applyUnprivileged applies to the namespace that it runs in, and prints what becomes of it.
+// applyUnprivileged applies a ruleset to its namespace, and prints the result.
 func applyUnprivileged(_ *netns.NS, stdin *bufio.Reader, _ []string) error {
 	report := func(what string, err error, result any) {
 		switch {
@@ -86,7 +86,7 @@ func applyUnprivileged(_ *netns.NS, stdin *bufio.Reader, _ []string) error {
 	return nil
 }
 
-// startWith starts a process in the namespace, in a role and with exactly the capabilities.
+// startWith starts a process in the namespace with a role and exactly the capabilities.
 func startWith(t *testing.T, ns *netns.NS, capabilities []int, role string) *process {
 	t.Helper()
 	args := []string{role}
@@ -104,8 +104,8 @@ func startWith(t *testing.T, ns *netns.NS, capabilities []int, role string) *pro
 	return p
 }
 
-// giveUpCapabilities becomes a process in the role of the first argument, with the capabilities of
-// the others: those that a process of uid 0 has after it executes a program are its bounding set.
+// giveUpCapabilities executes the role of the first argument with the capabilities of the others.
+// After exec a process of uid 0 has the capabilities of its bounding set.
 func giveUpCapabilities(_ *netns.NS, _ *bufio.Reader, args []string) error {
 	runtime.LockOSThread()
 	kept := map[string]bool{}
@@ -134,7 +134,7 @@ func giveUpCapabilities(_ *netns.NS, _ *bufio.Reader, args []string) error {
 	return syscall.Exec(exe, []string{exe}, os.Environ())
 }
 
-// TestANamespaceOfAnotherUserNamespace is that of a pod with hostUsers: false.
+// TestANamespaceOfAnotherUserNamespace uses a namespace like that of a pod with hostUsers: false.
 func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.NewInUserNS(t)
@@ -150,8 +150,8 @@ func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
 	}
 }
 
-// TestABatchThatIsTooBigSaysWhatToDo sends as root of a user namespace, who may not enlarge the
-// buffer as root may.
+// TestABatchThatIsTooBigSaysWhatToDo sends as root of a user namespace, which may not enlarge the
+// buffer beyond net.core.wmem_max.
 func TestABatchThatIsTooBigSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	netnstest.RequireRoot(t)
@@ -170,8 +170,8 @@ func TestABatchThatIsTooBigSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// sendBig applies a ruleset for which the buffer must be enlarged, then sends what is larger than
-// it can be.
+// sendBig applies a ruleset that needs a larger buffer, and then sends a batch that exceeds the
+// maximum buffer.
 func sendBig(_ *netns.NS, _ *bufio.Reader, _ []string) error {
 	const prefixes = 3000
 	rs := manyPrefixes(0, prefixes)

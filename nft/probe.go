@@ -13,17 +13,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Feature is something that rules need of the kernel.
+// A Feature is a feature of the kernel that rules need.
 type Feature struct {
-	// Name says what it is for.
+	// Name describes the feature.
 	Name string
-	// Option is the kernel's configuration option, and the module if it is built as one. Since is
-	// the first version that has it for tables of family inet (by the kernel's documentation and
-	// history).
+	// Option is the kernel's configuration option, and its module. Since is the first version that
+	// supports the feature in inet tables, according to the kernel's documentation and history.
 	Option, Since string
 }
 
-// The features that every ruleset needs, or some do.
+// The features that some or all rulesets need.
 var (
 	FeatureNetlink  = Feature{"netfilter's netlink interface", "CONFIG_NETFILTER_NETLINK, module nfnetlink", "2.6.14"}
 	FeatureTables   = Feature{"nf_tables with inet tables", "CONFIG_NF_TABLES_INET, module nf_tables", "3.14"}
@@ -39,28 +38,28 @@ var (
 // An UnsupportedError reports that the kernel lacks a feature.
 type UnsupportedError struct {
 	Feature Feature
-	Err     error // the kernel's answer
+	Err     error // the kernel's error
 }
 
-// Error names the feature, the kernel's option and the first version that has it.
+// Error names the feature, the kernel's option and the first version that supports it.
 func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("this kernel does not support %s (%s, Linux %s or later): %v",
 		e.Feature.Name, e.Feature.Option, e.Feature.Since, e.Err)
 }
 
-// Unwrap returns the kernel's answer.
+// Unwrap returns the kernel's error.
 func (e *UnsupportedError) Unwrap() error { return e.Err }
 
-// Support tells of one feature whether the kernel has it: Err is nil, or an UnsupportedError.
+// Support reports whether the kernel supports a feature: Err is nil or an UnsupportedError.
 type Support struct {
 	Feature Feature
 	Err     error
 }
 
-// Probe asks the kernel which features it has, in a namespace of its own that is gone afterwards.
-// It needs CAP_SYS_ADMIN and CAP_NET_ADMIN; without them the error answers IsNotPermitted, and only
-// an Apply can tell. The answer is kept for the life of the process: modules are loaded on demand,
-// and what a kernel cannot do it does not learn.
+// Probe detects the features of the kernel in a temporary namespace. It needs CAP_SYS_ADMIN and
+// CAP_NET_ADMIN; without them [IsNotPermitted] is true for the error, and only Apply can detect a
+// missing feature. The result is cached for the life of the process: the kernel loads modules on
+// demand, and a missing feature cannot appear later.
 func Probe() ([]Support, error) {
 	probed.Lock()
 	defer probed.Unlock()
@@ -118,18 +117,18 @@ func (c *conn) probe() ([]Support, error) {
 		support = append(support, Support{Feature: p.feature})
 	}
 	e.deleteTable(&rules.Table{Name: "no-such-table"})
-	refusals, err := c.offer(e.transaction())
+	rejections, err := c.tryTransaction(e.transaction())
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range refusals {
+	for _, r := range rejections {
 		if IsNotPermitted(r.errno) {
 			return nil, r.errno
 		}
 		for i := range support {
-			// A batch is refused at its beginning when the kernel has none of it.
-			concerned := r.message < len(owner) && i == owner[r.message] || r.message == 0 && i > 0
-			if s := &support[i]; concerned && s.Err == nil {
+			// Without nf_tables the kernel rejects the first message of the batch.
+			affected := r.message < len(owner) && i == owner[r.message] || r.message == 0 && i > 0
+			if s := &support[i]; affected && s.Err == nil {
 				s.Err = &UnsupportedError{Feature: s.Feature, Err: r.errno}
 			}
 		}
@@ -137,19 +136,19 @@ func (c *conn) probe() ([]Support, error) {
 	return support, nil
 }
 
-// A refusal is the kernel's answer to one message of a transaction.
-type refusal struct {
+// A rejection is the kernel's error for a message of a transaction.
+type rejection struct {
 	message int
 	errno   unix.Errno
 }
 
-// offer sends a transaction of which the last message must fail, and returns all refusals but the
-// last.
-func (c *conn) offer(t *Transaction) ([]refusal, error) {
+// tryTransaction sends a transaction whose last message must fail, so that nothing is committed,
+// and returns all rejections except the last.
+func (c *conn) tryTransaction(t *Transaction) ([]rejection, error) {
 	if err := c.send(t.buf); err != nil {
 		return nil, err
 	}
-	var refusals []refusal
+	var rejections []rejection
 	last := len(t.descriptions) - 2
 	for {
 		done, err := c.receive(func(m nlmsg.Message) (bool, error) {
@@ -163,13 +162,13 @@ func (c *conn) offer(t *Transaction) ([]refusal, error) {
 			if int(m.Sequence) == last {
 				return true, nil
 			}
-			refusals = append(refusals, refusal{int(m.Sequence), a.Errno})
-			// The kernel refuses a whole batch at its beginning when it lacks the subsystem or the
-			// caller the right.
+			rejections = append(rejections, rejection{int(m.Sequence), a.Errno})
+			// The kernel rejects the first message without nf_tables or without the capability, and
+			// ignores the rest of the batch.
 			return m.Sequence == 0, nil
 		})
 		if done || err != nil {
-			return refusals, err
+			return rejections, err
 		}
 	}
 }
@@ -189,7 +188,7 @@ func (p featureProbe) table(number int) rules.Table {
 	return rules.Table{Family: rules.Inet, Name: fmt.Sprintf("probe-%d", number), Chains: []rules.Chain{c}}
 }
 
-// probes has one probe for each feature except netlink itself.
+// probes returns one probe for each feature except netlink itself.
 func probes() []featureProbe {
 	return []featureProbe{
 		{FeatureTables, rules.Base{Type: rules.Filter, Hook: rules.Output}, rules.Rule{}},
@@ -220,10 +219,11 @@ func probes() []featureProbe {
 	}
 }
 
-// diagnose adds to a refusal which feature the kernel lacks, if it can be found out.
+// diagnose adds the missing features of the kernel to the error of a rejected transaction, if Probe
+// can detect them.
 func diagnose(err error) error {
-	var refused *KernelError
-	if !errors.As(err, &refused) || isRace(err) || IsNotPermitted(err) {
+	var kernelErr *KernelError
+	if !errors.As(err, &kernelErr) || isRace(err) || IsNotPermitted(err) {
 		return err
 	}
 	features, probeErr := Probe()

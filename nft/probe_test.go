@@ -63,7 +63,7 @@ func TestAProbeLeavesNoTrace(t *testing.T) {
 	}, func() string { return "" })
 }
 
-// TestAMissingFeatureIsNamed answers in place of kernels that lack something, what they would.
+// TestAMissingFeatureIsNamed simulates the answers of kernels that lack features.
 func TestAMissingFeatureIsNamed(t *testing.T) {
 	ns := netnstest.New(t)
 	everything := []Feature{
@@ -71,7 +71,7 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 	}
 	for _, row := range []struct {
 		name string
-		// refuses reports whether the kernel refuses a message about a table of the probe.
+		// refuses reports whether the kernel rejects a message about a table of the probe.
 		refuses func(msg uint16, table string) bool
 		errno   unix.Errno
 		missing []Feature
@@ -133,17 +133,17 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 	}
 	c := scripted(t, nil, func([]byte, func([]byte) [][]byte) [][]byte { return [][]byte{refusalOf(0, unix.EPERM, 0)} })
 	if _, err := c.probe(); !IsNotPermitted(err) || IsNotSupported(err) {
-		t.Errorf("%v, want that it is not permitted", err)
+		t.Errorf("%v, want a permission error", err)
 	}
 }
 
-// tableOf is the table with which a feature is probed.
+// tableOf returns the table that probes a feature.
 func tableOf(f Feature) string {
 	i := slices.IndexFunc(probes(), func(p featureProbe) bool { return p.feature == f })
 	return probes()[i].table(i + 1).Name
 }
 
-// tableName returns the table that a message is about: chains, rules and sets have it in the same
+// tableName returns the table of a message. Chains, rules and sets have its name in the same
 // attribute.
 func tableName(body []byte) string {
 	if len(body) < 4 {

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestRulesOfProgramsAreRead loads what programs have made of which testdata/programs/README.md
-// tells, and lists what of it the model has no word for.
+// TestRulesOfProgramsAreRead loads the recorded rules of programs (see
+// testdata/programs/README.md), and lists the expressions that the model cannot represent.
 func TestRulesOfProgramsAreRead(t *testing.T) {
 	got := new(strings.Builder)
 	for _, file := range programFiles(t, filepath.Join("testdata", "programs", "*.nft")) {
@@ -27,8 +27,8 @@ func TestRulesOfProgramsAreRead(t *testing.T) {
 	golden(t, "programs", got.String())
 }
 
-// TestRulesOfProgramsAreReadFromXtables does so with the rules that iptables-nft makes of others,
-// which compat/save has.
+// TestRulesOfProgramsAreReadFromXtables does the same with the rules that iptables-nft creates from
+// the recordings of compat/save.
 func TestRulesOfProgramsAreReadFromXtables(t *testing.T) {
 	got := new(strings.Builder)
 	saved := filepath.Join("..", "compat", "save", "testdata", "programs", "*.save")
@@ -63,7 +63,7 @@ func contents(t *testing.T, file string) string {
 	return string(data)
 }
 
-// listUnknowns writes what is unknown of a namespace's tables.
+// listUnknowns lists the unknown expressions of a namespace's tables.
 func listUnknowns(t *testing.T, w *strings.Builder, name string, ns *netns.NS) {
 	t.Helper()
 	rs, err := ReadAll(ns)
@@ -74,8 +74,8 @@ func listUnknowns(t *testing.T, w *strings.Builder, name string, ns *netns.NS) {
 	w.WriteString(name + "\n" + rulestest.Unknowns(rs.Tables) + "\n")
 }
 
-// makeWhatRulesName makes the sets of addresses and the counters outside of the tables without
-// which the kernel refuses rules.
+// makeWhatRulesName creates the ipsets and the nfacct counters without which the kernel rejects the
+// rules.
 func makeWhatRulesName(t *testing.T, ns *netns.NS, text string) {
 	t.Helper()
 	err := ns.Do(func() error {
@@ -88,8 +88,8 @@ func makeWhatRulesName(t *testing.T, ns *netns.NS, text string) {
 			}
 			switch word {
 			case "--match-set":
-				// The last word of the rule's match is src, dst or a list of them, one for each
-				// part of an element.
+				// The last word of the match is src, dst or a comma-separated list, with one item
+				// for each part of an element.
 				kind := "hash:net"
 				if strings.Contains(words[i+2], ",") {
 					kind = "hash:ip,port"
@@ -113,7 +113,7 @@ func makeWhatRulesName(t *testing.T, ns *netns.NS, text string) {
 	}
 }
 
-// makeCounter makes a counter of nfnetlink_acct, as "nfacct add" does
+// makeCounter creates a counter of nfnetlink_acct, like "nfacct add"
 // (linux/netfilter/nfnetlink_acct.h).
 func makeCounter(name string) error {
 	const nfnlMsgAcctNew, nfacctName = 0, 1

@@ -16,40 +16,40 @@ import (
 // ourFamily is the family of the table that Sluice owns, rules.TableName.
 const ourFamily = rules.Inet
 
-// Read returns our table and our routing as the kernel has them: without tables if ours does not
-// exist. The tables are of one moment, also while others write. What the model has no word for is
-// [rules.Unknown].
+// Read returns the table and the routing of Sluice in the namespace, without tables if the table
+// does not exist. The table is consistent, even if other processes change it during the reading.
+// Expressions that the model cannot represent become [rules.Unknown].
 func Read(ns *netns.NS) (rules.Ruleset, error) {
 	r, err := ReadSince(ns, 0, rules.Routing{})
 	return r.Ruleset, err
 }
 
-// A Reading is what a namespace has of ours.
+// A Reading is the result of reading a namespace.
 type Reading struct {
 	rules.Ruleset
-	// Generation is the number of the tables' state; 0 if it is not known.
+	// Generation is the generation id of the tables, 0 if unknown.
 	Generation uint32
-	// Elsewhere are the chains that [ReadAllTables] has found beside those of Ruleset, or that it
-	// cannot say all about.
+	// Elsewhere contains the base chains that [ReadAllTables] has found and that Ruleset cannot
+	// represent, or not completely.
 	Elsewhere []HookedChain
-	// in is the namespace, and found are its tables, with what else a plan needs to know of them.
+	// in is the namespace, and found contains its tables with the additional data for a plan.
 	in    netns.ID
 	found []foundTable
 }
 
-// ReadSince is [Read] for those who have read before, at a generation of this namespace's
-// nf_tables, of which every change has a number of its own. If it is that of now still, the tables
-// are left out: they are the same. The routing is the one that was read before, if a quick look
-// shows that, and is read otherwise.
+// ReadSince is [Read] after an earlier reading of the namespace. Every change of nf_tables
+// increments the generation. If the generation has not changed, ReadSince omits the tables, which
+// are unchanged. It returns the given routing if a fast check confirms it, and reads the routing
+// otherwise.
 func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Reading, error) {
-	again := func() (rules.Routing, error) {
-		// A quick look does not see what others have in the tables of policy routes.
+	readRouting := func() (rules.Routing, error) {
+		// The fast check ignores foreign routes in the tables of policy routes.
 		if generation != 0 && len(routing.Policies) == 0 && route.Holds(routing) {
 			return routing, nil
 		}
 		return route.Read(nil)
 	}
-	return read(ns, again, func(c *conn) (snapshot, error) {
+	return read(ns, readRouting, func(c *conn) (snapshot, error) {
 		if generation != 0 {
 			if same, err := c.isGeneration(generation); same || err != nil {
 				return snapshot{generation: generation}, err
@@ -63,18 +63,19 @@ func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Reading,
 	})
 }
 
-// ReadAll returns every table of the families ip, ip6 and inet, of every owner, and our routing. A
-// verdict map is several rules, all with the handle of the one. The table made last comes first: so
-// the kernel runs chains of equal priority unless somebody has added one to an older table since
-// (nf_hook_entries_grow in net/netfilter/core.c), and [rules.Ruleset.BaseChains] with it; of those
-// of one table the order is certain.
+// ReadAll returns all tables of the families ip, ip6 and inet, and the routing of Sluice. A rule
+// with a verdict map becomes several rules with the same handle. Tables are in reverse order of
+// their creation. This is the order in which the kernel calls their chains of equal priority,
+// unless a chain was added to an older table later (nf_hook_entries_grow in net/netfilter/core.c),
+// and the order of [rules.Ruleset.BaseChains]. The order of the chains of one table is always
+// correct.
 func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
 	r, err := ReadAllTables(ns)
 	return r.Ruleset, err
 }
 
-// ReadAllTables is [ReadAll] that also names the base chains with rules that are not among those of
-// the ruleset, and those at devices, which are.
+// ReadAllTables is like [ReadAll], but also returns the base chains of other families and the base
+// chains that are attached to devices, in Elsewhere.
 func ReadAllTables(ns *netns.NS) (Reading, error) {
 	routing := func() (rules.Routing, error) { return route.Read(nil) }
 	var others elsewhere
@@ -121,13 +122,13 @@ func read(
 	return r, err
 }
 
-// A snapshot is the tables at one generation.
+// A snapshot contains the tables at one generation.
 type snapshot struct {
 	generation uint32
 	tables     []foundTable
 }
 
-// readOurs reads our table, which has been found, if it still is there.
+// readOurs reads the table of Sluice, which findOurs has found, if it still exists.
 func (c *conn) readOurs(found *foundTable, expected *expectation) (snapshot, error) {
 	if found == nil {
 		return snapshot{}, nil
@@ -139,10 +140,11 @@ func (c *conn) readOurs(found *foundTable, expected *expectation) (snapshot, err
 			}
 		}
 		ours := *found
-		found = nil // a second reading may find another
+		found = nil // a repeated reading must find the table again
 		tables, interrupted, err = c.readTables([]foundTable{ours}, expected, nil)
 		if errors.Is(err, unix.ENOENT) || err == nil && len(tables[0].Chains) == 0 {
-			// Either it has gone, perhaps before this reading began, or somebody has made it empty.
+			// The table was deleted, possibly before this reading, or another process has emptied
+			// it.
 			if again, findErr := c.findOurs(); again == nil {
 				return nil, interrupted, findErr
 			}
@@ -151,29 +153,33 @@ func (c *conn) readOurs(found *foundTable, expected *expectation) (snapshot, err
 	})
 }
 
-// maxReads bounds how often a reading is repeated because somebody wrote meanwhile. A reading takes
-// a fraction of a millisecond, unless a process of the pod has made ten thousands of rules: then
-// maxReadTime bounds it.
+// maxReads bounds the repetitions of a reading because of concurrent changes. A reading takes a
+// fraction of a millisecond. If a process of the pod has added tens of thousands of rules it takes
+// longer, and maxReadTime bounds the repetitions.
 const (
 	maxReads    = 1000
 	maxReadTime = 3 * time.Second
 )
 
-// maxReadSize bounds what is read, and so the memory for it: rules have some 250 bytes each,
-// prefixes in sets 40. Whoever may change rules in a pod could make its reader large otherwise.
+// maxReadSize bounds the size of a reading and the memory for it. A rule takes about 250 bytes, and
+// a prefix in a set 40. Without a bound, a process of the pod could exhaust the memory of the
+// reader.
 const maxReadSize = 64 << 20
 
-// errTooLong reports that there is more.
-var errTooLong = errors.New("the nftables rules are more than can be read: their owner has made hundreds of thousands of them")
+// errTooLong is the error if maxReadSize is exceeded.
+var errTooLong = errors.New("the nftables rules exceed the limit of 64 MiB")
 
-// errBusy reports that the ruleset kept changing.
-var errBusy = errors.New("the nftables ruleset changed during each of many readings: another process writes without pause")
+// errBusy is the error if the ruleset changes during all readings.
+var errBusy = errors.New("the nftables ruleset changed during each of many readings:" +
+	" another process changes it continuously")
 
-// consistent repeats a reading until nobody has written during it. A dump of several answers is not
-// atomic in the kernel, and the number of a new generation does not change at the same instant as
-// what dumps show. Hence the wait, before and after, until no transaction is under way.
-func (c *conn) consistent(read func() (tables []foundTable, interrupted bool, err error)) (snapshot, error) {
-	// In a pod's namespace half of the number is mostly all of it, which saves a question.
+// consistent repeats a reading until there is no concurrent change. Dumps are not atomic in the
+// kernel, and the generation does not change atomically with the objects that dumps return.
+// Therefore consistent waits before and after the reading until no transaction is in progress.
+func (c *conn) consistent(
+	read func() (tables []foundTable, interrupted bool, err error),
+) (snapshot, error) {
+	// The lower half usually equals the generation in a pod's namespace, which saves a request.
 	generation := uint32(c.lastGeneration)
 	begin := time.Now()
 	for reads := 0; reads < maxReads && time.Since(begin) < maxReadTime; reads++ {
@@ -183,24 +189,24 @@ func (c *conn) consistent(read func() (tables []foundTable, interrupted bool, er
 				return snapshot{}, err
 			}
 		}
-		now, err := c.isGeneration(generation)
+		current, err := c.isGeneration(generation)
 		if err != nil {
 			return snapshot{}, err
 		}
-		if !now {
+		if !current {
 			generation = 0
 			continue
 		}
 		tables, interrupted, err := read()
-		// A set that disappears between two requests is a change like any other.
+		// ENOENT: a set was deleted between two requests, which is a concurrent change.
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return snapshot{}, err
 		}
-		still, genErr := c.isGeneration(generation)
+		unchanged, genErr := c.isGeneration(generation)
 		if genErr != nil {
 			return snapshot{}, genErr
 		}
-		if still && !interrupted {
+		if unchanged && !interrupted {
 			return snapshot{generation, tables}, err
 		}
 		generation = 0
@@ -208,8 +214,8 @@ func (c *conn) consistent(read func() (tables []foundTable, interrupted bool, er
 	return snapshot{}, errBusy
 }
 
-// listTables returns the names of all tables of the families that we know, and gives all tables to
-// others unless that is nil.
+// listTables returns all tables of the families of the model, without their chains, and adds all
+// tables to others unless that is nil.
 func (c *conn) listTables(others *elsewhere) (tables []foundTable, interrupted bool, err error) {
 	interrupted, err = c.dump(unix.NFT_MSG_GETTABLE, rules.Inet, nil, func(family uint8, a attributes) {
 		if others != nil {
@@ -222,9 +228,11 @@ func (c *conn) listTables(others *elsewhere) (tables []foundTable, interrupted b
 	return tables, interrupted, err
 }
 
-// dump asks for a list and gives the family and attributes of each entry.
-func (c *conn) dump(msg int, family rules.Family, attrs func(*messages), do func(family uint8, a attributes)) (bool, error) {
-	interrupted, err := c.request(msg, unix.NLM_F_DUMP, family, attrs, do)
+// dump requests a list and calls do with the family and attributes of each object.
+func (c *conn) dump(
+	msg int, family rules.Family, attrs func(*messages), do func(family uint8, a attributes),
+) (interrupted bool, err error) {
+	interrupted, err = c.request(msg, unix.NLM_F_DUMP, family, attrs, do)
 	if err != nil {
 		err = explainRead("list "+dumpNames[msg], err)
 	}
@@ -236,12 +244,14 @@ var dumpNames = [...]string{
 	unix.NFT_MSG_GETSET: "sets", unix.NFT_MSG_GETSETELEM: "elements",
 }
 
-// readTables fills the tables with their chains and rules. It gives the chains of all tables to
-// others unless that is nil.
-func (c *conn) readTables(tables []foundTable, expected *expectation, others *elsewhere) (_ []foundTable, interrupted bool, err error) {
-	var faults []error
+// readTables reads the chains and rules of the tables. It adds the chains of all tables to others
+// unless that is nil.
+func (c *conn) readTables(
+	tables []foundTable, expected *expectation, others *elsewhere,
+) (_ []foundTable, interrupted bool, err error) {
+	var errs []error
 	expected.begin()
-	room := cmp.Or(c.most, maxReadSize)
+	room := cmp.Or(c.maxSize, maxReadSize)
 	expansion := maxExpansion
 	list := func(msg int, family rules.Family, attrs func(*messages), do func(uint8, attributes)) {
 		if room < 0 {
@@ -253,9 +263,9 @@ func (c *conn) readTables(tables []foundTable, expected *expectation, others *el
 			}
 		})
 		interrupted = interrupted || again
-		faults = append(faults, err)
+		errs = append(errs, err)
 		if room < 0 {
-			faults = append(faults, errTooLong)
+			errs = append(errs, errTooLong)
 		}
 	}
 	find := func(family uint8, name string) *foundTable {
@@ -277,13 +287,13 @@ func (c *conn) readTables(tables []foundTable, expected *expectation, others *el
 	})
 	for i := range tables {
 		t := &tables[i]
-		ofTable := func(attr uint16) func(*messages) {
+		tableName := func(attr uint16) func(*messages) {
 			return func(m *messages) { m.text(attr, t.Name) }
 		}
 		sets := setDecoder{}
 		t.elements = map[string]int{}
 		var names []string
-		list(unix.NFT_MSG_GETSET, t.Family, ofTable(unix.NFTA_SET_TABLE), func(_ uint8, a attributes) {
+		list(unix.NFT_MSG_GETSET, t.Family, tableName(unix.NFTA_SET_TABLE), func(_ uint8, a attributes) {
 			name := a.Text(unix.NFTA_SET_NAME)
 			sets[name] = decodeSet(a)
 			sets[name].table = t.Family.String() + " " + t.Name
@@ -299,17 +309,17 @@ func (c *conn) readTables(tables []foundTable, expected *expectation, others *el
 			}, func(_ uint8, a attributes) { sets[name].addElements(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) })
 			t.elements[name] = sets[name].size()
 		}
-		t.UnusedSets = slices.Clone(t.namedSets) // so far
-		var chain *rules.Chain                   // of the rule before, mostly
+		t.UnusedSets = slices.Clone(t.namedSets) // removeUsed removes the used ones
+		var chain *rules.Chain                   // of the previous rule
 		var raw []rawRule
-		list(unix.NFT_MSG_GETRULE, t.Family, ofTable(unix.NFTA_RULE_TABLE), func(_ uint8, a attributes) {
+		list(unix.NFT_MSG_GETRULE, t.Family, tableName(unix.NFTA_RULE_TABLE), func(_ uint8, a attributes) {
 			if chain == nil || !a.HasText(unix.NFTA_RULE_CHAIN, chain.Name) {
 				chain = t.Chain(a.Text(unix.NFTA_RULE_CHAIN))
 			}
 			if chain == nil || !a.HasText(unix.NFTA_RULE_TABLE, t.Name) {
 				return
 			}
-			t.used(a.Get(unix.NFTA_RULE_EXPRESSIONS))
+			t.removeUsed(a.Get(unix.NFTA_RULE_EXPRESSIONS))
 			if t.splits {
 				raw = append(raw, rawRule{chain, slices.Clone(a)})
 				return
@@ -322,7 +332,7 @@ func (c *conn) readTables(tables []foundTable, expected *expectation, others *el
 		})
 		decodeRaw(t.Family, sets, raw, &expansion)
 	}
-	return tables, interrupted, errors.Join(faults...)
+	return tables, interrupted, errors.Join(errs...)
 }
 
 // A rawRule is a rule before it is decoded.
@@ -331,8 +341,8 @@ type rawRule struct {
 	attrs attributes
 }
 
-// decodeRaw decodes rules and adds them to their chains. All are looked at before: one may change a
-// set that another looks something up in.
+// decodeRaw decodes rules and adds them to their chains. It first marks the sets that any of the
+// rules changes, because other rules may look up in them.
 func decodeRaw(family rules.Family, sets setDecoder, raw []rawRule, room *int) {
 	for _, r := range raw {
 		attributes(r.attrs.Get(unix.NFTA_RULE_EXPRESSIONS)).Each(func(_ uint16, value []byte) {
@@ -350,7 +360,7 @@ func decodeRaw(family rules.Family, sets setDecoder, raw []rawRule, room *int) {
 	}
 }
 
-// familyOf is the family of a kernel's number, if it is one that we know.
+// familyOf returns the family with the kernel's number, and whether the model supports it.
 func familyOf(nfproto uint8) (rules.Family, bool) {
 	switch nfproto {
 	case unix.NFPROTO_INET:

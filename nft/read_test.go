@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestIstiosTablesAreKnownToTheModel reads what istio-nftables (1.29) writes, as the nft command
-// lists it.
+// TestIstiosTablesAreKnownToTheModel reads the tables of istio-nftables (1.29) from a listing of
+// the nft command.
 func TestIstiosTablesAreKnownToTheModel(t *testing.T) {
 	for _, name := range []string{"istio-everything-dual", "istio-tproxy-dual"} {
 		t.Run(name, func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestIstiosTablesAreKnownToTheModel(t *testing.T) {
 	}
 }
 
-// TestRecordedTablesOfIstioAreKnownToTheModel reads recorded runs of istio-nftables, which are not
+// TestRecordedTablesOfIstioAreKnownToTheModel reads recordings of istio-nftables, which are not
 // part of this repository.
 func TestRecordedTablesOfIstioAreKnownToTheModel(t *testing.T) {
 	dir := os.Getenv("SLUICE_GOLDEN")
@@ -55,7 +55,8 @@ func TestRecordedTablesOfIstioAreKnownToTheModel(t *testing.T) {
 	}
 }
 
-// known loads a text into the namespace and wants nothing of it to be unknown or missing.
+// known loads a text into the namespace and checks that the ruleset has no unknown or missing
+// parts.
 func known(t *testing.T, ns *netns.NS, text string) rules.Ruleset {
 	t.Helper()
 	load(t, ns, text)
@@ -72,8 +73,7 @@ func known(t *testing.T, ns *netns.NS, text string) rules.Ruleset {
 	return rs
 }
 
-// TestXtablesRulesAreReadInOrder loads rules of iptables-nft, some of which nf_tables has no
-// expression for.
+// TestXtablesRulesAreReadInOrder loads rules of iptables-nft, some of which use xtables extensions.
 func TestXtablesRulesAreReadInOrder(t *testing.T) {
 	ns := netnstest.New(t)
 	restore(t, ns, "iptables-nft-restore", `*nat
@@ -105,7 +105,7 @@ COMMIT
 	}
 }
 
-// TestATableThatIsSwitchedOffIsNotReadAsIfItWorked is about the flag dormant: the kernel calls none
+// TestATableThatIsSwitchedOffIsNotReadAsIfItWorked covers the flag dormant: the kernel calls none
 // of the table's chains.
 func TestATableThatIsSwitchedOffIsNotReadAsIfItWorked(t *testing.T) {
 	ns := netnstest.New(t)
@@ -133,7 +133,7 @@ func TestATableThatIsSwitchedOffIsNotReadAsIfItWorked(t *testing.T) {
 	}
 }
 
-// TestTablesOfOthersStayAsTheyAre holds for every operation on ours.
+// TestTablesOfOthersStayAsTheyAre covers every operation on the table of Sluice.
 func TestTablesOfOthersStayAsTheyAre(t *testing.T) {
 	ns := netnstest.New(t)
 	load(t, ns, "table ip sluice {\n chain c {\n type filter hook input priority 0;\n counter\n }\n }\n"+
@@ -155,8 +155,7 @@ func TestTablesOfOthersStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestTablesThatHaveNotChangedAreNotReadAgain: the kernel's number of the generation says whether
-// they have.
+// TestTablesThatHaveNotChangedAreNotReadAgain checks that an unchanged generation avoids a reading.
 func TestTablesThatHaveNotChangedAreNotReadAgain(t *testing.T) {
 	ns := netnstest.New(t)
 	load(t, ns, "table inet sluice { chain nat-output { counter accept; }; }")
@@ -176,7 +175,7 @@ func TestTablesThatHaveNotChangedAreNotReadAgain(t *testing.T) {
 	}
 }
 
-// The memory of whoever reads a pod's rules is not for the pod to fill.
+// A pod must not be able to exhaust the memory of a reader of its rules.
 func TestNoMoreIsReadThanThereIsRoomFor(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -186,7 +185,7 @@ func TestNoMoreIsReadThanThereIsRoomFor(t *testing.T) {
 			most int
 			want error
 		}{{10 << 10, errTooLong}, {100 << 10, nil}} {
-			c.most = row.most
+			c.maxSize = row.most
 			found, err := c.findOurs()
 			if err != nil {
 				return err

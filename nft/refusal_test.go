@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// insert returns a ruleset with routes, and with a rule more in the middle of a chain.
+// insert returns a ruleset with routes, and with an additional rule in the middle of a chain.
 func insert(chain string, r rules.Rule) rules.Ruleset {
 	rs := example("tproxy-dual")
 	c := rs.Tables[0].Chain(chain)
@@ -26,10 +26,10 @@ func insert(chain string, r rules.Rule) rules.Ruleset {
 	return rs
 }
 
-// refused returns a ruleset with routes that the kernel refuses.
+// refused returns a ruleset with routes that the kernel rejects.
 func refused() rules.Ruleset { return insert("mangle-output", action(rules.RedirectTo{Port: 1})) }
 
-// overlapping is what NormaliseAddrs would never return.
+// overlapping contains ranges that NormaliseAddrs would never return.
 func overlapping(set string) rules.Rule {
 	ranges := make([]netipx.IPRange, 0, 3000)
 	for i := range cap(ranges) {
@@ -43,8 +43,8 @@ func overlapping(set string) rules.Rule {
 	}
 }
 
-// TestARefusalNamesWhatWasRefusedAndChangesNothing applies rulesets that the kernel refuses, over
-// nothing and over another one.
+// TestARefusalNamesWhatWasRefusedAndChangesNothing applies rulesets that the kernel rejects, to an
+// empty namespace and over another ruleset.
 func TestARefusalNamesWhatWasRefusedAndChangesNothing(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -93,7 +93,7 @@ func TestARefusalNamesWhatWasRefusedAndChangesNothing(t *testing.T) {
 	}
 }
 
-// refuses wants the error, and the namespace to be as before to the byte.
+// refuses checks the error, and that the namespace is unchanged to the byte.
 func refuses(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errno, want []string) {
 	t.Helper()
 	before, generation, routing := nftCommand(t, ns, "", "-a", "list", "ruleset"), generationOf(t, ns), routes(t, ns)
@@ -133,7 +133,8 @@ func routes(t *testing.T, ns *netns.NS) rules.Routing {
 	return routing
 }
 
-// TestANamespaceWithoutIPv6 is one where a sysctl has disabled it, while the parameters ask for it.
+// TestANamespaceWithoutIPv6 uses a namespace in which a sysctl disables IPv6, with parameters that
+// enable it.
 func TestANamespaceWithoutIPv6(t *testing.T) {
 	ns := netnstest.New(t)
 	err := ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/all/disable_ipv6", []byte("1"), 0) })
@@ -149,7 +150,7 @@ func TestANamespaceWithoutIPv6(t *testing.T) {
 	applied(t, ns, example("sidecar-ipv4"), Created)
 }
 
-// TestApplyTakesOnlyOurTable holds for what a caller could mean otherwise.
+// TestApplyTakesOnlyOurTable has rulesets with other tables, which Apply must reject.
 func TestApplyTakesOnlyOurTable(t *testing.T) {
 	ns := netnstest.New(t)
 	two := example("sidecar-ipv4")

@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// RemoveRules deletes our table and leaves the routes, for a caller whose rules elsewhere need
-// these. It reports whether there was a table. Unlike [Remove] it waits neither for appliers nor
-// for the kernel to give the memory back.
+// RemoveRules deletes the table of Sluice and keeps the routes, for a caller whose rules in another
+// backend need them. It reports whether the table existed. Unlike [Remove], it does not wait for
+// the lock of the namespace, nor until the kernel has freed the deleted objects.
 func RemoveRules(ns *netns.NS) (bool, error) {
 	removed := false
 	err := inside(ns, func() error {

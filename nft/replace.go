@@ -7,19 +7,20 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// encodeReplacement makes the table that was found into the wanted one. Chains that stay attached
-// as they are keep their place and only get other rules. Were they created anew, a packet that is
-// on its way through a hook while the kernel commits would meet both: the new one before it is
-// filled and the old one after it is emptied, and not be captured (of 20 million packets sent while
-// a table was deleted and created a million times, some 150 passed so); or both while they are
-// filled, and a TPROXY rule that comes second takes the mark that the first has set for the proxy's
-// own, so that the connection hangs. Neither happens where the chain stays.
+// encodeReplacement returns the transaction that changes the old table to the wanted one. It keeps
+// chains whose attachment does not change, and replaces only their rules.
 //
-// Where capture moves to another hook or priority, by a change of the mode or of the deviation
-// nat-first, that cannot be had in one transaction; nobody does that to a pod in service.
+// If the chains were deleted and created again, a packet that traverses a hook during the commit
+// could traverse both the old and the new chain. If the new chain is not yet filled and the old one
+// is already emptied, the packet is not captured (about 150 of 20 million packets, while a table
+// was deleted and created a million times). If both are filled, the second TPROXY rule interprets
+// the mark of the first as a mark of the proxy, and the connection hangs. Kept chains avoid both.
+//
+// This is not possible if capture moves to another hook or priority, because the mode or the
+// deviation nat-first changes. Do not change these for a running pod.
 func encodeReplacement(want *rules.Table, old *foundTable, generation uint32) (*Transaction, error) {
 	if old.dormant {
-		// Nothing else wakes the table.
+		// Create the table again: this clears the flag dormant.
 		return encode(rules.Ruleset{Tables: []rules.Table{*want}}, []rules.Table{old.Table}, generation)
 	}
 	e := newEncoder(generation)
@@ -45,5 +46,5 @@ func encodeReplacement(want *rules.Table, old *foundTable, generation uint32) (*
 	return e.transaction(), nil
 }
 
-// sameAttachment reports whether b exists and is called from the same place as a.
+// sameAttachment reports whether b exists and has the same hook, type, priority and policy as a.
 func sameAttachment(a, b *rules.Chain) bool { return b != nil && reflect.DeepEqual(a.Base, b.Base) }

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// dropAll drops every UDP packet that is sent, by different rules for different numbers.
+// dropAll drops every sent UDP packet, with different rules for different numbers.
 func dropAll(number uint16) rules.Ruleset {
 	udp := rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}
 	return rules.Ruleset{Tables: []rules.Table{{Name: rules.TableName, Chains: []rules.Chain{{
@@ -47,9 +47,9 @@ func TestAReplacementKeepsTheChainsThatStayAttached(t *testing.T) {
 	}
 }
 
-// TestNoPacketPassesAReplacement sends packets without pause while the rules that drop them are
-// replaced without pause. Where chains are deleted and created anew, one in 150,000 packets passes:
-// only the long form could see that, the short one sees worse.
+// TestNoPacketPassesAReplacement sends packets continuously while the rules that drop them are
+// replaced continuously. If chains are deleted and created again, one in 150,000 packets passes:
+// only the long form would detect that, while the short form detects larger gaps.
 func TestNoPacketPassesAReplacement(t *testing.T) {
 	duration := 500 * time.Millisecond
 	if os.Getenv("SLUICE_LONG") != "" {
@@ -77,7 +77,7 @@ func TestNoPacketPassesAReplacement(t *testing.T) {
 	t.Logf("%d packets, %d replacements", sent, n)
 }
 
-// replaceFor replaces the ruleset as often as time allows.
+// replaceFor replaces the ruleset as often as possible in the given time.
 func replaceFor(t *testing.T, ns *netns.NS, duration time.Duration) int {
 	t.Helper()
 	n := 0
@@ -89,7 +89,7 @@ func replaceFor(t *testing.T, ns *netns.NS, duration time.Duration) int {
 	return n
 }
 
-// sendDatagrams sends datagrams to a socket of its own, and counts those that arrive.
+// sendDatagrams sends datagrams to its own socket, and counts those that arrive.
 func sendDatagrams(stop *atomic.Bool) (sent, arrived int, err error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -103,7 +103,7 @@ func sendDatagrams(stop *atomic.Bool) (sent, arrived int, err error) {
 	var buf [16]byte
 	for !stop.Load() {
 		for range 1000 {
-			// A dropped packet is EPERM to its sender.
+			// The sender of a dropped packet receives EPERM.
 			if unix.Sendto(fd, buf[:], 0, self) == nil {
 				arrived++
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// replacements is how often rulesets are exchanged under load.
+// replacements is the number of replacements of rulesets under load.
 func replacements() int {
 	if os.Getenv("SLUICE_LONG") != "" {
 		return 300
@@ -35,13 +35,13 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 			if _, err := nft.Apply(bed.Pod, rulesets[0]); err != nil {
 				t.Fatal(err)
 			}
-			lasting := open(t, bed, patience, whenCaptured)
+			lasting := open(t, bed, callTimeout, whenCaptured)
 
 			var opened atomic.Int64
 			var stop atomic.Bool
 			var callers sync.WaitGroup
 			for i, f := range flows {
-				// Connections from before the replacements are as busy as new ones.
+				// Connections from before the replacements send as much as new ones.
 				callers.Go(func() {
 					for !stop.Load() && !t.Failed() {
 						if answer := lasting[i].Ask(); answer.By != f.captured {
@@ -52,7 +52,7 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 			}
 			for _, f := range flows {
 				call := f.call
-				call.Timeout = patience
+				call.Timeout = callTimeout
 				callers.Go(func() {
 					for !stop.Load() {
 						opened.Add(1)
@@ -65,7 +65,7 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 				})
 			}
 			for i := range replacements() {
-				// The load goes on between any two replacements.
+				// The load continues between any two replacements.
 				before := opened.Load()
 				waitFor(t, "connections", func() bool { return opened.Load() >= before+int64(len(flows)) || t.Failed() })
 				result, err := nft.Apply(bed.Pod, rulesets[(i+1)%len(rulesets)])

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestWhatIsAppliedIsWhatIsRead holds for whatever parameters there are.
+// TestWhatIsAppliedIsWhatIsRead uses random parameters.
 func TestWhatIsAppliedIsWhatIsRead(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -28,7 +28,7 @@ func TestWhatIsAppliedIsWhatIsRead(t *testing.T) {
 		if rules.Equal(first, second) {
 			applied(t, ns, second, Unchanged)
 		} else {
-			// Unchanged: rulesets may differ in nothing but their routes.
+			// Unchanged: rulesets may differ only in their routes.
 			applied(t, ns, second, Replaced, Updated, Unchanged)
 		}
 		holds(t, ns, second)
@@ -43,7 +43,7 @@ func TestWhatIsAppliedIsWhatIsRead(t *testing.T) {
 	})
 }
 
-// TestAResultCountsWhatThereIs and what was done.
+// TestAResultCountsWhatThereIs checks the numbers of objects and of changes in the result.
 func TestAResultCountsWhatThereIs(t *testing.T) {
 	ns := netnstest.New(t)
 	dual, ipv4 := example("tproxy-dual"), example("sidecar-ipv4")

@@ -24,7 +24,7 @@ func TestApplyMendsRoutesBesideEqualRules(t *testing.T) {
 	applied(t, ns, want, Unchanged)
 }
 
-// TestIstiosAddressIsLeftAlone has ::6 on lo as istio-init leaves it, and no rules of ours.
+// TestIstiosAddressIsLeftAlone has ::6 on lo from istio-init, and no rules of Sluice.
 func TestIstiosAddressIsLeftAlone(t *testing.T) {
 	istios := rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
 	for name, do := range map[string]func(*testing.T){
@@ -59,7 +59,7 @@ func wantRouting(t *testing.T, ns *netns.NS, want rules.Routing) {
 	}
 }
 
-// holdLock keeps all who would apply to a namespace waiting until the test ends.
+// holdLock holds the lock of a namespace until the test ends.
 func holdLock(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	release, taken, err := ns.Lock(0)
@@ -69,7 +69,7 @@ func holdLock(t *testing.T, ns *netns.NS) {
 	t.Cleanup(release)
 }
 
-// TestWhoHoldsTheLockOnlyDelays has a process of the pod take the lock and never let go.
+// TestWhoHoldsTheLockOnlyDelays has a process of the pod hold the lock permanently.
 func TestWhoHoldsTheLockOnlyDelays(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -79,19 +79,20 @@ func TestWhoHoldsTheLockOnlyDelays(t *testing.T) {
 	wantRouting(t, ns, want.Routing)
 }
 
-// TestNoChangeNeedsNoLock has a process hold the lock that would be waited for.
+// TestNoChangeNeedsNoLock has a process hold the lock during an Apply without a change.
 func TestNoChangeNeedsNoLock(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	want := example("exclusions-dual")
 	applied(t, ns, want, Created)
 	holdLock(t, ns)
-	// Whoever waits for the lock does so each time; a busy machine is not that busy each time.
+	// Use the shortest of several attempts: each would exceed the timeout if Apply waited for the
+	// lock.
 	shortest := time.Hour
 	for range 10 {
 		start := time.Now()
 		applied(t, ns, want, Unchanged)
-		if shortest = min(shortest, time.Since(start)); shortest < patience {
+		if shortest = min(shortest, time.Since(start)); shortest < lockTimeout {
 			return
 		}
 	}
@@ -99,7 +100,7 @@ func TestNoChangeNeedsNoLock(t *testing.T) {
 }
 
 // TestRoutesThatTheRulesThatStayMayUseStay has a replacement fail after it has added routes that
-// the old rules lacked. An applier of the old ones may have found them complete then.
+// the old rules lacked. A concurrent applier of the old rules may rely on these routes.
 func TestRoutesThatTheRulesThatStayMayUseStay(t *testing.T) {
 	for _, row := range []struct {
 		present string

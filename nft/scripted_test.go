@@ -10,16 +10,16 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A script stands between a connection and the kernel: it is given a request and how to forward it,
-// and returns the datagrams that the connection is to receive.
+// A script intercepts the requests of a connection to the kernel: it receives a request and a
+// function that forwards it, and returns the datagrams that the connection receives.
 type script func(request []byte, kernel func([]byte) [][]byte) [][]byte
 
-// scripted returns a connection of which a script answers the requests. The kernel is that of the
-// namespace; nil for none.
+// scripted returns a connection whose requests a script answers. The namespace is that of the
+// kernel, or nil without a kernel.
 func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 	t.Helper()
-	// A socket of another family in place of the kernel's: it keeps datagrams apart, and ignores
-	// the address.
+	// Use a socket of another family: it preserves the boundaries of datagrams and ignores
+	// addresses.
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -62,10 +62,9 @@ func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 	return &conn{fd: pair[0]}
 }
 
-// impatient is the connection with a short wait for answers, for a script that does not give all of
-// them. The others come as soon as the goroutine of the script runs, on a busy machine some 100 ms
-// later.
-func (c *conn) impatient(t testing.TB) *conn {
+// withShortTimeout sets a short timeout for answers, for a script that omits some of them. The other
+// answers arrive as soon as the goroutine of the script runs, on a busy machine after about 100 ms.
+func (c *conn) withShortTimeout(t testing.TB) *conn {
 	t.Helper()
 	timeout := unix.NsecToTimeval((2 * time.Second).Nanoseconds())
 	if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
@@ -74,8 +73,8 @@ func (c *conn) impatient(t testing.TB) *conn {
 	return c
 }
 
-// answers sends a request to the kernel and returns all of its answer, which is there when the
-// request has been sent.
+// answers sends a request to the kernel and returns its complete answer, which is available when
+// the send returns.
 func (c *conn) answers(request []byte) [][]byte {
 	if err := c.send(request); err != nil {
 		panic(err)
@@ -97,12 +96,12 @@ func (c *conn) answers(request []byte) [][]byte {
 // messageOf returns the type of a request's first message.
 func messageOf(request []byte) uint16 { return native.Uint16(request[4:]) }
 
-// isBatch reports whether a request is a transaction of more than nothing.
+// isBatch reports whether a request is a non-empty transaction.
 func isBatch(request []byte) bool {
 	return messageOf(request) == unix.NFNL_MSG_BATCH_BEGIN && len(request) > 3*(unix.NLMSG_HDRLEN+4)
 }
 
-// reply writes a message of an answer to a request.
+// reply encodes a message of an answer to a request.
 func reply(request []byte, msgType, flags uint16, body ...byte) []byte {
 	var m messages
 	m.start = 0
@@ -115,8 +114,8 @@ func reply(request []byte, msgType, flags uint16, body ...byte) []byte {
 	return m.buf
 }
 
-// refusalOf writes the kernel's answer that it refuses the message with the sequence number; 0
-// acknowledges it.
+// refusalOf encodes the kernel's error for the message with the sequence number. 0 is an
+// acknowledgement.
 func refusalOf(seq uint32, errno unix.Errno, flags uint16, rest ...byte) []byte {
 	header := make([]byte, 12)
 	native.PutUint32(header[8:], seq)

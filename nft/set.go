@@ -13,32 +13,32 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A set is many values of one match.
+// A set is a set of nf_tables with the values of a match.
 type set struct {
 	ref       setRef
 	anonymous bool
 	interval  bool
-	hostOrder bool // of the keys; only for the nft command to print them right
+	hostOrder bool // keys are in host byte order; only the nft command uses this, to print them
 	keyType   uint32
 	keyLength uint32
 	elements  []element
 }
 
-// setRef is how expressions refer to a set: by name, and within the transaction that creates it by
-// id.
+// setRef is the reference of expressions to a set: the name, and the id within the transaction that
+// creates the set.
 type setRef struct {
 	name string
 	id   uint32
 }
 
-// An element is a key of a set; in an interval set the end of an interval is an element of its own,
-// one past the last key.
+// An element is a key of a set. In an interval set, the end of an interval is a separate element,
+// whose key is the last key plus one.
 type element struct {
 	key []byte
 	end bool
 }
 
-// needsSet reports whether a match has more values than it compares with one by one.
+// needsSet reports whether a match has several values that need a set.
 func needsSet(m rules.Match) bool {
 	switch m := m.(type) {
 	case rules.MatchAddr:
@@ -85,7 +85,7 @@ func setOf(m rules.Match) *set {
 			keys[i] = interfaceKey(n)
 		}
 		s := keySet(keys, typeInterface)
-		s.hostOrder = true // as nft has all strings
+		s.hostOrder = true // like all strings in nft
 		return s
 	case rules.MatchProtocol:
 		keys := make([][]byte, len(m.Protocols))
@@ -97,13 +97,14 @@ func setOf(m rules.Match) *set {
 	return nil
 }
 
-// comparesEach reports whether a match is a comparison with each of its ports: cheaper than a set
-// where that is possible, for the kernel and in the number of objects.
+// comparesEach reports whether a match is encoded as one comparison for each port, which is cheaper
+// than a set.
 func comparesEach(m rules.MatchPort) bool { return m.Not && len(m.Ports) <= 3 && !hasInterval(m.Ports) }
 
 func addrElements(m rules.MatchAddr) []element {
 	elements := make([]element, 0, 2*len(m.Ranges))
-	keys := make([]byte, 0, cap(elements)*int(addrField(m.Family(), m.Side).length)) // of all of them: there may be thousands
+	// All keys share an allocation, because there may be thousands.
+	keys := make([]byte, 0, cap(elements)*int(addrField(m.Family(), m.Side).length))
 	add := func(a netip.Addr, end bool) {
 		start := len(keys)
 		keys = appendAddr(keys, a)
@@ -111,14 +112,15 @@ func addrElements(m rules.MatchAddr) []element {
 	}
 	for _, r := range m.Ranges {
 		add(r.From(), false)
+		// An interval up to the last address has no end.
 		if after := r.To().Next(); after.IsValid() {
 			add(after, true)
-		} // else it ends the space
+		}
 	}
 	return elements
 }
 
-// addrElementCount is how many elements addrElements returns.
+// addrElementCount returns the number of elements that addrElements returns.
 func addrElementCount(ranges []netipx.IPRange) int {
 	n := 2 * len(ranges)
 	for _, r := range ranges {
@@ -129,7 +131,7 @@ func addrElementCount(ranges []netipx.IPRange) int {
 	return n
 }
 
-// keySet is an anonymous set of single keys.
+// keySet returns an anonymous set of single keys.
 func keySet(keys [][]byte, keyType uint32) *set {
 	s := &set{anonymous: true, keyType: keyType, keyLength: uint32(len(keys[0]))}
 	for _, key := range keys {
@@ -138,7 +140,7 @@ func keySet(keys [][]byte, keyType uint32) *set {
 	return s
 }
 
-// rangeSet is an anonymous set of numbers: of intervals if one of them is a range.
+// rangeSet returns an anonymous set of numbers. It is an interval set if one of them is a range.
 func rangeSet[T uint16 | uint32](ranges []rules.Range[T], keyType uint32, single, interval func(T) []byte) *set {
 	if !hasInterval(ranges) {
 		keys := make([][]byte, len(ranges))
@@ -152,7 +154,7 @@ func rangeSet[T uint16 | uint32](ranges []rules.Range[T], keyType uint32, single
 	return intervalSet(ranges, keyType, interval)
 }
 
-// intervalSet is an anonymous set of intervals of numbers.
+// intervalSet returns an anonymous interval set of numbers.
 func intervalSet[T uint16 | uint32](ranges []rules.Range[T], keyType uint32, interval func(T) []byte) *set {
 	s := &set{anonymous: true, interval: true, keyType: keyType, keyLength: uint32(len(interval(0)))}
 	for _, r := range ranges {
@@ -164,8 +166,7 @@ func intervalSet[T uint16 | uint32](ranges []rules.Range[T], keyType uint32, int
 	return s
 }
 
-// writeSet creates a set with its elements. The description names the rule to which an anonymous
-// set belongs.
+// writeSet creates a set with its elements. The description contains the rule of an anonymous set.
 func (e *encoder) writeSet(s *set, d description) {
 	flags := uint32(0)
 	if s.anonymous {
@@ -183,22 +184,23 @@ func (e *encoder) writeSet(s *set, d description) {
 	e.number(unix.NFTA_SET_KEY_LEN, s.keyLength)
 	e.number(unix.NFTA_SET_ID, s.ref.id)
 	if s.hostOrder {
-		e.attr(unix.NFTA_SET_USERDATA, append([]byte{udataSetKeyByteOrder, 4}, native.AppendUint32(nil, byteOrderHost)...))
+		userdata := append([]byte{udataSetKeyByteOrder, 4}, native.AppendUint32(nil, byteOrderHost)...)
+		e.attr(unix.NFTA_SET_USERDATA, userdata)
 	}
 	e.end()
 	e.writeElements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, s.ref, s.elements, d)
 }
 
-// elementSize is the most that an element takes besides its key, of at most 16 bytes, and
-// maxElements keeps a message's list of them below the 64 KiB that an attribute can hold.
+// elementSize is the maximum size of an element without its key, which has at most 16 bytes.
+// maxElements limits the list of elements of a message to the 64 KiB of an attribute.
 const (
 	elementSize = 20
 	maxElements = math.MaxUint16 / (elementSize + 16) / 2 * 2
 )
 
-// writeElements adds elements to a set or deletes them, in as many messages as it takes.
+// writeElements adds elements to a set or deletes them, in several messages if necessary.
 func (e *encoder) writeElements(msg int, flags uint16, ref setRef, elements []element, d description) {
-	if len(elements) > 0 { // or the buffer would grow, and be copied, time and again
+	if len(elements) > 0 { // grow the buffer only once
 		e.buf = slices.Grow(e.buf, len(elements)*(elementSize+len(elements[0].key)))
 	}
 	for first := 0; first < len(elements); first += maxElements {
@@ -222,10 +224,10 @@ func (e *encoder) writeElements(msg int, flags uint16, ref setRef, elements []el
 	}
 }
 
-// appendElement writes an element. There may be thousands: that the lengths are known beforehand
-// spares most of the time of nests.
+// appendElement encodes an element. It computes the lengths first, which is much faster than
+// messages.nest: there may be thousands of elements.
 func appendElement(buf []byte, el element) []byte {
-	data := unix.NLA_HDRLEN + nlmsg.Align(len(el.key)) // the attribute of the key's bytes, and what nests it
+	data := unix.NLA_HDRLEN + nlmsg.Align(len(el.key)) // the attribute NFTA_DATA_VALUE
 	length := 2*unix.NLA_HDRLEN + data
 	if el.end {
 		length += unix.NLA_HDRLEN + 4

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// shape writes a rule as its matches, "|", and its actions. A match behind an action is in
-// brackets, and what is unknown has its effect.
+// shape formats a rule as its matches, "|", and its actions. A match after an action is in
+// brackets, and an unknown has its effect.
 func shape(r rules.Rule) string {
 	var words []string
 	for _, m := range r.Matches {

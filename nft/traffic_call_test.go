@@ -12,23 +12,23 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// patience is how long a call waits for an answer that must come.
-const patience = 20 * time.Second
+// callTimeout is the timeout for an expected answer.
+const callTimeout = 20 * time.Second
 
-// A row of a traffic test is a call and who is to answer it.
+// A row of a traffic test is a call with the expected answer.
 type row struct {
-	// call is "WHO NETWORK DESTINATION [from SOURCE] [mark N]". Who is "in" (the neighbour),
-	// "machine" (behind the second interface), or in the pod "app", "root", "proxy" (uid and gid
-	// 1337), "rootproxy" (uid 0, gid 1337), or UID:GID. Host names are those of hosts and stand for
-	// an address of each family: such a row is two calls.
+	// call is "CALLER NETWORK DESTINATION [from SOURCE] [mark N]". CALLER is "in" (the neighbour),
+	// "machine" (connected to the second interface), or in the pod "app", "root", "proxy" (uid and
+	// gid 1337), "rootproxy" (uid 0, gid 1337), or UID:GID. A name in hosts represents an address
+	// of each family: such a row is two calls.
 	call string
 	// want is a name of package testbed, "silent" or "refused".
 	want string
-	// tproxy is what is wanted in TPROXY mode, if that differs.
+	// tproxy is the expected answer in TPROXY mode, if it differs.
 	tproxy string
 }
 
-// hosts are names for an IPv4 and an IPv6 address.
+// hosts maps names to an IPv4 and an IPv6 address.
 var hosts = map[string][2]netip.Addr{
 	"world":     {netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("2001:db8::9")},
 	"world2":    {netip.MustParseAddr("10.9.8.8"), netip.MustParseAddr("2001:db8:8::8")},
@@ -66,8 +66,8 @@ func (r row) calls() []testbed.Call {
 	return calls
 }
 
-// parseCall reads a row's call, with the host names' IPv4 addresses (0) or IPv6 addresses (1);
-// named reports that the destination is such a name.
+// parseCall parses a row's call, with the IPv4 addresses (0) or IPv6 addresses (1) of host names.
+// named reports whether the destination is a host name.
 func parseCall(text string, family int) (c testbed.Call, named bool, err error) {
 	words := strings.Fields(text)
 	if len(words) < 3 || len(words)%2 == 0 {

@@ -39,7 +39,7 @@ func TestTrafficDNS(t *testing.T) {
 				{call: "in udp pod:15053", want: "dns"},
 				{call: "in tcp pod:53", want: "inbound"},
 				{call: "app udp pod:15053", want: "dns"},
-				// Rules a and c of the proxy's user come before; the group's rule a does not exempt
+				// Rules a and c for the proxy's user precede; rule a for the group does not exempt
 				// port 53.
 				{call: "proxy tcp pod:53", want: "application", tproxy: "inbound"},
 				{call: "rootproxy tcp pod:53", want: "inbound"},
@@ -110,8 +110,8 @@ func TestTrafficDNS(t *testing.T) {
 }
 
 // Application and proxy may use the same addresses and ports for their queries, one after the
-// other: without zones the second would be taken for the first, whose translation conntrack still
-// knows.
+// other. Without zones, conntrack would treat the second query as part of the first connection and
+// apply its NAT.
 func TestTrafficDNSZones(t *testing.T) {
 	t.Parallel()
 	for _, dns := range []struct {
@@ -135,7 +135,7 @@ func TestTrafficDNSZones(t *testing.T) {
 	}
 }
 
-// What the zones are for: without the chains that choose them the same conversation fails.
+// The test checks the purpose of the zones: without the chains that set them the same queries fail.
 func TestTrafficDNSNeedsZones(t *testing.T) {
 	t.Parallel()
 	b := startBed(t, testbed.Options{}, rules.ModeRedirect, nil)
@@ -152,7 +152,7 @@ func TestTrafficDNSNeedsZones(t *testing.T) {
 	programRules(t, b, rs)
 	for _, who := range []string{"app", "proxy"} {
 		for _, c := range (row{call: who + " udp resolver:53 from pod:5000"}).calls() {
-			c.Timeout = patience
+			c.Timeout = callTimeout
 			if got, err := b.Dial(c); err != nil || !is(got, "dns") {
 				t.Errorf("%s: %s %v, want dns: without zones the proxy's query is taken for the application's", c, got, err)
 			}

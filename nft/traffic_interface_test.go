@@ -6,12 +6,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// diverted is what comes of TCP that the pod forwards in TPROXY mode: the answers, which arrive on
-// eth0, belong to an established connection, and the rule for those makes them the pod's own.
-// Istio's does the same.
+// diverted is the outcome of TCP that the pod forwards in TPROXY mode: the replies arrive on eth0
+// and belong to an established connection, and the rule for established connections delivers them
+// to the pod. Istio's rule has the same effect.
 const diverted = "silent"
 
-// The pod's second interface leads to a machine.
+// The pod's second interface connects it to a machine.
 func TestTrafficInterfaces(t *testing.T) {
 	t.Parallel()
 	usual := []row{
@@ -104,7 +104,7 @@ func TestTrafficInterfaces(t *testing.T) {
 			change: func(r *rules.Redirect) {
 				r.RerouteInterfaces = must(rules.ParseInterfaces("vnet+"))
 				r.OutboundCIDRs = must(rules.ParsePrefixSelection("10.9.9.0/24,2001:db8::/64"))
-				// Neither is applied to this traffic.
+				// Neither applies to this traffic.
 				r.OutboundExcludePorts = must(rules.ParsePorts("3306"))
 				r.OutboundExcludeCIDRs = must(rules.ParsePrefixes("10.9.9.9/32"))
 			},

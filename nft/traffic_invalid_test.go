@@ -15,14 +15,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// strayPacket is one that conntrack calls invalid, and one that it does not, of a protocol.
+// strayPacket is a pair of packets of a protocol: one that is invalid for conntrack, and a valid
+// one.
 type strayPacket struct {
 	name           string
 	protocol       rules.Protocol
 	invalid, valid []byte
 }
 
-// port is excluded from capture, so that the packets to it are all the same in every mode.
+// port is excluded from capture, so that packets to it have the same fate in every mode.
 const strayPort = 15020
 
 var strays = [2][]strayPacket{
@@ -63,7 +64,7 @@ func TestTrafficDropInvalid(t *testing.T) {
 	}
 }
 
-// explain is what the model says of the invalid packet.
+// explain returns the model's prediction for the invalid packet.
 func (s strayPacket) explain(rs *rules.Ruleset, to netip.Addr) rules.Fate {
 	from := testbed.NeighbourIP4
 	if to.Is6() {
@@ -76,8 +77,8 @@ func (s strayPacket) explain(rs *rules.Ruleset, to netip.Addr) rules.Fate {
 }
 
 // send sends the invalid packet and then the valid one to the pod, and reports whether the first
-// arrived. If it is to arrive it may come late; otherwise the arrival of the second is enough to
-// give it up.
+// arrived. An expected first packet may arrive late; an unexpected one is considered lost when the
+// second arrives.
 func (s strayPacket) send(t *testing.T, b *testbed.Bed, to netip.Addr, expected bool) (arrived bool) {
 	t.Helper()
 	in := rawSocket(t, b.Pod, to, s.protocol)
@@ -85,7 +86,7 @@ func (s strayPacket) send(t *testing.T, b *testbed.Bed, to netip.Addr, expected 
 	for _, p := range [][]byte{s.invalid, s.valid} {
 		sendRaw(t, out, to, s.protocol, p)
 	}
-	if err := in.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := in.SetReadDeadline(time.Now().Add(callTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 256)
@@ -111,7 +112,7 @@ func (s strayPacket) send(t *testing.T, b *testbed.Bed, to netip.Addr, expected 
 	return arrived
 }
 
-// like compares what tells the packets apart: TCP's flags, ICMP's type.
+// like compares the fields that distinguish the packets: TCP's flags, ICMP's type.
 func (s strayPacket) like(got, sent []byte) bool {
 	if s.protocol == rules.TCP {
 		return binary.BigEndian.Uint16(got) == 5555 && got[13] == sent[13]
@@ -138,7 +139,7 @@ func rawSocket(t *testing.T, ns *netns.NS, to netip.Addr, protocol rules.Protoco
 	return f
 }
 
-// sendRaw completes the checksum and sends.
+// sendRaw sets the checksum and sends the packet.
 func sendRaw(t *testing.T, f *os.File, to netip.Addr, protocol rules.Protocol, header []byte) {
 	t.Helper()
 	packet := append([]byte(nil), header...)
@@ -162,7 +163,7 @@ func sendRaw(t *testing.T, f *os.File, to netip.Addr, protocol rules.Protocol, h
 	}
 }
 
-// checksum is the Internet's (RFC 1071), of an even number of bytes.
+// checksum returns the Internet checksum (RFC 1071) of an even number of bytes.
 func checksum(parts ...[]byte) uint16 {
 	var sum uint32
 	for _, p := range parts {
@@ -176,7 +177,7 @@ func checksum(parts ...[]byte) uint16 {
 	return ^uint16(sum)
 }
 
-// tcpHeader is one from port 5555 with the flags.
+// tcpHeader returns a header with source port 5555 and the flags.
 func tcpHeader(flags rules.TCPFlags) []byte {
 	h := make([]byte, 20)
 	binary.BigEndian.PutUint16(h, 5555)
@@ -186,5 +187,5 @@ func tcpHeader(flags rules.TCPFlags) []byte {
 	return h
 }
 
-// echo is an ICMP echo message of the type.
+// echo returns an ICMP echo message of the type.
 func echo(kind byte) []byte { return []byte{kind, 0, 0, 0, 0x12, 0x34, 0, 1} }

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A pod with hostUsers: false: the namespace belongs to another user namespace, in whose numbers
-// the ids are.
+// The test uses a pod with hostUsers: false: the namespace belongs to another user namespace, to
+// which the ids of rules refer.
 func TestTrafficInUserNamespace(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
@@ -36,8 +36,7 @@ func TestTrafficInUserNamespace(t *testing.T) {
 	}
 }
 
-// foreignTable redirects and drops at the usual priorities. The names of its ports: 9999 is the
-// foreign proxy's.
+// foreignTable redirects and drops at the usual priorities. Port 9999 belongs to the foreign proxy.
 const foreignTable = `table inet foreign {
 	chain output {
 		type nat hook output priority -100; policy accept;
@@ -54,15 +53,14 @@ const foreignTable = `table inet foreign {
 }
 `
 
-// foreignLegacy does the same with other ports.
+// foreignLegacy does the same with other ports, in iptables-legacy.
 var foreignLegacy = []string{
 	"-t nat -A OUTPUT -p tcp -m multiport --dports 81,3307 -j REDIRECT --to-ports 9999",
 	"-t nat -A PREROUTING -p tcp -m multiport --dports 8081,15090 -j REDIRECT --to-ports 9999",
 	"-A OUTPUT -p tcp --dport 7778 -j DROP",
 }
 
-// What Sluice captures is captured whatever others' rules say of it; what it leaves alone is
-// theirs.
+// Foreign rules do not affect traffic that Sluice captures. They apply to other traffic.
 var besideForeign = []row{
 	{call: "app tcp world:80", want: "outbound"},
 	{call: "app tcp world:81", want: "outbound"},
@@ -129,8 +127,8 @@ func TestTrafficBesideForeignRules(t *testing.T) {
 	}
 }
 
-// At equal priority the chain that was registered last runs first: what the deviation nat-first is
-// for.
+// At equal priority the kernel calls the chain that was registered last first. The deviation
+// nat-first avoids this ambiguity.
 func TestTrafficAtIstiosPriorities(t *testing.T) {
 	t.Parallel()
 	nftBinary := netnstest.RequireBinary(t, "nft")
@@ -141,17 +139,17 @@ func TestTrafficAtIstiosPriorities(t *testing.T) {
 	tryBesideForeign(t, b, []row{{call: "app tcp world:80", want: "outbound"}})
 	run(t, b.Pod, foreignTable, nftBinary, "-f", "-")
 	tryBesideForeign(t, b, []row{{call: "app tcp world:80", want: "application"}})
-	// A replacement keeps the place of our chains.
+	// A replacement keeps the position of the chains.
 	r.OutboundExcludePorts = must(rules.ParsePorts("81"))
 	program(t, b, r)
 	tryBesideForeign(t, b, []row{{call: "app tcp world:80", want: "application"}})
 }
 
-// tryBesideForeign is try without the model, which knows only our rules.
+// tryBesideForeign is like try without the model, which has only the rules of Sluice.
 func tryBesideForeign(t *testing.T, b *testbed.Bed, rows []row) {
 	t.Helper()
 	for _, c := range (row{call: "root tcp lo:9999"}).calls() {
-		c.Timeout = patience
+		c.Timeout = callTimeout
 		if got, err := b.Dial(c); err != nil || !is(got, "application") {
 			t.Fatalf("%s: %s %v: the foreign proxy does not listen", c, got, err)
 		}
@@ -159,7 +157,7 @@ func tryBesideForeign(t *testing.T, b *testbed.Bed, rows []row) {
 	for _, r := range rows {
 		for _, c := range r.calls() {
 			if r.want != "silent" {
-				c.Timeout = patience
+				c.Timeout = callTimeout
 			}
 			if got, err := b.Dial(c); err != nil || !is(got, r.want) {
 				t.Errorf("%s: %s %v, want %s", c, got, err, r.want)
@@ -168,7 +166,7 @@ func tryBesideForeign(t *testing.T, b *testbed.Bed, rows []row) {
 	}
 }
 
-// run runs a program in the namespace and returns what it prints.
+// run runs a program in the namespace and returns its output.
 func run(t *testing.T, ns *netns.NS, stdin, binary string, args ...string) string {
 	t.Helper()
 	var out []byte

@@ -27,7 +27,7 @@ func TestTrafficInboundPorts(t *testing.T) {
 				{call: "in tcp pod:9005", want: "inbound"},
 				{call: "in tcp pod:8999", want: "application"},
 				{call: "in tcp pod:9006", want: "application"},
-				// The exclusions count only when all ports are captured.
+				// The exclusions apply only if all ports are captured.
 				{call: "in tcp pod:15021", want: "inbound"},
 				{call: "in udp pod:8080", want: "application"},
 				{call: "proxy tcp pod:80", want: "inbound"},
@@ -135,7 +135,7 @@ func TestTrafficOutboundDestinations(t *testing.T) {
 				{call: "app tcp world:7009", want: "outside"},
 				{call: "app tcp world:15001", want: "outside"},
 				{call: "app tcp world:3307", want: "outbound"},
-				// The first rule of all: the proxy's call to its own pod goes straight as well.
+				// This rule is the first: the proxy's call to its own pod is not captured either.
 				{call: "proxy tcp pod:3306", want: "application", tproxy: "inbound"},
 				{call: "in tcp pod:3306", want: "inbound"},
 			},

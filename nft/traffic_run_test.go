@@ -13,10 +13,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// secondInterface is the interface of the pod behind which there is a machine.
+// secondInterface is the pod's interface that connects it to a machine.
 const secondInterface = "vnet0"
 
-// sidecar returns the parameters of a usual pod with a sidecar.
+// sidecar returns the parameters of a pod with a sidecar.
 func sidecar(mode rules.Mode) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.Mode = mode
@@ -27,7 +27,8 @@ func sidecar(mode rules.Mode) rules.Redirect {
 	return r
 }
 
-// A scenario is what a change of the usual parameters does to traffic, in each mode.
+// A scenario is a change of the default parameters with its expected effects on traffic in each
+// mode.
 type scenario struct {
 	name   string
 	change func(*rules.Redirect)
@@ -36,7 +37,7 @@ type scenario struct {
 	rows   []row
 }
 
-// run makes a bed for each mode and tries the rows in order.
+// run creates a bed for each mode and tries the rows in order.
 func (s scenario) run(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		if s.only != "" && s.only != mode {
@@ -54,7 +55,7 @@ func (s scenario) run(t *testing.T) {
 	}
 }
 
-// startBed returns a bed with an application and the mode's usual proxy.
+// startBed returns a bed with an application and the default proxy of the mode.
 func startBed(t *testing.T, o testbed.Options, mode rules.Mode, change func(*testbed.ProxyOptions)) *testbed.Bed {
 	t.Helper()
 	netnstest.RequireIDs(t, o.IDBase+1337, o.IDBase+1337)
@@ -80,7 +81,7 @@ func startBed(t *testing.T, o testbed.Options, mode rules.Mode, change func(*tes
 	return b
 }
 
-// program puts the redirection into the bed's pod and returns what the kernel then has.
+// program applies the redirection to the bed's pod and returns the ruleset of the kernel.
 func program(t *testing.T, b *testbed.Bed, r rules.Redirect) rules.Ruleset {
 	t.Helper()
 	if err := r.Validate(); err != nil {
@@ -105,8 +106,8 @@ func programRules(t *testing.T, b *testbed.Bed, rs rules.Ruleset) rules.Ruleset 
 	return rs
 }
 
-// try makes the rows' calls and compares the answers with the rows and with what the model says of
-// the ruleset.
+// try makes the calls of the rows and compares the answers with the rows and with the model's
+// prediction.
 func try(t *testing.T, b *testbed.Bed, rs rules.Ruleset, mode rules.Mode, rows []row) {
 	t.Helper()
 	for _, r := range rows {
@@ -117,20 +118,20 @@ func try(t *testing.T, b *testbed.Bed, rs rules.Ruleset, mode rules.Mode, rows [
 			}
 			got, predicted, trace := dial(t, b, &rs, c)
 			if !is(got, want) || !got.Agrees(predicted) {
-				t.Errorf("%s\n\tgot       %s\n\twant      %s\n\tpredicted %s\n%s", c, got, want, predicted, story(trace))
-			} else if err := checkEnds(got, c, trace.Fate); err != nil {
-				t.Errorf("%s: %s: %v\n%s", c, got, err, story(trace))
+				t.Errorf("%s\n\tgot       %s\n\twant      %s\n\tpredicted %s\n%s", c, got, want, predicted, formatTrace(trace))
+			} else if err := checkAddrs(got, c, trace.Fate); err != nil {
+				t.Errorf("%s: %s: %v\n%s", c, got, err, formatTrace(trace))
 			}
 		}
 	}
 }
 
-// dial makes the call and explains it. It has patience, unless the model says that there will be no
-// answer.
+// dial makes the call and explains it. Its timeout is callTimeout, unless the model predicts that
+// there is no answer.
 func dial(t *testing.T, b *testbed.Bed, rs *rules.Ruleset, c testbed.Call) (got, predicted testbed.Answer, trace rules.Trace) {
 	t.Helper()
 	if predicted, _ = b.Predict(rs, c, netip.AddrPort{}); predicted.Outcome != testbed.Silent {
-		c.Timeout = patience
+		c.Timeout = callTimeout
 	}
 	got, err := b.Dial(c)
 	if err != nil {
@@ -140,7 +141,7 @@ func dial(t *testing.T, b *testbed.Bed, rs *rules.Ruleset, c testbed.Call) (got,
 	return got, predicted, trace
 }
 
-// is reports whether the answer is the wanted one: a name, "silent" or "refused".
+// is reports whether the answer is the expected one: a name, "silent" or "refused".
 func is(a testbed.Answer, want string) bool {
 	switch want {
 	case "silent":
@@ -151,15 +152,15 @@ func is(a testbed.Answer, want string) bool {
 	return a.Outcome == testbed.Answered && string(a.By) == want
 }
 
-// checkEnds checks the addresses that whoever answered has seen.
-func checkEnds(a testbed.Answer, c testbed.Call, fate rules.Fate) error {
+// checkAddrs checks the addresses of the server's socket and of its peer.
+func checkAddrs(a testbed.Answer, c testbed.Call, fate rules.Fate) error {
 	if a.Outcome != testbed.Answered {
 		return nil
 	}
-	// NAT gives a connection another source port where an earlier one from the same port was
-	// redirected to the same end.
+	// NAT changes the source port of a connection if an earlier one from the same port was
+	// redirected to the same address.
 	if a.Peer.Addr() != a.Own.Addr() || a.Peer != a.Own && fate.TProxy != 0 {
-		return fmt.Errorf("seen as %s, called from %s", a.Peer, a.Own)
+		return fmt.Errorf("source address %s, want %s", a.Peer, a.Own)
 	}
 	switch {
 	case fate.Redirect != 0 && a.Local.Port() != fate.Redirect:
@@ -170,8 +171,8 @@ func checkEnds(a testbed.Answer, c testbed.Call, fate rules.Fate) error {
 	return nil
 }
 
-// story tells the packet's way.
-func story(t rules.Trace) string {
+// formatTrace formats the path of the packet.
+func formatTrace(t rules.Trace) string {
 	var text strings.Builder
 	for _, p := range t.Passes {
 		fmt.Fprintf(&text, "\t%s\n", p.Packet)

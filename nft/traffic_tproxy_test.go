@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// nft's own tproxy would let the application be reached.
+// nft's tproxy without the drop would deliver the packet to the application.
 func TestTrafficWithoutListeningProxy(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -46,8 +46,8 @@ func restartOpaque(t *testing.T, b *testbed.Bed) {
 	}
 }
 
-// A proxy that keeps the client's address calls the application from it, with the mark that brings
-// the answers back to the proxy and not to the client.
+// A proxy that preserves the client's address connects to the application from this address, with
+// the mark that makes the replies return to the proxy instead of the client.
 func TestTrafficInTheClientsName(t *testing.T) {
 	t.Parallel()
 	b := startBed(t, testbed.Options{}, rules.ModeTProxy, nil)
@@ -56,12 +56,12 @@ func TestTrafficInTheClientsName(t *testing.T) {
 		c.Transparent = true
 		got, predicted, trace := dial(t, b, &rs, c)
 		if !is(got, "application") || got.Peer != c.Local || !got.Agrees(predicted) {
-			t.Errorf("%s: %s, seen as %s; predicted %s\n%s", c, got, got.Peer, predicted, story(trace))
+			t.Errorf("%s: %s, seen as %s; predicted %s\n%s", c, got, got.Peer, predicted, formatTrace(trace))
 		}
 	}
 }
 
-// A mark of the application's own changes nothing, unless it is one of Istio's.
+// A mark of the application has no effect, unless it equals one of Istio's.
 func TestTrafficMarks(t *testing.T) {
 	t.Parallel()
 	scenario{

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// What becomes of traffic with the usual parameters, as istio-init's rules have it, but for the
-// deviations.
+// The expected fate of traffic with the default parameters equals that of istio-init's rules,
+// except for the deviations.
 var verdicts = []row{
 	{call: "in tcp pod:8080", want: "inbound"},
 	{call: "in tcp pod:80", want: "inbound"},
@@ -64,7 +64,7 @@ var verdicts = []row{
 	{call: "rootproxy tcp pod:15008", want: "tunnel"},
 	{call: "rootproxy tcp pod:15021", want: "health"},
 
-	// What istio-validation tries.
+	// These are the connections of istio-validation.
 	{call: "proxy tcp pass:15002 from lo:0", want: "inbound"},
 	{call: "app tcp pass:15002 from lo:0", want: "application"},
 

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setNameOf says which attribute of the expression names the set that it uses, if it is one that
-// uses a set.
+// setNameOf returns the attribute with the name of the set that an expression uses, and whether the
+// expression uses a set.
 func setNameOf(expression string) (attr uint16, ok bool) {
 	switch expression {
 	case "lookup":
@@ -20,9 +20,9 @@ func setNameOf(expression string) (attr uint16, ok bool) {
 	return 0, false
 }
 
-// used takes the sets that a rule's expressions use, known to the model or not, out of those that
-// none uses.
-func (t *foundTable) used(expressions attributes) {
+// removeUsed removes the sets that a rule's expressions use from UnusedSets. It includes
+// expressions that the model cannot represent.
+func (t *foundTable) removeUsed(expressions attributes) {
 	if len(t.UnusedSets) == 0 {
 		return
 	}

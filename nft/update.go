@@ -9,16 +9,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A setChange is what must be deleted from and added to a named set. The elements of intervals that
-// stay are not touched.
+// A setChange contains the ranges to delete from and to add to a named set. Other ranges are not
+// changed.
 type setChange struct {
 	ref            setRef
 	removed, added rules.MatchAddr
 }
 
-// changedSets compares two tables that may differ only in what named sets hold. It returns the
-// changes, and whether nothing else differs: a set whose elements in the kernel are not what we
-// would write for the same addresses counts as different.
+// changedSets returns the changes of named sets between two tables, and whether the tables are
+// equal otherwise. It also returns false if the elements of a set in the kernel differ from the
+// encoding of its ranges.
 func changedSets(want *rules.Table, got *foundTable) ([]setChange, bool) {
 	var changes []setChange
 	gotSets := got.Sets()
@@ -42,10 +42,11 @@ func changedSets(want *rules.Table, got *foundTable) ([]setChange, bool) {
 	if len(changes) > 0 {
 		found = withSets(found, want)
 	}
-	return changes, rules.Equal(rules.Ruleset{Tables: []rules.Table{*want}}, rules.Ruleset{Tables: []rules.Table{found}})
+	return changes, rules.Equal(
+		rules.Ruleset{Tables: []rules.Table{*want}}, rules.Ruleset{Tables: []rules.Table{found}})
 }
 
-// withSets is the table with the elements that its named sets have in the other one.
+// withSets returns the table with the named sets of the other table.
 func withSets(t rules.Table, other *rules.Table) rules.Table {
 	ranges := map[string][]netipx.IPRange{}
 	for _, m := range other.Sets() {
@@ -69,8 +70,9 @@ func withSets(t rules.Table, other *rules.Table) rules.Table {
 	return t
 }
 
-// unshared lists the ranges of a that are not ranges of b, and the other way round; both are in
-// ascending order. Mostly they differ in one place.
+// unshared returns the ranges of a that are not in b, and the ranges of b that are not in a. Both
+// must be sorted. It skips the common beginning and end, because usually only a few adjacent ranges
+// differ.
 func unshared(a, b []netipx.IPRange) (onlyA, onlyB []netipx.IPRange) {
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
 		a, b = a[1:], b[1:]
@@ -81,7 +83,7 @@ func unshared(a, b []netipx.IPRange) (onlyA, onlyB []netipx.IPRange) {
 	return subtract(a, b), subtract(b, a)
 }
 
-// subtract lists the ranges of a that are not ranges of b; both are in ascending order.
+// subtract returns the ranges of a that are not in b. Both must be sorted.
 func subtract(a, b []netipx.IPRange) []netipx.IPRange {
 	var rest []netipx.IPRange
 	for _, r := range a {
@@ -95,7 +97,8 @@ func subtract(a, b []netipx.IPRange) []netipx.IPRange {
 	return rest
 }
 
-// encodeUpdate deletes and adds elements, in the state of the ruleset in which they were compared.
+// encodeUpdate returns the transaction that deletes and adds elements if the ruleset still has the
+// generation at which the sets were compared.
 func encodeUpdate(t *rules.Table, changes []setChange, generation uint32) *Transaction {
 	e := newEncoder(generation)
 	e.table = t

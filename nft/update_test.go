@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestAChangeOfSomePrefixesUpdatesTheSetInPlace lists changes to a set of 1,000 prefixes
-// 20.0.0.0/24, 20.0.2.0/24 and so on, where an element of the kernel's begins or ends with another
-// one that stays.
+// TestAChangeOfSomePrefixesUpdatesTheSetInPlace has changes of a set of 1,000 prefixes 20.0.0.0/24,
+// 20.0.2.0/24 and so on, in which an element starts or ends at the same key as an element that is
+// kept.
 func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 	const n = 1000
 	var base []netip.Prefix
@@ -30,7 +30,7 @@ func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		now  []netip.Prefix
-		// elements is how many are added and deleted, the ends of intervals included.
+		// elements is the number of added and deleted elements, including ends of intervals.
 		elements int
 	}{
 		{"one more in the middle", add(prefixList("20.3.1.7/32")...), 2},
@@ -71,7 +71,7 @@ func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 	}
 }
 
-// TestWhatChangesBesideElements has what the elements of a set cannot tell alone.
+// TestWhatChangesBesideElements has changes that cannot be made by changing elements.
 func TestWhatChangesBesideElements(t *testing.T) {
 	one, two := prefixList("10.0.0.0/24"), prefixList("10.0.0.0/24", "10.0.2.0/24")
 	for _, row := range []struct {
@@ -116,12 +116,12 @@ func keepingEstablished(prefixes ...netip.Prefix) rules.Ruleset {
 	})
 }
 
-// TestRandomChangesOfPrefixes goes from one list to another, and so on, in one namespace.
+// TestRandomChangesOfPrefixes applies a sequence of lists in one namespace.
 func TestRandomChangesOfPrefixes(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	near := rapid.Custom(func(t *rapid.T) netip.Prefix {
-		// Few addresses and lengths, so that prefixes touch and contain each other.
+		// Use few addresses and lengths, so that prefixes are adjacent or contain each other.
 		addr := netip.AddrFrom4([4]byte{255, 255, 255, byte(rapid.IntRange(0, 31).Draw(t, "address")) << 3})
 		return netip.PrefixFrom(addr, rapid.IntRange(26, 32).Draw(t, "bits"))
 	})
@@ -138,8 +138,8 @@ func TestRandomChangesOfPrefixes(t *testing.T) {
 	})
 }
 
-// TestAnUpdateLeavesTheOtherElementsAlone looks at what the kernel is told: the elements that stay
-// are neither deleted nor added, so that no packet can meet a set without them.
+// TestAnUpdateLeavesTheOtherElementsAlone checks the messages: kept elements are neither deleted
+// nor added, so that no packet is evaluated without them.
 func TestAnUpdateLeavesTheOtherElementsAlone(t *testing.T) {
 	from, to := manyPrefixes(0, 1000).Tables[0], manyPrefixes(1, 1000).Tables[0]
 	found := foundTable{Table: from, elements: map[string]int{"outbound-exclude-ipv4": 2000, "outbound-exclude-ipv6": 2000}}
@@ -157,15 +157,15 @@ func TestAnUpdateLeavesTheOtherElementsAlone(t *testing.T) {
 			})
 		}
 	}
-	// One prefix of each family goes and one comes, each with two elements.
+	// One prefix of each family is removed and one is added, each with two elements.
 	if want := map[string]int{"add elements": 4, "delete elements": 4}; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v\n%s", got, want, tx)
 	}
 }
 
-// TestASetThatSomebodyElseHasChangedIsMended covers what the kernel can hold beside what we write:
-// intervals that touch, and the elements by which the nft command closes the space before the first
-// one.
+// TestASetThatSomebodyElseHasChangedIsMended covers sets with elements that the encoder does not
+// write: adjacent intervals, and the element with which the nft command ends the space before the
+// first interval.
 func TestASetThatSomebodyElseHasChangedIsMended(t *testing.T) {
 	for _, row := range []struct{ name, commands string }{
 		{"an element more", "add element inet sluice outbound-exclude-ipv4 { 30.0.0.0/8 }"},
@@ -197,7 +197,7 @@ func TestASetThatSomebodyElseHasChangedIsMended(t *testing.T) {
 	}
 }
 
-// mended wants the namespace to hold the ruleset after one Apply.
+// mended checks that the namespace has the ruleset after one Apply.
 func mended(t *testing.T, ns *netns.NS, want rules.Ruleset) {
 	t.Helper()
 	if _, err := Apply(ns, want); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 )
 
-// Numbers of linux/netfilter/nf_tables.h that golang.org/x/sys/unix does not have.
+// Numbers of linux/netfilter/nf_tables.h that golang.org/x/sys/unix lacks.
 const (
 	nftaTableUserdata = 6
 
@@ -24,7 +24,7 @@ const (
 
 	nftaBitwiseOp    = 6
 	nftaBitwiseSreg2 = 8
-	bitwiseMaskXor   = 0 // NFT_BITWISE_MASK_XOR; what kernels before 5.6, which do not know the attribute, do anyway
+	bitwiseMaskXor   = 0 // NFT_BITWISE_MASK_XOR, also implied by kernels before 5.6, without the attribute
 
 	nftaTProxyFamily  = 1
 	nftaTProxyRegAddr = 2
@@ -51,15 +51,14 @@ const (
 	natRangeProtoSpecified = 2 // NF_NAT_RANGE_PROTO_SPECIFIED
 	natRangePersistent     = 8 // NF_NAT_RANGE_PERSISTENT
 
-	// Comments and byte orders in userdata are a convention of libnftnl (udata.h); the kernel only
-	// stores them.
+	// Comments and byte orders in userdata are a convention of libnftnl (udata.h). The kernel does
+	// not interpret them.
 	udataComment         = 0
 	udataSetKeyByteOrder = 0
 	byteOrderHost        = 1
 )
 
-// Types of set keys by which the nft command knows how to print them (nftables,
-// include/datatype.h).
+// Types of set keys, which the nft command uses to print them (nftables, include/datatype.h).
 const (
 	typeProtocol  = 12
 	typeIPv4      = 7
@@ -72,34 +71,34 @@ const (
 
 const interfaceNameLength = unix.IFNAMSIZ
 
-// messageType is the type of an nf_tables message on the wire.
+// messageType returns the type of an nf_tables message on the wire.
 func messageType(msg int) uint16 { return unix.NFNL_SUBSYS_NFTABLES<<8 | uint16(msg) }
 
-// messages is a growing sequence of netlink messages.
+// messages is a buffer of encoded netlink messages.
 type messages struct {
 	buf   []byte
-	start int // of the message being written
-	// asDumped leaves out the mark of attributes that hold others, as the kernel does in its dumps.
-	// It accepts both.
+	start int // of the current message
+	// asDumped omits the flag NLA_F_NESTED, like the kernel in dumps of nf_tables. The kernel
+	// accepts both forms.
 	asDumped bool
 }
 
-// native is the order of bytes in netlink. A pointer, since a copy would be made when the program
-// starts.
+// native is the byte order of netlink. It is a pointer because a copy would need initialization
+// code at program start.
 var native = &binary.NativeEndian
 
-// begin starts a message with an nfnetlink header. The sequence number is chosen by the caller.
+// begin starts a message with an nfnetlink header.
 func (m *messages) begin(msgType uint16, flags uint16, seq uint32, family uint8, resource uint16) {
 	m.start = len(m.buf)
 	m.buf = nlmsg.AppendHeader(m.buf, msgType, flags, seq)
 	m.buf = binary.BigEndian.AppendUint16(append(m.buf, family, 0), resource)
 }
 
-// end closes the message.
+// end completes the message.
 func (m *messages) end() { nlmsg.SetLength(m.buf[m.start:]) }
 
-// beginBatch begins a transaction. A generation other than 0 makes the kernel refuse it when the
-// ruleset has changed since.
+// beginBatch starts a transaction. If the generation is not 0, the kernel rejects the transaction
+// if the ruleset has another generation.
 func (m *messages) beginBatch(generation uint32) {
 	m.begin(unix.NFNL_MSG_BATCH_BEGIN, 0, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
 	if generation != 0 {
@@ -108,19 +107,19 @@ func (m *messages) beginBatch(generation uint32) {
 	m.end()
 }
 
-// endBatch ends a transaction of so many messages.
+// endBatch ends a transaction. seq is the number of its messages so far.
 func (m *messages) endBatch(seq uint32) {
 	m.begin(unix.NFNL_MSG_BATCH_END, 0, seq, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
 	m.end()
 }
 
-// ack asks the kernel to acknowledge the message written last.
+// ack requests an acknowledgement of the last message.
 func (m *messages) ack() {
 	flags := m.buf[m.start+6:]
 	native.PutUint16(flags, native.Uint16(flags)|unix.NLM_F_ACK)
 }
 
-// attr writes an attribute.
+// attr appends an attribute.
 func (m *messages) attr(attrType uint16, value []byte) {
 	m.header(attrType, len(value))
 	m.buf = append(m.buf, value...)
@@ -131,7 +130,7 @@ func (m *messages) header(attrType uint16, length int) {
 	m.buf = appendHeader(m.buf, attrType, unix.NLA_HDRLEN+length)
 }
 
-// appendHeader writes the header of an attribute of a length, which is with the header.
+// appendHeader appends the header of an attribute. The length includes the header.
 func appendHeader(buf []byte, attrType uint16, length int) []byte {
 	return native.AppendUint16(native.AppendUint16(buf, uint16(length)), attrType)
 }
@@ -142,20 +141,20 @@ func (m *messages) pad(length int) {
 	}
 }
 
-// text writes a string with its final zero.
+// text appends a string with a terminating zero.
 func (m *messages) text(attrType uint16, s string) {
 	m.header(attrType, len(s)+1)
 	m.buf = append(append(m.buf, s...), 0)
 	m.pad(len(s) + 1)
 }
 
-// number writes a 32-bit number in network byte order, as nf_tables has them.
+// number appends a 32-bit number in network byte order, which nf_tables uses.
 func (m *messages) number(attrType uint16, n uint32) {
 	m.header(attrType, 4)
 	m.buf = binary.BigEndian.AppendUint32(m.buf, n)
 }
 
-// nest starts an attribute that holds others, and returns where, for endNest.
+// nest starts a nested attribute and returns its position for endNest.
 func (m *messages) nest(attrType uint16) int {
 	if !m.asDumped {
 		attrType |= unix.NLA_F_NESTED
@@ -168,7 +167,7 @@ func (m *messages) endNest(start int) {
 	native.PutUint16(m.buf[start:], uint16(len(m.buf)-start))
 }
 
-// data writes a constant as nf_tables nests it.
+// data appends a constant in a nested attribute.
 func (m *messages) data(attrType uint16, value []byte) {
 	n := m.nest(attrType)
 	m.attr(unix.NFTA_DATA_VALUE, value)
@@ -178,8 +177,8 @@ func (m *messages) data(attrType uint16, value []byte) {
 // attributes is the payload of a message or of a nested attribute.
 type attributes = nlmsg.Attributes
 
-// comment finds the comment of a rule or a table in userdata, which is a list of one byte type, one
-// byte length, and value.
+// comment returns the comment of a rule or a table in userdata, a list of entries with one byte
+// type, one byte length, and the value.
 func comment(userdata []byte) string {
 	for len(userdata) >= 2 && len(userdata) >= 2+int(userdata[1]) {
 		if userdata[0] == udataComment {
@@ -190,7 +189,7 @@ func comment(userdata []byte) string {
 	return ""
 }
 
-// commentAttr writes userdata that holds only a comment.
+// commentAttr appends userdata with only a comment.
 func (m *messages) commentAttr(attrType uint16, text string) {
 	length := len(text) + 1
 	m.header(attrType, 2+length)

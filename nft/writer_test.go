@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// writeWithoutPause adds chains to a table of its own until stop is called.
+// writeWithoutPause adds chains to its own table until stop is called.
 func writeWithoutPause(t *testing.T, ns *netns.NS) (stop func()) {
 	table := rules.Table{Name: "somebody-else"}
 	return withoutPause(t, ns, func(i int) *Transaction {
@@ -28,8 +28,8 @@ func writeWithoutPause(t *testing.T, ns *netns.NS) (stop func()) {
 	})
 }
 
-// updateWithoutPause changes the elements of the sets to those of the second version, and back,
-// until stop is called.
+// updateWithoutPause alternates the elements of the sets between the two versions until stop is
+// called.
 func updateWithoutPause(t *testing.T, ns *netns.NS, versions []rules.Ruleset) (stop func()) {
 	var updates [2]*Transaction
 	for i := range updates {
@@ -47,7 +47,7 @@ func updateWithoutPause(t *testing.T, ns *netns.NS, versions []rules.Ruleset) (s
 	return withoutPause(t, ns, func(i int) *Transaction { return updates[i%2] })
 }
 
-// withoutPause commits one transaction after the other until stop is called.
+// withoutPause commits transactions continuously until stop is called.
 func withoutPause(t *testing.T, ns *netns.NS, next func(i int) *Transaction) (stop func()) {
 	begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {

@@ -91,7 +91,7 @@ func (l *listeners) listen(e endpoint) error {
 		_ = unix.Close(fd)
 		return fmt.Errorf("listen: %w", err)
 	}
-	s := socket.Of(fd)
+	s := socket.FromFD(fd)
 	l.files = append(l.files, s)
 	if e.protocol == rules.TCP {
 		l.wg.Go(func() { l.takeConnections(s, e.at.Port()) })
@@ -108,8 +108,8 @@ func (l *listeners) takeConnections(s socket.Socket, port uint16) {
 		if err != nil {
 			return
 		}
-		_, peer := c.Ends()
-		l.announce(caller{rules.TCP, peer}, arrival{port, c.Original()})
+		_, peer := c.Addrs()
+		l.announce(caller{rules.TCP, peer}, arrival{port, c.OriginalDst()})
 		c.Abort()
 	}
 }

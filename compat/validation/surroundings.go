@@ -75,7 +75,7 @@ func (n *network) source(to netip.Addr) (source netip.Addr, err error) {
 		if err := socket.Connect(fd, netip.AddrPortFrom(to, domainPort)); err != nil {
 			return err
 		}
-		source = socket.BoundTo(fd).Addr()
+		source = socket.LocalAddr(fd).Addr()
 		return nil
 	})
 	return source, err

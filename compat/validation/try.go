@@ -136,7 +136,7 @@ func (v *validator) send(l *listeners, t *probe, from *netns.NS, owner rules.Own
 				return err
 			}
 			if err = socket.Bind(fd, t.packet.Source); err == nil {
-				o.source = socket.BoundTo(fd)
+				o.source = socket.LocalAddr(fd)
 				o.arrives = l.expect(caller{t.packet.Protocol, o.source})
 				err = socket.Connect(fd, t.packet.Destination)
 			}
@@ -144,7 +144,7 @@ func (v *validator) send(l *listeners, t *probe, from *netns.NS, owner rules.Own
 				_ = unix.Close(fd)
 				return err
 			}
-			s = socket.Of(fd)
+			s = socket.FromFD(fd)
 			return nil
 		})
 	})
@@ -155,7 +155,7 @@ func (v *validator) send(l *listeners, t *probe, from *netns.NS, owner rules.Own
 func (o *sent) connection(v *validator, t *probe, s socket.Socket, deadline time.Time) {
 	err := s.SetDeadline(deadline)
 	if err == nil {
-		err = s.Connected()
+		err = s.WaitConnected()
 	}
 	switch {
 	case errors.Is(err, unix.ECONNRESET): // it was made, and the other end has hung up already

@@ -1,4 +1,4 @@
-// Package budgettest bounds in tests the work that input of others may cause.
+// Package budgettest checks in tests that untrusted input causes a bounded amount of work.
 package budgettest
 
 import (
@@ -9,37 +9,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bound is how much a piece of work may take.
+// Bound is the maximum cost of a function.
 type Bound struct {
-	// Processor is how much time of a processor. Unlike the time that passes, it does not depend on
-	// what else the machine does. Work within a budget of time that passes takes no more of it, but
-	// for what follows the last look at the clock.
+	// Processor is the processor time of the thread. Unlike elapsed time, it does not depend on
+	// other load of the machine. A function with a deadline of elapsed time uses at most as much
+	// processor time, except for the work after its last check of the clock.
 	Processor time.Duration
-	// Allocated is how many bytes are allocated, whether or not they are freed meanwhile.
+	// Allocated is the number of allocated bytes, including freed ones.
 	Allocated uint64
 }
 
-// Check runs a function, and fails the test if it takes more than the bound. What other goroutines
-// allocate counts as well.
+// Check runs a function, and fails the test if it exceeds the bound. Allocations of other
+// goroutines count too.
 func (b Bound) Check(t testing.TB, what string, do func()) {
 	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	began := processorTime(t)
+	start := processorTime(t)
 	do()
-	took := processorTime(t) - began
+	took := processorTime(t) - start
 	runtime.ReadMemStats(&after)
 	if took > b.Processor {
-		t.Errorf("%s took %s of a processor, more than %s", what, took, b.Processor)
+		t.Errorf("%s took %s of processor time, more than %s", what, took, b.Processor)
 	}
 	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > b.Allocated {
 		t.Errorf("%s allocated %d MB, more than %d MB", what, allocated>>20, b.Allocated>>20)
 	}
 }
 
-// processorTime returns how much time of a processor the thread has used.
+// processorTime returns the processor time of the thread.
 func processorTime(t testing.TB) time.Duration {
 	t.Helper()
 	var used unix.Timespec

@@ -1,23 +1,24 @@
 // Package established ends the connections of a network namespace that bypass the proxy because
 // they were opened while rules were missing.
 //
-// # Which connections
+// # Selection
 //
-// [End] lists the namespace's connections: the entries of conntrack, and the TCP sockets that
-// conntrack does not know. For the first packet of each it asks [diff.ExplainWithin] what the
-// ruleset does. A connection that the ruleset would have handed to a port of the proxy, and that
-// does not lead there, bypasses it. Connections of the proxy itself, excluded ones, and captured
-// ones stay.
+// [End] lists the connections of the namespace: the conntrack entries, and the TCP sockets without
+// a conntrack entry. For each connection it reconstructs the first packet, and evaluates the
+// ruleset for it with [diff.ExplainWithin]. A connection bypasses the proxy if the ruleset would
+// have captured the packet, but the connection does not lead to the proxy. Connections of the
+// proxy, excluded connections and captured connections are kept.
 //
-// The first packet is known from conntrack's original direction. A connection that conntrack does
-// not know was accepted if a socket listens on its port, and else opened by the socket. The owner
-// of a socket is the user that the kernel lists, and the group of the socket's file in /proc. Where
-// the answer depends on something that is not known, the connection stays and is counted.
+// The addresses of the first packet are conntrack's original direction. Without a conntrack entry,
+// End assumes that a socket whose local port has a listener was accepted, and that the namespace
+// opened other connections. The owner of a socket is the user from the kernel's list of sockets and
+// the group of the socket's file in /proc. If the decision depends on unknown data, the connection
+// is kept and counted as undecided.
 //
-// # How they end
+// # Termination
 //
-// Sockets of TCP are destroyed (SOCK_DESTROY, CONFIG_INET_DIAG_DESTROY): both ends see a reset. The
-// entries of conntrack are deleted, so that later packets meet the rules as those of a new
-// connection: without SOCK_DESTROY the connection breaks at its next packet, and a UDP socket goes
-// on by the proxy.
+// End destroys TCP sockets (SOCK_DESTROY, CONFIG_INET_DIAG_DESTROY), which resets the connection on
+// both sides. It deletes conntrack entries, so that the next packets are evaluated like the first
+// packets of a new connection. Therefore a TCP connection whose socket cannot be destroyed breaks
+// with its next packet, and later datagrams of a UDP socket are captured.
 package established

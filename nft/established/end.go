@@ -16,39 +16,42 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Options adjust [End].
+// Options configure [End].
 type Options struct {
-	// ProcDir is the node's /proc, for the groups of sockets. If it is empty, groups are not known.
+	// ProcDir is the node's /proc, from which End reads the groups of sockets. If it is empty,
+	// groups are unknown.
 	ProcDir string
-	// Keep only counts the connections that bypass the proxy.
+	// Keep makes End only count the connections that bypass the proxy.
 	Keep bool
-	// Time bounds the decisions about all connections; 0 stands for DefaultTime.
+	// Time bounds the time of all decisions. 0 means DefaultTime.
 	Time time.Duration
 }
 
-// DefaultTime is enough for some 50,000 connections.
+// DefaultTime is sufficient for about 50,000 connections.
 const DefaultTime = 2 * time.Second
 
 // A Report counts connections.
 type Report struct {
-	// Ended counts the connections that were ended. Broken of them had no socket to destroy: they
-	// end with their next packet.
+	// Ended is the number of ended connections. Broken is the number of them without a socket that
+	// could be destroyed: they end with their next packet.
 	Ended, Broken int
-	// Kept bypass the proxy and stay, since Options say so.
+	// Kept is the number of connections that bypass the proxy and were kept because of
+	// [Options.Keep].
 	Kept int
-	// Failed bypass the proxy and could not be ended.
+	// Failed is the number of connections that bypass the proxy and could not be ended.
 	Failed int
-	// Undecided stay since it is not known whether they bypass the proxy.
+	// Undecided is the number of connections that were kept because it is unknown whether they
+	// bypass the proxy.
 	Undecided int
-	// Example is one of those that bypass the proxy, and UndecidedExample one of the undecided;
-	// empty for none.
+	// Example is a connection that bypasses the proxy, and UndecidedExample an undecided one. Both
+	// are empty if there is none.
 	Example, UndecidedExample string
 }
 
-// End ends the connections of the namespace that bypass the proxy although the ruleset, which is in
-// place, captures such connections. It needs CAP_NET_ADMIN in the user namespace that owns the
-// network namespace, and CAP_SYS_PTRACE for groups. Where the error is not nil, the report has what
-// was done nevertheless.
+// End ends the connections of the namespace that bypass the proxy although the ruleset, which must
+// be installed, captures such connections. It needs CAP_NET_ADMIN in the user namespace that owns
+// the network namespace, and CAP_SYS_PTRACE to read groups. The report is valid even if the error
+// is not nil.
 func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 	e := ender{options: o, delete: map[key]bool{}}
 	err := ns.Do(func() error {
@@ -57,7 +60,7 @@ func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 			return fmt.Errorf("open netlink sockets: %w", err)
 		}
 		defer h.Close()
-		t, err := read(h)
+		t, err := readTable(h)
 		if err != nil {
 			return err
 		}
@@ -65,9 +68,14 @@ func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 			o.Time = DefaultTime
 		}
 		e.judge = judge{
-			table: t, h: h, ruleset: &rs, groups: &groups{procDir: o.ProcDir, ns: ns.ID()}, deadline: time.Now().Add(o.Time),
-			sourcePorts: asksForSourcePorts(&rs), users: idsOf(&rs, false), gids: idsOf(&rs, true),
-			fates: map[question]rules.Fate{}, devices: map[netip.Addr]string{},
+			table: t, h: h, ruleset: &rs,
+			groups:   &groups{procDir: o.ProcDir, ns: ns.ID()},
+			deadline: time.Now().Add(o.Time),
+			// The cache keys and the owners to evaluate depend on the matches of the ruleset.
+			sourcePorts: matchesSourcePorts(&rs),
+			uids:        representativeIDs(&rs, false),
+			gids:        representativeIDs(&rs, true),
+			fates:       map[query]rules.Fate{}, devices: map[netip.Addr]string{},
 		}
 		return e.run()
 	})
@@ -77,14 +85,14 @@ func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 	return e.report, err
 }
 
-// An ender ends connections, in the namespace of the thread.
+// An ender ends connections in the namespace of the thread.
 type ender struct {
 	judge
 	options Options
 	report  Report
-	// delete are the entries of conntrack to delete.
+	// delete is the set of conntrack entries to delete.
 	delete map[key]bool
-	err    error // the first error that kept a socket from being destroyed
+	err    error // the first error of destroying a socket
 }
 
 func (e *ender) run() error {
@@ -94,35 +102,35 @@ func (e *ender) run() error {
 			tracked[c.original.pair], tracked[c.reply] = true, true
 			tracked[c.original.reversed()], tracked[c.reply.reversed()] = true, true
 		}
-		e.take(c.original, c.reply.from, &c)
+		e.process(c.original, c.reply.from, &c)
 	}
 	for ends, s := range e.sockets {
 		switch accepted := len(e.listeners[s.ID.SourcePort]) > 0; {
 		case tracked[ends]:
 		case !accepted:
-			e.take(tuple{rules.TCP, ends}, e.peers[ends.from], nil)
-		case e.sockets[ends.reversed()] == nil: // else the other end, which is of this namespace, decides
-			e.take(tuple{rules.TCP, ends.reversed()}, netip.AddrPort{}, nil)
+			e.process(tuple{rules.TCP, ends}, e.peers[ends.from], nil)
+		case e.sockets[ends.reversed()] == nil: // otherwise the peer's socket is in this namespace too
+			e.process(tuple{rules.TCP, ends.reversed()}, netip.AddrPort{}, nil)
 		}
 	}
 	return errors.Join(e.err, e.deleteEntries())
 }
 
-// take decides about a connection, and ends it if it bypasses the proxy. The target is where it
-// leads, not valid if that is not known. The entry is nil if conntrack does not know it.
-func (e *ender) take(first tuple, target netip.AddrPort, c *entry) {
+// process ends a connection if it bypasses the proxy. The target is the address that the connection
+// leads to, invalid if unknown. The conntrack entry may be nil.
+func (e *ender) process(first tuple, target netip.AddrPort, c *entry) {
 	ends := []*netlink.Socket{e.sockets[first.pair], e.sockets[first.reversed()]}
 	alive := ends[0] != nil || ends[1] != nil || first.protocol == rules.UDP
-	switch e.judge.judge(first, target) {
+	switch e.decide(first, target) {
 	case undecided:
 		if alive {
 			e.report.Undecided++
 			e.report.UndecidedExample = first.String()
 		}
 		return
-	case stays:
+	case keep:
 		return
-	case bypasses:
+	case bypass:
 	}
 	if alive {
 		e.report.Example = first.String()
@@ -141,13 +149,13 @@ func (e *ender) take(first tuple, target netip.AddrPort, c *entry) {
 	}
 }
 
-// count counts a connection of which sockets were destroyed, or not, and which breaks nevertheless
-// if it has an entry.
-func (e *ender) count(destroyed, breaks bool) {
+// count adds a connection to the report. destroyed reports whether a socket was destroyed, and
+// untracked whether the connection breaks with its next packet because its entry is deleted.
+func (e *ender) count(destroyed, untracked bool) {
 	switch {
 	case destroyed:
 		e.report.Ended++
-	case breaks:
+	case untracked:
 		e.report.Ended++
 		e.report.Broken++
 	default:
@@ -155,17 +163,18 @@ func (e *ender) count(destroyed, breaks bool) {
 	}
 }
 
-// destroy destroys sockets, and reports whether one was, or all have gone by themselves.
+// destroy destroys sockets, and reports whether one was destroyed or has been closed in the
+// meantime.
 func (e *ender) destroy(sockets []*netlink.Socket) bool {
 	destroyed := false
 	for _, s := range sockets {
 		if s == nil {
 			continue
 		}
-		switch err := destroy(s); {
+		switch err := destroySocket(s); {
 		case err == nil, errors.Is(err, unix.ENOENT):
 			destroyed = true
-		case errors.Is(err, unix.EOPNOTSUPP): // without CONFIG_INET_DIAG_DESTROY
+		case errors.Is(err, unix.EOPNOTSUPP): // a kernel without CONFIG_INET_DIAG_DESTROY
 		case e.err == nil:
 			e.err = fmt.Errorf("destroy a socket: %w", err)
 		}
@@ -173,7 +182,7 @@ func (e *ender) destroy(sockets []*netlink.Socket) bool {
 	return destroyed
 }
 
-// deleteEntries deletes the entries of conntrack.
+// deleteEntries deletes the selected conntrack entries.
 func (e *ender) deleteEntries() error {
 	if len(e.delete) == 0 {
 		return nil
@@ -194,16 +203,15 @@ func (e *ender) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	return e.delete[key{c.original, c.zone}]
 }
 
-// destroy asks the kernel to destroy a socket of TCP. [netlink.SocketDestroy] does that for IPv4
-// only.
-func destroy(s *netlink.Socket) error {
+// destroySocket destroys a TCP socket. [netlink.SocketDestroy] supports only IPv4.
+func destroySocket(s *netlink.Socket) error {
 	request := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
 	request.AddRawData(diagRequest(s))
 	_, err := request.Execute(unix.NETLINK_INET_DIAG, 0)
 	return err
 }
 
-// diagRequest is a struct inet_diag_req_v2 of linux/inet_diag.h that names the socket.
+// diagRequest encodes a struct inet_diag_req_v2 of linux/inet_diag.h that identifies the socket.
 func diagRequest(s *netlink.Socket) []byte {
 	b := make([]byte, 0, 56)
 	b = append(b, s.Family, unix.IPPROTO_TCP, 0, 0)

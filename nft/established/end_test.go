@@ -18,13 +18,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A connection is one that a test opens, and what becomes of it.
+// A connection is a test connection with its expected outcome.
 type connection struct {
 	name string
 	call testbed.Call
-	// gap reports that it is opened while the rules are missing.
+	// gap means that the connection is opened while the rules are missing.
 	gap bool
-	// by is who answers it, and ends whether it does not survive.
+	// by is the server that answers, and ends means that End ends the connection.
 	by   testbed.Name
 	ends bool
 }
@@ -35,7 +35,7 @@ func to(address string, port int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(address), uint16(port))
 }
 
-// connections are those of a family: an address outside, and the pod's own.
+// connections returns the test connections between an outside address and a pod address.
 func connections(outside, pod string) []connection {
 	out := func(owner rules.Owner, port int) testbed.Call {
 		return testbed.Call{Network: "tcp", Owner: owner, To: to(outside, port), Timeout: 2 * time.Second}
@@ -58,7 +58,7 @@ func connections(outside, pod string) []connection {
 	}
 }
 
-// desired returns a ruleset that captures all but one port.
+// desired returns a ruleset that captures all ports except one.
 func desired(mode rules.Mode) rules.Ruleset {
 	r := rules.DefaultRedirect()
 	r.IPv6, r.Mode = true, mode
@@ -93,8 +93,8 @@ func apply(t *testing.T, bed *testbed.Bed, rs rules.Ruleset) {
 	}
 }
 
-// TestConnectionsOfAGapEnd takes the rules away, and puts them back. Conntrack goes on in some of
-// the gaps, by a rule of another owner.
+// TestConnectionsOfAGapEnd removes the rules and adds them again. In some of the gaps a rule of
+// another table keeps conntrack enabled.
 func TestConnectionsOfAGapEnd(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		for _, tracked := range []bool{false, true} {
@@ -162,13 +162,14 @@ func testGap(t *testing.T, mode rules.Mode, tracked bool, list []connection, o e
 	}
 }
 
-// TestKeptConnections are counted. In this gap conntrack knows them: else their packets would meet
-// the rules as those of new connections.
+// TestKeptConnections checks the count of kept connections. In this gap conntrack remains enabled;
+// otherwise their packets would be evaluated like those of new connections.
 func TestKeptConnections(t *testing.T) {
 	testGap(t, rules.ModeRedirect, true, connections("10.9.9.9", testbed.PodIP4.String()), established.Options{ProcDir: "/proc", Keep: true})
 }
 
-// TestWithoutGroups has sockets whose group is not known: what depends on it stays, and is counted.
+// TestWithoutGroups has sockets with an unknown group: connections whose decision depends on it are
+// kept and counted.
 func TestWithoutGroups(t *testing.T) {
 	bed, rs := newBed(t, rules.ModeRedirect), desired(rules.ModeRedirect)
 	conn, err := bed.Open(testbed.Call{Network: "tcp", Owner: testbed.ApplicationOwner, To: to("10.9.9.9", 8080), Timeout: 2 * time.Second})

@@ -10,38 +10,38 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// groups finds the groups of sockets by the numbers of their inodes: those of their files in the
-// node's /proc. It looks at the processes of the namespace when it is first asked, and at all
-// others when a socket belongs to none of them: a process may have got the socket from another. To
-// look at the files of other processes takes CAP_SYS_PTRACE.
+// groups maps the inode numbers of sockets to their groups, which it reads from the sockets' files
+// in the node's /proc. It scans the processes of the namespace on the first lookup. If a socket is
+// missing it scans all other processes too, because a process can pass a socket to another
+// namespace. Reading the files of other processes needs CAP_SYS_PTRACE.
 type groups struct {
-	procDir string // empty if there is none
+	procDir string // empty if groups are unknown
 	ns      netns.ID
-	looked  int // 1 after a look at the processes of the namespace, 2 after one at all
-	found   map[uint32]uint32
+	scans   int // 1 after the scan of the namespace's processes, 2 after the scan of all others
+	gids    map[uint32]uint32
 }
 
-// of returns the group of a socket, if it can be known.
-func (g *groups) of(inode uint32) (gid uint32, ok bool) {
-	for ; g.looked < 2; g.looked++ {
-		if gid, ok = g.found[inode]; ok {
+// gid returns the group of a socket, and whether it is known.
+func (g *groups) gid(inode uint32) (gid uint32, ok bool) {
+	for ; g.scans < 2; g.scans++ {
+		if gid, ok = g.gids[inode]; ok {
 			return gid, true
 		}
-		g.look(g.looked == 0)
+		g.scan(g.scans == 0)
 	}
-	gid, ok = g.found[inode]
+	gid, ok = g.gids[inode]
 	return gid, ok
 }
 
-// look collects the sockets of the processes inside the namespace, or of the processes outside.
-func (g *groups) look(inside bool) {
-	if g.found == nil {
-		g.found = map[uint32]uint32{}
+// scan collects the sockets of the processes inside the namespace, or of all other processes.
+func (g *groups) scan(inside bool) {
+	if g.gids == nil {
+		g.gids = map[uint32]uint32{}
 	}
 	if g.procDir == "" {
 		return
 	}
-	entries, _ := os.ReadDir(g.procDir) // a /proc that cannot be read tells nothing
+	entries, _ := os.ReadDir(g.procDir) // after an error the groups are unknown
 	for _, e := range entries {
 		process := filepath.Join(g.procDir, e.Name())
 		var st unix.Stat_t
@@ -60,7 +60,7 @@ func (g *groups) collect(dir string) {
 	for _, f := range files {
 		var st unix.Stat_t
 		if unix.Stat(filepath.Join(dir, f.Name()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK {
-			g.found[uint32(st.Ino)] = st.Gid
+			g.gids[uint32(st.Ino)] = st.Gid
 		}
 	}
 }

@@ -19,38 +19,38 @@ type judge struct {
 	ruleset  *rules.Ruleset
 	groups   *groups
 	deadline time.Time
-	// sourcePorts reports that rules ask for the source port. Users and named groups are ids that
-	// stand for all there are.
+	// sourcePorts reports that rules match the source port.
 	sourcePorts bool
-	users, gids []uint32
-	fates       map[question]rules.Fate
-	devices     map[netip.Addr]string
+	// uids and gids are the representative ids of the ruleset; see representativeIDs.
+	uids, gids []uint32
+	fates      map[query]rules.Fate
+	devices    map[netip.Addr]string
 }
 
-// A question is what a fate depends on.
-type question struct {
+// A query is the part of the first packet that its fate depends on.
+type query struct {
 	hook     rules.Hook
 	device   string
 	protocol rules.Protocol
 	pair
-	owner rules.Owner
-	owned bool
+	owner    rules.Owner
+	hasOwner bool
 }
 
-// An opinion is what was decided about a connection.
-type opinion uint8
+// A decision is the result of the evaluation of a connection.
+type decision uint8
 
 const (
-	stays     opinion = iota // excluded, the proxy's, or captured
-	bypasses                 // it is to end
-	undecided                // that depends on what is not known
+	keep      decision = iota // excluded, captured, or a connection of the proxy
+	bypass                    // the connection bypasses the proxy
+	undecided                 // the decision depends on unknown data
 )
 
-// judge decides about a connection that begins with the tuple. Target is where it leads; not valid
-// if that is not known.
-func (j *judge) judge(first tuple, target netip.AddrPort) opinion {
+// decide evaluates a connection whose first packet has the tuple. The target is the address that
+// the connection leads to, invalid if unknown.
+func (j *judge) decide(first tuple, target netip.AddrPort) decision {
 	initiator := j.sockets[first.pair]
-	q := question{protocol: first.protocol, pair: first.pair}
+	q := query{protocol: first.protocol, pair: first.pair}
 	if initiator != nil || j.isLocal(first.from.Addr()) {
 		q.hook, q.device = rules.Output, "lo"
 		if !j.isLocal(first.to.Addr()) {
@@ -62,62 +62,63 @@ func (j *judge) judge(first tuple, target netip.AddrPort) opinion {
 	if q.device == "" {
 		return undecided
 	}
-	var answer opinion
+	var result decision
 	for i, owner := range j.owners(q.hook, initiator) {
-		q.owner, q.owned = owner, q.hook == rules.Output
-		one := j.opinion(q, j.fate(q), target)
-		if i > 0 && one != answer {
+		q.owner, q.hasOwner = owner, q.hook == rules.Output
+		d := j.decideByFate(q, j.fate(q), target)
+		if i > 0 && d != result {
 			return undecided
 		}
-		answer = one
+		result = d
 	}
-	return answer
+	return result
 }
 
-// opinion decides by the fate of the first packet.
-func (j *judge) opinion(q question, f rules.Fate, target netip.AddrPort) opinion {
+// decideByFate decides by the fate of the first packet.
+func (j *judge) decideByFate(q query, f rules.Fate, target netip.AddrPort) decision {
 	switch {
 	case f.Undecided != "":
 		return undecided
 	case !f.Captured() || f.ToHost:
-		return stays
+		return keep
 	case f.TProxy != 0:
-		return j.byListener(q, f.TProxy)
-	case target.Port() == f.Redirect && j.isLocal(target.Addr()), q.to.Port() == f.Redirect && j.isLocal(q.to.Addr()):
-		return stays // it leads to the proxy
+		return j.decideByListener(q, f.TProxy)
+	case target.Port() == f.Redirect && j.isLocal(target.Addr()),
+		q.to.Port() == f.Redirect && j.isLocal(q.to.Addr()):
+		return keep // the connection leads to the proxy
 	}
-	return bypasses
+	return bypass
 }
 
-// byListener decides about a connection that a transparent listener should have: its socket has the
-// user of the listener.
-func (j *judge) byListener(q question, port uint16) opinion {
+// decideByListener decides about a connection that TPROXY captures to the port. The connection is
+// captured if its socket has the user of a listener on that port.
+func (j *judge) decideByListener(q query, port uint16) decision {
 	acceptor := j.sockets[q.reversed()]
 	if acceptor == nil {
-		return stays // there is no connection
+		return keep // the connection no longer exists
 	}
-	same := func(l *netlink.Socket) bool { return l.UID == acceptor.UID }
-	if slices.ContainsFunc(j.listeners[port], same) {
-		return stays
+	hasUser := func(l *netlink.Socket) bool { return l.UID == acceptor.UID }
+	if slices.ContainsFunc(j.listeners[port], hasUser) {
+		return keep
 	}
-	return bypasses
+	return bypass
 }
 
-// owners returns who may have sent the first packet: one owner if user and group are known or do
-// not matter, else one for each case that the rules tell apart.
+// owners returns the possible owners of the first packet. If the user or the group is unknown, it
+// returns one owner for each case that the rules distinguish.
 func (j *judge) owners(h rules.Hook, s *netlink.Socket) []rules.Owner {
 	if h != rules.Output {
 		return []rules.Owner{{}}
 	}
-	users, gids := j.users, j.gids
+	uids, gids := j.uids, j.gids
 	if s != nil && s.INode != 0 {
-		users = []uint32{s.UID}
-		if gid, ok := j.groups.of(s.INode); ok {
+		uids = []uint32{s.UID}
+		if gid, ok := j.groups.gid(s.INode); ok {
 			gids = []uint32{gid}
 		}
 	}
 	var list []rules.Owner
-	for _, uid := range users {
+	for _, uid := range uids {
 		for _, gid := range gids {
 			list = append(list, rules.Owner{UID: uid, GID: gid})
 		}
@@ -125,13 +126,13 @@ func (j *judge) owners(h rules.Hook, s *netlink.Socket) []rules.Owner {
 	return list
 }
 
-// fate returns what the ruleset does to the first packet.
-func (j *judge) fate(q question) rules.Fate {
-	asked := q
+// fate returns the fate of the first packet under the ruleset. It caches results.
+func (j *judge) fate(q query) rules.Fate {
+	key := q
 	if !j.sourcePorts {
-		asked.from = netip.AddrPortFrom(q.from.Addr(), 0)
+		key.from = netip.AddrPortFrom(q.from.Addr(), 0)
 	}
-	if f, known := j.fates[asked]; known {
+	if f, cached := j.fates[key]; cached {
 		return f
 	}
 	if time.Now().After(j.deadline) {
@@ -148,17 +149,17 @@ func (j *judge) fate(q question) rules.Fate {
 	} else {
 		p.InInterface = q.device
 	}
-	if q.owned {
+	if q.hasOwner {
 		p.Owner = &q.owner
 	}
 	f := diff.ExplainWithin(j.ruleset, p, diff.AgentBudget).Fate
-	j.fates[asked] = f
+	j.fates[key] = f
 	return f
 }
 
-// device returns the interface by which the host reaches an address; empty if that is not known.
+// device returns the interface of the route to an address, or "" if unknown. It caches results.
 func (j *judge) device(a netip.Addr) string {
-	if name, known := j.devices[a]; known {
+	if name, cached := j.devices[a]; cached {
 		return name
 	}
 	name := ""
@@ -171,16 +172,17 @@ func (j *judge) device(a netip.Addr) string {
 	return name
 }
 
-// idsOf returns one id of each range that a match of the ruleset names, and one that none names:
-// all that the rules tell apart, as long as ranges do not overlap.
-func idsOf(rs *rules.Ruleset, group bool) []uint32 {
+// representativeIDs returns the bounds of each range of users or groups in the matches of the
+// ruleset, and an id outside all ranges. If the ranges do not overlap, the ruleset treats every id
+// like one of these.
+func representativeIDs(rs *rules.Ruleset, group bool) []uint32 {
 	ids := []uint32{}
-	other := uint32(1)
-	for named := true; named; {
-		named = false
+	outside := uint32(1)
+	for changed := true; changed; {
+		changed = false
 		for r := range ownerRanges(rs, group) {
-			if r.First <= other && other <= r.Last {
-				other, named = r.Last+1, true
+			if r.First <= outside && outside <= r.Last {
+				outside, changed = r.Last+1, true
 			}
 		}
 	}
@@ -191,13 +193,13 @@ func idsOf(rs *rules.Ruleset, group bool) []uint32 {
 			}
 		}
 	}
-	return append(ids, other)
+	return append(ids, outside)
 }
 
-// ownerRanges yields the ranges of users, or of groups, that matches of the ruleset name.
+// ownerRanges yields the ranges of users, or of groups, in the matches of the ruleset.
 func ownerRanges(rs *rules.Ruleset, group bool) func(func(rules.IDRange) bool) {
 	return func(yield func(rules.IDRange) bool) {
-		matches(rs, func(m rules.Match) bool {
+		visitMatches(rs, func(m rules.Match) bool {
 			owner, ok := m.(rules.MatchOwner)
 			if !ok || owner.Group != group {
 				return true
@@ -207,8 +209,8 @@ func ownerRanges(rs *rules.Ruleset, group bool) func(func(rules.IDRange) bool) {
 	}
 }
 
-// matches visits all matches of a ruleset, until the function returns false.
-func matches(rs *rules.Ruleset, visit func(rules.Match) bool) {
+// visitMatches calls visit for each match of a ruleset until visit returns false.
+func visitMatches(rs *rules.Ruleset, visit func(rules.Match) bool) {
 	for _, t := range rs.Tables {
 		for _, c := range t.Chains {
 			for _, r := range c.Rules {
@@ -222,16 +224,16 @@ func matches(rs *rules.Ruleset, visit func(rules.Match) bool) {
 	}
 }
 
-// asksForSourcePorts reports whether rules match source ports.
-func asksForSourcePorts(rs *rules.Ruleset) bool {
-	asks := false
-	matches(rs, func(m rules.Match) bool {
+// matchesSourcePorts reports whether rules match source ports.
+func matchesSourcePorts(rs *rules.Ruleset) bool {
+	found := false
+	visitMatches(rs, func(m rules.Match) bool {
 		port, ok := m.(rules.MatchPort)
-		asks = ok && port.Side == rules.Source
-		return !asks
+		found = ok && port.Side == rules.Source
+		return !found
 	})
-	return asks
+	return found
 }
 
-// String describes a connection.
+// String returns the protocol and addresses, such as "tcp 10.0.0.1:1 > 10.0.0.2:80".
 func (t tuple) String() string { return fmt.Sprintf("%s %s > %s", t.protocol, t.from, t.to) }

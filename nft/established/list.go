@@ -12,26 +12,26 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A pair is the ends of a socket or of one direction of a connection: its own or the source, and
-// the other or the destination.
+// A pair contains the source and the destination of one direction of a connection, or the local and
+// the peer address of a socket.
 type pair struct{ from, to netip.AddrPort }
 
 func (p pair) reversed() pair { return pair{p.to, p.from} }
 
-// A tuple names one direction of a connection.
+// A tuple identifies one direction of a connection.
 type tuple struct {
 	protocol rules.Protocol
 	pair
 }
 
-// An entry is one of conntrack's.
+// An entry is a conntrack entry.
 type entry struct {
 	original tuple
 	reply    pair
 	zone     uint16
 }
 
-// key recognises the entry.
+// A key identifies a conntrack entry.
 type key struct {
 	tuple
 	zone uint16
@@ -45,50 +45,52 @@ const (
 	tcpNewSynRecv = 12
 )
 
-// A table is what a namespace has of connections.
+// A table lists the connections and sockets of a namespace.
 type table struct {
 	entries []entry
-	// sockets are the TCP sockets that have a peer, by their ends.
+	// sockets maps addresses to TCP sockets with a peer.
 	sockets map[pair]*netlink.Socket
-	// peers are the ends of these sockets in this namespace, by their other ends.
+	// peers maps the peer addresses of these sockets to their local addresses.
 	peers map[netip.AddrPort]netip.AddrPort
-	// listeners are the TCP sockets that accept connections, by port.
+	// listeners maps ports to listening TCP sockets.
 	listeners map[uint16][]*netlink.Socket
-	addresses map[netip.Addr]bool // of this host
+	addresses map[netip.Addr]bool // local addresses
 }
 
-// attempts is how often a dump is repeated that a change has interrupted. The last one counts
-// nevertheless: it lists what has not changed.
+// attempts bounds the attempts to dump a list without a concurrent change. The result of the last
+// attempt is used even if it was interrupted, because it contains all unchanged objects.
 const attempts = 5
 
-// list repeats a dump that was interrupted.
-func list[T any](what string, dump func() ([]T, error)) (found []T, err error) {
+// list repeats a dump until it is not interrupted, at most attempts times.
+func list[T any](objects string, dump func() ([]T, error)) (found []T, err error) {
 	for range attempts {
 		if found, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
 	}
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return nil, fmt.Errorf("list %s: %w", what, err)
+		return nil, fmt.Errorf("list %s: %w", objects, err)
 	}
 	return found, nil
 }
 
-// read lists the connections of the namespace of the handle.
-func read(h *netlink.Handle) (*table, error) {
+// readTable lists the connections and sockets of the namespace of the handle.
+func readTable(h *netlink.Handle) (*table, error) {
 	t := &table{
 		sockets: map[pair]*netlink.Socket{}, peers: map[netip.AddrPort]netip.AddrPort{},
 		listeners: map[uint16][]*netlink.Socket{}, addresses: map[netip.Addr]bool{},
 	}
-	own, err := list("addresses", func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) })
+	addrs, err := list("addresses", func() ([]netlink.Addr, error) {
+		return h.AddrList(nil, netlink.FAMILY_ALL)
+	})
 	if err != nil {
 		return nil, err
 	}
-	for _, a := range own {
+	for _, a := range addrs {
 		t.addresses[addressOf(a.IP)] = true
 	}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		flows, err := list("entries of conntrack", func() ([]*netlink.ConntrackFlow, error) {
+		flows, err := list("conntrack entries", func() ([]*netlink.ConntrackFlow, error) {
 			return h.ConntrackTableList(netlink.ConntrackTable, netlink.InetFamily(family))
 		})
 		if err != nil {
@@ -114,29 +116,32 @@ func (t *table) add(s *netlink.Socket) {
 	switch s.State {
 	case tcpListen:
 		t.listeners[s.ID.SourcePort] = append(t.listeners[s.ID.SourcePort], s)
-	case tcpTimeWait, tcpClose, tcpNewSynRecv: // no data comes or goes
+	case tcpTimeWait, tcpClose, tcpNewSynRecv: // these sockets transfer no data
 	default:
-		ends := endsOf(s)
-		t.sockets[ends], t.peers[ends.to] = s, ends.from
+		p := pairOf(s)
+		t.sockets[p], t.peers[p.to] = s, p.from
 	}
 }
 
-// isLocal reports whether an address is one of this host.
+// isLocal reports whether an address is local.
 func (t *table) isLocal(a netip.Addr) bool { return a.IsLoopback() || t.addresses[a] }
 
 func entryOf(f *netlink.ConntrackFlow) entry {
-	forward := pair{endOf(f.Forward.SrcIP, f.Forward.SrcPort), endOf(f.Forward.DstIP, f.Forward.DstPort)}
+	forward := pair{addrPort(f.Forward.SrcIP, f.Forward.SrcPort), addrPort(f.Forward.DstIP, f.Forward.DstPort)}
 	return entry{
 		original: tuple{rules.Protocol(f.Forward.Protocol), forward}, zone: f.Zone,
-		reply: pair{endOf(f.Reverse.SrcIP, f.Reverse.SrcPort), endOf(f.Reverse.DstIP, f.Reverse.DstPort)},
+		reply: pair{
+			addrPort(f.Reverse.SrcIP, f.Reverse.SrcPort),
+			addrPort(f.Reverse.DstIP, f.Reverse.DstPort),
+		},
 	}
 }
 
-func endsOf(s *netlink.Socket) pair {
-	return pair{endOf(s.ID.Source, s.ID.SourcePort), endOf(s.ID.Destination, s.ID.DestinationPort)}
+func pairOf(s *netlink.Socket) pair {
+	return pair{addrPort(s.ID.Source, s.ID.SourcePort), addrPort(s.ID.Destination, s.ID.DestinationPort)}
 }
 
-func endOf(ip net.IP, port uint16) netip.AddrPort { return netip.AddrPortFrom(addressOf(ip), port) }
+func addrPort(ip net.IP, port uint16) netip.AddrPort { return netip.AddrPortFrom(addressOf(ip), port) }
 
 func addressOf(ip net.IP) netip.Addr {
 	a, _ := netip.AddrFromSlice(ip)

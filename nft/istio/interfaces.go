@@ -6,15 +6,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A run is a sequence of rules without a gap, of which each only returns for one interface.
+// A run is a sequence of adjacent rules of the form "-i X -j RETURN" or "-o X -j RETURN".
 type run struct {
 	start int // the index of the first rule
 	names []rules.InterfaceName
-	// anchored reports that a rule which is surely Istio's follows.
+	// anchored reports that the next rule was identified as Istio's.
 	anchored bool
 }
 
-// runs lists the runs of a chain, each as long as it can be.
+// runs returns the maximal runs of a chain.
 func (f *finder) runs(chain int, out bool) []run {
 	var found []run
 	var current run
@@ -28,7 +28,7 @@ func (f *finder) runs(chain int, out bool) []run {
 			continue
 		}
 		if current.names != nil {
-			current.anchored = f.taken(chain, j) && !reroutes(&list[j])
+			current.anchored = f.has(chain, j) && !reroutes(&list[j])
 			found = append(found, current)
 			current = run{}
 		}
@@ -39,30 +39,33 @@ func (f *finder) runs(chain int, out bool) []run {
 	return found
 }
 
-// returnFor is the interface of "-i X -j RETURN" or "-o X -j RETURN".
+// returnFor returns the interface of "-i X -j RETURN" or "-o X -j RETURN".
 func returnFor(r *rules.Rule, out bool) (rules.InterfaceName, bool) {
-	if !shape(r, rules.Return, func(m rules.Match) bool { _, ok := oneInterface(m, out); return ok }) {
+	isInterface := func(m rules.Match) bool {
+		_, ok := interfaceOf(m, out)
+		return ok
+	}
+	if !hasShape(r, rules.Return, isInterface) {
 		return rules.InterfaceName{}, false
 	}
-	return oneInterface(r.Matches[0], out)
+	return interfaceOf(r.Matches[0], out)
 }
 
-// reroutes reports whether a rule sends what comes in by an interface to ISTIO_REDIRECT, as for
-// virtual machines. Such rules are inserted at the head of the chain, whereas all others are
-// appended.
+// reroutes reports whether a rule sends packets from an interface to ISTIO_REDIRECT, as for virtual
+// machines. istio-iptables inserts such rules at the head of the chain and appends all others.
 func reroutes(r *rules.Rule) bool {
-	return jumpOf(r) == chainRedirect && len(r.Matches) > 0 && isInput(r.Matches[0])
+	return jumpTarget(r) == chainRedirect && len(r.Matches) > 0 && isInput(r.Matches[0])
 }
 
 func isInput(m rules.Match) bool {
-	_, ok := oneInterface(m, false)
+	_, ok := interfaceOf(m, false)
 	return ok
 }
 
-// excluded takes the rules for --istio-exclude-interfaces: for all interfaces one in PREROUTING and
-// one in OUTPUT, before what else Istio appends to these chains. Others' rules may stand directly
-// before them.
-func (f *finder) excluded() {
+// addExcluded adds the rules for --istio-exclude-interfaces. For each interface there is a rule in
+// PREROUTING and one in OUTPUT, before the other rules that Istio appends to these chains. Foreign
+// rules of the same form may directly precede them.
+func (f *finder) addExcluded() {
 	in, out := f.base(prerouting), f.base(output)
 	if in < 0 || out < 0 {
 		return
@@ -87,43 +90,43 @@ func (f *finder) excluded() {
 	}
 }
 
-// find returns the index of the first rule of the last place where PREROUTING returns for just
-// these interfaces in this order, or -1. The place ends before another rule of Istio's, if the
-// chain has one.
+// find returns the index of the first rule of the last sequence in PREROUTING with exactly these
+// interfaces, or -1. If the chain has other appended rules of Istio, the sequence must directly
+// precede one.
 func (f *finder) find(runs []run, chain int, names []rules.InterfaceName) int {
 	list := f.table.Chains[chain].Rules
-	anchor := slices.ContainsFunc(f.Rules, func(p Position) bool {
+	needsAnchor := slices.ContainsFunc(f.Rules, func(p Position) bool {
 		return p.Chain == chain && !reroutes(&list[p.Rule]) && !isReturn(&list[p.Rule])
 	})
 	for _, r := range slices.Backward(runs) {
 		last := len(r.names) - len(names)
-		for at := last; at >= 0; at-- {
-			if slices.Equal(r.names[at:at+len(names)], names) && (!anchor || r.anchored && at == last) {
-				return r.start + at
+		for i := last; i >= 0; i-- {
+			if slices.Equal(r.names[i:i+len(names)], names) && (!needsAnchor || r.anchored && i == last) {
+				return r.start + i
 			}
 		}
 	}
 	return -1
 }
 
-// isReturn reports whether the rule is one of a run.
+// isReturn reports whether the rule can belong to a run of PREROUTING.
 func isReturn(r *rules.Rule) bool {
 	_, ok := returnFor(r, false)
 	return ok
 }
 
-// rerouted takes the rules for --kube-virt-interfaces that return: one an interface, directly after
-// those that send to ISTIO_REDIRECT.
-func (f *finder) rerouted() {
+// addRerouted adds the RETURN rules for --kube-virt-interfaces: one for each interface, directly
+// after the rules that jump to ISTIO_REDIRECT.
+func (f *finder) addRerouted() {
 	in := f.base(prerouting)
 	if in < 0 {
 		return
 	}
-	var names []rules.InterfaceName // of the rules just before
+	var names []rules.InterfaceName // interfaces of the preceding jumps without a RETURN rule
 	list := f.table.Chains[in].Rules
 	for j := range list {
 		if reroutes(&list[j]) {
-			name, _ := oneInterface(list[j].Matches[0], false)
+			name, _ := interfaceOf(list[j].Matches[0], false)
 			names = append(names, name)
 			continue
 		}

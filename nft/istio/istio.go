@@ -1,18 +1,21 @@
-// Package istio recognises what istio-iptables wrote into a table of iptables, of either kind, so
-// that it can be removed without touching a rule of anybody else.
+// Package istio identifies the rules and chains of istio-iptables in a table of iptables-legacy or
+// iptables-nft, so that they can be removed without changing foreign rules.
 //
-// Only a table that has an ISTIO_ chain holds anything of Istio's: these chains, the rules anywhere
-// that jump to them, and what istio-iptables writes into the built-in chains. Of the last some have
-// a shape that says whose they are (the marks of TPROXY mode). Others do not: "-i eth1 -j RETURN"
-// may be anybody's, and counts as Istio's only where it stands as istio-iptables placed it, for an
-// interface
+// A table contains rules of Istio only if it has a chain with the prefix ISTIO_. Istio's are these
+// chains, all rules that jump to them, and the rules of istio-iptables in the built-in chains. Some
+// of the latter are identified by their shape (the marks of TPROXY mode). The others are ambiguous:
+// "-i eth1 -j RETURN" is identified as Istio's only at the position where istio-iptables adds it:
 //
-//   - that is excluded: as "-o eth1 -j RETURN" in OUTPUT too, both directly before Istio's own first rules, in the same order if
-//     there are several (in the nat PREROUTING of TPROXY mode, which has no other rule of Istio's, anywhere);
-//   - that is rerouted: directly after the rules that send what comes in by it to ISTIO_REDIRECT.
+//   - For an excluded interface, "-o eth1 -j RETURN" must exist in OUTPUT too. Both rules must
+//     directly precede Istio's first rules, in the same order if there are several interfaces. In
+//     TPROXY mode, the nat PREROUTING chain has no other rules of Istio, and the rules may be at any
+//     position.
+//   - For a rerouted interface, the rule must directly follow the rules that send packets of the
+//     interface to ISTIO_REDIRECT.
 //
-// What somebody has moved or put something before stays, and so does a rerouted interface's RETURN
-// when no outbound address was captured, because nothing reports that it is Istio's.
+// Rules that were moved, or that no longer precede Istio's rules, are kept. The RETURN rule of a
+// rerouted interface is also kept if no outbound address was captured, because no adjacent rule
+// identifies it.
 package istio
 
 import (
@@ -23,10 +26,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ChainPrefix is how the names of Istio's chains begin. Those of ambient mode are no exception.
+// ChainPrefix is the prefix of the names of Istio's chains, including ambient mode.
 const ChainPrefix = "ISTIO_"
 
-// Names of iptables' tables and built-in chains that istio-iptables writes to.
+// Names of the tables and built-in chains of iptables to which istio-iptables adds rules.
 const (
 	tableNAT    = "nat"
 	tableMangle = "mangle"
@@ -37,20 +40,20 @@ const (
 	chainRedirect = ChainPrefix + "REDIRECT"
 )
 
-// Remains is what Istio left in a table. The zero value is nothing.
+// Remains lists the rules and chains of Istio in a table. The zero value is an empty list.
 type Remains struct {
 	table *rules.Table
-	// Chains are the indices of Istio's chains in the table.
+	// Chains contains the indexes of Istio's chains in the table.
 	Chains []int
-	// Rules are Istio's in other chains, in the order of the table.
+	// Rules contains the positions of Istio's rules in other chains, in the order of the table.
 	Rules []Position
 }
 
-// A Position is that of a rule: the index of its chain in the table, and its own in the chain.
+// A Position is the index of a chain in the table and the index of a rule in the chain.
 type Position struct{ Chain, Rule int }
 
-// Find recognises what Istio left in a table of iptables, which must be complete: all its chains
-// with all their rules in order, and in each rule the counter that iptables gives it.
+// Find returns the rules and chains of Istio in a table of iptables. The table must be complete:
+// all chains with all rules in order, and in each rule the counter of iptables.
 func Find(t *rules.Table) Remains {
 	f := finder{Remains{table: t}}
 	for i := range t.Chains {
@@ -61,25 +64,27 @@ func Find(t *rules.Table) Remains {
 	if len(f.Chains) == 0 {
 		return Remains{}
 	}
-	f.jumps()
+	f.addJumps()
 	if t.Name == tableMangle {
-		f.marks()
+		f.addMarks()
 	}
 	if t.Name == tableNAT || t.Name == tableMangle {
-		f.excluded()
+		f.addExcluded()
 	}
 	if t.Name == tableNAT {
-		f.rerouted()
+		f.addRerouted()
 	}
-	slices.SortFunc(f.Rules, func(a, b Position) int { return slices.Compare([]int{a.Chain, a.Rule}, []int{b.Chain, b.Rule}) })
+	slices.SortFunc(f.Rules, func(a, b Position) int {
+		return slices.Compare([]int{a.Chain, a.Rule}, []int{b.Chain, b.Rule})
+	})
 	f.Rules = slices.Compact(f.Rules)
 	return f.Remains
 }
 
-// IsZero reports whether there is nothing.
+// IsZero reports whether the table has no rules and chains of Istio.
 func (r Remains) IsZero() bool { return len(r.Chains) == 0 }
 
-// Lines names the rules and chains to people, rules first.
+// Lines returns descriptions of the rules and chains, rules first.
 func (r Remains) Lines() []string {
 	var lines []string
 	for _, p := range r.Rules {
@@ -94,50 +99,52 @@ func (r Remains) Lines() []string {
 		if len(chain.Rules) == 1 {
 			plural = ""
 		}
-		lines = append(lines, fmt.Sprintf("chain %s %s %s (%d rule%s)", r.table.Family, r.table.Name, chain.Name, len(chain.Rules), plural))
+		lines = append(lines, fmt.Sprintf("chain %s %s %s (%d rule%s)",
+			r.table.Family, r.table.Name, chain.Name, len(chain.Rules), plural))
 	}
 	return lines
 }
 
-// isIstio reports whether the chain is one of Istio's. A base chain is not: iptables has no way to
-// make one with another name.
+// isIstio reports whether the chain is a chain of Istio. iptables cannot create base chains with
+// this prefix.
 func isIstio(c *rules.Chain) bool { return c.Base == nil && strings.HasPrefix(c.Name, ChainPrefix) }
 
 func withoutCount(actions []rules.Action) []rules.Action {
 	return slices.DeleteFunc(slices.Clone(actions), func(a rules.Action) bool { return a == rules.Action(rules.Count{}) })
 }
 
-// finder collects what is Istio's.
+// finder collects the rules and chains of Istio.
 type finder struct{ Remains }
 
-// add takes a rule.
+// add adds a rule.
 func (f *finder) add(chain, rule int) { f.Rules = append(f.Rules, Position{chain, rule}) }
 
-// taken reports whether the rule has been recognised.
-func (f *finder) taken(chain, rule int) bool { return slices.Contains(f.Rules, Position{chain, rule}) }
+// has reports whether the rule was added.
+func (f *finder) has(chain, rule int) bool { return slices.Contains(f.Rules, Position{chain, rule}) }
 
 // base returns the index of a built-in chain, or -1.
 func (f *finder) base(name string) int {
 	return slices.IndexFunc(f.table.Chains, func(c rules.Chain) bool { return c.Base != nil && c.Name == name })
 }
 
-// jumps takes the rules of others' chains that jump to Istio's: no such chain can go before them.
-func (f *finder) jumps() {
+// addJumps adds the rules of other chains that jump to Istio's. They must be removed before the
+// chains.
+func (f *finder) addJumps() {
 	for i := range f.table.Chains {
 		c := &f.table.Chains[i]
 		if isIstio(c) {
 			continue
 		}
 		for j := range c.Rules {
-			if strings.HasPrefix(jumpOf(&c.Rules[j]), ChainPrefix) {
+			if strings.HasPrefix(jumpTarget(&c.Rules[j]), ChainPrefix) {
 				f.add(i, j)
 			}
 		}
 	}
 }
 
-// jumpOf is the chain that the rule continues in, or empty.
-func jumpOf(r *rules.Rule) string {
+// jumpTarget returns the chain that the rule jumps to, or "".
+func jumpTarget(r *rules.Rule) string {
 	for _, a := range r.Actions {
 		if jump, ok := a.(rules.Jump); ok {
 			return jump.Chain

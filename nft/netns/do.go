@@ -12,26 +12,27 @@ import (
 	"github.com/sluice-mesh/sluice/nft/internal/thread"
 )
 
-// Panic is what [NS.Do] panics with when fn panicked on another thread: it
-// carries fn's value and stack.
+// Panic is the value of the panic of [NS.Do] after a panic in fn on another
+// thread. It holds the value and the stack of the panic in fn.
 type Panic = thread.Panic
 
-// Do runs fn inside the namespace and returns fn's error as it is. What fn
-// opens (sockets, /proc/thread-self/net) and the processes it starts belong to
-// the namespace; goroutines that it starts do not, so a dial in fn wants a
-// literal address: several addresses are dialled by several goroutines.
+// Do runs fn inside the namespace and returns fn's error unwrapped. Sockets and
+// files of /proc/thread-self/net that fn opens, and processes that fn starts,
+// belong to the namespace. Goroutines that fn starts do not. Therefore fn must
+// dial literal addresses: net.Dial starts goroutines for a name with several
+// addresses.
 //
-// When the namespace is nil or the calling thread's own, fn is called directly,
-// which needs no privilege and no thread. Otherwise it runs on another thread,
-// with the credentials of the process, while the caller waits; entering needs
+// If n is nil or the namespace of the calling thread, Do calls fn directly,
+// without any privilege or another thread. Otherwise fn runs on another thread,
+// with the credentials of the process, while the caller waits. Entering needs
 // CAP_SYS_ADMIN in the user namespaces of the process and of the network
-// namespace, and [unix.EPERM] is in the error without it. [os.ErrClosed] is in
-// it after [NS.Close].
+// namespace; without it the error wraps [unix.EPERM]. After [NS.Close] the error
+// wraps [os.ErrClosed].
 //
-// When fn panics or calls [runtime.Goexit] (as t.Fatal does), so does Do, a
-// panic as *[Panic]. A thread that cannot come back from the namespace is ended
-// and never seen by other goroutines. Do may be nested and is safe for
-// concurrent use.
+// If fn panics, Do panics with a *[Panic]. If fn calls [runtime.Goexit], as
+// t.Fatal does, Do calls it too. A thread that cannot return to its original
+// namespace is terminated and never runs another goroutine. Do may be nested and
+// is safe for concurrent use.
 func (n *NS) Do(fn func() error) error {
 	if n == nil {
 		return fn()
@@ -40,59 +41,59 @@ func (n *NS) Do(fn func() error) error {
 		return n.enterError(os.ErrClosed)
 	}
 	runtime.LockOSThread()
-	home, err := openHome()
-	if err == nil && home.id == n.id {
-		_ = home.handle.Close()
+	original, err := openOriginal()
+	if err == nil && original.id == n.id {
+		_ = original.handle.Close()
 		defer runtime.UnlockOSThread()
 		return fn()
 	}
-	// A caller that stays locked would cost a switch of threads.
+	// Unlock: waiting on a locked thread costs a thread switch.
 	runtime.UnlockOSThread()
 	done := thread.Start(thread.Work{
 		Enter: func() error {
-			// Mostly this is the same thread, since the caller leaves it for this.
-			if err == nil && home.thread != unix.Gettid() {
-				_ = home.handle.Close()
-				home, err = openHome()
+			// Usually the scheduler runs this on the thread that the caller has released.
+			if err == nil && original.thread != unix.Gettid() {
+				_ = original.handle.Close()
+				original, err = openOriginal()
 			}
 			if err != nil {
-				return n.enterError(fmt.Errorf("open own namespace: %w", err))
+				return n.enterError(fmt.Errorf("open the original namespace: %w", err))
 			}
 			return n.enter()
 		},
 		Do:    fn,
-		Leave: func() bool { return err == nil && home.enter() },
+		Leave: func() bool { return err == nil && original.restore() },
 	})
 	return (<-done).Return()
 }
 
-// home is the namespace of a thread, to come back to.
-type home struct {
+// originalNS is the namespace of a thread before Do changes it.
+type originalNS struct {
 	thread int
 	handle netns.NsHandle
 	id     ID
 }
 
-// openHome opens the namespace of the calling thread, which is locked. Its identity is cheaper to
-// have from the descriptor than from another look into /proc: 5 µs of 25 for all of Do.
-func openHome() (home, error) {
+// openOriginal opens the namespace of the calling thread, which must be locked. It reads the
+// identity from the descriptor: a second lookup in /proc would cost 5 of the 25 µs of Do.
+func openOriginal() (originalNS, error) {
 	h, err := netns.GetFromPath(threadNS)
 	if err != nil {
-		return home{}, err
+		return originalNS{}, err
 	}
 	id, err := identify(int(h))
 	if err != nil {
 		_ = h.Close()
-		return home{}, err
+		return originalNS{}, err
 	}
-	return home{thread: unix.Gettid(), handle: h, id: id}, nil
+	return originalNS{thread: unix.Gettid(), handle: h, id: id}, nil
 }
 
-// enter moves the calling thread to its namespace, which it closes, and reports whether the thread
-// is there.
-func (h home) enter() bool {
-	err := netns.Set(h.handle)
-	_ = h.handle.Close()
+// restore moves the calling thread to the original namespace, closes the handle, and reports
+// whether the move succeeded.
+func (o originalNS) restore() bool {
+	err := netns.Set(o.handle)
+	_ = o.handle.Close()
 	return err == nil
 }
 
@@ -108,7 +109,8 @@ func (n *NS) enter() error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EPERM):
-		err = fmt.Errorf("%w (needs CAP_SYS_ADMIN, here and in the namespace's user namespace)", err)
+		err = fmt.Errorf("%w (needs CAP_SYS_ADMIN in the user namespaces of the process"+
+			" and of the network namespace)", err)
 	}
 	return n.enterError(err)
 }

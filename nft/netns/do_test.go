@@ -18,11 +18,11 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-func TestDoReturnsTheErrorOfFnItself(t *testing.T) {
+func TestDoReturnsTheErrorOfFn(t *testing.T) {
 	boom := errors.New("boom")
 	for _, n := range []*netns.NS{nil, netnstest.New(t)} {
 		if err := n.Do(func() error { return boom }); !errors.Is(err, boom) {
-			t.Errorf("%v: error %v, want %v itself", n, err, boom)
+			t.Errorf("%v: error %v, want %v", n, err, boom)
 		}
 	}
 }
@@ -31,7 +31,7 @@ func TestDoNests(t *testing.T) {
 	a, b := netnstest.New(t), netnstest.New(t)
 	err := a.Do(func() error {
 		thread := unix.Gettid()
-		if got := inside(t, b); got != b.ID() {
+		if got := idInDo(t, b); got != b.ID() {
 			t.Errorf("b in a: %v, want %v", got, b.ID())
 		}
 		return a.Do(func() error {
@@ -51,7 +51,7 @@ func TestDoNests(t *testing.T) {
 
 func TestDoInManyNamespacesAtOnce(t *testing.T) {
 	var own *netns.NS
-	home := own.ID()
+	original := own.ID()
 	var wg sync.WaitGroup
 	for range 64 {
 		n := netnstest.New(t)
@@ -67,14 +67,14 @@ func TestDoInManyNamespacesAtOnce(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				if got := own.ID(); got != home {
-					t.Errorf("after Do in %v, want %v", got, home)
+				if got := own.ID(); got != original {
+					t.Errorf("after Do in %v, want %v", got, original)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	wantAllThreadsIn(t, home)
+	wantAllThreadsIn(t, original)
 }
 
 func TestCloseDuringDo(t *testing.T) {
@@ -96,7 +96,7 @@ func TestCloseDuringDo(t *testing.T) {
 
 func TestPanicReachesTheCaller(t *testing.T) {
 	n := netnstest.New(t)
-	home := (*netns.NS)(nil).ID()
+	original := (*netns.NS)(nil).ID()
 	func() {
 		defer func() {
 			if p, ok := recover().(*netns.Panic); !ok || p.Value != "boom" {
@@ -105,7 +105,7 @@ func TestPanicReachesTheCaller(t *testing.T) {
 		}()
 		_ = n.Do(func() error { panic("boom") })
 	}()
-	wantAllThreadsIn(t, home)
+	wantAllThreadsIn(t, original)
 }
 
 func TestGoexitReachesTheCaller(t *testing.T) {
@@ -122,19 +122,18 @@ func TestGoexitReachesTheCaller(t *testing.T) {
 	}
 }
 
-// A thread that may not go home must not be met again by anyone.
-func TestThreadThatCannotComeBackEnds(t *testing.T) {
+func TestThreadWhoseNamespaceCannotBeRestoredEnds(t *testing.T) {
 	n := netnstest.New(t)
-	home := (*netns.NS)(nil).ID()
+	original := (*netns.NS)(nil).ID()
 	for range 20 {
 		if err := n.Do(dropCapabilities); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wantAllThreadsIn(t, home)
+	wantAllThreadsIn(t, original)
 }
 
-// dropCapabilities takes all capabilities from the calling thread alone.
+// dropCapabilities drops all capabilities of the calling thread.
 func dropCapabilities() error {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
@@ -148,7 +147,7 @@ func TestNothingLeaksInThousandDo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 10 { // the runtime's first threads
+	for range 10 { // warm up: the runtime starts its first threads
 		do()
 	}
 	descriptors, threads := count(t, "/proc/self/fd"), count(t, "/proc/self/task")
@@ -158,7 +157,7 @@ func TestNothingLeaksInThousandDo(t *testing.T) {
 	if got := count(t, "/proc/self/fd"); got > descriptors {
 		t.Errorf("%d descriptors before, %d after", descriptors, got)
 	}
-	// The runtime starts threads on its own account now and then, and more on a busy machine.
+	// The runtime starts threads for other reasons too, more of them on a busy machine.
 	if got := count(t, "/proc/self/task"); got > threads+20 {
 		t.Errorf("%d threads before, %d after", threads, got)
 	}
@@ -182,8 +181,8 @@ func TestNothingLeaksInHundredNew(t *testing.T) {
 	eventually(t, "the threads end", func() bool { return count(t, "/proc/self/task") <= threads+20 })
 }
 
-// The test runs itself without capabilities (not as uid 0 in a user namespace of
-// its own) and hands itself a namespace as descriptor 3.
+// The test runs its own binary without capabilities (not as uid 0 in a new user
+// namespace) and passes it a namespace as descriptor 3.
 func TestWithoutPrivilege(t *testing.T) {
 	if os.Getenv("SLUICE_TEST_WITHOUT_PRIVILEGE") != "" {
 		withoutPrivilege(t)
@@ -237,11 +236,11 @@ func dupFile(t *testing.T, n *netns.NS) *os.File {
 	return f
 }
 
-// wantAllThreadsIn waits until every thread of the process is in the namespace:
-// one that is thrown away may take a moment to end.
-func wantAllThreadsIn(t *testing.T, home netns.ID) {
+// wantAllThreadsIn waits until every thread of the process is in the namespace. A terminated thread
+// may take a moment to disappear.
+func wantAllThreadsIn(t *testing.T, want netns.ID) {
 	t.Helper()
-	eventually(t, "every thread is home", func() bool {
+	eventually(t, "every thread is in the original namespace", func() bool {
 		entries, err := os.ReadDir("/proc/self/task")
 		if err != nil {
 			t.Fatal(err)
@@ -249,7 +248,7 @@ func wantAllThreadsIn(t *testing.T, home netns.ID) {
 		for _, e := range entries {
 			var st unix.Stat_t
 			err := unix.Stat("/proc/self/task/"+e.Name()+"/ns/net", &st)
-			if err == nil && (netns.ID{Dev: st.Dev, Ino: st.Ino}) != home {
+			if err == nil && (netns.ID{Dev: st.Dev, Ino: st.Ino}) != want {
 				return false
 			}
 		}
@@ -257,11 +256,11 @@ func wantAllThreadsIn(t *testing.T, home netns.ID) {
 	})
 }
 
-func eventually(t *testing.T, what string, met func() bool) {
+func eventually(t *testing.T, condition string, met func() bool) {
 	t.Helper()
 	for start := time.Now(); !met(); runtime.Gosched() {
 		if time.Since(start) > 10*time.Second {
-			t.Fatalf("not so after 10 s: %s", what)
+			t.Fatalf("not met after 10 s: %s", condition)
 		}
 	}
 }
@@ -320,8 +319,8 @@ func BenchmarkNew(b *testing.B) {
 	}
 }
 
-// Example of a listener inside a pod: the socket stays there, its use is
-// anywhere.
+// A listener idInDo a pod: the socket stays in the pod's namespace and can be used
+// on any thread.
 func ExampleNS_Do() {
 	pod, err := netns.Open("/run/netns/pod")
 	if err != nil {

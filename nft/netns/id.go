@@ -6,23 +6,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadNS is the calling thread's namespace; /proc/self would be the main
-// thread's.
+// threadNS is the namespace file of the calling thread. The one under /proc/self
+// belongs to the main thread.
 const threadNS = "/proc/thread-self/ns/net"
 
-// ID identifies a network namespace while it exists: two NS are the same
-// namespace exactly when their IDs are equal. Numbers of namespaces that are
-// gone are used again.
+// ID identifies a network namespace while it exists: two NS refer to the same
+// namespace if and only if their IDs are equal. The kernel reuses the numbers of
+// destroyed namespaces.
 type ID struct {
 	Dev, Ino uint64 // of the namespace file
 }
 
-// String is the form that ls shows for /proc/PID/ns/net: net:[4026531840].
+// String returns the ID in the form of the link /proc/PID/ns/net: net:[4026531840].
 func (id ID) String() string { return fmt.Sprintf("net:[%d]", id.Ino) }
 
-// ID returns the namespace's identity, also after [NS.Close]. For a nil NS it
-// is the calling thread's; when that cannot be known because /proc is not
-// mounted it is the zero ID, which no open namespace has.
+// ID returns the identity of the namespace, also after [NS.Close]. For a nil NS
+// it returns the ID of the calling thread's namespace, or the zero ID if /proc is
+// not mounted. No open namespace has the zero ID.
 func (n *NS) ID() ID {
 	if n != nil {
 		return n.id

@@ -9,31 +9,31 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-const patience = 10 * time.Second
+const timeout = 10 * time.Second
 
 func TestLockAdmitsOneAtATime(t *testing.T) {
 	ns := netnstest.New(t)
-	var inside, most atomic.Int32
+	var holders, maxHolders atomic.Int32
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
 			for range 20 {
-				release, taken, err := ns.Lock(patience)
+				release, taken, err := ns.Lock(timeout)
 				if err != nil || !taken {
 					t.Errorf("taken %v, %v", taken, err)
 					return
 				}
-				if n := inside.Add(1); n > most.Load() {
-					most.Store(n)
+				if n := holders.Add(1); n > maxHolders.Load() {
+					maxHolders.Store(n)
 				}
-				inside.Add(-1)
+				holders.Add(-1)
 				release()
 			}
 		})
 	}
 	group.Wait()
-	if most.Load() != 1 {
-		t.Errorf("%d held the lock at once", most.Load())
+	if maxHolders.Load() != 1 {
+		t.Errorf("%d goroutines held the lock at once", maxHolders.Load())
 	}
 }
 
@@ -49,7 +49,7 @@ func TestLockOfAnotherNamespaceIsFree(t *testing.T) {
 
 func TestLockGivesUpWaiting(t *testing.T) {
 	ns := netnstest.New(t)
-	release, _, err := ns.Lock(patience)
+	release, _, err := ns.Lock(timeout)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,23 +15,22 @@ import (
 // NS is an open network namespace, which exists at least until [NS.Close]. It
 // is safe for concurrent use.
 //
-// A nil *NS is valid: it is the namespace of the calling thread. The zero value
-// is not.
+// A nil *NS is valid and represents the namespace of the calling thread. The
+// zero value is not valid.
 type NS struct {
 	name string
 	id   ID
 
-	mu     sync.RWMutex   // keeps Close from freeing a number that setns is about to use
-	handle netns.NsHandle // not open after Close
+	mu     sync.RWMutex   // Close must not release the descriptor while setns uses it
+	handle netns.NsHandle // netns.None() after Close
 }
 
 // Open opens the namespace file at path, such as /run/netns/x or
-// /proc/PID/ns/net. [fs.ErrNotExist] is in the error when there is no such
-// file. A file that is no namespace (what is left under /run/netns when its
-// mount is gone) and a namespace of another type are errors too.
+// /proc/PID/ns/net. If the file does not exist, the error wraps
+// [fs.ErrNotExist]. Open rejects files that are not namespaces, such as a file
+// under /run/netns after its unmount, and namespaces of other types.
 func Open(path string) (*NS, error) {
-	// O_NONBLOCK, which netns.GetFromPath lacks: a FIFO in the file's place must not block the
-	// caller.
+	// netns.GetFromPath lacks O_NONBLOCK: a FIFO at the path would block the caller.
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("network namespace %s: %w", path, openError(err))
@@ -39,13 +38,13 @@ func Open(path string) (*NS, error) {
 	return newNS(path, netns.NsHandle(fd))
 }
 
-// OpenPID opens the network namespace of process pid, seen from the mounted
-// /proc. [fs.ErrNotExist] is in the error when the process has ended, reaped or
-// not.
+// OpenPID opens the network namespace of the process with id pid in the mounted
+// /proc. If the process has ended, reaped or not, the error wraps
+// [fs.ErrNotExist].
 func OpenPID(pid int) (*NS, error) {
 	name := "pid " + strconv.Itoa(pid)
 	if pid <= 0 {
-		return nil, fmt.Errorf("network namespace of %s: not a process id", name)
+		return nil, fmt.Errorf("network namespace of %s: not a process id (must be positive)", name)
 	}
 	h, err := netns.GetFromPid(pid)
 	if err == nil {
@@ -62,8 +61,8 @@ func OpenPID(pid int) (*NS, error) {
 	return nil, fmt.Errorf("network namespace of %s: %w", name, openError(err))
 }
 
-// FromHandle opens the namespace that h refers to, also when h is a descriptor that comes from
-// elsewhere, converted. h stays the caller's to close.
+// FromHandle opens the namespace of h, which may be converted from any descriptor. FromHandle
+// duplicates the descriptor: the caller remains responsible for closing h.
 func FromHandle(h netns.NsHandle) (*NS, error) {
 	fd, err := unix.FcntlInt(uintptr(h), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -77,7 +76,7 @@ func FromHandle(h netns.NsHandle) (*NS, error) {
 	return n, nil
 }
 
-// newNS takes over h, which it closes when that is not a network namespace.
+// newNS takes ownership of h and closes it if it is not a network namespace.
 func newNS(name string, h netns.NsHandle) (*NS, error) {
 	id, err := check(int(h))
 	if err != nil {
@@ -87,20 +86,21 @@ func newNS(name string, h netns.NsHandle) (*NS, error) {
 	return &NS{name: name, id: id, handle: h}, nil
 }
 
-// check fails unless fd is a network namespace. setns would report a plain file
-// and a foreign type as the same EINVAL, and only later.
+// check returns the identity of the network namespace of fd, or an error if fd is something else.
+// Without this check setns would return EINVAL for regular files and other types of namespaces.
 func check(fd int) (ID, error) {
 	var sfs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &sfs); err != nil {
 		return ID{}, fmt.Errorf("fstatfs: %w", err)
 	}
 	if sfs.Type != unix.NSFS_MAGIC {
-		return ID{}, fmt.Errorf("not a namespace file (is its mount gone? file system type %#x, want nsfs %#x)",
+		return ID{}, fmt.Errorf(
+			"not a namespace file (perhaps already unmounted; file system type %#x, want nsfs %#x)",
 			sfs.Type, unix.NSFS_MAGIC)
 	}
 	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
 	if err != nil {
-		return ID{}, fmt.Errorf("ask for the namespace's type: %w", err)
+		return ID{}, fmt.Errorf("get the namespace's type: %w", err)
 	}
 	if kind != unix.CLONE_NEWNET {
 		return ID{}, fmt.Errorf("a %s namespace, not a network namespace", kindName(kind))
@@ -135,9 +135,9 @@ func kindName(kind int) string {
 	return fmt.Sprintf("type %#x", kind)
 }
 
-// Handle returns the handle of the namespace for packages that take one, such as
-// github.com/vishvananda/netlink. It is valid until [NS.Close], which is the only way to close it:
-// never close the handle. It is [netns.None] for a nil or closed NS.
+// Handle returns the handle of the namespace for packages such as
+// github.com/vishvananda/netlink. The handle is valid until [NS.Close]; the caller must not close
+// it. For a nil or closed NS it is [netns.None].
 func (n *NS) Handle() netns.NsHandle {
 	if n == nil {
 		return netns.None()
@@ -151,8 +151,8 @@ func (n *NS) Handle() netns.NsHandle {
 // IFLA_NET_NS_FD). It is -1 for a nil or closed NS.
 func (n *NS) FD() int { return int(n.Handle()) }
 
-// Close lets go of the namespace; a function that [NS.Do] is running finishes
-// inside it. Closing a nil or closed NS does nothing.
+// Close releases the namespace. A function that [NS.Do] is running finishes inside it. Closing a
+// nil or closed NS does nothing.
 func (n *NS) Close() error {
 	if n == nil {
 		return nil
@@ -162,8 +162,8 @@ func (n *NS) Close() error {
 	if !n.handle.IsOpen() {
 		return nil
 	}
-	// On an error the kernel has released the descriptor all the same (close(2)), but the library's
-	// Close keeps its number: closed again, it could be another's.
+	// The kernel releases the descriptor even if close(2) fails, but the library's Close keeps the
+	// number. Closing the number again could close the file of another owner.
 	h := n.handle
 	n.handle = netns.None()
 	if err := h.Close(); err != nil {
@@ -172,8 +172,8 @@ func (n *NS) Close() error {
 	return nil
 }
 
-// String names the namespace as it was opened: the path, "pid 7", or like
-// net:[4026531840] when it has no name or n is nil.
+// String returns the path, "pid 7" after [OpenPID], or the ID (net:[4026531840]) if the namespace
+// has no name or n is nil.
 func (n *NS) String() string {
 	if n == nil {
 		return n.ID().String()

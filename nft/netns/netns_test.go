@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestOpenWaysLeadToTheSameNamespace(t *testing.T) {
+func TestEachWayToOpenReturnsTheSameNamespace(t *testing.T) {
 	want := netnstest.New(t)
 	pid := sleeper(t, want).Process.Pid
 	for _, tc := range []struct {
@@ -48,14 +48,14 @@ func TestOpenWaysLeadToTheSameNamespace(t *testing.T) {
 			if flags, err := unix.FcntlInt(uintptr(n.FD()), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
 				t.Errorf("descriptor flags %#x (%v), want close-on-exec", flags, err)
 			}
-			if got := inside(t, n); got != want.ID() {
+			if got := idInDo(t, n); got != want.ID() {
 				t.Errorf("Do runs in %v, want %v", got, want.ID())
 			}
 		})
 	}
 }
 
-func TestAHandleOfTheLibraryAndANamespaceAreClosedApart(t *testing.T) {
+func TestAHandleOfTheLibraryAndANamespaceAreClosedIndependently(t *testing.T) {
 	want := netnstest.New(t)
 	h, err := library.GetFromPid(sleeper(t, want).Process.Pid)
 	if err != nil {
@@ -71,7 +71,7 @@ func TestAHandleOfTheLibraryAndANamespaceAreClosedApart(t *testing.T) {
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := inside(t, n); got != want.ID() {
+	if got := idInDo(t, n); got != want.ID() {
 		t.Errorf("after the library's handle was closed Do runs in %v, want %v", got, want.ID())
 	}
 	if err := n.Close(); err != nil {
@@ -82,7 +82,8 @@ func TestAHandleOfTheLibraryAndANamespaceAreClosedApart(t *testing.T) {
 	}
 }
 
-// As ip netns add and ip netns delete do it, in a mount namespace of the test.
+// The test binds and unmounts the file like ip netns add and ip netns delete, in its own mount
+// namespace.
 func TestOpenMountedFile(t *testing.T) {
 	want := netnstest.New(t)
 	path := filepath.Join(t.TempDir(), "pod")
@@ -134,10 +135,10 @@ func TestOpenRefuses(t *testing.T) {
 	for _, tc := range []struct {
 		what string
 		open func() (*netns.NS, error)
-		is   error // nil: any
-		says []string
+		is   error // nil: any error
+		text []string
 	}{
-		{"a path that is not there", open(filepath.Join(dir, "none")), fs.ErrNotExist, []string{dir + "/none"}},
+		{"a missing file", open(filepath.Join(dir, "none")), fs.ErrNotExist, []string{dir + "/none"}},
 		{"a plain file", open(plain), nil, []string{plain, "not a namespace file"}},
 		{"a FIFO", open(fifo), nil, []string{fifo, "not a namespace file"}},
 		{"a directory", open(dir), nil, []string{dir, "not a namespace file"}},
@@ -156,9 +157,9 @@ func TestOpenRefuses(t *testing.T) {
 			before := count(t, "/proc/self/fd")
 			n, err := tc.open()
 			if n != nil {
-				t.Errorf("got %v beside the error", n)
+				t.Errorf("got %v and an error", n)
 			}
-			wantError(t, err, tc.is, tc.says...)
+			wantError(t, err, tc.is, tc.text...)
 			if after := count(t, "/proc/self/fd"); after != before {
 				t.Errorf("%d descriptors before, %d after", before, after)
 			}
@@ -187,10 +188,10 @@ func TestNilIsTheThreadsOwn(t *testing.T) {
 	}
 	n := netnstest.New(t)
 	if own.ID() == n.ID() || own.ID() == (netns.ID{}) {
-		t.Errorf("own ID %v beside %v", own.ID(), n.ID())
+		t.Errorf("own ID %v, ID of another namespace %v", own.ID(), n.ID())
 	}
-	if got := inside(t, n); got != n.ID() {
-		t.Errorf("inside %v nil is %v", n, got)
+	if got := idInDo(t, n); got != n.ID() {
+		t.Errorf("in %v nil is %v", n, got)
 	}
 }
 
@@ -206,8 +207,8 @@ func fromHandle(h library.NsHandle) func() (*netns.NS, error) {
 	return func() (*netns.NS, error) { return netns.FromHandle(h) }
 }
 
-// inside returns the namespace that a function sees in n.
-func inside(t *testing.T, n *netns.NS) (id netns.ID) {
+// idInDo returns the ID of the namespace in which n.Do runs a function.
+func idInDo(t *testing.T, n *netns.NS) (id netns.ID) {
 	t.Helper()
 	if err := n.Do(func() error { id = (*netns.NS)(nil).ID(); return nil }); err != nil {
 		t.Fatal(err)
@@ -215,7 +216,7 @@ func inside(t *testing.T, n *netns.NS) (id netns.ID) {
 	return id
 }
 
-// sleeper starts a process in n that lives until the test ends.
+// sleeper starts a process in n that runs until the test ends.
 func sleeper(t *testing.T, n *netns.NS) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(netnstest.RequireBinary(t, "cat"))
@@ -265,18 +266,18 @@ func count(t *testing.T, dir string) int {
 	return len(entries)
 }
 
-// wantError checks that err is is (when not nil) and says every text.
-func wantError(t *testing.T, err, is error, says ...string) {
+// wantError checks that err wraps target, unless that is nil, and contains every text.
+func wantError(t *testing.T, err, target error, texts ...string) {
 	t.Helper()
 	if err == nil {
 		t.Fatal("no error")
 	}
-	if is != nil && !errors.Is(err, is) {
-		t.Errorf("error %q is not %q", err, is)
+	if target != nil && !errors.Is(err, target) {
+		t.Errorf("error %q does not wrap %q", err, target)
 	}
-	for _, text := range says {
+	for _, text := range texts {
 		if !strings.Contains(err.Error(), text) {
-			t.Errorf("error %q does not say %q", err, text)
+			t.Errorf("error %q does not contain %q", err, text)
 		}
 	}
 }

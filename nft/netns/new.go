@@ -10,16 +10,15 @@ import (
 	"github.com/sluice-mesh/sluice/nft/internal/thread"
 )
 
-// New creates a namespace that nobody else refers to: it has no name, a
-// loopback interface that is down, and is gone after [NS.Close] unless
-// something in it lives on (a socket, a process). [unix.EPERM] is in the error
-// without CAP_SYS_ADMIN.
+// New creates a namespace without a name, whose loopback interface is down. The
+// kernel destroys it after [NS.Close] unless a socket or a process still belongs
+// to it. Without CAP_SYS_ADMIN the error wraps [unix.EPERM].
 func New() (*NS, error) {
 	var n *NS
 	err := thread.Run(thread.Work{
 		Enter: func() error { return unix.Unshare(unix.CLONE_NEWNET) },
-		// Not netns.New: it opens /proc/PID/task/TID, which is another process's where /proc is
-		// that of another PID namespace.
+		// Not netns.New: it opens /proc/PID/task/TID, which belongs to another process if /proc
+		// belongs to another PID namespace.
 		Do: func() error {
 			h, err := netns.GetFromPath(threadNS)
 			if err != nil {

@@ -1,4 +1,4 @@
-// Package owner makes sockets that are another user's or group's.
+// Package owner opens sockets that belong to another user or group.
 package owner
 
 import (
@@ -12,66 +12,69 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// As runs fn in the caller's network namespace on a thread whose file system uid and gid are the
-// given ones, and returns fn's error. The sockets that fn makes, by socket or accept, are then
-// owned by uid and gid in the eyes of "meta skuid" and "-m owner", for as long as they are open, no
-// matter which process uses them.
+// As runs fn in the caller's network namespace on a thread with the file system ids uid and gid,
+// and returns fn's error. "meta skuid" and "-m owner" match sockets that fn opens with socket(2) or
+// accept(2) as owned by uid and gid, as long as the sockets are open and regardless of the process
+// that uses them.
 //
-// Capabilities over the network stay, so fn may bind port 53 or set IP_TRANSPARENT; those over
-// files go when uid is not 0. To own sockets in another namespace call As inside [netns.NS.Do], not
-// around it. As in Do, goroutines that fn starts stay outside, and a panic or t.Fatal in fn passes
-// through. When the calling thread has the ids already, fn is called directly, which needs no
-// privilege; otherwise it takes CAP_SETUID and CAP_SETGID. [unix.EPERM] is in the error when the
-// process may not become uid and gid: root of a user namespace can become only ids that it maps. As
-// is safe for concurrent use.
+// The thread keeps its network capabilities, so that fn may bind port 53 or set IP_TRANSPARENT. If
+// uid is not 0 the thread loses its file capabilities. To open sockets in another namespace, call
+// As inside [netns.NS.Do]. As with Do, goroutines that fn starts do not have the ids, and a panic
+// or [runtime.Goexit] in fn propagates to the caller of As.
+//
+// If the calling thread already has the ids, As calls fn directly, without any privilege.
+// Otherwise it needs CAP_SETUID and CAP_SETGID. The error wraps [unix.EPERM] if the process may not
+// use the ids: root of a user namespace may use only ids that the user namespace maps. As is safe
+// for concurrent use.
 func As(uid, gid int, fn func() error) error {
-	// A caller that is moved to another thread between the two questions is on none with ids of its
-	// own: those are locked.
+	// The thread may change between the two calls, but only between threads with the ids of the
+	// process: a goroutine on a thread with other ids is locked to it.
 	if current(unix.SetfsuidRetUid) == uid && current(unix.SetfsgidRetGid) == gid {
 		return fn()
 	}
-	here, err := netns.Open("/proc/thread-self/ns/net")
+	callerNS, err := netns.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return fmt.Errorf("as uid %d, gid %d: %w", uid, gid, err)
 	}
-	defer func() { _ = here.Close() }()
+	defer func() { _ = callerNS.Close() }()
 	return thread.Run(thread.Work{
 		Enter: func() error {
-			if err := enter(here); err != nil {
-				return fmt.Errorf("as uid %d, gid %d: enter %s: %w", uid, gid, here.ID(), err)
+			if err := enter(callerNS); err != nil {
+				return fmt.Errorf("as uid %d, gid %d: enter %s: %w", uid, gid, callerNS.ID(), err)
 			}
-			return become(uid, gid)
+			return setIDs(uid, gid)
 		},
 		Do: fn,
-		// No Leave: the thread ends, and its ids with it.
+		// No Leave: the thread is terminated instead of restoring its ids.
 	})
 }
 
-// enter moves the calling thread into the namespace. Not Do, which would leave for a thread without
-// the ids.
+// enter moves the calling thread into the namespace. It does not use [netns.NS.Do], which would run
+// fn on another thread, without the ids.
 func enter(n *netns.NS) error {
-	// Only a caller that has left the process's namespace needs CAP_SYS_ADMIN, and that one has it.
+	// Skip setns, which needs CAP_SYS_ADMIN, unless the caller runs in another namespace than the
+	// process. Such a caller had CAP_SYS_ADMIN to enter it.
 	if n.ID() == (*netns.NS)(nil).ID() {
 		return nil
 	}
 	return unix.Setns(n.FD(), unix.CLONE_NEWNET)
 }
 
-// changing is held while a thread changes its ids: that long the process is undumpable.
-var changing sync.Mutex
+// dumpableMu is held while setIDs changes the dumpable attribute of the process.
+var dumpableMu sync.Mutex
 
-// become sets the ids of the calling thread, where syscall.Setuid would set those of all. The group
-// comes first: a user other than root may not change it.
-func become(uid, gid int) error {
-	changing.Lock()
-	defer changing.Unlock()
+// setIDs sets the ids of the calling thread; syscall.Setuid would set the ids of all threads. It
+// sets the group first, because a user other than root may not change it.
+func setIDs(uid, gid int) error {
+	dumpableMu.Lock()
+	defer dumpableMu.Unlock()
 	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 	if err != nil {
 		return os.NewSyscallError("prctl", err)
 	}
-	// Changed ids make the whole process undumpable (commit_creds in kernel/cred.c), its files in
-	// /proc another user's. The 2 of suid_dumpable in proc_sys_fs(5) cannot be set, but is what the
-	// change has set then.
+	// A change of ids makes the whole process undumpable (commit_creds in kernel/cred.c), and root
+	// the owner of its files in /proc. Restore the attribute. The value 2 (suid_dumpable in
+	// proc_sys_fs(5)) cannot be set, but in this case the change has set it already.
 	defer func() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(dumpable), 0, 0, 0) }()
 	for _, id := range []struct {
 		name string
@@ -81,17 +84,17 @@ func become(uid, gid int) error {
 		{"gid", gid, unix.SetfsgidRetGid},
 		{"uid", uid, unix.SetfsuidRetUid},
 	} {
-		// setfsgid(2): a refusal shows only in the next call's answer.
+		// setfsgid(2) does not return errors: read the id to detect one.
 		_, _ = id.set(id.want)
 		if current(id.set) != id.want {
-			return fmt.Errorf("become %s %d: %w", id.name, id.want, unix.EPERM)
+			return fmt.Errorf("set %s %d: %w", id.name, id.want, unix.EPERM)
 		}
 	}
 	return nil
 }
 
-// current returns the calling thread's id: -1 changes nothing, and the answer is what was set
-// before.
+// current returns an id of the calling thread. The set functions return the previous id, and -1
+// changes nothing.
 func current(set func(int) (int, error)) int {
 	id, _ := set(-1)
 	return id

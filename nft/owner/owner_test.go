@@ -21,10 +21,10 @@ func TestAsOwnsSockets(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1338)
 	for _, n := range []*netns.NS{nil, netnstest.New(t)} {
 		err := n.Do(func() error {
-			here := n.ID()
+			want := n.ID()
 			return owner.As(1337, 1338, func() error {
-				if got := (*netns.NS)(nil).ID(); got != here {
-					t.Errorf("runs in %v, called in %v", got, here)
+				if got := (*netns.NS)(nil).ID(); got != want {
+					t.Errorf("runs in %v, called in %v", got, want)
 				}
 				fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 				if err != nil {
@@ -47,8 +47,7 @@ func TestAsOwnsSockets(t *testing.T) {
 	}
 }
 
-// The ids are those of the thread, and the thread is gone.
-func TestAsChangesNobodyElse(t *testing.T) {
+func TestAsDoesNotChangeOtherThreads(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	for range 50 {
 		if err := owner.As(1337, 1337, func() error { return nil }); err != nil {
@@ -56,7 +55,7 @@ func TestAsChangesNobodyElse(t *testing.T) {
 		}
 		err := netnstest.New(t).Do(func() error {
 			if uid, _ := unix.SetfsuidRetUid(-1); uid != 0 {
-				t.Errorf("another goroutine met uid %d", uid)
+				t.Errorf("another goroutine runs with uid %d", uid)
 			}
 			return nil
 		})
@@ -66,14 +65,14 @@ func TestAsChangesNobodyElse(t *testing.T) {
 	}
 }
 
-func TestAsRefusesAnIDThatIsNone(t *testing.T) {
+func TestAsRejectsAnInvalidID(t *testing.T) {
 	netnstest.RequireRoot(t)
 	if err := owner.As(0, 1<<32-1, func() error { return nil }); !errors.Is(err, unix.EPERM) {
 		t.Errorf("error %v, want EPERM", err)
 	}
 }
 
-func TestKernelSeesTheOwner(t *testing.T) {
+func TestRulesMatchTheOwner(t *testing.T) {
 	nft := netnstest.RequireBinary(t, "nft")
 	for _, tc := range []struct {
 		name     string
@@ -121,7 +120,7 @@ func TestKernelSeesTheOwner(t *testing.T) {
 	}
 }
 
-// What the ids are compared with is the thread's, not the process's.
+// As compares the ids with those of the thread, not of the process.
 func TestAsWithinAs(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1338)
 	err := owner.As(1337, 1338, func() error {
@@ -147,7 +146,6 @@ func TestAsWithinAs(t *testing.T) {
 	}
 }
 
-// Whoever has made the process undumpable, to hide its memory, has reasons.
 func TestAsKeepsDumpable(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	netnstest.RequireIDs(t, 1338, 1338)
@@ -165,7 +163,7 @@ func TestAsKeepsDumpable(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		_ = owner.As(1337, 1<<32-1, func() error { return nil }) // refused half-way
+		_ = owner.As(1337, 1<<32-1, func() error { return nil }) // fails after a change
 		if got, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || got != want {
 			t.Errorf("dumpable %d (%v), want %d", got, err, want)
 		}

@@ -14,10 +14,11 @@ import (
 )
 
 // Addresses returns the addresses of the namespace's interfaces in the kernel's
-// order, IPv4 before IPv6, without loopback, link-local and multicast ones. From
-// these Istio decides whether a pod has IPv6 (net.InterfaceAddrs in its
-// tools/istio-iptables/pkg/config). [rules.PassthroughIPv6] is left out as well:
-// it would make a pod look as if it had IPv6 once we were there.
+// order, IPv4 before IPv6. It omits loopback, link-local and multicast
+// addresses. Istio decides from these addresses whether a pod has IPv6
+// (net.InterfaceAddrs in its tools/istio-iptables/pkg/config). Addresses omits
+// [rules.PassthroughIPv6] too, because a redirection adds it to pods without
+// IPv6.
 func Addresses(ns *netns.NS) ([]netip.Addr, error) {
 	var addrs []netip.Addr
 	err := ns.Do(func() (err error) {
@@ -32,11 +33,10 @@ func Addresses(ns *netns.NS) ([]netip.Addr, error) {
 	}), nil
 }
 
-// listAddresses lists all addresses in the namespace of the thread. In a process that does little
-// else, package netlink would take four times as long: it prepares to wait for what never lets
-// anybody wait.
+// listAddresses lists all addresses in the namespace of the thread. In a short-lived process
+// package netlink would take four times as long, because it initializes the runtime's poller.
 func listAddresses() ([]netip.Addr, error) {
-	q, err := newQuickLook(rules.Routing{})
+	q, err := newFastCheck(rules.Routing{})
 	if err != nil {
 		return nil, err
 	}
@@ -56,10 +56,10 @@ func listAddresses() ([]netip.Addr, error) {
 	return addrs, err
 }
 
-// ownAddress returns the address of the interface itself, an invalid one if it has none of IP. The
-// address of attribute IFA_ADDRESS is the other end's where there is a local one.
+// ownAddress returns the local address of the interface, or an invalid one if it is not an IP
+// address. If IFA_LOCAL is present, IFA_ADDRESS is the address of the peer.
 func ownAddress(a nlmsg.Attributes) netip.Addr {
 	local, _ := netip.AddrFromSlice(a.Get(unix.IFA_LOCAL))
-	other, _ := netip.AddrFromSlice(a.Get(unix.IFA_ADDRESS))
-	return cmp.Or(local, other)
+	addr, _ := netip.AddrFromSlice(a.Get(unix.IFA_ADDRESS))
+	return cmp.Or(local, addr)
 }

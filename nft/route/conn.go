@@ -11,11 +11,11 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// open returns a socket in ns, to be closed.
+// open opens a route netlink socket in ns, which the caller must close.
 func open(ns *netns.NS) (h *netlink.Handle, err error) {
-	// netlink.NewHandleAt would be faster by a change of threads (16 µs), but
-	// takes a closed namespace for the current one, and needs privileges even
-	// when ns is the current one.
+	// netlink.NewHandleAt would save a thread switch (16 µs), but it uses the
+	// current namespace if ns is closed, and needs privileges even if ns is the
+	// current namespace.
 	err = ns.Do(func() error {
 		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 		return err
@@ -26,26 +26,25 @@ func open(ns *netns.NS) (h *netlink.Handle, err error) {
 	return h, nil
 }
 
-// dumpAttempts is how often a dump may start over because what it lists changed
-// meanwhile. A change within the microseconds of a dump is rare, ten are not
-// chance.
+// dumpAttempts bounds the attempts to dump a list without a concurrent change. A
+// dump takes microseconds, so that ten interruptions are not a coincidence.
 const dumpAttempts = 10
 
-// dump returns the result of list, when that was not interrupted.
-func dump[T any](what string, list func() ([]T, error)) ([]T, error) {
+// dump returns the result of the first call of list that is not interrupted.
+func dump[T any](objects string, list func() ([]T, error)) ([]T, error) {
 	for range dumpAttempts {
 		result, err := list()
 		switch {
 		case err == nil:
 			return result, nil
 		case !errors.Is(err, netlink.ErrDumpInterrupted):
-			return nil, fmt.Errorf("list %s: %w", what, err)
+			return nil, fmt.Errorf("list %s: %w", objects, err)
 		}
 	}
-	return nil, fmt.Errorf("list %s: %d attempts: %w", what, dumpAttempts, netlink.ErrDumpInterrupted)
+	return nil, fmt.Errorf("list %s: %d attempts: %w", objects, dumpAttempts, netlink.ErrDumpInterrupted)
 }
 
-// addressOf returns the interface's own address, which exists in IP only.
+// addressOf returns the local address of the interface, and whether it is an IP address.
 func addressOf(a netlink.Addr) (netip.Addr, bool) {
 	if a.IPNet == nil {
 		return netip.Addr{}, false

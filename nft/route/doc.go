@@ -1,11 +1,11 @@
-// Package route programs what a redirection needs of the routing tables: policy routes that
-// deliver marked packets locally, for TPROXY, and the address ::6 on the loopback interface.
+// Package route programs the routing of a redirection: policy routes that deliver marked packets
+// locally, for TPROXY, and the address ::6 on the loopback interface.
 //
-// [Ensure] makes a [rules.Routing] that of a network namespace and returns the [Change]. [Holds]
-// reports whether it is there, by a fast check; [Read] returns what is there. [Prune] removes
-// what is not wanted, [Find] lists it. [PruneIstio] and [FindIstio] do the same for the policy
-// routes of istio-init. [Around] adds routes before a change of rules and removes others after
-// it.
+// [Ensure] adds the missing parts of a [rules.Routing] to a network namespace and returns the
+// [Change]. [Change.Rollback] undoes it if the following change of rules fails, and [Change.Finish]
+// completes it otherwise. [Holds] is a fast check that a namespace has a routing; [Read] returns
+// the routing of a namespace. [Prune] removes unwanted parts and [Find] lists them. [PruneIstio]
+// and [FindIstio] do the same for the policy routes of istio-init.
 //
 //	ruleset, err := rules.Compile(redirect)
 //	if err != nil {
@@ -15,18 +15,18 @@
 //
 // # Ownership
 //
-// Ours are the policy rules of priority [rules.PolicyPriority] of the form "fwmark MARK lookup
-// TABLE", with all bits of the mark compared and no other selector, and the route "local default
-// dev lo" in their tables. The owner of the address ::6 cannot be told: Istio adds the same.
-// Anything else at that priority and in those tables belongs to others: Read reports it, and no
-// function removes it.
+// This package owns the policy rules of priority [rules.PolicyPriority] of the form "fwmark MARK
+// lookup TABLE", with a full mask and no other selector, and the route "local default dev lo" in
+// their tables. The owner of the address ::6 is unknown, because Istio adds the same address.
+// Other rules with that priority and other routes in those tables are foreign: Read reports them,
+// and no function removes them.
 //
 // # Order
 //
-// A policy rule is added before its route and removed after it. A process that is killed in
-// between leaves a rule by which Prune finds the rest; one without the other has no effect on
-// packets.
+// A policy rule is added before its route and removed after it. If a process is killed in between,
+// Prune finds the route by the remaining rule. A rule without its route, or a route without its
+// rule, does not affect packets.
 //
-// The functions are safe for concurrent use, also by several processes in one namespace. A nil
-// namespace is the calling thread's.
+// The functions are safe for concurrent use, including by several processes in one namespace. A nil
+// namespace is the namespace of the calling thread.
 package route

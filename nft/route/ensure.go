@@ -12,30 +12,31 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Ensure adds to the namespace what it lacks of want, and returns what it added
-// and whether there is more of ours, for [Prune]. What another process adds
-// meanwhile counts as there. When it fails it takes back what it added. It
-// needs CAP_NET_ADMIN, also where all is there already.
+// Ensure adds the missing parts of want to the namespace. The Change contains
+// the added objects, and reports whether the namespace has other objects of this
+// package, which [Prune] would remove. If Ensure fails it removes the objects
+// that it has added. An object that another process adds concurrently counts as
+// present. Ensure needs CAP_NET_ADMIN, even if nothing is missing.
 //
-// ::6 can be bound when Ensure returns. The kernel delivers packets to it a
-// little later, when a worker has added the address's route to table local;
-// under load that was up to 5 ms.
+// When Ensure returns, ::6 can be bound. The kernel delivers packets to it a
+// little later, when a worker has added its route to table local (up to 5 ms
+// under load).
 //
-// [ErrNoIPv6] is in the error when IPv6 is wanted and the namespace has none,
-// [unix.ENETDOWN] when an IPv6 policy route is wanted while lo is down: the
-// kernel takes everything else on a lo that is down. A default route of another
-// kind in the table is an error too, as are, before anything is done, policy
-// routes and addresses that [Read] and [Prune] would not know for ours.
+// If want has IPv6 and the namespace has none, the error wraps [ErrNoIPv6]. If
+// want has an IPv6 policy route and lo is down, it wraps [unix.ENETDOWN]; the
+// kernel accepts the other objects while lo is down. Ensure returns an error if
+// the table of a policy route has another default route. It rejects a want whose
+// policy routes or addresses this package does not own.
 func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 	objects, err := objectsOf(want)
 	if err != nil {
 		return Change{}, err
 	}
-	var quickly []object
+	var added []object
 	if ns == nil {
 		var done bool
-		if quickly, done = ensureQuickly(want); done {
-			return Change{want: want, added: quickly}, nil
+		if added, done = ensureFast(want); done {
+			return Change{want: want, added: added}, nil
 		}
 	}
 	h, err := open(ns)
@@ -44,20 +45,20 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 	}
 	defer h.Close()
 
-	change := Change{ns: ns, want: want, added: quickly}
+	change := Change{ns: ns, want: want, added: added}
 	for _, o := range objects {
-		if slices.Contains(quickly, o) {
+		if slices.Contains(added, o) {
 			continue
 		}
 		switch err := o.add(h); {
 		case err == nil:
 			change.added = append(change.added, o)
 		case !errors.Is(err, unix.EEXIST):
-			err = fmt.Errorf("add %s: %w", o, explain(ns, o, err))
+			err = fmt.Errorf("add %s: %w", o, explainError(ns, o, err))
 			return Change{}, errors.Join(err, change.undo(h))
 		}
 	}
-	stale, err := ours(want).find(h)
+	stale, err := newPruning(want).find(h)
 	if err != nil {
 		return Change{}, errors.Join(err, change.undo(h))
 	}
@@ -65,43 +66,45 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 	return change, nil
 }
 
-// objectsOf lists what routing consists of, each rule before its route.
+// objectsOf returns the objects of the routing, each rule before its route.
 func objectsOf(r rules.Routing) ([]object, error) {
 	var objects []object
 	var errs []error
 	for _, p := range r.Policies {
-		errs = append(errs, check(p))
+		errs = append(errs, validate(p))
 		objects = append(objects, policyRule(p), localRoute{p.Family, p.Table})
 	}
 	for _, a := range r.LoopbackAddrs {
 		if a != rules.PassthroughIPv6() {
-			errs = append(errs, fmt.Errorf("address %s dev lo: not %s", a, rules.PassthroughIPv6()))
+			errs = append(errs, fmt.Errorf("address %s dev lo: must be %s", a, rules.PassthroughIPv6()))
 		}
 		objects = append(objects, loopbackAddr(a))
 	}
 	return objects, errors.Join(errs...)
 }
 
-// check refuses what would take all packets of the namespace, or what would not
-// be known for ours later.
-func check(p rules.PolicyRoute) error {
-	var wrong string
+// validate rejects a policy route that would match all packets of the namespace,
+// or that [Read] and [Prune] would not recognize.
+func validate(p rules.PolicyRoute) error {
+	var reason string
 	switch {
 	case p.Family != rules.IPv4 && p.Family != rules.IPv6:
-		wrong = "the family is neither IPv4 nor IPv6"
+		reason = "the family must be IPv4 or IPv6"
 	case p.Priority != rules.PolicyPriority:
-		wrong = fmt.Sprintf("the priority is not %d", rules.PolicyPriority)
+		reason = fmt.Sprintf("the priority must be %d", rules.PolicyPriority)
 	case p.Mark == 0:
-		wrong = "the mark is that of every packet"
+		reason = "the mark must not be 0, which matches every packet"
 	case p.Table == unix.RT_TABLE_UNSPEC || p.Table >= unix.RT_TABLE_DEFAULT && p.Table <= unix.RT_TABLE_LOCAL:
-		wrong = "the table is the kernel's own"
+		reason = fmt.Sprintf("the table must not be 0 or %d to %d, which the kernel reserves",
+			unix.RT_TABLE_DEFAULT, unix.RT_TABLE_LOCAL)
 	default:
 		return nil
 	}
-	return fmt.Errorf("%s: %s", policyRule(p), wrong)
+	return fmt.Errorf("%s: %s", policyRule(p), reason)
 }
 
-// Change is what one call of [Ensure] added. The zero value is nothing.
+// Change contains the objects that a call of [Ensure] added. The zero value is
+// an empty change.
 type Change struct {
 	ns    *netns.NS
 	want  rules.Routing
@@ -109,19 +112,19 @@ type Change struct {
 	stale bool
 }
 
-// Stale reports whether there is something of ours that was not wanted.
+// Stale reports whether the namespace has unwanted objects of this package.
 func (c Change) Stale() bool { return c.stale }
 
 // Empty reports whether nothing was added.
 func (c Change) Empty() bool { return len(c.added) == 0 }
 
-// Len returns how many rules, routes and addresses were added.
+// Len returns the number of added rules, routes and addresses.
 func (c Change) Len() int { return len(c.added) }
 
-// Undo removes what was added, and nothing that was there before; what is gone
-// already is no error. The namespace must still be open, or, if it was nil, be
-// the calling thread's. Another process whose Ensure has found these things
-// there loses them.
+// Undo removes the added objects. Objects that are already removed are not an
+// error. The namespace must still be open or, if it is nil, Undo must be called
+// in the same namespace as Ensure. If another process has called Ensure in the
+// meantime, Undo removes objects that the other process needs.
 func (c Change) Undo() error {
 	if c.Empty() {
 		return nil
@@ -134,9 +137,9 @@ func (c Change) Undo() error {
 	return c.undo(h)
 }
 
-// Except returns the change without what belongs to keep, for Undo to leave that.
+// Except returns the change without the objects of keep, so that Undo keeps them.
 func (c Change) Except(keep rules.Routing) Change {
-	kept, _ := objectsOf(keep) // what is not ours cannot have been added
+	kept, _ := objectsOf(keep) // an error means an object that Ensure cannot have added
 	c.added = slices.DeleteFunc(slices.Clone(c.added), func(o object) bool { return slices.Contains(kept, o) })
 	return c
 }
@@ -150,10 +153,10 @@ func (c Change) undo(h *netlink.Handle) error {
 	return errors.Join(errs...)
 }
 
-// remove removes o, and reports whether it was there.
+// remove removes o, and reports whether it existed.
 func remove(h *netlink.Handle, o object) (bool, error) {
 	switch err := o.remove(h); {
-	case gone(err):
+	case isNotFound(err):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("remove %s: %w", o, err)

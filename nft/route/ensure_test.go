@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// What [state] shows of everything.
+// The results of [state] for everything.
 var (
 	state4 = []string{
 		"-4 rule 133 from all fwmark 0x539 lookup 133",
@@ -119,7 +119,7 @@ func TestEnsureTakesEffect(t *testing.T) {
 	}
 }
 
-func TestSixCanBeBoundAtOnce(t *testing.T) {
+func TestPassthroughCanBeBoundImmediately(t *testing.T) {
 	for range 20 {
 		n := netnstest.New(t)
 		ensure(t, n, onlySix)
@@ -133,7 +133,7 @@ func TestSixCanBeBoundAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Without the flag it depends on a race.
+		// Check the flag: without it the test would succeed or fail depending on a race.
 		if got := ip(t, n, "-6 -oneline address show dev lo to ::6"); !strings.Contains(got[0], "nodad") {
 			t.Fatalf("%q has no nodad", got)
 		}
@@ -150,7 +150,7 @@ func TestUndoOfNothingOpensNoSocket(t *testing.T) {
 	if err := unchanged.Undo(); err != nil {
 		t.Errorf("undo: %v", err)
 	}
-	// A closed namespace must not stand for the current one.
+	// A closed namespace must not be treated as the current one.
 	if _, err := route.Ensure(n, onlySix); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("something in the closed namespace: error %v, want os.ErrClosed", err)
 	}
@@ -195,7 +195,7 @@ func TestEnsureWithLoopbackRenamed(t *testing.T) {
 	wantRead(t, n, everything)
 }
 
-func TestEnsureFailsWithoutATrace(t *testing.T) {
+func TestFailedEnsureChangesNothing(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		before []string
@@ -234,28 +234,28 @@ func TestEnsureFailsWithoutATrace(t *testing.T) {
 				{Family: rules.Inet, Mark: 1, Table: 1, Priority: 133},
 				{Family: rules.IPv4, Mark: 1, Table: 1, Priority: 134},
 			}},
-			nil, "neither IPv4 nor IPv6\n" +
-				`policy rule "ip -4 rule priority 134 fwmark 0x1 lookup 1": the priority is not 133`, nil,
+			nil, "must be IPv4 or IPv6\n" +
+				`policy rule "ip -4 rule priority 134 fwmark 0x1 lookup 1": the priority must be 133`, nil,
 		},
 		{
 			"the mark is 0", nil, "",
 			rules.Routing{Policies: []rules.PolicyRoute{{Family: rules.IPv4, Table: 1, Priority: 133}}},
-			nil, "the mark is that of every packet", nil,
+			nil, "the mark must not be 0", nil,
 		},
 		{
 			"the table is none", nil, "",
 			rules.Routing{Policies: []rules.PolicyRoute{{Family: rules.IPv4, Mark: 1, Priority: 133}}},
-			nil, "the table is the kernel's own", nil,
+			nil, "the kernel reserves", nil,
 		},
 		{
 			"the table is main", nil, "",
 			rules.Routing{Policies: []rules.PolicyRoute{{Family: rules.IPv4, Mark: 1, Table: 254, Priority: 133}}},
-			nil, "the table is the kernel's own", nil,
+			nil, "the kernel reserves", nil,
 		},
 		{
 			"another address is wanted on lo", nil, "",
 			rules.Routing{LoopbackAddrs: append(six[:1:1], rules.PassthroughIPv4())},
-			nil, "address 127.0.0.6 dev lo: not ::6", nil,
+			nil, "address 127.0.0.6 dev lo: must be ::6", nil,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -298,16 +298,15 @@ func TestEnsureWithoutCapability(t *testing.T) {
 	wantError(t, err, unix.EPERM, `remove address "ip -6 address ::6 dev lo": operation not permitted`)
 }
 
-// withoutNetAdmin runs fn while the calling thread, a locked one, lacks
-// CAP_NET_ADMIN.
+// withoutNetAdmin runs fn while the calling, locked thread lacks CAP_NET_ADMIN.
 func withoutNetAdmin(t *testing.T, fn func() error) error {
 	t.Helper()
 	defer dropNetAdmin(t)()
 	return fn()
 }
 
-// dropNetAdmin takes CAP_NET_ADMIN from the calling thread, a locked one, until
-// it calls what is returned.
+// dropNetAdmin drops CAP_NET_ADMIN of the calling, locked thread until restore is
+// called.
 func dropNetAdmin(t *testing.T) (restore func()) {
 	t.Helper()
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -393,21 +392,21 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-// wantError checks that err is is (when not nil) and says the text.
-func wantError(t *testing.T, err, is error, says string) {
+// wantError checks that err wraps target, unless that is nil, and contains the text.
+func wantError(t *testing.T, err, target error, text string) {
 	t.Helper()
 	if err == nil {
-		t.Fatalf("no error, want %q", says)
+		t.Fatalf("no error, want %q", text)
 	}
-	if is != nil && !errors.Is(err, is) {
-		t.Errorf("error %q is not %q", err, is)
+	if target != nil && !errors.Is(err, target) {
+		t.Errorf("error %q does not wrap %q", err, target)
 	}
-	if !strings.Contains(err.Error(), says) {
-		t.Errorf("error %q\ndoes not say %q", err, says)
+	if !strings.Contains(err.Error(), text) {
+		t.Errorf("error %q\ndoes not contain %q", err, text)
 	}
 }
 
-func TestUndoLeavesWhatIsExcepted(t *testing.T) {
+func TestUndoKeepsExceptedObjects(t *testing.T) {
 	n := netnstest.New(t)
 	change := ensure(t, n, everything)
 	if err := change.Except(onlyIPv4).Undo(); err != nil {

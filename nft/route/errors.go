@@ -12,37 +12,38 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ErrNoIPv6 is in the error of [Ensure] when IPv6 is wanted in a namespace where
-// a sysctl disables it, or on a kernel without it. The text says which.
+// ErrNoIPv6 is wrapped by the error of [Ensure] for IPv6 objects if a sysctl of
+// the namespace disables IPv6 or the kernel lacks it. The text of the error
+// names the cause.
 var ErrNoIPv6 = errors.New("the namespace has no IPv6")
 
-// disableIPv6 is the sysctl that decides for lo; setting it for "all" sets it
-// for each interface.
+// disableIPv6 is the sysctl for lo. Setting it for "all" sets it for each
+// interface.
 const disableIPv6 = "/proc/sys/net/ipv6/conf/lo/disable_ipv6"
 
-// explain adds to the kernel's refusal of o what it means.
-func explain(ns *netns.NS, o object, err error) error {
+// explainError adds the cause to the kernel's error for the addition of o.
+func explainError(ns *netns.NS, o object, err error) error {
 	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("%w; CAP_NET_ADMIN is needed in the user namespace that owns the network namespace", err)
+		return fmt.Errorf("%w; needs CAP_NET_ADMIN in the user namespace that owns the network namespace", err)
 	}
 	if o.family() != rules.IPv6 {
 		return err
 	}
 	switch {
-	// A security module refuses with EACCES as well, so the sysctl has the say.
+	// Check the sysctl: security modules return EACCES too.
 	case errors.Is(err, unix.EACCES) && isOne(ns, disableIPv6):
 		return fmt.Errorf("%w: sysctl net.ipv6.conf.lo.disable_ipv6 is 1: %w", ErrNoIPv6, err)
-	// Without IPv6 nobody answers messages of its family (rtnetlink_rcv_msg in
-	// net/core/rtnetlink.c, fib_newrule in net/core/fib_rules.c).
+	// A kernel without IPv6 has no handler for messages of the family (rtnetlink_rcv_msg
+	// in net/core/rtnetlink.c, fib_newrule in net/core/fib_rules.c).
 	case errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("%w: the kernel is without it: %w", ErrNoIPv6, err)
+		return fmt.Errorf("%w: the kernel does not support it: %w", ErrNoIPv6, err)
 	case errors.Is(err, unix.ENETDOWN):
 		return fmt.Errorf("lo is down: %w", err)
 	}
 	return err
 }
 
-// isOne reports whether a sysctl of the namespace can be read and is 1.
+// isOne reports whether a sysctl of the namespace is readable and 1.
 func isOne(ns *netns.NS, path string) bool {
 	var text []byte
 	err := ns.Do(func() (err error) {

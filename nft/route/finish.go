@@ -8,63 +8,69 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Rollback removes what [Ensure] added after a change of rules that has failed,
-// except for what the rules that stay may use. Call it only while others who
-// change routes wait: they may have found complete what it removes.
-func (c Change) Rollback(stay []rules.Table) error { return c.Except(used(stay, c.want)).Undo() }
+// Rollback removes the objects that [Ensure] added, after the change of rules has
+// failed. It keeps the objects that the remaining tables may use. The caller
+// must hold the lock of the namespace ([netns.NS.Lock]), because another process
+// may rely on the removed objects.
+func (c Change) Rollback(remaining []rules.Table) error {
+	return c.Except(usedBy(remaining, c.want)).Undo()
+}
 
-// Finish ends a change of rules that needed the routing given to [Ensure]: it
-// removes what no rules need any more, and returns how many rules, routes and
-// addresses were added and removed, also with an error. hadRules reports whether
-// there were rules of ours before the change. exclusive reports whether others
-// who change routes waited; if not, what they removed meanwhile is added again.
-// The errors say that the rules are in place; the next change completes the rest.
+// Finish completes a successful change of rules that needs the routing given to
+// [Ensure]. It removes routing that no rules need any more, and returns the
+// number of added and removed rules, routes and addresses, even with an error.
+// hadRules reports whether the namespace had rules of Sluice before the change.
+// exclusive reports whether the caller holds the lock of the namespace; otherwise
+// Finish adds objects again that another process has removed in the meantime.
+// After an error the rules are in place, and the next change completes the
+// routing.
 func (c Change) Finish(hadRules, exclusive bool) (changed int, err error) {
 	changed = c.Len()
 	if c.Stale() {
-		// Left by earlier rules of ours, or by a process that was killed before it made any.
-		pruned, err := Prune(c.ns, kept(c.want, hadRules))
+		// From earlier rules, or from a process that was killed before it added rules.
+		pruned, err := Prune(c.ns, withUnownedAddrs(c.want, hadRules))
 		changed += pruned
 		if err != nil {
-			return changed, fmt.Errorf("the rules are in place, but not all old routes are gone: %w", err)
+			return changed, fmt.Errorf("the rules are in place, but not all old routes are removed: %w", err)
 		}
 	}
 	if !exclusive {
-		// A process that did not wait may have removed as stale what these rules need.
+		// A concurrent process may have removed routes of these rules as stale.
 		if _, err := Ensure(c.ns, c.want); err != nil {
-			return changed, fmt.Errorf("the rules are in place, but not their routes: %w", err)
+			return changed, fmt.Errorf("the rules are in place, but not all of their routes: %w", err)
 		}
 	}
 	return changed, nil
 }
 
-// PruneAfter is [Prune] of everything in the calling thread's namespace, after all
-// rules of ours were removed; hadRules reports whether there were any.
+// PruneAfter removes all routing of this package from the calling thread's
+// namespace, after all rules of Sluice were removed. hadRules reports whether
+// there were any.
 func PruneAfter(hadRules bool) (removed int, err error) {
-	return Prune(nil, kept(rules.Routing{}, hadRules))
+	return Prune(nil, withUnownedAddrs(rules.Routing{}, hadRules))
 }
 
-// kept is what stays when all else of ours is pruned. ::6 may as well be Istio's:
-// it goes only if rules of ours were there, of which it was a part.
-func kept(want rules.Routing, hadRules bool) rules.Routing {
+// withUnownedAddrs returns want with ::6, unless there were rules of Sluice. Without such rules the
+// address may belong to Istio and must be kept.
+func withUnownedAddrs(want rules.Routing, hadRules bool) rules.Routing {
 	if !hadRules {
 		want.LoopbackAddrs = []netip.Addr{rules.PassthroughIPv6()}
 	}
 	return want
 }
 
-// used returns what the tables may use of routes that were added for others, in
-// vain, and that they lacked. An applier of their rules may have found them
-// complete meanwhile, since it takes no lock to look.
-func used(tables []rules.Table, added rules.Routing) rules.Routing {
+// usedBy returns the part of added that rules of the tables may use. Another
+// process may have applied these rules and found the added routes, because
+// [Holds] takes no lock.
+func usedBy(tables []rules.Table, added rules.Routing) rules.Routing {
 	var r rules.Routing
 	for _, t := range tables {
 		for _, c := range t.Chains {
 			for _, rule := range c.Rules {
-				if slices.ContainsFunc(rule.Actions, toProxy) {
+				if slices.ContainsFunc(rule.Actions, needsLocalRoute) {
 					r.Policies = added.Policies
 				}
-				if slices.ContainsFunc(rule.Matches, ofIPv6) {
+				if slices.ContainsFunc(rule.Matches, matchesIPv6Addr) {
 					r.LoopbackAddrs = added.LoopbackAddrs
 				}
 			}
@@ -73,8 +79,9 @@ func used(tables []rules.Table, added rules.Routing) rules.Routing {
 	return r
 }
 
-// toProxy reports whether an action needs marked packets to be local.
-func toProxy(a rules.Action) bool {
+// needsLocalRoute reports whether an action needs a policy route that delivers marked packets
+// locally.
+func needsLocalRoute(a rules.Action) bool {
 	switch a.(type) {
 	case rules.TProxy, rules.TProxyDrop:
 		return true
@@ -82,7 +89,7 @@ func toProxy(a rules.Action) bool {
 	return false
 }
 
-func ofIPv6(m rules.Match) bool {
+func matchesIPv6Addr(m rules.Match) bool {
 	addr, ok := m.(rules.MatchAddr)
 	return ok && addr.Family() == rules.IPv6
 }

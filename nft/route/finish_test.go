@@ -14,13 +14,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// found is what a change of rules has found of rules of ours.
+// found describes the rules of Sluice before a change.
 type found struct {
 	Any  bool          // before the change
 	Stay []rules.Table // after a change that failed
 }
 
-// around makes a change of rules together with their routes in the namespace of the thread.
+// around changes rules and their routes in the namespace of the thread.
 func around(want rules.Routing, exclusive bool, change func() (found, error)) (changed int, err error) {
 	added, err := route.Ensure(nil, want)
 	if err != nil {
@@ -51,12 +51,12 @@ func TestRoutesOfAChange(t *testing.T) {
 		shared bool // not exclusive
 		found  found
 		err    error
-		// changed is how many things Finish says to have changed, state what there is afterwards.
+		// changed is the result of Finish, and state the resulting routing.
 		changed int
 		state   []string
 	}{
-		{"what lacks is added", nil, everything, false, found{}, nil, 5, join(state4, state6, stateSix)},
-		{"what is there is no change", []string{ourRule4, istioRoute4}, onlyIPv4, false, found{Any: true}, nil, 0, state4},
+		{"missing routing is added", nil, everything, false, found{}, nil, 5, join(state4, state6, stateSix)},
+		{"existing routing is not changed", []string{ourRule4, istioRoute4}, onlyIPv4, false, found{Any: true}, nil, 0, state4},
 		{
 			"what is no longer needed is removed",
 			[]string{ourRule4, istioRoute4, istioSix},
@@ -64,12 +64,12 @@ func TestRoutesOfAChange(t *testing.T) {
 			found{Any: true},
 			nil, 3, nil,
 		},
-		{"::6 may be Istio's where no rules of ours were", []string{ourRule4, istioRoute4, istioSix}, nothing, false, found{}, nil, 2, stateSix},
+		{"without rules of ours, ::6 may be Istio's", []string{ourRule4, istioRoute4, istioSix}, nothing, false, found{}, nil, 2, stateSix},
 		{"a policy route of another mark is replaced", []string{other4, istioRoute4}, onlyIPv4, false, found{Any: true}, nil, 2, state4},
 		{"a change that fails leaves no routes", nil, everything, false, found{}, refused, 0, nil},
-		{"nor takes those that were there", []string{ourRule4, istioRoute4}, everything, false, found{}, refused, 0, state4},
-		{"nor removes what was not wanted", []string{ourRule4, istioRoute4, istioSix}, nothing, false, found{}, refused, 0, join(state4, stateSix)},
-		{"but with others at work it leaves them", nil, everything, true, found{}, refused, 0, join(state4, state6, stateSix)},
+		{"a change that fails keeps existing routes", []string{ourRule4, istioRoute4}, everything, false, found{}, refused, 0, state4},
+		{"a change that fails keeps unwanted routes", []string{ourRule4, istioRoute4, istioSix}, nothing, false, found{}, refused, 0, join(state4, stateSix)},
+		{"a change that fails without the lock keeps its routes", nil, everything, true, found{}, refused, 0, join(state4, state6, stateSix)},
 		{
 			"and what tproxy rules that stay may use",
 			nil, everything, false,
@@ -105,9 +105,9 @@ func TestRoutesOfAChange(t *testing.T) {
 	}
 }
 
-// TestFinishAddsWhatOthersTook has somebody prune in between, as an applier does that does not wait
-// for the lock.
-func TestFinishAddsWhatOthersTook(t *testing.T) {
+// TestFinishAddsRemovedRoutesAgain prunes during the change, like a process that does not take the
+// lock.
+func TestFinishAddsRemovedRoutesAgain(t *testing.T) {
 	n := netnstest.New(t)
 	err := n.Do(func() error {
 		_, err := around(everything, false, func() (found, error) {
@@ -122,14 +122,14 @@ func TestFinishAddsWhatOthersTook(t *testing.T) {
 	wantState(t, n, join(state4, state6, stateSix)...)
 }
 
-// What Finish cannot do after the change is in the error, and what was done is counted.
+// Finish returns an error for failed steps and counts the successful ones.
 func TestFinishThatFails(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		before []string
 		want   rules.Routing
 		shared bool // not exclusive
-		// during makes the rest impossible.
+		// during makes Finish fail.
 		during  func(t *testing.T, n *netns.NS) (restore func())
 		says    string
 		changed int
@@ -140,7 +140,7 @@ func TestFinishThatFails(t *testing.T) {
 			[]string{istioSix},
 			onlyIPv4, false,
 			func(t *testing.T, _ *netns.NS) func() { return dropNetAdmin(t) },
-			"the rules are in place, but not all old routes are gone: ",
+			"the rules are in place, but not all old routes are removed: ",
 			2, join(state4, stateSix),
 		},
 		{
@@ -150,7 +150,7 @@ func TestFinishThatFails(t *testing.T) {
 				ip(t, n, "-4 route del local default dev lo table 133", "-4 route add unreachable default table 133")
 				return func() {}
 			},
-			"the rules are in place, but not their routes: ",
+			"the rules are in place, but not all of their routes: ",
 			2,
 			[]string{state4[0], "-4 route unreachable default table 133"},
 		},
@@ -190,6 +190,6 @@ func TestEnsureThatFailsBeforeTheChange(t *testing.T) {
 		t.Error("no error")
 	}
 	if errors.Is(err, unix.EEXIST) {
-		t.Errorf("%v, want what is in the way", err)
+		t.Errorf("%v, want the conflicting route", err)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The way for a namespace without anything of ours, which is in place only, leads to where the
-// other does.
-func TestTheFirstIsAsAnyOther(t *testing.T) {
+// The fast path, which exists only for the namespace of the thread, has the same result as the slow
+// path.
+func TestFastPathHasTheSameResult(t *testing.T) {
 	added := func(want rules.Routing, inPlace bool) (list []netlink.Addr, change route.Change) {
 		n := netnstest.New(t)
 		at := n
@@ -38,7 +38,7 @@ func TestTheFirstIsAsAnyOther(t *testing.T) {
 				t.Error("there was nothing, and it is stale")
 			}
 			if !route.Holds(want) {
-				t.Errorf("in place %t: not all is there", inPlace)
+				t.Errorf("fast path %t: the routing is incomplete", inPlace)
 			}
 			return change.Undo()
 		}); err != nil {
@@ -59,8 +59,8 @@ func TestTheFirstIsAsAnyOther(t *testing.T) {
 	}
 }
 
-// A route for packets of one type of service alone leaves all others without.
-func TestWhatOnlyLooksCompleteIsMendedInPlace(t *testing.T) {
+// A route with a type of service does not apply to all packets.
+func TestFastPathRejectsARouteWithTypeOfService(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, ourRule4, "-4 route add local default dev lo tos 0x10 table 133")
 	if found, err := route.Read(n); err != nil || len(found.Policies) > 0 || len(found.Unrouted) != 1 || len(found.Others) != 1 {
@@ -77,8 +77,8 @@ func TestWhatOnlyLooksCompleteIsMendedInPlace(t *testing.T) {
 	}
 }
 
-// With something of ours there, the first way is none: what is stale is found.
-func TestWhatIsStaleIsFoundInPlace(t *testing.T) {
+// Unwanted objects of ours make Ensure take the slow path, which reports them.
+func TestFastPathIsNotTakenWithStaleRules(t *testing.T) {
 	for name, before := range map[string][]string{"a rule": {ourRule4}, "an IPv6 rule": {ourRule6}} {
 		n := netnstest.New(t)
 		ip(t, n, before...)
@@ -94,8 +94,8 @@ func TestWhatIsStaleIsFoundInPlace(t *testing.T) {
 	}
 }
 
-// An address that is there already is not Ensure's to take back: it may be Istio's.
-func TestWhatWasThereStaysInPlace(t *testing.T) {
+// Undo keeps an address that existed before: it may belong to Istio.
+func TestUndoKeepsAnExistingAddress(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, "-6 address add ::6/128 dev lo nodad")
 	if err := n.Do(func() error {
@@ -118,9 +118,8 @@ func TestWhatWasThereStaysInPlace(t *testing.T) {
 	}
 }
 
-// With something of ours there beside, what was added by the first way is taken back as by the
-// other.
-func TestWhatIsAddedBesideStaleRulesIsTakenBack(t *testing.T) {
+// Undo removes the objects that the fast path has added before Ensure took the slow path.
+func TestUndoRemovesObjectsOfTheFastPath(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, ourRule4)
 	if err := n.Do(func() error {

@@ -13,123 +13,128 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Holds takes a quick look at the calling thread's namespace, and reports whether
-// it has all of want and nothing else of ours: [Ensure] need not add anything,
-// and [Prune] would remove nothing. If false, only these can tell. It takes a
-// fraction of Ensure's time, and since Linux 6.10 not the lock of the kernel's
-// network configuration, for which others may keep Ensure waiting.
+// Holds is a fast check of the calling thread's namespace. If it returns true, the namespace has
+// all of want and no other objects of this package: [Ensure] would add nothing and [Prune] would
+// remove nothing. If it returns false, the result is inconclusive. Holds takes a fraction of
+// Ensure's time. Since Linux 6.10 it does not take the kernel's RTNL lock, which other processes
+// may hold.
 func Holds(want rules.Routing) bool {
 	if slices.ContainsFunc(want.LoopbackAddrs, func(a netip.Addr) bool { return a != rules.PassthroughIPv6() }) {
 		return false
 	}
-	q, err := newQuickLook(want)
+	q, err := newFastCheck(want)
 	if err != nil {
 		return false
 	}
 	defer q.close()
-	return q.look() == nil && q.complete() == nil
+	return q.query() == nil && q.complete() == nil
 }
 
-// errUnclear ends a quick look.
-var errUnclear = errors.New("the quick look does not tell")
+// errInconclusive is the error of a fast check that cannot confirm the routing.
+var errInconclusive = errors.New("the fast check is inconclusive")
 
-// quickLook is what is known from the answers so far.
-type quickLook struct {
+// fastCheck is the state of a fast check.
+type fastCheck struct {
 	fd   int
 	want rules.Routing
-	// found are the wanted policy routes of which there is the rule.
+	// found reports for each wanted policy route whether its rule exists.
 	found       []bool
-	answered    bool // the question for ::6
-	passthrough bool // ::6 is there
-	// adding reports that ::6 is to be added, and not asked for; added that it was.
+	answered    bool // the request about ::6 was answered
+	passthrough bool // ::6 exists
+	// adding means that the request adds ::6 instead of querying it; added reports success.
 	adding, added bool
-	// routed is the policy route whose table is being listed, and routes how often its route is
-	// there.
-	routed rules.PolicyRoute
+	// listed is the policy route whose table is being listed, and routes is the number of its
+	// routes found.
+	listed rules.PolicyRoute
 	routes int
-	buf    *[quickSize]byte
+	buf    *[bufferSize]byte
 }
 
-// quickSize is more than the kernel puts into a message of which it does not know the reader
-// (NLMSG_GOODSIZE).
-const quickSize = 8 << 10
+// bufferSize is larger than the datagrams of a dump (NLMSG_GOODSIZE).
+const bufferSize = 8 << 10
 
-// quickBuffers are kept, as the audit of a node takes many quick looks, one after the other.
-var quickBuffers = sync.Pool{New: func() any { return new([quickSize]byte) }}
+// buffers reuses buffers: an audit of a node makes many fast checks in sequence.
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// newQuickLook opens a socket, to be closed.
-func newQuickLook(want rules.Routing) (*quickLook, error) {
+// newFastCheck opens a socket. The caller must close it.
+func newFastCheck(want rules.Routing) (*fastCheck, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
-	return &quickLook{fd: fd, want: want, found: make([]bool, len(want.Policies)), buf: quickBuffers.Get().(*[quickSize]byte)}, nil
+	return &fastCheck{
+		fd: fd, want: want, found: make([]bool, len(want.Policies)),
+		buf: buffers.Get().(*[bufferSize]byte),
+	}, nil
 }
 
-func (q *quickLook) close() {
+func (q *fastCheck) close() {
 	_ = unix.Close(q.fd)
-	quickBuffers.Put(q.buf)
+	buffers.Put(q.buf)
 }
 
-// look fails if anything is not clear, or something of ours but ::6 is there that is not wanted.
-func (q *quickLook) look() error { return q.lookBy(lookingRequest()) }
+// query reads ::6 and the policy rules. It returns an error if a policy rule with our priority is
+// not wanted, or if the answer is inconclusive.
+func (q *fastCheck) query() error { return q.send(queryRequest()) }
 
-// addSix is look, which adds ::6 where it is not.
-func (q *quickLook) addSix() error {
+// addPassthrough is query, but adds ::6 if it is missing.
+func (q *fastCheck) addPassthrough() error {
 	q.adding = true
-	return q.lookBy(addingRequest())
+	return q.send(addRequest())
 }
 
-// lookBy is look, or addSix, by its request.
-func (q *quickLook) lookBy(request []byte) error {
+// send sends a request about ::6 and the policy rules.
+func (q *fastCheck) send(request []byte) error {
 	err := q.list(request)
 	if err == nil && !q.answered {
-		return errUnclear
+		return errInconclusive
 	}
 	return err
 }
 
-// complete fails, after a look, if anything is not there, or ::6 is and is not wanted.
-func (q *quickLook) complete() error {
+// complete returns an error, after a query, if a wanted object is missing, or if ::6 exists and is
+// not wanted.
+func (q *fastCheck) complete() error {
 	if q.passthrough != (len(q.want.LoopbackAddrs) > 0) || slices.Contains(q.found, false) {
-		return errUnclear
+		return errInconclusive
 	}
 	if len(q.want.Policies) == 0 {
 		return nil
 	}
-	// Without it the kernel lists the routes of all tables.
+	// Without strict checking the kernel ignores the table and lists the routes of all tables.
 	if err := unix.SetsockoptInt(q.fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
 		return err
 	}
 	for _, p := range q.want.Policies {
-		q.routed, q.routes = p, 0
+		q.listed, q.routes = p, 0
 		if err := q.list(routesRequest(p)); err != nil {
 			return err
 		}
 		if q.routes == 0 {
-			return errUnclear
+			return errInconclusive
 		}
 	}
 	return nil
 }
 
-// list asks for a list and reads all of it. The kernel has begun to answer when it is asked.
-func (q *quickLook) list(request []byte) error {
+// list sends a dump request and processes the complete answer. The socket is non-blocking: the
+// first part of the answer is available when the request is sent.
+func (q *fastCheck) list(request []byte) error {
 	interrupted, err := nlmsg.Exchange(q.fd, q.buf[:], request, q.message)
 	if err == nil && interrupted {
-		return errUnclear
+		return errInconclusive
 	}
 	return err
 }
 
-func (q *quickLook) message(m nlmsg.Message) error {
+func (q *fastCheck) message(m nlmsg.Message) error {
 	switch m.Type {
 	case unix.RTM_NEWADDR:
 		q.answered, q.passthrough = true, true
 	case unix.NLMSG_ERROR:
 		answer, err := m.Answer()
 		if q.answered || err != nil {
-			return errUnclear
+			return errInconclusive
 		}
 		q.answered = true
 		switch {
@@ -138,7 +143,7 @@ func (q *quickLook) message(m nlmsg.Message) error {
 		case q.adding && answer.Errno == unix.EEXIST:
 			q.passthrough = true
 		case q.adding || answer.Errno != unix.EADDRNOTAVAIL:
-			return errUnclear
+			return errInconclusive
 		}
 	case unix.RTM_NEWRULE:
 		return q.rule(m.Body)
@@ -148,14 +153,15 @@ func (q *quickLook) message(m nlmsg.Message) error {
 	return nil
 }
 
-// rule fails for a policy rule of our priority that is not one of those wanted. Whether it is ours
-// is not for a quick look to tell.
-func (q *quickLook) rule(body []byte) error {
+// rule returns an error for an unwanted policy rule with our priority, regardless of its owner.
+func (q *fastCheck) rule(body []byte) error {
 	if len(body) < unix.SizeofRtMsg {
-		return errUnclear
+		return errInconclusive
 	}
-	// As of a plain rule that looks up a table. The kernel leaves out what is 0.
-	p, others := rules.PolicyRoute{Family: FamilyOf(int(body[0]))}, body[1] != 0 || body[2] != 0 || body[3] != 0 ||
+	p := rules.PolicyRoute{Family: FamilyOf(int(body[0]))}
+	// others reports selectors or actions other than those of a policy route. The kernel omits
+	// attributes that are 0.
+	others := body[1] != 0 || body[2] != 0 || body[3] != 0 ||
 		body[7] != nl.FR_ACT_TO_TBL || native.Uint32(body[8:]) != 0
 	mask := uint32(0)
 	wellFormed := nlmsg.Attributes(body[unix.SizeofRtMsg:]).Each(func(kind uint16, value []byte) {
@@ -168,7 +174,7 @@ func (q *quickLook) rule(body []byte) error {
 			mask = n
 		case nl.FRA_TABLE:
 			p.Table = n
-		case nl.FRA_PROTOCOL: // who added it
+		case nl.FRA_PROTOCOL: // the origin of the rule does not matter
 		case nl.FRA_SUPPRESS_PREFIXLEN:
 			others = others || n != ^uint32(0)
 		default:
@@ -176,31 +182,32 @@ func (q *quickLook) rule(body []byte) error {
 		}
 	})
 	if !wellFormed {
-		return errUnclear
+		return errInconclusive
 	}
 	if p.Priority != rules.PolicyPriority {
 		return nil
 	}
 	i := slices.Index(q.want.Policies, p)
 	if i < 0 || others || mask != ^uint32(0) {
-		return errUnclear
+		return errInconclusive
 	}
 	q.found[i] = true
 	return nil
 }
 
-// route counts a route that is the wanted one.
-func (q *quickLook) route(body []byte) error {
+// route counts routes that equal the wanted one.
+func (q *fastCheck) route(body []byte) error {
 	if len(body) < unix.SizeofRtMsg {
-		return errUnclear
+		return errInconclusive
 	}
 	a := nlmsg.Attributes(body[unix.SizeofRtMsg:])
 	table, _ := a.HostNumber(unix.RTA_TABLE)
 	device, _ := a.HostNumber(unix.RTA_OIF)
 	metric, _ := a.HostNumber(unix.RTA_PRIORITY)
-	want := localRoute{q.routed.Family, q.routed.Table}.kernel()
-	if FamilyOf(int(body[0])) == q.routed.Family && body[1] == 0 && body[2] == 0 && body[3] == 0 && int(body[7]) == want.Type &&
-		table == q.routed.Table && device == loopback && int(metric) == want.Priority {
+	want := localRoute{q.listed.Family, q.listed.Table}.kernel()
+	if FamilyOf(int(body[0])) == q.listed.Family && body[1] == 0 && body[2] == 0 && body[3] == 0 &&
+		int(body[7]) == want.Type && table == q.listed.Table && device == loopback &&
+		int(metric) == want.Priority {
 		q.routes++
 	}
 	return nil

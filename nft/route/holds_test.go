@@ -18,23 +18,23 @@ func TestHolds(t *testing.T) {
 		holds  bool
 	}{
 		{"nothing, in a new namespace", nil, nothing, true},
-		{"::6 is not there", nil, onlySix, false},
-		{"::6 is there", []string{istioSix}, onlySix, true},
-		{"::6 is there and not wanted", []string{istioSix}, nothing, false},
+		{"::6 is missing", nil, onlySix, false},
+		{"::6 exists", []string{istioSix}, onlySix, true},
+		{"::6 exists and is not wanted", []string{istioSix}, nothing, false},
 		{"::6 is on another interface", join(eth0, []string{"address add ::6/128 dev eth0"}), onlySix, false},
 		{"::6 has a shorter prefix", []string{"address add ::6/64 dev lo"}, onlySix, true},
 		{"lo has another address", []string{"address add ::7/128 dev lo"}, onlySix, false},
 		{"a rule of ours is not wanted", []string{ourRule4}, nothing, false},
 		{"an IPv6 rule of ours is not wanted", []string{istioSix, ourRule6}, onlySix, false},
 		{"Istio's rules are not ours", []string{istioRule4, istioRule6, istioRoute4}, nothing, true},
-		{"a policy route is there", []string{ourRule4, istioRoute4}, onlyIPv4, true},
-		{"policy routes of both families and ::6 are there", []string{ourRule6, ourRule4, istioRoute6, istioRoute4, istioSix}, everything, true},
-		{"there, and its rule says who added it", []string{ourRule4 + " protocol static", istioRoute4}, onlyIPv4, true},
-		{"there, beside Istio's rule for the same", []string{istioRule4, ourRule4, istioRoute4}, onlyIPv4, true},
-		{"there, and in its table another route", []string{ourRule4, istioRoute4, "-4 route add blackhole 10.0.0.0/8 table 133"}, onlyIPv4, true},
-		{"there, and a second one of ours", []string{ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133"}, onlyIPv4, false},
+		{"a policy route exists", []string{ourRule4, istioRoute4}, onlyIPv4, true},
+		{"policy routes of both families and ::6 exist", []string{ourRule6, ourRule4, istioRoute6, istioRoute4, istioSix}, everything, true},
+		{"the rule exists with a protocol", []string{ourRule4 + " protocol static", istioRoute4}, onlyIPv4, true},
+		{"the rule exists in addition to Istio's with the same mark and table", []string{istioRule4, ourRule4, istioRoute4}, onlyIPv4, true},
+		{"the route exists in addition to another route of the table", []string{ourRule4, istioRoute4, "-4 route add blackhole 10.0.0.0/8 table 133"}, onlyIPv4, true},
+		{"the rule exists in addition to another rule of ours", []string{ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133"}, onlyIPv4, false},
 		{"one of the two families is missing", []string{ourRule4, istioRoute4, istioRoute6, istioSix}, everything, false},
-		{"::6 is missing beside the policy routes", []string{ourRule6, ourRule4, istioRoute6, istioRoute4}, everything, false},
+		{"::6 is missing, the policy routes exist", []string{ourRule6, ourRule4, istioRoute6, istioRoute4}, everything, false},
 		{"the rule is missing", []string{istioRoute4}, onlyIPv4, false},
 		{"the rule has Istio's priority", []string{istioRule4, istioRoute4}, onlyIPv4, false},
 		{"the rule has another mark", []string{"-4 rule add pref 133 fwmark 1336 lookup 133", istioRoute4}, onlyIPv4, false},
@@ -57,7 +57,7 @@ func TestHolds(t *testing.T) {
 			everything, false,
 		},
 		{"more rules than fit into one answer", manyRules(200), nothing, true},
-		{"a rule of ours behind many others", join(manyRules(200), []string{ourRule6}), nothing, false},
+		{"a rule of ours after many others", join(manyRules(200), []string{ourRule6}), nothing, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := netnstest.New(t)
@@ -76,16 +76,16 @@ func TestHolds(t *testing.T) {
 			}
 			found, err := route.Read(n)
 			if err != nil || !slices.Equal(found.Policies, tc.want.Policies) || !slices.Equal(found.LoopbackAddrs, tc.want.LoopbackAddrs) {
-				t.Errorf("Read thinks otherwise: %+v, %v", found, err)
+				t.Errorf("Read differs: %+v, %v", found, err)
 			}
 			if stale, err := route.Find(n, tc.want); err != nil || len(stale) > 0 {
-				t.Errorf("Prune thinks otherwise: %q, %v", stale, err)
+				t.Errorf("Prune differs: %q, %v", stale, err)
 			}
 		})
 	}
 }
 
-// manyRules adds policy rules that are not ours.
+// manyRules returns commands that add foreign policy rules.
 func manyRules(n int) []string {
 	lines := make([]string, n)
 	for i := range lines {

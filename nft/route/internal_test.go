@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestDumpStartsOverWhenInterrupted(t *testing.T) {
+func TestDumpIsRepeatedWhenInterrupted(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
 		interrupted int // times, before the error
@@ -45,15 +45,14 @@ func TestDumpStartsOverWhenInterrupted(t *testing.T) {
 	}
 }
 
-// FuzzQuickLook holds that whatever the kernel answers is read, and that a wanted policy route is
-// not found where there is none.
-func FuzzQuickLook(f *testing.F) {
+// FuzzFastCheck checks that any answer is decoded, and that a missing policy route is not found.
+func FuzzFastCheck(f *testing.F) {
 	want := rules.PolicyRoute{Family: rules.IPv4, Mark: 1337, Table: 133, Priority: rules.PolicyPriority}
 	for _, answer := range []string{
-		// A policy rule as wanted, and the end of the list.
+		// The wanted policy rule, and the end of the dump.
 		"3c0000002000020001000000000000000200000000000001000000000800060085000000080010003905000008000f0085000000",
 		"14000000030002000100000000000000" + "00000000",
-		// That ::6 is not there.
+		// ::6 does not exist.
 		"240000000200000001000000000000009dffffff2c00000016000100010000000000000000",
 	} {
 		data, err := hex.DecodeString(answer)
@@ -63,7 +62,7 @@ func FuzzQuickLook(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		q := quickLook{want: rules.Routing{Policies: []rules.PolicyRoute{want}}, found: make([]bool, 1), routed: want}
+		q := fastCheck{want: rules.Routing{Policies: []rules.PolicyRoute{want}}, found: make([]bool, 1), listed: want}
 		_, _ = nlmsg.Each(data, func(m nlmsg.Message) (bool, error) { return false, q.message(m) })
 		mark := native.AppendUint32(nil, want.Mark)
 		if q.found[0] && !bytes.Contains(data, mark) {
@@ -75,11 +74,10 @@ func FuzzQuickLook(f *testing.F) {
 	})
 }
 
-// A process of the pod may answer in the kernel's place, and before it, that what is wanted is
-// there.
-func TestAnswersOfProcessesAreNotBelieved(t *testing.T) {
+// A process of the pod may send a forged answer before the kernel's.
+func TestAnswersOfProcessesAreIgnored(t *testing.T) {
 	err := netnstest.New(t).Do(func() error {
-		q, err := newQuickLook(rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}})
+		q, err := newFastCheck(rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}})
 		if err != nil {
 			return err
 		}
@@ -104,7 +102,7 @@ func TestAnswersOfProcessesAreNotBelieved(t *testing.T) {
 		if err := unix.Sendto(fd, answer, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: own.(*unix.SockaddrNetlink).Pid}); err != nil {
 			return err
 		}
-		if q.look() == nil && q.complete() == nil {
+		if q.query() == nil && q.complete() == nil {
 			t.Error("::6 is there, because a process says so")
 		}
 		return nil
@@ -114,29 +112,29 @@ func TestAnswersOfProcessesAreNotBelieved(t *testing.T) {
 	}
 }
 
-func TestExplain(t *testing.T) {
+func TestExplainError(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		family rules.Family
 		err    error
 		noIPv6 bool
 	}{
-		{"a kernel without IPv6 does not know its policy rules", rules.IPv6, unix.EAFNOSUPPORT, true},
-		{"a kernel without IPv6 does not know its addresses and routes", rules.IPv6, unix.EOPNOTSUPP, true},
-		{"a kernel without policy rules is something else", rules.IPv4, unix.EAFNOSUPPORT, false},
-		{"a security module refuses where IPv6 is enabled", rules.IPv6, unix.EACCES, false},
+		{"policy rules on a kernel without IPv6", rules.IPv6, unix.EAFNOSUPPORT, true},
+		{"addresses and routes on a kernel without IPv6", rules.IPv6, unix.EOPNOTSUPP, true},
+		{"a kernel without policy rules", rules.IPv4, unix.EAFNOSUPPORT, false},
+		{"a security module, with IPv6 enabled", rules.IPv6, unix.EACCES, false},
 		{"too few capabilities", rules.IPv6, unix.EPERM, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			err := explain(nil, localRoute{tc.family, 133}, tc.err)
+			err := explainError(nil, localRoute{tc.family, 133}, tc.err)
 			if !errors.Is(err, tc.err) || errors.Is(err, ErrNoIPv6) != tc.noIPv6 {
-				t.Errorf("explained as %q, want ErrNoIPv6: %v", err, tc.noIPv6)
+				t.Errorf("error %q, want ErrNoIPv6: %v", err, tc.noIPv6)
 			}
 		})
 	}
 }
 
-// A kernel to come may have more types of routes.
+// Later kernels may have more types of routes.
 func TestRouteOfAnUnknownType(t *testing.T) {
 	got := routeText(localRoute{ip: rules.IPv4, table: 133}, netlink.Route{Type: 200, LinkIndex: loopback})
 	if want := "ip -4 route  default dev lo table 133"; got != want {

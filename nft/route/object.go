@@ -13,30 +13,30 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// loopback is the index of lo, whatever it is called: the kernel gives it to
-// the first interface of every namespace, which cannot be removed
+// loopback is the index of lo, even if lo was renamed: the kernel assigns it to
+// the loopback interface of every namespace, which cannot be removed
 // (LOOPBACK_IFINDEX, loopback_net_init in drivers/net/loopback.c).
 const loopback = 1
 
-// ip6Metric is the metric of an IPv6 route without one, thus of Istio's too
-// (IP6_RT_PRIO_USER, linux/ipv6_route.h). Left out, it would stand for any
-// metric when a route is removed.
+// ip6Metric is the kernel's default metric of IPv6 routes, which Istio's routes
+// have too (IP6_RT_PRIO_USER, linux/ipv6_route.h). A removal without a metric
+// would remove a route with any metric.
 const ip6Metric = 1024
 
-// An object is one thing in the kernel that redirection needs.
+// An object is a policy rule, a route or an address that redirection needs.
 type object interface {
 	family() rules.Family
-	// add fails with EEXIST when the object is there.
+	// add returns EEXIST if the object exists.
 	add(h *netlink.Handle) error
-	// remove fails with one of the errors of [gone] when it is not.
+	// remove returns an error of [isNotFound] if the object does not exist.
 	remove(h *netlink.Handle) error
-	// String is like `policy rule "ip -4 rule priority 133 …"`.
+	// String returns a text like `policy rule "ip -4 rule priority 133 …"`.
 	String() string
 }
 
-// gone reports whether err is the kernel's answer to the removal of a rule, a
-// route or an address that is not there.
-func gone(err error) bool {
+// isNotFound reports whether err is the kernel's error for the removal of a rule,
+// a route or an address that does not exist.
+func isNotFound(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EADDRNOTAVAIL)
 }
 
@@ -70,8 +70,8 @@ type localRoute struct {
 
 func (r localRoute) family() rules.Family { return r.ip }
 
-// add asks what is there when the kernel says that something is: to the kernel
-// any default route of the table is the same.
+// add distinguishes EEXIST for this route from EEXIST for another default route
+// of the table.
 func (r localRoute) add(h *netlink.Handle) error {
 	err := h.RouteAdd(r.kernel())
 	if !errors.Is(err, unix.EEXIST) {
@@ -90,7 +90,7 @@ func (r localRoute) remove(h *netlink.Handle) error { return h.RouteDel(r.kernel
 
 func (r localRoute) exists(h *netlink.Handle) (bool, error) {
 	list, err := r.list(h)
-	return slices.ContainsFunc(list, r.is), err
+	return slices.ContainsFunc(list, r.equals), err
 }
 
 // list returns all routes of the table.
@@ -100,8 +100,8 @@ func (r localRoute) list(h *netlink.Handle) ([]netlink.Route, error) {
 	})
 }
 
-// is reports whether a route of the table is this one.
-func (r localRoute) is(found netlink.Route) bool {
+// equals reports whether a route of the table is this one.
+func (r localRoute) equals(found netlink.Route) bool {
 	want := r.kernel()
 	return found.Type == want.Type && found.Tos == want.Tos && found.LinkIndex == want.LinkIndex &&
 		found.Priority == want.Priority && found.Dst.String() == want.Dst.String()
@@ -115,7 +115,7 @@ func (r localRoute) kernel() *netlink.Route {
 	route := &netlink.Route{
 		Dst:       &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)},
 		Type:      unix.RTN_LOCAL,
-		Scope:     netlink.SCOPE_HOST, // of no meaning in IPv6
+		Scope:     netlink.SCOPE_HOST, // ignored in IPv6
 		LinkIndex: loopback,
 		Table:     int(r.table),
 	}
@@ -126,7 +126,7 @@ func (r localRoute) kernel() *netlink.Route {
 	return route
 }
 
-// loopbackAddr is an address of lo, as a single one and not a network.
+// loopbackAddr is an address of lo with the prefix length of a single address.
 type loopbackAddr netip.Addr
 
 func (a loopbackAddr) family() rules.Family { return rules.FamilyOf(netip.Addr(a)) }
@@ -154,8 +154,8 @@ func (a loopbackAddr) kernel() *netlink.Addr {
 	return &netlink.Addr{
 		LinkIndex: loopback,
 		IPNet:     &net.IPNet{IP: ip.AsSlice(), Mask: net.CIDRMask(ip.BitLen(), ip.BitLen())},
-		// Else the address cannot be bound until the kernel's worker for duplicate
-		// address detection has run (addrconf_dad_work in net/ipv6/addrconf.c).
+		// Without this flag the address cannot be bound until the kernel's worker for
+		// duplicate address detection has run (addrconf_dad_work in net/ipv6/addrconf.c).
 		Flags: unix.IFA_F_NODAD,
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/route"
 )
 
-// A process killed between two steps leaves a rule by which Prune finds the
-// rest, never a route alone.
-func TestRouteIsThereOnlyWithItsRule(t *testing.T) {
+// A process that is killed between two steps leaves a rule, by which Prune finds
+// the rest, and never only a route.
+func TestRouteExistsOnlyWithItsRule(t *testing.T) {
 	n := netnstest.New(t)
 	var events *nl.NetlinkSocket
 	err := n.Do(func() (err error) {

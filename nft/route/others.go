@@ -12,29 +12,30 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// others adds to what was found of our routing what is not ours in its places.
-func others(h *netlink.Handle, list []foundRule, found *rules.Routing) error {
-	var seen []localRoute
+// addForeign adds to found the rules without a route, and the foreign rules and routes: rules with
+// our priority, and routes in the tables of our rules.
+func addForeign(h *netlink.Handle, list []foundRule, found *rules.Routing) error {
+	var listed []localRoute
 	for _, r := range list {
 		switch {
 		case r.policy.Priority != rules.PolicyPriority:
 			continue
-		case !r.ours():
+		case !r.isOwned():
 			found.Others = append(found.Others, ruleText(r))
 			continue
 		case !slices.Contains(found.Policies, r.policy) && !slices.Contains(found.Unrouted, r.policy):
 			found.Unrouted = append(found.Unrouted, r.policy)
 		}
-		if slices.Contains(seen, r.route()) {
+		if slices.Contains(listed, r.route()) {
 			continue
 		}
-		seen = append(seen, r.route())
+		listed = append(listed, r.route())
 		routes, err := r.route().list(h)
 		if err != nil {
 			return err
 		}
 		for _, other := range routes {
-			if !r.route().is(other) {
+			if !r.route().equals(other) {
 				found.Others = append(found.Others, routeText(r.route(), other))
 			}
 		}
@@ -42,13 +43,12 @@ func others(h *netlink.Handle, list []foundRule, found *rules.Routing) error {
 	return nil
 }
 
-// ruleText writes a rule as the ip command does, as far as it is known; rare selectors are left
-// out.
+// ruleText formats a rule like the ip command. It omits rare selectors.
 func ruleText(r foundRule) string {
 	k := r.kernel
 	words := []string{fmt.Sprintf("ip -%d rule priority %d", r.policy.Family, k.Priority)}
-	add := func(is bool, format string, args ...any) {
-		if is {
+	add := func(present bool, format string, args ...any) {
+		if present {
 			words = append(words, fmt.Sprintf(format, args...))
 		}
 	}
@@ -68,11 +68,12 @@ func ruleText(r foundRule) string {
 	return strings.Join(words, " ")
 }
 
-// routeType is the ip command's name of what happens to packets that take a route, empty for types
-// that are not set by hand.
+// routeType returns the ip command's name of a route type, or "" for types that only the kernel
+// sets.
 func routeType(number int) string {
 	names := [...]string{
-		unix.RTN_UNICAST: "unicast", unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast", unix.RTN_BLACKHOLE: "blackhole",
+		unix.RTN_UNICAST: "unicast", unix.RTN_LOCAL: "local",
+		unix.RTN_BROADCAST: "broadcast", unix.RTN_BLACKHOLE: "blackhole",
 		unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
 	}
 	if number < 0 || number >= len(names) {
@@ -81,10 +82,10 @@ func routeType(number int) string {
 	return names[number]
 }
 
-// routeText writes a route of the table of another as the ip command does, but with the number of
-// the device.
-func routeText(of localRoute, r netlink.Route) string {
-	text := fmt.Sprintf("ip -%d route %s %s", of.ip, routeType(r.Type), destination(r.Dst))
+// routeText formats a route r in the table of own like the ip command, but with the index of the
+// interface.
+func routeText(own localRoute, r netlink.Route) string {
+	text := fmt.Sprintf("ip -%d route %s %s", own.ip, routeType(r.Type), destination(r.Dst))
 	if r.Tos != 0 {
 		text += fmt.Sprintf(" tos 0x%x", r.Tos)
 	}
@@ -98,7 +99,7 @@ func routeText(of localRoute, r netlink.Route) string {
 	default:
 		text += fmt.Sprintf(" dev if%d", r.LinkIndex)
 	}
-	text += fmt.Sprintf(" table %d", of.table)
+	text += fmt.Sprintf(" table %d", own.table)
 	if r.Priority != 0 {
 		text += fmt.Sprintf(" metric %d", r.Priority)
 	}

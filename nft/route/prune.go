@@ -10,67 +10,68 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Prune removes what is ours and not in keep, and returns how many rules, routes
-// and addresses that were. The local default route of a table stays while any
-// other policy rule of its family looks that table up. ::6 goes unless keep has
-// it, also when Istio added it: while Istio's rules remain, keep it.
+// Prune removes the objects of this package that are not in keep, and returns
+// the number of removed rules, routes and addresses. It keeps the local default
+// route of a table if another policy rule of its family looks up the table. It
+// removes ::6 unless keep has it, even if Istio added it: while Istio's rules
+// remain, keep must have ::6.
 //
-// When something cannot be removed, the rest is removed nevertheless.
+// After a failed removal, Prune removes the remaining objects.
 func Prune(ns *netns.NS, keep rules.Routing) (removed int, err error) {
-	objects, err := prune(ns, ours(keep))
+	objects, err := prune(ns, newPruning(keep))
 	return len(objects), err
 }
 
-// Find returns what Prune would remove, in words, and removes nothing.
+// Find returns descriptions of the objects that Prune would remove.
 func Find(ns *netns.NS, keep rules.Routing) ([]string, error) {
 	h, err := open(ns)
 	if err != nil {
 		return nil, err
 	}
 	defer h.Close()
-	found, err := ours(keep).find(h)
-	return words(found), err
+	found, err := newPruning(keep).find(h)
+	return texts(found), err
 }
 
-// ours is the removal of all that is ours but for what is kept.
-func ours(keep rules.Routing) pruning { return pruning{keep: keep, rule: foundRule.ours} }
+// newPruning returns the removal of all objects of this package except keep.
+func newPruning(keep rules.Routing) pruning { return pruning{keep: keep, rule: foundRule.isOwned} }
 
-// PruneIstio removes what istio-iptables leaves in a namespace, given its mark
+// PruneIstio removes the routing of istio-iptables with its mark
 // (--istio-inbound-tproxy-mark) and table (--istio-inbound-tproxy-route-table):
-// the policy rules "fwmark mark lookup table" of all priorities, of which each of
-// its runs adds one more, the table's local default route unless other rules
-// look the table up, and ::6. What keep has stays, since ours may be the same.
-// It returns what it removed, in words.
+// the policy rules "fwmark mark lookup table" of all priorities, of which each
+// run of istio-iptables adds one, the local default route of the table unless
+// other rules look up the table, and ::6. It keeps the objects of keep, which
+// may be equal to Istio's. It returns descriptions of the removed objects.
 //
-// When something cannot be removed, the rest is removed nevertheless.
+// After a failed removal, PruneIstio removes the remaining objects.
 func PruneIstio(ns *netns.NS, mark, table uint32, keep rules.Routing) (removed []string, err error) {
-	objects, err := prune(ns, istios(mark, table, keep))
-	return words(objects), err
+	objects, err := prune(ns, newIstioPruning(mark, table, keep))
+	return texts(objects), err
 }
 
-// FindIstio returns what PruneIstio would remove after Prune, in words, and
-// removes nothing. So what is ours and not in keep is not among it, although
-// PruneIstio would take some of that too.
+// FindIstio returns descriptions of the objects that PruneIstio would remove
+// after Prune. It omits objects that Prune removes, even if PruneIstio would
+// remove them too.
 func FindIstio(ns *netns.NS, mark, table uint32, keep rules.Routing) ([]string, error) {
 	h, err := open(ns)
 	if err != nil {
 		return nil, err
 	}
 	defer h.Close()
-	mine, err := ours(keep).find(h)
+	owned, err := newPruning(keep).find(h)
 	if err != nil {
 		return nil, err
 	}
-	// A route that rules of both kinds look up stays until all of them go.
-	both := istios(mark, table, keep)
-	istio := both.rule
-	both.rule = func(r foundRule) bool { return r.ours() || istio(r) }
+	// A route is removed with the last rule, of Istio or ours, that looks up its table.
+	both := newIstioPruning(mark, table, keep)
+	isIstio := both.rule
+	both.rule = func(r foundRule) bool { return r.isOwned() || isIstio(r) }
 	found, err := both.find(h)
-	return words(slices.DeleteFunc(found, func(o object) bool { return slices.Contains(mine, o) })), err
+	return texts(slices.DeleteFunc(found, func(o object) bool { return slices.Contains(owned, o) })), err
 }
 
-// istios is the removal of what istio-iptables leaves, but for what is kept.
-func istios(mark, table uint32, keep rules.Routing) pruning {
+// newIstioPruning returns the removal of the routing of istio-iptables except keep.
+func newIstioPruning(mark, table uint32, keep rules.Routing) pruning {
 	return pruning{
 		keep:  keep,
 		rule:  func(r foundRule) bool { return r.plain && r.policy.Mark == mark && r.policy.Table == table },
@@ -78,21 +79,21 @@ func istios(mark, table uint32, keep rules.Routing) pruning {
 	}
 }
 
-// words names the objects.
-func words(objects []object) []string {
-	var names []string
+// texts returns descriptions of the objects.
+func texts(objects []object) []string {
+	var list []string
 	for _, o := range objects {
-		names = append(names, o.String())
+		list = append(list, o.String())
 	}
-	return names
+	return list
 }
 
-// pruning says what to remove.
+// pruning selects the objects to remove.
 type pruning struct {
 	keep rules.Routing
-	// rule reports whether a rule is to be removed when it is not kept.
+	// rule selects the rules to remove unless they are in keep.
 	rule func(foundRule) bool
-	// table, unless 0, is one whose route goes even if no removed rule has it.
+	// table, unless 0, is a table whose route is removed even if no removed rule looks it up.
 	table uint32
 }
 
@@ -102,64 +103,63 @@ func prune(ns *netns.NS, p pruning) (removed []object, err error) {
 		return nil, err
 	}
 	defer h.Close()
-	doomed, err := p.find(h)
+	found, err := p.find(h)
 	if err != nil {
 		return nil, err
 	}
 	var errs []error
-	for _, o := range doomed {
-		done, err := remove(h, o)
+	for _, o := range found {
+		existed, err := remove(h, o)
 		errs = append(errs, err)
-		if done {
+		if existed {
 			removed = append(removed, o)
 		}
 	}
 	return removed, errors.Join(errs...)
 }
 
-// find lists what to remove, routes before rules.
+// find returns the objects to remove, routes before rules.
 func (p pruning) find(h *netlink.Handle) ([]object, error) {
 	list, err := readRules(h)
 	if err != nil {
 		return nil, err
 	}
-	var doomed []object
-	// The tables whose routes may be removed, and the tables whose routes must stay.
-	var left, used []localRoute
+	var objects []object
+	var candidates, used []localRoute
 	for _, r := range list {
 		if p.rule(r) && !slices.Contains(p.keep.Policies, r.policy) {
-			doomed = append(doomed, policyRule(r.policy))
-			left = append(left, r.route())
+			objects = append(objects, policyRule(r.policy))
+			candidates = append(candidates, r.route())
 		} else {
 			used = append(used, r.route())
 		}
 	}
 	if p.table != 0 {
-		left = append(left, localRoute{rules.IPv4, p.table}, localRoute{rules.IPv6, p.table})
+		candidates = append(candidates, localRoute{rules.IPv4, p.table}, localRoute{rules.IPv6, p.table})
 	}
 	for _, k := range p.keep.Policies {
 		used = append(used, localRoute{k.Family, k.Table})
 	}
-	routes, err := unused(h, left, used)
+	routes, err := unused(h, candidates, used)
 	if err != nil {
 		return nil, err
 	}
-	doomed = append(routes, doomed...)
+	objects = append(routes, objects...)
 	address := loopbackAddr(rules.PassthroughIPv6())
 	if slices.Contains(p.keep.LoopbackAddrs, rules.PassthroughIPv6()) {
-		return doomed, nil
+		return objects, nil
 	}
 	exists, err := address.exists(h)
 	if exists {
-		doomed = append(doomed, address)
+		objects = append(objects, address)
 	}
-	return doomed, err
+	return objects, err
 }
 
-// unused returns, once each, the routes of left that exist and are not in used.
-func unused(h *netlink.Handle, left, used []localRoute) ([]object, error) {
+// unused returns the distinct candidates that exist and are not in used.
+func unused(h *netlink.Handle, candidates, used []localRoute) ([]object, error) {
 	var routes []object
-	for _, r := range left {
+	for _, r := range candidates {
 		if slices.Contains(used, r) {
 			continue
 		}

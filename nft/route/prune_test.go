@@ -20,17 +20,17 @@ func TestPrune(t *testing.T) {
 	)
 	for _, tc := range []struct {
 		name    string
-		have    rules.Routing // by Ensure
-		before  []string      // by the ip command, after that
+		have    rules.Routing // added by Ensure
+		before  []string      // added by the ip command after have
 		keep    rules.Routing
 		removed int
 		left    []string
 	}{
-		{"nothing is there", nothing, nil, nothing, 0, nil},
-		{"everything goes", everything, nil, nothing, 5, nil},
-		{"everything stays", everything, nil, everything, 0, join(state4, state6, stateSix)},
-		{"one family stays", everything, nil, onlyIPv4, 3, state4},
-		{"::6 stays", everything, nil, onlySix, 4, stateSix},
+		{"an empty namespace", nothing, nil, nothing, 0, nil},
+		{"everything is removed", everything, nil, nothing, 5, nil},
+		{"everything is kept", everything, nil, everything, 0, join(state4, state6, stateSix)},
+		{"one family is kept", everything, nil, onlyIPv4, 3, state4},
+		{"::6 is kept", everything, nil, onlySix, 4, stateSix},
 		{
 			"another mark and table go", onlyIPv4,
 			[]string{"-4 rule add pref 133 fwmark 99 lookup 1000", "-4 route add local default dev lo table 1000"},
@@ -46,7 +46,7 @@ func TestPrune(t *testing.T) {
 			[]string{"-4 rule add pref 133 fwmark 99 lookup 133"},
 			nothing, 3, nil,
 		},
-		{"a rule without its route goes", nothing, []string{"-4 rule add pref 133 fwmark 99 lookup 1000"}, nothing, 1, nil},
+		{"a rule without its route is removed", nothing, []string{"-4 rule add pref 133 fwmark 99 lookup 1000"}, nothing, 1, nil},
 		{
 			"a route for which keep has the rule stays", nothing,
 			[]string{istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133"},
@@ -70,7 +70,7 @@ func TestPrune(t *testing.T) {
 			nothing, 2,
 			[]string{"-6 rule 32765 from all fwmark 0x539 lookup 133"},
 		},
-		{"a foreign route without a rule stays", nothing, []string{istioRoute4}, nothing, 0, state4[1:]},
+		{"a foreign route without a rule is kept", nothing, []string{istioRoute4}, nothing, 0, state4[1:]},
 		{
 			"a foreign route in our table stays", nothing,
 			[]string{"-4 rule add pref 133 fwmark 99 lookup 1000", "-4 route add unreachable default table 1000"},
@@ -137,7 +137,7 @@ func TestPruneIstio(t *testing.T) {
 		removed []string
 		left    []string
 	}{
-		{"nothing is there", nothing, nil, nothing, nil, nil},
+		{"an empty namespace", nothing, nil, nothing, nil, nil},
 		{"redirect mode leaves ::6", nothing, []string{istioSix}, nothing, []string{addr}, nil},
 		{
 			"three runs leave three rules a family", nothing,
@@ -153,7 +153,7 @@ func TestPruneIstio(t *testing.T) {
 			},
 			nil,
 		},
-		{"a route without a rule goes", nothing, []string{istioRoute4, istioRoute6}, nothing, []string{route4, route6}, nil},
+		{"a route without a rule is removed", nothing, []string{istioRoute4, istioRoute6}, nothing, []string{route4, route6}, nil},
 		{
 			"a route with another metric stays", nothing,
 			[]string{istioRoute6, "-6 route add local default dev lo metric 5 table 133"},
@@ -217,7 +217,7 @@ func TestFindIstioIsWhatPruneIstioRemovesAfterPrune(t *testing.T) {
 		keep   rules.Routing
 		found  []string
 	}{
-		{"nothing is there", nothing, nil, nothing, nil},
+		{"an empty namespace", nothing, nil, nothing, nil},
 		{"ours is not Istio's", everything, nil, nothing, nil},
 		{
 			"a route that both look up is Istio's", everything,

@@ -11,17 +11,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Read returns what the namespace has of our routing, IPv4 before IPv6. A
-// policy route counts when both its rule and its route are there, whatever its
-// mark and table are, so that [rules.Compare] reports one that is half there as
-// missing, and one that is not wanted as extra. Of lo's addresses it returns
-// [rules.PassthroughIPv6] only.
+// Read returns the routing of this package in the namespace, IPv4 before IPv6. It
+// returns a policy route with any mark and table if both its rule and its route
+// exist, so that [rules.Compare] reports an incomplete one as missing and an
+// unwanted one as extra. Of the addresses of lo it returns only
+// [rules.PassthroughIPv6].
 //
-// Beside that it returns what somebody else has put into our places, where it may
-// decide about our packets: rules of our priority, and routes in the tables that
-// our rules look up.
+// Read also returns foreign objects that may affect redirected packets: rules
+// with our priority, and routes in the tables that our rules look up.
 //
-// A kernel without IPv6 is one without IPv6 routing, not an error.
+// A kernel without IPv6 is not an error.
 func Read(ns *netns.NS) (rules.Routing, error) {
 	h, err := open(ns)
 	if err != nil {
@@ -32,16 +31,16 @@ func Read(ns *netns.NS) (rules.Routing, error) {
 	if err != nil {
 		return rules.Routing{}, err
 	}
-	found, err := routing(h, list, foundRule.ours)
+	found, err := routing(h, list, foundRule.isOwned)
 	if err != nil {
 		return rules.Routing{}, err
 	}
-	return found, others(h, list, &found)
+	return found, addForeign(h, list, &found)
 }
 
-// ReadAll is Read for the policy routes of everybody, as Istio makes them too:
-// at any priority. Of several with the same mark and table, which do what one
-// does, it returns the first.
+// ReadAll returns the policy routes of any priority, including Istio's. It
+// returns only the first of several with equal mark and table, because the others
+// have no effect.
 func ReadAll(ns *netns.NS) (rules.Routing, error) {
 	h, err := open(ns)
 	if err != nil {
@@ -54,19 +53,19 @@ func ReadAll(ns *netns.NS) (rules.Routing, error) {
 	}
 	seen := map[rules.PolicyRoute]bool{}
 	return routing(h, list, func(r foundRule) bool {
-		same := r.policy
-		same.Priority = 0
-		first := r.plain && !seen[same]
-		seen[same] = seen[same] || r.plain
+		key := r.policy
+		key.Priority = 0
+		first := r.plain && !seen[key]
+		seen[key] = seen[key] || r.plain
 		return first
 	})
 }
 
-// routing returns the policy routes with such a rule, and ::6.
-func routing(h *netlink.Handle, list []foundRule, counts func(foundRule) bool) (rules.Routing, error) {
+// routing returns the policy routes of the selected rules, and ::6.
+func routing(h *netlink.Handle, list []foundRule, selected func(foundRule) bool) (rules.Routing, error) {
 	var found rules.Routing
 	for _, r := range list {
-		if !counts(r) {
+		if !selected(r) {
 			continue
 		}
 		exists, err := r.route().exists(h)
@@ -87,24 +86,24 @@ func routing(h *netlink.Handle, list []foundRule, counts func(foundRule) bool) (
 	return found, nil
 }
 
-// foundRule is a policy rule of IPv4 or IPv6 that was found.
+// foundRule is a policy rule of the namespace.
 type foundRule struct {
-	// policy is what a policy route has of it.
+	// policy holds the fields that the rule shares with a policy route.
 	policy rules.PolicyRoute
-	// plain says that there is nothing more to it: no other selector, all bits
-	// of the mark, and a lookup for its action.
+	// plain reports that the rule is completely described by policy: it has no other
+	// selector, a full mask, and a lookup as its action.
 	plain  bool
 	kernel netlink.Rule
 }
 
-// ours reports whether the rule is one that only this package adds.
-func (r foundRule) ours() bool { return r.plain && r.policy.Priority == rules.PolicyPriority }
+// isOwned reports whether this package owns the rule.
+func (r foundRule) isOwned() bool { return r.plain && r.policy.Priority == rules.PolicyPriority }
 
 func (r foundRule) route() localRoute { return localRoute{r.policy.Family, r.policy.Table} }
 
-// readRules lists the policy rules, those of IPv4 first.
+// readRules lists the policy rules, IPv4 before IPv6.
 func readRules(h *netlink.Handle) ([]foundRule, error) {
-	// All families at once: that needs no IPv6 in the kernel.
+	// FAMILY_ALL also works on kernels without IPv6.
 	list, err := dump("policy rules", func() ([]netlink.Rule, error) { return h.RuleList(netlink.FAMILY_ALL) })
 	var v4, v6 []foundRule
 	for _, r := range list {
@@ -120,11 +119,11 @@ func readRules(h *netlink.Handle) ([]foundRule, error) {
 
 func newFoundRule(f rules.Family, r netlink.Rule) foundRule {
 	p := rules.PolicyRoute{Family: f, Mark: r.Mark, Table: uint32(r.Table), Priority: r.Priority}
-	// Rules with another action have no table, and most rules have no mark.
+	// A policy route has a table and a mark.
 	if r.Table == unix.RT_TABLE_UNSPEC || r.Mark == 0 {
 		return foundRule{policy: p, kernel: r}
 	}
 	plain := policyRule(p).kernel()
-	plain.Protocol = r.Protocol // who added it
+	plain.Protocol = r.Protocol // the origin of the rule does not matter
 	return foundRule{policy: p, plain: reflect.DeepEqual(r, *plain), kernel: r}
 }

@@ -12,7 +12,7 @@ import (
 
 func TestRead(t *testing.T) {
 	other := rules.PolicyRoute{Family: rules.IPv4, Mark: 99, Table: 1000, Priority: 133}
-	// What of a policy route there is its rule, and what else there is.
+	// half returns a policy route without its route, and foreign objects.
 	half := func(others ...string) rules.Routing {
 		return rules.Routing{Unrouted: []rules.PolicyRoute{policy4}, Others: others}
 	}
@@ -22,7 +22,7 @@ func TestRead(t *testing.T) {
 		before []string
 		want   rules.Routing
 	}{
-		{"a new namespace has nothing", nil, nothing},
+		{"a new namespace", nil, nothing},
 		{"a policy route with its rule and route", []string{ourRule4, istioRoute4}, onlyIPv4},
 		{"both families, IPv4 first", []string{
 			ourRule6, istioRoute6, istioSix, ourRule4, istioRoute4,
@@ -48,7 +48,7 @@ func TestRead(t *testing.T) {
 			[]string{ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 1000", "-4 route add local default dev lo table 1000"},
 			rules.Routing{Policies: []rules.PolicyRoute{policy4, other}},
 		},
-		{"a rule that says who added it", []string{ourRule4 + " protocol static", istioRoute4}, onlyIPv4},
+		{"a rule with a protocol", []string{ourRule4 + " protocol static", istioRoute4}, onlyIPv4},
 		{"a rule at another priority", []string{istioRule4, istioRoute4, istioRule6, istioRoute6}, nothing},
 		{"a rule at our priority with a mask", []string{"-4 rule add pref 133 fwmark 1337/0xfff lookup 133", istioRoute4}, only("ip -4 rule priority 133 fwmark 0x539/0xfff lookup 133")},
 		{"a rule at our priority with a source", []string{"-4 rule add pref 133 from 10.1.1.1 fwmark 1337 lookup 133", istioRoute4}, only("ip -4 rule priority 133 from 10.1.1.1/32 fwmark 0x539 lookup 133")},
@@ -102,7 +102,7 @@ func TestReadAll(t *testing.T) {
 		before []string
 		want   []rules.PolicyRoute
 	}{
-		{"a new namespace has nothing", nil, nil},
+		{"a new namespace", nil, nil},
 		{"ours", []string{ourRule4, istioRoute4}, []rules.PolicyRoute{policy4}},
 		{
 			"another's, at its priority",
@@ -124,8 +124,8 @@ func TestReadAll(t *testing.T) {
 			},
 			[]rules.PolicyRoute{at(policy4, 7), {Family: rules.IPv4, Mark: 99, Table: 1000, Priority: 8}},
 		},
-		{"one for a part of the packets", []string{"-4 rule add from 10.1.1.1 fwmark 1337 lookup 133", istioRoute4}, nil},
-		{"one without its route", []string{"-4 rule add fwmark 1337 lookup 133"}, nil},
+		{"a rule with a source", []string{"-4 rule add from 10.1.1.1 fwmark 1337 lookup 133", istioRoute4}, nil},
+		{"a rule without its route", []string{"-4 rule add fwmark 1337 lookup 133"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := netnstest.New(t)

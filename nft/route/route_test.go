@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// What TPROXY wants, and parts of it.
+// The routing of TPROXY, and parts of it.
 var (
 	policy4 = rules.PolicyRoute{Family: rules.IPv4, Mark: 1337, Table: 133, Priority: 133}
 	policy6 = rules.PolicyRoute{Family: rules.IPv6, Mark: 1337, Table: 133, Priority: 133}
@@ -32,7 +32,7 @@ var (
 	everything = rules.Routing{Policies: []rules.PolicyRoute{policy4, policy6}, LoopbackAddrs: six}
 )
 
-// The commands by which istio-iptables' routing can be made.
+// Commands that add the routing of istio-iptables.
 const (
 	istioRule4  = "-4 rule add fwmark 1337 lookup 133"
 	istioRule6  = "-6 rule add fwmark 1337 lookup 133"
@@ -41,17 +41,17 @@ const (
 	istioSix    = "-6 address add ::6/128 dev lo"
 )
 
-// The commands by which the rules of ours can be made.
+// Commands that add the rules of this package.
 const (
 	ourRule4 = "-4 rule add pref 133 fwmark 1337 lookup 133"
 	ourRule6 = "-6 rule add pref 133 fwmark 1337 lookup 133"
 )
 
-// eth0 makes two interfaces, eth0 and after it net1.
+// eth0 adds the interfaces eth0 (index 8) and net1 (index 9).
 var eth0 = []string{"link add name net1 index 9 type veth peer name eth0 index 8", "link set net1 up", "link set eth0 up"}
 
-// ip runs the ip command in n once for each line of arguments, and returns what
-// it prints, line by line.
+// ip runs the ip command in n once for each line of arguments, and returns its
+// output, line by line.
 func ip(t testing.TB, n *netns.NS, lines ...string) []string {
 	t.Helper()
 	path := netnstest.RequireBinary(t, "ip")
@@ -71,8 +71,8 @@ func ip(t testing.TB, n *netns.NS, lines ...string) []string {
 	return printed
 }
 
-// state lists all policy rules but the kernel's, all routes of the tables that
-// only tests use, and whether ::6 is on lo, sorted.
+// state returns the sorted list of all policy rules except the kernel's, all routes of
+// the tables of the tests, and ::6 if lo has it.
 func state(t testing.TB, n *netns.NS) []string {
 	t.Helper()
 	var found []string

@@ -8,13 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Accept waits for a connection, whose socket is of the calling thread's ids.
+// Accept waits for a connection. The accepted socket belongs to the user and group of the calling
+// thread.
 func (s Socket) Accept() (Socket, error) {
 	fd := -1
 	err := s.WhenReadable(func(l int) (err error) {
 		for {
 			fd, _, err = unix.Accept4(l, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
-			// ECONNABORTED: the caller has gone while the connection waited.
+			// ECONNABORTED: the client has closed the connection in the backlog.
 			if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ECONNABORTED) {
 				return err
 			}
@@ -23,12 +24,12 @@ func (s Socket) Accept() (Socket, error) {
 	if err != nil {
 		return Socket{}, err
 	}
-	return Of(fd), nil
+	return FromFD(fd), nil
 }
 
-// WhenReadable calls fn with the descriptor whenever it may be readable, until fn returns something
-// else than EAGAIN. That is returned; what the kernel has refused to fn is a [unix.Errno], what
-// ends the waiting is none.
+// WhenReadable calls fn with the descriptor each time that the socket may be readable, until fn
+// returns nil or an error other than EAGAIN, and returns fn's result. If waiting fails, for example
+// because the deadline has passed, WhenReadable returns an error that is not a [unix.Errno].
 func (s Socket) WhenReadable(fn func(fd int) error) error {
 	raw, err := s.SyscallConn()
 	if err != nil {
@@ -45,27 +46,28 @@ func (s Socket) WhenReadable(fn func(fd int) error) error {
 	return fnErr
 }
 
-// Connected waits until the connection is made, or returns why it is not: [unix.ECONNRESET] if it
-// was, but the other end has hung up already.
-func (s Socket) Connected() error {
+// WaitConnected waits until the connection is established, and returns the error of the connection
+// attempt: [unix.ECONNRESET] if the peer has already closed the connection.
+func (s Socket) WaitConnected() error {
 	raw, err := s.SyscallConn()
 	if err != nil {
 		return err
 	}
-	var failed error
+	var connectErr error
 	err = raw.Write(func(fd uintptr) bool {
 		code, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
 		if err == nil && code != 0 {
 			err = unix.Errno(code)
 		}
-		if failed = err; failed != nil {
+		connectErr = err
+		if err != nil {
 			return true
 		}
 		_, err = unix.Getpeername(int(fd))
 		return err == nil
 	})
-	if failed != nil {
-		return failed
+	if connectErr != nil {
+		return connectErr
 	}
 	return err
 }
@@ -80,10 +82,11 @@ func (s Socket) Control(fn func(fd int) error) error {
 	return errors.Join(raw.Control(func(fd uintptr) { fnErr = fn(int(fd)) }), fnErr)
 }
 
-// Ends returns the socket's own address and its peer's; invalid ones if it has none.
-func (s Socket) Ends() (local, peer netip.AddrPort) {
+// Addrs returns the addresses of the socket and of its peer. An address that the socket does not
+// have is invalid.
+func (s Socket) Addrs() (local, peer netip.AddrPort) {
 	_ = s.Control(func(fd int) error {
-		local = BoundTo(fd)
+		local = LocalAddr(fd)
 		if sa, err := unix.Getpeername(fd); err == nil {
 			peer = AddrPort(sa)
 		}
@@ -92,15 +95,15 @@ func (s Socket) Ends() (local, peer netip.AddrPort) {
 	return local, peer
 }
 
-// Original returns the destination that the caller of an accepted connection had asked for. Where
-// it was not translated that is the socket's own address.
-func (s Socket) Original() netip.AddrPort {
-	local, _ := s.Ends()
+// OriginalDst returns the destination of an accepted connection before NAT. Without NAT this is
+// the socket's own address.
+func (s Socket) OriginalDst() netip.AddrPort {
+	local, _ := s.Addrs()
 	dst := local
 	_ = s.Control(func(fd int) error {
-		// The option is the same for both families (IP6T_SO_ORIGINAL_DST in
-		// linux/netfilter_ipv6/ip6_tables.h). The structures of these calls are only room for what
-		// the kernel writes, a sockaddr.
+		// The option has the same number for both families (IP6T_SO_ORIGINAL_DST in
+		// linux/netfilter_ipv6/ip6_tables.h). The kernel writes a sockaddr; the result types of
+		// these calls only provide enough memory for it.
 		if local.Addr().Is4() {
 			sa, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)
 			if err == nil {
@@ -120,8 +123,8 @@ func (s Socket) Original() netip.AddrPort {
 	return dst
 }
 
-// Abort closes a connection with a reset: neither a byte nor a TIME_WAIT remains of it, which would
-// use up ports.
+// Abort closes a connection with a reset and discards unsent data. The connection does not enter
+// TIME_WAIT, which would occupy its port.
 func (s Socket) Abort() {
 	_ = s.Control(func(fd int) error {
 		return unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})

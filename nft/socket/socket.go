@@ -1,5 +1,5 @@
-// Package socket opens TCP and UDP sockets without Go's net package around them: that would hide
-// who owns them, their marks, their original destinations and what the kernel answers.
+// Package socket opens TCP and UDP sockets without Go's net package, which would hide their owners,
+// marks, original destinations and errors.
 package socket
 
 import (
@@ -13,21 +13,21 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Socket is one that the runtime's poller knows, so that only the goroutine waits that uses it.
-// Its methods obey the file's deadlines, and are safe for concurrent use.
+// A Socket is a socket that is registered with the runtime's poller: waiting blocks a goroutine,
+// not a thread. Its methods respect the deadlines of the file and are safe for concurrent use.
 type Socket struct{ *os.File }
 
-// An Option is a socket option that is a number.
+// An Option is a socket option with an integer value.
 type Option struct{ Level, Name, Value int }
 
-// Options that need no further words.
+// Options with fixed values.
 var (
 	ReuseAddr = Option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1}
-	// BothFamilies makes an IPv6 socket take IPv4 as well.
+	// BothFamilies makes an IPv6 socket accept IPv4 too.
 	BothFamilies = Option{unix.SOL_IPV6, unix.IPV6_V6ONLY, 0}
 )
 
-// Transparent lets a socket of the family have addresses that are not the host's; it needs
+// Transparent lets a socket of the family bind addresses that are not local. It needs
 // CAP_NET_ADMIN or CAP_NET_RAW.
 func Transparent(f rules.Family) Option {
 	if f == rules.IPv6 {
@@ -36,12 +36,12 @@ func Transparent(f rules.Family) Option {
 	return Option{unix.SOL_IP, unix.IP_TRANSPARENT, 1}
 }
 
-// Mark is the mark of the packets that a socket sends; it needs CAP_NET_ADMIN or CAP_NET_RAW.
+// Mark sets the mark of the packets that a socket sends. It needs CAP_NET_ADMIN or CAP_NET_RAW.
 func Mark(mark uint32) Option { return Option{unix.SOL_SOCKET, unix.SO_MARK, int(mark)} }
 
-// New makes a socket of the calling thread's namespace and ids, which the caller closes or gives to
-// [Of]. The family is IPv4 or IPv6; a socket of IPv6 leaves IPv4 to whom it may concern, unless
-// BothFamilies is among the options.
+// New opens a socket with the namespace, user and group of the calling thread. The caller must
+// close it or pass it to [FromFD]. The family is IPv4 or IPv6. An IPv6 socket does not accept IPv4
+// unless [BothFamilies] is in the options.
 func New(f rules.Family, p rules.Protocol, options ...Option) (fd int, err error) {
 	domain, kind := unix.AF_INET, unix.SOCK_STREAM
 	if f == rules.IPv6 {
@@ -64,10 +64,10 @@ func New(f rules.Family, p rules.Protocol, options ...Option) (fd int, err error
 	return fd, nil
 }
 
-// Of takes fd into the runtime's poller. It is the Socket's from then on.
-func Of(fd int) Socket { return Socket{os.NewFile(uintptr(fd), "socket")} }
+// FromFD registers fd with the runtime's poller. The Socket takes ownership of fd.
+func FromFD(fd int) Socket { return Socket{os.NewFile(uintptr(fd), "socket")} }
 
-// Bind gives a socket an address, of which the port may be 0 for any.
+// Bind binds a socket to an address. Port 0 means any free port.
 func Bind(fd int, a netip.AddrPort) error {
 	if err := unix.Bind(fd, sockaddr(a)); err != nil {
 		return fmt.Errorf("bind %s: %w", a, err)
@@ -75,7 +75,7 @@ func Bind(fd int, a netip.AddrPort) error {
 	return nil
 }
 
-// Connect begins to connect a socket, and does not wait: [Socket.Connected] does.
+// Connect starts to connect a socket. [Socket.WaitConnected] waits for the result.
 func Connect(fd int, to netip.AddrPort) error {
 	if err := unix.Connect(fd, sockaddr(to)); err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		return os.NewSyscallError("connect", err)
@@ -83,8 +83,8 @@ func Connect(fd int, to netip.AddrPort) error {
 	return nil
 }
 
-// BoundTo returns a socket's own address; an invalid one if it has none.
-func BoundTo(fd int) netip.AddrPort {
+// LocalAddr returns the address of a socket, or an invalid one if the socket is not bound.
+func LocalAddr(fd int) netip.AddrPort {
 	sa, err := unix.Getsockname(fd)
 	if err != nil {
 		return netip.AddrPort{}
@@ -92,8 +92,8 @@ func BoundTo(fd int) netip.AddrPort {
 	return AddrPort(sa)
 }
 
-// AddrPort is the address that the kernel's form holds, in IPv4 also where a socket of both
-// families has it; an invalid one if it is of no IP socket.
+// AddrPort converts an address. It returns an IPv4-mapped address as IPv4, and an invalid address
+// for a socket that is not an IP socket.
 func AddrPort(sa unix.Sockaddr) netip.AddrPort {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:

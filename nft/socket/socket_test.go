@@ -19,7 +19,7 @@ import (
 
 var loopbacks = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 
-// open makes a TCP socket that is bound to the address.
+// open opens a TCP socket and binds it to the address.
 func open(t *testing.T, ns *netns.NS, a netip.AddrPort, options ...socket.Option) (fd int) {
 	t.Helper()
 	err := ns.Do(func() (err error) {
@@ -37,45 +37,49 @@ func open(t *testing.T, ns *netns.NS, a netip.AddrPort, options ...socket.Option
 }
 
 // listen opens a listener until the test ends.
-func listen(t *testing.T, ns *netns.NS, a netip.AddrPort, options ...socket.Option) (s socket.Socket, at netip.AddrPort) {
+func listen(
+	t *testing.T, ns *netns.NS, a netip.AddrPort, options ...socket.Option,
+) (s socket.Socket, addr netip.AddrPort) {
 	t.Helper()
 	fd := open(t, ns, a, options...)
 	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
 		t.Fatal(err)
 	}
-	s, at = socket.Of(fd), socket.BoundTo(fd)
+	s, addr = socket.FromFD(fd), socket.LocalAddr(fd)
 	t.Cleanup(func() { _ = s.Close() })
-	within(t, s)
-	return s, at
+	setDeadline(t, s)
+	return s, addr
 }
 
-// dial begins a connection.
+// dial starts a connection.
 func dial(t *testing.T, ns *netns.NS, to netip.AddrPort) socket.Socket {
 	t.Helper()
 	fd := open(t, ns, netip.AddrPortFrom(to.Addr(), 0))
 	err := socket.Connect(fd, to)
-	s := socket.Of(fd)
+	s := socket.FromFD(fd)
 	t.Cleanup(func() { _ = s.Close() })
-	within(t, s)
+	setDeadline(t, s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// within lets no socket wait for ever.
-func within(t *testing.T, s socket.Socket) {
+// setDeadline limits the time that operations on the socket wait.
+func setDeadline(t *testing.T, s socket.Socket) {
 	t.Helper()
 	if err := s.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// connect makes a connection to the listener.
-func connect(t *testing.T, ns *netns.NS, l socket.Socket, to netip.AddrPort) (caller, accepted socket.Socket) {
+// connect establishes a connection to the listener.
+func connect(
+	t *testing.T, ns *netns.NS, l socket.Socket, to netip.AddrPort,
+) (client, accepted socket.Socket) {
 	t.Helper()
-	caller = dial(t, ns, to)
-	if err := caller.Connected(); err != nil {
+	client = dial(t, ns, to)
+	if err := client.WaitConnected(); err != nil {
 		t.Fatal(err)
 	}
 	accepted, err := l.Accept()
@@ -83,67 +87,67 @@ func connect(t *testing.T, ns *netns.NS, l socket.Socket, to netip.AddrPort) (ca
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = accepted.Close() })
-	within(t, accepted)
-	return caller, accepted
+	setDeadline(t, accepted)
+	return client, accepted
 }
 
 func TestConnection(t *testing.T) {
 	ns := netnstest.New(t)
 	for _, a := range loopbacks {
 		t.Run(a.String(), func(t *testing.T) {
-			l, at := listen(t, ns, netip.AddrPortFrom(a, 0))
-			caller, accepted := connect(t, ns, l, at)
-			local, peer := accepted.Ends()
-			if own, to := caller.Ends(); local != at || to != at || peer != own || own.Addr() != a {
-				t.Errorf("the ends are %s and %s, and seen from the caller %s and %s", local, peer, to, own)
+			l, addr := listen(t, ns, netip.AddrPortFrom(a, 0))
+			client, accepted := connect(t, ns, l, addr)
+			local, peer := accepted.Addrs()
+			if src, dst := client.Addrs(); local != addr || dst != addr || peer != src || src.Addr() != a {
+				t.Errorf("server: addresses %s and %s; client: %s and %s", local, peer, dst, src)
 			}
-			if got := accepted.Original(); got != at {
-				t.Errorf("original destination %s of a connection that was not translated, want %s", got, at)
+			if got := accepted.OriginalDst(); got != addr {
+				t.Errorf("original destination %s of a connection without NAT, want %s", got, addr)
 			}
-			if _, none := l.Ends(); none.IsValid() {
-				t.Errorf("a listener has the peer %s", none)
+			if _, peer := l.Addrs(); peer.IsValid() {
+				t.Errorf("a listener has the peer %s", peer)
 			}
-			if _, err := caller.WriteString("x"); err != nil {
+			if _, err := client.WriteString("x"); err != nil {
 				t.Fatal(err)
 			}
 			if n, err := accepted.Read(make([]byte, 2)); n != 1 || err != nil {
 				t.Errorf("read %d bytes, %v", n, err)
 			}
 			accepted.Abort()
-			if _, err := caller.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
-				t.Errorf("after an abort the caller reads %v, want a reset", err)
+			if _, err := client.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+				t.Errorf("after an abort the client's read returns %v, want a reset", err)
 			}
 		})
 	}
 }
 
-func TestConnectedSaysWhyNot(t *testing.T) {
+func TestWaitConnectedReturnsTheError(t *testing.T) {
 	ns := netnstest.New(t)
 	for _, a := range loopbacks {
-		// Who has bound the port does not listen.
-		taken := socket.Of(open(t, ns, netip.AddrPortFrom(a, 0)))
-		defer taken.Close()
-		at, _ := taken.Ends()
-		if err := dial(t, ns, at).Connected(); !errors.Is(err, unix.ECONNREFUSED) {
-			t.Errorf("%s: %v, want refused", at, err)
+		// A bound socket that does not listen reserves the port.
+		bound := socket.FromFD(open(t, ns, netip.AddrPortFrom(a, 0)))
+		defer bound.Close()
+		addr, _ := bound.Addrs()
+		if err := dial(t, ns, addr).WaitConnected(); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("%s: %v, want refused", addr, err)
 		}
 	}
-	// Nobody accepts: the backlog of 0 has room for one connection.
+	// A backlog of 0 holds one connection that is not accepted.
 	fd := open(t, ns, netip.AddrPortFrom(loopbacks[0], 0))
-	full := socket.Of(fd)
+	full := socket.FromFD(fd)
 	defer full.Close()
 	if err := unix.Listen(fd, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := dial(t, ns, socket.BoundTo(fd)).Connected(); err != nil {
+	if err := dial(t, ns, socket.LocalAddr(fd)).WaitConnected(); err != nil {
 		t.Fatal(err)
 	}
-	late := dial(t, ns, socket.BoundTo(fd))
+	late := dial(t, ns, socket.LocalAddr(fd))
 	if err := late.SetDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
-	if err := late.Connected(); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%v, want that the deadline is over", err)
+	if err := late.WaitConnected(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%v, want %v", err, os.ErrDeadlineExceeded)
 	}
 }
 
@@ -154,9 +158,9 @@ func TestAcceptEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := l.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%v, want that the deadline is over", err)
+		t.Errorf("%v, want %v", err, os.ErrDeadlineExceeded)
 	}
-	within(t, l)
+	setDeadline(t, l)
 	ended := make(chan error)
 	go func() {
 		_, err := l.Accept()
@@ -165,7 +169,7 @@ func TestAcceptEnds(t *testing.T) {
 	_ = l.Close()
 	err := <-ended
 	if errno := unix.Errno(0); err == nil || errors.As(err, &errno) {
-		t.Errorf("%v, want an error that is not the kernel's", err)
+		t.Errorf("%v, want an error that is not a unix.Errno", err)
 	}
 }
 
@@ -174,27 +178,27 @@ func TestFamilies(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		options []socket.Option
-		takes4  bool
+		accept4 bool
 	}{
-		{"a listener of IPv6 leaves IPv4 alone", nil, false},
-		{"a listener of both families takes IPv4", []socket.Option{socket.BothFamilies}, true},
+		{"an IPv6 listener does not accept IPv4", nil, false},
+		{"a listener of both families accepts IPv4", []socket.Option{socket.BothFamilies}, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			l, at := listen(t, ns, netip.AddrPortFrom(netip.IPv6Unspecified(), 0), row.options...)
-			to := netip.AddrPortFrom(loopbacks[0], at.Port())
-			if !row.takes4 {
-				listen(t, ns, to) // it would be refused if the other took IPv4
+			l, addr := listen(t, ns, netip.AddrPortFrom(netip.IPv6Unspecified(), 0), row.options...)
+			to := netip.AddrPortFrom(loopbacks[0], addr.Port())
+			if !row.accept4 {
+				listen(t, ns, to) // fails if the IPv6 listener accepts IPv4
 				return
 			}
 			_, accepted := connect(t, ns, l, to)
-			if local, peer := accepted.Ends(); local != to || !peer.Addr().Is4() {
-				t.Errorf("the ends are %s and %s, want those of IPv4", local, peer)
+			if local, peer := accepted.Addrs(); local != to || !peer.Addr().Is4() {
+				t.Errorf("addresses %s and %s, want IPv4 addresses", local, peer)
 			}
 		})
 	}
 }
 
-func TestOriginalOfATranslatedConnection(t *testing.T) {
+func TestOriginalDstOfATranslatedConnection(t *testing.T) {
 	nft := netnstest.RequireBinary(t, "nft")
 	ns := netnstest.New(t)
 	cmd := exec.Command(nft, "-f", "-")
@@ -209,24 +213,24 @@ func TestOriginalOfATranslatedConnection(t *testing.T) {
 	any6 := netip.IPv6Unspecified()
 	for _, row := range []struct {
 		name    string
-		at      netip.Addr
+		addr    netip.Addr
 		options []socket.Option
-		callers []netip.Addr
+		clients []netip.Addr
 	}{
-		{"a listener of IPv4", loopbacks[0], nil, loopbacks[:1]},
-		{"a listener of IPv6", any6, nil, loopbacks[1:]},
+		{"an IPv4 listener", loopbacks[0], nil, loopbacks[:1]},
+		{"an IPv6 listener", any6, nil, loopbacks[1:]},
 		{"a listener of both families", any6, []socket.Option{socket.BothFamilies}, loopbacks},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			l, at := listen(t, ns, netip.AddrPortFrom(row.at, 15001), append(row.options, socket.ReuseAddr)...)
-			for _, a := range row.callers {
+			l, addr := listen(t, ns, netip.AddrPortFrom(row.addr, 15001), append(row.options, socket.ReuseAddr)...)
+			for _, a := range row.clients {
 				want := netip.AddrPortFrom(a, 80)
 				_, accepted := connect(t, ns, l, want)
-				if got := accepted.Original(); got != want {
+				if got := accepted.OriginalDst(); got != want {
 					t.Errorf("original destination %s, want %s", got, want)
 				}
-				if local, _ := accepted.Ends(); local != netip.AddrPortFrom(a, at.Port()) {
-					t.Errorf("arrived at %s, want port %d", local, at.Port())
+				if local, _ := accepted.Addrs(); local != netip.AddrPortFrom(a, addr.Port()) {
+					t.Errorf("accepted on %s, want port %d", local, addr.Port())
 				}
 			}
 		})
@@ -239,9 +243,9 @@ func TestRefusedOptionsAreNamed(t *testing.T) {
 	if fd != -1 || !errors.Is(err, unix.ENOPROTOOPT) || !strings.Contains(err.Error(), "0.250") {
 		t.Errorf("%d, %v", fd, err)
 	}
-	taken := socket.Of(open(t, ns, netip.AddrPortFrom(loopbacks[0], 0)))
-	defer taken.Close()
-	at, _ := taken.Ends()
+	bound := socket.FromFD(open(t, ns, netip.AddrPortFrom(loopbacks[0], 0)))
+	defer bound.Close()
+	addr, _ := bound.Addrs()
 	var second int
 	err = ns.Do(func() (err error) {
 		second, err = socket.New(rules.IPv4, rules.TCP)
@@ -251,14 +255,15 @@ func TestRefusedOptionsAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(second)
-	if err := socket.Bind(second, at); !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), at.String()) {
-		t.Errorf("%v, want that %s is in use", err, at)
+	err = socket.Bind(second, addr)
+	if !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), addr.String()) {
+		t.Errorf("%v, want %v for %s", err, unix.EADDRINUSE, addr)
 	}
 }
 
 func TestMarkAndTransparent(t *testing.T) {
 	ns := netnstest.New(t)
-	for family, abroad := range map[rules.Family]string{rules.IPv4: "192.0.2.1:53", rules.IPv6: "[2001:db8::1]:53"} {
+	for family, nonlocal := range map[rules.Family]string{rules.IPv4: "192.0.2.1:53", rules.IPv6: "[2001:db8::1]:53"} {
 		err := ns.Do(func() error {
 			fd, err := socket.New(family, rules.UDP, socket.Mark(0x80000539), socket.Transparent(family))
 			if err != nil {
@@ -268,7 +273,7 @@ func TestMarkAndTransparent(t *testing.T) {
 			if mark, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK); uint32(mark) != 0x80000539 || err != nil {
 				t.Errorf("mark %#x, %v", mark, err)
 			}
-			return socket.Bind(fd, netip.MustParseAddrPort(abroad))
+			return socket.Bind(fd, netip.MustParseAddrPort(nonlocal))
 		})
 		if err != nil {
 			t.Errorf("IPv%d: %v", family, err)

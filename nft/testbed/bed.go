@@ -10,36 +10,36 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Owners of the pod's processes: a proxy as the injector makes it for REDIRECT and for TPROXY, and
-// an application.
+// Owners of the pod's processes: the proxy that the injector configures for REDIRECT and for
+// TPROXY, and an application.
 var (
 	ProxyOwner       = rules.Owner{UID: 1337, GID: 1337}
 	TProxyOwner      = rules.Owner{UID: 0, GID: 1337}
 	ApplicationOwner = rules.Owner{UID: 1000, GID: 1000}
 )
 
-// Options say how a bed is made. The zero value is the usual pod: eth0 and lo, both families.
+// Options configure a [Bed]. The zero value is a pod with eth0, lo and both families.
 type Options struct {
-	// Pod is an existing namespace to make the pod in, which stays the caller's to close; nil for a
-	// new one.
+	// Pod is an existing namespace for the pod, which the caller must close. nil means a new one.
 	Pod *netns.NS
-	// IDBase is added to the user and group ids of the pod's processes: where the ids of the pod's
-	// user namespace begin.
+	// IDBase is added to the user and group ids of the pod's processes. It is the first host id of
+	// the pod's user namespace.
 	IDBase int
-	// Interface is the name of a second interface of the pod, behind which there is a machine;
-	// empty for none.
+	// Interface is the name of a second interface of the pod, which connects it to a machine. Empty
+	// means no second interface.
 	Interface string
 }
 
-// Bed is a pod, the neighbour, and the servers in them. Its methods are safe for concurrent use.
+// Bed is a test network of a pod, a neighbour, and their servers. Its methods are safe for
+// concurrent use.
 type Bed struct {
 	Pod, Neighbour *netns.NS
-	Machine        *netns.NS // behind the second interface; nil without
+	Machine        *netns.NS // connected to the second interface; nil without
 
 	options Options
-	owned   []*netns.NS // to be closed
+	owned   []*netns.NS // Close closes these
 
-	outside, machine *server // of the neighbour and the machine
+	outside, machine *server // the servers of the neighbour and the machine
 
 	mu          sync.Mutex
 	closed      bool
@@ -47,39 +47,39 @@ type Bed struct {
 	proxy       *proxy
 }
 
-// New makes the namespaces and joins them. The neighbour listens: it accepts connections and
-// datagrams to every address outside of the pod, on every port. [unix.EPERM] is in the error
-// without CAP_SYS_ADMIN and CAP_NET_ADMIN.
+// New creates the namespaces and connects them. The neighbour accepts connections and datagrams to
+// every address outside the pod, on every port. Without CAP_SYS_ADMIN and CAP_NET_ADMIN the error
+// wraps [unix.EPERM].
 func New(o Options) (*Bed, error) {
 	b := &Bed{options: o}
-	if err := b.join(); err != nil {
-		return nil, errors.Join(fmt.Errorf("make a pod and its neighbour: %w", err), b.Close())
+	if err := b.createNetwork(); err != nil {
+		return nil, errors.Join(fmt.Errorf("create a pod and its neighbour: %w", err), b.Close())
 	}
-	b.outside = newServer(identity{ns: b.Neighbour}, plain(Outside))
+	b.outside = newServer(identity{ns: b.Neighbour}, acceptAs(Outside))
 	if b.Machine != nil {
-		b.machine = newServer(identity{ns: b.Machine}, plain(Machine))
+		b.machine = newServer(identity{ns: b.Machine}, acceptAs(Machine))
 	}
 	return b, nil
 }
 
-// StartApplication starts the pod's application. It listens on every port that a call is made to,
-// but for the proxy's, when the proxy was started first.
+// StartApplication starts the pod's application. It listens on the port of every call, except the
+// ports of a proxy that was started before.
 func (b *Bed) StartApplication(owner rules.Owner) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || b.application != nil {
-		return errors.New("start the application: the bed is closed or has one")
+		return errors.New("start the application: the bed is closed or has an application")
 	}
-	b.application = newServer(b.identity(owner), plain(Application))
+	b.application = newServer(b.identity(owner), acceptAs(Application))
 	return nil
 }
 
-// identity is that of a process of the pod.
+// identity returns the identity of a process in the pod.
 func (b *Bed) identity(owner rules.Owner) identity {
 	return identity{ns: b.Pod, uid: b.options.IDBase + int(owner.UID), gid: b.options.IDBase + int(owner.GID)}
 }
 
-// StopProxy ends the proxy, as a crash would; without one it does nothing.
+// StopProxy ends the proxy like a crash. Without a proxy it does nothing.
 func (b *Bed) StopProxy() {
 	b.mu.Lock()
 	p := b.proxy
@@ -88,8 +88,8 @@ func (b *Bed) StopProxy() {
 	p.close()
 }
 
-// Close ends all servers and connections and lets go of the namespaces, which then vanish. Closing
-// again does nothing.
+// Close ends all servers and connections and closes the namespaces, which the kernel then destroys.
+// Closing again does nothing.
 func (b *Bed) Close() error {
 	b.mu.Lock()
 	b.closed = true
@@ -109,16 +109,16 @@ func (b *Bed) Close() error {
 	return errors.Join(errs...)
 }
 
-// identity is who a process is to the kernel: its namespace and ids.
+// identity is the network namespace, user and group of a process.
 type identity struct {
 	ns       *netns.NS
 	uid, gid int
 }
 
-// as runs fn with the identity's ids in the caller's namespace.
+// as runs fn with the user and group of the identity, in the caller's namespace.
 func (i identity) as(fn func() error) error { return owner.As(i.uid, i.gid, fn) }
 
-// do runs fn on a thread of the identity: the sockets that fn makes are the identity's.
+// do runs fn on a thread with the identity, which owns the sockets that fn opens.
 func (i identity) do(fn func() error) error {
 	return i.ns.Do(func() error { return i.as(fn) })
 }

@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for an answer that must come.
-const patience = 10 * time.Second
+// timeout ends the wait for an expected answer.
+const timeout = 10 * time.Second
 
 // newBed returns a bed with a proxy and an application.
 func newBed(t *testing.T, o testbed.Options, p testbed.ProxyOptions) *testbed.Bed {
@@ -42,12 +42,12 @@ func newBed(t *testing.T, o testbed.Options, p testbed.ProxyOptions) *testbed.Be
 	return b
 }
 
-// call is a Call from words: "pod tcp 10.9.9.9:80".
+// call returns a Call to an address such as "10.9.9.9:80".
 func call(from testbed.Place, network, to string) testbed.Call {
-	return testbed.Call{From: from, Network: network, To: netip.MustParseAddrPort(to), Timeout: patience}
+	return testbed.Call{From: from, Network: network, To: netip.MustParseAddrPort(to), Timeout: timeout}
 }
 
-func TestWithoutRulesEverythingGoesStraight(t *testing.T) {
+func TestWithoutRulesNothingIsRedirected(t *testing.T) {
 	b := newBed(t, testbed.Options{Interface: "vnet0"}, testbed.ProxyOptions{Owner: testbed.ProxyOwner, Transparent: true})
 	for _, tc := range []struct {
 		from    testbed.Place
@@ -104,12 +104,12 @@ func TestWithoutRulesEverythingGoesStraight(t *testing.T) {
 	}
 }
 
-func TestCallersChooseTheirEnd(t *testing.T) {
+func TestCallsWithALocalAddress(t *testing.T) {
 	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	for _, tc := range []struct{ network, local, to string }{
 		{"tcp", "127.0.0.6:0", "10.244.1.5:80"},
 		{"tcp", "10.244.1.5:7777", "10.9.9.9:80"},
-		{"tcp", "10.244.1.5:7777", "10.9.9.9:80"}, // again: no TIME_WAIT is in the way
+		{"tcp", "10.244.1.5:7777", "10.9.9.9:80"}, // again: Abort leaves no TIME_WAIT
 		{"udp", "[fd00:10:244:1::5]:7777", "[2001:db8::1]:53"},
 		{"udp", "[fd00:10:244:1::5]:7777", "[2001:db8::1]:53"},
 	} {
@@ -120,12 +120,12 @@ func TestCallersChooseTheirEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Peer.Addr() != c.Local.Addr() || c.Local.Port() != 0 && got.Peer != c.Local || got.Own != got.Peer {
-			t.Errorf("%s: seen as %s", c, got.Peer)
+			t.Errorf("%s: source address %s", c, got.Peer)
 		}
 	}
 }
 
-func TestNobodyAnswers(t *testing.T) {
+func TestUnansweredCalls(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b, err := testbed.New(testbed.Options{})
 	if err != nil {
@@ -139,9 +139,9 @@ func TestNobodyAnswers(t *testing.T) {
 		{"a pod without application", "tcp", "10.244.1.5:80", testbed.Refused},
 		{"a pod without application", "udp", "[fd00:10:244:1::5]:80", testbed.Refused},
 		{"a pod without application", "udp", "127.0.0.1:80", testbed.Refused},
-		{"an address that nobody has", "tcp", "10.244.1.77:80", testbed.Silent},
-		{"an address that nobody has", "udp", "[fd00:10:244:1::77]:80", testbed.Silent},
-		{"an address that cannot be reached", "tcp", "255.255.255.255:80", testbed.Failed},
+		{"an unused address", "tcp", "10.244.1.77:80", testbed.Silent},
+		{"an unused address", "udp", "[fd00:10:244:1::77]:80", testbed.Silent},
+		{"an unreachable address", "tcp", "255.255.255.255:80", testbed.Failed},
 	} {
 		c := call(testbed.FromPod, tc.network, tc.to)
 		if tc.want == testbed.Silent {
@@ -156,14 +156,14 @@ func TestNobodyAnswers(t *testing.T) {
 		}
 	}
 	if _, err := b.Dial(call(testbed.FromMachine, "tcp", "10.9.9.9:80")); err == nil {
-		t.Error("a machine that is not there made a call")
+		t.Error("a call from a missing machine succeeded")
 	}
 	if _, err := b.Dial(call(testbed.FromPod, "sctp", "10.9.9.9:80")); err == nil {
-		t.Error("sctp was dialled")
+		t.Error("a call over sctp succeeded")
 	}
 }
 
-func TestConversation(t *testing.T) {
+func TestSeveralRequests(t *testing.T) {
 	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	for _, network := range []string{"tcp", "udp"} {
 		conn, err := b.Open(call(testbed.FromPod, network, "10.9.9.9:80"))
@@ -179,13 +179,12 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// A forwarding proxy is asked directly here; with redirection its answers are those of whom the
-// caller wanted.
-func TestProxyForwardsWhatIsNotItsOwn(t *testing.T) {
+// A direct call to the outbound listener must not be forwarded to the proxy itself.
+func TestProxyDoesNotForwardToItself(t *testing.T) {
 	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner, Forward: true})
 	got, err := b.Dial(call(testbed.FromPod, "tcp", "127.0.0.1:15001"))
 	if err != nil || got.By != testbed.Outbound || len(got.Upstream) > 0 {
-		t.Errorf("%v %v, want the proxy alone: it must not call itself", got, err)
+		t.Errorf("%v %v, want only the proxy", got, err)
 	}
 }
 
@@ -214,11 +213,11 @@ func TestSecondProxyIsRefused(t *testing.T) {
 	}
 	b.StopProxy()
 	if got, err := b.Dial(call(testbed.FromPod, "udp", "127.0.0.1:15053")); err != nil || got.By != testbed.Application {
-		t.Errorf("%v %v, want the application on the port that is free", got, err)
+		t.Errorf("%v %v, want the application on the released port", got, err)
 	}
 	err := b.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	if !errors.Is(err, unix.EADDRINUSE) {
-		t.Errorf("%v, want EADDRINUSE: the application has the port", err)
+		t.Errorf("%v, want EADDRINUSE: the application listens on the port", err)
 	}
 }
 
@@ -231,7 +230,7 @@ func TestClosedBed(t *testing.T) {
 		t.Errorf("%v, want %v", err, os.ErrClosed)
 	}
 	if b.StartProxy(testbed.ProxyOptions{}) == nil || b.StartApplication(testbed.ApplicationOwner) == nil {
-		t.Error("a closed bed starts something")
+		t.Error("a closed bed starts a server")
 	}
 }
 
@@ -244,17 +243,17 @@ func TestNothingLeaks(t *testing.T) {
 				t.Fatal(err)
 			}
 			conn.Ask()
-			t.Cleanup(conn.Close) // before the bed
+			t.Cleanup(conn.Close) // runs before the bed is closed
 		}
 	}
-	t.Run("the runtime's own", use)
+	t.Run("warm up the runtime", use)
 	before := descriptors(t)
 	for range 5 {
 		t.Run("bed", use)
 	}
-	// What was closed a moment ago may be in use yet.
+	// A descriptor that is in use is released after Close.
 	for start := time.Now(); descriptors(t) > before; runtime.Gosched() {
-		if time.Since(start) > patience {
+		if time.Since(start) > timeout {
 			t.Fatalf("%d descriptors before, %d after", before, descriptors(t))
 		}
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// DefaultTimeout is how long a call waits for its answer. Within a host an answer takes far less
-// than a millisecond; what takes so much longer was dropped, or the host is busy.
+// DefaultTimeout is the time that a call waits for its answer. Within a host an answer takes less
+// than a millisecond unless the host is busy.
 const DefaultTimeout = 150 * time.Millisecond
 
-// Place is where a call is made from.
+// Place is the origin of a call.
 type Place uint8
 
 // The places.
@@ -26,23 +26,23 @@ const (
 	FromMachine
 )
 
-// String names the place.
+// String returns the name of the place.
 func (p Place) String() string { return [...]string{"pod", "neighbour", "machine"}[p] }
 
-// A Call is a connection, or a datagram, to be tried.
+// A Call is a connection or a datagram to a destination.
 type Call struct {
 	From  Place
 	Owner rules.Owner // of the calling socket; the zero value is root
 	// Network is "tcp" or "udp".
 	Network string
 	To      netip.AddrPort
-	// Local is the caller's own address and port, as far as given: the kernel chooses the rest.
+	// Local is the caller's address and port. The kernel chooses unset parts.
 	Local netip.AddrPort
-	// Mark is the calling socket's mark.
+	// Mark is the mark of the calling socket.
 	Mark uint32
-	// Transparent lets Local be another host's address (IP_TRANSPARENT).
+	// Transparent allows a non-local address in Local (IP_TRANSPARENT).
 	Transparent bool
-	// Timeout is how long to wait for an answer; 0 for DefaultTimeout.
+	// Timeout is the time to wait for an answer. 0 means DefaultTimeout.
 	Timeout time.Duration
 }
 
@@ -63,7 +63,7 @@ func (c Call) String() string {
 	return text
 }
 
-// GoString is String, for tests that print what they have drawn.
+// GoString returns String, for tests that print generated calls.
 func (c Call) GoString() string { return c.String() }
 
 func (c Call) protocol() (rules.Protocol, error) {
@@ -76,31 +76,31 @@ func (c Call) protocol() (rules.Protocol, error) {
 	return 0, fmt.Errorf("network %q is not tcp or udp", c.Network)
 }
 
-// Outcome is what became of a call.
+// Outcome is the kind of result of a call.
 type Outcome uint8
 
 // The outcomes.
 const (
 	Answered Outcome = iota
-	Refused          // nobody listens where the call arrived
-	Silent           // nothing came back in time: dropped on the way
-	Failed           // anything else
+	Refused          // no server listens on the port
+	Silent           // no answer before the timeout: the packet was dropped
+	Failed           // another error
 )
 
-// An Answer is what a caller learns.
+// An Answer is the result of a call.
 type Answer struct {
 	Outcome Outcome
-	Hop     // who answered, if somebody did
-	// Upstream are those who answered the proxy, when it forwards.
+	Hop     // the server that answered
+	// Upstream lists the servers that answered a forwarding proxy.
 	Upstream []Hop
-	// Own is the caller's own address, known also without an answer.
+	// Own is the caller's address, which is set even without an answer.
 	Own netip.AddrPort
-	// Err is why nobody answered.
+	// Err is the reason for a missing answer.
 	Err error
 }
 
-// String says who answered: "outbound 10.9.9.9:80", with whom he asked himself, or what happened
-// instead.
+// String returns the servers and destinations of an answered call, such as
+// "outbound 10.9.9.9:80, outside 10.9.9.9:80", or another outcome.
 func (a Answer) String() string {
 	switch a.Outcome {
 	case Answered:
@@ -117,13 +117,13 @@ func (a Answer) String() string {
 	return fmt.Sprintf("failed: %v", a.Err)
 }
 
-// unanswered is the answer of a call that err ended.
+// unanswered returns the answer of a call that failed with err.
 func unanswered(err error) Answer {
 	a := Answer{Outcome: Failed, Err: err}
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED):
 		a.Outcome = Refused
-	// EPERM: a rule has dropped the packet before it left the caller's host.
+	// EPERM: a rule of the caller's namespace has dropped the packet.
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, unix.EPERM):
 		a.Outcome = Silent
 	}

@@ -17,22 +17,22 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Conn is a call that lasts: a connection, or a socket that sends its datagrams to one
-// destination. It is not safe for concurrent use.
+// A Conn is an open call: a connection, or a socket that sends datagrams to one destination. It is
+// not safe for concurrent use.
 type Conn struct {
-	s       socket.Socket
-	answers *bufio.Reader
-	own     netip.AddrPort
-	timeout time.Duration
-	started error // why the connection could not even be tried
+	s          socket.Socket
+	answers    *bufio.Reader
+	own        netip.AddrPort
+	timeout    time.Duration
+	connectErr error // of connect(2)
 }
 
-// tokens tells calls apart.
-var tokens atomic.Uint64
+// lastToken is the token of the last request of the process. Tokens assign answers to requests.
+var lastToken atomic.Uint64
 
-// Dial makes the call, asks once, and hangs up. Whoever the call is for listens on its port, as
-// long as he is there at all. The error reports that the call could not be made, not that it was
-// not answered: the answer says that.
+// Dial makes the call, sends one request, and closes the connection. The server for the destination
+// listens on the port of the call, if it is running. The error reports that the call could not be
+// made; a missing answer is an outcome of the Answer instead.
 func (b *Bed) Dial(c Call) (Answer, error) {
 	conn, err := b.Open(c)
 	if err != nil {
@@ -42,27 +42,27 @@ func (b *Bed) Dial(c Call) (Answer, error) {
 	return conn.Ask(), nil
 }
 
-// Open begins the call, and does not wait for the connection. The caller closes it.
+// Open starts the call without waiting for the connection. The caller must close it.
 func (b *Bed) Open(c Call) (*Conn, error) {
 	protocol, err := c.protocol()
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", c, err)
 	}
-	who, err := b.caller(c)
+	caller, err := b.caller(c)
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", c, err)
 	}
-	if err := b.expect(c, endpoint{protocol, c.To.Port()}); err != nil {
+	if err := b.listenFor(c, endpoint{protocol, c.To.Port()}); err != nil {
 		return nil, fmt.Errorf("call %s: %w", c, err)
 	}
-	conn, err := who.open(c, protocol)
+	conn, err := caller.open(c, protocol)
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", c, err)
 	}
 	return conn, nil
 }
 
-// caller is who makes the call.
+// caller returns the identity of the calling process.
 func (b *Bed) caller(c Call) (identity, error) {
 	switch {
 	case c.From == FromPod:
@@ -72,28 +72,28 @@ func (b *Bed) caller(c Call) (identity, error) {
 	case b.Machine != nil:
 		return identity{ns: b.Machine}, nil
 	}
-	return identity{}, errors.New("the pod has no machine behind a second interface")
+	return identity{}, errors.New("the pod has no second interface with a machine")
 }
 
-// expect lets those listen whom the call may reach.
-func (b *Bed) expect(c Call, e endpoint) error {
+// listenFor makes the servers that the call may reach listen on the endpoint.
+func (b *Bed) listenFor(c Call, e endpoint) error {
 	b.mu.Lock()
 	application := b.application
 	b.mu.Unlock()
 	switch {
-	case isPods(c.To.Addr()):
+	case isPodAddr(c.To.Addr()):
 		return application.serve(e)
-	case b.isMachines(c.To.Addr()):
+	case b.isMachineAddr(c.To.Addr()):
 		return b.machine.serve(e)
 	case c.Mark != 0 && c.From == FromPod:
-		// A mark may make any destination the pod's.
+		// A policy route for the mark may make any destination local to the pod.
 		return errors.Join(application.serve(e), b.outside.serve(e))
 	}
 	return b.outside.serve(e)
 }
 
-// isPods reports whether the pod has the address.
-func isPods(a netip.Addr) bool {
+// isPodAddr reports whether the pod has the address.
+func isPodAddr(a netip.Addr) bool {
 	switch a {
 	case PodIP4, PodIP6, InterfaceIP4, InterfaceIP6, passthrough6:
 		return true
@@ -101,12 +101,12 @@ func isPods(a netip.Addr) bool {
 	return a.IsLoopback()
 }
 
-// isMachines reports whether the machine has the address.
-func (b *Bed) isMachines(a netip.Addr) bool {
+// isMachineAddr reports whether the machine has the address.
+func (b *Bed) isMachineAddr(a netip.Addr) bool {
 	return b.Machine != nil && (a == MachineIP4 || a == MachineIP6)
 }
 
-// open makes the caller's socket.
+// open opens the caller's socket and starts to connect it.
 func (i identity) open(c Call, protocol rules.Protocol) (*Conn, error) {
 	family := rules.FamilyOf(c.To.Addr())
 	options := []socket.Option{socket.ReuseAddr}
@@ -128,9 +128,9 @@ func (i identity) open(c Call, protocol rules.Protocol) (*Conn, error) {
 				return err
 			}
 		}
-		conn.started = socket.Connect(fd, c.To)
-		conn.own = socket.BoundTo(fd)
-		conn.s = socket.Of(fd)
+		conn.connectErr = socket.Connect(fd, c.To)
+		conn.own = socket.LocalAddr(fd)
+		conn.s = socket.FromFD(fd)
 		return nil
 	})
 	if err != nil {
@@ -140,45 +140,45 @@ func (i identity) open(c Call, protocol rules.Protocol) (*Conn, error) {
 	return conn, nil
 }
 
-// Ask sends a request and returns the answer to it. The first one also waits for the connection.
+// Ask sends a request and returns its answer. The first request waits for the connection.
 func (c *Conn) Ask() Answer {
-	a := c.ask()
+	a := c.roundTrip()
 	a.Own = c.own
 	return a
 }
 
-func (c *Conn) ask() Answer {
-	if c.started != nil {
-		return unanswered(c.started)
+func (c *Conn) roundTrip() Answer {
+	if c.connectErr != nil {
+		return unanswered(c.connectErr)
 	}
 	if err := c.s.SetDeadline(time.Now().Add(c.timeout)); err != nil {
 		return unanswered(err)
 	}
-	if err := c.s.Connected(); err != nil {
+	if err := c.s.WaitConnected(); err != nil {
 		return unanswered(err)
 	}
-	token := strconv.FormatUint(tokens.Add(1), 10)
+	token := strconv.FormatUint(lastToken.Add(1), 10)
 	if _, err := c.s.WriteString(token + "\n"); err != nil {
 		return unanswered(err)
 	}
 	for {
 		line, err := c.answers.ReadString('\n')
 		if errors.Is(err, io.EOF) {
-			err = errors.New("hung up without an answer")
+			err = errors.New("the server closed the connection without an answer")
 		}
 		if err != nil {
 			return unanswered(err)
 		}
-		of, hops, err := decode(line)
+		answered, hops, err := decode(line)
 		if err != nil {
 			return unanswered(err)
 		}
-		// Another token is of an earlier request, whose answer was late.
-		if of == token {
+		// A late answer to an earlier request has another token.
+		if answered == token {
 			return Answer{Hop: hops[0], Upstream: hops[1:]}
 		}
 	}
 }
 
-// Close hangs up, with a reset.
+// Close closes the connection with a reset.
 func (c *Conn) Close() { c.s.Abort() }

@@ -11,36 +11,35 @@ import (
 	"github.com/sluice-mesh/sluice/nft/socket"
 )
 
-// datagram is what a server receives and what it needs to answer from the address that was asked.
+// datagram is a received datagram with its source and destination addresses.
 type datagram struct {
 	text        string
 	from        unix.Sockaddr
 	local, peer netip.AddrPort
 }
 
-// wantDst has the kernel tell which address a datagram was sent to.
-var wantDst = socket.Option{Level: unix.SOL_IPV6, Name: unix.IPV6_RECVPKTINFO, Value: 1}
+// receiveDst makes the kernel report the destination address of each datagram.
+var receiveDst = socket.Option{Level: unix.SOL_IPV6, Name: unix.IPV6_RECVPKTINFO, Value: 1}
 
-// answerDatagrams answers until the socket is closed.
+// answerDatagrams answers datagrams until the socket is closed.
 func (s *server) answerDatagrams(l socket.Socket, e endpoint) {
 	for {
 		d, err := receive(l, e.port)
 		if err != nil {
 			return
 		}
-		r, err := s.greet(e, Hop{To: d.local, Local: d.local, Peer: d.peer})
+		r, err := s.accept(e, Hop{To: d.local, Local: d.local, Peer: d.peer})
 		if err != nil {
 			continue
 		}
 		token := strings.TrimSuffix(d.text, "\n")
-		// A caller who has gone makes the next call on the socket fail, not this one: nothing to do
-		// about either.
+		// Ignore the error: it may be an ICMP error about an earlier reply.
 		_ = reply(l, d, encode(token, r.respond(token)))
 		r.close()
 	}
 }
 
-// receive waits for a datagram. It fails only when the socket is closed.
+// receive waits for a datagram. It returns an error only if the socket is closed.
 func receive(l socket.Socket, port uint16) (datagram, error) {
 	text, oob := make([]byte, 256), make([]byte, 128)
 	for {
@@ -51,18 +50,18 @@ func receive(l socket.Socket, port uint16) (datagram, error) {
 			return err
 		})
 		if errno := unix.Errno(0); errors.As(err, &errno) {
-			continue // an ICMP error about an earlier answer
+			continue // an ICMP error about an earlier reply
 		}
 		if err != nil {
 			return datagram{}, err
 		}
-		if dst, ok := asked(oob[:oobn]); ok {
+		if dst, ok := dstAddr(oob[:oobn]); ok {
 			return datagram{string(text[:n]), from, netip.AddrPortFrom(dst, port), socket.AddrPort(from)}, nil
 		}
 	}
 }
 
-// reply sends text to where d came from, from where d was sent to.
+// reply sends text to the source of d, from the destination address of d.
 func reply(l socket.Socket, d datagram, text string) error {
 	info := unix.PktInfo6(&unix.Inet6Pktinfo{Addr: d.local.Addr().As16()})
 	return l.Control(func(fd int) error {
@@ -71,8 +70,8 @@ func reply(l socket.Socket, d datagram, text string) error {
 	})
 }
 
-// asked returns the destination address that a control message tells.
-func asked(oob []byte) (netip.Addr, bool) {
+// dstAddr returns the destination address in a control message.
+func dstAddr(oob []byte) (netip.Addr, bool) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
 		return netip.Addr{}, false

@@ -1,10 +1,9 @@
-// Package testbed makes, in namespaces of this host, a pod with its proxy and its application and
-// the neighbour that stands for the rest of the world, and tells what becomes of the connections
-// that each of them opens: for tests and the demonstration.
+// Package testbed creates a test network in namespaces of this host: a pod with a proxy and an
+// application, and a neighbour that represents the rest of the network. It opens connections
+// between them and reports their outcomes, for tests and the demonstration.
 //
-// Everybody who is reached answers with his name, the destination that the caller had asked for and
-// the addresses that he sees. Nothing here programs rules: a bed without rules shows what an
-// unredirected pod does.
+// Each server answers with its name, the original destination of the call and the addresses of its
+// socket. The package programs no rules: without rules the pod is not redirected.
 //
 //	bed, err := testbed.New(testbed.Options{})
 //	...
@@ -12,8 +11,9 @@
 //	err = bed.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 //	...
 //	answer, err := bed.Dial(testbed.Call{Network: "tcp", To: netip.MustParseAddrPort("10.9.9.9:80")})
-//	fmt.Println(answer) // "outside 10.9.9.9:80" without rules, "outbound 10.9.9.9:80" with redirection
+//	// "outside 10.9.9.9:80" without rules, "outbound 10.9.9.9:80" with redirection
+//	fmt.Println(answer)
 //
-// The namespaces have no name and no process: they vanish with [Bed.Close], and with the process
-// whatever ends it.
+// The namespaces have no name and no process: the kernel destroys them after [Bed.Close] or the end
+// of the process.
 package testbed

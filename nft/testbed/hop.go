@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Name is who answers a call.
+// Name is the name of a server.
 type Name string
 
-// The names. Those of the proxy and its agent are of its ports.
+// The names. The proxy and its agent have one for each port.
 const (
 	Outside     Name = "outside"     // the neighbour, on any address
-	Machine     Name = "machine"     // behind the pod's second interface
+	Machine     Name = "machine"     // connected to the pod's second interface
 	Application Name = "application" // in the pod
 	Outbound    Name = "outbound"    // the proxy's listener for outbound connections
 	Inbound     Name = "inbound"     // the proxy's listener for inbound connections
@@ -26,20 +26,21 @@ const (
 // A Hop is one server that a call has reached.
 type Hop struct {
 	By Name
-	// To is the destination that the caller had asked for, as the server finds it out. A datagram's
-	// is known only as far as it was not translated: then it is the same as Local.
+	// To is the original destination of the call. For a datagram it is the destination after NAT
+	// and equals Local, because the server cannot determine the original one.
 	To netip.AddrPort
-	// Local is the server's own address for this call, Peer the caller's.
+	// Local is the address of the server's socket, Peer the address of the caller.
 	Local, Peer netip.AddrPort
 }
 
-// String says who was reached for which destination: "outbound 10.9.9.9:80".
+// String returns the server's name and the original destination: "outbound 10.9.9.9:80".
 func (h Hop) String() string { return string(h.By) + " " + h.To.String() }
 
-// An answer is a line: the call's token, and a field for each hop.
+// fieldSep separates the fields of an answer, which is a line with the token of the request and a
+// field for each hop.
 const fieldSep = "\t"
 
-// encode writes a line.
+// encode encodes an answer.
 func encode(token string, hops []Hop) string {
 	fields := []string{token}
 	for _, h := range hops {
@@ -48,7 +49,7 @@ func encode(token string, hops []Hop) string {
 	return strings.Join(fields, fieldSep) + "\n"
 }
 
-// decode reads a line.
+// decode decodes an answer.
 func decode(line string) (token string, hops []Hop, err error) {
 	token, rest, found := strings.Cut(strings.TrimSuffix(line, "\n"), fieldSep)
 	if !found {
@@ -56,12 +57,12 @@ func decode(line string) (token string, hops []Hop, err error) {
 	}
 	for field := range strings.SplitSeq(rest, fieldSep) {
 		var h Hop
-		var ends [3]string
-		if _, err := fmt.Sscan(field, &h.By, &ends[0], &ends[1], &ends[2]); err != nil {
+		var addrs [3]string
+		if _, err := fmt.Sscan(field, &h.By, &addrs[0], &addrs[1], &addrs[2]); err != nil {
 			return "", nil, fmt.Errorf("%q is not an answer: %w", line, err)
 		}
-		for i, end := range []*netip.AddrPort{&h.To, &h.Local, &h.Peer} {
-			if *end, err = netip.ParseAddrPort(ends[i]); err != nil {
+		for i, addr := range []*netip.AddrPort{&h.To, &h.Local, &h.Peer} {
+			if *addr, err = netip.ParseAddrPort(addrs[i]); err != nil {
 				return "", nil, fmt.Errorf("%q is not an answer: %w", line, err)
 			}
 		}

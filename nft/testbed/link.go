@@ -15,13 +15,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const bits4, bits6 = 24, 64 // of every link
+const bits4, bits6 = 24, 64 // prefix lengths of every link
 
-// sysctl writes a value under /proc/sys/net, which is the one of the thread's namespace.
+// sysctl writes a value under /proc/sys/net of the thread's namespace.
 func sysctl(name, value string) error { return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0) }
 
-// inside runs fn with a route netlink socket of the namespace.
-func inside(n *netns.NS, fn func(*netlink.Handle) error) error {
+// withHandle runs fn with a route netlink socket of the namespace.
+func withHandle(n *netns.NS, fn func(*netlink.Handle) error) error {
 	var h *netlink.Handle
 	err := n.Do(func() (err error) {
 		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -34,18 +34,18 @@ func inside(n *netns.NS, fn func(*netlink.Handle) error) error {
 	return fn(h)
 }
 
-// link makes a veth between interface name of n and eth0 of peer.
-func link(n *netns.NS, name string, peer *netns.NS) error {
-	return inside(n, func(h *netlink.Handle) error {
+// addVeth creates a veth pair of interface name in n and eth0 in peer.
+func addVeth(n *netns.NS, name string, peer *netns.NS) error {
+	return withHandle(n, func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.Flags = name, net.FlagUp
 		return h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: ethName, PeerNamespace: netlink.NsFd(peer.FD())})
 	})
 }
 
-// setUp sets lo and the named interface up, and gives the latter the addresses.
+// setUp brings lo and the named interface up, and adds the addresses to the latter.
 func setUp(n *netns.NS, name string, addrs ...netip.Addr) error {
-	return inside(n, func(h *netlink.Handle) error {
+	return withHandle(n, func(h *netlink.Handle) error {
 		for _, name := range []string{loName, name} {
 			l, err := h.LinkByName(name)
 			if err != nil {
@@ -71,9 +71,9 @@ func setUp(n *netns.NS, name string, addrs ...netip.Addr) error {
 	})
 }
 
-// routeBy makes the addresses the gateways of n.
-func routeBy(n *netns.NS, gateways ...netip.Addr) error {
-	return inside(n, func(h *netlink.Handle) error {
+// addDefaultRoutes adds a default route to n via each gateway.
+func addDefaultRoutes(n *netns.NS, gateways ...netip.Addr) error {
+	return withHandle(n, func(h *netlink.Handle) error {
 		for _, gw := range gateways {
 			if err := h.RouteAdd(&netlink.Route{Gw: gw.AsSlice()}); err != nil {
 				return fmt.Errorf("default via %s: %w", gw, err)
@@ -83,11 +83,11 @@ func routeBy(n *netns.NS, gateways ...netip.Addr) error {
 	})
 }
 
-// routeNeighbour makes every address local except the link's and the machine's. All of it is in
-// table local, for there the kernel looks whether an IPv4 source address is the host's
-// (__ip_dev_find in net/ipv4/devinet.c); in main, answers would fail.
-func routeNeighbour(n *netns.NS) error {
-	return inside(n, func(h *netlink.Handle) error {
+// addNeighbourRoutes makes every address local except those of the link and of the machine. All
+// routes are in table local: the kernel looks up there whether an IPv4 source address is local
+// (__ip_dev_find in net/ipv4/devinet.c). With routes in table main, replies would fail.
+func addNeighbourRoutes(n *netns.NS) error {
+	return withHandle(n, func(h *netlink.Handle) error {
 		lo, err := h.LinkByName(loName)
 		if err != nil {
 			return err
@@ -96,15 +96,15 @@ func routeNeighbour(n *netns.NS) error {
 		if err != nil {
 			return err
 		}
-		on, every := eth0.Attrs().Index, lo.Attrs().Index
+		ethIndex, loIndex := eth0.Attrs().Index, lo.Attrs().Index
 		for _, r := range []netlink.Route{
-			{Dst: prefix("10.244.1.0/24"), LinkIndex: on, Scope: netlink.SCOPE_LINK},
-			{Dst: prefix("fd00:10:244:1::/64"), LinkIndex: on},
-			{Dst: prefix("fe80::/64"), LinkIndex: on},
+			{Dst: prefix("10.244.1.0/24"), LinkIndex: ethIndex, Scope: netlink.SCOPE_LINK},
+			{Dst: prefix("fd00:10:244:1::/64"), LinkIndex: ethIndex},
+			{Dst: prefix("fe80::/64"), LinkIndex: ethIndex},
 			{Dst: prefix("10.0.2.0/24"), Gw: PodIP4.AsSlice()},
 			{Dst: prefix("fd00:10:0:2::/64"), Gw: PodIP6.AsSlice()},
-			{Dst: prefix("0.0.0.0/0"), LinkIndex: every, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST},
-			{Dst: prefix("::/0"), LinkIndex: every, Type: unix.RTN_LOCAL},
+			{Dst: prefix("0.0.0.0/0"), LinkIndex: loIndex, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST},
+			{Dst: prefix("::/0"), LinkIndex: loIndex, Type: unix.RTN_LOCAL},
 		} {
 			r.Table = unix.RT_TABLE_LOCAL
 			if r.Type == 0 {
@@ -118,8 +118,8 @@ func routeNeighbour(n *netns.NS) error {
 	})
 }
 
-// Settle waits until the addresses that the ruleset's routing gives the pod's lo are destinations,
-// which the kernel makes them later.
+// Settle waits until the kernel delivers packets to the addresses that the routing adds to the
+// pod's lo. The kernel activates IPv6 addresses asynchronously.
 func (b *Bed) Settle(routing rules.Routing) error {
 	for _, a := range routing.LoopbackAddrs {
 		if err := settle(b.Pod, loName, a); err != nil {
@@ -129,14 +129,16 @@ func (b *Bed) Settle(routing rules.Routing) error {
 	return nil
 }
 
-// settle waits for what the kernel does later, in work queues: until the queueing discipline is
-// attached an interface drops what it is to send (linkwatch_do_dev in net/core/link_watch.c); until
-// duplicate address detection is through, even when there is none to do, an IPv6 address is no
-// destination, and packets to it leave the host (addrconf_dad_work in net/ipv6/addrconf.c).
+// settle waits until an interface and its address are usable. The kernel completes both in work
+// queues: an interface drops outgoing packets until its queueing discipline is attached
+// (linkwatch_do_dev in net/core/link_watch.c), and packets to an IPv6 address are forwarded until
+// duplicate address detection has completed, even if it is disabled (addrconf_dad_work in
+// net/ipv6/addrconf.c).
 func settle(n *netns.NS, name string, a netip.Addr) error {
 	var changes *nl.NetlinkSocket
 	err := n.Do(func() (err error) {
-		changes, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE)
+		changes, err = nl.Subscribe(unix.NETLINK_ROUTE,
+			unix.RTNLGRP_LINK, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE)
 		return err
 	})
 	if err != nil {
@@ -146,7 +148,7 @@ func settle(n *netns.NS, name string, a netip.Addr) error {
 	if err := changes.SetReceiveTimeout(&unix.Timeval{Sec: 10}); err != nil {
 		return err
 	}
-	return inside(n, func(h *netlink.Handle) error {
+	return withHandle(n, func(h *netlink.Handle) error {
 		for {
 			if done, err := settled(h, name, a); done || err != nil {
 				return err
@@ -158,6 +160,7 @@ func settle(n *netns.NS, name string, a netip.Addr) error {
 	})
 }
 
+// settled reports whether the interface is up and its address is usable.
 func settled(h *netlink.Handle, name string, a netip.Addr) (bool, error) {
 	l, err := h.LinkByName(name)
 	if err != nil || l.Attrs().OperState != netlink.OperUp && name != loName {
@@ -173,7 +176,7 @@ func settled(h *netlink.Handle, name string, a netip.Addr) (bool, error) {
 
 func tentative(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TENTATIVE != 0 }
 
-// network is the address with the length of its link.
+// network returns the address with the prefix length of its link.
 func network(a netip.Addr) *net.IPNet {
 	bits := bits4
 	if a.Is6() {

@@ -6,9 +6,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// List repeats a listing of netlink's until nothing has changed during it. An address changes also
-// when nobody does anything: some milliseconds after it was added the kernel knows that no
-// neighbour has it. The error is netlink's if it changes a hundred times.
+// List repeats a netlink dump until it is consistent. The list of addresses changes by itself too:
+// some milliseconds after an address is added, duplicate address detection changes its flags. After
+// a hundred interrupted dumps List returns [netlink.ErrDumpInterrupted].
 func List[T any](list func() ([]T, error)) (found []T, err error) {
 	for range 100 {
 		if found, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

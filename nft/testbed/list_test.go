@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
-func TestListIsOfOneMoment(t *testing.T) {
+func TestListIsConsistent(t *testing.T) {
 	errRefused := errors.New("refused")
 	for _, row := range []struct {
 		name  string
@@ -18,8 +18,8 @@ func TestListIsOfOneMoment(t *testing.T) {
 		want  []int
 		err   error
 	}{
-		{"undisturbed", []error{nil}, []int{1}, nil},
-		{"disturbed twice", []error{netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted, nil}, []int{3}, nil},
+		{"uninterrupted", []error{nil}, []int{1}, nil},
+		{"interrupted twice", []error{netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted, nil}, []int{3}, nil},
 		{"refused", []error{netlink.ErrDumpInterrupted, errRefused, nil}, []int{2}, errRefused},
 	} {
 		t.Run(row.name, func(t *testing.T) {

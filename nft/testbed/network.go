@@ -7,14 +7,14 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// The addresses of a bed, the same in every one.
+// The addresses of every bed.
 var (
 	PodIP4       = netip.MustParseAddr("10.244.1.5")
 	PodIP6       = netip.MustParseAddr("fd00:10:244:1::5")
 	NeighbourIP4 = netip.MustParseAddr("10.244.1.1") // the pod's gateway
 	NeighbourIP6 = netip.MustParseAddr("fd00:10:244:1::1")
 
-	// Of the machine behind the pod's second interface, and of that interface.
+	// The addresses of the machine and of the pod's second interface.
 	MachineIP4   = netip.MustParseAddr("10.0.2.2")
 	MachineIP6   = netip.MustParseAddr("fd00:10:0:2::2")
 	InterfaceIP4 = netip.MustParseAddr("10.0.2.1")
@@ -26,8 +26,8 @@ const (
 	ethName = "eth0"
 )
 
-// join makes the namespaces and the links between them.
-func (b *Bed) join() error {
+// createNetwork creates the namespaces, the links between them and their routes.
+func (b *Bed) createNetwork() error {
 	var err error
 	if b.Pod = b.options.Pod; b.Pod == nil {
 		if b.Pod, err = b.newNS(); err != nil {
@@ -38,14 +38,14 @@ func (b *Bed) join() error {
 		return err
 	}
 	steps := []step{
-		// Before there are interfaces, for those copy the defaults.
+		// Set the defaults before interfaces are created, which copy them.
 		{"set the pod's sysctls", func() error { return b.Pod.Do(b.podSysctls) }},
 		{"set the neighbour's sysctls", func() error { return b.Neighbour.Do(neighbourSysctls) }},
-		{"join pod and neighbour", func() error { return link(b.Pod, ethName, b.Neighbour) }},
+		{"connect pod and neighbour", func() error { return addVeth(b.Pod, ethName, b.Neighbour) }},
 		{"set up the pod", func() error { return setUp(b.Pod, ethName, PodIP4, PodIP6) }},
 		{"set up the neighbour", func() error { return setUp(b.Neighbour, ethName, NeighbourIP4, NeighbourIP6) }},
-		{"route the pod", func() error { return routeBy(b.Pod, NeighbourIP4, NeighbourIP6) }},
-		{"route the neighbour", func() error { return routeNeighbour(b.Neighbour) }},
+		{"add the pod's routes", func() error { return addDefaultRoutes(b.Pod, NeighbourIP4, NeighbourIP6) }},
+		{"add the neighbour's routes", func() error { return addNeighbourRoutes(b.Neighbour) }},
 	}
 	if name := b.options.Interface; name != "" {
 		if b.Machine, err = b.newNS(); err != nil {
@@ -53,10 +53,12 @@ func (b *Bed) join() error {
 		}
 		steps = append(steps,
 			step{"set the machine's sysctls", func() error { return b.Machine.Do(noDuplicateDetection) }},
-			step{"join pod and machine", func() error { return link(b.Pod, name, b.Machine) }},
+			step{"connect pod and machine", func() error { return addVeth(b.Pod, name, b.Machine) }},
 			step{"set up " + name, func() error { return setUp(b.Pod, name, InterfaceIP4, InterfaceIP6) }},
 			step{"set up the machine", func() error { return setUp(b.Machine, ethName, MachineIP4, MachineIP6) }},
-			step{"route the machine", func() error { return routeBy(b.Machine, InterfaceIP4, InterfaceIP6) }},
+			step{"add the machine's routes", func() error {
+				return addDefaultRoutes(b.Machine, InterfaceIP4, InterfaceIP6)
+			}},
 		)
 	}
 	steps = append(steps,
@@ -71,14 +73,14 @@ func (b *Bed) join() error {
 	}
 	for _, s := range steps {
 		if err := s.do(); err != nil {
-			return fmt.Errorf("%s: %w", s.what, err)
+			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
 	return nil
 }
 
 type step struct {
-	what string
+	name string
 	do   func() error
 }
 
@@ -90,7 +92,7 @@ func (b *Bed) newNS() (*netns.NS, error) {
 	return n, err
 }
 
-// podSysctls lets the pod forward what its machine sends.
+// podSysctls enables forwarding if the pod has a machine.
 func (b *Bed) podSysctls() error {
 	if b.options.Interface != "" {
 		if err := sysctl("ipv4/ip_forward", "1"); err != nil {
@@ -103,10 +105,10 @@ func (b *Bed) podSysctls() error {
 	return noDuplicateDetection()
 }
 
-// noDuplicateDetection spares the link-local address the second during which it cannot be used.
+// noDuplicateDetection makes link-local addresses usable immediately instead of after a second.
 func noDuplicateDetection() error { return sysctl("ipv6/conf/default/accept_dad", "0") }
 
-// neighbourSysctls lets the neighbour answer from every address.
+// neighbourSysctls allows the neighbour to reply from every address.
 func neighbourSysctls() error {
 	if err := noDuplicateDetection(); err != nil {
 		return err

@@ -9,11 +9,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Packet returns the first packet of the call as it enters the pod's rules. The caller's own
-// address is own, as far as it is known (see [Answer]); routing is that of the bed with the
-// ruleset's.
+// Packet returns the first packet of the call at its first hook in the pod. own is the caller's
+// address from [Answer.Own], or invalid if it is unknown. Packet applies the routes of the bed and
+// of the ruleset.
 func (b *Bed) Packet(rs *rules.Ruleset, c Call, own netip.AddrPort) rules.Packet {
-	p := rules.Packet{Protocol: rules.TCP, Source: own, Destination: c.To, Flags: rules.SYN, NoListener: !b.listensTransparently()}
+	p := rules.Packet{
+		Protocol: rules.TCP, Source: own, Destination: c.To, Flags: rules.SYN,
+		NoListener: !b.listensTransparently(),
+	}
 	if c.Network == "udp" {
 		p.Protocol, p.Flags = rules.UDP, 0
 	}
@@ -26,14 +29,14 @@ func (b *Bed) Packet(rs *rules.Ruleset, c Call, own netip.AddrPort) rules.Packet
 	case FromMachine:
 		p.Hook, p.InInterface = rules.Prerouting, b.options.Interface
 	default:
-		p.Hook, p.OutInterface = rules.Output, b.device(rs, c)
+		p.Hook, p.OutInterface = rules.Output, b.outInterface(rs, c)
 		p.Owner, p.Mark = &rules.Owner{UID: c.Owner.UID, GID: c.Owner.GID}, c.Mark
 	}
 	return p
 }
 
-// Predict returns what the rules' model says of the call: who answers, and for which destination.
-// Only these fields of the answer are set, and of a datagram's only who answers.
+// Predict returns the answer to the call according to the model of the rules. It sets the outcome,
+// the server and, except for datagrams, the original destination.
 func (b *Bed) Predict(rs *rules.Ruleset, c Call, own netip.AddrPort) (Answer, rules.Trace) {
 	trace := diff.Explain(rs, b.Packet(rs, c, own))
 	fate := trace.Fate
@@ -42,13 +45,13 @@ func (b *Bed) Predict(rs *rules.Ruleset, c Call, own netip.AddrPort) (Answer, ru
 	case fate.Dropped:
 		return Answer{Outcome: Silent}, trace
 	case fate.Captured():
-		// The transparent listener has the packet even if it is translated as well: its socket is
-		// chosen before.
+		// TPROXY selects the socket before NAT: the transparent listener receives the packet even
+		// if a rule redirects it too.
 		port = cmp.Or(fate.TProxy, fate.Redirect)
-	case b.isMachines(c.To.Addr()) && !b.local(rs, c):
+	case b.isMachineAddr(c.To.Addr()) && !b.local(rs, c):
 		return answered(Machine, c), trace
 	case !b.local(rs, c):
-		if c.From == FromMachine && answersDiverted(rs, trace.Passes[0].Packet) {
+		if c.From == FromMachine && repliesDiverted(rs, trace.Passes[0].Packet) {
 			return Answer{Outcome: Silent}, trace
 		}
 		return answered(Outside, c), trace
@@ -66,26 +69,26 @@ func (b *Bed) Predict(rs *rules.Ruleset, c Call, own netip.AddrPort) (Answer, ru
 	return answered(Application, c), trace
 }
 
-// answersDiverted reports whether the answers to a packet that the pod forwards get a mark that
-// makes them the pod's own, so that they never arrive. Istio's rule for established connections in
-// TPROXY mode does that.
-func answersDiverted(rs *rules.Ruleset, p rules.Packet) bool {
+// repliesDiverted reports whether a rule marks the replies to a forwarded packet so that a policy
+// route delivers them to the pod instead of the caller. Istio's rule for established connections in
+// TPROXY mode has this effect.
+func repliesDiverted(rs *rules.Ruleset, p rules.Packet) bool {
 	p.Source, p.Destination = p.Destination, p.Source
 	p.InInterface, p.State = ethName, rules.Established
 	if p.Protocol == rules.TCP {
 		p.Flags = rules.SYN | rules.ACK
 	}
-	return madeLocal(rs, p.Family(), diff.Explain(rs, p).Fate.Mark)
+	return hasLocalRoute(rs, p.Family(), diff.Explain(rs, p).Fate.Mark)
 }
 
-// madeLocal reports whether a policy route makes packets with the mark the pod's own.
-func madeLocal(rs *rules.Ruleset, f rules.Family, mark uint32) bool {
+// hasLocalRoute reports whether a policy route delivers packets with the mark locally.
+func hasLocalRoute(rs *rules.Ruleset, f rules.Family, mark uint32) bool {
 	return slices.ContainsFunc(rs.Routing.Policies, func(p rules.PolicyRoute) bool {
 		return p.Family == f && p.Mark == mark && mark != 0
 	})
 }
 
-// Agrees reports whether the answer is as predicted: the same server, asked for the same
+// Agrees reports whether the answer equals the prediction: the same outcome, server and original
 // destination.
 func (a Answer) Agrees(predicted Answer) bool {
 	if a.Outcome != predicted.Outcome {
@@ -102,7 +105,7 @@ func answered(by Name, c Call) Answer {
 	return a
 }
 
-// serves tells who listens on the proxy's port.
+// serves returns the name of the proxy's listener on the port, and whether there is one.
 func (p *proxy) serves(network string, port uint16) (Name, bool) {
 	if network == "udp" && port != rules.DNSPort {
 		return "", false
@@ -117,33 +120,31 @@ func (b *Bed) listensTransparently() bool {
 	return b.proxy != nil && b.proxy.options.Transparent
 }
 
-// device is what the pod sends the call by.
-func (b *Bed) device(rs *rules.Ruleset, c Call) string {
+// outInterface returns the interface over which the pod sends the call.
+func (b *Bed) outInterface(rs *rules.Ruleset, c Call) string {
 	switch {
 	case b.local(rs, c):
 		return loName
-	case b.isMachines(c.To.Addr()):
+	case b.isMachineAddr(c.To.Addr()):
 		return b.options.Interface
 	}
 	return ethName
 }
 
-// local reports whether the pod receives the call itself: the address is its own, or a policy route
-// makes it so.
+// local reports whether the call is delivered locally in the pod, because the pod has the address
+// or because of a policy route.
 func (b *Bed) local(rs *rules.Ruleset, c Call) bool {
-	if isPods(c.To.Addr()) {
+	if isPodAddr(c.To.Addr()) {
 		return true
 	}
-	return c.From == FromPod && madeLocal(rs, rules.FamilyOf(c.To.Addr()), c.Mark)
+	return c.From == FromPod && hasLocalRoute(rs, rules.FamilyOf(c.To.Addr()), c.Mark)
 }
 
-// source is the address that the kernel chooses where the call gives none, with some port.
+// source returns the source address of the call: the one that it specifies, or the one that the
+// kernel chooses. An unspecified port is replaced by an arbitrary one.
 func (b *Bed) source(c Call) netip.AddrPort {
-	const somePort = 40000
-	port := c.Local.Port()
-	if port == 0 {
-		port = somePort
-	}
+	const anyPort = 40000
+	port := cmp.Or(c.Local.Port(), anyPort)
 	if a := c.Local.Addr(); a.IsValid() && !a.IsUnspecified() {
 		return netip.AddrPortFrom(a, port)
 	}
@@ -162,9 +163,9 @@ func (b *Bed) source(c Call) netip.AddrPort {
 		return choose(MachineIP4, MachineIP6)
 	case to.IsLoopback():
 		return choose(netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
-	case isPods(to):
+	case isPodAddr(to):
 		return netip.AddrPortFrom(to, port)
-	case b.isMachines(to):
+	case b.isMachineAddr(to):
 		return choose(InterfaceIP4, InterfaceIP6)
 	}
 	return choose(PodIP4, PodIP6)

@@ -13,34 +13,33 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// passthrough6 is the source of the proxy's inbound connections in IPv6; only the rules' routing
-// makes it the pod's.
+// passthrough6 is the source address of the proxy's inbound IPv6 connections. The routing of the
+// ruleset adds it to the pod's lo.
 var passthrough6 = rules.PassthroughIPv6()
 
-// ProxyOptions say how the pod's proxy runs.
+// ProxyOptions configure the pod's proxy.
 type ProxyOptions struct {
 	Owner rules.Owner
-	// Transparent makes the inbound listener transparent, as TPROXY needs it.
+	// Transparent makes the inbound listener transparent, which TPROXY requires.
 	Transparent bool
-	// Forward makes the proxy ask the original destination itself, and answer what it was answered:
-	// outbound as its own user, inbound from 127.0.0.6 or ::6.
+	// Forward makes the proxy forward requests to the original destination and return the answers.
+	// Outbound connections have the proxy's owner; inbound connections come from 127.0.0.6 or ::6.
 	Forward bool
-	// Outbound, Inbound and Tunnel are the ports of these listeners; 0 for Istio's.
+	// Outbound, Inbound and Tunnel are the ports of these listeners. 0 means Istio's default.
 	Outbound, Inbound, Tunnel uint16
 }
 
-// forwardTimeout is longer than any caller waits.
+// forwardTimeout is longer than the timeout of every caller.
 const forwardTimeout = 10 * time.Second
 
-// proxy stands for Envoy and the agent beside it.
+// proxy is a stub of Envoy and its agent.
 type proxy struct {
 	*server
 	options ProxyOptions
-	names   map[uint16]Name // of the ports
+	names   map[uint16]Name // listeners by port
 }
 
-// StartProxy starts the pod's proxy and the agent beside it. They listen on their ports of every
-// address.
+// StartProxy starts the pod's proxy and its agent. They listen on their ports, on every address.
 func (b *Bed) StartProxy(o ProxyOptions) error {
 	p := &proxy{options: o, names: map[uint16]Name{
 		cmp.Or(o.Outbound, rules.DefaultProxyPort):         Outbound,
@@ -51,11 +50,11 @@ func (b *Bed) StartProxy(o ProxyOptions) error {
 		15021:         Health,
 		15090:         Metrics,
 	}}
-	p.server = newServer(b.identity(o.Owner), p.greet)
+	p.server = newServer(b.identity(o.Owner), p.accept)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || b.proxy != nil {
-		return errors.New("start the proxy: the bed is closed or has one")
+		return errors.New("start the proxy: the bed is closed or has a proxy")
 	}
 	if err := p.listen(); err != nil {
 		p.close()
@@ -78,7 +77,7 @@ func (p *proxy) listen() error {
 	return p.mustServe(endpoint{rules.UDP, rules.DNSPort})
 }
 
-// mustServe is serve where another's listener is an error.
+// mustServe is like serve, but returns EADDRINUSE if another process listens on the port.
 func (p *proxy) mustServe(e endpoint, options ...socket.Option) error {
 	err := p.serve(e, options...)
 	if err == nil && !p.ports[e] {
@@ -87,19 +86,19 @@ func (p *proxy) mustServe(e endpoint, options ...socket.Option) error {
 	return err
 }
 
-// close ends the proxy; nil has none.
+// close stops the proxy. A nil proxy does nothing.
 func (p *proxy) close() {
 	if p != nil {
 		p.server.close()
 	}
 }
 
-// greet answers by the name of the port, or forwards.
-func (p *proxy) greet(e endpoint, h Hop) (responder, error) {
+// accept is the [acceptFunc] of the proxy: it answers with the name of the listener, or forwards.
+func (p *proxy) accept(e endpoint, h Hop) (responder, error) {
 	h.By = p.names[e.port]
 	_, own := p.names[h.To.Port()]
 	if !p.options.Forward || e.protocol != rules.TCP || own || h.By != Outbound && h.By != Inbound {
-		return here(h), nil
+		return terminal(h), nil
 	}
 	call := Call{Network: "tcp", To: h.To, Timeout: forwardTimeout}
 	if h.By == Inbound {
@@ -108,25 +107,25 @@ func (p *proxy) greet(e endpoint, h Hop) (responder, error) {
 			call.Local = netip.AddrPortFrom(rules.PassthroughIPv6(), 0)
 		}
 	}
-	upstream, err := p.who.open(call, rules.TCP)
+	upstream, err := p.identity.open(call, rules.TCP)
 	if err != nil {
 		return nil, err
 	}
 	return forwarder{h, upstream}, nil
 }
 
-// forwarder passes requests on.
+// forwarder forwards requests to the upstream and adds its hop to the answers.
 type forwarder struct {
-	here     Hop
+	hop      Hop
 	upstream *Conn
 }
 
 func (f forwarder) respond(string) []Hop {
 	a := f.upstream.Ask()
 	if a.Outcome != Answered {
-		return []Hop{f.here}
+		return []Hop{f.hop}
 	}
-	return append([]Hop{f.here, a.Hop}, a.Upstream...)
+	return append([]Hop{f.hop, a.Hop}, a.Upstream...)
 }
 
 func (f forwarder) close() { f.upstream.Close() }

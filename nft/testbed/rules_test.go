@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// With redirection a forwarding proxy is on the way, and both ends talk to each other through it.
+// With redirection, client and server communicate through a forwarding proxy.
 func TestProxyForwards(t *testing.T) {
 	for _, tc := range []struct {
 		mode  rules.Mode

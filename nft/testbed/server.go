@@ -15,10 +15,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A server answers on the ports that it was told to serve. A nil server serves nothing.
+// A server answers requests on the endpoints that serve adds. A nil server serves nothing.
 type server struct {
-	who   identity
-	greet greeter
+	identity identity
+	accept   acceptFunc
 
 	mu     sync.Mutex
 	closed bool
@@ -33,35 +33,36 @@ type endpoint struct {
 	port     uint16
 }
 
-// A greeter begins the conversation with a caller who has reached a port as the hop says, but for
-// the name that the greeter knows. What it returns answers each request.
-type greeter func(e endpoint, h Hop) (responder, error)
+// An acceptFunc returns the responder for a connection or datagram to the endpoint. The hop has all
+// fields except By, which the function sets.
+type acceptFunc func(e endpoint, h Hop) (responder, error)
 
-// A responder answers requests, each a token, on one connection.
+// A responder answers the requests of one connection. A request is a token.
 type responder interface {
 	respond(token string) []Hop
 	close()
 }
 
-// plain greets everybody by the same name.
-func plain(name Name) greeter {
+// acceptAs returns an acceptFunc that answers every request with the name.
+func acceptAs(name Name) acceptFunc {
 	return func(_ endpoint, h Hop) (responder, error) {
 		h.By = name
-		return here(h), nil
+		return terminal(h), nil
 	}
 }
 
-// here answers that the call ends here.
-type here Hop
+// terminal is the responder of the last hop of a call.
+type terminal Hop
 
-func (h here) respond(string) []Hop { return []Hop{Hop(h)} }
-func (h here) close()               {}
+func (h terminal) respond(string) []Hop { return []Hop{Hop(h)} }
+func (h terminal) close()               {}
 
-func newServer(who identity, greet greeter) *server {
-	return &server{who: who, greet: greet, ports: map[endpoint]bool{}, files: map[*os.File]bool{}}
+func newServer(id identity, accept acceptFunc) *server {
+	return &server{identity: id, accept: accept, ports: map[endpoint]bool{}, files: map[*os.File]bool{}}
 }
 
-// serve listens at the endpoint if it does not yet. That somebody else does already is no error.
+// serve starts to listen on the endpoint unless the server already does. It returns nil if another
+// process listens there.
 func (s *server) serve(e endpoint, options ...socket.Option) error {
 	if s == nil {
 		return nil
@@ -75,7 +76,7 @@ func (s *server) serve(e endpoint, options ...socket.Option) error {
 		return nil
 	}
 	var l socket.Socket
-	err := s.who.do(func() (err error) {
+	err := s.identity.do(func() (err error) {
 		l, err = listen(e, options...)
 		return err
 	})
@@ -91,18 +92,18 @@ func (s *server) serve(e endpoint, options ...socket.Option) error {
 		return nil
 	}
 	s.wg.Go(func() {
-		// Accepted connections, too, are to be the identity's.
-		_ = s.who.as(func() error { return s.acceptAll(l, e) })
+		// The owner of an accepted connection is the accepting thread.
+		_ = s.identity.as(func() error { return s.acceptAll(l, e) })
 	})
 	return nil
 }
 
-// listen makes a socket on a port of every address of both families.
+// listen opens a socket on a port of every address of both families.
 func listen(e endpoint, options ...socket.Option) (socket.Socket, error) {
 	options = append(options, socket.BothFamilies)
 	if e.protocol == rules.UDP {
-		// With ReuseAddr two could listen on a port.
-		options = append(options, wantDst)
+		// Without ReuseAddr, which would allow two UDP sockets on a port.
+		options = append(options, receiveDst)
 	} else {
 		options = append(options, socket.ReuseAddr)
 	}
@@ -118,10 +119,10 @@ func listen(e endpoint, options ...socket.Option) (socket.Socket, error) {
 		_ = unix.Close(fd)
 		return socket.Socket{}, fmt.Errorf("listen on port %d: %w", e.port, err)
 	}
-	return socket.Of(fd), nil
+	return socket.FromFD(fd), nil
 }
 
-// close ends everything and waits for its end.
+// close closes all listeners and connections and waits for their goroutines.
 func (s *server) close() {
 	if s == nil {
 		return
@@ -149,21 +150,21 @@ func (s *server) acceptAll(l socket.Socket, e endpoint) error {
 			return os.ErrClosed
 		}
 		s.files[c.File] = true
-		s.wg.Go(func() { s.converse(c, e) })
+		s.wg.Go(func() { s.serveConn(c, e) })
 		s.mu.Unlock()
 	}
 }
 
-// converse answers the requests of a connection until it ends.
-func (s *server) converse(c socket.Socket, e endpoint) {
+// serveConn answers the requests of a connection until it ends.
+func (s *server) serveConn(c socket.Socket, e endpoint) {
 	defer func() {
 		s.mu.Lock()
 		delete(s.files, c.File)
 		s.mu.Unlock()
 		_ = c.Close()
 	}()
-	local, peer := c.Ends()
-	r, err := s.greet(e, Hop{To: c.Original(), Local: local, Peer: peer})
+	local, peer := c.Addrs()
+	r, err := s.accept(e, Hop{To: c.OriginalDst(), Local: local, Peer: peer})
 	if err != nil {
 		return
 	}

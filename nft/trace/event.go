@@ -49,36 +49,37 @@ const verdictMask = 0xff
 // An Event is one message of the kernel about one packet.
 type Event struct {
 	Kind Kind
-	// ID is the same in all events of a packet, as long as the packet does not pass a device.
+	// ID is equal in all events of a packet. The kernel assigns a new id when the packet passes an
+	// interface, such as lo.
 	ID uint32
-	// Family is the family of the table; Inet if it is of both.
+	// Family is the family of the table.
 	Family       rules.Family
 	Table, Chain string
 	Handle       rules.Handle // of the rule, if Kind is Rule
 	Verdict      Verdict      // of a rule, or the policy
 	Target       string       // chain of Jump and Goto
 	Mark         uint32
-	// In and Out are indexes of interfaces, 0 for none or if the kernel did not repeat them.
+	// In and Out are interface indexes. 0 means no interface, or that the event omits it.
 	In, Out uint32
-	// Header is the packet, nil if the kernel did not repeat it. The kernel sends it in the first
-	// event of each base chain.
+	// Header is the packet, or nil if the event omits it. The kernel sends it in the first event of
+	// each base chain.
 	Header *Header
-	// State is conntrack's, if HasState. Kernels before 6.16 do not send it.
+	// State is the conntrack state, if HasState. Kernels before 6.16 do not send it.
 	State    rules.State
 	HasState bool
-	Reply    bool // direction of answers
-	// Confirmed reports that an earlier packet of the connection has passed, or this one on its way
-	// to lo. Kernels before 6.16 do not say so.
+	Reply    bool // the packet has the reply direction
+	// Confirmed reports that conntrack has confirmed the connection: an earlier packet has passed
+	// all hooks, or this packet has passed the hooks before lo. Kernels before 6.16 do not send it.
 	Confirmed bool
 }
 
-// A Header is what the headers of a packet say. Ports are 0 where the protocol has none, or the
-// header is not complete.
+// A Header contains the headers of a packet. Ports are 0 if the protocol has none or the header is
+// incomplete.
 type Header struct {
 	Protocol            rules.Protocol
 	Source, Destination netip.AddrPort
-	Flags               rules.TCPFlags // of TCP
-	// ICMPType and ICMPCode are of ICMP and ICMPv6.
+	Flags               rules.TCPFlags // only for TCP
+	// ICMPType and ICMPCode are only for ICMP and ICMPv6.
 	ICMPType, ICMPCode uint8
 }
 
@@ -89,7 +90,7 @@ const (
 	attrState     = 21
 )
 
-// bits of NFTA_TRACE_CT_STATE, NF_CT_STATE_BIT in linux/netfilter/nf_conntrack_common.h.
+// Bits of NFTA_TRACE_CT_STATE, NF_CT_STATE_BIT in linux/netfilter/nf_conntrack_common.h.
 const (
 	stateInvalid     = 1 << 0
 	stateEstablished = 1 << 1
@@ -162,7 +163,7 @@ func Decode(payload []byte) (Event, error) {
 		return e, fmt.Errorf("trace message: %w", err)
 	}
 	if e.Kind == Rule && e.Handle == 0 {
-		e.Kind = Return // Linux 6.18 sends the end of a chain so
+		e.Kind = Return // Linux 6.18 sends the end of a chain as a rule without a handle
 	}
 	e.Header = decodeHeader(protocol, network, transport)
 	return e, nil
@@ -202,7 +203,7 @@ func stateOf(bits uint32) (rules.State, bool) {
 	return 0, false
 }
 
-// decodeHeader decodes the headers; nil if there is no complete network header.
+// decodeHeader decodes the headers. It returns nil without a complete network header.
 func decodeHeader(family uint32, network, transport []byte) *Header {
 	var h Header
 	var source, destination netip.Addr

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// attribute returns an attribute of netlink.
+// attribute encodes a netlink attribute.
 func attribute(kind uint16, value ...byte) []byte {
 	b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(value)))
 	b = append(binary.NativeEndian.AppendUint16(b, kind), value...)
@@ -29,7 +29,7 @@ func join(parts ...[]byte) (b []byte) {
 	return b
 }
 
-// jump is the message of a rule that jumps, with the headers of a TCP segment.
+// jump encodes the message of a rule that jumps, with the headers of a TCP segment.
 func jump() []byte {
 	network := make([]byte, 20)
 	network[9] = 6

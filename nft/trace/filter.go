@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Filter selects the packets that are traced. The zero value selects all.
+// A Filter selects the packets to trace. The zero value selects all packets.
 type Filter struct {
-	// In selects packets that arrive from another host, and Out those that local sockets send;
-	// neither means both.
+	// In selects packets that arrive from another host, and Out packets that local sockets send. If
+	// both are false, both kinds are selected.
 	In, Out bool
 	// To and From are addresses of the packet as it enters its first hook; a port of 0 is any port.
 	To, From netip.AddrPort
@@ -24,34 +24,36 @@ type Filter struct {
 	UID *uint32
 }
 
-// at reports whether packets of the hook are selected.
-func (f Filter) at(h rules.Hook) bool {
+// hasHook reports whether the filter selects packets at the hook.
+func (f Filter) hasHook(h rules.Hook) bool {
 	if f.In == f.Out {
 		return h == rules.Output || f.UID == nil
 	}
 	return f.Out == (h == rules.Output)
 }
 
-// expressions match the packets that the filter selects.
+// expressions returns the expressions that match the selected packets.
 func (f Filter) expressions(h rules.Hook) []expr.Any {
 	var list []expr.Any
 	if h == rules.Prerouting {
-		// A packet on lo has been selected, or not, at output.
-		list = append(list, meta(expr.MetaKeyIIFNAME), compare(expr.CmpOpNeq, append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)))
+		// The chain of output has already evaluated packets from lo.
+		lo := append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)
+		list = append(list, meta(expr.MetaKeyIIFNAME), compare(expr.CmpOpNeq, lo))
 	}
-	list = append(list, end(f.From, 12, 8, 0)...)
-	list = append(list, end(f.To, 16, 24, 2)...)
+	list = append(list, addrPort(f.From, 12, 8, 0)...)
+	list = append(list, addrPort(f.To, 16, 24, 2)...)
 	if f.Port != 0 {
 		list = append(list, port(2, f.Port)...)
 	}
 	if f.UID != nil {
-		list = append(list, meta(expr.MetaKeySKUID), compare(expr.CmpOpEq, binaryutil.NativeEndian.PutUint32(*f.UID)))
+		uid := binaryutil.NativeEndian.PutUint32(*f.UID)
+		list = append(list, meta(expr.MetaKeySKUID), compare(expr.CmpOpEq, uid))
 	}
 	return list
 }
 
-// end matches an address and a port at their offsets in the headers.
-func end(a netip.AddrPort, offset4, offset6, offsetPort uint32) []expr.Any {
+// addrPort matches an address and a port at their offsets in the headers.
+func addrPort(a netip.AddrPort, offset4, offset6, offsetPort uint32) []expr.Any {
 	var list []expr.Any
 	if addr := a.Addr(); addr.IsValid() {
 		family, offset := byte(unix.NFPROTO_IPV4), offset4
@@ -68,10 +70,12 @@ func end(a netip.AddrPort, offset4, offset6, offsetPort uint32) []expr.Any {
 	return list
 }
 
-// port matches a port. SCTP, DCCP and UDP-Lite have theirs where TCP and UDP have them; other
-// protocols have none.
+// port matches a port. SCTP, DCCP and UDP-Lite have ports at the same offsets as TCP and UDP.
 func port(offset uint32, n uint16) []expr.Any {
-	return []expr.Any{load(expr.PayloadBaseTransportHeader, offset, 2), compare(expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, n))}
+	return []expr.Any{
+		load(expr.PayloadBaseTransportHeader, offset, 2),
+		compare(expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, n)),
+	}
 }
 
 const register = 1
@@ -86,33 +90,36 @@ func compare(op expr.CmpOp, data []byte) expr.Any {
 	return &expr.Cmp{Op: op, Register: register, Data: data}
 }
 
-// firstSegment matches TCP segments that begin a connection.
+// firstSegment matches the first TCP segment of a connection.
 func firstSegment() []expr.Any {
 	const flags = 13 // offset in the header
 	return []expr.Any{
 		meta(expr.MetaKeyL4PROTO), compare(expr.CmpOpEq, []byte{unix.IPPROTO_TCP}),
 		load(expr.PayloadBaseTransportHeader, flags, 1),
-		masked(1, []byte{byte(rules.FIN | rules.SYN | rules.RST | rules.ACK)}),
+		and(1, []byte{byte(rules.FIN | rules.SYN | rules.RST | rules.ACK)}),
 		compare(expr.CmpOpEq, []byte{byte(rules.SYN)}),
 	}
 }
 
-// firstPacket matches packets of other protocols with which conntrack begins a connection.
+// firstPacket matches packets of other protocols in the conntrack state new.
 func firstPacket() []expr.Any {
 	return []expr.Any{
 		meta(expr.MetaKeyL4PROTO), compare(expr.CmpOpNeq, []byte{unix.IPPROTO_TCP}),
 		&expr.Ct{Key: expr.CtKeySTATE, Register: register},
-		masked(4, binaryutil.NativeEndian.PutUint32(stateNew)),
+		and(4, binaryutil.NativeEndian.PutUint32(stateNew)),
 		compare(expr.CmpOpNeq, make([]byte, 4)),
 	}
 }
 
-func masked(length uint32, mask []byte) expr.Any {
-	return &expr.Bitwise{SourceRegister: register, DestRegister: register, Len: length, Mask: mask, Xor: make([]byte, length)}
+func and(length uint32, mask []byte) expr.Any {
+	return &expr.Bitwise{
+		SourceRegister: register, DestRegister: register, Len: length,
+		Mask: mask, Xor: make([]byte, length),
+	}
 }
 
-// mark ends a rule: it traces the packet, unless more packets than rate have come in a second.
-func mark(rate uint32) []expr.Any {
+// enableTrace enables tracing of the packet, for at most rate packets per second.
+func enableTrace(rate uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(rate), Unit: expr.LimitTimeSecond, Burst: rate},
 		&expr.Immediate{Register: register, Data: []byte{1}},

@@ -5,44 +5,46 @@ import (
 	"time"
 )
 
-// A Packet is the events of one packet, in order. A packet that passes lo has those of output and
-// prerouting.
+// A Packet contains the events of one packet, in order. A packet over lo has the events of output
+// and prerouting.
 type Packet struct {
-	// Time is when the first event was read.
+	// Time is the time at which the first event was read.
 	Time   time.Time
 	Events []Event
 	last   time.Time
 	ids    []uint32
 }
 
-// Header returns the packet as it entered the first chain; nil if that event was lost.
+// Header returns the header of the packet at the first chain, or nil if that event was lost.
 func (p *Packet) Header() *Header { return p.Events[0].Header }
 
-// continues reports whether the event begins the passage of the packet from lo, where the kernel
-// gives it another id.
+// continues reports whether the event is the first event of the packet after lo, where the kernel
+// assigns another id.
 func (p *Packet) continues(e Event, loopback uint32) bool {
 	h := p.Header()
-	return e.In == loopback && h != nil && p.Events[0].In == 0 && len(p.ids) == 1 && e.Header.Protocol == h.Protocol && e.Header.Source == h.Source
+	return e.In == loopback && h != nil && p.Events[0].In == 0 && len(p.ids) == 1 &&
+		e.Header.Protocol == h.Protocol && e.Header.Source == h.Source
 }
 
-// A Collector joins events to packets. The zero value is ready to use, by one goroutine.
+// A Collector groups events by packet. The zero value is ready to use. A Collector is not safe for
+// concurrent use.
 type Collector struct {
-	// Loopback is the index of lo; 1 if 0.
+	// Loopback is the index of lo. 0 means 1.
 	Loopback uint32
 	packets  []*Packet
 }
 
-// Add adds events that were read at the time.
+// Add adds events that were read at the time now.
 func (c *Collector) Add(now time.Time, events ...Event) {
 	for _, e := range events {
-		p := c.of(now, e)
+		p := c.packet(now, e)
 		p.Events, p.last = append(p.Events, e), now
 	}
 }
 
-// of returns the packet of the event.
-func (c *Collector) of(now time.Time, e Event) *Packet {
-	// From the last one: an id may come again.
+// packet returns the packet of the event, which may be new.
+func (c *Collector) packet(now time.Time, e Event) *Packet {
+	// Search backward: the kernel may reuse an id.
 	for _, p := range slices.Backward(c.packets) {
 		if slices.Contains(p.ids, e.ID) {
 			return p
@@ -61,8 +63,8 @@ func (c *Collector) of(now time.Time, e Event) *Packet {
 	return p
 }
 
-// Take returns and forgets the packets of which the last event was read before the time. All events
-// of a packet come within microseconds, unless it is queued to a program.
+// Take removes and returns the packets whose last event was read before the given time. All events
+// of a packet arrive within microseconds unless it is queued to a program.
 func (c *Collector) Take(before time.Time) []Packet {
 	var done []Packet
 	c.packets = slices.DeleteFunc(c.packets, func(p *Packet) bool {
@@ -75,5 +77,5 @@ func (c *Collector) Take(before time.Time) []Packet {
 	return done
 }
 
-// Waiting reports whether packets have not been taken.
+// Waiting reports whether the collector contains packets.
 func (c *Collector) Waiting() bool { return len(c.packets) > 0 }

@@ -21,21 +21,22 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Table is the name of the table of a session, of family inet.
+// Table is the name of the inet table of a session.
 const Table = "sluice_trace"
 
-// DefaultRate is how many packets a second are traced by default at each hook: a thousand packets
-// cause some 20,000 messages.
+// DefaultRate is the default number of traced packets per second of each rule. A thousand packets
+// cause about 20,000 messages.
 const DefaultRate = 1000
 
-// receiveBuffer is for messages that wait to be read, of which each takes about 1 KiB of it. The
-// kernel doubles the number.
+// receiveBuffer is the size of the receive buffer in bytes. The kernel doubles it, and a message
+// takes about 1 KiB.
 const receiveBuffer = 8 << 20
 
 // Options configure a session.
 type Options struct {
 	Filter Filter
-	// Rate is how many packets a second each rule of the session traces; DefaultRate if 0.
+	// Rate is the maximum number of packets per second that each rule of the session traces. 0
+	// means DefaultRate.
 	Rate uint32
 }
 
@@ -50,10 +51,11 @@ type Session struct {
 	err    error
 }
 
-// ErrBusy reports that another session traces in the namespace.
+// ErrBusy is the error of [Open] if the namespace has another session.
 var ErrBusy = errors.New("another trace runs in this network namespace")
 
-// Open begins to trace in the namespace (nil: the current one). It needs CAP_NET_ADMIN there.
+// Open starts to trace in the namespace. nil is the current namespace. Open needs CAP_NET_ADMIN in
+// the user namespace that owns the network namespace.
 func Open(ns *netns.NS, o Options) (*Session, error) {
 	s := &Session{buffer: make([]byte, 64<<10)}
 	if err := ns.Do(func() error { return s.open(o) }); err != nil {
@@ -63,7 +65,7 @@ func Open(ns *netns.NS, o Options) (*Session, error) {
 }
 
 func (s *Session) open(o Options) error {
-	// Before the table: no event of its packets is missed.
+	// Listen before adding the table, so that no event is missed.
 	if err := s.listen(); err != nil {
 		return err
 	}
@@ -100,7 +102,7 @@ func (s *Session) add(o Options, flags nftables.TableFlags) error {
 		hook rules.Hook
 		num  *nftables.ChainHook
 	}{{rules.Prerouting, nftables.ChainHookPrerouting}, {rules.Output, nftables.ChainHookOutput}} {
-		if !o.Filter.at(h.hook) {
+		if !o.Filter.hasHook(h.hook) {
 			continue
 		}
 		for _, c := range []struct {
@@ -114,7 +116,10 @@ func (s *Session) add(o Options, flags nftables.TableFlags) error {
 			chain := s.table.AddChain(&nftables.Chain{
 				Table: t, Name: c.name, Type: nftables.ChainTypeFilter, Hooknum: h.num, Priority: &c.priority,
 			})
-			s.table.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: slices.Concat(c.first, o.Filter.expressions(h.hook), mark(rate))})
+			s.table.AddRule(&nftables.Rule{
+				Table: t, Chain: chain,
+				Exprs: slices.Concat(c.first, o.Filter.expressions(h.hook), enableTrace(rate)),
+			})
 		}
 	}
 	return s.table.Flush()
@@ -126,36 +131,37 @@ func (s *Session) listen() error {
 	if err != nil {
 		return os.NewSyscallError("socket", err)
 	}
-	s.events = socket.Of(fd)
+	s.events = socket.FromFD(fd)
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer) // as much as net.core.rmem_max allows
+		// Without CAP_NET_ADMIN in the initial user namespace: at most net.core.rmem_max.
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
 	}
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return os.NewSyscallError("bind", err)
 	}
 	for _, group := range []int{unix.NFNLGRP_NFTRACE, unix.NFNLGRP_NFTABLES} {
 		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); err != nil {
-			return fmt.Errorf("join group %d: %w", group, err)
+			return fmt.Errorf("join multicast group %d: %w", group, err)
 		}
 	}
 	return nil
 }
 
-// A Batch is what has arrived.
+// A Batch contains received events.
 type Batch struct {
 	Events []Event
-	// Changed reports that the ruleset of the namespace was changed.
+	// Changed reports that the ruleset of the namespace has changed.
 	Changed bool
 	// Lost is the number of messages that the kernel dropped because the buffer was full.
 	Lost uint32
 }
 
-// SetDeadline makes [Session.Next] return [os.ErrDeadlineExceeded] at that time; the zero value is
-// never.
+// SetDeadline makes [Session.Next] return [os.ErrDeadlineExceeded] at the given time. The zero
+// value means no deadline.
 func (s *Session) SetDeadline(t time.Time) error { return s.events.SetReadDeadline(t) }
 
-// Next waits for messages and returns those that have arrived. It is called by one goroutine at a
-// time. After [Session.Close] the error is [os.ErrClosed].
+// Next waits for messages and returns all queued ones. It must be called by one goroutine at a
+// time. After [Session.Close] it returns [os.ErrClosed].
 func (s *Session) Next() (Batch, error) {
 	var b Batch
 	err := s.events.WhenReadable(func(fd int) error {
@@ -168,12 +174,12 @@ func (s *Session) Next() (Batch, error) {
 	return b, err
 }
 
-// mostEvents bounds a batch.
-const mostEvents = 4096
+// maxEvents is the maximum number of events of a batch, except for those of the last datagram.
+const maxEvents = 4096
 
-// drain reads until nothing more has arrived, which EAGAIN says, or the batch is full.
+// drain reads messages until the queue is empty, when it returns EAGAIN, or the batch is full.
 func (s *Session) drain(fd int, b *Batch) error {
-	for len(b.Events) < mostEvents {
+	for len(b.Events) < maxEvents {
 		n, from, err := unix.Recvfrom(fd, s.buffer, unix.MSG_DONTWAIT)
 		switch {
 		case errors.Is(err, unix.ENOBUFS):
@@ -184,7 +190,7 @@ func (s *Session) drain(fd int, b *Batch) error {
 		case err != nil:
 			return err
 		default:
-			// Not from the kernel: another process may send to the groups too.
+			// Only from the kernel: processes may send to the groups too.
 			if sender, ok := from.(*unix.SockaddrNetlink); ok && sender.Pid == 0 {
 				b.add(s.buffer[:n])
 			}
@@ -199,7 +205,7 @@ const (
 	traceMessage  = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_TRACE
 )
 
-// add adds the messages of a datagram.
+// add decodes and adds the messages of a datagram.
 func (b *Batch) add(data []byte) {
 	for len(data) >= unix.NLMSG_HDRLEN {
 		length := binary.NativeEndian.Uint32(data)
@@ -218,8 +224,8 @@ func (b *Batch) add(data []byte) {
 	}
 }
 
-// dropped returns how many messages the kernel has not put into the buffer of the socket, 0 before
-// Linux 4.12.
+// dropped returns the number of messages that the kernel has dropped because the receive buffer was
+// full, or 0 before Linux 4.12.
 func dropped(fd int) uint32 {
 	const drops = 8 // SK_MEMINFO_DROPS, linux/sock_diag.h
 	var info [drops + 1]uint32
@@ -232,7 +238,7 @@ func dropped(fd int) uint32 {
 	return info[drops]
 }
 
-// Close ends the session, and a [Session.Next] that waits, and removes the table.
+// Close ends the session and a waiting [Session.Next], and removes the table.
 func (s *Session) Close() error {
 	s.closed.Do(func() {
 		if s.events.File != nil {
@@ -248,9 +254,9 @@ func (s *Session) Close() error {
 	return s.err
 }
 
-// Remove removes the table of a session that was killed, from a kernel without owner tables. It
-// reports no error if there is no such table; the table of a session that runs remains if the
-// kernel has owner tables.
+// Remove removes the table of a killed session, which remains on kernels without owner tables. It
+// returns nil if there is no such table. On kernels with owner tables it keeps the table of a
+// running session.
 func Remove(ns *netns.NS) error {
 	return ns.Do(func() error {
 		c, err := nftables.New()

@@ -65,13 +65,14 @@ func open(t *testing.T, ns *netns.NS, f trace.Filter) *trace.Session {
 	return s
 }
 
-// chains see all packets that leave, at the first place that nft allows and behind NAT.
+// chains contains chains that all outgoing packets traverse, at the lowest priority of nft and
+// after NAT.
 const chains = `table ip seen {
 	chain out { type filter hook output priority -310; counter; }
 	chain late { type filter hook output priority 10; counter; }
 }`
 
-// dial opens a connection to a port of lo on which nobody listens.
+// dial opens a connection to a port of lo without a listener.
 func dial(t *testing.T, ns *netns.NS, network string, port int) {
 	t.Helper()
 	err := ns.Do(func() error {
@@ -90,7 +91,7 @@ func dial(t *testing.T, ns *netns.NS, network string, port int) {
 	}
 }
 
-// until reads events until one is of a packet to the port, and returns all before it and it.
+// until reads events up to the first one of a packet to the port, and returns all of them.
 func until(t *testing.T, s *trace.Session, port uint16) []trace.Event {
 	t.Helper()
 	if err := s.SetDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -122,7 +123,7 @@ func add(t *testing.T, ns *netns.NS, text string) {
 	}
 }
 
-// refusal is what a program wrote; nil if that is nothing.
+// refusal returns the output of a program as an error, or nil if it is empty.
 func refusal(out []byte) error {
 	if len(out) == 0 {
 		return nil
@@ -142,7 +143,8 @@ func TestSessionSeesFirstPacketsFromTheFirstChainOn(t *testing.T) {
 			seen = append(seen, fmt.Sprintf("%s %s %d", e.Header.Protocol, e.Chain, e.Header.Destination.Port()))
 		}
 	}
-	// The reset that answers the segment is not traced, and the datagram from behind conntrack on.
+	// The reset that answers the segment is not traced. The datagram is traced from the priority
+	// after conntrack.
 	want := []string{"tcp out 1111", "tcp late 1111", "udp late 1112"}
 	if !slices.Equal(seen, want) {
 		t.Errorf("got %q, want %q", seen, want)
@@ -211,7 +213,7 @@ func TestKillLeavesNoTable(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = file.Close()
-		// After some sessions, at any moment of the next one.
+		// Kill the process at a random moment after several sessions.
 		for range rand.IntN(2) {
 			if n, _ := out.Read(make([]byte, 5)); n > 0 {
 				opened++

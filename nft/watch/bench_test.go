@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// BenchmarkChange is the processor time of a change, unheard and heard: what is heard costs the
-// kernel a message, and us to read it.
+// BenchmarkChange measures the processor time of a change without and with a watcher, which costs
+// the kernel a message and the watcher a read.
 func BenchmarkChange(b *testing.B) {
-	b.Run("unheard", func(b *testing.B) {
+	b.Run("unwatched", func(b *testing.B) {
 		c := change(b, netnstest.New(b), 0)
 		start := processorTime(b)
 		for b.Loop() {
@@ -21,25 +21,26 @@ func BenchmarkChange(b *testing.B) {
 		}
 		b.ReportMetric(float64(processorTime(b)-start)/float64(b.N), "cpu-ns/op")
 	})
-	b.Run("heard", func(b *testing.B) {
+	b.Run("watched", func(b *testing.B) {
 		agent, pod := netnstest.New(b), netnstest.New(b)
 		w := open(b, agent)
 		add(b, w, pod)
 		c := change(b, pod, 0)
 		next(b, w)
-		start, changes, heard := processorTime(b), 0, 0
+		start, changes, reported := processorTime(b), 0, 0
 		for b.Loop() {
 			c.commit(b)
-			// More would not fit into the buffer.
-			for changes++; changes-heard >= 1000; {
-				heard += next(b, w).Count
+			changes++
+			// Limit the queued messages to the capacity of the buffer.
+			for changes-reported >= 1000 {
+				reported += next(b, w).Count
 			}
 		}
 		b.ReportMetric(float64(processorTime(b)-start)/float64(b.N), "cpu-ns/op")
 	})
 }
 
-// BenchmarkAdd is what it costs to hear of one more namespace.
+// BenchmarkAdd measures Add for a namespace that already has an id.
 func BenchmarkAdd(b *testing.B) {
 	w, pod := open(b, netnstest.New(b)), netnstest.New(b)
 	for b.Loop() {
@@ -47,34 +48,34 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// BenchmarkFlood is how many events become of it when a pod changes its rules as fast as one
-// processor can.
+// BenchmarkFlood measures the number of events per second when a pod changes its rules at the
+// maximum rate.
 func BenchmarkFlood(b *testing.B) {
 	agent, pod := netnstest.New(b), netnstest.New(b)
 	w := open(b, agent)
 	add(b, w, pod)
 	c := change(b, pod, 0)
 	ctx, cancel := context.WithCancel(context.Background())
-	told := make(chan int)
+	count := make(chan int)
 	go func() {
 		n := 0
 		for {
 			if _, err := w.Next(ctx); err != nil {
-				told <- n
+				count <- n
 				return
 			}
 			n++
 		}
 	}()
-	began := time.Now()
+	start := time.Now()
 	for b.Loop() {
 		c.commit(b)
 	}
 	cancel()
-	b.ReportMetric(float64(<-told)/time.Since(began).Seconds(), "events/s")
+	b.ReportMetric(float64(<-count)/time.Since(start).Seconds(), "events/s")
 }
 
-// processorTime is what the process has used, in ns.
+// processorTime returns the processor time of the process in ns.
 func processorTime(t testing.TB) int64 {
 	t.Helper()
 	var u unix.Rusage

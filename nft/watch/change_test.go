@@ -9,15 +9,16 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A changer changes rules faster than a program can: each transaction turns a table off or on.
+// A changer changes rules at a high rate, without starting a program: each transaction toggles the
+// dormant flag of a table.
 type changer struct {
 	fd    int
-	off   byte
-	flags uint16 // of the message, beside the usual ones
+	off   byte   // the dormant flag
+	flags uint16 // additional flags of the message
 }
 
-// change returns a changer in a namespace. Its socket has the port id, or one of the kernel's
-// choice if that is 0.
+// change returns a changer in a namespace. Its socket has the port id, or an id chosen by the
+// kernel if port is 0.
 func change(t testing.TB, ns *netns.NS, port uint32) *changer {
 	t.Helper()
 	c := &changer{}
@@ -32,11 +33,11 @@ func change(t testing.TB, ns *netns.NS, port uint32) *changer {
 	if err := unix.Bind(c.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: port}); err != nil {
 		t.Fatal(err)
 	}
-	c.commit(t) // makes the table
+	c.commit(t) // creates the table
 	return c
 }
 
-// commit is one transaction.
+// commit sends one transaction.
 func (c *changer) commit(t testing.TB) {
 	t.Helper()
 	c.off ^= unix.NFT_TABLE_F_DORMANT
@@ -49,7 +50,7 @@ func (c *changer) commit(t testing.TB) {
 	}
 }
 
-// netfilter is a message of nfnetlink about what is in both families.
+// netfilter encodes an nfnetlink message of the family inet.
 func netfilter(kind, flags, resource uint16, attributes []byte) []byte {
 	m := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+4+len(attributes)))
 	m = binary.NativeEndian.AppendUint16(m, kind)

@@ -1,9 +1,9 @@
-// Package watch reports changes of rules and policy routes in many network namespaces, over two
-// sockets for all of them together.
+// Package watch reports changes of rules and policy routes in many network namespaces. It uses two
+// sockets in total.
 //
 // [Open] returns a [Watcher]. [Watcher.Add] adds a namespace, and [Watcher.Next] waits for an
-// [Event], which names a namespace in which something may have changed. The caller then reads
-// what is there, with nft.Read for instance.
+// [Event], which names a namespace whose rules or routes may have changed. The caller then reads
+// them, for example with nft.Read.
 //
 //	w, err := watch.Open()
 //	if err != nil {
@@ -23,9 +23,9 @@
 //
 // # Reported changes
 //
-//   - Each nftables transaction that changes anything, also of iptables-nft, is reported once: a
-//     filter in the kernel drops all of its messages but the last. Changes by iptables-legacy
-//     send no message.
+//   - Each nftables transaction with a change, including transactions of iptables-nft, is reported
+//     once: a filter in the kernel drops all of its messages except the last. The kernel sends no
+//     message for changes by iptables-legacy.
 //   - Changes of policy rules, of routes in tables other than main and local, removals of
 //     addresses from lo, and changes of the state of lo, which removes its routes without a
 //     message.
@@ -33,23 +33,25 @@
 // # Requirements
 //
 // Open needs CAP_NET_ADMIN and CAP_NET_BROADCAST in the user namespace that owns its network
-// namespace. Namespaces of other user namespaces are reported too. A watcher keeps no namespace
-// alive: it refers to them by ids, which end with their namespaces. The kernel reports only
-// namespaces that have an id in the namespace of the sockets; Add assigns one.
+// namespace. Namespaces owned by other user namespaces are reported too. A watcher does not keep
+// namespaces alive: it refers to them by namespace ids, which the kernel removes with the
+// namespaces. The kernel reports only namespaces that have an id in the namespace of the sockets;
+// Add assigns one.
 //
 // # Bounds
 //
-// A pod can change rules as fast as it likes. All changes of a namespace that happen before the
-// caller asks are one event. A socket is read at most once in 100 ms, and once in a second after
-// the kernel has dropped messages because the receive buffer was full; an event with Lost set
-// then stands for all namespaces. A buffer holds 2500 messages of 1.5 µs each (measured), so that
-// reading costs at most 4 % of a core. A reported transaction costs its sender 5 µs more.
+// A pod can change rules at an unlimited rate. All changes of a namespace between two calls of Next
+// are one event. A socket is read at most once in 100 ms, and at most once per second after the
+// kernel has dropped messages because the receive buffer was full. An event with Lost set then
+// represents all namespaces. A receive buffer holds 2500 messages, and reading a message takes
+// 1.5 µs (measured), so that reading costs at most 4 % of a core. A reported transaction costs its
+// sender 5 µs more.
 //
 // # Hostile pods
 //
-// When a sender asks for an echo, the kernel skips the sockets that have the port id of its
-// socket, and compares port ids across namespaces. A pod that knew the port id of a watcher could
-// change rules without a report, so the sockets here have random ones. Messages that processes
-// send to the multicast groups themselves are ignored. Process names in events are chosen by the
-// processes; process ids are the kernel's.
+// If a sender requests an echo, the kernel does not notify the sockets whose port id equals that
+// of the sender's socket, and it compares port ids across namespaces. A pod that knows the port id
+// of a watcher could change rules without a report. Therefore the sockets have random port ids. A
+// watcher ignores messages that processes send to the multicast groups. The process name in an
+// event is chosen by the process; the process id comes from the kernel.
 package watch

@@ -2,39 +2,39 @@ package watch
 
 import "github.com/sluice-mesh/sluice/nft/netns"
 
-// An Event says that something may have changed in a namespace. It stands for all that was heard
-// there since the one before.
+// An Event reports that rules or routes of a namespace may have changed. It represents all changes
+// since the previous event of the namespace.
 type Event struct {
-	// Lost says that messages were lost, so that whatever there is must be looked at: all
-	// namespaces, rules and routes. The other fields are empty then.
+	// Lost reports that messages were lost: the rules and routes of every namespace may have
+	// changed. The other fields are empty then.
 	Lost bool
 	// NS is the namespace.
 	NS netns.ID
-	// Rules says that the nftables rules have changed, Routes that policy routes or what they need
-	// may have.
+	// Rules reports that the nftables rules have changed. Routes reports that policy routes, or the
+	// addresses and the link state that they depend on, may have changed.
 	Rules, Routes bool
-	// Count is how many changes the event stands for.
+	// Count is the number of changes that the event represents.
 	Count int
-	// Generation is the number of the ruleset after the last change of rules; it wraps around.
-	// Rules that were read at this generation have no news in them: so is told apart what the
-	// hearer has done itself.
+	// Generation is the generation id of the ruleset after the last change of rules. It wraps
+	// around. Rules that were read at this generation already contain the change: a caller
+	// can use it to ignore its own changes.
 	Generation uint32
-	// PID is the thread that made the last change of rules, as the initial PID namespace numbers
-	// it, and Process its name, which it may have given itself. Both are empty if the kernel does
-	// not say, as before Linux 4.12.
+	// PID is the id of the thread that made the last change of rules, in the initial PID
+	// namespace, and Process is its name, which the process itself may have set. Both are empty if
+	// the kernel does not report them (before Linux 4.12).
 	PID     uint32
 	Process string
 }
 
-// pending is what was heard and not told yet.
+// pending holds the events that Next has not yet returned.
 type pending struct {
 	lost   bool
 	events map[netns.ID]*Event
 	order  []netns.ID
 }
 
-// of returns the event of a namespace that is not told yet.
-func (p *pending) of(ns netns.ID) *Event {
+// add returns the pending event of a namespace with its count incremented.
+func (p *pending) add(ns netns.ID) *Event {
 	e := p.events[ns]
 	if e == nil {
 		if p.events == nil {
@@ -48,8 +48,9 @@ func (p *pending) of(ns netns.ID) *Event {
 	return e
 }
 
-// take removes what is to be told next. After a loss that is all.
-func (p *pending) take() (Event, bool) {
+// pop removes and returns the oldest event. After a loss it removes all events and returns an event
+// with Lost set.
+func (p *pending) pop() (Event, bool) {
 	if p.lost {
 		*p = pending{}
 		return Event{Lost: true}, true
@@ -60,7 +61,7 @@ func (p *pending) take() (Event, bool) {
 	e := *p.events[p.order[0]]
 	delete(p.events, p.order[0])
 	if p.order = p.order[1:]; len(p.order) == 0 {
-		*p = pending{} // a burst shall not keep its memory
+		*p = pending{} // release the memory of a burst
 	}
 	return e, true
 }

@@ -12,24 +12,25 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// Known is how many namespaces the watcher hears of.
-func (w *Watcher) Known() int {
+// namespaceCount returns the number of namespaces of the watcher.
+func (w *Watcher) namespaceCount() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.known)
+	return len(w.namespaces)
 }
 
-// WaitKnown waits until the watcher hears of so many namespaces.
-func WaitKnown(t testing.TB, w *Watcher, n int) {
+// WaitNamespaceCount waits until the watcher has n namespaces.
+func WaitNamespaceCount(t testing.TB, w *Watcher, n int) {
 	t.Helper()
-	for start := time.Now(); w.Known() != n; runtime.Gosched() {
-		if time.Since(start) > time.Minute { // the kernel ends namespaces one after another, those of other tests too
-			t.Fatalf("it hears of %d namespaces, want %d", w.Known(), n)
+	for start := time.Now(); w.namespaceCount() != n; runtime.Gosched() {
+		// The kernel destroys namespaces one after another, including those of other tests.
+		if time.Since(start) > time.Minute {
+			t.Fatalf("the watcher has %d namespaces, want %d", w.namespaceCount(), n)
 		}
 	}
 }
 
-// Ports are the port ids of the watcher's sockets.
+// Ports returns the port ids of the watcher's sockets.
 func Ports(t testing.TB, w *Watcher) (ports []uint32) {
 	t.Helper()
 	for _, s := range w.sockets {
@@ -45,9 +46,9 @@ func Ports(t testing.TB, w *Watcher) (ports []uint32) {
 	return ports
 }
 
-// Asker is the port id of the socket by which the watcher asks for ids, which it has after the
-// first question, and the number of the last question.
-func Asker(t testing.TB, w *Watcher) (port, question uint32) {
+// IDClient returns the port id of the socket of the watcher's idClient, which the kernel assigns
+// with the first request, and the sequence number of the last request.
+func IDClient(t testing.TB, w *Watcher) (port, sequence uint32) {
 	t.Helper()
 	a, err := unix.Getsockname(w.ids.fd)
 	if err != nil {
@@ -56,33 +57,35 @@ func Asker(t testing.TB, w *Watcher) (port, question uint32) {
 	return a.(*unix.SockaddrNetlink).Pid, w.ids.sequence
 }
 
-// AskerFD is the descriptor of that socket.
-func AskerFD(w *Watcher) int { return w.ids.fd }
+// IDClientFD returns the descriptor of the socket of the watcher's idClient.
+func IDClientFD(w *Watcher) int { return w.ids.fd }
 
-// GiveUp asks for the id of a namespace, and does not read the answer.
-func GiveUp(t testing.TB, w *Watcher, ns *netns.NS) {
+// AbandonRequest requests the id of a namespace, and does not read the answer.
+func AbandonRequest(t testing.TB, w *Watcher, ns *netns.NS) {
 	t.Helper()
-	request := w.ids.request(unix.RTM_GETNSID, 0, []attribute{{unix.NETNSA_FD, uint32(ns.FD())}})
+	request := w.ids.encodeRequest(unix.RTM_GETNSID, 0, []attribute{{unix.NETNSA_FD, uint32(ns.FD())}})
 	if err := nlmsg.Send(w.ids.fd, request); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// ForgetAll makes the watcher hear that all ids have ended.
-func ForgetAll(w *Watcher) {
+// RemoveAll makes the watcher process the removal of all ids.
+func RemoveAll(w *Watcher) {
 	w.mu.Lock()
-	known := maps.Clone(w.known)
+	namespaces := maps.Clone(w.namespaces)
 	w.mu.Unlock()
-	for id := range known {
-		w.forget(id)
+	for id := range namespaces {
+		w.remove(id)
 	}
 }
 
-// Shrink leaves room for few messages.
-func Shrink(t testing.TB, w *Watcher) {
+// ShrinkBuffers reduces the receive buffers to a few messages.
+func ShrinkBuffers(t testing.TB, w *Watcher) {
 	t.Helper()
 	for _, s := range w.sockets {
-		err := s.Control(func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 16<<10) })
+		err := s.Control(func(fd int) error {
+			return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 16<<10)
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

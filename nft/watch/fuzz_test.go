@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 )
 
-// FuzzMessage reads messages that no kernel sends.
+// FuzzMessage decodes arbitrary messages.
 func FuzzMessage(f *testing.F) {
 	f.Add([]byte{
 		44, 0, 0, 0, 15, 10, 0, 0, 1, 0, 0, 0, 56, 17, 0, 0, 0, 0, 0, 2, 8, 0, 1, 0, 0, 0, 0, 2, 8, 0, 2, 0, 0, 0, 17, 56, 8, 0, 3, 0,
@@ -24,7 +24,7 @@ func FuzzMessage(f *testing.F) {
 			t.Errorf("%+v", e)
 		}
 		if id, ok := nsid(m.Body); !ok && id != 0 {
-			t.Errorf("id %d although there is none", id)
+			t.Errorf("id %d of a message without id", id)
 		}
 		origin(control)
 	})

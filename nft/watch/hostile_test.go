@@ -18,43 +18,43 @@ import (
 	"github.com/sluice-mesh/sluice/nft/watch"
 )
 
-// The kernel keeps a message from sockets that have the port id of the one that made the change and
-// wants an echo.
-func TestAPodCannotGuessAPortThatMakesItUnheard(t *testing.T) {
+// If a transaction requests an echo, the kernel does not notify sockets with the port id of the
+// sender.
+func TestAPodCannotGuessAPortThatSuppressesReports(t *testing.T) {
 	agent, pod := netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, pod)
-	known := watch.Ports(t, w)
+	ports := watch.Ports(t, w)
 	for _, row := range []struct {
-		name  string
-		port  uint32
-		heard bool
+		name     string
+		port     uint32
+		reported bool
 	}{
-		{"the port that the kernel gives to the first socket of a process", uint32(os.Getpid()), true},
-		{"the port of the watcher, if it were known", known[0], false},
+		{"the port that the kernel assigns to the first socket of a process", uint32(os.Getpid()), true},
+		{"the port of the watcher", ports[0], false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := change(t, pod, row.port)
 			if e := next(t, w); !e.Rules {
-				t.Errorf("heard %+v", e)
+				t.Errorf("got %+v", e)
 			}
 			c.flags = unix.NLM_F_ECHO
 			c.commit(t)
-			if !row.heard {
-				nothing(t, w)
+			if !row.reported {
+				wantNothing(t, w)
 				return
 			}
 			if e := next(t, w); !e.Rules {
-				t.Errorf("heard %+v", e)
+				t.Errorf("got %+v", e)
 			}
 		})
 	}
-	if other := watch.Ports(t, open(t, agent)); known[0] == other[0] || known[0] == known[1] {
-		t.Errorf("the ports are %v and %v", known, other)
+	if other := watch.Ports(t, open(t, agent)); ports[0] == other[0] || ports[0] == ports[1] {
+		t.Errorf("the ports are %v and %v", ports, other)
 	}
 }
 
-func TestMessagesOfProcessesAreNotHeard(t *testing.T) {
+func TestMessagesOfProcessesAreIgnored(t *testing.T) {
 	agent, pod := netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, pod)
@@ -71,26 +71,26 @@ func TestMessagesOfProcessesAreNotHeard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nothing(t, w)
+	wantNothing(t, w)
 }
 
-// A process of the agent's namespace may answer in the kernel's place, and before it.
-func TestAnswersOfProcessesDoNotCount(t *testing.T) {
+// A process in the agent's namespace may send a forged answer before the kernel's.
+func TestAnswersOfProcessesAreIgnored(t *testing.T) {
 	agent, first, pod := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, first)
-	port, question := watch.Asker(t, w)
+	port, sequence := watch.IDClient(t, w)
 	err := agent.Do(func() error {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		const id = 0 // that of the first one
+		const id = 0 // the id of the first namespace
 		answer := make([]byte, 28)
 		binary.NativeEndian.PutUint32(answer, 28)
 		binary.NativeEndian.PutUint16(answer[4:], unix.RTM_NEWNSID)
-		binary.NativeEndian.PutUint32(answer[8:], question+1)
+		binary.NativeEndian.PutUint32(answer[8:], sequence+1)
 		binary.NativeEndian.PutUint16(answer[20:], 8)
 		binary.NativeEndian.PutUint16(answer[22:], unix.NETNSA_NSID)
 		binary.NativeEndian.PutUint32(answer[24:], id)
@@ -100,28 +100,27 @@ func TestAnswersOfProcessesDoNotCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	add(t, w, pod)
-	wantHeard(t, w, first, pod)
+	wantReported(t, w, first, pod)
 }
 
-// An answer that was given up may come before that to the next question.
-func TestTheAnswerToAnotherQuestionDoesNotCount(t *testing.T) {
+// The answer to an abandoned request may precede the answer to the next request.
+func TestTheAnswerToAnEarlierRequestIsIgnored(t *testing.T) {
 	agent, first, pod := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, first)
-	watch.GiveUp(t, w, first)
+	watch.AbandonRequest(t, w, first)
 	add(t, w, pod)
-	wantHeard(t, w, first, pod)
+	wantReported(t, w, first, pod)
 }
 
-// Who adds a pod while the watcher is closed must not ask, and read from, what has the number of
-// its descriptor by then.
-func TestAClosedWatcherAsksNobody(t *testing.T) {
+// Add must not use the number of the closed descriptor, which may refer to another file by then.
+func TestAClosedWatcherSendsNoRequest(t *testing.T) {
 	agent, pod := netnstest.New(t), netnstest.New(t)
 	var w *watch.Watcher
 	if err := agent.Do(func() (err error) { w, err = watch.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
-	number := watch.AskerFD(w)
+	number := watch.IDClientFD(w)
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -146,45 +145,45 @@ func TestAClosedWatcherAsksNobody(t *testing.T) {
 	}
 	var buf [64]byte
 	if n, _, err := unix.Recvfrom(pair[1], buf[:], 0); !errors.Is(err, unix.EAGAIN) {
-		t.Errorf("another's peer was sent %x, %v", buf[:max(n, 0)], err)
+		t.Errorf("the socket that reuses the number has sent %x, %v", buf[:max(n, 0)], err)
 	}
 }
 
-// wantHeard wants that each namespace is heard as itself.
-func wantHeard(t *testing.T, w *watch.Watcher, namespaces ...*netns.NS) {
+// wantReported checks that a change in each namespace is reported with the right namespace.
+func wantReported(t *testing.T, w *watch.Watcher, namespaces ...*netns.NS) {
 	t.Helper()
 	for _, ns := range namespaces {
 		nft(t, ns, "add table inet x")
 		if e := next(t, w); e.NS != ns.ID() {
-			t.Errorf("heard %+v, want a change in %s", e, ns)
+			t.Errorf("got %+v, want a change in %s", e, ns)
 		}
 	}
 }
 
-// What does not fit into the buffer is lost. That is told once, after which everything is heard
-// again.
-func TestALossIsTold(t *testing.T) {
+// Messages that exceed the buffer are lost. The loss is reported once, and later changes are
+// reported again.
+func TestALossIsReported(t *testing.T) {
 	agent, pod, quiet := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, pod, quiet)
-	watch.Shrink(t, w)
+	watch.ShrinkBuffers(t, w)
 	c := change(t, pod, 0)
 	if e := next(t, w); e.NS != pod.ID() {
-		t.Errorf("heard %+v", e)
+		t.Errorf("got %+v", e)
 	}
 	for range 1000 {
 		c.commit(t)
 	}
 	losses := 0
-	for told := 0; losses == 0; told++ {
+	for count := 0; losses == 0; count++ {
 		switch e := next(t, w); {
 		case e == watch.Event{Lost: true}:
 			losses++
-		case e.NS != pod.ID() || told > 10:
-			t.Fatalf("heard %+v after %d others", e, told)
+		case e.NS != pod.ID() || count > 10:
+			t.Fatalf("got %+v after %d other events", e, count)
 		}
 	}
-	// What came between two readings may be a loss of its own, which takes this change with it.
+	// Messages between two reads may overflow the buffer again, so that this change is lost too.
 	for ; losses < 4; losses++ {
 		nft(t, quiet, fmt.Sprint("add table inet x", losses))
 		e := next(t, w)
@@ -195,18 +194,18 @@ func TestALossIsTold(t *testing.T) {
 			return
 		}
 	}
-	t.Error("nothing is heard of what is quiet")
+	t.Error("no event of the quiet namespace")
 }
 
-// The end of an id is told late; by then the next namespace may have it.
-func TestTheLateEndOfAnIDForgetsNobodyElse(t *testing.T) {
+// The message about a removed id may arrive when the next namespace already has the id.
+func TestTheLateEndOfAnIDKeepsItsNextNamespace(t *testing.T) {
 	agent, pod := netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, pod)
-	watch.ForgetAll(w)
+	watch.RemoveAll(w)
 	nft(t, pod, "add table inet x")
 	if e := next(t, w); e.NS != pod.ID() {
-		t.Errorf("heard %+v", e)
+		t.Errorf("got %+v", e)
 	}
 }
 
@@ -214,7 +213,7 @@ func TestMissingCapabilitiesAreNamed(t *testing.T) {
 	agent := netnstest.New(t)
 	for name, bit := range map[string]uint32{"CAP_NET_BROADCAST": 1 << unix.CAP_NET_BROADCAST, "CAP_NET_ADMIN": 1 << unix.CAP_NET_ADMIN} {
 		t.Run(name, func(t *testing.T) {
-			// Do throws the thread away that has lost capabilities.
+			// Do terminates the thread, which cannot restore its namespace without capabilities.
 			err := agent.Do(func() error {
 				hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 				var data [2]unix.CapUserData

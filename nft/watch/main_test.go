@@ -46,7 +46,7 @@ func add(t testing.TB, w *watch.Watcher, namespaces ...*netns.NS) {
 	}
 }
 
-// next returns what is heard next.
+// next returns the next event.
 func next(t testing.TB, w *watch.Watcher) watch.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -58,9 +58,9 @@ func next(t testing.TB, w *watch.Watcher) watch.Event {
 	return e
 }
 
-// nothing makes sure that nothing was heard before what is done now: changes in a namespace of
-// their own, heard by each socket.
-func nothing(t testing.TB, w *watch.Watcher) {
+// wantNothing checks that no event is pending: it makes a change for each socket in a new
+// namespace, and fails if an event of another namespace precedes theirs.
+func wantNothing(t testing.TB, w *watch.Watcher) {
 	t.Helper()
 	marker := netnstest.New(t)
 	add(t, w, marker)
@@ -69,19 +69,19 @@ func nothing(t testing.TB, w *watch.Watcher) {
 	for rules, routes := false, false; !rules || !routes; {
 		e := next(t, w)
 		if e.NS != marker.ID() {
-			t.Fatalf("heard %+v, want nothing but the marker in %s", e, marker)
+			t.Fatalf("got %+v, want only events of the marker namespace %s", e, marker)
 		}
 		rules, routes = rules || e.Rules, routes || e.Routes
 	}
 }
 
-// nft changes rules, by one transaction.
+// nft changes rules in one transaction.
 func nft(t testing.TB, ns *netns.NS, text string) {
 	t.Helper()
 	run(t, ns, text, netnstest.RequireBinary(t, "nft"), "-f", "-")
 }
 
-// ip runs the program for each command.
+// ip runs the program ip for each command.
 func ip(t testing.TB, ns *netns.NS, commands ...string) {
 	t.Helper()
 	for _, c := range commands {

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// pause is between two looks at a socket. It bounds the work, and delays only what comes soon
-	// after something else.
-	pause = 100 * time.Millisecond
-	// longPause is after a loss, since that makes the hearer look at everything.
-	longPause = time.Second
+	// readInterval is the minimum time between two reads of a socket. It bounds the work. The first
+	// message after a quiet interval is not delayed.
+	readInterval = 100 * time.Millisecond
+	// lossInterval applies after a loss, because the caller then checks all namespaces.
+	lossInterval = time.Second
 )
 
-// read hears what comes in at a socket until that is closed.
+// read receives messages from a socket until it is closed.
 func (w *Watcher) read(s socket.Socket) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -27,9 +27,9 @@ func (w *Watcher) read(s socket.Socket) error {
 	for {
 		var lost bool
 		err := s.WhenReadable(func(fd int) error {
-			some, overflow, err := w.drain(fd, buf)
+			received, overflow, err := w.drain(fd, buf)
 			lost = lost || overflow
-			if some && errors.Is(err, unix.EAGAIN) {
+			if received && errors.Is(err, unix.EAGAIN) {
 				return nil
 			}
 			return err
@@ -37,17 +37,17 @@ func (w *Watcher) read(s socket.Socket) error {
 		if err != nil {
 			return err
 		}
-		// Not before all is read that had arrived: the kernel drops what comes until then, and does
-		// not say so again.
+		// Report the loss only now: until the socket is drained the kernel drops further messages
+		// without reporting it again.
 		if lost {
-			w.lose()
+			w.setLost()
 		}
-		w.call()
-		rest := pause
+		w.notify()
+		interval := readInterval
 		if lost {
-			rest = longPause
+			interval = lossInterval
 		}
-		timer.Reset(rest)
+		timer.Reset(interval)
 		select {
 		case <-timer.C:
 		case <-w.closed:
@@ -56,47 +56,47 @@ func (w *Watcher) read(s socket.Socket) error {
 	}
 }
 
-// drain hears all that has arrived; the error is EAGAIN when that is done. It reports whether there
-// was anything, and whether something is lost. There is an end: once the buffer was full the kernel
-// adds nothing until it is empty.
-func (w *Watcher) drain(fd int, buf []byte) (some, lost bool, err error) {
+// drain receives all queued messages. The error is EAGAIN when the queue is empty. drain reports
+// whether there was a message or a loss, and whether messages were lost. It terminates under load:
+// after an overflow the kernel queues no message until the queue is empty.
+func (w *Watcher) drain(fd int, buf []byte) (received, lost bool, err error) {
 	var control [64]byte
 	for {
 		n, c, _, from, err := unix.Recvmsg(fd, buf, control[:], unix.MSG_DONTWAIT)
 		switch {
 		case errors.Is(err, unix.ENOBUFS):
-			some, lost = true, true
+			received, lost = true, true
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
-			return some, lost, err
+			return received, lost, err
 		default:
-			some = true
-			// Not from the kernel: another process may send to the groups too.
+			received = true
+			// Only from the kernel: processes may send to the groups too.
 			if sender, ok := from.(*unix.SockaddrNetlink); ok && sender.Pid == 0 {
 				if m, _, err := nlmsg.Next(buf[:n]); err == nil {
-					w.hear(origin(control[:c]), m)
+					w.handle(origin(control[:c]), m)
 				}
 			}
 		}
 	}
 }
 
-// hear notes what a message says.
-func (w *Watcher) hear(from int32, m nlmsg.Message) {
+// handle processes a message from the namespace with an id.
+func (w *Watcher) handle(from int32, m nlmsg.Message) {
 	if m.Type == unix.RTM_DELNSID {
-		// An id is the business of the namespace where it counts.
-		if id, ok := nsid(m.Body); ok && from == nowhere {
-			w.forget(id)
+		// Other namespaces have ids of their own.
+		if id, ok := nsid(m.Body); ok && from == ownID {
+			w.remove(id)
 		}
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ns, ok := w.known[from]
+	ns, ok := w.namespaces[from]
 	if !ok {
 		return
 	}
-	e := w.pending.of(ns)
+	e := w.pending.add(ns)
 	if m.Type == newGeneration {
 		e.Rules = true
 		e.readGeneration(m.Body)
@@ -105,8 +105,8 @@ func (w *Watcher) hear(from int32, m nlmsg.Message) {
 	}
 }
 
-// lose notes that messages are lost.
-func (w *Watcher) lose() {
+// setLost records that messages were lost.
+func (w *Watcher) setLost() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pending.lost = true

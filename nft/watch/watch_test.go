@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/watch"
 )
 
-func TestARuleChangeIsHeardOnceWithWhoMadeIt(t *testing.T) {
+func TestARuleChangeIsReportedOnceWithItsThread(t *testing.T) {
 	agent, pod, userns := netnstest.New(t), netnstest.New(t), netnstest.NewInUserNS(t)
 	w := open(t, agent)
 	add(t, w, pod, userns, agent)
@@ -23,7 +23,7 @@ func TestARuleChangeIsHeardOnceWithWhoMadeIt(t *testing.T) {
 			nft(t, ns, "add table inet x; add chain inet x y; add rule inet x y accept; add rule inet x y drop")
 			e := next(t, w)
 			if e.PID == 0 || e.Generation <= last {
-				t.Errorf("%s: no thread, or no new generation: %+v", ns, e)
+				t.Errorf("%s: missing thread or old generation: %+v", ns, e)
 			}
 			if e.Generation != generation(t, ns) {
 				t.Errorf("%s: generation %d, want %d", ns, e.Generation, generation(t, ns))
@@ -31,14 +31,14 @@ func TestARuleChangeIsHeardOnceWithWhoMadeIt(t *testing.T) {
 			last = e.Generation
 			e.PID, e.Generation = 0, 0
 			if want := (watch.Event{NS: ns.ID(), Rules: true, Count: 1, Process: "nft"}); e != want {
-				t.Errorf("%s: heard %+v, want %+v", ns, e, want)
+				t.Errorf("%s: got %+v, want %+v", ns, e, want)
 			}
 		}
 	}
-	nothing(t, w)
+	wantNothing(t, w)
 }
 
-// generation is the ruleset's number as another library reads it.
+// generation returns the generation id of the ruleset, read with google/nftables.
 func generation(t *testing.T, ns *netns.NS) uint32 {
 	t.Helper()
 	c, err := nftables.New(nftables.WithNetNSFd(ns.FD()))
@@ -61,18 +61,18 @@ func TestNoNamespaceIsTheCallersOwn(t *testing.T) {
 		}
 		nft(t, ns, "add table inet x")
 		if e := next(t, w); e.NS != ns.ID() {
-			t.Errorf("heard %+v, want a change in %s", e, ns)
+			t.Errorf("got %+v, want a change in %s", e, ns)
 		}
 	}
 }
 
-func TestNamespacesThatWereNotAddedAreNotHeard(t *testing.T) {
+func TestNamespacesThatWereNotAddedAreNotReported(t *testing.T) {
 	agent, pod, other := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, pod)
 	nft(t, other, "add table inet x")
 	nft(t, agent, "add table inet x")
-	nothing(t, w)
+	wantNothing(t, w)
 }
 
 func TestABurstIsOneEvent(t *testing.T) {
@@ -101,10 +101,10 @@ func TestRouteChanges(t *testing.T) {
 	w := open(t, agent)
 	add(t, w, pod)
 	for _, row := range []struct {
-		name    string
-		before  []string
-		command string
-		heard   bool
+		name     string
+		before   []string
+		command  string
+		reported bool
 	}{
 		{"a policy rule is added", nil, "rule add fwmark 1337 lookup 133 priority 133", true},
 		{"a policy rule is removed", nil, "rule del fwmark 1337 lookup 133 priority 133", true},
@@ -129,18 +129,18 @@ func TestRouteChanges(t *testing.T) {
 				ip(t, pod, row.before...)
 			}
 			ip(t, pod, row.command)
-			if !row.heard {
-				nothing(t, w)
+			if !row.reported {
+				wantNothing(t, w)
 				return
 			}
 			if e := next(t, w); e.NS != pod.ID() || !e.Routes || e.Rules {
-				t.Errorf("heard %+v", e)
+				t.Errorf("got %+v", e)
 			}
 		})
 	}
 }
 
-func TestAnAddedNamespaceIsNotKept(t *testing.T) {
+func TestAnAddedNamespaceIsNotKeptAlive(t *testing.T) {
 	agent := netnstest.New(t)
 	w := open(t, agent)
 	marker := netnstest.New(t)
@@ -152,18 +152,18 @@ func TestAnAddedNamespaceIsNotKept(t *testing.T) {
 	add(t, w, pod)
 	nft(t, pod, "add table inet x")
 	if e := next(t, w); e.NS != pod.ID() {
-		t.Errorf("heard %+v", e)
+		t.Errorf("got %+v", e)
 	}
 	if err := pod.Close(); err != nil {
 		t.Fatal(err)
 	}
-	watch.WaitKnown(t, w, 1)
+	watch.WaitNamespaceCount(t, w, 1)
 	// The next namespace gets the id of the one that ended.
 	again := netnstest.New(t)
 	add(t, w, again)
 	nft(t, again, "add table inet x")
 	if e := next(t, w); e.NS != again.ID() {
-		t.Errorf("heard %+v, want a change in %s", e, again)
+		t.Errorf("got %+v, want a change in %s", e, again)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestNextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := w.Next(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v, want that the context has ended", err)
+		t.Errorf("%v, want %v", err, context.Canceled)
 	}
 	var other *watch.Watcher
 	if err := agent.Do(func() (err error) { other, err = watch.Open(); return err }); err != nil {
@@ -188,7 +188,7 @@ func TestNextEnds(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-ended; !errors.Is(err, os.ErrClosed) {
-		t.Errorf("%v, want that it is closed", err)
+		t.Errorf("%v, want %v", err, os.ErrClosed)
 	}
 }
 

@@ -13,29 +13,33 @@ import (
 	"github.com/sluice-mesh/sluice/nft/socket"
 )
 
-// A Watcher hears of changes in all namespaces that were added to it. Its methods are safe for
-// concurrent use, [Watcher.Next] by one goroutine at a time.
+// A Watcher reports changes in the namespaces that were added to it. Its methods are safe for
+// concurrent use, except that [Watcher.Next] must be called by one goroutine at a time.
 type Watcher struct {
-	ids     *ids
+	ids     *idClient
 	sockets []socket.Socket
 	readers sync.WaitGroup
 	closed  chan struct{}
-	own     netns.ID      // where it listens
-	wake    chan struct{} // has room for one
+	own     netns.ID      // the namespace of the sockets
+	wake    chan struct{} // capacity 1
 
-	mu sync.Mutex
-	// known are the namespaces by their ids. Which ids are in use is changed only while this is
-	// locked.
-	known   map[int32]netns.ID
-	pending pending
-	failed  error
+	mu sync.Mutex // also held while ids is used
+	// namespaces maps namespace ids to the added namespaces.
+	namespaces map[int32]netns.ID
+	pending    pending
+	err        error // of the readers
 }
 
-// Open begins to listen, in the network namespace of the calling thread. The error names the
-// capability that is missing, if one is, and [unix.EPERM] is in it then. [unix.EPROTONOSUPPORT] is
-// in it if the kernel has no nf_tables at all.
+// Open starts to listen in the network namespace of the calling thread. If a capability is missing,
+// the error names it and wraps [unix.EPERM]. If the kernel has no nf_tables, the error wraps
+// [unix.EPROTONOSUPPORT].
 func Open() (*Watcher, error) {
-	w := &Watcher{own: (*netns.NS)(nil).ID(), closed: make(chan struct{}), wake: make(chan struct{}, 1), known: map[int32]netns.ID{}}
+	w := &Watcher{
+		own:        (*netns.NS)(nil).ID(),
+		closed:     make(chan struct{}),
+		wake:       make(chan struct{}, 1),
+		namespaces: map[int32]netns.ID{},
+	}
 	if err := w.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("listen for changes of rules: %w", err), w.Close())
 	}
@@ -43,7 +47,7 @@ func Open() (*Watcher, error) {
 }
 
 func (w *Watcher) open() (err error) {
-	if w.ids, err = openIDs(); err != nil {
+	if w.ids, err = openIDClient(); err != nil {
 		return err
 	}
 	rules, err := listen(unix.NETLINK_NETFILTER, rulesFilter(), unix.NFNLGRP_NFTABLES)
@@ -51,8 +55,9 @@ func (w *Watcher) open() (err error) {
 		return err
 	}
 	w.sockets = append(w.sockets, rules)
-	routes, err := listen(unix.NETLINK_ROUTE, routesFilter(), unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_ROUTE,
-		unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_LINK, unix.RTNLGRP_NSID)
+	routes, err := listen(unix.NETLINK_ROUTE, routesFilter(),
+		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+		unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_LINK, unix.RTNLGRP_NSID)
 	if err != nil {
 		return err
 	}
@@ -63,7 +68,7 @@ func (w *Watcher) open() (err error) {
 	return nil
 }
 
-// Close ends listening, and a [Watcher.Next] that waits. It is called once.
+// Close stops listening and ends a waiting [Watcher.Next]. It must be called once.
 func (w *Watcher) Close() error {
 	close(w.closed)
 	var err error
@@ -71,7 +76,7 @@ func (w *Watcher) Close() error {
 		err = errors.Join(err, s.Close())
 	}
 	w.readers.Wait()
-	w.mu.Lock() // or an Add that is under way would ask whatever has the descriptor's number next
+	w.mu.Lock() // a concurrent Add must not use the descriptor's number after it is closed
 	defer w.mu.Unlock()
 	if w.ids != nil {
 		w.ids.close()
@@ -79,79 +84,79 @@ func (w *Watcher) Close() error {
 	return err
 }
 
-// Add makes the watcher hear of a namespace from now on: look at it after this, and no change is
-// missed. To add one again does nothing. A namespace needs not be taken out: when it ends the
-// watcher forgets it, and does not keep it from ending. A nil ns is the one of the calling thread.
-// The error has [os.ErrClosed] in it after [Watcher.Close].
+// Add adds a namespace: the watcher reports every change after Add returns. Adding a namespace
+// again does nothing. The watcher removes a namespace when it is destroyed, and does not keep it
+// alive. A nil ns is the namespace of the calling thread. After [Watcher.Close] the error wraps
+// [os.ErrClosed].
 func (w *Watcher) Add(ns *netns.NS) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if id := ns.ID(); id == w.own {
-		w.known[nowhere] = id
+		w.namespaces[ownID] = id
 		return nil
 	}
-	id, err := w.ids.of(ns)
+	id, err := w.ids.ensure(ns)
 	if err != nil {
-		return fmt.Errorf("network namespace %s: give it an id, to hear of it: %w", ns, err)
+		return fmt.Errorf("network namespace %s: assign a namespace id: %w", ns, err)
 	}
-	w.known[id] = ns.ID()
+	w.namespaces[id] = ns.ID()
 	return nil
 }
 
-// Next waits until something was heard, and returns it. The error is the context's, [os.ErrClosed]
-// after [Watcher.Close], or what keeps the watcher from ever hearing anything again; then it is to
-// be closed.
+// Next waits for an event and returns it. It returns the context's error when the context ends, and
+// an error that wraps [os.ErrClosed] after [Watcher.Close]. Every other error is permanent: the
+// caller must close the watcher.
 func (w *Watcher) Next(ctx context.Context) (Event, error) {
 	for {
-		if e, ok, err := w.take(); ok || err != nil {
+		if e, ok, err := w.pop(); ok || err != nil {
 			return e, err
 		}
 		select {
 		case <-w.wake:
 		case <-w.closed:
-			return Event{}, fmt.Errorf("hear of changes of rules: %w", os.ErrClosed)
+			return Event{}, fmt.Errorf("watch for changes of rules: %w", os.ErrClosed)
 		case <-ctx.Done():
 			return Event{}, ctx.Err()
 		}
 	}
 }
 
-func (w *Watcher) take() (Event, bool, error) {
+func (w *Watcher) pop() (Event, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e, ok := w.pending.take()
-	if !ok && w.failed != nil {
-		return e, false, w.failed
+	e, ok := w.pending.pop()
+	if !ok && w.err != nil {
+		return e, false, w.err
 	}
 	return e, ok, nil
 }
 
-// fail ends a reader.
+// fail records the error that ended a reader.
 func (w *Watcher) fail(err error) {
 	select {
 	case <-w.closed:
-		err = os.ErrClosed // whose sockets are closed, in other words
+		err = os.ErrClosed // the reader's error reports that Close has closed the socket
 	default:
 	}
 	w.mu.Lock()
-	w.failed = errors.Join(w.failed, fmt.Errorf("hear of changes of rules: %w", err))
+	w.err = errors.Join(w.err, fmt.Errorf("watch for changes of rules: %w", err))
 	w.mu.Unlock()
-	w.call()
+	w.notify()
 }
 
-// call wakes who waits in Next.
-func (w *Watcher) call() {
+// notify wakes a waiting Next.
+func (w *Watcher) notify() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
 	}
 }
 
-// forget forgets the namespace that had an id, unless another one has it by now.
-func (w *Watcher) forget(id int32) {
+// remove removes the namespace with an id, unless another namespace has received the id.
+func (w *Watcher) remove(id int32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, ok := w.known[id]; ok && !w.ids.inUse(id) {
-		delete(w.known, id)
+	if _, ok := w.namespaces[id]; ok && !w.ids.inUse(id) {
+		delete(w.namespaces, id)
 	}
 }

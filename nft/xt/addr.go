@@ -21,15 +21,15 @@ const (
 	addrRangeSize = 4*addrSize + 4 // struct xt_iprange_mtinfo
 )
 
-// addrAt reads an address of the family, which must not be Inet.
-func addrAt(family rules.Family, b []byte) netip.Addr {
+// decodeAddr decodes an address of the family, which must not be Inet.
+func decodeAddr(family rules.Family, b []byte) netip.Addr {
 	if family == rules.IPv4 {
 		return netip.AddrFrom4([4]byte(b))
 	}
 	return netip.AddrFrom16([16]byte(b))
 }
 
-// decodeAddrRanges reads struct xt_iprange_mtinfo.
+// decodeAddrRanges decodes struct xt_iprange_mtinfo.
 func decodeAddrRanges(family rules.Family, info []byte) ([]rules.Match, bool) {
 	if len(info) < addrRangeSize || family == rules.Inet {
 		return nil, false
@@ -41,7 +41,7 @@ func decodeAddrRanges(family rules.Family, info []byte) ([]rules.Match, bool) {
 			continue
 		}
 		bounds := info[2*side*addrSize:]
-		r := netipx.IPRangeFrom(addrAt(family, bounds), addrAt(family, bounds[addrSize:]))
+		r := netipx.IPRangeFrom(decodeAddr(family, bounds), decodeAddr(family, bounds[addrSize:]))
 		if !r.IsValid() {
 			return nil, false
 		}
@@ -53,10 +53,10 @@ func decodeAddrRanges(family rules.Family, info []byte) ([]rules.Match, bool) {
 	return found, len(found) > 0 && flags&^(known|known<<rangeNegation) == 0
 }
 
-// encodeAddrRange writes one range of addresses, which need not be a prefix.
+// encodeAddrRange encodes one range of addresses, which need not be a prefix.
 func encodeAddrRange(m rules.MatchAddr) (Extension, error) {
 	if len(m.Ranges) != 1 || !m.Ranges[0].IsValid() {
-		return Extension{}, errors.New("an iprange match has one range of addresses")
+		return Extension{}, errors.New("an iprange match must have exactly one range of addresses")
 	}
 	bit := byte(rangeSource) << m.Side
 	data := make([]byte, addrRangeSize)

@@ -2,26 +2,26 @@ package xt
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// Where struct xt_conntrack_mtinfo1, 2 and 3 have what they compare. The masks of state and status
-// have 8 bits in 1 and 16 bits in the others.
+// Offsets in struct xt_conntrack_mtinfo1, 2 and 3. The masks of state and status have 8 bits in
+// revision 1 and 16 bits in the others.
 const (
-	conntrackAsked   = 146
-	conntrackNegated = 148
-	conntrackMasks   = 150
+	conntrackFlagsOffset  = 146
+	conntrackInvertOffset = 148
+	conntrackMaskOffset   = 150
 )
 
-// conntrackSizes are those of the structures by revision.
+// conntrackSizes contains the sizes of the structures by revision.
 var conntrackSizes = [...]int{1: 152, 2: 156, 3: 164}
 
-// Bits of what is asked for: XT_CONNTRACK_STATE and its likes.
+// Flags of compared fields (XT_CONNTRACK_STATE and others).
 const (
-	askState      = 1 << 0
-	askStatus     = 1 << 6
-	askDirection  = 1 << 12
-	askStateAlias = 1 << 13 // written as -m state, which means the same
+	stateFlag      = 1 << 0
+	statusFlag     = 1 << 6
+	directionFlag  = 1 << 12
+	stateAliasFlag = 1 << 13 // the equivalent -m state
 )
 
-// conntrackStates are the bits of the states (XT_CONNTRACK_STATE_BIT and its likes).
+// conntrackStates contains the bits of the states (XT_CONNTRACK_STATE_BIT and others).
 var conntrackStates = [...]uint16{
 	rules.Invalid:     1 << 0,
 	rules.Established: 1 << 1,
@@ -32,8 +32,8 @@ var conntrackStates = [...]uint16{
 	rules.Untracked:   1 << 8,
 }
 
-// oldStates are the bits of struct xt_state_info, which has no translation
-// (linux/netfilter/xt_state.h).
+// oldStates contains the bits of the states in struct xt_state_info, which has none for SNAT and
+// DNAT (linux/netfilter/xt_state.h).
 var oldStates = [...]uint16{
 	rules.Invalid:     1 << 0,
 	rules.Established: 1 << 1,
@@ -42,41 +42,41 @@ var oldStates = [...]uint16{
 	rules.Untracked:   1 << 6,
 }
 
-// knownStatus are the bits that the model has.
-const knownStatus = rules.StatusExpected | rules.StatusSeenReply | rules.StatusAssured |
+// supportedStatus contains the bits that the model supports.
+const supportedStatus = rules.StatusExpected | rules.StatusSeenReply | rules.StatusAssured |
 	rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
 
-// decodeConntrack reads a structure that asks for the state, the status or the direction alone.
-// Several in one match are more than their conjunction: for a packet without a connection,
-// conntrack_mt (net/netfilter/xt_conntrack.c) looks at the state only.
+// decodeConntrack decodes a structure that compares only the state, the status or the direction. A
+// match of several fields is not equivalent to several matches: for a packet without a connection,
+// conntrack_mt (net/netfilter/xt_conntrack.c) compares only the state.
 func decodeConntrack(revision uint32, info []byte) ([]rules.Match, bool) {
 	if len(info) < conntrackSizes[revision] {
 		return nil, false
 	}
-	asked := native.Uint16(info[conntrackAsked:]) &^ askStateAlias
-	negated := native.Uint16(info[conntrackNegated:]) &^ askStateAlias
-	if negated&^asked != 0 {
+	flags := native.Uint16(info[conntrackFlagsOffset:]) &^ stateAliasFlag
+	negated := native.Uint16(info[conntrackInvertOffset:]) &^ stateAliasFlag
+	if negated&^flags != 0 {
 		return nil, false
 	}
 	not := negated != 0
-	state, status := uint16(info[conntrackMasks]), uint16(info[conntrackMasks+1])
+	state, status := uint16(info[conntrackMaskOffset]), uint16(info[conntrackMaskOffset+1])
 	if revision > 1 {
-		state, status = native.Uint16(info[conntrackMasks:]), native.Uint16(info[conntrackMasks+2:])
+		state, status = native.Uint16(info[conntrackMaskOffset:]), native.Uint16(info[conntrackMaskOffset+2:])
 	}
-	switch asked {
-	case askState:
+	switch flags {
+	case stateFlag:
 		states, ok := statesOf(state, conntrackStates[:])
 		return []rules.Match{rules.MatchState{Not: not, States: states}}, ok
-	case askStatus:
+	case statusFlag:
 		m := rules.MatchStatus{Not: not, Status: rules.Status(status)}
-		return []rules.Match{m}, status&^uint16(knownStatus) == 0
-	case askDirection:
+		return []rules.Match{m}, status&^uint16(supportedStatus) == 0
+	case directionFlag:
 		return []rules.Match{rules.MatchDirection{Reply: not}}, true
 	}
 	return nil, false
 }
 
-// decodeState reads struct xt_state_info, which iptables before 1.4.18 writes for -m state.
+// decodeState decodes struct xt_state_info, which iptables before 1.4.18 uses for -m state.
 func decodeState(info []byte) ([]rules.Match, bool) {
 	if len(info) < 4 {
 		return nil, false
@@ -86,7 +86,7 @@ func decodeState(info []byte) ([]rules.Match, bool) {
 	return []rules.Match{rules.MatchState{States: states}}, ok && mask>>16 == 0
 }
 
-// statesOf returns the states of a mask, and whether all bits of the mask are known.
+// statesOf returns the states of a mask, and whether all bits of the mask are supported.
 func statesOf(mask uint16, bits []uint16) (rules.StateSet, bool) {
 	var states rules.StateSet
 	for state, bit := range bits {
@@ -98,16 +98,16 @@ func statesOf(mask uint16, bits []uint16) (rules.StateSet, bool) {
 	return states, mask == 0
 }
 
-// encodeConntrack writes a structure that asks for one thing.
-func encodeConntrack(ask uint16, not bool, state, status uint16) Extension {
+// encodeConntrack encodes a structure that compares one field.
+func encodeConntrack(field uint16, not bool, state, status uint16) Extension {
 	const revision = 3
 	data := make([]byte, conntrackSizes[revision])
-	native.PutUint16(data[conntrackAsked:], ask)
+	native.PutUint16(data[conntrackFlagsOffset:], field)
 	if not {
-		native.PutUint16(data[conntrackNegated:], ask)
+		native.PutUint16(data[conntrackInvertOffset:], field)
 	}
-	native.PutUint16(data[conntrackMasks:], state)
-	native.PutUint16(data[conntrackMasks+2:], status)
+	native.PutUint16(data[conntrackMaskOffset:], state)
+	native.PutUint16(data[conntrackMaskOffset+2:], status)
 	return Extension{Name: "conntrack", Revision: revision, Data: data}
 }
 
@@ -118,13 +118,13 @@ func encodeState(m rules.MatchState) Extension {
 			mask |= bit
 		}
 	}
-	return encodeConntrack(askState, m.Not, mask, 0)
+	return encodeConntrack(stateFlag, m.Not, mask, 0)
 }
 
 func encodeStatus(m rules.MatchStatus) Extension {
-	return encodeConntrack(askStatus, m.Not, 0, uint16(m.Status))
+	return encodeConntrack(statusFlag, m.Not, 0, uint16(m.Status))
 }
 
 func encodeDirection(m rules.MatchDirection) Extension {
-	return encodeConntrack(askDirection, m.Reply, 0, 0)
+	return encodeConntrack(directionFlag, m.Reply, 0, 0)
 }

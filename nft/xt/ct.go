@@ -6,28 +6,29 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ctZoneAt is where struct xt_ct_target_info has the zone: behind flags, and before events, a
-// helper and in later revisions a timeout.
-const ctZoneAt = 2
-
-// ctHelperAt is where the structure has the name of a helper, of at most ctHelperSize bytes.
-const ctHelperAt, ctHelperSize = 12, 16
+// Offsets in struct xt_ct_target_info, and the size of the name of a helper. The structure contains
+// flags, a zone, events, a helper, and in later revisions a timeout.
+const (
+	ctZoneOffset   = 2
+	ctHelperOffset = 12
+	ctHelperSize   = 16
+)
 
 // Flags of struct xt_ct_target_info.
 const (
 	ctNotrack      = 1 << 0
-	ctNotrackAlias = 1 << 1 // written as -j NOTRACK, which means the same
+	ctNotrackAlias = 1 << 1 // the equivalent -j NOTRACK
 )
 
-// ctSizes are those of struct xt_ct_target_info and _v1 by revision, and ctKernel where in them a
-// pointer begins that only the kernel uses.
+// ctSizes contains the sizes of struct xt_ct_target_info and _v1 by revision, and ctUserSizes the
+// sizes without the final pointer, which only the kernel uses.
 var (
-	ctSizes  = [...]int{40, 72, 72}
-	ctKernel = [...]int{32, 64, 64}
+	ctSizes     = [...]int{40, 72, 72}
+	ctUserSizes = [...]int{32, 64, 64}
 )
 
-// decodeCT reads a CT that keeps conntrack from the packet, which nothing else in the structure
-// changes, or one that chooses a zone or a helper and no more.
+// decodeCT decodes a CT that disables tracking, for which the kernel ignores the other fields, or
+// one that sets only a zone or a helper.
 func decodeCT(revision uint32, info []byte) rules.Action {
 	if len(info) < ctSizes[revision] {
 		return nil
@@ -39,18 +40,18 @@ func decodeCT(revision uint32, info []byte) rules.Action {
 	default:
 		return nil
 	}
-	helper, rest, _ := bytes.Cut(info[ctHelperAt:ctHelperAt+ctHelperSize], []byte{0})
-	for _, others := range [][]byte{info[ctZoneAt+2 : ctHelperAt], rest, info[ctHelperAt+ctHelperSize : ctKernel[revision]]} {
+	helper, rest, _ := bytes.Cut(info[ctHelperOffset:ctHelperOffset+ctHelperSize], []byte{0})
+	for _, others := range [][]byte{info[ctZoneOffset+2 : ctHelperOffset], rest, info[ctHelperOffset+ctHelperSize : ctUserSizes[revision]]} {
 		if len(bytes.Trim(others, "\x00")) != 0 {
 			return nil
 		}
 	}
-	return rules.SetZone{Zone: native.Uint16(info[ctZoneAt:]), Helper: string(helper)}
+	return rules.SetZone{Zone: native.Uint16(info[ctZoneOffset:]), Helper: string(helper)}
 }
 
 func encodeCT(flags, zone uint16) Extension {
 	data := make([]byte, ctSizes[0])
 	native.PutUint16(data, flags)
-	native.PutUint16(data[ctZoneAt:], zone)
+	native.PutUint16(data[ctZoneOffset:], zone)
 	return Extension{Name: "CT", Data: data}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// packed writes a structure: numbers of the machine in their sizes, one after the other, and bytes.
+// packed encodes a structure from numbers in host byte order and bytes.
 func packed(fields ...any) []byte {
 	var b []byte
 	for _, f := range fields {
@@ -35,10 +35,10 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// numbers writes 32-bit numbers.
+// numbers encodes 32-bit numbers.
 func numbers(list ...uint32) []byte { return packed(list) }
 
-// zeros are n bytes.
+// zeros returns n zero bytes.
 func zeros(n int) []byte { return make([]byte, n) }
 
 const all = ^uint32(0)
@@ -59,7 +59,7 @@ func comparers() cmp.Option {
 	}
 }
 
-// decodeMatch adds to the rule what a match asks for.
+// decodeMatch adds the matches of an extension to the rule.
 func decodeMatch(r *rules.Rule, family rules.Family, x xt.Extension) {
 	r.Matches = append(r.Matches, xt.DecodeMatch(r, family, x)...)
 }
@@ -87,7 +87,7 @@ func TestDecodeMatch(t *testing.T) {
 		}
 		return packed(b, mask, zeros(map[uint32]int{2: 4, 3: 12}[revision]))
 	}
-	// status is like state, with the mask of the status behind that of the state.
+	// status is like state, with the mask of the status after the mask of the state.
 	status := func(revision uint32, negated, mask uint16) []byte {
 		b := state(revision, 0x40, negated, 0)
 		if revision == 1 {
@@ -534,8 +534,8 @@ func TestDecodeTarget(t *testing.T) {
 	}
 }
 
-// Nothing is read outside of a structure, and of each something is said, if only that nothing is
-// known. What is known is encoded to what means the same.
+// The decoder must not read outside of a structure, and returns a match for each, possibly an
+// unknown one. The encoding of a supported match must be equivalent.
 func FuzzDecode(f *testing.F) {
 	for _, x := range samples() {
 		f.Add(x.Name, x.Revision, x.Data, true)
@@ -561,7 +561,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// reencode holds that matches that were decoded are encoded to the same.
+// reencode checks that decoded matches are unchanged after encoding and decoding.
 func reencode(t *testing.T, family rules.Family, protocol rules.MatchProtocol, matches []rules.Match) {
 	t.Helper()
 	for _, m := range matches {

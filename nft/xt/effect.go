@@ -2,18 +2,20 @@ package xt
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// MatchEffect returns what a match of xtables may do to a packet beside ending its rule, by its
-// name. Matches that net/netfilter, net/ipv4/netfilter and net/ipv6/netfilter of Linux 6.18 have
-// only read the packet, or keep a history of their own; any other name is [rules.Anything].
+// MatchEffect returns the possible effects of an xtables match on a packet, in addition to ending
+// its rule, by the name of the match. The matches of net/netfilter, net/ipv4/netfilter and
+// net/ipv6/netfilter in Linux 6.18 only read the packet or keep their own history. The effect of
+// any other name is [rules.Anything].
 //
-// Options give a match of the list another effect: --restore-skmark of socket writes the packet's
-// mark, --set of connlabel the labels of its connection, and --set, --update, --remove and --reap
-// of recent the list. The caller knows the options. That a match drops a malformed packet, or one
-// for which it has no memory (par->hotdrop), is no effect here: the model has no malformed packets.
+// Some options change the effect: --restore-skmark of socket writes the mark of the packet, --set
+// of connlabel writes the labels of its connection, and --set, --update, --remove and --reap of
+// recent write the list. The caller must consider the options. A match may drop a malformed packet,
+// or a packet for which it has no memory (par->hotdrop). This is not an effect, because the model
+// has no malformed packets.
 //
-// cluster is not in the list, for it turns a packet that the link layer takes for multicast into
-// one for the host (xt_cluster_mt in net/netfilter/xt_cluster.c). bpf can draw a random number,
-// nfacct uses up a quota, and set can compare counters that it increases.
+// cluster is not in the list, because it changes the type of a link-layer multicast packet to host
+// (xt_cluster_mt in net/netfilter/xt_cluster.c). bpf can use random numbers, nfacct consumes a
+// quota, and set can compare counters that it increases.
 func MatchEffect(name string) rules.Effect {
 	switch name {
 	case "addrtype", "ah", "cgroup", "comment", "connbytes", "connlabel", "connmark", "conntrack", "cpu",
@@ -30,8 +32,8 @@ func MatchEffect(name string) rules.Effect {
 	return rules.Anything
 }
 
-// newestRevision is that of Linux 6.18 of a match that MatchEffect knows.
-func newestRevision(match string) uint32 {
+// maxRevision returns the newest revision in Linux 6.18 of a match of MatchEffect.
+func maxRevision(match string) uint32 {
 	switch match {
 	case "addrtype", "bpf", "connlimit", "connmark", "iprange", "mark", "multiport", "nfacct", "owner",
 		"recent", "srh", "string", "tos":
@@ -46,9 +48,9 @@ func newestRevision(match string) uint32 {
 	return 0
 }
 
-// matchEffect returns the effect of a match. A revision that is not known may do anything.
+// matchEffect returns the effect of a match. An unsupported revision may have any effect.
 func matchEffect(x Extension) rules.Effect {
-	if x.Revision > newestRevision(x.Name) {
+	if x.Revision > maxRevision(x.Name) {
 		return rules.Anything
 	}
 	if x.Name == "socket" && x.Revision > 0 &&

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// encodable are matches of a rule for TCP, with the bytes that little-endian machines have for
-// them: what iptables 1.8.9 writes for the same, apart from the revisions.
+// encodable contains matches of a rule for TCP, with their bytes on little-endian machines: those
+// that iptables 1.8.9 writes, except for the revisions.
 var encodable = []struct {
 	match rules.Match
 	want  string // of name, revision and bytes, without zeros at the end
@@ -62,7 +62,7 @@ var encodable = []struct {
 
 func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 
-// targets are those of rules of IPv4 and IPv6.
+// targets contains targets of rules of IPv4 and IPv6.
 var targets = []struct {
 	family rules.Family
 	action rules.Action
@@ -105,13 +105,13 @@ var targets = []struct {
 	{rules.IPv4, rules.SetZone{Zone: 2}, "CT 0 000002"},
 }
 
-// sizes are those of the kernel's structures.
+// sizes contains the sizes of the kernel's structures.
 var sizes = map[string]int{
 	"tcp 0": 12, "multiport 1": 48, "owner 1": 20, "mark 1": 12, "connmark 1": 12, "conntrack 3": 164, "iprange 1": 68,
 	"MARK 2": 8, "CONNMARK 1": 16, "DNAT 0": 20, "DNAT 1": 40, "REJECT 0": 4, "TPROXY 1": 28, "CT 0": 40,
 }
 
-// written is what the lists above have of an extension.
+// written is the form of an extension in the lists above.
 func written(x xt.Extension) string {
 	key := x.Name + " " + string('0'+rune(x.Revision))
 	return strings.TrimRight(key+" "+hex.EncodeToString([]byte(strings.TrimRight(string(x.Data), "\x00"))), " ")
@@ -176,7 +176,7 @@ func TestNewerRevisionsMeanTheSame(t *testing.T) {
 	}
 }
 
-// samples are all that is encoded above.
+// samples returns all encoded extensions of the lists above.
 func samples() []xt.Extension {
 	var list []xt.Extension
 	for _, tc := range encodable {
@@ -198,20 +198,20 @@ func TestEncodeRefusesWhatXtablesHasNot(t *testing.T) {
 		matches  []rules.Match
 		want     string
 	}{
-		{"ports of any protocol", 0, []rules.Match{port}, "th sport 80: ports are of TCP or UDP, and only one of them"},
-		{"flags of UDP", rules.UDP, []rules.Match{flags}, "flags are of TCP, and some must be compared"},
-		{"no flags", rules.TCP, []rules.Match{rules.MatchTCPFlags{}}, "some must be compared"},
-		{"flags twice", rules.TCP, []rules.Match{flags, flags}, "flags are compared twice"},
-		{"many ports", rules.TCP, []rules.Match{many}, "a multiport match has 1 to 15 ports, of which a range takes two"},
-		{"no ports", rules.TCP, []rules.Match{rules.MatchPort{}}, "a multiport match has 1 to 15 ports"},
-		{"several owners", 0, []rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](1, 2)}}, "an owner match has one range of ids"},
-		{"the id that is none", 0, []rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](all)}}, "the last number, which is none"},
-		{"nobody", 0, []rules.Match{rules.MatchOwner{Not: true, IDs: []rules.IDRange{{Last: all}}}}, "the last number, which is none"},
-		{"several ranges", 0, []rules.Match{rules.MatchAddr{}}, "an iprange match has one range of addresses"},
-		{"a family", 0, []rules.Match{rules.MatchFamily{Family: rules.IPv4}}, "meta nfproto ipv4: xtables has no match for it"},
-		{"what is only read", 0, []rules.Match{rules.MatchSocket{}}, "it is not written as a match of xtables, only read"},
-		{"a range of marks", 0, []rules.Match{rules.MatchMarkRange{}}, "xtables has no match for it"},
-		{"an unknown", 0, []rules.Match{rules.Unknown{Text: "x"}}, "unknown(x): xtables has no match for it"},
+		{"ports of any protocol", 0, []rules.Match{port}, "th sport 80: a match of ports needs a match of the protocol, TCP or UDP"},
+		{"flags of UDP", rules.UDP, []rules.Match{flags}, "a match of TCP flags needs a match of the protocol TCP and at least one flag"},
+		{"no flags", rules.TCP, []rules.Match{rules.MatchTCPFlags{}}, "at least one flag"},
+		{"flags twice", rules.TCP, []rules.Match{flags, flags}, "a rule can match TCP flags only once"},
+		{"many ports", rules.TCP, []rules.Match{many}, "a multiport match must have 1 to 15 ports; a range counts as two"},
+		{"no ports", rules.TCP, []rules.Match{rules.MatchPort{}}, "a multiport match must have 1 to 15 ports"},
+		{"several owners", 0, []rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](1, 2)}}, "an owner match must have exactly one range of ids"},
+		{"the id that is none", 0, []rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](all)}}, "the invalid id 4294967295"},
+		{"nobody", 0, []rules.Match{rules.MatchOwner{Not: true, IDs: []rules.IDRange{{Last: all}}}}, "the invalid id 4294967295"},
+		{"several ranges", 0, []rules.Match{rules.MatchAddr{}}, "an iprange match must have exactly one range of addresses"},
+		{"a family", 0, []rules.Match{rules.MatchFamily{Family: rules.IPv4}}, "meta nfproto ipv4: xtables has no such match"},
+		{"what is only read", 0, []rules.Match{rules.MatchSocket{}}, "encoding it as an xtables match is not supported"},
+		{"a range of marks", 0, []rules.Match{rules.MatchMarkRange{}}, "xtables has no such match"},
+		{"an unknown", 0, []rules.Match{rules.Unknown{Text: "x"}}, "unknown(x): xtables has no such match"},
 	} {
 		if _, err := xt.EncodeMatches(tc.protocol, tc.matches); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %s", tc.name, err, tc.want)
@@ -249,7 +249,8 @@ func TestEncodeRefusesWhatXtablesHasNot(t *testing.T) {
 	}
 }
 
-// Any list of matches in canonical order is read back the same, in the same order.
+// Any list of matches in canonical order must be equal, and in the same order, after encoding and
+// decoding.
 func TestEncodedMatchesDecodeToTheSame(t *testing.T) {
 	ports := []rules.PortRange{{First: 0, Last: 0}, {First: 53, Last: 53}, {First: 80, Last: 90}, {First: 0, Last: 65535}}
 	someMatch := rapid.Custom(func(t *rapid.T) rules.Match {
@@ -296,7 +297,7 @@ func TestEncodeAddrRangeOfIPv6(t *testing.T) {
 	if diff := cmp.Diff([]rules.Match{want}, r.Matches, comparers()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	// Which family the addresses are of is not in the structure.
+	// The structure does not contain the family of the addresses.
 	r = rules.Rule{}
 	decodeMatch(&r, rules.Inet, list[0])
 	if _, unknown := r.Matches[0].(rules.Unknown); !unknown {

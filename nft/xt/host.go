@@ -12,18 +12,18 @@ const (
 	addrTypeSize1 = 8
 )
 
-// Flags of struct xt_addrtype_info_v1. Others limit the look-up to an interface. Revision 0 has a
-// number for each.
+// Flags of struct xt_addrtype_info_v1. Other flags limit the lookup to an interface. Revision 0 has
+// a separate field for each.
 const (
 	addrTypeNotSource      = 1 << 0
 	addrTypeNotDestination = 1 << 1
 )
 
-// allAddrTypes are the types that the model has.
+// allAddrTypes contains the types that the model supports.
 const allAddrTypes = rules.AddrTypeSet(1)<<(rules.ResolvedType+1) - 1
 
-// decodeAddrType reads struct xt_addrtype_info or _v1: sets of types for both ends, and which of
-// them are negated. A type that depends on an interface is not known to the model.
+// decodeAddrType decodes struct xt_addrtype_info or _v1: the sets of types of source and
+// destination, and their negation. The model does not support types that depend on an interface.
 func decodeAddrType(family rules.Family, revision uint32, info []byte) ([]rules.Match, bool) {
 	size := addrTypeSize1
 	if revision == 0 {
@@ -50,7 +50,7 @@ func decodeAddrType(family rules.Family, revision uint32, info []byte) ([]rules.
 	for side := range 2 {
 		types := rules.AddrTypeSet(native.Uint16(info[2*side:]))
 		if types == 0 {
-			continue // the kernel does not look at the address, whether negated or not
+			continue // the kernel does not compare the address, even if negated
 		}
 		if types&^allAddrTypes != 0 || family == rules.IPv6 && !isRouteType6(types) {
 			return nil, false
@@ -62,23 +62,23 @@ func decodeAddrType(family rules.Family, revision uint32, info []byte) ([]rules.
 	return found, true
 }
 
-// isRouteType6 reports whether IPv6 looks up a type of the set as a route's type. Of others,
-// match_type6 (net/netfilter/xt_addrtype.c) looks at the address: any address that is not multicast
-// is UNICAST, a local one too; UNICAST,LOCAL is what is both; and UNREACHABLE is every route that
-// rejects.
+// isRouteType6 reports whether IPv6 compares the set with the type of a route, like IPv4. For other
+// sets match_type6 (net/netfilter/xt_addrtype.c) differs: UNICAST is every address that is not
+// multicast, including local addresses; UNICAST,LOCAL is the intersection of both; and UNREACHABLE
+// is every rejecting route.
 func isRouteType6(types rules.AddrTypeSet) bool {
 	return types&^rules.AddrTypes(rules.Local, rules.Anycast) == 0 ||
 		types == rules.AddrTypes(rules.Multicast)
 }
 
-// Flags of struct xt_socket_mtinfo1, 2 and 3. One more, XT_SOCKET_RESTORESKMARK, gives the packet
-// the socket's mark.
+// Flags of struct xt_socket_mtinfo1, 2 and 3. A third flag, XT_SOCKET_RESTORESKMARK, sets the mark
+// of the packet.
 const (
 	socketTransparent = 1 << 0
 	socketNoWildcard  = 1 << 1
 )
 
-// decodeSocket reads a socket match that asks for a transparent socket and no more.
+// decodeSocket decodes a match of transparent sockets.
 func decodeSocket(info []byte) ([]rules.Match, bool) {
 	if len(info) < 1 {
 		return nil, false
@@ -92,13 +92,13 @@ func decodeSocket(info []byte) ([]rules.Match, bool) {
 	return nil, false
 }
 
-// reversePathKinds are the flags of struct xt_rpfilter_info, from bit 0 on, by iptables' words.
+// reversePathKinds contains iptables' names of the flags of struct xt_rpfilter_info, from bit 0.
 var reversePathKinds = [...]string{"loose", "validmark", "accept-local"}
 
-// reversePathInvert is the flag that negates, behind the others.
+// reversePathInvert is the flag that negates the match, which is the last flag.
 const reversePathInvert = 1 << 3
 
-// decodeReversePath reads struct xt_rpfilter_info.
+// decodeReversePath decodes struct xt_rpfilter_info.
 func decodeReversePath(info []byte) ([]rules.Match, bool) {
 	if len(info) < 1 || info[0] >= reversePathInvert<<1 {
 		return nil, false

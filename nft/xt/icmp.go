@@ -2,13 +2,12 @@ package xt
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// icmpAnyType is the type that stands for all types and codes in struct ipt_icmp. In struct
-// ip6t_icmp, which is laid out alike, it is a type like others (icmp_match and icmp6_match in
-// net/netfilter/xt_tcpudp.c).
+// icmpAnyType represents all types and codes in struct ipt_icmp. In struct ip6t_icmp, which has the
+// same layout, it is an ordinary type (icmp_match and icmp6_match in net/netfilter/xt_tcpudp.c).
 const icmpAnyType = 255
 
-// decodeICMP reads struct ipt_icmp or ip6t_icmp: a type, the first and the last code, and whether
-// they are negated. isICMP reports that the rule compares the protocol.
+// decodeICMP decodes struct ipt_icmp or ip6t_icmp: a type, the first and the last code, and their
+// negation. isICMP reports whether the rule matches the protocol.
 func decodeICMP(info []byte, v6, isICMP bool) ([]rules.Match, bool) {
 	if !isICMP || len(info) < 4 {
 		return nil, false

@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// markMatchSize is that of struct xt_mark_mtinfo1 and xt_connmark_mtinfo1, which are alike.
+// markMatchSize is the size of struct xt_mark_mtinfo1 and xt_connmark_mtinfo1, which have the same
+// layout.
 const markMatchSize = 12
 
 func decodeMarkMatch(info []byte, conntrack bool) ([]rules.Match, bool) {
@@ -29,7 +30,7 @@ func encodeMarkMatch(m rules.MatchMark) Extension {
 	return x
 }
 
-// flag returns the bit if it is to be set.
+// flag returns the bit if set is true, otherwise 0.
 func flag(set bool, bit byte) byte {
 	if set {
 		return bit
@@ -37,8 +38,7 @@ func flag(set bool, bit byte) byte {
 	return 0
 }
 
-// decodeMark reads struct xt_mark_tginfo2: the mark loses the bits of the mask and is then xored
-// with the value.
+// decodeMark decodes struct xt_mark_tginfo2, which sets the mark to (mark &^ mask) ^ value.
 func decodeMark(info []byte) rules.Action {
 	if len(info) < 8 {
 		return nil
@@ -51,13 +51,12 @@ func encodeMark(a rules.SetMark) Extension {
 	return Extension{Name: "MARK", Revision: 2, Data: data}
 }
 
-// A connmark is struct xt_connmark_tginfo1 or 2. What connmark_tg (net/netfilter/xt_connmark.c)
-// makes of it, by mode, unless the copied bits are shifted:
+// A connmark is struct xt_connmark_tginfo1 or 2. The modes have these effects (connmark_tg in
+// net/netfilter/xt_connmark.c) unless bits are shifted:
 //
-//	set:     the connection's mark loses the bits of conntrackMask and is xored with value
-//	save:    the same, xored with the bits of packetMask of the packet's mark
-//	restore: the packet's mark loses the bits of packetMask and is xored with the bits of
-//	         conntrackMask of the connection's mark
+//	set:     ct mark = (ct mark &^ conntrackMask) ^ value
+//	save:    ct mark = (ct mark &^ conntrackMask) ^ (mark & packetMask)
+//	restore: mark = (mark &^ packetMask) ^ (ct mark & conntrackMask)
 type connmark struct {
 	mode                             byte
 	value, conntrackMask, packetMask uint32
@@ -70,25 +69,25 @@ const (
 	connmarkRestore = 2
 )
 
-// connmarkSize is that of struct xt_connmark_tginfo1 and 2.
+// connmarkSize is the size of struct xt_connmark_tginfo1 and 2.
 const connmarkSize = 16
 
-// connmarkModeAt is where the structures have the mode, by revision.
-var connmarkModeAt = [...]int{1: 12, 2: 14}
+// connmarkModeOffset contains the offsets of the mode by revision.
+var connmarkModeOffset = [...]int{1: 12, 2: 14}
 
-// connmarkShiftAt is where revision 2 has the number of bits by which the mark is shifted.
-const connmarkShiftAt = 13
+// connmarkShiftOffset is the offset of the number of shifted bits in revision 2.
+const connmarkShiftOffset = 13
 
-// decodeConnmark reads struct xt_connmark_tginfo1 or 2.
+// decodeConnmark decodes struct xt_connmark_tginfo1 or 2.
 func decodeConnmark(x Extension) rules.Action {
 	if len(x.Data) < connmarkSize {
 		return nil
 	}
 	c := connmark{
-		mode: x.Data[connmarkModeAt[x.Revision]], value: native.Uint32(x.Data),
+		mode: x.Data[connmarkModeOffset[x.Revision]], value: native.Uint32(x.Data),
 		conntrackMask: native.Uint32(x.Data[4:]), packetMask: native.Uint32(x.Data[8:]),
 	}
-	if x.Revision == 2 && x.Data[connmarkShiftAt] != 0 {
+	if x.Revision == 2 && x.Data[connmarkShiftOffset] != 0 {
 		switch c.mode {
 		case connmarkSet, connmarkSave:
 			return unknownTarget(x, rules.WritesConntrackMark)
@@ -112,7 +111,8 @@ func decodeConnmark(x Extension) rules.Action {
 		return rules.MixMark{Conntrack: true, ConntrackMark: ^c.conntrackMask, Mark: c.packetMask}
 	case connmarkRestore:
 		if c.conntrackMask == 0 {
-			// It reads nothing of the connection, and yet does nothing without one.
+			// The result does not depend on the connection's mark, but the target has no effect on
+			// packets without a connection.
 			return unknownTarget(x, rules.WritesMark)
 		}
 		return rules.MixMark{Mark: ^c.packetMask, ConntrackMark: c.conntrackMask}
@@ -120,8 +120,8 @@ func decodeConnmark(x Extension) rules.Action {
 	return nil
 }
 
-// wholeConnmark copies all bits.
-func wholeConnmark(mode byte) connmark {
+// fullConnmark returns a connmark that copies all bits.
+func fullConnmark(mode byte) connmark {
 	return connmark{mode: mode, conntrackMask: ^uint32(0), packetMask: ^uint32(0)}
 }
 
@@ -130,12 +130,12 @@ func encodeConnmark(c connmark) Extension {
 	native.PutUint32(data, c.value)
 	native.PutUint32(data[4:], c.conntrackMask)
 	native.PutUint32(data[8:], c.packetMask)
-	data[connmarkModeAt[1]] = c.mode
+	data[connmarkModeOffset[1]] = c.mode
 	return Extension{Name: "CONNMARK", Revision: 1, Data: data}
 }
 
-// encodeMixMark writes a mark that is made of at most one other mark and, for a connection's mark
-// that is made of itself alone, of a constant.
+// encodeMixMark encodes a mark that depends on at most one other mark. A constant is supported only
+// for a connection's mark that does not depend on the packet's mark.
 func encodeMixMark(a rules.MixMark) (Extension, error) {
 	var c connmark
 	switch {
@@ -146,7 +146,7 @@ func encodeMixMark(a rules.MixMark) (Extension, error) {
 	case a.Conntrack && a.Xor == 0:
 		c = connmark{mode: connmarkSave, conntrackMask: ^a.ConntrackMark, packetMask: a.Mark}
 	default:
-		return Extension{}, fmt.Errorf("%s: CONNMARK copies a mark or sets one, but not both", a)
+		return Extension{}, fmt.Errorf("%s: CONNMARK can either copy a mark or set a value", a)
 	}
 	return encodeConnmark(c), nil
 }

@@ -8,20 +8,20 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Flags of NAT (NF_NAT_RANGE_* in linux/netfilter/nf_nat.h). With others the port is moved by an
-// offset, or only the prefix of the address is replaced.
+// Flags of NAT (NF_NAT_RANGE_* in linux/netfilter/nf_nat.h). Other flags add an offset to the port,
+// or replace only the prefix of the address.
 const (
 	natAddrs       = 1 << 0
 	natPorts       = 1 << 1
-	natRandom      = 1 << 2 // ports of the range by chance
-	natPersistent  = 1 << 3 // the same address of the range for the same source
+	natRandom      = 1 << 2 // a random port of the range
+	natPersistent  = 1 << 3 // an address of the range that depends only on the source
 	natRandomFully = 1 << 4
 )
 
-// Where struct nf_nat_ipv4_multi_range_compat and struct nf_nat_range have their fields. Ports are
-// in network order.
+// Offsets and sizes of struct nf_nat_ipv4_multi_range_compat and struct nf_nat_range. Ports are in
+// network byte order.
 const (
-	rangeCount4 = 0 // of ranges: always one
+	rangeCount4 = 0 // number of ranges, always one
 	rangeFlags4 = 4
 	rangeAddrs4 = 8
 	rangePorts4 = 16
@@ -31,39 +31,40 @@ const (
 	rangeAddrs = 4
 	rangePorts = 4 + 2*addrSize
 	rangeSize  = 40
-	// struct nf_nat_range2 has one more port, which is not used without a flag.
+	// struct nf_nat_range2 has another port, which is used only with a flag.
 	rangeSize2 = 44
 )
 
-// A natRange is what NAT changes the destination to. Zero values leave the address or the port as
-// it is; a range of one has no last value.
+// A natRange is the new destination of NAT. A zero address or port means that NAT does not change
+// it. A range of one value has no last value.
 type natRange struct {
 	addr, lastAddr netip.Addr
 	port, last     uint16
 }
 
-// decodeRange4 reads a struct nf_nat_ipv4_multi_range_compat.
+// decodeRange4 decodes a struct nf_nat_ipv4_multi_range_compat.
 func decodeRange4(info []byte) (natRange, bool) {
 	if len(info) < rangeSize4 || native.Uint32(info[rangeCount4:]) != 1 {
 		return natRange{}, false
 	}
 	return newRange(native.Uint32(info[rangeFlags4:]), [2]netip.Addr{
-		addrAt(rules.IPv4, info[rangeAddrs4:]), addrAt(rules.IPv4, info[rangeAddrs4+4:]),
+		decodeAddr(rules.IPv4, info[rangeAddrs4:]), decodeAddr(rules.IPv4, info[rangeAddrs4+4:]),
 	}, info[rangePorts4:])
 }
 
-// decodeRange reads a struct nf_nat_range, or one of another size that begins so.
+// decodeRange decodes a struct nf_nat_range, or a longer structure with the same beginning.
 func decodeRange(family rules.Family, info []byte, size int) (natRange, bool) {
 	if len(info) < size || family == rules.Inet {
 		return natRange{}, false
 	}
 	return newRange(native.Uint32(info[rangeFlags:]), [2]netip.Addr{
-		addrAt(family, info[rangeAddrs:]), addrAt(family, info[rangeAddrs+addrSize:]),
+		decodeAddr(family, info[rangeAddrs:]), decodeAddr(family, info[rangeAddrs+addrSize:]),
 	}, info[rangePorts:])
 }
 
-// newRange returns the range if the model can say it: without flags that do more than to choose
-// addresses and ports. How one of a range is chosen has no meaning where there is only one.
+// newRange returns the range if the model can represent it, that is, if no flag affects more than
+// the choice of the address and the port. Flags for the choice within a range are ignored if the
+// range has one value.
 func newRange(flags uint32, addrs [2]netip.Addr, ports []byte) (natRange, bool) {
 	var r natRange
 	if flags&natAddrs != 0 {
@@ -92,22 +93,22 @@ func newRange(flags uint32, addrs [2]netip.Addr, ports []byte) (natRange, bool) 
 	return r, ok
 }
 
-// encode4 writes IPv4's structure of revision 0.
+// encode4 encodes a struct nf_nat_ipv4_multi_range_compat.
 func (r natRange) encode4() []byte {
 	data := make([]byte, rangeSize4)
 	native.PutUint32(data[rangeCount4:], 1)
-	r.put(data[rangeFlags4:], data[rangeAddrs4:], data[rangeAddrs4+4:], data[rangePorts4:])
+	r.write(data[rangeFlags4:], data[rangeAddrs4:], data[rangeAddrs4+4:], data[rangePorts4:])
 	return data
 }
 
-// encode writes a struct nf_nat_range, or one of another size that begins so.
+// encode encodes a struct nf_nat_range, or a longer structure with the same beginning.
 func (r natRange) encode(size int) []byte {
 	data := make([]byte, size)
-	r.put(data[rangeFlags:], data[rangeAddrs:], data[rangeAddrs+addrSize:], data[rangePorts:])
+	r.write(data[rangeFlags:], data[rangeAddrs:], data[rangeAddrs+addrSize:], data[rangePorts:])
 	return data
 }
 
-func (r natRange) put(flags, first, last, ports []byte) {
+func (r natRange) write(flags, first, last, ports []byte) {
 	var bits uint32
 	if r.addr.IsValid() {
 		bits |= natAddrs
@@ -126,20 +127,20 @@ func (r natRange) put(flags, first, last, ports []byte) {
 	native.PutUint32(flags, bits)
 }
 
-// check reports what no structure of the family can say.
+// check returns an error for a range that no structure of the family can represent.
 func (r natRange) check(family rules.Family) error {
 	switch {
 	case r.last != 0 && r.last < r.port, r.last != 0 && r.port == 0:
-		return fmt.Errorf("ports %d-%d are no range from port 1 on", r.port, r.last)
+		return fmt.Errorf("ports %d-%d: the first port must be 1 or more and at most the last", r.port, r.last)
 	case r.addr.IsValid() && rules.FamilyOf(r.addr) != family:
 		return fmt.Errorf("address %s is not of family %s", r.addr, family)
 	case r.lastAddr.IsValid() && (r.addr.BitLen() != r.lastAddr.BitLen() || r.lastAddr.Less(r.addr)):
-		return fmt.Errorf("addresses %s-%s are no range", r.addr, r.lastAddr)
+		return fmt.Errorf("addresses %s-%s: the first must be at most the last", r.addr, r.lastAddr)
 	}
 	return nil
 }
 
-// decodeRedirect reads the structure of REDIRECT: IPv4's is that of revision 0 of DNAT.
+// decodeRedirect decodes the structure of REDIRECT. For IPv4 it equals revision 0 of DNAT.
 func decodeRedirect(family rules.Family, info []byte) rules.Action {
 	var r natRange
 	var ok bool
@@ -168,7 +169,7 @@ func encodeRedirect(family rules.Family, a rules.RedirectTo) (Extension, error) 
 	return x, nil
 }
 
-// decodeDNAT reads the structures of DNAT. Revision 0 is IPv4's, the others are for both families.
+// decodeDNAT decodes the structures of DNAT. Revision 0 supports IPv4, the others both families.
 func decodeDNAT(family rules.Family, revision uint32, info []byte) rules.Action {
 	var r natRange
 	var ok bool

@@ -2,26 +2,26 @@ package xt
 
 import "slices"
 
-// Newer returns a target that [EncodeTarget] has written as kernels of later versions have it too,
-// the newest first; none if there is none. Programs print only the newest revision that they and
-// the kernel know.
+// Newer returns the newer revisions of a target of [EncodeTarget], the newest first. iptables
+// programs print only the newest revision that they and the kernel support.
 func Newer(x Extension) []Extension {
 	switch (key{x.Name, x.Revision}) {
 	case key{"CONNMARK", 1}: // Linux 4.17
 		data := make([]byte, connmarkSize)
 		copy(data, x.Data[:12])
-		data[connmarkModeAt[2]] = x.Data[connmarkModeAt[1]]
+		data[connmarkModeOffset[2]] = x.Data[connmarkModeOffset[1]]
 		return []Extension{{Name: x.Name, Revision: 2, Data: data}}
 	case key{"CT", 0}: // Linux 4.3, and 3.4
 		data := make([]byte, ctSizes[2])
-		copy(data, x.Data[:ctKernel[0]])
+		copy(data, x.Data[:ctUserSizes[0]])
 		return []Extension{{Name: x.Name, Revision: 2, Data: data}, {Name: x.Name, Revision: 1, Data: slices.Clone(data)}}
 	case key{"DNAT", 0}: // Linux 4.18, and 3.7
-		r, _ := decodeRange4(x.Data) // which EncodeTarget has written
+		r, _ := decodeRange4(x.Data) // valid, because it is from EncodeTarget
 		older := Extension{Name: x.Name, Revision: 1, Data: r.encode(rangeSize)}
 		return append(Newer(older), older)
 	case key{"DNAT", 1}:
-		return []Extension{{Name: x.Name, Revision: 2, Data: append(slices.Clone(x.Data), make([]byte, rangeSize2-rangeSize)...)}}
+		data := append(slices.Clone(x.Data), make([]byte, rangeSize2-rangeSize)...)
+		return []Extension{{Name: x.Name, Revision: 2, Data: data}}
 	}
 	return nil
 }

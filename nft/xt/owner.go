@@ -6,66 +6,66 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Bits of struct xt_owner_match_info: what is asked for, and what must not be so.
+// Bits of struct xt_owner_match_info, for compared fields and for negated fields.
 const (
 	ownerUID    = 1 << 0
 	ownerGID    = 1 << 1
 	ownerSocket = 1 << 2
 )
 
-// ownerSize is that of struct xt_owner_match_info.
+// ownerSize is the size of struct xt_owner_match_info.
 const ownerSize = 20
 
-// anybody is all numbers: a packet that somebody sent is one that has a socket. As an id the last
-// number does not exist.
-var anybody = rules.IDRange{First: 0, Last: ^uint32(0)}
+// allIDs is the range of all numbers. Because every socket has an owner, this range matches packets
+// with a socket. The last number is not a valid id.
+var allIDs = rules.IDRange{First: 0, Last: ^uint32(0)}
 
-// decodeOwner reads struct xt_owner_match_info. As owner_mt (net/netfilter/xt_owner.c) has it, a
-// packet without socket matches where all that is asked for is negated. (Sockets of the kernel
-// itself, which have no owner, are no packets of the model.)
+// decodeOwner decodes struct xt_owner_match_info. A packet without a socket matches if all compared
+// fields are negated (owner_mt in net/netfilter/xt_owner.c). The model does not support sockets of
+// the kernel, which have no owner.
 func decodeOwner(info []byte) ([]rules.Match, bool) {
 	if len(info) < ownerSize {
 		return nil, false
 	}
-	asked, negated := info[16], info[17]
-	if asked == 0 || asked&^(ownerUID|ownerGID|ownerSocket) != 0 || negated&^asked != 0 {
+	flags, negated := info[16], info[17]
+	if flags == 0 || flags&^(ownerUID|ownerGID|ownerSocket) != 0 || negated&^flags != 0 {
 		return nil, false
 	}
-	needsSocket := asked&ownerSocket != 0
+	needsSocket := flags&ownerSocket != 0
 	if negated&ownerSocket != 0 {
-		return []rules.Match{rules.MatchOwner{Not: true, Socketless: true, IDs: []rules.IDRange{anybody}}}, asked == negated
+		return []rules.Match{rules.MatchOwner{Not: true, Socketless: true, IDs: []rules.IDRange{allIDs}}}, flags == negated
 	}
 	var found []rules.Match
 	for i, bit := range []byte{ownerUID, ownerGID} {
-		if asked&bit == 0 {
+		if flags&bit == 0 {
 			continue
 		}
 		ids := rules.IDRange{First: native.Uint32(info[8*i:]), Last: native.Uint32(info[8*i+4:])}
-		if ids.First > ids.Last || ids.Last == anybody.Last {
+		if ids.First > ids.Last || ids.Last == allIDs.Last {
 			return nil, false
 		}
 		not := negated&bit != 0
 		found = append(found, rules.MatchOwner{Group: bit == ownerGID, Not: not, Socketless: not && !needsSocket, IDs: []rules.IDRange{ids}})
 	}
 	if len(found) == 0 {
-		found = append(found, rules.MatchOwner{IDs: []rules.IDRange{anybody}})
+		found = append(found, rules.MatchOwner{IDs: []rules.IDRange{allIDs}})
 	}
 	return found, true
 }
 
-// encodeOwner writes one range of users or groups.
+// encodeOwner encodes one range of users or groups.
 func encodeOwner(m rules.MatchOwner) (Extension, error) {
 	if len(m.IDs) != 1 || m.Socketless && !m.Not {
-		return Extension{}, errors.New("an owner match has one range of ids")
+		return Extension{}, errors.New("an owner match must have exactly one range of ids")
 	}
 	ids, at, bit := m.IDs[0], 0, byte(ownerUID)
 	if m.Group {
 		at, bit = 8, ownerGID
 	}
-	if ids == anybody && !m.Group && m.Not == m.Socketless {
+	if ids == allIDs && !m.Group && m.Not == m.Socketless {
 		bit = ownerSocket
-	} else if ids.First > ids.Last || ids.Last == anybody.Last {
-		return Extension{}, errors.New("the range has no id or the last number, which is none")
+	} else if ids.First > ids.Last || ids.Last == allIDs.Last {
+		return Extension{}, errors.New("the range must not be empty or contain the invalid id 4294967295")
 	}
 	data := make([]byte, ownerSize)
 	if bit != ownerSocket {

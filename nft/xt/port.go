@@ -12,24 +12,25 @@ const (
 	udpSize       = 10 // struct xt_udp
 	multiportSize = 48 // struct xt_multiport_v1
 
-	// multiportSlots is how many ports a multiport match has; a range takes two (XT_MULTI_PORTS).
+	// multiportSlots is the maximum number of ports of a multiport match. A range takes two
+	// (XT_MULTI_PORTS).
 	multiportSlots = 15
 )
 
-// Bits of struct xt_tcp and xt_udp that negate; those of the ports are a side's.
+// Negation flags of struct xt_tcp and xt_udp. The flag of the destination is negateSource << 1.
 const (
 	negateSource = 1 << 0
 	negateFlags  = 1 << 2
 )
 
-// allPorts is what the structures have where no port is asked for.
+// allPorts is the range in the structures if ports are not compared.
 var allPorts = rules.PortRange{First: 0, Last: 1<<16 - 1}
 
-// knownFlags are those of TCP that the model has.
-const knownFlags = rules.FIN | rules.SYN | rules.RST | rules.PSH | rules.ACK | rules.URG
+// supportedFlags contains the TCP flags that the model supports.
+const supportedFlags = rules.FIN | rules.SYN | rules.RST | rules.PSH | rules.ACK | rules.URG
 
-// decodeTCP reads struct xt_tcp; isTCP reports that the rule compares the protocol, without which
-// the kernel takes any packet for TCP.
+// decodeTCP decodes struct xt_tcp. isTCP reports whether the rule matches the protocol; otherwise
+// the kernel interprets every packet as TCP.
 func decodeTCP(info []byte, isTCP bool) ([]rules.Match, bool) {
 	if !isTCP || len(info) < tcpSize {
 		return nil, false
@@ -41,10 +42,10 @@ func decodeTCP(info []byte, isTCP bool) ([]rules.Match, bool) {
 		found = append(found, flags)
 	}
 	const known = negateSource | negateSource<<1 | negateFlags
-	return found, ok && option == 0 && (mask|value)&^knownFlags == 0 && negated&^known == 0
+	return found, ok && option == 0 && (mask|value)&^supportedFlags == 0 && negated&^known == 0
 }
 
-// decodeUDP reads struct xt_udp.
+// decodeUDP decodes struct xt_udp.
 func decodeUDP(info []byte, isUDP bool) ([]rules.Match, bool) {
 	if !isUDP || len(info) < udpSize {
 		return nil, false
@@ -55,24 +56,24 @@ func decodeUDP(info []byte, isUDP bool) ([]rules.Match, bool) {
 	return found, ok && negated&^known == 0
 }
 
-// Where struct xt_sctp_info has what is asked for and what of it is negated, and its size; and the
-// bits.
+// Offsets of the flags of compared and of negated fields in struct xt_sctp_info, its size, and the
+// flags.
 const (
-	sctpFlagsAt  = 284
-	sctpNegateAt = 288
-	sctpSize     = 292
+	sctpFlagsOffset  = 284
+	sctpInvertOffset = 288
+	sctpSize         = 292
 
 	sctpSource      = 1 << 0
 	sctpDestination = 1 << 1
 )
 
-// decodeSCTP reads struct xt_sctp_info: the ports of the destination and the source, and chunks.
+// decodeSCTP decodes struct xt_sctp_info if it compares only ports.
 func decodeSCTP(info []byte, isSCTP bool) ([]rules.Match, bool) {
 	if !isSCTP || len(info) < sctpSize {
 		return nil, false
 	}
-	asked, negated := native.Uint32(info[sctpFlagsAt:]), native.Uint32(info[sctpNegateAt:])
-	if (asked|negated)&^(sctpSource|sctpDestination) != 0 {
+	flags, negated := native.Uint32(info[sctpFlagsOffset:]), native.Uint32(info[sctpInvertOffset:])
+	if (flags|negated)&^(sctpSource|sctpDestination) != 0 {
 		return nil, false
 	}
 	var found []rules.Match
@@ -84,7 +85,7 @@ func decodeSCTP(info []byte, isSCTP bool) ([]rules.Match, bool) {
 		ports := rules.PortRange{First: native.Uint16(info[side.at:]), Last: native.Uint16(info[side.at+2:])}
 		not := negated&side.flag != 0
 		switch {
-		case asked&side.flag == 0:
+		case flags&side.flag == 0:
 		case ports.First > ports.Last:
 			return nil, false
 		case ports != allPorts || not:
@@ -94,7 +95,7 @@ func decodeSCTP(info []byte, isSCTP bool) ([]rules.Match, bool) {
 	return found, true
 }
 
-// decodePorts reads the ranges of both sides.
+// decodePorts decodes the ranges of source and destination.
 func decodePorts(info []byte, negated byte) ([]rules.Match, bool) {
 	var found []rules.Match
 	for side := range 2 {
@@ -110,12 +111,12 @@ func decodePorts(info []byte, negated byte) ([]rules.Match, bool) {
 	return found, true
 }
 
-// multiportEither is the side that asks for a port of the list at either end (XT_MULTIPORT_EITHER).
-// The other sides are those of the model.
+// multiportEither means source or destination (XT_MULTIPORT_EITHER). The values of the other sides
+// equal those of [rules.Side].
 const multiportEither = 2
 
-// decodeMultiport reads struct xt_multiport_v1. A flag says for each port whether the next one is
-// the end of its range.
+// decodeMultiport decodes struct xt_multiport_v1. A flag of each port reports whether the next port
+// is the end of its range.
 func decodeMultiport(info []byte, hasPorts bool) ([]rules.Match, bool) {
 	if !hasPorts || len(info) < multiportSize {
 		return nil, false
@@ -148,14 +149,14 @@ func decodeMultiport(info []byte, hasPorts bool) ([]rules.Match, bool) {
 	return []rules.Match{rules.MatchPort{Side: rules.Side(side), Not: negated != 0, Ports: ports}}, true
 }
 
-// portEncoder writes matches: one structure for all that one can hold of TCP's or UDP's header, at
-// the place of the first of it.
+// portEncoder encodes matches. It combines matches of the TCP or UDP header in one structure, at
+// the position of the first of them.
 type portEncoder struct {
-	protocol rules.Protocol
-	matches  []rules.Match
-	done     []Extension
-	header   []byte // of tcp or udp, nil while there is none
-	headerAt int    // its place in done
+	protocol    rules.Protocol
+	matches     []rules.Match
+	done        []Extension
+	header      []byte // struct xt_tcp or xt_udp, or nil
+	headerIndex int    // of the header in done
 }
 
 func (e *portEncoder) encode(m rules.Match) error {
@@ -170,10 +171,10 @@ func (e *portEncoder) encode(m rules.Match) error {
 	return err
 }
 
-// structure returns the structure of the header, with what fits any packet.
-func (e *portEncoder) structure() []byte {
+// headerStruct returns the structure of the header. Initially it matches every packet.
+func (e *portEncoder) headerStruct() []byte {
 	if e.header == nil {
-		e.header, e.headerAt = make([]byte, tcpSize), len(e.done)
+		e.header, e.headerIndex = make([]byte, tcpSize), len(e.done)
 		native.PutUint16(e.header[2:], allPorts.Last)
 		native.PutUint16(e.header[6:], allPorts.Last)
 		e.done = append(e.done, Extension{})
@@ -181,7 +182,7 @@ func (e *portEncoder) structure() []byte {
 	return e.header
 }
 
-// negation is where the bits are that negate.
+// negation returns the byte with the negation flags.
 func (e *portEncoder) negation() *byte {
 	if e.protocol == rules.TCP {
 		return &e.header[11]
@@ -191,52 +192,52 @@ func (e *portEncoder) negation() *byte {
 
 func (e *portEncoder) port(m rules.MatchPort) error {
 	if e.protocol != rules.TCP && e.protocol != rules.UDP {
-		return errors.New("ports are of TCP or UDP, and only one of them")
+		return errors.New("a match of ports needs a match of the protocol, TCP or UDP")
 	}
-	ofSide := func(m2 rules.Match) bool {
-		p, ok := m2.(rules.MatchPort)
+	hasSide := func(other rules.Match) bool {
+		p, ok := other.(rules.MatchPort)
 		return ok && p.Side == m.Side
 	}
-	first := slices.IndexFunc(e.matches, ofSide)
-	alone := !slices.ContainsFunc(e.matches[first+1:], ofSide)
-	if !alone || len(m.Ports) != 1 || m.Ports[0] == allPorts && !m.Not {
+	first := slices.IndexFunc(e.matches, hasSide)
+	unique := !slices.ContainsFunc(e.matches[first+1:], hasSide)
+	if !unique || len(m.Ports) != 1 || m.Ports[0] == allPorts && !m.Not {
 		x, err := encodeMultiport(m)
 		e.done = append(e.done, x)
 		return err
 	}
-	at := e.structure()[4*m.Side:]
-	native.PutUint16(at, m.Ports[0].First)
-	native.PutUint16(at[2:], m.Ports[0].Last)
+	ports := e.headerStruct()[4*m.Side:]
+	native.PutUint16(ports, m.Ports[0].First)
+	native.PutUint16(ports[2:], m.Ports[0].Last)
 	*e.negation() |= flag(m.Not, negateSource<<m.Side)
 	return nil
 }
 
 func (e *portEncoder) flags(m rules.MatchTCPFlags) error {
-	if e.protocol != rules.TCP || (m.Mask|m.Value)&^knownFlags != 0 || m == (rules.MatchTCPFlags{}) {
-		return errors.New("flags are of TCP, and some must be compared")
+	if e.protocol != rules.TCP || (m.Mask|m.Value)&^supportedFlags != 0 || m == (rules.MatchTCPFlags{}) {
+		return errors.New("a match of TCP flags needs a match of the protocol TCP and at least one flag")
 	}
-	b := e.structure()
+	b := e.headerStruct()
 	if b[9] != 0 || b[10] != 0 || b[11]&negateFlags != 0 {
-		return errors.New("flags are compared twice")
+		return errors.New("a rule can match TCP flags only once")
 	}
 	b[9], b[10] = byte(m.Mask), byte(m.Value)
 	*e.negation() |= flag(m.Not, negateFlags)
 	return nil
 }
 
-// finish puts the structure of the header in its place.
+// finish adds the structure of the header at its position and returns the extensions.
 func (e *portEncoder) finish() []Extension {
 	switch {
 	case e.header == nil:
 	case e.protocol == rules.TCP:
-		e.done[e.headerAt] = Extension{Name: "tcp", Data: e.header}
+		e.done[e.headerIndex] = Extension{Name: "tcp", Data: e.header}
 	default:
-		e.done[e.headerAt] = Extension{Name: "udp", Data: e.header[:udpSize]}
+		e.done[e.headerIndex] = Extension{Name: "udp", Data: e.header[:udpSize]}
 	}
 	return e.done
 }
 
-// Slots returns how many of the places for ports of one match a list takes. There are [MaxSlots].
+// Slots returns the number of ports that a list takes in a multiport match, of at most [MaxSlots].
 func Slots(ports []rules.PortRange) int {
 	n := len(ports)
 	for _, r := range ports {
@@ -247,24 +248,24 @@ func Slots(ports []rules.PortRange) int {
 	return n
 }
 
-// MaxSlots is how many places for ports a match has.
+// MaxSlots is the maximum number of ports of a multiport match.
 const MaxSlots = multiportSlots
 
 func encodeMultiport(m rules.MatchPort) (Extension, error) {
 	if len(m.Ports) == 0 || Slots(m.Ports) > MaxSlots {
-		return Extension{}, errors.New("a multiport match has 1 to 15 ports, of which a range takes two")
+		return Extension{}, errors.New("a multiport match must have 1 to 15 ports; a range counts as two")
 	}
 	data := make([]byte, multiportSize)
 	n := 0
-	put := func(port uint16) {
+	appendPort := func(port uint16) {
 		native.PutUint16(data[2+2*n:], port)
 		n++
 	}
 	for _, r := range m.Ports {
-		put(r.First)
+		appendPort(r.First)
 		if !r.IsSingle() {
 			data[32+n-1] = 1
-			put(r.Last)
+			appendPort(r.Last)
 		}
 	}
 	data[0], data[1], data[47] = byte(m.Side), byte(n), flag(m.Not, 1)

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The answers of REJECT in nft's words, by enum ipt_reject_with and ip6t_reject_with. Those without
-// a word are refused by the kernel (echo reply), or written by no program (not-neighbour).
+// The replies of REJECT in nft's syntax, by enum ipt_reject_with and ip6t_reject_with. The kernel
+// rejects values without a name here (echo reply), or no program uses them (not-neighbour).
 var (
 	rejects4 = []string{
 		"icmp net-unreachable", "icmp host-unreachable", "icmp prot-unreachable",
@@ -22,8 +22,8 @@ var (
 	}
 )
 
-// rejectsOf returns the answers of a family, and nft's own one where none is chosen.
-func rejectsOf(family rules.Family) (answers []string, chosen string) {
+// rejectReplies returns the replies of a family, and nft's default.
+func rejectReplies(family rules.Family) (replies []string, defaultReply string) {
 	switch family {
 	case rules.IPv4:
 		return rejects4, "icmp port-unreachable"
@@ -33,27 +33,27 @@ func rejectsOf(family rules.Family) (answers []string, chosen string) {
 	return nil, ""
 }
 
-// decodeReject reads struct ipt_reject_info or ip6t_reject_info.
+// decodeReject decodes struct ipt_reject_info or ip6t_reject_info.
 func decodeReject(family rules.Family, info []byte) rules.Action {
-	answers, _ := rejectsOf(family)
+	replies, _ := rejectReplies(family)
 	if len(info) < 4 {
 		return nil
 	}
 	with := native.Uint32(info)
-	if with >= uint32(len(answers)) || answers[with] == "" {
+	if with >= uint32(len(replies)) || replies[with] == "" {
 		return nil
 	}
-	return rules.Reject{With: answers[with]}
+	return rules.Reject{With: replies[with]}
 }
 
 func encodeReject(family rules.Family, a rules.Reject) (Extension, error) {
-	answers, with := rejectsOf(family)
+	replies, with := rejectReplies(family)
 	if a.With != "" {
 		with = a.With
 	}
-	i := slices.Index(answers, with)
+	i := slices.Index(replies, with)
 	if i < 0 || with == "" {
-		return Extension{}, fmt.Errorf("%s: REJECT of family %s has no such answer", a, family)
+		return Extension{}, fmt.Errorf("%s: REJECT of family %s has no such reply", a, family)
 	}
 	return Extension{Name: "REJECT", Data: native.AppendUint32(nil, uint32(i))}, nil
 }

@@ -6,55 +6,54 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// States of [rules.Unknown] that xtables has: a list of recent, the counts of hashlimit and an
-// object of nfnetlink_acct by their names; and all rates, all sets of addresses, since one may hold
-// others, and the labels of a connection.
+// States of [rules.Unknown] in xtables. The lists of recent, the counters of hashlimit and the
+// objects of nfnetlink_acct are distinguished by their names. All rates have one state. All sets
+// have one state too, because a set may contain other sets. Connection labels are the fifth kind.
 const (
 	StateOfRates  = "rateest"
 	StateOfSets   = "ipset"
 	StateOfLabels = "ct label"
 )
 
-// StateOfRecent names the state of a list of recent.
+// StateOfRecent returns the state of a list of recent.
 func StateOfRecent(name string) string { return "recent " + name }
 
-// StateOfHashLimit names the state of the rules of hashlimit with that name.
+// StateOfHashLimit returns the state of the hashlimit rules with the name.
 func StateOfHashLimit(name string) string { return "hashlimit " + name }
 
-// StateOfAccount names the state of an object of nfnetlink_acct.
+// StateOfAccount returns the state of an object of nfnetlink_acct.
 func StateOfAccount(name string) string { return "nfacct " + name }
 
-// Flags of check_set in struct xt_recent_mtinfo, and where it is: behind two numbers. A name and
-// the side follow it.
+// Flags of check_set in struct xt_recent_mtinfo, and the offsets of check_set and of the name.
 const (
-	recentSet     = 1 << 1
-	recentUpdate  = 1 << 2
-	recentRemove  = 1 << 3
-	recentReap    = 1 << 5
-	recentFlagsAt = 8
-	recentNameAt  = 10
+	recentSet         = 1 << 1
+	recentUpdate      = 1 << 2
+	recentRemove      = 1 << 3
+	recentReap        = 1 << 5
+	recentFlagsOffset = 8
+	recentNameOffset  = 10
 )
 
-// labelSet is the flag of struct xt_connlabel_mtinfo that labels, and labelFlagsAt where the flags
-// are.
-const labelSet, labelFlagsAt = 1 << 1, 2
+// labelSet is the flag of struct xt_connlabel_mtinfo that sets a label, and labelFlagsOffset the
+// offset of the flags.
+const labelSet, labelFlagsOffset = 1 << 1, 2
 
-// withState adds the state to an unknown match, and says whether the match writes to it.
+// withState returns the unknown match with its state, and with the effect on the state.
 func withState(u rules.Unknown, x Extension) rules.Unknown {
 	if u.Effect == rules.Anything {
 		return u
 	}
-	name := func(at int) string {
-		text, _, _ := bytes.Cut(x.Data[min(at, len(x.Data)):], []byte{0})
+	name := func(offset int) string {
+		text, _, _ := bytes.Cut(x.Data[min(offset, len(x.Data)):], []byte{0})
 		return string(text)
 	}
 	switch x.Name {
 	case "recent":
-		if len(x.Data) < recentNameAt {
+		if len(x.Data) < recentNameOffset {
 			return rules.Unknown{Text: u.Text, Data: u.Data}
 		}
-		u.State = StateOfRecent(name(recentNameAt))
-		switch flags, inverted := x.Data[recentFlagsAt], x.Data[recentFlagsAt+1] != 0; {
+		u.State = StateOfRecent(name(recentNameOffset))
+		switch flags, inverted := x.Data[recentFlagsOffset], x.Data[recentFlagsOffset+1] != 0; {
 		case flags&recentSet != 0 && !inverted:
 			u.Effect = rules.Writes
 		case flags&(recentSet|recentUpdate|recentRemove|recentReap) != 0:
@@ -70,7 +69,7 @@ func withState(u rules.Unknown, x Extension) rules.Unknown {
 		u.State = StateOfSets
 	case "connlabel":
 		u.State = StateOfLabels
-		if len(x.Data) <= labelFlagsAt || x.Data[labelFlagsAt]&labelSet != 0 {
+		if len(x.Data) <= labelFlagsOffset || x.Data[labelFlagsOffset]&labelSet != 0 {
 			u.Effect = rules.Records
 		}
 	}

@@ -6,8 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Where struct xt_tproxy_target_info has an address of IPv4, and xt_tproxy_target_info_v1 one of
-// either family; the port follows, in network order.
+// Offsets and sizes of struct xt_tproxy_target_info, which has an IPv4 address, and
+// xt_tproxy_target_info_v1, which has an address of either family. The port follows the address, in
+// network byte order.
 const (
 	tproxyMask  = 0
 	tproxyValue = 4
@@ -17,19 +18,21 @@ const (
 	tproxySize1 = 28
 )
 
-// decodeTProxy reads a TPROXY. The unspecified address and port 0 stand for the packet's own.
+// decodeTProxy decodes a TPROXY. The unspecified address and port 0 mean the destination of the
+// packet.
 func decodeTProxy(family rules.Family, revision uint32, info []byte) rules.Action {
-	size, portAt := tproxySize1, tproxyAddr+addrSize
+	size, portOffset := tproxySize1, tproxyAddr+addrSize
 	if revision == 0 {
-		size, portAt = tproxySize0, tproxyAddr+4
+		size, portOffset = tproxySize0, tproxyAddr+4
 	}
 	if len(info) < size || family == rules.Inet || revision == 0 && family != rules.IPv4 {
 		return nil
 	}
 	a := rules.TProxyDrop{
-		Port: network.Uint16(info[portAt:]), Value: native.Uint32(info[tproxyValue:]), Mask: native.Uint32(info[tproxyMask:]),
+		Port:  network.Uint16(info[portOffset:]),
+		Value: native.Uint32(info[tproxyValue:]), Mask: native.Uint32(info[tproxyMask:]),
 	}
-	if addr := addrAt(family, info[tproxyAddr:]); !addr.IsUnspecified() {
+	if addr := decodeAddr(family, info[tproxyAddr:]); !addr.IsUnspecified() {
 		a.Addr = addr
 	}
 	return a
@@ -37,7 +40,7 @@ func decodeTProxy(family rules.Family, revision uint32, info []byte) rules.Actio
 
 func encodeTProxy(family rules.Family, a rules.TProxyDrop) (Extension, error) {
 	if a.Addr.IsValid() && (rules.FamilyOf(a.Addr) != family || a.Addr.IsUnspecified()) {
-		return Extension{}, fmt.Errorf("%s: %s is no address of family %s to listen on", a, a.Addr, family)
+		return Extension{}, fmt.Errorf("%s: %s must be a specified address of family %s", a, a.Addr, family)
 	}
 	data := make([]byte, tproxySize1)
 	native.PutUint32(data[tproxyMask:], a.Mask)

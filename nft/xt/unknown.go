@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// unknownMatch returns a match that the model has no word for.
+// unknownMatch returns a match that the model cannot represent.
 func unknownMatch(x Extension) rules.Unknown {
 	return withState(rules.Unknown{
 		Text:   fmt.Sprintf("match %s revision %d", x.Name, x.Revision),
@@ -15,7 +15,7 @@ func unknownMatch(x Extension) rules.Unknown {
 	}, x)
 }
 
-// unknownTarget returns a target that the model has no word for.
+// unknownTarget returns a target that the model cannot represent.
 func unknownTarget(x Extension, effect rules.Effect) rules.Unknown {
 	return rules.Unknown{
 		Text:   fmt.Sprintf("target %s revision %d", x.Name, x.Revision),
@@ -23,9 +23,9 @@ func unknownTarget(x Extension, effect rules.Effect) rules.Unknown {
 	}
 }
 
-// ownSize is how many bytes of a structure the program writes that makes the rule. What follows is
-// the kernel's: pointers and state, which it shows before Linux 4.11, and zeros since.
-func ownSize(x Extension) int {
+// userSize returns the size of the part of a structure that userspace sets. The rest belongs to the
+// kernel: it contains pointers and state, which kernels since 4.11 report as zeros.
+func userSize(x Extension) int {
 	switch (key{x.Name, x.Revision}) {
 	case key{"connlimit", 1}: // struct xt_connlimit_info
 		return 24
@@ -36,28 +36,28 @@ func ownSize(x Extension) int {
 	case key{"quota", 0}, key{"statistic", 0}: // struct xt_quota_info, struct xt_statistic_info
 		return 16
 	case key{"CT", 0}, key{"CT", 1}, key{"CT", 2}:
-		return ctKernel[x.Revision]
+		return ctUserSizes[x.Revision]
 	}
 	return len(x.Data)
 }
 
-// identity returns what is the same for extensions that are the same: the bytes of the structure
-// without the zeros at its end, which may be padding.
+// identity returns the bytes that identify an extension: the structure without trailing zeros,
+// which may be padding.
 func identity(x Extension) string {
-	if refersElsewhere(x) {
+	if dependsOnExternalObject(x) {
 		return rules.NoData
 	}
-	data := x.Data[:min(ownSize(x), len(x.Data))]
+	data := x.Data[:min(userSize(x), len(x.Data))]
 	return string(bytes.TrimRight(data, "\x00"))
 }
 
-// bpfBytecode is the mode of struct xt_bpf_info_v1 in which the structure holds the program, at the
-// place where others name a file (XT_BPF_MODE_BYTECODE).
+// bpfBytecode is the mode of struct xt_bpf_info_v1 in which the structure contains the program. In
+// other modes it contains the path of a file (XT_BPF_MODE_BYTECODE).
 const bpfBytecode = 0
 
-// refersElsewhere reports whether what an extension does is said in an object that is not read and
-// may change under the same name or number: a set, a program.
-func refersElsewhere(x Extension) bool {
+// dependsOnExternalObject reports whether the behavior of an extension depends on an object that is
+// not read, and that may change under the same name or number: a set or a program.
+func dependsOnExternalObject(x Extension) bool {
 	switch x.Name {
 	case "set", "SET":
 		return true

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestIdentity says which extensions that the model has no word for are the same.
+// TestIdentity lists equal and different unknown extensions.
 func TestIdentity(t *testing.T) {
 	pointer := numbers(0x1234, 0xffff8880)
 	limit := func(average, state uint32) []byte {
@@ -52,7 +52,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestMatchEffect says what decides whether an unknown match is a condition.
+// TestMatchEffect covers the effects that make an unknown match an action instead of a condition.
 func TestMatchEffect(t *testing.T) {
 	for _, tc := range []struct {
 		match    string

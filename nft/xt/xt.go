@@ -9,35 +9,34 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An Extension is a match or a target as the kernel has it.
+// An Extension is a match or a target in the kernel's representation.
 type Extension struct {
 	Name     string
 	Revision uint32
-	// Data is the extension's structure. When decoded it may be longer than the kernel's, by
-	// padding; encoded it has none.
+	// Data is the structure of the extension. It may have padding when it is decoded.
 	Data []byte
 }
 
-// DecodeMatch returns what a match of a rule asks for: usually one condition, none for one that
-// any packet fulfils. A comment is added to the rule's comment, and asks for nothing. The family is
-// the rule's. The rule must already have the protocol that it compares, because the model has ports
-// of some protocols only (see [rules.Protocol.HasPorts]).
+// DecodeMatch decodes a match of a rule of the family. It returns no matches for an extension that
+// matches every packet. It appends a comment to the comment of the rule. The rule must already have
+// its match of the protocol, because the model supports ports only for some protocols (see
+// [rules.Protocol.HasPorts]).
 //
-// A match that does more than match is a [rules.Unknown] with an Effect that is not a condition. It
-// belongs among the rule's actions, and every later match of the rule behind it.
+// An extension with side effects decodes to a [rules.Unknown] whose Effect is not a condition. The
+// caller must add it to the actions of the rule, followed by every later match of the rule.
 func DecodeMatch(r *rules.Rule, family rules.Family, x Extension) []rules.Match {
 	if x.Name == "comment" && x.Revision == 0 {
 		addComment(r, x.Data)
 		return nil
 	}
-	if matches, ok := conditions(r, family, x); ok {
+	if matches, ok := decodeMatch(r, family, x); ok {
 		return matches
 	}
 	return []rules.Match{unknownMatch(x)}
 }
 
-// conditions returns what a match asks for, if it can be said.
-func conditions(r *rules.Rule, family rules.Family, x Extension) ([]rules.Match, bool) {
+// decodeMatch decodes a match if the model can represent it.
+func decodeMatch(r *rules.Rule, family rules.Family, x Extension) ([]rules.Match, bool) {
 	switch (key{x.Name, x.Revision}) {
 	case key{"tcp", 0}:
 		return decodeTCP(x.Data, comparesProtocol(r, rules.TCP))
@@ -73,13 +72,13 @@ func conditions(r *rules.Rule, family rules.Family, x Extension) ([]rules.Match,
 	return nil, false
 }
 
-// key tells structures apart.
+// A key identifies the structure of an extension.
 type key struct {
 	name     string
 	revision uint32
 }
 
-// comparesProtocol reports whether only packets of the protocol fulfil the rule.
+// comparesProtocol reports whether the rule matches only packets of the protocol.
 func comparesProtocol(r *rules.Rule, p rules.Protocol) bool {
 	return slices.ContainsFunc(r.Matches, func(m rules.Match) bool {
 		of, ok := m.(rules.MatchProtocol)
@@ -87,7 +86,7 @@ func comparesProtocol(r *rules.Rule, p rules.Protocol) bool {
 	})
 }
 
-// comparesPorts reports whether only packets of one protocol with ports fulfil the rule.
+// comparesPorts reports whether the rule matches only packets of one protocol with ports.
 func comparesPorts(r *rules.Rule) bool {
 	return slices.ContainsFunc(r.Matches, func(m rules.Match) bool {
 		of, ok := m.(rules.MatchProtocol)
@@ -130,15 +129,15 @@ func action(family rules.Family, x Extension) rules.Action {
 		return u
 	case key{"AUDIT", 0}, key{"IDLETIMER", 0}, key{"IDLETIMER", 1}, key{"LED", 0}, key{"LOG", 0},
 		key{"NFLOG", 0}, key{"TRACE", 0}, key{"ULOG", 0}:
-		// They record the packet and let the chain go on: XT_CONTINUE.
+		// These record the packet and continue with the next rule (XT_CONTINUE).
 		return rules.Count{}
 	}
 	return nil
 }
 
-// EncodeMatches writes the matches that a rule's own comparisons have no place for, in their order,
-// but for the protocol: that is for the caller to compare, and given because the structure for
-// ports depends on it. The error names the match that xtables cannot say.
+// EncodeMatches encodes the matches of a rule that need an extension, in their order. The caller
+// encodes the match of the protocol; the parameter selects the structure for ports. The error names
+// the unsupported match.
 func EncodeMatches(protocol rules.Protocol, matches []rules.Match) ([]Extension, error) {
 	e := portEncoder{protocol: protocol, matches: matches}
 	for _, m := range matches {
@@ -149,7 +148,7 @@ func EncodeMatches(protocol rules.Protocol, matches []rules.Match) ([]Extension,
 	return e.finish(), nil
 }
 
-// encodeMatch writes a match that is not about what is in a header of TCP or UDP.
+// encodeMatch encodes a match of something other than a TCP or UDP header.
 func encodeMatch(m rules.Match) (Extension, error) {
 	switch m := m.(type) {
 	case rules.MatchOwner:
@@ -166,25 +165,25 @@ func encodeMatch(m rules.Match) (Extension, error) {
 		return encodeAddrRange(m)
 	case rules.MatchAddrType, rules.MatchICMP, rules.MatchReversePath, rules.MatchSocket,
 		rules.MatchTuple:
-		return Extension{}, errNotWritten
+		return Extension{}, errOnlyDecoded
 	}
-	return Extension{}, errNoWord
+	return Extension{}, errUnsupported
 }
 
 var (
-	errNoWord     = errors.New("xtables has no match for it")
-	errNotWritten = errors.New("it is not written as a match of xtables, only read")
+	errUnsupported = errors.New("xtables has no such match")
+	errOnlyDecoded = errors.New("encoding it as an xtables match is not supported")
 )
 
-// EncodeTarget writes what a rule of the family does, other than a verdict or a jump.
+// EncodeTarget encodes an action of a rule of the family, other than a verdict or a jump.
 func EncodeTarget(family rules.Family, action rules.Action) (Extension, error) {
 	switch a := action.(type) {
 	case rules.SetMark:
 		return encodeMark(a), nil
 	case rules.SaveMark:
-		return encodeConnmark(wholeConnmark(connmarkSave)), nil
+		return encodeConnmark(fullConnmark(connmarkSave)), nil
 	case rules.RestoreMark:
-		return encodeConnmark(wholeConnmark(connmarkRestore)), nil
+		return encodeConnmark(fullConnmark(connmarkRestore)), nil
 	case rules.MixMark:
 		return encodeMixMark(a)
 	case rules.RedirectTo:
@@ -193,7 +192,7 @@ func EncodeTarget(family rules.Family, action rules.Action) (Extension, error) {
 		return encodeDNAT(family, rules.DNATTo{Port: a.Port, Last: a.Last})
 	case rules.DNATTo:
 		if !a.Addr.IsValid() {
-			return Extension{}, errors.New("DNAT to no address")
+			return Extension{}, errors.New("DNAT needs an address")
 		}
 		return encodeDNAT(family, a)
 	case rules.Reject:
@@ -202,17 +201,16 @@ func EncodeTarget(family rules.Family, action rules.Action) (Extension, error) {
 		return encodeTProxy(family, a)
 	case rules.SetZone:
 		if a.Helper != "" {
-			return Extension{}, errNotWritten
+			return Extension{}, errOnlyDecoded
 		}
 		return encodeCT(0, a.Zone), nil
 	case rules.Notrack:
 		return encodeCT(ctNotrack, 0), nil
 	}
-	return Extension{}, fmt.Errorf("%s: xtables has no target for it", action)
+	return Extension{}, fmt.Errorf("%s: xtables has no such target", action)
 }
 
-// The byte orders of numbers. They are pointers, since copies would be made at the start of every
-// program.
+// Byte orders. They are pointers because copies would need initialization code at program start.
 var (
 	native  = &binary.NativeEndian
 	network = &binary.BigEndian

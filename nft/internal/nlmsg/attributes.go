@@ -7,13 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Align rounds a length up to where the next attribute, or message, begins.
+// Align rounds a length up to the alignment of attributes and messages.
 func Align(length int) int { return (length + unix.NLA_ALIGNTO - 1) &^ (unix.NLA_ALIGNTO - 1) }
 
 // Attributes are the payload of a message or of a nested attribute.
 type Attributes []byte
 
-// next returns the first attribute, without the flags of its type, and the rest.
+// next returns the first attribute and the rest. The type is without the flags NLA_F_NESTED and
+// NLA_F_NET_BYTEORDER.
 func (a Attributes) next() (attrType uint16, value []byte, rest Attributes, ok bool) {
 	if len(a) < unix.NLA_HDRLEN {
 		return 0, nil, nil, false
@@ -26,7 +27,7 @@ func (a Attributes) next() (attrType uint16, value []byte, rest Attributes, ok b
 	return attrType, a[unix.NLA_HDRLEN:length:length], a[min(Align(length), len(a)):], true
 }
 
-// Each calls do for every attribute and reports whether all of them are well-formed.
+// Each calls do for each attribute and reports whether all attributes are well-formed.
 func (a Attributes) Each(do func(attrType uint16, value []byte)) bool {
 	for len(a) > 0 {
 		attrType, value, rest, ok := a.next()
@@ -39,7 +40,7 @@ func (a Attributes) Each(do func(attrType uint16, value []byte)) bool {
 	return true
 }
 
-// Get returns the first attribute of the type, or nil.
+// Get returns the value of the first attribute of the type, or nil.
 func (a Attributes) Get(attrType uint16) []byte {
 	for {
 		found, value, rest, ok := a.next()
@@ -50,7 +51,7 @@ func (a Attributes) Get(attrType uint16) []byte {
 	}
 }
 
-// Number returns a 32-bit number in network byte order, 0 if there is none.
+// Number returns an attribute that is a 32-bit number in network byte order, 0 if absent.
 func (a Attributes) Number(attrType uint16) uint32 {
 	value := a.Get(attrType)
 	if len(value) != 4 {
@@ -59,7 +60,7 @@ func (a Attributes) Number(attrType uint16) uint32 {
 	return binary.BigEndian.Uint32(value)
 }
 
-// Number64 returns a 64-bit number in network byte order, 0 if there is none.
+// Number64 returns an attribute that is a 64-bit number in network byte order, 0 if absent.
 func (a Attributes) Number64(attrType uint16) uint64 {
 	value := a.Get(attrType)
 	if len(value) != 8 {
@@ -68,10 +69,11 @@ func (a Attributes) Number64(attrType uint16) uint64 {
 	return binary.BigEndian.Uint64(value)
 }
 
-// HostNumber returns a 32-bit number in host byte order, and whether there is one.
+// HostNumber returns an attribute that is a 32-bit number in host byte order, and whether it is
+// present.
 func (a Attributes) HostNumber(attrType uint16) (uint32, bool) { return HostNumber(a.Get(attrType)) }
 
-// HostNumber returns the 32-bit number in host byte order that a value holds, and whether it does.
+// HostNumber decodes a 32-bit number in host byte order, and reports whether the value has 32 bits.
 func HostNumber(value []byte) (uint32, bool) {
 	if len(value) != 4 {
 		return 0, false
@@ -79,10 +81,10 @@ func HostNumber(value []byte) (uint32, bool) {
 	return native.Uint32(value), true
 }
 
-// Text returns a string without its final zero.
+// Text returns an attribute that is a string, without its terminating zero.
 func (a Attributes) Text(attrType uint16) string { return Text(a.Get(attrType)) }
 
-// HasText reports whether the string is s.
+// HasText reports whether an attribute that is a string equals s.
 func (a Attributes) HasText(attrType uint16, s string) bool {
 	text, _, _ := bytes.Cut(a.Get(attrType), []byte{0})
 	return string(text) == s

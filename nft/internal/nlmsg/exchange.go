@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errTruncated reports a datagram that is longer than the buffer.
+// errTruncated is the error for a datagram that is longer than the buffer.
 var errTruncated = errors.New("the kernel's answer is longer than the buffer")
 
-// A LostError reports that the answer to a request was lost: the request may have been carried out
-// or not.
+// A LostError is the error for a lost answer: it is unknown whether the kernel has executed the
+// request.
 type LostError struct{ Err error }
 
 func (e *LostError) Error() string { return "the kernel's answer was lost: " + e.Err.Error() }
@@ -19,7 +19,7 @@ func (e *LostError) Error() string { return "the kernel's answer was lost: " + e
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// Send writes one datagram to the kernel, the peer of a netlink socket that has no other.
+// Send writes one datagram to the kernel.
 func Send(fd int, datagram []byte) error {
 	for {
 		_, err := unix.Write(fd, datagram)
@@ -29,11 +29,11 @@ func Send(fd int, datagram []byte) error {
 	}
 }
 
-// Receive reads a datagram from the kernel into buf, with flags of recvfrom(2). Any error is a
+// Receive reads a datagram from the kernel into buf, with flags of recvfrom(2). Every error is a
 // [LostError].
 //
-// Datagrams from other senders are ignored: a process that may change the network of the namespace
-// can send what looks like an answer.
+// Receive ignores datagrams of other senders: a process with CAP_NET_ADMIN in the network namespace
+// can forge an answer.
 func Receive(fd int, buf []byte, flags int) ([]byte, error) {
 	for {
 		n, from, err := unix.Recvfrom(fd, buf, flags|unix.MSG_TRUNC)
@@ -53,15 +53,16 @@ func Receive(fd int, buf []byte, flags int) ([]byte, error) {
 	}
 }
 
-// Exchange sends one or more requests in one datagram, with ascending sequence numbers, and calls
-// do for each message of the answers until the last request is answered: by an acknowledgement if
-// it asks for one, else by the end of a list or a message outside a list. Interrupted reports that
-// a list changed while the kernel wrote it.
+// Exchange sends one or more requests in one datagram, and calls do for each message of the answers
+// until the answer to the last request is complete. The sequence numbers of the requests must
+// ascend. If the last request has NLM_F_ACK, its answer ends with the acknowledgement; otherwise
+// with NLMSG_DONE for a dump and with the first message for other requests. Interrupted reports
+// that the listed objects changed during the dump.
 //
-// An error that answers the last request is returned; earlier requests' acknowledgements and errors
-// are messages for do. Answers are read into buf, which may hold the requests.
+// Exchange returns an error that answers the last request, and passes acknowledgements and errors
+// of earlier requests to do. It reads answers into buf, which may overlap requests.
 func Exchange(fd int, buf, requests []byte, do func(Message) error) (interrupted bool, err error) {
-	first, last, err := ends(requests)
+	first, last, err := firstAndLast(requests)
 	if err != nil {
 		return false, err
 	}
@@ -71,7 +72,7 @@ func Exchange(fd int, buf, requests []byte, do func(Message) error) (interrupted
 	wantsAck := last.Flags&unix.NLM_F_ACK != 0
 	read := func(m Message) (bool, error) {
 		if m.Sequence-first.Sequence > last.Sequence-first.Sequence {
-			return false, nil // answers an earlier request that was given up
+			return false, nil // a late answer to an abandoned request
 		}
 		interrupted = interrupted || m.Flags&unix.NLM_F_DUMP_INTR != 0
 		if m.Sequence != last.Sequence {
@@ -79,7 +80,7 @@ func Exchange(fd int, buf, requests []byte, do func(Message) error) (interrupted
 		}
 		switch m.Type {
 		case unix.NLMSG_DONE:
-			return true, m.end()
+			return true, m.doneError()
 		case unix.NLMSG_ERROR:
 			a, err := m.Answer()
 			switch {
@@ -105,8 +106,8 @@ func Exchange(fd int, buf, requests []byte, do func(Message) error) (interrupted
 	}
 }
 
-// ends returns the first and the last of the requests.
-func ends(requests []byte) (first, last Message, err error) {
+// firstAndLast returns the first and the last message of requests.
+func firstAndLast(requests []byte) (first, last Message, err error) {
 	for n := 0; len(requests) > 0 || n == 0; n++ {
 		if last, requests, err = Next(requests); err != nil {
 			return first, last, err

@@ -1,12 +1,12 @@
-// Package nlmsg reads netlink messages, and sends requests whose answers it reads. It checks every
-// length, ignores datagrams that do not come from the kernel, and allocates nothing for a message.
+// Package nlmsg sends netlink requests and decodes netlink messages. It checks every length,
+// ignores datagrams of other senders than the kernel, and decodes messages without allocations.
 //
 //	_, err := nlmsg.Exchange(fd, buf, request, func(m nlmsg.Message) error {
 //		id := nlmsg.Attributes(m.Body[4:]).Number(unix.NFTA_GEN_ID)
 //		...
 //	})
 //
-// A [Message] and its [Attributes] are parts of the buffer that the datagram was read into.
+// A [Message] and its [Attributes] refer to the receive buffer.
 package nlmsg
 
 import (
@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// native is the byte order of netlink. A pointer, since a copy would be made when the program
-// starts.
+// native is the byte order of netlink. It is a pointer because a copy would need initialization
+// code at program start.
 var native = &binary.NativeEndian
 
-// ErrMalformed reports an answer that no kernel sends.
+// ErrMalformed is the error for an answer that violates the netlink protocol.
 var ErrMalformed = errors.New("the kernel's answer is not well-formed netlink")
 
 // A Message is a netlink message without its length and port id.
@@ -46,8 +46,8 @@ func Next(datagram []byte) (m Message, rest []byte, err error) {
 	return m, datagram[min(Align(int(length)), len(datagram)):], nil
 }
 
-// Each calls do for each message of a datagram until do returns true, and reports whether it did.
-// An empty datagram is malformed.
+// Each calls do for each message of a datagram until do returns true or an error, and returns the
+// results of the last call. An empty datagram is malformed.
 func Each(datagram []byte, do func(Message) (done bool, err error)) (done bool, err error) {
 	for {
 		var m Message
@@ -69,14 +69,14 @@ func AppendHeader(buf []byte, msgType, flags uint16, sequence uint32) []byte {
 	return append(buf, header[:]...)
 }
 
-// SetLength writes the length of a message that fills the buffer.
+// SetLength sets the length in the header of a message to the length of the slice.
 func SetLength(message []byte) { native.PutUint32(message, uint32(len(message))) }
 
 // An Answer is the content of a message of type NLMSG_ERROR.
 type Answer struct {
-	Errno unix.Errno // 0 is an acknowledgement
+	Errno unix.Errno // 0 for an acknowledgement
 	Text  string     // the kernel's explanation, or empty
-	// Offset of the attribute in the refused message that is the cause; 0 if unknown.
+	// Offset is the position of the rejected attribute in the request, 0 if unknown.
 	Offset uint32
 }
 
@@ -89,7 +89,7 @@ func (m Message) Answer() (Answer, error) {
 	if m.Flags&unix.NLM_F_ACK_TLVS == 0 {
 		return a, nil
 	}
-	// The refused request comes first; only its header if it is capped.
+	// Skip the copy of the request, which is only its header if NLM_F_CAPPED is set.
 	skip := uint64(4 + unix.NLMSG_HDRLEN)
 	if m.Flags&unix.NLM_F_CAPPED == 0 {
 		skip = 4 + uint64(native.Uint32(m.Body[4:]))
@@ -103,8 +103,8 @@ func (m Message) Answer() (Answer, error) {
 	return a, nil
 }
 
-// end returns the error in the body of a message of type NLMSG_DONE.
-func (m Message) end() error {
+// doneError returns the error in the body of a message of type NLMSG_DONE.
+func (m Message) doneError() error {
 	if len(m.Body) < 4 {
 		return nil
 	}

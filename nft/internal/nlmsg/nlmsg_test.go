@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// message writes a message with a body.
+// message encodes a message.
 func message(msgType, flags uint16, sequence uint32, body ...byte) []byte {
 	m := append(AppendHeader(nil, msgType, flags, sequence), body...)
 	native.PutUint16(m[6:], flags) // without NLM_F_REQUEST
@@ -17,8 +17,8 @@ func message(msgType, flags uint16, sequence uint32, body ...byte) []byte {
 	return append(m, make([]byte, Align(len(m))-len(m))...)
 }
 
-// refusal writes a message of type NLMSG_ERROR.
-func refusal(sequence uint32, errno unix.Errno) []byte {
+// errorMessage encodes a message of type NLMSG_ERROR.
+func errorMessage(sequence uint32, errno unix.Errno) []byte {
 	body := native.AppendUint32(nil, uint32(-int32(errno)))
 	return message(unix.NLMSG_ERROR, 0, sequence, append(body, make([]byte, unix.NLMSG_HDRLEN)...)...)
 }
@@ -40,29 +40,29 @@ func TestExchange(t *testing.T) {
 		err         error
 	}{
 		{
-			"a message ends the answer", request(get, 0, 7),
+			"a message without NLM_F_MULTI ends the answer", request(get, 0, 7),
 			[][]byte{message(20, 0, 7), message(21, 0, 7)},
 			[]uint16{20},
 			false, nil,
 		},
 		{
-			"a list lasts until its end", request(list, unix.NLM_F_DUMP, 7),
+			"a list ends with NLMSG_DONE", request(list, unix.NLM_F_DUMP, 7),
 			[][]byte{message(20, unix.NLM_F_MULTI, 7), slices.Concat(message(21, unix.NLM_F_MULTI, 7, 1), end)},
 			[]uint16{20, 21},
 			false, nil,
 		},
 		{
-			"an acknowledgement ends the answer of which it is asked", request(set, unix.NLM_F_ACK, 7),
-			[][]byte{message(20, 0, 7), refusal(7, 0)},
+			"an acknowledgement ends the answer to a request with NLM_F_ACK", request(set, unix.NLM_F_ACK, 7),
+			[][]byte{message(20, 0, 7), errorMessage(7, 0)},
 			[]uint16{20},
 			false, nil,
 		},
 		{
-			"an acknowledgement that nobody has asked for", request(get, 0, 7),
-			[][]byte{refusal(7, 0)},
+			"an acknowledgement of a request without NLM_F_ACK", request(get, 0, 7),
+			[][]byte{errorMessage(7, 0)},
 			nil, false, ErrMalformed,
 		},
-		{"an error", request(get, 0, 7), [][]byte{refusal(7, unix.ENOENT)}, nil, false, unix.ENOENT},
+		{"an error", request(get, 0, 7), [][]byte{errorMessage(7, unix.ENOENT)}, nil, false, unix.ENOENT},
 		{
 			"an error at the end of a list", request(list, unix.NLM_F_DUMP, 7),
 			[][]byte{message(unix.NLMSG_DONE, unix.NLM_F_MULTI, 7, native.AppendUint32(nil, ^uint32(unix.EIO)+1)...)},
@@ -70,20 +70,20 @@ func TestExchange(t *testing.T) {
 		},
 		{
 			"answers to earlier requests are ignored", request(get, 0, 7),
-			[][]byte{refusal(6, unix.EPERM), message(20, 0, 8), message(21, 0, 7)},
+			[][]byte{errorMessage(6, unix.EPERM), message(20, 0, 8), message(21, 0, 7)},
 			[]uint16{21},
 			false, nil,
 		},
 		{
-			"a list that changed", request(list, unix.NLM_F_DUMP, 7),
+			"a list that changed during the dump", request(list, unix.NLM_F_DUMP, 7),
 			[][]byte{message(20, unix.NLM_F_MULTI|unix.NLM_F_DUMP_INTR, 7), end},
 			[]uint16{20},
 			true, nil,
 		},
 		{
-			"two requests, and an error that answers the first",
+			"two requests, and an error in the answer to the first",
 			slices.Concat(request(get, 0, 6), request(list, unix.NLM_F_DUMP, 7)),
-			[][]byte{refusal(6, unix.ENOENT), message(20, unix.NLM_F_MULTI, 7), end},
+			[][]byte{errorMessage(6, unix.ENOENT), message(20, unix.NLM_F_MULTI, 7), end},
 			[]uint16{unix.NLMSG_ERROR, 20},
 			false, nil,
 		},
@@ -133,7 +133,7 @@ func TestExchangeReturnsTheErrorOfItsCallback(t *testing.T) {
 	if _, err := unix.Write(pair[1], message(20, 0, 7)); err != nil {
 		t.Fatal(err)
 	}
-	want := errors.New("not what was asked for")
+	want := errors.New("unexpected message")
 	buf := make([]byte, 64)
 	_, err = Exchange(pair[0], buf, message(100, 0, 7), func(Message) error { return want })
 	if !errors.Is(err, want) {
@@ -141,7 +141,7 @@ func TestExchangeReturnsTheErrorOfItsCallback(t *testing.T) {
 	}
 }
 
-// TestReceiveIgnoresProcesses sends a datagram from another socket before the kernel's answer.
+// TestReceiveIgnoresProcesses sends a forged answer from another socket before the request.
 func TestReceiveIgnoresProcesses(t *testing.T) {
 	open := func() (fd int, port uint32) {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
@@ -158,10 +158,10 @@ func TestReceiveIgnoresProcesses(t *testing.T) {
 		}
 		return fd, own.(*unix.SockaddrNetlink).Pid
 	}
-	asker, port := open()
+	client, port := open()
 	forger, _ := open()
 	to := &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: port}
-	if err := unix.Sendto(forger, refusal(7, unix.EIO), 0, to); err != nil {
+	if err := unix.Sendto(forger, errorMessage(7, unix.EIO), 0, to); err != nil {
 		t.Fatal(err)
 	}
 	request := AppendHeader(nil, unix.RTM_GETLINK, 0, 7)
@@ -169,7 +169,7 @@ func TestReceiveIgnoresProcesses(t *testing.T) {
 	native.PutUint32(request[unix.NLMSG_HDRLEN+4:], 1) // lo
 	SetLength(request)
 	got := uint16(0)
-	_, err := Exchange(asker, make([]byte, 64<<10), request, func(m Message) error { got = m.Type; return nil })
+	_, err := Exchange(client, make([]byte, 64<<10), request, func(m Message) error { got = m.Type; return nil })
 	if got != unix.RTM_NEWLINK || err != nil {
 		t.Errorf("message of type %d, %v; want the kernel's RTM_NEWLINK", got, err)
 	}
@@ -212,10 +212,10 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// FuzzDatagram reads what no kernel sends: nothing is read beyond the datagram, every byte of a
-// well-formed one is read, and Get agrees with Each.
+// FuzzDatagram decodes arbitrary datagrams: nothing is read beyond the datagram, every byte of a
+// well-formed datagram is read, and Get returns the same values as Each.
 func FuzzDatagram(f *testing.F) {
-	f.Add(slices.Concat(message(20, unix.NLM_F_MULTI, 7, 0, 0, 0, 0, 8, 0, 1, 0, 1, 2, 3, 4), refusal(7, unix.EPERM)), uint16(1))
+	f.Add(slices.Concat(message(20, unix.NLM_F_MULTI, 7, 0, 0, 0, 0, 8, 0, 1, 0, 1, 2, 3, 4), errorMessage(7, unix.EPERM)), uint16(1))
 	f.Add(message(unix.NLMSG_ERROR, unix.NLM_F_ACK_TLVS, 7, append(make([]byte, 20), 5, 0, 1, 0, 'x')...), uint16(1))
 	f.Add([]byte{255, 255, 255, 255, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, uint16(0))
 	f.Fuzz(func(t *testing.T, datagram []byte, attrType uint16) {
@@ -226,7 +226,7 @@ func FuzzDatagram(f *testing.F) {
 			if a, err := m.Answer(); err == nil && len(a.Text) > len(m.Body) {
 				t.Errorf("explanation %q of %d bytes", a.Text, len(m.Body))
 			}
-			_ = m.end()
+			_ = m.doneError()
 			body := Attributes(m.Body)
 			var first []byte
 			sum := 0

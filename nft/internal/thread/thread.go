@@ -1,6 +1,6 @@
-// Package thread runs a function on an operating system thread whose
-// attributes (namespace, credentials) may be changed without any other
-// goroutine ever seeing the change.
+// Package thread runs a function on an operating system thread with changed
+// attributes, such as its namespace or credentials. No other goroutine runs on
+// the thread while its attributes are changed.
 package thread
 
 import (
@@ -11,60 +11,61 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Panic is what [Run] panics with when the function it ran panicked: the
-// function ran on a goroutine of its own, whose stack would be lost otherwise.
+// Panic is the value of the panic of [Run] after a panic in the function. It
+// preserves the stack of the goroutine that ran the function.
 type Panic struct {
-	Value any    // what the function panicked with
-	Stack []byte // of the function's goroutine, as [debug.Stack] prints it
+	Value any    // the value of the function's panic
+	Stack []byte // the stack of the function's goroutine, from [debug.Stack]
 }
 
-// Error is the value and the stack, for the runtime prints it so.
+// Error returns the value and the stack: the runtime prints this text when the panic ends the
+// program.
 func (p *Panic) Error() string { return fmt.Sprintf("%v\n\n%s", p.Value, p.Stack) }
 
-// Unwrap returns the value when that is an error, nil otherwise.
+// Unwrap returns the value if it is an error, otherwise nil.
 func (p *Panic) Unwrap() error {
 	err, _ := p.Value.(error)
 	return err
 }
 
-// Work is what [Run] does on a thread.
+// Work is a function to run on a thread, with the functions that change and
+// restore the thread's attributes.
 type Work struct {
-	// Enter changes the thread. When it fails Do is not called.
+	// Enter changes the thread. If it fails Do is not called.
 	Enter func() error
-	// Do runs on the changed thread. It may panic and may call
-	// [runtime.Goexit]: the caller of Run then does the same.
+	// Do runs on the changed thread. If it panics or calls [runtime.Goexit],
+	// Run does the same in its caller.
 	Do func() error
-	// Leave undoes the change and reports whether it has; the thread ends
-	// when it has not. nil: the change cannot be undone, the thread ends.
+	// Leave restores the thread's attributes and reports whether it succeeded. If it
+	// fails or is nil, the thread is terminated.
 	Leave func() bool
 }
 
-// Run does w on a locked thread that is not the process's main thread, and
-// returns when it is done, with the error of Enter or Do. It is safe for
-// concurrent use, and from a goroutine locked to any thread.
+// Run runs w on a locked thread other than the main thread of the process, waits
+// until w is complete, and returns the error of Enter or Do. It is safe for
+// concurrent use, and may be called by a goroutine that is locked to a thread.
 //
-// The main thread is avoided because it cannot be thrown away: when a locked
-// goroutine exits there, the runtime parks the thread for ever, and with it
-// /proc/self shows what was changed.
+// The main thread is not used because it cannot be terminated: when a locked
+// goroutine exits there, the runtime parks the thread forever, and /proc/self
+// keeps showing the changed attributes.
 func Run(w Work) error { return (<-Start(w)).Return() }
 
-// Start starts what [Run] does, and returns a channel that delivers the outcome
-// once.
+// Start starts w like [Run], and returns a channel that delivers the outcome once.
 func Start(w Work) <-chan Outcome {
 	done := make(chan Outcome, 1)
 	go w.run(done, nil)
 	return done
 }
 
-// Outcome is how a piece of work ended: by return, panic or Goexit.
+// Outcome is the result of a [Work]: an error, a panic or a Goexit.
 type Outcome struct {
 	err      error
 	panicked *Panic
 	exited   bool
 }
 
-// Return ends the caller as the work ended: it returns the error, panics or
-// calls [runtime.Goexit].
+// Return repeats the outcome in the calling goroutine: it returns the error,
+// panics or calls [runtime.Goexit].
 func (o Outcome) Return() error {
 	switch {
 	case o.panicked != nil:
@@ -75,18 +76,20 @@ func (o Outcome) Return() error {
 	return o.err
 }
 
-// run does w on this goroutine's thread, or on another if this is the main
-// thread, and unlocks the thread if it is as before. A goroutine that run starts
-// while it holds the main thread closes elsewhere, which is nil otherwise.
-func (w Work) run(done chan<- Outcome, elsewhere chan<- struct{}) {
+// run runs w on the thread of this goroutine and unlocks the thread if Leave
+// succeeds. If this is the main thread, run starts a second goroutine, which
+// closes started when it is locked to another thread. started is nil in the
+// first goroutine.
+func (w Work) run(done chan<- Outcome, started chan<- struct{}) {
 	runtime.LockOSThread()
 	switch {
-	case elsewhere != nil:
-		close(elsewhere)
+	case started != nil:
+		close(started)
 	case unix.Gettid() == unix.Getpid():
-		// While this goroutine holds the main thread, the next one is elsewhere. It
-		// answers the caller directly, or the caller too would be drawn here, and
-		// its next Run with it: 30 µs instead of 13.
+		// The main thread is locked by this goroutine, so the second one runs on another thread.
+		// The second one sends the outcome to the caller directly. If this goroutine forwarded
+		// the outcome, the scheduler would run the caller and its next Run on the main thread
+		// too: 30 µs instead of 13.
 		started := make(chan struct{})
 		go w.run(done, started)
 		<-started

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// main's goroutine stays on the main thread only if locked in init.
-func init() { runtime.LockOSThread() } //nolint:gochecknoinits // there is no other way onto the main thread
+// The main goroutine stays on the main thread only if init locks it.
+func init() { runtime.LockOSThread() } //nolint:gochecknoinits // see above
 
 func TestMain(m *testing.M) {
-	if err := fromMainThread(); err != nil {
+	if err := runFromMainThread(); err != nil {
 		println("Run on the main thread:", err.Error())
 		os.Exit(1)
 	}
@@ -25,10 +25,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fromMainThread spoils threads on behalf of the main thread, locked and not.
-func fromMainThread() error {
+// runFromMainThread calls Run from the main thread, locked and unlocked, with work that ends its
+// thread.
+func runFromMainThread() error {
 	if unix.Gettid() != unix.Getpid() {
-		return errors.New("this is not it")
+		return errors.New("not on the main thread")
 	}
 	for i := range 200 {
 		if i == 100 {
@@ -49,9 +50,9 @@ func fromMainThread() error {
 }
 
 func nothing() error { return nil }
-func yes() bool      { return true }
+func success() bool  { return true }
 
-func TestThreadEndsUnlessLeft(t *testing.T) {
+func TestThreadEndsUnlessLeaveSucceeds(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		leave func() bool
@@ -60,7 +61,7 @@ func TestThreadEndsUnlessLeft(t *testing.T) {
 		{"without Leave the thread ends", nil, true},
 		{"a failed Leave ends the thread", func() bool { return false }, true},
 		{"a Leave that panics ends the thread", func() bool { panic("leave") }, true},
-		{"after Leave the thread is used again", yes, false},
+		{"after Leave the thread is used again", success, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var tid int
@@ -83,7 +84,7 @@ func TestThreadEndsUnlessLeft(t *testing.T) {
 			}
 			for start := time.Now(); alive(); runtime.Gosched() {
 				if time.Since(start) > 10*time.Second {
-					t.Fatalf("thread %d still lives", tid)
+					t.Fatalf("thread %d has not ended", tid)
 				}
 			}
 		})
@@ -100,21 +101,21 @@ func TestOutcomeReachesTheCaller(t *testing.T) {
 	}{
 		{"an error of Do", nothing, func() error { return boom }, func(t *testing.T, err error, _ any, _ bool) {
 			if !errors.Is(err, boom) {
-				t.Errorf("error %v, want %v itself", err, boom)
+				t.Errorf("error %v, want %v", err, boom)
 			}
 		}},
 		{
 			"an error of Enter, and Do is not called", func() error { return boom }, func() error { panic("called") },
 			func(t *testing.T, err error, _ any, _ bool) {
 				if !errors.Is(err, boom) {
-					t.Errorf("error %v, want %v itself", err, boom)
+					t.Errorf("error %v, want %v", err, boom)
 				}
 			},
 		},
 		{"a panic with value and stack", nothing, func() error { panic(boom) }, func(t *testing.T, _ error, v any, _ bool) {
 			p, ok := v.(*Panic)
 			if !ok || !errors.Is(p, boom) || p.Value != any(boom) || !strings.Contains(p.Error(), "TestOutcome") {
-				t.Errorf("recovered %v, want a *Panic of %v that shows who panicked", v, boom)
+				t.Errorf("recovered %v, want a *Panic of %v with the stack of the panic", v, boom)
 			}
 		}},
 		{"a panic with nil", nothing, func() error { panic(nil) }, func(t *testing.T, _ error, v any, _ bool) {

@@ -1,5 +1,5 @@
-// Package istiotest loads into namespaces what Istio's programs leave there, among rules of others,
-// for the tests of its removal.
+// Package istiotest loads the rules of Istio's programs, among foreign rules, into namespaces for
+// the tests of their removal.
 package istiotest
 
 import (
@@ -15,7 +15,7 @@ import (
 //go:embed testdata
 var testdata embed.FS
 
-// Variant is a kind of iptables: the names of its programs and of its files among the golden ones.
+// Variant is a variant of iptables, with the names of its programs and of its golden files.
 type Variant struct{ program, file string }
 
 // The variants.
@@ -24,7 +24,7 @@ var (
 	NFT    = Variant{"nft", "iptnft"}
 )
 
-// A Case is what one run of Istio's programs left. What is empty was not there.
+// A Case contains the rules of one run of Istio's programs. A field is empty if there are none.
 type Case struct {
 	Name   string
 	IPv4   string // in the format of iptables-save
@@ -32,7 +32,7 @@ type Case struct {
 	Tables string // of istio-nftables, in nft's language
 }
 
-// Save returns what iptables of the family would load.
+// Save returns the rules of the family in the format of iptables-save.
 func (c Case) Save(f rules.Family) string {
 	if f == rules.IPv4 {
 		return c.IPv4
@@ -40,8 +40,8 @@ func (c Case) Save(f rules.Family) string {
 	return c.IPv6
 }
 
-// Cases returns those of this package, and those that were recorded from the real programs where
-// they are: in the folder that SLUICE_GOLDEN names, or else beside the repository.
+// Cases returns the cases of this package, and the recordings of Istio's programs, if they exist:
+// in the directory of SLUICE_GOLDEN, or next to the repository.
 func Cases(t testing.TB, v Variant) []Case {
 	t.Helper()
 	tables := read(t, "nft.txt")
@@ -69,7 +69,7 @@ func Cases(t testing.TB, v Variant) []Case {
 			return string(text)
 		}
 		c := Case{filepath.Base(dir), file(v.file + "-v4.save"), file(v.file + "-v6.save"), file("nft.txt")}
-		// Many parameters leave the same.
+		// Skip duplicates: many parameters have the same result.
 		if key := (Case{IPv4: c.IPv4, IPv6: c.IPv6, Tables: c.Tables}); !seen[key] {
 			seen[key] = true
 			cases = append(cases, c)
@@ -78,8 +78,8 @@ func Cases(t testing.TB, v Variant) []Case {
 	return cases
 }
 
-// Before and After are rules of others, which were there before Istio's and which came later:
-// look-alikes of Istio's among them, and every match and target that needs care.
+// Before and After return foreign rules from before and after the run of Istio. They include rules
+// that resemble Istio's, and all matches and targets whose restoration is error-prone.
 func Before(t testing.TB, f rules.Family) string {
 	t.Helper()
 	return read(t, "before-"+fileName(f))
@@ -104,7 +104,7 @@ func read(t testing.TB, name string) string {
 	return string(text)
 }
 
-// shell is what remains of a save without Istio's rules and chains.
+// shell returns a save without Istio's rules and chains.
 func shell(save string) string {
 	var lines []string
 	for line := range strings.Lines(save) {

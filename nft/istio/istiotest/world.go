@@ -14,21 +14,21 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Families are those that iptables has tables of.
+// Families contains the families of iptables.
 var Families = []rules.Family{rules.IPv4, rules.IPv6}
 
-// Load makes a namespace in which others' rules are around the case's, loaded by the real programs
-// of the variant.
+// Load creates a namespace and loads foreign rules, the rules of the case, and more foreign rules,
+// with the programs of the variant.
 func Load(t testing.TB, v Variant, c Case) *netns.NS {
 	t.Helper()
 	return load(t, v, c)
 }
 
-// remaining holds what [Remaining] has found, by variant and what Istio's rules leave.
+// remaining caches the results of [Remaining].
 var remaining sync.Map
 
-// Remaining is what must be left of a namespace of [Load] when all of Istio's is gone, as [Dump]
-// has it: the same as in one that never had it.
+// Remaining returns the expected result of [Dump] for a namespace of [Load] after the removal of
+// all rules of Istio: the dump of a namespace that never had them.
 func Remaining(t testing.TB, v Variant, c Case) string {
 	t.Helper()
 	without := Case{IPv4: shell(c.IPv4), IPv6: shell(c.IPv6)}
@@ -53,15 +53,15 @@ func load(t testing.TB, v Variant, c Case) *netns.NS {
 	return ns
 }
 
-// Restore loads rules with the counters that they say, beside what is there, with iptables-restore
-// or its twin.
+// Restore adds rules with their counters to the existing ones, with iptables-restore or
+// ip6tables-restore.
 func Restore(t testing.TB, ns *netns.NS, v Variant, f rules.Family, save string) {
 	t.Helper()
 	Run(t, ns, WithCounters(save), program(v, f)+"-restore", "--noflush", "--counters")
 }
 
-// WithCounters adds the counters that iptables-restore wants of chains when it is to take those of
-// rules.
+// WithCounters adds counters to the chains, which iptables-restore requires to restore the counters
+// of rules.
 func WithCounters(save string) string {
 	var lines []string
 	for line := range strings.Lines(save) {
@@ -73,8 +73,8 @@ func WithCounters(save string) string {
 	return strings.Join(lines, "")
 }
 
-// Save lists the tables with counters, by iptables-save or its twin, without the comments that say
-// when.
+// Save lists the tables with counters, with iptables-save or ip6tables-save, without the comments
+// that contain the time.
 func Save(t testing.TB, ns *netns.NS, v Variant, f rules.Family) string {
 	t.Helper()
 	var lines []string
@@ -86,8 +86,8 @@ func Save(t testing.TB, ns *netns.NS, v Variant, f rules.Family) string {
 	return strings.Join(lines, "")
 }
 
-// Dump lists the tables of both families with counters, and for iptables-nft all that nf_tables
-// has.
+// Dump lists the tables of both families with counters, and for iptables-nft the complete nf_tables
+// ruleset.
 func Dump(t testing.TB, ns *netns.NS, v Variant) string {
 	t.Helper()
 	text := Save(t, ns, v, rules.IPv4) + Save(t, ns, v, rules.IPv6)
@@ -102,8 +102,8 @@ func program(v Variant, f rules.Family) string {
 	return name + v.program
 }
 
-// Run runs a program in the namespace and returns its output. iptables' lock is one of the test's
-// own.
+// Run runs a program in the namespace and returns its output. The lock of iptables is a
+// file of the test.
 func Run(t testing.TB, ns *netns.NS, input, name string, args ...string) string {
 	t.Helper()
 	out, err := TryRun(t, ns, input, name, args...)
@@ -113,7 +113,7 @@ func Run(t testing.TB, ns *netns.NS, input, name string, args ...string) string 
 	return out
 }
 
-// TryRun is Run for a program that may fail.
+// TryRun is like Run for a program that may fail.
 func TryRun(t testing.TB, ns *netns.NS, input, name string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.Command(netnstest.RequireBinary(t, name), args...)
@@ -127,7 +127,7 @@ func TryRun(t testing.TB, ns *netns.NS, input, name string, args ...string) (str
 	return stdout.String(), nil
 }
 
-// runError is the end of a program that failed, with what it said.
+// runError is the error of a failed program with its output.
 type runError struct {
 	err  error
 	text string

@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// timeout is for what must not happen; nothing waits for it otherwise.
+// timeout ends a test that hangs; no successful test waits for it.
 const timeout = 30 * time.Second
 
-// listen starts a server in ns that tells every client the address it asked.
+// listen starts a TCP server in ns that sends each client the address the client connected to.
 func listen(t *testing.T, ns *netns.NS, network, addr string) (l net.Listener) {
 	t.Helper()
 	err := ns.Do(func() (err error) {
@@ -43,8 +43,8 @@ func listen(t *testing.T, ns *netns.NS, network, addr string) (l net.Listener) {
 	return l
 }
 
-// askTCP returns what a server of listen tells a client in ns.
-func askTCP(t *testing.T, ns *netns.NS, addr string) string {
+// reachedAddr connects from ns to a server of listen and returns the address that it sends.
+func reachedAddr(t *testing.T, ns *netns.NS, addr string) string {
 	t.Helper()
 	answer, err := io.ReadAll(dial(t, ns, "tcp", addr))
 	if err != nil {
@@ -97,7 +97,7 @@ func echo(t *testing.T, ns *netns.NS, addr string) {
 	})
 }
 
-// zone is the zone to bind ip in on eth0.
+// zone returns the IPv6 zone for binding ip on eth0, "" if ip needs none.
 func zone(ip net.IP) string {
 	if ip.IsLinkLocalUnicast() {
 		return "eth0"
@@ -105,7 +105,7 @@ func zone(ip net.IP) string {
 	return ""
 }
 
-// descriptors returns how many the process has open.
+// descriptors returns the number of open descriptors of the process.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -115,10 +115,10 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-// recorder keeps a test's end to itself.
+// recorder is a testing.TB that records a skip or a failure instead of ending the test.
 type recorder struct {
 	testing.TB
-	fate, text string
+	outcome, text string
 }
 
 func (r *recorder) Helper() {}
@@ -127,12 +127,12 @@ func (r *recorder) Skipf(format string, args ...any) { r.end("skipped", format, 
 
 func (r *recorder) Fatalf(format string, args ...any) { r.end("failed", format, args) }
 
-func (r *recorder) end(fate, format string, args []any) {
-	r.fate, r.text = fate, fmt.Sprintf(format, args...)
+func (r *recorder) end(outcome, format string, args []any) {
+	r.outcome, r.text = outcome, fmt.Sprintf(format, args...)
 	panic(r)
 }
 
-// run calls fn, which may end the test.
+// run calls fn and recovers the panic of [recorder.end].
 func (r *recorder) run(fn func()) {
 	defer func() {
 		if v := recover(); v != nil && v != any(r) {

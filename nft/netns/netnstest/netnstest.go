@@ -12,11 +12,11 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// UserNSBase is the uid (gid) outside that root has inside the user namespace
-// of [NewInUserNS]: uid 1337 in there is UserNSBase+1337 here.
+// UserNSBase is the host uid and gid of root in the user namespace of
+// [NewInUserNS]: uid 1337 inside is uid UserNSBase+1337 on the host.
 const UserNSBase = 100000
 
-// New returns a namespace with lo up.
+// New returns a new namespace whose lo is up.
 func New(t testing.TB) *netns.NS {
 	t.Helper()
 	RequireRoot(t)
@@ -27,14 +27,14 @@ func New(t testing.TB) *netns.NS {
 	return adopt(t, n)
 }
 
-// NewInUserNS returns a namespace with lo up that a child user namespace owns,
-// as that of a pod with hostUsers: false. Ids 0 to 65535 in there are
-// [UserNSBase] and up outside; the test's root has every capability over both.
+// NewInUserNS returns a new namespace whose lo is up, owned by a child user
+// namespace, as for a pod with hostUsers: false. Ids 0 to 65535 inside map to
+// [UserNSBase] and up on the host. Root of the test has all capabilities in both.
 func NewInUserNS(t testing.TB) *netns.NS {
 	t.Helper()
 	RequireIDs(t, UserNSBase, UserNSBase)
-	// A process of several threads cannot enter a user namespace, so a child
-	// is born in one and waits for the end of its input.
+	// A multithreaded process cannot enter a user namespace. Therefore a child is
+	// started in a new one; it waits for the end of its input.
 	cmd := exec.Command(RequireBinary(t, "cat"))
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: UserNSBase, Size: 65536}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -47,7 +47,7 @@ func NewInUserNS(t testing.TB) *netns.NS {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
-		t.Fatalf("start %s in a user namespace with ids from %d: %v", cmd.Path, UserNSBase, err)
+		t.Fatalf("start %s in a user namespace with base id %d: %v", cmd.Path, UserNSBase, err)
 	}
 	n, err := netns.OpenPID(cmd.Process.Pid)
 	_ = stdin.Close()
@@ -60,7 +60,7 @@ func NewInUserNS(t testing.TB) *netns.NS {
 	return adopt(t, n)
 }
 
-// adopt sets lo up in n and closes n when the test ends.
+// adopt brings lo up in n and closes n when the test ends.
 func adopt(t testing.TB, n *netns.NS) *netns.NS {
 	t.Helper()
 	t.Cleanup(func() {
@@ -68,16 +68,16 @@ func adopt(t testing.TB, n *netns.NS) *netns.NS {
 			t.Error(err)
 		}
 	})
-	h := handle(t, n)
+	h := newHandle(t, n)
 	defer h.Close()
-	if err := setUp(h, "lo"); err != nil {
+	if err := setLinkUp(h, "lo"); err != nil {
 		t.Fatal(err)
 	}
 	return n
 }
 
-// handle returns a route netlink socket in n.
-func handle(t testing.TB, n *netns.NS) (h *netlink.Handle) {
+// newHandle opens a route netlink socket in n.
+func newHandle(t testing.TB, n *netns.NS) (h *netlink.Handle) {
 	t.Helper()
 	err := n.Do(func() (err error) {
 		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -89,7 +89,7 @@ func handle(t testing.TB, n *netns.NS) (h *netlink.Handle) {
 	return h
 }
 
-func setUp(h *netlink.Handle, name string) error {
+func setLinkUp(h *netlink.Handle, name string) error {
 	link, err := h.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("link %s: %w", name, err)

@@ -25,7 +25,7 @@ func TestLoopbackIsUp(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
 				l := listen(t, tc.ns, "tcp", addr)
-				if got := askTCP(t, tc.ns, l.Addr().String()); got != l.Addr().String() {
+				if got := reachedAddr(t, tc.ns, l.Addr().String()); got != l.Addr().String() {
 					t.Errorf("asked %v, answered by %s", l.Addr(), got)
 				}
 			}
@@ -45,7 +45,7 @@ func TestUserNSOwnsTheNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Ino == own.Ino {
-		t.Error("the test's own user namespace owns it")
+		t.Error("the namespace is owned by the test's user namespace")
 	}
 }
 
@@ -55,7 +55,7 @@ func TestRequire(t *testing.T) {
 		want              string
 	}{
 		{"on a developer's machine it skips", "", "", "skipped"},
-		{"SLUICE_REQUIRE=0 is none", "0", "false", "skipped"},
+		{"SLUICE_REQUIRE=0 skips", "0", "false", "skipped"},
 		{"SLUICE_REQUIRE=1 fails", "1", "", "failed"},
 		{"CI=true fails", "", "true", "failed"},
 	} {
@@ -65,8 +65,8 @@ func TestRequire(t *testing.T) {
 			t.Setenv("PATH", t.TempDir())
 			rec := &recorder{TB: t}
 			rec.run(func() { netnstest.RequireBinary(rec, "iptables-legacy-none") })
-			if rec.fate != tc.want || !strings.Contains(rec.text, "apt-get install iptables") {
-				t.Errorf("%s: %s, want %s and the package's name", rec.fate, rec.text, tc.want)
+			if rec.outcome != tc.want || !strings.Contains(rec.text, "apt-get install iptables") {
+				t.Errorf("%s: %s, want %s and the package's name", rec.outcome, rec.text, tc.want)
 			}
 		})
 	}

@@ -8,15 +8,14 @@ import (
 	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
-// Pair is a pod and the rest of the world: two namespaces, the eth0 of each
-// joined to the other's, ready for packets of both families. It is the network
-// of a [testbed.Bed], for tests that bring their own servers.
+// Pair is the network of a [testbed.Bed] without its servers: the namespaces of a
+// pod and of a neighbour, connected by their interfaces eth0, with IPv4 and IPv6.
 //
-// The neighbour is the pod's default gateway and has every address outside
-// 10.244.1.0/24 and fd00:10:244:1::/64 for its own: whatever the pod connects
-// to reaches a listener of the neighbour on 0.0.0.0 or [::], and answers come
-// from the address that was asked. It may bind any address too, which a UDP
-// server must do to answer from an address other than its own.
+// The neighbour is the pod's default gateway and accepts packets to every address
+// outside 10.244.1.0/24 and fd00:10:244:1::/64. Every connection of the pod to such
+// an address reaches a listener of the neighbour on 0.0.0.0 or [::], and replies
+// have that address as their source. The neighbour may also bind any address: a UDP
+// server needs this to reply from an address that no interface has.
 type Pair struct {
 	Pod, Neighbour             *netns.NS
 	PodIP4, PodIP6             netip.Addr // 10.244.1.5, fd00:10:244:1::5

@@ -19,7 +19,7 @@ func TestNeighbourAnswersForEveryAddress(t *testing.T) {
 		"10.9.9.9:80", "10.244.2.1:80", "192.0.2.1:80", "8.8.8.8:80",
 		"[2001:db8::1]:80", "[fd00:10:244:2::1]:80", "[2606:4700::1111]:80",
 	} {
-		if got := askTCP(t, p.Pod, addr); got != addr {
+		if got := reachedAddr(t, p.Pod, addr); got != addr {
 			t.Errorf("asked %s, answered by %s", addr, got)
 		}
 	}
@@ -64,7 +64,7 @@ func TestPodAnswersAnySource(t *testing.T) {
 	}
 }
 
-func TestNothingListensIsRefused(t *testing.T) {
+func TestAPortWithoutListenerRefusesConnections(t *testing.T) {
 	p := netnstest.NewPair(t)
 	for _, addr := range []string{"10.9.9.9:81", "[2001:db8::1]:81"} {
 		err := p.Pod.Do(func() error {
@@ -80,7 +80,7 @@ func TestNothingListensIsRefused(t *testing.T) {
 	}
 }
 
-// Every address can be used at once, the link-local ones included.
+// Every address can be bound immediately, including link-local addresses.
 func TestNoAddressIsTentative(t *testing.T) {
 	p := netnstest.NewPair(t)
 	for _, n := range []*netns.NS{p.Pod, p.Neighbour} {
@@ -114,7 +114,7 @@ func TestNoAddressIsTentative(t *testing.T) {
 }
 
 func TestPairLeaksNothing(t *testing.T) {
-	t.Run("the runtime's own", func(t *testing.T) { netnstest.NewPair(t) })
+	t.Run("warm up the runtime", func(t *testing.T) { netnstest.NewPair(t) })
 	before := descriptors(t)
 	t.Run("pair", func(t *testing.T) { netnstest.NewPair(t) })
 	if after := descriptors(t); after != before {

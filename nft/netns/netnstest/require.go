@@ -1,10 +1,11 @@
-// Package netnstest makes network namespaces for tests of real packets: single
-// ones, a pod joined to a neighbour, and one owned by another user namespace.
+// Package netnstest creates network namespaces for tests that send packets: a
+// single namespace, a pod connected to a neighbour, and a namespace owned by
+// another user namespace.
 //
-// Its functions that take a [testing.TB] fail the test when they cannot do
-// their work, and undo it when the test ends. Without root they skip the test,
-// unless SLUICE_REQUIRE=1 or CI=true is in the environment: then they fail it,
-// so that a test run that must be complete cannot lose tests silently.
+// Functions with a [testing.TB] parameter fail the test on errors and clean up
+// when the test ends. Without root they skip the test. If SLUICE_REQUIRE=1 or
+// CI=true is set in the environment they fail the test instead, so that a
+// complete run cannot skip tests silently.
 package netnstest
 
 import (
@@ -21,12 +22,13 @@ import (
 	"github.com/sluice-mesh/sluice/nft/owner"
 )
 
-// RequireRoot skips the test unless it runs as root (of any user namespace)
-// with CAP_NET_ADMIN and CAP_SYS_ADMIN.
+// RequireRoot skips the test unless it runs as root of a user namespace with
+// CAP_NET_ADMIN and CAP_SYS_ADMIN.
 func RequireRoot(t testing.TB) {
 	t.Helper()
 	if uid := os.Geteuid(); uid != 0 {
-		unmet(t, "needs root to make network namespaces, runs as uid %d: run it with sudo or unshare -rn", uid)
+		skipOrFail(t, "needs root to create network namespaces, runs as uid %d:"+
+			" run it with sudo or unshare -rn", uid)
 	}
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData // capabilities 0-31, 32-63
@@ -34,32 +36,33 @@ func RequireRoot(t testing.TB) {
 		t.Fatalf("capget: %v", err)
 	}
 	if want := uint32(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN); data[0].Effective&want != want {
-		unmet(t, "needs CAP_NET_ADMIN and CAP_SYS_ADMIN to make network namespaces: a container must be privileged")
+		skipOrFail(t, "needs CAP_NET_ADMIN and CAP_SYS_ADMIN to create network namespaces:"+
+			" a container must be privileged")
 	}
 }
 
-// RequireIDs skips the test unless it can make sockets of uid and gid, which root
-// of a user namespace that maps only itself (unshare -r) cannot.
+// RequireIDs skips the test unless it can open sockets as uid and gid. Root of a
+// user namespace that maps only root (unshare -r) cannot.
 func RequireIDs(t testing.TB, uid, gid int) {
 	t.Helper()
 	RequireRoot(t)
 	err := owner.As(uid, gid, func() error { return nil })
 	switch {
 	case errors.Is(err, unix.EPERM):
-		unmet(t, "needs uid %d and gid %d, which this user namespace lacks: run it with sudo", uid, gid)
+		skipOrFail(t, "needs uid %d and gid %d, which this user namespace lacks: run it with sudo", uid, gid)
 	case err != nil:
 		t.Fatal(err)
 	}
 }
 
-// RequireBinary returns the path of the program name, looked for in PATH and in
-// the system directories that PATH often lacks. It skips the test when there is
-// none, and names the Debian package to install.
+// RequireBinary returns the path of a program, which it searches for in PATH and
+// in [SystemPath]. If the program is missing it skips the test and names the
+// Debian package to install.
 func RequireBinary(t testing.TB, name string) string {
 	t.Helper()
 	path, err := LookBinary(name)
 	if err != nil {
-		unmet(t, "%v", err)
+		skipOrFail(t, "%v", err)
 	}
 	return path
 }
@@ -67,7 +70,8 @@ func RequireBinary(t testing.TB, name string) string {
 // SystemPath lists the system directories that PATH often lacks, in PATH's form.
 const SystemPath = "/usr/sbin:/sbin"
 
-// LookBinary is [RequireBinary] without a test: the error says what is missing.
+// LookBinary is [RequireBinary] without a test. The error names the missing program and its
+// package.
 func LookBinary(name string) (string, error) {
 	files := []string{name}
 	for _, dir := range filepath.SplitList(SystemPath) {
@@ -98,9 +102,8 @@ func debianPackage(program string) string {
 	return program
 }
 
-// unmet ends the test: skipped on a developer's machine, failed where nothing
-// may be skipped.
-func unmet(t testing.TB, format string, args ...any) {
+// skipOrFail skips the test, or fails it if [MustNotSkip].
+func skipOrFail(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if MustNotSkip() {
 		t.Fatalf(format, args...)
@@ -108,5 +111,5 @@ func unmet(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// MustNotSkip reports whether a missing prerequisite is a failure: SLUICE_REQUIRE=1 or CI=true.
+// MustNotSkip reports whether a missing prerequisite fails the test: SLUICE_REQUIRE=1 or CI=true.
 func MustNotSkip() bool { return os.Getenv("SLUICE_REQUIRE") == "1" || os.Getenv("CI") == "true" }
