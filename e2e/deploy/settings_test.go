@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/e2e/deploy"
 	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 // ofGo are variables of Go's runtime.
@@ -90,7 +91,7 @@ func TestEveryKeySetsItsVariable(t *testing.T) {
 // setKey sets a key as a user does on Helm's command line.
 func setKey(key string, s settings.Setting, values map[string]any) error {
 	switch s.Kind.Want {
-	case settings.Names.Want:
+	case settings.Names.Want, parameter.Deviation.Allowed():
 		return strvals.ParseInto(key+"={"+s.Example+"}", values)
 	case settings.JSONList.Want:
 		return strvals.ParseJSON(key+"="+s.Example, values)

@@ -7,6 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 // A Kind is a set of allowed values.
@@ -24,7 +27,7 @@ var (
 	Text       = Kind{"any text", func(v string) bool { return v != "" }}
 	Bool       = Kind{"true or false", isBool}
 	Number     = Kind{"a number from 0 to 255", func(v string) bool { return within(v, 255) }}
-	Port       = Kind{"a port, or 0 for none", func(v string) bool { return within(v, 65535) }}
+	Port       = Kind{"a port, or 0 for none", isPort}
 	Duration   = Kind{"a duration from 100ms to 24h, as 90s or 5m", upTo(24 * time.Hour)}
 	PluginTime = Kind{"a duration from 100ms to 2m, as 90s", upTo(2 * time.Minute)}
 	Path       = Kind{"an absolute path", filepath.IsAbs}
@@ -34,7 +37,6 @@ var (
 	Names      = Kind{"names of at most 63 characters with commas between them", isNames}
 	JSONList   = Kind{"a list in JSON", isJSONList}
 	TaintKey   = Kind{"the key of a taint, as cni.istio.io/not-ready", isQualified}
-	Backend    = oneOf("auto", "nft", "legacy")
 	Unreadable = oneOf("fail", "skip")
 	Level      = oneOf("debug", "info", "warn", "error", "fatal", "none")
 )
@@ -55,8 +57,30 @@ func oneOf(words ...string) Kind {
 	}}
 }
 
+// ofParameter returns the kind of a parameter of the catalogue. Commas separate the elements of a
+// list.
+func ofParameter(p *parameter.Parameter) Kind {
+	return Kind{p.Kind.Allowed(), func(v string) bool {
+		elements := []string{v}
+		if p.Repeat {
+			elements = strings.Split(v, ",")
+		}
+		for _, element := range elements {
+			if p.Set(new(parameter.Values), element, parameter.Names{}) != nil {
+				return false
+			}
+		}
+		return true
+	}}
+}
+
 func isBool(v string) bool {
 	_, err := strconv.ParseBool(v)
+	return err == nil
+}
+
+func isPort(v string) bool {
+	_, err := rules.ParseOptionalPort(v)
 	return err == nil
 }
 

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
+
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // ServerURL returns where the API server is, by what the kubelet tells each pod:
@@ -21,7 +22,7 @@ func ServerURL(getenv func(name string) string) (string, error) {
 	if host == "" {
 		faults = append(faults, errors.New("KUBERNETES_SERVICE_HOST: not set; want the address of the API server"))
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+	if _, err := rules.ParsePort(port); err != nil {
 		faults = append(faults, fmt.Errorf("KUBERNETES_SERVICE_PORT: %q: want a port (1-65535)", port))
 	}
 	if len(faults) > 0 {
