@@ -264,7 +264,8 @@ func TestErrorsNameTheValue(t *testing.T) {
 			}
 			tested++
 			_, err := deploy.Render(values.(map[string]any), deploy.Options{})
-			if err != nil && !strings.Contains(err.Error(), "values."+strings.Join(path, ".")) {
+			byTemplate, bySchema := "values."+strings.Join(path, "."), "/"+strings.Join(path, "/")
+			if err != nil && !strings.Contains(err.Error(), byTemplate) && !strings.Contains(err.Error(), bySchema) {
 				t.Errorf("%s: null: %v", strings.Join(path, "."), err)
 			}
 			if inner, ok := property.(map[string]any); ok {

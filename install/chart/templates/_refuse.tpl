@@ -90,7 +90,7 @@ sluice.refuse fails with all values that Sluice cannot honour, each by name and 
 {{- $v := . -}}
 {{- $said := list -}}
 {{- range $key := list "ambient" "audit" "daemonSetLabels" "dashboard" "global" "image" "logging" "networkPolicy" "podAnnotations"
-  "podLabels" "podMonitor" "prometheusRule" "repair" "resourceQuotas" "serve" "uninstallHook" -}}
+  "podLabels" "podMonitor" "prometheusRule" "repair" "resourceQuotas" "serve" "terminationGracePeriodSeconds" "uninstallHook" -}}
 {{- if kindIs "invalid" (index $v $key) -}}{{- $said = append $said $key -}}{{- end -}}
 {{- end -}}
 {{- range $key := list "hub" "logging" "networkPolicy" -}}
