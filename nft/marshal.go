@@ -13,35 +13,97 @@ import (
 func (e *encoder) write(x expr.Any) error {
 	switch x := x.(type) {
 	case *expr.Meta:
-		e.writeMeta(x)
+		register := attribute{unix.NFTA_META_DREG, x.Register}
+		if x.SourceRegister {
+			register.id = unix.NFTA_META_SREG
+		}
+		e.attributes("meta", []attribute{{unix.NFTA_META_KEY, uint32(x.Key)}, register})
 	case *expr.Ct:
-		e.writeCT(x)
+		register := attribute{unix.NFTA_CT_DREG, x.Register}
+		if x.SourceRegister {
+			register.id = unix.NFTA_CT_SREG
+		}
+		e.attributes("ct", []attribute{register, {unix.NFTA_CT_KEY, uint32(x.Key)}})
 	case *expr.Payload:
-		e.writePayload(x)
+		e.attributes("payload", []attribute{
+			{unix.NFTA_PAYLOAD_DREG, x.DestRegister},
+			{unix.NFTA_PAYLOAD_BASE, uint32(x.Base)},
+			{unix.NFTA_PAYLOAD_OFFSET, x.Offset},
+			{unix.NFTA_PAYLOAD_LEN, x.Len},
+		})
 	case *expr.Immediate:
-		e.writeImmediate(x)
+		e.attributes("immediate", []attribute{{unix.NFTA_IMMEDIATE_DREG, x.Register}},
+			dataAttribute{unix.NFTA_IMMEDIATE_DATA, x.Data})
 	case *expr.Cmp:
-		e.writeCmp(x)
+		e.attributes("cmp", []attribute{
+			{unix.NFTA_CMP_SREG, x.Register},
+			{unix.NFTA_CMP_OP, uint32(x.Op)},
+		}, dataAttribute{unix.NFTA_CMP_DATA, x.Data})
 	case *expr.Range:
-		e.writeRange(x)
+		e.attributes("range", []attribute{
+			{unix.NFTA_RANGE_SREG, x.Register},
+			{unix.NFTA_RANGE_OP, uint32(x.Op)},
+		}, dataAttribute{unix.NFTA_RANGE_FROM_DATA, x.FromData}, dataAttribute{unix.NFTA_RANGE_TO_DATA, x.ToData})
 	case *expr.Bitwise:
-		e.writeBitwise(x)
+		e.attributes("bitwise", []attribute{
+			{unix.NFTA_BITWISE_SREG, x.SourceRegister},
+			{unix.NFTA_BITWISE_DREG, x.DestRegister},
+			{unix.NFTA_BITWISE_LEN, x.Len},
+			{nftaBitwiseOp, bitwiseMaskXor},
+		}, dataAttribute{unix.NFTA_BITWISE_MASK, x.Mask}, dataAttribute{unix.NFTA_BITWISE_XOR, x.Xor})
 	case *expr.Byteorder:
-		e.writeByteOrder(x)
+		e.attributes("byteorder", []attribute{
+			{unix.NFTA_BYTEORDER_SREG, x.SourceRegister},
+			{unix.NFTA_BYTEORDER_DREG, x.DestRegister},
+			{unix.NFTA_BYTEORDER_OP, uint32(x.Op)},
+			{unix.NFTA_BYTEORDER_LEN, x.Len},
+			{unix.NFTA_BYTEORDER_SIZE, x.Size},
+		})
 	case *expr.Lookup:
 		e.writeLookup(x)
 	case *expr.Verdict:
 		e.writeVerdict(x)
 	case *expr.Redir:
-		e.writeRedirect(x)
+		e.attributes("redir", []attribute{
+			{unix.NFTA_REDIR_REG_PROTO_MIN, x.RegisterProtoMin},
+			{unix.NFTA_REDIR_REG_PROTO_MAX, x.RegisterProtoMax},
+			{unix.NFTA_REDIR_FLAGS, x.Flags},
+		})
 	case *expr.TProxy:
-		e.writeTProxy(x)
+		e.attributes("tproxy", []attribute{
+			{nftaTProxyFamily, uint32(x.Family)},
+			{nftaTProxyRegPort, x.RegPort},
+		})
 	case *expr.Counter:
-		e.expression("counter", func() {})
+		e.attributes("counter", nil)
 	default:
 		return fmt.Errorf("the expression %T has no encoding", x)
 	}
 	return nil
+}
+
+// An attribute is a number of an expression.
+type attribute struct {
+	id    uint16
+	value uint32
+}
+
+// A dataAttribute is a value of an expression that is as long as a register or shorter.
+type dataAttribute struct {
+	id    uint16
+	value []byte
+}
+
+// attributes writes an expression that consists of numbers, and then of data.
+func (e *encoder) attributes(name string, numbers []attribute, data ...dataAttribute) {
+	e.expression(name, func() {
+		for _, a := range numbers {
+			e.number(a.id, a.value)
+		}
+		for _, a := range data {
+			e.data(a.id, a.value)
+		}
+	})
 }
 
 // expression writes one expression; attrs writes what belongs to it.
@@ -52,82 +114,6 @@ func (e *encoder) expression(name string, attrs func()) {
 	attrs()
 	e.endNest(d)
 	e.endNest(n)
-}
-
-func (e *encoder) writeMeta(x *expr.Meta) {
-	e.expression("meta", func() {
-		e.number(unix.NFTA_META_KEY, uint32(x.Key))
-		if x.SourceRegister {
-			e.number(unix.NFTA_META_SREG, x.Register)
-		} else {
-			e.number(unix.NFTA_META_DREG, x.Register)
-		}
-	})
-}
-
-func (e *encoder) writeCT(x *expr.Ct) {
-	e.expression("ct", func() {
-		if x.SourceRegister {
-			e.number(unix.NFTA_CT_SREG, x.Register)
-		} else {
-			e.number(unix.NFTA_CT_DREG, x.Register)
-		}
-		e.number(unix.NFTA_CT_KEY, uint32(x.Key))
-	})
-}
-
-func (e *encoder) writePayload(x *expr.Payload) {
-	e.expression("payload", func() {
-		e.number(unix.NFTA_PAYLOAD_DREG, x.DestRegister)
-		e.number(unix.NFTA_PAYLOAD_BASE, uint32(x.Base))
-		e.number(unix.NFTA_PAYLOAD_OFFSET, x.Offset)
-		e.number(unix.NFTA_PAYLOAD_LEN, x.Len)
-	})
-}
-
-func (e *encoder) writeImmediate(x *expr.Immediate) {
-	e.expression("immediate", func() {
-		e.number(unix.NFTA_IMMEDIATE_DREG, x.Register)
-		e.data(unix.NFTA_IMMEDIATE_DATA, x.Data)
-	})
-}
-
-func (e *encoder) writeCmp(x *expr.Cmp) {
-	e.expression("cmp", func() {
-		e.number(unix.NFTA_CMP_SREG, x.Register)
-		e.number(unix.NFTA_CMP_OP, uint32(x.Op))
-		e.data(unix.NFTA_CMP_DATA, x.Data)
-	})
-}
-
-func (e *encoder) writeRange(x *expr.Range) {
-	e.expression("range", func() {
-		e.number(unix.NFTA_RANGE_SREG, x.Register)
-		e.number(unix.NFTA_RANGE_OP, uint32(x.Op))
-		e.data(unix.NFTA_RANGE_FROM_DATA, x.FromData)
-		e.data(unix.NFTA_RANGE_TO_DATA, x.ToData)
-	})
-}
-
-func (e *encoder) writeBitwise(x *expr.Bitwise) {
-	e.expression("bitwise", func() {
-		e.number(unix.NFTA_BITWISE_SREG, x.SourceRegister)
-		e.number(unix.NFTA_BITWISE_DREG, x.DestRegister)
-		e.number(unix.NFTA_BITWISE_LEN, x.Len)
-		e.number(nftaBitwiseOp, bitwiseMaskXor)
-		e.data(unix.NFTA_BITWISE_MASK, x.Mask)
-		e.data(unix.NFTA_BITWISE_XOR, x.Xor)
-	})
-}
-
-func (e *encoder) writeByteOrder(x *expr.Byteorder) {
-	e.expression("byteorder", func() {
-		e.number(unix.NFTA_BYTEORDER_SREG, x.SourceRegister)
-		e.number(unix.NFTA_BYTEORDER_DREG, x.DestRegister)
-		e.number(unix.NFTA_BYTEORDER_OP, uint32(x.Op))
-		e.number(unix.NFTA_BYTEORDER_LEN, x.Len)
-		e.number(unix.NFTA_BYTEORDER_SIZE, x.Size)
-	})
 }
 
 func (e *encoder) writeLookup(x *expr.Lookup) {
@@ -156,20 +142,5 @@ func (e *encoder) writeVerdict(x *expr.Verdict) {
 		}
 		e.endNest(v)
 		e.endNest(d)
-	})
-}
-
-func (e *encoder) writeRedirect(x *expr.Redir) {
-	e.expression("redir", func() {
-		e.number(unix.NFTA_REDIR_REG_PROTO_MIN, x.RegisterProtoMin)
-		e.number(unix.NFTA_REDIR_REG_PROTO_MAX, x.RegisterProtoMax)
-		e.number(unix.NFTA_REDIR_FLAGS, x.Flags)
-	})
-}
-
-func (e *encoder) writeTProxy(x *expr.TProxy) {
-	e.expression("tproxy", func() {
-		e.number(nftaTProxyFamily, uint32(x.Family))
-		e.number(nftaTProxyRegPort, x.RegPort)
 	})
 }

@@ -1,6 +1,8 @@
 package deploy_test
 
 import (
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +11,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/e2e/deploy"
 	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 // ofGo are variables of Go's runtime.
@@ -90,7 +93,7 @@ func TestEveryKeySetsItsVariable(t *testing.T) {
 // setKey sets a key as a user does on Helm's command line.
 func setKey(key string, s settings.Setting, values map[string]any) error {
 	switch s.Kind.Want {
-	case settings.Names.Want:
+	case settings.Names.Want, parameter.Deviation.Allowed():
 		return strvals.ParseInto(key+"={"+s.Example+"}", values)
 	case settings.JSONList.Want:
 		return strvals.ParseJSON(key+"="+s.Example, values)
@@ -190,6 +193,10 @@ func TestWhatIsRefused(t *testing.T) {
 		{"env: {NODE_NAME: a}", "env.NODE_NAME: is the chart's to decide"},
 		{"env: {AMBIENT_ENABLED: true}", "env.AMBIENT_ENABLED: belongs to ambient mode"},
 		{"logging: {level: loud}", `logging.level "loud": want debug, info, warn, error, fatal, none`},
+		{"serve: null", "values.serve: is null; leave it out for its default"},
+		{"cni: {audit: null}", "/cni/audit"},
+		{"global: {logging: null}", "values.global.logging: is null"},
+		{"{backend: legacy, repair: {tag: a}, global: {nativeNftables: true}}", "\n  values.backend legacy: contradicts"},
 		// By the schema.
 		{"excludedNamespaces: [a]", "excludedNamespaces"},
 		{"cni: {repair: {enable: true}}", "enable"},
@@ -201,6 +208,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"apiBudget: 10", "apiBudget"},
 		{"global: {resourceScope: cluster-wide}", "resourceScope"},
 		{"backend: iptables", "backend"},
+		{"deviationsOff: [nat-last]", "deviationsOff"},
 		{"networkPolicy: {apiServerPorts: []}", "apiServerPorts"},
 	} {
 		_, err := deploy.Render(parse(t, c.values), deploy.Options{})
@@ -235,6 +243,39 @@ func TestDurationsAreRefusedAsByTheAgent(t *testing.T) {
 	}
 	if asked < 5 {
 		t.Errorf("%d durations", asked)
+	}
+}
+
+// An error about a key that is null names it, and not only the line of a template.
+func TestErrorsNameTheValue(t *testing.T) {
+	data, err := os.ReadFile(deploy.ChartDir + "/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested := 0
+	var walk func(schema map[string]any, path []string)
+	walk = func(schema map[string]any, path []string) {
+		properties, _ := schema["properties"].(map[string]any)
+		for key, property := range properties {
+			path := append(slices.Clone(path), key)
+			var values any
+			for _, name := range slices.Backward(path) {
+				values = map[string]any{name: values}
+			}
+			tested++
+			_, err := deploy.Render(values.(map[string]any), deploy.Options{})
+			byTemplate, bySchema := "values."+strings.Join(path, "."), "/"+strings.Join(path, "/")
+			if err != nil && !strings.Contains(err.Error(), byTemplate) && !strings.Contains(err.Error(), bySchema) {
+				t.Errorf("%s: null: %v", strings.Join(path, "."), err)
+			}
+			if inner, ok := property.(map[string]any); ok {
+				walk(inner, path)
+			}
+		}
+	}
+	walk(parse(t, string(data)), nil)
+	if tested < 100 {
+		t.Errorf("%d values", tested)
 	}
 }
 

@@ -7,12 +7,17 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 // A Kind is a set of allowed values.
 type Kind struct {
 	// Want describes the values, as it stands in an error.
-	Want    string
+	Want string
+	// Words are the values, if there are few.
+	Words   []string
 	allowed func(string) bool
 }
 
@@ -21,20 +26,19 @@ func (k Kind) Allows(value string) bool { return k.allowed(value) }
 
 // The kinds.
 var (
-	Text       = Kind{"any text", func(v string) bool { return v != "" }}
-	Bool       = Kind{"true or false", isBool}
-	Number     = Kind{"a number from 0 to 255", func(v string) bool { return within(v, 255) }}
-	Port       = Kind{"a port, or 0 for none", func(v string) bool { return within(v, 65535) }}
-	Duration   = Kind{"a duration from 100ms to 24h, as 90s or 5m", upTo(24 * time.Hour)}
-	PluginTime = Kind{"a duration from 100ms to 2m, as 90s", upTo(2 * time.Minute)}
-	Path       = Kind{"an absolute path", filepath.IsAbs}
-	FileName   = Kind{"a file name with no directory that ends in .conf or .conflist", isFileName}
-	ListName   = Kind{"a file name with no directory that ends in .conflist", isListName}
-	Mode       = Kind{"an octal mode without rights for others, as 0600", isMode}
-	Names      = Kind{"names of at most 63 characters with commas between them", isNames}
-	JSONList   = Kind{"a list in JSON", isJSONList}
-	TaintKey   = Kind{"the key of a taint, as cni.istio.io/not-ready", isQualified}
-	Backend    = oneOf("auto", "nft", "legacy")
+	Text       = Kind{"any text", nil, func(v string) bool { return v != "" }}
+	Bool       = Kind{"true or false", []string{"true", "false"}, isBool}
+	Number     = Kind{"a number from 0 to 255", nil, func(v string) bool { return within(v, 255) }}
+	Port       = Kind{"a port, or 0 for none", nil, isPort}
+	Duration   = Kind{"a duration from 100ms to 24h, as 90s or 5m", nil, upTo(24 * time.Hour)}
+	PluginTime = Kind{"a duration from 100ms to 2m, as 90s", nil, upTo(2 * time.Minute)}
+	Path       = Kind{"an absolute path", nil, filepath.IsAbs}
+	FileName   = Kind{"a file name with no directory that ends in .conf or .conflist", nil, isFileName}
+	ListName   = Kind{"a file name with no directory that ends in .conflist", nil, isListName}
+	Mode       = Kind{"an octal mode without rights for others, as 0600", nil, isMode}
+	Names      = Kind{"names of at most 63 characters with commas between them", nil, isNames}
+	JSONList   = Kind{"a list in JSON", nil, isJSONList}
+	TaintKey   = Kind{"the key of a taint, as cni.istio.io/not-ready", nil, isQualified}
 	Unreadable = oneOf("fail", "skip")
 	Level      = oneOf("debug", "info", "warn", "error", "fatal", "none")
 )
@@ -45,7 +49,7 @@ var (
 )
 
 func oneOf(words ...string) Kind {
-	return Kind{strings.Join(words, ", "), func(v string) bool {
+	return Kind{strings.Join(words, ", "), words, func(v string) bool {
 		for _, w := range words {
 			if v == w {
 				return true
@@ -55,8 +59,30 @@ func oneOf(words ...string) Kind {
 	}}
 }
 
+// ofParameter returns the kind of a parameter of the catalogue. Commas separate the elements of a
+// list.
+func ofParameter(p *parameter.Parameter) Kind {
+	return Kind{p.Kind.Allowed(), p.Kind.Words(), func(v string) bool {
+		elements := []string{v}
+		if p.Repeat {
+			elements = strings.Split(v, ",")
+		}
+		for _, element := range elements {
+			if p.Set(new(parameter.Values), element, parameter.Names{}) != nil {
+				return false
+			}
+		}
+		return true
+	}}
+}
+
 func isBool(v string) bool {
 	_, err := strconv.ParseBool(v)
+	return err == nil
+}
+
+func isPort(v string) bool {
+	_, err := rules.ParseOptionalPort(v)
 	return err == nil
 }
 

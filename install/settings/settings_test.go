@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/plugin/log/options"
+	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 func TestTableIsConsistent(t *testing.T) {
@@ -67,9 +68,15 @@ func TestTableAgreesWithThePlugin(t *testing.T) {
 			t.Errorf("the plugin has the log level %s, the table has not", level)
 		}
 	}
-	for _, engine := range []compat.BackendName{compat.BackendAuto, compat.BackendNFT, compat.BackendLegacy} {
-		if !settings.Backend.Allows(string(engine)) {
-			t.Errorf("there is the backend %s, the table has not", engine)
+	backend, _ := settings.Find("SLUICE_BACKEND")
+	for _, name := range []compat.BackendName{compat.BackendAuto, compat.BackendNFT, compat.BackendLegacy} {
+		if !backend.Kind.Allows(string(name)) {
+			t.Errorf("there is the backend %s, the table has not", name)
+		}
+	}
+	for _, name := range parameter.Backend.Words() {
+		if _, err := compat.Choose(compat.BackendName(name)); err != nil {
+			t.Errorf("the catalogue has the backend %s: %v", name, err)
 		}
 	}
 }
@@ -141,6 +148,25 @@ func TestReadNamesEveryFault(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The agent refuses at its start what the catalogue does not allow.
+func TestParametersOfTheCatalogue(t *testing.T) {
+	for _, c := range []struct{ env, value, want string }{
+		{"SLUICE_BACKEND", "iptables", `"iptables": want auto, nft or legacy`},
+		{"SLUICE_STRICT_ISTIO", "yes", `"yes": want true or false`},
+		{"SLUICE_DEVIATIONS_OFF", "nat-first,nat-last", `"nat-first,nat-last": want a list of ids out of tproxy-tunnel-port,`},
+		{"SLUICE_DEVIATIONS_OFF", "nat-first,", `"nat-first,": want a list of ids`},
+	} {
+		_, err := settings.Read(lookup(map[string]string{c.env: c.value}))
+		if err == nil || !strings.HasPrefix(err.Error(), "environment variable "+c.env+": "+c.want) {
+			t.Errorf("%s=%s: %v", c.env, c.value, err)
+		}
+	}
+	v, err := settings.Read(lookup(map[string]string{"SLUICE_DEVIATIONS_OFF": "nat-first,mapped-cidr"}))
+	if want := []string{"nat-first", "mapped-cidr"}; err != nil || !cmp.Equal(v.Names("SLUICE_DEVIATIONS_OFF"), want) {
+		t.Errorf("%v, %v", v.Names("SLUICE_DEVIATIONS_OFF"), err)
 	}
 }
 

@@ -1,5 +1,21 @@
 package settings
 
+import "github.com/sluice-mesh/sluice/rules/parameter"
+
+// ofCatalogue returns the setting of a parameter of the catalogue, by its field in the plugin's
+// configuration.
+func ofCatalogue(config, example, more string) Setting {
+	p := parameter.OfConfig(config)
+	s := Setting{
+		Env: p.AgentVariable, Helm: p.Helm, Kind: ofParameter(p), Default: p.Default,
+		Example: example, Help: p.Help + more,
+	}
+	if p.Kind == parameter.Bool {
+		s.Default = p.DefaultText()
+	}
+	return s
+}
+
 var installSettings = []Setting{
 	{
 		Env: "CNI_CONF_NAME", Helm: "cniConfFileName", Kind: FileName, Example: "10-calico.conflist",
@@ -56,18 +72,9 @@ var pluginSettings = []Setting{
 		Example: `[{"podSelector":{"matchLabels":{"mesh":"on"}}}]`,
 		Help:    "only pods that one of these selectors matches are redirected; all if empty",
 	},
-	{
-		Env: "SLUICE_BACKEND", Helm: "backend", Kind: Backend, Default: "auto", Example: "nft",
-		Help: "engine of the kernel: auto takes nft where the kernel can, and legacy otherwise; global.nativeNftables means nft",
-	},
-	{
-		Env: "SLUICE_STRICT_ISTIO", Helm: "strictIstio", Kind: Bool, Default: "false", Example: "true",
-		Help: "no deviation from istio-init's rules",
-	},
-	{
-		Env: "SLUICE_DEVIATIONS_OFF", Helm: "deviationsOff", Kind: Names, Example: "nat-first",
-		Help: "deviations from istio-init's rules that are not made, by id",
-	},
+	ofCatalogue("backend", "nft", "; global.nativeNftables means nft"),
+	ofCatalogue("strict_istio", "true", ""),
+	ofCatalogue("deviations_off", "nat-first", ""),
 	{
 		Env: "SLUICE_UNREADABLE_PODS", Helm: "unreadablePods", Kind: Unreadable, Default: "fail", Example: "skip",
 		Help: "a pod that cannot be read does not start, or starts without redirection",

@@ -9,24 +9,24 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ServerURL returns where the API server is, by what the kubelet tells each pod:
+// ServerURL returns the URL of the API server from the variables that the kubelet sets in each pod:
 // KUBERNETES_SERVICE_PROTOCOL, which is https if it is empty, KUBERNETES_SERVICE_HOST and
 // KUBERNETES_SERVICE_PORT. The error names all variables that are wrong.
 func ServerURL(getenv func(name string) string) (string, error) {
 	protocol := cmp.Or(getenv("KUBERNETES_SERVICE_PROTOCOL"), "https")
 	host, port := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT")
-	var faults []error
+	var errs []error
 	if protocol != "https" {
-		faults = append(faults, fmt.Errorf("KUBERNETES_SERVICE_PROTOCOL: %q: want https, which is all that the plugin speaks", protocol))
+		errs = append(errs, fmt.Errorf("KUBERNETES_SERVICE_PROTOCOL: %q must be https, the only protocol of the plugin", protocol))
 	}
 	if host == "" {
-		faults = append(faults, errors.New("KUBERNETES_SERVICE_HOST: not set; want the address of the API server"))
+		errs = append(errs, errors.New("KUBERNETES_SERVICE_HOST: must be the address of the API server, but is not set"))
 	}
 	if _, err := rules.ParsePort(port); err != nil {
-		faults = append(faults, fmt.Errorf("KUBERNETES_SERVICE_PORT: %w", err))
+		errs = append(errs, fmt.Errorf("KUBERNETES_SERVICE_PORT: %w", err))
 	}
-	if len(faults) > 0 {
-		return "", errors.Join(faults...)
+	if len(errs) > 0 {
+		return "", errors.Join(errs...)
 	}
 	return protocol + "://" + net.JoinHostPort(host, port), nil
 }

@@ -352,9 +352,9 @@ func ExampleFields() {
 	// unreadable_pods                fail                                     what becomes of a pod that cannot be read: it does not start, or without redirection
 	// api_budget                     10s                                      time for all attempts to read a pod from the API server; the node agent has a second before that
 	// api_try_timeout                3s                                       time for one attempt; at most api_budget counts
-	// backend                        auto                                     backend that applies the rules; auto uses nft where the kernel supports it
-	// strict_istio                   false                                    turn all deviations from Istio off
-	// deviations_off                 none                                     turn some deviations from Istio off
+	// backend                        auto                                     part of the kernel that holds the rules: nft is nf_tables, legacy is iptables-legacy, auto is the first of the two that the kernel supports
+	// strict_istio                   false                                    treat every packet as istio-init does: disables all deviations
+	// deviations_off                 none                                     disable single deviations from Istio by id
 	// log_level                      info                                     Istio's early name of plugin_log_level
 	// plugin_log_level               info                                     least level that is logged
 	// log_file                       cni_agent_run_dir/sluice-cni.log         log file; all is logged to standard error, and told to the node agent, too

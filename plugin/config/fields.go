@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 // A Field describes a field of the configuration that belongs to the plugin.
@@ -89,15 +91,18 @@ func Fields() []Field {
 			"api_try_timeout", durationWant, "3s", "time for one attempt; at most api_budget counts",
 			duration(func(c *Config) *time.Duration { return &c.APITryTimeout }),
 		},
-		{
-			"backend", "auto, nft or legacy", "auto", "backend that applies the rules; auto uses nft where the kernel supports it", setBackend,
-		},
-		{
-			"strict_istio", "true or false", "false", "turn all deviations from Istio off", setStrict,
-		},
-		{
-			"deviations_off", "a list of ids out of " + deviationIDs(), "none", "turn some deviations from Istio off", setDeviations,
-		},
+		fromCatalogue("backend", func(c *Config, v *parameter.Values) { c.Backend = compat.BackendName(v.Backend) }),
+		fromCatalogue("strict_istio", func(c *Config, v *parameter.Values) {
+			if v.StrictIstio {
+				v.Redirect.StrictIstio()
+				c.Decide.Without = v.Redirect.Without
+			}
+		}),
+		fromCatalogue("deviations_off", func(c *Config, v *parameter.Values) {
+			if len(c.Decide.Without) == 0 { // otherwise strict_istio disables all of them
+				c.Decide.Without = v.Redirect.Without
+			}
+		}),
 		{
 			"log_level", levelWant, "info", "Istio's early name of plugin_log_level", setLevel,
 		},

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/log/options"
-	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
 // What values are allowed, where several fields share it.
@@ -101,13 +100,6 @@ func setPolicy(c *Config, raw json.RawMessage) []string {
 	})(c, raw)
 }
 
-func setBackend(c *Config, raw json.RawMessage) []string {
-	return word(func(c *Config) *compat.BackendName { return &c.Backend }, func(value string) bool {
-		_, err := compat.Choose(compat.BackendName(value))
-		return err == nil
-	})(c, raw)
-}
-
 func duration(of func(*Config) *time.Duration) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		value, wrong := decoded[string](raw)
@@ -142,36 +134,42 @@ func setSelectors(c *Config, raw json.RawMessage) []string {
 	return wrong
 }
 
-func setStrict(c *Config, raw json.RawMessage) []string {
-	strict, wrong := decoded[bool](raw)
-	if strict {
-		var r rules.Redirect
-		r.StrictIstio()
-		c.Decide.Without = r.Without
-	}
-	return wrong
-}
-
-// setDeviations has nothing to add to strict_istio, which turns all of them off.
-func setDeviations(c *Config, raw json.RawMessage) []string {
-	list, wrong := decoded[[]rules.DeviationID](raw)
-	for _, id := range list {
-		if _, err := rules.ParseDeviationID(string(id)); err != nil {
-			wrong = append(wrong, strconv.Quote(string(id)))
+// fromCatalogue returns the field of a parameter of the catalogue. A value is a truth value, a list
+// of strings or a string; an empty string counts as none given.
+func fromCatalogue(name string, store func(*Config, *parameter.Values)) Field {
+	p := parameter.OfConfig(name)
+	return Field{name, p.Kind.Allowed(), p.DefaultText(), p.Help, func(c *Config, raw json.RawMessage) []string {
+		texts, wrong := words(p, raw)
+		var v parameter.Values
+		valid := 0
+		for _, text := range texts {
+			if p.Set(&v, text, parameter.Names{}) != nil {
+				wrong = append(wrong, strconv.Quote(text))
+			} else {
+				valid++
+			}
 		}
-	}
-	if len(c.Decide.Without) == 0 {
-		c.Decide.Without = list
-	}
-	return wrong
+		if valid > 0 {
+			store(c, &v)
+		}
+		return wrong
+	}}
 }
 
-func deviationIDs() string {
-	ids := make([]string, len(rules.Deviations))
-	for i, d := range rules.Deviations {
-		ids[i] = string(d.ID)
+// words returns the words of a value, as [parameter.Parameter.Set] reads them.
+func words(p *parameter.Parameter, raw json.RawMessage) (texts, wrong []string) {
+	if p.Repeat {
+		return decoded[[]string](raw)
 	}
-	return strings.Join(ids, ", ")
+	if p.Kind == parameter.Bool {
+		value, wrong := decoded[bool](raw)
+		return []string{strconv.FormatBool(value)}, wrong
+	}
+	value, wrong := decoded[string](raw)
+	if value == "" {
+		return nil, wrong
+	}
+	return []string{value}, wrong
 }
 
 func setLevel(c *Config, raw json.RawMessage) []string {

@@ -25,9 +25,38 @@ const (
 	Mark
 	Bool
 	UserName
+	Server
+	PodAddress
+	Backend
+	Deviation // with [Parameter.Repeat]: a list of them
 )
 
-// Allowed describes the values that a pod may state. It follows "want" in errors.
+// Words returns the values of a kind that has few, or nil.
+func (k Kind) Words() []string {
+	switch k {
+	case Mode:
+		return []string{string(rules.ModeRedirect), string(rules.ModeTProxy)}
+	case Bool:
+		return []string{"true", "false"}
+	case Backend:
+		return []string{"auto", "nft", "legacy"}
+	case Deviation:
+		ids := make([]string, len(rules.Deviations))
+		for i, d := range rules.Deviations {
+			ids[i] = string(d.ID)
+		}
+		return ids
+	}
+	return nil
+}
+
+// anyOf lists words as in "a, b or c".
+func anyOf(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// Allowed describes the values that a pod or a configuration may state. It follows "want" in errors.
 func (k Kind) Allowed() string {
 	switch k {
 	case Port:
@@ -44,12 +73,16 @@ func (k Kind) Allowed() string {
 		return "a list of interface names, separated by commas: a letter, and up to 14 letters, digits, _ . and -"
 	case IDs:
 		return "a list of numeric ids from 0 to 4294967294, and of ranges of them, separated by commas"
-	case Mode:
-		return "REDIRECT or TPROXY"
+	case Mode, Bool, Backend:
+		return anyOf(k.Words())
+	case Deviation:
+		return "a list of ids out of " + strings.Join(k.Words(), ", ")
+	case Server:
+		return "an IP address"
+	case PodAddress:
+		return "an IP address that is neither loopback nor link-local"
 	case Mark:
 		return "a number from 0 to 4294967295, decimal or hexadecimal (0x539)"
-	case Bool:
-		return "true or false"
 	case UserName:
 		return "the name of a user"
 	}

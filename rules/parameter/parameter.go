@@ -26,6 +26,14 @@ type Parameter struct {
 	Annotations []string
 	// SecurityContext is the field of a container's or a pod's securityContext, or empty.
 	SecurityContext string
+	// Config is the field of the CNI plugin's configuration, or empty.
+	Config string
+	// AgentVariable is the environment variable of the node agent that sets Config, or empty, and
+	// Helm the key of the chart's values that sets it.
+	AgentVariable, Helm string
+	// Repeat reports that [Parameter.Set] adds one element to a list. The flag can be given several
+	// times.
+	Repeat bool
 	// Placeholder represents the value in help. It is empty for a truth value.
 	Placeholder string
 	// Default is the value without flag and variable, or empty.
@@ -49,12 +57,15 @@ const (
 	SectionOutbound
 	SectionDNS
 	SectionPod
+	SectionSluice
+	SectionBackend
 )
 
 // Names find the numeric ids of user and group names. A nil lookup refuses names.
 type Names struct{ Users, Groups rules.Lookup }
 
-// All returns all parameters. The caller must not change them.
+// All returns the parameters of istio-iptables and of pods. The caller must not change them. [Own]
+// returns the others.
 //
 // The list is built at the first call, because most programs that link this package never need it.
 func All() []Parameter {
@@ -64,7 +75,14 @@ func All() []Parameter {
 	return built.all
 }
 
-var built struct {
+// Own returns the parameters that Istio does not have. The caller must not change them. A pod does
+// not state them: the command rules, the configuration of the CNI plugin and the node agent do.
+func Own() []Parameter {
+	builtOwn.once.Do(func() { builtOwn.all = ownParameters() })
+	return builtOwn.all
+}
+
+var built, builtOwn struct {
 	once sync.Once
 	all  []Parameter
 }
@@ -85,6 +103,17 @@ func (p *Parameter) PodVariableNames() []string {
 		return p.PodVariables
 	}
 	return p.Variables
+}
+
+// DefaultText returns the default as text. It is "none" for an empty list.
+func (p *Parameter) DefaultText() string {
+	switch {
+	case p.Default != "":
+		return p.Default
+	case p.Kind == Bool:
+		return "false"
+	}
+	return "none"
 }
 
 // FlagName returns the flag as errors name it: --envoy-port (-p).

@@ -65,6 +65,30 @@ func TestEachParameterSetsItsOwnValue(t *testing.T) {
 	}
 }
 
+// A parameter with words takes each of them and no other text. Where a configuration states it, the
+// agent and the chart do too.
+func TestOwnParameters(t *testing.T) {
+	own := parameter.Own()
+	for i := range own {
+		p := &own[i]
+		for _, word := range p.Kind.Words() {
+			if err := p.Set(new(parameter.Values), word, parameter.Names{}); err != nil {
+				t.Errorf("--%s: %v", p.Flag, err)
+			}
+		}
+		var v parameter.Values
+		if err := p.Set(&v, "none of the words", parameter.Names{}); err == nil || !reflect.DeepEqual(v, parameter.Values{}) {
+			t.Errorf("--%s: %v, %+v for a wrong value", p.Flag, err, v)
+		}
+		if (p.Config == "") != (p.AgentVariable == "") || (p.Config == "") != (p.Helm == "") {
+			t.Errorf("--%s: the plugin, the agent and the chart have %q, %q, %q", p.Flag, p.Config, p.AgentVariable, p.Helm)
+		}
+		if p.Config != "" && parameter.OfConfig(p.Config).Flag != p.Flag {
+			t.Errorf("%s finds another parameter than --%s", p.Config, p.Flag)
+		}
+	}
+}
+
 func TestWrongElementsOfPods(t *testing.T) {
 	for _, p := range parameter.All() {
 		text, want := faulty(p.Kind)
@@ -81,15 +105,17 @@ func TestWrongElementsOfPods(t *testing.T) {
 // Names are unique, and a fault of a field finds its parameter.
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
-	for _, p := range parameter.All() {
-		names := slices.Concat(p.Variables, p.PodVariables, p.Annotations, []string{"--" + p.Flag, "-" + p.Short, p.SecurityContext})
+	for _, p := range slices.Concat(parameter.All(), parameter.Own()) {
+		names := slices.Concat(p.Variables, p.PodVariables, p.Annotations,
+			[]string{"--" + p.Flag, "-" + p.Short, p.SecurityContext, p.AgentVariable, "config:" + p.Config, "key:" + p.Helm})
 		for _, name := range names {
-			if seen[name] && strings.Trim(name, "-") != "" {
+			if seen[name] && strings.Trim(name, "-") != "" && !strings.HasSuffix(name, ":") {
 				t.Errorf("%s is the name of several parameters", name)
 			}
 			seen[name] = true
 		}
-		if _, found := reflect.TypeFor[rules.Redirect]().FieldByName(p.Field); p.Field != "" && !found {
+		field, _, _ := strings.Cut(p.Field, ".")
+		if _, found := reflect.TypeFor[rules.Redirect]().FieldByName(field); p.Field != "" && !found {
 			t.Errorf("%s is no field of rules.Redirect", p.Field)
 		}
 	}
@@ -114,6 +140,17 @@ func TestManualListsEveryParameter(t *testing.T) {
 		row := []string{
 			flag, quoted(slices.Concat(p.Variables, p.PodVariables)),
 			quoted(append(slices.Clone(p.Annotations), p.SecurityContext)), quoted([]string{p.Default}), p.Help,
+		}
+		want.WriteString("| " + strings.Join(row, " | ") + " |\n")
+	}
+	want.WriteString("\nParameters that Istio does not have. A pod does not state them.\n\n" +
+		"| flag | plugin configuration | node agent | chart | default | allowed | meaning |\n|---|---|---|---|---|---|---|\n")
+	own := parameter.Own()
+	for i := range own {
+		p := &own[i]
+		row := []string{
+			quoted(append([]string{p.FlagName()}, p.Variables...)), quoted([]string{p.Config}), quoted([]string{p.AgentVariable}),
+			quoted([]string{p.Helm}), p.DefaultText(), p.Kind.Allowed(), p.Help,
 		}
 		want.WriteString("| " + strings.Join(row, " | ") + " |\n")
 	}

@@ -1,6 +1,8 @@
 package parameter
 
 import (
+	"net/netip"
+
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -14,12 +16,18 @@ type Values struct {
 	DualStack bool
 	// StatusPort is the port of the agent that a pod states, or 0.
 	StatusPort uint16
+	// PodIPs are the addresses of the pod. They decide whether IPv6 is captured.
+	PodIPs []netip.Addr
+	// Backend is the name of the backend that applies the rules.
+	Backend string
+	// StrictIstio reports that all deviations are off, whatever the Redirect says.
+	StrictIstio bool
 }
 
 // Defaults returns the values of istio-iptables without flags and variables. The ids of the proxy
 // are empty: [Values.IdentifyProxy] finds them.
 func Defaults() Values {
-	v := Values{Redirect: rules.DefaultRedirect(), EnvoyUser: "istio-proxy"}
+	v := Values{Redirect: rules.DefaultRedirect(), EnvoyUser: "istio-proxy", Backend: "auto"}
 	v.Redirect.ProxyUIDs, v.Redirect.ProxyGIDs = nil, nil
 	return v
 }

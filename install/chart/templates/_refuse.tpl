@@ -81,7 +81,23 @@ sluice.refuse fails with all values that Sluice cannot honour, each by name and 
 {{- end -}}
 {{- end -}}
 {{- if $said -}}
-{{- fail (printf "values that Sluice does not take:\n  %s" (join "\n  " $said)) -}}
+{{- fail (printf "values that Sluice does not take:\n  values.%s" (join "\n  values." $said)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* sluice.refuseNull fails with all values that templates need and that are null, by name. */}}
+{{- define "sluice.refuseNull" -}}
+{{- $v := . -}}
+{{- $said := list -}}
+{{- range $key := list "ambient" "audit" "daemonSetLabels" "dashboard" "global" "image" "logging" "networkPolicy" "podAnnotations"
+  "podLabels" "podMonitor" "prometheusRule" "repair" "resourceQuotas" "serve" "terminationGracePeriodSeconds" "uninstallHook" -}}
+{{- if kindIs "invalid" (index $v $key) -}}{{- $said = append $said $key -}}{{- end -}}
+{{- end -}}
+{{- range $key := list "hub" "logging" "networkPolicy" -}}
+{{- if and $v.global (kindIs "invalid" (index $v.global $key)) -}}{{- $said = append $said (printf "global.%s" $key) -}}{{- end -}}
+{{- end -}}
+{{- if $said -}}
+{{- fail (printf "values that Sluice does not take:\n  values.%s: is null; leave it out for its default" (join ": is null; leave it out for its default\n  values." $said)) -}}
 {{- end -}}
 {{- end -}}
 

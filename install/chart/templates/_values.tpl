@@ -4,10 +4,11 @@ nothing is given. Every other template starts from them.
 */}}
 {{- define "sluice.values" -}}
 {{- $v := mustMergeOverwrite (deepCopy .Values) (deepCopy (.Values.cni | default dict)) -}}
+{{- include "sluice.refuseNull" $v -}}
 {{- $name := coalesce $v.platform $v.global.platform | default "" -}}
 {{- $platforms := .Files.Get "files/platforms.yaml" | fromYaml -}}
 {{- if and $name (or (eq $name "default") (not (hasKey $platforms $name))) -}}
-{{- fail (printf "platform %q: want one of %s" $name (without (keys $platforms) "default" | sortAlpha | join ", ")) -}}
+{{- fail (printf "values.platform %q: want one of %s" $name (without (keys $platforms) "default" | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- /* The same recognition that istio-cni's chart has. */ -}}
 {{- if and (not $name) (contains "-gke" .Capabilities.KubeVersion.Version) -}}
@@ -41,7 +42,7 @@ nothing is given. Every other template starts from them.
 {{- range splitList "," . -}}
 {{- $word := splitList ":" . | last | trim -}}
 {{- if not (has $word $levels) -}}
-{{- fail (printf "logging.level %q: want %s, or a list of scope:level" $word (join ", " $levels)) -}}
+{{- fail (printf "values.logging.level %q: want %s, or a list of scope:level" $word (join ", " $levels)) -}}
 {{- end -}}
 {{- range $i, $level := $levels -}}{{- if and (eq $level $word) (lt $i $least) -}}{{- $least = $i -}}{{- end -}}{{- end -}}
 {{- end -}}

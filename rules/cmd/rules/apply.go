@@ -87,8 +87,8 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 		return refused(errors.New("--run-validation: this program was built without validation"))
 	}
 	return s.validate(s, validation{
-		namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout,
-		backend: compat.BackendName(p.backend), applied: done,
+		namespace: ns, redirect: redirect, podIPs: p.PodIPs, port: p.probePort, timeout: p.probeTimeout,
+		backend: compat.BackendName(p.Backend), applied: done,
 	})
 }
 

@@ -4,12 +4,12 @@ import "github.com/sluice-mesh/sluice/compat"
 
 // chosen is the backend that the parameters name.
 func (p *parameters) chosen() (compat.Backend, error) {
-	return compat.Choose(compat.BackendName(p.backend))
+	return compat.Choose(compat.BackendName(p.Backend))
 }
 
 // concerned are the backends that a look or a removal is about: all with auto.
 func (p *parameters) concerned() ([]compat.Backend, error) {
-	if p.backend == string(compat.BackendAuto) {
+	if p.Backend == string(compat.BackendAuto) {
 		return compat.Backends(), nil
 	}
 	b, err := p.chosen()

@@ -116,7 +116,7 @@ func compiledSide(name string, r rules.Redirect) (*diffSide, error) {
 
 // adopt takes from a log what the pod was, where the parameters do not say it.
 func (p *parameters) adopt(logged rules.Redirect) {
-	if len(p.podIPs) == 0 {
+	if len(p.PodIPs) == 0 {
 		p.DualStack = p.DualStack || logged.IPv6
 		p.assume()
 	}

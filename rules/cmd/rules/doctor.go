@@ -62,7 +62,7 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 		return err
 	}
 	facts := doctor.Gather(ns, rs)
-	facts.Backend = compat.BackendName(p.backend)
+	facts.Backend = compat.BackendName(p.Backend)
 	findings := doctor.Judge(facts, p.Redirect)
 	e := examined{Namespace: ns.String(), Kernel: facts.Kernel, Verdict: doctor.Sum(findings), Findings: findings}
 	if err := s.print(s.examinationText(e), e); err != nil {
@@ -83,12 +83,12 @@ func (s *system) completeForDoctor(p *parameters, ns *netns.NS) error {
 	if err := s.findNameservers(p); err != nil {
 		return err
 	}
-	if len(p.podIPs) == 0 {
+	if len(p.PodIPs) == 0 {
 		// Without addresses there is no pod yet, which is a finding.
-		p.podIPs, _ = s.podAddresses(ns)
+		p.PodIPs, _ = s.podAddresses(ns)
 	}
 	p.assume()
-	p.Redirect.IPv6 = rules.CapturesIPv6(p.podIPs, p.DualStack)
+	p.Redirect.IPv6 = rules.CapturesIPv6(p.PodIPs, p.DualStack)
 	return nil
 }
 

@@ -58,7 +58,7 @@ func (in *inputs) parse(s *system, args []string) (*parameters, error) {
 			}
 		}
 	}
-	if p.strictIstio {
+	if p.StrictIstio {
 		p.Redirect.StrictIstio()
 	}
 	faults = append(faults, p.conflicts()...)

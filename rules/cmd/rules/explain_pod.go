@@ -180,8 +180,8 @@ func (s *system) readWorkload(path string) (*podfile.Workload, error) {
 // addressesOf are those that --pod-ip gives, or the pod's own; a pod that has none yet is taken to
 // have one of IPv4, with a note.
 func (p *parameters) addressesOf(pod *decide.Pod) ([]netip.Addr, []decide.Note) {
-	if len(p.podIPs) > 0 {
-		return p.podIPs, nil
+	if len(p.PodIPs) > 0 {
+		return p.PodIPs, nil
 	}
 	if own := pod.Addresses(); len(own) > 0 {
 		return own, nil

@@ -104,8 +104,8 @@ func (s *system) locate(p *parameters) error {
 		return nil
 	}
 	p.Redirect = *found.Redirect
-	if p.backend == string(compat.BackendAuto) && found.Backend != "" {
-		p.backend = found.Backend
+	if p.Backend == string(compat.BackendAuto) && found.Backend != "" {
+		p.Backend = found.Backend
 	}
 	return nil
 }

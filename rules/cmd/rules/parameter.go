@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,31 +86,6 @@ func choice(field func(*parameters) *string, allowed ...string) func(*parameters
 }
 
 func empty(text string) bool { return text == "" }
-
-func (p *parameters) addNameserver(text string) error {
-	server, err := rules.ParseServer(text)
-	if err == nil {
-		p.Redirect.DNS.Servers = append(p.Redirect.DNS.Servers, server)
-	}
-	return err
-}
-
-func (p *parameters) addPodIP(text string) error {
-	a, err := netip.ParseAddr(text)
-	if err != nil || !rules.DecidesFamily(a) || a.IsUnspecified() || a.IsMulticast() {
-		return fmt.Errorf("%q is not an address of a pod: want an IP address that is neither loopback nor link-local", text)
-	}
-	p.podIPs = append(p.podIPs, a.Unmap())
-	return nil
-}
-
-func (p *parameters) addWithout(text string) error {
-	id, err := rules.ParseDeviationID(text)
-	if err == nil {
-		p.Redirect.Without = append(p.Redirect.Without, id)
-	}
-	return err
-}
 
 // setNetns refuses the empty path, which a script's unset variable yields: the current namespace
 // may be the host's.

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"net/netip"
 	"time"
 
-	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -17,9 +15,6 @@ type parameters struct {
 
 	names params.Names
 
-	podIPs      []netip.Addr
-	strictIstio bool
-
 	netnsPath, networkNamespace string
 	pid                         int
 
@@ -27,7 +22,6 @@ type parameters struct {
 	probePort                                     uint16
 	probeTimeout                                  time.Duration
 
-	backend string // "auto", "nft" or "legacy"
 	output  string // "text" or "json"
 	format  string // of show: "nft", "iptables" or "json"
 	live    bool   // of explain
@@ -54,7 +48,6 @@ func defaultParameters(n params.Names) *parameters {
 		names:        n,
 		probePort:    defaultProbePort,
 		probeTimeout: defaultProbeTimeout,
-		backend:      string(compat.BackendAuto),
 		output:       outputText,
 		format:       formatNFT,
 		budget:       diff.DefaultBudget,

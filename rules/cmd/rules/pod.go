@@ -22,16 +22,16 @@ func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 	if err := s.findNameservers(p); err != nil {
 		return rules.Redirect{}, err
 	}
-	if len(p.podIPs) == 0 {
+	if len(p.PodIPs) == 0 {
 		found, err := s.podAddresses(ns)
 		if err != nil {
 			return rules.Redirect{}, err
 		}
-		p.podIPs = found
+		p.PodIPs = found
 	}
-	p.Redirect.IPv6 = rules.CapturesIPv6(p.podIPs, p.DualStack)
-	if i := slices.IndexFunc(p.podIPs, netip.Addr.Is6); i >= 0 && !p.Redirect.IPv6 {
-		s.warn("the pod's IPv6 is left uncaptured: %s comes after an IPv4 address, and --dual-stack is not set", p.podIPs[i])
+	p.Redirect.IPv6 = rules.CapturesIPv6(p.PodIPs, p.DualStack)
+	if i := slices.IndexFunc(p.PodIPs, netip.Addr.Is6); i >= 0 && !p.Redirect.IPv6 {
+		s.warn("the pod's IPv6 is left uncaptured: %s comes after an IPv4 address, and --dual-stack is not set", p.PodIPs[i])
 	}
 	s.warnOfNameservers(p.Redirect)
 	return p.Redirect, nil
@@ -39,12 +39,12 @@ func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 
 // assume puts addresses instead of those of a pod that there is not.
 func (p *parameters) assume() {
-	if len(p.podIPs) > 0 {
+	if len(p.PodIPs) > 0 {
 		return
 	}
-	p.podIPs = []netip.Addr{netip.IPv4Unspecified()}
+	p.PodIPs = []netip.Addr{netip.IPv4Unspecified()}
 	if p.DualStack {
-		p.podIPs = append(p.podIPs, netip.IPv6Unspecified())
+		p.PodIPs = append(p.PodIPs, netip.IPv6Unspecified())
 	}
 }
 

@@ -3,46 +3,18 @@ package main
 import (
 	"slices"
 
-	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
 // table lists all parameters.
 func table() []parameter {
-	return slices.Concat(captureTable(), otherTable(), packetTable(), diffTable(), liveTraceTable(), budgetTable())
+	return slices.Concat(captureTable(), ownTable(), otherTable(), packetTable(), diffTable(), liveTraceTable(), budgetTable())
 }
 
-// otherTable lists the parameters that are Sluice's own, and those of istio-iptables that say what
-// to do.
+// otherTable lists the parameters that do not shape the ruleset.
 func otherTable() []parameter {
 	return []parameter{
-		{
-			flag: "nameserver", value: "ADDRESS", repeat: true, field: "DNS.Servers", section: sectionDNS,
-			help: "nameserver of the pod; by default the nameservers of /etc/resolv.conf; if there are none, DNS is not captured",
-			set:  (*parameters).addNameserver,
-		},
-		{
-			flag: "pod-ip", value: "ADDRESS", repeat: true, section: sectionPod,
-			help: "address of the pod",
-			set:  (*parameters).addPodIP,
-		},
-		{
-			flag: "strict-istio", section: sectionSluice,
-			help: "treat every packet as istio-init does: disables all deviations (see rules help deviations)",
-			set:  truth(func(p *parameters) *bool { return &p.strictIstio }),
-		},
-		{
-			flag: "without", value: "DEVIATION", repeat: true, field: "Without", section: sectionSluice,
-			help: "disable one deviation",
-			set:  (*parameters).addWithout,
-		},
-		{
-			flag: "keep-established", section: sectionSluice,
-			help: "do not capture connections that are older than the rules; for running pods only, because a connection that " +
-				"conntrack has forgotten bypasses the proxy too",
-			set: truth(func(p *parameters) *bool { return &p.Redirect.KeepEstablished }),
-		},
 		{
 			flag: "netns", value: "PATH|NAME", section: sectionNamespace,
 			help: "network namespace: a path such as /proc/PID/ns/net, or a name of ip netns; by default the current one",
@@ -100,14 +72,6 @@ func otherTable() []parameter {
 			help: "nft: input of nft -f; iptables: input of iptables-legacy-restore and ip6tables-legacy-restore, with a comment before " +
 				"each family; json: the same as --output json",
 			set: choice(func(p *parameters) *string { return &p.format }, formatNFT, formatIPTables, formatJSON),
-		},
-		{
-			flag: "backend", variables: []string{"BACKEND"}, value: "auto|nft|legacy", fallback: string(compat.BackendAuto),
-			section: sectionBackend,
-			help: "part of the kernel that holds the rules: nft is nf_tables, legacy is iptables-legacy, auto is the first of the two that " +
-				"the kernel supports; to read and to remove rules, auto is the backend that holds rules of ours",
-			set: choice(func(p *parameters) *string { return &p.backend },
-				string(compat.BackendAuto), string(compat.BackendNFT), string(compat.BackendLegacy)),
 		},
 		{
 			flag: "live", section: sectionLive,

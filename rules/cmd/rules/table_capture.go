@@ -3,20 +3,44 @@ package main
 import params "github.com/sluice-mesh/sluice/rules/parameter"
 
 // captureTable lists the parameters of istio-iptables that shape the ruleset.
-func captureTable() []parameter {
-	all := params.All()
-	table := make([]parameter, 0, len(all))
-	for i := range all {
-		p := &all[i]
+func captureTable() []parameter { return derive(params.All()) }
+
+// ownTable lists the parameters of Sluice that shape the ruleset.
+func ownTable() []parameter {
+	table := derive(params.Own())
+	for i := range table {
+		switch table[i].flag {
+		case "backend":
+			table[i].help += "; to read and to remove rules, auto is the backend that holds rules of ours"
+		case "strict-istio":
+			table[i].help += " (see rules help deviations)"
+		}
+	}
+	return table
+}
+
+// derive returns the rows of the catalogue's parameters.
+func derive(catalogue []params.Parameter) []parameter {
+	table := make([]parameter, 0, len(catalogue))
+	for i := range catalogue {
+		p := &catalogue[i]
 		if p.Flag == "" && len(p.Variables) == 0 {
 			continue // only a pod states it
 		}
 		table = append(table, parameter{
 			flag: p.Flag, short: p.Short, variables: p.Variables,
 			value: p.Placeholder, fallback: p.Default, help: p.Help,
-			field: p.Field, section: sectionProxy + section(p.Section), list: p.List(),
+			field: p.Field, section: sectionOf(p.Section), list: p.List(), repeat: p.Repeat,
 			set: func(to *parameters, text string) error { return p.Set(&to.Values, text, to.names) },
 		})
 	}
 	return table
+}
+
+// sectionOf returns the section of the command's help for a section of the catalogue.
+func sectionOf(s params.Section) section {
+	if s == params.SectionBackend {
+		return sectionBackend
+	}
+	return sectionProxy + section(s)
 }

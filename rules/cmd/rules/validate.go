@@ -51,7 +51,7 @@ func newValidateCommand(s *system) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.podIPs, port: p.probePort, timeout: p.probeTimeout, backend: compat.BackendName(p.backend)})
+			return validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.PodIPs, port: p.probePort, timeout: p.probeTimeout, backend: compat.BackendName(p.Backend)})
 		})
 	})
 }

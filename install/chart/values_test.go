@@ -1,0 +1,326 @@
+package chart_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/jsonschema-go/jsonschema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sluice-mesh/sluice/install/settings"
+)
+
+// deployment are the keys of values.yaml that shape objects and set nothing of the agent.
+const deployment = `platform profile compatibilityVersion hub tag image variant pullPolicy provider repair.hub repair.tag
+	mountNetns dacOverride uninstallHook.enabled uninstallHook.timeoutSeconds uninstallHook.tolerations ambient.enabled affinity
+	tolerations priorityClassName updateStrategy.type updateStrategy.rollingUpdate.maxUnavailable terminationGracePeriodSeconds
+	resources.requests.cpu resources.requests.memory resources.limits.memory resourceQuotas.enabled resourceQuotas.pods
+	daemonSetLabels podLabels podAnnotations env seccompProfile seLinuxOptions useAppArmorAnnotation podMonitor.enabled
+	podMonitor.interval podMonitor.labels prometheusRule.enabled prometheusRule.labels dashboard.enabled
+	dashboard.labels.grafana_dashboard networkPolicy.apiServerPorts networkPolicy.apiServerCIDRs revision ownerName
+	global.platform global.hub global.tag global.variant global.imagePullPolicy global.imagePullSecrets global.logging.level
+	global.networkPolicy.enabled global.nativeNftables global.resourceScope`
+
+// accepted are the keys of the schema that values.yaml leaves out: keys of Kubernetes' own objects,
+// and keys of Istio's charts that change nothing here.
+const accepted = `ambient.enablementSelectors ambient.configDir ambient.dnsCapture ambient.ipv6
+	ambient.reconcileIptablesOnStartup ambient.shareHostNetworkNamespace ambient.enableAmbientDetectionRetry
+	seccompProfile.type seccompProfile.localhostProfile seLinuxOptions.user seLinuxOptions.role seLinuxOptions.type
+	seLinuxOptions.level cni enabled global.profile global.defaultResources pilot ztunnel meshConfig gateways base istiodRemote
+	telemetry sidecarInjectorWebhook experimental istio_cni revisionTags defaultRevision trustedZtunnelNamespace
+	trustedZtunnelName istiod gateway`
+
+// leaves returns the values that are not objects, or are empty objects, by key.
+func leaves(values map[string]any) map[string]any {
+	all := map[string]any{}
+	for key, value := range values {
+		inner, isObject := value.(map[string]any)
+		if !isObject || len(inner) == 0 {
+			all[key] = value
+			continue
+		}
+		for below, value := range leaves(inner) {
+			all[key+"."+below] = value
+		}
+	}
+	return all
+}
+
+func load(t *testing.T, file string, into any) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(data, into); err != nil {
+		t.Fatal(file, err)
+	}
+}
+
+func defaults(t *testing.T) map[string]any {
+	t.Helper()
+	var values map[string]any
+	load(t, "values.yaml", &values)
+	return leaves(values)
+}
+
+// text returns a value as the agent's variable has it.
+func text(value any) string {
+	switch value := value.(type) {
+	case nil:
+		return ""
+	case []any:
+		if len(value) == 0 {
+			return ""
+		}
+		words := make([]string, len(value))
+		for i, word := range value {
+			words[i] = fmt.Sprint(word)
+		}
+		return strings.Join(words, ",")
+	}
+	return fmt.Sprint(value)
+}
+
+// Every key sets the agent or is one of the deployment, and every setting with a key is there.
+func TestValuesAreTheSettings(t *testing.T) {
+	values := defaults(t)
+	want := strings.Fields(deployment)
+	for _, s := range settings.All() {
+		if s.Helm != "" {
+			want = append(want, s.Helm)
+		}
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(values))); diff != "" {
+		t.Errorf("the keys of values.yaml (+) are not those of the settings and the deployment (-):\n%s", diff)
+	}
+	var platforms map[string]map[string]any
+	load(t, "files/platforms.yaml", &platforms)
+	for _, s := range settings.All() {
+		if s.Helm == "" {
+			continue
+		}
+		got := text(values[s.Helm])
+		switch {
+		case got == "" && platforms["default"][s.Helm] != nil:
+			got = text(platforms["default"][s.Helm])
+		case s.Helm == "logging.level":
+			got = text(values["global.logging.level"])
+		}
+		want := s.Default
+		if s.Chart != "" {
+			want = s.Chart
+		}
+		// What is empty is not rendered, and has the default of the agent.
+		if got != want && (got != "" || s.Chart != "") {
+			t.Errorf("%s is %q in values.yaml; %s is %q", s.Helm, got, s.Env, want)
+		}
+	}
+}
+
+// schemaOf returns the schema of a key, or nil.
+func schemaOf(root *jsonschema.Schema, key string) *jsonschema.Schema {
+	for name := range strings.SplitSeq(key, ".") {
+		if root = root.Properties[name]; root == nil {
+			return nil
+		}
+	}
+	return root
+}
+
+func schema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	data, err := os.ReadFile("values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var root jsonschema.Schema
+	if err := json.Unmarshal(data, &root); err != nil {
+		t.Fatal(err)
+	}
+	return &root
+}
+
+// Every property is described, and those of settings as the settings are.
+func TestSchemaDescribesEveryProperty(t *testing.T) {
+	root := schema(t)
+	values := slices.Sorted(maps.Keys(defaults(t)))
+	var walk func(s *jsonschema.Schema, path string)
+	walk = func(s *jsonschema.Schema, path string) {
+		for name, property := range s.Properties {
+			if property.Description == "" {
+				t.Errorf("%s%s has no description", path, name)
+			}
+			if !slices.Contains(strings.Fields(accepted), path+name) &&
+				!slices.ContainsFunc(values, func(key string) bool { return strings.HasPrefix(key+".", path+name+".") }) {
+				t.Errorf("%s%s is in the schema and not in values.yaml", path, name)
+			}
+			walk(property, path+name+".")
+		}
+	}
+	walk(root, "")
+	for _, s := range settings.All() {
+		if s.Helm == "" {
+			continue
+		}
+		if property := schemaOf(root, s.Helm); property == nil || property.Description != s.Help {
+			t.Errorf("%s: its description must be %q", s.Helm, s.Help)
+		}
+	}
+	for _, key := range values {
+		for outer := key; schemaOf(root, outer) == nil; {
+			cut := strings.LastIndexByte(outer, '.')
+			if cut < 0 {
+				t.Errorf("%s is in values.yaml and not in the schema", key)
+				break
+			}
+			if outer = outer[:cut]; schemaOf(root, outer) != nil && schemaOf(root, outer).Properties != nil {
+				t.Errorf("%s is in values.yaml and not in the schema", key)
+				break
+			}
+		}
+	}
+}
+
+// ofKind returns a text as a value of the type that the schema of a setting has.
+func ofKind(s *jsonschema.Schema, text string) any {
+	var value any
+	switch {
+	case s.Type == "array" && strings.HasPrefix(text, "["), s.Type == "integer", s.Type == "boolean" || slices.Contains(s.Types, "boolean"):
+		if json.Unmarshal([]byte(text), &value) == nil {
+			return value
+		}
+	case s.Type == "array":
+		list := []any{}
+		for word := range strings.SplitSeq(text, ",") {
+			list = append(list, word)
+		}
+		return list
+	}
+	return text
+}
+
+// wrong are values, of which the schema must refuse those that the agent refuses.
+var wrong = []string{
+	"none of the words", "-1", "65536", "a/b", "relative/path", "10-calico.yaml", "Upper_Case", "nat-last", "10", "yes", "{}",
+	"cni.istio.io/not-ready:NoSchedule",
+}
+
+// The schema allows what the agent allows. Bounds of durations are in the templates.
+func TestSchemaAllowsWhatTheAgentDoes(t *testing.T) {
+	root := schema(t)
+	for _, s := range settings.All() {
+		property := schemaOf(root, s.Helm)
+		if s.Helm == "" || property == nil {
+			continue
+		}
+		resolved, err := property.Resolve(nil)
+		if err != nil {
+			t.Fatal(s.Helm, err)
+		}
+		accepts := func(text string) bool { return resolved.Validate(ofKind(property, text)) == nil }
+		words := s.Kind.Words
+		if s.Helm == "logging.level" {
+			words = nil // a list of scope:level is allowed too
+		}
+		for _, word := range slices.Concat(words, []string{s.Example, s.Default, s.Chart}) {
+			if word != "" && !accepts(word) {
+				t.Errorf("%s: the schema refuses %q, which %s allows", s.Helm, word, s.Env)
+			}
+		}
+		list := property.Enum
+		if property.Items != nil {
+			list = property.Items.Enum
+		}
+		for _, word := range list {
+			if !s.Kind.Allows(fmt.Sprint(word)) {
+				t.Errorf("%s: the schema allows %q, which %s refuses: want %s", s.Helm, word, s.Env, s.Kind.Want)
+			}
+		}
+		for _, text := range wrong {
+			if !s.Kind.Allows(text) && s.Helm != "logging.level" && accepts(text) {
+				t.Errorf("%s: the schema allows %q, which %s refuses: want %s", s.Helm, text, s.Env, s.Kind.Want)
+			}
+		}
+	}
+}
+
+// A rendered ConfigMap and the containers set what the settings know, and nothing that they refuse.
+func TestRenderedVariablesAreSettings(t *testing.T) {
+	files, err := filepath.Glob("../manifests/*.yaml")
+	if err != nil || len(files) < 2 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		rendered := variables(t, file)
+		for name, value := range rendered {
+			s, known := settings.Find(name)
+			switch {
+			case name == "GOMEMLIMIT" || name == "GOMAXPROCS": // of Go's runtime
+			case !known:
+				t.Errorf("%s sets %s, which is no setting", file, name)
+			case value != "" && !s.Kind.Allows(value):
+				t.Errorf("%s sets %s to %q: want %s", file, name, value, s.Kind.Want)
+			}
+		}
+		for _, s := range settings.All() {
+			value, set := rendered[s.Env]
+			switch {
+			case s.Required && !set:
+				t.Errorf("%s does not set %s", file, s.Env)
+			case !set && s.Chart != "", !set && s.Helm != "" && s.Default != "" && s.Env != "ISTIO_OWNED_CNI_CONFIG_FILENAME":
+				t.Errorf("%s does not set %s, whose key is %s", file, s.Env, s.Helm)
+			case !set, s.Required, s.Fixed, filepath.Base(file) != "default.yaml":
+			case s.Chart != "" && value != s.Chart, s.Chart == "" && value != s.Default:
+				t.Errorf("%s sets %s to %q; its default is %q", file, s.Env, value, s.Default)
+			}
+		}
+	}
+}
+
+// variables returns the variables that the ConfigMap and the DaemonSet of a file set. A variable
+// from the pod is empty.
+func variables(t *testing.T, file string) map[string]string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for document := range strings.SplitSeq(string(data), "\n---\n") {
+		var object struct {
+			Kind string
+			Data map[string]string
+			Spec struct {
+				Template struct {
+					Spec struct {
+						Containers []struct {
+							Env []struct{ Name, Value string }
+						}
+					}
+				}
+			}
+		}
+		if !strings.Contains(document, "\nkind: ConfigMap\n") && !strings.Contains(document, "\nkind: DaemonSet\n") {
+			continue
+		}
+		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
+			t.Fatal(file, err)
+		}
+		maps.Copy(all, object.Data)
+		for _, c := range object.Spec.Template.Spec.Containers {
+			for _, e := range c.Env {
+				all[e.Name] = e.Value
+			}
+		}
+	}
+	return all
+}

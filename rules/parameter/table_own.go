@@ -1,0 +1,98 @@
+package parameter
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func ownParameters() []Parameter {
+	return []Parameter{
+		{
+			Field: "DNS.Servers", Kind: Server, Repeat: true,
+			Flag:        "nameserver",
+			Placeholder: "ADDRESS", Section: SectionDNS,
+			Help: "nameserver of the pod; by default the nameservers of /etc/resolv.conf; if there are none, DNS is not captured",
+			set:  add(rules.ParseServer, func(v *Values) *[]netip.Addr { return &v.Redirect.DNS.Servers }),
+		},
+		{
+			Kind: PodAddress, Repeat: true,
+			Flag:        "pod-ip",
+			Placeholder: "ADDRESS", Section: SectionPod,
+			Help: "address of the pod",
+			set:  add(parsePodAddress, func(v *Values) *[]netip.Addr { return &v.PodIPs }),
+		},
+		{
+			Kind: Backend,
+			Flag: "backend", Variables: []string{"BACKEND"},
+			Config: "backend", AgentVariable: "SLUICE_BACKEND", Helm: "backend",
+			Placeholder: "auto|nft|legacy", Default: "auto", Section: SectionBackend,
+			Help: "part of the kernel that holds the rules: nft is nf_tables, legacy is iptables-legacy, auto is the first of the two that the " +
+				"kernel supports",
+			set: to(parseBackend, func(v *Values) *string { return &v.Backend }),
+		},
+		{
+			Kind:   Bool,
+			Flag:   "strict-istio",
+			Config: "strict_istio", AgentVariable: "SLUICE_STRICT_ISTIO", Helm: "strictIstio",
+			Section: SectionSluice,
+			Help:    "treat every packet as istio-init does: disables all deviations",
+			set:     to(rules.ParseBool, func(v *Values) *bool { return &v.StrictIstio }),
+		},
+		{
+			Field: "Without", Kind: Deviation, Repeat: true,
+			Flag:   "without",
+			Config: "deviations_off", AgentVariable: "SLUICE_DEVIATIONS_OFF", Helm: "deviationsOff",
+			Placeholder: "DEVIATION", Section: SectionSluice,
+			Help: "disable single deviations from Istio by id",
+			set:  add(rules.ParseDeviationID, func(v *Values) *[]rules.DeviationID { return &v.Redirect.Without }),
+		},
+		{
+			Kind:    Bool,
+			Flag:    "keep-established",
+			Section: SectionSluice,
+			Help: "do not capture connections that are older than the rules; for running pods only, because a connection that " +
+				"conntrack has forgotten bypasses the proxy too",
+			set: to(rules.ParseBool, func(v *Values) *bool { return &v.Redirect.KeepEstablished }),
+		},
+	}
+}
+
+// OfConfig returns the parameter with the name in the configuration of the CNI plugin. It panics if
+// there is none.
+func OfConfig(name string) *Parameter {
+	own := Own()
+	i := slices.IndexFunc(own, func(p Parameter) bool { return p.Config == name })
+	if i < 0 {
+		panic("parameter: no parameter has the field " + name)
+	}
+	return &own[i]
+}
+
+func parsePodAddress(text string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(text)
+	if err != nil || !rules.DecidesFamily(a) || a.IsUnspecified() || a.IsMulticast() {
+		return a, fmt.Errorf("%q is not an address of a pod: want %s", text, PodAddress.Allowed())
+	}
+	return a.Unmap(), nil
+}
+
+func parseBackend(text string) (string, error) {
+	if !slices.Contains(Backend.Words(), text) {
+		return "", fmt.Errorf("%q is not allowed: want %s", text, Backend.Allowed())
+	}
+	return text, nil
+}
+
+// add returns a setter that adds one element to a list.
+func add[T any](parse func(string) (T, error), list func(*Values) *[]T) func(*Values, string, Names) error {
+	return func(v *Values, text string, _ Names) error {
+		element, err := parse(text)
+		if err == nil {
+			*list(v) = append(*list(v), element)
+		}
+		return err
+	}
+}
