@@ -41,7 +41,7 @@ func TestTwoProcessesInstallAtOnce(t *testing.T) {
 	}
 	t.Log(outcomes)
 	if outcomes[string(Created)] == 0 {
-		t.Errorf("nobody has created anything: %v", outcomes)
+		t.Errorf("no outcome is created: %v", outcomes)
 	}
 }
 

@@ -106,7 +106,7 @@ func TestExpressionsAreCarriedOutInTheirOrder(t *testing.T) {
 			e.meta(unix.NFT_META_MARK)
 			accept(e)
 		}, "| accept"},
-		{"what was loaded before an action is not what the packet has behind it", func(e *encoder) {
+		{"a field that was loaded before an action may have changed", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
 			numbers(e, "notrack")
 			e.cmp(false, hostKey(1))
@@ -123,7 +123,7 @@ func TestExpressionsAreCarriedOutInTheirOrder(t *testing.T) {
 			e.cmp(false, hostKey(1))
 			accept(e)
 		}, "meta mark 0x1 | counter accept"},
-		{"an expression that nobody knows may do anything", func(e *encoder) {
+		{"an unknown expression may have any effect", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
 			numbers(e, "sluice")
 			e.cmp(false, hostKey(1))
@@ -135,7 +135,7 @@ func TestExpressionsAreCarriedOutInTheirOrder(t *testing.T) {
 			e.cmp(false, hostKey(1))
 			accept(e)
 		}, "draws(bitwise 3=00000004 6=00000000 4=0800010001000000 5=0800010000000000 of numgen random mod 2 0x01000000) | accept"},
-		{"what another family's translation leaves goes on in the rule", func(e *encoder) {
+		{"packets of the other family continue after NAT", func(e *encoder) {
 			e.immediate([]byte{10, 0, 0, 1})
 			numbers(e, "nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY, unix.NFPROTO_IPV4, unix.NFTA_NAT_REG_ADDR_MIN, register)
 			e.verdict(0, "")
@@ -155,7 +155,7 @@ func TestExpressionsAreCarriedOutInTheirOrder(t *testing.T) {
 			e.cmp(false, hostKey(0x31))
 			accept(e)
 		}, "meta mark & 0xf0 == 0x20 | accept"},
-		{"a name with something behind its end", func(e *encoder) {
+		{"a name with data after its end", func(e *encoder) {
 			e.meta(unix.NFT_META_IIFNAME)
 			e.cmp(false, []byte("lo\x00x"))
 			accept(e)

@@ -7,7 +7,7 @@ import (
 	"go4.org/netipx"
 )
 
-// addrRanges returns the normalised address ranges of an interval set of addresses, or nil for
+// addrRanges returns the normalized address ranges of an interval set of addresses, or nil for
 // another set. Because there may be thousands, it decodes the elements directly, and sorts them
 // only if the kernel has not listed them in descending order.
 func (s *decodedSet) addrRanges() []netipx.IPRange {

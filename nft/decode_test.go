@@ -205,7 +205,7 @@ func TestACommentIsFoundAmongOtherUserData(t *testing.T) {
 		want string
 	}{
 		{"alone", plain, "why"},
-		{"behind another", append([]byte{9, 3, 1, 2, 3}, plain...), "why"},
+		{"after another entry", append([]byte{9, 3, 1, 2, 3}, plain...), "why"},
 		{"before another", append(slices.Clone(plain), 9, 1, 1), "why"},
 		{"none", []byte{9, 1, 1}, ""},
 		{"cut short", plain[:3], ""},
@@ -282,8 +282,8 @@ func TestPlainElementsAreReadAsAllOthers(t *testing.T) {
 		{"a key of another length", write(six, nil), false},
 		{"an expression", write(four, func(m *messages) { m.attr(nftaSetElemExpressions, nil) }), false},
 		{"a number that is no flags", write(four, func(m *messages) { m.number(unix.NFTA_SET_ELEM_TIMEOUT, 1) }), false},
-		{"more behind the flags", write(four, func(m *messages) { flags(1)(m); m.attr(nftaSetElemExpressions, nil) }), false},
-		{"bytes behind the key", append(write(four, nil), 0, 0), false},
+		{"an attribute after the flags", write(four, func(m *messages) { flags(1)(m); m.attr(nftaSetElemExpressions, nil) }), false},
+		{"bytes after the key", append(write(four, nil), 0, 0), false},
 		{"cut short", write(four, nil)[:10], false},
 		{"nothing", nil, false},
 	} {

@@ -30,7 +30,7 @@ func TestWhatSomebodyHasPutBesideOursIsFound(t *testing.T) {
 		left []string
 	}{
 		{"a set", "exclusions-dual", someSet, "", []string{extraSet}, Replaced, nil},
-		{"a set beside rules without sets", "sidecar-ipv4", someSet, "", []string{extraSet}, Replaced, nil},
+		{"an additional set, with rules without sets", "sidecar-ipv4", someSet, "", []string{extraSet}, Replaced, nil},
 		{
 			"a map with elements", "sidecar-ipv4", "add map inet sluice spare { type ipv4_addr : verdict; elements = { 10.0.0.1 : drop }; }", "",
 			[]string{extraSet},

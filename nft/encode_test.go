@@ -99,7 +99,7 @@ func TestWhatNfTablesCannotExpressIsAnError(t *testing.T) {
 		{"a refusal", action(rules.Reject{}), "not supported in nf_tables"},
 		{"marks that are mixed", action(rules.MixMark{}), "not supported in nf_tables"},
 		{"no tracking", action(rules.Notrack{}), "not supported in nf_tables"},
-		{"a match behind an action", action(rules.Require{Match: rules.MatchFamily{Family: rules.IPv4}}), "not supported in nf_tables"},
+		{"a match after an action", action(rules.Require{Match: rules.MatchFamily{Family: rules.IPv4}}), "not supported in nf_tables"},
 		{"translated connections", match(rules.MatchState{States: rules.States(rules.New, rules.DNAT)}), "are not states"},
 		{"no state", match(rules.MatchState{}), "at least one value"},
 		{"a connection's status", match(rules.MatchStatus{Status: rules.StatusDNAT}), "not supported in nf_tables"},
@@ -120,7 +120,7 @@ func TestWhatNfTablesCannotExpressIsAnError(t *testing.T) {
 			}
 			for _, want := range []string{"inet sluice", "nat-output #2: " + row.rule.String(), row.want} {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("the error does not say %q: %v", want, err)
+					t.Errorf("the error does not contain %q: %v", want, err)
 				}
 			}
 		})

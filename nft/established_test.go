@@ -144,7 +144,7 @@ func TestConntrackFlushLetsNoPayloadPassTheProxy(t *testing.T) {
 				}
 			}
 			if n := outside.Load(); n != 0 {
-				t.Errorf("%d bytes of payload left the pod beside the proxy", n)
+				t.Errorf("%d bytes of payload left the pod without passing the proxy", n)
 			}
 			// Check that the watch works: it counts the payload of a connection that is not
 			// captured.

@@ -9,16 +9,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An expectation recognises the rules of a table that is probably there already. The kernel dumps
-// the expressions of a rule as we send them, so that equal bytes are the same rule, and neither
-// decoding nor comparing tells more. It is no more than a shortcut: what it does not recognise is
-// decoded.
+// An expectation recognizes the unchanged rules of a table without decoding them. The kernel dumps
+// the expressions of a rule with the bytes that were sent, so that rules with equal bytes are
+// equal. Rules that are not recognized are decoded.
 type expectation struct {
-	table   *rules.Table // nil for none
+	table   *rules.Table // nil without an expectation
 	encoder encoder
-	// recognised and others count the expected and the other rules of the last reading, in all
+	// recognized and others count the expected and the other rules of the last reading, in all
 	// tables.
-	recognised, others int
+	recognized, others int
 }
 
 func newExpectation(t *rules.Table) *expectation {
@@ -28,7 +27,7 @@ func newExpectation(t *rules.Table) *expectation {
 }
 
 // begin resets the counts for another reading.
-func (x *expectation) begin() { x.recognised, x.others = 0, 0 }
+func (x *expectation) begin() { x.recognized, x.others = 0, 0 }
 
 // isMet reports whether the table that was read has exactly the expected chains and rules, and no
 // other sets.
@@ -41,7 +40,7 @@ func (x *expectation) isMet(found *foundTable) bool {
 			return false
 		}
 	}
-	return x.others == 0 && x.recognised == expected &&
+	return x.others == 0 && x.recognized == expected &&
 		len(found.Chains) == len(x.table.Chains) && len(found.UnusedSets) == 0
 }
 
@@ -53,7 +52,7 @@ func (x *expectation) rule(t *foundTable, c *rules.Chain, sets setDecoder, a att
 		x.others++
 		return rules.Rule{}, false
 	}
-	x.recognised++
+	x.recognized++
 	handle := rules.Handle(a.Number64(unix.NFTA_RULE_HANDLE))
 	return rules.Rule{Matches: r.Matches, Actions: r.Actions, Handle: handle}, true
 }

@@ -52,7 +52,7 @@ func TestWhatWasAppliedIsRecognised(t *testing.T) {
 			}
 			x, met, got := expecting(t, ns, rs)
 			if x.others != counters || met != (counters == 0) {
-				t.Errorf("%d rules were not recognised, want %d; met %v", x.others, counters, met)
+				t.Errorf("%d rules were not recognized, want %d; met %v", x.others, counters, met)
 			}
 			if !sameTables(rs, got) {
 				t.Errorf("read\n%s", listing(rules.Compare(rules.Ruleset{Tables: rs.Tables}, got)))

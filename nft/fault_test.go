@@ -120,7 +120,7 @@ func TestAFailedTransactionLeavesNoAnswersBehind(t *testing.T) {
 		for range 3 {
 			var refusal *KernelError
 			if err := c.commit(tx); !errors.As(err, &refusal) || refusal.Errno != unix.EEXIST || refusal.msg != unix.NFT_MSG_NEWTABLE {
-				t.Fatalf("%v, want that the table exists", err)
+				t.Fatalf("%v, want an error that the table exists", err)
 			}
 			if id, err := c.generation(); err != nil || id == 0 {
 				t.Errorf("generation %d, %v", id, err)
@@ -188,7 +188,7 @@ func TestADumpThatIsAlwaysInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.readOurs(found, newExpectation(nil)); !errors.Is(err, errBusy) || !strings.Contains(err.Error(), "another process") {
-		t.Errorf("%v, want that another process writes", err)
+		t.Errorf("%v, want an error about concurrent changes", err)
 	}
 	if n := requests.Load(); n > 100*maxReads {
 		t.Errorf("%d requests", n)
@@ -210,7 +210,7 @@ func TestAKernelThatDoesNotAnswerIsNotAskedForever(t *testing.T) {
 			})
 			a := newApplier(c.withShortTimeout(t), prepared(t, example("sidecar-ipv4")), ApplyOptions{})
 			if err := a.apply(step{}); err == nil || !strings.Contains(err.Error(), "the kernel does not answer") {
-				t.Errorf("%v, want that the kernel does not answer", err)
+				t.Errorf("%v, want an error that the kernel does not answer", err)
 			}
 			if n := requests.Load(); n > 3 {
 				t.Errorf("%d requests", n)

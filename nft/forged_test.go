@@ -38,7 +38,7 @@ func TestAnswersOfProcessesDoNotCount(t *testing.T) {
 		}
 		found, err := c.findOurs()
 		if found != nil {
-			t.Error("the table is there, because a process says so")
+			t.Error("the forged answer was accepted")
 		}
 		return err
 	})

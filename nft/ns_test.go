@@ -138,11 +138,11 @@ func empty(t tester, ns *netns.NS) {
 		t.Fatal(err)
 	}
 	if len(all.Tables) > 0 || !all.Routing.IsZero() {
-		t.Fatalf("left behind:\n%s", all)
+		t.Fatalf("remaining tables:\n%s", all)
 	}
 	routing, err := route.Read(ns)
 	if err != nil || !routing.IsZero() {
-		t.Fatalf("routing left behind: %+v, %v", routing, err)
+		t.Fatalf("remaining routing: %+v, %v", routing, err)
 	}
 }
 

@@ -33,7 +33,7 @@ func TestAnErrorBehindTheTransactionComesWithTheOutcome(t *testing.T) {
 	a := newApplier(c, prepared(t, want), ApplyOptions{})
 	err := ns.Do(a.run)
 	if err == nil || !strings.HasPrefix(err.Error(), "the rules are in place, but not all of their routes: ") {
-		t.Errorf("%v, want that the routes are not in place", err)
+		t.Errorf("%v, want an error about missing routes", err)
 	}
 	if got := a.outcome(err); got.Outcome != Created || got.Rules == 0 || got.Bytes == 0 || got.Routes != 5 {
 		t.Errorf("%+v, want what was created", got)
@@ -55,8 +55,8 @@ func TestAnErrorTellsWhetherRulesMayBeInPlace(t *testing.T) {
 		refuse func(request []byte) bool
 		want   Outcome
 	}{
-		{"it took place, and nobody can look", true, isRead, Created},
-		{"it did not, and nobody can look", false, isRead, Created},
+		{"it was executed, and reading fails", true, isRead, Created},
+		{"it was not executed, and reading fails", false, isRead, Created},
 		{"it did not, as a look shows, and the second is refused", false, isBatch, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {

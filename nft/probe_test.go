@@ -44,7 +44,7 @@ func TestAProbeLeavesNoTrace(t *testing.T) {
 	}
 	empty(t, ns)
 	if list := nftCommand(t, ns, "", "list", "ruleset"); list != "" {
-		t.Errorf("left behind:\n%s", list)
+		t.Errorf("remaining tables:\n%s", list)
 	}
 	if id := generationOf(t, ns); id != generationOf(t, netnstest.New(t)) {
 		t.Errorf("generation %d: something has been written", id)

@@ -100,7 +100,7 @@ COMMIT
 		}
 	}
 	if unknown != 1 {
-		t.Errorf("%d unknown rules, want that with statistic:\n%s", unknown,
+		t.Errorf("%d unknown rules, want the rule with statistic:\n%s", unknown,
 			strings.Join(ruleTexts(rs), "\n"))
 	}
 }

@@ -102,7 +102,7 @@ func refuses(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errno, wan
 		t.Fatalf("%v, want %v", err, errno)
 	}
 	if result != (Result{}) {
-		t.Errorf("%+v, want that nothing was done", result)
+		t.Errorf("%+v, want an empty result", result)
 	}
 	var refusal *KernelError
 	if !errors.As(err, &refusal) {
@@ -110,7 +110,7 @@ func refuses(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errno, wan
 	}
 	for _, text := range want {
 		if !strings.Contains(err.Error(), text) {
-			t.Errorf("the error does not say %q: %.300v", text, err)
+			t.Errorf("the error does not contain %q: %.300v", text, err)
 		}
 	}
 	if after := nftCommand(t, ns, "", "-a", "list", "ruleset"); after != before {
@@ -143,7 +143,7 @@ func TestANamespaceWithoutIPv6(t *testing.T) {
 	}
 	for _, name := range []string{"tproxy-dual", "exclusions-dual"} {
 		if _, err := Apply(ns, example(name)); !errors.Is(err, route.ErrNoIPv6) || IsNotPermitted(err) {
-			t.Errorf("%s: %v, want that there is no IPv6", name, err)
+			t.Errorf("%s: %v, want an error that there is no IPv6", name, err)
 		}
 		empty(t, ns)
 	}

@@ -29,11 +29,11 @@ const strayPort = 15020
 var strays = [2][]strayPacket{
 	{
 		{"TCP without flags", rules.TCP, tcpHeader(0), tcpHeader(rules.SYN)},
-		{"an echo reply that nobody asked for", rules.ICMP, echo(0), echo(8)},
+		{"an echo reply without a request", rules.ICMP, echo(0), echo(8)},
 	},
 	{
 		{"TCP without flags", rules.TCP, tcpHeader(0), tcpHeader(rules.SYN)},
-		{"an echo reply that nobody asked for", rules.ICMPv6, echo(129), echo(128)},
+		{"an echo reply without a request", rules.ICMPv6, echo(129), echo(128)},
 	},
 }
 

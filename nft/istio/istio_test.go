@@ -68,7 +68,7 @@ func rule(t *testing.T, text string) rules.Rule {
 	return r
 }
 
-// chain is a chain by its name and rules. A "+" before a rule says that it is Istio's.
+// chain is a chain with its rules. A "+" before a rule marks it as Istio's.
 type chain struct {
 	name  string
 	rules []string
@@ -89,7 +89,7 @@ func TestFind(t *testing.T) {
 			pre("in eth1 return"), out("out eth1 return"), {"MINE", nil},
 		}},
 		{"an excluded interface", "nat", []chain{istioChain, pre("+in eth1 return", inbound), out("+out eth1 return", outbound)}},
-		{"several, behind the same of others", "nat", []chain{
+		{"several, after equal foreign rules", "nat", []chain{
 			istioChain, pre("in eth1 return", "+in eth2 return", "+in eth3 return", inbound),
 			out("out eth9 return", "+out eth2 return", "+out eth3 return", outbound),
 		}},
@@ -100,10 +100,10 @@ func TestFind(t *testing.T) {
 		{"a RETURN whose twin is elsewhere", "nat", []chain{
 			istioChain, pre("in eth1 return", inbound), out("out eth1 return", "tcp drop", outbound),
 		}},
-		{"a pair that others have put something behind", "nat", []chain{
+		{"a pair followed by a foreign rule", "nat", []chain{
 			istioChain, pre("in eth1 return", "tcp drop", inbound), out("out eth1 return", outbound),
 		}},
-		{"a pair behind Istio's rules", "nat", []chain{istioChain, pre(inbound, "in eth1 return"), out(outbound, "out eth1 return")}},
+		{"a pair after Istio's rules", "nat", []chain{istioChain, pre(inbound, "in eth1 return"), out(outbound, "out eth1 return")}},
 		{"a pair of more than RETURN", "nat", []chain{istioChain, pre("in eth1 tcp return", inbound), out("out eth1 tcp return", outbound)}},
 		{"a pair of DROP", "nat", []chain{istioChain, pre("in eth1 drop", inbound), out("out eth1 drop", outbound)}},
 		{"a negated pair", "nat", []chain{istioChain, pre("not in eth1 return", inbound), out("not out eth1 return", outbound)}},
@@ -128,7 +128,7 @@ func TestFind(t *testing.T) {
 		{"one that is excluded too", "nat", []chain{
 			istioChain, pre("+in vm1 jump ISTIO_REDIRECT", "+in vm1 return", "+in vm1 return", inbound), out("+out vm1 return", outbound),
 		}},
-		{"one for which somebody else returns too", "nat", []chain{
+		{"one with an additional foreign return", "nat", []chain{
 			istioChain, pre("+in vm1 jump ISTIO_REDIRECT", "+in vm1 return", "in vm1 return", inbound), out(outbound),
 		}},
 		{"a RETURN that others have put something before", "nat", []chain{

@@ -202,7 +202,7 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 		sysctl string
 		want   rules.Routing
 		is     error
-		says   string
+		text   string
 		left   []string
 	}{
 		{
@@ -265,7 +265,7 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 				sysctl(t, n, tc.sysctl)
 			}
 			change, err := route.Ensure(n, tc.want)
-			wantError(t, err, tc.is, tc.says)
+			wantError(t, err, tc.is, tc.text)
 			if !change.Empty() {
 				t.Error("the change is not empty")
 			}

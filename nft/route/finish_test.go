@@ -131,7 +131,7 @@ func TestFinishThatFails(t *testing.T) {
 		shared bool // not exclusive
 		// during makes Finish fail.
 		during  func(t *testing.T, n *netns.NS) (restore func())
-		says    string
+		text    string
 		changed int
 		state   []string
 	}{
@@ -168,8 +168,8 @@ func TestFinishThatFails(t *testing.T) {
 				})
 				return err
 			})
-			if err == nil || !strings.HasPrefix(err.Error(), tc.says) || changed != tc.changed {
-				t.Errorf("changed %d, %v, want %d, %q", changed, err, tc.changed, tc.says)
+			if err == nil || !strings.HasPrefix(err.Error(), tc.text) || changed != tc.changed {
+				t.Errorf("changed %d, %v, want %d, %q", changed, err, tc.changed, tc.text)
 			}
 			wantState(t, n, tc.state...)
 		})

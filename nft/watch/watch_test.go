@@ -109,8 +109,8 @@ func TestRouteChanges(t *testing.T) {
 		{"a policy rule is added", nil, "rule add fwmark 1337 lookup 133 priority 133", true},
 		{"a policy rule is removed", nil, "rule del fwmark 1337 lookup 133 priority 133", true},
 		{"a policy rule of IPv6 is added", nil, "-6 rule add fwmark 1337 lookup 133 priority 133", true},
-		{"a route in a table of its own is added", nil, "route add local default dev lo table 133", true},
-		{"a route in a table of its own is removed", nil, "route del local default dev lo table 133", true},
+		{"a route in another table is added", nil, "route add local default dev lo table 133", true},
+		{"a route in another table is removed", nil, "route del local default dev lo table 133", true},
 		{"a route in a table with a big number is added", nil, "route add local default dev lo table 70000", true},
 		{"a route of IPv6 is added", nil, "-6 route add local default dev lo table 133", true},
 		{"a route of the main table is added", nil, "route add blackhole 192.0.2.0/24", false},
@@ -122,7 +122,7 @@ func TestRouteChanges(t *testing.T) {
 			[]string{"link add name v0 type veth peer name v1", "link set v0 up", "addr add fd00::1/64 dev v0"},
 			"addr del fd00::1/64 dev v0", false,
 		},
-		{"lo goes down, and its routes of IPv4 with it", nil, "link set lo down", true},
+		{"lo goes down, which removes its IPv4 routes", nil, "link set lo down", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if len(row.before) > 0 {

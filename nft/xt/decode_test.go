@@ -141,8 +141,8 @@ func TestDecodeMatch(t *testing.T) {
 		},
 		{"no socket, but a user", nil, "owner", 1, owner(someone, someone, 5, 4), nil},
 		{"--suppl-groups", nil, "owner", 1, owner(someone, someone, 10, 0), nil},
-		{"an owner of nobody", nil, "owner", 1, owner(someone, someone, 0, 0), nil},
-		{"a negation of what is not asked for", nil, "owner", 1, owner(someone, group, 1, 2), nil},
+		{"an owner without a condition", nil, "owner", 1, owner(someone, someone, 0, 0), nil},
+		{"a negation of a field that is not compared", nil, "owner", 1, owner(someone, group, 1, 2), nil},
 		{"an owner whose range is reversed", nil, "owner", 1, owner([2]uint32{2, 1}, group, 1, 0), nil},
 		{"an owner cut short", nil, "owner", 1, owner(someone, group, 1, 0)[:19], nil},
 
