@@ -1,6 +1,7 @@
 // Package settings is the table of the node agent's settings: the environment variables it reads,
 // and the keys of the chart's values that set them. The agent, the chart's documentation and the
-// chart's tests are checked against this one table.
+// chart's tests are checked against this one table. Parameters that the plugin and the command rules
+// have too come from the catalogue in package rules/parameter.
 //
 // Names are Istio's where its installer has the same setting; those that begin with SLUICE_ are
 // ours. A variable of Istio's that means nothing here is refused with a reason, [Refused], so that
