@@ -300,7 +300,7 @@ func TestTranslateTProxy(t *testing.T) {
 	}
 	onAddr := of(rule([]rules.Match{tcp}, rules.Drop))
 	onAddr.Tables[0].Chains[0].Rules[0].Actions[0] = rules.TProxy{Port: 15006, Addr: netip.MustParseAddr("127.0.0.1")}
-	if _, err := compat.Translate(onAddr); err == nil || !strings.Contains(err.Error(), "must be a specified address of family ip6") {
+	if _, err := compat.Translate(onAddr); err == nil || !strings.Contains(err.Error(), "must be of family ip6") {
 		t.Errorf("an address of one family for both: error %v", err)
 	}
 	onAddr.Tables[0].Family = rules.IPv4
