@@ -31,7 +31,7 @@ func (v *reconciliation) inspect(ns Namespace) {
 	v.state = Redirected
 	generation := v.equal.found.Snapshot.Generation
 	var last *foreign.Reading
-	same := v.others.in == v.place.ID && v.others.redirect == v.desired.redirect && v.others.generation == generation
+	same := v.others.in == v.sandbox.ID && v.others.redirect == v.desired.redirect && v.others.generation == generation
 	if same && !v.heard.rules && (v.listens || generation != 0) {
 		last = &v.others.reading
 	}
@@ -40,7 +40,7 @@ func (v *reconciliation) inspect(ns Namespace) {
 		budget.Time *= secondTry
 	}
 	v.others = others{
-		reading: ns.Foreign(rules.MustCompile(*v.desired.redirect), last, budget), in: v.place.ID, redirect: v.desired.redirect, generation: generation,
+		reading: ns.Foreign(rules.MustCompile(*v.desired.redirect), last, budget), in: v.sandbox.ID, redirect: v.desired.redirect, generation: generation,
 	}
 	found := &v.others.reading
 	switch v.effect = found.Verdict(); v.effect {

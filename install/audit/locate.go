@@ -38,27 +38,27 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 	if w.engine != compat.BackendAuto {
 		l.Backend = string(w.engine)
 	}
-	place, why := a.placeOf(ctx, item.UID, sandbox.Pod{Namespace: namespace, Name: name, UID: w.sandboxUID})
-	if place != nil {
-		l.NetNS = place.Path
+	sb, reason := a.sandboxOf(ctx, item.UID, sandbox.Pod{Namespace: namespace, Name: name, UID: w.sandboxUID})
+	if sb != nil {
+		l.NetNS = sb.Path
 	}
 	if w.decision.Outcome != decide.Redirect || w.redirect != nil {
 		return l, nil
 	}
-	if l.Redirect, err = a.drafted(object, place); err != nil {
-		return l, source.WithKind(source.Unavailable, errors.Join(why, err))
+	if l.Redirect, err = a.drafted(object, sb); err != nil {
+		return l, source.WithKind(source.Unavailable, errors.Join(reason, err))
 	}
 	return l, nil
 }
 
 // drafted are the parameters of a pod of whose ADD nothing is known: by its sandbox, or without one
 // by its status.
-func (a *Auditor) drafted(object *decide.Pod, place *sandbox.Sandbox) (*rules.Redirect, error) {
-	if place == nil {
+func (a *Auditor) drafted(object *decide.Pod, sb *sandbox.Sandbox) (*rules.Redirect, error) {
+	if sb == nil {
 		r, _, err := decide.Parameters(object, object.Addresses(), a.Decide)
 		return &r, err
 	}
-	ns, err := a.Open(*place)
+	ns, err := a.Open(*sb)
 	if err != nil {
 		return nil, err
 	}
@@ -66,23 +66,23 @@ func (a *Auditor) drafted(object *decide.Pod, place *sandbox.Sandbox) (*rules.Re
 	return a.parameters(object, ns)
 }
 
-// placeOf returns the sandbox of a pod, which is sought if it is not known; nil if there is none,
+// sandboxOf returns the sandbox of a pod, which is sought if it is not known; nil if there is none,
 // with the reason.
-func (a *Auditor) placeOf(ctx context.Context, uid string, p sandbox.Pod) (*sandbox.Sandbox, error) {
+func (a *Auditor) sandboxOf(ctx context.Context, uid string, p sandbox.Pod) (*sandbox.Sandbox, error) {
 	a.mu.Lock()
 	known := a.pods[uid]
-	if known != nil && known.place != nil {
+	if known != nil && known.sandbox != nil {
 		defer a.mu.Unlock()
-		return known.place, nil
+		return known.sandbox, nil
 	}
 	a.mu.Unlock()
 	found, missing := a.Find(ctx, []sandbox.Pod{p})
-	if place, ok := found[p.UID]; ok {
-		return &place, nil
+	if sb, ok := found[p.UID]; ok {
+		return &sb, nil
 	}
-	var why error
+	var reason error
 	for _, m := range missing {
-		why = errors.Join(why, m.Err)
+		reason = errors.Join(reason, m.Err)
 	}
-	return nil, why
+	return nil, reason
 }

@@ -8,100 +8,103 @@ import (
 	"github.com/sluice-mesh/sluice/install/sandbox"
 )
 
-// Pauses between searches for the sandbox of a pod that was not found. It is sought at once when
-// the pod changes.
+// Retry backoff for pods whose sandbox was not found. A pod update triggers an immediate retry.
 const (
-	firstSearch   = 250 * time.Millisecond
-	longestSearch = time.Minute
-	searchTime    = 30 * time.Second
-	// gather is how long others are waited for that need a search too.
-	gather = 5 * time.Millisecond
+	initialSearchBackoff = 250 * time.Millisecond
+	maxSearchBackoff     = time.Minute
+	searchTimeout        = 30 * time.Second
+	// batchDelay is how long run waits after the first request, so that concurrent requests share
+	// one scan of /proc.
+	batchDelay = 5 * time.Millisecond
 )
 
-// A locator finds sandboxes: of all pods that wait for it together, since one search in /proc
-// serves all.
+// A locator finds the sandboxes of pods. It batches requests because one scan of /proc can resolve
+// any number of pods.
 type locator struct {
 	auditor *Auditor
 	wake    chan struct{} // has room for one
 
-	mu     sync.Mutex
-	wanted map[string]sandbox.Pod // by the pods' UIDs
+	mu sync.Mutex
+	// pending has the pods to find by their API UIDs. Pod.UID is the UID that the kubelet uses,
+	// which differs for static pods.
+	pending map[string]sandbox.Pod
 }
 
 func newLocator(a *Auditor) *locator {
-	return &locator{auditor: a, wake: make(chan struct{}, 1), wanted: map[string]sandbox.Pod{}}
+	return &locator{auditor: a, wake: make(chan struct{}, 1), pending: map[string]sandbox.Pod{}}
 }
 
-// request asks for the sandbox of the pod with the UID. The pod is reconciled when it is found.
-func (s *locator) request(uid string, p sandbox.Pod) {
-	s.mu.Lock()
-	s.wanted[uid] = p
-	s.mu.Unlock()
+// request queues a sandbox lookup for the pod with this API UID. The pod is reconciled once its
+// sandbox is found.
+func (l *locator) request(uid string, p sandbox.Pod) {
+	l.mu.Lock()
+	l.pending[uid] = p
+	l.mu.Unlock()
 	select {
-	case s.wake <- struct{}{}:
+	case l.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (s *locator) run(ctx context.Context) {
+func (l *locator) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.wake:
+		case <-l.wake:
 		}
-		timer := time.NewTimer(gather)
+		timer := time.NewTimer(batchDelay)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return
 		case <-timer.C:
-			s.search(ctx)
+			l.search(ctx)
 		}
 	}
 }
 
-func (s *locator) search(ctx context.Context) {
-	s.mu.Lock()
-	wanted := s.wanted
-	s.wanted = map[string]sandbox.Pod{}
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, searchTime)
+func (l *locator) search(ctx context.Context) {
+	l.mu.Lock()
+	pending := l.pending
+	l.pending = map[string]sandbox.Pod{}
+	l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, searchTimeout)
 	defer cancel()
-	list := make([]sandbox.Pod, 0, len(wanted))
-	for _, p := range wanted {
+	list := make([]sandbox.Pod, 0, len(pending))
+	for _, p := range pending {
 		list = append(list, p)
 	}
-	found, missing := s.auditor.Find(ctx, list)
-	why := make(map[string]error, len(missing))
+	found, missing := l.auditor.Find(ctx, list)
+	reasons := make(map[string]error, len(missing))
 	for _, m := range missing {
-		why[m.Pod.UID] = m.Err
+		reasons[m.Pod.UID] = m.Err
 	}
-	for uid, p := range wanted {
-		if place, ok := found[p.UID]; ok {
-			s.auditor.found(uid, place)
+	for uid, p := range pending {
+		if sb, ok := found[p.UID]; ok {
+			l.auditor.onFound(uid, sb)
 		} else {
-			s.auditor.notFound(uid, why[p.UID])
+			l.auditor.onNotFound(uid, reasons[p.UID])
 		}
 	}
 }
 
-// found takes a pod's sandbox, and has it visited.
-func (a *Auditor) found(uid string, place sandbox.Sandbox) {
+// onFound records the sandbox of a pod and schedules an immediate reconciliation.
+func (a *Auditor) onFound(uid string, sb sandbox.Sandbox) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p := a.pods[uid]; p != nil {
-		p.place, p.missing = &place, nil
+		p.sandbox, p.lookupErr = &sb, nil
 		a.queue.Add(uid)
 	}
 }
 
-// notFound has the sandbox sought again later.
-func (a *Auditor) notFound(uid string, why error) {
+// onNotFound schedules a retry with exponential backoff.
+func (a *Auditor) onNotFound(uid string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p := a.pods[uid]; p != nil {
-		p.missing = why
+		p.lookupErr = err
 		a.queue.AddRateLimited(uid)
 	}
 }

@@ -39,9 +39,9 @@ type pod struct {
 	// foreign is what rules of others do to its captured traffic.
 	foreign foreign.Verdict
 	// audited is when the pod was last compared.
-	audited time.Time
-	place   *sandbox.Sandbox // nil if it is not known
-	missing error            // why the sandbox was not found
+	audited   time.Time
+	sandbox   *sandbox.Sandbox // nil if it is not known
+	lookupErr error            // of the last lookup of the sandbox
 	// Visits because of events, and of changes of the pod.
 	eventTurn, changeTurn turn
 	rest                  rest

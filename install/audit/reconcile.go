@@ -27,11 +27,11 @@ const errorPause = 15 * time.Second
 type reconciliation struct {
 	*Auditor
 	*pod
-	uid   string
-	item  podcache.Item
-	place *sandbox.Sandbox
-	heard heard
-	now   time.Time
+	uid     string
+	item    podcache.Item
+	sandbox *sandbox.Sandbox
+	heard   heard
+	now     time.Time
 
 	state    State
 	effect   foreign.Verdict // of rules of others; empty if it was not asked for
@@ -48,7 +48,7 @@ func (a *Auditor) reconcile(ctx context.Context, uid string) {
 		a.mu.Unlock()
 		return
 	}
-	v := &reconciliation{Auditor: a, pod: p, uid: uid, item: p.item, place: p.place, heard: p.heard, now: time.Now()}
+	v := &reconciliation{Auditor: a, pod: p, uid: uid, item: p.item, sandbox: p.sandbox, heard: p.heard, now: time.Now()}
 	if until := p.rest.until; until.After(v.now) {
 		a.plan(uid, until)
 		a.mu.Unlock()
@@ -130,11 +130,11 @@ func (v *reconciliation) failUnderstanding(ctx context.Context, err error) {
 
 // enter opens the pod's namespace, and listens to it. It returns nil if there is none now.
 func (v *reconciliation) enter(ctx context.Context) Namespace {
-	if v.place == nil {
+	if v.sandbox == nil {
 		v.locate(ctx)
 		return nil
 	}
-	ns, err := v.Open(*v.place)
+	ns, err := v.Open(*v.sandbox)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			v.Log.Debug("a sandbox is sought again", zap.Stringer("pod", v.item.Ref), zap.Error(err))
@@ -152,20 +152,20 @@ func (v *reconciliation) lose() {
 	v.equal = equal{} // the kernel may give the namespace's number to another
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.pod.place == v.place {
-		v.pod.place = nil
+	if v.pod.sandbox == v.sandbox {
+		v.pod.sandbox = nil
 	}
-	v.place = nil
+	v.sandbox = nil
 }
 
 // locate requests the sandbox, and meanwhile does what needs none.
 func (v *reconciliation) locate(ctx context.Context) {
 	v.mu.Lock()
-	sought, missing := v.queue.NumRequeues(v.uid) > 0, v.missing
+	isRetried, lookupErr := v.queue.NumRequeues(v.uid) > 0, v.lookupErr
 	v.mu.Unlock()
-	if sought && v.started() {
+	if isRetried && v.started() {
 		v.state = Unknown
-		v.unaudited(missing)
+		v.unaudited(lookupErr)
 		if v.desired.origin == decided {
 			v.applyPolicy(ctx, time.Time{})
 		}
@@ -180,10 +180,10 @@ func (v *reconciliation) watchNamespace(ns Namespace) {
 	events := v.events
 	if v.pods[v.uid] == v.pod {
 		// The number of a namespace that has ended may be another pod's by now.
-		if v.watched != v.place.ID && v.homes[v.watched] == v.uid {
+		if v.watched != v.sandbox.ID && v.homes[v.watched] == v.uid {
 			delete(v.homes, v.watched)
 		}
-		v.watched = v.place.ID
+		v.watched = v.sandbox.ID
 		v.homes[v.watched] = v.uid
 	}
 	v.mu.Unlock()
@@ -243,13 +243,13 @@ func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err err
 	if err != nil {
 		return found, err
 	}
-	if last.in == v.place.ID && last.redirect == v.desired.redirect {
+	if last.in == v.sandbox.ID && last.redirect == v.desired.redirect {
 		found, err = ns.Recheck(last.found, rs)
 	} else {
 		found, err = ns.Check(v.desired.engine, rs)
 	}
 	if err == nil && len(found.Differences) == 0 {
-		v.equal = equal{v.place.ID, v.desired.redirect, found}
+		v.equal = equal{v.sandbox.ID, v.desired.redirect, found}
 	}
 	return found, err
 }
@@ -258,7 +258,7 @@ func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err err
 // that it must not be taken for a late one: a process of the pod may be there before them. The
 // other sources have a sandbox only after its ADD.
 func (v *reconciliation) early() bool {
-	return v.desired.origin == decided && v.place.Source == sandbox.Proc && !v.started()
+	return v.desired.origin == decided && v.sandbox.Source == sandbox.Proc && !v.started()
 }
 
 // started reports whether the pod's status says that it has a sandbox with a network.

@@ -57,8 +57,8 @@ func (v *reconciliation) cause() string {
 // unrecorded is why the plugin was not called for the pod, by when its sandbox was made.
 func (v *reconciliation) unrecorded() bypass.Cause {
 	var created time.Time
-	if v.place != nil {
-		created = v.place.Created
+	if v.sandbox != nil {
+		created = v.sandbox.Created
 	}
 	return v.Bypass.Explain(created)
 }
@@ -69,7 +69,7 @@ func (v *reconciliation) noteBypass() {
 	if len(v.pod.records) > 0 || v.unrecorded().Kind != bypass.Bypassed {
 		return
 	}
-	isNew, err := v.Bypass.Passed(v.item.Namespace+"/"+v.item.Name, v.uid, v.place.Created)
+	isNew, err := v.Bypass.Passed(v.item.Namespace+"/"+v.item.Name, v.uid, v.sandbox.Created)
 	v.note("that the runtime passes the plugin by is not kept", err)
 	if isNew {
 		v.Metrics.Count(metrics.BypassedPods(), 1)

@@ -101,7 +101,7 @@ func (a *Auditor) all() {
 	}
 	a.round = at
 	for uid, p := range a.pods {
-		if p.place != nil {
+		if p.sandbox != nil {
 			p.heard.rules = true // perhaps
 			a.plan(uid, at)
 		}

@@ -51,7 +51,7 @@ type together struct {
 }
 
 func newTogether(begin time.Time) together {
-	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstSearch, longestSearch)
+	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[string](initialSearchBackoff, maxSearchBackoff)
 	return together{delays, begin}
 }
 

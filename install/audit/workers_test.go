@@ -122,7 +122,7 @@ func TestSearchesComeTogether(t *testing.T) {
 			time.Sleep(80 * time.Millisecond)
 		}
 		for _, at := range moments {
-			if !at.Equal(moments[0]) || !at.Equal(searches.begin.Add(firstSearch)) {
+			if !at.Equal(moments[0]) || !at.Equal(searches.begin.Add(initialSearchBackoff)) {
 				t.Errorf("searches at %v", moments)
 			}
 		}
@@ -172,7 +172,7 @@ func TestTurnsKeepToTheMonotonicClock(t *testing.T) {
 		t.Errorf("the next turn is at %v, %v from now", turn, wait)
 	}
 	searches := newTogether(a.begin)
-	if wait := searches.When("web"); wait <= 0 || wait > firstSearch {
+	if wait := searches.When("web"); wait <= 0 || wait > initialSearchBackoff {
 		t.Errorf("the next search is %v from now", wait)
 	}
 }

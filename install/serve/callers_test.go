@@ -52,7 +52,7 @@ func TestOnlyRootIsListenedTo(t *testing.T) {
 	if answer, _ := io.ReadAll(conn); len(answer) > 0 {
 		t.Errorf("answer %q", answer)
 	}
-	w.wait(t, "uid 65534 is not listened to")
+	w.wait(t, "connection from uid 65534 rejected")
 }
 
 func TestNobodyElseFindsTheSocket(t *testing.T) {

@@ -14,31 +14,32 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// A Result is what became of a question, in the words of the metric.
+// A Result classifies how a query was answered. Its values are those of the label result of the
+// metric.
 type Result string
 
 // The results.
 const (
-	Success  Result = "success"   // answered from memory
-	Fetched  Result = "fetched"   // answered by the API server
-	NotFound Result = "not_found" // there is no such object, or another one has its name
-	Refused  Result = "refused"   // the API server does not tell us
-	Failed   Result = "error"     // there is no answer now
+	Success  Result = "success"   // from the cache
+	Fetched  Result = "fetched"   // from the API server
+	NotFound Result = "not_found" // no such object, or one of the same name with another UID
+	Refused  Result = "refused"   // the API server denied access
+	Failed   Result = "error"     // no answer is available
 )
 
-// serve takes one request and answers it, if it is a question.
+// serve reads one request and, unless it is a notification, replies.
 func (s *Server) serve(conn *net.UnixConn) error {
 	uid, err := agent.PeerUID(conn)
 	if err != nil {
 		return err
 	}
 	if uid != 0 {
-		return fmt.Errorf("uid %d is not listened to", uid)
+		return fmt.Errorf("connection from uid %d rejected: only root may connect", uid)
 	}
 	_ = conn.SetDeadline(time.Now().Add(requestTime))
 	text, err := agent.ReadFrame(conn, agent.MaxRequest)
 	if errors.Is(err, io.EOF) {
-		return nil // another agent that looks whether this one is alive
+		return nil // a liveness probe: another agent connected and closed without a request
 	}
 	if err != nil {
 		return fmt.Errorf("request: %w", err)
@@ -52,24 +53,24 @@ func (s *Server) serve(conn *net.UnixConn) error {
 		return errors.Join(err, s.reply(conn, nil, err))
 	}
 	if !r.Verb.IsQuestion() {
-		return s.told(&r)
+		return s.handleNotification(&r)
 	}
 	body, result, err := s.answer(&r)
 	s.options.Answered(result, time.Since(start))
 	return s.reply(conn, body, err)
 }
 
-// told passes on what is not answered.
-func (s *Server) told(r *agent.Request) error {
+// handleNotification handles requests without an answer: log lines and results of ADD.
+func (s *Server) handleNotification(r *agent.Request) error {
 	if r.Verb == agent.TellLog {
 		if !json.Valid([]byte(r.Line)) || !strings.HasPrefix(r.Line, "{") || strings.ContainsAny(r.Line, "\r\n") {
-			return errors.New("log: the line is no JSON object")
+			return errors.New("log: the line is not a JSON object on a single line")
 		}
 		s.options.Log([]byte(r.Line))
 		return nil
 	}
 	if r.Add == nil {
-		return errors.New("add: nothing is told")
+		return errors.New("add: the request has no result")
 	}
 	if err := r.Add.Validate(); err != nil {
 		return fmt.Errorf("add: %w", err)
@@ -78,13 +79,13 @@ func (s *Server) told(r *agent.Request) error {
 	return nil
 }
 
-// answer finds the answer to a question.
+// answer answers a query.
 func (s *Server) answer(r *agent.Request) ([]byte, Result, error) {
-	within := answerTime
+	timeout := answerTime
 	if r.Verb == agent.AskLocate {
-		within = locateTime
+		timeout = locateTime
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	var body []byte
 	var fetched bool
@@ -111,7 +112,7 @@ func (s *Server) answer(r *agent.Request) ([]byte, Result, error) {
 	return body, resultOf(fetched, err), err
 }
 
-// locate answers where a pod is.
+// locate returns the network namespace and the redirection of a pod.
 func (s *Server) locate(ctx context.Context, r *agent.Request) ([]byte, error) {
 	found, err := s.options.Locate(ctx, r.Namespace, r.Name)
 	if err == nil {

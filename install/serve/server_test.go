@@ -112,10 +112,10 @@ func TestRequestsThatAreNotUnderstood(t *testing.T) {
 		{"a later version", `{"version":2,"verb":"pod"}`, "protocol version 2 is not spoken here, but 1 to 1", "protocol version 2"},
 		{"no version", `{"verb":"pod"}`, "protocol version 0", "protocol version 0"},
 		{"an unknown verb", `{"version":1,"verb":"delete"}`, `verb "delete" is not known here`, `verb \"delete\" is not known`},
-		{"a line of the log that is no JSON", `{"version":1,"verb":"log","line":"x"}`, "log: the line is no JSON object", ""},
-		{"a line of the log that is no object", `{"version":1,"verb":"log","line":"7"}`, "log: the line is no JSON object", ""},
-		{"two lines of the log", `{"version":1,"verb":"log","line":"{\n}"}`, "log: the line is no JSON object", ""},
-		{"an ADD without anything", `{"version":1,"verb":"add"}`, "add: nothing is told", ""},
+		{"a line of the log that is no JSON", `{"version":1,"verb":"log","line":"x"}`, "log: the line is not a JSON object on a single line", ""},
+		{"a line of the log that is no object", `{"version":1,"verb":"log","line":"7"}`, "log: the line is not a JSON object on a single line", ""},
+		{"two lines of the log", `{"version":1,"verb":"log","line":"{\n}"}`, "log: the line is not a JSON object on a single line", ""},
+		{"an ADD without anything", `{"version":1,"verb":"add"}`, "add: the request has no result", ""},
 		{"an ADD with a word of its own", `{"version":1,"verb":"add","add":{"result":"x"}}`, `add: result: "x" is none of`, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -1,11 +1,11 @@
-// Package settings is the table of the node agent's settings: the environment variables it reads,
-// and the keys of the chart's values that set them. The agent, the chart's documentation and the
-// chart's tests are checked against this one table. Parameters that the plugin and the command rules
-// have too come from the catalogue in package rules/parameter.
+// Package settings declares the environment variables of the node agent and the Helm values that set
+// them. The agent parses its environment with it; the chart and its documentation are tested against
+// it. Parameters that the plugin and the command rules have too come from the catalogue in package
+// rules/parameter.
 //
-// Names are Istio's where its installer has the same setting; those that begin with SLUICE_ are
-// ours. A variable of Istio's that means nothing here is refused with a reason, [Refused], so that
-// nobody believes it to be in force.
+// Names are Istio's where its installer has the same setting; others begin with SLUICE_. Variables of
+// Istio that have no effect here are rejected with an explanation, [Refused], instead of being
+// ignored.
 package settings
 
 import "slices"
@@ -19,22 +19,22 @@ type Setting struct {
 	Helm string
 	// Kind says what values are allowed.
 	Kind Kind
-	// Default counts where the variable is not set or empty. With Required there is none.
+	// Default applies if the variable is unset or empty. Required settings have none.
 	Default string
-	// Chart is what the chart's own values set, where that is not the default.
+	// Chart is the value in the chart's values.yaml, if it differs from Default.
 	Chart string
 	// Example is another allowed value.
 	Example string
-	// Required settings have no default: the chart takes them from the pod.
+	// Required settings have no default. The chart sets them through the downward API.
 	Required bool
-	// Fixed settings are the chart's to decide, since its mounts and rights depend on them;
-	// Required ones are so too.
+	// Fixed settings cannot be overridden through Helm values, because mounts and permissions of
+	// the chart depend on them. Required settings are fixed as well.
 	Fixed bool
 	// Help says what the setting is for.
 	Help string
 }
 
-// Where the chart mounts what belongs to the node, and where the image keeps what is installed.
+// Paths in the container of the agent, and defaults of the chart. SourceDir is in the image.
 const (
 	SourceDir      = "/opt/cni/bin"
 	MountedBinDir  = "/host/opt/cni/bin"
