@@ -115,7 +115,7 @@ func (a *legacyApplier) replace(want tables) (Result, error) {
 			return result, err
 		}
 	}
-	const format = "given up after %d attempts, each overtaken by another process"
+	const format = "gave up after %d attempts because of concurrent changes by other processes"
 	return result, a.writer.undo(fmt.Errorf(format, maxAttempts))
 }
 

@@ -50,7 +50,7 @@ type Live struct {
 const maxLiveReads = 100
 
 // errLiveBusy is returned when the rules keep changing.
-var errLiveBusy = errors.New("the rules changed during each of many readings: another process writes without pause")
+var errLiveBusy = errors.New("the rules changed during every attempt to read them: another process writes continuously")
 
 // ReadLive returns the rules of the origin that decide about packets in the namespace (nil: the
 // current one), in the order in which the kernel runs them. It is a consistent snapshot, even while

@@ -170,7 +170,7 @@ const maxReadSize = 64 << 20
 var errTooLong = errors.New("the nftables rules exceed the limit of 64 MiB")
 
 // errBusy is the error if the ruleset changes during all readings.
-var errBusy = errors.New("the nftables ruleset changed during each of many readings:" +
+var errBusy = errors.New("the nftables ruleset changed during every attempt to read it:" +
 	" another process changes it continuously")
 
 // consistent repeats a reading until there is no concurrent change. Dumps are not atomic in the

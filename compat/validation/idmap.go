@@ -117,7 +117,7 @@ func userNamespace(ns *netns.NS) (fileID, error) {
 	err := ns.Do(func() error {
 		file, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return fmt.Errorf("open own namespace: %w", err)
+			return fmt.Errorf("open the original namespace: %w", err)
 		}
 		defer func() { _ = unix.Close(file) }()
 		// EPERM: the owner is no descendant of our user namespace (ns_get_owner in

@@ -45,24 +45,27 @@ func isOfNoScope(p rules.Packet) bool {
 	return p.Hook == rules.Prerouting && (netip.MustParsePrefix("::/96").Contains(to) || netip.MustParsePrefix("fec0::/10").Contains(to))
 }
 
-// toItself returns the fate without a translation that changes nothing.
+// toItself returns the fate without a translation that changes nothing, and with a redirection at
+// output of a packet to 127.0.0.1 or ::1 written as a translation of the port.
 func toItself(p rules.Packet, f rules.Fate) rules.Fate {
-	if !f.DNATAddr.IsValid() && f.DNATPort == p.Destination.Port() {
-		f.DNATPort = 0
+	to := p.Destination.Addr()
+	if p.Hook == rules.Output && (to == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || to == netip.IPv6Loopback()) && f.Redirect != 0 {
+		f.DNATPort, f.DNATPortLast, f.Redirect, f.RedirectLast = f.Redirect, f.RedirectLast, 0, 0
 	}
-	if p.Hook == rules.Output && p.Destination.Addr().IsLoopback() && f.Redirect == p.Destination.Port() {
-		f.Redirect = 0
+	if !f.DNATAddr.IsValid() && f.DNATPort == p.Destination.Port() && f.DNATPortLast == 0 {
+		f.DNATPort = 0
 	}
 	return f
 }
 
-// isOpen reports whether a fate depends on what is not known.
 // entersUntracked reports whether the packet entered untracked, and not because conntrack leaves
 // neighbour discovery alone.
 func entersUntracked(p rules.Packet) bool {
-	return p.State == rules.Untracked && p.Protocol != rules.ICMPv6
+	isNeighbourDiscovery := p.Protocol == rules.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 136 || p.ICMPType == 143)
+	return p.State == rules.Untracked && !isNeighbourDiscovery
 }
 
+// isOpen reports whether a fate depends on what is not known.
 func isOpen(f rules.Fate) bool { return f.Undecided != "" || f.UnknownMarks != "" }
 
 // checkUnknown holds that what is said of a packet is true whatever the unknown conditions are.
