@@ -332,5 +332,8 @@ func (a *pairAttempt) witness(p rules.Packet, c diff.Class, left, right Observat
 // unknownSocket reports whether the packet may have another socket than the model knows.
 func (a *pairAttempt) unknownSocket(p rules.Packet) bool {
 	has := func(word string) bool { return a.left.text.Has(word) || a.right.text.Has(word) }
-	return !p.NoListener && (has("socket") || has("--on-port 0"))
+	if p.NoListener {
+		return p.TransparentSocket // there is none without listeners
+	}
+	return has("socket") || has("--on-port 0")
 }
