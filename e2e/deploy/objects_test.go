@@ -1,6 +1,8 @@
 package deploy_test
 
 import (
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -138,6 +140,48 @@ func TestThePluginKnowsOurPods(t *testing.T) {
 	}
 }
 
+// The pod of helm test is one that the plugin redirects, with the user of the proxy and with
+// another user.
+func TestPodOfHelmTest(t *testing.T) {
+	const name = "Pod/sluice-test"
+	_, hooks := render(t, "{platform: openshift, strictIstio: true, deviationsOff: [nat-first]}", deploy.Options{})
+	pod, ok := hooks[name].(*core.Pod)
+	if !ok {
+		t.Fatalf("hooks: %v", hooks)
+	}
+	text, err := json.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read decide.Pod
+	if err := json.Unmarshal(text, &read); err != nil {
+		t.Fatal(err)
+	}
+	in := decide.Input{Attachment: decide.Attachment{Namespace: pod.Namespace, Name: pod.Name}, Pod: &read}
+	s := &decide.Settings{AgentNamespace: deploy.Namespace, AgentDaemonSet: settings.DaemonSet, ExcludeNamespaces: []string{"kube-system"}}
+	if d := decide.Decide(in, s); d.Outcome != decide.Redirect {
+		t.Errorf("decision: %+v", d)
+	}
+	var users []int64
+	for _, c := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
+		users = append(users, *c.SecurityContext.RunAsUser)
+		args := strings.Join(c.Args, " ")
+		if !strings.HasPrefix(args, "validate ") || !strings.HasSuffix(args, " --strict-istio --without=nat-first") {
+			t.Errorf("container %s: %s", c.Name, args)
+		}
+	}
+	if !slices.Equal(users, []int64{1000, 1337}) || pod.Annotations["k8s.v1.cni.cncf.io/networks"] != "default/istio-cni" {
+		t.Errorf("users %v, annotations %v", users, pod.Annotations)
+	}
+	for _, values := range []string{
+		"excludeNamespaces: [kube-system, " + deploy.Namespace + "]", "enablementSelectors: [{podSelector: {}}]", "global: {resourceScope: cluster}",
+	} {
+		if _, hooks := render(t, values, deploy.Options{}); hooks[name] != nil {
+			t.Errorf("%s: there is a test, and the plugin would not redirect its pod", values)
+		}
+	}
+}
+
 func TestPodsOfTheAgent(t *testing.T) {
 	deployed, _ := render(t, "{}", deploy.Options{})
 	ds := deployed.agent(t)
@@ -216,7 +260,11 @@ func TestUninstallingComesBeforeRemoving(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m.GetAnnotations()["helm.sh/hook"] != "pre-delete" {
+		switch m.GetAnnotations()["helm.sh/hook"] {
+		case "test":
+			continue
+		case "pre-delete":
+		default:
 			t.Errorf("%s: %v", key, m.GetAnnotations())
 		}
 		weights[key] = m.GetAnnotations()["helm.sh/hook-weight"]
@@ -233,7 +281,7 @@ func TestUninstallingComesBeforeRemoving(t *testing.T) {
 	if deployed["Job/sluice-node"] != nil {
 		t.Error("the job runs at installation")
 	}
-	if _, hooks := render(t, "uninstallHook: {enabled: false}", deploy.Options{}); len(hooks) > 0 {
-		t.Errorf("%d hooks, though turned off", len(hooks))
+	if _, hooks := render(t, "uninstallHook: {enabled: false}", deploy.Options{}); hooks["Job/sluice-node"] != nil || len(hooks) > 1 {
+		t.Errorf("the hook is disabled: %v", hooks)
 	}
 }

@@ -117,8 +117,8 @@ func TestNotes(t *testing.T) {
 	}{
 		{"how to look", "{}", "rules check --pod NAMESPACE/NAME", true},
 		{"nobody to ask", "serve: {enabled: false}", "rules check", false},
-		{"two callers of the plugin", "{provider: multus, chained: true}", "For Multus alone: chained=false", true},
-		{"one caller", "platform: openshift", "For Multus alone", false},
+		{"two callers of the plugin", "{provider: multus, chained: true}", "For Multus only, set chained=false", true},
+		{"one caller", "platform: openshift", "For Multus only", false},
 		{"pod security", "platform: talos", "pod-security.kubernetes.io/enforce=privileged", true},
 		{"no pod security", "{}", "pod-security", false},
 	} {
@@ -126,5 +126,18 @@ func TestNotes(t *testing.T) {
 		if err != nil || strings.Contains(r.Notes, c.text) != c.want {
 			t.Errorf("%s: %v: %q in %s: want %v", c.why, err, c.text, r.Notes, c.want)
 		}
+	}
+}
+
+// Artifact Hub reads the images of a chart from an annotation.
+func TestChartNamesItsImage(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(deploy.ChartDir, "Chart.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	images, _ := parse(t, string(text))["annotations"].(map[string]any)["artifacthub.io/images"].(string)
+	deployed, _ := render(t, "{}", deploy.Options{})
+	if image := deployed.agent(t).Spec.Template.Spec.Containers[0].Image; !strings.Contains(images, "image: "+image+"\n") {
+		t.Errorf("the chart installs %s and its annotation has %s", image, images)
 	}
 }

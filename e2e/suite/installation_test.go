@@ -13,6 +13,7 @@ import (
 var installation = part{name: "installation", proofs: []proof{
 	{"the DaemonSet is ready, our element is the last of each chain, and the others are byte for byte what they were", provesTheChain},
 	{"the API server accepts the manifests of every platform", provesTheManifests},
+	{"helm test passes", provesHelmTest},
 	{"one pod of the mesh talks to another through both proxies", provesTheMesh},
 }}
 
@@ -53,6 +54,13 @@ func provesTheManifests(t *testing.T, w *world) {
 		if err != nil || !strings.Contains(string(out), "daemonset.apps/"+agent) {
 			t.Errorf("%s: %v\n%s", filepath.Base(file), err, out)
 		}
+	}
+}
+
+func provesHelmTest(t *testing.T, w *world) {
+	out, err := w.helm(t.Context(), "test", release, "--timeout", readyTime.String())
+	if err != nil || !strings.Contains(out, "Succeeded") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -25,9 +25,9 @@ func TestRefusalsFollowTheTable(t *testing.T) {
 	for _, s := range settings.All() {
 		switch {
 		case s.Helm != "":
-			fmt.Fprintf(&want, "  %s: is the value %s\n", s.Env, s.Helm)
+			fmt.Fprintf(&want, "  %s: set the value %s instead\n", s.Env, s.Helm)
 		case s.Fixed || s.Required:
-			fmt.Fprintf(&want, "  %s: is the chart's to decide, whose mounts and rights depend on it\n", s.Env)
+			fmt.Fprintf(&want, "  %s: the chart sets it, because its mounts and permissions depend on it\n", s.Env)
 		}
 	}
 	fmt.Fprintln(&want, "refused:")
@@ -39,7 +39,7 @@ func TestRefusalsFollowTheTable(t *testing.T) {
 
 func TestReadmeHasTheTable(t *testing.T) {
 	var table strings.Builder
-	fmt.Fprintln(&table, "| variable | value's key | default | what for |\n|---|---|---|---|")
+	fmt.Fprintln(&table, "| variable | key in values | default | purpose |\n|---|---|---|---|")
 	for _, s := range settings.All() {
 		key, standard := "`"+s.Helm+"`", "`"+s.Default+"`"
 		switch {
@@ -55,7 +55,7 @@ func TestReadmeHasTheTable(t *testing.T) {
 		}
 		fmt.Fprintf(&table, "| `%s` | %s | %s | %s (%s) |\n", s.Env, key, standard, s.Help, s.Kind.Want)
 	}
-	table.WriteString("\nRefused, each with its reason:\n\n")
+	table.WriteString("\nThese variables are refused:\n\n")
 	for _, r := range settings.Refused() {
 		fmt.Fprintf(&table, "* `%s` %s\n", r.Env, r.Reason)
 	}

@@ -14,14 +14,14 @@ import (
 
 // A Kind is a set of allowed values.
 type Kind struct {
-	// Want describes the values, as it stands in an error.
+	// Want describes the allowed values in errors and manuals.
 	Want string
-	// Words are the values, if there are few.
+	// Words lists the allowed values if there are few.
 	Words   []string
 	allowed func(string) bool
 }
 
-// Allows reports whether a value is one of the kind. An empty value never is: it counts as not set.
+// Allows reports whether a value is one of the kind. An empty value is not, because it means unset.
 func (k Kind) Allows(value string) bool { return k.allowed(value) }
 
 // The kinds.
@@ -29,16 +29,16 @@ var (
 	Text       = Kind{"any text", nil, func(v string) bool { return v != "" }}
 	Bool       = Kind{"true or false", []string{"true", "false"}, isBool}
 	Number     = Kind{"a number from 0 to 255", nil, func(v string) bool { return within(v, 255) }}
-	Port       = Kind{"a port, or 0 for none", nil, isPort}
-	Duration   = Kind{"a duration from 100ms to 24h, as 90s or 5m", nil, upTo(24 * time.Hour)}
-	PluginTime = Kind{"a duration from 100ms to 2m, as 90s", nil, upTo(2 * time.Minute)}
+	Port       = Kind{"a port, or 0 to disable it", nil, isPort}
+	Duration   = Kind{"a duration from 100ms to 24h, such as 90s or 5m", nil, upTo(24 * time.Hour)}
+	PluginTime = Kind{"a duration from 100ms to 2m, such as 90s", nil, upTo(2 * time.Minute)}
 	Path       = Kind{"an absolute path", nil, filepath.IsAbs}
-	FileName   = Kind{"a file name with no directory that ends in .conf or .conflist", nil, isFileName}
-	ListName   = Kind{"a file name with no directory that ends in .conflist", nil, isListName}
-	Mode       = Kind{"an octal mode without rights for others, as 0600", nil, isMode}
-	Names      = Kind{"names of at most 63 characters with commas between them", nil, isNames}
+	FileName   = Kind{"a file name without a directory that ends in .conf or .conflist", nil, isFileName}
+	ListName   = Kind{"a file name without a directory that ends in .conflist", nil, isListName}
+	Mode       = Kind{"an octal mode without permissions for others, such as 0600", nil, isMode}
+	Names      = Kind{"a comma-separated list of names of at most 63 characters", nil, isNames}
 	JSONList   = Kind{"a list in JSON", nil, isJSONList}
-	TaintKey   = Kind{"the key of a taint, as cni.istio.io/not-ready", nil, isQualified}
+	TaintKey   = Kind{"the key of a taint, such as cni.istio.io/not-ready", nil, isQualified}
 	Unreadable = oneOf("fail", "skip")
 	Level      = oneOf("debug", "info", "warn", "error", "fatal", "none")
 )
@@ -86,20 +86,21 @@ func isPort(v string) bool {
 	return err == nil
 }
 
-func within(v string, most uint64) bool {
+func within(v string, limit uint64) bool {
 	n, err := strconv.ParseUint(v, 10, 32)
-	return err == nil && n <= most
+	return err == nil && n <= limit
 }
 
-// upTo is the test of a duration. A timer of less than the least would spin.
-func upTo(most time.Duration) func(string) bool {
+// upTo returns the check for durations of at most the limit. Shorter timers than the minimum would
+// keep a processor busy.
+func upTo(limit time.Duration) func(string) bool {
 	return func(v string) bool {
 		d, err := time.ParseDuration(v)
-		return err == nil && d >= 100*time.Millisecond && d <= most
+		return err == nil && d >= 100*time.Millisecond && d <= limit
 	}
 }
 
-// isFileName keeps what would leave the directory out, and what no runtime would read.
+// isFileName reports whether the value is a name in the directory that runtimes read.
 func isFileName(v string) bool {
 	extension := filepath.Ext(v)
 	return filepath.Base(v) == v && (extension == ".conf" || extension == ".conflist") && v != extension

@@ -141,10 +141,10 @@ func TestReadNamesEveryFault(t *testing.T) {
 		t.Fatal("nothing is refused")
 	}
 	want := []string{
-		"environment variable CNI_CONF_NAME: \"../x.conf\": want a file name with no directory that ends in .conf or .conflist",
-		"environment variable MONITORING_PORT: \"65536\": want a port, or 0 for none",
-		"environment variable NODE_NAME: not set; want name of the node, from the pod",
-		"environment variable AMBIENT_ENABLED belongs to ambient mode, which Sluice does not do: it redirects sidecars",
+		"environment variable CNI_CONF_NAME: \"../x.conf\": want a file name without a directory that ends in .conf or .conflist",
+		"environment variable MONITORING_PORT: \"65536\": want a port, or 0 to disable it",
+		"environment variable NODE_NAME: not set; want name of the node (downward API)",
+		"environment variable AMBIENT_ENABLED belongs to ambient mode, which is not supported: Sluice redirects sidecars only",
 	}
 	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
 		t.Error(diff)

@@ -8,40 +8,40 @@ import (
 	"time"
 )
 
-// Values are all settings as text, defaults filled in. They come from [Read], which has checked
+// Values are all settings as text, deerrs filled in. They come from [Read], which has checked
 // them: the methods panic if they are asked for a setting that is not in the table, or for one of
 // another kind.
 type Values map[string]string
 
-// Read takes the settings from an environment, of which lookup returns one variable. The error
-// names all that is wrong: values that are not allowed, required settings that are missing, and
-// variables of Istio's that are refused.
+// Read reads the settings from an environment; lookup returns one variable. The error names every
+// value that is not allowed, every missing required setting, and every variable of Istio that is
+// refused.
 func Read(lookup func(name string) (string, bool)) (Values, error) {
 	values := Values{}
-	var faults []error
+	var errs []error
 	for _, s := range All() {
 		value, _ := lookup(s.Env)
 		value = strings.TrimSpace(value)
 		switch {
 		case value == "" && s.Required:
-			faults = append(faults, fmt.Errorf("environment variable %s: not set; want %s", s.Env, s.Help))
+			errs = append(errs, fmt.Errorf("environment variable %s: not set; must be the %s", s.Env, s.Help))
 		case value == "":
 			values[s.Env] = s.Default
 		case !s.Kind.Allows(value):
-			faults = append(faults, fmt.Errorf("environment variable %s: %q: want %s", s.Env, value, s.Kind.Want))
+			errs = append(errs, fmt.Errorf("environment variable %s: %q: must be %s", s.Env, value, s.Kind.Want))
 		default:
 			values[s.Env] = value
 		}
 	}
 	for _, r := range Refused() {
 		if value, set := lookup(r.Env); set && value != "" {
-			faults = append(faults, fmt.Errorf("environment variable %s %s", r.Env, r.Reason))
+			errs = append(errs, fmt.Errorf("environment variable %s %s", r.Env, r.Reason))
 		}
 	}
-	return values, errors.Join(faults...)
+	return values, errors.Join(errs...)
 }
 
-// Text returns a setting as it is.
+// Text returns the text of a setting.
 func (v Values) Text(env string) string {
 	value, known := v[env]
 	if !known {
@@ -72,7 +72,7 @@ func (v Values) Names(env string) []string {
 
 func must[T any](value T, err error) T {
 	if err != nil {
-		panic("settings: asked for another kind: " + err.Error())
+		panic("settings: a setting of another kind: " + err.Error())
 	}
 	return value
 }

@@ -1,4 +1,4 @@
-{{/* sluice.config gives the agent's settings that depend on values, as environment variables. What is empty has the agent's default. */}}
+{{/* sluice.config returns the settings of the agent that depend on values, as environment variables. An empty setting has the agent's default. */}}
 {{- define "sluice.config" -}}
 {{- $config := dict
   "CNI_CONF_NAME" .cniConfFileName

@@ -1,7 +1,6 @@
 {{/*
-sluice.refuseInPlace fails where the release that is upgraded is istio-cni's. Helm would delete istio-cni's DaemonSet, whose pods take
-istio-cni out of the nodes' chains however they end, and ours come later. Where nothing is known of a cluster, as in helm template, it
-has nothing to say.
+sluice.refuseInPlace fails if the release to upgrade is istio-cni's. Helm would delete istio-cni's DaemonSet, whose pods remove istio-cni
+from the nodes' chains, before Sluice's pods run. Without access to a cluster, as in helm template, this cannot be detected.
 */}}
 {{- define "sluice.refuseInPlace" -}}
 {{- $release := .Release -}}
@@ -10,7 +9,7 @@ has nothing to say.
 {{- fail (join "\n" (list
   (printf "the release %s is istio-cni's: an upgrade to this chart would delete the DaemonSet %s/istio-cni-node, and istio-cni" $release.Name $release.Namespace)
   "would leave the CNI chains before Sluice is in them: mesh pods that start in between would run without redirection. Install Sluice"
-  "beside it, and uninstall it then (the chart's README.md has what Multus needs besides):"
+  "as a second release, and then uninstall istio-cni (see README.md of the chart for Multus):"
   (printf "  helm install sluice CHART -n %s --wait -f VALUES" $release.Namespace)
   (printf "  helm uninstall %s -n %s" $release.Name $release.Namespace)
 )) -}}

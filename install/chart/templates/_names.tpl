@@ -1,4 +1,4 @@
-{{/* The DaemonSet's name is fixed: the plugin lets its pods pass whatever else is broken. */}}
+{{/* The DaemonSet's name is fixed, because the plugin always lets pods of this name start. */}}
 {{- define "sluice.daemonSet" -}}sluice-node{{- end -}}
 
 {{- define "sluice.labels" -}}
@@ -10,7 +10,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
 {{- end -}}
 
-{{/* Labels that operators of Istio look for. */}}
+{{/* Labels that Istio's operator sets. */}}
 {{- define "sluice.istioLabels" -}}
 istio.io/rev: {{ .revision | default "default" | quote }}
 install.operator.istio.io/owning-resource: {{ .ownerName | default "unknown" | quote }}
@@ -26,7 +26,7 @@ operator.istio.io/component: Cni
 {{- end -}}
 {{- end -}}
 
-{{/* sluice.capabilities lists what the enabled features need, as a YAML list; what needs none leaves none. */}}
+{{/* sluice.capabilities returns the capabilities that the enabled features need, as a YAML list. */}}
 {{- define "sluice.capabilities" -}}
 {{- $list := list -}}
 {{- if .dacOverride -}}{{- $list = append $list "DAC_OVERRIDE" -}}{{- end -}}

@@ -1,6 +1,6 @@
 {{/*
-sluice.values gives the values that count, as YAML: those below "cni" over the others, as in Istio's charts, and the platform's where
-nothing is given. Every other template starts from them.
+sluice.values returns the effective values as YAML: values under "cni" override the others, as in Istio's charts, and the platform provides
+defaults. All other templates use it.
 */}}
 {{- define "sluice.values" -}}
 {{- $v := mustMergeOverwrite (deepCopy .Values) (deepCopy (.Values.cni | default dict)) -}}
@@ -8,9 +8,9 @@ nothing is given. Every other template starts from them.
 {{- $name := coalesce $v.platform $v.global.platform | default "" -}}
 {{- $platforms := .Files.Get "files/platforms.yaml" | fromYaml -}}
 {{- if and $name (or (eq $name "default") (not (hasKey $platforms $name))) -}}
-{{- fail (printf "values.platform %q: want one of %s" $name (without (keys $platforms) "default" | sortAlpha | join ", ")) -}}
+{{- fail (printf "values.platform %q: must be one of %s" $name (without (keys $platforms) "default" | sortAlpha | join ", ")) -}}
 {{- end -}}
-{{- /* The same recognition that istio-cni's chart has. */ -}}
+{{- /* istio-cni's chart detects GKE in the same way. */ -}}
 {{- if and (not $name) (contains "-gke" .Capabilities.KubeVersion.Version) -}}
 {{- $_ := set $platforms.default "cniBinDir" $platforms.gke.cniBinDir -}}
 {{- end -}}
@@ -21,7 +21,7 @@ nothing is given. Every other template starts from them.
 {{- if kindIs "invalid" $v.chained -}}{{- $_ := set $v "chained" $platform.chained -}}{{- end -}}
 {{- if kindIs "invalid" $v.resourceQuotas.enabled -}}{{- $_ := set $v.resourceQuotas "enabled" $platform.quota -}}{{- end -}}
 {{- $_ := set $v "platform" $name -}}
-{{- include "sluice.refuse" (dict "v" $v "Files" .Files) -}}
+{{- include "sluice.refuse" (dict "v" $v "platforms" (omit $platforms "default") "Files" .Files) -}}
 {{- $_ := set $v "logLevel" (include "sluice.logLevel" (coalesce $v.logging.level $v.global.logging.level "info")) -}}
 {{- if $v.global.nativeNftables -}}{{- $_ := set $v "backend" "nft" -}}{{- end -}}
 {{- $repairs := and $v.repair.enabled $v.repair.repairPods -}}
@@ -35,14 +35,14 @@ nothing is given. Every other template starts from them.
 {{- toYaml $v -}}
 {{- end -}}
 
-{{/* sluice.logLevel takes a level, or Istio's list of scope:level, of which it gives the most verbose. */}}
+{{/* sluice.logLevel converts a level, or Istio's list of scope:level, of which it returns the most verbose level. */}}
 {{- define "sluice.logLevel" -}}
 {{- $levels := list "debug" "info" "warn" "error" "fatal" "none" -}}
 {{- $least := len $levels -}}
 {{- range splitList "," . -}}
 {{- $word := splitList ":" . | last | trim -}}
 {{- if not (has $word $levels) -}}
-{{- fail (printf "values.logging.level %q: want %s, or a list of scope:level" $word (join ", " $levels)) -}}
+{{- fail (printf "values.logging.level %q: must be %s, or a list of scope:level" $word (join ", " $levels)) -}}
 {{- end -}}
 {{- range $i, $level := $levels -}}{{- if and (eq $level $word) (lt $i $least) -}}{{- $least = $i -}}{{- end -}}{{- end -}}
 {{- end -}}
@@ -50,7 +50,7 @@ nothing is given. Every other template starts from them.
 {{- end -}}
 
 {{/*
-sluice.resources gives the container's resources: its own, or else the global ones. As in istio-cni's chart, amounts of nothing are left out.
+sluice.resources returns the container's resources: its own, or the global ones. As in istio-cni's chart, empty amounts are omitted.
 */}}
 {{- define "sluice.resources" -}}
 {{- $kept := dict -}}

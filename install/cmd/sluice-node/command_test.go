@@ -93,7 +93,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	if err == nil {
 		t.Fatal("it runs")
 	}
-	for _, want := range []string{"NODE_NAME", "REPAIR_NODE_NAME is NODE_NAME here", `"ebpf"`} {
+	for _, want := range []string{"NODE_NAME", "REPAIR_NODE_NAME is not supported", `"ebpf"`} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%s is not named: %s", want, out)
 		}
