@@ -36,12 +36,12 @@ BENCH ?= .
 COUNT ?= 6
 # The targets of test-fresh.
 TARGETS ?= help build demo test test-race test-long test-kernel test-peers soak fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio \
-	e2e-kernels manifests chart-test image lint ci clean
+	e2e-kernels manifests chart-test image release release-test lint ci clean
 BENCHTIME ?= 300ms
 
 build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/
 
-.PHONY: help build demo test test-race test-long test-kernel test-peers test-fresh soak fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio e2e-kernels manifests chart-test image lint ci clean
+.PHONY: help build demo test test-race test-long test-kernel test-peers test-fresh soak fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio e2e-kernels manifests chart-test image release release-test lint ci clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' Makefile
@@ -175,6 +175,17 @@ image: ## Build the image HUB/sluice:TAG for ARCHITECTURES into bin/image.tar; w
 		mkdir bin/image/layout; tar -xf bin/image.tar -C bin/image/layout; \
 		cd e2e/deploy; go tool crane push ../../bin/image/layout $(HUB)/sluice:$(TAG); \
 	fi
+
+release: export COSIGN_KEY ?=
+release: ## Build release VERSION (v0.2.0) from a clean checkout into bin/release; COSIGN_KEY=file signs it.
+	@rm -rf bin/release
+	@go run -C e2e/release ./cmd/release -version '$(VERSION)' -hub '$(HUB)' -source ../.. -o ../../bin/release
+
+release-test: bin/e2e/helm
+release-test: ## Build a release twice, compare, push it to a local registry, and verify its signatures.
+	go mod tidy -C e2e/release -diff
+	go vet -C e2e/release ./...
+	SLUICE_LONG=1 go test -C e2e/release -count=1 -v $(TESTFLAGS) ./... | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
 lint: ## Check format, vet and linters.
 lint: bin/tools/golangci-lint

@@ -134,11 +134,15 @@ func TestPodsAreReplacedWhenSettingsChange(t *testing.T) {
 }
 
 func TestImageNames(t *testing.T) {
+	digest := strings.Repeat("0f", 32)
 	for _, c := range []struct{ why, values, want string }{
 		{"the chart's own", "{}", "ghcr.io/sluice-mesh/sluice:0.1.0"},
 		{"a mirror for all charts", "global: {hub: registry.corp/mesh, tag: v2}", "registry.corp/mesh/sluice:v2"},
 		{"the own goes before the global one", "{hub: a.b/c, tag: 1.5, global: {hub: registry.corp/mesh, tag: v2}}", "a.b/c/sluice:1.5"},
 		{"an image with a slash is complete", "image: a.b/c/d@sha256:00", "a.b/c/d@sha256:00"},
+		{"a release has the digest", "digest: sha256:" + digest, "ghcr.io/sluice-mesh/sluice:0.1.0@sha256:" + digest},
+		{"a mirror has the same image", "{hub: a.b/c, digest: sha256:" + digest + "}", "a.b/c/sluice:0.1.0@sha256:" + digest},
+		{"another tag is another image", "{tag: v2, digest: sha256:" + digest + "}", "ghcr.io/sluice-mesh/sluice:v2"},
 		{"istio-cni's variant without a shell", "global: {variant: distroless}", "ghcr.io/sluice-mesh/sluice:0.1.0"},
 	} {
 		deployed, hooks := render(t, c.values, deploy.Options{})

@@ -33,6 +33,22 @@ type Spec struct {
 	Labels map[string]string
 }
 
+// Sluice returns the specification of the image of the node agent, without platforms.
+func Sluice(ref string) Spec {
+	_, tag := splitRef(ref)
+	return Spec{
+		Ref: ref, Entrypoint: []string{"/usr/local/bin/sluice-node"}, Cmd: []string{"run"},
+		// The chart runs the agent as root. The other programs need no privileges.
+		User: "65532:65532", Env: []string{"PATH=/usr/local/bin"},
+		Labels: map[string]string{
+			"org.opencontainers.image.title":    "sluice",
+			"org.opencontainers.image.source":   "https://github.com/sluice-mesh/sluice",
+			"org.opencontainers.image.licenses": "Apache-2.0",
+			"org.opencontainers.image.version":  tag,
+		},
+	}
+}
+
 // A Platform is one variant of an image.
 type Platform struct {
 	// Architecture is Go's name: amd64 or arm64. The operating system is Linux.
@@ -83,12 +99,17 @@ func Write(w io.Writer, spec Spec) (Report, error) {
 		return Report{}, err
 	}
 	report.Digest = digest.String()
-	return report, writeLayout(w, spec.Ref, index)
+	return report, writeLayout(w, spec.Ref, func(top layout.Path, o layout.Option) error { return top.AppendIndex(index, o) })
 }
 
-// writeLayout writes the layout of an index as an archive. The annotations are the names that
-// containerd and others read.
-func writeLayout(w io.Writer, ref string, index v1.ImageIndex) error {
+// WriteLayout writes a single image as an archive, as [Write] does.
+func WriteLayout(w io.Writer, ref string, image v1.Image) error {
+	return writeLayout(w, ref, func(top layout.Path, o layout.Option) error { return top.AppendImage(image, o) })
+}
+
+// writeLayout writes a layout as an archive. The annotations are the names that containerd and other
+// programs read.
+func writeLayout(w io.Writer, ref string, appendTo func(layout.Path, layout.Option) error) error {
 	dir, err := os.MkdirTemp("", "image")
 	if err != nil {
 		return err
@@ -100,7 +121,7 @@ func writeLayout(w io.Writer, ref string, index v1.ImageIndex) error {
 		}
 		_, tag := splitRef(ref)
 		annotations := map[string]string{"io.containerd.image.name": ref, "org.opencontainers.image.ref.name": tag}
-		if err := top.AppendIndex(index, layout.WithAnnotations(annotations)); err != nil {
+		if err := appendTo(top, layout.WithAnnotations(annotations)); err != nil {
 			return err
 		}
 		return writeArchive(w, os.DirFS(dir), 0o644)

@@ -18,7 +18,7 @@ import (
 )
 
 // deployment are the keys of values.yaml that shape objects and set nothing of the agent.
-const deployment = `platform profile compatibilityVersion hub tag image variant pullPolicy provider repair.hub repair.tag
+const deployment = `platform profile compatibilityVersion hub tag image digest variant pullPolicy provider repair.hub repair.tag
 	mountNetns dacOverride uninstallHook.enabled uninstallHook.timeoutSeconds uninstallHook.tolerations ambient.enabled affinity
 	tolerations priorityClassName updateStrategy.type updateStrategy.rollingUpdate.maxUnavailable terminationGracePeriodSeconds
 	resources.requests.cpu resources.requests.memory resources.limits.memory resourceQuotas.enabled resourceQuotas.pods

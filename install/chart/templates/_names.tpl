@@ -23,6 +23,7 @@ operator.istio.io/component: Cni
 {{- $v.image -}}
 {{- else -}}
 {{- printf "%s/%s:%s" ($v.hub | default $v.global.hub) $v.image (coalesce $v.tag $v.global.tag .Chart.AppVersion | toString) -}}
+{{- if and $v.digest (not (coalesce $v.tag $v.global.tag)) -}}@{{ $v.digest }}{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -25,17 +25,7 @@ func main() {
 }
 
 func run(ref, out string, args []string) error {
-	spec := image.Spec{
-		Ref: ref, Entrypoint: []string{"/usr/local/bin/sluice-node"}, Cmd: []string{"run"},
-		// The chart runs the agent as root; everything else that the image is for does without.
-		User: "65532:65532", Env: []string{"PATH=/usr/local/bin"},
-		Labels: map[string]string{
-			"org.opencontainers.image.title":    "sluice",
-			"org.opencontainers.image.source":   "https://github.com/sluice-mesh/sluice",
-			"org.opencontainers.image.licenses": "Apache-2.0",
-			"org.opencontainers.image.version":  ref[strings.LastIndex(ref, ":")+1:],
-		},
-	}
+	spec := image.Sluice(ref)
 	for _, arg := range args {
 		architecture, dir, found := strings.Cut(arg, "=")
 		if !found {

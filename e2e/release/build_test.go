@@ -1,0 +1,239 @@
+package release
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// TestReleaseOfTheCommit builds the release of the current commit in two clones at different paths.
+// Both have the same bytes. Then it installs from one of them as a user would: the image and the
+// chart come from a registry, with their signatures.
+func TestReleaseOfTheCommit(t *testing.T) {
+	if os.Getenv("SLUICE_LONG") == "" {
+		t.Skip("it takes minutes: make release-test")
+	}
+	server := httptest.NewServer(registry.New())
+	t.Cleanup(server.Close)
+	hub := strings.TrimPrefix(server.URL, "http://") + "/mesh"
+	key := newKey(t)
+	var releases [2]*Release
+	for i := range releases {
+		source := filepath.Join(t.TempDir(), strings.Repeat("deeper/", i)+"sluice")
+		command(t, ".", "git", "clone", "--quiet", "--local", "--no-hardlinks", "../..", source)
+		text := command(t, source, "git", "show", "--no-patch", "--format=%H %cI", "HEAD")
+		commit, date, _ := strings.Cut(strings.TrimSpace(text), " ")
+		at, err := time.Parse(time.RFC3339, date)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &Release{
+			Source: source, Out: filepath.Join(t.TempDir(), "out"), Version: "v0.2.0", Commit: commit, Time: at, Hub: hub, Key: key,
+			Progress: func(step string) { t.Logf("release %d: %s", i+1, step) },
+		}
+		if err := r.Build(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		releases[i] = r
+	}
+	r := releases[0]
+	names := fileNames(t, r.Out)
+	if other := fileNames(t, releases[1].Out); !slices.Equal(names, other) {
+		t.Fatalf("the first release has %s, the second %s", names, other)
+	}
+	for _, name := range names {
+		if !bytes.Equal(r.read(t, name), releases[1].read(t, name)) {
+			t.Errorf("%s differs", name)
+		}
+	}
+	checkSums(t, r, names)
+	checkVersion(t, r)
+	digest := checkRegistry(t, r)
+	checkChart(t, r, digest)
+}
+
+func command(t *testing.T, dir, program string, args ...string) string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), program, args...)
+	c.Dir = dir
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func fileNames(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// checkSums checks the list of checksums as a user does, and its signature.
+func checkSums(t *testing.T, r *Release, names []string) {
+	t.Helper()
+	command(t, r.Out, "sha256sum", "--check", "--strict", "SHA256SUMS")
+	sums := r.read(t, "SHA256SUMS")
+	if err := Verify(&r.Key.PublicKey, sums, string(r.read(t, "SHA256SUMS.sig"))); err != nil {
+		t.Error(err)
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, "SHA256SUMS") && !strings.Contains(string(sums), "  "+name+"\n") {
+			t.Errorf("%s has no checksum", name)
+		}
+	}
+}
+
+// checkVersion runs the program of this machine's architecture.
+func checkVersion(t *testing.T, r *Release) {
+	t.Helper()
+	dir := t.TempDir()
+	command(t, dir, "tar", "-xzf", filepath.Join(r.Out, r.archiveName("sluice", "amd64")))
+	got := command(t, dir, "./rules", "version")
+	if want := fmt.Sprintf("rules %s, commit %s, ", r.Version, r.Commit); !strings.HasPrefix(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	deb := command(t, r.Out, "dpkg-deb", "--contents", "sluice-rules_0.2.0_amd64.deb")
+	for _, path := range []string{
+		"./usr/bin/rules", "./usr/share/man/man1/rules.1.gz", "./usr/share/bash-completion/completions/rules",
+		"./usr/share/zsh/vendor-completions/_rules", "./usr/share/fish/vendor_completions.d/rules.fish",
+	} {
+		if !strings.Contains(deb, " "+path+"\n") {
+			t.Errorf("the package does not contain %s:\n%s", path, deb)
+		}
+	}
+}
+
+// checkRegistry pushes the image and its signature to the registry of the release. It returns the
+// digest of the image.
+func checkRegistry(t *testing.T, r *Release) string {
+	t.Helper()
+	tag := reference(t, r.ref())
+	index, err := open(t, r, r.imageName()).ImageIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	top, err := index.IndexManifest()
+	if err != nil || len(top.Manifests) != 1 {
+		t.Fatalf("%v: %+v", err, top)
+	}
+	digest := top.Manifests[0].Digest
+	image, err := index.ImageIndex(digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.WriteIndex(tag, image); err != nil {
+		t.Fatal(err)
+	}
+	signatures, err := open(t, r, "sluice_0.2.0_image-signature.tar").ImageIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	top, err = signatures.IndexManifest()
+	if err != nil || len(top.Manifests) != 1 {
+		t.Fatalf("%v: %+v", err, top)
+	}
+	signature, err := signatures.Image(top.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signatureTag := reference(t, r.Hub+"/sluice:"+SignatureTag(digest.String()))
+	if err := remote.Write(signatureTag, signature); err != nil {
+		t.Fatal(err)
+	}
+	pushed, err := remote.Head(tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pulled, err := remote.Image(signatureTag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := VerifyImage(&r.Key.PublicKey, pulled, pushed.Digest.String()); err != nil {
+		t.Error(err)
+	}
+	return pushed.Digest.String()
+}
+
+func reference(t *testing.T, ref string) name.Reference {
+	t.Helper()
+	tag, err := name.NewTag(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tag
+}
+
+// open unpacks a layout.
+func open(t *testing.T, r *Release, archive string) layout.Path {
+	t.Helper()
+	dir := t.TempDir()
+	for in := tar.NewReader(bytes.NewReader(r.read(t, archive))); ; {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, filepath.FromSlash(h.Name))
+		if h.Typeflag == tar.TypeDir {
+			err = os.MkdirAll(path, 0o755)
+		} else {
+			var content []byte
+			if content, err = io.ReadAll(in); err == nil {
+				err = os.WriteFile(path, content, 0o644)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := layout.FromPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// checkChart pushes the chart with Helm, and renders it from the registry: its image is the one that
+// was pushed.
+func checkChart(t *testing.T, r *Release, digest string) {
+	t.Helper()
+	helm, err := filepath.Abs(cmp.Or(os.Getenv("HELM"), "../../bin/e2e/helm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	for _, variable := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"} {
+		t.Setenv(variable, home)
+	}
+	command(t, r.Out, helm, "push", "sluice-0.2.0.tgz", "oci://"+r.Hub, "--plain-http")
+	manifest := command(t, r.Out, helm, "template", "sluice", "oci://"+r.Hub+"/sluice", "--version", "0.2.0", "--plain-http", "-n", "istio-system")
+	if want := fmt.Sprintf("image: %q", r.ref()+"@"+digest); !strings.Contains(manifest, want) {
+		t.Errorf("the chart does not contain %s:\n%s", want, manifest)
+	}
+}

@@ -1,0 +1,51 @@
+package release
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// chartDir is the directory of the chart in the checkout.
+const chartDir = "install/chart"
+
+// chart writes the packaged chart. It has the version of the release and the digest of the image, so
+// that nodes pull exactly the image of the release.
+func (r *Release) chart(digest string) error {
+	dir := os.DirFS(filepath.Join(r.Source, chartDir))
+	var all []file
+	err := fs.WalkDir(dir, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || path.Ext(name) == ".go" {
+			return err
+		}
+		content, err := fs.ReadFile(dir, name)
+		if err != nil {
+			return err
+		}
+		all = append(all, file{"sluice/" + name, 0o644, content})
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("chart: %w", err)
+	}
+	for _, change := range []struct{ name, from, to string }{
+		{"sluice/Chart.yaml", "\nversion: 0.1.0\n", "\nversion: " + r.number() + "\n"},
+		{"sluice/Chart.yaml", "\nappVersion: 0.1.0\n", "\nappVersion: " + r.number() + "\n"},
+		{"sluice/Chart.yaml", "image: ghcr.io/sluice-mesh/sluice:0.1.0\n", "image: " + r.ref() + "\n"},
+		{"sluice/values.yaml", "\n  hub: ghcr.io/sluice-mesh\n", "\n  hub: " + r.Hub + "\n"},
+		{"sluice/values.yaml", "\ndigest: \"\"\n", "\ndigest: " + digest + "\n"},
+	} {
+		i := slices.IndexFunc(all, func(f file) bool { return f.name == change.name })
+		if i < 0 || strings.Count(string(all[i].content), change.from) != 1 {
+			return fmt.Errorf("chart: %s: must contain %q once", change.name, change.from)
+		}
+		all[i].content = []byte(strings.Replace(string(all[i].content), change.from, change.to, 1))
+	}
+	// Helm requires Chart.yaml before the files of subdirectories.
+	slices.SortStableFunc(all, func(a, b file) int { return strings.Count(a.name, "/") - strings.Count(b.name, "/") })
+	return r.addArchive("sluice-"+r.number()+".tgz", all)
+}

@@ -1,0 +1,108 @@
+// Command release builds a release of Sluice from a clean checkout into a directory:
+//
+//	release -version v0.2.0 -source ../.. -o dist
+//
+// With a private key in PEM in $COSIGN_PRIVATE_KEY, or in the file that $COSIGN_KEY names, and with its
+// password in $COSIGN_PASSWORD, it signs the checksums and the image.
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/release"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	r := release.Release{}
+	flag.StringVar(&r.Version, "version", "", "version, such as v0.2.0")
+	flag.StringVar(&r.Source, "source", ".", "directory of the checkout")
+	flag.StringVar(&r.Out, "o", "dist", "directory to write to")
+	flag.StringVar(&r.Hub, "hub", "ghcr.io/sluice-mesh", "registry and path of the image and the chart")
+	flag.Parse()
+	var err error
+	if r.Commit, r.Time, err = head(ctx, r.Source); err != nil {
+		return err
+	}
+	if r.Key, err = key(); err != nil {
+		return err
+	}
+	begin := time.Now()
+	r.Progress = func(step string) { fmt.Printf("%6.1f s  %s\n", time.Since(begin).Seconds(), step) }
+	if err := r.Build(ctx); err != nil {
+		return err
+	}
+	r.Progress("done: " + r.Out)
+	if r.Key == nil {
+		fmt.Println("not signed: set COSIGN_KEY or COSIGN_PRIVATE_KEY to sign")
+	}
+	return nil
+}
+
+// head returns the commit of a checkout and its time. A checkout with changes is an error.
+func head(ctx context.Context, dir string) (string, time.Time, error) {
+	changes, err := git(ctx, dir, "status", "--porcelain")
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	if changes != "" {
+		return "", time.Time{}, fmt.Errorf("the checkout %s has changes; a release needs a clean checkout:\n%s", dir, changes)
+	}
+	text, err := git(ctx, dir, "show", "--no-patch", "--format=%H %ct", "HEAD")
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	commit, seconds, _ := strings.Cut(text, " ")
+	n, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return "", time.Time{}, fmt.Errorf("time of the commit: %w", err)
+	}
+	return commit, time.Unix(n, 0).UTC(), nil
+}
+
+func git(ctx context.Context, dir string, args ...string) (string, error) {
+	c := exec.CommandContext(ctx, "git", append([]string{"-C", dir}, args...)...)
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	out, err := c.Output()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w: %s", args[0], err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// key returns the private key of the environment, nil if there is none.
+func key() (*ecdsa.PrivateKey, error) {
+	pem, path := []byte(os.Getenv("COSIGN_PRIVATE_KEY")), os.Getenv("COSIGN_KEY")
+	switch {
+	case len(pem) > 0 && path != "":
+		return nil, errors.New("COSIGN_KEY and COSIGN_PRIVATE_KEY: set only one of them")
+	case path != "":
+		var err error
+		if pem, err = os.ReadFile(path); err != nil {
+			return nil, fmt.Errorf("COSIGN_KEY: %w", err)
+		}
+	case len(pem) == 0:
+		return nil, nil
+	}
+	return release.ParseKey(pem, []byte(os.Getenv("COSIGN_PASSWORD")))
+}

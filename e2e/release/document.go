@@ -1,0 +1,80 @@
+package release
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cpuguy83/go-md2man/v2/md2man"
+)
+
+// documents are the man pages and completion scripts by their names.
+type documents struct {
+	man, completions []file
+}
+
+// manuals contains the manual pages in Markdown. Each becomes a man page.
+var manuals = []struct{ source, program, section string }{
+	{"rules/README.md", Rules, "1"},
+	{"install/cmd/kubectl-sluice/README.md", Client, "1"},
+	{"plugin/README.md", Plugin, "8"},
+	{"install/README.md", Agent, "8"},
+}
+
+// completionNames contains the names under which shells load a completion script of rules.
+var completionNames = map[string]string{"bash": "rules.bash", "fish": "rules.fish", "zsh": "_rules"}
+
+func (r *Release) documents(ctx context.Context) (documents, error) {
+	var d documents
+	for _, m := range manuals {
+		text, err := os.ReadFile(filepath.Join(r.Source, m.source))
+		if err != nil {
+			return d, err
+		}
+		d.man = append(d.man, file{m.program + "." + m.section, 0o644, manPage(m.program, m.section, r, string(text))})
+	}
+	for _, shell := range []string{"bash", "fish", "zsh"} {
+		script, err := r.runOutput(ctx, Rules, "completion", shell)
+		if err != nil {
+			return d, err
+		}
+		d.completions = append(d.completions, file{completionNames[shell], 0o644, script})
+	}
+	return d, nil
+}
+
+// manPage converts a manual page from Markdown. The title of the page replaces the heading of the
+// document, and the other headings become sections.
+func manPage(program, section string, r *Release, markdown string) []byte {
+	title := fmt.Sprintf("%% %s %s %q %q %q\n\n", strings.ToUpper(program), section, r.Time.UTC().Format("January 2006"),
+		"Sluice "+r.number(), "Sluice manual")
+	var body strings.Builder
+	first, code := true, false
+	for line := range strings.Lines(markdown) {
+		switch {
+		case strings.HasPrefix(line, "```"):
+			code = !code
+		case !code && first && strings.HasPrefix(line, "# "):
+			first = false
+			continue
+		case !code && strings.HasPrefix(line, "#"):
+			line = strings.TrimPrefix(line, "#")
+		}
+		body.WriteString(line)
+	}
+	return md2man.Render([]byte(title + body.String()))
+}
+
+// files returns the documents with their directories in an archive.
+func (d documents) files() []file {
+	var all []file
+	for _, f := range d.completions {
+		all = append(all, file{"completions/" + f.name, f.mode, f.content})
+	}
+	for _, f := range d.man {
+		all = append(all, file{"man/" + f.name, f.mode, f.content})
+	}
+	return all
+}

@@ -1,0 +1,87 @@
+package release
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/goreleaser/nfpm/v2"
+	"github.com/goreleaser/nfpm/v2/deb"
+	"github.com/goreleaser/nfpm/v2/files"
+	"github.com/goreleaser/nfpm/v2/rpm"
+)
+
+// A packaged file is installed at a path.
+type packaged struct {
+	to string
+	file
+}
+
+// addPackages writes the packages of the command rules for Debian and RPM.
+func (r *Release) addPackages(arch string, program, license []byte, docs documents) error {
+	dir, err := os.MkdirTemp("", "package")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	contents := []packaged{
+		{"/usr/bin/rules", file{"rules", 0o755, program}},
+		{"/usr/share/doc/sluice-rules/copyright", file{"copyright", 0o644, license}},
+	}
+	for _, m := range docs.man {
+		if strings.HasPrefix(m.name, Rules+".") {
+			compressed, err := gzipBytes(m.content)
+			if err != nil {
+				return err
+			}
+			contents = append(contents, packaged{"/usr/share/man/man1/" + m.name + ".gz", file{m.name + ".gz", 0o644, compressed}})
+		}
+	}
+	places := map[string]string{
+		"rules.bash": "/usr/share/bash-completion/completions/rules", "_rules": "/usr/share/zsh/vendor-completions/_rules",
+		"rules.fish": "/usr/share/fish/vendor_completions.d/rules.fish",
+	}
+	for _, c := range docs.completions {
+		contents = append(contents, packaged{places[c.name], c})
+	}
+	info := &nfpm.Info{
+		Name: "sluice-rules", Arch: arch, Platform: "linux", Version: r.number(), Release: "1", Section: "net", Priority: "optional",
+		Maintainer: "The Sluice authors <maintainers@sluice-mesh.github.io>", Vendor: "Sluice", Homepage: Home, License: "Apache-2.0",
+		Description: "Program, check, explain and compare the traffic redirection of Istio sidecars",
+		MTime:       r.Time, DisableGlobbing: true,
+	}
+	info.RPM.BuildHost = "sluice"
+	for _, c := range contents {
+		path := filepath.Join(dir, c.name)
+		if err := os.WriteFile(path, c.content, 0o644); err != nil {
+			return err
+		}
+		info.Contents = append(info.Contents, &files.Content{
+			Source: path, Destination: c.to,
+			FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: os.FileMode(c.mode), MTime: r.Time},
+		})
+	}
+	for _, p := range []struct {
+		format   string
+		packager nfpm.Packager
+	}{{"deb", deb.Default}, {"rpm", rpm.DefaultRPM}} {
+		copied := *info
+		copied.Contents = nil
+		for _, c := range info.Contents {
+			content, fileInfo := *c, *c.FileInfo
+			content.FileInfo = &fileInfo
+			copied.Contents = append(copied.Contents, &content)
+		}
+		prepared := nfpm.WithDefaults(&copied)
+		var out bytes.Buffer
+		if err := p.packager.Package(prepared, &out); err != nil {
+			return fmt.Errorf("%s package for %s: %w", p.format, arch, err)
+		}
+		if err := r.add(fmt.Sprintf("sluice-rules_%s_%s.%s", r.number(), arch, p.format), out.Bytes()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package release
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// programs builds the programs for an architecture from the checkout.
+func (r *Release) programs(ctx context.Context, arch string) (map[string][]byte, error) {
+	dir, err := os.MkdirTemp("", "release")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	args := []string{
+		"build", "-trimpath", "-buildvcs=true", "-ldflags", "-s -w -X main.version=" + r.Version, "-o", dir + "/",
+	}
+	for _, name := range []string{Agent, Plugin, Rules, Client} {
+		args = append(args, packages[name])
+	}
+	c := exec.CommandContext(ctx, "go", args...)
+	c.Dir = r.Source
+	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=")
+	if out, err := c.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("go build for %s: %w\n%s", arch, err, bytes.TrimSpace(out))
+	}
+	built := map[string][]byte{}
+	for name := range packages {
+		if built[name], err = os.ReadFile(filepath.Join(dir, name)); err != nil {
+			return nil, err
+		}
+	}
+	return built, nil
+}
+
+// runOutput runs a program of the checkout on this machine and returns its output.
+func (r *Release) runOutput(ctx context.Context, name string, args ...string) ([]byte, error) {
+	c := exec.CommandContext(ctx, "go", append([]string{"run", packages[name]}, args...)...)
+	c.Dir = r.Source
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	out, err := c.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s %v: %w\n%s", name, args, err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return out, nil
+}

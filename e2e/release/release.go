@@ -1,0 +1,241 @@
+package release
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing/fstest"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/image"
+)
+
+// Home is the address of the project.
+const Home = "https://github.com/sluice-mesh/sluice"
+
+// Architectures are the values of GOARCH for which programs are built.
+var Architectures = []string{"amd64", "arm64"}
+
+// The programs of a release. The image contains the first three.
+const (
+	Agent  = "sluice-node"
+	Plugin = "sluice-cni"
+	Rules  = "rules"
+	Client = "kubectl-sluice"
+)
+
+// packages contains the directories of the programs.
+var packages = map[string]string{
+	Agent: "./install/cmd/sluice-node", Plugin: "./plugin/cmd/sluice-cni", Rules: "./rules/cmd/rules",
+	Client: "./install/cmd/kubectl-sluice",
+}
+
+// A Release describes what is built, and from which commit.
+type Release struct {
+	// Source is the directory of a clean checkout of Commit, and Out the directory to write to. It
+	// is created, and must not contain files.
+	Source, Out string
+	// Version is a semantic version with the prefix v.
+	Version string
+	// Commit is the full hash of the commit, and Time its time.
+	Commit string
+	Time   time.Time
+	// Hub is the registry and the path of the image and the chart, such as ghcr.io/sluice-mesh.
+	Hub string
+	// Key signs the checksums and the image. If it is nil, there are no signatures.
+	Key *ecdsa.PrivateKey
+	// Progress receives the name of each step. It may be nil.
+	Progress func(step string)
+
+	artifacts []artifact
+}
+
+// An artifact is a file in Out.
+type artifact struct {
+	name   string
+	sha256 string
+}
+
+// version is a semantic version without build metadata, which OCI tags do not allow.
+var version = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z][0-9A-Za-z.-]*)?$`)
+
+// number is the version without the prefix v.
+func (r *Release) number() string { return strings.TrimPrefix(r.Version, "v") }
+
+// ref is the full name of the image.
+func (r *Release) ref() string { return r.Hub + "/sluice:" + r.number() }
+
+func (r *Release) validate() error {
+	var errs []error
+	if !version.MatchString(r.Version) {
+		errs = append(errs, fmt.Errorf("version %q: must be v and a semantic version without build metadata, such as v0.2.0", r.Version))
+	}
+	if r.Hub == "" || strings.ContainsAny(r.Hub, " @") {
+		errs = append(errs, fmt.Errorf("hub %q: must be a registry and a path, such as ghcr.io/sluice-mesh", r.Hub))
+	}
+	if entries, err := os.ReadDir(r.Out); err == nil && len(entries) > 0 {
+		errs = append(errs, fmt.Errorf("output directory %s: must be empty", r.Out))
+	}
+	return errors.Join(errs...)
+}
+
+// Build builds the release. It returns an error before it builds anything if a field is invalid.
+func (r *Release) Build(ctx context.Context) error {
+	if err := r.validate(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.Out, 0o755); err != nil {
+		return err
+	}
+	programs := map[string]map[string][]byte{}
+	for _, arch := range Architectures {
+		r.step("programs for " + arch)
+		built, err := r.programs(ctx, arch)
+		if err != nil {
+			return err
+		}
+		programs[arch] = built
+	}
+	r.step("manuals and completions")
+	docs, err := r.documents(ctx)
+	if err != nil {
+		return err
+	}
+	for _, arch := range Architectures {
+		r.step("archives and packages for " + arch)
+		if err := r.archives(arch, programs[arch], docs); err != nil {
+			return err
+		}
+	}
+	r.step("image")
+	digest, err := r.image(programs)
+	if err != nil {
+		return err
+	}
+	r.step("chart")
+	if err := r.chart(digest); err != nil {
+		return err
+	}
+	r.step("krew manifest, provenance, checksums and signatures")
+	return r.finish(digest)
+}
+
+func (r *Release) step(name string) {
+	if r.Progress != nil {
+		r.Progress(name)
+	}
+}
+
+// add writes a file to Out.
+func (r *Release) add(name string, content []byte) error {
+	sum := sha256.Sum256(content)
+	r.artifacts = append(r.artifacts, artifact{name, hex.EncodeToString(sum[:])})
+	return os.WriteFile(filepath.Join(r.Out, name), content, 0o644)
+}
+
+// sum returns the checksum of an artifact.
+func (r *Release) sum(name string) (string, error) {
+	i := slices.IndexFunc(r.artifacts, func(a artifact) bool { return a.name == name })
+	if i < 0 {
+		return "", fmt.Errorf("release: no artifact %s", name)
+	}
+	return r.artifacts[i].sha256, nil
+}
+
+// archives writes the archives, packages and SPDX documents for an architecture.
+func (r *Release) archives(arch string, programs map[string][]byte, docs documents) error {
+	license, err := os.ReadFile(filepath.Join(r.Source, "LICENSE"))
+	if err != nil {
+		return err
+	}
+	common := append([]file{{"LICENSE", 0o644, license}}, docs.files()...)
+	all := slices.Clone(common)
+	for _, name := range slices.Sorted(slices.Values([]string{Agent, Plugin, Rules, Client})) {
+		all = append(all, file{name, 0o755, programs[name]})
+		if err := r.addSBOM(name, arch, programs[name]); err != nil {
+			return err
+		}
+	}
+	if err := r.addArchive(r.archiveName("sluice", arch), all); err != nil {
+		return err
+	}
+	// krew's tooling expects one archive for each plugin.
+	if err := r.addArchive(r.archiveName(Client, arch), []file{{"LICENSE", 0o644, license}, {Client, 0o755, programs[Client]}}); err != nil {
+		return err
+	}
+	return r.addPackages(arch, programs[Rules], license, docs)
+}
+
+func (r *Release) archiveName(name, arch string) string {
+	return fmt.Sprintf("%s_%s_linux_%s.tar.gz", name, r.number(), arch)
+}
+
+func (r *Release) addArchive(name string, files []file) error {
+	content, err := tarGzip(files, r.Time)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return r.add(name, content)
+}
+
+// image writes the image and returns its digest.
+func (r *Release) image(programs map[string]map[string][]byte) (string, error) {
+	spec := image.Sluice(r.ref())
+	spec.Labels["org.opencontainers.image.revision"] = r.Commit
+	spec.Labels["org.opencontainers.image.created"] = r.Time.UTC().Format(time.RFC3339)
+	for _, arch := range Architectures {
+		built := programs[arch]
+		spec.Platforms = append(spec.Platforms, image.Platform{Architecture: arch, Root: fstest.MapFS{
+			"usr/local/bin/" + Agent: {Data: built[Agent]},
+			"usr/local/bin/" + Rules: {Data: built[Rules]},
+			"opt/cni/bin/" + Plugin:  {Data: built[Plugin]},
+		}})
+	}
+	var out bytes.Buffer
+	report, err := image.Write(&out, spec)
+	if err != nil {
+		return "", fmt.Errorf("image: %w", err)
+	}
+	return report.Digest, r.add(r.imageName(), out.Bytes())
+}
+
+func (r *Release) imageName() string { return fmt.Sprintf("sluice_%s_image.tar", r.number()) }
+
+// finish writes the files that depend on others.
+func (r *Release) finish(digest string) error {
+	if err := r.addKrew(); err != nil {
+		return err
+	}
+	if err := r.addProvenance(digest); err != nil {
+		return err
+	}
+	if r.Key != nil {
+		if err := r.addImageSignature(digest); err != nil {
+			return err
+		}
+	}
+	var sums strings.Builder
+	for _, a := range slices.SortedFunc(slices.Values(r.artifacts), func(a, b artifact) int { return strings.Compare(a.name, b.name) }) {
+		fmt.Fprintf(&sums, "%s  %s\n", a.sha256, a.name)
+	}
+	if err := r.add("SHA256SUMS", []byte(sums.String())); err != nil {
+		return err
+	}
+	if r.Key == nil {
+		return nil
+	}
+	signature, err := sign(r.Key, []byte(sums.String()))
+	if err != nil {
+		return err
+	}
+	return r.add("SHA256SUMS.sig", []byte(signature))
+}

@@ -1,0 +1,332 @@
+package release
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
+	"github.com/sigstore/sigstore/pkg/signature"
+	spdxjson "github.com/spdx/tools-golang/json"
+	"sigs.k8s.io/yaml"
+)
+
+// newRelease returns a release that builds nothing by itself.
+func newRelease(t *testing.T) *Release {
+	t.Helper()
+	return &Release{
+		Source: "../..", Out: t.TempDir(), Version: "v0.2.0", Commit: strings.Repeat("a", 40), Hub: "registry.example/mesh",
+		Time: time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC),
+	}
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func (r *Release) read(t *testing.T, name string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(r.Out, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// unpack returns the files of an archive, and checks that nothing depends on the machine.
+func unpack(t *testing.T, archive []byte, want time.Time) map[string]string {
+	t.Helper()
+	plain, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for r := tar.NewReader(plain); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil || h.Uid != 0 || h.Uname != "" || !h.ModTime.Equal(want) {
+			t.Fatalf("%v: %+v", err, h)
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[h.Name] = string(content)
+	}
+}
+
+func TestInvalidFieldsAreRejectedTogether(t *testing.T) {
+	full := t.TempDir()
+	if err := os.WriteFile(filepath.Join(full, "x"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []string{"0.2.0", "v0.2", "v01.2.3", "v1.2.3+build", "", "v1.2.3 "} {
+		err := (&Release{Version: v, Out: full, Source: "."}).Build(context.Background())
+		for _, want := range []string{"version \"" + v + "\": must be v and a semantic version", "hub \"\": must be", full + ": must be empty"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("version %q: %v does not contain %s", v, err, want)
+			}
+		}
+	}
+	for _, v := range []string{"v0.2.0", "v10.0.1-rc.1"} {
+		if !version.MatchString(v) {
+			t.Errorf("%s is rejected", v)
+		}
+	}
+}
+
+func TestChartHasVersionAndDigest(t *testing.T) {
+	r := newRelease(t)
+	digest := "sha256:" + strings.Repeat("0", 64)
+	if err := r.chart(digest); err != nil {
+		t.Fatal(err)
+	}
+	files := unpack(t, r.read(t, "sluice-0.2.0.tgz"), r.Time)
+	var chart, values map[string]any
+	for name, into := range map[string]*map[string]any{"sluice/Chart.yaml": &chart, "sluice/values.yaml": &values} {
+		if err := yaml.Unmarshal([]byte(files[name]), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if chart["version"] != "0.2.0" || chart["appVersion"] != "0.2.0" || values["digest"] != digest {
+		t.Errorf("%v %v", chart, values["digest"])
+	}
+	if hub := values["global"].(map[string]any)["hub"]; hub != r.Hub || !strings.Contains(files["sluice/Chart.yaml"], "image: "+r.ref()+"\n") {
+		t.Errorf("hub %v, %s", hub, files["sluice/Chart.yaml"])
+	}
+	if files["sluice/templates/daemonset.yaml"] == "" || files["sluice/.helmignore"] == "" {
+		t.Error("files are missing")
+	}
+	for name := range files {
+		if strings.HasSuffix(name, ".go") {
+			t.Errorf("%s is in the chart", name)
+		}
+	}
+}
+
+func TestKrewManifestNamesTheArchives(t *testing.T) {
+	r := newRelease(t)
+	for _, arch := range Architectures {
+		if err := r.addArchive(r.archiveName(Client, arch), []file{{Client, 0o755, []byte(arch)}, {"LICENSE", 0o644, nil}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.addKrew(); err != nil {
+		t.Fatal(err)
+	}
+	var m krewPlugin
+	if err := yaml.UnmarshalStrict(r.read(t, "sluice.yaml"), &m); err != nil {
+		t.Fatal(err)
+	}
+	if m.Kind != "Plugin" || m.Spec.Version != "v0.2.0" || len(m.Spec.Platforms) != len(Architectures) {
+		t.Fatalf("%+v", m)
+	}
+	for _, p := range m.Spec.Platforms {
+		archive := p.URI[strings.LastIndex(p.URI, "/")+1:]
+		files := unpack(t, r.read(t, archive), r.Time)
+		sum, err := r.sum(archive)
+		if err != nil || p.SHA256 != sum || files[p.Bin] != p.Selector.MatchLabels["arch"] {
+			t.Errorf("%v: %+v", err, p)
+		}
+		for _, f := range p.Files {
+			if _, ok := files[f.From]; !ok {
+				t.Errorf("%s is not in %s", f.From, archive)
+			}
+		}
+	}
+}
+
+// Checksums and image are signed as cosign verifies them: sigstore's own verifier accepts them, and
+// nothing that differs in one byte.
+func TestSignatures(t *testing.T) {
+	key := newKey(t)
+	digest := "sha256:" + strings.Repeat("1", 64)
+	r := newRelease(t)
+	r.Key = key
+	for _, arch := range Architectures {
+		if err := r.addArchive(r.archiveName(Client, arch), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.finish(digest); err != nil {
+		t.Fatal(err)
+	}
+	sums, text := r.read(t, "SHA256SUMS"), string(r.read(t, "SHA256SUMS.sig"))
+	if err := Verify(&key.PublicKey, sums, text); err != nil {
+		t.Error(err)
+	}
+	if again, err := sign(key, sums); err != nil || again != text {
+		t.Errorf("%v: a second signature differs", err)
+	}
+	verifier, err := signature.LoadVerifier(&key.PublicKey, crypto.SHA256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := verifier.VerifySignature(strings.NewReader(decoded(t, text)), bytes.NewReader(sums)); err != nil {
+		t.Error(err)
+	}
+	changed := slices.Clone(sums)
+	changed[0] ^= 1
+	for _, err := range []error{
+		Verify(&key.PublicKey, changed, text), Verify(&newKey(t).PublicKey, sums, text), Verify(&key.PublicKey, sums, "!"),
+	} {
+		if err == nil {
+			t.Error("a wrong signature is valid")
+		}
+	}
+	image, err := newImageSignature(key, r.ref(), digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := VerifyImage(&key.PublicKey, image, digest); err != nil {
+		t.Error(err)
+	}
+	if err := VerifyImage(&key.PublicKey, image, "sha256:"+strings.Repeat("2", 64)); err == nil {
+		t.Error("the signature is valid for another image")
+	}
+	if err := VerifyImage(&newKey(t).PublicKey, image, digest); err == nil {
+		t.Error("the signature is valid for another key")
+	}
+	if got := SignatureTag(digest); got != "sha256-"+strings.Repeat("1", 64)+".sig" {
+		t.Errorf("tag %s", got)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	password := []byte("secret")
+	private, public, err := cryptoutils.GeneratePEMEncodedECDSAKeyPair(elliptic.P256(), cryptoutils.StaticPasswordFunc(password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ParseKey(private, password)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := cryptoutils.UnmarshalPEMToPublicKey(public); err != nil || !key.PublicKey.Equal(want) {
+		t.Errorf("%v: another key", err)
+	}
+	rsa, _, err := cryptoutils.GeneratePEMEncodedRSAKeyPair(2048, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for why, got := range map[string]error{
+		"wrong password": second(ParseKey(private, []byte("wrong"))), "no key": second(ParseKey([]byte("x"), nil)), "RSA": second(ParseKey(rsa, nil)),
+	} {
+		if got == nil || !strings.HasPrefix(got.Error(), "private key: ") {
+			t.Errorf("%s: %v", why, got)
+		}
+	}
+}
+
+func decoded(t *testing.T, text string) string {
+	t.Helper()
+	raw, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestProvenanceNamesEachArtifact(t *testing.T) {
+	r := newRelease(t)
+	if err := errors.Join(r.add("a", []byte("a")), r.add("b", []byte("b")), r.addProvenance("sha256:"+strings.Repeat("3", 64))); err != nil {
+		t.Fatal(err)
+	}
+	var s statement
+	if err := json.Unmarshal(r.read(t, "provenance.intoto.json"), &s); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, subject := range s.Subject {
+		names = append(names, subject.Name)
+	}
+	if !slices.Equal(names, []string{r.ref(), "a", "b"}) || s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != r.Commit {
+		t.Errorf("%v %+v", names, s)
+	}
+}
+
+func TestSBOMListsTheModules(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "release")
+	if out, err := exec.Command("go", "build", "-o", path, "./cmd/release").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRelease(t)
+	if err := r.addSBOM("rules", "amd64", program); err != nil {
+		t.Fatal(err)
+	}
+	document, err := spdxjson.Read(bytes.NewReader(r.read(t, "rules_0.2.0_linux_amd64.spdx.json")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"stdlib"`, "github.com/google/go-containerregistry", "pkg:golang/sigs.k8s.io/yaml@", `"2026-11-01T12:00:00Z"`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	if err := r.addSBOM("rules", "amd64", []byte("no program")); err == nil {
+		t.Error("no error for a file that is not a Go program")
+	}
+}
+
+func TestManPage(t *testing.T) {
+	r := newRelease(t)
+	page := string(manPage("rules", "1", r, "# rules\n\n## Name\n\n`rules` - text\n\n```\n# comment of a shell\n```\n"))
+	for _, want := range []string{".TH RULES 1 \"November 2026\" \"Sluice 0.2.0\"", ".SH Name", "# comment of a shell"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in:\n%s", want, page)
+		}
+	}
+}
+
+// The packages contain the program, its man page and the completions, and equal input gives equal
+// bytes.
+func TestPackages(t *testing.T) {
+	var all [2][]byte
+	for i := range all {
+		r := newRelease(t)
+		docs := documents{
+			man:         []file{{"rules.1", 0o644, []byte(".TH")}, {"sluice-cni.8", 0o644, []byte(".TH")}},
+			completions: []file{{"_rules", 0o644, []byte("zsh")}, {"rules.bash", 0o644, []byte("bash")}, {"rules.fish", 0o644, []byte("fish")}},
+		}
+		if err := r.addPackages("arm64", []byte("program"), []byte("license"), docs); err != nil {
+			t.Fatal(err)
+		}
+		all[i] = append(r.read(t, "sluice-rules_0.2.0_arm64.deb"), r.read(t, "sluice-rules_0.2.0_arm64.rpm")...)
+	}
+	if !bytes.Equal(all[0], all[1]) {
+		t.Error("two packages of the same files differ")
+	}
+}

@@ -1,0 +1,139 @@
+package release
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
+	"github.com/sigstore/sigstore/pkg/signature/payload"
+
+	"github.com/sluice-mesh/sluice/e2e/image"
+)
+
+// ParseKey parses a private key in PEM: a key of `cosign generate-key-pair`, which the password
+// decrypts, or an unencrypted ECDSA key.
+func ParseKey(pem, password []byte) (*ecdsa.PrivateKey, error) {
+	key, err := cryptoutils.UnmarshalPEMToPrivateKey(pem, cryptoutils.StaticPasswordFunc(password))
+	if err != nil {
+		return nil, fmt.Errorf("private key: %w", err)
+	}
+	k, ok := key.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("private key: has the type %T; must be an ECDSA key", key)
+	}
+	return k, nil
+}
+
+// sign returns the signature of a text as `cosign sign-blob` writes it. Without a source of random
+// numbers the signature is deterministic (RFC 6979).
+func sign(key *ecdsa.PrivateKey, text []byte) (string, error) {
+	digest := sha256.Sum256(text)
+	signature, err := key.Sign(nil, digest[:], crypto.SHA256)
+	if err != nil {
+		return "", fmt.Errorf("sign: %w", err)
+	}
+	return base64.StdEncoding.EncodeToString(signature), nil
+}
+
+// Verify returns an error unless the signature of the text is valid.
+func Verify(key *ecdsa.PublicKey, text []byte, signature string) error {
+	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(signature))
+	if err != nil {
+		return fmt.Errorf("signature: %w", err)
+	}
+	digest := sha256.Sum256(text)
+	if !ecdsa.VerifyASN1(key, digest[:], raw) {
+		return errors.New("the signature is not valid for this key and content")
+	}
+	return nil
+}
+
+// Media type and annotation of a signature of cosign in a registry.
+const (
+	signatureType       = "application/vnd.dev.cosign.simplesigning.v1+json"
+	signatureAnnotation = "dev.cosignproject.cosign/signature"
+)
+
+// SignatureTag returns the tag under which cosign finds the signature of an image.
+func SignatureTag(digest string) string { return strings.Replace(digest, ":", "-", 1) + ".sig" }
+
+// newImageSignature returns the image that contains the signature of an image in cosign's format.
+func newImageSignature(key *ecdsa.PrivateKey, ref, digest string) (v1.Image, error) {
+	tag, err := name.NewTag(ref)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(payload.Cosign{Image: tag.Context().Digest(digest)})
+	if err != nil {
+		return nil, err
+	}
+	signature, err := sign(key, text)
+	if err != nil {
+		return nil, err
+	}
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	return mutate.Append(base, mutate.Addendum{
+		Layer: static.NewLayer(text, signatureType), Annotations: map[string]string{signatureAnnotation: signature},
+	})
+}
+
+// VerifyImage returns an error unless the signature image signs the digest.
+func VerifyImage(key *ecdsa.PublicKey, signature v1.Image, digest string) error {
+	manifest, err := signature.Manifest()
+	if err != nil {
+		return err
+	}
+	for _, l := range manifest.Layers {
+		layer, err := signature.LayerByDigest(l.Digest)
+		if err != nil {
+			return err
+		}
+		content, err := layer.Compressed()
+		if err != nil {
+			return err
+		}
+		var text bytes.Buffer
+		_, err = text.ReadFrom(content)
+		if err := errors.Join(err, content.Close()); err != nil {
+			return err
+		}
+		if err := Verify(key, text.Bytes(), l.Annotations[signatureAnnotation]); err != nil {
+			return err
+		}
+		var signed payload.SimpleContainerImage
+		if err := json.Unmarshal(text.Bytes(), &signed); err != nil {
+			return err
+		}
+		if signed.Critical.Image.DockerManifestDigest == digest {
+			return nil
+		}
+	}
+	return fmt.Errorf("no signature of %s", digest)
+}
+
+// addImageSignature writes the signature of the image as an OCI layout.
+func (r *Release) addImageSignature(digest string) error {
+	signature, err := newImageSignature(r.Key, r.ref(), digest)
+	if err != nil {
+		return fmt.Errorf("signature of the image: %w", err)
+	}
+	var out bytes.Buffer
+	ref := r.Hub + "/sluice:" + SignatureTag(digest)
+	if err := image.WriteLayout(&out, ref, signature); err != nil {
+		return err
+	}
+	return r.add(fmt.Sprintf("sluice_%s_image-signature.tar", r.number()), out.Bytes())
+}
