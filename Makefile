@@ -176,16 +176,16 @@ image: ## Build the image HUB/sluice:TAG for ARCHITECTURES into bin/image.tar; w
 		cd e2e/deploy; go tool crane push ../../bin/image/layout $(HUB)/sluice:$(TAG); \
 	fi
 
-release: export COSIGN_KEY ?=
 release: ## Build release VERSION (v0.2.0) from a clean checkout into bin/release; COSIGN_KEY=file signs it.
 	@rm -rf bin/release
 	@go run -C e2e/release ./cmd/release -version '$(VERSION)' -hub '$(HUB)' -source ../.. -o ../../bin/release
 
-release-test: bin/e2e/helm
+release-test: bin/e2e/helm bin/tools/golangci-lint
 release-test: ## Build a release twice, compare, push it to a local registry, and verify its signatures.
 	go mod tidy -C e2e/release -diff
 	go vet -C e2e/release ./...
-	SLUICE_LONG=1 go test -C e2e/release -count=1 -v $(TESTFLAGS) ./... | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
+	cd e2e/release && ../../bin/tools/golangci-lint run
+	@SLUICE_LONG=1 go test -C e2e/release -count=1 -v $(TESTFLAGS) ./... | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
 lint: ## Check format, vet and linters.
 lint: bin/tools/golangci-lint
@@ -201,7 +201,7 @@ lint: bin/tools/golangci-lint
 # A number of runs for the fuzz: go test fails now and then, with "context deadline exceeded", when a time limit ends.
 # The inputs that `make test` leaves out are tried with the race detector, or for packages without concurrency below.
 ci: export SLUICE_REQUIRE = 1
-ci: ## Run what a change must pass: lint, test, test-race, test-kernel, part of test-peers, a short fuzz, older kernels, a real Kubernetes and Istio.
+ci: ## Run what a change must pass: lint, test, test-race, test-kernel, part of test-peers, a short fuzz, older kernels, a real Kubernetes, Istio and a release.
 	@echo 'ci: lint'; $(MAKE) --no-print-directory lint
 	@echo 'ci: test'; $(MAKE) --no-print-directory test TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: race'; $(MAKE) --no-print-directory test-race TESTFLAGS='-count=1 $(TESTFLAGS)'
@@ -212,6 +212,7 @@ ci: ## Run what a change must pass: lint, test, test-race, test-kernel, part of 
 	@echo 'ci: fuzz'; $(MAKE) --no-print-directory fuzz FUZZTIME=20000x BUDGETTIME=20x
 	@echo 'ci: kernels'; $(MAKE) --no-print-directory e2e-kernels LIMIT=20m
 	@echo 'ci: Kubernetes'; $(MAKE) --no-print-directory e2e TESTFLAGS='-count=1 $(TESTFLAGS)'
+	@echo 'ci: release'; $(MAKE) --no-print-directory release-test
 	@echo 'ci: Istio'; $(MAKE) --no-print-directory e2e-istio TESTFLAGS='-count=1 $(TESTFLAGS)'
 
 clean: ## Remove what make built.

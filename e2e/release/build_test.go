@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -29,7 +30,7 @@ func TestReleaseOfTheCommit(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") == "" {
 		t.Skip("it takes minutes: make release-test")
 	}
-	server := httptest.NewServer(registry.New())
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	hub := strings.TrimPrefix(server.URL, "http://") + "/mesh"
 	key := newKey(t)

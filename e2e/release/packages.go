@@ -2,6 +2,7 @@ package release
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,12 +21,12 @@ type packaged struct {
 }
 
 // addPackages writes the packages of the command rules for Debian and RPM.
-func (r *Release) addPackages(arch string, program, license []byte, docs documents) error {
+func (r *Release) addPackages(arch string, program, license []byte, docs documents) (err error) {
 	dir, err := os.MkdirTemp("", "package")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	contents := []packaged{
 		{"/usr/bin/rules", file{"rules", 0o755, program}},
 		{"/usr/share/doc/sluice-rules/copyright", file{"copyright", 0o644, license}},

@@ -3,6 +3,7 @@ package release
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,12 +11,12 @@ import (
 )
 
 // programs builds the programs for an architecture from the checkout.
-func (r *Release) programs(ctx context.Context, arch string) (map[string][]byte, error) {
+func (r *Release) programs(ctx context.Context, arch string) (built map[string][]byte, err error) {
 	dir, err := os.MkdirTemp("", "release")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	args := []string{
 		"build", "-trimpath", "-buildvcs=true", "-ldflags", "-s -w -X main.version=" + r.Version, "-o", dir + "/",
 	}
@@ -28,7 +29,7 @@ func (r *Release) programs(ctx context.Context, arch string) (map[string][]byte,
 	if out, err := c.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("go build for %s: %w\n%s", arch, err, bytes.TrimSpace(out))
 	}
-	built := map[string][]byte{}
+	built = map[string][]byte{}
 	for name := range packages {
 		if built[name], err = os.ReadFile(filepath.Join(dir, name)); err != nil {
 			return nil, err
