@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/cpuguy83/go-md2man/v2/md2man"
@@ -62,9 +63,24 @@ func manPage(program, section string, r *Release, markdown string) []byte {
 		case !code && strings.HasPrefix(line, "#"):
 			line = strings.TrimPrefix(line, "#")
 		}
+		if !code {
+			line = link.ReplaceAllStringFunc(line, withoutTarget)
+		}
 		body.WriteString(line)
 	}
 	return md2man.Render([]byte(title + body.String()))
+}
+
+// link is a link in Markdown.
+var link = regexp.MustCompile(`\[([^\]]+)\]\(([^)]+)\)`)
+
+// withoutTarget returns the text of a link to a file of the checkout, which a man page cannot open.
+func withoutTarget(text string) string {
+	m := link.FindStringSubmatch(text)
+	if strings.HasPrefix(m[2], "https:") {
+		return text
+	}
+	return m[1]
 }
 
 // files returns the documents with their directories in an archive.

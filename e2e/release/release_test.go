@@ -303,8 +303,11 @@ func TestSBOMListsTheModules(t *testing.T) {
 
 func TestManPage(t *testing.T) {
 	r := newRelease(t)
-	page := string(manPage("rules", "1", r, "# rules\n\n## Name\n\n`rules` - text\n\n```\n# comment of a shell\n```\n"))
-	for _, want := range []string{".TH RULES 1 \"November 2026\" \"Sluice 0.2.0\"", ".SH Name", "# comment of a shell"} {
+	page := string(manPage("rules", "1", r, "# rules\n\n## Name\n\n`rules` - text, see [diff](diff/README.md) and [home](https://a.b)\n\n```\n# comment of a shell\n```\n"))
+	if strings.Contains(page, "README") {
+		t.Errorf("a link to a file:\n%s", page)
+	}
+	for _, want := range []string{"see diff and", "https://a.b", ".TH RULES 1 \"November 2026\" \"Sluice 0.2.0\"", ".SH Name", "# comment of a shell"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in:\n%s", want, page)
 		}
