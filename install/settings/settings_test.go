@@ -141,9 +141,9 @@ func TestReadNamesEveryFault(t *testing.T) {
 		t.Fatal("nothing is refused")
 	}
 	want := []string{
-		"environment variable CNI_CONF_NAME: \"../x.conf\": want a file name without a directory that ends in .conf or .conflist",
-		"environment variable MONITORING_PORT: \"65536\": want a port, or 0 to disable it",
-		"environment variable NODE_NAME: not set; want name of the node (downward API)",
+		"environment variable CNI_CONF_NAME: \"../x.conf\": must be a file name without a directory that ends in .conf or .conflist",
+		"environment variable MONITORING_PORT: \"65536\": must be a port, or 0 to disable it",
+		"environment variable NODE_NAME: not set; must be the name of the node (downward API)",
 		"environment variable AMBIENT_ENABLED belongs to ambient mode, which is not supported: Sluice redirects sidecars only",
 	}
 	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
@@ -154,10 +154,10 @@ func TestReadNamesEveryFault(t *testing.T) {
 // The agent refuses at its start what the catalogue does not allow.
 func TestParametersOfTheCatalogue(t *testing.T) {
 	for _, c := range []struct{ env, value, want string }{
-		{"SLUICE_BACKEND", "iptables", `"iptables": want auto, nft or legacy`},
-		{"SLUICE_STRICT_ISTIO", "yes", `"yes": want true or false`},
-		{"SLUICE_DEVIATIONS_OFF", "nat-first,nat-last", `"nat-first,nat-last": want a list of ids out of tproxy-tunnel-port,`},
-		{"SLUICE_DEVIATIONS_OFF", "nat-first,", `"nat-first,": want a list of ids`},
+		{"SLUICE_BACKEND", "iptables", `"iptables": must be auto, nft or legacy`},
+		{"SLUICE_STRICT_ISTIO", "yes", `"yes": must be true or false`},
+		{"SLUICE_DEVIATIONS_OFF", "nat-first,nat-last", `"nat-first,nat-last": must be a list of ids out of tproxy-tunnel-port,`},
+		{"SLUICE_DEVIATIONS_OFF", "nat-first,", `"nat-first,": must be a list of ids`},
 	} {
 		_, err := settings.Read(lookup(map[string]string{c.env: c.value}))
 		if err == nil || !strings.HasPrefix(err.Error(), "environment variable "+c.env+": "+c.want) {

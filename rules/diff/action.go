@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// act carries out the actions of a rule on the packets that it matched; at is the index of its
-// event, if there are events of rules.
+// act evaluates the actions of a rule for the packets that it matched; at is the index of its
+// event, if events are recorded.
 func (v *visit) act(actions []rules.Action, packets []flow, at int) {
 	for i, action := range actions {
 		if len(packets) == 0 {
@@ -57,9 +57,9 @@ func (v *visit) act(actions []rules.Action, packets []flow, at int) {
 	v.add(v.next, packets...)
 }
 
-// listens returns the packets for which a tproxy to the port finds a transparent socket
-// (TProxyNeedsPorts, TProxyOfAnyState). NoListener of a packet says nothing of its own port
-// (TProxyOnOwnPort).
+// listens returns the packets for which a tproxy to the port has a transparent socket
+// (TProxyNeedsPorts, TProxyOfAnyState). The field NoListener of a packet does not describe a
+// listener on its own port (TProxyOnOwnPort).
 func (v *visit) listens(port uint16) set {
 	if port != 0 || v.one == nil {
 		return v.and(v.tcpOrUDP, v.not(v.bit(listener, 0)))
@@ -69,7 +69,7 @@ func (v *visit) listens(port uint16) set {
 	}))
 }
 
-// stopped notes at which action the rule ended for some packets.
+// stopped records the action at which the rule ended for some packets.
 func (v *visit) stopped(at int, packets []flow, action rules.Action) {
 	if at < 0 {
 		return
@@ -113,7 +113,7 @@ func (v *visit) verdict(verdict rules.Verdict, packets []flow) {
 	}
 }
 
-// reject drops packets and answers them. A reset answers TCP only (ResetAnswersTCP).
+// reject drops packets and replies to them. A reset is sent only for TCP (ResetAnswersTCP).
 func (v *visit) reject(a rules.Reject, packets []flow) {
 	if a.With == "tcp reset" {
 		var others []flow
@@ -128,7 +128,7 @@ func (v *visit) reject(a rules.Reject, packets []flow) {
 	}
 }
 
-// unanswered returns the packets to which the kernel finds no way for an answer
+// unanswered returns the packets for which the kernel has no route for a reply
 // (LoopbackAnswersThisHost, ErrorsComeFromThisHost, LinkLocalIsAnsweredByItsLink).
 func (v *visit) unanswered(a rules.Reject, f flow) set {
 	seen := v.view(&f.progress)
@@ -148,7 +148,7 @@ func (v *visit) unanswered(a rules.Reject, f flow) set {
 		onHost = v.overLoopback
 	}
 	if v.hookHere() == rules.Output {
-		// So does one about a packet that leaves the host.
+		// The kernel also replies to a packet that leaves the host.
 		toLoopback = v.minus(toLoopback, v.bound())
 	}
 	if v.and(onHost, f.packets) == none {
@@ -159,9 +159,8 @@ func (v *visit) unanswered(a rules.Reject, f flow) set {
 	return v.or(toLoopback, v.minus(onHost, local))
 }
 
-// unansweredLinkLocal returns the packets from link-local addresses on lo that the kernel does not
-// answer. It answers those for which the route names another interface, as routes to addresses of
-// this host do.
+// unansweredLinkLocal returns the packets from link-local addresses on lo without a reply. There is
+// a reply if the route names another interface, as routes to addresses of this host do.
 func (v *visit) unansweredLinkLocal(a rules.Reject, f flow, seen *view) set {
 	onLoopback := v.overLoopback
 	switch {
@@ -189,7 +188,7 @@ func (v *visit) accept(packets []flow, change func(*flow)) {
 	}
 }
 
-// translate accepts packets, and gives them another destination if they have none by now.
+// translate accepts packets, and changes their destination if NAT is not determined yet.
 func (v *visit) translate(packets []flow, to target, action rules.Action) {
 	for _, f := range packets {
 		if f.mapped {
@@ -197,8 +196,8 @@ func (v *visit) translate(packets []flow, to target, action rules.Action) {
 			continue
 		}
 		if to.hasPort() {
-			// To other protocols a port is something else, as the id of ICMP, which the model does
-			// not have.
+			// For other protocols the port is something that the model does not contain, such as
+			// the id of ICMP.
 			var others flow
 			if f, others = v.split(f, v.withNATPorts); others.packets != none {
 				v.undecided(action.String()+" for a protocol without ports", others)
@@ -216,7 +215,7 @@ func (v *visit) translate(packets []flow, to target, action rules.Action) {
 	}
 }
 
-// require lets those packets go on in the rule that fulfil a match, and the others to the next rule
+// require returns the packets that meet a match; for the others the next rule is evaluated
 // (MissEndsRule).
 func (v *visit) require(m rules.Match, packets []flow, part rulePart) (on []flow) {
 	for _, f := range packets {

@@ -6,32 +6,27 @@ import (
 	"time"
 )
 
-// A Budget bounds the work on one question. The zero value stands for [DefaultBudget].
+// A Budget limits the work on one request. The zero value means [DefaultBudget].
 type Budget struct {
-	// Time is how long the work may take on a processor; 0 stands for no limit. A pause in which
-	// the process does not run, because the node is busy or its control group is throttled, counts
-	// as at most two milliseconds.
+	// Time is the maximum processor time; 0 means no limit. An interruption of the process, because
+	// the node is busy or its control group is throttled, counts as at most two milliseconds.
 	Time time.Duration
-	// Memory is how many bytes it may take, with the garbage that the collector has not freed yet;
-	// 0 stands for no limit.
+	// Memory is the maximum memory in bytes, including garbage; 0 means no limit.
 	Memory int64
-	// begin is when the work has begun, the zero value if with the question.
+	// begin is the time when the work began, zero if it begins with the request.
 	begin time.Time
-	// spent is the time that the questions of one piece of work have taken, nil for a single
-	// question.
+	// spent is the time used by several requests with one budget, nil for a single request.
 	spent *atomic.Int64
 }
 
-// DefaultBudget is enough for the rules of any node that has been seen, by a factor of a hundred.
+// DefaultBudget is a hundred times what the rules of known nodes need.
 var DefaultBudget = Budget{Time: 10 * time.Second, Memory: 512 << 20}
 
-// AgentBudget is for a question which an agent asks for each of many pods, whose rules may have
-// been made to be costly.
+// AgentBudget is for requests of an agent about many pods, whose owners may create expensive rules.
 var AgentBudget = Budget{Time: 50 * time.Millisecond, Memory: 16 << 20}
 
-// From returns the budget of all questions together that it is passed with, for work that has begun
-// at a time. What passes before the first question counts in full, what passes between the
-// questions does not count.
+// From returns a common budget for several requests of work that began at a time. The time before
+// the first request counts in full; the time between the requests does not count.
 func (b Budget) From(begin time.Time) Budget {
 	if b == (Budget{}) {
 		b = DefaultBudget
@@ -40,33 +35,33 @@ func (b Budget) From(begin time.Time) Budget {
 	return b
 }
 
-// An exhausted is what a panic carries from where the budget ends to where the question was asked.
+// exhausted is the value of the panic that ends a request when its budget is used up.
 type exhausted struct{ limit string }
 
-// A meter counts the work on a question. Each loop that grows with the input counts its steps, and
-// each table that grows its bytes.
+// A meter counts the work on a request: the steps of each loop, and the bytes of each table, that
+// grow with the input.
 type meter struct {
 	budget   Budget
 	memory   int64
 	untilNow int // how many steps are left before the time is looked at
 	now      func() time.Time
 	last     time.Time // when the time was last looked at
-	// spent is the limit that was reached, empty if none was.
+	// spent is the limit that was reached, otherwise empty.
 	spent string
 }
 
-// stepsPerLook is how many steps pass between two looks at the clock: a millisecond or less.
+// stepsPerLook is the number of steps between two readings of the clock: at most a millisecond.
 const stepsPerLook = 1 << 12
 
-// mostPerLook is how much time counts between two looks. Where more has passed, the process did not
-// run meanwhile.
+// mostPerLook is the maximum time that counts between two readings of the clock. A longer time
+// means that the process did not run.
 const mostPerLook = 2 * time.Millisecond
 
-// textSteps is how many steps it takes to write a value of a list.
+// textSteps is the number of steps for the text of a list element.
 const textSteps = 16
 
-// liveShare is which part of the memory may be in use at a time: the collector runs when as much
-// again is garbage.
+// liveShare is the reciprocal of the share of the memory that may be in use: the collector runs
+// when the garbage has the same size.
 const liveShare = 2
 
 func newMeter(b Budget) *meter {
@@ -83,21 +78,21 @@ func newMeter(b Budget) *meter {
 	return m
 }
 
-// work counts a step: an operation of constant cost.
+// work counts a step, an operation of constant cost.
 func (m *meter) work() {
 	if m.untilNow--; m.untilNow <= 0 {
 		m.look()
 	}
 }
 
-// charge counts so many steps.
+// charge counts a number of steps.
 func (m *meter) charge(steps int) {
 	if m.untilNow -= steps; m.untilNow <= 0 {
 		m.look()
 	}
 }
 
-// look ends the work if its time is over.
+// look ends the request if its time is used up.
 func (m *meter) look() {
 	m.untilNow = stepsPerLook
 	now := m.now()
@@ -108,7 +103,7 @@ func (m *meter) look() {
 	}
 }
 
-// take counts bytes that are in use from now on.
+// take counts allocated bytes.
 func (m *meter) take(bytes int64) {
 	m.memory += bytes
 	if limit := m.budget.Memory; limit > 0 && m.memory > limit/liveShare {
@@ -116,7 +111,7 @@ func (m *meter) take(bytes int64) {
 	}
 }
 
-// release counts bytes that are not in use any more.
+// release counts freed bytes.
 func (m *meter) release(bytes int64) { m.memory -= bytes }
 
 func (m *meter) exhaust(limit string) {
@@ -124,7 +119,7 @@ func (m *meter) exhaust(limit string) {
 	panic(exhausted{limit})
 }
 
-// within runs a function, and returns which limit it has reached, or an empty string.
+// within runs a function and returns the limit that it reached, otherwise an empty string.
 func within(do func()) (limit string) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -2,14 +2,14 @@ package diff
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// Bypass finds the packets that the desired ruleset hands to a proxy, and that the live ruleset
-// neither hands to the same port of this host nor drops. Packets that the live ruleset captures in
-// addition, or drops, are no bypass. The answer holds for all packets of connections that no
-// earlier rule has translated.
+// Bypass returns the packets that the desired ruleset redirects to a proxy and that the live
+// ruleset neither redirects to the same port of this host nor drops. Packets that the live ruleset
+// additionally captures or drops are not included. The result holds for all packets of connections
+// that were not translated earlier.
 //
-// Result.Classes has the packets that bypass the proxy: Left is the outcome of the desired ruleset,
-// Right that of the live one. Result.Undecided lists what is not known and decides whether captured
-// packets bypass the proxy. Routing is not compared, and chains are not listed.
+// Result.Classes contains the packets that bypass the proxy: Left is the outcome of the desired
+// ruleset, Right the outcome of the live one. Result.Undecided lists the causes why it is unknown
+// whether captured packets bypass the proxy. Routing is not compared, and chains are not listed.
 //
 // Bypass is safe for concurrent use.
 func Bypass(desired, live rules.Ruleset, o Options) Result {
@@ -33,7 +33,7 @@ func Bypass(desired, live rules.Ruleset, o Options) Result {
 	return d.result
 }
 
-// bypassing compares two walks as [Bypass] does.
+// bypassing compares two walks for [Bypass].
 func (s *space) bypassing(left, right *walk) comparison {
 	lefts, unknownLeft := left.outcomes()
 	rights, unknownRight := right.outcomes()
@@ -59,12 +59,12 @@ func (s *space) bypassing(left, right *walk) comparison {
 	return c
 }
 
-// captured reports whether a proxy gets the packets.
+// captured reports whether a proxy receives the packets.
 func (p *progress) captured() bool {
 	return !p.dropped && (p.tproxy.taken || p.target.kind == redirectTarget)
 }
 
-// sameCapture returns the packets that two outcomes hand to the same port of this host.
+// sameCapture returns the packets that two outcomes redirect to the same port of this host.
 func (s *space) sameCapture(l, r *flow) set {
 	switch {
 	case !r.captured() || l.tproxy.taken != r.tproxy.taken:

@@ -7,59 +7,60 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A place is where a base chain runs.
+// A place is the position of a base chain in the evaluation.
 type place struct {
 	chain rules.ChainRef
-	// before reports that conntrack has not seen the packets yet, second that they are on their way
-	// back from lo.
+	// before reports that conntrack has not run yet, second that the packets were sent over lo and
+	// arrive.
 	before, second bool
-	// leaving reports that they leave by lo and are at postrouting.
+	// leaving reports that the packets are sent over lo and are at postrouting.
 	leaving bool
-	// translated reports that the chain runs after the place where the kernel translates.
+	// translated reports that the chain runs after NAT.
 	translated bool
-	// tied reports that the chain has conntrack's priority and is taken to run before it.
+	// tied reports that the chain has conntrack's priority and is assumed to run before it.
 	tied bool
 }
 
-// key tells the place from others, and is the same for the same chain of both sides.
+// key identifies the place. It is equal for the same chain of both sides.
 func (p *place) key() string {
 	return fmt.Sprint(p.chain.Chain.Base.Hook, p.second, p.tied, chainName(p.chain))
 }
 
-// A call is a chain, and how packets come to it. All that come alike are treated alike, so that a
-// call is followed once, for all packets there could be, however often a chain is jumped to.
+// A call is a chain with the progress of the packets at its begin. Packets with equal progress have
+// equal results. A call is therefore evaluated once, for all possible packets, independent of the
+// number of jumps.
 type call struct {
 	chain *rules.Chain
 	place *place
 	progress
 	mark, connection *markBits
-	// visit numbers the times that a packet comes to the chain, if chance decides there: each time
-	// anew.
+	// visit counts the calls by one packet, if the chain has random matches: their results are
+	// independent.
 	visit int
 }
 
-// A summary is what becomes of packets in a chain.
+// A summary is the result of a call of a chain.
 type summary struct {
 	chain rules.ChainRef
-	// returned are the packets that reach the chain's end, accepted the packets that leave the base
-	// chain, ended the packets whose evaluation has ended.
+	// returned contains the packets at the end of the chain, accepted the packets that leave the
+	// base chain, ended the packets whose evaluation has ended.
 	returned, accepted, ended flows
-	// drawn are the packets for which a variable was asked, by its key.
+	// drawn contains the packets that evaluated a variable, by its key.
 	drawn map[string]set
-	// updates are what the rules have written to states.
+	// updates are the writes of the rules to states.
 	updates updates
-	// events are what happened, in order.
+	// events are the matched rules and calls, in order.
 	events []event
-	// running reports that the chain has not been followed to its end yet.
+	// running reports that the evaluation of the chain is not complete.
 	running bool
-	// entered are the packets that come to the chain.
+	// entered contains the packets at the begin of the chain.
 	entered set
 }
 
-// eventSize is how many bytes an event takes, in a list that grows.
+// eventSize is the size of an event in a growing list in bytes.
 const eventSize = 80
 
-// An event is a rule that matched packets, in the space of one packet, or a call of another chain.
+// An event is a rule that a packet matched, in the space of one packet, or a call of another chain.
 type event struct {
 	packets set
 	index   int // of the rule
@@ -67,7 +68,7 @@ type event struct {
 	call    *summary
 }
 
-// follow returns the summary of a call, which is running if the chain is jumped to in a circle.
+// follow returns the summary of a call, which is running if there is a cycle of jumps.
 func (w *walk) follow(k call, c rules.ChainRef) *summary {
 	if known, ok := w.summaries[k]; ok {
 		return known
@@ -97,18 +98,18 @@ func (w *walk) follow(k call, c rules.ChainRef) *summary {
 	return s
 }
 
-// How many bytes a call takes: for what is known of it, and on the stack as long as it runs, which
-// is copied when it grows.
+// Sizes in bytes: of a call, and of its stack frames, which are copied when the stack grows.
 const (
 	summarySize = 512
 	stackSize   = 4 << 10
 )
 
-// mostVisits is how often a packet may come to a chain in which chance decides, from one place.
+// mostVisits is the maximum number of calls of a chain with random matches by one packet from one
+// place.
 const mostVisits = 8
 
-// call leads packets through another chain, and returns the packets that reach its end. The text
-// names the chain if that cannot be decided.
+// call evaluates another chain, and returns the packets that reach its end. The text names the
+// chain if the result is unknown.
 func (v *visit) call(c rules.ChainRef, f flow, text string) []flow {
 	k := call{c.Chain, v.place, f.progress, f.mark, f.connection, v.number}
 	called := v.follow(k, c)
@@ -120,7 +121,7 @@ func (v *visit) call(c rules.ChainRef, f flow, text string) []flow {
 		called = v.follow(k, c)
 	}
 	if called.running {
-		// No kernel accepts a jump in a circle, but text from elsewhere may hold one.
+		// The kernel rejects cycles of jumps, but a text may contain one.
 		v.undecided(text, f)
 		return nil
 	}
@@ -135,8 +136,8 @@ func (v *visit) call(c rules.ChainRef, f flow, text string) []flow {
 	return v.part(&called.returned, f.packets)
 }
 
-// drewBefore reports whether chance has decided about some of the packets already where the called
-// chain asks for it.
+// drewBefore reports whether some of the packets already evaluated a random match of the called
+// chain.
 func (v *visit) drewBefore(called *summary, packets set) bool {
 	for key, asked := range called.drawn {
 		v.meter.work()
@@ -147,7 +148,7 @@ func (v *visit) drewBefore(called *summary, packets set) bool {
 	return false
 }
 
-// draw notes the packets for which a variable was asked.
+// draw records the packets that evaluated a variable.
 func (v *visit) draw(key string, packets set) {
 	s := v.summary
 	if s.drawn == nil {
@@ -159,7 +160,7 @@ func (v *visit) draw(key string, packets set) {
 	s.drawn[key] = packets
 }
 
-// part returns the flows of a summary for some packets.
+// part returns the flows of a summary restricted to some packets.
 func (w *walk) part(of *flows, packets set) []flow {
 	var found []flow
 	for _, f := range of.list {

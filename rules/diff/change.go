@@ -4,8 +4,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// change carries out an action after which the rule goes on. It returns the packets with which it
-// does: for the others, it ends and the next is tried.
+// change evaluates an action that does not end the rule. It returns the packets for which the rule
+// continues; for the others the next rule is evaluated.
 func (v *visit) change(action rules.Action, packets []flow, at int, part rulePart) []flow {
 	if a, ok := action.(rules.Require); ok {
 		return v.require(a.Match, packets, part)
@@ -49,8 +49,8 @@ func (v *visit) change(action rules.Action, packets []flow, at int, part rulePar
 	return on.list
 }
 
-// saved returns the mark of a flow's connections after a mark was written to them. A template's
-// mark is not kept.
+// saved returns the mark of a flow's connections after a mark was written to them. The mark of a
+// template is not kept.
 func (v *visit) saved(f flow, seen view, written *markBits) *markBits {
 	if seen.hasTemplate() {
 		return f.connection
@@ -58,7 +58,7 @@ func (v *visit) saved(f flow, seen view, written *markBits) *markBits {
 	return v.written(f, &seen, written, f.connection)
 }
 
-// written is the mark that packets of a flow with a connection have got, and the old one of others.
+// written returns the new mark for packets with a connection, and the old mark for others.
 func (v *visit) written(f flow, seen *view, mark, old *markBits) *markBits {
 	with, without := v.split(f, v.connection(seen))
 	return v.marks.merge(with.packets, mark, without.packets, old)
@@ -78,12 +78,13 @@ func (v *visit) mix(a rules.MixMark, f flow, seen view) flow {
 }
 
 // setZone attaches a template with the zone to packets that conntrack has not seen, unless they
-// have one. It returns packets with which the rule goes on, and adds others of another zone.
+// have one. It returns the packets for which the rule continues, and adds packets of another zone
+// to on.
 func (v *visit) setZone(a rules.SetZone, f flow, seen view, on *flows) flow {
 	if seen.hasTemplate() {
 		return f
 	}
-	// With a connection it has no effect (ZoneBehindConntrack).
+	// It has no effect on packets with a connection (ZoneBehindConntrack).
 	connected, others := v.split(f, v.connection(&seen))
 	attach := func(f flow) {
 		f.zone, f.tracking = a.Zone, cpuTemplate
@@ -101,9 +102,9 @@ func (v *visit) setZone(a rules.SetZone, f flow, seen view, on *flows) flow {
 		v.add(on, others) // xtables leaves alone what is not to be tracked (NFTZoneOfUntracked)
 		return connected
 	case seen.before && !f.tracking.isTemplate() && (!seen.second || f.tracking != untracked):
-		// What conntrack will say of a packet that entered untracked is not known. Neighbour
-		// discovery on lo it has left untracked: xtables leaves that alone, and conntrack does so
-		// again whatever zone nft gives it.
+		// It is unknown how conntrack treats a packet that entered untracked. Packets of neighbor
+		// discovery on lo are an exception: xtables does not change them, and conntrack ignores
+		// them whatever zone nftables assigns.
 		leftAlone := v.untrackedBefore()
 		if seen.second && seen.xtables {
 			leftAlone = v.stateIs(rules.Untracked)
@@ -116,7 +117,8 @@ func (v *visit) setZone(a rules.SetZone, f flow, seen view, on *flows) flow {
 		}
 	}
 	if others.packets != none {
-		// What left untracked by lo begins another connection there, with translations of its own.
+		// A packet that was sent untracked over lo begins another connection when it arrives, with
+		// its own translations.
 		v.undecided(a.String()+" for a packet that conntrack does not track", others)
 	}
 	return connected

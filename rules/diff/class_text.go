@@ -11,7 +11,7 @@ import (
 func (c Condition) String() string { return c.Field + " " + c.Values }
 
 // String describes the class in four lines: the packets with the deviations that explain the
-// difference, an example, and what each side does to it by which rule.
+// difference, an example, and the outcome of each side with its rule.
 func (c Class) String() string {
 	words := make([]string, len(c.Packets))
 	for i, condition := range c.Packets {
@@ -25,7 +25,7 @@ func (c Class) String() string {
 		packets, c.Witness, c.Outcome.Left, c.Outcome.Right)
 }
 
-// String writes the fate of the packet and the rule, or the reason, that decided it.
+// String returns the fate of the packet and the rule or the reason that determined it.
 func (o Outcome) String() string {
 	switch {
 	case o.Decided != nil && o.Decided.Chain != nil:
@@ -36,7 +36,7 @@ func (o Outcome) String() string {
 	return o.Fate.String()
 }
 
-// joined lists deviations in words.
+// joined joins the ids of deviations.
 func joined(ids []rules.DeviationID) string {
 	words := make([]string, len(ids))
 	for i, id := range ids {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// classes describes what differs, in at most that many classes. Each difference has its turn, so
-// that one of a thousand classes hides none that one describes.
+// classes describes at most so many classes of the differences. It takes them from the differences
+// in turn, so that a difference with many classes does not hide another one.
 func (d *decision) classes(most int) {
 	for _, named := range []bool{false, true} {
 		for open := true; open; {
@@ -33,14 +33,14 @@ func (d *decision) classes(most int) {
 	}
 }
 
-// sortClasses puts known deviations last, and what is described in few words first.
+// sortClasses sorts by the length of the description, known deviations last.
 func sortClasses(classes []Class) {
 	slices.SortStableFunc(classes, func(a, b Class) int {
 		return cmp.Or(cmp.Compare(min(1, len(a.Deviations)), min(1, len(b.Deviations))), cmp.Compare(a.size(), b.size()))
 	})
 }
 
-// size is how long the description of a class is.
+// size is the length of the description of a class.
 func (c *Class) size() int {
 	size := 0
 	for _, condition := range c.Packets {
@@ -49,7 +49,7 @@ func (c *Class) size() int {
 	return size
 }
 
-// takeClass takes one class out of a difference.
+// takeClass removes a class from a difference.
 func (d *decision) takeClass(s *space, from *difference) Class {
 	chosen := s.choose(from.packets)
 	box := s.widen(chosen, from.named)
@@ -64,7 +64,7 @@ func (d *decision) takeClass(s *space, from *difference) Class {
 	return class
 }
 
-// adopt gives the witness what the box says of the host.
+// adopt sets the fields of the witness that describe the host.
 func (s *space) adopt(b box, p *rules.Packet) {
 	for _, l := range b.others {
 		switch key := s.list[l.variable].key; {
@@ -82,7 +82,7 @@ func (s *space) adopt(b box, p *rules.Packet) {
 	}
 }
 
-// leaveOut takes from the witness what does not matter, and what a packet need not say.
+// leaveOut clears the fields of the witness that do not matter or are defaults.
 func leaveOut(b box, p *rules.Packet) {
 	if b.fields[destinationType] == all {
 		p.DestinationType = rules.AddrTypeUnknown
@@ -98,20 +98,20 @@ func leaveOut(b box, p *rules.Packet) {
 	}
 }
 
-// A box is a set of packets that one condition for each field describes, and one for each variable.
+// A box is a set of packets described by one condition for each field and for each variable.
 type box struct {
 	fields [fieldCount]set
-	// others are the variables that matter, and which value each has.
+	// others are the variables that matter, with their values.
 	others []literal
 }
 
-// A literal is a variable, by its place in the list, with a value.
+// A literal is a variable, identified by its position in the list, with a value.
 type literal struct {
 	variable int
 	is       bool
 }
 
-// packets returns the packets that fulfil all conditions.
+// packets returns the packets that meet all conditions.
 func (b *box) packets(s *space) set {
 	packets := all
 	for _, l := range b.others {
@@ -128,15 +128,15 @@ func (s *space) literal(l literal) set {
 	return s.unless(!l.is, s.node(variableBit(l.variable), none, all))
 }
 
-// widenOrder is the order in which conditions are dropped: first the ones that a reader needs
-// least. Addresses come last, when little else is left, because their sets are large.
+// widenOrder is the order in which conditions are dropped: first the least important for a reader.
+// Addresses are last, when few conditions are left, because their sets are large.
 var widenOrder = []field{
 	newPort, newDestination, sourcePort, connectionMark, mark, flags, listener, inAddress, sourceType, destinationType, icmp, status, reply, group, user, device,
 	destinationPort, protocol, state, source, destination,
 }
 
-// widen returns a box around the packet with nothing in it, of what can exist, that is not in the
-// set, and that cannot be wider in any one field.
+// widen returns a box with the packet in which only possible packets of the set's complement are,
+// and which cannot be widened in any single field.
 func (s *space) widen(chosen [fieldCount]value, within set) box {
 	var b box
 	for f := range fieldCount {
@@ -166,8 +166,8 @@ func (s *space) widen(chosen [fieldCount]value, within set) box {
 	return b
 }
 
-// literals returns a value of each variable that a set of packets depends on, with which it is not
-// empty.
+// literals returns values of the variables on which a set of packets depends, for which the set is
+// not empty.
 func (s *space) literals(packets set) []literal {
 	var found []literal
 	for packets != none && packets != all {
@@ -186,16 +186,16 @@ func (s *space) literals(packets set) []literal {
 	return found
 }
 
-// onlyField returns the packets whose field has the value of some packet of the set.
+// onlyField returns the packets with a value of the field that some packet of the set has.
 func (s *space) onlyField(packets set, f field) set {
 	return s.forget(packets, func(bit uint32) bool { return int(bit) < len(s.field) && s.field[bit] == f })
 }
 
-// isBits reports whether the values of the field are not a number, but bits.
+// isBits reports whether the values of the field are bits instead of a number.
 func isBits(f field) bool { return f == mark || f == connectionMark || f == flags || f == status }
 
-// plain returns the set of values if it is easy to describe, else a part of it around the value
-// that is: those in which some of the bits are as they are in the value.
+// plain returns the set of values if its description is short, otherwise a subset that contains the
+// value: the values in which some bits are equal to the value's.
 func (s *space) plain(f field, v uint32, values set) set {
 	for _, easy := range []set{values, s.not(values)} {
 		if _, _, ok := s.pattern(f, easy); ok || s.isFew(f, easy) {
@@ -212,12 +212,12 @@ func (s *space) plain(f field, v uint32, values set) set {
 	return s.having(f, v&mask, mask)
 }
 
-// isFew reports whether the values are so few that they can be listed.
+// isFew reports whether the values can be listed.
 func (s *space) isFew(f field, values set) bool {
 	return len(s.firstValues(f, values, mostListed+1)) <= mostListed
 }
 
-// firstValues lists the values up to a number of them.
+// firstValues returns at most so many of the values.
 func (s *space) firstValues(f field, values set, most int) []uint32 {
 	var found []uint32
 	for _, v := range s.firstSpans(f, values, most) {
@@ -228,8 +228,8 @@ func (s *space) firstValues(f field, values set, most int) []uint32 {
 	return found
 }
 
-// pattern returns the bits that all values of the set have in common, if the set is all values that
-// have these.
+// pattern returns the bits that all values of the set have in common, if the set consists of all
+// values with these bits.
 func (s *space) pattern(f field, values set) (v, mask uint32, ok bool) {
 	if values == none {
 		return 0, 0, false
@@ -255,7 +255,7 @@ func (s *space) pattern(f field, values set) (v, mask uint32, ok bool) {
 	return v, mask, true
 }
 
-// outcomes finds what each side does to a packet of a box, and what decides that.
+// outcomes returns the effect of each side on a packet of a box, and its cause.
 func (d *decision) outcomes(s *space, b box, p rules.Packet) Pair[Outcome] {
 	given := map[string]bool{}
 	for _, l := range b.others {
@@ -266,7 +266,7 @@ func (d *decision) outcomes(s *space, b box, p rules.Packet) Pair[Outcome] {
 	return Pair[Outcome]{decidedBy(d.sides.Left, left, part), decidedBy(d.sides.Right, right, part)}
 }
 
-// context returns what is known of a side, given the values of some variables.
+// context returns the facts about a side that follow from the values of some variables.
 func (d *decision) context(side string, given map[string]bool) context {
 	return context{side, given, d.history, d.meter}
 }

@@ -2,18 +2,19 @@ package diff
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// A difference is packets that two rulesets treat differently, each in one way.
+// A difference is a set of packets that two rulesets treat differently, with one outcome for each
+// side.
 type difference struct {
 	packets set
-	// named are these, and besides them packets that a rule of one side sends to where they go
-	// anyway: a description that must leave them out is no help.
+	// named contains these packets, and packets that a rule of one side sends to their original
+	// destination. A description that excludes the latter would be long.
 	named       set
 	left, right flow
-	// deviations explain it.
+	// deviations explain the difference.
 	deviations []rules.DeviationID
 }
 
-// differenceSize is how many bytes a difference takes, in a list that grows.
+// differenceSize is the size of a difference in a growing list in bytes.
 const differenceSize = 1 << 10
 
 // outcomes returns the packets of each outcome, and all undecided packets.
@@ -29,18 +30,18 @@ func (w *walk) outcomes() (decided flows, undecided set) {
 	return decided, undecided
 }
 
-// A comparison is what two walks of one space differ in.
+// A comparison is the result of comparing two walks of a space.
 type comparison struct {
-	// differences are the packets that are treated differently, whatever is not known. They are
-	// disjoint.
+	// differences contain the packets that are treated differently for all values of the unknowns.
+	// They are disjoint.
 	differences []difference
-	// undecided are the packets for which the answer depends on unknowns.
+	// undecided contains the packets for which the result depends on unknowns.
 	undecided set
-	// depends is what decides about them: it holds of packets and what is not known.
+	// depends is the condition, on packets and unknowns, under which they are treated differently.
 	depends set
 }
 
-// compare finds out which packets two walks treat differently.
+// compare returns the packets that two walks treat differently.
 func (s *space) compare(left, right *walk) comparison {
 	lefts, unknownLeft := left.outcomes()
 	rights, unknownRight := right.outcomes()
@@ -89,8 +90,8 @@ func (s *space) compare(left, right *walk) comparison {
 	return c
 }
 
-// decided divides the packets that differ into packets that differ for certain and packets for
-// which it depends on unknowns.
+// decided divides the differing packets into those that differ for all values of the unknowns and
+// those that differ for some.
 func (s *space) decided(c *comparison, differing, unknown set) {
 	certain := s.minus(s.certainly(s.or(differing, unknown)), s.possibly(unknown))
 	if !s.unknowns {
@@ -119,15 +120,14 @@ func (s *space) existing(list []difference) []difference {
 	return found
 }
 
-// alike returns the packets for which two outcomes come to the same, though they are written
-// differently.
+// alike returns the packets for which two different outcomes have the same effect.
 func (s *space) alike(w *walk, l, r *flow) set {
 	p, q := l.progress, r.progress
 	p.target, q.target = target{}, target{}
 	p.tproxy.port, q.tproxy.port = 0, 0
 	packets := all
 	if !p.tracking.isTemplate() && !q.tracking.isTemplate() && p.tracking != q.tracking {
-		// Notrack changes nothing of a packet that entered untracked.
+		// Notrack has no effect on a packet that entered untracked.
 		packets, p.tracking = s.untrackedBefore(), q.tracking
 	}
 	if p != q {
@@ -139,8 +139,8 @@ func (s *space) alike(w *walk, l, r *flow) set {
 	return s.minus(packets, w.marksDiffer(l, r))
 }
 
-// marksDiffer returns the packets of two flows whose marks are not equal. For dropped packets only
-// the connection's mark counts.
+// marksDiffer returns the packets of two flows whose marks differ. For dropped packets only the
+// mark of the connection matters.
 func (w *walk) marksDiffer(l, r *flow) set {
 	packets := w.marks.differs(l.connection, r.connection)
 	if !l.dropped {
@@ -149,7 +149,7 @@ func (w *walk) marksDiffer(l, r *flow) set {
 	return packets
 }
 
-// total is all packets of the differences.
+// total returns all packets of the differences.
 func (s *space) total(differences []difference) set {
 	sets := make([]set, len(differences))
 	for i, d := range differences {

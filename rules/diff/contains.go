@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Contains reports whether a packet that is possible (see [Possible]) belongs to the class, or may
-// belong to it by chance.
+// Contains reports whether a possible packet (see [Possible]) belongs to the class for some result
+// of random matches.
 func (c *Class) Contains(p rules.Packet) bool {
 	if p.Hook != c.space.hook || p.Family() != c.space.family {
 		return false
@@ -39,7 +39,7 @@ func (c *Class) Contains(p rules.Packet) bool {
 	return true
 }
 
-// contains reports whether a set that depends on fields alone contains a packet with the values.
+// contains reports whether a set that depends only on fields contains a packet with the values.
 func (s *space) contains(packets set, values *[fieldCount]value) bool {
 	for packets != none && packets != all {
 		n := s.nodes[packets]
@@ -51,7 +51,7 @@ func (s *space) contains(packets set, values *[fieldCount]value) bool {
 	return packets == all
 }
 
-// holds reports whether the value fulfils a condition on its field.
+// holds reports whether the value meets a condition on its field.
 func (s *space) holds(condition set, f field, v value) bool {
 	for i, bit := range s.bits[f] {
 		n := s.nodes[condition]

@@ -6,13 +6,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Decide finds the packets that two rulesets treat differently. It looks at neither text nor
-// samples: the answer holds for every packet that can enter at prerouting or output (see
-// [Possible]), and what becomes of packets is what [Explain] finds.
+// Decide returns the packets that two rulesets treat differently. The result holds for every packet
+// that can enter at prerouting or output (see [Possible]); the fate of each packet is the one that
+// [Explain] returns.
 //
-// The time is near-linear in the number of rules for all rulesets that programs write. There are
-// others, for which it is not: the budget bounds it, and then Result.Exhausted says so. Decide is
-// safe for concurrent use.
+// The time is near-linear in the number of rules for all rulesets that programs write. For other
+// rulesets the budget limits it, and Result.Exhausted is set. Decide is safe for concurrent use.
 func Decide(left, right Side, o Options) Result {
 	if o.MaxClasses <= 0 {
 		o.MaxClasses = DefaultMaxClasses
@@ -24,8 +23,9 @@ func Decide(left, right Side, o Options) Result {
 	d.options, d.meter = o, newMeter(o.Budget)
 	d.result.Exhausted = within(func() {
 		d.history.compareElsewhere(d.sides.Left, d.sides.Right)
-		// What differs does so for equal states. So only where nothing differs it matters whether
-		// the states remain equal.
+		// Each pass assumes equal conntrack states on both sides. Differences are valid under this
+		// assumption. If there are none, check that the states remain equal, and otherwise compare
+		// again.
 		for again := true; again; again = len(d.paths) == 0 && d.history.part() {
 			d.decide()
 		}
@@ -68,8 +68,8 @@ func (d *decision) decide() {
 	d.paths, d.result.Undecided, d.result.MoreUndecided = all.paths, all.undecided, all.more
 }
 
-// usual compares packets where something differs, in the smallest world in which it does: a
-// difference that only rare packets show is worth its words only if there is no other.
+// usual compares packets at the hooks with differences, in the smallest world that has some.
+// Differences of rare packets are reported only if there are no others.
 func (d *decision) usual(translations, binds bool) found {
 	usual := d.world(world{}, rules.Output, rules.Prerouting)
 	if !usual.differs() && translations {
@@ -81,7 +81,7 @@ func (d *decision) usual(translations, binds bool) found {
 	return usual
 }
 
-// A found is what was found in a world.
+// A found is the result for a world.
 type found struct {
 	paths     []path
 	undecided []Undecided
@@ -101,21 +101,21 @@ func (d *decision) world(w world, hooks ...rules.Hook) found {
 	return found{d.paths, d.result.Undecided, d.result.MoreUndecided}
 }
 
-// A world is which of the rare packets there are.
+// A world selects the rare packets to include.
 type world struct {
-	// withoutAddress: interfaces have no address, so that redirections at prerouting drop.
+	// withoutAddress: the interface has no address, so that a redirection at prerouting drops.
 	withoutAddress bool
-	// translations: connections were translated before.
+	// translations: earlier packets of the connection were translated.
 	translations bool
-	// bound: sockets may be bound to an interface.
+	// bound: the socket may be bound to an interface.
 	bound bool
-	// untracked: packets may enter untracked.
+	// untracked: the packet may enter without conntrack.
 	untracked bool
 }
 
-// seesTranslations reports whether the fate of a packet may depend on how earlier packets of its
-// connection were translated: a chain runs after the place where the kernel translates, or meets
-// packets on lo, or a rule asks for it.
+// seesTranslations reports whether the fate of a packet may depend on a translation of earlier
+// packets of its connection: a chain runs after NAT, a chain matches packets on lo, or a rule
+// matches on the translation.
 func seesTranslations(rs *rules.Ruleset) bool {
 	asks := func(m rules.Match) bool {
 		_, status := m.(rules.MatchStatus)
@@ -143,7 +143,7 @@ func seesTranslations(rs *rules.Ruleset) bool {
 }
 
 // readsUntracked reports whether a rule distinguishes packets that enter untracked from packets
-// without a connection. Other rules treat both alike (UntrackedFromElsewhere).
+// without a connection. Other rules do not (fact UntrackedFromElsewhere).
 func readsUntracked(rs *rules.Ruleset) bool {
 	distinguishes := func(m rules.Match) bool {
 		state, ok := m.(rules.MatchState)
@@ -176,7 +176,7 @@ func readsUntracked(rs *rules.Ruleset) bool {
 	return false
 }
 
-// routesAgain reports whether a rule at output may make the kernel look for another route.
+// routesAgain reports whether a rule at output may change the route of a packet.
 func routesAgain(rs *rules.Ruleset) bool {
 	return slices.ContainsFunc(rs.BaseChains(rules.Output), func(c rules.ChainRef) bool {
 		return c.Chain.Base.Type != rules.Filter && len(c.Chain.Rules) > 0
@@ -199,32 +199,32 @@ func redirects(rs *rules.Ruleset) bool {
 	return false
 }
 
-// A decision is the work on one question.
+// A decision is the state of one call of Decide.
 type decision struct {
 	left, right Side
 	options     Options
 	meter       *meter
-	// sides are the rulesets, with the routing by which their packets go.
+	// sides are the rulesets with the routing to use.
 	sides Pair[*rules.Ruleset]
 	names []rules.InterfaceName
-	// diagrams are what the spaces of a family share, until they have more nodes than mostShared.
+	// diagrams are shared by the spaces of a family while they have fewer than mostShared nodes.
 	diagrams   map[rules.Family]*diagrams
 	mostShared int
-	// devices are what the names tell apart; nil until a path needs them.
+	// devices are the classes of interface names, nil until they are needed.
 	devices *devices
-	// history is what the rules do to states.
+	// history contains the effects of the rules on conntrack states.
 	history history
-	// known are the same without some deviations; nil as long as there was no difference.
+	// known contains the rulesets without some deviations; nil until there is a difference.
 	known []variant
-	// paths are the spaces in which there are differences.
+	// paths are the spaces with differences.
 	paths   []path
 	reached Pair[map[*rules.Chain]bool]
 	result  Result
-	// differ finds the packets that two walks treat differently.
+	// differ returns the packets that two walks treat differently.
 	differ func(s *space, left, right *walk) comparison
 }
 
-// A path is a family and a hook, and what differs there.
+// A path is a family and a hook, with its differences.
 type path struct {
 	*space
 	differences []difference
@@ -252,7 +252,7 @@ func newDecision(left, right Side) *decision {
 	}
 }
 
-// path decides about the packets of a family that enter at a hook.
+// path compares the packets of a family that enter at a hook.
 func (d *decision) path(f rules.Family, h rules.Hook, w world) {
 	if d.devices == nil {
 		d.devices = deviceClasses(d.names, d.meter)
@@ -274,7 +274,7 @@ func (d *decision) path(f rules.Family, h rules.Hook, w world) {
 		d.paths = append(d.paths, path{s, d.explained(s, found.differences)})
 		return
 	}
-	// Nothing refers to the space any more, but others of the family may go on with its diagrams.
+	// The space is garbage now, but other spaces of the family may use its diagrams.
 	d.meter.release(d.meter.memory - memory - shared.memory())
 	if len(shared.nodes) > d.mostShared && !slices.ContainsFunc(d.paths, func(p path) bool { return p.diagrams == shared }) {
 		d.meter.release(shared.memory())
@@ -282,11 +282,11 @@ func (d *decision) path(f rules.Family, h rules.Hook, w world) {
 	}
 }
 
-// mostShared is how many nodes diagrams may have for a further space to go on with them.
+// mostShared is the maximum number of nodes of diagrams that another space uses.
 const mostShared = 1 << 16
 
-// diagramsOf returns diagrams for a space of the family. Its spaces have most sets in common, which
-// the first one makes for all.
+// diagramsOf returns diagrams for a space of the family. The spaces have most sets in common, which
+// the first one creates for all.
 func (d *decision) diagramsOf(f rules.Family) *diagrams {
 	shared := d.diagrams[f]
 	if shared == nil || len(shared.nodes) > d.mostShared {
@@ -296,7 +296,7 @@ func (d *decision) diagramsOf(f rules.Family) *diagrams {
 	return shared
 }
 
-// reach notes the chains to which packets come.
+// reach adds the chains that packets reach.
 func (w *walk) reach(reached map[*rules.Chain]bool) {
 	for i := len(w.order) - 1; i >= 0; i-- { // who calls was completed after whom it calls
 		s := w.order[i]
@@ -315,7 +315,7 @@ func (w *walk) reach(reached map[*rules.Chain]bool) {
 	}
 }
 
-// undecided reports what decides about packets and is not known, once for each rule.
+// undecided adds the causes of undecided packets, each once for a rule.
 func (d *decision) undecided(s *space, c comparison, sides ...*walk) {
 	if !s.exist(c.undecided) {
 		return
@@ -363,7 +363,7 @@ func (d *decision) undecided(s *space, c comparison, sides ...*walk) {
 	}
 }
 
-// isOf reports whether a chain is one of the ruleset.
+// isOf reports whether a chain belongs to the ruleset.
 func isOf(rs *rules.Ruleset, c *rules.Chain) bool {
 	for i := range rs.Tables {
 		for j := range rs.Tables[i].Chains {
@@ -375,8 +375,8 @@ func isOf(rs *rules.Ruleset, c *rules.Chain) bool {
 	return false
 }
 
-// unreachable lists the chains of a side to which no packet comes. Where the way of some packets
-// ended at what the model has no word for, it is not known to which they would have come.
+// unreachable returns the chains of a side that no packet reaches. It returns nil if packets of the
+// side are undecided, because their further path is unknown.
 func (d *decision) unreachable(right bool, families []rules.Family) []rules.ChainRef {
 	if slices.ContainsFunc(d.result.Undecided, func(u Undecided) bool { return u.Right == right }) {
 		return nil

@@ -7,22 +7,22 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A part of a fate, and which rules have a say in it.
+// A part of a fate, and the rules that can determine it.
 type part struct {
 	name    string
 	differs func(a, b rules.Fate) bool
-	// sets reports whether the action has that effect.
+	// sets reports whether the action sets the part.
 	sets func(rules.Action) bool
-	// byFirst reports that the first rule that has the effect decides, else the last.
+	// byFirst reports whether the first such rule determines the part, instead of the last.
 	byFirst bool
-	// at reports whether rules reached from the base chain could have it.
+	// at reports whether rules reached from the base chain can set the part.
 	at func(*rules.Base) bool
-	// goes reports that it says where the packet goes.
+	// goes reports whether the part is a destination of the packet.
 	goes bool
 }
 
-// parts in the order of what they mean to a reader: if a packet is dropped on one side only, its
-// marks do not matter.
+// parts in the order of their importance: if a packet is dropped on one side only, its marks do not
+// matter.
 var parts = []part{
 	{
 		name:    "drops it",
@@ -128,9 +128,8 @@ func differingPart(a, b rules.Fate) part {
 	return parts[max(i, 0)]
 }
 
-// decidedBy returns what gave that part of the fate its value: the rule that has set it, or else a
-// policy or a fact of the kernel, or else the last rule that ended a chain in which others might
-// have.
+// decidedBy returns the outcome with the cause of the part: the rule that set it, or a policy or
+// fact of the kernel, or the last rule that ended a chain in which other rules could have set it.
 func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) Outcome {
 	o := Outcome{Fate: t.Fate}
 	var ending *rules.Step
@@ -166,7 +165,7 @@ func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) Outcome {
 		}
 	}
 	if o.Decided == nil && !p.differs(t.Fate, rules.Fate{}) {
-		// Nothing did that, because something else did decide where the packet goes.
+		// No rule set the part, because something else determined the destination.
 		for _, q := range parts {
 			if q.goes && q.differs(t.Fate, rules.Fate{}) {
 				return decidedBy(rs, t, q)
@@ -180,7 +179,7 @@ func endsChain(a rules.Action) bool {
 	return does[rules.Verdict](a) || translates(a) || does[rules.Reject](a)
 }
 
-// reason names what no rule decided, empty if a rule did.
+// reason names the cause if no rule determined the part, otherwise it is empty.
 func reason(t rules.Trace, p part) string {
 	text := ""
 	for _, pass := range t.Passes {
@@ -201,7 +200,7 @@ func reason(t rules.Trace, p part) string {
 	return text
 }
 
-// policies says that no rule decided, and which chains let the packet pass.
+// policies states that no rule determined the part, and names the chains that accepted the packet.
 func policies(rs *rules.Ruleset, t rules.Trace, p part) string {
 	var passed []string
 	known := map[*rules.Chain]bool{}

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A variant is the two rulesets as they are without some deviations.
+// A variant contains the two rulesets without some deviations.
 type variant struct {
 	without []rules.DeviationID
 	sides   Pair[*rules.Ruleset]
@@ -18,8 +18,8 @@ func (s *Side) has(id rules.DeviationID) bool {
 	return s.Redirect != nil && !slices.Contains(s.Redirect.Without, id)
 }
 
-// without returns the ruleset of the side as it is without some deviations. A deviation does not
-// change the routing.
+// without returns the ruleset of the side without some deviations. Deviations do not change the
+// routing.
 func (s *Side) without(present *rules.Ruleset, ids []rules.DeviationID) *rules.Ruleset {
 	if !slices.ContainsFunc(ids, s.has) {
 		return present
@@ -34,9 +34,9 @@ func (s *Side) without(present *rules.Ruleset, ids []rules.DeviationID) *rules.R
 	return &other
 }
 
-// variants returns one for each choice of deviations that are on, the smallest choices first. A
-// deviation is switched off on every side that has it. Those that change no rule of either side are
-// left out.
+// variants returns a variant for each combination of enabled deviations, the smallest first. A
+// deviation is disabled on every side that has it. Combinations that do not change a rule of either
+// side are omitted.
 func (d *decision) variants() []variant {
 	var on []rules.DeviationID
 	for _, deviation := range rules.Deviations {
@@ -70,8 +70,8 @@ func (d *decision) variant(ids []rules.DeviationID) variant {
 	return variant{ids, Pair[*rules.Ruleset]{d.left.without(d.sides.Left, ids), d.right.without(d.sides.Right, ids)}}
 }
 
-// explained divides the differences by the deviations that explain them: without these there is no
-// difference.
+// explained divides the differences by the deviations that explain them: without these deviations
+// there is no difference.
 func (d *decision) explained(s *space, found []difference) []difference {
 	if d.known == nil {
 		d.known = d.variants()

@@ -9,34 +9,34 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// loopback is the interface of the packets that a host sends to itself.
+// loopback is the interface of packets from the host to itself.
 const loopback = "lo"
 
-// A deviceClass is the interfaces that no rule can tell apart.
+// A deviceClass contains the interfaces that no rule distinguishes.
 type deviceClass struct {
 	// example is the name of one of them.
 	example string
-	// name is what they have in common: a name, a prefix, or "" for interfaces that no rule names.
+	// name is a name, a prefix, or "" for interfaces without a name in the rules.
 	name rules.InterfaceName
 }
 
-// longestName is how long the name of an interface can be (IFNAMSIZ, with its end).
+// longestName is the maximum length of the name of an interface (IFNAMSIZ without the terminating
+// byte).
 const longestName = 15
 
-// mostDevices is how many classes the field has numbers for.
+// mostDevices is the number of values of the field.
 const mostDevices = 1 << 16
 
-// devices are the classes of interfaces that the rules of a decision tell apart.
+// devices are the classes of interfaces that the rules of a decision distinguish.
 type devices struct {
-	// classes are in the order of their examples, so that the classes of a prefix are next to each
-	// other.
+	// classes are sorted by their examples, so that the classes of a prefix are adjacent.
 	classes []deviceClass
-	// named has the names in rules, prefixed the prefixes in rules.
+	// named contains the names in rules, prefixed the prefixes in rules.
 	named, prefixed map[string]bool
 }
 
-// deviceClasses returns the classes for the names in rules: lo, each name, the rest of each prefix,
-// and the rest of all.
+// deviceClasses returns the classes for the names in rules: lo, each name, the remaining names of
+// each prefix, and all remaining names.
 func deviceClasses(names []rules.InterfaceName, m *meter) *devices {
 	d := &devices{named: map[string]bool{}, prefixed: map[string]bool{}}
 	for _, n := range names {
@@ -78,7 +78,7 @@ func (d *devices) add(example string, name rules.InterfaceName) {
 	d.classes = append(d.classes, deviceClass{example, name})
 }
 
-// addRest adds the class of the interfaces that no rule names.
+// addRest adds the class of the interfaces without a name in the rules.
 func (d *devices) addRest(m *meter) {
 	for _, usual := range []string{"eth0", "net1"} {
 		if _, prefixed := d.longestPrefix(usual); !prefixed && !d.named[usual] {
@@ -91,8 +91,8 @@ func (d *devices) addRest(m *meter) {
 	}
 }
 
-// example returns the name of an interface that begins with the prefix, and not with a longer one,
-// and that is not named itself.
+// example returns an unused name of an interface with the prefix and without a longer prefix of the
+// rules.
 func (d *devices) example(prefix string, m *meter) (string, bool) {
 	const characters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
 	isFree := func(name string) bool { return !d.named[name] && name != loopback && name != "" && name != "." }
@@ -112,7 +112,7 @@ func (d *devices) example(prefix string, m *meter) (string, bool) {
 	return prefix, isFree(prefix) && len(prefix) <= longestName
 }
 
-// longestPrefix returns the longest of the prefixes in rules with which the name begins.
+// longestPrefix returns the longest prefix of the name in the rules.
 func (d *devices) longestPrefix(name string) (prefix string, ok bool) {
 	for n := len(name); n >= 0; n-- {
 		if d.prefixed[name[:n]] {
@@ -122,7 +122,7 @@ func (d *devices) longestPrefix(name string) (prefix string, ok bool) {
 	return "", false
 }
 
-// find returns the number of the class of an interface, -1 if it has none.
+// find returns the number of the class of an interface, or -1.
 func (d *devices) find(device string) int {
 	name := rules.InterfaceName{Name: device}
 	if !d.named[device] && device != loopback {
@@ -131,7 +131,7 @@ func (d *devices) find(device string) int {
 	return slices.IndexFunc(d.classes, func(c deviceClass) bool { return c.name == name })
 }
 
-// having returns the numbers of the classes whose interfaces have one of the names.
+// having returns the numbers of the classes of interfaces with one of the names.
 func (d *devices) having(names []rules.InterfaceName) []span {
 	var found []span
 	for _, n := range names {
@@ -150,7 +150,7 @@ func (d *devices) having(names []rules.InterfaceName) []span {
 	return union(found)
 }
 
-// search returns the number of the first class whose example does not come before the name.
+// search returns the number of the first class whose example is not less than the name.
 func (d *devices) search(name string) int {
 	return sort.Search(len(d.classes), func(i int) bool { return d.classes[i].example >= name })
 }

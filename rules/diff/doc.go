@@ -4,59 +4,62 @@
 //
 //	trace := diff.Explain(&ruleset, packet)
 //	result := diff.Decide(diff.Side{Ruleset: a}, diff.Side{Ruleset: b}, diff.Options{})
-//
 // # One evaluator
 //
-// What a packet meets is written once (walk.go, chain.go, visit.go, action.go, change.go). It works
-// on sets of packets. Explain runs it in the space of one packet, where every match is fulfilled by
-// all or by none; Decide in the space of all packets. What the kernel does whatever the rules say
-// is in walk.go, view.go and target.go, and named in facts.go with the place in the kernel's source
-// (FACTS.md lists them); package compat/kerneltest asks the kernel about each, and compares random
+// The path of packets through a ruleset is evaluated by one piece of code (walk.go, chain.go,
+// visit.go, action.go, change.go), which works on sets of packets. Explain runs it in the space of
+// one packet, where a match is met by all packets or by none; Decide runs it in the space of all
+// packets. The kernel's behavior that does not depend on the rules is in walk.go, view.go and
+// target.go. Each such behavior is a named fact with its place in the kernel's source (facts.go,
+// FACTS.md). Package compat/kerneltest tests each fact with the kernel, and compares random
 // rulesets and packets with it.
 //
 // # Sets of packets
 //
-// A packet is a row of some five hundred bits: 32 of the destination's address, 16 of its port, 8
-// of the protocol and so on (field.go, space.go). A set of packets is a binary decision diagram
-// over these bits (set.go): a node asks for one bit and leads on to one of two other nodes, until
-// the answer is "in" or "not in". The prefix 10.0.0.0/8 is a chain of eight nodes. Equal sets have
-// the same number. A family and a hook at which packets enter have a space of their own.
+// A packet is a row of about five hundred bits: 32 of the destination address, 16 of its port, 8 of
+// the protocol and so on (field.go, space.go). A set of packets is a reduced ordered binary
+// decision diagram (BDD) over these bits (set.go): an inner node tests one bit and has a successor
+// for each value; the terminal nodes mean "in the set" and "not in the set". The prefix 10.0.0.0/8
+// is a chain of eight nodes. Equal sets are the same node. Each family and hook at which packets
+// enter has a space of its own.
 //
 // # All packets at once
 //
-// A rule divides the packets that come to it: those that it matches get its actions, the others go
-// to the next rule. What was done to packets is their progress (state.go): target, zone, verdict.
-// Packets of equal progress are one flow, whatever their marks: a mark is 32 sets, of each bit the
-// packets of which it is 1 (marks.go), so that rules which set marks make no more flows. A chain is
-// followed once for each way in which packets come to it, for all packets there could be, however
-// often it is jumped to.
+// A rule divides the packets that reach it: its actions apply to the packets that match, the others
+// continue with the next rule. The effect of rules on packets is their progress (state.go): target,
+// zone, verdict. Packets with equal progress form one flow, whatever their marks. A mark is
+// represented by 32 sets, one for each bit, of the packets in which it is 1 (marks.go), so that
+// rules that set marks do not create flows. A chain is evaluated once for each progress with which
+// packets enter it, for all possible packets, independent of the number of jumps to it.
 //
-// # What is not known
+// # Unknowns
 //
-// A condition that the model has no word for is a variable (variable.go): a bit after those of the
-// packet. Chance, as a limit or a random number, is a variable of which both values occur, and a
-// fact about the host, such as a route, is one that is the same on both sides. A variable of a rule
-// has the same value in the same rule of the other side. An expression that may have an effect ends
-// the evaluation for every packet that reaches it, whether or not the rest of its rule matches. The
-// answer is "cannot decide" where it depends on such a variable, or on such an expression.
+// A condition that the model does not support is a variable (variable.go): a bit after the bits of
+// the packet. A random match, such as a limit, is a variable for which both values occur. A fact
+// about the host, such as a route, is a variable with the same value on both sides. A variable of a
+// rule has the same value in the same rule of the other side. An unsupported expression that may
+// have a side effect ends the evaluation of every packet that reaches it, whether or not the rest
+// of its rule matches. Results that depend on such a variable or expression are "cannot decide".
 //
-// # What is compared
+// # Comparison
 //
-// At the end packets are divided by their outcomes (compare.go). Packets of one side and of the
-// other that two different outcomes have in common are treated differently, unless the outcomes
-// come to the same, as a redirection to where the packet goes anyway. Rare packets, whose interface
-// has no address or whose connection was translated before, count only where nothing else differs
-// (decide.go). A set that differs is described by boxes (classes.go): one condition for each field.
-// Deviations (deviations.go) are found by deciding again without them.
+// After the evaluation packets are divided by their outcomes (compare.go). The intersection of the
+// packets of two different outcomes is treated differently, unless the outcomes have the same
+// effect, such as a redirection to the original destination. Rare packets, whose interface has no
+// address or whose connection was translated earlier, are compared only if there are no other
+// differences (decide.go). A set of differing packets is described by boxes (classes.go): one
+// condition for each field. Known deviations (deviations.go) are detected by deciding again without
+// them.
 //
 // # Budget
 //
-// The work is near-linear in the rules for all rulesets that programs write. For others it is
-// bounded by a [Budget] of time and memory, past which the answer is "cannot decide".
+// The work is near-linear in the number of rules for all rulesets that programs write. For other
+// rulesets a [Budget] of time and memory limits it; if it is used up, the result is "cannot
+// decide".
 //
-// # To change it
+// # Extending the model
 //
-// A new match is a case in match.go, a new action one in action.go or change.go, and both go into
+// A new match is a case in match.go, a new action one in action.go or change.go. Both are added to
 // the generators of random_test.go and of compat/kerneltest. A new part of a packet is a field; the
-// order of the fields decides how large diagrams get, and nothing else.
+// order of the fields only affects the size of the diagrams.
 package diff

@@ -11,26 +11,26 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A constraint says which packets cannot exist at a hook. A constraint too many hides a difference,
-// one too few shows a packet that nobody will ever see: so only those are here of which the kernel
-// leaves no doubt.
+// A constraint excludes packets that cannot exist at a hook. A wrong constraint hides differences,
+// a missing one yields examples that cannot occur. Therefore only constraints that the kernel
+// guarantees are listed.
 //
-// Some that come to mind are wrong. A local process sends from a foreign address (IP_TRANSPARENT,
-// IP_HDRINCL), to 127.0.0.1 by eth0 and to the world by lo (SO_BINDTODEVICE). A packet without a
-// socket may begin a connection (sockets of the kernel itself). A packet has a mark when it arrives
-// (tc, an ingress chain). A connection that counts as new has a mark (it was saved when an earlier
-// packet passed). A new TCP connection begins without SYN (nf_conntrack_tcp_loose). A packet for
-// 127.0.0.1 arrives by eth0: only routing drops it as martian, which comes after the rules, and a
-// redirection saves it.
+// The following packets do exist. A local process can send from a foreign address (IP_TRANSPARENT,
+// IP_HDRINCL), to 127.0.0.1 over eth0 and to other hosts over lo (SO_BINDTODEVICE). A packet
+// without a socket may begin a connection (sockets of the kernel). A packet may have a mark when it
+// arrives (tc, an ingress chain). A connection that counts as new may have a mark (saved for an
+// earlier packet). A new TCP connection may begin without SYN (nf_conntrack_tcp_loose). A packet
+// for 127.0.0.1 may arrive on eth0: only routing drops it as martian, after the rules, unless they
+// redirect it.
 type constraint struct {
-	// fact is the constraint in words, with the place in the kernel that makes it one.
+	// fact is the constraint in words, with its place in the kernel.
 	fact Fact
 	hook rules.Hook
-	// impossible are conditions that no packet of the hook fulfils together.
+	// impossible are conditions that no packet of the hook meets together.
 	impossible []rules.Match
 }
 
-// The prefixes that the constraints speak of.
+// The prefixes in the constraints.
 const (
 	loopbackIPv4, loopbackIPv6       = "127.0.0.0/8", "::1/128"
 	linkLocalIPv6                    = "fe80::/10"
@@ -38,12 +38,10 @@ const (
 	multicastIPv4, multicastIPv6     = "224.0.0.0/4", "ff00::/8"
 )
 
-// constraints returns all constraints except the ones that follow from the packet's own form (see
-// formed).
+// constraints returns all constraints except those that follow from the packet's form (see formed).
 //
-// That an established connection never meets a NAT chain, and a packet that comes by lo none at
-// prerouting, is not among them: such packets exist, and the evaluation leads them past these
-// chains.
+// Packets of established connections do not traverse NAT chains, and packets that arrive on lo do
+// not traverse those of prerouting. These packets exist; the evaluation handles them.
 func constraints() []constraint {
 	return []constraint{
 		{
@@ -88,8 +86,7 @@ func addresses(side rules.Side, prefix string) rules.MatchAddr {
 	return rules.MatchAddr{Side: side, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(netip.MustParsePrefix(prefix))}}
 }
 
-// Possible reports whether a packet can enter at its hook. Of what it does not say, some value must
-// be possible.
+// Possible reports whether a packet can enter at its hook for some value of its unknown fields.
 func Possible(p rules.Packet) bool {
 	if p.Hook != rules.Prerouting && p.Hook != rules.Output || rules.FamilyOf(p.Source.Addr()) != p.Family() {
 		return false
@@ -99,8 +96,8 @@ func Possible(p rules.Packet) bool {
 	return s.possible() != none
 }
 
-// possible returns the packets that can exist. No walk asks for them: sets are small as long as
-// they need not say what is impossible.
+// possible returns the packets that can exist. Walks do not use it, because sets are smaller if
+// they include impossible packets.
 func (s *space) possible() set {
 	if s.domain != none {
 		return s.domain
@@ -117,7 +114,7 @@ func (s *space) possible() set {
 		conditions = append(conditions, s.not(impossible))
 	}
 	if s.leavesOutScopes() {
-		// A redirection drops what is sent to them: no interface has an address of their scope.
+		// A redirection drops packets to them: no interface has an address of this scope.
 		for _, prefix := range formerScopes {
 			conditions = append(conditions, s.not(s.matching(addresses(rules.Destination, prefix), &view{})))
 		}
@@ -126,8 +123,8 @@ func (s *space) possible() set {
 	return s.domain
 }
 
-// fulfilling returns the packets that are in all sets. A set that asks only for late bits comes
-// first: what is already combined is then only the lower part of what comes next, and is not walked
+// fulfilling returns the intersection of the sets. Sets that depend only on late bits are combined
+// first, so that the intermediate result is the lower part of the next one and is not traversed
 // again.
 func (s *space) fulfilling(conditions []set) set {
 	slices.SortStableFunc(conditions, func(a, b set) int { return cmp.Compare(s.nodes[b].bit, s.nodes[a].bit) })
@@ -138,7 +135,7 @@ func (s *space) fulfilling(conditions []set) set {
 	return packets
 }
 
-// formerScopes are prefixes of IPv6 addresses with a scope of their own: IPv4-compatible and
+// formerScopes are prefixes of IPv6 addresses with scopes of their own: IPv4-compatible and
 // site-local.
 var formerScopes = [...]string{"::/96", "fec0::/10"}
 
@@ -151,8 +148,7 @@ func hasFormerScope(a netip.Addr) bool {
 	return false
 }
 
-// leavesOutScopes reports whether packets for addresses of some scopes are not among those that can
-// exist.
+// leavesOutScopes reports whether packets to addresses of some scopes are excluded.
 func (s *space) leavesOutScopes() bool {
 	return s.one == nil && s.family == rules.IPv6 && s.hook == rules.Prerouting && s.withoutAddress == none
 }
@@ -160,8 +156,8 @@ func (s *space) leavesOutScopes() bool {
 // exist reports whether some of the packets can exist.
 func (s *space) exist(packets set) bool { return packets != none && s.meet(packets, s.possible()) }
 
-// formed returns sets that have in common the packets that have only what a packet of their kind
-// can have, and no bits without a meaning.
+// formed returns sets whose intersection contains the packets with fields that their protocol has,
+// and without bits that have no meaning.
 func (s *space) formed() []set {
 	isZero := func(fields ...field) set {
 		packets := all
@@ -180,12 +176,12 @@ func (s *space) formed() []set {
 		s.or(s.tcp, isZero(flags)),
 		s.or(s.isICMP, isZero(icmp)),
 		s.or(s.owned, isZero(user, group)),
-		// Conntrack keeps marks, bits and a direction only for the connections that it knows.
+		// Conntrack has marks, status bits and a direction only for known connections.
 		s.or(s.connected, isZero(connectionMark, status, reply)),
-		// Conntrack leaves only neighbour discovery untracked by itself. Rules that do so are part
-		// of the evaluation. Few packets enter untracked: those of a filter of tc, and copies.
+		// Conntrack itself ignores only neighbor discovery. Notrack rules are part of the
+		// evaluation. Few packets enter untracked: packets of tc, and copies.
 		s.or(constant(s.untracked), s.not(s.untrackedBefore())),
-		// A new connection has seen no answer.
+		// A new connection has no reply.
 		s.or(s.not(first), s.and(isZero(reply), s.having(status, 0, uint32(noneOfFirst)))),
 		s.or(s.not(later), s.and(isZero(reply), s.having(status, uint32(rules.StatusConfirmed), uint32(noneOfNew|rules.StatusConfirmed)))),
 		s.or(s.not(s.stateIs(rules.Established)), has(rules.StatusSeenReply|rules.StatusConfirmed)),
@@ -204,7 +200,7 @@ func (s *space) formed() []set {
 	return append(conditions, s.addrTypes()...)
 }
 
-// addrTypeOf returns the type of an address that has the same one on each host, else
+// addrTypeOf returns the type of an address if it is the same on every host, otherwise
 // AddrTypeUnknown.
 func addrTypeOf(a netip.Addr) rules.AddrType {
 	switch {
@@ -218,8 +214,8 @@ func addrTypeOf(a netip.Addr) rules.AddrType {
 	return rules.AddrTypeUnknown
 }
 
-// addrTypes returns sets that have in common the packets whose addresses have a type that such
-// addresses can have.
+// addrTypes returns sets whose intersection contains the packets with possible types of their
+// addresses.
 func (s *space) addrTypes() []set {
 	var conditions []set
 	for _, side := range []struct {

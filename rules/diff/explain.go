@@ -10,22 +10,22 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Explain follows a packet from the hook at which it enters through the hooks at which connections
-// are captured: prerouting, and output, after which a packet to the host itself meets postrouting
-// and prerouting too. It is what [Decide] does with all packets, for one.
+// Explain evaluates a ruleset for one packet, from the hook at which it enters through prerouting
+// and output, the hooks at which connections are captured. A packet from the host to itself also
+// traverses postrouting and prerouting. The evaluation is the one of [Decide].
 //
-// Chains at input and forward, and at postrouting for other packets, are not followed, since
-// [rules.Compile] makes none there: what chains of other owners do there, such as a drop at input,
-// is not in the fate. Nor is whether anybody listens (except for tproxy), and the routing of
-// packets whose mark does not change. If the interface's address is not known, it is taken to have
-// one.
+// Chains at input and forward, and at postrouting for other packets, are not evaluated, because
+// [rules.Compile] creates none there. A drop by a foreign chain at input is therefore not part of
+// the fate. Neither is whether a process listens (except for tproxy), nor the routing of packets
+// whose mark does not change. If it is unknown whether the interface has an address, it is assumed
+// to have one.
 //
-// The work is bounded by [DefaultBudget]. Explain is safe for concurrent use.
+// [DefaultBudget] limits the work. Explain is safe for concurrent use.
 func Explain(rs *rules.Ruleset, p rules.Packet) rules.Trace {
 	return ExplainWithin(rs, p, DefaultBudget)
 }
 
-// ExplainWithin is [Explain] with another budget. Where that ends, the fate is undecided.
+// ExplainWithin is [Explain] with another budget. If it is used up, the fate is undecided.
 func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) {
 	if limit := within(func() { t = explain(rs, p, context{history: newHistory(rs), meter: newMeter(b)}) }); limit != "" {
 		return rules.Trace{
@@ -37,8 +37,8 @@ func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) 
 	return t
 }
 
-// A context is what is known besides the packet: the values of some variables, by key. The side is
-// part of some keys.
+// A context contains known facts other than the packet: the values of some variables by key. Some
+// keys include the side.
 type context struct {
 	side    string
 	given   map[string]bool
@@ -46,7 +46,7 @@ type context struct {
 	meter   *meter
 }
 
-// explain follows a packet.
+// explain evaluates a ruleset for a packet.
 func explain(rs *rules.Ruleset, p rules.Packet, c context) rules.Trace {
 	s := newSpaceOf(p, c.meter)
 	s.given, s.history = c.given, c.history
@@ -61,8 +61,8 @@ func explain(rs *rules.Ruleset, p rules.Packet, c context) rules.Trace {
 	return t
 }
 
-// An explanation tells of the way of one packet. Where that depends on chance or on something
-// unknown, it tells of one possible way: no rule matches by chance, nor by an unknown condition.
+// An explanation describes the evaluation of one packet. If it depends on random matches or unknown
+// conditions, these are assumed not to match.
 type explanation struct {
 	*walk
 	told int // steps of the present pass
@@ -86,7 +86,7 @@ func (x *explanation) taken(list []flow) (flow, bool) {
 	return list[i], true
 }
 
-// fate returns what becomes of the packet, undecided if that depends on what is not known.
+// fate returns the fate of the packet, undecided if it depends on something unknown.
 func (x *explanation) fate() rules.Fate {
 	told, _ := x.taken(x.ended.list)
 	fate := x.fateOf(told)
@@ -117,7 +117,8 @@ func (x *explanation) fate() rules.Fate {
 	if len(causes) > 0 {
 		return rules.Fate{Undecided: causesText(causes)}
 	}
-	// What differs only in what no longer matters has one outcome with several marks.
+	// Flows that differ only in progress without further effect have one outcome with several
+	// marks.
 	var alike flows
 	for _, f := range x.ended.list {
 		f.progress = f.outcome()
@@ -126,7 +127,7 @@ func (x *explanation) fate() rules.Fate {
 	for _, f := range alike.list {
 		for i := range f.mark {
 			for _, b := range [...]set{f.mark[i], f.connection[i]} {
-				// Nobody sees the mark of a packet that is dropped.
+				// The mark of a dropped packet has no effect.
 				if seen := b != f.mark[i] || !f.dropped; seen && b > all && x.and(x.possibly(x.and(f.packets, b)), x.possibly(x.minus(f.packets, b))) != none {
 					unknown(b)
 				}
@@ -137,7 +138,7 @@ func (x *explanation) fate() rules.Fate {
 	return fate
 }
 
-// mostCauses is how many things are named that decide about a packet and are not known.
+// mostCauses is the maximum number of unknown causes in a text.
 const mostCauses = 10
 
 func causesText(causes []string) string {
@@ -147,7 +148,7 @@ func causesText(causes []string) string {
 	return strings.Join(causes, "; ")
 }
 
-// alternatives returns the outcomes that chance may give the packet, besides the explained one.
+// alternatives returns the other outcomes that random matches may produce.
 func (x *explanation) alternatives(told rules.Fate) []rules.Fate {
 	if told.Undecided != "" || !slices.ContainsFunc(x.list, func(v variable) bool { return v.kind == draw }) {
 		return nil
@@ -166,7 +167,7 @@ func (x *explanation) alternatives(told rules.Fate) []rules.Fate {
 	return found
 }
 
-// chances names the draws that the packet's outcome depends on.
+// chances names the random matches on which the outcome depends.
 func (x explanation) chances() []string {
 	var found []string
 	add := func(bit uint32) {
@@ -186,10 +187,10 @@ func (x explanation) chances() []string {
 	return found
 }
 
-// mostAlternatives bounds the fates that differ in marks only.
+// mostAlternatives is the maximum number of fates that differ only in marks.
 const mostAlternatives = 64
 
-// byMarks divides a flow into parts with one mark each.
+// byMarks divides a flow into flows with one mark each.
 func (x *explanation) byMarks(f flow) []flow {
 	parts := []flow{f}
 	for i := range f.mark {
@@ -212,7 +213,7 @@ func (x *explanation) byMarks(f flow) []flow {
 	return parts
 }
 
-// fateOf returns the fate of the packet in some way of a flow.
+// fateOf returns the fate of the packet for one case of a flow.
 func (x *explanation) fateOf(f flow) rules.Fate {
 	if f.undecided != 0 {
 		return rules.Fate{Undecided: x.walk.unknown[f.undecided-1].text}
@@ -238,7 +239,7 @@ func (x *explanation) fateOf(f flow) rules.Fate {
 	return fate
 }
 
-// markOf returns a mark in some way of a flow.
+// markOf returns the mark for one case of a flow.
 func (x *explanation) markOf(f flow, b *markBits) uint32 {
 	n := uint32(0)
 	ways := f.packets
@@ -276,7 +277,7 @@ func (x *explanation) pass(i int) rules.Pass {
 	return p
 }
 
-// enters returns the packet with which a pass begins.
+// enters returns the packet at the begin of a pass.
 func (x *explanation) enters(i int) rules.Packet {
 	p := x.one.Packet
 	if i == 0 {
@@ -306,7 +307,7 @@ func (x *explanation) enters(i int) rules.Packet {
 	return p
 }
 
-// baseOf adds what happened in a base chain.
+// baseOf adds the traversal of a base chain.
 func (x *explanation) baseOf(p *rules.Pass, b passedBase) {
 	note := func(text string) {
 		p.Notes = append(p.Notes, rules.Note{Chain: b.place.chain, Before: len(p.Steps), Text: text})
@@ -326,13 +327,13 @@ func (x *explanation) baseOf(p *rules.Pass, b passedBase) {
 	}
 }
 
-// MostSteps is how many steps of a pass are listed. A rule with a list counts as one more step for
-// every listPart of its values.
+// MostSteps is the maximum number of steps of a pass in a trace. A rule with a list counts as an
+// additional step for every listPart of its elements.
 const MostSteps = 10_000
 
 const listPart = 64
 
-// stepsOf returns as how many steps a rule counts.
+// stepsOf returns the number of steps of a rule.
 func stepsOf(r *rules.Rule) int {
 	values := 0
 	for _, m := range r.Matches {
@@ -354,7 +355,7 @@ func stepsOf(r *rules.Rule) int {
 	return 1 + values/listPart
 }
 
-// steps adds the rules that matched in a chain.
+// steps adds the matching rules of a chain.
 func (x *explanation) steps(p *rules.Pass, s *summary, base *rules.Base) {
 	for _, e := range s.events {
 		x.meter.work()

@@ -1,10 +1,11 @@
 package diff
 
-// A Fact is something that the kernel does whatever the rules say, and on which decisions rely.
-// Package compat/kerneltest has cases for each that ask the kernel.
+// A Fact is a behavior of the kernel that does not depend on the rules, and on which decisions
+// rely. Package compat/kerneltest tests each of them with the kernel.
 type Fact uint8
 
-// The facts. [Fact.String] says each of them in a sentence, [Fact.Source] where the kernel does it.
+// The facts. [Fact.String] describes each in a sentence, [Fact.Source] names its place in the
+// kernel.
 const (
 	HooksRunByPriority Fact = iota
 	ConntrackPriorityTies
@@ -76,7 +77,7 @@ const (
 	UnspecifiedAddressHasNoType
 )
 
-// A factText is what a fact says.
+// A factText describes a fact.
 type factText struct{ name, says, source string }
 
 var factTexts = [...]factText{
@@ -342,11 +343,11 @@ func Facts() []Fact {
 // Name returns the name of the constant.
 func (f Fact) Name() string { return factTexts[f].name }
 
-// String says the fact in words.
+// String returns a description of the fact.
 func (f Fact) String() string { return factTexts[f].says }
 
-// Source returns the functions of Linux 6.18 that make it a fact, and their files.
+// Source returns the functions of Linux 6.18 that implement the fact, and their files.
 func (f Fact) Source() string { return factTexts[f].source }
 
-// skipsNAT are the facts that keep packets from chains of NAT.
+// skipsNAT contains the facts because of which packets do not traverse NAT chains.
 var skipsNAT = [...]Fact{NATDecidesOnce, ErrorsSkipNAT, UntrackedSkipsNAT, HelperDecides}

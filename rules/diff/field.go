@@ -15,15 +15,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A field is one part of a packet.
+// A field is a part of a packet.
 type field uint8
 
-// The fields, in the order in which the diagrams ask for their bits. Addresses come first: there
-// are long lists of them, and a list on top of the diagram is walked once, not once for each
-// combination of what stands above it.
+// The fields, in the order of their bits in the diagrams. Addresses are first because their lists
+// are long: a list at the top of a diagram is traversed once, and not once for each combination of
+// the bits above it.
 //
-// Fields that limit each other are next to each other, or all that stands between them would be
-// there once for each case.
+// Fields that constrain each other are adjacent; otherwise the bits between them would be
+// duplicated for each case.
 const (
 	destination     field = iota
 	destinationType       // rules.AddrType
@@ -50,27 +50,26 @@ const (
 	fieldCount  = unknownMark + unknownMarks
 )
 
-// unknownMarks is how many unknown marks have a field. Others are made of variables after all
-// fields, which are so far from the other marks that a comparison with these may exhaust the
-// budget.
+// unknownMarks is the number of unknown marks with a field. Further ones consist of variables after
+// all fields, so far from the other marks that comparing them may exhaust the budget.
 const unknownMarks = 4
 
 // isUnknownMark reports whether the field is one of the unknown marks.
 func isUnknownMark(f field) bool { return f >= unknownMark }
 
-// Widths of the fields in bits, but for addresses.
+// Widths of the fields in bits, except addresses.
 var fieldWidth = [fieldCount]int{
 	protocol: 8, destinationPort: 16, newPort: 16, sourcePort: 16, icmp: 16, device: 16, user: 33, group: 32, state: 3, reply: 1, status: 6,
 	flags: 8, listener: 1, destinationType: 4, sourceType: 4, mark: 32, connectionMark: 32, unknownMark: 32, unknownMark + 1: 32, unknownMark + 2: 32, unknownMark + 3: 32,
 }
 
-// A layout gives each bit of each field a number, and has the field of each number.
+// A layout maps each bit of each field to a number, and each number to its field.
 type layout struct {
 	bits  [fieldCount][]uint32 // the most significant bit first
 	field []field
 }
 
-// newLayout numbers the bits for packets whose addresses have that width.
+// newLayout returns the layout for addresses of the width.
 func newLayout(addressWidth int) *layout {
 	l := new(layout)
 	width := fieldWidth
@@ -86,8 +85,8 @@ func newLayout(addressWidth int) *layout {
 			take(f)
 		}
 	}
-	// The bits of the marks alternate: where one mark is a copy of the other, only then is the set
-	// small.
+	// The bits of the marks alternate, because otherwise the set of packets with two equal marks
+	// would be large.
 	for range width[mark] {
 		for f := mark; f < fieldCount; f++ {
 			take(f)
@@ -96,7 +95,7 @@ func newLayout(addressWidth int) *layout {
 	return l
 }
 
-// The layouts of both families, which do not change.
+// layouts contains the constant layouts of both families.
 var layouts [2]struct {
 	once sync.Once
 	*layout
@@ -111,7 +110,7 @@ func layoutOf(f rules.Family) *layout {
 	return l.layout
 }
 
-// withSocket is set in the user of a packet that has a socket.
+// withSocket is set in the user of a packet with a socket.
 const withSocket = 1 << 32
 
 // A value of a field is a number of up to 128 bits.
@@ -128,7 +127,7 @@ func address(a netip.Addr) value {
 	return v
 }
 
-// address is the inverse of the function of that name.
+// address converts the value to an address of the width.
 func (v value) address(width int) netip.Addr {
 	if width == 32 {
 		return netip.AddrFrom4([4]byte{byte(v.low >> 24), byte(v.low >> 16), byte(v.low >> 8), byte(v.low)})
@@ -141,7 +140,7 @@ func (v value) address(width int) netip.Addr {
 
 func (v value) less(w value) bool { return v.high < w.high || v.high == w.high && v.low < w.low }
 
-// with returns the value with the bit, counted from the least significant.
+// with returns the value with the bit, counted from the least significant, set.
 func (v value) with(bit int) value {
 	if bit >= 64 {
 		v.high |= 1 << (bit - 64)
@@ -151,7 +150,7 @@ func (v value) with(bit int) value {
 	return v
 }
 
-// filled returns the value with all the bits below one.
+// filled returns the value with all lower bits set.
 func (v value) filled(bit int) value {
 	switch {
 	case bit >= 128:
@@ -178,7 +177,7 @@ func (v value) next() value {
 	return v
 }
 
-// A span is all values from the first to the last.
+// A span is a range of values, inclusive.
 type span struct{ first, last value }
 
 // union sorts spans and merges spans that overlap.
@@ -199,8 +198,7 @@ func union(spans []span) []span {
 	return joined
 }
 
-// within returns the packets whose field has a value in one of the spans, which are sorted and do
-// not overlap.
+// within returns the packets whose field is in one of the spans, which are sorted and disjoint.
 func (s *space) within(f field, spans []span) set {
 	if s.one != nil && s.one.known[f] {
 		v := s.one.values[f]
@@ -213,7 +211,7 @@ func (s *space) within(f field, spans []span) set {
 // is returns the packets whose field has the value.
 func (s *space) is(f field, v value) set { return s.within(f, []span{{v, v}}) }
 
-// addressIn returns the packets whose field, an address, lies in one of the ranges.
+// addressIn returns the packets whose field, an address, is in one of the ranges.
 func (s *space) addressIn(f field, ranges []netipx.IPRange) set {
 	if s.one != nil && s.one.known[f] {
 		return constant(isIn(s.one.values[f].address(len(s.bits[f])), ranges))
@@ -231,14 +229,14 @@ func (s *space) addressIn(f field, ranges []netipx.IPRange) set {
 	return packets
 }
 
-// rangesOf is a list of ranges, which several rules may share, for a field.
+// rangesOf identifies a list of ranges, which several rules may share, for a field.
 type rangesOf struct {
 	field field
 	first *netipx.IPRange
 	count int
 }
 
-// isIn reports whether an address lies in one of the ranges, which are in ascending order.
+// isIn reports whether an address is in one of the ranges, which are sorted.
 func isIn(a netip.Addr, ranges []netipx.IPRange) bool {
 	i := sort.Search(len(ranges), func(i int) bool { return !ranges[i].To().Less(a) })
 	return i < len(ranges) && !a.Less(ranges[i].From())
@@ -262,7 +260,7 @@ func (s *space) bit(f field, i int) set {
 	return s.node(s.bits[f][len(s.bits[f])-1-i], none, all)
 }
 
-// tree returns the set for the values that begin with those bits of base which are not in bits.
+// tree returns the set of the values with the prefix base whose remaining bits are in the spans.
 func (s *space) tree(bits []uint32, base value, spans []span) set {
 	if len(spans) == 0 {
 		return none
@@ -277,17 +275,17 @@ func (s *space) tree(bits []uint32, base value, spans []span) set {
 	return s.node(bits[0], no, s.tree(bits[1:], middle, upper))
 }
 
-// cut divides spans into those with values below the middle, and those with others.
+// cut divides spans into values below the middle and others.
 func cut(spans []span, middle value) (lower, upper []span) {
 	first := sort.Search(len(spans), func(i int) bool { return !spans[i].first.less(middle) })
 	last := sort.Search(len(spans), func(i int) bool { return !spans[i].last.less(middle) })
 	return spans[:first], spans[last:]
 }
 
-// spans is the inverse of within, for a set that depends on nothing but the field.
+// spans returns the values of a set that depends only on the field. It is the inverse of within.
 func (s *space) spans(f field, packets set) []span { return s.firstSpans(f, packets, math.MaxInt) }
 
-// firstSpans returns the spans up to a number of them: a single bit of a mark makes two billion.
+// firstSpans returns at most so many spans: a condition on a single bit of a mark has two billion.
 func (s *space) firstSpans(f field, packets set, most int) []span {
 	var found []span
 	var visit func(bits []uint32, base value, packets set)
@@ -316,7 +314,7 @@ func (s *space) firstSpans(f field, packets set, most int) []span {
 	return found[:min(len(found), most)]
 }
 
-// having returns the packets in which the field's bits under the mask equal the value's.
+// having returns the packets whose field is equal to the value in the bits of the mask.
 func (s *space) having(f field, v, mask uint32) set {
 	if v&^mask != 0 {
 		return none

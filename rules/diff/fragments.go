@@ -7,13 +7,12 @@ import (
 )
 
 // reassembly is the priority at which the kernel reassembles fragments at prerouting and output, if
-// it does: NF_IP_PRI_CONNTRACK_DEFRAG of linux/netfilter_ipv4.h.
+// enabled: NF_IP_PRI_CONNTRACK_DEFRAG in linux/netfilter_ipv4.h.
 const reassembly = -400
 
-// MeetsFragments reports whether rules of the family that read ports, flags or ICMP types may meet
-// fragments of packets, which have none. A decision is about whole packets: where conntrack or a
-// transparent proxy is used, the kernel reassembles fragments before the rules
-// (ConntrackReassembles).
+// MeetsFragments reports whether rules of the family that read ports, flags or ICMP types may be
+// evaluated for fragments, which lack them. Decide compares whole packets: with conntrack or a
+// transparent proxy the kernel reassembles fragments before the rules (ConntrackReassembles).
 func MeetsFragments(rs *rules.Ruleset, family rules.Family) bool {
 	reads, reassembles, early := false, false, false
 	for i := range rs.Tables {
@@ -35,13 +34,14 @@ func MeetsFragments(rs *rules.Ruleset, family rules.Family) bool {
 	return reads && (early || !reassembles)
 }
 
-// requiresTransport reports whether an action ends the rule by such a condition.
+// requiresTransport reports whether an action ends the rule because of a field that only the first
+// fragment has.
 func requiresTransport(a rules.Action) bool {
 	require, ok := a.(rules.Require)
 	return ok && readsTransport(require.Match)
 }
 
-// readsTransport reports whether a condition is about what only the first fragment of a packet has.
+// readsTransport reports whether a match reads a field that only the first fragment has.
 func readsTransport(m rules.Match) bool {
 	switch m := m.(type) {
 	case rules.MatchPort, rules.MatchTCPFlags, rules.MatchICMP:
@@ -54,8 +54,8 @@ func readsTransport(m rules.Match) bool {
 	return false
 }
 
-// usesConntrack reports whether the kernel enables conntrack, or the reassembly of fragments
-// itself, for a rule.
+// usesConntrack reports whether a rule makes the kernel enable conntrack or the reassembly of
+// fragments.
 func usesConntrack(r *rules.Rule) bool {
 	if slices.ContainsFunc(r.Matches, readsConntrack) {
 		return true
@@ -74,7 +74,7 @@ func usesConntrack(r *rules.Rule) bool {
 	return false
 }
 
-// readsConntrack reports whether a condition is about the connection, or on a transparent socket.
+// readsConntrack reports whether a match reads the connection or a transparent socket.
 func readsConntrack(m rules.Match) bool {
 	switch m := m.(type) {
 	case rules.MatchState, rules.MatchStatus, rules.MatchDirection, rules.MatchSocket:

@@ -9,24 +9,24 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A history is what the rules do to states: lists, labels and counts that earlier packets have left
-// (see [rules.Unknown.State]).
+// A history contains the effects of the rules on states: lists, labels and counters that earlier
+// packets changed (see [rules.Unknown.State]).
 //
-// Two rulesets that begin with equal states keep them equal as long as each writes to a state at
-// the same rules, in the same order, for the same packets. A condition on such a state is then the
-// same on both sides where it is in the same rule. Otherwise the state is apart, and the outcome of
-// each condition on it is unknown.
+// Two rulesets with equal initial states keep them equal if each writes to a state in the same
+// rules, in the same order, for the same packets. A condition on such a state then has the same
+// result in the same rule of both sides. Otherwise the state is apart, and the result of each
+// condition on it is unknown.
 type history struct {
-	// written are the states that a rule of either side writes to.
+	// written contains the states that a rule of either side writes.
 	written map[string]bool
-	// apart are the states that the two sides write to differently; found are such states that the
-	// last decision has found.
+	// apart contains the states that the sides write differently; found those that the last pass
+	// found.
 	apart, found map[string]bool
-	// helps reports that a rule of either side gives a connection a helper.
+	// helps reports that a rule of either side assigns a conntrack helper.
 	helps bool
 }
 
-// newHistory finds the states that rules write to.
+// newHistory returns the states that rules write.
 func newHistory(sides ...*rules.Ruleset) history {
 	h := history{written: map[string]bool{}, apart: map[string]bool{}, found: map[string]bool{}}
 	for _, rs := range sides {
@@ -50,7 +50,7 @@ func givesHelper(r rules.Rule) bool {
 	})
 }
 
-// writtenIn returns the states that the rules of a chain write to.
+// writtenIn returns the states that the rules of a chain write.
 func writtenIn(c *rules.Chain) map[string]bool {
 	written := map[string]bool{}
 	for i := range c.Rules {
@@ -63,7 +63,7 @@ func writtenIn(c *rules.Chain) map[string]bool {
 	return written
 }
 
-// isApart reports whether what a condition depends on is not the same on both sides.
+// isApart reports whether the state of a condition differs between the sides.
 func (h history) isApart(u rules.Unknown) bool {
 	if u.State == "" && u.Effect == rules.Reads {
 		return len(h.apart) > 0
@@ -71,13 +71,13 @@ func (h history) isApart(u rules.Unknown) bool {
 	return h.apart[u.State]
 }
 
-// An update is packets for which a rule writes to a state.
+// An update is a set of packets for which a rule writes a state.
 type update struct {
 	state   string
 	packets set
 }
 
-// updates holds the updates of a walk or a part of it, by the key of the rule, and their order.
+// updates contains the updates of a walk or a chain, by the key of the rule, and their order.
 type updates struct {
 	byRule map[string]update
 	order  []string
@@ -108,7 +108,7 @@ func (s *space) addUpdates(to, from *updates, packets set) {
 	}
 }
 
-// record notes that the present rule writes to a state.
+// record adds an update of the current rule.
 func (v *visit) record(u rules.Unknown, packets []flow, part rulePart) {
 	key := strings.Join([]string{v.place.key(), v.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data}, "\x01")
 	for _, f := range packets {
@@ -116,7 +116,7 @@ func (v *visit) record(u rules.Unknown, packets []flow, part rulePart) {
 	}
 }
 
-// compareUpdates finds the states that two walks write to differently.
+// compareUpdates finds the states that two walks write differently.
 func (h history) compareUpdates(s *space, left, right *updates) {
 	ofState := func(u *updates, state string) []string {
 		return slices.DeleteFunc(slices.Clone(u.order), func(key string) bool {
@@ -138,7 +138,7 @@ func (h history) compareUpdates(s *space, left, right *updates) {
 	}
 }
 
-// part takes what was found apart for apart, and reports whether there is such a state.
+// part marks the found states as apart, and reports whether there are any.
 func (h history) part() bool {
 	for state := range h.found {
 		h.apart[state] = true
@@ -148,8 +148,8 @@ func (h history) part() bool {
 	return found
 }
 
-// compareElsewhere finds the states that are written to at hooks whose packets are not compared,
-// unless both sides have the same chains there.
+// compareElsewhere finds the states that are written at hooks that are not compared, unless both
+// sides have the same chains there.
 func (h history) compareElsewhere(left, right *rules.Ruleset) {
 	l, statesLeft := elsewhereText(left)
 	r, statesRight := elsewhereText(right)
@@ -165,12 +165,12 @@ func (h history) compareElsewhere(left, right *rules.Ruleset) {
 	}
 }
 
-// connectionMarks is the state of the marks of connections, as far as hooks write to it whose
-// packets are not compared.
+// connectionMarks is the state of the connection marks if chains at hooks that are not compared
+// write them.
 const connectionMarks = "\x00connection marks"
 
-// readsConnectionMark reports whether what a rule at prerouting or output does depends on the mark
-// of a connection.
+// readsConnectionMark reports whether a rule at prerouting or output depends on the mark of a
+// connection.
 func readsConnectionMark(rs *rules.Ruleset) bool {
 	found := false
 	compared := func(h rules.Hook) bool { return h == rules.Prerouting || h == rules.Output }
@@ -219,8 +219,8 @@ func writesConnectionMark(a rules.Action) bool {
 	return false
 }
 
-// elsewhereText writes the chains to which packets come from hooks other than prerouting and
-// output, and names the states that these write to.
+// elsewhereText returns the text of the chains at hooks other than prerouting and output, and the
+// states that they write.
 func elsewhereText(rs *rules.Ruleset) (string, map[string]bool) {
 	text := new(strings.Builder)
 	states := map[string]bool{}
@@ -245,8 +245,8 @@ func elsewhereText(rs *rules.Ruleset) (string, map[string]bool) {
 	return text.String(), states
 }
 
-// eachChainFrom calls fn for the chains to which packets may come from base chains at some hooks,
-// once for each, and first for those that are jumped to last.
+// eachChainFrom calls fn once for each chain that packets may reach from base chains at some hooks,
+// called chains before their callers.
 func eachChainFrom(rs *rules.Ruleset, hooks func(rules.Hook) bool, fn func(*rules.Table, *rules.Chain)) {
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
@@ -274,7 +274,7 @@ func eachChainFrom(rs *rules.Ruleset, hooks func(rules.Hook) bool, fn func(*rule
 	}
 }
 
-// unknownData is what the text of a rule does not say of what is unknown in it.
+// unknownData returns the data of the rule's unknown parts that its text does not contain.
 func unknownData(r *rules.Rule) string {
 	var data []string
 	add := func(m any) {

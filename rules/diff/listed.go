@@ -6,11 +6,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// listed returns the packets of a flow that are in a list which the rules only name.
+// listed returns the packets of a flow that are in a list whose contents are unknown.
 //
-// As long as no rule of either side writes to the list, it is a fact about the host. Then whether
-// the packet is listed is the same for all rules that look up the same parts of the packet, on both
-// sides.
+// If no rule of either side writes to the list, the result is a fact about the host, equal for all
+// rules of both sides that look up the same fields of the packet.
 func (v *visit) listed(m rules.MatchListed, f flow, asked set, part rulePart) set {
 	text := m
 	text.Not = false
@@ -19,15 +18,14 @@ func (v *visit) listed(m rules.MatchListed, f flow, asked set, part rulePart) se
 	case v.history.written[m.State]:
 		return v.unless(m.Not, v.ask(rules.Unknown{Text: text.String(), Data: m.Contents, Effect: rules.Draws, State: m.State}, v.and(f.packets, asked), part))
 	case m.More && (seen.second || f.mark != v.marks.packet):
-		// The marks and the interfaces that the packet has by now are not those with which it was
-		// looked up elsewhere.
+		// The packet has another mark or interface now than in other lookups.
 		return v.unless(m.Not, v.ask(rules.Unknown{Text: text.String(), Effect: rules.Reads, State: m.State}, v.and(f.packets, asked), part))
 	}
 	return v.unless(m.Not, v.inList(text, &seen))
 }
 
-// inList returns the packets whose parts are in the list. Where the destination was changed,
-// another one is looked up.
+// inList returns the packets whose fields are in the list. After a translation another destination
+// is looked up.
 func (s *space) inList(m rules.MatchListed, v *view) set {
 	is := func(key, text string) set {
 		found := variable{key: key, text: text}

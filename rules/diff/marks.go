@@ -6,15 +6,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A markBits is a mark after some rules, for all packets of a flow at once: of each bit, from the
-// least significant, the packets in which it is 1. It says nothing about other packets.
+// A markBits is the value of a mark for all packets of a flow: for each bit, from the least
+// significant, the packets in which it is 1. It is not valid for other packets.
 type markBits [32]set
 
-// marks makes one copy of each content, so that equal marks are one pointer.
+// marks contains one copy of each markBits, so that equal marks are equal pointers.
 type marks struct {
 	*space
 	known map[markBits]*markBits
-	// packet and connection are the marks with which packets enter, zero is the one without a bit.
+	// packet and connection are the marks of entering packets, zero is the mark 0.
 	packet, connection, zero *markBits
 }
 
@@ -28,7 +28,7 @@ func newMarks(s *space) *marks {
 	return m
 }
 
-// of returns the one copy of the bits.
+// of returns the copy of the bits.
 func (m *marks) of(b markBits) *markBits {
 	if known, ok := m.known[b]; ok {
 		return known
@@ -38,7 +38,7 @@ func (m *marks) of(b markBits) *markBits {
 	return &b
 }
 
-// set returns the mark after it has lost the bits of the mask and was xored with the value.
+// set returns the mark with the bits of the mask cleared, xor the value.
 func (m *marks) set(b *markBits, v, mask uint32) *markBits {
 	return m.mix(b, nil, ^mask, 0, v)
 }
@@ -63,8 +63,8 @@ func (m *marks) mix(a, b *markBits, ofA, ofB, xor uint32) *markBits {
 	return m.of(mixed)
 }
 
-// merge returns the mark that is a for the packets of one set and b for the packets of another,
-// disjoint set. It says nothing about other packets.
+// merge returns the mark that is a for the packets of one set and b for those of another, disjoint
+// set. It is not valid for other packets.
 func (m *marks) merge(ofA set, a *markBits, ofB set, b *markBits) *markBits {
 	if a == b {
 		return a
@@ -105,7 +105,7 @@ func (m *marks) unknown(v variable) *markBits {
 	return m.of(b)
 }
 
-// equals returns the packets whose mark fulfils the match.
+// equals returns the packets whose mark meets the match.
 func (m *marks) equals(b *markBits, match rules.MatchMark) set {
 	m.meter.charge(len(b))
 	packets := all
@@ -124,7 +124,7 @@ func (m *marks) equals(b *markBits, match rules.MatchMark) set {
 	return m.unless(match.Not, packets)
 }
 
-// within returns the packets whose mark lies in one of the ranges.
+// within returns the packets whose mark is in one of the ranges.
 func (m *marks) within(b *markBits, ranges []rules.Range[uint32]) set {
 	m.meter.charge(len(ranges))
 	spans := spansOf(ranges, 0)
@@ -144,7 +144,7 @@ func (m *marks) within(b *markBits, ranges []rules.Range[uint32]) set {
 	return visit(len(b), value{}, spans)
 }
 
-// differs returns the packets whose two marks are not equal.
+// differs returns the packets whose marks are not equal.
 func (m *marks) differs(a, b *markBits) set {
 	if a == b {
 		return none
@@ -157,7 +157,7 @@ func (m *marks) differs(a, b *markBits) set {
 	return packets
 }
 
-// localMarks returns the marks of a routing's policies for a family.
+// localMarks returns the marks of the policy rules of a family.
 func localMarks(r rules.Routing, f rules.Family) []uint32 {
 	var found []uint32
 	for _, p := range r.Policies {

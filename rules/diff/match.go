@@ -8,22 +8,22 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A seen is a match under a view, by its place in a rule.
+// A seen identifies a match by its position in a rule, under a view.
 type seen struct {
 	match *rules.Match
 	view  view
 }
 
-// A matcher turns the matches of rules into sets, each once.
+// A matcher converts the matches of rules to sets and caches them.
 type matcher struct {
 	*space
 	known  map[seen]set
 	tuples map[seenTuple]set
-	// staticTuples has which lists of alternatives are static.
+	// staticTuples caches which lists of alternatives are static.
 	staticTuples map[alternatives]bool
 }
 
-// static returns the packets that fulfil a match which does not depend on marks.
+// static returns the packets that meet a match that does not depend on marks.
 func (m *matcher) static(match *rules.Match, v *view) set {
 	if tuple, ok := (*match).(rules.MatchTuple); ok {
 		return m.sharedTuple(tuple, v)
@@ -41,14 +41,14 @@ func (m *matcher) static(match *rules.Match, v *view) set {
 	return packets
 }
 
-// A seenTuple is a list of alternatives, which several rules may share, under a view.
+// A seenTuple identifies a list of alternatives, which several rules may share, under a view.
 type seenTuple struct {
 	alternatives
 	not  bool
 	view view
 }
 
-// alternatives are those of a tuple, as a place in memory.
+// alternatives identifies the alternatives of a tuple by their memory.
 type alternatives struct {
 	first *[]rules.Match
 	count int
@@ -58,7 +58,7 @@ func alternativesOf(tuple rules.MatchTuple) alternatives {
 	return alternatives{unsafe.SliceData(tuple.Alternatives), len(tuple.Alternatives)}
 }
 
-// sharedTuple is static for a match that other rules may have too.
+// sharedTuple is static for a match that other rules may share.
 func (m *matcher) sharedTuple(tuple rules.MatchTuple, v *view) set {
 	key := seenTuple{alternativesOf(tuple), tuple.Not, *v}
 	packets, ok := m.tuples[key]
@@ -91,8 +91,7 @@ func relevant(match rules.Match, v view) view {
 	return v
 }
 
-// isStatic reports whether what the match matches depends on nothing that rules change besides the
-// view.
+// isStatic reports whether the match depends only on the packet and the view.
 func (m *matcher) isStatic(match rules.Match) bool {
 	switch match := match.(type) {
 	case rules.MatchMark, rules.MatchMarkRange, rules.MatchListed, rules.Unknown:
@@ -124,7 +123,7 @@ func (m *matcher) onlyStatic(alternatives [][]rules.Match) bool {
 	return true
 }
 
-// unless negates the set if told to.
+// unless returns the set, or its complement if negated.
 func (s *space) unless(negated bool, packets set) set {
 	if negated {
 		return s.not(packets)
@@ -139,7 +138,7 @@ func constant(fulfilled bool) set {
 	return none
 }
 
-// matching returns the packets that fulfil a static match.
+// matching returns the packets that meet a static match.
 func (s *space) matching(match rules.Match, v *view) set {
 	switch m := match.(type) {
 	case rules.MatchFamily: // OtherFamilyFailsMatch
@@ -182,7 +181,7 @@ func (s *space) matching(match rules.Match, v *view) set {
 		path := variable{key: reversePathKey + m.Kind, text: "whether the source is reached by the interface that the packet came in by"}
 		switch {
 		case v.tproxy.taken && !v.xtables:
-			// Older kernels do not (SocketChangesReversePath).
+			// Older kernels differ (SocketChangesReversePath).
 			path.key, path.kind = fmt.Sprint("path of socket ", m.Kind, *v), unknownBit
 		case v.second:
 			return constant(!m.Not) // lo reaches all that came by it
@@ -196,7 +195,7 @@ func (s *space) matching(match rules.Match, v *view) set {
 	panic(fmt.Sprintf("no set of packets for a match of type %T", match))
 }
 
-// interfaceMatches returns the packets of an interface (OutInterfaceStays,
+// interfaceMatches returns the packets that meet a match on an interface (OutInterfaceStays,
 // InputInterfaceAtPostrouting).
 func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 	switch {
@@ -251,7 +250,7 @@ func spansOf[T uint16 | uint32](ranges []rules.Range[T], base uint64) []span {
 	return spans
 }
 
-// ownerMatches returns the packets that fulfil a match of a user or group (SocketsAfterPrerouting,
+// ownerMatches returns the packets that meet a match on a user or group (SocketsAfterPrerouting,
 // OwnerNeedsSocket, XTablesOwnerWithoutSocket).
 func (s *space) ownerMatches(m rules.MatchOwner, v *view) set {
 	s.meter.charge(len(m.IDs))
@@ -313,8 +312,8 @@ func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
 	return packets
 }
 
-// tuple returns the packets that fulfil an alternative; with Not, the packets that have all
-// compared fields and fulfil none.
+// tuple returns the packets that meet an alternative; with Not, the packets that have all compared
+// fields and meet none.
 func (s *space) tuple(m rules.MatchTuple, fulfil func(rules.Match) set) set {
 	sets := make([]set, len(m.Alternatives))
 	for i, matches := range m.Alternatives {
@@ -335,8 +334,7 @@ func (s *space) tuple(m rules.MatchTuple, fulfil func(rules.Match) set) set {
 	return s.minus(compared, packets)
 }
 
-// negated returns the match that packets fulfil which have what the match compares, but another
-// value.
+// negated returns the match for packets with the compared field and another value.
 func negated(match rules.Match) rules.Match {
 	switch m := match.(type) {
 	case rules.MatchInterface:
@@ -391,7 +389,7 @@ func negated(match rules.Match) rules.Match {
 	return match // of a family, which every packet has
 }
 
-// hasUnknown reports whether an alternative has a condition without a word in the model.
+// hasUnknown reports whether an alternative has an unsupported condition.
 func hasUnknown(m rules.MatchTuple) bool {
 	for _, matches := range m.Alternatives {
 		for _, one := range matches {

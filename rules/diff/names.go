@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// interfaceNames returns the names of interfaces that occur in the rulesets.
+// interfaceNames returns the names of interfaces in the rulesets.
 func interfaceNames(rulesets ...rules.Ruleset) []rules.InterfaceName {
 	var n names
 	for _, rs := range rulesets {
@@ -21,14 +21,14 @@ func interfaceNames(rulesets ...rules.Ruleset) []rules.InterfaceName {
 	return n.list
 }
 
-// names collects the names of interfaces. A list that several rules share is looked at once.
+// names collects the names of interfaces. A list that several rules share is read once.
 type names struct {
 	list   []rules.InterfaceName
 	lists  map[nameList]bool
 	tuples map[alternatives]bool
 }
 
-// nameList is a list of names, as a place in memory.
+// nameList identifies a list of names by its memory.
 type nameList struct {
 	first *rules.InterfaceName
 	count int

@@ -6,23 +6,22 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// isDecided reports whether a base chain is at a hook where packets are decided about.
+// isDecided reports whether the hook of a base chain is evaluated.
 func isDecided(b *rules.Base) bool { return b.Hook == rules.Prerouting || b.Hook == rules.Output }
 
-// concerns reports whether packets of one of the families come to the table.
+// concerns reports whether packets of one of the families traverse the table.
 func concerns(t *rules.Table, families []rules.Family) bool {
 	return t.Family == rules.Inet || slices.Contains(families, t.Family)
 }
 
-// ofOthers reports whether packets of another family come to the table.
+// ofOthers reports whether packets of another family traverse the table.
 func ofOthers(t *rules.Table, families []rules.Family) bool {
 	return slices.ContainsFunc([]rules.Family{rules.IPv4, rules.IPv6}, func(f rules.Family) bool {
 		return (t.Family == rules.Inet || t.Family == f) && !slices.Contains(families, f)
 	})
 }
 
-// elsewhere lists the base chains that act on packets of the families at hooks that have no part in
-// the decision.
+// elsewhere returns the base chains for the families at hooks that are not evaluated.
 func elsewhere(rs *rules.Ruleset, families []rules.Family) []rules.ChainRef {
 	var found []rules.ChainRef
 	for i := range rs.Tables {
@@ -37,9 +36,8 @@ func elsewhere(rs *rules.Ruleset, families []rules.Family) []rules.ChainRef {
 	return found
 }
 
-// unreachable lists the chains to which no packet comes: neither on the paths that were decided,
-// nor by jumps from base chains whose packets, or some of them, have no part in the decision. Of
-// these nothing is known but the jumps.
+// unreachable returns the user-defined chains that no packet reaches: neither in the evaluation nor
+// by jumps from base chains that are not evaluated for all packets.
 func unreachable(rs *rules.Ruleset, reached map[*rules.Chain]bool, families []rules.Family) []rules.ChainRef {
 	var index map[string]*rules.Chain // of the present table
 	var visit func(c *rules.Chain)

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// reroute decides, at the end of a chain of type route, which packets of a changed mark are led to
-// lo (RouteChainsRouteAgain).
+// reroute determines, at the end of a chain of type route, which packets with a changed mark are
+// routed to lo (RouteChainsRouteAgain).
 func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 	changed, same := w.split(f, w.marks.differs(f.mark, entry))
 	lost, changed := w.split(changed, w.lostOnLoopback(changed))
@@ -17,9 +17,9 @@ func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 	w.add(out, bound)
 	link, changed := w.split(changed, w.staysOnLink())
 	if link.packets != none {
-		// The route is looked up anew by the same interface, and may not be found. Two rulesets
-		// that change the mark of the same packets lose the same, so that this matters only for the
-		// fate of one.
+		// The lookup is restricted to the interface and may fail. Two rulesets that change the mark
+		// of the same packets lose the same packets, so this matters only for the fate of a single
+		// packet.
 		if w.one != nil {
 			link, lost = w.split(link, w.variable(variable{
 				key: "route on the link", kind: unknownBit, text: "whether the host has a route to the destination by the interface",
@@ -35,9 +35,9 @@ func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 	w.add(out, to, away, same)
 }
 
-// lostOnLoopback returns the packets of sockets that are bound to lo for which the kernel finds no
-// route: those to the unspecified address, as raw sockets can send them, unless the mark leads them
-// to lo (UnspecifiedAddressIsReplaced).
+// lostOnLoopback returns the packets of sockets bound to lo for which there is no route: packets to
+// the unspecified address, which raw sockets can send, unless the mark routes them to lo
+// (UnspecifiedAddressIsReplaced).
 func (w *walk) lostOnLoopback(f flow) set {
 	if w.family != rules.IPv6 {
 		return none // routed as a loopback address
@@ -46,9 +46,9 @@ func (w *walk) lostOnLoopback(f flow) set {
 	return w.minus(w.and(w.and(w.bound(), w.overLoopback), unspecified), w.localMark(f.mark))
 }
 
-// routeTranslated decides which packets that were translated to another address are led to lo by
-// the mark that they have by then (TranslationRoutesAgain). See route for those that are led there
-// by the address.
+// routeTranslated determines which packets that were translated to another address are routed to lo
+// because of their current mark (TranslationRoutesAgain). See route for packets that are routed
+// there because of the address.
 func (w *walk) routeTranslated(in []flow) []flow {
 	if len(localMarks(w.rs.Routing, w.family)) == 0 {
 		return in
@@ -80,14 +80,14 @@ func (w *walk) localMark(mark *markBits) set {
 	return local
 }
 
-// bound returns the packets of sockets that are bound to their interface: no new route leads them
-// to another one (BoundSocketKeepsInterface).
+// bound returns the packets of sockets bound to their interface, which rerouting does not change
+// (BoundSocketKeepsInterface).
 func (w *walk) bound() set {
 	return w.and(w.owned, w.variable(variable{key: boundKey, text: "the socket is bound to the interface"}))
 }
 
-// keepsLoopback returns the packets on lo that stay there if their mark, with which they were
-// routed, is another by now (OtherMarkLeavesLoopback).
+// keepsLoopback returns the packets on lo that stay there although their mark, with which they were
+// routed, has changed (OtherMarkLeavesLoopback).
 func (w *walk) keepsLoopback() set {
 	local := w.or(w.is(destinationType, number(rules.Local)), w.not(w.localMark(w.marks.packet)))
 	if local == all {
@@ -96,8 +96,9 @@ func (w *walk) keepsLoopback() set {
 	return w.or(local, w.variable(variable{key: routeByLoopbackKey, text: "the host routes the destination by lo, whatever the mark"}))
 }
 
-// staysOnLink returns the packets of IPv6 that are routed by the interface that was chosen first
-// (ip6_route_me_harder in net/ipv6/netfilter.c), and so never to lo (LinkKeepsInterface).
+// staysOnLink returns the IPv6 packets that keep their interface when they are routed again
+// (ip6_route_me_harder in net/ipv6/netfilter.c), and therefore are not routed to lo
+// (LinkKeepsInterface).
 func (w *walk) staysOnLink() set {
 	if w.family != rules.IPv6 {
 		return none
@@ -106,12 +107,12 @@ func (w *walk) staysOnLink() set {
 	return w.or(linkLocal, w.matching(addresses(rules.Destination, multicastIPv6), &view{}))
 }
 
-// route divides the packets that have passed the output hook into packets that arrive by lo and
-// packets that leave the host.
+// route divides the packets after the output hook into packets that arrive on lo and packets that
+// leave the host.
 func (w *walk) route(in []flow) (arriving, gone []flow) {
 	var back, away flows
 	arrive := func(f flow, rerouted bool) {
-		// On lo the packet keeps its conntrack entry: no mapping can change
+		// On lo the packet keeps its conntrack entry: its mapping does not change
 		// (LoopbackKeepsConnection).
 		f.mapped, f.toLoopback, f.leavesLoopback, f.rerouted = true, false, false, rerouted
 		if f.tracking.isTemplate() {
@@ -125,8 +126,8 @@ func (w *walk) route(in []flow) (arriving, gone []flow) {
 		onLoopback, elsewhere := w.split(bound, w.overLoopback)
 		arrive(onLoopback, false)
 		if elsewhere.packets != none && elsewhere.target.kind == addrTarget {
-			// The interface's own address leads to lo all the same, but loopback addresses are no
-			// addresses of it.
+			// The interface's own address is routed to lo too, but loopback addresses do not belong
+			// to it.
 			var moved flow
 			moved, elsewhere = w.split(elsewhere, w.otherAddress(elsewhere.target))
 			own := none
@@ -138,8 +139,8 @@ func (w *walk) route(in []flow) (arriving, gone []flow) {
 			w.add(&away, remote)
 		}
 		w.add(&away, elsewhere)
-		// Another destination makes the kernel look for a route again; on this host by lo
-		// (TranslationRoutesAgain).
+		// After a change of the destination the kernel routes again; an address of this host is
+		// routed to lo (TranslationRoutesAgain).
 		var moved flow
 		moved, f = w.split(f, w.otherAddress(f.target))
 		if moved.packets != none {
@@ -166,7 +167,7 @@ func (w *walk) route(in []flow) (arriving, gone []flow) {
 	return back.list, away.list
 }
 
-// leadsHere returns the packets that earlier packets of their connection have led to this host.
+// leadsHere returns the packets whose connection was translated to this host earlier.
 func (w *walk) leadsHere(f flow) set {
 	if f.tracking == untracked || f.mapped {
 		return none

@@ -6,14 +6,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// mainTablePriority is that of the policy rule which looks into the main table, from which all
-// packets with a route do not come back (fib_default_rules_init in net/ipv4/fib_rules.c, and alike
-// in IPv6).
+// mainTablePriority is the priority of the policy rule for the main table. Rules after it do not
+// apply to packets with a route (fib_default_rules_init in net/ipv4/fib_rules.c, and the same in
+// IPv6).
 const mainTablePriority = 32766
 
-// compareRouting lists in what the policy routes and addresses of two sides differ. The priority of
-// a policy rule is no difference, if it comes before the main table: Istio leaves it to the kernel,
-// which takes the one before. Nor is a rule that is there twice.
+// compareRouting returns the differences of the policy routes and addresses of two sides. The
+// priority of a policy rule before the main table is not compared, because Istio lets the kernel
+// choose it. Duplicates of a rule are ignored.
 func compareRouting(left, right rules.Routing) []rules.Difference {
 	type place struct {
 		rules.PolicyRoute      // without a priority

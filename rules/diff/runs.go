@@ -35,9 +35,9 @@ type guardKey struct {
 	view  view
 }
 
-// runsOf divides the rules of a chain into runs. It leaves out rules without an action or a side
-// effect. When one packet is explained, rules are not merged, because each rule that matches is a
-// step of the explanation.
+// runsOf divides the rules of a chain into runs. It omits rules without an action or a side effect.
+// To explain one packet, rules are not merged, because each matching rule is a step of the
+// explanation.
 func (w *walk) runsOf(c rules.ChainRef) []run {
 	if known, ok := w.runs[c.Chain]; ok {
 		return known

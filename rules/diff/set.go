@@ -2,43 +2,42 @@ package diff
 
 import "unsafe"
 
-// A set is a set of packets, as the number of a node of the decision diagrams that hold it. Equal
-// sets have equal numbers.
+// A set is a set of packets: the number of its root node in the decision diagrams. Equal sets have
+// equal numbers.
 type set uint32
 
-// The two sets that need no question.
+// The sets of no packets and of all packets are terminal nodes.
 const (
 	none set = 0
 	all  set = 1
 )
 
-// A node asks for one bit of the packet and goes on with another set for each answer. On every way
-// down the numbers of the bits ascend, and no bit is asked for that does not matter: this is what
-// makes equal sets equal nodes.
+// A node is an inner node of a reduced ordered binary decision diagram: it tests a bit of the
+// packet and has a set for each value. The bits on every path from the root ascend, and no node has
+// two equal successors. Therefore equal sets are equal nodes.
 type node struct {
 	bit     uint32
 	no, yes set
 }
 
-// lastBit is the bit of the two sets that need no question: after all others.
+// lastBit is the bit of the terminal nodes, after all other bits.
 const lastBit = ^uint32(0)
 
-// diagrams hold all nodes of one space. Nodes are only ever added: a decision is short, and then
-// all of it is garbage.
+// diagrams contain all nodes of a space. Nodes are never removed, because a decision is short.
 type diagrams struct {
 	nodes []node
-	// numbers finds a node's number by its content: a hash table with open addressing, its length a
-	// power of two.
+	// numbers is the unique table: a hash table from the content of a node to its number, with open
+	// addressing and a length that is a power of two.
 	numbers []set
-	// results caches the results of recent operations. Overwriting an entry costs time only.
+	// results caches the results of recent operations. An overwritten entry is computed again.
 	results []result
-	// forgotten are the results of the last calls of forget, by node.
+	// forgotten caches the results of a call of forget, by node.
 	forgotten []forgotten
 	round     uint32
 	meter     *meter
 }
 
-// A result is what an operation made of two or three sets.
+// A result is the result of an operation on two or three sets.
 type result struct {
 	op      operation
 	a, b, c set // c is none for an operation on two sets
@@ -57,16 +56,16 @@ const (
 	opMeet // whose results say that two sets are disjoint
 )
 
-// The lengths of the tables to begin with, for all packets and for one.
+// The initial lengths of the tables, for all packets and for a single packet.
 const (
 	firstSize      = 1 << 14
 	firstSizeOfOne = 1 << 4
 )
 
-// mostResults bounds the table of results, which grows with the other up to there.
+// mostResults is the maximum length of the table of results, which grows with the unique table.
 const mostResults = 1 << 18
 
-// How many bytes the elements of the tables take.
+// Sizes of the elements of the tables in bytes.
 const (
 	nodeSize      = 12
 	numberSize    = 4
@@ -95,7 +94,7 @@ func newTable[T any](size int) []T {
 	return table
 }
 
-// memory returns how many bytes the tables take.
+// memory returns the size of the tables in bytes.
 func (d *diagrams) memory() int64 {
 	return int64(len(d.numbers))*(nodeSize/2+numberSize) + int64(len(d.results))*resultSize + int64(len(d.forgotten))*forgottenSize
 }
@@ -106,7 +105,7 @@ func hash(a, b, c uint32) uint32 {
 	return uint32(h >> 32)
 }
 
-// node returns the set of the packets that are in yes if they have the bit, and in no otherwise.
+// node returns the set of the packets that are in yes if the bit is 1, and in no if it is 0.
 func (d *diagrams) node(bit uint32, no, yes set) set {
 	if no == yes {
 		return no
@@ -128,7 +127,7 @@ func (d *diagrams) node(bit uint32, no, yes set) set {
 	return s
 }
 
-// grow doubles the tables. While they are copied there are both.
+// grow doubles the tables. Both old and new tables are in memory meanwhile.
 func (d *diagrams) grow() {
 	size := 2 * len(d.numbers)
 	d.meter.take(int64(size) * (nodeSize/2 + numberSize))
@@ -161,7 +160,8 @@ func (d *diagrams) minus(a, b set) set { return d.apply(opMinus, a, b) }
 // not returns the packets that are not in the set.
 func (d *diagrams) not(a set) set { return d.apply(opMinus, all, a) }
 
-// ifElse returns the packets that are in yes where they are in the condition, and in no elsewhere.
+// ifElse returns the packets of the condition that are in yes, and the other packets that are in
+// no.
 func (d *diagrams) ifElse(condition, yes, no set) set {
 	switch {
 	case condition == all || yes == no:
@@ -190,7 +190,7 @@ func (d *diagrams) ifElse(condition, yes, no set) set {
 	return is
 }
 
-// at returns the two sets with which a set goes on at a bit that none of its nodes comes before.
+// at returns the successors of a set for a bit. The bit must not be after the bit of its node.
 func (d *diagrams) at(s set, bit uint32) (no, yes set) {
 	if n := d.nodes[s]; n.bit == bit {
 		return n.no, n.yes
@@ -198,10 +198,10 @@ func (d *diagrams) at(s set, bit uint32) (no, yes set) {
 	return s, s
 }
 
-// differ returns the packets that are in one of the sets only.
+// differ returns the packets that are in exactly one of the sets.
 func (d *diagrams) differ(a, b set) set { return d.apply(opDiffer, a, b) }
 
-// meet reports whether the sets have a packet in common. It makes no nodes.
+// meet reports whether the sets intersect. It creates no nodes.
 func (d *diagrams) meet(a, b set) bool {
 	switch {
 	case a == none || b == none:
@@ -232,8 +232,8 @@ func (d *diagrams) meet(a, b set) bool {
 	return false
 }
 
-// unite returns the union of many sets. Those that are alike meet late, which is much less work
-// than one after the other.
+// unite returns the union of the sets. Uniting them pairwise in halves keeps intermediate results
+// small.
 func (d *diagrams) unite(sets []set) set {
 	switch len(sets) {
 	case 0:
@@ -245,7 +245,7 @@ func (d *diagrams) unite(sets []set) set {
 	return d.or(d.unite(sets[:half]), d.unite(sets[half:]))
 }
 
-// apply carries out an operation bit by bit, from the top.
+// apply computes an operation recursively from the root nodes.
 func (d *diagrams) apply(op operation, a, b set) set {
 	if is, known := simple(op, a, b); known {
 		return is
@@ -268,12 +268,12 @@ func (d *diagrams) apply(op operation, a, b set) set {
 	}
 	no := d.apply(op, x.no, y.no)
 	is := d.node(bit, no, d.apply(op, x.yes, y.yes))
-	// The tables may have grown meanwhile.
+	// The recursion may have replaced the tables.
 	d.results[i&uint32(len(d.results)-1)] = result{op, a, b, none, is}
 	return is
 }
 
-// simple knows the results that need no look inside.
+// simple returns the results that follow from terminal or equal operands.
 func simple(op operation, a, b set) (is set, known bool) {
 	switch op {
 	case opAnd:
@@ -314,7 +314,8 @@ func simple(op operation, a, b set) (is set, known bool) {
 	return none, false
 }
 
-// forget returns the packets that are in the set with some value of the bits that are not kept.
+// forget quantifies existentially: it returns the packets that are in the set for some value of the
+// bits that are not kept.
 func (d *diagrams) forget(s set, kept func(bit uint32) bool) set {
 	if s <= all {
 		return s
@@ -346,13 +347,13 @@ func (d *diagrams) forget(s set, kept func(bit uint32) bool) set {
 	return visit(s)
 }
 
-// A forgotten is what forget has made of a node, in a round.
+// A forgotten is the result of forget for a node, valid in one round.
 type forgotten struct {
 	round uint32
 	is    set
 }
 
-// newRound makes nothing known of any node that there is.
+// newRound invalidates the cached results of forget.
 func (d *diagrams) newRound() {
 	if len(d.forgotten) < len(d.nodes) {
 		d.meter.take(int64(cap(d.nodes)) * forgottenSize)
@@ -362,7 +363,7 @@ func (d *diagrams) newRound() {
 	d.round++
 }
 
-// support calls a function for each bit that the set depends on.
+// support calls a function for each bit on which the set depends.
 func (d *diagrams) support(s set, do func(bit uint32)) {
 	d.newRound()
 	bits := map[uint32]bool{}

@@ -6,39 +6,39 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A space is all packets of one family that enter at one hook, as far as bits go, or one packet of
-// them. Sets of one space can be combined.
+// A space contains the bits of all packets of a family that enter at a hook, or of a single packet.
+// Sets of one space can be combined.
 //
-// In the space of one packet a field that is known of the packet is no question: a match of it is
-// fulfilled by all or by none.
+// In the space of a single packet a known field is not a bit: a match on it is the set of all or of
+// no packets.
 type space struct {
 	*diagrams
 	*layout
 	family rules.Family
 	hook   rules.Hook
-	// one is the packet of the space; nil if all are in it.
+	// one is the packet of the space; nil if the space contains all packets.
 	one *onePacket
-	// devices are the classes of interfaces; none in the space of one packet.
+	// devices are the classes of interfaces; nil in the space of one packet.
 	devices *devices
-	// history is what the rules do to states that conditions depend on.
+	// history contains the effects of the rules on states that conditions depend on.
 	history history
-	// variables are what sets depend on besides the packet.
+	// variables are the inputs of sets other than the packet.
 	variables
-	// ranges has the packets with addresses in lists of ranges.
+	// ranges caches the packets with addresses in lists of ranges.
 	ranges map[rangesOf]set
-	// byNames has the packets with interfaces in lists of names.
+	// byNames caches the packets with interfaces in lists of names.
 	byNames map[nameList]set
-	// translations reports that there are packets of connections whose address or port earlier
-	// packets have changed.
+	// translations reports that the space has packets of connections whose address or port was
+	// translated earlier.
 	translations bool
-	// untracked reports that there are packets that enter untracked (UntrackedFromElsewhere).
+	// untracked reports that the space has packets that enter untracked (UntrackedFromElsewhere).
 	untracked bool
-	// withoutAddress are the packets whose interface has no address of the family.
+	// withoutAddress contains the packets whose interface has no address of the family.
 	withoutAddress set
-	// Sets that are often needed: what leaves by lo, what is TCP, TCP or UDP, has ports, has ports
-	// that NAT changes, is of ICMP, has a conntrack entry, has a socket.
+	// Frequent sets: packets sent over lo, TCP, TCP or UDP, packets with ports, with ports that NAT
+	// changes, ICMP, with a conntrack entry, with a socket.
 	overLoopback, tcp, tcpOrUDP, withPorts, withNATPorts, isICMP, connected, owned set
-	// domain are the packets that can exist, once they are asked for: see possible.
+	// domain contains the packets that can exist; see possible.
 	domain set
 }
 
@@ -49,7 +49,7 @@ type onePacket struct {
 	known  [fieldCount]bool
 }
 
-// newSpace returns the space of all packets, with the given classes of interfaces.
+// newSpace returns the space of all packets with the classes of interfaces.
 func newSpace(f rules.Family, h rules.Hook, apart *devices, d *diagrams) *space {
 	s := &space{
 		diagrams: d, layout: layoutOf(f), family: f, hook: h, devices: apart,
@@ -72,8 +72,8 @@ func newSpaceOf(p rules.Packet, m *meter) *space {
 func (s *space) usual() {
 	s.tcp = s.is(protocol, number(rules.TCP))
 	s.tcpOrUDP = s.or(s.tcp, s.is(protocol, number(rules.UDP)))
-	// l4proto_manip_pkt in net/netfilter/nf_nat_proto.c; since Linux 6.17 conntrack knows no ports
-	// of DCCP.
+	// l4proto_manip_pkt in net/netfilter/nf_nat_proto.c. Since Linux 6.17 conntrack does not
+	// support ports of DCCP.
 	s.withNATPorts = s.or(s.tcpOrUDP, s.or(s.is(protocol, number(rules.SCTP)), s.is(protocol, number(rules.UDPLite))))
 	s.withPorts = s.or(s.withNATPorts, s.is(protocol, number(rules.DCCP)))
 	s.isICMP = s.is(protocol, number(icmpOf(s.family)))
@@ -82,8 +82,8 @@ func (s *space) usual() {
 	s.overLoopback = s.deviceNamed([]rules.InterfaceName{{Name: loopback}})
 }
 
-// redirectedNowhere returns whether the interface of a packet has no address to which a redirection
-// at prerouting could lead.
+// redirectedNowhere reports, as a set, whether the interface of a packet has no address for a
+// redirection at prerouting.
 func (s *space) redirectedNowhere(p rules.Packet) set {
 	if p.InAddress.IsValid() {
 		return constant(p.InAddress.IsUnspecified())
@@ -97,11 +97,12 @@ func (s *space) redirectedNowhere(p rules.Packet) set {
 			key: "address of the scope", kind: unknownBit, text: "whether the interface has an address of the scope of " + to.String(),
 		})
 	}
-	// Nobody has addresses of these scopes any more (ipv6_addr_scope in net/ipv6/addrconf_core.c).
+	// Addresses of these scopes do not exist any more (ipv6_addr_scope in
+	// net/ipv6/addrconf_core.c).
 	return constant(hasFormerScope(to))
 }
 
-// icmpOf is the protocol of a family's control messages.
+// icmpOf returns the protocol of control messages of a family.
 func icmpOf(f rules.Family) rules.Protocol {
 	if f == rules.IPv6 {
 		return rules.ICMPv6
@@ -109,7 +110,7 @@ func icmpOf(f rules.Family) rules.Protocol {
 	return rules.ICMP
 }
 
-// newOnePacket finds out what is known of a packet.
+// newOnePacket returns the known fields of a packet.
 func newOnePacket(p rules.Packet) *onePacket {
 	o := &onePacket{Packet: p, values: valuesOf(p)}
 	for f := range fieldCount {
@@ -119,14 +120,14 @@ func newOnePacket(p rules.Packet) *onePacket {
 	o.known[destinationType] = o.values[destinationType] != value{}
 	o.known[sourceType] = o.values[sourceType] != value{}
 	o.known[inAddress] = p.InAddress.IsValid() || p.Hook == rules.Output
-	// Whether the socket of a connection is transparent is known only if the packet says that none
-	// is.
+	// Whether the socket of a connection is transparent is known only if the packet has no
+	// listener.
 	o.known[listener] = p.NoListener || p.State != rules.Established && p.State != rules.Related
 	o.known[device] = false // see deviceNamed
 	return o
 }
 
-// valuesOf returns the values of all fields but the interface. It is the inverse of packet.
+// valuesOf returns the values of all fields except the interface. It is the inverse of packet.
 func valuesOf(p rules.Packet) [fieldCount]value {
 	v := [fieldCount]value{
 		destination: address(p.Destination.Addr()), source: address(p.Source.Addr()), protocol: number(p.Protocol),
@@ -163,7 +164,7 @@ func valuesOf(p rules.Packet) [fieldCount]value {
 	return v
 }
 
-// states returns the packets in those states.
+// states returns the packets in the states for which in returns true.
 func (s *space) states(in func(rules.State) bool) set {
 	packets := none
 	for state := rules.New; state <= rules.Untracked; state++ {
@@ -174,8 +175,7 @@ func (s *space) states(in func(rules.State) bool) set {
 	return packets
 }
 
-// known is a value of the field state besides the values of [rules.State]: new, but not the
-// connection's first packet.
+// known is an additional value of the field state: new, but not the first packet of the connection.
 const known = rules.Untracked + 1
 
 func (s *space) stateIs(st rules.State) set {

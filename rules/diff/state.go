@@ -6,43 +6,44 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A progress is what the rules have done to some packets so far, but for marks: all that later
-// rules can depend on, and the outcome at the end. Packets of equal progress are alike from there
-// on.
+// A progress is the effect of the rules on packets so far, except marks. It determines everything
+// that later rules can depend on, and finally the outcome. Packets with equal progress are
+// evaluated together.
 type progress struct {
 	target   target
 	tproxy   tproxyTarget
 	zone     uint16
 	tracking tracking
-	// helper is conntrack's helper of a connection that the packet begins.
+	// helper is the conntrack helper of a connection that the packet begins.
 	helper string
-	// source names what has given the packets another source, which is not known; empty if nothing
-	// has.
+	// source names the action that changed the source of the packets to an unknown one; empty if
+	// there is none.
 	source string
-	// mapped reports that NAT is decided.
+	// mapped reports that NAT is determined.
 	mapped bool
-	// toLoopback reports that a changed mark has led packets that were to leave back to this host,
-	// and rerouted that they have arrived.
+	// toLoopback reports that a changed mark routed outgoing packets back to this host, and
+	// rerouted that they have arrived.
 	toLoopback, rerouted bool
-	// leavesLoopback reports that packets that were to leave by lo are routed again by another
-	// mark, which does not lead to this host.
+	// leavesLoopback reports that packets to be sent over lo are routed again because of another
+	// mark, to another interface.
 	leavesLoopback bool
 	dropped        bool
-	// rejected is by what the sender of dropped packets is answered.
+	// rejected is the reply to the sender of dropped packets.
 	rejected string
-	// undecided is the number of what the model has no word for, counted from 1 in the walk's list.
+	// undecided is the position, counted from 1, of the unsupported expression in the walk's list.
 	undecided int
 }
 
-// A target is where NAT sends a connection. The zero value is its own destination.
+// A target is the destination that NAT assigns to a connection. The zero value is the original
+// destination.
 type target struct {
 	kind targetKind
-	// hook is where the rule was met.
+	// hook is the hook of the rule.
 	hook rules.Hook
-	// addr to lastAddr is the range from which the kernel takes an address; lastAddr is invalid for
-	// a single address.
+	// addr to lastAddr is the range from which the kernel selects an address; lastAddr is invalid
+	// for a single address.
 	addr, lastAddr netip.Addr
-	// port to last is the range from which the kernel takes a port; port 0 is the connection's own,
+	// port to last is the range from which the kernel selects a port; port 0 is the original port,
 	// last 0 means a single port.
 	port, last uint16
 }
@@ -56,31 +57,31 @@ const (
 	addrTarget
 )
 
-// tproxyTarget is the transparent listener that has a packet; the zero value for none.
+// tproxyTarget is the transparent listener that gets a packet; the zero value for none.
 type tproxyTarget struct {
 	taken bool
 	addr  netip.Addr
 	port  uint16 // 0 for the packet's own
 }
 
-// tracking is what the rules have asked of conntrack before it sees the packet.
+// tracking is the effect of the rules on conntrack before conntrack runs.
 type tracking uint8
 
 const (
 	tracked tracking = iota
-	// template: a rule of xtables has chosen a zone. Until conntrack sees the packet, it has a new
-	// connection that stands for the one to come.
+	// template: a rule of xtables assigned a zone. Until conntrack runs, the packet has a template
+	// of a new connection.
 	template
-	// cpuTemplate: a rule of nftables has chosen a zone. The template is one of the CPU
+	// cpuTemplate: a rule of nftables assigned a zone. All packets on a CPU share its template
 	// (TemplateIsShared).
 	cpuTemplate
 	untracked
 )
 
-// isTemplate reports whether a zone was chosen.
+// isTemplate reports whether a zone was assigned.
 func (t tracking) isTemplate() bool { return t == template || t == cpuTemplate }
 
-// A flow is packets that have come to a place of the ruleset alike.
+// A flow is a set of packets with equal progress at a position of the ruleset.
 type flow struct {
 	packets set
 	progress
@@ -94,13 +95,13 @@ type flows struct {
 	index map[progress]int
 }
 
-// flowSize is how many bytes a flow takes in a list.
+// flowSize is the size of a flow in a list in bytes.
 const flowSize = 256
 
-// manyFlows is where a map is faster than a look at each.
+// manyFlows is the number of flows from which a map is faster than a linear search.
 const manyFlows = 8
 
-// add unites the packets with the packets of equal progress.
+// add unites flows with the flows of equal progress.
 func (w *walk) add(to *flows, from ...flow) {
 	for _, f := range from {
 		if f.packets == none {
@@ -144,7 +145,7 @@ func (f *flows) find(p progress) int {
 	return -1
 }
 
-// split divides a flow into what is in the set and what is not.
+// split divides a flow into the packets in the set and the others.
 func (s *space) split(f flow, by set) (in, out flow) {
 	in, out = f, f
 	in.packets = s.and(f.packets, by)
@@ -152,7 +153,7 @@ func (s *space) split(f flow, by set) (in, out flow) {
 	return in, out
 }
 
-// divide splits each of the flows, and leaves out what is empty.
+// divide splits each of the flows, and omits empty results.
 func (s *space) divide(packets []flow, by set) (in, out []flow) {
 	for _, f := range packets {
 		s.meter.work()
@@ -167,8 +168,7 @@ func (s *space) divide(packets []flow, by set) (in, out []flow) {
 	return in, out
 }
 
-// outcome is the part of the progress that matters when a packet's way is over (see
-// [rules.Fate.Same]).
+// outcome returns the part of the progress that matters at the end (see [rules.Fate.Same]).
 func (p progress) outcome() progress {
 	switch {
 	case p.undecided != 0:

@@ -9,13 +9,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// hasPort reports whether the target changes the port, and isRange whether the kernel chooses one
+// hasPort reports whether the target changes the port, and isRange whether the kernel selects one
 // of several.
 func (t target) hasPort() bool   { return t.port != 0 || t.last != 0 }
 func (t target) isRange() bool   { return t.last != 0 && t.last != t.port }
 func (t target) addrRange() bool { return t.lastAddr.IsValid() && t.lastAddr != t.addr }
 
-// loopbackAddress is where a redirection at output leads (RedirectAtOutputIsLoopback).
+// loopbackAddress is the destination of a redirection at output (RedirectAtOutputIsLoopback).
 func (s *space) loopbackAddress() netip.Addr {
 	if s.family == rules.IPv6 {
 		return netip.IPv6Loopback()
@@ -23,8 +23,8 @@ func (s *space) loopbackAddress() netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
-// addressOf returns the single address to which the target leads, if it is one: it is not valid if
-// it is the packet's own, which own tells, or the interface's, or one of several.
+// addressOf returns the address of the target. It is invalid if the address is the original one
+// (own is true), the interface's, or one of several.
 func (s *space) addressOf(t target) (a netip.Addr, own bool) {
 	switch {
 	case t.kind == noTarget || t.kind == portTarget:
@@ -73,8 +73,8 @@ type portOf struct {
 	target  target
 }
 
-// portsUnlessTaken returns the ports to which the target sends packets where no other connection
-// has them.
+// portsUnlessTaken returns the ports to which the target sends packets if no other connection uses
+// them.
 func (s *space) portsUnlessTaken(t target) []portOf {
 	if !t.isRange() {
 		return []portOf{{all, target{port: t.port}}}
@@ -83,7 +83,7 @@ func (s *space) portsUnlessTaken(t target) []portOf {
 	return []portOf{{kept, target{}}, {s.not(kept), target{port: t.port}}}
 }
 
-// taken returns the packets for which the kernel's choice fulfils a condition.
+// taken returns the packets for which the kernel's selection meets a condition.
 func (s *space) taken(condition string) set {
 	return s.variable(variable{
 		key: "taken " + condition, kind: unknownBit, text: "which address or port of a range the kernel takes",
@@ -121,7 +121,8 @@ func (s *space) sameAddress(t, u target) set {
 	case ownB && a.IsValid():
 		return s.is(destination, address(a))
 	case ownA || ownB:
-		// One is the interface's. Comparing two fields bit by bit takes a diagram of 2^32 nodes.
+		// One address is the interface's. Comparing two fields bit by bit would take a diagram with
+		// 2^32 nodes.
 		return s.variable(variable{
 			key: toItselfKey, kind: hostFact, text: "the packet is sent to the address that a redirection gives it",
 		})
@@ -131,7 +132,7 @@ func (s *space) sameAddress(t, u target) set {
 	return s.is(inAddress, address(maxAddr(a, b)))
 }
 
-// maxAddr returns the one of two addresses that is valid.
+// maxAddr returns the valid one of two addresses.
 func maxAddr(a, b netip.Addr) netip.Addr {
 	if a.IsValid() {
 		return a
@@ -139,8 +140,8 @@ func maxAddr(a, b netip.Addr) netip.Addr {
 	return b
 }
 
-// destinationIn returns the packets whose destination lies in one of the ranges. After a
-// redirection at prerouting that is the address of the interface (RedirectTakesFirstAddress,
+// destinationIn returns the packets whose destination is in one of the ranges. After a redirection
+// at prerouting, the destination is the address of the interface (RedirectTakesFirstAddress,
 // RedirectTakesScope).
 func (s *space) destinationIn(vw *view, ranges []netipx.IPRange) set {
 	t := vw.target
@@ -158,7 +159,7 @@ func (s *space) destinationIn(vw *view, ranges []netipx.IPRange) set {
 	}
 }
 
-// portIn returns the TCP and UDP packets whose destination port lies in one of the spans.
+// portIn returns the TCP and UDP packets whose destination port is in one of the spans.
 func (s *space) portIn(vw *view, spans []span) set {
 	t := vw.target
 	var packets set
@@ -175,8 +176,8 @@ func (s *space) portIn(vw *view, spans []span) set {
 	return s.and(s.withPorts, packets)
 }
 
-// ofRange returns whether the value that the kernel takes of a range lies in one of the spans, if
-// that does not depend on which it is.
+// ofRange returns whether the value that the kernel selects from a range is in one of the spans, as
+// a variable if it depends on the selection.
 func (s *space) ofRange(of span, spans []span, text string) set {
 	s.meter.charge(len(spans))
 	for _, one := range spans {
@@ -192,14 +193,14 @@ func (s *space) ofRange(of span, spans []span, text string) set {
 	return none
 }
 
-// seesRetranslated reports whether packets of connections that were translated before are seen with
-// the destination that they get (TranslationRepeats).
+// seesRetranslated reports whether rules read the translated destination of packets of connections
+// that were translated before (TranslationRepeats).
 func (s *space) seesRetranslated(vw *view) bool {
 	return vw.translated && vw.tracking != untracked && s.retranslated() != none
 }
 
-// retranslated returns the packets whose destination is translated as it was for earlier packets of
-// the connection: nf_nat_packet in net/netfilter/nf_nat_core.c.
+// retranslated returns the packets whose destination is translated like earlier packets of the
+// connection: nf_nat_packet in net/netfilter/nf_nat_core.c.
 func (s *space) retranslated() set {
 	if !s.translations {
 		return none
@@ -209,7 +210,8 @@ func (s *space) retranslated() set {
 	return s.and(later, s.ifElse(s.bit(reply, 0), bit(rules.StatusSNAT), bit(rules.StatusDNAT)))
 }
 
-// otherAddress returns the packets that the target sends to another address than their own.
+// otherAddress returns the packets that the target sends to another address than their original
+// one.
 func (w *walk) otherAddress(t target) set {
 	switch a, own := w.addressOf(t); {
 	case own:

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// savesEarly reports whether a chain that may run before conntrack saves a mark, or jumps to one
-// that does.
+// savesEarly reports whether a chain that may run before conntrack saves a mark, directly or in a
+// called chain.
 func savesEarly(rs *rules.Ruleset) bool {
 	early := func(t *rules.Table) bool {
 		return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
@@ -32,7 +32,7 @@ func savesEarly(rs *rules.Ruleset) bool {
 		return false
 	}
 	for i := range rs.Tables {
-		// nftables does not write to a template.
+		// Rules of nftables do not write to a template.
 		if t := &rs.Tables[i]; t.XTables && early(t) && saves(t) {
 			return true
 		}

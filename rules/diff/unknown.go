@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// unknownIn names the unknown match of a rule that may have an effect.
+// unknownIn returns the name of an unsupported match of a rule that may have a side effect, or an
+// empty string.
 func unknownIn(r *rules.Rule) string {
 	for _, m := range r.Matches {
 		if u, ok := m.(rules.Unknown); ok && !u.Effect.IsCondition() {
@@ -19,15 +20,16 @@ func unknownIn(r *rules.Rule) string {
 	return ""
 }
 
-// ask returns the packets that fulfil an unknown condition, and notes which ones it was asked for.
+// ask returns the packets that meet an unknown condition, and records the packets for which it is
+// evaluated.
 func (v *visit) ask(u rules.Unknown, packets set, part rulePart) set {
 	asked := v.unknownVariable(u, part)
 	v.draw(asked.key, v.or(v.summary.drawn[asked.key], packets))
 	return v.variable(asked)
 }
 
-// unknownVariable is what stands for an unknown of the present rule. It is the same one in the same
-// rule of the other side.
+// unknownVariable returns the variable of an unsupported condition of the current rule. The same
+// rule of the other side has the same variable.
 func (v *visit) unknownVariable(u rules.Unknown, part rulePart) variable {
 	of, apart := "", u.Data == rules.NoData || v.history.isApart(u)
 	if apart {
@@ -43,8 +45,8 @@ func (v *visit) unknownVariable(u rules.Unknown, part rulePart) variable {
 	return found
 }
 
-// ruleKey tells the present rule from others, and is the same for the same rule of the other side:
-// chain and text, and of several with the same text their number.
+// ruleKey identifies the current rule. It is equal for the same rule of the other side: it consists
+// of the chain, the text, and a number for rules with equal text.
 func (v *visit) ruleKey() string {
 	keys, ok := v.ruleKeys[v.chain.Chain]
 	if !ok {
@@ -76,7 +78,7 @@ func (v *visit) textKey(r *rules.Rule, count map[string]int) string {
 	return key
 }
 
-// usesUnknown reports whether the rule has something that the model has no word for.
+// usesUnknown reports whether the rule has an unsupported part.
 func usesUnknown(r *rules.Rule) bool {
 	unknown := func(m rules.Match) bool {
 		_, ok := m.(rules.Unknown)
@@ -100,7 +102,7 @@ func usesUnknown(r *rules.Rule) bool {
 	return false
 }
 
-// undecided ends the way of packets for which the model has no word.
+// undecided ends the evaluation of packets as undecided.
 func (v *visit) undecided(text string, packets ...flow) {
 	u := unknown{text, *v.step()}
 	i, ok := v.unknownIndex[u]
@@ -124,8 +126,8 @@ func (v *visit) undecided(text string, packets ...flow) {
 	}
 }
 
-// translationBy names a translation of sources: alike on both sides only if it leads to the same
-// source.
+// translationBy returns the name of a translation of sources, which is equal on both sides only if
+// the new source is the same.
 func (v *visit) translationBy(a rules.Unknown) string {
 	if a.Data == rules.NoData {
 		return a.Text + v.side
@@ -133,8 +135,8 @@ func (v *visit) translationBy(a rules.Unknown) string {
 	return a.Text + a.Data
 }
 
-// unknownAction carries out what the model has no word for. It returns the packets with which the
-// rule goes on, nil if that cannot be said.
+// unknownAction evaluates an unsupported action. It returns the packets for which the rule
+// continues, or nil if they are undecided.
 func (v *visit) unknownAction(a rules.Unknown, packets []flow, part rulePart) []flow {
 	switch a.Effect {
 	case rules.Reads, rules.Draws:
@@ -147,7 +149,7 @@ func (v *visit) unknownAction(a rules.Unknown, packets []flow, part rulePart) []
 		v.record(a, packets, part)
 		return packets
 	case rules.WritesMark, rules.WritesConntrackMark:
-		// It may also have ended the rule.
+		// The action may also have ended the rule.
 		on := v.require(rules.Unknown{Text: a.Text, Data: a.Data, Effect: rules.Reads}, packets, part)
 		written := v.marks.unknown(v.unknownVariable(a, writtenPart(part)))
 		for i := range on {

@@ -8,39 +8,38 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A variable is something besides the packet that an outcome may depend on: a bit after those of
-// the packet. Of each key there is one, so that what has the same key on both sides has the same
-// value.
+// A variable is an input of an outcome other than the packet, represented by a bit after the bits
+// of the packet. Variables with equal keys have equal values on both sides.
 type variable struct {
 	key  string
 	kind variableKind
-	// text names it to people.
+	// text is its name in messages.
 	text string
-	// step is the rule that asks for it; nil if it is the kernel.
+	// step is the rule that depends on it; nil if it is the kernel.
 	step *rules.Step
 }
 
 type variableKind uint8
 
 const (
-	// hostFact is something about the host that is the same for both sides, such as a route. A
+	// hostFact is a fact about the host that is the same for both sides, such as a route. A
 	// difference for one of its values is a difference.
 	hostFact variableKind = iota
-	// draw is chance, or what earlier packets have left: both values occur.
+	// draw is a random number, or depends on earlier packets: both values occur.
 	draw
-	// unknownBit is not known: what depends on it is undecided.
+	// unknownBit is unknown: results that depend on it are undecided.
 	unknownBit
 )
 
-// variables holds the variables of a space.
+// variables contains the variables of a space.
 type variables struct {
 	list  []variable
 	index map[string]int
-	// unknowns reports that one of them is an unknownBit.
+	// unknowns reports that the kind of one of them is unknownBit.
 	unknowns bool
-	// unknownMarks are what the fields of unknown marks stand for.
+	// unknownMarks are the variables of the fields of unknown marks.
 	unknownMarks []variable
-	// given are the values of some, by key: these are no variables.
+	// given contains the known values of some variables by key; they have no bits.
 	given map[string]bool
 }
 
@@ -69,19 +68,18 @@ func (s *space) variable(v variable) set {
 	return s.node(variableBit(i), none, all)
 }
 
-// firstVariable is the bit of the first variable. The bits of later ones come before it: what many
-// rules by chance leave is then a chain of nodes to which each rule adds one on top.
+// firstVariable is the bit of the first variable. Later variables have lower bits: the set of
+// packets after many random rules is then a chain of nodes to which each rule adds one at the top.
 const firstVariable = 1 << 31
 
 func variableBit(i int) uint32 { return firstVariable - uint32(i) }
 
-// variableOf returns the number of the variable that has a bit, and whether it is one of a
-// variable.
+// variableOf returns the number of the variable of a bit, if it is the bit of a variable.
 func (s *space) variableOf(bit uint32) (i int, ok bool) {
 	return int(firstVariable) - int(bit), int(bit) >= len(s.field)
 }
 
-// Keys of host facts that a packet knows.
+// Keys of host facts that fields of a packet determine.
 const (
 	reversePathKey     = "reverse path "
 	socketKey          = "transparent socket "
@@ -90,13 +88,13 @@ const (
 	routeByLoopbackKey = "route by lo"
 )
 
-// fact returns what the packet says of a host fact.
+// fact returns the value of a host fact that the packet determines.
 func (p *onePacket) fact(key string) (is, ok bool) {
 	switch {
 	case strings.HasPrefix(key, reversePathKey) && strings.Contains(key, "mark") && p.Mark != 0:
 		return false, false // policy routes may send the mark elsewhere
 	case strings.HasPrefix(key, reversePathKey):
-		// A path that is no strict one may be a loose one.
+		// A path that is not a strict one may be a loose one.
 		return !p.NoReversePath, !p.NoReversePath || !strings.Contains(key, "loose")
 	case strings.HasPrefix(key, socketKey):
 		return p.TransparentSocket, true
@@ -110,7 +108,7 @@ func (p *onePacket) fact(key string) (is, ok bool) {
 	return false, false
 }
 
-// isUnknown reports whether a bit stands for something that is not known.
+// isUnknown reports whether a bit is unknown.
 func (s *space) isUnknown(bit uint32) bool {
 	if i, ok := s.variableOf(bit); ok {
 		return s.list[i].kind == unknownBit
@@ -118,11 +116,11 @@ func (s *space) isUnknown(bit uint32) bool {
 	if isUnknownMark(s.field[bit]) {
 		return true
 	}
-	// In the space of one packet the fields that are left are what is not known of it.
+	// In the space of one packet the remaining fields are unknown.
 	return s.one != nil
 }
 
-// possibly returns the packets that are in the set for some value of what is not known.
+// possibly returns the packets that are in the set for some value of the unknowns.
 func (s *space) possibly(packets set) set {
 	if !s.unknowns && s.one == nil {
 		return packets
@@ -130,11 +128,10 @@ func (s *space) possibly(packets set) set {
 	return s.forget(packets, func(bit uint32) bool { return !s.isUnknown(bit) })
 }
 
-// certainly returns the packets that are in the set for all values of what is not known.
+// certainly returns the packets that are in the set for all values of the unknowns.
 func (s *space) certainly(packets set) set { return s.not(s.possibly(s.not(packets))) }
 
-// unknownOf names what a set depends on that is not known, and the rule that asks for it; nil if it
-// is not a rule.
+// unknownOf returns the unknowns on which a set depends, each with its rule or nil.
 func (s *space) unknownOf(packets set) (found []variable) {
 	var indices []int
 	s.support(packets, func(bit uint32) {
@@ -163,7 +160,7 @@ func (s *space) unknownOf(packets set) (found []variable) {
 	return found
 }
 
-// unknownField names a part of a packet that may not be known.
+// unknownField returns the name of a field that may be unknown.
 func unknownField(f field) string {
 	switch f {
 	case inAddress:

@@ -6,18 +6,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A view is what the rules of a chain see of packets instead of what they entered with.
+// A view describes how the rules of a chain read packets, relative to the packets that entered.
 type view struct {
-	// before reports that conntrack has not seen the packets yet.
+	// before reports that conntrack has not run yet.
 	before bool
-	// second reports that the packets have left by lo and arrive.
+	// second reports that the packets were sent over lo and arrive.
 	second bool
-	// leaving reports that the packets leave by lo, and are at postrouting.
+	// leaving reports that the packets are sent over lo and are at postrouting.
 	leaving bool
-	// translated reports that the kernel has translated packets of connections for which that was
-	// decided before.
+	// translated reports that the kernel has translated packets of connections that were translated
+	// before.
 	translated bool
-	// xtables reports that the rules are of iptables.
+	// xtables reports that the rules are rules of iptables.
 	xtables  bool
 	tracking tracking
 	target   target
@@ -25,7 +25,7 @@ type view struct {
 	source   string
 }
 
-// view returns what rules see of the packets of a flow.
+// view returns the view of the packets of a flow.
 func (v *visit) view(p *progress) view {
 	return view{
 		translated: v.place.translated, before: v.place.before, second: v.place.second, leaving: v.place.leaving,
@@ -33,15 +33,15 @@ func (v *visit) view(p *progress) view {
 	}
 }
 
-// hasTemplate reports whether the packets have a template for a connection.
+// hasTemplate reports whether the packets have a template of a connection.
 func (v *view) hasTemplate() bool { return v.before && v.tracking.isTemplate() }
 
-// connection returns the packets for which conntrack has an entry, which may be a template
+// connection returns the packets with a conntrack entry, which may be a template
 // (NoConnectionBeforeConntrack, TemplateIsForXTables).
 func (s *space) connection(v *view) set {
 	switch {
 	case v.hasTemplate():
-		// nftables reads nothing of a template but its state.
+		// Rules of nftables read only the state of a template.
 		return constant(v.xtables)
 	case v.before && !v.second, v.tracking == untracked:
 		return none
@@ -49,7 +49,7 @@ func (s *space) connection(v *view) set {
 	return s.connected
 }
 
-// stateAs returns the packets that have one of the states as the rules see it (TemplateIsNew,
+// stateAs returns the packets for which the rules read one of the states (TemplateIsNew,
 // UntrackedFromElsewhere).
 func (s *space) stateAs(v *view, in func(rules.State) bool) set {
 	switch {
@@ -58,14 +58,14 @@ func (s *space) stateAs(v *view, in func(rules.State) bool) set {
 	case v.hasTemplate():
 		return constant(in(rules.New))
 	case v.before && !v.second:
-		// What conntrack is to leave alone is not marked so before it was seen, unless that was
-		// done elsewhere.
+		// Before conntrack runs, packets to be ignored are not marked as such, unless they entered
+		// untracked.
 		return s.ifElse(s.untrackedBefore(), constant(in(rules.Untracked)), constant(in(rules.Invalid)))
 	}
 	return s.states(in)
 }
 
-// statusAs returns the packets of connections that have any of the bits (StatusNeedsConnection,
+// statusAs returns the packets of connections with any of the bits (StatusNeedsConnection,
 // LoopbackConfirms).
 func (s *space) statusAs(v *view, bits rules.Status) set {
 	if v.hasTemplate() {
@@ -86,14 +86,14 @@ func (s *space) statusAs(v *view, bits rules.Status) set {
 	return s.and(packets, s.connection(v))
 }
 
-// ofSource returns the packets whose unknown source fulfils a condition.
+// ofSource returns the packets whose unknown source meets a condition.
 func (s *space) ofSource(condition string, v *view) set {
 	return s.variable(variable{
 		key: "source after " + v.source + "\x01" + condition, kind: unknownBit, text: "the source of the packet after " + v.source,
 	})
 }
 
-// translated returns the packets whose target is not their own destination.
+// translated returns the packets whose target is not their original destination.
 func (s *space) translated(t target) set {
 	if t.kind == noTarget {
 		return none
@@ -101,12 +101,12 @@ func (s *space) translated(t target) set {
 	return s.not(s.sameDestination(t, target{}))
 }
 
-// untrackedBefore returns the packets that enter as ones that conntrack is to leave alone.
+// untrackedBefore returns the packets that enter untracked.
 func (s *space) untrackedBefore() set {
 	return s.minus(s.stateIs(rules.Untracked), s.neighbourDiscovery())
 }
 
-// neighbourDiscovery returns the packets that conntrack leaves untracked by itself
+// neighbourDiscovery returns the packets that conntrack does not track
 // (NeighbourDiscoveryUntracked).
 func (s *space) neighbourDiscovery() set {
 	if s.family != rules.IPv6 {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A visit applies a run of rules to the packets that come to it.
+// A visit evaluates a run of rules for packets.
 type visit struct {
 	*walk
 	summary *summary
@@ -17,21 +17,21 @@ type visit struct {
 	place   *place
 	run     run
 	number  int // see call.visit
-	// source names what has given the packets another source, see progress.source.
+	// source names the action that changed the source of the packets, see progress.source.
 	source string
-	// next are the packets that go on after the run.
+	// next contains the packets after the run.
 	next *flows
 }
 
-// rule is the first of the run, like which all the others are.
+// rule is the first rule of the run. The others differ only in their addresses.
 func (v *visit) rule() *rules.Rule { return &v.chain.Chain.Rules[v.run.first] }
 
-// flow applies the rules of the run to some packets.
+// flow evaluates the rules of the run for a flow.
 func (v *visit) flow(f flow) {
 	v.meter.work()
 	if v.run.hasSideEffects {
-		// What may have an effect has one whether or not the rest of the rule matches
-		// (EffectsBeforeFailedMatch, SocketMarkIsWritten).
+		// An expression that may have a side effect has it even if the rest of the rule does not
+		// match (EffectsBeforeFailedMatch, SocketMarkIsWritten).
 		v.undecided(unknownIn(v.rule()), f)
 		return
 	}
@@ -48,15 +48,15 @@ func (v *visit) flow(f flow) {
 	v.act(v.rule().Actions, []flow{hit}, at)
 }
 
-// guard returns the packets of a flow that a rule of the run matches.
+// guard returns the packets of a flow that match a rule of the run.
 func (v *visit) guard(f flow) set {
 	seen := v.view(&f.progress)
 	packets := v.staticGuard(&seen)
 	if v.run.isStatic {
 		return packets
 	}
-	// A run with other matches is a single rule, and what these match depends on what was done to
-	// the packets.
+	// A run with other matches is a single rule. Their results depend on the progress of the
+	// packets.
 	for i, m := range v.rule().Matches {
 		if packets != none && !v.matches.isStatic(m) {
 			packets = v.and(packets, v.fulfil(m, f, packets, matchPart(i)))
@@ -65,7 +65,7 @@ func (v *visit) guard(f flow) set {
 	return packets
 }
 
-// staticGuard returns the packets that fulfil all static matches of a rule of the run.
+// staticGuard returns the packets that meet all static matches of a rule of the run.
 func (v *visit) staticGuard(seen *view) set {
 	if v.one != nil {
 		return v.static(v.rule(), seen)
@@ -81,9 +81,9 @@ func (v *visit) staticGuard(seen *view) set {
 	return packets
 }
 
-// runGuards returns sets whose union is what the rules of the run match. Rules that match nothing
-// but addresses, as iptables has for a list of prefixes, are one list: it becomes a set faster than
-// as many sets are united.
+// runGuards returns sets whose union is the packets that match the run. Rules that match only
+// addresses, as iptables creates for a list of prefixes, are combined to one list, because
+// converting a list is faster than uniting many sets.
 func (v *visit) runGuards(seen *view) []set {
 	sets := make([]set, 0, v.run.end-v.run.first)
 	var lists [rules.Destination + 1]netipx.IPSetBuilder
@@ -100,7 +100,7 @@ func (v *visit) runGuards(seen *view) []set {
 		sets = append(sets, v.static(r, seen))
 	}
 	for side := range lists {
-		// What the builder refuses is a range that is none, and addressesOnly lets none pass.
+		// The builder rejects only invalid ranges, and addressesOnly excludes them.
 		if list, err := lists[side].IPSet(); err == nil && len(list.Ranges()) > 0 {
 			sets = append(sets, v.matching(rules.MatchAddr{Side: rules.Side(side), Ranges: list.Ranges()}, seen))
 		}
@@ -108,7 +108,7 @@ func (v *visit) runGuards(seen *view) []set {
 	return sets
 }
 
-// addressesOnly returns the only match of a rule if that is a list of addresses of the family.
+// addressesOnly returns the only match of a rule if it is a list of addresses of the family.
 func (v *visit) addressesOnly(r *rules.Rule) (m rules.MatchAddr, ok bool) {
 	if len(r.Matches) != 1 {
 		return m, false
@@ -117,7 +117,7 @@ func (v *visit) addressesOnly(r *rules.Rule) (m rules.MatchAddr, ok bool) {
 	return m, ok && !m.Not && m.Family() == v.family && !slices.ContainsFunc(m.Ranges, func(r netipx.IPRange) bool { return !r.IsValid() })
 }
 
-// guardSize is how many bytes a known guard takes.
+// guardSize is the size of a cached guard in bytes.
 const guardSize = 256
 
 // note adds an event.
@@ -126,16 +126,16 @@ func (v *visit) note(e event) {
 	v.summary.events = append(v.summary.events, e)
 }
 
-// A rulePart is a match or an action of a rule, by its place.
+// A rulePart identifies a match or an action of a rule by its position.
 type rulePart int
 
 func matchPart(i int) rulePart { return rulePart(i) }
 
-// actionPart is an action, and writtenPart what an action writes.
+// actionPart identifies an action, and writtenPart the value that an action writes.
 func actionPart(i int) rulePart       { return rulePart(-2*i - 1) }
 func writtenPart(p rulePart) rulePart { return p - 1 }
 
-// static returns the packets that fulfil all static matches of the rule.
+// static returns the packets that meet all static matches of the rule.
 func (v *visit) static(r *rules.Rule, seen *view) set {
 	packets := all
 	for i := range r.Matches {
@@ -146,8 +146,8 @@ func (v *visit) static(r *rules.Rule, seen *view) set {
 	return packets
 }
 
-// fulfil returns the packets of a flow that fulfil a match. Chance decides about those of asked;
-// part tells the match from others of the rule.
+// fulfil returns the packets of a flow that meet a match. Random matches are evaluated for the
+// packets in asked; part distinguishes the match from others of the rule.
 func (v *visit) fulfil(match rules.Match, f flow, asked set, part rulePart) set {
 	seen := v.view(&f.progress)
 	switch m := match.(type) {
@@ -167,7 +167,7 @@ func (v *visit) fulfil(match rules.Match, f flow, asked set, part rulePart) set 
 		return v.ask(m, v.and(f.packets, asked), part)
 	case rules.MatchReversePath:
 		if f.mark != v.marks.packet && (seen.xtables || !seen.tproxy.taken) {
-			// Which route that is depends on the mark, which is another by now.
+			// The route depends on the mark, which has changed.
 			return v.unless(m.Not, v.variable(variable{
 				key: fmt.Sprint("path with mark ", m.Kind, *f.mark), step: v.step(),
 				text: "whether the source is reached by the interface that the packet came in by, with the mark that it has by then",
@@ -182,15 +182,15 @@ func (v *visit) fulfil(match rules.Match, f flow, asked set, part rulePart) set 
 	return v.matching(match, &seen)
 }
 
-// connectionMark is the mark of the packets' connections as the rules see it: before conntrack that
-// of the template. Without a connection nothing is fulfilled (MarkNeedsConnection).
+// connectionMark returns the mark of the packets' connections as rules read it: before conntrack,
+// the mark of the template. A match on the mark fails without a connection (MarkNeedsConnection).
 func (v *visit) connectionMark(f flow) *markBits {
 	seen := v.view(&f.progress)
 	switch {
 	case !seen.hasTemplate():
 		return f.connection
 	case v.savesEarly, seen.tracking == cpuTemplate:
-		// A mark that was saved in a template stays in it (TemplateIsShared).
+		// A mark that was saved in a template remains there (TemplateIsShared).
 		of := ""
 		if v.savesEarly {
 			of = v.side
@@ -203,7 +203,7 @@ func (v *visit) connectionMark(f flow) *markBits {
 	return v.marks.zero
 }
 
-// step is the present rule as a step of the evaluation.
+// step returns the current rule as a step of the evaluation.
 func (v *visit) step() *rules.Step {
 	return &rules.Step{Table: v.chain.Table, Chain: v.chain.Chain, Index: v.run.first, Base: v.place.chain.Chain.Base}
 }

@@ -6,41 +6,41 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A walk leads the packets of a space through a ruleset, as the kernel does: [Explain] one packet,
-// [Decide] all at once.
+// A walk evaluates a ruleset for packets of a space in the order of the kernel: for one packet
+// ([Explain]) or for all ([Decide]).
 type walk struct {
 	*space
 	rs *rules.Ruleset
-	// side tells what is not the same on both sides.
+	// side distinguishes the variables of the two sides that are not common.
 	side    string
 	matches matcher
 	marks   *marks
-	// runs holds the runs of each chain, pureChains the chains that change no packet that returns,
-	// guards what each run matches.
+	// runs contains the runs of each chain, pureChains the chains that do not change packets that
+	// return, guards the packets that match a run.
 	runs       map[*rules.Chain][]run
 	pureChains map[*rules.Chain]bool
 	guards     map[guardKey]set
 	chains     map[*rules.Table]map[string]*rules.Chain
 	ruleKeys   map[*rules.Chain][]string
-	// summaries are what becomes of packets in chains, order the same in the order in which they
-	// were completed.
+	// summaries contains the results of the calls of chains, order the same in the order of
+	// completion.
 	summaries map[call]*summary
 	order     []*summary
-	// savesEarly reports that a mark may be saved in a conntrack template.
+	// savesEarly reports that a rule may save a mark in a conntrack template.
 	savesEarly bool
 
-	// updates are what the rules have written to states.
+	// updates are the writes of the rules to states.
 	updates updates
-	// ended are the packets whose evaluation has ended.
+	// ended contains the packets whose evaluation has ended.
 	ended flows
-	// unknown is what undecided packets have met.
+	// unknown lists the expressions that undecided packets reached.
 	unknown      []unknown
 	unknownIndex map[unknown]int
-	// passes are the hooks that were traversed, in the space of one packet.
+	// passes are the traversed hooks, in the space of one packet.
 	passes []passed
 }
 
-// An unknown is a place where the model has no word for what a rule does.
+// An unknown is an expression of a rule that the model does not support.
 type unknown struct {
 	text string
 	step rules.Step
@@ -50,23 +50,23 @@ type unknown struct {
 type passed struct {
 	hook  rules.Hook
 	bases []passedBase
-	// leaving are the packets that continue behind the hook, ended all packets whose evaluation has
-	// ended by then.
+	// leaving contains the packets after the hook, ended all packets whose evaluation has ended by
+	// then.
 	leaving, ended []flow
 }
 
-// A passedBase is a base chain that packets came to.
+// A passedBase is the traversal of a base chain.
 type passedBase struct {
 	place place
-	// skipped are the packets that the chain does not see because of NAT, by the fact that is the
-	// reason.
+	// skipped contains the packets that do not traverse the chain because of NAT, by the fact that
+	// is the reason.
 	skipped map[Fact]set
 	calls   []event
-	// policy are the packets that its policy drops.
+	// policy contains the packets that the policy drops.
 	policy set
 }
 
-// walkAll leads all possible packets of the space through a ruleset.
+// walkAll evaluates a ruleset for all possible packets of the space.
 func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	w := &walk{
 		space: s, rs: rs, side: side, matches: matcher{space: s}, marks: newMarks(s),
@@ -90,8 +90,8 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	return w
 }
 
-// lazySet sets an element of a map, and makes the map first if it is nil. When one packet is explained,
-// most of these maps are never needed.
+// lazySet sets an element of a map, and creates the map if it is nil. To explain one packet, most
+// of these maps are not needed.
 func lazySet[K comparable, V any](to *map[K]V, key K, value V) {
 	if *to == nil {
 		*to = map[K]V{}
@@ -99,8 +99,8 @@ func lazySet[K comparable, V any](to *map[K]V, key K, value V) {
 	(*to)[key] = value
 }
 
-// leave leads packets that leave by lo through postrouting (LoopbackPassesPostrouting), and returns
-// the packets that are not dropped.
+// leave evaluates postrouting for packets that are sent over lo (LoopbackPassesPostrouting), and
+// returns the packets that are not dropped.
 func (w *walk) leave(in []flow) []flow {
 	for _, c := range w.rs.BaseChains(rules.Postrouting) {
 		w.meter.work()
@@ -111,8 +111,8 @@ func (w *walk) leave(in []flow) []flow {
 	return in
 }
 
-// hook leads packets through all base chains of a hook (HooksRunByPriority), and returns the
-// packets that are not dropped.
+// hook evaluates all base chains of a hook (HooksRunByPriority), and returns the packets that are
+// not dropped.
 func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 	if w.one != nil {
 		w.passes = append(w.passes, passed{hook: h})
@@ -142,7 +142,7 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 			in = w.base(&p, in)
 			continue
 		}
-		// Which of the two was registered last, and so runs first, is not known
+		// It is unknown which of the two was registered last and therefore runs first
 		// (ConntrackPriorityTies).
 		first := w.variable(variable{
 			key: "before conntrack " + w.side + p.key(), kind: unknownBit,
@@ -166,18 +166,18 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 	return in
 }
 
-// translation is the priority at which the kernel translates at prerouting and output:
-// NF_IP_PRI_NAT_DST of linux/netfilter_ipv4.h (NATRunsTogether).
+// translation is the priority of NAT at prerouting and output: NF_IP_PRI_NAT_DST in
+// linux/netfilter_ipv4.h (NATRunsTogether).
 const translation = -100
 
-// idle reports whether a base chain does nothing.
+// idle reports whether a base chain has no effect.
 func idle(c *rules.Chain) bool { return len(c.Rules) == 0 && !c.Base.Drop }
 
 func chainName(c rules.ChainRef) string {
 	return fmt.Sprintf("%s %s %s", c.Table.Family, c.Table.Name, c.Chain.Name)
 }
 
-// base leads packets through a base chain, and returns the packets that continue to the next.
+// base evaluates a base chain, and returns the packets that continue with the next one.
 func (w *walk) base(p *place, in []flow) []flow {
 	base := p.chain.Chain.Base
 	passing := passedBase{place: *p}
@@ -221,10 +221,10 @@ func (w *walk) base(p *place, in []flow) []flow {
 	return out.list
 }
 
-// pastNAT lets those packets pass by a NAT chain that do not come to it (FirstNATMapping, and see
+// pastNAT moves the packets that do not traverse a NAT chain to out (FirstNATMapping, and see
 // skipsNAT). It returns the others.
 func (w *walk) pastNAT(in []flow, out *flows, passing *passedBase) []flow {
-	// Of what is related, ICMP errors are translated as the connection that they are about.
+	// Related ICMP errors are translated like the connection that they report.
 	first := w.or(w.is(state, number(rules.New)), w.minus(w.stateIs(rules.Related), w.isICMP))
 	skip := func(f flow, fact Fact) {
 		w.add(out, f)
@@ -264,7 +264,7 @@ func (w *walk) pastNAT(in []flow, out *flows, passing *passedBase) []flow {
 	return entering
 }
 
-// followsMaster returns the packets of connections whose NAT a helper has decided with the
+// followsMaster returns the packets of connections whose NAT was determined by a helper of the
 // connection that announced them.
 func (w *walk) followsMaster() set {
 	related := w.minus(w.stateIs(rules.Related), w.isICMP)

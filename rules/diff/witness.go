@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ordinary returns values of a field that a person expects in an example, the best first. The
-// fields that come before it in choiceOrder are chosen already.
+// ordinary returns typical values of a field for an example, the best first. The fields before it
+// in choiceOrder are already chosen.
 func (s *space) ordinary(f field, chosen *[fieldCount]value) []value {
 	switch f {
 	case protocol:
@@ -57,10 +57,11 @@ func (s *space) ordinaryDevices() []value {
 	return list
 }
 
-// mostOrdinaryDevices is how many interfaces are tried besides eth0.
+// mostOrdinaryDevices is the maximum number of interfaces to try in addition to eth0.
 const mostOrdinaryDevices = 64
 
-// ordinaryAddresses are those of a pod and of another machine, or on lo the pod's alone.
+// ordinaryAddresses returns typical addresses of a pod and of another machine; on lo, only
+// addresses of the pod.
 func (s *space) ordinaryAddresses(f field, chosen *[fieldCount]value) []value {
 	pod, other, local := "10.244.1.5", "192.0.2.10", "127.0.0.1"
 	if s.family == rules.IPv6 {
@@ -80,8 +81,7 @@ func (s *space) ordinaryAddresses(f field, chosen *[fieldCount]value) []value {
 	return values
 }
 
-// ordinaryWays returns conditions in the order in which they are wished: how destination and
-// interface go together.
+// ordinaryWays returns typical combinations of destination and interface, the best first.
 func (s *space) ordinaryWays() []set {
 	prefix := loopbackIPv4
 	if s.family == rules.IPv6 {
@@ -91,20 +91,22 @@ func (s *space) ordinaryWays() []set {
 	return []set{s.not(s.or(local, s.overLoopback)), s.minus(s.overLoopback, local), s.and(s.overLoopback, local)}
 }
 
-// choiceOrder is that in which the fields of an example are chosen: what says most comes first.
+// choiceOrder is the order in which the fields of an example are chosen: the most informative
+// first.
 var choiceOrder = []field{
 	protocol, state, reply, status, device, user, group, destinationPort, destination, source, sourcePort, flags, icmp, mark, connectionMark,
 	listener, destinationType, sourceType, inAddress, newDestination, newPort,
 }
 
-// A choice is the packets of which one is chosen: those of packets that are possible. The two sets
-// are kept apart because their intersection may be large. Restricting packets alone suffices.
+// A choice is a set of packets from which an example is chosen: the intersection of packets and
+// possible. They are not combined because the result may be large. Restricting packets alone
+// suffices.
 type choice struct {
 	*space
 	packets, possible set
 }
 
-// narrow restricts the choice, unless nothing is left then.
+// narrow restricts the choice, unless the result would be empty.
 func (c *choice) narrow(to set) bool {
 	packets := c.and(c.packets, to)
 	if packets == none || !c.meet(packets, c.possible) {
@@ -114,7 +116,7 @@ func (c *choice) narrow(to set) bool {
 	return true
 }
 
-// choose returns one packet of the set, with ordinary values where it has such.
+// choose returns one packet of the set, with typical values where possible.
 func (s *space) choose(packets set) [fieldCount]value {
 	var chosen [fieldCount]value
 	c := choice{s, packets, s.possible()}
@@ -144,9 +146,8 @@ func (s *space) choose(packets set) [fieldCount]value {
 	return chosen
 }
 
-// some returns a value that the field has in some packet of the choice: the least, or in a range of
-// several the one after it, for the first address of a network and the number 0 are not what an
-// example should show.
+// some returns a value of the field in a packet of the choice: the least value, or in a range the
+// one after it, because the address of a network and the number 0 are not typical.
 func (c choice) some(f field) value {
 	first := c.least(f)
 	second := first.next()
@@ -173,7 +174,7 @@ func (c choice) least(f field) value {
 // witness returns one packet of the set.
 func (s *space) witness(packets set) rules.Packet { return s.packet(s.choose(packets)) }
 
-// packet makes a packet of the values of its fields.
+// packet returns the packet with the values of the fields.
 func (s *space) packet(v [fieldCount]value) rules.Packet {
 	width := len(s.bits[destination])
 	p := rules.Packet{

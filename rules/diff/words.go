@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// describedFields are the fields of a packet with their names, in the order of a description. The
-// user comes with the socket.
+// describedFields contains the fields with their names, in the order of a description. The socket
+// is part of the user.
 var describedFields = []struct {
 	field field
 	name  string
@@ -39,7 +39,7 @@ var describedFields = []struct {
 	{inAddress, "address of the interface"},
 }
 
-// describe returns the conditions of the box in words.
+// describe returns the conditions of the box.
 func (s *space) describe(b box) []Condition {
 	family := "IPv4"
 	if s.family == rules.IPv6 {
@@ -70,8 +70,7 @@ func (s *space) describe(b box) []Condition {
 	return conditions
 }
 
-// values writes the values of a field, out of all possible ones; condition is a set that makes this
-// choice.
+// values returns the text of the values of a field that can exist and meet the condition.
 func (s *space) values(f field, has, can, condition set) string {
 	if isBits(f) {
 		return s.bitValues(f, has, condition)
@@ -92,14 +91,14 @@ func (s *space) values(f field, has, can, condition set) string {
 	return s.spanTexts(f, positive)
 }
 
-// mostListed is how many values of a list are written out.
+// mostListed is the maximum number of values in a list.
 const mostListed = 3
 
-// mostWritten is how many values are written to be listed: more than a field with names for its
-// values has.
+// mostWritten is the maximum number of values to convert for a list, more than any field has named
+// values.
 const mostWritten = 256
 
-// list joins texts: few of them with commas, of many the first.
+// list joins texts with commas, at most mostListed of them.
 func list(texts []string) string {
 	if n := len(texts) - mostListed; n > 1 {
 		return fmt.Sprintf("%s and %d more", strings.Join(texts[:mostListed], ", "), n)
@@ -181,8 +180,8 @@ func valueName(f field, n uint64) string {
 	return [...]string{"listens", "none listens"}[n]
 }
 
-// bitValues writes values in which only some bits matter; has holds these bits, condition is the
-// set that plain has made.
+// bitValues returns the text of values in which only some bits matter; has contains these bits,
+// condition is the result of plain.
 func (s *space) bitValues(f field, has, condition set) string {
 	for _, c := range []struct {
 		values  set
@@ -230,7 +229,7 @@ func (s *space) patternText(f field, v, mask uint32, negated bool) string {
 	return fmt.Sprintf("& %s %s %s", bitsText(f, mask), operator, bitsText(f, v))
 }
 
-// deviceValues writes names of interfaces.
+// deviceValues returns the names of interfaces.
 func (s *space) deviceValues(has, can set) string {
 	var in, out []deviceClass
 	for i, c := range s.devices.classes {
@@ -249,7 +248,7 @@ func (s *space) deviceValues(has, can set) string {
 	return deviceNames(in, out)
 }
 
-// deviceNames lists the classes, and for a prefix those of its names that are not meant.
+// deviceNames lists the classes, and for a prefix the names that are excluded.
 func deviceNames(classes, others []deviceClass) string {
 	texts := make([]string, len(classes))
 	for i, c := range classes[:min(len(classes), mostListed+1)] { // list leaves out the text of those behind
