@@ -4,6 +4,7 @@
 //
 //	trace := diff.Explain(&ruleset, packet)
 //	result := diff.Decide(diff.Side{Ruleset: a}, diff.Side{Ruleset: b}, diff.Options{})
+//
 // # One evaluator
 //
 // The path of packets through a ruleset is evaluated by one piece of code (walk.go, chain.go,
