@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// An Action is something that a rule does with a packet. The types of this file, and [Unknown], are
-// the only ones.
+// An Action is what a rule does with a packet. All implementations are in this file, and [Unknown].
 type Action interface {
-	// String writes the action in nft's syntax.
+	// String returns the action in nft's syntax.
 	String() string
 	action()
 }
 
-// Verdict ends the rule, and all but Continue-like returns end the chain.
+// Verdict ends the rule. All verdicts except Return also end the evaluation of the hook's chain.
 type Verdict uint8
 
 // The verdicts without an argument.
@@ -24,83 +23,82 @@ const (
 	Return                // back to the rule after the jump; from a base chain, to its policy
 )
 
-// Jump continues in another chain of the same table and comes back at its end.
+// Jump continues with another chain of the same table and returns at its end.
 type Jump struct {
 	Chain string
-	// Goto does not come back here, but to where this chain was called from.
+	// Goto returns to the caller of this chain instead.
 	Goto bool
 }
 
-// RedirectTo sends the connection to this host: to its loopback address at output, and at
-// prerouting to the address of the interface by which the packet came. It ends the evaluation. Port
-// 0 leaves the port as it is; Last, if it is not 0, makes it a range of which the kernel takes one,
-// the connection's own if it is in the range and free.
+// RedirectTo changes the destination to this host: at output to the loopback address, at prerouting
+// to the address of the interface on which the packet arrived. It ends the evaluation. Port 0 keeps
+// the port. If Last is not 0, the kernel selects a port of the range: the original port if it is in
+// the range and free.
 type RedirectTo struct{ Port, Last uint16 }
 
-// DNATPort sends the connection to another port of its destination; it ends the evaluation. Last,
-// if it is not 0, makes it a range.
+// DNATPort changes the destination port; it ends the evaluation. If Last is not 0, the kernel
+// selects a port of the range.
 type DNATPort struct{ Port, Last uint16 }
 
-// DNATTo sends the connection to another address; it ends the evaluation. LastAddr, if it is valid,
-// makes it a range of which the kernel takes one, and so does Last for the port. Port 0 leaves the
-// port as it is.
+// DNATTo changes the destination address; it ends the evaluation. If LastAddr is valid, the kernel
+// selects an address of the range, and if Last is not 0, a port of the range. Port 0 keeps the
+// port.
 type DNATTo struct {
 	Addr, LastAddr netip.Addr
 	Port, Last     uint16
 }
 
-// TProxy hands the packet to the socket that listens transparently on the port, and on Addr if that
-// is valid. nftables goes on with the next rule when no socket listens, and lets later actions of
-// the rule set the mark and accept. Port 0 is the packet's own.
+// TProxy assigns the packet to the transparent socket that listens on the port, and on Addr if it
+// is valid. nftables continues with the next rule if there is none, otherwise with the later
+// actions of the rule. Port 0 means the destination port.
 type TProxy struct {
 	Port uint16
 	Addr netip.Addr
 }
 
-// TProxyDrop is TProxy as xtables has it: it sets the mark and accepts when a socket listens, and
-// drops when none does.
+// TProxyDrop is the TPROXY target of xtables: it sets the mark and accepts the packet if a socket
+// listens, and otherwise drops it.
 type TProxyDrop struct {
 	Port        uint16
 	Value, Mask uint32 // the mark loses the bits of Mask and is then xored with Value
 	Addr        netip.Addr
 }
 
-// Reject drops the packet and answers it. With says by what, in nft's words; "tcp reset" answers
-// TCP packets only.
+// Reject drops the packet and sends the reply With, in nft's syntax; "tcp reset" is sent only for
+// TCP.
 type Reject struct{ With string }
 
-// SetMark sets the packet's mark: it loses the bits of Mask and is then xored with Value.
+// SetMark clears the bits of Mask in the packet's mark, and then applies xor with Value.
 type SetMark struct{ Value, Mask uint32 }
 
 // SaveMark copies the packet's mark to its connection.
 type SaveMark struct{}
 
-// RestoreMark copies the connection's mark to its packet. In nftables a packet without connection
-// ends the rule.
+// RestoreMark copies the connection's mark to the packet. In nftables it ends the rule for a packet
+// without a connection.
 type RestoreMark struct{}
 
 // MixMark sets the mark of the packet, or with Conntrack the mark of its connection, to (packet
 // mark & Mark) ^ (connection mark & ConntrackMark) ^ Xor. If the packet has no connection and the
-// connection's mark is read or written, the rule continues and changes nothing.
+// connection's mark is read or written, it has no effect.
 type MixMark struct {
 	Conntrack           bool
 	Mark, ConntrackMark uint32
 	Xor                 uint32
 }
 
-// SetZone puts the packet into a conntrack zone, unless an earlier rule has put it into one. With a
-// Helper it gives a connection that the packet begins conntrack's helper of that name, by which
-// connections that this one announces are related to it.
+// SetZone assigns a conntrack zone, unless an earlier rule assigned one. With a Helper it assigns
+// the conntrack helper to a connection that the packet begins; connections that the helper detects
+// are related to it.
 type SetZone struct {
 	Zone   uint16
 	Helper string
 }
 
-// Notrack keeps conntrack from the packet, unless an earlier rule has put it into a zone.
+// Notrack disables conntrack for the packet, unless an earlier rule assigned a zone.
 type Notrack struct{}
 
-// Require ends the rule for packets that do not fulfil the match. It represents a match after an
-// action.
+// Require ends the rule for packets that do not match. It represents a match after an action.
 type Require struct{ Match Match }
 
 // Count counts the packet and has no other effect.
@@ -123,10 +121,10 @@ func (MixMark) action()     {}
 func (Notrack) action()     {}
 func (Require) action()     {}
 
-// String returns nft's word.
+// String returns the verdict in nft's syntax.
 func (v Verdict) String() string { return [...]string{"accept", "drop", "return"}[v] }
 
-// String writes the action in nft's syntax.
+// String returns the action in nft's syntax.
 func (a Jump) String() string {
 	if a.Goto {
 		return "goto " + a.Chain
@@ -134,7 +132,7 @@ func (a Jump) String() string {
 	return "jump " + a.Chain
 }
 
-// portText writes ":80", ":80-90", or nothing for port 0.
+// portText returns ":80", ":80-90", or an empty string for port 0.
 func portText(first, last uint16) string {
 	switch {
 	case first == 0 && last == 0:
@@ -145,7 +143,7 @@ func portText(first, last uint16) string {
 	return fmt.Sprintf(":%d-%d", first, last)
 }
 
-// String writes the action in nft's syntax.
+// String returns the action in nft's syntax.
 func (a RedirectTo) String() string {
 	if a.Port == 0 && a.Last == 0 {
 		return "redirect"
@@ -153,10 +151,10 @@ func (a RedirectTo) String() string {
 	return "redirect to " + portText(a.Port, a.Last)
 }
 
-// String writes the action in nft's syntax.
+// String returns the action in nft's syntax.
 func (a DNATPort) String() string { return "dnat to " + portText(a.Port, a.Last) }
 
-// String writes the action in nft's syntax.
+// String returns the action in nft's syntax.
 func (a DNATTo) String() string {
 	text := a.Addr.String()
 	if a.Addr.Is6() && a.Port != 0 {
@@ -168,7 +166,7 @@ func (a DNATTo) String() string {
 	return "dnat " + FamilyOf(a.Addr).String() + " to " + text + portText(a.Port, a.Last)
 }
 
-// String writes the action in nft's syntax.
+// String returns the action in nft's syntax.
 func (a TProxy) String() string {
 	if a.Addr.IsValid() {
 		return "tproxy " + FamilyOf(a.Addr).String() + " to " + addrText(a.Addr) + portText(a.Port, 0)
@@ -176,7 +174,7 @@ func (a TProxy) String() string {
 	return "tproxy to " + portText(a.Port, 0)
 }
 
-// addrText puts an IPv6 address into brackets.
+// addrText returns an address, in brackets if it is an IPv6 address.
 func addrText(a netip.Addr) string {
 	if a.Is6() {
 		return "[" + a.String() + "]"
@@ -184,7 +182,7 @@ func addrText(a netip.Addr) string {
 	return a.String()
 }
 
-// String writes the action in iptables' words: nft has none for it.
+// String returns the action in iptables' syntax, because nft has no equivalent.
 func (a TProxyDrop) String() string {
 	addr := "0.0.0.0"
 	if a.Addr.IsValid() {
@@ -193,7 +191,7 @@ func (a TProxyDrop) String() string {
 	return fmt.Sprintf("TPROXY redirect %s:%d mark 0x%x/0x%x", addr, a.Port, a.Value, a.Mask)
 }
 
-// String writes the action in nft's syntax.
+// String returns the action in nft's syntax.
 func (a Reject) String() string {
 	if a.With == "" {
 		return "reject"
@@ -201,7 +199,7 @@ func (a Reject) String() string {
 	return "reject with " + a.With
 }
 
-// String writes the action in nft's syntax.
+// String returns the action in nft's syntax.
 func (a SetMark) String() string {
 	switch {
 	case a.Mask == ^uint32(0):
@@ -212,7 +210,7 @@ func (a SetMark) String() string {
 	return fmt.Sprintf("meta mark set meta mark & 0x%x | 0x%x", ^a.Mask, a.Value)
 }
 
-// String writes the action in nft's syntax, as far as nft has one for it.
+// String returns the action in nft's syntax where possible.
 func (a MixMark) String() string {
 	var terms []string
 	term := func(key string, mask uint32) {
@@ -232,19 +230,19 @@ func (a MixMark) String() string {
 	return markKey(a.Conntrack) + " set " + strings.Join(terms, " ^ ")
 }
 
-// String writes the action in nft's syntax.
+// String returns the action in nft's syntax.
 func (Notrack) String() string { return "notrack" }
 
-// String writes the match.
+// String returns the match.
 func (a Require) String() string { return a.Match.String() }
 
-// String writes the action in nft's syntax.
+// String returns the action in nft's syntax.
 func (SaveMark) String() string { return "ct mark set meta mark" }
 
-// String writes the action in nft's syntax.
+// String returns the action in nft's syntax.
 func (RestoreMark) String() string { return "meta mark set ct mark" }
 
-// String writes the action in nft's syntax.
+// String returns the action in nft's syntax.
 func (a SetZone) String() string {
 	text := fmt.Sprintf("ct zone set %d", a.Zone)
 	if a.Helper != "" {
@@ -253,5 +251,5 @@ func (a SetZone) String() string {
 	return text
 }
 
-// String writes the action in nft's syntax.
+// String returns the action in nft's syntax.
 func (Count) String() string { return "counter" }

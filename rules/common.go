@@ -2,7 +2,7 @@ package rules
 
 import "slices"
 
-// common says which rules of two lists are part of a common subsequence.
+// common marks the rules of two lists that belong to a common subsequence.
 type common struct{ want, got []bool }
 
 func newCommon(want, got []int) common {
@@ -11,12 +11,12 @@ func newCommon(want, got []int) common {
 
 func (c common) keep(want, got int) { c.want[want], c.got[got] = true, true }
 
-// maxCells bounds what longestCommon may take, of time and memory: a thousand rules compared with a
-// thousand others, some 4 MB.
+// maxCells limits the time and memory of longestCommon: about 4 MB, for a thousand rules compared
+// with a thousand others.
 const maxCells = 1 << 20
 
-// commonRules finds a common subsequence of two lists of numbers, the longest unless they are long
-// and repeat themselves.
+// commonRules returns a common subsequence of two lists of numbers. It is a longest one, unless the
+// lists are long and have many repetitions.
 func commonRules(want, got []int) common {
 	kept := newCommon(want, got)
 	first, last := 0, 0
@@ -37,7 +37,7 @@ func commonRules(want, got []int) common {
 	return kept
 }
 
-// longestCommon takes the product of the lengths in time and memory.
+// longestCommon takes time and memory proportional to the product of the lengths.
 func longestCommon(want, got []int) common {
 	width := len(got) + 1
 	length := make([]int32, (len(want)+1)*width) // of the longest of the rests, from each pair of places
@@ -65,27 +65,26 @@ func longestCommon(want, got []int) common {
 	return kept
 }
 
-// near bounds how many places of a rule in one list longCommon tries for each of its places in the
-// other: those that are as often repeated before, or so many times more or less.
+// near limits, for repeated rules, the number of candidate positions in the other list that
+// longCommon tries for each position.
 const near = 4
 
-// A pair is the same rule in both lists, and the pair before it in the longest common subsequence
-// that ends with it.
+// A pair is a rule at a position in each list, and the previous pair of the longest common
+// subsequence that ends with it.
 type pair struct {
 	want, got int
 	before    *pair
 }
 
-// longCommon takes the time n log n (Hunt and Szymanski, A Fast Algorithm for Computing Longest
-// Common Subsequences, 1977): there are few pairs of places with the same rule. Where rules are
-// repeated more than near times, it may miss the longest.
+// longCommon takes time n log n (Hunt and Szymanski, A Fast Algorithm for Computing Longest Common
+// Subsequences, 1977), because there are few pairs of positions with the same rule. If rules are
+// repeated more than near times, the result may not be a longest one.
 func longCommon(want, got []int) common {
 	places := map[int][]int{}
 	for j, number := range got {
 		places[number] = append(places[number], j)
 	}
-	// Of all subsequences of length k+1 so far, ends[k] is the last pair of the one that ends first
-	// in got.
+	// ends[k] is the last pair of the subsequence of length k+1 that ends first in got.
 	var ends []*pair
 	seen := map[int]int{}
 	for i, number := range want {

@@ -5,20 +5,19 @@ import (
 	"slices"
 )
 
-// A Difference is one thing in which a ruleset that was found differs from the one that was
-// expected.
+// A Difference is a difference between an actual ruleset and the expected one.
 type Difference struct {
 	Kind DifferenceKind `json:"kind"`
-	// Where is the place: "table inet sluice", "chain inet sluice nat-output" or "routing"; or a
-	// set that rules of a chain use: "chain inet sluice nat-output, set outbound-exclude-ipv4", of
-	// which Want and Got list elements.
+	// Where is the position: "table inet sluice", "chain inet sluice nat-output" or "routing"; or a
+	// set of a chain: "chain inet sluice nat-output, set outbound-exclude-ipv4", of which Want and
+	// Got list elements.
 	Where string `json:"where"`
-	// Want is what was expected there and Got what was found; empty where there is none.
+	// Want is the expected text and Got the actual one; either may be empty.
 	Want string `json:"want,omitempty"`
 	Got  string `json:"got,omitempty"`
 }
 
-// DifferenceKind says how two rulesets differ at a place.
+// DifferenceKind is the kind of a difference.
 type DifferenceKind string
 
 // The kinds of differences.
@@ -40,19 +39,19 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s in %s: %s", d.Kind, d.Where, d.Got)
 }
 
-// Compare lists in what got differs from want, as written: two rulesets that treat every packet
-// alike by other rules do differ here. The order of rules counts, that of tables and chains does
-// not; comments, counters, handles and lines do not count.
+// Compare returns the differences of the text of two rulesets, even if they treat every packet
+// alike. The order of rules matters, the order of tables and chains does not. Comments, counters,
+// handles and line numbers are not compared.
 func Compare(want, got Ruleset) []Difference {
 	diffs := compareNamed(want.Tables, got.Tables,
 		func(t *Table) string { return "table " + t.Family.String() + " " + t.Name }, compareTables)
 	return append(diffs, compareRouting(want.Routing, got.Routing)...)
 }
 
-// Equal reports whether [Compare] finds nothing.
+// Equal reports whether [Compare] returns no differences.
 func Equal(a, b Ruleset) bool { return len(Compare(a, b)) == 0 }
 
-// compareNamed pairs up things by their names, and compares the pairs.
+// compareNamed compares elements with equal names.
 func compareNamed[T any](want, got []T, name func(*T) string, compare func(want, got *T) []Difference) []Difference {
 	var diffs []Difference
 	index := func(list []T) map[string]*T {
@@ -85,7 +84,7 @@ func compareTables(want, got *Table) []Difference {
 		func(c *Chain) string { return "chain " + place + " " + c.Name },
 		func(want, got *Chain) []Difference { return compareChains("chain "+place+" "+want.Name, want, got) })
 	for _, name := range got.UnusedSets {
-		// Where the rule that uses a set is missing, that is all there is to say.
+		// If the rule that uses the set is missing, the difference of the rule is sufficient.
 		if !slices.ContainsFunc(want.Sets(), func(m MatchAddr) bool { return m.Set == name }) {
 			diffs = append(diffs, Difference{Kind: Extra, Where: "table " + place, Got: "set " + name + ", which no rule uses"})
 		}
@@ -104,7 +103,7 @@ func compareChains(where string, want, got *Chain) []Difference {
 	return append(diffs, compareRules(where, want.Rules, got.Rules)...)
 }
 
-// sameBase reports whether two chains are attached alike, whatever runs before and after them.
+// sameBase reports whether two chains have the same hook, type, priority and policy.
 func sameBase(a, b *Base) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -128,7 +127,7 @@ func compareRouting(want, got Routing) []Difference {
 		}
 	}
 	for _, p := range got.Unrouted {
-		// Of one that is wanted has been said that it is missing.
+		// A missing policy rule is already reported.
 		if !slices.Contains(want.Policies, p) {
 			diffs = append(diffs, Difference{Kind: Extra, Where: where, Got: p.ruleString() + ", without its route"})
 		}
@@ -151,18 +150,18 @@ func compareRouting(want, got Routing) []Difference {
 	return diffs
 }
 
-// String writes the policy rule and its route as the ip command does.
+// String returns the policy rule and its route in the syntax of the ip command.
 func (p PolicyRoute) String() string {
 	return fmt.Sprintf("%s; local default dev lo table %d", p.ruleString(), p.Table)
 }
 
-// ruleString writes the policy rule.
+// ruleString returns the policy rule.
 func (p PolicyRoute) ruleString() string {
 	family := map[Family]string{IPv4: "-4", IPv6: "-6"}[p.Family]
 	return fmt.Sprintf("ip %s rule priority %d fwmark 0x%x lookup %d", family, p.Priority, p.Mark, p.Table)
 }
 
-// String writes the attachment as nft does.
+// String returns the hook, priority and policy in nft's syntax.
 func (b *Base) String() string {
 	if b == nil {
 		return "no hook"

@@ -8,8 +8,8 @@ import (
 	"go4.org/netipx"
 )
 
-// compareRules lists in what the rules of a chain differ, in a time and memory that grow little
-// faster than their number.
+// compareRules returns the differences of the rules of a chain, in time and memory that are
+// near-linear in their number.
 func compareRules(where string, want, got []Rule) []Difference {
 	n := newNumbering()
 	wanted, found := n.numbers(want), n.numbers(got)
@@ -48,13 +48,13 @@ func compareRules(where string, want, got []Rule) []Difference {
 	return diffs
 }
 
-// unpaired are the rules that were found where they are not wanted. The same rule is wanted
-// elsewhere, or one that differs only in the elements of sets, or none.
+// unpaired contains the rules of got that are not at their expected position. Each may be expected
+// elsewhere, may differ from an expected rule only in the elements of sets, or may be unexpected.
 type unpaired struct {
 	rules []*Rule
 	taken []bool
-	// The indices of rules, in order: of those with a number, and of those with named sets and the
-	// same text.
+	// The sorted indices of rules: by the number of the rule, and by the text of rules with named
+	// sets.
 	byNumber map[int][]int
 	byText   map[string][]int
 }
@@ -69,7 +69,7 @@ func (u *unpaired) add(r *Rule, number int) {
 	}
 }
 
-// takeSame takes the first rule with the number, and reports whether there is one.
+// takeSame removes the first rule with the number, and reports whether there is one.
 func (u *unpaired) takeSame(number int) bool {
 	list := u.remaining(u.byNumber[number])
 	if len(list) == 0 {
@@ -80,13 +80,13 @@ func (u *unpaired) takeSame(number int) bool {
 	return true
 }
 
-// takeChanged takes the first rule that differs only in what named sets hold, and returns in what;
-// nothing if there is none.
+// takeChanged removes the first rule that differs only in the elements of named sets, and returns
+// the differences; nil if there is none.
 func (u *unpaired) takeChanged(where string, want *Rule) []Difference {
 	if !usesSet(want) {
 		return nil
 	}
-	// Of one text there are few, unless somebody wants to keep us busy.
+	// Usually few rules have the same text; the limit protects against rulesets made to be slow.
 	const most = 8
 	text := want.String()
 	list := u.remaining(u.byText[text])
@@ -100,7 +100,7 @@ func (u *unpaired) takeChanged(where string, want *Rule) []Difference {
 	return nil
 }
 
-// remaining is the list without those taken at its beginning.
+// remaining returns the list without removed elements at its begin.
 func (u *unpaired) remaining(list []int) []int {
 	for len(list) > 0 && u.taken[list[0]] {
 		list = list[1:]
@@ -115,8 +115,8 @@ func usesSet(r *Rule) bool {
 	})
 }
 
-// changedSets describes two rules that differ only in what named sets hold; it returns nothing if
-// they differ in more.
+// changedSets returns the differences of two rules that differ only in the elements of named sets,
+// otherwise nil.
 func changedSets(where string, want, got *Rule) []Difference {
 	if len(want.Matches) != len(got.Matches) || want.String() != got.String() {
 		return nil
@@ -142,7 +142,7 @@ func changedSets(where string, want, got *Rule) []Difference {
 	return diffs
 }
 
-// without lists the ranges of a that are not ranges of b.
+// without returns the text of the ranges of a that are not ranges of b.
 func without(a, b MatchAddr) string {
 	const most = 8
 	known := make(map[netipx.IPRange]bool, len(b.Ranges))

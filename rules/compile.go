@@ -9,17 +9,17 @@ import (
 	"go4.org/netipx"
 )
 
-// tableComment tells readers whose the table is.
+// tableComment identifies the owner of the table.
 const tableComment = "mesh redirect, by sluice"
 
-// Compile returns the ruleset that carries out the redirection. For invalid parameters, such as the
-// zero Redirect, it returns the [Faults] of [Redirect.Validate]; [DefaultRedirect] is where
-// parameters start. Equal parameters give equal rulesets. The time is linear in the number of
-// prefixes, except for sorting them.
+// Compile returns the ruleset of the redirection. For invalid parameters, such as the zero
+// Redirect, it returns the [Faults] of [Redirect.Validate]; start with [DefaultRedirect]. Equal
+// parameters give equal rulesets. The time is linear in the number of prefixes, except for sorting
+// them.
 //
-// Each new connection has the fate that istio-init's iptables rules give it, except for the
-// [Deviations] that are on. The rules are fewer: a rule that no packet can reach, or that changes
-// no packet's fate, is left out, and alike rules are merged.
+// Each new connection has the same fate as with istio-init's iptables rules, except for the enabled
+// [Deviations]. There are fewer rules: rules that no packet reaches or that have no effect are
+// omitted, and similar rules are merged.
 func Compile(r Redirect) (Ruleset, error) {
 	if err := r.Validate(); err != nil {
 		return Ruleset{}, err
@@ -27,8 +27,7 @@ func Compile(r Redirect) (Ruleset, error) {
 	return compile(r), nil
 }
 
-// MustCompile is [Compile] for parameters that are valid because they are part of the program, or
-// because [Redirect.Validate] has accepted them. It panics if they are not.
+// MustCompile is [Compile] for parameters that are known to be valid. It panics otherwise.
 func MustCompile(r Redirect) Ruleset {
 	rs, err := Compile(r)
 	if err != nil {
@@ -37,7 +36,7 @@ func MustCompile(r Redirect) Ruleset {
 	return rs
 }
 
-// compile is Compile of valid parameters.
+// compile is Compile for valid parameters.
 func compile(r Redirect) Ruleset {
 	c := newCompiler(r)
 	chains := [...]Chain{
@@ -54,24 +53,23 @@ func compile(r Redirect) Ruleset {
 	return Ruleset{Tables: []Table{table}, Routing: c.routing()}
 }
 
-// compiler holds the parameters in the form in which rules use them.
+// compiler contains the parameters in the form that rules use.
 type compiler struct {
 	Redirect
 	families []Family // those captured
-	// included and excluded are the destinations, servers the DNS servers.
+	// included and excluded are destinations, servers the DNS servers.
 	included, excluded, servers addressRanges
-	// proxyUser and proxyGroup match what the proxy sends.
+	// proxyUser and proxyGroup match packets of the proxy.
 	proxyUser, proxyGroup Match
-	// loopbackIncluded switches off Istio's rule that leaves the application's traffic over lo
-	// alone.
+	// loopbackIncluded disables Istio's rule that excludes the application's traffic over lo.
 	loopbackIncluded bool
-	// matches and actions hold the matches and actions of all rules: one allocation per rule took
+	// matches and actions are allocated together for all rules: an allocation for each rule took
 	// half of Compile's time.
 	matches []Match
 	actions []Action
 }
 
-// addressRanges are normalised ranges of each family.
+// addressRanges are normalized ranges of each family.
 type addressRanges struct{ ipv4, ipv6 []netipx.IPRange }
 
 func (a addressRanges) of(f Family) []netipx.IPRange {
@@ -82,7 +80,7 @@ func (a addressRanges) of(f Family) []netipx.IPRange {
 }
 
 func newCompiler(r Redirect) *compiler {
-	// Enough for a usual pod's rules.
+	// The capacity suffices for a typical pod.
 	c := &compiler{Redirect: r, matches: make([]Match, 0, 64), actions: make([]Action, 0, 32)}
 	c.families = append(make([]Family, 0, 2), IPv4)
 	if r.IPv6 {
@@ -100,7 +98,7 @@ func newCompiler(r Redirect) *compiler {
 	return c
 }
 
-// destinations normalises prefixes by family.
+// destinations normalizes prefixes by family.
 func (c *compiler) destinations(prefixes []netip.Prefix) addressRanges {
 	if len(prefixes) == 0 {
 		return addressRanges{}
@@ -128,7 +126,7 @@ func (c *compiler) destinations(prefixes []netip.Prefix) addressRanges {
 	return addressRanges{ipv4: NormaliseAddrs(list4), ipv6: NormaliseAddrs(list6)}
 }
 
-// routing is what the ruleset needs of the routing tables.
+// routing returns the routing that the ruleset needs.
 func (c *compiler) routing() Routing {
 	var r Routing
 	if c.Mode == ModeTProxy && c.inbound() {
@@ -145,7 +143,7 @@ func (c *compiler) routing() Routing {
 // inbound reports whether any inbound connection is captured.
 func (c *compiler) inbound() bool { return c.InboundPorts.All || len(c.InboundPorts.Ports) > 0 }
 
-// priority is ours, or Istio's when the deviation is off.
+// priority returns Sluice's priority, or Istio's if the deviation is disabled.
 func (c *compiler) priority(ours, istio int) int {
 	if c.deviates(NATFirst) {
 		return ours
@@ -153,8 +151,8 @@ func (c *compiler) priority(ours, istio int) int {
 	return istio
 }
 
-// base begins a base chain. A family that is not captured leaves it at once: a rule that names no
-// family would capture it.
+// base begins a base chain. Packets of a family that is not captured return at once, because rules
+// without a family would capture them.
 func (c *compiler) base(name string, t ChainType, h Hook, priority int) chainBuilder {
 	b := c.begin(name)
 	b.chain.Base = &Base{Type: t, Hook: h, Priority: priority}
@@ -164,12 +162,12 @@ func (c *compiler) base(name string, t ChainType, h Hook, priority int) chainBui
 	return b
 }
 
-// begin begins a chain without a hook.
+// begin begins a user-defined chain.
 func (c *compiler) begin(name string) chainBuilder {
 	return chainBuilder{compiler: c, chain: Chain{Name: name}}
 }
 
-// chainBuilder collects the rules of a chain.
+// chainBuilder builds a chain.
 type chainBuilder struct {
 	*compiler
 	chain Chain
@@ -190,15 +188,15 @@ func (b *chainBuilder) addAll(comment string, actions []Action, matches ...Match
 	b.chain.Rules = append(b.chain.Rules, r)
 }
 
-// keep appends items to the shared slice of all rules and returns the copy.
+// keep appends items to a slice that all rules share, and returns the appended part.
 func keep[T any](all *[]T, items []T) []T {
 	start := len(*all)
 	*all = append(*all, items...)
 	return (*all)[start:len(*all):len(*all)]
 }
 
-// build ends the chain. Rules that return at its end change nothing and are left out; so a guard
-// alone makes no chain.
+// build returns the chain. Rules at its end that only return are omitted, so that a chain with only
+// a guard is empty.
 func (b *chainBuilder) build() Chain {
 	rules := b.chain.Rules
 	for len(rules) > 0 && len(rules[len(rules)-1].Actions) == 1 && rules[len(rules)-1].Actions[0] == Return {
@@ -208,8 +206,8 @@ func (b *chainBuilder) build() Chain {
 	return b.chain
 }
 
-// capture appends a rule that captures TCP connections: with KeepEstablished only those that begin
-// now, while the rest is counted and left alone.
+// capture appends a rule that captures TCP connections: with KeepEstablished only new ones, while
+// packets of others are counted and not captured.
 func (b *chainBuilder) capture(comment string, actions []Action, matches ...Match) {
 	if b.KeepEstablished {
 		notBegun := MatchTCPFlags{Not: true, Mask: SYN | ACK, Value: SYN}
@@ -218,7 +216,7 @@ func (b *chainBuilder) capture(comment string, actions []Action, matches ...Matc
 	b.addAll(comment, actions, matches...)
 }
 
-// The matches that rules are made of.
+// Matches of the compiled rules.
 
 var (
 	tcp Match = MatchProtocol{Protocols: []Protocol{TCP}}
@@ -262,8 +260,8 @@ func byGroup(ids []IDRange) MatchOwner { return MatchOwner{Group: true, IDs: Nor
 
 func marked(mark uint32) MatchMark { return MatchMark{Value: mark, Mask: ^uint32(0)} }
 
-// interfaces returns a match for all the names without ending, and one for each that is a prefix: a
-// set cannot hold those.
+// interfaces returns a match for all complete names, and one for each prefix, because a set cannot
+// contain prefixes of names.
 func interfaces(out bool, names []InterfaceName) []Match {
 	names = slices.Clone(names)
 	slices.SortFunc(names, func(a, b InterfaceName) int { return cmp.Compare(a.String(), b.String()) })
@@ -282,7 +280,7 @@ func interfaces(out bool, names []InterfaceName) []Match {
 	return matches
 }
 
-// to matches the destinations of a family; set is the name of the set if there are many.
+// to matches destinations of a family; set is the name of the set if there are many.
 func to(ranges []netipx.IPRange, set string) MatchAddr {
 	m := MatchAddr{Side: Destination, Ranges: ranges}
 	if len(ranges) > 1 {
@@ -291,7 +289,7 @@ func to(ranges []netipx.IPRange, set string) MatchAddr {
 	return m
 }
 
-// loopbackOf returns the loopback destination of a family.
+// loopbackOf returns the match for loopback destinations of a family.
 func (c *compiler) loopbackOf(f Family) MatchAddr {
 	p := c.LoopbackCIDR
 	if f == IPv6 {
@@ -300,14 +298,14 @@ func (c *compiler) loopbackOf(f Family) MatchAddr {
 	return MatchAddr{Side: Destination, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(p)}}
 }
 
-// offLoopback returns the match of every other destination.
+// offLoopback returns the match for all other destinations.
 func (c *compiler) offLoopback(f Family) MatchAddr {
 	m := c.loopbackOf(f)
 	m.Not = true
 	return m
 }
 
-// passthrough matches the proxy's connections to the application by their source.
+// passthrough matches connections of the proxy to the application by their source address.
 func passthrough(f Family) MatchAddr {
 	a := PassthroughIPv4()
 	if f == IPv6 {

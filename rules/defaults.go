@@ -2,9 +2,9 @@ package rules
 
 import "net/netip"
 
-// Istio's fixed numbers and defaults. Sources: istio.io/istio tools/istio-iptables/pkg/constants
-// and pkg/config, at v0.0.0-20260827124520-eed52ebb66ad; the environment variables and flags that
-// set them are in the command's help.
+// Istio's constants and defaults. Sources: istio.io/istio tools/istio-iptables/pkg/constants and
+// pkg/config, at v0.0.0-20260827124520-eed52ebb66ad; the help of the command lists the environment
+// variables and flags.
 const (
 	DefaultProxyPort          = 15001 // outbound capture: Envoy's virtualOutbound listener (--envoy-port)
 	DefaultInboundCapturePort = 15006 // inbound capture: Envoy's virtualInbound listener (--inbound-capture-port)
@@ -13,34 +13,34 @@ const (
 	DefaultTProxyMark         = 1337  // 0x539 (--istio-inbound-tproxy-mark)
 	DefaultTProxyRouteTable   = 133   // (--istio-inbound-tproxy-route-table)
 
-	// DNSPort is where the agent beside the proxy answers DNS, over UDP and TCP. Not configurable
-	// in Istio.
+	// DNSPort is the port of the sidecar's DNS proxy, over UDP and TCP. Not configurable in Istio.
 	DNSPort = 15053
-	// SelfCallMark marks, in TPROXY mode, the proxy's connections to its own pod, which are then
-	// taken as inbound. Not configurable in Istio.
+	// SelfCallMark, in TPROXY mode, marks connections of the proxy to its own pod, which are
+	// captured as inbound. Not configurable in Istio.
 	SelfCallMark = 1338
 
 	// ProxyDNSZone is the conntrack zone of DNS over UDP between the proxy and its upstream
-	// servers, AppDNSZone that between the application and the proxy. Both flows may have the same
+	// servers, AppDNSZone of DNS between the application and the proxy. Both may use the same
 	// addresses and ports.
 	ProxyDNSZone = 1
 	AppDNSZone   = 2
 
-	// MaxOwnerGroups is how many owner groups Istio accepts (ISTIO_OUTBOUND_OWNER_GROUPS).
+	// MaxOwnerGroups is Istio's maximum number of owner groups (ISTIO_OUTBOUND_OWNER_GROUPS).
 	MaxOwnerGroups = 64
 
-	// TableName is the name of our nftables table, of family inet.
+	// TableName is the name of Sluice's nftables table, of family inet.
 	TableName = "sluice"
-	// PolicyPriority is the fixed priority of our policy rules. It comes before the main table
-	// (32766) and before the source rules that multi-homed pods have, since a marked packet must be
-	// local whatever its source.
+	// PolicyPriority is the priority of Sluice's policy rules. It is before the main table (32766)
+	// and before the source rules of multi-homed pods, because marked packets must be local
+	// whatever their source.
 	PolicyPriority = 133
 )
 
 const domainPort = 53
 
-// DefaultLoopbackCIDR is what counts as loopback destination in IPv4
-// (ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR): 127.0.0.1/32. In IPv6 it is always ::1/128.
+// DefaultLoopbackCIDR is the default of the IPv4 loopback destination
+// (ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR): 127.0.0.1/32. The IPv6 loopback destination is always
+// ::1/128.
 func DefaultLoopbackCIDR() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 32)
 }

@@ -6,12 +6,10 @@ import (
 	"strings"
 )
 
-// A DeviationID names one way in which Sluice treats packets otherwise than istio-init's iptables
-// rules do.
+// A DeviationID identifies a deviation from the behavior of istio-init's iptables rules.
 type DeviationID string
 
-// The deviations. They are all there are: without them each new connection has the fate that
-// istio-init gives it.
+// The deviations. Without them each new connection has the same fate as with istio-init.
 const (
 	TunnelPortTProxy DeviationID = "tproxy-tunnel-port"
 	RerouteTProxy    DeviationID = "tproxy-reroute"
@@ -19,13 +17,13 @@ const (
 	NATFirst         DeviationID = "nat-first"
 )
 
-// A Deviation is described to users by what it changes and why.
+// A Deviation describes for users what differs and why.
 type Deviation struct {
 	ID     DeviationID
 	Reason string
 }
 
-// Deviations lists all deviations. Each is on unless Redirect.Without names it.
+// Deviations lists all deviations. Each is enabled unless Redirect.Without contains it.
 var Deviations = []Deviation{
 	{TunnelPortTProxy, "in TPROXY mode istio-init captures the tunnel port as plain inbound traffic, so that HBONE never " +
 		"reaches its listener; here it is left alone, as in REDIRECT mode"},
@@ -37,7 +35,7 @@ var Deviations = []Deviation{
 		"decides who captures a connection; here ours run ten earlier than those of iptables"},
 }
 
-// ParseDeviationID reads the id of a deviation.
+// ParseDeviationID parses the id of a deviation.
 func ParseDeviationID(text string) (DeviationID, error) {
 	ids := make([]string, len(Deviations))
 	for i, d := range Deviations {
@@ -49,7 +47,7 @@ func ParseDeviationID(text string) (DeviationID, error) {
 	return "", fmt.Errorf("%q is not a deviation; there are %s", text, strings.Join(ids, ", "))
 }
 
-// StrictIstio turns all deviations off.
+// StrictIstio disables all deviations.
 func (r *Redirect) StrictIstio() {
 	r.Without = nil
 	for _, d := range Deviations {

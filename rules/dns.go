@@ -1,7 +1,7 @@
 package rules
 
 // dnsServers calls do with the match of the captured servers, once for all of them or once for each
-// family that has some.
+// family with servers.
 func (c *compiler) dnsServers(side Side, do func(servers ...Match)) {
 	switch {
 	case !c.DNS.active():
@@ -18,7 +18,7 @@ func (c *compiler) dnsServers(side Side, do func(servers ...Match)) {
 	}
 }
 
-// captureDNS redirects queries to the agent.
+// captureDNS redirects queries to the sidecar's DNS proxy.
 func (c *compiler) captureDNS(b *chainBuilder) {
 	redirect := RedirectTo{Port: DNSPort}
 	query := toPort(Single[uint16](domainPort))
@@ -30,7 +30,7 @@ func (c *compiler) captureDNS(b *chainBuilder) {
 	})
 }
 
-// rawOutput chooses the conntrack zone of DNS over UDP: the first rule that matches decides.
+// rawOutput assigns the conntrack zone of DNS over UDP; the first matching rule takes effect.
 func (c *compiler) rawOutput() Chain {
 	b := c.base("raw-output", Filter, Output, c.priority(RawPriority, IstioRawPriority))
 	if !c.DNS.active() {
@@ -47,7 +47,7 @@ func (c *compiler) rawOutput() Chain {
 	return b.build()
 }
 
-// rawPrerouting puts the servers' answers into the zone of the proxy's queries.
+// rawPrerouting assigns the zone of the proxy's queries to replies of the servers.
 func (c *compiler) rawPrerouting() Chain {
 	b := c.base("raw-prerouting", Filter, Prerouting, c.priority(RawPriority, IstioRawPriority))
 	c.dnsServers(Source, func(servers ...Match) {

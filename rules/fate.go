@@ -5,45 +5,41 @@ import (
 	"net/netip"
 )
 
-// A Fate is all that a ruleset does to a packet.
+// A Fate is the effect of a ruleset on a packet.
 type Fate struct {
-	// Dropped reports that the packet goes no further. The other fields then say what was done to
-	// it before.
+	// Dropped reports that the packet is dropped. The other fields are then the effects before
+	// that.
 	Dropped bool
-	// Rejected says by what the sender of a dropped packet is answered, in nft's words; empty if it
-	// is not.
+	// Rejected is the reply to the sender of a dropped packet in nft's syntax; empty if there is
+	// none.
 	Rejected string
-	// Redirect is the local port to which the connection is sent instead of its destination; 0 for
-	// none. RedirectLast, if it is not 0, is the last of the ports of which the kernel takes one.
+	// Redirect is the local port to which the connection is redirected; 0 for none. If RedirectLast
+	// is not 0, the kernel selects a port from Redirect to RedirectLast.
 	Redirect, RedirectLast uint16
-	// ToHost reports that a packet of a protocol without ports is sent to this host instead of its
-	// destination.
+	// ToHost reports that a packet of a protocol without ports is redirected to this host.
 	ToHost bool
-	// DNATPort is the port to which the connection is sent at its destination or at DNATAddr,
-	// instead of the one it asked for; 0 for that. DNATPortLast, if it is not 0, is the last of the
-	// ports of which the kernel takes one.
+	// DNATPort is the translated destination port; 0 if it is unchanged. If DNATPortLast is not 0,
+	// the kernel selects a port from DNATPort to DNATPortLast.
 	DNATPort, DNATPortLast uint16
-	// DNATAddr is the address to which the connection is sent instead of its destination; not valid
-	// for that. DNATAddrLast, if it is valid, is the last of the addresses of which the kernel
-	// takes one.
+	// DNATAddr is the translated destination address; invalid if it is unchanged. If DNATAddrLast
+	// is valid, the kernel selects an address from DNATAddr to DNATAddrLast.
 	DNATAddr, DNATAddrLast netip.Addr
-	// TProxy is the port of the transparent listener that takes the packet; 0 for none. TProxyAddr
-	// is the address that it listens on, if the rule names one.
+	// TProxy is the port of the transparent listener that receives the packet; 0 for none.
+	// TProxyAddr is its address, if the rule specifies one.
 	TProxy     uint16
 	TProxyAddr netip.Addr
-	// Mark and ConntrackMark are the marks of the packet and its connection afterwards.
+	// Mark and ConntrackMark are the resulting marks of the packet and its connection.
 	Mark, ConntrackMark uint32
-	// Rerouted reports that a changed mark has led the packet, which was to leave, back to this
-	// host.
+	// Rerouted reports that a changed mark routed an outgoing packet back to this host.
 	Rerouted bool
-	// Zone is the conntrack zone that the rules have chosen; 0 is conntrack's default. Untracked
-	// reports that they keep conntrack from the packet.
+	// Zone is the conntrack zone assigned by the rules; 0 is the default zone. Untracked reports
+	// that they disabled conntrack for the packet.
 	Zone      uint16
 	Untracked bool
-	// Helper is conntrack's helper that the rules give to the connection that the packet begins.
+	// Helper is the conntrack helper assigned to the connection that the packet begins.
 	Helper string
-	// Undecided names what is not known, where the packet's fate depends on it; the other fields
-	// then mean nothing. UnknownMarks does so where only the marks depend on it.
+	// Undecided names the unknown on which the fate depends; the other fields are then not valid.
+	// UnknownMarks names the unknown on which only the marks depend.
 	Undecided, UnknownMarks string
 }
 
@@ -52,9 +48,8 @@ func (f Fate) Captured() bool {
 	return !f.Dropped && f.Undecided == "" && (f.Redirect != 0 || f.ToHost || f.TProxy != 0)
 }
 
-// Same reports whether two fates are the same to anybody who can see the packet or its connection:
-// a packet that is dropped leaves nothing behind but the mark of its connection and the answer to
-// its sender. Where a fate is undecided nothing is the same.
+// Same reports whether two fates have equal effects: for a dropped packet only the mark of its
+// connection and the reply are compared. An undecided fate is not equal to any.
 func (f Fate) Same(g Fate) bool {
 	switch {
 	case f.Undecided != "" || g.Undecided != "" || f.UnknownMarks != "" || g.UnknownMarks != "":
@@ -65,7 +60,7 @@ func (f Fate) Same(g Fate) bool {
 	return f == g
 }
 
-// String says in words what happens to the packet.
+// String returns a description of the fate.
 func (f Fate) String() string {
 	if f.Undecided != "" {
 		return "undecided: " + f.Undecided + " is not known to this model"
@@ -92,7 +87,7 @@ func (f Fate) String() string {
 	return text
 }
 
-// disposition says where the packet goes.
+// disposition returns a description of the destination.
 func (f Fate) disposition() string {
 	text := "goes to its destination, not captured"
 	switch {
@@ -101,7 +96,7 @@ func (f Fate) disposition() string {
 	case f.Dropped:
 		text = "dropped"
 	case f.TProxy != 0:
-		// A redirection changes the destination of the packet, which has its socket already.
+		// A redirection has no effect on a packet that is already assigned to a socket.
 		text = fmt.Sprintf("taken by the transparent listener on port %d", f.TProxy)
 		if f.TProxyAddr.IsValid() {
 			text += " of " + f.TProxyAddr.String()
@@ -122,8 +117,7 @@ func (f Fate) disposition() string {
 	return text
 }
 
-// translated writes the address, and the port if the packet has one, to which the connection is
-// sent.
+// translated returns the translated address, and the port if the packet has ports.
 func (f Fate) translated() string {
 	text := f.DNATAddr.String()
 	if f.DNATAddr.Is6() && f.DNATPort != 0 {

@@ -1,7 +1,7 @@
 package rules
 
-// natPrerouting decides about inbound connections in REDIRECT mode, and in both modes about those
-// that arrive from a rerouted interface.
+// natPrerouting captures inbound connections in REDIRECT mode, and in both modes connections from a
+// rerouted interface.
 func (c *compiler) natPrerouting() Chain {
 	b := c.base("nat-prerouting", NAT, Prerouting, c.priority(NATPriority, IstioNATPriority))
 	for _, m := range interfaces(false, c.RerouteInterfaces) {
@@ -25,14 +25,14 @@ func (c *compiler) natPrerouting() Chain {
 	return b.build()
 }
 
-// excludeInboundPorts leaves the excluded ports alone.
+// excludeInboundPorts returns packets to the excluded ports.
 func (c *compiler) excludeInboundPorts(b *chainBuilder) {
 	if len(c.InboundExcludePorts) > 0 {
 		b.add("excluded inbound port", Return, tcp, toPort(c.InboundExcludePorts...))
 	}
 }
 
-// manglePrerouting drops invalid packets, and in TPROXY mode hands inbound connections to the
+// manglePrerouting drops invalid packets, and in TPROXY mode assigns inbound connections to the
 // proxy.
 func (c *compiler) manglePrerouting() Chain {
 	b := c.base("mangle-prerouting", Filter, Prerouting, c.priority(ManglePriority, IstioManglePriority))

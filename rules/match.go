@@ -10,35 +10,34 @@ import (
 	"go4.org/netipx"
 )
 
-// A Match is one condition on a packet. The types of this package that are named Match, and
-// [Unknown], are the only ones.
+// A Match is a condition on a packet. All implementations are the types of this package whose names
+// begin with Match, and [Unknown].
 //
-// A condition on something that the packet does not have (a port, a socket, a connection) is not
-// fulfilled, not even when it is negated, unless the type says otherwise. An interface that the
-// packet does not have is one without a name.
+// A condition on something that the packet lacks (a port, a socket, a connection) is false, even if
+// it is negated, unless the type documents otherwise. A missing interface has an empty name.
 type Match interface {
-	// String writes the condition in nft's syntax.
+	// String returns the condition in nft's syntax.
 	String() string
-	// rank orders the matches of a rule: cheap and telling conditions first.
+	// rank determines the order of the matches of a rule: cheap and selective ones first.
 	rank() int
 }
 
-// SortMatches brings the matches of a rule into the canonical order, in which rules are compared.
-// Conditions on equal fields keep their order.
+// SortMatches sorts the matches of a rule into the canonical order, in which rules are compared.
+// The sort is stable.
 func SortMatches(matches []Match) {
 	slices.SortStableFunc(matches, func(a, b Match) int { return cmp.Compare(a.rank(), b.rank()) })
 }
 
-// Side is an end of the packet.
+// Side is the source or the destination.
 type Side uint8
 
-// The two ends.
+// The sides.
 const (
 	Source Side = iota
 	Destination
 )
 
-// letter is "s" or "d", as in saddr and dport.
+// letter returns "s" or "d", as in saddr and dport.
 func (s Side) letter() string { return [...]string{"s", "d"}[s] }
 
 // MatchInterface matches the name of a network interface.
@@ -55,10 +54,10 @@ type MatchFamily struct{ Family Family }
 type MatchAddr struct {
 	Side Side
 	Not  bool
-	// Ranges of one family, normalised. With Not, packets of that family with any other address
-	// match.
+	// Ranges are normalized and of one family. With Not, packets of that family with any other
+	// address match.
 	Ranges []netipx.IPRange
-	// Set is the name under which nftables keeps the ranges when there are many, or empty.
+	// Set is the name of the nftables set if there are many ranges, otherwise empty.
 	Set string
 }
 
@@ -68,44 +67,43 @@ type MatchProtocol struct {
 	Protocols []Protocol // in ascending order
 }
 
-// MatchPort matches a port of the protocols that have ports (see [Protocol.HasPorts]); it stands
-// besides a MatchProtocol of these.
+// MatchPort matches a port of the protocols with ports (see [Protocol.HasPorts]). The rule must
+// also have a MatchProtocol for these.
 type MatchPort struct {
 	Side  Side
 	Not   bool
 	Ports []PortRange // normalised
 }
 
-// MatchTCPFlags matches TCP packets of which the flags under Mask have Value.
+// MatchTCPFlags matches TCP packets whose flags under Mask are equal to Value.
 type MatchTCPFlags struct {
 	Not         bool
 	Mask, Value TCPFlags
 }
 
-// MatchOwner matches the user or group of the socket that sent the packet, as numeric ids of the
-// network namespace's user namespace.
+// MatchOwner matches the user or group of the sending socket, as numeric ids of the network
+// namespace's user namespace.
 type MatchOwner struct {
 	Group bool // the socket's group, else its user
 	Not   bool
 	IDs   []IDRange // normalised
-	// Socketless reports that a packet without socket matches when Not is set: xtables matches it,
-	// nftables does not.
+	// Socketless reports that, with Not, a packet without a socket matches, as in xtables but not
+	// in nftables.
 	Socketless bool
 }
 
-// InterfaceName is the name of a network interface, or with Prefix the beginning of the names of
-// several.
+// InterfaceName is the name of a network interface, or with Prefix the prefix of several names.
 type InterfaceName struct {
 	Name   string
 	Prefix bool
 }
 
-// Contains reports whether the name stands for the interface.
+// Contains reports whether the name or prefix matches.
 func (n InterfaceName) Contains(name string) bool {
 	return name == n.Name || n.Prefix && strings.HasPrefix(name, n.Name)
 }
 
-// String writes the name as nft does: a prefix ends in "*".
+// String returns the name in nft's syntax: a prefix ends in "*".
 func (n InterfaceName) String() string {
 	if n.Prefix {
 		return n.Name + "*"
@@ -113,7 +111,7 @@ func (n InterfaceName) String() string {
 	return n.Name
 }
 
-// Family is the family of the addresses, which is also the only one of which packets match.
+// Family is the family of the addresses. Packets of the other family do not match.
 func (m MatchAddr) Family() Family {
 	if len(m.Ranges) == 0 {
 		return Inet
@@ -135,7 +133,7 @@ func (m MatchOwner) rank() int {
 	return 8
 }
 
-// String writes the match in nft's syntax.
+// String returns the match in nft's syntax.
 func (m MatchInterface) String() string {
 	key := "iifname"
 	if m.Out {
@@ -144,12 +142,12 @@ func (m MatchInterface) String() string {
 	return key + " " + operand(m.Not, m.Names, func(n InterfaceName) string { return strconv.Quote(n.String()) })
 }
 
-// String writes the match in nft's syntax.
+// String returns the match in nft's syntax.
 func (m MatchFamily) String() string {
 	return "meta nfproto " + map[Family]string{Inet: "inet", IPv4: "ipv4", IPv6: "ipv6"}[m.Family]
 }
 
-// String writes the match in nft's syntax.
+// String returns the match in nft's syntax.
 func (m MatchAddr) String() string {
 	key := m.Family().String() + " " + m.Side.letter() + "addr "
 	if m.Set != "" {
@@ -169,22 +167,22 @@ func formatAddrRange(r netipx.IPRange) string {
 	return r.String()
 }
 
-// String writes the match in nft's syntax.
+// String returns the match in nft's syntax.
 func (m MatchProtocol) String() string {
 	return "meta l4proto " + operand(m.Not, m.Protocols, Protocol.String)
 }
 
-// String writes the match in nft's syntax.
+// String returns the match in nft's syntax.
 func (m MatchPort) String() string {
 	return "th " + m.Side.letter() + "port " + operand(m.Not, m.Ports, PortRange.String)
 }
 
-// String writes the match in nft's syntax.
+// String returns the match in nft's syntax.
 func (m MatchTCPFlags) String() string {
 	return fmt.Sprintf("tcp flags & (%s) %s %s", m.Mask, equality(m.Not), m.Value)
 }
 
-// String writes the match in nft's syntax.
+// String returns the match in nft's syntax.
 func (m MatchOwner) String() string {
 	key := "meta skuid "
 	if m.Group {
@@ -207,7 +205,7 @@ func equality(negated bool) string {
 	return "=="
 }
 
-// operand writes one value as such and several as an anonymous set.
+// operand returns a single value, or several values as an anonymous set.
 func operand[T any](negated bool, values []T, format func(T) string) string {
 	texts := make([]string, len(values))
 	for i, v := range values {

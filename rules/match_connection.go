@@ -6,34 +6,34 @@ import (
 )
 
 // MatchState matches the state of the packet's connection. A packet has one of the states of
-// [State], and besides it [SNAT] or [DNAT] if its connection is translated.
+// [State], and additionally [SNAT] or [DNAT] if its connection is translated.
 type MatchState struct {
 	Not    bool
 	States StateSet
 }
 
-// MatchStatus matches packets of a connection that has any of the bits. A packet without a
-// connection does not match, not even when Not is set.
+// MatchStatus matches packets of a connection with any of the status bits. A packet without a
+// connection does not match, even with Not.
 type MatchStatus struct {
 	Not    bool
 	Status Status
 }
 
-// MatchDirection matches packets of a connection by their direction: those of its originator, or
-// with Reply those of the other end. A packet without a connection does not match.
+// MatchDirection matches packets of a connection in the original direction, or with Reply in the
+// other one. A packet without a connection does not match.
 type MatchDirection struct{ Reply bool }
 
 func (m MatchState) rank() int     { return 12 }
 func (m MatchStatus) rank() int    { return 12 }
 func (m MatchDirection) rank() int { return 12 }
 
-// String writes the match in nft's syntax.
+// String returns the match in nft's syntax.
 func (m MatchState) String() string { return "ct state " + not(m.Not) + m.States.String() }
 
-// String writes the match in nft's syntax.
+// String returns the match in nft's syntax.
 func (m MatchStatus) String() string { return "ct status " + not(m.Not) + m.Status.String() }
 
-// String writes the match in nft's syntax.
+// String returns the match in nft's syntax.
 func (m MatchDirection) String() string {
 	if m.Reply {
 		return "ct direction reply"
@@ -41,11 +41,11 @@ func (m MatchDirection) String() string {
 	return "ct direction original"
 }
 
-// Status is a set of bits that conntrack keeps for a connection: enum ip_conntrack_status of
-// linux/netfilter/nf_conntrack_common.h, without those that only the kernel itself uses.
+// Status is a set of status bits of a connection: enum ip_conntrack_status in
+// linux/netfilter/nf_conntrack_common.h, except the kernel's internal ones.
 type Status uint8
 
-// The bits.
+// The status bits.
 const (
 	StatusExpected  Status = 1 << iota // another connection announced it
 	StatusSeenReply                    // packets were seen in both directions
@@ -57,7 +57,7 @@ const (
 
 var statusNames = [...]string{"expected", "seen-reply", "assured", "confirmed", "snat", "dnat"}
 
-// String writes the bits as nft does, or 0 if there are none.
+// String returns the bits in nft's syntax, or 0 if there are none.
 func (s Status) String() string {
 	var names []string
 	for i, name := range statusNames {
@@ -71,16 +71,15 @@ func (s Status) String() string {
 	return strings.Join(names, ",")
 }
 
-// MatchMark matches the packet's mark, or with Conntrack its connection's mark, in the bits of
-// Mask. A packet without a connection never matches a connection mark.
+// MatchMark matches the bits under Mask of the packet's mark, or with Conntrack of its connection's
+// mark. A packet without a connection does not match a connection mark.
 type MatchMark struct {
 	Conntrack   bool
 	Not         bool
 	Value, Mask uint32
 }
 
-// MatchMarkRange matches the packet's mark, or with Conntrack its connection's mark, by ranges of
-// values.
+// MatchMarkRange matches ranges of the packet's mark, or with Conntrack of its connection's mark.
 type MatchMarkRange struct {
 	Conntrack bool
 	Not       bool
@@ -104,7 +103,7 @@ func markKey(conntrack bool) string {
 	return "meta mark"
 }
 
-// String writes the match in nft's syntax.
+// String returns the match in nft's syntax.
 func (m MatchMark) String() string {
 	if m.Mask == ^uint32(0) {
 		return fmt.Sprintf("%s %s0x%x", markKey(m.Conntrack), not(m.Not), m.Value)
@@ -112,7 +111,7 @@ func (m MatchMark) String() string {
 	return fmt.Sprintf("%s & 0x%x %s 0x%x", markKey(m.Conntrack), m.Mask, equality(m.Not), m.Value)
 }
 
-// String writes the match in nft's syntax.
+// String returns the match in nft's syntax.
 func (m MatchMarkRange) String() string {
 	return markKey(m.Conntrack) + " " + operand(m.Not, m.Values, Range[uint32].String)
 }

@@ -5,14 +5,13 @@ import (
 	"strings"
 )
 
-// The matches of this file depend on more than the packet: on the routes, addresses and sockets of
-// its host. Two rulesets that are compared run on the same host, so that such a condition is
-// fulfilled on both sides or on neither.
+// The matches of this file depend on routes, addresses and sockets of the host. Two rulesets are
+// compared for the same host, so that such a condition has the same result on both sides.
 
-// AddrType is what routing makes of an address: a route's type (enum of linux/rtnetlink.h).
+// AddrType is the type of an address in routing: a route type (enum in linux/rtnetlink.h).
 type AddrType uint8
 
-// The types.
+// The address types.
 const (
 	AddrTypeUnknown AddrType = iota // not known; RTN_UNSPEC in a match
 	Unicast
@@ -32,10 +31,10 @@ var addrTypeNames = [...]string{
 	"unspec", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable", "prohibit", "throw", "nat", "xresolve",
 }
 
-// String returns nft's word for the type.
+// String returns nft's name of the type.
 func (t AddrType) String() string { return addrTypeNames[t] }
 
-// ParseAddrType reads a type by nft's or iptables' word for it, in either case.
+// ParseAddrType parses nft's or iptables' name of a type, in either case.
 func ParseAddrType(text string) (AddrType, error) {
 	for i, name := range addrTypeNames {
 		if strings.EqualFold(text, name) {
@@ -60,44 +59,42 @@ func AddrTypes(types ...AddrType) AddrTypeSet {
 // Has reports whether the type is in the set.
 func (s AddrTypeSet) Has(t AddrType) bool { return s&(1<<t) != 0 }
 
-// MatchAddrType matches packets of one family by the type of an address, whatever the interface.
+// MatchAddrType matches packets of one family by the type of an address, on any interface.
 type MatchAddrType struct {
 	Side  Side
 	Not   bool
 	Types AddrTypeSet
 }
 
-// MatchReversePath matches packets whose source the host would reach by the interface that they
-// came in by, or with Not those of which it would not. Kind says how the route is looked up;
-// conditions of one kind are the same condition.
+// MatchReversePath matches packets whose source the host would route over the interface on which
+// they arrived, or with Not other packets. Kind describes the lookup; matches of one kind are the
+// same condition.
 type MatchReversePath struct {
 	Not  bool
 	Kind string
 }
 
-// MatchSocket matches packets for which the host has a transparent socket, or with Not those for
-// which it has none. Kind says how the socket is looked up; conditions of one kind are the same
-// condition.
+// MatchSocket matches packets for which the host has a transparent socket, or with Not other
+// packets. Kind describes the lookup; matches of one kind are the same condition.
 type MatchSocket struct {
 	Not  bool
 	Kind string
 }
 
-// MatchListed matches packets of which parts are in a list that the rules name and do not contain:
-// an ipset, or a set of nftables that changes by itself. For two rulesets a list of one name is one
-// list, unless rules of one of them write to it and rules of the other do not, or for other
-// packets.
+// MatchListed matches packets by a list whose contents are not part of the rules: an ipset, or a
+// set of nftables that rules change. Lists of the same name in two rulesets are assumed to have
+// equal contents, unless their rules write to it differently.
 type MatchListed struct {
 	Not bool
-	// List names it.
+	// List is the name of the list.
 	List string
-	// Parts are what is looked up: "src", "dst,dst", "ip saddr".
+	// Parts are the fields to look up: "src", "dst,dst", "ip saddr".
 	Parts string
-	// Destination reports that the parts have something that translation changes, More that they
-	// have more than addresses and ports.
+	// Destination reports that a translation changes the fields, More that there are other fields
+	// than addresses and ports.
 	Destination, More bool
-	// State names what rules write to that change the list, and Contents stands for what it held
-	// when it was read, as far as that was.
+	// State is the state of rules that write to the list. Contents represents its contents when it
+	// was read, as far as they are known.
 	State, Contents string
 }
 
@@ -106,7 +103,7 @@ func (m MatchListed) rank() int      { return 13 }
 func (m MatchReversePath) rank() int { return 13 }
 func (m MatchSocket) rank() int      { return 13 }
 
-// String writes the match in nft's syntax.
+// String returns the match in nft's syntax.
 func (m MatchAddrType) String() string {
 	var types []AddrType
 	for t := range addrTypeNames {
@@ -117,10 +114,10 @@ func (m MatchAddrType) String() string {
 	return "fib " + m.Side.letter() + "addr type " + operand(m.Not, types, AddrType.String)
 }
 
-// String writes the match as nft does.
+// String returns the match in nft's syntax.
 func (m MatchListed) String() string { return m.Parts + " " + not(m.Not) + m.List }
 
-// String writes the match as nft does, with the kind in parentheses.
+// String returns the match in nft's syntax, with the kind in parentheses.
 func (m MatchReversePath) String() string {
 	if m.Not {
 		return "fib saddr . iif oif missing" + kindText(m.Kind)
@@ -128,7 +125,7 @@ func (m MatchReversePath) String() string {
 	return "fib saddr . iif oif exists" + kindText(m.Kind)
 }
 
-// String writes the match as nft does, with the kind in parentheses.
+// String returns the match in nft's syntax, with the kind in parentheses.
 func (m MatchSocket) String() string {
 	value := "1"
 	if m.Not {

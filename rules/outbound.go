@@ -1,13 +1,13 @@
 package rules
 
 const (
-	// loopbackChain decides about what is sent over lo.
+	// loopbackChain contains the rules for packets sent over lo.
 	loopbackChain = "nat-output-lo"
-	// groupChain holds what follows when only some owner groups are captured.
+	// groupChain contains the rules for captured owner groups.
 	groupChain = "nat-output-groups"
 )
 
-// natOutput decides about outbound connections, in the order of istio-init's ISTIO_OUTPUT.
+// natOutput captures outbound connections, in the order of istio-init's ISTIO_OUTPUT.
 func (c *compiler) natOutput() Chain {
 	b := c.base("nat-output", NAT, Output, c.priority(NATPriority, IstioNATPriority))
 	for _, m := range interfaces(true, c.ExcludeInterfaces) {
@@ -16,7 +16,7 @@ func (c *compiler) natOutput() Chain {
 	if len(c.OutboundExcludePorts) > 0 {
 		b.add("excluded outbound port", Return, tcp, toPort(c.OutboundExcludePorts...))
 		if c.DNS.active() && Contains(Normalise(c.OutboundExcludePorts), domainPort) {
-			// Of UDP only DNS is ever captured, so other excluded ports need no rule.
+			// UDP is captured only for DNS, so other excluded ports need no rule.
 			b.add("excluded outbound port", Return, udp, toPort(Single[uint16](domainPort)))
 		}
 	}
@@ -31,13 +31,13 @@ func (c *compiler) natOutput() Chain {
 		}
 		c.captureOutbound(&b)
 	case len(groups.IDs) > 0 && len(c.groupOutput().Rules) > 0:
-		// A positive match, so that a packet without socket is not captured, as with xtables.
+		// The match is positive so that a packet without a socket is not captured, as with xtables.
 		b.add("captured owner group", Jump{Chain: groupChain}, byGroup(groups.IDs))
 	}
 	return b.build()
 }
 
-// groupOutput is the part of natOutput that applies to the captured groups only.
+// groupOutput is the part of natOutput for the captured groups.
 func (c *compiler) groupOutput() Chain {
 	b := c.begin(groupChain)
 	if !c.OwnerGroups.All && len(c.OwnerGroups.IDs) > 0 {
@@ -46,18 +46,18 @@ func (c *compiler) groupOutput() Chain {
 	return b.build()
 }
 
-// loopbackOutput decides about what is sent over lo: accept leaves it alone, return leaves the
+// loopbackOutput evaluates packets sent over lo: accept means not captured, return leaves the
 // decision to natOutput.
 //
-// For each user, then for each group of the proxy, istio-init has three rules: (a) over lo to
-// another address than loopback is an inbound connection to this pod; (b) over lo from anybody else
-// is left alone; (c) from this owner is left alone. Rule b of the first user leaves nothing over lo
-// to the later owners except where DNS or an included loopback prefix restricts it, so that most of
-// their rules can never match.
+// For each user, then for each group of the proxy, istio-init has three rules: (a) a packet sent
+// over lo to a non-loopback address is an inbound connection to this pod; (b) packets of other
+// owners over lo are not captured; (c) packets of this owner are not captured. After rule b of the
+// first user no packets over lo remain for the later owners, except where DNS or an included
+// loopback prefix restricts it. Therefore most of their rules never match.
 //
-// Rule b is "not this user" there. Here it is "anybody", because the user in question is left alone
-// too; so it also matches packets without socket, as xtables' negated owner does and nftables' does
-// not.
+// There, rule b matches "not this user". Here it matches all owners, because the user in question
+// is not captured either. So it also matches packets without a socket, as the negated owner match
+// of xtables does and that of nftables does not.
 func (c *compiler) loopbackOutput() Chain {
 	b := c.begin(loopbackChain)
 	for _, f := range c.families {
@@ -114,7 +114,8 @@ func (c *compiler) captureOutbound(b *chainBuilder) {
 	c.captureIncluded(b, "outbound to the proxy")
 }
 
-// captureIncluded redirects connections to the included addresses to the proxy, if they also match.
+// captureIncluded redirects connections to the included addresses that meet the matches to the
+// proxy.
 func (c *compiler) captureIncluded(b *chainBuilder, comment string, matches ...Match) {
 	redirect := []Action{RedirectTo{Port: c.ProxyPort}}
 	and := func(more ...Match) []Match { return append(more, matches...) }

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// A Packet is what rules can know of one packet when it enters a hook.
+// A Packet contains the properties of a packet that rules can read when it enters a hook.
 type Packet struct {
-	// Hook is Output for a packet that a local process sends, Prerouting for one that arrives.
+	// Hook is Output for packets of local processes, and Prerouting for packets that arrive.
 	Hook         Hook
 	InInterface  string // at Prerouting
 	OutInterface string // at Output: what routing chose
@@ -16,37 +16,37 @@ type Packet struct {
 	// Source and Destination are of one family. Ports are 0 for protocols without them (see
 	// [Protocol.HasPorts]).
 	Source, Destination netip.AddrPort
-	// Owner is the sending socket's; nil at Prerouting, and for the packets that the kernel sends
-	// by itself.
+	// Owner is the owner of the sending socket; nil at Prerouting, and for packets that the kernel
+	// itself sends.
 	Owner         *Owner
 	Mark          uint32
 	ConntrackMark uint32
 	State         State
 	Flags         TCPFlags // of TCP
-	// NoListener reports that a tproxy rule finds no transparent socket to hand the packet to.
+	// NoListener reports that there is no transparent socket for a tproxy rule.
 	NoListener bool
 
-	// Reply reports that the packet goes in the direction of its connection's answers. It needs a
-	// state with a connection other than New.
+	// Reply reports that the packet is in the reply direction of its connection. The state must be
+	// one with a connection, other than New.
 	Reply bool
-	// Status is what conntrack has noted about the connection. A new connection has none of it but
+	// Status contains conntrack's status bits of the connection. A new connection has only
 	// [StatusExpected] and [StatusConfirmed].
 	Status Status
 	// ICMPType and ICMPCode are set for ICMP and ICMPv6, and 0 for other protocols.
 	ICMPType, ICMPCode uint8
-	// InAddress is the address that a redirect at prerouting gives the packet: of InInterface the
-	// first one (IPv4), or the first one of the destination's scope (IPv6). The unspecified address
-	// says that it has none, the zero value that it is not known.
+	// InAddress is the destination after a redirect at prerouting: the first address of InInterface
+	// (IPv4), or the first one with the destination's scope (IPv6). The unspecified address means
+	// that there is none, the zero value that it is unknown.
 	InAddress netip.Addr
-	// SourceType and DestinationType are what routing makes of the addresses, AddrTypeUnknown if
-	// that is not known.
+	// SourceType and DestinationType are the types of the addresses in routing, AddrTypeUnknown if
+	// unknown.
 	SourceType, DestinationType AddrType
-	// NoReversePath reports that the host would not reach the source by InInterface.
+	// NoReversePath reports that the host would not route the source over InInterface.
 	NoReversePath bool
 	// TransparentSocket reports that the host has a transparent socket for the packet.
 	TransparentSocket bool
-	// Bound reports that the sending socket is bound to OutInterface (SO_BINDTODEVICE): no other
-	// route leads its packets elsewhere.
+	// Bound reports that the sending socket is bound to OutInterface (SO_BINDTODEVICE), so that
+	// rerouting does not change the interface.
 	Bound bool
 }
 
@@ -59,7 +59,7 @@ func (p *Packet) Family() Family { return FamilyOf(p.Destination.Addr()) }
 // Protocol is an IP protocol number.
 type Protocol uint8
 
-// The protocols with names; others are written as numbers.
+// The protocols with names; others are printed as numbers.
 const (
 	ICMP    Protocol = 1
 	TCP     Protocol = 6
@@ -87,7 +87,7 @@ func (p Protocol) String() string {
 	return fmt.Sprint(uint8(p))
 }
 
-// State is what conntrack thinks of a packet.
+// State is the state of a packet in conntrack.
 type State uint8
 
 // The states.
@@ -98,15 +98,15 @@ const (
 	Invalid
 	Untracked
 
-	// SNAT and DNAT are no states, but members of a [StateSet] for packets of connections of which
-	// the source or the destination is translated, as xtables has it.
+	// SNAT and DNAT are not states. In a [StateSet] they mean packets of connections whose source
+	// or destination is translated, as in xtables.
 	SNAT
 	DNAT
 )
 
 var stateNames = [...]string{"new", "established", "related", "invalid", "untracked", "snat", "dnat"}
 
-// String returns nft's word.
+// String returns the state in nft's syntax.
 func (s State) String() string { return stateNames[s] }
 
 // HasConnection reports whether conntrack has an entry for packets in this state.
@@ -127,7 +127,7 @@ func States(states ...State) StateSet {
 // Has reports whether the state is in the set.
 func (s StateSet) Has(state State) bool { return s&(1<<state) != 0 }
 
-// String writes the states as nft does.
+// String returns the states in nft's syntax.
 func (s StateSet) String() string {
 	var names []string
 	for i, name := range stateNames {
@@ -141,7 +141,7 @@ func (s StateSet) String() string {
 // TCPFlags are the flags of a TCP header.
 type TCPFlags uint8
 
-// The flags, with the values that they have in the header (RFC 9293, section 3.1).
+// The flags as in the TCP header (RFC 9293, section 3.1).
 const (
 	FIN TCPFlags = 1 << iota
 	SYN
@@ -155,7 +155,7 @@ const (
 
 var flagNames = [...]string{"fin", "syn", "rst", "psh", "ack", "urg", "ecn", "cwr"}
 
-// String writes the flags as nft does.
+// String returns the flags in nft's syntax.
 func (f TCPFlags) String() string {
 	var names []string
 	for i, name := range flagNames {
@@ -169,8 +169,8 @@ func (f TCPFlags) String() string {
 	return strings.Join(names, " | ")
 }
 
-// String writes the packet in the syntax that [ParsePacket] reads, without what an ordinary packet
-// has: an interface whose address is the destination, and unicast addresses.
+// String returns the packet in the syntax of [ParsePacket], without defaults: an interface whose
+// address is the destination, and unicast addresses.
 func (p Packet) String() string {
 	b := new(strings.Builder)
 	end := func(a netip.AddrPort) string {
@@ -241,7 +241,7 @@ func (p Packet) String() string {
 	return b.String()
 }
 
-// impliedStatus are the bits that each connection in the state has.
+// impliedStatus returns the bits of every connection in the state.
 func impliedStatus(s State) Status {
 	if s == Established {
 		return StatusSeenReply | StatusConfirmed

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// The parsers read what istio-iptables' flags and Istio's annotations hold. Lists are separated by
-// commas; blanks around an element and empty elements are ignored, as Istio does. An error names
-// every element that is wrong and what is allowed.
+// The parsers accept the syntax of istio-iptables' flags and Istio's annotations. Lists are
+// separated by commas; blanks around elements and empty elements are ignored, as in Istio. An error
+// names every invalid element and what is allowed.
 
-// ParseMode reads the interception mode; the empty text is REDIRECT, Istio's default.
+// ParseMode parses the interception mode; an empty text means REDIRECT, Istio's default.
 func ParseMode(text string) (Mode, error) {
 	switch text {
 	case "", string(ModeRedirect):
@@ -23,7 +23,7 @@ func ParseMode(text string) (Mode, error) {
 	return "", fmt.Errorf("%q is not a mode: want REDIRECT or TPROXY", text)
 }
 
-// ParsePort reads one port from 1 to 65535.
+// ParsePort parses a port from 1 to 65535.
 func ParsePort(text string) (uint16, error) {
 	port, ok := parsePort(text)
 	if !ok || port == 0 {
@@ -32,7 +32,7 @@ func ParsePort(text string) (uint16, error) {
 	return port, nil
 }
 
-// ParseOptionalPort reads one port from 0 to 65535, where 0 stands for none.
+// ParseOptionalPort parses a port from 0 to 65535, where 0 means none.
 func ParseOptionalPort(text string) (uint16, error) {
 	port, ok := parsePort(text)
 	if !ok {
@@ -41,14 +41,14 @@ func ParseOptionalPort(text string) (uint16, error) {
 	return port, nil
 }
 
-// parsePort reads a port from 0 to 65535, and reports whether the text is one.
+// parsePort parses a port from 0 to 65535.
 func parsePort(text string) (uint16, bool) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	return uint16(n), err == nil
 }
 
-// ParsePorts reads a list of ports and ranges of ports ("80,8000-9000" or "80,8000:9000"),
-// normalised. Port 0 is allowed, as in Istio, and never matches.
+// ParsePorts parses and normalizes a list of ports and ranges of ports ("80,8000-9000" or
+// "80,8000:9000"). Port 0 is accepted, as in Istio, and never matches.
 func ParsePorts(text string) ([]PortRange, error) {
 	ranges, err := parseList(text, parsePortRange)
 	return Normalise(ranges), err
@@ -67,7 +67,7 @@ func parsePortRange(text string) (PortRange, error) {
 	return PortRange{a, b}, nil
 }
 
-// ParsePortSelection reads "*" for all ports, or a list as [ParsePorts] does.
+// ParsePortSelection parses "*" for all ports, or a list as [ParsePorts] does.
 func ParsePortSelection(text string) (PortSelection, error) {
 	if text == wildcard {
 		return PortSelection{All: true}, nil
@@ -102,8 +102,8 @@ func wildcardAmong(text string) error {
 	return fmt.Errorf(`"*" stands for all and cannot be in a list with %q: want "*" alone, or a list without it`, other)
 }
 
-// ParsePrefixes reads a list of prefixes. Host bits may be set; an address without length is
-// refused, as in Istio.
+// ParsePrefixes parses a list of prefixes. Host bits may be set; an address without a length is an
+// error, as in Istio.
 func ParsePrefixes(text string) ([]netip.Prefix, error) { return parseList(text, parsePrefix) }
 
 func parsePrefix(text string) (netip.Prefix, error) {
@@ -114,7 +114,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// ParsePrefixSelection reads "*" for all addresses, or a list as [ParsePrefixes] does.
+// ParsePrefixSelection parses "*" for all addresses, or a list as [ParsePrefixes] does.
 func ParsePrefixSelection(text string) (PrefixSelection, error) {
 	if text == wildcard {
 		return PrefixSelection{All: true}, nil
@@ -126,7 +126,7 @@ func ParsePrefixSelection(text string) (PrefixSelection, error) {
 	return PrefixSelection{Prefixes: prefixes}, err
 }
 
-// ParseLoopbackCIDR reads the IPv4 loopback prefix.
+// ParseLoopbackCIDR parses the IPv4 loopback prefix.
 func ParseLoopbackCIDR(text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil || !isLoopbackCIDR(p) {
@@ -135,11 +135,11 @@ func ParseLoopbackCIDR(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// A Lookup finds the numeric id of a user or group name.
+// A Lookup returns the numeric id of a user or group name.
 type Lookup func(name string) (uint32, error)
 
-// ParseIDs reads a list of numeric user or group ids and ranges of them ("1337,2000-2999"), in the
-// order given. Names are resolved by lookup; without one they are refused.
+// ParseIDs parses a list of numeric user or group ids and ranges of them ("1337,2000-2999") in the
+// given order. The lookup resolves names; without one they are errors.
 func ParseIDs(text string, lookup Lookup) ([]IDRange, error) {
 	return parseList(text, func(text string) (IDRange, error) { return parseIDRange(text, lookup) })
 }
@@ -149,7 +149,7 @@ func parseIDRange(text string, lookup Lookup) (IDRange, error) {
 	if !isRange {
 		last = first
 	}
-	// The last number is -1, which the kernel uses for "no id".
+	// The maximum number is -1, which the kernel uses for "no id".
 	a, errA := parseID(first)
 	b, errB := parseID(last)
 	if errA == nil && errB == nil && a <= b {
@@ -173,7 +173,7 @@ func parseID(text string) (uint32, error) {
 	return uint32(n), err
 }
 
-// ParseGroupSelection reads "*" for all groups, or a list as [ParseIDs] does.
+// ParseGroupSelection parses "*" for all groups, or a list as [ParseIDs] does.
 func ParseGroupSelection(text string, lookup Lookup) (GroupSelection, error) {
 	if text == wildcard {
 		return GroupSelection{All: true}, nil
@@ -185,8 +185,8 @@ func ParseGroupSelection(text string, lookup Lookup) (GroupSelection, error) {
 	return GroupSelection{IDs: ids}, err
 }
 
-// ParseInterfaces reads a list of interface names. A last "+" (as in iptables) or "*" (as in nft)
-// stands for every ending.
+// ParseInterfaces parses a list of interface names. A final "+" (as in iptables) or "*" (as in nft)
+// makes it a prefix.
 func ParseInterfaces(text string) ([]InterfaceName, error) { return parseList(text, parseInterface) }
 
 func parseInterface(text string) (InterfaceName, error) {
@@ -200,7 +200,7 @@ func parseInterface(text string) (InterfaceName, error) {
 	return n, nil
 }
 
-// ParseMark reads a packet mark or a table number, decimal or hexadecimal with 0x.
+// ParseMark parses a packet mark or a table number, decimal or hexadecimal with 0x.
 func ParseMark(text string) (uint32, error) {
 	digits, base := text, 10
 	if hex, ok := strings.CutPrefix(strings.ToLower(text), "0x"); ok {
@@ -213,7 +213,7 @@ func ParseMark(text string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// ParseBool reads a truth value in one of the spellings that Go's strconv knows, as Istio does.
+// ParseBool parses a Boolean in a spelling of Go's strconv, as in Istio.
 func ParseBool(text string) (bool, error) {
 	b, err := strconv.ParseBool(text)
 	if err != nil {
@@ -222,8 +222,8 @@ func ParseBool(text string) (bool, error) {
 	return b, nil
 }
 
-// ParseServer reads the address of a DNS server. A zone is dropped: rules cannot match it (iptables
-// drops it too).
+// ParseServer parses the address of a DNS server. A zone is ignored, because rules cannot match it
+// (iptables ignores it too).
 func ParseServer(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// PacketSyntax is what [ParsePacket] reads, for help texts.
+// PacketSyntax is the syntax of [ParsePacket] for help texts.
 const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev NAME] [uid N] [gid N] [no-socket]` +
 	` [mark N] [ctmark N] [state new|established|related|invalid|untracked] [reply] [status LIST] [flags LIST|none] [icmp TYPE[/CODE]]` +
 	` [no-listener] [in-address ADDRESS|none] [src-type TYPE] [dst-type TYPE] [no-reverse-path] [transparent-socket] [bound]`
 
-// ParsePacket reads a packet from text such as
+// ParsePacket parses a packet from text such as
 //
 //	out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000
 //	in tcp [fd00::9]:51000 > [fd00::5]:8080 dev eth0 state established
@@ -65,7 +65,7 @@ func ParsePacket(text string) (Packet, error) {
 	return p, nil
 }
 
-// parseOptions reads the words after the addresses and fills in what they leave out.
+// parseOptions parses the words after the addresses and sets defaults.
 func (p *Packet) parseOptions(words []string) error {
 	var (
 		faults         []error
@@ -183,8 +183,8 @@ func (p *Packet) parseOptions(words []string) error {
 	return errors.Join(faults...)
 }
 
-// setDevice sets the interface at the packet's hook; the empty name stands for the one that routing
-// would likely choose.
+// setDevice sets the interface at the packet's hook; for an empty name, the one that routing would
+// probably select.
 func (p *Packet) setDevice(device string) {
 	local := p.Destination.Addr().IsLoopback() || p.Destination.Addr() == p.Source.Addr()
 	switch {
@@ -200,7 +200,7 @@ func (p *Packet) setDevice(device string) {
 	}
 }
 
-// ParseProtocol reads a protocol's name or number.
+// ParseProtocol parses a protocol's name or number.
 func ParseProtocol(text string) (Protocol, error) {
 	if p := slices.Index(protocolNames[:], text); p >= 0 && text != "" {
 		return Protocol(p), nil
@@ -242,7 +242,7 @@ func parseFlags(text string) (*TCPFlags, error) {
 	return &flags, nil
 }
 
-// parseStatus reads a list of the bits that conntrack keeps for a connection.
+// parseStatus parses a list of conntrack status bits.
 func parseStatus(text string) (Status, error) {
 	var status Status
 	for name := range strings.SplitSeq(text, ",") {
@@ -255,7 +255,7 @@ func parseStatus(text string) (Status, error) {
 	return status, nil
 }
 
-// parseICMP reads a type, or a type and a code.
+// parseICMP parses a type, or a type and a code.
 func parseICMP(text string) (kind, code uint8, err error) {
 	first, second, hasCode := strings.Cut(text, "/")
 	a, errA := strconv.ParseUint(first, 10, 8)
@@ -269,7 +269,7 @@ func parseICMP(text string) (kind, code uint8, err error) {
 	return uint8(a), uint8(b), nil
 }
 
-// parseInAddress reads an address of a family; none stands for the unspecified one.
+// parseInAddress parses an address of a family; "none" means the unspecified address.
 func parseInAddress(text string, f Family) (netip.Addr, error) {
 	if text == "none" && f == IPv6 {
 		return netip.IPv6Unspecified(), nil

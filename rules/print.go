@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// String writes the tables in the language of nft(8), so that `nft -f` loads them, and the routes
-// as comments.
+// String returns the tables in the language of nft(8), which `nft -f` accepts, and the routes as
+// comments.
 func (rs Ruleset) String() string {
 	b := new(strings.Builder)
 	for i := range rs.Tables {
@@ -75,7 +75,7 @@ func (c *Chain) print(b *strings.Builder) {
 	b.WriteString("\t}\n")
 }
 
-// String writes the rule in nft's syntax.
+// String returns the rule in nft's syntax.
 func (r *Rule) String() string {
 	words := r.matchTexts()
 	for _, a := range r.Actions {
@@ -84,8 +84,8 @@ func (r *Rule) String() string {
 	return strings.Join(words, " ")
 }
 
-// matchTexts writes the matches; a protocol before a port or TCP's flags is part of their text, as
-// nft prints it.
+// matchTexts returns the texts of the matches; a protocol before a port or TCP flags is part of
+// their text, as nft prints it.
 func (r *Rule) matchTexts() []string {
 	var words []string
 	protocol := ""

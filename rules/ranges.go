@@ -10,8 +10,8 @@ import (
 	"go4.org/netipx"
 )
 
-// A Range is a closed interval of numbers: ports, or user and group ids. First equals Last for a
-// single number.
+// A Range is a closed interval of numbers: ports, or user and group ids. For a single number First
+// equals Last.
 type Range[T uint16 | uint32] struct{ First, Last T }
 
 // PortRange is a range of TCP or UDP ports.
@@ -20,10 +20,10 @@ type PortRange = Range[uint16]
 // IDRange is a range of numeric user or group ids.
 type IDRange = Range[uint32]
 
-// Single returns the range that holds only n.
+// Single returns the range that contains only n.
 func Single[T uint16 | uint32](n T) Range[T] { return Range[T]{n, n} }
 
-// Singles returns one range for each number, normalised.
+// Singles returns normalized ranges of single numbers.
 func Singles[T uint16 | uint32](numbers ...T) []Range[T] {
 	ranges := make([]Range[T], len(numbers))
 	for i, n := range numbers {
@@ -32,13 +32,13 @@ func Singles[T uint16 | uint32](numbers ...T) []Range[T] {
 	return Normalise(ranges)
 }
 
-// Contains reports whether n lies in the range.
+// Contains reports whether n is in the range.
 func (r Range[T]) Contains(n T) bool { return r.First <= n && n <= r.Last }
 
-// IsSingle reports whether the range holds one number only.
+// IsSingle reports whether the range contains a single number.
 func (r Range[T]) IsSingle() bool { return r.First == r.Last }
 
-// String writes the range as nft does: "80" or "8000-9000".
+// String returns the range in nft's syntax: "80" or "8000-9000".
 func (r Range[T]) String() string {
 	if r.IsSingle() {
 		return strconv.FormatUint(uint64(r.First), 10)
@@ -46,9 +46,9 @@ func (r Range[T]) String() string {
 	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }
 
-// Normalise returns the same numbers as the fewest ranges, in ascending order: overlapping ranges
-// are merged and so are adjacent ones that are ranges already. Adjacent single numbers stay single,
-// because a list of ports is easier to recognise than the range it happens to form.
+// Normalise returns the same numbers as sorted, disjoint ranges. Overlapping ranges are merged, and
+// adjacent ranges. Adjacent single numbers stay single, because a list of ports is easier to
+// recognize.
 func Normalise[T uint16 | uint32](ranges []Range[T]) []Range[T] {
 	if len(ranges) == 0 {
 		return nil
@@ -70,7 +70,7 @@ func Normalise[T uint16 | uint32](ranges []Range[T]) []Range[T] {
 	return merged
 }
 
-// joined returns normalised ranges with adjacent ones, of single numbers too, as one range.
+// joined also merges adjacent single numbers.
 func joined[T uint16 | uint32](ranges []Range[T]) []Range[T] {
 	list := ranges[:1:1]
 	for _, r := range ranges[1:] {
@@ -83,7 +83,7 @@ func joined[T uint16 | uint32](ranges []Range[T]) []Range[T] {
 	return list
 }
 
-// Contains reports whether one of the normalised ranges holds n.
+// Contains reports whether one of the normalized ranges contains n.
 func Contains[T uint16 | uint32](ranges []Range[T], n T) bool {
 	_, found := slices.BinarySearchFunc(ranges, n, func(r Range[T], n T) int {
 		switch {
@@ -97,9 +97,8 @@ func Contains[T uint16 | uint32](ranges []Range[T], n T) bool {
 	return found
 }
 
-// AddrRanges returns the addresses of the prefixes as the fewest ranges, in ascending order:
-// duplicate, overlapping and adjacent prefixes are merged, host bits are ignored. IPv4-mapped IPv6
-// prefixes count as IPv6.
+// AddrRanges returns the addresses of the prefixes as the fewest sorted ranges. Host bits are
+// ignored. IPv4-mapped IPv6 prefixes count as IPv6.
 func AddrRanges(prefixes []netip.Prefix) []netipx.IPRange {
 	ranges := make([]netipx.IPRange, 0, len(prefixes))
 	for _, p := range prefixes {
@@ -108,8 +107,7 @@ func AddrRanges(prefixes []netip.Prefix) []netipx.IPRange {
 	return NormaliseAddrs(ranges)
 }
 
-// NormaliseAddrs returns the same addresses as the fewest ranges, in ascending order. The argument
-// is reordered.
+// NormaliseAddrs returns the same addresses as the fewest sorted ranges. It reorders its argument.
 func NormaliseAddrs(ranges []netipx.IPRange) []netipx.IPRange {
 	if len(ranges) == 0 {
 		return nil
@@ -123,7 +121,8 @@ func NormaliseAddrs(ranges []netipx.IPRange) []netipx.IPRange {
 	merged := ranges[:1]
 	for _, r := range ranges[1:] {
 		last := merged[len(merged)-1]
-		// Next is invalid, and so less than every address, after the last address of the family.
+		// After the last address of the family, Next is the invalid address, which is less than all
+		// others.
 		next := last.To().Next()
 		if r.From().Compare(last.To()) > 0 && r.From() != next {
 			merged = append(merged, r)

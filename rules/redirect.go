@@ -4,66 +4,69 @@ import (
 	"net/netip"
 )
 
-// A Redirect is the parameters of a pod's redirection. Start from [DefaultRedirect]: the zero value
-// is not valid.
+// A Redirect contains the parameters of a pod's redirection. Start with [DefaultRedirect]: the zero
+// value is invalid.
 type Redirect struct {
-	// Mode is how inbound connections are captured. Outbound ones are redirected in either mode.
+	// Mode is the interception mode of inbound connections. Outbound connections are redirected in
+	// both modes.
 	Mode Mode
 	// ProxyPort receives outbound connections, InboundCapturePort inbound ones; 1 to 65535.
 	ProxyPort, InboundCapturePort uint16
-	// TunnelPort is where other proxies reach this one (HBONE); it is never captured; 1 to 65535.
+	// TunnelPort is the port for connections from other proxies (HBONE), which is never captured; 1
+	// to 65535.
 	TunnelPort uint16
-	// ProxyUIDs and ProxyGIDs are the proxy's own users and groups, whose traffic is not captured
-	// again. At least one each. The first user is special: Istio treats only its connections to the
-	// own pod as inbound.
+	// ProxyUIDs and ProxyGIDs are the users and groups of the proxy, whose traffic is not captured;
+	// at least one each. Only connections of the first user to its own pod are treated as inbound,
+	// as in Istio.
 	ProxyUIDs, ProxyGIDs []IDRange
-	// TProxyMark marks packets that are to be local in TPROXY mode, TProxyRouteTable is the routing
-	// table that makes them so.
+	// In TPROXY mode TProxyMark marks packets to be delivered locally, and TProxyRouteTable is the
+	// routing table for them.
 	TProxyMark, TProxyRouteTable uint32
 
-	// InboundPorts are the ports of which inbound connections are captured.
+	// InboundPorts are the destination ports of captured inbound connections.
 	InboundPorts PortSelection
-	// InboundExcludePorts are not captured; used only if InboundPorts is all, as in Istio.
+	// InboundExcludePorts are not captured. They have an effect only if InboundPorts is all, as in
+	// Istio.
 	InboundExcludePorts []PortRange
 
-	// OutboundCIDRs are the destinations of which outbound connections are captured.
+	// OutboundCIDRs are the destinations of captured outbound connections.
 	OutboundCIDRs PrefixSelection
-	// OutboundExcludeCIDRs are destinations not captured; they outrank both inclusions, but not
-	// DNS.
+	// OutboundExcludeCIDRs are destinations that are not captured, except for DNS. They take
+	// precedence over both inclusions.
 	OutboundExcludeCIDRs []netip.Prefix
-	// OutboundPorts are captured whatever the destination's address.
+	// OutboundPorts are captured for all destination addresses.
 	OutboundPorts []PortRange
-	// OutboundExcludePorts are never captured; they outrank all else, DNS too.
+	// OutboundExcludePorts are never captured. They take precedence over everything else, including
+	// DNS.
 	OutboundExcludePorts []PortRange
 	// OwnerGroups are the groups whose outbound connections are captured; at most MaxOwnerGroups.
 	OwnerGroups GroupSelection
-	// OwnerGroupsExclude are not captured; used only if OwnerGroups is all, as in Istio.
+	// OwnerGroupsExclude are not captured. They have an effect only if OwnerGroups is all, as in
+	// Istio.
 	OwnerGroupsExclude []IDRange
 
-	// ExcludeInterfaces are left alone, in both directions.
+	// ExcludeInterfaces are not captured in either direction.
 	ExcludeInterfaces []InterfaceName
-	// RerouteInterfaces lead to machines inside the pod (KubeVirt): what arrives there is captured
-	// as outbound.
+	// RerouteInterfaces are interfaces of virtual machines in the pod (KubeVirt): packets that
+	// arrive on them are captured as outbound.
 	RerouteInterfaces []InterfaceName
 
-	// LoopbackCIDR is what counts as the loopback destination in IPv4: within 127.0.0.0/8.
+	// LoopbackCIDR is the IPv4 loopback destination, within 127.0.0.0/8.
 	LoopbackCIDR netip.Prefix
 	DNS          DNS
-	// DropInvalid drops packets that conntrack finds invalid, of every protocol.
+	// DropInvalid drops packets of every protocol in conntrack's state invalid.
 	DropInvalid bool
-	// IPv6 reports that the pod's IPv6 is captured too; otherwise it is left alone. IPv4 always is,
-	// as in Istio.
+	// IPv6 reports whether IPv6 is captured in addition to IPv4.
 	IPv6 bool
 
-	// KeepEstablished leaves connections alone that are older than the rules: only the first packet
-	// of a connection, a SYN, is captured. For live pods only. It lets a connection pass the proxy
-	// after a conntrack flush.
+	// KeepEstablished captures only new connections (TCP SYN), and not connections older than the
+	// rules. For live pods only: after a conntrack flush, connections can bypass the proxy.
 	KeepEstablished bool
-	// Without lists the deviations from Istio that are turned off.
+	// Without contains the disabled deviations.
 	Without []DeviationID
 }
 
-// CapturesNothing reports whether no connection of the application, in or out, and no DNS query is
+// CapturesNothing reports whether neither connections of the application nor DNS queries are
 // captured.
 func (r *Redirect) CapturesNothing() bool {
 	inbound := r.InboundPorts.All || len(r.InboundPorts.Ports) > 0
@@ -72,7 +75,7 @@ func (r *Redirect) CapturesNothing() bool {
 	return !inbound && (!outbound || noGroup) && !r.DNS.active()
 }
 
-// Mode is how inbound connections are captured.
+// Mode is the interception mode of inbound connections.
 type Mode string
 
 // The modes.
@@ -81,40 +84,40 @@ const (
 	ModeTProxy   Mode = "TPROXY"   // by a transparent socket: source and destination stay
 )
 
-// PortSelection is all ports, those listed, or none.
+// PortSelection is all ports, the listed ports, or none.
 type PortSelection struct {
 	All   bool
 	Ports []PortRange
 }
 
-// PrefixSelection is all addresses, those listed, or none.
+// PrefixSelection is all addresses, the listed prefixes, or none.
 type PrefixSelection struct {
 	All bool
-	// Prefixes may have host bits set: whether one is a loopback prefix is decided, as in Istio, by
-	// the address as given.
+	// Prefixes may have host bits set: as in Istio, the address decides whether a prefix is a
+	// loopback prefix.
 	Prefixes []netip.Prefix
 }
 
-// GroupSelection is all groups, those listed, or none.
+// GroupSelection is all groups, the listed groups, or none.
 type GroupSelection struct {
 	All bool
 	IDs []IDRange
 }
 
-// DNS says which queries go to the agent beside the proxy.
+// DNS selects the queries that are redirected to the sidecar's DNS proxy.
 type DNS struct {
 	Capture bool
-	// All captures queries to any server; else only those to Servers are. Without either, nothing
+	// All selects queries to any server, otherwise only queries to Servers. Without both, nothing
 	// is captured.
 	All     bool
 	Servers []netip.Addr
 }
 
-// active reports whether there is anything to capture.
+// active reports whether any query is captured.
 func (d DNS) active() bool { return d.Capture && (d.All || len(d.Servers) > 0) }
 
-// DefaultRedirect returns what istio-iptables does without any argument: capture is set up, but for
-// no port and no address.
+// DefaultRedirect returns the parameters of istio-iptables without arguments: no port and no
+// address is captured.
 func DefaultRedirect() Redirect {
 	return Redirect{
 		Mode:               ModeRedirect,

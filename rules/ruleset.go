@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// A Ruleset is all that decides about the packets of one network namespace, or the part of it that
-// one program owns.
+// A Ruleset contains the tables and routes of a network namespace, or the part of them that one
+// program owns.
 type Ruleset struct {
-	// Tables in an order that means nothing to the kernel, where a table is only a name space for
-	// chains, but see BaseChains.
+	// Tables are in any order: for the kernel a table is only a name space for chains. But see
+	// BaseChains.
 	Tables []Table
-	// Routing is what the rules need of the routing tables.
+	// Routing is the routing that the rules need.
 	Routing Routing
 }
 
@@ -33,7 +33,7 @@ func FamilyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// String returns nft's name for the family as a table family: "inet", "ip" or "ip6".
+// String returns the family of a table in nft's syntax: "inet", "ip" or "ip6".
 func (f Family) String() string {
 	switch f {
 	case IPv4:
@@ -48,16 +48,13 @@ func (f Family) String() string {
 type Table struct {
 	Family Family
 	Name   string
-	// Comment is a note to readers, at most 128 bytes. It has no part in what the table does, nor
-	// in a comparison.
+	// Comment is a comment for readers of at most 128 bytes. It has no effect and is not compared.
 	Comment string
 	Chains  []Chain
-	// XTables reports that the rules are of iptables, where some matches and targets treat packets
-	// without a connection otherwise than those of nftables. It has no part in a comparison of the
-	// text of rules.
+	// XTables reports that the rules are rules of iptables, for which some matches and targets
+	// treat packets without a connection differently from nftables. It is not compared.
 	XTables bool
-	// UnusedSets are the names of sets that were read and that no rule of the table uses: they do
-	// nothing.
+	// UnusedSets are the names of sets that no rule of the table uses.
 	UnusedSets []string
 }
 
@@ -70,39 +67,38 @@ func (t *Table) Chain(name string) *Chain {
 	return &t.Chains[i]
 }
 
-// A Chain is a list of rules: run for each packet at a hook (a base chain), or when another chain
-// jumps to it.
+// A Chain is a list of rules, evaluated for each packet at a hook (a base chain) or when another
+// chain jumps to it.
 type Chain struct {
 	Name string
-	// Base says where the kernel calls the chain; nil for a chain that is only jumped to.
+	// Base is nil for a user-defined chain, to which other chains jump.
 	Base  *Base
 	Rules []Rule
 }
 
-// Base is how a base chain is attached.
+// Base describes how a base chain is registered.
 type Base struct {
 	Type     ChainType
 	Hook     Hook
 	Priority int // chains of a hook run in ascending priority; see [Base.Position] for those of NAT
-	// Order says which of several chains at one position runs first: the one with the smaller
-	// number. It is 0 but where the kernel's order has been read, and has no part in a comparison.
-	// At [ConntrackPriority] a chain with a negative number runs before conntrack, one with a
-	// positive number after it; 0 is not known.
+	// Order is the order of chains at equal positions, ascending. It is 0 unless it was read from
+	// the kernel, and is not compared. At [ConntrackPriority] a chain with a negative order runs
+	// before conntrack, one with a positive order after it; 0 is unknown.
 	Order int
-	// Drop is the policy: what happens to a packet that leaves the chain at its end.
+	// Drop is the policy: whether packets at the end of the chain are dropped.
 	Drop bool
 }
 
-// Where the kernel runs all chains of NAT: NF_IP_PRI_NAT_DST and NF_IP_PRI_NAT_SRC in
+// The positions of all chains of NAT: NF_IP_PRI_NAT_DST and NF_IP_PRI_NAT_SRC in
 // linux/netfilter_ipv4.h.
 const (
 	destinationNATPosition = -100
 	sourceNATPosition      = 100
 )
 
-// Position is where the chain runs among the functions of its hook. That is its priority, but not
-// for chains of NAT: these run all together, where the kernel translates (nf_nat_register_fn in
-// net/netfilter/nf_nat_core.c), and there in the order of their priorities.
+// Position returns the position of the chain among the functions of its hook: its priority, except
+// for chains of NAT. These run together at the position of NAT (nf_nat_register_fn in
+// net/netfilter/nf_nat_core.c), in the order of their priorities.
 func (b *Base) Position() int {
 	switch {
 	case b.Type != NAT:
@@ -113,11 +109,10 @@ func (b *Base) Position() int {
 	return destinationNATPosition
 }
 
-// Hook is the place in the packet's way through the kernel: one of the constants. To name or to
-// encode another number panics.
+// Hook is a hook of netfilter: one of the constants. Methods panic for other values.
 type Hook uint8
 
-// The hooks that redirection uses, and those where other owners' chains may be found.
+// The hooks of redirection, and others at which foreign chains may be registered.
 const (
 	Prerouting  Hook = iota // packets that arrive, from a device or over lo, before routing
 	Input                   // packets for local sockets
@@ -132,7 +127,7 @@ func (h Hook) String() string {
 	return [...]string{"prerouting", "input", "forward", "output", "postrouting", "ingress"}[h]
 }
 
-// ChainType says what a base chain may do.
+// ChainType is the type of a base chain.
 type ChainType uint8
 
 // The chain types of nftables.
@@ -145,9 +140,9 @@ const (
 // String returns nft's name of the type.
 func (t ChainType) String() string { return [...]string{"filter", "nat", "route"}[t] }
 
-// Priorities of the hooks that decide in which order Sluice's chains run beside others. Smaller
-// runs first. Conntrack itself runs at -200 (NF_IP_PRI_CONNTRACK, linux/netfilter_ipv4.h): zones
-// are set before, states known after.
+// Priorities that determine the order of Sluice's chains relative to others. Lower priorities run
+// first. Conntrack runs at -200 (NF_IP_PRI_CONNTRACK in linux/netfilter_ipv4.h): zones are assigned
+// before, states are known after it.
 const (
 	// The priorities of iptables' tables and of istio-nftables: NF_IP_PRI_RAW, _MANGLE and
 	// _NAT_DST.
@@ -155,59 +150,61 @@ const (
 	IstioManglePriority = -150
 	IstioNATPriority    = -100
 
-	// Ours are ten earlier: at equal priority the chain registered last runs first, and the first
-	// NAT chain that maps a connection, like the first rule that sets a zone, decides.
+	// Sluice's priorities are lower by ten: at equal priority the chain registered last runs first,
+	// and the first NAT chain that translates a connection, and the first rule that assigns a zone,
+	// take effect.
 	RawPriority    = IstioRawPriority - 10
 	ManglePriority = IstioManglePriority - 10
 	NATPriority    = IstioNATPriority - 10
 )
 
-// A Rule applies its actions, in order, to the packets that all its matches match.
+// A Rule applies its actions, in order, to the packets that meet all its matches.
 type Rule struct {
-	// Matches in the canonical order of [SortMatches].
+	// Matches are in the canonical order of [SortMatches].
 	Matches []Match
-	// Actions ends with at most one verdict; without one the packet goes on to the next rule.
+	// Actions end with at most one verdict; without one the evaluation continues with the next
+	// rule.
 	Actions []Action
-	// Comment says what the rule is for, at most 128 bytes (what the nft command shows).
+	// Comment describes the purpose of the rule in at most 128 bytes, as the nft command shows it.
 	Comment string
 
-	// Handle is the kernel's number of a rule that was read from nf_tables, 0 for any other rule.
+	// Handle is the handle of a rule read from nf_tables, otherwise 0.
 	Handle Handle
-	// Line is where a rule was read that comes from a text, 0 for any other rule.
+	// Line is the line of a rule read from a text, otherwise 0.
 	Line Line
-	// Hits is the value of the rule's counter when it was read.
+	// Hits is the counter of the rule when it was read.
 	Hits Hits
 }
 
-// A Handle is the number by which nf_tables names a rule of a table. The kernel counts from 1.
+// A Handle identifies a rule in a table of nf_tables. The kernel counts from 1.
 type Handle uint64
 
-// A Line is the number of a line in a text, counted from 1.
+// A Line is a line number, counted from 1.
 type Line int
 
-// Hits is the value of a rule's counter.
+// Hits is a counter of a rule.
 type Hits struct{ Packets, Bytes uint64 }
 
-// Routing is what redirection needs beyond rules: it is not part of an nftables transaction.
+// Routing is the part of a redirection that is not part of an nftables transaction.
 type Routing struct {
-	// Policies are the policy routes, at most one a family.
+	// Policies are the policy routes, at most one for each family.
 	Policies []PolicyRoute
-	// LoopbackAddrs are addresses of lo besides the kernel's own: ::6, from which the proxy makes
-	// its inbound connections. (127.0.0.6 needs none: all of 127.0.0.0/8 is local.)
+	// LoopbackAddrs are additional addresses of lo: ::6, the source of the proxy's inbound
+	// connections. (127.0.0.6 is not needed, because all of 127.0.0.0/8 is local.)
 	LoopbackAddrs []netip.Addr
 
-	// Unrouted are policy routes of which the rule was read, but not the route: they do nothing.
+	// Unrouted are policy rules without their route, which have no effect.
 	Unrouted []PolicyRoute
-	// Others are, in words, what else was read at the priority of our policy rules, and in the
-	// tables that these look up.
+	// Others are descriptions of other rules at the priority of Sluice's policy rules, and of other
+	// routes in their tables.
 	Others []string
 }
 
-// IsZero reports whether nothing is needed of the routing tables.
+// IsZero reports whether no routing is needed.
 func (r Routing) IsZero() bool { return len(r.Policies) == 0 && len(r.LoopbackAddrs) == 0 }
 
-// A PolicyRoute makes packets with a mark local: a rule "fwmark Mark lookup Table" with the given
-// Priority, and in that table the route "local default dev lo".
+// A PolicyRoute makes packets with a mark local: a policy rule "fwmark Mark lookup Table" with the
+// Priority, and the route "local default dev lo" in that table.
 type PolicyRoute struct {
 	Family   Family
 	Mark     uint32 // compared in all bits
@@ -215,5 +212,5 @@ type PolicyRoute struct {
 	Priority int // of the policy rule, 1 to 32765
 }
 
-// ipName is "ipv4" or "ipv6", as in the names of sets.
+// ipName returns "ipv4" or "ipv6", as in the names of sets.
 func (f Family) ipName() string { return "ipv" + string('0'+rune(f)) }

@@ -5,13 +5,12 @@ import (
 	"slices"
 )
 
-// sameRule reports whether two rules do the same to the same packets by the same matches and
-// actions.
+// sameRule reports whether two rules have equal matches and actions.
 func sameRule(a, b Rule) bool {
 	return slices.EqualFunc(a.Actions, b.Actions, SameAction) && slices.EqualFunc(a.Matches, b.Matches, sameMatch)
 }
 
-// SameAction reports whether two actions are the same.
+// SameAction reports whether two actions are equal.
 func SameAction(a, b Action) bool {
 	if x, ok := a.(Require); ok {
 		y, ok := b.(Require)
@@ -52,11 +51,11 @@ func sameMatch(a, b Match) bool {
 	return a == b
 }
 
-// A numbering numbers rules. Two rules have the same number if and only if sameRule reports true
-// for them.
+// A numbering assigns numbers to rules. Two rules have the same number if and only if sameRule
+// reports true.
 type numbering struct {
 	seed maphash.Seed
-	// known are the rules met so far, by their hash, and count how many.
+	// known contains the rules so far by their hash, and count their number.
 	known map[uint64][]numbered
 	count int
 }
@@ -91,7 +90,7 @@ func (n *numbering) number(r *Rule) int {
 	return n.count
 }
 
-// hashRule is the same for rules that sameRule calls the same, and mostly another for others.
+// hashRule returns a hash of the parts that sameRule compares.
 func hashRule(seed maphash.Seed, r *Rule) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)

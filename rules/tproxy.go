@@ -1,12 +1,12 @@
 package rules
 
-// tproxy hands inbound connections to the proxy's transparent listener. It expects a chain in which
-// nothing follows.
+// tproxy adds rules that assign inbound connections to the proxy's transparent listener. They must
+// be the last rules of the chain.
 func (c *compiler) tproxy(b *chainBuilder) {
 	mark := SetMark{Value: c.TProxyMark, Mask: ^uint32(0)}
-	// The proxy marks its connections to the application that keep the client's address. The
-	// connection remembers the mark, so that mangleOutput can bring the answers back to the proxy
-	// instead of the client.
+	// The proxy marks its connections to the application that keep the client's address. The mark
+	// is saved in the connection, so that mangleOutput can route the replies to the proxy instead
+	// of the client.
 	b.addAll("the proxy's connections in the client's name", []Action{SaveMark{}, Return}, tcp, marked(c.TProxyMark))
 	if !c.inbound() {
 		return
@@ -38,13 +38,13 @@ func (c *compiler) tproxy(b *chainBuilder) {
 		b.add("loopback", Return, and(c.loopbackOf(f))...)
 	}
 	b.capture("inbound to the proxy", []Action{TProxy{Port: c.InboundCapturePort}, mark, Accept}, and()...)
-	// Where no proxy listens nft's tproxy goes on with the next rule, and the application would be
-	// reached.
+	// If no proxy listens, nft's tproxy continues with the next rule, and the packet would reach
+	// the application.
 	b.add("no proxy listens", Drop, and()...)
 }
 
-// mangleOutput marks, in TPROXY mode, what the proxy sends to its own pod, and brings the
-// application's answers back to it.
+// mangleOutput, in TPROXY mode, marks packets of the proxy to its own pod, and routes replies of
+// the application to the proxy.
 func (c *compiler) mangleOutput() Chain {
 	b := c.base("mangle-output", Route, Output, c.priority(ManglePriority, IstioManglePriority))
 	if c.Mode != ModeTProxy {

@@ -6,76 +6,75 @@ import (
 	"slices"
 )
 
-// loopback is the interface of the packets that a host sends to itself.
+// loopback is the interface of packets from the host to itself.
 const loopback = "lo"
 
-// ConntrackPriority is where conntrack runs among the chains of a hook (NF_IP_PRI_CONNTRACK):
-// earlier chains choose a zone and know no state. Of a chain with this priority and conntrack the
-// one that was registered last runs first.
+// ConntrackPriority is the priority of conntrack (NF_IP_PRI_CONNTRACK): earlier chains can assign a
+// zone and do not know states. If a chain has this priority, the chain or conntrack runs first,
+// whichever was registered last.
 const ConntrackPriority = -200
 
-// A Trace is the way of a packet through a ruleset.
+// A Trace is the path of a packet through a ruleset.
 type Trace struct {
-	// Passes are the hooks that the packet traverses, in order: a packet to the host itself is sent
-	// and then arrives.
+	// Passes are the traversed hooks in order: a packet to the host itself is sent and then
+	// arrives.
 	Passes []Pass
 	Fate   Fate
-	// Alternatives are the fates that the packet may have too: where rules match by a limit or a
-	// random number, or by a list that the rules only name. Fate is what becomes of it if none of
-	// them matches.
+	// Alternatives are other possible fates: if rules match because of a limit, a random number or
+	// a list of unknown contents. Fate assumes that none of them matches.
 	Alternatives []Fate
-	// Exhausted names the limit of the budget that was reached, if one was: then the way is not
-	// known.
+	// Exhausted names the limit of the budget that was reached. If it is not empty, the path is
+	// unknown.
 	Exhausted string
-	// DependsOn says what decides between Fate and Alternatives.
+	// DependsOn names the conditions that select between Fate and Alternatives.
 	DependsOn []string
 }
 
-// A Pass is the traversal of one hook.
+// A Pass is the traversal of a hook.
 type Pass struct {
 	Packet Packet // as it enters
 	Steps  []Step
-	// MoreSteps reports that there are more steps than are listed.
+	// MoreSteps reports that not all steps are listed.
 	MoreSteps bool
-	// Notes are what no rule decided.
+	// Notes are effects without a rule.
 	Notes []Note
 	Fate  Fate // of this hook
 }
 
-// A Note is something that no rule decided: the policy of a chain, or a fact of the kernel.
+// A Note is an effect without a rule: the policy of a chain, or a fact of the kernel.
 type Note struct {
 	Chain  ChainRef
 	Before int // the index of the step before which it stands; the number of steps for the end
 	Text   string
 }
 
-// String names the chain and what happened.
+// String returns the name of the chain and the effect.
 func (n Note) String() string {
 	return fmt.Sprintf("chain %s %s %s %s", n.Chain.Table.Family, n.Chain.Table.Name, n.Chain.Chain.Name, n.Text)
 }
 
-// A Step is a rule that matched.
+// A Step is a matching rule.
 type Step struct {
 	Table *Table
 	Chain *Chain
 	Index int // of the rule in the chain
-	// Base is how the base chain is attached from which the rule was reached.
+	// Base is the base chain from which the rule was reached.
 	Base *Base
-	// Stopped is the action at which the rule ended early, or nil: a tproxy that found no listener.
+	// Stopped is the action at which the rule ended early, or nil: a tproxy without a listener.
 	Stopped Action
 }
 
-// Rule is the rule that matched.
+// Rule returns the rule.
 func (s Step) Rule() *Rule { return &s.Chain.Rules[s.Index] }
 
-// String names the rule's place and text.
+// String returns the position and the text of the rule.
 func (s Step) String() string {
 	return fmt.Sprintf("%s %s %s #%d: %s", s.Table.Family, s.Table.Name, s.Chain.Name, s.Index+1, s.Rule())
 }
 
-// BaseChains returns the base chains at a hook in the order in which the kernel runs them: by
-// [Base.Position], then by [Base.Order]. Where these are equal, NAT chains come last, by their
-// priorities; other chains keep the order of the ruleset.
+// BaseChains returns the base chains at a hook in the order of the kernel: by [Base.Position], then
+// by [Base.Order]. At equal values NAT chains are last, by their priorities; other chains keep the
+// order of the ruleset.
 func (rs *Ruleset) BaseChains(h Hook) []ChainRef {
 	var chains []ChainRef
 	for i := range rs.Tables {
@@ -90,7 +89,7 @@ func (rs *Ruleset) BaseChains(h Hook) []ChainRef {
 	return chains
 }
 
-// compare tells which of two chains of a hook runs first: it returns a negative number if b does.
+// compare returns a negative number if b runs before other.
 func (b *Base) compare(other *Base) int {
 	byPlace := cmp.Or(cmp.Compare(b.Position(), other.Position()), cmp.Compare(b.Order, other.Order))
 	switch {
@@ -106,7 +105,7 @@ func (b *Base) compare(other *Base) int {
 	return 0
 }
 
-// ChainRef is a chain and the table it belongs to.
+// ChainRef is a chain and its table.
 type ChainRef struct {
 	Table *Table
 	Chain *Chain

@@ -5,78 +5,77 @@ import (
 	"strings"
 )
 
-// Unknown is a condition or an action that the model has no word for. It is both a [Match] and an
-// [Action].
+// Unknown is a condition or an action that the model does not support. It implements both [Match]
+// and [Action].
 //
-// As a match it may be fulfilled or not; one that can have another effect, so that its Effect is
-// not Reads or Draws, belongs among the actions, with what follows it as [Require]. An evaluation
+// As a match its result is unknown. If it can have a side effect, so that its Effect is not Reads
+// or Draws, it must be among the actions, followed by later matches as [Require]. The evaluation
 // treats it as undecided for every packet that reaches the rule.
 type Unknown struct {
 	Text string
-	// Effect is what it may do.
+	// Effect is its possible effect.
 	Effect Effect
-	// Data is what Text does not say of it. Two unknowns in the same rule of two rulesets are the
-	// same if Text and Data are equal; NoData is equal to nothing.
+	// Data is the part of its content that Text does not contain. Two unknowns in the same rule of
+	// two rulesets are equal if Text and Data are equal; NoData is not equal to anything.
 	Data string
-	// State names what it depends on besides the packet and what Records and Writes change: a list
-	// of addresses, labels. Conditions of one state see what was written to it. If it is empty,
-	// Draws has a state of the rule's own, such as a limit's; Reads may depend on any state.
+	// State is the state that it reads, or changes if Effect is Records or Writes, such as a list
+	// of addresses or labels. All conditions of a state depend on earlier writes to it. If it is
+	// empty, Draws has a state that belongs to the rule, such as a limit; Reads may depend on any
+	// state.
 	State string
 }
 
-// NoData is the Data of an [Unknown] that depends on something which has not been read, such as the
-// elements of a set that change.
+// NoData is the Data of an [Unknown] that depends on something that was not read, such as the
+// elements of a set that changes.
 const NoData = "\x00"
 
-// Effect is what an [Unknown] may do to a packet, besides ending its rule.
+// Effect is a possible side effect of an [Unknown].
 type Effect uint8
 
 // The effects.
 const (
-	// Anything stands for all effects: it may drop or accept the packet, change it, its marks, its
-	// connection and where it goes.
+	// Anything means all effects: it may drop or accept the packet, or change its contents, marks,
+	// connection and destination.
 	Anything Effect = iota
-	// Reads is no effect: it is a condition that depends on something which the model does not
-	// have.
+	// Reads means no side effect: a condition on something that the model does not contain.
 	Reads
-	// Draws is no effect either. Which packets fulfil the condition depends on chance or on earlier
-	// packets, and each packet may.
+	// Draws means no side effect: a condition that depends on random numbers or earlier packets, so
+	// that it may match any packet.
 	Draws
-	// Records is Draws, and what it keeps of each packet for which it is evaluated decides about
-	// later packets, also in other rules that depend on the same State. It is no condition: it
-	// belongs among the actions.
+	// Records is Draws with a side effect: evaluating it changes State, which affects later
+	// packets, also in other rules with the same State. It must be among the actions.
 	Records
-	// Writes changes the State, and the rule goes on: labels, an element of a list. It belongs
-	// among the actions.
+	// Writes changes State, and the rule continues: labels, an element of a list. It must be among
+	// the actions.
 	Writes
-	// WritesMark gives the packet an unknown mark.
+	// WritesMark sets an unknown mark of the packet.
 	WritesMark
-	// WritesConntrackMark gives the packet's connection an unknown mark.
+	// WritesConntrackMark sets an unknown mark of the packet's connection.
 	WritesConntrackMark
-	// TranslatesSource ends the evaluation in a chain of NAT at postrouting, and gives the packet
-	// another source (SNAT, MASQUERADE). In other chains it is Anything.
+	// TranslatesSource, in a chain of NAT at postrouting, ends the evaluation and changes the
+	// source address (SNAT, MASQUERADE). In other chains it is Anything.
 	TranslatesSource
 )
 
-// IsCondition reports whether the effect is none.
+// IsCondition reports whether there is no side effect.
 func (e Effect) IsCondition() bool { return e == Reads || e == Draws }
 
 func (m Unknown) rank() int { return 14 }
 func (Unknown) action()     {}
 
-// String returns the text that the model has no word for.
+// String returns the text of the unsupported expression.
 func (m Unknown) String() string { return "unknown(" + m.Text + ")" }
 
-// MatchTuple matches packets that fulfil all conditions of one alternative, as nft's concatenations
-// do; with Not, packets that fulfil no alternative. A packet that lacks one of the compared fields
-// matches in neither case.
+// MatchTuple matches packets that meet all conditions of an alternative, like nft's concatenations;
+// with Not, packets that meet no alternative. A packet without one of the compared fields does not
+// match in either case.
 type MatchTuple struct {
 	Not          bool
 	Alternatives [][]Match
 }
 
-// MatchICMP matches packets of ICMP, or with V6 of ICMPv6, by type and code: 256 times the type and
-// the code.
+// MatchICMP matches packets of ICMP, or with V6 of ICMPv6, by type and code: 256 times the type
+// plus the code.
 type MatchICMP struct {
 	V6     bool
 	Not    bool
@@ -86,7 +85,7 @@ type MatchICMP struct {
 func (m MatchTuple) rank() int { return 3 }
 func (m MatchICMP) rank() int  { return 6 }
 
-// String writes the match as nft does, one alternative after the other.
+// String returns the match in nft's syntax, one alternative after the other.
 func (m MatchTuple) String() string {
 	alternatives := make([]string, len(m.Alternatives))
 	for i, matches := range m.Alternatives {
@@ -103,7 +102,7 @@ func (m MatchTuple) String() string {
 	return text
 }
 
-// String writes the match in nft's syntax, with type and code as numbers.
+// String returns the match in nft's syntax, with type and code as numbers.
 func (m MatchICMP) String() string {
 	key := "icmp type . code "
 	if m.V6 {

@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// A Fault is one wrong parameter.
+// A Fault is an invalid parameter.
 type Fault struct {
 	// Field is the name of the field of Redirect.
 	Field string
-	// Value is what it holds, Allowed what it may hold.
+	// Value is its value, Allowed describes the allowed values.
 	Value, Allowed string
 }
 
-// Faults is the error that [Redirect.Validate] returns: all that is wrong.
+// Faults is the error of [Redirect.Validate]: all invalid parameters.
 type Faults []Fault
 
-// Error writes one line per fault.
+// Error returns a line for each fault.
 func (f Faults) Error() string {
 	lines := make([]string, len(f))
 	for i, fault := range f {
@@ -26,13 +26,13 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// String says what is wrong and what is allowed.
+// String returns the field, its value and the allowed values.
 func (f Fault) String() string {
 	return fmt.Sprintf("%s: %s is not allowed: want %s", f.Field, f.Value, f.Allowed)
 }
 
-// Validate reports whether [Compile] can compile the parameters. The error is a [Faults] that lists
-// all that are wrong.
+// Validate returns nil if [Compile] accepts the parameters, and otherwise [Faults] with all invalid
+// ones.
 func (r *Redirect) Validate() error {
 	var faults Faults
 	check := func(ok bool, field string, value any, allowed string) {
@@ -85,8 +85,8 @@ func (r *Redirect) Validate() error {
 	return faults
 }
 
-// checker records a fault unless ok. Callers pass the values of long lists only if they are wrong:
-// each becomes an interface value.
+// checker records a fault unless ok. Callers pass elements of long lists only if they are invalid,
+// because each is converted to an interface value.
 type checker func(ok bool, field string, value any, allowed string)
 
 func checkRanges[T uint16 | uint32](check checker, field string, ranges []Range[T]) {
@@ -121,9 +121,9 @@ func isLoopbackCIDR(p netip.Prefix) bool {
 
 const interfaceWant = "the name of an interface: 1 to 15 bytes without blank, slash or colon; a last + or * means all that begin so"
 
-// validInterface follows dev_valid_name (linux/net/core/dev.c); IFNAMSIZ is 16 with the final zero.
-// A last sign that stands for every ending is no part of a name: neither "*" alone nor "eth++"
-// would ever match.
+// validInterface follows dev_valid_name (linux/net/core/dev.c); IFNAMSIZ is 16 including the
+// terminating zero. A final "+" or "*" that matches all endings is not part of the name: "*" alone
+// and "eth++" are invalid.
 func validInterface(name string) bool {
 	if name == "" || len(name) > 15 || name == "." || name == ".." || strings.HasSuffix(name, "*") || strings.HasSuffix(name, "+") {
 		return false

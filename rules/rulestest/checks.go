@@ -2,13 +2,13 @@ package rulestest
 
 import "flag"
 
-// shortChecks is how many random inputs a test tries in the short form.
+// shortChecks is the default number of random inputs of a test in the short form.
 const shortChecks = "25"
 
-// SetChecks sets how many random inputs rapid.Check tries: SLUICE_CHECKS of the environment, or 25
-// where that is not set. It changes nothing where the flag -rapid.checks is given, nor with
-// SLUICE_LONG=1: rapid.Check then tries 100. It parses the flags, and is called by TestMain of
-// packages whose inputs are costly. It panics if SLUICE_CHECKS is not a number.
+// SetChecks sets the number of random inputs of rapid.Check to $SLUICE_CHECKS, by default 25. It
+// has no effect if the flag -rapid.checks is given, or with SLUICE_LONG=1, when rapid.Check tries
+// 100. It parses the flags, and is called by TestMain of packages with expensive inputs. It panics
+// if SLUICE_CHECKS is not a number.
 func SetChecks(getenv func(string) string) {
 	flag.Parse()
 	given := getenv("SLUICE_LONG") == "1"

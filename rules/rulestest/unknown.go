@@ -1,4 +1,4 @@
-// Package rulestest is for tests of what reads rules.
+// Package rulestest contains helpers for tests of readers of rules.
 package rulestest
 
 import (
@@ -9,10 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Unknowns lists what the model has no word for in rules that others made, each text once: what
-// packets at the hooks prerouting and output may reach, and what is in chains that nothing of the
-// model leads to from any hook, which a jump that is itself unknown may. Before each list it says
-// how many of how many rules have such a text.
+// Unknowns lists the unsupported expressions in foreign rules, each text once: those that packets
+// at the hooks prerouting and output can reach, and those in chains without a known caller. Each
+// list begins with the number of rules with such an expression, and of all rules.
 func Unknowns(tables []rules.Table) string {
 	text := new(strings.Builder)
 	for _, hook := range []rules.Hook{rules.Prerouting, rules.Output} {
@@ -32,7 +31,7 @@ func Unknowns(tables []rules.Table) string {
 	return text.String()
 }
 
-// chainsOf returns the chains to begin with and those that their rules lead to.
+// chainsOf returns the initial chains and the chains that their rules call.
 func chainsOf(tables []rules.Table, begin func(rules.Chain) bool) []*rules.Chain {
 	var found []*rules.Chain
 	for i := range tables {
@@ -60,7 +59,7 @@ func chainsOf(tables []rules.Table, begin func(rules.Chain) bool) []*rules.Chain
 	return found
 }
 
-// list writes the texts of the chains, if there are any rules.
+// list writes the texts of the chains, if they have rules.
 func list(w *strings.Builder, what string, chains []*rules.Chain) {
 	var texts []string
 	total, with := 0, 0
@@ -83,7 +82,7 @@ func list(w *strings.Builder, what string, chains []*rules.Chain) {
 	}
 }
 
-// textsOf returns what is unknown of a rule.
+// textsOf returns the unsupported expressions of a rule.
 func textsOf(r rules.Rule) []string {
 	var texts []string
 	var match func(m rules.Match)
