@@ -33,13 +33,13 @@ func Choose(name BackendName) (Backend, error) {
 		string(name), string(BackendAuto), string(BackendNFT), string(BackendLegacy))
 }
 
-// autoBackend is described at [Choose]. Its Apply is nftBackend's, with the fallback.
+// autoBackend implements [BackendAuto], see [Choose]. Its Apply is nftBackend's with the fallback.
 type autoBackend struct{ nftBackend }
 
 func (autoBackend) Name() BackendName { return BackendAuto }
 
-// fallBack applies the ruleset with legacy, in the namespace of the thread, after nft has failed
-// with the error.
+// fallBack applies the ruleset with legacy in the namespace of the thread, after nft failed with
+// nftErr.
 func fallBack(rs rules.Ruleset, nftErr error) (Result, error) {
 	result, err := legacyBackend{}.Apply(nil, rs, Snapshot{})
 	if err != nil && result.Outcome == "" {
@@ -48,7 +48,7 @@ func fallBack(rs rules.Ruleset, nftErr error) (Result, error) {
 	return result, err
 }
 
-// lacksNFT reports whether the error says that the kernel lacks something of nf_tables.
+// lacksNFT reports whether the error means that the kernel lacks a feature of nf_tables.
 func lacksNFT(err error) bool {
 	var refused *nft.KernelError
 	switch {
@@ -60,10 +60,10 @@ func lacksNFT(err error) bool {
 	return nft.IsNotSupported(err)
 }
 
-// An unsupportedError says that neither backend could apply a ruleset.
+// An unsupportedError means that neither backend can apply a ruleset.
 type unsupportedError struct{ nft, legacy error }
 
-// Error says what the kernel lacks of each backend, and what to do.
+// Error names the missing features of each backend, and the remedy.
 func (e *unsupportedError) Error() string {
 	text := fmt.Sprintf("nftables cannot be used here: %v\niptables-legacy cannot be used here either: %v",
 		e.nft, e.legacy)
@@ -73,7 +73,7 @@ func (e *unsupportedError) Error() string {
 	return text
 }
 
-// Unwrap returns both reasons.
+// Unwrap returns the errors of both backends.
 func (e *unsupportedError) Unwrap() []error { return []error{e.nft, e.legacy} }
 
 // Plan implements Backend.
@@ -99,13 +99,14 @@ func (b autoBackend) Read(ns *netns.NS) (rules.Ruleset, error) {
 
 // Remove implements Backend: it removes from both backends.
 func (b autoBackend) Remove(ns *netns.NS) (bool, error) {
-	// The last one removes the routes, and ::6 if there were rules of ours: nft, if it has any.
+	// The last backend with rules removes the routes and ::6: nft, if it has any.
 	fromLegacy, legacyErr := legacyBackend{}.Remove(ns)
 	fromNFT, err := b.nftBackend.Remove(ns)
 	return fromLegacy || fromNFT, errors.Join(legacyErr, err)
 }
 
-// installed returns the one backend that has our rules, or else the one that Apply would use.
+// installed returns the backend that holds Sluice's rules, or otherwise the one that Apply would
+// use.
 func (b autoBackend) installed(ns *netns.NS, rs rules.Ruleset) Backend {
 	if backends, err := InstalledBackends(ns); err == nil && len(backends) == 1 {
 		return backends[0]
@@ -113,7 +114,7 @@ func (b autoBackend) installed(ns *netns.NS, rs rules.Ruleset) Backend {
 	return b.supported(ns, rs)
 }
 
-// supported returns the backend that Apply would use, as far as is known without trying.
+// supported returns the backend that Apply would use, as far as known without applying.
 func (autoBackend) supported(ns *netns.NS, rs rules.Ruleset) Backend {
 	features, err := nft.Probe()
 	if err != nil {
@@ -165,7 +166,7 @@ func anyRule(rs *rules.Ruleset, is func(*rules.Rule) bool) bool {
 	})
 }
 
-// has reports whether one of the values is of type T.
+// has reports whether one of the values has type T.
 func has[T, V any](values []V) bool {
 	for _, v := range values {
 		if _, ok := any(v).(T); ok {

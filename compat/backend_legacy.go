@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// legacyBackend writes the tables of iptables-legacy and ip6tables-legacy. See [Translate] for the
-// rules, and [steps] for the order in which tables are replaced. The kernel does not number changes
-// of these tables: a snapshot saves nothing here.
+// legacyBackend writes the tables of iptables-legacy and ip6tables-legacy. [Translate] describes
+// the rules, and [steps] the order in which tables are replaced. Because the kernel has no
+// generation ID for these tables, snapshots are not used.
 type legacyBackend struct{}
 
 func (legacyBackend) Name() BackendName { return BackendLegacy }
@@ -29,7 +29,7 @@ func (legacyBackend) Apply(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Result, 
 	return result, diagnose(err, rs)
 }
 
-// applyLegacy applies tables that have been translated.
+// applyLegacy applies translated tables.
 func applyLegacy(ns *netns.NS, want Legacy) (result Result, err error) {
 	err = inside(ns, func() error {
 		return locked(func(exclusive bool) (err error) {
@@ -63,7 +63,7 @@ func (legacyBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (p Plan
 	return p, err
 }
 
-// planLegacy returns what Apply would do in the namespace of the thread.
+// planLegacy returns the outcome of Apply in the namespace of the thread.
 func planLegacy(want tables) (nft.Outcome, error) {
 	current, err := readLegacy(ownAndPreceding)
 	if err != nil {
@@ -99,7 +99,7 @@ func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Comparis
 	}, err
 }
 
-// otherBackend returns the differences for rules of ours in a backend that should have none.
+// otherBackend returns the differences for rules of Sluice in the backend that must not hold any.
 func otherBackend(name BackendName, tables []rules.Table) []rules.Difference {
 	var diffs []rules.Difference
 	for i := range tables {
@@ -119,7 +119,7 @@ func otherBackend(name BackendName, tables []rules.Table) []rules.Difference {
 // Read implements Backend.
 func (legacyBackend) Read(ns *netns.NS) (rules.Ruleset, error) { return readRuleset(ns, ownRules) }
 
-// readRuleset returns what is ours in the tables of iptables-legacy, and our routes.
+// readRuleset returns Sluice's rules in the tables of iptables-legacy, and Sluice's routes.
 func readRuleset(ns *netns.NS, own func(*rules.Table) *rules.Table) (rules.Ruleset, error) {
 	var rs rules.Ruleset
 	err := inside(ns, func() error {
@@ -152,10 +152,9 @@ func (legacyBackend) Remove(ns *netns.NS) (removed bool, err error) {
 	return removed, err
 }
 
-// removeLegacy removes our rules from all tables, in the namespace of the thread, and reports
-// whether there were any. It begins with nat, so that nothing is redirected into a conntrack zone
-// that raw no longer chooses. When a table cannot be replaced, the others are replaced
-// nevertheless.
+// removeLegacy removes Sluice's rules from all tables in the namespace of the thread, and reports
+// whether there were any. It begins with nat, so that no query is redirected without the conntrack
+// zone that raw assigns. If a table cannot be replaced, the others are still replaced.
 func removeLegacy() (bool, error) {
 	current, err := readLegacy(ownRules)
 	if err != nil {
@@ -171,7 +170,7 @@ func removeLegacy() (bool, error) {
 	return removed, errors.Join(errs...)
 }
 
-// nftTables returns our tables in nf_tables, in the namespace of the thread.
+// nftTables returns Sluice's tables in nf_tables in the namespace of the thread.
 func nftTables() ([]rules.Table, error) {
 	found, err := nft.Read(nil)
 	if nft.IsNotSupported(err) {

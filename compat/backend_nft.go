@@ -10,9 +10,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// nftBackend applies with package nft, and removes our rules from iptables-legacy.
+// nftBackend applies with package nft, and removes Sluice's rules from iptables-legacy.
 type nftBackend struct {
-	// fallback applies with legacy where the kernel lacks what the ruleset needs of nf_tables.
+	// fallback applies with legacy if the kernel lacks a feature of nf_tables that the ruleset
+	// needs.
 	fallback bool
 }
 
@@ -41,21 +42,21 @@ func (b nftBackend) Apply(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (result
 	return result, err
 }
 
-// A migration moves our rules from iptables-legacy to nf_tables, in the namespace of the thread. A
-// namespace without rules in iptables-legacy is looked at once.
+// A migration moves Sluice's rules from iptables-legacy to nf_tables, in the namespace of the
+// thread. If iptables-legacy holds no rules, it reads them once.
 type migration struct {
 	ruleset rules.Ruleset
-	// begun reports that nf_tables is being changed; exclusive that the lock keeps other appliers
-	// waiting meanwhile.
+	// begun reports that the change of nf_tables has begun; exclusive that other processes wait for
+	// the lock.
 	begun, exclusive bool
-	// old are our tables in iptables-legacy before the change.
+	// old contains Sluice's tables in iptables-legacy before the change.
 	old []rules.Table
-	// gates replace old rules that would interfere with the rules of nf_tables.
+	// gates replace old rules that would interfere with the rules in nf_tables.
 	gates writer
 }
 
-// begin looks for our rules in iptables-legacy, and puts a gate before those that would disturb the
-// rules of nf_tables.
+// begin reads Sluice's rules in iptables-legacy, and replaces those that would interfere with the
+// rules in nf_tables by a gate.
 func (m *migration) begin(exclusive bool) (err error) {
 	m.begun, m.exclusive = true, exclusive
 	if m.old, err = legacyTables(nil); err != nil {
@@ -64,8 +65,8 @@ func (m *migration) begin(exclusive bool) (err error) {
 	return m.gates.gateMarks(m.old)
 }
 
-// finish ends the migration after nft's Apply, which may have failed: it removes the old rules from
-// iptables-legacy, or restores those that the gates replaced.
+// finish ends the migration after nft's Apply: it removes the old rules from iptables-legacy, or
+// after an error restores the rules that the gates replaced.
 func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	if err != nil && !tookPlace(applied) {
 		if len(m.gates.log) > 0 {
@@ -81,7 +82,7 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	if len(m.old) > 0 {
 		result.Outcome = nft.Replaced
 	}
-	// Looked at again after a change: another process may have changed iptables-legacy meanwhile.
+	// Read again after a change, because another process may have changed iptables-legacy.
 	current, clearErr := legacyTables(nil)
 	result.legacyEmpty = clearErr == nil && len(current) == 0
 	if len(current) > 0 {
@@ -95,20 +96,20 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	return result, errors.Join(err, clearErr)
 }
 
-// tookPlace reports whether the rules of an Apply that has failed may be in nf_tables nevertheless.
+// tookPlace reports whether the rules of a failed Apply may be in nf_tables.
 func tookPlace(applied nft.Result) bool {
 	if applied.Outcome == "" {
 		return false
 	}
-	// The kernel's answer may have been lost. It may answer again now.
+	// The kernel's reply may have been lost. Reading may succeed now.
 	tables, err := nftTables()
 	return len(tables) > 0 || err != nil
 }
 
-// clearLegacy removes our rules from iptables-legacy, in the namespace of the thread.
+// clearLegacy removes Sluice's rules from iptables-legacy in the namespace of the thread.
 func (r *Result) clearLegacy(rs rules.Ruleset) error {
 	found, err := nft.Read(nil)
-	// Another process may have moved the rules to iptables-legacy meanwhile.
+	// Another process may have moved the rules to iptables-legacy.
 	if len(found.Tables) == 0 || err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func (r *Result) clearLegacy(rs rules.Ruleset) error {
 	if !rules.Equal(rules.Ruleset{Tables: rs.Tables}, rules.Ruleset{Tables: found.Tables}) {
 		return nil // another process has replaced them, and the routes are its own
 	}
-	// nft.Apply kept ::6, which might have been Istio's.
+	// nft.Apply kept ::6 because it might have belonged to Istio.
 	pruned, err := route.Prune(nil, rs.Routing)
 	r.Routes += pruned
 	return err
@@ -156,8 +157,8 @@ func nftPlan(outcome nft.Outcome, t *nft.Transaction) Plan {
 	return p
 }
 
-// Check implements Backend. While our table in nf_tables is unchanged, iptables-legacy has no rules
-// of ours either: moving the rules there removes them from the table.
+// Check implements Backend. While Sluice's table in nf_tables is unchanged, iptables-legacy holds
+// no rules of Sluice: moving the rules there removes the table.
 func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparison, error) {
 	if !prev.inSync {
 		prev.Generation = 0
@@ -210,8 +211,8 @@ func (nftBackend) Remove(ns *netns.NS) (removed bool, err error) {
 	return removed, err
 }
 
-// legacyTables returns our tables in iptables-legacy. A process that is not permitted to read them
-// cannot have written them: it gets none.
+// legacyTables returns Sluice's tables in iptables-legacy. Without permission to read them it
+// returns none, because the process cannot have written any.
 func legacyTables(ns *netns.NS) ([]rules.Table, error) {
 	var tables []rules.Table
 	err := inside(ns, func() error {

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// decode converts a table into the model. A match or action that the model does not have becomes
+// decode converts a table into the model. A match or target that the model does not support becomes
 // [rules.Unknown].
 func decode(t *xtables.Table) *rules.Table {
 	table := &rules.Table{Family: t.Family, Name: t.Name, XTables: true}
@@ -49,7 +49,7 @@ func decodeRule(family rules.Family, r *xtables.Rule) rules.Rule {
 		}
 	}
 	rules.SortMatches(rule.Matches)
-	// The kernel counts what matches, before the target.
+	// The kernel increments the counter before the target.
 	rule.Actions = append(rule.Actions, rules.Count{})
 	if a := actionOf(family, r); a != nil && a != rules.Action(rules.Count{}) {
 		rule.Actions = append(rule.Actions, a)
@@ -98,7 +98,7 @@ func actionOf(family rules.Family, r *xtables.Rule) rules.Action {
 	return rules.Unknown{Text: fmt.Sprintf("verdict %d", verdict)}
 }
 
-// decodeHeader converts the matches that every rule has.
+// decodeHeader converts the matches of the rule header.
 func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 	d := headerDecoder{invert: h.Invert}
 	d.name(h.In, false, xtables.InvertIn)
@@ -116,8 +116,8 @@ func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 		d.protocol(h.Protocol)
 	}
 	if flags != 0 || d.invert != 0 {
-		// Fragments, the type of service of IPv6, and inversions without a match. Today's kernels
-		// have no other flags; a later one may, with any meaning.
+		// Fragments, the type of service of IPv6, and inversions without a match. Current kernels
+		// have no other flags; later kernels may add some with any meaning.
 		effect := rules.Reads
 		if flags&^known != 0 || d.invert&^knownInverts != 0 {
 			effect = rules.Anything
@@ -127,11 +127,11 @@ func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 	return d.matches
 }
 
-// knownInverts are all bits that the kernel accepts (IPT_INV_MASK, IP6T_INV_MASK).
+// knownInverts contains all bits that the kernel accepts (IPT_INV_MASK, IP6T_INV_MASK).
 const knownInverts = xtables.InvertIn | xtables.InvertOut | xtables.InvertTOS | xtables.InvertSource |
 	xtables.InvertDestination | xtables.InvertFragment | xtables.InvertProtocol
 
-// headerDecoder collects matches; invert has the bits that no match has used yet.
+// A headerDecoder collects matches; invert contains the bits that no match has used yet.
 type headerDecoder struct {
 	matches []rules.Match
 	invert  uint8
@@ -157,7 +157,7 @@ func (d *headerDecoder) inverted(bit uint8) bool {
 	return is
 }
 
-// name converts an interface. The mask says whether the end of its name is compared too.
+// name converts an interface. The mask shows whether the name is complete or a prefix.
 func (d *headerDecoder) name(i xtables.Interface, out bool, invert uint8) {
 	length := len(i.Mask) - len(bytes.TrimLeft(i.Mask[:], "\xff"))
 	if i.Mask == [len(i.Mask)]byte{} {

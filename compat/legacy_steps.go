@@ -8,13 +8,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// kernelTables are the tables that hold rules of ours, in the order in which they are written: raw
-// first, so that the answers to a query that nat redirects find its conntrack zone, and nat last.
+// kernelTables are the tables with Sluice's rules, in the order in which they are written: raw
+// first, so that replies to redirected queries are in their conntrack zone, and nat last.
 var kernelTables = []string{"raw", "mangle", "nat"}
 
 var families = []rules.Family{rules.IPv4, rules.IPv6}
 
-// tables are our rules, present or wanted, by table of the kernel.
+// tables contains Sluice's rules, current or desired, by table of the kernel.
 type tables map[xtables.ID]*rules.Table
 
 // list returns the tables in the order in which they are written.
@@ -39,7 +39,7 @@ func tablesOf(list []rules.Table) tables {
 	return m
 }
 
-// A step replaces our rules in one table by want; nil removes them.
+// A step replaces Sluice's rules in a table by want; nil removes them.
 type step struct {
 	id   xtables.ID
 	want *rules.Table
@@ -96,7 +96,7 @@ func familySteps(f rules.Family, want, current tables) []step {
 	return list
 }
 
-// sameTable reports whether two tables have the same rules. nil is a table without rules.
+// sameTable reports whether two tables have the same rules. nil means a table without rules.
 func sameTable(a, b *rules.Table) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -104,16 +104,16 @@ func sameTable(a, b *rules.Table) bool {
 	return len(compare(rules.Ruleset{Tables: []rules.Table{*a}}, rules.Ruleset{Tables: []rules.Table{*b}})) == 0
 }
 
-// gateChain is the chain that drops TCP while tables are replaced.
+// gateChain is the chain that drops TCP while tables are being replaced.
 const gateChain = ChainPrefix + "GATE"
 
-// gateHooks are the hooks of the gate: the hooks of our rules in mangle.
+// gateHooks are the hooks of the gate: the hooks of Sluice's rules in mangle.
 var gateHooks = []struct {
 	chain string
 	hook  rules.Hook
 }{{"PREROUTING", rules.Prerouting}, {"OUTPUT", rules.Output}}
 
-// withGate returns a copy of a mangle table, or of none, that drops TCP before its rules.
+// withGate returns a copy of a mangle table, which may be nil, that drops TCP before its rules.
 func withGate(f rules.Family, t *rules.Table) *rules.Table {
 	gated := rules.Table{Family: f, Name: "mangle"}
 	if t != nil {
@@ -140,8 +140,8 @@ func withGate(f rules.Family, t *rules.Table) *rules.Table {
 }
 
 // savesMarks reports whether the table copies marks of packets to their connections. Two such
-// tables, one of each backend, break connections: the second takes the mark that the first gives to
-// a captured packet for the mark of a connection in the client's name.
+// tables, one in each backend, break connections: the second treats the mark that the first assigns
+// to a captured packet as the mark of a connection with the client's address.
 func savesMarks(t *rules.Table) bool {
 	return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {

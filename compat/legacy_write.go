@@ -10,20 +10,20 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A writer replaces tables in the namespace of the thread, one after the other, and can roll back.
+// A writer replaces tables in the namespace of the thread in sequence, and can roll back.
 type writer struct {
 	log []written
-	// stuck reports that something could not be rolled back.
+	// stuck reports that a rollback failed.
 	stuck bool
 }
 
-// written is our share of a table before it was replaced.
+// written contains Sluice's rules of a table before they were replaced.
 type written struct {
 	id     xtables.ID
 	before encoded
 }
 
-// do carries out the steps. When one fails, it rolls back.
+// do executes the steps. If one fails, it rolls back.
 func (w *writer) do(list []step) error {
 	for _, s := range list {
 		if err := w.write(s); err != nil {
@@ -33,7 +33,7 @@ func (w *writer) do(list []step) error {
 	return nil
 }
 
-// write carries out one step.
+// write executes one step.
 func (w *writer) write(s step) error {
 	want, err := encodeOwn(s.id, s.want)
 	if err != nil {
@@ -46,7 +46,7 @@ func (w *writer) write(s step) error {
 	return err
 }
 
-// gateMarks replaces the rules of mangle that disturb those of nf_tables by the gate: see
+// gateMarks replaces the rules of mangle that interfere with rules in nf_tables by the gate; see
 // savesMarks.
 func (w *writer) gateMarks(current []rules.Table) error {
 	var list []step
@@ -58,8 +58,8 @@ func (w *writer) gateMarks(current []rules.Table) error {
 	return w.do(list)
 }
 
-// undo restores our share of the tables, the last one first. It returns the reason, joined with the
-// errors of the rollback. Tables that were created stay, without rules.
+// undo restores Sluice's rules of the tables, the last one first. It returns the reason, joined
+// with the errors of the rollback. Tables that were created remain without rules.
 func (w *writer) undo(reason error) error {
 	errs := []error{reason}
 	for _, done := range slices.Backward(w.log) {
@@ -71,8 +71,8 @@ func (w *writer) undo(reason error) error {
 	return errors.Join(errs...)
 }
 
-// left returns the result of an Apply that has failed in a namespace that had these tables of ours.
-// It is zero unless something could not be rolled back.
+// left returns the result of a failed Apply in a namespace that had these tables of Sluice. It is
+// zero unless a rollback failed.
 func (w *writer) left(found []rules.Table) Result {
 	switch {
 	case !w.stuck:
@@ -83,8 +83,8 @@ func (w *writer) left(found []rules.Table) Result {
 	return Result{Result: nft.Result{Outcome: nft.Replaced}, Backend: BackendLegacy}
 }
 
-// replaceOwn replaces our share of a table, atomically and with nothing else changed, and returns
-// what it was.
+// replaceOwn atomically replaces Sluice's rules of a table, without other changes, and returns the
+// old ones.
 func replaceOwn(id xtables.ID, want encoded) (encoded, error) {
 	for range maxAttempts {
 		t, err := xtables.Open(nil, id.Family, id.Name)
@@ -99,7 +99,7 @@ func replaceOwn(id xtables.ID, want encoded) (encoded, error) {
 			return encoded{}, err
 		}
 		err = xtables.Replace(nil, t)
-		// What another process did to the table right after is found by the next reading.
+		// The next read finds changes that another process made immediately after.
 		if replaced := (*xtables.ReplacedError)(nil); err == nil || errors.As(err, &replaced) {
 			return before, nil
 		}

@@ -13,12 +13,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Origin is the kind of program that made rules of a namespace.
+// Origin is the kind of program that created rules of a namespace.
 type Origin string
 
-// The origins. A table of family ip or ip6 is taken for one of iptables-nft if it has the name of a
-// table of iptables, and if all its base chains have the names, hooks and priorities that iptables
-// gives them. All other tables of nf_tables have OriginNFT.
+// The origins. A table of family ip or ip6 is assumed to belong to iptables-nft if it has the name
+// of a table of iptables, and all its base chains have the names, hooks and priorities of iptables.
+// All other tables of nf_tables have OriginNFT.
 const (
 	OriginAll         Origin = ""
 	OriginNFT         Origin = "nft"
@@ -26,30 +26,29 @@ const (
 	OriginLegacy      Origin = "legacy"
 )
 
-// Live is what decides about the packets of a namespace.
+// Live contains the rules and routes of a namespace.
 type Live struct {
-	// Ruleset has all routing of the namespace, and the tables of the origin: first those of
-	// nf_tables, the newest first, then those of iptables-legacy. The comment of a table of
-	// iptables says which variant made it. BaseChains returns the order of the kernel, as far as it
-	// is known. Rules of nf_tables have their handles.
+	// Ruleset contains all routing of the namespace and the tables of the origin: first the tables
+	// of nf_tables, the newest first, then those of iptables-legacy. The comment of a table of
+	// iptables names the variant. BaseChains returns the order of the kernel as far as it is known.
+	// Rules of nf_tables have their handles.
 	Ruleset rules.Ruleset
-	// Ambiguous are the chains with rules of which the order is not known, hook by hook. BaseChains
-	// has one that is possible.
+	// Ambiguous contains the chains with rules whose order is unknown, by hook. For these
+	// BaseChains returns one possible order.
 	Ambiguous []Ambiguity
-	// Others are further functions that the kernel calls at prerouting and output, such as BPF
-	// programs, as far as the kernel lists them ([nft.Hooks]). Their effect on packets is not
-	// known.
+	// Others are other functions that the kernel calls at prerouting and output, such as BPF
+	// programs, if the kernel lists them ([nft.Hooks]). Their effect on packets is unknown.
 	Others []nft.HookFunction
-	// Elsewhere describes the chains with rules of nf_tables that are not in Ruleset because their
-	// family is not ip, ip6 or inet, or that are attached to a device. Their effect on packets is
-	// not known.
+	// Elsewhere describes the chains of nf_tables with rules that are not in Ruleset because their
+	// family is not ip, ip6 or inet, or because they are attached to a device. Their effect on
+	// packets is unknown.
 	Elsewhere []string
 }
 
-// maxLiveReads bounds how often ReadLive reads again because another process wrote meanwhile.
+// maxLiveReads is the maximum number of attempts of ReadLive while other processes write.
 const maxLiveReads = 100
 
-// errLiveBusy is returned when the rules keep changing.
+// errLiveBusy is the error of ReadLive if the rules changed during every attempt.
 var errLiveBusy = errors.New("the rules changed during every attempt to read them: another process writes continuously")
 
 // ReadLive returns the rules of the origin that decide about packets in the namespace (nil: the
@@ -112,11 +111,10 @@ func readNFTables(ns *netns.NS, origin Origin) (nft.Reading, error) {
 	return found, err
 }
 
-// surroundings are read before and after the tables of nf_tables, because nothing else shows
-// whether they have changed.
+// surroundings are read before and after the tables of nf_tables, to detect changes.
 type surroundings struct {
 	legacy []rules.Table
-	// hooks is nil where the kernel does not list them.
+	// hooks is nil if the kernel does not list them.
 	hooks []nft.HookList
 }
 
@@ -125,7 +123,7 @@ func readSurroundings(ns *netns.NS, origin Origin) (surroundings, error) {
 	var err error
 	for range maxLiveReads {
 		if origin == OriginAll || origin == OriginLegacy {
-			// A table that goes between two looks is a change like any other.
+			// A table that is removed between two reads is a change too.
 			if s.legacy, err = ReadTables(ns); errors.Is(err, fs.ErrNotExist) {
 				continue
 			} else if err != nil {
@@ -147,8 +145,8 @@ func (s surroundings) equal(other surroundings) bool {
 	return slices.EqualFunc(s.hooks, other.hooks, sameList) && rules.Equal(rules.Ruleset{Tables: s.legacy}, rules.Ruleset{Tables: other.legacy})
 }
 
-// list reports whether the hooks, if there are any, have all chains of the tables of nftables but
-// those of NAT.
+// list reports whether the hooks, if known, contain all chains of the tables of nf_tables except
+// NAT chains.
 func (s surroundings) list(rs rules.Ruleset) bool {
 	o := newHookOrder(s.hooks)
 	for _, h := range liveHooks {
@@ -161,7 +159,7 @@ func (s surroundings) list(rs rules.Ruleset) bool {
 	return true
 }
 
-// join puts together what was read.
+// join returns the combined result.
 func (s surroundings) join(rs rules.Ruleset, origin Origin) Live {
 	for i := range rs.Tables {
 		if t := &rs.Tables[i]; isIPTablesNFT(t) {
@@ -191,11 +189,11 @@ func (s surroundings) join(rs rules.Ruleset, origin Origin) Live {
 // legacyComment is the comment of tables of iptables-legacy.
 const legacyComment = "iptables-legacy"
 
-// IsLegacy reports whether a table that ReadLive returned is one of iptables-legacy, so that the
-// position of a rule is its number in the chain.
+// IsLegacy reports whether a table of ReadLive is a table of iptables-legacy, in which the position
+// of a rule is its number in the chain.
 func IsLegacy(t *rules.Table) bool { return t.Comment == legacyComment }
 
-// isIPTablesNFT reports whether iptables-nft made the table, by its form.
+// isIPTablesNFT reports whether the table has the form of a table of iptables-nft.
 func isIPTablesNFT(t *rules.Table) bool {
 	if t.Family == rules.Inet || !slices.Contains([]string{"raw", "mangle", "nat", "filter", "security"}, t.Name) {
 		return false
@@ -216,6 +214,6 @@ func isIPTablesNFT(t *rules.Table) bool {
 	return true
 }
 
-// securityPriorityNFT is where iptables-nft has its table security (nft_base_chain in
-// iptables/nft.c), unlike the kernel iptables-legacy's.
+// securityPriorityNFT is the priority of iptables-nft's table security (nft_base_chain in
+// iptables/nft.c), which differs from that of iptables-legacy.
 const securityPriorityNFT = 150

@@ -5,14 +5,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A chainID names a base chain of nf_tables, or, without a chain, a table of iptables-legacy.
+// A chainID identifies a base chain of nf_tables, or, without a chain, a table of iptables-legacy.
 type chainID struct {
 	family       rules.Family
 	table, chain string
 	nat          bool
 }
 
-// hookOrder has the positions in the kernel's lists of hook functions, by family and hook.
+// hookOrder contains the positions in the kernel's lists of hook functions, by family and hook.
 type hookOrder map[hookPlace]map[chainID]int
 
 type hookPlace struct {
@@ -20,11 +20,11 @@ type hookPlace struct {
 	hook   rules.Hook
 }
 
-// translation stands for the kernel's NAT function, which may call chains that the kernel does not
+// translation represents the kernel's NAT function, which may call chains that the kernel does not
 // list.
 var translation = chainID{nat: true}
 
-// conntrack stands for the kernel's conntrack function.
+// conntrack represents the kernel's conntrack function.
 var conntrack = chainID{table: "conntrack", chain: "\x00"}
 
 // newHookOrder returns an index of the lists.
@@ -86,7 +86,7 @@ func (o hookOrder) before(h rules.Hook, a, b chainID) bool {
 }
 
 // besideConntrack returns -1 for a chain that is listed before conntrack in each of its families, 1
-// for a chain after it, and 0 if neither is known.
+// for a chain after it, and 0 if the order is unknown.
 func (o hookOrder) besideConntrack(h rules.Hook, id chainID) int {
 	side := 0
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {

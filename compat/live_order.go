@@ -8,14 +8,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An Ambiguity is a list of base chains of one hook whose order in the kernel is not known.
+// An Ambiguity is a list of base chains of a hook whose order in the kernel is unknown.
 type Ambiguity struct {
 	Hook rules.Hook
 	// Chains are in the order of BaseChains. The order of some pairs may be known.
 	Chains []rules.ChainRef
 }
 
-// String names the hook and the chains.
+// String returns the hook and the chains.
 func (a Ambiguity) String() string {
 	names := make([]string, len(a.Chains))
 	for i, c := range a.Chains {
@@ -27,12 +27,12 @@ func (a Ambiguity) String() string {
 	return fmt.Sprintf("hook %s: which comes first of %s is not known, since the kernel does not tell", a.Hook, strings.Join(names, ", "))
 }
 
-// liveHooks are the hooks at which connections are captured, and the one that packets on lo pass
-// between these two.
+// liveHooks are the hooks at which connections are captured, and postrouting, which packets on lo
+// traverse between them.
 var liveHooks = []rules.Hook{rules.Prerouting, rules.Output, rules.Postrouting}
 
-// orderLive sets the order of the base chains at liveHooks, and returns what is ambiguous. The
-// tables from the index on are of iptables-legacy.
+// orderLive sets the order of the base chains at liveHooks, and returns the ambiguities. The tables
+// from index firstLegacy are tables of iptables-legacy.
 func orderLive(rs *rules.Ruleset, firstLegacy int, order hookOrder) []Ambiguity {
 	for i := range rs.Tables {
 		for j := range rs.Tables[i].Chains {
@@ -67,17 +67,17 @@ func orderLive(rs *rules.Ruleset, firstLegacy int, order hookOrder) []Ambiguity 
 	return unknown
 }
 
-// liveOrder arranges the chains of one place.
+// liveOrder sorts the chains at one position.
 type liveOrder struct {
 	chains []rules.ChainRef
 	legacy map[*rules.Table]bool
 	hook   rules.Hook
 	hooks  hookOrder
-	// first has the pairs of chains, by index, of which the first runs before the second.
+	// first contains, by index, the pairs of chains of which the first runs before the second.
 	first [][]bool
 }
 
-// arrange sets the order of the chains, and returns those with rules whose order is not known.
+// arrange sets the order of the chains, and returns the chains with rules whose order is unknown.
 func (p *liveOrder) arrange() []rules.ChainRef {
 	if len(p.chains) < 2 {
 		return nil
@@ -96,9 +96,9 @@ func (p *liveOrder) arrange() []rules.ChainRef {
 	return open
 }
 
-// arrangeBesideConntrack makes the order numbers of arranged chains negative for chains before
-// conntrack, and positive for chains after it. If that is not known for all of them it sets all
-// numbers to 0, and returns the chains whose order then matters; otherwise it returns open.
+// arrangeBesideConntrack makes the order of sorted chains negative before conntrack and positive
+// after it. If this is unknown for one of them, it sets all orders to 0 and returns the chains
+// whose order then matters; otherwise it returns open.
 func (p *liveOrder) arrangeBesideConntrack(open []rules.ChainRef) []rules.ChainRef {
 	before, known := 0, true
 	for _, c := range p.chains {
@@ -150,7 +150,7 @@ func (p *liveOrder) compareAll() {
 	}
 }
 
-// next returns the first chain that is not placed, and that runs after no other such chain.
+// next returns the first remaining chain that no other remaining chain precedes.
 func (p *liveOrder) next(placed []bool) int {
 	free := func(i int) bool {
 		for j := range p.chains {
@@ -168,8 +168,8 @@ func (p *liveOrder) next(placed []bool) int {
 	return slices.Index(placed, false)
 }
 
-// isOpen reports whether the chain has rules, and another chain has rules that may run before or
-// after it.
+// isOpen reports whether the chain has rules and its order relative to another chain with rules is
+// unknown.
 func (p *liveOrder) isOpen(i int) bool {
 	for j := range p.chains {
 		if j != i && p.first[i][j] == p.first[j][i] && meet(p.chains[i], p.chains[j]) && acts(p.chains[i]) && acts(p.chains[j]) {

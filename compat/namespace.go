@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// inside runs do in the namespace, in which all sockets that do opens then are. It adds the
-// namespace to the error.
+// inside runs do in the namespace, so that its sockets belong to the namespace. It adds the name of
+// the namespace to the error.
 func inside(ns *netns.NS, do func() error) error {
 	err := ns.Do(do)
 	if err != nil && ns != nil {
@@ -17,9 +17,9 @@ func inside(ns *netns.NS, do func() error) error {
 	return err
 }
 
-// locked runs do in the namespace of the thread while other appliers, of either backend, wait. A
-// process that does not release the lock only delays do, and a system that allows no lock does no
-// harm: exclusive is false then.
+// locked runs do in the namespace of the thread while other processes that apply rules wait. The
+// lock is advisory: a process that does not release it only delays do, and where it is not
+// available exclusive is false.
 func locked(do func(exclusive bool) error) error {
 	const wait = 2 * time.Second
 	release, taken, err := (*netns.NS)(nil).Lock(wait)

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// IsNotPermitted reports whether a backend failed for lack of privilege.
+// IsNotPermitted reports whether a backend failed because of missing privileges.
 func IsNotPermitted(err error) bool { return nft.IsNotPermitted(err) }
 
 // IsNotSupported reports whether a backend failed because the kernel lacks a feature.
@@ -27,11 +27,10 @@ func IsNotSupported(err error) bool {
 	return nft.IsNotSupported(err) || errors.Is(err, unix.ENOPROTOOPT)
 }
 
-// ProbeLegacy asks the kernel, in a temporary namespace, whether it has the tables, matches and
-// targets of iptables-legacy that the ruleset needs. Installed programs do not matter. A family
-// that the kernel lacks altogether is one feature. Like nft.Probe it caches the answers, and needs
-// CAP_SYS_ADMIN and CAP_NET_ADMIN. Where the module of the family is not loaded yet it also needs
-// CAP_SYS_MODULE.
+// ProbeLegacy tests in a temporary namespace whether the kernel has the tables, matches and targets
+// of iptables-legacy that the ruleset needs, independent of installed programs. A missing family is
+// a single feature. Like nft.Probe it caches the results and needs CAP_SYS_ADMIN and CAP_NET_ADMIN,
+// and CAP_SYS_MODULE if the module of the family is not loaded.
 func ProbeLegacy(rs rules.Ruleset) ([]nft.Support, error) {
 	want, err := Translate(rs)
 	if err != nil {
@@ -62,7 +61,7 @@ func ProbeLegacy(rs rules.Ruleset) ([]nft.Support, error) {
 	return support, nil
 }
 
-// featuresOf lists the features that the tables need, each once.
+// featuresOf returns the features that the tables need, each once.
 func featuresOf(want tables) ([]xtables.Feature, error) {
 	var list []xtables.Feature
 	seen := map[xtables.Feature]bool{}
@@ -92,7 +91,7 @@ func featuresOf(want tables) ([]xtables.Feature, error) {
 	return list, nil
 }
 
-// probed caches the kernel's answers. A nil error means that it has the feature.
+// probed caches the results. A nil error means that the kernel has the feature.
 var probed answers
 
 type answers struct {
@@ -126,11 +125,10 @@ func (a *answers) ask(features []xtables.Feature) error {
 	return nil
 }
 
-// isLacking reports whether the answer means that the kernel lacks the feature.
+// isLacking reports whether the error means that the kernel lacks the feature.
 func isLacking(err error) bool { return IsNotSupported(err) || errors.Is(err, fs.ErrNotExist) }
 
-// diagnose adds the features of iptables-legacy that the kernel lacks to the error, if they can be
-// probed.
+// diagnose adds the missing features of iptables-legacy to the error, if they can be probed.
 func diagnose(err error, rs rules.Ruleset) error {
 	if err == nil || IsNotPermitted(err) || errors.Is(err, xtables.ErrChanged) {
 		return err

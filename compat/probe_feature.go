@@ -9,12 +9,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// firstVersion is the first that has the last of the revisions that all rules use: conntrack's
-// third.
+// firstVersion is the first kernel version with all revisions that every rule uses; the newest is
+// revision 3 of conntrack.
 const firstVersion = "2.6.39"
 
-// described describes a feature for people, with the kernel's configuration option, the module, and
-// the first version that has it.
+// described returns the display name of a feature, with the kernel's configuration option, the
+// module, and the first version with it.
 func described(f xtables.Feature) nft.Feature {
 	d := nft.Feature{Name: f.String(), Since: since(f)}
 	option, module := sourceOf(f)
@@ -28,7 +28,7 @@ func described(f xtables.Feature) nft.Feature {
 	return d
 }
 
-// familyDescribed describes iptables-legacy of a family as a whole.
+// familyDescribed returns the description of iptables-legacy of a family.
 func familyDescribed(f rules.Family) nft.Feature {
 	return nft.Feature{
 		Name:   fmt.Sprintf("iptables-legacy's tables of %s", f),
@@ -41,8 +41,8 @@ func withModule(option, module string) string {
 	return fmt.Sprintf("CONFIG_%s, module %s", strings.ToUpper(option), module)
 }
 
-// sourceOf returns the option and the module of a match or target. Some share them, and tcp and udp
-// belong to x_tables itself.
+// sourceOf returns the option and the module of a match or target. Some share a module; tcp and udp
+// are part of x_tables.
 func sourceOf(f xtables.Feature) (option, module string) {
 	switch f.Name {
 	case "tcp", "udp":
@@ -58,7 +58,7 @@ func sourceOf(f xtables.Feature) (option, module string) {
 	return "netfilter_xt_" + kind + f.Name, "xt_" + f.Name
 }
 
-// since returns the first version of the kernel that has any revision of the feature.
+// since returns the first kernel version with any revision of the feature.
 func since(f xtables.Feature) string {
 	target := f.Kind == xtables.KindTarget
 	switch {

@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ReadTables returns all tables of iptables-legacy of the namespace (nil: the current one), of
-// every owner, IPv4 first. A match or action that the model does not have becomes [rules.Unknown].
-// The error, which may come with tables, names those that cannot be read. It creates no table. It
-// needs the privileges of [xtables.Tables] and [xtables.Read].
+// ReadTables returns all tables of iptables-legacy in the namespace (nil: the current one), IPv4
+// first. A match or target that the model does not support becomes [rules.Unknown]. The error names
+// the tables that cannot be read; the result may still contain others. ReadTables creates no table.
+// It needs the privileges of [xtables.Tables] and [xtables.Read].
 func ReadTables(ns *netns.NS) ([]rules.Table, error) {
 	ids, err := xtables.Tables(ns)
 	if err != nil {
