@@ -13,13 +13,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Choose returns the backend of that name.
+// Choose returns the backend with the name.
 //
-// [BackendAuto] applies with nft, and falls back to legacy where the kernel answers that it lacks
-// what the ruleset needs of nf_tables. The kernel is asked by the transaction itself: this costs
-// nothing where nf_tables works, and needs no further privilege. Programs installed on the node do
-// not matter. Check and Read use the one backend that has our rules. Where there is none, and for
-// Plan, the kernel is asked with nft.Probe, or, without the privilege for that, by reading.
+// [BackendAuto] applies with nft, and falls back to legacy if the kernel reports that it lacks a
+// feature of nf_tables that the ruleset needs. The transaction itself is the test: it costs nothing
+// where nf_tables works and needs no further privilege. Programs installed on the node do not
+// matter. Check and Read use the backend that holds Sluice's rules. If there is none, and for Plan,
+// the kernel is tested with nft.Probe, or without the privileges for that by reading.
 func Choose(name BackendName) (Backend, error) {
 	switch name {
 	case BackendAuto:

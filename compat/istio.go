@@ -13,7 +13,7 @@ import (
 // istioTables are the tables that istio-iptables writes to.
 var istioTables = []string{"filter", "nat", "mangle", "raw"}
 
-// maxAttempts bounds how often a table is read again because another process changed it meanwhile.
+// maxAttempts is the maximum number of attempts to replace a table while other processes change it.
 const maxAttempts = 20
 
 // RemoveIstio deletes the rules that istio-iptables wrote with iptables-legacy in the namespace
@@ -28,13 +28,13 @@ func RemoveIstio(ns *netns.NS) ([]string, error) {
 	return inEachTable(ns, "remove", removeFrom)
 }
 
-// FindIstio returns what RemoveIstio would delete, one line each, also with an error. It writes
-// nothing. It needs the privileges of [xtables.Tables] and [xtables.Read].
+// FindIstio returns what RemoveIstio would delete, one line for each item, also with an error. It
+// writes nothing. It needs the privileges of [xtables.Tables] and [xtables.Read].
 func FindIstio(ns *netns.NS) ([]string, error) {
 	return inEachTable(ns, "look for", findIn)
 }
 
-// inEachTable collects the lines of all existing tables that Istio may have written to, even if one
+// inEachTable returns the lines of all existing tables that Istio may have written to, even if one
 // of them fails.
 func inEachTable(ns *netns.NS, what string, do func(*netns.NS, xtables.ID) ([]string, error)) ([]string, error) {
 	tables, err := xtables.Tables(ns)
@@ -71,7 +71,7 @@ func read(ns *netns.NS, id xtables.ID) (*xtables.Table, istio.Remains, error) {
 	return t, istio.Find(decode(t)), nil
 }
 
-// linesOf returns a line for each thing found, with the variant of iptables.
+// linesOf returns a line for each item found, with the variant of iptables.
 func linesOf(found istio.Remains) []string {
 	lines := found.Lines()
 	for i := range lines {

@@ -7,15 +7,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Legacy is a ruleset in the form of iptables-legacy: see [Translate].
+// Legacy is a ruleset in the form of iptables-legacy; see [Translate].
 type Legacy struct {
-	// Tables are raw, mangle and nat of IPv4, then of IPv6, without empty ones. They have our
-	// chains, and the built-in chains that jump to them, with nothing but the jump.
+	// Tables are raw, mangle and nat of IPv4, then of IPv6, without empty ones. They contain
+	// Sluice's chains, and the built-in chains with only the jumps to them.
 	Tables  []rules.Table
 	Routing rules.Routing
 }
 
-// ChainPrefix begins the names of our chains.
+// ChainPrefix is the prefix of the names of Sluice's chains.
 const ChainPrefix = "SLUICE_"
 
 // Translate converts a ruleset into the form of iptables-legacy, with the same fate for every
@@ -54,8 +54,8 @@ type place struct {
 	chain string
 }
 
-// places are the built-in chains that can call ours, at each hook in the order in which a packet
-// passes them.
+// places are the built-in chains that can call Sluice's chains, at each hook in the order in which
+// a packet traverses them.
 var places = []place{
 	{"raw", rules.Prerouting, "PREROUTING"},
 	{"mangle", rules.Prerouting, "PREROUTING"},

@@ -15,12 +15,12 @@ type legacyApplier struct {
 	// result has an outcome as soon as the rules are in place.
 	result Result
 	writer writer
-	// found are our tables before the call, of either backend.
+	// found are Sluice's tables of both backends before the call.
 	found []rules.Table
 }
 
-// run applies the rules, with their routes before and after. exclusive reports whether the lock
-// keeps other appliers waiting.
+// run applies the rules, with their routes before and after. exclusive reports whether other
+// processes wait for the lock.
 func (a *legacyApplier) run(want rules.Routing, exclusive bool) (Result, error) {
 	routes, err := route.Ensure(nil, want)
 	if err != nil {
@@ -46,7 +46,7 @@ func (a *legacyApplier) run(want rules.Routing, exclusive bool) (Result, error) 
 	return a.result, err
 }
 
-// apply makes the tables those wanted, and then removes our rules from nf_tables.
+// apply replaces the tables, and then removes Sluice's rules from nf_tables.
 func (a *legacyApplier) apply() error {
 	others, err := nftTables()
 	if err != nil {
@@ -67,7 +67,7 @@ func (a *legacyApplier) apply() error {
 	if _, err := nft.RemoveRules(nil); err != nil {
 		return a.writer.undo(fmt.Errorf("remove our rules from nftables: %w", err))
 	}
-	// From here on nothing can be rolled back: the rules of nf_tables are gone.
+	// From here on nothing can be rolled back, because the rules in nf_tables are removed.
 	a.writer, a.result = writer{}, gated
 	a.result.Moved, a.result.Outcome = true, nft.Replaced
 	if _, err := a.replace(a.want); err != nil {
@@ -77,8 +77,8 @@ func (a *legacyApplier) apply() error {
 	return nil
 }
 
-// gatedMarks returns the tables with a gate before rules that must not see the marks of the rules
-// of nf_tables.
+// gatedMarks returns the tables with a gate before rules that must not read the marks of the rules
+// in nf_tables.
 func gatedMarks(want tables) tables {
 	gated := tables{}
 	for id, t := range want {
@@ -90,8 +90,8 @@ func gatedMarks(want tables) tables {
 	return gated
 }
 
-// replace writes what differs until the kernel holds the tables. A process that ignores the lock
-// may write meanwhile: the one that reads last has its rules in place.
+// replace replaces tables until the kernel holds the desired ones. A process that ignores the lock
+// may write meanwhile; the process that reads last wins.
 func (a *legacyApplier) replace(want tables) (Result, error) {
 	result := Result{Backend: BackendLegacy, Result: nft.Result{Rules: want.count()}}
 	own := ownAndPreceding
@@ -100,7 +100,8 @@ func (a *legacyApplier) replace(want tables) (Result, error) {
 		if err != nil {
 			return result, a.writer.undo(err)
 		}
-		// Our rules are moved to the front once. Two programs that both insist would never stop.
+		// Move Sluice's rules to the front only once, because two programs that both do so would
+		// never stop.
 		own = ownRules
 		list := steps(want, current)
 		if result.Outcome == "" {

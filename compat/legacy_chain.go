@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A translator translates a base chain, with all chains that it calls, for one family.
+// A translator translates a base chain and all chains that it calls for one family.
 type translator struct {
 	family rules.Family
 	at     place
@@ -24,8 +24,8 @@ type translator struct {
 }
 
 // A continued is the rest of a chain from an index on, and the chain that follows at its end.
-// Without one the packet leaves our chains. It determines the fate of a packet completely, because
-// our chains go on to each other and never return.
+// Without one the packet leaves Sluice's chains. It determines the fate of a packet completely,
+// because Sluice's chains continue in each other and never return.
 type continued struct {
 	chain string
 	rule  int
@@ -75,7 +75,7 @@ func (tr *translator) chain(at continued) (string, error) {
 	return name, nil
 }
 
-// maxName is the longest name of a chain in iptables.
+// maxName is the maximum length of a chain name in iptables.
 const maxName = 28
 
 // reserve adds a chain with a free name.
@@ -96,8 +96,8 @@ func (tr *translator) reserve(source, suffix string) string {
 	return name
 }
 
-// fill adds the rules of a chain, without those at its end that change nothing. If none is left it
-// removes the chain and returns the name of the following one.
+// fill adds the rules of a chain, without ineffective ones at its end. If none is left it removes
+// the chain and returns the name of the following one.
 func (tr *translator) fill(name string, list []rules.Rule, end string) string {
 	for len(list) > 0 && len(list[len(list)-1].Actions) == 1 && list[len(list)-1].Actions[0] == goOn(end) {
 		list = list[:len(list)-1]
@@ -115,7 +115,7 @@ func (tr *translator) fill(name string, list []rules.Rule, end string) string {
 	return name
 }
 
-// goOn returns the action that goes on to a chain of ours, or leaves our chains.
+// goOn returns the action that continues in a chain of Sluice, or leaves Sluice's chains.
 func goOn(chain string) rules.Action {
 	if chain == "" {
 		return rules.Return
@@ -123,7 +123,7 @@ func goOn(chain string) rules.Action {
 	return rules.Jump{Chain: chain, Goto: true}
 }
 
-// endsAlways reports whether no packet passes the rule.
+// endsAlways reports whether the rule ends the chain for every packet.
 func endsAlways(r *rules.Rule) bool {
 	return len(r.Matches) == 0 && len(r.Actions) > 0 && isLast(r.Actions[len(r.Actions)-1])
 }
@@ -175,8 +175,8 @@ func inRule(c *rules.Chain, i int, err error) error {
 // Unwrap returns the error.
 func (e ruleError) Unwrap() error { return e.error }
 
-// place writes a rule of which next is what follows. Split reports that what follows is another
-// chain of ours now.
+// place translates a rule that next follows. split reports that another chain of Sluice follows
+// now.
 func (tr *translator) place(r ruleParts, next continued) (list []rules.Rule, split bool, err error) {
 	apart := len(r.except) > 0 || r.disturbs()
 	split = apart || slices.ContainsFunc(r.actions, func(a rules.Action) bool {
@@ -206,8 +206,7 @@ func (tr *translator) place(r ruleParts, next continued) (list []rules.Rule, spl
 	return list, split, err
 }
 
-// target is what an action is in a chain of which end is what follows, where the rule is followed
-// by another chain.
+// target translates an action; end follows the chain, and follows is the chain after the rule.
 func (tr *translator) target(a rules.Action, end, follows string) (rules.Action, error) {
 	switch a := a.(type) {
 	case rules.Verdict:
@@ -232,8 +231,8 @@ func (tr *translator) target(a rules.Action, end, follows string) (rules.Action,
 	return a, nil
 }
 
-// apart puts into a chain of its own what the rule does, where it cannot be done one after the
-// other by rules with the same conditions.
+// apart moves the actions of a rule to a separate chain, if rules with the same conditions in
+// sequence would not be equivalent.
 func (tr *translator) apart(r ruleParts, source, follows string) (ruleParts, error) {
 	name := tr.reserve(source, "_DO")
 	var list []rules.Rule

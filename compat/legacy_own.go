@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// encoded is our share of a table as the kernel wants it: our chains, and the rules that jump to
-// them from chains of others. The zero value is nothing.
+// encoded contains Sluice's rules of a table in the kernel's form: Sluice's chains, and the rules
+// that jump to them from foreign chains. The zero value has no rules.
 type encoded struct {
 	chains []encodedChain
 	jumps  []placedRule
@@ -20,15 +20,15 @@ type encodedChain struct {
 	rules []xtables.Rule
 }
 
-// A placedRule is a rule at an index of a chain of others.
+// A placedRule is a rule at an index of a foreign chain.
 type placedRule struct {
 	chain string
 	index int
 	rule  xtables.Rule
 }
 
-// encodeOwn encodes a table that has no rules of others. A nil table has no rules. In built-in
-// chains our rules come first.
+// encodeOwn encodes a table without foreign rules; nil means without rules. In built-in chains
+// Sluice's rules come first.
 func encodeOwn(id xtables.ID, t *rules.Table) (encoded, error) {
 	var p encoded
 	if t == nil {
@@ -54,8 +54,8 @@ func encodeOwn(id xtables.ID, t *rules.Table) (encoded, error) {
 	return p, nil
 }
 
-// removeOwn removes our share from the table and returns it. The counters of its rules start at 0
-// when it is inserted again.
+// removeOwn removes Sluice's rules from the table and returns them. Their counters start at 0 when
+// they are inserted again.
 func removeOwn(t *xtables.Table) (encoded, error) {
 	var p encoded
 	var names []string
@@ -94,7 +94,7 @@ func removeOwn(t *xtables.Table) (encoded, error) {
 	return p, nil
 }
 
-// renewed returns a new rule, without counters, that does the same.
+// renewed returns an equivalent rule without counters.
 func renewed(f rules.Family, r *xtables.Rule) (xtables.Rule, error) {
 	var target xtables.Target
 	target.Chain, target.Goto = r.Jump()
@@ -106,8 +106,8 @@ func renewed(f rules.Family, r *xtables.Rule) (xtables.Rule, error) {
 	return xtables.NewRule(f, r.Header(), r.Matches(), target)
 }
 
-// insertInto inserts the share into a table that has none. A jump from a chain that another process
-// has deleted meanwhile is left out.
+// insertInto inserts the rules into a table without rules of Sluice. It omits a jump from a chain
+// that another process has deleted meanwhile.
 func (p encoded) insertInto(t *xtables.Table) error {
 	for _, own := range p.chains {
 		c, err := t.AddChain(own.name)

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// protocols makes a choice of what all matches say of the protocol: ports and flags say something
-// too.
+// protocols returns the choice of protocols that follows from all matches, including matches of
+// ports and flags.
 func protocols(matches []rules.Match) (choice, []rules.Match, error) {
 	var candidates []rules.Protocol // nil for any
 	var list []rules.MatchProtocol

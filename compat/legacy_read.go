@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// readLegacy reads our share of the tables of iptables-legacy in the namespace of the thread. own
-// is ownRules or ownAndPreceding. It creates no table.
+// readLegacy returns Sluice's rules in the tables of iptables-legacy in the namespace of the
+// thread. own is ownRules or ownAndPreceding. It creates no table.
 func readLegacy(own func(*rules.Table) *rules.Table) (tables, error) {
 	ids, err := xtables.Tables(nil)
 	if err != nil {
@@ -36,16 +36,16 @@ func readLegacy(own func(*rules.Table) *rules.Table) (tables, error) {
 	return found, nil
 }
 
-// ownRules returns our share of a table, or nil: our chains, and of all others the rules that jump
-// to them. Other rules and policies do not count.
+// ownRules returns Sluice's rules of a table, or nil: Sluice's chains, and the rules of other
+// chains that jump to them, without policies.
 func ownRules(t *rules.Table) *rules.Table {
 	return ownPart(t, func(list []rules.Rule) []rules.Rule {
 		return slices.DeleteFunc(slices.Clone(list), func(r rules.Rule) bool { return !JumpsToOurs(&r) })
 	})
 }
 
-// ownAndPreceding returns ownRules with the rules of others before a jump to our chains. They may
-// keep packets from it: our jump should be first.
+// ownAndPreceding returns ownRules with foreign rules that precede a jump to Sluice's chains. The
+// jump should be first, because they may end the chain.
 func ownAndPreceding(t *rules.Table) *rules.Table {
 	return ownPart(t, func(list []rules.Rule) []rules.Rule {
 		for i := range slices.Backward(list) {
@@ -57,7 +57,7 @@ func ownAndPreceding(t *rules.Table) *rules.Table {
 	})
 }
 
-// ownPart returns a table with our chains, and with the chains of others reduced to the rules that
+// ownPart returns a table with Sluice's chains, and the foreign chains reduced to the rules that
 // keep returns, or nil if nothing is left.
 func ownPart(t *rules.Table, keep func([]rules.Rule) []rules.Rule) *rules.Table {
 	ours := rules.Table{Family: t.Family, Name: t.Name}
@@ -79,10 +79,10 @@ func ownPart(t *rules.Table, keep func([]rules.Rule) []rules.Rule) *rules.Table 
 	return &ours
 }
 
-// IsOurs reports whether a chain of iptables-legacy has one of our names.
+// IsOurs reports whether a chain of iptables-legacy has a name of Sluice's chains.
 func IsOurs(chain string) bool { return strings.HasPrefix(chain, ChainPrefix) }
 
-// JumpsToOurs reports whether a rule of iptables-legacy jumps to a chain of ours.
+// JumpsToOurs reports whether a rule of iptables-legacy jumps to a chain of Sluice.
 func JumpsToOurs(r *rules.Rule) bool {
 	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
 		jump, ok := a.(rules.Jump)
@@ -90,7 +90,7 @@ func JumpsToOurs(r *rules.Rule) bool {
 	})
 }
 
-// count is the number of rules.
+// count returns the number of rules.
 func (m tables) count() int {
 	n := 0
 	for _, t := range m {
@@ -101,7 +101,8 @@ func (m tables) count() int {
 	return n
 }
 
-// kept sums the counters of the rules that let established connections pass: those with Count.
+// kept returns the sum of the counters of the rules for established connections, which have a Count
+// action.
 func kept(want, current tables) uint64 {
 	var n uint64
 	for id, t := range want {
@@ -116,8 +117,8 @@ func kept(want, current tables) uint64 {
 	return n
 }
 
-// compare lists the differences of tables of iptables-legacy and routes. It ignores Count: every
-// rule in the kernel has counters.
+// compare returns the differences of tables of iptables-legacy and routes. It ignores Count
+// actions, because every rule in the kernel has counters.
 func compare(want, got rules.Ruleset) []rules.Difference {
 	return rules.Compare(uncounted(want), uncounted(got))
 }

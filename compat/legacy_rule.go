@@ -9,20 +9,20 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ruleParts is a rule, split as xtables needs it.
+// ruleParts is a rule in the parts that xtables needs.
 type ruleParts struct {
 	comment string
 	counts  bool // by its own wish
-	// alternatives are lists of conditions. A packet that matches the rule satisfies all conditions
-	// of exactly one list.
+	// alternatives are lists of conditions. A packet that matches the rule meets all conditions of
+	// exactly one list.
 	alternatives [][]rules.Match
-	// except are conditions of which it must satisfy none.
+	// except are conditions none of which it meets.
 	except  []rules.Match
 	actions []rules.Action
 }
 
-// read splits the first rule, and returns the number of rules that it consists of: two if the
-// second is the drop after a tproxy.
+// read splits the first rule, and returns the number of rules that were read: two if the second is
+// the drop after a tproxy.
 func (tr *translator) read(list []rules.Rule) (ruleParts, int, error) {
 	r, n := &list[0], 1
 	parts := ruleParts{comment: r.Comment, counts: slices.Contains(r.Actions, rules.Action(rules.Count{}))}
@@ -48,8 +48,8 @@ func (tr *translator) read(list []rules.Rule) (ruleParts, int, error) {
 	return parts, n, checkProtocol(parts)
 }
 
-// tproxyWithDrop recognises a tproxy that sets a mark and accepts, followed by a drop of the same
-// packets for the case that nothing listens. TPROXY of xtables is both.
+// tproxyWithDrop recognizes a tproxy that sets a mark and accepts, followed by a drop of the same
+// packets without a listener. TPROXY of xtables does both.
 func tproxyWithDrop(list []rules.Rule) (rules.TProxyDrop, bool) {
 	actions := withoutCount(list[0].Actions)
 	if len(list) < 2 || len(actions) < 2 || actions[len(actions)-1] != rules.Action(rules.Accept) {
@@ -214,7 +214,7 @@ func (tr *translator) write(r ruleParts) ([]rules.Rule, error) {
 	return list, nil
 }
 
-// lists are the actions of the rules that the rule becomes: one each, and the counter.
+// lists returns the actions of the resulting rules: one each, and the counter.
 func (r *ruleParts) lists() [][]rules.Action {
 	var count []rules.Action
 	if r.counts {

@@ -45,23 +45,23 @@ type step struct {
 	want *rules.Table
 }
 
-// steps lists the replacements that lead from the current tables to those wanted. Each replacement
-// is atomic, but all together are not: a packet may meet old rules in one table and new ones in the
-// next. This has the following consequences:
+// steps returns the replacements that lead from the current tables to the desired ones. Each
+// replacement is atomic, but not their sequence: a packet may traverse old rules in one table and
+// new ones in the next. Consequences:
 //
-//   - raw chooses conntrack zones for DNS over UDP and captures nothing. Queries are captured as
-//     nat says, whatever raw holds; an answer may be lost.
+//   - raw assigns conntrack zones for DNS over UDP and captures nothing. Queries are captured by
+//     nat, whatever raw contains; a reply may be lost.
 //   - Only mangle and nat capture connections. If one of the two changes, the change is atomic.
-//   - If both change, capture may move from one to the other, as it does with the mode. Between the
-//     two replacements a connection could then meet neither the old nor the new rules, or both. So
-//     mangle, which is first, gets a gate together with the new rules: it drops TCP. Then nat is
-//     replaced, and then the gate is removed. This takes one or two milliseconds. A client whose
-//     packet is dropped sends it again: a new connection after a second (TCP_TIMEOUT_INIT), an
-//     established one after 200 ms (TCP_RTO_MIN).
-//   - A family without rules of ours captures nothing that could bypass them, and needs no gate.
+//   - If both change, capture may move from one to the other, as with the interception mode.
+//     Between the two replacements a connection could traverse neither the old nor the new rules,
+//     or both. Therefore mangle, which is first, contains a gate in addition to the new rules: it
+//     drops TCP. Then nat is replaced, and then the gate is removed. This takes one or two
+//     milliseconds. A client retransmits a dropped packet: of a new connection after a second
+//     (TCP_TIMEOUT_INIT), of an established one after 200 ms (TCP_RTO_MIN).
+//   - A family without rules of Sluice captures nothing and needs no gate.
 //
-// A rollback carries out the steps in reverse and passes through the same states: it is as safe. A
-// process that is killed between two steps leaves old rules, new ones, or the gate.
+// A rollback executes the steps in reverse order through the same states, and is as safe. A process
+// that is killed between two steps leaves old rules, new rules, or the gate.
 func steps(want, current tables) []step {
 	var list []step
 	for _, f := range families {

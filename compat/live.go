@@ -51,14 +51,14 @@ const maxLiveReads = 100
 // errLiveBusy is the error of ReadLive if the rules changed during every attempt.
 var errLiveBusy = errors.New("the rules changed during every attempt to read them: another process writes continuously")
 
-// ReadLive returns the rules of the origin that decide about packets in the namespace (nil: the
-// current one), in the order in which the kernel runs them. It is a consistent snapshot, even while
-// other processes write. At equal priority the kernel runs the chain first that was registered
-// last. It shows the order only in its list of hooks ([nft.Hooks]), which older kernels lack, and
-// which up to Linux 7.2 omits NAT. Live.Ambiguous has the chains whose order is not known. It
-// creates no table and reads only tables that exist. The kernel loads no module of xtables. It may
-// load nf_tables and the list of hooks, which have no effect on packets. It needs the privileges of
-// [nft.ReadAll] and [ReadTables].
+// ReadLive returns the rules of the origin for packets of the namespace (nil: the current one), in
+// the order in which the kernel evaluates them. The result is a consistent snapshot, even while
+// other processes write. At equal priority the chain registered last runs first. The kernel shows
+// this order only in its lists of hook functions ([nft.Hooks]), which older kernels lack and which
+// omit NAT up to Linux 7.2. Live.Ambiguous contains the chains whose order is unknown. ReadLive
+// creates no table and loads no module of xtables. The kernel may load nf_tables and the lists of
+// hook functions, which have no effect on packets. It needs the privileges of [nft.ReadAll] and
+// [ReadTables].
 func ReadLive(ns *netns.NS, origin Origin) (Live, error) {
 	live, err := readLive(ns, origin)
 	if err != nil {

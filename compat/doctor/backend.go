@@ -10,12 +10,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// isOurs reports whether the table has chains of ours.
+// isOurs reports whether the table has chains of Sluice.
 func (t *LegacyTable) isOurs() bool {
 	return slices.ContainsFunc(t.Chains, func(chain string) bool { return strings.HasPrefix(chain, compat.ChainPrefix) })
 }
 
-// inLegacy names the tables of iptables-legacy that have rules of ours.
+// inLegacy returns the names of the tables of iptables-legacy with rules of Sluice.
 func (j *judge) inLegacy() []string {
 	var names []string
 	for i := range j.Legacy {
@@ -26,7 +26,7 @@ func (j *judge) inLegacy() []string {
 	return names
 }
 
-// lackingNFT lists what the kernel lacks of nf_tables of what the parameters need.
+// lackingNFT returns the missing features of nf_tables that the parameters need.
 func (j *judge) lackingNFT() []nft.Feature {
 	if j.TablesErr != nil && nft.IsNotSupported(j.TablesErr) {
 		return []nft.Feature{nft.FeatureTables}
@@ -40,7 +40,7 @@ func (j *judge) lackingNFT() []nft.Feature {
 	return lacking
 }
 
-// lackingLegacy lists what the kernel lacks of iptables-legacy. All that was asked for is needed.
+// lackingLegacy returns the missing features of iptables-legacy.
 func (j *judge) lackingLegacy() []nft.Feature {
 	var lacking []nft.Feature
 	for _, s := range j.LegacyFeatures {
@@ -51,7 +51,7 @@ func (j *judge) lackingLegacy() []nft.Feature {
 	return lacking
 }
 
-// usesLegacy reports whether the rules are to be iptables-legacy's.
+// usesLegacy reports whether the rules are or will be in iptables-legacy.
 func (j *judge) usesLegacy() bool {
 	switch j.Backend {
 	case compat.BackendNFT:
@@ -62,7 +62,7 @@ func (j *judge) usesLegacy() bool {
 	return len(j.lackingNFT()) > 0 && len(j.LegacyFeatures) > 0 && len(j.lackingLegacy()) == 0
 }
 
-// legacyKernel judges what the kernel has of iptables-legacy.
+// legacyKernel reports the kernel's features of iptables-legacy.
 func (j *judge) legacyKernel() {
 	lacking := j.lackingLegacy()
 	switch {
@@ -84,8 +84,8 @@ func (j *judge) legacyKernel() {
 	}
 }
 
-// asTheyRun are the parameters with the priorities that the rules have: in iptables-legacy, where
-// they are or are to be, always Istio's.
+// asTheyRun returns the parameters with the actual priorities of the rules: in iptables-legacy
+// always Istio's.
 func (j *judge) asTheyRun() rules.Redirect {
 	r := j.redirect
 	if j.ours() == nil && (len(j.inLegacy()) > 0 || j.usesLegacy()) {
@@ -94,7 +94,7 @@ func (j *judge) asTheyRun() rules.Redirect {
 	return r
 }
 
-// held says which engine has rules of ours.
+// held reports the backend that holds Sluice's rules.
 func (j *judge) held() {
 	legacy := j.inLegacy()
 	const whether = "rules check tells whether it is that of the parameters"

@@ -10,13 +10,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A sample is a packet of a kind of connection, which the parameters may capture or not.
+// A sample is a packet of a typical connection, which the parameters may capture or not.
 type sample struct {
 	kind   string
 	packet rules.Packet
 }
 
-// samples are packets of the kinds that a mesh has, in the captured families.
+// samples returns typical packets of a mesh in the captured families.
 func (j *judge) samples() []sample {
 	proxy := rules.Owner{UID: j.redirect.ProxyUIDs[0].First, GID: j.redirect.ProxyGIDs[0].First}
 	application := rules.Owner{UID: 65533, GID: 65533}
@@ -53,7 +53,7 @@ func (j *judge) samples() []sample {
 	return list
 }
 
-// unused returns an address that nobody has (RFC 5737, RFC 3849).
+// unused returns an address for documentation (RFC 5737, RFC 3849).
 func unused(f rules.Family) netip.Addr {
 	if f == rules.IPv6 {
 		return netip.MustParseAddr("2001:db8::1")
@@ -61,7 +61,7 @@ func unused(f rules.Family) netip.Addr {
 	return netip.MustParseAddr("198.51.100.1")
 }
 
-// podIP is an address of the pod's, or one that could be.
+// podIP returns an address of the pod, or a typical one.
 func (j *judge) podIP(f rules.Family) netip.Addr {
 	for _, i := range j.Interfaces {
 		for _, a := range i.Addrs {
@@ -75,7 +75,7 @@ func (j *judge) podIP(f rules.Family) netip.Addr {
 	}[f]
 }
 
-// destination is an address of an included prefix.
+// destination returns an address of an included prefix.
 func (j *judge) destination(f rules.Family) netip.Addr {
 	for _, p := range j.redirect.OutboundCIDRs.Prefixes {
 		if rules.FamilyOf(p.Addr()) == f {
@@ -85,7 +85,7 @@ func (j *judge) destination(f rules.Family) netip.Addr {
 	return unused(f)
 }
 
-// server is a nameserver.
+// server returns a nameserver.
 func (j *judge) server(f rules.Family) netip.Addr {
 	for _, s := range j.redirect.DNS.Servers {
 		if rules.FamilyOf(s) == f {
@@ -95,8 +95,7 @@ func (j *judge) server(f rules.Family) netip.Addr {
 	return unused(f)
 }
 
-// conflicts compares what becomes of samples by the parameters alone with what becomes of them
-// among the other owners' rules.
+// conflicts compares the fates of samples with Sluice's rules alone and with the foreign rules.
 func (j *judge) conflicts() {
 	others := j.foreign()
 	if j.TablesErr != nil || len(others) == 0 {
@@ -137,7 +136,8 @@ func (j *judge) conflicts() {
 	}
 }
 
-// among puts the compiled table where ours is, or first, since it would be the last to be made.
+// among inserts the compiled table at the position of Sluice's table, or first, the position of a
+// new table.
 func (j *judge) among(others []rules.Table) []rules.Table {
 	if j.ours() == nil {
 		return append(slices.Clone(j.compiled.Tables), others...)
@@ -151,14 +151,14 @@ func (j *judge) among(others []rules.Table) []rules.Table {
 	return all
 }
 
-// sameFate reports whether two fates are the same for capture: marks and zones are each owner's own
-// business, but for TPROXY's mark on a connection, of which all answers go to lo then.
+// sameFate reports whether two fates are equal for capture. Marks and zones may differ, except
+// TPROXY's mark of a connection, because it routes all replies to lo.
 func (j *judge) sameFate(a, b rules.Fate) bool {
 	return a.Dropped == b.Dropped && a.Redirect == b.Redirect && a.TProxy == b.TProxy && b.Undecided == "" &&
 		j.connectionMark(a) == j.connectionMark(b)
 }
 
-// connectionMark is TPROXY's mark if the connection has it in TPROXY mode, and 0 otherwise.
+// connectionMark returns TPROXY's mark if the connection has it in TPROXY mode, otherwise 0.
 func (j *judge) connectionMark(f rules.Fate) uint32 {
 	if j.tproxy() && f.ConntrackMark == j.redirect.TProxyMark {
 		return f.ConntrackMark
@@ -174,8 +174,8 @@ func (j *judge) fateText(f rules.Fate) string {
 	return f.String()
 }
 
-// otherwise says what becomes of the packet, and by which rule: the last one of a foreign table
-// that matches.
+// otherwise returns a sentence about the fate of the packet and the last matching rule of a foreign
+// table.
 func (j *judge) otherwise(t rules.Trace) string {
 	text := "it is " + j.fateText(t.Fate)
 	if step := lastForeign(t); step != nil {
@@ -187,7 +187,7 @@ func (j *judge) otherwise(t rules.Trace) string {
 	return text
 }
 
-// lastForeign is the last rule of a foreign table that matches, nil if none does.
+// lastForeign returns the last matching rule of a foreign table, or nil.
 func lastForeign(t rules.Trace) *rules.Step {
 	for _, pass := range slices.Backward(t.Passes) {
 		for i := range slices.Backward(pass.Steps) {
@@ -199,7 +199,7 @@ func lastForeign(t rules.Trace) *rules.Step {
 	return nil
 }
 
-// isIstio reports whether the rule is in a table with rules of Istio's own programs.
+// isIstio reports whether the rule is in a table with rules of Istio.
 func (j *judge) isIstio(step *rules.Step) bool {
 	return step != nil && slices.ContainsFunc(j.Tables, func(t rules.Table) bool {
 		return t.Family == step.Table.Family && t.Name == step.Table.Name && istioProgram(&t) != ""

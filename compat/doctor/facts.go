@@ -8,22 +8,21 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Facts are what is to be known of a namespace and its kernel. The error of a fact says why that
-// fact is missing.
+// Facts describe a namespace and its kernel. The error of a fact is the reason why it is missing.
 type Facts struct {
 	// Kernel is the release of the running kernel, such as 6.18.44.
 	Kernel string
-	// Features are those of nft.Probe.
+	// Features are the results of nft.Probe.
 	Features    []nft.Support
 	FeaturesErr error
-	// LegacyFeatures are what the ruleset needs of iptables-legacy, with the kernel's answers; none
-	// if it could not be asked.
+	// LegacyFeatures are the features of iptables-legacy that the ruleset needs, with the results
+	// of probing; empty if they could not be probed.
 	LegacyFeatures []nft.Support
-	// Backend is the one that is to have the rules: compat.BackendNFT, compat.BackendLegacy, or any
-	// other text for what the kernel supports.
+	// Backend is the desired backend: compat.BackendNFT, compat.BackendLegacy, or any other value
+	// for the first that the kernel supports.
 	Backend compat.BackendName
-	// Settings are the namespace's sysctls under net, by their names: net.ipv4.conf.all.rp_filter.
-	// Of those that the kernel does not have there is none.
+	// Settings are the namespace's sysctls under net by name, such as net.ipv4.conf.all.rp_filter.
+	// Sysctls that the kernel lacks are missing.
 	Settings    map[string]string
 	SettingsErr error
 
@@ -31,23 +30,23 @@ type Facts struct {
 	Routing       RoutingFacts
 	InterfacesErr error // of Interfaces and Routing
 
-	// Tables are those of nf_tables, all owners', the one made last first: so the kernel runs
-	// chains of equal priority.
+	// Tables are all tables of nf_tables, the newest first, which is the order of chains at equal
+	// priority.
 	Tables    []rules.Table
 	TablesErr error
 	// Legacy are the tables of iptables-legacy and ip6tables-legacy.
 	Legacy    []LegacyTable
 	LegacyErr error
 
-	// Foreign is what rules of other owners, of every backend and table, do to the traffic that the
-	// ruleset captures; nil if that was not asked.
+	// Foreign is the effect of foreign rules, of every backend and table, on the traffic that the
+	// ruleset captures; nil if unknown.
 	Foreign *ForeignEffect
 }
 
-// A ForeignEffect is what rules of other owners do to captured traffic, in sentences.
+// A ForeignEffect describes in sentences the effect of foreign rules on captured traffic.
 type ForeignEffect struct {
-	// Bypasses names the packets that bypass the proxy, with the rule by which they do. Unknown
-	// lists what is not known and decides about captured packets.
+	// Bypasses describes the packets that bypass the proxy, with the rule. Unknown lists the causes
+	// why it is unknown whether captured packets bypass it.
 	Bypasses, Unknown []string
 }
 
@@ -58,31 +57,31 @@ type Interface struct {
 	Addrs []netip.Addr
 }
 
-// RoutingFacts are the policy rules, and what is in the tables that they look up.
+// RoutingFacts contains the policy rules and the routes of their tables.
 type RoutingFacts struct {
 	Rules []PolicyRule
-	// Routes are those of tables other than the kernel's own.
+	// Routes are the routes of all tables except main, local and default.
 	Routes []Route
 }
 
-// PolicyRule is a policy rule as the ip command knows them.
+// PolicyRule is a policy rule in the terms of the ip command.
 type PolicyRule struct {
 	Family     rules.Family
 	Priority   int
 	Table      uint32
 	Mark, Mask uint32 // a mask of 0 is no selector
-	// Selected reports that the rule asks for more than the mark.
+	// Selected reports that the rule has other conditions than the mark.
 	Selected bool
-	// Text is the rule for people.
+	// Text is the display text of the rule.
 	Text string
 }
 
-// Route is a route of some table.
+// Route is a route of a table.
 type Route struct {
 	Family  rules.Family
 	Table   uint32
 	Default bool // of all destinations
-	// Local reports that it is "local … dev lo".
+	// Local reports that the route is "local … dev lo".
 	Local bool
 	Text  string
 }
@@ -91,21 +90,21 @@ type Route struct {
 type LegacyTable struct {
 	Family rules.Family
 	Name   string // "nat"
-	// Chains are those that somebody made besides the built-in ones; Rules counts all rules but the
-	// built-in chains' policies.
+	// Chains are the user-defined chains. Rules is the number of rules without the policies of
+	// built-in chains.
 	Chains []string
 	Rules  int
-	// Err is why the content is not known.
+	// Err is the reason why the content is unknown.
 	Err error
 }
 
-// setting returns the value of a sysctl, and whether there is one.
+// setting returns the value of a sysctl, and whether it exists.
 func (f *Facts) setting(name string) (string, bool) {
 	value, ok := f.Settings[name]
 	return value, ok
 }
 
-// ours returns our own table, if it is there.
+// ours returns Sluice's table, or nil.
 func (f *Facts) ours() *rules.Table {
 	for i := range f.Tables {
 		if f.Tables[i].Family == rules.Inet && f.Tables[i].Name == rules.TableName {

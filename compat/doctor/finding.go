@@ -7,22 +7,23 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Finding is one thing worth knowing.
+// A Finding is a result of the diagnosis.
 type Finding struct {
 	// Topic groups findings: "kernel", "permission", "settings", "interfaces", "routing" or
 	// "rules".
 	Topic    string   `json:"topic"`
 	Severity Severity `json:"severity"`
-	// Verdict says in a sentence, without its full stop, what it is and what it means for capture.
+	// Verdict is a sentence, without a full stop, about the finding and its consequence for
+	// capture.
 	Verdict string `json:"verdict"`
-	// Next is what to do about it; empty if nothing need be done.
+	// Next is the remedy; empty if none is needed.
 	Next string `json:"next,omitempty"`
-	// Prevented reports that the kernel, or a missing permission, rules capture out, rather than
-	// something that can be set right in the namespace.
+	// Prevented reports that the cause is the kernel or a missing permission, which cannot be
+	// corrected in the namespace.
 	Prevented bool `json:"prevented,omitempty"`
 }
 
-// Severity says how bad a finding is.
+// Severity is the severity of a finding.
 type Severity string
 
 // The severities.
@@ -35,7 +36,7 @@ const (
 
 var severities = []Severity{Problem, Warning, Note, OK}
 
-// Verdict sums up findings.
+// Verdict is the summary of findings.
 type Verdict string
 
 // The verdicts.
@@ -45,7 +46,7 @@ const (
 	Prevented Verdict = "prevented" // the kernel or a missing permission rules it out
 )
 
-// Sentence writes the verdict as one, without its full stop.
+// Sentence returns the verdict as a sentence without a full stop.
 func (v Verdict) Sentence() string {
 	switch v {
 	case Disturbed:
@@ -56,7 +57,7 @@ func (v Verdict) Sentence() string {
 	return "capture can work here"
 }
 
-// Sum returns the verdict of all findings together.
+// Sum returns the summary of the findings.
 func Sum(findings []Finding) Verdict {
 	sum := Works
 	for _, f := range findings {
@@ -71,8 +72,8 @@ func Sum(findings []Finding) Verdict {
 	return sum
 }
 
-// Judge returns what the facts mean for a redirection by the parameters, the worst first. It panics
-// if the parameters are invalid (see [rules.Redirect.Validate]).
+// Judge returns the findings for a redirection, the most severe first. It panics if the parameters
+// are invalid (see [rules.Redirect.Validate]).
 func Judge(f Facts, r rules.Redirect) []Finding {
 	j := &judge{Facts: f, redirect: r, compiled: rules.MustCompile(r)}
 	j.compiled = rules.MustCompile(j.asTheyRun())
@@ -110,7 +111,7 @@ func (j *judge) add(topic string, severity Severity, verdict, next string) {
 	j.findings = append(j.findings, Finding{Topic: topic, Severity: severity, Verdict: verdict, Next: next})
 }
 
-// prevent adds a problem that cannot be set right in the namespace.
+// prevent adds a problem that cannot be corrected in the namespace.
 func (j *judge) prevent(topic, verdict, next string) {
 	j.findings = append(j.findings, Finding{Topic: topic, Severity: Problem, Verdict: verdict, Next: next, Prevented: true})
 }

@@ -1,6 +1,6 @@
 package doctor
 
-// foreignEffect reports the rules of other owners by which captured traffic bypasses the proxy.
+// foreignEffect reports the foreign rules because of which captured traffic bypasses the proxy.
 func (j *judge) foreignEffect() {
 	if j.Foreign == nil {
 		return

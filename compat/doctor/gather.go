@@ -22,9 +22,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Gather reads the facts of the namespace (nil: the current one) that matter for the desired
-// ruleset. It changes nothing, creates no table of iptables-legacy, and needs no privilege; without
-// one more facts are missing.
+// Gather reads the facts about the namespace (nil: the current one) for the desired ruleset. It
+// changes nothing and creates no table of iptables-legacy. It needs no privilege, but without
+// privileges facts are missing.
 func Gather(ns *netns.NS, desired rules.Ruleset) Facts {
 	var f Facts
 	f.Kernel = release()
@@ -40,13 +40,13 @@ func Gather(ns *netns.NS, desired rules.Ruleset) Facts {
 	if err != nil {
 		f.SettingsErr, f.InterfacesErr, f.LegacyErr = err, err, err
 	}
-	// What this process may not ask is a finding of nf_tables already.
+	// Missing permission is already reported for nf_tables.
 	f.LegacyFeatures, _ = compat.ProbeLegacy(desired)
 	f.Foreign = foreignEffect(ns, desired)
 	return f
 }
 
-// foreignEffect returns what rules of other owners do to the traffic that a ruleset captures.
+// foreignEffect returns the effect of foreign rules on the traffic that a ruleset captures.
 func foreignEffect(ns *netns.NS, desired rules.Ruleset) *ForeignEffect {
 	effect := foreign.Examine(ns, desired, diff.DefaultBudget)
 	found := &ForeignEffect{Unknown: effect.Unknown}
@@ -56,7 +56,7 @@ func foreignEffect(ns *netns.NS, desired rules.Ruleset) *ForeignEffect {
 	return found
 }
 
-// release is the running kernel's, as uname -r.
+// release returns the release of the running kernel, as uname -r does.
 func release() string {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
@@ -67,7 +67,7 @@ func release() string {
 
 const sysctls = "/proc/sys/net"
 
-// settings reads the sysctls that matter, of the thread's namespace.
+// settings returns the relevant sysctls of the thread's namespace.
 func settings() (map[string]string, error) {
 	if _, err := os.Stat(sysctls); err != nil {
 		return nil, err
@@ -96,14 +96,14 @@ func settings() (map[string]string, error) {
 	return found, nil
 }
 
-// network reads interfaces and routing, of the thread's namespace.
+// network reads interfaces and routing of the thread's namespace.
 func (f *Facts) network() error {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("open route netlink socket: %w", err)
 	}
 	defer h.Close()
-	// A dump that something else interrupted may lack what has just come or gone.
+	// An interrupted dump may lack recent changes.
 	complete := func(what string, err error) error {
 		if err == nil || errors.Is(err, netlink.ErrDumpInterrupted) {
 			return nil
@@ -187,7 +187,7 @@ func routeOf(r netlink.Route, links []netlink.Link) Route {
 	}
 }
 
-// routeText writes a route as ip route does.
+// routeText returns the route in the syntax of ip route.
 func routeText(r netlink.Route, links []netlink.Link) string {
 	words := []string{fmt.Sprintf("ip -%d route", route.FamilyOf(r.Family))}
 	if r.Type != unix.RTN_UNICAST {
@@ -223,7 +223,7 @@ func routeText(r netlink.Route, links []netlink.Link) string {
 	return strings.Join(words, " ")
 }
 
-// routeTypes are ip route's words.
+// routeTypes contains the names of ip route.
 var routeTypes = [...]string{
 	unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast", unix.RTN_ANYCAST: "anycast", unix.RTN_MULTICAST: "multicast",
 	unix.RTN_BLACKHOLE: "blackhole", unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
@@ -246,5 +246,6 @@ func linkName(index int, links []netlink.Link) string {
 	return fmt.Sprintf("if%d", index)
 }
 
-// loopbackIndex is lo's in every namespace (LOOPBACK_IFINDEX in include/net/flow.h).
+// loopbackIndex is the interface index of lo in every namespace (LOOPBACK_IFINDEX in
+// include/net/flow.h).
 const loopbackIndex = 1

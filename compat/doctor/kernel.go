@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// kernel judges the kernel's features.
+// kernel reports the kernel's features.
 func (j *judge) kernel() {
 	if j.FeaturesErr != nil {
 		j.unaskedKernel()
@@ -58,7 +58,7 @@ func (j *judge) needs(f nft.Feature) bool {
 	return true
 }
 
-// unaskedKernel judges by what else shows what the kernel can do.
+// unaskedKernel reports features that follow from other facts if probing was not possible.
 func (j *judge) unaskedKernel() {
 	needed := nft.FeatureNAT
 	switch {
@@ -76,8 +76,8 @@ func (j *judge) unaskedKernel() {
 	}
 }
 
-// older reports whether a release is of an earlier version than "major.minor". A release that
-// cannot be read is not.
+// older reports whether a release precedes "major.minor". The result for an unknown format is
+// false.
 func older(release, version string) bool {
 	var have, want [2]int
 	for i, text := range strings.SplitN(version, ".", 3) {
@@ -91,7 +91,7 @@ func older(release, version string) bool {
 	return have[0] < want[0] || have[0] == want[0] && have[1] < want[1]
 }
 
-// permission judges whether this process may program the namespace.
+// permission reports whether this process may program the namespace.
 func (j *judge) permission() {
 	switch {
 	case j.TablesErr == nil:
@@ -109,7 +109,7 @@ func (j *judge) permission() {
 	}
 }
 
-// interfaces judges links and addresses.
+// interfaces reports links and addresses.
 func (j *judge) interfaces() {
 	if j.InterfacesErr != nil {
 		j.add("interfaces", Warning, "interfaces and routes could not be read: "+j.InterfacesErr.Error(), "")
@@ -131,7 +131,7 @@ func (j *judge) interfaces() {
 
 const lo = "lo"
 
-// ipv6 judges whether IPv6 is as the parameters want it.
+// ipv6 reports whether the state of IPv6 agrees with the parameters.
 func (j *judge) ipv6() {
 	disabled, known := j.setting("net.ipv6.conf.lo.disable_ipv6")
 	switch {

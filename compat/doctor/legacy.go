@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/xtables"
 )
 
-// legacyTables reads the tables of iptables-legacy and ip6tables-legacy that exist in the thread's
+// legacyTables returns the existing tables of iptables-legacy and ip6tables-legacy in the thread's
 // namespace. It creates none.
 func legacyTables() ([]LegacyTable, error) {
 	ids, err := xtables.Tables(nil)

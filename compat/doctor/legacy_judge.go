@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// legacy reports the tables of iptables-legacy, whose rules the model does not have.
+// legacy reports the tables of iptables-legacy.
 func (j *judge) legacy() {
 	if j.LegacyErr != nil {
 		why := strings.ReplaceAll(j.LegacyErr.Error(), "\n", "; ")

@@ -10,14 +10,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// foreign returns all tables but ours, in hook order.
+// foreign returns all tables except Sluice's, in hook order.
 func (j *judge) foreign() []rules.Table {
 	return slices.DeleteFunc(slices.Clone(j.Tables), func(t rules.Table) bool {
 		return t.Family == rules.Inet && t.Name == rules.TableName
 	})
 }
 
-// owners lists who else has rules at the hooks where connections are captured, and in which order.
+// owners reports the foreign rules at the hooks of capture, and their order.
 func (j *judge) owners() {
 	if j.TablesErr == nil || nft.IsNotSupported(j.TablesErr) {
 		j.held()
@@ -37,7 +37,7 @@ func (j *judge) owners() {
 	}
 }
 
-// translator reports another owner's chain of NAT.
+// translator reports a foreign NAT chain.
 func (j *judge) translator(t *rules.Table, c *rules.Chain) {
 	verdict, first := j.order(t, c, "rule of NAT", j.natPriority())
 	if !first {
@@ -47,7 +47,7 @@ func (j *judge) translator(t *rules.Table, c *rules.Chain) {
 	j.add("rules", Warning, verdict+": what they translate is not ours any more", j.beforeUs())
 }
 
-// marker reports another owner's chain where iptables has raw and mangle.
+// marker reports a foreign chain at the positions of iptables' raw and mangle tables.
 func (j *judge) marker(t *rules.Table, c *rules.Chain) {
 	isRaw := c.Base.Priority < conntrackPriority
 	ours, ok := j.priority(func(b *rules.Base) bool {
@@ -70,7 +70,7 @@ func setsZone(r rules.Rule) bool {
 	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool { _, ok := a.(rules.SetZone); return ok })
 }
 
-// order says what a chain has and whether it runs before ours, of which the priority is given.
+// order describes a chain, and whether it runs before Sluice's chain with the priority.
 func (j *judge) order(t *rules.Table, c *rules.Chain, noun string, ours int) (verdict string, first bool) {
 	first = j.runsFirst(t, c, ours)
 	when := "after"
@@ -80,13 +80,13 @@ func (j *judge) order(t *rules.Table, c *rules.Chain, noun string, ours int) (ve
 	return fmt.Sprintf("%s, which run %s ours (%d)", place(t, c, noun), when, ours), first
 }
 
-// place says what a chain has, and where.
+// place describes a chain and its position.
 func place(t *rules.Table, c *rules.Chain, noun string) string {
 	return fmt.Sprintf("table %s %s%s has %s at %s (chain %s, priority %d)", t.Family, t.Name, ownerOf(t), countText(len(c.Rules), noun),
 		c.Base.Hook, c.Name, c.Base.Priority)
 }
 
-// runsFirst reports whether a chain runs before ours at its hook, of which the priority is given.
+// runsFirst reports whether a chain runs before Sluice's chain with the priority at its hook.
 func (j *judge) runsFirst(t *rules.Table, c *rules.Chain, ours int) bool {
 	switch {
 	case c.Base.Priority != ours:
@@ -100,8 +100,8 @@ func (j *judge) runsFirst(t *rules.Table, c *rules.Chain, ours int) bool {
 	return at(t.Family, t.Name) < at(rules.Inet, rules.TableName)
 }
 
-// conntrackPriority is where conntrack runs (NF_IP_PRI_CONNTRACK in linux/netfilter_ipv4.h): zones
-// are chosen before.
+// conntrackPriority is the priority of conntrack (NF_IP_PRI_CONNTRACK in linux/netfilter_ipv4.h):
+// zones are assigned before it.
 const conntrackPriority = -200
 
 // natPriority is that of our chains of NAT.
