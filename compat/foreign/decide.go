@@ -11,30 +11,30 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A Verdict is the answer in a word.
+// A Verdict is the summary of an effect.
 type Verdict string
 
-// The answers.
+// The verdicts.
 const (
 	None     Verdict = "none"    // no captured packet bypasses the proxy
 	Bypassed Verdict = "bypass"  // some do
 	Unknown  Verdict = "unknown" // it cannot be decided
 )
 
-// An Effect is what the rules of others do to captured traffic.
+// An Effect is the effect of foreign rules on captured traffic.
 type Effect struct {
 	// Bypasses are classes of packets that bypass the proxy, the most general first; More reports
 	// that there are others.
 	Bypasses []Bypass `json:"bypasses"`
 	More     bool     `json:"more,omitempty"`
-	// Unknown lists what is not known and decides about captured packets, a sentence each.
+	// Unknown lists, in sentences, the causes why the outcome of captured packets is unknown.
 	Unknown []string `json:"unknown"`
-	// Exhausted reports that the budget did not suffice, or that the rules changed while they were
-	// read. To ask again may help.
+	// Exhausted reports that the budget was used up, or that the rules changed while they were
+	// read. Trying again may help.
 	Exhausted bool `json:"exhausted,omitempty"`
 }
 
-// Verdict returns the answer. A bypass outweighs what is unknown.
+// Verdict returns the verdict. A bypass takes precedence over unknowns.
 func (e *Effect) Verdict() Verdict {
 	switch {
 	case len(e.Bypasses) > 0:
@@ -45,8 +45,7 @@ func (e *Effect) Verdict() Verdict {
 	return None
 }
 
-// Sentences returns a sentence for each bypass, or for each thing that is unknown if there is no
-// bypass.
+// Sentences returns a sentence for each bypass, or, if there is none, for each unknown.
 func (e *Effect) Sentences() []string {
 	if len(e.Bypasses) == 0 {
 		return e.Unknown
@@ -61,20 +60,19 @@ func (e *Effect) Sentences() []string {
 	return list
 }
 
-// A Bypass is a class of packets that the ruleset captures and that reach another destination than
-// the proxy.
+// A Bypass is a class of packets that the ruleset captures and that do not reach the proxy.
 type Bypass struct {
 	// Packets describes the class, and Witness is one of its packets.
 	Packets string `json:"packets"`
 	Witness string `json:"witness"`
-	// Desired and Live are what the ruleset alone and all live rules do to the witness.
+	// Desired and Live are the fates of the witness with the ruleset alone and with all live rules.
 	Desired string `json:"desired"`
 	Live    string `json:"live"`
-	// Rule is the rule that decides, with its table and chain; empty if no rule does. Then Reason
-	// says what does.
+	// Rule is the rule that determines the fate, with its table and chain. If it is empty, Reason
+	// is the cause.
 	Rule   string `json:"rule,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Owner names the program by whose backend the rule was made.
+	// Owner is the owner of the rule.
 	Owner Owner `json:"owner,omitempty"`
 }
 
@@ -88,7 +86,7 @@ func (b Bypass) String() string {
 		b.Packets, b.Witness, b.Live, b.Desired, by)
 }
 
-// An Owner names a backend and who uses it.
+// An Owner is a backend and its typical user.
 type Owner string
 
 // The owners.
@@ -99,7 +97,7 @@ const (
 	OwnerLegacy      Owner = "iptables-legacy"
 )
 
-// OwnerOf returns the owner of a table that [compat.ReadLive] returned.
+// OwnerOf returns the owner of a rule in a table of [compat.ReadLive].
 func OwnerOf(step *rules.Step) Owner {
 	switch t := step.Table; {
 	case t.Family == rules.Inet && t.Name == rules.TableName, compat.IsOurs(step.Chain.Name) && compat.IsLegacy(t):
@@ -112,12 +110,12 @@ func OwnerOf(step *rules.Step) Owner {
 	return OwnerNFT
 }
 
-// mostClasses is how many classes of packets are described.
+// mostClasses is the maximum number of classes in an effect.
 const mostClasses = 3
 
-// Decide returns what the rules of others in a namespace do to the traffic that the desired ruleset
-// captures. Live is everything in the namespace, our rules included. The budget bounds the whole
-// work.
+// Decide returns the effect of the foreign rules in a namespace on the traffic that the desired
+// ruleset captures. Live contains all rules of the namespace, including Sluice's. The budget limits
+// the total work.
 func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
 	e := Effect{Bypasses: []Bypass{}, Unknown: unread(&live)}
 	if alone(&live) {
@@ -140,7 +138,7 @@ func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
 	return e
 }
 
-// add takes the results, one for each order in which the kernel may run the chains.
+// add adds the results, one for each possible order of the chains.
 func (e *Effect) add(results []diff.Result, ambiguous []compat.Ambiguity) {
 	bypassed := func(r diff.Result) bool { return len(r.Classes) > 0 }
 	for _, r := range results {
@@ -172,7 +170,7 @@ func (e *Effect) unknown(text string) {
 	}
 }
 
-// undecided describes what is not known.
+// undecided returns a sentence about an unknown.
 func undecided(u diff.Undecided) string {
 	text := fmt.Sprintf("what becomes of packets such as %s depends on %s", u.Witness, u.Text)
 	if u.Step.Chain != nil {
@@ -193,7 +191,7 @@ func bypassOf(c diff.Class) Bypass {
 	return b
 }
 
-// describe writes conditions of packets in a line.
+// describe returns the conditions in a line.
 func describe(conditions []diff.Condition) string {
 	words := make([]string, len(conditions))
 	for i, c := range conditions {
@@ -202,7 +200,7 @@ func describe(conditions []diff.Condition) string {
 	return "packets with " + strings.Join(words, ", ")
 }
 
-// unread lists what is live and is not read: it may do anything to packets.
+// unread lists the live functions that were not read and may have any effect.
 func unread(live *compat.Live) []string {
 	list := []string{}
 	for _, f := range live.Others {
@@ -217,7 +215,7 @@ func unread(live *compat.Live) []string {
 	return list
 }
 
-// alone reports whether all rules are ours.
+// alone reports whether all rules are Sluice's.
 func alone(live *compat.Live) bool {
 	for i := range live.Ruleset.Tables {
 		t := &live.Ruleset.Tables[i]
@@ -233,7 +231,8 @@ func alone(live *compat.Live) bool {
 	return true
 }
 
-// onlyOurs reports whether a chain of iptables-legacy has no rules but ours and jumps to them.
+// onlyOurs reports whether a chain of iptables-legacy contains only Sluice's rules and jumps to
+// them.
 func onlyOurs(c *rules.Chain) bool {
 	return compat.IsOurs(c.Name) || !slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return !compat.JumpsToOurs(&r) })
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A Reading is an effect, and by what is known later whether it still holds.
+// A Reading is an effect, with the data to check later whether it is still valid.
 type Reading struct {
 	Effect
 	legacy xtables.Digest
 }
 
-// Inspect reads all live rules of the namespace (nil: the current one), and decides what those of
-// others do to the traffic that the desired ruleset captures. What cannot be read is unknown. Our
-// rules must be in place. The budget bounds the decision.
+// Inspect reads all live rules of the namespace (nil: the current one), and returns the effect of
+// the foreign ones on the traffic that the desired ruleset captures. Rules that cannot be read make
+// the effect unknown. Sluice's rules must be installed. The budget limits the decision.
 func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Reading {
 	var r Reading
 	var err error
@@ -34,8 +34,8 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Reading {
 	return r
 }
 
-// Examine is [Inspect] for a namespace that need not have our rules: if it has none, the desired
-// ruleset is taken to come beside what is live, as the rules made last.
+// Examine is [Inspect] for a namespace that may not have Sluice's rules: then the desired ruleset
+// is assumed to be added after the live rules.
 func Examine(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {
@@ -48,7 +48,7 @@ func Examine(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
 	return Decide(live, desired, b)
 }
 
-// hasOurs reports whether some rules are ours.
+// hasOurs reports whether some rules are Sluice's.
 func hasOurs(live *compat.Live) bool {
 	return slices.ContainsFunc(live.Ruleset.Tables, func(t rules.Table) bool {
 		ours := func(c rules.Chain) bool { return compat.IsOurs(c.Name) }
@@ -56,9 +56,9 @@ func hasOurs(live *compat.Live) bool {
 	})
 }
 
-// Holds reports whether an earlier reading of the namespace still holds, provided that no rule of
-// nftables, no route and no desired rule has changed since. It reads the tables of iptables-legacy,
-// which change without an event. A reading that has failed never holds.
+// Holds reports whether an earlier reading of the namespace is still valid, provided that no
+// nftables rule, route and desired rule has changed. It reads the tables of iptables-legacy, for
+// which the kernel has no events. A failed reading is never valid.
 func (r *Reading) Holds(ns *netns.NS) bool {
 	if r.Exhausted {
 		return false
@@ -67,7 +67,7 @@ func (r *Reading) Holds(ns *netns.NS) bool {
 	return err == nil && now == r.legacy
 }
 
-// unreadable is the effect of rules that cannot be read.
+// unreadable returns the effect of rules that cannot be read.
 func unreadable(err error) Effect {
 	return Effect{Unknown: []string{fmt.Sprintf("the rules of others cannot be read: %v", err)}, Exhausted: true}
 }

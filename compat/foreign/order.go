@@ -5,15 +5,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// mostOrders bounds the orders of base chains that are looked at: those of three pairs of chains,
-// or of one set of three.
+// mostOrders is the maximum number of orders of base chains to evaluate: those of three pairs of
+// chains, or of three chains.
 const mostOrders = 8
 
-// ordersOf returns all orders in which the kernel may run base chains of which it does not tell the
-// order. Each of the functions makes the ruleset have one. It returns false if there are too many.
+// ordersOf returns all orders of base chains whose order is unknown; each function applies one to
+// the ruleset. It returns false if there are too many.
 //
-// Some of the orders may be impossible, since that of some pairs is known: more orders can only
-// make an answer less certain.
+// Some of the orders may be impossible if the order of some pairs is known. Additional orders can
+// only make the result less certain.
 func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
 	orders := []func(){func() {}}
 	for _, a := range ambiguous {
@@ -38,7 +38,7 @@ func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
 	return orders, true
 }
 
-// permutations returns all orders of n things, none if there are more than the limit.
+// permutations returns all permutations of n elements, or nil if there are more than the limit.
 func permutations(n, limit int) [][]int {
 	all := [][]int{{}}
 	for i := range n {

@@ -1,5 +1,5 @@
-// Package livetrace names the rules that traced packets met, says what became of the packets, and
-// compares that with the prediction of package diff.
+// Package livetrace finds the rules that traced packets matched, describes the outcome of the
+// packets, and compares it with the prediction of package diff.
 package livetrace
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Outcome is a class of what became of a packet.
+// Outcome is a class of outcomes.
 type Outcome string
 
 // The outcomes.
@@ -24,30 +24,28 @@ const (
 	Dropped     Outcome = "dropped"
 )
 
-// An Observation is a traced packet with the rules that it met.
+// An Observation is a traced packet with the rules that it matched.
 type Observation struct {
 	Time time.Time
-	// Packet is the packet as it entered the first hook. Its owner is nil where the socket is not
-	// known.
+	// Packet is the packet that entered the first hook. Its owner is nil if the socket is unknown.
 	Packet rules.Packet
-	// Steps are the rules that matched, at all hooks.
+	// Steps are the matching rules at all hooks.
 	Steps []Step
-	// Outcome and Sentence say what became of the packet. Sentence begins with the outcome in
-	// words.
+	// Outcome and Sentence describe the outcome. Sentence begins with the outcome in words.
 	Outcome  Outcome
 	Sentence string
-	// Predicted is the path that package diff predicts; Differences are where the kernel's differs
+	// Predicted is the path that package diff predicts; Differences are deviations of the kernel
 	// from it.
 	Predicted   rules.Trace
 	Differences []string
-	// NotCompared says why the paths were not compared; empty if they were.
+	// NotCompared is the reason why the paths were not compared; empty if they were.
 	NotCompared string
-	// Repeated reports that the packet is not the first one of its connection, such as a SYN that
-	// is sent again: NAT does not decide about it, and the outcome is not the connection's.
+	// Repeated reports that the packet is not the first one of its connection, such as a
+	// retransmitted SYN. NAT is already determined, and the outcome is not the connection's.
 	Repeated bool
 }
 
-// A Step is a rule that matched, or the policy of a chain.
+// A Step is a matching rule, or the policy of a chain.
 type Step struct {
 	rules.Step // Chain is nil if the ruleset lacks the chain, and Index is -1 for a policy and for a rule that it lacks
 	Event      trace.Event
@@ -55,7 +53,7 @@ type Step struct {
 	Owner      foreign.Owner
 }
 
-// String names the rule by its owner, its place, its text and its comment.
+// String returns the owner, the position, the text and the comment of the rule.
 func (s Step) String() string {
 	place := fmt.Sprintf("%s chain %s %s %s", s.Owner, s.Event.Family, s.Event.Table, s.Event.Chain)
 	switch {
@@ -78,9 +76,9 @@ func verdictText(v trace.Verdict) string {
 	return "accept"
 }
 
-// Match names the rules that a packet met. The packet has what is known besides its events, such as
-// its owner and the names of interfaces. The ruleset is the live one. Match returns false if the
-// first event of the packet was lost.
+// Match returns the observation of a packet. The packet contains known facts that the events lack,
+// such as its owner and the names of interfaces. The ruleset is the live one. Match returns false
+// if the first event of the packet was lost.
 func Match(rs *rules.Ruleset, p trace.Packet, packet rules.Packet, ownerKnown bool) (Observation, bool) {
 	if p.Header() == nil {
 		return Observation{}, false
@@ -92,7 +90,7 @@ func Match(rs *rules.Ruleset, p trace.Packet, packet rules.Packet, ownerKnown bo
 	o.decide()
 	o.compare(rs, ownerKnown)
 	if len(o.Differences) > 0 && !o.Repeated {
-		// A kernel before 6.16 does not say whether it has seen the connection before.
+		// Kernels before 6.16 do not report whether the connection existed before.
 		again := o
 		again.Packet.Status, again.Differences = rules.StatusConfirmed, nil
 		if again.compare(rs, ownerKnown); len(again.Differences) == 0 && again.NotCompared == "" {
@@ -103,8 +101,8 @@ func Match(rs *rules.Ruleset, p trace.Packet, packet rules.Packet, ownerKnown bo
 	return o, true
 }
 
-// repeated reports whether the kernel says that it has seen the connection before the packet. What
-// arrives by lo has been seen at output.
+// repeated reports whether the connection existed before the packet according to the kernel. A
+// packet on lo already traversed output.
 func repeated(p trace.Packet) bool {
 	for _, e := range p.Events {
 		if e.Header != nil && e.In != p.Events[0].In {
@@ -117,7 +115,7 @@ func repeated(p trace.Packet) bool {
 	return false
 }
 
-// PacketOf returns the packet as it entered its first hook.
+// PacketOf returns the packet that entered the first hook.
 func PacketOf(p trace.Packet, interfaces map[uint32]string) rules.Packet {
 	first, h := p.Events[0], p.Header()
 	packet := rules.Packet{
@@ -130,7 +128,7 @@ func PacketOf(p trace.Packet, interfaces map[uint32]string) rules.Packet {
 	return packet
 }
 
-// stepsOf finds the rules of the events.
+// stepsOf returns the rules of the events.
 func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 	var steps []Step
 	var base *rules.Base
@@ -147,7 +145,7 @@ func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 				s.Owner = foreign.OwnerOf(&s.Step)
 			}
 		}
-		// The kernel sends the header in the first event of a base chain only.
+		// The kernel reports the header only in the first event of a base chain.
 		if e.Header != nil && s.Chain != nil {
 			base = s.Chain.Base
 		}
@@ -161,7 +159,7 @@ func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 	return steps
 }
 
-// decide says what became of the packet.
+// decide sets the outcome of the packet.
 func (o *Observation) decide() {
 	o.Outcome, o.Sentence = NotCaptured, "not captured: no rule captures it"
 	for _, s := range o.Steps {
@@ -193,7 +191,7 @@ func (o *Observation) decide() {
 	}
 }
 
-// portText names the destination port if the rule matches ports.
+// portText returns the destination port if the rule matches ports.
 func (o *Observation) portText(r *rules.Rule) string {
 	for _, m := range r.Matches {
 		if _, ok := m.(rules.MatchPort); ok {
@@ -203,7 +201,7 @@ func (o *Observation) portText(r *rules.Rule) string {
 	return ""
 }
 
-// compare compares the path with the one that package diff predicts.
+// compare compares the path with the prediction of package diff.
 func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 	if o.Packet.Hook == rules.Output && !ownerKnown {
 		o.NotCompared = "the owner of the socket is not known"
@@ -240,14 +238,14 @@ func at(path []string, i int) string {
 	return "no further rule"
 }
 
-// traced reports whether packets of the protocol are traced in the base chain, and followed by
+// traced reports whether packets of the protocol are traced in the base chain and evaluated by
 // package diff.
 func (o *Observation) traced(b *rules.Base) bool {
 	return b != nil && (b.Hook == rules.Prerouting || b.Hook == rules.Output) &&
 		(o.Packet.Protocol == rules.TCP || b.Position() > rules.ConntrackPriority)
 }
 
-// place names a rule as the kernel does.
+// place returns the position of a rule in the kernel's terms.
 func place(f rules.Family, table, chain string, h rules.Handle) string {
 	return fmt.Sprintf("%s %s %s handle %d", f, table, chain, h)
 }

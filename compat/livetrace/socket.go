@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Namespace answers what the events do not say. It is used by one goroutine at a time.
+// A Namespace provides facts that trace events lack. It must be used by one goroutine at a time.
 type Namespace struct{ handle *netlink.Handle }
 
 // OpenNamespace opens the namespace (nil: the current one).
@@ -44,15 +44,15 @@ func (n *Namespace) Interfaces() (map[uint32]string, error) {
 	return names, nil
 }
 
-// A Process is the sender of a packet. PID is 0 if it is not known.
+// A Process is the sender of a packet. PID is 0 if it is unknown.
 type Process struct {
 	Owner rules.Owner
 	PID   int
 	Name  string
 }
 
-// Sender returns who sent the packet; false if its socket is closed or not known. The group is the
-// group of the process, and equals the user where no process that this one may see has the socket.
+// Sender returns the sender of the packet, or false if its socket is closed or unknown. The group
+// is the group of the process, or equal to the user if no visible process has the socket.
 func (n *Namespace) Sender(protocol rules.Protocol, source, destination netip.AddrPort) (Process, bool) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		list := n.handle.SocketDiagTCP
@@ -76,7 +76,7 @@ func (n *Namespace) Sender(protocol rules.Protocol, source, destination netip.Ad
 	return Process{}, false
 }
 
-// processOf looks for a process that has the socket.
+// processOf returns a process that has the socket.
 func processOf(s *netlink.Socket) Process {
 	p := Process{Owner: rules.Owner{UID: s.UID, GID: s.UID}}
 	want := fmt.Sprintf("socket:[%d]", s.INode)

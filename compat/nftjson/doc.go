@@ -1,8 +1,7 @@
 // Package nftjson reads the output of nft -j list ruleset (libnftables-json(5)).
 //
-// Statements that the package does not know become [rules.Unknown], so that what depends on them is
-// undecided. The output does not state everything: the order of chains at the same place of a hook
-// is not known, and the names of users are not resolved.
-//
+// Unsupported statements become [rules.Unknown], so that results that depend on them are undecided.
+// The output is not complete: the order of chains at the same position of a hook is unknown, and
+// names of users are not resolved.
 //	listing, err := nftjson.Parse("ruleset.json", file)
 package nftjson

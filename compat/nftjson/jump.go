@@ -6,11 +6,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxJumps is how deep the kernel lets chains jump (NFT_JUMP_STACK_SIZE).
+// maxJumps is the maximum depth of jumps in the kernel (NFT_JUMP_STACK_SIZE).
 const maxJumps = 16
 
-// checkJumps returns an error if a rule jumps to a chain that is not listed, or if the jumps are a
-// loop or deeper than the kernel allows.
+// checkJumps returns an error if a rule jumps to a missing chain, or if jumps form a cycle or are
+// deeper than the kernel allows.
 func checkJumps(t *rules.Table) error {
 	depths := map[string]int{} // of the chains that have been seen: how deep jumps below them go
 	var visit func(c *rules.Chain, depth int) (int, error)

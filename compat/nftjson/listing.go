@@ -10,18 +10,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Listing is what a program has listed.
+// A Listing is the content of a listing.
 type Listing struct {
 	Tables []rules.Table
-	// Undecided are sentences about what the listing does not state and what may decide about
-	// packets at prerouting and output.
+	// Undecided are sentences about missing information that may affect packets at prerouting and
+	// output.
 	Undecided []string
-	// Elsewhere describes chains with rules that no packet meets at the hooks of Tables, such as
-	// chains of a device.
+	// Elsewhere describes chains with rules that are not at the hooks of Tables, such as chains of
+	// a device.
 	Elsewhere []string
 }
 
-// maxSize bounds what is read.
+// maxSize is the maximum size of a listing in bytes.
 const maxSize = 256 << 20
 
 type (
@@ -58,11 +58,11 @@ type (
 	metaObject struct {
 		Version *int `json:"json_schema_version"`
 	}
-	// place names a table or, with its name, a chain or set of it.
+	// place identifies a table or, with a name, a chain or set of it.
 	place struct{ family, table, name string }
 )
 
-// schemaVersion is the version of the format that this package reads.
+// schemaVersion is the supported version of the format.
 const schemaVersion = 1
 
 // reader collects the objects of a listing.
@@ -74,7 +74,7 @@ type reader struct {
 	changed map[string]bool // sets that rules change, by name
 }
 
-// Parse reads a listing. The name of the file is for errors.
+// Parse parses a listing. The name of the file is used in errors.
 func Parse(file string, r io.Reader) (*Listing, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxSize+1))
 	if err != nil {
@@ -107,8 +107,8 @@ func Parse(file string, r io.Reader) (*Listing, error) {
 	return listing, nil
 }
 
-// object keeps an object. Others, such as a map or a named counter, matter only to the statements
-// that use them, which are unknown.
+// object stores an object. Other objects, such as maps and named counters, are relevant only for
+// statements that use them, which are unsupported.
 func (in *reader) object(kind string, body json.RawMessage) error {
 	switch kind {
 	case "metainfo":
@@ -146,7 +146,7 @@ func keep[T any](body json.RawMessage, list *[]T) error {
 	return nil
 }
 
-// listing puts the objects together.
+// listing returns the complete listing.
 func (in *reader) listing() (*Listing, error) {
 	for i := range in.rules {
 		for _, statement := range in.rules[i].Expr {
@@ -195,13 +195,12 @@ func (in *reader) listing() (*Listing, error) {
 	return l, nil
 }
 
-// families are those of which packets are compared.
+// families returns the families whose packets are compared.
 func families() map[string]rules.Family {
 	return map[string]rules.Family{"ip": rules.IPv4, "ip6": rules.IPv6, "inet": rules.Inet}
 }
 
-// isDormant reports whether the flags of a table, one or a list of them, say that its chains do not
-// run.
+// isDormant reports whether the flags of a table, one or a list, disable its chains.
 func isDormant(flags json.RawMessage) bool {
 	var one string
 	var several []string
@@ -211,7 +210,7 @@ func isDormant(flags json.RawMessage) bool {
 	return one == "dormant" || slices.Contains(several, "dormant")
 }
 
-// elsewhere describes a base chain with rules that is not among the tables.
+// elsewhere describes a base chain with rules that is not part of the tables.
 func (in *reader) elsewhere(l *Listing, c chainObject) {
 	dormant := slices.ContainsFunc(in.tables, func(t tableObject) bool {
 		return t.Family == c.Family && t.Name == c.Table && isDormant(t.Flags)
@@ -222,8 +221,8 @@ func (in *reader) elsewhere(l *Listing, c chainObject) {
 	l.Elsewhere = append(l.Elsewhere, fmt.Sprintf("chain %s %s %s at %s", c.Family, c.Table, c.Name, *c.Hook))
 }
 
-// baseOf returns how a chain is attached: nil for a chain that is not. It is not known if the hook
-// is that of a device.
+// baseOf returns the base of a chain, or nil for a user-defined chain. known is false if the hook
+// is one of a device.
 func baseOf(c chainObject) (base *rules.Base, known bool, err error) {
 	if c.Hook == nil {
 		return nil, true, nil
@@ -256,8 +255,8 @@ func baseOf(c chainObject) (base *rules.Base, known bool, err error) {
 	return nil, false, fmt.Errorf("type %q is not known", *c.Type)
 }
 
-// undecidedOrder returns a sentence about each pair of chains that run at the same place of a hook,
-// and about each chain that runs where conntrack does.
+// undecidedOrder returns a sentence about each pair of chains at the same position of a hook, and
+// about each chain at the position of conntrack.
 func undecidedOrder(tables []rules.Table) []string {
 	var sentences []string
 	var chains []rules.ChainRef
@@ -290,7 +289,7 @@ func undecidedOrder(tables []rules.Table) []string {
 	return sentences
 }
 
-// samePlace reports whether the listing does not say which of two chains of a hook runs first.
+// samePlace reports whether the order of two chains of a hook is unknown.
 func samePlace(a, b *rules.Base) bool {
 	if a.Type == rules.NAT && b.Type == rules.NAT {
 		return a.Priority == b.Priority

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// matches decodes a comparison that the model has; nil for any other.
+// matches decodes a comparison; it returns nil if it is unsupported.
 func (d *decoder) matches(op string, left, right json.RawMessage) []rules.Match {
 	key := keyOf(left)
 	if key == "" {
@@ -55,11 +55,11 @@ func (d *decoder) matches(op string, left, right json.RawMessage) []rules.Match 
 	return nil
 }
 
-// A span is a value, or the first and the last of a range, as JSON.
+// A span is a value or a range in JSON.
 type span struct{ first, last json.RawMessage }
 
-// values returns the values of the right side of a comparison: one, or those of a set. It is nil if
-// they are not known.
+// values returns the values of the right side of a comparison: one, or the elements of a set. It
+// returns nil if they are unknown.
 func (d *decoder) values(right json.RawMessage) []span {
 	var name string
 	if json.Unmarshal(right, &name) == nil && strings.HasPrefix(name, "@") {
@@ -78,13 +78,14 @@ func (d *decoder) values(right json.RawMessage) []span {
 	return spans([]json.RawMessage{right})
 }
 
-// changes reports whether the flags of a set allow that its elements come and go by themselves.
+// changes reports whether, according to its flags, elements of a set may be added and removed at
+// run time.
 func changes(flags json.RawMessage) bool {
 	text := string(flags)
 	return strings.Contains(text, "timeout") || strings.Contains(text, "dynamic") || strings.Contains(text, "eval")
 }
 
-// spans reads elements: nil if one of them is something else than a value, a range or a prefix.
+// spans parses elements; it returns nil if one of them is not a value, a range or a prefix.
 func spans(elements []json.RawMessage) []span {
 	var list []span
 	for _, e := range elements {
@@ -122,7 +123,7 @@ func isScalar(e json.RawMessage) bool {
 	return len(e) > 0 && (e[0] == '"' || e[0] >= '0' && e[0] <= '9')
 }
 
-// words returns single values that are texts.
+// words returns single values that are strings.
 func words(values []span) ([]string, bool) {
 	list := make([]string, len(values))
 	for i, v := range values {
@@ -133,7 +134,7 @@ func words(values []span) ([]string, bool) {
 	return list, true
 }
 
-// numbers returns the ranges of numbers. A name, such as that of a user or a service, is not known.
+// numbers returns ranges of numbers. Names, such as those of users and services, are unsupported.
 func numbers[T uint16 | uint32](values []span) ([]rules.Range[T], bool) {
 	list := make([]rules.Range[T], len(values))
 	for i, v := range values {
@@ -227,8 +228,8 @@ func addressMatch(key string, not bool, values []span) []rules.Match {
 	return []rules.Match{rules.MatchAddr{Side: side, Not: not, Ranges: rules.NormaliseAddrs(ranges)}}
 }
 
-// portMatch decodes a port: of tcp or udp, which limits the rule to the protocol, or of any
-// protocol that the rule is limited to.
+// portMatch decodes a port match: of tcp or udp, which restricts the rule to the protocol, or of
+// the protocols to which the rule is already restricted.
 func (d *decoder) portMatch(key string, not bool, values []span) []rules.Match {
 	ports, ok := numbers[uint16](values)
 	if !ok {
@@ -251,7 +252,7 @@ func (d *decoder) portMatch(key string, not bool, values []span) []rules.Match {
 	return []rules.Match{port}
 }
 
-// stateMatch decodes ct state: one state, or any of several.
+// stateMatch decodes ct state: one state or a set of states.
 func stateMatch(op string, right json.RawMessage) []rules.Match {
 	var names []string
 	var one string

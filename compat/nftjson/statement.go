@@ -23,7 +23,7 @@ func (in *reader) rulesOf(c chainObject) []rules.Rule {
 	return list
 }
 
-// noteChanges keeps the names of the sets that a statement changes.
+// noteChanges records the names of the sets that a statement changes.
 func (in *reader) noteChanges(statement map[string]json.RawMessage) {
 	for _, kind := range []string{"set", "map"} {
 		var change struct {
@@ -37,12 +37,12 @@ func (in *reader) noteChanges(statement map[string]json.RawMessage) {
 	}
 }
 
-// decoder carries out the statements of a rule in their order.
+// decoder decodes the statements of a rule in order.
 type decoder struct {
 	in   *reader
 	at   place // the table
 	rule rules.Rule
-	// hasActed reports that the rule has another action than Count: what follows is a Require.
+	// hasActed reports that the rule has an action other than Count: later matches become Require.
 	hasActed bool
 }
 
@@ -61,7 +61,7 @@ func (d *decoder) decode(r ruleObject) {
 	rules.SortMatches(d.rule.Matches)
 }
 
-// statement decodes one statement. What is not known may do anything.
+// statement decodes a statement. An unsupported one may have any effect.
 func (d *decoder) statement(kind string, body json.RawMessage) {
 	isNull := len(body) == 0 || string(body) == "null"
 	switch {
@@ -93,12 +93,12 @@ func (d *decoder) act(a rules.Action) {
 	d.hasActed = true
 }
 
-// unknown adds a statement that may do anything.
+// unknown adds an unsupported statement.
 func (d *decoder) unknown(text string) {
 	d.act(rules.Unknown{Text: text, Effect: rules.Anything, Data: rules.NoData})
 }
 
-// actionOf decodes a statement with a body; nil if it is not known.
+// actionOf decodes a statement with a body; it returns nil if it is unsupported.
 func actionOf(kind string, body json.RawMessage) rules.Action {
 	switch kind {
 	case "jump", "goto":
@@ -125,7 +125,7 @@ func actionOf(kind string, body json.RawMessage) rules.Action {
 	return nil
 }
 
-// mangle decodes a statement that sets a mark or a zone; nil if it is another one.
+// mangle decodes a statement that sets a mark or a zone; it returns nil for others.
 func mangle(body json.RawMessage) rules.Action {
 	var m struct{ Key, Value json.RawMessage }
 	if !exactly(body, &m) {

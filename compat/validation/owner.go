@@ -9,17 +9,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// owners knows whose the sockets of this process are, and makes sockets of others. All numbers of
-// rules.Owner are those of the user namespace that owns the network namespace, as rules compare
-// them.
+// owners knows the owner of the sockets of this process, and creates sockets with other owners. All
+// ids are ids of the user namespace that owns the network namespace, as rules compare them.
 type owners struct {
 	self       rules.Owner
 	uids, gids idMap
-	// unmapped is why sockets of other users cannot be made, where the numbers could not be found out.
+	// unmapped is the reason why sockets of other users cannot be created, if the id mapping is
+	// unknown.
 	unmapped error
 }
 
-// newOwners finds out what the ids of this process mean in the namespace.
+// newOwners reads the id mapping of this process for the namespace.
 func newOwners(ns *netns.NS) *owners {
 	o := &owners{}
 	o.uids, o.gids, o.unmapped = idMaps(ns)
@@ -27,13 +27,13 @@ func newOwners(ns *netns.NS) *owners {
 	return o
 }
 
-// can reports whether the process may make sockets of the owner.
+// can reports whether the process may create sockets of the owner.
 func (o *owners) can(whose rules.Owner) bool {
 	return o.as(whose, func() error { return nil }) == nil
 }
 
-// as runs fn with the owner's file system ids (see [owner.As]): to rules, sockets that fn makes are
-// the owner's.
+// as runs fn with the owner's file system ids (see [owner.As]): sockets that fn creates have this
+// owner in rules.
 func (o *owners) as(whose rules.Owner, fn func() error) error {
 	if whose == o.self {
 		return fn()

@@ -10,56 +10,56 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A probe is a connection, or a datagram, that is to be tried.
+// A probe is a planned connection or datagram.
 type probe struct {
 	Check // without what was found; its status is set if the probe cannot be done
-	// packet is its first packet; source port 0 for any.
+	// packet is its first packet; source port 0 means any.
 	packet rules.Packet
 	trace  rules.Trace // what the parameters say of the packet
-	// hint, if not empty, is what to do should the probe fail.
+	// hint is the remedy if the probe fails, or empty.
 	hint string
-	// outside is for a probe from the namespace that this process runs in. When it does not arrive,
-	// a connection to control, which is not captured, reports whether the way there is to blame.
+	// outside marks a probe from the namespace of this process. If it does not arrive, a connection
+	// to control, which is not captured, shows whether the network path is the cause.
 	outside bool
 	control netip.AddrPort
-	// awaited reports that a listener of ours is at the destination itself.
+	// awaited reports that a listener of this process is at the destination.
 	awaited bool
-	// agent, of a datagram, is whose answer must come back; nil if it is enough that the datagram
-	// arrives.
+	// agent, for a datagram, is the owner whose reply must arrive; nil if it is sufficient that the
+	// datagram arrives.
 	agent *rules.Owner
 }
 
-// surroundings are what a plan depends on besides the parameters.
+// surroundings are the inputs of a plan other than the parameters.
 type surroundings struct {
 	self rules.Owner
 	can  func(rules.Owner) bool
-	// route returns the own address and the device for a destination.
+	// route returns the source address and the device for a destination.
 	route func(netip.Addr) (source netip.Addr, device string, err error)
-	// transparent reports that sockets may be transparent, and marked.
+	// transparent reports that transparent and marked sockets are permitted.
 	transparent bool
-	// running reports that a proxy listens already.
+	// running reports that a proxy is already listening.
 	running bool
-	// apart reports that this process is outside of the namespace.
+	// apart reports that this process is outside the namespace.
 	apart bool
-	// device returns the name of the interface that has the address.
+	// device returns the name of the interface with the address.
 	device func(own netip.Addr) string
-	// reach returns the address from which this process, from outside of the namespace, reaches the
-	// pod's address without a hop between; an invalid one if it does not.
+	// reach returns the address from which this process, outside the namespace, reaches the pod's
+	// address directly; invalid if it does not.
 	reach func(pod netip.Addr) netip.Addr
 }
 
-// planner makes a plan.
+// planner creates a plan.
 type planner struct {
 	surroundings
 	options Options
 	rules   rules.Ruleset
 	probes  []probe
-	// captures reports that some connection of the application's, or its DNS, is captured.
+	// captures reports that some connection or DNS query of the application is captured.
 	captures bool
 }
 
-// plan lists what to try of the wanted rules, which the parameters compile to, and reports whether
-// the parameters capture anything of the application's.
+// plan returns the probes for the desired rules, which the parameters compile to, and reports
+// whether the parameters capture traffic of the application.
 func plan(o Options, wanted rules.Ruleset, s surroundings) (probes []probe, captures bool) {
 	p := &planner{surroundings: s, options: o, rules: wanted}
 	families := []rules.Family{rules.IPv4}
@@ -76,8 +76,8 @@ func plan(o Options, wanted rules.Ruleset, s surroundings) (probes []probe, capt
 	return p.probes, p.captures
 }
 
-// add explains the packet and plans the probe, unless its owner or the routing prevents it. A probe
-// that is prevented already has a status.
+// add explains the packet and adds the probe, with a status if its owner or the routing prevents
+// it.
 func (p *planner) add(t probe) {
 	t.packet.State, t.packet.Flags = rules.New, 0
 	if t.packet.Protocol == rules.TCP {
@@ -102,22 +102,21 @@ func (p *planner) add(t probe) {
 	p.probes = append(p.probes, t)
 }
 
-// onTheNode is where all checks can be done.
+// onTheNode is the remedy if not all checks are possible.
 const onTheNode = "run it as root on the pod's node, with --pid"
 
-// skip marks the probe as one that is not done.
+// skip marks the probe as skipped.
 func (t *probe) skip(reason, next string) {
 	t.Status, t.Reason, t.Next = NotChecked, reason, next
 }
 
-// asksForTransparent reports whether a transparent listener would take the packet if there were
-// one.
+// asksForTransparent reports whether a transparent listener would receive the packet.
 func (p *planner) asksForTransparent(t probe) bool {
 	t.packet.NoListener = false
 	return diff.Explain(&p.rules, t.packet).Fate.TProxy != 0
 }
 
-// expectation says what is to happen to the probe.
+// expectation describes the expected outcome of the probe.
 func (t *probe) expectation() string {
 	fate, to := t.trace.Fate, t.packet.Destination
 	switch {
@@ -135,7 +134,7 @@ func (t *probe) expectation() string {
 	return fmt.Sprintf("arrives at %s itself, not captured", to)
 }
 
-// port is where the probe is expected.
+// port returns the port where the probe is expected.
 func (t *probe) port() uint16 {
 	switch fate := t.trace.Fate; {
 	case fate.Redirect != 0:
@@ -146,8 +145,8 @@ func (t *probe) port() uint16 {
 	return t.packet.Destination.Port()
 }
 
-// proxy is an owner of the proxy's: this process's own if it is such a one. Istio treats only the
-// first user's connections to the own pod as inbound.
+// proxy returns an owner of the proxy: the one of this process if possible. Istio treats only
+// connections of the first user to its own pod as inbound.
 func (p *planner) proxy() rules.Owner {
 	r := &p.options.Redirect
 	if r.ProxyUIDs[0].Contains(p.self.UID) {
@@ -156,7 +155,7 @@ func (p *planner) proxy() rules.Owner {
 	return rules.Owner{UID: r.ProxyUIDs[0].First, GID: r.ProxyGIDs[0].First}
 }
 
-// tproxyProxy is the owner that the injector gives the proxy in TPROXY mode: root, but of the
+// tproxyProxy returns the proxy's owner in TPROXY mode according to the injector: root with the
 // proxy's group.
 func (p *planner) tproxyProxy() rules.Owner {
 	r := &p.options.Redirect
@@ -166,7 +165,7 @@ func (p *planner) tproxyProxy() rules.Owner {
 	return rules.Owner{UID: 0, GID: r.ProxyGIDs[0].First}
 }
 
-// applications are owners that are not the proxy's, this process's own first if it is such a one.
+// applications returns owners other than the proxy's, the one of this process first if possible.
 func (p *planner) applications() []rules.Owner {
 	r := &p.options.Redirect
 	gids := r.ProxyGIDs
@@ -189,9 +188,8 @@ func (p *planner) applications() []rules.Owner {
 	return owners
 }
 
-// firstOutside returns the first id from 1000 on that is in none of the ranges, or else the last
-// one below: 1000 itself if there is none at all. Nobody can have the highest number, which stands
-// for no id.
+// firstOutside returns the first id from 1000 on that is in none of the ranges, or else the highest
+// one below, or 1000 if there is none. The maximum number is not an id.
 func firstOutside(ranges []rules.IDRange) uint32 {
 	const first = 1000
 	taken := rules.Normalise(ranges)
@@ -212,7 +210,7 @@ func firstOutside(ranges []rules.IDRange) uint32 {
 	return first
 }
 
-// podIPs are the pod's addresses of the family.
+// podIPs returns the pod's addresses of the family.
 func (p *planner) podIPs(f rules.Family) []netip.Addr {
 	var found []netip.Addr
 	for _, a := range p.options.PodIPs {

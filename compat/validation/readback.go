@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// readBack compares the rules and routes in the kernel with those of the parameters.
+// readBack compares the rules and routes in the kernel with the desired ones.
 func (v *validator) readBack() Check {
 	c := Check{Name: "rules and routes", Kind: Rules, Proves: true, Expected: "exactly the ruleset and the routes of the parameters"}
 	found, err := v.backend.Check(v.ns, v.wanted, compat.Snapshot{})
@@ -36,14 +36,14 @@ func (v *validator) readBack() Check {
 	return judgeRules(c, found.Differences)
 }
 
-// istioAlone returns a rule that a program of Istio, such as istio-init, has written, if the
-// namespace has no rules of ours. It is empty if there are some, or if that is not known.
+// istioAlone returns a rule of Istio, such as one of istio-init, if the namespace has no rules of
+// Sluice. It is empty if there are some, or if this is unknown.
 func istioAlone(ns *netns.NS) string {
 	installed, err := compat.InstalledBackends(ns)
 	if len(installed) > 0 || err != nil && !compat.IsNotSupported(err) {
 		return ""
 	}
-	// A backend that cannot be read has nothing to show.
+	// A backend that cannot be read has no known rules.
 	tables, _ := nft.FindIstio(ns)
 	legacy, _ := compat.FindIstio(ns)
 	if found := slices.Concat(tables, legacy); len(found) > 0 {
@@ -52,7 +52,7 @@ func istioAlone(ns *netns.NS) string {
 	return ""
 }
 
-// maxDifferences bounds how many a check lists; rules check lists all.
+// maxDifferences is the maximum number of differences in a check; rules check lists all.
 const maxDifferences = 3
 
 func judgeRules(c Check, differences []rules.Difference) Check {
@@ -72,8 +72,8 @@ func judgeRules(c Check, differences []rules.Difference) Check {
 	return c
 }
 
-// explained adds to the checks that failed what the rules of all owners in the namespace say of
-// their packets, where they can be read.
+// explained adds to failed checks the fate of their packets with all rules in the namespace, if
+// they can be read.
 func (v *validator) explained(r Result) Result {
 	if r.Count(Failed) == 0 {
 		return r
@@ -93,7 +93,7 @@ func (v *validator) explained(r Result) Result {
 	return r
 }
 
-// decided says what becomes of a packet by which rule.
+// decided describes the fate of a packet and the rule that determines it.
 func decided(t rules.Trace, want rules.Fate) string {
 	text := "no rule matches"
 	for _, pass := range t.Passes {

@@ -14,21 +14,21 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An entry is a socket of the namespace, whoever has it.
+// An entry is a socket of the namespace.
 type entry struct {
 	protocol    rules.Protocol
 	local, peer netip.AddrPort
 	listens     bool
 }
 
-// States of linux/net/tcp_states.h. A UDP socket that takes datagrams from everybody is closed.
+// States of linux/net/tcp_states.h. An unconnected UDP socket has the state closed.
 const (
 	tcpListen = 10
 	tcpClose  = 7
 )
 
-// sockets lists the namespace's TCP and UDP sockets. That needs no privilege, but a kernel that has
-// CONFIG_INET_DIAG.
+// sockets lists the TCP and UDP sockets of the namespace. It needs no privilege, but
+// CONFIG_INET_DIAG in the kernel.
 func sockets(ns *netns.NS) ([]entry, error) {
 	var h *netlink.Handle
 	err := ns.Do(func() (err error) {
@@ -46,7 +46,7 @@ func sockets(ns *netns.NS) ([]entry, error) {
 	}{{rules.TCP, h.SocketDiagTCP}, {rules.UDP, h.SocketDiagUDP}} {
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 			list, err := dump.list(family)
-			// What changes during the dump is not what is looked for.
+			// Changes during the dump do not concern the sockets of interest.
 			if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 				return nil, fmt.Errorf("list the sockets: %w", err)
 			}
@@ -68,14 +68,14 @@ func endOf(ip net.IP, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a.Unmap(), port)
 }
 
-// listening reports whether somebody listens on the port.
+// listening reports whether a socket listens on the port.
 func listening(list []entry, protocol rules.Protocol, port uint16) bool {
 	return slices.ContainsFunc(list, func(e entry) bool {
 		return e.listens && e.protocol == protocol && e.local.Port() == port
 	})
 }
 
-// taker finds the socket at the other end of a connection of which the caller's own end is known.
+// taker returns the local address of the other end of the caller's connection.
 func taker(list []entry, caller netip.AddrPort) (local netip.AddrPort, found bool) {
 	i := slices.IndexFunc(list, func(e entry) bool { return e.protocol == rules.TCP && !e.listens && e.peer == caller })
 	if i < 0 {
@@ -84,8 +84,8 @@ func taker(list []entry, caller netip.AddrPort) (local netip.AddrPort, found boo
 	return list[i].local, true
 }
 
-// translated returns the source of the answers that conntrack expects to the caller's datagram:
-// where the datagram really went. It needs CAP_NET_ADMIN.
+// translated returns the source of the replies that conntrack expects to the caller's datagram,
+// which is its actual destination. It needs CAP_NET_ADMIN.
 func translated(ns *netns.NS, caller, to netip.AddrPort) (netip.AddrPort, error) {
 	var h *netlink.Handle
 	err := ns.Do(func() (err error) {

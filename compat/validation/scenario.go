@@ -28,8 +28,8 @@ func passthroughOf(f rules.Family) netip.Addr {
 	return rules.PassthroughIPv4()
 }
 
-// selfCalls are the proxy's connections to its own pod, which are inbound ones: to 127.0.0.6 or ::6
-// as Istio's validation does, and to the pod's addresses.
+// selfCalls adds connections of the proxy to its own pod, which are inbound: to 127.0.0.6 or ::6,
+// as in Istio's validation, and to the pod's addresses.
 func (p *planner) selfCalls(f rules.Family) {
 	to := passthroughOf(f)
 	passthrough := newTCP(SelfCalls, fmt.Sprintf("the proxy calls %s", to))
@@ -51,8 +51,8 @@ func (p *planner) selfCall(t probe, owner rules.Owner, from, to netip.Addr) {
 	p.add(t)
 }
 
-// inbound is a connection from another host. From within the namespace there is none: what a
-// namespace sends to itself passes other rules.
+// inbound adds a connection from another host. It is not possible from within the namespace,
+// because packets from the namespace to itself traverse other rules.
 func (p *planner) inbound(f rules.Family) {
 	podIPs := p.podIPs(f)
 	anywhere := f == rules.IPv4 && len(p.podIPs(rules.IPv4)) == 0 && len(p.podIPs(rules.IPv6)) == 0
@@ -99,7 +99,7 @@ func (p *planner) inboundPorts() []uint16 {
 	return ports
 }
 
-// testNets returns addresses that nobody has (RFC 5737, RFC 3849, RFC 9637).
+// testNets returns addresses for documentation (RFC 5737, RFC 3849, RFC 9637).
 func testNets(f rules.Family) []netip.Addr {
 	if f == rules.IPv6 {
 		return []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("3fff::1")}
@@ -110,7 +110,7 @@ func testNets(f rules.Family) []netip.Addr {
 }
 
 // privateNets returns addresses at the ends of private networks (RFC 1918, RFC 6598, RFC 4193), for
-// parameters that exclude all else.
+// parameters that exclude all others.
 func privateNets(f rules.Family) []netip.Addr {
 	if f == rules.IPv6 {
 		return []netip.Addr{netip.MustParseAddr("fdff:ffff::1")}
@@ -121,8 +121,8 @@ func privateNets(f rules.Family) []netip.Addr {
 	}
 }
 
-// outbound is a connection of the application to a host outside, one that does not exist if the
-// parameters capture such a one.
+// outbound adds a connection of the application to another host, a nonexistent one if its
+// connections are captured.
 func (p *planner) outbound(f rules.Family) {
 	r := &p.options.Redirect
 	addrs := slices.Concat(testNets(f), corners(f, r.OutboundCIDRs.Prefixes, r.OutboundExcludeCIDRs), privateNets(f))
@@ -133,10 +133,10 @@ func (p *planner) outbound(f rules.Family) {
 	p.fromApplication(newTCP(Outbound, "outbound, "+familyName(f)), addrs, ports)
 }
 
-// maxCorners bounds how many prefixes are looked at for an address that is captured.
+// maxCorners is the maximum number of prefixes to search for a captured address.
 const maxCorners = 256
 
-// corners are addresses just inside the included prefixes, and just outside of the excluded ones.
+// corners returns addresses just inside the included prefixes and just outside the excluded ones.
 func corners(f rules.Family, included, excluded []netip.Prefix) []netip.Addr {
 	var found []netip.Addr
 	keep := func(addrs ...netip.Addr) {
@@ -150,7 +150,7 @@ func corners(f rules.Family, included, excluded []netip.Prefix) []netip.Addr {
 	for _, p := range included[:min(len(included), maxCorners)] {
 		r := rules.AddrRanges([]netip.Prefix{p})[0]
 		if r.From() != r.To() {
-			// The second to last address of a network is seldom given to anybody.
+			// The second to last address of a network is rarely assigned.
 			keep(r.To().Prev(), r.From().Next())
 		}
 		keep(r.To(), r.From())
@@ -162,7 +162,7 @@ func corners(f rules.Family, included, excluded []netip.Prefix) []netip.Addr {
 	return found
 }
 
-// dns are queries of the application, to a server that does not exist if those are captured too.
+// dns adds queries of the application, to a nonexistent server if queries to it are captured.
 func (p *planner) dns(f rules.Family) {
 	d := &p.options.Redirect.DNS
 	if !d.Capture || !d.All && len(d.Servers) == 0 {
@@ -180,7 +180,7 @@ func (p *planner) dns(f rules.Family) {
 	if len(servers) == 0 {
 		return
 	}
-	// The agent's answer finds its way back only by the conntrack zone that its user gives it.
+	// The reply of the DNS proxy is translated back only in the conntrack zone of its user.
 	agent := p.proxy()
 	udp := probe{Check: Check{Name: "DNS over UDP, " + familyName(f), Kind: DNS}, agent: &agent}
 	if p.running || agent != p.self && !p.can(agent) {
@@ -195,8 +195,7 @@ func newTCP(kind Kind, name string) probe {
 	return probe{Check: Check{Name: name, Kind: kind}, packet: rules.Packet{Protocol: rules.TCP}}
 }
 
-// fromApplication plans a connection of an application's owner to the first of the destinations
-// that is captured.
+// fromApplication adds a connection of an application's owner to the first captured destination.
 func (p *planner) fromApplication(t probe, addrs []netip.Addr, ports []uint16) {
 	var noRoute error
 	for _, owner := range p.applications() {
@@ -234,8 +233,8 @@ func (p *planner) fromApplication(t probe, addrs []netip.Addr, ports []uint16) {
 	p.add(t)
 }
 
-// firstCaptured returns the first destination to which the packet is captured; that of the first
-// port if none is.
+// firstCaptured returns the first destination for which the packet is captured, or the one with the
+// first port.
 func (p *planner) firstCaptured(packet rules.Packet, to netip.Addr, ports []uint16) (netip.AddrPort, bool) {
 	packet.NoListener = false
 	for _, port := range ports {

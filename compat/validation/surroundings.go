@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// network answers questions about the routing of a namespace, through one socket.
+// network provides the routing of a namespace through one socket.
 type network struct {
 	ns     *netns.NS
 	handle *netlink.Handle
@@ -33,13 +33,13 @@ func openNetwork(ns *netns.NS) (*network, error) {
 
 func (n *network) close() { n.handle.Close() }
 
-// route returns the own address and the device by which the namespace sends to the destination.
+// route returns the source address and the device for a destination.
 func (n *network) route(to netip.Addr) (source netip.Addr, device string, err error) {
 	r, err := n.lookup(to)
 	if err != nil {
 		return netip.Addr{}, "", err
 	}
-	// The kernel's choice of a source, where the route names none, shows in a socket only.
+	// If the route does not name a source, a socket shows the kernel's choice.
 	source, err = n.source(to)
 	if err != nil {
 		return netip.Addr{}, "", err
@@ -71,7 +71,7 @@ func (n *network) source(to netip.Addr) (source netip.Addr, err error) {
 			return err
 		}
 		defer func() { _ = unix.Close(fd) }()
-		// Nothing is sent.
+		// Connecting a datagram socket sends nothing.
 		if err := socket.Connect(fd, netip.AddrPortFrom(to, domainPort)); err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func (n *network) source(to netip.Addr) (source netip.Addr, err error) {
 	return source, err
 }
 
-// device returns the name of the interface that has the address, or eth0.
+// device returns the name of the interface with the address, or eth0.
 func (n *network) device(own netip.Addr) string {
 	list, err := n.handle.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -105,7 +105,7 @@ func (n *network) name(index int) string {
 	return link.Attrs().Name
 }
 
-// mayBeTransparent reports whether this process may open transparent sockets in the namespace.
+// mayBeTransparent reports whether this process may create transparent sockets in the namespace.
 func mayBeTransparent(ns *netns.NS) bool {
 	return ns.Do(func() error {
 		fd, err := socket.New(rules.IPv4, rules.TCP, socket.Transparent(rules.IPv4))

@@ -14,19 +14,21 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An observation is what became of a probe.
+// An observation is the outcome of a probe.
 type observation struct {
 	outcome outcome
-	// source is the probe's own address.
+	// source is the probe's source address.
 	source netip.AddrPort
-	// arrival is where it arrived, and original whether that says what for.
+	// arrival is the place of arrival; original reports whether it contains the original
+	// destination.
 	arrival arrival
 	err     error
-	// reached tells, of a probe from outside that did not arrive, that another one did.
+	// reached reports, for a probe from outside that did not arrive, that the control connection
+	// arrived.
 	reached bool
 }
 
-// outcome is how a probe ended.
+// outcome is the kind of an observation.
 type outcome uint8
 
 const (
@@ -39,8 +41,8 @@ const (
 	unknown                   // it was taken, but the kernel does not say by whom
 )
 
-// listen opens the listeners that the probes may arrive at, for this attempt. Besides a running
-// proxy there are none: they would take connections that are the proxy's.
+// listen opens the listeners for the probes of an attempt. If a proxy is running there are none,
+// because they would receive the proxy's connections.
 func (v *validator) listen(l *listeners, probes []probe) {
 	opened := map[endpoint]error{}
 	open := func(e endpoint, owner rules.Owner) error {
@@ -74,8 +76,8 @@ func (v *validator) listen(l *listeners, probes []probe) {
 	}
 }
 
-// captureEndpoint is where the proxy would listen for the probe: only on the loopback address when
-// that is enough, so that nothing else can arrive.
+// captureEndpoint returns the endpoint of the proxy for the probe: only the loopback address if
+// that is sufficient, so that no other connection arrives.
 func (v *validator) captureEndpoint(t *probe) endpoint {
 	f := t.packet.Family()
 	at := loopbackOf(f)
@@ -90,7 +92,7 @@ func (v *validator) captureEndpoint(t *probe) endpoint {
 	return endpoint{t.packet.Protocol, netip.AddrPortFrom(at, t.port()), isTransparent}
 }
 
-// try sends the probe and looks where it arrives.
+// try sends the probe and observes its arrival.
 func (v *validator) try(l *listeners, t *probe, deadline time.Time) observation {
 	from, owner := v.ns, v.owners.self
 	if t.outside {
@@ -117,13 +119,13 @@ func (v *validator) try(l *listeners, t *probe, deadline time.Time) observation 
 	return o.observation
 }
 
-// sent is a probe on its way.
+// sent is a probe that has been sent.
 type sent struct {
 	observation
 	arrives <-chan arrival
 }
 
-// send opens the probe's socket in the namespace, as the owner, and begins the connection.
+// send opens the probe's socket in the namespace with the owner, and begins the connection.
 func (v *validator) send(l *listeners, t *probe, from *netns.NS, owner rules.Owner) (s socket.Socket, o sent) {
 	var options []socket.Option
 	if t.packet.Mark != 0 {
@@ -151,7 +153,7 @@ func (v *validator) send(l *listeners, t *probe, from *netns.NS, owner rules.Own
 	return s, o
 }
 
-// connection waits for the connection, and for where it arrives.
+// connection waits for the connection and its arrival.
 func (o *sent) connection(v *validator, t *probe, s socket.Socket, deadline time.Time) {
 	err := s.SetDeadline(deadline)
 	if err == nil {
@@ -172,7 +174,7 @@ func (o *sent) connection(v *validator, t *probe, s socket.Socket, deadline time
 	if !v.running && o.waitArrival(deadline) {
 		return
 	}
-	// Whoever took the connection, it is not a listener of ours.
+	// The connection did not arrive at a listener of this process.
 	list, err := sockets(v.ns)
 	if err != nil {
 		o.outcome, o.err = unknown, err
@@ -185,12 +187,12 @@ func (o *sent) connection(v *validator, t *probe, s socket.Socket, deadline time
 	}
 	o.outcome, o.arrival = arrived, arrival{port: local.Port()}
 	if t.trace.Fate.TProxy != 0 && local == t.packet.Destination && !listening(list, rules.TCP, local.Port()) {
-		// Only a transparent listener has connections on ports on which nobody listens.
+		// Only a transparent listener accepts connections to ports without a listener.
 		o.arrival.port = t.trace.Fate.TProxy
 	}
 }
 
-// waitArrival waits until the probe has arrived at a listener of ours.
+// waitArrival waits for the probe's arrival at a listener of this process.
 func (o *sent) waitArrival(deadline time.Time) bool {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
@@ -203,7 +205,7 @@ func (o *sent) waitArrival(deadline time.Time) bool {
 	}
 }
 
-// datagram sends the query and waits until it has arrived, or is answered if that is asked for.
+// datagram sends the query and waits for its arrival, or for the reply.
 func (o *sent) datagram(v *validator, t *probe, s socket.Socket, deadline time.Time) {
 	if v.running && t.packet.Mark == 0 {
 		o.conntracked(v, t, s)
@@ -243,8 +245,8 @@ func (o *sent) datagram(v *validator, t *probe, s socket.Socket, deadline time.T
 	}
 }
 
-// conntracked sends an empty datagram, which no DNS server answers, and asks conntrack where it
-// went.
+// conntracked sends an empty datagram, to which no DNS server replies, and reads its destination
+// from conntrack.
 func (o *sent) conntracked(v *validator, t *probe, s socket.Socket) {
 	err := s.Control(func(fd int) error { return unix.Send(fd, nil, 0) })
 	if err != nil {

@@ -19,39 +19,38 @@ const (
 	DefaultTimeout = 5 * time.Second
 )
 
-// Options say what to validate.
+// Options are the options of a validation.
 type Options struct {
-	// Redirect are the parameters, which must be valid.
+	// Redirect contains the parameters, which must be valid.
 	Redirect rules.Redirect
-	// PodIPs are the pod's addresses; without any, those of the namespace's interfaces.
+	// PodIPs are the pod's addresses; by default, those of the namespace's interfaces.
 	PodIPs []netip.Addr
-	// Port is the one that probes connect to where the parameters do not ask for another; 0 for
+	// Port is the destination port of probes unless the parameters require another; 0 means
 	// DefaultPort.
 	Port uint16
-	// Timeout is how long failing checks are tried again, since rules may still be on their way; 0
-	// for DefaultTimeout.
+	// Timeout limits the repetition of failed checks, which are repeated because rules may not be
+	// applied yet; 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Backend is the one that has the rules; empty for [compat.BackendAuto].
+	// Backend is the backend that holds the rules; empty means [compat.BackendAuto].
 	Backend compat.BackendName
-	// Progress, if not nil, is called with the result of an attempt before another one, and the
-	// time that is left for more.
+	// Progress, if not nil, is called between attempts with the result of the last one and the
+	// remaining time.
 	Progress func(r Result, left time.Duration) `json:"-"`
 }
 
-// The first attempt waits a tenth of a second for its probes, of which a captured one arrives
-// within a millisecond, and each further one twice as long, in case the host is busy.
+// The first attempt waits 100 ms for its probes. A captured probe arrives within a millisecond.
+// Each further attempt waits twice as long, in case the host is busy.
 //
-// Two attempts begin at least a twentieth of a second after each other, and this time, too, is
-// doubled, up to half a second.
+// Attempts begin at least 50 ms apart. This interval doubles too, up to half a second.
 const (
 	firstWait  = 100 * time.Millisecond
 	firstPause = 50 * time.Millisecond
 	maxPause   = 500 * time.Millisecond
 )
 
-// Run tries whether the namespace (nil: the current one) captures what the parameters say, until
-// nothing fails any more or the time is over. Outside of the namespace is where the caller is. The
-// error reports that nothing could be tried at all; what was tried and failed is in the result.
+// Run validates with probes whether the namespace (nil: the current one) captures the traffic of
+// the parameters, until no check fails or the timeout expires. The caller's namespace is outside.
+// The error means that no check was possible; failed checks are in the result.
 func Run(ns *netns.NS, o Options) (Result, error) {
 	wanted, err := rules.Compile(o.Redirect)
 	if err != nil {
@@ -75,7 +74,7 @@ func Run(ns *netns.NS, o Options) (Result, error) {
 		next := time.Now().Add(pause)
 		r.Checks, r.Empty = v.attempt(min(wait, o.Timeout-time.Since(start)))
 		r.Running, r.Duration = v.running, time.Since(start)
-		// What is left must be enough to see that something works.
+		// The remaining time must suffice for probes to arrive.
 		if r.Count(Failed) == 0 || o.Timeout-time.Since(start) < firstWait+pause {
 			break
 		}
@@ -87,7 +86,7 @@ func Run(ns *netns.NS, o Options) (Result, error) {
 	return v.explained(r), nil
 }
 
-// validator is one call of Run.
+// validator is the state of a call of Run.
 type validator struct {
 	ns      *netns.NS
 	here    *netns.NS // where the caller is
@@ -97,20 +96,20 @@ type validator struct {
 	owners  *owners
 	pod     *network
 	around  *network // of here; nil if that is the same namespace
-	// proved are the probes' checks that an earlier attempt has found in order: they are not tried
-	// again.
+	// proved contains the checks of probes that passed in an earlier attempt and are not repeated.
 	proved map[string]Check
-	// running reports that a proxy listens, transparent that this process may do so transparently.
+	// running reports that a proxy is listening, transparent that this process may open transparent
+	// listeners.
 	running, transparent bool
 }
 
-// open finds out what does not change from one attempt to the next.
+// open reads the facts that do not change between attempts.
 func (v *validator) open() (err error) {
 	if here, err := netns.Open("/proc/thread-self/ns/net"); err == nil {
 		v.here = here
 	}
 	if v.ns == nil {
-		// Goroutines of a caller inside NS.Do are not where the caller is.
+		// Goroutines of a caller inside NS.Do are not in its namespace.
 		v.ns = v.here
 	}
 	if v.pod, err = openNetwork(v.ns); err != nil {
@@ -138,10 +137,9 @@ func (v *validator) close() {
 	_ = v.here.Close()
 }
 
-// attempt tries everything once and waits that long for what has been sent.
+// attempt runs all checks once and waits so long for probes to arrive.
 func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
-	// Where the kernel does not list sockets, a listener of the proxy's shows when ours cannot be
-	// opened.
+	// If the kernel cannot list sockets, a failure to open a listener shows that the proxy has one.
 	list, _ := sockets(v.ns)
 	v.running, v.transparent = v.proxyListens(list), mayBeTransparent(v.ns)
 	probes, captures := plan(v.options, v.wanted, v.surroundings())
@@ -174,7 +172,7 @@ func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
 	return append(append(checks, v.sourceCheck()...), back), !captures
 }
 
-// surroundings are those of this attempt.
+// surroundings returns the surroundings of this attempt.
 func (v *validator) surroundings() surroundings {
 	return surroundings{
 		self: v.owners.self, can: v.owners.can,
@@ -190,7 +188,7 @@ func (v *validator) surroundings() surroundings {
 	}
 }
 
-// proxyListens reports whether the proxy or the agent beside it listens already.
+// proxyListens reports whether the proxy or its agent is already listening.
 func (v *validator) proxyListens(list []entry) bool {
 	r := &v.options.Redirect
 	return listening(list, rules.TCP, r.ProxyPort) || listening(list, rules.TCP, r.InboundCapturePort) ||
